@@ -1,0 +1,18 @@
+"""jaxfl: personalized federated learning on collaboration graphs, in pure JAX."""
+
+from jaxfl import algorithms, data, models, participation
+from jaxfl.evaluate import make_evaluate, summarise
+from jaxfl.rounds import make_rounds
+from jaxfl.task import classification, sgd
+
+__all__ = [
+    "algorithms",
+    "classification",
+    "data",
+    "make_evaluate",
+    "make_rounds",
+    "models",
+    "participation",
+    "sgd",
+    "summarise",
+]

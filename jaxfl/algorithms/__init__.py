@@ -1,0 +1,11 @@
+"""The algorithms, by name. A new one is a file beside these and a line here."""
+
+from jaxfl.algorithms.fedavg import fedavg
+from jaxfl.algorithms.fedavg_ft import fedavg_ft
+from jaxfl.algorithms.local import local
+from jaxfl.algorithms.pfedgraph import pfedgraph
+from jaxfl.types import AlgorithmFactory
+
+ALGORITHMS: dict[str, AlgorithmFactory] = {f.__name__: f for f in (local, fedavg, fedavg_ft, pfedgraph)}
+
+__all__ = ["ALGORITHMS", "fedavg", "fedavg_ft", "local", "pfedgraph"]

@@ -1,0 +1,7 @@
+"""From a data set to a federation: load, partition, federate."""
+
+from jaxfl.data.federate import federate
+from jaxfl.data.partition import PARTITIONS, dirichlet, iid, pathological, shards
+from jaxfl.data.sources import SOURCES, Source, load
+
+__all__ = ["PARTITIONS", "SOURCES", "Source", "dirichlet", "federate", "iid", "load", "pathological", "shards"]

@@ -1,0 +1,87 @@
+"""A federation: each client's examples split, padded and stacked."""
+
+from collections.abc import Sequence
+from typing import Literal
+
+import jax.numpy as jnp
+import numpy as np
+
+from jaxfl.data.partition import Parts
+from jaxfl.data.sources import Source
+from jaxfl.errors import check
+from jaxfl.types import Dataset, Federation, Pool
+
+TestProtocol = Literal["reweighted", "own", "global"]
+
+
+def federate(
+    source: Source, parts: Parts, *, val: float = 0.2, test: TestProtocol = "reweighted", pad_to: int = 0
+) -> Federation:
+    """Stacks the clients' examples; the first 1 - `val` of each client's list train, the rest validate.
+
+    Args:
+      source: the data set.
+      parts: rows of its training set for each client, shuffled, as the partitions return them.
+      val: fraction of each client's examples for validation, rounded down.
+      test: what a client is tested on. "reweighted": the whole test set, each example weighted by how often its label
+        occurs in the client's own data (pFedGraph's protocol); "global": the whole test set; "own": a part of the
+        client's own examples, as large as its validation part.
+      pad_to: pad each client to at least so many training (and so many validation) examples.
+
+    Returns:
+      Arrays with the client axis first; the test set of "reweighted" and "global" is one `Pool`.
+
+    Raises:
+      InputError: a client holds nothing, or the fraction leaves no training examples.
+    """
+    held = 2 * val if test == "own" else val
+    check(val >= 0 and held < 1, f"validation takes {val} of each client's examples: expected a fraction below 1")
+    empty = [i for i, rows in enumerate(parts) if len(rows) == 0]
+    check(not empty, f"client {empty[:1]} holds no example: use fewer clients or another partition")
+
+    x, y = source.x_train, source.y_train
+    cuts = [int(len(rows) * val) for rows in parts]
+    trains = [rows[: len(rows) - cut * (2 if test == "own" else 1)] for rows, cut in zip(parts, cuts, strict=True)]
+    vals = [rows[len(train) : len(train) + cut] for rows, train, cut in zip(parts, trains, cuts, strict=True)]
+    if test == "own":
+        tests = [rows[len(rows) - cut :] for rows, cut in zip(parts, cuts, strict=True)]
+        held_out = stack(x, y, tests)
+    else:
+        weights = np.ones((len(parts), source.classes), np.float32)
+        if test == "reweighted":
+            weights = np.stack([label_counts(source, [rows])[0] / len(rows) for rows in parts])
+        held_out = Pool(
+            jnp.asarray(source.x_test), jnp.asarray(source.y_test), jnp.asarray(weights[:, source.y_test], jnp.float32)
+        )
+    return Federation(stack(x, y, trains, pad_to), stack(x, y, vals, pad_to), held_out)
+
+
+def stack(x: np.ndarray, y: np.ndarray, parts: Sequence[np.ndarray], pad_to: int = 0) -> Dataset:
+    """Rows of (x, y) for each client, padded with zeros to the longest list, at least `pad_to` and 1: [C, n, ...]."""
+    longest = max(1, pad_to, *map(len, parts))
+    rows = np.stack([np.pad(part, (0, longest - len(part))) for part in parts])
+    mask = np.arange(longest)[None] < np.array([len(part) for part in parts])[:, None]
+
+    def gather(values: np.ndarray) -> np.ndarray:
+        taken = values[rows]
+        taken[~mask] = 0
+        return taken
+
+    return Dataset(jnp.asarray(gather(x)), jnp.asarray(gather(y)), jnp.asarray(mask))
+
+
+def label_counts(source: Source, parts: Parts) -> np.ndarray:
+    """How many examples of each label each client holds [C, classes]."""
+    return np.stack([np.bincount(source.y_train[rows], minlength=source.classes) for rows in parts])
+
+
+def group_order(counts: np.ndarray) -> np.ndarray:
+    """Clients ordered so that those with the same labels stand together [C], for pictures.
+
+    Args:
+      counts: [C, classes], of `label_counts`.
+    """
+    # By the mean label each holds, then by number: equal label sets are neighbours, mixtures lie in between.
+    share = counts / np.maximum(counts.sum(axis=1, keepdims=True), 1)
+    centre = np.round(share @ np.arange(counts.shape[1]), 1)
+    return np.lexsort((np.arange(len(counts)), centre))

@@ -1,0 +1,30 @@
+"""The one exception that means "your input is wrong", with a message that fits on a line."""
+
+from collections.abc import Iterable
+from difflib import get_close_matches
+
+
+class InputError(ValueError):
+    """Bad input: the message says what was wrong, what was expected and how to mend it."""
+
+
+def check(ok: bool, message: str) -> None:
+    """Raises `InputError(message)` unless `ok`."""
+    if not ok:
+        raise InputError(message)
+
+
+def check_name(kind: str, name: str, known: Iterable[str]) -> None:
+    """Raises an `InputError` that offers the nearest known names, unless `name` is one of them.
+
+    Args:
+      kind: what the name stands for, in the singular ("algorithm", "data set").
+      name: what the user wrote.
+      known: all names that are accepted.
+    """
+    known = sorted(known)
+    if name in known:
+        return
+    nearest = get_close_matches(name, known, n=3, cutoff=0.5)
+    hint = f"did you mean {' or '.join(nearest)}?" if nearest else f"choose from {', '.join(known)}"
+    raise InputError(f"unknown {kind} {name!r}: {hint}")

@@ -1,0 +1,148 @@
+"""Evaluation: the model that each client deploys, before and after fine-tuning, scored on its own data."""
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import lax
+from jaxtyping import Array, Float, Int
+
+from jaxfl import tree
+from jaxfl.types import Algorithm, Cohort, Dataset, Federation, Params, Pool, PRNGKey, State, Task
+
+
+class Scores(NamedTuple):
+    """Mean score of each client; NaN for a client that has no such data."""
+
+    val: Float[Array, "*m"]  # [M]
+    test: Float[Array, "*m"]  # [M]
+
+
+class Evaluation(NamedTuple):
+    """Scores of the deployed models, and of the same models after each client has fine-tuned its own."""
+
+    before: Scores
+    after: Scores
+
+
+def score_clients(
+    apply: Callable, score: Callable, params: Params, data: Dataset | Pool, *, batch_size: int = 256, chunk: int | None
+) -> Float[Array, "m"]:
+    """Weighted mean score of each client's model on its data [M].
+
+    Args:
+      apply: (params, x [B]) -> prediction [B] of one client.
+      score: (prediction [B], y [B]) -> [B].
+      params: [M, ...].
+      data: [M, n, ...], or one pool [n, ...] with weights [M, n].
+      batch_size: examples predicted at a time.
+      chunk: clients side by side, see `tree.over_clients`.
+    """
+
+    def one(params: Params, data: Dataset) -> Float[Array, ""]:
+        def batch(part: Dataset):
+            values = score(apply(params, part.x), part.y)
+            return jnp.sum(jnp.where(part.mask > 0, values * part.mask, 0.0)), jnp.sum(part.mask, dtype=jnp.float32)
+
+        totals, weights = lax.map(batch, _batches(data, batch_size))
+        total, weight = totals.sum(), weights.sum()
+        return jnp.where(weight > 0, total / jnp.where(weight > 0, weight, 1.0), jnp.nan)
+
+    if isinstance(data, Pool):
+        return tree.over_clients(lambda p, mask: one(p, Dataset(data.x, data.y, mask)), chunk)(params, data.mask)
+    return tree.over_clients(one, chunk)(params, data)
+
+
+def _batches(data: Dataset, batch_size: int) -> Dataset:
+    """[n, ...] -> [ceil(n / B), B, ...], the last one padded."""
+    n = data.mask.shape[0]
+    size = min(batch_size, max(n, 1))
+    count = max(-(-n // size), 1)
+
+    def split(x):
+        padded = jnp.pad(x, [(0, count * size - n)] + [(0, 0)] * (x.ndim - 1))
+        return padded.reshape(count, size, *x.shape[1:])
+
+    return jax.tree.map(split, data)
+
+
+def make_evaluate(algorithm: Algorithm, task: Task, *, batch_size: int = 256, chunk: int | None = None) -> Callable:
+    """The jitted function that evaluates the clients `ids`.
+
+    Fine-tuning is the task's own local training on its data loss, from the model that the algorithm deploys; it leaves
+    the state alone.
+
+    Args:
+      algorithm: says which model a client deploys, and how it predicts.
+      task: its loss fine-tunes, its score scores.
+      batch_size: examples predicted at a time.
+      chunk: clients side by side, see `tree.over_clients`.
+
+    Returns:
+      evaluate(key, federation, state, ids [M]) -> Evaluation with scores [M].
+    """
+    fine_tune = task.trainer(task.loss)
+
+    @jax.jit
+    def evaluate(key: PRNGKey, federation: Federation, state: State, ids: Int[Array, "m"]) -> Evaluation:
+        cohort = Cohort(ids, tree.take(federation.train, ids), tree.take(federation.val, ids))
+        shared = isinstance(federation.test, Pool)
+        test = federation.test._replace(mask=federation.test.mask[ids]) if shared else tree.take(federation.test, ids)
+
+        def scores(params: Params) -> Scores:
+            return Scores(
+                *(
+                    score_clients(algorithm.apply, task.score, params, data, batch_size=batch_size, chunk=chunk)
+                    for data in (cohort.val, test)
+                )
+            )
+
+        deployed = algorithm.models(state, ids)
+        tuned, _ = fine_tune(key, deployed, None, cohort)
+        return Evaluation(scores(deployed), scores(tuned))
+
+    return evaluate
+
+
+def summarise(scores: np.ndarray, sizes: np.ndarray) -> dict[str, float | None]:
+    """The numbers that papers report of one evaluation.
+
+    Args:
+      scores: of each client [M]; NaN for a client that has no such data, which is left out.
+      sizes: examples that each client owns [M].
+
+    Returns:
+      `mean`, `weighted` (by sizes), `std` (population), `worst10` (mean of the lowest tenth, at least one client); each
+      None if no client has a score.
+    """
+    known = ~np.isnan(scores)
+    scores, sizes = np.asarray(scores, float)[known], np.asarray(sizes, float)[known]
+    if scores.size == 0:
+        return dict.fromkeys(("mean", "weighted", "std", "worst10"))
+    worst = np.sort(scores)[: max(1, round(0.1 * scores.size))]
+    return {
+        "mean": float(scores.mean()),
+        "weighted": float(np.average(scores, weights=sizes if sizes.sum() > 0 else None)),
+        "std": float(scores.std()),
+        "worst10": float(worst.mean()),
+    }
+
+
+def select_on_val(val: np.ndarray, test: np.ndarray) -> np.ndarray:
+    """Each client's test score at its own best validation score so far, never looking at the test scores to choose.
+
+    Args:
+      val: [E, C] by evaluation; NaN where a client was not evaluated or has no validation data.
+      test: [E, C].
+
+    Returns:
+      [C]: the test score at the first evaluation with the highest validation score; for a client without validation
+      scores its last known test score; NaN if it was never evaluated.
+    """
+    best = np.argmax(np.where(np.isnan(val), -np.inf, val), axis=0)
+    seen = ~np.isnan(test)
+    last = len(test) - 1 - np.argmax(seen[::-1], axis=0)
+    chosen = np.where(np.isnan(val).all(axis=0), last, best)
+    return test[chosen, np.arange(test.shape[1])]

@@ -1,0 +1,81 @@
+"""Whole runs: a config in, a directory of metrics, arrays and pictures out."""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from jaxfl.experiment import files, plots, report
+from jaxfl.experiment.build import build
+from jaxfl.experiment.config import Config, Setting, load_config
+from jaxfl.experiment.metrics import History
+from jaxfl.experiment.run import compile_run, run
+
+__all__ = ["Config", "Setting", "compare", "execute", "load_config"]
+
+Follow = Callable[[Config, dict[str, Any] | None], None]  # (config, line of metrics.jsonl; None when it begins)
+
+
+def silent(config: Config, line: dict[str, Any] | None) -> None:
+    """Follows a run without a word."""
+
+
+def execute(config: Config, out: Path, *, overwrite: bool = False, follow: Follow = silent) -> dict[str, Any]:
+    """One run from beginning to end; nothing is written before all is checked, loaded and compiled.
+
+    Args:
+      config: what to run.
+      out: the directory to write, see docs/files.md.
+      overwrite: replace a run that it holds.
+      follow: called when the run begins and after each evaluation.
+
+    Returns:
+      The content of `summary.json`.
+
+    Raises:
+      InputError: the config is wrong, does not fit the data, or the directory holds a run.
+    """
+    files.check_free(out, overwrite)
+    built = build(config)
+    follow(config, None)
+    program = compile_run(built)
+    files.begin(out, built, overwrite)
+    history = History(config, sizes=np.asarray(built.federation.sizes).reshape(config.seeds, config.clients))
+    for record in run(program):
+        line = history.add(record)
+        files.append(out, line)
+        follow(config, line)
+    return files.finish(out, built, history, program.seconds)
+
+
+def compare(
+    configs: list[Config], out: Path, *, overwrite: bool = False, follow: Follow = silent
+) -> dict[str, dict[str, Any]]:
+    """Runs of several algorithms in `out/ALGORITHM`, with a table and a picture of them all in `out`.
+
+    Returns:
+      algorithm -> the content of its `summary.json`.
+
+    Raises:
+      InputError: as `execute`, for the first config that is wrong, before anything is run.
+    """
+    directories = [out / config.algorithm for config in configs]
+    for directory in (out, *directories):
+        files.check_free(directory, overwrite)
+    for config in configs:
+        build(config)
+    files.create(out, overwrite)
+    for config, directory in zip(configs, directories, strict=True):
+        execute(config, directory, overwrite=overwrite, follow=follow)
+    return summarise(directories, out)
+
+
+def summarise(directories: list[Path], out: Path) -> dict[str, dict[str, Any]]:
+    """Writes the comparison of finished runs into `out`; returns their summaries by label."""
+    runs = report.load(directories)
+    summaries = {label: found["summary"] for label, found in runs.items()}
+    files.write_json(out / "comparison.json", report.comparison(summaries))
+    files.write(out / "comparison.md", report.markdown(summaries))
+    files.write(out / "comparison.png", plots.comparison(runs))
+    return summaries

@@ -1,0 +1,129 @@
+"""The complete description of a run, as a frozen dataclass that goes to `config.json` and comes back."""
+
+import dataclasses
+import json
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+from jaxfl.errors import InputError, check, check_name
+
+
+@dataclass(frozen=True)
+class Setting:
+    """Everything about a run but its algorithm. The options of the command line are these fields."""
+
+    dataset: str = "digits"
+    """data set, see `jaxfl list datasets`"""
+    data_dir: str | None = None
+    """folder of NAME.npz files; the environment's JAXFL_DATA_DIR if not given"""
+    partition: str = "pathological"
+    """who holds what, see `jaxfl list partitions`"""
+    classes_per_client: int = 2
+    """labels a client holds (pathological), or shards a client draws (shards)"""
+    beta: float = 0.5
+    """Dirichlet concentration; smaller is a stronger skew"""
+    clients: int = 10
+    """number of clients"""
+    test: Literal["reweighted", "own", "global"] = "reweighted"
+    """test examples of a client: the whole test set weighted by the client's label frequencies, a part of its own data,
+    or the whole test set"""
+
+    participation: float = 1.0
+    """fraction of the clients in each round"""
+    rounds: int = 20
+    """communication rounds"""
+    model: str = "mlp"
+    """model, see `jaxfl list models`"""
+    local_steps: int | None = None
+    """local SGD steps a round; 200 if neither steps nor epochs are given"""
+    local_epochs: int | None = None
+    """local epochs a round, in place of steps"""
+    batch_size: int = 64
+    """examples in a local step"""
+    lr: float = 0.01
+    """learning rate"""
+    momentum: float = 0.9
+    """momentum"""
+    weight_decay: float = 1e-5
+    """weight decay"""
+
+    eval_every: int = 1
+    """rounds between two evaluations; the last round is always evaluated"""
+    eval_on: Literal["all", "participants"] = "all"
+    """clients to evaluate: all, or those of the round"""
+    seed: int = 0
+    """seed of the partition, the initial model, participation and batches"""
+    seeds: int = 1
+    """how many seeds to run side by side: seed, seed + 1, ..."""
+    chunk: int | None = None
+    """clients computed side by side; all if not given; less memory and the same result with a small number"""
+
+
+@dataclass(frozen=True)
+class Config(Setting):
+    """One run: a setting, an algorithm and its hyper-parameters."""
+
+    algorithm: str = "fedavg"
+    hyper: dict[str, Any] = dataclasses.field(default_factory=dict)
+
+
+def parse_hyper(pairs: tuple[str, ...]) -> dict[str, Any]:
+    """`("alpha=0.5", "anchor=approx")` -> `{"alpha": 0.5, "anchor": "approx"}`; values are JSON, else text."""
+    parsed = {}
+    for pair in pairs:
+        key, equals, value = pair.partition("=")
+        check(bool(key and equals), f"hyper-parameter {pair!r}: expected KEY=VALUE, for example alpha=0.5")
+        check(key not in parsed, f"hyper-parameter {key!r} is given twice: give it once")
+        try:
+            parsed[key] = json.loads(value)
+        except json.JSONDecodeError:
+            parsed[key] = value
+    return parsed
+
+
+def to_json(config: Config) -> str:
+    """The config as indented JSON, every field with its value."""
+    return json.dumps(dataclasses.asdict(config), indent=2) + "\n"
+
+
+def load_config(path: Path) -> Config:
+    """The config of a `config.json`.
+
+    Raises:
+      InputError: no such file, no JSON, or not the fields and types of a config.
+    """
+    try:
+        fields = json.loads(path.read_text())
+    except (OSError, ValueError) as error:
+        raise InputError(f"cannot read {path} as a config ({error}): give the config.json of a run") from error
+    check(
+        isinstance(fields, dict) and isinstance(fields.get("algorithm"), str),
+        f"{path} is no config: expected a JSON object with at least an algorithm, as in the config.json of a run",
+    )
+    known = {field.name: field for field in dataclasses.fields(Config)}
+    for name, value in fields.items():
+        check_name(f"field in {path}", name, known)
+        check(
+            _accepts(str(known[name].type), value),
+            f"{name} in {path} is {value!r}: expected {_plain(str(known[name].type))}",
+        )
+    return Config(**fields)
+
+
+def _accepts(kind: str, value: Any) -> bool:
+    """Whether a JSON value fits a field's type, written as one of the few forms that `Config` uses."""
+    accepted = {
+        "None": value is None,
+        "int": type(value) is int,
+        "float": type(value) in (int, float),
+        "str": isinstance(value, str),
+        "dict[str, Any]": isinstance(value, dict),
+    }
+    if kind.startswith("typing.Literal"):
+        return isinstance(value, str) and repr(value) in kind
+    return any(accepted[part] for part in kind.replace("<class '", "").replace("'>", "").split(" | "))
+
+
+def _plain(kind: str) -> str:
+    return kind.replace("<class '", "").replace("'>", "").replace("typing.Literal", "one of ")

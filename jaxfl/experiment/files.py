@@ -1,0 +1,97 @@
+"""The directory of a run: what is written, when, and what is never overwritten."""
+
+import io
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from jaxfl.errors import InputError, check
+from jaxfl.experiment import plots
+from jaxfl.experiment.build import Built
+from jaxfl.experiment.config import to_json
+from jaxfl.experiment.metrics import History
+
+RUN_FILES = (
+    "config.json",
+    "metrics.jsonl",
+    "summary.json",
+    "clients.npz",
+    "graph.npz",
+    "curves.png",
+    "graph.png",
+    "partition.png",
+)
+COMPARISON_FILES = ("comparison.json", "comparison.md", "comparison.png")
+
+
+def check_free(directory: Path, overwrite: bool) -> None:
+    """Raises an `InputError` if the directory holds a run or a comparison, or cannot be one; creates nothing."""
+    check(not directory.exists() or directory.is_dir(), f"{directory} is a file: give a directory with --out")
+    held = [name for name in (*RUN_FILES, *COMPARISON_FILES) if (directory / name).exists()]
+    check(
+        not held or overwrite,
+        f"{directory} already holds a run ({', '.join(held[:2])}): choose another --out, or add --overwrite",
+    )
+
+
+def create(directory: Path, overwrite: bool) -> None:
+    """Makes the directory; with `overwrite`, removes an earlier run's files from it, and no others."""
+    check_free(directory, overwrite)
+    try:
+        directory.mkdir(parents=True, exist_ok=True)
+        for name in (*RUN_FILES, *COMPARISON_FILES):
+            (directory / name).unlink(missing_ok=True)
+    except OSError as error:
+        raise InputError(
+            f"cannot write to {directory} ({error.strerror}): give another directory with --out"
+        ) from error
+
+
+def write(file: Path, content: bytes | str) -> None:
+    """Writes a file whole or not at all."""
+    part = file.with_name(f".{file.name}.part")
+    part.write_bytes(content.encode() if isinstance(content, str) else content)
+    os.replace(part, file)
+
+
+def write_json(file: Path, content: Any) -> None:
+    """Writes indented JSON."""
+    write(file, json.dumps(content, indent=2, allow_nan=False) + "\n")
+
+
+def write_npz(file: Path, arrays: dict[str, np.ndarray]) -> None:
+    """Writes compressed arrays."""
+    buffer = io.BytesIO()
+    np.savez_compressed(buffer, **arrays)
+    write(file, buffer.getvalue())
+
+
+def begin(directory: Path, built: Built, overwrite: bool) -> None:
+    """Opens the directory of a run: the config and the picture of the partition."""
+    create(directory, overwrite)
+    write(directory / "config.json", to_json(built.config))
+    write(directory / "partition.png", plots.partition(built.source, built.parts[0], built.config))
+
+
+def append(directory: Path, line: dict[str, Any]) -> None:
+    """Adds a line to `metrics.jsonl`."""
+    with (directory / "metrics.jsonl").open("a") as file:
+        file.write(json.dumps(line, allow_nan=False) + "\n")
+
+
+def finish(directory: Path, built: Built, history: History, compile_seconds: float) -> dict[str, Any]:
+    """Closes the directory of a run with its arrays, pictures and summary, and returns the summary."""
+    write_npz(directory / "clients.npz", history.clients())
+    write(directory / "curves.png", plots.curves({built.config.algorithm: history.lines}))
+    graph = history.graph()
+    if graph is not None:
+        write_npz(directory / "graph.npz", graph)
+        several = built.config.seeds > 1
+        weights, ids = (graph[name][0] if several else graph[name] for name in ("weights", "ids"))
+        write(directory / "graph.png", plots.graph(weights[-1], ids[-1], built.source, built.parts[0], built.config))
+    summary = history.summary(compile_seconds)
+    write_json(directory / "summary.json", summary)
+    return summary

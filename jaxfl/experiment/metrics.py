@@ -1,0 +1,115 @@
+"""From records to the numbers that are written and shown: one line an evaluation, one summary a run."""
+
+import math
+from typing import Any
+
+import numpy as np
+
+from jaxfl.evaluate import select_on_val, summarise
+from jaxfl.experiment.config import Config
+from jaxfl.experiment.run import Record, versions
+
+STAGES = ("before", "after")  # fine-tuning
+
+
+def line(record: Record, sizes: np.ndarray, sent: dict[str, int]) -> dict[str, Any]:
+    """One line of `metrics.jsonl`.
+
+    Args:
+      record: an evaluation.
+      sizes: examples of each client [S, C].
+      sent: floats `up` and `down` by all clients since round 0.
+    """
+    stages = {stage: getattr(record.evaluation, stage).test for stage in STAGES}
+    seeds = [
+        {stage: summarise(scores[s], sizes[s][record.evaluated[s]]) for stage, scores in stages.items()}
+        for s in range(len(sizes))
+    ]
+    return (
+        {"round": record.round, "seconds": round(record.seconds, 3), "loss": _finite(record.info.loss[:, -1].mean())}
+        | over_seeds(seeds)
+        | sent
+    )
+
+
+def over_seeds(seeds: list[dict[str, dict]]) -> dict[str, Any]:
+    """Summaries of one evaluation by seed -> their mean; with several seeds also `seeds`, the list itself."""
+    mean = {
+        stage: {name: _mean([seed[stage][name] for seed in seeds]) for name in seeds[0][stage]} for stage in seeds[0]
+    }
+    return mean | ({"seeds": seeds} if len(seeds) > 1 else {})
+
+
+class History:
+    """Collects the records of a run, client by client."""
+
+    def __init__(self, config: Config, sizes: np.ndarray):
+        self.config, self.sizes = config, sizes
+        self.lines: list[dict[str, Any]] = []
+        self.scores: dict[str, list[np.ndarray]] = {f"{s}_{part}": [] for s in STAGES for part in ("val", "test")}
+        self.weights: list[np.ndarray] = []
+        self.ids: list[np.ndarray] = []
+        self.sent = {"up": 0, "down": 0}
+
+    def add(self, record: Record) -> dict[str, Any]:
+        """Takes a record in and returns its line of `metrics.jsonl`."""
+        for way in self.sent:  # a mean over seeds of whole numbers that are the same in each
+            self.sent[way] += int(getattr(record.info, way)[0].sum(dtype=np.int64))
+        for name, rows in self.scores.items():
+            stage, part = name.split("_")
+            row = np.full(self.sizes.shape, np.nan, np.float32)
+            np.put_along_axis(row, record.evaluated, getattr(getattr(record.evaluation, stage), part), axis=1)
+            rows.append(row)
+        self.ids.append(record.ids)
+        if record.info.weights is not None:
+            self.weights.append(record.info.weights)
+        self.lines.append(line(record, self.sizes, self.sent))
+        return self.lines[-1]
+
+    def clients(self) -> dict[str, np.ndarray]:
+        """Arrays of `clients.npz`: scores by evaluation and client [E, C], with several seeds [S, E, C]."""
+        rounds = np.array([row["round"] for row in self.lines])
+        stacked = {name: self._squeeze(np.stack(rows, axis=1)) for name, rows in self.scores.items()}
+        return {"round": rounds, "sizes": self._squeeze(self.sizes)} | stacked
+
+    def graph(self) -> dict[str, np.ndarray] | None:
+        """Arrays of `graph.npz`: weights [T, M, M] and ids [T, M], with several seeds [S, ...], or None."""
+        if not self.weights:
+            return None
+        arrays = {"weights": np.concatenate(self.weights, axis=1), "ids": np.concatenate(self.ids, axis=1)}
+        return {name: self._squeeze(array) for name, array in arrays.items()}
+
+    def summary(self, compile_seconds: float) -> dict[str, Any]:
+        """The content of `summary.json`."""
+        chosen = []
+        for s, sizes in enumerate(self.sizes):
+            tests = {
+                stage: select_on_val(*(np.stack(self.scores[f"{stage}_{part}"])[:, s] for part in ("val", "test")))
+                for stage in STAGES
+            }
+            chosen.append({stage: summarise(test, sizes) for stage, test in tests.items()})
+        last = self.lines[-1]
+        return {
+            "algorithm": self.config.algorithm,
+            "final": {key: last[key] for key in (*STAGES, "seeds") if key in last},
+            "selected_on_val": over_seeds(chosen),
+            "rounds": last["round"],
+            "seconds": last["seconds"],
+            "compile_seconds": round(compile_seconds, 3),
+            "up": last["up"],
+            "down": last["down"],
+            "versions": versions(),
+        }
+
+    def _squeeze(self, array: np.ndarray) -> np.ndarray:
+        return array[0] if len(self.sizes) == 1 else array
+
+
+def _mean(values: list[float | None]) -> float | None:
+    known = [value for value in values if value is not None]
+    return sum(known) / len(known) if known else None
+
+
+def _finite(value: float) -> float | None:
+    """JSON has no NaN: a loss that is none is null."""
+    return float(value) if math.isfinite(value) else None

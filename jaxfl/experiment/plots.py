@@ -1,0 +1,185 @@
+"""Pictures of a run, as PNG bytes. Figures are built without pyplot: no global state, no display."""
+
+import io
+from collections.abc import Sequence
+from typing import Any
+
+import matplotlib
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.collections import LineCollection
+from matplotlib.figure import Figure
+from matplotlib.ticker import MaxNLocator, PercentFormatter
+
+from jaxfl.data import Source
+from jaxfl.data.federate import group_order, label_counts
+from jaxfl.data.partition import Parts
+from jaxfl.experiment.config import Config
+
+COLOURS = matplotlib.colormaps["tab10"].colors
+GROUPS = matplotlib.colormaps["turbo"]
+MANY = 40  # above so many clients they are not named one by one
+
+
+def png(figure: Figure) -> bytes:
+    """The figure as a PNG file."""
+    buffer = io.BytesIO()
+    figure.savefig(buffer, format="png", dpi=120)
+    return buffer.getvalue()
+
+
+def canvas(columns: int, width: float = 5.0, height: float = 4.2) -> tuple[Figure, Sequence[Axes]]:
+    """A figure with panels side by side."""
+    figure = Figure(figsize=(columns * width, height), layout="constrained")
+    panels = figure.subplots(1, columns, squeeze=False)[0]
+    for panel in panels:
+        panel.spines[["top", "right"]].set_visible(False)
+    return figure, panels
+
+
+def curves(runs: dict[str, list[dict[str, Any]]]) -> bytes:
+    """Accuracy and training loss by round.
+
+    Args:
+      runs: label -> the run's lines of `metrics.jsonl`.
+    """
+    figure, (accuracy, loss) = canvas(2)
+    for colour, (label, lines) in zip(_colours(len(runs)), runs.items(), strict=True):
+        rounds = [line["round"] for line in lines]
+        mark = {"color": colour, "marker": "o", "markersize": 3} if len(rounds) < 40 else {"color": colour}
+        before, after = (_values(lines, stage, "mean") for stage in ("before", "after"))
+        accuracy.plot(rounds, before, label=label if len(runs) > 1 else "deployed", **mark)
+        accuracy.plot(rounds, after, linestyle=":", label=None if len(runs) > 1 else "after fine-tuning", **mark)
+        if len(runs) == 1:
+            worst = _values(lines, "before", "worst10")
+            accuracy.fill_between(rounds, worst, before, color=colour, alpha=0.15, label="down to the worst 10 %")
+        loss.plot(rounds, [np.nan if line["loss"] is None else line["loss"] for line in lines], label=label, **mark)
+    _accuracy_axis(accuracy, "y")
+    accuracy.set(xlabel="round", title="test accuracy, mean over clients")
+    loss.set(xlabel="round", title="training loss, mean over clients", yscale="log")
+    for panel in (accuracy, loss):
+        panel.xaxis.set_major_locator(MaxNLocator(integer=True))
+        panel.grid(alpha=0.25)
+    accuracy.legend(frameon=False, loc="lower right")
+    return png(figure)
+
+
+def comparison(runs: dict[str, dict[str, Any]]) -> bytes:
+    """Several runs: accuracy of the deployed models by round, and the last round before and after fine-tuning.
+
+    Args:
+      runs: label -> {"summary": ..., "lines": ...}, as `report.load` returns them.
+    """
+    figure, (accuracy, bars) = canvas(2)
+    labels = list(runs)
+    places = np.arange(len(labels))[::-1]
+    for colour, place, (label, run) in zip(_colours(len(labels)), places, runs.items(), strict=True):
+        lines = run["lines"]
+        accuracy.plot([line["round"] for line in lines], _values(lines, "before", "mean"), color=colour, label=label)
+        before, after = (run["summary"]["final"][stage]["mean"] or 0 for stage in ("before", "after"))
+        bars.barh(place + 0.19, before, 0.36, color=colour)
+        bars.barh(place - 0.19, after, 0.36, color=colour, alpha=0.35)
+        for height, value in ((place + 0.19, before), (place - 0.19, after)):
+            bars.text(value + 0.01, height, f"{100 * value:.1f}", va="center", fontsize=8)
+    _accuracy_axis(accuracy, "y")
+    accuracy.set(xlabel="round", title="accuracy of the deployed models")
+    accuracy.xaxis.set_major_locator(MaxNLocator(integer=True))
+    accuracy.grid(alpha=0.25)
+    accuracy.legend(frameon=False, loc="lower right")
+    _accuracy_axis(bars, "x")
+    bars.set(title="last round: deployed, and fine-tuned (pale)")
+    bars.set_xlim(0, 1.12)
+    bars.set_yticks(places, labels)
+    return png(figure)
+
+
+def graph(weights: np.ndarray, ids: np.ndarray, source: Source, parts: Parts, config: Config) -> bytes:
+    """Mixing weights of a round: a heat map and a network, clients with the same labels side by side.
+
+    Args:
+      weights: [M, M] (receiver, sender).
+      ids: the clients of the rows [M].
+      source: the data set.
+      parts: rows of each of the C clients.
+      config: for the title.
+    """
+    counts = label_counts(source, parts)
+    place = np.argsort(group_order(counts))  # of each client
+    order = np.argsort(place[ids])
+    weights, ids = weights[np.ix_(order, order)], ids[order]
+
+    figure, (heat, network) = canvas(2, width=5.2, height=4.8)
+    image = heat.imshow(weights, cmap="Blues", vmin=0)
+    figure.colorbar(image, ax=heat, shrink=0.8, label="weight")
+    heat.set(xlabel="sender", ylabel="receiver", title="mixing weights")
+    if len(ids) <= MANY:
+        heat.set_xticks(range(len(ids)), ids, fontsize=8, rotation=90 if len(ids) > 20 else 0)
+        heat.set_yticks(range(len(ids)), ids, fontsize=8)
+    heat.spines[:].set_visible(False)
+
+    angles = np.pi / 2 - 2 * np.pi * np.arange(len(ids)) / len(ids)
+    points = np.stack([np.cos(angles), np.sin(angles)], axis=1)
+    mutual = (weights + weights.T) / 2
+    strongest = max((mutual - np.diag(np.diag(mutual))).max(), 1e-9)
+    pairs = [(i, j) for i in range(len(ids)) for j in range(i) if mutual[i, j] > 0.01 * strongest]
+    strength = np.array([mutual[i, j] for i, j in pairs]) / strongest
+    lines = LineCollection([points[[i, j]] for i, j in pairs], linewidths=4 * strength, color="0.25")
+    lines.set_alpha(0.15 + 0.75 * strength if len(pairs) else None)
+    network.add_collection(lines)
+    colours = GROUPS(0.05 + 0.9 * _mean_label(counts)[ids] / max(source.classes - 1, 1))
+    large = len(ids) <= MANY
+    network.scatter(*points.T, s=380 if large else 40, c=colours, edgecolors="white", linewidths=1.5, zorder=2)
+    for client, point in zip(ids, points, strict=True):
+        if large:
+            network.text(*point, str(client), ha="center", va="center", fontsize=8, color="white", weight="bold")
+    network.set(title="who learns from whom (colour: labels held)", xlim=(-1.2, 1.2), ylim=(-1.2, 1.2), aspect="equal")
+    network.axis("off")
+    figure.suptitle(f"{config.algorithm} on {config.dataset}, {config.partition}, round {config.rounds}")
+    return png(figure)
+
+
+def partition(source: Source, parts: Parts, config: Config) -> bytes:
+    """Who holds what: a disc for each client and label, its area the number of examples.
+
+    Args:
+      source: the data set.
+      parts: rows of its training set for each client.
+      config: for the title.
+    """
+    counts = label_counts(source, parts)
+    order = group_order(counts)
+    counts = counts[order]
+    clients, classes = counts.shape
+    figure, (panel, bars) = canvas(2, width=5.5, height=4.4)
+    client, label = np.nonzero(counts)
+    area = 260 * min(1.0, 20 / max(clients, classes)) ** 2 * counts[client, label] / counts.max()
+    panel.scatter(client, label, s=area, c=GROUPS(0.05 + 0.9 * label / max(classes - 1, 1)), linewidths=0)
+    panel.set(xlabel="client", ylabel="label", title="examples of each label (area)", ylim=(-0.7, classes - 0.3))
+    panel.yaxis.set_major_locator(MaxNLocator(integer=True))
+    panel.grid(alpha=0.2)
+    bars.bar(range(clients), counts.sum(axis=1), color="0.6")
+    bars.set(xlabel="client", title="examples")
+    for axis in (panel, bars):
+        axis.set_xlim(-0.7, clients - 0.3)
+        if clients <= MANY:
+            axis.set_xticks(range(clients), order, fontsize=8, rotation=90 if clients > 20 else 0)
+    figure.suptitle(f"{config.dataset}, {config.partition}, {clients} clients")
+    return png(figure)
+
+
+def _accuracy_axis(panel: Axes, which: str) -> None:
+    axis = getattr(panel, f"{which}axis")
+    axis.set_major_formatter(PercentFormatter(1.0))
+    getattr(panel, f"set_{which}lim")(0, 1.02)
+
+
+def _values(lines: list[dict[str, Any]], stage: str, name: str) -> list[float]:
+    return [np.nan if line[stage][name] is None else line[stage][name] for line in lines]
+
+
+def _colours(count: int) -> list:
+    return list(COLOURS[:count]) if count <= 10 else list(matplotlib.colormaps["turbo"](np.linspace(0, 1, count)))
+
+
+def _mean_label(counts: np.ndarray) -> np.ndarray:
+    return counts @ np.arange(counts.shape[1]) / np.maximum(counts.sum(axis=1), 1)

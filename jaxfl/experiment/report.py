@@ -1,0 +1,98 @@
+"""Tables of finished runs: on the terminal, in Markdown, as JSON."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+from rich.table import Table
+
+from jaxfl.errors import InputError, check
+
+COLUMNS = ("before", "weighted", "worst", "after", "on val", "up", "down", "seconds")
+
+
+def load(directories: list[Path]) -> dict[str, dict[str, Any]]:
+    """The finished runs in the directories and in their direct subdirectories: a label each -> its summary and lines.
+
+    Raises:
+      InputError: no finished run there, or files that are none.
+    """
+    found: dict[str, dict[str, Any]] = {}
+    for directory in directories:
+        check(directory.is_dir(), f"{directory} is no directory: give the --out directory of a run or a comparison")
+        runs = sorted(file.parent for file in (*directory.glob("summary.json"), *directory.glob("*/summary.json")))
+        check(bool(runs), f"{directory} holds no finished run (no summary.json): give the --out directory of one")
+        for run in runs:
+            try:
+                summary = json.loads((run / "summary.json").read_text())
+                lines = [json.loads(text) for text in (run / "metrics.jsonl").read_text().splitlines()]
+                label = summary["algorithm"] if summary["algorithm"] not in found else str(run)
+                found[label] = {"summary": summary, "lines": lines}
+                row(summary)
+            except (OSError, ValueError, KeyError, TypeError) as error:
+                raise InputError(f"{run} is no run of jaxfl ({error!r}): leave it out") from error
+    return found
+
+
+def row(summary: dict[str, Any]) -> list[str]:
+    """A run's cells under `COLUMNS`."""
+    final, chosen = summary["final"], summary["selected_on_val"]
+    spread = [seed["before"]["mean"] for seed in final.get("seeds", [])]
+    before = percent(final["before"]["mean"])
+    if len(spread) > 1 and None not in spread:
+        mean = sum(spread) / len(spread)
+        deviation = (sum((x - mean) ** 2 for x in spread) / (len(spread) - 1)) ** 0.5
+        before += f" ±{100 * deviation:.1f}"
+    return [
+        before,
+        percent(final["before"]["weighted"]),
+        percent(final["before"]["worst10"]),
+        percent(final["after"]["mean"]),
+        percent(chosen["before"]["mean"]),
+        amount(summary["up"]),
+        amount(summary["down"]),
+        f"{summary['seconds']:.1f}",
+    ]
+
+
+def percent(value: float | None) -> str:
+    """A fraction of one as a percentage with one decimal."""
+    return "-" if value is None else f"{100 * value:.1f}"
+
+
+def amount(floats: int) -> str:
+    """A number of floats in thousands, millions or billions."""
+    for unit, size in (("G", 1e9), ("M", 1e6), ("k", 1e3)):
+        if floats >= size:
+            return f"{floats / size:.3g} {unit}"
+    return str(floats)
+
+
+CAPTION = (
+    "test accuracy in % of the deployed models before and after fine-tuning, mean over clients; weighted by data; "
+    "worst tenth of the clients; on val: each client at its own best validation score; floats sent up and down"
+)
+
+
+def table(summaries: dict[str, dict[str, Any]]) -> Table:
+    """The runs as a table for the terminal."""
+    shown = Table(caption=CAPTION, caption_justify="left")
+    shown.add_column("algorithm", no_wrap=True)
+    for name in COLUMNS:
+        shown.add_column(name, justify="right", no_wrap=True)
+    for label, summary in summaries.items():
+        shown.add_row(label, *row(summary))
+    return shown
+
+
+def markdown(summaries: dict[str, dict[str, Any]]) -> str:
+    """The runs as a Markdown table."""
+    head = f"| algorithm | {' | '.join(COLUMNS)} |\n|---|{'---:|' * len(COLUMNS)}\n"
+    rows = [f"| {label} | {' | '.join(row(summary))} |\n" for label, summary in summaries.items()]
+    return head + "".join(rows) + f"\n{CAPTION[0].upper()}{CAPTION[1:]}.\n"
+
+
+def comparison(summaries: dict[str, dict[str, Any]]) -> list[dict[str, Any]]:
+    """The content of `comparison.json`."""
+    keys = ("algorithm", "final", "selected_on_val", "seconds", "compile_seconds", "up", "down")
+    return [{key: summary[key] for key in keys} | {"run": label} for label, summary in summaries.items()]

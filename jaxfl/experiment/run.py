@@ -1,0 +1,120 @@
+"""Runs a config: compile once, then a host loop over jitted stretches of rounds, one record an evaluation."""
+
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from functools import partial
+from itertools import pairwise
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from jaxfl.evaluate import Evaluation, make_evaluate
+from jaxfl.experiment.build import Built
+from jaxfl.rounds import make_rounds
+from jaxfl.types import Info, State
+
+INIT, ROUNDS, EVALUATE = range(3)  # streams of a run's random numbers
+
+
+@dataclass(frozen=True)
+class Program:
+    """A run, compiled."""
+
+    built: Built
+    state: State  # before round 0
+    advance: dict[int, Callable]  # (state, start) -> (state, (Info, ids)), by number of rounds
+    evaluate: Callable  # (state, round, ids) -> Evaluation
+    seconds: float  # spent on compiling
+
+
+@dataclass(frozen=True)
+class Record:
+    """One evaluation and the rounds since the one before; NumPy arrays, seeds [S] first."""
+
+    round: int  # rounds done
+    seconds: float  # since the start, without compiling
+    evaluation: Evaluation  # [S, E]
+    evaluated: np.ndarray  # [S, E] ids of the clients evaluated
+    info: Info  # [S, L, ...] of the L rounds since the last record
+    ids: np.ndarray  # [S, L, M] ids of the cohorts
+
+
+def stops(rounds: int, every: int) -> list[int]:
+    """The numbers of rounds after which to evaluate: every so many, and at the end."""
+    return sorted({*range(every, rounds + 1, every), rounds})
+
+
+def each_seed(function: Callable, seeds: int, axes: tuple[int | None, ...]) -> Callable:
+    """`function` of one seed for all of them: the function itself if there is one seed, else its `vmap`."""
+    return jax.vmap(function, in_axes=axes) if seeds > 1 else function
+
+
+def compile_run(built: Built) -> Program:
+    """Compiles everything that the run will execute, so that later times are of computation alone."""
+    began = time.perf_counter()
+    config = built.config
+    seeds = config.seeds
+    roots = jax.vmap(partial(jax.random.key, impl="threefry2x32"))(config.seed + jnp.arange(seeds))
+    roots = roots if seeds > 1 else roots[0]
+
+    def stream(root: jax.Array, number: int) -> jax.Array:
+        return jax.random.fold_in(root, number)
+
+    def init(root, federation):
+        return built.algorithm.init(stream(root, INIT), federation.train)
+
+    rounds = make_rounds(built.algorithm, built.participation)
+    evaluate = make_evaluate(built.algorithm, built.task, chunk=config.chunk)
+
+    def advance(length, root, federation, state, start):
+        return rounds(stream(root, ROUNDS), federation, state, start, length=length)
+
+    def assess(root, federation, state, number, ids):
+        return evaluate(jax.random.fold_in(stream(root, EVALUATE), number), federation, state, ids)
+
+    number = jnp.asarray(0)
+    state = jax.jit(each_seed(init, seeds, (0, 0)))(roots, built.federation)
+    programs = {}
+    for length in {b - a for a, b in pairwise([0, *stops(config.rounds, config.eval_every)])}:
+        many = jax.jit(each_seed(partial(advance, length), seeds, (0, 0, 0, None)))
+        lowered = many.lower(roots, built.federation, state, number)
+        programs[length] = partial(lowered.compile(), roots, built.federation)
+    cohort = jax.eval_shape(built.participation, jax.random.key(0), number)
+    ids = cohort if config.eval_on == "participants" else jnp.arange(config.clients)
+    ids = jnp.zeros((seeds, ids.size) if seeds > 1 else ids.size, cohort.dtype)
+    many = jax.jit(each_seed(assess, seeds, (0, 0, 0, None, 0)))
+    assessed = many.lower(roots, built.federation, state, number, ids).compile()
+    compiling = time.perf_counter() - began
+    return Program(built, state, programs, partial(assessed, roots, built.federation), compiling)
+
+
+def run(program: Program) -> Iterator[Record]:
+    """Executes the run; yields a record after each evaluation."""
+    config = program.built.config
+    several = config.seeds > 1
+    began = time.perf_counter()
+    state, done = program.state, 0
+    for stop in stops(config.rounds, config.eval_every):
+        state, (info, ids) = program.advance[stop - done](state, jnp.asarray(done))
+        everyone = jnp.arange(config.clients, dtype=ids.dtype)
+        everyone = jnp.broadcast_to(everyone, (*ids.shape[:-2], config.clients))
+        evaluated = ids[..., -1, :] if config.eval_on == "participants" else everyone
+        evaluation = program.evaluate(state, jnp.asarray(stop), evaluated)
+        done = stop
+        host = jax.device_get((evaluation, evaluated, info, ids))
+        seconds = time.perf_counter() - began
+        evaluation, evaluated, info, ids = host if several else jax.tree.map(lambda x: x[None], host)
+        yield Record(done, seconds, evaluation, evaluated, info, ids)
+
+
+def versions() -> dict[str, Any]:
+    """Versions of what computes, and the device that did."""
+    import platform
+    from importlib.metadata import version
+
+    names = ("jaxfl", "jax", "jaxlib", "flax", "optax", "numpy")
+    device = jax.devices()[0]
+    return {"python": platform.python_version()} | {n: version(n) for n in names} | {"device": device.device_kind}

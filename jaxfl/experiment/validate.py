@@ -1,0 +1,121 @@
+"""Checks of a configuration before anything is computed or written."""
+
+import inspect
+import math
+import types
+import typing
+from typing import Any
+
+from jaxfl.algorithms import ALGORITHMS
+from jaxfl.data import PARTITIONS
+from jaxfl.data.sources import names
+from jaxfl.errors import InputError, check, check_name
+from jaxfl.experiment.config import Config
+from jaxfl.models import MODELS
+from jaxfl.types import AlgorithmFactory
+
+
+def check_config(config: Config) -> None:
+    """Checks everything that can be known without loading data.
+
+    Raises:
+      InputError: a name that does not exist, a number out of range, a hyper-parameter that the algorithm lacks.
+    """
+    check_name("algorithm", config.algorithm, ALGORITHMS)
+    check_name("data set", config.dataset, names(config.data_dir))
+    check_name("partition", config.partition, PARTITIONS)
+    check_name("model", config.model, MODELS)
+    for name in ("clients", "rounds", "eval_every", "seeds", "batch_size", "classes_per_client"):
+        at_least(name, getattr(config, name), 1)
+    for name in ("local_steps", "local_epochs", "chunk"):
+        if getattr(config, name) is not None:
+            at_least(name, getattr(config, name), 1)
+    at_least("seed", config.seed, 0)
+    check(
+        config.local_steps is None or config.local_epochs is None,
+        "both --local-steps and --local-epochs are given: choose one",
+    )
+    check(
+        0 < config.participation <= 1,
+        f"--participation is {config.participation}: expected a fraction in (0, 1], 1 for every client",
+    )
+    for name, low, high in (("lr", 0, math.inf), ("momentum", 0, 1), ("weight_decay", 0, math.inf)):
+        value = getattr(config, name)
+        check(low <= value < high, f"{option(name)} is {value}: expected a number in [{low}, {high})")
+    check_hyper(config.algorithm, ALGORITHMS[config.algorithm], config.hyper)
+
+
+def at_least(name: str, value: int, least: int) -> None:
+    """Raises an `InputError` that names the option if its value is too small."""
+    check(value >= least, f"{option(name)} is {value}: expected {least} or more")
+
+
+def option(name: str) -> str:
+    """The command-line option of a field."""
+    return "--" + name.replace("_", "-")
+
+
+def hyper_parameters(factory: AlgorithmFactory) -> dict[str, inspect.Parameter]:
+    """The hyper-parameters of an algorithm: the keyword arguments of its factory."""
+    return {
+        name: parameter
+        for name, parameter in inspect.signature(factory).parameters.items()
+        if parameter.kind is inspect.Parameter.KEYWORD_ONLY
+    }
+
+
+def check_hyper(algorithm: str, factory: AlgorithmFactory, hyper: dict[str, Any]) -> None:
+    """Checks names and types of hyper-parameters against the signature of the algorithm's factory.
+
+    Raises:
+      InputError: the algorithm has no such hyper-parameter, or it takes no such value.
+    """
+    known = hyper_parameters(factory)
+    hints = typing.get_type_hints(factory)
+    for name, value in hyper.items():
+        if not known:
+            raise InputError(f"{algorithm} has no hyper-parameter {name!r}: it has none at all, leave out --hyper")
+        check_name(f"hyper-parameter of {algorithm}", name, known)
+        check(
+            any(_accepts(hint, value) for hint in _alternatives(hints[name])),
+            f"hyper-parameter {name} of {algorithm} is {value!r}: expected {describe(hints[name])}",
+        )
+
+
+def describe(hint: Any) -> str:
+    """A type hint in words: "a number, or none"."""
+    words = {float: "a number", int: "a whole number", bool: "true or false", str: "text", types.NoneType: "null"}
+    parts = []
+    for alternative in _alternatives(hint):
+        if typing.get_origin(alternative) is typing.Literal:
+            parts.append("one of " + ", ".join(map(str, typing.get_args(alternative))))
+        elif alternative in words:
+            parts.append(words[alternative])
+    return " or ".join(parts)
+
+
+def _alternatives(hint: Any) -> tuple:
+    """The members of a union, or the one type."""
+    return typing.get_args(hint) if typing.get_origin(hint) in (typing.Union, types.UnionType) else (hint,)
+
+
+def _accepts(hint: Any, value: Any) -> bool:
+    if typing.get_origin(hint) is typing.Literal:
+        return value in typing.get_args(hint)
+    if hint is float:
+        return type(value) in (int, float) and math.isfinite(value)
+    return type(value) is hint
+
+
+def first_line(function: Any) -> str:
+    """The first line of a function's documentation."""
+    return inspect.getdoc(function).splitlines()[0]
+
+
+def describe_factory(factory: AlgorithmFactory) -> str:
+    """An algorithm in words: what it does, and its hyper-parameters with their defaults and values."""
+    hints = typing.get_type_hints(factory)
+    lines = [first_line(factory)]
+    for name, parameter in hyper_parameters(factory).items():
+        lines.append(f"  {name}={parameter.default}: {describe(hints[name])}")
+    return "\n".join(lines)

@@ -1,0 +1,110 @@
+"""Local training: every client of a cohort runs masked minibatch steps from its own model, in one program."""
+
+import jax
+import jax.numpy as jnp
+import optax
+from jax import lax
+from jaxtyping import Array, Bool, Int, PyTree
+
+from jaxfl import tree
+from jaxfl.errors import check
+from jaxfl.types import Cohort, Dataset, Fit, Objective, Params, PRNGKey
+
+
+def minibatches(
+    key: PRNGKey, mask: Bool[Array, "n"], batch_size: int, *, steps: int | None = None, epochs: int | None = None
+) -> tuple[Int[Array, "s b"], Bool[Array, "s b"]]:
+    """The whole batch order of one client: epochs laid end to end, each a fresh permutation of its real examples.
+
+    An epoch of n_i examples is ceil(n_i / B) batches; the last one is short. With `steps` the epochs go on until that
+    many batches are drawn; with `epochs` the batches beyond the client's own last one are empty. The order depends on
+    the key and on the real examples in their order, not on the padding.
+
+    Args:
+      key: of this client in this round.
+      mask: which examples are real [n].
+      batch_size: B.
+      steps: S, or
+      epochs: passes over the data; then S = epochs * ceil(n / B).
+
+    Returns:
+      Row numbers into the client's data [S, B], and which of them count [S, B]; all False if the client has no data.
+    """
+    n = mask.shape[0]
+    real = jnp.count_nonzero(mask)
+    per_epoch = jnp.maximum(-(-real // batch_size), 1)
+    total = steps if steps is not None else epochs * -(-n // batch_size)
+    # One stream holds all epochs: example l % n_i of epoch l // n_i, sorted within its epoch by a random number.
+    # `steps` batches use at most steps * B examples and one epoch more.
+    length = total * batch_size + n
+    slot = jnp.arange(length)
+    count = jnp.maximum(real, 1)
+    _, _, rank = lax.sort((slot // count, jax.random.bits(key, (length,)), slot % count), num_keys=2)
+    rows = jnp.argsort(~mask, stable=True)  # real examples first, in their order
+
+    step = jnp.arange(total)[:, None]  # [S, 1]
+    within = (step % per_epoch) * batch_size + jnp.arange(batch_size)[None]  # place in the epoch [S, B]
+    counts = within < real
+    if steps is None:
+        counts &= step < epochs * per_epoch
+    position = (step // per_epoch) * count + within
+    return rows[rank[jnp.where(counts, position, 0)]], counts
+
+
+def trainer(
+    objective: Objective,
+    optimizer: optax.GradientTransformation,
+    *,
+    batch_size: int,
+    steps: int | None = None,
+    epochs: int | None = None,
+    chunk: int | None = None,
+) -> Fit:
+    """A function that trains every client of a cohort from its own model on its own data.
+
+    The optimiser's state is new in every call. A batch without a real example changes nothing: not the parameters, not
+    the optimiser's state, and the random numbers of a step depend on its number alone.
+
+    Args:
+      objective: (params, batch [B], anchor, key) -> (loss to differentiate, aux to report), for one client.
+      optimizer: any optax optimiser.
+      batch_size: B.
+      steps: gradient steps, the same for each client, reshuffling at the end of each epoch, or
+      epochs: passes over the client's own data.
+      chunk: clients trained side by side, see `tree.over_clients`.
+
+    Returns:
+      fit(key, params [M], anchor [M], cohort) -> (params [M], mean aux over the steps taken [M]). A client's random
+      numbers come from the key and its id alone.
+
+    Raises:
+      InputError: not exactly one of `steps` and `epochs` is given, or a number is below 1.
+    """
+    check((steps is None) != (epochs is None), "local training takes either steps or epochs: give exactly one of them")
+    for name, value in (("batch size", batch_size), ("steps", steps), ("epochs", epochs), ("chunk", chunk)):
+        check(value is None or value >= 1, f"{name} of local training is {value}: expected 1 or more")
+
+    def fit_client(key: PRNGKey, params: Params, anchor: PyTree, data: Dataset) -> tuple[Params, Array]:
+        order_key, step_key = jax.random.split(key)
+        rows, counts = minibatches(order_key, data.mask, batch_size, steps=steps, epochs=epochs)
+
+        def step(carry, inputs):
+            params, opt_state, total = carry
+            number, rows, counts = inputs
+            batch = Dataset(data.x[rows], data.y[rows], counts)
+            gradient = jax.grad(objective, has_aux=True)
+            grads, aux = gradient(params, batch, anchor, jax.random.fold_in(step_key, number))
+            updates, next_state = optimizer.update(grads, opt_state, params)
+            moved = (optax.apply_updates(params, updates), next_state, total + aux)
+            return tree.where(counts.any(), moved, carry), None
+
+        start = (params, optimizer.init(params), jnp.zeros(()))
+        (params, _, total), _ = lax.scan(step, start, (jnp.arange(rows.shape[0]), rows, counts))
+        taken = jnp.count_nonzero(counts.any(axis=1))
+        return params, total / jnp.maximum(taken, 1)
+
+    def fit(key: PRNGKey, params: Params, anchor: PyTree, cohort: Cohort) -> tuple[Params, Array]:
+        keys = jax.vmap(jax.random.fold_in, (None, 0))(key, cohort.ids)
+        return tree.over_clients(fit_client, chunk)(keys, params, anchor, cohort.train)
+
+    return fit

@@ -1,0 +1,26 @@
+"""A small convolutional network."""
+
+from flax import linen as nn
+
+from jaxfl.models.conv import conv, max_pool
+
+
+class CNN(nn.Module):
+    """Two convolutions 3x3 with ReLU and 2x2 max-pooling, then two dense layers."""
+
+    classes: int
+    channels: tuple[int, int] = (16, 32)
+    hidden: int = 64
+
+    @nn.compact
+    def __call__(self, x):
+        """[B, h, w, channel] -> [B, classes]."""
+        for width in self.channels:
+            x = max_pool(nn.relu(nn.Conv(width, (3, 3), conv_general_dilated=conv)(x)))
+        x = nn.relu(nn.Dense(self.hidden)(x.reshape(x.shape[0], -1)))
+        return nn.Dense(self.classes)(x)
+
+
+def cnn(classes: int) -> nn.Module:
+    """Two convolutions (16 and 32 channels, 3x3, same padding) with 2x2 max-pooling, dense 64, logits."""
+    return CNN(classes)

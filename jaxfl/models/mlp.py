@@ -1,0 +1,24 @@
+"""Multilayer perceptron."""
+
+from collections.abc import Sequence
+
+from flax import linen as nn
+
+
+class MLP(nn.Module):
+    """Dense layers with ReLU between them, on the flattened input."""
+
+    widths: Sequence[int]
+
+    @nn.compact
+    def __call__(self, x):
+        """[B, *feature] -> [B, widths[-1]]."""
+        x = x.reshape(x.shape[0], -1)
+        for width in self.widths[:-1]:
+            x = nn.relu(nn.Dense(width)(x))
+        return nn.Dense(self.widths[-1])(x)
+
+
+def mlp(classes: int, hidden: Sequence[int] = (32, 32, 32)) -> nn.Module:
+    """Dense layers of the given widths with ReLU, then one of `classes` logits."""
+    return MLP((*hidden, classes))

@@ -1,0 +1,106 @@
+"""Who takes part in a round: functions `(key, round) -> ids [M]`, with the same M in every round.
+
+Ids are in ascending order. When M must change (clients that join a full cohort), run `make_rounds` of the one
+participation up to that round and of the other from there: the state has all C clients throughout.
+"""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.typing import ArrayLike
+
+from jaxfl.errors import check
+from jaxfl.types import Participation
+
+
+def full(clients: int) -> Participation:
+    """Every client in every round: M = C."""
+    return lambda key, number: jnp.arange(clients)
+
+
+def uniform(clients: int, fraction: float) -> Participation:
+    """A fresh sample without replacement in every round: M = fraction * C, rounded, at least 1.
+
+    Raises:
+      InputError: the fraction is outside (0, 1].
+    """
+    check(0 < fraction <= 1, f"participation is {fraction}: expected a fraction in (0, 1], 1 for every client")
+    size = max(1, round(fraction * clients))
+    if size == clients:
+        return full(clients)
+    return lambda key, number: jnp.sort(jax.random.permutation(key, clients)[:size])
+
+
+def schedule(table: ArrayLike) -> Participation:
+    """A given table [P, M] of ids: round t takes row t mod P.
+
+    Raises:
+      InputError: the table is not a matrix of ids, or a row names a client twice.
+    """
+    table = np.asarray(table)
+    check(
+        table.ndim == 2 and table.size > 0 and table.dtype.kind in "iu" and table.min() >= 0,
+        f"a participation schedule of shape {table.shape} and type {table.dtype}: expected client ids [rounds, cohort]",
+    )
+    rows = np.sort(table, axis=1)
+    twice = np.flatnonzero((rows[:, 1:] == rows[:, :-1]).any(axis=1))
+    check(twice.size == 0, f"round {twice[:1]} of the participation schedule names a client twice: list each id once")
+    ids = jnp.asarray(rows)
+    return lambda key, number: ids[number % len(ids)]
+
+
+def stratified(groups: ArrayLike, size: int) -> Participation:
+    """A fresh sample of `size` clients of each group: M = groups * size.
+
+    Args:
+      groups: the group of each client [C].
+      size: clients a group and round.
+
+    Raises:
+      InputError: a group has fewer clients than `size`.
+    """
+    groups = np.asarray(groups)
+    members = [np.flatnonzero(groups == g) for g in np.unique(groups)]
+    smallest = min(map(len, members))
+    check(1 <= size <= smallest, f"{size} clients a group asked for: expected 1 to {smallest}, the smallest group")
+
+    def sample(key, number):
+        keys = jax.random.split(key, len(members))
+        chosen = [jax.random.permutation(k, m)[:size] for k, m in zip(keys, members, strict=True)]
+        return jnp.sort(jnp.concatenate(chosen))
+
+    return sample
+
+
+def every(period: int, special: Participation, otherwise: Participation) -> Participation:
+    """`special` in rounds 0, period, 2 * period, ...; `otherwise` in between. Both have the same M."""
+    check(period >= 1, f"a period of {period} rounds: expected 1 or more")
+
+    def sample(key, number):
+        return jnp.where(number % period == 0, special(key, number), otherwise(key, number))
+
+    return sample
+
+
+def joining(first_round: ArrayLike, size: int) -> Participation:
+    """A fresh uniform sample of the clients that have joined: client i from round `first_round[i]` on.
+
+    Args:
+      first_round: [C]; 0 for a client that is there from the start.
+      size: M, the cohort of every round.
+
+    Raises:
+      InputError: fewer than `size` clients are there in round 0.
+    """
+    first = np.asarray(first_round)
+    there = int((first <= 0).sum())
+    check(
+        1 <= size <= there, f"a cohort of {size} clients: expected 1 to {there}, the clients that are there in round 0"
+    )
+    first = jnp.asarray(first)
+
+    def sample(key, number):
+        luck = jax.random.uniform(key, first.shape)
+        return jnp.sort(jnp.argsort(jnp.where(first <= number, luck, 2.0))[:size])
+
+    return sample

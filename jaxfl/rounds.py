@@ -1,0 +1,44 @@
+"""A run is one scan over rounds: sample a cohort, gather, one algorithm round, scatter. Knows no algorithm."""
+
+from collections.abc import Callable
+from functools import partial
+
+import jax
+import jax.numpy as jnp
+from jax import lax
+from jaxtyping import Array, Int
+
+from jaxfl import tree
+from jaxfl.types import Algorithm, Cohort, Federation, Info, Participation, PRNGKey, State
+
+# (key, federation, state, start, length) -> (state, (Info [T, ...], ids [T, M]))
+Rounds = Callable[..., tuple[State, tuple[Info, Array]]]
+
+
+def make_rounds(algorithm: Algorithm, participation: Participation) -> Rounds:
+    """The jitted function that runs rounds `start`, ..., `start + length - 1`.
+
+    Round t draws from `fold_in(key, t)` and from nothing else, so that 6 rounds equal 3 rounds and 3 more from the
+    state in between, bit for bit. The whole is a pure function: `vmap` it over keys and states for several seeds.
+
+    Args:
+      algorithm: what happens in a round.
+      participation: (key, round) -> ids [M].
+
+    Returns:
+      rounds(key, federation, state, start, length) -> (state, (Info [T, ...], ids [T, M])); `length` is static.
+    """
+
+    def one_round(key: PRNGKey, federation: Federation, state: State, number: Int[Array, ""]):
+        sample_key, round_key = jax.random.split(jax.random.fold_in(key, number))
+        ids = participation(sample_key, number)
+        cohort = Cohort(ids, tree.take(federation.train, ids), tree.take(federation.val, ids))
+        gathered = State(tree.take(state.clients, ids), state.server)
+        (clients, server), info = algorithm.round(round_key, gathered, cohort)
+        return State(tree.put(state.clients, ids, clients), server), (info, ids)
+
+    @partial(jax.jit, static_argnames="length")
+    def rounds(key: PRNGKey, federation: Federation, state: State, start: int | Array, length: int):
+        return lax.scan(partial(one_round, key, federation), state, start + jnp.arange(length))
+
+    return rounds

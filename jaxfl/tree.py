@@ -1,0 +1,100 @@
+"""Pytrees with the client axis first: `[M, ...]` on every leaf."""
+
+import re
+from collections.abc import Callable
+
+import jax
+import jax.numpy as jnp
+from jax import flatten_util, lax
+from jaxtyping import Array, Bool, Int, PyTree, Shaped
+
+from jaxfl.errors import check
+from jaxfl.types import Params
+
+
+def take(tree: PyTree, ids: Int[Array, "m"]) -> PyTree:
+    """Rows `ids` of every leaf: [C, ...] -> [M, ...]."""
+    return jax.tree.map(lambda x: x[ids], tree)
+
+
+def put(tree: PyTree, ids: Int[Array, "m"], rows: PyTree) -> PyTree:
+    """The tree with `rows` [M, ...] written over its rows `ids` [C, ...]."""
+    return jax.tree.map(lambda x, r: x.at[ids].set(r), tree, rows)
+
+
+def broadcast(tree: PyTree, clients: int) -> PyTree:
+    """One model, `clients` times: [...] -> [C, ...]."""
+    return jax.tree.map(lambda x: jnp.broadcast_to(x, (clients, *jnp.shape(x))), tree)
+
+
+def where(condition: Bool[Array, ""], new: PyTree, old: PyTree) -> PyTree:
+    """`new` where the scalar condition holds, else `old`, leaf by leaf."""
+    return jax.tree.map(lambda n, o: jnp.where(condition, n, o), new, old)
+
+
+def subtract(stacked: Params, model: Params) -> Params:
+    """Every model of the stack less the one model: [M, ...], [...] -> [M, ...]."""
+    return jax.tree.map(lambda s, m: s - m[None], stacked, model)
+
+
+def scale(stacked: Params, factors: Shaped[Array, "m"]) -> Params:
+    """Every model of the stack times its own factor: [M, ...], [M] -> [M, ...]."""
+    return jax.tree.map(lambda s: s * factors.reshape(-1, *[1] * (s.ndim - 1)), stacked)
+
+
+def dot(a: Params, b: Params) -> Shaped[Array, ""]:
+    """Inner product of two models."""
+    return sum(jax.tree.leaves(jax.tree.map(lambda x, y: jnp.sum(x * y), a, b)), jnp.zeros(()))
+
+
+def size(model: Params) -> int:
+    """Number of floats in one model, D."""
+    return sum(x.size for x in jax.tree.leaves(model))
+
+
+def ravel(stacked: Params) -> Shaped[Array, "m d"]:
+    """The stack as one matrix: [M, ...] -> [M, D], leaves in the order of `jax.tree.leaves`."""
+    leaves = jax.tree.leaves(stacked)
+    return jnp.concatenate([x.reshape(x.shape[0], -1) for x in leaves], axis=1)
+
+
+def unravel(matrix: Shaped[Array, "m d"], like: Params) -> Params:
+    """The inverse of `ravel`: [M, D] -> [M, ...] in the shape of one model `like` [...]."""
+    one = flatten_util.ravel_pytree(like)[1]
+    return jax.vmap(one)(matrix)
+
+
+def path(keys: tuple) -> str:
+    """A leaf's path as text: `params/Dense_0/kernel`."""
+    return jax.tree_util.keystr(keys, simple=True, separator="/")
+
+
+def select(model: Params, predicate: Callable[[str], bool] | str) -> list[Array]:
+    """The leaves whose path satisfies the predicate.
+
+    Args:
+      model: one model or a stack.
+      predicate: a function of the path (`params/Dense_0/kernel`), or a regular expression to find in it.
+
+    Raises:
+      InputError: no leaf satisfies it.
+    """
+    holds = re.compile(predicate).search if isinstance(predicate, str) else predicate
+    paths = [(path(keys), leaf) for keys, leaf in jax.tree_util.tree_leaves_with_path(model)]
+    chosen = [leaf for name, leaf in paths if holds(name)]
+    check(bool(chosen), f"no layer matches {predicate!r}: choose from {', '.join(name for name, _ in paths)}")
+    return chosen
+
+
+def over_clients(function: Callable, chunk: int | None) -> Callable:
+    """`function` of one client, for stacked arguments `[M, ...]`.
+
+    Args:
+      function: takes and returns pytrees of one client.
+      chunk: clients computed side by side. None: all of them (`vmap`). An int: that many at a time (`lax.map`),
+        the same result in less memory.
+    """
+    if chunk is None:
+        return jax.vmap(function)
+    batch_size = None if chunk == 1 else chunk  # one at a time is a plain loop: no batch axis of length 1
+    return lambda *stacked: lax.map(lambda one: function(*one), stacked, batch_size=batch_size)

@@ -1,0 +1,125 @@
+"""The types that everything speaks, and the letters of the axes.
+
+Axes (the same letter everywhere): C clients, M cohort (the clients of one round), n padded examples of a client,
+B batch, D parameters of a model, K clusters, T rounds. A shape in brackets stands beside the field it describes.
+
+A NamedTuple holds arrays: it is a pytree and may be traced. A frozen dataclass is static. There is no third kind.
+"""
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+import jax.numpy as jnp
+from jaxtyping import Array, Float, Int, Key, PyTree
+
+Scalar = float | Array  # a hyper-parameter that is never branched on: `vmap` over it sweeps
+PRNGKey = Key[Array, ""]
+Params = PyTree  # one model, or models stacked with the client axis first
+
+
+class Dataset(NamedTuple):
+    """Padded examples. Rows where the mask is 0 are padding: no function reads anything from them."""
+
+    x: Array  # [..., n, *feature]
+    y: Array  # [..., n, *target]
+    mask: Array  # [..., n] bool; in a test set also a float, the weight of each example
+
+
+class Pool(NamedTuple):
+    """One set of examples that all clients share, each client with its own weights (the pFedGraph test protocol)."""
+
+    x: Array  # [n, *feature]
+    y: Array  # [n, *target]
+    mask: Array  # [C, n] weight of each example for each client
+
+
+class Federation(NamedTuple):
+    """The data of all clients."""
+
+    train: Dataset  # [C, n, ...]
+    val: Dataset  # [C, n, ...]
+    test: Dataset | Pool
+
+    @property
+    def sizes(self) -> Int[Array, "*c"]:
+        """Examples that each client owns, train and validation together [C]."""
+        return _count(self.train) + _count(self.val)
+
+
+class Cohort(NamedTuple):
+    """The clients of one round with their data."""
+
+    ids: Int[Array, "m"]  # [M]
+    train: Dataset  # [M, n, ...]
+    val: Dataset  # [M, n, ...]
+
+    @property
+    def sizes(self) -> Int[Array, "*m"]:
+        """Examples that each client owns, train and validation together [M]."""
+        return _count(self.train) + _count(self.val)
+
+
+def _count(data: Dataset) -> Int[Array, "*c"]:
+    return jnp.count_nonzero(data.mask, axis=-1)
+
+
+class State(NamedTuple):
+    """What the next round needs and no more: no key, no history.
+
+    The invariant: every leaf of `clients` has the client axis first; no leaf of `server` has it.
+    """
+
+    clients: PyTree  # [C, ...]
+    server: PyTree
+
+
+class Info(NamedTuple):
+    """What the reader wants to know of a round."""
+
+    loss: Float[Array, "*m"]  # [M] mean training loss of each client
+    weights: Float[Array, "*mm"] | None  # [M, M] mixing weights (receiver, sender); None for a rule that is no matrix
+    up: Int[Array, "*m"]  # [M] floats that each client sent to the server
+    down: Int[Array, "*m"]  # [M] floats that the server sent to each client
+
+
+# (params, batch [B], anchor, key) -> (loss to differentiate, aux to report). The anchor is any pytree that the
+# objective needs of its client: a proximal centre, a direction, a linear term.
+Objective = Callable[[Params, Dataset, PyTree, PRNGKey], tuple[Array, Array]]
+
+# (key, params [M], anchor [M], cohort) -> (params [M], mean aux over the steps [M])
+Fit = Callable[[PRNGKey, Params, PyTree, Cohort], tuple[Params, Array]]
+
+# (key, before [M], after [M], ids [M]) -> received [M]: what the server sees of the clients' models
+Uplink = Callable[[PRNGKey, Params, Params, Array], Params]
+
+# (key, round) -> ids [M]; M is the same in every round
+Participation = Callable[[PRNGKey, Array], Array]
+
+
+class Task(NamedTuple):
+    """All that an algorithm is given: a model, its loss, a way to train, a channel to the server."""
+
+    init: Callable[[PRNGKey], Params]  # one model
+    apply: Callable[[Params, Array], Array]  # (params, x [B]) -> prediction [B]
+    loss: Objective  # the data loss; ignores its anchor, reports itself
+    score: Callable[[Array, Array], Array]  # (prediction [B], y [B]) -> [B], higher is better
+    trainer: Callable[[Objective], Fit]
+    uplink: Uplink
+
+
+class Algorithm(NamedTuple):
+    """A federated algorithm as pure functions.
+
+    init:   (key, train [C]) -> State
+    round:  (key, State with clients [M], Cohort) -> (State, Info), shapes and dtypes as they came in
+    models: (State, ids [M]) -> params [M, ...], the model that each client deploys
+    apply:  (params, x [B]) -> prediction [B] of one client
+    """
+
+    init: Callable[[PRNGKey, Dataset], State]
+    round: Callable[[PRNGKey, State, Cohort], tuple[State, Info]]
+    models: Callable[[State, Array], Params]
+    apply: Callable[[Params, Array], Array]
+
+
+AlgorithmFactory = Callable[..., Algorithm]  # (task, *, hyper-parameters) -> Algorithm
