@@ -3,12 +3,14 @@
 from collections.abc import Iterable
 from difflib import get_close_matches
 
+import numpy as np
+
 
 class InputError(ValueError):
     """Bad input: the message says what was wrong, what was expected and how to mend it."""
 
 
-def check(ok: bool, message: str) -> None:
+def check(ok: bool | np.bool_, message: str) -> None:
     """Raises `InputError(message)` unless `ok`."""
     if not ok:
         raise InputError(message)

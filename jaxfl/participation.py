@@ -7,7 +7,7 @@ participation up to that round and of the other from there: the state has all C 
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax.typing import ArrayLike
+from numpy.typing import ArrayLike
 
 from jaxfl.errors import check
 from jaxfl.types import Participation

@@ -1,5 +1,6 @@
 """Local training only: the floor that every personalised method must beat."""
 
+import jax
 import jax.numpy as jnp
 
 from jaxfl import tree
@@ -20,7 +21,8 @@ def local(task: Task) -> Algorithm:
         return State(clients=tree.broadcast(task.init(key), train.mask.shape[0]), server=())
 
     def round(key: PRNGKey, state: State, cohort: Cohort) -> tuple[State, Info]:
-        models, loss = fit(key, state.clients, None, cohort)
+        fit_key, _ = jax.random.split(key)  # as where there is an uplink: all methods see the same batches
+        models, loss = fit(fit_key, state.clients, None, cohort)
         nothing = jnp.zeros_like(cohort.ids)
         return State(models, ()), Info(loss, jnp.eye(loss.size), up=nothing, down=nothing)
 

@@ -4,6 +4,7 @@ import json
 from pathlib import Path
 from typing import Any
 
+from rich.box import SIMPLE_HEAD
 from rich.table import Table
 
 from jaxfl.errors import InputError, check
@@ -76,7 +77,7 @@ CAPTION = (
 
 def table(summaries: dict[str, dict[str, Any]]) -> Table:
     """The runs as a table for the terminal."""
-    shown = Table(caption=CAPTION, caption_justify="left")
+    shown = Table(caption=CAPTION, caption_justify="left", box=SIMPLE_HEAD, pad_edge=False)
     shown.add_column("algorithm", no_wrap=True)
     for name in COLUMNS:
         shown.add_column(name, justify="right", no_wrap=True)

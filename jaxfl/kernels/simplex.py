@@ -14,7 +14,8 @@ from jaxtyping import Array, Float
 
 def project_rows(rows: Float[Array, "r m"]) -> Float[Array, "r m"]:
     """The nearest point of the probability simplex to each row, exact up to rounding: [R, M] -> [R, M]."""
-    return jax.vmap(optax.projections.projection_simplex)(rows)
+    # A common shift does not change the projection, and entries near zero keep their digits.
+    return jax.vmap(optax.projections.projection_simplex)(rows - rows.max(axis=1, keepdims=True))
 
 
 def project_capped_rows(rows: Float[Array, "r m"], caps: Float[Array, "r m"]) -> Float[Array, "r m"]:

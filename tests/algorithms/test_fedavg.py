@@ -1,0 +1,38 @@
+import jax
+import numpy as np
+from toys import close, deployed, linear, opposite_groups, run
+
+from jaxfl import tree
+from jaxfl.algorithms import fedavg, fedavg_ft, local
+from jaxfl.types import State
+
+SIZES = [40, 10, 20, 30, 40, 20]
+
+
+def test_fedavg_is_the_mean_of_local_models_by_size():
+    data, task = opposite_groups(sizes=SIZES), linear()
+    model = task.init(jax.random.key(0))
+    trained, _, _ = run(local(task), data, 1, state=State(tree.broadcast(model, 6), ()))
+    state, info, _ = run(fedavg(task), data, 1, state=State((), model))
+    matrix = np.asarray(tree.ravel(trained.clients), np.float64)
+    expected = np.average(matrix, axis=0, weights=SIZES)
+    np.testing.assert_allclose(tree.ravel(tree.broadcast(state.server, 1))[0], expected, atol=1e-6)
+    np.testing.assert_allclose(info.weights[0], np.tile(np.array(SIZES) / sum(SIZES), (6, 1)), rtol=1e-6)
+
+
+def test_fine_tuned_fedavg_has_the_same_global_model_and_deploys_what_was_trained_from_it():
+    data, task = opposite_groups(sizes=SIZES), linear()
+    plain, _, _ = run(fedavg(task), data, 3)
+    tuned, _, _ = run(fedavg_ft(task), data, 3)
+    close(plain.server, tuned.server)
+    before, _, _ = run(fedavg(task), data, 2)
+    from_global = State(tree.broadcast(before.server, 6), ())
+    trained, _, _ = run(local(task), data, 1, state=from_global, start=2)
+    close(deployed(fedavg_ft(task), tuned, 6), trained.clients)
+
+
+def test_fedavg_fails_on_opposite_groups():
+    data, task = opposite_groups(), linear(steps=20)
+    state, _, _ = run(fedavg(task), data, 5)
+    right = task.apply(state.server, data.test.x.reshape(-1, 8)).argmax(-1) == data.test.y.reshape(-1)
+    assert float(right.mean()) < 0.65

@@ -1,0 +1,208 @@
+"""What is peculiar to pFedGraph: its graph, its regulariser, and one round against NumPy written from the paper."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+import pytest
+from scipy.optimize import minimize
+from toys import deployed, federation, linear, opposite_groups, run
+
+import jaxfl
+from jaxfl import tree
+from jaxfl.algorithms import pfedgraph
+from jaxfl.errors import InputError
+from jaxfl.local import minibatches
+
+C, STEPS, BATCH, RATE = 4, 6, 8, 0.1
+
+
+def simplex_program(p, s, alpha, form):
+    """The quadratic program of the paper, (4), or of the authors' code, by SciPy."""
+    if form == "paper":
+        cost, slope = (lambda x: x @ x - (2 * p + alpha * s) @ x), (lambda x: 2 * x - 2 * p - alpha * s)
+    else:
+        cost, slope = (lambda x: alpha * (x - p) @ (x - p) - s @ x), (lambda x: 2 * alpha * (x - p) - s)
+    return minimize(
+        cost,
+        p,
+        jac=slope,
+        bounds=[(0, 1)] * p.size,
+        constraints={"type": "eq", "fun": lambda x: x.sum() - 1},
+        method="SLSQP",
+        options={"ftol": 1e-15, "maxiter": 500},
+    ).x
+
+
+def softmax_gradient(theta, x, y):
+    """Gradient of the mean cross-entropy of a linear softmax model, by hand."""
+    logits = x @ theta["kernel"] + theta["bias"]
+    prob = np.exp(logits - logits.max(axis=1, keepdims=True))
+    prob /= prob.sum(axis=1, keepdims=True)
+    prob[np.arange(len(y)), y] -= 1
+    return {"kernel": x.T @ prob / len(y), "bias": prob.sum(axis=0) / len(y)}
+
+
+def flat(theta):
+    return np.concatenate([theta["bias"].ravel(), theta["kernel"].ravel()])
+
+
+def paper_round(models, anchors, initial, data, batches, lam, alpha, form, anchor):
+    """Algorithm 1 for one round, client by client, pair by pair, in float64."""
+    trained = []
+    for i in range(C):
+        theta = {k: v.copy() for k, v in models[i].items()}
+        for rows in batches[i]:
+            gradient = softmax_gradient(theta, data[i][0][rows], data[i][1][rows])
+            norm = np.linalg.norm(flat(theta))
+            inner = sum((theta[k] * anchors[i][k]).sum() for k in theta)
+            for k in theta:  # gradient of -(lam / 2) <theta / |theta|, anchor>
+                pull = anchors[i][k] / norm - inner * theta[k] / norm**3
+                theta[k] = theta[k] - RATE * (gradient[k] - lam / 2 * pull)
+        trained.append(theta)
+    sizes = np.array([len(y) for _, y in data], float)
+    moved = [flat(t) - flat(initial) for t in trained]
+    weights = np.zeros((C, C))
+    for i in range(C):
+        s = np.array([moved[i] @ m / np.linalg.norm(moved[i]) / np.linalg.norm(m) for m in moved])
+        s[s > 0.9] = 1.0
+        weights[i] = simplex_program(sizes / sizes.sum(), s, alpha, form)
+    mixed = [{k: sum(weights[i, j] * trained[j][k] for j in range(C)) for k in initial} for i in range(C)]
+    if anchor == "cosine":
+        norms = [np.linalg.norm(flat(t)) for t in trained]
+        aligned = [
+            {k: sum(weights[i, j] * trained[j][k] / norms[j] for j in range(C)) for k in initial} for i in range(C)
+        ]
+    else:
+        aligned = [{k: v / np.linalg.norm(flat(m)) for k, v in m.items()} for m in mixed]
+    return weights, mixed, aligned
+
+
+@pytest.mark.parametrize(("form", "alpha"), [("code", 0.4), ("paper", 1.3)])
+@pytest.mark.parametrize("anchor", ["cosine", "approx"])
+def test_two_rounds_equal_numpy_written_from_the_paper(form, alpha, anchor):
+    task = linear(steps=STEPS, batch_size=BATCH, optimizer=optax.sgd(RATE))
+    data = opposite_groups(clients=C, sizes=[40, 25, 30, 10])
+    algorithm = pfedgraph(task, alpha=alpha, alpha_form=form, lam=0.5, anchor=anchor)
+    key = jax.random.key(3)
+    start = algorithm.init(jax.random.key(9), data.train)
+
+    own = []
+    for i in range(C):
+        rows = np.concatenate([np.flatnonzero(part.mask[i]) + n for part, n in ((data.train, 0), (data.val, 1000))])
+        x = np.concatenate([data.train.x[i], np.zeros((1000 - len(data.train.x[i]), 8)), data.val.x[i]])[rows]
+        y = np.concatenate([data.train.y[i], np.zeros(1000 - len(data.train.y[i]), int), data.val.y[i]])[rows]
+        own.append((x.astype(np.float64), y))
+    initial = jax.tree.map(lambda x: np.asarray(x, np.float64), jax.tree.leaves(start.server))
+    initial = dict(zip(("bias", "kernel"), initial, strict=True))
+    models = [initial] * C
+    anchors = [{k: np.zeros_like(v) for k, v in initial.items()}] * C
+    state = start
+    for number in range(2):
+        _, round_key = jax.random.split(jax.random.fold_in(key, number))
+        fit_key, _ = jax.random.split(round_key)
+        batches = []
+        for i in range(C):
+            order_key, _ = jax.random.split(jax.random.fold_in(fit_key, i))
+            rows, counts = minibatches(order_key, data.train.mask[i], BATCH, steps=STEPS)
+            batches.append([np.asarray(r)[np.asarray(c)] for r, c in zip(rows, counts, strict=True)])
+        weights, models, anchors = paper_round(models, anchors, initial, own, batches, 0.5, alpha, form, anchor)
+        state, info, _ = run(algorithm, data, 1, key=key, state=state, start=number)
+        np.testing.assert_allclose(info.weights[0], weights, atol=1e-5)
+        expected = np.stack([flat(m) for m in models])
+        np.testing.assert_allclose(tree.ravel(deployed(algorithm, state, C)), expected, atol=1e-5)
+
+
+def last_weights(data, task=None, rounds=3, **hyper):
+    algorithm = pfedgraph(task or linear(steps=20), **hyper)
+    return np.asarray(run(algorithm, data, rounds)[1].weights[-1])
+
+
+def test_the_graph_of_two_opposite_groups_has_two_blocks():
+    weights = last_weights(opposite_groups())
+    group = np.arange(6) % 2
+    same = group[:, None] == group[None]
+    assert weights[~same].max() == 0
+    np.testing.assert_allclose(weights[same], 1 / 3, atol=1e-3)
+
+
+def test_a_liar_is_left_alone():
+    def lie(key, before, after, ids):
+        return jax.tree.map(lambda x: jnp.where((ids == 1).reshape(-1, *[1] * (x.ndim - 1)), -x, x), after)
+
+    same_task = opposite_groups(clients=1, examples=240)
+    xs = np.split(np.asarray(same_task.test.x[0]), 6)
+    ys = np.split(np.asarray(same_task.test.y[0]), 6)
+    weights = last_weights(federation(xs, ys), linear(steps=20, uplink=lie))
+    honest = [0, 2, 3, 4, 5]
+    assert weights[honest, 1].max() == 0
+
+
+def test_snapping_makes_near_twins_equal():
+    """Two clients with cosine above .9 share evenly; without snapping each prefers itself."""
+    data = opposite_groups()
+    snapped, raw = last_weights(data, snap=0.9), last_weights(data, snap=None)
+    assert np.ptp(snapped[0, ::2]) < 1e-3
+    assert raw[0, 0] > raw[0, 2] + 1e-3
+
+
+def test_layers_choose_what_is_compared():
+    data = opposite_groups()
+    whole, kernel = last_weights(data, rounds=1, snap=None), last_weights(data, rounds=1, snap=None, layers="kernel")
+    chosen = last_weights(data, rounds=1, snap=None, layers=lambda path: path.endswith("kernel"))
+    assert np.abs(whole - kernel).max() > 1e-4
+    np.testing.assert_array_equal(kernel, chosen)
+    with pytest.raises(InputError, match=r"no layer matches 'nowhere'.*params/Dense_0/bias"):
+        last_weights(data, rounds=1, layers="nowhere")
+
+
+def test_raw_similarity_compares_the_models_themselves():
+    data = opposite_groups()
+    algorithm = pfedgraph(linear(), similarity="raw", snap=None, alpha=1.0, lam=0.0)
+    state = algorithm.init(jax.random.key(0), data.train)
+    assert state.server == ()
+    _, info, _ = run(algorithm, data, 1, state=state)
+    trained, _, _ = run(jaxfl.algorithms.local(linear()), data, 1, state=state._replace(clients=state.clients.model))
+    theta = np.asarray(tree.ravel(trained.clients), np.float64)
+    unit = theta / np.linalg.norm(theta, axis=1, keepdims=True)
+    p = np.full(6, 1 / 6)
+    expected = [simplex_program(p, s, 1.0, "code") for s in unit @ unit.T]
+    np.testing.assert_allclose(info.weights[0], expected, atol=1e-5)
+
+
+def test_caps_need_the_solver_that_takes_them():
+    with pytest.raises(InputError, match="solver=jaxopt"):
+        pfedgraph(linear(), cap=0.2)
+    data = opposite_groups()
+    np.testing.assert_allclose(last_weights(data, solver="jaxopt"), last_weights(data), atol=1e-4)
+    assert last_weights(data, solver="jaxopt", cap=0.2).max() <= 0.2 + 1e-6
+
+
+def test_the_regulariser_aligns_a_client_with_its_aggregate():
+    """With a strong regulariser the trained models stay nearer, in angle, to what the server sent."""
+    data = opposite_groups(clients=4)
+    start, _, _ = run(pfedgraph(linear(steps=20)), data, 1)
+
+    def angle(lam):
+        sent = {}
+
+        def spy(key, before, after, ids):
+            sent["cos"] = jax.vmap(lambda a, b: tree.dot(a, b) / jnp.sqrt(tree.dot(a, a) * tree.dot(b, b)))(
+                before, after
+            )
+            return after
+
+        algorithm = pfedgraph(linear(steps=20, uplink=spy), lam=lam)
+        cohort = jaxfl.types.Cohort(jnp.arange(4), data.train, data.val)
+        algorithm.round(jax.random.key(0), start, cohort)
+        return float(sent["cos"].mean())
+
+    assert angle(20.0) > angle(0.0) > angle(-20.0)
+
+
+def test_twice_the_download_for_the_normalised_aggregate():
+    data = opposite_groups()
+    for anchor, models in (("cosine", 2), ("approx", 1)):
+        _, info, _ = run(pfedgraph(linear(), anchor=anchor), data, 1)
+        assert info.up.tolist() == [[18] * 6]
+        assert info.down.tolist() == [[18 * models] * 6]

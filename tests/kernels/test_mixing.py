@@ -1,0 +1,38 @@
+import jax.numpy as jnp
+import numpy as np
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from jaxfl.kernels.mixing import mix, size_weights
+
+
+@settings(deadline=None, max_examples=10)
+@given(st.sampled_from([1, 2, 6]), st.sampled_from([1, 5]), st.integers(0, 2**32 - 1))
+def test_mix_equals_a_loop_over_pairs(senders, receivers, seed):
+    rng = np.random.default_rng(seed)
+    weights = rng.dirichlet(np.ones(senders), size=receivers).astype(np.float32)
+    shapes = {"kernel": (senders, 3, 2), "scalar": (senders,)}
+    stacked = {name: jnp.asarray(rng.normal(size=shape), jnp.float32) for name, shape in shapes.items()}
+    mixed = mix(jnp.asarray(weights), stacked)
+    for name, x in stacked.items():
+        for r in range(receivers):
+            expected = sum(np.float64(weights[r, m]) * np.asarray(x[m], np.float64) for m in range(senders))
+            np.testing.assert_allclose(mixed[name][r], expected, atol=1e-5)
+
+
+def test_one_row_makes_one_model_and_types_are_kept():
+    model = mix(jnp.array([0.25, 0.75]), {"w": jnp.array([[0.0, 4.0], [4.0, 0.0]], jnp.bfloat16)})
+    assert model["w"].dtype == jnp.bfloat16
+    assert model["w"].tolist() == [3.0, 1.0]
+
+
+def test_matrices_compose():
+    rng = np.random.default_rng(0)
+    a, b = (jnp.asarray(rng.dirichlet(np.ones(4), size=4), jnp.float32) for _ in range(2))
+    x = jnp.asarray(rng.normal(size=(4, 7)), jnp.float32)
+    np.testing.assert_allclose(mix(a, mix(b, x)), mix(a @ b, x), atol=1e-6)
+
+
+def test_size_weights():
+    np.testing.assert_allclose(size_weights(jnp.array([1, 3, 0])), [0.25, 0.75, 0])
+    np.testing.assert_allclose(size_weights(jnp.array([0, 0])), [0.5, 0.5])

@@ -1,0 +1,56 @@
+import jax
+import jax.numpy as jnp
+import numpy as np
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from sklearn.metrics.pairwise import cosine_similarity
+
+from jaxfl import tree
+from jaxfl.kernels.similarity import cosine, gram, inverse_norms
+
+
+def models(clients, seed):
+    rng = np.random.default_rng(seed)
+    shapes = {"kernel": (clients, 5, 3), "bias": (clients, 3)}
+    return {name: jnp.asarray(rng.normal(size=shape), jnp.float32) for name, shape in shapes.items()}
+
+
+@settings(deadline=None, max_examples=12)
+@given(st.sampled_from([1, 2, 9]), st.integers(0, 2**32 - 1))
+def test_leaf_by_leaf_equals_the_whole_matrix_equals_scikit_learn(clients, seed):
+    stacked = models(clients, seed)
+    matrix = tree.ravel(stacked)
+    exact = np.asarray(matrix, np.float64)
+    expected = cosine_similarity(exact)
+    np.testing.assert_allclose(cosine(stacked), expected, atol=1e-6)
+    np.testing.assert_allclose(cosine(matrix), expected, atol=1e-6)
+    np.testing.assert_allclose(gram(stacked), exact @ exact.T, atol=1e-4)
+
+
+@settings(deadline=None, max_examples=12)
+@given(st.sampled_from([2, 6]), st.integers(0, 2**32 - 1), st.floats(1e-3, 1e3))
+def test_cosine_ignores_the_scale_of_a_model_and_follows_a_permutation(clients, seed, factor):
+    stacked = models(clients, seed)
+    scaled = tree.scale(stacked, jnp.full(clients, factor).at[0].set(1.0))
+    np.testing.assert_allclose(cosine(scaled), cosine(stacked), atol=1e-5)
+    order = np.random.default_rng(seed).permutation(clients)
+    moved = cosine(tree.take(stacked, jnp.asarray(order)))
+    np.testing.assert_allclose(moved, cosine(stacked)[order][:, order], atol=1e-6)
+
+
+def test_a_zero_model_is_like_nothing():
+    similarity = cosine(jnp.array([[0.0, 0.0], [1.0, 2.0], [2.0, 4.0]]))
+    np.testing.assert_allclose(similarity, [[0, 0, 0], [0, 1, 1], [0, 1, 1]], atol=1e-6)
+    assert inverse_norms(jnp.zeros((1, 4))).tolist() == [0.0]
+
+
+def test_inverse_norms():
+    stacked = models(4, 0)
+    np.testing.assert_allclose(inverse_norms(stacked), 1 / np.linalg.norm(tree.ravel(stacked), axis=1), rtol=1e-6)
+
+
+def test_the_matrix_is_not_needed():
+    """No intermediate of the leaf-wise cosine is as large as [M, D]."""
+    stacked = {str(i): jnp.zeros((4, 100)) for i in range(10)}
+    sizes = [v.aval.size for e in jax.make_jaxpr(cosine)(stacked).jaxpr.eqns for v in e.outvars]
+    assert max(sizes) <= 400

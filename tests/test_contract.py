@@ -1,0 +1,248 @@
+"""What every algorithm of the registry owes, whatever it is: no test here knows a name."""
+
+import functools
+import inspect
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from toys import (
+    close,
+    deployed,
+    differ,
+    equal,
+    federation,
+    half,
+    jit,
+    linear,
+    made,
+    make_rounds,
+    opposite_groups,
+    quadratic,
+    run,
+)
+
+import jaxfl
+from jaxfl import checkpoint, tree
+from jaxfl.types import Cohort, State
+
+C = 6
+SIZES = [40, 25, 31, 40, 12, 9]
+
+
+@functools.cache
+def uneven():
+    """The data of most tests, so that they share one compiled program: six clients of different sizes."""
+    return opposite_groups(sizes=SIZES)
+
+
+def cohort_of(data, ids):
+    return Cohort(ids, tree.take(data.train, ids), tree.take(data.val, ids))
+
+
+def test_a_round_keeps_shapes_and_dtypes(factory):
+    algorithm, data = made(factory), uneven()
+    key, ids = jax.random.key(0), jnp.arange(C)
+    state = jax.eval_shape(algorithm.init, key, data.train)
+    after, info = jax.eval_shape(algorithm.round, key, state, cohort_of(data, ids))
+    assert jax.tree.structure(after) == jax.tree.structure(state)
+    for old, new in zip(jax.tree.leaves(state), jax.tree.leaves(after), strict=True):
+        assert (new.shape, new.dtype, new.weak_type) == (old.shape, old.dtype, old.weak_type)
+    assert info.loss.shape == info.up.shape == info.down.shape == (C,)
+    assert info.weights is None or info.weights.shape == (C, C)
+
+
+def test_client_state_has_the_client_axis_first(factory):
+    algorithm = made(factory)
+    few, many = (
+        jax.eval_shape(algorithm.init, jax.random.key(0), opposite_groups(clients=c).train) for c in (C, 2 * C)
+    )
+    assert [x.shape[1:] for x in jax.tree.leaves(few.clients)] == [x.shape[1:] for x in jax.tree.leaves(many.clients)]
+    assert {x.shape[0] for x in jax.tree.leaves(few.clients)} <= {C}
+    assert {x.shape[0] for x in jax.tree.leaves(many.clients)} <= {2 * C}
+    assert [x.shape for x in jax.tree.leaves(few.server)] == [x.shape for x in jax.tree.leaves(many.server)]
+
+
+def test_no_key_in_the_state(factory):
+    state = made(factory).init(jax.random.key(0), opposite_groups().train)
+    assert not any(jnp.issubdtype(x.dtype, jax.dtypes.prng_key) for x in jax.tree.leaves(state))
+
+
+def test_traced_once_in_three_rounds(factory):
+    traces = []
+    algorithm, data = made(factory), uneven()
+
+    def counted(*arguments):
+        traces.append(1)
+        return algorithm.round(*arguments)
+
+    advance = jaxfl.make_rounds(algorithm._replace(round=counted), jaxfl.participation.full(C))
+    state = algorithm.init(jax.random.key(1), data.train)
+    state, _ = advance(jax.random.key(0), data, state, 0, 3)
+    advance(jax.random.key(0), data, state, 3, 3)
+    assert len(traces) == 1
+
+
+@pytest.mark.parametrize("amount", [{}, {"steps": None, "epochs": 2}])
+def test_padding_changes_no_bit(factory, amount):
+    algorithm = made(factory, **amount)
+    padded = opposite_groups(sizes=SIZES, pad=13, rubbish=1e3)
+    (state, info, _), (padded_state, padded_info, _) = run(algorithm, uneven(), 2), run(algorithm, padded, 2)
+    equal(state, padded_state)
+    equal(info, padded_info)
+
+
+def test_relabelling_clients_relabels_the_result(factory):
+    algorithm, data = made(factory), uneven()
+    state, _, _ = run(algorithm, data, 2)
+    order = jnp.array([3, 0, 5, 1, 4, 2])
+    step = jit(algorithm.round)
+    key = jax.random.key(7)
+    plain, info = step(key, state, cohort_of(data, jnp.arange(C)))
+    moved, moved_info = step(key, State(tree.take(state.clients, order), state.server), cohort_of(data, order))
+    close(moved.clients, tree.take(plain.clients, order))
+    close(moved.server, plain.server)
+    close(moved_info.loss, info.loss[order])
+    if info.weights is not None:
+        close(moved_info.weights, info.weights[order][:, order])
+
+
+def test_four_rounds_are_two_restored_and_two_more(factory, tmp_path):
+    algorithm, data = made(factory), uneven()
+    whole, info, ids = run(algorithm, data, 4, participation=half(C))
+    state, first, first_ids = run(algorithm, data, 2, participation=half(C))
+    checkpoint.save(tmp_path / "two", 2, state)
+    like = jax.eval_shape(algorithm.init, jax.random.key(0), data.train)
+    number, restored = checkpoint.restore(tmp_path / "two", like)
+    state, second, second_ids = run(algorithm, data, 2, participation=half(C), state=restored, start=number)
+    equal(state, whole)
+    equal(jax.tree.map(lambda a, b: jnp.concatenate([a, b]), (first, first_ids), (second, second_ids)), (info, ids))
+
+
+@pytest.mark.parametrize("chunk", [1, 4])
+def test_chunks_give_the_same_result(factory, chunk):
+    data = uneven()
+    together, info, _ = run(made(factory), data)
+    apart, chunked_info, _ = run(made(factory, chunk=chunk), data)
+    close((together, info), (apart, chunked_info))
+
+
+def test_the_same_seed_gives_the_same_bits_and_another_seed_others(factory):
+    algorithm, data = made(factory), uneven()
+    once, again, other = (run(algorithm, data, 2, key=jax.random.key(s))[0] for s in (4, 4, 5))
+    equal(once, again)
+    assert differ(once, other)
+
+
+def test_seeds_run_side_by_side(factory):
+    algorithm, data = made(factory), uneven()
+    keys = jax.vmap(jax.random.key)(jnp.arange(2))
+    advance = make_rounds(algorithm, half(C))
+
+    def whole(key):
+        state = algorithm.init(jax.random.fold_in(key, 10**6), data.train)
+        return advance(key, data, state, 0, 2)[0]
+
+    both = jax.jit(jax.vmap(whole))(keys)
+    for i in range(2):
+        close(jax.tree.map(lambda x, i=i: x[i], both), run(algorithm, data, 2, key=keys[i], participation=half(C))[0])
+
+
+def test_float_hyper_parameters_are_swept_by_vmap(factory):
+    data = uneven()
+    floats = {n: p.default for n, p in inspect.signature(factory).parameters.items() if type(p.default) is float}
+    for name, value in floats.items():
+
+        def one(x, name=name):
+            return run(factory(linear(), **{name: x}), data, 2)[0]
+
+        state = jax.jit(jax.vmap(one))(jnp.array([value, 0.5 * value]))
+        close(jax.tree.map(lambda x: x[0], state), run(made(factory), data, 2)[0])
+
+
+def test_clients_out_of_the_cohort_are_left_alone(factory):
+    algorithm, data = made(factory), uneven()
+    state, _, _ = run(algorithm, data, 2)
+    some = jaxfl.participation.schedule([[1, 2, 5], [5, 2, 0]])
+    after, info, ids = run(algorithm, data, 2, state=state, participation=some, start=2)
+    assert ids.tolist() == [[1, 2, 5], [0, 2, 5]]
+    assert info.loss.shape == (2, 3)
+    rest = jnp.array([3, 4])
+    equal(tree.take(after.clients, rest), tree.take(state.clients, rest))
+
+
+def test_weights_are_row_stochastic(factory):
+    _, info, _ = run(made(factory), uneven(), 4)
+    if info.weights is not None:
+        assert info.weights.min() >= 0
+        np.testing.assert_allclose(info.weights.sum(axis=-1), 1, atol=1e-6)
+
+
+def test_who_mixes_also_sends_and_who_sends_is_counted(factory):
+    task = linear()
+    _, info, _ = run(made(factory), uneven(), 2)
+    model = tree.size(task.init(jax.random.key(0)))
+    for floats in (info.up, info.down):
+        assert jnp.issubdtype(floats.dtype, jnp.integer)
+        assert bool((floats >= 0).all())
+    mixes = info.weights is None or bool((info.weights[0] * (1 - jnp.eye(C))).sum() > 0)
+    assert bool((info.up >= model).all()) == mixes
+    assert bool((info.down >= model).all()) == mixes
+
+
+def test_an_uplink_of_zeros_is_felt_wherever_clients_mix(factory):
+    def nothing(key, before, after, ids):
+        return jax.tree.map(jnp.zeros_like, after)
+
+    data = uneven()
+    state, info, _ = run(made(factory), data, 2)
+    starved, _, _ = run(factory(linear(uplink=nothing)), data, 2)
+    mixes = info.weights is None or bool((info.weights * (1 - jnp.eye(C))[None]).max() > 1e-3)
+    assert differ(state, starved) == mixes
+
+
+def test_equal_clients_all_reach_the_common_optimum(factory):
+    rng = np.random.default_rng(1)
+    x = rng.normal(size=(20, 3)).astype(np.float32)
+    x -= x.mean(axis=0)
+    x = 0.1 * x + np.array([1.0, -2.0, 0.5], np.float32)
+    data = federation([x] * 4, [np.zeros(20, np.int32)] * 4)
+    algorithm = made(factory, quadratic)
+    state, _, _ = run(algorithm, data, 10)
+    best = x[:16].mean(axis=0)
+    reached = deployed(algorithm, state, 4)["w"]
+    np.testing.assert_allclose(reached, np.broadcast_to(best, (4, 3)), atol=0.05)
+
+
+def test_opposite_groups_need_personal_models(factory):
+    """Whoever deploys one model for all is no better than chance here; whoever does not must be good."""
+    data = opposite_groups()
+    task = linear(steps=20)
+    algorithm = factory(task)
+    state, _, _ = run(algorithm, data, 10)
+    models = jax.tree.leaves(deployed(algorithm, state, C))
+    one_for_all = all(bool((x == x[:1]).all()) for x in models)
+    scores = jaxfl.make_evaluate(algorithm, task)(jax.random.key(0), data, state, jnp.arange(C))
+    accuracy = float(scores.before.test.mean())
+    assert accuracy < 0.65 if one_for_all else accuracy > 0.9
+    assert scores.after.test.mean() > 0.9
+
+
+def test_one_liar_leaves_everything_finite(factory):
+    def lie(key, before, after, ids):
+        return jax.tree.map(lambda x: jnp.where((ids == 2).reshape(-1, *[1] * (x.ndim - 1)), -100 * x, x), after)
+
+    state, info, _ = run(factory(linear(uplink=lie)), uneven(), 2)
+    assert all(bool(jnp.isfinite(x).all()) for x in jax.tree.leaves((state, info)))
+
+
+def test_a_client_with_one_example(factory):
+    data = opposite_groups(sizes=[1, 40, 40, 40, 40, 40])
+    task = linear()
+    algorithm = made(factory)
+    state, info, _ = run(algorithm, data, 2)
+    assert all(bool(jnp.isfinite(x).all()) for x in jax.tree.leaves((state, info)))
+    scores = jaxfl.make_evaluate(algorithm, task)(jax.random.key(0), data, state, jnp.arange(C))
+    assert np.isnan(scores.before.val).tolist() == [True] + [False] * 5
+    assert np.isfinite(scores.before.test).all()

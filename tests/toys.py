@@ -1,0 +1,133 @@
+"""Federations so small that the right answer is known."""
+
+import functools
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+
+import jaxfl
+from jaxfl.local import trainer
+from jaxfl.models.mlp import mlp
+from jaxfl.task import honest, masked_mean
+from jaxfl.types import Dataset, Federation, Task
+
+
+def stack(xs, ys, pad=0, rubbish=0.0):
+    """Lists of a client's x and y -> Dataset [C, n, ...], `pad` rows longer than needed and padded with rubbish."""
+    longest = max(map(len, xs)) + pad
+
+    def fill(values, value):
+        out = np.full((len(values), longest, *values[0].shape[1:]), value, values[0].dtype)
+        for row, v in zip(out, values, strict=True):
+            row[: len(v)] = v
+        return jnp.asarray(out)
+
+    mask = np.arange(longest)[None] < np.array([len(x) for x in xs])[:, None]
+    return Dataset(fill(xs, rubbish), fill(ys, 0), jnp.asarray(mask))
+
+
+def federation(xs, ys, pad=0, rubbish=0.0):
+    """The last fifth of each client's examples validates and the whole tests."""
+    cuts = [len(x) - len(x) // 5 for x in xs]
+    train = stack(
+        [x[:c] for x, c in zip(xs, cuts, strict=True)], [y[:c] for y, c in zip(ys, cuts, strict=True)], pad, rubbish
+    )
+    val = stack(
+        [x[c:] for x, c in zip(xs, cuts, strict=True)], [y[c:] for y, c in zip(ys, cuts, strict=True)], pad + 1, rubbish
+    )
+    return Federation(train, val, stack(xs, ys, pad, rubbish))
+
+
+def opposite_groups(clients=6, examples=40, features=8, seed=0, sizes=None, pad=0, rubbish=0.0):
+    """Even clients label by the side of a plane, odd clients the other way round: no one model can serve both."""
+    rng = np.random.default_rng(seed)
+    normal = rng.normal(size=features)
+    xs, ys = [], []
+    for client in range(clients):
+        x = rng.normal(size=(sizes[client] if sizes else examples, features)).astype(np.float32)
+        xs.append(x)
+        ys.append(((x @ normal > 0) ^ (client % 2 == 1)).astype(np.int32))
+    return federation(xs, ys, pad, rubbish)
+
+
+def linear(**options):
+    """Logistic regression on 8 features."""
+    options = {"steps": 5, "batch_size": 8, "optimizer": jaxfl.sgd(0.1)} | options
+    return jaxfl.classification(mlp(2, hidden=()), jnp.zeros(8), **options)
+
+
+def quadratic(steps=20, learning_rate=0.1, **options):
+    """Each example pulls the model w towards itself: loss |w - x|^2 / 2; the best w is the mean."""
+
+    def init(key):
+        return {"w": jax.random.normal(key, (3,))}
+
+    def apply(params, x):
+        return jnp.broadcast_to(params["w"], x.shape)
+
+    def loss(params, batch, anchor, key):
+        each = 0.5 * jnp.sum((apply(params, batch.x) - batch.x) ** 2, axis=-1)
+        mean = masked_mean(each, batch.mask)
+        return mean, mean
+
+    def train(objective):
+        return trainer(objective, optax.sgd(learning_rate), batch_size=4, steps=steps)
+
+    return Task(
+        init, apply, loss, lambda prediction, y: -jnp.sum(prediction**2, axis=-1), train, options.get("uplink", honest)
+    )
+
+
+@functools.cache
+def made(factory, make_task=None, **options):
+    """`factory(linear(**options))`, the same object each time, so that what it compiled is compiled once."""
+    return factory((make_task or linear)(**options))
+
+
+@functools.cache
+def full(clients):
+    return jaxfl.participation.full(clients)
+
+
+@functools.cache
+def half(clients):
+    return jaxfl.participation.uniform(clients, 0.5)
+
+
+make_rounds = functools.cache(jaxfl.make_rounds)
+jit = functools.cache(jax.jit)
+
+
+def run(algorithm, federation, rounds=3, *, key=None, participation=None, state=None, start=0):
+    """`rounds` rounds from the initial state -> (state, info, ids)."""
+    clients = federation.train.mask.shape[0]
+    key = jax.random.key(0) if key is None else key
+    if state is None:
+        state = jit(algorithm.init)(jax.random.fold_in(key, 10**6), federation.train)
+    advance = make_rounds(algorithm, participation or full(clients))
+    state, (info, ids) = advance(key, federation, state, start, rounds)
+    return state, info, ids
+
+
+def deployed(algorithm, state, clients):
+    return algorithm.models(state, jnp.arange(clients))
+
+
+def equal(a, b):
+    """Same structure, same bits."""
+    assert jax.tree.structure(a) == jax.tree.structure(b)
+    for x, y in zip(jax.tree.leaves(a), jax.tree.leaves(b), strict=True):
+        np.testing.assert_array_equal(np.asarray(x), np.asarray(y))
+
+
+def close(a, b, tolerance=1e-5):
+    assert jax.tree.structure(a) == jax.tree.structure(b)
+    for x, y in zip(jax.tree.leaves(a), jax.tree.leaves(b), strict=True):
+        np.testing.assert_allclose(np.asarray(x), np.asarray(y), rtol=tolerance, atol=tolerance)
+
+
+def differ(a, b):
+    """Some bit of the two is not the same."""
+    return any(bool((x != y).any()) for x, y in zip(jax.tree.leaves(a), jax.tree.leaves(b), strict=True))
