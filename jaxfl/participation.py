@@ -44,7 +44,10 @@ def schedule(table: ArrayLike) -> Participation:
     )
     rows = np.sort(table, axis=1)
     twice = np.flatnonzero((rows[:, 1:] == rows[:, :-1]).any(axis=1))
-    check(twice.size == 0, f"round {twice[:1]} of the participation schedule names a client twice: list each id once")
+    check(
+        twice.size == 0,
+        f"the participation schedule names a client twice in rounds {twice[:3].tolist()}: list each id once",
+    )
     ids = jnp.asarray(rows)
     return lambda key, number: ids[number % len(ids)]
 

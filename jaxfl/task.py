@@ -1,6 +1,7 @@
 """A task: the model, its loss and how clients train it; everything that an algorithm is given."""
 
 import jax.numpy as jnp
+import numpy as np
 import optax
 from flax import linen as nn
 from jaxtyping import Array, Float, Int
@@ -16,7 +17,7 @@ def honest(key: PRNGKey, before: Params, after: Params, ids: Int[Array, "m"]) ->
 
 def classification(
     model: nn.Module,
-    example: Array,
+    example: Array | np.ndarray,
     *,
     optimizer: optax.GradientTransformation | None = None,
     batch_size: int = 64,
@@ -45,7 +46,7 @@ def classification(
         steps = 200
 
     def init(key: PRNGKey) -> Params:
-        return model.init(key, _to_float(example[None], scale))
+        return model.init(key, _to_float(jnp.asarray(example)[None], scale))
 
     def apply(params: Params, x: Array) -> Float[Array, "b classes"]:
         return model.apply(params, _to_float(x, scale))

@@ -37,7 +37,9 @@ def federate(
     held = 2 * val if test == "own" else val
     check(val >= 0 and held < 1, f"validation takes {val} of each client's examples: expected a fraction below 1")
     empty = [i for i, rows in enumerate(parts) if len(rows) == 0]
-    check(not empty, f"client {empty[:1]} holds no example: use fewer clients or another partition")
+    check(
+        not empty, f"client {', '.join(map(str, empty[:3]))} holds no example: use fewer clients or another partition"
+    )
 
     x, y = source.x_train, source.y_train
     cuts = [int(len(rows) * val) for rows in parts]

@@ -73,13 +73,13 @@ def from_npz(file: Path) -> Source:
     """A data set from a file with `x_train y_train x_test y_test`; never unpickles."""
     keys = ("x_train", "y_train", "x_test", "y_test")
     try:
-        with np.load(file, allow_pickle=False) as arrays:
+        with file.open("rb") as opened, np.load(opened, allow_pickle=False) as arrays:
             missing = [k for k in keys if k not in arrays]
             check(not missing, f"{file} lacks {', '.join(missing)}: expected arrays {', '.join(keys)}")
             return from_arrays(*(arrays[k] for k in keys), name=str(file))
     except InputError:
         raise
-    except (ValueError, OSError, EOFError, KeyError, zipfile.BadZipFile) as error:
+    except (ValueError, TypeError, OSError, EOFError, zipfile.BadZipFile) as error:
         raise InputError(f"cannot read {file} as plain npz arrays ({error}): write it with numpy.savez") from error
 
 

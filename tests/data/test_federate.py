@@ -1,0 +1,58 @@
+import numpy as np
+import pytest
+from toys import equal
+
+from jaxfl.data import dirichlet, federate, load, pathological
+from jaxfl.data.federate import group_order, label_counts
+from jaxfl.errors import InputError
+from jaxfl.types import Pool
+
+SOURCE = load("digits")
+PARTS = dirichlet(SOURCE.y_train, 10, seed=0, beta=0.3)
+
+
+def real(data, client):
+    mask = np.asarray(data.mask[client]) > 0
+    return np.asarray(data.x[client])[mask], np.asarray(data.y[client])[mask]
+
+
+@pytest.mark.parametrize("test", ["reweighted", "own"])
+def test_each_client_gets_its_rows_in_order(test):
+    data = federate(SOURCE, PARTS, test=test)
+    for client, rows in enumerate(PARTS):
+        cut = int(0.2 * len(rows))
+        pieces = [real(part, client) for part in (data if test == "own" else data[:2])]
+        assert [len(y) for _, y in pieces] == [len(rows) - cut * (len(pieces) - 1)] + [cut] * (len(pieces) - 1)
+        np.testing.assert_array_equal(np.concatenate([x for x, _ in pieces]), SOURCE.x_train[rows])
+        np.testing.assert_array_equal(np.concatenate([y for _, y in pieces]), SOURCE.y_train[rows])
+    if test == "reweighted":
+        assert data.sizes.tolist() == [len(rows) for rows in PARTS]
+
+
+def test_padding_is_zero_and_masked_out():
+    data = federate(SOURCE, PARTS, pad_to=500)
+    assert data.train.x.shape[1] == data.val.x.shape[1] == 500
+    assert not np.asarray(data.train.x)[~np.asarray(data.train.mask)].any()
+    equal(data.sizes, federate(SOURCE, PARTS).sizes)
+
+
+def test_the_shared_test_set_is_stored_once():
+    data = federate(SOURCE, PARTS)
+    assert isinstance(data.test, Pool)
+    assert data.test.x.shape == SOURCE.x_test.shape
+    counts = label_counts(SOURCE, PARTS)
+    expected = (counts / counts.sum(axis=1, keepdims=True))[:, SOURCE.y_test]
+    np.testing.assert_allclose(data.test.mask, expected, rtol=1e-6)
+    assert (np.asarray(federate(SOURCE, PARTS, test="global").test.mask) == 1).all()
+
+
+def test_clients_with_the_same_labels_stand_together():
+    order = group_order(label_counts(SOURCE, pathological(SOURCE.y_train, 10, seed=0)))
+    assert (order.reshape(5, 2) % 5 == np.arange(5)[:, None]).all()
+
+
+def test_bad_input():
+    with pytest.raises(InputError, match="client 1 holds no example"):
+        federate(SOURCE, [np.arange(5), np.arange(0)])
+    with pytest.raises(InputError, match=r"validation takes 1\.0"):
+        federate(SOURCE, PARTS, val=1.0)

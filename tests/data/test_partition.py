@@ -1,0 +1,91 @@
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from jaxfl.data import PARTITIONS, dirichlet, iid, load, pathological, shards
+from jaxfl.errors import InputError
+
+LABELS = np.random.default_rng(0).permutation(np.repeat(np.arange(10), 60))
+
+
+def counts(parts):
+    return np.stack([np.bincount(LABELS[rows], minlength=10) for rows in parts])
+
+
+@pytest.mark.parametrize("name", sorted(PARTITIONS))
+@pytest.mark.parametrize("clients", [10, 20])
+def test_every_partition_is_disjoint_shuffled_and_repeatable(name, clients):
+    parts, again, other = (PARTITIONS[name](LABELS, clients, seed) for seed in (0, 0, 1))
+    assert len(parts) == clients
+    rows = np.concatenate(parts)
+    assert len(np.unique(rows)) == len(rows) == len(LABELS)
+    for a, b in zip(parts, again, strict=True):
+        np.testing.assert_array_equal(a, b)
+    assert any(len(a) != len(b) or (a != b).any() for a, b in zip(parts, other, strict=True))
+    assert any((np.diff(rows) < 0).any() for rows in parts)
+
+
+@settings(deadline=None, max_examples=30)
+@given(st.integers(1, 600), st.integers(0, 2**32 - 1))
+def test_iid_sizes_differ_by_one_at_most(clients, seed):
+    sizes = [len(rows) for rows in iid(LABELS, clients, seed)]
+    assert max(sizes) - min(sizes) <= 1
+
+
+def test_pathological_pairs_share_their_two_labels_equally():
+    """The "severe" case: client i holds labels 2 (i mod 5) and 2 (i mod 5) + 1, as client i + 5 does."""
+    held = counts(pathological(LABELS, 10, seed=3))
+    for client in range(10):
+        labels = [2 * (client % 5), 2 * (client % 5) + 1]
+        assert np.flatnonzero(held[client]).tolist() == labels
+        assert held[client][labels].tolist() == [30, 30]
+
+
+def test_dirichlet_skew_follows_beta_and_the_guard_holds():
+    skew = {}
+    for beta in (0.1, 100.0):
+        held = counts(dirichlet(LABELS, 10, seed=0, beta=beta))
+        assert held.sum(axis=1).min() >= 10
+        skew[beta] = (held.max(axis=1) / held.sum(axis=1)).mean()
+    assert skew[0.1] > 0.4 > 0.2 > skew[100.0]
+
+
+def test_dirichlet_gives_a_full_client_nothing_of_further_classes():
+    held = counts(dirichlet(LABELS, 10, seed=0, beta=0.05))
+    before = np.cumsum(held, axis=1) - held
+    assert (held[before >= 60] == 0).all()
+
+
+def test_shards_are_equal_and_of_few_labels():
+    parts = shards(LABELS, 20, seed=0, classes_per_client=2)
+    assert {len(rows) for rows in parts} == {30}
+    assert (counts(parts) > 0).sum(axis=1).max() <= 4
+
+
+def test_digits_are_what_they_should_be():
+    source = load("digits")
+    assert len(source.x_train) + len(source.x_test) == 1797
+    assert source.x_train.dtype == np.uint8
+    assert (source.x_train.max(), source.classes, source.scale) == (16, 10, 16.0)
+    np.testing.assert_allclose(np.bincount(source.y_test) / 360, np.bincount(source.y_train) / 1437, atol=0.003)
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (lambda: iid(LABELS, 601, 0), "601 clients for 600 examples"),
+        (lambda: iid(LABELS, 0, 0), "0 clients"),
+        (
+            lambda: pathological(LABELS, 10, 0, 3),
+            r"3 classes a client do not divide 10 classes.*\[1, 2, 5, 10\]",
+        ),
+        (lambda: pathological(LABELS, 7, 0, 2), r"choose from \[10\]"),
+        (lambda: dirichlet(LABELS, 10, 0, beta=0.0), "beta is 0.0"),
+        (lambda: dirichlet(LABELS, 30, 0, beta=0.001, smallest=10), "raise beta or lower the number of clients"),
+        (lambda: shards(LABELS, 400, 0, 2), "need 800 examples"),
+    ],
+)
+def test_bad_input(make, message):
+    with pytest.raises(InputError, match=message):
+        make()

@@ -1,0 +1,106 @@
+import os
+import pickle
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from jaxfl.data import load
+from jaxfl.data.sources import from_arrays, names
+from jaxfl.errors import InputError
+
+
+def arrays(**changes):
+    rng = np.random.default_rng(0)
+    good = {
+        "x_train": rng.random((20, 4)).astype(np.float32),
+        "y_train": np.arange(20) % 3,
+        "x_test": rng.random((6, 4)).astype(np.float32),
+        "y_test": np.arange(6) % 3,
+    }
+    return good | changes
+
+
+def replaced(name, place, value):
+    array = arrays()[name].copy()
+    array[place] = value
+    return {name: array}
+
+
+def test_npz_of_the_user(tmp_path):
+    np.savez(tmp_path / "mine.npz", **arrays())
+    source = load("mine", tmp_path)
+    assert source.classes == 3
+    np.testing.assert_array_equal(source.x_train, arrays()["x_train"])
+    assert "mine" in names(tmp_path)
+
+
+def test_bytes_are_divided_by_255_when_used():
+    images = np.full((20, 2, 2, 1), 255, np.uint8)
+    source = from_arrays(**arrays(x_train=images, x_test=images[:6]))
+    assert (source.x_train.dtype, source.scale) == (np.uint8, 255.0)
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        (replaced("x_train", (3, 1), np.nan), "x_train of the data holds 1 NaN or infinite values"),
+        (replaced("x_test", (0, 0), np.inf), "x_test of the data holds 1 NaN or infinite values"),
+        (replaced("y_test", 2, 7), "y_test of the data holds the label 7: expected 0 to 2"),
+        (replaced("y_train", 2, -1), "y_train of the data holds the label -1"),
+        ({"y_train": np.arange(20) % 3 * 2}, "holds 3 of the labels 0 to 4: number them without gaps"),
+        ({"y_train": np.arange(19) % 3}, r"y_train of the data has shape \(19,\): expected \(20,\)"),
+        ({"y_train": np.arange(20) / 20}, "type float64: expected integer labels"),
+        ({"x_train": np.array([["a"] * 4] * 20)}, "expected real numbers"),
+        ({"x_train": np.zeros(20)}, r"expected \[examples, \*feature\]"),
+        ({"x_test": np.zeros((6, 5), np.float32)}, r"have shape \(4,\) in train and \(5,\) in test"),
+    ],
+)
+def test_bad_arrays(changes, message):
+    with pytest.raises(InputError, match=message):
+        from_arrays(**arrays(**changes))
+
+
+class Bomb:
+    def __reduce__(self):
+        return os.mkdir, ("exploded",)
+
+
+def test_hostile_and_damaged_files_are_refused_and_never_unpickled(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    objects = np.empty(20, object)
+    objects[:] = [Bomb() for _ in range(20)]
+    np.savez(tmp_path / "bomb.npz", allow_pickle=True, **arrays(x_train=objects))
+    (tmp_path / "pickle.npz").write_bytes(pickle.dumps(Bomb()))
+    np.savez(tmp_path / "whole.npz", **arrays())
+    (tmp_path / "half.npz").write_bytes((tmp_path / "whole.npz").read_bytes()[:400])
+    (tmp_path / "empty.npz").write_bytes(b"")
+    with (tmp_path / "single.npz").open("wb") as file:
+        np.save(file, np.zeros(3))
+    for name in ("bomb", "pickle", "half", "empty", "single"):
+        with pytest.raises(InputError, match="as plain npz arrays"):
+            load(name, tmp_path)
+    np.savez(tmp_path / "partial.npz", x_train=np.zeros((2, 2)))
+    with pytest.raises(InputError, match="lacks y_train, x_test, y_test"):
+        load("partial", tmp_path)
+    assert not Path("exploded").exists()
+
+
+def test_the_nearest_name_is_offered():
+    with pytest.raises(InputError, match="unknown data set 'digit': did you mean digits"):
+        load("digit")
+
+
+real = pytest.mark.skipif("JAXFL_DATA_DIR" not in os.environ, reason="JAXFL_DATA_DIR is not set")
+
+
+@real
+@pytest.mark.parametrize(
+    ("name", "shape", "examples"),
+    [("fashion_mnist", (28, 28, 1), 60000), ("mnist", (28, 28, 1), 60000), ("cifar10", (32, 32, 3), 50000)],
+)
+def test_real_data(name, shape, examples):
+    source = load(name)
+    assert source.x_train.shape == (examples, *shape)
+    assert source.x_train.dtype == np.uint8
+    assert (source.classes, len(source.x_test)) == (10, 10000)

@@ -1,0 +1,116 @@
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from toys import linear, made, opposite_groups, run
+
+import jaxfl
+from jaxfl.algorithms import fedavg, local
+from jaxfl.data import federate, load, pathological
+from jaxfl.evaluate import make_evaluate, score_clients, select_on_val, summarise
+from jaxfl.types import Dataset, Pool
+
+
+def predict(params, x):
+    return x * params
+
+
+def right(prediction, y):
+    return (prediction == y).astype(jnp.float32)
+
+
+def test_scores_are_masked_means_whatever_the_batch():
+    rng = np.random.default_rng(0)
+    x = rng.integers(0, 2, size=(3, 11)).astype(np.float32)
+    y = rng.integers(0, 2, size=(3, 11)).astype(np.float32)
+    mask = np.array([[True] * 11, [True] * 4 + [False] * 7, [False] * 11])
+    expected = [np.mean((x[i] == y[i])[mask[i]]) if mask[i].any() else np.nan for i in range(3)]
+    data = Dataset(jnp.asarray(x), jnp.asarray(y), jnp.asarray(mask))
+    for batch, chunk in ((256, None), (4, None), (11, 1), (1, 2)):
+        scores = score_clients(predict, right, jnp.ones(3), data, batch_size=batch, chunk=chunk)
+        np.testing.assert_allclose(scores, expected, rtol=1e-6)
+
+
+def test_a_pool_is_weighted_by_client():
+    x, y = jnp.arange(4.0), jnp.array([0.0, 1.0, 9.0, 9.0])
+    weights = jnp.array([[1.0, 1, 1, 1], [3, 0, 1, 0], [0, 0, 1, 0]])
+    scores = score_clients(predict, right, jnp.ones(3), Pool(x, y, weights), batch_size=3, chunk=None)
+    np.testing.assert_allclose(scores, [0.5, 0.75, 0.0])
+
+
+def test_the_label_reweighted_protocol_equals_its_formula():
+    """acc_i = sum_c q_i(c) correct_c / sum_c q_i(c) total_c, over the whole test set (pFedGraph's reference code)."""
+    source = load("digits")
+    parts = pathological(source.y_train, 10, seed=1)
+    data = federate(source, parts)
+    task = jaxfl.classification(jaxfl.models.mlp(10), source.x_train[0], steps=20, scale=source.scale)
+    algorithm = local(task)
+    state, _, _ = run(algorithm, data, 1)
+    scores = make_evaluate(algorithm, task)(jax.random.key(0), data, state, jnp.arange(10)).before.test
+    for client, rows in enumerate(parts):
+        q = np.bincount(source.y_train[rows], minlength=10) / len(rows)
+        params = jax.tree.map(lambda x, client=client: x[client], state.clients)
+        correct = np.asarray(task.apply(params, jnp.asarray(source.x_test)).argmax(-1)) == source.y_test
+        per_class = np.array([correct[source.y_test == c].sum() for c in range(10)])
+        total = np.bincount(source.y_test, minlength=10)
+        np.testing.assert_allclose(scores[client], (q * per_class).sum() / (q * total).sum(), rtol=1e-5)
+
+
+def test_fine_tuning_starts_from_the_deployed_model_and_leaves_the_state_alone():
+    data, task = opposite_groups(), linear(steps=20)
+    algorithm = fedavg(task)
+    state, _, _ = run(algorithm, data, 2)
+    evaluate = make_evaluate(algorithm, task)
+    some = jnp.array([4, 1])
+    all_scores = evaluate(jax.random.key(0), data, state, jnp.arange(6))
+    scores = evaluate(jax.random.key(0), data, state, some)
+    np.testing.assert_allclose(scores.after.test, all_scores.after.test[some], rtol=1e-6)
+    assert scores.before.test.mean() < 0.65 < 0.9 < scores.after.test.mean()
+    assert not np.allclose(scores.before.val, scores.after.val)
+
+
+def test_the_test_set_never_chooses():
+    """Whatever the test labels, the same round is selected."""
+    val = np.array([[0.1, 0.9], [0.8, 0.9], [0.5, 0.2]])
+    for seed in range(5):
+        test = np.random.default_rng(seed).random((3, 2))
+        np.testing.assert_array_equal(select_on_val(val, test), [test[1, 0], test[0, 1]])
+
+
+def test_selection_without_validation_scores():
+    nan = np.nan
+    val = np.array([[nan, 0.5, nan], [nan, nan, nan]])
+    test = np.array([[0.1, 0.2, nan], [0.3, nan, nan]])
+    np.testing.assert_array_equal(select_on_val(val, test), [0.3, 0.2, nan])
+
+
+@settings(deadline=None, max_examples=50)
+@given(st.lists(st.tuples(st.floats(0, 1), st.integers(1, 100)), min_size=1, max_size=40))
+def test_summary(clients):
+    scores, sizes = (np.array(column, float) for column in zip(*clients, strict=True))
+    found = summarise(scores, sizes)
+    assert found["mean"] == pytest.approx(scores.mean())
+    assert found["weighted"] == pytest.approx((scores * sizes).sum() / sizes.sum())
+    assert found["std"] == pytest.approx(scores.std(), abs=1e-12)
+    worst = max(1, round(len(scores) / 10))
+    assert found["worst10"] == pytest.approx(sorted(scores)[:worst] @ np.ones(worst) / worst)
+
+
+def test_summary_leaves_out_clients_without_a_score():
+    assert summarise(np.array([0.5, np.nan]), np.array([1, 9]))["weighted"] == 0.5
+    assert set(summarise(np.array([np.nan]), np.array([1])).values()) == {None}
+
+
+def test_evaluation_is_traced_once():
+    traces = []
+    data, algorithm = opposite_groups(), made(local)
+    task = linear()
+    counted = task._replace(score=lambda p, y: traces.append(1) or task.score(p, y))
+    evaluate = make_evaluate(algorithm, counted)
+    state, _, _ = run(algorithm, data, 2)
+    evaluate(jax.random.key(0), data, state, jnp.arange(6))
+    count = len(traces)
+    evaluate(jax.random.key(1), data, state, jnp.arange(6))
+    assert len(traces) == count

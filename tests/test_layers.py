@@ -1,0 +1,117 @@
+"""The layers of docs/design.md, read from the imports with `ast`; and the sizes of files."""
+
+import ast
+from pathlib import Path
+
+import pytest
+
+PACKAGE = Path(__file__).parent.parent / "jaxfl"
+FILES = sorted(PACKAGE.rglob("*.py"))
+
+# What a module (or all modules of a folder) may import from jaxfl; a name stands for everything below it.
+FREE = {"errors", "types", "tree"}
+ALLOWED = {
+    "errors": set(),
+    "types": set(),
+    "tree": {"errors", "types"},
+    "kernels": set(),
+    "local": FREE,
+    "participation": {"errors", "types"},
+    "rounds": FREE,
+    "evaluate": FREE,
+    "checkpoint": FREE,
+    "task": FREE | {"local"},
+    "models": FREE,
+    "data": FREE,
+    "algorithms": FREE | {"kernels"},
+    "experiment": FREE
+    | {"kernels", "local", "participation", "rounds", "evaluate", "checkpoint", "task", "models", "data", "algorithms"},
+    "cli": {"errors", "experiment", "algorithms", "data", "models"},
+}
+
+
+def name(file):
+    """`jaxfl/data/sources.py` -> `data.sources`; a package's `__init__` is the package."""
+    parts = file.relative_to(PACKAGE).with_suffix("").parts
+    return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
+
+
+MODULES = {name(file): file for file in FILES}
+
+
+def imports(file):
+    """The jaxfl modules that a file imports, in functions too."""
+    found = set()
+    for node in ast.walk(ast.parse(file.read_text())):
+        if isinstance(node, ast.Import):
+            wanted = [alias.name for alias in node.names]
+        elif isinstance(node, ast.ImportFrom):
+            assert node.level == 0, f"{file}: relative import"
+            below = [f"{node.module}.{alias.name}" for alias in node.names]
+            wanted = [b if b.removeprefix("jaxfl.") in MODULES else node.module for b in below]
+        else:
+            continue
+        found |= {w.removeprefix("jaxfl").removeprefix(".") for w in wanted if w.split(".")[0] == "jaxfl"}
+    return found
+
+
+@pytest.mark.parametrize("module", [m for m in MODULES if m])
+def test_an_arrow_may_skip_but_never_turn_back(module):
+    layer = module.split(".")[0]
+    for other in imports(MODULES[module]):
+        inside = other.split(".")[0] == layer
+        assert inside or other.split(".")[0] in ALLOWED[layer], f"{module} imports {other}"
+
+
+def test_algorithms_do_not_know_each_other():
+    for module, file in MODULES.items():
+        if module.startswith("algorithms."):
+            assert not [other for other in imports(file) if other.startswith("algorithms")], module
+
+
+def test_kernels_import_only_numerical_libraries():
+    for module, file in MODULES.items():
+        if module.startswith("kernels"):
+            roots = set()
+            for node in ast.walk(ast.parse(file.read_text())):
+                if isinstance(node, ast.Import):
+                    roots |= {alias.name.split(".")[0] for alias in node.names}
+                elif isinstance(node, ast.ImportFrom):
+                    roots.add(node.module.split(".")[0])
+            assert roots <= {"jax", "jaxtyping", "optax", "jaxopt", "warnings"}, module
+
+
+def test_no_import_circle():
+    graph = {module: imports(file) & set(MODULES) for module, file in MODULES.items()}
+    done, path = set(), []
+
+    def visit(module):
+        assert module not in path, " -> ".join([*path[path.index(module) :], module])
+        if module not in done:
+            path.append(module)
+            for other in graph[module]:
+                visit(other)
+            path.pop()
+            done.add(module)
+
+    for module in graph:
+        visit(module)
+
+
+@pytest.mark.parametrize("file", FILES, ids=name)
+def test_files_are_short(file):
+    lines = len(file.read_text().splitlines())
+    assert lines <= 300
+    if file.parent.name == "algorithms":
+        assert lines < 100
+
+
+def test_nothing_is_unpickled_or_evaluated():
+    for file in FILES:
+        for node in ast.walk(ast.parse(file.read_text())):
+            if isinstance(node, ast.Call) and isinstance(node.func, ast.Name):
+                assert node.func.id not in {"eval", "exec"}, file
+            if isinstance(node, ast.keyword) and node.arg == "allow_pickle":
+                assert node.value.value is False, file
+            if isinstance(node, ast.Import):
+                assert not {alias.name for alias in node.names} & {"pickle", "dill", "cloudpickle"}, file
