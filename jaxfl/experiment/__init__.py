@@ -7,10 +7,11 @@ from typing import Any
 import numpy as np
 
 from jaxfl.experiment import files, plots, report
-from jaxfl.experiment.build import build
+from jaxfl.experiment.build import Built, build, gather
 from jaxfl.experiment.config import Config, Setting, load_config
 from jaxfl.experiment.metrics import History
 from jaxfl.experiment.run import compile_run, run
+from jaxfl.experiment.validate import check_config
 
 __all__ = ["Config", "Setting", "compare", "execute", "load_config"]
 
@@ -37,11 +38,15 @@ def execute(config: Config, out: Path, *, overwrite: bool = False, follow: Follo
       InputError: the config is wrong, does not fit the data, or the directory holds a run.
     """
     files.check_free(out, overwrite)
-    built = build(config)
+    return _execute(build(config), out, overwrite, follow)
+
+
+def _execute(built: Built, out: Path, overwrite: bool, follow: Follow) -> dict[str, Any]:
+    config = built.config
     follow(config, None)
     program = compile_run(built)
     files.begin(out, built, overwrite)
-    history = History(config, sizes=np.asarray(built.federation.sizes).reshape(config.seeds, config.clients))
+    history = History(config, sizes=np.asarray(built.data.federation.sizes).reshape(config.seeds, config.clients))
     for record in run(program):
         line = history.add(record)
         files.append(out, line)
@@ -54,6 +59,12 @@ def compare(
 ) -> dict[str, dict[str, Any]]:
     """Runs of several algorithms in `out/ALGORITHM`, with a table and a picture of them all in `out`.
 
+    Args:
+      configs: of one setting; they share its clients.
+      out: the directory to write, see docs/files.md.
+      overwrite: replace a comparison that it holds.
+      follow: as in `execute`.
+
     Returns:
       algorithm -> the content of its `summary.json`.
 
@@ -64,10 +75,12 @@ def compare(
     for directory in (out, *directories):
         files.check_free(directory, overwrite)
     for config in configs:
-        build(config)
+        check_config(config)
+    data = gather(configs[0])
+    every = [build(config, data) for config in configs]
     files.create(out, overwrite)
-    for config, directory in zip(configs, directories, strict=True):
-        execute(config, directory, overwrite=overwrite, follow=follow)
+    for built, directory in zip(every, directories, strict=True):
+        _execute(built, directory, overwrite, follow)
     return summarise(directories, out)
 
 

@@ -3,6 +3,7 @@
 import dataclasses
 import inspect
 from dataclasses import dataclass
+from functools import partial
 
 import jax
 import jax.numpy as jnp
@@ -12,11 +13,20 @@ from jaxfl.algorithms import ALGORITHMS
 from jaxfl.data import PARTITIONS, Source, federate, load
 from jaxfl.data.partition import Parts
 from jaxfl.errors import check
-from jaxfl.experiment.config import Config
+from jaxfl.experiment.config import Config, Setting
 from jaxfl.experiment.validate import check_config
 from jaxfl.models import MODELS
 from jaxfl.task import classification, sgd
-from jaxfl.types import Algorithm, Federation, Participation, Task
+from jaxfl.types import Algorithm, Cohort, Federation, Participation, PRNGKey, State, Task
+
+
+@dataclass(frozen=True)
+class Data:
+    """The clients of a setting."""
+
+    source: Source
+    parts: list[Parts]  # of each seed
+    federation: Federation  # [C, ...], or [seeds, C, ...] if there are several
 
 
 @dataclass(frozen=True)
@@ -24,28 +34,41 @@ class Built:
     """All parts of a run; nothing is computed yet."""
 
     config: Config
-    source: Source
-    parts: list[Parts]  # of each seed
-    federation: Federation  # [C, ...], or [seeds, C, ...] if there are several
+    data: Data
     task: Task
     algorithm: Algorithm
     participation: Participation
 
 
-def build(config: Config) -> Built:
-    """Loads the data and makes every part of the run.
+def gather(setting: Setting) -> Data:
+    """Loads the data set and splits it among the clients.
 
     Raises:
-      InputError: anything in the config is wrong, or does not fit the data.
+      InputError: the setting does not fit the data.
     """
-    check_config(config)
-    source = load(config.dataset, config.data_dir)
+    source = load(setting.dataset, setting.data_dir)
     check(
-        config.clients <= len(source.y_train),
-        f"--clients is {config.clients}: {config.dataset} has {len(source.y_train)} training examples, at most one "
+        setting.clients <= len(source.y_train),
+        f"--clients is {setting.clients}: {setting.dataset} has {len(source.y_train)} training examples, at most one "
         "client an example",
     )
-    parts = [split(config, source, config.seed + i) for i in range(config.seeds)]
+    parts = [split(setting, source, setting.seed + i) for i in range(setting.seeds)]
+    return Data(source, parts, federations(source, parts, setting.test))
+
+
+def build(config: Config, data: Data | None = None) -> Built:
+    """Makes every part of the run and traces a round of it.
+
+    Args:
+      config: what to run.
+      data: of the same setting, if it is at hand.
+
+    Raises:
+      InputError: anything in the config is wrong, or does not fit the data or the model.
+    """
+    check_config(config)
+    data = data or gather(config)
+    source = data.source
     task = classification(
         MODELS[config.model](source.classes),
         source.x_train[0],
@@ -56,23 +79,24 @@ def build(config: Config) -> Built:
         scale=source.scale,
         chunk=config.chunk,
     )
-    return Built(
-        config,
-        source,
-        parts,
-        federations(source, parts, config.test),
-        task,
-        ALGORITHMS[config.algorithm](task, **config.hyper),
-        participation.uniform(config.clients, config.participation),
-    )
+    algorithm = ALGORITHMS[config.algorithm](task, **config.hyper)
+    federation = data.federation if config.seeds == 1 else jax.tree.map(lambda x: x[0], data.federation)
+    jax.eval_shape(partial(rehearse, algorithm), jax.random.key(0), federation)
+    return Built(config, data, task, algorithm, participation.uniform(config.clients, config.participation))
 
 
-def split(config: Config, source: Source, seed: int) -> Parts:
-    """The config's partition of the training set."""
-    partition = PARTITIONS[config.partition]
-    options = set(inspect.signature(partition).parameters) & {field.name for field in dataclasses.fields(config)}
+def rehearse(algorithm: Algorithm, key: PRNGKey, federation: Federation) -> State:
+    """One round of everybody, to be traced: what does not fit is known before anything is run."""
+    ids = jnp.arange(federation.train.mask.shape[0])
+    return algorithm.round(key, algorithm.init(key, federation.train), Cohort(ids, federation.train, federation.val))[0]
+
+
+def split(setting: Setting, source: Source, seed: int) -> Parts:
+    """The setting's partition of the training set."""
+    partition = PARTITIONS[setting.partition]
+    options = set(inspect.signature(partition).parameters) & {field.name for field in dataclasses.fields(setting)}
     options -= {"clients", "seed"}
-    return partition(source.y_train, config.clients, seed, **{name: getattr(config, name) for name in options})
+    return partition(source.y_train, setting.clients, seed, **{name: getattr(setting, name) for name in options})
 
 
 def federations(source: Source, parts: list[Parts], test: str) -> Federation:

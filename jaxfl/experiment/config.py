@@ -2,11 +2,13 @@
 
 import dataclasses
 import json
+import typing
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
 from jaxfl.errors import InputError, check, check_name
+from jaxfl.experiment.hints import accepts, describe
 
 
 @dataclass(frozen=True)
@@ -101,29 +103,8 @@ def load_config(path: Path) -> Config:
         isinstance(fields, dict) and isinstance(fields.get("algorithm"), str),
         f"{path} is no config: expected a JSON object with at least an algorithm, as in the config.json of a run",
     )
-    known = {field.name: field for field in dataclasses.fields(Config)}
+    hints = typing.get_type_hints(Config)
     for name, value in fields.items():
-        check_name(f"field in {path}", name, known)
-        check(
-            _accepts(str(known[name].type), value),
-            f"{name} in {path} is {value!r}: expected {_plain(str(known[name].type))}",
-        )
+        check_name(f"field in {path}", name, hints)
+        check(accepts(hints[name], value), f"{name} in {path} is {value!r}: expected {describe(hints[name])}")
     return Config(**fields)
-
-
-def _accepts(kind: str, value: Any) -> bool:
-    """Whether a JSON value fits a field's type, written as one of the few forms that `Config` uses."""
-    accepted = {
-        "None": value is None,
-        "int": type(value) is int,
-        "float": type(value) in (int, float),
-        "str": isinstance(value, str),
-        "dict[str, Any]": isinstance(value, dict),
-    }
-    if kind.startswith("typing.Literal"):
-        return isinstance(value, str) and repr(value) in kind
-    return any(accepted[part] for part in kind.replace("<class '", "").replace("'>", "").split(" | "))
-
-
-def _plain(kind: str) -> str:
-    return kind.replace("<class '", "").replace("'>", "").replace("typing.Literal", "one of ")

@@ -73,7 +73,7 @@ def begin(directory: Path, built: Built, overwrite: bool) -> None:
     """Opens the directory of a run: the config and the picture of the partition."""
     create(directory, overwrite)
     write(directory / "config.json", to_json(built.config))
-    write(directory / "partition.png", plots.partition(built.source, built.parts[0], built.config))
+    write(directory / "partition.png", plots.partition(built.data.source, built.data.parts[0], built.config))
 
 
 def append(directory: Path, line: dict[str, Any]) -> None:
@@ -91,7 +91,8 @@ def finish(directory: Path, built: Built, history: History, compile_seconds: flo
         write_npz(directory / "graph.npz", graph)
         several = built.config.seeds > 1
         weights, ids = (graph[name][0] if several else graph[name] for name in ("weights", "ids"))
-        write(directory / "graph.png", plots.graph(weights[-1], ids[-1], built.source, built.parts[0], built.config))
+        data = built.data
+        write(directory / "graph.png", plots.graph(weights[-1], ids[-1], data.source, data.parts[0], built.config))
     summary = history.summary(compile_seconds)
     write_json(directory / "summary.json", summary)
     return summary

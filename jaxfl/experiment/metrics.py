@@ -26,7 +26,11 @@ def line(record: Record, sizes: np.ndarray, sent: dict[str, int]) -> dict[str, A
         for s in range(len(sizes))
     ]
     return (
-        {"round": record.round, "seconds": round(record.seconds, 3), "loss": _finite(record.info.loss[:, -1].mean())}
+        {
+            "round": record.round,
+            "seconds": round(record.seconds, 3),
+            "loss": _finite(float(record.info.loss[:, -1].mean())),
+        }
         | over_seeds(seeds)
         | sent
     )
@@ -112,4 +116,4 @@ def _mean(values: list[float | None]) -> float | None:
 
 def _finite(value: float) -> float | None:
     """JSON has no NaN: a loss that is none is null."""
-    return float(value) if math.isfinite(value) else None
+    return value if math.isfinite(value) else None

@@ -34,7 +34,7 @@ def canvas(columns: int, width: float = 5.0, height: float = 4.2) -> tuple[Figur
     panels = figure.subplots(1, columns, squeeze=False)[0]
     for panel in panels:
         panel.spines[["top", "right"]].set_visible(False)
-    return figure, panels
+    return figure, list(panels)
 
 
 def curves(runs: dict[str, list[dict[str, Any]]]) -> bytes:

@@ -55,7 +55,7 @@ def each_seed(function: Callable, seeds: int, axes: tuple[int | None, ...]) -> C
 def compile_run(built: Built) -> Program:
     """Compiles everything that the run will execute, so that later times are of computation alone."""
     began = time.perf_counter()
-    config = built.config
+    config, federation = built.config, built.data.federation
     seeds = config.seeds
     roots = jax.vmap(partial(jax.random.key, impl="threefry2x32"))(config.seed + jnp.arange(seeds))
     roots = roots if seeds > 1 else roots[0]
@@ -76,19 +76,19 @@ def compile_run(built: Built) -> Program:
         return evaluate(jax.random.fold_in(stream(root, EVALUATE), number), federation, state, ids)
 
     number = jnp.asarray(0)
-    state = jax.jit(each_seed(init, seeds, (0, 0)))(roots, built.federation)
+    state = jax.jit(each_seed(init, seeds, (0, 0)))(roots, federation)
     programs = {}
     for length in {b - a for a, b in pairwise([0, *stops(config.rounds, config.eval_every)])}:
         many = jax.jit(each_seed(partial(advance, length), seeds, (0, 0, 0, None)))
-        lowered = many.lower(roots, built.federation, state, number)
-        programs[length] = partial(lowered.compile(), roots, built.federation)
+        lowered = many.lower(roots, federation, state, number)
+        programs[length] = partial(lowered.compile(), roots, federation)
     cohort = jax.eval_shape(built.participation, jax.random.key(0), number)
     ids = cohort if config.eval_on == "participants" else jnp.arange(config.clients)
     ids = jnp.zeros((seeds, ids.size) if seeds > 1 else ids.size, cohort.dtype)
     many = jax.jit(each_seed(assess, seeds, (0, 0, 0, None, 0)))
-    assessed = many.lower(roots, built.federation, state, number, ids).compile()
+    assessed = many.lower(roots, federation, state, number, ids).compile()
     compiling = time.perf_counter() - began
-    return Program(built, state, programs, partial(assessed, roots, built.federation), compiling)
+    return Program(built, state, programs, partial(assessed, roots, federation), compiling)
 
 
 def run(program: Program) -> Iterator[Record]:

@@ -2,7 +2,6 @@
 
 import inspect
 import math
-import types
 import typing
 from typing import Any
 
@@ -11,6 +10,7 @@ from jaxfl.data import PARTITIONS
 from jaxfl.data.sources import names
 from jaxfl.errors import InputError, check, check_name
 from jaxfl.experiment.config import Config
+from jaxfl.experiment.hints import accepts, describe
 from jaxfl.models import MODELS
 from jaxfl.types import AlgorithmFactory
 
@@ -77,34 +77,9 @@ def check_hyper(algorithm: str, factory: AlgorithmFactory, hyper: dict[str, Any]
             raise InputError(f"{algorithm} has no hyper-parameter {name!r}: it has none at all, leave out --hyper")
         check_name(f"hyper-parameter of {algorithm}", name, known)
         check(
-            any(_accepts(hint, value) for hint in _alternatives(hints[name])),
+            accepts(hints[name], value),
             f"hyper-parameter {name} of {algorithm} is {value!r}: expected {describe(hints[name])}",
         )
-
-
-def describe(hint: Any) -> str:
-    """A type hint in words: "a number, or none"."""
-    words = {float: "a number", int: "a whole number", bool: "true or false", str: "text", types.NoneType: "null"}
-    parts = []
-    for alternative in _alternatives(hint):
-        if typing.get_origin(alternative) is typing.Literal:
-            parts.append("one of " + ", ".join(map(str, typing.get_args(alternative))))
-        elif alternative in words:
-            parts.append(words[alternative])
-    return " or ".join(parts)
-
-
-def _alternatives(hint: Any) -> tuple:
-    """The members of a union, or the one type."""
-    return typing.get_args(hint) if typing.get_origin(hint) in (typing.Union, types.UnionType) else (hint,)
-
-
-def _accepts(hint: Any, value: Any) -> bool:
-    if typing.get_origin(hint) is typing.Literal:
-        return value in typing.get_args(hint)
-    if hint is float:
-        return type(value) in (int, float) and math.isfinite(value)
-    return type(value) is hint
 
 
 def first_line(function: Any) -> str:

@@ -2,6 +2,7 @@
 
 from flax import linen as nn
 
+from jaxfl.errors import check
 from jaxfl.models.conv import conv, max_pool
 
 
@@ -15,6 +16,7 @@ class CNN(nn.Module):
     @nn.compact
     def __call__(self, x):
         """[B, h, w, channel] -> [B, classes]."""
+        check(x.ndim == 4, f"cnn takes images [h, w, channel], not examples of shape {x.shape[1:]}: choose model mlp")
         for width in self.channels:
             x = max_pool(nn.relu(nn.Conv(width, (3, 3), conv_general_dilated=conv)(x)))
         x = nn.relu(nn.Dense(self.hidden)(x.reshape(x.shape[0], -1)))

@@ -1,0 +1,293 @@
+"""The command line, from outside: exit codes, messages, files."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from jaxfl.cli import main
+
+SHORT = ["--rounds", "2", "--local-steps", "3"]
+RUN = ["run", "pfedgraph", *SHORT]
+
+
+@pytest.fixture(autouse=True)
+def here(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv("JAXFL_DATA_DIR", raising=False)
+    return tmp_path
+
+
+def lines(directory):
+    return [json.loads(line) for line in Path(directory, "metrics.jsonl").read_text().splitlines()]
+
+
+def load(file):
+    return json.loads(Path(file).read_text())
+
+
+def without_times(rows):
+    return [{key: value for key, value in row.items() if key != "seconds"} for row in rows]
+
+
+RUN_FILES = {
+    "config.json",
+    "metrics.jsonl",
+    "summary.json",
+    "clients.npz",
+    "graph.npz",
+    "curves.png",
+    "graph.png",
+    "partition.png",
+}
+STATISTICS = {"mean", "weighted", "std", "worst10"}
+
+
+def test_a_run_writes_what_the_documentation_says(capsys):
+    assert main([*RUN, "--out", "x", "--eval-every", "1"]) == 0
+    assert {file.name for file in Path("x").iterdir()} == RUN_FILES
+    rows = lines("x")
+    assert [row["round"] for row in rows] == [1, 2]
+    for row in rows:
+        assert set(row) == {"round", "seconds", "loss", "before", "after", "up", "down"}
+        assert set(row["before"]) == set(row["after"]) == STATISTICS
+        assert all(0 <= value <= 1 for value in row["before"].values())
+    summary = load("x/summary.json")
+    assert {"algorithm", "final", "selected_on_val", "seconds", "compile_seconds", "versions"} <= set(summary)
+    assert summary["final"] == {stage: rows[-1][stage] for stage in ("before", "after")}
+    with np.load("x/graph.npz") as graph:
+        assert graph["weights"].shape == (2, 10, 10)
+        assert graph["ids"].tolist() == [list(range(10))] * 2
+    with np.load("x/clients.npz") as clients:
+        scores = clients["before_test"]
+        assert scores.shape == (2, 10)
+        assert rows[1]["before"]["mean"] == pytest.approx(float(scores[1].mean()))
+    for picture in ("curves.png", "graph.png", "partition.png"):
+        assert Path("x", picture).read_bytes().startswith(b"\x89PNG")
+    shown = capsys.readouterr()
+    assert "pfedgraph" in shown.out
+    assert shown.err == ""
+    assert "\x1b" not in shown.out  # quiet: no progress bar, no colours
+
+
+def test_a_config_repeats_its_run_and_options_change_it():
+    options = ["--hyper", "alpha=0.5", "layers=Dense_0", "--clients", "20", "--participation", "0.5"]
+    assert main([*RUN, *options, "--out", "x"]) == 0
+    assert main(["run", "--config", "x/config.json", "--out", "y"]) == 0
+    assert load("x/config.json") == load("y/config.json")
+    assert without_times(lines("x")) == without_times(lines("y"))
+    assert main(["run", "--config", "y/config.json", "--rounds", "1", "--hyper", "alpha=0.7", "--out", "z"]) == 0
+    changed = load("z/config.json")
+    assert (changed["rounds"], changed["clients"]) == (1, 20)
+    assert changed["hyper"] == {"alpha": 0.7, "layers": "Dense_0"}
+    assert main(["run", "fedavg", "--config", "y/config.json", "--rounds", "1", "--out", "w"]) == 0
+    assert (load("w/config.json")["algorithm"], load("w/config.json")["hyper"]) == ("fedavg", {})
+
+
+def test_several_seeds_are_the_single_runs_side_by_side():
+    options = ["run", "fedavg", *SHORT, "--partition", "dirichlet", "--participation", "0.5", "--eval-every", "2"]
+    assert main([*options, "--seeds", "2", "--seed", "3", "--out", "both"]) == 0
+    (row,) = lines("both")
+    for i, seed in enumerate((3, 4)):
+        assert main([*options, "--seed", str(seed), "--out", f"one{i}"]) == 0
+        (alone,) = lines(f"one{i}")
+        for stage in ("before", "after"):
+            assert row["seeds"][i][stage] == pytest.approx(alone[stage], abs=0.02)
+        with np.load("both/graph.npz") as both, np.load(f"one{i}/graph.npz") as one:
+            np.testing.assert_array_equal(both["ids"][i], one["ids"])
+            np.testing.assert_allclose(both["weights"][i], one["weights"], rtol=1e-6)
+    assert row["before"]["mean"] == pytest.approx(np.mean([seed["before"]["mean"] for seed in row["seeds"]]))
+
+
+def test_evaluating_participants_only_leaves_the_others_blank():
+    options = ["--participation", "0.3", "--eval-on", "participants", "--out", "x"]
+    assert main(["run", "fedavg_ft", *SHORT, *options]) == 0
+    with np.load("x/clients.npz") as clients, np.load("x/graph.npz") as graph:
+        for scores, ids in zip(clients["after_test"], graph["ids"], strict=True):
+            assert np.flatnonzero(~np.isnan(scores)).tolist() == ids.tolist()
+
+
+def test_compare_and_report(capsys):
+    assert main(["compare", "--algorithms", "local", "pfedgraph", *SHORT, "--hyper", "alpha=0.6", "--out", "x"]) == 0
+    rows = load("x/comparison.json")
+    assert [row["algorithm"] for row in rows] == ["local", "pfedgraph"]
+    for row in rows:
+        assert {"final", "selected_on_val", "seconds", "up", "down"} <= set(row)
+        assert set(row["final"]["before"]) == set(row["selected_on_val"]["after"]) == STATISTICS
+        assert {file.name for file in Path("x", row["algorithm"]).iterdir()} == RUN_FILES
+    assert (rows[0]["up"], rows[0]["down"]) == (0, 0)
+    assert rows[1]["down"] == 2 * rows[1]["up"] > 0
+    assert load("x/pfedgraph/config.json")["hyper"] == {"alpha": 0.6}
+    assert load("x/local/config.json")["hyper"] == {}
+    assert Path("x/comparison.png").read_bytes().startswith(b"\x89PNG")
+    table = Path("x/comparison.md").read_text()
+    assert table.count("\n| ") == 2
+    capsys.readouterr()
+    assert main(["report", "x", "--out", "again"]) == 0
+    assert "pfedgraph" in capsys.readouterr().out
+    assert Path("again/comparison.md").read_text() == table
+    assert main(["report", "x/local"]) == 0
+
+
+def test_list(capsys):
+    assert main(["list"]) == 0
+    shown = capsys.readouterr().out
+    for word in ("fedavg", "digits", "dirichlet", "cnn", "alpha"):
+        assert word in shown
+    assert main(["list", "models"]) == 0
+    assert "fedavg" not in capsys.readouterr().out
+
+
+def npz(name, **changes):
+    rng = np.random.default_rng(0)
+    arrays = {"x_train": rng.random((40, 4), np.float32), "y_train": np.arange(40) % 4}
+    arrays |= {"x_test": rng.random((8, 4), np.float32), "y_test": np.arange(8) % 4} | changes
+    np.savez(name, **arrays)
+
+
+def hostile_files():
+    rng = np.random.default_rng(0)
+    bad = rng.random((40, 4), np.float32)
+    bad[3, 2] = np.inf
+    npz("inf.npz", x_train=bad)
+    bad = bad.copy()
+    bad[3, 2] = np.nan
+    npz("nan.npz", x_train=bad)
+    npz("label.npz", y_test=np.arange(8))
+    npz("good.npz")
+    Path("torn.npz").write_bytes(Path("good.npz").read_bytes()[:99])
+    Path("text.json").write_text("rounds: 3")
+    Path("list.json").write_text("[1, 2]")
+    Path("field.json").write_text('{"algorithm": "fedavg", "round": 3}')
+    Path("type.json").write_text('{"algorithm": "fedavg", "rounds": "three"}')
+    Path("choice.json").write_text('{"algorithm": "fedavg", "test": "none"}')
+    Path("held").mkdir()
+    Path("held/config.json").write_text("{}")
+    Path("compared/local").mkdir(parents=True)
+    Path("compared/local/summary.json").write_text("{}")
+    Path("other").mkdir()
+    Path("other/summary.json").write_text('{"algorithm": 1}')
+
+
+DATA = ["--data-dir", "."]
+BAD = [
+    (["run", "fedavgg"], "unknown algorithm 'fedavgg': did you mean fedavg"),
+    (["run", "zzz"], "unknown algorithm 'zzz': choose from fedavg, fedavg_ft, local, pfedgraph"),
+    (["run"], "no algorithm: name one"),
+    (["compare", "--algorithms", "local", "pfedgraf"], "did you mean pfedgraph"),
+    (["compare", "--algorithms", "local", "local"], "named twice"),
+    (["run", "fedavg", "--dataset", "digit"], "unknown data set 'digit': did you mean digits"),
+    (["run", "fedavg", "--partition", "dirichelt"], "unknown partition 'dirichelt': did you mean dirichlet"),
+    (["run", "fedavg", "--model", "mpl"], "unknown model 'mpl': did you mean mlp"),
+    (
+        ["run", "fedavg", "--clients", "2000", "--partition", "iid"],
+        "--clients is 2000: digits has 1437 training examples",
+    ),
+    (["run", "fedavg", "--clients", "0"], "--clients is 0: expected 1 or more"),
+    (["run", "fedavg", "--classes-per-client", "3"], "3 classes a client do not divide 10 classes"),
+    (["run", "fedavg", "--clients", "7"], "2 classes a client do not divide 10 classes among 7 clients"),
+    (["run", "fedavg", "--partition", "dirichlet", "--beta", "0"], "beta is 0.0: expected a positive number"),
+    (["run", "fedavg", "--partition", "shards", "--clients", "1000"], "1000 clients with 2 shards each"),
+    (["run", "fedavg", "--participation", "0"], "--participation is 0.0: expected a fraction in (0, 1]"),
+    (["run", "fedavg", "--participation", "1.01"], "--participation is 1.01"),
+    (["run", "fedavg", "--participation", "nan"], "--participation is nan"),
+    (["run", "fedavg", "--rounds", "0"], "--rounds is 0: expected 1 or more"),
+    (["run", "fedavg", "--eval-every", "0"], "--eval-every is 0"),
+    (["run", "fedavg", "--seeds", "0"], "--seeds is 0"),
+    (["run", "fedavg", "--seed", "-1"], "--seed is -1: expected 0 or more"),
+    (["run", "fedavg", "--batch-size", "0"], "--batch-size is 0"),
+    (["run", "fedavg", "--chunk", "0"], "--chunk is 0"),
+    (["run", "fedavg", "--local-steps", "0"], "--local-steps is 0"),
+    (["run", "fedavg", "--local-steps", "1", "--local-epochs", "1"], "both --local-steps and --local-epochs"),
+    (["run", "fedavg", "--lr", "-1"], "--lr is -1.0"),
+    (["run", "fedavg", "--lr", "nan"], "--lr is nan"),
+    (["run", "fedavg", "--momentum", "1"], "--momentum is 1.0: expected a number in [0, 1)"),
+    (["run", "fedavg", "--hyper", "alpha=1"], "fedavg has no hyper-parameter 'alpha'"),
+    (["run", "pfedgraph", "--hyper", "alhpa=1"], "unknown hyper-parameter of pfedgraph 'alhpa': did you mean alpha"),
+    (["run", "pfedgraph", "--hyper", "alpha"], "expected KEY=VALUE"),
+    (["run", "pfedgraph", "--hyper", "alpha=1", "alpha=2"], "given twice"),
+    (["run", "pfedgraph", "--hyper", "alpha=high"], "hyper-parameter alpha of pfedgraph is 'high': expected a number"),
+    (["run", "pfedgraph", "--hyper", "anchor=cosin"], "expected one of cosine, approx"),
+    (["run", "pfedgraph", "--hyper", "cap=0.5"], "choose solver=jaxopt"),
+    (["run", "pfedgraph", "--hyper", "layers=zzz"], "no layer matches 'zzz': choose from params/Dense_0/bias"),
+    (["compare", "--hyper", "alfa=1"], "unknown hyper-parameter 'alfa': did you mean alpha"),
+    (["run", "fedavg", "--dataset", "nan", *DATA], "x_train of nan.npz holds 1 NaN or infinite values"),
+    (["run", "fedavg", "--dataset", "inf", *DATA], "x_train of inf.npz holds 1 NaN or infinite values"),
+    (["run", "fedavg", "--dataset", "label", *DATA], "y_test of label.npz holds the label 7: expected 0 to 3"),
+    (["run", "fedavg", "--dataset", "torn", *DATA], "cannot read torn.npz as plain npz arrays"),
+    (["run", "cnn", "--dataset", "good", *DATA], "unknown algorithm 'cnn'"),
+    (["run", "fedavg", "--dataset", "good", "--model", "cnn", "--clients", "4", *DATA], "cnn takes images"),
+    (
+        ["run", "fedavg", "--out", "held"],
+        "held already holds a run (config.json): choose another --out, or add --overwrite",
+    ),
+    (["run", "fedavg", "--out", "good.npz"], "good.npz is a file"),
+    (["compare", "--out", "compared"], "compared/local already holds a run (summary.json)"),
+    (["run", "--config", "nowhere.json"], "cannot read nowhere.json as a config"),
+    (["run", "--config", "text.json"], "cannot read text.json as a config"),
+    (["run", "--config", "list.json"], "list.json is no config"),
+    (["run", "--config", "field.json"], "unknown field in field.json 'round': did you mean rounds"),
+    (["run", "--config", "type.json"], "rounds in type.json is 'three': expected a whole number"),
+    (["run", "--config", "choice.json"], "test in choice.json is 'none': expected one of"),
+    (["report", "nowhere"], "nowhere is no directory"),
+    (["report", "held"], "held holds no finished run"),
+    (["report", "other"], "other is no run of jaxfl"),
+]
+
+
+@pytest.mark.parametrize(("arguments", "message"), BAD, ids=[" ".join(arguments) for arguments, _ in BAD])
+def test_bad_input_is_one_line_and_nothing_is_written(arguments, message, here, capsys):
+    hostile_files()
+    before = sorted(here.rglob("*"))
+    out = [] if "--out" in arguments or arguments[0] in {"report", "list"} else ["--out", "new"]
+    assert main([*arguments, *out]) == 2
+    shown = capsys.readouterr()
+    assert shown.out == ""
+    assert message in shown.err
+    assert shown.err.count("\n") == 1
+    assert sorted(here.rglob("*")) == before
+
+
+@pytest.mark.parametrize(
+    "arguments", [["run", "fedavg", "--rounds", "many"], ["run", "fedavg", "--roundz", "3"], ["fly"], []], ids=" ".join
+)
+def test_what_is_no_command_line_exits_with_2(arguments, here, capsys):
+    with pytest.raises(SystemExit) as stopped:
+        main(arguments)
+    assert stopped.value.code == 2
+    assert not list(here.iterdir())
+
+
+def test_overwriting_replaces_the_run_and_touches_nothing_else():
+    assert main(["run", "pfedgraph", *SHORT, "--out", "x"]) == 0
+    Path("x/notes.txt").write_text("mine")
+    assert main(["run", "fedavg", *SHORT, "--rounds", "1", "--out", "x", "--overwrite"]) == 0
+    assert load("x/summary.json")["algorithm"] == "fedavg"
+    assert len(lines("x")) == 1
+    assert Path("x/notes.txt").read_text() == "mine"
+
+
+def test_help_names_every_option(capsys):
+    with pytest.raises(SystemExit) as stopped:
+        main(["run", "--help"])
+    assert stopped.value.code == 0
+    shown = capsys.readouterr().out
+    options = (
+        "dataset partition classes-per-client beta clients participation rounds eval-every seed seeds model "
+        "local-steps local-epochs batch-size lr momentum weight-decay chunk hyper out config overwrite"
+    )
+    for option in options.split():
+        assert f"--{option}" in shown
+
+
+def test_the_program_as_a_process():
+    """From a shell, as a user calls it: exit code 2, the message on standard error and no traceback."""
+    program = [sys.executable, "-c", "import sys, jaxfl.cli; sys.exit(jaxfl.cli.main())"]
+    done = subprocess.run([*program, "run", "nothing"], capture_output=True, text=True, env=os.environ)
+    assert done.returncode == 2
+    assert done.stderr.startswith("jaxfl: unknown algorithm 'nothing'")
+    assert "Traceback" not in done.stderr
