@@ -9,7 +9,7 @@ from rich.table import Table
 
 from jaxfl.errors import InputError, check
 
-COLUMNS = ("before", "weighted", "worst", "after", "on val", "up", "down", "seconds")
+COLUMNS = ("before", "weighted", "worst", "after", "on val", "up", "down", "s")
 
 
 def load(directories: list[Path]) -> dict[str, dict[str, Any]]:
@@ -65,13 +65,14 @@ def amount(floats: int) -> str:
     """A number of floats in thousands, millions or billions."""
     for unit, size in (("G", 1e9), ("M", 1e6), ("k", 1e3)):
         if floats >= size:
-            return f"{floats / size:.3g} {unit}"
+            return f"{floats / size:.3g}{unit}"
     return str(floats)
 
 
 CAPTION = (
     "test accuracy in % of the deployed models before and after fine-tuning, mean over clients; weighted by data; "
-    "worst tenth of the clients; on val: each client at its own best validation score; floats sent up and down"
+    "worst tenth of the clients; on val: each client at its own best validation score; floats sent up and down; seconds "
+    "without compiling"
 )
 
 
