@@ -71,8 +71,8 @@ def amount(floats: int) -> str:
 
 CAPTION = (
     "test accuracy in % of the deployed models before and after fine-tuning, mean over clients; weighted by data; "
-    "worst tenth of the clients; on val: each client at its own best validation score; floats sent up and down; seconds "
-    "without compiling"
+    "worst tenth of the clients; on val: each client at its own best validation score; floats sent up and down; "
+    "seconds without compiling"
 )
 
 
