@@ -90,12 +90,17 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def parse(arguments: Sequence[str]) -> Run | Compare | List | Report:
     """The command with its options; the options of `run --config FILE` start from the file's values."""
+    for option in ("--hyper", "--algorithms"):
+        check(arguments.count(option) < 2, f"{option} is given twice: give it once, with all its values behind it")
     default = Run()
     files = [b for a, b in pairwise(arguments) if a == "--config"]
     files += [a.removeprefix("--config=") for a in arguments if a.startswith("--config=")]
     if arguments[:1] == ["run"] and files:
         config = load_config(Path(files[-1]))
         default = Run(**{f.name: getattr(config, f.name) for f in dataclasses.fields(Setting)})
+        for given, other in (("--local-steps", "local_epochs"), ("--local-epochs", "local_steps")):
+            if any(a.split("=")[0] == given for a in arguments):  # the one given takes the place of the file's
+                default = dataclasses.replace(default, **{other: None})
     subcommand = tyro.conf.subcommand
     commands = (
         Annotated[Run, subcommand("run", default=default)]
@@ -188,13 +193,12 @@ def report(command: Report, console: Console) -> None:
     """`jaxfl report`."""
     from jaxfl import experiment
 
-    if command.out:
-        experiment.files.check_free(command.out, command.overwrite)
     runs = experiment.report.load(list(command.directories))
+    if command.out:
+        experiment.files.create(command.out, experiment.files.COMPARISON_FILES, command.overwrite)
     console.print(experiment.report.table({label: found["summary"] for label, found in runs.items()}))
     if command.out:
-        experiment.files.create(command.out, command.overwrite)
-        experiment.summarise(list(command.directories), command.out)
+        experiment.summarise(runs, command.out)
         console.print(f"written to {command.out}", markup=False, highlight=False)
 
 

@@ -30,3 +30,9 @@ def check_name(kind: str, name: str, known: Iterable[str]) -> None:
     nearest = get_close_matches(name, known, n=3, cutoff=0.5)
     hint = f"did you mean {' or '.join(nearest)}?" if nearest else f"choose from {', '.join(known)}"
     raise InputError(f"unknown {kind} {name!r}: {hint}")
+
+
+def check_positive(**values: object) -> None:
+    """Raises an `InputError` if one of the values is a number of Python's that is not positive; traced ones pass."""
+    for name, value in values.items():
+        check(not isinstance(value, int | float) or value > 0, f"{name} is {value}: expected a positive number")

@@ -83,7 +83,7 @@ def make_evaluate(algorithm: Algorithm, task: Task, *, batch_size: int = 256, ch
     Returns:
       evaluate(key, federation, state, ids [M]) -> Evaluation with scores [M].
     """
-    fine_tune = task.trainer(task.loss)
+    fine_tune = task.trainer(task.loss_of(algorithm.apply))
 
     @jax.jit
     def evaluate(key: PRNGKey, federation: Federation, state: State, ids: Int[Array, "m"]) -> Evaluation:

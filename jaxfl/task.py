@@ -1,10 +1,12 @@
 """A task: the model, its loss and how clients train it; everything that an algorithm is given."""
 
+from collections.abc import Callable
+
 import jax.numpy as jnp
 import numpy as np
 import optax
 from flax import linen as nn
-from jaxtyping import Array, Float, Int
+from jaxtyping import Array, Float, Int, PyTree
 
 from jaxfl.local import trainer
 from jaxfl.types import Dataset, Objective, Params, PRNGKey, Task, Uplink
@@ -51,10 +53,13 @@ def classification(
     def apply(params: Params, x: Array) -> Float[Array, "b classes"]:
         return model.apply(params, _to_float(x, scale))
 
-    def loss(params: Params, batch: Dataset, anchor: object, key: PRNGKey) -> tuple[Array, Array]:
-        each = optax.softmax_cross_entropy_with_integer_labels(apply(params, batch.x), batch.y)
-        mean = masked_mean(each, batch.mask)
-        return mean, mean
+    def loss_of(apply: Callable) -> Objective:
+        def loss(params: Params, batch: Dataset, anchor: PyTree, key: PRNGKey) -> tuple[Array, Array]:
+            each = optax.softmax_cross_entropy_with_integer_labels(apply(params, batch.x), batch.y)
+            mean = masked_mean(each, batch.mask)
+            return mean, mean
+
+        return loss
 
     def score(prediction: Float[Array, "b classes"], y: Int[Array, "b"]) -> Float[Array, "b"]:
         return (prediction.argmax(axis=-1) == y).astype(jnp.float32)
@@ -62,7 +67,7 @@ def classification(
     def train(objective: Objective):
         return trainer(objective, optimizer, batch_size=batch_size, steps=steps, epochs=epochs, chunk=chunk)
 
-    return Task(init, apply, loss, score, train, uplink)
+    return Task(init, apply, loss_of(apply), loss_of, score, train, uplink)
 
 
 def sgd(learning_rate: float = 0.01, momentum: float = 0.9, weight_decay: float = 1e-5) -> optax.GradientTransformation:

@@ -8,7 +8,7 @@ import jax.numpy as jnp
 from jax import flatten_util, lax
 from jaxtyping import Array, Bool, Int, PyTree, Shaped
 
-from jaxfl.errors import check
+from jaxfl.errors import InputError, check
 from jaxfl.types import Params
 
 
@@ -79,7 +79,10 @@ def select(model: Params, predicate: Callable[[str], bool] | str) -> list[Array]
     Raises:
       InputError: no leaf satisfies it.
     """
-    holds = re.compile(predicate).search if isinstance(predicate, str) else predicate
+    try:
+        holds = re.compile(predicate).search if isinstance(predicate, str) else predicate
+    except re.error as error:
+        raise InputError(f"{predicate!r} is no regular expression ({error}): mend the pattern of layers") from error
     paths = [(path(keys), leaf) for keys, leaf in jax.tree_util.tree_leaves_with_path(model)]
     chosen = [leaf for name, leaf in paths if holds(name)]
     check(bool(chosen), f"no layer matches {predicate!r}: choose from {', '.join(name for name, _ in paths)}")

@@ -3,7 +3,7 @@
 Axes (the same letter everywhere): C clients, M cohort (the clients of one round), n padded examples of a client,
 B batch, D parameters of a model, K clusters, T rounds. A shape in brackets stands beside the field it describes.
 
-A NamedTuple holds arrays: it is a pytree and may be traced. A frozen dataclass is static. There is no third kind.
+A NamedTuple is a pytree and may be traced. A frozen dataclass is never traced.
 """
 
 from collections.abc import Callable
@@ -12,7 +12,7 @@ from typing import NamedTuple
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Int, Key, PyTree
 
-Scalar = float | Array  # a hyper-parameter that is never branched on: `vmap` over it sweeps
+Scalar = float | int | Array  # a hyper-parameter that is never branched on: `vmap` over it sweeps
 PRNGKey = Key[Array, ""]
 Params = PyTree  # one model, or models stacked with the client axis first
 
@@ -101,7 +101,8 @@ class Task(NamedTuple):
 
     init: Callable[[PRNGKey], Params]  # one model
     apply: Callable[[Params, Array], Array]  # (params, x [B]) -> prediction [B]
-    loss: Objective  # the data loss; ignores its anchor, reports itself
+    loss: Objective  # the data loss of `apply`; ignores its anchor, reports itself
+    loss_of: Callable[[Callable], Objective]  # the same of another way to predict
     score: Callable[[Array, Array], Array]  # (prediction [B], y [B]) -> [B], higher is better
     trainer: Callable[[Objective], Fit]
     uplink: Uplink

@@ -48,7 +48,7 @@ STATISTICS = {"mean", "weighted", "std", "worst10"}
 
 
 def test_a_run_writes_what_the_documentation_says(capsys):
-    assert main([*RUN, "--out", "x", "--eval-every", "1"]) == 0
+    assert main([*RUN, "--partition", "dirichlet", "--out", "x", "--eval-every", "1"]) == 0
     assert {file.name for file in Path("x").iterdir()} == RUN_FILES
     rows = lines("x")
     assert [row["round"] for row in rows] == [1, 2]
@@ -57,6 +57,11 @@ def test_a_run_writes_what_the_documentation_says(capsys):
         assert set(row["before"]) == set(row["after"]) == STATISTICS
         assert all(0 <= value <= 1 for value in row["before"].values())
     summary = load("x/summary.json")
+    with np.load("x/clients.npz") as clients:
+        for stage in ("before", "after"):
+            best = clients[f"{stage}_val"].argmax(axis=0)
+            chosen = clients[f"{stage}_test"][best, np.arange(10)]
+            assert summary["selected_on_val"][stage]["mean"] == pytest.approx(float(chosen.mean()))
     assert {"algorithm", "final", "selected_on_val", "seconds", "compile_seconds", "versions"} <= set(summary)
     assert summary["final"] == {stage: rows[-1][stage] for stage in ("before", "after")}
     with np.load("x/graph.npz") as graph:
@@ -74,6 +79,23 @@ def test_a_run_writes_what_the_documentation_says(capsys):
     assert "\x1b" not in shown.out  # quiet: no progress bar, no colours
 
 
+def test_epochs_on_the_command_line_take_the_place_of_steps_in_the_file():
+    Path("c.json").write_text('{"algorithm": "local", "rounds": 1, "local_steps": 2}')
+    assert main(["run", "--config", "c.json", "--local-epochs", "1", "--out", "x"]) == 0
+    assert (load("x/config.json")["local_steps"], load("x/config.json")["local_epochs"]) == (None, 1)
+
+
+def test_the_config_says_where_the_data_was(monkeypatch):
+    npz("mine.npz")
+    monkeypatch.setenv("JAXFL_DATA_DIR", ".")
+    options = ["--dataset", "mine", "--partition", "iid", "--clients", "3", "--rounds", "1", "--local-steps", "1"]
+    assert main(["run", "local", *options, "--out", "x"]) == 0
+    monkeypatch.delenv("JAXFL_DATA_DIR")
+    Path("elsewhere").mkdir()
+    monkeypatch.chdir("elsewhere")
+    assert main(["run", "--config", "../x/config.json", "--out", "y"]) == 0
+
+
 def test_a_config_repeats_its_run_and_options_change_it():
     options = ["--hyper", "alpha=0.5", "layers=Dense_0", "--clients", "20", "--participation", "0.5"]
     assert main([*RUN, *options, "--out", "x"]) == 0
@@ -89,7 +111,8 @@ def test_a_config_repeats_its_run_and_options_change_it():
 
 
 def test_several_seeds_are_the_single_runs_side_by_side():
-    options = ["run", "fedavg", *SHORT, "--partition", "dirichlet", "--participation", "0.5", "--eval-every", "2"]
+    options = ["run", "fedavg", "--rounds", "2", "--local-epochs", "1", "--partition", "dirichlet", "--test", "own"]
+    options += ["--participation", "0.5", "--eval-every", "2"]
     assert main([*options, "--seeds", "2", "--seed", "3", "--out", "both"]) == 0
     (row,) = lines("both")
     for i, seed in enumerate((3, 4)):
@@ -131,6 +154,14 @@ def test_compare_and_report(capsys):
     assert "pfedgraph" in capsys.readouterr().out
     assert Path("again/comparison.md").read_text() == table
     assert main(["report", "x/local"]) == 0
+    assert main(["report", "x", "--out", "x", "--overwrite"]) == 0
+    assert Path("x/comparison.md").read_text() == table
+    capsys.readouterr()
+    assert main(["report", "x/local", "x"]) == 0
+    assert "x/local" in capsys.readouterr().out  # twice the same algorithm: both are named by their directory
+    assert main(["compare", "--algorithms", "local", *SHORT, "--out", "x", "--overwrite"]) == 0
+    assert not Path("x/pfedgraph").exists()
+    assert [row["algorithm"] for row in load("x/comparison.json")] == ["local"]
 
 
 def test_list(capsys):
@@ -160,6 +191,15 @@ def hostile_files():
     npz("label.npz", y_test=np.arange(8))
     npz("good.npz")
     Path("torn.npz").write_bytes(Path("good.npz").read_bytes()[:99])
+    np.savez_compressed("corrupt.npz", x_train=np.arange(4000.0), y_train=0, x_test=0, y_test=0)
+    torn = bytearray(Path("corrupt.npz").read_bytes())
+    torn[200:300] = bytes(100)
+    Path("corrupt.npz").write_bytes(torn)
+    bad = rng.random((40, 4))
+    bad[0, 0] = 1e300
+    npz("huge.npz", x_train=bad)
+    npz("blank.npz", x_train=np.zeros((40, 0)), x_test=np.zeros((8, 0)))
+    npz("tiny.npz", x_train=np.zeros((40, 3, 3, 1), np.uint8), x_test=np.zeros((8, 3, 3, 1), np.uint8))
     Path("text.json").write_text("rounds: 3")
     Path("list.json").write_text("[1, 2]")
     Path("field.json").write_text('{"algorithm": "fedavg", "round": 3}')
@@ -174,6 +214,7 @@ def hostile_files():
 
 
 DATA = ["--data-dir", "."]
+IID = ["--partition", "iid"]
 BAD = [
     (["run", "fedavgg"], "unknown algorithm 'fedavgg': did you mean fedavg"),
     (["run", "zzz"], "unknown algorithm 'zzz': choose from fedavg, fedavg_ft, local, pfedgraph"),
@@ -199,6 +240,10 @@ BAD = [
     (["run", "fedavg", "--eval-every", "0"], "--eval-every is 0"),
     (["run", "fedavg", "--seeds", "0"], "--seeds is 0"),
     (["run", "fedavg", "--seed", "-1"], "--seed is -1: expected 0 or more"),
+    (["run", "fedavg", "--seed", "3000000000"], "--seed is 3000000000: expected a number below 2^31"),
+    (["run", "fedavg", "--partition", "dirichlet", "--beta", "inf"], "beta is inf"),
+    (["run", "fedavg", "--dataset", "good", "--data-dir", "none"], "the data folder none does not exist"),
+    (["run", "fedavg", "--out", "x" * 300], "cannot be a directory (File name too long)"),
     (["run", "fedavg", "--batch-size", "0"], "--batch-size is 0"),
     (["run", "fedavg", "--chunk", "0"], "--chunk is 0"),
     (["run", "fedavg", "--local-steps", "0"], "--local-steps is 0"),
@@ -213,14 +258,21 @@ BAD = [
     (["run", "pfedgraph", "--hyper", "alpha=high"], "hyper-parameter alpha of pfedgraph is 'high': expected a number"),
     (["run", "pfedgraph", "--hyper", "anchor=cosin"], "expected one of cosine, approx"),
     (["run", "pfedgraph", "--hyper", "cap=0.5"], "choose solver=jaxopt"),
+    (["run", "pfedgraph", "--hyper", "alpha=1", "--hyper", "lam=1"], "--hyper is given twice"),
+    (["run", "pfedgraph", "--hyper", "alpha=0"], "alpha is 0: expected a positive number"),
+    (["run", "pfedgraph", "--hyper", "solver=jaxopt", "cap=0"], "cap is 0: expected a positive number"),
+    (["run", "pfedgraph", "--hyper", "layers=("], "'(' is no regular expression"),
     (["run", "pfedgraph", "--hyper", "layers=zzz"], "no layer matches 'zzz': choose from params/Dense_0/bias"),
     (["compare", "--hyper", "alfa=1"], "unknown hyper-parameter 'alfa': did you mean alpha"),
     (["run", "fedavg", "--dataset", "nan", *DATA], "x_train of nan.npz holds 1 NaN or infinite values"),
     (["run", "fedavg", "--dataset", "inf", *DATA], "x_train of inf.npz holds 1 NaN or infinite values"),
     (["run", "fedavg", "--dataset", "label", *DATA], "y_test of label.npz holds the label 7: expected 0 to 3"),
     (["run", "fedavg", "--dataset", "torn", *DATA], "cannot read torn.npz as plain npz arrays"),
-    (["run", "cnn", "--dataset", "good", *DATA], "unknown algorithm 'cnn'"),
-    (["run", "fedavg", "--dataset", "good", "--model", "cnn", "--clients", "4", *DATA], "cnn takes images"),
+    (["run", "fedavg", "--dataset", "corrupt", *DATA], "cannot read corrupt.npz as plain npz arrays"),
+    (["run", "fedavg", "--dataset", "huge", *DATA], "x_train of huge.npz holds 1 NaN or infinite values"),
+    (["run", "fedavg", "--dataset", "blank", *DATA], "x_train of blank.npz has shape (40, 0)"),
+    (["run", "fedavg", "--dataset", "tiny", "--model", "cnn", *IID, *DATA], "cnn takes images of 4x4 or more, not 3x3"),
+    (["run", "fedavg", "--dataset", "good", "--model", "cnn", *IID, *DATA], "cnn takes images [h, w, channel]"),
     (
         ["run", "fedavg", "--out", "held"],
         "held already holds a run (config.json): choose another --out, or add --overwrite",

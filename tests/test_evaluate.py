@@ -114,3 +114,18 @@ def test_evaluation_is_traced_once():
     count = len(traces)
     evaluate(jax.random.key(1), data, state, jnp.arange(6))
     assert len(traces) == count
+
+
+def test_an_algorithm_that_predicts_in_its_own_way_is_scored_and_fine_tuned_so():
+    """A deployed model that the task's own `apply` cannot read: the network, and the sign that its logits need."""
+    data, task = opposite_groups(), linear(steps=20)
+    plain = local(task)
+    signed = plain._replace(
+        models=lambda state, ids: {"net": plain.models(state, ids), "sign": jnp.where(ids % 2 == 0, 1.0, -1.0)},
+        apply=lambda params, x: params["sign"] * task.apply(params["net"], x),
+    )
+    state, _, _ = run(plain, data, 2)
+    usual, turned = (make_evaluate(a, task)(jax.random.key(0), data, state, jnp.arange(6)) for a in (plain, signed))
+    expected = np.where(np.arange(6) % 2 == 0, usual.before.test, 1 - usual.before.test)
+    np.testing.assert_allclose(turned.before.test, expected, atol=1e-6)
+    assert (turned.after.test[1::2] > turned.before.test[1::2] + 0.2).all()

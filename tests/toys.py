@@ -58,7 +58,7 @@ def linear(**options):
     return jaxfl.classification(mlp(2, hidden=()), jnp.zeros(8), **options)
 
 
-def quadratic(steps=20, learning_rate=0.1, **options):
+def quadratic(steps=20, learning_rate=0.1):
     """Each example pulls the model w towards itself: loss |w - x|^2 / 2; the best w is the mean."""
 
     def init(key):
@@ -67,17 +67,21 @@ def quadratic(steps=20, learning_rate=0.1, **options):
     def apply(params, x):
         return jnp.broadcast_to(params["w"], x.shape)
 
-    def loss(params, batch, anchor, key):
-        each = 0.5 * jnp.sum((apply(params, batch.x) - batch.x) ** 2, axis=-1)
-        mean = masked_mean(each, batch.mask)
-        return mean, mean
+    def loss_of(apply):
+        def loss(params, batch, anchor, key):
+            each = 0.5 * jnp.sum((apply(params, batch.x) - batch.x) ** 2, axis=-1)
+            mean = masked_mean(each, batch.mask)
+            return mean, mean
+
+        return loss
 
     def train(objective):
         return trainer(objective, optax.sgd(learning_rate), batch_size=4, steps=steps)
 
-    return Task(
-        init, apply, loss, lambda prediction, y: -jnp.sum(prediction**2, axis=-1), train, options.get("uplink", honest)
-    )
+    def score(prediction, y):
+        return -jnp.sum(prediction**2, axis=-1)
+
+    return Task(init, apply, loss_of(apply), loss_of, score, train, honest)
 
 
 @functools.cache

@@ -8,10 +8,10 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from jaxfl import tree
-from jaxfl.errors import check
+from jaxfl.errors import check, check_positive
 from jaxfl.kernels.mixing import mix, size_weights
 from jaxfl.kernels.similarity import cosine, inverse_norms
-from jaxfl.kernels.simplex import project_capped_rows, project_rows
+from jaxfl.kernels.simplex import collaboration_rows
 from jaxfl.types import Algorithm, Cohort, Dataset, Info, Params, PRNGKey, Scalar, State, Task
 
 
@@ -37,24 +37,25 @@ def pfedgraph(
 ) -> Algorithm:
     """Each client receives its own mixture; the weights come from model similarity and data size (Algorithm 1).
 
-    State: clients = `Client`; server = the initial model if similarities are of differences to it, else nothing.
+    State: clients = `Client`; server = the initial model if differences to it are compared, else nothing.
 
     Args:
       task: the model and its training.
-      alpha: balance of data size and similarity. None: .08 M in the "code" form, .8 in the "paper" form.
-      alpha_form: "code": min alpha |w - p|^2 - s'w, as the authors' code; "paper": min |w - p|^2 - alpha s'w, (4).
+      alpha: balance of data size and similarity, see `kernels.simplex`. None: .08 M ("code"), or .8 ("paper").
+      alpha_form: which term alpha multiplies, the size ("code", as the authors' code) or the similarity ("paper", (4)).
       lam: strength of the regulariser that aligns a client with its aggregate, (3); negative: as the authors' code.
       anchor: align with the normalised aggregate, sent beside the aggregate ("cosine"), or with the aggregate itself.
       similarity: cosine of the differences to the initial model ("delta", appendix C.1.4), or of the models.
-      layers: the layers that are compared: a regular expression to find in their paths, or a predicate; "" is all.
+      layers: those that are compared: a regular expression to find in their paths, or a predicate; "" is all.
       snap: cosines above it count as 1, as in the authors' code; None for never.
       solver: of (4); "jaxopt" also takes `cap`.
-      cap: the largest weight of an edge, a number or [M, M].
+      cap: the largest weight of an edge, a number or [C, C].
 
-    Differs: (4) is solved exactly, as a projection on the simplex, where the authors call a QP solver. In the "approx"
-    variant the aggregate is normalised before it is compared, so that `lam` means the same in both.
+    Differs: (4) is solved exactly, where the authors call a QP solver. In the "approx" variant the aggregate is
+    normalised before it is compared, so that `lam` means the same in both.
     """
     check(cap is None or solver == "jaxopt", "the exact projection takes no cap: choose solver=jaxopt, or no cap")
+    check_positive(alpha=alpha, cap=cap)
 
     def objective(params: Params, batch: Dataset, aggregate: Params, key: PRNGKey):
         loss, aux = task.loss(params, batch, None, key)
@@ -63,15 +64,14 @@ def pfedgraph(
 
     fit = task.trainer(objective)
 
-    def graph(received: Params, initial: Params, share: Float[Array, "m"]) -> Float[Array, "m m"]:
+    def graph(received: Params, initial: Params, share: Float[Array, "m"], ids: Array) -> Float[Array, "m m"]:
         compared = tree.subtract(received, initial) if similarity == "delta" else received
         cosines = cosine(tree.select(compared, layers))
         if snap is not None:
             cosines = jnp.where(cosines > snap, 1.0, cosines)
-        default = 0.08 * share.size if alpha_form == "code" else 0.8
-        balance = default if alpha is None else alpha
-        target = share[None] + cosines * (0.5 / balance if alpha_form == "code" else 0.5 * balance)
-        return project_rows(target) if cap is None else project_capped_rows(target, jnp.broadcast_to(cap, target.shape))
+        caps = jnp.asarray(1.0 if cap is None else cap)
+        caps = caps[ids][:, ids] if caps.ndim else caps
+        return collaboration_rows(cosines, share, alpha, alpha_form, caps if solver == "jaxopt" else None)
 
     def init(key: PRNGKey, train: Dataset) -> State:
         model, clients = task.init(key), train.mask.shape[0]
@@ -85,13 +85,13 @@ def pfedgraph(
         aggregate = aligned if anchor == "cosine" else tree.scale(start, aligned)
         trained, loss = fit(fit_key, start, aggregate, cohort)
         received = task.uplink(uplink_key, start, trained, cohort.ids)
-        weights = graph(received, state.server, size_weights(cohort.sizes))
+        weights = graph(received, state.server, size_weights(cohort.sizes), cohort.ids)
         model = mix(weights, received)
         unit = tree.scale(received, inverse_norms(received))
         aligned = mix(weights, unit) if anchor == "cosine" else inverse_norms(model)
-        floats = jnp.full_like(cohort.ids, tree.size(model) // loss.size)
-        info = Info(loss, weights, up=floats, down=floats * (2 if anchor == "cosine" else 1))
-        return State(Client(model, aligned), state.server), info
+        up = jnp.full_like(cohort.ids, tree.size(model) // loss.size)
+        down = 2 * up if anchor == "cosine" else up
+        return State(Client(model, aligned), state.server), Info(loss, weights, up, down)
 
     def models(state: State, ids):
         return tree.take(state.clients.model, ids)

@@ -14,9 +14,7 @@ from jaxfl.types import Dataset, Federation, Pool
 TestProtocol = Literal["reweighted", "own", "global"]
 
 
-def federate(
-    source: Source, parts: Parts, *, val: float = 0.2, test: TestProtocol = "reweighted", pad_to: int = 0
-) -> Federation:
+def federate(source: Source, parts: Parts, *, val: float = 0.2, test: TestProtocol = "reweighted") -> Federation:
     """Stacks the clients' examples; the first 1 - `val` of each client's list train, the rest validate.
 
     Args:
@@ -26,7 +24,6 @@ def federate(
       test: what a client is tested on. "reweighted": the whole test set, each example weighted by how often its label
         occurs in the client's own data (pFedGraph's protocol); "global": the whole test set; "own": a part of the
         client's own examples, as large as its validation part.
-      pad_to: pad each client to at least so many training (and so many validation) examples.
 
     Returns:
       Arrays with the client axis first; the test set of "reweighted" and "global" is one `Pool`.
@@ -55,12 +52,12 @@ def federate(
         held_out = Pool(
             jnp.asarray(source.x_test), jnp.asarray(source.y_test), jnp.asarray(weights[:, source.y_test], jnp.float32)
         )
-    return Federation(stack(x, y, trains, pad_to), stack(x, y, vals, pad_to), held_out)
+    return Federation(stack(x, y, trains), stack(x, y, vals), held_out)
 
 
-def stack(x: np.ndarray, y: np.ndarray, parts: Sequence[np.ndarray], pad_to: int = 0) -> Dataset:
-    """Rows of (x, y) for each client, padded with zeros to the longest list, at least `pad_to` and 1: [C, n, ...]."""
-    longest = max(1, pad_to, *map(len, parts))
+def stack(x: np.ndarray, y: np.ndarray, parts: Sequence[np.ndarray]) -> Dataset:
+    """Rows of (x, y) for each client, padded with zeros to the longest list, at least 1: [C, n, ...]."""
+    longest = max(1, *map(len, parts))
     rows = np.stack([np.pad(part, (0, longest - len(part))) for part in parts])
     mask = np.arange(longest)[None] < np.array([len(part) for part in parts])[:, None]
 
@@ -78,12 +75,11 @@ def label_counts(source: Source, parts: Parts) -> np.ndarray:
 
 
 def group_order(counts: np.ndarray) -> np.ndarray:
-    """Clients ordered so that those with the same labels stand together [C], for pictures.
+    """Clients ordered so that those that hold the same labels stand together [C], for pictures.
 
     Args:
       counts: [C, classes], of `label_counts`.
     """
-    # By the mean label each holds, then by number: equal label sets are neighbours, mixtures lie in between.
     share = counts / np.maximum(counts.sum(axis=1, keepdims=True), 1)
-    centre = np.round(share @ np.arange(counts.shape[1]), 1)
-    return np.lexsort((np.arange(len(counts)), centre))
+    lacks = share < 0.1  # what a client hardly holds does not tell it from others
+    return np.lexsort(lacks.T[::-1])  # those with label 0 first, among them those with label 1, ...

@@ -59,9 +59,9 @@ def dirichlet(labels: np.ndarray, clients: int, seed: int, beta: float = 0.5, sm
       InputError: beta is not positive, or 1,000 draws leave a client with too few examples.
     """
     _check_clients(labels, clients)
-    check(beta > 0, f"beta is {beta}: expected a positive number, .1 for strong skew, 100 for nearly none")
+    check(0 < beta < np.inf, f"beta is {beta}: expected a positive number, .1 for strong skew, 100 for nearly none")
     fair = len(labels) / clients
-    smallest = min(smallest, int(fair) // 2)
+    smallest = max(1, min(smallest, int(fair) // 2))
     rng = np.random.default_rng(seed)
     for _ in range(1000):
         parts: list[list[np.ndarray]] = [[] for _ in range(clients)]

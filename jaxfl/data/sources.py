@@ -1,7 +1,6 @@
 """Data sets by name: an embedded one, and any `NAME.npz` in a folder of the user's."""
 
 import os
-import zipfile
 from pathlib import Path
 from typing import NamedTuple
 
@@ -47,8 +46,9 @@ def names(directory: str | os.PathLike | None = None) -> dict[str, str]:
     """All data sets that `load` finds, with a line of description each."""
     found = {name: function.__doc__.splitlines()[0] for name, function in SOURCES.items()}
     folder = data_dir(directory)
-    if folder and folder.is_dir():
-        found |= {file.stem: f"{file.name} in {folder}" for file in sorted(folder.glob("*.npz"))}
+    if folder:
+        check(folder.is_dir(), f"the data folder {folder} does not exist: mend --data-dir or JAXFL_DATA_DIR")
+        found = {file.stem: f"{file.name} in {folder}" for file in sorted(folder.glob("*.npz"))} | found
     return found
 
 
@@ -74,13 +74,14 @@ def from_npz(file: Path) -> Source:
     keys = ("x_train", "y_train", "x_test", "y_test")
     try:
         with file.open("rb") as opened, np.load(opened, allow_pickle=False) as arrays:
-            missing = [k for k in keys if k not in arrays]
-            check(not missing, f"{file} lacks {', '.join(missing)}: expected arrays {', '.join(keys)}")
-            return from_arrays(*(arrays[k] for k in keys), name=str(file))
-    except InputError:
-        raise
-    except (ValueError, TypeError, OSError, EOFError, zipfile.BadZipFile) as error:
-        raise InputError(f"cannot read {file} as plain npz arrays ({error}): write it with numpy.savez") from error
+            held = {key: arrays[key] for key in keys if key in arrays}
+    except Exception as error:  # NumPy stumbles in a dozen ways over a damaged or hostile file
+        raise InputError(
+            f"cannot read {file} as plain npz arrays ({error!r:.200}): write it with numpy.savez"
+        ) from error
+    missing = [key for key in keys if key not in held]
+    check(not missing, f"{file} lacks {', '.join(missing)}: expected arrays {', '.join(keys)}")
+    return from_arrays(**held, name=str(file))
 
 
 def from_arrays(
@@ -99,11 +100,12 @@ def from_arrays(
       InputError: NaN or infinity, labels that are not integers of the range, shapes that do not fit.
     """
     for part, x, y in (("train", x_train, y_train), ("test", x_test, y_test)):
-        check(x.ndim >= 2 and len(x) > 0, f"x_{part} of {name} has shape {x.shape}: expected [examples, *feature]")
+        check(x.ndim >= 2 and x.size > 0, f"x_{part} of {name} has shape {x.shape}: expected [examples, *feature]")
         check(y.shape == (len(x),), f"y_{part} of {name} has shape {y.shape}: expected ({len(x)},), a label an example")
         check(x.dtype.kind in "uif", f"x_{part} of {name} has type {x.dtype}: expected real numbers")
         check(y.dtype.kind in "ui", f"y_{part} of {name} has type {y.dtype}: expected integer labels")
-        bad = 0 if x.dtype.kind != "f" else int((~np.isfinite(x)).sum())
+        with np.errstate(over="ignore"):
+            bad = 0 if x.dtype.kind != "f" else int((~np.isfinite(x.astype(np.float32))).sum())
         check(bad == 0, f"x_{part} of {name} holds {bad} NaN or infinite values: remove or replace them")
     check(
         x_train.shape[1:] == x_test.shape[1:],

@@ -7,10 +7,10 @@ from typing import Any
 import numpy as np
 
 from jaxfl.experiment import files, plots, report
-from jaxfl.experiment.build import Built, build, gather
+from jaxfl.experiment.build import build, gather
 from jaxfl.experiment.config import Config, Setting, load_config
 from jaxfl.experiment.metrics import History
-from jaxfl.experiment.run import compile_run, run
+from jaxfl.experiment.run import Program, compile_run, run
 from jaxfl.experiment.validate import check_config
 
 __all__ = ["Config", "Setting", "compare", "execute", "load_config"]
@@ -38,19 +38,21 @@ def execute(config: Config, out: Path, *, overwrite: bool = False, follow: Follo
       InputError: the config is wrong, does not fit the data, or the directory holds a run.
     """
     files.check_free(out, overwrite)
-    return _execute(build(config), out, overwrite, follow)
-
-
-def _execute(built: Built, out: Path, overwrite: bool, follow: Follow) -> dict[str, Any]:
-    config = built.config
+    built = build(config)
     follow(config, None)
-    program = compile_run(built)
+    return _record(compile_run(built), out, overwrite, follow)
+
+
+def _record(program: Program, out: Path, overwrite: bool, follow: Follow) -> dict[str, Any]:
+    """Executes a compiled run and writes its directory."""
+    built = program.built
     files.begin(out, built, overwrite)
-    history = History(config, sizes=np.asarray(built.data.federation.sizes).reshape(config.seeds, config.clients))
+    sizes = np.asarray(built.data.federation.sizes)
+    history = History(built.config, sizes.reshape(built.config.seeds, built.config.clients))
     for record in run(program):
         line = history.add(record)
         files.append(out, line)
-        follow(config, line)
+        follow(built.config, line)
     return files.finish(out, built, history, program.seconds)
 
 
@@ -78,15 +80,18 @@ def compare(
         check_config(config)
     data = gather(configs[0])
     every = [build(config, data) for config in configs]
-    files.create(out, overwrite)
     for built, directory in zip(every, directories, strict=True):
-        _execute(built, directory, overwrite, follow)
-    return summarise(directories, out)
+        follow(built.config, None)
+        program = compile_run(built)
+        if built is every[0]:
+            files.create(out, files.COMPARISON_FILES, overwrite)
+            files.remove_runs_below(out)
+        _record(program, directory, overwrite, follow)
+    return summarise(report.load(directories), out)
 
 
-def summarise(directories: list[Path], out: Path) -> dict[str, dict[str, Any]]:
-    """Writes the comparison of finished runs into `out`; returns their summaries by label."""
-    runs = report.load(directories)
+def summarise(runs: dict[str, dict[str, Any]], out: Path) -> dict[str, dict[str, Any]]:
+    """Writes the comparison of finished runs, as `report.load` returns them, into `out`; returns their summaries."""
     summaries = {label: found["summary"] for label, found in runs.items()}
     files.write_json(out / "comparison.json", report.comparison(summaries))
     files.write(out / "comparison.md", report.markdown(summaries))

@@ -7,11 +7,15 @@ from functools import partial
 
 import jax
 import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array
 
 from jaxfl import participation
 from jaxfl.algorithms import ALGORITHMS
 from jaxfl.data import PARTITIONS, Source, federate, load
+from jaxfl.data.federate import TestProtocol
 from jaxfl.data.partition import Parts
+from jaxfl.data.sources import SOURCES, data_dir
 from jaxfl.errors import check
 from jaxfl.experiment.config import Config, Setting
 from jaxfl.experiment.validate import check_config
@@ -82,6 +86,8 @@ def build(config: Config, data: Data | None = None) -> Built:
     algorithm = ALGORITHMS[config.algorithm](task, **config.hyper)
     federation = data.federation if config.seeds == 1 else jax.tree.map(lambda x: x[0], data.federation)
     jax.eval_shape(partial(rehearse, algorithm), jax.random.key(0), federation)
+    if config.dataset not in SOURCES:  # so that config.json says where, wherever and by whomever it is read
+        config = dataclasses.replace(config, data_dir=str(data_dir(config.data_dir).absolute()))
     return Built(config, data, task, algorithm, participation.uniform(config.clients, config.participation))
 
 
@@ -99,10 +105,12 @@ def split(setting: Setting, source: Source, seed: int) -> Parts:
     return partition(source.y_train, setting.clients, seed, **{name: getattr(setting, name) for name in options})
 
 
-def federations(source: Source, parts: list[Parts], test: str) -> Federation:
+def federations(source: Source, parts: list[Parts], test: TestProtocol) -> Federation:
     """The federation of one seed, or those of several padded alike and stacked [seeds, C, ...]."""
-    if len(parts) == 1:
-        return federate(source, parts[0], test=test)
-    longest = max(len(rows) for seed in parts for rows in seed)
-    each = [federate(source, seed, test=test, pad_to=longest) for seed in parts]
-    return jax.tree.map(lambda *leaves: jnp.stack(leaves), *each)
+    each = [federate(source, seed, test=test) for seed in parts]
+
+    def stack(*leaves: Array) -> Array:
+        shape = np.max([x.shape for x in leaves], axis=0)
+        return jnp.stack([jnp.pad(x, [(0, int(s - d)) for s, d in zip(shape, x.shape, strict=True)]) for x in leaves])
+
+    return each[0] if len(each) == 1 else jax.tree.map(stack, *each)

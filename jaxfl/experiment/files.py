@@ -29,25 +29,39 @@ COMPARISON_FILES = ("comparison.json", "comparison.md", "comparison.png")
 
 def check_free(directory: Path, overwrite: bool) -> None:
     """Raises an `InputError` if the directory holds a run or a comparison, or cannot be one; creates nothing."""
-    check(not directory.exists() or directory.is_dir(), f"{directory} is a file: give a directory with --out")
-    held = [name for name in (*RUN_FILES, *COMPARISON_FILES) if (directory / name).exists()]
+    try:
+        check(not directory.exists() or directory.is_dir(), f"{directory} is a file: give a directory with --out")
+        held = [name for name in (*RUN_FILES, *COMPARISON_FILES) if (directory / name).exists()]
+    except OSError as error:
+        raise InputError(
+            f"{directory} cannot be a directory ({error.strerror}): give another one with --out"
+        ) from error
     check(
         not held or overwrite,
         f"{directory} already holds a run ({', '.join(held[:2])}): choose another --out, or add --overwrite",
     )
 
 
-def create(directory: Path, overwrite: bool) -> None:
-    """Makes the directory; with `overwrite`, removes an earlier run's files from it, and no others."""
+def create(directory: Path, names: tuple[str, ...], overwrite: bool) -> None:
+    """Makes the directory for files of these names; with `overwrite`, removes earlier ones of these, and no others."""
     check_free(directory, overwrite)
     try:
         directory.mkdir(parents=True, exist_ok=True)
-        for name in (*RUN_FILES, *COMPARISON_FILES):
+        for name in names:
             (directory / name).unlink(missing_ok=True)
     except OSError as error:
         raise InputError(
             f"cannot write to {directory} ({error.strerror}): give another directory with --out"
         ) from error
+
+
+def remove_runs_below(directory: Path) -> None:
+    """Removes the runs of an earlier comparison from its subdirectories, so that none is taken for one of the new."""
+    for config in directory.glob("*/config.json"):
+        for name in RUN_FILES:
+            (config.parent / name).unlink(missing_ok=True)
+        if not any(config.parent.iterdir()):
+            config.parent.rmdir()
 
 
 def write(file: Path, content: bytes | str) -> None:
@@ -71,7 +85,7 @@ def write_npz(file: Path, arrays: dict[str, np.ndarray]) -> None:
 
 def begin(directory: Path, built: Built, overwrite: bool) -> None:
     """Opens the directory of a run: the config and the picture of the partition."""
-    create(directory, overwrite)
+    create(directory, RUN_FILES, overwrite)
     write(directory / "config.json", to_json(built.config))
     write(directory / "partition.png", plots.partition(built.data.source, built.data.parts[0], built.config))
 

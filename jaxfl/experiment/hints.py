@@ -27,7 +27,7 @@ def describe(hint: Any) -> str:
         origin = typing.get_origin(alternative) or alternative
         if origin is typing.Literal:
             parts.append("one of " + ", ".join(map(str, typing.get_args(alternative))))
-        elif origin in WORDS:
+        elif origin in WORDS and not (origin is int and float in _alternatives(hint)):
             parts.append(WORDS[origin])
     return " or ".join(parts)
 

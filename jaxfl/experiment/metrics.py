@@ -57,8 +57,8 @@ class History:
 
     def add(self, record: Record) -> dict[str, Any]:
         """Takes a record in and returns its line of `metrics.jsonl`."""
-        for way in self.sent:  # a mean over seeds of whole numbers that are the same in each
-            self.sent[way] += int(getattr(record.info, way)[0].sum(dtype=np.int64))
+        for way in self.sent:
+            self.sent[way] += round(getattr(record.info, way).sum(dtype=np.int64) / len(self.sizes))
         for name, rows in self.scores.items():
             stage, part = name.split("_")
             row = np.full(self.sizes.shape, np.nan, np.float32)

@@ -6,6 +6,7 @@ from typing import Any
 
 from rich.box import SIMPLE_HEAD
 from rich.table import Table
+from rich.text import Text
 
 from jaxfl.errors import InputError, check
 
@@ -13,12 +14,15 @@ COLUMNS = ("before", "weighted", "worst", "after", "on val", "up", "down", "s")
 
 
 def load(directories: list[Path]) -> dict[str, dict[str, Any]]:
-    """The finished runs in the directories and in their direct subdirectories: a label each -> its summary and lines.
+    """The finished runs in the directories and in their direct subdirectories.
+
+    Returns:
+      A label each (the algorithm, or the directory if an algorithm occurs twice) -> its `summary` and `lines`.
 
     Raises:
       InputError: no finished run there, or files that are none.
     """
-    found: dict[str, dict[str, Any]] = {}
+    found = []
     for directory in directories:
         check(directory.is_dir(), f"{directory} is no directory: give the --out directory of a run or a comparison")
         runs = sorted(file.parent for file in (*directory.glob("summary.json"), *directory.glob("*/summary.json")))
@@ -27,12 +31,14 @@ def load(directories: list[Path]) -> dict[str, dict[str, Any]]:
             try:
                 summary = json.loads((run / "summary.json").read_text())
                 lines = [json.loads(text) for text in (run / "metrics.jsonl").read_text().splitlines()]
-                label = summary["algorithm"] if summary["algorithm"] not in found else str(run)
-                found[label] = {"summary": summary, "lines": lines}
-                row(summary)
-            except (OSError, ValueError, KeyError, TypeError) as error:
+                row(summary), comparison({"": summary})  # whatever is missing is missed now
+            except (OSError, ValueError, LookupError, TypeError, AttributeError) as error:
                 raise InputError(f"{run} is no run of jaxfl ({error!r}): leave it out") from error
-    return found
+            found.append((run, {"summary": summary, "lines": lines}))
+    names = [content["summary"]["algorithm"] for _, content in found]
+    return {
+        name if names.count(name) == 1 else str(run): content for name, (run, content) in zip(names, found, strict=True)
+    }
 
 
 def row(summary: dict[str, Any]) -> list[str]:
@@ -79,11 +85,11 @@ CAPTION = (
 def table(summaries: dict[str, dict[str, Any]]) -> Table:
     """The runs as a table for the terminal."""
     shown = Table(caption=CAPTION, caption_justify="left", box=SIMPLE_HEAD, pad_edge=False)
-    shown.add_column("algorithm", no_wrap=True)
+    shown.add_column("algorithm", overflow="fold")
     for name in COLUMNS:
         shown.add_column(name, justify="right", no_wrap=True)
     for label, summary in summaries.items():
-        shown.add_row(label, *row(summary))
+        shown.add_row(Text(label), *row(summary))
     return shown
 
 

@@ -31,6 +31,7 @@ def check_config(config: Config) -> None:
         if getattr(config, name) is not None:
             at_least(name, getattr(config, name), 1)
     at_least("seed", config.seed, 0)
+    check(config.seed + config.seeds <= 2**31, f"--seed is {config.seed}: expected a number below 2^31")
     check(
         config.local_steps is None or config.local_epochs is None,
         "both --local-steps and --local-epochs are given: choose one",

@@ -5,11 +5,41 @@ a sort and a threshold (optax has it), with no iterations. With a cap on each ed
 """
 
 import warnings
+from typing import Literal
 
 import jax
 import jax.numpy as jnp
 import optax
 from jaxtyping import Array, Float
+
+
+def collaboration_rows(
+    similarity: Float[Array, "m m"],
+    prior: Float[Array, "m"],
+    alpha: float | int | Array | None,
+    form: Literal["code", "paper"],
+    caps: Float[Array, "*mm"] | None = None,
+) -> Float[Array, "m m"]:
+    """Rows of pFedGraph's collaboration graph (Ye et al., 2023).
+
+    "paper" is equation (4): min_w |w - p|^2 - alpha s'w; "code" is what its authors' code solves,
+    min_w alpha |w - p|^2 - s'w, whose alpha is one over the paper's. Both on the simplex: 1'w = 1, w >= 0.
+
+    With equal sizes, similarity 1 within a group of m clients and c to all others, "code" cuts the others off exactly
+    if c <= 1 - 2 alpha / m: a client whose group is absent from the cohort (m = 1) mixes with strangers unless
+    alpha < (1 - c) / 2.
+
+    Args:
+      similarity: s, row by row [M, M].
+      prior: p, relative sizes [M].
+      alpha: positive. None: .08 M in the "code" form, .8 in the "paper" form.
+      form: which term alpha multiplies.
+      caps: the largest weight of an edge, one for all or [M, M]; by jaxopt. None: the exact projection.
+    """
+    if alpha is None:
+        alpha = 0.08 * prior.size if form == "code" else 0.8
+    target = prior[None] + similarity * (0.5 / alpha if form == "code" else 0.5 * alpha)
+    return project_rows(target) if caps is None else project_capped_rows(target, jnp.broadcast_to(caps, target.shape))
 
 
 def project_rows(rows: Float[Array, "r m"]) -> Float[Array, "r m"]:

@@ -17,6 +17,9 @@ class CNN(nn.Module):
     def __call__(self, x):
         """[B, h, w, channel] -> [B, classes]."""
         check(x.ndim == 4, f"cnn takes images [h, w, channel], not examples of shape {x.shape[1:]}: choose model mlp")
+        check(
+            min(x.shape[1:3]) >= 4, f"cnn takes images of 4x4 or more, not {x.shape[1]}x{x.shape[2]}: choose model mlp"
+        )
         for width in self.channels:
             x = max_pool(nn.relu(nn.Conv(width, (3, 3), conv_general_dilated=conv)(x)))
         x = nn.relu(nn.Dense(self.hidden)(x.reshape(x.shape[0], -1)))

@@ -17,6 +17,7 @@ def test_fedavg_is_the_mean_of_local_models_by_size():
     matrix = np.asarray(tree.ravel(trained.clients), np.float64)
     expected = np.average(matrix, axis=0, weights=SIZES)
     np.testing.assert_allclose(tree.ravel(tree.broadcast(state.server, 1))[0], expected, atol=1e-6)
+    assert info.up.tolist() == info.down.tolist() == [[18] * 6]
     np.testing.assert_allclose(info.weights[0], np.tile(np.array(SIZES) / sum(SIZES), (6, 1)), rtol=1e-6)
 
 

@@ -14,7 +14,7 @@ from jaxfl.algorithms import pfedgraph
 from jaxfl.errors import InputError
 from jaxfl.local import minibatches
 
-C, STEPS, BATCH, RATE = 4, 6, 8, 0.1
+STEPS, BATCH, RATE = 6, 8, 0.1
 
 
 def simplex_program(p, s, alpha, form):
@@ -48,69 +48,80 @@ def flat(theta):
 
 
 def paper_round(models, anchors, initial, data, batches, lam, alpha, form, anchor):
-    """Algorithm 1 for one round, client by client, pair by pair, in float64."""
+    """Algorithm 1 for one round of the clients given, client by client, pair by pair, in float64."""
     trained = []
-    for i in range(C):
-        theta = {k: v.copy() for k, v in models[i].items()}
-        for rows in batches[i]:
-            gradient = softmax_gradient(theta, data[i][0][rows], data[i][1][rows])
+    for model, target, (x, y), order in zip(models, anchors, data, batches, strict=True):
+        theta = {k: v.copy() for k, v in model.items()}
+        for rows in order:
+            gradient = softmax_gradient(theta, x[rows], y[rows])
             norm = np.linalg.norm(flat(theta))
-            inner = sum((theta[k] * anchors[i][k]).sum() for k in theta)
+            inner = sum((theta[k] * target[k]).sum() for k in theta)
             for k in theta:  # gradient of -(lam / 2) <theta / |theta|, anchor>
-                pull = anchors[i][k] / norm - inner * theta[k] / norm**3
+                pull = target[k] / norm - inner * theta[k] / norm**3
                 theta[k] = theta[k] - RATE * (gradient[k] - lam / 2 * pull)
         trained.append(theta)
     sizes = np.array([len(y) for _, y in data], float)
     moved = [flat(t) - flat(initial) for t in trained]
-    weights = np.zeros((C, C))
-    for i in range(C):
-        s = np.array([moved[i] @ m / np.linalg.norm(moved[i]) / np.linalg.norm(m) for m in moved])
+    weights = []
+    for m in moved:
+        s = np.array([m @ other / np.linalg.norm(m) / np.linalg.norm(other) for other in moved])
         s[s > 0.9] = 1.0
-        weights[i] = simplex_program(sizes / sizes.sum(), s, alpha, form)
-    mixed = [{k: sum(weights[i, j] * trained[j][k] for j in range(C)) for k in initial} for i in range(C)]
+        weights.append(simplex_program(sizes / sizes.sum(), s, alpha, form))
+
+    def blend(row, of):
+        return {k: sum(w * o[k] for w, o in zip(row, of, strict=True)) for k in initial}
+
+    mixed = [blend(row, trained) for row in weights]
     if anchor == "cosine":
-        norms = [np.linalg.norm(flat(t)) for t in trained]
-        aligned = [
-            {k: sum(weights[i, j] * trained[j][k] / norms[j] for j in range(C)) for k in initial} for i in range(C)
-        ]
+        unit = [{k: v / np.linalg.norm(flat(t)) for k, v in t.items()} for t in trained]
+        aligned = [blend(row, unit) for row in weights]
     else:
         aligned = [{k: v / np.linalg.norm(flat(m)) for k, v in m.items()} for m in mixed]
-    return weights, mixed, aligned
+    return np.array(weights), mixed, aligned
 
 
-@pytest.mark.parametrize(("form", "alpha"), [("code", 0.4), ("paper", 1.3)])
-@pytest.mark.parametrize("anchor", ["cosine", "approx"])
-def test_two_rounds_equal_numpy_written_from_the_paper(form, alpha, anchor):
+@pytest.mark.parametrize(
+    ("form", "alpha", "meant", "anchor"),
+    [
+        ("code", 0.4, 0.4, "cosine"),
+        ("code", None, 0.08 * 3, "approx"),
+        ("paper", 1.3, 1.3, "approx"),
+        ("paper", None, 0.8, "cosine"),
+    ],
+)
+def test_rounds_equal_numpy_written_from_the_paper(form, alpha, meant, anchor):
+    """Three rounds of three of five clients of different sizes: some return, some come late."""
+    cohorts = np.array([[0, 1, 2], [1, 3, 4], [0, 1, 4]])
     task = linear(steps=STEPS, batch_size=BATCH, optimizer=optax.sgd(RATE))
-    data = opposite_groups(clients=C, sizes=[40, 25, 30, 10])
+    data = opposite_groups(clients=5, sizes=[40, 25, 30, 10, 20])
     algorithm = pfedgraph(task, alpha=alpha, alpha_form=form, lam=0.5, anchor=anchor)
     key = jax.random.key(3)
     start = algorithm.init(jax.random.key(9), data.train)
+    schedule = jaxfl.participation.schedule(cohorts)
+    state, info, _ = run(algorithm, data, 3, key=key, state=start, participation=schedule)
 
-    own = []
-    for i in range(C):
-        rows = np.concatenate([np.flatnonzero(part.mask[i]) + n for part, n in ((data.train, 0), (data.val, 1000))])
-        x = np.concatenate([data.train.x[i], np.zeros((1000 - len(data.train.x[i]), 8)), data.val.x[i]])[rows]
-        y = np.concatenate([data.train.y[i], np.zeros(1000 - len(data.train.y[i]), int), data.val.y[i]])[rows]
-        own.append((x.astype(np.float64), y))
-    initial = jax.tree.map(lambda x: np.asarray(x, np.float64), jax.tree.leaves(start.server))
-    initial = dict(zip(("bias", "kernel"), initial, strict=True))
-    models = [initial] * C
-    anchors = [{k: np.zeros_like(v) for k, v in initial.items()}] * C
-    state = start
-    for number in range(2):
+    x, y = np.asarray(data.test.x, np.float64), np.asarray(data.test.y)
+    own = [(x[i][m], y[i][m]) for i, m in enumerate(np.asarray(data.test.mask))]  # train and validation, in order
+    bias, kernel = (np.asarray(leaf, np.float64) for leaf in jax.tree.leaves(start.server))
+    initial = {"bias": bias, "kernel": kernel}
+    models = [initial] * 5
+    anchors = [{k: np.zeros_like(v) for k, v in initial.items()}] * 5
+    for number, ids in enumerate(cohorts):
         _, round_key = jax.random.split(jax.random.fold_in(key, number))
         fit_key, _ = jax.random.split(round_key)
         batches = []
-        for i in range(C):
+        for i in ids:
             order_key, _ = jax.random.split(jax.random.fold_in(fit_key, i))
             rows, counts = minibatches(order_key, data.train.mask[i], BATCH, steps=STEPS)
             batches.append([np.asarray(r)[np.asarray(c)] for r, c in zip(rows, counts, strict=True)])
-        weights, models, anchors = paper_round(models, anchors, initial, own, batches, 0.5, alpha, form, anchor)
-        state, info, _ = run(algorithm, data, 1, key=key, state=state, start=number)
-        np.testing.assert_allclose(info.weights[0], weights, atol=1e-5)
-        expected = np.stack([flat(m) for m in models])
-        np.testing.assert_allclose(tree.ravel(deployed(algorithm, state, C)), expected, atol=1e-5)
+        chosen = ([full[i] for i in ids] for full in (models, anchors))
+        clients = [own[i] for i in ids]
+        weights, mixed, aligned = paper_round(*chosen, initial, clients, batches, 0.5, meant, form, anchor)
+        np.testing.assert_allclose(info.weights[number], weights, atol=1e-5)
+        for i, model, target in zip(ids, mixed, aligned, strict=True):
+            models[i], anchors[i] = model, target
+    expected = np.stack([flat(m) for m in models])
+    np.testing.assert_allclose(tree.ravel(deployed(algorithm, state, 5)), expected, atol=1e-5)
 
 
 def last_weights(data, task=None, rounds=3, **hyper):
@@ -176,6 +187,19 @@ def test_caps_need_the_solver_that_takes_them():
     data = opposite_groups()
     np.testing.assert_allclose(last_weights(data, solver="jaxopt"), last_weights(data), atol=1e-4)
     assert last_weights(data, solver="jaxopt", cap=0.2).max() <= 0.2 + 1e-6
+
+
+def test_caps_of_edges_stay_with_their_clients():
+    """Client 4 may give client 2 nothing much, wherever the two stand in the cohort."""
+    caps = np.ones((6, 6), np.float32)
+    caps[2, 4] = 0.05
+    algorithm = pfedgraph(linear(steps=20), solver="jaxopt", cap=jnp.asarray(caps))
+    cohorts = jaxfl.participation.schedule(np.array([[0, 2, 4, 5], [1, 2, 3, 4]]))
+    _, info, ids = run(algorithm, opposite_groups(), 2, participation=cohorts)
+    for weights, members in zip(np.asarray(info.weights), ids.tolist(), strict=True):
+        capped = weights[members.index(2), members.index(4)]
+        assert capped <= 0.05 + 1e-6
+        assert weights[members.index(4), members.index(2)] > 0.1
 
 
 def test_the_regulariser_aligns_a_client_with_its_aggregate():
