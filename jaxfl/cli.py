@@ -1,6 +1,7 @@
 """The command line: `jaxfl run | compare | list | report`."""
 
 import dataclasses
+import os
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -117,6 +118,16 @@ def parse(arguments: Sequence[str]) -> Run | Compare | List | Report:
     )
 
 
+def cache_programs() -> None:
+    """Keeps compiled programs between runs, in JAX's own cache; a directory that the user has set for it stays."""
+    import jax
+
+    if jax.config.jax_compilation_cache_dir is None:
+        root = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
+        jax.config.update("jax_compilation_cache_dir", str(root / "jaxfl"))
+        jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.1)
+
+
 def setting(command: Setting) -> dict[str, Any]:
     """The fields of a command that describe the run."""
     return {field.name: getattr(command, field.name) for field in dataclasses.fields(Setting)}
@@ -137,6 +148,7 @@ def run(command: Run, console: Console) -> None:
     kept = earlier.hyper if earlier and earlier.algorithm == algorithm else {}
     config = Config(**setting(command), algorithm=algorithm, hyper=kept | parse_hyper(command.hyper))
     out = directory(command.out, algorithm)
+    cache_programs()
     with Follower([config], console) as follow:
         summary = execute(config, out, overwrite=command.overwrite, follow=follow)
     console.print(report.table({algorithm: summary}))
@@ -162,6 +174,7 @@ def compare(command: Compare, console: Console) -> None:
         for algorithm in command.algorithms
     ]
     out = directory(command.out, "compare")
+    cache_programs()
     with Follower(configs, console) as follow:
         summaries = experiment.compare(configs, out, overwrite=command.overwrite, follow=follow)
     console.print(experiment.report.table(summaries))

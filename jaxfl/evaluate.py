@@ -10,7 +10,7 @@ from jax import lax
 from jaxtyping import Array, Float, Int
 
 from jaxfl import tree
-from jaxfl.types import Algorithm, Cohort, Dataset, Federation, Params, Pool, PRNGKey, State, Task
+from jaxfl.types import Algorithm, Chunk, Cohort, Dataset, Federation, Params, Pool, PRNGKey, State, Task
 
 
 class Scores(NamedTuple):
@@ -28,7 +28,7 @@ class Evaluation(NamedTuple):
 
 
 def score_clients(
-    apply: Callable, score: Callable, params: Params, data: Dataset | Pool, *, batch_size: int = 256, chunk: int | None
+    apply: Callable, score: Callable, params: Params, data: Dataset | Pool, *, batch_size: int = 256, chunk: Chunk
 ) -> Float[Array, "m"]:
     """Weighted mean score of each client's model on its data [M].
 
@@ -68,7 +68,7 @@ def _batches(data: Dataset, batch_size: int) -> Dataset:
     return jax.tree.map(split, data)
 
 
-def make_evaluate(algorithm: Algorithm, task: Task, *, batch_size: int = 256, chunk: int | None = None) -> Callable:
+def make_evaluate(algorithm: Algorithm, task: Task, *, batch_size: int = 256, chunk: Chunk = "auto") -> Callable:
     """The jitted function that evaluates the clients `ids`.
 
     Fine-tuning is the task's own local training on its data loss, from the model that the algorithm deploys; it leaves

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 import optax
@@ -9,7 +10,7 @@ from flax import linen as nn
 from jaxtyping import Array, Float, Int, PyTree
 
 from jaxfl.local import trainer
-from jaxfl.types import Dataset, Objective, Params, PRNGKey, Task, Uplink
+from jaxfl.types import Chunk, Dataset, Objective, Params, PRNGKey, Task, Uplink
 
 
 def honest(key: PRNGKey, before: Params, after: Params, ids: Int[Array, "m"]) -> Params:
@@ -26,7 +27,8 @@ def classification(
     steps: int | None = None,
     epochs: int | None = None,
     scale: float = 1.0,
-    chunk: int | None = None,
+    micro: int | None = None,
+    chunk: Chunk = "auto",
     uplink: Uplink = honest,
 ) -> Task:
     """Classification by softmax cross-entropy, scored by accuracy.
@@ -39,6 +41,8 @@ def classification(
       steps: local steps a round, or
       epochs: local epochs a round. Neither given: 200 steps. These defaults are pFedGraph's (section 4.1).
       scale: inputs are converted to float32 and divided by it, batch by batch, so data may stay uint8.
+      micro: examples whose gradient is computed at a time, see `local.accumulated`. None: 16 for images on CPU, where
+        patches of more fall out of the cache; else the whole batch.
       chunk: clients trained side by side, see `tree.over_clients`.
       uplink: what the server sees of the clients' models.
     """
@@ -46,6 +50,8 @@ def classification(
         optimizer = sgd()
     if steps is None and epochs is None:
         steps = 200
+    if micro is None and np.ndim(example) == 3 and jax.default_backend() == "cpu":
+        micro = 16
 
     def init(key: PRNGKey) -> Params:
         return model.init(key, _to_float(jnp.asarray(example)[None], scale))
@@ -65,7 +71,9 @@ def classification(
         return (prediction.argmax(axis=-1) == y).astype(jnp.float32)
 
     def train(objective: Objective):
-        return trainer(objective, optimizer, batch_size=batch_size, steps=steps, epochs=epochs, chunk=chunk)
+        return trainer(
+            objective, optimizer, batch_size=batch_size, steps=steps, epochs=epochs, micro=micro, chunk=chunk
+        )
 
     return Task(init, apply, loss_of(apply), loss_of, score, train, uplink)
 

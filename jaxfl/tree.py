@@ -9,7 +9,7 @@ from jax import flatten_util, lax
 from jaxtyping import Array, Bool, Int, PyTree, Shaped
 
 from jaxfl.errors import InputError, check
-from jaxfl.types import Params
+from jaxfl.types import Chunk, Params
 
 
 def take(tree: PyTree, ids: Int[Array, "m"]) -> PyTree:
@@ -89,15 +89,17 @@ def select(model: Params, predicate: Callable[[str], bool] | str) -> list[Array]
     return chosen
 
 
-def over_clients(function: Callable, chunk: int | None) -> Callable:
+def over_clients(function: Callable, chunk: Chunk) -> Callable:
     """`function` of one client, for stacked arguments `[M, ...]`.
 
     Args:
       function: takes and returns pytrees of one client.
-      chunk: clients computed side by side. None: all of them (`vmap`). An int: that many at a time (`lax.map`),
-        the same result in less memory.
+      chunk: clients computed side by side; the result is the same. "all" is `vmap`; a number is so many at a time, in
+        less memory; "auto" is one at a time on CPU, whose cache holds one client's work and not ten's, else "all".
     """
-    if chunk is None:
+    if chunk == "auto":
+        chunk = 1 if jax.default_backend() == "cpu" else "all"
+    if chunk == "all":
         return jax.vmap(function)
     batch_size = None if chunk == 1 else chunk  # one at a time is a plain loop: no batch axis of length 1
     return lambda *stacked: lax.map(lambda one: function(*one), stacked, batch_size=batch_size)

@@ -7,13 +7,14 @@ A NamedTuple is a pytree and may be traced. A frozen dataclass is never traced.
 """
 
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Int, Key, PyTree
 
 Scalar = float | int | Array  # a hyper-parameter that is never branched on: `vmap` over it sweeps
 PRNGKey = Key[Array, ""]
+Chunk = int | Literal["auto", "all"]  # clients computed side by side
 Params = PyTree  # one model, or models stacked with the client axis first
 
 

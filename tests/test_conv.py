@@ -1,3 +1,5 @@
+from functools import partial
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -5,6 +7,7 @@ import pytest
 from flax import linen as nn
 from jax import lax
 
+from jaxfl.models import lenet
 from jaxfl.models.conv import conv, max_pool
 
 NUMBERS = {"dimension_numbers": ("NHWC", "HWIO", "NHWC")}
@@ -14,31 +17,83 @@ def images(key, shape):
     return jax.random.normal(jax.random.key(key), shape)
 
 
-@pytest.mark.parametrize("padding", ["SAME", "VALID", ((1, 0), (2, 1))])
+@pytest.mark.parametrize(
+    "options",
+    [
+        {},
+        {"padding": "SAME"},
+        {"padding": ((1, 0), (2, 1))},
+        {"window_strides": (2, 3)},
+        {"window_strides": (2, 2), "padding": "SAME"},
+        {"rhs_dilation": (2, 1)},
+        {"rhs_dilation": (2, 2), "window_strides": (1, 2), "padding": "SAME"},
+    ],
+    ids=str,
+)
 @pytest.mark.parametrize("kernel", [(3, 3), (5, 2), (1, 1)])
-def test_equals_lax_forward_and_backward(padding, kernel):
-    x, w = images(0, (2, 7, 6, 3)), images(1, (*kernel, 3, 4))
+def test_equals_lax_forward_and_backward(options, kernel):
+    options = {"window_strides": (1, 1), "padding": "VALID"} | options | NUMBERS
+    x, w = images(0, (2, 11, 9, 3)), images(1, (*kernel, 3, 4))
 
     def loss(f, x, w):
-        return jnp.sum(jnp.sin(f(x, w, (1, 1), padding, **NUMBERS)))
+        return jnp.sum(jnp.sin(f(x, w, **options)))
 
-    ours, theirs = (jax.value_and_grad(loss, (1, 2))(f, x, w) for f in (conv, lax.conv_general_dilated))
+    ours, theirs = (
+        jax.jit(jax.value_and_grad(partial(loss, f), (0, 1)))(x, w) for f in (conv, lax.conv_general_dilated)
+    )
     for a, b in zip(jax.tree.leaves(ours), jax.tree.leaves(theirs), strict=True):
-        np.testing.assert_allclose(a, b, rtol=1e-4, atol=1e-5)
+        np.testing.assert_allclose(a, b, rtol=1e-5, atol=1e-5 * float(jnp.abs(b).max()))
+
+
+def test_weights_that_differ_by_client_in_a_loop():
+    """Under `vmap` inside `scan`, as local training uses it."""
+    x, w = images(0, (4, 2, 8, 8, 3)), images(1, (4, 3, 3, 3, 5))
+
+    def train(f, x, w):
+        def step(w, _):
+            gradient = jax.grad(lambda w: jnp.mean(jnp.tanh(f(x, w, (1, 1), "SAME", **NUMBERS))))(w)
+            return w - 0.1 * gradient, None
+
+        return lax.scan(step, w, None, length=3)[0]
+
+    ours, theirs = (jax.jit(jax.vmap(partial(train, f)))(x, w) for f in (conv, lax.conv_general_dilated))
+    np.testing.assert_allclose(ours, theirs, atol=1e-5)
 
 
 @pytest.mark.parametrize(
     "options",
-    [{"window_strides": (2, 2)}, {"rhs_dilation": (2, 1)}, {"lhs_dilation": (1, 2)}, {"feature_group_count": 3}],
+    [
+        {"lhs_dilation": (1, 2)},
+        {"feature_group_count": 3},
+        {"padding": ((-1, 0), (0, 0))},
+        {"preferred_element_type": jnp.float32},
+        {"dimension_numbers": ("NHWC", "HWIO", "NCHW")},
+    ],
     ids=str,
 )
 def test_all_else_is_laxs(options):
-    options = {"window_strides": (1, 1), "padding": ((0, 0), (1, 1))} | options | NUMBERS
+    options = {"window_strides": (1, 1), "padding": ((0, 0), (1, 1))} | NUMBERS | options
     x, w = images(0, (2, 9, 9, 3)), images(1, (3, 3, 1 if "feature_group_count" in options else 3, 6))
     np.testing.assert_array_equal(conv(x, w, **options), lax.conv_general_dilated(x, w, **options))
 
 
 @pytest.mark.parametrize("shape", [(2, 4, 6, 3), (1, 5, 7, 2)])
-def test_pooling_equals_flax(shape):
-    x = images(2, shape)
-    np.testing.assert_array_equal(max_pool(x), nn.max_pool(x, (2, 2), (2, 2)))
+def test_pooling_equals_flax_forward_and_backward(shape):
+    x = jnp.round(2 * images(2, shape)) / 2  # with ties
+
+    def loss(pool, x):
+        return jnp.sum(jnp.sin(pool(x)) * images(3, pool(x).shape))
+
+    ours = jax.value_and_grad(partial(loss, max_pool))(x)
+    theirs = jax.value_and_grad(partial(loss, lambda x: nn.max_pool(x, (2, 2), (2, 2))))(x)
+    for a, b in zip(ours, theirs, strict=True):
+        np.testing.assert_allclose(a, b, rtol=1e-6, atol=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("shape", "classes", "parameters"),
+    [((32, 32, 3), 10, 62_006), ((32, 32, 3), 100, 69_656), ((28, 28, 1), 10, 44_426)],
+)
+def test_lenet_has_the_papers_number_of_parameters(shape, classes, parameters):
+    params = jax.eval_shape(lenet(classes).init, jax.random.key(0), jnp.zeros((1, *shape)))
+    assert sum(x.size for x in jax.tree.leaves(params)) == parameters

@@ -28,7 +28,7 @@ def test_scores_are_masked_means_whatever_the_batch():
     mask = np.array([[True] * 11, [True] * 4 + [False] * 7, [False] * 11])
     expected = [np.mean((x[i] == y[i])[mask[i]]) if mask[i].any() else np.nan for i in range(3)]
     data = Dataset(jnp.asarray(x), jnp.asarray(y), jnp.asarray(mask))
-    for batch, chunk in ((256, None), (4, None), (11, 1), (1, 2)):
+    for batch, chunk in ((256, "all"), (4, "auto"), (11, 1), (1, 2)):
         scores = score_clients(predict, right, jnp.ones(3), data, batch_size=batch, chunk=chunk)
         np.testing.assert_allclose(scores, expected, rtol=1e-6)
 
@@ -36,7 +36,7 @@ def test_scores_are_masked_means_whatever_the_batch():
 def test_a_pool_is_weighted_by_client():
     x, y = jnp.arange(4.0), jnp.array([0.0, 1.0, 9.0, 9.0])
     weights = jnp.array([[1.0, 1, 1, 1], [3, 0, 1, 0], [0, 0, 1, 0]])
-    scores = score_clients(predict, right, jnp.ones(3), Pool(x, y, weights), batch_size=3, chunk=None)
+    scores = score_clients(predict, right, jnp.ones(3), Pool(x, y, weights), batch_size=3, chunk="all")
     np.testing.assert_allclose(scores, [0.5, 0.75, 0.0])
 
 

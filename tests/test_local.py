@@ -111,6 +111,21 @@ def test_fit_equals_a_loop_over_clients_and_batches(optimizer, amount):
         np.testing.assert_allclose(loss[i], np.mean(losses), rtol=1e-5)
 
 
+@pytest.mark.parametrize("micro", [1, 2, 4, 3])
+def test_micro_batches_give_the_same_gradient(micro):
+    """With short last batches, whose parts have different numbers of examples, and a term that counts once."""
+
+    def pulled(params, batch, anchor, key):
+        loss, aux = mean_squares(params, batch, anchor, key)
+        return loss + 0.5 * jnp.sum((params["w"] - anchor) ** 2), aux
+
+    clients, _, _ = cohort((9, 6))
+    options = {"batch_size": 4, "steps": 5}
+    arguments = (jax.random.key(0), {"w": jnp.ones((2, 3))}, jnp.zeros((2, 3)), clients)
+    whole = trainer(pulled, optax.sgd(0.1), **options)(*arguments)
+    close(trainer(pulled, optax.sgd(0.1), micro=micro, **options)(*arguments), whole)
+
+
 def test_a_fully_masked_batch_leaves_everything_alone():
     """Two epochs of a small client beside a large one: its empty batches change no bit of the result."""
     alone, _, _ = cohort((4,))
@@ -162,6 +177,7 @@ def test_the_anchor_is_each_clients_own():
         ({"steps": 0}, "steps of local training is 0"),
         ({"steps": 1, "batch_size": 0}, "batch size of local training is 0"),
         ({"steps": 1, "chunk": 0}, "chunk of local training is 0"),
+        ({"steps": 1, "micro": 0}, "micro of local training is 0"),
     ],
 )
 def test_bad_amounts(options, message):

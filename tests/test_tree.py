@@ -38,7 +38,7 @@ def test_select_by_path():
         tree.select(STACK, "z")
 
 
-@pytest.mark.parametrize("chunk", [None, 1, 2, 3, 5])
+@pytest.mark.parametrize("chunk", ["auto", "all", 1, 2, 3, 5])
 def test_over_clients_is_a_map(chunk):
     doubled = tree.over_clients(lambda x, y: (2 * x["c"] + y, x), chunk)(STACK["b"], jnp.ones(3))
     assert doubled[0].tolist() == [1, 3, 5]

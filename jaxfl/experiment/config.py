@@ -58,8 +58,8 @@ class Setting:
     """seed of the partition, the initial model, participation and batches"""
     seeds: int = 1
     """how many seeds to run side by side: seed, seed + 1, ..."""
-    chunk: int | None = None
-    """clients computed side by side; all if not given; less memory and the same result with a small number"""
+    chunk: int | Literal["auto", "all"] = "auto"
+    """clients computed side by side, the same result: a number, all, or auto (one on CPU, else all)"""
 
 
 @dataclass(frozen=True)

@@ -84,8 +84,8 @@ CAPTION = (
 
 def table(summaries: dict[str, dict[str, Any]]) -> Table:
     """The runs as a table for the terminal."""
-    shown = Table(caption=CAPTION, caption_justify="left", box=SIMPLE_HEAD, pad_edge=False)
-    shown.add_column("algorithm", overflow="fold")
+    shown = Table(caption=CAPTION, caption_justify="left", box=SIMPLE_HEAD, pad_edge=False, collapse_padding=True)
+    shown.add_column("algorithm", overflow="fold", min_width=10)
     for name in COLUMNS:
         shown.add_column(name, justify="right", no_wrap=True)
     for label, summary in summaries.items():

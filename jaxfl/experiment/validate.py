@@ -28,7 +28,7 @@ def check_config(config: Config) -> None:
     for name in ("clients", "rounds", "eval_every", "seeds", "batch_size", "classes_per_client"):
         at_least(name, getattr(config, name), 1)
     for name in ("local_steps", "local_epochs", "chunk"):
-        if getattr(config, name) is not None:
+        if isinstance(getattr(config, name), int):
             at_least(name, getattr(config, name), 1)
     at_least("seed", config.seed, 0)
     check(config.seed + config.seeds <= 2**31, f"--seed is {config.seed}: expected a number below 2^31")
