@@ -41,20 +41,25 @@ def classification(
       steps: local steps a round, or
       epochs: local epochs a round. Neither given: 200 steps. These defaults are pFedGraph's (section 4.1).
       scale: inputs are converted to float32 and divided by it, batch by batch, so data may stay uint8.
-      micro: examples whose gradient is computed at a time, see `local.accumulated`. None: 16 for images on CPU, where
-        patches of more fall out of the cache; else the whole batch.
-      chunk: clients trained side by side, see `tree.over_clients`.
+      micro: examples whose gradient is computed at a time, see `local.accumulated`. None: 16 for a model with
+        convolutions on CPU, where the patches of more fall out of the cache; else the whole batch.
+      chunk: clients trained side by side, see `tree.over_clients`; "auto" is "all" for a model without convolutions.
       uplink: what the server sees of the clients' models.
     """
     if optimizer is None:
         optimizer = sgd()
     if steps is None and epochs is None:
         steps = 200
-    if micro is None and np.ndim(example) == 3 and jax.default_backend() == "cpu":
-        micro = 16
 
     def init(key: PRNGKey) -> Params:
         return model.init(key, _to_float(jnp.asarray(example)[None], scale))
+
+    kernels = jax.tree.leaves(jax.eval_shape(init, jax.random.key(0)))
+    convolutional = any(kernel.ndim == 4 for kernel in kernels)
+    if micro is None and convolutional and jax.default_backend() == "cpu":
+        micro = 16
+    if chunk == "auto" and not convolutional:
+        chunk = "all"
 
     def apply(params: Params, x: Array) -> Float[Array, "b classes"]:
         return model.apply(params, _to_float(x, scale))

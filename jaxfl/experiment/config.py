@@ -59,7 +59,7 @@ class Setting:
     seeds: int = 1
     """how many seeds to run side by side: seed, seed + 1, ..."""
     chunk: int | Literal["auto", "all"] = "auto"
-    """clients computed side by side, the same result: a number, all, or auto (one on CPU, else all)"""
+    """clients computed side by side, the same result: a number, all, or auto (convolutions on CPU: one, else all)"""
 
 
 @dataclass(frozen=True)
