@@ -1,6 +1,6 @@
 """Who takes part in a round: functions `(key, round) -> ids [M]`, with the same M in every round.
 
-Ids are in ascending order. When M must change (clients that join a full cohort), run `make_rounds` of the one
+When M must change (clients that join a full cohort), run `make_rounds` of the one
 participation up to that round and of the other from there: the state has all C clients throughout.
 """
 
@@ -28,7 +28,7 @@ def uniform(clients: int, fraction: float) -> Participation:
     size = max(1, round(fraction * clients))
     if size == clients:
         return full(clients)
-    return lambda key, number: jnp.sort(jax.random.permutation(key, clients)[:size])
+    return lambda key, number: jax.random.permutation(key, clients)[:size]
 
 
 def schedule(table: ArrayLike) -> Participation:
@@ -48,7 +48,7 @@ def schedule(table: ArrayLike) -> Participation:
         twice.size == 0,
         f"the participation schedule names a client twice in rounds {twice[:3].tolist()}: list each id once",
     )
-    ids = jnp.asarray(rows)
+    ids = jnp.asarray(table)
     return lambda key, number: ids[number % len(ids)]
 
 
@@ -70,7 +70,7 @@ def stratified(groups: ArrayLike, size: int) -> Participation:
     def sample(key, number):
         keys = jax.random.split(key, len(members))
         chosen = [jax.random.permutation(k, m)[:size] for k, m in zip(keys, members, strict=True)]
-        return jnp.sort(jnp.concatenate(chosen))
+        return jnp.concatenate(chosen)
 
     return sample
 
@@ -104,6 +104,6 @@ def joining(first_round: ArrayLike, size: int) -> Participation:
 
     def sample(key, number):
         luck = jax.random.uniform(key, first.shape)
-        return jnp.sort(jnp.argsort(jnp.where(first <= number, luck, 2.0))[:size])
+        return jnp.argsort(jnp.where(first <= number, luck, 2.0))[:size]
 
     return sample

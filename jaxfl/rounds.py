@@ -23,7 +23,7 @@ def make_rounds(algorithm: Algorithm, participation: Participation) -> Rounds:
 
     Args:
       algorithm: what happens in a round.
-      participation: (key, round) -> ids [M].
+      participation: (key, round) -> ids [M], each client at most once; the order does not count.
 
     Returns:
       rounds(key, federation, state, start, length) -> (state, (Info [T, ...], ids [T, M])); `length` is static.
@@ -31,7 +31,10 @@ def make_rounds(algorithm: Algorithm, participation: Participation) -> Rounds:
 
     def one_round(key: PRNGKey, federation: Federation, state: State, number: Int[Array, ""]):
         sample_key, round_key = jax.random.split(jax.random.fold_in(key, number))
-        ids = participation(sample_key, number)
+        ids = jnp.sort(participation(sample_key, number))
+        if ids.size == federation.train.mask.shape[0]:  # all clients, in order: there is nothing to copy
+            after, info = algorithm.round(round_key, state, Cohort(ids, federation.train, federation.val))
+            return after, (info, ids)
         cohort = Cohort(ids, tree.take(federation.train, ids), tree.take(federation.val, ids))
         gathered = State(tree.take(state.clients, ids), state.server)
         (clients, server), info = algorithm.round(round_key, gathered, cohort)

@@ -174,7 +174,7 @@ def test_float_hyper_parameters_are_swept_by_vmap(factory):
 def test_clients_out_of_the_cohort_are_left_alone(factory):
     algorithm, data = made(factory), uneven()
     state, _, _ = run(algorithm, data, 2)
-    some = jaxfl.participation.schedule([[1, 2, 5], [5, 2, 0]])
+    some = jaxfl.participation.schedule([[1, 5, 2], [5, 2, 0]])
     after, info, ids = run(algorithm, data, 2, state=state, participation=some, start=2)
     assert ids.tolist() == [[1, 2, 5], [0, 2, 5]]
     assert info.loss.shape == (2, 3)

@@ -10,7 +10,7 @@ KEYS = jax.vmap(jax.random.key)(jnp.arange(400))
 
 
 def draw(sample, rounds=400):
-    return np.asarray(jax.vmap(sample)(KEYS[:rounds], jnp.arange(rounds)))
+    return np.sort(jax.vmap(sample)(KEYS[:rounds], jnp.arange(rounds)), axis=1)
 
 
 def test_full():
