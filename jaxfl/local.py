@@ -131,7 +131,8 @@ def accumulated(objective: Objective, batch_size: int, micro: int | None) -> Cal
     """The gradient of an objective on a batch, computed a few examples at a time where that fits the cache better.
 
     The objective is a mean over the batch's real examples plus terms that do not depend on them, so the gradient is the
-    mean of the parts' gradients weighted by their numbers of real examples: the same up to rounding.
+    mean of the parts' gradients weighted by their numbers of real examples: the same up to rounding, for an objective
+    that draws no random numbers. One that does gets a key of its own for each part.
 
     Args:
       objective: (params, batch [B], anchor, key) -> (loss, aux).

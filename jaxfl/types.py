@@ -83,8 +83,9 @@ class Info(NamedTuple):
     down: Int[Array, "*m"]  # [M] floats that the server sent to each client
 
 
-# (params, batch [B], anchor, key) -> (loss to differentiate, aux to report). The anchor is any pytree that the
-# objective needs of its client: a proximal centre, a direction, a linear term.
+# (params, batch [B], anchor, key) -> (loss to differentiate, aux to report). The loss is a mean over the batch's real
+# examples plus terms that do not depend on them, the aux likewise: a batch may be computed in parts. The anchor is any
+# pytree that the objective needs of its client: a proximal centre, a direction, a linear term.
 Objective = Callable[[Params, Dataset, PyTree, PRNGKey], tuple[Array, Array]]
 
 # (key, params [M], anchor [M], cohort) -> (params [M], mean aux over the steps [M])

@@ -160,8 +160,22 @@ def test_compare_and_report(capsys):
     assert main(["report", "x/local", "x"]) == 0
     assert "x/local" in capsys.readouterr().out  # twice the same algorithm: both are named by their directory
     assert main(["compare", "--algorithms", "local", *SHORT, "--out", "x", "--overwrite"]) == 0
-    assert not Path("x/pfedgraph").exists()
     assert [row["algorithm"] for row in load("x/comparison.json")] == ["local"]
+    assert {file.name for file in Path("x/pfedgraph").iterdir()} == RUN_FILES  # the older run is kept, and not counted
+    capsys.readouterr()
+    assert main(["report", "x"]) == 0
+    assert "pfedgraph" not in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("overwrite", [[], ["--overwrite"]], ids=["", "overwrite"])
+def test_a_comparison_leaves_its_neighbours_alone(overwrite):
+    Path("runs/mine").mkdir(parents=True)
+    Path("runs/notes").mkdir()
+    for file in ("runs/mine/config.json", "runs/mine/summary.json", "runs/notes/config.json"):
+        Path(file).write_text("{}")
+    assert main(["compare", "--algorithms", "local", *SHORT, "--out", "runs", *overwrite]) == 0
+    for file in ("runs/mine/config.json", "runs/mine/summary.json", "runs/notes/config.json"):
+        assert Path(file).read_text() == "{}"
 
 
 def test_list(capsys):
@@ -209,6 +223,8 @@ def hostile_files():
     Path("held/config.json").write_text("{}")
     Path("compared/local").mkdir(parents=True)
     Path("compared/local/summary.json").write_text("{}")
+    Path("odd").mkdir()
+    Path("odd/comparison.json").write_text("[1]")
     Path("other").mkdir()
     Path("other/summary.json").write_text('{"algorithm": 1}')
 
@@ -288,6 +304,7 @@ BAD = [
     (["report", "nowhere"], "nowhere is no directory"),
     (["report", "held"], "held holds no finished run"),
     (["report", "other"], "other is no run of jaxfl"),
+    (["report", "odd"], "odd/comparison.json is no comparison of jaxfl"),
 ]
 
 

@@ -6,8 +6,11 @@ import numpy as np
 import pytest
 from flax import linen as nn
 from jax import lax
+from toys import equal, federation, run
 
-from jaxfl.models import lenet
+import jaxfl
+from jaxfl.algorithms import local
+from jaxfl.models import cnn, lenet
 from jaxfl.models.conv import conv, max_pool
 
 NUMBERS = {"dimension_numbers": ("NHWC", "HWIO", "NHWC")}
@@ -97,3 +100,14 @@ def test_pooling_equals_flax_forward_and_backward(shape):
 def test_lenet_has_the_papers_number_of_parameters(shape, classes, parameters):
     params = jax.eval_shape(lenet(classes).init, jax.random.key(0), jnp.zeros((1, *shape)))
     assert sum(x.size for x in jax.tree.leaves(params)) == parameters
+
+
+@pytest.mark.parametrize("micro", [None, 4])
+def test_padding_changes_no_bit_of_a_convolutional_model(micro):
+    rng = np.random.default_rng(0)
+    xs = [rng.normal(size=(n, 8, 8, 1)).astype(np.float32) for n in (40, 21, 33)]
+    ys = [rng.integers(0, 3, len(x)).astype(np.int32) for x in xs]
+    task = jaxfl.classification(cnn(3), jnp.zeros((8, 8, 1)), batch_size=32, micro=micro, epochs=2)
+    algorithm = local(task)
+    lean, padded = (run(algorithm, federation(xs, ys, pad, rubbish=1e3), 2)[:2] for pad in (0, 13))
+    equal(lean, padded)

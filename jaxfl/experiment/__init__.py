@@ -85,7 +85,6 @@ def compare(
         program = compile_run(built)
         if built is every[0]:
             files.create(out, files.COMPARISON_FILES, overwrite)
-            files.remove_runs_below(out)
         _record(program, directory, overwrite, follow)
     return summarise(report.load(directories), out)
 

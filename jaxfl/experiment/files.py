@@ -55,15 +55,6 @@ def create(directory: Path, names: tuple[str, ...], overwrite: bool) -> None:
         ) from error
 
 
-def remove_runs_below(directory: Path) -> None:
-    """Removes the runs of an earlier comparison from its subdirectories, so that none is taken for one of the new."""
-    for config in directory.glob("*/config.json"):
-        for name in RUN_FILES:
-            (config.parent / name).unlink(missing_ok=True)
-        if not any(config.parent.iterdir()):
-            config.parent.rmdir()
-
-
 def write(file: Path, content: bytes | str) -> None:
     """Writes a file whole or not at all."""
     part = file.with_name(f".{file.name}.part")

@@ -16,6 +16,9 @@ COLUMNS = ("before", "weighted", "worst", "after", "on val", "up", "down", "s")
 def load(directories: list[Path]) -> dict[str, dict[str, Any]]:
     """The finished runs in the directories and in their direct subdirectories.
 
+    Where a directory holds a comparison, only the subdirectories of its algorithms count: others are older, or none of
+    its business.
+
     Returns:
       A label each (the algorithm, or the directory if an algorithm occurs twice) -> its `summary` and `lines`.
 
@@ -25,7 +28,12 @@ def load(directories: list[Path]) -> dict[str, dict[str, Any]]:
     found = []
     for directory in directories:
         check(directory.is_dir(), f"{directory} is no directory: give the --out directory of a run or a comparison")
-        runs = sorted(file.parent for file in (*directory.glob("summary.json"), *directory.glob("*/summary.json")))
+        below = compared(directory)
+        runs = sorted(
+            file.parent
+            for file in (*directory.glob("summary.json"), *directory.glob("*/summary.json"))
+            if file.parent == directory or below is None or file.parent.name in below
+        )
         check(bool(runs), f"{directory} holds no finished run (no summary.json): give the --out directory of one")
         for run in runs:
             try:
@@ -39,6 +47,17 @@ def load(directories: list[Path]) -> dict[str, dict[str, Any]]:
     return {
         name if names.count(name) == 1 else str(run): content for name, (run, content) in zip(names, found, strict=True)
     }
+
+
+def compared(directory: Path) -> set[str] | None:
+    """The algorithms of the comparison that the directory holds; None if it holds none."""
+    file = directory / "comparison.json"
+    if not file.exists():
+        return None
+    try:
+        return {entry["algorithm"] for entry in json.loads(file.read_text())}
+    except (OSError, ValueError, LookupError, TypeError) as error:
+        raise InputError(f"{file} is no comparison of jaxfl ({error!r}): remove it, or name the runs") from error
 
 
 def row(summary: dict[str, Any]) -> list[str]:

@@ -70,7 +70,7 @@ def test_hostile_and_damaged_files_are_refused_and_never_unpickled(tmp_path, mon
     monkeypatch.chdir(tmp_path)
     objects = np.empty(20, object)
     objects[:] = [Bomb() for _ in range(20)]
-    np.savez(tmp_path / "bomb.npz", allow_pickle=True, **arrays(x_train=objects))
+    np.savez(tmp_path / "bomb.npz", **arrays(x_train=objects))
     (tmp_path / "pickle.npz").write_bytes(pickle.dumps(Bomb()))
     np.savez(tmp_path / "whole.npz", **arrays())
     (tmp_path / "half.npz").write_bytes((tmp_path / "whole.npz").read_bytes()[:400])
