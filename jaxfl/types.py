@@ -81,6 +81,7 @@ class Info(NamedTuple):
     weights: Float[Array, "*mm"] | None  # [M, M] mixing weights (receiver, sender); None for a rule that is no matrix
     up: Int[Array, "*m"]  # [M] floats that each client sent to the server
     down: Int[Array, "*m"]  # [M] floats that the server sent to each client
+    metrics: dict[str, Float[Array, "*s"]] = {}  # noqa: RUF012 - never written; an algorithm's own numbers, by name
 
 
 # (params, batch [B], anchor, key) -> (loss to differentiate, aux to report). The loss is a mean over the batch's real

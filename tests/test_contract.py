@@ -53,6 +53,7 @@ def test_a_round_keeps_shapes_and_dtypes(factory):
         assert (new.shape, new.dtype, new.weak_type) == (old.shape, old.dtype, old.weak_type)
     assert info.loss.shape == info.up.shape == info.down.shape == (C,)
     assert info.weights is None or info.weights.shape == (C, C)
+    assert all(value.shape == () for value in info.metrics.values())
 
 
 def test_client_state_has_the_client_axis_first(factory):

@@ -25,6 +25,7 @@ def line(record: Record, sizes: np.ndarray, sent: dict[str, int]) -> dict[str, A
         {stage: summarise(scores[s], sizes[s][record.evaluated[s]]) for stage, scores in stages.items()}
         for s in range(len(sizes))
     ]
+    own = {name: _finite(float(values[:, -1].mean())) for name, values in record.info.metrics.items()}
     return (
         {
             "round": record.round,
@@ -33,6 +34,7 @@ def line(record: Record, sizes: np.ndarray, sent: dict[str, int]) -> dict[str, A
         }
         | over_seeds(seeds)
         | sent
+        | ({"metrics": own} if own else {})
     )
 
 
