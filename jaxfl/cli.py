@@ -22,7 +22,19 @@ Kind = Literal["algorithms", "datasets", "partitions", "models"]
 
 
 @dataclass(frozen=True)
-class Run(Setting):
+class Launch(Setting):
+    """What `run` and `compare` share."""
+
+    coordinator: str | None = None
+    """HOST:PORT of process 0, where several processes run together, on one host or on many"""
+    processes: int | None = None
+    """how many processes run together, each started with the same options"""
+    process: int | None = None
+    """number of this process, from 0; process 0 writes"""
+
+
+@dataclass(frozen=True)
+class Run(Launch):
     """Run one algorithm."""
 
     algorithm: Annotated[tyro.conf.Positional[str | None], tyro.conf.arg(metavar="ALGORITHM")] = None
@@ -38,7 +50,7 @@ class Run(Setting):
 
 
 @dataclass(frozen=True)
-class Compare(Setting):
+class Compare(Launch):
     """Run several algorithms on the same clients and put them in one table and one picture."""
 
     algorithms: tuple[str, ...] = ("local", "fedavg", "fedavg_ft", "pfedgraph")
@@ -118,10 +130,21 @@ def parse(arguments: Sequence[str]) -> Run | Compare | List | Report:
     )
 
 
-def cache_programs() -> None:
-    """Keeps compiled programs between runs, in JAX's own cache; a directory that the user has set for it stays."""
+def prepare(command: Launch, console: Console) -> None:
+    """What has to be settled before JAX starts: processes, devices, and where compiled programs are kept.
+
+    They are kept between runs, in JAX's own cache; a directory that the user has set for it stays.
+    """
     import jax
 
+    from jaxfl import mesh
+
+    mesh.prepare_host(None if command.devices == "auto" else command.devices)
+    given = (command.coordinator, command.processes, command.process)
+    if any(value is not None for value in given):
+        check(None not in given, "several processes need --coordinator, --processes and --process: give all three")
+        mesh.join(*given)
+        console.quiet = not mesh.leads()
     if jax.config.jax_compilation_cache_dir is None:
         root = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
         jax.config.update("jax_compilation_cache_dir", str(root / "jaxfl"))
@@ -148,7 +171,7 @@ def run(command: Run, console: Console) -> None:
     kept = earlier.hyper if earlier and earlier.algorithm == algorithm else {}
     config = Config(**setting(command), algorithm=algorithm, hyper=kept | parse_hyper(command.hyper))
     out = directory(command.out, algorithm)
-    cache_programs()
+    prepare(command, console)
     with Follower([config], console) as follow:
         summary = execute(config, out, overwrite=command.overwrite, follow=follow)
     console.print(report.table({algorithm: summary}))
@@ -174,7 +197,7 @@ def compare(command: Compare, console: Console) -> None:
         for algorithm in command.algorithms
     ]
     out = directory(command.out, "compare")
-    cache_programs()
+    prepare(command, console)
     with Follower(configs, console) as follow:
         summaries = experiment.compare(configs, out, overwrite=command.overwrite, follow=follow)
     console.print(experiment.report.table(summaries))

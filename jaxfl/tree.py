@@ -6,10 +6,11 @@ from collections.abc import Callable
 import jax
 import jax.numpy as jnp
 from jax import flatten_util, lax
+from jax.sharding import PartitionSpec
 from jaxtyping import Array, Bool, Int, PyTree, Shaped
 
 from jaxfl.errors import InputError, check
-from jaxfl.types import Chunk, Params
+from jaxfl.types import CLIENTS, Chunk, Params
 
 
 def take(tree: PyTree, ids: Int[Array, "m"]) -> PyTree:
@@ -92,14 +93,38 @@ def select(model: Params, predicate: Callable[[str], bool] | str) -> list[Array]
 def over_clients(function: Callable, chunk: Chunk) -> Callable:
     """`function` of one client, for stacked arguments `[M, ...]`.
 
+    Where a mesh of devices is in use (`jax.set_mesh`, see `mesh`), each device computes its share of the clients.
+
     Args:
       function: takes and returns pytrees of one client.
-      chunk: clients computed side by side; the result is the same. "all" is `vmap`; a number is so many at a time, in
-        less memory; "auto" is one at a time on CPU, whose cache holds one client's work and not ten's, else "all".
+      chunk: clients computed side by side on a device; the result is the same. "all" is `vmap`; a number is so many at
+        a time, in less memory; "auto" is one at a time on CPU, whose cache holds one client's work and not ten's, else
+        "all".
     """
     if chunk == "auto":
         chunk = 1 if jax.default_backend() == "cpu" else "all"
     if chunk == "all":
-        return jax.vmap(function)
+        return on_every_device(jax.vmap(function))
     batch_size = None if chunk == 1 else chunk  # one at a time is a plain loop: no batch axis of length 1
-    return lambda *stacked: lax.map(lambda one: function(*one), stacked, batch_size=batch_size)
+    return on_every_device(lambda *stacked: lax.map(lambda one: function(*one), stacked, batch_size=batch_size))
+
+
+def on_every_device(function: Callable) -> Callable:
+    """`function` of stacked arguments, each device of the mesh in use on its own rows; the function itself without one.
+
+    Where the devices do not divide the rows, the first is computed again to fill the gap.
+    """
+
+    def spread(*stacked: PyTree) -> PyTree:
+        devices = jax.sharding.get_abstract_mesh().shape.get(CLIENTS, 1)
+        if devices == 1:
+            return function(*stacked)
+        clients = jax.tree.leaves(stacked)[0].shape[0]
+        split = PartitionSpec(CLIENTS)
+        each = jax.shard_map(function, in_specs=split, out_specs=split, check_vma=False)
+        if clients % devices == 0:
+            return each(*stacked)
+        filled = each(*take(stacked, jnp.pad(jnp.arange(clients), (0, -clients % devices))))
+        return jax.tree.map(lambda x: x[:clients], filled)
+
+    return spread

@@ -15,6 +15,7 @@ from jaxtyping import Array, Float, Int, Key, PyTree
 Scalar = float | int | Array  # a hyper-parameter that is never branched on: `vmap` over it sweeps
 PRNGKey = Key[Array, ""]
 Chunk = int | Literal["auto", "all"]  # clients computed side by side
+CLIENTS = "clients"  # name of the client axis in a mesh of devices
 Params = PyTree  # one model, or models stacked with the client axis first
 
 

@@ -6,6 +6,7 @@ import pytest
 from jaxfl.algorithms import ALGORITHMS
 
 jax.config.update("jax_numpy_rank_promotion", "raise")
+jax.config.update("jax_num_cpu_devices", 4)  # one device serves, unless a test takes a mesh
 
 
 @pytest.fixture(scope="session", autouse=True)

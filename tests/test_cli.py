@@ -262,6 +262,9 @@ BAD = [
     (["run", "fedavg", "--out", "x" * 300], "cannot be a directory (File name too long)"),
     (["run", "fedavg", "--batch-size", "0"], "--batch-size is 0"),
     (["run", "fedavg", "--chunk", "0"], "--chunk is 0"),
+    (["run", "fedavg", "--devices", "0"], "--devices is 0"),
+    (["run", "fedavg", "--devices", "99"], "99 devices asked for"),
+    (["run", "fedavg", "--processes", "2"], "--coordinator, --processes and --process"),
     (["run", "fedavg", "--local-steps", "0"], "--local-steps is 0"),
     (["run", "fedavg", "--local-steps", "1", "--local-epochs", "1"], "both --local-steps and --local-epochs"),
     (["run", "fedavg", "--lr", "-1"], "--lr is -1.0"),
@@ -347,7 +350,8 @@ def test_help_names_every_option(capsys):
     shown = capsys.readouterr().out
     options = (
         "dataset partition classes-per-client beta clients participation rounds eval-every seed seeds model "
-        "local-steps local-epochs batch-size lr momentum weight-decay chunk hyper out config overwrite"
+        "local-steps local-epochs batch-size lr momentum weight-decay chunk devices "
+        "coordinator processes process hyper out config overwrite"
     )
     for option in options.split():
         assert f"--{option}" in shown

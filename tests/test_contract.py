@@ -2,7 +2,12 @@
 
 import functools
 import inspect
+import os
+import socket
+import subprocess
+import sys
 import typing
+from pathlib import Path
 
 import jax
 import jax.numpy as jnp
@@ -25,7 +30,8 @@ from toys import (
 )
 
 import jaxfl
-from jaxfl import checkpoint, tree
+from jaxfl import checkpoint, mesh, tree
+from jaxfl.algorithms import ALGORITHMS
 from jaxfl.errors import InputError
 from jaxfl.types import Cohort, State
 
@@ -70,6 +76,44 @@ def test_client_state_has_the_client_axis_first(factory):
 def test_no_key_in_the_state(factory):
     state = made(factory).init(jax.random.key(0), opposite_groups().train)
     assert not any(jnp.issubdtype(x.dtype, jax.dtypes.prng_key) for x in jax.tree.leaves(state))
+
+
+def test_four_devices_give_what_one_gives(factory):
+    """Six clients leave a gap on four devices."""
+    algorithm, data = made(factory), uneven()
+    state, info, _ = run(algorithm, data, 1)
+    with jax.set_mesh(mesh.make(4)):
+        spread_state, spread_info, _ = run(algorithm, mesh.place(data), 1)
+    close(state, spread_state, 1e-6)
+    close(info, spread_info, 1e-6)
+
+
+def test_two_processes_give_what_one_gives(tmp_path):
+    """One round of every algorithm, run by two processes together, the clients and their state split evenly."""
+    out = tmp_path / "leaves.npz"
+    with socket.socket() as free:
+        free.bind(("localhost", 0))
+        coordinator = f"localhost:{free.getsockname()[1]}"
+    program = Path(__file__).parent / "two_processes.py"
+    environment = os.environ | {"JAX_COMPILATION_CACHE_DIR": jax.config.jax_compilation_cache_dir}
+    running = [
+        subprocess.Popen(
+            [sys.executable, program, coordinator, str(process), out],
+            env=environment,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        for process in range(2)
+    ]
+    for process in running:
+        _, errors = process.communicate(timeout=600)
+        assert process.returncode == 0, errors[-2000:]
+    with np.load(out, allow_pickle=False) as together:
+        for name, factory in ALGORITHMS.items():
+            state, info, _ = run(made(factory), opposite_groups(clients=8), 1)
+            for number, leaf in enumerate(jax.tree.leaves((state, info))):
+                found = together[f"{name}/{number:03}"]
+                np.testing.assert_allclose(found, np.asarray(leaf), rtol=1e-6, atol=1e-6, err_msg=name)
 
 
 def test_traced_once_in_three_rounds(factory):

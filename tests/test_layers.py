@@ -20,13 +20,15 @@ ALLOWED = {
     "rounds": FREE,
     "evaluate": FREE,
     "checkpoint": FREE,
+    "mesh": FREE,
     "task": FREE | {"local"},
     "models": FREE,
     "data": FREE,
     "algorithms": FREE | {"kernels"},
     "experiment": FREE
-    | {"kernels", "local", "participation", "rounds", "evaluate", "checkpoint", "task", "models", "data", "algorithms"},
-    "cli": {"errors", "experiment", "algorithms", "data", "models"},
+    | {"kernels", "local", "participation", "rounds", "evaluate", "checkpoint", "mesh", "task"}
+    | {"models", "data", "algorithms"},
+    "cli": {"mesh", "errors", "experiment", "algorithms", "data", "models"},
 }
 
 

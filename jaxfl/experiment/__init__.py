@@ -1,11 +1,13 @@
-"""Whole runs: a config in, a directory of metrics, arrays and pictures out."""
+"""Whole runs: a config in, a directory of metrics, arrays and pictures out.
+
+Where several processes run together, each calls these functions alike and the first one writes.
+"""
 
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
+from jaxfl import mesh
 from jaxfl.experiment import files, plots, report
 from jaxfl.experiment.build import build, gather
 from jaxfl.experiment.config import Config, Setting, load_config
@@ -37,23 +39,34 @@ def execute(config: Config, out: Path, *, overwrite: bool = False, follow: Follo
     Raises:
       InputError: the config is wrong, does not fit the data, or the directory holds a run.
     """
-    files.check_free(out, overwrite)
+    check_free([out], overwrite)
     built = build(config)
     follow(config, None)
     return _record(compile_run(built), out, overwrite, follow)
 
 
+def check_free(directories: list[Path], overwrite: bool) -> None:
+    """As `files.check_free`, in the process that will write."""
+    if mesh.leads():
+        for directory in directories:
+            files.check_free(directory, overwrite)
+
+
 def _record(program: Program, out: Path, overwrite: bool, follow: Follow) -> dict[str, Any]:
     """Executes a compiled run and writes its directory."""
     built = program.built
-    files.begin(out, built, overwrite)
-    sizes = np.asarray(built.data.federation.sizes)
+    if mesh.leads():
+        files.begin(out, built, overwrite)
+    sizes = mesh.fetch(built.data.federation.sizes)
     history = History(built.config, sizes.reshape(built.config.seeds, built.config.clients))
     for record in run(program):
         line = history.add(record)
-        files.append(out, line)
+        if mesh.leads():
+            files.append(out, line)
         follow(built.config, line)
-    return files.finish(out, built, history, program.seconds)
+    if mesh.leads():
+        files.finish(out, built, history, program.seconds)
+    return history.summary(program.seconds)
 
 
 def compare(
@@ -74,19 +87,19 @@ def compare(
       InputError: as `execute`, for the first config that is wrong, before anything is run.
     """
     directories = [out / config.algorithm for config in configs]
-    for directory in (out, *directories):
-        files.check_free(directory, overwrite)
+    check_free([out, *directories], overwrite)
     for config in configs:
         check_config(config)
     data = gather(configs[0])
     every = [build(config, data) for config in configs]
+    summaries = {}
     for built, directory in zip(every, directories, strict=True):
         follow(built.config, None)
         program = compile_run(built)
-        if built is every[0]:
+        if built is every[0] and mesh.leads():
             files.create(out, files.COMPARISON_FILES, overwrite)
-        _record(program, directory, overwrite, follow)
-    return summarise(report.load(directories), out)
+        summaries[built.config.algorithm] = _record(program, directory, overwrite, follow)
+    return summarise(report.load(directories), out) if mesh.leads() else summaries
 
 
 def summarise(runs: dict[str, dict[str, Any]], out: Path) -> dict[str, dict[str, Any]]:

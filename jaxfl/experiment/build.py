@@ -10,7 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array
 
-from jaxfl import participation
+from jaxfl import mesh, participation
 from jaxfl.algorithms import ALGORITHMS
 from jaxfl.data import PARTITIONS, Source, federate, load
 from jaxfl.data.federate import TestProtocol
@@ -57,7 +57,18 @@ def gather(setting: Setting) -> Data:
         "client an example",
     )
     parts = [split(setting, source, setting.seed + i) for i in range(setting.seeds)]
-    return Data(source, parts, federations(source, parts, setting.test))
+    federation = federations(source, parts, setting.test)
+    with jax.set_mesh(mesh.make(devices(setting))):
+        return Data(source, parts, mesh.place(federation, axis=int(setting.seeds > 1)))
+
+
+def devices(setting: Setting) -> int:
+    """How many devices each process uses."""
+    if setting.devices != "auto":
+        return setting.devices
+    sample = participation.uniform(setting.clients, setting.participation)
+    cohort = jax.eval_shape(sample, jax.random.key(0), 0).size
+    return min(jax.local_device_count(), -(-cohort // jax.process_count()))
 
 
 def build(config: Config, data: Data | None = None) -> Built:
@@ -86,6 +97,7 @@ def build(config: Config, data: Data | None = None) -> Built:
     algorithm = ALGORITHMS[config.algorithm](task, **config.hyper)
     federation = data.federation if config.seeds == 1 else jax.tree.map(lambda x: x[0], data.federation)
     jax.eval_shape(partial(rehearse, algorithm), jax.random.key(0), federation)
+    config = dataclasses.replace(config, devices=devices(config))
     if config.dataset not in SOURCES:  # so that config.json says where, wherever and by whomever it is read
         config = dataclasses.replace(config, data_dir=str(data_dir(config.data_dir).absolute()))
     return Built(config, data, task, algorithm, participation.uniform(config.clients, config.participation))

@@ -87,8 +87,8 @@ def append(directory: Path, line: dict[str, Any]) -> None:
         file.write(json.dumps(line, allow_nan=False) + "\n")
 
 
-def finish(directory: Path, built: Built, history: History, compile_seconds: float) -> dict[str, Any]:
-    """Closes the directory of a run with its arrays, pictures and summary, and returns the summary."""
+def finish(directory: Path, built: Built, history: History, compile_seconds: float) -> None:
+    """Closes the directory of a run with its arrays, pictures and summary."""
     write_npz(directory / "clients.npz", history.clients())
     write(directory / "curves.png", plots.curves({built.config.algorithm: history.lines}))
     graph = history.graph()
@@ -98,6 +98,4 @@ def finish(directory: Path, built: Built, history: History, compile_seconds: flo
         weights, ids = (graph[name][0] if several else graph[name] for name in ("weights", "ids"))
         data = built.data
         write(directory / "graph.png", plots.graph(weights[-1], ids[-1], data.source, data.parts[0], built.config))
-    summary = history.summary(compile_seconds)
-    write_json(directory / "summary.json", summary)
-    return summary
+    write_json(directory / "summary.json", history.summary(compile_seconds))

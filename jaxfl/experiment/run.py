@@ -10,12 +10,15 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jaxtyping import Array
 
+from jaxfl import mesh
 from jaxfl.evaluate import Evaluation, make_evaluate
 from jaxfl.experiment.build import Built
 from jaxfl.rounds import make_rounds
 from jaxfl.types import Info, State
 
+START = np.int32(0)  # round numbers are int32 throughout
 INIT, ROUNDS, EVALUATE = range(3)  # streams of a run's random numbers
 
 
@@ -24,7 +27,7 @@ class Program:
     """A run, compiled."""
 
     built: Built
-    state: State  # before round 0
+    state: State  # before round 0; running consumes it
     advance: dict[int, Callable]  # (state, start) -> (state, (Info, ids)), by number of rounds
     evaluate: Callable  # (state, round, ids) -> Evaluation
     seconds: float  # spent on compiling
@@ -57,38 +60,39 @@ def compile_run(built: Built) -> Program:
     began = time.perf_counter()
     config, federation = built.config, built.data.federation
     seeds = config.seeds
-    roots = jax.vmap(partial(jax.random.key, impl="threefry2x32"))(config.seed + jnp.arange(seeds))
-    roots = roots if seeds > 1 else roots[0]
+    numbers = np.arange(config.seed, config.seed + seeds, dtype=np.uint32) if seeds > 1 else np.uint32(config.seed)
 
-    def stream(root: jax.Array, number: int) -> jax.Array:
-        return jax.random.fold_in(root, number)
+    def stream(seed: Array, number: int) -> jax.Array:
+        return jax.random.fold_in(jax.random.key(seed, impl="threefry2x32"), number)
 
-    def init(root, federation):
-        return built.algorithm.init(stream(root, INIT), federation.train)
+    def init(seed, federation):
+        return built.algorithm.init(stream(seed, INIT), federation.train)
 
     rounds = make_rounds(built.algorithm, built.participation)
     evaluate = make_evaluate(built.algorithm, built.task, chunk=config.chunk)
 
-    def advance(length, root, federation, state, start):
-        return rounds(stream(root, ROUNDS), federation, state, start, length=length)
+    def advance(length, seed, federation, state, start):
+        return rounds(stream(seed, ROUNDS), federation, state, start, length=length)
 
-    def assess(root, federation, state, number, ids):
-        return evaluate(jax.random.fold_in(stream(root, EVALUATE), number), federation, state, ids)
+    def assess(seed, federation, state, number, ids):
+        return evaluate(jax.random.fold_in(stream(seed, EVALUATE), number), federation, state, ids)
 
-    number = jnp.asarray(0)
-    state = jax.jit(each_seed(init, seeds, (0, 0)))(roots, federation)
-    programs = {}
-    for length in {b - a for a, b in pairwise([0, *stops(config.rounds, config.eval_every)])}:
-        many = jax.jit(each_seed(partial(advance, length), seeds, (0, 0, 0, None)))
-        lowered = many.lower(roots, federation, state, number)
-        programs[length] = partial(lowered.compile(), roots, federation)
-    cohort = jax.eval_shape(built.participation, jax.random.key(0), number)
-    ids = cohort if config.eval_on == "participants" else jnp.arange(config.clients)
-    ids = jnp.zeros((seeds, ids.size) if seeds > 1 else ids.size, cohort.dtype)
-    many = jax.jit(each_seed(assess, seeds, (0, 0, 0, None, 0)))
-    assessed = many.lower(roots, federation, state, number, ids).compile()
+    with jax.set_mesh(mesh.make(config.devices)):
+        state = jax.jit(each_seed(init, seeds, (0, 0)))(numbers, federation)
+        state = mesh.place(state, axis=int(seeds > 1))
+        layout = jax.tree.map(lambda x: x.sharding, state)  # of what comes out as of what goes in
+        programs = {}
+        for length in {b - a for a, b in pairwise([0, *stops(config.rounds, config.eval_every)])}:
+            many = each_seed(partial(advance, length), seeds, (0, 0, 0, None))
+            compiled = jax.jit(many, donate_argnums=2, out_shardings=(layout, None))
+            programs[length] = partial(compiled.lower(numbers, federation, state, START).compile(), numbers, federation)
+        cohort = jax.eval_shape(built.participation, jax.random.key(0), START)
+        ids = cohort if config.eval_on == "participants" else jnp.arange(config.clients)
+        ids = np.zeros((seeds, ids.size) if seeds > 1 else ids.size, cohort.dtype)
+        many = jax.jit(each_seed(assess, seeds, (0, 0, 0, None, 0)))
+        assessed = many.lower(numbers, federation, state, START, ids).compile()
     compiling = time.perf_counter() - began
-    return Program(built, state, programs, partial(assessed, roots, federation), compiling)
+    return Program(built, state, programs, partial(assessed, numbers, federation), compiling)
 
 
 def run(program: Program) -> Iterator[Record]:
@@ -98,14 +102,14 @@ def run(program: Program) -> Iterator[Record]:
     began = time.perf_counter()
     state, done = program.state, 0
     for stop in stops(config.rounds, config.eval_every):
-        state, (info, ids) = program.advance[stop - done](state, jnp.asarray(done))
-        everyone = jnp.arange(config.clients, dtype=ids.dtype)
-        everyone = jnp.broadcast_to(everyone, (*ids.shape[:-2], config.clients))
+        state, (info, ids) = program.advance[stop - done](state, np.int32(done))
+        ids = mesh.fetch(ids)
+        everyone = np.broadcast_to(np.arange(config.clients, dtype=ids.dtype), (*ids.shape[:-2], config.clients))
         evaluated = ids[..., -1, :] if config.eval_on == "participants" else everyone
-        evaluation = program.evaluate(state, jnp.asarray(stop), evaluated)
-        done = stop
-        host = jax.device_get((evaluation, evaluated, info, ids))
+        evaluation = mesh.fetch(program.evaluate(state, np.int32(stop), evaluated))
+        info, done = mesh.fetch(info), stop
         seconds = time.perf_counter() - began
+        host = (evaluation, evaluated, info, ids)
         evaluation, evaluated, info, ids = host if several else jax.tree.map(lambda x: x[None], host)
         yield Record(done, seconds, evaluation, evaluated, info, ids)
 

@@ -27,7 +27,7 @@ def check_config(config: Config) -> None:
     check_name("model", config.model, MODELS)
     for name in ("clients", "rounds", "eval_every", "seeds", "batch_size", "classes_per_client"):
         at_least(name, getattr(config, name), 1)
-    for name in ("local_steps", "local_epochs", "chunk"):
+    for name in ("local_steps", "local_epochs", "chunk", "devices"):
         if isinstance(getattr(config, name), int):
             at_least(name, getattr(config, name), 1)
     at_least("seed", config.seed, 0)

@@ -1,0 +1,24 @@
+"""One round of every algorithm on two processes: `python two_processes.py COORDINATOR PROCESS OUT.npz`."""
+
+import sys
+
+import jax
+import numpy as np
+from toys import made, opposite_groups, run
+
+from jaxfl import mesh
+from jaxfl.algorithms import ALGORITHMS
+
+mesh.prepare_host(1)
+mesh.join(sys.argv[1], 2, int(sys.argv[2]))
+leaves = {}
+with jax.set_mesh(mesh.make()):
+    data = mesh.place(opposite_groups(clients=8))
+    for name, factory in ALGORITHMS.items():
+        algorithm = made(factory)
+        start = jax.jit(algorithm.init)(jax.random.fold_in(jax.random.key(0), 10**6), data.train)
+        state, info, _ = run(algorithm, data, 1, state=mesh.place(start))
+        for number, leaf in enumerate(jax.tree.leaves(mesh.fetch((state, info)))):
+            leaves[f"{name}/{number:03}"] = leaf
+if mesh.leads():
+    np.savez(sys.argv[3], **leaves)
