@@ -8,7 +8,7 @@ import numpy as np
 from flax import linen as nn
 
 import jaxfl
-from jaxfl.models.conv import conv, max_pool
+from jaxfl.models.block import ConvReluPool
 from jaxfl.types import Chunk, Cohort, Dataset
 
 
@@ -19,7 +19,7 @@ class Three(nn.Module):
     def __call__(self, x):
         """[B, h, w, channel] -> [B, 10]."""
         for kernel, width in ((5, 32), (3, 64), (3, 64)):
-            x = max_pool(nn.relu(nn.Conv(width, (kernel, kernel), conv_general_dilated=conv)(x)))
+            x = ConvReluPool(width, (kernel, kernel))(x)
         x = nn.relu(nn.Dense(128)(x.reshape(x.shape[0], -1)))
         return nn.Dense(10)(x)
 

@@ -18,7 +18,7 @@ from rich.table import Table
 from jaxfl.errors import InputError, check, check_name
 from jaxfl.experiment.config import Config, Setting, load_config, parse_hyper
 
-Kind = Literal["algorithms", "datasets", "partitions", "models"]
+Kind = Literal["algorithms", "datasets", "partitions", "models", "attacks"]
 
 
 @dataclass(frozen=True)
@@ -68,7 +68,7 @@ class List:
     """Show what there is to choose from, with the hyper-parameters of each algorithm."""
 
     kind: Annotated[tyro.conf.Positional[Kind | None], tyro.conf.arg(metavar="KIND")] = None
-    """algorithms, datasets, partitions or models; all if not given"""
+    """algorithms, datasets, partitions, models or attacks; all if not given"""
     data_dir: str | None = None
     """folder of NAME.npz files; the environment's JAXFL_DATA_DIR if not given"""
 
@@ -211,12 +211,14 @@ def show(command: List, console: Console) -> None:
     from jaxfl.data.sources import names
     from jaxfl.experiment.validate import describe_factory, first_line
     from jaxfl.models import MODELS
+    from jaxfl.uplink import ATTACKS
 
     tables = {
         "algorithms": {name: describe_factory(factory) for name, factory in ALGORITHMS.items()},
         "datasets": names(command.data_dir),
         "partitions": {name: first_line(function) for name, function in PARTITIONS.items()},
         "models": {name: first_line(function) for name, function in MODELS.items()},
+        "attacks": {name: first_line(function) for name, function in ATTACKS.items()},
     }
     for kind in [command.kind] if command.kind else tables:
         table = Table("name", "what it is", title=kind, title_justify="left")

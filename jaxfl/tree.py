@@ -12,6 +12,8 @@ from jaxtyping import Array, Bool, Int, PyTree, Shaped
 from jaxfl.errors import InputError, check
 from jaxfl.types import CLIENTS, Chunk, Params
 
+Layers = str | Callable[[str], bool]  # which leaves: a regular expression to find in their paths, or a predicate
+
 
 def take(tree: PyTree, ids: Int[Array, "m"]) -> PyTree:
     """Rows `ids` of every leaf: [C, ...] -> [M, ...]."""
@@ -70,7 +72,7 @@ def path(keys: tuple) -> str:
     return jax.tree_util.keystr(keys, simple=True, separator="/")
 
 
-def select(model: Params, predicate: Callable[[str], bool] | str) -> list[Array]:
+def select(model: Params, predicate: Layers) -> list[Array]:
     """The leaves whose path satisfies the predicate.
 
     Args:

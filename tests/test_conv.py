@@ -6,11 +6,12 @@ import numpy as np
 import pytest
 from flax import linen as nn
 from jax import lax
-from toys import equal, federation, run
+from toys import close, equal, federation, run
 
 import jaxfl
-from jaxfl.algorithms import local
+from jaxfl.algorithms import local, pfedgraph
 from jaxfl.models import cnn, lenet
+from jaxfl.models.block import conv_relu_pool
 from jaxfl.models.conv import conv, max_pool
 
 NUMBERS = {"dimension_numbers": ("NHWC", "HWIO", "NHWC")}
@@ -46,6 +47,74 @@ def test_equals_lax_forward_and_backward(options, kernel):
     )
     for a, b in zip(jax.tree.leaves(ours), jax.tree.leaves(theirs), strict=True):
         np.testing.assert_allclose(a, b, rtol=1e-5, atol=1e-5 * float(jnp.abs(b).max()))
+
+
+@pytest.mark.parametrize("size", [(8, 6), (7, 8)])
+@pytest.mark.parametrize("padding", ["SAME", "VALID", ((1, 0), (2, 1))], ids=str)
+def test_many_channels_equal_lax(size, padding):
+    """3x3 with 16 channels or more goes by Winograd's way where the output has even sides."""
+    x, w = images(0, (2, *size, 16)), images(1, (3, 3, 16, 17))
+
+    def loss(f, x, w):
+        return jnp.sum(jnp.sin(f(x, w, (1, 1), padding, **NUMBERS)))
+
+    ours, theirs = (
+        jax.jit(jax.value_and_grad(partial(loss, f), (0, 1)))(x, w) for f in (conv, lax.conv_general_dilated)
+    )
+    for a, b in zip(jax.tree.leaves(ours), jax.tree.leaves(theirs), strict=True):
+        np.testing.assert_allclose(a, b, rtol=1e-5, atol=1e-5 * float(jnp.abs(b).max()))
+
+
+@pytest.mark.parametrize(
+    ("shape", "kernel", "padding"),
+    [
+        ((3, 12, 10, 2), (5, 5, 2, 3), "VALID"),
+        ((2, 9, 8, 2), (4, 3, 2, 5), "SAME"),
+        ((2, 9, 8, 16), (3, 3, 16, 16), "SAME"),
+        ((2, 8, 11, 17), (3, 3, 17, 16), "VALID"),
+    ],
+)
+def test_the_fused_block_equals_its_parts(shape, kernel, padding):
+    x, w, b = images(0, shape), images(1, kernel), images(2, kernel[3:])
+    if kernel[2] == 2:  # equal patches tie; but Winograd's way rounds them apart
+        x = jnp.round(2 * x) / 2
+    pads = tuple(map(tuple, lax.padtype_to_pads(shape[1:3], kernel[:2], (1, 1), padding)))
+
+    def parts(x, w, b):
+        y = lax.conv_general_dilated(x, w, (1, 1), padding, precision="highest", **NUMBERS)
+        return nn.max_pool(nn.relu(y + b[None, None, None]), (2, 2), (2, 2))
+
+    def loss(f, *arguments):
+        return jnp.sum(jnp.sin(f(*arguments)))
+
+    ours, theirs = (
+        jax.jit(jax.value_and_grad(partial(loss, f), (0, 1, 2)))(x, w, b)
+        for f in (partial(conv_relu_pool, padding=pads), parts)
+    )
+    for a, c in zip(jax.tree.leaves(ours), jax.tree.leaves(theirs), strict=True):
+        np.testing.assert_allclose(a, c, rtol=1e-5, atol=2e-5 * float(jnp.abs(c).max()))
+
+
+class Stock(nn.Module):
+    """`cnn` in flax's own layers, whose parameters it takes."""
+
+    @nn.compact
+    def __call__(self, x):
+        for i, width in enumerate((16, 32)):
+            x = nn.max_pool(nn.relu(nn.Conv(width, (3, 3), name=f"ConvReluPool_{i}")(x)), (2, 2), (2, 2))
+        x = nn.relu(nn.Dense(64)(x.reshape(x.shape[0], -1)))
+        return nn.Dense(3)(x)
+
+
+def test_a_run_with_the_engine_equals_one_without():
+    rng = np.random.default_rng(0)
+    xs = [rng.normal(size=(30, 8, 8, 1)).astype(np.float32) for _ in range(3)]
+    data = federation(xs, [rng.integers(0, 3, 30).astype(np.int32) for _ in xs])
+    options = {"batch_size": 8, "steps": 4, "optimizer": jaxfl.sgd(0.1)}
+    tasks = [jaxfl.classification(model, jnp.zeros((8, 8, 1)), **options) for model in (cnn(3), Stock())]
+    state = pfedgraph(tasks[0]).init(jax.random.key(0), data.train)
+    ours, theirs = (run(pfedgraph(task), data, 2, state=state)[:2] for task in tasks)
+    close(ours, theirs, 1e-5)
 
 
 def test_weights_that_differ_by_client_in_a_loop():

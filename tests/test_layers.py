@@ -23,12 +23,13 @@ ALLOWED = {
     "mesh": FREE,
     "task": FREE | {"local"},
     "models": FREE,
+    "uplink": FREE,
     "data": FREE,
     "algorithms": FREE | {"kernels"},
     "experiment": FREE
     | {"kernels", "local", "participation", "rounds", "evaluate", "checkpoint", "mesh", "task"}
-    | {"models", "data", "algorithms"},
-    "cli": {"mesh", "errors", "experiment", "algorithms", "data", "models"},
+    | {"models", "data", "uplink", "algorithms"},
+    "cli": {"mesh", "errors", "experiment", "algorithms", "data", "models", "uplink"},
 }
 
 

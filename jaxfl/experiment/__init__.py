@@ -9,7 +9,7 @@ from typing import Any
 
 from jaxfl import mesh
 from jaxfl.experiment import files, plots, report
-from jaxfl.experiment.build import build, gather
+from jaxfl.experiment.build import build, gather, malicious
 from jaxfl.experiment.config import Config, Setting, load_config
 from jaxfl.experiment.metrics import History
 from jaxfl.experiment.run import Program, compile_run, run
@@ -58,7 +58,7 @@ def _record(program: Program, out: Path, overwrite: bool, follow: Follow) -> dic
     if mesh.leads():
         files.begin(out, built, overwrite)
     sizes = mesh.fetch(built.data.federation.sizes)
-    history = History(built.config, sizes.reshape(built.config.seeds, built.config.clients))
+    history = History(built.config, sizes.reshape(built.config.seeds, -1), malicious(built.config))
     for record in run(program):
         line = history.add(record)
         if mesh.leads():

@@ -20,8 +20,9 @@ from jaxfl.errors import check
 from jaxfl.experiment.config import Config, Setting
 from jaxfl.experiment.validate import check_config
 from jaxfl.models import MODELS
-from jaxfl.task import classification, sgd
+from jaxfl.task import classification, honest, sgd
 from jaxfl.types import Algorithm, Cohort, Federation, Participation, PRNGKey, State, Task
+from jaxfl.uplink import attack, malicious_clients
 
 
 @dataclass(frozen=True)
@@ -71,6 +72,11 @@ def devices(setting: Setting) -> int:
     return min(jax.local_device_count(), -(-cohort // jax.process_count()))
 
 
+def malicious(setting: Setting) -> np.ndarray:
+    """Which clients attack [C]."""
+    return malicious_clients(setting.clients, setting.attack_ratio if setting.attack else 0.0)
+
+
 def build(config: Config, data: Data | None = None) -> Built:
     """Makes every part of the run and traces a round of it.
 
@@ -93,6 +99,7 @@ def build(config: Config, data: Data | None = None) -> Built:
         epochs=config.local_epochs,
         scale=source.scale,
         chunk=config.chunk,
+        uplink=attack(config.attack, malicious(config)) if config.attack else honest,
     )
     algorithm = ALGORITHMS[config.algorithm](task, **config.hyper)
     federation = data.federation if config.seeds == 1 else jax.tree.map(lambda x: x[0], data.federation)

@@ -50,6 +50,11 @@ class Setting:
     weight_decay: float = 1e-5
     """weight decay"""
 
+    attack: str | None = None
+    """what malicious clients send, see `jaxfl list attacks`; scores are then means over the others"""
+    attack_ratio: float = 0.4
+    """fraction of malicious clients under an attack"""
+
     eval_every: int = 1
     """rounds between two evaluations; the last round is always evaluated"""
     eval_on: Literal["all", "participants"] = "all"

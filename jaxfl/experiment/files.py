@@ -97,5 +97,8 @@ def finish(directory: Path, built: Built, history: History, compile_seconds: flo
         several = built.config.seeds > 1
         weights, ids = (graph[name][0] if several else graph[name] for name in ("weights", "ids"))
         data = built.data
-        write(directory / "graph.png", plots.graph(weights[-1], ids[-1], data.source, data.parts[0], built.config))
+        write(
+            directory / "graph.png",
+            plots.graph(weights[-1], ids[-1], data.source, data.parts[0], built.config, history.malicious),
+        )
     write_json(directory / "summary.json", history.summary(compile_seconds))

@@ -1,8 +1,10 @@
 """From records to the numbers that are written and shown: one line an evaluation, one summary a run."""
 
+import dataclasses
 import math
 from typing import Any
 
+import jax
 import numpy as np
 
 from jaxfl.evaluate import select_on_val, summarise
@@ -16,7 +18,7 @@ def line(record: Record, sizes: np.ndarray, sent: dict[str, int]) -> dict[str, A
     """One line of `metrics.jsonl`.
 
     Args:
-      record: an evaluation.
+      record: an evaluation, NaN for who does not count.
       sizes: examples of each client [S, C].
       sent: floats `up` and `down` by all clients since round 0.
     """
@@ -47,10 +49,10 @@ def over_seeds(seeds: list[dict[str, dict]]) -> dict[str, Any]:
 
 
 class History:
-    """Collects the records of a run, client by client."""
+    """Collects the records of a run, client by client; a malicious one has no scores."""
 
-    def __init__(self, config: Config, sizes: np.ndarray):
-        self.config, self.sizes = config, sizes
+    def __init__(self, config: Config, sizes: np.ndarray, malicious: np.ndarray):
+        self.config, self.sizes, self.malicious = config, sizes, malicious
         self.lines: list[dict[str, Any]] = []
         self.scores: dict[str, list[np.ndarray]] = {f"{s}_{part}": [] for s in STAGES for part in ("val", "test")}
         self.weights: list[np.ndarray] = []
@@ -59,6 +61,8 @@ class History:
 
     def add(self, record: Record) -> dict[str, Any]:
         """Takes a record in and returns its line of `metrics.jsonl`."""
+        benign = jax.tree.map(lambda s: np.where(self.malicious[record.evaluated], np.nan, s), record.evaluation)
+        record = dataclasses.replace(record, evaluation=benign)
         for way in self.sent:
             self.sent[way] += round(getattr(record.info, way).sum(dtype=np.int64) / len(self.sizes))
         for name, rows in self.scores.items():
@@ -76,7 +80,7 @@ class History:
         """Arrays of `clients.npz`: scores by evaluation and client [E, C], with several seeds [S, E, C]."""
         rounds = np.array([row["round"] for row in self.lines])
         stacked = {name: self._squeeze(np.stack(rows, axis=1)) for name, rows in self.scores.items()}
-        return {"round": rounds, "sizes": self._squeeze(self.sizes)} | stacked
+        return {"round": rounds, "sizes": self._squeeze(self.sizes), "malicious": self.malicious} | stacked
 
     def graph(self) -> dict[str, np.ndarray] | None:
         """Arrays of `graph.npz`: weights [T, M, M] and ids [T, M], with several seeds [S, ...], or None."""

@@ -18,6 +18,7 @@ from jaxfl.experiment.config import Config
 
 COLOURS = matplotlib.colormaps["tab10"].colors
 GROUPS = matplotlib.colormaps["turbo"]
+LIAR = "crimson"
 MANY = 40  # above so many clients they are not named one by one
 
 
@@ -93,7 +94,9 @@ def comparison(runs: dict[str, dict[str, Any]]) -> bytes:
     return png(figure)
 
 
-def graph(weights: np.ndarray, ids: np.ndarray, source: Source, parts: Parts, config: Config) -> bytes:
+def graph(
+    weights: np.ndarray, ids: np.ndarray, source: Source, parts: Parts, config: Config, malicious: np.ndarray
+) -> bytes:
     """Mixing weights of a round: a heat map and a network, clients with the same labels side by side.
 
     Args:
@@ -102,9 +105,11 @@ def graph(weights: np.ndarray, ids: np.ndarray, source: Source, parts: Parts, co
       source: the data set.
       parts: rows of each of the C clients.
       config: for the title.
+      malicious: which clients attack [C]; they stand last, in red.
     """
     counts = label_counts(source, parts)
-    place = np.argsort(group_order(counts))  # of each client
+    order = group_order(counts)
+    place = np.argsort(np.concatenate([order[~malicious[order]], order[malicious[order]]]))  # of each client
     order = np.argsort(place[ids])
     weights, ids = weights[np.ix_(order, order)], ids[order]
 
@@ -115,6 +120,8 @@ def graph(weights: np.ndarray, ids: np.ndarray, source: Source, parts: Parts, co
     if len(ids) <= MANY:
         heat.set_xticks(range(len(ids)), ids, fontsize=8, rotation=90 if len(ids) > 20 else 0)
         heat.set_yticks(range(len(ids)), ids, fontsize=8)
+        for label in (*heat.get_xticklabels(), *heat.get_yticklabels()):
+            label.set_color(LIAR if malicious[int(label.get_text())] else "black")
     heat.spines[:].set_visible(False)
 
     angles = np.pi / 2 - 2 * np.pi * np.arange(len(ids)) / len(ids)
@@ -128,11 +135,14 @@ def graph(weights: np.ndarray, ids: np.ndarray, source: Source, parts: Parts, co
     network.add_collection(lines)
     colours = GROUPS(0.05 + 0.9 * _mean_label(counts)[ids] / max(source.classes - 1, 1))
     large = len(ids) <= MANY
-    network.scatter(*points.T, s=380 if large else 40, c=colours, edgecolors="white", linewidths=1.5, zorder=2)
+    rims = [LIAR if malicious[client] else "white" for client in ids]
+    widths = np.where(malicious[ids], 3.5, 1.5)
+    network.scatter(*points.T, s=380 if large else 40, c=colours, edgecolors=rims, linewidths=widths, zorder=2)
     for client, point in zip(ids, points, strict=True):
         if large:
             network.text(*point, str(client), ha="center", va="center", fontsize=8, color="white", weight="bold")
-    network.set(title="who learns from whom (colour: labels held)", xlim=(-1.2, 1.2), ylim=(-1.2, 1.2), aspect="equal")
+    meaning = "colour: labels held; red rim: malicious" if malicious.any() else "colour: labels held"
+    network.set(title=f"who learns from whom ({meaning})", xlim=(-1.2, 1.2), ylim=(-1.2, 1.2), aspect="equal")
     network.axis("off")
     figure.suptitle(f"{config.algorithm} on {config.dataset}, {config.partition}, round {config.rounds}")
     return png(figure)

@@ -13,6 +13,7 @@ from jaxfl.experiment.config import Config
 from jaxfl.experiment.hints import accepts, describe
 from jaxfl.models import MODELS
 from jaxfl.types import AlgorithmFactory
+from jaxfl.uplink import ATTACKS
 
 
 def check_config(config: Config) -> None:
@@ -43,6 +44,12 @@ def check_config(config: Config) -> None:
     for name, low, high in (("lr", 0, math.inf), ("momentum", 0, 1), ("weight_decay", 0, math.inf)):
         value = getattr(config, name)
         check(low <= value < high, f"{option(name)} is {value}: expected a number in [{low}, {high})")
+    if config.attack is not None:
+        check_name("attack", config.attack, ATTACKS)
+        check(
+            0 <= config.attack_ratio < 1 and round(config.attack_ratio * config.clients) < config.clients,
+            f"--attack-ratio is {config.attack_ratio}: expected a fraction that leaves honest clients",
+        )
     check_hyper(config.algorithm, ALGORITHMS[config.algorithm], config.hyper)
 
 

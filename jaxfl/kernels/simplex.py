@@ -12,13 +12,16 @@ import jax.numpy as jnp
 import optax
 from jaxtyping import Array, Float
 
+Solver = Literal["projection", "jaxopt", "none"]
+
 
 def collaboration_rows(
     similarity: Float[Array, "m m"],
     prior: Float[Array, "m"],
     alpha: float | int | Array | None,
     form: Literal["code", "paper"],
-    caps: Float[Array, "*mm"] | None = None,
+    solver: Solver = "projection",
+    caps: Float[Array, "*mm"] | float | None = None,
 ) -> Float[Array, "m m"]:
     """Rows of pFedGraph's collaboration graph (Ye et al., 2023).
 
@@ -34,12 +37,20 @@ def collaboration_rows(
       prior: p, relative sizes [M].
       alpha: positive. None: .08 M in the "code" form, .8 in the "paper" form.
       form: which term alpha multiplies.
-      caps: the largest weight of an edge, one for all or [M, M]; by jaxopt. None: the exact projection.
+      solver: "projection", exact; "jaxopt", which takes caps; "none": the similarities themselves are the weights
+        (Table 8, "only similarity"), negative ones count nothing and a row without a positive one keeps its own model.
+      caps: the largest weight of an edge, one for all or [M, M]; None for none.
     """
+    if solver == "none":
+        positive = jnp.maximum(similarity, 0.0)
+        total = positive.sum(axis=1, keepdims=True)
+        return jnp.where(total > 0, positive / jnp.where(total > 0, total, 1.0), jnp.eye(prior.size))
     if alpha is None:
         alpha = 0.08 * prior.size if form == "code" else 0.8
     target = prior[None] + similarity * (0.5 / alpha if form == "code" else 0.5 * alpha)
-    return project_rows(target) if caps is None else project_capped_rows(target, jnp.broadcast_to(caps, target.shape))
+    if solver == "projection":
+        return project_rows(target)
+    return project_capped_rows(target, jnp.broadcast_to(1.0 if caps is None else caps, target.shape))
 
 
 def project_rows(rows: Float[Array, "r m"]) -> Float[Array, "r m"]:

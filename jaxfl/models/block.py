@@ -15,6 +15,7 @@ from flax import linen as nn
 from jax import lax
 from jaxtyping import Array, Float
 
+from jaxfl.models import tiles
 from jaxfl.models.conv import NHWC, max_pool
 
 Padding = tuple[tuple[int, int], tuple[int, int]]
@@ -49,7 +50,7 @@ def conv_relu_pool(
 
 def _plain(x: Array, kernel: Array, bias: Array, padding: Padding) -> Array:
     y = lax.conv_general_dilated(x, kernel, (1, 1), padding, dimension_numbers=NHWC)
-    return max_pool(nn.relu(y + bias))
+    return max_pool(nn.relu(y + bias[None, None, None]))
 
 
 def _split(x: Array, kernel: Array, bias: Array, padding: Padding):
@@ -66,38 +67,20 @@ def _split(x: Array, kernel: Array, bias: Array, padding: Padding):
 
 
 def _gradient(padding: Padding, saved: tuple, gradient: Array):
-    x, kernel, bias, y, winner = saved
+    def cpu(x, kernel, bias, y, winner, gradient):
+        return _backward(x, kernel, y, winner, gradient, padding)
 
     def default(x, kernel, bias, y, winner, gradient):
         return jax.vjp(partial(_plain, padding=padding), x, kernel, bias)[1](gradient)
 
-    return lax.platform_dependent(
-        x, kernel, bias, y, winner, gradient, cpu=partial(_backward, padding=padding), default=default
-    )
+    return lax.platform_dependent(*saved, gradient, cpu=cpu, default=default)
 
 
 conv_relu_pool.defvjp(_split, _gradient)
 
 
-def _windows(x: Array, size: tuple[int, int], padding: Padding) -> Array:
-    """What each pooling window reads: [n, h, w, c] -> [kh + 1, kw + 1, c, h2, w2, n], rows first, then columns."""
-    inside = jnp.pad(x.transpose(3, 1, 2, 0), ((0, 0), *padding, (0, 0)))  # [c, h, w, n]
-    high, wide = ((inside.shape[1 + i] - size[i] + 1) // 2 for i in range(2))
-    rows = jnp.stack([lax.slice_in_dim(inside, i, i + 2 * high - 1, 2, 1) for i in range(size[0] + 1)])
-    return jnp.stack([lax.slice_in_dim(rows, j, j + 2 * wide - 1, 2, 3) for j in range(size[1] + 1)], axis=1)
-
-
-def _offsets(kernel: Array) -> Array:
-    """The kernel at its four places in the window's patch: [kh, kw, ci, co] -> [(kh + 1) (kw + 1) ci, 4 co]."""
-    four = [jnp.pad(kernel, ((a, 1 - a), (b, 1 - b), (0, 0), (0, 0))) for a in (0, 1) for b in (0, 1)]
-    return jnp.stack(four, axis=3).reshape(-1, 4 * kernel.shape[3])
-
-
 def _forward(x: Array, kernel: Array, bias: Array, padding: Padding) -> tuple[Array, Array]:
-    windows = _windows(x, kernel.shape[:2], padding)
-    *_, high, wide, n = windows.shape
-    product = _offsets(kernel).T @ windows.reshape(-1, high * wide * n)
-    first, *others = product.reshape(4, kernel.shape[3], high, wide, n)
+    first, *others = tiles.product(tiles.patches(x.transpose(3, 1, 2, 0), kernel, padding), kernel)
     best, winner = first, jnp.zeros(first.shape, jnp.int8)
     for i, value in enumerate(others, start=1):
         winner = jnp.where(value > best, jnp.int8(i), winner)
@@ -106,36 +89,13 @@ def _forward(x: Array, kernel: Array, bias: Array, padding: Padding) -> tuple[Ar
     return y.transpose(3, 1, 2, 0), winner
 
 
-def _backward(x, kernel, bias, y, winner, gradient, padding: Padding):
-    kh, kw, ci, co = kernel.shape
-    windows = _windows(x, (kh, kw), padding)
-    *_, high, wide, n = windows.shape
-    # A division, which XLA does not repeat in each consumer, keeps the flat loops below apart from the sums above.
+def _backward(x: Array, kernel: Array, y: Array, winner: Array, gradient: Array, padding: Padding):
+    # A division is not repeated by XLA in each consumer: it keeps the flat loops of the products apart from what made
+    # the gradient.
     alive = gradient.transpose(3, 1, 2, 0) / jnp.where(y.transpose(3, 1, 2, 0) > 0, 1.0, jnp.inf)
     corner = jnp.arange(4, dtype=jnp.int8).reshape(4, 1, 1, 1, 1)
-    spread = jnp.where(winner[None] == corner, alive[None], 0.0).reshape(4 * co, -1)
-    by_offsets = (windows.reshape(-1, high * wide * n) @ spread.T).reshape(kh + 1, kw + 1, ci, 4, co)
-    by_kernel = sum(by_offsets[a : a + kh, b : b + kw, :, 2 * a + b] for a in (0, 1) for b in (0, 1))
-    by_windows = (_offsets(kernel) @ spread).reshape(kh + 1, kw + 1, ci, high, wide, n)
-    # Back to the image: parts of one parity of row and column are summed shifted by whole windows, then interleaved.
-    columns = _interleave(by_windows.swapaxes(0, 1), 3, x.shape[2] + sum(padding[1]))  # [kh + 1, c, h2, w, n]
-    rows = _interleave(columns, 1, x.shape[1] + sum(padding[0]))  # [c, h, w, n]
-    (top, _), (left, _) = padding
-    image = rows[:, top : top + x.shape[1], left : left + x.shape[2]]
+    spread = jnp.where(winner[None] == corner, alive[None], 0.0)  # [4, co, h2, w2, n]
+    read = tiles.patches(x.transpose(3, 1, 2, 0), kernel, padding)
+    by_patches, by_kernel = tiles.product_backward(read, kernel, spread)
+    image = tiles.image_of(by_patches, x.shape[1:3], padding)
     return image.transpose(3, 1, 2, 0), by_kernel, alive.sum(axis=(1, 2, 3))
-
-
-def _interleave(parts: Array, axis: int, size: int) -> Array:
-    """The transpose of taking every second row from part number i on: the parts put back to their places and summed."""
-    half = -(-size // 2)
-    sums = []
-    for parity in (0, 1):
-        total = 0.0
-        for shift, part in enumerate(parts[parity::2]):
-            config = [(0, 0)] * part.ndim
-            config[axis] = (shift, half - shift - part.shape[axis])
-            total = total + jnp.pad(part, config)
-        sums.append(total)
-    both = jnp.stack(sums, axis=axis + 1)
-    whole = both.reshape(*both.shape[:axis], 2 * half, *both.shape[axis + 2 :])
-    return lax.slice_in_dim(whole, 0, size, axis=axis)

@@ -3,7 +3,7 @@
 from flax import linen as nn
 
 from jaxfl.errors import check
-from jaxfl.models.conv import conv, max_pool
+from jaxfl.models.block import ConvReluPool
 
 
 class CNN(nn.Module):
@@ -21,7 +21,7 @@ class CNN(nn.Module):
             min(x.shape[1:3]) >= 4, f"cnn takes images of 4x4 or more, not {x.shape[1]}x{x.shape[2]}: choose model mlp"
         )
         for width in self.channels:
-            x = max_pool(nn.relu(nn.Conv(width, (3, 3), conv_general_dilated=conv)(x)))
+            x = ConvReluPool(width, (3, 3))(x)
         x = nn.relu(nn.Dense(self.hidden)(x.reshape(x.shape[0], -1)))
         return nn.Dense(self.classes)(x)
 

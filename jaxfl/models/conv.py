@@ -16,6 +16,8 @@ import jax.numpy as jnp
 from jax import lax
 from jaxtyping import Array, Float, Int8
 
+from jaxfl.models import tiles
+
 NHWC = lax.ConvDimensionNumbers((0, 3, 1, 2), (3, 2, 0, 1), (0, 3, 1, 2))  # with HWIO kernels
 
 
@@ -103,8 +105,21 @@ def _patches(x: Array, kernel_size: tuple[int, int], window: Window) -> Array:
     return jnp.stack(slices(rows, 3, 1), axis=1)
 
 
+def _tiled(window: Window, x: Array, kernel: Array) -> bool:
+    """Whether the outputs are computed in tiles of 2x2, which costs fewer multiplications."""
+    outputs = (x.shape[1 + i] + sum(window.padding[i]) - kernel.shape[i] + 1 for i in range(2))
+    plain = window.stride == window.dilation == (1, 1)
+    return plain and tiles.winograd_pays(kernel) and all(size % 2 == 0 for size in outputs)
+
+
 def _forward(window: Window, precision, x: Array, kernel: Array) -> Array:
     kh, kw, ci, co = kernel.shape
+    if _tiled(window, x, kernel):
+        read = tiles.patches(x.transpose(3, 1, 2, 0), kernel, window.padding)
+        four = tiles.product(read, kernel, precision)
+        *_, high, wide, n = four.shape
+        corners = four.reshape(2, 2, co, high, wide, n).transpose(5, 3, 0, 4, 1, 2)
+        return corners.reshape(n, 2 * high, 2 * wide, co)
     patches = _patches(x, (kh, kw), window)
     *_, ho, wo, n = patches.shape
     product = jnp.matmul(kernel.reshape(-1, co).T, patches.reshape(kh * kw * ci, -1), precision=precision)
@@ -114,6 +129,12 @@ def _forward(window: Window, precision, x: Array, kernel: Array) -> Array:
 def _backward(window: Window, precision, x: Array, kernel: Array, gradient: Array) -> tuple[Array, Array]:
     kh, kw, ci, co = kernel.shape
     n, ho, wo, _ = gradient.shape
+    if _tiled(window, x, kernel):
+        corners = gradient.reshape(n, ho // 2, 2, wo // 2, 2, co).transpose(2, 4, 5, 1, 3, 0)
+        four = corners.reshape(4, co, ho // 2, wo // 2, n)
+        read = tiles.patches(x.transpose(3, 1, 2, 0), kernel, window.padding)
+        by_patches, by_kernel = tiles.product_backward(read, kernel, four, precision)
+        return tiles.image_of(by_patches, x.shape[1:3], window.padding).transpose(3, 1, 2, 0), by_kernel
     patches = _patches(x, (kh, kw), window).reshape(kh * kw * ci, -1)
     flat = gradient.transpose(3, 1, 2, 0).reshape(co, -1)  # [co, ho * wo * n]
     by_kernel = jnp.matmul(patches, flat.T, precision=precision).reshape(kernel.shape)

@@ -4,7 +4,7 @@ from flax import linen as nn
 from jax.nn import initializers
 
 from jaxfl.errors import check
-from jaxfl.models.conv import conv, max_pool
+from jaxfl.models.block import ConvReluPool
 
 uniform = initializers.variance_scaling(1 / 3, "fan_in", "uniform")  # U(-1, 1) / sqrt(fan in), PyTorch's default
 
@@ -21,8 +21,7 @@ class LeNet(nn.Module):
         small = f"lenet takes images of 16x16 or more, not {x.shape[1]}x{x.shape[2]}: choose model cnn or mlp"
         check(min(x.shape[1:3]) >= 16, small)
         for width in (6, 16):
-            convolution = nn.Conv(width, (5, 5), padding="VALID", kernel_init=uniform, conv_general_dilated=conv)
-            x = max_pool(nn.relu(convolution(x)))
+            x = ConvReluPool(width, (5, 5), padding="VALID", kernel_init=uniform)(x)
         x = x.reshape(x.shape[0], -1)
         for width in (120, 84):
             x = nn.relu(nn.Dense(width, kernel_init=uniform)(x))

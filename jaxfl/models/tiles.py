@@ -1,0 +1,116 @@
+"""A convolution's outputs in tiles of 2x2, computed from the one patch that the four of them read.
+
+Images are [c, h, w, n] here, the batch innermost. A tile's patch is (kh + 1) x (kw + 1). `product` makes the four
+outputs from it: by one matrix product with the kernel at its four offsets, or, for 3x3 kernels with many channels, by
+Winograd's F(2x2, 3x3) (Lavin and Gray, 2016), which needs 16 multiplications where the definition has 36.
+"""
+
+from collections.abc import Sequence
+
+import jax.numpy as jnp
+from jax import lax
+from jaxtyping import Array, Float
+
+Patches = Float[Array, "kh1 kw1 ci h2 w2 n"]
+Tiles = Float[Array, "4 co h2 w2 n"]  # row by row
+Kernel = Float[Array, "kh kw ci co"]
+Padding = Sequence[tuple[int, int]]
+
+Matrix = Sequence[Sequence[float | int]]
+
+B = ((1, 0, -1, 0), (0, 1, 1, 0), (0, -1, 1, 0), (0, 1, 0, -1))  # of the patch
+G = ((1, 0, 0), (0.5, 0.5, 0.5), (0.5, -0.5, 0.5), (0, 0, 1))  # of the kernel
+A = ((1, 1, 1, 0), (0, 1, -1, -1))  # of the products
+
+
+def winograd_pays(kernel: Kernel) -> bool:
+    """Whether `product` takes Winograd's way: 3x3 and 16 channels or more on both sides."""
+    return kernel.shape[:2] == (3, 3) and min(kernel.shape[2:]) >= 16
+
+
+def patches(image: Float[Array, "ci h w n"], kernel: Kernel, padding: Padding) -> Patches:
+    """The patch of each whole tile: rows first, then columns."""
+    inside = jnp.pad(image, ((0, 0), *padding, (0, 0)))
+    high, wide = ((inside.shape[1 + i] - kernel.shape[i] + 1) // 2 for i in range(2))
+    rows = jnp.stack([lax.slice_in_dim(inside, i, i + 2 * high - 1, 2, 1) for i in range(kernel.shape[0] + 1)])
+    columns = [lax.slice_in_dim(rows, j, j + 2 * wide - 1, 2, 3) for j in range(kernel.shape[1] + 1)]
+    return jnp.stack(columns, axis=1)
+
+
+def image_of(parts: Patches, size: tuple[int, int], padding: Padding) -> Float[Array, "ci h w n"]:
+    """The transpose of `patches`: each put back to its place, all summed; the padding is cut off."""
+    (top, low), (left, right) = padding
+    columns = interleave(parts.swapaxes(0, 1), 3, size[1] + left + right)  # [kh + 1, c, h2, w, n]
+    rows = interleave(columns, 1, size[0] + top + low)  # [c, h, w, n]
+    return rows[:, top : top + size[0], left : left + size[1]]
+
+
+def interleave(parts: Array, axis: int, size: int) -> Array:
+    """The transpose of slices with stride 2, part i [i, ...] from place i on: put back to their places and summed."""
+    half = -(-size // 2)
+    sums = []
+    for parity in (0, 1):
+        total = 0.0
+        for shift, part in enumerate(parts[parity::2]):
+            config = [(0, 0)] * part.ndim
+            config[axis] = (shift, half - shift - part.shape[axis])
+            total = total + jnp.pad(part, config)
+        sums.append(total)
+    both = jnp.stack(sums, axis=axis + 1)
+    whole = both.reshape(*both.shape[:axis], 2 * half, *both.shape[axis + 2 :])
+    return lax.slice_in_dim(whole, 0, size, axis=axis)
+
+
+def product(read: Patches, kernel: Kernel, precision=None) -> Tiles:
+    """The four outputs of each tile."""
+    *_, high, wide, n = read.shape
+    co = kernel.shape[3]
+    if winograd_pays(kernel):
+        factors = jnp.matmul(_of_kernel(kernel).mT, _of_patches(read), precision=precision)  # [16, co, M]
+        return _both(A, factors.reshape(4, 4, co, high, wide, n)).reshape(4, co, high, wide, n)
+    flat = jnp.matmul(_offsets(kernel).T, read.reshape(-1, high * wide * n), precision=precision)
+    return flat.reshape(4, co, high, wide, n)
+
+
+def product_backward(read: Patches, kernel: Kernel, gradient: Tiles, precision=None) -> tuple[Patches, Kernel]:
+    """Gradients of `product` with respect to patches and kernel."""
+    kh, kw, ci, co = kernel.shape
+    if winograd_pays(kernel):
+        factors = _both(_turned(A), gradient.reshape(2, 2, *gradient.shape[1:])).reshape(16, co, -1)
+        by_patches = jnp.matmul(_of_kernel(kernel), factors, precision=precision).reshape(read.shape)
+        by_factors = jnp.matmul(_of_patches(read), factors.mT, precision=precision).reshape(4, 4, ci, co)
+        return _both(_turned(B), by_patches), _both(_turned(G), by_factors)
+    flat = gradient.reshape(4 * co, -1)
+    # In this order, patches first: the other one is up to twice slower on CPU.
+    by_offsets = jnp.matmul(read.reshape(-1, flat.shape[1]), flat.T, precision=precision)
+    by_offsets = by_offsets.reshape(kh + 1, kw + 1, ci, 4, co)
+    by_kernel = sum(by_offsets[a : a + kh, b : b + kw, :, 2 * a + b] for a in (0, 1) for b in (0, 1))
+    by_patches = jnp.matmul(_offsets(kernel), flat, precision=precision)
+    return by_patches.reshape(read.shape), by_kernel
+
+
+def _offsets(kernel: Kernel) -> Float[Array, "k fourco"]:
+    """The kernel at its four places in a tile's patch: [(kh + 1) (kw + 1) ci, 4 co]."""
+    four = [jnp.pad(kernel, ((a, 1 - a), (b, 1 - b), (0, 0), (0, 0))) for a in (0, 1) for b in (0, 1)]
+    return jnp.stack(four, axis=3).reshape(-1, 4 * kernel.shape[3])
+
+
+def _of_patches(read: Patches) -> Float[Array, "16 ci m"]:
+    return _both(B, read).reshape(16, read.shape[2], -1)
+
+
+def _of_kernel(kernel: Kernel) -> Float[Array, "16 ci co"]:
+    return _both(G, kernel).reshape(16, *kernel.shape[2:])
+
+
+def _turned(matrix: Matrix) -> Matrix:
+    return tuple(zip(*matrix, strict=True))
+
+
+def _both(matrix: Matrix, x: Array) -> Array:
+    """The small matrix on each of the first two axes, as sums of whole slices."""
+
+    def one(x: Array) -> Array:
+        return jnp.stack([sum(w * x[i] for i, w in enumerate(row) if w) for row in matrix])
+
+    return one(one(x).swapaxes(0, 1)).swapaxes(0, 1)
