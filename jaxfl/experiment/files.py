@@ -96,9 +96,7 @@ def finish(directory: Path, built: Built, history: History, compile_seconds: flo
         write_npz(directory / "graph.npz", graph)
         several = built.config.seeds > 1
         weights, ids = (graph[name][0] if several else graph[name] for name in ("weights", "ids"))
-        data = built.data
-        write(
-            directory / "graph.png",
-            plots.graph(weights[-1], ids[-1], data.source, data.parts[0], built.config, history.malicious),
-        )
+        source, parts = built.data.source, built.data.parts[0]
+        picture = plots.graph(weights[-1], ids[-1], source, parts, built.config, history.malicious)
+        write(directory / "graph.png", picture)
     write_json(directory / "summary.json", history.summary(compile_seconds))

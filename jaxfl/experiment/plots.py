@@ -142,7 +142,7 @@ def graph(
         if large:
             network.text(*point, str(client), ha="center", va="center", fontsize=8, color="white", weight="bold")
     meaning = "colour: labels held; red rim: malicious" if malicious.any() else "colour: labels held"
-    network.set(title=f"who learns from whom ({meaning})", xlim=(-1.2, 1.2), ylim=(-1.2, 1.2), aspect="equal")
+    network.set(title=f"who learns from whom\n({meaning})", xlim=(-1.2, 1.2), ylim=(-1.2, 1.2), aspect="equal")
     network.axis("off")
     figure.suptitle(f"{config.algorithm} on {config.dataset}, {config.partition}, round {config.rounds}")
     return png(figure)

@@ -6,12 +6,13 @@ import numpy as np
 import optax
 import pytest
 from scipy.optimize import minimize
-from toys import deployed, federation, linear, opposite_groups, run
+from toys import deployed, differ, equal, federation, linear, opposite_groups, run
 
 import jaxfl
 from jaxfl import tree
 from jaxfl.algorithms import pfedgraph
 from jaxfl.errors import InputError
+from jaxfl.kernels.alignment import misalignment
 from jaxfl.local import minibatches
 
 STEPS, BATCH, RATE = 6, 8, 0.1
@@ -230,3 +231,42 @@ def test_twice_the_download_for_the_normalised_aggregate():
         _, info, _ = run(pfedgraph(linear(), anchor=anchor), data, 1)
         assert info.up.tolist() == [[18] * 6]
         assert info.down.tolist() == [[18 * models] * 6]
+
+
+@pytest.mark.parametrize("kind", ["cosine", "approx", "inner", "l2", "l1"])
+def test_the_regularisers_equal_numpy(kind):
+    rng = np.random.default_rng(0)
+    model, sent = ({"a": rng.normal(size=(2, 3)), "b": rng.normal(size=4)} for _ in range(2))
+    theta, target = (np.concatenate([v.ravel() for v in part.values()]) for part in (model, sent))
+    expected = {
+        "cosine": -theta @ target / np.linalg.norm(theta),
+        "approx": -theta @ target / np.linalg.norm(theta),
+        "inner": -theta @ target,
+        "l2": ((theta - target) ** 2).sum(),
+        "l1": np.abs(theta - target).sum(),
+    }
+    found = misalignment(jax.tree.map(jnp.float32, model), jax.tree.map(jnp.float32, sent), jnp.float32(0.7), kind)
+    np.testing.assert_allclose(found, 0.7 * expected[kind], rtol=1e-5)
+
+
+@pytest.mark.parametrize("kind", ["approx", "inner", "l2", "l1"])
+def test_a_regulariser_is_off_in_the_first_round_and_on_in_the_second(kind):
+    data = opposite_groups(clients=4)
+    states = [run(pfedgraph(linear(), anchor=kind, lam=lam), data, 1)[0] for lam in (0.0, 5.0)]
+    equal(states[0].clients.model, states[1].clients.model)
+    later = [run(pfedgraph(linear(), anchor=kind, lam=lam), data, 1, state=states[0], start=1)[0] for lam in (0.0, 5.0)]
+    assert differ(later[0].clients.model, later[1].clients.model)
+
+
+def test_where_all_are_alike_the_weights_are_the_prior():
+    sizes = np.array([60, 20, 20, 20, 20, 20])
+    data = opposite_groups(sizes=sizes.tolist())
+    for prior, row in (("size", sizes / sizes.sum()), ("equal", np.full(6, 1 / 6))):
+        alike = last_weights(data, linear(), rounds=1, snap=-1.0, prior=prior)
+        np.testing.assert_allclose(alike, np.tile(row, (6, 1)), atol=1e-6)
+
+
+@pytest.mark.parametrize("measure", ["inner", "l2", "l1"])
+def test_other_measures_make_other_graphs(measure):
+    data = opposite_groups()
+    assert np.abs(last_weights(data, rounds=1, measure=measure) - last_weights(data, rounds=1)).max() > 1e-3

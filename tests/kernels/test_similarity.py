@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 from sklearn.metrics.pairwise import cosine_similarity
 
 from jaxfl import tree
-from jaxfl.kernels.similarity import cosine, gram, inverse_norms
+from jaxfl.kernels.similarity import cosine, gram, inverse_norms, similarities
 
 
 def models(clients, seed):
@@ -54,3 +54,19 @@ def test_the_matrix_is_not_needed():
     stacked = {str(i): jnp.zeros((4, 100)) for i in range(10)}
     sizes = [v.aval.size for e in jax.make_jaxpr(cosine)(stacked).jaxpr.eqns for v in e.outvars]
     assert max(sizes) <= 400
+
+
+def test_the_four_measures_equal_loops():
+    stacked = models(5, 1)
+    rows = np.asarray(tree.ravel(stacked), np.float64)
+    pairs = {
+        "inner": lambda a, b: a @ b,
+        "l2": lambda a, b: -np.linalg.norm(a - b),
+        "l1": lambda a, b: -np.abs(a - b).sum(),
+        "cosine": lambda a, b: a @ b / np.linalg.norm(a) / np.linalg.norm(b),
+    }
+    for measure, pair in pairs.items():
+        expected = [[pair(a, b) for b in rows] for a in rows]
+        np.testing.assert_allclose(similarities(stacked, measure), expected, rtol=1e-4, atol=2e-3)
+    snapped = np.asarray(similarities(stacked, "cosine", 0.1))
+    np.testing.assert_array_equal(snapped == 1, np.asarray(cosine(stacked)) > 0.1)

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 from scipy.optimize import minimize
 
-from jaxfl.kernels.simplex import project_capped_rows, project_rows
+from jaxfl.kernels.simplex import collaboration_rows, project_capped_rows, project_rows
 
 
 def solve(v, cap=None):
@@ -74,3 +74,10 @@ def test_without_caps_both_solvers_agree():
 def test_caps_that_leave_no_solution_are_raised_in_proportion():
     x = project_capped_rows(jnp.array([[5.0, 0.0, 0.0]]), jnp.array([[0.1, 0.2, 0.2]]))
     np.testing.assert_allclose(x, [[0.2, 0.4, 0.4]], atol=1e-6)
+
+
+def test_only_similarity():
+    """Negative similarities count nothing; a row without a positive one keeps its own model."""
+    similarity = jnp.array([[1.0, 0.5, -0.3], [0.2, 0.2, 0.0], [-1.0, -0.1, 0.0]])
+    rows = collaboration_rows(similarity, jnp.full(3, 1 / 3), None, "code", "none")
+    np.testing.assert_allclose(rows, [[2 / 3, 1 / 3, 0], [0.5, 0.5, 0], [0, 0, 1]], rtol=1e-6)

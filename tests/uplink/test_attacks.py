@@ -1,0 +1,71 @@
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from toys import linear, opposite_groups, run
+
+from jaxfl import tree
+from jaxfl.algorithms import fedavg
+from jaxfl.errors import InputError
+from jaxfl.uplink import ATTACKS, attack, malicious_clients
+
+BEFORE = {"kernel": jnp.arange(24.0).reshape(4, 3, 2), "bias": -jnp.ones((4, 3))}
+AFTER = jax.tree.map(lambda x: x + 1.5, BEFORE)
+MALICIOUS = np.array([False, True, False, False, True, True])
+
+
+def received(name, ids, key=0):
+    return attack(name, MALICIOUS)(jax.random.key(key), BEFORE, AFTER, jnp.asarray(ids))
+
+
+@pytest.mark.parametrize("name", sorted(ATTACKS))
+def test_the_malicious_attack_and_the_others_are_honest(name):
+    found = received(name, [0, 1, 3, 4])
+    for x, sent in zip(jax.tree.leaves(AFTER), jax.tree.leaves(found), strict=True):
+        assert (sent.shape, sent.dtype) == (x.shape, x.dtype)
+        np.testing.assert_array_equal(sent[np.array([0, 2])], x[np.array([0, 2])])
+    liars = np.array([1, 3])
+    assert (np.asarray(tree.ravel(found))[liars] != np.asarray(tree.ravel(AFTER))[liars]).any(axis=1).all()
+
+
+def test_each_attack_sends_what_the_paper_says():
+    before, after = (np.asarray(tree.ravel(x))[1] for x in (BEFORE, AFTER))
+    sent = {name: np.asarray(tree.ravel(received(name, [0, 1, 3, 4])))[1] for name in ATTACKS}
+    np.testing.assert_array_equal(sent["same_value"], np.ones(9))
+    np.testing.assert_array_equal(sent["sign_flip"], -after)
+    np.testing.assert_array_equal(sent["reverse"], 2 * before - after)
+    np.testing.assert_array_equal(np.sort(sent["shuffle"]), np.sort(after))
+    large = attack("gauss", np.array([True]))(
+        jax.random.key(0), {"w": jnp.zeros((1, 5000))}, {"w": jnp.full((1, 5000), 9.0)}, jnp.array([0])
+    )["w"]
+    assert abs(float(large.mean())) < 0.05
+    assert abs(float(large.std()) - 1) < 0.05
+
+
+@pytest.mark.parametrize("name", ["shuffle", "gauss"])
+def test_what_is_random_belongs_to_the_client(name):
+    """The same client in another place of the cohort sends the same; another client, or key, something else."""
+    one, two = (tree.ravel(received(name, ids)) for ids in ([1, 0, 4, 2], [4, 0, 1, 2]))
+    if name == "gauss":  # the models in those places differ, the noise does not
+        np.testing.assert_array_equal(one[0], two[2])
+    assert (one[0] != one[2]).any()
+    assert (one[0] != tree.ravel(received(name, [1, 0, 4, 2], key=1))[0]).any()
+
+
+def test_who_is_malicious():
+    chosen = malicious_clients(10, 0.4)
+    assert chosen.sum() == 4
+    assert not malicious_clients(10, 0.0).any()
+    np.testing.assert_array_equal(chosen, malicious_clients(10, 0.4))
+    with pytest.raises(InputError, match=r"ratio of 1.0: expected a fraction in \[0, 1\)"):
+        malicious_clients(10, 1.0)
+    with pytest.raises(InputError, match=r"unknown attack 'sign-flip': did you mean sign_flip"):
+        attack("sign-flip", chosen)
+
+
+def test_an_attack_reaches_the_aggregate():
+    data = opposite_groups()
+    task = linear(uplink=attack("same_value", np.ones(6, bool)))
+    state, _, _ = run(fedavg(task), data, 1)
+    for leaf in jax.tree.leaves(state.server):
+        np.testing.assert_allclose(leaf, 1.0, rtol=1e-6)
