@@ -1,33 +1,31 @@
-"""Milliseconds of pFedGraph's server step: similarities, collaboration weights, mixing."""
+"""The server's step: similarities, collaboration weights, mixing; and k-means of models."""
 
-import time
+from pathlib import Path
 
 import jax
 import jax.numpy as jnp
 import numpy as np
+from sklearn.cluster import KMeans
 
+from benchmarks.measure import best_ms
+from benchmarks.peers import against, ask
+from benchmarks.peers.work import timed
+from jaxfl import mesh
+from jaxfl.kernels.cluster import kmeans
 from jaxfl.kernels.mixing import mix
 from jaxfl.kernels.similarity import cosine
 from jaxfl.kernels.simplex import collaboration_rows
 
-
-def best_ms(function, repeats: int = 7) -> float:
-    """Best of several calls, after one to warm up."""
-    best = float("inf")
-    for _ in range(repeats + 1):
-        began = time.perf_counter()
-        jax.block_until_ready(function())
-        best = min(best, time.perf_counter() - began)
-    return 1e3 * best
+SIZE = 62_006  # parameters of a LeNet
 
 
-def models(clients: int, size: int) -> np.ndarray:
+def models(clients: int, size: int = SIZE) -> np.ndarray:
     """Random models [M, D]."""
     return np.random.default_rng(0).normal(size=(clients, size)).astype(np.float32)
 
 
-def jaxfl_ms(clients: int, size: int = 62_006) -> float:
-    """The three kernels as one jitted function."""
+def server_ms(clients: int) -> float:
+    """The three kernels of pFedGraph as one jitted function."""
     share = jnp.full(clients, 1 / clients)
 
     @jax.jit
@@ -35,47 +33,41 @@ def jaxfl_ms(clients: int, size: int = 62_006) -> float:
         weights = collaboration_rows(cosine(x), share, 0.08 * clients, "code")
         return weights, mix(weights, x)
 
-    x = jnp.asarray(models(clients, size))
+    x = mesh.place(jnp.asarray(models(clients)))  # as training leaves them
     return best_ms(lambda: step(x))
 
 
-def loops_ms(clients: int, size: int = 62_006) -> float:
-    """As reference scripts do it: a NumPy cosine for each pair, a QP for each row (SciPy), a sum for each pair."""
-    from scipy.optimize import minimize
-
-    x = models(clients, size)
-    p = np.full(clients, 1 / clients)
-    alpha = 0.08 * clients
-
-    def step():
-        s = np.ones((clients, clients))
-        for i in range(clients):
-            for j in range(i):
-                s[i, j] = s[j, i] = x[i] @ x[j] / np.linalg.norm(x[i]) / np.linalg.norm(x[j])
-        weights = np.stack(
-            [
-                minimize(
-                    lambda w, s=s[i]: alpha * (w - p) @ (w - p) - s @ w,
-                    p,
-                    jac=lambda w, s=s[i]: 2 * alpha * (w - p) - s,
-                    bounds=[(0, None)] * clients,
-                    constraints={"type": "eq", "fun": lambda w: w.sum() - 1, "jac": np.ones_like},
-                    method="SLSQP",
-                ).x
-                for i in range(clients)
-            ]
-        )
-        mixed = np.zeros_like(x)
-        for i in range(clients):
-            for j in range(clients):
-                mixed[i] += weights[i, j] * x[j]
-        return mixed
-
-    return best_ms(step, repeats=2)
+def kmeans_ms(clients: int, clusters: int) -> tuple[float, float]:
+    """K-means by jaxfl and by scikit-learn, ten restarts each."""
+    host = models(clients)
+    x, ids, key = mesh.place(jnp.asarray(host)), jnp.arange(clients), jax.random.key(0)
+    run = jax.jit(lambda key, x: kmeans(key, x, ids, clusters, restarts=10))
+    sklearn = KMeans(clusters, n_init=10, random_state=0)
+    return best_ms(lambda: run(key, x)), 1e3 * min(timed(lambda: sklearn.fit(host)))
 
 
-def product_gflops(size: int = 2048) -> float:
-    """The floor: f32 matrix product, billions of operations a second."""
-    a = jnp.asarray(np.random.default_rng(0).normal(size=(size, size)), jnp.float32)
-    product = jax.jit(jnp.matmul)
-    return 2 * size**3 / best_ms(lambda: product(a, a)) / 1e6
+def section(environments: Path | None, sizes: tuple[int, ...] = (10, 50, 100, 200)) -> str:
+    """The table and the line below it."""
+    ours = [server_ms(clients) for clients in sizes]
+    found = ask(environments, "server_loops", *sizes)
+    peers = [found] * len(sizes) if isinstance(found, str) else [{"ms": ms} for ms in found["ms"]]
+    rows = [
+        f"| {clients} | {own:.2f} | {against(peer, own, digits=0)} |"
+        for clients, own, peer in zip(sizes, ours, peers, strict=True)
+    ]
+    own, sklearn = kmeans_ms(30, 5)
+    version = "" if isinstance(found, str) else f"; {found['version']}"
+    return TEXT.format(rows="\n".join(rows), version=version, own=own, sklearn=sklearn, ratio=sklearn / own)
+
+
+TEXT = """## The server step of pFedGraph
+
+Cosines, collaboration weights and mixing of M models of 62,006 parameters. The peer is the way of reference scripts
+(`benchmarks/peers/server_loops.py`{version}): a NumPy cosine a pair, a quadratic program a row, a sum a pair and layer.
+
+| M | jaxfl, ms | loops, ms | times jaxfl |
+|---:|---:|---:|---:|
+{rows}
+
+K-means of 30 such models in 5 clusters, ten restarts: {own:.1f} ms, scikit-learn {sklearn:.1f} ms ({ratio:.1f} times).
+"""

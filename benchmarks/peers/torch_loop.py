@@ -1,15 +1,21 @@
 """Local training the way most federated-learning scripts do it: PyTorch, one client after another, one step at a time.
 
-`python -m benchmarks.peers.torch_loop lenet 32 16` prints milliseconds a client step as JSON. Needs torch. There is no
-data loader: batches are rows of a tensor in memory, so this is the fastest form of such a loop.
+`python -m benchmarks.peers.torch_loop lenet 32 16` prints milliseconds a client step as JSON. Environment:
+`pip install torch==2.13.0` (the CPU build). There is no data loader: batches are rows of a tensor in memory, so this is
+the fastest form of such a loop.
 """
 
-import json
+import functools
+import multiprocessing
+import os
 import sys
-import time
+from collections.abc import Iterable
 
+import numpy as np
 import torch
 from torch import nn
+
+from benchmarks.peers.work import DECAY, LEARNING_RATE, LONGEST, MOMENTUM, Work, batches, client, ms, tell, timed
 
 
 def lenet(side: int, channels: int) -> nn.Module:
@@ -30,28 +36,53 @@ def three(side: int, channels: int) -> nn.Module:
     return nn.Sequential(*layers, nn.Flatten(), nn.Linear(64 * (side // 8) ** 2, 128), nn.ReLU(), nn.Linear(128, 10))
 
 
+def sgd(parameters, lr: float = LEARNING_RATE) -> torch.optim.Optimizer:
+    """The optimiser of all peers."""
+    return torch.optim.SGD(parameters, lr=lr, momentum=MOMENTUM, weight_decay=DECAY)
+
+
+@functools.cache
+def tensors(number: int) -> tuple[torch.Tensor, torch.Tensor]:
+    """A client's data, channels first."""
+    x, y = client(number)
+    return torch.from_numpy(x).permute(0, 3, 1, 2).contiguous(), torch.from_numpy(y)
+
+
+def train(net: nn.Module, x: torch.Tensor, y: torch.Tensor, orders: Iterable[np.ndarray]) -> None:
+    """One step for each batch of row numbers."""
+    optimizer = sgd(net.parameters())
+    for order in orders:
+        rows = torch.from_numpy(order)
+        optimizer.zero_grad()
+        nn.functional.cross_entropy(net(x[rows]), y[rows]).backward()
+        optimizer.step()
+
+
 def client_step_ms(model: str, side: int, batch: int, clients: int = 4, steps: int = 20, repeats: int = 7) -> float:
     """Milliseconds of one SGD step of one client, best of several rounds of all clients."""
     channels = 1 if side == 28 else 3
     torch.manual_seed(0)
-    x = torch.randn(clients, 320, channels, side, side)
-    y = torch.randint(0, 10, (clients, 320))
-    models = [{"lenet": lenet, "three": three}[model](side, channels) for _ in range(clients)]
-    best = float("inf")
-    for _ in range(repeats + 1):  # the first warms up
-        began = time.perf_counter()
-        for i, net in enumerate(models):
-            optimizer = torch.optim.SGD(net.parameters(), lr=0.01, momentum=0.9, weight_decay=1e-5)
-            order = torch.randperm(320)
-            for step in range(steps):
-                rows = order[torch.arange(step * batch, (step + 1) * batch) % 320]
-                optimizer.zero_grad()
-                nn.functional.cross_entropy(net(x[i, rows]), y[i, rows]).backward()
-                optimizer.step()
-        best = min(best, time.perf_counter() - began)
-    return 1e3 * best / clients / steps
+    rng = np.random.default_rng(0)
+    x = torch.randn(clients, LONGEST, channels, side, side)
+    y = torch.randint(0, 10, (clients, LONGEST))
+    nets = [{"lenet": lenet, "three": three}[model](side, channels) for _ in range(clients)]
+    work = Work(clients, batch, steps)
+
+    def one_round():
+        for i, net in enumerate(nets):
+            train(net, x[i], y[i], batches(LONGEST, work, rng))
+
+    return ms(timed(one_round, repeats + 1), work)
+
+
+def process_a_core_ms(*case: object) -> float:
+    """The same by one process of one thread for each core, all at once: what each takes, over their number."""
+    cores = os.cpu_count()
+    with multiprocessing.get_context("spawn").Pool(cores, torch.set_num_threads, (1,)) as pool:
+        return max(pool.starmap(client_step_ms, [case] * cores, chunksize=1)) / cores
 
 
 if __name__ == "__main__":
-    name, side, batch = sys.argv[1], int(sys.argv[2]), int(sys.argv[3])
-    print(json.dumps({"ms": client_step_ms(name, side, batch), "version": torch.__version__}))
+    case = sys.argv[1], int(sys.argv[2]), int(sys.argv[3])
+    threads, processes = client_step_ms(*case), process_a_core_ms(*case)
+    tell(ms=min(threads, processes), threads=threads, processes=processes, version=torch.__version__)

@@ -1,0 +1,62 @@
+"""What a client step takes, and how much memory, as the number of clients grows.
+
+`python -m benchmarks.growth 1000` prints JSON, in a process of its own for the peak memory's sake.
+"""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import jax.numpy as jnp
+import numpy as np
+
+import jaxfl
+from benchmarks.measure import best_ms, rounds_of, unscored, use_all_cores
+from benchmarks.peers import ROOT
+from benchmarks.peers.work import tell
+from jaxfl.types import Dataset
+
+
+def growth(clients: int, steps: int = 5, batch: int = 16) -> dict[str, float]:
+    """Milliseconds of a client step and the peak memory of this process, a personal LeNet and 64 images a client."""
+    rng = np.random.default_rng(0)
+    x = jnp.asarray(rng.integers(0, 256, (clients, 64, 28, 28, 1), dtype=np.uint8))
+    train = Dataset(x, jnp.asarray(rng.integers(0, 10, (clients, 64)), jnp.int32), jnp.ones((clients, 64), bool))
+    task = jaxfl.classification(jaxfl.models.lenet(10), x[0, 0], batch_size=batch, steps=steps, scale=255)
+    one_round, _ = rounds_of(jaxfl.algorithms.local(task), unscored(train))
+    ms = best_ms(one_round, max(2, 1_000 // clients)) / clients / steps
+    return {"ms": ms, "peak_gib": peak_gib()}
+
+
+def peak_gib() -> float:
+    """Peak memory of this program, by Linux; `getrusage` would count the program that started it too."""
+    lines = Path("/proc/self/status").read_text().splitlines()
+    return next(int(line.split()[1]) for line in lines if line.startswith("VmHWM")) / 2**20
+
+
+def section(sizes: tuple[int, ...] = (10, 100, 1_000, 10_000)) -> str:
+    """The table."""
+    rows = []
+    for clients in sizes:
+        command = [sys.executable, "-m", "benchmarks.growth", str(clients)]
+        done = subprocess.run(command, capture_output=True, text=True, cwd=ROOT, check=True)
+        found = json.loads(done.stdout.splitlines()[-1])
+        rows.append(f"| {clients:,} | {found['ms']:.3f} | {found['peak_gib']:.2f} |")
+    return TEXT.format(rows="\n".join(rows))
+
+
+TEXT = """## Growth in clients
+
+Local training with a personal LeNet of 44,426 parameters and 64 images 28x28 for each client, 5 steps of batch 16, in a
+process of its own; best of two rounds or more. The memory is the process's peak, data and models included.
+
+| clients | client step, ms | peak memory, GiB |
+|---:|---:|---:|
+{rows}
+"""
+
+
+if __name__ == "__main__":
+    with use_all_cores():
+        tell(**growth(int(sys.argv[1])))

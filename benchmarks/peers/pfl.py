@@ -1,0 +1,99 @@
+"""One round of federated averaging by Apple's pfl, in one process: `python -m benchmarks.peers.pfl 100 16 20`.
+
+Environment: `pip install pfl==0.6.0 torch==2.13.0` (PyTorch's CPU build; Python 3.10 to 3.12). pfl trains one client
+after another in one model; a data set that hands out batches in a fresh order is written here, its own keeps one order.
+"""
+
+import time
+from importlib.metadata import version
+
+import numpy as np
+import torch
+from pfl.aggregate.simulate import SimulatedBackend
+from pfl.aggregate.weighting import WeightByDatapoints
+from pfl.algorithm.base import NNAlgorithmParams
+from pfl.algorithm.federated_averaging import FederatedAveraging
+from pfl.callback.base import TrainingProcessCallback
+from pfl.data.dataset import Dataset
+from pfl.data.federated_dataset import FederatedDataset
+from pfl.data.sampling import get_user_sampler
+from pfl.hyperparam import NNEvalHyperParams, NNTrainHyperParams
+from pfl.metrics import Metrics
+from pfl.model.pytorch import PyTorchModel
+
+from benchmarks.peers.torch_loop import lenet, sgd, tensors
+from benchmarks.peers.work import LEARNING_RATE, ROUNDS, Work, asked, batches, ms, tell
+
+
+class LeNet(torch.nn.Module):
+    """The model with the methods that pfl asks for."""
+
+    def __init__(self):
+        super().__init__()
+        self.net = lenet(32, 3)
+
+    def loss(self, x, y):
+        """Mean cross-entropy of a batch."""
+        return torch.nn.functional.cross_entropy(self.net(x), y)
+
+    def metrics(self, x, y):
+        """None: nothing is evaluated."""
+        return {}
+
+
+class Shuffled(Dataset):
+    """A client's data in `steps` batches, as in the other peers."""
+
+    def __init__(self, number: int, work: Work):
+        super().__init__(tensors(number), user_id=str(number))
+        self.work, self.rng = work, np.random.default_rng(number)
+
+    def iter(self, batch_size):
+        """The batches of one round."""
+        x, y = self.raw_data
+        return ((x[rows], y[rows]) for rows in batches(len(y), self.work, self.rng))
+
+
+class Watch(TrainingProcessCallback):
+    """Notes when each round ends."""
+
+    def __init__(self):
+        self.ends = [time.perf_counter()]
+
+    def after_central_iteration(self, aggregate_metrics, model, *, central_iteration):
+        """Goes on."""
+        self.ends.append(time.perf_counter())
+        return False, Metrics()
+
+
+def main() -> None:
+    """Runs rounds and tells the best."""
+    work = asked()
+    users = [Shuffled(number, work) for number in range(work.clients)]
+    data = FederatedDataset(users.__getitem__, get_user_sampler("minimize_reuse", range(work.clients)))
+    net = LeNet()
+    model = PyTorchModel(net, local_optimizer_create=sgd, central_optimizer=torch.optim.SGD(net.parameters(), lr=1.0))
+    watch = Watch()
+    FederatedAveraging().run(
+        NNAlgorithmParams(
+            central_num_iterations=ROUNDS,
+            evaluation_frequency=10 * ROUNDS,
+            train_cohort_size=work.clients,
+            val_cohort_size=0,
+        ),
+        SimulatedBackend(data, data, postprocessors=[WeightByDatapoints()]),
+        model,
+        NNTrainHyperParams(
+            local_num_epochs=None,
+            local_num_steps=work.steps,
+            local_learning_rate=LEARNING_RATE,
+            local_batch_size=work.batch,
+        ),
+        NNEvalHyperParams(local_batch_size=None),
+        [watch],
+    )
+    tell(ms=ms(np.diff(watch.ends).tolist(), work), version=f"{version('pfl')}, torch {torch.__version__}")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,36 @@
+"""One round of federated averaging as a plain PyTorch loop: `python -m benchmarks.peers.torch_fedavg 100 16 20`.
+
+Environment: `pip install torch==2.13.0` (the CPU build). Without a data loader, as `torch_loop`.
+"""
+
+import numpy as np
+import torch
+
+from benchmarks.peers.torch_loop import lenet, tensors, train
+from benchmarks.peers.work import asked, batches, ms, tell, timed
+
+
+def main() -> None:
+    """Runs rounds and tells the best."""
+    work = asked()
+    net = lenet(32, 3)
+    assert sum(p.numel() for p in net.parameters()) == 62_006
+    data = [tensors(number) for number in range(work.clients)]
+    total = sum(len(y) for _, y in data)
+    rng = np.random.default_rng(0)
+
+    def one_round():
+        start = {name: value.clone() for name, value in net.state_dict().items()}
+        mean = {name: torch.zeros_like(value) for name, value in start.items()}
+        for x, y in data:
+            net.load_state_dict(start)
+            train(net, x, y, batches(len(y), work, rng))
+            for name, value in net.state_dict().items():
+                mean[name] += len(y) / total * value
+        net.load_state_dict(mean)
+
+    tell(ms=ms(timed(one_round), work), version=torch.__version__)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,73 @@
+"""The work that every peer does alike: one round of federated averaging over clients with data of their own.
+
+NumPy alone, for each peer has its own environment. `python -m benchmarks.peers.NAME CLIENTS BATCH STEPS` prints one
+line of JSON: `ms` of a client step in the best round, and the `version` that ran.
+"""
+
+import functools
+import json
+import sys
+import time
+from collections.abc import Iterator
+from typing import NamedTuple
+
+import numpy as np
+
+LEARNING_RATE, MOMENTUM, DECAY = 0.01, 0.9, 1e-5
+LONGEST = 320  # examples of the largest client
+MEAN, STD = (0.4914, 0.4822, 0.4465), (0.2023, 0.1994, 0.2010)  # of CIFAR-10's channels
+ROUNDS = 4  # the first warms up
+
+
+class Work(NamedTuple):
+    """The size of a round: every client takes `steps` steps on batches of `batch` examples."""
+
+    clients: int
+    batch: int
+    steps: int
+
+
+def asked() -> Work:
+    """The size on the command line."""
+    return Work(*map(int, sys.argv[1:4]))
+
+
+@functools.cache
+def client(number: int) -> tuple[np.ndarray, np.ndarray]:
+    """A client's data, x [n, 32, 32, 3] and y [n]; n is 64, 128, ..., 320, so that every batch is full."""
+    rng = np.random.default_rng(number)
+    n = 64 * int(rng.integers(1, LONGEST // 64 + 1))
+    return rng.normal(size=(n, 32, 32, 3)).astype(np.float32), rng.integers(0, 10, n)
+
+
+def images(count: int, seed: int) -> tuple[np.ndarray, np.ndarray]:
+    """Pixels and labels in CIFAR-10's shapes, [count, 32, 32, 3] uint8 and [count]."""
+    rng = np.random.default_rng(seed)
+    return rng.integers(0, 256, (count, 32, 32, 3), dtype=np.uint8), rng.integers(0, 10, count)
+
+
+def batches(n: int, work: Work, rng: np.random.Generator) -> Iterator[np.ndarray]:
+    """Row numbers of each step's batch: epochs end to end, each a fresh permutation."""
+    epochs = -(-work.steps * work.batch // n)
+    order = np.concatenate([rng.permutation(n) for _ in range(epochs)])
+    return (order[step * work.batch :][: work.batch] for step in range(work.steps))
+
+
+def timed(one_round, rounds: int = ROUNDS) -> list[float]:
+    """Seconds of each call."""
+    seconds = []
+    for _ in range(rounds):
+        began = time.perf_counter()
+        one_round()
+        seconds.append(time.perf_counter() - began)
+    return seconds
+
+
+def ms(seconds: list[float], work: Work) -> float:
+    """Milliseconds of a client step in the best round but the first, which warms up."""
+    return 1e3 * min(seconds[1:]) / work.clients / work.steps
+
+
+def tell(**found: object) -> None:
+    """Prints what was found, the only line of standard output that is JSON."""
+    print(json.dumps(found), flush=True)

@@ -1,0 +1,75 @@
+"""That the benchmarks measure what they say; no times."""
+
+import sys
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from benchmarks import fedavg_round
+from benchmarks.peers import ask, server_loops
+from benchmarks.peers.work import Work, batches, client
+from benchmarks.pfedgraph_round import crop_and_flip
+from jaxfl.kernels.mixing import mix
+from jaxfl.kernels.similarity import cosine
+from jaxfl.kernels.simplex import collaboration_rows
+
+
+def test_the_loops_compute_what_the_kernels_compute():
+    rng = np.random.default_rng(0)
+    common = rng.normal(size=(2, 12)).astype(np.float32)
+    models = [{"a": c[:8].reshape(2, 4), "b": c[8:]} for c in (common[i % 2] + rng.normal(size=12) for i in range(5))]
+    share = np.array([0.1, 0.3, 0.2, 0.2, 0.2])
+    received = server_loops.server_step(models, share)
+    stacked = {name: jnp.stack([jnp.asarray(m[name], jnp.float32) for m in models]) for name in "ab"}
+    weights = collaboration_rows(cosine(list(stacked.values())), jnp.asarray(share, jnp.float32), 0.08 * 5, "code")
+    assert float(weights.min()) < 1e-6 < float(weights.std())  # some edges are cut: the programs have work to do
+    expected = mix(weights, stacked)
+    for i, model in enumerate(received):
+        for name in "ab":
+            np.testing.assert_allclose(model[name], expected[name][i], atol=5e-3)  # as far as SciPy solves the program
+
+
+def test_batches_are_epochs_end_to_end():
+    x, y = client(0)
+    n = len(y)
+    assert x.shape == (n, 32, 32, 3)
+    assert n % 64 == 0
+    drawn = list(batches(n, Work(1, 16, 2 * n // 16 + 1), np.random.default_rng(0)))
+    assert {len(rows) for rows in drawn} == {16}
+    first, second = np.concatenate(drawn[: n // 16]), np.concatenate(drawn[n // 16 : 2 * n // 16])
+    assert sorted(first) == sorted(second) == list(range(n))
+    assert list(first) != list(second)
+
+
+def test_a_crop_is_a_window_of_the_padded_image():
+    images = np.random.default_rng(0).integers(1, 256, (12, 32, 32, 3), dtype=np.uint8)
+    cropped = np.asarray(crop_and_flip(jax.random.key(0), jnp.asarray(images)))
+    padded = np.pad(images, ((0, 0), (4, 4), (4, 4), (0, 0)))
+    seen = set()
+    for image, found in zip(padded, cropped, strict=True):
+        windows = {(i, j): image[i : i + 32, j : j + 32] for i in range(9) for j in range(9)}
+        fits = [(i, j, False) for (i, j), window in windows.items() if np.array_equal(window, found)]
+        fits += [(i, j, True) for (i, j), window in windows.items() if np.array_equal(window[:, ::-1], found)]
+        assert len(fits) == 1
+        seen |= set(fits)
+    assert len(seen) > 6
+    assert {flipped for *_, flipped in seen} == {False, True}
+
+
+def test_a_peer_tells_its_numbers_or_why_not(tmp_path):
+    assert ask(None, "server_loops", 3) == "not run"
+    assert ask(tmp_path, "server_loops", 3) == "not run: no environment torch"
+    (tmp_path / "torch").symlink_to(sys.prefix)
+    found = ask(tmp_path, "server_loops", 3, 2)
+    assert len(found["ms"]) == 2
+    assert min(found["ms"]) > 0
+    assert "ValueError" in ask(tmp_path, "server_loops", "three")
+
+
+def test_a_table_has_a_row_for_each_framework():
+    table = fedavg_round.section(None, clients=2, steps=2, batches=(16,), turns=1)
+    rows = [line for line in table.splitlines() if line.startswith("| ")]
+    assert len(rows) == 2 + len(fedavg_round.PEERS)
+    assert {row.count("|") for row in rows} == {5}
+    assert sum("not run" in row for row in rows) == len(fedavg_round.PEERS)
