@@ -349,7 +349,7 @@ def test_help_names_every_option(capsys):
     assert stopped.value.code == 0
     shown = capsys.readouterr().out
     options = (
-        "dataset partition classes-per-client beta clients participation rounds eval-every seed seeds model "
+        "dataset partition classes-per-client beta topology clients participation rounds eval-every seed seeds model "
         "local-steps local-epochs batch-size lr momentum weight-decay chunk devices "
         "coordinator processes process hyper out config overwrite"
     )

@@ -2,10 +2,11 @@
 
 from jaxfl.algorithms.fedavg import fedavg
 from jaxfl.algorithms.fedavg_ft import fedavg_ft
+from jaxfl.algorithms.fedcedar import fedcedar
 from jaxfl.algorithms.local import local
 from jaxfl.algorithms.pfedgraph import pfedgraph
 from jaxfl.types import AlgorithmFactory
 
-ALGORITHMS: dict[str, AlgorithmFactory] = {f.__name__: f for f in (local, fedavg, fedavg_ft, pfedgraph)}
+ALGORITHMS: dict[str, AlgorithmFactory] = {f.__name__: f for f in (local, fedavg, fedavg_ft, fedcedar, pfedgraph)}
 
-__all__ = ["ALGORITHMS", "fedavg", "fedavg_ft", "local", "pfedgraph"]
+__all__ = ["ALGORITHMS", "fedavg", "fedavg_ft", "fedcedar", "local", "pfedgraph"]

@@ -25,6 +25,8 @@ class Setting:
     """labels a client holds (pathological), or shards a client draws (shards)"""
     beta: float = 0.5
     """Dirichlet concentration; smaller is a stronger skew"""
+    topology: int = 5
+    """nodes of the partition `nodes`: 3, 4 or 5"""
     clients: int = 10
     """number of clients"""
     test: Literal["reweighted", "own", "global"] = "reweighted"

@@ -1,9 +1,10 @@
 """Flax modules by name: `MODELS[name](classes)` maps x [B, *feature] to logits [B, classes]."""
 
+from jaxfl.models.cedar import cedar3, cedar6
 from jaxfl.models.cnn import cnn
 from jaxfl.models.lenet import lenet
 from jaxfl.models.mlp import mlp
 
-MODELS = {f.__name__: f for f in (mlp, cnn, lenet)}
+MODELS = {f.__name__: f for f in (mlp, cnn, lenet, cedar3, cedar6)}
 
-__all__ = ["MODELS", "cnn", "lenet", "mlp"]
+__all__ = ["MODELS", "cedar3", "cedar6", "cnn", "lenet", "mlp"]

@@ -3,7 +3,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from jaxfl.data import PARTITIONS, dirichlet, iid, load, pathological, shards
+from jaxfl.data import PARTITIONS, dirichlet, iid, load, node_of, nodes, pathological, shards
 from jaxfl.errors import InputError
 
 LABELS = np.random.default_rng(0).permutation(np.repeat(np.arange(10), 60))
@@ -63,6 +63,30 @@ def test_shards_are_equal_and_of_few_labels():
     assert (counts(parts) > 0).sum(axis=1).max() <= 4
 
 
+@pytest.mark.parametrize(
+    ("topology", "labels", "edges"),
+    [
+        (3, ["012", "234", "456"], {(0, 1), (1, 2)}),
+        (4, ["012", "234", "456", "378"], {(0, 1), (1, 2), (1, 3)}),
+        (5, ["012", "234", "456", "378", "89"], {(0, 1), (1, 2), (1, 3), (3, 4)}),
+    ],
+)
+def test_nodes_are_the_papers_graph_and_share_no_example(topology, labels, edges):
+    clients = 2 * topology + 1  # one node has a client more
+    parts, node = nodes(LABELS, clients, seed=0, topology=topology), node_of(clients, topology)
+    held = counts(parts) > 0
+    for client in range(clients):
+        assert "".join(map(str, np.flatnonzero(held[client]))) == labels[node[client]]
+    common = held[:topology].astype(int) @ held[:topology].T
+    assert set(zip(*np.nonzero(np.triu(common, 1)), strict=True)) == edges
+    rows = np.concatenate(parts)
+    assert len(np.unique(rows)) == len(rows)  # also between neighbours
+    assert sorted(LABELS[rows]) == sorted(label for label in LABELS if held[:, label].any())
+    for label in range(10):
+        pieces = counts(parts)[held[:, label], label]
+        assert pieces.size == 0 or np.ptp(pieces) <= 1
+
+
 def test_digits_are_what_they_should_be():
     source = load("digits")
     assert len(source.x_train) + len(source.x_test) == 1797
@@ -84,6 +108,9 @@ def test_digits_are_what_they_should_be():
         (lambda: dirichlet(LABELS, 10, 0, beta=0.0), "beta is 0.0"),
         (lambda: dirichlet(LABELS, 30, 0, beta=0.001, smallest=10), "raise beta or lower the number of clients"),
         (lambda: shards(LABELS, 400, 0, 2), "need 800 examples"),
+        (lambda: nodes(LABELS, 10, 0, 6), "a topology of 6 nodes: expected 3, 4 or 5"),
+        (lambda: nodes(LABELS, 3, 0, 4), "3 clients for 4 nodes"),
+        (lambda: nodes(LABELS[LABELS < 8], 10, 0, 4), r"need the labels \{8\}"),
     ],
 )
 def test_bad_input(make, message):

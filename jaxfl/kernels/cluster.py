@@ -1,0 +1,126 @@
+"""K-means of stacked models in their [M, M] distances: a Lloyd iteration costs the same however long a model is."""
+
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+from jax import lax
+from jax.lax import Precision
+from jaxtyping import Array, Float, Int, Key, PyTree
+
+from jaxfl.kernels.similarity import gram
+
+TRIES = 3  # candidates for each seed
+
+
+class Clusters(NamedTuple):
+    """A division of M models into K clusters, some of them perhaps empty."""
+
+    assignment: Int[Array, "*m"]  # [M] cluster of each model
+    averaging: Float[Array, "*km"]  # [K, M]: `mix(averaging, stacked)` are the centres; a row of zeros where empty
+    inertia: Float[Array, "*s"]  # sum of the squared distances of the models to their centres
+
+
+def kmeans(
+    key: Key[Array, ""],
+    stacked: PyTree,
+    ids: Int[Array, "m"],
+    clusters: int,
+    *,
+    restarts: int = 40,
+    iterations: int = 100,
+) -> Clusters:
+    """K-means from greedy k-means++ seeds (Arthur and Vassilvitskii, 2007); the best of the restarts.
+
+    Lloyd's iterations (1982), and where they rest, moves of single models that save (Hartigan, 1975), until nothing
+    does. This needs squared distances alone, which come from one Gram matrix: an iteration costs O(K M^2), with no D.
+
+    The result belongs to the clients, not to the order of the rows: random numbers are drawn by client id, and clusters
+    are numbered by their smallest id. Of fewer distinct models than K, each is a cluster and the rest, the last ones,
+    are empty; so with K = M every model is one.
+
+    Args:
+      key: of the seeds.
+      stacked: models [M, ...] or a matrix [M, D].
+      ids: of the clients [M], all different.
+      clusters: K.
+      restarts: independent seedings, side by side.
+      iterations: the most of a restart.
+    """
+    distances = squared_distances(stacked)
+
+    def noise(client: Int[Array, ""]) -> Float[Array, "r k"]:
+        return jax.random.gumbel(jax.random.fold_in(key, client), (restarts, clusters))
+
+    def seeds(noise: Float[Array, "k m"]) -> Int[Array, "k"]:
+        def add(nearest: Float[Array, "m"], noise: Float[Array, "m"]):
+            # The largest of log p + Gumbel noise is a draw in proportion to p, the next ones are further draws.
+            _, candidates = lax.top_k(jnp.log(nearest) + noise, min(TRIES, ids.size))
+            after = jnp.minimum(nearest[None], distances[candidates])  # [L, M]
+            best = after.sum(axis=1).argmin()
+            return after[best], candidates[best]
+
+        first = noise[0].argmax()
+        _, others = lax.scan(add, distances[first], noise[1:])
+        return jnp.concatenate([first[None], others])
+
+    def division(assignment: Int[Array, "m"]) -> tuple[Clusters, Float[Array, "k m"]]:
+        """The clusters, and the squared distance of every model to every centre, infinite to an empty one [K, M]."""
+        members = jax.nn.one_hot(assignment, clusters, axis=0)
+        counts = members.sum(axis=1)
+        averaging = members / jnp.maximum(counts, 1)[:, None]
+        to_members = jnp.matmul(averaging, distances, precision=Precision.HIGHEST)  # means over a cluster
+        spread = jnp.sum(averaging * to_members, axis=1) / 2  # mean squared distance of the members to their centre
+        to_centres = jnp.where(counts[:, None] > 0, to_members - spread[:, None], jnp.inf)
+        return Clusters(assignment, averaging, jnp.sum(counts * spread)), to_centres
+
+    def better(assignment: Int[Array, "m"]) -> Int[Array, "m"]:
+        """Lloyd's step; where that changes nothing, the move of one model that saves most, if any does."""
+        (_, averaging, _), to_centres = division(assignment)
+        nearest = to_centres.argmin(axis=0)
+        here = averaging > 0  # [K, M]
+        n = here.sum(axis=1, keepdims=True)
+        # Both centres follow a model that moves: it saves n / (n - 1) times its squared distance to the one it leaves,
+        # and costs n / (n + 1) times that to the one it joins, nothing if that is empty.
+        cost = jnp.where(here, n / jnp.maximum(n - 1, 1), n / (n + 1)) * jnp.where(n > 0, to_centres, 0.0)
+        now = jnp.sum(jnp.where(here, cost, 0.0), axis=0)
+        saved = now - cost.min(axis=0)
+        model = saved.argmax()
+        moved = assignment.at[model].set(cost[:, model].argmin())
+        moved = jnp.where(saved[model] > 1e-5 * now[model], moved, assignment)
+        return jnp.where((nearest != assignment).any(), nearest, moved)
+
+    def settled(noise: Float[Array, "k m"]) -> Int[Array, "m"]:
+        def step(carry):
+            assignment, _, number = carry
+            return better(assignment), assignment, number + 1
+
+        def moving(carry):
+            assignment, before, number = carry
+            return (assignment != before).any() & (number < iterations)
+
+        start = distances[seeds(noise)].argmin(axis=0)
+        return lax.while_loop(moving, step, (start, start - 1, 0))[0]
+
+    found = jax.vmap(settled)(jax.vmap(noise)(ids).transpose(1, 2, 0))  # [restarts, M]
+    inertia = jax.vmap(lambda a: division(a)[0].inertia)(found)
+    best = found[jnp.argmax(inertia <= (1 + 1e-5) * inertia.min())]  # rounding does not decide between equals
+    smallest = jnp.full(clusters, jnp.iinfo(ids.dtype).max, ids.dtype).at[best].min(ids)  # id of each cluster [K]
+    place = jnp.sum(smallest[None] < smallest[:, None], axis=1)
+    return division(place[best])[0]
+
+
+def squared_distances(stacked: PyTree) -> Float[Array, "m m"]:
+    """Squared Euclidean distances of all pairs of models.
+
+    From inner products of the models less their mean, so that models near each other and far from zero keep their
+    digits. What is below 1e-6 of the two squared distances to the mean is rounding, and 0.
+
+    Args:
+      stacked: models [M, ...] or a matrix [M, D].
+    """
+    products = gram(jax.tree.map(lambda x: x - x.mean(axis=0, keepdims=True), stacked))
+    squares = jnp.diagonal(products)
+    both = squares[:, None] + squares[None]
+    distances = both - 2 * products
+    return jnp.where(distances > 1e-6 * both, distances, 0.0)

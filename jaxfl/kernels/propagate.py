@@ -1,0 +1,64 @@
+"""A graph over models from their cosines, and what it does to them in a number of hops."""
+
+from typing import Literal
+
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Bool, Float
+
+
+def graph_rows(
+    cosines: Float[Array, "k k"],
+    form: Literal["sum", "softmax"] = "sum",
+    temperature: float | int | Array | None = None,
+) -> Float[Array, "k k"]:
+    """Row-stochastic edge weights R of the graph over K models, each with an edge to itself.
+
+    "sum" is R_ij = C_ij / sum_j C_ij, negative cosines counting as 0 (FedCedar, section 3.3); "softmax" is
+    R_ij = exp(C_ij / temperature) / sum_j exp(C_ij / temperature). A row that sums to nothing is that of the identity.
+    A zero model, whose cosine with itself is 0, has no edges: its row is that of the identity, and nobody weighs it.
+
+    Args:
+      cosines: C [K, K], as `similarity.cosine` makes them.
+      form: how cosines become weights.
+      temperature: of the softmax, positive; .1 if None.
+    """
+    if form == "sum":
+        edges = jnp.maximum(cosines, 0.0)
+    else:
+        exists = jnp.diagonal(cosines) > 0
+        exponent = (cosines - 1) / (0.1 if temperature is None else temperature)
+        edges = jnp.where(exists[:, None] & exists[None], jnp.exp(exponent), 0.0)
+    total = edges.sum(axis=1, keepdims=True)
+    return jnp.where(total > 1e-8, edges / jnp.maximum(total, 1e-8), jnp.eye(len(cosines)))
+
+
+def propagate(rows: Float[Array, "k k"], hops: int, exists: Bool[Array, "k"] | None = None) -> Float[Array, "k k"]:
+    """What P hops over the graph give, as one matrix [receiver, sender]: R^P (FedCedar, (2)).
+
+    Args:
+      rows: R, row-stochastic [K, K].
+      hops: P; 0 gives the identity.
+      exists: which nodes there are [K], at least one; None: all. The row of another is the mean of theirs, so that the
+        mean over all K results is that over the nodes that exist.
+    """
+    with jax.default_matmul_precision("highest"):
+        power = jnp.linalg.matrix_power(rows, hops)
+    if exists is None:
+        return power
+    mean = jnp.where(exists[:, None], power, 0.0).sum(axis=0) / exists.sum()
+    return jnp.where(exists[:, None], power, mean[None])
+
+
+def contraction(weights: Float[Array, "k m"]) -> Float[Array, ""]:
+    """How much nearer the models are to each other after mixing: Dobrushin's coefficient, in [0, 1].
+
+    Half the largest L1 distance of two rows, the smallest factor such that in every norm, whatever the models,
+    max_ij |mixed_i - mixed_j| <= factor * max_ij |model_i - model_j|. 1: some receivers share no sender; 0: all get the
+    same. If all cosines off the diagonal are c, `contraction(propagate(R, P))` is ((1 - c) / (1 + (K - 1) c))^P, by
+    which every difference of two models shrinks.
+
+    Args:
+      weights: row-stochastic [K, M].
+    """
+    return jnp.abs(weights[:, None] - weights[None]).sum(axis=-1).max() / 2

@@ -1,0 +1,135 @@
+"""What is peculiar to FedCedar: three rounds against NumPy written from the paper, its ablations, what it keeps."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from scipy.special import softmax
+from sklearn.cluster import KMeans
+from toys import deployed, linear, opposite_groups, run
+
+import jaxfl
+from jaxfl import tree
+from jaxfl.algorithms import fedcedar, local
+from jaxfl.errors import InputError
+from jaxfl.types import State
+
+CLIENTS, SIZES = 6, [40, 25, 30, 10, 20, 35]
+COHORTS = np.array([[0, 1, 2, 3], [0, 2, 4, 5], [0, 1, 3, 5]])  # 0 and 5 return, 1 and 3 miss a round, 4 is new
+SCHEDULE = jaxfl.participation.schedule(COHORTS)
+TASK = linear(steps=2)
+LOCAL = local(TASK)
+VARIANTS = [
+    {"clusters": 2},
+    {"clusters": 7, "hops": 1},  # more than there are clients: some are empty
+    {"clusters": 2, "feature": "update"},
+    {"clusters": 3, "graph": "softmax", "temperature": 0.5, "hops": 3},
+    {"clusters": 4},  # AS-1: as many as the cohort
+    {"clusters": 2, "hops": 0},  # AS-2
+    {"clusters": 2, "personal": False},  # AS-3
+]
+
+
+def paper_server(models, initial, clusters=5, hops=2, feature="weights", graph="sum", temperature=0.1, personal=True):
+    """Sections 3.2 to 3.5 for the models of a round [M, D], node by node, in float64.
+
+    Returns the model for each participant, that for everybody else, and the weights of the models in the former.
+    """
+    count = min(clusters, len(models))
+    labels = KMeans(count, n_init=10, random_state=0).fit(models).labels_
+    collect = [(labels == k) / (labels == k).sum() for k in range(count)]  # which models, in which shares
+    centres = [share @ models for share in collect]
+    compared = [c - initial for c in centres] if feature == "update" else centres
+    cosines = np.array([[a @ b / np.linalg.norm(a) / np.linalg.norm(b) for b in compared] for a in compared])
+    rows = softmax(cosines / temperature, axis=1) if graph == "softmax" else np.maximum(cosines, 0)
+    rows = rows / rows.sum(axis=1, keepdims=True)
+    for _ in range(hops):
+        centres = [sum(rows[k, i] * centres[i] for i in range(count)) for k in range(count)]
+        collect = [sum(rows[k, i] * collect[i] for i in range(count)) for k in range(count)]
+    mean, mean_share = sum(centres) / count, sum(collect) / count
+    own = [centres[k] if personal else mean for k in labels]
+    return np.array(own), mean, np.array([collect[k] if personal else mean_share for k in labels])
+
+
+@pytest.mark.parametrize("options", VARIANTS, ids=str)
+def test_rounds_equal_numpy_written_from_the_paper(options):
+    data, key = opposite_groups(clients=CLIENTS, sizes=SIZES), jax.random.key(3)
+    algorithm = fedcedar(TASK, **options)
+    start = algorithm.init(jax.random.key(9), data.train)
+    state, info, _ = run(algorithm, data, 3, key=key, state=start, participation=SCHEDULE)
+
+    initial = deployed(algorithm, start, 1)
+    like = jax.tree.map(lambda x: x[0], initial)
+    initial = np.asarray(tree.ravel(initial)[0], np.float64)
+    held = np.stack([initial] * CLIENTS)  # the model that each client would start from
+    for number, ids in enumerate(COHORTS):
+        stacked = tree.unravel(jnp.asarray(held, jnp.float32), like)
+        trained, _, _ = run(LOCAL, data, 1, key=key, state=State(stacked, ()), start=number, participation=SCHEDULE)
+        models = np.asarray(tree.ravel(trained.clients), np.float64)[ids]
+        own, mean, weights = paper_server(models, initial, **options)
+        held = np.stack([mean] * CLIENTS)
+        held[ids] = own
+        np.testing.assert_allclose(info.weights[number], weights, atol=1e-5)
+    np.testing.assert_allclose(tree.ravel(deployed(algorithm, state, CLIENTS)), held, atol=1e-5)
+
+
+def test_the_first_round_starts_from_the_initial_model():
+    task, data = linear(), opposite_groups()
+    algorithm = fedcedar(task)
+    state = algorithm.init(jax.random.key(0), data.train)
+    models = tree.ravel(deployed(algorithm, state, 6))
+    np.testing.assert_array_equal(models, tree.ravel(tree.broadcast(task.init(jax.random.key(0)), 6)))
+
+
+def test_two_integers_are_kept_of_a_client_and_k_models_by_the_server():
+    algorithm = fedcedar(linear(), clusters=4)
+    data = opposite_groups(clients=6)
+    schedule = jaxfl.participation.schedule([[0, 2, 4], [1, 2, 3]])
+    state, _, _ = run(algorithm, data, 2, participation=schedule)
+    assert [(x.shape, x.dtype) for x in jax.tree.leaves(state.clients)] == [((6,), jnp.int32)] * 2
+    assert state.clients.seen.tolist() == [0, 1, 1, 1, 0, -1]
+    assert {x.shape[0] for x in jax.tree.leaves(state.server.models)} == {4}
+    assert state.server.initial == ()
+    assert int(state.server.round) == 2
+
+
+def test_two_opposite_groups_are_the_two_clusters():
+    state, info, _ = run(fedcedar(linear(steps=20), clusters=2, hops=0), opposite_groups(), 2)
+    assert state.clients.cluster.tolist() == [0, 1, 0, 1, 0, 1]
+    same = np.equal.outer(np.arange(6) % 2, np.arange(6) % 2)
+    np.testing.assert_allclose(info.weights[-1], same / 3, atol=1e-6)
+    assert info.metrics["contraction"].tolist() == [1, 1]  # no graph: clusters keep their distance
+
+
+def test_near_a_common_start_weights_are_alike_and_updates_are_not():
+    """So one propagation makes one model of all, unless updates are compared."""
+    found = {}
+    for feature in ("weights", "update"):
+        _, info, _ = run(fedcedar(linear(steps=1), clusters=2, feature=feature), opposite_groups(), 1)
+        found[feature] = float(info.metrics["contraction"][0])
+    assert found["weights"] < 0.01
+    assert found["update"] > 0.5
+
+
+def test_a_sweep_of_temperatures():
+    def last(temperature):
+        algorithm = fedcedar(TASK, clusters=2, graph="softmax", temperature=temperature)
+        return run(algorithm, opposite_groups(), 2)[1].metrics["contraction"][-1]
+
+    swept = jax.jit(jax.vmap(last))(jnp.array([0.03, 0.3, 3.0]))
+    assert swept[0] > swept[1] > swept[2]
+    assert float(swept[1]) == pytest.approx(float(last(0.3)), abs=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"clusters": 0}, "clusters is 0"),
+        ({"hops": -1}, "hops is -1"),
+        ({"temperature": 0.5}, "graph=softmax"),
+        ({"temperature": 0.0, "graph": "softmax"}, "temperature is 0.0: expected a positive number"),
+    ],
+)
+def test_bad_input(options, message):
+    with pytest.raises(InputError, match=message):
+        fedcedar(linear(), **options)

@@ -1,0 +1,146 @@
+from functools import partial
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from sklearn.cluster import KMeans
+from sklearn.metrics import adjusted_rand_score
+
+from jaxfl import tree
+from jaxfl.kernels.cluster import kmeans, squared_distances
+from jaxfl.kernels.mixing import mix
+
+cluster = jax.jit(kmeans, static_argnums=3)
+
+
+def sets(count, models, length, clusters):
+    """Random sets: noise, groups near and far apart, groups of very different sizes, outliers; some far from zero."""
+    rng = np.random.default_rng(models)
+    made = []
+    for number in range(count):
+        x = rng.normal(size=(models, length))
+        means = rng.normal(size=(clusters, length))
+        if number % 5 == 1:
+            x += 5 * means[rng.integers(clusters, size=models)]
+        if number % 5 == 2:
+            x += 2 * means[np.minimum(rng.geometric(0.5, models) - 1, clusters - 1)]
+        if number % 5 == 3:
+            x *= rng.exponential(size=(models, 1)) ** 2
+        made.append(10 * (number % 3) + 10.0 ** -(number % 4) * x)
+    return np.stack(made).astype(np.float32)
+
+
+def inertia(x, averaging, assignment):
+    x = np.asarray(x, np.float64)
+    centres = np.asarray(averaging, np.float64) @ x
+    return ((x - centres[np.asarray(assignment)]) ** 2).sum()
+
+
+@pytest.mark.parametrize(("count", "models", "length", "clusters"), [(20, 30, 40, 5), (20, 60, 3, 7), (10, 12, 500, 4)])
+def test_as_good_as_scikit_learn_within_one_per_cent(count, models, length, clusters):
+    many = sets(count, models, length, clusters)
+    keys = jax.random.split(jax.random.key(0), count)
+    one = partial(kmeans, ids=jnp.arange(models), clusters=clusters)
+    found = jax.jit(jax.vmap(one))(keys, jnp.asarray(many))
+    for x, assignment, averaging, claimed in zip(many, *found, strict=True):
+        reached = inertia(x, averaging, assignment)
+        assert reached <= 1.01 * KMeans(clusters, n_init=10, random_state=0).fit(x.astype(np.float64)).inertia_
+        assert claimed == pytest.approx(reached, rel=1e-3)
+
+
+def check_division(found, ids, clusters):
+    """`averaging` says the same as `assignment`; clusters are numbered by their smallest id, without a gap."""
+    assignment, averaging = np.asarray(found.assignment), np.asarray(found.averaging)
+    held = assignment.max() + 1
+    for k in range(clusters):
+        members = assignment == k
+        assert members.any() == (k < held)
+        np.testing.assert_allclose(averaging[k], members / max(members.sum(), 1), rtol=1e-6)
+    first = [ids[assignment == k].min() for k in range(held)]
+    assert first == sorted(first)
+    return held
+
+
+def test_the_result_follows_the_clients_not_the_rows():
+    x = sets(1, 20, 6, 4)[0]  # plain noise: no clear clusters, and one seeding finds this or that
+    ids, order = np.arange(20) * 3, np.random.default_rng(0).permutation(20)
+    once = jax.jit(partial(kmeans, clusters=4, restarts=1))
+    for seed in range(5):
+        plain = once(jax.random.key(seed), jnp.asarray(x), jnp.asarray(ids))
+        moved = once(jax.random.key(seed), jnp.asarray(x[order]), jnp.asarray(ids[order]))
+        np.testing.assert_array_equal(moved.assignment, plain.assignment[order])
+        np.testing.assert_array_equal(moved.averaging, plain.averaging[:, order])
+        assert check_division(plain, ids, 4) == 4
+
+
+def test_a_pytree_gives_what_its_matrix_gives():
+    rng = np.random.default_rng(3)
+    stacked = {name: jnp.asarray(rng.normal(size=(20, *s)), jnp.float32) for name, s in (("a", (2, 2)), ("b", (2,)))}
+    key, ids = jax.random.key(1), jnp.arange(20)
+    whole, leafwise = cluster(key, tree.ravel(stacked), ids, 4), cluster(key, stacked, ids, 4)
+    np.testing.assert_array_equal(leafwise.assignment, whole.assignment)
+    np.testing.assert_array_equal(mix(leafwise.averaging, stacked)["b"], mix(whole.averaging, stacked)["b"])
+
+
+@pytest.mark.parametrize("spread", [1.0, 1e-3, 1e-5])
+def test_models_that_are_nearly_one_are_told_apart(spread):
+    """As after a few steps from a common start: squared norms of 1e6, squared distances down to 1e-6."""
+    rng = np.random.default_rng(0)
+    group = np.arange(20) % 4
+    common, means = rng.normal(size=5000) * 15, rng.normal(size=(4, 5000))
+    x = (common + spread * (means[group] + 0.3 * rng.normal(size=(20, 5000)))).astype(np.float32)
+    found = cluster(jax.random.key(0), jnp.asarray(x), jnp.arange(20), 4)
+    assert adjusted_rand_score(group, np.asarray(found.assignment)) == 1
+    exact = ((x[:, None].astype(np.float64) - x[None]) ** 2).sum(axis=-1)
+    np.testing.assert_allclose(squared_distances(jnp.asarray(x)), exact, rtol=1e-3)
+
+
+@pytest.mark.parametrize("copies", [[0] * 20, [0, 1] * 10, [0, 1, 2, 2, 1] * 4])
+def test_fewer_distinct_models_than_clusters(copies):
+    x = jnp.asarray(100 + np.random.default_rng(1).normal(size=(3, 6))[copies], jnp.float32)
+    found = cluster(jax.random.key(0), x, jnp.arange(20), 4)
+    assert check_division(found, np.arange(20), 4) == len(set(copies))
+    assert found.assignment.tolist() == copies
+    assert float(found.inertia) == pytest.approx(0, abs=1e-6)
+
+
+def test_models_that_differ_by_rounding_are_one():
+    rng = np.random.default_rng(1)
+    x = (100 + rng.normal(size=(2, 6))[np.arange(20) % 2]).astype(np.float32)
+    up = np.nextafter(x, np.float32(np.inf))
+    found = cluster(jax.random.key(0), jnp.asarray(np.where(rng.random(x.shape) < 0.5, x, up)), jnp.arange(20), 4)
+    assert found.assignment.tolist() == [0, 1] * 10
+
+
+def test_more_clusters_than_models():
+    """Every client is a cluster of its own; what is left is empty."""
+    x = jnp.asarray(np.random.default_rng(2).normal(size=(4, 6)), jnp.float32)
+    found = cluster(jax.random.key(0), x, jnp.array([7, 2, 9, 4]), 6)
+    assert found.assignment.tolist() == [2, 0, 3, 1]
+    assert check_division(found, np.array([7, 2, 9, 4]), 6) == 4
+
+
+def test_no_move_of_one_model_saves():
+    """Stronger than Lloyd's own condition, that every model is nearest to its own centre."""
+    x = np.random.default_rng(4).normal(size=(20, 6)).astype(np.float32)
+    found = cluster(jax.random.key(0), jnp.asarray(x), jnp.arange(20), 4)
+    best = np.asarray(found.assignment)
+
+    def total(assignment):
+        groups = [x[assignment == k].astype(np.float64) for k in range(4)]
+        return sum(((g - g.mean(axis=0)) ** 2).sum() for g in groups if len(g))
+
+    for model in range(20):
+        for k in range(4):
+            assert total(np.where(np.arange(20) == model, k, best)) >= total(best) * (1 - 1e-5)
+
+
+def test_an_iteration_does_not_know_how_long_a_model_is():
+    def loops(length):
+        x = jnp.zeros((6, length))
+        program = jax.make_jaxpr(partial(kmeans, clusters=3))(jax.random.key(0), x, jnp.arange(6))
+        return [str(e) for e in program.jaxpr.eqns if e.primitive.name in ("while", "scan")]
+
+    assert len(loops(10)) == 2  # seeding and Lloyd
+    assert loops(10) == loops(1000)

@@ -1,0 +1,82 @@
+from functools import partial
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from flax import linen as nn
+from toys import federation, run
+
+import jaxfl
+from jaxfl.algorithms import local
+from jaxfl.errors import InputError
+from jaxfl.models import MODELS, cedar3, cedar6
+from jaxfl.models.norm import GroupNorm
+
+
+def by_hand(stages, hidden, shape, classes=10, normalised=True):
+    """Parameters counted layer by layer: 3x3 kernels with biases, a factor and a shift for each normalised channel."""
+    height, width, channels = shape
+    count = 0
+    for stage in stages:
+        for number, wide in enumerate(stage):
+            count += 9 * channels * wide + wide + (2 * wide if number == 0 and normalised else 0)
+            channels = wide
+        height, width = height // 2, width // 2
+    return count + (height * width * channels + 1) * hidden + (hidden + 1) * classes
+
+
+THREE, SIX = [[16], [32], [64]], [[32, 64], [128, 128], [256, 256]]
+
+
+@pytest.mark.parametrize(
+    ("model", "shape", "stages", "hidden", "total"),
+    [
+        (cedar3, (28, 28, 1), THREE, 128, 98_666),
+        (cedar3, (32, 32, 3), THREE, 128, 156_298),
+        (cedar6, (32, 32, 3), SIX, 512, 3_229_706),
+    ],
+)
+def test_parameters(model, shape, stages, hidden, total):
+    def count(**options):
+        params = jax.eval_shape(model(10, **options).init, jax.random.key(0), jnp.zeros((1, *shape)))
+        return sum(x.size for x in jax.tree.leaves(params))
+
+    assert count() == by_hand(stages, hidden, shape) == total
+    assert count(groups=None) == by_hand(stages, hidden, shape, normalised=False)
+
+
+@pytest.mark.parametrize("name", ["cedar3", "cedar6"])
+def test_what_they_do_not_take(name):
+    for shape, message in (((4,), "choose mlp"), ((7, 9, 1), "8x8 or more, not 7x9x1")):
+        with pytest.raises(InputError, match=message):
+            jax.eval_shape(MODELS[name](10).init, jax.random.key(0), jnp.zeros((1, *shape)))
+
+
+def test_group_norm_equals_flaxs_forward_and_backward():
+    x = 3 + jax.random.normal(jax.random.key(0), (2, 5, 4, 6))
+    ours, theirs = GroupNorm(3), nn.GroupNorm(3)
+    params = ours.init(jax.random.key(1), x)
+    assert jax.tree.map(jnp.shape, params) == jax.tree.map(jnp.shape, theirs.init(jax.random.key(1), x))
+    params = jax.tree.map(lambda p: p + jnp.arange(6.0), params)
+
+    def loss(norm, params, x):
+        return jnp.sum(jnp.sin(norm.apply(params, x)))
+
+    found, expected = (jax.value_and_grad(partial(loss, norm), (0, 1))(params, x) for norm in (ours, theirs))
+    for a, b in zip(jax.tree.leaves(found), jax.tree.leaves(expected), strict=True):
+        np.testing.assert_allclose(a, b, rtol=1e-4, atol=1e-4)
+    with pytest.raises(InputError, match="4 groups do not divide 6 channels"):
+        GroupNorm(4).init(jax.random.key(0), x)
+
+
+def test_training_learns():
+    """Colour images, bright above or below; clients of different sizes, so that some rows are padding."""
+    rng = np.random.default_rng(0)
+    ys = [rng.integers(0, 2, n).astype(np.int32) for n in (40, 21, 33)]
+    xs = [rng.normal(size=(len(y), 8, 8, 3)).astype(np.float32) for y in ys]
+    for x, y in zip(xs, ys, strict=True):
+        x[:, :4] += np.where(y, 1, -1)[:, None, None, None]
+    task = jaxfl.classification(cedar3(2), jnp.zeros((8, 8, 3)), batch_size=16, epochs=3, optimizer=jaxfl.sgd(0.05))
+    _, info, _ = run(local(task), federation(xs, ys), 3)
+    assert float(info.loss[0].min()) > 0.4 > 0.2 > float(info.loss[2].max())
