@@ -2,6 +2,23 @@
 
 from jaxfl.data.federate import federate
 from jaxfl.data.partition import PARTITIONS, dirichlet, iid, pathological, shards
+from jaxfl.data.ridge import Ridge, mse_db, ridge
 from jaxfl.data.sources import SOURCES, Source, load
+from jaxfl.data.topology import erdos_renyi, ring
 
-__all__ = ["PARTITIONS", "SOURCES", "Source", "dirichlet", "federate", "iid", "load", "pathological", "shards"]
+__all__ = [
+    "PARTITIONS",
+    "SOURCES",
+    "Ridge",
+    "Source",
+    "dirichlet",
+    "erdos_renyi",
+    "federate",
+    "iid",
+    "load",
+    "mse_db",
+    "pathological",
+    "ridge",
+    "ring",
+    "shards",
+]
