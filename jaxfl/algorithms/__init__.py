@@ -2,10 +2,12 @@
 
 from jaxfl.algorithms.fedavg import fedavg
 from jaxfl.algorithms.fedavg_ft import fedavg_ft
+from jaxfl.algorithms.gfed import gfed
+from jaxfl.algorithms.gfedmtl import gfedmtl
 from jaxfl.algorithms.local import local
 from jaxfl.algorithms.pfedgraph import pfedgraph
 from jaxfl.types import AlgorithmFactory
 
-ALGORITHMS: dict[str, AlgorithmFactory] = {f.__name__: f for f in (local, fedavg, fedavg_ft, pfedgraph)}
+ALGORITHMS: dict[str, AlgorithmFactory] = {f.__name__: f for f in (local, fedavg, fedavg_ft, pfedgraph, gfed, gfedmtl)}
 
-__all__ = ["ALGORITHMS", "fedavg", "fedavg_ft", "local", "pfedgraph"]
+__all__ = ["ALGORITHMS", "fedavg", "fedavg_ft", "gfed", "gfedmtl", "local", "pfedgraph"]
