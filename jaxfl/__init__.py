@@ -3,7 +3,7 @@
 from jaxfl import algorithms, data, models, participation
 from jaxfl.evaluate import make_evaluate, summarise
 from jaxfl.rounds import make_rounds
-from jaxfl.task import classification, sgd
+from jaxfl.task import classification, regression, sgd
 
 __all__ = [
     "algorithms",
@@ -13,6 +13,7 @@ __all__ = [
     "make_rounds",
     "models",
     "participation",
+    "regression",
     "sgd",
     "summarise",
 ]

@@ -1,14 +1,16 @@
 """A task: the model, its loss and how clients train it; everything that an algorithm is given."""
 
 from collections.abc import Callable
+from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 import optax
 from flax import linen as nn
-from jaxtyping import Array, Float, Int, PyTree
+from jaxtyping import Array, Float, Int, PyTree, Shaped
 
+from jaxfl.errors import check
 from jaxfl.local import trainer
 from jaxfl.types import Chunk, Dataset, Objective, Params, PRNGKey, Task, Uplink
 
@@ -18,9 +20,55 @@ def honest(key: PRNGKey, before: Params, after: Params, ids: Int[Array, "m"]) ->
     return after
 
 
-def classification(
+def cross_entropy(logits: Float[Array, "b classes"], y: Int[Array, "b"]) -> Float[Array, "b"]:
+    """Softmax cross-entropy of each example."""
+    return optax.softmax_cross_entropy_with_integer_labels(logits, y)
+
+
+def correct(logits: Float[Array, "b classes"], y: Int[Array, "b"]) -> Float[Array, "b"]:
+    """1 for an example whose label has the largest logit, else 0: its mean is the accuracy."""
+    return (logits.argmax(axis=-1) == y).astype(jnp.float32)
+
+
+def squared_error(prediction: Float[Array, "b k"], y: Shaped[Array, "b *k"]) -> Float[Array, "b"]:
+    """Squared Euclidean distance of each prediction [B, k] to its target, [B, k] or [B] if k is 1."""
+    check(
+        prediction.size == y.size,
+        f"the model predicts {prediction.shape[1]} numbers an example, the targets have shape {y.shape}: expected as "
+        "many",
+    )
+    return jnp.sum(jnp.square(prediction - y.reshape(prediction.shape)), axis=-1)
+
+
+def classification(model: nn.Module, example: Array | np.ndarray, **training: Any) -> Task:
+    """Classification by softmax cross-entropy, scored by accuracy.
+
+    Args:
+      model: a flax module that maps x [B, *feature] to logits [B, classes].
+      example: one input [*feature].
+      training: keyword arguments of `supervised`.
+    """
+    return supervised(model, example, cross_entropy, correct, **training)
+
+
+def regression(model: nn.Module, example: Array | np.ndarray, **training: Any) -> Task:
+    """Regression by squared error, scored by the same with its sign turned.
+
+    A mean score s is an RMSE of sqrt(-s).
+
+    Args:
+      model: a flax module that maps x [B, *feature] to numbers [B, k]; targets are [B, k], or [B] if k is 1.
+      example: one input [*feature].
+      training: keyword arguments of `supervised`.
+    """
+    return supervised(model, example, squared_error, lambda prediction, y: -squared_error(prediction, y), **training)
+
+
+def supervised(
     model: nn.Module,
     example: Array | np.ndarray,
+    error: Callable[[Array, Array], Array],
+    score: Callable[[Array, Array], Array],
     *,
     optimizer: optax.GradientTransformation | None = None,
     batch_size: int = 64,
@@ -31,11 +79,13 @@ def classification(
     chunk: Chunk = "auto",
     uplink: Uplink = honest,
 ) -> Task:
-    """Classification by softmax cross-entropy, scored by accuracy.
+    """A model that is trained on the mean error of its predictions.
 
     Args:
-      model: a flax module that maps x [B, *feature] to logits [B, classes].
+      model: a flax module that maps x [B, *feature] to predictions.
       example: one input [*feature], of any dtype: its shape fixes the shapes of the parameters.
+      error: (prediction [B], y [B]) -> [B], what training lowers.
+      score: (prediction [B], y [B]) -> [B], what evaluation averages; higher is better.
       optimizer: any optax optimiser; SGD with learning rate .01, momentum .9 and weight decay 1e-5 if None.
       batch_size: examples a local step.
       steps: local steps a round, or
@@ -61,19 +111,15 @@ def classification(
     if chunk == "auto" and not convolutional:
         chunk = "all"
 
-    def apply(params: Params, x: Array) -> Float[Array, "b classes"]:
+    def apply(params: Params, x: Array) -> Float[Array, "b *k"]:
         return model.apply(params, _to_float(x, scale))
 
     def loss_of(apply: Callable) -> Objective:
         def loss(params: Params, batch: Dataset, anchor: PyTree, key: PRNGKey) -> tuple[Array, Array]:
-            each = optax.softmax_cross_entropy_with_integer_labels(apply(params, batch.x), batch.y)
-            mean = masked_mean(each, batch.mask)
+            mean = masked_mean(error(apply(params, batch.x), batch.y), batch.mask)
             return mean, mean
 
         return loss
-
-    def score(prediction: Float[Array, "b classes"], y: Int[Array, "b"]) -> Float[Array, "b"]:
-        return (prediction.argmax(axis=-1) == y).astype(jnp.float32)
 
     def train(objective: Objective):
         return trainer(

@@ -233,7 +233,7 @@ DATA = ["--data-dir", "."]
 IID = ["--partition", "iid"]
 BAD = [
     (["run", "fedavgg"], "unknown algorithm 'fedavgg': did you mean fedavg"),
-    (["run", "zzz"], "unknown algorithm 'zzz': choose from fedavg, fedavg_ft, local, pfedgraph"),
+    (["run", "zzz"], "unknown algorithm 'zzz': choose from fedavg, fedavg_ft, gfed, gfedmtl, local, pfedgraph"),
     (["run"], "no algorithm: name one"),
     (["compare", "--algorithms", "local", "pfedgraf"], "did you mean pfedgraph"),
     (["compare", "--algorithms", "local", "local"], "named twice"),

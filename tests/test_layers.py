@@ -82,7 +82,9 @@ def test_kernels_import_only_numerical_libraries():
                 elif isinstance(node, ast.ImportFrom):
                     roots.add(node.module.split(".")[0])
             # Of jaxfl only other kernels: the first test of this file.
-            assert roots <= {"jax", "jaxtyping", "optax", "jaxopt", "typing", "warnings", "jaxfl"}, module
+            assert roots <= {"jax", "jaxtyping", "optax", "jaxopt", "collections", "typing", "warnings", "jaxfl"}, (
+                module
+            )
 
 
 def test_no_import_circle():

@@ -3,10 +3,14 @@
 from jaxfl.algorithms.fedavg import fedavg
 from jaxfl.algorithms.fedavg_ft import fedavg_ft
 from jaxfl.algorithms.fedcedar import fedcedar
+from jaxfl.algorithms.gfed import gfed
+from jaxfl.algorithms.gfedmtl import gfedmtl
 from jaxfl.algorithms.local import local
 from jaxfl.algorithms.pfedgraph import pfedgraph
 from jaxfl.types import AlgorithmFactory
 
-ALGORITHMS: dict[str, AlgorithmFactory] = {f.__name__: f for f in (local, fedavg, fedavg_ft, fedcedar, pfedgraph)}
+ALGORITHMS: dict[str, AlgorithmFactory] = {
+    f.__name__: f for f in (local, fedavg, fedavg_ft, fedcedar, gfed, gfedmtl, pfedgraph)
+}
 
-__all__ = ["ALGORITHMS", "fedavg", "fedavg_ft", "fedcedar", "local", "pfedgraph"]
+__all__ = ["ALGORITHMS", "fedavg", "fedavg_ft", "fedcedar", "gfed", "gfedmtl", "local", "pfedgraph"]

@@ -1,0 +1,99 @@
+"""GFedMtl (Gauthier et al., "Personalized Graph Federated Learning", Asilomar 2022)."""
+
+from typing import Literal
+
+import jax
+import jax.numpy as jnp
+from jaxtyping import ArrayLike, Int, Shaped
+
+from jaxfl import tree
+from jaxfl.errors import check, check_graph, check_groups, check_positive
+from jaxfl.kernels import admm, consensus, coupling, grouping, similarity
+from jaxfl.kernels.mixing import mix
+from jaxfl.types import Algorithm, Cohort, Dataset, Info, PRNGKey, Scalar, State, Task
+
+
+def gfedmtl(
+    task: Task,
+    *,
+    tau: Scalar | Literal["learned", "learned_pairs"] = 0.5,
+    rho: Scalar = 0.1,
+    lam: Scalar = 1e-3,
+    rate: Scalar = 0.1,
+    servers: int = 3,
+    clusters: int = 2,
+    server_of: Int[ArrayLike, "c"] | None = None,
+    cluster_of: Int[ArrayLike, "c"] | None = None,
+    graph: Literal["ring", "alone"] | Shaped[ArrayLike, "s s"] = "ring",
+    primal: Literal["fit", "exact"] = "fit",
+) -> Algorithm:
+    """Servers learn a model for each cluster of clients by ADMM, with their neighbours and from the other clusters.
+
+    State: clients = `admm.Client`, its cell s * Q + q; server = models w_qs [S, Q, ...] and what learns tau.
+
+    Args:
+      task: the model and its training.
+      tau: strength of learning between clusters, a number or [Q, Q] (receiver, sender). "learned": goes down the
+        validation loss at the models u of (15), from .5; "learned_pairs": each pair of clusters its own.
+      rho: penalty of (13); with a large one servers agree more, and later. 3 suits the paper's ridge regression.
+      lam: weight of |w|^2 in the loss of each cluster at a server, shared by all its clients.
+      rate: learning rate of tau.
+      servers: S.
+      clusters: Q.
+      server_of: the server of each client [C]. None: i mod S.
+      cluster_of: the cluster of each client [C]. None: by the direction in which its data first move the model.
+      graph: of the servers, by name or as adjacency [S, S].
+      primal: how (13) is solved: by the task's training, or exactly if the loss is quadratic, see `admm.primal`.
+
+    Differs: a cluster of a server without reports keeps its model, who does not report its w_k and phi_k. All start at
+    the task's initial model, not at 0. To find clusters costs one upload more, not counted.
+    """
+    learned, adjacency = isinstance(tau, str), consensus.adjacency(graph, servers)
+    check(clusters > 1 or not learned, "tau is learned between clusters: give clusters=2 or more, or a number for tau")
+    check_positive(rho=rho, rate=rate, servers=servers, clusters=clusters)
+    check_graph(adjacency, servers)
+    side, explore = admm.primal(task.loss, task.trainer, rho, lam, primal == "exact"), task.trainer(task.loss)
+
+    def init(key: PRNGKey, train: Dataset) -> State:
+        model, ids, cluster = task.init(key), jnp.arange(train.mask.shape[0]), cluster_of
+        if cluster is None:
+            moved, _ = explore(key, tree.broadcast(model, ids.size), None, Cohort(ids, train, train))
+            cluster = grouping.group(similarity.cosine(tree.subtract(moved, model)), clusters)
+        server = ids % servers if server_of is None else server_of
+        check_groups(ids.size, server_of=(server, servers), cluster_of=(cluster, clusters))
+        clients = side.enlist(model, train, jnp.asarray(server * clusters + cluster), servers * clusters)
+        learner = coupling.begin(clusters, tau == "learned_pairs") if learned else ()
+        return State(clients, (tree.broadcast(tree.broadcast(model, clusters), servers), learner))
+
+    def round(key: PRNGKey, state: State, cohort: Cohort) -> tuple[State, Info]:
+        fit_key, uplink_key = jax.random.split(key)
+        client, (models, learner) = state
+        before = jax.tree.map(lambda x: x.reshape(-1, *x.shape[2:]), models)  # [S * Q, ...]
+        centre = tree.take(before, client.cell)
+        model, loss = side.solve(fit_key, client, centre, cohort)
+        received = task.uplink(uplink_key, centre, admm.message(model, client.dual, rho), cohort.ids)
+        stack = jax.tree.map(lambda r, b: jnp.concatenate([r, b]), received, before)  # [M + S * Q, ...]
+
+        def reach(strength):
+            coupled, onward = consensus.server_round(client.cell, adjacency, strength, clusters)
+            return mix(coupled[client.cell], stack), onward
+
+        strength = coupling.strength(learner) if learned else jnp.asarray(tau, float)
+        u, pull, onward = jax.vjp(reach, strength, has_aux=True)
+        models = jax.tree.map(lambda w, old: w.reshape(old.shape), mix(onward, stack), models)
+        metrics = {"disagreement": consensus.disagreement(models)}
+        if learned:  # a client sends the gradient of its validation loss at u
+            slope = jax.grad(lambda w, val: task.loss(w, val, None, fit_key)[0])
+            slopes = tree.over_clients(slope, "auto")(u, cohort.val)
+            nothing = jax.tree.map(jnp.zeros_like, slopes)
+            slopes = task.uplink(jax.random.fold_in(uplink_key, 1), nothing, slopes, cohort.ids)
+            learner, metrics["tau"] = coupling.descend(learner, *pull(slopes), rate), coupling.mean(strength, clusters)
+        client = client._replace(model=model, dual=admm.ascend(client.dual, model, u, rho))
+        floats = jnp.full_like(cohort.ids, tree.size(model) // loss.size)
+        weights = consensus.upload_weights(onward[client.cell])
+        return State(client, (models, learner)), Info(loss, weights, (1 + learned) * floats, 2 * floats, metrics)
+
+    def models(state: State, ids):
+        return tree.take(state.clients.model, ids)
+
+    return Algorithm(init, round, models, task.apply)

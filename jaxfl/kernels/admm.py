@@ -1,0 +1,99 @@
+"""The client's side of consensus ADMM: a model, a dual, and the step that fits the one to data and consensus.
+
+The equations are those of GFedMtl (Gauthier et al., Asilomar 2022).
+"""
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+from jax import flatten_util
+from jax.scipy.linalg import cho_solve
+from jaxtyping import Array, Float, Int, PyTree
+
+Number = Float[Array, "*any"] | float | int
+
+
+class Client(NamedTuple):
+    """What is kept of each client."""
+
+    model: PyTree  # [C, ...] w_k, which it deploys
+    dual: PyTree  # [C, ...] phi_k
+    cell: Int[Array, "*c"]  # [C] which of the servers' models it shares
+    peers: Int[Array, "*c"]  # [C] how many clients share that, with itself
+    factor: Array | tuple  # [C, D, D] of the Hessian of (13), where that is solved exactly; else nothing
+
+
+class Primal(NamedTuple):
+    """How clients solve (13)."""
+
+    enlist: Callable  # (model, train [C], cell [C], cells) -> Client: all with the one model and a dual of 0
+    solve: Callable  # (key, Client [M], centre [M, ...], cohort) -> (models [M, ...], loss [M])
+
+
+def primal(loss: Callable, trainer: Callable, rho: Number, lam: Number, exact: bool) -> Primal:
+    """(13): argmin_w loss(w) + lam / peers |w|^2 - <dual, w - centre> + rho / 2 |w - centre|^2.
+
+    Args:
+      loss: (params, batch [n], anchor, key) -> (mean loss, aux).
+      trainer: objective -> fit, how the client's model is trained on where (13) is not solved exactly.
+      rho: penalty.
+      lam: weight of the regulariser that all clients of a cell share.
+      exact: one Newton step on all examples of a client, exact for a loss that is quadratic in the parameters. The
+        Hessian is factorised by `enlist`, once.
+    """
+
+    def objective(params: PyTree, batch: PyTree, anchor: tuple, key: Array) -> tuple[Array, Array]:
+        value, aux = loss(params, batch, None, key)
+        return value + augmented(params, *anchor, rho), aux
+
+    fit = trainer(objective)
+
+    def enlist(model: PyTree, train: PyTree, cell: Int[Array, "c"], cells: int) -> Client:
+        models = jax.tree.map(lambda x: jnp.broadcast_to(x, (cell.size, *x.shape)), model)
+        dual = jax.tree.map(jnp.zeros_like, models)
+        peers = jnp.bincount(cell, length=cells)[cell]
+        client = Client(models, dual, cell, peers, ())
+        if not exact:
+            return client
+
+        def factorise(data: PyTree, dual: PyTree, peers: Array) -> Float[Array, "d d"]:
+            flat, unflatten = flatten_util.ravel_pytree(model)
+            value = lambda w: objective(unflatten(w), data, (dual, model, lam / peers), jax.random.key(0))[0]  # noqa: E731
+            return jnp.linalg.cholesky(jax.hessian(value)(flat))
+
+        return client._replace(factor=jax.vmap(factorise)(train, dual, peers))
+
+    def newton(start: PyTree, data: PyTree, anchor: tuple, factor: Array, key: Array) -> tuple[PyTree, Array]:
+        slope, aux = jax.grad(objective, has_aux=True)(start, data, anchor, key)
+        flat, unflatten = flatten_util.ravel_pytree(slope)
+        return jax.tree.map(jnp.subtract, start, unflatten(cho_solve((factor, True), flat))), aux
+
+    def solve(key: Array, client: Client, centre: PyTree, cohort: PyTree) -> tuple[PyTree, Array]:
+        anchor = (client.dual, centre, lam / client.peers)
+        if exact:
+            return jax.vmap(newton, (0, 0, 0, 0, None))(centre, cohort.train, anchor, client.factor, key)
+        return fit(key, client.model, anchor, cohort)
+
+    return Primal(enlist, solve)
+
+
+def augmented(params: PyTree, dual: PyTree, centre: PyTree, decay: Number, rho: Number) -> Float[Array, ""]:
+    """What (13) adds to a client's loss: decay |w|^2 - <dual, w - centre> + rho / 2 |w - centre|^2."""
+
+    def leaf(w: Array, phi: Array, anchor: Array) -> Array:
+        gap = w - anchor
+        return jnp.sum(decay * w * w - phi * gap + rho / 2 * gap * gap)
+
+    return sum(jax.tree.leaves(jax.tree.map(leaf, params, dual, centre)), jnp.zeros(()))
+
+
+def message(model: PyTree, dual: PyTree, rho: Number) -> PyTree:
+    """What (14) needs of a client, in one model: w_k - phi_k / rho."""
+    return jax.tree.map(lambda w, phi: w - phi / rho, model, dual)
+
+
+def ascend(dual: PyTree, model: PyTree, shared: PyTree, rho: Number) -> PyTree:
+    """(16): the dual, moved by rho times what the client's model lacks to the shared one."""
+    return jax.tree.map(lambda phi, w, u: phi + rho * (u - w), dual, model, shared)

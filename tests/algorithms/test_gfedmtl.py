@@ -1,0 +1,315 @@
+"""GFedMtl and GFed against plain NumPy written from the corrected equations (13) to (18)."""
+
+import functools
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+import pytest
+from jax.extend.core import jaxprs_in_params
+from toys import close, deployed, federation, linear, opposite_groups, run
+
+import jaxfl
+from jaxfl import tree
+from jaxfl.algorithms import fedavg, gfed, gfedmtl
+from jaxfl.errors import InputError
+from jaxfl.kernels import coupling
+from jaxfl.models import linear as linear_model
+from jaxfl.models.cnn import CNN
+from jaxfl.task import honest, masked_mean
+from jaxfl.types import Cohort, Dataset, Federation, Task
+
+S, Q, D, C = 3, 2, 5, 12
+RHO, LAM, TAU = 1.5, 0.1, 0.4
+SERVER = np.arange(C) % S
+CLUSTER = np.array([0, 0, 1, 1, 0, 1, 0, 0, 1, 0, 0, 1])  # none of cluster 1 at server 1, none of cluster 0 at 2
+PLACES = {"servers": S, "clusters": Q, "server_of": SERVER, "cluster_of": CLUSTER}
+EDGES = np.array([[0, 1, 0], [1, 0, 1], [0, 1, 0]], np.float32)
+TASK = jaxfl.regression(linear_model(bias=False), jnp.zeros(D), steps=1)
+
+
+@functools.cache
+def regressions(dtype=np.float32):
+    """Twelve clients with 2 to 6 examples of a linear model each, and three for validation."""
+    rng = np.random.default_rng(0)
+    sizes = rng.integers(2, 7, size=C)
+
+    def draw(counts):
+        mask = np.arange(max(counts)) < np.asarray(counts)[:, None]
+        x = rng.normal(size=(C, max(counts), D))
+        y = x @ rng.normal(size=D) + rng.normal(size=(C, max(counts))) + x[..., 0] * CLUSTER[:, None]
+        return Dataset(x.astype(dtype), y.astype(dtype), mask)
+
+    return Federation(draw(sizes), draw([3] * C), draw([3] * C))
+
+
+def own(data, client):
+    mask = np.asarray(data.mask[client])
+    return np.asarray(data.x[client], float)[mask], np.asarray(data.y[client], float)[mask]
+
+
+def paper(cohorts, tau=TAU, edges=EDGES, server=SERVER, cluster=CLUSTER, shape=(S, Q)):
+    """The method client by client and server by server in float64 -> w_k after each round, and the last u of (15)."""
+    servers, clusters = shape
+    tau = np.broadcast_to(tau, (clusters, clusters))
+    data = regressions().train
+    w, phi = np.zeros((C, D)), np.zeros((C, D))
+    model = np.zeros((servers, clusters, D))
+    history = []
+    for cohort in cohorts:
+        for k in cohort:  # (13), in closed form
+            x, y = own(data, k)
+            members = sum((server == server[k]) & (cluster == cluster[k]))
+            hessian = 2 / len(y) * x.T @ x + (2 * LAM / members + RHO) * np.eye(D)
+            w[k] = np.linalg.solve(hessian, 2 / len(y) * x.T @ y + phi[k] + RHO * model[server[k], cluster[k]])
+        v, u, mean, new = (np.zeros_like(model) for _ in range(4))
+        for s in range(servers):
+            for q in range(clusters):  # (14)
+                there = [k for k in cohort if server[k] == s and cluster[k] == q]
+                v[s, q] = np.mean([w[k] - phi[k] / RHO for k in there], axis=0) if there else model[s, q]
+        for s in range(servers):
+            for q in range(clusters):  # (15)
+                others = [r for r in range(clusters) if r != q]
+                u[s, q] = v[s, q] + sum(tau[q, r] * v[s, r] for r in others)
+                u[s, q] /= 1 + sum(tau[q, r] for r in others)
+        for k in cohort:  # (16)
+            phi[k] += RHO * (u[server[k], cluster[k]] - w[k])
+        for s in range(servers):
+            near = np.flatnonzero(edges[s])
+            for q in range(clusters):  # (17), (18)
+                others = [r for r in range(clusters) if r != q]
+                mean[s, q] = (u[s, q] + sum(u[t, q] for t in near)) / (len(near) + 1)
+                new[s, q] = mean[s, q] + sum(tau[q, r] * u[t, r] for r in others for t in near)
+                new[s, q] /= 1 + len(near) * sum(tau[q, r] for r in others)
+        model = new
+        history.append(w.copy())
+    return np.array(history), u
+
+
+def exact(task=TASK, **options):
+    return gfedmtl(task, **{"tau": TAU, "rho": RHO, "lam": LAM, "graph": EDGES, "primal": "exact"} | PLACES | options)
+
+
+FULL = [list(range(C))] * 3
+PARTIAL = [[0, 1, 2, 4, 7], [3, 5, 8, 10, 11], [0, 2, 3, 6, 9]]  # cells that have clients are without any in turn
+
+
+@pytest.mark.parametrize("cohorts", [FULL, PARTIAL])
+@pytest.mark.parametrize("tau", [TAU, np.array([[9.0, 0.2], [1.1, 9.0]])])
+def test_rounds_equal_numpy_written_from_the_paper(cohorts, tau):
+    algorithm = exact(tau=jnp.asarray(tau, float))
+    schedule = jaxfl.participation.schedule(cohorts)
+    expected, _ = paper(cohorts, tau)
+    for rounds in (1, 3):
+        state, info, _ = run(algorithm, regressions(), rounds, participation=schedule)
+        np.testing.assert_allclose(tree.ravel(state.clients.model), expected[rounds - 1], atol=1e-5)
+    np.testing.assert_allclose(info.weights.sum(axis=-1), 1, atol=1e-6)
+    assert info.up.tolist() == [[D] * len(c) for c in cohorts]
+    assert info.down.tolist() == [[2 * D] * len(c) for c in cohorts]
+
+
+def test_gfed_by_admm_is_one_cluster():
+    state, _, _ = run(gfed(TASK, form="admm", rho=RHO, lam=LAM, graph=EDGES, primal="exact"), regressions(), 3)
+    expected, _ = paper(FULL, 0.0, cluster=np.zeros(C, int), shape=(S, 1))
+    np.testing.assert_allclose(tree.ravel(state.clients.model), expected[-1], atol=1e-5)
+
+
+def test_training_comes_near_the_exact_primal():
+    """Many small steps from the client's own model solve (13) as one Newton step does."""
+    task = jaxfl.regression(linear_model(bias=False), jnp.zeros(D), batch_size=6, steps=300, optimizer=optax.sgd(0.05))
+    fit, _, _ = run(exact(task, primal="fit"), regressions(), 3)
+    assert fit.clients.factor == ()
+    np.testing.assert_allclose(tree.ravel(fit.clients.model), paper(FULL)[0][-1], atol=1e-3)
+
+
+def double_task():
+    """Linear regression whose model is float64."""
+
+    def apply(params, x):
+        return x @ params["w"]
+
+    def loss(params, batch, anchor, key):
+        mean = masked_mean(jnp.square(apply(params, batch.x) - batch.y), batch.mask)
+        return mean, mean
+
+    def train(objective):
+        return None  # (13) is solved exactly
+
+    return Task(lambda key: {"w": jnp.zeros(D)}, apply, loss, None, None, train, honest)
+
+
+def run_double(rounds, **options):
+    with jax.enable_x64(True):
+        data = jax.tree.map(jnp.asarray, regressions(np.float64))
+        return run(exact(double_task(), **options), data, rounds)[0]
+
+
+def test_apart_it_is_as_many_consensus_problems_as_cells():
+    """tau = 0 and no edges: each cell runs the consensus ADMM of its own clients and knows of no other."""
+    state = run_double(7, tau=0.0, graph="alone")
+    for cell in set(zip(SERVER, CLUSTER, strict=True)):
+        members = [k for k in range(C) if (SERVER[k], CLUSTER[k]) == cell]
+        z, phi, w = np.zeros(D), np.zeros((len(members), D)), np.zeros((len(members), D))
+        for _ in range(7):
+            for i, k in enumerate(members):
+                x, y = own(regressions().train, k)
+                hessian = 2 * x.T @ x / len(y) + (2 * LAM / len(members) + RHO) * np.eye(D)
+                w[i] = np.linalg.solve(hessian, 2 * x.T @ y / len(y) + phi[i] + RHO * z)
+            z = (w - phi / RHO).mean(axis=0)
+            phi = phi + RHO * (z - w)
+        np.testing.assert_allclose(state.clients.model["w"][np.array(members)], w, atol=1e-6)
+        np.testing.assert_allclose(state.server[0]["w"][cell], z, atol=1e-6)
+    assert not state.server[0]["w"][1, 1].any()  # no clients: as it began
+
+
+def test_one_server_reaches_the_pooled_optimum():
+    one = {"servers": 1, "clusters": 2, "server_of": np.zeros(C, int), "cluster_of": CLUSTER}
+    state = run_double(400, tau=0.0, graph="ring", **one)
+    for q in range(2):
+        hessian, right = 2 * LAM * np.eye(D), np.zeros(D)
+        for k in np.flatnonzero(q == CLUSTER):
+            x, y = own(regressions().train, k)
+            hessian, right = hessian + 2 * x.T @ x / len(y), right + 2 * x.T @ y / len(y)
+        best = np.linalg.solve(hessian, right)
+        np.testing.assert_allclose(state.server[0]["w"][0, q], best, atol=1e-6)
+        np.testing.assert_allclose(
+            state.clients.model["w"][q == CLUSTER], np.tile(best, (sum(q == CLUSTER), 1)), atol=1e-6
+        )
+
+
+def test_a_sweep_of_tau_is_one_program_with_one_factor():
+    def final(tau):
+        return run(exact(tau=tau), regressions(), 3)[0].clients
+
+    taus = jnp.linspace(0, 2, 5)
+    swept = jax.jit(jax.vmap(final, out_axes=0))(taus)
+    for i in (0, 3):
+        close(jax.tree.map(lambda x, i=i: x[i], swept), final(taus[i]))
+    program = jax.make_jaxpr(jax.vmap(final))(taus)
+    factors = [v.aval.shape for e in subequations(program.jaxpr) if e.primitive.name == "cholesky" for v in e.outvars]
+    assert factors == [(C, D, D)]  # not one a tau, not one a round
+
+
+def subequations(jaxpr):
+    for equation in jaxpr.eqns:
+        yield equation
+        for inner in jaxprs_in_params(equation.params):
+            yield from subequations(inner)
+
+
+@pytest.mark.parametrize("pairs", [False, True])
+def test_the_learned_tau_follows_the_validation_loss(pairs):
+    """Adam's first moment after a round is a tenth of the gradient: finite differences of the NumPy program."""
+    algorithm = exact(tau="learned_pairs" if pairs else "learned", rate=0.05)
+    state, info, _ = run(algorithm, regressions(), 1)
+    start = coupling.begin(Q, pairs)
+    np.testing.assert_allclose(info.metrics["tau"], [0.5], rtol=1e-5)
+    assert info.up.tolist() == [[2 * D] * C]
+
+    def validation(theta):
+        u = paper(FULL[:1], np.log1p(np.exp(theta)))[1]
+        parts = [own(regressions().val, k) for k in range(C)]
+        return sum(np.mean((x @ u[SERVER[k], CLUSTER[k]] - y) ** 2) for k, (x, y) in enumerate(parts))
+
+    theta, gradient = np.asarray(start.theta, float), np.zeros(start.theta.shape)
+    for place in np.ndindex(theta.shape):
+        up, down = theta.copy(), theta.copy()
+        up[place] += 1e-4
+        down[place] -= 1e-4
+        gradient[place] = (validation(up) - validation(down)) / 2e-4
+    learner = state.server[1]
+    np.testing.assert_allclose(10 * learner.memory[0].mu, gradient, rtol=1e-3, atol=1e-4)
+    moved = learner.theta - start.theta
+    np.testing.assert_allclose(moved, -0.05 * np.sign(gradient), atol=1e-4)
+
+
+def test_gradient_form_is_a_mean_of_clients_then_of_neighbours():
+    """Two rounds of half the clients, from what `fedavg` trains of each server's model alone."""
+    cohorts = np.array([[0, 1, 3, 4, 6, 9], [1, 2, 4, 5, 8, 10]])  # round 0: none at server 2
+    algorithm = gfed(TASK, servers=S, graph=EDGES)
+    schedule, key = jaxfl.participation.schedule(cohorts), jax.random.key(3)
+    state, info, _ = run(algorithm, regressions(), 2, participation=schedule, key=key)
+    models = np.zeros((S, D))
+    for number, cohort in enumerate(cohorts):
+        _, round_key = jax.random.split(jax.random.fold_in(key, number))
+        fit_key, _ = jax.random.split(round_key)
+        ids = jnp.asarray(cohort)
+        members = Cohort(ids, *(tree.take(part, ids) for part in regressions()[:2]))
+        start = {"params": {"Dense_0": {"kernel": jnp.asarray(models[SERVER[cohort]], jnp.float32)[..., None]}}}
+        trained = tree.ravel(TASK.trainer(TASK.loss)(fit_key, start, None, members)[0])
+        psi = np.array(
+            [trained[SERVER[cohort] == s].mean(axis=0) if s in SERVER[cohort] else models[s] for s in range(S)]
+        )
+        closed = EDGES + np.eye(S)
+        models = closed / closed.sum(axis=1, keepdims=True) @ psi
+    np.testing.assert_allclose(tree.ravel(state.server), models, atol=1e-5)
+    np.testing.assert_allclose(tree.ravel(deployed(algorithm, state, C)), models[SERVER], atol=1e-5)
+    assert info.up.tolist() == info.down.tolist() == [[D] * 6] * 2
+
+
+def test_gfed_with_one_server_and_equal_sizes_is_fedavg():
+    data = opposite_groups()
+    (one, _, _), (mean, _, _) = run(gfed(linear(), servers=1), data, 2), run(fedavg(linear()), data, 2)
+    close(jax.tree.map(lambda x: x[0], one.server), mean.server)
+
+
+def test_clusters_are_found_from_the_data():
+    state = gfedmtl(linear(), servers=1).init(jax.random.key(0), opposite_groups().train)
+    found = np.asarray(state.clients.cell)
+    assert len({*found[::2]}) == len({*found[1::2]}) == 1
+    assert found[0] != found[1]
+    np.testing.assert_array_equal(state.clients.peers, 3)
+
+
+def test_it_trains_a_network_on_images():
+    """Two clusters that call the two kinds of images by opposite names, each image a bright half."""
+    rng = np.random.default_rng(0)
+    xs, ys = [], []
+    for client in range(4):
+        y = rng.integers(2, size=30).astype(np.int32)
+        x = 0.3 * rng.normal(size=(30, 6, 6, 1)).astype(np.float32)
+        x[y == 0, :3] += 1
+        x[y == 1, 3:] += 1
+        xs.append(x)
+        ys.append(y if client % 2 else 1 - y)
+    data = federation(xs, ys)
+    task = jaxfl.classification(
+        CNN(2, channels=(4, 4), hidden=8), jnp.zeros((6, 6, 1)), steps=30, batch_size=8, optimizer=jaxfl.sgd(0.05)
+    )
+    algorithm = gfedmtl(task, servers=2, tau="learned")
+    state, info, _ = run(algorithm, data, 6)
+    scores = jaxfl.make_evaluate(algorithm, task)(jax.random.key(0), data, state, jnp.arange(4))
+    assert float(scores.before.test.min()) > 0.9
+    assert info.metrics["tau"][-1] < 0.5  # the clusters contradict each other
+
+
+@pytest.mark.parametrize(
+    ("make", "options", "message"),
+    [
+        (gfedmtl, {"graph": np.ones((3, 3))}, "zero diagonal"),
+        (gfedmtl, {"graph": np.triu(np.ones((3, 3)), 1)}, "symmetric"),
+        (gfed, {"graph": np.zeros((2, 2))}, r"shape \(2, 2\): expected a symmetric matrix \(3, 3\)"),
+        (gfedmtl, {"tau": "learned", "clusters": 1}, "clusters=2 or more"),
+        (gfedmtl, {"rho": 0.0}, "rho is 0.0: expected a positive number"),
+        (gfed, {"rho": 1.0}, "choose form=admm"),
+    ],
+)
+def test_what_is_wrong_is_said(make, options, message):
+    with pytest.raises(InputError, match=message):
+        make(TASK, **options)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (
+            {"server_of": np.zeros(4, int), "cluster_of": np.zeros(4, int)},
+            r"server_of has shape \(4,\): expected \(12,\)",
+        ),
+        ({"cluster_of": np.arange(C)}, "cluster_of holds 0 to 11: expected numbers from 0 to 1"),
+    ],
+)
+def test_groups_must_fit_the_clients(options, message):
+    with pytest.raises(InputError, match=message):
+        exact(**options).init(jax.random.key(0), regressions().train)
