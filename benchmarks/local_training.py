@@ -28,7 +28,7 @@ class Three(nn.Module):
         return nn.Dense(10)(x)
 
 
-MODELS = {"lenet": lambda: jaxfl.models.lenet(10), "three": Three}
+MODELS = {"lenet": lambda: jaxfl.models.lenet(10), "three": Three, "cedar6": lambda: jaxfl.models.cedar6(10)}
 CASES = (
     ("lenet", 32, 16),
     ("lenet", 32, 64),
@@ -36,6 +36,7 @@ CASES = (
     ("lenet", 28, 64),
     ("three", 32, 16),
     ("three", 32, 64),
+    ("cedar6", 32, 16),
 )
 
 
@@ -78,12 +79,14 @@ TEXT = """## One local SGD step of one client
 Momentum .9, weight decay 1e-5; 4 clients, 20 steps each in one call. The peer is a PyTorch loop over clients and
 steps without a data loader (`benchmarks/peers/torch_loop.py`): as one process with its own threads, and, which nobody
 writes, as one process of one thread for each core. `lenet` has two convolutions 5x5, `three` has three with 32, 64 and
-64 channels.
+64 channels, `cedar6` FedCedar's six with 32 to 256 and group normalisation.
 
 | step | jaxfl, ms | torch, ms | times jaxfl | torch a core, ms | times jaxfl | compiling, s |
 |---|---:|---:|---:|---:|---:|---:|
 {rows}
 
-Convolution, bias, ReLU and pooling are one operation with one gradient (`jaxfl/models/block.py`), clients run one at a
-time on each core (`chunk="auto"`, a device a core), and batches in parts of 16 (`micro`).
+Convolution, bias, ReLU and pooling are one operation with one gradient (`jaxfl/models/block.py`), 3x3 convolutions of
+16 channels or more go by Winograd's way (`jaxfl/models/tiles.py`), clients run one at a time on each core
+(`chunk="auto"`, a device a core), and batches in parts of 16 (`micro`). What limits: matrix products of few rows, and
+the memory traffic of patches, in `lenet`; the products themselves in `three` and `cedar6`.
 """

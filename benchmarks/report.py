@@ -38,7 +38,7 @@ def main(peers: Path | None = None) -> None:
             local_training.section(peers),
             fedavg_round.section(peers),
             pfedgraph_round.section(peers),
-            server_step.section(peers),
+            server_step.section(peers, floor),
         ]
     head = TEXT.format(
         date=datetime.date.today(),

@@ -36,6 +36,21 @@ def three(side: int, channels: int) -> nn.Module:
     return nn.Sequential(*layers, nn.Flatten(), nn.Linear(64 * (side // 8) ** 2, 128), nn.ReLU(), nn.Linear(128, 10))
 
 
+def cedar6(side: int, channels: int) -> nn.Module:
+    """FedCedar's network: three stages of two 3x3 convolutions, the first of each normalised, and two dense layers."""
+    layers, width = [], channels
+    for stage in ((32, 64), (128, 128), (256, 256)):
+        for number, out in enumerate(stage):
+            layers.append(nn.Conv2d(width, out, 3, padding=1))
+            layers += [nn.GroupNorm(8, out), nn.ReLU()] if number == 0 else [nn.ReLU()]
+            width = out
+        layers.append(nn.MaxPool2d(2))
+    return nn.Sequential(*layers, nn.Flatten(), nn.Linear(256 * (side // 8) ** 2, 512), nn.ReLU(), nn.Linear(512, 10))
+
+
+MODELS = {"lenet": lenet, "three": three, "cedar6": cedar6}
+
+
 def sgd(parameters, lr: float = LEARNING_RATE) -> torch.optim.Optimizer:
     """The optimiser of all peers."""
     return torch.optim.SGD(parameters, lr=lr, momentum=MOMENTUM, weight_decay=DECAY)
@@ -65,7 +80,7 @@ def client_step_ms(model: str, side: int, batch: int, clients: int = 4, steps: i
     rng = np.random.default_rng(0)
     x = torch.randn(clients, LONGEST, channels, side, side)
     y = torch.randint(0, 10, (clients, LONGEST))
-    nets = [{"lenet": lenet, "three": three}[model](side, channels) for _ in range(clients)]
+    nets = [MODELS[model](side, channels) for _ in range(clients)]
     work = Work(clients, batch, steps)
 
     def one_round():
