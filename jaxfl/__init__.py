@@ -1,6 +1,6 @@
 """jaxfl: personalized federated learning on collaboration graphs, in pure JAX."""
 
-from jaxfl import algorithms, data, models, participation
+from jaxfl import algorithms, data, mesh, models, participation
 from jaxfl.evaluate import make_evaluate, summarise
 from jaxfl.rounds import make_rounds
 from jaxfl.task import classification, regression, sgd
@@ -11,6 +11,7 @@ __all__ = [
     "data",
     "make_evaluate",
     "make_rounds",
+    "mesh",
     "models",
     "participation",
     "regression",
