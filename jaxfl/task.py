@@ -1,7 +1,7 @@
 """A task: the model, its loss and how clients train it; everything that an algorithm is given."""
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Literal
 
 import jax
 import jax.numpy as jnp
@@ -77,6 +77,7 @@ def supervised(
     scale: float = 1.0,
     micro: int | None = None,
     chunk: Chunk = "auto",
+    compute: Literal["float32", "bfloat16"] = "float32",
     uplink: Uplink = honest,
 ) -> Task:
     """A model that is trained on the mean error of its predictions.
@@ -94,6 +95,8 @@ def supervised(
       micro: examples whose gradient is computed at a time, see `local.accumulated`. None: 16 for a model with
         convolutions on CPU, where the patches of more fall out of the cache; else the whole batch.
       chunk: clients trained side by side, see `tree.over_clients`; "auto" is "all" for a model without convolutions.
+      compute: type of the model's arithmetic; "bfloat16" is for accelerators. Parameters, gradients, predictions, the
+        optimiser and the server's step stay float32.
       uplink: what the server sees of the clients' models.
     """
     if optimizer is None:
@@ -112,7 +115,10 @@ def supervised(
         chunk = "all"
 
     def apply(params: Params, x: Array) -> Float[Array, "b *k"]:
-        return model.apply(params, _to_float(x, scale))
+        inputs = _to_float(x, scale)
+        if compute != "float32":
+            params, inputs = jax.tree.map(lambda leaf: leaf.astype(compute), (params, inputs))
+        return model.apply(params, inputs).astype(jnp.float32)
 
     def loss_of(apply: Callable) -> Objective:
         def loss(params: Params, batch: Dataset, anchor: PyTree, key: PRNGKey) -> tuple[Array, Array]:

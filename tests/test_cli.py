@@ -350,7 +350,7 @@ def test_help_names_every_option(capsys):
     shown = capsys.readouterr().out
     options = (
         "dataset partition classes-per-client beta topology clients participation rounds eval-every seed seeds model "
-        "local-steps local-epochs batch-size lr momentum weight-decay chunk devices "
+        "local-steps local-epochs batch-size lr momentum weight-decay chunk compute devices "
         "coordinator processes process hyper out config overwrite"
     )
     for option in options.split():

@@ -9,7 +9,7 @@ from jax import lax
 from toys import close, equal, federation, run
 
 import jaxfl
-from jaxfl.algorithms import local, pfedgraph
+from jaxfl.algorithms import fedavg, local, pfedgraph
 from jaxfl.models import cnn, lenet
 from jaxfl.models.block import conv_relu_pool
 from jaxfl.models.conv import conv, max_pool
@@ -180,3 +180,18 @@ def test_padding_changes_no_bit_of_a_convolutional_model(micro):
     algorithm = local(task)
     lean, padded = (run(algorithm, federation(xs, ys, pad, rubbish=1e3), 2)[:2] for pad in (0, 13))
     equal(lean, padded)
+
+
+def test_bfloat16_computes_in_sixteen_bits_and_keeps_parameters_in_thirty_two():
+    rng = np.random.default_rng(0)
+    xs = [rng.normal(size=(30, 8, 8, 1)).astype(np.float32) for _ in range(3)]
+    data = federation(xs, [(x.mean(axis=(1, 2, 3)) > 0).astype(np.int32) for x in xs])
+    options = {"batch_size": 8, "steps": 4, "optimizer": jaxfl.sgd(0.1)}
+    full, short = (
+        run(fedavg(jaxfl.classification(cnn(3), jnp.zeros((8, 8, 1)), compute=compute, **options)), data, 2)
+        for compute in ("float32", "bfloat16")
+    )
+    for a, b in zip(jax.tree.leaves(full[0]), jax.tree.leaves(short[0]), strict=True):
+        assert a.dtype == b.dtype == jnp.float32
+    np.testing.assert_allclose(short[1].loss, full[1].loss, rtol=0.05)
+    assert (short[1].loss != full[1].loss).any()

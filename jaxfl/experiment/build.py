@@ -99,6 +99,7 @@ def build(config: Config, data: Data | None = None) -> Built:
         epochs=config.local_epochs,
         scale=source.scale,
         chunk=config.chunk,
+        compute=config.compute,
         uplink=attack(config.attack, malicious(config)) if config.attack else honest,
     )
     algorithm = ALGORITHMS[config.algorithm](task, **config.hyper)

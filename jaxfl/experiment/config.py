@@ -67,6 +67,8 @@ class Setting:
     """how many seeds to run side by side: seed, seed + 1, ..."""
     chunk: int | Literal["auto", "all"] = "auto"
     """clients computed side by side, the same result: a number, all, or auto (convolutions on CPU: one, else all)"""
+    compute: Literal["float32", "bfloat16"] = "float32"
+    """arithmetic of the models; bfloat16 is for accelerators, parameters stay float32"""
     devices: int | Literal["auto"] = "auto"
     """devices of each process that share the clients; auto: all, at most one a client; of a CPU, one a core"""
 

@@ -92,7 +92,7 @@ def _forward(x: Array, kernel: Array, bias: Array, padding: Padding) -> tuple[Ar
 def _backward(x: Array, kernel: Array, y: Array, winner: Array, gradient: Array, padding: Padding):
     # A division is not repeated by XLA in each consumer: it keeps the flat loops of the products apart from what made
     # the gradient.
-    alive = gradient.transpose(3, 1, 2, 0) / jnp.where(y.transpose(3, 1, 2, 0) > 0, 1.0, jnp.inf)
+    alive = gradient.transpose(3, 1, 2, 0) / jnp.where(y.transpose(3, 1, 2, 0) > 0, 1.0, jnp.inf).astype(y.dtype)
     corner = jnp.arange(4, dtype=jnp.int8).reshape(4, 1, 1, 1, 1)
     spread = jnp.where(winner[None] == corner, alive[None], 0.0)  # [4, co, h2, w2, n]
     read = tiles.patches(x.transpose(3, 1, 2, 0), kernel, padding)
