@@ -42,9 +42,9 @@ def client_step_ms(work: Work) -> dict[str, float]:
 
 
 def section(
-    environments: Path | None, clients: int = 100, steps: int = 10, batches: tuple[int, ...] = (16, 64), turns: int = 2
+    environments: Path | None, clients: int = 100, steps: int = 10, batches: tuple[int, ...] = (16, 64), turns: int = 1
 ) -> str:
-    """The table, every side run twice in turn."""
+    """The table, every side run `turns` times in turn."""
     ours, theirs = [], {name: [] for name in PEERS}
     for batch in batches:
         work = Work(clients, batch, steps)

@@ -41,7 +41,7 @@ CASES = (
 
 
 def client_step_ms(
-    model: str, side: int, batch: int, *, clients: int = 4, steps: int = 20, repeats: int = 7, chunk: Chunk = "auto"
+    model: str, side: int, batch: int, *, clients: int = 4, steps: int = 20, repeats: int = 5, chunk: Chunk = "auto"
 ) -> dict[str, float]:
     """One SGD step of one client, best of several calls that train all clients; and the seconds of compiling."""
     channels = 1 if side == 28 else 3

@@ -73,7 +73,7 @@ def train(net: nn.Module, x: torch.Tensor, y: torch.Tensor, orders: Iterable[np.
         optimizer.step()
 
 
-def client_step_ms(model: str, side: int, batch: int, clients: int = 4, steps: int = 20, repeats: int = 7) -> float:
+def client_step_ms(model: str, side: int, batch: int, clients: int = 4, steps: int = 20, repeats: int = 4) -> float:
     """Milliseconds of one SGD step of one client, best of several rounds of all clients."""
     channels = 1 if side == 28 else 3
     torch.manual_seed(0)
