@@ -33,7 +33,9 @@ def crop_and_flip(key: jax.Array, x: jax.Array) -> jax.Array:
     columns = right + jnp.where(jax.random.bernoulli(flips, shape=(len(x), 1)), 31 - place, place)
     inside = ((rows >= 0) & (rows < 32))[:, :, None] & ((columns >= 0) & (columns < 32))[:, None]  # [B, 32, 32]
     pixels = 1024 * jnp.arange(len(x))[:, None, None] + 32 * rows[:, :, None] + columns[:, None]
-    return jnp.where(inside[..., None], jnp.take(x.reshape(-1, 3), pixels, axis=0, mode="clip"), 0)
+    # Divided by infinity where a mask would do: XLA repeats a division in no consumer, so each pixel is gathered once.
+    moved = jnp.take(x.reshape(-1, 3), pixels, axis=0, mode="clip").astype(jnp.float32)
+    return moved / jnp.where(inside, 1.0, jnp.inf)[..., None]
 
 
 def augmented(loss: Objective) -> Objective:
