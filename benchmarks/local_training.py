@@ -10,7 +10,7 @@ from flax import linen as nn
 
 import jaxfl
 from benchmarks.measure import best_ms
-from benchmarks.peers import against, ask, best
+from benchmarks.peers import against, ask
 from jaxfl import mesh
 from jaxfl.models.block import ConvReluPool
 from jaxfl.types import Chunk, Cohort, Dataset
@@ -60,12 +60,10 @@ def client_step_ms(
 
 
 def row(environments: Path | None, case: tuple[str, int, int]) -> str:
-    """A row of the table. Both sides run twice in turn and the better time counts."""
-    runs = [(ask(environments, "torch_loop", *case), client_step_ms(*case)) for _ in range(2)]
-    ours = best([own for _, own in runs])
-    peers = [peer for peer, _ in runs]
-    cells = " | ".join(against(best(peers, key), ours["ms"], key) for key in ("threads", "processes"))
-    compiling = min(own["compile_seconds"] for _, own in runs)
+    """A row of the table."""
+    peer, ours = ask(environments, "torch_loop", *case), client_step_ms(*case)
+    cells = " | ".join(against(peer, ours["ms"], key) for key in ("threads", "processes"))
+    compiling = ours["compile_seconds"]
     return f"| {case[0]} {case[1]}x{case[1]}, batch {case[2]} | {ours['ms']:.2f} | {cells} | {compiling:.1f} |"
 
 
