@@ -85,6 +85,5 @@ writes, as one process of one thread for each core. `lenet` has two convolutions
 
 Convolution, bias, ReLU and pooling are one operation with one gradient (`jaxfl/models/block.py`), 3x3 convolutions of
 16 channels or more go by Winograd's way (`jaxfl/models/tiles.py`), clients run one at a time on each core
-(`chunk="auto"`, a device a core), and batches in parts of 16 (`micro`). What limits: matrix products of few rows, and
-the memory traffic of patches, in `lenet`; the products themselves in `three` and `cedar6`.
+(`chunk="auto"`, a device a core), and batches in parts of 16 (`micro`).
 """
