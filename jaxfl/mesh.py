@@ -102,6 +102,8 @@ def _put(tree: PyTree, mesh: Mesh, axis: int | None) -> PyTree:
         sharding = NamedSharding(mesh, PartitionSpec(*[None] * axis, CLIENTS) if even else PartitionSpec())
         if jax.process_count() == 1:
             return jax.device_put(x, sharding)
+        if isinstance(x, jax.Array) and not x.is_fully_addressable:  # on the mesh already, in some layout
+            return jax.jit(lambda x: x, out_shardings=sharding)(x)
         host = np.asarray(x)
         return jax.make_array_from_callback(host.shape, sharding, lambda index: host[index])
 

@@ -9,6 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from jaxfl.algorithms import ALGORITHMS
 from jaxfl.cli import main
 
 SHORT = ["--rounds", "2", "--local-steps", "3"]
@@ -233,7 +234,7 @@ DATA = ["--data-dir", "."]
 IID = ["--partition", "iid"]
 BAD = [
     (["run", "fedavgg"], "unknown algorithm 'fedavgg': did you mean fedavg"),
-    (["run", "zzz"], "unknown algorithm 'zzz': choose from fedavg, fedavg_ft, gfed, gfedmtl, local, pfedgraph"),
+    (["run", "zzz"], f"unknown algorithm 'zzz': choose from {', '.join(sorted(ALGORITHMS))}"),
     (["run"], "no algorithm: name one"),
     (["compare", "--algorithms", "local", "pfedgraf"], "did you mean pfedgraph"),
     (["compare", "--algorithms", "local", "local"], "named twice"),

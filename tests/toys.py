@@ -52,6 +52,7 @@ def opposite_groups(clients=6, examples=40, features=8, seed=0, sizes=None, pad=
     return federation(xs, ys, pad, rubbish)
 
 
+@functools.cache
 def linear(**options):
     """Logistic regression on 8 features."""
     options = {"steps": 5, "batch_size": 8, "optimizer": jaxfl.sgd(0.1)} | options
@@ -101,17 +102,22 @@ def half(clients):
 
 
 make_rounds = functools.cache(jaxfl.make_rounds)
+make_evaluate = functools.cache(jaxfl.make_evaluate)
 jit = functools.cache(jax.jit)
 
 
 def run(algorithm, federation, rounds=3, *, key=None, participation=None, state=None, start=0):
-    """`rounds` rounds from the initial state -> (state, info, ids)."""
+    """`rounds` rounds from the initial state -> (state, info, ids). One by one, so that one program does any number."""
     clients = federation.train.mask.shape[0]
     key = jax.random.key(0) if key is None else key
     if state is None:
         state = jit(algorithm.init)(jax.random.fold_in(key, 10**6), federation.train)
     advance = make_rounds(algorithm, participation or full(clients))
-    state, (info, ids) = advance(key, federation, state, start, rounds)
+    said = []
+    for number in range(start, start + rounds):
+        state, one = advance(key, federation, state, number, 1)
+        said.append(one)
+    info, ids = jax.tree.map(lambda *x: jnp.concatenate(x), *said)
     return state, info, ids
 
 
