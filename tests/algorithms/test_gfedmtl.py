@@ -136,7 +136,7 @@ def double_task():
     def train(objective):
         return None  # (13) is solved exactly
 
-    return Task(lambda key: {"w": jnp.zeros(D)}, apply, loss, None, None, train, honest)
+    return Task(lambda key: {"w": jnp.zeros(D)}, apply, loss, None, None, train, honest, None)
 
 
 def run_double(rounds, **options):
