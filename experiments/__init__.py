@@ -1,0 +1,1 @@
+"""Central experiments of the papers, a short script each: `python -m experiments.NAME [--out DIR]`."""
