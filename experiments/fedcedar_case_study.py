@@ -2,8 +2,8 @@
 
 `python -m experiments.fedcedar_case_study [--out DIR]`: digits in 3, 4 and 5 nodes with labels in common. In rounds 5,
 10, ... equally many clients of each node take part, and the clusters that they fall into are compared with their nodes,
-by the Rand index; in the rounds between, clients are drawn whatever their node. With 20 clients a node, as in the paper,
-digits have 12 to 14 training examples for each; the right panel gives a client fewer still.
+by the Rand index; in the rounds between, clients are drawn whatever their node. With 20 clients a node, as in the
+paper, digits have 12 to 14 training examples for each; the right panel gives a client fewer still.
 """
 
 import json

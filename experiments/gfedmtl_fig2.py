@@ -9,7 +9,6 @@
 
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import NamedTuple
@@ -52,16 +51,6 @@ COLOURS = dict(zip(("GFed", *VARIANTS), plots.COLOURS, strict=False)) | {
     "one learned tau": "deeppink",
     "learned tau of each pair": "darkcyan",
 }
-
-
-@dataclass(frozen=True)
-class Options:
-    """Figure 2 of GFedMtl."""
-
-    out: Path = Path("runs/gfedmtl_fig2")
-    """directory to write"""
-    trials: int = 10
-    """independent federations, run side by side"""
 
 
 class Found(NamedTuple):
@@ -271,21 +260,26 @@ def table(results: dict) -> Table:
     return shown
 
 
-def main(options: Options) -> None:
-    """Runs, draws, prints."""
+def main(out: Path = Path("runs/gfedmtl_fig2"), trials: int = 10) -> None:
+    """Runs, draws, prints.
+
+    Args:
+      out: directory to write.
+      trials: independent federations, run side by side.
+    """
     began, console = time.perf_counter(), Console()
-    options.out.mkdir(parents=True, exist_ok=True)
-    data = {sigma: draw(options.trials, sigma) for sigma in SIGMAS}
-    found = {sigma: measure(trials) for sigma, trials in data.items()}
-    files.write(options.out / "fig2.png", figure_2(found[SIGMAS[0]]))
-    files.write(options.out / "learned.png", figure_learned(found))
-    files.write(options.out / "sigma.png", figure_sigma(found))
-    results = {"trials": options.trials, "rho": RHO} | {f"sigma {s}": numbers(one) for s, one in found.items()}
+    out.mkdir(parents=True, exist_ok=True)
+    data = {sigma: draw(trials, sigma) for sigma in SIGMAS}
+    found = {sigma: measure(stacked) for sigma, stacked in data.items()}
+    files.write(out / "fig2.png", figure_2(found[SIGMAS[0]]))
+    files.write(out / "learned.png", figure_learned(found))
+    files.write(out / "sigma.png", figure_sigma(found))
+    results = {"trials": trials, "rho": RHO} | {f"sigma {s}": numbers(one) for s, one in found.items()}
     results["sigma 0.1, rho 1"] = other_penalty(data[SIGMAS[0]], 1.0)
-    files.write_json(options.out / "numbers.json", results)
+    files.write_json(out / "numbers.json", results)
     console.print(table(results))
-    console.print(f"written to {options.out} in {time.perf_counter() - began:.0f} s", highlight=False)
+    console.print(f"written to {out} in {time.perf_counter() - began:.0f} s", highlight=False)
 
 
 if __name__ == "__main__":
-    main(tyro.cli(Options))
+    tyro.cli(main)

@@ -3,10 +3,9 @@
 Ten clients hold two of the ten digits each, in five pairs that hold the same ones (pathological), or a tenth of
 everything (IID). Both federations of all seeds train side by side in one program a variant.
 
-`python -m experiments.pfedgat_attention [--out DIR] [--rounds T] [--seeds S]`
+`python -m experiments.pfedgat_attention [--out DIR]`
 """
 
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -36,50 +35,41 @@ VARIANTS = {  # the first as published; eta is .01 where it is not given
 }
 
 
-@dataclass(frozen=True)
-class Options:
-    """What to run."""
+def main(out: Path = Path("runs/pfedgat_attention"), rounds: int = 40, seeds: int = 1) -> None:
+    """Runs every variant, writes pictures and numbers, prints the table.
 
-    out: Path = Path("runs/pfedgat_attention")
-    """directory to write"""
-    rounds: int = 40
-    """communication rounds"""
-    seeds: int = 1
-    """partitions and initial models"""
-
-
-def main(options: Options) -> None:
-    """Runs every variant, writes pictures and numbers, prints the table."""
+    Args:
+      out: directory to write.
+      rounds: of communication.
+      seeds: partitions and initial models.
+    """
     source = load("digits")
-    seeds = range(options.seeds)
-    parts = [partition(source.y_train, CLIENTS, seed) for partition in (pathological, iid) for seed in seeds]
+    parts = [split(source.y_train, CLIENTS, seed) for split in (pathological, iid) for seed in range(seeds)]
     data = Data(source, parts, federations(source, parts, "reweighted"))
     console, results = Console(), {}
     for name, hyper in VARIANTS.items():
         config = Config(
             algorithm="pfedgat",
             hyper=hyper,
-            rounds=options.rounds,
-            eval_every=options.rounds,
+            rounds=rounds,
+            eval_every=rounds,
             local_steps=50,
             seeds=len(parts),
             devices=1,
         )
         (record,) = run(compile_run(build(config, data)))
-        results[name] = measure(record, options.seeds)
+        results[name] = measure(record, seeds)
         console.print(f"{name}: {results[name]['own'][-1]:.2f} on the own pair")
-    options.out.mkdir(parents=True, exist_ok=True)
-    files.write(options.out / "weights.png", heat_maps(results))
-    files.write(options.out / "rounds.png", curves(results))
+    out.mkdir(parents=True, exist_ok=True)
+    files.write(out / "weights.png", heat_maps(results))
+    files.write(out / "rounds.png", curves(results))
     rows = [row(name, result) for name, result in results.items()]
     table = Table(*rows[0])
     for each in rows:
         table.add_row(*each.values())
     console.print(table)
-    files.write(options.out / "table.md", markdown(rows))
-    files.write_json(
-        options.out / "results.json", {n: {k: v.tolist() for k, v in r.items()} for n, r in results.items()}
-    )
+    files.write(out / "table.md", markdown(rows))
+    files.write_json(out / "results.json", {n: {k: v.tolist() for k, v in r.items()} for n, r in results.items()})
 
 
 def measure(record: Any, seeds: int) -> dict[str, np.ndarray]:
@@ -160,4 +150,4 @@ def curves(results: dict[str, dict[str, np.ndarray]]) -> bytes:
 
 
 if __name__ == "__main__":
-    main(tyro.cli(Options))
+    tyro.cli(main)

@@ -31,8 +31,11 @@ METHODS = {
 
 
 def course(algorithm: Algorithm, task: Task, key: jax.Array, federation: Federation) -> tuple[jax.Array, ...]:
-    """Accuracy before and after fine-tuning, as the newcomers join and after each round with them [1 + 3, 10]; the last
-    mixing weights [10, 10].
+    """A run, the newcomers' rounds one by one.
+
+    Returns:
+      Accuracy before fine-tuning and after it, as the newcomers join and after each round with them [1 + 3, 10]; the
+      last mixing weights [10, 10].
     """
     early = jaxfl.participation.schedule(np.arange(EARLY)[None])
     first, then = (jaxfl.make_rounds(algorithm, who) for who in (early, jaxfl.participation.full(CLIENTS)))
