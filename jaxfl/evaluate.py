@@ -6,7 +6,6 @@ from typing import NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax import lax
 from jaxtyping import Array, Float, Int
 
 from jaxfl import tree
@@ -55,26 +54,12 @@ def score_clients(
             values = score(apply(params, part.x), part.y)
             return jnp.sum(jnp.where(part.mask > 0, values * part.mask, 0.0)), jnp.sum(part.mask, dtype=jnp.float32)
 
-        totals, weights = lax.map(batch, _batches(data, batch_size))
-        total, weight = totals.sum(), weights.sum()
+        total, weight = tree.sum_batches(batch, data, min(batch_size, max(data.mask.size, 1)))
         return jnp.where(weight > 0, total / jnp.where(weight > 0, weight, 1.0), jnp.nan)
 
     if isinstance(data, Pool):
         return tree.over_clients(lambda p, mask: one(p, Dataset(data.x, data.y, mask)), chunk)(params, data.mask)
     return tree.over_clients(one, chunk)(params, data)
-
-
-def _batches(data: Dataset, batch_size: int) -> Dataset:
-    """[n, ...] -> [ceil(n / B), B, ...], the last one padded."""
-    n = data.mask.shape[0]
-    size = min(batch_size, max(n, 1))
-    count = max(-(-n // size), 1)
-
-    def split(x):
-        padded = jnp.pad(x, [(0, count * size - n)] + [(0, 0)] * (x.ndim - 1))
-        return padded.reshape(count, size, *x.shape[1:])
-
-    return jax.tree.map(split, data)
 
 
 def make_evaluate(

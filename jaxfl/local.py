@@ -1,4 +1,7 @@
-"""Local training: every client of a cohort runs masked minibatch steps from its own model, in one program."""
+"""Local training: every client of a cohort runs masked minibatch steps from its own model, in one program.
+
+And local gradients: what a client says of a model when it is asked.
+"""
 
 from collections.abc import Callable
 
@@ -10,7 +13,7 @@ from jaxtyping import Array, Bool, Int, PyTree
 
 from jaxfl import tree
 from jaxfl.errors import check
-from jaxfl.types import Chunk, Cohort, Dataset, Fit, Objective, Params, PRNGKey
+from jaxfl.types import Chunk, Cohort, Dataset, Fit, Gradient, Objective, Params, PRNGKey
 
 
 def minibatches(
@@ -125,6 +128,36 @@ def trainer(
         return tree.over_clients(fit_client, chunk)(keys, params, anchor, cohort.train)
 
     return fit
+
+
+def full_gradient(objective: Objective, *, batch_size: int, chunk: Chunk = "auto") -> Gradient:
+    """A function that gives every client's mean loss and its gradient on all of its data.
+
+    The examples are taken in batches of one size, so that padding changes no bit and memory does not grow with them.
+
+    Args:
+      objective: as of `trainer`, without an anchor.
+      batch_size: examples whose gradient is computed at a time.
+      chunk: clients computed side by side, see `tree.over_clients`.
+
+    Returns:
+      gradient(key, params [M], data [M, n], ids [M]) -> (mean loss [M], gradient [M]), weighted by the mask; 0 for a
+      client without examples.
+    """
+
+    def one(key: PRNGKey, params: Params, data: Dataset) -> tuple[Array, Params]:
+        def weighted(batch: Dataset) -> tuple[Array, Params]:
+            (loss, _), gradient = jax.value_and_grad(objective, has_aux=True)(params, batch, None, key)
+            return jax.tree.map(lambda x: x * batch.mask.sum(), (loss, gradient))
+
+        total = data.mask.sum()
+        return jax.tree.map(lambda x: x / jnp.where(total > 0, total, 1), tree.sum_batches(weighted, data, batch_size))
+
+    def gradient(key: PRNGKey, params: Params, data: Dataset, ids: Int[Array, "m"]) -> tuple[Array, Params]:
+        keys = jax.vmap(jax.random.fold_in, (None, 0))(key, ids)
+        return tree.over_clients(one, chunk)(keys, params, data)
+
+    return gradient
 
 
 def accumulated(objective: Objective, batch_size: int, micro: int | None) -> Callable:

@@ -11,7 +11,7 @@ from flax import linen as nn
 from jaxtyping import Array, Float, Int, PyTree, Shaped
 
 from jaxfl.errors import check
-from jaxfl.local import trainer
+from jaxfl.local import full_gradient, trainer
 from jaxfl.types import Chunk, Dataset, Objective, Params, PRNGKey, Task, Uplink
 
 
@@ -132,7 +132,8 @@ def supervised(
             objective, optimizer, batch_size=batch_size, steps=steps, epochs=epochs, micro=micro, chunk=chunk
         )
 
-    return Task(init, apply, loss_of(apply), loss_of, score, train, uplink)
+    gradient = full_gradient(loss_of(apply), batch_size=micro or batch_size, chunk=chunk)
+    return Task(init, apply, loss_of(apply), loss_of, score, train, uplink, gradient)
 
 
 def sgd(learning_rate: float = 0.01, momentum: float = 0.9, weight_decay: float = 1e-5) -> optax.GradientTransformation:
@@ -143,8 +144,9 @@ def sgd(learning_rate: float = 0.01, momentum: float = 0.9, weight_decay: float 
 
 
 def masked_mean(values: Float[Array, "b"], mask: Array) -> Float[Array, ""]:
-    """Mean of the values where the mask holds; 0 if it holds nowhere."""
-    return jnp.sum(jnp.where(mask, values, 0.0)) / jnp.maximum(jnp.count_nonzero(mask), 1)
+    """Mean of the values where the mask holds, weighted by a mask of floats; 0 if it holds nowhere."""
+    total = jnp.sum(mask, dtype=jnp.float32)
+    return jnp.sum(jnp.where(mask > 0, values * mask, 0.0)) / jnp.where(total > 0, total, 1.0)
 
 
 def _to_float(x: Array, scale: float) -> Float[Array, "..."]:

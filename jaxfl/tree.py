@@ -67,6 +67,30 @@ def unravel(matrix: Shaped[Array, "m d"], like: Params) -> Params:
     return jax.vmap(one)(matrix)
 
 
+def sum_batches(function: Callable, rows: PyTree, size: int) -> PyTree:
+    """The sum of `function` over all rows, `size` of them at a time and the last batch padded with zeros.
+
+    Where padding adds nothing to a batch, it does not change a bit of the sum, however long it is.
+
+    Args:
+      function: batch [size, ...] -> pytree.
+      rows: [n, ...].
+      size: rows of a batch.
+    """
+
+    def split(x: Array) -> Array:
+        count = max(-(-x.shape[0] // size), 1)
+        padded = jnp.pad(x, [(0, count * size - x.shape[0])] + [(0, 0)] * (x.ndim - 1))
+        return padded.reshape(count, size, *x.shape[1:])
+
+    def add(total: PyTree, batch: PyTree) -> tuple[PyTree, None]:
+        return jax.tree.map(jnp.add, total, function(batch)), None
+
+    batches = jax.tree.map(split, rows)
+    shapes = jax.eval_shape(function, jax.tree.map(lambda x: x[0], batches))
+    return lax.scan(add, jax.tree.map(lambda x: jnp.zeros(x.shape, x.dtype), shapes), batches)[0]
+
+
 def path(keys: tuple) -> str:
     """A leaf's path as text: `params/Dense_0/kernel`."""
     return jax.tree_util.keystr(keys, simple=True, separator="/")

@@ -24,7 +24,7 @@ class Dataset(NamedTuple):
 
     x: Array  # [..., n, *feature]
     y: Array  # [..., n, *target]
-    mask: Array  # [..., n] bool; in a test set also a float, the weight of each example
+    mask: Array  # [..., n] bool; in what is not trained on also a float, the weight of each example
 
 
 class Pool(NamedTuple):
@@ -62,7 +62,8 @@ class Cohort(NamedTuple):
 
 
 def _count(data: Dataset) -> Int[Array, "*c"]:
-    return jnp.count_nonzero(data.mask, axis=-1)
+    """Examples by their weights: what stands for k examples weighs k."""
+    return jnp.round(jnp.sum(data.mask, axis=-1)).astype(int)
 
 
 class State(NamedTuple):
@@ -93,6 +94,10 @@ Objective = Callable[[Params, Dataset, PyTree, PRNGKey], tuple[Array, Array]]
 # (key, params [M], anchor [M], cohort) -> (params [M], mean aux over the steps [M])
 Fit = Callable[[PRNGKey, Params, PyTree, Cohort], tuple[Params, Array]]
 
+# (key, params [M], data [M], ids [M]) -> (mean loss [M], its gradient [M]) over all of each client's data, weighted by
+# the mask; 0 for a client without any
+Gradient = Callable[[PRNGKey, Params, Dataset, Array], tuple[Array, Params]]
+
 # (key, before [M], after [M], ids [M]) -> received [M]: what the server sees of the clients' models
 Uplink = Callable[[PRNGKey, Params, Params, Array], Params]
 
@@ -101,7 +106,7 @@ Participation = Callable[[PRNGKey, Array], Array]
 
 
 class Task(NamedTuple):
-    """All that an algorithm is given: a model, its loss, a way to train, a channel to the server."""
+    """All that an algorithm is given: a model, its loss, a way to train and to ask for gradients, a channel."""
 
     init: Callable[[PRNGKey], Params]  # one model
     apply: Callable[[Params, Array], Array]  # (params, x [B]) -> prediction [B]
@@ -110,6 +115,7 @@ class Task(NamedTuple):
     score: Callable[[Array, Array], Array]  # (prediction [B], y [B]) -> [B], higher is better
     trainer: Callable[[Objective], Fit]
     uplink: Uplink
+    gradient: Gradient  # of `loss`
 
 
 class Algorithm(NamedTuple):

@@ -135,6 +135,14 @@ def test_evaluating_participants_only_leaves_the_others_blank():
             assert np.flatnonzero(~np.isnan(scores)).tolist() == ids.tolist()
 
 
+def test_leaking_is_on_record_and_makes_validation_the_test():
+    main(["run", "pfedgat", *SHORT, "--hyper", "heads=1", "--feedback", "test-leaking", "--out", "x"])
+    assert load("x/config.json")["feedback"] == "test-leaking"
+    with np.load("x/clients.npz") as clients:
+        np.testing.assert_allclose(clients["before_val"], clients["before_test"], atol=1e-5)
+    assert {"feedback", "entropy"} == set(lines("x")[-1]["metrics"])
+
+
 def test_compare_and_report(capsys):
     assert main(["compare", "--algorithms", "local", "pfedgraph", *SHORT, "--hyper", "alpha=0.6", "--out", "x"]) == 0
     rows = load("x/comparison.json")

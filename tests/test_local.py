@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from toys import close, equal, stack
 
 from jaxfl.errors import InputError
-from jaxfl.local import minibatches, trainer
+from jaxfl.local import full_gradient, minibatches, trainer
 from jaxfl.task import masked_mean
 from jaxfl.types import Cohort
 
@@ -167,6 +167,31 @@ def test_the_anchor_is_each_clients_own():
     fit = trainer(pulled, optax.sgd(0.5), batch_size=4, steps=40)
     fitted, _ = fit(jax.random.key(0), {"w": jnp.zeros((2, 3))}, anchors, clients)
     close(fitted["w"], anchors)
+
+
+@pytest.mark.parametrize("batch_size", [2, 16])
+def test_the_full_gradient_is_that_of_the_weighted_mean_over_all_examples(batch_size):
+    """Of two clients by hand; a third has no example. Padding changes no bit."""
+    rng = np.random.default_rng(0)
+    xs = [rng.normal(size=(n, 3)).astype(np.float32) for n in (5, 3, 1)]
+    ys = [rng.normal(size=n).astype(np.float32) for n in (5, 3, 1)]
+    weights = rng.uniform(0.1, 2.0, size=(3, 5)).astype(np.float32)
+    params = {"w": jnp.asarray(rng.normal(size=(3, 3)), jnp.float32)}
+
+    def answers(pad):
+        data = stack(xs, ys, pad, rubbish=1e3)
+        mask = jnp.pad(jnp.asarray(weights), [(0, 0), (0, pad)]) * data.mask
+        ask = full_gradient(mean_squares, batch_size=batch_size)
+        return jax.jit(ask)(jax.random.key(0), params, data._replace(mask=mask.at[2].set(0.0)), jnp.arange(3))
+
+    loss, gradient = answers(0)
+    equal((loss, gradient), answers(9))
+    for i, (x, y) in enumerate(zip(xs[:2], ys[:2], strict=True)):
+        share, w = weights[i, : len(y)] / weights[i, : len(y)].sum(), np.asarray(params["w"][i], np.float64)
+        np.testing.assert_allclose(loss[i], share @ (x @ w - y) ** 2, rtol=1e-5)
+        np.testing.assert_allclose(gradient["w"][i], 2 * (share * (x @ w - y)) @ x, rtol=1e-4)
+    assert loss[2] == 0
+    assert not gradient["w"][2].any()
 
 
 @pytest.mark.parametrize(

@@ -43,3 +43,11 @@ def test_over_clients_is_a_map(chunk):
     doubled = tree.over_clients(lambda x, y: (2 * x["c"] + y, x), chunk)(STACK["b"], jnp.ones(3))
     assert doubled[0].tolist() == [1, 3, 5]
     equal(doubled[1], STACK["b"])
+
+
+@pytest.mark.parametrize("size", [1, 3, 7, 20])
+def test_sums_over_batches_take_every_row_once(size):
+    rows = (jnp.arange(7.0), jnp.ones((7, 2)))
+    total = tree.sum_batches(lambda batch: {"x": batch[0].sum(), "y": batch[1].sum(axis=0)}, rows, size)
+    assert total["x"] == 21
+    assert total["y"].tolist() == [7, 7]

@@ -6,11 +6,12 @@ from jaxfl.algorithms.fedcedar import fedcedar
 from jaxfl.algorithms.gfed import gfed
 from jaxfl.algorithms.gfedmtl import gfedmtl
 from jaxfl.algorithms.local import local
+from jaxfl.algorithms.pfedgat import pfedgat
 from jaxfl.algorithms.pfedgraph import pfedgraph
 from jaxfl.types import AlgorithmFactory
 
 ALGORITHMS: dict[str, AlgorithmFactory] = {
-    f.__name__: f for f in (local, fedavg, fedavg_ft, fedcedar, gfed, gfedmtl, pfedgraph)
+    f.__name__: f for f in (local, fedavg, fedavg_ft, fedcedar, gfed, gfedmtl, pfedgat, pfedgraph)
 }
 
-__all__ = ["ALGORITHMS", "fedavg", "fedavg_ft", "fedcedar", "gfed", "gfedmtl", "local", "pfedgraph"]
+__all__ = ["ALGORITHMS", "fedavg", "fedavg_ft", "fedcedar", "gfed", "gfedmtl", "local", "pfedgat", "pfedgraph"]

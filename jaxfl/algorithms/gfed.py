@@ -7,7 +7,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, ArrayLike, Int, Shaped
 
 from jaxfl import tree
-from jaxfl.errors import check, check_graph, check_groups, check_positive
+from jaxfl.errors import check, check_graph, check_groups, check_not_negative, check_positive
 from jaxfl.kernels import admm, consensus
 from jaxfl.kernels.mixing import mix
 from jaxfl.types import Algorithm, Cohort, Dataset, Info, PRNGKey, Scalar, State, Task
@@ -48,6 +48,7 @@ def gfed(
     plain = rho is None and lam is None and primal == "fit"
     check(by_admm or plain, "rho, lam and primal are for ADMM: choose form=admm, or leave them out")
     rho, lam = 0.1 if rho is None else rho, 1e-3 if lam is None else lam
+    check_not_negative(lam=lam)
     check_positive(rho=rho, servers=servers)
     check_graph(adjacency, servers)
     side, fit = admm.primal(task.loss, task.trainer, rho, lam, primal == "exact"), task.trainer(task.loss)

@@ -7,7 +7,7 @@ import jax.numpy as jnp
 from jaxtyping import ArrayLike, Int, Shaped
 
 from jaxfl import tree
-from jaxfl.errors import check, check_graph, check_groups, check_positive
+from jaxfl.errors import check, check_graph, check_groups, check_not_negative, check_positive
 from jaxfl.kernels import admm, consensus, coupling, grouping, similarity
 from jaxfl.kernels.mixing import mix
 from jaxfl.types import Algorithm, Cohort, Dataset, Info, PRNGKey, Scalar, State, Task
@@ -50,6 +50,7 @@ def gfedmtl(
     """
     learned, adjacency = isinstance(tau, str), consensus.adjacency(graph, servers)
     check(clusters > 1 or not learned, "tau is learned between clusters: give clusters=2 or more, or a number for tau")
+    check_not_negative(tau=tau, lam=lam)
     check_positive(rho=rho, rate=rate, servers=servers, clusters=clusters)
     check_graph(adjacency, servers)
     side, explore = admm.primal(task.loss, task.trainer, rho, lam, primal == "exact"), task.trainer(task.loss)
@@ -62,8 +63,7 @@ def gfedmtl(
         server = ids % servers if server_of is None else server_of
         check_groups(ids.size, server_of=(server, servers), cluster_of=(cluster, clusters))
         clients = side.enlist(model, train, jnp.asarray(server * clusters + cluster), servers * clusters)
-        learner = coupling.begin(clusters, tau == "learned_pairs") if learned else ()
-        return State(clients, (tree.broadcast(tree.broadcast(model, clusters), servers), learner))
+        return State(clients, (tree.broadcast(tree.broadcast(model, clusters), servers), coupling.begin(tau, clusters)))
 
     def round(key: PRNGKey, state: State, cohort: Cohort) -> tuple[State, Info]:
         fit_key, uplink_key = jax.random.split(key)

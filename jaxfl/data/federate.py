@@ -12,9 +12,17 @@ from jaxfl.errors import check
 from jaxfl.types import Dataset, Federation, Pool
 
 TestProtocol = Literal["reweighted", "own", "global"]
+Feedback = Literal["val", "test-leaking"]
 
 
-def federate(source: Source, parts: Parts, *, val: float = 0.2, test: TestProtocol = "reweighted") -> Federation:
+def federate(
+    source: Source,
+    parts: Parts,
+    *,
+    val: float = 0.2,
+    test: TestProtocol = "reweighted",
+    feedback: Feedback = "val",
+) -> Federation:
     """Stacks the clients' examples; the first 1 - `val` of each client's list train, the rest validate.
 
     Args:
@@ -24,6 +32,10 @@ def federate(source: Source, parts: Parts, *, val: float = 0.2, test: TestProtoc
       test: what a client is tested on. "reweighted": the whole test set, each example weighted by how often its label
         occurs in the client's own data (pFedGraph's protocol); "global": the whole test set; "own": a part of the
         client's own examples, as large as its validation part.
+      feedback: what methods learn from beside the training data, and what checkpoints are chosen by. "val": each
+        client's validation part. "test-leaking": a copy of its test set in the place of that part and with as much
+        weight in all, as pFedGAT's Algorithm 1 has it. The test score then no longer tells how a method does on data
+        that it has not seen: results with it are comparable to no others.
 
     Returns:
       Arrays with the client axis first; the test set of "reweighted" and "global" is one `Pool`.
@@ -45,14 +57,32 @@ def federate(source: Source, parts: Parts, *, val: float = 0.2, test: TestProtoc
     if test == "own":
         tests = [rows[len(rows) - cut :] for rows, cut in zip(parts, cuts, strict=True)]
         held_out = stack(x, y, tests)
+        leak = (x, y, tests, [np.ones(len(rows)) for rows in tests])
     else:
         weights = np.ones((len(parts), source.classes), np.float32)
         if test == "reweighted":
             weights = np.stack([label_counts(source, [rows])[0] / len(rows) for rows in parts])
-        held_out = Pool(
-            jnp.asarray(source.x_test), jnp.asarray(source.y_test), jnp.asarray(weights[:, source.y_test], jnp.float32)
+        weights = weights[:, source.y_test].astype(np.float32)
+        held_out = Pool(jnp.asarray(source.x_test), jnp.asarray(source.y_test), jnp.asarray(weights))
+        leak = (
+            source.x_test,
+            source.y_test,
+            [np.flatnonzero(row) for row in weights],
+            [row[row > 0] for row in weights],
         )
-    return Federation(stack(x, y, trains), stack(x, y, vals), held_out)
+    validation = stack(x, y, vals) if feedback == "val" else weighted(*leak, cuts)
+    return Federation(stack(x, y, trains), validation, held_out)
+
+
+def weighted(
+    x: np.ndarray, y: np.ndarray, parts: Sequence[np.ndarray], weights: Sequence[np.ndarray], sizes: Sequence[int]
+) -> Dataset:
+    """As `stack`, the mask holding the rows' weights scaled to stand for `sizes` [C] examples."""
+    stacked = stack(x, y, parts)
+    mask = np.zeros(stacked.mask.shape, np.float32)
+    for row, own, size in zip(mask, weights, sizes, strict=True):
+        row[: len(own)] = own * (size / max(own.sum(), 1e-9))
+    return stacked._replace(mask=jnp.asarray(mask))
 
 
 def stack(x: np.ndarray, y: np.ndarray, parts: Sequence[np.ndarray]) -> Dataset:

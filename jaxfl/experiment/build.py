@@ -13,7 +13,7 @@ from jaxtyping import Array
 from jaxfl import mesh, participation
 from jaxfl.algorithms import ALGORITHMS
 from jaxfl.data import PARTITIONS, Source, federate, load
-from jaxfl.data.federate import TestProtocol
+from jaxfl.data.federate import Feedback, TestProtocol
 from jaxfl.data.partition import Parts
 from jaxfl.data.sources import SOURCES, data_dir
 from jaxfl.errors import check
@@ -58,7 +58,7 @@ def gather(setting: Setting) -> Data:
         "client an example",
     )
     parts = [split(setting, source, setting.seed + i) for i in range(setting.seeds)]
-    federation = federations(source, parts, setting.test)
+    federation = federations(source, parts, setting.test, setting.feedback)
     with jax.set_mesh(mesh.make(devices(setting))):
         return Data(source, parts, mesh.place(federation, axis=int(setting.seeds > 1)))
 
@@ -125,9 +125,9 @@ def split(setting: Setting, source: Source, seed: int) -> Parts:
     return partition(source.y_train, setting.clients, seed, **{name: getattr(setting, name) for name in options})
 
 
-def federations(source: Source, parts: list[Parts], test: TestProtocol) -> Federation:
+def federations(source: Source, parts: list[Parts], test: TestProtocol, feedback: Feedback = "val") -> Federation:
     """The federation of one seed, or those of several padded alike and stacked [seeds, C, ...]."""
-    each = [federate(source, seed, test=test) for seed in parts]
+    each = [federate(source, seed, test=test, feedback=feedback) for seed in parts]
 
     def stack(*leaves: Array) -> Array:
         shape = np.max([x.shape for x in leaves], axis=0)

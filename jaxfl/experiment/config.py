@@ -32,6 +32,9 @@ class Setting:
     test: Literal["reweighted", "own", "global"] = "reweighted"
     """test examples of a client: the whole test set weighted by the client's label frequencies, a part of its own data,
     or the whole test set"""
+    feedback: Literal["val", "test-leaking"] = "val"
+    """what methods learn from beside the training data (pfedgat) and checkpoints are chosen by: the client's validation
+    part, or, comparable to no other results, its test set"""
 
     participation: float = 1.0
     """fraction of the clients in each round"""

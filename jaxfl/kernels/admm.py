@@ -9,7 +9,7 @@ from typing import NamedTuple
 import jax
 import jax.numpy as jnp
 from jax import flatten_util
-from jax.scipy.linalg import cho_solve
+from jax.scipy.linalg import cho_factor, cho_solve
 from jaxtyping import Array, Float, Int, PyTree
 
 Number = Float[Array, "*any"] | float | int
@@ -22,7 +22,7 @@ class Client(NamedTuple):
     dual: PyTree  # [C, ...] phi_k
     cell: Int[Array, "*c"]  # [C] which of the servers' models it shares
     peers: Int[Array, "*c"]  # [C] how many clients share that, with itself
-    factor: Array | tuple  # [C, D, D] of the Hessian of (13), where that is solved exactly; else nothing
+    inverse: Array | tuple  # [C, D, D] of the Hessian of (13), where that is solved exactly; else nothing
 
 
 class Primal(NamedTuple):
@@ -41,7 +41,7 @@ def primal(loss: Callable, trainer: Callable, rho: Number, lam: Number, exact: b
       rho: penalty.
       lam: weight of the regulariser that all clients of a cell share.
       exact: one Newton step on all examples of a client, exact for a loss that is quadratic in the parameters. The
-        Hessian is factorised by `enlist`, once.
+        Hessian is factorised by `enlist`, once; a round multiplies by its inverse, so nothing is solved in the loop.
     """
 
     def objective(params: PyTree, batch: PyTree, anchor: tuple, key: Array) -> tuple[Array, Array]:
@@ -58,22 +58,24 @@ def primal(loss: Callable, trainer: Callable, rho: Number, lam: Number, exact: b
         if not exact:
             return client
 
-        def factorise(data: PyTree, dual: PyTree, peers: Array) -> Float[Array, "d d"]:
+        def invert(data: PyTree, dual: PyTree, peers: Array) -> Float[Array, "d d"]:
             flat, unflatten = flatten_util.ravel_pytree(model)
-            value = lambda w: objective(unflatten(w), data, (dual, model, lam / peers), jax.random.key(0))[0]  # noqa: E731
-            return jnp.linalg.cholesky(jax.hessian(value)(flat))
+            anchor = (dual, model, lam / peers)
+            hessian = jax.hessian(lambda w: objective(unflatten(w), data, anchor, jax.random.key(0))[0])(flat)
+            return cho_solve(cho_factor(hessian), jnp.eye(flat.size))
 
-        return client._replace(factor=jax.vmap(factorise)(train, dual, peers))
+        return client._replace(inverse=jax.vmap(invert)(train, dual, peers))
 
-    def newton(start: PyTree, data: PyTree, anchor: tuple, factor: Array, key: Array) -> tuple[PyTree, Array]:
+    def newton(start: PyTree, data: PyTree, anchor: tuple, inverse: Array, key: Array) -> tuple[PyTree, Array]:
         slope, aux = jax.grad(objective, has_aux=True)(start, data, anchor, key)
         flat, unflatten = flatten_util.ravel_pytree(slope)
-        return jax.tree.map(jnp.subtract, start, unflatten(cho_solve((factor, True), flat))), aux
+        step = jnp.matmul(inverse, flat, precision=jax.lax.Precision.HIGHEST)
+        return jax.tree.map(jnp.subtract, start, unflatten(step)), aux
 
     def solve(key: Array, client: Client, centre: PyTree, cohort: PyTree) -> tuple[PyTree, Array]:
         anchor = (client.dual, centre, lam / client.peers)
         if exact:
-            return jax.vmap(newton, (0, 0, 0, 0, None))(centre, cohort.train, anchor, client.factor, key)
+            return jax.vmap(newton, (0, 0, 0, 0, None))(centre, cohort.train, anchor, client.inverse, key)
         return fit(key, client.model, anchor, cohort)
 
     return Primal(enlist, solve)

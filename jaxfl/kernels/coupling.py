@@ -20,9 +20,14 @@ class Learner(NamedTuple):
     memory: optax.OptState
 
 
-def begin(clusters: int, pairs: bool, strength: float = 0.5) -> Learner:
-    """One strength for all clusters, or that of each of the Q^2 pairs (receiver, sender)."""
-    theta = jnp.full((clusters, clusters) if pairs else (), jnp.log(jnp.expm1(strength)))
+def begin(tau: str | Rate | Float[Array, "q q"], clusters: int, strength: float = 0.5) -> Learner | tuple:
+    """What learns tau: "learned", one for all clusters; "learned_pairs", of each pair (receiver, sender) [Q, Q].
+
+    Nothing for a tau that is given.
+    """
+    if not isinstance(tau, str):
+        return ()
+    theta = jnp.full((clusters, clusters) if tau == "learned_pairs" else (), jnp.log(jnp.expm1(strength)))
     return Learner(theta, optax.adam(0.0).init(theta))
 
 

@@ -3,7 +3,7 @@
 import jax
 import jax.numpy as jnp
 from jax.lax import Precision
-from jaxtyping import Array, Float, Int, PyTree
+from jaxtyping import Array, Float, Int, Key, PyTree
 
 
 def mix(weights: Float[Array, "*r m"], stacked: PyTree) -> PyTree:
@@ -29,3 +29,14 @@ def size_weights(sizes: Int[Array, "m"]) -> Float[Array, "m"]:
     total = sizes.sum()
     share = sizes / jnp.maximum(total, 1)
     return jnp.where(total > 0, share, 1 / sizes.shape[0])
+
+
+def disturbance(key: Key[Array, ""], clients: int, radius: float | Array) -> Float[Array, "m m"]:
+    """What to add to mixing weights and to subtract from them, to learn from losses alone how they change.
+
+    Random signs, less their mean in each row so that rows still sum to one, times the radius [M, M]. With losses L+ and
+    L- of a row, (L+ - L-) / 2 times the row, over the radius squared, is an estimate of the loss's slopes less their
+    mean, unbiased up to the radius squared (simultaneous perturbation: Spall, 1992).
+    """
+    signs = jax.random.rademacher(key, (clients, clients), jnp.float32)
+    return radius * (signs - signs.mean(axis=1, keepdims=True))

@@ -11,18 +11,18 @@ from jaxtyping import Array, Float, PyTree
 Measure = Literal["cosine", "inner", "l2", "l1"]
 
 
-def gram(stacked: PyTree) -> Float[Array, "m m"]:
+def gram(stacked: PyTree, other: PyTree = None) -> Float[Array, "m n"]:
     """Inner products of all pairs of models, summed leaf by leaf so that [M, D] need not exist.
 
     Args:
       stacked: models [M, ...] or a matrix [M, D].
+      other: models [N, ...] to pair them with; themselves if None.
     """
 
-    def leaf(x: Array) -> Array:
-        rows = x.reshape(x.shape[0], -1)
-        return jnp.matmul(rows, rows.T, precision=Precision.HIGHEST)
+    def leaf(x: Array, y: Array) -> Array:
+        return jnp.matmul(x.reshape(x.shape[0], -1), y.reshape(y.shape[0], -1).T, precision=Precision.HIGHEST)
 
-    return sum(map(leaf, jax.tree.leaves(stacked)))
+    return sum(jax.tree.leaves(jax.tree.map(leaf, stacked, stacked if other is None else other)))
 
 
 def cosine(stacked: PyTree) -> Float[Array, "m m"]:

@@ -1,5 +1,6 @@
 import numpy as np
 import pytest
+from toys import equal
 
 from jaxfl.data import dirichlet, federate, load, pathological
 from jaxfl.data.federate import group_order, label_counts
@@ -43,6 +44,24 @@ def test_the_shared_test_set_is_stored_once():
     expected = (counts / counts.sum(axis=1, keepdims=True))[:, SOURCE.y_test]
     np.testing.assert_allclose(data.test.mask, expected, rtol=1e-6)
     assert (np.asarray(federate(SOURCE, PARTS, test="global").test.mask) == 1).all()
+
+
+@pytest.mark.parametrize("test", ["reweighted", "own", "global"])
+def test_leaking_puts_the_test_set_in_the_place_of_the_validation_part(test):
+    """The same examples with the same relative weights; everything else, the clients' sizes too, stays as it is."""
+    parts = [*PARTS[:4], PARTS[4][:3]]  # the last one is too small to validate
+    plain, leaking = (federate(SOURCE, parts, test=test, feedback=feedback) for feedback in ("val", "test-leaking"))
+    equal((leaking.train, leaking.test), (plain.train, plain.test))
+    assert leaking.sizes.tolist() == plain.sizes.tolist()
+    assert leaking.sizes.dtype == plain.sizes.dtype
+    pool = isinstance(plain.test, Pool)
+    for client in range(4):
+        weights = np.asarray(plain.test.mask[client], np.float64)
+        test_x = np.asarray(plain.test.x if pool else plain.test.x[client])
+        mask = np.asarray(leaking.val.mask[client], np.float64)
+        np.testing.assert_array_equal(real(leaking.val, client)[0], test_x[weights > 0])
+        np.testing.assert_allclose(mask[mask > 0] / mask.sum(), weights[weights > 0] / weights.sum(), rtol=1e-5)
+    assert not np.asarray(leaking.val.mask[4]).any()
 
 
 def test_clients_with_the_same_labels_stand_together():

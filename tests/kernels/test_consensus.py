@@ -87,7 +87,7 @@ def test_disagreement_is_the_spread_over_servers():
 @pytest.mark.parametrize("pairs", [False, True])
 def test_a_learned_strength_goes_down_its_loss_and_stays_positive(pairs):
     target = jnp.asarray(PAIRS) if pairs else jnp.asarray(0.03)
-    learner = coupling.begin(Q, pairs)
+    learner = coupling.begin("learned_pairs" if pairs else "learned", Q)
     np.testing.assert_allclose(coupling.strength(learner), 0.5, rtol=1e-5)
     descend = jax.jit(lambda now: coupling.descend(now, 2 * (coupling.strength(now) - target), 0.05))
     for _ in range(300):

@@ -1,9 +1,10 @@
+import jax
 import jax.numpy as jnp
 import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from jaxfl.kernels.mixing import mix, size_weights
+from jaxfl.kernels.mixing import disturbance, mix, size_weights
 
 
 @settings(deadline=None, max_examples=10)
@@ -36,3 +37,10 @@ def test_matrices_compose():
 def test_size_weights():
     np.testing.assert_allclose(size_weights(jnp.array([1, 3, 0])), [0.25, 0.75, 0])
     np.testing.assert_allclose(size_weights(jnp.array([0, 0])), [0.5, 0.5])
+
+
+def test_disturbances_keep_the_sums_of_rows_and_look_in_all_other_directions_alike():
+    steps = jax.vmap(lambda key: disturbance(key, 3, 0.5))(jax.random.split(jax.random.key(0), 20_000))
+    np.testing.assert_allclose(steps.sum(axis=2), 0, atol=1e-6)
+    seen = np.einsum("kri,krj->rij", steps, steps) / len(steps)
+    np.testing.assert_allclose(seen, np.tile(0.25 * (np.eye(3) - 1 / 3), (3, 1, 1)), atol=0.01)

@@ -1,0 +1,285 @@
+"""Figure 2 of GFedMtl: ridge regressions of 150 clients in 3 clusters over a graph of 10 servers.
+
+`python -m experiments.gfedmtl_fig2 [--out DIR] [--trials 10]` draws
+
+- fig2.png: Test MSE by iteration (a), with 9 of a server's 15 clients in each iteration (b), and against tau (c);
+- learned.png: tau that sets itself, beside the sweep, for clusters near each other and far from each other;
+- sigma.png: whether one model for all clusters is the worst depends on how far they are from each other.
+"""
+
+import time
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+import tyro
+from matplotlib.axes import Axes
+from rich.box import SIMPLE_HEAD
+from rich.console import Console
+from rich.table import Table
+
+import jaxfl
+from jaxfl import participation, tree
+from jaxfl.algorithms import gfed, gfedmtl
+from jaxfl.data import Ridge, mse_db, ridge
+from jaxfl.experiment import files, plots
+from jaxfl.types import Algorithm, Participation
+
+SERVERS, CLIENTS, SCHEDULED, CLUSTERS, DIM, ITERATIONS = 10, 15, 9, 3, 60, 100
+RHO, LAM = 3.0, 0.1  # not in the paper
+SIGMAS = (0.1, 0.5)  # the paper's clusters, and clusters five times as far from each other
+TASK = jaxfl.regression(
+    jaxfl.models.linear(bias=False), jnp.zeros(DIM), batch_size=9, steps=5, optimizer=optax.sgd(0.005)
+)
+EVERYBODY = participation.full(SERVERS * CLIENTS)
+SOME = participation.stratified(np.repeat(np.arange(SERVERS), CLIENTS), SCHEDULED)
+VARIANTS = {  # tau, and whether servers have edges
+    "tau 0": (0.0, 1.0),
+    "tau .1": (0.1, 1.0),
+    "tau .5": (0.5, 1.0),
+    "tau .5, no edges": (0.5, 0.0),
+    "tau 0, no edges": (0.0, 0.0),
+}
+SWEEP = np.concatenate([[0.0], np.geomspace(1e-3, 4.0, 49)])
+COLOURS = dict(zip(("GFed", *VARIANTS), plots.COLOURS, strict=False)) | {
+    "GFed, gradient form": "0.6",
+    "one learned tau": "deeppink",
+    "learned tau of each pair": "darkcyan",
+}
+
+
+class Found(NamedTuple):
+    """Test MSE in dB by iteration, mean over the trials."""
+
+    full: dict[str, np.ndarray]  # label -> [T], all clients in every iteration
+    scheduled: dict[str, np.ndarray]  # label -> [T], 9 of a server's 15
+    sweep: np.ndarray  # [50, T]
+    taus: dict[str, np.ndarray]  # label -> [T], tau where it is learned
+
+
+def ours(data: Ridge, tau, edges=1.0, *, rho: float = RHO) -> Algorithm:
+    """GFedMtl, with every client where the data has it."""
+    places = {"servers": SERVERS, "clusters": CLUSTERS, "server_of": data.server, "cluster_of": data.cluster}
+    return gfedmtl(TASK, tau=tau, rho=rho, lam=LAM, graph=edges * data.adjacency, primal="exact", **places)
+
+
+LEARNERS = {
+    "one learned tau": partial(ours, tau="learned"),
+    "learned tau of each pair": partial(ours, tau="learned_pairs"),
+}
+
+
+def one_model(data: Ridge, *, rho: float = RHO) -> Algorithm:
+    """GFed as GFedMtl with one cluster."""
+    places = {"servers": SERVERS, "server_of": data.server, "graph": data.adjacency}
+    return gfed(TASK, form="admm", rho=rho, lam=LAM, primal="exact", **places)
+
+
+def one_model_by_gradients(data: Ridge) -> Algorithm:
+    """GFed as its authors wrote it."""
+    return gfed(TASK, servers=SERVERS, server_of=data.server, graph=data.adjacency)
+
+
+@partial(jax.jit, static_argnames=("make", "who"))
+def run(make: Callable, who: Participation, data: Ridge, *variants: jax.Array) -> tuple[jax.Array, jax.Array]:
+    """Test MSE in dB and tau (NaN if it is not learned) by iteration, mean over trials [T]; of variants [V, T].
+
+    One program: trials and variants side by side, iterations in a scan.
+
+    Args:
+      make: (data of a trial, *one of each variants) -> algorithm.
+      who: takes part.
+      data: trials stacked.
+      variants: arrays [V].
+    """
+
+    def trial(key: jax.Array, data: Ridge, *variant: jax.Array):
+        algorithm = make(data, *variant)
+        rounds = jaxfl.make_rounds(algorithm, who)
+
+        def step(state, number):
+            state, (info, _) = rounds(key, data.federation, state, number, 1)
+            models = tree.ravel(algorithm.models(state, jnp.arange(SERVERS * CLIENTS)))
+            return state, (mse_db(models, data), info.metrics.get("tau", jnp.array([jnp.nan]))[0])
+
+        return jax.lax.scan(step, algorithm.init(key, data.federation.train), jnp.arange(ITERATIONS))[1]
+
+    keys = jax.vmap(jax.random.key)(jnp.arange(data.server.shape[0]))
+    many = jax.vmap(trial, (0, 0, *[None] * len(variants)))
+    if variants:
+        many = jax.vmap(many, (None, None, *[0] * len(variants)))
+    return jax.tree.map(lambda x: x.mean(axis=-2), many(keys, data, *variants))
+
+
+def draw(trials: int, sigma: float) -> Ridge:
+    """The federations of all trials, stacked."""
+    return jax.tree.map(lambda *leaves: jnp.stack(leaves), *[ridge(seed, sigma=sigma) for seed in range(trials)])
+
+
+def measure(data: Ridge) -> Found:
+    """All curves of stacked trials."""
+    tau, edges = (jnp.array(column) for column in zip(*VARIANTS.values(), *((t, 1.0) for t in SWEEP), strict=True))
+    few = len(VARIANTS)
+    every, _ = run(ours, EVERYBODY, data, tau, edges)
+    full = {"GFed": run(one_model, EVERYBODY, data)[0]} | dict(zip(VARIANTS, every[:few], strict=True))
+    full["GFed, gradient form"] = run(one_model_by_gradients, EVERYBODY, data)[0]
+    some, _ = run(ours, SOME, data, tau[:few], edges[:few])
+    scheduled = {"GFed": run(one_model, SOME, data)[0]} | dict(zip(VARIANTS, some, strict=True))
+    taus = {}
+    for label, make in LEARNERS.items():
+        full[label], taus[label] = run(make, EVERYBODY, data)
+    full, scheduled, taus = (
+        {label: np.asarray(curve) for label, curve in curves.items()} for curves in (full, scheduled, taus)
+    )
+    return Found(full, scheduled, np.asarray(every[few:]), taus)
+
+
+def other_penalty(data: Ridge, rho: float) -> dict[str, dict[str, float]]:
+    """Test MSE at the end for another rho, all clients and scheduled."""
+    tau, edges = (jnp.array(column) for column in zip(*VARIANTS.values(), strict=True))
+    found = {}
+    for name, who in (("full", EVERYBODY), ("scheduled", SOME)):
+        mse = [run(partial(one_model, rho=rho), who, data)[0], *run(partial(ours, rho=rho), who, data, tau, edges)[0]]
+        found[name] = {label: float(curve[-1]) for label, curve in zip(("GFed", *VARIANTS), mse, strict=True)}
+    return found
+
+
+def draw_curves(panel: Axes, curves: dict[str, np.ndarray], title: str) -> None:
+    """Test MSE by iteration."""
+    for label, curve in curves.items():
+        colour, style = COLOURS.get(label, "0.2"), "-" if label in COLOURS else "--"
+        panel.plot(range(1, ITERATIONS + 1), curve, label=label, color=colour, linestyle=style)
+    panel.set(xlabel="iteration", ylabel="Test MSE [dB]", title=title)
+    panel.grid(alpha=0.25)
+
+
+def draw_sweep(panel: Axes, found: Found, title: str, levels: tuple[str, ...] = ()) -> None:
+    """Test MSE at the end against tau, with the learned ones where they end."""
+    last = found.sweep[:, -1]
+    panel.plot(SWEEP, last, color="0.2", marker=".", markersize=4, label="fixed tau")
+    best = last.argmin()
+    panel.plot(SWEEP[best], last[best], "o", color="0.2", fillstyle="none", markersize=10)
+    panel.annotate(
+        f"tau {SWEEP[best]:.2g}", (SWEEP[best], last[best]), (0, -16), textcoords="offset points", ha="center"
+    )
+    for label, taus in found.taus.items():
+        panel.plot(taus[-1], found.full[label][-1], "*", color=COLOURS[label], markersize=13, label=label)
+    for label in levels:
+        panel.axhline(found.full[label][-1], color=COLOURS[label], linestyle="--", label=label)
+    panel.set_xscale("symlog", linthresh=1e-3, linscale=0.5)
+    panel.set_xlim(-2e-4, 6)
+    panel.set(xlabel="tau", ylabel=f"Test MSE after {ITERATIONS} iterations [dB]", title=title)
+    panel.set_ylim(min(last.min(), *(found.full[label][-1] for label in (*found.taus, *levels))) - 1.5, last[0] + 4)
+    panel.grid(alpha=0.25)
+
+
+def figure_2(found: Found) -> bytes:
+    """The paper's three panels."""
+    figure, (left, middle, right) = plots.canvas(3, height=4.6)
+    draw_curves(left, {k: v for k, v in found.full.items() if k not in found.taus}, "(a) all clients")
+    figure.legend(*left.get_legend_handles_labels(), loc="outside lower center", ncols=7, frameon=False)
+    draw_curves(middle, found.scheduled, f"(b) {SCHEDULED} of a server's {CLIENTS} clients")
+    middle.set_ylim(left.get_ylim())
+    draw_sweep(right, found, "(c) strength of learning between clusters")
+    right.legend(frameon=False, fontsize=8)
+    return plots.png(figure)
+
+
+def figure_learned(found: dict[float, Found]) -> bytes:
+    """Learned tau by iteration, and its MSE beside fixed ones, for each distance of the clusters."""
+    figure, panels = plots.canvas(2 * len(found), width=4.4)
+    for (sigma, one), value, error in zip(found.items(), panels[::2], panels[1::2], strict=True):
+        best = one.sweep[:, -1].argmin()
+        for label, taus in one.taus.items():
+            value.plot(range(1, ITERATIONS + 1), taus, color=COLOURS[label], label=label)
+        value.axhline(SWEEP[best], color="0.2", linestyle="--", label="best fixed tau")
+        value.set(xlabel="iteration", ylabel="tau (mean over pairs)", yscale="log", ylim=(2e-3, 2))
+        value.set_title(f"clusters (1 + U(-{sigma}, {sigma})) w")
+        value.grid(alpha=0.25)
+        shown = {label: one.full[label] for label in ("tau 0", "tau .5", *one.taus)}
+        draw_curves(error, shown | {"best fixed tau": one.sweep[best]}, "")
+        error.set_ylim(min(curve.min() for curve in shown.values()) - 0.5, shown["tau 0"][-1] + 6)
+        value.legend(frameon=False, fontsize=8, loc="lower left" if best > SWEEP.size / 2 else "upper right")
+        error.legend(frameon=False, fontsize=8)
+    return plots.png(figure)
+
+
+def figure_sigma(found: dict[float, Found]) -> bytes:
+    """The sweep beside one model for all clusters, for each distance of the clusters."""
+    figure, panels = plots.canvas(len(found))
+    for panel, (sigma, one) in zip(panels, found.items(), strict=True):
+        draw_sweep(panel, one, f"clusters (1 + U(-{sigma}, {sigma})) w", ("GFed",))
+        panel.legend(frameon=False, fontsize=8)
+    return plots.png(figure)
+
+
+def reached(curve: np.ndarray, level: float = -10.0) -> int | None:
+    """The first iteration at or below a Test MSE in dB."""
+    return int(np.argmax(curve <= level)) + 1 if (curve <= level).any() else None
+
+
+def numbers(found: Found) -> dict:
+    """What `numbers.json` says of one distance of the clusters."""
+    last = found.sweep[:, -1]
+    return {
+        "test_mse_db": {label: float(curve[-1]) for label, curve in found.full.items()},
+        "test_mse_db_scheduled": {label: float(curve[-1]) for label, curve in found.scheduled.items()},
+        "iterations_to_minus_10_db": {label: reached(curve) for label, curve in found.full.items()},
+        "sweep": {"tau": SWEEP.tolist(), "test_mse_db": last.tolist()},
+        "best_tau": {"tau": float(SWEEP[last.argmin()]), "test_mse_db": float(last.min())},
+        "learned_tau": {label: float(taus[-1]) for label, taus in found.taus.items()},
+    }
+
+
+def table(results: dict) -> Table:
+    """The numbers for the terminal."""
+    near, far = (results[f"sigma {sigma}"] for sigma in SIGMAS)
+    title = f"Test MSE (dB) after {ITERATIONS} iterations, mean of {results['trials']} trials"
+    shown = Table(title=title, box=SIMPLE_HEAD, pad_edge=False, collapse_padding=True)
+    for name in (
+        "",
+        *(f"sigma {sigma}" for sigma in SIGMAS),
+        "iterations to -10",
+        "9 of 15",
+        "rho 1",
+        "rho 1, 9 of 15",
+    ):
+        shown.add_column(name, justify="right" if name else "left", no_wrap=not name)
+    columns = [near["test_mse_db"], far["test_mse_db"], near["iterations_to_minus_10_db"]]
+    columns += [near["test_mse_db_scheduled"], *results["sigma 0.1, rho 1"].values()]
+    for label in columns[0]:
+        cells = [column.get(label) for column in columns]
+        shown.add_row(label, *("" if c is None else f"{c:.1f}" if isinstance(c, float) else str(c) for c in cells))
+    best = [one["best_tau"] for one in (near, far)]
+    shown.add_row("best fixed (tau)", *(f"{one['test_mse_db']:.1f} ({one['tau']:.2g})" for one in best))
+    return shown
+
+
+def main(out: Path = Path("runs/gfedmtl_fig2"), trials: int = 10) -> None:
+    """Runs, draws, prints.
+
+    Args:
+      out: directory to write.
+      trials: independent federations, run side by side.
+    """
+    began, console = time.perf_counter(), Console()
+    out.mkdir(parents=True, exist_ok=True)
+    data = {sigma: draw(trials, sigma) for sigma in SIGMAS}
+    found = {sigma: measure(stacked) for sigma, stacked in data.items()}
+    files.write(out / "fig2.png", figure_2(found[SIGMAS[0]]))
+    files.write(out / "learned.png", figure_learned(found))
+    files.write(out / "sigma.png", figure_sigma(found))
+    results = {"trials": trials, "rho": RHO} | {f"sigma {s}": numbers(one) for s, one in found.items()}
+    results["sigma 0.1, rho 1"] = other_penalty(data[SIGMAS[0]], 1.0)
+    files.write_json(out / "numbers.json", results)
+    console.print(table(results))
+    console.print(f"written to {out} in {time.perf_counter() - began:.0f} s", highlight=False)
+
+
+if __name__ == "__main__":
+    tyro.cli(main)

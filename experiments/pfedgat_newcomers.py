@@ -1,0 +1,112 @@
+"""Clients that join late (pFedGAT, section 5.3 and Figure 4): eight of ten train for 40 rounds, then all for three.
+
+Digits by a Dirichlet distribution with beta .1, five partitions side by side. What counts are the two newcomers.
+
+`python -m experiments.pfedgat_newcomers [--out DIR]`
+"""
+
+from pathlib import Path
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import tyro
+from rich.console import Console
+from rich.table import Table
+
+import jaxfl
+from jaxfl.experiment import files, plots
+from jaxfl.experiment.build import federations
+from jaxfl.types import Algorithm, Federation, Task
+
+CLIENTS, EARLY, ALONE, TOGETHER, SEEDS = 10, 8, 40, 3, 5
+METHODS = {
+    "local": (jaxfl.algorithms.local, {}),
+    "fedavg": (jaxfl.algorithms.fedavg, {}),
+    "pfedgraph": (jaxfl.algorithms.pfedgraph, {}),
+    "pfedgat, as published": (jaxfl.algorithms.pfedgat, {}),
+    "pfedgat, GATv2, round": (jaxfl.algorithms.pfedgat, {"attention": "gatv2", "feature": "round"}),
+    "pfedgat, dot, round": (jaxfl.algorithms.pfedgat, {"attention": "dot", "feature": "round", "eta": 0.001}),
+}
+
+
+def course(algorithm: Algorithm, task: Task, key: jax.Array, federation: Federation) -> tuple[jax.Array, ...]:
+    """A run, the newcomers' rounds one by one.
+
+    Returns:
+      Accuracy before fine-tuning and after it, as the newcomers join and after each round with them [1 + 3, 10]; the
+      last mixing weights [10, 10].
+    """
+    early = jaxfl.participation.schedule(np.arange(EARLY)[None])
+    first, then = (jaxfl.make_rounds(algorithm, who) for who in (early, jaxfl.participation.full(CLIENTS)))
+    evaluate = jaxfl.make_evaluate(algorithm, task)
+
+    def scores(state):
+        found = evaluate(key, federation, state, jnp.arange(CLIENTS))
+        return found.before.test, found.after.test
+
+    def step(state, number):
+        state, (info, _) = then(key, federation, state, start=number, length=1)
+        return state, (scores(state), info.weights[0])
+
+    state = algorithm.init(key, federation.train)
+    state, _ = first(key, federation, state, start=0, length=ALONE)
+    joining = scores(state)
+    _, (later, weights) = jax.lax.scan(step, state, ALONE + jnp.arange(TOGETHER))
+    before, after = jax.tree.map(lambda a, b: jnp.concatenate([a[None], b]), joining, later)
+    return before, after, weights[-1]
+
+
+def picture(results: dict[str, dict[str, np.ndarray]]) -> bytes:
+    """Accuracy of the newcomers by round, and the weights of a run."""
+    figure, (deployed, tuned, heat) = plots.canvas(3, width=4.6)
+    for colour, (name, result) in zip(plots.COLOURS, results.items(), strict=False):
+        for panel, stage in ((deployed, "before"), (tuned, "after")):
+            newcomers = 100 * result[stage][:, :, EARLY:].mean(axis=(0, 2))
+            panel.plot(range(TOGETHER + 1), newcomers, color=colour, marker="o", markersize=4, label=name)
+    for panel, title in ((deployed, "newcomers: deployed models"), (tuned, "newcomers: after fine-tuning")):
+        panel.set(xlabel="rounds since they joined", title=title, ylim=(0, 102), xticks=range(TOGETHER + 1))
+        panel.grid(alpha=0.25)
+    deployed.set_ylabel("accuracy, %")
+    tuned.legend(frameon=False, fontsize=8, loc="lower right")
+    name = list(results)[-1]
+    image = heat.imshow(results[name]["weights"][0], cmap="Blues", vmin=0)
+    heat.axhline(EARLY - 0.5, color="tab:red", linewidth=1)
+    heat.axvline(EARLY - 0.5, color="tab:red", linewidth=1)
+    heat.spines[:].set_visible(False)
+    heat.set(xlabel="sender", ylabel="receiver", title=f"{name}: last weights\n(newcomers beyond the lines)")
+    figure.colorbar(image, ax=heat, shrink=0.8)
+    return plots.png(figure)
+
+
+def main(out: Path = Path("runs/pfedgat_newcomers")) -> None:
+    """Runs every method, prints the table and writes it with its picture.
+
+    Args:
+      out: directory to write.
+    """
+    source = jaxfl.data.load("digits")
+    parts = [jaxfl.data.dirichlet(source.y_train, CLIENTS, seed, beta=0.1) for seed in range(SEEDS)]
+    federation = federations(source, parts, "reweighted")
+    task = jaxfl.classification(
+        jaxfl.models.mlp(source.classes), source.x_train[0], scale=source.scale, steps=50, batch_size=32
+    )
+    keys = jax.vmap(jax.random.key)(jnp.arange(SEEDS))
+    results = {}
+    for name, (factory, hyper) in METHODS.items():
+        algorithm = factory(task, **hyper)
+        run = jax.jit(jax.vmap(lambda key, data, of=algorithm: course(of, task, key, data)))
+        results[name] = dict(zip(("before", "after", "weights"), map(np.asarray, run(keys, federation)), strict=True))
+    table = Table("", "newcomers: deployed", "fine-tuned", "the others: deployed", "fine-tuned")
+    for name, result in results.items():
+        last = [100 * result[stage][:, -1] for stage in ("before", "after")]  # [S, C]
+        numbers = [x[:, who].mean() for who in (slice(EARLY, None), slice(EARLY)) for x in last]
+        table.add_row(name, *(f"{x:.1f}" for x in numbers))
+    Console().print(table)
+    out.mkdir(parents=True, exist_ok=True)
+    files.write(out / "newcomers.png", picture(results))
+    files.write_json(out / "results.json", {n: {k: v.tolist() for k, v in r.items()} for n, r in results.items()})
+
+
+if __name__ == "__main__":
+    tyro.cli(main)

@@ -1,0 +1,260 @@
+"""What is peculiar to pFedGAT: its weights, what clients answer, and rounds against NumPy written from the paper."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+import pytest
+from toys import close, deployed, federation, linear, made, opposite_groups, quadratic, run
+
+import jaxfl
+from jaxfl import tree
+from jaxfl.algorithms import local, pfedgat
+from jaxfl.errors import InputError
+from jaxfl.kernels.attention import attention_weights, layer_norm
+from jaxfl.kernels.mixing import mix
+from jaxfl.local import minibatches
+from jaxfl.types import Cohort, State
+
+STEPS, BATCH, RATE = 6, 8, 0.1
+HEADS, WIDTH, ETA = 3, 4, 0.3
+
+
+def stirred(state, seed=0):
+    """The state with random numbers where W and a start at zero."""
+    rng = np.random.default_rng(seed)
+    learned, initial = state.server
+    learned = jax.tree.map(lambda x: x + jnp.asarray(rng.normal(0, 0.5, x.shape), x.dtype), learned)
+    return State(state.clients, (learned, initial))
+
+
+def softmax_gradient(theta, x, y):
+    """Gradient of the mean cross-entropy of a linear softmax model of 8 features, by hand; theta = (bias, kernel)."""
+    logits = x @ theta[2:].reshape(8, 2) + theta[:2]
+    prob = np.exp(logits - logits.max(axis=1, keepdims=True))
+    prob /= prob.sum(axis=1, keepdims=True)
+    prob[np.arange(len(y)), y] -= 1
+    return np.concatenate([prob.sum(axis=0), (x.T @ prob).ravel()]) / len(y)
+
+
+class Paper:
+    """Algorithm 1 in float64: the server's W and a, client by client, pair by pair, head by head."""
+
+    def __init__(self, attention, normalised):
+        leaves = [np.asarray(x, np.float64).reshape(HEADS, WIDTH, -1) for x in jax.tree.leaves(attention.receiver)]
+        self.w = np.concatenate(leaves, axis=2)
+        self.a = np.asarray(attention.vector, np.float64).reshape(HEADS, 2 * WIDTH)
+        self.normalised = normalised
+
+    def features(self, x):
+        h = (x - x.mean()) / x.std()  # (3)
+        return h / np.sqrt(h.size) if self.normalised else h
+
+    def forward(self, h):
+        """(4) to (7) -> R, and of each head z, the scores before the LeakyReLU and the coefficients."""
+        n, heads = len(h), []
+        for w, a in zip(self.w, self.a, strict=True):
+            z = [w @ x for x in h]
+            raw = np.array([[a @ np.concatenate([z[i], z[j]]) for j in range(n)] for i in range(n)])
+            e = np.where(raw > 0, raw, 0.2 * raw)
+            heads.append((z, raw, np.exp(e) / np.exp(e).sum(axis=1, keepdims=True)))
+        return sum(c for _, _, c in heads) / HEADS, heads
+
+    def step(self, h, heads, slopes):
+        """(10), by the chain rule from dL/dR."""
+        for m, (z, raw, c) in enumerate(heads):
+            d_w, d_a = np.zeros_like(self.w[m]), np.zeros_like(self.a[m])
+            for i in range(len(h)):
+                up = slopes[i] / HEADS
+                d_e = c[i] * (up - c[i] @ up)
+                for j in range(len(h)):
+                    d = d_e[j] * (1.0 if raw[i, j] > 0 else 0.2)
+                    d_a += d * np.concatenate([z[i], z[j]])
+                    d_w += d * np.outer(self.a[m][:WIDTH], h[i]) + d * np.outer(self.a[m][WIDTH:], h[j])
+            self.w[m], self.a[m] = self.w[m] - ETA * d_w, self.a[m] - ETA * d_a
+
+
+@pytest.mark.parametrize(("feature", "normalised"), [("weights", False), ("update", True), ("round", False)])
+def test_rounds_equal_numpy_written_from_the_paper(feature, normalised):
+    """Three rounds of three of five clients: some return, some come late, one has no validation example."""
+    cohorts = np.array([[0, 1, 2], [1, 3, 4], [0, 1, 4]])
+    task = linear(steps=STEPS, batch_size=BATCH, optimizer=optax.sgd(RATE))
+    data = opposite_groups(clients=5, sizes=[40, 25, 30, 10, 4])
+    algorithm = pfedgat(task, heads=HEADS, width=WIDTH, eta=ETA, feature=feature, normalised=normalised)
+    key = jax.random.key(3)
+    start = stirred(algorithm.init(jax.random.key(9), data.train))
+    schedule = jaxfl.participation.schedule(cohorts)
+    state, info, _ = run(algorithm, data, 3, key=key, state=start, participation=schedule)
+
+    def real(part, i):
+        mask = np.asarray(part.mask[i])
+        return np.asarray(part.x[i], np.float64)[mask], np.asarray(part.y[i])[mask]
+
+    initial = np.asarray(tree.ravel(start.clients[0]), np.float64)[0]
+    models, paper = [initial] * 5, Paper(start.server[0], normalised)
+    for number, ids in enumerate(cohorts):
+        _, round_key = jax.random.split(jax.random.fold_in(key, number))
+        fit_key, _ = jax.random.split(round_key)
+        trained = []
+        for i in ids:
+            (x, y), theta = real(data.train, i), models[i]
+            order_key, _ = jax.random.split(jax.random.fold_in(fit_key, i))
+            rows, counts = minibatches(order_key, data.train.mask[i], BATCH, steps=STEPS)
+            for row, count in zip(np.asarray(rows), np.asarray(counts), strict=True):
+                theta = theta - RATE * softmax_gradient(theta, x[row[count]], y[row[count]])
+            trained.append(theta)
+        base = {"weights": [0] * 3, "update": [initial] * 3, "round": [models[i] for i in ids]}[feature]
+        h = [paper.features(t - b) for t, b in zip(trained, base, strict=True)]
+        weights, heads = paper.forward(h)
+        np.testing.assert_allclose(info.weights[number], weights, atol=1e-5)
+        slopes = np.zeros((3, 3))
+        for r, i in enumerate(ids):
+            models[i] = sum(weights[r, s] * trained[s] for s in range(3))  # (8)
+            x, y = real(data.val, i)
+            if len(y):
+                gradient = softmax_gradient(models[i], x, y)
+                slopes[r] = [gradient @ t for t in trained]
+        assert (np.abs(slopes).max(axis=1) > 0).tolist() == [i != 4 for i in ids]
+        paper.step(h, heads, slopes)  # (9) and (10)
+    np.testing.assert_allclose(tree.ravel(deployed(algorithm, state, 5)), np.stack(models), atol=1e-5)
+    found = Paper(state.server[0], normalised)
+    before = Paper(start.server[0], normalised)
+    for name in ("w", "a"):
+        assert np.abs(getattr(paper, name) - getattr(before, name)).max() > 1e-3
+        np.testing.assert_allclose(getattr(found, name), getattr(paper, name), atol=1e-5)
+
+
+@pytest.mark.parametrize("attention", ["gat", "gatv2", "dot", "free"])
+def test_the_step_is_the_gradient_of_the_losses_through_the_mixture(attention):
+    """dL/dR from the clients' gradients, then through R, equals `jax.grad` of the sum of losses of the mixtures."""
+    data, key, clients = opposite_groups(sizes=[40, 25, 31, 40, 12, 9]), jax.random.key(1), 6
+    task = linear()
+    algorithm = pfedgat(task, attention=attention, heads=HEADS, width=WIDTH, eta=1.0)
+    start = algorithm.init(jax.random.key(2), data.train)
+    if attention == "free":
+        logits = jnp.asarray(np.random.default_rng(0).normal(size=(clients, clients)), jnp.float32)
+        start = State((start.clients[0], logits), start.server)
+    start = stirred(start)
+    state, _, _ = run(algorithm, data, 1, key=key, state=start)
+    received = run(made(local), data, 1, key=key, state=State(start.clients[0], ()))[0].clients
+
+    def total(learned):
+        if attention == "free":
+            weights = jax.nn.softmax(learned)
+        else:
+            weights = attention_weights(learned, layer_norm(received), attention, 0.2)
+        losses, _ = jax.vmap(task.loss, (0, 0, None, None))(mix(weights, received), data.val, None, key)
+        return losses.sum()
+
+    before, after = (s.clients[1] if attention == "free" else s.server[0] for s in (start, state))
+    step = jax.tree.map(jnp.subtract, before, after)
+    expected = jax.jit(jax.grad(total))(before)
+    assert all(float(jnp.abs(x).max()) > 1e-3 for x in jax.tree.leaves(expected))
+    close(step, expected)
+
+
+def quadratic_federation(clients=4):
+    rng = np.random.default_rng(4)
+    xs = [(rng.normal(size=(20, 3)) + rng.normal(size=3)).astype(np.float32) for _ in range(clients)]
+    return federation(xs, [np.zeros(20, np.int32)] * clients)
+
+
+@pytest.mark.parametrize("attention", ["gat", "free"])
+def test_two_losses_a_client_give_the_gradient_on_average(attention):
+    """Training stands still, so that rounds differ in the disturbance alone; for a quadratic it has no bias."""
+    data, task = quadratic_federation(), quadratic(steps=1, learning_rate=0.0)
+    options = {"attention": attention, "heads": 2, "width": 2, "eta": 1.0}
+    exact, scalars = (pfedgat(task, **options, wire=wire) for wire in ("gradient", "scalars"))
+    start = stirred(exact.init(jax.random.key(0), data.train))
+    models = jax.tree.map(lambda x: x + jax.random.normal(jax.random.key(1), x.shape), start.clients[0])
+    start = State((models, start.clients[1]), start.server)
+    cohort = Cohort(jnp.arange(4), data.train, data.val)
+
+    def step(algorithm, key):
+        state, _ = algorithm.round(key, start, cohort)
+        moved = jax.tree.map(jnp.subtract, (start.clients[1], start.server[0]), (state.clients[1], state.server[0]))
+        return jnp.concatenate([x.reshape(-1) for x in jax.tree.leaves(moved)])
+
+    expected = np.asarray(step(exact, jax.random.key(0)), np.float64)
+    draws = jax.jit(jax.vmap(lambda k: step(scalars, k)))(jax.random.split(jax.random.key(5), 4000))
+    draws = np.asarray(draws, np.float64)
+    error = draws.std(axis=0) / np.sqrt(len(draws))
+    assert np.abs(expected).max() > 10 * error.max()
+    assert (np.abs(draws.mean(axis=0) - expected) < 5 * error + 1e-3 * np.abs(expected).max()).all()
+
+
+def test_what_is_sent_is_counted():
+    """A model is 18 floats, four clients take part."""
+    data = opposite_groups(clients=4)
+    cohort = Cohort(jnp.arange(4), data.train, data.val)
+    sent = {"gradient": (2 * 18, 18), "inner": (18 + 4, 4 * 18 + 4), "scalars": (18 + 2, 2 * 18)}
+    for wire, (up, down) in sent.items():
+        algorithm = pfedgat(linear(), wire=wire, heads=1)
+        state = algorithm.init(jax.random.key(0), cohort.train)
+        info = jax.jit(lambda *given, of=algorithm: of.round(*given)[1][2:4])(jax.random.key(0), state, cohort)
+        assert [x.tolist() for x in info] == [[up] * 4, [down] * 4]
+
+
+def test_clients_that_join_late_need_no_new_attention():
+    """Four of six clients, then all: the newcomers still have the initial model; W and a serve six as they did four."""
+    data, task, key = opposite_groups(), linear(steps=20), jax.random.key(0)
+    algorithm = pfedgat(task, attention="gatv2", feature="round", eta=0.1)
+    start = algorithm.init(jax.random.key(1), data.train)
+    early = jaxfl.participation.schedule([[0, 1, 2, 3]])
+    state, info, _ = run(algorithm, data, 5, key=key, state=start, participation=early)
+    assert info.weights.shape == (5, 4, 4)
+    late = jnp.array([4, 5])
+    close(tree.take(deployed(algorithm, state, 6), late), tree.take(deployed(algorithm, start, 6), late), 0)
+    after, info, _ = run(algorithm, data, 1, key=key, state=state, start=5)
+    trained = run(local(task), data, 1, key=key, state=State(state.clients[0], ()), start=5)[0].clients
+    features = layer_norm(jax.tree.map(jnp.subtract, trained, state.clients[0]))
+    weights = attention_weights(state.server[0], features, "gatv2")
+    np.testing.assert_allclose(info.weights[0], weights, atol=1e-5)
+    assert np.ptp(weights[4]) > 1e-3
+    close(deployed(algorithm, after, 6), mix(weights, trained))
+
+
+def test_weights_learned_directly_stay_with_their_clients():
+    """A row of logits for each client, by the ids of the others: who is not there neither changes nor is changed."""
+    data = opposite_groups()
+    algorithm = pfedgat(linear(steps=20), attention="free", eta=1.0)
+    cohorts = jaxfl.participation.schedule([[0, 2, 5]])
+    state, info, _ = run(algorithm, data, 2, participation=cohorts)
+    logits = np.asarray(state.clients[1])
+    there = np.isin(np.arange(6), [0, 2, 5])
+    np.testing.assert_allclose(info.weights[0], 1 / 3, atol=1e-6)
+    assert (logits[np.ix_(there, there)] != 0).all()
+    assert not logits[~there].any()
+    assert not logits[:, ~there].any()
+    assert logits[0, 2] > 0 > logits[0, 5]
+
+
+def test_only_pairs_of_models_can_tell_groups_apart():
+    """Three groups, each with its own task. Static attention ranks the senders alike for all."""
+    rng = np.random.default_rng(0)
+    planes, xs, ys = np.linalg.qr(rng.normal(size=(8, 3)))[0].T, [], []
+    for client in range(6):
+        x = rng.normal(size=(60, 8)).astype(np.float32)
+        xs.append(x)
+        ys.append((x @ planes[client % 3] > 0).astype(np.int32))
+    data, group = federation(xs, ys), np.arange(6) % 3
+    own = {}
+    for attention in ("gat", "gatv2"):
+        algorithm = pfedgat(linear(steps=20), attention=attention, feature="round", eta=0.3)
+        _, info, _ = run(algorithm, data, 30)
+        own[attention] = float((np.asarray(info.weights[-1]) * (group[:, None] == group[None])).sum(axis=1).mean())
+    assert 1 / 3 < own["gat"] < 0.5 < 0.6 < own["gatv2"]
+
+
+def test_equal_clients_share_equally():
+    x = np.random.default_rng(1).normal(size=(240, 8)).astype(np.float32)
+    y = (x[:, 0] > 0).astype(np.int32)
+    data = federation(np.split(x, 6), np.split(y, 6))
+    _, info, _ = run(made(pfedgat), data, 10)
+    np.testing.assert_allclose(info.weights[-1], 1 / 6, atol=0.02)
+    np.testing.assert_allclose(info.metrics["entropy"], np.log(6), atol=0.01)
+
+
+def test_bad_input():
+    with pytest.raises(InputError, match="heads is 0: expected a positive number"):
+        pfedgat(linear(), heads=0)
