@@ -7,11 +7,13 @@ from jaxfl.algorithms import ALGORITHMS
 
 jax.config.update("jax_numpy_rank_promotion", "raise")
 jax.config.update("jax_num_cpu_devices", 4)  # one device serves, unless a test takes a mesh
+# Most of the suite's time is compiling, for tiny models: a third of it is LLVM's passes for speed.
+jax.config.update("jax_disable_most_optimizations", True)
 
 
 @pytest.fixture(scope="session", autouse=True)
 def compile_once(tmp_path_factory):
-    """Most of the suite's time is compiling, much of it the same program again: all processes share one cache."""
+    """Much of what is compiled is the same program again: all processes share one cache."""
     root = tmp_path_factory.getbasetemp()
     shared = root.parent if "PYTEST_XDIST_WORKER" in os.environ else root
     jax.config.update("jax_compilation_cache_dir", str(shared / "compiled"))

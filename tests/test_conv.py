@@ -17,6 +17,14 @@ from jaxfl.models.conv import conv, max_pool
 NUMBERS = {"dimension_numbers": ("NHWC", "HWIO", "NHWC")}
 
 
+@pytest.fixture(scope="module", autouse=True)
+def as_shipped():
+    """Digits are compared, so programs are compiled as users have them."""
+    jax.config.update("jax_disable_most_optimizations", False)
+    yield
+    jax.config.update("jax_disable_most_optimizations", True)
+
+
 def images(key, shape):
     return jax.random.normal(jax.random.key(key), shape)
 

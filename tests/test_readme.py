@@ -1,12 +1,18 @@
-"""The README's programs run as they are written."""
+"""The programs of the README and of docs/algorithms.md run as they are written."""
 
 import re
 from pathlib import Path
 
+import jax
+import jax.numpy as jnp
 import numpy as np
-from toys import deployed, linear, opposite_groups, run
+from toys import deployed, linear, made, opposite_groups, run
 
-PROGRAMS = re.findall(r"```python\n(.*?)```", (Path(__file__).parent.parent / "README.md").read_text(), re.DOTALL)
+from jaxfl.algorithms import local
+from jaxfl.types import Cohort
+
+ROOT = Path(__file__).parent.parent
+PROGRAMS = re.findall(r"```python\n(.*?)```", (ROOT / "README.md").read_text(), re.DOTALL)
 
 
 def test_from_python(capsys):
@@ -30,3 +36,16 @@ def test_a_new_algorithm():
     np.testing.assert_allclose(info.weights.sum(axis=-1), 1, atol=1e-6)
     np.testing.assert_allclose(np.diagonal(info.weights[-1]), 0.25 + 0.75 / 6, atol=1e-6)
     assert deployed(algorithm, state, 6)["params"]["Dense_0"]["bias"].shape == (6, 2)
+
+
+def test_clusters_with_the_weights_of_a_quadratic_program():
+    names = {}
+    exec(re.findall(r"```python\n(.*?)```", (ROOT / "docs/algorithms.md").read_text(), re.DOTALL)[0], names)
+    key, task, data = jax.random.key(0), linear(), opposite_groups()
+    cohort = Cohort(jnp.arange(6), data.train, data.val)
+    state, _, _ = run(made(local, steps=20), data, 5, key=key)
+    initial = task.init(jax.random.fold_in(key, 10**6))  # as `run` has it
+    weights = names["weights_of"](key, state.clients, initial, cohort, clusters=2)
+    np.testing.assert_allclose(weights.sum(axis=1), 1, atol=1e-6)
+    same = np.arange(6)[:, None] % 2 == np.arange(6) % 2
+    np.testing.assert_allclose(weights[same], 1 / 3, atol=1e-6)

@@ -9,6 +9,7 @@ from toys import made, opposite_groups, run
 from jaxfl import mesh
 from jaxfl.algorithms import ALGORITHMS
 
+jax.config.update("jax_disable_most_optimizations", True)  # as conftest.py
 mesh.prepare_host(1)
 mesh.join(sys.argv[1], 2, int(sys.argv[2]))
 leaves = {}
