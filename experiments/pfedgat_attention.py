@@ -142,7 +142,7 @@ def curves(results: dict[str, dict[str, np.ndarray]]) -> bytes:
     own.axhline(0.3, color="0.6", linewidth=1, linestyle="--")
     own.text(1, 0.31, "the most that 8 heads of GAT can give to pairs", color="0.4", fontsize=8)
     own.set(xlabel="round", title="weight on the own pair (1/N each: 0.2)", ylim=(0, 1.02))
-    own.legend(frameon=False, fontsize=8)
+    entropy.legend(*own.get_legend_handles_labels(), frameon=False, fontsize=8, ncols=2, loc="lower left")
     entropy.set(xlabel="round", title="entropy of the rows (dotted: IID)", ylim=(0, np.log(CLIENTS) + 0.05))
     for panel in (own, entropy):
         panel.grid(alpha=0.25)
