@@ -12,7 +12,7 @@ import pytest
 from jaxfl.algorithms import ALGORITHMS
 from jaxfl.cli import main
 
-SHORT = ["--rounds", "2", "--local-steps", "3"]
+SHORT = ["--rounds", "2", "--local-steps", "3", "--model", "linear"]
 RUN = ["run", "pfedgraph", *SHORT]
 
 
@@ -113,6 +113,7 @@ def test_a_config_repeats_its_run_and_options_change_it():
 
 def test_several_seeds_are_the_single_runs_side_by_side():
     options = ["run", "fedavg", "--rounds", "2", "--local-epochs", "1", "--partition", "dirichlet", "--test", "own"]
+    options += ["--model", "linear"]
     options += ["--participation", "0.5", "--eval-every", "2"]
     assert main([*options, "--seeds", "2", "--seed", "3", "--out", "both"]) == 0
     (row,) = lines("both")

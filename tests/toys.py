@@ -102,18 +102,42 @@ def half(clients):
     return jaxfl.participation.uniform(clients, 0.5)
 
 
-make_rounds = functools.cache(jaxfl.make_rounds)
-make_evaluate = functools.cache(jaxfl.make_evaluate)
-jit = functools.cache(jax.jit)
+@functools.cache
+def quick():
+    """Compiler options for programs whose digits may vary: half the time, where this XLA knows them."""
+    options = {"xla_cpu_use_fusion_emitters": False}
+    try:
+        jax.jit(lambda: 0, compiler_options=options)()
+    except jax.errors.JaxRuntimeError:
+        return None
+    return options
 
 
-def run(algorithm, federation, rounds=3, *, key=None, participation=None, state=None, start=0):
+@functools.cache
+def make_rounds(algorithm, participation, exact=False):
+    """As the library's; compiled as a user has it if `exact`, or where it is traced into a larger program."""
+    rounds = jaxfl.make_rounds(algorithm, participation)
+    return rounds if exact else jax.jit(rounds, static_argnums=4, compiler_options=quick())
+
+
+@functools.cache
+def make_evaluate(algorithm, task):
+    return jit(jaxfl.make_evaluate(algorithm, task))
+
+
+@functools.cache
+def jit(function):
+    return jax.jit(function, compiler_options=quick())
+
+
+def run(algorithm, federation, rounds=3, *, key=None, participation=None, state=None, start=0, exact=False):
     """`rounds` rounds from the initial state -> (state, info, ids). One by one, so that one program does any number."""
     clients = federation.train.mask.shape[0]
     key = jax.random.key(0) if key is None else key
     if state is None:
-        state = jit(algorithm.init)(jax.random.fold_in(key, 10**6), federation.train)
-    advance = make_rounds(algorithm, participation or full(clients))
+        initial = (jax.jit if exact else jit)(algorithm.init)
+        state = initial(jax.random.fold_in(key, 10**6), federation.train)
+    advance = make_rounds(algorithm, participation or full(clients), exact)
     said = []
     for number in range(start, start + rounds):
         state, one = advance(key, federation, state, number, 1)
