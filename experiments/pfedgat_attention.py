@@ -15,7 +15,7 @@ from rich.console import Console
 from rich.table import Table
 
 from jaxfl.data import iid, load, pathological
-from jaxfl.experiment import Config, files, plots
+from jaxfl.experiment import Config, Setting, files, plots
 from jaxfl.experiment.build import Data, build, federations
 from jaxfl.experiment.run import compile_run, run
 
@@ -45,7 +45,7 @@ def main(out: Path = Path("runs/pfedgat_attention"), rounds: int = 40, seeds: in
     """
     source = load("digits")
     parts = [split(source.y_train, CLIENTS, seed) for split in (pathological, iid) for seed in range(seeds)]
-    data = Data(source, parts, federations(source, parts, "reweighted"))
+    data = Data(source, parts, federations(source, parts, Setting(test="reweighted")))
     console, results = Console(), {}
     for name, hyper in VARIANTS.items():
         config = Config(

@@ -15,7 +15,7 @@ from rich.console import Console
 from rich.table import Table
 
 import jaxfl
-from jaxfl.experiment import files, plots
+from jaxfl.experiment import Setting, files, plots
 from jaxfl.experiment.build import federations
 from jaxfl.types import Algorithm, Federation, Task
 
@@ -87,7 +87,7 @@ def main(out: Path = Path("runs/pfedgat_newcomers")) -> None:
     """
     source = jaxfl.data.load("digits")
     parts = [jaxfl.data.dirichlet(source.y_train, CLIENTS, seed, beta=0.1) for seed in range(SEEDS)]
-    federation = federations(source, parts, "reweighted")
+    federation = federations(source, parts, Setting(test="reweighted"))
     task = jaxfl.classification(
         jaxfl.models.mlp(source.classes), source.x_train[0], scale=source.scale, steps=50, batch_size=32
     )

@@ -263,11 +263,14 @@ class Follower:
         self.progress.stop()
 
     def __call__(self, config: Config, line: dict[str, Any] | None) -> None:
-        """Shows the round, the accuracy and the speed of a run."""
+        """Shows the round, the score and the speed of a run."""
+        from jaxfl.experiment.report import MEASURES
+
         state = "compiling"
         if line is not None:
+            name, shown, digits = MEASURES[line["measure"]]
             mean = line["before"]["mean"]
-            accuracy = "" if mean is None else f"accuracy {100 * mean:.1f} %"
-            state = f"{accuracy}, {line['round'] / max(line['seconds'], 1e-9):.1f} rounds/s"
+            score = "" if mean is None else f"{name} {shown(mean):{digits}}"
+            state = f"{score}, {line['round'] / max(line['seconds'], 1e-9):.1f} rounds/s"
         done = 0 if line is None else line["round"]
         self.progress.update(self.tasks[config.algorithm], completed=done, state=state)

@@ -1,6 +1,6 @@
 """A task: the model, its loss and how clients train it; everything that an algorithm is given."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, Literal
 
 import jax
@@ -74,7 +74,9 @@ def supervised(
     batch_size: int = 64,
     steps: int | None = None,
     epochs: int | None = None,
-    scale: float = 1.0,
+    scale: float | Sequence[float] | None = 1.0,
+    shift: float | Sequence[float] = 0.0,
+    augment: Callable[[PRNGKey, Array], Array] | None = None,
     micro: int | None = None,
     chunk: Chunk = "auto",
     compute: Literal["float32", "bfloat16"] = "float32",
@@ -91,7 +93,10 @@ def supervised(
       batch_size: examples a local step.
       steps: local steps a round, or
       epochs: local epochs a round. Neither given: 200 steps. These defaults are pFedGraph's (section 4.1).
-      scale: inputs are converted to float32 and divided by it, batch by batch, so data may stay uint8.
+      scale: the model sees (x - shift) / scale, converted to float32 batch by batch, so data may stay uint8; numbers,
+        or one a channel. None: x as it is, names of words or users.
+      shift: see `scale`.
+      augment: (key, x [B]) -> x [B], changes the inputs of each batch of local training, as `data.augment.crop_flip`.
       micro: examples whose gradient is computed at a time, see `local.accumulated`. None: 16 for a model with
         convolutions on CPU, where the patches of more fall out of the cache; else the whole batch.
       chunk: clients trained side by side, see `tree.over_clients`; "auto" is "all" for a model without convolutions.
@@ -105,7 +110,7 @@ def supervised(
         steps = 200
 
     def init(key: PRNGKey) -> Params:
-        return model.init(key, _to_float(jnp.asarray(example)[None], scale))
+        return model.init(key, _to_float(jnp.asarray(example)[None], scale, shift))
 
     kernels = jax.tree.leaves(jax.eval_shape(init, jax.random.key(0)))
     convolutional = any(kernel.ndim == 4 for kernel in kernels)
@@ -115,9 +120,10 @@ def supervised(
         chunk = "all"
 
     def apply(params: Params, x: Array) -> Float[Array, "b *k"]:
-        inputs = _to_float(x, scale)
+        inputs = _to_float(x, scale, shift)
         if compute != "float32":
-            params, inputs = jax.tree.map(lambda leaf: leaf.astype(compute), (params, inputs))
+            params = jax.tree.map(lambda leaf: leaf.astype(compute), params)
+            inputs = inputs if scale is None else inputs.astype(compute)
         return model.apply(params, inputs).astype(jnp.float32)
 
     def loss_of(apply: Callable) -> Objective:
@@ -128,12 +134,23 @@ def supervised(
         return loss
 
     def train(objective: Objective):
+        def augmented(params: Params, batch: Dataset, anchor: PyTree, key: PRNGKey) -> tuple[Array, Array]:
+            key, augment_key = jax.random.split(key)
+            return objective(params, batch._replace(x=augment(augment_key, batch.x)), anchor, key)
+
         return trainer(
-            objective, optimizer, batch_size=batch_size, steps=steps, epochs=epochs, micro=micro, chunk=chunk
+            objective if augment is None else augmented,
+            optimizer,
+            batch_size=batch_size,
+            steps=steps,
+            epochs=epochs,
+            micro=micro,
+            chunk=chunk,
         )
 
     gradient = full_gradient(loss_of(apply), batch_size=micro or batch_size, chunk=chunk)
-    return Task(init, apply, loss_of(apply), loss_of, score, train, uplink, gradient)
+    head = getattr(model, "head", "")
+    return Task(init, apply, loss_of(apply), loss_of, score, train, uplink, gradient, head)
 
 
 def sgd(learning_rate: float = 0.01, momentum: float = 0.9, weight_decay: float = 1e-5) -> optax.GradientTransformation:
@@ -149,5 +166,10 @@ def masked_mean(values: Float[Array, "b"], mask: Array) -> Float[Array, ""]:
     return jnp.sum(jnp.where(mask > 0, values * mask, 0.0)) / jnp.where(total > 0, total, 1.0)
 
 
-def _to_float(x: Array, scale: float) -> Float[Array, "..."]:
-    return x.astype(jnp.float32) / scale
+def _to_float(
+    x: Shaped[Array, "..."], scale: float | Sequence[float] | None, shift: float | Sequence[float]
+) -> Shaped[Array, "..."]:
+    if scale is None:
+        return x
+    shift, scale = (jnp.asarray(v, jnp.float32).reshape(*[1] * (x.ndim - 1), -1) for v in (shift, scale))
+    return (x.astype(jnp.float32) - shift) / scale

@@ -116,6 +116,7 @@ class Task(NamedTuple):
     trainer: Callable[[Objective], Fit]
     uplink: Uplink
     gradient: Gradient  # of `loss`
+    head: str = ""  # finds the paths of the head's parameters, the rest is the body; "" if the model names none
 
 
 class Algorithm(NamedTuple):

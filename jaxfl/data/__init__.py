@@ -1,9 +1,10 @@
 """From a data set to a federation: load, partition, federate."""
 
+from jaxfl.data.arrays import Source, from_arrays
 from jaxfl.data.federate import federate
-from jaxfl.data.partition import PARTITIONS, dirichlet, iid, node_of, nodes, pathological, shards
+from jaxfl.data.partition import PARTITIONS, dirichlet, iid, natural, node_of, nodes, pathological, shards
 from jaxfl.data.ridge import Ridge, mse_db, ridge
-from jaxfl.data.sources import SOURCES, Source, load
+from jaxfl.data.sources import SOURCES, load
 from jaxfl.data.topology import erdos_renyi, ring
 
 __all__ = [
@@ -14,9 +15,11 @@ __all__ = [
     "dirichlet",
     "erdos_renyi",
     "federate",
+    "from_arrays",
     "iid",
     "load",
     "mse_db",
+    "natural",
     "node_of",
     "nodes",
     "pathological",

@@ -6,8 +6,8 @@ from typing import Literal
 import jax.numpy as jnp
 import numpy as np
 
+from jaxfl.data.arrays import Source
 from jaxfl.data.partition import Parts
-from jaxfl.data.sources import Source
 from jaxfl.errors import check
 from jaxfl.types import Dataset, Federation, Pool
 
@@ -20,18 +20,20 @@ def federate(
     parts: Parts,
     *,
     val: float = 0.2,
+    own: float = 0.2,
     test: TestProtocol = "reweighted",
     feedback: Feedback = "val",
 ) -> Federation:
-    """Stacks the clients' examples; the first 1 - `val` of each client's list train, the rest validate.
+    """Stacks the clients' examples; the first of each client's list train, then come those that validate.
 
     Args:
       source: the data set.
       parts: rows of its training set for each client, shuffled, as the partitions return them.
       val: fraction of each client's examples for validation, rounded down.
+      own: fraction of each client's examples that test it if `test` is "own", rounded down.
       test: what a client is tested on. "reweighted": the whole test set, each example weighted by how often its label
-        occurs in the client's own data (pFedGraph's protocol); "global": the whole test set; "own": a part of the
-        client's own examples, as large as its validation part.
+        occurs in the client's own data (pFedGraph's protocol); "global": the whole test set; "own": the last of its
+        own examples.
       feedback: what methods learn from beside the training data, and what checkpoints are chosen by. "val": each
         client's validation part. "test-leaking": a copy of its test set in the place of that part and with as much
         weight in all, as pFedGAT's Algorithm 1 has it. The test score then no longer tells how a method does on data
@@ -41,10 +43,16 @@ def federate(
       Arrays with the client axis first; the test set of "reweighted" and "global" is one `Pool`.
 
     Raises:
-      InputError: a client holds nothing, or the fraction leaves no training examples.
+      InputError: a client holds nothing, the fractions leave no training examples, or there is no such test set.
     """
-    held = 2 * val if test == "own" else val
-    check(val >= 0 and held < 1, f"validation takes {val} of each client's examples: expected a fraction below 1")
+    own = own if test == "own" else 0.0
+    check(
+        val >= 0 and own >= 0 and val + own < 1,
+        f"validation takes {val} and the test {own} of each client's examples: expected fractions that leave some to "
+        "train",
+    )
+    check(test == "own" or len(source.y_test) > 0, f"these data have no test set for test {test}: choose test own")
+    check(test != "reweighted" or source.classes > 0, "the targets are numbers, not labels: choose test own or global")
     empty = [i for i, rows in enumerate(parts) if len(rows) == 0]
     check(
         not empty, f"client {', '.join(map(str, empty[:3]))} holds no example: use fewer clients or another partition"
@@ -52,17 +60,18 @@ def federate(
 
     x, y = source.x_train, source.y_train
     cuts = [int(len(rows) * val) for rows in parts]
-    trains = [rows[: len(rows) - cut * (2 if test == "own" else 1)] for rows, cut in zip(parts, cuts, strict=True)]
-    vals = [rows[len(train) : len(train) + cut] for rows, train, cut in zip(parts, trains, cuts, strict=True)]
+    ends = [len(rows) - int(len(rows) * own) for rows in parts]
+    trains = [rows[: end - cut] for rows, cut, end in zip(parts, cuts, ends, strict=True)]
+    vals = [rows[end - cut : end] for rows, cut, end in zip(parts, cuts, ends, strict=True)]
     if test == "own":
-        tests = [rows[len(rows) - cut :] for rows, cut in zip(parts, cuts, strict=True)]
+        tests = [rows[end:] for rows, end in zip(parts, ends, strict=True)]
         held_out = stack(x, y, tests)
         leak = (x, y, tests, [np.ones(len(rows)) for rows in tests])
     else:
-        weights = np.ones((len(parts), source.classes), np.float32)
+        weights = np.ones((len(parts), len(source.y_test)), np.float32)
         if test == "reweighted":
-            weights = np.stack([label_counts(source, [rows])[0] / len(rows) for rows in parts])
-        weights = weights[:, source.y_test].astype(np.float32)
+            shares = label_counts(source, parts) / np.array([len(rows) for rows in parts])[:, None]
+            weights = shares[:, source.y_test].astype(np.float32)
         held_out = Pool(jnp.asarray(source.x_test), jnp.asarray(source.y_test), jnp.asarray(weights))
         leak = (
             source.x_test,
@@ -100,8 +109,12 @@ def stack(x: np.ndarray, y: np.ndarray, parts: Sequence[np.ndarray]) -> Dataset:
 
 
 def label_counts(source: Source, parts: Parts) -> np.ndarray:
-    """How many examples of each label each client holds [C, classes]."""
-    return np.stack([np.bincount(source.y_train[rows], minlength=source.classes) for rows in parts])
+    """How many examples of each label each client holds [C, classes]; of each tenth where targets are numbers."""
+    labels, classes = source.y_train, source.classes
+    if not classes:
+        edges = np.unique(np.quantile(source.y_train, np.linspace(0, 1, 11)[1:-1]))
+        labels, classes = np.digitize(source.y_train, edges), len(edges) + 1
+    return np.stack([np.bincount(labels[rows], minlength=classes) for rows in parts])
 
 
 def group_order(counts: np.ndarray) -> np.ndarray:

@@ -17,7 +17,7 @@ from jaxfl.experiment.validate import check_config
 
 __all__ = ["Config", "Setting", "compare", "execute", "load_config"]
 
-Follow = Callable[[Config, dict[str, Any] | None], None]  # (config, line of metrics.jsonl; None when it begins)
+Follow = Callable[[Config, dict[str, Any] | None], None]  # (config, a line and its measure; at first None)
 
 
 def silent(config: Config, line: dict[str, Any] | None) -> None:
@@ -58,12 +58,13 @@ def _record(program: Program, out: Path, overwrite: bool, follow: Follow) -> dic
     if mesh.leads():
         files.begin(out, built, overwrite)
     sizes = mesh.fetch(built.data.federation.sizes)
-    history = History(built.config, sizes.reshape(built.config.seeds, -1), malicious(built.config))
+    measure = "accuracy" if built.data.source.classes else "rmse"
+    history = History(built.config, sizes.reshape(built.config.seeds, -1), malicious(built.config), measure)
     for record in run(program):
         line = history.add(record)
         if mesh.leads():
             files.append(out, line)
-        follow(built.config, line)
+        follow(built.config, line | {"measure": measure})
     if mesh.leads():
         files.finish(out, built, history, program.seconds)
     return history.summary(program.seconds)

@@ -8,19 +8,21 @@ from functools import partial
 import jax
 import jax.numpy as jnp
 import numpy as np
+from flax import linen as nn
 from jaxtyping import Array
 
 from jaxfl import mesh, participation
 from jaxfl.algorithms import ALGORITHMS
-from jaxfl.data import PARTITIONS, Source, federate, load
-from jaxfl.data.federate import Feedback, TestProtocol
+from jaxfl.data import PARTITIONS, Source, federate, load, natural
+from jaxfl.data.augment import AUGMENTATIONS
 from jaxfl.data.partition import Parts
 from jaxfl.data.sources import SOURCES, data_dir
 from jaxfl.errors import check
 from jaxfl.experiment.config import Config, Setting
+from jaxfl.experiment.defaults import complete
 from jaxfl.experiment.validate import check_config
 from jaxfl.models import MODELS
-from jaxfl.task import classification, honest, sgd
+from jaxfl.task import classification, honest, regression, sgd
 from jaxfl.types import Algorithm, Cohort, Federation, Participation, PRNGKey, State, Task
 from jaxfl.uplink import attack, malicious_clients
 
@@ -52,13 +54,14 @@ def gather(setting: Setting) -> Data:
       InputError: the setting does not fit the data.
     """
     source = load(setting.dataset, setting.data_dir)
+    setting = complete(setting, source)
     check(
         setting.clients <= len(source.y_train),
         f"--clients is {setting.clients}: {setting.dataset} has {len(source.y_train)} training examples, at most one "
         "client an example",
     )
     parts = [split(setting, source, setting.seed + i) for i in range(setting.seeds)]
-    federation = federations(source, parts, setting.test, setting.feedback)
+    federation = federations(source, parts, setting)
     with jax.set_mesh(mesh.make(devices(setting))):
         return Data(source, parts, mesh.place(federation, axis=int(setting.seeds > 1)))
 
@@ -90,14 +93,18 @@ def build(config: Config, data: Data | None = None) -> Built:
     check_config(config)
     data = data or gather(config)
     source = data.source
-    task = classification(
-        MODELS[config.model](source.classes),
+    config = complete(config, source)
+    check_config(config)
+    task = (classification if source.classes else regression)(
+        model(config.model, source),
         source.x_train[0],
         optimizer=sgd(config.lr, config.momentum, config.weight_decay),
         batch_size=config.batch_size,
         steps=config.local_steps,
         epochs=config.local_epochs,
-        scale=source.scale,
+        scale=None if source.vocabulary else source.scale,
+        shift=source.shift,
+        augment=AUGMENTATIONS.get(config.augment),
         chunk=config.chunk,
         compute=config.compute,
         uplink=attack(config.attack, malicious(config)) if config.attack else honest,
@@ -122,12 +129,27 @@ def split(setting: Setting, source: Source, seed: int) -> Parts:
     partition = PARTITIONS[setting.partition]
     options = set(inspect.signature(partition).parameters) & {field.name for field in dataclasses.fields(setting)}
     options -= {"clients", "seed"}
-    return partition(source.y_train, setting.clients, seed, **{name: getattr(setting, name) for name in options})
+    first = source.owners if partition is natural else source.y_train
+    parts = partition(first, setting.clients, seed, **{name: getattr(setting, name) for name in options})
+    return [rows[: setting.max_examples] for rows in parts]
 
 
-def federations(source: Source, parts: list[Parts], test: TestProtocol, feedback: Feedback = "val") -> Federation:
+def model(name: str, source: Source) -> nn.Module:
+    """The model by name, for the targets of the data and, where it embeds names, for their number."""
+    factory = MODELS[name]
+    names = {"vocabulary": source.vocabulary} if "vocabulary" in inspect.signature(factory).parameters else {}
+    check(
+        bool(names) == bool(source.vocabulary),
+        f"model {name} takes {'names of words or users' if names else 'numbers'}, the data hold "
+        f"{'names' if source.vocabulary else 'numbers'}: choose another of {', '.join(MODELS)}",
+    )
+    return factory(source.classes or 1, **names)
+
+
+def federations(source: Source, parts: list[Parts], setting: Setting) -> Federation:
     """The federation of one seed, or those of several padded alike and stacked [seeds, C, ...]."""
-    each = [federate(source, seed, test=test, feedback=feedback) for seed in parts]
+    options = {name: getattr(setting, name) for name in ("val", "own", "test", "feedback")}
+    each = [federate(source, seed, **options) for seed in parts]
 
     def stack(*leaves: Array) -> Array:
         shape = np.max([x.shape for x in leaves], axis=0)

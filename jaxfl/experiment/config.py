@@ -19,19 +19,25 @@ class Setting:
     """data set, see `jaxfl list datasets`"""
     data_dir: str | None = None
     """folder of NAME.npz files; the environment's JAXFL_DATA_DIR if not given"""
-    partition: str = "pathological"
-    """who holds what, see `jaxfl list partitions`"""
+    partition: str | None = None
+    """who holds what, see `jaxfl list partitions`; natural where the data come from clients, else pathological"""
     classes_per_client: int = 2
     """labels a client holds (pathological), or shards a client draws (shards)"""
     beta: float = 0.5
     """Dirichlet concentration; smaller is a stronger skew"""
     topology: int = 5
     """nodes of the partition `nodes`: 3, 4 or 5"""
-    clients: int = 10
-    """number of clients"""
-    test: Literal["reweighted", "own", "global"] = "reweighted"
-    """test examples of a client: the whole test set weighted by the client's label frequencies, a part of its own data,
-    or the whole test set"""
+    clients: int | None = None
+    """number of clients; 10, or all of a natural partition"""
+    max_examples: int | None = None
+    """most examples that a client may hold, the others are left out; no limit if not given"""
+    val: float = 0.2
+    """fraction of a client's examples that validate"""
+    own: float = 0.2
+    """fraction of a client's examples that test it, if --test is own"""
+    test: Literal["reweighted", "own", "global"] | None = None
+    """test examples of a client: the whole test set weighted by the client's label frequencies, a part of its own data
+    (the default for natural partitions), or the whole test set"""
     feedback: Literal["val", "test-leaking"] = "val"
     """what methods learn from beside the training data (pfedgat) and checkpoints are chosen by: the client's validation
     part, or, comparable to no other results, its test set"""
@@ -40,8 +46,10 @@ class Setting:
     """fraction of the clients in each round"""
     rounds: int = 20
     """communication rounds"""
-    model: str = "mlp"
-    """model, see `jaxfl list models`"""
+    model: str | None = None
+    """model, see `jaxfl list models`; by default lenet for images, textcnn for texts, mf for ratings, else mlp"""
+    augment: str | None = None
+    """random changes of the images in local training: crop_flip or none; crop_flip for colour images by default"""
     local_steps: int | None = None
     """local SGD steps a round; 200 if neither steps nor epochs are given"""
     local_epochs: int | None = None

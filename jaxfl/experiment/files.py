@@ -90,7 +90,7 @@ def append(directory: Path, line: dict[str, Any]) -> None:
 def finish(directory: Path, built: Built, history: History, compile_seconds: float) -> None:
     """Closes the directory of a run with its arrays, pictures and summary."""
     write_npz(directory / "clients.npz", history.clients())
-    write(directory / "curves.png", plots.curves({built.config.algorithm: history.lines}))
+    write(directory / "curves.png", plots.curves({built.config.algorithm: history.lines}, history.measure))
     graph = history.graph()
     if graph is not None:
         write_npz(directory / "graph.npz", graph)

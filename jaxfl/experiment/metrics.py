@@ -51,8 +51,8 @@ def over_seeds(seeds: list[dict[str, dict]]) -> dict[str, Any]:
 class History:
     """Collects the records of a run, client by client; a malicious one has no scores."""
 
-    def __init__(self, config: Config, sizes: np.ndarray, malicious: np.ndarray):
-        self.config, self.sizes, self.malicious = config, sizes, malicious
+    def __init__(self, config: Config, sizes: np.ndarray, malicious: np.ndarray, measure: str = "accuracy"):
+        self.config, self.sizes, self.malicious, self.measure = config, sizes, malicious, measure
         self.lines: list[dict[str, Any]] = []
         self.scores: dict[str, list[np.ndarray]] = {f"{s}_{part}": [] for s in STAGES for part in ("val", "test")}
         self.weights: list[np.ndarray] = []
@@ -101,6 +101,7 @@ class History:
         last = self.lines[-1]
         return {
             "algorithm": self.config.algorithm,
+            "measure": self.measure,
             "final": {key: last[key] for key in (*STAGES, "seeds") if key in last},
             "selected_on_val": over_seeds(chosen),
             "rounds": last["round"],

@@ -15,10 +15,12 @@ from jaxfl.data import Source
 from jaxfl.data.federate import group_order, label_counts
 from jaxfl.data.partition import Parts
 from jaxfl.experiment.config import Config
+from jaxfl.experiment.report import MEASURES
 
 COLOURS = matplotlib.colormaps["tab10"].colors
 GROUPS = matplotlib.colormaps["turbo"]
 LIAR = "crimson"
+OFFSET = {"textcoords": "offset points"}
 MANY = 40  # above so many clients they are not named one by one
 
 
@@ -38,30 +40,31 @@ def canvas(columns: int, width: float = 5.0, height: float = 4.2) -> tuple[Figur
     return figure, list(panels)
 
 
-def curves(runs: dict[str, list[dict[str, Any]]]) -> bytes:
-    """Accuracy and training loss by round.
+def curves(runs: dict[str, list[dict[str, Any]]], measure: str = "accuracy") -> bytes:
+    """Scores and training loss by round.
 
     Args:
       runs: label -> the run's lines of `metrics.jsonl`.
+      measure: what the scores are, of `report.MEASURES`.
     """
     figure, (accuracy, loss) = canvas(2)
     for colour, (label, lines) in zip(_colours(len(runs)), runs.items(), strict=True):
         rounds = [line["round"] for line in lines]
         mark = {"color": colour, "marker": "o", "markersize": 3} if len(rounds) < 40 else {"color": colour}
-        before, after = (_values(lines, stage, "mean") for stage in ("before", "after"))
+        before, after = (_values(lines, stage, "mean", measure) for stage in ("before", "after"))
         accuracy.plot(rounds, before, label=label if len(runs) > 1 else "deployed", **mark)
         accuracy.plot(rounds, after, linestyle=":", label=None if len(runs) > 1 else "after fine-tuning", **mark)
         if len(runs) == 1:
-            worst = _values(lines, "before", "worst10")
+            worst = _values(lines, "before", "worst10", measure)
             accuracy.fill_between(rounds, worst, before, color=colour, alpha=0.15, label="down to the worst 10 %")
         loss.plot(rounds, [np.nan if line["loss"] is None else line["loss"] for line in lines], label=label, **mark)
-    _accuracy_axis(accuracy, "y")
-    accuracy.set(xlabel="round", title="test accuracy, mean over clients")
+    _score_axis(accuracy, "y", measure)
+    accuracy.set(xlabel="round", title=f"test {MEASURES[measure][0]}, mean over clients")
     loss.set(xlabel="round", title="training loss, mean over clients", yscale="log")
     for panel in (accuracy, loss):
         panel.xaxis.set_major_locator(MaxNLocator(integer=True))
         panel.grid(alpha=0.25)
-    accuracy.legend(frameon=False, loc="lower right")
+    accuracy.legend(frameon=False, loc="lower right" if measure == "accuracy" else "upper right")
     return png(figure)
 
 
@@ -73,23 +76,27 @@ def comparison(runs: dict[str, dict[str, Any]]) -> bytes:
     """
     figure, (accuracy, bars) = canvas(2)
     labels = list(runs)
+    measure = next(iter(runs.values()))["summary"]["measure"]
+    name, shown, digits = MEASURES[measure]
     places = np.arange(len(labels))[::-1]
     for colour, place, (label, run) in zip(_colours(len(labels)), places, runs.items(), strict=True):
         lines = run["lines"]
-        accuracy.plot([line["round"] for line in lines], _values(lines, "before", "mean"), color=colour, label=label)
-        before, after = (run["summary"]["final"][stage]["mean"] or 0 for stage in ("before", "after"))
+        accuracy.plot(
+            [line["round"] for line in lines], _values(lines, "before", "mean", measure), color=colour, label=label
+        )
+        before, after = (shown(run["summary"]["final"][stage]["mean"] or 0) for stage in ("before", "after"))
         bars.barh(place + 0.19, before, 0.36, color=colour)
         bars.barh(place - 0.19, after, 0.36, color=colour, alpha=0.35)
         for height, value in ((place + 0.19, before), (place - 0.19, after)):
-            bars.text(value + 0.01, height, f"{100 * value:.1f}", va="center", fontsize=8)
-    _accuracy_axis(accuracy, "y")
-    accuracy.set(xlabel="round", title="accuracy of the deployed models")
+            bars.annotate(f"{value:{digits}}", (value, height), (3, 0), va="center", fontsize=8, **OFFSET)
+    _score_axis(accuracy, "y", measure)
+    accuracy.set(xlabel="round", title=f"test {name} of the deployed models")
     accuracy.xaxis.set_major_locator(MaxNLocator(integer=True))
     accuracy.grid(alpha=0.25)
-    accuracy.legend(frameon=False, loc="lower right")
-    _accuracy_axis(bars, "x")
+    accuracy.legend(frameon=False, loc="lower right" if measure == "accuracy" else "upper right")
+    _score_axis(bars, "x", measure)
     bars.set(title="last round: deployed, and fine-tuned (pale)")
-    bars.set_xlim(0, 1.12)
+    bars.set_xlim(0, 1.1 * bars.get_xlim()[1])
     bars.set_yticks(places, labels)
     return png(figure)
 
@@ -177,14 +184,15 @@ def partition(source: Source, parts: Parts, config: Config) -> bytes:
     return png(figure)
 
 
-def _accuracy_axis(panel: Axes, which: str) -> None:
-    axis = getattr(panel, f"{which}axis")
-    axis.set_major_formatter(PercentFormatter(1.0))
-    getattr(panel, f"set_{which}lim")(0, 1.02)
+def _score_axis(panel: Axes, which: str, measure: str) -> None:
+    if measure == "accuracy":
+        getattr(panel, f"{which}axis").set_major_formatter(PercentFormatter(100))
+        getattr(panel, f"set_{which}lim")(0, 102)
 
 
-def _values(lines: list[dict[str, Any]], stage: str, name: str) -> list[float]:
-    return [np.nan if line[stage][name] is None else line[stage][name] for line in lines]
+def _values(lines: list[dict[str, Any]], stage: str, name: str, measure: str) -> list[float]:
+    shown = MEASURES[measure][1]
+    return [np.nan if line[stage][name] is None else shown(line[stage][name]) for line in lines]
 
 
 def _colours(count: int) -> list:

@@ -1,6 +1,7 @@
 """Tables of finished runs: on the terminal, in Markdown, as JSON."""
 
 import json
+import statistics
 from pathlib import Path
 from typing import Any
 
@@ -60,30 +61,34 @@ def compared(directory: Path) -> set[str] | None:
         raise InputError(f"{file} is no comparison of jaxfl ({error!r}): remove it, or name the runs") from error
 
 
+MEASURES = {  # of a score: what it is called, and how a stored value is shown
+    "accuracy": ("accuracy in %", lambda score: 100 * score, ".1f"),
+    "rmse": ("RMSE", lambda score: max(-score, 0.0) ** 0.5, ".3f"),  # stored as minus the mean squared error
+}
+
+
 def row(summary: dict[str, Any]) -> list[str]:
     """A run's cells under `COLUMNS`."""
     final, chosen = summary["final"], summary["selected_on_val"]
+    _, shown, digits = MEASURES[summary["measure"]]
+
+    def cell(value: float | None) -> str:
+        return "-" if value is None else f"{shown(value):{digits}}"
+
     spread = [seed["before"]["mean"] for seed in final.get("seeds", [])]
-    before = percent(final["before"]["mean"])
+    before = cell(final["before"]["mean"])
     if len(spread) > 1 and None not in spread:
-        mean = sum(spread) / len(spread)
-        deviation = (sum((x - mean) ** 2 for x in spread) / (len(spread) - 1)) ** 0.5
-        before += f" ±{100 * deviation:.1f}"
+        before += f" ±{statistics.stdev(map(shown, spread)):{digits}}"
     return [
         before,
-        percent(final["before"]["weighted"]),
-        percent(final["before"]["worst10"]),
-        percent(final["after"]["mean"]),
-        percent(chosen["before"]["mean"]),
+        cell(final["before"]["weighted"]),
+        cell(final["before"]["worst10"]),
+        cell(final["after"]["mean"]),
+        cell(chosen["before"]["mean"]),
         amount(summary["up"]),
         amount(summary["down"]),
         f"{summary['seconds']:.1f}",
     ]
-
-
-def percent(value: float | None) -> str:
-    """A fraction of one as a percentage with one decimal."""
-    return "-" if value is None else f"{100 * value:.1f}"
 
 
 def amount(floats: int) -> str:
@@ -94,16 +99,21 @@ def amount(floats: int) -> str:
     return str(floats)
 
 
-CAPTION = (
-    "test accuracy in % of the deployed models before and after fine-tuning, mean over clients; weighted by data; "
-    "worst tenth of the clients; on val: each client at its own best validation score; floats sent up and down; "
-    "seconds without compiling"
-)
+def caption(summaries: dict[str, dict[str, Any]]) -> str:
+    """What the columns mean."""
+    measures = " and ".join(sorted({MEASURES[summary["measure"]][0] for summary in summaries.values()}))
+    return (
+        f"test {measures} of the deployed models before and after fine-tuning, mean over clients; weighted by data; "
+        "worst tenth of the clients; on val: each client at its own best validation score; floats sent up and down; "
+        "seconds without compiling"
+    )
 
 
 def table(summaries: dict[str, dict[str, Any]]) -> Table:
     """The runs as a table for the terminal."""
-    shown = Table(caption=CAPTION, caption_justify="left", box=SIMPLE_HEAD, pad_edge=False, collapse_padding=True)
+    shown = Table(
+        caption=caption(summaries), caption_justify="left", box=SIMPLE_HEAD, pad_edge=False, collapse_padding=True
+    )
     shown.add_column("algorithm", overflow="fold", min_width=10)
     for name in COLUMNS:
         shown.add_column(name, justify="right", no_wrap=True)
@@ -116,10 +126,11 @@ def markdown(summaries: dict[str, dict[str, Any]]) -> str:
     """The runs as a Markdown table."""
     head = f"| algorithm | {' | '.join(COLUMNS)} |\n|---|{'---:|' * len(COLUMNS)}\n"
     rows = [f"| {label} | {' | '.join(row(summary))} |\n" for label, summary in summaries.items()]
-    return head + "".join(rows) + f"\n{CAPTION[0].upper()}{CAPTION[1:]}.\n"
+    said = caption(summaries)
+    return head + "".join(rows) + f"\n{said[0].upper()}{said[1:]}.\n"
 
 
 def comparison(summaries: dict[str, dict[str, Any]]) -> list[dict[str, Any]]:
     """The content of `comparison.json`."""
-    keys = ("algorithm", "final", "selected_on_val", "seconds", "compile_seconds", "up", "down")
+    keys = ("algorithm", "measure", "final", "selected_on_val", "seconds", "compile_seconds", "up", "down")
     return [{key: summary[key] for key in keys} | {"run": label} for label, summary in summaries.items()]

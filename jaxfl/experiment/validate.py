@@ -7,6 +7,7 @@ from typing import Any
 
 from jaxfl.algorithms import ALGORITHMS
 from jaxfl.data import PARTITIONS
+from jaxfl.data.augment import AUGMENTATIONS
 from jaxfl.data.sources import names
 from jaxfl.errors import InputError, check, check_name
 from jaxfl.experiment.config import Config
@@ -17,18 +18,19 @@ from jaxfl.uplink import ATTACKS
 
 
 def check_config(config: Config) -> None:
-    """Checks everything that can be known without loading data.
+    """Checks everything that can be known without loading data; what is left open for them to choose is None.
 
     Raises:
       InputError: a name that does not exist, a number out of range, a hyper-parameter that the algorithm lacks.
     """
     check_name("algorithm", config.algorithm, ALGORITHMS)
     check_name("data set", config.dataset, names(config.data_dir))
-    check_name("partition", config.partition, PARTITIONS)
-    check_name("model", config.model, MODELS)
-    for name in ("clients", "rounds", "eval_every", "seeds", "batch_size", "classes_per_client"):
+    for what, table in (("partition", PARTITIONS), ("model", MODELS), ("augment", (*AUGMENTATIONS, "none"))):
+        if getattr(config, what) is not None:
+            check_name(what, getattr(config, what), table)
+    for name in ("rounds", "eval_every", "seeds", "batch_size", "classes_per_client"):
         at_least(name, getattr(config, name), 1)
-    for name in ("local_steps", "local_epochs", "chunk", "devices"):
+    for name in ("clients", "max_examples", "local_steps", "local_epochs", "chunk", "devices"):
         if isinstance(getattr(config, name), int):
             at_least(name, getattr(config, name), 1)
     at_least("seed", config.seed, 0)
@@ -41,13 +43,20 @@ def check_config(config: Config) -> None:
         0 < config.participation <= 1,
         f"--participation is {config.participation}: expected a fraction in (0, 1], 1 for every client",
     )
-    for name, low, high in (("lr", 0, math.inf), ("momentum", 0, 1), ("weight_decay", 0, math.inf)):
+    for name, low, high in (
+        ("val", 0, 1),
+        ("own", 0, 1),
+        ("lr", 0, math.inf),
+        ("momentum", 0, 1),
+        ("weight_decay", 0, math.inf),
+    ):
         value = getattr(config, name)
         check(low <= value < high, f"{option(name)} is {value}: expected a number in [{low}, {high})")
     if config.attack is not None:
         check_name("attack", config.attack, ATTACKS)
+        clients = config.clients or math.inf
         check(
-            0 <= config.attack_ratio < 1 and round(config.attack_ratio * config.clients) < config.clients,
+            0 <= config.attack_ratio < 1 and (clients == math.inf or round(config.attack_ratio * clients) < clients),
             f"--attack-ratio is {config.attack_ratio}: expected a fraction that leaves honest clients",
         )
     check_hyper(config.algorithm, ALGORITHMS[config.algorithm], config.hyper)

@@ -1,11 +1,17 @@
-"""Flax modules by name: `MODELS[name](outputs)` maps x [B, *feature] to logits of classes, or numbers, [B, outputs]."""
+"""Flax modules by name: `MODELS[name](outputs)` maps x [B, *feature] to logits of classes, or numbers, [B, outputs].
+
+A module's `head` is a regular expression that finds the paths of its head's parameters; the others are its body.
+"""
 
 from jaxfl.models.cedar import cedar3, cedar6
 from jaxfl.models.cnn import cnn
 from jaxfl.models.lenet import lenet
 from jaxfl.models.linear import linear
+from jaxfl.models.mf import mf
 from jaxfl.models.mlp import mlp
+from jaxfl.models.resnet import resnet8
+from jaxfl.models.text import textcnn
 
-MODELS = {f.__name__: f for f in (linear, mlp, cnn, lenet, cedar3, cedar6)}
+MODELS = {f.__name__: f for f in (linear, mlp, cnn, lenet, cedar3, cedar6, resnet8, textcnn, mf)}
 
-__all__ = ["MODELS", "cedar3", "cedar6", "cnn", "lenet", "linear", "mlp"]
+__all__ = ["MODELS", "cedar3", "cedar6", "cnn", "lenet", "linear", "mf", "mlp", "resnet8", "textcnn"]

@@ -14,6 +14,7 @@ class Cedar(nn.Module):
     stages: tuple[tuple[int, ...], ...]  # channels of each convolution; the first of a stage is normalised
     hidden: int
     groups: int | None
+    head = "Dense_1"
 
     @nn.compact
     def __call__(self, x):

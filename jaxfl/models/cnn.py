@@ -12,6 +12,7 @@ class CNN(nn.Module):
     classes: int
     channels: tuple[int, int] = (16, 32)
     hidden: int = 64
+    head = "Dense_1"
 
     @nn.compact
     def __call__(self, x):

@@ -13,6 +13,7 @@ class LeNet(nn.Module):
     """Two convolutions 5x5 with ReLU and 2x2 max-pooling, then three dense layers."""
 
     classes: int
+    head = "Dense_2"
 
     @nn.compact
     def __call__(self, x):

@@ -8,6 +8,7 @@ class Linear(nn.Module):
 
     outputs: int
     bias: bool
+    head = "Dense_0"
 
     @nn.compact
     def __call__(self, x):

@@ -10,6 +10,11 @@ class MLP(nn.Module):
 
     widths: Sequence[int]
 
+    @property
+    def head(self) -> str:
+        """The paths of the last layer."""
+        return f"Dense_{len(self.widths) - 1}"
+
     @nn.compact
     def __call__(self, x):
         """[B, *feature] -> [B, widths[-1]]."""

@@ -3,9 +3,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from jaxfl.data import PARTITIONS, dirichlet, iid, load, node_of, nodes, pathological, shards
+from jaxfl.data import PARTITIONS, dirichlet, iid, load, natural, node_of, nodes, pathological, shards
 from jaxfl.errors import InputError
 
+OWNERS = np.random.default_rng(1).permutation(np.repeat(np.arange(20), 30))
 LABELS = np.random.default_rng(0).permutation(np.repeat(np.arange(10), 60))
 
 
@@ -16,7 +17,8 @@ def counts(parts):
 @pytest.mark.parametrize("name", sorted(PARTITIONS))
 @pytest.mark.parametrize("clients", [10, 20])
 def test_every_partition_is_disjoint_shuffled_and_repeatable(name, clients):
-    parts, again, other = (PARTITIONS[name](LABELS, clients, seed) for seed in (0, 0, 1))
+    first = LABELS if name != "natural" else OWNERS % clients
+    parts, again, other = (PARTITIONS[name](first, clients, seed) for seed in (0, 0, 1))
     assert len(parts) == clients
     rows = np.concatenate(parts)
     assert len(np.unique(rows)) == len(rows) == len(LABELS)
@@ -61,6 +63,39 @@ def test_shards_are_equal_and_of_few_labels():
     parts = shards(LABELS, 20, seed=0, classes_per_client=2)
     assert {len(rows) for rows in parts} == {30}
     assert (counts(parts) > 0).sum(axis=1).max() <= 4
+
+
+def test_the_last_fifth_of_a_client_is_a_fifth_of_each_of_its_shards():
+    for rows in shards(LABELS, 20, seed=0, classes_per_client=2):  # shards of 15, four of them to a label
+        labels, held = np.unique(LABELS[rows], return_counts=True)
+        tail = [(LABELS[rows[-6:]] == label).sum() for label in labels]
+        assert [5 * count for count in tail] == held.tolist()
+
+
+def test_natural_clients_are_the_largest_owners():
+    owners = np.array([7] * 30 + [3] * 12 + [5] * 4 + [9] * 20)
+    parts = natural(owners)
+    assert [set(owners[rows]) for rows in parts] == [{3}, {7}, {9}]
+    assert [sorted(rows) for rows in natural(owners, clients=2)] == [list(range(30)), list(range(46, 66))]
+
+
+def test_severe_heterogeneity_is_five_pairs_of_clients():
+    """pFedGraph's CIFAR-10: ten clients with 5,000 examples of two labels, i and i + 5 the same ones."""
+    labels = np.random.default_rng(0).permutation(np.repeat(np.arange(10), 5000))
+    parts = pathological(labels, 10, seed=0)
+    held = np.stack([np.bincount(labels[rows], minlength=10) for rows in parts])
+    assert set(held[held > 0]) == {2500}
+    for client in range(5):
+        assert np.flatnonzero(held[client]).tolist() == [2 * client, 2 * client + 1]
+        np.testing.assert_array_equal(held[client], held[client + 5])
+    extreme = pathological(labels, 5, seed=0)
+    assert [len(rows) for rows in extreme] == [10_000] * 5
+
+
+def test_the_dirichlet_guard_gives_the_full_no_further_class():
+    """Who holds its fair share takes no more: nobody exceeds it by more than one class."""
+    parts = dirichlet(LABELS, 10, seed=0, beta=0.1)
+    assert max(map(len, parts)) < 60 + 60
 
 
 @pytest.mark.parametrize(
@@ -108,6 +143,9 @@ def test_digits_are_what_they_should_be():
         (lambda: dirichlet(LABELS, 10, 0, beta=0.0), "beta is 0.0"),
         (lambda: dirichlet(LABELS, 30, 0, beta=0.001, smallest=10), "raise beta or lower the number of clients"),
         (lambda: shards(LABELS, 400, 0, 2), "need 800 examples"),
+        (lambda: natural(None), "name no owners"),
+        (lambda: natural(OWNERS, 21), "21 clients of a natural partition: expected 1 to 20"),
+        (lambda: pathological(LABELS / 2, 10, 0), "choose partition iid or natural"),
         (lambda: nodes(LABELS, 10, 0, 6), "a topology of 6 nodes: expected 3, 4 or 5"),
         (lambda: nodes(LABELS, 3, 0, 4), "3 clients for 4 nodes"),
         (lambda: nodes(LABELS[LABELS < 8], 10, 0, 4), r"need the labels \{8\}"),

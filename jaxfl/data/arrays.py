@@ -1,0 +1,164 @@
+"""A data set as arrays: what may stand in them, and how they are read from a file."""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+
+from jaxfl.errors import InputError, check
+
+Shift = float | tuple[float, ...]  # of all features alike, or of each channel (the last axis)
+
+
+class Source(NamedTuple):
+    """A data set with its targets as it is on disk, before any client exists."""
+
+    x_train: np.ndarray  # [N, *feature] uint8, float32, or int32 where features are names (words, users, items)
+    y_train: np.ndarray  # [N] int32 in 0 .. classes - 1, or float32 numbers
+    x_test: np.ndarray  # [N', *feature]; N' is 0 for a set that is not split
+    y_test: np.ndarray  # [N']
+    classes: int  # 0 if the targets are numbers
+    scale: Shift = 1.0  # models see (x - shift) / scale
+    shift: Shift = 0.0
+    vocabulary: tuple[int, ...] = ()  # how many values x takes where it holds names: (words,) or (users, items)
+    owners: np.ndarray | None = None  # [N] whose each training example is, where the data come from clients
+
+
+# Means and standard deviations of each channel, of values in [0, 1], as the papers' codes have them.
+CHANNELS = {
+    "mnist": ((0.1307,), (0.3081,)),
+    "fashion_mnist": ((0.2860,), (0.3530,)),
+    "cifar10": ((0.4914, 0.4822, 0.4465), (0.2023, 0.1994, 0.2010)),
+    "cifar100": ((0.5071, 0.4865, 0.4409), (0.2673, 0.2564, 0.2762)),
+    "svhn_cropped": ((0.4377, 0.4438, 0.4728), (0.1980, 0.2010, 0.1970)),
+}
+
+
+def from_npz(file: Path) -> Source:
+    """A data set from a file; never unpickles.
+
+    The arrays are those of `from_arrays`: `x_train y_train`, and where there are any `x_test y_test owners vocabulary`.
+    Images of a set with known channel means (`CHANNELS`) are normalised by them.
+
+    Raises:
+      InputError: a file that is damaged or hostile, or holds something else than examples with targets.
+    """
+    held = read_npz(file, ("x_train", "y_train"), ("x_test", "y_test", "owners", "vocabulary"))
+    source = from_arrays(**held, name=str(file))
+    mean, deviation = CHANNELS.get(file.stem, ((), ()))
+    if source.x_train.dtype == np.uint8 and source.x_train.shape[-1] == len(mean):
+        source = source._replace(shift=tuple(255 * m for m in mean), scale=tuple(255 * d for d in deviation))
+    return source
+
+
+def read_npz(file: Path, required: tuple[str, ...], optional: tuple[str, ...] = ()) -> dict[str, np.ndarray]:
+    """The named arrays of a file.
+
+    Raises:
+      InputError: a file that cannot be read without unpickling, or that lacks one of the required.
+    """
+    try:
+        with file.open("rb") as opened, np.load(opened, allow_pickle=False) as arrays:
+            held = {key: arrays[key] for key in (*required, *optional) if key in arrays}
+    except Exception as error:  # NumPy stumbles in a dozen ways over a damaged or hostile file
+        raise InputError(
+            f"cannot read {file} as plain npz arrays ({error!r:.200}): write it with numpy.savez"
+        ) from error
+    missing = [key for key in required if key not in held]
+    check(not missing, f"{file} lacks {', '.join(missing)}: expected arrays {', '.join(required)}")
+    return held
+
+
+def from_arrays(
+    x_train: np.ndarray,
+    y_train: np.ndarray,
+    x_test: np.ndarray | None = None,
+    y_test: np.ndarray | None = None,
+    *,
+    owners: np.ndarray | None = None,
+    vocabulary: np.ndarray | Sequence[int] = (),
+    name: str = "the data",
+) -> Source:
+    """A data set from arrays in memory.
+
+    Args:
+      x_train: [N, *feature], uint8 (divided by 255 when used), real numbers, or integer names if `vocabulary` is given.
+      y_train: [N] integers from 0, of which the largest tells the number of classes, or real numbers to predict.
+      x_test: [N', *feature]; no test set if None, then clients are tested on parts of their own data.
+      y_test: [N'].
+      owners: integers [N], whose each training example is: the partition `natural` makes them the clients.
+      vocabulary: how many values x takes, where it holds names: (words,), or one for each column.
+      name: what to call it in messages.
+
+    Raises:
+      InputError: NaN or infinity, labels that are not integers of the range, shapes that do not fit.
+    """
+    x_train, y_train = np.asarray(x_train), np.asarray(y_train)
+    x_test = x_train[:0] if x_test is None else np.asarray(x_test)
+    y_test = y_train[:0] if y_test is None else np.asarray(y_test)
+    for part, x, y in (("train", x_train, y_train), ("test", x_test, y_test)):
+        check(
+            x.ndim >= 2 and (x.size > 0 or (part == "test" and x.shape[0] == 0)),
+            f"x_{part} of {name} has shape {x.shape}: expected [examples, *feature]",
+        )
+        check(
+            y.shape == (len(x),), f"y_{part} of {name} has shape {y.shape}: expected ({len(x)},), a target an example"
+        )
+        check(x.dtype.kind in "uif", f"x_{part} of {name} has type {x.dtype}: expected real numbers")
+        check(
+            y.dtype.kind in ("f" if y_train.dtype.kind == "f" else "ui"),
+            f"y_{part} of {name} has type {y.dtype}: expected integer labels, or numbers to predict in train and test",
+        )
+        for what, values in (("x", x), ("y", y)):
+            with np.errstate(over="ignore"):
+                bad = 0 if values.dtype.kind != "f" else int((~np.isfinite(values.astype(np.float32))).sum())
+            check(bad == 0, f"{what}_{part} of {name} holds {bad} NaN or infinite values: remove or replace them")
+    check(
+        x_train.shape[1:] == x_test.shape[1:],
+        f"examples of {name} have shape {x_train.shape[1:]} in train and {x_test.shape[1:]} in test: expected the same",
+    )
+    check(
+        owners is None or (np.shape(owners) == (len(x_train),) and np.asarray(owners).dtype.kind in "ui"),
+        f"owners of {name} have shape {np.shape(owners)}: expected integers ({len(x_train)},), one a training example",
+    )
+    classes = 0 if y_train.dtype.kind == "f" else _count_classes(y_train, y_test, name)
+    vocabulary = tuple(int(size) for size in vocabulary)
+    if vocabulary:
+        _check_names(x_train, x_test, vocabulary, name)
+    kind, scale = (np.uint8, 255.0) if x_train.dtype == np.uint8 else (np.float32, 1.0)
+    if vocabulary:
+        kind, scale = np.int32, 1.0
+    target = np.int32 if classes else np.float32
+    owners = None if owners is None else np.asarray(owners).astype(np.int64)
+    arrays = (x_train.astype(kind), y_train.astype(target), x_test.astype(kind), y_test.astype(target))
+    return Source(*arrays, classes, scale, vocabulary=vocabulary, owners=owners)
+
+
+def _count_classes(y_train: np.ndarray, y_test: np.ndarray, name: str) -> int:
+    classes = int(y_train.max()) + 1
+    for part, y in (("train", y_train), ("test", y_test)):
+        low, high = int(y.min(initial=0)), int(y.max(initial=0))
+        outside = low if low < 0 else high
+        check(
+            low >= 0 and high < classes,
+            f"y_{part} of {name} holds the label {outside}: expected 0 to {classes - 1}, the largest label of y_train",
+        )
+    held = len(np.unique(y_train))
+    check(held == classes, f"y_train of {name} holds {held} of the labels 0 to {classes - 1}: number them without gaps")
+    return classes
+
+
+def _check_names(x_train: np.ndarray, x_test: np.ndarray, vocabulary: tuple[int, ...], name: str) -> None:
+    columns = x_train.shape[-1]
+    check(
+        x_train.dtype.kind in "ui" and len(vocabulary) in (1, columns),
+        f"vocabulary of {name} is {vocabulary} for examples of shape {x_train.shape[1:]} and type {x_train.dtype}: "
+        "expected integers, and one number of values or one a column",
+    )
+    for part, x in (("train", x_train), ("test", x_test)):
+        high = x.max(axis=0, initial=0) if len(vocabulary) > 1 else x.max(initial=0)
+        check(
+            x.min(initial=0) >= 0 and bool(np.all(high < np.array(vocabulary))),
+            f"x_{part} of {name} holds names outside 0 to {np.array(vocabulary) - 1}: mend them or the vocabulary",
+        )

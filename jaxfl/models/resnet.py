@@ -1,0 +1,41 @@
+"""A small residual network (He et al., 2016) with group normalisation in place of batch normalisation."""
+
+from flax import linen as nn
+
+from jaxfl.errors import check
+from jaxfl.models.conv import conv
+from jaxfl.models.norm import GroupNorm
+
+
+class ResNet(nn.Module):
+    """A convolution, a residual block of two convolutions for each width, the mean over the image, one dense layer."""
+
+    classes: int
+    widths: tuple[int, ...]
+    groups: int
+    head = "Dense_0"
+
+    @nn.compact
+    def __call__(self, x):
+        """[B, h, w, channel] -> [B, classes]."""
+        shape = "x".join(map(str, x.shape[1:]))
+        check(x.ndim == 4, f"resnet8 takes images [h, w, channel], not examples of shape {shape}: choose model mlp")
+
+        def layer(x, width, size, stride=1):
+            x = nn.Conv(width, (size, size), (stride, stride), use_bias=False, conv_general_dilated=conv)(x)
+            return GroupNorm(self.groups)(x)
+
+        x = nn.relu(layer(x, self.widths[0], 3))
+        for number, width in enumerate(self.widths):
+            stride = 1 if number == 0 else 2
+            changed = layer(nn.relu(layer(x, width, 3, stride)), width, 3)
+            x = nn.relu(changed + (x if number == 0 else layer(x, width, 1, stride)))
+        return nn.Dense(self.classes)(x.mean(axis=(1, 2)))
+
+
+def resnet8(classes: int) -> nn.Module:
+    """A 3x3 convolution and three residual blocks (16, 32, 64 channels) with GroupNorm, mean, logits.
+
+    78,042 parameters for 32x32x3 images and 10 classes. Where the size changes, a 1x1 convolution takes the shortcut.
+    """
+    return ResNet(classes, (16, 32, 64), 8)

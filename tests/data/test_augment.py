@@ -1,0 +1,44 @@
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+import jaxfl
+from jaxfl.data.augment import crop_flip
+
+
+def test_each_result_is_a_shifted_and_maybe_mirrored_image():
+    """Against every crop that there is, by brute force; both mirrors and many shifts occur."""
+    rng = np.random.default_rng(0)
+    images = rng.integers(1, 256, (64, 5, 5, 2)).astype(np.uint8)
+    changed = np.asarray(crop_flip(jax.random.key(1), jnp.asarray(images), pad=2))
+    padded = np.pad(images, ((0, 0), (2, 2), (2, 2), (0, 0)))
+    found = []
+    for before, after in zip(padded, changed, strict=True):
+        crops = {(i, j): before[i : i + 5, j : j + 5] for i in range(5) for j in range(5)}
+        found += [
+            (i, j, flip)
+            for (i, j), crop in crops.items()
+            for flip in (False, True)
+            if (after == (crop[:, ::-1] if flip else crop)).all()
+        ]
+    assert len(found) == 64
+    assert {flip for *_, flip in found} == {False, True}
+    assert {i for i, *_ in found} == {j for _, j, _ in found} == set(range(5))
+
+
+def test_training_sees_changed_images_and_evaluation_the_given_ones():
+    """A model that predicts the mean of its input, trained on images turned to zeros, learns nothing from them."""
+    from toys import federation
+
+    x = np.ones((20, 3), np.float32)
+    data = federation([x] * 2, [2 * np.ones(20, np.float32)] * 2)
+    options = {"steps": 3, "batch_size": 4, "optimizer": jaxfl.sgd(0.1)}
+    for augment, kernels in ((None, True), (lambda key, x: 0 * x, False)):
+        task = jaxfl.regression(jaxfl.models.linear(1), jnp.zeros(3), augment=augment, **options)
+        algorithm = jaxfl.algorithms.local(task)
+        state = algorithm.init(jax.random.key(0), data.train)
+        after = jaxfl.make_rounds(algorithm, jaxfl.participation.full(2))(jax.random.key(0), data, state, 0, 1)[0]
+        learned = algorithm.models(after, jnp.arange(2))["params"]["Dense_0"]["kernel"]
+        assert bool((jnp.abs(learned) > 0.01).all()) == kernels
+        _, slope = task.gradient(jax.random.key(0), algorithm.models(state, jnp.arange(2)), data.val, jnp.arange(2))
+        assert bool((jnp.abs(slope["params"]["Dense_0"]["kernel"]) > 0.01).all())

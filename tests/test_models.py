@@ -1,0 +1,111 @@
+"""Parameter counts, heads, and what each model refuses."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+import pytest
+
+import jaxfl
+from jaxfl import tree
+from jaxfl.errors import InputError
+from jaxfl.models import MODELS, mf, textcnn
+
+WORDS = jnp.zeros(20, jnp.int32)
+PAIR = jnp.zeros(2, jnp.int32)
+EXAMPLES = {"textcnn": WORDS, "mf": PAIR}
+
+
+def image(size, channels):
+    return jnp.zeros((size, size, channels))
+
+
+def params_of(model, example):
+    return jax.eval_shape(lambda: model.init(jax.random.key(0), example[None]))
+
+
+@pytest.mark.parametrize(
+    ("name", "classes", "example", "count"),
+    [
+        ("lenet", 10, image(32, 3), 62_006),
+        ("lenet", 100, image(32, 3), 69_656),
+        ("lenet", 10, image(28, 1), 44_426),
+        ("cedar3", 10, image(28, 1), 98_666),
+        ("cedar6", 10, image(32, 3), 3_229_706),
+        ("resnet8", 10, image(32, 3), 78_042),
+        ("textcnn", 10, WORDS, 256 * 10_000 + (3 + 4 + 5) * 256 * 100 + 300 + 300 * 10 + 10),
+        ("mf", 1, PAIR, 11 * (943 + 1682) + 1),
+    ],
+)
+def test_parameter_counts(name, classes, example, count):
+    assert tree.size(params_of(MODELS[name](classes), example)) == count
+
+
+@pytest.mark.parametrize("name", sorted(MODELS))
+def test_each_model_names_its_head(name):
+    """The head is what makes predictions of features: all that depends on the number of classes; mf's is the users'."""
+    example = EXAMPLES.get(name, image(16, 1))
+    model = MODELS[name](7)
+    params = params_of(model, example)
+    numbered = jax.tree.unflatten(jax.tree.structure(params), jnp.arange(len(jax.tree.leaves(params))))
+    if name == "mf":
+        assert len(tree.select(numbered, model.head)) == 2
+        return
+    more = jax.tree.leaves(params_of(MODELS[name](8), example))
+    depends = [a.shape != b.shape for a, b in zip(jax.tree.leaves(params), more, strict=True)]
+    assert [int(leaf) for leaf in tree.select(numbered, model.head)] == np.flatnonzero(depends).tolist()
+    assert jaxfl.classification(model, example, scale=None if name == "textcnn" else 1.0).head == model.head
+
+
+def test_textcnn_equals_convolutions_and_a_maximum_over_time():
+    model = textcnn(4, vocabulary=(50,))
+    x = jnp.asarray(np.random.default_rng(0).integers(0, 50, (3, 12)))
+    params = model.init(jax.random.key(0), x)
+    held = {k: np.asarray(v) for k, v in params["params"].items() if not isinstance(v, dict)}
+    embedded = np.asarray(params["params"]["Embed_0"]["embedding"])[np.asarray(x)]
+    features = []
+    for span in (3, 4, 5):
+        windows = [embedded[:, t : t + span].reshape(3, -1) for t in range(12 - span + 1)]
+        outputs = [np.maximum(w @ held[f"kernel_{span}"] + held[f"bias_{span}"], 0) for w in windows]
+        features.append(np.max(outputs, axis=0))
+    dense = params["params"]["Dense_0"]
+    expected = np.concatenate(features, axis=1) @ np.asarray(dense["kernel"]) + np.asarray(dense["bias"])
+    np.testing.assert_allclose(model.apply(params, x), expected, atol=1e-5)
+    assert -0.1 <= embedded.min() < -0.09
+    assert 0.09 < embedded.max() <= 0.1
+
+
+def test_mf_learns_ratings_that_factorise():
+    rng = np.random.default_rng(0)
+    users, items = rng.normal(size=(20, 3)), rng.normal(size=(30, 3))
+    x = jnp.asarray(np.stack(np.meshgrid(np.arange(20), np.arange(30)), axis=-1).reshape(-1, 2))
+    y = jnp.asarray((users[x[:, 0]] * items[x[:, 1]]).sum(axis=1) + 3.5)
+    task = jaxfl.regression(mf(1, vocabulary=(20, 30)), x[0], scale=None)
+    optimizer = optax.adam(0.03)
+
+    @jax.jit
+    def step(carry, _):
+        params, moments = carry
+        loss = lambda p: jnp.mean((task.apply(p, x)[:, 0] - y) ** 2)  # noqa: E731
+        value, slope = jax.value_and_grad(loss)(params)
+        updates, moments = optimizer.update(slope, moments, params)
+        return (optax.apply_updates(params, updates), moments), value
+
+    params = task.init(jax.random.key(0))
+    _, losses = jax.lax.scan(step, (params, optimizer.init(params)), None, 400)
+    assert losses[0] > 5
+    assert losses[-1] < 0.05
+
+
+@pytest.mark.parametrize(
+    ("name", "example", "message"),
+    [
+        ("resnet8", jnp.zeros(5), "resnet8 takes images"),
+        ("textcnn", jnp.zeros(20), "textcnn takes integer words"),
+        ("textcnn", jnp.zeros(4, jnp.int32), "textcnn takes 5 words or more, not 4"),
+        ("mf", jnp.zeros(3, jnp.int32), "mf takes integer pairs"),
+    ],
+)
+def test_what_a_model_refuses(name, example, message):
+    with pytest.raises(InputError, match=message):
+        params_of(MODELS[name](3), example)
