@@ -1,4 +1,4 @@
-"""The command line: `jaxfl run | compare | list | report`."""
+"""The command line: `jaxfl run | compare | describe | list | report`."""
 
 import dataclasses
 import os
@@ -74,6 +74,14 @@ class List:
 
 
 @dataclass(frozen=True)
+class Describe(Setting):
+    """Show who holds what: clients, examples, labels, imbalance."""
+
+    out: Path | None = None
+    """also draw it into this PNG file"""
+
+
+@dataclass(frozen=True)
 class Report:
     """Put finished runs in one table."""
 
@@ -91,7 +99,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     arguments = sys.argv[1:] if arguments is None else list(arguments)
     try:
         command = parse(arguments)
-        {Run: run, Compare: compare, List: show, Report: report}[type(command)](command, console)
+        COMMANDS[type(command)](command, console)
     except InputError as error:
         errors.print(f"jaxfl: {error}", style="red", markup=False)
         return 2
@@ -101,7 +109,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     return 0
 
 
-def parse(arguments: Sequence[str]) -> Run | Compare | List | Report:
+def parse(arguments: Sequence[str]) -> Run | Compare | Describe | List | Report:
     """The command with its options; the options of `run --config FILE` start from the file's values."""
     for option in ("--hyper", "--algorithms"):
         check(arguments.count(option) < 2, f"{option} is given twice: give it once, with all its values behind it")
@@ -118,6 +126,7 @@ def parse(arguments: Sequence[str]) -> Run | Compare | List | Report:
     commands = (
         Annotated[Run, subcommand("run", default=default)]
         | Annotated[Compare, subcommand("compare")]
+        | Annotated[Describe, subcommand("describe")]
         | Annotated[List, subcommand("list")]
         | Annotated[Report, subcommand("report")]
     )
@@ -227,6 +236,23 @@ def show(command: List, console: Console) -> None:
         console.print(table)
 
 
+def describe(command: Describe, console: Console) -> None:
+    """`jaxfl describe`."""
+    from jaxfl.data import describe
+    from jaxfl.experiment import files, plots
+    from jaxfl.experiment.build import divide
+
+    chosen, source, parts = divide(Setting(**setting(command)))
+    table = Table("", "", title=f"{chosen.dataset}, {chosen.partition}", title_justify="left", show_header=False)
+    for name, text in describe(source, parts[0]).items():
+        table.add_row(name, text)
+    console.print(table)
+    if command.out:
+        check(not command.out.exists(), f"{command.out} exists: name another file, or remove it")
+        files.write(command.out, plots.partition(source, parts[0], chosen))
+        console.print(f"written to {command.out}", markup=False, highlight=False)
+
+
 def report(command: Report, console: Console) -> None:
     """`jaxfl report`."""
     from jaxfl import experiment
@@ -238,6 +264,9 @@ def report(command: Report, console: Console) -> None:
     if command.out:
         experiment.summarise(runs, command.out)
         console.print(f"written to {command.out}", markup=False, highlight=False)
+
+
+COMMANDS = {Run: run, Compare: compare, Describe: describe, List: show, Report: report}
 
 
 class Follower:

@@ -1,6 +1,7 @@
 """From a data set to a federation: load, partition, federate."""
 
 from jaxfl.data.arrays import Source, from_arrays
+from jaxfl.data.describe import describe
 from jaxfl.data.federate import federate
 from jaxfl.data.partition import PARTITIONS, dirichlet, iid, natural, node_of, nodes, pathological, shards
 from jaxfl.data.ridge import Ridge, mse_db, ridge
@@ -12,6 +13,7 @@ __all__ = [
     "SOURCES",
     "Ridge",
     "Source",
+    "describe",
     "dirichlet",
     "erdos_renyi",
     "federate",

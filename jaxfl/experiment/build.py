@@ -20,7 +20,7 @@ from jaxfl.data.sources import SOURCES, data_dir
 from jaxfl.errors import check
 from jaxfl.experiment.config import Config, Setting
 from jaxfl.experiment.defaults import complete
-from jaxfl.experiment.validate import check_config
+from jaxfl.experiment.validate import check_config, check_setting
 from jaxfl.models import MODELS
 from jaxfl.task import classification, honest, regression, sgd
 from jaxfl.types import Algorithm, Cohort, Federation, Participation, PRNGKey, State, Task
@@ -53,6 +53,19 @@ def gather(setting: Setting) -> Data:
     Raises:
       InputError: the setting does not fit the data.
     """
+    setting, source, parts = divide(setting)
+    federation = federations(source, parts, setting)
+    with jax.set_mesh(mesh.make(devices(setting))):
+        return Data(source, parts, mesh.place(federation, axis=int(setting.seeds > 1)))
+
+
+def divide(setting: Setting) -> tuple[Setting, Source, list[Parts]]:
+    """The complete setting, its data set, and who holds what for each seed.
+
+    Raises:
+      InputError: the setting is wrong, or does not fit the data.
+    """
+    check_setting(setting)
     source = load(setting.dataset, setting.data_dir)
     setting = complete(setting, source)
     check(
@@ -60,10 +73,7 @@ def gather(setting: Setting) -> Data:
         f"--clients is {setting.clients}: {setting.dataset} has {len(source.y_train)} training examples, at most one "
         "client an example",
     )
-    parts = [split(setting, source, setting.seed + i) for i in range(setting.seeds)]
-    federation = federations(source, parts, setting)
-    with jax.set_mesh(mesh.make(devices(setting))):
-        return Data(source, parts, mesh.place(federation, axis=int(setting.seeds > 1)))
+    return setting, source, [split(setting, source, setting.seed + i) for i in range(setting.seeds)]
 
 
 def devices(setting: Setting) -> int:

@@ -10,7 +10,7 @@ from jaxfl.data import PARTITIONS
 from jaxfl.data.augment import AUGMENTATIONS
 from jaxfl.data.sources import names
 from jaxfl.errors import InputError, check, check_name
-from jaxfl.experiment.config import Config
+from jaxfl.experiment.config import Config, Setting
 from jaxfl.experiment.hints import accepts, describe
 from jaxfl.models import MODELS
 from jaxfl.types import AlgorithmFactory
@@ -24,6 +24,12 @@ def check_config(config: Config) -> None:
       InputError: a name that does not exist, a number out of range, a hyper-parameter that the algorithm lacks.
     """
     check_name("algorithm", config.algorithm, ALGORITHMS)
+    check_setting(config)
+    check_hyper(config.algorithm, ALGORITHMS[config.algorithm], config.hyper)
+
+
+def check_setting(config: Setting) -> None:
+    """Checks everything but the algorithm; see `check_config`."""
     check_name("data set", config.dataset, names(config.data_dir))
     for what, table in (("partition", PARTITIONS), ("model", MODELS), ("augment", (*AUGMENTATIONS, "none"))):
         if getattr(config, what) is not None:
@@ -59,7 +65,6 @@ def check_config(config: Config) -> None:
             0 <= config.attack_ratio < 1 and (clients == math.inf or round(config.attack_ratio * clients) < clients),
             f"--attack-ratio is {config.attack_ratio}: expected a fraction that leaves honest clients",
         )
-    check_hyper(config.algorithm, ALGORITHMS[config.algorithm], config.hyper)
 
 
 def at_least(name: str, value: int, least: int) -> None:

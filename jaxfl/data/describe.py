@@ -1,0 +1,46 @@
+"""What a partition looks like in numbers."""
+
+import numpy as np
+
+from jaxfl.data.arrays import Source
+from jaxfl.data.federate import label_counts
+from jaxfl.data.partition import Parts
+
+
+def describe(source: Source, parts: Parts) -> dict[str, str]:
+    """Clients, examples, labels and imbalance, in words.
+
+    "size imbalance" is the Gini coefficient of the clients' numbers of examples: 0 if all hold as many, near 1 if one
+    holds all. "label skew" is the total variation distance of a client's label frequencies from those of all clients
+    together, mean over clients: 0 for identical clients.
+
+    Args:
+      source: the data set.
+      parts: rows of its training set for each client.
+    """
+    counts = label_counts(source, parts)  # [C, classes]
+    sizes = counts.sum(axis=1)
+    held = (counts > 0).sum(axis=1)
+    share = counts / sizes[:, None]
+    skew = np.abs(share - counts.sum(axis=0) / counts.sum()).sum(axis=1) / 2
+    gini = np.abs(sizes[:, None] - sizes[None]).mean() / (2 * sizes.mean())
+    kind = (
+        f"{source.classes} labels"
+        if source.classes
+        else f"numbers, {source.y_train.min():g} to {source.y_train.max():g}"
+    )
+    return {
+        "examples": f"{len(source.y_train):,} to train and validate, {len(source.y_test):,} to test",
+        "each": f"{'x'.join(map(str, source.x_train.shape[1:]))} {source.x_train.dtype}",
+        "targets": kind,
+        "clients": f"{len(parts)}",
+        "examples a client": _spread(sizes),
+        "labels a client" if source.classes else "tenths a client": _spread(held),
+        "size imbalance": f"{gini:.2f}",
+        "label skew": f"{skew.mean():.2f}",
+    }
+
+
+def _spread(values: np.ndarray) -> str:
+    low, high = values.min(), values.max()
+    return f"{low:,}" if low == high else f"{low:,} to {high:,}, median {np.median(values):g}"
