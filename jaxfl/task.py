@@ -1,5 +1,6 @@
 """A task: the model, its loss and how clients train it; everything that an algorithm is given."""
 
+import re
 from collections.abc import Callable, Sequence
 from typing import Any, Literal
 
@@ -133,24 +134,33 @@ def supervised(
 
         return loss
 
-    def train(objective: Objective):
+    amount = {"steps": steps, "epochs": epochs}
+    training = {"optimizer": optimizer, "batch_size": batch_size, "micro": micro, "chunk": chunk}
+
+    def train(objective: Objective, **changes: Any):
         def augmented(params: Params, batch: Dataset, anchor: PyTree, key: PRNGKey) -> tuple[Array, Array]:
             key, augment_key = jax.random.split(key)
             return objective(params, batch._replace(x=augment(augment_key, batch.x)), anchor, key)
 
-        return trainer(
-            objective if augment is None else augmented,
-            optimizer,
-            batch_size=batch_size,
-            steps=steps,
-            epochs=epochs,
-            micro=micro,
-            chunk=chunk,
-        )
+        changed = training | ({} if {"steps", "epochs"} & set(changes) else amount) | changes
+        return trainer(objective if augment is None else augmented, **changed)
+
+    def features(params: Params, x: Array) -> Float[Array, "b d"]:
+        entered = []
+
+        def watch(call: Callable, arguments: tuple, named: dict, context: Any):
+            if context.method_name == "__call__" and re.search(model.head, "/".join(context.module.path)):
+                entered.append(arguments[0])
+            return call(*arguments, **named)
+
+        with nn.intercept_methods(watch):
+            apply(params, x)
+        return entered[0].astype(jnp.float32)
 
     gradient = full_gradient(loss_of(apply), batch_size=micro or batch_size, chunk=chunk)
     head = getattr(model, "head", "")
-    return Task(init, apply, loss_of(apply), loss_of, score, train, uplink, gradient, head)
+    known = features if head else None
+    return Task(init, apply, loss_of(apply), loss_of, score, train, uplink, gradient, head, known)
 
 
 def sgd(learning_rate: float = 0.01, momentum: float = 0.9, weight_decay: float = 1e-5) -> optax.GradientTransformation:

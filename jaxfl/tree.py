@@ -116,6 +116,18 @@ def select(model: Params, predicate: Layers) -> list[Array]:
     return chosen
 
 
+def combine(predicate: Layers, inside: Params, outside: Params) -> Params:
+    """The leaves of `inside` whose path satisfies the predicate, and of `outside` the others.
+
+    Args:
+      predicate: as in `select`.
+      inside: one model or a stack.
+      outside: of the same structure.
+    """
+    holds = re.compile(predicate).search if isinstance(predicate, str) else predicate
+    return jax.tree_util.tree_map_with_path(lambda keys, a, b: a if holds(path(keys)) else b, inside, outside)
+
+
 def over_clients(function: Callable, chunk: Chunk) -> Callable:
     """`function` of one client, for stacked arguments `[M, ...]`.
 

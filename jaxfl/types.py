@@ -113,10 +113,11 @@ class Task(NamedTuple):
     loss: Objective  # the data loss of `apply`; ignores its anchor, reports itself
     loss_of: Callable[[Callable], Objective]  # the same of another way to predict
     score: Callable[[Array, Array], Array]  # (prediction [B], y [B]) -> [B], higher is better
-    trainer: Callable[[Objective], Fit]
+    trainer: Callable[..., Fit]  # (objective, **what differs of `local.trainer`: steps, epochs, optimizer, batch_size)
     uplink: Uplink
     gradient: Gradient  # of `loss`
     head: str = ""  # finds the paths of the head's parameters, the rest is the body; "" if the model names none
+    features: Callable[[Params, Array], Array] | None = None  # (params, x [B]) -> what enters the head [B, d]
 
 
 class Algorithm(NamedTuple):

@@ -14,6 +14,7 @@ from jaxfl.cli import main
 
 SHORT = ["--rounds", "2", "--local-steps", "3", "--model", "linear"]
 RUN = ["run", "pfedgraph", *SHORT]
+DATA = ["--data-dir", "."]
 
 
 @pytest.fixture(autouse=True)
@@ -197,6 +198,40 @@ def test_list(capsys):
     assert "fedavg" not in capsys.readouterr().out
 
 
+def test_describe(capsys):
+    assert main(["describe", "--clients", "5", "--out", "x.png"]) == 0
+    shown = capsys.readouterr().out
+    for line in ("1,437 to train and validate, 360 to test", "labels a client   │ 2 ", "size imbalance"):
+        assert line in shown
+    assert Path("x.png").read_bytes().startswith(b"\x89PNG")
+
+
+def test_numbers_to_predict_are_scored_by_rmse(capsys):
+    rng = np.random.default_rng(0)
+    x = rng.normal(size=(90, 3)).astype(np.float32)
+    np.savez("line.npz", x_train=x, y_train=x @ np.array([1.0, -2.0, 0.5]) + 1, owners=np.arange(90) % 3)
+    assert main(["run", "fedavg", "--dataset", "line", *DATA, "--rounds", "3", "--lr", "0.05", "--out", "x"]) == 0
+    config, summary = load("x/config.json"), load("x/summary.json")
+    chosen = {"partition": "natural", "clients": 3, "test": "own", "model": "linear", "augment": "none"}
+    assert {name: config[name] for name in chosen} == chosen
+    assert summary["measure"] == "rmse"
+    mean = summary["final"]["before"]["mean"]  # minus the mean squared error
+    assert -1e-4 < mean <= 0
+    assert f"{(-mean) ** 0.5:.3f}" in capsys.readouterr().out
+
+
+def test_ratings_and_texts_choose_their_models():
+    rng = np.random.default_rng(0)
+    words = rng.integers(0, 30, (80, 8)).astype(np.int32)
+    np.savez("posts.npz", x_train=words, y_train=np.arange(80) % 2, vocabulary=[30], owners=np.arange(80) % 4)
+    pairs = np.stack([np.arange(80) % 4, np.arange(80) % 20], axis=1)
+    np.savez("stars.npz", x_train=pairs, y_train=rng.random(80), vocabulary=[4, 20], owners=np.arange(80) % 4)
+    for name, model in (("posts", "textcnn"), ("stars", "mf")):
+        options = ["--dataset", name, *DATA, "--rounds", "1", "--local-steps", "1", "--batch-size", "4"]
+        assert main(["run", "fedavg", *options, "--out", name]) == 0
+        assert load(f"{name}/config.json")["model"] == model
+
+
 def npz(name, **changes):
     rng = np.random.default_rng(0)
     arrays = {"x_train": rng.random((40, 4), np.float32), "y_train": np.arange(40) % 4}
@@ -239,7 +274,6 @@ def hostile_files():
     Path("other/summary.json").write_text('{"algorithm": 1}')
 
 
-DATA = ["--data-dir", "."]
 IID = ["--partition", "iid"]
 BAD = [
     (["run", "fedavgg"], "unknown algorithm 'fedavgg': did you mean fedavg"),
@@ -254,6 +288,15 @@ BAD = [
         ["run", "fedavg", "--clients", "2000", "--partition", "iid"],
         "--clients is 2000: digits has 1437 training examples",
     ),
+    (["run", "fedavg", "--partition", "natural"], "name no owners: choose another partition"),
+    (["run", "fedavg", "--model", "textcnn"], "model textcnn takes names of words or users, the data hold numbers"),
+    (["run", "fedavg", "--augment", "flip"], "unknown augment 'flip': "),
+    (["run", "fedavg", "--dataset", "good", *DATA, "--augment", "crop_flip"], "crop_flip takes images, not (4,)"),
+    (["run", "fedavg", "--test", "own", "--val", "0.5", "--own", "0.5"], "expected fractions that leave some to train"),
+    (["run", "fedavg", "--val", "1"], "--val is 1.0: expected a number in [0, 1)"),
+    (["run", "fedavg", "--max-examples", "0"], "--max-examples is 0: expected 1 or more"),
+    (["describe", "--partition", "dirichelt"], "did you mean dirichlet"),
+    (["describe", "--out", "good.npz"], "good.npz exists: name another file, or remove it"),
     (["run", "fedavg", "--clients", "0"], "--clients is 0: expected 1 or more"),
     (["run", "fedavg", "--classes-per-client", "3"], "3 classes a client do not divide 10 classes"),
     (["run", "fedavg", "--clients", "7"], "2 classes a client do not divide 10 classes among 7 clients"),

@@ -6,10 +6,13 @@ import numpy as np
 import optax
 import pytest
 from sklearn.linear_model import LinearRegression
+from toys import differ, equal, opposite_groups
+from toys import linear as logistic
 
 import jaxfl
+from jaxfl import tree
 from jaxfl.errors import InputError
-from jaxfl.models import linear
+from jaxfl.models import linear, mlp
 from jaxfl.types import Cohort, Dataset
 
 KEY = jax.random.key(0)
@@ -50,3 +53,26 @@ def test_targets_must_fit_the_model():
     task = jaxfl.regression(linear(2), jnp.zeros(3))
     with pytest.raises(InputError, match=r"predicts 2 numbers an example, the targets have shape \(12,\)"):
         task.loss(task.init(KEY), batch(), None, KEY)
+
+
+def test_features_are_what_enters_the_head():
+    task = jaxfl.classification(mlp(3, hidden=(7,)), jnp.zeros(5))
+    params, x = task.init(jax.random.key(0)), jax.random.normal(jax.random.key(1), (4, 5))
+    head = params["params"][task.head]
+    features = jax.jit(task.features)(params, x)
+    assert features.shape == (4, 7)
+    np.testing.assert_allclose(features @ head["kernel"] + head["bias"][None], task.apply(params, x), atol=1e-6)
+
+
+def test_a_trainer_may_differ_in_steps_epochs_and_optimiser():
+    data = opposite_groups()
+    task, cohort = logistic(), Cohort(jnp.arange(6), data.train, data.val)
+    start = tree.broadcast(task.init(jax.random.key(0)), 6)
+
+    def trained(**changes):
+        return task.trainer(task.loss, **changes)(jax.random.key(1), start, None, cohort)[0]
+
+    equal(trained(), trained(steps=5))
+    equal(trained(optimizer=optax.sgd(0.0)), start)
+    assert differ(trained(), trained(steps=6))
+    equal(trained(epochs=1), trained(steps=4))  # 32 examples in batches of 8

@@ -76,8 +76,9 @@ def quadratic(steps=20, learning_rate=0.1):
 
         return loss
 
-    def train(objective):
-        return trainer(objective, optax.sgd(learning_rate), batch_size=4, steps=steps)
+    def train(objective, **changes):
+        options = {"optimizer": optax.sgd(learning_rate), "batch_size": 4, "steps": steps} | changes
+        return trainer(objective, **(options if "epochs" not in changes else options | {"steps": None}))
 
     def score(prediction, y):
         return -jnp.sum(prediction**2, axis=-1)

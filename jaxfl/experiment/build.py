@@ -105,6 +105,11 @@ def build(config: Config, data: Data | None = None) -> Built:
     source = data.source
     config = complete(config, source)
     check_config(config)
+    shape = source.x_train.shape[1:]
+    check(
+        config.augment == "none" or len(shape) == 3,
+        f"--augment {config.augment} takes images, not {shape}: choose none",
+    )
     task = (classification if source.classes else regression)(
         model(config.model, source),
         source.x_train[0],

@@ -14,7 +14,7 @@ from matplotlib.ticker import MaxNLocator, PercentFormatter
 from jaxfl.data import Source
 from jaxfl.data.federate import group_order, label_counts
 from jaxfl.data.partition import Parts
-from jaxfl.experiment.config import Config
+from jaxfl.experiment.config import Config, Setting
 from jaxfl.experiment.report import MEASURES
 
 COLOURS = matplotlib.colormaps["tab10"].colors
@@ -155,7 +155,7 @@ def graph(
     return png(figure)
 
 
-def partition(source: Source, parts: Parts, config: Config) -> bytes:
+def partition(source: Source, parts: Parts, config: Setting) -> bytes:
     """Who holds what: a disc for each client and label, its area the number of examples.
 
     Args:

@@ -1,0 +1,62 @@
+"""The command line: `jaxfl run | compare | describe | list | report`."""
+
+import dataclasses
+import sys
+from collections.abc import Sequence
+from itertools import pairwise
+from pathlib import Path
+from typing import Annotated
+
+import tyro
+from rich.console import Console
+
+from jaxfl.cli.commands import COMMANDS
+from jaxfl.cli.options import Compare, Describe, List, Report, Run
+from jaxfl.errors import InputError, check
+from jaxfl.experiment.config import Setting, load_config
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """The program. Bad input is one line on standard error and exit code 2; an interruption is 130."""
+    console, errors = Console(), Console(stderr=True, soft_wrap=True, highlight=False)
+    arguments = sys.argv[1:] if arguments is None else list(arguments)
+    try:
+        command = parse(arguments)
+        COMMANDS[type(command)](command, console)
+    except InputError as error:
+        errors.print(f"jaxfl: {error}", style="red", markup=False)
+        return 2
+    except KeyboardInterrupt:
+        errors.print("jaxfl: interrupted", style="red")
+        return 130
+    return 0
+
+
+def parse(arguments: Sequence[str]) -> Run | Compare | Describe | List | Report:
+    """The command with its options; the options of `run --config FILE` start from the file's values."""
+    for option in ("--hyper", "--algorithms"):
+        check(arguments.count(option) < 2, f"{option} is given twice: give it once, with all its values behind it")
+    default = Run()
+    files = [b for a, b in pairwise(arguments) if a == "--config"]
+    files += [a.removeprefix("--config=") for a in arguments if a.startswith("--config=")]
+    if arguments[:1] == ["run"] and files:
+        config = load_config(Path(files[-1]))
+        default = Run(**{f.name: getattr(config, f.name) for f in dataclasses.fields(Setting)})
+        for given, other in (("--local-steps", "local_epochs"), ("--local-epochs", "local_steps")):
+            if any(a.split("=")[0] == given for a in arguments):  # the one given takes the place of the file's
+                default = dataclasses.replace(default, **{other: None})
+    subcommand = tyro.conf.subcommand
+    commands = (
+        Annotated[Run, subcommand("run", default=default)]
+        | Annotated[Compare, subcommand("compare")]
+        | Annotated[Describe, subcommand("describe")]
+        | Annotated[List, subcommand("list")]
+        | Annotated[Report, subcommand("report")]
+    )
+    return tyro.cli(
+        commands,
+        prog="jaxfl",
+        description="Personalized federated learning on collaboration graphs, in JAX.",
+        args=arguments,
+        config=(tyro.conf.OmitSubcommandPrefixes, tyro.conf.OmitArgPrefixes),
+    )

@@ -1,0 +1,146 @@
+"""What each command does. What needs JAX is imported here and there, once processes and devices are settled."""
+
+import dataclasses
+import os
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+from rich.table import Table
+
+from jaxfl.cli.options import Compare, Describe, Launch, List, Report, Run
+from jaxfl.cli.progress import Follower
+from jaxfl.errors import check, check_name
+from jaxfl.experiment.config import Config, Setting, load_config, parse_hyper
+
+
+def prepare(command: Launch, console: Console) -> None:
+    """What has to be settled before JAX starts: processes, devices, and where compiled programs are kept.
+
+    They are kept between runs, in JAX's own cache; a directory that the user has set for it stays.
+    """
+    import jax
+
+    from jaxfl import mesh
+
+    mesh.prepare_host(None if command.devices == "auto" else command.devices)
+    given = (command.coordinator, command.processes, command.process)
+    if any(value is not None for value in given):
+        check(None not in given, "several processes need --coordinator, --processes and --process: give all three")
+        mesh.join(*given)
+        console.quiet = not mesh.leads()
+    if jax.config.jax_compilation_cache_dir is None:
+        root = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
+        jax.config.update("jax_compilation_cache_dir", str(root / "jaxfl"))
+        jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.1)
+
+
+def setting(command: Setting) -> dict[str, Any]:
+    """The fields of a command that describe the run."""
+    return {field.name: getattr(command, field.name) for field in dataclasses.fields(Setting)}
+
+
+def directory(out: Path | None, name: str) -> Path:
+    """The given directory, or a new one under `runs` with the time in its name."""
+    return out or Path("runs") / f"{datetime.now():%Y%m%d-%H%M%S}-{name}"
+
+
+def run(command: Run, console: Console) -> None:
+    """`jaxfl run`."""
+    from jaxfl.experiment import execute, report
+
+    earlier = load_config(command.config) if command.config else None
+    algorithm = command.algorithm or (earlier.algorithm if earlier else None)
+    check(algorithm is not None, "no algorithm: name one (see jaxfl list algorithms) or give --config FILE")
+    kept = earlier.hyper if earlier and earlier.algorithm == algorithm else {}
+    config = Config(**setting(command), algorithm=algorithm, hyper=kept | parse_hyper(command.hyper))
+    out = directory(command.out, algorithm)
+    prepare(command, console)
+    with Follower([config], console) as follow:
+        summary = execute(config, out, overwrite=command.overwrite, follow=follow)
+    console.print(report.table({algorithm: summary}))
+    console.print(f"written to {out}", markup=False, highlight=False)
+
+
+def compare(command: Compare, console: Console) -> None:
+    """`jaxfl compare`."""
+    from jaxfl import experiment
+    from jaxfl.algorithms import ALGORITHMS
+    from jaxfl.experiment.validate import hyper_parameters
+
+    check(bool(command.algorithms), "no algorithms: name some, see jaxfl list algorithms")
+    check(len(set(command.algorithms)) == len(command.algorithms), "an algorithm is named twice: name each once")
+    for algorithm in command.algorithms:
+        check_name("algorithm", algorithm, ALGORITHMS)
+    hyper = parse_hyper(command.hyper)
+    known = {algorithm: hyper_parameters(ALGORITHMS[algorithm]) for algorithm in command.algorithms}
+    for name in hyper:
+        check_name("hyper-parameter", name, set().union(*known.values()))
+    configs = [
+        Config(**setting(command), algorithm=algorithm, hyper={k: v for k, v in hyper.items() if k in known[algorithm]})
+        for algorithm in command.algorithms
+    ]
+    out = directory(command.out, "compare")
+    prepare(command, console)
+    with Follower(configs, console) as follow:
+        summaries = experiment.compare(configs, out, overwrite=command.overwrite, follow=follow)
+    console.print(experiment.report.table(summaries))
+    console.print(f"written to {out}", markup=False, highlight=False)
+
+
+def show(command: List, console: Console) -> None:
+    """`jaxfl list`."""
+    from jaxfl.algorithms import ALGORITHMS
+    from jaxfl.data import PARTITIONS
+    from jaxfl.data.sources import names
+    from jaxfl.experiment.validate import describe_factory, first_line
+    from jaxfl.models import MODELS
+    from jaxfl.uplink import ATTACKS
+
+    tables = {
+        "algorithms": {name: describe_factory(factory) for name, factory in ALGORITHMS.items()},
+        "datasets": names(command.data_dir),
+        "partitions": {name: first_line(function) for name, function in PARTITIONS.items()},
+        "models": {name: first_line(function) for name, function in MODELS.items()},
+        "attacks": {name: first_line(function) for name, function in ATTACKS.items()},
+    }
+    for kind in [command.kind] if command.kind else tables:
+        table = Table("name", "what it is", title=kind, title_justify="left")
+        for name, text in tables[kind].items():
+            table.add_row(name, text)
+        console.print(table)
+
+
+def describe(command: Describe, console: Console) -> None:
+    """`jaxfl describe`."""
+    from jaxfl.data import describe
+    from jaxfl.experiment import files, plots
+    from jaxfl.experiment.build import divide
+
+    if command.out:
+        check(not command.out.exists(), f"{command.out} exists: name another file, or remove it")
+    chosen, source, parts = divide(Setting(**setting(command)))
+    table = Table("", "", title=f"{chosen.dataset}, {chosen.partition}", title_justify="left", show_header=False)
+    for name, text in describe(source, parts[0]).items():
+        table.add_row(name, text)
+    console.print(table)
+    if command.out:
+        files.write(command.out, plots.partition(source, parts[0], chosen))
+        console.print(f"written to {command.out}", markup=False, highlight=False)
+
+
+def report(command: Report, console: Console) -> None:
+    """`jaxfl report`."""
+    from jaxfl import experiment
+
+    runs = experiment.report.load(list(command.directories))
+    if command.out:
+        experiment.files.create(command.out, experiment.files.COMPARISON_FILES, command.overwrite)
+    console.print(experiment.report.table({label: found["summary"] for label, found in runs.items()}))
+    if command.out:
+        experiment.summarise(runs, command.out)
+        console.print(f"written to {command.out}", markup=False, highlight=False)
+
+
+COMMANDS = {Run: run, Compare: compare, Describe: describe, List: show, Report: report}

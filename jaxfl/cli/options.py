@@ -1,0 +1,83 @@
+"""The options of each command, as frozen dataclasses."""
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Literal
+
+import tyro
+
+from jaxfl.experiment.config import Setting
+
+Kind = Literal["algorithms", "datasets", "partitions", "models", "attacks"]
+
+
+@dataclass(frozen=True)
+class Launch(Setting):
+    """What `run` and `compare` share."""
+
+    coordinator: str | None = None
+    """HOST:PORT of process 0, where several processes run together, on one host or on many"""
+    processes: int | None = None
+    """how many processes run together, each started with the same options"""
+    process: int | None = None
+    """number of this process, from 0; process 0 writes"""
+
+
+@dataclass(frozen=True)
+class Run(Launch):
+    """Run one algorithm."""
+
+    algorithm: Annotated[tyro.conf.Positional[str | None], tyro.conf.arg(metavar="ALGORITHM")] = None
+    """which one, see `jaxfl list algorithms`; taken from --config if not given"""
+    config: Path | None = None
+    """config.json of an earlier run to repeat; other options change it"""
+    hyper: Annotated[tuple[str, ...], tyro.conf.arg(metavar="KEY=VALUE ...")] = ()
+    """hyper-parameters of the algorithm"""
+    out: Path | None = None
+    """directory to write; runs/TIME-ALGORITHM if not given"""
+    overwrite: bool = False
+    """replace a run that the directory holds"""
+
+
+@dataclass(frozen=True)
+class Compare(Launch):
+    """Run several algorithms on the same clients and put them in one table and one picture."""
+
+    algorithms: tuple[str, ...] = ("local", "fedavg", "fedavg_ft", "pfedgraph")
+    """which ones, see `jaxfl list algorithms`"""
+    hyper: Annotated[tuple[str, ...], tyro.conf.arg(metavar="KEY=VALUE ...")] = ()
+    """hyper-parameters, each for every algorithm that has it"""
+    out: Path | None = None
+    """directory to write; runs/TIME-compare if not given"""
+    overwrite: bool = False
+    """replace a comparison that the directory holds"""
+
+
+@dataclass(frozen=True)
+class List:
+    """Show what there is to choose from, with the hyper-parameters of each algorithm."""
+
+    kind: Annotated[tyro.conf.Positional[Kind | None], tyro.conf.arg(metavar="KIND")] = None
+    """algorithms, datasets, partitions, models or attacks; all if not given"""
+    data_dir: str | None = None
+    """folder of NAME.npz files; the environment's JAXFL_DATA_DIR if not given"""
+
+
+@dataclass(frozen=True)
+class Describe(Setting):
+    """Show who holds what: clients, examples, labels, imbalance."""
+
+    out: Path | None = None
+    """also draw it into this PNG file"""
+
+
+@dataclass(frozen=True)
+class Report:
+    """Put finished runs in one table."""
+
+    directories: Annotated[tyro.conf.Positional[tuple[Path, ...]], tyro.conf.arg(metavar="DIR ...")]
+    """directories of runs or comparisons"""
+    out: Path | None = None
+    """also write comparison.json, .md and .png there"""
+    overwrite: bool = False
+    """replace a comparison that the directory holds"""
