@@ -130,6 +130,14 @@ def trainer(
     return fit
 
 
+def count_batches(
+    mask: Bool[Array, "m n"], batch_size: int, *, steps: int | None = None, epochs: int | None = None
+) -> Int[Array, "m"]:
+    """The batches that each client takes in a `fit` of `trainer` [M]; 0 for a client without examples."""
+    sizes = mask.sum(axis=1)
+    return (steps if epochs is None else epochs * -(-sizes // batch_size)) * (sizes > 0)
+
+
 def full_gradient(objective: Objective, *, batch_size: int, chunk: Chunk = "auto") -> Gradient:
     """A function that gives every client's mean loss and its gradient on all of its data.
 

@@ -12,8 +12,8 @@ from flax import linen as nn
 from jaxtyping import Array, Float, Int, PyTree, Shaped
 
 from jaxfl.errors import check
-from jaxfl.local import full_gradient, trainer
-from jaxfl.types import Chunk, Dataset, Objective, Params, PRNGKey, Task, Uplink
+from jaxfl.local import count_batches, full_gradient, trainer
+from jaxfl.types import Chunk, Cohort, Dataset, Objective, Params, PRNGKey, Task, Uplink
 
 
 def honest(key: PRNGKey, before: Params, after: Params, ids: Int[Array, "m"]) -> Params:
@@ -145,6 +145,9 @@ def supervised(
         changed = training | ({} if {"steps", "epochs"} & set(changes) else amount) | changes
         return trainer(objective if augment is None else augmented, **changed)
 
+    def batches(cohort: Cohort, **changes: int) -> Int[Array, "m"]:
+        return count_batches(cohort.train.mask, batch_size, **(changes or amount))
+
     def features(params: Params, x: Array) -> Float[Array, "b d"]:
         entered = []
 
@@ -160,7 +163,7 @@ def supervised(
     gradient = full_gradient(loss_of(apply), batch_size=micro or batch_size, chunk=chunk)
     head = getattr(model, "head", "")
     known = features if head else None
-    return Task(init, apply, loss_of(apply), loss_of, score, train, uplink, gradient, head, known)
+    return Task(init, apply, loss_of(apply), loss_of, score, train, uplink, gradient, batches, head, known)
 
 
 def sgd(learning_rate: float = 0.01, momentum: float = 0.9, weight_decay: float = 1e-5) -> optax.GradientTransformation:

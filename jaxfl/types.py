@@ -84,6 +84,7 @@ class Info(NamedTuple):
     up: Int[Array, "*m"]  # [M] floats that each client sent to the server
     down: Int[Array, "*m"]  # [M] floats that the server sent to each client
     metrics: dict[str, Float[Array, "*s"]] = {}  # noqa: RUF012 - never written; an algorithm's own numbers, by name
+    batches: Int[Array, "*m"] | None = None  # [M] batches whose gradient each client computed; None is not counted
 
 
 # (params, batch [B], anchor, key) -> (loss to differentiate, aux to report). The loss is a mean over the batch's real
@@ -116,6 +117,7 @@ class Task(NamedTuple):
     trainer: Callable[..., Fit]  # (objective, **what differs of `local.trainer`: steps, epochs, optimizer, batch_size)
     uplink: Uplink
     gradient: Gradient  # of `loss`
+    batches: Callable[..., Int[Array, "*m"]] = None  # (cohort, **{steps or epochs}) -> [M] those of one `fit`
     head: str = ""  # finds the paths of the head's parameters, the rest is the body; "" if the model names none
     features: Callable[[Params, Array], Array] | None = None  # (params, x [B]) -> what enters the head [B, d]
 

@@ -76,3 +76,12 @@ def test_a_trainer_may_differ_in_steps_epochs_and_optimiser():
     equal(trained(optimizer=optax.sgd(0.0)), start)
     assert differ(trained(), trained(steps=6))
     equal(trained(epochs=1), trained(steps=4))  # 32 examples in batches of 8
+
+
+def test_batches_are_counted_as_training_takes_them():
+    data = opposite_groups(clients=4, sizes=[40, 25, 9, 1])  # of which 32, 20, 8 and 1 train
+    cohort = Cohort(jnp.arange(4), data.train, data.val)
+    task = logistic()  # batches of 8
+    assert task.batches(cohort).tolist() == [5, 5, 5, 5]
+    assert task.batches(cohort, epochs=2).tolist() == [8, 6, 2, 2]
+    assert logistic(steps=None, epochs=1).batches(cohort).tolist() == [4, 3, 1, 1]

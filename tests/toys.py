@@ -8,7 +8,7 @@ import numpy as np
 import optax
 
 import jaxfl
-from jaxfl.local import full_gradient, trainer
+from jaxfl.local import count_batches, full_gradient, trainer
 from jaxfl.models.mlp import mlp
 from jaxfl.task import honest, masked_mean
 from jaxfl.types import Dataset, Federation, Task
@@ -83,8 +83,11 @@ def quadratic(steps=20, learning_rate=0.1):
     def score(prediction, y):
         return -jnp.sum(prediction**2, axis=-1)
 
+    def batches(cohort, **changes):
+        return count_batches(cohort.train.mask, 4, **(changes or {"steps": steps}))
+
     gradient = full_gradient(loss_of(apply), batch_size=4)
-    return Task(init, apply, loss_of(apply), loss_of, score, train, honest, gradient)
+    return Task(init, apply, loss_of(apply), loss_of, score, train, honest, gradient, batches)
 
 
 @functools.cache
