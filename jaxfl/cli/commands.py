@@ -9,13 +9,13 @@ from typing import Any
 from rich.console import Console
 from rich.table import Table
 
-from jaxfl.cli.options import Compare, Describe, Launch, List, Report, Run
+from jaxfl.cli.options import Compare, Describe, List, Report, Run, Sweep
 from jaxfl.cli.progress import Follower
 from jaxfl.errors import check, check_name
-from jaxfl.experiment.config import Config, Setting, load_config, parse_hyper
+from jaxfl.experiment.config import Config, Setting, load_config, parse_hyper, parse_value
 
 
-def prepare(command: Launch, console: Console) -> None:
+def prepare(command: Setting, console: Console) -> None:
     """What has to be settled before JAX starts: processes, devices, and where compiled programs are kept.
 
     They are kept between runs, in JAX's own cache; a directory that the user has set for it stays.
@@ -25,7 +25,7 @@ def prepare(command: Launch, console: Console) -> None:
     from jaxfl import mesh
 
     mesh.prepare_host(None if command.devices == "auto" else command.devices)
-    given = (command.coordinator, command.processes, command.process)
+    given = [getattr(command, name, None) for name in ("coordinator", "processes", "process")]
     if any(value is not None for value in given):
         check(None not in given, "several processes need --coordinator, --processes and --process: give all three")
         mesh.join(*given)
@@ -69,24 +69,57 @@ def compare(command: Compare, console: Console) -> None:
     from jaxfl.algorithms import ALGORITHMS
     from jaxfl.experiment.validate import hyper_parameters
 
-    check(bool(command.algorithms), "no algorithms: name some, see jaxfl list algorithms")
-    check(len(set(command.algorithms)) == len(command.algorithms), "an algorithm is named twice: name each once")
-    for algorithm in command.algorithms:
+    algorithms = tuple(ALGORITHMS) if command.algorithms == ("all",) else command.algorithms
+    check(bool(algorithms), "no algorithms: name some, see jaxfl list algorithms")
+    check(len(set(algorithms)) == len(algorithms), "an algorithm is named twice: name each once")
+    for algorithm in algorithms:
         check_name("algorithm", algorithm, ALGORITHMS)
     hyper = parse_hyper(command.hyper)
-    known = {algorithm: hyper_parameters(ALGORITHMS[algorithm]) for algorithm in command.algorithms}
+    known = {algorithm: hyper_parameters(ALGORITHMS[algorithm]) for algorithm in algorithms}
     for name in hyper:
         check_name("hyper-parameter", name, set().union(*known.values()))
     configs = [
         Config(**setting(command), algorithm=algorithm, hyper={k: v for k, v in hyper.items() if k in known[algorithm]})
-        for algorithm in command.algorithms
+        for algorithm in algorithms
     ]
     out = directory(command.out, "compare")
     prepare(command, console)
     with Follower(configs, console) as follow:
-        summaries = experiment.compare(configs, out, overwrite=command.overwrite, follow=follow)
+        options = {"overwrite": command.overwrite, "equal_budget": command.equal_budget}
+        summaries = experiment.compare(configs, out, **options, follow=follow)
     console.print(experiment.report.table(summaries))
     console.print(f"written to {out}", markup=False, highlight=False)
+
+
+def sweep(command: Sweep, console: Console) -> None:
+    """`jaxfl sweep`."""
+    from jaxfl.experiment import files
+    from jaxfl.experiment import sweep as searching
+    from jaxfl.experiment.validate import check_config
+
+    space = searching.parse_space(command.over, parse_value)
+    check(bool(space), "nothing to vary: give --over NAME=VALUE,VALUE, for example --over alpha=0.2,0.5,0.8")
+    ranges = [name for name, choice in space.items() if isinstance(choice, tuple)]
+    check(not ranges or command.trials is not None, f"{', '.join(ranges)}: a range needs --trials, how many to draw")
+    check(command.trials is None or command.trials >= 1, f"--trials is {command.trials}: expected 1 or more")
+    config = Config(**setting(command), algorithm=command.algorithm, hyper=parse_hyper(command.hyper))
+    check_config(config)
+    points = searching.random(space, command.trials, command.seed) if command.trials else searching.grid(space)
+    out = directory(command.out, "sweep")
+    files.check_free(out, command.overwrite)
+    prepare(command, console)
+    trials = searching.search(config, points)
+    files.create(out, files.SWEEP_FILES, command.overwrite)
+    best = searching.record(config, trials, out)
+    table = Table(*space, "validation", title=command.algorithm, title_justify="left")
+    for trial in trials[:20]:
+        cells = [f"{value:.4g}" if isinstance(value, float) else str(value) for value in trial["point"].values()]
+        table.add_row(*cells, "-" if trial["val"] is None else f"{trial['val']:.4f}")
+    console.print(table)
+    console.print(f"test score of the first: {best['test']:.4f}" if best["test"] is not None else "no test score")
+    console.print(
+        f"written to {out}; jaxfl run --config {out / 'best.json'} runs the first", markup=False, highlight=False
+    )
 
 
 def show(command: List, console: Console) -> None:
@@ -143,4 +176,4 @@ def report(command: Report, console: Console) -> None:
         console.print(f"written to {command.out}", markup=False, highlight=False)
 
 
-COMMANDS = {Run: run, Compare: compare, Describe: describe, List: show, Report: report}
+COMMANDS = {Run: run, Compare: compare, Describe: describe, List: show, Report: report, Sweep: sweep}

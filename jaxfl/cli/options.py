@@ -44,7 +44,9 @@ class Compare(Launch):
     """Run several algorithms on the same clients and put them in one table and one picture."""
 
     algorithms: tuple[str, ...] = ("local", "fedavg", "fedavg_ft", "pfedgraph")
-    """which ones, see `jaxfl list algorithms`"""
+    """which ones, see `jaxfl list algorithms`; `all` for every one"""
+    equal_budget: bool = False
+    """give every algorithm as many local steps as take the gradients of --local-steps of one training"""
     hyper: Annotated[tuple[str, ...], tyro.conf.arg(metavar="KEY=VALUE ...")] = ()
     """hyper-parameters, each for every algorithm that has it"""
     out: Path | None = None
@@ -61,6 +63,24 @@ class List:
     """algorithms, datasets, partitions, models or attacks; all if not given"""
     data_dir: str | None = None
     """folder of NAME.npz files; the environment's JAXFL_DATA_DIR if not given"""
+
+
+@dataclass(frozen=True)
+class Sweep(Setting):
+    """Search over hyper-parameters; validation scores choose, the test score of the chosen alone is shown."""
+
+    algorithm: Annotated[tyro.conf.Positional[str], tyro.conf.arg(metavar="ALGORITHM")] = "pfedgraph"
+    """which one, see `jaxfl list algorithms`"""
+    over: Annotated[tuple[str, ...], tyro.conf.arg(metavar="NAME=VALUE,... ...")] = ()
+    """what to vary, hyper-parameters or options: NAME=VALUE,VALUE,... (all combinations) or NAME=LOW:HIGH[:log]"""
+    trials: int | None = None
+    """draw so many combinations at random; needed for ranges"""
+    hyper: Annotated[tuple[str, ...], tyro.conf.arg(metavar="KEY=VALUE ...")] = ()
+    """hyper-parameters that stay"""
+    out: Path | None = None
+    """directory to write; runs/TIME-sweep if not given"""
+    overwrite: bool = False
+    """replace what the directory holds"""
 
 
 @dataclass(frozen=True)

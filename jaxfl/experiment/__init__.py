@@ -9,6 +9,7 @@ from typing import Any
 
 from jaxfl import mesh
 from jaxfl.experiment import files, plots, report
+from jaxfl.experiment.budget import equalise
 from jaxfl.experiment.build import build, gather, malicious
 from jaxfl.experiment.config import Config, Setting, load_config
 from jaxfl.experiment.metrics import History
@@ -71,7 +72,12 @@ def _record(program: Program, out: Path, overwrite: bool, follow: Follow) -> dic
 
 
 def compare(
-    configs: list[Config], out: Path, *, overwrite: bool = False, follow: Follow = silent
+    configs: list[Config],
+    out: Path,
+    *,
+    overwrite: bool = False,
+    equal_budget: bool = False,
+    follow: Follow = silent,
 ) -> dict[str, dict[str, Any]]:
     """Runs of several algorithms in `out/ALGORITHM`, with a table and a picture of them all in `out`.
 
@@ -79,6 +85,7 @@ def compare(
       configs: of one setting; they share its clients.
       out: the directory to write, see docs/files.md.
       overwrite: replace a comparison that it holds.
+      equal_budget: every algorithm takes as many gradients, see `budget.equalise`.
       follow: as in `execute`.
 
     Returns:
@@ -92,15 +99,21 @@ def compare(
     for config in configs:
         check_config(config)
     data = gather(configs[0])
-    every = [build(config, data) for config in configs]
+    every = [build(config, data) for config in (equalise(configs, data) if equal_budget else configs)]
     summaries = {}
     for built, directory in zip(every, directories, strict=True):
         follow(built.config, None)
         program = compile_run(built)
         if built is every[0] and mesh.leads():
-            files.create(out, files.COMPARISON_FILES, overwrite)
+            files.create(out, (*files.COMPARISON_FILES, files.GRAPHS), overwrite)
         summaries[built.config.algorithm] = _record(program, directory, overwrite, follow)
-    return summarise(report.load(directories), out) if mesh.leads() else summaries
+    if not mesh.leads():
+        return summaries
+    mixed = {directory.name: files.last_graph(directory) for directory in directories}
+    mixed = {label: last for label, last in mixed.items() if last is not None}
+    if mixed:
+        files.write(out / files.GRAPHS, plots.graphs(mixed, data.source, data.parts[0]))
+    return summarise(report.load(directories), out)
 
 
 def summarise(runs: dict[str, dict[str, Any]], out: Path) -> dict[str, dict[str, Any]]:

@@ -99,11 +99,16 @@ def parse_hyper(pairs: tuple[str, ...]) -> dict[str, Any]:
         key, equals, value = pair.partition("=")
         check(bool(key and equals), f"hyper-parameter {pair!r}: expected KEY=VALUE, for example alpha=0.5")
         check(key not in parsed, f"hyper-parameter {key!r} is given twice: give it once")
-        try:
-            parsed[key] = json.loads(value)
-        except json.JSONDecodeError:
-            parsed[key] = value
+        parsed[key] = parse_value(value)
     return parsed
+
+
+def parse_value(text: str) -> Any:
+    """A value on the command line: JSON, else the text itself."""
+    try:
+        return json.loads(text)
+    except json.JSONDecodeError:
+        return text
 
 
 def to_json(config: Config) -> str:

@@ -25,13 +25,15 @@ RUN_FILES = (
     "partition.png",
 )
 COMPARISON_FILES = ("comparison.json", "comparison.md", "comparison.png")
+SWEEP_FILES = ("sweep.json", "sweep.png", "best.json")
+GRAPHS = "graphs.png"  # beside them, where the runs were made
 
 
 def check_free(directory: Path, overwrite: bool) -> None:
     """Raises an `InputError` if the directory holds a run or a comparison, or cannot be one; creates nothing."""
     try:
         check(not directory.exists() or directory.is_dir(), f"{directory} is a file: give a directory with --out")
-        held = [name for name in (*RUN_FILES, *COMPARISON_FILES) if (directory / name).exists()]
+        held = [name for name in (*RUN_FILES, *COMPARISON_FILES, *SWEEP_FILES, GRAPHS) if (directory / name).exists()]
     except OSError as error:
         raise InputError(
             f"{directory} cannot be a directory ({error.strerror}): give another one with --out"
@@ -72,6 +74,16 @@ def write_npz(file: Path, arrays: dict[str, np.ndarray]) -> None:
     buffer = io.BytesIO()
     np.savez_compressed(buffer, **arrays)
     write(file, buffer.getvalue())
+
+
+def last_graph(directory: Path) -> tuple[np.ndarray, np.ndarray] | None:
+    """The mixing weights of a run's last round [M, M] and its clients [M], of the first seed; None if it has none."""
+    file = directory / "graph.npz"
+    if not file.exists():
+        return None
+    with np.load(file, allow_pickle=False) as arrays:
+        weights, ids = arrays["weights"], arrays["ids"]
+    return (weights[-1], ids[-1]) if weights.ndim == 3 else (weights[0, -1], ids[0, -1])
 
 
 def begin(directory: Path, built: Built, overwrite: bool) -> None:

@@ -20,7 +20,7 @@ def line(record: Record, sizes: np.ndarray, sent: dict[str, int]) -> dict[str, A
     Args:
       record: an evaluation, NaN for who does not count.
       sizes: examples of each client [S, C].
-      sent: floats `up` and `down` by all clients since round 0.
+      sent: floats `up` and `down`, and gradient `batches`, by all clients since round 0.
     """
     stages = {stage: getattr(record.evaluation, stage).test for stage in STAGES}
     seeds = [
@@ -57,7 +57,7 @@ class History:
         self.scores: dict[str, list[np.ndarray]] = {f"{s}_{part}": [] for s in STAGES for part in ("val", "test")}
         self.weights: list[np.ndarray] = []
         self.ids: list[np.ndarray] = []
-        self.sent = {"up": 0, "down": 0}
+        self.sent = {"up": 0, "down": 0, "batches": 0}
 
     def add(self, record: Record) -> dict[str, Any]:
         """Takes a record in and returns its line of `metrics.jsonl`."""
@@ -109,6 +109,7 @@ class History:
             "compile_seconds": round(compile_seconds, 3),
             "up": last["up"],
             "down": last["down"],
+            "batches": last["batches"],
             "versions": versions(),
         }
 

@@ -155,6 +155,54 @@ def graph(
     return png(figure)
 
 
+def graphs(found: dict[str, tuple[np.ndarray, np.ndarray]], source: Source, parts: Parts) -> bytes:
+    """Mixing weights of several algorithms side by side, clients with the same labels next to each other.
+
+    Args:
+      found: label -> weights [M, M] (receiver, sender) and the clients of its rows [M].
+      source: the data set.
+      parts: rows of each of the C clients.
+    """
+    place = np.argsort(group_order(label_counts(source, parts)))  # of each client
+    columns = min(6, len(found))
+    rows = -(-len(found) // columns)
+    figure = Figure(figsize=(2.1 * columns, 2.3 * rows), layout="constrained")
+    panels = figure.subplots(rows, columns, squeeze=False).ravel()
+    for panel in panels[len(found) :]:
+        panel.axis("off")
+    for panel, (label, (weights, ids)) in zip(panels, found.items(), strict=False):
+        order = np.argsort(place[ids])
+        panel.imshow(weights[np.ix_(order, order)], cmap="Blues", vmin=0, vmax=max(weights.max(), 1 / len(ids)))
+        panel.set_title(f"{label}\nlargest {weights.max():.2f}", fontsize=8)
+        panel.set_xticks([])
+        panel.set_yticks([])
+    figure.supxlabel("sender", fontsize=9)
+    figure.supylabel("receiver", fontsize=9)
+    return png(figure)
+
+
+def sweep(trials: list[dict[str, Any]]) -> bytes:
+    """Validation scores of a search against each value that was varied, the best trial in red.
+
+    Args:
+      trials: of `sweep.search`, the best first.
+    """
+    names = list(trials[0]["point"])
+    figure, panels = canvas(len(names), width=4.0, height=3.4)
+    scores = [np.nan if trial["val"] is None else trial["val"] for trial in trials]
+    for panel, name in zip(panels, names, strict=True):
+        values = [trial["point"][name] for trial in trials]
+        numbers = all(type(value) in (int, float) for value in values)
+        places = values if numbers else [str(value) for value in values]
+        panel.scatter(places, scores, s=18, color="0.5")
+        panel.scatter(places[:1], scores[:1], s=40, color=LIAR)
+        if numbers and min(values) > 0 and max(values) > 30 * min(values):
+            panel.set_xscale("log")
+        panel.set(xlabel=name, title="validation score")
+        panel.grid(alpha=0.25)
+    return png(figure)
+
+
 def partition(source: Source, parts: Parts, config: Setting) -> bytes:
     """Who holds what: a disc for each client and label, its area the number of examples.
 

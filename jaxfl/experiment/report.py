@@ -1,6 +1,7 @@
 """Tables of finished runs: on the terminal, in Markdown, as JSON."""
 
 import json
+import math
 import statistics
 from pathlib import Path
 from typing import Any
@@ -11,7 +12,7 @@ from rich.text import Text
 
 from jaxfl.errors import InputError, check
 
-COLUMNS = ("before", "weighted", "worst", "after", "on val", "up", "down", "s")
+COLUMNS = ("before", "weighted", "worst", "after", "on val", "up", "down", "grads", "s")
 
 
 def load(directories: list[Path]) -> dict[str, dict[str, Any]]:
@@ -87,12 +88,13 @@ def row(summary: dict[str, Any]) -> list[str]:
         cell(chosen["before"]["mean"]),
         amount(summary["up"]),
         amount(summary["down"]),
+        amount(summary["batches"]),
         f"{summary['seconds']:.1f}",
     ]
 
 
 def amount(floats: int) -> str:
-    """A number of floats in thousands, millions or billions."""
+    """A number of floats or batches in thousands, millions or billions."""
     for unit, size in (("G", 1e9), ("M", 1e6), ("k", 1e3)):
         if floats >= size:
             return f"{floats / size:.3g}{unit}"
@@ -105,8 +107,18 @@ def caption(summaries: dict[str, dict[str, Any]]) -> str:
     return (
         f"test {measures} of the deployed models before and after fine-tuning, mean over clients; weighted by data; "
         "worst tenth of the clients; on val: each client at its own best validation score; floats sent up and down; "
-        "seconds without compiling"
+        "batches whose gradient was taken; seconds without compiling"
     )
+
+
+def ranked(summaries: dict[str, dict[str, Any]]) -> dict[str, dict[str, Any]]:
+    """The summaries by the mean score of the deployed models, the best first."""
+
+    def score(label: str) -> float:
+        mean = summaries[label]["final"]["before"]["mean"]
+        return -math.inf if mean is None else mean
+
+    return {label: summaries[label] for label in sorted(summaries, key=score, reverse=True)}
 
 
 def table(summaries: dict[str, dict[str, Any]]) -> Table:
@@ -117,7 +129,7 @@ def table(summaries: dict[str, dict[str, Any]]) -> Table:
     shown.add_column("algorithm", overflow="fold", min_width=10)
     for name in COLUMNS:
         shown.add_column(name, justify="right", no_wrap=True)
-    for label, summary in summaries.items():
+    for label, summary in ranked(summaries).items():
         shown.add_row(Text(label), *row(summary))
     return shown
 
@@ -125,12 +137,12 @@ def table(summaries: dict[str, dict[str, Any]]) -> Table:
 def markdown(summaries: dict[str, dict[str, Any]]) -> str:
     """The runs as a Markdown table."""
     head = f"| algorithm | {' | '.join(COLUMNS)} |\n|---|{'---:|' * len(COLUMNS)}\n"
-    rows = [f"| {label} | {' | '.join(row(summary))} |\n" for label, summary in summaries.items()]
+    rows = [f"| {label} | {' | '.join(row(summary))} |\n" for label, summary in ranked(summaries).items()]
     said = caption(summaries)
     return head + "".join(rows) + f"\n{said[0].upper()}{said[1:]}.\n"
 
 
 def comparison(summaries: dict[str, dict[str, Any]]) -> list[dict[str, Any]]:
     """The content of `comparison.json`."""
-    keys = ("algorithm", "measure", "final", "selected_on_val", "seconds", "compile_seconds", "up", "down")
+    keys = ("algorithm", "measure", "final", "selected_on_val", "seconds", "compile_seconds", "up", "down", "batches")
     return [{key: summary[key] for key in keys} | {"run": label} for label, summary in summaries.items()]

@@ -1,0 +1,94 @@
+"""Search over hyper-parameters: what is found is what single runs give, and validation alone chooses."""
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from jaxfl.cli import main
+from jaxfl.errors import InputError
+from jaxfl.experiment.config import parse_value
+from jaxfl.experiment.sweep import grid, parse_space, random
+
+SHORT = ["--rounds", "2", "--local-steps", "3", "--model", "linear", "--partition", "dirichlet", "--eval-every", "2"]
+
+
+@pytest.fixture(autouse=True)
+def here(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+
+
+def test_a_trial_scores_what_its_run_scores():
+    assert main(["sweep", "fedcedar", *SHORT, "--over", "clusters=2,3", "lr=0.01,0.1", "--out", "s"]) == 0
+    found = json.loads(Path("s/sweep.json").read_text())
+    vals = [trial["val"] for trial in found["trials"]]
+    assert len(vals) == 4
+    assert vals == sorted(vals, reverse=True)
+    assert all("test" not in trial for trial in found["trials"])
+    assert main(["run", "--config", "s/best.json", "--out", "r"]) == 0
+    with np.load("r/clients.npz") as scores:
+        assert found["best"]["val"] == pytest.approx(float(scores["before_val"][-1].mean()), abs=1e-6)
+        assert found["best"]["test"] == pytest.approx(float(scores["before_test"][-1].mean()), abs=1e-6)
+    assert Path("s/sweep.png").read_bytes().startswith(b"\x89PNG")
+
+
+def test_numbers_of_two_seeds_side_by_side_give_what_one_alone_gives():
+    options = ["sweep", "pfedgraph", *SHORT, "--seeds", "2"]
+    assert main([*options, "--over", "alpha=0.3,0.9", "--out", "both"]) == 0
+    assert main([*options, "--over", "alpha=0.9", "--out", "one"]) == 0
+    both, one = (json.loads(Path(name, "sweep.json").read_text())["trials"] for name in ("both", "one"))
+    (same,) = [trial for trial in both if trial["point"] == {"alpha": 0.9}]
+    assert same["val"] == pytest.approx(one[0]["val"], abs=1e-3)
+
+
+def test_spaces():
+    space = parse_space(("alpha=0.2,0.8", "lam=0.001:1:log", "anchor=cosine,approx", "own=-1:1"), parse_value)
+    assert space["alpha"] == [0.2, 0.8]
+    assert space["lam"] == (0.001, 1.0, "log")
+    assert space["anchor"] == ["cosine", "approx"]
+    drawn = random(space, 200, seed=0)
+    assert drawn == random(space, 200, seed=0) != random(space, 200, seed=1)
+    lams = np.array([point["lam"] for point in drawn])
+    assert lams.min() >= 0.001
+    assert lams.max() <= 1
+    assert 0.3 < (lams < 0.03).mean() < 0.7  # log-uniform: the middle of the exponents
+    assert {point["alpha"] for point in drawn} == {0.2, 0.8}
+    assert abs(np.mean([point["own"] for point in drawn])) < 0.2
+    assert len(grid({"a": [1, 2], "b": [3, 4, 5]})) == 6
+
+
+@pytest.mark.parametrize(
+    ("pairs", "message"),
+    [
+        (("alpha",), "expected NAME=VALUE"),
+        (("alpha=",), "expected NAME=VALUE"),
+        (("alpha=1", "alpha=2"), "'alpha' is given twice"),
+        (("alpha=2:1",), "is no range"),
+        (("alpha=0:1:log",), "is no range"),
+        (("alpha=a:b",), "is no range"),
+        (("alpha=0:1:lin",), "is no range"),
+        (("alpha=0:1:log:2",), "is no range"),
+    ],
+)
+def test_no_space(pairs, message):
+    with pytest.raises(InputError, match=message):
+        parse_space(pairs, parse_value)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ([], "nothing to vary"),
+        (["--over", "alpha=0:1"], "alpha: a range needs --trials"),
+        (["--over", "alpha=0:1", "--trials", "0"], "--trials is 0: expected 1 or more"),
+        (["--over", "alhpa=1,2"], "did you mean alpha"),
+        (["--over", "alpha=1,-2"], "alpha is -2"),
+        (["--over", "lr=a,b"], "--lr is 'a': expected a number"),
+        (["--over", "alpha=1,2", "--val", "0"], "no trial has a finite validation score"),
+    ],
+)
+def test_bad_input_writes_nothing(arguments, message, capsys):
+    assert main(["sweep", "pfedgraph", *SHORT, *arguments, "--out", "s"]) == 2
+    assert message in capsys.readouterr().err
+    assert not Path("s/sweep.json").exists()
