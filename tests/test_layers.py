@@ -13,6 +13,7 @@ FREE = {"errors", "types", "tree"}
 ALLOWED = {
     "errors": set(),
     "types": set(),
+    "hints": {"errors"},
     "tree": {"errors", "types"},
     "kernels": set(),
     "local": FREE,
@@ -25,10 +26,10 @@ ALLOWED = {
     "models": FREE,
     "uplink": FREE,
     "data": FREE,
-    "algorithms": FREE | {"kernels"},
+    "algorithms": FREE | {"kernels", "hints"},
     "experiment": FREE
     | {"kernels", "local", "participation", "rounds", "evaluate", "checkpoint", "mesh", "task"}
-    | {"models", "data", "uplink", "algorithms"},
+    | {"models", "data", "uplink", "algorithms", "hints"},
     "cli": {"mesh", "errors", "experiment", "algorithms", "data", "models", "uplink"},
 }
 

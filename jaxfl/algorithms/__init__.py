@@ -8,10 +8,12 @@ from jaxfl.algorithms.gfedmtl import gfedmtl
 from jaxfl.algorithms.local import local
 from jaxfl.algorithms.pfedgat import pfedgat
 from jaxfl.algorithms.pfedgraph import pfedgraph
+from jaxfl.hints import checked
 from jaxfl.types import AlgorithmFactory
 
 ALGORITHMS: dict[str, AlgorithmFactory] = {
-    f.__name__: f for f in (local, fedavg, fedavg_ft, fedcedar, gfed, gfedmtl, pfedgat, pfedgraph)
+    f.__name__: checked(f) for f in (local, fedavg, fedavg_ft, fedcedar, gfed, gfedmtl, pfedgat, pfedgraph)
 }
+globals().update(ALGORITHMS)  # whoever imports one by its name has it checked too
 
 __all__ = ["ALGORITHMS", "fedavg", "fedavg_ft", "fedcedar", "gfed", "gfedmtl", "local", "pfedgat", "pfedgraph"]

@@ -87,12 +87,13 @@ def fedcedar(
         cluster, collect, _ = kmeans(jax.random.fold_in(key, 2), received, cohort.ids, clusters)
         compared = tree.subtract(received, server.initial) if feature == "update" else received
         edges = graph_rows(cosine(mix(collect, compared)), graph, temperature)
-        spread = propagate(edges, hops, exists=collect.any(axis=1))  # [K, K]
-        to_nodes = mix(spread, collect)  # [K, M]
+        exists = collect.any(axis=1)
+        to_nodes = mix(propagate(edges, hops, exists), collect)  # [K, M]
         weights = to_nodes[cluster] if personal else tree.broadcast(to_nodes.mean(axis=0), clients)
         client = Client(cluster, jnp.full_like(cohort.ids, server.round))
         floats = jnp.full_like(cohort.ids, tree.size(received) // clients)
-        info = Info(loss, weights, up=floats, down=floats, metrics={"contraction": contraction(spread)})
+        metrics = {"contraction": contraction(edges, hops, exists)}
+        info = Info(loss, weights, up=floats, down=floats, metrics=metrics)
         return State(client, Server(mix(to_nodes, received), server.round + 1, server.initial)), info
 
     return Algorithm(init, round, models, task.apply)

@@ -42,7 +42,8 @@ def gfed(
       lam: as in `gfedmtl`, of "admm" alone. None: .001.
       primal: as in `gfedmtl`, of "admm" alone.
 
-    Differs: servers weigh their neighbours alike and add no noise. A server without reports keeps its model.
+    Differs: servers weigh their neighbours alike and add no noise. A server without reports keeps its model. With
+    "admm" a client sends one model, as in `gfedmtl`. What servers send each other is not counted.
     """
     by_admm, adjacency = form == "admm", consensus.adjacency(graph, servers)
     plain = rho is None and lam is None and primal == "fit"

@@ -45,8 +45,9 @@ def gfedmtl(
       graph: of the servers, by name or as adjacency [S, S].
       primal: how (13) is solved: by the task's training, or exactly if the loss is quadratic, see `admm.primal`.
 
-    Differs: a cluster of a server without reports keeps its model, who does not report its w_k and phi_k. All start at
-    the task's initial model, not at 0. To find clusters costs one upload more, not counted.
+    Differs: a client sends w_k - phi_k / rho, all that (14) needs of the two, which the paper has it share. A cluster
+    of a server without reports keeps its model, who does not report its w_k and phi_k. All start at the task's initial
+    model, not at 0. Not counted: what servers send each other, and the one upload more by which clusters are found.
     """
     learned, adjacency = isinstance(tau, str), consensus.adjacency(graph, servers)
     check(clusters > 1 or not learned, "tau is learned between clusters: give clusters=2 or more, or a number for tau")
@@ -58,8 +59,10 @@ def gfedmtl(
     def init(key: PRNGKey, train: Dataset) -> State:
         model, ids, cluster = task.init(key), jnp.arange(train.mask.shape[0]), cluster_of
         if cluster is None:
-            moved, _ = explore(key, tree.broadcast(model, ids.size), None, Cohort(ids, train, train))
-            cluster = grouping.group(similarity.cosine(tree.subtract(moved, model)), clusters)
+            start = tree.broadcast(model, ids.size)
+            moved, _ = explore(key, start, None, Cohort(ids, train, train))
+            received = task.uplink(jax.random.fold_in(key, 1), start, moved, ids)
+            cluster = grouping.group(similarity.cosine(tree.subtract(received, model)), clusters)
         server = ids % servers if server_of is None else server_of
         check_groups(ids.size, server_of=(server, servers), cluster_of=(cluster, clusters))
         clients = side.enlist(model, train, jnp.asarray(server * clusters + cluster), servers * clusters)
@@ -73,21 +76,17 @@ def gfedmtl(
         model, loss = side.solve(fit_key, client, centre, cohort)
         received = task.uplink(uplink_key, centre, admm.message(model, client.dual, rho), cohort.ids)
         stack = jax.tree.map(lambda r, b: jnp.concatenate([r, b]), received, before)  # [M + S * Q, ...]
-
-        def reach(strength):
-            coupled, onward = consensus.server_round(client.cell, adjacency, strength, clusters)
-            return mix(coupled[client.cell], stack), onward
-
         strength = coupling.strength(learner) if learned else jnp.asarray(tau, float)
-        u, pull, onward = jax.vjp(reach, strength, has_aux=True)
+        coupled, onward = consensus.server_round(client.cell, adjacency, strength, clusters)  # [S * Q, M + S * Q]
+        u = mix(coupled[client.cell], stack)
         models = jax.tree.map(lambda w, old: w.reshape(old.shape), mix(onward, stack), models)
         metrics = {"disagreement": consensus.disagreement(models)}
         if learned:  # a client sends the gradient of its validation loss at u
-            slope = jax.grad(lambda w, val: task.loss(w, val, None, fit_key)[0])
-            slopes = tree.over_clients(slope, "auto")(u, cohort.val)
+            _, slopes = task.gradient(jax.random.fold_in(key, 2), u, cohort.val, cohort.ids)
             nothing = jax.tree.map(jnp.zeros_like, slopes)
             slopes = task.uplink(jax.random.fold_in(uplink_key, 1), nothing, slopes, cohort.ids)
-            learner, metrics["tau"] = coupling.descend(learner, *pull(slopes), rate), coupling.mean(strength, clusters)
+            slope = consensus.tau_slope(similarity.gram(slopes, stack), client.cell, adjacency, strength, clusters)
+            learner, metrics["tau"] = coupling.descend(learner, slope, rate), coupling.mean(strength, clusters)
         client = client._replace(model=model, dual=admm.ascend(client.dual, model, u, rho))
         floats = jnp.full_like(cohort.ids, tree.size(model) // loss.size)
         weights = consensus.upload_weights(onward[client.cell])

@@ -4,7 +4,6 @@ from typing import Literal
 
 import jax
 import jax.numpy as jnp
-import optax
 
 from jaxfl import tree
 from jaxfl.errors import check_positive
@@ -42,14 +41,15 @@ def pfedgat(
       eta: learning rate of W and a, SGD on the sum of the clients' losses, (9) and (10).
       normalised: features of length 1, not sqrt(D): a step on W then moves its products by eta and not by D eta.
       wire: how a client answers to its mixture: by the gradient of its loss ("gradient"), the gradient's products with
-        all models, which it is then sent ("inner"), or two losses, at mixtures disturbed both ways ("scalars").
+        all models, which it is then sent ("inner"), or two losses, at mixtures disturbed both ways ("scalars"). Like a
+        model, a gradient goes through the uplink; products and losses are no models, and arrive as they are.
       radius: M times the disturbance of a weight. Its estimate of dL/dR is noisy, with a variance of order M.
 
     Differs: a client's loss alone, as in the paper, does not give (10), hence `wire`. Losses are of validation data,
     not of the test set; a client without any has none. LayerNorm has no parameters; d' and the start are not given.
     """
     check_positive(heads=heads, width=width, radius=radius)
-    fit, optimizer, free = task.trainer(task.loss), optax.sgd(eta), attention == "free"
+    fit, free = task.trainer(task.loss), attention == "free"
 
     def init(key: PRNGKey, train: Dataset) -> State:
         model, clients = task.init(key), train.mask.shape[0]
@@ -81,10 +81,11 @@ def pfedgat(
             losses, slopes = (above + below) / 2, ((above - below) / 2)[:, None] * step / (radius / M) ** 2
         else:
             losses, gradients = ask(weights)
+            if wire == "gradient":
+                nothing = jax.tree.map(jnp.zeros_like, gradients)
+                gradients = task.uplink(jax.random.fold_in(uplink_key, 1), nothing, gradients, cohort.ids)
             slopes = gram(gradients, received)  # dL_i / dR_ij [M, M]
-        updates, _ = optimizer.update(backward(slopes), optimizer.init((graph, logits)))
-        graph, logits = optax.apply_updates((graph, logits), updates)
-
+        graph, logits = jax.tree.map(lambda x, change: x - eta * change, (graph, logits), backward(slopes))
         model = mix(weights, received)
         D = tree.size(model) // M
         up, down = {"gradient": (2 * D, D), "inner": (D + M, M * D + M), "scalars": (D + 2, 2 * D)}[wire]

@@ -88,6 +88,30 @@ def server_round(
     return coupled, jnp.matmul(exchange(adjacency, tau, clusters), coupled, precision=Precision.HIGHEST)
 
 
+def tau_slope(
+    slopes: Float[Array, "m mp"],
+    cells: Int[Array, "m"],
+    adjacency: Shaped[Array, "s s"],
+    tau: Float[Array, "*qq"],
+    clusters: int,
+) -> Float[Array, "*qq"]:
+    """How the sum over clients of their losses at u, the model of their cell after (15), changes with tau.
+
+    Args:
+      slopes: dL_i / dweight of each client's loss by the weights of its u: inner products of its gradient at u with the
+        uploads, then with the models before [M, M + P].
+      cells: see `server_round`.
+      adjacency: see `server_round`.
+      tau: a number or [Q, Q].
+      clusters: Q.
+    """
+
+    def losses(tau: Float[Array, "*qq"]) -> Float[Array, ""]:
+        return jnp.sum(slopes * server_round(cells, adjacency, tau, clusters)[0][cells])
+
+    return jax.grad(losses)(tau)
+
+
 def upload_weights(rows: Float[Array, "m mp"]) -> Float[Array, "m m"]:
     """The weights of the uploads alone, each row scaled to sum to one: [M, M + P] -> [M, M].
 

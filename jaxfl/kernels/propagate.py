@@ -42,23 +42,34 @@ def propagate(rows: Float[Array, "k k"], hops: int, exists: Bool[Array, "k"] | N
       exists: which nodes there are [K], at least one; None: all. The row of another is the mean of theirs, so that the
         mean over all K results is that over the nodes that exist.
     """
-    with jax.default_matmul_precision("highest"):
-        power = jnp.linalg.matrix_power(rows, hops)
+    power = _power(rows, hops)
     if exists is None:
         return power
     mean = jnp.where(exists[:, None], power, 0.0).sum(axis=0) / exists.sum()
     return jnp.where(exists[:, None], power, mean[None])
 
 
-def contraction(weights: Float[Array, "k m"]) -> Float[Array, ""]:
-    """How much nearer the models are to each other after mixing: Dobrushin's coefficient, in [0, 1].
+def contraction(rows: Float[Array, "k k"], hops: int = 1, exists: Bool[Array, "k"] | None = None) -> Float[Array, ""]:
+    """How much nearer P hops over the graph bring the models to each other: Dobrushin's coefficient of R^P, in [0, 1].
 
     Half the largest L1 distance of two rows, the smallest factor such that in every norm, whatever the models,
     max_ij |mixed_i - mixed_j| <= factor * max_ij |model_i - model_j|. 1: some receivers share no sender; 0: all get the
-    same. If all cosines off the diagonal are c, `contraction(propagate(R, P))` is ((1 - c) / (1 + (K - 1) c))^P, by
-    which every difference of two models shrinks.
+    same. If all cosines off the diagonal are c it is ((1 - c) / (1 + (K - 1) c))^P, by which every difference of two
+    models shrinks.
 
     Args:
-      weights: row-stochastic [K, M].
+      rows: R, row-stochastic [K, K].
+      hops: P.
+      exists: as of `propagate`; nodes that are not count nowhere.
     """
-    return jnp.abs(weights[:, None] - weights[None]).sum(axis=-1).max() / 2
+    exists = jnp.ones(len(rows), bool) if exists is None else exists
+    mean = jnp.where(exists[:, None], rows, 0.0).sum(axis=0) / exists.sum()
+    # R^P and (R - 1 mean)^P have the same differences of rows; in the former they drown in the rounding of their mean.
+    power = _power(jnp.where(exists[:, None], rows - mean[None], 0.0), hops)
+    apart = jnp.abs(power[:, None] - power[None]).sum(axis=-1)
+    return jnp.max(apart, where=exists[:, None] & exists[None], initial=0.0) / 2
+
+
+def _power(matrix: Float[Array, "k k"], exponent: int) -> Float[Array, "k k"]:
+    with jax.default_matmul_precision("highest"):
+        return jnp.linalg.matrix_power(matrix, exponent)

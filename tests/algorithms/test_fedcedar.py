@@ -33,7 +33,8 @@ VARIANTS = [
 def paper_server(models, initial, clusters=5, hops=2, feature="weights", graph="sum", temperature=0.1, personal=True):
     """Sections 3.2 to 3.5 for the models of a round [M, D], node by node, in float64.
 
-    Returns the model for each participant, that for everybody else, and the weights of the models in the former.
+    Returns the model for each participant, that for everybody else, the weights of the models in the former, and how
+    far apart the weights of two nodes are at most.
     """
     count = min(clusters, len(models))
     labels = KMeans(count, n_init=10, random_state=0).fit(models).labels_
@@ -43,12 +44,14 @@ def paper_server(models, initial, clusters=5, hops=2, feature="weights", graph="
     cosines = np.array([[a @ b / np.linalg.norm(a) / np.linalg.norm(b) for b in compared] for a in compared])
     rows = softmax(cosines / temperature, axis=1) if graph == "softmax" else np.maximum(cosines, 0)
     rows = rows / rows.sum(axis=1, keepdims=True)
+    power = np.linalg.matrix_power(rows, hops)
+    far = max(np.abs(one - other).sum() / 2 for one in power for other in power)
     for _ in range(hops):
         centres = [sum(rows[k, i] * centres[i] for i in range(count)) for k in range(count)]
         collect = [sum(rows[k, i] * collect[i] for i in range(count)) for k in range(count)]
     mean, mean_share = sum(centres) / count, sum(collect) / count
     own = [centres[k] if personal else mean for k in labels]
-    return np.array(own), mean, np.array([collect[k] if personal else mean_share for k in labels])
+    return np.array(own), mean, np.array([collect[k] if personal else mean_share for k in labels]), far
 
 
 @pytest.mark.parametrize("options", VARIANTS, ids=str)
@@ -66,10 +69,12 @@ def test_rounds_equal_numpy_written_from_the_paper(options):
         stacked = tree.unravel(jnp.asarray(held, jnp.float32), like)
         trained, _, _ = run(LOCAL, data, 1, key=key, state=State(stacked, ()), start=number, participation=SCHEDULE)
         models = np.asarray(tree.ravel(trained.clients), np.float64)[ids]
-        own, mean, weights = paper_server(models, initial, **options)
+        own, mean, weights, far = paper_server(models, initial, **options)
         held = np.stack([mean] * CLIENTS)
         held[ids] = own
         np.testing.assert_allclose(info.weights[number], weights, atol=1e-5)
+        np.testing.assert_allclose(info.metrics["contraction"][number], far, atol=1e-5)
+    assert info.up.tolist() == info.down.tolist() == [[18] * 4] * 3  # a model, there and back
     np.testing.assert_allclose(tree.ravel(deployed(algorithm, state, CLIENTS)), held, atol=1e-5)
 
 

@@ -50,12 +50,17 @@ def own(data, client):
 
 
 def paper(cohorts, tau=TAU, edges=EDGES, server=SERVER, cluster=CLUSTER, shape=(S, Q)):
-    """The method client by client and server by server in float64 -> w_k after each round, and the last u of (15)."""
+    """The method client by client and server by server in float64.
+
+    Returns w_k after each round; of the last, u of (15), w after (18), and what each client's w is made of: the weights
+    of the uploads, [M, M].
+    """
     servers, clusters = shape
     tau = np.broadcast_to(tau, (clusters, clusters))
     data = regressions().train
     w, phi = np.zeros((C, D)), np.zeros((C, D))
     model = np.zeros((servers, clusters, D))
+    upload = np.eye(C)  # goes with each client's message through all steps, and so tells the weight of it
     history = []
     for cohort in cohorts:
         for k in cohort:  # (13), in closed form
@@ -63,18 +68,19 @@ def paper(cohorts, tau=TAU, edges=EDGES, server=SERVER, cluster=CLUSTER, shape=(
             members = sum((server == server[k]) & (cluster == cluster[k]))
             hessian = 2 / len(y) * x.T @ x + (2 * LAM / members + RHO) * np.eye(D)
             w[k] = np.linalg.solve(hessian, 2 / len(y) * x.T @ y + phi[k] + RHO * model[server[k], cluster[k]])
-        v, u, mean, new = (np.zeros_like(model) for _ in range(4))
+        v, u, mean, new = (np.zeros((servers, clusters, D + C)) for _ in range(4))
         for s in range(servers):
             for q in range(clusters):  # (14)
                 there = [k for k in cohort if server[k] == s and cluster[k] == q]
-                v[s, q] = np.mean([w[k] - phi[k] / RHO for k in there], axis=0) if there else model[s, q]
+                said = [np.concatenate([w[k] - phi[k] / RHO, upload[k]]) for k in there]
+                v[s, q] = np.mean(said, axis=0) if there else np.concatenate([model[s, q], np.zeros(C)])
         for s in range(servers):
             for q in range(clusters):  # (15)
                 others = [r for r in range(clusters) if r != q]
                 u[s, q] = v[s, q] + sum(tau[q, r] * v[s, r] for r in others)
                 u[s, q] /= 1 + sum(tau[q, r] for r in others)
         for k in cohort:  # (16)
-            phi[k] += RHO * (u[server[k], cluster[k]] - w[k])
+            phi[k] += RHO * (u[server[k], cluster[k], :D] - w[k])
         for s in range(servers):
             near = np.flatnonzero(edges[s])
             for q in range(clusters):  # (17), (18)
@@ -82,9 +88,10 @@ def paper(cohorts, tau=TAU, edges=EDGES, server=SERVER, cluster=CLUSTER, shape=(
                 mean[s, q] = (u[s, q] + sum(u[t, q] for t in near)) / (len(near) + 1)
                 new[s, q] = mean[s, q] + sum(tau[q, r] * u[t, r] for r in others for t in near)
                 new[s, q] /= 1 + len(near) * sum(tau[q, r] for r in others)
-        model = new
+        model = new[..., :D]
         history.append(w.copy())
-    return np.array(history), u
+    weights = new[server[cohort], cluster[cohort], D:][:, cohort]
+    return np.array(history), u[..., :D], model, weights / weights.sum(axis=1, keepdims=True)
 
 
 def exact(task=TASK, **options):
@@ -100,19 +107,31 @@ PARTIAL = [[0, 1, 2, 4, 7], [3, 5, 8, 10, 11], [0, 2, 3, 6, 9]]  # cells that ha
 def test_rounds_equal_numpy_written_from_the_paper(cohorts, tau):
     algorithm = exact(tau=jnp.asarray(tau, float))
     schedule = jaxfl.participation.schedule(cohorts)
-    expected, _ = paper(cohorts, tau)
+    expected, _, models, weights = paper(cohorts, tau)
     for rounds in (1, 3):
         state, info, _ = run(algorithm, regressions(), rounds, participation=schedule)
         np.testing.assert_allclose(tree.ravel(state.clients.model), expected[rounds - 1], atol=1e-5)
-    np.testing.assert_allclose(info.weights.sum(axis=-1), 1, atol=1e-6)
+    np.testing.assert_allclose(info.weights[-1], weights, atol=1e-5)
+    apart = np.sqrt(np.mean(np.sum((models - models.mean(axis=0)) ** 2, axis=-1)))
+    np.testing.assert_allclose(info.metrics["disagreement"][-1], apart, rtol=1e-4)
     assert info.up.tolist() == [[D] * len(c) for c in cohorts]
     assert info.down.tolist() == [[2 * D] * len(c) for c in cohorts]
 
 
-def test_gfed_by_admm_is_one_cluster():
-    state, _, _ = run(gfed(TASK, form="admm", rho=RHO, lam=LAM, graph=EDGES, primal="exact"), regressions(), 3)
-    expected, _ = paper(FULL, 0.0, cluster=np.zeros(C, int), shape=(S, 1))
-    np.testing.assert_allclose(tree.ravel(state.clients.model), expected[-1], atol=1e-5)
+def one_cluster(cohorts):
+    return paper(cohorts, 0.0, cluster=np.zeros(C, int), shape=(S, 1))
+
+
+@pytest.mark.parametrize("cohorts", [FULL, PARTIAL])
+def test_gfed_by_admm_is_one_cluster(cohorts):
+    algorithm = gfed(TASK, form="admm", rho=RHO, lam=LAM, graph=EDGES, primal="exact")
+    state, info, _ = run(algorithm, regressions(), 3, participation=jaxfl.participation.schedule(cohorts))
+    expected, _, models, weights = one_cluster(cohorts)
+    np.testing.assert_allclose(tree.ravel(deployed(algorithm, state, C)), expected[-1], atol=1e-5)
+    np.testing.assert_allclose(tree.ravel(state.server), models[:, 0], atol=1e-5)
+    np.testing.assert_allclose(info.weights[-1], weights, atol=1e-5)
+    assert info.up.tolist() == [[D] * len(c) for c in cohorts]
+    assert info.down.tolist() == [[2 * D] * len(c) for c in cohorts]
 
 
 def test_training_comes_near_the_exact_primal():
@@ -121,6 +140,8 @@ def test_training_comes_near_the_exact_primal():
     fit, _, _ = run(exact(task, primal="fit"), regressions(), 3)
     assert fit.clients.inverse == ()
     np.testing.assert_allclose(tree.ravel(fit.clients.model), paper(FULL)[0][-1], atol=1e-3)
+    one, _, _ = run(gfed(task, form="admm", rho=RHO, lam=LAM, graph=EDGES), regressions(), 3)
+    np.testing.assert_allclose(tree.ravel(one.clients.model), one_cluster(FULL)[0][-1], atol=1e-3)
 
 
 def double_task():
@@ -206,7 +227,7 @@ def test_the_learned_tau_follows_the_validation_loss(pairs):
     state, info, _ = run(algorithm, regressions(), 1)
     start = coupling.begin(kind, Q)
     np.testing.assert_allclose(info.metrics["tau"], [0.5], rtol=1e-5)
-    assert info.up.tolist() == [[2 * D] * C]
+    assert info.up.tolist() == info.down.tolist() == [[2 * D] * C]
 
     def validation(theta):
         u = paper(FULL[:1], np.log1p(np.exp(theta)))[1]
@@ -223,6 +244,23 @@ def test_the_learned_tau_follows_the_validation_loss(pairs):
     np.testing.assert_allclose(10 * learner.memory[0].mu, gradient, rtol=1e-3, atol=1e-4)
     moved = learner.theta - start.theta
     np.testing.assert_allclose(moved, -0.05 * np.sign(gradient), atol=1e-4)
+
+
+def test_the_gradients_that_move_tau_go_through_the_uplink():
+    """With the other sign of what is measured from zero, and of no model, tau goes the other way."""
+
+    def contrary(key, before, after, ids):
+        model = sum(jnp.abs(x).sum() for x in jax.tree.leaves(before)) > 0
+        return jax.tree.map(lambda x: jnp.where(model, x, -x), after)
+
+    def slope(task):
+        algorithm = gfedmtl(task, tau="learned", servers=1, cluster_of=np.arange(6) % 2)
+        state, _, _ = run(algorithm, opposite_groups(), 1)
+        return float(state.server[1].memory[0].mu)
+
+    honestly = slope(linear())
+    assert abs(honestly) > 1e-4
+    assert slope(linear(uplink=contrary)) == pytest.approx(-honestly, rel=1e-4)
 
 
 def test_gradient_form_is_a_mean_of_clients_then_of_neighbours():
@@ -247,6 +285,8 @@ def test_gradient_form_is_a_mean_of_clients_then_of_neighbours():
     np.testing.assert_allclose(tree.ravel(state.server), models, atol=1e-5)
     np.testing.assert_allclose(tree.ravel(deployed(algorithm, state, C)), models[SERVER], atol=1e-5)
     assert info.up.tolist() == info.down.tolist() == [[D] * 6] * 2
+    apart = np.sqrt(np.mean(np.sum((models - models.mean(axis=0)) ** 2, axis=1)))
+    np.testing.assert_allclose(info.metrics["disagreement"][-1], apart, rtol=1e-4)
 
 
 def test_gfed_with_one_server_and_equal_sizes_is_fedavg():
@@ -261,6 +301,15 @@ def test_clusters_are_found_from_the_data():
     assert len({*found[::2]}) == len({*found[1::2]}) == 1
     assert found[0] != found[1]
     np.testing.assert_array_equal(state.clients.peers, 3)
+
+
+def test_clusters_are_found_in_what_the_server_receives():
+    def halves(key, before, after, ids):
+        return jax.tree.map(lambda b: b + jnp.where(ids < 3, 1.0, -1.0).reshape(-1, *[1] * (b.ndim - 1)), before)
+
+    state = jax.jit(gfedmtl(linear(uplink=halves), servers=1).init)(jax.random.key(0), opposite_groups().train)
+    found = state.clients.cell.tolist()
+    assert found in ([0, 0, 0, 1, 1, 1], [1, 1, 1, 0, 0, 0])
 
 
 def test_it_trains_a_network_on_images():

@@ -40,11 +40,11 @@ def softmax_gradient(theta, x, y):
 class Paper:
     """Algorithm 1 in float64: the server's W and a, client by client, pair by pair, head by head."""
 
-    def __init__(self, attention, normalised):
+    def __init__(self, attention, normalised, slope=0.2):
         leaves = [np.asarray(x, np.float64).reshape(HEADS, WIDTH, -1) for x in jax.tree.leaves(attention.receiver)]
         self.w = np.concatenate(leaves, axis=2)
         self.a = np.asarray(attention.vector, np.float64).reshape(HEADS, 2 * WIDTH)
-        self.normalised = normalised
+        self.normalised, self.slope = normalised, slope
 
     def features(self, x):
         h = (x - x.mean()) / x.std()  # (3)
@@ -56,7 +56,7 @@ class Paper:
         for w, a in zip(self.w, self.a, strict=True):
             z = [w @ x for x in h]
             raw = np.array([[a @ np.concatenate([z[i], z[j]]) for j in range(n)] for i in range(n)])
-            e = np.where(raw > 0, raw, 0.2 * raw)
+            e = np.where(raw > 0, raw, self.slope * raw)
             heads.append((z, raw, np.exp(e) / np.exp(e).sum(axis=1, keepdims=True)))
         return sum(c for _, _, c in heads) / HEADS, heads
 
@@ -68,19 +68,22 @@ class Paper:
                 up = slopes[i] / HEADS
                 d_e = c[i] * (up - c[i] @ up)
                 for j in range(len(h)):
-                    d = d_e[j] * (1.0 if raw[i, j] > 0 else 0.2)
+                    d = d_e[j] * (1.0 if raw[i, j] > 0 else self.slope)
                     d_a += d * np.concatenate([z[i], z[j]])
                     d_w += d * np.outer(self.a[m][:WIDTH], h[i]) + d * np.outer(self.a[m][WIDTH:], h[j])
             self.w[m], self.a[m] = self.w[m] - ETA * d_w, self.a[m] - ETA * d_a
 
 
-@pytest.mark.parametrize(("feature", "normalised"), [("weights", False), ("update", True), ("round", False)])
-def test_rounds_equal_numpy_written_from_the_paper(feature, normalised):
+@pytest.mark.parametrize(
+    ("feature", "normalised", "slope"), [("weights", False, 0.2), ("update", True, 0.05), ("round", False, 0.2)]
+)
+def test_rounds_equal_numpy_written_from_the_paper(feature, normalised, slope):
     """Three rounds of three of five clients: some return, some come late, one has no validation example."""
     cohorts = np.array([[0, 1, 2], [1, 3, 4], [0, 1, 4]])
     task = linear(steps=STEPS, batch_size=BATCH, optimizer=optax.sgd(RATE))
     data = opposite_groups(clients=5, sizes=[40, 25, 30, 10, 4])
-    algorithm = pfedgat(task, heads=HEADS, width=WIDTH, eta=ETA, feature=feature, normalised=normalised)
+    options = {"feature": feature, "normalised": normalised, "slope": slope}
+    algorithm = pfedgat(task, heads=HEADS, width=WIDTH, eta=ETA, **options)
     key = jax.random.key(3)
     start = stirred(algorithm.init(jax.random.key(9), data.train))
     schedule = jaxfl.participation.schedule(cohorts)
@@ -91,7 +94,7 @@ def test_rounds_equal_numpy_written_from_the_paper(feature, normalised):
         return np.asarray(part.x[i], np.float64)[mask], np.asarray(part.y[i])[mask]
 
     initial = np.asarray(tree.ravel(start.clients[0]), np.float64)[0]
-    models, paper = [initial] * 5, Paper(start.server[0], normalised)
+    models, paper = [initial] * 5, Paper(start.server[0], normalised, slope)
     for number, ids in enumerate(cohorts):
         _, round_key = jax.random.split(jax.random.fold_in(key, number))
         fit_key, _ = jax.random.split(round_key)
@@ -135,7 +138,7 @@ def test_the_step_is_the_gradient_of_the_losses_through_the_mixture(attention):
         logits = jnp.asarray(np.random.default_rng(0).normal(size=(clients, clients)), jnp.float32)
         start = State((start.clients[0], logits), start.server)
     start = stirred(start)
-    state, _, _ = run(algorithm, data, 1, key=key, state=start)
+    state, info, _ = run(algorithm, data, 1, key=key, state=start)
     received = run(made(local), data, 1, key=key, state=State(start.clients[0], ()))[0].clients
 
     def total(learned):
@@ -151,6 +154,7 @@ def test_the_step_is_the_gradient_of_the_losses_through_the_mixture(attention):
     expected = jax.jit(jax.grad(total))(before)
     assert all(float(jnp.abs(x).max()) > 1e-3 for x in jax.tree.leaves(expected))
     close(step, expected)
+    np.testing.assert_allclose(info.metrics["feedback"][0], total(before) / clients, rtol=1e-5)
 
 
 def quadratic_federation(clients=4):
@@ -159,28 +163,35 @@ def quadratic_federation(clients=4):
     return federation(xs, [np.zeros(20, np.int32)] * clients)
 
 
-@pytest.mark.parametrize("attention", ["gat", "free"])
-def test_two_losses_a_client_give_the_gradient_on_average(attention):
+@pytest.mark.parametrize(("attention", "radius"), [("gat", 0.1), ("free", 0.4)])
+def test_two_losses_a_client_give_the_gradient_on_average(attention, radius):
     """Training stands still, so that rounds differ in the disturbance alone; for a quadratic it has no bias."""
     data, task = quadratic_federation(), quadratic(steps=1, learning_rate=0.0)
     options = {"attention": attention, "heads": 2, "width": 2, "eta": 1.0}
-    exact, scalars = (pfedgat(task, **options, wire=wire) for wire in ("gradient", "scalars"))
+    exact, scalars = (pfedgat(task, **options, radius=radius, wire=wire) for wire in ("gradient", "scalars"))
     start = stirred(exact.init(jax.random.key(0), data.train))
     models = jax.tree.map(lambda x: x + jax.random.normal(jax.random.key(1), x.shape), start.clients[0])
     start = State((models, start.clients[1]), start.server)
     cohort = Cohort(jnp.arange(4), data.train, data.val)
 
     def step(algorithm, key):
-        state, _ = algorithm.round(key, start, cohort)
+        state, info = algorithm.round(key, start, cohort)
         moved = jax.tree.map(jnp.subtract, (start.clients[1], start.server[0]), (state.clients[1], state.server[0]))
-        return jnp.concatenate([x.reshape(-1) for x in jax.tree.leaves(moved)])
+        return jnp.concatenate([x.reshape(-1) for x in jax.tree.leaves(moved)]), info.metrics["feedback"]
 
-    expected = np.asarray(step(exact, jax.random.key(0)), np.float64)
-    draws = jax.jit(jax.vmap(lambda k: step(scalars, k)))(jax.random.split(jax.random.key(5), 4000))
+    expected, feedback = step(exact, jax.random.key(0))
+    expected = np.asarray(expected, np.float64)
+    keys = jax.random.split(jax.random.key(5), 4000)
+    draws, disturbed = jax.jit(jax.vmap(lambda k: step(scalars, k)))(keys)
     draws = np.asarray(draws, np.float64)
     error = draws.std(axis=0) / np.sqrt(len(draws))
     assert np.abs(expected).max() > 10 * error.max()
     assert (np.abs(draws.mean(axis=0) - expected) < 5 * error + 1e-3 * np.abs(expected).max()).all()
+    # |w - x|^2 / 2 on both sides of w is larger by half the square of the distance to them, on average over the signs
+    # of all disturbances (radius / M)^2 sum_j |w_j - mean w|^2 / 2.
+    w = np.asarray(models["w"], np.float64)
+    larger = (radius / 4) ** 2 * np.sum((w - w.mean(axis=0)) ** 2) / 2
+    np.testing.assert_allclose(disturbed.mean() - feedback, larger, rtol=0.05)
 
 
 def test_what_is_sent_is_counted():
@@ -193,6 +204,23 @@ def test_what_is_sent_is_counted():
         state = algorithm.init(jax.random.key(0), cohort.train)
         info = jax.jit(lambda *given, of=algorithm: of.round(*given)[1][2:4])(jax.random.key(0), state, cohort)
         assert [x.tolist() for x in info] == [[up] * 4, [down] * 4]
+
+
+def test_gradients_go_through_the_uplink_as_models_do():
+    """With the other sign of what is measured from zero, and of no model, W and a go the other way."""
+
+    def contrary(key, before, after, ids):
+        model = sum(jnp.abs(x).sum() for x in jax.tree.leaves(before)) > 0
+        return jax.tree.map(lambda x: jnp.where(model, x, -x), after)
+
+    data = opposite_groups()
+    start = stirred(pfedgat(linear(), heads=HEADS, width=WIDTH).init(jax.random.key(0), data.train))
+    steps = []
+    for task in (linear(), linear(uplink=contrary)):
+        state, _, _ = run(pfedgat(task, heads=HEADS, width=WIDTH), data, 1, state=start)
+        steps.append(jax.tree.map(jnp.subtract, state.server[0], start.server[0]))
+    assert all(float(jnp.abs(x).max()) > 1e-4 for x in jax.tree.leaves(steps[0]))
+    close(steps[1], jax.tree.map(jnp.negative, steps[0]), 1e-6)
 
 
 def test_clients_that_join_late_need_no_new_attention():

@@ -27,6 +27,16 @@ def test_every_client_is_where_it_should_be():
     assert data.adjacency.shape == (10, 10)
 
 
+def test_held_out_examples_are_as_many_as_told_in_as_many_clusters():
+    data = ridge(5, samples=(2, 4), held_out=(12, 14), clusters=2, **SMALL)
+    for part, (fewest, most) in zip(data.federation, [(2, 4), (12, 14), (12, 14)], strict=True):
+        assert part.x.shape == (120, most, 8)
+        assert part.y.shape == part.mask.shape == (120, most)
+        assert set(np.asarray(part.mask).sum(axis=1).tolist()) == set(range(fewest, most + 1))
+    assert set(data.cluster.tolist()) == {0, 1}
+    assert data.truth.shape == data.optimum.shape == (2, 8)
+
+
 def test_seeds_stack_and_repeat():
     equal(ridge(3, **SMALL), ridge(3, **SMALL))
     other = ridge(4, **SMALL)

@@ -68,19 +68,41 @@ def test_a_node_that_is_not_gets_the_mean_of_those_that_are():
     np.testing.assert_allclose(power.mean(axis=0), power[1], atol=1e-6)
 
 
-@pytest.mark.parametrize(("nodes", "value", "hops"), [(5, 0.9, 2), (5, 0.5, 1), (5, 0.2, 2), (3, 0.0, 4), (1, 1.0, 1)])
+@pytest.mark.parametrize(
+    ("nodes", "value", "hops"),
+    [(5, 0.9, 2), (5, 0.5, 1), (5, 0.2, 2), (3, 0.0, 4), (3, 0.5, 0), (1, 1.0, 1), (3, 0.9999, 2)],
+)
 def test_contraction_of_equal_cosines_in_closed_form(nodes, value, hops):
-    spread = propagate(graph_rows(jnp.asarray(equal_cosines(nodes, value))), hops)
+    rows = graph_rows(jnp.asarray(equal_cosines(nodes, value)))
     expected = ((1 - value) / (1 + (nodes - 1) * value)) ** hops if nodes > 1 else 0
-    assert float(contraction(spread)) == pytest.approx(expected, abs=1e-6)
+    assert float(contraction(rows, hops)) == pytest.approx(expected, rel=1e-2, abs=1e-12)
+
+
+@pytest.mark.parametrize("hops", range(4))
+def test_contraction_is_half_the_largest_distance_of_rows_of_the_power(hops):
+    rows = stochastic(5, 5, hops)
+    power = np.linalg.matrix_power(rows.astype(np.float64), hops)
+    expected = np.abs(power[:, None] - power[None]).sum(axis=-1).max() / 2
+    assert float(contraction(jnp.asarray(rows), hops)) == pytest.approx(expected, abs=1e-6)
+
+
+@pytest.mark.parametrize("hops", range(4))
+def test_contraction_is_that_of_the_nodes_there_are(hops):
+    for exists in ([True, False, True, True], [False, False, True, False]):
+        exists = np.array(exists)
+        inner = np.asarray(graph_rows(jnp.asarray(equal_cosines(exists.sum(), 0.9999))))
+        rows = np.eye(4, dtype=np.float32)
+        rows[np.ix_(exists, exists)] = inner
+        found = contraction(jnp.asarray(rows), hops, jnp.asarray(exists))
+        assert float(found) == pytest.approx(float(contraction(jnp.asarray(inner), hops)), rel=1e-2)
 
 
 @settings(deadline=None, max_examples=20)
 @given(st.sampled_from([2, 4]), seeds)
 def test_contraction_bounds_every_difference_and_is_reached(nodes, seed):
-    weights = stochastic(nodes, 5, seed)
+    weights = stochastic(nodes, nodes, seed)
     factor = float(contraction(jnp.asarray(weights)))
-    models = np.random.default_rng(seed).normal(size=(5, 3))
+    models = np.random.default_rng(seed).normal(size=(nodes, 3))
 
     def widest(x):
         return np.linalg.norm(x[:, None] - x[None], axis=-1).max()
@@ -93,4 +115,4 @@ def test_contraction_bounds_every_difference_and_is_reached(nodes, seed):
 
 def test_contraction_of_no_mixing_and_of_one_mean():
     assert float(contraction(jnp.eye(4))) == 1
-    assert float(contraction(jnp.full((4, 3), 1 / 3))) == 0
+    assert float(contraction(jnp.full((4, 4), 1 / 4))) == 0

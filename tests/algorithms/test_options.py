@@ -1,0 +1,60 @@
+"""Options by name, of every algorithm of the registry: a name that there is not is refused, whoever asks."""
+
+import inspect
+import subprocess
+import sys
+import typing
+
+import jax
+import jax.numpy as jnp
+import pytest
+from toys import linear
+
+import jaxfl
+from jaxfl.algorithms import ALGORITHMS, gfedmtl, pfedgat
+from jaxfl.errors import InputError
+
+
+def choices(hint):
+    """What the `Literal`s in a type hint, or in the members of a union, list."""
+    parts = [part for part in (hint, *typing.get_args(hint)) if typing.get_origin(part) is typing.Literal]
+    return [choice for part in parts for choice in typing.get_args(part)]
+
+
+def named(factory):
+    options = {name: choices(hint) for name, hint in typing.get_type_hints(factory).items()}
+    return {name: listed for name, listed in options.items() if listed}
+
+
+def test_a_name_that_there_is_not_is_refused(factory):
+    for name, listed in named(factory).items():
+        message = f"{name} of {factory.__name__} is 'bogus': expected .*one of {', '.join(listed)}$"
+        with pytest.raises(InputError, match=message):
+            factory(linear(), **{name: "bogus"})
+
+
+def test_there_are_such_options():
+    assert sum(len(named(factory)) for factory in ALGORITHMS.values()) >= 15
+
+
+def test_what_is_no_name_passes_where_the_hint_has_more():
+    for tau in (0.3, jnp.array(0.3), jnp.ones((2, 2)), "learned"):
+        gfedmtl(linear(), tau=tau)
+    jax.jit(lambda tau: (gfedmtl(linear(), tau=tau), tau)[1])(0.3)
+    with pytest.raises(InputError, match="attention of pfedgat is None: expected one of gat"):
+        pfedgat(linear(), attention=None)
+    with pytest.raises(TypeError, match="atention"):
+        pfedgat(linear(), atention="gat")
+
+
+def test_the_checked_factory_is_the_one_of_its_name(factory):
+    assert getattr(jaxfl.algorithms, factory.__name__) is factory
+    assert factory.__doc__
+    assert next(iter(inspect.signature(factory).parameters)) == "task"
+
+
+def test_nothing_but_jaxfl_checks_it():
+    """In the tests beartype looks at arguments too; here it does not."""
+    program = "import jaxfl\njaxfl.algorithms.pfedgat(None, attention='bogus')"
+    ended = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
+    assert "InputError: hyper-parameter attention of pfedgat is 'bogus': expected one of gat, gatv2" in ended.stderr
