@@ -9,7 +9,7 @@ import jax
 import jax.numpy as jnp
 import optax
 from jax import lax
-from jaxtyping import Array, Bool, Int, PyTree
+from jaxtyping import Array, Bool, Int, PyTree, Shaped
 
 from jaxfl import tree
 from jaxfl.errors import check
@@ -131,10 +131,10 @@ def trainer(
 
 
 def count_batches(
-    mask: Bool[Array, "m n"], batch_size: int, *, steps: int | None = None, epochs: int | None = None
+    mask: Shaped[Array, "m n"], batch_size: int, *, steps: int | None = None, epochs: int | None = None
 ) -> Int[Array, "m"]:
     """The batches that each client takes in a `fit` of `trainer` [M]; 0 for a client without examples."""
-    sizes = mask.sum(axis=1)
+    sizes = (mask > 0).sum(axis=1)
     return (steps if epochs is None else epochs * -(-sizes // batch_size)) * (sizes > 0)
 
 

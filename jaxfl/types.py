@@ -84,7 +84,7 @@ class Info(NamedTuple):
     up: Int[Array, "*m"]  # [M] floats that each client sent to the server
     down: Int[Array, "*m"]  # [M] floats that the server sent to each client
     metrics: dict[str, Float[Array, "*s"]] = {}  # noqa: RUF012 - never written; an algorithm's own numbers, by name
-    batches: Int[Array, "*m"] | None = None  # [M] batches whose gradient each client computed; None is not counted
+    batches: Int[Array, "*m"] | None = None  # [M] batches whose gradient each client took; None: those of one `fit`
 
 
 # (params, batch [B], anchor, key) -> (loss to differentiate, aux to report). The loss is a mean over the batch's real

@@ -82,7 +82,8 @@ def gfed(
         floats = jnp.full_like(cohort.ids, tree.size(models) // servers)
         metrics = {"disagreement": consensus.disagreement(jax.tree.map(lambda x: x[:, None], models))}
         weights = consensus.upload_weights(averaged[cell])
-        return State(client, models), Info(loss, weights, floats, (1 + by_admm) * floats, metrics)
+        batches = task.batches(cohort) * (primal == "fit")
+        return State(client, models), Info(loss, weights, floats, (1 + by_admm) * floats, metrics, batches)
 
     def models(state: State, ids):
         return tree.take(state.clients.model, ids) if by_admm else tree.take(state.server, home(ids))

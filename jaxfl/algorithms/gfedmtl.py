@@ -80,17 +80,20 @@ def gfedmtl(
         coupled, onward = consensus.server_round(client.cell, adjacency, strength, clusters)  # [S * Q, M + S * Q]
         u = mix(coupled[client.cell], stack)
         models = jax.tree.map(lambda w, old: w.reshape(old.shape), mix(onward, stack), models)
-        metrics = {"disagreement": consensus.disagreement(models)}
+        metrics, batches = {"disagreement": consensus.disagreement(models)}, task.batches(cohort) * (primal == "fit")
         if learned:  # a client sends the gradient of its validation loss at u
             _, slopes = task.gradient(jax.random.fold_in(key, 2), u, cohort.val, cohort.ids)
             nothing = jax.tree.map(jnp.zeros_like, slopes)
             slopes = task.uplink(jax.random.fold_in(uplink_key, 1), nothing, slopes, cohort.ids)
+            batches += task.batches(cohort._replace(train=cohort.val), epochs=1)
             slope = consensus.tau_slope(similarity.gram(slopes, stack), client.cell, adjacency, strength, clusters)
             learner, metrics["tau"] = coupling.descend(learner, slope, rate), coupling.mean(strength, clusters)
         client = client._replace(model=model, dual=admm.ascend(client.dual, model, u, rho))
         floats = jnp.full_like(cohort.ids, tree.size(model) // loss.size)
         weights = consensus.upload_weights(onward[client.cell])
-        return State(client, (models, learner)), Info(loss, weights, (1 + learned) * floats, 2 * floats, metrics)
+        return State(client, (models, learner)), Info(
+            loss, weights, (1 + learned) * floats, 2 * floats, metrics, batches
+        )
 
     def models(state: State, ids):
         return tree.take(state.clients.model, ids)

@@ -86,12 +86,12 @@ def pfedgat(
                 gradients = task.uplink(jax.random.fold_in(uplink_key, 1), nothing, gradients, cohort.ids)
             slopes = gram(gradients, received)  # dL_i / dR_ij [M, M]
         graph, logits = jax.tree.map(lambda x, change: x - eta * change, (graph, logits), backward(slopes))
-        model = mix(weights, received)
-        D = tree.size(model) // M
+        model, D = mix(weights, received), tree.size(received) // M
         up, down = {"gradient": (2 * D, D), "inner": (D + M, M * D + M), "scalars": (D + 2, 2 * D)}[wire]
         up, down = (jnp.full_like(cohort.ids, floats) for floats in (up, down))
         metrics = {"feedback": losses.mean(), "entropy": jax.scipy.special.entr(weights).sum(axis=1).mean()}
-        return State((model, logits), (graph, initial)), Info(loss, weights, up, down, metrics)
+        batches = task.batches(cohort) + task.batches(cohort._replace(train=cohort.val), epochs=1) * (wire != "scalars")
+        return State((model, logits), (graph, initial)), Info(loss, weights, up, down, metrics, batches)
 
     def models(state: State, ids):
         return tree.take(state.clients[0], ids)

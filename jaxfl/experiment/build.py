@@ -23,7 +23,7 @@ from jaxfl.experiment.defaults import complete
 from jaxfl.experiment.validate import check_config, check_setting
 from jaxfl.models import MODELS
 from jaxfl.task import classification, honest, regression, sgd
-from jaxfl.types import Algorithm, Cohort, Federation, Participation, PRNGKey, State, Task
+from jaxfl.types import Algorithm, Cohort, Federation, Info, Participation, PRNGKey, State, Task
 from jaxfl.uplink import attack, malicious_clients
 
 
@@ -124,13 +124,23 @@ def build(config: Config, data: Data | None = None) -> Built:
         compute=config.compute,
         uplink=attack(config.attack, malicious(config)) if config.attack else honest,
     )
-    algorithm = ALGORITHMS[config.algorithm](task, **config.hyper)
+    algorithm = counted(ALGORITHMS[config.algorithm](task, **config.hyper), task)
     federation = data.federation if config.seeds == 1 else jax.tree.map(lambda x: x[0], data.federation)
     jax.eval_shape(partial(rehearse, algorithm), jax.random.key(0), federation)
     config = dataclasses.replace(config, devices=devices(config))
     if config.dataset not in SOURCES:  # so that config.json says where, wherever and by whomever it is read
         config = dataclasses.replace(config, data_dir=str(data_dir(config.data_dir).absolute()))
     return Built(config, data, task, algorithm, participation.uniform(config.clients, config.participation))
+
+
+def counted(algorithm: Algorithm, task: Task) -> Algorithm:
+    """The algorithm with `Info.batches` filled in where it says nothing, because it trains once a round."""
+
+    def round(key: PRNGKey, state: State, cohort: Cohort) -> tuple[State, Info]:
+        state, info = algorithm.round(key, state, cohort)
+        return state, info if info.batches is not None else info._replace(batches=task.batches(cohort))
+
+    return algorithm._replace(round=round)
 
 
 def rehearse(algorithm: Algorithm, key: PRNGKey, federation: Federation) -> State:
