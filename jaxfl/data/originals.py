@@ -1,8 +1,8 @@
 """Data sets in the format in which they were published, read as plain arrays.
 
-Each reader takes a folder and returns `x_train y_train x_test y_test`, of texts as lists of strings, and where the data
-have them `vocabulary` (how many values each integer feature takes), `words` (what the ids of the features stand for) and
-`owners` (the natural client of each training row). A missing or damaged file is an `InputError`.
+Each reader takes a folder and returns `x_train y_train x_test y_test`, of texts as lists of strings, and where the
+data have them `vocabulary` (how many values each integer feature takes), `words` (what the ids of the features stand
+for) and `owners` (the natural client of each training row). A missing or damaged file is an `InputError`.
 """
 
 import csv
@@ -92,6 +92,7 @@ def topics_csv(folder: Path, classes: int, fields: int, track: Track = untracked
       fields: how many texts a row has; they are joined to one.
       track: shows progress.
     """
+    known = [str(i) for i in range(1, classes + 1)]
     arrays = {}
     for part in ("train", "test"):
         file = expect(folder / f"{part}.csv")
@@ -99,16 +100,14 @@ def topics_csv(folder: Path, classes: int, fields: int, track: Track = untracked
         try:
             with file.open(encoding="utf-8", newline="") as opened:
                 rows = csv.reader(opened, strict=True)
-                for label, *text in track(rows, f"reading {file.name}", None):
-                    if len(text) != fields or label not in map(str, range(1, classes + 1)):
-                        raise InputError(
-                            f"{file}, line {rows.line_num}: expected a class from 1 to {classes} and {fields} texts"
-                        )
-                    texts.append(" ".join(text).replace("\\n", " "))
-                    labels.append(int(label) - 1)
-        except (csv.Error, UnicodeDecodeError, ValueError) as error:
-            if isinstance(error, InputError):
-                raise
+                for row in track(rows, f"reading {file.name}", None):
+                    check(
+                        len(row) == 1 + fields and row[0] in known,
+                        f"{file}, line {rows.line_num}: expected a class from 1 to {classes} and {fields} texts",
+                    )
+                    texts.append(" ".join(row[1:]).replace("\\n", " "))
+                    labels.append(known.index(row[0]))
+        except (csv.Error, UnicodeDecodeError) as error:
             raise InputError(f"{file} is no csv file ({error}): it may be cut off, fetch it again") from error
         check(bool(texts), f"{file} is empty: fetch it again")
         arrays |= {f"x_{part}": texts, f"y_{part}": np.array(labels, np.int32)}
@@ -153,7 +152,7 @@ def movielens(folder: Path, name: str, separator: str, track: Track = untracked)
     try:
         rows = np.loadtxt(io.StringIO(text), delimiter="\t", ndmin=2, comments=None)
     except ValueError as error:
-        raise InputError(f"{file} holds no ratings ({error:.200}): fetch it again") from error
+        raise InputError(f"{file} holds no ratings ({error!s:.200}): fetch it again") from error
     check(
         rows.shape[1] == 4,
         f"{file} has {rows.shape[1]} columns: expected user, item, rating and time, separated by {separator!r}",

@@ -3,6 +3,7 @@
 import contextlib
 import os
 import re
+import sys
 import tempfile
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
@@ -18,6 +19,7 @@ from jaxfl.data import originals, text, tfds
 from jaxfl.data.originals import Arrays, Track
 from jaxfl.errors import InputError, check, check_positive
 
+DELAY = 2.0  # seconds before progress is shown
 IDX_FILES = (
     "train-images-idx3-ubyte.gz",
     "train-labels-idx1-ubyte.gz",
@@ -153,7 +155,10 @@ def prepare(
         return target
     manual = Path(manual_dir) if manual_dir else None
     check(manual is None or manual.is_dir(), f"the folder {manual} of files fetched by hand does not exist")
-    directory.mkdir(parents=True, exist_ok=True)
+    try:
+        directory.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise InputError(f"cannot make the data folder {directory} ({error}): choose another --data-dir") from error
     with progress(f"preparing {name}") as track:
         arrays = collect(name, directory, manual, track)
         if isinstance(arrays["x_train"], list):
@@ -169,7 +174,10 @@ def collect(name: str, directory: Path, manual: Path | None, track: Track) -> Ar
     if recipe.read:
         for folder in folders:
             if any((folder / file).exists() for file in recipe.files):
-                return recipe.read(folder, track=track)
+                try:
+                    return recipe.read(folder, track=track)
+                except OSError as error:
+                    raise InputError(f"cannot read {name} in {folder}: {error}") from error
     check(
         recipe.tfds,
         f"{name} is not at hand: expected {' and '.join(recipe.files)}, as published, in {folders[0]}, "
@@ -212,7 +220,7 @@ def progress(title: str) -> Iterator[Track]:
 
     It shows nothing in the first two seconds, nor where standard error is no terminal.
     """
-    console = Console(stderr=True)
+    console = Console(file=sys.stderr)
     bar = Progress(
         SpinnerColumn(),
         TextColumn("{task.description}"),
@@ -221,9 +229,11 @@ def progress(title: str) -> Iterator[Track]:
         TimeElapsedColumn(),
         console=console,
         transient=True,
+        redirect_stdout=False,
+        redirect_stderr=False,
     )
     task = bar.add_task(title, total=None)
-    timer = Timer(2, bar.start)
+    timer = Timer(DELAY, bar.start)
     timer.daemon = True
 
     def track(items: Iterable, text: str, total: int | None = None) -> Iterable:
@@ -244,4 +254,5 @@ def progress(title: str) -> Iterator[Track]:
         timer.cancel()
         if timer.is_alive():
             timer.join()
-        bar.stop()
+        if bar.live.is_started:
+            bar.stop()

@@ -68,8 +68,9 @@ def quiet() -> Iterator[None]:
     """Keeps what TensorFlow and TensorFlow Datasets tell of their progress off the terminal."""
     before = logging.root.manager.disable
     logging.disable(logging.WARNING)
+    logging.getLogger("urllib3").setLevel(logging.ERROR)  # its threads may outlive a failed download
     try:
-        with contextlib.redirect_stdout(io.StringIO()):
+        with contextlib.redirect_stdout(io.StringIO()), contextlib.redirect_stderr(io.StringIO()):
             yield
     finally:
         logging.disable(before)
@@ -99,9 +100,14 @@ def find(tfds: Any, name: str, work: Path) -> Any:
             hint = "see https://www.tensorflow.org/datasets/catalog"
         raise InputError(f"TensorFlow Datasets {tfds.__version__} has no set {name!r}: {hint}") from error
     builder.info.as_proto.disable_shuffling = True
-    for url, info in builder.url_infos.items():  # by these names files are found in the manual folder
+    for url, info in files(builder).items():  # by these names files are found in the manual folder
         info.filename = info.filename or url.rsplit("/", 1)[-1]
     return builder
+
+
+def files(builder: Any) -> dict[str, Any]:
+    """What is known of the files that the builder may download: their names and checksums by URL."""
+    return builder.url_infos or {}
 
 
 def choose(tfds: Any, name: str, builder: Any, fields: Sequence[str]) -> tuple[str, Sequence[str]]:
@@ -127,6 +133,9 @@ def choose(tfds: Any, name: str, builder: Any, fields: Sequence[str]) -> tuple[s
         f"{name} has the features {', '.join(features)}: expected one ClassLabel and one Image or Text; "
         "choose a set for classification, or write the arrays to an npz yourself",
     )
+    if image:
+        kind = np.dtype(features[image].np_dtype)
+        check(kind == np.uint8, f"the images of {name} are of type {kind}: expected bytes, choose another set")
     return label, columns
 
 
@@ -144,7 +153,7 @@ def make(tfds: Any, name: str, builder: Any, manual_dir: Path | None) -> None:
         for cause in causes(error):
             if isinstance(cause, requests.ConnectionError | requests.Timeout):
                 url = cause.request.url if cause.request else ""
-                wanted = [info.filename for known, info in builder.url_infos.items() if known == url]
+                wanted = [info.filename for known, info in files(builder).items() if known == url]
                 where = f"{' '.join(wanted)} from {url}" if wanted else url or "its files"
                 raise InputError(f"cannot download {where} for {name}: without a network, {again}") from error
             if type(cause).__name__ == "NonMatchingChecksumError":
@@ -206,9 +215,8 @@ def examples(
         if isinstance(values[0], np.ndarray):
             expected = xs[0] if xs else values[0]
             check(
-                values[0].dtype == np.uint8 and values[0].shape == expected.shape,
-                f"an image of {name} is {values[0].shape} of type {values[0].dtype}: "
-                f"expected bytes and all of one size, as the first one's {expected.shape}",
+                values[0].shape == expected.shape,
+                f"images of {name} have shapes {expected.shape} and {values[0].shape}: expected all of one size",
             )
             xs.append(values[0])
         else:
