@@ -13,7 +13,6 @@ from collections.abc import Iterator, Sequence
 from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
-from unittest.mock import patch
 
 import numpy as np
 
@@ -77,10 +76,12 @@ def quiet() -> Iterator[None]:
 
 
 def start() -> Any:
-    """The module `tensorflow_datasets`."""
+    """The module `tensorflow_datasets`, set up."""
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
     import tensorflow_datasets
+    from tensorflow_datasets.core.download import downloader
 
+    downloader.MAX_RETRIES = 4  # without a network its 10 take minutes
     tensorflow_datasets.disable_progress_bar()
     return tensorflow_datasets
 
@@ -99,7 +100,7 @@ def find(tfds: Any, name: str, work: Path) -> Any:
         else:
             hint = "see https://www.tensorflow.org/datasets/catalog"
         raise InputError(f"TensorFlow Datasets {tfds.__version__} has no set {name!r}: {hint}") from error
-    builder.info.as_proto.disable_shuffling = True
+    builder.info.as_proto.disable_shuffling = True  # else it would order them by a hash of their keys
     for url, info in files(builder).items():  # by these names files are found in the manual folder
         info.filename = info.filename or url.rsplit("/", 1)[-1]
     return builder
@@ -144,10 +145,8 @@ def make(tfds: Any, name: str, builder: Any, manual_dir: Path | None) -> None:
     import requests
 
     config = tfds.download.DownloadConfig(manual_dir=manual_dir, try_download_gcs=False)
-    retries = patch("tensorflow_datasets.core.download.downloader.MAX_RETRIES", 4, create=True)  # 10 take minutes
     try:
-        with retries:
-            builder.download_and_prepare(download_config=config)
+        builder.download_and_prepare(download_config=config)
     except Exception as error:
         again = "put the files as published into a folder FILES and repeat the command with --tfds-manual-dir FILES"
         for cause in causes(error):
