@@ -219,6 +219,7 @@ def examples(
             )
             xs.append(values[0])
         else:
-            xs.append(" ".join(text.decode(errors="replace") for text in values))
+            joined = " ".join(text.decode(errors="replace") for text in values)
+            xs.append(joined.replace("\\n", " "))  # as the reviews of Yelp have it, published like AG's news
     check(bool(xs), f"the part {part!r} of {name} is empty: choose another set")
     return np.stack(xs) if isinstance(xs[0], np.ndarray) else xs, np.array(labels, np.int32)

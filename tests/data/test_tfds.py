@@ -73,7 +73,7 @@ def toys():
     kinds = tensorflow_datasets.features
     image, label, text = kinds.Image(shape=(6, 5, 3)), kinds.ClassLabel(num_classes=4), kinds.Text()
     images = [{"picture": x, "kind": int(y)} for x, y in zip(IMAGES, LABELS, strict=True)]
-    posts = [{"text": text, "label": i % 2, "title": f"t{i}"} for i, text in enumerate(TEXTS)]
+    posts = [{"text": text, "label": i % 2, "title": f"t{i}\\nnew"} for i, text in enumerate(TEXTS)]
     ratings = [{"user_id": str(u), "movie_id": str(i), "user_rating": r, "note": ""} for u, i, r in RATINGS]
     unequal = [{"picture": IMAGES[0][:n], "kind": 0} for n in (6, 6, 5)]
     spec = {"picture": image, "kind": label}
@@ -132,7 +132,7 @@ def test_texts(tmp_path):
 
 
 def test_fields_are_joined(tmp_path):
-    assert tfds.read("toy_texts", tmp_path, fields=("title", "text"))["x_test"] == ["t0 a cat"]
+    assert tfds.read("toy_texts", tmp_path, fields=("title", "text"))["x_test"] == ["t0 new a cat"]
     assert RECIPES["ag_news_subset"].fields == ("title", "description")
 
 
