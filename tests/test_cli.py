@@ -289,6 +289,19 @@ BAD = [
         ["run", "fedavg", "--clients", "2000", "--partition", "iid"],
         "--clients is 2000: digits has 1437 training examples",
     ),
+    (
+        ["run", "fedavg", "--dataset", "cifar10"],
+        "get it with `jaxfl prepare cifar10 --data-dir DIR`, and name",
+    ),
+    (
+        ["run", "fedavg", "--dataset", "movielens/1m-ratings", *DATA],
+        "`jaxfl prepare movielens/1m-ratings --data-dir",
+    ),
+    (["prepare", "mnist"], "no folder to write to: give --data-dir DIR or set JAXFL_DATA_DIR"),
+    (["prepare", "yahoo_answers", *DATA], "expected train.csv and test.csv, as published, in yahoo_answers_csv"),
+    (["prepare", "../escape", *DATA], "'../escape' is no name of a data set"),
+    (["prepare", "mnist", *DATA, "--words", "0"], "words is 0"),
+    (["prepare", "mnist", *DATA, "--tfds-manual-dir", "nowhere"], "nowhere of files fetched by hand does not exist"),
     (["run", "fedavg", "--partition", "natural"], "name no owners: choose another partition"),
     (["run", "fedavg", "--model", "textcnn"], "model textcnn takes names of words or users, the data hold numbers"),
     (["run", "fedavg", "--augment", "flip"], "unknown augment 'flip': "),
@@ -369,7 +382,7 @@ BAD = [
 def test_bad_input_is_one_line_and_nothing_is_written(arguments, message, here, capsys):
     hostile_files()
     before = sorted(here.rglob("*"))
-    out = [] if "--out" in arguments or arguments[0] in {"report", "list"} else ["--out", "new"]
+    out = [] if "--out" in arguments or arguments[0] in {"report", "list", "prepare"} else ["--out", "new"]
     assert main([*arguments, *out]) == 2
     shown = capsys.readouterr()
     assert shown.out == ""

@@ -90,10 +90,8 @@ def gfedmtl(
             learner, metrics["tau"] = coupling.descend(learner, slope, rate), coupling.mean(strength, clusters)
         client = client._replace(model=model, dual=admm.ascend(client.dual, model, u, rho))
         floats = jnp.full_like(cohort.ids, tree.size(model) // loss.size)
-        weights = consensus.upload_weights(onward[client.cell])
-        return State(client, (models, learner)), Info(
-            loss, weights, (1 + learned) * floats, 2 * floats, metrics, batches
-        )
+        traffic, weights = ((1 + learned) * floats, 2 * floats), consensus.upload_weights(onward[client.cell])
+        return State(client, (models, learner)), Info(loss, weights, *traffic, metrics, batches)
 
     def models(state: State, ids):
         return tree.take(state.clients.model, ids)

@@ -1,4 +1,4 @@
-"""The command line: `jaxfl run | compare | sweep | describe | list | report`."""
+"""The command line: `jaxfl run | compare | sweep | describe | prepare | list | report`."""
 
 import dataclasses
 import sys
@@ -11,7 +11,7 @@ import tyro
 from rich.console import Console
 
 from jaxfl.cli.commands import COMMANDS
-from jaxfl.cli.options import Compare, Describe, List, Report, Run, Sweep
+from jaxfl.cli.options import Compare, Describe, List, Prepare, Report, Run, Sweep
 from jaxfl.errors import InputError, check
 from jaxfl.experiment.config import Setting, load_config
 
@@ -32,7 +32,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     return 0
 
 
-def parse(arguments: Sequence[str]) -> Run | Compare | Describe | List | Report | Sweep:
+def parse(arguments: Sequence[str]) -> Run | Compare | Describe | List | Prepare | Report | Sweep:
     """The command with its options; the options of `run --config FILE` start from the file's values."""
     for option in ("--hyper", "--algorithms"):
         check(arguments.count(option) < 2, f"{option} is given twice: give it once, with all its values behind it")
@@ -51,6 +51,7 @@ def parse(arguments: Sequence[str]) -> Run | Compare | Describe | List | Report 
         | Annotated[Compare, subcommand("compare")]
         | Annotated[Describe, subcommand("describe")]
         | Annotated[Sweep, subcommand("sweep")]
+        | Annotated[Prepare, subcommand("prepare")]
         | Annotated[List, subcommand("list")]
         | Annotated[Report, subcommand("report")]
     )

@@ -9,13 +9,13 @@ from typing import Any
 from rich.console import Console
 from rich.table import Table
 
-from jaxfl.cli.options import Compare, Describe, List, Report, Run, Sweep
+from jaxfl.cli.options import Compare, Describe, List, Prepare, Report, Run, Sweep
 from jaxfl.cli.progress import Follower
 from jaxfl.errors import check, check_name
 from jaxfl.experiment.config import Config, Setting, load_config, parse_hyper, parse_value
 
 
-def prepare(command: Setting, console: Console) -> None:
+def settle(command: Setting, console: Console) -> None:
     """What has to be settled before JAX starts: processes, devices, and where compiled programs are kept.
 
     They are kept between runs, in JAX's own cache; a directory that the user has set for it stays.
@@ -56,7 +56,7 @@ def run(command: Run, console: Console) -> None:
     kept = earlier.hyper if earlier and earlier.algorithm == algorithm else {}
     config = Config(**setting(command), algorithm=algorithm, hyper=kept | parse_hyper(command.hyper))
     out = directory(command.out, algorithm)
-    prepare(command, console)
+    settle(command, console)
     with Follower([config], console) as follow:
         summary = execute(config, out, overwrite=command.overwrite, follow=follow)
     console.print(report.table({algorithm: summary}))
@@ -83,7 +83,7 @@ def compare(command: Compare, console: Console) -> None:
         for algorithm in algorithms
     ]
     out = directory(command.out, "compare")
-    prepare(command, console)
+    settle(command, console)
     with Follower(configs, console) as follow:
         options = {"overwrite": command.overwrite, "equal_budget": command.equal_budget}
         summaries = experiment.compare(configs, out, **options, follow=follow)
@@ -107,7 +107,7 @@ def sweep(command: Sweep, console: Console) -> None:
     points = searching.random(space, command.trials, command.seed) if command.trials else searching.grid(space)
     out = directory(command.out, "sweep")
     files.check_free(out, command.overwrite)
-    prepare(command, console)
+    settle(command, console)
     trials = searching.search(config, points)
     files.create(out, files.SWEEP_FILES, command.overwrite)
     best = searching.record(config, trials, out)
@@ -120,6 +120,17 @@ def sweep(command: Sweep, console: Console) -> None:
     console.print(
         f"written to {out}; jaxfl run --config {out / 'best.json'} runs the first", markup=False, highlight=False
     )
+
+
+def prepare(command: Prepare, console: Console) -> None:
+    """`jaxfl prepare`."""
+    from jaxfl.data.prepare import prepare as write
+    from jaxfl.data.sources import data_dir
+
+    folder = data_dir(command.data_dir)
+    check(folder is not None, "no folder to write to: give --data-dir DIR or set JAXFL_DATA_DIR")
+    file = write(command.name, folder, manual_dir=command.tfds_manual_dir, words=command.words, length=command.length)
+    console.print(f"{file}: --dataset {file.stem} --data-dir {folder}", markup=False, highlight=False)
 
 
 def show(command: List, console: Console) -> None:
@@ -176,4 +187,12 @@ def report(command: Report, console: Console) -> None:
         console.print(f"written to {command.out}", markup=False, highlight=False)
 
 
-COMMANDS = {Run: run, Compare: compare, Describe: describe, List: show, Report: report, Sweep: sweep}
+COMMANDS = {
+    Run: run,
+    Compare: compare,
+    Sweep: sweep,
+    Describe: describe,
+    Prepare: prepare,
+    List: show,
+    Report: report,
+}

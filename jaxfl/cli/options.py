@@ -84,6 +84,22 @@ class Sweep(Setting):
 
 
 @dataclass(frozen=True)
+class Prepare:
+    """Write a data set as plain arrays, from its published files or TensorFlow Datasets; see docs/data.md."""
+
+    name: Annotated[tyro.conf.Positional[str], tyro.conf.arg(metavar="NAME")]
+    """which one: of docs/data.md, or another image or text classification set of TensorFlow Datasets"""
+    data_dir: str | None = None
+    """folder to write NAME.npz into; the environment's JAXFL_DATA_DIR if not given"""
+    tfds_manual_dir: Path | None = None
+    """folder with published files that were fetched by hand"""
+    words: int = 10_000
+    """texts: size of the vocabulary"""
+    length: int = 128
+    """texts: words of each"""
+
+
+@dataclass(frozen=True)
 class Describe(Setting):
     """Show who holds what: clients, examples, labels, imbalance."""
 

@@ -201,6 +201,30 @@ def renumbered(numbers: np.ndarray) -> tuple[np.ndarray, int]:
     return ranks.astype(np.int32), len(different)
 
 
+HOSPITALS = tuple(f"processed.{name}.data" for name in ("cleveland", "hungarian", "switzerland", "va"))
+
+
+def heart_disease(folder: Path, track: Track = untracked) -> Arrays:
+    """UCI's four hospitals: x float32 [920, 13] (NaN where missing), y int32 (0 healthy, 1 not), hospital int32.
+
+    Raises:
+      InputError: a file is missing, or a row has not 14 numbers or question marks.
+    """
+    rows, hospital = [], []
+    for number, name in enumerate(track(HOSPITALS, "reading", len(HOSPITALS))):
+        for line in lines(folder / name).split():
+            try:
+                row = [np.nan if value == "?" else float(value) for value in line.split(",")]
+            except ValueError:
+                row = []
+            check(len(row) == 14, f"{folder / name} holds {line!r:.60}: expected 14 numbers or question marks a row")
+            rows.append(row)
+            hospital.append(number)
+    table = np.array(rows, np.float32)
+    disease = (table[:, 13] > 0).astype(np.int32)
+    return {"x": table[:, :13], "y": disease, "hospital": np.array(hospital, np.int32)}
+
+
 def shakespeare(folder: Path, track: Track = untracked, *, length: int = 80, examples: int = 100_000) -> Arrays:
     """Tiny Shakespeare: predict a role's next character from the `length` before; roles are the natural clients.
 

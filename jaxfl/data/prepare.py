@@ -97,6 +97,13 @@ RECIPES = {
         ("ratings.dat",),
         partial(originals.movielens, name="ratings.dat", separator="::"),
     ),
+    "heart_disease": Recipe(
+        "whether patients of four hospitals have a heart disease, 920 rows of 13 findings",
+        "heart_disease",
+        originals.HOSPITALS,
+        originals.heart_disease,
+        tfds=False,
+    ),
     "shakespeare": Recipe(
         "next characters of Shakespeare's roles, about 100,000 windows of 80",
         "tinyshakespeare",
@@ -105,6 +112,12 @@ RECIPES = {
         tfds=False,
     ),
 }
+
+
+def at_hand(name: str, folder: Path) -> bool:
+    """Whether the published files of a set of `RECIPES` are below the folder."""
+    recipe = RECIPES[name]
+    return bool(recipe.files) and all((folder / recipe.folder / file).exists() for file in recipe.files)
 
 
 def stem(name: str) -> str:
@@ -161,7 +174,7 @@ def prepare(
         raise InputError(f"cannot make the data folder {directory} ({error}): choose another --data-dir") from error
     with progress(f"preparing {name}") as track:
         arrays = collect(name, directory, manual, track)
-        if isinstance(arrays["x_train"], list):
+        if isinstance(arrays.get("x_train"), list):
             arrays = numbered(arrays, words, length, track)
         write(target, arrays)
     return target

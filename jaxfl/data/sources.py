@@ -7,7 +7,8 @@ import numpy as np
 
 from jaxfl.data.arrays import Source, from_npz
 from jaxfl.data.heart import heart_disease
-from jaxfl.errors import check, check_name
+from jaxfl.data.prepare import RECIPES, at_hand, prepare, stem
+from jaxfl.errors import InputError, check, check_name
 
 
 def digits() -> Source:
@@ -39,7 +40,9 @@ def names(directory: str | os.PathLike | None = None) -> dict[str, str]:
     folder = data_dir(directory)
     if folder:
         check(folder.is_dir(), f"the data folder {folder} does not exist: mend --data-dir or JAXFL_DATA_DIR")
-        found = {file.stem: f"{file.name} in {folder}" for file in sorted(folder.glob("*.npz"))} | found
+        ready = {file.stem: f"{file.name} in {folder}" for file in sorted(folder.glob("*.npz"))}
+        files = {stem(n): f"{r.about} (published files in {folder})" for n, r in RECIPES.items() if at_hand(n, folder)}
+        found = files | ready | found
     return found
 
 
@@ -47,15 +50,35 @@ def load(name: str, directory: str | os.PathLike | None = None) -> Source:
     """Loads a data set by name.
 
     Args:
-      name: an embedded set, or the stem of a file `NAME.npz` with `x_train y_train x_test y_test`.
+      name: an embedded set, the stem of a file `NAME.npz` (see `from_npz`), or a set of `prepare.RECIPES` whose
+        published files are there: its `NAME.npz` is then written.
       directory: where the files are; the environment's `JAXFL_DATA_DIR` if None.
 
     Raises:
       InputError: unknown name, or a file that is damaged or holds something else than examples with labels.
     """
-    known = names(directory)
-    check_name("data set", name, known)
+    check_known(name, directory)
     if name in SOURCES:
         return SOURCES[name]()
-    read = READERS.get(name, from_npz)
-    return read(data_dir(directory) / f"{name}.npz")
+    folder = data_dir(directory)
+    file = folder / f"{_files().get(name, name)}.npz"
+    if not file.exists():
+        prepare(name, folder)
+    return READERS.get(name, from_npz)(file)
+
+
+def check_known(name: str, directory: str | os.PathLike | None = None) -> None:
+    """Raises an `InputError` if `load` would find no such set, with the command that gets it if there is one."""
+    known, files = names(directory), _files()
+    if name in files and files[name] not in known:
+        folder = data_dir(directory)
+        raise InputError(
+            f"data set {name} is not at hand: get it with `jaxfl prepare {name} --data-dir {folder or 'DIR'}`"
+            + ("" if folder else ", and name DIR here too with --data-dir or JAXFL_DATA_DIR")
+        )
+    check_name("data set", name, known | files)
+
+
+def _files() -> dict[str, str]:
+    """Names of sets that can be prepared -> of their files, where a slash is a hyphen."""
+    return {name: stem(name) for name in RECIPES}

@@ -8,7 +8,7 @@ from typing import Any
 from jaxfl.algorithms import ALGORITHMS
 from jaxfl.data import PARTITIONS
 from jaxfl.data.augment import AUGMENTATIONS
-from jaxfl.data.sources import names
+from jaxfl.data.sources import check_known
 from jaxfl.errors import InputError, check, check_name
 from jaxfl.experiment.config import Config, Setting
 from jaxfl.experiment.hints import accepts, describe
@@ -30,7 +30,7 @@ def check_config(config: Config) -> None:
 
 def check_setting(config: Setting) -> None:
     """Checks everything but the algorithm; see `check_config`."""
-    check_name("data set", config.dataset, names(config.data_dir))
+    check_known(config.dataset, config.data_dir)
     for what, table in (("partition", PARTITIONS), ("model", MODELS), ("augment", (*AUGMENTATIONS, "none"))):
         if getattr(config, what) is not None:
             check_name(what, getattr(config, what), table)

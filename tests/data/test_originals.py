@@ -7,7 +7,7 @@ from functools import partial
 import numpy as np
 import pytest
 
-from jaxfl.data.originals import idx, movielens, newsgroups, shakespeare, topics_csv
+from jaxfl.data.originals import HOSPITALS, heart_disease, idx, movielens, newsgroups, shakespeare, topics_csv
 from jaxfl.errors import InputError
 
 
@@ -276,3 +276,21 @@ def test_shakespeare_damaged_or_missing(tmp_path):
     ]:
         (tmp_path / "input.txt").write_text(text)
         fails(lambda: shakespeare(tmp_path), message)
+
+
+def test_heart_disease(tmp_path):
+    row = "63.0,1.0,1.0,145.0,?,1.0,2.0,150.0,0.0,2.3,3.0,0.0,6.0,{}"
+    for number, name in enumerate(HOSPITALS):
+        (tmp_path / name).write_text("".join(row.format(disease) + "\n" for disease in (0, number + 1)))
+    arrays = heart_disease(tmp_path)
+    assert arrays["x"].shape == (8, 13)
+    assert np.isnan(arrays["x"][:, 4]).all()
+    assert arrays["x"][0, 9] == np.float32(2.3)
+    assert arrays["y"].tolist() == [0, 1] * 4
+    assert arrays["hospital"].tolist() == [0, 0, 1, 1, 2, 2, 3, 3]
+    (tmp_path / HOSPITALS[2]).write_text("1,2,x\n")
+    with pytest.raises(InputError, match="expected 14 numbers or question marks a row"):
+        heart_disease(tmp_path)
+    (tmp_path / HOSPITALS[2]).unlink()
+    with pytest.raises(InputError, match="is missing"):
+        heart_disease(tmp_path)

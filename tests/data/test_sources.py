@@ -7,6 +7,7 @@ import pytest
 
 from jaxfl.data import load
 from jaxfl.data.arrays import from_arrays
+from jaxfl.data.originals import HOSPITALS
 from jaxfl.data.sources import names
 from jaxfl.errors import InputError
 
@@ -70,6 +71,16 @@ def test_heart_disease_is_standardised_and_says_what_is_missing(tmp_path):
     np.testing.assert_array_equal(source.x_train[:, 13 + 4], np.arange(40) >= 10)
     assert not source.x_train[:10, 4].any()
     np.testing.assert_array_equal(source.owners, np.arange(40) % 4)
+
+
+def test_published_files_in_the_folder_are_prepared_when_asked_for(tmp_path):
+    (tmp_path / "heart_disease").mkdir()
+    for name in HOSPITALS:
+        (tmp_path / "heart_disease" / name).write_text(("1,2,3,4,5,6,7,8,9,10,11,12,13,0\n" + "2," * 13 + "4\n") * 3)
+    assert "heart_disease" in names(tmp_path)
+    source = load("heart_disease", tmp_path)
+    assert (source.classes, source.x_train.shape) == (2, (24, 26))
+    assert (tmp_path / "heart_disease.npz").exists()
 
 
 def test_bytes_are_divided_by_255_when_used():
