@@ -1,13 +1,26 @@
 import os
+import subprocess
+import sys
 
 import jax
 import pytest
 
 from jaxfl.algorithms import ALGORITHMS
 
+# Most of the suite's time is compiling, for tiny models. Without its own code generator for fusions XLA compiles in a
+# third of the time, but digits then depend on shapes; tests that compare bits ask for it (toys.SHIPPED). Workers
+# inherit the flag, which must stand before JAX starts and is fatal where this XLA does not know it: asked beforehand.
+QUICK = "--xla_cpu_use_fusion_emitters=false"
+if "PYTEST_XDIST_WORKER" not in os.environ and QUICK not in os.environ.get("XLA_FLAGS", ""):
+    flags = os.environ | {"XLA_FLAGS": f"{os.environ.get('XLA_FLAGS', '')} {QUICK}".strip()}
+    if not subprocess.run(
+        [sys.executable, "-c", "import jax; jax.devices()"], env=flags, capture_output=True
+    ).returncode:
+        os.environ["XLA_FLAGS"] = flags["XLA_FLAGS"]
+
 jax.config.update("jax_numpy_rank_promotion", "raise")
 jax.config.update("jax_num_cpu_devices", 4)  # one device serves, unless a test takes a mesh
-# Most of the suite's time is compiling, for tiny models: a third of it is LLVM's passes for speed.
+# A third of what remains is LLVM's passes for speed.
 jax.config.update("jax_disable_most_optimizations", True)
 
 

@@ -1,6 +1,7 @@
 """Federations so small that the right answer is known."""
 
 import functools
+import os
 
 import jax
 import jax.numpy as jnp
@@ -12,6 +13,9 @@ from jaxfl.local import count_batches, full_gradient, trainer
 from jaxfl.models.mlp import mlp
 from jaxfl.task import honest, masked_mean
 from jaxfl.types import Dataset, Federation, Task
+
+# Compiler options of programs whose bits are compared: as shipped, where the suite is compiled otherwise (conftest.py).
+SHIPPED = {"xla_cpu_use_fusion_emitters": True} if "xla_cpu_use_fusion" in os.environ.get("XLA_FLAGS", "") else None
 
 
 def stack(xs, ys, pad=0, rubbish=0.0):
@@ -107,31 +111,14 @@ def half(clients):
 
 
 @functools.cache
-def quick():
-    """Compiler options for programs whose digits may vary: half the time, where this XLA knows them."""
-    options = {"xla_cpu_use_fusion_emitters": False}
-    try:
-        jax.jit(lambda: 0, compiler_options=options)()
-    except jax.errors.JaxRuntimeError:
-        return None
-    return options
-
-
-@functools.cache
 def make_rounds(algorithm, participation, exact=False):
-    """As the library's; compiled as a user has it if `exact`, or where it is traced into a larger program."""
+    """As the library's; compiled as a user has it if `exact`, see conftest.py."""
     rounds = jaxfl.make_rounds(algorithm, participation)
-    return rounds if exact else jax.jit(rounds, static_argnums=4, compiler_options=quick())
+    return jax.jit(rounds, static_argnums=4, compiler_options=SHIPPED) if exact and SHIPPED else rounds
 
 
-@functools.cache
-def make_evaluate(algorithm, task):
-    return jit(jaxfl.make_evaluate(algorithm, task))
-
-
-@functools.cache
-def jit(function):
-    return jax.jit(function, compiler_options=quick())
+make_evaluate = functools.cache(jaxfl.make_evaluate)
+jit = functools.cache(jax.jit)
 
 
 def run(algorithm, federation, rounds=3, *, key=None, participation=None, state=None, start=0, exact=False):
@@ -139,8 +126,7 @@ def run(algorithm, federation, rounds=3, *, key=None, participation=None, state=
     clients = federation.train.mask.shape[0]
     key = jax.random.key(0) if key is None else key
     if state is None:
-        initial = (jax.jit if exact else jit)(algorithm.init)
-        state = initial(jax.random.fold_in(key, 10**6), federation.train)
+        state = jit(algorithm.init)(jax.random.fold_in(key, 10**6), federation.train)
     advance = make_rounds(algorithm, participation or full(clients), exact)
     said = []
     for number in range(start, start + rounds):

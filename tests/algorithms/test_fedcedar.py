@@ -119,7 +119,7 @@ def test_near_a_common_start_weights_are_alike_and_updates_are_not():
 def test_a_sweep_of_temperatures():
     def last(temperature):
         algorithm = fedcedar(TASK, clusters=2, graph="softmax", temperature=temperature)
-        return run(algorithm, opposite_groups(), 2, exact=True)[1].metrics["contraction"][-1]
+        return run(algorithm, opposite_groups(), 2)[1].metrics["contraction"][-1]
 
     swept = jax.jit(jax.vmap(last))(jnp.array([0.03, 0.3, 3.0]))
     assert swept[0] > swept[1] > swept[2]
