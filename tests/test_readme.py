@@ -24,13 +24,15 @@ def test_from_python(capsys):
     assert weights[~pairs].max() < 0.01
     assert weights[pairs].min() > 0.4
     exec(PROGRAMS[1], names)
+    assert names["hospitals"].train.mask.shape[0] == 7
+    exec(PROGRAMS[2], names)
     assert names["ids"].shape == (5, 10)
     assert len(names["state"].clients.model["params"]["Dense_0"]["bias"].sharding.device_set) > 1
 
 
 def test_a_new_algorithm():
     names = {}
-    exec(PROGRAMS[2], names)
+    exec(PROGRAMS[3], names)
     algorithm = names["halfway"](linear(), own=0.25)
     state, info, _ = run(algorithm, opposite_groups(), 2)
     np.testing.assert_allclose(info.weights.sum(axis=-1), 1, atol=1e-6)
