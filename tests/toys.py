@@ -59,6 +59,13 @@ def linear(**options):
     return jaxfl.classification(mlp(2, hidden=()), jnp.zeros(8), **options)
 
 
+@functools.cache
+def shallow(**options):
+    """As `linear`, with a layer of 8 before: a body and a head."""
+    options = {"steps": 5, "batch_size": 8, "optimizer": jaxfl.sgd(0.1)} | options
+    return jaxfl.classification(mlp(2, hidden=(8,)), jnp.zeros(8), **options)
+
+
 def quadratic(steps=20, learning_rate=0.1):
     """Each example pulls the model w towards itself: loss |w - x|^2 / 2; the best w is the mean."""
 
