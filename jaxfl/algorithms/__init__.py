@@ -4,10 +4,13 @@ from jaxfl.algorithms.ditto import ditto
 from jaxfl.algorithms.fedavg import fedavg
 from jaxfl.algorithms.fedavg_ft import fedavg_ft
 from jaxfl.algorithms.fedcedar import fedcedar
+from jaxfl.algorithms.fedper import fedper
 from jaxfl.algorithms.fedprox import fedprox
 from jaxfl.algorithms.fedprox_ft import fedprox_ft
+from jaxfl.algorithms.fedrep import fedrep
 from jaxfl.algorithms.gfed import gfed
 from jaxfl.algorithms.gfedmtl import gfedmtl
+from jaxfl.algorithms.lg_fedavg import lg_fedavg
 from jaxfl.algorithms.local import local
 from jaxfl.algorithms.pfedgat import pfedgat
 from jaxfl.algorithms.pfedgraph import pfedgraph
@@ -15,7 +18,22 @@ from jaxfl.types import AlgorithmFactory
 
 ALGORITHMS: dict[str, AlgorithmFactory] = {
     f.__name__: f
-    for f in (local, fedavg, fedavg_ft, ditto, fedcedar, fedprox, fedprox_ft, gfed, gfedmtl, pfedgat, pfedgraph)
+    for f in (
+        local,
+        fedavg,
+        fedavg_ft,
+        ditto,
+        fedcedar,
+        fedper,
+        fedprox,
+        fedprox_ft,
+        fedrep,
+        gfed,
+        gfedmtl,
+        lg_fedavg,
+        pfedgat,
+        pfedgraph,
+    )
 }
 
 __all__ = [
@@ -24,10 +42,13 @@ __all__ = [
     "fedavg",
     "fedavg_ft",
     "fedcedar",
+    "fedper",
     "fedprox",
     "fedprox_ft",
+    "fedrep",
     "gfed",
     "gfedmtl",
+    "lg_fedavg",
     "local",
     "pfedgat",
     "pfedgraph",
