@@ -1,5 +1,6 @@
 """The algorithms, by name. A new one is a file beside these and a line here."""
 
+from jaxfl.algorithms.apfl import apfl
 from jaxfl.algorithms.ditto import ditto
 from jaxfl.algorithms.fedavg import fedavg
 from jaxfl.algorithms.fedavg_ft import fedavg_ft
@@ -14,6 +15,7 @@ from jaxfl.algorithms.lg_fedavg import lg_fedavg
 from jaxfl.algorithms.local import local
 from jaxfl.algorithms.pfedgat import pfedgat
 from jaxfl.algorithms.pfedgraph import pfedgraph
+from jaxfl.algorithms.scaffold import scaffold
 from jaxfl.types import AlgorithmFactory
 
 ALGORITHMS: dict[str, AlgorithmFactory] = {
@@ -22,6 +24,7 @@ ALGORITHMS: dict[str, AlgorithmFactory] = {
         local,
         fedavg,
         fedavg_ft,
+        apfl,
         ditto,
         fedcedar,
         fedper,
@@ -33,11 +36,13 @@ ALGORITHMS: dict[str, AlgorithmFactory] = {
         lg_fedavg,
         pfedgat,
         pfedgraph,
+        scaffold,
     )
 }
 
 __all__ = [
     "ALGORITHMS",
+    "apfl",
     "ditto",
     "fedavg",
     "fedavg_ft",
@@ -52,4 +57,5 @@ __all__ = [
     "local",
     "pfedgat",
     "pfedgraph",
+    "scaffold",
 ]
