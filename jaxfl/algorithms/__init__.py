@@ -4,6 +4,7 @@ from jaxfl.algorithms.apfl import apfl
 from jaxfl.algorithms.ditto import ditto
 from jaxfl.algorithms.fedavg import fedavg
 from jaxfl.algorithms.fedavg_ft import fedavg_ft
+from jaxfl.algorithms.fedbn import fedbn
 from jaxfl.algorithms.fedcedar import fedcedar
 from jaxfl.algorithms.fedper import fedper
 from jaxfl.algorithms.fedprox import fedprox
@@ -13,6 +14,7 @@ from jaxfl.algorithms.gfed import gfed
 from jaxfl.algorithms.gfedmtl import gfedmtl
 from jaxfl.algorithms.lg_fedavg import lg_fedavg
 from jaxfl.algorithms.local import local
+from jaxfl.algorithms.moon import moon
 from jaxfl.algorithms.pfedgat import pfedgat
 from jaxfl.algorithms.pfedgraph import pfedgraph
 from jaxfl.algorithms.scaffold import scaffold
@@ -26,6 +28,7 @@ ALGORITHMS: dict[str, AlgorithmFactory] = {
         fedavg_ft,
         apfl,
         ditto,
+        fedbn,
         fedcedar,
         fedper,
         fedprox,
@@ -34,6 +37,7 @@ ALGORITHMS: dict[str, AlgorithmFactory] = {
         gfed,
         gfedmtl,
         lg_fedavg,
+        moon,
         pfedgat,
         pfedgraph,
         scaffold,
@@ -46,6 +50,7 @@ __all__ = [
     "ditto",
     "fedavg",
     "fedavg_ft",
+    "fedbn",
     "fedcedar",
     "fedper",
     "fedprox",
@@ -55,6 +60,7 @@ __all__ = [
     "gfedmtl",
     "lg_fedavg",
     "local",
+    "moon",
     "pfedgat",
     "pfedgraph",
     "scaffold",
