@@ -15,8 +15,10 @@ from jaxfl.algorithms.gfedmtl import gfedmtl
 from jaxfl.algorithms.lg_fedavg import lg_fedavg
 from jaxfl.algorithms.local import local
 from jaxfl.algorithms.moon import moon
+from jaxfl.algorithms.per_fedavg import per_fedavg
 from jaxfl.algorithms.pfedgat import pfedgat
 from jaxfl.algorithms.pfedgraph import pfedgraph
+from jaxfl.algorithms.pfedme import pfedme
 from jaxfl.algorithms.scaffold import scaffold
 from jaxfl.types import AlgorithmFactory
 
@@ -38,8 +40,10 @@ ALGORITHMS: dict[str, AlgorithmFactory] = {
         gfedmtl,
         lg_fedavg,
         moon,
+        per_fedavg,
         pfedgat,
         pfedgraph,
+        pfedme,
         scaffold,
     )
 }
@@ -61,7 +65,9 @@ __all__ = [
     "lg_fedavg",
     "local",
     "moon",
+    "per_fedavg",
     "pfedgat",
     "pfedgraph",
+    "pfedme",
     "scaffold",
 ]
