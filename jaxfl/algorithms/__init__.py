@@ -2,6 +2,7 @@
 
 from jaxfl.algorithms.apfl import apfl
 from jaxfl.algorithms.ditto import ditto
+from jaxfl.algorithms.fedah import fedah
 from jaxfl.algorithms.fedavg import fedavg
 from jaxfl.algorithms.fedavg_ft import fedavg_ft
 from jaxfl.algorithms.fedbn import fedbn
@@ -10,6 +11,7 @@ from jaxfl.algorithms.fedper import fedper
 from jaxfl.algorithms.fedprox import fedprox
 from jaxfl.algorithms.fedprox_ft import fedprox_ft
 from jaxfl.algorithms.fedrep import fedrep
+from jaxfl.algorithms.fedrod import fedrod
 from jaxfl.algorithms.gfed import gfed
 from jaxfl.algorithms.gfedmtl import gfedmtl
 from jaxfl.algorithms.lg_fedavg import lg_fedavg
@@ -30,12 +32,14 @@ ALGORITHMS: dict[str, AlgorithmFactory] = {
         fedavg_ft,
         apfl,
         ditto,
+        fedah,
         fedbn,
         fedcedar,
         fedper,
         fedprox,
         fedprox_ft,
         fedrep,
+        fedrod,
         gfed,
         gfedmtl,
         lg_fedavg,
@@ -52,6 +56,7 @@ __all__ = [
     "ALGORITHMS",
     "apfl",
     "ditto",
+    "fedah",
     "fedavg",
     "fedavg_ft",
     "fedbn",
@@ -60,6 +65,7 @@ __all__ = [
     "fedprox",
     "fedprox_ft",
     "fedrep",
+    "fedrod",
     "gfed",
     "gfedmtl",
     "lg_fedavg",
