@@ -56,11 +56,31 @@ def opposite_groups(clients=6, examples=40, features=8, seed=0, sizes=None, pad=
     return federation(xs, ys, pad, rubbish)
 
 
+def coins(clients=4):
+    """Clients with the same examples, of two kinds, whose labels no model can tell but by their frequencies.
+
+    Returns:
+      The federation, the two kinds [2, 8], and the frequencies of the labels in each [2, 2].
+    """
+    kinds = np.array([[1, 0, 1, 0, 1, 0, 1, 0], [0, 1, 0, -1, 0, 1, 0, -1]], np.float32)
+    ones = np.array([6, 3])  # of eight examples of each kind
+    y = np.concatenate([np.arange(8) < ones[0], np.arange(8) < ones[1], np.zeros(4)]).astype(np.int32)
+    x = kinds[np.repeat([0, 1, 0], [8, 8, 4])]  # the last four validate
+    return federation([x] * clients, [y] * clients), kinds, np.stack([8 - ones, ones], axis=1) / 8
+
+
 @functools.cache
 def linear(**options):
     """Logistic regression on 8 features."""
     options = {"steps": 5, "batch_size": 8, "optimizer": jaxfl.sgd(0.1)} | options
     return jaxfl.classification(mlp(2, hidden=()), jnp.zeros(8), **options)
+
+
+@functools.cache
+def shallow(**options):
+    """As `linear`, with a layer of 8 before: a body and a head."""
+    options = {"steps": 5, "batch_size": 8, "optimizer": jaxfl.sgd(0.1)} | options
+    return jaxfl.classification(mlp(2, hidden=(8,)), jnp.zeros(8), **options)
 
 
 def quadratic(steps=20, learning_rate=0.1):
