@@ -25,6 +25,7 @@ from toys import (
     linear,
     made,
     make_evaluate,
+    make_rounds,
     opposite_groups,
     quadratic,
     run,
@@ -261,13 +262,15 @@ def test_an_uplink_of_zeros_is_felt_wherever_clients_mix(factory):
 
 
 def test_equal_clients_all_reach_the_common_optimum(factory):
+    """Within 500 rounds, in one scan: a server that moves each number by .01 a round starts up to 3 away."""
     rng = np.random.default_rng(1)
     x = rng.normal(size=(20, 3)).astype(np.float32)
     x -= x.mean(axis=0)
     x = 0.1 * x + np.array([1.0, -2.0, 0.5], np.float32)
     data = federation([x] * 4, [np.zeros(20, np.int32)] * 4)
-    algorithm = made(factory, quadratic)
-    state, _, _ = run(algorithm, data, 10)
+    algorithm, key = made(factory, quadratic), jax.random.key(0)
+    start = jit(algorithm.init)(jax.random.fold_in(key, 10**6), data.train)
+    state, _ = make_rounds(algorithm, full(4))(key, data, start, 0, 500)
     best = x[:16].mean(axis=0)
     reached = deployed(algorithm, state, 4)["w"]
     np.testing.assert_allclose(reached, np.broadcast_to(best, (4, 3)), atol=0.05)
