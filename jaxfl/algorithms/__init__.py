@@ -1,6 +1,8 @@
 """The algorithms, by name. A new one is a file beside these and a line here."""
 
+from jaxfl.algorithms.cfl import cfl
 from jaxfl.algorithms.fedadam import fedadam
+from jaxfl.algorithms.fedamp import fedamp
 from jaxfl.algorithms.fedavg import fedavg
 from jaxfl.algorithms.fedavg_ft import fedavg_ft
 from jaxfl.algorithms.fedavgm import fedavgm
@@ -9,6 +11,7 @@ from jaxfl.algorithms.fedsem import fedsem
 from jaxfl.algorithms.fedyogi import fedyogi
 from jaxfl.algorithms.gfed import gfed
 from jaxfl.algorithms.gfedmtl import gfedmtl
+from jaxfl.algorithms.heurfedamp import heurfedamp
 from jaxfl.algorithms.ifca import ifca
 from jaxfl.algorithms.local import local
 from jaxfl.algorithms.pfedgat import pfedgat
@@ -18,19 +21,9 @@ from jaxfl.types import AlgorithmFactory
 ALGORITHMS: dict[str, AlgorithmFactory] = {
     f.__name__: f
     for f in (
-        local,
-        fedavg,
-        fedavg_ft,
-        fedavgm,
-        fedadam,
-        fedyogi,
-        ifca,
-        fedsem,
-        fedcedar,
-        gfed,
-        gfedmtl,
-        pfedgat,
-        pfedgraph,
+        *(local, fedavg, fedavg_ft, fedavgm, fedadam, fedyogi),
+        *(ifca, fedsem, cfl, fedamp, heurfedamp),
+        *(fedcedar, gfed, gfedmtl, pfedgat, pfedgraph),
     )
 }
 
