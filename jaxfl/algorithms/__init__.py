@@ -7,6 +7,7 @@ from jaxfl.algorithms.fedavg import fedavg
 from jaxfl.algorithms.fedavg_ft import fedavg_ft
 from jaxfl.algorithms.fedavgm import fedavgm
 from jaxfl.algorithms.fedcedar import fedcedar
+from jaxfl.algorithms.fedfomo import fedfomo
 from jaxfl.algorithms.fedsem import fedsem
 from jaxfl.algorithms.fedyogi import fedyogi
 from jaxfl.algorithms.gfed import gfed
@@ -16,13 +17,14 @@ from jaxfl.algorithms.ifca import ifca
 from jaxfl.algorithms.local import local
 from jaxfl.algorithms.pfedgat import pfedgat
 from jaxfl.algorithms.pfedgraph import pfedgraph
+from jaxfl.algorithms.sfl import sfl
 from jaxfl.types import AlgorithmFactory
 
 ALGORITHMS: dict[str, AlgorithmFactory] = {
     f.__name__: f
     for f in (
         *(local, fedavg, fedavg_ft, fedavgm, fedadam, fedyogi),
-        *(ifca, fedsem, cfl, fedamp, heurfedamp),
+        *(ifca, fedsem, cfl, fedamp, heurfedamp, sfl, fedfomo),
         *(fedcedar, gfed, gfedmtl, pfedgat, pfedgraph),
     )
 }
