@@ -27,6 +27,7 @@ from toys import (
     make_evaluate,
     make_rounds,
     opposite_groups,
+    predictors,
     quadratic,
     run,
 )
@@ -284,7 +285,7 @@ def test_opposite_groups_need_personal_models(factory):
     task = linear(steps=20)
     algorithm = factory(task)
     state, info, _ = run(algorithm, data, 10)
-    models = deployed(algorithm, state, C)
+    models = predictors(algorithm, state, data.train)
 
     def accuracy(models):
         predicted = jax.vmap(algorithm.apply)(models, data.test.x)

@@ -14,6 +14,7 @@ from jaxfl.algorithms.gfed import gfed
 from jaxfl.algorithms.gfedmtl import gfedmtl
 from jaxfl.algorithms.heurfedamp import heurfedamp
 from jaxfl.algorithms.ifca import ifca
+from jaxfl.algorithms.knn_per import knn_per
 from jaxfl.algorithms.local import local
 from jaxfl.algorithms.pfedgat import pfedgat
 from jaxfl.algorithms.pfedgraph import pfedgraph
@@ -24,7 +25,7 @@ ALGORITHMS: dict[str, AlgorithmFactory] = {
     f.__name__: f
     for f in (
         *(local, fedavg, fedavg_ft, fedavgm, fedadam, fedyogi),
-        *(ifca, fedsem, cfl, fedamp, heurfedamp, sfl, fedfomo),
+        *(ifca, fedsem, cfl, fedamp, heurfedamp, sfl, fedfomo, knn_per),
         *(fedcedar, gfed, gfedmtl, pfedgat, pfedgraph),
     )
 }
