@@ -18,6 +18,7 @@ from jaxfl.algorithms.knn_per import knn_per
 from jaxfl.algorithms.local import local
 from jaxfl.algorithms.pfedgat import pfedgat
 from jaxfl.algorithms.pfedgraph import pfedgraph
+from jaxfl.algorithms.pfedhn import pfedhn
 from jaxfl.algorithms.sfl import sfl
 from jaxfl.types import AlgorithmFactory
 
@@ -25,7 +26,7 @@ ALGORITHMS: dict[str, AlgorithmFactory] = {
     f.__name__: f
     for f in (
         *(local, fedavg, fedavg_ft, fedavgm, fedadam, fedyogi),
-        *(ifca, fedsem, cfl, fedamp, heurfedamp, sfl, fedfomo, knn_per),
+        *(ifca, fedsem, cfl, fedamp, heurfedamp, sfl, fedfomo, knn_per, pfedhn),
         *(fedcedar, gfed, gfedmtl, pfedgat, pfedgraph),
     )
 }
