@@ -16,7 +16,6 @@ import pytest
 from toys import (
     close,
     coins,
-    deployed,
     differ,
     equal,
     full,
@@ -26,6 +25,7 @@ from toys import (
     make_evaluate,
     make_rounds,
     opposite_groups,
+    predictors,
     run,
     shallow,
 )
@@ -264,7 +264,7 @@ def test_equal_clients_all_reach_the_common_optimum(factory):
     algorithm, key = made(factory, shallow, optimizer=jaxfl.sgd(0.05, 0.0, 0.0), batch_size=16), jax.random.key(0)
     start = jit(algorithm.init)(jax.random.fold_in(key, 10**6), data.train)
     state, _ = make_rounds(algorithm, full(4))(key, data, start, 0, 500)
-    logits = jax.vmap(algorithm.apply, (0, None))(deployed(algorithm, state, 4), kinds)
+    logits = jax.vmap(algorithm.apply, (0, None))(predictors(algorithm, state, data.train), kinds)
     np.testing.assert_allclose(jax.nn.softmax(logits), np.broadcast_to(frequencies, (4, 2, 2)), atol=0.05)
 
 
@@ -276,7 +276,7 @@ def test_opposite_groups_need_personal_models(factory):
     task = shallow(steps=20)
     algorithm = factory(task)
     state, info, _ = run(algorithm, data, 10)
-    models = deployed(algorithm, state, C)
+    models = predictors(algorithm, state, data.train)
 
     def accuracy(models):
         predicted = jax.vmap(algorithm.apply)(models, data.test.x)

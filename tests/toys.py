@@ -160,6 +160,12 @@ def deployed(algorithm, state, clients):
     return algorithm.models(state, jnp.arange(clients))
 
 
+def predictors(algorithm, state, train):
+    """What `apply` takes when the clients predict: their models, or what they recall."""
+    models = deployed(algorithm, state, train.mask.shape[0])
+    return models if algorithm.recall is None else jax.vmap(algorithm.recall)(models, train)
+
+
 def equal(a, b):
     """Same structure, same bits."""
     assert jax.tree.structure(a) == jax.tree.structure(b)
