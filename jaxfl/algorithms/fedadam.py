@@ -14,7 +14,9 @@ from jaxfl.types import Algorithm, Cohort, Dataset, Info, PRNGKey, Scalar, State
 def fedadam(
     task: Task, *, rate: Scalar = 0.01, beta1: Scalar = 0.9, beta2: Scalar = 0.99, tau: Scalar = 1e-3
 ) -> Algorithm:
-    """One global model, moved by Adam against the pseudo-gradient; nothing is personal, the model is sent.
+    """One global model, moved by Adam against the pseudo-gradient.
+
+    Nothing is personal; a client sends its model.
 
     State: clients = nothing; server = (the global model, moments of Adam).
 

@@ -12,7 +12,9 @@ from jaxfl.types import Algorithm, Cohort, Dataset, Info, PRNGKey, Scalar, State
 
 
 def fedavgm(task: Task, *, rate: Scalar = 1.0, momentum: Scalar = 0.9) -> Algorithm:
-    """One global model, moved by SGD with momentum against the pseudo-gradient; nothing is personal, the model is sent.
+    """One global model, moved by SGD with momentum against the pseudo-gradient.
+
+    Nothing is personal; a client sends its model.
 
     State: clients = nothing; server = (the global model, its velocity).
 

@@ -14,7 +14,9 @@ from jaxfl.types import Algorithm, Cohort, Dataset, Info, PRNGKey, Scalar, State
 def fedyogi(
     task: Task, *, rate: Scalar = 0.01, beta1: Scalar = 0.9, beta2: Scalar = 0.99, tau: Scalar = 1e-3
 ) -> Algorithm:
-    """One global model, moved by Yogi against the pseudo-gradient; nothing is personal, the model is sent.
+    """One global model, moved by Yogi against the pseudo-gradient.
+
+    Nothing is personal; a client sends its model.
 
     Its estimate of the squares falls more slowly than that of Adam.
 
