@@ -2,6 +2,7 @@
 
 import dataclasses
 import re
+from pathlib import Path
 
 import pytest
 
@@ -31,3 +32,9 @@ def test_methods_of_more_gradients_take_fewer_steps():
 def test_each_algorithm_says_whose_it_is_what_is_personal_and_what_is_sent(factory):
     assert re.search(r"(19|20)\d\d", paper(factory)) or factory is ALGORITHMS["local"]
     assert "sen" in personal(factory)
+
+
+def test_the_page_of_all_methods_says_what_the_command_line_says():
+    page = (Path(__file__).parent.parent / "docs/baselines.md").read_text().replace("\\|", "|")
+    for name, factory in ALGORITHMS.items():
+        assert f"| `{name}` | {paper(factory)} | {personal(factory)} |" in page
