@@ -66,7 +66,7 @@ def coins(clients=4):
     ones = np.array([6, 3])  # of eight examples of each kind
     y = np.concatenate([np.arange(8) < ones[0], np.arange(8) < ones[1], np.zeros(4)]).astype(np.int32)
     x = kinds[np.repeat([0, 1, 0], [8, 8, 4])]  # the last four validate
-    return federation([x] * clients, [y] * clients), kinds, np.stack([8 - ones, ones], axis=1) / 8
+    return federation([x] * clients, [y] * clients), jnp.asarray(kinds), np.stack([8 - ones, ones], axis=1) / 8
 
 
 @functools.cache
