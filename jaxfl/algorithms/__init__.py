@@ -16,6 +16,7 @@ from jaxfl.algorithms.heurfedamp import heurfedamp
 from jaxfl.algorithms.ifca import ifca
 from jaxfl.algorithms.knn_per import knn_per
 from jaxfl.algorithms.local import local
+from jaxfl.algorithms.pfedbayes import pfedbayes
 from jaxfl.algorithms.pfedgat import pfedgat
 from jaxfl.algorithms.pfedgraph import pfedgraph
 from jaxfl.algorithms.pfedhn import pfedhn
@@ -26,7 +27,7 @@ ALGORITHMS: dict[str, AlgorithmFactory] = {
     f.__name__: f
     for f in (
         *(local, fedavg, fedavg_ft, fedavgm, fedadam, fedyogi),
-        *(ifca, fedsem, cfl, fedamp, heurfedamp, sfl, fedfomo, knn_per, pfedhn),
+        *(ifca, fedsem, cfl, fedamp, heurfedamp, sfl, fedfomo, knn_per, pfedhn, pfedbayes),
         *(fedcedar, gfed, gfedmtl, pfedgat, pfedgraph),
     )
 }
