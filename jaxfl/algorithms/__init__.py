@@ -28,6 +28,7 @@ from jaxfl.algorithms.lg_fedavg import lg_fedavg
 from jaxfl.algorithms.local import local
 from jaxfl.algorithms.moon import moon
 from jaxfl.algorithms.per_fedavg import per_fedavg
+from jaxfl.algorithms.pfedbayes import pfedbayes
 from jaxfl.algorithms.pfedgat import pfedgat
 from jaxfl.algorithms.pfedgraph import pfedgraph
 from jaxfl.algorithms.pfedhn import pfedhn
@@ -68,6 +69,7 @@ ALGORITHMS: dict[str, AlgorithmFactory] = {
         lg_fedavg,
         moon,
         per_fedavg,
+        pfedbayes,
         pfedgat,
         pfedgraph,
         pfedhn,
