@@ -46,6 +46,12 @@ def uneven():
     return opposite_groups(sizes=SIZES)
 
 
+@functools.cache
+def padded():
+    """The same, each client padded with rubbish."""
+    return opposite_groups(sizes=SIZES, pad=13, rubbish=1e3)
+
+
 def cohort_of(data, ids):
     return Cohort(ids, tree.take(data.train, ids), tree.take(data.val, ids))
 
@@ -132,10 +138,15 @@ def test_a_scan_traces_a_round_once_and_gives_what_single_rounds_give(factory):
     close((whole, info, ids), run(algorithm, data, 3, state=start))
 
 
-def test_padding_changes_no_bit(factory):
+def test_padding_changes_nothing(factory):
     algorithm = made(factory, shallow)
-    padded = opposite_groups(sizes=SIZES, pad=13, rubbish=1e3)
-    equal(run(algorithm, uneven(), 2, exact=True), run(algorithm, padded, 2, exact=True))
+    close(run(algorithm, uneven(), 2), run(algorithm, padded(), 2), 1e-6)
+
+
+@pytest.mark.slow
+def test_padding_changes_no_bit_of_programs_as_shipped(factory):
+    algorithm = made(factory, shallow)
+    equal(run(algorithm, uneven(), 2, exact=True), run(algorithm, padded(), 2, exact=True))
 
 
 def test_relabelling_clients_relabels_the_result(factory):
@@ -165,11 +176,10 @@ def test_four_rounds_are_two_restored_and_two_more(factory, tmp_path):
     equal(jax.tree.map(lambda a, b: jnp.concatenate([a, b]), (first, first_ids), (second, second_ids)), (info, ids))
 
 
-@pytest.mark.parametrize("chunk", ["all", 4])
-def test_chunks_give_the_same_result(factory, chunk):
+def test_chunks_give_the_same_result(factory):
     data = uneven()
     together, info, _ = run(made(factory, shallow), data)
-    apart, chunked_info, _ = run(made(factory, shallow, chunk=chunk), data)
+    apart, chunked_info, _ = run(made(factory, shallow, chunk=4), data)
     close((together, info), (apart, chunked_info))
 
 
@@ -222,11 +232,9 @@ def test_float_hyper_parameters_are_swept_by_vmap(factory):
 def test_clients_out_of_the_cohort_are_left_alone(factory):
     algorithm, data = made(factory, shallow), uneven()
     state, _, _ = run(algorithm, data, 2)
-    some = jaxfl.participation.schedule([[1, 5, 2], [5, 2, 0]])
-    after, info, ids = run(algorithm, data, 2, state=state, participation=some, start=2)
-    assert ids.tolist() == [[1, 2, 5], [0, 2, 5]]
-    assert info.loss.shape == (2, 3)
-    rest = jnp.array([3, 4])
+    after, info, ids = run(algorithm, data, 1, state=state, participation=half(C), start=2)
+    assert info.loss.shape == ids.shape == (1, 3)
+    rest = jnp.setdiff1d(jnp.arange(C), ids[0])
     equal(tree.take(after.clients, rest), tree.take(state.clients, rest))
 
 
@@ -247,15 +255,16 @@ def test_who_mixes_also_sends_and_who_sends_is_counted(factory):
     assert bool((info.down > 0).all()) == mixes
 
 
-def test_an_uplink_of_zeros_is_felt_wherever_clients_mix(factory):
-    def nothing(key, before, after, ids):
-        return jax.tree.map(jnp.zeros_like, after)
+def test_one_lie_is_felt_wherever_clients_mix_and_leaves_everything_finite(factory):
+    def lie(key, before, after, ids):
+        return jax.tree.map(lambda x: jnp.where((ids == 2).reshape(-1, *[1] * (x.ndim - 1)), -100 * x, x), after)
 
     data = uneven()
     state, info, _ = run(made(factory, shallow), data, 2)
-    starved, _, _ = run(factory(shallow(uplink=nothing)), data, 2)
+    misled, told, _ = run(factory(shallow(uplink=lie)), data, 2)
     mixes = info.weights is None or bool((info.weights * (1 - jnp.eye(C))[None]).max() > 1e-3)
-    assert differ(state, starved) == mixes
+    assert differ(state, misled) == mixes
+    assert all(bool(jnp.isfinite(x).all()) for x in jax.tree.leaves((misled, told)))
 
 
 def test_equal_clients_all_reach_the_common_optimum(factory):
@@ -273,8 +282,7 @@ def test_opposite_groups_need_personal_models(factory):
     its neighbour's, of the other group; who mixes within the groups or not at all, a good one.
     """
     data, ids = opposite_groups(), jnp.arange(C)
-    task = shallow(steps=20)
-    algorithm = factory(task)
+    task, algorithm = shallow(steps=20), made(factory, shallow, steps=20)
     state, info, _ = run(algorithm, data, 10)
     models = predictors(algorithm, state, data.train)
 
@@ -295,19 +303,11 @@ def test_opposite_groups_need_personal_models(factory):
     assert scores.after.test.mean() > 0.9
 
 
-def test_one_liar_leaves_everything_finite(factory):
-    def lie(key, before, after, ids):
-        return jax.tree.map(lambda x: jnp.where((ids == 2).reshape(-1, *[1] * (x.ndim - 1)), -100 * x, x), after)
-
-    state, info, _ = run(factory(shallow(uplink=lie)), uneven(), 2)
-    assert all(bool(jnp.isfinite(x).all()) for x in jax.tree.leaves((state, info)))
-
-
 def test_a_client_with_one_example(factory):
     data = opposite_groups(sizes=[1, 40, 40, 40, 40, 40])
-    algorithm = made(factory, shallow)
+    algorithm = made(factory, shallow, steps=20)
     state, info, _ = run(algorithm, data, 2)
     assert all(bool(jnp.isfinite(x).all()) for x in jax.tree.leaves((state, info)))
-    scores = make_evaluate(algorithm, shallow())(jax.random.key(0), data, state, jnp.arange(C))
+    scores = make_evaluate(algorithm, shallow(steps=20))(jax.random.key(0), data, state, jnp.arange(C))
     assert np.isnan(scores.before.val).tolist() == [True] + [False] * 5
     assert np.isfinite(scores.before.test).all()
