@@ -261,7 +261,7 @@ def test_an_uplink_of_zeros_is_felt_wherever_clients_mix(factory):
 def test_equal_clients_all_reach_the_common_optimum(factory):
     """Within 500 rounds, in one scan, each predicts the labels by their frequencies."""
     data, kinds, frequencies = coins()
-    algorithm, key = made(factory, shallow, optimizer=jaxfl.sgd(0.05, 0.0, 0.0), batch_size=16), jax.random.key(0)
+    algorithm, key = made(factory, shallow, optimizer=jaxfl.sgd(0.05, 0.0, 0.0), batch_size=32), jax.random.key(0)
     start = jit(algorithm.init)(jax.random.fold_in(key, 10**6), data.train)
     state, _ = make_rounds(algorithm, full(4))(key, data, start, 0, 500)
     logits = jax.vmap(algorithm.apply, (0, None))(deployed(algorithm, state, 4), kinds)
