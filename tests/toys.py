@@ -63,10 +63,10 @@ def coins(clients=4):
       The federation, the two kinds [2, 8], and the frequencies of the labels in each [2, 2].
     """
     kinds = np.array([[1, 0, 1, 0, 1, 0, 1, 0], [0, 1, 0, -1, 0, 1, 0, -1]], np.float32)
-    ones = np.array([6, 3])  # of eight examples of each kind
-    y = np.concatenate([np.arange(8) < ones[0], np.arange(8) < ones[1], np.zeros(4)]).astype(np.int32)
-    x = kinds[np.repeat([0, 1, 0], [8, 8, 4])]  # the last four validate
-    return federation([x] * clients, [y] * clients), jnp.asarray(kinds), np.stack([8 - ones, ones], axis=1) / 8
+    labels = np.array([[1, 1, 1, 0], [1, 0, 1, 0]], np.int32)  # of four examples of each kind
+    x, y = np.tile(kinds.repeat(4, axis=0), (5, 1)), np.tile(labels.ravel(), 5)  # the last eight validate
+    ones = labels.mean(axis=1)
+    return federation([x] * clients, [y] * clients), jnp.asarray(kinds), np.stack([1 - ones, ones], axis=1)
 
 
 @functools.cache
