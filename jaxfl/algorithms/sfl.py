@@ -19,7 +19,7 @@ def sfl(
     graph: Shaped[ArrayLike, "c c"] | None = None,
     learned: Scalar | None = None,
     hops: int = 3,
-    lam: Scalar = 0.3,
+    lam: Scalar = 0.15,
     temperature: Scalar = 0.1,
 ) -> Algorithm:
     """Models spread over a graph of clients; each client stays near its own result and near the mean of all.
@@ -28,7 +28,7 @@ def sfl(
     u = A^hops w, and g the mean of all u. Personal is u, which it deploys. A client sends its model and is sent u and
     g.
 
-    State: clients = u [C, ...]; server = (g, the initial model).
+    State: clients = u [C, ...]; server = g.
 
     Args:
       task: the model and its training.
@@ -36,12 +36,11 @@ def sfl(
         only what is learned.
       learned: share of the learned graph in A beside a given one: 0 or None is SFL, .05 the paper's SFL*.
       hops: layers of the graph convolution.
-      lam: strength of both attractions.
-      temperature: of the learned graph, a softmax of the cosines of the models' differences to the initial one.
+      lam: strength of both attractions; half of the .3 of the authors' code, which is of distances not squared.
+      temperature: of the learned graph, a softmax of the cosines of the models' differences to g.
 
-    Differs: the attractions are squared and have a gradient, unlike in the authors' code, whose lam is .3. That learns
-    a graph by SGD, from distances of models, and so that far ones weigh more; here near ones do. A mean is of the
-    cohort.
+    Differs: the attractions are squared and have a gradient, unlike in the authors' code. That learns a graph by SGD,
+    from distances of models, and so that far ones weigh more; here near ones do. A mean is of the cohort.
     """
     check(learned is None or graph is not None, "learned is its share beside a given graph: give graph, or leave it")
     check_not_negative(lam=lam, hops=hops, learned=learned)
@@ -56,15 +55,15 @@ def sfl(
 
     def init(key: PRNGKey, train: Dataset) -> State:
         model = task.init(key)
-        return State(tree.broadcast(model, train.mask.shape[0]), (model, model))
+        return State(tree.broadcast(model, train.mask.shape[0]), model)
 
     def round(key: PRNGKey, state: State, cohort: Cohort) -> tuple[State, Info]:
         fit_key, uplink_key = jax.random.split(key)
-        (mean, initial), clients = state.server, cohort.ids.size
+        mean, clients = state.server, cohort.ids.size
         start = tree.broadcast(mean, clients)
         trained, loss = fit(fit_key, start, (start, state.clients), cohort)
         received = task.uplink(uplink_key, start, trained, cohort.ids)
-        rows = graph_rows(cosine(tree.subtract(received, initial)), "softmax", temperature)
+        rows = graph_rows(cosine(tree.subtract(received, mean)), "softmax", temperature)
         if graph is not None:
             edges = jnp.maximum(jnp.asarray(graph, float)[cohort.ids][:, cohort.ids], jnp.eye(clients))
             rows = share * rows + (1 - share) * edges / edges.sum(axis=1, keepdims=True)
@@ -72,7 +71,7 @@ def sfl(
         model = mix(weights, received)
         mean = mix(jnp.full(clients, 1 / clients), model)
         floats = jnp.full_like(cohort.ids, tree.size(mean))
-        return State(model, (mean, initial)), Info(loss, weights, floats, 2 * floats, batches=task.batches(cohort))
+        return State(model, mean), Info(loss, weights, floats, 2 * floats, batches=task.batches(cohort))
 
     def models(state: State, ids):
         return tree.take(state.clients, ids)

@@ -8,6 +8,7 @@ from toys import jit, made, make_evaluate, opposite_groups, predictors
 
 import jaxfl
 from jaxfl.algorithms import knn_per
+from jaxfl.kernels.neighbours import neighbour_labels
 from jaxfl.models.mlp import mlp
 
 K, LAM, SCALE = 7, 0.6, 0.8
@@ -52,3 +53,8 @@ def test_evaluation_recalls_before_and_after_fine_tuning():
     )
     assert with_memory.before.test.mean() > 0.8 > 0.6 > without.before.test.mean()
     assert np.abs(with_memory.after.test - without.after.test).max() > 0
+
+
+def test_without_examples_there_are_no_neighbours():
+    nothing = neighbour_labels(jnp.ones((2, 3)), jnp.ones((4, 3)), jnp.ones(4, int), jnp.zeros(4, bool), 2, 3, 1.0)
+    np.testing.assert_array_equal(nothing, 0)
