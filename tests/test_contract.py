@@ -268,11 +268,11 @@ def test_one_lie_is_felt_wherever_clients_mix_and_leaves_everything_finite(facto
 
 
 def test_equal_clients_all_reach_the_common_optimum(factory):
-    """Within 500 rounds, in one scan, each predicts the labels by their frequencies."""
+    """Within 2,000 rounds, in one scan, each predicts the labels by their frequencies."""
     data, kinds, frequencies = coins()
     algorithm, key = made(factory, shallow, optimizer=jaxfl.sgd(0.05, 0.0, 0.0), batch_size=32), jax.random.key(0)
     start = jit(algorithm.init)(jax.random.fold_in(key, 10**6), data.train)
-    state, _ = make_rounds(algorithm, full(4))(key, data, start, 0, 500)
+    state, _ = make_rounds(algorithm, full(4))(key, data, start, 0, 2000)
     logits = jax.vmap(algorithm.apply, (0, None))(predictors(algorithm, state, data.train), kinds)
     np.testing.assert_allclose(jax.nn.softmax(logits), np.broadcast_to(frequencies, (4, 2, 2)), atol=0.05)
 
