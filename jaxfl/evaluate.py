@@ -71,7 +71,7 @@ def make_evaluate(
     the state alone.
 
     Args:
-      algorithm: says which model a client deploys, and how it predicts.
+      algorithm: says which model a client deploys, and how it predicts; before and after fine-tuning it recalls.
       task: its loss fine-tunes, its score scores.
       batch_size: examples predicted at a time, see `score_clients`.
       chunk: clients side by side, see `tree.over_clients`.
@@ -88,6 +88,8 @@ def make_evaluate(
         test = federation.test._replace(mask=federation.test.mask[ids]) if shared else tree.take(federation.test, ids)
 
         def scores(params: Params) -> Scores:
+            if algorithm.recall is not None:
+                params = tree.over_clients(algorithm.recall, chunk)(params, cohort.train)
             return Scores(
                 *(
                     score_clients(algorithm.apply, task.score, params, data, batch_size=batch_size, chunk=chunk)

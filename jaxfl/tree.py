@@ -50,6 +50,12 @@ def dot(a: Params, b: Params) -> Shaped[Array, ""]:
     return sum(jax.tree.leaves(jax.tree.map(lambda x, y: jnp.sum(x * y), a, b)), jnp.zeros(()))
 
 
+def squared_distance(a: Params, b: Params) -> Shaped[Array, ""]:
+    """|a - b|^2 of two models."""
+    gap = jax.tree.map(jnp.subtract, a, b)
+    return dot(gap, gap)
+
+
 def size(model: Params) -> int:
     """Number of floats in one model, D."""
     return sum(x.size for x in jax.tree.leaves(model))
@@ -125,7 +131,29 @@ def combine(predicate: Layers, inside: Params, outside: Params) -> Params:
       outside: of the same structure.
     """
     holds = re.compile(predicate).search if isinstance(predicate, str) else predicate
-    return jax.tree_util.tree_map_with_path(lambda keys, a, b: a if holds(path(keys)) else b, inside, outside)
+
+    def choose(keys: tuple, a: Array | None, b: Array | None) -> Array | None:
+        return a if holds(path(keys)) else b
+
+    return jax.tree_util.tree_map_with_path(choose, inside, outside, is_leaf=lambda x: x is None)
+
+
+def split(model: Params, predicate: Layers) -> tuple[Params, Params]:
+    """The leaves whose path satisfies the predicate, and the others, each with None in the other's places.
+
+    None is no leaf: a part holds, sends and trains nothing else. `join` puts them together again.
+
+    Args:
+      model: one model or a stack.
+      predicate: as in `select`, but it need not hold anywhere.
+    """
+    nothing = jax.tree.map(lambda x: None, model)
+    return combine(predicate, model, nothing), combine(predicate, nothing, model)
+
+
+def join(inside: Params, outside: Params) -> Params:
+    """The inverse of `split`."""
+    return jax.tree.map(lambda a, b: b if a is None else a, inside, outside, is_leaf=lambda x: x is None)
 
 
 def over_clients(function: Callable, chunk: Chunk) -> Callable:

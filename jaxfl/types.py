@@ -129,12 +129,15 @@ class Algorithm(NamedTuple):
     round:  (key, State with clients [M], Cohort) -> (State, Info), shapes and dtypes as they came in
     models: (State, ids [M]) -> params [M, ...], the model that each client deploys
     apply:  (params, x [B]) -> prediction [B] of one client
+    recall: (params, train [n]) -> what `apply` takes in place of the params when the client predicts; None: the params.
+            For what a client predicts with beside its model and does not train, such as its own examples.
     """
 
     init: Callable[[PRNGKey, Dataset], State]
     round: Callable[[PRNGKey, State, Cohort], tuple[State, Info]]
     models: Callable[[State, Array], Params]
     apply: Callable[[Params, Array], Array]
+    recall: Callable[[Params, Dataset], PyTree] | None = None
 
 
 AlgorithmFactory = Callable[..., Algorithm]  # (task, *, hyper-parameters) -> Algorithm

@@ -158,6 +158,7 @@ def test_compare_and_report(capsys):
     assert rows[1]["down"] == 2 * rows[1]["up"] > 0
     assert load("x/pfedgraph/config.json")["hyper"] == {"alpha": 0.6}
     assert load("x/local/config.json")["hyper"] == {}
+    assert Path("x/graphs.png").read_bytes().startswith(b"\x89PNG")
     assert Path("x/comparison.png").read_bytes().startswith(b"\x89PNG")
     table = Path("x/comparison.md").read_text()
     assert table.count("\n| ") == 2

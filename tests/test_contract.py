@@ -15,19 +15,19 @@ import numpy as np
 import pytest
 from toys import (
     close,
-    deployed,
+    coins,
     differ,
     equal,
-    federation,
     full,
     half,
     jit,
-    linear,
     made,
     make_evaluate,
+    make_rounds,
     opposite_groups,
-    quadratic,
+    predictors,
     run,
+    shallow,
 )
 
 import jaxfl
@@ -46,12 +46,18 @@ def uneven():
     return opposite_groups(sizes=SIZES)
 
 
+@functools.cache
+def padded():
+    """The same, each client padded with rubbish."""
+    return opposite_groups(sizes=SIZES, pad=13, rubbish=1e3)
+
+
 def cohort_of(data, ids):
     return Cohort(ids, tree.take(data.train, ids), tree.take(data.val, ids))
 
 
 def test_a_round_keeps_shapes_and_dtypes(factory):
-    algorithm, data = made(factory), uneven()
+    algorithm, data = made(factory, shallow), uneven()
     key, ids = jax.random.key(0), jnp.arange(C)
     state = jax.eval_shape(algorithm.init, key, data.train)
     after, info = jax.eval_shape(algorithm.round, key, state, cohort_of(data, ids))
@@ -64,7 +70,7 @@ def test_a_round_keeps_shapes_and_dtypes(factory):
 
 
 def test_client_state_has_the_client_axis_first(factory):
-    algorithm = made(factory)
+    algorithm = made(factory, shallow)
     few, many = (
         jax.eval_shape(algorithm.init, jax.random.key(0), opposite_groups(clients=c).train) for c in (C, 2 * C)
     )
@@ -75,13 +81,13 @@ def test_client_state_has_the_client_axis_first(factory):
 
 
 def test_no_key_in_the_state(factory):
-    state = jax.eval_shape(made(factory).init, jax.random.key(0), opposite_groups().train)
+    state = jax.eval_shape(made(factory, shallow).init, jax.random.key(0), opposite_groups().train)
     assert not any(jnp.issubdtype(x.dtype, jax.dtypes.prng_key) for x in jax.tree.leaves(state))
 
 
 def test_four_devices_give_what_one_gives(factory):
     """Six clients leave a gap on four devices."""
-    algorithm, data = made(factory), uneven()
+    algorithm, data = made(factory, shallow), uneven()
     state, info, _ = run(algorithm, data, 1)
     with jax.set_mesh(mesh.make(4)):
         spread_state, spread_info, _ = run(algorithm, mesh.place(data), 1)
@@ -110,7 +116,7 @@ def test_two_processes_give_what_one_gives(tmp_path):
     assert [process.returncode for process in running] == [0, 0], errors
     with np.load(out, allow_pickle=False) as together:
         for name, factory in ALGORITHMS.items():
-            state, info, _ = run(made(factory), opposite_groups(clients=8), 1)
+            state, info, _ = run(made(factory, shallow), opposite_groups(clients=8), 1)
             for number, leaf in enumerate(jax.tree.leaves((state, info))):
                 found = together[f"{name}/{number:03}"]
                 np.testing.assert_allclose(found, np.asarray(leaf), rtol=1e-6, atol=1e-6, err_msg=name)
@@ -118,7 +124,7 @@ def test_two_processes_give_what_one_gives(tmp_path):
 
 def test_a_scan_traces_a_round_once_and_gives_what_single_rounds_give(factory):
     traces = []
-    algorithm, data = made(factory), uneven()
+    algorithm, data = made(factory, shallow), uneven()
 
     def counted(*arguments):
         traces.append(1)
@@ -132,14 +138,19 @@ def test_a_scan_traces_a_round_once_and_gives_what_single_rounds_give(factory):
     close((whole, info, ids), run(algorithm, data, 3, state=start))
 
 
-def test_padding_changes_no_bit(factory):
-    algorithm = made(factory)
-    padded = opposite_groups(sizes=SIZES, pad=13, rubbish=1e3)
-    equal(run(algorithm, uneven(), 2, exact=True), run(algorithm, padded, 2, exact=True))
+def test_padding_changes_nothing(factory):
+    algorithm = made(factory, shallow)
+    close(run(algorithm, uneven(), 2), run(algorithm, padded(), 2), 1e-6)
+
+
+@pytest.mark.slow
+def test_padding_changes_no_bit_of_programs_as_shipped(factory):
+    algorithm = made(factory, shallow)
+    equal(run(algorithm, uneven(), 2, exact=True), run(algorithm, padded(), 2, exact=True))
 
 
 def test_relabelling_clients_relabels_the_result(factory):
-    algorithm, data = made(factory), uneven()
+    algorithm, data = made(factory, shallow), uneven()
     state, _, _ = run(algorithm, data, 2)
     order = jnp.array([3, 0, 5, 1, 4, 2])
     step = jit(algorithm.round)
@@ -154,7 +165,7 @@ def test_relabelling_clients_relabels_the_result(factory):
 
 
 def test_four_rounds_are_two_restored_and_two_more(factory, tmp_path):
-    algorithm, data = made(factory), uneven()
+    algorithm, data = made(factory, shallow), uneven()
     whole, info, ids = run(algorithm, data, 4, participation=half(C))
     state, first, first_ids = run(algorithm, data, 2, participation=half(C))
     checkpoint.save(tmp_path / "two", 2, state)
@@ -165,23 +176,22 @@ def test_four_rounds_are_two_restored_and_two_more(factory, tmp_path):
     equal(jax.tree.map(lambda a, b: jnp.concatenate([a, b]), (first, first_ids), (second, second_ids)), (info, ids))
 
 
-@pytest.mark.parametrize("chunk", ["all", 4])
-def test_chunks_give_the_same_result(factory, chunk):
+def test_chunks_give_the_same_result(factory):
     data = uneven()
-    together, info, _ = run(made(factory), data)
-    apart, chunked_info, _ = run(made(factory, chunk=chunk), data)
+    together, info, _ = run(made(factory, shallow), data)
+    apart, chunked_info, _ = run(made(factory, shallow, chunk=4), data)
     close((together, info), (apart, chunked_info))
 
 
 def test_the_same_seed_gives_the_same_bits_and_another_seed_others(factory):
-    algorithm, data = made(factory), uneven()
+    algorithm, data = made(factory, shallow), uneven()
     once, again, other = (run(algorithm, data, 2, key=jax.random.key(s))[0] for s in (4, 4, 5))
     equal(once, again)
     assert differ(once, other)
 
 
 def test_seeds_run_side_by_side(factory):
-    algorithm, data = made(factory), uneven()
+    algorithm, data = made(factory, shallow), uneven()
     keys = jax.vmap(jax.random.key)(jnp.arange(2))
     advance = jaxfl.make_rounds(algorithm, half(C))
 
@@ -197,7 +207,7 @@ def test_seeds_run_side_by_side(factory):
 def test_float_hyper_parameters_are_swept_by_vmap(factory):
     """Those whose type admits a traced array: one program for two values gives what each value gives alone."""
     hints = {n: h for n, h in typing.get_type_hints(factory).items() if jax.Array in typing.get_args(h)}
-    task, data = linear(), uneven()
+    task, data = shallow(), uneven()
     values = {}
     for name, parameter in inspect.signature(factory).parameters.items():
         try:
@@ -220,57 +230,51 @@ def test_float_hyper_parameters_are_swept_by_vmap(factory):
 
 
 def test_clients_out_of_the_cohort_are_left_alone(factory):
-    algorithm, data = made(factory), uneven()
+    algorithm, data = made(factory, shallow), uneven()
     state, _, _ = run(algorithm, data, 2)
-    some = jaxfl.participation.schedule([[1, 5, 2], [5, 2, 0]])
-    after, info, ids = run(algorithm, data, 2, state=state, participation=some, start=2)
-    assert ids.tolist() == [[1, 2, 5], [0, 2, 5]]
-    assert info.loss.shape == (2, 3)
-    rest = jnp.array([3, 4])
+    after, info, ids = run(algorithm, data, 1, state=state, participation=half(C), start=2)
+    assert info.loss.shape == ids.shape == (1, 3)
+    rest = jnp.setdiff1d(jnp.arange(C), ids[0])
     equal(tree.take(after.clients, rest), tree.take(state.clients, rest))
 
 
 def test_weights_are_row_stochastic(factory):
-    _, info, _ = run(made(factory), uneven(), 4)
+    _, info, _ = run(made(factory, shallow), uneven(), 4)
     if info.weights is not None:
         assert info.weights.min() >= 0
         np.testing.assert_allclose(info.weights.sum(axis=-1), 1, atol=1e-6)
 
 
 def test_who_mixes_also_sends_and_who_sends_is_counted(factory):
-    task = linear()
-    _, info, _ = run(made(factory), uneven(), 2)
-    model = tree.size(task.init(jax.random.key(0)))
+    _, info, _ = run(made(factory, shallow), uneven(), 2)
     for floats in (info.up, info.down):
         assert jnp.issubdtype(floats.dtype, jnp.integer)
         assert bool((floats >= 0).all())
     mixes = info.weights is None or bool((info.weights[0] * (1 - jnp.eye(C))).sum() > 0)
-    assert bool((info.up >= model).all()) == mixes
-    assert bool((info.down >= model).all()) == mixes
+    assert bool((info.up > 0).all()) == mixes
+    assert bool((info.down > 0).all()) == mixes
 
 
-def test_an_uplink_of_zeros_is_felt_wherever_clients_mix(factory):
-    def nothing(key, before, after, ids):
-        return jax.tree.map(jnp.zeros_like, after)
+def test_one_lie_is_felt_wherever_clients_mix_and_leaves_everything_finite(factory):
+    def lie(key, before, after, ids):
+        return jax.tree.map(lambda x: jnp.where((ids == 2).reshape(-1, *[1] * (x.ndim - 1)), -100 * x, x), after)
 
     data = uneven()
-    state, info, _ = run(made(factory), data, 2)
-    starved, _, _ = run(factory(linear(uplink=nothing)), data, 2)
+    state, info, _ = run(made(factory, shallow), data, 2)
+    misled, told, _ = run(factory(shallow(uplink=lie)), data, 2)
     mixes = info.weights is None or bool((info.weights * (1 - jnp.eye(C))[None]).max() > 1e-3)
-    assert differ(state, starved) == mixes
+    assert differ(state, misled) == mixes
+    assert all(bool(jnp.isfinite(x).all()) for x in jax.tree.leaves((misled, told)))
 
 
 def test_equal_clients_all_reach_the_common_optimum(factory):
-    rng = np.random.default_rng(1)
-    x = rng.normal(size=(20, 3)).astype(np.float32)
-    x -= x.mean(axis=0)
-    x = 0.1 * x + np.array([1.0, -2.0, 0.5], np.float32)
-    data = federation([x] * 4, [np.zeros(20, np.int32)] * 4)
-    algorithm = made(factory, quadratic)
-    state, _, _ = run(algorithm, data, 10)
-    best = x[:16].mean(axis=0)
-    reached = deployed(algorithm, state, 4)["w"]
-    np.testing.assert_allclose(reached, np.broadcast_to(best, (4, 3)), atol=0.05)
+    """Within 2,000 rounds, in one scan, each predicts the labels by their frequencies."""
+    data, kinds, frequencies = coins()
+    algorithm, key = made(factory, shallow, optimizer=jaxfl.sgd(0.05, 0.0, 0.0), batch_size=32), jax.random.key(0)
+    start = jit(algorithm.init)(jax.random.fold_in(key, 10**6), data.train)
+    state, _ = make_rounds(algorithm, full(4))(key, data, start, 0, 2000)
+    logits = jax.vmap(algorithm.apply, (0, None))(predictors(algorithm, state, data.train), kinds)
+    np.testing.assert_allclose(jax.nn.softmax(logits), np.broadcast_to(frequencies, (4, 2, 2)), atol=0.05)
 
 
 def test_opposite_groups_need_personal_models(factory):
@@ -278,10 +282,9 @@ def test_opposite_groups_need_personal_models(factory):
     its neighbour's, of the other group; who mixes within the groups or not at all, a good one.
     """
     data, ids = opposite_groups(), jnp.arange(C)
-    task = linear(steps=20)
-    algorithm = factory(task)
+    task, algorithm = shallow(steps=20), made(factory, shallow, steps=20)
     state, info, _ = run(algorithm, data, 10)
-    models = deployed(algorithm, state, C)
+    models = predictors(algorithm, state, data.train)
 
     def accuracy(models):
         predicted = jax.vmap(algorithm.apply)(models, data.test.x)
@@ -300,19 +303,11 @@ def test_opposite_groups_need_personal_models(factory):
     assert scores.after.test.mean() > 0.9
 
 
-def test_one_liar_leaves_everything_finite(factory):
-    def lie(key, before, after, ids):
-        return jax.tree.map(lambda x: jnp.where((ids == 2).reshape(-1, *[1] * (x.ndim - 1)), -100 * x, x), after)
-
-    state, info, _ = run(factory(linear(uplink=lie)), uneven(), 2)
-    assert all(bool(jnp.isfinite(x).all()) for x in jax.tree.leaves((state, info)))
-
-
 def test_a_client_with_one_example(factory):
     data = opposite_groups(sizes=[1, 40, 40, 40, 40, 40])
-    algorithm = made(factory)
+    algorithm = made(factory, shallow, steps=20)
     state, info, _ = run(algorithm, data, 2)
     assert all(bool(jnp.isfinite(x).all()) for x in jax.tree.leaves((state, info)))
-    scores = make_evaluate(algorithm, linear())(jax.random.key(0), data, state, jnp.arange(C))
+    scores = make_evaluate(algorithm, shallow(steps=20))(jax.random.key(0), data, state, jnp.arange(C))
     assert np.isnan(scores.before.val).tolist() == [True] + [False] * 5
     assert np.isfinite(scores.before.test).all()

@@ -1,7 +1,7 @@
 """Rounds in one scan and in several."""
 
 import jax
-from toys import equal, full, jit, made, make_rounds, opposite_groups
+from toys import equal, full, jit, made, make_rounds, opposite_groups, run
 
 import jaxfl
 
@@ -15,3 +15,9 @@ def test_four_rounds_in_one_scan_are_two_and_two_bit_for_bit():
     state, (last, _) = advance(key, data, state, 2, 2)
     equal(whole, state)
     equal(jax.tree.map(lambda x: x[2:], info), last)
+
+
+def test_padding_changes_no_bit():
+    """Of the whole registry: `pytest -m slow`."""
+    algorithm, data = made(jaxfl.algorithms.pfedgraph), opposite_groups()
+    equal(run(algorithm, data, 2, exact=True), run(algorithm, opposite_groups(pad=13, rubbish=1e3), 2, exact=True))

@@ -1,3 +1,4 @@
+import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
@@ -51,3 +52,17 @@ def test_sums_over_batches_take_every_row_once(size):
     total = tree.sum_batches(lambda batch: {"x": batch[0].sum(), "y": batch[1].sum(axis=0)}, rows, size)
     assert total["x"] == 21
     assert total["y"].tolist() == [7, 7]
+
+
+def test_a_model_splits_in_two_parts_and_joins_again():
+    inside, outside = tree.split(STACK, "^b/")
+    assert (inside["a"], outside["b"]["c"]) == (None, None)
+    assert len(jax.tree.leaves(inside)) == len(jax.tree.leaves(outside)) == 1
+    equal(tree.join(inside, outside), STACK)
+    equal(tree.join(*reversed(tree.split(STACK, "nowhere"))), STACK)
+    assert tree.size(tree.split(STACK, "")[1]) == 0
+
+
+def test_squared_distance():
+    one, other = (jax.tree.map(lambda x, i=i: x[i], STACK) for i in (0, 2))
+    assert float(tree.squared_distance(one, other)) == 4 * 8**2 + 2**2

@@ -56,11 +56,31 @@ def opposite_groups(clients=6, examples=40, features=8, seed=0, sizes=None, pad=
     return federation(xs, ys, pad, rubbish)
 
 
+def coins(clients=4):
+    """Clients with the same examples, of two kinds, whose labels no model can tell but by their frequencies.
+
+    Returns:
+      The federation, the two kinds [2, 8], and the frequencies of the labels in each [2, 2].
+    """
+    kinds = np.array([[1, 0, 1, 0, 1, 0, 1, 0], [0, 1, 0, -1, 0, 1, 0, -1]], np.float32)
+    labels = np.array([[1, 1, 1, 0], [1, 0, 1, 0]], np.int32)  # of four examples of each kind
+    x, y = np.tile(kinds.repeat(4, axis=0), (5, 1)), np.tile(labels.ravel(), 5)  # the last eight validate
+    ones = labels.mean(axis=1)
+    return federation([x] * clients, [y] * clients), jnp.asarray(kinds), np.stack([1 - ones, ones], axis=1)
+
+
 @functools.cache
 def linear(**options):
     """Logistic regression on 8 features."""
     options = {"steps": 5, "batch_size": 8, "optimizer": jaxfl.sgd(0.1)} | options
     return jaxfl.classification(mlp(2, hidden=()), jnp.zeros(8), **options)
+
+
+@functools.cache
+def shallow(**options):
+    """As `linear`, with a layer of 8 before: a body and a head."""
+    options = {"steps": 5, "batch_size": 8, "optimizer": jaxfl.sgd(0.1)} | options
+    return jaxfl.classification(mlp(2, hidden=(8,)), jnp.zeros(8), **options)
 
 
 def quadratic(steps=20, learning_rate=0.1):
@@ -138,6 +158,12 @@ def run(algorithm, federation, rounds=3, *, key=None, participation=None, state=
 
 def deployed(algorithm, state, clients):
     return algorithm.models(state, jnp.arange(clients))
+
+
+def predictors(algorithm, state, train):
+    """What `apply` takes when the clients predict: their models, or what they recall."""
+    models = deployed(algorithm, state, train.mask.shape[0])
+    return models if algorithm.recall is None else jax.vmap(algorithm.recall)(models, train)
 
 
 def equal(a, b):

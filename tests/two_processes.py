@@ -4,7 +4,7 @@ import sys
 
 import jax
 import numpy as np
-from toys import made, opposite_groups, run
+from toys import made, opposite_groups, run, shallow
 
 from jaxfl import mesh
 from jaxfl.algorithms import ALGORITHMS
@@ -16,7 +16,7 @@ leaves = {}
 with jax.set_mesh(mesh.make()):
     data = mesh.place(opposite_groups(clients=8))
     for name, factory in ALGORITHMS.items():
-        algorithm = made(factory)
+        algorithm = made(factory, shallow)
         start = jax.jit(algorithm.init)(jax.random.fold_in(jax.random.key(0), 10**6), data.train)
         state, info, _ = run(algorithm, data, 1, state=mesh.place(start))
         for number, leaf in enumerate(jax.tree.leaves(mesh.fetch((state, info)))):

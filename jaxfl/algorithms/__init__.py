@@ -1,19 +1,83 @@
-"""The algorithms, by name. A new one is a file beside these and a line here."""
+"""The algorithms, by name. A new one is a file beside these and two lines here."""
 
+from jaxfl.algorithms.apfl import apfl
+from jaxfl.algorithms.cfl import cfl
+from jaxfl.algorithms.ditto import ditto
+from jaxfl.algorithms.fedadam import fedadam
+from jaxfl.algorithms.fedah import fedah
+from jaxfl.algorithms.fedamp import fedamp
 from jaxfl.algorithms.fedavg import fedavg
 from jaxfl.algorithms.fedavg_ft import fedavg_ft
+from jaxfl.algorithms.fedavgm import fedavgm
+from jaxfl.algorithms.fedbn import fedbn
 from jaxfl.algorithms.fedcedar import fedcedar
+from jaxfl.algorithms.fedfomo import fedfomo
+from jaxfl.algorithms.fedper import fedper
+from jaxfl.algorithms.fedprox import fedprox
+from jaxfl.algorithms.fedprox_ft import fedprox_ft
+from jaxfl.algorithms.fedrep import fedrep
+from jaxfl.algorithms.fedrod import fedrod
+from jaxfl.algorithms.fedsem import fedsem
+from jaxfl.algorithms.fedyogi import fedyogi
 from jaxfl.algorithms.gfed import gfed
 from jaxfl.algorithms.gfedmtl import gfedmtl
+from jaxfl.algorithms.heurfedamp import heurfedamp
+from jaxfl.algorithms.ifca import ifca
+from jaxfl.algorithms.knn_per import knn_per
+from jaxfl.algorithms.lg_fedavg import lg_fedavg
 from jaxfl.algorithms.local import local
+from jaxfl.algorithms.moon import moon
+from jaxfl.algorithms.per_fedavg import per_fedavg
+from jaxfl.algorithms.pfedbayes import pfedbayes
 from jaxfl.algorithms.pfedgat import pfedgat
 from jaxfl.algorithms.pfedgraph import pfedgraph
+from jaxfl.algorithms.pfedhn import pfedhn
+from jaxfl.algorithms.pfedme import pfedme
+from jaxfl.algorithms.scaffold import scaffold
+from jaxfl.algorithms.sfl import sfl
 from jaxfl.hints import checked
 from jaxfl.types import AlgorithmFactory
 
 ALGORITHMS: dict[str, AlgorithmFactory] = {
-    f.__name__: checked(f) for f in (local, fedavg, fedavg_ft, fedcedar, gfed, gfedmtl, pfedgat, pfedgraph)
+    f.__name__: checked(f)
+    for f in (
+        local,
+        fedavg,
+        fedavg_ft,
+        apfl,
+        cfl,
+        ditto,
+        fedadam,
+        fedah,
+        fedamp,
+        fedavgm,
+        fedbn,
+        fedcedar,
+        fedfomo,
+        fedper,
+        fedprox,
+        fedprox_ft,
+        fedrep,
+        fedrod,
+        fedsem,
+        fedyogi,
+        gfed,
+        gfedmtl,
+        heurfedamp,
+        ifca,
+        knn_per,
+        lg_fedavg,
+        moon,
+        per_fedavg,
+        pfedbayes,
+        pfedgat,
+        pfedgraph,
+        pfedhn,
+        pfedme,
+        scaffold,
+        sfl,
+    )
 }
 globals().update(ALGORITHMS)  # whoever imports one by its name has it checked too
 
-__all__ = ["ALGORITHMS", "fedavg", "fedavg_ft", "fedcedar", "gfed", "gfedmtl", "local", "pfedgat", "pfedgraph"]
+__all__ = ["ALGORITHMS", *ALGORITHMS]

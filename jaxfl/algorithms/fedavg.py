@@ -1,4 +1,4 @@
-"""FedAvg (McMahan et al., 2017, Algorithm 1)."""
+"""FedAvg (McMahan et al., "Communication-Efficient Learning of Deep Networks", AISTATS 2017, Algorithm 1)."""
 
 import jax
 import jax.numpy as jnp
@@ -10,6 +10,8 @@ from jaxfl.types import Algorithm, Cohort, Dataset, Info, PRNGKey, State, Task
 
 def fedavg(task: Task) -> Algorithm:
     """One global model: the mean of the clients' models, weighted by their numbers of examples.
+
+    Nothing is personal; a client sends its model.
 
     State: clients = nothing; server = the global model.
     """

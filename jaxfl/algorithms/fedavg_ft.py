@@ -1,4 +1,4 @@
-"""FedAvg with fine-tuning (FedAvg-FT in the tables of pFedGraph, section 4.1)."""
+"""FedAvg with fine-tuning (FedAvg-FT in the tables of pFedGraph, ICML 2023, section 4.1)."""
 
 import jax
 import jax.numpy as jnp
@@ -13,6 +13,8 @@ def fedavg_ft(task: Task) -> Algorithm:
 
     There is no separate fine-tuning phase: the local steps of the round are the fine-tuning. A client that has never
     taken part deploys the initial model.
+
+    Personal is that model; a client sends it.
 
     State: clients = each client's last trained model; server = the global model.
     """

@@ -45,7 +45,7 @@ def fedcedar(
 ) -> Algorithm:
     """Clusters of models are nodes of a graph; whoever was there last round gets its node's model, others the mean.
 
-    State: clients = `Client`; server = `Server`. Metrics: `contraction` of the graph, 0 if all nodes get one model.
+    Personal is the cluster; a client sends its model. State: `Client`, `Server`. Metrics: `contraction`, 0: all alike.
 
     Args:
       task: the model and its training.

@@ -30,6 +30,8 @@ def gfed(
     w_s the mean of psi over the server and its neighbours; a client deploys its server's w_s. "admm" is GFedMtl with
     one cluster, a baseline as fast as that; a client deploys its own w_k.
 
+    Nothing is personal (with "admm", w_k is); a client sends a model.
+
     State: clients = nothing, or `admm.Client`; server = models w_s [S, ...].
 
     Args:

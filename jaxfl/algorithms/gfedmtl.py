@@ -29,7 +29,7 @@ def gfedmtl(
 ) -> Algorithm:
     """Servers learn a model for each cluster of clients by ADMM, with their neighbours and from the other clusters.
 
-    State: clients = `admm.Client`, its cell s * Q + q; server = models w_qs [S, Q, ...] and what learns tau.
+    Personal is w_k; a client sends one model. State: clients = `admm.Client`; server = w_qs [S, Q, ...], tau's learner.
 
     Args:
       task: the model and its training.

@@ -10,6 +10,8 @@ from jaxfl.types import Algorithm, Cohort, Dataset, Info, PRNGKey, State, Task
 def local(task: Task) -> Algorithm:
     """Every client trains its own model on its own data; nothing is sent.
 
+    Personal is the whole model; a client sends nothing.
+
     State: clients = each client's model; server = nothing.
 
     Differs: all clients start from one common model, as in every other method here; pFedGraph's tables start each from

@@ -28,8 +28,8 @@ def pfedgat(
 ) -> Algorithm:
     """Each client receives its own mixture; attention over the models learns the weights from the clients' losses.
 
-    State: clients = (mixture that each deploys and starts from, with "free" the logits of its weights by id [C, C]),
-    server = (W and a, with "update" the initial model).
+    Personal is the mixture; a client sends its model, and what `wire` says. State: clients = (mixture, with "free" the
+    logits of its weights by id [C, C]), server = (W and a, with "update" the initial model).
 
     Args:
       task: the model and its training.

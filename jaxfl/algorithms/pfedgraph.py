@@ -39,7 +39,7 @@ def pfedgraph(
 ) -> Algorithm:
     """Each client receives its own mixture; the weights come from model similarity and data size (Algorithm 1).
 
-    State: clients = `Client`; server = the initial model if differences to it are compared, else nothing.
+    Personal is the mixture; a client sends its model. State: clients = `Client`; server = the initial model if needed.
 
     Args:
       task: the model and its training.

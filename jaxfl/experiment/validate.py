@@ -2,6 +2,7 @@
 
 import inspect
 import math
+import re
 import typing
 from typing import Any
 
@@ -109,10 +110,22 @@ def first_line(function: Any) -> str:
     return inspect.getdoc(function).splitlines()[0]
 
 
+def paper(factory: AlgorithmFactory) -> str:
+    """Where an algorithm comes from, in a line: its module's documentation."""
+    return " ".join(inspect.getdoc(inspect.getmodule(factory)).split())
+
+
+def personal(factory: AlgorithmFactory) -> str:
+    """What is personal and what a client sends: a sentence or two of its documentation, "" if there is none."""
+    words = " ".join(inspect.getdoc(factory).split())
+    said = re.search(r"(Personal (is|are)|Nothing is personal)[^.]*\.( A client [^.]*\.)?", words)
+    return said.group() if said else ""
+
+
 def describe_factory(factory: AlgorithmFactory) -> str:
-    """An algorithm in words: what it does, and its hyper-parameters with their defaults and values."""
+    """An algorithm in words: what it does, whose it is, and its hyper-parameters with their defaults and values."""
     hints = typing.get_type_hints(factory)
-    lines = [first_line(factory)]
+    lines = [first_line(factory), paper(factory), personal(factory)]
     for name, parameter in hyper_parameters(factory).items():
         lines.append(f"  {name}={parameter.default}: {describe(hints[name])}")
     return "\n".join(lines)

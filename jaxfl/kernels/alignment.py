@@ -9,7 +9,7 @@ from jaxtyping import Array, Float, PyTree
 Alignment = Literal["cosine", "approx", "inner", "l2", "l1"]
 
 
-def misalignment(model: PyTree, aggregate: PyTree, factor: Array, kind: Alignment) -> Float[Array, ""]:
+def misalignment(model: PyTree, aggregate: PyTree, factor: Array | float, kind: Alignment) -> Float[Array, ""]:
     """What a client adds to its loss.
 
     Args:

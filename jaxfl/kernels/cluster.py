@@ -8,6 +8,7 @@ from jax import lax
 from jax.lax import Precision
 from jaxtyping import Array, Float, Int, Key, PyTree
 
+from jaxfl.kernels.mixing import mix
 from jaxfl.kernels.similarity import gram
 
 TRIES = 3  # candidates for each seed
@@ -124,3 +125,35 @@ def squared_distances(stacked: PyTree) -> Float[Array, "m m"]:
     both = squares[:, None] + squares[None]
     distances = both - 2 * products
     return jnp.where(distances > 1e-6 * both, distances, 0.0)
+
+
+def nearest(stacked: PyTree, centres: PyTree) -> Int[Array, "m"]:
+    """The centre nearest to each model, the first of equals [M].
+
+    Args:
+      stacked: models [M, ...].
+      centres: [K, ...].
+    """
+    both = jax.tree.map(lambda m, c: jnp.concatenate([m, c]), stacked, centres)
+    models = jax.tree.leaves(stacked)[0].shape[0]
+    return squared_distances(both)[:models, models:].argmin(axis=1).astype(jnp.int32)
+
+
+def centres(stacked: PyTree, assignment: Int[Array, "m"], before: PyTree) -> PyTree:
+    """The mean of each cluster's models; an empty one keeps its centre.
+
+    Args:
+      stacked: models [M, ...].
+      assignment: the cluster of each [M].
+      before: centres so far [K, ...].
+    """
+    members = jax.nn.one_hot(assignment, jax.tree.leaves(before)[0].shape[0], axis=0)  # [K, M]
+    count = members.sum(axis=1)
+    means = mix(members / jnp.maximum(count, 1)[:, None], stacked)
+    return jax.tree.map(lambda m, b: jnp.where((count > 0).reshape(-1, *[1] * (m.ndim - 1)), m, b), means, before)
+
+
+def together(assignment: Int[Array, "m"]) -> Float[Array, "m m"]:
+    """The mean over a client's cluster as mixing weights [M, M]: blocks of 1 / its size."""
+    same = assignment[:, None] == assignment[None]
+    return same / same.sum(axis=1, keepdims=True)

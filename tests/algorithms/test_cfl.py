@@ -1,0 +1,61 @@
+"""CFL: the bipartition is the best of all, and two opposite groups are split once."""
+
+import itertools
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from toys import linear, opposite_groups, run
+
+from jaxfl import tree
+from jaxfl.algorithms import cfl
+from jaxfl.kernels.bipartition import bipartition, split
+
+
+def best_cut(similarity, members):
+    """The side without the first member, by trying all."""
+    sides = [s for n in range(1, len(members)) for s in itertools.combinations(members[1:], n)]
+
+    def across(side):
+        return max(similarity[i, j] for i in side for j in members if j not in side)
+
+    return min(sides, key=across)
+
+
+def test_the_bipartition_is_the_best_of_all():
+    cut = jax.jit(bipartition)
+    for seed in range(5):
+        rng = np.random.default_rng(seed)
+        similarity = rng.normal(size=(9, 9))
+        similarity += similarity.T
+        cluster = np.array([2, 0, 0, 2, 2, 0, 2, 2, 1])
+        ids = np.arange(9) + 3
+        expected = np.zeros(9, bool)
+        for c in (0, 2):
+            expected[list(best_cut(similarity, np.flatnonzero(cluster == c)))] = True
+        shuffle = rng.permutation(9)  # the order of the rows does not matter, the ids do
+        shuffled = (similarity[shuffle][:, shuffle], cluster[shuffle], ids[shuffle])
+        assert cut(*map(jnp.asarray, shuffled)).tolist() == expected[shuffle].tolist()
+
+
+def test_clusters_that_split_get_the_free_numbers():
+    cluster, leaves = jnp.array([0, 0, 1, 1, 2, 2]), jnp.array([0, 1, 0, 1, 0, 1], bool)
+    wanted = jnp.array([1, 0, 1, 0, 0], bool)
+    after, parent, count = split(cluster, leaves, wanted, jnp.asarray(3))
+    assert (after.tolist(), parent.tolist(), int(count)) == ([0, 3, 1, 1, 2, 4], [0, 1, 2, 0, 2], 5)
+    after, parent, count = split(cluster, leaves, wanted[:4], jnp.asarray(3))
+    assert (after.tolist(), parent.tolist(), int(count)) == ([0, 3, 1, 1, 2, 2], [0, 1, 2, 0], 4)
+
+
+def test_two_opposite_groups_are_split_once_and_averaged_apart():
+    """Before the split one mean for all, from then on one for each group, the same for all of its members."""
+    algorithm = cfl(linear(steps=20), eps1=0.3, eps2=0.5)
+    state, info, _ = run(algorithm, opposite_groups(), 6)
+    count, group = info.metrics["clusters"].tolist(), np.arange(6) % 2
+    assert count[-1] == 2
+    same = (group[:, None] == group[None]) / 3
+    for number, clusters in enumerate(count):
+        np.testing.assert_allclose(info.weights[number], 1 / 6 if clusters == 1 else same, rtol=1e-6)
+    assert state.clients.tolist() == group.tolist()
+    models = tree.ravel(algorithm.models(state, jnp.arange(6)))
+    assert float(models[0] @ models[1]) < 0

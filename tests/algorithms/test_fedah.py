@@ -1,0 +1,38 @@
+"""FedAH on quadratic clients, whose model is all head, against NumPy written from the authors' rule."""
+
+import jax
+import numpy as np
+from toys import deployed, federation, quadratic, run
+
+from jaxfl.algorithms import fedah
+
+STEPS, RATE = 3, 0.1
+
+
+def test_rounds_equal_numpy():
+    rng = np.random.default_rng(0)
+    sizes = np.array([4, 3, 2])  # batches of all examples
+    xs = [rng.normal(size=(n, 3)).astype(np.float32) + i for i, n in enumerate(sizes)]
+    best = np.stack([x.mean(axis=0) for x in xs]).astype(np.float64)
+    data = federation(xs, [np.zeros(n, np.int32) for n in sizes])
+    algorithm = fedah(quadratic(STEPS, RATE), rate=0.8, share_epochs=2, head_epochs=3)
+    start = algorithm.init(jax.random.key(1), data.train)
+    state, info, _ = run(algorithm, data, 3, state=start)
+    model = np.asarray(start.server["w"], np.float64)
+    head, share = np.tile(model, (3, 1)), np.ones((3, 3))
+    for _ in range(3):
+        gap = model[None] - head
+        for _ in range(2):
+            share = np.clip(share - 0.8 * (head + gap * share - best) * gap, 0, 1)
+        head = head + gap * share
+        for _ in range(3):
+            head = head - RATE * (head - best)
+        model = sizes / sizes.sum() @ head
+    assert ((share > 0) & (share < 1)).any()
+    assert (share == 0).any()
+    np.testing.assert_allclose(state.clients.share["w"], share, atol=1e-5)
+    np.testing.assert_allclose(state.clients.head["w"], head, atol=1e-5)
+    np.testing.assert_allclose(state.server["w"], model, atol=1e-5)
+    expected = head + (model[None] - head) * share
+    np.testing.assert_allclose(deployed(algorithm, state, 3)["w"], expected, atol=1e-5)
+    assert info.batches.tolist() == [[5 + STEPS] * 3] * 3

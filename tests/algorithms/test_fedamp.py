@@ -1,0 +1,64 @@
+"""FedAMP and HeurFedAMP: rounds equal closed forms, with weights written from the paper."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from toys import federation, full, jit, make_rounds, quadratic
+
+from jaxfl.algorithms import fedamp, heurfedamp
+from jaxfl.kernels.amp import attentive, heuristic
+
+SIGMA = 3.0
+
+
+def paper_weights(w, alpha):
+    """xi_ij = alpha A'(|w_i - w_j|^2), with A(x) = 1 - exp(-x / sigma)."""
+    xi = np.zeros((len(w), len(w)))
+    for i in range(len(w)):
+        for j in range(len(w)):
+            if i != j:
+                xi[i, j] = alpha * np.exp(-np.sum((w[i] - w[j]) ** 2) / SIGMA) / SIGMA
+        xi[i, i] = 1 - xi[i].sum()
+    return xi
+
+
+def heuristic_weights(moved, own):
+    xi = np.full((len(moved), len(moved)), own)
+    for i, a in enumerate(moved):
+        e = [np.exp(SIGMA * a @ b / np.linalg.norm(a) / np.linalg.norm(b)) for b in moved]
+        for j in range(len(moved)):
+            if i != j:
+                xi[i, j] = (1 - own) * e[j] / (sum(e) - e[i])
+    return xi
+
+
+@pytest.mark.parametrize("heuristically", [False, True])
+def test_rounds_equal_the_closed_form(heuristically):
+    """A client whose examples are all x has its optimum at (x + k u) / (1 + k): the attraction has a gradient."""
+    x = np.array([[1.0, 0.0, 0.2], [0.9, 0.3, 0.0], [-1.0, 0.5, 0.0]])
+    data = federation([np.tile(row, (10, 1)).astype(np.float32) for row in x], [np.zeros(10, np.int32)] * 3)
+    task, alpha, lam, own = quadratic(steps=150), 0.8, 0.6, 0.4
+    if heuristically:
+        algorithm = heurfedamp(task, own=own, sigma=SIGMA, lam=lam)
+    else:
+        algorithm = fedamp(task, alpha=alpha, sigma=SIGMA, lam=lam)
+    start = jit(algorithm.init)(jax.random.key(1), data.train)
+    state, (info, _) = make_rounds(algorithm, full(3))(jax.random.key(0), data, start, 0, 3)
+    initial = np.asarray(start.clients[0]["w"][0], np.float64)
+    u, pull = np.tile(initial, (3, 1)), lam / alpha
+    for number in range(3):
+        if heuristically:
+            pull = lam * (number > 0)
+        w = (x + pull * u) / (1 + pull)
+        weights = heuristic_weights(w - initial, own) if heuristically else paper_weights(w, alpha)
+        np.testing.assert_allclose(info.weights[number], weights, atol=1e-5)
+        u = weights @ w
+    np.testing.assert_allclose(algorithm.models(state, jnp.arange(3))["w"], w, atol=1e-5)
+    np.testing.assert_allclose(state.clients[1]["w"], u, atol=1e-5)
+
+
+def test_weights_stay_weights():
+    many = attentive(jnp.zeros((5, 5)), 100.0, 1.0)
+    np.testing.assert_allclose(many, (1 - np.eye(5)) / 4, atol=1e-6)
+    np.testing.assert_allclose(heuristic(jnp.ones((1, 1)), 0.3, 10.0), [[1.0]])

@@ -1,0 +1,50 @@
+"""FedBN on a model with a normalisation layer, and on one without."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from flax import linen as nn
+from toys import close, opposite_groups, run, shallow
+
+import jaxfl
+from jaxfl import tree
+from jaxfl.algorithms import fedavg, fedbn, local
+from jaxfl.types import State
+
+SIZES = [40, 10, 20, 30, 40, 20]
+
+
+class Normal(nn.Module):
+    """A dense layer, LayerNorm, logits."""
+
+    @nn.compact
+    def __call__(self, x):
+        return nn.Dense(2)(nn.relu(nn.LayerNorm()(nn.Dense(4)(x))))
+
+
+def test_what_belongs_to_normalisation_stays_local_and_the_rest_is_the_mean():
+    data = opposite_groups(sizes=SIZES)
+    task = jaxfl.classification(Normal(), jnp.zeros(8), steps=5, batch_size=8, optimizer=jaxfl.sgd(0.1))
+    algorithm = fedbn(task)
+    start, _, _ = run(algorithm, data, 1)  # from here the layers differ
+    state, info, _ = run(algorithm, data, 1, state=start, start=1)
+    whole = algorithm.models(start, jnp.arange(6))
+    trained = run(local(task), data, 1, state=State(whole, ()), start=1)[0].clients["params"]
+    kept = state.clients["params"]["LayerNorm_0"]
+    close(kept, trained["LayerNorm_0"], 1e-6)
+    assert float(jnp.ptp(kept["scale"], axis=0).min()) > 1e-3
+    for layer in ("Dense_0", "Dense_1"):
+        assert state.clients["params"][layer] == {"bias": None, "kernel": None}
+        mean = jax.tree.map(lambda x: np.average(x, axis=0, weights=SIZES), trained[layer])
+        close(state.server["params"][layer], mean)
+    assert info.up.tolist() == info.down.tolist() == [[4 * 9 + 2 * 5] * 6]
+    assert tree.size(state.server) == 46
+
+
+def test_a_model_without_normalisation_is_that_of_fedavg():
+    data, task = opposite_groups(sizes=SIZES), shallow()
+    state, info, _ = run(fedbn(task), data, 2)
+    plain, other, _ = run(fedavg(task), data, 2)
+    close(state.server, plain.server)
+    assert info.up.tolist() == other.up.tolist()
+    assert jax.tree.leaves(state.clients) == []

@@ -1,0 +1,41 @@
+"""FedFomo: a round equals the paper's rule, pair by pair, from the models that were trained."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from toys import federation, made, quadratic, run
+
+from jaxfl.algorithms import fedfomo, local
+
+
+def test_a_round_equals_the_rule_from_the_trained_models():
+    """Client 3 has no validation data: it keeps what it trained. Client 2 was where it wants to be: it stays."""
+    rng = np.random.default_rng(3)
+    centres = np.array([[1.0, 0, 0], [0.7, 0.5, 0], [-2.0, 1, 0], [0, 0, 1.5]])
+    xs = [(c + 0.3 * rng.normal(size=(n, 3))).astype(np.float32) for c, n in zip(centres, (20, 20, 20, 4), strict=True)]
+    data = federation(xs, [np.zeros(len(x), np.int32) for x in xs])
+    val = [x[16:] for x in xs]
+    algorithm, alone = made(fedfomo, quadratic), made(local, quadratic)
+    begin = rng.normal(size=(4, 3)).astype(np.float32)
+    begin[2] = val[2].mean(axis=0)
+    start = algorithm.init(jax.random.key(0), data.train)._replace(clients={"w": jnp.asarray(begin)})
+    state, info, _ = run(algorithm, data, 1, state=start)
+    trained = np.asarray(run(alone, data, 1, state=start)[0].clients["w"], np.float64)
+
+    def loss(i, w):
+        return 0.5 * np.mean(np.sum((val[i] - w) ** 2, axis=1))
+
+    for i in range(4):
+        gain = np.zeros(4)
+        if len(val[i]):
+            for j in range(4):
+                gain[j] = max(0, (loss(i, begin[i]) - loss(i, trained[j])) / np.linalg.norm(trained[j] - begin[i]))
+        if gain.sum() > 0:
+            row = gain / gain.sum()
+            model = begin[i] + sum(w * (trained[j] - begin[i]) for j, w in enumerate(row))
+        else:
+            row, model = np.eye(4)[i], {2: begin[2], 3: trained[3]}[i]
+        np.testing.assert_allclose(info.weights[0, i], row, atol=1e-5)
+        np.testing.assert_allclose(algorithm.models(state, jnp.arange(4))["w"][i], model, atol=1e-5)
+    assert np.count_nonzero(info.weights[0, 0]) > 1
+    assert info.down.tolist() == [[9] * 4]

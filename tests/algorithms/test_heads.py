@@ -1,0 +1,96 @@
+"""Methods that share a part of the model, against FedAvg on a model of a body and a head."""
+
+import jax
+import numpy as np
+import optax
+import pytest
+from toys import close, deployed, equal, opposite_groups, run, shallow
+
+from jaxfl import tree
+from jaxfl.algorithms import fedper, fedrep, lg_fedavg, local
+from jaxfl.errors import InputError
+from jaxfl.types import State
+
+SIZES = [40, 10, 20, 30, 40, 20]
+SHARE = np.array(SIZES) / sum(SIZES)
+BODY, HEAD = 8 * 8 + 8, 8 * 2 + 2
+
+
+def personal(layers):
+    """A state in which every client has `layers` of its own, and the model whose other layers all share."""
+    task = shallow()
+    model = task.init(jax.random.key(5))
+    many = jax.vmap(task.init)(jax.random.split(jax.random.key(6), 6))
+    return tree.split(many, layers)[0], tree.split(model, layers)[1]
+
+
+def mean(stacked):
+    return jax.tree.map(lambda x: np.average(np.asarray(x, np.float64), axis=0, weights=SHARE), stacked)
+
+
+@pytest.mark.parametrize(("method", "kept", "sent"), [(fedper, "Dense_1", BODY), (lg_fedavg, "Dense_0", HEAD)])
+def test_the_shared_part_is_the_mean_and_the_other_stays(method, kept, sent):
+    """Both parts are trained together, as `local` trains them."""
+    data, task = opposite_groups(sizes=SIZES), shallow()
+    own, shared = personal(kept)
+    whole = tree.join(own, tree.broadcast(shared, 6))
+    trained = run(local(task), data, 1, state=State(whole, ()))[0].clients
+    algorithm = method(task)
+    assert jax.tree.structure(algorithm.init(jax.random.key(0), data.train)) == jax.tree.structure(State(own, shared))
+    state, info, _ = run(algorithm, data, 1, state=State(own, shared))
+    stays, goes = tree.split(trained, kept)
+    close(state.clients, stays, 1e-6)
+    close(state.server, mean(goes))
+    equal(deployed(algorithm, state, 6), tree.join(state.clients, tree.broadcast(state.server, 6)))
+    assert info.up.tolist() == info.down.tolist() == [[sent] * 6]
+    np.testing.assert_allclose(info.weights[0], np.tile(SHARE, (6, 1)), rtol=1e-6)
+
+
+def test_other_layers_may_be_the_head():
+    data, task = opposite_groups(sizes=SIZES), shallow()
+    _, info, _ = run(fedper(task, head="bias"), data, 1)
+    assert info.up.tolist() == [[8 * 8 + 8 * 2] * 6]
+    with pytest.raises(InputError, match="no layer matches 'nowhere'"):
+        fedper(task, head="nowhere").init(jax.random.key(0), data.train)
+
+
+def test_fedrep_fits_the_head_to_the_given_body_and_then_the_body_to_the_new_head():
+    """Batches of all examples make both phases gradient descent, by hand here with the weight decay of the frozen."""
+    data = opposite_groups(sizes=[10, 5, 10, 10, 5, 10])
+    decay, rate = 0.3, 0.1
+    optimizer = optax.chain(optax.add_decayed_weights(decay), optax.sgd(rate))
+    task = shallow(optimizer=optimizer, steps=3)
+    algorithm = fedrep(task, head_epochs=4)
+    own, body = personal("Dense_1")
+    state, info, _ = run(algorithm, data, 1, state=State(own, body))
+    mask = np.asarray(data.train.mask)
+    x, y = np.asarray(data.train.x, np.float64), np.asarray(data.train.y)
+    bodies = []
+    for i in range(6):
+        w0, w1 = (
+            {k: np.asarray(v, np.float64) for k, v in of["params"][n].items()}
+            for of, n in ((body, "Dense_0"), (jax.tree.map(lambda z, i=i: z[i], own), "Dense_1"))
+        )
+        a, labels = x[i][mask[i]], y[i][mask[i]]
+        for step in range(7):
+            pre = a @ w0["kernel"] + w0["bias"]
+            hidden = np.maximum(pre, 0)
+            logits = hidden @ w1["kernel"] + w1["bias"]
+            slope = np.exp(logits) / np.exp(logits).sum(axis=1, keepdims=True)
+            slope[np.arange(len(labels)), labels] -= 1
+            slope /= len(labels)
+            if step < 4:
+                gradient = {"kernel": hidden.T @ slope, "bias": slope.sum(axis=0)}
+                w1 = {k: v - rate * (gradient[k] + decay * v) for k, v in w1.items()}
+            else:
+                back = (slope @ w1["kernel"].T) * (pre > 0)
+                gradient = {"kernel": a.T @ back, "bias": back.sum(axis=0)}
+                w0 = {k: v - rate * (gradient[k] + decay * v) for k, v in w0.items()}
+        bodies.append(w0)
+        for k, v in w1.items():
+            np.testing.assert_allclose(state.clients["params"]["Dense_1"][k][i], v, atol=1e-5)
+    for k in ("kernel", "bias"):
+        expected = np.mean([b[k] for b in bodies], axis=0)
+        np.testing.assert_allclose(state.server["params"]["Dense_0"][k], expected, atol=1e-5)
+    assert info.batches.tolist() == [[7] * 6]
+    assert info.up.tolist() == [[BODY] * 6]

@@ -1,0 +1,52 @@
+"""IFCA: planted clusters are found, and rounds equal NumPy from the models that were trained."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from toys import full, jit, linear, made, make_rounds, opposite_groups, run
+
+from jaxfl import tree
+from jaxfl.algorithms import ifca, local
+
+
+def test_planted_clusters_are_found():
+    data = opposite_groups()
+    _, info, _ = run(ifca(linear(steps=20), clusters=2), data, 4)
+    same = np.arange(6)[:, None] % 2 == np.arange(6)[None] % 2
+    np.testing.assert_allclose(info.weights[-1], same / 3, rtol=1e-6)
+    assert info.up.tolist() == [[19] * 6] * 4
+    assert info.down.tolist() == [[18 * 2] * 6] * 4
+
+
+def test_a_round_equals_numpy_from_the_trained_models():
+    """Five clusters for four clients: at least one is empty, and keeps its model."""
+    sizes = [40, 25, 12, 30]
+    data, task = opposite_groups(clients=4, sizes=sizes), linear()
+    algorithm = ifca(task, clusters=5)
+    state = algorithm.init(jax.random.key(2), data.train)
+    after, (info, _) = make_rounds(algorithm, full(4))(jax.random.key(0), data, state, 0, 1)
+
+    params = [jax.tree.map(lambda leaf, k=k: np.asarray(leaf[k], np.float64), state.server) for k in range(5)]
+    chosen = []
+    for i in range(4):
+        x, y = np.asarray(data.train.x[i], np.float64), np.asarray(data.train.y[i])
+        real = np.asarray(data.train.mask[i])
+        losses = []
+        for model in params:
+            dense = model["params"]["Dense_0"]
+            logits = x[real] @ dense["kernel"] + dense["bias"]
+            losses.append(np.mean(np.log(np.exp(logits).sum(axis=1)) - logits[np.arange(real.sum()), y[real]]))
+        chosen.append(int(np.argmin(losses)))
+    assert 1 < len(set(chosen)) < 4
+    assert after.clients.tolist() == chosen
+
+    # What each trains from the model that it chose.
+    alone = made(local)
+    start = alone.init(jax.random.key(2), data.train)._replace(clients=tree.take(state.server, jnp.array(chosen)))
+    trained = tree.ravel(run(alone, data, 1, state=start)[0].clients)
+    for k in range(5):
+        members = np.array(chosen) == k
+        expected = trained[members].mean(axis=0) if members.any() else tree.ravel(state.server)[k]
+        np.testing.assert_allclose(jit(tree.ravel)(after.server)[k], expected, atol=1e-6)
+        if members.any():
+            np.testing.assert_allclose(info.weights[0][members], np.tile(members / members.sum(), (members.sum(), 1)))

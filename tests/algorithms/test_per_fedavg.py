@@ -1,0 +1,52 @@
+"""Per-FedAvg on quadratic clients of two examples: a step down one from where a step down the other leads."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from toys import deployed, federation, quadratic, run
+
+from jaxfl.algorithms import per_fedavg
+from jaxfl.types import Cohort
+
+RATE, ALPHA = 0.1, 0.3
+
+
+@pytest.mark.parametrize("hessian", [False, True])
+def test_a_step_takes_the_slope_at_one_half_after_a_step_on_the_other(hessian):
+    rng = np.random.default_rng(0)
+    clients = 12
+    xs = [rng.normal(size=(2 if i else 1, 3)).astype(np.float32) for i in range(clients)]
+    data = federation(xs, [np.zeros(len(x), np.int32) for x in xs])
+    sent = {}
+
+    def spy(key, before, after, ids):
+        sent["w"] = after["w"]
+        return after
+
+    algorithm = per_fedavg(quadratic(1, RATE)._replace(uplink=spy), alpha=ALPHA, hessian=hessian)
+    start = algorithm.init(jax.random.key(1), data.train)
+    algorithm.round(jax.random.key(0), start, Cohort(jnp.arange(clients), data.train, data.val))
+    model = np.asarray(start.server["w"], np.float64)
+    turned = 0
+    for i, x in enumerate(xs):
+        possible = [
+            model - RATE * (1 - hessian * ALPHA) * (model - ALPHA * (model - a) - b)
+            for a, b in ((x[0], x[-1]), (x[-1], x[0]))
+        ]
+        errors = [np.abs(p - np.asarray(sent["w"][i])).max() for p in possible]
+        assert min(errors) < 1e-5
+        turned += errors[1] < errors[0]
+    assert 0 < turned < clients - 1  # either half is either
+
+
+def test_each_client_deploys_the_global_model_after_a_step_of_its_own():
+    rng = np.random.default_rng(0)
+    xs = [rng.normal(size=(n, 3)).astype(np.float32) for n in (4, 9, 3)]
+    data = federation(xs, [np.zeros(len(x), np.int32) for x in xs])
+    algorithm = per_fedavg(quadratic(), alpha=ALPHA)
+    state, info, _ = run(algorithm, data, 2)
+    best = np.stack([x[:8].mean(axis=0) for x in xs])
+    model = np.asarray(state.server["w"])[None]
+    np.testing.assert_allclose(deployed(algorithm, state, 3)["w"], model - ALPHA * (model - best), atol=1e-5)
+    assert info.batches.tolist() == [[20 + 1, 20 + 2, 20 + 1]] * 2

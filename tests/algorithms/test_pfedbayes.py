@@ -1,0 +1,69 @@
+"""pFedBayes: its divergence is SciPy's integral, and a step is Adam's on it, mean loss and divergence weighed by n."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from scipy import stats
+from scipy.integrate import quad
+from toys import federation, jit, quadratic, run
+
+from jaxfl.algorithms import pfedbayes
+from jaxfl.kernels.gaussian import FLOOR, Gaussian, deviation, divergence
+
+
+def test_the_divergence_is_the_integral():
+    q, p = Gaussian(jnp.array([0.3, -1.0]), jnp.array([-1.0, 0.5])), Gaussian(jnp.zeros(2), jnp.array([0.2, 1.0]))
+    expected = 0.0
+    for i in range(2):
+        a, b = (stats.norm(g.mean[i], deviation(g.rho[i])) for g in (q, p))
+        expected += quad(lambda x, a=a, b=b: a.pdf(x) * (a.logpdf(x) - b.logpdf(x)), -9, 9)[0]
+    np.testing.assert_allclose(divergence(q, p), expected, rtol=1e-5)
+
+
+def test_rounds_equal_numpy_from_the_same_draws():
+    """Gradients by hand, of |theta - x|^2 / 2 at a drawn theta plus zeta / n KL(q || w), and Adam written out."""
+    x, sizes, zeta, rate, beta, steps = np.array([[1.0, 0, 0], [0, 2.0, -1]]), [20, 5], 3.0, 0.02, 0.7, 4
+    xs = [np.tile(row, (n, 1)).astype(np.float32) for row, n in zip(x, sizes, strict=True)]
+    data = federation(xs, [np.zeros(n, np.int32) for n in sizes])
+    algorithm = pfedbayes(quadratic(steps=steps), zeta=zeta, rho=0.5, rate=rate, beta=beta)
+    start, key = jit(algorithm.init)(jax.random.key(0), data.train), jax.random.key(3)
+    state, info, _ = run(algorithm, data, 2, state=start, key=key)
+
+    def sigmoid(r):
+        return 1 / (1 + np.exp(-r))
+
+    shared = np.array([np.asarray(start.server.mean["w"], np.float64), np.full(3, 0.5)])
+    own = np.stack([shared, shared])
+    for number in range(2):
+        fit_key = jax.random.split(jax.random.split(jax.random.fold_in(key, number))[1])[0]
+        copies = []
+        for i, n in enumerate((16, 4)):  # the examples that train
+            step_key = jax.random.split(jax.random.fold_in(fit_key, i))[1]
+            params, m, v = np.stack([own[i], shared]), 0, 0
+            for step in range(steps):
+                draw_key = jax.random.split(jax.random.fold_in(step_key, step))[0]
+                noise = np.asarray(jax.random.normal(jax.random.split(draw_key, 1)[0], (3,)))
+                (mean, rho), (w_mean, w_rho) = params
+                s, t = (np.log1p(np.exp(r)) + FLOOR for r in (rho, w_rho))
+                off, k = mean + s * noise - x[i], zeta / n
+                gradient = np.array(
+                    [
+                        [off + k * (mean - w_mean) / t**2, (off * noise + k * (s / t**2 - 1 / s)) * sigmoid(rho)],
+                        [
+                            k * (w_mean - mean) / t**2,
+                            k * (1 / t - (s**2 + (mean - w_mean) ** 2) / t**3) * sigmoid(w_rho),
+                        ],
+                    ]
+                )
+                m, v = 0.9 * m + 0.1 * gradient, 0.999 * v + 0.001 * gradient**2
+                power = step + 1
+                adam = (m / (1 - 0.9**power)) / (np.sqrt(v / (1 - 0.999**power)) + 1e-8)
+                params = params - rate * np.stack([adam[0], gradient[1]])
+            own[i] = params[0]
+            copies.append(params[1])
+        shared = (1 - beta) * shared + beta * np.mean(copies, axis=0)
+    np.testing.assert_allclose(state.clients.mean["w"], own[:, 0], atol=1e-5)
+    np.testing.assert_allclose(state.clients.rho["w"], own[:, 1], atol=1e-5)
+    np.testing.assert_allclose([state.server.mean["w"], state.server.rho["w"]], shared, atol=1e-5)
+    np.testing.assert_allclose(algorithm.models(state, jnp.arange(2))["w"], own[:, 0], atol=1e-5)
+    assert info.up.tolist() == info.down.tolist() == [[6, 6]] * 2

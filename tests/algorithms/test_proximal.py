@@ -1,0 +1,63 @@
+"""FedProx, FedProx-FT and Ditto on quadratic clients, where gradient descent has a closed form."""
+
+import jax
+import numpy as np
+from toys import deployed, federation, quadratic, run
+
+from jaxfl.algorithms import ditto, fedprox, fedprox_ft
+
+STEPS, RATE = 3, 0.1
+SIZES = np.array([5, 4, 2])  # few enough for batches of all examples: nothing is random
+
+
+def clients():
+    """Data and the optimum of each client, the mean of its training examples [3, 3]."""
+    rng = np.random.default_rng(0)
+    xs = [rng.normal(size=(n, 3)).astype(np.float32) for n in SIZES]
+    return federation(xs, [np.zeros(n, np.int32) for n in SIZES]), np.stack([x[:4].mean(axis=0) for x in xs])
+
+
+def descend(start, best, centre, mu):
+    """STEPS of gradient descent on |w - best|^2 / 2 + mu |w - centre|^2 / 2."""
+    rest = (best + mu * centre) / (1 + mu)
+    return rest + (1 - RATE * (1 + mu)) ** STEPS * (start - rest)
+
+
+def begin(algorithm, data):
+    state = algorithm.init(jax.random.key(1), data.train)
+    return state, np.asarray(state.server["w"], np.float64)
+
+
+def test_fedprox_goes_down_the_proximal_loss():
+    data, best = clients()
+    for factory in (fedprox, fedprox_ft):
+        algorithm = factory(quadratic(STEPS, RATE), mu=0.7)
+        state, model = begin(algorithm, data)
+        state, info, _ = run(algorithm, data, 2, state=state)
+        for _ in range(2):
+            trained = descend(model[None], best, model[None], 0.7)
+            model = SIZES / SIZES.sum() @ trained
+        np.testing.assert_allclose(state.server["w"], model, atol=1e-5)
+        expected = trained if factory is fedprox_ft else np.tile(model, (3, 1))
+        np.testing.assert_allclose(deployed(algorithm, state, 3)["w"], expected, atol=1e-5)
+        np.testing.assert_allclose(info.weights[0], np.tile(SIZES / SIZES.sum(), (3, 1)), atol=1e-6)
+        assert info.batches.tolist() == [[STEPS] * 3] * 2
+
+
+def test_ditto_is_pulled_to_the_model_that_it_received_and_rests_between_it_and_its_own():
+    data, best = clients()
+    lam, share = 0.5, SIZES / SIZES.sum()
+    algorithm = ditto(quadratic(STEPS, RATE), lam=lam)
+    start, model = begin(algorithm, data)
+    state, info, _ = run(algorithm, data, 2, state=start)
+    own = np.tile(model, (3, 1))
+    for _ in range(2):
+        own = descend(own, best, model[None], lam)
+        model = share @ descend(model[None], best, 0, 0)
+    np.testing.assert_allclose(state.server["w"], model, atol=1e-5)
+    np.testing.assert_allclose(deployed(algorithm, state, 3)["w"], own, atol=1e-5)
+    assert info.batches.tolist() == [[2 * STEPS] * 3] * 2
+
+    state, _, _ = run(algorithm, data, 60, state=start)
+    fixed = (best + lam * (share @ best)[None]) / (1 + lam)
+    np.testing.assert_allclose(deployed(algorithm, state, 3)["w"], fixed, atol=1e-4)

@@ -1,0 +1,62 @@
+"""SCAFFOLD on least squares, where clients of different curvature pull FedAvg away from the common optimum."""
+
+import jax
+import numpy as np
+import optax
+from toys import deployed, federation, run
+
+import jaxfl
+from jaxfl import tree
+from jaxfl.algorithms import fedavg, scaffold
+from jaxfl.models.mlp import mlp
+
+STEPS, RATE, CLIENTS = 8, 0.05, 3
+rng = np.random.default_rng(0)
+X = rng.normal(size=(CLIENTS, 8, 2)).astype(np.float32) * np.array([[[2, 0.5]], [[0.5, 2]], [[1, 1]]], np.float32)
+Y = (X @ np.array([1, -1], np.float32) + 2 * rng.normal(size=(CLIENTS, 1))).astype(np.float32)
+DATA = federation(list(X), list(Y))
+FULL = np.concatenate([np.ones((CLIENTS, 7, 1)), X[:, :7].astype(np.float64)], axis=2)  # bias first, as the leaves
+TASK = jaxfl.regression(
+    mlp(1, hidden=()), np.zeros(2), steps=STEPS, batch_size=8, optimizer=optax.sgd(RATE)
+)  # a batch is all of a client's seven training examples
+
+
+def slope(client, w):
+    return 2 * FULL[client].T @ (FULL[client] @ w - Y[client, :7]) / 7
+
+
+def flat(model):
+    return np.asarray(tree.ravel(tree.broadcast(model, 1)), np.float64)[0]
+
+
+def test_rounds_of_some_clients_equal_numpy_written_from_the_paper():
+    cohorts = np.array([[0, 1], [1, 2], [0, 2]])
+    algorithm = scaffold(TASK, server_rate=0.8)
+    start = algorithm.init(jax.random.key(0), DATA.train)
+    state, info, _ = run(algorithm, DATA, 3, state=start, participation=jaxfl.participation.schedule(cohorts))
+    x, c, own = flat(start.server.model), np.zeros(3), np.zeros((CLIENTS, 3))
+    for cohort in cohorts:
+        models, changes = [], []
+        for i in cohort:
+            y = x
+            for _ in range(STEPS):
+                y = y - RATE * (slope(i, y) - own[i] + c)
+            models.append(y - x)
+            changes.append(slope(i, x) - own[i])
+        for i, change in zip(cohort, changes, strict=True):
+            own[i] += change
+        x = x + 0.8 * np.mean(models, axis=0)
+        c = c + np.sum(changes, axis=0) / CLIENTS
+    np.testing.assert_allclose(flat(state.server.model), x, atol=1e-5)
+    np.testing.assert_allclose(flat(state.server.control), c, atol=1e-5)
+    np.testing.assert_allclose(tree.ravel(state.clients), own, atol=1e-5)
+    assert info.batches.tolist() == [[STEPS + 1] * 2] * 3
+    assert info.up.tolist() == info.down.tolist() == [[6] * 2] * 3
+
+
+def test_it_finds_the_optimum_that_fedavg_misses():
+    normal, right = (sum(FULL[i].T @ part[i] for i in range(CLIENTS)) for part in (FULL, Y[:, :7]))
+    best = np.linalg.solve(normal, right)
+    found = [tree.ravel(deployed(m, run(m, DATA, 80)[0], 1))[0] for m in (scaffold(TASK), fedavg(TASK))]
+    np.testing.assert_allclose(found[0], best, atol=1e-3)
+    assert np.abs(found[1] - best).max() > 0.05

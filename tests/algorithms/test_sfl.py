@@ -1,0 +1,44 @@
+"""SFL: rounds equal closed forms, on a given graph, on a learned one, and on both."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from toys import federation, jit, make_rounds, quadratic
+
+import jaxfl
+from jaxfl.algorithms import sfl
+from jaxfl.errors import InputError
+
+GRAPH = np.array([[0, 2, 0, 0], [2, 0, 1, 0], [0, 1, 0, 0], [0, 0, 0, 0]], np.float32)
+
+
+@pytest.mark.parametrize("learned", [None, 0.05, "only"])
+def test_rounds_equal_the_closed_form(learned):
+    """A client whose examples are all x has its optimum at (x + lam g + lam u) / (1 + 2 lam). Client 2 stays away."""
+    x, lam, ids = np.random.default_rng(0).normal(size=(4, 3)), 0.4, np.array([0, 1, 3])
+    data = federation([np.tile(row, (10, 1)).astype(np.float32) for row in x], [np.zeros(10, np.int32)] * 4)
+    given = {} if learned == "only" else {"graph": jnp.asarray(GRAPH), "learned": learned}
+    algorithm = sfl(quadratic(steps=150), lam=lam, hops=2, temperature=0.5, **given)
+    start = jit(algorithm.init)(jax.random.key(1), data.train)
+    cohort = jaxfl.participation.schedule(ids[None])
+    state, (info, _) = make_rounds(algorithm, cohort)(jax.random.key(0), data, start, 0, 3)
+
+    initial = np.asarray(start.server["w"], np.float64)
+    u, g, share = np.tile(initial, (3, 1)), initial, {"only": 1.0, None: 0.0}.get(learned, learned)
+    edges = np.maximum(GRAPH, np.eye(4))[ids][:, ids]
+    for number in range(3):
+        w = (x[ids] + lam * g + lam * u) / (1 + 2 * lam)
+        moved = (w - g) / np.linalg.norm(w - g, axis=1, keepdims=True)
+        soft = np.exp(moved @ moved.T / 0.5)
+        rows = share * soft / soft.sum(axis=1, keepdims=True) + (1 - share) * edges / edges.sum(axis=1, keepdims=True)
+        np.testing.assert_allclose(info.weights[number], rows @ rows, atol=1e-5)
+        u = rows @ rows @ w
+        g = u.mean(axis=0)
+    np.testing.assert_allclose(algorithm.models(state, jnp.asarray(ids))["w"], u, atol=1e-5)
+    np.testing.assert_allclose(state.server["w"], g, atol=1e-5)
+
+
+def test_a_share_needs_a_graph_to_share_with():
+    with pytest.raises(InputError, match="give graph"):
+        sfl(quadratic(), learned=0.1)
