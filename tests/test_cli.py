@@ -220,6 +220,9 @@ def test_numbers_to_predict_are_scored_by_rmse(capsys):
     mean = summary["final"]["before"]["mean"]  # minus the mean squared error
     assert -1e-4 < mean <= 0
     assert f"{(-mean) ** 0.5:.3f}" in capsys.readouterr().out
+    assert main(["run", "local", *SHORT, "--out", "y"]) == 0
+    assert main(["report", "x", "y"]) == 2
+    assert "scored by accuracy and rmse: give runs of one measure" in capsys.readouterr().err
 
 
 def test_ratings_and_texts_choose_their_models():
@@ -310,6 +313,7 @@ BAD = [
     (["run", "fedavg", "--test", "own", "--val", "0.5", "--own", "0.5"], "expected fractions that leave some to train"),
     (["run", "fedavg", "--val", "1"], "--val is 1.0: expected a number in [0, 1)"),
     (["run", "fedavg", "--max-examples", "0"], "--max-examples is 0: expected 1 or more"),
+    (["sweep", "pfedgraph", "--over", "alpha=1", "--over", "lam=1"], "--over is given twice"),
     (["describe", "--partition", "dirichelt"], "did you mean dirichlet"),
     (["describe", "--out", "good.npz"], "good.npz exists: name another file, or remove it"),
     (["run", "fedavg", "--clients", "0"], "--clients is 0: expected 1 or more"),

@@ -34,7 +34,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def parse(arguments: Sequence[str]) -> Run | Compare | Describe | List | Prepare | Report | Sweep:
     """The command with its options; the options of `run --config FILE` start from the file's values."""
-    for option in ("--hyper", "--algorithms"):
+    for option in ("--hyper", "--algorithms", "--over"):
         check(arguments.count(option) < 2, f"{option} is given twice: give it once, with all its values behind it")
     default = Run()
     files = [b for a, b in pairwise(arguments) if a == "--config"]

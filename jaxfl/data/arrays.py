@@ -22,10 +22,12 @@ class Source(NamedTuple):
     scale: Shift = 1.0  # models see (x - shift) / scale
     shift: Shift = 0.0
     vocabulary: tuple[int, ...] = ()  # how many values x takes where it holds names: (words,) or (users, items)
+    mirrors: bool = False  # does an image mean the same when mirrored, as a cat does and a digit does not?
     owners: np.ndarray | None = None  # [N] whose each training example is, where the data come from clients
 
 
-# Means and standard deviations of each channel, of values in [0, 1], as the papers' codes have them.
+# Means and standard deviations of each channel, of values in [0, 1]: CIFAR's as pFedGraph's code has them, the grey
+# sets' those of their training images, SVHN's as commonly used.
 CHANNELS = {
     "mnist": ((0.1307,), (0.3081,)),
     "fashion_mnist": ((0.2860,), (0.3530,)),
@@ -33,6 +35,7 @@ CHANNELS = {
     "cifar100": ((0.5071, 0.4865, 0.4409), (0.2673, 0.2564, 0.2762)),
     "svhn_cropped": ((0.4377, 0.4438, 0.4728), (0.1980, 0.2010, 0.1970)),
 }
+MIRRORS = ("cifar10", "cifar100")  # where pFedGraph's code mirrors images
 
 
 def from_npz(file: Path) -> Source:
@@ -47,6 +50,7 @@ def from_npz(file: Path) -> Source:
     held = read_npz(file, ("x_train", "y_train"), ("x_test", "y_test", "owners", "vocabulary"))
     source = from_arrays(**held, name=str(file))
     mean, deviation = CHANNELS.get(file.stem, ((), ()))
+    source = source._replace(mirrors=file.stem in MIRRORS)
     if source.x_train.dtype == np.uint8 and source.x_train.shape[-1] == len(mean):
         source = source._replace(shift=tuple(255 * m for m in mean), scale=tuple(255 * d for d in deviation))
     return source

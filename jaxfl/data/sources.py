@@ -6,7 +6,7 @@ from pathlib import Path
 import numpy as np
 
 from jaxfl.data.arrays import Source, from_npz
-from jaxfl.data.heart import heart_disease
+from jaxfl.data.heart_disease import heart_disease
 from jaxfl.data.prepare import RECIPES, at_hand, prepare, stem
 from jaxfl.errors import InputError, check, check_name
 

@@ -8,7 +8,8 @@ from pathlib import Path
 from typing import Any, Literal
 
 from jaxfl.errors import InputError, check, check_name
-from jaxfl.experiment.hints import accepts, describe
+from jaxfl.experiment.hints import accepts
+from jaxfl.hints import describe
 
 
 @dataclass(frozen=True)
@@ -49,7 +50,7 @@ class Setting:
     model: str | None = None
     """model, see `jaxfl list models`; by default lenet for images, textcnn for texts, mf for ratings, else mlp"""
     augment: str | None = None
-    """random changes of the images in local training: crop_flip or none; crop_flip for colour images by default"""
+    """random changes of the images in local training: crop_flip or none; by default crop_flip for CIFAR, else none"""
     local_steps: int | None = None
     """local SGD steps a round; 200 if neither steps nor epochs are given"""
     local_epochs: int | None = None

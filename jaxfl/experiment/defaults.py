@@ -19,7 +19,7 @@ def complete(setting: S, source: Source) -> S:
         "partition": "natural" if source.owners is not None else "pathological" if source.classes else "iid",
         "test": "own" if not len(source.y_test) or source.owners is not None else "reweighted",
         "model": _model(source),
-        "augment": "crop_flip" if source.x_train.ndim == 4 and source.x_train.shape[-1] == 3 else "none",
+        "augment": "crop_flip" if source.mirrors else "none",
     }
     if not source.classes and chosen["test"] == "reweighted":
         chosen["test"] = "global"

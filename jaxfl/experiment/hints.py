@@ -4,9 +4,7 @@ import math
 import typing
 from typing import Any
 
-from jaxfl.hints import alternatives, describe
-
-__all__ = ["accepts", "describe"]
+from jaxfl.hints import alternatives
 
 
 def accepts(hint: Any, value: Any) -> bool:

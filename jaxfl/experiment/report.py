@@ -25,7 +25,7 @@ def load(directories: list[Path]) -> dict[str, dict[str, Any]]:
       A label each (the algorithm, or the directory if an algorithm occurs twice) -> its `summary` and `lines`.
 
     Raises:
-      InputError: no finished run there, or files that are none.
+      InputError: no finished run there, files that are none, or runs whose scores cannot be compared.
     """
     found = []
     for directory in directories:
@@ -45,6 +45,8 @@ def load(directories: list[Path]) -> dict[str, dict[str, Any]]:
             except (OSError, ValueError, LookupError, TypeError, AttributeError) as error:
                 raise InputError(f"{run} is no run of jaxfl ({error!r}): leave it out") from error
             found.append((run, {"summary": summary, "lines": lines}))
+    measures = sorted({content["summary"]["measure"] for _, content in found})
+    check(len(measures) == 1, f"these runs are scored by {' and '.join(measures)}: give runs of one measure")
     names = [content["summary"]["algorithm"] for _, content in found]
     return {
         name if names.count(name) == 1 else str(run): content for name, (run, content) in zip(names, found, strict=True)
@@ -102,10 +104,10 @@ def amount(floats: int) -> str:
 
 
 def caption(summaries: dict[str, dict[str, Any]]) -> str:
-    """What the columns mean."""
-    measures = " and ".join(sorted({MEASURES[summary["measure"]][0] for summary in summaries.values()}))
+    """What the columns mean, for runs of one measure."""
+    name = MEASURES[next(iter(summaries.values()))["measure"]][0]
     return (
-        f"test {measures} of the deployed models before and after fine-tuning, mean over clients; weighted by data; "
+        f"test {name} of the deployed models before and after fine-tuning, mean over clients; weighted by data; "
         "worst tenth of the clients; on val: each client at its own best validation score; floats sent up and down; "
         "batches whose gradient was taken; seconds without compiling"
     )

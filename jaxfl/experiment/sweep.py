@@ -19,9 +19,10 @@ from jaxfl.evaluate import make_evaluate
 from jaxfl.experiment import files, plots
 from jaxfl.experiment.build import Built, Data, build, gather
 from jaxfl.experiment.config import Config, Setting, to_json
-from jaxfl.experiment.hints import accepts, describe
+from jaxfl.experiment.hints import accepts
 from jaxfl.experiment.run import EVALUATE, INIT, ROUNDS
 from jaxfl.experiment.validate import option
+from jaxfl.hints import describe
 from jaxfl.rounds import make_rounds
 
 Point = dict[str, Any]  # a value for each name that is searched

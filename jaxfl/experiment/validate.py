@@ -12,7 +12,8 @@ from jaxfl.data.augment import AUGMENTATIONS
 from jaxfl.data.sources import check_known
 from jaxfl.errors import InputError, check, check_name
 from jaxfl.experiment.config import Config, Setting
-from jaxfl.experiment.hints import accepts, describe
+from jaxfl.experiment.hints import accepts
+from jaxfl.hints import describe
 from jaxfl.models import MODELS
 from jaxfl.types import AlgorithmFactory
 from jaxfl.uplink import ATTACKS

@@ -9,8 +9,8 @@ from jaxfl.models.lenet import lenet
 from jaxfl.models.linear import linear
 from jaxfl.models.mf import mf
 from jaxfl.models.mlp import mlp
-from jaxfl.models.resnet import resnet8
-from jaxfl.models.text import textcnn
+from jaxfl.models.resnet8 import resnet8
+from jaxfl.models.textcnn import textcnn
 
 MODELS = {f.__name__: f for f in (linear, mlp, cnn, lenet, cedar3, cedar6, resnet8, textcnn, mf)}
 

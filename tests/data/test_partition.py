@@ -92,12 +92,6 @@ def test_severe_heterogeneity_is_five_pairs_of_clients():
     assert [len(rows) for rows in extreme] == [10_000] * 5
 
 
-def test_the_dirichlet_guard_gives_the_full_no_further_class():
-    """Who holds its fair share takes no more: nobody exceeds it by more than one class."""
-    parts = dirichlet(LABELS, 10, seed=0, beta=0.1)
-    assert max(map(len, parts)) < 60 + 60
-
-
 @pytest.mark.parametrize(
     ("topology", "labels", "edges"),
     [

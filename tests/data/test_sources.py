@@ -56,6 +56,9 @@ def test_images_with_known_channels_are_normalised(tmp_path):
     images = np.zeros((20, 2, 2, 3), np.uint8)
     np.savez(tmp_path / "cifar10.npz", **arrays(x_train=images, x_test=images[:6]))
     source = load("cifar10", tmp_path)
+    assert source.mirrors
+    np.savez(tmp_path / "svhn_cropped.npz", **arrays(x_train=images, x_test=images[:6]))
+    assert not load("svhn_cropped", tmp_path).mirrors
     assert source.shift == pytest.approx((125.307, 122.961, 113.8575))
     assert source.scale == pytest.approx((51.5865, 50.8470, 51.2550))
 

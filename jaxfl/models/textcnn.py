@@ -7,7 +7,10 @@ from jax.nn import initializers
 from jaxfl.errors import check
 from jaxfl.models.lenet import uniform
 
-small = initializers.uniform(0.2)
+
+def centred(key, shape, dtype):
+    """U(-.1, .1)."""
+    return initializers.uniform(0.2)(key, shape, dtype) - 0.1
 
 
 class TextCNN(nn.Module):
@@ -29,8 +32,7 @@ class TextCNN(nn.Module):
         )
         longest = max(self.spans)
         check(x.shape[1] >= longest, f"textcnn takes {longest} words or more, not {x.shape[1]}: pad the texts")
-        start = lambda key, shape, dtype: small(key, shape, dtype) - 0.1  # noqa: E731 - U(-.1, .1)
-        embedded = nn.Embed(self.words, self.width, embedding_init=start)(x)  # [B, length, width]
+        embedded = nn.Embed(self.words, self.width, embedding_init=centred)(x)  # [B, length, width]
         found = []
         for span in self.spans:
             kernel = self.param(f"kernel_{span}", uniform, (span * self.width, self.channels))
