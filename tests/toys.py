@@ -16,6 +16,7 @@ from jaxfl.types import Dataset, Federation, Task
 
 # Compiler options of programs whose bits are compared: as shipped, where the suite is compiled otherwise (conftest.py).
 SHIPPED = {"xla_cpu_use_fusion_emitters": True} if "xla_cpu_use_fusion" in os.environ.get("XLA_FLAGS", "") else None
+SIZES = [40, 25, 31, 40, 12, 9]  # examples of each client in most tests of the contract
 
 
 def stack(xs, ys, pad=0, rubbish=0.0):
@@ -152,18 +153,23 @@ def run(algorithm, federation, rounds=3, *, key=None, participation=None, state=
     for number in range(start, start + rounds):
         state, one = advance(key, federation, state, number, 1)
         said.append(one)
-    info, ids = jax.tree.map(lambda *x: jnp.concatenate(x), *said)
+    info, ids = jax.tree.map(lambda *x: np.concatenate(x), *jax.device_get(said))
     return state, info, ids
 
 
+def pick(tree, ids):
+    """`tree[ids]` of every leaf, on the host: a test's own arithmetic need not be compiled."""
+    return jax.tree.map(lambda x: np.asarray(x)[ids], tree)
+
+
 def deployed(algorithm, state, clients):
-    return algorithm.models(state, jnp.arange(clients))
+    return jit(algorithm.models)(state, np.arange(clients))
 
 
 def predictors(algorithm, state, train):
     """What `apply` takes when the clients predict: their models, or what they recall."""
     models = deployed(algorithm, state, train.mask.shape[0])
-    return models if algorithm.recall is None else jax.vmap(algorithm.recall)(models, train)
+    return models if algorithm.recall is None else jit(jax.vmap(algorithm.recall))(models, train)
 
 
 def equal(a, b):
@@ -181,4 +187,6 @@ def close(a, b, tolerance=1e-5):
 
 def differ(a, b):
     """Some bit of the two is not the same."""
-    return any(bool((x != y).any()) for x, y in zip(jax.tree.leaves(a), jax.tree.leaves(b), strict=True))
+    return any(
+        (np.asarray(x) != np.asarray(y)).any() for x, y in zip(jax.tree.leaves(a), jax.tree.leaves(b), strict=True)
+    )

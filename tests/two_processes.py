@@ -4,7 +4,7 @@ import sys
 
 import jax
 import numpy as np
-from toys import made, opposite_groups, run, shallow
+from toys import SIZES, made, opposite_groups, run, shallow
 
 from jaxfl import mesh
 from jaxfl.algorithms import ALGORITHMS
@@ -14,7 +14,7 @@ mesh.prepare_host(1)
 mesh.join(sys.argv[1], 2, int(sys.argv[2]))
 leaves = {}
 with jax.set_mesh(mesh.make()):
-    data = mesh.place(opposite_groups(clients=8))
+    data = mesh.place(opposite_groups(sizes=SIZES))
     for name, factory in ALGORITHMS.items():
         algorithm = made(factory, shallow)
         start = jax.jit(algorithm.init)(jax.random.fold_in(jax.random.key(0), 10**6), data.train)
