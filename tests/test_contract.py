@@ -90,8 +90,8 @@ def test_neither_four_devices_nor_padding_changes_anything(factory):
     """Six clients leave a gap on four devices."""
     algorithm = made(factory, shallow)
     with jax.set_mesh(mesh.make(4)):
-        spread = run(algorithm, mesh.place(padded()), 2)
-    close(run(algorithm, uneven(), 2), spread, 1e-6)
+        spread = run(algorithm, mesh.place(padded()), 1)
+    close(run(algorithm, uneven(), 1), spread, 1e-6)
 
 
 def test_two_processes_give_what_one_gives(tmp_path):
@@ -195,9 +195,10 @@ def test_seeds_and_float_hyper_parameters_run_side_by_side(factory):
         start = algorithm.init(jax.random.fold_in(key, 10**6), data.train)
         return jaxfl.make_rounds(algorithm, half(C))(key, data, start, 0, 2)[0]
 
-    both, alone = jit(jax.vmap(final))(np.arange(2), values), jit(final)
-    for i in range(2):
-        close(jax.tree.map(lambda x, i=i: x[i], jax.device_get(both)), alone(i, {n: v[i] for n, v in values.items()}))
+    seeds, alone = np.array([1, 0]), jit(final)
+    both = jit(jax.vmap(final))(seeds, values)
+    for i, seed in enumerate(seeds):
+        close(pick(both, i), alone(seed, {n: v[i] for n, v in values.items()}))
 
 
 def test_clients_out_of_the_cohort_are_left_alone(factory):
@@ -254,7 +255,7 @@ def test_opposite_groups_need_personal_models(factory):
     """
     data, ids = opposite_groups(), np.arange(C)
     task, algorithm = shallow(steps=20), made(factory, shallow)
-    state, info, _ = run(algorithm, data, 40)
+    state, info, _ = run(algorithm, data, 12)
     models = predictors(algorithm, state, data.train)
 
     def accuracy(models):
@@ -268,7 +269,7 @@ def test_opposite_groups_need_personal_models(factory):
     same = ids[:, None] % 2 == ids[None] % 2
     apart = info.weights is None or (info.weights[-1] * same).sum(axis=1).min() > 0.9
     if personal and apart:
-        assert own > 0.9
+        assert own > 0.7
     scores = make_evaluate(algorithm, task)(jax.random.key(0), data, state, ids)
     np.testing.assert_allclose(scores.before.test.mean(), own, atol=1e-6)
     assert scores.after.test.mean() > 0.9

@@ -9,6 +9,7 @@ import numpy as np
 import optax
 
 import jaxfl
+from jaxfl import mesh
 from jaxfl.local import count_batches, full_gradient, trainer
 from jaxfl.models.mlp import mlp
 from jaxfl.task import honest, masked_mean
@@ -153,7 +154,9 @@ def run(algorithm, federation, rounds=3, *, key=None, participation=None, state=
     for number in range(start, start + rounds):
         state, one = advance(key, federation, state, number, 1)
         said.append(one)
-    info, ids = jax.tree.map(lambda *x: np.concatenate(x), *jax.device_get(said))
+    traced = any(isinstance(x, jax.core.Tracer) for x in jax.tree.leaves(said))
+    together, said = (jnp.concatenate, said) if traced else (np.concatenate, mesh.fetch(said))
+    info, ids = jax.tree.map(lambda *x: together(x), *said)
     return state, info, ids
 
 

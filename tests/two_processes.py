@@ -19,7 +19,7 @@ with jax.set_mesh(mesh.make()):
         algorithm = made(factory, shallow)
         start = jax.jit(algorithm.init)(jax.random.fold_in(jax.random.key(0), 10**6), data.train)
         state, info, _ = run(algorithm, data, 1, state=mesh.place(start))
-        for number, leaf in enumerate(jax.tree.leaves(mesh.fetch((state, info)))):
+        for number, leaf in enumerate(jax.tree.leaves((mesh.fetch(state), info))):
             leaves[f"{name}/{number:03}"] = leaf
 if mesh.leads():
     np.savez(sys.argv[3], **leaves)
