@@ -33,11 +33,13 @@ def make_rounds(algorithm: Algorithm, participation: Participation) -> Rounds:
         sample_key, round_key = jax.random.split(jax.random.fold_in(key, number))
         ids = jnp.sort(participation(sample_key, number))
         if ids.size == federation.train.mask.shape[0]:  # all clients, in order: there is nothing to copy
-            after, info = algorithm.round(round_key, state, Cohort(ids, federation.train, federation.val))
+            after, info = keep_finite(
+                state, algorithm.round(round_key, state, Cohort(ids, federation.train, federation.val))
+            )
             return after, (info, ids)
         cohort = Cohort(ids, tree.take(federation.train, ids), tree.take(federation.val, ids))
         gathered = State(tree.take(state.clients, ids), state.server)
-        (clients, server), info = algorithm.round(round_key, gathered, cohort)
+        (clients, server), info = keep_finite(gathered, algorithm.round(round_key, gathered, cohort))
         return State(tree.put(state.clients, ids, clients), server), (info, ids)
 
     @partial(jax.jit, static_argnames="length")
@@ -45,3 +47,17 @@ def make_rounds(algorithm: Algorithm, participation: Participation) -> Rounds:
         return lax.scan(partial(one_round, key, federation), state, start + jnp.arange(length))
 
     return rounds
+
+
+def keep_finite(before: State, round: tuple[State, Info]) -> tuple[State, Info]:
+    """What a round made, but where it is not finite: a client whose part is not keeps what it had, so does the server.
+
+    `Info.heard` is then known of each client: whether its update was finite throughout.
+    """
+    (clients, server), info = round
+    count = info.loss.size
+    finite = tree.finite(clients, count)
+    sound = tree.finite(tree.broadcast(server, 1), 1)[0]
+    heard = finite if info.heard is None else finite & info.heard
+    state = State(tree.choose(finite, clients, before.clients), tree.where(sound, server, before.server))
+    return state, info._replace(heard=heard)

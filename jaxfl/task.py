@@ -9,16 +9,28 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 from flax import linen as nn
-from jaxtyping import Array, Float, Int, PyTree, Shaped
+from jaxtyping import Array, Bool, Float, Int, PyTree, Shaped
 
+from jaxfl import tree
 from jaxfl.errors import check
 from jaxfl.local import count_batches, full_gradient, trainer
-from jaxfl.types import Chunk, Cohort, Dataset, Objective, Params, PRNGKey, Task, Uplink
+from jaxfl.types import Channel, Chunk, Cohort, Dataset, Objective, Params, PRNGKey, Task, Uplink
 
 
 def honest(key: PRNGKey, before: Params, after: Params, ids: Int[Array, "m"]) -> Params:
     """The uplink that delivers what the clients trained."""
     return after
+
+
+def channel(uplink: Uplink) -> Channel:
+    """The uplink, and who is heard: not a client of whom arrives a number that is none or infinite."""
+
+    def receive(key: PRNGKey, before: Params, after: Params, ids: Int[Array, "m"]) -> tuple[Params, Bool[Array, "m"]]:
+        received = uplink(key, before, after, ids)
+        heard = tree.finite(received, ids.size)
+        return tree.choose(heard, received, before), heard
+
+    return receive
 
 
 def cross_entropy(logits: Float[Array, "b classes"], y: Int[Array, "b"]) -> Float[Array, "b"]:
@@ -163,7 +175,7 @@ def supervised(
     gradient = full_gradient(loss_of(apply), batch_size=micro or batch_size, chunk=chunk)
     head = getattr(model, "head", "")
     known = features if head else None
-    return Task(init, apply, loss_of(apply), loss_of, score, train, uplink, gradient, batches, head, known)
+    return Task(init, apply, loss_of(apply), loss_of, score, train, channel(uplink), gradient, batches, head, known)
 
 
 def sgd(learning_rate: float = 0.01, momentum: float = 0.9, weight_decay: float = 1e-5) -> optax.GradientTransformation:

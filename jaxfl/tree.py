@@ -1,5 +1,6 @@
 """Pytrees with the client axis first: `[M, ...]` on every leaf."""
 
+import functools
 import re
 from collections.abc import Callable
 
@@ -33,6 +34,17 @@ def broadcast(tree: PyTree, clients: int) -> PyTree:
 def where(condition: Bool[Array, ""], new: PyTree, old: PyTree) -> PyTree:
     """`new` where the scalar condition holds, else `old`, leaf by leaf."""
     return jax.tree.map(lambda n, o: jnp.where(condition, n, o), new, old)
+
+
+def finite(stacked: PyTree, clients: int) -> Bool[Array, "m"]:
+    """Which of the stacked models have no leaf that is infinite or no number [M]; all, if they have no leaves."""
+    each = [jnp.isfinite(x).reshape(clients, -1).all(axis=1) for x in jax.tree.leaves(stacked)]
+    return functools.reduce(jnp.logical_and, each, jnp.ones(clients, bool))
+
+
+def choose(condition: Bool[Array, "m"], new: PyTree, old: PyTree) -> PyTree:
+    """The rows of `new` where the condition holds, else those of `old`: [M], [M, ...], [M, ...] -> [M, ...]."""
+    return jax.tree.map(lambda n, o: jnp.where(condition.reshape(-1, *[1] * (n.ndim - 1)), n, o), new, old)
 
 
 def subtract(stacked: Params, model: Params) -> Params:

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from typing import Literal, NamedTuple
 
 import jax.numpy as jnp
-from jaxtyping import Array, Float, Int, Key, PyTree
+from jaxtyping import Array, Bool, Float, Int, Key, PyTree
 
 Scalar = float | int | Array  # a hyper-parameter that is never branched on: `vmap` over it sweeps
 PRNGKey = Key[Array, ""]
@@ -85,6 +85,7 @@ class Info(NamedTuple):
     down: Int[Array, "*m"]  # [M] floats that the server sent to each client
     metrics: dict[str, Float[Array, "*s"]] = {}  # noqa: RUF012 - never written; an algorithm's own numbers, by name
     batches: Int[Array, "*m"] | None = None  # [M] batches whose gradient each client took; None: those of one `fit`
+    heard: Bool[Array, "*m"] | None = None  # [M] whose update was finite and thus counted; None: whoever ends finite
 
 
 # (params, batch [B], anchor, key) -> (loss to differentiate, aux to report). The loss is a mean over the batch's real
@@ -102,6 +103,10 @@ Gradient = Callable[[PRNGKey, Params, Dataset, Array], tuple[Array, Params]]
 # (key, before [M], after [M], ids [M]) -> received [M]: what the server sees of the clients' models
 Uplink = Callable[[PRNGKey, Params, Params, Array], Params]
 
+# The same -> (received [M], heard [M] bool): a client whose model is not finite is not heard, and in its place stands
+# the model that it started from.
+Channel = Callable[[PRNGKey, Params, Params, Array], tuple[Params, Array]]
+
 # (key, round) -> ids [M]; M is the same in every round
 Participation = Callable[[PRNGKey, Array], Array]
 
@@ -115,7 +120,7 @@ class Task(NamedTuple):
     loss_of: Callable[[Callable], Objective]  # the same of another way to predict
     score: Callable[[Array, Array], Array]  # (prediction [B], y [B]) -> [B], higher is better
     trainer: Callable[..., Fit]  # (objective, **what differs of `local.trainer`: steps, epochs, optimizer, batch_size)
-    uplink: Uplink
+    uplink: Channel
     gradient: Gradient  # of `loss`
     batches: Callable[..., Int[Array, "*m"]] = None  # (cohort, **{steps or epochs}) -> [M] those of one `fit`
     head: str = ""  # finds the paths of the head's parameters, the rest is the body; "" if the model names none

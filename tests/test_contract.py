@@ -66,6 +66,7 @@ def test_a_round_keeps_shapes_and_dtypes(factory):
     for old, new in zip(jax.tree.leaves(state), jax.tree.leaves(after), strict=True):
         assert (new.shape, new.dtype, new.weak_type) == (old.shape, old.dtype, old.weak_type)
     assert info.loss.shape == info.up.shape == info.down.shape == (C,)
+    assert info.heard is None or info.heard.shape == (C,)
     assert info.weights is None or info.weights.shape == (C, C)
     assert all(value.shape == () for value in info.metrics.values())
 
@@ -237,6 +238,30 @@ def test_one_lie_is_felt_wherever_clients_mix_and_leaves_everything_finite(facto
     mixes = info.weights is None or bool((info.weights * (1 - np.eye(C))[None]).max() > 1e-3)
     assert differ(state, misled) == mixes
     assert all(np.isfinite(x).all() for x in jax.tree.leaves((misled, told)))
+
+
+@pytest.mark.parametrize("rubbish", [np.nan, np.inf, 1e30])
+def test_what_is_not_finite_reaches_nobody(factory, rubbish):
+    """A client whose examples make its update infinite or no number is named, and left out until it is finite again."""
+    data, broken, others = uneven(), 2, np.delete(np.arange(C), 2)
+
+    def spoil(part):
+        x = np.array(part.x)
+        x[broken] = rubbish
+        return part._replace(x=jnp.asarray(x))
+
+    spoilt = data._replace(train=spoil(data.train), val=spoil(data.val))
+    start = jit(made(factory, shallow).init)(jax.random.key(1), data.train)
+    state, info, _ = run(made(factory, shallow), spoilt, 2, state=start)
+    np.testing.assert_array_equal(info.heard, [np.arange(C) != broken] * 2)
+    assert all(np.isfinite(x).all() for x in jax.tree.leaves((state, info.weights, info.metrics)))
+    assert np.isfinite(info.loss[:, others]).all()
+    if info.weights is not None:
+        np.testing.assert_array_equal(info.weights[:, others, broken], 0)
+        np.testing.assert_allclose(info.weights.sum(axis=-1), 1, atol=1e-6)
+    healed, told, _ = run(made(factory, shallow), data, 1, state=state, start=2)
+    assert told.heard.all()
+    assert differ(pick(state.clients, others), pick(healed.clients, others)) or differ(state.server, healed.server)
 
 
 def test_equal_clients_all_reach_the_common_optimum(factory):

@@ -7,7 +7,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from jaxfl import tree
-from jaxfl.kernels.mixing import mix
+from jaxfl.kernels.mixing import mix, size_weights
 from jaxfl.types import Algorithm, Cohort, Dataset, Info, Params, PRNGKey, Scalar, State, Task
 
 
@@ -64,12 +64,14 @@ def apfl(task: Task, *, alpha: Scalar = 0.5, rate: Scalar | None = 0.01) -> Algo
             share = jnp.clip(share - rate * towards, 0, 1)
             batches += task.batches(cohort, epochs=1)
         (own, trained), loss = fit(fit_key, (own, start), share, cohort)
-        received = task.uplink(uplink_key, start, trained, cohort.ids)
-        equal = jnp.full(loss.size, 1 / loss.size)
+        received, heard = task.uplink(uplink_key, start, trained, cohort.ids)
+        equal = size_weights(heard)
         model = mix(equal, received)
         floats = jnp.full_like(cohort.ids, tree.size(model))
         weights = tree.broadcast(equal, loss.size)
-        info = Info(loss, weights, up=floats, down=floats, metrics={"alpha": share.mean()}, batches=batches)
+        info = Info(
+            loss, weights, up=floats, down=floats, metrics={"alpha": share.mean()}, batches=batches, heard=heard
+        )
         return State(Client(own, share), model), info
 
     def models(state: State, ids):

@@ -56,10 +56,10 @@ def cfl(task: Task, *, eps1: Scalar = 2.0, eps2: Scalar = 2.5, warmup: int = 0, 
         cluster, server = state
         start = tree.take(server.models, cluster)
         trained, loss = fit(fit_key, start, None, cohort)
-        received = task.uplink(uplink_key, start, trained, cohort.ids)
+        received, heard = task.uplink(uplink_key, start, trained, cohort.ids)
 
         update = jax.tree.map(jnp.subtract, received, start)
-        length, mean = (jnp.sqrt(jax.vmap(tree.dot)(u, u)) for u in (update, mix(together(cluster), update)))
+        length, mean = (jnp.sqrt(jax.vmap(tree.dot)(u, u)) for u in (update, mix(together(cluster, heard), update)))
         member = cluster[None] == jnp.arange(clusters)[:, None]  # [K, M]
         at_rest = jnp.max(jnp.where(member, mean[None], 0.0), axis=1) < eps1  # its members all have one mean
         pulled = jnp.max(jnp.where(member, length[None], 0.0), axis=1) > eps2
@@ -67,10 +67,10 @@ def cfl(task: Task, *, eps1: Scalar = 2.0, eps2: Scalar = 2.5, warmup: int = 0, 
         leaves = bipartition(cosine(update), cluster, cohort.ids)
         cluster, parent, count = split(cluster, leaves, wanted, server.count)
 
-        models = centres(received, cluster, tree.take(server.models, parent))
+        models = centres(received, cluster, tree.take(server.models, parent), heard)
         floats = jnp.full_like(cohort.ids, tree.size(received) // cohort.ids.size)
         metrics = {"clusters": count.astype(float)}
-        info = Info(loss, together(cluster), floats, floats, metrics, task.batches(cohort))
+        info = Info(loss, together(cluster, heard), floats, floats, metrics, task.batches(cohort), heard=heard)
         return State(cluster, Server(models, count, server.round + 1)), info
 
     def models(state: State, ids):

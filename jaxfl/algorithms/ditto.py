@@ -39,12 +39,13 @@ def ditto(task: Task, *, lam: Scalar = 1.0) -> Algorithm:
         start = tree.broadcast(state.server, cohort.ids.size)
         own, loss = fit_own(jax.random.fold_in(fit_key, 1), state.clients, start, cohort)
         trained, _ = fit(fit_key, start, None, cohort)
-        received = task.uplink(uplink_key, start, trained, cohort.ids)
-        share = size_weights(cohort.sizes)  # [M], the same for every receiver
+        received, heard = task.uplink(uplink_key, start, trained, cohort.ids)
+        share = size_weights(cohort.sizes * heard)  # [M], the same for every receiver
         model = mix(share, received)
         floats = jnp.full_like(cohort.ids, tree.size(model))
         weights = tree.broadcast(share, loss.size)
-        return State(own, model), Info(loss, weights, up=floats, down=floats, batches=2 * task.batches(cohort))
+        info = Info(loss, weights, up=floats, down=floats, batches=2 * task.batches(cohort), heard=heard)
+        return State(own, model), info
 
     def models(state: State, ids):
         return tree.take(state.clients, ids)

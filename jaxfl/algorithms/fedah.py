@@ -78,12 +78,12 @@ def fedah(
         share, _ = fit_share(jax.random.fold_in(fit_key, 2), share, (own, other, body), cohort)
         own, _ = fit_head(jax.random.fold_in(fit_key, 1), blend(own, other, share), body, cohort)
         body, loss = fit_body(fit_key, body, own, cohort)
-        received = task.uplink(uplink_key, start, tree.join(own, body), cohort.ids)
-        part = size_weights(cohort.sizes)  # [M], the same for every receiver
+        received, heard = task.uplink(uplink_key, start, tree.join(own, body), cohort.ids)
+        part = size_weights(cohort.sizes * heard)  # [M], the same for every receiver
         model = mix(part, received)
         floats = jnp.full_like(cohort.ids, tree.size(model))
         batches = task.batches(cohort, epochs=share_epochs + head_epochs) + task.batches(cohort)
-        info = Info(loss, tree.broadcast(part, loss.size), up=floats, down=floats, batches=batches)
+        info = Info(loss, tree.broadcast(part, loss.size), up=floats, down=floats, batches=batches, heard=heard)
         return State(Client(own, share), model), info
 
     def models(state: State, ids):

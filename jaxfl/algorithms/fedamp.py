@@ -8,7 +8,7 @@ from jaxfl.errors import check_not_negative, check_positive
 from jaxfl.kernels.alignment import misalignment
 from jaxfl.kernels.amp import attentive
 from jaxfl.kernels.cluster import squared_distances
-from jaxfl.kernels.mixing import mix
+from jaxfl.kernels.mixing import isolate, mix
 from jaxfl.types import Algorithm, Cohort, Dataset, Info, Params, PRNGKey, Scalar, State, Task
 
 
@@ -46,10 +46,10 @@ def fedamp(task: Task, *, alpha: Scalar | None = None, sigma: Scalar = 10.0, lam
         start, mixture = state.clients
         step = sigma / cohort.ids.size if alpha is None else alpha
         trained, loss = fit(fit_key, start, (mixture, jnp.full(cohort.ids.size, lam / (2 * step))), cohort)
-        received = task.uplink(uplink_key, start, trained, cohort.ids)
-        weights = attentive(squared_distances(received), step, sigma)
+        received, heard = task.uplink(uplink_key, start, trained, cohort.ids)
+        weights = isolate(attentive(squared_distances(received), step, sigma), heard)
         floats = jnp.full_like(cohort.ids, tree.size(trained) // cohort.ids.size)
-        info = Info(loss, weights, floats, floats, batches=task.batches(cohort))
+        info = Info(loss, weights, floats, floats, batches=task.batches(cohort), heard=heard)
         return State((trained, mix(weights, received)), ()), info
 
     def models(state: State, ids):

@@ -28,11 +28,11 @@ def fedavg_ft(task: Task) -> Algorithm:
         fit_key, uplink_key = jax.random.split(key)
         start = tree.broadcast(state.server, cohort.ids.size)
         trained, loss = fit(fit_key, start, None, cohort)
-        received = task.uplink(uplink_key, start, trained, cohort.ids)
-        share = size_weights(cohort.sizes)  # [M], the same for every receiver
+        received, heard = task.uplink(uplink_key, start, trained, cohort.ids)
+        share = size_weights(cohort.sizes * heard)  # [M], the same for every receiver
         model = mix(share, received)
         floats = jnp.full_like(cohort.ids, tree.size(model))
-        return State(trained, model), Info(loss, tree.broadcast(share, loss.size), up=floats, down=floats)
+        return State(trained, model), Info(loss, tree.broadcast(share, loss.size), up=floats, down=floats, heard=heard)
 
     def models(state: State, ids):
         return tree.take(state.clients, ids)

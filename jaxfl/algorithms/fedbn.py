@@ -32,12 +32,12 @@ def fedbn(task: Task, *, norms: tree.Layers = "[Nn]orm") -> Algorithm:
         start = tree.broadcast(state.server, cohort.ids.size)
         trained, loss = fit(fit_key, tree.join(state.clients, start), None, cohort)
         own, sent = tree.split(trained, norms)
-        received = task.uplink(uplink_key, start, sent, cohort.ids)
-        share = size_weights(cohort.sizes)  # [M], the same for every receiver
+        received, heard = task.uplink(uplink_key, start, sent, cohort.ids)
+        share = size_weights(cohort.sizes * heard)  # [M], the same for every receiver
         mean = mix(share, received)
         floats = jnp.full_like(cohort.ids, tree.size(mean))
         weights = tree.broadcast(share, loss.size)
-        return State(own, mean), Info(loss, weights, up=floats, down=floats, batches=task.batches(cohort))
+        return State(own, mean), Info(loss, weights, up=floats, down=floats, batches=task.batches(cohort), heard=heard)
 
     def models(state: State, ids):
         return tree.join(tree.take(state.clients, ids), tree.broadcast(state.server, ids.size))

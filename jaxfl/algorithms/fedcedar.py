@@ -12,7 +12,7 @@ from jaxtyping import Array, Int
 from jaxfl import tree
 from jaxfl.errors import check, check_positive
 from jaxfl.kernels.cluster import kmeans
-from jaxfl.kernels.mixing import mix
+from jaxfl.kernels.mixing import leave_out, mix
 from jaxfl.kernels.propagate import contraction, graph_rows, propagate
 from jaxfl.kernels.similarity import cosine
 from jaxfl.types import Algorithm, Cohort, Dataset, Info, Params, PRNGKey, Scalar, State, Task
@@ -83,17 +83,17 @@ def fedcedar(
         server, clients = state.server, cohort.ids.size
         start = models(state, jnp.arange(clients))
         trained, loss = fit(fit_key, start, None, cohort)
-        received = task.uplink(uplink_key, start, trained, cohort.ids)
+        received, heard = task.uplink(uplink_key, start, trained, cohort.ids)
         cluster, collect, _ = kmeans(jax.random.fold_in(key, 2), received, cohort.ids, clusters)
         compared = tree.subtract(received, server.initial) if feature == "update" else received
+        collect, exists = leave_out(collect, heard), collect.any(axis=1)
         edges = graph_rows(cosine(mix(collect, compared)), graph, temperature)
-        exists = collect.any(axis=1)
         to_nodes = mix(propagate(edges, hops, exists), collect)  # [K, M]
         weights = to_nodes[cluster] if personal else tree.broadcast(to_nodes.mean(axis=0), clients)
         client = Client(cluster, jnp.full_like(cohort.ids, server.round))
         floats = jnp.full_like(cohort.ids, tree.size(received) // clients)
         metrics = {"contraction": contraction(edges, hops, exists)}
-        info = Info(loss, weights, up=floats, down=floats, metrics=metrics)
+        info = Info(loss, weights, up=floats, down=floats, metrics=metrics, heard=heard)
         return State(client, Server(mix(to_nodes, received), server.round + 1, server.initial)), info
 
     return Algorithm(init, round, models, task.apply)

@@ -36,7 +36,7 @@ def fedfomo(task: Task) -> Algorithm:
         fit_key, uplink_key = jax.random.split(key)
         start, clients = state.clients, cohort.ids.size
         trained, loss = fit(fit_key, start, None, cohort)
-        received = task.uplink(uplink_key, start, trained, cohort.ids)
+        received, heard = task.uplink(uplink_key, start, trained, cohort.ids)
 
         def losses(models):  # of each client at its own of the models [M]
             return task.gradient(jax.random.fold_in(key, 2), models, cohort.val, cohort.ids)[0]
@@ -44,7 +44,7 @@ def fedfomo(task: Task) -> Algorithm:
         offered = lax.map(lambda model: losses(tree.broadcast(model, clients)), received).T  # (client, model) [M, M]
         both = jax.tree.map(lambda s, r: jnp.concatenate([s, r]), start, received)
         distances = jnp.sqrt(squared_distances(both)[:clients, clients:])
-        weights = worth(losses(start), offered, distances)
+        weights = worth(losses(start), offered, distances) * heard
         found = weights.sum(axis=1) > 0
 
         known = cohort.val.mask.any(axis=1)
@@ -53,7 +53,7 @@ def fedfomo(task: Task) -> Algorithm:
         weights = jnp.where(found[:, None], weights, jnp.eye(clients))
         floats = jnp.full_like(cohort.ids, tree.size(model) // clients)
         batches = task.batches(cohort)
-        return State(model, ()), Info(loss, weights, floats, (clients - 1) * floats, batches=batches)
+        return State(model, ()), Info(loss, weights, floats, (clients - 1) * floats, batches=batches, heard=heard)
 
     def models(state: State, ids):
         return tree.take(state.clients, ids)

@@ -34,13 +34,13 @@ def fedper(task: Task, *, head: tree.Layers | None = None) -> Algorithm:
         shared = tree.broadcast(state.server, cohort.ids.size)
         trained, loss = fit(fit_key, tree.join(state.clients, shared), None, cohort)
         own, body = tree.split(trained, head)
-        received = task.uplink(uplink_key, shared, body, cohort.ids)
-        share = size_weights(cohort.sizes)  # [M], the same for every receiver
+        received, heard = task.uplink(uplink_key, shared, body, cohort.ids)
+        share = size_weights(cohort.sizes * heard)  # [M], the same for every receiver
         mean = mix(share, received)
         sends = tree.size(mean)
         weights = tree.broadcast(share, loss.size) if sends else jnp.eye(loss.size)
         floats = jnp.full_like(cohort.ids, sends)
-        return State(own, mean), Info(loss, weights, up=floats, down=floats, batches=task.batches(cohort))
+        return State(own, mean), Info(loss, weights, up=floats, down=floats, batches=task.batches(cohort), heard=heard)
 
     def models(state: State, ids):
         return tree.join(tree.take(state.clients, ids), tree.broadcast(state.server, ids.size))

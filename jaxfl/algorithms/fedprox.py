@@ -36,12 +36,12 @@ def fedprox(task: Task, *, mu: Scalar = 0.01) -> Algorithm:
         fit_key, uplink_key = jax.random.split(key)
         start = tree.broadcast(state.server, cohort.ids.size)
         trained, loss = fit(fit_key, start, start, cohort)
-        received = task.uplink(uplink_key, start, trained, cohort.ids)
-        share = size_weights(cohort.sizes)  # [M], the same for every receiver
+        received, heard = task.uplink(uplink_key, start, trained, cohort.ids)
+        share = size_weights(cohort.sizes * heard)  # [M], the same for every receiver
         model = mix(share, received)
         floats = jnp.full_like(cohort.ids, tree.size(model))
         weights = tree.broadcast(share, loss.size)
-        return State((), model), Info(loss, weights, up=floats, down=floats, batches=task.batches(cohort))
+        return State((), model), Info(loss, weights, up=floats, down=floats, batches=task.batches(cohort), heard=heard)
 
     def models(state: State, ids):
         return tree.broadcast(state.server, ids.size)

@@ -4,7 +4,7 @@ import jax
 import jax.numpy as jnp
 
 from jaxfl import tree
-from jaxfl.kernels.mixing import mix
+from jaxfl.kernels.mixing import mix, size_weights
 from jaxfl.types import Algorithm, Cohort, Dataset, Info, Params, PRNGKey, State, Task
 
 
@@ -46,14 +46,14 @@ def fedrep(
         shared = tree.broadcast(state.server, cohort.ids.size)
         own, _ = fit_head(jax.random.fold_in(fit_key, 1), state.clients, shared, cohort)
         body, loss = fit_body(fit_key, shared, own, cohort)
-        received = task.uplink(uplink_key, shared, body, cohort.ids)
-        share = jnp.full(loss.size, 1 / loss.size)  # [M], the same for every receiver
+        received, heard = task.uplink(uplink_key, shared, body, cohort.ids)
+        share = size_weights(heard)  # [M], the same for every receiver
         mean = mix(share, received)
         sends = tree.size(mean)
         weights = tree.broadcast(share, loss.size) if sends else jnp.eye(loss.size)
         floats = jnp.full_like(cohort.ids, sends)
         batches = task.batches(cohort, **amount) + task.batches(cohort)
-        return State(own, mean), Info(loss, weights, up=floats, down=floats, batches=batches)
+        return State(own, mean), Info(loss, weights, up=floats, down=floats, batches=batches, heard=heard)
 
     def models(state: State, ids):
         return tree.join(tree.take(state.clients, ids), tree.broadcast(state.server, ids.size))

@@ -58,12 +58,12 @@ def fedrod(task: Task) -> Algorithm:
         counts = jnp.sum(labels * cohort.train.mask[..., None], axis=1)  # [M, classes]
         prior = jnp.where(counts > 0, jnp.log(counts), -1e9)
         trained, loss = fit(fit_key, {"global": start, "head": state.clients}, prior, cohort)
-        received = task.uplink(uplink_key, start, trained["global"], cohort.ids)
-        share = size_weights(cohort.sizes)  # [M], the same for every receiver
+        received, heard = task.uplink(uplink_key, start, trained["global"], cohort.ids)
+        share = size_weights(cohort.sizes * heard)  # [M], the same for every receiver
         model = mix(share, received)
         floats = jnp.full_like(cohort.ids, tree.size(model))
         weights = tree.broadcast(share, loss.size)
-        info = Info(loss, weights, up=floats, down=floats, batches=task.batches(cohort))
+        info = Info(loss, weights, up=floats, down=floats, batches=task.batches(cohort), heard=heard)
         return State(trained["head"], model), info
 
     def models(state: State, ids):

@@ -46,15 +46,16 @@ def fedsem(task: Task, *, clusters: int = 5) -> Algorithm:
         fit_key, uplink_key = jax.random.split(key)
         start = models(state, jnp.arange(cohort.ids.size))
         trained, loss = fit(fit_key, start, None, cohort)
-        received = task.uplink(uplink_key, start, trained, cohort.ids)
+        received, heard = task.uplink(uplink_key, start, trained, cohort.ids)
         cluster = lax.cond(
             state.server.begun,
             lambda: nearest(received, state.server.centres),
             lambda: kmeans(jax.random.fold_in(key, 2), received, cohort.ids, clusters).assignment,
         )
-        server = Server(centres(received, cluster, state.server.centres), jnp.ones((), bool))
+        server = Server(centres(received, cluster, state.server.centres, heard), jnp.ones((), bool))
         floats = jnp.full_like(cohort.ids, tree.size(received) // cohort.ids.size)
-        return State(cluster, server), Info(loss, together(cluster), floats, floats, batches=task.batches(cohort))
+        info = Info(loss, together(cluster, heard), floats, floats, batches=task.batches(cohort), heard=heard)
+        return State(cluster, server), info
 
     def models(state: State, ids):
         return tree.take(state.server.centres, state.clients[ids])

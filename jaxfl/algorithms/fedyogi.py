@@ -45,12 +45,12 @@ def fedyogi(
         model, memory = state.server
         start = tree.broadcast(model, cohort.ids.size)
         trained, loss = fit(fit_key, start, None, cohort)
-        received = task.uplink(uplink_key, start, trained, cohort.ids)
-        share = size_weights(cohort.sizes)  # [M], the same for every receiver
+        received, heard = task.uplink(uplink_key, start, trained, cohort.ids)
+        share = size_weights(cohort.sizes * heard)  # [M], the same for every receiver
         server = descend(optimizer, memory, model, mix(share, received))
         floats = jnp.full_like(cohort.ids, tree.size(model))
         weights = tree.broadcast(share, loss.size)
-        return State((), server), Info(loss, weights, floats, floats, batches=task.batches(cohort))
+        return State((), server), Info(loss, weights, floats, floats, batches=task.batches(cohort), heard=heard)
 
     def models(state: State, ids):
         return tree.broadcast(state.server[0], ids.size)

@@ -75,9 +75,9 @@ def gfed(
             sent = admm.message(model, client.dual, rho)
         else:
             sent, loss = fit(fit_key, centre, None, cohort)
-        received = task.uplink(uplink_key, centre, sent, cohort.ids)
+        received, heard = task.uplink(uplink_key, centre, sent, cohort.ids)
         stack = jax.tree.map(lambda r, b: jnp.concatenate([r, b]), received, before)  # [M + S, ...]
-        own, averaged = consensus.server_round(cell, adjacency, 0.0, 1)
+        own, averaged = consensus.server_round(jnp.where(heard, cell, -1), adjacency, 0.0, 1)
         if by_admm:
             client = client._replace(model=model, dual=admm.ascend(client.dual, model, mix(own[cell], stack), rho))
         models = mix(averaged, stack)
@@ -85,7 +85,7 @@ def gfed(
         metrics = {"disagreement": consensus.disagreement(jax.tree.map(lambda x: x[:, None], models))}
         weights = consensus.upload_weights(averaged[cell])
         batches = task.batches(cohort) * (primal == "fit")
-        return State(client, models), Info(loss, weights, floats, (1 + by_admm) * floats, metrics, batches)
+        return State(client, models), Info(loss, weights, floats, (1 + by_admm) * floats, metrics, batches, heard=heard)
 
     def models(state: State, ids):
         return tree.take(state.clients.model, ids) if by_admm else tree.take(state.server, home(ids))

@@ -45,9 +45,8 @@ def gfedmtl(
       graph: of the servers, by name or as adjacency [S, S].
       primal: how (13) is solved: by the task's training, or exactly if the loss is quadratic, see `admm.primal`.
 
-    Differs: a client sends w_k - phi_k / rho, all that (14) needs of the two, which the paper has it share. A cluster
-    of a server without reports keeps its model, who does not report its w_k and phi_k. All start at the task's initial
-    model, not at 0. Not counted: what servers send each other, and the one upload more by which clusters are found.
+    Differs: a client sends w_k - phi_k / rho, all that (14) needs. Without reports a cluster keeps its model, a client
+    its w_k, phi_k. All start at the initial model, not 0. Not counted: traffic of servers, an upload to find clusters.
     """
     learned, adjacency = isinstance(tau, str), consensus.adjacency(graph, servers)
     check(clusters > 1 or not learned, "tau is learned between clusters: give clusters=2 or more, or a number for tau")
@@ -61,7 +60,7 @@ def gfedmtl(
         if cluster is None:
             start = tree.broadcast(model, ids.size)
             moved, _ = explore(key, start, None, Cohort(ids, train, train))
-            received = task.uplink(jax.random.fold_in(key, 1), start, moved, ids)
+            received, _ = task.uplink(jax.random.fold_in(key, 1), start, moved, ids)
             cluster = grouping.group(similarity.cosine(tree.subtract(received, model)), clusters)
         server = ids % servers if server_of is None else server_of
         check_groups(ids.size, server_of=(server, servers), cluster_of=(cluster, clusters))
@@ -74,24 +73,25 @@ def gfedmtl(
         before = jax.tree.map(lambda x: x.reshape(-1, *x.shape[2:]), models)  # [S * Q, ...]
         centre = tree.take(before, client.cell)
         model, loss = side.solve(fit_key, client, centre, cohort)
-        received = task.uplink(uplink_key, centre, admm.message(model, client.dual, rho), cohort.ids)
+        received, heard = task.uplink(uplink_key, centre, admm.message(model, client.dual, rho), cohort.ids)
         stack = jax.tree.map(lambda r, b: jnp.concatenate([r, b]), received, before)  # [M + S * Q, ...]
         strength = coupling.strength(learner) if learned else jnp.asarray(tau, float)
-        coupled, onward = consensus.server_round(client.cell, adjacency, strength, clusters)  # [S * Q, M + S * Q]
+        cells = jnp.where(heard, client.cell, -1)  # that the uploads enter
+        coupled, onward = consensus.server_round(cells, adjacency, strength, clusters)  # [S * Q, M + S * Q]
         u = mix(coupled[client.cell], stack)
         models = jax.tree.map(lambda w, old: w.reshape(old.shape), mix(onward, stack), models)
         metrics, batches = {"disagreement": consensus.disagreement(models)}, task.batches(cohort) * (primal == "fit")
         if learned:  # a client sends the gradient of its validation loss at u
             _, slopes = task.gradient(jax.random.fold_in(key, 2), u, cohort.val, cohort.ids)
             nothing = jax.tree.map(jnp.zeros_like, slopes)
-            slopes = task.uplink(jax.random.fold_in(uplink_key, 1), nothing, slopes, cohort.ids)
+            slopes, _ = task.uplink(jax.random.fold_in(uplink_key, 1), nothing, slopes, cohort.ids)
             batches += task.batches(cohort._replace(train=cohort.val), epochs=1)
-            slope = consensus.tau_slope(similarity.gram(slopes, stack), client.cell, adjacency, strength, clusters)
+            slope = consensus.tau_slope(similarity.gram(slopes, stack), cells, adjacency, strength, clusters)
             learner, metrics["tau"] = coupling.descend(learner, slope, rate), coupling.mean(strength, clusters)
         client = client._replace(model=model, dual=admm.ascend(client.dual, model, u, rho))
         floats = jnp.full_like(cohort.ids, tree.size(model) // loss.size)
         traffic, weights = ((1 + learned) * floats, 2 * floats), consensus.upload_weights(onward[client.cell])
-        return State(client, (models, learner)), Info(loss, weights, *traffic, metrics, batches)
+        return State(client, (models, learner)), Info(loss, weights, *traffic, metrics, batches, heard=heard)
 
     def models(state: State, ids):
         return tree.take(state.clients.model, ids)

@@ -9,7 +9,7 @@ from jaxfl import tree
 from jaxfl.errors import check, check_not_negative
 from jaxfl.kernels.alignment import misalignment
 from jaxfl.kernels.amp import heuristic
-from jaxfl.kernels.mixing import mix
+from jaxfl.kernels.mixing import isolate, mix
 from jaxfl.kernels.similarity import cosine
 from jaxfl.types import Algorithm, Cohort, Dataset, Info, Params, PRNGKey, Scalar, State, Task
 
@@ -56,11 +56,11 @@ def heurfedamp(
         fit_key, uplink_key = jax.random.split(key)
         start, mixture, begun = state.clients
         trained, loss = fit(fit_key, start, (mixture, lam / 2 * begun), cohort)
-        received = task.uplink(uplink_key, start, trained, cohort.ids)
+        received, heard = task.uplink(uplink_key, start, trained, cohort.ids)
         compared = tree.subtract(received, state.server) if similarity == "delta" else received
-        weights = heuristic(cosine(compared), own, sigma)
+        weights = isolate(heuristic(cosine(compared), own, sigma), heard)
         floats = jnp.full_like(cohort.ids, tree.size(trained) // cohort.ids.size)
-        info = Info(loss, weights, floats, floats, batches=task.batches(cohort))
+        info = Info(loss, weights, floats, floats, batches=task.batches(cohort), heard=heard)
         return State((trained, mix(weights, received), jnp.ones_like(begun)), state.server), info
 
     def models(state: State, ids):

@@ -42,11 +42,11 @@ def ifca(task: Task, *, clusters: int = 4) -> Algorithm:
         chosen = lax.map(losses, state.server).argmin(axis=0)
         start = tree.take(state.server, chosen)
         trained, loss = fit(fit_key, start, None, cohort)
-        received = task.uplink(uplink_key, start, trained, cohort.ids)
-        server = centres(received, chosen, state.server)
+        received, heard = task.uplink(uplink_key, start, trained, cohort.ids)
+        server = centres(received, chosen, state.server, heard)
         model = jnp.full_like(cohort.ids, tree.size(server) // clusters)
-        weights, batches = together(chosen), task.batches(cohort)
-        return State(chosen, server), Info(loss, weights, model + 1, clusters * model, batches=batches)
+        weights, batches = together(chosen, heard), task.batches(cohort)
+        return State(chosen, server), Info(loss, weights, model + 1, clusters * model, batches=batches, heard=heard)
 
     def models(state: State, ids):
         return tree.take(state.server, state.clients[ids])

@@ -55,12 +55,12 @@ def knn_per(task: Task, *, neighbours: int = 10, lam: Scalar = 0.5, scale: Scala
         fit_key, uplink_key = jax.random.split(key)
         start = tree.broadcast(state.server, cohort.ids.size)
         trained, loss = fit(fit_key, start, None, cohort)
-        received = task.uplink(uplink_key, start, trained, cohort.ids)
-        share = size_weights(cohort.sizes)  # [M], the same for every receiver
+        received, heard = task.uplink(uplink_key, start, trained, cohort.ids)
+        share = size_weights(cohort.sizes * heard)  # [M], the same for every receiver
         model = mix(share, received)
         floats = jnp.full_like(cohort.ids, tree.size(model))
         weights = tree.broadcast(share, loss.size)
-        return State((), model), Info(loss, weights, floats, floats, batches=task.batches(cohort))
+        return State((), model), Info(loss, weights, floats, floats, batches=task.batches(cohort), heard=heard)
 
     def models(state: State, ids: Int[Array, "m"]) -> Params:
         return tree.broadcast(state.server, ids.size)

@@ -5,7 +5,7 @@ import jax.numpy as jnp
 from jax import lax
 
 from jaxfl import tree
-from jaxfl.kernels.mixing import mix
+from jaxfl.kernels.mixing import mix, size_weights
 from jaxfl.types import Algorithm, Cohort, Dataset, Info, Params, PRNGKey, Scalar, State, Task
 
 
@@ -51,14 +51,14 @@ def per_fedavg(task: Task, *, alpha: Scalar = 0.01, hessian: bool = False) -> Al
         fit_key, uplink_key = jax.random.split(key)
         start = tree.broadcast(state.server, cohort.ids.size)
         trained, loss = fit(fit_key, start, None, cohort)
-        received = task.uplink(uplink_key, start, trained, cohort.ids)
-        share = jnp.full(loss.size, 1 / loss.size)  # [M], the same for every receiver
+        received, heard = task.uplink(uplink_key, start, trained, cohort.ids)
+        share = size_weights(heard)  # [M], the same for every receiver
         model = mix(share, received)
         deployed = tree.broadcast(model, loss.size)
         _, slope = task.gradient(jax.random.fold_in(fit_key, 1), deployed, cohort.train, cohort.ids)
         floats = jnp.full_like(cohort.ids, tree.size(model))
         batches = (1 + hessian) * task.batches(cohort) + task.batches(cohort, epochs=1)
-        info = Info(loss, tree.broadcast(share, loss.size), up=floats, down=floats, batches=batches)
+        info = Info(loss, tree.broadcast(share, loss.size), up=floats, down=floats, batches=batches, heard=heard)
         return State(step(deployed, slope), model), info
 
     def models(state: State, ids):

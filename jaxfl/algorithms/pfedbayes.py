@@ -8,7 +8,7 @@ from jaxtyping import Array, Int
 from jaxfl import tree
 from jaxfl.errors import check_not_negative, check_positive
 from jaxfl.kernels.gaussian import Gaussian, divergence, draw
-from jaxfl.kernels.mixing import mix
+from jaxfl.kernels.mixing import mix, size_weights
 from jaxfl.types import Algorithm, Cohort, Dataset, Info, Params, PRNGKey, Scalar, State, Task
 
 
@@ -56,11 +56,11 @@ def pfedbayes(
         start = tree.broadcast(state.server, clients)
         examples = jnp.maximum(cohort.train.mask.sum(axis=1), 1)
         (q, copies), loss = fit(fit_key, (state.clients, start), zeta / examples, cohort)
-        received = task.uplink(uplink_key, start, copies, cohort.ids)
-        weights = jnp.full((clients, clients), 1 / clients)
+        received, heard = task.uplink(uplink_key, start, copies, cohort.ids)
+        weights = tree.broadcast(size_weights(heard), clients)
         w = jax.tree.map(lambda old, new: (1 - beta) * old + beta * new, state.server, mix(weights[0], received))
         floats = jnp.full_like(cohort.ids, tree.size(w))
-        return State(q, w), Info(loss, weights, floats, floats, batches=task.batches(cohort))
+        return State(q, w), Info(loss, weights, floats, floats, batches=task.batches(cohort), heard=heard)
 
     def models(state: State, ids: Int[Array, "m"]) -> Params:
         return tree.take(state.clients.mean, ids)

@@ -8,7 +8,7 @@ import jax.numpy as jnp
 from jaxfl import tree
 from jaxfl.errors import check_positive
 from jaxfl.kernels.attention import attention_weights, init_attention, layer_norm
-from jaxfl.kernels.mixing import disturbance, mix
+from jaxfl.kernels.mixing import disturbance, isolate, mix
 from jaxfl.kernels.similarity import gram
 from jaxfl.types import Algorithm, Cohort, Dataset, Info, PRNGKey, Scalar, State, Task
 
@@ -62,14 +62,14 @@ def pfedgat(
         fit_key, uplink_key = jax.random.split(key)
         (start, logits), (graph, initial), M = *state, cohort.ids.size
         trained, loss = fit(fit_key, start, None, cohort)
-        received = task.uplink(uplink_key, start, trained, cohort.ids)
+        received, heard = task.uplink(uplink_key, start, trained, cohort.ids)
         base = {"update": tree.broadcast(initial, M), "round": start}.get(feature)
         compared = received if base is None else jax.tree.map(jnp.subtract, received, base)
 
         def weigh(graph, logits):  # -> [M, M]
             if free:
-                return jax.nn.softmax(logits[:, cohort.ids])
-            return attention_weights(graph, layer_norm(compared, unit=normalised), attention, slope)
+                return isolate(jax.nn.softmax(logits[:, cohort.ids]), heard)
+            return isolate(attention_weights(graph, layer_norm(compared, unit=normalised), attention, slope), heard)
 
         def ask(weights):  # the clients' losses at their mixtures [M], and the gradients [M, ...]
             return task.gradient(jax.random.fold_in(key, 2), mix(weights, received), cohort.val, cohort.ids)
@@ -83,7 +83,7 @@ def pfedgat(
             losses, gradients = ask(weights)
             if wire == "gradient":
                 nothing = jax.tree.map(jnp.zeros_like, gradients)
-                gradients = task.uplink(jax.random.fold_in(uplink_key, 1), nothing, gradients, cohort.ids)
+                gradients, _ = task.uplink(jax.random.fold_in(uplink_key, 1), nothing, gradients, cohort.ids)
             slopes = gram(gradients, received)  # dL_i / dR_ij [M, M]
         graph, logits = jax.tree.map(lambda x, change: x - eta * change, (graph, logits), backward(slopes))
         model, D = mix(weights, received), tree.size(received) // M
@@ -91,7 +91,7 @@ def pfedgat(
         up, down = (jnp.full_like(cohort.ids, floats) for floats in (up, down))
         metrics = {"feedback": losses.mean(), "entropy": jax.scipy.special.entr(weights).sum(axis=1).mean()}
         batches = task.batches(cohort) + task.batches(cohort._replace(train=cohort.val), epochs=1) * (wire != "scalars")
-        return State((model, logits), (graph, initial)), Info(loss, weights, up, down, metrics, batches)
+        return State((model, logits), (graph, initial)), Info(loss, weights, up, down, metrics, batches, heard=heard)
 
     def models(state: State, ids):
         return tree.take(state.clients[0], ids)

@@ -9,7 +9,7 @@ from jaxtyping import Array, Float
 from jaxfl import tree
 from jaxfl.errors import check, check_positive
 from jaxfl.kernels.alignment import Alignment, misalignment
-from jaxfl.kernels.mixing import mix, size_weights
+from jaxfl.kernels.mixing import isolate, mix, size_weights
 from jaxfl.kernels.similarity import Measure, inverse_norms, similarities
 from jaxfl.kernels.simplex import Solver, collaboration_rows
 from jaxfl.types import Algorithm, Cohort, Dataset, Info, Params, PRNGKey, Scalar, State, Task
@@ -66,11 +66,11 @@ def pfedgraph(
 
     fit = task.trainer(objective)
 
-    def graph(received: Params, initial: Params, share: Float[Array, "m"], ids: Array) -> Float[Array, "m m"]:
+    def graph(received: Params, initial: Params, sizes: Array, ids: Array) -> Float[Array, "m m"]:
         compared = tree.subtract(received, initial) if similarity == "delta" else received
         alike = similarities(tree.select(compared, layers), measure, snap)
         caps = jnp.asarray(cap)[ids][:, ids] if getattr(cap, "ndim", 0) else cap
-        return collaboration_rows(alike, share, alpha, alpha_form, solver, caps)
+        return collaboration_rows(alike, size_weights(sizes), alpha, alpha_form, solver, caps)
 
     def init(key: PRNGKey, train: Dataset) -> State:
         model, clients = task.init(key), train.mask.shape[0]
@@ -83,15 +83,15 @@ def pfedgraph(
         start, aligned = state.clients
         ones = jnp.ones(cohort.ids.size)
         trained, loss = fit(fit_key, start, (aligned, ones) if anchor == "cosine" else (start, aligned), cohort)
-        received = task.uplink(uplink_key, start, trained, cohort.ids)
-        share = size_weights(cohort.sizes if prior == "size" else jnp.ones_like(cohort.ids))
-        weights = graph(received, state.server, share, cohort.ids)
+        received, heard = task.uplink(uplink_key, start, trained, cohort.ids)
+        weights = isolate(graph(received, state.server, cohort.sizes if prior == "size" else heard, cohort.ids), heard)
         model = mix(weights, received)
         aligned = inverse_norms(model) if anchor == "approx" else ones
         if anchor == "cosine":
             aligned = mix(weights, tree.scale(received, inverse_norms(received)))
         up = jnp.full_like(cohort.ids, tree.size(model) // loss.size)
-        return State(Client(model, aligned), state.server), Info(loss, weights, up, (1 + (anchor == "cosine")) * up)
+        info = Info(loss, weights, up, (1 + (anchor == "cosine")) * up, heard=heard)
+        return State(Client(model, aligned), state.server), info
 
     def models(state: State, ids):
         return tree.take(state.clients.model, ids)

@@ -60,13 +60,13 @@ def pfedhn(
         (v, v_memory), (phi, memory) = state
         start, pull = jax.vjp(make, phi, v)
         trained, loss = fit(fit_key, start, None, cohort)
-        received = task.uplink(uplink_key, start, trained, cohort.ids)
+        received, heard = task.uplink(uplink_key, start, trained, cohort.ids)
         gradients, _ = bound.update(pull(jax.tree.map(jnp.subtract, start, received)), bound.init(()))
         steps, memory = optimizer.update(gradients[0], memory, phi)
         v_steps, v_memory = optimizer.update(gradients[1], v_memory, v)
         floats = jnp.full_like(cohort.ids, tree.size(trained) // cohort.ids.size)
         clients, server = (optax.apply_updates(v, v_steps), v_memory), (optax.apply_updates(phi, steps), memory)
-        return State(clients, server), Info(loss, None, floats, floats, batches=task.batches(cohort))
+        return State(clients, server), Info(loss, None, floats, floats, batches=task.batches(cohort), heard=heard)
 
     def models(state: State, ids: Int[Array, "m"]) -> Params:
         return make(state.server[0], state.clients[0][ids])

@@ -7,7 +7,7 @@ from jax import lax
 
 from jaxfl import tree
 from jaxfl.errors import check, check_positive
-from jaxfl.kernels.mixing import mix
+from jaxfl.kernels.mixing import mix, size_weights
 from jaxfl.types import Algorithm, Cohort, Dataset, Info, Params, PRNGKey, Scalar, State, Task
 
 
@@ -63,13 +63,13 @@ def pfedme(
         start = tree.broadcast(state.server, cohort.ids.size)
         trained, loss = fit(fit_key, start, None, cohort)
         theta, _ = personalise(jax.random.fold_in(fit_key, 1), trained, trained, cohort)
-        received = task.uplink(uplink_key, start, trained, cohort.ids)
-        share = jnp.full(loss.size, 1 / loss.size)  # [M], the same for every receiver
+        received, heard = task.uplink(uplink_key, start, trained, cohort.ids)
+        share = size_weights(heard)  # [M], the same for every receiver
         model = jax.tree.map(lambda w, mean: (1 - beta) * w + beta * mean, state.server, mix(share, received))
         floats = jnp.full_like(cohort.ids, tree.size(model))
         batches = inner_steps * task.batches(cohort) + task.batches(cohort, steps=inner_steps)
         weights = tree.broadcast(share, loss.size)
-        return State(theta, model), Info(loss, weights, up=floats, down=floats, batches=batches)
+        return State(theta, model), Info(loss, weights, up=floats, down=floats, batches=batches, heard=heard)
 
     def models(state: State, ids):
         return tree.take(state.clients, ids)

@@ -7,7 +7,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Int
 
 from jaxfl import tree
-from jaxfl.kernels.mixing import mix
+from jaxfl.kernels.mixing import mix, size_weights
 from jaxfl.types import Algorithm, Cohort, Dataset, Info, Params, PRNGKey, Scalar, State, Task
 
 
@@ -53,14 +53,14 @@ def scaffold(task: Task, *, server_rate: Scalar = 1.0) -> Algorithm:
         trained, loss = fit(fit_key, start, correction, cohort)
         _, control = task.gradient(jax.random.fold_in(fit_key, 1), start, cohort.train, cohort.ids)
         model, received = task.uplink(uplink_key, (start, own), (trained, control), cohort.ids)
-        share = jnp.full(clients, 1 / clients)
+        share = size_weights(heard)
         model = jax.tree.map(lambda x, y: x + server_rate * (y - x), server.model, mix(share, model))
         part = clients / server.clients  # |S| / N
         moved = mix(share, jax.tree.map(jnp.subtract, received, own))
         mean = jax.tree.map(lambda c, d: c + part * d, server.control, moved)
         floats = jnp.full_like(cohort.ids, 2 * tree.size(model))
         batches = task.batches(cohort) + task.batches(cohort, epochs=1)
-        info = Info(loss, tree.broadcast(share, clients), up=floats, down=floats, batches=batches)
+        info = Info(loss, tree.broadcast(share, clients), up=floats, down=floats, batches=batches, heard=heard)
         return State(control, Server(model, mean, server.clients)), info
 
     def models(state: State, ids):

@@ -7,7 +7,7 @@ from jaxtyping import ArrayLike, Shaped
 from jaxfl import tree
 from jaxfl.errors import check, check_not_negative, check_positive
 from jaxfl.kernels.alignment import misalignment
-from jaxfl.kernels.mixing import mix
+from jaxfl.kernels.mixing import isolate, mix, size_weights
 from jaxfl.kernels.propagate import graph_rows, propagate
 from jaxfl.kernels.similarity import cosine
 from jaxfl.types import Algorithm, Cohort, Dataset, Info, Params, PRNGKey, Scalar, State, Task
@@ -62,16 +62,16 @@ def sfl(
         mean, clients = state.server, cohort.ids.size
         start = tree.broadcast(mean, clients)
         trained, loss = fit(fit_key, start, (start, state.clients), cohort)
-        received = task.uplink(uplink_key, start, trained, cohort.ids)
+        received, heard = task.uplink(uplink_key, start, trained, cohort.ids)
         rows = graph_rows(cosine(tree.subtract(received, mean)), "softmax", temperature)
         if graph is not None:
             edges = jnp.maximum(jnp.asarray(graph, float)[cohort.ids][:, cohort.ids], jnp.eye(clients))
             rows = share * rows + (1 - share) * edges / edges.sum(axis=1, keepdims=True)
-        weights = propagate(rows, hops)
+        weights = isolate(propagate(rows, hops), heard)
         model = mix(weights, received)
-        mean = mix(jnp.full(clients, 1 / clients), model)
+        mean = mix(size_weights(heard), model)
         floats = jnp.full_like(cohort.ids, tree.size(mean))
-        return State(model, mean), Info(loss, weights, floats, 2 * floats, batches=task.batches(cohort))
+        return State(model, mean), Info(loss, weights, floats, 2 * floats, batches=task.batches(cohort), heard=heard)
 
     def models(state: State, ids):
         return tree.take(state.clients, ids)

@@ -6,9 +6,9 @@ import jax
 import jax.numpy as jnp
 from jax import lax
 from jax.lax import Precision
-from jaxtyping import Array, Float, Int, Key, PyTree
+from jaxtyping import Array, Bool, Float, Int, Key, PyTree
 
-from jaxfl.kernels.mixing import mix
+from jaxfl.kernels.mixing import leave_out, mix
 from jaxfl.kernels.similarity import gram
 
 TRIES = 3  # candidates for each seed
@@ -139,21 +139,22 @@ def nearest(stacked: PyTree, centres: PyTree) -> Int[Array, "m"]:
     return squared_distances(both)[:models, models:].argmin(axis=1).astype(jnp.int32)
 
 
-def centres(stacked: PyTree, assignment: Int[Array, "m"], before: PyTree) -> PyTree:
-    """The mean of each cluster's models; an empty one keeps its centre.
+def centres(stacked: PyTree, assignment: Int[Array, "m"], before: PyTree, heard: Bool[Array, "m"]) -> PyTree:
+    """The mean of each cluster's models; one of which none is heard keeps its centre.
 
     Args:
       stacked: models [M, ...].
       assignment: the cluster of each [M].
       before: centres so far [K, ...].
+      heard: whose model counts [M].
     """
-    members = jax.nn.one_hot(assignment, jax.tree.leaves(before)[0].shape[0], axis=0)  # [K, M]
+    members = heard[None] * jax.nn.one_hot(assignment, jax.tree.leaves(before)[0].shape[0], axis=0)  # [K, M]
     count = members.sum(axis=1)
     means = mix(members / jnp.maximum(count, 1)[:, None], stacked)
     return jax.tree.map(lambda m, b: jnp.where((count > 0).reshape(-1, *[1] * (m.ndim - 1)), m, b), means, before)
 
 
-def together(assignment: Int[Array, "m"]) -> Float[Array, "m m"]:
-    """The mean over a client's cluster as mixing weights [M, M]: blocks of 1 / its size."""
+def together(assignment: Int[Array, "m"], heard: Bool[Array, "m"]) -> Float[Array, "m m"]:
+    """The mean over who is heard in a client's cluster as mixing weights [M, M]: blocks of 1 / their number."""
     same = assignment[:, None] == assignment[None]
-    return same / same.sum(axis=1, keepdims=True)
+    return leave_out(same / same.sum(axis=1, keepdims=True), heard)

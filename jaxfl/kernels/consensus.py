@@ -23,7 +23,7 @@ def collect(cells: Int[Array, "m"], count: int) -> Float[Array, "p mp"]:
     """(14): each cell's mean over the clients that report; a cell without any keeps the model it has.
 
     Args:
-      cells: the cell of each client of the round [M].
+      cells: the cell of each client of the round [M]; -1 for one whose upload is not heard.
       count: P.
 
     Returns:
@@ -74,7 +74,7 @@ def server_round(
     """(14) to (18): what the servers make of the uploads, as two matrices.
 
     Args:
-      cells: the cell of each client of the round [M].
+      cells: the cell of each client of the round [M]; -1 for one whose upload is not heard.
       adjacency: of the servers [S, S].
       tau: see `couple`.
       clusters: Q.
@@ -115,10 +115,12 @@ def tau_slope(
 def upload_weights(rows: Float[Array, "m mp"]) -> Float[Array, "m m"]:
     """The weights of the uploads alone, each row scaled to sum to one: [M, M + P] -> [M, M].
 
-    Where a cell had no report, a part of a row falls on a model of the round before: it is left out.
+    Where a cell had no report, a part of a row falls on a model of the round before: it is left out. Who gets nothing
+    of any upload is shown with its own.
     """
     uploads = rows[:, : rows.shape[0]]
-    return uploads / uploads.sum(axis=1, keepdims=True)
+    total = uploads.sum(axis=1, keepdims=True)
+    return jnp.where(total > 0, uploads / jnp.where(total > 0, total, 1), jnp.eye(len(rows)))
 
 
 def disagreement(models: PyTree) -> Float[Array, ""]:

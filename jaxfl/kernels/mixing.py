@@ -3,7 +3,7 @@
 import jax
 import jax.numpy as jnp
 from jax.lax import Precision
-from jaxtyping import Array, Float, Int, Key, PyTree
+from jaxtyping import Array, Bool, Float, Key, PyTree, Shaped
 
 
 def mix(weights: Float[Array, "*r m"], stacked: PyTree) -> PyTree:
@@ -24,8 +24,31 @@ def mix(weights: Float[Array, "*r m"], stacked: PyTree) -> PyTree:
     return jax.tree.map(leaf, stacked)
 
 
-def size_weights(sizes: Int[Array, "m"]) -> Float[Array, "m"]:
-    """Each client's share of all examples, p_i = n_i / sum_j n_j; 1 / M for all if there are none."""
+def leave_out(weights: Float[Array, "r m"], heard: Bool[Array, "m"]) -> Float[Array, "r m"]:
+    """The weights without the senders that are not heard, each row scaled back to its sum.
+
+    A row that has no other sender stays as it is: it is of the models that stand in their places.
+
+    Args:
+      weights: [R, M].
+      heard: which senders count [M].
+    """
+    kept = jnp.where(heard[None], weights, 0.0)
+    total = kept.sum(axis=1, keepdims=True)
+    scaled = kept * weights.sum(axis=1, keepdims=True) / jnp.where(total > 0, total, 1)
+    return jnp.where(heard.all() | (total <= 0), weights, scaled)
+
+
+def isolate(weights: Float[Array, "m m"], heard: Bool[Array, "m"]) -> Float[Array, "m m"]:
+    """`leave_out`, and who is not heard hears nobody: it keeps what stands in its place, the model it started from."""
+    return jnp.where(heard[:, None], leave_out(weights, heard), jnp.eye(heard.size))
+
+
+def size_weights(sizes: Shaped[Array, "m"]) -> Float[Array, "m"]:
+    """Each client's share of all examples, p_i = n_i / sum_j n_j; 1 / M for all if there are none.
+
+    Of clients that are heard or not [M] bool: equal shares of those that are.
+    """
     total = sizes.sum()
     share = sizes / jnp.maximum(total, 1)
     return jnp.where(total > 0, share, 1 / sizes.shape[0])
