@@ -241,7 +241,7 @@ def test_one_lie_is_felt_wherever_clients_mix_and_leaves_everything_finite(facto
     assert all(np.isfinite(x).all() for x in jax.tree.leaves((misled, told)))
 
 
-@pytest.mark.parametrize("rubbish", [np.nan, np.inf, 1e30])
+@pytest.mark.parametrize("rubbish", [np.nan, np.inf])
 def test_what_is_not_finite_reaches_nobody(factory, rubbish):
     """A client whose examples make its update infinite or no number is named, and left out until it is finite again."""
     data, broken, others = uneven(), 2, np.delete(np.arange(C), 2)

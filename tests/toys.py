@@ -12,7 +12,7 @@ import jaxfl
 from jaxfl import mesh
 from jaxfl.local import count_batches, full_gradient, trainer
 from jaxfl.models.mlp import mlp
-from jaxfl.task import honest, masked_mean
+from jaxfl.task import channel, honest, masked_mean
 from jaxfl.types import Dataset, Federation, Task
 
 # Compiler options of programs whose bits are compared: as shipped, where the suite is compiled otherwise (conftest.py).
@@ -113,7 +113,7 @@ def quadratic(steps=20, learning_rate=0.1):
         return count_batches(cohort.train.mask, 4, **(changes or {"steps": steps}))
 
     gradient = full_gradient(loss_of(apply), batch_size=4)
-    return Task(init, apply, loss_of(apply), loss_of, score, train, honest, gradient, batches)
+    return Task(init, apply, loss_of(apply), loss_of, score, train, channel(honest), gradient, batches)
 
 
 @functools.cache

@@ -70,7 +70,7 @@ def apfl(task: Task, *, alpha: Scalar = 0.5, rate: Scalar | None = 0.01) -> Algo
         floats = jnp.full_like(cohort.ids, tree.size(model))
         weights = tree.broadcast(equal, loss.size)
         info = Info(
-            loss, weights, up=floats, down=floats, metrics={"alpha": share.mean()}, batches=batches, heard=heard
+            loss, weights, up=floats, down=floats, metrics={"alpha": share.mean(where=heard)}, batches=batches, heard=heard
         )
         return State(Client(own, share), model), info
 

@@ -86,14 +86,14 @@ def fedcedar(
         received, heard = task.uplink(uplink_key, start, trained, cohort.ids)
         cluster, collect, _ = kmeans(jax.random.fold_in(key, 2), received, cohort.ids, clusters)
         compared = tree.subtract(received, server.initial) if feature == "update" else received
-        collect, exists = leave_out(collect, heard), collect.any(axis=1)
+        collect = leave_out(collect, heard) * heard[None]  # a cluster of which nobody is heard is empty
+        exists = collect.any(axis=1)
         edges = graph_rows(cosine(mix(collect, compared)), graph, temperature)
         to_nodes = mix(propagate(edges, hops, exists), collect)  # [K, M]
         weights = to_nodes[cluster] if personal else tree.broadcast(to_nodes.mean(axis=0), clients)
         client = Client(cluster, jnp.full_like(cohort.ids, server.round))
         floats = jnp.full_like(cohort.ids, tree.size(received) // clients)
-        metrics = {"contraction": contraction(edges, hops, exists)}
-        info = Info(loss, weights, up=floats, down=floats, metrics=metrics, heard=heard)
+        info = Info(loss, weights, floats, floats, {"contraction": contraction(edges, hops, exists)}, heard=heard)
         return State(client, Server(mix(to_nodes, received), server.round + 1, server.initial)), info
 
     return Algorithm(init, round, models, task.apply)

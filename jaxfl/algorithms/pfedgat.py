@@ -89,7 +89,7 @@ def pfedgat(
         model, D = mix(weights, received), tree.size(received) // M
         up, down = {"gradient": (2 * D, D), "inner": (D + M, M * D + M), "scalars": (D + 2, 2 * D)}[wire]
         up, down = (jnp.full_like(cohort.ids, floats) for floats in (up, down))
-        metrics = {"feedback": losses.mean(), "entropy": jax.scipy.special.entr(weights).sum(axis=1).mean()}
+        metrics = {"feedback": losses.mean(where=jnp.isfinite(losses)), "entropy": jax.scipy.special.entr(weights).sum(axis=1).mean()}
         batches = task.batches(cohort) + task.batches(cohort._replace(train=cohort.val), epochs=1) * (wire != "scalars")
         return State((model, logits), (graph, initial)), Info(loss, weights, up, down, metrics, batches, heard=heard)
 

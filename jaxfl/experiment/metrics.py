@@ -2,6 +2,7 @@
 
 import dataclasses
 import math
+from collections import Counter
 from typing import Any
 
 import jax
@@ -58,6 +59,7 @@ class History:
         self.weights: list[np.ndarray] = []
         self.ids: list[np.ndarray] = []
         self.sent = {"up": 0, "down": 0, "batches": 0}
+        self.diverged: Counter[int] = Counter()  # rounds that a client was left out of, over all seeds
 
     def add(self, record: Record) -> dict[str, Any]:
         """Takes a record in and returns its line of `metrics.jsonl`."""
@@ -65,6 +67,8 @@ class History:
         record = dataclasses.replace(record, evaluation=benign)
         for way in self.sent:
             self.sent[way] += round(getattr(record.info, way).sum(dtype=np.int64) / len(self.sizes))
+        gone = record.ids[~record.info.heard]
+        self.diverged.update(gone.tolist())
         for name, rows in self.scores.items():
             stage, part = name.split("_")
             row = np.full(self.sizes.shape, np.nan, np.float32)
@@ -73,7 +77,8 @@ class History:
         self.ids.append(record.ids)
         if record.info.weights is not None:
             self.weights.append(record.info.weights)
-        self.lines.append(line(record, self.sizes, self.sent))
+        named = {"diverged": sorted(set(gone.tolist()))} if gone.size else {}
+        self.lines.append(line(record, self.sizes, self.sent) | named)
         return self.lines[-1]
 
     def clients(self) -> dict[str, np.ndarray]:
@@ -110,6 +115,7 @@ class History:
             "up": last["up"],
             "down": last["down"],
             "batches": last["batches"],
+            "diverged": {str(client): rounds for client, rounds in sorted(self.diverged.items())},
             "versions": versions(),
         }
 

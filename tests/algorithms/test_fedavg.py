@@ -21,6 +21,21 @@ def test_fedavg_is_the_mean_of_local_models_by_size():
     np.testing.assert_allclose(info.weights[0], np.tile(np.array(SIZES) / sum(SIZES), (6, 1)), rtol=1e-6)
 
 
+def test_a_client_that_diverged_is_left_out_of_the_mean():
+    data, task, gone = opposite_groups(sizes=SIZES), linear(), 3
+    spoilt = data._replace(train=data.train._replace(x=data.train.x.at[gone].set(np.nan)))
+    model = task.init(jax.random.key(0))
+    trained, named, _ = run(local(task), spoilt, 1, state=State(tree.broadcast(model, 6), ()))
+    state, info, _ = run(fedavg(task), spoilt, 1, state=State((), model))
+    others, sizes = np.delete(np.arange(6), gone), np.delete(SIZES, gone)
+    matrix = np.asarray(tree.ravel(trained.clients), np.float64)
+    start = np.asarray(tree.ravel(tree.broadcast(model, 1))[0])
+    np.testing.assert_allclose(matrix[gone], start)  # it keeps what it had
+    expected = np.average(matrix[others], axis=0, weights=sizes)
+    np.testing.assert_allclose(tree.ravel(tree.broadcast(state.server, 1))[0], expected, atol=1e-6)
+    assert np.flatnonzero(~info.heard[0]).tolist() == np.flatnonzero(~named.heard[0]).tolist() == [gone]
+
+
 def test_fine_tuned_fedavg_has_the_same_global_model_and_deploys_what_was_trained_from_it():
     data, task = opposite_groups(sizes=SIZES), linear()
     plain, _, _ = run(fedavg(task), data, 3)

@@ -7,6 +7,7 @@ import pytest
 from toys import deployed, federation, quadratic, run
 
 from jaxfl.algorithms import per_fedavg
+from jaxfl.task import channel
 from jaxfl.types import Cohort
 
 RATE, ALPHA = 0.1, 0.3
@@ -24,7 +25,7 @@ def test_a_step_takes_the_slope_at_one_half_after_a_step_on_the_other(hessian):
         sent["w"] = after["w"]
         return after
 
-    algorithm = per_fedavg(quadratic(1, RATE)._replace(uplink=spy), alpha=ALPHA, hessian=hessian)
+    algorithm = per_fedavg(quadratic(1, RATE)._replace(uplink=channel(spy)), alpha=ALPHA, hessian=hessian)
     start = algorithm.init(jax.random.key(1), data.train)
     algorithm.round(jax.random.key(0), start, Cohort(jnp.arange(clients), data.train, data.val))
     model = np.asarray(start.server["w"], np.float64)

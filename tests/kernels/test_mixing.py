@@ -4,7 +4,7 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from jaxfl.kernels.mixing import disturbance, mix, size_weights
+from jaxfl.kernels.mixing import disturbance, isolate, leave_out, mix, size_weights
 
 
 @settings(deadline=None, max_examples=10)
@@ -37,6 +37,17 @@ def test_matrices_compose():
 def test_size_weights():
     np.testing.assert_allclose(size_weights(jnp.array([1, 3, 0])), [0.25, 0.75, 0])
     np.testing.assert_allclose(size_weights(jnp.array([0, 0])), [0.5, 0.5])
+
+
+def test_who_is_left_out_has_no_weight_and_the_others_share_it_in_proportion():
+    weights = jnp.array([[0.5, 0.3, 0.2], [0.0, 1.0, 0.0], [0.1, 0.1, 0.8]])
+    heard = jnp.array([True, False, True])
+    np.testing.assert_allclose(leave_out(weights, heard), [[5 / 7, 0, 2 / 7], [0, 1, 0], [1 / 9, 0, 8 / 9]], atol=1e-6)
+    np.testing.assert_allclose(isolate(weights, heard), [[5 / 7, 0, 2 / 7], [0, 1, 0], [1 / 9, 0, 8 / 9]], atol=1e-6)
+    np.testing.assert_allclose(isolate(weights, jnp.array([True, True, False]))[2], [0, 0, 1])
+    np.testing.assert_allclose(leave_out(weights, jnp.array([True, True, False]))[2], [0.5, 0.5, 0], atol=1e-6)
+    np.testing.assert_array_equal(leave_out(weights, jnp.ones(3, bool)), weights)
+    np.testing.assert_allclose(size_weights(jnp.array([True, False, True])), [0.5, 0, 0.5])
 
 
 def test_disturbances_keep_the_sums_of_rows_and_look_in_all_other_directions_alike():
