@@ -11,6 +11,10 @@ class InputError(ValueError):
     """Bad input: the message says what was wrong, what was expected and how to mend it."""
 
 
+class Diverged(RuntimeError):
+    """A run that was to stop when a client's update is not finite: the message says whose and when."""
+
+
 def check(ok: bool | np.bool_, message: str) -> None:
     """Raises `InputError(message)` unless `ok`."""
     if not ok:

@@ -69,9 +69,8 @@ def apfl(task: Task, *, alpha: Scalar = 0.5, rate: Scalar | None = 0.01) -> Algo
         model = mix(equal, received)
         floats = jnp.full_like(cohort.ids, tree.size(model))
         weights = tree.broadcast(equal, loss.size)
-        info = Info(
-            loss, weights, up=floats, down=floats, metrics={"alpha": share.mean(where=heard)}, batches=batches, heard=heard
-        )
+        metrics = {"alpha": share.mean(where=heard)}
+        info = Info(loss, weights, floats, floats, metrics, batches, heard)
         return State(Client(own, share), model), info
 
     def models(state: State, ids):

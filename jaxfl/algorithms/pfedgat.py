@@ -85,11 +85,13 @@ def pfedgat(
                 nothing = jax.tree.map(jnp.zeros_like, gradients)
                 gradients, _ = task.uplink(jax.random.fold_in(uplink_key, 1), nothing, gradients, cohort.ids)
             slopes = gram(gradients, received)  # dL_i / dR_ij [M, M]
-        graph, logits = jax.tree.map(lambda x, change: x - eta * change, (graph, logits), backward(slopes))
+        changes = backward(jnp.where(jnp.isfinite(slopes), slopes, 0))  # whose loss is no number teaches nothing
+        graph, logits = jax.tree.map(lambda x, change: x - eta * change, (graph, logits), changes)
         model, D = mix(weights, received), tree.size(received) // M
-        up, down = {"gradient": (2 * D, D), "inner": (D + M, M * D + M), "scalars": (D + 2, 2 * D)}[wire]
-        up, down = (jnp.full_like(cohort.ids, floats) for floats in (up, down))
-        metrics = {"feedback": losses.mean(where=jnp.isfinite(losses)), "entropy": jax.scipy.special.entr(weights).sum(axis=1).mean()}
+        traffic = {"gradient": (2 * D, D), "inner": (D + M, M * D + M), "scalars": (D + 2, 2 * D)}[wire]
+        up, down = (jnp.full_like(cohort.ids, floats) for floats in traffic)
+        feedback, entropy = losses.mean(where=jnp.isfinite(losses)), jax.scipy.special.entr(weights).sum(axis=1).mean()
+        metrics = {"feedback": feedback, "entropy": entropy}
         batches = task.batches(cohort) + task.batches(cohort._replace(train=cohort.val), epochs=1) * (wire != "scalars")
         return State((model, logits), (graph, initial)), Info(loss, weights, up, down, metrics, batches, heard=heard)
 

@@ -1,4 +1,4 @@
-"""The command line: `jaxfl run | compare | sweep | describe | prepare | list | report`."""
+"""The command line: `jaxfl run | resume | compare | sweep | describe | prepare | list | report`."""
 
 import dataclasses
 import sys
@@ -11,13 +11,13 @@ import tyro
 from rich.console import Console
 
 from jaxfl.cli.commands import COMMANDS
-from jaxfl.cli.options import Compare, Describe, List, Prepare, Report, Run, Sweep
-from jaxfl.errors import InputError, check
+from jaxfl.cli.options import Compare, Describe, List, Prepare, Report, Resume, Run, Sweep
+from jaxfl.errors import Diverged, InputError, check
 from jaxfl.experiment.config import Setting, load_config
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """The program. Bad input is one line on standard error and exit code 2; an interruption is 130."""
+    """The program. Bad input is one line on standard error and exit code 2, divergence 1, an interruption 130."""
     console, errors = Console(), Console(stderr=True, soft_wrap=True, highlight=False)
     arguments = sys.argv[1:] if arguments is None else list(arguments)
     try:
@@ -26,13 +26,16 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except InputError as error:
         errors.print(f"jaxfl: {error}", style="red", markup=False)
         return 2
-    except KeyboardInterrupt:
-        errors.print("jaxfl: interrupted", style="red")
+    except Diverged as error:
+        errors.print(f"jaxfl: {error}", style="red", markup=False)
+        return 1
+    except KeyboardInterrupt as interruption:
+        errors.print(" ".join(["jaxfl: interrupted", *map(str, interruption.args)]), style="red", markup=False)
         return 130
     return 0
 
 
-def parse(arguments: Sequence[str]) -> Run | Compare | Describe | List | Prepare | Report | Sweep:
+def parse(arguments: Sequence[str]) -> Run | Resume | Compare | Describe | List | Prepare | Report | Sweep:
     """The command with its options; the options of `run --config FILE` start from the file's values."""
     for option in ("--hyper", "--algorithms", "--over"):
         check(arguments.count(option) < 2, f"{option} is given twice: give it once, with all its values behind it")
@@ -48,6 +51,7 @@ def parse(arguments: Sequence[str]) -> Run | Compare | Describe | List | Prepare
     subcommand = tyro.conf.subcommand
     commands = (
         Annotated[Run, subcommand("run", default=default)]
+        | Annotated[Resume, subcommand("resume")]
         | Annotated[Compare, subcommand("compare")]
         | Annotated[Describe, subcommand("describe")]
         | Annotated[Sweep, subcommand("sweep")]

@@ -9,7 +9,7 @@ from typing import Any
 from rich.console import Console
 from rich.table import Table
 
-from jaxfl.cli.options import Compare, Describe, List, Prepare, Report, Run, Sweep
+from jaxfl.cli.options import Compare, Describe, List, Prepare, Report, Resume, Run, Sweep
 from jaxfl.cli.progress import Follower
 from jaxfl.errors import check, check_name
 from jaxfl.experiment.config import Config, Setting, load_config, parse_hyper, parse_value
@@ -61,6 +61,19 @@ def run(command: Run, console: Console) -> None:
         summary = execute(config, out, overwrite=command.overwrite, follow=follow)
     console.print(report.table({algorithm: summary}))
     console.print(f"written to {out}", markup=False, highlight=False)
+
+
+def resume(command: Resume, console: Console) -> None:
+    """`jaxfl resume`."""
+    from jaxfl import experiment
+
+    config = experiment.to_resume(command.directory)
+    check(command.devices is None or command.devices >= 1, f"--devices is {command.devices}: expected 1 or more")
+    settle(dataclasses.replace(config, devices=command.devices or config.devices), console)
+    with Follower([config], console) as follow:
+        summary = experiment.resume(command.directory, devices=command.devices, follow=follow)
+    console.print(experiment.report.table({config.algorithm: summary}))
+    console.print(f"written to {command.directory}", markup=False, highlight=False)
 
 
 def compare(command: Compare, console: Console) -> None:
@@ -189,6 +202,7 @@ def report(command: Report, console: Console) -> None:
 
 COMMANDS = {
     Run: run,
+    Resume: resume,
     Compare: compare,
     Sweep: sweep,
     Describe: describe,

@@ -56,6 +56,16 @@ class Compare(Launch):
 
 
 @dataclass(frozen=True)
+class Resume:
+    """Go on with a run that was stopped, from its newest checkpoint."""
+
+    directory: Annotated[tyro.conf.Positional[Path], tyro.conf.arg(metavar="DIR")]
+    """directory of the run"""
+    devices: int | None = None
+    """devices of each process, if not as many as before; the result is then equal up to rounding"""
+
+
+@dataclass(frozen=True)
 class List:
     """Show what there is to choose from, with the hyper-parameters of each algorithm."""
 

@@ -3,20 +3,23 @@
 Where several processes run together, each calls these functions alike and the first one writes.
 """
 
+import dataclasses
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 from jaxfl import mesh
-from jaxfl.experiment import files, plots, report
+from jaxfl.errors import Diverged, check
+from jaxfl.experiment import checkpoints, files, plots, report
 from jaxfl.experiment.budget import equalise
 from jaxfl.experiment.build import build, gather, malicious
 from jaxfl.experiment.config import Config, Setting, load_config
+from jaxfl.experiment.interrupt import interruptible
 from jaxfl.experiment.metrics import History
-from jaxfl.experiment.run import Program, compile_run, run
+from jaxfl.experiment.run import Program, compile_run, run, stops
 from jaxfl.experiment.validate import check_config
 
-__all__ = ["Config", "Setting", "compare", "execute", "load_config"]
+__all__ = ["Config", "Setting", "compare", "execute", "load_config", "resume"]
 
 Follow = Callable[[Config, dict[str, Any] | None], None]  # (config, a line and its measure; at first None)
 
@@ -39,11 +42,48 @@ def execute(config: Config, out: Path, *, overwrite: bool = False, follow: Follo
 
     Raises:
       InputError: the config is wrong, does not fit the data, or the directory holds a run.
+      Diverged: a client diverged, and the config says `fail_on_divergence`.
+      KeyboardInterrupt: Ctrl-C or SIGTERM, after the stretch of rounds that was under way, with a checkpoint.
     """
     check_free([out], overwrite)
     built = build(config)
     follow(config, None)
-    return _record(compile_run(built), out, overwrite, follow)
+    program = compile_run(built)
+    if mesh.leads():
+        files.begin(out, built, overwrite)
+    return _record(program, out, follow)
+
+
+def resume(directory: Path, *, devices: int | None = None, follow: Follow = silent) -> dict[str, Any]:
+    """Goes on with a run that was stopped, from its newest checkpoint, or from the beginning if it has none.
+
+    On the same number of devices the whole is what it would have been without the stop, bit for bit.
+
+    Args:
+      directory: of the run.
+      devices: how many of each process to use, if not as many as before.
+      follow: as in `execute`.
+
+    Returns:
+      The content of `summary.json`.
+
+    Raises:
+      InputError: the directory holds no run, or a finished one, or its checkpoint is of another run.
+    """
+    config = to_resume(directory)
+    built = build(config if devices is None else dataclasses.replace(config, devices=devices))
+    follow(config, None)
+    program = compile_run(built)
+    return _record(program, directory, follow, (files.checkpoints(directory) or [None])[-1])
+
+
+def to_resume(directory: Path) -> Config:
+    """The config of a run that was stopped; an `InputError` if there is none."""
+    below = [p.parent.name for p in sorted(directory.glob("*/config.json")) if not (p.parent / "summary.json").exists()]
+    hint = f"resume {' or '.join(below)} in it" if below else "give the directory of a run that was stopped"
+    check((directory / "config.json").is_file(), f"{directory} holds no run to resume: {hint}")
+    check(not (directory / "summary.json").exists(), f"the run in {directory} is finished: there is nothing to resume")
+    return load_config(directory / "config.json")
 
 
 def check_free(directories: list[Path], overwrite: bool) -> None:
@@ -53,19 +93,37 @@ def check_free(directories: list[Path], overwrite: bool) -> None:
             files.check_free(directory, overwrite)
 
 
-def _record(program: Program, out: Path, overwrite: bool, follow: Follow) -> dict[str, Any]:
-    """Executes a compiled run and writes its directory."""
-    built = program.built
-    if mesh.leads():
-        files.begin(out, built, overwrite)
+def _record(program: Program, out: Path, follow: Follow, checkpoint: Path | None = None) -> dict[str, Any]:
+    """Executes a compiled run, from a checkpoint if one is given, and writes its directory."""
+    built, config = program.built, program.built.config
     sizes = mesh.fetch(built.data.federation.sizes)
     measure = "accuracy" if built.data.source.classes else "rmse"
     history = History(built.config, sizes.reshape(built.config.seeds, -1), malicious(built.config), measure)
-    for record in run(program):
-        line = history.add(record)
-        if mesh.leads():
-            files.append(out, line)
-        follow(built.config, line | {"measure": measure})
+    best = checkpoints.no_best(program) if config.checkpoint_every else None
+    if checkpoint is not None:
+        program, best = checkpoints.read(checkpoint, program, history)
+    if mesh.leads():
+        files.write(out / "metrics.jsonl", files.json_lines(history.lines))
+    due = stops(config.rounds, config.checkpoint_every) if config.checkpoint_every else []
+    with interruptible() as asked:
+        for record in run(program):
+            line = history.add(record)
+            if line is not None:
+                if mesh.leads():
+                    files.append(out, line)
+                follow(config, line | {"measure": measure})
+                best = best and checkpoints.better(best, program, record)
+            stopped = asked.is_set() and record.round < config.rounds
+            if record.round in due or stopped:
+                checkpoints.write(out, record, history, best)
+            if stopped:
+                raise KeyboardInterrupt(f"after round {record.round}: jaxfl resume {out} goes on")
+            if config.fail_on_divergence and history.diverged:
+                gone = ", ".join(map(str, sorted(history.diverged)))
+                raise Diverged(
+                    f"an update of client {gone} was not finite, by round {record.round}: lower --lr, or leave out "
+                    "--fail-on-divergence to go on without such updates"
+                )
     if mesh.leads():
         files.finish(out, built, history, program.seconds)
     return history.summary(program.seconds)
@@ -106,7 +164,9 @@ def compare(
         program = compile_run(built)
         if built is every[0] and mesh.leads():
             files.create(out, (*files.COMPARISON_FILES, files.GRAPHS), overwrite)
-        summaries[built.config.algorithm] = _record(program, directory, overwrite, follow)
+        if mesh.leads():
+            files.begin(directory, built, overwrite)
+        summaries[built.config.algorithm] = _record(program, directory, follow)
     if not mesh.leads():
         return summaries
     mixed = {directory.name: files.last_graph(directory) for directory in directories}

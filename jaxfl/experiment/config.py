@@ -73,6 +73,12 @@ class Setting:
     """rounds between two evaluations; the last round is always evaluated"""
     eval_on: Literal["all", "participants"] = "all"
     """clients to evaluate: all, or those of the round"""
+    checkpoint_every: int | None = None
+    """rounds between two checkpoints, from which `jaxfl resume DIR` goes on; none if not given, but on Ctrl-C"""
+    keep: int = 2
+    """checkpoints to keep, the newest ones"""
+    fail_on_divergence: bool = False
+    """stop when a client's update is infinite or no number, instead of leaving it out of the round"""
     seed: int = 0
     """seed of the partition, the initial model, participation and batches"""
     seeds: int = 1

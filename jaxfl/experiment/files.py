@@ -1,8 +1,12 @@
 """The directory of a run: what is written, when, and what is never overwritten."""
 
+import errno
 import io
 import json
 import os
+import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +30,7 @@ RUN_FILES = (
 )
 COMPARISON_FILES = ("comparison.json", "comparison.md", "comparison.png")
 SWEEP_FILES = ("sweep.json", "sweep.png", "best.json")
+CHECKPOINTS = "checkpoints"  # a directory beside the files of a run
 GRAPHS = "graphs.png"  # beside them, where the runs were made
 
 
@@ -33,7 +38,8 @@ def check_free(directory: Path, overwrite: bool) -> None:
     """Raises an `InputError` if the directory holds a run or a comparison, or cannot be one; creates nothing."""
     try:
         check(not directory.exists() or directory.is_dir(), f"{directory} is a file: give a directory with --out")
-        held = [name for name in (*RUN_FILES, *COMPARISON_FILES, *SWEEP_FILES, GRAPHS) if (directory / name).exists()]
+        names = (*RUN_FILES, *COMPARISON_FILES, *SWEEP_FILES, GRAPHS, CHECKPOINTS)
+        held = [name for name in names if (directory / name).exists()]
     except OSError as error:
         raise InputError(
             f"{directory} cannot be a directory ({error.strerror}): give another one with --out"
@@ -51,17 +57,41 @@ def create(directory: Path, names: tuple[str, ...], overwrite: bool) -> None:
         directory.mkdir(parents=True, exist_ok=True)
         for name in names:
             (directory / name).unlink(missing_ok=True)
+        if names == RUN_FILES:
+            for old in checkpoints(directory):
+                shutil.rmtree(old)
     except OSError as error:
         raise InputError(
             f"cannot write to {directory} ({error.strerror}): give another directory with --out"
         ) from error
 
 
+def checkpoints(directory: Path) -> list[Path]:
+    """The checkpoints of a run, the oldest first."""
+    return sorted(p for p in (directory / CHECKPOINTS).glob("*") if p.name.isdecimal() and p.is_dir())
+
+
+@contextmanager
+def writing(path: Path) -> Iterator[None]:
+    """What the system refuses to write is an `InputError` that names the path: a full disk, a read-only folder."""
+    try:
+        yield
+    except OSError as error:
+        raise InputError(
+            f"cannot write {path} ({error.strerror or error}): free or choose a place with --out; what is written stays"
+        ) from error
+
+
 def write(file: Path, content: bytes | str) -> None:
     """Writes a file whole or not at all."""
     part = file.with_name(f".{file.name}.part")
-    part.write_bytes(content.encode() if isinstance(content, str) else content)
-    os.replace(part, file)
+    with writing(file):
+        try:
+            part.write_bytes(content.encode() if isinstance(content, str) else content)
+            os.replace(part, file)
+        except OSError:
+            part.unlink(missing_ok=True)
+            raise
 
 
 def write_json(file: Path, content: Any) -> None:
@@ -94,9 +124,26 @@ def begin(directory: Path, built: Built, overwrite: bool) -> None:
 
 
 def append(directory: Path, line: dict[str, Any]) -> None:
-    """Adds a line to `metrics.jsonl`."""
-    with (directory / "metrics.jsonl").open("a") as file:
-        file.write(json.dumps(line, allow_nan=False) + "\n")
+    """Adds a line to `metrics.jsonl`, whole or not at all."""
+    path = directory / "metrics.jsonl"
+    with writing(path), path.open("ab", buffering=0) as file:
+        size, text = file.tell(), json_lines([line]).encode()
+        try:
+            if file.write(text) < len(text):
+                raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        except OSError:
+            file.truncate(size)
+            raise
+
+
+def json_lines(lines: list[dict[str, Any]]) -> str:
+    """The text of `metrics.jsonl`: one JSON object a line."""
+    return "".join(json.dumps(line, allow_nan=False) + "\n" for line in lines)
+
+
+def read_json_lines(file: Path) -> list[dict[str, Any]]:
+    """What `json_lines` wrote."""
+    return [json.loads(line) for line in file.read_text().splitlines()]
 
 
 def finish(directory: Path, built: Built, history: History, compile_seconds: float) -> None:

@@ -33,7 +33,7 @@ def line(record: Record, sizes: np.ndarray, sent: dict[str, int]) -> dict[str, A
         {
             "round": record.round,
             "seconds": round(record.seconds, 3),
-            "loss": _finite(float(record.info.loss[:, -1].mean())),
+            "loss": _mean_of_finite(record.info.loss[:, -1]),
         }
         | over_seeds(seeds)
         | sent
@@ -60,26 +60,48 @@ class History:
         self.ids: list[np.ndarray] = []
         self.sent = {"up": 0, "down": 0, "batches": 0}
         self.diverged: Counter[int] = Counter()  # rounds that a client was left out of, over all seeds
+        self.recent: set[int] = set()  # who was since the last line
 
-    def add(self, record: Record) -> dict[str, Any]:
-        """Takes a record in and returns its line of `metrics.jsonl`."""
-        benign = jax.tree.map(lambda s: np.where(self.malicious[record.evaluated], np.nan, s), record.evaluation)
-        record = dataclasses.replace(record, evaluation=benign)
+    def add(self, record: Record) -> dict[str, Any] | None:
+        """Takes a record in and returns its line of `metrics.jsonl`; None if it has no evaluation."""
         for way in self.sent:
             self.sent[way] += round(getattr(record.info, way).sum(dtype=np.int64) / len(self.sizes))
-        gone = record.ids[~record.info.heard]
-        self.diverged.update(gone.tolist())
+        gone = record.ids[~record.info.heard].tolist()
+        self.diverged.update(gone)
+        self.recent |= set(gone)
+        self.ids.append(record.ids)
+        if record.info.weights is not None:
+            self.weights.append(record.info.weights)
+        if record.evaluation is None:
+            return None
+        benign = jax.tree.map(lambda s: np.where(self.malicious[record.evaluated], np.nan, s), record.evaluation)
+        record = dataclasses.replace(record, evaluation=benign)
         for name, rows in self.scores.items():
             stage, part = name.split("_")
             row = np.full(self.sizes.shape, np.nan, np.float32)
             np.put_along_axis(row, record.evaluated, getattr(getattr(record.evaluation, stage), part), axis=1)
             rows.append(row)
-        self.ids.append(record.ids)
-        if record.info.weights is not None:
-            self.weights.append(record.info.weights)
-        named = {"diverged": sorted(set(gone.tolist()))} if gone.size else {}
+        named = {"diverged": sorted(self.recent)} if self.recent else {}
+        self.recent = set()
         self.lines.append(line(record, self.sizes, self.sent) | named)
         return self.lines[-1]
+
+    def arrays(self) -> dict[str, np.ndarray]:
+        """What a checkpoint keeps beside `lines`; see `restore`."""
+        kept = {f"scores_{name}": np.array(rows, np.float32) for name, rows in self.scores.items()}
+        kept |= {f"sent_{way}": np.array(number) for way, number in self.sent.items()}
+        kept["diverged"] = np.array(sorted(self.diverged.elements()), np.int64)
+        kept["recent"] = np.array(sorted(self.recent), np.int64)
+        kept["ids"] = np.concatenate(self.ids, axis=1)
+        return kept | ({"weights": np.concatenate(self.weights, axis=1)} if self.weights else {})
+
+    def restore(self, arrays: dict[str, np.ndarray], lines: list[dict[str, Any]]) -> None:
+        """Takes in what `arrays` and `lines` were."""
+        self.lines = lines
+        self.scores = {name: list(arrays[f"scores_{name}"]) for name in self.scores}
+        self.sent = {way: int(arrays[f"sent_{way}"]) for way in self.sent}
+        self.diverged, self.recent = Counter(arrays["diverged"].tolist()), set(arrays["recent"].tolist())
+        self.ids, self.weights = [arrays["ids"]], [arrays["weights"]] if "weights" in arrays else []
 
     def clients(self) -> dict[str, np.ndarray]:
         """Arrays of `clients.npz`: scores by evaluation and client [E, C], with several seeds [S, E, C]."""
@@ -126,6 +148,11 @@ class History:
 def _mean(values: list[float | None]) -> float | None:
     known = [value for value in values if value is not None]
     return sum(known) / len(known) if known else None
+
+
+def _mean_of_finite(values: np.ndarray) -> float | None:
+    values = values[np.isfinite(values)]
+    return float(values.mean()) if values.size else None
 
 
 def _finite(value: float) -> float | None:

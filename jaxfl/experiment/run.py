@@ -15,6 +15,7 @@ from jaxtyping import Array
 from jaxfl import mesh
 from jaxfl.evaluate import Evaluation, make_evaluate
 from jaxfl.experiment.build import Built
+from jaxfl.experiment.config import Config
 from jaxfl.rounds import make_rounds
 from jaxfl.types import Info, State
 
@@ -30,24 +31,34 @@ class Program:
     state: State  # before round 0; running consumes it
     advance: dict[int, Callable]  # (state, start) -> (state, (Info, ids)), by number of rounds
     evaluate: Callable  # (state, round, ids) -> Evaluation
+    deploy: Callable  # state -> the models that all clients deploy [C, ...], with several seeds [S, C, ...]
     seconds: float  # spent on compiling
+    done: int = 0  # rounds that `state` has behind it
+    before: float = 0.0  # seconds that they took
 
 
 @dataclass(frozen=True)
 class Record:
-    """One evaluation and the rounds since the one before; NumPy arrays, seeds [S] first."""
+    """A stretch of rounds, and the evaluation after it if one is due; NumPy arrays, seeds [S] first."""
 
     round: int  # rounds done
     seconds: float  # since the start, without compiling
-    evaluation: Evaluation  # [S, E]
+    evaluation: Evaluation | None  # [S, E]
     evaluated: np.ndarray  # [S, E] ids of the clients evaluated
     info: Info  # [S, L, ...] of the L rounds since the last record
     ids: np.ndarray  # [S, L, M] ids of the cohorts
+    state: State  # after it, on the devices; gone when the next stretch begins
 
 
-def stops(rounds: int, every: int) -> list[int]:
-    """The numbers of rounds after which to evaluate: every so many, and at the end."""
-    return sorted({*range(every, rounds + 1, every), rounds})
+def stops(rounds: int, every: int | None) -> list[int]:
+    """The numbers of rounds after which to do something: every so many, and at the end."""
+    return sorted({*range(every or rounds, rounds + 1, every or rounds), rounds})
+
+
+def stretches(config: Config) -> list[tuple[int, int]]:
+    """(first round, the one after the last) of what runs without a break for an evaluation or a checkpoint."""
+    ends = {*stops(config.rounds, config.eval_every), *stops(config.rounds, config.checkpoint_every)}
+    return list(pairwise([0, *sorted(ends)]))
 
 
 def each_seed(function: Callable, seeds: int, axes: tuple[int | None, ...]) -> Callable:
@@ -82,7 +93,7 @@ def compile_run(built: Built) -> Program:
         state = mesh.place(state, axis=int(seeds > 1))
         layout = jax.tree.map(lambda x: x.sharding, state)  # of what comes out as of what goes in
         programs = {}
-        for length in {b - a for a, b in pairwise([0, *stops(config.rounds, config.eval_every)])}:
+        for length in {end - start for start, end in stretches(config)}:
             many = each_seed(partial(advance, length), seeds, (0, 0, 0, None))
             compiled = jax.jit(many, donate_argnums=2, out_shardings=(layout, None))
             programs[length] = partial(compiled.lower(numbers, federation, state, START).compile(), numbers, federation)
@@ -91,27 +102,31 @@ def compile_run(built: Built) -> Program:
         ids = np.zeros((seeds, ids.size) if seeds > 1 else ids.size, cohort.dtype)
         many = jax.jit(each_seed(assess, seeds, (0, 0, 0, None, 0)))
         assessed = many.lower(numbers, federation, state, START, ids).compile()
+        deploy = jax.jit(
+            each_seed(lambda state: built.algorithm.models(state, jnp.arange(config.clients)), seeds, (0,))
+        )
     compiling = time.perf_counter() - began
-    return Program(built, state, programs, partial(assessed, numbers, federation), compiling)
+    return Program(built, state, programs, partial(assessed, numbers, federation), deploy, compiling)
 
 
 def run(program: Program) -> Iterator[Record]:
-    """Executes the run; yields a record after each evaluation."""
+    """Executes the run, or what remains of it; yields a record after each stretch."""
     config = program.built.config
     several = config.seeds > 1
-    began = time.perf_counter()
-    state, done = program.state, 0
-    for stop in stops(config.rounds, config.eval_every):
-        state, (info, ids) = program.advance[stop - done](state, np.int32(done))
+    began = time.perf_counter() - program.before
+    state, due = program.state, stops(config.rounds, config.eval_every)
+    for start, end in stretches(config):
+        if start < program.done:
+            continue
+        state, (info, ids) = program.advance[end - start](state, np.int32(start))
         ids = mesh.fetch(ids)
         everyone = np.broadcast_to(np.arange(config.clients, dtype=ids.dtype), (*ids.shape[:-2], config.clients))
         evaluated = ids[..., -1, :] if config.eval_on == "participants" else everyone
-        evaluation = mesh.fetch(program.evaluate(state, np.int32(stop), evaluated))
-        info, done = mesh.fetch(info), stop
+        evaluation = mesh.fetch(program.evaluate(state, np.int32(end), evaluated)) if end in due else None
+        host = (evaluation, evaluated, mesh.fetch(info), ids)
         seconds = time.perf_counter() - began
-        host = (evaluation, evaluated, info, ids)
         evaluation, evaluated, info, ids = host if several else jax.tree.map(lambda x: x[None], host)
-        yield Record(done, seconds, evaluation, evaluated, info, ids)
+        yield Record(end, seconds, evaluation, evaluated, info, ids, state)
 
 
 def versions() -> dict[str, Any]:

@@ -36,9 +36,9 @@ def check_setting(config: Setting) -> None:
     for what, table in (("partition", PARTITIONS), ("model", MODELS), ("augment", (*AUGMENTATIONS, "none"))):
         if getattr(config, what) is not None:
             check_name(what, getattr(config, what), table)
-    for name in ("rounds", "eval_every", "seeds", "batch_size", "classes_per_client"):
+    for name in ("rounds", "eval_every", "keep", "seeds", "batch_size", "classes_per_client"):
         at_least(name, getattr(config, name), 1)
-    for name in ("clients", "max_examples", "local_steps", "local_epochs", "chunk", "devices"):
+    for name in ("clients", "max_examples", "local_steps", "local_epochs", "checkpoint_every", "chunk", "devices"):
         if isinstance(getattr(config, name), int):
             at_least(name, getattr(config, name), 1)
     at_least("seed", config.seed, 0)

@@ -1,0 +1,30 @@
+"""Ctrl-C and SIGTERM as a wish to stop, granted when it loses nothing."""
+
+import signal
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+
+@contextmanager
+def interruptible() -> Iterator[threading.Event]:
+    """Within, Ctrl-C and SIGTERM set the event that this yields; the second one interrupts at once.
+
+    In any thread but the main one Python delivers no signals, and the event is never set.
+    """
+    asked = threading.Event()
+
+    def note(number: int, frame: object) -> None:
+        if asked.is_set():
+            raise KeyboardInterrupt
+        asked.set()
+
+    if threading.current_thread() is not threading.main_thread():
+        yield asked
+        return
+    before = {number: signal.signal(number, note) for number in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        yield asked
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
