@@ -40,9 +40,8 @@ def pfedgat(
       slope: of the LeakyReLU.
       eta: learning rate of W and a, SGD on the sum of the clients' losses, (9) and (10).
       normalised: features of length 1, not sqrt(D): a step on W then moves its products by eta and not by D eta.
-      wire: how a client answers to its mixture: by the gradient of its loss ("gradient"), the gradient's products with
-        all models, which it is then sent ("inner"), or two losses, at mixtures disturbed both ways ("scalars"). Like a
-        model, a gradient goes through the uplink; products and losses are no models, and arrive as they are.
+      wire: a client's answer to its mixture: its loss's gradient, through the uplink ("gradient"), its products with
+        all models, which it is sent ("inner"), or two losses, of mixtures disturbed both ways ("scalars").
       radius: M times the disturbance of a weight. Its estimate of dL/dR is noisy, with a variance of order M.
 
     Differs: a client's loss alone, as in the paper, does not give (10), hence `wire`. Losses are of validation data,
@@ -53,10 +52,10 @@ def pfedgat(
 
     def init(key: PRNGKey, train: Dataset) -> State:
         model, clients = task.init(key), train.mask.shape[0]
-        graph_key = jax.random.fold_in(key, 1)
-        graph = () if free else init_attention(graph_key, model, attention, heads, width, unit=normalised)
-        logits = jnp.zeros((clients, clients)) if free else ()
-        return State((tree.broadcast(model, clients), logits), (graph, model if feature == "update" else ()))
+        key = jax.random.fold_in(key, 1)
+        graph = () if free else init_attention(key, model, attention, heads, width, unit=normalised)
+        stacked, logits = tree.broadcast(model, clients), jnp.zeros((clients, clients)) if free else ()
+        return State((stacked, logits), (graph, model if feature == "update" else ()))
 
     def round(key: PRNGKey, state: State, cohort: Cohort) -> tuple[State, Info]:
         fit_key, uplink_key = jax.random.split(key)
@@ -88,10 +87,9 @@ def pfedgat(
         changes = backward(jnp.where(jnp.isfinite(slopes), slopes, 0))  # whose loss is no number teaches nothing
         graph, logits = jax.tree.map(lambda x, change: x - eta * change, (graph, logits), changes)
         model, D = mix(weights, received), tree.size(received) // M
-        traffic = {"gradient": (2 * D, D), "inner": (D + M, M * D + M), "scalars": (D + 2, 2 * D)}[wire]
-        up, down = (jnp.full_like(cohort.ids, floats) for floats in traffic)
-        feedback, entropy = losses.mean(where=jnp.isfinite(losses)), jax.scipy.special.entr(weights).sum(axis=1).mean()
-        metrics = {"feedback": feedback, "entropy": entropy}
+        up, down = {"gradient": (2 * D, D), "inner": (D + M, M * D + M), "scalars": (D + 2, 2 * D)}[wire]
+        up, down = jnp.full_like(cohort.ids, up), jnp.full_like(cohort.ids, down)
+        metrics = {"feedback": jnp.nanmean(losses), "entropy": jax.scipy.special.entr(weights).sum(axis=1).mean()}
         batches = task.batches(cohort) + task.batches(cohort._replace(train=cohort.val), epochs=1) * (wire != "scalars")
         return State((model, logits), (graph, initial)), Info(loss, weights, up, down, metrics, batches, heard=heard)
 

@@ -101,7 +101,7 @@ def _record(program: Program, out: Path, follow: Follow, checkpoint: Path | None
     history = History(built.config, sizes.reshape(built.config.seeds, -1), malicious(built.config), measure)
     best = checkpoints.no_best(program) if config.checkpoint_every else None
     if checkpoint is not None:
-        program, best = checkpoints.read(checkpoint, program, history)
+        program, best = checkpoints.read(checkpoint, program, best, history)
     if mesh.leads():
         files.write(out / "metrics.jsonl", files.json_lines(history.lines))
     due = stops(config.rounds, config.checkpoint_every) if config.checkpoint_every else []

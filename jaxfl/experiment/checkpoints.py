@@ -73,14 +73,15 @@ def write(out: Path, record: Record, history: History, best: Best | None) -> Non
                 shutil.rmtree(old)
 
 
-def read(path: Path, program: Program, history: History) -> tuple[Program, Best | None]:
-    """The program as it stood at a checkpoint, on the devices of now, and the best models; fills the history.
+def read(path: Path, program: Program, best: Best | None, history: History) -> tuple[Program, Best | None]:
+    """The program as it stood at a checkpoint, on the devices of now, and the best models then; fills the history.
+
+    Of `best` only the shapes are read.
 
     Raises:
       InputError: the checkpoint is not of this program.
     """
     config = program.built.config
-    best = jax.eval_shape(no_best, program) if config.checkpoint_every else None
     try:
         number, (state, best) = checkpoint.restore(path / "state", (program.state, best))
         with np.load(path / "history.npz", allow_pickle=False) as arrays:
