@@ -32,7 +32,12 @@ def restore(path: Path, like: PyTree) -> tuple[int, PyTree]:
         saved = checkpointer.restore(
             Path(path).absolute(), {"round": jax.ShapeDtypeStruct((), jnp.int32), "state": _leaves(shapes)}
         )
-    leaves = [saved["state"][name] for name in _leaves(shapes)]
+    wanted, found = (
+        {name: (x.shape, x.dtype) for name, x in leaves.items()} for leaves in (_leaves(shapes), saved["state"])
+    )
+    if wanted != found:
+        raise ValueError("its arrays have other shapes or types")
+    leaves = [saved["state"][name] for name in wanted]
     return int(saved["round"]), jax.tree.unflatten(jax.tree.structure(like), leaves)
 
 

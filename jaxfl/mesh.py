@@ -97,7 +97,7 @@ def place(tree: PyTree, *, axis: int = 0) -> PyTree:
 
 
 def _put(tree: PyTree, mesh: Mesh, axis: int | None) -> PyTree:
-    def leaf(x: jax.Array) -> jax.Array:
+    def leaf(x: jax.Array | np.ndarray) -> jax.Array:
         even = axis is not None and x.shape[axis] % mesh.size == 0
         sharding = NamedSharding(mesh, PartitionSpec(*[None] * axis, CLIENTS) if even else PartitionSpec())
         if jax.process_count() == 1:

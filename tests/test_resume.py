@@ -1,0 +1,155 @@
+"""Checkpoints, interruptions, and what a run that went wrong leaves behind."""
+
+import dataclasses
+import json
+import os
+import random
+import resource
+import signal
+
+import numpy as np
+import pytest
+from kill import content, same, torture
+
+from jaxfl.cli import main
+from jaxfl.errors import InputError
+from jaxfl.experiment import Config, execute, files, resume
+
+SHORT = Config(
+    algorithm="pfedgraph", rounds=7, local_steps=2, model="linear", clients=6, partition="iid", participation=0.5,
+    seeds=2, eval_every=3, checkpoint_every=2, devices=1,
+)  # fmt: skip
+
+
+def interrupt_after(lines, number=signal.SIGINT):
+    """Follows a run and asks it to stop after so many lines."""
+    seen = []
+
+    def follow(config, line):
+        seen.append(line)
+        if sum(row is not None for row in seen) == lines:
+            os.kill(os.getpid(), number)
+
+    return follow
+
+
+@pytest.fixture(scope="module", params=["pfedgraph", "ditto", "fedyogi"])
+def whole(request, tmp_path_factory):
+    """An undisturbed run, by an algorithm that keeps a graph, models of the clients, an optimiser of the server."""
+    out = tmp_path_factory.mktemp("whole") / request.param
+    config = dataclasses.replace(SHORT, algorithm=request.param)
+    execute(config, out)
+    return config, out
+
+
+def test_an_interrupted_run_resumes_to_the_same_bits(whole, tmp_path, capsys):
+    config, undisturbed = whole
+    number = signal.SIGTERM if config.algorithm == "ditto" else signal.SIGINT
+    with pytest.raises(KeyboardInterrupt, match=r"after round 3: jaxfl resume .* goes on"):
+        execute(config, tmp_path / "x", follow=interrupt_after(1, number))
+    assert [path.name for path in files.checkpoints(tmp_path / "x")] == ["000002", "000003"]
+    assert [json.loads(line)["round"] for line in (tmp_path / "x/metrics.jsonl").read_text().splitlines()] == [3]
+    resume(tmp_path / "x")
+    assert main(["resume", str(tmp_path / "x")]) == 2
+    assert "is finished: there is nothing to resume" in capsys.readouterr().err
+    assert same(content(tmp_path / "x"), content(undisturbed))
+    assert [path.name for path in files.checkpoints(tmp_path / "x")] == ["000006", "000007"]
+    summaries = [json.loads((out / "summary.json").read_text()) for out in (tmp_path / "x", undisturbed)]
+    for summary in summaries:
+        del summary["seconds"], summary["compile_seconds"]
+    assert summaries[0] == summaries[1]
+
+
+def test_checkpoints_hold_the_models_that_did_best_on_validation_data(whole):
+    _, out = whole
+    with np.load(out / "clients.npz", allow_pickle=False) as scores:
+        best = scores["before_val"].max(axis=1)  # [S, C]
+    state = content(out)
+    held = [x for x in state.values() if x.shape == best.shape and x.dtype == np.float32]
+    assert any(np.array_equal(x, best) for x in held)
+
+
+def test_a_run_without_a_checkpoint_is_begun_anew_and_devices_may_change(tmp_path):
+    out, config = tmp_path / "x", dataclasses.replace(SHORT, checkpoint_every=None)
+    execute(config, tmp_path / "whole")
+    with pytest.raises(KeyboardInterrupt):
+        execute(config, out, follow=interrupt_after(1))
+    (checkpoint,) = files.checkpoints(out)  # without --checkpoint-every, too
+    resume(out, devices=2)
+    a, b = (np.load(path / "clients.npz", allow_pickle=False)["before_test"] for path in (out, tmp_path / "whole"))
+    np.testing.assert_allclose(a, b, atol=0.02)  # accuracies of few examples
+    for file in ("summary.json", "metrics.jsonl"):
+        (out / file).unlink()
+    files.shutil.rmtree(checkpoint)
+    resume(out)
+    assert (out / "metrics.jsonl").read_text().count("\n") == 3
+
+
+def test_what_cannot_be_resumed_is_said(tmp_path, capsys):
+    assert main(["resume", str(tmp_path)]) == 2
+    assert "holds no run to resume" in capsys.readouterr().err
+    broken = tmp_path / "broken"
+    with pytest.raises(KeyboardInterrupt):
+        execute(SHORT, broken, follow=interrupt_after(1))
+    config = json.loads((broken / "config.json").read_text())
+    (broken / "config.json").write_text(json.dumps(config | {"clients": 5}))
+    with pytest.raises(InputError, match=r"is no checkpoint of this run .*: remove it to resume from the one before"):
+        resume(broken)
+    (broken / "config.json").write_text(json.dumps(config))
+    (files.checkpoints(broken)[-1] / "history.npz").write_bytes(b"no archive")
+    with pytest.raises(InputError, match="is no checkpoint of this run"):
+        resume(broken)
+
+
+def test_a_second_interruption_is_at_once(tmp_path):
+    def follow(config, line):
+        if line is not None:
+            os.kill(os.getpid(), signal.SIGINT)
+            os.kill(os.getpid(), signal.SIGINT)
+
+    with pytest.raises(KeyboardInterrupt) as interruption:
+        execute(SHORT, tmp_path / "x", follow=follow)
+    assert not interruption.value.args
+
+
+def test_a_full_disk_is_one_line_and_leaves_whole_lines(tmp_path):
+    """The limit of the system on the size of a file stands for a full disk."""
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+
+    def follow(config, line):
+        if line is not None:
+            resource.setrlimit(resource.RLIMIT_FSIZE, ((tmp_path / "x/metrics.jsonl").stat().st_size + 40, before[1]))
+
+    config = dataclasses.replace(SHORT, checkpoint_every=None, eval_every=2)
+    try:
+        with pytest.raises(InputError, match=r"cannot write .*metrics\.jsonl \(.*\): free or choose a place"):
+            execute(config, tmp_path / "x", follow=follow)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+    assert [json.loads(row)["round"] for row in (tmp_path / "x/metrics.jsonl").read_text().splitlines()] == [2]
+    assert not list((tmp_path / "x").glob(".*"))
+
+
+def test_divergence_is_named_or_stops_the_run(tmp_path, monkeypatch, capsys):
+    options = ["--rounds", "3", "--local-steps", "3", "--model", "mlp", "--clients", "5", "--lr", "1e30"]
+    assert main(["run", "fedavg_ft", *options, "--out", str(tmp_path / "x")]) == 0
+    rows = [json.loads(row) for row in (tmp_path / "x/metrics.jsonl").read_text().splitlines()]
+    assert [row["diverged"] for row in rows] == [[0, 1, 2, 3, 4]] * 3
+    assert json.loads((tmp_path / "x/summary.json").read_text())["diverged"] == dict.fromkeys("01234", 3)
+    capsys.readouterr()
+    assert main(["run", "fedavg_ft", *options, "--out", str(tmp_path / "y"), "--fail-on-divergence"]) == 1
+    assert "an update of client 0, 1, 2, 3, 4 was not finite, by round 1: lower --lr" in capsys.readouterr().err
+    assert (tmp_path / "y/metrics.jsonl").read_text().count("\n") == 1
+
+
+def test_killed_runs_resume_to_the_same_bits(tmp_path):
+    found = torture("pfedgraph", tmp_path, 2, random.Random(0))
+    assert found["finished and equal"] >= 1
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("algorithm", ["pfedgraph", "ditto", "fedadam"])
+def test_runs_killed_ten_times_resume_to_the_same_bits(tmp_path, algorithm):
+    found = torture(algorithm, tmp_path, 10, random.Random(1))
+    assert found["finished and equal"] >= 1
+    assert found["after a checkpoint"] >= 1
