@@ -236,8 +236,11 @@ def test_one_lie_is_felt_wherever_clients_mix_and_leaves_everything_finite(facto
     data = uneven()
     state, info, _ = run(made(factory, shallow), data, 2)
     misled, told, _ = run(factory(shallow(uplink=lie)), data, 2)
-    mixes = info.weights is None or bool((info.weights * (1 - np.eye(C))[None]).max() > 1e-3)
-    assert differ(state, misled) == mixes
+    others = None if info.weights is None else info.weights * (1 - np.eye(C))[None]  # a robust rule may not choose it
+    if others is None or others[:, :, 2].max() > 1e-3:
+        assert differ(state, misled)
+    if others is not None and not others.any():
+        assert not differ(state, misled)
     assert all(np.isfinite(x).all() for x in jax.tree.leaves((misled, told)))
 
 

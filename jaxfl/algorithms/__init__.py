@@ -24,9 +24,13 @@ from jaxfl.algorithms.gfedmtl import gfedmtl
 from jaxfl.algorithms.heurfedamp import heurfedamp
 from jaxfl.algorithms.ifca import ifca
 from jaxfl.algorithms.knn_per import knn_per
+from jaxfl.algorithms.krum import krum
 from jaxfl.algorithms.lg_fedavg import lg_fedavg
 from jaxfl.algorithms.local import local
+from jaxfl.algorithms.median import median
 from jaxfl.algorithms.moon import moon
+from jaxfl.algorithms.multi_krum import multi_krum
+from jaxfl.algorithms.norm_clipping import norm_clipping
 from jaxfl.algorithms.per_fedavg import per_fedavg
 from jaxfl.algorithms.pfedbayes import pfedbayes
 from jaxfl.algorithms.pfedgat import pfedgat
@@ -35,6 +39,7 @@ from jaxfl.algorithms.pfedhn import pfedhn
 from jaxfl.algorithms.pfedme import pfedme
 from jaxfl.algorithms.scaffold import scaffold
 from jaxfl.algorithms.sfl import sfl
+from jaxfl.algorithms.trimmed_mean import trimmed_mean
 from jaxfl.hints import checked
 from jaxfl.types import AlgorithmFactory
 
@@ -66,8 +71,12 @@ ALGORITHMS: dict[str, AlgorithmFactory] = {
         heurfedamp,
         ifca,
         knn_per,
+        krum,
         lg_fedavg,
+        median,
         moon,
+        multi_krum,
+        norm_clipping,
         per_fedavg,
         pfedbayes,
         pfedgat,
@@ -76,6 +85,7 @@ ALGORITHMS: dict[str, AlgorithmFactory] = {
         pfedme,
         scaffold,
         sfl,
+        trimmed_mean,
     )
 }
 globals().update(ALGORITHMS)  # whoever imports one by its name has it checked too

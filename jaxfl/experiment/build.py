@@ -23,8 +23,8 @@ from jaxfl.experiment.defaults import complete
 from jaxfl.experiment.validate import check_config, check_setting
 from jaxfl.models import MODELS
 from jaxfl.task import classification, honest, regression, sgd
-from jaxfl.types import Algorithm, Cohort, Federation, Info, Participation, PRNGKey, State, Task
-from jaxfl.uplink import attack, malicious_clients
+from jaxfl.types import Algorithm, Cohort, Dataset, Federation, Info, Participation, PRNGKey, State, Task
+from jaxfl.uplink import FLIPPED, attack, malicious_clients
 
 
 @dataclass(frozen=True)
@@ -55,6 +55,12 @@ def gather(setting: Setting) -> Data:
     """
     setting, source, parts = divide(setting)
     federation = federations(source, parts, setting)
+    if setting.attack in FLIPPED:
+        check(
+            bool(source.classes),
+            f"--attack {setting.attack} turns labels round: {setting.dataset} has none: choose another attack",
+        )
+        federation = flip_labels(federation, malicious(setting), source.classes)
     with jax.set_mesh(mesh.make(devices(setting))):
         return Data(source, parts, mesh.place(federation, axis=int(setting.seeds > 1)))
 
@@ -87,7 +93,7 @@ def devices(setting: Setting) -> int:
 
 def malicious(setting: Setting) -> np.ndarray:
     """Which clients attack [C]."""
-    return malicious_clients(setting.clients, setting.attack_ratio if setting.attack else 0.0)
+    return malicious_clients(setting.clients, setting.attack_ratio if setting.attack else 0.0, setting.attack_seed)
 
 
 def build(config: Config, data: Data | None = None) -> Built:
@@ -157,6 +163,16 @@ def split(setting: Setting, source: Source, seed: int) -> Parts:
     first = source.owners if partition is natural else source.y_train
     parts = partition(first, setting.clients, seed, **{name: getattr(setting, name) for name in options})
     return [rows[: setting.max_examples] for rows in parts]
+
+
+def flip_labels(federation: Federation, malicious: np.ndarray, classes: int) -> Federation:
+    """The federation in which malicious clients [C] train and validate on labels turned round: c becomes L - 1 - c."""
+
+    def turned(part: Dataset) -> Dataset:
+        liars = malicious.reshape(*[1] * (part.y.ndim - 2), -1, 1)  # behind an axis of seeds
+        return part._replace(y=jnp.where(liars, classes - 1 - part.y, part.y))
+
+    return federation._replace(train=turned(federation.train), val=turned(federation.val))
 
 
 def model(name: str, source: Source) -> nn.Module:

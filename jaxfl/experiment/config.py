@@ -65,9 +65,11 @@ class Setting:
     """weight decay"""
 
     attack: str | None = None
-    """what malicious clients send, see `jaxfl list attacks`; scores are then means over the others"""
+    """what malicious clients send or train on, see `jaxfl list attacks`; scores are then means over the others"""
     attack_ratio: float = 0.4
     """fraction of malicious clients under an attack"""
+    attack_seed: int = 0
+    """which clients are malicious, whatever the seed of the run"""
 
     eval_every: int = 1
     """rounds between two evaluations; the last round is always evaluated"""

@@ -41,7 +41,8 @@ def check_setting(config: Setting) -> None:
     for name in ("clients", "max_examples", "local_steps", "local_epochs", "checkpoint_every", "chunk", "devices"):
         if isinstance(getattr(config, name), int):
             at_least(name, getattr(config, name), 1)
-    at_least("seed", config.seed, 0)
+    for name in ("seed", "attack_seed"):
+        at_least(name, getattr(config, name), 0)
     check(config.seed + config.seeds <= 2**31, f"--seed is {config.seed}: expected a number below 2^31")
     check(
         config.local_steps is None or config.local_epochs is None,

@@ -1,5 +1,5 @@
 """What may happen to a model on its way to the server: functions `(key, before, after, ids) -> received`."""
 
-from jaxfl.uplink.attacks import ATTACKS, attack, malicious_clients
+from jaxfl.uplink.attacks import ATTACKS, FLIPPED, attack, malicious_clients
 
-__all__ = ["ATTACKS", "attack", "malicious_clients"]
+__all__ = ["ATTACKS", "FLIPPED", "attack", "malicious_clients"]

@@ -1,3 +1,6 @@
+import dataclasses
+from statistics import NormalDist
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -7,6 +10,8 @@ from toys import linear, opposite_groups, run
 from jaxfl import tree
 from jaxfl.algorithms import fedavg
 from jaxfl.errors import InputError
+from jaxfl.experiment.build import gather
+from jaxfl.experiment.config import Setting
 from jaxfl.uplink import ATTACKS, attack, malicious_clients
 
 BEFORE = {"kernel": jnp.arange(24.0).reshape(4, 3, 2), "bias": -jnp.ones((4, 3))}
@@ -18,7 +23,7 @@ def received(name, ids, key=0):
     return attack(name, MALICIOUS)(jax.random.key(key), BEFORE, AFTER, jnp.asarray(ids))
 
 
-@pytest.mark.parametrize("name", sorted(ATTACKS))
+@pytest.mark.parametrize("name", sorted({*ATTACKS} - {"label_flip"}))
 def test_the_malicious_attack_and_the_others_are_honest(name):
     found = received(name, [0, 1, 3, 4])
     for x, sent in zip(jax.tree.leaves(AFTER), jax.tree.leaves(found), strict=True):
@@ -35,11 +40,41 @@ def test_each_attack_sends_what_the_paper_says():
     np.testing.assert_array_equal(sent["sign_flip"], -after)
     np.testing.assert_array_equal(sent["reverse"], 2 * before - after)
     np.testing.assert_array_equal(np.sort(sent["shuffle"]), np.sort(after))
+    np.testing.assert_array_equal(sent["label_flip"], after)
+    np.testing.assert_allclose(sent["replacement"], before + 4 / 2 * (after - before))
     large = attack("gauss", np.array([True]))(
         jax.random.key(0), {"w": jnp.zeros((1, 5000))}, {"w": jnp.full((1, 5000), 9.0)}, jnp.array([0])
     )["w"]
     assert abs(float(large.mean())) < 0.05
     assert abs(float(large.std()) - 1) < 0.05
+
+
+def test_a_little_is_the_largest_deviation_that_a_majority_exceeds():
+    rng = np.random.default_rng(0)
+    after = rng.normal(size=(10, 6)).astype(np.float32)
+    malicious = np.arange(10) < 3
+    found = attack("little", malicious)(jax.random.key(0), {"w": after * 0}, {"w": jnp.asarray(after)}, jnp.arange(10))
+    z = NormalDist().inv_cdf((7 - (10 // 2 + 1 - 3)) / 7)
+    own = after[malicious].astype(np.float64)
+    np.testing.assert_allclose(found["w"][:3], np.tile(own.mean(0) - z * own.std(0), (3, 1)), atol=1e-5)
+    np.testing.assert_array_equal(found["w"][3:], after[3:])
+    most = attack("little", np.arange(10) < 8)(
+        jax.random.key(0), {"w": after}, {"w": jnp.asarray(after)}, jnp.arange(10)
+    )
+    assert np.isfinite(most["w"]).all()
+
+
+def test_labels_of_malicious_clients_are_turned_round():
+    setting = Setting(clients=5, partition="iid", attack="label_flip", attack_ratio=0.4, attack_seed=3)
+    flipped, honest = (gather(s).federation for s in (setting, dataclasses.replace(setting, attack=None)))
+    liars = malicious_clients(5, 0.4, 3)
+    assert (liars != malicious_clients(5, 0.4, 0)).any()
+    for part in ("train", "val"):
+        a, b = (np.asarray(getattr(f, part).y) for f in (flipped, honest))
+        np.testing.assert_array_equal(a[liars], 9 - b[liars])
+        np.testing.assert_array_equal(a[~liars], b[~liars])
+    several = gather(dataclasses.replace(setting, seeds=2)).federation
+    np.testing.assert_array_equal(np.asarray(several.train.y)[0, liars, :50], np.asarray(flipped.train.y)[liars, :50])
 
 
 @pytest.mark.parametrize("name", ["shuffle", "gauss"])

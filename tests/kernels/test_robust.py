@@ -1,0 +1,78 @@
+"""Robust rules against NumPy programs written from the papers."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from jaxfl.kernels.robust import clip_updates, krum, median, trimmed_mean
+
+RNG = np.random.default_rng(0)
+SHAPES = {"kernel": (7, 3, 2), "bias": (7, 3)}
+STACKED = {name: jnp.asarray(RNG.normal(size=shape), jnp.float32) for name, shape in SHAPES.items()}
+ALL = np.ones(7, bool)
+SOME = np.array([True, False, True, True, True, False, True])
+EVEN = np.array([True, False, True, True, True, True, True])
+
+
+def flat(tree):
+    return np.concatenate([np.asarray(x, np.float64).reshape(len(x), -1) for x in jax.tree.leaves(tree)], axis=1)
+
+
+@pytest.mark.parametrize("heard", [ALL, SOME, EVEN], ids=["7", "5", "6"])
+def test_the_median_is_numpys_over_those_who_are_heard(heard):
+    found = median(STACKED, jnp.asarray(heard))
+    for name, x in STACKED.items():
+        np.testing.assert_allclose(found[name], np.median(np.asarray(x)[heard], axis=0), atol=1e-6)
+
+
+@pytest.mark.parametrize("trim", [0.0, 0.2, 0.3, 0.49])
+@pytest.mark.parametrize("heard", [ALL, SOME], ids=["7", "5"])
+def test_the_trimmed_mean_leaves_out_both_ends(trim, heard):
+    found = trimmed_mean(STACKED, trim, jnp.asarray(heard))
+    for name, x in STACKED.items():
+        ordered = np.sort(np.asarray(x, np.float64)[heard], axis=0)
+        cut = int(trim * heard.sum())
+        np.testing.assert_allclose(found[name], ordered[cut : len(ordered) - cut].mean(axis=0), atol=1e-6)
+
+
+def by_hand(matrix, byzantine, chosen):
+    """Blanchard et al., section 4, with loops."""
+    scores = []
+    for i, a in enumerate(matrix):
+        others = sorted(float(((a - b) ** 2).sum()) for j, b in enumerate(matrix) if j != i)
+        scores.append(sum(others[: max(len(matrix) - byzantine - 2, 1)]))
+    return np.argsort(np.round(scores, 6), kind="stable")[:chosen]  # the first of equals
+
+
+@pytest.mark.parametrize(("byzantine", "chosen"), [(0, 1), (1, 1), (2, 1), (2, 3), (1, 6)])
+@pytest.mark.parametrize("heard", [ALL, SOME], ids=["7", "5"])
+def test_krum_takes_the_models_near_their_neighbours(byzantine, chosen, heard):
+    found = krum(STACKED, jnp.arange(7), jnp.asarray(heard), byzantine, chosen)
+    expected = np.flatnonzero(heard)[by_hand(flat(STACKED)[heard], byzantine, chosen)]
+    np.testing.assert_array_equal(np.flatnonzero(found), np.sort(expected))
+    np.testing.assert_allclose(np.asarray(found)[expected], 1 / len(expected), rtol=1e-6)
+
+
+def test_krum_bears_as_many_liars_as_it_may_and_takes_the_smaller_id_of_equals():
+    near = RNG.normal(size=(5, 4)) * 0.1
+    matrix = jnp.asarray(np.concatenate([near, 50 + RNG.normal(size=(2, 4))]), jnp.float32)
+    ids, heard = jnp.arange(7), jnp.ones(7, bool)
+    weights = np.asarray(krum(matrix, ids, heard, None, None))
+    np.testing.assert_array_equal(np.flatnonzero(weights), [0, 1, 2, 3, 4])  # M - f, f = 2
+    assert np.flatnonzero(krum(matrix, ids, heard, None, 1)).item() in range(5)
+    pair = jnp.asarray([[0.0, 0.0], [9.0, 9.0], [0.0, 1.0]])
+    assert np.flatnonzero(krum(pair, jnp.array([8, 1, 5]), jnp.ones(3, bool), 0, 1)).item() == 2
+    np.testing.assert_allclose(krum(pair[:1], jnp.array([3]), jnp.ones(1, bool), None, 1), [1])
+
+
+def test_clipped_updates_keep_their_direction_and_are_no_longer_than_the_bound():
+    before = jax.tree.map(lambda x: x * 0.5 + 1, STACKED)
+    lengths = np.linalg.norm(flat(STACKED) - flat(before), axis=1)
+    for bound, heard in ((2.0, ALL), (None, ALL), (None, SOME)):
+        clipped = flat(clip_updates(before, STACKED, bound, jnp.asarray(heard))) - flat(before)
+        longest = np.median(lengths[heard]) if bound is None else bound
+        expected = (flat(STACKED) - flat(before)) * np.minimum(1, longest / lengths)[:, None]
+        np.testing.assert_allclose(clipped, expected, atol=1e-5)
+    same = clip_updates(before, before, 1.0, jnp.asarray(ALL))
+    np.testing.assert_array_equal(flat(same), flat(before))
