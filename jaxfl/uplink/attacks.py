@@ -10,7 +10,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import flatten_util
-from jaxtyping import Array, Bool, Int
+from jaxtyping import Array, ArrayLike, Bool, Int
 
 from jaxfl import tree
 from jaxfl.errors import check, check_name
@@ -70,7 +70,7 @@ def little(before: Params, after: Params, lying: Bool[Array, "m"]) -> Params:
 
 
 def replacement(before: Params, after: Params, lying: Bool[Array, "m"]) -> Params:
-    """Model replacement (Bagdasaryan et al., AISTATS 2020, (3)): labels turned round, the update M / malicious times."""
+    """Model replacement (Bagdasaryan et al., 2020, (3)): labels turned round, and updates M / malicious times."""
     factor = lying.size / jnp.maximum(lying.sum(), 1)
     return jax.tree.map(lambda b, a: b + factor * (a - b), before, after)
 
@@ -81,7 +81,7 @@ ATTACKS: dict[str, Callable] = {f.__name__: f for f in (*ALONE, *TOGETHER)}
 FLIPPED = ("label_flip", "replacement")
 
 
-def attack(name: str, malicious: Bool[np.ndarray, "c"]) -> Uplink:
+def attack(name: str, malicious: Bool[ArrayLike, "c"]) -> Uplink:
     """The uplink in which the malicious clients attack and the others are honest.
 
     Args:

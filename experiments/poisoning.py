@@ -1,0 +1,117 @@
+"""Poisoned models (pFedGraph, Table 3 and Figure 3): the accuracy of the honest as more and more clients attack.
+
+`python -m experiments.poisoning [--dataset fashion_mnist --data-dir DIR] [--out DIR]`: ten clients with like data.
+Every method is one program, into which the attack and the attackers go as arguments.
+"""
+
+import dataclasses
+import json
+from pathlib import Path
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import tyro
+from jax import lax
+from rich.console import Console
+from rich.table import Table
+
+from jaxfl import make_rounds
+from jaxfl.algorithms import ALGORITHMS
+from jaxfl.evaluate import make_evaluate
+from jaxfl.experiment import Config, plots
+from jaxfl.experiment.build import Data, build, gather
+from jaxfl.task import channel
+from jaxfl.uplink import attack, malicious_clients
+
+METHODS = ("local", "fedavg", "fedavg_ft", "ditto", "cfl", "median", "krum", "pfedgraph")
+ATTACKS = ("shuffle", "same_value", "sign_flip", "gauss")
+RATIOS = (0.2, 0.4, 0.6, 0.8)
+
+
+def accuracies(config: Config, data: Data) -> dict[str, list[float]]:
+    """Of one method, the honest clients' mean accuracy: `none` without an attack [1], and by attack [RATIOS]."""
+    built = build(config, data)
+
+    def final(which, malicious):
+        def uplink(key, before, after, ids):
+            lies = [attack(name, malicious) for name in ATTACKS]
+            return lax.switch(which, lies, key, before, after, ids)
+
+        algorithm = ALGORITHMS[config.algorithm](built.task._replace(uplink=channel(uplink)))
+        key, ids = jax.random.key(config.seed), jnp.arange(config.clients)
+        state = algorithm.init(jax.random.fold_in(key, 0), data.federation.train)
+        rounds = make_rounds(algorithm, built.participation)
+        state, _ = rounds(jax.random.fold_in(key, 1), data.federation, state, 0, config.rounds)
+        scores = make_evaluate(algorithm, built.task)(jax.random.fold_in(key, 2), data.federation, state, ids)
+        return jnp.mean(scores.before.test, where=~malicious)
+
+    run = jax.jit(final)
+    found = {"none": [float(run(0, np.zeros(config.clients, bool)))]}
+    for which, name in enumerate(ATTACKS):
+        masks = [malicious_clients(config.clients, ratio) for ratio in RATIOS]
+        found[name] = [float(run(which, mask)) for mask in masks]
+    return found
+
+
+def table(found: dict[str, dict[str, list[float]]]) -> Table:
+    """Methods in columns, attacks and ratios in rows, accuracies in %."""
+    shown = Table("attack", "ratio", *found, padding=0)
+    for name in ("none", *ATTACKS):
+        for i, ratio in enumerate(RATIOS if name in ATTACKS else ("",)):
+            shown.add_row("" if i else name, str(ratio), *(f"{100 * row[name][i]:.1f}" for row in found.values()))
+        shown.add_section()
+    return shown
+
+
+def picture(found: dict[str, dict[str, list[float]]], title: str) -> bytes:
+    """A panel for each attack: accuracy by the fraction of attackers."""
+    figure, panels = plots.canvas(len(ATTACKS), width=3.2, height=3.8)
+    for name, panel in zip(ATTACKS, panels, strict=True):
+        for i, (method, row) in enumerate(found.items()):
+            values = [100 * value for value in (*row["none"], *row[name])]
+            style = {"color": plots.COLOURS[i - 1], "marker": "o", "markersize": 4}
+            if method == "local":  # whom no attack reaches
+                style = {"color": "0.5", "linestyle": ":"}
+            if method == "pfedgraph":
+                style |= {"linewidth": 2.6, "zorder": 3}
+            panel.plot((0, *RATIOS), values, label=method, **style)
+        panel.set(title=name.replace("_", " "), xlabel="fraction of attackers", ylim=(0, 100), xticks=(0, *RATIOS))
+    panels[0].set(ylabel="accuracy of the honest, %")
+    figure.legend(*panels[0].get_legend_handles_labels(), loc="outside lower center", ncols=len(found), frameon=False)
+    figure.suptitle(title)
+    return plots.png(figure)
+
+
+def main(
+    dataset: str = "digits",
+    data_dir: str | None = None,
+    model: str = "mlp",
+    rounds: int = 20,
+    local_steps: int = 50,
+    out: Path = Path("runs/poisoning"),
+) -> None:
+    """Runs every method under every attack, prints the table, and writes it with its picture.
+
+    Args:
+      dataset: data set.
+      data_dir: folder of NAME.npz files.
+      model: model.
+      rounds: communication rounds.
+      local_steps: local steps a round.
+      out: directory to write.
+    """
+    setting = Config(
+        dataset=dataset, data_dir=data_dir, model=model, partition="iid", rounds=rounds, local_steps=local_steps
+    )
+    data, found = gather(setting), {}
+    for method in METHODS:
+        found[method] = accuracies(dataclasses.replace(setting, algorithm=method, clients=10), data)
+    Console().print(table(found))
+    out.mkdir(parents=True, exist_ok=True)
+    (out / "accuracy.json").write_text(json.dumps({"ratios": RATIOS, "methods": found}, indent=2) + "\n")
+    (out / "poisoning.png").write_bytes(picture(found, f"{dataset}, ten clients with like data"))
+
+
+if __name__ == "__main__":
+    tyro.cli(main)
