@@ -60,7 +60,14 @@ def _record(program: Program, out: Path, overwrite: bool, follow: Follow) -> dic
         files.begin(out, built, overwrite)
     sizes = mesh.fetch(built.data.federation.sizes)
     measure = "accuracy" if built.data.source.classes else "rmse"
-    history = History(built.config, sizes.reshape(built.config.seeds, -1), malicious(built.config), measure)
+    history = History(
+        built.config,
+        sizes.reshape(built.config.seeds, -1),
+        malicious(built.config),
+        measure,
+        excess=built.excess,
+        exposure=built.exposure,
+    )
     for record in run(program):
         line = history.add(record)
         if mesh.leads():

@@ -11,13 +11,19 @@ from jaxtyping import PyTree
 from jaxfl.types import AlgorithmFactory, Cohort, Dataset, Federation, State, Task
 
 
-class Audit(NamedTuple):
-    """Of one client."""
+class Work(NamedTuple):
+    """What one client does."""
 
-    joining: int  # uploads before the first round
-    uploads: tuple[PyTree, ...]  # shapes of what each upload of a round holds
-    fits: tuple[dict[str, Any], ...]  # local trainings of a round: what differs of the task's own
-    sealed: bool  # the server learns of its examples by these uploads, or by these trainings, alone
+    uploads: tuple[PyTree, ...]  # the shapes of each upload
+    fits: tuple[dict[str, Any], ...]  # of each local training, what differs of the task's own
+
+
+class Audit(NamedTuple):
+    """What a method makes of its clients' examples."""
+
+    joining: Work  # before the first round
+    round: Work  # in a round
+    sealed: bool  # the server learns of a client's examples by its uploads, or by its trainings, and in no other way
 
 
 def audit(
@@ -56,8 +62,14 @@ def audit(
 
         return watched
 
+    def done() -> Work:
+        work = Work(tuple(uploads), tuple(fits))
+        for noted in (uploads, fits, learned):
+            noted.clear()
+        return work
+
     algorithm = factory(task._replace(uplink=uplink, trainer=trainer), **hyper)
-    train, val = federation.train, federation.val
+    train, val = jax.tree.map(lambda x: jax.ShapeDtypeStruct(x.shape, x.dtype), (federation.train, federation.val))
     examples, masks = (train.x, train.y, val.x, val.y), (train.mask, val.mask)
 
     def begin(examples, key, masks):
@@ -72,18 +84,16 @@ def audit(
 
     key, each = jax.random.key(0), len(examples)
     program, (clients, (server, _)) = jax.make_jaxpr(begin, return_shape=True)(examples, key, masks)
-    width, joining = len(jax.tree.leaves(clients)), len(uploads)
+    width, joining = len(jax.tree.leaves(clients)), done()
     touched = _touched(program, range(each))
     told = any(touched[width:])
-    for noted in (uploads, fits, learned):
-        noted.clear()
-    program = jax.make_jaxpr(proceed)(examples, clients, key, masks, server)
+    program, work = jax.make_jaxpr(proceed)(examples, clients, key, masks, server), done()
     own = {place for place in range(width) if touched[place]}  # of the clients' half, what depends on examples
     while True:
         touched = _touched(program, [*range(each), *(each + place for place in own)])
         further = own | {place for place in range(width) if touched[place]}
         if further == own:
-            return Audit(joining, tuple(uploads), tuple(fits), not (told or any(touched[width:])))
+            return Audit(joining, work, sealed=not (told or any(touched[width:])))
         own = further
 
 

@@ -9,6 +9,7 @@ import numpy as np
 
 from jaxfl.evaluate import select_on_val, summarise
 from jaxfl.experiment.config import Config
+from jaxfl.experiment.privacy import Exposure, claim
 from jaxfl.experiment.run import Record, versions
 
 STAGES = ("before", "after")  # fine-tuning
@@ -20,7 +21,7 @@ def line(record: Record, sizes: np.ndarray, sent: dict[str, int]) -> dict[str, A
     Args:
       record: an evaluation, NaN for who does not count.
       sizes: examples of each client [S, C].
-      sent: floats `up` and `down`, and gradient `batches`, by all clients since round 0.
+      sent: floats `up` and `down`, bytes `up_bytes`, and gradient `batches`, by all clients since round 0.
     """
     stages = {stage: getattr(record.evaluation, stage).test for stage in STAGES}
     seeds = [
@@ -51,20 +52,33 @@ def over_seeds(seeds: list[dict[str, dict]]) -> dict[str, Any]:
 class History:
     """Collects the records of a run, client by client; a malicious one has no scores."""
 
-    def __init__(self, config: Config, sizes: np.ndarray, malicious: np.ndarray, measure: str = "accuracy"):
+    def __init__(
+        self,
+        config: Config,
+        sizes: np.ndarray,
+        malicious: np.ndarray,
+        measure: str = "accuracy",
+        *,
+        excess: int = 0,
+        exposure: Exposure | None = None,
+    ):
         self.config, self.sizes, self.malicious, self.measure = config, sizes, malicious, measure
+        self.excess, self.exposure = excess, exposure
         self.lines: list[dict[str, Any]] = []
         self.scores: dict[str, list[np.ndarray]] = {f"{s}_{part}": [] for s in STAGES for part in ("val", "test")}
         self.weights: list[np.ndarray] = []
         self.ids: list[np.ndarray] = []
-        self.sent = {"up": 0, "down": 0, "batches": 0}
+        self.sent = {"up": 0, "down": 0, "batches": 0, "up_bytes": 0}
+        self.uploads = 0  # clients that took part, summed over rounds
 
     def add(self, record: Record) -> dict[str, Any]:
         """Takes a record in and returns its line of `metrics.jsonl`."""
         benign = jax.tree.map(lambda s: np.where(self.malicious[record.evaluated], np.nan, s), record.evaluation)
         record = dataclasses.replace(record, evaluation=benign)
-        for way in self.sent:
+        for way in ("up", "down", "batches"):
             self.sent[way] += round(getattr(record.info, way).sum(dtype=np.int64) / len(self.sizes))
+        self.uploads += record.ids[0].size
+        self.sent["up_bytes"] = 4 * self.sent["up"] + self.excess * self.uploads
         for name, rows in self.scores.items():
             stage, part = name.split("_")
             row = np.full(self.sizes.shape, np.nan, np.float32)
@@ -109,7 +123,9 @@ class History:
             "compile_seconds": round(compile_seconds, 3),
             "up": last["up"],
             "down": last["down"],
+            "up_bytes": last["up_bytes"],
             "batches": last["batches"],
+            **({} if self.exposure is None else {"privacy": claim(self.config, self.exposure, self.ids)}),
             "versions": versions(),
         }
 
