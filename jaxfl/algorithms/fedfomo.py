@@ -44,7 +44,7 @@ def fedfomo(task: Task) -> Algorithm:
         offered = lax.map(lambda model: losses(tree.broadcast(model, clients)), received).T  # (client, model) [M, M]
         both = jax.tree.map(lambda s, r: jnp.concatenate([s, r]), start, received)
         distances = jnp.sqrt(squared_distances(both)[:clients, clients:])
-        weights = worth(losses(start), offered, distances) * heard
+        weights = worth(losses(start), jnp.where(heard[None], offered, jnp.inf), distances)
         found = weights.sum(axis=1) > 0
 
         known = cohort.val.mask.any(axis=1)
