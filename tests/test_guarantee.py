@@ -168,6 +168,18 @@ def test_a_run_says_what_it_guarantees_and_repeats_itself(capsys):
     capsys.readouterr()
 
 
+def test_a_run_with_noise_on_gradients_says_how_often_an_example_was_in_a_batch():
+    options = ["--example-clip", "1", "--example-noise", "6", "--batch-size", "20", "--seeds", "2"]
+    options += ["--clients", "3", "--max-examples", "20", "--partition", "iid"]
+    assert main(["run", "ditto", *SHORT, "--eval-every", "2", *options, "--out", "x"]) == 0
+    summary = json.loads(Path("x/summary.json").read_text())
+    said = summary["privacy"]
+    assert (said["unit"], said["clip"], said["noise"], said["delta"]) == ("example", 1.0, 6.0, 1e-5)
+    releases = 2 * 2 * 3  # rounds, trainings of a round, steps on all examples
+    assert (said["releases"], said["epsilon"]) == (releases, epsilon(6.0, releases, 1e-5))
+    assert summary["up_bytes"] == 4 * summary["up"]
+
+
 @pytest.mark.parametrize(
     ("options", "named"),
     [

@@ -137,9 +137,8 @@ def build(config: Config, data: Data | None = None) -> Built:
     if config.clip or config.example_clip or config.compress != "none":
         unit = "client" if config.example_clip is None else "example"
         found = audit(ALGORITHMS[config.algorithm], task, config.hyper, federation, unit)
-        compressor = links(config)[-1]
-        if isinstance(compressor, Compression):
-            excess = sum(compressor.bytes(model) - 4 * tree.size(model) for model in found.round.uploads)
+        if smaller := compressor(config):
+            excess = sum(smaller.bytes(model) - 4 * tree.size(model) for model in found.round.uploads)
         if config.clip or config.example_clip:
             exposure = privacy.expose(config, found, mesh.fetch(data.federation.train.mask))
     config = dataclasses.replace(config, devices=devices(config))
@@ -151,12 +150,17 @@ def build(config: Config, data: Data | None = None) -> Built:
 
 def links(setting: Setting) -> list[Uplink]:
     """What happens to an upload, in this order: the attack, clipping and noise, compression."""
-    compressor = {"int8": quantise(), "topk": top_k(setting.top_k)}.get(setting.compress)
-    return [
-        *([attack(setting.attack, malicious(setting))] if setting.attack else []),
-        *([gaussian(setting.clip, setting.noise)] if setting.clip else []),
-        *([compressor] if compressor else []),
-    ]
+    made = (
+        attack(setting.attack, malicious(setting)) if setting.attack else None,
+        gaussian(setting.clip, setting.noise) if setting.clip else None,
+        compressor(setting),
+    )
+    return [link for link in made if link]
+
+
+def compressor(setting: Setting) -> Compression | None:
+    """How clients compress what they send."""
+    return {"int8": quantise(), "topk": top_k(setting.top_k)}.get(setting.compress)
 
 
 def counted(algorithm: Algorithm, task: Task) -> Algorithm:

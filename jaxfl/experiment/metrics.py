@@ -68,17 +68,14 @@ class History:
         self.scores: dict[str, list[np.ndarray]] = {f"{s}_{part}": [] for s in STAGES for part in ("val", "test")}
         self.weights: list[np.ndarray] = []
         self.ids: list[np.ndarray] = []
-        self.sent = {"up": 0, "down": 0, "batches": 0, "up_bytes": 0}
-        self.uploads = 0  # clients that took part, summed over rounds
+        self.sent = {"up": 0, "down": 0, "batches": 0}
 
     def add(self, record: Record) -> dict[str, Any]:
         """Takes a record in and returns its line of `metrics.jsonl`."""
         benign = jax.tree.map(lambda s: np.where(self.malicious[record.evaluated], np.nan, s), record.evaluation)
         record = dataclasses.replace(record, evaluation=benign)
-        for way in ("up", "down", "batches"):
+        for way in self.sent:
             self.sent[way] += round(getattr(record.info, way).sum(dtype=np.int64) / len(self.sizes))
-        self.uploads += record.ids[0].size
-        self.sent["up_bytes"] = 4 * self.sent["up"] + self.excess * self.uploads
         for name, rows in self.scores.items():
             stage, part = name.split("_")
             row = np.full(self.sizes.shape, np.nan, np.float32)
@@ -87,7 +84,7 @@ class History:
         self.ids.append(record.ids)
         if record.info.weights is not None:
             self.weights.append(record.info.weights)
-        self.lines.append(line(record, self.sizes, self.sent))
+        self.lines.append(line(record, self.sizes, self.sent | {"up_bytes": self._bytes()}))
         return self.lines[-1]
 
     def clients(self) -> dict[str, np.ndarray]:
@@ -128,6 +125,10 @@ class History:
             **({} if self.exposure is None else {"privacy": claim(self.config, self.exposure, self.ids)}),
             "versions": versions(),
         }
+
+    def _bytes(self) -> int:
+        """Bytes that all clients have sent: 4 a float, and what their uploads of each round take beyond that."""
+        return 4 * self.sent["up"] + self.excess * sum(ids[0].size for ids in self.ids)
 
     def _squeeze(self, array: np.ndarray) -> np.ndarray:
         return array[0] if len(self.sizes) == 1 else array
