@@ -12,8 +12,8 @@ from jax import lax
 from jaxtyping import Array, Bool, Int, PyTree, Shaped
 
 from jaxfl import tree
-from jaxfl.errors import check
-from jaxfl.types import Chunk, Cohort, Dataset, Fit, Gradient, Objective, Params, PRNGKey
+from jaxfl.errors import check, check_not_negative, check_positive
+from jaxfl.types import Chunk, Cohort, Dataset, Fit, Gradient, Objective, Params, PRNGKey, Scalar
 
 
 def minibatches(
@@ -65,6 +65,8 @@ def trainer(
     epochs: int | None = None,
     micro: int | None = None,
     chunk: Chunk = "auto",
+    example_clip: Scalar | None = None,
+    example_noise: Scalar = 0.0,
 ) -> Fit:
     """A function that trains every client of a cohort from its own model on its own data.
 
@@ -79,6 +81,8 @@ def trainer(
       epochs: passes over the client's own data.
       micro: examples whose gradient is computed at a time, see `accumulated`.
       chunk: clients trained side by side, see `tree.over_clients`.
+      example_clip: largest L2 norm of an example's gradient, see `private`; None: no clipping and no noise.
+      example_noise: of a batch's gradient, in units of `example_clip`.
 
     Returns:
       fit(key, params [M], anchor [M], cohort) -> (params [M], mean aux over the steps taken [M]). A client's random
@@ -99,8 +103,13 @@ def trainer(
             value is None or isinstance(value, str) or value >= 1,
             f"{name} of local training is {value}: expected 1 or more",
         )
+    check_positive(example_clip=example_clip)
+    check_not_negative(example_noise=example_noise)
 
-    gradient = accumulated(objective, batch_size, micro)
+    if example_clip is None:
+        gradient = accumulated(objective, batch_size, micro)
+    else:
+        gradient = private(objective, example_clip, example_noise)
 
     def fit_client(key: PRNGKey, params: Params, anchor: PyTree, data: Dataset) -> tuple[Params, Array]:
         order_key, step_key = jax.random.split(key)
@@ -200,3 +209,37 @@ def accumulated(objective: Objective, batch_size: int, micro: int | None) -> Cal
         return lax.scan(add, zero, (jnp.arange(share.size), parts, share))[0]
 
     return in_parts
+
+
+def private(objective: Objective, clip: Scalar, noise: Scalar) -> Callable:
+    """The gradient of an objective on a batch, each example's clipped and the sum noised, as optax does it.
+
+    Abadi et al., "Deep Learning with Differential Privacy", CCS 2016, Algorithm 1; there a batch is drawn anew from all
+    examples and divided by its expected size, here it is one of an epoch's and divided by its own. An example's
+    gradient is that of the objective on it alone, with whatever terms do not depend on it. A padded row adds nothing.
+
+    Args:
+      objective: (params, batch, anchor, key) -> (loss, aux).
+      clip: largest L2 norm of an example's gradient.
+      noise: standard deviation of the noise on each parameter of the sum, in units of `clip`.
+
+    Returns:
+      gradient(params, batch [B], anchor, key) -> (gradient, mean aux).
+    """
+
+    def gradient(params: Params, batch: Dataset, anchor: PyTree, key: PRNGKey) -> tuple[Params, Array]:
+        noise_key, key = jax.random.split(key)
+        rows = batch.mask.size
+
+        def one(x: Array, y: Array, key: PRNGKey) -> tuple[Params, Array]:
+            alone = Dataset(x[None], y[None], jnp.ones(1, bool))
+            return jax.grad(objective, has_aux=True)(params, alone, anchor, key)
+
+        each = jax.vmap(one)(batch.x, batch.y, jax.random.split(key, rows))
+        grads, aux = tree.choose(batch.mask, each, jax.tree.map(jnp.zeros_like, each))
+        share = 1 / jnp.maximum(jnp.count_nonzero(batch.mask), 1)
+        aggregate = optax.contrib.differentially_private_aggregate(clip, noise, noise_key)
+        mean, _ = aggregate.update(grads, aggregate.init(params))  # over all rows, the padded ones zero
+        return jax.tree.map(lambda g: g * (rows * share), mean), jnp.sum(aux) * share
+
+    return gradient

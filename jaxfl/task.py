@@ -14,7 +14,7 @@ from jaxtyping import Array, Bool, Float, Int, PyTree, Shaped
 from jaxfl import tree
 from jaxfl.errors import check
 from jaxfl.local import count_batches, full_gradient, trainer
-from jaxfl.types import Channel, Chunk, Cohort, Dataset, Objective, Params, PRNGKey, Task, Uplink
+from jaxfl.types import Channel, Chunk, Cohort, Dataset, Objective, Params, PRNGKey, Scalar, Task, Uplink
 
 
 def honest(key: PRNGKey, before: Params, after: Params, ids: Int[Array, "m"]) -> Params:
@@ -94,6 +94,8 @@ def supervised(
     chunk: Chunk = "auto",
     compute: Literal["float32", "bfloat16"] = "float32",
     uplink: Uplink = honest,
+    example_clip: Scalar | None = None,
+    example_noise: Scalar = 0.0,
 ) -> Task:
     """A model that is trained on the mean error of its predictions.
 
@@ -116,6 +118,11 @@ def supervised(
       compute: type of the model's arithmetic; "bfloat16" is for accelerators. Parameters, gradients, predictions, the
         optimiser and the server's step stay float32.
       uplink: what the server sees of the clients' models.
+      example_clip: local training with the gradient of each example clipped to this L2 norm, see `local.private`.
+      example_noise: and noise of so many times the norm added to the gradient of each batch.
+
+    Raises:
+      InputError: from a method whose objective is of a batch as a whole, if `example_clip` is given.
     """
     if optimizer is None:
         optimizer = sgd()
@@ -148,8 +155,15 @@ def supervised(
 
     amount = {"steps": steps, "epochs": epochs}
     training = {"optimizer": optimizer, "batch_size": batch_size, "micro": micro, "chunk": chunk}
+    training |= {"example_clip": example_clip, "example_noise": example_noise}
 
     def train(objective: Objective, **changes: Any):
+        check(
+            example_clip is None or "micro" not in changes,
+            "the method trains on a batch as a whole, which clipping example by example (example_clip) takes apart: "
+            "choose another method, or clip and noise its uploads",
+        )
+
         def augmented(params: Params, batch: Dataset, anchor: PyTree, key: PRNGKey) -> tuple[Array, Array]:
             key, augment_key = jax.random.split(key)
             return objective(params, batch._replace(x=augment(augment_key, batch.x)), anchor, key)

@@ -55,7 +55,8 @@ def test_a_run_writes_what_the_documentation_says(capsys):
     rows = lines("x")
     assert [row["round"] for row in rows] == [1, 2]
     for row in rows:
-        assert set(row) == {"round", "seconds", "loss", "before", "after", "up", "down", "batches"}
+        assert set(row) == {"round", "seconds", "loss", "before", "after", "up", "down", "up_bytes", "batches"}
+        assert row["up_bytes"] == 4 * row["up"]
         assert row["batches"] == 3 * 10 * row["round"]  # steps, clients
         assert set(row["before"]) == set(row["after"]) == STATISTICS
         assert all(0 <= value <= 1 for value in row["before"].values())

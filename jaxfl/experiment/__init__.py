@@ -98,7 +98,14 @@ def _record(program: Program, out: Path, follow: Follow, checkpoint: Path | None
     built, config = program.built, program.built.config
     sizes = mesh.fetch(built.data.federation.sizes)
     measure = "accuracy" if built.data.source.classes else "rmse"
-    history = History(built.config, sizes.reshape(built.config.seeds, -1), malicious(built.config), measure)
+    history = History(
+        config,
+        sizes.reshape(config.seeds, -1),
+        malicious(config),
+        measure,
+        excess=built.excess,
+        exposure=built.exposure,
+    )
     best = checkpoints.no_best(program) if config.checkpoint_every else None
     if checkpoint is not None:
         program, best = checkpoints.read(checkpoint, program, best, history)

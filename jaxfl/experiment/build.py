@@ -11,20 +11,22 @@ import numpy as np
 from flax import linen as nn
 from jaxtyping import Array
 
-from jaxfl import mesh, participation
+from jaxfl import mesh, participation, tree
 from jaxfl.algorithms import ALGORITHMS
 from jaxfl.data import PARTITIONS, Source, federate, load, natural
 from jaxfl.data.augment import AUGMENTATIONS
 from jaxfl.data.partition import Parts
 from jaxfl.data.sources import SOURCES, data_dir
 from jaxfl.errors import check
+from jaxfl.experiment import privacy
+from jaxfl.experiment.audit import audit
 from jaxfl.experiment.config import Config, Setting
 from jaxfl.experiment.defaults import complete
 from jaxfl.experiment.validate import check_config, check_setting
 from jaxfl.models import MODELS
-from jaxfl.task import classification, honest, regression, sgd
-from jaxfl.types import Algorithm, Cohort, Dataset, Federation, Info, Participation, PRNGKey, State, Task
-from jaxfl.uplink import FLIPPED, attack, malicious_clients
+from jaxfl.task import classification, regression, sgd
+from jaxfl.types import Algorithm, Cohort, Dataset, Federation, Info, Participation, PRNGKey, State, Task, Uplink
+from jaxfl.uplink import FLIPPED, Compression, attack, chain, gaussian, malicious_clients, quantise, top_k
 
 
 @dataclass(frozen=True)
@@ -45,6 +47,8 @@ class Built:
     task: Task
     algorithm: Algorithm
     participation: Participation
+    excess: int = 0  # bytes that a client's uploads of a round take beyond 4 a float: negative if compressed
+    exposure: privacy.Exposure | None = None  # of who is protected by clipping
 
 
 def gather(setting: Setting) -> Data:
@@ -128,15 +132,41 @@ def build(config: Config, data: Data | None = None) -> Built:
         augment=AUGMENTATIONS.get(config.augment),
         chunk=config.chunk,
         compute=config.compute,
-        uplink=attack(config.attack, malicious(config)) if config.attack else honest,
+        uplink=chain(*links(config)),
+        example_clip=config.example_clip,
+        example_noise=config.example_noise,
     )
     algorithm = counted(ALGORITHMS[config.algorithm](task, **config.hyper), task)
     federation = data.federation if config.seeds == 1 else jax.tree.map(lambda x: x[0], data.federation)
     jax.eval_shape(partial(rehearse, algorithm), jax.random.key(0), federation)
+    excess, exposure = 0, None
+    if config.clip or config.example_clip or config.compress != "none":
+        unit = "client" if config.example_clip is None else "example"
+        found = audit(ALGORITHMS[config.algorithm], task, config.hyper, federation, unit)
+        if smaller := compressor(config):
+            excess = sum(smaller.bytes(model) - 4 * tree.size(model) for model in found.round.uploads)
+        if config.clip or config.example_clip:
+            exposure = privacy.expose(config, found, mesh.fetch(data.federation.train.mask))
     config = dataclasses.replace(config, devices=devices(config))
     if config.dataset not in SOURCES:  # so that config.json says where, wherever and by whomever it is read
         config = dataclasses.replace(config, data_dir=str(data_dir(config.data_dir).absolute()))
-    return Built(config, data, task, algorithm, participation.uniform(config.clients, config.participation))
+    sample = participation.uniform(config.clients, config.participation)
+    return Built(config, data, task, algorithm, sample, excess, exposure)
+
+
+def links(setting: Setting) -> list[Uplink]:
+    """What happens to an upload, in this order: the attack, clipping and noise, compression."""
+    made = (
+        attack(setting.attack, malicious(setting)) if setting.attack else None,
+        gaussian(setting.clip, setting.noise) if setting.clip else None,
+        compressor(setting),
+    )
+    return [link for link in made if link]
+
+
+def compressor(setting: Setting) -> Compression | None:
+    """How clients compress what they send."""
+    return {"int8": quantise(), "topk": top_k(setting.top_k)}.get(setting.compress)
 
 
 def counted(algorithm: Algorithm, task: Task) -> Algorithm:

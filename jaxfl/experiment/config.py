@@ -70,6 +70,20 @@ class Setting:
     """fraction of malicious clients under an attack"""
     attack_seed: int = 0
     """which clients are malicious, whatever the seed of the run"""
+    clip: float | None = None
+    """largest L2 norm of the update that a client sends, over all of its parameters; see docs/privacy.md"""
+    noise: float = 0.0
+    """standard deviation of the noise that a client adds to its update, in units of --clip: privacy for clients"""
+    example_clip: float | None = None
+    """largest L2 norm of an example's gradient in local training"""
+    example_noise: float = 0.0
+    """noise on the gradient of a batch, in units of --example-clip: privacy for single examples"""
+    delta: float = 1e-5
+    """delta of the guarantee (epsilon, delta) in summary.json, under --noise or --example-noise"""
+    compress: Literal["none", "int8", "topk"] = "none"
+    """what clients make of their updates before they send them: 8-bit integers, or the largest entries alone"""
+    top_k: float = 0.1
+    """fraction of the entries that are sent under --compress topk"""
 
     eval_every: int = 1
     """rounds between two evaluations; the last round is always evaluated"""

@@ -10,6 +10,7 @@ import numpy as np
 
 from jaxfl.evaluate import select_on_val, summarise
 from jaxfl.experiment.config import Config
+from jaxfl.experiment.privacy import Exposure, claim
 from jaxfl.experiment.run import Record, versions
 
 STAGES = ("before", "after")  # fine-tuning
@@ -21,7 +22,7 @@ def line(record: Record, sizes: np.ndarray, sent: dict[str, int]) -> dict[str, A
     Args:
       record: an evaluation, NaN for who does not count.
       sizes: examples of each client [S, C].
-      sent: floats `up` and `down`, and gradient `batches`, by all clients since round 0.
+      sent: floats `up` and `down`, bytes `up_bytes`, and gradient `batches`, by all clients since round 0.
     """
     stages = {stage: getattr(record.evaluation, stage).test for stage in STAGES}
     seeds = [
@@ -52,8 +53,18 @@ def over_seeds(seeds: list[dict[str, dict]]) -> dict[str, Any]:
 class History:
     """Collects the records of a run, client by client; a malicious one has no scores."""
 
-    def __init__(self, config: Config, sizes: np.ndarray, malicious: np.ndarray, measure: str = "accuracy"):
+    def __init__(
+        self,
+        config: Config,
+        sizes: np.ndarray,
+        malicious: np.ndarray,
+        measure: str = "accuracy",
+        *,
+        excess: int = 0,
+        exposure: Exposure | None = None,
+    ):
         self.config, self.sizes, self.malicious, self.measure = config, sizes, malicious, measure
+        self.excess, self.exposure = excess, exposure
         self.lines: list[dict[str, Any]] = []
         self.scores: dict[str, list[np.ndarray]] = {f"{s}_{part}": [] for s in STAGES for part in ("val", "test")}
         self.weights: list[np.ndarray] = []
@@ -83,7 +94,7 @@ class History:
             rows.append(row)
         named = {"diverged": sorted(self.recent)} if self.recent else {}
         self.recent = set()
-        self.lines.append(line(record, self.sizes, self.sent) | named)
+        self.lines.append(line(record, self.sizes, self.sent | {"up_bytes": self._bytes()}) | named)
         return self.lines[-1]
 
     def arrays(self) -> dict[str, np.ndarray]:
@@ -136,10 +147,16 @@ class History:
             "compile_seconds": round(compile_seconds, 3),
             "up": last["up"],
             "down": last["down"],
+            "up_bytes": last["up_bytes"],
             "batches": last["batches"],
             "diverged": {str(client): rounds for client, rounds in sorted(self.diverged.items())},
+            **({} if self.exposure is None else {"privacy": claim(self.config, self.exposure, self.ids)}),
             "versions": versions(),
         }
+
+    def _bytes(self) -> int:
+        """Bytes that all clients have sent: 4 a float, and what their uploads of each round take beyond that."""
+        return 4 * self.sent["up"] + self.excess * sum(ids[0].size for ids in self.ids)
 
     def _squeeze(self, array: np.ndarray) -> np.ndarray:
         return array[0] if len(self.sizes) == 1 else array

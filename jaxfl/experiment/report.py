@@ -146,5 +146,6 @@ def markdown(summaries: dict[str, dict[str, Any]]) -> str:
 
 def comparison(summaries: dict[str, dict[str, Any]]) -> list[dict[str, Any]]:
     """The content of `comparison.json`."""
-    keys = ("algorithm", "measure", "final", "selected_on_val", "seconds", "compile_seconds", "up", "down", "batches")
+    keys = ("algorithm", "measure", "final", "selected_on_val", "seconds", "compile_seconds")
+    keys += ("up", "down", "up_bytes", "batches")
     return [{key: summary[key] for key in keys} | {"run": label} for label, summary in summaries.items()]

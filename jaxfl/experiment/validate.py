@@ -68,6 +68,26 @@ def check_setting(config: Setting) -> None:
             0 <= config.attack_ratio < 1 and (clients == math.inf or round(config.attack_ratio * clients) < clients),
             f"--attack-ratio is {config.attack_ratio}: expected a fraction that leaves honest clients",
         )
+    check_uploads(config)
+
+
+def check_uploads(config: Setting) -> None:
+    """Checks clipping, noise and compression."""
+    for clip, noise in (("clip", "noise"), ("example_clip", "example_noise")):
+        norm, times = getattr(config, clip), getattr(config, noise)
+        if norm is not None:
+            check(0 < norm < math.inf, f"{option(clip)} is {norm}: expected a positive number")
+        check(0 <= times < math.inf, f"{option(noise)} is {times}: expected 0 or more")
+        check(
+            norm is not None or times == 0,
+            f"{option(noise)} is given without {option(clip)}, its unit: give both",
+        )
+    check(
+        config.clip is None or config.example_clip is None,
+        "both --clip and --example-clip are given: choose whether clients or single examples are to be protected",
+    )
+    check(0 < config.delta < 1, f"--delta is {config.delta}: expected a number in (0, 1), far below 1 / clients")
+    check(0 < config.top_k <= 1, f"--top-k is {config.top_k}: expected a fraction in (0, 1]")
 
 
 def at_least(name: str, value: int, least: int) -> None:

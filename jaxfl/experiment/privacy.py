@@ -1,0 +1,119 @@
+"""The privacy budget of a run: what noise guarantees, by dp-accounting (the extra `privacy`)."""
+
+from typing import Any, NamedTuple
+
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Bool, Int
+
+from jaxfl.errors import InputError
+from jaxfl.experiment.audit import Audit, Work
+from jaxfl.experiment.config import Setting
+from jaxfl.local import count_batches
+
+SAID = "numbers of examples and who takes part are known to all; the seed, from which the noise is drawn, to nobody"
+CLIENT = "epsilon bounds what the uploads of one client tell of its data, whatever other data it might have in place"
+EXAMPLE = "epsilon bounds what the uploads of one client tell of one of its training examples, another one in its place"
+PLAIN = "no amplification: neither the sampling of clients nor the shuffling of batches is taken to hide anything"
+
+
+class Exposure(NamedTuple):
+    """How often noise alone stands between the server and what is to be protected, the worst example of each client."""
+
+    joining: Int[np.ndarray, "*c"]  # before the first round [C], with several seeds [S, C]
+    round: Int[np.ndarray, "*c"]  # in a round that the client takes part in
+    sealed: bool  # the server learns of it in no other way
+
+
+def expose(setting: Setting, audit: Audit, mask: Bool[np.ndarray, "*c n"]) -> Exposure:
+    """Counts uploads of a client, or the batches that one of its examples is in.
+
+    Args:
+      setting: with noise on uploads, or on gradients.
+      audit: of the method.
+      mask: of the training examples [C, n], with several seeds [S, C, n].
+
+    Raises:
+      InputError: there is noise, and dp-accounting is not installed.
+    """
+    if setting.noise or setting.example_noise:
+        epsilon(1.0, 0, setting.delta)  # so that a missing package is known before anything is run
+    count = _uploads if setting.example_clip is None else _batches
+    return Exposure(count(setting, audit.joining, mask), count(setting, audit.round, mask), audit.sealed)
+
+
+def _uploads(setting: Setting, work: Work, mask: np.ndarray) -> np.ndarray:
+    return np.full(mask.shape[:-1], len(work.uploads))
+
+
+def _batches(setting: Setting, work: Work, mask: np.ndarray) -> np.ndarray:
+    """The batches of all trainings that an example is in, one of each epoch that is begun."""
+    flat = mask.reshape(-1, mask.shape[-1])
+    epoch = np.maximum(-(-np.count_nonzero(flat, axis=1) // setting.batch_size), 1)
+    own = {"epochs": setting.local_epochs} if setting.local_epochs else {"steps": setting.local_steps or 200}
+    total = np.zeros(len(flat), int)
+    for changes in work.fits:
+        amount = {name: changes[name] for name in ("steps", "epochs") if name in changes} or own
+        taken = np.asarray(count_batches(jnp.asarray(flat), setting.batch_size, **amount))
+        total += -(-taken // epoch)
+    return total.reshape(mask.shape[:-1])
+
+
+def claim(setting: Setting, exposure: Exposure, ids: list[np.ndarray]) -> dict[str, Any]:
+    """What may be said of a run: `privacy` of `summary.json`.
+
+    Args:
+      setting: of the run.
+      exposure: of its clients.
+      ids: of the clients of each round, in pieces [S, L, M].
+    """
+    example = setting.example_clip is not None
+    clip, noise = (setting.example_clip, setting.example_noise) if example else (setting.clip, setting.noise)
+    together = np.concatenate(ids, axis=1)
+    rounds = np.stack([np.bincount(seed.ravel(), minlength=setting.clients) for seed in together])  # [S, C]
+    worst = int((np.atleast_2d(exposure.joining) + np.atleast_2d(exposure.round) * rounds).max())
+    bound, assumes = None, [EXAMPLE if example else CLIENT, PLAIN, SAID]
+    if noise == 0:
+        assumes = ["no guarantee: clipping without noise hides nothing"]
+    elif not exposure.sealed:
+        channel = "its noised training" if example else "noised uploads, or measures an update from what it keeps back"
+        assumes = [f"no guarantee: the server learns of a client's data in another way than by {channel}"]
+    else:
+        bound = epsilon(noise, worst, setting.delta)
+    return {
+        "unit": "example" if example else "client",
+        "clip": clip,
+        "noise": noise,
+        "delta": setting.delta,
+        "epsilon": bound,
+        "releases": worst,
+        "assumes": assumes,
+    }
+
+
+def epsilon(noise: float, releases: int, delta: float) -> float:
+    """Epsilon of so many Gaussian mechanisms, one upon the other, by Rényi differential privacy.
+
+    Data are replaced by other data, so a clipped vector moves by twice the clipping norm: the mechanism has half the
+    noise multiplier that the noise has in units of that norm.
+
+    Args:
+      noise: standard deviation in units of the clipping norm.
+      releases: how many.
+      delta: probability that the bound fails.
+
+    Raises:
+      InputError: dp-accounting is not installed.
+    """
+    try:
+        from dp_accounting import GaussianDpEvent, SelfComposedDpEvent
+        from dp_accounting.rdp import RdpAccountant
+    except ImportError as error:
+        raise InputError(
+            f"the privacy budget needs dp-accounting ({error}): install the extra, pip install 'jaxfl[privacy]'"
+        ) from error
+    if releases == 0:
+        return 0.0
+    accountant = RdpAccountant()
+    accountant.compose(SelfComposedDpEvent(GaussianDpEvent(noise / 2), releases))
+    return float(accountant.get_epsilon(delta))

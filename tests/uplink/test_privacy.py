@@ -1,0 +1,88 @@
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from toys import equal
+
+from jaxfl import tree
+from jaxfl.errors import InputError
+from jaxfl.task import channel
+from jaxfl.uplink import attack, chain, gaussian
+
+RNG = np.random.default_rng(0)
+BEFORE = {"kernel": RNG.normal(size=(3, 40, 5)), "bias": RNG.normal(size=(3, 5))}
+BEFORE = jax.tree.map(lambda x: jnp.asarray(x, jnp.float32), BEFORE)
+UPDATE = jax.tree.map(lambda x: jnp.asarray(RNG.normal(size=x.shape), jnp.float32), BEFORE)
+UPDATE = tree.scale(UPDATE, jnp.array([1.0, 1e-3, 1e6]))  # too long, short enough, far too long
+AFTER = jax.tree.map(jnp.add, BEFORE, UPDATE)
+IDS = jnp.array([4, 0, 7])
+
+
+def sent(uplink, before=BEFORE, after=AFTER, ids=IDS, key=0):
+    """What arrives less what the clients started from [M, D]."""
+    received = uplink(jax.random.key(key), before, after, ids)
+    return np.asarray(tree.ravel(received)) - np.asarray(tree.ravel(before))
+
+
+def test_an_update_is_cut_to_the_norm_over_all_leaves():
+    updates = np.asarray(tree.ravel(AFTER), np.float64) - np.asarray(tree.ravel(BEFORE), np.float64)
+    for update, found in zip(updates, sent(gaussian(2.0, 0.0)), strict=True):
+        length = np.sqrt((update**2).sum())
+        np.testing.assert_allclose(found, update * min(1, 2 / length), atol=1e-5)
+        assert np.linalg.norm(found) <= 2 + 1e-5
+
+
+def test_an_update_longer_than_the_largest_float_is_cut_too():
+    found = sent(gaussian(1.0, 0.0), {"w": jnp.zeros((1, 2))}, {"w": jnp.full((1, 2), 1e30)}, IDS[:1])
+    assert np.linalg.norm(found) <= 1
+
+
+def test_the_noise_is_normal_with_the_stated_deviation_and_every_clients_own():
+    still = {"w": jnp.ones((3, 4000)), "b": jnp.ones((3, 1000))}
+    found = sent(gaussian(4.0, 0.25), still, still)  # deviation 1
+    np.testing.assert_allclose(found.mean(axis=1), 0, atol=5 / np.sqrt(5000))
+    np.testing.assert_allclose(found.std(axis=1), 1, atol=5 / np.sqrt(2 * 5000))
+    np.testing.assert_allclose((found**4).mean(), 3, atol=0.3)
+    correlations = np.corrcoef([*found, found[0][::-1]])
+    assert np.abs(correlations - np.eye(4)).max() < 5 / np.sqrt(5000)
+
+
+def test_noise_belongs_to_the_key_and_the_client():
+    still, uplink = jax.tree.map(jnp.ones_like, BEFORE), gaussian(1.0, 1.0)
+    first = sent(uplink, still, still)
+    np.testing.assert_array_equal(first, sent(uplink, still, still))
+    moved = sent(uplink, still, still, ids=IDS[::-1])
+    np.testing.assert_array_equal(first, moved[::-1])
+    assert (first != sent(uplink, still, still, key=1)).all(axis=1).all()
+
+
+def test_clipping_heals_no_update_that_is_not_finite():
+    broken = AFTER | {"bias": AFTER["bias"].at[1, 2].set(jnp.nan).at[2, 0].set(jnp.inf)}
+    received, heard = channel(gaussian(1.0, 1.0))(jax.random.key(0), BEFORE, broken, IDS)
+    assert heard.tolist() == [True, False, False]
+    equal(tree.take(received, jnp.array([1, 2])), tree.take(BEFORE, jnp.array([1, 2])))
+
+
+def test_a_chain_goes_in_order():
+    """What a liar sends is clipped; the other way round it would not be."""
+    lie = attack("same_value", np.ones(8, bool))
+    assert np.linalg.norm(sent(chain(lie, gaussian(0.5, 0.0))), axis=1) == pytest.approx(0.5)
+    assert np.linalg.norm(sent(chain(gaussian(0.5, 0.0), lie)), axis=1).min() > 5
+
+
+def test_the_links_of_a_chain_draw_each_its_own_numbers_and_the_first_what_it_draws_alone():
+    still = {"w": jnp.zeros((3, 5000))}
+    link = gaussian(1.0, 1.0)
+    alone, twice = sent(link, still, still), sent(chain(link, gaussian(1e6, 1e-6)), still, still)  # cuts nothing
+    np.testing.assert_array_equal(sent(chain(link), still, still), alone)
+    second = twice - alone
+    np.testing.assert_allclose(second.std(axis=1), 1, atol=5 / np.sqrt(2 * 5000))
+    every = np.abs(np.corrcoef([*alone, *second]) - np.eye(6))
+    assert every.max() < 5 / np.sqrt(5000)
+    np.testing.assert_array_equal(sent(chain()), sent(lambda key, before, after, ids: after))
+
+
+@pytest.mark.parametrize(("clip", "noise", "named"), [(0.0, 1.0, "clip is 0.0"), (1.0, -1.0, "noise is -1.0")])
+def test_bad_numbers(clip, noise, named):
+    with pytest.raises(InputError, match=named):
+        gaussian(clip, noise)
