@@ -31,8 +31,8 @@ GRAPHS = "graphs.png"  # beside them, where the runs were made
 
 def check_free(directory: Path, overwrite: bool) -> None:
     """Raises an `InputError` if the directory holds a run or a comparison, or cannot be one; creates nothing."""
+    check_writable(directory)
     try:
-        check(not directory.exists() or directory.is_dir(), f"{directory} is a file: give a directory with --out")
         held = [name for name in (*RUN_FILES, *COMPARISON_FILES, *SWEEP_FILES, GRAPHS) if (directory / name).exists()]
     except OSError as error:
         raise InputError(
@@ -42,6 +42,14 @@ def check_free(directory: Path, overwrite: bool) -> None:
         not held or overwrite,
         f"{directory} already holds a run ({', '.join(held[:2])}): choose another --out, or add --overwrite",
     )
+
+
+def check_writable(directory: Path) -> None:
+    """Raises an `InputError` if files cannot be written into the directory, or it cannot be made; creates nothing."""
+    check("\0" not in str(directory), f"{str(directory)!r} cannot be a directory: give another one with --out")
+    there = next(path for path in (directory, *directory.absolute().parents) if os.path.lexists(path))
+    check(there.is_dir(), f"{there} is a file: give a directory with --out")
+    check(os.access(there, os.W_OK | os.X_OK), f"{there} is read-only: give another directory with --out")
 
 
 def create(directory: Path, names: tuple[str, ...], overwrite: bool) -> None:

@@ -12,11 +12,13 @@ from jaxfl.data.augment import AUGMENTATIONS
 from jaxfl.data.sources import check_known
 from jaxfl.errors import InputError, check, check_name
 from jaxfl.experiment.config import Config, Setting
-from jaxfl.experiment.hints import accepts
+from jaxfl.experiment.hints import accepts, expected
 from jaxfl.hints import describe
 from jaxfl.models import MODELS
 from jaxfl.types import AlgorithmFactory
 from jaxfl.uplink import ATTACKS
+
+MOST = 1_000_000  # beyond any experiment; a number typed by mistake would fill the memory before it fails
 
 
 def check_config(config: Config) -> None:
@@ -37,11 +39,18 @@ def check_setting(config: Setting) -> None:
         if getattr(config, what) is not None:
             check_name(what, getattr(config, what), table)
     for name in ("rounds", "eval_every", "seeds", "batch_size", "classes_per_client"):
-        at_least(name, getattr(config, name), 1)
-    for name in ("clients", "max_examples", "local_steps", "local_epochs", "chunk", "devices"):
+        check_count(name, getattr(config, name))
+    for name, most in (
+        ("clients", MOST),
+        ("max_examples", 2**31),
+        ("local_steps", MOST),
+        ("local_epochs", MOST),
+        ("chunk", MOST),
+        ("devices", 1024),
+    ):
         if isinstance(getattr(config, name), int):
-            at_least(name, getattr(config, name), 1)
-    at_least("seed", config.seed, 0)
+            check_count(name, getattr(config, name), most)
+    check(config.seed >= 0, f"--seed is {config.seed}: expected 0 or more")
     check(config.seed + config.seeds <= 2**31, f"--seed is {config.seed}: expected a number below 2^31")
     check(
         config.local_steps is None or config.local_epochs is None,
@@ -57,21 +66,24 @@ def check_setting(config: Setting) -> None:
         ("lr", 0, math.inf),
         ("momentum", 0, 1),
         ("weight_decay", 0, math.inf),
+        ("attack_ratio", 0, 1),
     ):
         value = getattr(config, name)
         check(low <= value < high, f"{option(name)} is {value}: expected a number in [{low}, {high})")
+    check(0 < config.beta < math.inf, f"--beta is {config.beta}: expected a positive number, smaller for more skew")
+    check(config.topology in (3, 4, 5), f"--topology is {config.topology}: expected 3, 4 or 5 nodes")
     if config.attack is not None:
         check_name("attack", config.attack, ATTACKS)
-        clients = config.clients or math.inf
         check(
-            0 <= config.attack_ratio < 1 and (clients == math.inf or round(config.attack_ratio * clients) < clients),
+            config.clients is None or round(config.attack_ratio * config.clients) < config.clients,
             f"--attack-ratio is {config.attack_ratio}: expected a fraction that leaves honest clients",
         )
 
 
-def at_least(name: str, value: int, least: int) -> None:
-    """Raises an `InputError` that names the option if its value is too small."""
-    check(value >= least, f"{option(name)} is {value}: expected {least} or more")
+def check_count(name: str, value: int, most: int = MOST) -> None:
+    """Raises an `InputError` that names the option unless its value is from 1 to `most`."""
+    check(value >= 1, f"{option(name)} is {value}: expected 1 or more")
+    check(value <= most, f"{option(name)} is {value!r:.40}: expected at most {most:,}")
 
 
 def option(name: str) -> str:
@@ -102,7 +114,7 @@ def check_hyper(algorithm: str, factory: AlgorithmFactory, hyper: dict[str, Any]
         check_name(f"hyper-parameter of {algorithm}", name, known)
         check(
             accepts(hints[name], value),
-            f"hyper-parameter {name} of {algorithm} is {value!r}: expected {describe(hints[name])}",
+            f"hyper-parameter {name} of {algorithm} is {value!r:.80}: expected {expected(hints[name], value)}",
         )
 
 
