@@ -237,7 +237,8 @@ def write(target: Path, arrays: Arrays) -> None:
     """Writes a file of arrays as a whole or not at all."""
     part = target.with_name(f".{target.name}.{os.getpid()}.part")
     try:
-        with part.open("wb") as file:
+        part.unlink(missing_ok=True)
+        with part.open("xb") as file:  # a new file: a link that lies in its place is not followed
             np.savez(file, **arrays)
         os.replace(part, target)
     except OSError as error:

@@ -68,7 +68,9 @@ def create(directory: Path, names: tuple[str, ...], overwrite: bool) -> None:
 def write(file: Path, content: bytes | str) -> None:
     """Writes a file whole or not at all."""
     part = file.with_name(f".{file.name}.part")
-    part.write_bytes(content.encode() if isinstance(content, str) else content)
+    part.unlink(missing_ok=True)
+    with part.open("xb") as opened:  # a new file: a link that lies in its place is not followed
+        opened.write(content.encode() if isinstance(content, str) else content)
     os.replace(part, file)
 
 

@@ -1,4 +1,7 @@
-"""Checks of a configuration before anything is computed or written."""
+"""Checks of a run before anything is computed or written: its options, its algorithm, and whether they fit its data.
+
+What may stand in data at all is checked where they are read, of users of Python too: `data.arrays`.
+"""
 
 import inspect
 import math
@@ -7,7 +10,7 @@ import typing
 from typing import Any
 
 from jaxfl.algorithms import ALGORITHMS
-from jaxfl.data import PARTITIONS
+from jaxfl.data import PARTITIONS, Source
 from jaxfl.data.augment import AUGMENTATIONS
 from jaxfl.data.sources import check_known
 from jaxfl.errors import InputError, check, check_name
@@ -78,6 +81,30 @@ def check_setting(config: Setting) -> None:
             config.clients is None or round(config.attack_ratio * config.clients) < config.clients,
             f"--attack-ratio is {config.attack_ratio}: expected a fraction that leaves honest clients",
         )
+
+
+def check_fits(config: Setting, source: Source) -> None:
+    """Checks a complete setting against its data; what partitions, models and algorithms ask beyond, they check.
+
+    Raises:
+      InputError: more clients than examples, or a model or an augmentation of other inputs.
+    """
+    check(
+        config.clients <= len(source.y_train),
+        f"--clients is {config.clients}: {config.dataset} has {len(source.y_train)} training examples, at most one "
+        "client an example",
+    )
+    shape = source.x_train.shape[1:]
+    check(
+        config.augment == "none" or len(shape) == 3,
+        f"--augment {config.augment} takes images, not {shape}: choose none",
+    )
+    names = "vocabulary" in inspect.signature(MODELS[config.model]).parameters
+    check(
+        names == bool(source.vocabulary),
+        f"model {config.model} takes {'names of words or users' if names else 'numbers'}, the data hold "
+        f"{'names' if source.vocabulary else 'numbers'}: choose another of {', '.join(MODELS)}",
+    )
 
 
 def check_count(name: str, value: int, most: int = MOST) -> None:
