@@ -307,6 +307,11 @@ HYPER_PARAMETERS = [
     *[([*HYPER, f"alpha={v}"], "finite and within 32 bits") for v in ("1e400", "1e300", HUGE, "1" + 400 * "0")],
     ([*HYPER, "alpha=1" + 5000 * "0"], "expected a number or null"),
     ([*HYPER, "alpha=0"], "alpha is 0: expected a positive number"),
+    *[
+        (["run", "gfed", "--hyper", f"servers={v}"], f"servers of gfed is {v}: expected a whole number from 0 to")
+        for v in ("-1", "100000000")
+    ],
+    (["run", "fedrep", "--hyper", "head_epochs=100000000"], "expected a whole number from 0 to 10,000"),
     ([*HYPER, "anchor=cosin"], "expected one of cosine, approx"),
     ([*HYPER, "cap=0.5"], "choose solver=jaxopt"),
     ([*HYPER, "solver=jaxopt", "cap=0"], "cap is 0: expected a positive number"),

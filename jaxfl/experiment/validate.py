@@ -16,11 +16,12 @@ from jaxfl.data.sources import check_known
 from jaxfl.errors import InputError, check, check_name
 from jaxfl.experiment.config import Config, Setting
 from jaxfl.experiment.hints import accepts, expected
-from jaxfl.hints import describe
+from jaxfl.hints import alternatives, describe
 from jaxfl.models import MODELS
 from jaxfl.types import AlgorithmFactory
 from jaxfl.uplink import ATTACKS
 
+MOST_HYPER = 10_000  # of servers, clusters, steps, epochs
 MOST = 1_000_000  # beyond any experiment; a number typed by mistake would fill the memory before it fails
 
 
@@ -142,6 +143,11 @@ def check_hyper(algorithm: str, factory: AlgorithmFactory, hyper: dict[str, Any]
         check(
             accepts(hints[name], value),
             f"hyper-parameter {name} of {algorithm} is {value!r:.80}: expected {expected(hints[name], value)}",
+        )
+        counts = type(value) is int and float not in alternatives(hints[name])
+        check(
+            not counts or 0 <= value <= MOST_HYPER,
+            f"hyper-parameter {name} of {algorithm} is {value}: expected a whole number from 0 to {MOST_HYPER:,}",
         )
 
 
