@@ -34,6 +34,15 @@ def join(coordinator: str | None = None, processes: int | None = None, process: 
     Raises:
       InputError: they do not find each other, or JAX has already started.
     """
+    if coordinator is not None:
+        port = coordinator.rpartition(":")[2]
+        known = ":" in coordinator and port.isdecimal() and 0 < int(port) < 2**16
+        check(known, f"the coordinator {coordinator!r}: expected HOST:PORT, as localhost:8476")
+    if processes is not None and process is not None:
+        check(
+            0 <= process < processes,
+            f"process {process} of {processes} processes: expected 0 or more and less than --processes",
+        )
     try:
         jax.distributed.initialize(coordinator, processes, process)
     except (RuntimeError, ValueError) as error:

@@ -1,4 +1,4 @@
-"""The command line, from outside: exit codes, messages, files."""
+"""The command line, from outside: exit codes, messages, files. Bad input: test_bad_input.py."""
 
 import json
 import os
@@ -9,7 +9,6 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from jaxfl.algorithms import ALGORITHMS
 from jaxfl.cli import main
 
 SHORT = ["--rounds", "2", "--local-steps", "3", "--model", "linear"]
@@ -243,168 +242,6 @@ def npz(name, **changes):
     arrays = {"x_train": rng.random((40, 4), np.float32), "y_train": np.arange(40) % 4}
     arrays |= {"x_test": rng.random((8, 4), np.float32), "y_test": np.arange(8) % 4} | changes
     np.savez(name, **arrays)
-
-
-def hostile_files():
-    rng = np.random.default_rng(0)
-    bad = rng.random((40, 4), np.float32)
-    bad[3, 2] = np.inf
-    npz("inf.npz", x_train=bad)
-    bad = bad.copy()
-    bad[3, 2] = np.nan
-    npz("nan.npz", x_train=bad)
-    npz("label.npz", y_test=np.arange(8))
-    npz("good.npz")
-    Path("torn.npz").write_bytes(Path("good.npz").read_bytes()[:99])
-    np.savez_compressed("corrupt.npz", x_train=np.arange(4000.0), y_train=0, x_test=0, y_test=0)
-    torn = bytearray(Path("corrupt.npz").read_bytes())
-    torn[200:300] = bytes(100)
-    Path("corrupt.npz").write_bytes(torn)
-    bad = rng.random((40, 4))
-    bad[0, 0] = 1e300
-    npz("huge.npz", x_train=bad)
-    npz("blank.npz", x_train=np.zeros((40, 0)), x_test=np.zeros((8, 0)))
-    npz("tiny.npz", x_train=np.zeros((40, 3, 3, 1), np.uint8), x_test=np.zeros((8, 3, 3, 1), np.uint8))
-    Path("text.json").write_text("rounds: 3")
-    Path("list.json").write_text("[1, 2]")
-    Path("field.json").write_text('{"algorithm": "fedavg", "round": 3}')
-    Path("type.json").write_text('{"algorithm": "fedavg", "rounds": "three"}')
-    Path("choice.json").write_text('{"algorithm": "fedavg", "test": "none"}')
-    Path("held").mkdir()
-    Path("held/config.json").write_text("{}")
-    Path("compared/local").mkdir(parents=True)
-    Path("compared/local/summary.json").write_text("{}")
-    Path("odd").mkdir()
-    Path("odd/comparison.json").write_text("[1]")
-    Path("other").mkdir()
-    Path("other/summary.json").write_text('{"algorithm": 1}')
-
-
-IID = ["--partition", "iid"]
-BAD = [
-    (["run", "fedavgg"], "unknown algorithm 'fedavgg': did you mean fedavg"),
-    (["run", "zzz"], f"unknown algorithm 'zzz': choose from {', '.join(sorted(ALGORITHMS))}"),
-    (["run"], "no algorithm: name one"),
-    (["compare", "--algorithms", "local", "pfedgraf"], "did you mean pfedgraph"),
-    (["compare", "--algorithms", "local", "local"], "named twice"),
-    (["run", "fedavg", "--dataset", "digit"], "unknown data set 'digit': did you mean digits"),
-    (["run", "fedavg", "--partition", "dirichelt"], "unknown partition 'dirichelt': did you mean dirichlet"),
-    (["run", "fedavg", "--model", "mpl"], "unknown model 'mpl': did you mean mlp"),
-    (
-        ["run", "fedavg", "--clients", "2000", "--partition", "iid"],
-        "--clients is 2000: digits has 1437 training examples",
-    ),
-    (
-        ["run", "fedavg", "--dataset", "cifar10"],
-        "get it with `jaxfl prepare cifar10 --data-dir DIR`, and name",
-    ),
-    (
-        ["run", "fedavg", "--dataset", "movielens/1m-ratings", *DATA],
-        "`jaxfl prepare movielens/1m-ratings --data-dir",
-    ),
-    (["prepare", "mnist"], "no folder to write to: give --data-dir DIR or set JAXFL_DATA_DIR"),
-    (["prepare", "yahoo_answers", *DATA], "expected train.csv and test.csv, as published, in yahoo_answers_csv"),
-    (["prepare", "../escape", *DATA], "'../escape' is no name of a data set"),
-    (["prepare", "mnist", *DATA, "--words", "0"], "words is 0"),
-    (["prepare", "mnist", *DATA, "--tfds-manual-dir", "nowhere"], "nowhere of files fetched by hand does not exist"),
-    (["run", "fedavg", "--partition", "natural"], "name no owners: choose another partition"),
-    (["run", "fedavg", "--model", "textcnn"], "model textcnn takes names of words or users, the data hold numbers"),
-    (["run", "fedavg", "--augment", "flip"], "unknown augment 'flip': "),
-    (["run", "fedavg", "--dataset", "good", *DATA, "--augment", "crop_flip"], "crop_flip takes images, not (4,)"),
-    (["run", "fedavg", "--test", "own", "--val", "0.5", "--own", "0.5"], "expected fractions that leave some to train"),
-    (["run", "fedavg", "--val", "1"], "--val is 1.0: expected a number in [0, 1)"),
-    (["run", "fedavg", "--max-examples", "0"], "--max-examples is 0: expected 1 or more"),
-    (["sweep", "pfedgraph", "--over", "alpha=1", "--over", "lam=1"], "--over is given twice"),
-    (["describe", "--partition", "dirichelt"], "did you mean dirichlet"),
-    (["describe", "--out", "good.npz"], "good.npz exists: name another file, or remove it"),
-    (["run", "fedavg", "--clients", "0"], "--clients is 0: expected 1 or more"),
-    (["run", "fedavg", "--classes-per-client", "3"], "3 classes a client do not divide 10 classes"),
-    (["run", "fedavg", "--clients", "7"], "2 classes a client do not divide 10 classes among 7 clients"),
-    (["run", "fedavg", "--partition", "dirichlet", "--beta", "0"], "beta is 0.0: expected a positive number"),
-    (["run", "fedavg", "--partition", "shards", "--clients", "1000"], "1000 clients with 2 shards each"),
-    (["run", "fedavg", "--participation", "0"], "--participation is 0.0: expected a fraction in (0, 1]"),
-    (["run", "fedavg", "--participation", "1.01"], "--participation is 1.01"),
-    (["run", "fedavg", "--participation", "nan"], "--participation is nan"),
-    (["run", "fedavg", "--rounds", "0"], "--rounds is 0: expected 1 or more"),
-    (["run", "fedavg", "--eval-every", "0"], "--eval-every is 0"),
-    (["run", "fedavg", "--seeds", "0"], "--seeds is 0"),
-    (["run", "fedavg", "--seed", "-1"], "--seed is -1: expected 0 or more"),
-    (["run", "fedavg", "--seed", "3000000000"], "--seed is 3000000000: expected a number below 2^31"),
-    (["run", "fedavg", "--partition", "dirichlet", "--beta", "inf"], "beta is inf"),
-    (["run", "fedavg", "--dataset", "good", "--data-dir", "none"], "the data folder none does not exist"),
-    (["run", "fedavg", "--out", "x" * 300], "cannot be a directory (File name too long)"),
-    (["run", "fedavg", "--batch-size", "0"], "--batch-size is 0"),
-    (["run", "fedavg", "--chunk", "0"], "--chunk is 0"),
-    (["run", "fedavg", "--devices", "0"], "--devices is 0"),
-    (["run", "fedavg", "--devices", "99"], "99 devices asked for"),
-    (["run", "fedavg", "--processes", "2"], "--coordinator, --processes and --process"),
-    (["run", "fedavg", "--local-steps", "0"], "--local-steps is 0"),
-    (["run", "fedavg", "--local-steps", "1", "--local-epochs", "1"], "both --local-steps and --local-epochs"),
-    (["run", "fedavg", "--lr", "-1"], "--lr is -1.0"),
-    (["run", "fedavg", "--lr", "nan"], "--lr is nan"),
-    (["run", "fedavg", "--momentum", "1"], "--momentum is 1.0: expected a number in [0, 1)"),
-    (["run", "fedavg", "--hyper", "alpha=1"], "fedavg has no hyper-parameter 'alpha'"),
-    (["run", "pfedgraph", "--hyper", "alhpa=1"], "unknown hyper-parameter of pfedgraph 'alhpa': did you mean alpha"),
-    (["run", "pfedgraph", "--hyper", "alpha"], "expected KEY=VALUE"),
-    (["run", "pfedgraph", "--hyper", "alpha=1", "alpha=2"], "given twice"),
-    (["run", "pfedgraph", "--hyper", "alpha=high"], "hyper-parameter alpha of pfedgraph is 'high': expected a number"),
-    (["run", "pfedgraph", "--hyper", "anchor=cosin"], "expected one of cosine, approx"),
-    (["run", "pfedgraph", "--hyper", "cap=0.5"], "choose solver=jaxopt"),
-    (["run", "pfedgraph", "--hyper", "alpha=1", "--hyper", "lam=1"], "--hyper is given twice"),
-    (["run", "pfedgraph", "--hyper", "alpha=0"], "alpha is 0: expected a positive number"),
-    (["run", "pfedgraph", "--hyper", "solver=jaxopt", "cap=0"], "cap is 0: expected a positive number"),
-    (["run", "pfedgraph", "--hyper", "layers=("], "'(' is no regular expression"),
-    (["run", "pfedgraph", "--hyper", "layers=zzz"], "no layer matches 'zzz': choose from params/Dense_0/bias"),
-    (["compare", "--hyper", "alfa=1"], "unknown hyper-parameter 'alfa': did you mean alpha"),
-    (["run", "fedavg", "--dataset", "nan", *DATA], "x_train of nan.npz holds 1 NaN or infinite values"),
-    (["run", "fedavg", "--dataset", "inf", *DATA], "x_train of inf.npz holds 1 NaN or infinite values"),
-    (["run", "fedavg", "--dataset", "label", *DATA], "y_test of label.npz holds the label 7: expected 0 to 3"),
-    (["run", "fedavg", "--dataset", "torn", *DATA], "cannot read torn.npz as plain npz arrays"),
-    (["run", "fedavg", "--dataset", "corrupt", *DATA], "cannot read corrupt.npz as plain npz arrays"),
-    (["run", "fedavg", "--dataset", "huge", *DATA], "x_train of huge.npz holds 1 NaN or infinite values"),
-    (["run", "fedavg", "--dataset", "blank", *DATA], "x_train of blank.npz has shape (40, 0)"),
-    (["run", "fedavg", "--dataset", "tiny", "--model", "cnn", *IID, *DATA], "cnn takes images of 4x4 or more, not 3x3"),
-    (["run", "fedavg", "--dataset", "good", "--model", "cnn", *IID, *DATA], "cnn takes images [h, w, channel]"),
-    (
-        ["run", "fedavg", "--out", "held"],
-        "held already holds a run (config.json): choose another --out, or add --overwrite",
-    ),
-    (["run", "fedavg", "--out", "good.npz"], "good.npz is a file"),
-    (["compare", "--out", "compared"], "compared/local already holds a run (summary.json)"),
-    (["run", "--config", "nowhere.json"], "cannot read nowhere.json as a config"),
-    (["run", "--config", "text.json"], "cannot read text.json as a config"),
-    (["run", "--config", "list.json"], "list.json is no config"),
-    (["run", "--config", "field.json"], "unknown field in field.json 'round': did you mean rounds"),
-    (["run", "--config", "type.json"], "rounds in type.json is 'three': expected a whole number"),
-    (["run", "--config", "choice.json"], "test in choice.json is 'none': expected one of"),
-    (["report", "nowhere"], "nowhere is no directory"),
-    (["report", "held"], "held holds no finished run"),
-    (["report", "other"], "other is no run of jaxfl"),
-    (["report", "odd"], "odd/comparison.json is no comparison of jaxfl"),
-]
-
-
-@pytest.mark.parametrize(("arguments", "message"), BAD, ids=[" ".join(arguments) for arguments, _ in BAD])
-def test_bad_input_is_one_line_and_nothing_is_written(arguments, message, here, capsys):
-    hostile_files()
-    before = sorted(here.rglob("*"))
-    out = [] if "--out" in arguments or arguments[0] in {"report", "list", "prepare"} else ["--out", "new"]
-    assert main([*arguments, *out]) == 2
-    shown = capsys.readouterr()
-    assert shown.out == ""
-    assert message in shown.err
-    assert shown.err.count("\n") == 1
-    assert sorted(here.rglob("*")) == before
-
-
-@pytest.mark.parametrize(
-    "arguments", [["run", "fedavg", "--rounds", "many"], ["run", "fedavg", "--roundz", "3"], ["fly"], []], ids=" ".join
-)
-def test_what_is_no_command_line_exits_with_2(arguments, here, capsys):
-    with pytest.raises(SystemExit) as stopped:
-        main(arguments)
-    assert stopped.value.code == 2
-    assert not list(here.iterdir())
 
 
 def test_overwriting_replaces_the_run_and_touches_nothing_else():

@@ -1,6 +1,8 @@
 """The command line: `jaxfl run | resume | compare | sweep | describe | prepare | list | report`."""
 
+import contextlib
 import dataclasses
+import io
 import sys
 from collections.abc import Sequence
 from itertools import pairwise
@@ -9,6 +11,7 @@ from typing import Annotated
 
 import tyro
 from rich.console import Console
+from rich.text import Text
 
 from jaxfl.cli.commands import COMMANDS
 from jaxfl.cli.options import Compare, Describe, List, Prepare, Report, Resume, Run, Sweep
@@ -24,7 +27,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         command = parse(arguments)
         COMMANDS[type(command)](command, console)
     except InputError as error:
-        errors.print(f"jaxfl: {error}", style="red", markup=False)
+        errors.print(f"jaxfl: {visible(str(error))}", style="red", markup=False)
         return 2
     except Diverged as error:
         errors.print(f"jaxfl: {error}", style="red", markup=False)
@@ -33,6 +36,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
         errors.print(" ".join(["jaxfl: interrupted", *map(str, interruption.args)]), style="red", markup=False)
         return 130
     return 0
+
+
+def visible(text: str) -> str:
+    """The text on one line: whatever would break it or steer the terminal, from a name or a path, as its escape."""
+    return "".join(c if c.isprintable() else ascii(c)[1:-1] for c in text)
 
 
 def parse(arguments: Sequence[str]) -> Run | Resume | Compare | Describe | List | Prepare | Report | Sweep:
@@ -59,10 +67,24 @@ def parse(arguments: Sequence[str]) -> Run | Resume | Compare | Describe | List 
         | Annotated[List, subcommand("list")]
         | Annotated[Report, subcommand("report")]
     )
-    return tyro.cli(
-        commands,
-        prog="jaxfl",
-        description="Personalized federated learning on collaboration graphs, in JAX.",
-        args=arguments,
-        config=(tyro.conf.OmitSubcommandPrefixes, tyro.conf.OmitArgPrefixes),
-    )
+    try:
+        with contextlib.redirect_stderr(io.StringIO()) as said:
+            return tyro.cli(
+                commands,
+                prog="jaxfl",
+                description="Personalized federated learning on collaboration graphs, in JAX.",
+                args=arguments,
+                config=(tyro.conf.OmitSubcommandPrefixes, tyro.conf.OmitArgPrefixes),
+            )
+    except SystemExit as stopped:
+        if not stopped.code:  # it has shown its help
+            raise
+        raise InputError(unboxed(said.getvalue())) from None
+
+
+def unboxed(said: str) -> str:
+    """What the parser says in a box of several parts, drawn in colours or in plain ASCII, in a line."""
+    rows = [row.strip("│ ") for row in Text.from_ansi(said).plain.splitlines() if row.startswith(("│", "  "))]
+    parts = " ".join(row if row.strip("─-") else "\n" for row in rows if row).split("\n")
+    parts = [part.partition(" Got errors:")[0].removeprefix(" Argument helptext:").strip() for part in parts]
+    return "; ".join(part.rstrip(".") for part in parts if part) or "no such command line: see jaxfl --help"

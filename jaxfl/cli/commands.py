@@ -11,7 +11,7 @@ from rich.table import Table
 
 from jaxfl.cli.options import Compare, Describe, List, Prepare, Report, Resume, Run, Sweep
 from jaxfl.cli.progress import Follower
-from jaxfl.errors import check, check_name
+from jaxfl.errors import InputError, check, check_name
 from jaxfl.experiment.config import Config, Setting, load_config, parse_hyper, parse_value
 
 
@@ -49,12 +49,14 @@ def directory(out: Path | None, name: str) -> Path:
 def run(command: Run, console: Console) -> None:
     """`jaxfl run`."""
     from jaxfl.experiment import execute, report
+    from jaxfl.experiment.validate import check_config
 
     earlier = load_config(command.config) if command.config else None
     algorithm = command.algorithm or (earlier.algorithm if earlier else None)
     check(algorithm is not None, "no algorithm: name one (see jaxfl list algorithms) or give --config FILE")
     kept = earlier.hyper if earlier and earlier.algorithm == algorithm else {}
     config = Config(**setting(command), algorithm=algorithm, hyper=kept | parse_hyper(command.hyper))
+    check_config(config)
     out = directory(command.out, algorithm)
     settle(command, console)
     with Follower([config], console) as follow:
@@ -80,7 +82,7 @@ def compare(command: Compare, console: Console) -> None:
     """`jaxfl compare`."""
     from jaxfl import experiment
     from jaxfl.algorithms import ALGORITHMS
-    from jaxfl.experiment.validate import hyper_parameters
+    from jaxfl.experiment.validate import check_config, hyper_parameters
 
     algorithms = tuple(ALGORITHMS) if command.algorithms == ("all",) else command.algorithms
     check(bool(algorithms), "no algorithms: name some, see jaxfl list algorithms")
@@ -95,6 +97,8 @@ def compare(command: Compare, console: Console) -> None:
         Config(**setting(command), algorithm=algorithm, hyper={k: v for k, v in hyper.items() if k in known[algorithm]})
         for algorithm in algorithms
     ]
+    for config in configs:
+        check_config(config)
     out = directory(command.out, "compare")
     settle(command, console)
     with Follower(configs, console) as follow:
@@ -108,13 +112,14 @@ def sweep(command: Sweep, console: Console) -> None:
     """`jaxfl sweep`."""
     from jaxfl.experiment import files
     from jaxfl.experiment import sweep as searching
-    from jaxfl.experiment.validate import check_config
+    from jaxfl.experiment.validate import check_config, check_count
 
     space = searching.parse_space(command.over, parse_value)
     check(bool(space), "nothing to vary: give --over NAME=VALUE,VALUE, for example --over alpha=0.2,0.5,0.8")
     ranges = [name for name, choice in space.items() if isinstance(choice, tuple)]
     check(not ranges or command.trials is not None, f"{', '.join(ranges)}: a range needs --trials, how many to draw")
-    check(command.trials is None or command.trials >= 1, f"--trials is {command.trials}: expected 1 or more")
+    if command.trials is not None:
+        check_count("trials", command.trials)
     config = Config(**setting(command), algorithm=command.algorithm, hyper=parse_hyper(command.hyper))
     check_config(config)
     points = searching.random(space, command.trials, command.seed) if command.trials else searching.grid(space)
@@ -138,8 +143,9 @@ def sweep(command: Sweep, console: Console) -> None:
 def prepare(command: Prepare, console: Console) -> None:
     """`jaxfl prepare`."""
     from jaxfl.data.prepare import prepare as write
-    from jaxfl.data.sources import data_dir
+    from jaxfl.data.sources import SOURCES, data_dir
 
+    check(command.name not in SOURCES, f"{command.name} is embedded: --dataset {command.name} needs no preparation")
     folder = data_dir(command.data_dir)
     check(folder is not None, "no folder to write to: give --data-dir DIR or set JAXFL_DATA_DIR")
     file = write(command.name, folder, manual_dir=command.tfds_manual_dir, words=command.words, length=command.length)
@@ -176,14 +182,19 @@ def describe(command: Describe, console: Console) -> None:
     from jaxfl.experiment.build import divide
 
     if command.out:
-        check(not command.out.exists(), f"{command.out} exists: name another file, or remove it")
+        check(not os.path.lexists(command.out), f"{command.out} exists: name another file, or remove it")
+        files.check_writable(command.out)
     chosen, source, parts = divide(Setting(**setting(command)))
     table = Table("", "", title=f"{chosen.dataset}, {chosen.partition}", title_justify="left", show_header=False)
     for name, text in describe(source, parts[0]).items():
         table.add_row(name, text)
     console.print(table)
     if command.out:
-        files.write(command.out, plots.partition(source, parts[0], chosen))
+        files.create(command.out.parent, (), overwrite=True)
+        try:
+            files.write(command.out, plots.partition(source, parts[0], chosen))
+        except OSError as error:
+            raise InputError(f"cannot write {command.out} ({error.strerror}): give another file with --out") from error
         console.print(f"written to {command.out}", markup=False, highlight=False)
 
 

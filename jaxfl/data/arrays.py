@@ -127,7 +127,12 @@ def from_arrays(
         f"owners of {name} have shape {np.shape(owners)}: expected integers ({len(x_train)},), one a training example",
     )
     classes = 0 if y_train.dtype.kind == "f" else _count_classes(y_train, y_test, name)
-    vocabulary = tuple(int(size) for size in vocabulary)
+    vocabulary = np.asarray(vocabulary)
+    check(
+        vocabulary.ndim == 1 and (not vocabulary.size or (vocabulary.dtype.kind in "ui" and vocabulary.min() > 0)),
+        f"vocabulary of {name} is {vocabulary.tolist()!r:.80}: expected positive integers, a list of them",
+    )
+    vocabulary = tuple(vocabulary.tolist())
     if vocabulary:
         _check_names(x_train, x_test, vocabulary, name)
     kind, scale = (np.uint8, 255.0) if x_train.dtype == np.uint8 else (np.float32, 1.0)
@@ -156,7 +161,7 @@ def _count_classes(y_train: np.ndarray, y_test: np.ndarray, name: str) -> int:
 def _check_names(x_train: np.ndarray, x_test: np.ndarray, vocabulary: tuple[int, ...], name: str) -> None:
     columns = x_train.shape[-1]
     check(
-        x_train.dtype.kind in "ui" and len(vocabulary) in (1, columns),
+        x_train.dtype.kind in "ui" and len(vocabulary) in (1, columns) and max(vocabulary) < 2**31,
         f"vocabulary of {name} is {vocabulary} for examples of shape {x_train.shape[1:]} and type {x_train.dtype}: "
         "expected integers, and one number of values or one a column",
     )

@@ -5,6 +5,7 @@ from pathlib import Path
 import numpy as np
 
 from jaxfl.data.arrays import Source, from_arrays, read_npz
+from jaxfl.errors import check
 
 
 def heart_disease(file: Path) -> Source:
@@ -17,7 +18,13 @@ def heart_disease(file: Path) -> Source:
       file: npz with x [920, 13] (NaN where missing), y [920] in {0, 1}, hospital [920].
     """
     held = read_npz(file, ("x", "y", "hospital"))
-    x = held["x"].astype(np.float32)
+    x = held["x"]
+    check(
+        x.ndim == 2 and x.dtype.kind == "f" and not np.isinf(x).any() and not np.isnan(x).all(axis=0).any(),
+        f"x of {file} has shape {x.shape} and type {x.dtype}: expected real numbers [patients, 13], none of them "
+        "infinite and no column missing throughout; remove the file and prepare it again",
+    )
+    x = x.astype(np.float32)
     known = ~np.isnan(x)
     x = (x - np.nanmean(x, axis=0)) / np.maximum(np.nanstd(x, axis=0), 1e-6)
     findings = np.concatenate([np.where(known, x, 0), known], axis=1)

@@ -162,6 +162,7 @@ def natural(owners: np.ndarray | None, clients: int | None = None, seed: int = 0
     check(owners is not None, "these data name no owners: choose another partition than natural")
     found, counts = np.unique(owners, return_counts=True)
     found, counts = found[counts >= smallest], counts[counts >= smallest]
+    check(len(found) > 0, f"no owner has {smallest} examples or more: choose another partition than natural")
     clients = len(found) if clients is None else clients
     check(
         1 <= clients <= len(found),

@@ -19,6 +19,7 @@ from jaxfl.data import originals, text, tfds
 from jaxfl.data.originals import Arrays, Track
 from jaxfl.errors import InputError, check, check_positive
 
+MOST_WORDS = 100_000
 DELAY = 2.0  # seconds before progress is shown
 IDX_FILES = (
     "train-images-idx3-ubyte.gz",
@@ -127,6 +128,7 @@ def stem(name: str) -> str:
       InputError: the name holds anything but letters, digits, `_ . -` and single slashes between them.
     """
     plain = re.fullmatch(r"[A-Za-z0-9_][A-Za-z0-9_.-]*(/[A-Za-z0-9_][A-Za-z0-9_.-]*)*", name) and ".." not in name
+    plain = plain and len(name) <= 100
     check(bool(plain), f"{name!r:.80} is no name of a data set: expected letters, digits, '_', '-', '.' and '/'")
     return name.replace("/", "-")
 
@@ -163,21 +165,38 @@ def prepare(
       InputError: unknown name, missing or damaged files, TensorFlow Datasets is needed and not installed, no network.
     """
     check_positive(words=words, length=length)
+    check(length <= MOST_WORDS, f"length is {length!r:.40}: expected at most {MOST_WORDS:,} words of a text")
     directory, target = Path(directory), Path(directory) / f"{stem(name)}.npz"
     if target.exists():
         return target
     manual = Path(manual_dir) if manual_dir else None
-    check(manual is None or manual.is_dir(), f"the folder {manual} of files fetched by hand does not exist")
-    try:
-        directory.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise InputError(f"cannot make the data folder {directory} ({error}): choose another --data-dir") from error
-    with progress(f"preparing {name}") as track:
+    check(
+        manual is None or manual.is_dir(),
+        f"the folder {manual} of files fetched by hand does not exist: mend --tfds-manual-dir",
+    )
+    with folder(directory), progress(f"preparing {name}") as track:
         arrays = collect(name, directory, manual, track)
         if isinstance(arrays.get("x_train"), list):
             arrays = numbered(arrays, words, length, track)
         write(target, arrays)
     return target
+
+
+@contextlib.contextmanager
+def folder(directory: Path) -> Iterator[None]:
+    """Makes a folder, and removes what it made of it if nothing comes of it."""
+    try:
+        made = [path for path in (directory, *directory.parents) if not path.exists()]
+        directory.mkdir(parents=True, exist_ok=True)
+    except (OSError, ValueError) as error:
+        raise InputError(f"cannot make the data folder {directory} ({error}): choose another --data-dir") from error
+    try:
+        yield
+    except BaseException:
+        with contextlib.suppress(OSError):  # it is not empty
+            for path in made:
+                path.rmdir()
+        raise
 
 
 def collect(name: str, directory: Path, manual: Path | None, track: Track) -> Arrays:
@@ -218,7 +237,8 @@ def write(target: Path, arrays: Arrays) -> None:
     """Writes a file of arrays as a whole or not at all."""
     part = target.with_name(f".{target.name}.{os.getpid()}.part")
     try:
-        with part.open("wb") as file:
+        part.unlink(missing_ok=True)
+        with part.open("xb") as file:  # a new file: a link that lies in its place is not followed
             np.savez(file, **arrays)
         os.replace(part, target)
     except OSError as error:

@@ -39,7 +39,7 @@ def names(directory: str | os.PathLike | None = None) -> dict[str, str]:
     found = {name: function.__doc__.splitlines()[0] for name, function in SOURCES.items()}
     folder = data_dir(directory)
     if folder:
-        check(folder.is_dir(), f"the data folder {folder} does not exist: mend --data-dir or JAXFL_DATA_DIR")
+        check(folder.is_dir(), f"the data folder {folder} does not exist or is none: mend --data-dir or JAXFL_DATA_DIR")
         ready = {file.stem: f"{file.name} in {folder}" for file in sorted(folder.glob("*.npz"))}
         files = {stem(n): f"{r.about} (published files in {folder})" for n, r in RECIPES.items() if at_hand(n, folder)}
         found = files | ready | found

@@ -159,10 +159,12 @@ def compare(
     Raises:
       InputError: as `execute`, for the first config that is wrong, before anything is run.
     """
-    directories = [out / config.algorithm for config in configs]
-    check_free([out, *directories], overwrite)
     for config in configs:
         check_config(config)
+    check(bool(configs), "nothing to compare: give a config for each algorithm")
+    check(len({config.algorithm for config in configs}) == len(configs), "an algorithm is named twice: name each once")
+    directories = [out / config.algorithm for config in configs]
+    check_free([out, *directories], overwrite)
     data = gather(configs[0])
     every = [build(config, data) for config in (equalise(configs, data) if equal_budget else configs)]
     summaries = {}

@@ -17,12 +17,11 @@ from jaxfl.data import PARTITIONS, Source, federate, load, natural
 from jaxfl.data.augment import AUGMENTATIONS
 from jaxfl.data.partition import Parts
 from jaxfl.data.sources import SOURCES, data_dir
-from jaxfl.errors import check
 from jaxfl.experiment import privacy
 from jaxfl.experiment.audit import audit
 from jaxfl.experiment.config import Config, Setting
 from jaxfl.experiment.defaults import complete
-from jaxfl.experiment.validate import check_config, check_setting
+from jaxfl.experiment.validate import check_config, check_fits, check_setting
 from jaxfl.models import MODELS
 from jaxfl.task import classification, regression, sgd
 from jaxfl.types import Algorithm, Cohort, Dataset, Federation, Info, Participation, PRNGKey, State, Task, Uplink
@@ -60,10 +59,6 @@ def gather(setting: Setting) -> Data:
     setting, source, parts = divide(setting)
     federation = federations(source, parts, setting)
     if setting.attack in FLIPPED:
-        check(
-            bool(source.classes),
-            f"--attack {setting.attack} turns labels round: {setting.dataset} has none: choose another attack",
-        )
         federation = flip_labels(federation, malicious(setting), source.classes)
     with jax.set_mesh(mesh.make(devices(setting))):
         return Data(source, parts, mesh.place(federation, axis=int(setting.seeds > 1)))
@@ -78,11 +73,7 @@ def divide(setting: Setting) -> tuple[Setting, Source, list[Parts]]:
     check_setting(setting)
     source = load(setting.dataset, setting.data_dir)
     setting = complete(setting, source)
-    check(
-        setting.clients <= len(source.y_train),
-        f"--clients is {setting.clients}: {setting.dataset} has {len(source.y_train)} training examples, at most one "
-        "client an example",
-    )
+    check_fits(setting, source)
     return setting, source, [split(setting, source, setting.seed + i) for i in range(setting.seeds)]
 
 
@@ -115,11 +106,7 @@ def build(config: Config, data: Data | None = None) -> Built:
     source = data.source
     config = complete(config, source)
     check_config(config)
-    shape = source.x_train.shape[1:]
-    check(
-        config.augment == "none" or len(shape) == 3,
-        f"--augment {config.augment} takes images, not {shape}: choose none",
-    )
+    check_fits(config, source)
     task = (classification if source.classes else regression)(
         model(config.model, source),
         source.x_train[0],
@@ -209,11 +196,6 @@ def model(name: str, source: Source) -> nn.Module:
     """The model by name, for the targets of the data and, where it embeds names, for their number."""
     factory = MODELS[name]
     names = {"vocabulary": source.vocabulary} if "vocabulary" in inspect.signature(factory).parameters else {}
-    check(
-        bool(names) == bool(source.vocabulary),
-        f"model {name} takes {'names of words or users' if names else 'numbers'}, the data hold "
-        f"{'names' if source.vocabulary else 'numbers'}: choose another of {', '.join(MODELS)}",
-    )
     return factory(source.classes or 1, **names)
 
 

@@ -8,8 +8,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from jaxfl.errors import InputError, check, check_name
-from jaxfl.experiment.hints import accepts
-from jaxfl.hints import describe
+from jaxfl.experiment.hints import accepts, expected
 
 
 @dataclass(frozen=True)
@@ -129,9 +128,21 @@ def parse_hyper(pairs: tuple[str, ...]) -> dict[str, Any]:
 def parse_value(text: str) -> Any:
     """A value on the command line: JSON, else the text itself."""
     try:
-        return json.loads(text)
-    except json.JSONDecodeError:
+        return parse_json(text)
+    except ValueError:
         return text
+
+
+def parse_json(text: str) -> Any:
+    """A JSON value; a `ValueError` for what is none, or nested deeper than any of ours, or a NaN or infinity."""
+
+    def refuse(word: str) -> None:
+        raise ValueError(f"{word} is no JSON")
+
+    try:
+        return json.loads(text, parse_constant=refuse)
+    except RecursionError as error:
+        raise ValueError("it is nested too deeply") from error
 
 
 def to_json(config: Config) -> str:
@@ -146,7 +157,7 @@ def load_config(path: Path) -> Config:
       InputError: no such file, no JSON, or not the fields and types of a config.
     """
     try:
-        fields = json.loads(path.read_text())
+        fields = parse_json(path.read_text())
     except (OSError, ValueError) as error:
         raise InputError(f"cannot read {path} as a config ({error}): give the config.json of a run") from error
     check(
@@ -156,5 +167,7 @@ def load_config(path: Path) -> Config:
     hints = typing.get_type_hints(Config)
     for name, value in fields.items():
         check_name(f"field in {path}", name, hints)
-        check(accepts(hints[name], value), f"{name} in {path} is {value!r}: expected {describe(hints[name])}")
+        check(
+            accepts(hints[name], value), f"{name} in {path} is {value!r:.80}: expected {expected(hints[name], value)}"
+        )
     return Config(**fields)

@@ -36,8 +36,8 @@ GRAPHS = "graphs.png"  # beside them, where the runs were made
 
 def check_free(directory: Path, overwrite: bool) -> None:
     """Raises an `InputError` if the directory holds a run or a comparison, or cannot be one; creates nothing."""
+    check_writable(directory)
     try:
-        check(not directory.exists() or directory.is_dir(), f"{directory} is a file: give a directory with --out")
         names = (*RUN_FILES, *COMPARISON_FILES, *SWEEP_FILES, GRAPHS, CHECKPOINTS)
         held = [name for name in names if (directory / name).exists()]
     except OSError as error:
@@ -48,6 +48,14 @@ def check_free(directory: Path, overwrite: bool) -> None:
         not held or overwrite,
         f"{directory} already holds a run ({', '.join(held[:2])}): choose another --out, or add --overwrite",
     )
+
+
+def check_writable(directory: Path) -> None:
+    """Raises an `InputError` if files cannot be written into the directory, or it cannot be made; creates nothing."""
+    check("\0" not in str(directory), f"{str(directory)!r} cannot be a directory: give another one with --out")
+    there = next(path for path in (directory, *directory.absolute().parents) if os.path.lexists(path))
+    check(there.is_dir(), f"{there} is a file: give a directory with --out")
+    check(os.access(there, os.W_OK | os.X_OK), f"{there} is read-only: give another directory with --out")
 
 
 def create(directory: Path, names: tuple[str, ...], overwrite: bool) -> None:
@@ -86,8 +94,10 @@ def write(file: Path, content: bytes | str) -> None:
     """Writes a file whole or not at all."""
     part = file.with_name(f".{file.name}.part")
     with writing(file):
+        part.unlink(missing_ok=True)
         try:
-            part.write_bytes(content.encode() if isinstance(content, str) else content)
+            with part.open("xb") as opened:  # a new file: a link that lies in its place is not followed
+                opened.write(content.encode() if isinstance(content, str) else content)
             os.replace(part, file)
         except OSError:
             part.unlink(missing_ok=True)

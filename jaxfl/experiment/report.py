@@ -11,6 +11,7 @@ from rich.table import Table
 from rich.text import Text
 
 from jaxfl.errors import InputError, check
+from jaxfl.experiment.config import parse_json
 
 COLUMNS = ("before", "weighted", "worst", "after", "on val", "up", "down", "grads", "s")
 
@@ -28,6 +29,7 @@ def load(directories: list[Path]) -> dict[str, dict[str, Any]]:
       InputError: no finished run there, files that are none, or runs whose scores cannot be compared.
     """
     found = []
+    check(bool(directories), "no directories: give those of runs or comparisons")
     for directory in directories:
         check(directory.is_dir(), f"{directory} is no directory: give the --out directory of a run or a comparison")
         below = compared(directory)
@@ -39,11 +41,11 @@ def load(directories: list[Path]) -> dict[str, dict[str, Any]]:
         check(bool(runs), f"{directory} holds no finished run (no summary.json): give the --out directory of one")
         for run in runs:
             try:
-                summary = json.loads((run / "summary.json").read_text())
-                lines = [json.loads(text) for text in (run / "metrics.jsonl").read_text().splitlines()]
-                row(summary), comparison({"": summary})  # whatever is missing is missed now
+                summary = parse_json((run / "summary.json").read_text())
+                lines = [parse_json(text) for text in (run / "metrics.jsonl").read_text().splitlines()]
+                try_out(summary, lines)
             except (OSError, ValueError, LookupError, TypeError, AttributeError) as error:
-                raise InputError(f"{run} is no run of jaxfl ({error!r}): leave it out") from error
+                raise InputError(f"{run} is no run of jaxfl ({error!r:.200}): leave it out") from error
             found.append((run, {"summary": summary, "lines": lines}))
     measures = sorted({content["summary"]["measure"] for _, content in found})
     check(len(measures) == 1, f"these runs are scored by {' and '.join(measures)}: give runs of one measure")
@@ -53,15 +55,28 @@ def load(directories: list[Path]) -> dict[str, dict[str, Any]]:
     }
 
 
+def try_out(summary: dict[str, Any], lines: list[dict[str, Any]]) -> None:
+    """Takes from a run all that will be asked of it, so that whatever is missing, or is none of ours, is missed now."""
+    row(summary)
+    json.dumps([comparison({"": summary}), lines], allow_nan=False)
+    scores = [summary["final"][stage]["mean"] for stage in ("before", "after")]
+    numbers = [line["round"] for line in lines] + [score for score in scores if score is not None]
+    numbers += [line["before"]["mean"] for line in lines if line["before"]["mean"] is not None]
+    if not all(type(number) in (int, float) for number in numbers):
+        raise TypeError("rounds and scores are numbers")
+    if not summary["algorithm"].isidentifier():
+        raise ValueError("its algorithm has no name")
+
+
 def compared(directory: Path) -> set[str] | None:
     """The algorithms of the comparison that the directory holds; None if it holds none."""
     file = directory / "comparison.json"
     if not file.exists():
         return None
     try:
-        return {entry["algorithm"] for entry in json.loads(file.read_text())}
+        return {entry["algorithm"] for entry in parse_json(file.read_text())}
     except (OSError, ValueError, LookupError, TypeError) as error:
-        raise InputError(f"{file} is no comparison of jaxfl ({error!r}): remove it, or name the runs") from error
+        raise InputError(f"{file} is no comparison of jaxfl ({error!r:.200}): remove it, or name the runs") from error
 
 
 MEASURES = {  # of a score: what it is called, and how a stored value is shown

@@ -19,10 +19,9 @@ from jaxfl.evaluate import make_evaluate
 from jaxfl.experiment import files, plots
 from jaxfl.experiment.build import Built, Data, build, gather
 from jaxfl.experiment.config import Config, Setting, to_json
-from jaxfl.experiment.hints import accepts
+from jaxfl.experiment.hints import accepts, expected
 from jaxfl.experiment.run import EVALUATE, INIT, ROUNDS
-from jaxfl.experiment.validate import option
-from jaxfl.hints import describe
+from jaxfl.experiment.validate import check_config, option
 from jaxfl.rounds import make_rounds
 
 Point = dict[str, Any]  # a value for each name that is searched
@@ -61,6 +60,8 @@ def search(config: Config, points: list[Point]) -> list[Trial]:
     Raises:
       InputError: a name or a value that the algorithm or the setting does not take.
     """
+    for point in points:
+        check_config(_replace(config, point))
     numbers = _swept(config.algorithm)
     groups: dict[str, list[Point]] = {}
     for point in points:
@@ -138,7 +139,7 @@ def _replace(config: Config, point: Point) -> Config:
     options = {name: value for name, value in point.items() if name in NAMES}
     hints = typing.get_type_hints(Setting)
     for name, value in options.items():
-        check(accepts(hints[name], value), f"{option(name)} is {value!r}: expected {describe(hints[name])}")
+        check(accepts(hints[name], value), f"{option(name)} is {value!r:.80}: expected {expected(hints[name], value)}")
     hyper = config.hyper | {name: value for name, value in point.items() if name not in NAMES}
     return dataclasses.replace(config, **options, hyper=hyper)
 
@@ -157,7 +158,7 @@ def parse_space(pairs: tuple[str, ...], parse: Callable[[str], Any]) -> dict[str
         try:
             space[name] = (float(low), float(high), *(scale or ["linear"]))
             ends = space[name][:2]
-            good = ends[0] < ends[1] and scale in ([], ["log"]) and (not scale or ends[0] > 0)
+            good = -np.inf < ends[0] < ends[1] < np.inf and scale in ([], ["log"]) and (not scale or ends[0] > 0)
         except ValueError:
             good = False
         check(good, f"{pair!r} is no range: expected LOW:HIGH, or LOW:HIGH:log with a positive LOW")

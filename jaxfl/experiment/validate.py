@@ -1,4 +1,7 @@
-"""Checks of a configuration before anything is computed or written."""
+"""Checks of a run before anything is computed or written: its options, its algorithm, and whether they fit its data.
+
+What may stand in data at all is checked where they are read, of users of Python too: `data.arrays`.
+"""
 
 import inspect
 import math
@@ -7,16 +10,19 @@ import typing
 from typing import Any
 
 from jaxfl.algorithms import ALGORITHMS
-from jaxfl.data import PARTITIONS
+from jaxfl.data import PARTITIONS, Source
 from jaxfl.data.augment import AUGMENTATIONS
 from jaxfl.data.sources import check_known
 from jaxfl.errors import InputError, check, check_name
 from jaxfl.experiment.config import Config, Setting
-from jaxfl.experiment.hints import accepts
-from jaxfl.hints import describe
+from jaxfl.experiment.hints import accepts, expected
+from jaxfl.hints import alternatives, describe
 from jaxfl.models import MODELS
 from jaxfl.types import AlgorithmFactory
-from jaxfl.uplink import ATTACKS
+from jaxfl.uplink import ATTACKS, FLIPPED
+
+MOST_HYPER = 10_000  # of servers, clusters, steps, epochs
+MOST = 1_000_000  # beyond any experiment; a number typed by mistake would fill the memory before it fails
 
 
 def check_config(config: Config) -> None:
@@ -37,12 +43,21 @@ def check_setting(config: Setting) -> None:
         if getattr(config, what) is not None:
             check_name(what, getattr(config, what), table)
     for name in ("rounds", "eval_every", "keep", "seeds", "batch_size", "classes_per_client"):
-        at_least(name, getattr(config, name), 1)
-    for name in ("clients", "max_examples", "local_steps", "local_epochs", "checkpoint_every", "chunk", "devices"):
+        check_count(name, getattr(config, name))
+    for name, most in (
+        ("clients", MOST),
+        ("max_examples", 2**31),
+        ("local_steps", MOST),
+        ("local_epochs", MOST),
+        ("checkpoint_every", MOST),
+        ("chunk", MOST),
+        ("devices", 1024),
+    ):
         if isinstance(getattr(config, name), int):
-            at_least(name, getattr(config, name), 1)
+            check_count(name, getattr(config, name), most)
     for name in ("seed", "attack_seed"):
-        at_least(name, getattr(config, name), 0)
+        check(getattr(config, name) >= 0, f"{option(name)} is {getattr(config, name)}: expected 0 or more")
+    check(config.attack_seed < 2**31, f"--attack-seed is {config.attack_seed}: expected a number below 2^31")
     check(config.seed + config.seeds <= 2**31, f"--seed is {config.seed}: expected a number below 2^31")
     check(
         config.local_steps is None or config.local_epochs is None,
@@ -58,14 +73,16 @@ def check_setting(config: Setting) -> None:
         ("lr", 0, math.inf),
         ("momentum", 0, 1),
         ("weight_decay", 0, math.inf),
+        ("attack_ratio", 0, 1),
     ):
         value = getattr(config, name)
         check(low <= value < high, f"{option(name)} is {value}: expected a number in [{low}, {high})")
+    check(0 < config.beta < math.inf, f"--beta is {config.beta}: expected a positive number, smaller for more skew")
+    check(config.topology in (3, 4, 5), f"--topology is {config.topology}: expected 3, 4 or 5 nodes")
     if config.attack is not None:
         check_name("attack", config.attack, ATTACKS)
-        clients = config.clients or math.inf
         check(
-            0 <= config.attack_ratio < 1 and (clients == math.inf or round(config.attack_ratio * clients) < clients),
+            config.clients is None or round(config.attack_ratio * config.clients) < config.clients,
             f"--attack-ratio is {config.attack_ratio}: expected a fraction that leaves honest clients",
         )
     check_uploads(config)
@@ -90,9 +107,38 @@ def check_uploads(config: Setting) -> None:
     check(0 < config.top_k <= 1, f"--top-k is {config.top_k}: expected a fraction in (0, 1]")
 
 
-def at_least(name: str, value: int, least: int) -> None:
-    """Raises an `InputError` that names the option if its value is too small."""
-    check(value >= least, f"{option(name)} is {value}: expected {least} or more")
+def check_fits(config: Setting, source: Source) -> None:
+    """Checks a complete setting against its data; what partitions, models and algorithms ask beyond, they check.
+
+    Raises:
+      InputError: more clients than examples, or a model or an augmentation of other inputs.
+    """
+    check(
+        config.clients <= len(source.y_train),
+        f"--clients is {config.clients}: {config.dataset} has {len(source.y_train)} training examples, at most one "
+        "client an example",
+    )
+    shape = source.x_train.shape[1:]
+    check(
+        config.augment == "none" or len(shape) == 3,
+        f"--augment {config.augment} takes images, not {shape}: choose none",
+    )
+    check(
+        config.attack not in FLIPPED or bool(source.classes),
+        f"--attack {config.attack} turns labels round, {config.dataset} has none: choose another attack",
+    )
+    names = "vocabulary" in inspect.signature(MODELS[config.model]).parameters
+    check(
+        names == bool(source.vocabulary),
+        f"model {config.model} takes {'names of words or users' if names else 'numbers'}, the data hold "
+        f"{'names' if source.vocabulary else 'numbers'}: choose another of {', '.join(MODELS)}",
+    )
+
+
+def check_count(name: str, value: int, most: int = MOST) -> None:
+    """Raises an `InputError` that names the option unless its value is from 1 to `most`."""
+    check(value >= 1, f"{option(name)} is {value}: expected 1 or more")
+    check(value <= most, f"{option(name)} is {value!r:.40}: expected at most {most:,}")
 
 
 def option(name: str) -> str:
@@ -123,7 +169,12 @@ def check_hyper(algorithm: str, factory: AlgorithmFactory, hyper: dict[str, Any]
         check_name(f"hyper-parameter of {algorithm}", name, known)
         check(
             accepts(hints[name], value),
-            f"hyper-parameter {name} of {algorithm} is {value!r}: expected {describe(hints[name])}",
+            f"hyper-parameter {name} of {algorithm} is {value!r:.80}: expected {expected(hints[name], value)}",
+        )
+        counts = type(value) is int and float not in alternatives(hints[name])
+        check(
+            not counts or 0 <= value <= MOST_HYPER,
+            f"hyper-parameter {name} of {algorithm} is {value}: expected a whole number from 0 to {MOST_HYPER:,}",
         )
 
 

@@ -1,0 +1,247 @@
+"""What the package must never do, read from its source with `ast`; and names that would be paths, through the program.
+
+Files are written in three places: a directory given with `--out`, the data folder (`NAME.npz` by `prepare`), and JAX's
+cache of compiled programs.
+"""
+
+import ast
+import json
+import os
+from pathlib import Path
+
+import numpy as np
+import pytest
+from test_bad_input import run_of
+
+import jaxfl
+from jaxfl import experiment
+from jaxfl.algorithms import ALGORITHMS
+from jaxfl.cli import main
+from jaxfl.data import load
+from jaxfl.data.sources import names
+from jaxfl.errors import InputError
+from jaxfl.experiment import Config, report
+
+PACKAGE = Path(jaxfl.__file__).parent
+SOURCES = {str(file.relative_to(PACKAGE)): ast.parse(file.read_text()) for file in sorted(PACKAGE.rglob("*.py"))}
+MODULES = {"pickle", "cPickle", "_pickle", "dill", "cloudpickle", "joblib", "marshal", "shelve", "yaml", "subprocess"}
+MODULES |= {"ctypes", "code", "codeop", "runpy"}
+BUILTINS = {"eval", "exec", "compile", "__import__"}
+METHODS = {"system", "popen", "unsafe_load", "load_module", "import_module", "to_pickle", "read_pickle"}
+METHODS |= {"spawnl", "spawnv", "execv", "execve", "execl", "startfile", "extractall", "unpack_archive"}
+# Where the package writes: nothing else may open for writing or change the file system.
+WRITERS = {"experiment/files.py", "experiment/checkpoints.py", "data/prepare.py", "checkpoint.py"}
+WRITING = {"write_text", "write_bytes", "mkdir", "makedirs", "touch", "unlink", "rmdir", "rmtree", "rename", "tofile"}
+WRITING |= {"save", "savez", "savez_compressed", "savefig", "copyfile", "symlink_to", "hardlink_to", "chmod"}
+IN_MEMORY = {"experiment/plots.py": ["figure.savefig"]}  # of which `files.write` then writes the bytes
+
+
+def calls(tree):
+    return [node for node in ast.walk(tree) if isinstance(node, ast.Call)]
+
+
+def imported(tree):
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            yield node.module
+            yield from (f"{node.module}.{alias.name}" for alias in node.names)
+
+
+def unsafe(tree):
+    """What a module must not do, as a list of the names it does it by."""
+    found = [name for name in imported(tree) if name.split(".")[0] in MODULES]
+    for call in calls(tree):
+        function = call.func
+        if isinstance(function, ast.Name) and function.id in BUILTINS:
+            found.append(function.id)
+        if isinstance(function, ast.Attribute):
+            owner = ast.unparse(function.value)
+            if function.attr in METHODS or (function.attr == "compile" and owner == "builtins"):
+                found.append(function.attr)
+            if function.attr == "load" and owner in {"np", "numpy", "jnp"}:
+                given = {word.arg: ast.unparse(word.value) for word in call.keywords}
+                found += [] if given.get("allow_pickle") == "False" else ["load"]
+        found += [
+            "allow_pickle"
+            for word in call.keywords
+            if word.arg == "allow_pickle" and ast.unparse(word.value) != "False"
+        ]
+        found += ["shell" for word in call.keywords if word.arg == "shell"]
+    return found
+
+
+def written(tree):
+    """By which calls a module writes files."""
+    found = []
+    for call in calls(tree):
+        name = call.func.attr if isinstance(call.func, ast.Attribute) else getattr(call.func, "id", "")
+        texts = [ast.unparse(argument) for argument in call.args] + [ast.unparse(word.value) for word in call.keywords]
+        modes = {f"'{letter}{more}'" for letter in "wax" for more in ("", "b", "t", "+")}
+        if name in WRITING or (name == "open" and modes & set(texts)) or ast.unparse(call.func) == "os.replace":
+            found.append(ast.unparse(call.func))
+    return found
+
+
+@pytest.mark.parametrize("module", SOURCES)
+def test_nothing_is_unpickled_evaluated_or_run_by_a_shell(module):
+    assert unsafe(SOURCES[module]) == []
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "import pickle",
+        "from pickle import loads",
+        "import numpy as np, dill",
+        "import yaml; yaml.load(text)",
+        "from os import system; os.system('ls')",
+        "import subprocess as s",
+        "eval('1')",
+        "exec(text)",
+        "compile(text, 'x', 'eval')",
+        "np.load(file)",
+        "np.load(file, allow_pickle=True)",
+        "np.load(file, allow_pickle=given)",
+        "numpy.lib.npyio.NpzFile(file, allow_pickle=True)",
+        "run(command, shell=True)",
+        "importlib.import_module(name)",
+    ],
+)
+def test_the_reading_of_the_source_finds_what_is_unsafe(text):
+    assert unsafe(ast.parse(text))
+
+
+@pytest.mark.parametrize("module", sorted(set(SOURCES) - WRITERS))
+def test_four_modules_write_files(module):
+    assert written(SOURCES[module]) == IN_MEMORY.get(module, [])
+
+
+def test_the_reading_of_the_source_finds_what_writes():
+    for module in WRITERS:
+        assert written(SOURCES[module])
+    for text in ("open(f, 'w')", "file.open('ab')", "open(f, mode='x')", "p.write_text(t)", "np.save(f, x)"):
+        assert written(ast.parse(text)), text
+    assert not written(ast.parse("open(f); f.open('rb')"))
+
+
+PATHS = ["../../etc/passwd", "a/b", "..", ".", "", "a\0b", "/etc/passwd", "~/x", "..\\x", "a/../../x", "NAME/../x"]
+
+
+@pytest.fixture
+def inside(tmp_path, monkeypatch):
+    """A working directory two folders down, with good data above it and beside it that no name may reach."""
+    monkeypatch.delenv("JAXFL_DATA_DIR", raising=False)
+    down = tmp_path / "x" / "work"
+    (down / "data").mkdir(parents=True)
+    for folder in (tmp_path, tmp_path / "x", down):
+        np.savez(folder / "secret.npz", x_train=np.ones((40, 4)), y_train=np.arange(40) % 2)
+    np.savez(down / "data" / "mine.npz", x_train=np.ones((40, 4)), y_train=np.arange(40) % 2)
+    monkeypatch.chdir(down)
+    return tmp_path
+
+
+def files(folder):
+    return {path: path.stat().st_mtime_ns for path in folder.rglob("*") if path.is_file()}
+
+
+def refused(arguments, capsys):
+    """The program's one line of refusal."""
+    assert main([*arguments]) == 2
+    shown = capsys.readouterr()
+    assert (shown.out, shown.err.count("\n")) == ("", 1)
+    return shown.err
+
+
+@pytest.mark.parametrize("name", [*PATHS, "../secret", "../../secret", "data/../secret", "{here}/secret"], ids=repr)
+def test_the_name_of_a_data_set_is_no_path(name, inside, capsys):
+    name, before = name.format(here=Path.cwd()), files(inside)
+    given = ["--data-dir", "data"]
+    for command in (["run", "local"], ["compare"], ["sweep", "local", "--over", "lr=1"]):
+        assert "unknown data set" in refused([*command, "--dataset", name, *given, "--out", "new"], capsys)
+    assert "unknown data set" in refused(["describe", "--dataset", name, *given], capsys)
+    config = {"algorithm": "local", "dataset": name, "data_dir": "data"}
+    Path("c.json").write_text(json.dumps(config))
+    assert "unknown data set" in refused(["run", "--config", "c.json", "--out", "new"], capsys)
+    Path("c.json").unlink()
+    if name != "a/b":
+        assert "is no name of a data set" in refused(["prepare", name, "--data-dir", "data"], capsys)
+    with pytest.raises(InputError):
+        load(name, "data")
+    assert files(inside) == before
+
+
+def test_a_slash_in_a_name_is_a_hyphen_in_its_file(inside, capsys):
+    """As in `movielens/1m-ratings`; other sets of TensorFlow Datasets are found by their file."""
+    np.savez("data/a-b.npz", x_train=np.ones((40, 4)), y_train=np.arange(40) % 2)
+    assert main(["prepare", "a/b", "--data-dir", "data"]) == 0
+    assert str(Path("data/a-b.npz")) in capsys.readouterr().out.replace("\n", "")
+    assert "mine" in names("data")
+
+
+@pytest.mark.parametrize("name", PATHS, ids=repr)
+def test_no_other_name_is_a_path(name, inside, capsys):
+    before = files(inside)
+    if name:
+        assert "unknown algorithm" in refused(["run", name, "--out", "new"], capsys)
+    assert "unknown algorithm" in refused(["compare", "--algorithms", name, "--out", "new"], capsys)
+    assert "unknown algorithm" in refused(["sweep", name, "--over", "lr=1", "--out", "new"], capsys)
+    for option in ("partition", "model", "augment", "attack"):
+        assert f"unknown {option}" in refused(["run", "local", f"--{option}", name, "--out", "new"], capsys)
+    for fields in ({"algorithm": name}, *({"algorithm": "local", option: name} for option in ("model", "partition"))):
+        Path("c.json").write_text(json.dumps(fields))
+        assert "jaxfl: " in refused(["run", "--config", "c.json", "--out", "new"], capsys)
+        Path("c.json").unlink()
+    with pytest.raises(InputError, match="unknown algorithm"):
+        experiment.compare([Config(algorithm=name)], Path("new"))
+    assert files(inside) == before
+
+
+def test_the_directories_of_a_comparison_are_named_by_registered_algorithms():
+    assert all(name.isidentifier() for name in ALGORITHMS)
+
+
+def test_a_config_cannot_name_where_to_write(inside, capsys):
+    before = files(inside)
+    for field in ("out", "overwrite", "config", "coordinator"):
+        Path("c.json").write_text(json.dumps({"algorithm": "local", field: "../elsewhere"}))
+        assert "unknown field" in refused(["run", "--config", "c.json"], capsys)
+        Path("c.json").unlink()
+    assert files(inside) == before
+
+
+@pytest.mark.parametrize("name", ["../../secret_run", "../secret_run", ".", "..", "{root}/secret_run"])
+def test_a_comparison_leads_nowhere_else(name, inside, capsys):
+    """Its names choose among its own subdirectories."""
+    name = name.format(root=inside)
+    run_of(inside / "secret_run", {"algorithm": "secret"})
+    run_of(inside / "x" / "secret_run", {"algorithm": "secret"})
+    run_of("table/fedavg")
+    rows = [{"algorithm": "fedavg", "run": name}, {"algorithm": name, "run": name}]
+    Path("table/comparison.json").write_text(json.dumps(rows))
+    before = files(inside)
+    assert set(report.load([Path("table")])) == {"fedavg"}
+    assert main(["report", "table"]) == 0
+    assert "secret" not in capsys.readouterr().out
+    assert files(inside) == before
+
+
+def test_what_a_summary_says_is_no_path_and_no_markup(inside, capsys):
+    """A run made elsewhere names its algorithm: it is shown and written as text, or refused."""
+    for number, name in enumerate(("../../x", "[link=file:///etc]x[/link]", "a|b", "\x1b[31mred", "")):
+        run_of(f"run{number}", {"algorithm": name})
+        assert "is no run of jaxfl" in refused(["report", f"run{number}", "--out", "new"], capsys)
+    assert not Path("new").exists()
+
+
+def test_a_link_in_the_place_of_a_file_is_replaced_not_followed(inside):
+    run_of("run")
+    Path("new").mkdir()
+    for name in ("comparison.json", ".comparison.json.part", "comparison.md", "comparison.png"):
+        Path("new", name).symlink_to(inside / "secret.npz")
+    secret = (inside / "secret.npz").read_bytes()
+    assert main(["report", "run", "--out", "new", "--overwrite"]) == 0
+    assert (inside / "secret.npz").read_bytes() == secret
+    assert not any(path.is_symlink() for path in Path("new").iterdir())
+    assert not os.path.lexists("new/.comparison.json.part")
