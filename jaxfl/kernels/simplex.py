@@ -43,8 +43,9 @@ def collaboration_rows(
     """
     if solver == "none":
         positive = jnp.maximum(similarity, 0.0)
-        total = positive.sum(axis=1, keepdims=True)
-        return jnp.where(total > 0, positive / jnp.where(total > 0, total, 1.0), jnp.eye(prior.size))
+        largest = positive.max(axis=1, keepdims=True)
+        shares = positive / jnp.where(largest > 0, largest, 1.0)  # whose sum neither overflows nor vanishes
+        return jnp.where(largest > 0, shares / jnp.maximum(shares.sum(axis=1, keepdims=True), 1.0), jnp.eye(prior.size))
     if alpha is None:
         alpha = 0.08 * prior.size if form == "code" else 0.8
     target = prior[None] + similarity * (0.5 / alpha if form == "code" else 0.5 * alpha)
