@@ -127,6 +127,8 @@ def upload_weights(rows: Float[Array, "m mp"]) -> Float[Array, "m m"]:
 def disagreement(models: PyTree) -> Float[Array, ""]:
     """How far servers are from each other: root mean square over servers and clusters of |w_qs - mean_s w_qs|.
 
+    Finite for entries up to 1e15.
+
     Args:
       models: [S, Q, ...].
     """

@@ -20,6 +20,8 @@ LARGEST = 1e30  # what is beyond counts as this: sums and multiples of it are st
 def gram(stacked: PyTree, other: PyTree = None) -> Float[Array, "m n"]:
     """Inner products of all pairs of models, summed leaf by leaf so that [M, D] need not exist.
 
+    Finite for entries up to 1e15; `similarities` has inner products of models of any size.
+
     Args:
       stacked: models [M, ...] or a matrix [M, D].
       other: models [N, ...] to pair them with; themselves if None.

@@ -73,7 +73,12 @@ def project_capped_rows(rows: Float[Array, "r m"], caps: Float[Array, "r m"]) ->
         from jaxopt.projection import projection_box_section
 
     def project(row: Float[Array, "m"], cap: Float[Array, "m"]) -> Float[Array, "m"]:
-        cap = cap / jnp.minimum(cap.sum(), 1.0)
+        cap = jnp.minimum(cap / jnp.minimum(cap.sum(), 1.0), 1.0)
+        # Who stands 1 or more above another has its cap before the other gets anything: a larger step down is as one
+        # of 1, with which the bisection has a short way whatever the row.
+        order = jnp.argsort(-row)
+        steps = jnp.minimum(-jnp.diff(row[order]), 1.0)
+        row = jnp.zeros_like(row).at[order[1:]].set(-jnp.cumsum(steps))
         zero, one = jnp.zeros_like(row), jnp.ones_like(row)
         x = projection_box_section(row, (zero, cap, one, 1.0))
         # The bisection tells which weights are free; their common shift then follows from the sum.
