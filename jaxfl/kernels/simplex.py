@@ -10,7 +10,8 @@ from typing import Literal
 import jax
 import jax.numpy as jnp
 import optax
-from jaxtyping import Array, Float
+from jax import lax
+from jaxtyping import Array, Float, Int
 
 Solver = Literal["projection", "jaxopt", "none"]
 
@@ -56,8 +57,13 @@ def collaboration_rows(
 
 def project_rows(rows: Float[Array, "r m"]) -> Float[Array, "r m"]:
     """The nearest point of the probability simplex to each row, exact up to rounding: [R, M] -> [R, M]."""
-    # A common shift does not change the projection, and entries near zero keep their digits.
-    return jax.vmap(optax.projections.projection_simplex)(rows - rows.max(axis=1, keepdims=True))
+
+    def project(row: Float[Array, "m"]) -> Float[Array, "m"]:
+        below, places = _descending(row)
+        # Who is 1 below the largest has no weight, and no more of it than who is further down.
+        return jnp.zeros_like(row).at[places].set(optax.projections.projection_simplex(jnp.maximum(below, -2.0)))
+
+    return jax.vmap(project)(rows)
 
 
 def project_capped_rows(rows: Float[Array, "r m"], caps: Float[Array, "r m"]) -> Float[Array, "r m"]:
@@ -76,9 +82,9 @@ def project_capped_rows(rows: Float[Array, "r m"], caps: Float[Array, "r m"]) ->
         cap = jnp.minimum(cap / jnp.minimum(cap.sum(), 1.0), 1.0)
         # Who stands 1 or more above another has its cap before the other gets anything: a larger step down is as one
         # of 1, with which the bisection has a short way whatever the row.
-        order = jnp.argsort(-row)
-        steps = jnp.minimum(-jnp.diff(row[order]), 1.0)
-        row = jnp.zeros_like(row).at[order[1:]].set(-jnp.cumsum(steps))
+        below, places = _descending(row)
+        steps = jnp.maximum(jnp.diff(below), -1.0)
+        row = jnp.zeros_like(row).at[places[1:]].set(jnp.cumsum(steps))
         zero, one = jnp.zeros_like(row), jnp.ones_like(row)
         x = projection_box_section(row, (zero, cap, one, 1.0))
         # The bisection tells which weights are free; their common shift then follows from the sum.
@@ -89,3 +95,13 @@ def project_capped_rows(rows: Float[Array, "r m"], caps: Float[Array, "r m"]) ->
         return jnp.where(free, jnp.clip(row + shift, 0.0, cap), x)
 
     return jax.vmap(project)(rows, caps)
+
+
+def _descending(row: Float[Array, "m"]) -> tuple[Float[Array, "m"], Int[Array, "m"]]:
+    """A row in descending order less its largest entry, by which no projection changes, and the place of each entry.
+
+    Entries near zero so keep their digits. And they exist but once: a fusion that computes a large row again where it
+    is used, rounded otherwise, would take the threshold of one row from another.
+    """
+    negative, places = lax.sort_key_val(-row, jnp.arange(row.size))
+    return negative[0] - negative, places

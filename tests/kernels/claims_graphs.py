@@ -108,7 +108,7 @@ TABLE = [
         "propagate.graph_rows: softmax",
         lambda c: propagate.graph_rows(cosine(c.models), "softmax"),
         "pairs",
-        OF_COSINES,
+        EXISTING,
     ),
     Kernel("propagate.propagate", lambda c: propagate.propagate(graph(c), 3, some(c)), "pairs", "simplex"),
     Kernel("propagate.contraction", lambda c: propagate.contraction(graph(c), 3, some(c)), "none", "nonnegative"),
