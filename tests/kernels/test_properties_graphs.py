@@ -6,12 +6,12 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from claims import KEY
-from claims_graphs import RING, graph, kmeans, line
+from claims_graphs import RING, collaboration, graph, kmeans, line, split
 from hypothesis import given
 from hypothesis import strategies as st
 from test_properties import clients, draws, extreme, general, moderate, seeds
 
-from jaxfl.kernels import bipartition, cluster, consensus, fomo, mixing, propagate, simplex
+from jaxfl.kernels import amp, bipartition, cluster, consensus, fomo, mixing, propagate, simplex
 
 jit = functools.cache(jax.jit)
 HUGE = [np.float32(10.0**power) for power in (3, 10, 20, 30)]
@@ -25,10 +25,14 @@ def of_clients(c):  # one program of much that is checked below
         "disturbance": mixing.disturbance(KEY, heard.size, 0.1),
         "leaves": bipartition.bipartition(line(c), c.ids % 2, c.ids),
         "leaves_cubed": bipartition.bipartition(line(c) ** 3, c.ids % 2, c.ids),
+        "split": split(c),
         "shares": simplex.project_rows(c.models),
         "again": simplex.project_rows(simplex.project_rows(c.models)),
         "capped": simplex.project_capped_rows(c.models, jnp.full(c.models.shape, 0.6)),
         "contraction": propagate.contraction(graph(c), 2),
+        "attentive": amp.attentive(-line(c), 1e4, 9.0),
+        "sizes": mixing.size_weights(c.sizes),
+        "agreed": mixing.mix(graph(c), jnp.broadcast_to(c.models[:1], c.models.shape)),
         "hops": mixing.mix(propagate.propagate(graph(c), 2), c.models),
     }
 
@@ -49,6 +53,26 @@ def test_nobody_weighs_a_client_that_is_not_heard(some):
 
 
 @draws
+@given(clients(general))
+def test_shares_are_shares(some):
+    """Of many more examples than an int32 counts together; of weights that sum to one but for their rounding."""
+    found, sizes = measured(some), some.sizes.astype(np.float64)
+    if sizes.any():
+        np.testing.assert_allclose(found["sizes"], sizes / sizes.sum(), rtol=1e-5)
+    np.testing.assert_allclose(found["agreed"], np.broadcast_to(some.models[:1], some.models.shape), atol=1e-5)
+    assert found["attentive"].min() >= 0
+
+
+@draws
+@given(clients(general), st.integers(0, 15))
+def test_rows_of_large_numbers_sum_to_one_too(some, power):
+    """Similarities of one size to the last digit: rounded otherwise where they are used again, they lost their sum."""
+    some.models[:] = some.models[:1] * np.float32(10.0**power)
+    rows = np.asarray(jit(collaboration("inner"))(some))
+    np.testing.assert_allclose(rows.sum(axis=1), 1, atol=1e-5)
+
+
+@draws
 @given(clients(moderate))
 def test_what_is_added_to_weights_leaves_their_sums(some):
     signs = measured(some)["disturbance"]
@@ -62,6 +86,8 @@ def test_a_split_keeps_the_smallest_id_and_sends_someone_away(some):
     """Of each cluster of two or more; by the order of similarities alone, not by their sizes."""
     found = measured(some)
     np.testing.assert_array_equal(found["leaves"], found["leaves_cubed"])
+    # Of two clusters that are to split, the first gets the one number that is left.
+    np.testing.assert_array_equal(found["split"], np.where(some.heard & (some.ids % 2 == 0), 2, some.ids % 2))
     for half in (0, 1):
         members = np.flatnonzero(some.ids % 2 == half)
         if len(members):
