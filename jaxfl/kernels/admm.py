@@ -82,7 +82,10 @@ def primal(loss: Callable, trainer: Callable, rho: Number, lam: Number, exact: b
 
 
 def augmented(params: PyTree, dual: PyTree, centre: PyTree, decay: Number, rho: Number) -> Float[Array, ""]:
-    """What (13) adds to a client's loss: decay |w|^2 - <dual, w - centre> + rho / 2 |w - centre|^2."""
+    """What (13) adds to a client's loss: decay |w|^2 - <dual, w - centre> + rho / 2 |w - centre|^2.
+
+    Finite for entries up to 1e15.
+    """
 
     def leaf(w: Array, phi: Array, anchor: Array) -> Array:
         gap = w - anchor

@@ -10,7 +10,7 @@ Alignment = Literal["cosine", "approx", "inner", "l2", "l1"]
 
 
 def misalignment(model: PyTree, aggregate: PyTree, factor: Array | float, kind: Alignment) -> Float[Array, ""]:
-    """What a client adds to its loss.
+    """What a client adds to its loss. Finite for entries up to 1e15; a length below 1e-6 counts as that.
 
     Args:
       model: of one client.

@@ -20,7 +20,7 @@ def attentive(distances: Float[Array, "m m"], alpha: Number, sigma: Number) -> F
     """
     others = alpha / sigma * jnp.exp(-distances / sigma) * (1 - jnp.eye(len(distances)))
     others = others / jnp.maximum(others.sum(axis=1, keepdims=True), 1.0)
-    return others + jnp.diag(1 - others.sum(axis=1))
+    return others + jnp.diag(jnp.maximum(1 - others.sum(axis=1), 0.0))
 
 
 def heuristic(cosines: Float[Array, "m m"], own: Number, sigma: Number) -> Float[Array, "m m"]:

@@ -12,6 +12,8 @@ import jax.numpy as jnp
 from jax.lax import Precision
 from jaxtyping import Array, Float, Key, PyTree
 
+from jaxfl.kernels.similarity import scaled
+
 Score = Literal["gat", "gatv2", "dot"]
 
 
@@ -26,16 +28,19 @@ class Attention(NamedTuple):
 def layer_norm(stacked: PyTree, *, unit: bool = False) -> PyTree:
     """Each model less its mean, over its standard deviation, both over all D parameters; a constant model becomes zero.
 
+    So does one that a millionth of its largest entry keeps from being constant: that is rounding.
+
     Args:
       stacked: models [N, ...] or a matrix [N, D]; worked on leaf by leaf.
       unit: scale to length 1 in place of sqrt(D).
     """
+    stacked = scaled(stacked)[0]
     leaves = [x.reshape(x.shape[0], -1) for x in jax.tree.leaves(stacked)]
     size = sum(x.shape[1] for x in leaves)
     mean = sum(x.sum(axis=1) for x in leaves) / size
     square = sum(jnp.square(x - mean[:, None]).sum(axis=1) for x in leaves)
-    square = square if unit else square / size
-    inverse = jnp.where(square > 0, jax.lax.rsqrt(jnp.where(square > 0, square, 1.0)), 0.0)
+    varies = square > 1e-12 * size
+    inverse = jnp.where(varies, jax.lax.rsqrt(jnp.where(varies, square if unit else square / size, 1.0)), 0.0)
 
     def leaf(x: Array) -> Array:
         one = (-1, *[1] * (x.ndim - 1))

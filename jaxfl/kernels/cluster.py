@@ -9,7 +9,7 @@ from jax.lax import Precision
 from jaxtyping import Array, Bool, Float, Int, Key, PyTree
 
 from jaxfl.kernels.mixing import leave_out, mix
-from jaxfl.kernels.similarity import gram
+from jaxfl.kernels.similarity import LARGEST, gram, scaled
 
 TRIES = 3  # candidates for each seed
 
@@ -48,7 +48,7 @@ def kmeans(
       restarts: independent seedings, side by side.
       iterations: the most of a restart.
     """
-    distances = squared_distances(stacked)
+    distances, unit = _distances(stacked)
 
     def noise(client: Int[Array, ""]) -> Float[Array, "r k"]:
         return jax.random.gumbel(jax.random.fold_in(key, client), (restarts, clusters))
@@ -108,23 +108,32 @@ def kmeans(
     best = found[jnp.argmax(inertia <= (1 + 1e-5) * inertia.min())]  # rounding does not decide between equals
     smallest = jnp.full(clusters, jnp.iinfo(ids.dtype).max, ids.dtype).at[best].min(ids)  # id of each cluster [K]
     place = jnp.sum(smallest[None] < smallest[:, None], axis=1)
-    return division(place[best])[0]
+    divided = division(place[best])[0]
+    return divided._replace(inertia=jnp.minimum(divided.inertia * unit * unit, LARGEST))
 
 
 def squared_distances(stacked: PyTree) -> Float[Array, "m m"]:
     """Squared Euclidean distances of all pairs of models.
 
     From inner products of the models less their mean, so that models near each other and far from zero keep their
-    digits. What is below 1e-6 of the two squared distances to the mean is rounding, and 0.
+    digits. What is below 1e-6 of the two squared distances to the mean is rounding, and 0; what is beyond 1e30 is 1e30.
 
     Args:
       stacked: models [M, ...] or a matrix [M, D].
     """
-    products = gram(jax.tree.map(lambda x: x - x.mean(axis=0, keepdims=True), stacked))
+    distances, unit = _distances(stacked)
+    return jnp.minimum(distances * unit * unit, LARGEST)
+
+
+def _distances(stacked: PyTree) -> tuple[Float[Array, "m m"], Float[Array, ""]]:
+    """Squared distances in a unit in which none overflows, a power of two, and that unit."""
+    small, power = scaled(jax.tree.map(lambda x: x - x.mean(axis=0, keepdims=True), stacked))
+    unit = power.max()
+    products = gram(small) * (power / unit)[:, None] * (power / unit)[None]
     squares = jnp.diagonal(products)
     both = squares[:, None] + squares[None]
     distances = both - 2 * products
-    return jnp.where(distances > 1e-6 * both, distances, 0.0)
+    return jnp.where(distances > 1e-6 * both, distances, 0.0), unit
 
 
 def nearest(stacked: PyTree, centres: PyTree) -> Int[Array, "m"]:
@@ -136,7 +145,7 @@ def nearest(stacked: PyTree, centres: PyTree) -> Int[Array, "m"]:
     """
     both = jax.tree.map(lambda m, c: jnp.concatenate([m, c]), stacked, centres)
     models = jax.tree.leaves(stacked)[0].shape[0]
-    return squared_distances(both)[:models, models:].argmin(axis=1).astype(jnp.int32)
+    return _distances(both)[0][:models, models:].argmin(axis=1).astype(jnp.int32)
 
 
 def centres(stacked: PyTree, assignment: Int[Array, "m"], before: PyTree, heard: Bool[Array, "m"]) -> PyTree:

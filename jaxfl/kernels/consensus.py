@@ -100,14 +100,15 @@ def tau_slope(
     Args:
       slopes: dL_i / dweight of each client's loss by the weights of its u: inner products of its gradient at u with the
         uploads, then with the models before [M, M + P].
-      cells: see `server_round`.
+      cells: see `server_round`; the loss of a client that is not heard does not count.
       adjacency: see `server_round`.
       tau: a number or [Q, Q].
       clusters: Q.
     """
 
     def losses(tau: Float[Array, "*qq"]) -> Float[Array, ""]:
-        return jnp.sum(slopes * server_round(cells, adjacency, tau, clusters)[0][cells])
+        rows = server_round(cells, adjacency, tau, clusters)[0][cells]
+        return jnp.sum(jnp.where(cells[:, None] >= 0, slopes * rows, 0.0))
 
     return jax.grad(losses)(tau)
 
@@ -125,6 +126,8 @@ def upload_weights(rows: Float[Array, "m mp"]) -> Float[Array, "m m"]:
 
 def disagreement(models: PyTree) -> Float[Array, ""]:
     """How far servers are from each other: root mean square over servers and clusters of |w_qs - mean_s w_qs|.
+
+    Finite for entries up to 1e15.
 
     Args:
       models: [S, Q, ...].

@@ -37,12 +37,16 @@ def strength(learner: Learner) -> Float[Array, "*qq"]:
 
 
 def descend(learner: Learner, slope: Float[Array, "*qq"], rate: Rate) -> Learner:
-    """One step of Adam against the slope, the derivative of a loss by the strength."""
+    """One step of Adam against the slope, the derivative of a loss by the strength.
+
+    A slope beyond 1e15 counts as that, and one that is no number as 0: Adam keeps squares, and they stay.
+    """
+    slope = jnp.clip(jnp.nan_to_num(slope), -1e15, 1e15)
     (slope,) = jax.vjp(jax.nn.softplus, learner.theta)[1](slope)
     step, memory = optax.adam(rate).update(slope, learner.memory)
     return Learner(learner.theta + step, memory)
 
 
 def mean(tau: Float[Array, "*qq"], clusters: int) -> Float[Array, ""]:
-    """The mean strength over pairs of different clusters."""
+    """The mean strength over pairs of different clusters, of which there are two at least."""
     return jnp.mean(jnp.broadcast_to(tau, (clusters, clusters)), where=~jnp.eye(clusters, dtype=bool))

@@ -49,6 +49,7 @@ def size_weights(sizes: Shaped[Array, "m"]) -> Float[Array, "m"]:
 
     Of clients that are heard or not [M] bool: equal shares of those that are.
     """
+    sizes = sizes.astype(jnp.float32)  # whole numbers this side of 2^24, and no overflow beyond 2^31
     total = sizes.sum()
     share = sizes / jnp.maximum(total, 1)
     return jnp.where(total > 0, share, 1 / sizes.shape[0])

@@ -18,6 +18,8 @@ def neighbour_labels(
 ) -> Float[Array, "b classes"]:
     """p(c) in proportion to the sum of exp(-|f - f_j|^2 / (d scale)) over the nearest examples j of class c.
 
+    Features up to 1e12; beyond, their squared distances are not told from padding.
+
     Args:
       query: features f [B, d].
       memory: features of the examples [N, d].
@@ -36,5 +38,6 @@ def neighbour_labels(
     own, other = (jnp.sum(jnp.square(x), axis=1) for x in (query, memory))
     distances = jnp.maximum(own[:, None] + other[None] - 2 * products, 0.0)
     near, rows = lax.top_k(jnp.where(mask[None], -distances, -1e30), min(neighbours, mask.size))  # [B, k]
+    near = near - near[:, :1]  # the nearest first: exactly 0, where large quotients would differ by their rounding
     weights = jax.nn.softmax(near / (query.shape[1] * scale), axis=1) * mask[rows]
     return jnp.einsum("bk,bkc->bc", weights, jax.nn.one_hot(labels[rows], classes), precision=Precision.HIGHEST)

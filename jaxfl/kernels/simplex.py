@@ -10,7 +10,8 @@ from typing import Literal
 import jax
 import jax.numpy as jnp
 import optax
-from jaxtyping import Array, Float
+from jax import lax
+from jaxtyping import Array, Float, Int
 
 Solver = Literal["projection", "jaxopt", "none"]
 
@@ -43,8 +44,9 @@ def collaboration_rows(
     """
     if solver == "none":
         positive = jnp.maximum(similarity, 0.0)
-        total = positive.sum(axis=1, keepdims=True)
-        return jnp.where(total > 0, positive / jnp.where(total > 0, total, 1.0), jnp.eye(prior.size))
+        largest = positive.max(axis=1, keepdims=True)
+        shares = positive / jnp.where(largest > 0, largest, 1.0)  # whose sum neither overflows nor vanishes
+        return jnp.where(largest > 0, shares / jnp.maximum(shares.sum(axis=1, keepdims=True), 1.0), jnp.eye(prior.size))
     if alpha is None:
         alpha = 0.08 * prior.size if form == "code" else 0.8
     target = prior[None] + similarity * (0.5 / alpha if form == "code" else 0.5 * alpha)
@@ -55,8 +57,13 @@ def collaboration_rows(
 
 def project_rows(rows: Float[Array, "r m"]) -> Float[Array, "r m"]:
     """The nearest point of the probability simplex to each row, exact up to rounding: [R, M] -> [R, M]."""
-    # A common shift does not change the projection, and entries near zero keep their digits.
-    return jax.vmap(optax.projections.projection_simplex)(rows - rows.max(axis=1, keepdims=True))
+
+    def project(row: Float[Array, "m"]) -> Float[Array, "m"]:
+        below, places = _descending(row)
+        # Who is 1 below the largest has no weight, and no more of it than who is further down.
+        return jnp.zeros_like(row).at[places].set(optax.projections.projection_simplex(jnp.maximum(below, -2.0)))
+
+    return jax.vmap(project)(rows)
 
 
 def project_capped_rows(rows: Float[Array, "r m"], caps: Float[Array, "r m"]) -> Float[Array, "r m"]:
@@ -72,7 +79,12 @@ def project_capped_rows(rows: Float[Array, "r m"], caps: Float[Array, "r m"]) ->
         from jaxopt.projection import projection_box_section
 
     def project(row: Float[Array, "m"], cap: Float[Array, "m"]) -> Float[Array, "m"]:
-        cap = cap / jnp.minimum(cap.sum(), 1.0)
+        cap = jnp.minimum(cap / jnp.minimum(cap.sum(), 1.0), 1.0)
+        # Who stands 1 or more above another has its cap before the other gets anything: a larger step down is as one
+        # of 1, with which the bisection has a short way whatever the row.
+        below, places = _descending(row)
+        steps = jnp.maximum(jnp.diff(below), -1.0)
+        row = jnp.zeros_like(row).at[places[1:]].set(jnp.cumsum(steps))
         zero, one = jnp.zeros_like(row), jnp.ones_like(row)
         x = projection_box_section(row, (zero, cap, one, 1.0))
         # The bisection tells which weights are free; their common shift then follows from the sum.
@@ -83,3 +95,13 @@ def project_capped_rows(rows: Float[Array, "r m"], caps: Float[Array, "r m"]) ->
         return jnp.where(free, jnp.clip(row + shift, 0.0, cap), x)
 
     return jax.vmap(project)(rows, caps)
+
+
+def _descending(row: Float[Array, "m"]) -> tuple[Float[Array, "m"], Int[Array, "m"]]:
+    """A row in descending order less its largest entry, by which no projection changes, and the place of each entry.
+
+    Entries near zero so keep their digits. And they exist but once: a fusion that computes a large row again where it
+    is used, rounded otherwise, would take the threshold of one row from another.
+    """
+    negative, places = lax.sort_key_val(-row, jnp.arange(row.size))
+    return negative[0] - negative, places

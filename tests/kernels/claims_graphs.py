@@ -1,0 +1,133 @@
+"""Kernels that compare models, divide them into groups, and make weights of them."""
+
+import jax
+import jax.numpy as jnp
+from claims import KEY, Kernel, grid, line
+
+from jaxfl.kernels import amp, bipartition, cluster, consensus, fomo, grouping, mixing, propagate
+from jaxfl.kernels.similarity import cosine, distances_l1, gram, inverse_norms, scaled, similarities
+from jaxfl.kernels.simplex import collaboration_rows, project_capped_rows, project_rows
+
+RING = jnp.ones((2, 2)) - jnp.eye(2)  # two servers, of two clusters each
+
+
+def graph(c):  # row-stochastic weights that no model changes
+    return jax.nn.softmax(-0.3 * jnp.abs(c.ids[:, None] - c.ids[None]).astype(jnp.float32), axis=1)
+
+
+def some(c):  # nodes, at least one
+    return c.heard | ~c.heard.any()
+
+
+def halves(c):
+    return c.ids % 2
+
+
+def strength(c):
+    return jnp.abs(c.models).max()
+
+
+def cells(c):
+    return jnp.where(c.heard, c.ids % 4, -1)
+
+
+def servers(c):
+    return consensus.server_round(cells(c), RING, strength(c), 2)[1]
+
+
+def slope(c):
+    slopes = jnp.concatenate([grid(c), jnp.zeros((c.ids.size, 4))], axis=1)  # [M, M + 4]
+    return consensus.tau_slope(slopes, cells(c), RING, jnp.asarray(0.5), 2)
+
+
+def split(c):
+    return bipartition.split(halves(c), c.heard, jnp.array([True, True, False]), jnp.array(2))[0]
+
+
+def kmeans(c):
+    return cluster.kmeans(KEY, c.models, c.ids, 2, restarts=4, iterations=20).averaging
+
+
+def centres(c):
+    return cluster.centres(c.models, halves(c), jnp.zeros((2, c.models.shape[1])), c.heard)
+
+
+def grouped(c):  # who is with whom: the numbers of groups mean nothing
+    groups = grouping.group(cosine(c.models), 2)
+    return groups[:, None] == groups[None]
+
+
+def collaboration(measure="cosine", form="code", **options):
+    def rows(c):
+        alike = similarities(c.models, measure)
+        return collaboration_rows(alike, mixing.size_weights(c.sizes), None, form, **options)
+
+    return rows
+
+
+def capped(c):
+    return project_capped_rows(grid(c), jnp.full((c.ids.size, c.ids.size), 0.6))
+
+
+ALIKE = "twins symmetric"
+COSINES = "twins symmetric own_scale cosines"
+DISTANCES = "twins symmetric shift nonnegative"
+OF_COSINES = "simplex own_scale twins"
+EXISTING = "simplex own_scale twins zero_alone"
+TABLE = [
+    Kernel("amp.attentive", lambda c: amp.attentive(cluster.squared_distances(c.models), 0.5, 9.0), "pairs", "simplex"),
+    Kernel("amp.attentive: large", lambda c: amp.attentive(-line(c), 1e4, 9.0), "pairs", "simplex", tolerance=1e-4),
+    Kernel("amp.heuristic", lambda c: amp.heuristic(cosine(c.models), 0.3, 5.0), "pairs", "simplex own_scale"),
+    Kernel("bipartition.bipartition", lambda c: bipartition.bipartition(line(c), halves(c), c.ids), "rows", degree=0),
+    Kernel("bipartition.split", split, "rows"),
+    Kernel("cluster.kmeans", kmeans, "columns", "simplex_or_zero general shift", degree=0),
+    Kernel("cluster.squared_distances", lambda c: cluster.squared_distances(c.models), "pairs", DISTANCES, 2),
+    Kernel(
+        "cluster.nearest", lambda c: cluster.nearest(c.models, jnp.eye(2, c.models.shape[1])), "rows", "twins general"
+    ),
+    Kernel("cluster.centres", centres, "none", degree=1),
+    Kernel("cluster.together", lambda c: cluster.together(halves(c), c.heard), "pairs", "simplex"),
+    Kernel("consensus.adjacency", lambda c: consensus.adjacency("ring", c.ids.size), "none", "symmetric nonnegative"),
+    Kernel("consensus.collect", lambda c: consensus.collect(cells(c), 4), "columns", "simplex"),
+    Kernel("consensus.couple", lambda c: consensus.couple(strength(c), 3), "none", "simplex"),
+    Kernel("consensus.neighbourhood", lambda c: consensus.neighbourhood(RING), "none", "simplex"),
+    Kernel("consensus.exchange", lambda c: consensus.exchange(RING, strength(c), 2), "none", "simplex"),
+    Kernel("consensus.server_round", servers, "columns", "simplex"),
+    Kernel("consensus.tau_slope", slope, "none", degree=1),
+    Kernel("consensus.upload_weights", lambda c: consensus.upload_weights(servers(c)[c.ids % 4]), "pairs", "simplex"),
+    Kernel("consensus.disagreement", lambda c: consensus.disagreement(c.models[:, None]), "none", "shift", 1, 15),
+    Kernel("fomo.worth", lambda c: fomo.worth(c.models[:, 0], grid(c), -line(c)), "pairs", "simplex_or_zero", 0),
+    Kernel("grouping.group", grouped, "pairs", "own_scale twins general"),
+    Kernel("mixing.mix", lambda c: mixing.mix(graph(c), c.models), "rows", "between", 1),
+    Kernel("mixing.leave_out", lambda c: mixing.leave_out(graph(c), c.heard), "pairs", "simplex"),
+    Kernel("mixing.isolate", lambda c: mixing.isolate(graph(c), c.heard), "pairs", "simplex"),
+    Kernel("mixing.size_weights", lambda c: mixing.size_weights(c.sizes)[None], "columns", "simplex"),
+    Kernel("mixing.disturbance", lambda c: mixing.disturbance(KEY, c.ids.size, 0.1), "none"),
+    Kernel("propagate.graph_rows: sum", lambda c: propagate.graph_rows(cosine(c.models)), "pairs", EXISTING),
+    Kernel(
+        "propagate.graph_rows: softmax",
+        lambda c: propagate.graph_rows(cosine(c.models), "softmax"),
+        "pairs",
+        EXISTING,
+    ),
+    Kernel("propagate.propagate", lambda c: propagate.propagate(graph(c), 3, some(c)), "pairs", "simplex"),
+    Kernel("propagate.contraction", lambda c: propagate.contraction(graph(c), 3, some(c)), "none", "nonnegative"),
+    Kernel("similarity.gram", lambda c: gram(c.models), "pairs", ALIKE, 2, 15),
+    Kernel("similarity.cosine", lambda c: cosine(c.models), "pairs", COSINES),
+    Kernel("similarity.similarities: cosine", lambda c: similarities(c.models, "cosine"), "pairs", COSINES),
+    Kernel("similarity.similarities: inner", lambda c: similarities(c.models, "inner"), "pairs", ALIKE, 2),
+    Kernel("similarity.similarities: l2", lambda c: similarities(c.models, "l2"), "pairs", ALIKE, 1, tolerance=3e-3),
+    Kernel("similarity.similarities: l1", lambda c: similarities(c.models, "l1"), "pairs", ALIKE + " shift", 1),
+    Kernel("similarity.distances_l1", lambda c: distances_l1(c.models), "pairs", DISTANCES, 1),
+    Kernel("similarity.inverse_norms", lambda c: inverse_norms(c.models), "rows", "twins nonnegative", -1),
+    Kernel("similarity.scaled", lambda c: scaled(c.models)[0], "rows", "twins"),
+    Kernel("simplex.collaboration_rows: code", collaboration(), "pairs", OF_COSINES),
+    Kernel("simplex.collaboration_rows: paper", collaboration(form="paper"), "pairs", OF_COSINES),
+    Kernel("simplex.collaboration_rows: capped", collaboration(solver="jaxopt", caps=0.6), "pairs", OF_COSINES),
+    Kernel("simplex.collaboration_rows: none", collaboration(solver="none"), "pairs", EXISTING),
+    Kernel("simplex.collaboration_rows: inner", collaboration("inner"), "pairs", "simplex general", tolerance=1e-4),
+    Kernel("simplex.collaboration_rows: l2", collaboration("l2"), "pairs", "simplex general", tolerance=1e-4),
+    Kernel("simplex.collaboration_rows: inner, none", collaboration("inner", solver="none"), "pairs", "simplex", 0),
+    Kernel("simplex.project_rows", lambda c: project_rows(grid(c)), "pairs", "simplex"),
+    Kernel("simplex.project_capped_rows", capped, "pairs", "simplex"),
+]

@@ -1,0 +1,216 @@
+"""What claims_graphs.py and claims_models.py say of the kernels, on data that hypothesis draws: one test a claim."""
+
+import ast
+import functools
+import importlib
+from pathlib import Path
+
+import jax
+import numpy as np
+import pytest
+from claims import Clients
+from claims_graphs import TABLE as GRAPHS
+from claims_models import TABLE as MODELS
+from hypothesis import Phase, assume, given, settings
+from hypothesis import strategies as st
+from hypothesis.extra.numpy import arrays
+
+import jaxfl.kernels
+
+TABLE = GRAPHS + MODELS
+SHAPES = [(1, 1), (2, 3), (5, 12)]  # few: a kernel is compiled for each
+MODULES = sorted(Path(jaxfl.kernels.__file__).parent.glob("[!_]*.py"))
+draws = settings(max_examples=25, deadline=None, derandomize=True, phases=[Phase.generate, Phase.shrink])
+
+
+def over(holds):
+    """A test over the kernels of which the condition holds."""
+    chosen = [kernel for kernel in TABLE if holds(kernel)]
+    return pytest.mark.parametrize("kernel", chosen, ids=[kernel.name for kernel in chosen])
+
+
+def claim(word):
+    return over(lambda kernel: word in kernel.claims.split())
+
+
+@functools.cache
+def compiled(of):
+    return jax.jit(of)
+
+
+def result(kernel, clients):
+    return np.asarray(compiled(kernel.of)(clients), np.float64)
+
+
+seeds = st.integers(0, 2**32 - 1)  # of what need not be drawn number by number
+
+
+@st.composite
+def clients(draw, models):
+    """Clients with the given models; ids in any order, some without examples, some not heard."""
+    x = models(draw, draw(st.sampled_from(SHAPES)))
+    rng, number = np.random.default_rng(draw(seeds)), len(x)
+    sizes = rng.integers(0, 2**30, number, np.int32) * (rng.random(number) < 0.7)
+    return Clients(x, rng.permutation(number).astype(np.int32) * 3 + 1, sizes, rng.random(number) < 0.7)
+
+
+def moderate(draw, shape):
+    """Hundredths up to 10, with zero models and copies of others."""
+    entries = draw(arrays(np.int16, shape, elements=st.integers(-1000, 1000)))
+    of = draw(arrays(np.int8, shape[0], elements=st.integers(-1, shape[0] - 1)))  # -1: a zero model
+    return np.where(of[:, None] < 0, 0, entries[of] / 100).astype(np.float32)
+
+
+def general(draw, shape):
+    """Models that no coincidence makes alike."""
+    return np.random.default_rng(draw(seeds)).normal(size=shape).astype(np.float32)
+
+
+def extreme(decades):
+    """Models of all sizes that are claimed, zero and twice the same among them."""
+
+    def models(draw, shape):
+        entries = draw(arrays(np.float32, shape, elements=st.floats(-1, 1, width=32, allow_subnormal=False)))
+        powers = draw(arrays(np.int8, shape[0], elements=st.integers(-decades, decades)))
+        return (entries * 10.0 ** powers[:, None]).astype(np.float32)
+
+    return models
+
+
+def drawn(kernel):
+    """Data on which the claims of a kernel hold exactly: "general", that it settles ties by the order of rows."""
+    return general if "general" in kernel.claims.split() else moderate
+
+
+def equal(kernel, found, expected):
+    scale = max(1.0, np.abs(expected).max(initial=0))
+    np.testing.assert_allclose(found, expected, rtol=0, atol=kernel.tolerance * scale)
+
+
+def relabel(kernel, out, order):
+    if kernel.follows == "rows":
+        return out[order]
+    if kernel.follows == "pairs":
+        return out[order][:, order]
+    if kernel.follows == "columns":
+        return out[:, np.concatenate([order, np.arange(len(order), out.shape[1])])]
+    return out
+
+
+def shares(out, zero=False):
+    """Rows on the probability simplex, or of zeros."""
+    assert out.ndim == 2
+    assert out.min() >= 0
+    total = out.sum(axis=1)
+    np.testing.assert_allclose(total, np.where(zero & (total == 0), 0, 1), rtol=0, atol=2e-5)
+
+
+def test_every_public_function_of_the_kernels_is_in_the_table():
+    public = {
+        f"{module.stem}.{node.name}"
+        for module in MODULES
+        for node in ast.parse(module.read_text()).body
+        if isinstance(node, ast.FunctionDef) and not node.name.startswith("_")
+    }
+    assert {kernel.name.split(":")[0] for kernel in TABLE} == public
+
+
+@over(lambda kernel: kernel.decades < 30)
+def test_a_smaller_domain_stands_in_the_docstring(kernel):
+    module, function = kernel.name.split(":")[0].split(".")
+    assert f"1e{kernel.decades}" in getattr(importlib.import_module(f"jaxfl.kernels.{module}"), function).__doc__
+
+
+@over(lambda kernel: True)
+def test_any_size_gives_finite_and_feasible_results(kernel):
+    """And what else is true of a single result: "simplex", "nonnegative", "cosines", "symmetric", "between"."""
+    claims = kernel.claims.split()
+
+    @draws
+    @given(clients(extreme(kernel.decades)))
+    def check(some):
+        out = result(kernel, some)
+        assert np.isfinite(out).all(), out
+        if "simplex" in claims:
+            shares(out)
+        if "simplex_or_zero" in claims:
+            shares(out, zero=True)
+        if "nonnegative" in claims:
+            assert out.min() >= 0
+        if "cosines" in claims:
+            assert np.abs(out).max() <= 1
+            nonzero = np.abs(some.models).max(axis=1) > 1e-37
+            np.testing.assert_allclose(np.diagonal(out), nonzero, atol=1e-5)
+        if "symmetric" in claims:
+            equal(kernel, out, out.T)
+        if "between" in claims:  # of the least and the largest of all models
+            slack = 1e-5 * np.abs(some.models).max()
+            assert (out >= some.models.min(axis=0) - slack).all()
+            assert (out <= some.models.max(axis=0) + slack).all()
+
+    check()
+
+
+@over(lambda kernel: True)
+def test_relabelled_clients_relabel_the_result(kernel):
+    @draws
+    @given(clients(drawn(kernel)), seeds)
+    def check(some, seed):
+        order = np.random.default_rng(seed).permutation(len(some.ids))
+        found = result(kernel, Clients(*(x[order] for x in some)))
+        equal(kernel, found, relabel(kernel, result(kernel, some), order))
+
+    check()
+
+
+@claim("twins")
+def test_equal_models_are_treated_alike(kernel):
+    """Of two clients with one model, rows are the same, and of pairs the columns; "zero_alone": not if it is zero."""
+
+    @draws
+    @given(clients(drawn(kernel)))
+    def check(some):
+        some.models[-1] = some.models[0]
+        assume(some.models[0].any() or "zero_alone" not in kernel.claims)
+        same = some._replace(sizes=np.ones_like(some.sizes), heard=np.ones_like(some.heard))
+        out = result(kernel, same)
+        equal(kernel, out[-1], out[0])
+        if kernel.follows == "pairs":
+            equal(kernel, out[:, -1], out[:, 0])
+
+    check()
+
+
+@over(lambda kernel: kernel.degree is not None)
+def test_the_unit_of_the_models_matters_as_claimed(kernel):
+    """f(a x) = a^degree f(x)."""
+
+    @draws
+    @given(clients(drawn(kernel)), st.floats(0.1, 10))
+    def check(some, factor):
+        found = result(kernel, some._replace(models=some.models * np.float32(factor)))
+        equal(kernel, found, factor**kernel.degree * result(kernel, some))
+
+    check()
+
+
+@claim("own_scale")
+def test_the_length_of_each_model_does_not_matter(kernel):
+    @draws
+    @given(clients(drawn(kernel)), seeds)
+    def check(some, seed):
+        factors = np.random.default_rng(seed).uniform(0.1, 10, size=(len(some.ids), 1)).astype(np.float32)
+        equal(kernel, result(kernel, some._replace(models=some.models * factors)), result(kernel, some))
+
+    check()
+
+
+@claim("shift")
+def test_only_differences_of_models_matter(kernel):
+    @draws
+    @given(clients(drawn(kernel)), seeds)
+    def check(some, seed):
+        shift = np.random.default_rng(seed).normal(size=(1, some.models.shape[1])).astype(np.float32)
+        equal(kernel, result(kernel, some._replace(models=some.models + shift)), result(kernel, some))
+
+    check()
