@@ -11,6 +11,7 @@ import sys
 import typing
 from pathlib import Path
 
+import jax
 import numpy as np
 import pytest
 
@@ -24,9 +25,9 @@ HUGE = "1" + 30 * "0"
 DEEP = 100_000 * "["
 SCORES = {"mean": 0.5, "weighted": 0.5, "std": 0.1, "worst10": 0.2}
 STAGES = {"before": SCORES, "after": SCORES}
-LINE = {"round": 1, "seconds": 1.0, "loss": 1.0, "up": 1, "down": 1, "batches": 1} | STAGES
+LINE = {"round": 1, "seconds": 1.0, "loss": 1.0, "up": 1, "up_bytes": 4, "down": 1, "batches": 1} | STAGES
 SUMMARY = {"algorithm": "fedavg", "measure": "accuracy", "final": STAGES, "selected_on_val": STAGES}
-SUMMARY |= {"seconds": 1.0, "compile_seconds": 1.0, "up": 1, "down": 1, "batches": 1}
+SUMMARY |= {"seconds": 1.0, "compile_seconds": 1.0, "up": 1, "up_bytes": 4, "down": 1, "batches": 1}
 
 
 def npz(name, **changes):
@@ -221,8 +222,8 @@ NAMES = [
 ]
 
 COMMAND_LINES = [
-    ([], "Expected one of {run, compare"),
-    (["fly"], "Unrecognized options: fly; Available subcommands: run, compare"),
+    ([], "Expected one of {run, resume, compare"),
+    (["fly"], "Unrecognized options: fly; Available subcommands: run, resume, compare"),
     (["list", "nothing"], "invalid choice 'nothing'"),
     (["prepare"], "Missing from jaxfl prepare: NAME which one"),
     ([*RUN, "again"], "Unrecognized options: again"),
@@ -314,7 +315,7 @@ FITS = [
     ([*RUN, "--noise", "1"], "--noise is given without --clip, its unit: give both"),
     ([*RUN, "--clip", "1", "--example-clip", "1"], "both --clip and --example-clip are given"),
     ([*RUN, "--dataset", "numbers", *DATA, *IID, "--attack", "label_flip"], "turns labels round, numbers has none"),
-    (["resume", "."], ". holds no run to resume: give the directory of a run that was stopped"),
+    (["resume", "."], ". holds no run to resume: resume held in it"),
     (["resume", "good.npz"], "good.npz holds no run to resume"),
     (["resume", "nowhere", "--devices", "0"], "nowhere holds no run to resume"),
 ]
@@ -562,6 +563,7 @@ def prepared(tmp_path_factory):
 
 @pytest.fixture
 def here(prepared, monkeypatch):
+    jax.devices()  # counted now, as conftest.py asks: `--devices` could change it before JAX starts
     monkeypatch.chdir(prepared)
     monkeypatch.delenv("JAXFL_DATA_DIR", raising=False)
     return prepared
