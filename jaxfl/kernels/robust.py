@@ -5,6 +5,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int, PyTree
 
 from jaxfl.kernels.cluster import squared_distances
+from jaxfl.kernels.similarity import inverse_norms
 
 
 def trimmed_mean(stacked: PyTree, trim: Float[Array, ""] | float, heard: Bool[Array, "m"]) -> PyTree:
@@ -77,8 +78,7 @@ def clip_updates(
       heard: whose model counts [M].
     """
     updates = jax.tree.map(jnp.subtract, after, before)
-    squares = sum(jnp.sum(x.reshape(heard.size, -1) ** 2, axis=1) for x in jax.tree.leaves(updates))
-    lengths = jnp.sqrt(squares)
-    longest = median(lengths, heard) if bound is None else bound
-    factors = jnp.minimum(1.0, longest / jnp.where(lengths > 0, lengths, 1.0))
+    inverse = inverse_norms(updates)  # 0 of no update
+    longest = median(jnp.where(inverse > 0, 1 / jnp.where(inverse > 0, inverse, 1.0), 0.0), heard)
+    factors = jnp.minimum(1.0, inverse * (longest if bound is None else bound))
     return jax.tree.map(lambda b, u: b + u * factors.reshape(-1, *[1] * (u.ndim - 1)), before, updates)

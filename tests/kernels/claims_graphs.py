@@ -4,7 +4,7 @@ import jax
 import jax.numpy as jnp
 from claims import KEY, Kernel, grid, line
 
-from jaxfl.kernels import amp, bipartition, cluster, consensus, fomo, grouping, mixing, propagate
+from jaxfl.kernels import amp, bipartition, cluster, consensus, fomo, grouping, mixing, propagate, robust
 from jaxfl.kernels.similarity import cosine, distances_l1, gram, inverse_norms, scaled, similarities
 from jaxfl.kernels.simplex import collaboration_rows, project_capped_rows, project_rows
 
@@ -69,6 +69,14 @@ def capped(c):
     return project_capped_rows(grid(c), jnp.full((c.ids.size, c.ids.size), 0.6))
 
 
+def chosen(count):
+    return lambda c: robust.krum(c.models, c.ids, c.heard, None, count)[None]
+
+
+def shortened(c):
+    return robust.clip_updates(jnp.zeros_like(c.models), c.models, None, c.heard)
+
+
 ALIKE = "twins symmetric"
 COSINES = "twins symmetric own_scale cosines"
 DISTANCES = "twins symmetric shift nonnegative"
@@ -112,6 +120,11 @@ TABLE = [
     ),
     Kernel("propagate.propagate", lambda c: propagate.propagate(graph(c), 3, some(c)), "pairs", "simplex"),
     Kernel("propagate.contraction", lambda c: propagate.contraction(graph(c), 3, some(c)), "none", "nonnegative"),
+    Kernel("robust.median", lambda c: robust.median(c.models, c.heard), "none", "between", 1),
+    Kernel("robust.trimmed_mean", lambda c: robust.trimmed_mean(c.models, 0.3, c.heard), "none", "between", 1),
+    Kernel("robust.krum: one", chosen(1), "columns", "simplex general shift", 0),
+    Kernel("robust.krum: several", chosen(None), "columns", "simplex general shift", 0),
+    Kernel("robust.clip_updates", shortened, "rows", degree=1),
     Kernel("similarity.gram", lambda c: gram(c.models), "pairs", ALIKE, 2, 15),
     Kernel("similarity.cosine", lambda c: cosine(c.models), "pairs", COSINES),
     Kernel("similarity.similarities: cosine", lambda c: similarities(c.models, "cosine"), "pairs", COSINES),
