@@ -8,9 +8,10 @@ import pytest
 from jaxfl.algorithms import ALGORITHMS
 
 # Most of the suite's time is compiling, for tiny models. Without its own code generator for fusions XLA compiles in a
-# third of the time, but digits then depend on shapes; tests that compare bits ask for it (toys.SHIPPED). Workers
-# inherit the flag, which must stand before JAX starts and is fatal where this XLA does not know it: asked beforehand.
-QUICK = "--xla_cpu_use_fusion_emitters=false"
+# third of the time, but digits then depend on shapes; tests that compare bits ask for it (toys.SHIPPED). In one piece
+# for LLVM a tiny program saves another fifth. Workers inherit the flags, which must stand before JAX starts and are
+# fatal where this XLA does not know them: asked beforehand.
+QUICK = "--xla_cpu_use_fusion_emitters=false --xla_cpu_parallel_codegen_split_count=1"
 if "PYTEST_XDIST_WORKER" not in os.environ and QUICK not in os.environ.get("XLA_FLAGS", ""):
     flags = os.environ | {"XLA_FLAGS": f"{os.environ.get('XLA_FLAGS', '')} {QUICK}".strip()}
     if not subprocess.run(

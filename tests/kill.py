@@ -1,6 +1,6 @@
 """Kills runs with SIGKILL at random moments, resumes them, and compares with runs that nobody disturbed, bit for bit.
 
-`python tests/kill.py [--kills 30] [--algorithms pfedgraph ditto fedadam] [--seed 0]`
+`python tests/kill.py [--kills 30] [--algorithms pfedgraph ditto fedadam] [--rounds 150] [--seed 0]`
 """
 
 import json
@@ -17,7 +17,7 @@ import numpy as np
 import orbax.checkpoint as ocp
 import tyro
 
-OPTIONS = ["--rounds", "30", "--local-steps", "20", "--participation", "0.5", "--seeds", "2"]
+OPTIONS = ["--local-steps", "20", "--participation", "0.5", "--seeds", "2"]
 OPTIONS += ["--eval-every", "4", "--checkpoint-every", "3", "--model", "linear"]
 
 
@@ -33,11 +33,11 @@ def finish(process: subprocess.Popen) -> None:
     assert process.returncode == 0, errors
 
 
-def arguments(algorithm: str, out: Path) -> list[str]:
+def arguments(algorithm: str, out: Path, rounds: int) -> list[str]:
     """What to start: the run, or what is left of it."""
     if (out / "config.json").exists() and (out / "partition.png").exists():
         return ["resume", str(out)]
-    return ["run", algorithm, *OPTIONS, "--out", str(out), "--overwrite"]
+    return ["run", algorithm, "--rounds", str(rounds), *OPTIONS, "--out", str(out), "--overwrite"]
 
 
 def content(out: Path) -> dict[str, np.ndarray]:
@@ -59,7 +59,7 @@ def same(a: dict[str, np.ndarray], b: dict[str, np.ndarray]) -> bool:
     return a.keys() == b.keys() and all(np.asarray(a[k]).tobytes() == np.asarray(b[k]).tobytes() for k in a)
 
 
-def torture(algorithm: str, folder: Path, kills: int, chance: random.Random) -> dict[str, int]:
+def torture(algorithm: str, folder: Path, kills: int, chance: random.Random, rounds: int = 30) -> dict[str, int]:
     """One algorithm: so many kills, each at a random moment of a run's life; then resumed to the end and compared.
 
     Returns:
@@ -68,13 +68,13 @@ def torture(algorithm: str, folder: Path, kills: int, chance: random.Random) -> 
     """
     whole, out = folder / f"{algorithm}-whole", folder / algorithm
     began = time.monotonic()
-    finish(start(arguments(algorithm, whole)))
+    finish(start(arguments(algorithm, whole, rounds)))
     life = time.monotonic() - began
     expected = content(whole)
     found = dict.fromkeys(("nothing written", "no checkpoint yet", "after a checkpoint", "finished and equal"), 0)
     done = 0
     while done < kills or not found["finished and equal"] or (out / "config.json").exists():
-        process = start(arguments(algorithm, out))
+        process = start(arguments(algorithm, out, rounds))
         try:
             process.wait(chance.uniform(0, life) if done < kills else None)
         except subprocess.TimeoutExpired:
@@ -93,19 +93,22 @@ def torture(algorithm: str, folder: Path, kills: int, chance: random.Random) -> 
     return found
 
 
-def main(kills: int = 30, algorithms: tuple[str, ...] = ("pfedgraph", "ditto", "fedadam"), seed: int = 0) -> None:
+def main(
+    kills: int = 30, algorithms: tuple[str, ...] = ("pfedgraph", "ditto", "fedadam"), rounds: int = 150, seed: int = 0
+) -> None:
     """Prints what happened, an algorithm a line.
 
     Args:
       kills: of all algorithms together.
       algorithms: which ones.
+      rounds: of a run; the more, the more kills come after a checkpoint.
       seed: of the moments.
     """
     chance = random.Random(seed)
     with tempfile.TemporaryDirectory() as folder:
         for i, algorithm in enumerate(algorithms):
             share = kills // len(algorithms) + (i < kills % len(algorithms))
-            print(algorithm, torture(algorithm, Path(folder), share, chance), flush=True)
+            print(algorithm, torture(algorithm, Path(folder), share, chance, rounds), flush=True)
 
 
 if __name__ == "__main__":
