@@ -1,6 +1,7 @@
 """Pictures of a run, as PNG bytes. Figures are built without pyplot: no global state, no display."""
 
 import io
+import textwrap
 from collections.abc import Sequence
 from typing import Any
 
@@ -15,7 +16,7 @@ from jaxfl.data import Source
 from jaxfl.data.federate import group_order, label_counts
 from jaxfl.data.partition import Parts
 from jaxfl.experiment.config import Config, Setting
-from jaxfl.experiment.report import MEASURES
+from jaxfl.experiment.report import MEASURES, ranked
 
 COLOURS = matplotlib.colormaps["tab10"].colors
 GROUPS = matplotlib.colormaps["turbo"]
@@ -74,16 +75,16 @@ def comparison(runs: dict[str, dict[str, Any]]) -> bytes:
     Args:
       runs: label -> {"summary": ..., "lines": ...}, as `report.load` returns them.
     """
-    figure, (accuracy, bars) = canvas(2)
-    labels = list(runs)
     measure = next(iter(runs.values()))["summary"]["measure"]
+    labels = list(ranked({label: run["summary"] for label, run in runs.items()}))
+    crowded = len(labels) > 12  # the bars then name the colours of the curves
+    figure, (accuracy, bars) = canvas(2, width=6.0 if crowded else 5.0, height=max(4.2, 1.2 + 0.27 * len(labels)))
     name, shown, digits = MEASURES[measure]
     places = np.arange(len(labels))[::-1]
-    for colour, place, (label, run) in zip(_colours(len(labels)), places, runs.items(), strict=True):
-        lines = run["lines"]
-        accuracy.plot(
-            [line["round"] for line in lines], _values(lines, "before", "mean", measure), color=colour, label=label
-        )
+    for colour, place, label in zip(_colours(len(labels)), places, labels, strict=True):
+        run, lines = runs[label], runs[label]["lines"]
+        rounds, marker = [line["round"] for line in lines], "o" if len(lines) < 5 else None
+        accuracy.plot(rounds, _values(lines, "before", "mean", measure), color=colour, label=label, marker=marker)
         before, after = (shown(run["summary"]["final"][stage]["mean"] or 0) for stage in ("before", "after"))
         bars.barh(place + 0.19, before, 0.36, color=colour)
         bars.barh(place - 0.19, after, 0.36, color=colour, alpha=0.35)
@@ -93,11 +94,13 @@ def comparison(runs: dict[str, dict[str, Any]]) -> bytes:
     accuracy.set(xlabel="round", title=f"test {name} of the deployed models")
     accuracy.xaxis.set_major_locator(MaxNLocator(integer=True))
     accuracy.grid(alpha=0.25)
-    accuracy.legend(frameon=False, loc="lower right" if measure == "accuracy" else "upper right")
+    if not crowded:
+        accuracy.legend(frameon=False, loc="lower right" if measure == "accuracy" else "upper right")
     _score_axis(bars, "x", measure)
     bars.set(title="last round: deployed, and fine-tuned (pale)")
     bars.set_xlim(0, 1.1 * bars.get_xlim()[1])
-    bars.set_yticks(places, labels)
+    bars.set_yticks(places, labels, fontsize=8 if crowded else None)
+    bars.set_ylim(-0.8, len(labels) - 0.2)
     return png(figure)
 
 
@@ -158,27 +161,41 @@ def graph(
 def graphs(found: dict[str, tuple[np.ndarray, np.ndarray]], source: Source, parts: Parts) -> bytes:
     """Mixing weights of several algorithms side by side, clients with the same labels next to each other.
 
+    Algorithms whose weights are equal share a panel.
+
     Args:
       found: label -> weights [M, M] (receiver, sender) and the clients of its rows [M].
       source: the data set.
       parts: rows of each of the C clients.
     """
     place = np.argsort(group_order(label_counts(source, parts)))  # of each client
-    columns = min(6, len(found))
-    rows = -(-len(found) // columns)
+    groups: list[list[str]] = []
+    for label, (weights, ids) in found.items():
+        alike = [g for g in groups if _alike(found[g[0]], (weights, ids))]
+        alike[0].append(label) if alike else groups.append([label])
+    columns = min(6, len(groups))
+    rows = -(-len(groups) // columns)
     figure = Figure(figsize=(2.1 * columns, 2.3 * rows), layout="constrained")
     panels = figure.subplots(rows, columns, squeeze=False).ravel()
-    for panel in panels[len(found) :]:
+    for panel in panels[len(groups) :]:
         panel.axis("off")
-    for panel, (label, (weights, ids)) in zip(panels, found.items(), strict=False):
+    for panel, group in zip(panels, groups, strict=False):
+        weights, ids = found[group[0]]
         order = np.argsort(place[ids])
         panel.imshow(weights[np.ix_(order, order)], cmap="Blues", vmin=0, vmax=max(weights.max(), 1 / len(ids)))
-        panel.set_title(f"{label}\nlargest {weights.max():.2f}", fontsize=8)
+        others = f" and {len(group) - 1} more" if len(group) > 1 else ""
+        panel.set_title(f"{group[0]}{others}\nlargest {weights.max():.2f}", fontsize=8)
         panel.set_xticks([])
         panel.set_yticks([])
-    figure.supxlabel("sender", fontsize=9)
     figure.supylabel("receiver", fontsize=9)
+    shared = [f"{group[0]}: also {', '.join(group[1:])}" for group in groups if len(group) > 1]
+    figure.supxlabel("\n".join(["sender", *(textwrap.fill(line, 22 * columns) for line in shared)]), fontsize=9)
     return png(figure)
+
+
+def _alike(one: tuple[np.ndarray, np.ndarray], other: tuple[np.ndarray, np.ndarray]) -> bool:
+    """Whether two graphs have the same clients and, to three digits, the same weights."""
+    return np.array_equal(one[1], other[1]) and np.allclose(one[0], other[0], atol=5e-4)
 
 
 def sweep(trials: list[dict[str, Any]]) -> bytes:
