@@ -3,7 +3,7 @@
 from pathlib import Path
 
 import jax
-import jax.numpy as jnp
+import numpy as np
 import orbax.checkpoint as ocp
 from jaxtyping import PyTree
 
@@ -14,11 +14,11 @@ def save(path: Path, round: int, state: PyTree) -> None:
     Where several processes run together, each calls it with the same arrays.
     """
     with ocp.StandardCheckpointer() as checkpointer:
-        checkpointer.save(Path(path).absolute(), {"round": jnp.asarray(round), "state": _leaves(state)})
+        checkpointer.save(Path(path).absolute(), {"round": np.asarray(round, np.int32), "state": _leaves(state)})
 
 
 def restore(path: Path, like: PyTree) -> tuple[int, PyTree]:
-    """The round and the state in `path`, bit for bit as they were saved.
+    """The round and the state in `path`, bit for bit as they were saved, as NumPy arrays; see `mesh.place`.
 
     Args:
       path: a directory written by `save`.
@@ -27,14 +27,10 @@ def restore(path: Path, like: PyTree) -> tuple[int, PyTree]:
     Raises:
       ValueError: other arrays are saved there.
     """
-    shapes = jax.tree.map(lambda x: jax.ShapeDtypeStruct(jnp.shape(x), x.dtype), like)
+    wanted = _leaves(jax.tree.map(lambda x: np.broadcast_to(np.zeros((), x.dtype), np.shape(x)), like))
     with ocp.StandardCheckpointer() as checkpointer:
-        saved = checkpointer.restore(
-            Path(path).absolute(), {"round": jax.ShapeDtypeStruct((), jnp.int32), "state": _leaves(shapes)}
-        )
-    wanted, found = (
-        {name: (x.shape, x.dtype) for name, x in leaves.items()} for leaves in (_leaves(shapes), saved["state"])
-    )
+        saved = checkpointer.restore(Path(path).absolute(), {"round": np.zeros((), np.int32), "state": wanted})
+    wanted, found = ({n: (x.shape, x.dtype) for n, x in leaves.items()} for leaves in (wanted, saved["state"]))
     if wanted != found:
         raise ValueError("its arrays have other shapes or types")
     leaves = [saved["state"][name] for name in wanted]

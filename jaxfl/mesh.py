@@ -126,6 +126,13 @@ def fetch(tree: PyTree) -> PyTree:
     return multihost_utils.process_allgather(tree, tiled=True)
 
 
+def anywhere(flag: bool) -> bool:
+    """Whether the flag is set in any of the processes, each of which asks."""
+    if jax.process_count() == 1:
+        return flag
+    return bool(multihost_utils.process_allgather(np.array(flag)).any())
+
+
 def leads() -> bool:
     """Whether this is the process that writes files and speaks."""
     return jax.process_index() == 0

@@ -15,7 +15,7 @@ from jaxfl.errors import InputError, check, check_name
 from jaxfl.experiment.config import Config, Setting, load_config, parse_hyper, parse_value
 
 
-def settle(command: Setting, console: Console) -> None:
+def settle(command: Setting | Resume, console: Console) -> None:
     """What has to be settled before JAX starts: processes, devices, and where compiled programs are kept.
 
     They are kept between runs, in JAX's own cache; a directory that the user has set for it stays.
@@ -71,7 +71,7 @@ def resume(command: Resume, console: Console) -> None:
 
     config = experiment.to_resume(command.directory)
     check(command.devices is None or command.devices >= 1, f"--devices is {command.devices}: expected 1 or more")
-    settle(dataclasses.replace(config, devices=command.devices or config.devices), console)
+    settle(dataclasses.replace(command, devices=command.devices or config.devices), console)
     with Follower([config], console) as follow:
         summary = experiment.resume(command.directory, devices=command.devices, follow=follow)
     console.print(experiment.report.table({config.algorithm: summary}))

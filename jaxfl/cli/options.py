@@ -12,8 +12,8 @@ Kind = Literal["algorithms", "datasets", "partitions", "models", "attacks"]
 
 
 @dataclass(frozen=True)
-class Launch(Setting):
-    """What `run` and `compare` share."""
+class Together:
+    """Where several processes run together."""
 
     coordinator: str | None = None
     """HOST:PORT of process 0, where several processes run together, on one host or on many"""
@@ -24,7 +24,7 @@ class Launch(Setting):
 
 
 @dataclass(frozen=True)
-class Run(Launch):
+class Run(Together, Setting):
     """Run one algorithm."""
 
     algorithm: Annotated[tyro.conf.Positional[str | None], tyro.conf.arg(metavar="ALGORITHM")] = None
@@ -40,7 +40,7 @@ class Run(Launch):
 
 
 @dataclass(frozen=True)
-class Compare(Launch):
+class Compare(Together, Setting):
     """Run several algorithms on the same clients and put them in one table and one picture."""
 
     algorithms: tuple[str, ...] = ("local", "fedavg", "fedavg_ft", "pfedgraph")
@@ -56,11 +56,11 @@ class Compare(Launch):
 
 
 @dataclass(frozen=True)
-class Resume:
+class Resume(Together):
     """Go on with a run that was stopped, from its newest checkpoint."""
 
-    directory: Annotated[tyro.conf.Positional[Path], tyro.conf.arg(metavar="DIR")]
-    """directory of the run"""
+    directory: Annotated[tyro.conf.Positional[Path], tyro.conf.arg(metavar="DIR")] = Path()
+    """directory of the run; the working directory if not given"""
     devices: int | None = None
     """devices of each process, if not as many as before; the result is then equal up to rounding"""
 

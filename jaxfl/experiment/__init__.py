@@ -120,7 +120,7 @@ def _record(program: Program, out: Path, follow: Follow, checkpoint: Path | None
                     files.append(out, line)
                 follow(config, line | {"measure": measure})
                 best = best and checkpoints.better(best, program, record)
-            stopped = asked.is_set() and record.round < config.rounds
+            stopped = record.round < config.rounds and mesh.anywhere(asked.is_set())
             if record.round in due or stopped:
                 checkpoints.write(out, record, history, best)
             if stopped:
