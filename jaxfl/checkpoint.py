@@ -12,9 +12,15 @@ def save(path: Path, round: int, state: PyTree) -> None:
     """Writes the state after `round` rounds to the new directory `path`, whole or not at all.
 
     Where several processes run together, each calls it with the same arrays.
+
+    Raises:
+      OSError: it cannot be written, because the disk is full, for instance.
     """
-    with ocp.StandardCheckpointer() as checkpointer:
-        checkpointer.save(Path(path).absolute(), {"round": np.asarray(round, np.int32), "state": _leaves(state)})
+    try:
+        with ocp.StandardCheckpointer() as checkpointer:
+            checkpointer.save(Path(path).absolute(), {"round": np.asarray(round, np.int32), "state": _leaves(state)})
+    except (ValueError, RuntimeError) as error:  # what orbax makes of the system's errors
+        raise OSError(str(error).splitlines()[0][:200]) from error
 
 
 def restore(path: Path, like: PyTree) -> tuple[int, PyTree]:

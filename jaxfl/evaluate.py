@@ -68,7 +68,7 @@ def make_evaluate(
     """The jitted function that evaluates the clients `ids`.
 
     Fine-tuning is the task's own local training on its data loss, from the model that the algorithm deploys; it leaves
-    the state alone.
+    the state alone. Who diverges in it keeps the deployed model.
 
     Args:
       algorithm: says which model a client deploys, and how it predicts; before and after fine-tuning it recalls.
@@ -99,6 +99,7 @@ def make_evaluate(
 
         deployed = algorithm.models(state, ids)
         tuned, _ = fine_tune(key, deployed, None, cohort)
+        tuned = tree.choose(tree.finite(tuned, ids.size), tuned, deployed)
         return Evaluation(scores(deployed), scores(tuned))
 
     return evaluate
@@ -117,6 +118,7 @@ def summarise(scores: np.ndarray, sizes: np.ndarray) -> dict[str, float | None]:
     """
     known = ~np.isnan(scores)
     scores, sizes = np.asarray(scores, float)[known], np.asarray(sizes, float)[known]
+    scores = np.clip(scores, -1e30, 1e30)  # squares of errors may overflow, and JSON knows no infinity
     if scores.size == 0:
         return dict.fromkeys(("mean", "weighted", "std", "worst10"))
     worst = np.sort(scores)[: max(1, round(0.1 * scores.size))]

@@ -50,14 +50,14 @@ def make_rounds(algorithm: Algorithm, participation: Participation) -> Rounds:
 
 
 def keep_finite(before: State, round: tuple[State, Info]) -> tuple[State, Info]:
-    """What a round made, but where it is not finite: a client whose part is not keeps what it had, so does the server.
+    """What a round made, where it is finite.
 
-    `Info.heard` is then known of each client: whether its update was finite throughout.
+    A client that is not heard, or whose part of the state is not finite, keeps what it had. Where the server's part is
+    not, nothing changes and nobody counts as heard. `Info.heard` is then known of each client.
     """
     (clients, server), info = round
     count = info.loss.size
-    finite = tree.finite(clients, count)
     sound = tree.finite(tree.broadcast(server, 1), 1)[0]
-    heard = finite if info.heard is None else finite & info.heard
-    state = State(tree.choose(finite, clients, before.clients), tree.where(sound, server, before.server))
+    heard = tree.finite(clients, count) & sound & (True if info.heard is None else info.heard)
+    state = State(tree.choose(heard, clients, before.clients), tree.where(sound, server, before.server))
     return state, info._replace(heard=heard)

@@ -35,7 +35,7 @@ def finish(process: subprocess.Popen) -> None:
 
 def arguments(algorithm: str, out: Path, rounds: int) -> list[str]:
     """What to start: the run, or what is left of it."""
-    if (out / "config.json").exists() and (out / "partition.png").exists():
+    if (out / "config.json").exists():
         return ["resume", str(out)]
     return ["run", algorithm, "--rounds", str(rounds), *OPTIONS, "--out", str(out), "--overwrite"]
 

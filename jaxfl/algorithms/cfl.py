@@ -60,11 +60,11 @@ def cfl(task: Task, *, eps1: Scalar = 2.0, eps2: Scalar = 2.5, warmup: int = 0, 
 
         update = jax.tree.map(jnp.subtract, received, start)
         length, mean = (jnp.sqrt(jax.vmap(tree.dot)(u, u)) for u in (update, mix(together(cluster, heard), update)))
-        member = cluster[None] == jnp.arange(clusters)[:, None]  # [K, M]
+        member = (cluster[None] == jnp.arange(clusters)[:, None]) & heard[None]  # [K, M]
         at_rest = jnp.max(jnp.where(member, mean[None], 0.0), axis=1) < eps1  # its members all have one mean
         pulled = jnp.max(jnp.where(member, length[None], 0.0), axis=1) > eps2
         wanted = at_rest & pulled & (member.sum(axis=1) > 2) & (server.round >= warmup)
-        leaves = bipartition(cosine(update), cluster, cohort.ids)
+        leaves = bipartition(cosine(update), jnp.where(heard, cluster, clusters), cohort.ids) & heard
         cluster, parent, count = split(cluster, leaves, wanted, server.count)
 
         models = centres(received, cluster, tree.take(server.models, parent), heard)

@@ -86,7 +86,7 @@ def fedcedar(
         received, heard = task.uplink(uplink_key, start, trained, cohort.ids)
         cluster, collect, _ = kmeans(jax.random.fold_in(key, 2), received, cohort.ids, clusters)
         compared = tree.subtract(received, server.initial) if feature == "update" else received
-        collect = leave_out(collect, heard) * heard[None]  # a cluster of which nobody is heard is empty
+        collect = leave_out(collect, heard) * (heard | ~heard.any())[None]  # of whom nobody is heard is empty
         exists = collect.any(axis=1)
         edges = graph_rows(cosine(mix(collect, compared)), graph, temperature)
         to_nodes = mix(propagate(edges, hops, exists), collect)  # [K, M]

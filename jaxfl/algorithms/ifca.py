@@ -39,7 +39,8 @@ def ifca(task: Task, *, clusters: int = 4) -> Algorithm:
             asked = tree.broadcast(model, cohort.ids.size)
             return task.gradient(jax.random.fold_in(key, 2), asked, cohort.train, cohort.ids)[0]
 
-        chosen = lax.map(losses, state.server).argmin(axis=0)
+        found = lax.map(losses, state.server)  # [K, M]
+        chosen = jnp.where(jnp.isnan(found), jnp.inf, found).argmin(axis=0)
         start = tree.take(state.server, chosen)
         trained, loss = fit(fit_key, start, None, cohort)
         received, heard = task.uplink(uplink_key, start, trained, cohort.ids)

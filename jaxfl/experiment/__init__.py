@@ -109,6 +109,7 @@ def _record(program: Program, out: Path, follow: Follow, checkpoint: Path | None
     best = checkpoints.no_best(program) if config.checkpoint_every else None
     if checkpoint is not None:
         program, best = checkpoints.read(checkpoint, program, best, history)
+        check_convergence(config, history, program.done)
     if mesh.leads():
         files.write(out / "metrics.jsonl", files.json_lines(history.lines))
     due = stops(config.rounds, config.checkpoint_every) if config.checkpoint_every else []
@@ -120,20 +121,25 @@ def _record(program: Program, out: Path, follow: Follow, checkpoint: Path | None
                     files.append(out, line)
                 follow(config, line | {"measure": measure})
                 best = best and checkpoints.better(best, program, record)
+            check_convergence(config, history, record.round)
             stopped = record.round < config.rounds and mesh.anywhere(asked.is_set())
             if record.round in due or stopped:
                 checkpoints.write(out, record, history, best)
             if stopped:
                 raise KeyboardInterrupt(f"after round {record.round}: jaxfl resume {out} goes on")
-            if config.fail_on_divergence and history.diverged:
-                gone = ", ".join(map(str, sorted(history.diverged)))
-                raise Diverged(
-                    f"an update of client {gone} was not finite, by round {record.round}: lower --lr, or leave out "
-                    "--fail-on-divergence to go on without such updates"
-                )
     if mesh.leads():
         files.finish(out, built, history, program.seconds)
     return history.summary(program.seconds)
+
+
+def check_convergence(config: Config, history: History, number: int) -> None:
+    """Raises `Diverged` if a client was left out by round `number` and the config says to stop then."""
+    if config.fail_on_divergence and history.diverged:
+        gone = ", ".join(map(str, sorted(history.diverged)))
+        raise Diverged(
+            f"an update of client {gone} was not finite, by round {number}: lower --lr, or leave out "
+            "--fail-on-divergence to go on without such updates"
+        )
 
 
 def compare(

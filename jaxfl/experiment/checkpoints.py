@@ -3,6 +3,8 @@
 import dataclasses
 import os
 import shutil
+import zipfile
+import zlib
 from pathlib import Path
 from typing import NamedTuple
 
@@ -87,7 +89,7 @@ def read(path: Path, program: Program, best: Best | None, history: History) -> t
         with np.load(path / "history.npz", allow_pickle=False) as arrays:
             history.restore(dict(arrays), files.read_json_lines(path / "metrics.jsonl"))
             seconds = float(arrays["seconds"])
-    except (OSError, ValueError, KeyError) as error:
+    except (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile, zlib.error) as error:
         reason = str(error).splitlines()[0]
         raise InputError(
             f"{path} is no checkpoint of this run ({reason}): remove it to resume from the one before, or run anew"

@@ -129,8 +129,8 @@ def last_graph(directory: Path) -> tuple[np.ndarray, np.ndarray] | None:
 def begin(directory: Path, built: Built, overwrite: bool) -> None:
     """Opens the directory of a run: the config and the picture of the partition."""
     create(directory, RUN_FILES, overwrite)
-    write(directory / "config.json", to_json(built.config))
     write(directory / "partition.png", plots.partition(built.data.source, built.data.parts[0], built.config))
+    write(directory / "config.json", to_json(built.config))  # with it, the run can be resumed
 
 
 def append(directory: Path, line: dict[str, Any]) -> None:

@@ -2,10 +2,10 @@
 
 import jax
 import jax.numpy as jnp
+from jax import lax
 from jaxtyping import Array, Bool, Float, Int, PyTree
 
-from jaxfl.kernels.cluster import squared_distances
-from jaxfl.kernels.similarity import inverse_norms
+from jaxfl.kernels.similarity import LARGEST, inverse_norms
 
 
 def trimmed_mean(stacked: PyTree, trim: Float[Array, ""] | float, heard: Bool[Array, "m"]) -> PyTree:
@@ -56,7 +56,7 @@ def krum(
     most = jnp.maximum((count - 3) // 2, 0)
     liars = most if byzantine is None else jnp.minimum(byzantine, count - 1)
     others = ~jnp.eye(heard.size, dtype=bool) & heard[None]
-    distances = jnp.sort(jnp.where(others, squared_distances(stacked), jnp.inf), axis=1)
+    distances = jnp.sort(jnp.where(others, _squared_distances(stacked), jnp.inf), axis=1)
     near = jnp.arange(heard.size) < jnp.clip(count - liars - 2, 1, count - 1)
     score = jnp.sum(jnp.where(near[None], distances, 0.0), axis=1)
     score = jnp.where(heard, score, jnp.inf)
@@ -64,6 +64,12 @@ def krum(
     before = jnp.where(alike, ids[None] < ids[:, None], score[None] < score[:, None])  # [i, j]: j goes first
     taken = before.sum(axis=1) < (count - liars if chosen is None else jnp.minimum(chosen, count))
     return (taken & heard) / (taken & heard).sum()
+
+
+def _squared_distances(stacked: PyTree) -> Float[Array, "m m"]:
+    """Of all pairs, at most 1e30, a row at a time from differences: an enormous model hides nobody else's distances."""
+    matrix = jnp.concatenate([x.reshape(x.shape[0], -1) for x in jax.tree.leaves(stacked)], axis=1)
+    return lax.map(lambda one: jnp.minimum(jnp.sum((matrix - one[None]) ** 2, axis=1), LARGEST), matrix)
 
 
 def clip_updates(
