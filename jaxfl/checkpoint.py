@@ -1,5 +1,8 @@
 """Saving and restoring arrays between rounds, on orbax: nothing is ever pickled."""
 
+import errno
+import os
+import shutil
 from pathlib import Path
 
 import jax
@@ -16,6 +19,9 @@ def save(path: Path, round: int, state: PyTree) -> None:
     Raises:
       OSError: it cannot be written, because the disk is full, for instance.
     """
+    room = 2 * sum(np.dtype(x.dtype).itemsize * np.size(x) for x in jax.tree.leaves(state))
+    if shutil.disk_usage(Path(path).absolute().parent).free < room:  # orbax would say so in many lines
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
     try:
         with ocp.StandardCheckpointer() as checkpointer:
             checkpointer.save(Path(path).absolute(), {"round": np.asarray(round, np.int32), "state": _leaves(state)})

@@ -41,9 +41,19 @@ def factory(request):
     return ALGORITHMS[request.param]
 
 
+@pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items):
-    """All tests of an algorithm run in one process: what one of them compiled, the others need not compile again."""
+    """All tests of an algorithm run in one process: what one of them compiled, the others need not compile again.
+
+    Of those marked `long` a third of the algorithms is quick, another third for each, and the others are slow tests.
+    """
+    names = sorted(ALGORITHMS)
+    long = sorted({item.originalname for item in items if item.get_closest_marker("long")})
     for item in items:
+        if item.originalname in long:
+            turn = names.index(item.callspec.params["factory"]) + long.index(item.originalname)
+            if turn % 3:
+                item.add_marker(pytest.mark.slow)
         if "factory" in item.fixturenames:
             item.add_marker(pytest.mark.xdist_group(item.callspec.params["factory"]))
 

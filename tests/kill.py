@@ -40,6 +40,13 @@ def arguments(algorithm: str, out: Path, rounds: int) -> list[str]:
     return ["run", algorithm, "--rounds", str(rounds), *OPTIONS, "--out", str(out), "--overwrite"]
 
 
+def wait_for_a_checkpoint(out: Path) -> None:
+    """Waits until there is one more than before, for two minutes at most."""
+    before, until = set((out / "checkpoints").glob("[0-9]*")), time.monotonic() + 120
+    while time.monotonic() < until and not set((out / "checkpoints").glob("[0-9]*")) - before:
+        time.sleep(0.01)
+
+
 def content(out: Path) -> dict[str, np.ndarray]:
     """All that a finished run holds but its times: the last state, the best models, scores, graphs, lines."""
     newest = sorted((out / "checkpoints").iterdir())[-1]
@@ -59,8 +66,12 @@ def same(a: dict[str, np.ndarray], b: dict[str, np.ndarray]) -> bool:
     return a.keys() == b.keys() and all(np.asarray(a[k]).tobytes() == np.asarray(b[k]).tobytes() for k in a)
 
 
-def torture(algorithm: str, folder: Path, kills: int, chance: random.Random, rounds: int = 30) -> dict[str, int]:
+def torture(
+    algorithm: str, folder: Path, kills: int, chance: random.Random | None, rounds: int = 150
+) -> dict[str, int]:
     """One algorithm: so many kills, each at a random moment of a run's life; then resumed to the end and compared.
+
+    Without chance, when a new checkpoint is there.
 
     Returns:
       How many kills came before anything was written, before the first checkpoint, and after one; and how many runs
@@ -75,8 +86,10 @@ def torture(algorithm: str, folder: Path, kills: int, chance: random.Random, rou
     done = 0
     while done < kills or not found["finished and equal"] or (out / "config.json").exists():
         process = start(arguments(algorithm, out, rounds))
+        if chance is None and done < kills:
+            wait_for_a_checkpoint(out)
         try:
-            process.wait(chance.uniform(0, life) if done < kills else None)
+            process.wait(None if done == kills else chance.uniform(0, life) if chance else 0)
         except subprocess.TimeoutExpired:
             process.send_signal(signal.SIGKILL)
             process.communicate()

@@ -87,6 +87,7 @@ def test_no_key_in_the_state(factory):
     assert not any(jnp.issubdtype(x.dtype, jax.dtypes.prng_key) for x in jax.tree.leaves(state))
 
 
+@pytest.mark.long
 def test_neither_four_devices_nor_padding_changes_anything(factory):
     """Six clients leave a gap on four devices."""
     algorithm = made(factory, shallow)
@@ -95,9 +96,9 @@ def test_neither_four_devices_nor_padding_changes_anything(factory):
     close(run(algorithm, uneven(), 1), spread, 1e-6)
 
 
-@pytest.mark.parametrize("every", [7, pytest.param(1, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("every", [14, pytest.param(1, marks=pytest.mark.slow)])
 def test_two_processes_give_what_one_gives(tmp_path, every):
-    """One round of every seventh algorithm, or of each, run by two processes, the clients and their state split."""
+    """One round of every fourteenth algorithm, or of each, run by two processes, the clients and their state split."""
     out = tmp_path / "leaves.npz"
     with socket.socket() as free:
         free.bind(("localhost", 0))
@@ -123,6 +124,7 @@ def test_two_processes_give_what_one_gives(tmp_path, every):
                 np.testing.assert_allclose(found, np.asarray(leaf), rtol=1e-6, atol=1e-6, err_msg=name)
 
 
+@pytest.mark.long
 def test_a_scan_traces_a_round_once_and_gives_what_single_rounds_give_in_chunks_or_not(factory):
     traces = []
     data, chunked = uneven(), made(factory, shallow, chunk=4)
@@ -179,6 +181,7 @@ def test_the_same_seed_gives_the_same_bits_and_another_seed_others(factory):
     assert differ(once, other)
 
 
+@pytest.mark.long
 def test_seeds_and_float_hyper_parameters_run_side_by_side(factory):
     """Those whose type admits a traced array: one program for two values gives what each value gives alone."""
     hints = {n: h for n, h in typing.get_type_hints(factory).items() if jax.Array in typing.get_args(h)}
@@ -268,6 +271,17 @@ def test_what_is_not_finite_reaches_nobody(factory, rubbish):
     assert differ(pick(state.clients, others), pick(healed.clients, others)) or differ(state.server, healed.server)
 
 
+def test_where_nobody_is_heard_everything_stays_finite(factory):
+    data = uneven()
+    spoilt = data._replace(train=data.train._replace(x=data.train.x * np.nan))
+    state, info, _ = run(made(factory, shallow), spoilt, 1)
+    assert not info.heard.any()
+    assert all(np.isfinite(x).all() for x in jax.tree.leaves((state, info.weights)))
+    if info.weights is not None:
+        np.testing.assert_allclose(info.weights.sum(axis=-1), 1, atol=1e-6)
+
+
+@pytest.mark.long
 def test_equal_clients_all_reach_the_common_optimum(factory):
     """Within 2,000 rounds, in one scan, each predicts the labels by their frequencies."""
     data, kinds, frequencies = coins()

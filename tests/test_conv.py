@@ -57,7 +57,7 @@ def test_equals_lax_forward_and_backward(options, kernel):
         np.testing.assert_allclose(a, b, rtol=1e-5, atol=1e-5 * float(jnp.abs(b).max()))
 
 
-@pytest.mark.parametrize("size", [(8, 6), (7, 8)])
+@pytest.mark.parametrize("size", [(7, 8), pytest.param((8, 6), marks=pytest.mark.slow)])
 @pytest.mark.parametrize("padding", ["SAME", "VALID", ((1, 0), (2, 1))], ids=str)
 def test_many_channels_equal_lax(size, padding):
     """3x3 with 16 channels or more goes by Winograd's way where the output has even sides."""
@@ -78,7 +78,7 @@ def test_many_channels_equal_lax(size, padding):
     [
         ((3, 12, 10, 2), (5, 5, 2, 3), "VALID"),
         ((2, 9, 8, 2), (4, 3, 2, 5), "SAME"),
-        ((2, 9, 8, 16), (3, 3, 16, 16), "SAME"),
+        pytest.param((2, 9, 8, 16), (3, 3, 16, 16), "SAME", marks=pytest.mark.slow),
         ((2, 8, 11, 17), (3, 3, 17, 16), "VALID"),
     ],
 )
@@ -179,7 +179,7 @@ def test_lenet_has_the_papers_number_of_parameters(shape, classes, parameters):
     assert sum(x.size for x in jax.tree.leaves(params)) == parameters
 
 
-@pytest.mark.parametrize("micro", [None, 4])
+@pytest.mark.parametrize("micro", [pytest.param(None, marks=pytest.mark.slow), 4])
 def test_padding_changes_no_bit_of_a_convolutional_model(micro):
     rng = np.random.default_rng(0)
     xs = [rng.normal(size=(n, 8, 8, 1)).astype(np.float32) for n in (40, 21, 33)]

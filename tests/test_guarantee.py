@@ -98,6 +98,7 @@ OPEN = {  # what the server learns beside, by default hyper-parameters
 }
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("unit", ["client", "example"])
 def test_of_every_method_whether_it_sends_more_than_is_noised(factory, unit):
     assert audit(factory, shallow(), {}, examples(), unit).sealed == (factory.__name__ not in OPEN[unit])

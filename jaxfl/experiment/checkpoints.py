@@ -86,7 +86,7 @@ def read(path: Path, program: Program, best: Best | None, history: History) -> t
     config = program.built.config
     try:
         number, (state, best) = checkpoint.restore(path / "state", (program.state, best))
-        with np.load(path / "history.npz", allow_pickle=False) as arrays:
+        with (path / "history.npz").open("rb") as file, np.load(file, allow_pickle=False) as arrays:
             history.restore(dict(arrays), files.read_json_lines(path / "metrics.jsonl"))
             seconds = float(arrays["seconds"])
     except (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile, zlib.error) as error:

@@ -105,6 +105,8 @@ def compile_run(built: Built) -> Program:
         deploy = jax.jit(
             each_seed(lambda state: built.algorithm.models(state, jnp.arange(config.clients)), seeds, (0,))
         )
+        if config.checkpoint_every:  # whose best models are then kept
+            deploy = deploy.lower(state).compile()
     compiling = time.perf_counter() - began
     return Program(built, state, programs, partial(assessed, numbers, federation), deploy, compiling)
 

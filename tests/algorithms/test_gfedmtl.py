@@ -17,7 +17,7 @@ from jaxfl.errors import InputError
 from jaxfl.kernels import coupling
 from jaxfl.models import linear as linear_model
 from jaxfl.models.cnn import CNN
-from jaxfl.task import honest, masked_mean
+from jaxfl.task import channel, honest, masked_mean
 from jaxfl.types import Cohort, Dataset, Federation, Task
 
 S, Q, D, C = 3, 2, 5, 12
@@ -157,9 +157,10 @@ def double_task():
     def train(objective):
         return None  # (13) is solved exactly
 
-    return Task(
-        lambda key: {"w": jnp.zeros(D)}, apply, loss, None, None, train, honest, None, lambda cohort: 0 * cohort.ids
-    )
+    def init(key):
+        return {"w": jnp.zeros(D)}
+
+    return Task(init, apply, loss, None, None, train, channel(honest), None, lambda cohort: 0 * cohort.ids)
 
 
 def run_double(rounds, **options):

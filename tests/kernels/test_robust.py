@@ -66,6 +66,15 @@ def test_krum_bears_as_many_liars_as_it_may_and_takes_the_smaller_id_of_equals()
     np.testing.assert_allclose(krum(pair[:1], jnp.array([3]), jnp.ones(1, bool), None, 1), [1])
 
 
+def test_an_enormous_liar_does_not_hide_another_one_from_krum():
+    near = RNG.normal(size=(6, 4)) * 0.1 + 1
+    for huge in (1e6, 1e20, 3e38):
+        liars = np.concatenate([np.full((1, 4), -5.0), np.full((1, 4), huge)])
+        matrix = jnp.asarray(np.concatenate([liars, near]), jnp.float32)
+        weights = np.asarray(krum(matrix, jnp.arange(8), jnp.ones(8, bool), None, None))
+        np.testing.assert_array_equal(np.flatnonzero(weights), np.arange(2, 8))
+
+
 def test_clipped_updates_keep_their_direction_and_are_no_longer_than_the_bound():
     before = jax.tree.map(lambda x: x * 0.5 + 1, STACKED)
     lengths = np.linalg.norm(flat(STACKED) - flat(before), axis=1)
