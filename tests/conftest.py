@@ -31,7 +31,7 @@ def compile_once(tmp_path_factory):
     root = tmp_path_factory.getbasetemp()
     shared = root.parent if "PYTEST_XDIST_WORKER" in os.environ else root
     jax.config.update("jax_compilation_cache_dir", str(shared / "compiled"))
-    jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.1)
+    jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.02)
     jax.config.update("jax_persistent_cache_min_entry_size_bytes", -1)
 
 
@@ -45,14 +45,14 @@ def factory(request):
 def pytest_collection_modifyitems(items):
     """All tests of an algorithm run in one process: what one of them compiled, the others need not compile again.
 
-    Of those marked `long` a third of the algorithms is quick, another third for each, and the others are slow tests.
+    Of those marked `long` a quarter of the algorithms is quick, another quarter for the next, and the others are slow.
     """
     names = sorted(ALGORITHMS)
     long = sorted({item.originalname for item in items if item.get_closest_marker("long")})
     for item in items:
         if item.originalname in long:
             turn = names.index(item.callspec.params["factory"]) + long.index(item.originalname)
-            if turn % 3:
+            if turn % 4:
                 item.add_marker(pytest.mark.slow)
         if "factory" in item.fixturenames:
             item.add_marker(pytest.mark.xdist_group(item.callspec.params["factory"]))

@@ -113,6 +113,7 @@ def test_a_config_repeats_its_run_and_options_change_it():
     assert (load("w/config.json")["algorithm"], load("w/config.json")["hyper"]) == ("fedavg", {})
 
 
+@pytest.mark.slow
 def test_several_seeds_are_the_single_runs_side_by_side():
     options = ["run", "fedavg", "--rounds", "2", "--local-epochs", "1", "--partition", "dirichlet", "--test", "own"]
     options += ["--model", "linear"]

@@ -147,6 +147,7 @@ def test_padding_changes_no_bit_of_programs_as_shipped(factory):
     equal(run(algorithm, uneven(), 2, exact=True), run(algorithm, padded(), 2, exact=True))
 
 
+@pytest.mark.long
 def test_relabelling_clients_relabels_the_result(factory):
     algorithm, data = made(factory, shallow), uneven()
     state, _, _ = run(algorithm, data, 2)
@@ -162,6 +163,7 @@ def test_relabelling_clients_relabels_the_result(factory):
         close(moved_info.weights, info.weights[order][:, order])
 
 
+@pytest.mark.long
 def test_four_rounds_are_two_restored_and_two_more(factory, tmp_path):
     algorithm, data = made(factory, shallow), uneven()
     whole, info, ids = run(algorithm, data, 4, participation=half(C))
@@ -232,6 +234,7 @@ def test_who_mixes_also_sends_and_who_sends_is_counted(factory):
     assert bool((info.down > 0).all()) == mixes
 
 
+@pytest.mark.long
 def test_one_lie_is_felt_wherever_clients_mix_and_leaves_everything_finite(factory):
     def lie(key, before, after, ids):
         return jax.tree.map(lambda x: jnp.where((ids == 2).reshape(-1, *[1] * (x.ndim - 1)), -100 * x, x), after)
@@ -292,6 +295,7 @@ def test_equal_clients_all_reach_the_common_optimum(factory):
     np.testing.assert_allclose(jax.nn.softmax(logits), np.broadcast_to(frequencies, (4, 2, 2)), atol=0.05)
 
 
+@pytest.mark.long
 def test_opposite_groups_need_personal_models(factory):
     """No one model can serve both groups. Whoever deploys several must give each client one that suits it better than
     its neighbour's, of the other group; who mixes within the groups or not at all, a good one.

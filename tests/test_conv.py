@@ -114,6 +114,7 @@ class Stock(nn.Module):
         return nn.Dense(3)(x)
 
 
+@pytest.mark.slow
 def test_a_run_with_the_engine_equals_one_without():
     rng = np.random.default_rng(0)
     xs = [rng.normal(size=(30, 8, 8, 1)).astype(np.float32) for _ in range(3)]

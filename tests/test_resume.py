@@ -71,6 +71,7 @@ def test_checkpoints_hold_the_models_that_did_best_on_validation_data(whole):
     assert any(np.array_equal(x, best) for x in held)
 
 
+@pytest.mark.slow
 def test_a_run_without_a_checkpoint_is_begun_anew_and_devices_may_change(tmp_path):
     out, config = tmp_path / "x", dataclasses.replace(SHORT, checkpoint_every=None)
     execute(config, tmp_path / "whole")
@@ -155,11 +156,10 @@ def test_divergence_is_named_or_stops_the_run(tmp_path, monkeypatch, capsys):
 
 def test_who_stops_at_divergence_does_not_resume_over_it(tmp_path):
     config = dataclasses.replace(SHORT, algorithm="fedavg", seeds=1, lr=1e30, model="mlp", fail_on_divergence=True)
-    for _ in range(2):
-        with pytest.raises(Diverged, match=r"was not finite, by round \d: lower --lr"):
-            execute(config, tmp_path / "x", overwrite=True)
-        with pytest.raises(Diverged):
-            resume(tmp_path / "x")
+    with pytest.raises(Diverged, match=r"was not finite, by round \d: lower --lr"):
+        execute(config, tmp_path / "x")
+    with pytest.raises(Diverged):
+        resume(tmp_path / "x")
 
 
 def test_errors_too_large_to_square_are_numbers_in_the_files(tmp_path):

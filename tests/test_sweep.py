@@ -19,6 +19,7 @@ def here(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
 
 
+@pytest.mark.slow
 def test_a_trial_scores_what_its_run_scores():
     assert main(["sweep", "fedcedar", *SHORT, "--over", "clusters=2,3", "lr=0.01,0.1", "--out", "s"]) == 0
     found = json.loads(Path("s/sweep.json").read_text())

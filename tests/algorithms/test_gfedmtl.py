@@ -315,6 +315,7 @@ def test_clusters_are_found_in_what_the_server_receives():
     assert found in ([0, 0, 0, 1, 1, 1], [1, 1, 1, 0, 0, 0])
 
 
+@pytest.mark.slow
 def test_it_trains_a_network_on_images():
     """Two clusters that call the two kinds of images by opposite names, each image a bright half."""
     rng = np.random.default_rng(0)

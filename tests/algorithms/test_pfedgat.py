@@ -164,6 +164,7 @@ def quadratic_federation(clients=4):
 
 
 @pytest.mark.parametrize(("attention", "radius"), [("gat", 0.1), ("free", 0.4)])
+@pytest.mark.slow
 def test_two_losses_a_client_give_the_gradient_on_average(attention, radius):
     """Training stands still, so that rounds differ in the disturbance alone; for a quadratic it has no bias."""
     data, task = quadratic_federation(), quadratic(steps=1, learning_rate=0.0)

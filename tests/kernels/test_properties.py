@@ -20,7 +20,7 @@ import jaxfl.kernels
 TABLE = GRAPHS + MODELS
 SHAPES = [(1, 1), (2, 3), (5, 12)]  # few: a kernel is compiled for each
 MODULES = sorted(Path(jaxfl.kernels.__file__).parent.glob("[!_]*.py"))
-draws = settings(max_examples=25, deadline=None, derandomize=True, phases=[Phase.generate, Phase.shrink])
+draws = settings(max_examples=15, deadline=None, derandomize=True, phases=[Phase.generate, Phase.shrink])
 
 
 def over(holds):
