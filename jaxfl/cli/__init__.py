@@ -33,7 +33,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         errors.print(f"jaxfl: {error}", style="red", markup=False)
         return 1
     except KeyboardInterrupt as interruption:
-        errors.print(" ".join(["jaxfl: interrupted", *map(str, interruption.args)]), style="red", markup=False)
+        said = " ".join(["interrupted", *map(str, interruption.args)])
+        errors.print(f"jaxfl: {visible(said)}", style="red", markup=False)
         return 130
     return 0
 

@@ -11,7 +11,7 @@ from rich.table import Table
 
 from jaxfl.cli.options import Compare, Describe, List, Prepare, Report, Resume, Run, Sweep
 from jaxfl.cli.progress import Follower
-from jaxfl.errors import InputError, check, check_name
+from jaxfl.errors import check, check_name
 from jaxfl.experiment.config import Config, Setting, load_config, parse_hyper, parse_value
 
 
@@ -191,10 +191,7 @@ def describe(command: Describe, console: Console) -> None:
     console.print(table)
     if command.out:
         files.create(command.out.parent, (), overwrite=True)
-        try:
-            files.write(command.out, plots.partition(source, parts[0], chosen))
-        except OSError as error:
-            raise InputError(f"cannot write {command.out} ({error.strerror}): give another file with --out") from error
+        files.write(command.out, plots.partition(source, parts[0], chosen))
         console.print(f"written to {command.out}", markup=False, highlight=False)
 
 

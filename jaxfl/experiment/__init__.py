@@ -109,7 +109,6 @@ def _record(program: Program, out: Path, follow: Follow, checkpoint: Path | None
     best = checkpoints.no_best(program) if config.checkpoint_every else None
     if checkpoint is not None:
         program, best = checkpoints.read(checkpoint, program, best, history)
-        check_convergence(config, history, program.done)
     if mesh.leads():
         files.write(out / "metrics.jsonl", files.json_lines(history.lines))
     due = stops(config.rounds, config.checkpoint_every) if config.checkpoint_every else []
