@@ -59,3 +59,13 @@ def test_two_opposite_groups_are_split_once_and_averaged_apart():
     assert state.clients.tolist() == group.tolist()
     models = tree.ravel(algorithm.models(state, jnp.arange(6)))
     assert float(models[0] @ models[1]) < 0
+
+
+def test_a_client_that_is_lost_is_not_the_one_that_leaves():
+    """Six like clients in a cluster that splits in any case: its update of zero is the one that is like nobody's."""
+    data = jax.tree.map(lambda x: x[::2], opposite_groups(clients=12))
+    spoilt = data._replace(train=data.train._replace(x=data.train.x.at[5].set(np.nan)))
+    state, info, _ = run(cfl(linear(), eps1=1e9, eps2=1e-9), spoilt, 1)
+    assert info.metrics["clusters"].tolist() == [2]
+    assert state.clients[5] == 0
+    assert state.clients[:5].max() == 1

@@ -60,3 +60,12 @@ def test_it_finds_the_optimum_that_fedavg_misses():
     found = [tree.ravel(deployed(m, run(m, DATA, 80)[0], 1))[0] for m in (scaffold(TASK), fedavg(TASK))]
     np.testing.assert_allclose(found[0], best, atol=1e-3)
     assert np.abs(found[1] - best).max() > 0.05
+
+
+def test_the_servers_control_stays_the_mean_of_the_clients_when_one_is_lost():
+    spoilt = DATA._replace(train=DATA.train._replace(x=DATA.train.x.at[1].set(np.nan)))
+    state, _, _ = run(scaffold(TASK), spoilt, 2)
+    controls = np.asarray(tree.ravel(state.clients))
+    np.testing.assert_allclose(flat(state.server.control), controls.mean(axis=0), rtol=1e-5, atol=1e-5)
+    assert not controls[1].any()
+    assert controls[0].any()
