@@ -36,13 +36,19 @@ def federation(clients: int) -> Dataset:
 def client_step_ms(work: Work) -> dict[str, float]:
     """A client step in the best round, in milliseconds; and the seconds of compiling."""
     train = federation(work.clients)
-    task = jaxfl.classification(jaxfl.models.lenet(10), train.x[0, 0], batch_size=work.batch, steps=work.steps)
+    task = jaxfl.classification(
+        jaxfl.models.lenet(10), train.x[0, 0], batch_size=work.batch, steps=work.steps
+    )
     one_round, compiling = rounds_of(jaxfl.algorithms.fedavg(task), unscored(train))
     return {"ms": best_ms(one_round, 3) / work.clients / work.steps, "compile_seconds": compiling}
 
 
 def section(
-    environments: Path | None, clients: int = 100, steps: int = 10, batches: tuple[int, ...] = (16, 64), turns: int = 1
+    environments: Path | None,
+    clients: int = 100,
+    steps: int = 10,
+    batches: tuple[int, ...] = (16, 64),
+    turns: int = 1,
 ) -> str:
     """The table, every side run `turns` times in turn."""
     ours, theirs = [], {name: [] for name in PEERS}
@@ -65,16 +71,19 @@ def section(
         lines.append(f"| {name} | {cells} | {version} |")
     columns = " | ".join(f"batch {batch}, ms | times jaxfl" for batch in batches)
     rule = "---:|" * 2 * len(batches)
-    return TEXT.format(clients=clients, steps=steps, columns=columns, rule=rule, rows="\n".join(lines))
+    return TEXT.format(
+        clients=clients, steps=steps, columns=columns, rule=rule, rows="\n".join(lines)
+    )
 
 
 TEXT = """## One round of {clients} clients
 
-Federated averaging: every client takes {steps} steps on its own 64 to 320 images 32x32x3, LeNet, momentum .9, weight
-decay 1e-5. Milliseconds of a client step in the best of three rounds, with everything that belongs to a round;
-start-up, compiling and a first round apart. All draw batches from memory, without data loaders. Each peer is set up for
-this machine as well as it can be (`benchmarks/peers/`): of BlazeFL's threads and processes the quicker counts, Flower
-has an actor for each core.
+Federated averaging: every client takes {steps} steps on its own 64 to 320 images 32x32x3, LeNet,
+momentum .9, weight decay 1e-5. Milliseconds of a client step in the best of three rounds, with
+everything that belongs to a round; start-up, compiling and a first round apart. All draw batches
+from memory, without data loaders. Each peer is set up for this machine as well as it can be
+(`benchmarks/peers/`): of BlazeFL's threads and processes the quicker counts, Flower has an actor
+for each core.
 
 | framework | {columns} | version |
 |---|{rule}---|

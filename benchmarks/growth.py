@@ -22,8 +22,12 @@ def growth(clients: int, steps: int = 5, batch: int = 16) -> dict[str, float]:
     """Milliseconds of a client step and the peak memory of this process, a personal LeNet and 64 images a client."""
     rng = np.random.default_rng(0)
     x = jnp.asarray(rng.integers(0, 256, (clients, 64, 28, 28, 1), dtype=np.uint8))
-    train = Dataset(x, jnp.asarray(rng.integers(0, 10, (clients, 64)), jnp.int32), jnp.ones((clients, 64), bool))
-    task = jaxfl.classification(jaxfl.models.lenet(10), x[0, 0], batch_size=batch, steps=steps, scale=255)
+    train = Dataset(
+        x, jnp.asarray(rng.integers(0, 10, (clients, 64)), jnp.int32), jnp.ones((clients, 64), bool)
+    )
+    task = jaxfl.classification(
+        jaxfl.models.lenet(10), x[0, 0], batch_size=batch, steps=steps, scale=255
+    )
     one_round, _ = rounds_of(jaxfl.algorithms.local(task), unscored(train))
     ms = best_ms(one_round, max(2, 1_000 // clients)) / clients / steps
     return {"ms": ms, "peak_gib": peak_gib()}
@@ -48,8 +52,9 @@ def section(sizes: tuple[int, ...] = (10, 100, 1_000, 10_000)) -> str:
 
 TEXT = """## Growth in clients
 
-Local training with a personal LeNet of 44,426 parameters and 64 images 28x28 for each client, 5 steps of batch 16, in a
-process of its own; best of two rounds or more. The memory is the process's peak, data and models included.
+Local training with a personal LeNet of 44,426 parameters and 64 images 28x28 for each client, 5
+steps of batch 16, in a process of its own; best of two rounds or more. The memory is the process's
+peak, data and models included.
 
 | clients | client step, ms | peak memory, GiB |
 |---:|---:|---:|

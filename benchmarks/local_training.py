@@ -28,7 +28,11 @@ class Three(nn.Module):
         return nn.Dense(10)(x)
 
 
-MODELS = {"lenet": lambda: jaxfl.models.lenet(10), "three": Three, "cedar6": lambda: jaxfl.models.cedar6(10)}
+MODELS = {
+    "lenet": lambda: jaxfl.models.lenet(10),
+    "three": Three,
+    "cedar6": lambda: jaxfl.models.cedar6(10),
+}
 CASES = (
     ("lenet", 32, 16),
     ("lenet", 32, 64),
@@ -41,7 +45,14 @@ CASES = (
 
 
 def client_step_ms(
-    model: str, side: int, batch: int, *, clients: int = 4, steps: int = 20, repeats: int = 5, chunk: Chunk = "auto"
+    model: str,
+    side: int,
+    batch: int,
+    *,
+    clients: int = 4,
+    steps: int = 20,
+    repeats: int = 5,
+    chunk: Chunk = "auto",
 ) -> dict[str, float]:
     """One SGD step of one client, best of several calls that train all clients; and the seconds of compiling."""
     channels = 1 if side == 28 else 3
@@ -49,7 +60,9 @@ def client_step_ms(
     x = jnp.asarray(rng.normal(size=(clients, 320, side, side, channels)), jnp.float32)
     y = jnp.asarray(rng.integers(0, 10, (clients, 320)), jnp.int32)
     data = Dataset(x, y, jnp.ones((clients, 320), bool))
-    task = jaxfl.classification(MODELS[model](), x[0, 0], batch_size=batch, steps=steps, chunk=chunk)
+    task = jaxfl.classification(
+        MODELS[model](), x[0, 0], batch_size=batch, steps=steps, chunk=chunk
+    )
     params = mesh.place(jax.vmap(task.init)(jax.random.split(jax.random.key(0), clients)))
     cohort = mesh.place(Cohort(jnp.arange(clients), data, data))
     began = time.perf_counter()
@@ -74,16 +87,17 @@ def section(environments: Path | None, cases: tuple[tuple[str, int, int], ...] =
 
 TEXT = """## One local SGD step of one client
 
-Momentum .9, weight decay 1e-5; 4 clients, 20 steps each in one call. The peer is a PyTorch loop over clients and
-steps without a data loader (`benchmarks/peers/torch_loop.py`): as one process with its own threads, and, which nobody
-writes, as one process of one thread for each core. `lenet` has two convolutions 5x5, `three` has three with 32, 64 and
-64 channels, `cedar6` FedCedar's six with 32 to 256 and group normalisation.
+Momentum .9, weight decay 1e-5; 4 clients, 20 steps each in one call. The peer is a PyTorch loop
+over clients and steps without a data loader (`benchmarks/peers/torch_loop.py`): as one process with
+its own threads, and, which nobody writes, as one process of one thread for each core. `lenet` has
+two convolutions 5x5, `three` has three with 32, 64 and 64 channels, `cedar6` FedCedar's six with 32
+to 256 and group normalisation.
 
 | step | jaxfl, ms | torch, ms | times jaxfl | torch a core, ms | times jaxfl | compiling, s |
 |---|---:|---:|---:|---:|---:|---:|
 {rows}
 
-Convolution, bias, ReLU and pooling are one operation with one gradient (`jaxfl/models/block.py`), 3x3 convolutions of
-16 channels or more go by Winograd's way (`jaxfl/models/tiles.py`), clients run one at a time on each core
-(`chunk="auto"`, a device a core), and batches in parts of 16 (`micro`).
+Convolution, bias, ReLU and pooling are one operation with one gradient (`jaxfl/models/block.py`),
+3x3 convolutions of 16 channels or more go by Winograd's way (`jaxfl/models/tiles.py`), clients run
+one at a time on each core (`chunk="auto"`, a device a core), and batches in parts of 16 (`micro`).
 """

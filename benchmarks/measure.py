@@ -28,7 +28,9 @@ def best_ms(function: Callable, repeats: int = 7) -> float:
 def product_gflops(size: int = 2048) -> float:
     """The floor: f32 matrix products, one on each device at once, billions of operations a second."""
     count = jax.local_device_count()
-    a = mesh.place(jnp.asarray(np.random.default_rng(0).normal(size=(count, size, size)), jnp.float32))
+    a = mesh.place(
+        jnp.asarray(np.random.default_rng(0).normal(size=(count, size, size)), jnp.float32)
+    )
     product = jax.jit(jnp.matmul)
     return 2 * count * size**3 / best_ms(lambda: product(a, a)) / 1e6
 

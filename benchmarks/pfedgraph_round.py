@@ -31,24 +31,35 @@ def crop_and_flip(key: jax.Array, x: jax.Array) -> jax.Array:
     place = jnp.arange(32)[None]
     rows = down + place  # [B, 32]
     columns = right + jnp.where(jax.random.bernoulli(flips, shape=(len(x), 1)), 31 - place, place)
-    inside = ((rows >= 0) & (rows < 32))[:, :, None] & ((columns >= 0) & (columns < 32))[:, None]  # [B, 32, 32]
+    inside = ((rows >= 0) & (rows < 32))[:, :, None] & ((columns >= 0) & (columns < 32))[
+        :, None
+    ]  # [B, 32, 32]
     pixels = 1024 * jnp.arange(len(x))[:, None, None] + 32 * rows[:, :, None] + columns[:, None]
-    # Divided by infinity where a mask would do: XLA repeats a division in no consumer, so each pixel is gathered once.
+    # Divided by infinity where a mask would do: XLA repeats a division in no consumer, so each
+    # pixel is gathered once.
     moved = jnp.take(x.reshape(-1, 3), pixels, axis=0, mode="clip").astype(jnp.float32)
     return moved / jnp.where(inside, 1.0, jnp.inf)[..., None]
 
 
 def augmented(loss: Objective) -> Objective:
     """The loss of cropped and flipped batches."""
-    return lambda params, batch, anchor, key: loss(params, batch._replace(x=crop_and_flip(key, batch.x)), anchor, key)
+    return lambda params, batch, anchor, key: loss(
+        params, batch._replace(x=crop_and_flip(key, batch.x)), anchor, key
+    )
 
 
 def federation(clients: int) -> Federation:
     """The peer's data: 4,000 train and 1,000 validation images a client, 10,000 test images that all share."""
     (x, y), (test_x, test_y) = images(5_000 * clients, 0), images(10_000, 1)
-    x, y = jnp.asarray(x).reshape(clients, 5_000, 32, 32, 3), jnp.asarray(y, jnp.int32).reshape(clients, 5_000)
+    x, y = (
+        jnp.asarray(x).reshape(clients, 5_000, 32, 32, 3),
+        jnp.asarray(y, jnp.int32).reshape(clients, 5_000),
+    )
     real = jnp.ones((clients, 5_000), bool)
-    train, val = (Dataset(x[:, part], y[:, part], real[:, part]) for part in (slice(4_000), slice(4_000, None)))
+    train, val = (
+        Dataset(x[:, part], y[:, part], real[:, part])
+        for part in (slice(4_000), slice(4_000, None))
+    )
     test = Pool(jnp.asarray(test_x), jnp.asarray(test_y, jnp.int32), jnp.ones((clients, 10_000)))
     return Federation(train, val, test)
 
@@ -56,12 +67,17 @@ def federation(clients: int) -> Federation:
 def seconds(work: Work) -> dict[str, float]:
     """Seconds of each part, best of two.
 
-    `round` is local training and the server step; `scores` the scores of every client's model on both sets, twice as
-    before and after training; `evaluation` is how `jaxfl run` finds both, which trains anew for the score after.
+    `round` is local training and the server step; `scores` the scores of every client's model on
+    both sets, twice as before and after training; `evaluation` is how `jaxfl run` finds both, which
+    trains anew for the score after.
     """
     data = mesh.place(federation(work.clients))
-    plain = jaxfl.classification(Cifar(), data.train.x[0, 0], batch_size=work.batch, steps=work.steps, scale=255)
-    task = plain._replace(loss=augmented(plain.loss), loss_of=lambda apply: augmented(plain.loss_of(apply)))
+    plain = jaxfl.classification(
+        Cifar(), data.train.x[0, 0], batch_size=work.batch, steps=work.steps, scale=255
+    )
+    task = plain._replace(
+        loss=augmented(plain.loss), loss_of=lambda apply: augmented(plain.loss_of(apply))
+    )
     algorithm = jaxfl.algorithms.pfedgraph(task)
     one_round, compiling = rounds_of(algorithm, data)
     ids = jnp.arange(work.clients)
@@ -85,7 +101,9 @@ def section(environments: Path | None, clients: int = 10, batch: int = 64, steps
     ours, peer = seconds(work), ask(environments, "torch_round", *work)
     same = ours["round"] + ours["scores"]
     lines = [row("jaxfl", ours["round"], ours["scores"], same)]
-    lines.append(row("jaxfl, fine-tuned for the score after", ours["round"], ours["evaluation"], same))
+    lines.append(
+        row("jaxfl, fine-tuned for the score after", ours["round"], ours["evaluation"], same)
+    )
     if isinstance(peer, str):
         lines.append(f"| PyTorch script | {peer} | | | |")
     else:
@@ -102,16 +120,17 @@ def row(name: str, training: float, evaluation: float, ours: float) -> str:
 
 TEXT = """## A whole round of pFedGraph
 
-{clients} clients of 4,000 images in CIFAR-10's shape, {steps} steps of batch {batch} with random crops and flips, both
-scores of each client's model (its 1,000 validation images, the 10,000 test images that all share) before and after
-training, and the server step. The peer is a script as researchers write it (`benchmarks/peers/torch_round.py`): data
-loaders that transform image by image in the main process, NumPy cosines, a quadratic program a row. Best of several
-rounds; compiling takes {compiling:.1f} s more.
+{clients} clients of 4,000 images in CIFAR-10's shape, {steps} steps of batch {batch} with random
+crops and flips, both scores of each client's model (its 1,000 validation images, the 10,000 test
+images that all share) before and after training, and the server step. The peer is a script as
+researchers write it (`benchmarks/peers/torch_round.py`): data loaders that transform image by image
+in the main process, NumPy cosines, a quadratic program a row. Best of several rounds; compiling
+takes {compiling:.1f} s more.
 
 | | training and server, s | evaluation, s | round, s | times jaxfl |
 |---|---:|---:|---:|---:|
 {rows}
 
-The script scores the models that the round trained. `jaxfl run` keeps its rounds free of evaluation and fine-tunes anew
-for the score after, only in those rounds that are evaluated: the second line.
+The script scores the models that the round trained. `jaxfl run` keeps its rounds free of evaluation
+and fine-tunes anew for the score after, only in those rounds that are evaluated: the second line.
 """

@@ -1,8 +1,9 @@
 """Runs the benchmarks beside their peers and writes docs/performance.md.
 
-`python -m benchmarks.report [--peers DIR]`; DIR holds an environment for each tool, `DIR/torch`, `DIR/fedjax`,
-`DIR/pfl`, `DIR/flower` and `DIR/blazefl`, made as `benchmarks/peers/NAME.py` says. A peer that is missing or fails is
-named as such in the tables. Takes about half an hour on two cores; let nothing else run.
+`python -m benchmarks.report [--peers DIR]`; DIR holds an environment for each tool, `DIR/torch`,
+`DIR/fedjax`, `DIR/pfl`, `DIR/flower` and `DIR/blazefl`, made as `benchmarks/peers/NAME.py` says. A
+peer that is missing or fails is named as such in the tables. Takes about half an hour on two cores;
+let nothing else run.
 """
 
 import datetime
@@ -53,8 +54,9 @@ def main(peers: Path | None = None) -> None:
 TEXT = """# Performance
 
 Measured on {date} by `python -m benchmarks.report`: {machine}, {software}.
-Each side runs several times and the best counts, compiling and start-up apart; nothing else ran, for PyTorch's threads
-suffer from company. Matrix products of 2048x2048 reach {floor:.0f} GFLOP/s in the same run.
+Each side runs several times and the best counts, compiling and start-up apart; nothing else ran,
+for PyTorch's threads suffer from company. Matrix products of 2048x2048 reach {floor:.0f} GFLOP/s in
+the same run.
 """
 
 

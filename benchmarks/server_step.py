@@ -52,7 +52,9 @@ def kmeans_ms(clients: int, clusters: int) -> tuple[float, float]:
     return best_ms(lambda: run(key, x)), 1e3 * min(timed(lambda: sklearn.fit(host)))
 
 
-def section(environments: Path | None, floor: float, sizes: tuple[int, ...] = (10, 50, 100, 200)) -> str:
+def section(
+    environments: Path | None, floor: float, sizes: tuple[int, ...] = (10, 50, 100, 200)
+) -> str:
     """The table and the line below it."""
     ours = [server_ms(clients, 1) for clients in sizes]
     split = [server_ms(clients) for clients in sizes]
@@ -65,21 +67,26 @@ def section(environments: Path | None, floor: float, sizes: tuple[int, ...] = (1
     ]
     own, sklearn = kmeans_ms(30, 5)
     version = "" if isinstance(found, str) else f"; {found['version']}"
-    return TEXT.format(rows="\n".join(rows), version=version, own=own, sklearn=sklearn, ratio=sklearn / own)
+    return TEXT.format(
+        rows="\n".join(rows), version=version, own=own, sklearn=sklearn, ratio=sklearn / own
+    )
 
 
 TEXT = """## The server step of pFedGraph
 
-Cosines, collaboration weights and mixing of M models of 62,006 parameters. The peer is the way of reference scripts
-(`benchmarks/peers/server_loops.py`{version}): a NumPy cosine a pair, a quadratic program a row, a sum a pair and layer.
+Cosines, collaboration weights and mixing of M models of 62,006 parameters. The peer is the way of
+reference scripts (`benchmarks/peers/server_loops.py`{version}): a NumPy cosine a pair, a quadratic
+program a row, a sum a pair and layer.
 
 | M | floor, ms | one device, ms | all devices, ms | loops, ms | times one device |
 |---:|---:|---:|---:|---:|---:|
 {rows}
 
-The floor is the two products at the rate above. With few models the products are too thin for that rate. Split over the
-devices of one CPU the step takes longer than on one of them, for the models must be brought together: `--devices 1` is
-better where the server outweighs local training, which is rare.
+The floor is the two products at the rate above. With few models the products are too thin for that
+rate. Split over the devices of one CPU the step takes longer than on one of them, for the models
+must be brought together: `--devices 1` is better where the server outweighs local training, which
+is rare.
 
-K-means of 30 such models in 5 clusters, ten restarts: {own:.1f} ms, scikit-learn {sklearn:.1f} ms ({ratio:.1f} times).
+K-means of 30 such models in 5 clusters, ten restarts: {own:.1f} ms, scikit-learn {sklearn:.1f} ms
+({ratio:.1f} times).
 """

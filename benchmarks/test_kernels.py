@@ -1,7 +1,8 @@
 """The server's kernels over numbers of models and parameters: `pytest benchmarks --benchmark-only`.
 
-Compiling is apart. `floor` in the extra columns (`--benchmark-json`) is the time of the kernel's matrix products at the
-rate that 2048x2048 products reach in the same process, in milliseconds; None for a kernel that is no product.
+Compiling is apart. `floor` in the extra columns (`--benchmark-json`) is the time of the kernel's
+matrix products at the rate that 2048x2048 products reach in the same process, in milliseconds; None
+for a kernel that is no product.
 """
 
 import functools
@@ -22,7 +23,9 @@ KERNELS = {
     "cosine": lambda x: cosine(x),
     "mix": lambda x: mix(x[:, : x.shape[0]], x),
     "project_rows": lambda x: project_rows(x[:, : x.shape[0]]),
-    "kmeans": lambda x: kmeans(jax.random.key(0), x, jnp.arange(x.shape[0]), 5, restarts=10).inertia,
+    "kmeans": lambda x: (
+        kmeans(jax.random.key(0), x, jnp.arange(x.shape[0]), 5, restarts=10).inertia
+    ),
 }
 PRODUCTS = {"cosine", "mix", "kmeans"}
 floor_gflops = functools.cache(product_gflops)
@@ -41,5 +44,7 @@ def test_kernel(benchmark, models, name):
         pytest.skip("k-means is for cohorts")
     run = jax.jit(KERNELS[name]).lower(models).compile()
     m, d = models.shape
-    benchmark.extra_info["floor"] = 2 * m * m * d / floor_gflops() / 1e6 if name in PRODUCTS else None
+    benchmark.extra_info["floor"] = (
+        2 * m * m * d / floor_gflops() / 1e6 if name in PRODUCTS else None
+    )
     benchmark.pedantic(lambda: jax.block_until_ready(run(models)), rounds=5, warmup_rounds=1)

@@ -1,9 +1,10 @@
 """FedCedar's case study (section 4.4, figure 3): does k-means find the nodes of a federation whose graph is known?
 
-`python -m experiments.fedcedar_case_study [--out DIR]`: digits in 3, 4 and 5 nodes with labels in common. In rounds 5,
-10, ... equally many clients of each node take part, and the clusters that they fall into are compared with their nodes,
-by the Rand index; in the rounds between, clients are drawn whatever their node. With 20 clients a node, as in the
-paper, digits have 12 to 14 training examples for each; the right panel gives a client fewer still.
+`python -m experiments.fedcedar_case_study [--out DIR]`: digits in 3, 4 and 5 nodes with labels in
+common. In rounds 5, 10, ... equally many clients of each node take part, and the clusters that they
+fall into are compared with their nodes, by the Rand index; in the rounds between, clients are drawn
+whatever their node. With 20 clients a node, as in the paper, digits have 12 to 14 training examples
+for each; the right panel gives a client fewer still.
 """
 
 import json
@@ -44,7 +45,8 @@ def study(topology: int, rounds: int, per_node: int) -> dict[str, np.ndarray]:
     """Runs one topology, all seeds and numbers of examples side by side.
 
     Returns:
-      rand: [examples, seeds, rounds / 5]; examples: of a client, mean [examples]; contraction: likewise as `rand`.
+      rand: [examples, seeds, rounds / 5]; examples: of a client, mean [examples]; contraction:
+        likewise as `rand`.
     """
     clients, node = topology * per_node, node_of(topology * per_node, topology)
     data = gather(Setting(partition="nodes", topology=topology, clients=clients, seeds=SEEDS))
@@ -59,12 +61,18 @@ def study(topology: int, rounds: int, per_node: int) -> dict[str, np.ndarray]:
     algorithm = fedcedar(task, clusters=topology)
     drawn = max(1, round(FRACTION * per_node))
     sample = participation.every(
-        PERIOD, participation.stratified(node, drawn), participation.uniform(clients, drawn / per_node)
+        PERIOD,
+        participation.stratified(node, drawn),
+        participation.uniform(clients, drawn / per_node),
     )
     # Side by side: [examples * seeds, ...].
-    federations = jax.tree.map(lambda *x: jnp.concatenate(x), *(keep(data.federation, n) for n in EXAMPLES))
+    federations = jax.tree.map(
+        lambda *x: jnp.concatenate(x), *(keep(data.federation, n) for n in EXAMPLES)
+    )
     keys = jax.vmap(jax.random.key)(jnp.tile(jnp.arange(SEEDS), len(EXAMPLES)))
-    state = jax.vmap(lambda key, federation: algorithm.init(key, federation.train))(keys, federations)
+    state = jax.vmap(lambda key, federation: algorithm.init(key, federation.train))(
+        keys, federations
+    )
     advance = partial(jaxfl.make_rounds(algorithm, sample), length=PERIOD)
     advance = jax.jit(jax.vmap(advance, in_axes=(0, 0, 0, None)))
 
@@ -79,7 +87,10 @@ def study(topology: int, rounds: int, per_node: int) -> dict[str, np.ndarray]:
     return {
         "rand": np.reshape(rand, shape).transpose(1, 2, 0),
         "contraction": np.reshape(contraction, shape).transpose(1, 2, 0),
-        "examples": np.asarray(federations.train.mask.sum(axis=(1, 2))).reshape(shape[1:]).mean(axis=1) / clients,
+        "examples": np.asarray(federations.train.mask.sum(axis=(1, 2)))
+        .reshape(shape[1:])
+        .mean(axis=1)
+        / clients,
     }
 
 
@@ -89,17 +100,40 @@ def picture(found: dict[int, dict[str, np.ndarray]]) -> bytes:
     for i, (topology, result) in enumerate(found.items()):
         colour, rand = plots.COLOURS[i], result["rand"]
         rounds = PERIOD * np.arange(1, rand.shape[2] + 1)
-        thick = {"color": colour, "linewidth": 6 - 2 * i}  # so that lines at 1 do not hide each other
+        thick = {
+            "color": colour,
+            "linewidth": 6 - 2 * i,
+        }  # so that lines at 1 do not hide each other
         band(by_round, rounds, rand[-1], label=f"{topology} nodes", **thick)
         band(by_round, rounds, rand[FEW], color=colour, linestyle="--", linewidth=1.2)
-        band(by_examples, result["examples"], rand.mean(axis=2).T, label=f"{topology} nodes", marker="o", **thick)
+        band(
+            by_examples,
+            result["examples"],
+            rand.mean(axis=2).T,
+            label=f"{topology} nodes",
+            marker="o",
+            **thick,
+        )
         for panel in (by_round, by_examples):
-            panel.axhline(1 - 2 * (topology - 1) / topology**2, color=colour, linewidth=1, linestyle=":")
-    by_round.plot([], [], color="0.4", linestyle="--", linewidth=1.2, label=f"{EXAMPLES[FEW]} examples a client")
+            panel.axhline(
+                1 - 2 * (topology - 1) / topology**2, color=colour, linewidth=1, linestyle=":"
+            )
+    by_round.plot(
+        [],
+        [],
+        color="0.4",
+        linestyle="--",
+        linewidth=1.2,
+        label=f"{EXAMPLES[FEW]} examples a client",
+    )
     by_round.plot([], [], color="0.4", linestyle=":", linewidth=1, label="chance")
-    by_round.set(xlabel="round", ylabel="Rand index, clusters and nodes", title="all examples, and few")
+    by_round.set(
+        xlabel="round", ylabel="Rand index, clusters and nodes", title="all examples, and few"
+    )
     by_round.legend(frameon=False, ncols=2, loc="lower right", fontsize=8)
-    by_examples.set(xlabel="training examples of a client", title="mean over the rounds", xscale="log")
+    by_examples.set(
+        xlabel="training examples of a client", title="mean over the rounds", xscale="log"
+    )
     by_examples.set_xticks([1, 2, 4, 8, 16], ["1", "2", "4", "8", "16"], minor=False)
     by_examples.set_xticks([], minor=True)
     for panel in (by_round, by_examples):
@@ -112,10 +146,14 @@ def picture(found: dict[int, dict[str, np.ndarray]]) -> bytes:
 def band(panel: Axes, x: np.ndarray, values: np.ndarray, **style) -> None:
     """The mean of the seeds as a line, their range as a band; values [seeds, x]."""
     panel.plot(x, values.mean(axis=0), **style)
-    panel.fill_between(x, values.min(axis=0), values.max(axis=0), color=style["color"], alpha=0.15, linewidth=0)
+    panel.fill_between(
+        x, values.min(axis=0), values.max(axis=0), color=style["color"], alpha=0.15, linewidth=0
+    )
 
 
-def main(out: Path = Path("runs/fedcedar_case_study"), rounds: int = 50, per_node: int = 20) -> None:
+def main(
+    out: Path = Path("runs/fedcedar_case_study"), rounds: int = 50, per_node: int = 20
+) -> None:
     """Runs the three topologies, prints the table, and writes its numbers and the picture.
 
     Args:
@@ -126,15 +164,25 @@ def main(out: Path = Path("runs/fedcedar_case_study"), rounds: int = 50, per_nod
     found = {topology: study(topology, rounds, per_node) for topology in TOPOLOGIES}
     table = Table("nodes", "examples of a client", "Rand index", "seeds", "chance", "contraction")
     for topology, result in found.items():
-        for examples, rand, contraction in zip(*(result[k] for k in ("examples", "rand", "contraction")), strict=True):
+        for examples, rand, contraction in zip(
+            *(result[k] for k in ("examples", "rand", "contraction")), strict=True
+        ):
             by_seed = rand.mean(axis=1)
             chance = 1 - 2 * (topology - 1) / topology**2
             spread = f"{by_seed.min():.3f} to {by_seed.max():.3f}"
-            row = f"{examples:.1f}", f"{by_seed.mean():.3f}", spread, f"{chance:.3f}", f"{contraction.mean():.1e}"
+            row = (
+                f"{examples:.1f}",
+                f"{by_seed.mean():.3f}",
+                spread,
+                f"{chance:.3f}",
+                f"{contraction.mean():.1e}",
+            )
             table.add_row(str(topology), *row)
     Console().print(table)
     out.mkdir(parents=True, exist_ok=True)
-    numbers = {t: {name: values.tolist() for name, values in result.items()} for t, result in found.items()}
+    numbers = {
+        t: {name: values.tolist() for name, values in result.items()} for t, result in found.items()
+    }
     (out / "rand.json").write_text(json.dumps(numbers, indent=2) + "\n")
     (out / "rand.png").write_bytes(picture(found))
 

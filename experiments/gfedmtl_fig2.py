@@ -2,9 +2,12 @@
 
 `python -m experiments.gfedmtl_fig2 [--out DIR] [--trials 10]` draws
 
-- fig2.png: Test MSE by iteration (a), with 9 of a server's 15 clients in each iteration (b), and against tau (c);
-- learned.png: tau that sets itself, beside the sweep, for clusters near each other and far from each other;
-- sigma.png: whether one model for all clusters is the worst depends on how far they are from each other.
+- fig2.png: Test MSE by iteration (a), with 9 of a server's 15 clients in each iteration (b), and
+  against tau (c);
+- learned.png: tau that sets itself, beside the sweep, for clusters near each other and far from
+  each other;
+- sigma.png: whether one model for all clusters is the worst depends on how far they are from each
+  other.
 """
 
 import time
@@ -34,7 +37,11 @@ SERVERS, CLIENTS, SCHEDULED, CLUSTERS, DIM, ITERATIONS = 10, 15, 9, 3, 60, 100
 RHO, LAM = 3.0, 0.1  # not in the paper
 SIGMAS = (0.1, 0.5)  # the paper's clusters, and clusters five times as far from each other
 TASK = jaxfl.regression(
-    jaxfl.models.linear(bias=False), jnp.zeros(DIM), batch_size=9, steps=5, optimizer=optax.sgd(0.005)
+    jaxfl.models.linear(bias=False),
+    jnp.zeros(DIM),
+    batch_size=9,
+    steps=5,
+    optimizer=optax.sgd(0.005),
 )
 EVERYBODY = participation.full(SERVERS * CLIENTS)
 SOME = participation.stratified(np.repeat(np.arange(SERVERS), CLIENTS), SCHEDULED)
@@ -64,8 +71,15 @@ class Found(NamedTuple):
 
 def ours(data: Ridge, tau, edges=1.0, *, rho: float = RHO) -> Algorithm:
     """GFedMtl, with every client where the data has it."""
-    places = {"servers": SERVERS, "clusters": CLUSTERS, "server_of": data.server, "cluster_of": data.cluster}
-    return gfedmtl(TASK, tau=tau, rho=rho, lam=LAM, graph=edges * data.adjacency, primal="exact", **places)
+    places = {
+        "servers": SERVERS,
+        "clusters": CLUSTERS,
+        "server_of": data.server,
+        "cluster_of": data.cluster,
+    }
+    return gfedmtl(
+        TASK, tau=tau, rho=rho, lam=LAM, graph=edges * data.adjacency, primal="exact", **places
+    )
 
 
 LEARNERS = {
@@ -86,7 +100,9 @@ def one_model_by_gradients(data: Ridge) -> Algorithm:
 
 
 @partial(jax.jit, static_argnames=("make", "who"))
-def run(make: Callable, who: Participation, data: Ridge, *variants: jax.Array) -> tuple[jax.Array, jax.Array]:
+def run(
+    make: Callable, who: Participation, data: Ridge, *variants: jax.Array
+) -> tuple[jax.Array, jax.Array]:
     """Test MSE in dB and tau (NaN if it is not learned) by iteration, mean over trials [T]; of variants [V, T].
 
     One program: trials and variants side by side, iterations in a scan.
@@ -107,7 +123,9 @@ def run(make: Callable, who: Participation, data: Ridge, *variants: jax.Array) -
             models = tree.ravel(algorithm.models(state, jnp.arange(SERVERS * CLIENTS)))
             return state, (mse_db(models, data), info.metrics.get("tau", jnp.array([jnp.nan]))[0])
 
-        return jax.lax.scan(step, algorithm.init(key, data.federation.train), jnp.arange(ITERATIONS))[1]
+        return jax.lax.scan(
+            step, algorithm.init(key, data.federation.train), jnp.arange(ITERATIONS)
+        )[1]
 
     keys = jax.vmap(jax.random.key)(jnp.arange(data.server.shape[0]))
     many = jax.vmap(trial, (0, 0, *[None] * len(variants)))
@@ -118,15 +136,22 @@ def run(make: Callable, who: Participation, data: Ridge, *variants: jax.Array) -
 
 def draw(trials: int, sigma: float) -> Ridge:
     """The federations of all trials, stacked."""
-    return jax.tree.map(lambda *leaves: jnp.stack(leaves), *[ridge(seed, sigma=sigma) for seed in range(trials)])
+    return jax.tree.map(
+        lambda *leaves: jnp.stack(leaves), *[ridge(seed, sigma=sigma) for seed in range(trials)]
+    )
 
 
 def measure(data: Ridge) -> Found:
     """All curves of stacked trials."""
-    tau, edges = (jnp.array(column) for column in zip(*VARIANTS.values(), *((t, 1.0) for t in SWEEP), strict=True))
+    tau, edges = (
+        jnp.array(column)
+        for column in zip(*VARIANTS.values(), *((t, 1.0) for t in SWEEP), strict=True)
+    )
     few = len(VARIANTS)
     every, _ = run(ours, EVERYBODY, data, tau, edges)
-    full = {"GFed": run(one_model, EVERYBODY, data)[0]} | dict(zip(VARIANTS, every[:few], strict=True))
+    full = {"GFed": run(one_model, EVERYBODY, data)[0]} | dict(
+        zip(VARIANTS, every[:few], strict=True)
+    )
     full["GFed, gradient form"] = run(one_model_by_gradients, EVERYBODY, data)[0]
     some, _ = run(ours, SOME, data, tau[:few], edges[:few])
     scheduled = {"GFed": run(one_model, SOME, data)[0]} | dict(zip(VARIANTS, some, strict=True))
@@ -134,7 +159,8 @@ def measure(data: Ridge) -> Found:
     for label, make in LEARNERS.items():
         full[label], taus[label] = run(make, EVERYBODY, data)
     full, scheduled, taus = (
-        {label: np.asarray(curve) for label, curve in curves.items()} for curves in (full, scheduled, taus)
+        {label: np.asarray(curve) for label, curve in curves.items()}
+        for curves in (full, scheduled, taus)
     )
     return Found(full, scheduled, np.asarray(every[few:]), taus)
 
@@ -144,8 +170,13 @@ def other_penalty(data: Ridge, rho: float) -> dict[str, dict[str, float]]:
     tau, edges = (jnp.array(column) for column in zip(*VARIANTS.values(), strict=True))
     found = {}
     for name, who in (("full", EVERYBODY), ("scheduled", SOME)):
-        mse = [run(partial(one_model, rho=rho), who, data)[0], *run(partial(ours, rho=rho), who, data, tau, edges)[0]]
-        found[name] = {label: float(curve[-1]) for label, curve in zip(("GFed", *VARIANTS), mse, strict=True)}
+        mse = [
+            run(partial(one_model, rho=rho), who, data)[0],
+            *run(partial(ours, rho=rho), who, data, tau, edges)[0],
+        ]
+        found[name] = {
+            label: float(curve[-1]) for label, curve in zip(("GFed", *VARIANTS), mse, strict=True)
+        }
     return found
 
 
@@ -165,24 +196,37 @@ def draw_sweep(panel: Axes, found: Found, title: str, levels: tuple[str, ...] = 
     best = last.argmin()
     panel.plot(SWEEP[best], last[best], "o", color="0.2", fillstyle="none", markersize=10)
     panel.annotate(
-        f"tau {SWEEP[best]:.2g}", (SWEEP[best], last[best]), (0, -16), textcoords="offset points", ha="center"
+        f"tau {SWEEP[best]:.2g}",
+        (SWEEP[best], last[best]),
+        (0, -16),
+        textcoords="offset points",
+        ha="center",
     )
     for label, taus in found.taus.items():
-        panel.plot(taus[-1], found.full[label][-1], "*", color=COLOURS[label], markersize=13, label=label)
+        panel.plot(
+            taus[-1], found.full[label][-1], "*", color=COLOURS[label], markersize=13, label=label
+        )
     for label in levels:
         panel.axhline(found.full[label][-1], color=COLOURS[label], linestyle="--", label=label)
     panel.set_xscale("symlog", linthresh=1e-3, linscale=0.5)
     panel.set_xlim(-2e-4, 6)
     panel.set(xlabel="tau", ylabel=f"Test MSE after {ITERATIONS} iterations [dB]", title=title)
-    panel.set_ylim(min(last.min(), *(found.full[label][-1] for label in (*found.taus, *levels))) - 1.5, last[0] + 4)
+    panel.set_ylim(
+        min(last.min(), *(found.full[label][-1] for label in (*found.taus, *levels))) - 1.5,
+        last[0] + 4,
+    )
     panel.grid(alpha=0.25)
 
 
 def figure_2(found: Found) -> bytes:
     """The paper's three panels."""
     figure, (left, middle, right) = plots.canvas(3, height=4.6)
-    draw_curves(left, {k: v for k, v in found.full.items() if k not in found.taus}, "(a) all clients")
-    figure.legend(*left.get_legend_handles_labels(), loc="outside lower center", ncols=7, frameon=False)
+    draw_curves(
+        left, {k: v for k, v in found.full.items() if k not in found.taus}, "(a) all clients"
+    )
+    figure.legend(
+        *left.get_legend_handles_labels(), loc="outside lower center", ncols=7, frameon=False
+    )
     draw_curves(middle, found.scheduled, f"(b) {SCHEDULED} of a server's {CLIENTS} clients")
     middle.set_ylim(left.get_ylim())
     draw_sweep(right, found, "(c) strength of learning between clusters")
@@ -204,7 +248,9 @@ def figure_learned(found: dict[float, Found]) -> bytes:
         shown = {label: one.full[label] for label in ("tau 0", "tau .5", *one.taus)}
         draw_curves(error, shown | {"best fixed tau": one.sweep[best]}, "")
         error.set_ylim(min(curve.min() for curve in shown.values()) - 0.5, shown["tau 0"][-1] + 6)
-        value.legend(frameon=False, fontsize=8, loc="lower left" if best > SWEEP.size / 2 else "upper right")
+        value.legend(
+            frameon=False, fontsize=8, loc="lower left" if best > SWEEP.size / 2 else "upper right"
+        )
         error.legend(frameon=False, fontsize=8)
     return plots.png(figure)
 
@@ -228,7 +274,9 @@ def numbers(found: Found) -> dict:
     last = found.sweep[:, -1]
     return {
         "test_mse_db": {label: float(curve[-1]) for label, curve in found.full.items()},
-        "test_mse_db_scheduled": {label: float(curve[-1]) for label, curve in found.scheduled.items()},
+        "test_mse_db_scheduled": {
+            label: float(curve[-1]) for label, curve in found.scheduled.items()
+        },
         "iterations_to_minus_10_db": {label: reached(curve) for label, curve in found.full.items()},
         "sweep": {"tau": SWEEP.tolist(), "test_mse_db": last.tolist()},
         "best_tau": {"tau": float(SWEEP[last.argmin()]), "test_mse_db": float(last.min())},
@@ -254,9 +302,14 @@ def table(results: dict) -> Table:
     columns += [near["test_mse_db_scheduled"], *results["sigma 0.1, rho 1"].values()]
     for label in columns[0]:
         cells = [column.get(label) for column in columns]
-        shown.add_row(label, *("" if c is None else f"{c:.1f}" if isinstance(c, float) else str(c) for c in cells))
+        shown.add_row(
+            label,
+            *("" if c is None else f"{c:.1f}" if isinstance(c, float) else str(c) for c in cells),
+        )
     best = [one["best_tau"] for one in (near, far)]
-    shown.add_row("best fixed (tau)", *(f"{one['test_mse_db']:.1f} ({one['tau']:.2g})" for one in best))
+    shown.add_row(
+        "best fixed (tau)", *(f"{one['test_mse_db']:.1f} ({one['tau']:.2g})" for one in best)
+    )
     return shown
 
 
@@ -274,7 +327,9 @@ def main(out: Path = Path("runs/gfedmtl_fig2"), trials: int = 10) -> None:
     files.write(out / "fig2.png", figure_2(found[SIGMAS[0]]))
     files.write(out / "learned.png", figure_learned(found))
     files.write(out / "sigma.png", figure_sigma(found))
-    results = {"trials": trials, "rho": RHO} | {f"sigma {s}": numbers(one) for s, one in found.items()}
+    results = {"trials": trials, "rho": RHO} | {
+        f"sigma {s}": numbers(one) for s, one in found.items()
+    }
     results["sigma 0.1, rho 1"] = other_penalty(data[SIGMAS[0]], 1.0)
     files.write_json(out / "numbers.json", results)
     console.print(table(results))

@@ -1,7 +1,8 @@
 """Does pFedGAT find out who holds the same digits? Mixing weights of its variants, and what they are worth.
 
-Ten clients hold two of the ten digits each, in five pairs that hold the same ones (pathological), or a tenth of
-everything (IID). Both federations of all seeds train side by side in one program a variant.
+Ten clients hold two of the ten digits each, in five pairs that hold the same ones (pathological),
+or a tenth of everything (IID). Both federations of all seeds train side by side in one program a
+variant.
 
 `python -m experiments.pfedgat_attention [--out DIR]`
 """
@@ -44,7 +45,11 @@ def main(out: Path = Path("runs/pfedgat_attention"), rounds: int = 40, seeds: in
       seeds: partitions and initial models.
     """
     source = load("digits")
-    parts = [split(source.y_train, CLIENTS, seed) for split in (pathological, iid) for seed in range(seeds)]
+    parts = [
+        split(source.y_train, CLIENTS, seed)
+        for split in (pathological, iid)
+        for seed in range(seeds)
+    ]
     data = Data(source, parts, federations(source, parts, Setting(test="reweighted")))
     console, results = Console(), {}
     for name, hyper in VARIANTS.items():
@@ -69,7 +74,9 @@ def main(out: Path = Path("runs/pfedgat_attention"), rounds: int = 40, seeds: in
         table.add_row(*each.values())
     console.print(table)
     files.write(out / "table.md", markdown(rows))
-    files.write_json(out / "results.json", {n: {k: v.tolist() for k, v in r.items()} for n, r in results.items()})
+    files.write_json(
+        out / "results.json", {n: {k: v.tolist() for k, v in r.items()} for n, r in results.items()}
+    )
 
 
 def measure(record: Any, seeds: int) -> dict[str, np.ndarray]:
@@ -78,14 +85,20 @@ def measure(record: Any, seeds: int) -> dict[str, np.ndarray]:
     entropy = -(weights * np.log(np.maximum(weights, 1e-30))).sum(axis=-1).mean(axis=(1, 3))
     stages = {"before": record.evaluation.before.test, "after": record.evaluation.after.test}
     return {
-        "own": (weights[0] * SAME).sum(axis=-1).mean(axis=(0, 2)),  # on one's own pair, oneself included
+        "own": (weights[0] * SAME)
+        .sum(axis=-1)
+        .mean(axis=(0, 2)),  # on one's own pair, oneself included
         "entropy": entropy[0],
         "iid_entropy": entropy[1],
-        "iid_distance": np.abs(weights[1] - 1 / CLIENTS).max(axis=(0, 2, 3)),  # the largest, from 1 / N
+        "iid_distance": np.abs(weights[1] - 1 / CLIENTS).max(
+            axis=(0, 2, 3)
+        ),  # the largest, from 1 / N
         "pathological_weights": weights[0, 0, -1],
         "iid_weights": weights[1, 0, -1],
     } | {
-        f"{p}_{s}": x.reshape(2, -1)[i].mean() for i, p in enumerate(("pathological", "iid")) for s, x in stages.items()
+        f"{p}_{s}": x.reshape(2, -1)[i].mean()
+        for i, p in enumerate(("pathological", "iid"))
+        for s, x in stages.items()
     }
 
 
@@ -105,7 +118,11 @@ def row(name: str, result: dict[str, np.ndarray]) -> dict[str, str]:
 
 def markdown(rows: list[dict[str, str]]) -> str:
     """The table for the documentation."""
-    lines = [list(rows[0]), ["---", *["---:"] * (len(rows[0]) - 1)], *(list(r.values()) for r in rows)]
+    lines = [
+        list(rows[0]),
+        ["---", *["---:"] * (len(rows[0]) - 1)],
+        *(list(r.values()) for r in rows),
+    ]
     return "".join(f"| {' | '.join(line)} |\n" for line in lines)
 
 
@@ -142,8 +159,12 @@ def curves(results: dict[str, dict[str, np.ndarray]]) -> bytes:
     own.axhline(0.3, color="0.6", linewidth=1, linestyle="--")
     own.text(1, 0.31, "the most that 8 heads of GAT can give to pairs", color="0.4", fontsize=8)
     own.set(xlabel="round", title="weight on the own pair (1/N each: 0.2)", ylim=(0, 1.02))
-    entropy.legend(*own.get_legend_handles_labels(), frameon=False, fontsize=8, ncols=2, loc="lower left")
-    entropy.set(xlabel="round", title="entropy of the rows (dotted: IID)", ylim=(0, np.log(CLIENTS) + 0.05))
+    entropy.legend(
+        *own.get_legend_handles_labels(), frameon=False, fontsize=8, ncols=2, loc="lower left"
+    )
+    entropy.set(
+        xlabel="round", title="entropy of the rows (dotted: IID)", ylim=(0, np.log(CLIENTS) + 0.05)
+    )
     for panel in (own, entropy):
         panel.grid(alpha=0.25)
     return plots.png(figure)

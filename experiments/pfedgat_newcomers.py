@@ -1,6 +1,7 @@
 """Clients that join late (pFedGAT, section 5.3 and Figure 4): eight of ten train for 40 rounds, then all for three.
 
-Digits by a Dirichlet distribution with beta .1, five partitions side by side. What counts are the two newcomers.
+Digits by a Dirichlet distribution with beta .1, five partitions side by side. What counts are the
+two newcomers.
 
 `python -m experiments.pfedgat_newcomers [--out DIR]`
 """
@@ -26,19 +27,26 @@ METHODS = {
     "pfedgraph": (jaxfl.algorithms.pfedgraph, {}),
     "pfedgat, as published": (jaxfl.algorithms.pfedgat, {}),
     "pfedgat, GATv2, round": (jaxfl.algorithms.pfedgat, {"attention": "gatv2", "feature": "round"}),
-    "pfedgat, dot, round": (jaxfl.algorithms.pfedgat, {"attention": "dot", "feature": "round", "eta": 0.001}),
+    "pfedgat, dot, round": (
+        jaxfl.algorithms.pfedgat,
+        {"attention": "dot", "feature": "round", "eta": 0.001},
+    ),
 }
 
 
-def course(algorithm: Algorithm, task: Task, key: jax.Array, federation: Federation) -> tuple[jax.Array, ...]:
+def course(
+    algorithm: Algorithm, task: Task, key: jax.Array, federation: Federation
+) -> tuple[jax.Array, ...]:
     """A run, the newcomers' rounds one by one.
 
     Returns:
-      Accuracy before fine-tuning and after it, as the newcomers join and after each round with them [1 + 3, 10]; the
-      last mixing weights [10, 10].
+      Accuracy before fine-tuning and after it, as the newcomers join and after each round with them
+      [1 + 3, 10]; the last mixing weights [10, 10].
     """
     early = jaxfl.participation.schedule(np.arange(EARLY)[None])
-    first, then = (jaxfl.make_rounds(algorithm, who) for who in (early, jaxfl.participation.full(CLIENTS)))
+    first, then = (
+        jaxfl.make_rounds(algorithm, who) for who in (early, jaxfl.participation.full(CLIENTS))
+    )
     evaluate = jaxfl.make_evaluate(algorithm, task)
 
     def scores(state):
@@ -63,9 +71,19 @@ def picture(results: dict[str, dict[str, np.ndarray]]) -> bytes:
     for colour, (name, result) in zip(plots.COLOURS, results.items(), strict=False):
         for panel, stage in ((deployed, "before"), (tuned, "after")):
             newcomers = 100 * result[stage][:, :, EARLY:].mean(axis=(0, 2))
-            panel.plot(range(TOGETHER + 1), newcomers, color=colour, marker="o", markersize=4, label=name)
-    for panel, title in ((deployed, "newcomers: deployed models"), (tuned, "newcomers: after fine-tuning")):
-        panel.set(xlabel="rounds since they joined", title=title, ylim=(0, 102), xticks=range(TOGETHER + 1))
+            panel.plot(
+                range(TOGETHER + 1), newcomers, color=colour, marker="o", markersize=4, label=name
+            )
+    for panel, title in (
+        (deployed, "newcomers: deployed models"),
+        (tuned, "newcomers: after fine-tuning"),
+    ):
+        panel.set(
+            xlabel="rounds since they joined",
+            title=title,
+            ylim=(0, 102),
+            xticks=range(TOGETHER + 1),
+        )
         panel.grid(alpha=0.25)
     deployed.set_ylabel("accuracy, %")
     tuned.legend(frameon=False, fontsize=8, loc="lower right")
@@ -74,7 +92,11 @@ def picture(results: dict[str, dict[str, np.ndarray]]) -> bytes:
     heat.axhline(EARLY - 0.5, color="tab:red", linewidth=1)
     heat.axvline(EARLY - 0.5, color="tab:red", linewidth=1)
     heat.spines[:].set_visible(False)
-    heat.set(xlabel="sender", ylabel="receiver", title=f"{name}: last weights\n(newcomers beyond the lines)")
+    heat.set(
+        xlabel="sender",
+        ylabel="receiver",
+        title=f"{name}: last weights\n(newcomers beyond the lines)",
+    )
     figure.colorbar(image, ax=heat, shrink=0.8)
     return plots.png(figure)
 
@@ -89,14 +111,20 @@ def main(out: Path = Path("runs/pfedgat_newcomers")) -> None:
     parts = [jaxfl.data.dirichlet(source.y_train, CLIENTS, seed, beta=0.1) for seed in range(SEEDS)]
     federation = federations(source, parts, Setting(test="reweighted"))
     task = jaxfl.classification(
-        jaxfl.models.mlp(source.classes), source.x_train[0], scale=source.scale, steps=50, batch_size=32
+        jaxfl.models.mlp(source.classes),
+        source.x_train[0],
+        scale=source.scale,
+        steps=50,
+        batch_size=32,
     )
     keys = jax.vmap(jax.random.key)(jnp.arange(SEEDS))
     results = {}
     for name, (factory, hyper) in METHODS.items():
         algorithm = factory(task, **hyper)
         run = jax.jit(jax.vmap(lambda key, data, of=algorithm: course(of, task, key, data)))
-        results[name] = dict(zip(("before", "after", "weights"), map(np.asarray, run(keys, federation)), strict=True))
+        results[name] = dict(
+            zip(("before", "after", "weights"), map(np.asarray, run(keys, federation)), strict=True)
+        )
     table = Table("", "newcomers: deployed", "fine-tuned", "the others: deployed", "fine-tuned")
     for name, result in results.items():
         last = [100 * result[stage][:, -1] for stage in ("before", "after")]  # [S, C]
@@ -105,7 +133,9 @@ def main(out: Path = Path("runs/pfedgat_newcomers")) -> None:
     Console().print(table)
     out.mkdir(parents=True, exist_ok=True)
     files.write(out / "newcomers.png", picture(results))
-    files.write_json(out / "results.json", {n: {k: v.tolist() for k, v in r.items()} for n, r in results.items()})
+    files.write_json(
+        out / "results.json", {n: {k: v.tolist() for k, v in r.items()} for n, r in results.items()}
+    )
 
 
 if __name__ == "__main__":

@@ -1,6 +1,7 @@
 """Poisoned models (pFedGraph, Table 3 and Figure 3): who survives each attack, and whom the clients then listen to.
 
-`python -m experiments.pfedgraph_attacks [--out DIR]`: digits, ten clients with like data, four of them malicious.
+`python -m experiments.pfedgraph_attacks [--out DIR]`: digits, ten clients with like data, four of
+them malicious.
 """
 
 import dataclasses
@@ -37,13 +38,19 @@ def picture(found: dict[str, dict[str, float]]) -> bytes:
     places = np.arange(len(found))
     for i, name in enumerate(ALGORITHMS[1:]):
         heights = [100 * row[name] for row in found.values()]
-        drawn = bars.bar(places + 0.3 * (i - 0.5), heights, 0.28, label=name, color=plots.COLOURS[i])
+        drawn = bars.bar(
+            places + 0.3 * (i - 0.5), heights, 0.28, label=name, color=plots.COLOURS[i]
+        )
         bars.bar_label(drawn, fmt="%.0f", fontsize=9)
     for height, what in ((100 * found["none"]["local"], "training alone"), (10, "chance")):
         bars.axhline(height, color="0.4", linewidth=1, linestyle=":", zorder=0)
         bars.text(len(found) - 0.5, height + 1, what, ha="left", fontsize=9, color="0.4")
     bars.set_xticks(places, [name.replace("_", " ") for name in found])
-    bars.set(ylabel="accuracy of the benign clients, %", title="four of ten clients attack", ylim=(0, 118))
+    bars.set(
+        ylabel="accuracy of the benign clients, %",
+        title="four of ten clients attack",
+        ylim=(0, 118),
+    )
     bars.set_xlim(-0.6, len(found) + 0.3)
     bars.legend(frameon=False, ncols=2, loc="upper center")
     return plots.png(figure)
@@ -58,7 +65,9 @@ def main(out: Path = Path("runs/pfedgraph_attacks")) -> None:
     found = accuracies(out)
     table = Table("attack", *ALGORITHMS)
     for attack, row in found.items():
-        table.add_row(attack, *(f"{100 * row[name]:.1f}" if name in row else "" for name in ALGORITHMS))
+        table.add_row(
+            attack, *(f"{100 * row[name]:.1f}" if name in row else "" for name in ALGORITHMS)
+        )
     Console().print(table)
     (out / "accuracy.json").write_text(json.dumps(found, indent=2) + "\n")
     (out / "attacks.png").write_bytes(picture(found))

@@ -1,7 +1,8 @@
 """Poisoned models (pFedGraph, Table 3 and Figure 3): the accuracy of the honest as more and more clients attack.
 
-`python -m experiments.poisoning [--dataset fashion_mnist --data-dir DIR] [--out DIR]`: ten clients with like data.
-Every method is one program, into which the attack and the attackers go as arguments.
+`python -m experiments.poisoning [--dataset fashion_mnist --data-dir DIR] [--out DIR]`: ten clients
+with like data. Every method is one program, into which the attack and the attackers go as
+arguments.
 """
 
 import dataclasses
@@ -43,7 +44,9 @@ def accuracies(config: Config, data: Data) -> dict[str, list[float]]:
         state = algorithm.init(jax.random.fold_in(key, 0), data.federation.train)
         rounds = make_rounds(algorithm, built.participation)
         state, _ = rounds(jax.random.fold_in(key, 1), data.federation, state, 0, config.rounds)
-        scores = make_evaluate(algorithm, built.task)(jax.random.fold_in(key, 2), data.federation, state, ids)
+        scores = make_evaluate(algorithm, built.task)(
+            jax.random.fold_in(key, 2), data.federation, state, ids
+        )
         return jnp.mean(scores.before.test, where=~malicious)
 
     run = jax.jit(final)
@@ -59,7 +62,11 @@ def table(found: dict[str, dict[str, list[float]]]) -> Table:
     shown = Table("attack", "ratio", *found, padding=0)
     for name in ("none", *ATTACKS):
         for i, ratio in enumerate(RATIOS if name in ATTACKS else ("",)):
-            shown.add_row("" if i else name, str(ratio), *(f"{100 * row[name][i]:.1f}" for row in found.values()))
+            shown.add_row(
+                "" if i else name,
+                str(ratio),
+                *(f"{100 * row[name][i]:.1f}" for row in found.values()),
+            )
         shown.add_section()
     return shown
 
@@ -76,9 +83,19 @@ def picture(found: dict[str, dict[str, list[float]]], title: str) -> bytes:
             if method == "pfedgraph":
                 style |= {"linewidth": 2.6, "zorder": 3}
             panel.plot((0, *RATIOS), values, label=method, **style)
-        panel.set(title=name.replace("_", " "), xlabel="fraction of attackers", ylim=(0, 100), xticks=(0, *RATIOS))
+        panel.set(
+            title=name.replace("_", " "),
+            xlabel="fraction of attackers",
+            ylim=(0, 100),
+            xticks=(0, *RATIOS),
+        )
     panels[0].set(ylabel="accuracy of the honest, %")
-    figure.legend(*panels[0].get_legend_handles_labels(), loc="outside lower center", ncols=len(found), frameon=False)
+    figure.legend(
+        *panels[0].get_legend_handles_labels(),
+        loc="outside lower center",
+        ncols=len(found),
+        frameon=False,
+    )
     figure.suptitle(title)
     return plots.png(figure)
 
@@ -102,14 +119,21 @@ def main(
       out: directory to write.
     """
     setting = Config(
-        dataset=dataset, data_dir=data_dir, model=model, partition="iid", rounds=rounds, local_steps=local_steps
+        dataset=dataset,
+        data_dir=data_dir,
+        model=model,
+        partition="iid",
+        rounds=rounds,
+        local_steps=local_steps,
     )
     data, found = gather(setting), {}
     for method in METHODS:
         found[method] = accuracies(dataclasses.replace(setting, algorithm=method, clients=10), data)
     Console().print(table(found))
     out.mkdir(parents=True, exist_ok=True)
-    (out / "accuracy.json").write_text(json.dumps({"ratios": RATIOS, "methods": found}, indent=2) + "\n")
+    (out / "accuracy.json").write_text(
+        json.dumps({"ratios": RATIOS, "methods": found}, indent=2) + "\n"
+    )
     (out / "poisoning.png").write_bytes(picture(found, f"{dataset}, ten clients with like data"))
 
 

@@ -20,11 +20,16 @@ def save(path: Path, round: int, state: PyTree) -> None:
       OSError: it cannot be written, because the disk is full, for instance.
     """
     room = 2 * sum(np.dtype(x.dtype).itemsize * np.size(x) for x in jax.tree.leaves(state))
-    if shutil.disk_usage(Path(path).absolute().parent).free < room:  # orbax would say so in many lines
+    if (
+        shutil.disk_usage(Path(path).absolute().parent).free < room
+    ):  # orbax would say so in many lines
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
     try:
         with ocp.StandardCheckpointer() as checkpointer:
-            checkpointer.save(Path(path).absolute(), {"round": np.asarray(round, np.int32), "state": _leaves(state)})
+            checkpointer.save(
+                Path(path).absolute(),
+                {"round": np.asarray(round, np.int32), "state": _leaves(state)},
+            )
     except (ValueError, RuntimeError) as error:  # what orbax makes of the system's errors
         raise OSError(str(error).splitlines()[0][:200]) from error
 
@@ -34,15 +39,22 @@ def restore(path: Path, like: PyTree) -> tuple[int, PyTree]:
 
     Args:
       path: a directory written by `save`.
-      like: a state of the same algorithm and model, or its `jax.eval_shape`; its values are not read.
+      like: a state of the same algorithm and model, or its `jax.eval_shape`; its values are not
+        read.
 
     Raises:
       ValueError: other arrays are saved there.
     """
-    wanted = _leaves(jax.tree.map(lambda x: np.broadcast_to(np.zeros((), x.dtype), np.shape(x)), like))
+    wanted = _leaves(
+        jax.tree.map(lambda x: np.broadcast_to(np.zeros((), x.dtype), np.shape(x)), like)
+    )
     with ocp.StandardCheckpointer() as checkpointer:
-        saved = checkpointer.restore(Path(path).absolute(), {"round": np.zeros((), np.int32), "state": wanted})
-    wanted, found = ({n: (x.shape, x.dtype) for n, x in leaves.items()} for leaves in (wanted, saved["state"]))
+        saved = checkpointer.restore(
+            Path(path).absolute(), {"round": np.zeros((), np.int32), "state": wanted}
+        )
+    wanted, found = (
+        {n: (x.shape, x.dtype) for n, x in leaves.items()} for leaves in (wanted, saved["state"])
+    )
     if wanted != found:
         raise ValueError("its arrays have other shapes or types")
     leaves = [saved["state"][name] for name in wanted]

@@ -40,23 +40,37 @@ def check_name(kind: str, name: str, known: Iterable[str]) -> None:
 def check_positive(**values: object) -> None:
     """Raises an `InputError` if one of the values is a number of Python's that is not positive; traced ones pass."""
     for name, value in values.items():
-        check(not isinstance(value, int | float) or value > 0, f"{name} is {value}: expected a positive number")
+        check(
+            not isinstance(value, int | float) or value > 0,
+            f"{name} is {value}: expected a positive number",
+        )
 
 
 def check_not_negative(**values: object) -> None:
     """Raises an `InputError` if one of the values is a number of Python's below 0; traced ones and arrays pass."""
     for name, value in values.items():
-        check(not isinstance(value, int | float) or value >= 0, f"{name} is {value}: expected 0 or more")
+        check(
+            not isinstance(value, int | float) or value >= 0,
+            f"{name} is {value}: expected 0 or more",
+        )
 
 
 def check_graph(adjacency: object, nodes: int) -> None:
     """Raises an `InputError` unless the array is the adjacency of an undirected graph; of a traced one its shape is."""
-    expected = f"expected a symmetric matrix ({nodes}, {nodes}) of zeros and ones with a zero diagonal"
+    expected = (
+        f"expected a symmetric matrix ({nodes}, {nodes}) of zeros and ones with a zero diagonal"
+    )
     shape = np.shape(adjacency)
-    check(shape == (nodes, nodes), f"the adjacency of {nodes} servers has shape {shape}: {expected}")
+    check(
+        shape == (nodes, nodes), f"the adjacency of {nodes} servers has shape {shape}: {expected}"
+    )
     if not isinstance(adjacency, Tracer):
         graph = np.asarray(adjacency)
-        simple = np.isin(graph, (0, 1)).all() and (graph == graph.T).all() and not np.diagonal(graph).any()
+        simple = (
+            np.isin(graph, (0, 1)).all()
+            and (graph == graph.T).all()
+            and not np.diagonal(graph).any()
+        )
         check(simple, f"the adjacency of the servers is of no undirected graph: {expected}")
 
 
@@ -64,7 +78,13 @@ def check_groups(clients: int, **given: tuple[object, int]) -> None:
     """Raises an `InputError` unless each array names one of so many groups for each client; traced ones pass."""
     for name, (ids, groups) in given.items():
         shape = np.shape(ids)
-        check(shape == (clients,), f"{name} has shape {shape}: expected ({clients},), the group of each client")
+        check(
+            shape == (clients,),
+            f"{name} has shape {shape}: expected ({clients},), the group of each client",
+        )
         if not isinstance(ids, Tracer):
             low, high = np.asarray(ids).min(), np.asarray(ids).max()
-            check(low >= 0 and high < groups, f"{name} holds {low} to {high}: expected numbers from 0 to {groups - 1}")
+            check(
+                low >= 0 and high < groups,
+                f"{name} holds {low} to {high}: expected numbers from 0 to {groups - 1}",
+            )

@@ -9,7 +9,18 @@ import numpy as np
 from jaxtyping import Array, Float, Int
 
 from jaxfl import tree
-from jaxfl.types import Algorithm, Chunk, Cohort, Dataset, Federation, Params, Pool, PRNGKey, State, Task
+from jaxfl.types import (
+    Algorithm,
+    Chunk,
+    Cohort,
+    Dataset,
+    Federation,
+    Params,
+    Pool,
+    PRNGKey,
+    State,
+    Task,
+)
 
 
 class Scores(NamedTuple):
@@ -42,7 +53,8 @@ def score_clients(
       score: (prediction [B], y [B]) -> [B].
       params: [M, ...].
       data: [M, n, ...], or one pool [n, ...] with weights [M, n].
-      batch_size: examples predicted at a time. None: 20 for images on CPU, whose patches fit the cache, else 256.
+      batch_size: examples predicted at a time. None: 20 for images on CPU, whose patches fit the
+        cache, else 256.
       chunk: clients side by side, see `tree.over_clients`.
     """
     features = data.x.ndim - (1 if isinstance(data, Pool) else 2)
@@ -52,13 +64,17 @@ def score_clients(
     def one(params: Params, data: Dataset) -> Float[Array, ""]:
         def batch(part: Dataset):
             values = score(apply(params, part.x), part.y)
-            return jnp.sum(jnp.where(part.mask > 0, values * part.mask, 0.0)), jnp.sum(part.mask, dtype=jnp.float32)
+            return jnp.sum(jnp.where(part.mask > 0, values * part.mask, 0.0)), jnp.sum(
+                part.mask, dtype=jnp.float32
+            )
 
         total, weight = tree.sum_batches(batch, data, min(batch_size, max(data.mask.size, 1)))
         return jnp.where(weight > 0, total / jnp.where(weight > 0, weight, 1.0), jnp.nan)
 
     if isinstance(data, Pool):
-        return tree.over_clients(lambda p, mask: one(p, Dataset(data.x, data.y, mask)), chunk)(params, data.mask)
+        return tree.over_clients(lambda p, mask: one(p, Dataset(data.x, data.y, mask)), chunk)(
+            params, data.mask
+        )
     return tree.over_clients(one, chunk)(params, data)
 
 
@@ -67,11 +83,12 @@ def make_evaluate(
 ) -> Callable:
     """The jitted function that evaluates the clients `ids`.
 
-    Fine-tuning is the task's own local training on its data loss, from the model that the algorithm deploys; it leaves
-    the state alone. Who diverges in it keeps the deployed model.
+    Fine-tuning is the task's own local training on its data loss, from the model that the algorithm
+    deploys; it leaves the state alone. Who diverges in it keeps the deployed model.
 
     Args:
-      algorithm: says which model a client deploys, and how it predicts; before and after fine-tuning it recalls.
+      algorithm: says which model a client deploys, and how it predicts; before and after
+        fine-tuning it recalls.
       task: its loss fine-tunes, its score scores.
       batch_size: examples predicted at a time, see `score_clients`.
       chunk: clients side by side, see `tree.over_clients`.
@@ -82,17 +99,30 @@ def make_evaluate(
     fine_tune = task.trainer(task.loss_of(algorithm.apply))
 
     @jax.jit
-    def evaluate(key: PRNGKey, federation: Federation, state: State, ids: Int[Array, "m"]) -> Evaluation:
+    def evaluate(
+        key: PRNGKey, federation: Federation, state: State, ids: Int[Array, "m"]
+    ) -> Evaluation:
         cohort = Cohort(ids, tree.take(federation.train, ids), tree.take(federation.val, ids))
         shared = isinstance(federation.test, Pool)
-        test = federation.test._replace(mask=federation.test.mask[ids]) if shared else tree.take(federation.test, ids)
+        test = (
+            federation.test._replace(mask=federation.test.mask[ids])
+            if shared
+            else tree.take(federation.test, ids)
+        )
 
         def scores(params: Params) -> Scores:
             if algorithm.recall is not None:
                 params = tree.over_clients(algorithm.recall, chunk)(params, cohort.train)
             return Scores(
                 *(
-                    score_clients(algorithm.apply, task.score, params, data, batch_size=batch_size, chunk=chunk)
+                    score_clients(
+                        algorithm.apply,
+                        task.score,
+                        params,
+                        data,
+                        batch_size=batch_size,
+                        chunk=chunk,
+                    )
                     for data in (cohort.val, test)
                 )
             )
@@ -113,12 +143,14 @@ def summarise(scores: np.ndarray, sizes: np.ndarray) -> dict[str, float | None]:
       sizes: examples that each client owns [M].
 
     Returns:
-      `mean`, `weighted` (by sizes), `std` (population), `worst10` (mean of the lowest tenth, at least one client); each
-      None if no client has a score.
+      `mean`, `weighted` (by sizes), `std` (population), `worst10` (mean of the lowest tenth, at
+      least one client); each None if no client has a score.
     """
     known = ~np.isnan(scores)
     scores, sizes = np.asarray(scores, float)[known], np.asarray(sizes, float)[known]
-    scores = np.clip(scores, -1e30, 1e30)  # squares of errors may overflow, and JSON knows no infinity
+    scores = np.clip(
+        scores, -1e30, 1e30
+    )  # squares of errors may overflow, and JSON knows no infinity
     if scores.size == 0:
         return dict.fromkeys(("mean", "weighted", "std", "worst10"))
     worst = np.sort(scores)[: max(1, round(0.1 * scores.size))]
@@ -138,7 +170,8 @@ def select_on_val(val: np.ndarray, test: np.ndarray) -> np.ndarray:
       test: [E, C].
 
     Returns:
-      [C]: the test score at the first evaluation with the highest validation score; for a client without validation
+      [C]: the test score at the first evaluation with the highest validation score; for a client
+        without validation
       scores its last known test score; NaN if it was never evaluated.
     """
     best = np.argmax(np.where(np.isnan(val), -np.inf, val), axis=0)

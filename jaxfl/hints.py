@@ -20,7 +20,11 @@ WORDS = {
 
 def alternatives(hint: Any) -> tuple:
     """The members of a union, or the one type."""
-    return typing.get_args(hint) if typing.get_origin(hint) in (typing.Union, types.UnionType) else (hint,)
+    return (
+        typing.get_args(hint)
+        if typing.get_origin(hint) in (typing.Union, types.UnionType)
+        else (hint,)
+    )
 
 
 def names(hint: Any) -> tuple:

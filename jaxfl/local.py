@@ -17,13 +17,19 @@ from jaxfl.types import Chunk, Cohort, Dataset, Fit, Gradient, Objective, Params
 
 
 def minibatches(
-    key: PRNGKey, mask: Bool[Array, "n"], batch_size: int, *, steps: int | None = None, epochs: int | None = None
+    key: PRNGKey,
+    mask: Bool[Array, "n"],
+    batch_size: int,
+    *,
+    steps: int | None = None,
+    epochs: int | None = None,
 ) -> tuple[Int[Array, "s b"], Bool[Array, "s b"]]:
     """The whole batch order of one client: epochs laid end to end, each a fresh permutation of its real examples.
 
-    An epoch of n_i examples is ceil(n_i / B) batches; the last one is short. With `steps` the epochs go on until that
-    many batches are drawn; with `epochs` the batches beyond the client's own last one are empty. The order depends on
-    the key and on the real examples in their order, not on the padding.
+    An epoch of n_i examples is ceil(n_i / B) batches; the last one is short. With `steps` the
+    epochs go on until that many batches are drawn; with `epochs` the batches beyond the client's
+    own last one are empty. The order depends on the key and on the real examples in their order,
+    not on the padding.
 
     Args:
       key: of this client in this round.
@@ -33,22 +39,27 @@ def minibatches(
       epochs: passes over the data; then S = epochs * ceil(n / B).
 
     Returns:
-      Row numbers into the client's data [S, B], and which of them count [S, B]; all False if the client has no data.
+      Row numbers into the client's data [S, B], and which of them count [S, B]; all False if the
+      client has no data.
     """
     n = mask.shape[0]
     real = jnp.count_nonzero(mask)
     per_epoch = jnp.maximum(-(-real // batch_size), 1)
     total = steps if steps is not None else epochs * -(-n // batch_size)
-    # One stream holds all epochs: example l % n_i of epoch l // n_i, sorted within its epoch by a random number.
-    # `steps` batches use at most steps * B examples and one epoch more.
+    # One stream holds all epochs: example l % n_i of epoch l // n_i, sorted within its epoch by a
+    # random number. `steps` batches use at most steps * B examples and one epoch more.
     length = total * batch_size + n
     slot = jnp.arange(length)
     count = jnp.maximum(real, 1)
-    _, _, rank = lax.sort((slot // count, jax.random.bits(key, (length,)), slot % count), num_keys=2)
+    _, _, rank = lax.sort(
+        (slot // count, jax.random.bits(key, (length,)), slot % count), num_keys=2
+    )
     rows = jnp.argsort(~mask, stable=True)  # real examples first, in their order
 
     step = jnp.arange(total)[:, None]  # [S, 1]
-    within = (step % per_epoch) * batch_size + jnp.arange(batch_size)[None]  # place in the epoch [S, B]
+    within = (step % per_epoch) * batch_size + jnp.arange(batch_size)[
+        None
+    ]  # place in the epoch [S, B]
     counts = within < real
     if steps is None:
         counts &= step < epochs * per_epoch
@@ -70,28 +81,34 @@ def trainer(
 ) -> Fit:
     """A function that trains every client of a cohort from its own model on its own data.
 
-    The optimiser's state is new in every call. A batch without a real example changes nothing: not the parameters, not
-    the optimiser's state, and the random numbers of a step depend on its number alone.
+    The optimiser's state is new in every call. A batch without a real example changes nothing: not
+    the parameters, not the optimiser's state, and the random numbers of a step depend on its number
+    alone.
 
     Args:
-      objective: (params, batch [B], anchor, key) -> (loss to differentiate, aux to report), for one client.
+      objective: (params, batch [B], anchor, key) -> (loss to differentiate, aux to report), for one
+        client.
       optimizer: any optax optimiser.
       batch_size: B.
       steps: gradient steps, the same for each client, reshuffling at the end of each epoch, or
       epochs: passes over the client's own data.
       micro: examples whose gradient is computed at a time, see `accumulated`.
       chunk: clients trained side by side, see `tree.over_clients`.
-      example_clip: largest L2 norm of an example's gradient, see `private`; None: no clipping and no noise.
+      example_clip: largest L2 norm of an example's gradient, see `private`; None: no clipping and
+        no noise.
       example_noise: of a batch's gradient, in units of `example_clip`.
 
     Returns:
-      fit(key, params [M], anchor [M], cohort) -> (params [M], mean aux over the steps taken [M]). A client's random
-      numbers come from the key and its id alone.
+      fit(key, params [M], anchor [M], cohort) -> (params [M], mean aux over the steps taken [M]). A
+      client's random numbers come from the key and its id alone.
 
     Raises:
       InputError: not exactly one of `steps` and `epochs` is given, or a number is below 1.
     """
-    check((steps is None) != (epochs is None), "local training takes either steps or epochs: give exactly one of them")
+    check(
+        (steps is None) != (epochs is None),
+        "local training takes either steps or epochs: give exactly one of them",
+    )
     for name, value in (
         ("batch size", batch_size),
         ("steps", steps),
@@ -111,17 +128,21 @@ def trainer(
     else:
         gradient = private(objective, example_clip, example_noise)
 
-    def fit_client(key: PRNGKey, params: Params, anchor: PyTree, data: Dataset) -> tuple[Params, Array]:
+    def fit_client(
+        key: PRNGKey, params: Params, anchor: PyTree, data: Dataset
+    ) -> tuple[Params, Array]:
         order_key, step_key = jax.random.split(key)
         rows, counts = minibatches(order_key, data.mask, batch_size, steps=steps, epochs=epochs)
 
         def step(carry, inputs):
             params, opt_state, total = carry
             number, rows, counts = inputs
-            # A mean does not care for the order; sorted, XLA on CPU does not fuse the gather into what follows it,
-            # which is faster. What does not count comes last.
+            # A mean does not care for the order; sorted, XLA on CPU does not fuse the gather into
+            # what follows it, which is faster. What does not count comes last.
             rows = jnp.sort(jnp.where(counts, rows, data.mask.size - 1))
-            batch = Dataset(data.x[rows], data.y[rows], jnp.arange(batch_size) < jnp.count_nonzero(counts))
+            batch = Dataset(
+                data.x[rows], data.y[rows], jnp.arange(batch_size) < jnp.count_nonzero(counts)
+            )
             grads, aux = gradient(params, batch, anchor, jax.random.fold_in(step_key, number))
             updates, next_state = optimizer.update(grads, opt_state, params)
             moved = (optax.apply_updates(params, updates), next_state, total + aux)
@@ -140,7 +161,11 @@ def trainer(
 
 
 def count_batches(
-    mask: Shaped[Array, "m n"], batch_size: int, *, steps: int | None = None, epochs: int | None = None
+    mask: Shaped[Array, "m n"],
+    batch_size: int,
+    *,
+    steps: int | None = None,
+    epochs: int | None = None,
 ) -> Int[Array, "m"]:
     """The batches that each client takes in a `fit` of `trainer` [M]; 0 for a client without examples."""
     sizes = (mask > 0).sum(axis=1)
@@ -150,7 +175,8 @@ def count_batches(
 def full_gradient(objective: Objective, *, batch_size: int, chunk: Chunk = "auto") -> Gradient:
     """A function that gives every client's mean loss and its gradient on all of its data.
 
-    The examples are taken in batches of one size, so that padding changes no bit and memory does not grow with them.
+    The examples are taken in batches of one size, so that padding changes no bit and memory does
+    not grow with them.
 
     Args:
       objective: as of `trainer`, without an anchor.
@@ -158,19 +184,26 @@ def full_gradient(objective: Objective, *, batch_size: int, chunk: Chunk = "auto
       chunk: clients computed side by side, see `tree.over_clients`.
 
     Returns:
-      gradient(key, params [M], data [M, n], ids [M]) -> (mean loss [M], gradient [M]), weighted by the mask; 0 for a
-      client without examples.
+      gradient(key, params [M], data [M, n], ids [M]) -> (mean loss [M], gradient [M]), weighted by
+      the mask; 0 for a client without examples.
     """
 
     def one(key: PRNGKey, params: Params, data: Dataset) -> tuple[Array, Params]:
         def weighted(batch: Dataset) -> tuple[Array, Params]:
-            (loss, _), gradient = jax.value_and_grad(objective, has_aux=True)(params, batch, None, key)
+            (loss, _), gradient = jax.value_and_grad(objective, has_aux=True)(
+                params, batch, None, key
+            )
             return jax.tree.map(lambda x: x * batch.mask.sum(), (loss, gradient))
 
         total = data.mask.sum()
-        return jax.tree.map(lambda x: x / jnp.where(total > 0, total, 1), tree.sum_batches(weighted, data, batch_size))
+        return jax.tree.map(
+            lambda x: x / jnp.where(total > 0, total, 1),
+            tree.sum_batches(weighted, data, batch_size),
+        )
 
-    def gradient(key: PRNGKey, params: Params, data: Dataset, ids: Int[Array, "m"]) -> tuple[Array, Params]:
+    def gradient(
+        key: PRNGKey, params: Params, data: Dataset, ids: Int[Array, "m"]
+    ) -> tuple[Array, Params]:
         keys = jax.vmap(jax.random.fold_in, (None, 0))(key, ids)
         return tree.over_clients(one, chunk)(keys, params, data)
 
@@ -180,9 +213,10 @@ def full_gradient(objective: Objective, *, batch_size: int, chunk: Chunk = "auto
 def accumulated(objective: Objective, batch_size: int, micro: int | None) -> Callable:
     """The gradient of an objective on a batch, computed a few examples at a time where that fits the cache better.
 
-    The objective is a mean over the batch's real examples plus terms that do not depend on them, so the gradient is the
-    mean of the parts' gradients weighted by their numbers of real examples: the same up to rounding, for an objective
-    that draws no random numbers. One that does gets a key of its own for each part.
+    The objective is a mean over the batch's real examples plus terms that do not depend on them, so
+    the gradient is the mean of the parts' gradients weighted by their numbers of real examples: the
+    same up to rounding, for an objective that draws no random numbers. One that does gets a key of
+    its own for each part.
 
     Args:
       objective: (params, batch [B], anchor, key) -> (loss, aux).
@@ -196,9 +230,13 @@ def accumulated(objective: Objective, batch_size: int, micro: int | None) -> Cal
     if micro is None or micro >= batch_size or batch_size % micro:
         return gradient
 
-    def in_parts(params: Params, batch: Dataset, anchor: PyTree, key: PRNGKey) -> tuple[Params, Array]:
+    def in_parts(
+        params: Params, batch: Dataset, anchor: PyTree, key: PRNGKey
+    ) -> tuple[Params, Array]:
         parts = jax.tree.map(lambda x: x.reshape(-1, micro, *x.shape[1:]), batch)
-        share = jnp.count_nonzero(parts.mask, axis=1) / jnp.maximum(jnp.count_nonzero(batch.mask), 1)
+        share = jnp.count_nonzero(parts.mask, axis=1) / jnp.maximum(
+            jnp.count_nonzero(batch.mask), 1
+        )
 
         def add(total, inputs):
             number, part, share = inputs
@@ -214,9 +252,10 @@ def accumulated(objective: Objective, batch_size: int, micro: int | None) -> Cal
 def private(objective: Objective, clip: Scalar, noise: Scalar) -> Callable:
     """The gradient of an objective on a batch, each example's clipped and the sum noised, as optax does it.
 
-    Abadi et al., "Deep Learning with Differential Privacy", CCS 2016, Algorithm 1; there a batch is drawn anew from all
-    examples and divided by its expected size, here it is one of an epoch's and divided by its own. An example's
-    gradient is that of the objective on it alone, with whatever terms do not depend on it. A padded row adds nothing.
+    Abadi et al., "Deep Learning with Differential Privacy", CCS 2016, Algorithm 1; there a batch is
+    drawn anew from all examples and divided by its expected size, here it is one of an epoch's and
+    divided by its own. An example's gradient is that of the objective on it alone, with whatever
+    terms do not depend on it. A padded row adds nothing.
 
     Args:
       objective: (params, batch, anchor, key) -> (loss, aux).
@@ -227,7 +266,9 @@ def private(objective: Objective, clip: Scalar, noise: Scalar) -> Callable:
       gradient(params, batch [B], anchor, key) -> (gradient, mean aux).
     """
 
-    def gradient(params: Params, batch: Dataset, anchor: PyTree, key: PRNGKey) -> tuple[Params, Array]:
+    def gradient(
+        params: Params, batch: Dataset, anchor: PyTree, key: PRNGKey
+    ) -> tuple[Params, Array]:
         noise_key, key = jax.random.split(key)
         rows = batch.mask.size
 
@@ -239,7 +280,9 @@ def private(objective: Objective, clip: Scalar, noise: Scalar) -> Callable:
         grads, aux = tree.choose(batch.mask, each, jax.tree.map(jnp.zeros_like, each))
         share = 1 / jnp.maximum(jnp.count_nonzero(batch.mask), 1)
         aggregate = optax.contrib.differentially_private_aggregate(clip, noise, noise_key)
-        mean, _ = aggregate.update(grads, aggregate.init(params))  # over all rows, the padded ones zero
+        mean, _ = aggregate.update(
+            grads, aggregate.init(params)
+        )  # over all rows, the padded ones zero
         return jax.tree.map(lambda g: g * (rows * share), mean), jnp.sum(aux) * share
 
     return gradient

@@ -1,7 +1,8 @@
 """Devices and processes: the only file that names them.
 
-The client axis is spread over a mesh of one axis, "clients". Local training and evaluation run each client on one
-device (`tree.over_clients`); the server's step follows where its inputs lie. No algorithm knows of it:
+The client axis is spread over a mesh of one axis, "clients". Local training and evaluation run each
+client on one device (`tree.over_clients`); the server's step follows where its inputs lie. No
+algorithm knows of it:
 
     with jax.set_mesh(mesh.make(4)):
         federation = mesh.place(federation)
@@ -20,11 +21,13 @@ from jaxfl.errors import InputError, check
 from jaxfl.types import CLIENTS, Federation, Pool, State
 
 
-def join(coordinator: str | None = None, processes: int | None = None, process: int | None = None) -> None:
+def join(
+    coordinator: str | None = None, processes: int | None = None, process: int | None = None
+) -> None:
     """Makes this process one of several that run the same program on the same data, on one host or on many.
 
-    Before anything else of JAX. All None: as the cluster says (SLURM, Open MPI, Cloud TPU). On CPU the processes speak
-    through gloo.
+    Before anything else of JAX. All None: as the cluster says (SLURM, Open MPI, Cloud TPU). On CPU
+    the processes speak through gloo.
 
     Args:
       coordinator: HOST:PORT of process 0.
@@ -56,7 +59,8 @@ def join(coordinator: str | None = None, processes: int | None = None, process: 
 def prepare_host(devices: int | None = None) -> None:
     """Lets the CPU count as so many devices, one a core if None; nothing if JAX has already started.
 
-    Two devices of one core each train clients faster than one device of two cores: docs/performance.md.
+    Two devices of one core each train clients faster than one device of two cores:
+    docs/performance.md.
     """
     try:
         jax.config.update("jax_num_cpu_devices", devices or os.cpu_count() or 1)
@@ -79,7 +83,8 @@ def make(devices: int | None = None) -> Mesh:
         f"JAX_NUM_CPU_DEVICES={count} before the program starts",
     )
     chosen = [device for local in every for device in local[:count]]
-    # Auto: under JAX's default, Explicit, each type would carry its layout and `vmap` over clients fails.
+    # Auto: under JAX's default, Explicit, each type would carry its layout and `vmap` over clients
+    # fails.
     return jax.make_mesh((len(chosen),), (CLIENTS,), axis_types=(AxisType.Auto,), devices=chosen)
 
 
@@ -108,10 +113,14 @@ def place(tree: PyTree, *, axis: int = 0) -> PyTree:
 def _put(tree: PyTree, mesh: Mesh, axis: int | None) -> PyTree:
     def leaf(x: jax.Array | np.ndarray) -> jax.Array:
         even = axis is not None and x.shape[axis] % mesh.size == 0
-        sharding = NamedSharding(mesh, PartitionSpec(*[None] * axis, CLIENTS) if even else PartitionSpec())
+        sharding = NamedSharding(
+            mesh, PartitionSpec(*[None] * axis, CLIENTS) if even else PartitionSpec()
+        )
         if jax.process_count() == 1:
             return jax.device_put(x, sharding)
-        if isinstance(x, jax.Array) and not x.is_fully_addressable:  # on the mesh already, in some layout
+        if (
+            isinstance(x, jax.Array) and not x.is_fully_addressable
+        ):  # on the mesh already, in some layout
             return jax.jit(lambda x: x, out_shardings=sharding)(x)
         host = np.asarray(x)
         return jax.make_array_from_callback(host.shape, sharding, lambda index: host[index])

@@ -24,7 +24,10 @@ def uniform(clients: int, fraction: float) -> Participation:
     Raises:
       InputError: the fraction is outside (0, 1].
     """
-    check(0 < fraction <= 1, f"participation is {fraction}: expected a fraction in (0, 1], 1 for every client")
+    check(
+        0 < fraction <= 1,
+        f"participation is {fraction}: expected a fraction in (0, 1], 1 for every client",
+    )
     size = max(1, round(fraction * clients))
     if size == clients:
         return full(clients)
@@ -65,7 +68,10 @@ def stratified(groups: ArrayLike, size: int) -> Participation:
     groups = np.asarray(groups)
     members = [np.flatnonzero(groups == g) for g in np.unique(groups)]
     smallest = min(map(len, members))
-    check(1 <= size <= smallest, f"{size} clients a group asked for: expected 1 to {smallest}, the smallest group")
+    check(
+        1 <= size <= smallest,
+        f"{size} clients a group asked for: expected 1 to {smallest}, the smallest group",
+    )
 
     def sample(key, number):
         keys = jax.random.split(key, len(members))
@@ -98,7 +104,8 @@ def joining(first_round: ArrayLike, size: int) -> Participation:
     first = np.asarray(first_round)
     there = int((first <= 0).sum())
     check(
-        1 <= size <= there, f"a cohort of {size} clients: expected 1 to {there}, the clients that are there in round 0"
+        1 <= size <= there,
+        f"a cohort of {size} clients: expected 1 to {there}, the clients that are there in round 0",
     )
     first = jnp.asarray(first)
 

@@ -14,7 +14,18 @@ from jaxtyping import Array, Bool, Float, Int, PyTree, Shaped
 from jaxfl import tree
 from jaxfl.errors import check
 from jaxfl.local import count_batches, full_gradient, trainer
-from jaxfl.types import Channel, Chunk, Cohort, Dataset, Objective, Params, PRNGKey, Scalar, Task, Uplink
+from jaxfl.types import (
+    Channel,
+    Chunk,
+    Cohort,
+    Dataset,
+    Objective,
+    Params,
+    PRNGKey,
+    Scalar,
+    Task,
+    Uplink,
+)
 
 
 def honest(key: PRNGKey, before: Params, after: Params, ids: Int[Array, "m"]) -> Params:
@@ -25,7 +36,9 @@ def honest(key: PRNGKey, before: Params, after: Params, ids: Int[Array, "m"]) ->
 def channel(uplink: Uplink) -> Channel:
     """The uplink, and who is heard: not a client of whom arrives a number that is none or infinite."""
 
-    def receive(key: PRNGKey, before: Params, after: Params, ids: Int[Array, "m"]) -> tuple[Params, Bool[Array, "m"]]:
+    def receive(
+        key: PRNGKey, before: Params, after: Params, ids: Int[Array, "m"]
+    ) -> tuple[Params, Bool[Array, "m"]]:
         received = uplink(key, before, after, ids)
         heard = tree.finite(received, ids.size)
         return tree.choose(heard, received, before), heard
@@ -70,11 +83,18 @@ def regression(model: nn.Module, example: Array | np.ndarray, **training: Any) -
     A mean score s is an RMSE of sqrt(-s).
 
     Args:
-      model: a flax module that maps x [B, *feature] to numbers [B, k]; targets are [B, k], or [B] if k is 1.
+      model: a flax module that maps x [B, *feature] to numbers [B, k]; targets are [B, k], or [B]
+        if k is 1.
       example: one input [*feature].
       training: keyword arguments of `supervised`.
     """
-    return supervised(model, example, squared_error, lambda prediction, y: -squared_error(prediction, y), **training)
+    return supervised(
+        model,
+        example,
+        squared_error,
+        lambda prediction, y: -squared_error(prediction, y),
+        **training,
+    )
 
 
 def supervised(
@@ -104,25 +124,32 @@ def supervised(
       example: one input [*feature], of any dtype: its shape fixes the shapes of the parameters.
       error: (prediction [B], y [B]) -> [B], what training lowers.
       score: (prediction [B], y [B]) -> [B], what evaluation averages; higher is better.
-      optimizer: any optax optimiser; SGD with learning rate .01, momentum .9 and weight decay 1e-5 if None.
+      optimizer: any optax optimiser; SGD with learning rate .01, momentum .9 and weight decay 1e-5
+        if None.
       batch_size: examples a local step.
       steps: local steps a round, or
-      epochs: local epochs a round. Neither given: 200 steps. These defaults are pFedGraph's (section 4.1).
-      scale: the model sees (x - shift) / scale, converted to float32 batch by batch, so data may stay uint8; numbers,
-        or one a channel. None: x as it is, names of words or users.
+      epochs: local epochs a round. Neither given: 200 steps. These defaults are pFedGraph's
+        (section 4.1).
+      scale: the model sees (x - shift) / scale, converted to float32 batch by batch, so data may
+        stay uint8; numbers, or one a channel. None: x as it is, names of words or users.
       shift: see `scale`.
-      augment: (key, x [B]) -> x [B], changes the inputs of each batch of local training, as `data.augment.crop_flip`.
-      micro: examples whose gradient is computed at a time, see `local.accumulated`. None: 16 for a model with
-        convolutions on CPU, where the patches of more fall out of the cache; else the whole batch.
-      chunk: clients trained side by side, see `tree.over_clients`; "auto" is "all" for a model without convolutions.
-      compute: type of the model's arithmetic; "bfloat16" is for accelerators. Parameters, gradients, predictions, the
-        optimiser and the server's step stay float32.
+      augment: (key, x [B]) -> x [B], changes the inputs of each batch of local training, as
+        `data.augment.crop_flip`.
+      micro: examples whose gradient is computed at a time, see `local.accumulated`. None: 16 for a
+        model with convolutions on CPU, where the patches of more fall out of the cache; else the
+        whole batch.
+      chunk: clients trained side by side, see `tree.over_clients`; "auto" is "all" for a model
+        without convolutions.
+      compute: type of the model's arithmetic; "bfloat16" is for accelerators. Parameters,
+        gradients, predictions, the optimiser and the server's step stay float32.
       uplink: what the server sees of the clients' models.
-      example_clip: local training with the gradient of each example clipped to this L2 norm, see `local.private`.
+      example_clip: local training with the gradient of each example clipped to this L2 norm, see
+        `local.private`.
       example_noise: and noise of so many times the norm added to the gradient of each batch.
 
     Raises:
-      InputError: from a method whose objective is of a batch as a whole, if `example_clip` is given.
+      InputError: from a method whose objective is of a batch as a whole, if `example_clip` is
+        given.
     """
     if optimizer is None:
         optimizer = sgd()
@@ -147,7 +174,9 @@ def supervised(
         return model.apply(params, inputs).astype(jnp.float32)
 
     def loss_of(apply: Callable) -> Objective:
-        def loss(params: Params, batch: Dataset, anchor: PyTree, key: PRNGKey) -> tuple[Array, Array]:
+        def loss(
+            params: Params, batch: Dataset, anchor: PyTree, key: PRNGKey
+        ) -> tuple[Array, Array]:
             mean = masked_mean(error(apply(params, batch.x), batch.y), batch.mask)
             return mean, mean
 
@@ -164,7 +193,9 @@ def supervised(
             "choose another method, or clip and noise its uploads",
         )
 
-        def augmented(params: Params, batch: Dataset, anchor: PyTree, key: PRNGKey) -> tuple[Array, Array]:
+        def augmented(
+            params: Params, batch: Dataset, anchor: PyTree, key: PRNGKey
+        ) -> tuple[Array, Array]:
             key, augment_key = jax.random.split(key)
             return objective(params, batch._replace(x=augment(augment_key, batch.x)), anchor, key)
 
@@ -178,7 +209,9 @@ def supervised(
         entered = []
 
         def watch(call: Callable, arguments: tuple, named: dict, context: Any):
-            if context.method_name == "__call__" and re.search(model.head, "/".join(context.module.path)):
+            if context.method_name == "__call__" and re.search(
+                model.head, "/".join(context.module.path)
+            ):
                 entered.append(arguments[0])
             return call(*arguments, **named)
 
@@ -189,13 +222,28 @@ def supervised(
     gradient = full_gradient(loss_of(apply), batch_size=micro or batch_size, chunk=chunk)
     head = getattr(model, "head", "")
     known = features if head else None
-    return Task(init, apply, loss_of(apply), loss_of, score, train, channel(uplink), gradient, batches, head, known)
+    return Task(
+        init,
+        apply,
+        loss_of(apply),
+        loss_of,
+        score,
+        train,
+        channel(uplink),
+        gradient,
+        batches,
+        head,
+        known,
+    )
 
 
-def sgd(learning_rate: float = 0.01, momentum: float = 0.9, weight_decay: float = 1e-5) -> optax.GradientTransformation:
+def sgd(
+    learning_rate: float = 0.01, momentum: float = 0.9, weight_decay: float = 1e-5
+) -> optax.GradientTransformation:
     """SGD as PyTorch and the papers write it: the decay is added to the gradient, before the momentum."""
     return optax.chain(
-        optax.add_decayed_weights(weight_decay), optax.sgd(learning_rate, momentum if momentum else None)
+        optax.add_decayed_weights(weight_decay),
+        optax.sgd(learning_rate, momentum if momentum else None),
     )
 
 
@@ -210,5 +258,7 @@ def _to_float(
 ) -> Shaped[Array, "..."]:
     if scale is None:
         return x
-    shift, scale = (jnp.asarray(v, jnp.float32).reshape(*[1] * (x.ndim - 1), -1) for v in (shift, scale))
+    shift, scale = (
+        jnp.asarray(v, jnp.float32).reshape(*[1] * (x.ndim - 1), -1) for v in (shift, scale)
+    )
     return (x.astype(jnp.float32) - shift) / scale

@@ -13,7 +13,9 @@ from jaxtyping import Array, Bool, Int, PyTree, Shaped
 from jaxfl.errors import InputError, check
 from jaxfl.types import CLIENTS, Chunk, Params
 
-Layers = str | Callable[[str], bool]  # which leaves: a regular expression to find in their paths, or a predicate
+Layers = (
+    str | Callable[[str], bool]
+)  # which leaves: a regular expression to find in their paths, or a predicate
 
 
 def take(tree: PyTree, ids: Int[Array, "m"]) -> PyTree:
@@ -44,7 +46,9 @@ def finite(stacked: PyTree, clients: int) -> Bool[Array, "m"]:
 
 def choose(condition: Bool[Array, "m"], new: PyTree, old: PyTree) -> PyTree:
     """The rows of `new` where the condition holds, else those of `old`: [M], [M, ...], [M, ...] -> [M, ...]."""
-    return jax.tree.map(lambda n, o: jnp.where(condition.reshape(-1, *[1] * (n.ndim - 1)), n, o), new, old)
+    return jax.tree.map(
+        lambda n, o: jnp.where(condition.reshape(-1, *[1] * (n.ndim - 1)), n, o), new, old
+    )
 
 
 def subtract(stacked: Params, model: Params) -> Params:
@@ -119,7 +123,8 @@ def select(model: Params, predicate: Layers) -> list[Array]:
 
     Args:
       model: one model or a stack.
-      predicate: a function of the path (`params/Dense_0/kernel`), or a regular expression to find in it.
+      predicate: a function of the path (`params/Dense_0/kernel`), or a regular expression to find
+        in it.
 
     Raises:
       InputError: no leaf satisfies it.
@@ -127,10 +132,15 @@ def select(model: Params, predicate: Layers) -> list[Array]:
     try:
         holds = re.compile(predicate).search if isinstance(predicate, str) else predicate
     except re.error as error:
-        raise InputError(f"{predicate!r} is no regular expression ({error}): mend the pattern of layers") from error
+        raise InputError(
+            f"{predicate!r} is no regular expression ({error}): mend the pattern of layers"
+        ) from error
     paths = [(path(keys), leaf) for keys, leaf in jax.tree_util.tree_leaves_with_path(model)]
     chosen = [leaf for name, leaf in paths if holds(name)]
-    check(bool(chosen), f"no layer matches {predicate!r}: choose from {', '.join(name for name, _ in paths)}")
+    check(
+        bool(chosen),
+        f"no layer matches {predicate!r}: choose from {', '.join(name for name, _ in paths)}",
+    )
     return chosen
 
 
@@ -165,26 +175,33 @@ def split(model: Params, predicate: Layers) -> tuple[Params, Params]:
 
 def join(inside: Params, outside: Params) -> Params:
     """The inverse of `split`."""
-    return jax.tree.map(lambda a, b: b if a is None else a, inside, outside, is_leaf=lambda x: x is None)
+    return jax.tree.map(
+        lambda a, b: b if a is None else a, inside, outside, is_leaf=lambda x: x is None
+    )
 
 
 def over_clients(function: Callable, chunk: Chunk) -> Callable:
     """`function` of one client, for stacked arguments `[M, ...]`.
 
-    Where a mesh of devices is in use (`jax.set_mesh`, see `mesh`), each device computes its share of the clients.
+    Where a mesh of devices is in use (`jax.set_mesh`, see `mesh`), each device computes its share
+    of the clients.
 
     Args:
       function: takes and returns pytrees of one client.
-      chunk: clients computed side by side on a device; the result is the same. "all" is `vmap`; a number is so many at
-        a time, in less memory; "auto" is one at a time on CPU, whose cache holds one client's work and not ten's, else
-        "all".
+      chunk: clients computed side by side on a device; the result is the same. "all" is `vmap`; a
+        number is so many at a time, in less memory; "auto" is one at a time on CPU, whose cache
+        holds one client's work and not ten's, else "all".
     """
     if chunk == "auto":
         chunk = 1 if jax.default_backend() == "cpu" else "all"
     if chunk == "all":
         return on_every_device(jax.vmap(function))
-    batch_size = None if chunk == 1 else chunk  # one at a time is a plain loop: no batch axis of length 1
-    return on_every_device(lambda *stacked: lax.map(lambda one: function(*one), stacked, batch_size=batch_size))
+    batch_size = (
+        None if chunk == 1 else chunk
+    )  # one at a time is a plain loop: no batch axis of length 1
+    return on_every_device(
+        lambda *stacked: lax.map(lambda one: function(*one), stacked, batch_size=batch_size)
+    )
 
 
 def on_every_device(function: Callable) -> Callable:

@@ -1,7 +1,8 @@
 """The types that everything speaks, and the letters of the axes.
 
-Axes (the same letter everywhere): C clients, M cohort (the clients of one round), n padded examples of a client,
-B batch, D parameters of a model, K clusters, T rounds. A shape in brackets stands beside the field it describes.
+Axes (the same letter everywhere): C clients, M cohort (the clients of one round), n padded examples
+of a client, B batch, D parameters of a model, K clusters, T rounds. A shape in brackets stands
+beside the field it describes.
 
 A NamedTuple is a pytree and may be traced. A frozen dataclass is never traced.
 """
@@ -80,31 +81,38 @@ class Info(NamedTuple):
     """What the reader wants to know of a round."""
 
     loss: Float[Array, "*m"]  # [M] mean training loss of each client
-    weights: Float[Array, "*mm"] | None  # [M, M] mixing weights (receiver, sender); None for a rule that is no matrix
+    weights: (
+        Float[Array, "*mm"] | None
+    )  # [M, M] mixing weights (receiver, sender); None for a rule that is no matrix
     up: Int[Array, "*m"]  # [M] floats that each client sent to the server
     down: Int[Array, "*m"]  # [M] floats that the server sent to each client
     metrics: dict[str, Float[Array, "*s"]] = {}  # noqa: RUF012 - never written; an algorithm's own numbers, by name
-    batches: Int[Array, "*m"] | None = None  # [M] batches whose gradient each client took; None: those of one `fit`
-    heard: Bool[Array, "*m"] | None = None  # [M] whose update was finite and thus counted; None: whoever ends finite
+    batches: Int[Array, "*m"] | None = (
+        None  # [M] batches whose gradient each client took; None: those of one `fit`
+    )
+    heard: Bool[Array, "*m"] | None = (
+        None  # [M] whose update was finite and thus counted; None: whoever ends finite
+    )
 
 
-# (params, batch [B], anchor, key) -> (loss to differentiate, aux to report). The loss is a mean over the batch's real
-# examples plus terms that do not depend on them, the aux likewise: a batch may be computed in parts. The anchor is any
-# pytree that the objective needs of its client: a proximal centre, a direction, a linear term.
+# (params, batch [B], anchor, key) -> (loss to differentiate, aux to report). The loss is a mean
+# over the batch's real examples plus terms that do not depend on them, the aux likewise: a batch
+# may be computed in parts. The anchor is any pytree that the objective needs of its client: a
+# proximal centre, a direction, a linear term.
 Objective = Callable[[Params, Dataset, PyTree, PRNGKey], tuple[Array, Array]]
 
 # (key, params [M], anchor [M], cohort) -> (params [M], mean aux over the steps [M])
 Fit = Callable[[PRNGKey, Params, PyTree, Cohort], tuple[Params, Array]]
 
-# (key, params [M], data [M], ids [M]) -> (mean loss [M], its gradient [M]) over all of each client's data, weighted by
-# the mask; 0 for a client without any
+# (key, params [M], data [M], ids [M]) -> (mean loss [M], its gradient [M]) over all of each
+# client's data, weighted by the mask; 0 for a client without any
 Gradient = Callable[[PRNGKey, Params, Dataset, Array], tuple[Array, Params]]
 
 # (key, before [M], after [M], ids [M]) -> received [M]: what the server sees of the clients' models
 Uplink = Callable[[PRNGKey, Params, Params, Array], Params]
 
-# The same -> (received [M], heard [M] bool): a client whose model is not finite is not heard, and in its place stands
-# the model that it started from.
+# The same -> (received [M], heard [M] bool): a client whose model is not finite is not heard, and
+# in its place stands the model that it started from.
 Channel = Callable[[PRNGKey, Params, Params, Array], tuple[Params, Array]]
 
 # (key, round) -> ids [M]; M is the same in every round
@@ -119,23 +127,32 @@ class Task(NamedTuple):
     loss: Objective  # the data loss of `apply`; ignores its anchor, reports itself
     loss_of: Callable[[Callable], Objective]  # the same of another way to predict
     score: Callable[[Array, Array], Array]  # (prediction [B], y [B]) -> [B], higher is better
-    trainer: Callable[..., Fit]  # (objective, **what differs of `local.trainer`: steps, epochs, optimizer, batch_size)
+    trainer: Callable[
+        ..., Fit
+    ]  # (objective, **what differs of `local.trainer`: steps, epochs, optimizer, batch_size)
     uplink: Channel
     gradient: Gradient  # of `loss`
-    batches: Callable[..., Int[Array, "*m"]] = None  # (cohort, **{steps or epochs}) -> [M] those of one `fit`
-    head: str = ""  # finds the paths of the head's parameters, the rest is the body; "" if the model names none
-    features: Callable[[Params, Array], Array] | None = None  # (params, x [B]) -> what enters the head [B, d]
+    batches: Callable[..., Int[Array, "*m"]] = (
+        None  # (cohort, **{steps or epochs}) -> [M] those of one `fit`
+    )
+    # finds the paths of the head's parameters, the rest is the body; "" if the model names none
+    head: str = ""
+    features: Callable[[Params, Array], Array] | None = (
+        None  # (params, x [B]) -> what enters the head [B, d]
+    )
 
 
 class Algorithm(NamedTuple):
     """A federated algorithm as pure functions.
 
     init:   (key, train [C]) -> State
-    round:  (key, State with clients [M], Cohort) -> (State, Info), shapes and dtypes as they came in
-    models: (State, ids [M]) -> params [M, ...], the model that each client deploys
+    round:  (key, State with clients [M], Cohort) -> (State, Info), shapes and dtypes as they came
+    in models: (State, ids [M]) -> params [M, ...], the model that each client deploys
     apply:  (params, x [B]) -> prediction [B] of one client
-    recall: (params, train [n]) -> what `apply` takes in place of the params when the client predicts; None: the params.
-            For what a client predicts with beside its model and does not train, such as its own examples.
+    recall: (params, train [n]) -> what `apply` takes in place of the params when the client
+    predicts; None: the params.
+            For what a client predicts with beside its model and does not train, such as its own
+            examples.
     """
 
     init: Callable[[PRNGKey, Dataset], State]

@@ -7,10 +7,11 @@ import pytest
 
 from jaxfl.algorithms import ALGORITHMS
 
-# Most of the suite's time is compiling, for tiny models. Without its own code generator for fusions XLA compiles in a
-# third of the time, but digits then depend on shapes; tests that compare bits ask for it (toys.SHIPPED). In one piece
-# for LLVM a tiny program saves another fifth. Workers inherit the flags, which must stand before JAX starts and are
-# fatal where this XLA does not know them: asked beforehand.
+# Most of the suite's time is compiling, for tiny models. Without its own code generator for fusions
+# XLA compiles in a third of the time, but digits then depend on shapes; tests that compare bits ask
+# for it (toys.SHIPPED). In one piece for LLVM a tiny program saves another fifth. Workers inherit
+# the flags, which must stand before JAX starts and are fatal where this XLA does not know them:
+# asked beforehand.
 QUICK = "--xla_cpu_use_fusion_emitters=false --xla_cpu_parallel_codegen_split_count=1"
 if "PYTEST_XDIST_WORKER" not in os.environ and QUICK not in os.environ.get("XLA_FLAGS", ""):
     flags = os.environ | {"XLA_FLAGS": f"{os.environ.get('XLA_FLAGS', '')} {QUICK}".strip()}
@@ -45,7 +46,8 @@ def factory(request):
 def pytest_collection_modifyitems(items):
     """All tests of an algorithm run in one process: what one of them compiled, the others need not compile again.
 
-    Of those marked `long` a quarter of the algorithms is quick, another quarter for the next, and the others are slow.
+    Of those marked `long` a quarter of the algorithms is quick, another quarter for the next, and
+    the others are slow.
     """
     names = sorted(ALGORITHMS)
     long = sorted({item.originalname for item in items if item.get_closest_marker("long")})

@@ -24,7 +24,9 @@ OPTIONS += ["--eval-every", "4", "--checkpoint-every", "3", "--model", "linear"]
 def start(arguments: list[str]) -> subprocess.Popen:
     """The command line in a process of its own, silent."""
     program = [sys.executable, "-c", "import sys; from jaxfl.cli import main; sys.exit(main())"]
-    return subprocess.Popen([*program, *arguments], stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
+    return subprocess.Popen(
+        [*program, *arguments], stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True
+    )
 
 
 def finish(process: subprocess.Popen) -> None:
@@ -51,19 +53,26 @@ def content(out: Path) -> dict[str, np.ndarray]:
     """All that a finished run holds but its times: the last state, the best models, scores, graphs, lines."""
     newest = sorted((out / "checkpoints").iterdir())[-1]
     with ocp.StandardCheckpointer() as checkpointer:
-        found = {f"state/{name}": x for name, x in checkpointer.restore(newest / "state")["state"].items()}
+        found = {
+            f"state/{name}": x
+            for name, x in checkpointer.restore(newest / "state")["state"].items()
+        }
     for file in ("clients.npz", "graph.npz"):
         if (out / file).exists():
             with np.load(out / file, allow_pickle=False) as arrays:
                 found |= {f"{file}/{name}": arrays[name] for name in arrays}
     rows = [json.loads(line) for line in (out / "metrics.jsonl").read_text().splitlines()]
-    lines = json.dumps([{key: value for key, value in row.items() if key != "seconds"} for row in rows])
+    lines = json.dumps(
+        [{key: value for key, value in row.items() if key != "seconds"} for row in rows]
+    )
     return found | {"round": np.array(newest.name), "lines": np.array(lines)}
 
 
 def same(a: dict[str, np.ndarray], b: dict[str, np.ndarray]) -> bool:
     """Whether two runs hold the same, bit for bit."""
-    return a.keys() == b.keys() and all(np.asarray(a[k]).tobytes() == np.asarray(b[k]).tobytes() for k in a)
+    return a.keys() == b.keys() and all(
+        np.asarray(a[k]).tobytes() == np.asarray(b[k]).tobytes() for k in a
+    )
 
 
 def torture(
@@ -74,15 +83,17 @@ def torture(
     Without chance, when a new checkpoint is there.
 
     Returns:
-      How many kills came before anything was written, before the first checkpoint, and after one; and how many runs
-      came to their end, each equal to the undisturbed one.
+      How many kills came before anything was written, before the first checkpoint, and after one;
+      and how many runs came to their end, each equal to the undisturbed one.
     """
     whole, out = folder / f"{algorithm}-whole", folder / algorithm
     began = time.monotonic()
     finish(start(arguments(algorithm, whole, rounds)))
     life = time.monotonic() - began
     expected = content(whole)
-    found = dict.fromkeys(("nothing written", "no checkpoint yet", "after a checkpoint", "finished and equal"), 0)
+    found = dict.fromkeys(
+        ("nothing written", "no checkpoint yet", "after a checkpoint", "finished and equal"), 0
+    )
     done = 0
     while done < kills or not found["finished and equal"] or (out / "config.json").exists():
         process = start(arguments(algorithm, out, rounds))
@@ -95,19 +106,30 @@ def torture(
             process.communicate()
             done += 1
             begun, saved = (out / "config.json").exists(), any((out / "checkpoints").glob("[0-9]*"))
-            found["after a checkpoint" if saved else "no checkpoint yet" if begun else "nothing written"] += 1
+            found[
+                "after a checkpoint"
+                if saved
+                else "no checkpoint yet"
+                if begun
+                else "nothing written"
+            ] += 1
             if not (out / "summary.json").exists():
                 continue
         else:
             finish(process)
-        assert same(content(out), expected), f"{algorithm}: a run that was killed and resumed differs"
+        assert same(content(out), expected), (
+            f"{algorithm}: a run that was killed and resumed differs"
+        )
         found["finished and equal"] += 1
         shutil.rmtree(out)
     return found
 
 
 def main(
-    kills: int = 30, algorithms: tuple[str, ...] = ("pfedgraph", "ditto", "fedadam"), rounds: int = 150, seed: int = 0
+    kills: int = 30,
+    algorithms: tuple[str, ...] = ("pfedgraph", "ditto", "fedadam"),
+    rounds: int = 150,
+    seed: int = 0,
 ) -> None:
     """Prints what happened, an algorithm a line.
 

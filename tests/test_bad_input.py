@@ -1,6 +1,7 @@
 """Bad input through the command line: one line on standard error, exit code 2, no traceback, nothing written.
 
-A table of arguments and of words that the line must hold. The files that the rows name are made once, by `FILES`.
+A table of arguments and of words that the line must hold. The files that the rows name are made
+once, by `FILES`.
 """
 
 import io
@@ -25,7 +26,15 @@ HUGE = "1" + 30 * "0"
 DEEP = 100_000 * "["
 SCORES = {"mean": 0.5, "weighted": 0.5, "std": 0.1, "worst10": 0.2}
 STAGES = {"before": SCORES, "after": SCORES}
-LINE = {"round": 1, "seconds": 1.0, "loss": 1.0, "up": 1, "up_bytes": 4, "down": 1, "batches": 1} | STAGES
+LINE = {
+    "round": 1,
+    "seconds": 1.0,
+    "loss": 1.0,
+    "up": 1,
+    "up_bytes": 4,
+    "down": 1,
+    "batches": 1,
+} | STAGES
 SUMMARY = {"algorithm": "fedavg", "measure": "accuracy", "final": STAGES, "selected_on_val": STAGES}
 SUMMARY |= {"seconds": 1.0, "compile_seconds": 1.0, "up": 1, "up_bytes": 4, "down": 1, "batches": 1}
 
@@ -79,7 +88,11 @@ def prepare():
         "float_label": {"y_test": np.arange(8) / 2},
         "nan_target": {"y_train": np.full(40, np.nan), "y_test": np.zeros(8)},
         "true": {"y_train": np.arange(40) % 2 == 0},
-        "one": {"x_train": np.zeros((1, 4)), "y_train": np.zeros(1, int), "y_test": np.zeros(8, int)},
+        "one": {
+            "x_train": np.zeros((1, 4)),
+            "y_train": np.zeros(1, int),
+            "y_test": np.zeros(8, int),
+        },
         "one_class": {"y_train": np.zeros(40, int), "y_test": np.zeros(8, int)},
         "no_x": {"x_train": None},
         "no_y": {"y_train": None},
@@ -96,7 +109,10 @@ def prepare():
         "words_float": {"vocabulary": np.array([3])},
         "words_few": {"vocabulary": np.array([1])} | integers,
         "words_huge": {"vocabulary": np.array([2**62])} | integers,
-        "tiny": {"x_train": np.zeros((40, 3, 3, 1), np.uint8), "x_test": np.zeros((8, 3, 3, 1), np.uint8)},
+        "tiny": {
+            "x_train": np.zeros((40, 3, 3, 1), np.uint8),
+            "x_test": np.zeros((8, 3, 3, 1), np.uint8),
+        },
     }
     for name, changes in sets.items():
         npz(f"{name}.npz", **changes)
@@ -115,7 +131,9 @@ def prepare():
         "infinite": np.full((20, 13), np.inf),
     }.items():
         Path("hearts", name).mkdir(parents=True)
-        np.savez(f"hearts/{name}/heart_disease.npz", x=x, y=np.arange(20) % 2, hospital=np.arange(20) % 2)
+        np.savez(
+            f"hearts/{name}/heart_disease.npz", x=x, y=np.arange(20) % 2, hospital=np.arange(20) % 2
+        )
     configs = {
         "text": "rounds: 3",
         "nothing": "",
@@ -209,7 +227,10 @@ NAMES = [
     (["compare", "--algorithms", "local", "local"], "named twice"),
     (["compare", "--algorithms"], "no algorithms: name some"),
     (["compare", "--algorithms", "local", "--algorithms", "fedavg"], "--algorithms is given twice"),
-    (["compare", "--equal-budget", "--local-epochs", "1"], "give --local-steps in place of --local-epochs"),
+    (
+        ["compare", "--equal-budget", "--local-epochs", "1"],
+        "give --local-steps in place of --local-epochs",
+    ),
     (["sweep", "fedavgg", "--over", "lr=1"], "did you mean fedavg"),
     ([*RUN, "--partition", "dirichelt"], "unknown partition 'dirichelt': did you mean dirichlet"),
     ([*RUN, "--partition", "../x"], "unknown partition '../x': choose from"),
@@ -240,8 +261,14 @@ COMMAND_LINES = [
     ([*RUN, "--processes", "2"], "--coordinator, --processes and --process"),
     ([*RUN, "--coordinator", "x", "--processes", "2", "--process", "0"], "expected HOST:PORT"),
     ([*RUN, "--coordinator", "x:y", "--processes", "2", "--process", "0"], "expected HOST:PORT"),
-    ([*RUN, "--coordinator", "x:1", "--processes", "2", "--process", "2"], "process 2 of 2 processes: expected"),
-    ([*RUN, "--coordinator", "x:1", "--processes", "0", "--process", "0"], "process 0 of 0 processes: expected"),
+    (
+        [*RUN, "--coordinator", "x:1", "--processes", "2", "--process", "2"],
+        "process 2 of 2 processes: expected",
+    ),
+    (
+        [*RUN, "--coordinator", "x:1", "--processes", "0", "--process", "0"],
+        "process 0 of 0 processes: expected",
+    ),
 ]
 
 COUNTS = [
@@ -264,22 +291,40 @@ NUMBERS = [
         for value in ["0", "-1"]
     ],
     *[([*RUN, f"--{name}", HUGE], f"--{name} is {HUGE}: expected at most") for name in COUNTS],
-    *[([*RUN, f"--{name}", v], f"--{name} is") for name in FRACTIONS for v in ["nan", "inf", "-1", "1", "1e400"]],
+    *[
+        ([*RUN, f"--{name}", v], f"--{name} is")
+        for name in FRACTIONS
+        for v in ["nan", "inf", "-1", "1", "1e400"]
+    ],
     *[
         ([*RUN, f"--{name}", v], f"--{name} is")
         for name in ("lr", "weight-decay")
         for v in ["nan", "inf", "-1", "1e400"]
     ],
-    *[([*RUN, "--beta", v], "expected a positive number") for v in ["nan", "inf", "-1", "0", "1e400"]],
+    *[
+        ([*RUN, "--beta", v], "expected a positive number")
+        for v in ["nan", "inf", "-1", "0", "1e400"]
+    ],
     *[
         ([*RUN, "--participation", v], "expected a fraction in (0, 1]")
         for v in ["nan", "inf", "-1", "0", "1.01", "1e400"]
     ],
     *[([*RUN, "--topology", value], "expected 3, 4 or 5") for value in ("-1", "0", "2", HUGE)],
-    *[([*RUN, f"--{name}", "-1"], f"--{name} is -1: expected 0 or more") for name in ("seed", "attack-seed")],
+    *[
+        ([*RUN, f"--{name}", "-1"], f"--{name} is -1: expected 0 or more")
+        for name in ("seed", "attack-seed")
+    ],
     ([*RUN, "--attack-seed", HUGE], "expected a number below 2^31"),
-    *[([*RUN, f"--{name}", v], f"--{name} is") for name in ("clip", "example-clip") for v in ["nan", "inf", "-1", "0"]],
-    *[([*RUN, f"--{name}", v], f"--{name} is") for name in ("noise", "example-noise") for v in ["nan", "inf", "-1"]],
+    *[
+        ([*RUN, f"--{name}", v], f"--{name} is")
+        for name in ("clip", "example-clip")
+        for v in ["nan", "inf", "-1", "0"]
+    ],
+    *[
+        ([*RUN, f"--{name}", v], f"--{name} is")
+        for name in ("noise", "example-noise")
+        for v in ["nan", "inf", "-1"]
+    ],
     *[
         ([*RUN, f"--{name}", v], f"--{name} is")
         for name in ("delta", "top-k")
@@ -293,28 +338,61 @@ NUMBERS = [
 
 FITS = [
     ([*RUN, "--local-steps", "1", "--local-epochs", "1"], "both --local-steps and --local-epochs"),
-    ([*RUN, "--test", "own", "--val", "0.5", "--own", "0.5"], "expected fractions that leave some to train"),
-    ([*RUN, "--attack", "shuffle", "--attack-ratio", "0.99"], "expected a fraction that leaves honest clients"),
+    (
+        [*RUN, "--test", "own", "--val", "0.5", "--own", "0.5"],
+        "expected fractions that leave some to train",
+    ),
+    (
+        [*RUN, "--attack", "shuffle", "--attack-ratio", "0.99"],
+        "expected a fraction that leaves honest clients",
+    ),
     ([*RUN, "--classes-per-client", "3"], "3 classes a client do not divide 10 classes"),
     ([*RUN, "--clients", "7"], "2 classes a client do not divide 10 classes among 7 clients"),
     ([*RUN, "--partition", "shards", "--clients", "1000"], "1000 clients with 2 shards each"),
-    ([*RUN, "--partition", "nodes", "--clients", "2"], "2 clients for 5 nodes: expected at least one a node"),
+    (
+        [*RUN, "--partition", "nodes", "--clients", "2"],
+        "2 clients for 5 nodes: expected at least one a node",
+    ),
     ([*RUN, "--partition", "natural"], "name no owners: choose another partition"),
-    ([*RUN, "--model", "textcnn"], "model textcnn takes names of words or users, the data hold numbers"),
+    (
+        [*RUN, "--model", "textcnn"],
+        "model textcnn takes names of words or users, the data hold numbers",
+    ),
     ([*RUN, "--model", "mf"], "model mf takes names of words or users"),
-    ([*RUN, "--dataset", "good", *DATA, "--augment", "crop_flip"], "crop_flip takes images, not (4,)"),
-    ([*RUN, "--dataset", "tiny", "--model", "cnn", *IID, *DATA], "cnn takes images of 4x4 or more, not 3x3"),
-    ([*RUN, "--dataset", "good", "--model", "cnn", *IID, *DATA], "cnn takes images [h, w, channel]"),
-    ([*RUN, "--dataset", "good", *DATA, "--partition", "nodes"], "which the data lack: choose another data set"),
-    ([*RUN, "--dataset", "numbers", *DATA, "--partition", "dirichlet"], "choose partition iid or natural"),
+    (
+        [*RUN, "--dataset", "good", *DATA, "--augment", "crop_flip"],
+        "crop_flip takes images, not (4,)",
+    ),
+    (
+        [*RUN, "--dataset", "tiny", "--model", "cnn", *IID, *DATA],
+        "cnn takes images of 4x4 or more, not 3x3",
+    ),
+    (
+        [*RUN, "--dataset", "good", "--model", "cnn", *IID, *DATA],
+        "cnn takes images [h, w, channel]",
+    ),
+    (
+        [*RUN, "--dataset", "good", *DATA, "--partition", "nodes"],
+        "which the data lack: choose another data set",
+    ),
+    (
+        [*RUN, "--dataset", "numbers", *DATA, "--partition", "dirichlet"],
+        "choose partition iid or natural",
+    ),
     ([*RUN, "--dataset", "numbers", *DATA, "--test", "reweighted"], "choose test own or global"),
     ([*RUN, "--dataset", "one", *DATA], "--clients is 10: one has 1 training examples"),
     ([*RUN, "--dataset", "one_class", *DATA], "2 classes a client do not divide 1 classes"),
-    ([*RUN, "--dataset", "few_each", *DATA], "no owner has 10 examples or more: choose another partition"),
+    (
+        [*RUN, "--dataset", "few_each", *DATA],
+        "no owner has 10 examples or more: choose another partition",
+    ),
     (["describe", "--classes-per-client", "3"], "3 classes a client do not divide 10 classes"),
     ([*RUN, "--noise", "1"], "--noise is given without --clip, its unit: give both"),
     ([*RUN, "--clip", "1", "--example-clip", "1"], "both --clip and --example-clip are given"),
-    ([*RUN, "--dataset", "numbers", *DATA, *IID, "--attack", "label_flip"], "turns labels round, numbers has none"),
+    (
+        [*RUN, "--dataset", "numbers", *DATA, *IID, "--attack", "label_flip"],
+        "turns labels round, numbers has none",
+    ),
     (["resume", "."], ". holds no run to resume: resume held in it"),
     (["resume", "good.npz"], "good.npz holds no run to resume"),
     (["resume", "nowhere", "--devices", "0"], "nowhere holds no run to resume"),
@@ -328,15 +406,27 @@ HYPER_PARAMETERS = [
     ([*HYPER, "=1"], "expected KEY=VALUE"),
     ([*HYPER, "alpha=1", "alpha=2"], "given twice"),
     ([*HYPER, "alpha=1", "--hyper", "lam=1"], "--hyper is given twice"),
-    *[([*HYPER, f"alpha={v}"], "expected a number or null") for v in ("high", "", "true", "[]", "{}", "NaN", DEEP)],
-    *[([*HYPER, f"alpha={v}"], "finite and within 32 bits") for v in ("1e400", "1e300", HUGE, "1" + 400 * "0")],
+    *[
+        ([*HYPER, f"alpha={v}"], "expected a number or null")
+        for v in ("high", "", "true", "[]", "{}", "NaN", DEEP)
+    ],
+    *[
+        ([*HYPER, f"alpha={v}"], "finite and within 32 bits")
+        for v in ("1e400", "1e300", HUGE, "1" + 400 * "0")
+    ],
     ([*HYPER, "alpha=1" + 5000 * "0"], "expected a number or null"),
     ([*HYPER, "alpha=0"], "alpha is 0: expected a positive number"),
     *[
-        (["run", "gfed", "--hyper", f"servers={v}"], f"servers of gfed is {v}: expected a whole number from 0 to")
+        (
+            ["run", "gfed", "--hyper", f"servers={v}"],
+            f"servers of gfed is {v}: expected a whole number from 0 to",
+        )
         for v in ("-1", "100000000")
     ],
-    (["run", "fedrep", "--hyper", "head_epochs=100000000"], "expected a whole number from 0 to 10,000"),
+    (
+        ["run", "fedrep", "--hyper", "head_epochs=100000000"],
+        "expected a whole number from 0 to 10,000",
+    ),
     ([*HYPER, "anchor=cosin"], "expected one of cosine, approx"),
     ([*HYPER, "cap=0.5"], "choose solver=jaxopt"),
     ([*HYPER, "solver=jaxopt", "cap=0"], "cap is 0: expected a positive number"),
@@ -344,7 +434,10 @@ HYPER_PARAMETERS = [
     ([*HYPER, "layers=("], "'(' is no regular expression"),
     ([*HYPER, "layers=zzz"], "no layer matches 'zzz': choose from params/Dense_0/bias"),
     (["compare", "--hyper", "alfa=1"], "unknown hyper-parameter 'alfa': did you mean alpha"),
-    (["compare", "--hyper", "alpha=high"], "hyper-parameter alpha of pfedgraph is 'high': expected a number"),
+    (
+        ["compare", "--hyper", "alpha=high"],
+        "hyper-parameter alpha of pfedgraph is 'high': expected a number",
+    ),
 ]
 
 SWEEPS = [
@@ -412,27 +505,69 @@ DATA_FILES = {
 DATA_SETS = [
     *[([*RUN, "--dataset", name, *DATA], message) for name, message in DATA_FILES.items()],
     *[
-        ([*RUN, "--dataset", "heart_disease", "--data-dir", f"hearts/{name}"], "expected real numbers [patients, 13]")
+        (
+            [*RUN, "--dataset", "heart_disease", "--data-dir", f"hearts/{name}"],
+            "expected real numbers [patients, 13]",
+        )
         for name in ("text", "flat", "missing", "infinite")
     ],
     (["describe", "--dataset", "nan", *DATA], "x_train of nan.npz holds 1 NaN"),
     ([*RUN, "--dataset", "digit"], "unknown data set 'digit': did you mean digits"),
     *[
         ([*RUN, "--dataset", name, *DATA], "unknown data set")
-        for name in ("../good", "..", ".", "", "a/b", "./good", "good.npz", "/etc/passwd", "a\0b", "a\nb", "*")
+        for name in (
+            "../good",
+            "..",
+            ".",
+            "",
+            "a/b",
+            "./good",
+            "good.npz",
+            "/etc/passwd",
+            "a\0b",
+            "a\nb",
+            "*",
+        )
     ],
-    ([*RUN, "--dataset", "cifar10"], "get it with `jaxfl prepare cifar10 --data-dir DIR`, and name"),
-    ([*RUN, "--dataset", "movielens/1m-ratings", *DATA], "`jaxfl prepare movielens/1m-ratings --data-dir"),
+    (
+        [*RUN, "--dataset", "cifar10"],
+        "get it with `jaxfl prepare cifar10 --data-dir DIR`, and name",
+    ),
+    (
+        [*RUN, "--dataset", "movielens/1m-ratings", *DATA],
+        "`jaxfl prepare movielens/1m-ratings --data-dir",
+    ),
     ([*RUN, "--dataset", "good", "--data-dir", "none"], "the data folder none does not exist"),
-    ([*RUN, "--dataset", "good", "--data-dir", "good.npz"], "the data folder good.npz does not exist or is none"),
+    (
+        [*RUN, "--dataset", "good", "--data-dir", "good.npz"],
+        "the data folder good.npz does not exist or is none",
+    ),
     (["list", "--data-dir", "none"], "the data folder none does not exist"),
     (["list", "datasets", "--data-dir", "a\0b"], r"the data folder a\x00b does not exist"),
     (["prepare", "mnist"], "no folder to write to: give --data-dir DIR or set JAXFL_DATA_DIR"),
-    (["prepare", "yahoo_answers", *DATA], "expected train.csv and test.csv, as published, in yahoo_answers_csv"),
-    (["prepare", "yahoo_answers", "--data-dir", "new/folder"], "yahoo_answers is not at hand: expected train.csv"),
+    (
+        ["prepare", "yahoo_answers", *DATA],
+        "expected train.csv and test.csv, as published, in yahoo_answers_csv",
+    ),
+    (
+        ["prepare", "yahoo_answers", "--data-dir", "new/folder"],
+        "yahoo_answers is not at hand: expected train.csv",
+    ),
     *[
         (["prepare", name, *DATA], "is no name of a data set: expected letters, digits")
-        for name in ("../escape", "..", ".", "", "/etc/passwd", "a/../b", "a//b", "a/", "a\0b", "a b", 300 * "a")
+        for name in (
+            "../escape",
+            "..",
+            ".",
+            "",
+            "/etc/passwd",
+            "a/../b",
+            "a//b",
+            "a/",
+            "a\0b",
+            "a b",
+            300 * "a",
+        )
     ],
     (["prepare", "digits", *DATA], "digits is embedded: --dataset digits needs no preparation"),
     (["prepare", "mnist", "--data-dir", "text.json"], "cannot make the data folder text.json"),
@@ -441,7 +576,10 @@ DATA_SETS = [
     (["prepare", "mnist", *DATA, "--words", "0"], "words is 0"),
     (["prepare", "mnist", *DATA, "--length", "-1"], "length is -1: expected a positive number"),
     (["prepare", "mnist", *DATA, "--length", HUGE], "expected at most 100,000 words of a text"),
-    (["prepare", "mnist", *DATA, "--tfds-manual-dir", "nowhere"], "nowhere of files fetched by hand does not exist"),
+    (
+        ["prepare", "mnist", *DATA, "--tfds-manual-dir", "nowhere"],
+        "nowhere of files fetched by hand does not exist",
+    ),
 ]
 
 CONFIG_FILES = {
@@ -496,8 +634,15 @@ NO_FOLDERS = {
     "x" * 300: "cannot be a directory (File name too long)",
 }
 FOLDERS = [
-    *[([*words, "--out", out], message) for words in WRITERS for out, message in NO_FOLDERS.items()],
-    ([*RUN, "--out", "held"], "held already holds a run (config.json): choose another --out, or add --overwrite"),
+    *[
+        ([*words, "--out", out], message)
+        for words in WRITERS
+        for out, message in NO_FOLDERS.items()
+    ],
+    (
+        [*RUN, "--out", "held"],
+        "held already holds a run (config.json): choose another --out, or add --overwrite",
+    ),
     (["compare", "--out", "compared"], "compared/local already holds a run (summary.json)"),
     (["report", "runs/good", "--out", "runs/good"], "already holds a run"),
     (["describe", "--out", "good.npz"], "good.npz exists: name another file, or remove it"),
@@ -530,7 +675,10 @@ REPORTS = [
     (["report", "a\0b"], r"a\x00b is no directory"),
     (["report", "held"], "held holds no finished run"),
     (["report", "runs/good", "rmse"], "scored by accuracy and rmse: give runs of one measure"),
-    *[(["report", f"runs/{name}", "--out", "new"], f"runs/{name} is no run of jaxfl") for name in NO_RUNS],
+    *[
+        (["report", f"runs/{name}", "--out", "new"], f"runs/{name} is no run of jaxfl")
+        for name in NO_RUNS
+    ],
     *[
         (["report", f"tables/{name}"], f"tables/{name}/comparison.json is no comparison of jaxfl")
         for name in ("numbers", "object", "deep", "list")
@@ -578,7 +726,9 @@ def everything(folder):
     return {path: mark(path) for path in folder.rglob("*")}
 
 
-@pytest.mark.parametrize(("arguments", "message"), BAD, ids=[" ".join(words)[:60] for words, _ in BAD])
+@pytest.mark.parametrize(
+    ("arguments", "message"), BAD, ids=[" ".join(words)[:60] for words, _ in BAD]
+)
 def test_bad_input_is_one_line_and_nothing_is_written(arguments, message, here, capsys):
     before = everything(here)
     writes = arguments[:1] in (["run"], ["compare"], ["sweep"]) and "--out" not in arguments
@@ -586,7 +736,9 @@ def test_bad_input_is_one_line_and_nothing_is_written(arguments, message, here, 
     shown = capsys.readouterr()
     assert shown.out == ""
     assert message in shown.err
-    assert re.fullmatch(r"jaxfl: [^\n]+[:;.] [^\n]+\n", shown.err)  # what was wrong, and what is expected
+    assert re.fullmatch(
+        r"jaxfl: [^\n]+[:;.] [^\n]+\n", shown.err
+    )  # what was wrong, and what is expected
     assert "Traceback" not in shown.err
     assert len(shown.err) < 1500
     assert everything(here) == before
@@ -603,6 +755,10 @@ def test_the_parser_speaks_in_one_line_wherever_it_is_printed(encoding, here, ca
 
 
 def test_the_table_tries_every_number_and_every_command():
-    numeric = {n for n, h in typing.get_type_hints(Setting).items() if {int, float} & set(alternatives(h))}
+    numeric = {
+        n for n, h in typing.get_type_hints(Setting).items() if {int, float} & set(alternatives(h))
+    }
     assert numeric <= {words[2].removeprefix("--").replace("-", "_") for words, _ in NUMBERS}
-    assert {command.__name__.lower() for command in COMMANDS} <= {words[0] for words, _ in BAD if words}
+    assert {command.__name__.lower() for command in COMMANDS} <= {
+        words[0] for words, _ in BAD if words
+    }

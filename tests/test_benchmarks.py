@@ -18,16 +18,27 @@ from jaxfl.kernels.simplex import collaboration_rows
 def test_the_loops_compute_what_the_kernels_compute():
     rng = np.random.default_rng(0)
     common = rng.normal(size=(2, 12)).astype(np.float32)
-    models = [{"a": c[:8].reshape(2, 4), "b": c[8:]} for c in (common[i % 2] + rng.normal(size=12) for i in range(5))]
+    models = [
+        {"a": c[:8].reshape(2, 4), "b": c[8:]}
+        for c in (common[i % 2] + rng.normal(size=12) for i in range(5))
+    ]
     share = np.array([0.1, 0.3, 0.2, 0.2, 0.2])
     received = server_loops.server_step(models, share)
-    stacked = {name: jnp.stack([jnp.asarray(m[name], jnp.float32) for m in models]) for name in "ab"}
-    weights = collaboration_rows(cosine(list(stacked.values())), jnp.asarray(share, jnp.float32), 0.08 * 5, "code")
-    assert float(weights.min()) < 1e-6 < float(weights.std())  # some edges are cut: the programs have work to do
+    stacked = {
+        name: jnp.stack([jnp.asarray(m[name], jnp.float32) for m in models]) for name in "ab"
+    }
+    weights = collaboration_rows(
+        cosine(list(stacked.values())), jnp.asarray(share, jnp.float32), 0.08 * 5, "code"
+    )
+    assert (
+        float(weights.min()) < 1e-6 < float(weights.std())
+    )  # some edges are cut: the programs have work to do
     expected = mix(weights, stacked)
     for i, model in enumerate(received):
         for name in "ab":
-            np.testing.assert_allclose(model[name], expected[name][i], atol=5e-3)  # as far as SciPy solves the program
+            np.testing.assert_allclose(
+                model[name], expected[name][i], atol=5e-3
+            )  # as far as SciPy solves the program
 
 
 def test_batches_are_epochs_end_to_end():
@@ -49,8 +60,14 @@ def test_a_crop_is_a_window_of_the_padded_image():
     seen = set()
     for image, found in zip(padded, cropped, strict=True):
         windows = {(i, j): image[i : i + 32, j : j + 32] for i in range(9) for j in range(9)}
-        fits = [(i, j, False) for (i, j), window in windows.items() if np.array_equal(window, found)]
-        fits += [(i, j, True) for (i, j), window in windows.items() if np.array_equal(window[:, ::-1], found)]
+        fits = [
+            (i, j, False) for (i, j), window in windows.items() if np.array_equal(window, found)
+        ]
+        fits += [
+            (i, j, True)
+            for (i, j), window in windows.items()
+            if np.array_equal(window[:, ::-1], found)
+        ]
         assert len(fits) == 1
         seen |= set(fits)
     assert len(seen) > 6

@@ -18,7 +18,9 @@ SETTING = Config(model="linear", clients=5, local_steps=12)
 
 def test_methods_of_more_gradients_take_fewer_steps():
     data = gather(SETTING)
-    configs = [dataclasses.replace(SETTING, algorithm=name) for name in ("local", "ditto", "fedrep")]
+    configs = [
+        dataclasses.replace(SETTING, algorithm=name) for name in ("local", "ditto", "fedrep")
+    ]
     configs[2] = dataclasses.replace(configs[2], hyper={"head_steps": 4})
     assert [gradients(config, data) for config in configs] == [12, 24, 16]
     equal = equalise(configs, data)

@@ -39,7 +39,9 @@ THREE, SIX = [[16], [32], [64]], [[32, 64], [128, 128], [256, 256]]
 )
 def test_parameters(model, shape, stages, hidden, total):
     def count(**options):
-        params = jax.eval_shape(model(10, **options).init, jax.random.key(0), jnp.zeros((1, *shape)))
+        params = jax.eval_shape(
+            model(10, **options).init, jax.random.key(0), jnp.zeros((1, *shape))
+        )
         return sum(x.size for x in jax.tree.leaves(params))
 
     assert count() == by_hand(stages, hidden, shape) == total
@@ -57,13 +59,17 @@ def test_group_norm_equals_flaxs_forward_and_backward():
     x = 3 + jax.random.normal(jax.random.key(0), (2, 5, 4, 6))
     ours, theirs = GroupNorm(3), nn.GroupNorm(3)
     params = ours.init(jax.random.key(1), x)
-    assert jax.tree.map(jnp.shape, params) == jax.tree.map(jnp.shape, theirs.init(jax.random.key(1), x))
+    assert jax.tree.map(jnp.shape, params) == jax.tree.map(
+        jnp.shape, theirs.init(jax.random.key(1), x)
+    )
     params = jax.tree.map(lambda p: p + jnp.arange(6.0), params)
 
     def loss(norm, params, x):
         return jnp.sum(jnp.sin(norm.apply(params, x)))
 
-    found, expected = (jax.value_and_grad(partial(loss, norm), (0, 1))(params, x) for norm in (ours, theirs))
+    found, expected = (
+        jax.value_and_grad(partial(loss, norm), (0, 1))(params, x) for norm in (ours, theirs)
+    )
     for a, b in zip(jax.tree.leaves(found), jax.tree.leaves(expected), strict=True):
         np.testing.assert_allclose(a, b, rtol=1e-4, atol=1e-4)
     with pytest.raises(InputError, match="4 groups do not divide 6 channels"):
@@ -77,6 +83,8 @@ def test_training_learns():
     xs = [rng.normal(size=(len(y), 8, 8, 3)).astype(np.float32) for y in ys]
     for x, y in zip(xs, ys, strict=True):
         x[:, :4] += np.where(y, 1, -1)[:, None, None, None]
-    task = jaxfl.classification(cedar3(2), jnp.zeros((8, 8, 3)), batch_size=16, epochs=3, optimizer=jaxfl.sgd(0.05))
+    task = jaxfl.classification(
+        cedar3(2), jnp.zeros((8, 8, 3)), batch_size=16, epochs=3, optimizer=jaxfl.sgd(0.05)
+    )
     _, info, _ = run(local(task), federation(xs, ys), 3)
     assert float(info.loss[0].min()) > 0.4 > 0.2 > float(info.loss[2].max())

@@ -54,7 +54,17 @@ def test_a_run_writes_what_the_documentation_says(capsys):
     rows = lines("x")
     assert [row["round"] for row in rows] == [1, 2]
     for row in rows:
-        assert set(row) == {"round", "seconds", "loss", "before", "after", "up", "down", "up_bytes", "batches"}
+        assert set(row) == {
+            "round",
+            "seconds",
+            "loss",
+            "before",
+            "after",
+            "up",
+            "down",
+            "up_bytes",
+            "batches",
+        }
         assert row["up_bytes"] == 4 * row["up"]
         assert row["batches"] == 3 * 10 * row["round"]  # steps, clients
         assert set(row["before"]) == set(row["after"]) == STATISTICS
@@ -65,7 +75,14 @@ def test_a_run_writes_what_the_documentation_says(capsys):
             best = clients[f"{stage}_val"].argmax(axis=0)
             chosen = clients[f"{stage}_test"][best, np.arange(10)]
             assert summary["selected_on_val"][stage]["mean"] == pytest.approx(float(chosen.mean()))
-    assert {"algorithm", "final", "selected_on_val", "seconds", "compile_seconds", "versions"} <= set(summary)
+    assert {
+        "algorithm",
+        "final",
+        "selected_on_val",
+        "seconds",
+        "compile_seconds",
+        "versions",
+    } <= set(summary)
     assert summary["final"] == {stage: rows[-1][stage] for stage in ("before", "after")}
     with np.load("x/graph.npz") as graph:
         assert graph["weights"].shape == (2, 10, 10)
@@ -85,13 +102,27 @@ def test_a_run_writes_what_the_documentation_says(capsys):
 def test_epochs_on_the_command_line_take_the_place_of_steps_in_the_file():
     Path("c.json").write_text('{"algorithm": "local", "rounds": 1, "local_steps": 2}')
     assert main(["run", "--config", "c.json", "--local-epochs", "1", "--out", "x"]) == 0
-    assert (load("x/config.json")["local_steps"], load("x/config.json")["local_epochs"]) == (None, 1)
+    assert (load("x/config.json")["local_steps"], load("x/config.json")["local_epochs"]) == (
+        None,
+        1,
+    )
 
 
 def test_the_config_says_where_the_data_was(monkeypatch):
     npz("mine.npz")
     monkeypatch.setenv("JAXFL_DATA_DIR", ".")
-    options = ["--dataset", "mine", "--partition", "iid", "--clients", "3", "--rounds", "1", "--local-steps", "1"]
+    options = [
+        "--dataset",
+        "mine",
+        "--partition",
+        "iid",
+        "--clients",
+        "3",
+        "--rounds",
+        "1",
+        "--local-steps",
+        "1",
+    ]
     assert main(["run", "local", *options, "--out", "x"]) == 0
     monkeypatch.delenv("JAXFL_DATA_DIR")
     Path("elsewhere").mkdir()
@@ -100,12 +131,35 @@ def test_the_config_says_where_the_data_was(monkeypatch):
 
 
 def test_a_config_repeats_its_run_and_options_change_it():
-    options = ["--hyper", "alpha=0.5", "layers=Dense_0", "--clients", "20", "--participation", "0.5"]
+    options = [
+        "--hyper",
+        "alpha=0.5",
+        "layers=Dense_0",
+        "--clients",
+        "20",
+        "--participation",
+        "0.5",
+    ]
     assert main([*RUN, *options, "--out", "x"]) == 0
     assert main(["run", "--config", "x/config.json", "--out", "y"]) == 0
     assert load("x/config.json") == load("y/config.json")
     assert without_times(lines("x")) == without_times(lines("y"))
-    assert main(["run", "--config", "y/config.json", "--rounds", "1", "--hyper", "alpha=0.7", "--out", "z"]) == 0
+    assert (
+        main(
+            [
+                "run",
+                "--config",
+                "y/config.json",
+                "--rounds",
+                "1",
+                "--hyper",
+                "alpha=0.7",
+                "--out",
+                "z",
+            ]
+        )
+        == 0
+    )
     changed = load("z/config.json")
     assert (changed["rounds"], changed["clients"]) == (1, 20)
     assert changed["hyper"] == {"alpha": 0.7, "layers": "Dense_0"}
@@ -115,7 +169,18 @@ def test_a_config_repeats_its_run_and_options_change_it():
 
 @pytest.mark.slow
 def test_several_seeds_are_the_single_runs_side_by_side():
-    options = ["run", "fedavg", "--rounds", "2", "--local-epochs", "1", "--partition", "dirichlet", "--test", "own"]
+    options = [
+        "run",
+        "fedavg",
+        "--rounds",
+        "2",
+        "--local-epochs",
+        "1",
+        "--partition",
+        "dirichlet",
+        "--test",
+        "own",
+    ]
     options += ["--model", "linear"]
     options += ["--participation", "0.5", "--eval-every", "2"]
     assert main([*options, "--seeds", "2", "--seed", "3", "--out", "both"]) == 0
@@ -128,7 +193,9 @@ def test_several_seeds_are_the_single_runs_side_by_side():
         with np.load("both/graph.npz") as both, np.load(f"one{i}/graph.npz") as one:
             np.testing.assert_array_equal(both["ids"][i], one["ids"])
             np.testing.assert_allclose(both["weights"][i], one["weights"], rtol=1e-6)
-    assert row["before"]["mean"] == pytest.approx(np.mean([seed["before"]["mean"] for seed in row["seeds"]]))
+    assert row["before"]["mean"] == pytest.approx(
+        np.mean([seed["before"]["mean"] for seed in row["seeds"]])
+    )
 
 
 def test_evaluating_participants_only_leaves_the_others_blank():
@@ -140,7 +207,9 @@ def test_evaluating_participants_only_leaves_the_others_blank():
 
 
 def test_leaking_is_on_record_and_makes_validation_the_test():
-    main(["run", "pfedgat", *SHORT, "--hyper", "heads=1", "--feedback", "test-leaking", "--out", "x"])
+    main(
+        ["run", "pfedgat", *SHORT, "--hyper", "heads=1", "--feedback", "test-leaking", "--out", "x"]
+    )
     assert load("x/config.json")["feedback"] == "test-leaking"
     with np.load("x/clients.npz") as clients:
         np.testing.assert_allclose(clients["before_val"], clients["before_test"], atol=1e-5)
@@ -148,7 +217,22 @@ def test_leaking_is_on_record_and_makes_validation_the_test():
 
 
 def test_compare_and_report(capsys):
-    assert main(["compare", "--algorithms", "local", "pfedgraph", *SHORT, "--hyper", "alpha=0.6", "--out", "x"]) == 0
+    assert (
+        main(
+            [
+                "compare",
+                "--algorithms",
+                "local",
+                "pfedgraph",
+                *SHORT,
+                "--hyper",
+                "alpha=0.6",
+                "--out",
+                "x",
+            ]
+        )
+        == 0
+    )
     rows = load("x/comparison.json")
     assert [row["algorithm"] for row in rows] == ["local", "pfedgraph"]
     for row in rows:
@@ -172,10 +256,14 @@ def test_compare_and_report(capsys):
     assert Path("x/comparison.md").read_text() == table
     capsys.readouterr()
     assert main(["report", "x/local", "x"]) == 0
-    assert "x/local" in capsys.readouterr().out  # twice the same algorithm: both are named by their directory
+    assert (
+        "x/local" in capsys.readouterr().out
+    )  # twice the same algorithm: both are named by their directory
     assert main(["compare", "--algorithms", "local", *SHORT, "--out", "x", "--overwrite"]) == 0
     assert [row["algorithm"] for row in load("x/comparison.json")] == ["local"]
-    assert {file.name for file in Path("x/pfedgraph").iterdir()} == RUN_FILES  # the older run is kept, and not counted
+    assert {
+        file.name for file in Path("x/pfedgraph").iterdir()
+    } == RUN_FILES  # the older run is kept, and not counted
     capsys.readouterr()
     assert main(["report", "x"]) == 0
     assert "pfedgraph" not in capsys.readouterr().out
@@ -204,7 +292,11 @@ def test_list(capsys):
 def test_describe(capsys):
     assert main(["describe", "--clients", "5", "--out", "x.png"]) == 0
     shown = capsys.readouterr().out
-    for line in ("1,437 to train and validate, 360 to test", "labels a client   │ 2 ", "size imbalance"):
+    for line in (
+        "1,437 to train and validate, 360 to test",
+        "labels a client   │ 2 ",
+        "size imbalance",
+    ):
         assert line in shown
     assert Path("x.png").read_bytes().startswith(b"\x89PNG")
 
@@ -212,10 +304,35 @@ def test_describe(capsys):
 def test_numbers_to_predict_are_scored_by_rmse(capsys):
     rng = np.random.default_rng(0)
     x = rng.normal(size=(90, 3)).astype(np.float32)
-    np.savez("line.npz", x_train=x, y_train=x @ np.array([1.0, -2.0, 0.5]) + 1, owners=np.arange(90) % 3)
-    assert main(["run", "fedavg", "--dataset", "line", *DATA, "--rounds", "3", "--lr", "0.05", "--out", "x"]) == 0
+    np.savez(
+        "line.npz", x_train=x, y_train=x @ np.array([1.0, -2.0, 0.5]) + 1, owners=np.arange(90) % 3
+    )
+    assert (
+        main(
+            [
+                "run",
+                "fedavg",
+                "--dataset",
+                "line",
+                *DATA,
+                "--rounds",
+                "3",
+                "--lr",
+                "0.05",
+                "--out",
+                "x",
+            ]
+        )
+        == 0
+    )
     config, summary = load("x/config.json"), load("x/summary.json")
-    chosen = {"partition": "natural", "clients": 3, "test": "own", "model": "linear", "augment": "none"}
+    chosen = {
+        "partition": "natural",
+        "clients": 3,
+        "test": "own",
+        "model": "linear",
+        "augment": "none",
+    }
     assert {name: config[name] for name in chosen} == chosen
     assert summary["measure"] == "rmse"
     mean = summary["final"]["before"]["mean"]  # minus the mean squared error
@@ -229,11 +346,33 @@ def test_numbers_to_predict_are_scored_by_rmse(capsys):
 def test_ratings_and_texts_choose_their_models():
     rng = np.random.default_rng(0)
     words = rng.integers(0, 30, (80, 8)).astype(np.int32)
-    np.savez("posts.npz", x_train=words, y_train=np.arange(80) % 2, vocabulary=[30], owners=np.arange(80) % 4)
+    np.savez(
+        "posts.npz",
+        x_train=words,
+        y_train=np.arange(80) % 2,
+        vocabulary=[30],
+        owners=np.arange(80) % 4,
+    )
     pairs = np.stack([np.arange(80) % 4, np.arange(80) % 20], axis=1)
-    np.savez("stars.npz", x_train=pairs, y_train=rng.random(80), vocabulary=[4, 20], owners=np.arange(80) % 4)
+    np.savez(
+        "stars.npz",
+        x_train=pairs,
+        y_train=rng.random(80),
+        vocabulary=[4, 20],
+        owners=np.arange(80) % 4,
+    )
     for name, model in (("posts", "textcnn"), ("stars", "mf")):
-        options = ["--dataset", name, *DATA, "--rounds", "1", "--local-steps", "1", "--batch-size", "4"]
+        options = [
+            "--dataset",
+            name,
+            *DATA,
+            "--rounds",
+            "1",
+            "--local-steps",
+            "1",
+            "--batch-size",
+            "4",
+        ]
         assert main(["run", "fedavg", *options, "--out", name]) == 0
         assert load(f"{name}/config.json")["model"] == model
 
@@ -271,7 +410,9 @@ def test_help_names_every_option(capsys):
 def test_the_program_as_a_process():
     """From a shell, as a user calls it: exit code 2, the message on standard error and no traceback."""
     program = [sys.executable, "-c", "import sys, jaxfl.cli; sys.exit(jaxfl.cli.main())"]
-    done = subprocess.run([*program, "run", "nothing"], capture_output=True, text=True, env=os.environ)
+    done = subprocess.run(
+        [*program, "run", "nothing"], capture_output=True, text=True, env=os.environ
+    )
     assert done.returncode == 2
     assert done.stderr.startswith("jaxfl: unknown algorithm 'nothing'")
     assert "Traceback" not in done.stderr

@@ -74,12 +74,17 @@ def test_a_round_keeps_shapes_and_dtypes(factory):
 def test_client_state_has_the_client_axis_first(factory):
     algorithm = made(factory, shallow)
     few, many = (
-        jax.eval_shape(algorithm.init, jax.random.key(0), opposite_groups(clients=c).train) for c in (C, 2 * C)
+        jax.eval_shape(algorithm.init, jax.random.key(0), opposite_groups(clients=c).train)
+        for c in (C, 2 * C)
     )
-    assert [x.shape[1:] for x in jax.tree.leaves(few.clients)] == [x.shape[1:] for x in jax.tree.leaves(many.clients)]
+    assert [x.shape[1:] for x in jax.tree.leaves(few.clients)] == [
+        x.shape[1:] for x in jax.tree.leaves(many.clients)
+    ]
     assert {x.shape[0] for x in jax.tree.leaves(few.clients)} <= {C}
     assert {x.shape[0] for x in jax.tree.leaves(many.clients)} <= {2 * C}
-    assert [x.shape for x in jax.tree.leaves(few.server)] == [x.shape for x in jax.tree.leaves(many.server)]
+    assert [x.shape for x in jax.tree.leaves(few.server)] == [
+        x.shape for x in jax.tree.leaves(many.server)
+    ]
 
 
 def test_no_key_in_the_state(factory):
@@ -121,7 +126,9 @@ def test_two_processes_give_what_one_gives(tmp_path, every):
             state, info, _ = run(made(ALGORITHMS[name], shallow), uneven(), 1)
             for number, leaf in enumerate(jax.tree.leaves((state, info))):
                 found = together[f"{name}/{number:03}"]
-                np.testing.assert_allclose(found, np.asarray(leaf), rtol=1e-6, atol=1e-6, err_msg=name)
+                np.testing.assert_allclose(
+                    found, np.asarray(leaf), rtol=1e-6, atol=1e-6, err_msg=name
+                )
 
 
 @pytest.mark.long
@@ -155,7 +162,9 @@ def test_relabelling_clients_relabels_the_result(factory):
     step = jit(algorithm.round)
     key = jax.random.key(7)
     plain, info = step(key, state, cohort_of(data, np.arange(C)))
-    moved, moved_info = step(key, State(pick(state.clients, order), state.server), cohort_of(data, order))
+    moved, moved_info = step(
+        key, State(pick(state.clients, order), state.server), cohort_of(data, order)
+    )
     close(moved.clients, pick(plain.clients, order))
     close(moved.server, plain.server)
     close(moved_info.loss, info.loss[order])
@@ -171,9 +180,14 @@ def test_four_rounds_are_two_restored_and_two_more(factory, tmp_path):
     checkpoint.save(tmp_path / "two", 2, state)
     like = jax.eval_shape(algorithm.init, jax.random.key(0), data.train)
     number, restored = checkpoint.restore(tmp_path / "two", like)
-    state, second, second_ids = run(algorithm, data, 2, participation=half(C), state=restored, start=number)
+    state, second, second_ids = run(
+        algorithm, data, 2, participation=half(C), state=restored, start=number
+    )
     equal(state, whole)
-    equal(jax.tree.map(lambda a, b: np.concatenate([a, b]), (first, first_ids), (second, second_ids)), (info, ids))
+    equal(
+        jax.tree.map(lambda a, b: np.concatenate([a, b]), (first, first_ids), (second, second_ids)),
+        (info, ids),
+    )
 
 
 def test_the_same_seed_gives_the_same_bits_and_another_seed_others(factory):
@@ -186,7 +200,9 @@ def test_the_same_seed_gives_the_same_bits_and_another_seed_others(factory):
 @pytest.mark.long
 def test_seeds_and_float_hyper_parameters_run_side_by_side(factory):
     """Those whose type admits a traced array: one program for two values gives what each value gives alone."""
-    hints = {n: h for n, h in typing.get_type_hints(factory).items() if jax.Array in typing.get_args(h)}
+    hints = {
+        n: h for n, h in typing.get_type_hints(factory).items() if jax.Array in typing.get_args(h)
+    }
     task, data = shallow(), uneven()
     values = {}
     for name, parameter in inspect.signature(factory).parameters.items():
@@ -237,12 +253,16 @@ def test_who_mixes_also_sends_and_who_sends_is_counted(factory):
 @pytest.mark.long
 def test_one_lie_is_felt_wherever_clients_mix_and_leaves_everything_finite(factory):
     def lie(key, before, after, ids):
-        return jax.tree.map(lambda x: jnp.where((ids == 2).reshape(-1, *[1] * (x.ndim - 1)), -100 * x, x), after)
+        return jax.tree.map(
+            lambda x: jnp.where((ids == 2).reshape(-1, *[1] * (x.ndim - 1)), -100 * x, x), after
+        )
 
     data = uneven()
     state, info, _ = run(made(factory, shallow), data, 2)
     misled, told, _ = run(factory(shallow(uplink=lie)), data, 2)
-    others = None if info.weights is None else info.weights * (1 - np.eye(C))[None]  # a robust rule may not choose it
+    others = (
+        None if info.weights is None else info.weights * (1 - np.eye(C))[None]
+    )  # a robust rule may not choose it
     if others is None or others[:, :, 2].max() > 1e-3:
         assert differ(state, misled)
     if others is not None and not others.any():
@@ -271,7 +291,9 @@ def test_what_is_not_finite_reaches_nobody(factory, rubbish):
         np.testing.assert_allclose(info.weights.sum(axis=-1), 1, atol=1e-6)
     healed, told, _ = run(made(factory, shallow), data, 1, state=state, start=2)
     assert told.heard.all()
-    assert differ(pick(state.clients, others), pick(healed.clients, others)) or differ(state.server, healed.server)
+    assert differ(pick(state.clients, others), pick(healed.clients, others)) or differ(
+        state.server, healed.server
+    )
 
 
 def test_where_nobody_is_heard_everything_stays_finite(factory):
@@ -288,11 +310,18 @@ def test_where_nobody_is_heard_everything_stays_finite(factory):
 def test_equal_clients_all_reach_the_common_optimum(factory):
     """Within 2,000 rounds, in one scan, each predicts the labels by their frequencies."""
     data, kinds, frequencies = coins()
-    algorithm, key = made(factory, shallow, optimizer=jaxfl.sgd(0.05, 0.0, 0.0), batch_size=32), jax.random.key(0)
+    algorithm, key = (
+        made(factory, shallow, optimizer=jaxfl.sgd(0.05, 0.0, 0.0), batch_size=32),
+        jax.random.key(0),
+    )
     start = jit(algorithm.init)(jax.random.fold_in(key, 10**6), data.train)
     state, _ = make_rounds(algorithm, full(4))(key, data, start, 0, 2000)
-    logits = jit(jax.vmap(algorithm.apply, (0, None)))(predictors(algorithm, state, data.train), kinds)
-    np.testing.assert_allclose(jax.nn.softmax(logits), np.broadcast_to(frequencies, (4, 2, 2)), atol=0.05)
+    logits = jit(jax.vmap(algorithm.apply, (0, None)))(
+        predictors(algorithm, state, data.train), kinds
+    )
+    np.testing.assert_allclose(
+        jax.nn.softmax(logits), np.broadcast_to(frequencies, (4, 2, 2)), atol=0.05
+    )
 
 
 @pytest.mark.long
@@ -327,6 +356,8 @@ def test_a_client_with_one_example(factory):
     algorithm = made(factory, shallow)
     state, info, _ = run(algorithm, data, 2)
     assert all(np.isfinite(x).all() for x in jax.tree.leaves((state, info)))
-    scores = make_evaluate(algorithm, shallow(steps=20))(jax.random.key(0), data, state, np.arange(C))
+    scores = make_evaluate(algorithm, shallow(steps=20))(
+        jax.random.key(0), data, state, np.arange(C)
+    )
     assert np.isnan(scores.before.val).tolist() == [True] + [False] * 5
     assert np.isfinite(scores.before.test).all()

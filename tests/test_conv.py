@@ -51,7 +51,8 @@ def test_equals_lax_forward_and_backward(options, kernel):
         return jnp.sum(jnp.sin(f(x, w, **options)))
 
     ours, theirs = (
-        jax.jit(jax.value_and_grad(partial(loss, f), (0, 1)))(x, w) for f in (conv, lax.conv_general_dilated)
+        jax.jit(jax.value_and_grad(partial(loss, f), (0, 1)))(x, w)
+        for f in (conv, lax.conv_general_dilated)
     )
     for a, b in zip(jax.tree.leaves(ours), jax.tree.leaves(theirs), strict=True):
         np.testing.assert_allclose(a, b, rtol=1e-5, atol=1e-5 * float(jnp.abs(b).max()))
@@ -67,7 +68,8 @@ def test_many_channels_equal_lax(size, padding):
         return jnp.sum(jnp.sin(f(x, w, (1, 1), padding, **NUMBERS)))
 
     ours, theirs = (
-        jax.jit(jax.value_and_grad(partial(loss, f), (0, 1)))(x, w) for f in (conv, lax.conv_general_dilated)
+        jax.jit(jax.value_and_grad(partial(loss, f), (0, 1)))(x, w)
+        for f in (conv, lax.conv_general_dilated)
     )
     for a, b in zip(jax.tree.leaves(ours), jax.tree.leaves(theirs), strict=True):
         np.testing.assert_allclose(a, b, rtol=1e-5, atol=1e-5 * float(jnp.abs(b).max()))
@@ -109,7 +111,9 @@ class Stock(nn.Module):
     @nn.compact
     def __call__(self, x):
         for i, width in enumerate((16, 32)):
-            x = nn.max_pool(nn.relu(nn.Conv(width, (3, 3), name=f"ConvReluPool_{i}")(x)), (2, 2), (2, 2))
+            x = nn.max_pool(
+                nn.relu(nn.Conv(width, (3, 3), name=f"ConvReluPool_{i}")(x)), (2, 2), (2, 2)
+            )
         x = nn.relu(nn.Dense(64)(x.reshape(x.shape[0], -1)))
         return nn.Dense(3)(x)
 
@@ -120,7 +124,9 @@ def test_a_run_with_the_engine_equals_one_without():
     xs = [rng.normal(size=(30, 8, 8, 1)).astype(np.float32) for _ in range(3)]
     data = federation(xs, [rng.integers(0, 3, 30).astype(np.int32) for _ in xs])
     options = {"batch_size": 8, "steps": 4, "optimizer": jaxfl.sgd(0.1)}
-    tasks = [jaxfl.classification(model, jnp.zeros((8, 8, 1)), **options) for model in (cnn(3), Stock())]
+    tasks = [
+        jaxfl.classification(model, jnp.zeros((8, 8, 1)), **options) for model in (cnn(3), Stock())
+    ]
     state = pfedgraph(tasks[0]).init(jax.random.key(0), data.train)
     ours, theirs = (run(pfedgraph(task), data, 2, state=state)[:2] for task in tasks)
     close(ours, theirs, 1e-5)
@@ -137,7 +143,9 @@ def test_weights_that_differ_by_client_in_a_loop():
 
         return lax.scan(step, w, None, length=3)[0]
 
-    ours, theirs = (jax.jit(jax.vmap(partial(train, f)))(x, w) for f in (conv, lax.conv_general_dilated))
+    ours, theirs = (
+        jax.jit(jax.vmap(partial(train, f)))(x, w) for f in (conv, lax.conv_general_dilated)
+    )
     np.testing.assert_allclose(ours, theirs, atol=1e-5)
 
 
@@ -154,7 +162,10 @@ def test_weights_that_differ_by_client_in_a_loop():
 )
 def test_all_else_is_laxs(options):
     options = {"window_strides": (1, 1), "padding": ((0, 0), (1, 1))} | NUMBERS | options
-    x, w = images(0, (2, 9, 9, 3)), images(1, (3, 3, 1 if "feature_group_count" in options else 3, 6))
+    x, w = (
+        images(0, (2, 9, 9, 3)),
+        images(1, (3, 3, 1 if "feature_group_count" in options else 3, 6)),
+    )
     np.testing.assert_array_equal(conv(x, w, **options), lax.conv_general_dilated(x, w, **options))
 
 
@@ -197,7 +208,11 @@ def test_bfloat16_computes_in_sixteen_bits_and_keeps_parameters_in_thirty_two():
     data = federation(xs, [(x.mean(axis=(1, 2, 3)) > 0).astype(np.int32) for x in xs])
     options = {"batch_size": 8, "steps": 4, "optimizer": jaxfl.sgd(0.1)}
     full, short = (
-        run(fedavg(jaxfl.classification(cnn(3), jnp.zeros((8, 8, 1)), compute=compute, **options)), data, 2)
+        run(
+            fedavg(jaxfl.classification(cnn(3), jnp.zeros((8, 8, 1)), compute=compute, **options)),
+            data,
+            2,
+        )
         for compute in ("float32", "bfloat16")
     )
     for a, b in zip(jax.tree.leaves(full[0]), jax.tree.leaves(short[0]), strict=True):

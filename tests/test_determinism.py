@@ -20,13 +20,19 @@ from jaxfl.experiment.build import divide
 
 ROOT = Path(__file__).parent.parent
 PAGE = (ROOT / "docs" / "determinism.md").read_text()
-SENTENCES = re.findall(r"^- (.*?)(?=\n- |\n\n|\Z)", PAGE.partition("\n## Not promised")[0], re.MULTILINE | re.DOTALL)
+SENTENCES = re.findall(
+    r"^- (.*?)(?=\n- |\n\n|\Z)", PAGE.partition("\n## Not promised")[0], re.MULTILINE | re.DOTALL
+)
 NAMED = re.findall(r"`(tests/[\w/]+\.py)::(\w+)`", PAGE)
 
 
 @functools.cache
 def defined_in(file):
-    return {node.name for node in ast.parse((ROOT / file).read_text()).body if isinstance(node, ast.FunctionDef)}
+    return {
+        node.name
+        for node in ast.parse((ROOT / file).read_text()).body
+        if isinstance(node, ast.FunctionDef)
+    }
 
 
 @pytest.mark.parametrize("sentence", SENTENCES, ids=[sentence[:40] for sentence in SENTENCES])
@@ -57,18 +63,42 @@ def results(directory):
 @pytest.mark.parametrize("quick", ["1", pytest.param("0", marks=pytest.mark.slow)])
 def test_two_processes_that_know_nothing_of_each_other_get_the_same_bits(tmp_path, quick):
     """Each compiles for itself, as shipped unless `quick`; Python's hashes, and so the order of its sets, differ."""
-    options = ["pfedgraph", "--rounds", "1", "--local-steps", "3", "--model", "linear", "--participation", "0.5"]
+    options = [
+        "pfedgraph",
+        "--rounds",
+        "1",
+        "--local-steps",
+        "3",
+        "--model",
+        "linear",
+        "--participation",
+        "0.5",
+    ]
     program = "import sys, jaxfl.cli; sys.exit(jaxfl.cli.main())"
     running = []
     for number in (1, 2):
-        clean = {name: value for name, value in os.environ.items() if name not in {"XLA_FLAGS", "JAXFL_DATA_DIR"}}
+        clean = {
+            name: value
+            for name, value in os.environ.items()
+            if name not in {"XLA_FLAGS", "JAXFL_DATA_DIR"}
+        }
         clean |= {
             "JAX_DISABLE_MOST_OPTIMIZATIONS": quick,
             "PYTHONHASHSEED": str(number),
             "XDG_CACHE_HOME": str(tmp_path / f"cache{number}"),
         }
-        command = [sys.executable, "-c", program, "run", *options, "--out", str(tmp_path / str(number))]
-        running.append(subprocess.Popen(command, env=clean, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE))
+        command = [
+            sys.executable,
+            "-c",
+            program,
+            "run",
+            *options,
+            "--out",
+            str(tmp_path / str(number)),
+        ]
+        running.append(
+            subprocess.Popen(command, env=clean, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE)
+        )
     errors = [process.communicate(timeout=300)[1] for process in running]
     assert [process.returncode for process in running] == [0, 0], errors
     (lines, arrays), (others, other_arrays) = (results(tmp_path / str(number)) for number in (1, 2))
@@ -91,7 +121,15 @@ def test_rounds_one_by_one_are_rounds_in_one_scan_bit_for_bit():
 def test_who_holds_what_depends_on_the_seed_alone(partition):
     """Seed s of several seeds is the single seed s, whatever the algorithm and the rest of the run."""
     several = Config(partition=partition, seed=3, seeds=2)
-    alone = Config(partition=partition, seed=4, algorithm="local", rounds=7, lr=0.5, batch_size=9, participation=0.3)
+    alone = Config(
+        partition=partition,
+        seed=4,
+        algorithm="local",
+        rounds=7,
+        lr=0.5,
+        batch_size=9,
+        participation=0.3,
+    )
     (_, _, both), (_, _, (one,)) = divide(several), divide(alone)
     equal(both[1], one)
     assert any(not np.array_equal(a, b) for a, b in zip(both[0], one, strict=True))

@@ -36,7 +36,9 @@ def test_scores_are_masked_means_whatever_the_batch():
 def test_a_pool_is_weighted_by_client():
     x, y = jnp.arange(4.0), jnp.array([0.0, 1.0, 9.0, 9.0])
     weights = jnp.array([[1.0, 1, 1, 1], [3, 0, 1, 0], [0, 0, 1, 0]])
-    scores = score_clients(predict, right, jnp.ones(3), Pool(x, y, weights), batch_size=3, chunk="all")
+    scores = score_clients(
+        predict, right, jnp.ones(3), Pool(x, y, weights), batch_size=3, chunk="all"
+    )
     np.testing.assert_allclose(scores, [0.5, 0.75, 0.0])
 
 
@@ -45,17 +47,25 @@ def test_the_label_reweighted_protocol_equals_its_formula():
     source = load("digits")
     parts = pathological(source.y_train, 10, seed=1)
     data = federate(source, parts)
-    task = jaxfl.classification(jaxfl.models.mlp(10), source.x_train[0], steps=20, scale=source.scale)
+    task = jaxfl.classification(
+        jaxfl.models.mlp(10), source.x_train[0], steps=20, scale=source.scale
+    )
     algorithm = local(task)
     state, _, _ = run(algorithm, data, 1)
-    scores = make_evaluate(algorithm, task)(jax.random.key(0), data, state, jnp.arange(10)).before.test
+    scores = make_evaluate(algorithm, task)(
+        jax.random.key(0), data, state, jnp.arange(10)
+    ).before.test
     for client, rows in enumerate(parts):
         q = np.bincount(source.y_train[rows], minlength=10) / len(rows)
         params = jax.tree.map(lambda x, client=client: x[client], state.clients)
-        correct = np.asarray(task.apply(params, jnp.asarray(source.x_test)).argmax(-1)) == source.y_test
+        correct = (
+            np.asarray(task.apply(params, jnp.asarray(source.x_test)).argmax(-1)) == source.y_test
+        )
         per_class = np.array([correct[source.y_test == c].sum() for c in range(10)])
         total = np.bincount(source.y_test, minlength=10)
-        np.testing.assert_allclose(scores[client], (q * per_class).sum() / (q * total).sum(), rtol=1e-5)
+        np.testing.assert_allclose(
+            scores[client], (q * per_class).sum() / (q * total).sum(), rtol=1e-5
+        )
 
 
 def test_fine_tuning_starts_from_the_deployed_model_and_leaves_the_state_alone():
@@ -121,11 +131,17 @@ def test_an_algorithm_that_predicts_in_its_own_way_is_scored_and_fine_tuned_so()
     data, task = opposite_groups(), linear(steps=20)
     plain = local(task)
     signed = plain._replace(
-        models=lambda state, ids: {"net": plain.models(state, ids), "sign": jnp.where(ids % 2 == 0, 1.0, -1.0)},
+        models=lambda state, ids: {
+            "net": plain.models(state, ids),
+            "sign": jnp.where(ids % 2 == 0, 1.0, -1.0),
+        },
         apply=lambda params, x: params["sign"] * task.apply(params["net"], x),
     )
     state, _, _ = run(plain, data, 2)
-    usual, turned = (make_evaluate(a, task)(jax.random.key(0), data, state, jnp.arange(6)) for a in (plain, signed))
+    usual, turned = (
+        make_evaluate(a, task)(jax.random.key(0), data, state, jnp.arange(6))
+        for a in (plain, signed)
+    )
     expected = np.where(np.arange(6) % 2 == 0, usual.before.test, 1 - usual.before.test)
     np.testing.assert_allclose(turned.before.test, expected, atol=1e-6)
     assert (turned.after.test[1::2] > turned.before.test[1::2] + 0.2).all()

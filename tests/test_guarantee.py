@@ -25,7 +25,11 @@ from jaxfl.local import minibatches
 def renyi(noise, releases, delta):
     """The smallest of dp-accounting's orders, from the formulas: Mironov 2017, Canonne et al. 2020 (proposition 12)."""
     a = np.concatenate([1 + np.arange(1, 100) / 10, np.arange(11, 64), [128, 256, 512, 1024]])
-    bound = releases * a * (2 / noise) ** 2 / 2 + np.log1p(-1 / a) - (np.log(delta) + np.log(a)) / (a - 1)
+    bound = (
+        releases * a * (2 / noise) ** 2 / 2
+        + np.log1p(-1 / a)
+        - (np.log(delta) + np.log(a)) / (a - 1)
+    )
     return bound.min()
 
 
@@ -39,7 +43,9 @@ def exact(noise, releases, delta):
     return brentq(excess, 0, 1e4)
 
 
-@pytest.mark.parametrize(("noise", "releases", "delta"), [(4.0, 1, 1e-5), (2.0, 20, 1e-5), (10.0, 100, 1e-6)])
+@pytest.mark.parametrize(
+    ("noise", "releases", "delta"), [(4.0, 1, 1e-5), (2.0, 20, 1e-5), (10.0, 100, 1e-6)]
+)
 def test_epsilon_is_what_the_formulas_give(noise, releases, delta):
     found = epsilon(noise, releases, delta)
     assert found == pytest.approx(renyi(noise, releases, delta), rel=1e-3)
@@ -50,7 +56,9 @@ def test_epsilon_of_nothing_sent():
     assert epsilon(1.0, 0, 1e-5) == 0
 
 
-@pytest.mark.parametrize("amount", [{"local_steps": 7}, {"local_epochs": 3}], ids=["steps", "epochs"])
+@pytest.mark.parametrize(
+    "amount", [{"local_steps": 7}, {"local_epochs": 3}], ids=["steps", "epochs"]
+)
 def test_batches_that_an_example_is_in(amount):
     mask = np.arange(12) < np.array([[12], [5], [1], [0]])
     options = {name.removeprefix("local_"): value for name, value in amount.items()}
@@ -58,13 +66,18 @@ def test_batches_that_an_example_is_in(amount):
     for real, counted in zip(mask, own, strict=True):
         rows, counts = minibatches(jax.random.key(0), jnp.asarray(real), 4, **options)
         assert counted == np.bincount(np.asarray(rows)[np.asarray(counts)], minlength=12).max()
-    both = _batches(Setting(batch_size=4, **amount), Work((), ({"optimizer": None}, {"epochs": 2})), mask)
+    both = _batches(
+        Setting(batch_size=4, **amount), Work((), ({"optimizer": None}, {"epochs": 2})), mask
+    )
     np.testing.assert_array_equal(both, own + 2 * mask.any(axis=1))
 
 
 def test_the_claim_is_of_the_client_that_lets_out_most():
     setting = Setting(clients=3, clip=2.0, noise=5.0, delta=1e-6)
-    ids = [np.array([[[0, 1], [1, 2]]]), np.array([[[1, 2]]])]  # client 1 three times, 2 twice, 0 once
+    ids = [
+        np.array([[[0, 1], [1, 2]]]),
+        np.array([[[1, 2]]]),
+    ]  # client 1 three times, 2 twice, 0 once
     exposure = Exposure(np.array([1, 1, 1]), np.array([1, 1, 4]), sealed=True)
     said = claim(setting, exposure, ids)
     assert (said["unit"], said["clip"], said["noise"], said["delta"]) == ("client", 2.0, 5.0, 1e-6)
@@ -81,7 +94,8 @@ def examples():
 
 OPEN = {  # what the server learns beside, by default hyper-parameters
     "client": {
-        "fedamp",  # clients start from models that they have not sent, so an upload tells more than its update
+        # clients start from models that they have not sent, so an upload tells more than its update
+        "fedamp",
         "heurfedamp",
         "fedfomo",
         "scaffold",  # likewise the control variates
@@ -101,7 +115,9 @@ OPEN = {  # what the server learns beside, by default hyper-parameters
 @pytest.mark.long
 @pytest.mark.parametrize("unit", ["client", "example"])
 def test_of_every_method_whether_it_sends_more_than_is_noised(factory, unit):
-    assert audit(factory, shallow(), {}, examples(), unit).sealed == (factory.__name__ not in OPEN[unit])
+    assert audit(factory, shallow(), {}, examples(), unit).sealed == (
+        factory.__name__ not in OPEN[unit]
+    )
 
 
 def test_an_audit_finds_a_leak_that_takes_two_rounds():
@@ -127,8 +143,13 @@ def test_an_audit_finds_a_leak_that_takes_two_rounds():
 
 
 def test_an_audit_counts_uploads_and_trainings():
-    found = {name: audit(ALGORITHMS[name], shallow(), {}, examples()) for name in ("local", "fedper", "pfedgat")}
-    assert {name: [tree.size(model) for model in one.round.uploads] for name, one in found.items()} == {
+    found = {
+        name: audit(ALGORITHMS[name], shallow(), {}, examples())
+        for name in ("local", "fedper", "pfedgat")
+    }
+    assert {
+        name: [tree.size(model) for model in one.round.uploads] for name, one in found.items()
+    } == {
         "local": [],
         "fedper": [8 * 9],  # the body
         "pfedgat": [8 * 9 + 9 * 2] * 2,
@@ -149,11 +170,25 @@ def here(tmp_path, monkeypatch):
 
 
 def test_a_run_says_what_it_guarantees_and_repeats_itself(capsys):
-    options = ["--clip", "0.5", "--noise", "3", "--compress", "int8", "--delta", "1e-4", "--participation", "0.5"]
+    options = [
+        "--clip",
+        "0.5",
+        "--noise",
+        "3",
+        "--compress",
+        "int8",
+        "--delta",
+        "1e-4",
+        "--participation",
+        "0.5",
+    ]
     assert main(["run", "fedavg", *SHORT, *options, "--out", "x"]) == 0
     assert main(["run", "--config", "x/config.json", "--out", "y"]) == 0
     first, again = (
-        [json.loads(line) | {"seconds": 0} for line in Path(run, "metrics.jsonl").read_text().splitlines()]
+        [
+            json.loads(line) | {"seconds": 0}
+            for line in Path(run, "metrics.jsonl").read_text().splitlines()
+        ]
         for run in "xy"
     )
     assert first == again
@@ -190,7 +225,10 @@ def test_a_run_with_noise_on_gradients_says_how_often_an_example_was_in_a_batch(
         (["--clip", "1", "--noise", "-1"], "--noise is -1.0: expected 0 or more"),
         (["--example-clip", "-2"], "--example-clip is -2.0: expected a positive number"),
         (["--example-noise", "1"], "--example-noise is given without --example-clip"),
-        (["--clip", "1", "--example-clip", "1"], "both --clip and --example-clip are given: choose"),
+        (
+            ["--clip", "1", "--example-clip", "1"],
+            "both --clip and --example-clip are given: choose",
+        ),
         (["--delta", "0"], "--delta is 0.0: expected a number in (0, 1)"),
         (["--compress", "topk", "--top-k", "0"], "--top-k is 0.0: expected a fraction in (0, 1]"),
     ],

@@ -8,7 +8,8 @@ import pytest
 PACKAGE = Path(__file__).parent.parent / "jaxfl"
 FILES = sorted(PACKAGE.rglob("*.py"))
 
-# What a module (or all modules of a folder) may import from jaxfl; a name stands for everything below it.
+# What a module (or all modules of a folder) may import from jaxfl; a name stands for everything
+# below it.
 FREE = {"errors", "types", "tree"}
 ALLOWED = {
     "errors": set(),
@@ -55,7 +56,9 @@ def imports(file):
             wanted = [b if b.removeprefix("jaxfl.") in MODULES else node.module for b in below]
         else:
             continue
-        found |= {w.removeprefix("jaxfl").removeprefix(".") for w in wanted if w.split(".")[0] == "jaxfl"}
+        found |= {
+            w.removeprefix("jaxfl").removeprefix(".") for w in wanted if w.split(".")[0] == "jaxfl"
+        }
     return found
 
 
@@ -83,9 +86,16 @@ def test_kernels_import_only_numerical_libraries():
                 elif isinstance(node, ast.ImportFrom):
                     roots.add(node.module.split(".")[0])
             # Of jaxfl only other kernels: the first test of this file.
-            assert roots <= {"jax", "jaxtyping", "optax", "jaxopt", "collections", "typing", "warnings", "jaxfl"}, (
-                module
-            )
+            assert roots <= {
+                "jax",
+                "jaxtyping",
+                "optax",
+                "jaxopt",
+                "collections",
+                "typing",
+                "warnings",
+                "jaxfl",
+            }, module
 
 
 def test_no_import_circle():

@@ -88,13 +88,17 @@ def cohort(sizes=(9, 4), features=3, pad=0):
     return Cohort(jnp.array([5, 2]), data, data), xs, ys
 
 
-@pytest.mark.parametrize("optimizer", [optax.sgd(0.1, 0.9), optax.adam(0.05)], ids=["momentum", "adam"])
+@pytest.mark.parametrize(
+    "optimizer", [optax.sgd(0.1, 0.9), optax.adam(0.05)], ids=["momentum", "adam"]
+)
 @pytest.mark.parametrize("amount", [{"steps": 7}, {"epochs": 2}], ids=["steps", "epochs"])
 def test_fit_equals_a_loop_over_clients_and_batches(optimizer, amount):
     clients, xs, ys = cohort(pad=3)
     key = jax.random.key(1)
     start = {"w": jnp.ones((2, 3))}
-    fitted, loss = trainer(mean_squares, optimizer, batch_size=4, **amount)(key, start, None, clients)
+    fitted, loss = trainer(mean_squares, optimizer, batch_size=4, **amount)(
+        key, start, None, clients
+    )
     for i in range(2):
         order_key, _ = jax.random.split(jax.random.fold_in(key, int(clients.ids[i])))
         rows, counts = minibatches(order_key, clients.train.mask[i], 4, **amount)
@@ -103,7 +107,9 @@ def test_fit_equals_a_loop_over_clients_and_batches(optimizer, amount):
         for r, c in zip(np.asarray(rows), np.asarray(counts), strict=True):
             if c.any():
                 x, y = xs[i][r[c]], ys[i][r[c]]
-                value, gradient = jax.value_and_grad(lambda p, x=x, y=y: jnp.mean((x @ p["w"] - y) ** 2))(params)
+                value, gradient = jax.value_and_grad(
+                    lambda p, x=x, y=y: jnp.mean((x @ p["w"] - y) ** 2)
+                )(params)
                 updates, state = optimizer.update(gradient, state, params)
                 params = optax.apply_updates(params, updates)
                 losses.append(value)
@@ -135,7 +141,9 @@ def test_a_fully_masked_batch_leaves_everything_alone():
     same = rng.normal(size=(4, 3)).astype(np.float32)
     alone = alone._replace(train=alone.train._replace(x=jnp.asarray(same)[None]))
     beside = beside._replace(train=beside.train._replace(x=beside.train.x.at[1, :4].set(same)))
-    beside = beside._replace(train=beside.train._replace(y=beside.train.y.at[1, :4].set(alone.train.y[0])))
+    beside = beside._replace(
+        train=beside.train._replace(y=beside.train.y.at[1, :4].set(alone.train.y[0]))
+    )
 
     def noisy(params, batch, anchor, key):
         loss, aux = mean_squares(params, batch, anchor, key)
@@ -152,7 +160,9 @@ def test_a_client_without_data_keeps_its_model():
     clients, _, _ = cohort()
     empty = clients.train._replace(mask=clients.train.mask.at[1].set(False))
     fit = trainer(mean_squares, optax.adam(0.1), batch_size=4, steps=3)
-    fitted, loss = fit(jax.random.key(0), {"w": jnp.ones((2, 3))}, None, clients._replace(train=empty))
+    fitted, loss = fit(
+        jax.random.key(0), {"w": jnp.ones((2, 3))}, None, clients._replace(train=empty)
+    )
     equal(fitted["w"][1], jnp.ones(3))
     assert loss[1] == 0
 
@@ -182,12 +192,17 @@ def test_the_full_gradient_is_that_of_the_weighted_mean_over_all_examples(batch_
         data = stack(xs, ys, pad, rubbish=1e3)
         mask = jnp.pad(jnp.asarray(weights), [(0, 0), (0, pad)]) * data.mask
         ask = full_gradient(mean_squares, batch_size=batch_size)
-        return jax.jit(ask)(jax.random.key(0), params, data._replace(mask=mask.at[2].set(0.0)), jnp.arange(3))
+        return jax.jit(ask)(
+            jax.random.key(0), params, data._replace(mask=mask.at[2].set(0.0)), jnp.arange(3)
+        )
 
     loss, gradient = answers(0)
     equal((loss, gradient), answers(9))
     for i, (x, y) in enumerate(zip(xs[:2], ys[:2], strict=True)):
-        share, w = weights[i, : len(y)] / weights[i, : len(y)].sum(), np.asarray(params["w"][i], np.float64)
+        share, w = (
+            weights[i, : len(y)] / weights[i, : len(y)].sum(),
+            np.asarray(params["w"][i], np.float64),
+        )
         np.testing.assert_allclose(loss[i], share @ (x @ w - y) ** 2, rtol=1e-5)
         np.testing.assert_allclose(gradient["w"][i], 2 * (share * (x @ w - y)) @ x, rtol=1e-4)
     assert loss[2] == 0

@@ -26,11 +26,18 @@ def test_each_device_computes_its_share_of_the_clients(clients, chunk):
         seen.append(x.shape)
         return {"sum": (x * common).sum() + jax.random.normal(key), "double": 2 * x}
 
-    arguments = (jax.random.split(jax.random.key(0), clients), jnp.arange(3.0 * clients).reshape(clients, 3))
+    arguments = (
+        jax.random.split(jax.random.key(0), clients),
+        jnp.arange(3.0 * clients).reshape(clients, 3),
+    )
     alone = jax.jit(tree.over_clients(one, chunk))(*arguments)
     with jax.set_mesh(mesh.make(4)):
-        spread = jax.jit(tree.over_clients(one, chunk))(*mesh.place(arguments[:1]), *mesh.place(arguments[1:]))
-        seeds = jax.jit(jax.vmap(tree.over_clients(one, chunk), (None, 0)))(arguments[0], arguments[1][None])
+        spread = jax.jit(tree.over_clients(one, chunk))(
+            *mesh.place(arguments[:1]), *mesh.place(arguments[1:])
+        )
+        seeds = jax.jit(jax.vmap(tree.over_clients(one, chunk), (None, 0)))(
+            arguments[0], arguments[1][None]
+        )
     equal(alone, spread)
     equal(alone, jax.tree.map(lambda x: x[0], seeds))
     if clients == 8:
@@ -44,10 +51,14 @@ def test_a_federation_and_a_state_are_split_by_clients_where_that_is_even():
     state = State({"w": jnp.zeros((10, 3))}, {"w": jnp.zeros(10)})
     with jax.set_mesh(mesh.make(2)):
         halves, split = mesh.place(federation), mesh.place(state)
-        assert layouts((halves.train, halves.val, halves.test.mask, split.clients)) == {PartitionSpec("clients")}
+        assert layouts((halves.train, halves.val, halves.test.mask, split.clients)) == {
+            PartitionSpec("clients")
+        }
         assert layouts((halves.test.x, halves.test.y, split.server)) == {PartitionSpec()}
         equal(federation, halves)
-        behind = mesh.place(jax.tree.map(lambda x: jnp.stack([x, x]), opposite_groups(clients=6)), axis=1)
+        behind = mesh.place(
+            jax.tree.map(lambda x: jnp.stack([x, x]), opposite_groups(clients=6)), axis=1
+        )
         assert layouts(behind) == {PartitionSpec(None, "clients")}
     with jax.set_mesh(mesh.make(4)):
         assert layouts(mesh.place(federation)) == {PartitionSpec()}
@@ -61,11 +72,25 @@ def test_too_many_devices_are_refused():
 
 def test_a_run_does_not_depend_on_the_number_of_devices(tmp_path):
     """Scores are those of the same models up to rounding; who sent how much is the same."""
-    short = ["run", "pfedgraph", "--rounds", "2", "--local-steps", "3", "--participation", "0.6", "--seeds", "2"]
+    short = [
+        "run",
+        "pfedgraph",
+        "--rounds",
+        "2",
+        "--local-steps",
+        "3",
+        "--participation",
+        "0.6",
+        "--seeds",
+        "2",
+    ]
     for devices in ("1", "2"):
         assert main([*short, "--devices", devices, "--out", str(tmp_path / devices)]) == 0
     with np.load(tmp_path / "1" / "graph.npz") as one, np.load(tmp_path / "2" / "graph.npz") as two:
         np.testing.assert_array_equal(one["ids"], two["ids"])
         np.testing.assert_allclose(one["weights"], two["weights"], atol=1e-5)
-    with np.load(tmp_path / "1" / "clients.npz") as one, np.load(tmp_path / "2" / "clients.npz") as two:
+    with (
+        np.load(tmp_path / "1" / "clients.npz") as one,
+        np.load(tmp_path / "2" / "clients.npz") as two,
+    ):
         np.testing.assert_allclose(one["after_test"], two["after_test"], atol=1e-2)

@@ -47,14 +47,21 @@ def test_each_model_names_its_head(name):
     example = EXAMPLES.get(name, image(16, 1))
     model = MODELS[name](7)
     params = params_of(model, example)
-    numbered = jax.tree.unflatten(jax.tree.structure(params), jnp.arange(len(jax.tree.leaves(params))))
+    numbered = jax.tree.unflatten(
+        jax.tree.structure(params), jnp.arange(len(jax.tree.leaves(params)))
+    )
     if name == "mf":
         assert len(tree.select(numbered, model.head)) == 2
         return
     more = jax.tree.leaves(params_of(MODELS[name](8), example))
     depends = [a.shape != b.shape for a, b in zip(jax.tree.leaves(params), more, strict=True)]
-    assert [int(leaf) for leaf in tree.select(numbered, model.head)] == np.flatnonzero(depends).tolist()
-    assert jaxfl.classification(model, example, scale=None if name == "textcnn" else 1.0).head == model.head
+    assert [int(leaf) for leaf in tree.select(numbered, model.head)] == np.flatnonzero(
+        depends
+    ).tolist()
+    assert (
+        jaxfl.classification(model, example, scale=None if name == "textcnn" else 1.0).head
+        == model.head
+    )
 
 
 def test_textcnn_equals_convolutions_and_a_maximum_over_time():
@@ -66,10 +73,14 @@ def test_textcnn_equals_convolutions_and_a_maximum_over_time():
     features = []
     for span in (3, 4, 5):
         windows = [embedded[:, t : t + span].reshape(3, -1) for t in range(12 - span + 1)]
-        outputs = [np.maximum(w @ held[f"kernel_{span}"] + held[f"bias_{span}"], 0) for w in windows]
+        outputs = [
+            np.maximum(w @ held[f"kernel_{span}"] + held[f"bias_{span}"], 0) for w in windows
+        ]
         features.append(np.max(outputs, axis=0))
     dense = params["params"]["Dense_0"]
-    expected = np.concatenate(features, axis=1) @ np.asarray(dense["kernel"]) + np.asarray(dense["bias"])
+    expected = np.concatenate(features, axis=1) @ np.asarray(dense["kernel"]) + np.asarray(
+        dense["bias"]
+    )
     np.testing.assert_allclose(model.apply(params, x), expected, atol=1e-5)
     assert -0.1 <= embedded.min() < -0.09
     assert 0.09 < embedded.max() <= 0.1

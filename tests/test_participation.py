@@ -44,7 +44,10 @@ def test_stratified_takes_as_many_of_each_group():
 
 
 def test_every_fifth_round_is_special():
-    special, otherwise = participation.schedule(np.array([[0, 1]])), participation.schedule(np.array([[2, 3]]))
+    special, otherwise = (
+        participation.schedule(np.array([[0, 1]])),
+        participation.schedule(np.array([[2, 3]])),
+    )
     ids = draw(participation.every(5, special, otherwise), 12)
     assert np.flatnonzero((ids == [0, 1]).all(axis=1)).tolist() == [0, 5, 10]
 
@@ -62,14 +65,20 @@ def test_clients_that_join_late_are_not_drawn_before():
 @pytest.mark.parametrize(
     ("make", "message"),
     [
-        (lambda: participation.uniform(10, 0.0), r"participation is 0.0: expected a fraction in \(0, 1\]"),
+        (
+            lambda: participation.uniform(10, 0.0),
+            r"participation is 0.0: expected a fraction in \(0, 1\]",
+        ),
         (lambda: participation.uniform(10, 1.5), "participation is 1.5"),
         (lambda: participation.schedule(np.array([1, 2])), "expected client ids"),
         (lambda: participation.schedule(np.array([[0.5, 1.0]])), "expected client ids"),
         (lambda: participation.schedule(np.array([[1, 1]])), "names a client twice"),
         (lambda: participation.stratified(np.array([0, 0, 1]), 2), "expected 1 to 1"),
         (lambda: participation.joining(np.array([0, 5]), 2), "expected 1 to 1"),
-        (lambda: participation.every(0, participation.full(2), participation.full(2)), "a period of 0 rounds"),
+        (
+            lambda: participation.every(0, participation.full(2), participation.full(2)),
+            "a period of 0 rounds",
+        ),
     ],
 )
 def test_bad_input(make, message):

@@ -67,7 +67,9 @@ def test_a_wide_clip_is_plain_training():
     options = {"batch_size": B, "steps": 3}
     plain = trainer(objective, optax.sgd(0.01), **options)(jax.random.key(0), START, None, cohort())
     close(
-        trainer(objective, optax.sgd(0.01), example_clip=1e6, **options)(jax.random.key(0), START, None, cohort()),
+        trainer(objective, optax.sgd(0.01), example_clip=1e6, **options)(
+            jax.random.key(0), START, None, cohort()
+        ),
         plain,
     )
 
@@ -94,7 +96,11 @@ def test_noise_is_every_clients_and_every_steps_own():
     start = {"w": jnp.zeros((2, 3)), "b": jnp.zeros(2)}
     options = {"batch_size": 9, "example_clip": 1.0, "example_noise": 1.0}
     one, two = (
-        np.asarray(trainer(flat, optax.sgd(1.0), steps=s, **options)(jax.random.key(0), start, None, cohort())[0]["w"])
+        np.asarray(
+            trainer(flat, optax.sgd(1.0), steps=s, **options)(
+                jax.random.key(0), start, None, cohort()
+            )[0]["w"]
+        )
         for s in (1, 2)
     )
     assert (one[0] / 5 != one[1] / 9).all()
@@ -118,6 +124,8 @@ def test_bad_numbers():
     with pytest.raises(InputError, match=r"example_clip is 0\.0: expected a positive number"):
         trainer(objective, optax.sgd(0.1), batch_size=B, steps=1, example_clip=0.0)
     with pytest.raises(InputError, match=r"example_noise is -1\.0: expected 0 or more"):
-        trainer(objective, optax.sgd(0.1), batch_size=B, steps=1, example_clip=1.0, example_noise=-1.0)
+        trainer(
+            objective, optax.sgd(0.1), batch_size=B, steps=1, example_clip=1.0, example_noise=-1.0
+        )
     with pytest.raises(InputError, match="trains on a batch as a whole"):
         pfedme(linear(example_clip=1.0))

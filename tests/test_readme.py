@@ -42,7 +42,10 @@ def test_a_new_algorithm():
 
 def test_clusters_with_the_weights_of_a_quadratic_program():
     names = {}
-    exec(re.findall(r"```python\n(.*?)```", (ROOT / "docs/algorithms.md").read_text(), re.DOTALL)[0], names)
+    exec(
+        re.findall(r"```python\n(.*?)```", (ROOT / "docs/algorithms.md").read_text(), re.DOTALL)[0],
+        names,
+    )
     key, task, data = jax.random.key(0), linear(), opposite_groups()
     cohort = Cohort(jnp.arange(6), data.train, data.val)
     state, _, _ = run(made(local, steps=20), data, 5, key=key)

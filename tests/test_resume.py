@@ -50,13 +50,18 @@ def test_an_interrupted_run_resumes_to_the_same_bits(whole, tmp_path, capsys):
     with pytest.raises(KeyboardInterrupt, match=r"after round 3: jaxfl resume .* goes on"):
         execute(config, tmp_path / "x", follow=interrupt_after(1, number))
     assert [path.name for path in files.checkpoints(tmp_path / "x")] == ["000002", "000003"]
-    assert [json.loads(line)["round"] for line in (tmp_path / "x/metrics.jsonl").read_text().splitlines()] == [3]
+    assert [
+        json.loads(line)["round"]
+        for line in (tmp_path / "x/metrics.jsonl").read_text().splitlines()
+    ] == [3]
     resume(tmp_path / "x")
     assert main(["resume", str(tmp_path / "x")]) == 2
     assert "is finished: there is nothing to resume" in capsys.readouterr().err
     assert same(content(tmp_path / "x"), content(undisturbed))
     assert [path.name for path in files.checkpoints(tmp_path / "x")] == ["000006", "000007"]
-    summaries = [json.loads((out / "summary.json").read_text()) for out in (tmp_path / "x", undisturbed)]
+    summaries = [
+        json.loads((out / "summary.json").read_text()) for out in (tmp_path / "x", undisturbed)
+    ]
     for summary in summaries:
         del summary["seconds"], summary["compile_seconds"]
     assert summaries[0] == summaries[1]
@@ -79,7 +84,10 @@ def test_a_run_without_a_checkpoint_is_begun_anew_and_devices_may_change(tmp_pat
         execute(config, out, follow=interrupt_after(1))
     (only,) = files.checkpoints(out)  # without --checkpoint-every, too
     resume(out, devices=2)
-    a, b = (np.load(path / "clients.npz", allow_pickle=False)["before_test"] for path in (out, tmp_path / "whole"))
+    a, b = (
+        np.load(path / "clients.npz", allow_pickle=False)["before_test"]
+        for path in (out, tmp_path / "whole")
+    )
     np.testing.assert_allclose(a, b, atol=0.02)  # accuracies of few examples
     for file in ("summary.json", "metrics.jsonl"):
         (out / file).unlink()
@@ -96,7 +104,10 @@ def test_what_cannot_be_resumed_is_said(tmp_path, capsys):
         execute(SHORT, broken, follow=interrupt_after(1))
     config = json.loads((broken / "config.json").read_text())
     (broken / "config.json").write_text(json.dumps(config | {"clients": 5}))
-    with pytest.raises(InputError, match=r"is no checkpoint of this run .*: remove it to resume from the one before"):
+    with pytest.raises(
+        InputError,
+        match=r"is no checkpoint of this run .*: remove it to resume from the one before",
+    ):
         resume(broken)
     (broken / "config.json").write_text(json.dumps(config))
     archive = (files.checkpoints(broken)[-1] / "history.npz").read_bytes()
@@ -123,15 +134,22 @@ def test_a_full_disk_is_one_line_and_leaves_whole_lines(tmp_path):
 
     def follow(config, line):
         if line is not None:
-            resource.setrlimit(resource.RLIMIT_FSIZE, ((tmp_path / "x/metrics.jsonl").stat().st_size + 40, before[1]))
+            resource.setrlimit(
+                resource.RLIMIT_FSIZE,
+                ((tmp_path / "x/metrics.jsonl").stat().st_size + 40, before[1]),
+            )
 
     config = dataclasses.replace(SHORT, checkpoint_every=None, eval_every=2)
     try:
-        with pytest.raises(InputError, match=r"cannot write .*metrics\.jsonl \(.*\): free or choose a place"):
+        with pytest.raises(
+            InputError, match=r"cannot write .*metrics\.jsonl \(.*\): free or choose a place"
+        ):
             execute(config, tmp_path / "x", follow=follow)
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, before)
-    assert [json.loads(row)["round"] for row in (tmp_path / "x/metrics.jsonl").read_text().splitlines()] == [2]
+    assert [
+        json.loads(row)["round"] for row in (tmp_path / "x/metrics.jsonl").read_text().splitlines()
+    ] == [2]
     assert not list((tmp_path / "x").glob(".*"))
 
 
@@ -143,19 +161,40 @@ def test_a_disk_without_room_for_a_checkpoint_is_one_line(tmp_path, monkeypatch)
 
 
 def test_divergence_is_named_or_stops_the_run(tmp_path, monkeypatch, capsys):
-    options = ["--rounds", "3", "--local-steps", "3", "--model", "mlp", "--clients", "5", "--lr", "1e30"]
+    options = [
+        "--rounds",
+        "3",
+        "--local-steps",
+        "3",
+        "--model",
+        "mlp",
+        "--clients",
+        "5",
+        "--lr",
+        "1e30",
+    ]
     assert main(["run", "fedavg_ft", *options, "--out", str(tmp_path / "x")]) == 0
     rows = [json.loads(row) for row in (tmp_path / "x/metrics.jsonl").read_text().splitlines()]
     assert [row["diverged"] for row in rows] == [[0, 1, 2, 3, 4]] * 3
-    assert json.loads((tmp_path / "x/summary.json").read_text())["diverged"] == dict.fromkeys("01234", 3)
+    assert json.loads((tmp_path / "x/summary.json").read_text())["diverged"] == dict.fromkeys(
+        "01234", 3
+    )
     capsys.readouterr()
-    assert main(["run", "fedavg_ft", *options, "--out", str(tmp_path / "y"), "--fail-on-divergence"]) == 1
-    assert "an update of client 0, 1, 2, 3, 4 was not finite, by round 1: lower --lr" in capsys.readouterr().err
+    assert (
+        main(["run", "fedavg_ft", *options, "--out", str(tmp_path / "y"), "--fail-on-divergence"])
+        == 1
+    )
+    assert (
+        "an update of client 0, 1, 2, 3, 4 was not finite, by round 1: lower --lr"
+        in capsys.readouterr().err
+    )
     assert (tmp_path / "y/metrics.jsonl").read_text().count("\n") == 1
 
 
 def test_who_stops_at_divergence_does_not_resume_over_it(tmp_path):
-    config = dataclasses.replace(SHORT, algorithm="fedavg", seeds=1, lr=1e30, model="mlp", fail_on_divergence=True)
+    config = dataclasses.replace(
+        SHORT, algorithm="fedavg", seeds=1, lr=1e30, model="mlp", fail_on_divergence=True
+    )
     with pytest.raises(Diverged, match=r"was not finite, by round \d: lower --lr"):
         execute(config, tmp_path / "x")
     with pytest.raises(Diverged):
@@ -166,7 +205,13 @@ def test_errors_too_large_to_square_are_numbers_in_the_files(tmp_path):
     rng = np.random.default_rng(0)
     x = rng.normal(size=(80, 3)).astype(np.float32)
     np.savez(tmp_path / "line.npz", x_train=x, y_train=x.sum(1), x_test=x, y_test=x.sum(1))
-    options = {"dataset": "line", "data_dir": str(tmp_path), "algorithm": "fedavg", "lr": 1e3, "local_steps": 4}
+    options = {
+        "dataset": "line",
+        "data_dir": str(tmp_path),
+        "algorithm": "fedavg",
+        "lr": 1e3,
+        "local_steps": 4,
+    }
     summary = execute(Config(rounds=2, clients=4, **options), tmp_path / "x")
     assert all(np.isfinite(value) for value in summary["final"]["before"].values())
 

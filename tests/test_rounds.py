@@ -20,4 +20,7 @@ def test_four_rounds_in_one_scan_are_two_and_two_bit_for_bit():
 def test_padding_changes_no_bit():
     """Of the whole registry: `pytest -m slow`."""
     algorithm, data = made(jaxfl.algorithms.pfedgraph), opposite_groups()
-    equal(run(algorithm, data, 2, exact=True), run(algorithm, opposite_groups(pad=13, rubbish=1e3), 2, exact=True))
+    equal(
+        run(algorithm, data, 2, exact=True),
+        run(algorithm, opposite_groups(pad=13, rubbish=1e3), 2, exact=True),
+    )

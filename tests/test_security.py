@@ -1,7 +1,7 @@
 """What the package must never do, read from its source with `ast`; and names that would be paths, through the program.
 
-Files are written in three places: a directory given with `--out`, the data folder (`NAME.npz` by `prepare`), and JAX's
-cache of compiled programs.
+Files are written in three places: a directory given with `--out`, the data folder (`NAME.npz` by
+`prepare`), and JAX's cache of compiled programs.
 """
 
 import ast
@@ -23,18 +23,71 @@ from jaxfl.errors import InputError
 from jaxfl.experiment import Config, report
 
 PACKAGE = Path(jaxfl.__file__).parent
-SOURCES = {str(file.relative_to(PACKAGE)): ast.parse(file.read_text()) for file in sorted(PACKAGE.rglob("*.py"))}
-MODULES = {"pickle", "cPickle", "_pickle", "dill", "cloudpickle", "joblib", "marshal", "shelve", "yaml", "subprocess"}
+SOURCES = {
+    str(file.relative_to(PACKAGE)): ast.parse(file.read_text())
+    for file in sorted(PACKAGE.rglob("*.py"))
+}
+MODULES = {
+    "pickle",
+    "cPickle",
+    "_pickle",
+    "dill",
+    "cloudpickle",
+    "joblib",
+    "marshal",
+    "shelve",
+    "yaml",
+    "subprocess",
+}
 MODULES |= {"ctypes", "code", "codeop", "runpy"}
 BUILTINS = {"eval", "exec", "compile", "__import__"}
-METHODS = {"system", "popen", "unsafe_load", "load_module", "import_module", "to_pickle", "read_pickle"}
+METHODS = {
+    "system",
+    "popen",
+    "unsafe_load",
+    "load_module",
+    "import_module",
+    "to_pickle",
+    "read_pickle",
+}
 METHODS |= {"NpzFile", "read_array"}  # of NumPy, whose allow_pickle may be positional
-METHODS |= {"spawnl", "spawnv", "execv", "execve", "execl", "startfile", "extractall", "unpack_archive"}
+METHODS |= {
+    "spawnl",
+    "spawnv",
+    "execv",
+    "execve",
+    "execl",
+    "startfile",
+    "extractall",
+    "unpack_archive",
+}
 # Where the package writes: nothing else may open for writing or change the file system.
 WRITERS = {"experiment/files.py", "experiment/checkpoints.py", "data/prepare.py", "checkpoint.py"}
-WRITING = {"write_text", "write_bytes", "mkdir", "makedirs", "touch", "unlink", "rmdir", "rmtree", "rename", "tofile"}
-WRITING |= {"save", "savez", "savez_compressed", "savefig", "copyfile", "symlink_to", "hardlink_to", "chmod"}
-IN_MEMORY = {"experiment/plots.py": ["figure.savefig"]}  # of which `files.write` then writes the bytes
+WRITING = {
+    "write_text",
+    "write_bytes",
+    "mkdir",
+    "makedirs",
+    "touch",
+    "unlink",
+    "rmdir",
+    "rmtree",
+    "rename",
+    "tofile",
+}
+WRITING |= {
+    "save",
+    "savez",
+    "savez_compressed",
+    "savefig",
+    "copyfile",
+    "symlink_to",
+    "hardlink_to",
+    "chmod",
+}
+IN_MEMORY = {
+    "experiment/plots.py": ["figure.savefig"]
+}  # of which `files.write` then writes the bytes
 
 
 def calls(tree):
@@ -52,7 +105,11 @@ def imported(tree):
 
 def unsafe(tree):
     """What a module must not do, as a list of the names it does it by."""
-    found = [name for name in imported(tree) if name.split(".")[0] in MODULES or name.split(".")[-1] in METHODS]
+    found = [
+        name
+        for name in imported(tree)
+        if name.split(".")[0] in MODULES or name.split(".")[-1] in METHODS
+    ]
     found += [name for name in imported(tree) if name == "numpy.load"]  # then called by any name
     for call in calls(tree):
         function = call.func
@@ -78,10 +135,18 @@ def written(tree):
     """By which calls a module writes files."""
     found = []
     for call in calls(tree):
-        name = call.func.attr if isinstance(call.func, ast.Attribute) else getattr(call.func, "id", "")
-        texts = [ast.unparse(argument) for argument in call.args] + [ast.unparse(word.value) for word in call.keywords]
+        name = (
+            call.func.attr if isinstance(call.func, ast.Attribute) else getattr(call.func, "id", "")
+        )
+        texts = [ast.unparse(argument) for argument in call.args] + [
+            ast.unparse(word.value) for word in call.keywords
+        ]
         modes = {f"'{letter}{more}'" for letter in "wax" for more in ("", "b", "t", "+")}
-        if name in WRITING or (name == "open" and modes & set(texts)) or ast.unparse(call.func) == "os.replace":
+        if (
+            name in WRITING
+            or (name == "open" and modes & set(texts))
+            or ast.unparse(call.func) == "os.replace"
+        ):
             found.append(ast.unparse(call.func))
     return found
 
@@ -128,12 +193,30 @@ def test_four_modules_write_files(module):
 def test_the_reading_of_the_source_finds_what_writes():
     for module in WRITERS:
         assert written(SOURCES[module])
-    for text in ("open(f, 'w')", "file.open('ab')", "open(f, mode='x')", "p.write_text(t)", "np.save(f, x)"):
+    for text in (
+        "open(f, 'w')",
+        "file.open('ab')",
+        "open(f, mode='x')",
+        "p.write_text(t)",
+        "np.save(f, x)",
+    ):
         assert written(ast.parse(text)), text
     assert not written(ast.parse("open(f); f.open('rb')"))
 
 
-PATHS = ["../../etc/passwd", "a/b", "..", ".", "", "a\0b", "/etc/passwd", "~/x", "..\\x", "a/../../x", "NAME/../x"]
+PATHS = [
+    "../../etc/passwd",
+    "a/b",
+    "..",
+    ".",
+    "",
+    "a\0b",
+    "/etc/passwd",
+    "~/x",
+    "..\\x",
+    "a/../../x",
+    "NAME/../x",
+]
 
 
 @pytest.fixture
@@ -161,19 +244,25 @@ def refused(arguments, capsys):
     return shown.err
 
 
-@pytest.mark.parametrize("name", [*PATHS, "../secret", "../../secret", "data/../secret", "{here}/secret"], ids=repr)
+@pytest.mark.parametrize(
+    "name", [*PATHS, "../secret", "../../secret", "data/../secret", "{here}/secret"], ids=repr
+)
 def test_the_name_of_a_data_set_is_no_path(name, inside, capsys):
     name, before = name.format(here=Path.cwd()), files(inside)
     given = ["--data-dir", "data"]
     for command in (["run", "local"], ["compare"], ["sweep", "local", "--over", "lr=1"]):
-        assert "unknown data set" in refused([*command, "--dataset", name, *given, "--out", "new"], capsys)
+        assert "unknown data set" in refused(
+            [*command, "--dataset", name, *given, "--out", "new"], capsys
+        )
     assert "unknown data set" in refused(["describe", "--dataset", name, *given], capsys)
     config = {"algorithm": "local", "dataset": name, "data_dir": "data"}
     Path("c.json").write_text(json.dumps(config))
     assert "unknown data set" in refused(["run", "--config", "c.json", "--out", "new"], capsys)
     Path("c.json").unlink()
     if name != "a/b":
-        assert "is no name of a data set" in refused(["prepare", name, "--data-dir", "data"], capsys)
+        assert "is no name of a data set" in refused(
+            ["prepare", name, "--data-dir", "data"], capsys
+        )
     with pytest.raises(InputError):
         load(name, "data")
     assert files(inside) == before
@@ -195,8 +284,13 @@ def test_no_other_name_is_a_path(name, inside, capsys):
     assert "unknown algorithm" in refused(["compare", "--algorithms", name, "--out", "new"], capsys)
     assert "unknown algorithm" in refused(["sweep", name, "--over", "lr=1", "--out", "new"], capsys)
     for option in ("partition", "model", "augment", "attack"):
-        assert f"unknown {option}" in refused(["run", "local", f"--{option}", name, "--out", "new"], capsys)
-    for fields in ({"algorithm": name}, *({"algorithm": "local", option: name} for option in ("model", "partition"))):
+        assert f"unknown {option}" in refused(
+            ["run", "local", f"--{option}", name, "--out", "new"], capsys
+        )
+    for fields in (
+        {"algorithm": name},
+        *({"algorithm": "local", option: name} for option in ("model", "partition")),
+    ):
         Path("c.json").write_text(json.dumps(fields))
         assert "jaxfl: " in refused(["run", "--config", "c.json", "--out", "new"], capsys)
         Path("c.json").unlink()
@@ -218,7 +312,9 @@ def test_a_config_cannot_name_where_to_write(inside, capsys):
     assert files(inside) == before
 
 
-@pytest.mark.parametrize("name", ["../../secret_run", "../secret_run", ".", "..", "{root}/secret_run"])
+@pytest.mark.parametrize(
+    "name", ["../../secret_run", "../secret_run", ".", "..", "{root}/secret_run"]
+)
 def test_a_comparison_leads_nowhere_else(name, inside, capsys):
     """Its names choose among its own subdirectories."""
     name = name.format(root=inside)
@@ -236,7 +332,9 @@ def test_a_comparison_leads_nowhere_else(name, inside, capsys):
 
 def test_what_a_summary_says_is_no_path_and_no_markup(inside, capsys):
     """A run made elsewhere names its algorithm: it is shown and written as text, or refused."""
-    for number, name in enumerate(("../../x", "[link=file:///etc]x[/link]", "a|b", "\x1b[31mred", "")):
+    for number, name in enumerate(
+        ("../../x", "[link=file:///etc]x[/link]", "a|b", "\x1b[31mred", "")
+    ):
         run_of(f"run{number}", {"algorithm": name})
         assert "is no run of jaxfl" in refused(["report", f"run{number}", "--out", "new"], capsys)
     assert not Path("new").exists()

@@ -11,7 +11,18 @@ from jaxfl.errors import InputError
 from jaxfl.experiment.config import parse_value
 from jaxfl.experiment.sweep import grid, parse_space, random
 
-SHORT = ["--rounds", "2", "--local-steps", "3", "--model", "linear", "--partition", "dirichlet", "--eval-every", "2"]
+SHORT = [
+    "--rounds",
+    "2",
+    "--local-steps",
+    "3",
+    "--model",
+    "linear",
+    "--partition",
+    "dirichlet",
+    "--eval-every",
+    "2",
+]
 
 
 @pytest.fixture(autouse=True)
@@ -21,7 +32,10 @@ def here(tmp_path, monkeypatch):
 
 @pytest.mark.slow
 def test_a_trial_scores_what_its_run_scores():
-    assert main(["sweep", "fedcedar", *SHORT, "--over", "clusters=2,3", "lr=0.01,0.1", "--out", "s"]) == 0
+    assert (
+        main(["sweep", "fedcedar", *SHORT, "--over", "clusters=2,3", "lr=0.01,0.1", "--out", "s"])
+        == 0
+    )
     found = json.loads(Path("s/sweep.json").read_text())
     vals = [trial["val"] for trial in found["trials"]]
     assert len(vals) == 4
@@ -29,8 +43,12 @@ def test_a_trial_scores_what_its_run_scores():
     assert all("test" not in trial for trial in found["trials"])
     assert main(["run", "--config", "s/best.json", "--out", "r"]) == 0
     with np.load("r/clients.npz") as scores:
-        assert found["best"]["val"] == pytest.approx(float(scores["before_val"][-1].mean()), abs=1e-6)
-        assert found["best"]["test"] == pytest.approx(float(scores["before_test"][-1].mean()), abs=1e-6)
+        assert found["best"]["val"] == pytest.approx(
+            float(scores["before_val"][-1].mean()), abs=1e-6
+        )
+        assert found["best"]["test"] == pytest.approx(
+            float(scores["before_test"][-1].mean()), abs=1e-6
+        )
     assert Path("s/sweep.png").read_bytes().startswith(b"\x89PNG")
 
 
@@ -38,13 +56,17 @@ def test_numbers_of_two_seeds_side_by_side_give_what_one_alone_gives():
     options = ["sweep", "pfedgraph", *SHORT, "--seeds", "2"]
     assert main([*options, "--over", "alpha=0.3,0.9", "--out", "both"]) == 0
     assert main([*options, "--over", "alpha=0.9", "--out", "one"]) == 0
-    both, one = (json.loads(Path(name, "sweep.json").read_text())["trials"] for name in ("both", "one"))
+    both, one = (
+        json.loads(Path(name, "sweep.json").read_text())["trials"] for name in ("both", "one")
+    )
     (same,) = [trial for trial in both if trial["point"] == {"alpha": 0.9}]
     assert same["val"] == pytest.approx(one[0]["val"], abs=1e-3)
 
 
 def test_spaces():
-    space = parse_space(("alpha=0.2,0.8", "lam=0.001:1:log", "anchor=cosine,approx", "own=-1:1"), parse_value)
+    space = parse_space(
+        ("alpha=0.2,0.8", "lam=0.001:1:log", "anchor=cosine,approx", "own=-1:1"), parse_value
+    )
     assert space["alpha"] == [0.2, 0.8]
     assert space["lam"] == (0.001, 1.0, "log")
     assert space["anchor"] == ["cosine", "approx"]

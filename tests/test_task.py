@@ -31,17 +31,23 @@ def test_the_loss_is_the_mean_squared_error_of_real_examples(outputs):
     task = jaxfl.regression(linear(*outputs), jnp.zeros(3))
     params = task.init(KEY)
     assert not any(x.any() for x in jax.tree.leaves(params))
-    np.testing.assert_allclose(task.loss(params, data, None, KEY)[0], np.sum(data.y[:10] ** 2) / 10, rtol=1e-5)
+    np.testing.assert_allclose(
+        task.loss(params, data, None, KEY)[0], np.sum(data.y[:10] ** 2) / 10, rtol=1e-5
+    )
     squares = np.sum(np.square(np.asarray(data.y)).reshape(12, -1), axis=1)
     np.testing.assert_allclose(task.score(task.apply(params, data.x), data.y), -squares, rtol=1e-5)
 
 
 def test_training_reaches_least_squares():
     data = batch()
-    task = jaxfl.regression(linear(), jnp.zeros(3), batch_size=12, steps=400, optimizer=optax.sgd(0.1))
+    task = jaxfl.regression(
+        linear(), jnp.zeros(3), batch_size=12, steps=400, optimizer=optax.sgd(0.1)
+    )
     stacked = jax.tree.map(lambda x: x[None], (task.init(KEY), data))
     fit = task.trainer(task.loss)
-    model, _ = fit(jax.random.key(1), stacked[0], None, Cohort(jnp.arange(1), stacked[1], stacked[1]))
+    model, _ = fit(
+        jax.random.key(1), stacked[0], None, Cohort(jnp.arange(1), stacked[1], stacked[1])
+    )
     best = LinearRegression().fit(data.x[:10], data.y[:10])
     layer = model["params"]["Dense_0"]
     np.testing.assert_allclose(layer["kernel"][0, :, 0], best.coef_, atol=1e-4)
@@ -51,7 +57,9 @@ def test_training_reaches_least_squares():
 
 def test_targets_must_fit_the_model():
     task = jaxfl.regression(linear(2), jnp.zeros(3))
-    with pytest.raises(InputError, match=r"predicts 2 numbers an example, the targets have shape \(12,\)"):
+    with pytest.raises(
+        InputError, match=r"predicts 2 numbers an example, the targets have shape \(12,\)"
+    ):
         task.loss(task.init(KEY), batch(), None, KEY)
 
 
@@ -61,7 +69,9 @@ def test_features_are_what_enters_the_head():
     head = params["params"][task.head]
     features = jax.jit(task.features)(params, x)
     assert features.shape == (4, 7)
-    np.testing.assert_allclose(features @ head["kernel"] + head["bias"][None], task.apply(params, x), atol=1e-6)
+    np.testing.assert_allclose(
+        features @ head["kernel"] + head["bias"][None], task.apply(params, x), atol=1e-6
+    )
 
 
 def test_a_trainer_may_differ_in_steps_epochs_and_optimiser():

@@ -15,8 +15,13 @@ from jaxfl.models.mlp import mlp
 from jaxfl.task import channel, honest, masked_mean
 from jaxfl.types import Dataset, Federation, Task
 
-# Compiler options of programs whose bits are compared: as shipped, where the suite is compiled otherwise (conftest.py).
-SHIPPED = {"xla_cpu_use_fusion_emitters": True} if "xla_cpu_use_fusion" in os.environ.get("XLA_FLAGS", "") else None
+# Compiler options of programs whose bits are compared: as shipped, where the suite is compiled
+# otherwise (conftest.py).
+SHIPPED = (
+    {"xla_cpu_use_fusion_emitters": True}
+    if "xla_cpu_use_fusion" in os.environ.get("XLA_FLAGS", "")
+    else None
+)
 SIZES = [40, 25, 31, 40, 12, 9]  # examples of each client in most tests of the contract
 
 
@@ -38,10 +43,16 @@ def federation(xs, ys, pad=0, rubbish=0.0):
     """The last fifth of each client's examples validates and the whole tests."""
     cuts = [len(x) - len(x) // 5 for x in xs]
     train = stack(
-        [x[:c] for x, c in zip(xs, cuts, strict=True)], [y[:c] for y, c in zip(ys, cuts, strict=True)], pad, rubbish
+        [x[:c] for x, c in zip(xs, cuts, strict=True)],
+        [y[:c] for y, c in zip(ys, cuts, strict=True)],
+        pad,
+        rubbish,
     )
     val = stack(
-        [x[c:] for x, c in zip(xs, cuts, strict=True)], [y[c:] for y, c in zip(ys, cuts, strict=True)], pad + 1, rubbish
+        [x[c:] for x, c in zip(xs, cuts, strict=True)],
+        [y[c:] for y, c in zip(ys, cuts, strict=True)],
+        pad + 1,
+        rubbish,
     )
     return Federation(train, val, stack(xs, ys, pad, rubbish))
 
@@ -66,9 +77,16 @@ def coins(clients=4):
     """
     kinds = np.array([[1, 0, 1, 0, 1, 0, 1, 0], [0, 1, 0, -1, 0, 1, 0, -1]], np.float32)
     labels = np.array([[1, 1, 1, 0], [1, 0, 1, 0]], np.int32)  # of four examples of each kind
-    x, y = np.tile(kinds.repeat(4, axis=0), (5, 1)), np.tile(labels.ravel(), 5)  # the last eight validate
+    x, y = (
+        np.tile(kinds.repeat(4, axis=0), (5, 1)),
+        np.tile(labels.ravel(), 5),
+    )  # the last eight validate
     ones = labels.mean(axis=1)
-    return federation([x] * clients, [y] * clients), jnp.asarray(kinds), np.stack([1 - ones, ones], axis=1)
+    return (
+        federation([x] * clients, [y] * clients),
+        jnp.asarray(kinds),
+        np.stack([1 - ones, ones], axis=1),
+    )
 
 
 @functools.cache
@@ -104,7 +122,9 @@ def quadratic(steps=20, learning_rate=0.1):
 
     def train(objective, **changes):
         options = {"optimizer": optax.sgd(learning_rate), "batch_size": 4, "steps": steps} | changes
-        return trainer(objective, **(options if "epochs" not in changes else options | {"steps": None}))
+        return trainer(
+            objective, **(options if "epochs" not in changes else options | {"steps": None})
+        )
 
     def score(prediction, y):
         return -jnp.sum(prediction**2, axis=-1)
@@ -113,7 +133,9 @@ def quadratic(steps=20, learning_rate=0.1):
         return count_batches(cohort.train.mask, 4, **(changes or {"steps": steps}))
 
     gradient = full_gradient(loss_of(apply), batch_size=4)
-    return Task(init, apply, loss_of(apply), loss_of, score, train, channel(honest), gradient, batches)
+    return Task(
+        init, apply, loss_of(apply), loss_of, score, train, channel(honest), gradient, batches
+    )
 
 
 @functools.cache
@@ -136,14 +158,26 @@ def half(clients):
 def make_rounds(algorithm, participation, exact=False):
     """As the library's; compiled as a user has it if `exact`, see conftest.py."""
     rounds = jaxfl.make_rounds(algorithm, participation)
-    return jax.jit(rounds, static_argnums=4, compiler_options=SHIPPED) if exact and SHIPPED else rounds
+    return (
+        jax.jit(rounds, static_argnums=4, compiler_options=SHIPPED) if exact and SHIPPED else rounds
+    )
 
 
 make_evaluate = functools.cache(jaxfl.make_evaluate)
 jit = functools.cache(jax.jit)
 
 
-def run(algorithm, federation, rounds=3, *, key=None, participation=None, state=None, start=0, exact=False):
+def run(
+    algorithm,
+    federation,
+    rounds=3,
+    *,
+    key=None,
+    participation=None,
+    state=None,
+    start=0,
+    exact=False,
+):
     """`rounds` rounds from the initial state -> (state, info, ids). One by one, so that one program does any number."""
     clients = federation.train.mask.shape[0]
     key = jax.random.key(0) if key is None else key
@@ -191,5 +225,6 @@ def close(a, b, tolerance=1e-5):
 def differ(a, b):
     """Some bit of the two is not the same."""
     return any(
-        (np.asarray(x) != np.asarray(y)).any() for x, y in zip(jax.tree.leaves(a), jax.tree.leaves(b), strict=True)
+        (np.asarray(x) != np.asarray(y)).any()
+        for x, y in zip(jax.tree.leaves(a), jax.tree.leaves(b), strict=True)
     )

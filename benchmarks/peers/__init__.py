@@ -1,7 +1,7 @@
 """The same work done by other people's tools: each file is a program of its own, run where its tool is installed.
 
-An environment stands in a folder of environments under the name that its row of `PLACES` gives; each file's docstring
-says what to install in it.
+An environment stands in a folder of environments under the name that its row of `PLACES` gives;
+each file's docstring says what to install in it.
 """
 
 import json
@@ -43,4 +43,8 @@ def best(runs: list[dict | str], key: str = "ms") -> dict | str:
 
 def against(found: dict | str, ours: float, key: str = "ms", digits: int = 2) -> str:
     """Two cells: the peer's number, and how many times ours it is."""
-    return f"{found} | " if isinstance(found, str) else f"{found[key]:.{digits}f} | {found[key] / ours:.1f}"
+    return (
+        f"{found} | "
+        if isinstance(found, str)
+        else f"{found[key]:.{digits}f} | {found[key] / ours:.1f}"
+    )

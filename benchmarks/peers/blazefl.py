@@ -1,9 +1,10 @@
 """One round of federated averaging by BlazeFL: `python -m benchmarks.peers.blazefl 100 16 20`.
 
-Environment: Python 3.12 or 3.13, `pip install "blazefl[contrib,reproducibility]==2.0.2" torch==2.13.0`. BlazeFL 3 asks
-for Python 3.14, whose build without a global lock its threads are made for; the measured one has the lock. Threads and
-processes are tried, one of each for a core; `ms` is of the quicker. Its own trainers know neither momentum nor batches
-in memory, so what a worker does is written here.
+Environment: Python 3.12 or 3.13, `pip install "blazefl[contrib,reproducibility]==2.0.2"
+torch==2.13.0`. BlazeFL 3 asks for Python 3.14, whose build without a global lock its threads are
+made for; the measured one has the lock. Threads and processes are tried, one of each for a core;
+`ms` is of the quicker. Its own trainers know neither momentum nor batches in memory, so what a
+worker does is written here.
 """
 
 import os
@@ -64,7 +65,15 @@ class Processes(FedAvgProcessPoolClientTrainer):
 def mode_ms(trainer, work: Work) -> float:
     """Milliseconds of a client step in the best round."""
     server = FedAvgBaseServerHandler(
-        Selector(), "lenet", None, ROUNDS, work.clients, sample_ratio=1.0, device="cpu", batch_size=work.batch, seed=0
+        Selector(),
+        "lenet",
+        None,
+        ROUNDS,
+        work.clients,
+        sample_ratio=1.0,
+        device="cpu",
+        batch_size=work.batch,
+        seed=0,
     )
 
     def one_round():
@@ -81,10 +90,17 @@ def main() -> None:
     """Runs rounds in both modes and tells the better."""
     torch.set_num_threads(1)
     work, cores = asked(), os.cpu_count()
-    for number in range(work.clients):  # what a forked process inherits: the data, and torch's lazy imports
+    for number in range(
+        work.clients
+    ):  # what a forked process inherits: the data, and torch's lazy imports
         tensors(number)
     trained(0, serialize_model(lenet(32, 3)), work)
-    options = {"device": "cpu", "num_clients": work.clients, "num_parallels": cores, "dataset": None}
+    options = {
+        "device": "cpu",
+        "num_clients": work.clients,
+        "num_parallels": cores,
+        "dataset": None,
+    }
     options |= {"epochs": 1, "batch_size": work.batch, "lr": LEARNING_RATE, "seed": 0}
     with tempfile.TemporaryDirectory() as name:
         folders = {"share_dir": Path(name), "state_dir": Path(name)}
@@ -92,7 +108,10 @@ def main() -> None:
         processes = mode_ms(pool, work)
     threads = mode_ms(Threads(Selector(), "lenet", **options), work)
     quicker = "threads" if threads < processes else "processes"
-    tell(ms=min(threads, processes), version=f"{version('blazefl')} in {quicker}, torch {torch.__version__}")
+    tell(
+        ms=min(threads, processes),
+        version=f"{version('blazefl')} in {quicker}, torch {torch.__version__}",
+    )
 
 
 if __name__ == "__main__":

@@ -1,7 +1,8 @@
 """One round of federated averaging by FedJAX with its jit backend: `python -m benchmarks.peers.fedjax 100 16 20`.
 
-Environment: `pip install fedjax==0.0.17 jax==0.10.2`; of the two jax that were tried, 0.5.3 takes 1.3 times as long or
-more. FedJAX loops over clients and over steps in Python and calls a compiled step.
+Environment: `pip install fedjax==0.0.17 jax==0.10.2`; of the two jax that were tried, 0.5.3 takes
+1.3 times as long or more. FedJAX loops over clients and over steps in Python and calls a compiled
+step.
 """
 
 from importlib.metadata import version
@@ -33,16 +34,22 @@ def main() -> None:
     model = fedjax.create_model_from_haiku(
         transformed_forward_pass=hk.transform(lenet),
         sample_batch=example,
-        train_loss=lambda batch, out: optax.softmax_cross_entropy_with_integer_labels(out, batch["y"]),
+        train_loss=lambda batch, out: optax.softmax_cross_entropy_with_integer_labels(
+            out, batch["y"]
+        ),
     )
     sgd = optax.chain(optax.add_decayed_weights(DECAY), optax.sgd(LEARNING_RATE, MOMENTUM))
     algorithm = fedjax.algorithms.fed_avg.federated_averaging(
         fedjax.model_grad(model),
         fedjax.optimizers.create_optimizer_from_optax(sgd),
         fedjax.optimizers.sgd(1.0),
-        fedjax.ShuffleRepeatBatchHParams(batch_size=work.batch, num_epochs=None, num_steps=work.steps),
+        fedjax.ShuffleRepeatBatchHParams(
+            batch_size=work.batch, num_epochs=None, num_steps=work.steps
+        ),
     )
-    data = [fedjax.ClientDataset(dict(zip("xy", client(c), strict=True))) for c in range(work.clients)]
+    data = [
+        fedjax.ClientDataset(dict(zip("xy", client(c), strict=True))) for c in range(work.clients)
+    ]
     keys = jax.random.split(jax.random.PRNGKey(0), work.clients)
     cohort = [(str(c), data[c], keys[c]) for c in range(work.clients)]
     state = algorithm.init(model.init(jax.random.PRNGKey(0)))

@@ -1,7 +1,8 @@
 """One round of federated averaging by Flower's simulation on Ray: `python -m benchmarks.peers.flower 100 16 20`.
 
-Environment: `pip install "flwr[simulation]==1.41.0" torch==2.13.0` (PyTorch's CPU build; Python 3.11 or 3.12). An
-actor for each core; it makes all data when it first trains, which the warm-up round pays for.
+Environment: `pip install "flwr[simulation]==1.41.0" torch==2.13.0` (PyTorch's CPU build; Python
+3.11 or 3.12). An actor for each core; it makes all data when it first trains, which the warm-up
+round pays for.
 """
 
 import os
@@ -44,11 +45,16 @@ def client_app(work: Work) -> ClientApp:
 
     @app.train()
     def fit(message: Message, context: Context) -> Message:
-        x, y = [tensors(number) for number in range(work.clients)][context.node_config["partition-id"]]
+        x, y = [tensors(number) for number in range(work.clients)][
+            context.node_config["partition-id"]
+        ]
         net = lenet(32, 3)
         net.load_state_dict(message.content["arrays"].to_torch_state_dict())
         train(net, x, y, batches(len(y), work, np.random.default_rng()))
-        found = {"arrays": ArrayRecord(net.state_dict()), "metrics": MetricRecord({"num-examples": len(y)})}
+        found = {
+            "arrays": ArrayRecord(net.state_dict()),
+            "metrics": MetricRecord({"num-examples": len(y)}),
+        }
         return Message(content=RecordDict(found), reply_to=message)
 
     return app
@@ -61,14 +67,19 @@ def main() -> None:
 
     @server.main()
     def rounds(grid: Grid, context: Context) -> None:
-        strategy.start(grid=grid, initial_arrays=ArrayRecord(lenet(32, 3).state_dict()), num_rounds=ROUNDS)
+        strategy.start(
+            grid=grid, initial_arrays=ArrayRecord(lenet(32, 3).state_dict()), num_rounds=ROUNDS
+        )
 
     cores = os.cpu_count()
     backend = {"client_resources": {"num_cpus": 1}, "init_args": {"num_cpus": cores}}
     run_simulation(server, client_app(work), num_supernodes=work.clients, backend_config=backend)
     seconds = np.diff(strategy.ends).tolist()
     assert len(seconds) == ROUNDS
-    tell(ms=ms(seconds, work), version=f"{version('flwr')}, ray {version('ray')}, torch {torch.__version__}")
+    tell(
+        ms=ms(seconds, work),
+        version=f"{version('flwr')}, ray {version('ray')}, torch {torch.__version__}",
+    )
 
 
 if __name__ == "__main__":

@@ -1,7 +1,8 @@
 """One round of federated averaging by Apple's pfl, in one process: `python -m benchmarks.peers.pfl 100 16 20`.
 
-Environment: `pip install pfl==0.6.0 torch==2.13.0` (PyTorch's CPU build; Python 3.10 to 3.12). pfl trains one client
-after another in one model; a data set that hands out batches in a fresh order is written here, its own keeps one order.
+Environment: `pip install pfl==0.6.0 torch==2.13.0` (PyTorch's CPU build; Python 3.10 to 3.12). pfl
+trains one client after another in one model; a data set that hands out batches in a fresh order is
+written here, its own keeps one order.
 """
 
 import time
@@ -70,9 +71,13 @@ def main() -> None:
     """Runs rounds and tells the best."""
     work = asked()
     users = [Shuffled(number, work) for number in range(work.clients)]
-    data = FederatedDataset(users.__getitem__, get_user_sampler("minimize_reuse", range(work.clients)))
+    data = FederatedDataset(
+        users.__getitem__, get_user_sampler("minimize_reuse", range(work.clients))
+    )
     net = LeNet()
-    model = PyTorchModel(net, local_optimizer_create=sgd, central_optimizer=torch.optim.SGD(net.parameters(), lr=1.0))
+    model = PyTorchModel(
+        net, local_optimizer_create=sgd, central_optimizer=torch.optim.SGD(net.parameters(), lr=1.0)
+    )
     watch = Watch()
     FederatedAveraging().run(
         NNAlgorithmParams(
@@ -92,7 +97,10 @@ def main() -> None:
         NNEvalHyperParams(local_batch_size=None),
         [watch],
     )
-    tell(ms=ms(np.diff(watch.ends).tolist(), work), version=f"{version('pfl')}, torch {torch.__version__}")
+    tell(
+        ms=ms(np.diff(watch.ends).tolist(), work),
+        version=f"{version('pfl')}, torch {torch.__version__}",
+    )
 
 
 if __name__ == "__main__":

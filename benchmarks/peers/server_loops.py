@@ -1,8 +1,8 @@
 """pFedGraph's server step the way reference scripts write it: `python -m benchmarks.peers.server_loops 10 50`.
 
-A NumPy cosine for each pair of models, a quadratic program for each row, a sum over layers for each pair: milliseconds
-for each number of models, as JSON. Environment: `pip install numpy cvxpy`; without cvxpy SciPy solves the programs,
-which is slower at 50 models and more.
+A NumPy cosine for each pair of models, a quadratic program for each row, a sum over layers for each
+pair: milliseconds for each number of models, as JSON. Environment: `pip install numpy cvxpy`;
+without cvxpy SciPy solves the programs, which is slower at 50 models and more.
 """
 
 import sys
@@ -22,7 +22,12 @@ except ImportError:
     cvxpy, SOLVER = None, f"scipy {scipy.__version__}"
 
 LENET = {  # layers of a LeNet with 62,006 parameters
-    **{"conv1.weight": (6, 3, 5, 5), "conv1.bias": (6,), "conv2.weight": (16, 6, 5, 5), "conv2.bias": (16,)},
+    **{
+        "conv1.weight": (6, 3, 5, 5),
+        "conv1.bias": (6,),
+        "conv2.weight": (16, 6, 5, 5),
+        "conv2.bias": (16,),
+    },
     **{"fc1.weight": (120, 400), "fc1.bias": (120,), "fc2.weight": (84, 120), "fc2.bias": (84,)},
     **{"fc3.weight": (10, 84), "fc3.bias": (10,)},
 }
@@ -79,7 +84,8 @@ def server_ms(clients: int) -> float:
     """Milliseconds of the step, best of three."""
     rng = np.random.default_rng(0)
     models = [
-        {name: rng.normal(size=shape).astype(np.float32) for name, shape in LENET.items()} for _ in range(clients)
+        {name: rng.normal(size=shape).astype(np.float32) for name, shape in LENET.items()}
+        for _ in range(clients)
     ]
     share = np.full(clients, 1 / clients)
     return 1e3 * min(timed(lambda: server_step(models, share), 3))

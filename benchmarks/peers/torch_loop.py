@@ -1,8 +1,8 @@
 """Local training the way most federated-learning scripts do it: PyTorch, one client after another, one step at a time.
 
-`python -m benchmarks.peers.torch_loop lenet 32 16` prints milliseconds a client step as JSON. Environment:
-`pip install torch==2.13.0` (the CPU build). There is no data loader: batches are rows of a tensor in memory, so this is
-the fastest form of such a loop.
+`python -m benchmarks.peers.torch_loop lenet 32 16` prints milliseconds a client step as JSON.
+Environment: `pip install torch==2.13.0` (the CPU build). There is no data loader: batches are rows
+of a tensor in memory, so this is the fastest form of such a loop.
 """
 
 import functools
@@ -15,15 +15,40 @@ import numpy as np
 import torch
 from torch import nn
 
-from benchmarks.peers.work import DECAY, LEARNING_RATE, LONGEST, MOMENTUM, Work, batches, client, ms, tell, timed
+from benchmarks.peers.work import (
+    DECAY,
+    LEARNING_RATE,
+    LONGEST,
+    MOMENTUM,
+    Work,
+    batches,
+    client,
+    ms,
+    tell,
+    timed,
+)
 
 
 def lenet(side: int, channels: int) -> nn.Module:
     """MOON's LeNet."""
     flat = 16 * ((side - 4) // 2 // 2 - 2) ** 2
     return nn.Sequential(
-        *(nn.Conv2d(channels, 6, 5), nn.ReLU(), nn.MaxPool2d(2), nn.Conv2d(6, 16, 5), nn.ReLU(), nn.MaxPool2d(2)),
-        *(nn.Flatten(), nn.Linear(flat, 120), nn.ReLU(), nn.Linear(120, 84), nn.ReLU(), nn.Linear(84, 10)),
+        *(
+            nn.Conv2d(channels, 6, 5),
+            nn.ReLU(),
+            nn.MaxPool2d(2),
+            nn.Conv2d(6, 16, 5),
+            nn.ReLU(),
+            nn.MaxPool2d(2),
+        ),
+        *(
+            nn.Flatten(),
+            nn.Linear(flat, 120),
+            nn.ReLU(),
+            nn.Linear(120, 84),
+            nn.ReLU(),
+            nn.Linear(84, 10),
+        ),
     )
 
 
@@ -33,7 +58,9 @@ def three(side: int, channels: int) -> nn.Module:
     for kernel, out in ((5, 32), (3, 64), (3, 64)):
         layers += [nn.Conv2d(width, out, kernel, padding=kernel // 2), nn.ReLU(), nn.MaxPool2d(2)]
         width = out
-    return nn.Sequential(*layers, nn.Flatten(), nn.Linear(64 * (side // 8) ** 2, 128), nn.ReLU(), nn.Linear(128, 10))
+    return nn.Sequential(
+        *layers, nn.Flatten(), nn.Linear(64 * (side // 8) ** 2, 128), nn.ReLU(), nn.Linear(128, 10)
+    )
 
 
 def cedar6(side: int, channels: int) -> nn.Module:
@@ -45,7 +72,9 @@ def cedar6(side: int, channels: int) -> nn.Module:
             layers += [nn.GroupNorm(8, out), nn.ReLU()] if number == 0 else [nn.ReLU()]
             width = out
         layers.append(nn.MaxPool2d(2))
-    return nn.Sequential(*layers, nn.Flatten(), nn.Linear(256 * (side // 8) ** 2, 512), nn.ReLU(), nn.Linear(512, 10))
+    return nn.Sequential(
+        *layers, nn.Flatten(), nn.Linear(256 * (side // 8) ** 2, 512), nn.ReLU(), nn.Linear(512, 10)
+    )
 
 
 MODELS = {"lenet": lenet, "three": three, "cedar6": cedar6}
@@ -73,7 +102,9 @@ def train(net: nn.Module, x: torch.Tensor, y: torch.Tensor, orders: Iterable[np.
         optimizer.step()
 
 
-def client_step_ms(model: str, side: int, batch: int, clients: int = 4, steps: int = 20, repeats: int = 4) -> float:
+def client_step_ms(
+    model: str, side: int, batch: int, clients: int = 4, steps: int = 20, repeats: int = 4
+) -> float:
     """Milliseconds of one SGD step of one client, best of several rounds of all clients."""
     channels = 1 if side == 28 else 3
     torch.manual_seed(0)
@@ -100,4 +131,6 @@ def process_a_core_ms(*case: object) -> float:
 if __name__ == "__main__":
     case = sys.argv[1], int(sys.argv[2]), int(sys.argv[3])
     threads, processes = client_step_ms(*case), process_a_core_ms(*case)
-    tell(ms=min(threads, processes), threads=threads, processes=processes, version=torch.__version__)
+    tell(
+        ms=min(threads, processes), threads=threads, processes=processes, version=torch.__version__
+    )

@@ -1,11 +1,13 @@
 """A whole round of pFedGraph as a PyTorch script: `python -m benchmarks.peers.torch_round 10 64 200`.
 
-CIFAR-10's shapes with random pixels: clients x (4,000 train and 1,000 validation images), one test set of 10,000. Each
-client's model is scored on both sets, trained for a number of steps through a data loader that crops and flips image by
-image, and scored again; then the server compares, weighs and mixes. Prints seconds of each part as JSON.
+CIFAR-10's shapes with random pixels: clients x (4,000 train and 1,000 validation images), one test
+set of 10,000. Each client's model is scored on both sets, trained for a number of steps through a
+data loader that crops and flips image by image, and scored again; then the server compares, weighs
+and mixes. Prints seconds of each part as JSON.
 
-Environment: `pip install torch==2.13.0 pillow cvxpy` (the CPU build). The transforms are torchvision's written out, for
-it has no CPU build on the package index; they give the same bits (0.28) in half the time, 100 us an image against 210.
+Environment: `pip install torch==2.13.0 pillow cvxpy` (the CPU build). The transforms are
+torchvision's written out, for it has no CPU build on the package index; they give the same bits
+(0.28) in half the time, 100 us an image against 210.
 """
 
 import time
@@ -78,14 +80,20 @@ def main() -> None:
     work = asked()
     torch.manual_seed(0)
     pixels, labels, (test_pixels, test_labels) = *images(5_000 * work.clients, 0), images(10_000, 1)
-    pixels, labels = pixels.reshape(work.clients, 5_000, 32, 32, 3), labels.reshape(work.clients, 5_000)
+    pixels, labels = (
+        pixels.reshape(work.clients, 5_000, 32, 32, 3),
+        labels.reshape(work.clients, 5_000),
+    )
     nets = [lenet(32, 3) for _ in range(work.clients)]
     start = {name: layer.clone() for name, layer in nets[0].state_dict().items()}
     clients = list(zip(pixels, labels, strict=True))
     train_loaders = [
-        DataLoader(Images(x[:4_000], y[:4_000], augment=True), work.batch, shuffle=True) for x, y in clients
+        DataLoader(Images(x[:4_000], y[:4_000], augment=True), work.batch, shuffle=True)
+        for x, y in clients
     ]
-    val_loaders = [DataLoader(Images(x[4_000:], y[4_000:], augment=False), work.batch) for x, y in clients]
+    val_loaders = [
+        DataLoader(Images(x[4_000:], y[4_000:], augment=False), work.batch) for x, y in clients
+    ]
     test_loader = DataLoader(Images(test_pixels, test_labels, augment=False), work.batch)
     aggregates = [torch.zeros(sum(layer.numel() for layer in start.values())) for _ in nets]
     seconds = {"training": 0.0, "evaluation": 0.0, "server": 0.0}
@@ -97,7 +105,9 @@ def main() -> None:
         return found
 
     def one_round():
-        for net, aggregate, train_loader, val_loader in zip(nets, aggregates, train_loaders, val_loaders, strict=True):
+        for net, aggregate, train_loader, val_loader in zip(
+            nets, aggregates, train_loaders, val_loaders, strict=True
+        ):
             for loader in (val_loader, test_loader):
                 clocked("evaluation", accuracies, net, loader)
             clocked("training", train, net, train_loader, work.steps, aggregate)
@@ -107,12 +117,18 @@ def main() -> None:
 
     def server():
         models = [net.state_dict() for net in nets]
-        s = cosines([{name: layer - start[name] for name, layer in model.items()} for model in models])
+        s = cosines(
+            [{name: layer - start[name] for name, layer in model.items()} for model in models]
+        )
         share = np.full(work.clients, 1 / work.clients)
-        weights = np.stack([row(np.where(one > 0.9, 1.0, one), share, 0.08 * work.clients) for one in s])
+        weights = np.stack(
+            [row(np.where(one > 0.9, 1.0, one), share, 0.08 * work.clients) for one in s]
+        )
         flat = [torch.cat([layer.reshape(-1) for layer in model.values()]) for model in models]
         unit = mixed(weights, [{"all": vector / torch.linalg.norm(vector)} for vector in flat])
-        for net, model, aggregate, direction in zip(nets, mixed(weights, models), aggregates, unit, strict=True):
+        for net, model, aggregate, direction in zip(
+            nets, mixed(weights, models), aggregates, unit, strict=True
+        ):
             net.load_state_dict(model)
             aggregate.copy_(direction["all"])
 

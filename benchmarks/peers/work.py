@@ -1,7 +1,7 @@
 """The work that every peer does alike: one round of federated averaging over clients with data of their own.
 
-NumPy alone, for each peer has its own environment. `python -m benchmarks.peers.NAME CLIENTS BATCH STEPS` prints one
-line of JSON: `ms` of a client step in the best round, and the `version` that ran.
+NumPy alone, for each peer has its own environment. `python -m benchmarks.peers.NAME CLIENTS BATCH
+STEPS` prints one line of JSON: `ms` of a client step in the best round, and the `version` that ran.
 """
 
 import functools

@@ -21,19 +21,20 @@ class Client(NamedTuple):
 def apfl(task: Task, *, alpha: Scalar = 0.5, rate: Scalar | None = 0.01) -> Algorithm:
     """Each client deploys alpha v + (1 - alpha) w of its own model v and the global w, and learns v in that mixture.
 
-    A step goes down f(w) for w and f(alpha v + (1 - alpha) w) for v, on one batch. Personal are v and alpha; a client
-    sends its w.
+    A step goes down f(w) for w and f(alpha v + (1 - alpha) w) for v, on one batch. Personal are v
+    and alpha; a client sends its w.
 
-    State: clients = `Client`, v first the common initial model; server = the global model w. The loss of a round is
-    that of the mixture. Metrics: mean `alpha` of the cohort.
+    State: clients = `Client`, v first the common initial model; server = the global model w. The
+    loss of a round is that of the mixture. Metrics: mean `alpha` of the cohort.
 
     Args:
       task: the model and its training, the same for v and w.
       alpha: share of v at first.
-      rate: learning rate of alpha, (10), which the paper takes as that of the models. None: alpha stays as it is.
+      rate: learning rate of alpha, (10), which the paper takes as that of the models. None: alpha
+        stays as it is.
 
-    Differs: alpha moves once a round, at its start and by the gradient on all of the client's data. Clients count
-    alike, as in the paper.
+    Differs: alpha moves once a round, at its start and by the gradient on all of the client's data.
+    Clients count alike, as in the paper.
     """
 
     def blend(alpha: Array, own: Params, shared: Params) -> Params:
@@ -59,7 +60,9 @@ def apfl(task: Task, *, alpha: Scalar = 0.5, rate: Scalar | None = 0.01) -> Algo
         batches = 2 * task.batches(cohort)
         if rate is not None:
             mixture = jax.vmap(blend)(share, own, start)
-            _, slope = task.gradient(jax.random.fold_in(fit_key, 1), mixture, cohort.train, cohort.ids)
+            _, slope = task.gradient(
+                jax.random.fold_in(fit_key, 1), mixture, cohort.train, cohort.ids
+            )
             towards = jax.vmap(tree.dot)(slope, jax.tree.map(jnp.subtract, own, start))  # (10)
             share = jnp.clip(share - rate * towards, 0, 1)
             batches += task.batches(cohort, epochs=1)

@@ -11,17 +11,19 @@ from jaxfl.types import Algorithm, Cohort, Dataset, Info, Params, PRNGKey, Scala
 def ditto(task: Task, *, lam: Scalar = 1.0) -> Algorithm:
     """FedAvg, and beside it a model of each client's own, held near the global model w^t by lam / 2 |v - w^t|^2 (2).
 
-    Personal is the whole deployed model v; a client sends the other one, that it trained from the global model.
+    Personal is the whole deployed model v; a client sends the other one, that it trained from the
+    global model.
 
-    State: clients = each client's v, first the common initial model; server = the global model. The loss of a round is
-    that of v.
+    State: clients = each client's v, first the common initial model; server = the global model. The
+    loss of a round is that of v.
 
     Args:
       task: the model and its training, the same for both models.
-      lam: strength of the proximal term; the authors choose between .05 and 2, pFedGraph's tables take 1.
+      lam: strength of the proximal term; the authors choose between .05 and 2, pFedGraph's tables
+        take 1.
 
-    Differs: the two models are trained one after the other and on batches of their own, as in pFedGraph's tables; the
-    authors' code takes one step of each in turn on one batch.
+    Differs: the two models are trained one after the other and on batches of their own, as in
+    pFedGraph's tables; the authors' code takes one step of each in turn on one batch.
     """
 
     def objective(params: Params, batch: Dataset, centre: Params, key: PRNGKey):
@@ -44,7 +46,9 @@ def ditto(task: Task, *, lam: Scalar = 1.0) -> Algorithm:
         model = mix(share, received)
         floats = jnp.full_like(cohort.ids, tree.size(model))
         weights = tree.broadcast(share, loss.size)
-        info = Info(loss, weights, up=floats, down=floats, batches=2 * task.batches(cohort), heard=heard)
+        info = Info(
+            loss, weights, up=floats, down=floats, batches=2 * task.batches(cohort), heard=heard
+        )
         return State(own, model), info
 
     def models(state: State, ids):

@@ -16,7 +16,8 @@ class Client(NamedTuple):
     """What is kept of each client."""
 
     head: Params  # [C, ...] as it last trained it
-    share: Params  # A [C, ...] of the shape of the head, between 0 and 1: what it takes of the global head
+    # A [C, ...] of the shape of the head, between 0 and 1: what it takes of the global head
+    share: Params
 
 
 def fedah(
@@ -29,9 +30,9 @@ def fedah(
 ) -> Algorithm:
     """FedRep whose heads start a round from a mixture of the client's and the global one, learned for each parameter.
 
-    A round of a client: it goes down its loss in A, of the head h + A (global - h) on the global body; from that head
-    it trains the head, then the body. The server averages both. Personal is the head; a client sends its whole model.
-    It deploys the global body under h + A (global - h).
+    A round of a client: it goes down its loss in A, of the head h + A (global - h) on the global
+    body; from that head it trains the head, then the body. The server averages both. Personal is
+    the head; a client sends its whole model. It deploys the global body under h + A (global - h).
 
     State: clients = `Client`, A first 1; server = the global model.
 
@@ -40,9 +41,11 @@ def fedah(
       rate: learning rate of A, 1 in the authors' code.
       share_epochs: passes over the data to learn A.
       head_epochs: passes to train the head.
-      head: a regular expression to find in the paths of its layers, or a predicate; None: the model's head.
+      head: a regular expression to find in the paths of its layers, or a predicate; None: the
+        model's head.
 
-    Differs: a client deploys with the A of its last round; the authors' code learns A anew before it evaluates.
+    Differs: a client deploys with the A of its last round; the authors' code learns A anew before
+    it evaluates.
     """
     check_positive(rate=rate)
     head = task.head if head is None else head
@@ -60,8 +63,12 @@ def fedah(
     def body_loss(body: Params, batch: Dataset, own: Params, key: PRNGKey):
         return task.loss(tree.join(own, body), batch, None, key)
 
-    clip = optax.stateless(lambda move, a: jax.tree.map(lambda m, a: jnp.clip(a + m, 0, 1) - a, move, a))
-    fit_share = task.trainer(share_loss, epochs=share_epochs, optimizer=optax.chain(optax.sgd(rate), clip))
+    clip = optax.stateless(
+        lambda move, a: jax.tree.map(lambda m, a: jnp.clip(a + m, 0, 1) - a, move, a)
+    )
+    fit_share = task.trainer(
+        share_loss, epochs=share_epochs, optimizer=optax.chain(optax.sgd(rate), clip)
+    )
     fit_head, fit_body = task.trainer(head_loss, epochs=head_epochs), task.trainer(body_loss)
 
     def init(key: PRNGKey, train: Dataset) -> State:
@@ -83,7 +90,14 @@ def fedah(
         model = mix(part, received)
         floats = jnp.full_like(cohort.ids, tree.size(model))
         batches = task.batches(cohort, epochs=share_epochs + head_epochs) + task.batches(cohort)
-        info = Info(loss, tree.broadcast(part, loss.size), up=floats, down=floats, batches=batches, heard=heard)
+        info = Info(
+            loss,
+            tree.broadcast(part, loss.size),
+            up=floats,
+            down=floats,
+            batches=batches,
+            heard=heard,
+        )
         return State(Client(own, share), model), info
 
     def models(state: State, ids):

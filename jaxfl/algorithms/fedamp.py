@@ -12,7 +12,9 @@ from jaxfl.kernels.mixing import isolate, mix
 from jaxfl.types import Algorithm, Cohort, Dataset, Info, Params, PRNGKey, Scalar, State, Task
 
 
-def fedamp(task: Task, *, alpha: Scalar | None = None, sigma: Scalar = 10.0, lam: Scalar = 1.0) -> Algorithm:
+def fedamp(
+    task: Task, *, alpha: Scalar | None = None, sigma: Scalar = 10.0, lam: Scalar = 1.0
+) -> Algorithm:
     """Each client's own model, held near a mixture of all models in which near ones weigh more.
 
     Personal is the model. A client sends it and is sent its mixture u; it minimises its loss plus
@@ -22,11 +24,14 @@ def fedamp(task: Task, *, alpha: Scalar | None = None, sigma: Scalar = 10.0, lam
 
     Args:
       task: the model and its training.
-      alpha: alpha_k, step of the server. None: sigma / M, with which the weights are positive whatever the models are.
-      sigma: of A(x) = 1 - exp(-x / sigma), in squared distances of models; to be chosen for the model and its training.
+      alpha: alpha_k, step of the server. None: sigma / M, with which the weights are positive
+        whatever the models are.
+      sigma: of A(x) = 1 - exp(-x / sigma), in squared distances of models; to be chosen for the
+        model and its training.
       lam: strength of the attraction.
 
-    Differs: alpha does not decay over the rounds, and weights that would exceed 1 are scaled, see `kernels.amp`.
+    Differs: alpha does not decay over the rounds, and weights that would exceed 1 are scaled, see
+    `kernels.amp`.
     """
     check_positive(alpha=alpha, sigma=sigma)
     check_not_negative(lam=lam)
@@ -45,7 +50,9 @@ def fedamp(task: Task, *, alpha: Scalar | None = None, sigma: Scalar = 10.0, lam
         fit_key, uplink_key = jax.random.split(key)
         start, mixture = state.clients
         step = sigma / cohort.ids.size if alpha is None else alpha
-        trained, loss = fit(fit_key, start, (mixture, jnp.full(cohort.ids.size, lam / (2 * step))), cohort)
+        trained, loss = fit(
+            fit_key, start, (mixture, jnp.full(cohort.ids.size, lam / (2 * step))), cohort
+        )
         received, heard = task.uplink(uplink_key, start, trained, cohort.ids)
         weights = isolate(attentive(squared_distances(received), step, sigma), heard)
         floats = jnp.full_like(cohort.ids, tree.size(trained) // cohort.ids.size)

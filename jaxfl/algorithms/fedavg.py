@@ -28,7 +28,9 @@ def fedavg(task: Task) -> Algorithm:
         share = size_weights(cohort.sizes * heard)  # [M], the same for every receiver
         model = mix(share, received)
         floats = jnp.full_like(cohort.ids, tree.size(model))
-        return State((), model), Info(loss, tree.broadcast(share, loss.size), up=floats, down=floats, heard=heard)
+        return State((), model), Info(
+            loss, tree.broadcast(share, loss.size), up=floats, down=floats, heard=heard
+        )
 
     def models(state: State, ids):
         return tree.broadcast(state.server, ids.size)

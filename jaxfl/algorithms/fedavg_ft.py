@@ -11,8 +11,8 @@ from jaxfl.types import Algorithm, Cohort, Dataset, Info, PRNGKey, State, Task
 def fedavg_ft(task: Task) -> Algorithm:
     """FedAvg, but each client deploys what it last trained from the global model, before the aggregation.
 
-    There is no separate fine-tuning phase: the local steps of the round are the fine-tuning. A client that has never
-    taken part deploys the initial model.
+    There is no separate fine-tuning phase: the local steps of the round are the fine-tuning. A
+    client that has never taken part deploys the initial model.
 
     Personal is that model; a client sends it.
 
@@ -32,7 +32,9 @@ def fedavg_ft(task: Task) -> Algorithm:
         share = size_weights(cohort.sizes * heard)  # [M], the same for every receiver
         model = mix(share, received)
         floats = jnp.full_like(cohort.ids, tree.size(model))
-        return State(trained, model), Info(loss, tree.broadcast(share, loss.size), up=floats, down=floats, heard=heard)
+        return State(trained, model), Info(
+            loss, tree.broadcast(share, loss.size), up=floats, down=floats, heard=heard
+        )
 
     def models(state: State, ids):
         return tree.take(state.clients, ids)

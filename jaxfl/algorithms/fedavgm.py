@@ -40,7 +40,9 @@ def fedavgm(task: Task, *, rate: Scalar = 1.0, momentum: Scalar = 0.9) -> Algori
         server = descend(optimizer, memory, model, mix(share, received))
         floats = jnp.full_like(cohort.ids, tree.size(model))
         weights = tree.broadcast(share, loss.size)
-        return State((), server), Info(loss, weights, floats, floats, batches=task.batches(cohort), heard=heard)
+        return State((), server), Info(
+            loss, weights, floats, floats, batches=task.batches(cohort), heard=heard
+        )
 
     def models(state: State, ids):
         return tree.broadcast(state.server[0], ids.size)

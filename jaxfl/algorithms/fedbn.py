@@ -11,15 +11,16 @@ from jaxfl.types import Algorithm, Cohort, Dataset, Info, PRNGKey, State, Task
 def fedbn(task: Task, *, norms: tree.Layers = "[Nn]orm") -> Algorithm:
     """FedAvg, but each client keeps the parameters and statistics of its normalisation layers to itself.
 
-    Algorithm 1. Personal are the normalisation layers; a client sends all others. A model without such layers is
-    FedAvg's. The weights are those of the shared layers.
+    Algorithm 1. Personal are the normalisation layers; a client sends all others. A model without
+    such layers is FedAvg's. The weights are those of the shared layers.
 
-    State: clients = each client's normalisation layers; server = the other layers of the global model.
+    State: clients = each client's normalisation layers; server = the other layers of the global
+    model.
 
     Args:
       task: the model and its training.
-      norms: the personal layers: a regular expression to find in their paths, or a predicate; those that flax names
-        BatchNorm, GroupNorm, LayerNorm, ... unless given.
+      norms: the personal layers: a regular expression to find in their paths, or a predicate; those
+        that flax names BatchNorm, GroupNorm, LayerNorm, ... unless given.
     """
     fit = task.trainer(task.loss)
 
@@ -37,7 +38,9 @@ def fedbn(task: Task, *, norms: tree.Layers = "[Nn]orm") -> Algorithm:
         mean = mix(share, received)
         floats = jnp.full_like(cohort.ids, tree.size(mean))
         weights = tree.broadcast(share, loss.size)
-        return State(own, mean), Info(loss, weights, up=floats, down=floats, batches=task.batches(cohort), heard=heard)
+        return State(own, mean), Info(
+            loss, weights, up=floats, down=floats, batches=task.batches(cohort), heard=heard
+        )
 
     def models(state: State, ids):
         return tree.join(tree.take(state.clients, ids), tree.broadcast(state.server, ids.size))

@@ -14,18 +14,19 @@ from jaxfl.types import Algorithm, Cohort, Dataset, Info, PRNGKey, State, Task
 def fedfomo(task: Task) -> Algorithm:
     """Each client mixes the models of all others itself, by how much better they are than its own on validation data.
 
-    Personal is the model, from which it also starts. A client sends what it trained, and is sent what all others of
-    the cohort trained. Each model, its own trained one among them, weighs the loss that it saves, divided by its
-    distance; those that save nothing weigh nothing. A client for which none does, or which has no validation data,
-    keeps the model that it had, or what it trained; its row of the weights is that of the identity.
+    Personal is the model, from which it also starts. A client sends what it trained, and is sent
+    what all others of the cohort trained. Each model, its own trained one among them, weighs the
+    loss that it saves, divided by its distance; those that save nothing weigh nothing. A client for
+    which none does, or which has no validation data, keeps the model that it had, or what it
+    trained; its row of the weights is that of the identity.
 
     State: clients = the model of each [C, ...]; server = nothing.
 
     Args:
       task: the model and its training.
 
-    Differs: everybody is sent all models. The paper has each client sent some, the ones that were of most worth before
-    and a few at random.
+    Differs: everybody is sent all models. The paper has each client sent some, the ones that were
+    of most worth before and a few at random.
     """
     fit = task.trainer(task.loss)
 
@@ -41,7 +42,9 @@ def fedfomo(task: Task) -> Algorithm:
         def losses(models):  # of each client at its own of the models [M]
             return task.gradient(jax.random.fold_in(key, 2), models, cohort.val, cohort.ids)[0]
 
-        offered = lax.map(lambda model: losses(tree.broadcast(model, clients)), received).T  # (client, model) [M, M]
+        offered = lax.map(
+            lambda model: losses(tree.broadcast(model, clients)), received
+        ).T  # (client, model) [M, M]
         both = jax.tree.map(lambda s, r: jnp.concatenate([s, r]), start, received)
         distances = jnp.sqrt(squared_distances(both)[:clients, clients:])
         weights = worth(losses(start), jnp.where(heard[None], offered, jnp.inf), distances)
@@ -53,7 +56,9 @@ def fedfomo(task: Task) -> Algorithm:
         weights = jnp.where(found[:, None], weights, jnp.eye(clients))
         floats = jnp.full_like(cohort.ids, tree.size(model) // clients)
         batches = task.batches(cohort)
-        return State(model, ()), Info(loss, weights, floats, (clients - 1) * floats, batches=batches, heard=heard)
+        return State(model, ()), Info(
+            loss, weights, floats, (clients - 1) * floats, batches=batches, heard=heard
+        )
 
     def models(state: State, ids):
         return tree.take(state.clients, ids)

@@ -11,14 +11,15 @@ from jaxfl.types import Algorithm, Cohort, Dataset, Info, PRNGKey, State, Task
 def fedper(task: Task, *, head: tree.Layers | None = None) -> Algorithm:
     """The body is FedAvg's; each client keeps a head of its own. Both are trained together.
 
-    Personal is the head; a client sends its body. It deploys the mean body under its own head. Of a model that is all
-    head nothing is shared. The weights are those of the body.
+    Personal is the head; a client sends its body. It deploys the mean body under its own head. Of a
+    model that is all head nothing is shared. The weights are those of the body.
 
     State: clients = each client's head; server = the global body.
 
     Args:
       task: the model and its training.
-      head: the personal layers: a regular expression to find in their paths, or a predicate; None: the model's head.
+      head: the personal layers: a regular expression to find in their paths, or a predicate; None:
+        the model's head.
     """
     fit = task.trainer(task.loss)
     head = task.head if head is None else head
@@ -40,7 +41,9 @@ def fedper(task: Task, *, head: tree.Layers | None = None) -> Algorithm:
         sends = tree.size(mean)
         weights = tree.broadcast(share, loss.size) if sends else jnp.eye(loss.size)
         floats = jnp.full_like(cohort.ids, sends)
-        return State(own, mean), Info(loss, weights, up=floats, down=floats, batches=task.batches(cohort), heard=heard)
+        return State(own, mean), Info(
+            loss, weights, up=floats, down=floats, batches=task.batches(cohort), heard=heard
+        )
 
     def models(state: State, ids):
         return tree.join(tree.take(state.clients, ids), tree.broadcast(state.server, ids.size))

@@ -17,10 +17,11 @@ def fedprox(task: Task, *, mu: Scalar = 0.01) -> Algorithm:
 
     Args:
       task: the model and its training.
-      mu: strength of the proximal term; section 5 chooses from .001, .01, .1 and 1, pFedGraph's tables take .01.
+      mu: strength of the proximal term; section 5 chooses from .001, .01, .1 and 1, pFedGraph's
+        tables take .01.
 
-    Differs: clients are weighted by their numbers of examples, where the paper draws them so; all take the task's
-    steps, where the paper lets stragglers take fewer.
+    Differs: clients are weighted by their numbers of examples, where the paper draws them so; all
+    take the task's steps, where the paper lets stragglers take fewer.
     """
 
     def objective(params: Params, batch: Dataset, centre: Params, key: PRNGKey):
@@ -41,7 +42,9 @@ def fedprox(task: Task, *, mu: Scalar = 0.01) -> Algorithm:
         model = mix(share, received)
         floats = jnp.full_like(cohort.ids, tree.size(model))
         weights = tree.broadcast(share, loss.size)
-        return State((), model), Info(loss, weights, up=floats, down=floats, batches=task.batches(cohort), heard=heard)
+        return State((), model), Info(
+            loss, weights, up=floats, down=floats, batches=task.batches(cohort), heard=heard
+        )
 
     def models(state: State, ids):
         return tree.broadcast(state.server, ids.size)

@@ -11,8 +11,8 @@ from jaxfl.types import Algorithm, Cohort, Dataset, Info, Params, PRNGKey, Scala
 def fedprox_ft(task: Task, *, mu: Scalar = 0.01) -> Algorithm:
     """FedProx, but each client deploys what it last trained from the global model, before the aggregation.
 
-    As in `fedavg_ft` there is no separate fine-tuning phase. A client that has never taken part deploys the initial
-    model. Personal is the whole model; a client sends it.
+    As in `fedavg_ft` there is no separate fine-tuning phase. A client that has never taken part
+    deploys the initial model. Personal is the whole model; a client sends it.
 
     State: clients = each client's last trained model; server = the global model.
 
@@ -42,7 +42,9 @@ def fedprox_ft(task: Task, *, mu: Scalar = 0.01) -> Algorithm:
         model = mix(share, received)
         floats = jnp.full_like(cohort.ids, tree.size(model))
         weights = tree.broadcast(share, loss.size)
-        info = Info(loss, weights, up=floats, down=floats, batches=task.batches(cohort), heard=heard)
+        info = Info(
+            loss, weights, up=floats, down=floats, batches=task.batches(cohort), heard=heard
+        )
         return State(trained, model), info
 
     def models(state: State, ids):

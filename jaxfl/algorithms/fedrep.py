@@ -9,20 +9,26 @@ from jaxfl.types import Algorithm, Cohort, Dataset, Info, Params, PRNGKey, State
 
 
 def fedrep(
-    task: Task, *, head_epochs: int = 10, head_steps: int | None = None, head: tree.Layers | None = None
+    task: Task,
+    *,
+    head_epochs: int = 10,
+    head_steps: int | None = None,
+    head: tree.Layers | None = None,
 ) -> Algorithm:
     """Each client first fits its own head to the global body, then the body to its head; the server averages bodies.
 
-    Algorithm 1. Personal is the head; a client sends its body. It deploys the mean body under its own head. Of a model
-    that is all head nothing is shared. The weights are those of the body.
+    Algorithm 1. Personal is the head; a client sends its body. It deploys the mean body under its
+    own head. Of a model that is all head nothing is shared. The weights are those of the body.
 
     State: clients = each client's head; server = the global body.
 
     Args:
       task: the model and its training, which is that of the body.
-      head_epochs: passes over the data to fit the head; the authors' experiments on CIFAR take 10, and 1 for the body.
+      head_epochs: passes over the data to fit the head; the authors' experiments on CIFAR take 10,
+        and 1 for the body.
       head_steps: steps in their place; pFedGraph's tables take 80, and 200 for the body.
-      head: the personal layers: a regular expression to find in their paths, or a predicate; None: the model's head.
+      head: the personal layers: a regular expression to find in their paths, or a predicate; None:
+        the model's head.
     """
 
     def head_loss(own: Params, batch: Dataset, body: Params, key: PRNGKey):
@@ -53,7 +59,9 @@ def fedrep(
         weights = tree.broadcast(share, loss.size) if sends else jnp.eye(loss.size)
         floats = jnp.full_like(cohort.ids, sends)
         batches = task.batches(cohort, **amount) + task.batches(cohort)
-        return State(own, mean), Info(loss, weights, up=floats, down=floats, batches=batches, heard=heard)
+        return State(own, mean), Info(
+            loss, weights, up=floats, down=floats, batches=batches, heard=heard
+        )
 
     def models(state: State, ids):
         return tree.join(tree.take(state.clients, ids), tree.broadcast(state.server, ids.size))

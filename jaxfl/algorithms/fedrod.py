@@ -17,19 +17,24 @@ from jaxfl.types import Algorithm, Cohort, Dataset, Info, PRNGKey, State, Task
 def fedrod(task: Task) -> Algorithm:
     """A global model trained as if all clients had all labels alike, and on its features a linear head of each client.
 
-    The global model is trained by the balanced softmax, whose logits of class c have log n_c added, n_c the client's
-    examples of c. The personal head's logits are added to the global model's in a plain softmax, of which the head
-    alone learns. Personal is that head; a client sends the global model. It deploys both.
+    The global model is trained by the balanced softmax, whose logits of class c have log n_c added,
+    n_c the client's examples of c. The personal head's logits are added to the global model's in a
+    plain softmax, of which the head alone learns. Personal is that head; a client sends the global
+    model. It deploys both.
 
-    State: clients = each client's head {"kernel" [C, d, classes], "bias" [C, classes]}, first zero; server = the global
-    model. The loss of a round is that of the deployed prediction.
+    State: clients = each client's head {"kernel" [C, d, classes], "bias" [C, classes]}, first zero;
+    server = the global model. The loss of a round is that of the deployed prediction.
 
     Raises:
-      InputError: the model names no head, so there are no features; or the task is no classification.
+      InputError: the model names no head, so there are no features; or the task is no
+        classification.
 
     Differs: the head begins at zero, so that a client begins as the global model predicts.
     """
-    check(task.features is not None, "FedRoD needs a model's features: choose a model that names its head")
+    check(
+        task.features is not None,
+        "FedRoD needs a model's features: choose a model that names its head",
+    )
 
     def apply(params: dict, x: Array) -> Float[Array, "b classes"]:
         entered, head = task.features(params["global"], x), params["head"]
@@ -38,7 +43,9 @@ def fedrod(task: Task) -> Algorithm:
     def objective(params: dict, batch: Dataset, prior: Float[Array, "classes"], key: PRNGKey):
         balanced = task.loss_of(lambda model, x: task.apply(model, x) + prior[None])
         loss, _ = balanced(params["global"], batch, None, key)
-        personal, aux = task.loss_of(apply)(params | {"global": lax.stop_gradient(params["global"])}, batch, None, key)
+        personal, aux = task.loss_of(apply)(
+            params | {"global": lax.stop_gradient(params["global"])}, batch, None, key
+        )
         return loss + personal, aux
 
     fit = task.trainer(objective)
@@ -46,8 +53,13 @@ def fedrod(task: Task) -> Algorithm:
     def init(key: PRNGKey, train: Dataset) -> State:
         model, example = task.init(key), train.x[0, :1]
         labels = train.y.ndim == 2 and jnp.issubdtype(train.y.dtype, jnp.integer)
-        check(labels, "FedRoD needs labels, a whole number an example: choose another algorithm for this data")
-        d, classes = (jax.eval_shape(of, model, example).shape[-1] for of in (task.features, task.apply))
+        check(
+            labels,
+            "FedRoD needs labels, a whole number an example: choose another algorithm for this data",
+        )
+        d, classes = (
+            jax.eval_shape(of, model, example).shape[-1] for of in (task.features, task.apply)
+        )
         head = {"kernel": jnp.zeros((d, classes)), "bias": jnp.zeros(classes)}
         return State(tree.broadcast(head, train.mask.shape[0]), model)
 
@@ -63,10 +75,15 @@ def fedrod(task: Task) -> Algorithm:
         model = mix(share, received)
         floats = jnp.full_like(cohort.ids, tree.size(model))
         weights = tree.broadcast(share, loss.size)
-        info = Info(loss, weights, up=floats, down=floats, batches=task.batches(cohort), heard=heard)
+        info = Info(
+            loss, weights, up=floats, down=floats, batches=task.batches(cohort), heard=heard
+        )
         return State(trained["head"], model), info
 
     def models(state: State, ids):
-        return {"global": tree.broadcast(state.server, ids.size), "head": tree.take(state.clients, ids)}
+        return {
+            "global": tree.broadcast(state.server, ids.size),
+            "head": tree.take(state.clients, ids),
+        }
 
     return Algorithm(init, round, models, apply)

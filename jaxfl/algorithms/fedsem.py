@@ -23,8 +23,8 @@ class Server(NamedTuple):
 def fedsem(task: Task, *, clusters: int = 5) -> Algorithm:
     """Centres among the clients' models: each client joins the nearest, and starts from the mean of its members.
 
-    One step of expectation and maximisation a round. Personal is the cluster; a client sends its model and is sent its
-    centre.
+    One step of expectation and maximisation a round. Personal is the cluster; a client sends its
+    model and is sent its centre.
 
     State: clients = the cluster of each, first 0 [C]; server = `Server`.
 
@@ -32,8 +32,9 @@ def fedsem(task: Task, *, clusters: int = 5) -> Algorithm:
       task: the model and its training.
       clusters: K.
 
-    Differs: the first centres are those of k-means, where the authors' code draws random points. Distances are of all
-    parameters, there of one kernel. A cluster that nobody joined keeps its centre.
+    Differs: the first centres are those of k-means, where the authors' code draws random points.
+    Distances are of all parameters, there of one kernel. A cluster that nobody joined keeps its
+    centre.
     """
     check_positive(clusters=clusters)
     fit = task.trainer(task.loss)
@@ -54,7 +55,14 @@ def fedsem(task: Task, *, clusters: int = 5) -> Algorithm:
         )
         server = Server(centres(received, cluster, state.server.centres, heard), jnp.ones((), bool))
         floats = jnp.full_like(cohort.ids, tree.size(received) // cohort.ids.size)
-        info = Info(loss, together(cluster, heard), floats, floats, batches=task.batches(cohort), heard=heard)
+        info = Info(
+            loss,
+            together(cluster, heard),
+            floats,
+            floats,
+            batches=task.batches(cohort),
+            heard=heard,
+        )
         return State(cluster, server), info
 
     def models(state: State, ids):

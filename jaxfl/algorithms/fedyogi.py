@@ -12,7 +12,12 @@ from jaxfl.types import Algorithm, Cohort, Dataset, Info, PRNGKey, Scalar, State
 
 
 def fedyogi(
-    task: Task, *, rate: Scalar = 0.01, beta1: Scalar = 0.9, beta2: Scalar = 0.99, tau: Scalar = 1e-3
+    task: Task,
+    *,
+    rate: Scalar = 0.01,
+    beta1: Scalar = 0.9,
+    beta2: Scalar = 0.99,
+    tau: Scalar = 1e-3,
 ) -> Algorithm:
     """One global model, moved by Yogi against the pseudo-gradient.
 
@@ -24,14 +29,15 @@ def fedyogi(
 
     Args:
       task: the model and its training.
-      rate: learning rate of the server; about how far a round moves each number of the model. .01 is the
-        best of Shakespeare and Stack Overflow in the paper's grid.
+      rate: learning rate of the server; about how far a round moves each number of the model. .01
+        is the best of Shakespeare and Stack Overflow in the paper's grid.
       beta1: decay of the mean of the pseudo-gradients.
       beta2: how fast their squares are followed.
       tau: added to the root of these.
 
-    Differs: both estimates are corrected for their start; in Algorithm 2 they are not, and the squares start at tau^2,
-    here at 1e-6. The clients count by their numbers of examples, as in the experiments of the paper.
+    Differs: both estimates are corrected for their start; in Algorithm 2 they are not, and the
+    squares start at tau^2, here at 1e-6. The clients count by their numbers of examples, as in the
+    experiments of the paper.
     """
     check_positive(rate=rate)
     fit, optimizer = task.trainer(task.loss), optax.yogi(rate, beta1, beta2, tau)
@@ -50,7 +56,9 @@ def fedyogi(
         server = descend(optimizer, memory, model, mix(share, received))
         floats = jnp.full_like(cohort.ids, tree.size(model))
         weights = tree.broadcast(share, loss.size)
-        return State((), server), Info(loss, weights, floats, floats, batches=task.batches(cohort), heard=heard)
+        return State((), server), Info(
+            loss, weights, floats, floats, batches=task.batches(cohort), heard=heard
+        )
 
     def models(state: State, ids):
         return tree.broadcast(state.server[0], ids.size)

@@ -26,9 +26,10 @@ def gfed(
 ) -> Algorithm:
     """Servers learn one model for all: each takes the mean of its clients, then the mean over its neighbours.
 
-    "gradient" is the method of Rizk and Sayed: psi_s is the mean of what the clients of server s train from w_s, and
-    w_s the mean of psi over the server and its neighbours; a client deploys its server's w_s. "admm" is GFedMtl with
-    one cluster, a baseline as fast as that; a client deploys its own w_k.
+    "gradient" is the method of Rizk and Sayed: psi_s is the mean of what the clients of server s
+    train from w_s, and w_s the mean of psi over the server and its neighbours; a client deploys its
+    server's w_s. "admm" is GFedMtl with one cluster, a baseline as fast as that; a client deploys
+    its own w_k.
 
     Nothing is personal (with "admm", w_k is); a client sends a model.
 
@@ -44,8 +45,9 @@ def gfed(
       lam: as in `gfedmtl`, of "admm" alone. None: .001.
       primal: as in `gfedmtl`, of "admm" alone.
 
-    Differs: servers weigh their neighbours alike and add no noise. A server without reports keeps its model. With
-    "admm" a client sends one model, as in `gfedmtl`. What servers send each other is not counted.
+    Differs: servers weigh their neighbours alike and add no noise. A server without reports keeps
+    its model. With "admm" a client sends one model, as in `gfedmtl`. What servers send each other
+    is not counted.
     """
     by_admm, adjacency = form == "admm", consensus.adjacency(graph, servers)
     plain = rho is None and lam is None and primal == "fit"
@@ -54,14 +56,19 @@ def gfed(
     check_not_negative(lam=lam)
     check_positive(rho=rho, servers=servers)
     check_graph(adjacency, servers)
-    side, fit = admm.primal(task.loss, task.trainer, rho, lam, primal == "exact"), task.trainer(task.loss)
+    side, fit = (
+        admm.primal(task.loss, task.trainer, rho, lam, primal == "exact"),
+        task.trainer(task.loss),
+    )
 
     def home(ids: Int[Array, "m"]) -> Int[Array, "m"]:
         return ids % servers if server_of is None else jnp.asarray(server_of)[ids]
 
     def init(key: PRNGKey, train: Dataset) -> State:
         model, ids = task.init(key), jnp.arange(train.mask.shape[0])
-        check_groups(ids.size, server_of=(ids % servers if server_of is None else server_of, servers))
+        check_groups(
+            ids.size, server_of=(ids % servers if server_of is None else server_of, servers)
+        )
         clients = side.enlist(model, train, home(ids), servers) if by_admm else ()
         return State(clients, tree.broadcast(model, servers))
 
@@ -79,15 +86,23 @@ def gfed(
         stack = jax.tree.map(lambda r, b: jnp.concatenate([r, b]), received, before)  # [M + S, ...]
         own, averaged = consensus.server_round(jnp.where(heard, cell, -1), adjacency, 0.0, 1)
         if by_admm:
-            client = client._replace(model=model, dual=admm.ascend(client.dual, model, mix(own[cell], stack), rho))
+            client = client._replace(
+                model=model, dual=admm.ascend(client.dual, model, mix(own[cell], stack), rho)
+            )
         models = mix(averaged, stack)
         floats = jnp.full_like(cohort.ids, tree.size(models) // servers)
-        metrics = {"disagreement": consensus.disagreement(jax.tree.map(lambda x: x[:, None], models))}
+        metrics = {
+            "disagreement": consensus.disagreement(jax.tree.map(lambda x: x[:, None], models))
+        }
         weights = consensus.upload_weights(averaged[cell])
         batches = task.batches(cohort) * (primal == "fit")
-        return State(client, models), Info(loss, weights, floats, (1 + by_admm) * floats, metrics, batches, heard=heard)
+        return State(client, models), Info(
+            loss, weights, floats, (1 + by_admm) * floats, metrics, batches, heard=heard
+        )
 
     def models(state: State, ids):
-        return tree.take(state.clients.model, ids) if by_admm else tree.take(state.server, home(ids))
+        return (
+            tree.take(state.clients.model, ids) if by_admm else tree.take(state.server, home(ids))
+        )
 
     return Algorithm(init, round, models, task.apply)

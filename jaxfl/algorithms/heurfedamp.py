@@ -24,22 +24,27 @@ def heurfedamp(
 ) -> Algorithm:
     """FedAMP for deep networks: a softmax of cosines in the place of distances.
 
-    Personal is the model. A client sends it and is sent its mixture u; it minimises its loss plus lam / 2 |w - u|^2
-    from its own model. The defaults are those of pFedGraph's tables (FedAMP there, 2023).
+    Personal is the model. A client sends it and is sent its mixture u; it minimises its loss plus
+    lam / 2 |w - u|^2 from its own model. The defaults are those of pFedGraph's tables (FedAMP
+    there, 2023).
 
-    State: clients = (model, u, 1 once there is a u [C]); server = the initial model if differences to it are compared.
+    State: clients = (model, u, 1 once there is a u [C]); server = the initial model if differences
+    to it are compared.
 
     Args:
       task: the model and its training.
       own: xi_ii, weight of a client's own model; from 0 to 1.
       sigma: sharpness of the softmax over the others' cosines.
       lam: strength of the attraction, lam / alpha_k in the paper.
-      similarity: of the differences to the initial model, or of the models, as in the paper ("raw").
+      similarity: of the differences to the initial model, or of the models, as in the paper
+        ("raw").
 
     Differs: there is no attraction before a client's first u.
     """
     check_not_negative(own=own, lam=lam)
-    check(not isinstance(own, float | int) or own <= 1, f"own is {own}: expected a weight from 0 to 1")
+    check(
+        not isinstance(own, float | int) or own <= 1, f"own is {own}: expected a weight from 0 to 1"
+    )
 
     def objective(params: Params, batch: Dataset, anchor, key: PRNGKey):
         loss, aux = task.loss(params, batch, None, key)

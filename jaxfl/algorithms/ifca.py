@@ -13,17 +13,20 @@ from jaxfl.types import Algorithm, Cohort, Dataset, Info, PRNGKey, State, Task
 def ifca(task: Task, *, clusters: int = 4) -> Algorithm:
     """One model for each cluster; a client takes all of them and trains the one with the lowest loss on its data.
 
-    Personal is the choice. A client sends its model and the number of its cluster, and is sent all models.
+    Personal is the choice. A client sends its model and the number of its cluster, and is sent all
+    models.
 
-    State: clients = the cluster that each last chose, first 0 [C]; server = models of the clusters [K, ...].
+    State: clients = the cluster that each last chose, first 0 [C]; server = models of the clusters
+    [K, ...].
 
     Args:
       task: the model and its training.
-      clusters: K; 4, as for the rotated digits of section 6. They start from K random models: a model that starts at
-        zero makes one cluster of all.
+      clusters: K; 4, as for the rotated digits of section 6. They start from K random models: a
+        model that starts at zero makes one cluster of all.
 
-    Differs: the choice is by the loss on all training data. The authors' code chooses once more before each test, by
-    the loss on the labels of the test set; here a client deploys the model that it chose last.
+    Differs: the choice is by the loss on all training data. The authors' code chooses once more
+    before each test, by the loss on the labels of the test set; here a client deploys the model
+    that it chose last.
     """
     check_positive(clusters=clusters)
     fit = task.trainer(task.loss)
@@ -47,7 +50,9 @@ def ifca(task: Task, *, clusters: int = 4) -> Algorithm:
         server = centres(received, chosen, state.server, heard)
         model = jnp.full_like(cohort.ids, tree.size(server) // clusters)
         weights, batches = together(chosen, heard), task.batches(cohort)
-        return State(chosen, server), Info(loss, weights, model + 1, clusters * model, batches=batches, heard=heard)
+        return State(chosen, server), Info(
+            loss, weights, model + 1, clusters * model, batches=batches, heard=heard
+        )
 
     def models(state: State, ids):
         return tree.take(state.server, state.clients[ids])

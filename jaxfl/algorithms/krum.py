@@ -35,7 +35,9 @@ def krum(task: Task, *, byzantine: int | None = None) -> Algorithm:
         share = nearest(received, cohort.ids, heard, byzantine, chosen=1)  # [M], one of them 1
         model = mix(share, received)
         floats = jnp.full_like(cohort.ids, tree.size(model))
-        return State((), model), Info(loss, tree.broadcast(share, loss.size), floats, floats, heard=heard)
+        return State((), model), Info(
+            loss, tree.broadcast(share, loss.size), floats, floats, heard=heard
+        )
 
     def models(state: State, ids):
         return tree.broadcast(state.server, ids.size)

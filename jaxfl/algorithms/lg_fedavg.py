@@ -14,17 +14,19 @@ from jaxfl.types import Algorithm, Cohort, Dataset, Info, PRNGKey, State, Task
 def lg_fedavg(task: Task, *, head: tree.Layers | None = None) -> Algorithm:
     """The head is FedAvg's; each client keeps a body of its own. Both are trained together: FedPer the other way round.
 
-    Personal is the body; a client sends its head. It deploys the mean head on its own body. A model that is all head
-    is FedAvg's. The weights are those of the head.
+    Personal is the body; a client sends its head. It deploys the mean head on its own body. A model
+    that is all head is FedAvg's. The weights are those of the head.
 
     State: clients = each client's body; server = the global head.
 
     Args:
       task: the model and its training.
-      head: the shared layers: a regular expression to find in their paths, or a predicate; None: the model's head.
+      head: the shared layers: a regular expression to find in their paths, or a predicate; None:
+        the model's head.
 
-    Differs: from the common initial model; the paper's experiments start from one that FedAvg has trained. A client
-    deploys its own model; the paper's ensemble for clients never seen is not here.
+    Differs: from the common initial model; the paper's experiments start from one that FedAvg has
+    trained. A client deploys its own model; the paper's ensemble for clients never seen is not
+    here.
     """
     fit = task.trainer(task.loss)
     head = task.head if head is None else head
@@ -45,7 +47,9 @@ def lg_fedavg(task: Task, *, head: tree.Layers | None = None) -> Algorithm:
         mean = mix(share, received)
         floats = jnp.full_like(cohort.ids, tree.size(mean))
         weights = tree.broadcast(share, loss.size)
-        return State(own, mean), Info(loss, weights, up=floats, down=floats, batches=task.batches(cohort), heard=heard)
+        return State(own, mean), Info(
+            loss, weights, up=floats, down=floats, batches=task.batches(cohort), heard=heard
+        )
 
     def models(state: State, ids):
         return tree.join(tree.broadcast(state.server, ids.size), tree.take(state.clients, ids))

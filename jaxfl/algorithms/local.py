@@ -14,8 +14,8 @@ def local(task: Task) -> Algorithm:
 
     State: clients = each client's model; server = nothing.
 
-    Differs: all clients start from one common model, as in every other method here; pFedGraph's tables start each from
-    its own.
+    Differs: all clients start from one common model, as in every other method here; pFedGraph's
+    tables start each from its own.
     """
     fit = task.trainer(task.loss)
 
@@ -23,7 +23,9 @@ def local(task: Task) -> Algorithm:
         return State(clients=tree.broadcast(task.init(key), train.mask.shape[0]), server=())
 
     def round(key: PRNGKey, state: State, cohort: Cohort) -> tuple[State, Info]:
-        fit_key, _ = jax.random.split(key)  # as where there is an uplink: all methods see the same batches
+        fit_key, _ = jax.random.split(
+            key
+        )  # as where there is an uplink: all methods see the same batches
         models, loss = fit(fit_key, state.clients, None, cohort)
         nothing = jnp.zeros_like(cohort.ids)
         return State(models, ()), Info(loss, jnp.eye(loss.size), up=nothing, down=nothing)

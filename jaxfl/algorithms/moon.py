@@ -13,17 +13,20 @@ from jaxfl.types import Algorithm, Cohort, Dataset, Info, Params, PRNGKey, Scala
 def moon(task: Task, *, mu: Scalar = 1.0, temperature: Scalar = 0.5) -> Algorithm:
     """FedAvg whose clients draw the features of their data to the global model's and away from their last model's.
 
-    Nothing is personal; a client sends its model. Features are what enters the model's head, or what the model
-    predicts if it names no head.
+    Nothing is personal; a client sends its model. Features are what enters the model's head, or
+    what the model predicts if it names no head.
 
-    State: clients = each client's last trained model, first the common initial one; server = the global model.
+    State: clients = each client's last trained model, first the common initial one; server = the
+    global model.
 
     Args:
       task: the model and its training.
-      mu: strength of the contrast; section 4.1 finds 5, 1 and 10 best for CIFAR-10, CIFAR-100 and Tiny-ImageNet.
+      mu: strength of the contrast; section 4.1 finds 5, 1 and 10 best for CIFAR-10, CIFAR-100 and
+        Tiny-ImageNet.
       temperature: of the contrast (section 4.1).
 
-    Differs: features come from the model as it is, without the paper's projection head of two layers more.
+    Differs: features come from the model as it is, without the paper's projection head of two
+    layers more.
     """
     check_positive(temperature=temperature)
     features = task.apply if task.features is None else task.features
@@ -32,7 +35,9 @@ def moon(task: Task, *, mu: Scalar = 1.0, temperature: Scalar = 0.5) -> Algorith
         loss, aux = task.loss(params, batch, None, key)
         own, shared, last = (features(of, batch.x) for of in (params, *others))
         each = contrast(own, shared, last, temperature)  # [B]
-        mean = jnp.sum(jnp.where(batch.mask, each, 0)) / jnp.maximum(jnp.count_nonzero(batch.mask), 1)
+        mean = jnp.sum(jnp.where(batch.mask, each, 0)) / jnp.maximum(
+            jnp.count_nonzero(batch.mask), 1
+        )
         return loss + mu * mean, aux
 
     fit = task.trainer(objective)
@@ -50,7 +55,9 @@ def moon(task: Task, *, mu: Scalar = 1.0, temperature: Scalar = 0.5) -> Algorith
         model = mix(share, received)
         floats = jnp.full_like(cohort.ids, tree.size(model))
         weights = tree.broadcast(share, loss.size)
-        info = Info(loss, weights, up=floats, down=floats, batches=task.batches(cohort), heard=heard)
+        info = Info(
+            loss, weights, up=floats, down=floats, batches=task.batches(cohort), heard=heard
+        )
         return State(trained, model), info
 
     def models(state: State, ids):

@@ -34,10 +34,14 @@ def multi_krum(task: Task, *, byzantine: int | None = None, chosen: int | None =
         start = tree.broadcast(state.server, cohort.ids.size)
         trained, loss = fit(fit_key, start, None, cohort)
         received, heard = task.uplink(uplink_key, start, trained, cohort.ids)
-        share = krum(received, cohort.ids, heard, byzantine, chosen)  # [M], the same for every receiver
+        share = krum(
+            received, cohort.ids, heard, byzantine, chosen
+        )  # [M], the same for every receiver
         model = mix(share, received)
         floats = jnp.full_like(cohort.ids, tree.size(model))
-        return State((), model), Info(loss, tree.broadcast(share, loss.size), floats, floats, heard=heard)
+        return State((), model), Info(
+            loss, tree.broadcast(share, loss.size), floats, floats, heard=heard
+        )
 
     def models(state: State, ids):
         return tree.broadcast(state.server, ids.size)

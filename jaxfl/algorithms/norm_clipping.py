@@ -32,10 +32,14 @@ def norm_clipping(task: Task, *, bound: Scalar | None = None) -> Algorithm:
         start = tree.broadcast(state.server, cohort.ids.size)
         trained, loss = fit(fit_key, start, None, cohort)
         received, heard = task.uplink(uplink_key, start, trained, cohort.ids)
-        share = size_weights(cohort.sizes * heard)  # [M], of the shortened updates, the same for every receiver
+        share = size_weights(
+            cohort.sizes * heard
+        )  # [M], of the shortened updates, the same for every receiver
         model = mix(share, clip_updates(start, received, bound, heard))
         floats = jnp.full_like(cohort.ids, tree.size(model))
-        return State((), model), Info(loss, tree.broadcast(share, loss.size), floats, floats, heard=heard)
+        return State((), model), Info(
+            loss, tree.broadcast(share, loss.size), floats, floats, heard=heard
+        )
 
     def models(state: State, ids):
         return tree.broadcast(state.server, ids.size)

@@ -12,19 +12,21 @@ from jaxfl.types import Algorithm, Cohort, Dataset, Info, Params, PRNGKey, Scala
 def per_fedavg(task: Task, *, alpha: Scalar = 0.01, hessian: bool = False) -> Algorithm:
     """FedAvg of the model from which one gradient step suits each client best (3), and that step.
 
-    Algorithm 1. Personal is the deployed model w - alpha grad f(w), the step on all of a client's data from the new
-    global model; a client sends its w.
+    Algorithm 1. Personal is the deployed model w - alpha grad f(w), the step on all of a client's
+    data from the new global model; a client sends its w.
 
-    State: clients = each client's model after its step, first the initial one; server = the global model. The loss of a
-    round is that after the inner step.
+    State: clients = each client's model after its step, first the initial one; server = the global
+    model. The loss of a round is that after the inner step.
 
     Args:
       task: the model and its training, which is that of w, its rate the paper's beta.
       alpha: rate of the inner and of the deployed step; pFedGraph's tables take .001.
-      hessian: False: its term is left out, the paper's Per-FedAvg (FO); True: it is computed exactly.
+      hessian: False: its term is left out, the paper's Per-FedAvg (FO); True: it is computed
+        exactly.
 
-    Differs: the inner gradient is of one random half of a batch and the outer one of the other, where the paper takes
-    new batches; the Hessian is of the inner half. Clients count alike, as in the paper.
+    Differs: the inner gradient is of one random half of a batch and the outer one of the other,
+    where the paper takes new batches; the Hessian is of the inner half. Clients count alike, as in
+    the paper.
     """
 
     def objective(params: Params, batch: Dataset, anchor: None, key: PRNGKey):
@@ -32,7 +34,10 @@ def per_fedavg(task: Task, *, alpha: Scalar = 0.01, hessian: bool = False) -> Al
         order = jax.random.permutation(split_key, batch.mask.size)
         batch = jax.tree.map(lambda x: x[order], batch)
         number = jnp.cumsum(batch.mask)  # counts the real examples; a single one is both halves
-        inner, outer = (batch._replace(mask=batch.mask & ((number % 2 == odd) | (number[-1] == 1))) for odd in (1, 0))
+        inner, outer = (
+            batch._replace(mask=batch.mask & ((number % 2 == odd) | (number[-1] == 1)))
+            for odd in (1, 0)
+        )
         slope, _ = jax.grad(task.loss, has_aux=True)(params, inner, None, inner_key)
         if not hessian:
             slope = lax.stop_gradient(slope)
@@ -58,7 +63,14 @@ def per_fedavg(task: Task, *, alpha: Scalar = 0.01, hessian: bool = False) -> Al
         _, slope = task.gradient(jax.random.fold_in(fit_key, 1), deployed, cohort.train, cohort.ids)
         floats = jnp.full_like(cohort.ids, tree.size(model))
         batches = (1 + hessian) * task.batches(cohort) + task.batches(cohort, epochs=1)
-        info = Info(loss, tree.broadcast(share, loss.size), up=floats, down=floats, batches=batches, heard=heard)
+        info = Info(
+            loss,
+            tree.broadcast(share, loss.size),
+            up=floats,
+            down=floats,
+            batches=batches,
+            heard=heard,
+        )
         return State(step(deployed, slope), model), info
 
     def models(state: State, ids):

@@ -17,9 +17,10 @@ def pfedbayes(
 ) -> Algorithm:
     """A Gaussian over models for each client, near one that all share.
 
-    A client's q and its copy w_i of the shared w descend together along the mean over its n examples of the loss at a
-    model drawn from q, plus zeta / n KL(q || w_i); the server takes the mean of the copies. Personal is q, whose mean
-    is deployed. A client sends w_i, means and deviations, and is sent w.
+    A client's q and its copy w_i of the shared w descend together along the mean over its n
+    examples of the loss at a model drawn from q, plus zeta / n KL(q || w_i); the server takes the
+    mean of the copies. Personal is q, whose mean is deployed. A client sends w_i, means and
+    deviations, and is sent w.
 
     State: clients = q [C, ...]; server = w.
 
@@ -27,11 +28,12 @@ def pfedbayes(
       task: the model and its training; its optimiser is not used.
       zeta: weight of the divergence. This and what follows are the paper's settings.
       rho: first deviations are softplus(rho).
-      rate: learning rate of q, by Adam, and of w_i, by SGD: it has no noise that Adam would have to scale.
+      rate: learning rate of q, by Adam, and of w_i, by SGD: it has no noise that Adam would have to
+        scale.
       beta: share of the new mean in w.
 
-    Differs: q and w_i step together, as often as the task trains, with one draw of q a step. Adam for q is that of the
-    unofficial code, whose draws have a thousandth of the deviation.
+    Differs: q and w_i step together, as often as the task trains, with one draw of q a step. Adam
+    for q is that of the unofficial code, whose draws have a thousandth of the deviation.
     """
     check_not_negative(zeta=zeta)
     check_positive(rate=rate, beta=beta)
@@ -58,9 +60,13 @@ def pfedbayes(
         (q, copies), loss = fit(fit_key, (state.clients, start), zeta / examples, cohort)
         received, heard = task.uplink(uplink_key, start, copies, cohort.ids)
         weights = tree.broadcast(size_weights(heard), clients)
-        w = jax.tree.map(lambda old, new: (1 - beta) * old + beta * new, state.server, mix(weights[0], received))
+        w = jax.tree.map(
+            lambda old, new: (1 - beta) * old + beta * new, state.server, mix(weights[0], received)
+        )
         floats = jnp.full_like(cohort.ids, tree.size(w))
-        return State(q, w), Info(loss, weights, floats, floats, batches=task.batches(cohort), heard=heard)
+        return State(q, w), Info(
+            loss, weights, floats, floats, batches=task.batches(cohort), heard=heard
+        )
 
     def models(state: State, ids: Int[Array, "m"]) -> Params:
         return tree.take(state.clients.mean, ids)

@@ -28,24 +28,32 @@ def pfedgat(
 ) -> Algorithm:
     """Each client receives its own mixture; attention over the models learns the weights from the clients' losses.
 
-    Personal is the mixture; a client sends its model, and what `wire` says. State: clients = (mixture, with "free" the
-    logits of its weights by id [C, C]), server = (W and a, with "update" the initial model).
+    Personal is the mixture; a client sends its model, and what `wire` says. State: clients =
+    (mixture, with "free" the logits of its weights by id [C, C]), server = (W and a, with "update"
+    the initial model).
 
     Args:
       task: the model and its training.
-      attention: scores pairs, see `kernels.attention`; "free" does not, the weights themselves are learned (Table 4).
-      feature: what is compared: the models, their updates since the initial model, or those of this round.
-      heads: H. W takes H d' D floats (LeNet: 15 MiB), with "gatv2" and "dot" twice that, and its gradient as much.
+      attention: scores pairs, see `kernels.attention`; "free" does not, the weights themselves are
+        learned (Table 4).
+      feature: what is compared: the models, their updates since the initial model, or those of this
+        round.
+      heads: H. W takes H d' D floats (LeNet: 15 MiB), with "gatv2" and "dot" twice that, and its
+        gradient as much.
       width: d'.
       slope: of the LeakyReLU.
       eta: learning rate of W and a, SGD on the sum of the clients' losses, (9) and (10).
-      normalised: features of length 1, not sqrt(D): a step on W then moves its products by eta and not by D eta.
-      wire: a client's answer to its mixture: its loss's gradient, through the uplink ("gradient"), its products with
-        all models, which it is sent ("inner"), or two losses, of mixtures disturbed both ways ("scalars").
-      radius: M times the disturbance of a weight. Its estimate of dL/dR is noisy, with a variance of order M.
+      normalised: features of length 1, not sqrt(D): a step on W then moves its products by eta and
+        not by D eta.
+      wire: a client's answer to its mixture: its loss's gradient, through the uplink ("gradient"),
+        its products with all models, which it is sent ("inner"), or two losses, of mixtures
+        disturbed both ways ("scalars").
+      radius: M times the disturbance of a weight. Its estimate of dL/dR is noisy, with a variance
+        of order M.
 
-    Differs: a client's loss alone, as in the paper, does not give (10), hence `wire`. Losses are of validation data,
-    not of the test set; a client without any has none. LayerNorm has no parameters; d' and the start are not given.
+    Differs: a client's loss alone, as in the paper, does not give (10), hence `wire`. Losses are of
+    validation data, not of the test set; a client without any has none. LayerNorm has no
+    parameters; d' and the start are not given.
     """
     check_positive(heads=heads, width=width, radius=radius)
     fit, free = task.trainer(task.loss), attention == "free"
@@ -54,7 +62,10 @@ def pfedgat(
         model, clients = task.init(key), train.mask.shape[0]
         key = jax.random.fold_in(key, 1)
         graph = () if free else init_attention(key, model, attention, heads, width, unit=normalised)
-        stacked, logits = tree.broadcast(model, clients), jnp.zeros((clients, clients)) if free else ()
+        stacked, logits = (
+            tree.broadcast(model, clients),
+            jnp.zeros((clients, clients)) if free else (),
+        )
         return State((stacked, logits), (graph, model if feature == "update" else ()))
 
     def round(key: PRNGKey, state: State, cohort: Cohort) -> tuple[State, Info]:
@@ -68,30 +79,51 @@ def pfedgat(
         def weigh(graph, logits):  # -> [M, M]
             if free:
                 return isolate(jax.nn.softmax(logits[:, cohort.ids]), heard)
-            return isolate(attention_weights(graph, layer_norm(compared, unit=normalised), attention, slope), heard)
+            return isolate(
+                attention_weights(graph, layer_norm(compared, unit=normalised), attention, slope),
+                heard,
+            )
 
         def ask(weights):  # the clients' losses at their mixtures [M], and the gradients [M, ...]
-            return task.gradient(jax.random.fold_in(key, 2), mix(weights, received), cohort.val, cohort.ids)
+            return task.gradient(
+                jax.random.fold_in(key, 2), mix(weights, received), cohort.val, cohort.ids
+            )
 
         weights, backward = jax.vjp(weigh, graph, logits)
         if wire == "scalars":
             step = disturbance(jax.random.fold_in(key, 3), M, radius / M)
             (above, _), (below, _) = ask(weights + step), ask(weights - step)
-            losses, slopes = (above + below) / 2, ((above - below) / 2)[:, None] * step / (radius / M) ** 2
+            losses, slopes = (
+                (above + below) / 2,
+                ((above - below) / 2)[:, None] * step / (radius / M) ** 2,
+            )
         else:
             losses, gradients = ask(weights)
             if wire == "gradient":
                 nothing = jax.tree.map(jnp.zeros_like, gradients)
-                gradients, _ = task.uplink(jax.random.fold_in(uplink_key, 1), nothing, gradients, cohort.ids)
+                gradients, _ = task.uplink(
+                    jax.random.fold_in(uplink_key, 1), nothing, gradients, cohort.ids
+                )
             slopes = gram(gradients, received)  # dL_i / dR_ij [M, M]
-        changes = backward(jnp.where(jnp.isfinite(slopes), slopes, 0))  # whose loss is no number teaches nothing
+        changes = backward(
+            jnp.where(jnp.isfinite(slopes), slopes, 0)
+        )  # whose loss is no number teaches nothing
         graph, logits = jax.tree.map(lambda x, change: x - eta * change, (graph, logits), changes)
         model, D = mix(weights, received), tree.size(received) // M
-        up, down = {"gradient": (2 * D, D), "inner": (D + M, M * D + M), "scalars": (D + 2, 2 * D)}[wire]
+        up, down = {"gradient": (2 * D, D), "inner": (D + M, M * D + M), "scalars": (D + 2, 2 * D)}[
+            wire
+        ]
         up, down = jnp.full_like(cohort.ids, up), jnp.full_like(cohort.ids, down)
-        metrics = {"feedback": jnp.nanmean(losses), "entropy": jax.scipy.special.entr(weights).sum(axis=1).mean()}
-        batches = task.batches(cohort) + task.batches(cohort._replace(train=cohort.val), epochs=1) * (wire != "scalars")
-        return State((model, logits), (graph, initial)), Info(loss, weights, up, down, metrics, batches, heard=heard)
+        metrics = {
+            "feedback": jnp.nanmean(losses),
+            "entropy": jax.scipy.special.entr(weights).sum(axis=1).mean(),
+        }
+        batches = task.batches(cohort) + task.batches(
+            cohort._replace(train=cohort.val), epochs=1
+        ) * (wire != "scalars")
+        return State((model, logits), (graph, initial)), Info(
+            loss, weights, up, down, metrics, batches, heard=heard
+        )
 
     def models(state: State, ids):
         return tree.take(state.clients[0], ids)

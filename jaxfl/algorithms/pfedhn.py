@@ -24,8 +24,9 @@ def pfedhn(
 ) -> Algorithm:
     """A network of the server makes each client's model of a learned description of that client.
 
-    Personal is the embedding v_i, which the server keeps: theta_i = h(v_i; phi). A client is sent theta_i and sends
-    what it trained from there, theta~_i; phi and v_i descend along J'(theta_i - theta~_i), J the Jacobian of h.
+    Personal is the embedding v_i, which the server keeps: theta_i = h(v_i; phi). A client is sent
+    theta_i and sends what it trained from there, theta~_i; phi and v_i descend along J'(theta_i -
+    theta~_i), J the Jacobian of h.
 
     State: clients = (v [C, embedding], its momentum); server = (phi, its momentum).
 
@@ -39,8 +40,9 @@ def pfedhn(
       decay: of their weights.
       clip: the longest gradient.
 
-    Differs: all clients of the cohort take part in a step of phi, along the sum of their gradients, where the paper
-    takes one client a step. phi first makes the task's own initial model of every v.
+    Differs: all clients of the cohort take part in a step of phi, along the sum of their gradients,
+    where the paper takes one client a step. phi first makes the task's own initial model of every
+    v.
     """
     check_positive(embedding=embedding, width=width, hidden=hidden, rate=rate, clip=clip)
     check_not_negative(momentum=momentum, decay=decay)
@@ -61,12 +63,19 @@ def pfedhn(
         start, pull = jax.vjp(make, phi, v)
         trained, loss = fit(fit_key, start, None, cohort)
         received, heard = task.uplink(uplink_key, start, trained, cohort.ids)
-        gradients, _ = bound.update(pull(jax.tree.map(jnp.subtract, start, received)), bound.init(()))
+        gradients, _ = bound.update(
+            pull(jax.tree.map(jnp.subtract, start, received)), bound.init(())
+        )
         steps, memory = optimizer.update(gradients[0], memory, phi)
         v_steps, v_memory = optimizer.update(gradients[1], v_memory, v)
         floats = jnp.full_like(cohort.ids, tree.size(trained) // cohort.ids.size)
-        clients, server = (optax.apply_updates(v, v_steps), v_memory), (optax.apply_updates(phi, steps), memory)
-        return State(clients, server), Info(loss, None, floats, floats, batches=task.batches(cohort), heard=heard)
+        clients, server = (
+            (optax.apply_updates(v, v_steps), v_memory),
+            (optax.apply_updates(phi, steps), memory),
+        )
+        return State(clients, server), Info(
+            loss, None, floats, floats, batches=task.batches(cohort), heard=heard
+        )
 
     def models(state: State, ids: Int[Array, "m"]) -> Params:
         return make(state.server[0], state.clients[0][ids])

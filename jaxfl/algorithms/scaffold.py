@@ -22,16 +22,19 @@ class Server(NamedTuple):
 def scaffold(task: Task, *, server_rate: Scalar = 1.0) -> Algorithm:
     """FedAvg whose clients correct their gradients by c - c_i, so that local steps do not drift to their own optima.
 
-    Nothing is personal; a client sends its model and its control variate, and receives both of the server's.
+    Nothing is personal; a client sends its model and its control variate, and receives both of the
+    server's.
 
     State: clients = each client's control variate c_i, first zero; server = `Server`.
 
     Args:
       task: the model and its training.
-      server_rate: eta_g, how far the server goes to the mean of the clients' models; 1 in the experiments.
+      server_rate: eta_g, how far the server goes to the mean of the clients' models; 1 in the
+        experiments.
 
-    A client's new variate is the gradient of all its data at the global model: option I of line 12, true for any
-    optimiser. Option II takes it from the path of plain SGD. Clients count alike, as in the paper.
+    A client's new variate is the gradient of all its data at the global model: option I of line 12,
+    true for any optimiser. Option II takes it from the path of plain SGD. Clients count alike, as
+    in the paper.
     """
 
     def objective(params: Params, batch: Dataset, correction: Params, key: PRNGKey):
@@ -52,15 +55,26 @@ def scaffold(task: Task, *, server_rate: Scalar = 1.0) -> Algorithm:
         correction = jax.tree.map(lambda c, c_i: c[None] - c_i, server.control, own)
         trained, loss = fit(fit_key, start, correction, cohort)
         _, control = task.gradient(jax.random.fold_in(fit_key, 1), start, cohort.train, cohort.ids)
-        (model, received), heard = task.uplink(uplink_key, (start, own), (trained, control), cohort.ids)
+        (model, received), heard = task.uplink(
+            uplink_key, (start, own), (trained, control), cohort.ids
+        )
         share = size_weights(heard)
-        model = jax.tree.map(lambda x, y: x + server_rate * (y - x), server.model, mix(share, model))
+        model = jax.tree.map(
+            lambda x, y: x + server_rate * (y - x), server.model, mix(share, model)
+        )
         part = heard.sum() / server.clients  # |S| / N
         moved = mix(share, jax.tree.map(jnp.subtract, received, own))
         mean = jax.tree.map(lambda c, d: c + part * d, server.control, moved)
         floats = jnp.full_like(cohort.ids, 2 * tree.size(model))
         batches = task.batches(cohort) + task.batches(cohort, epochs=1)
-        info = Info(loss, tree.broadcast(share, clients), up=floats, down=floats, batches=batches, heard=heard)
+        info = Info(
+            loss,
+            tree.broadcast(share, clients),
+            up=floats,
+            down=floats,
+            batches=batches,
+            heard=heard,
+        )
         return State(control, Server(model, mean, server.clients)), info
 
     def models(state: State, ids):

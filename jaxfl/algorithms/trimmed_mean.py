@@ -18,11 +18,15 @@ def trimmed_mean(task: Task, *, trim: Scalar = 0.2) -> Algorithm:
 
     Args:
       task: the model and its training.
-      trim: fraction of the clients to leave out at each end, beta of Definition 2, below .5; as many as may lie.
+      trim: fraction of the clients to leave out at each end, beta of Definition 2, below .5; as
+        many as may lie.
 
     Differs: clients count alike, whatever their numbers of examples.
     """
-    check(not isinstance(trim, float | int) or 0 <= trim < 0.5, f"trim is {trim}: expected a fraction in [0, 0.5)")
+    check(
+        not isinstance(trim, float | int) or 0 <= trim < 0.5,
+        f"trim is {trim}: expected a fraction in [0, 0.5)",
+    )
     fit = task.trainer(task.loss)
 
     def init(key: PRNGKey, train: Dataset) -> State:

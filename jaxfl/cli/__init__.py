@@ -44,10 +44,15 @@ def visible(text: str) -> str:
     return "".join(c if c.isprintable() else ascii(c)[1:-1] for c in text)
 
 
-def parse(arguments: Sequence[str]) -> Run | Resume | Compare | Describe | List | Prepare | Report | Sweep:
+def parse(
+    arguments: Sequence[str],
+) -> Run | Resume | Compare | Describe | List | Prepare | Report | Sweep:
     """The command with its options; the options of `run --config FILE` start from the file's values."""
     for option in ("--hyper", "--algorithms", "--over"):
-        check(arguments.count(option) < 2, f"{option} is given twice: give it once, with all its values behind it")
+        check(
+            arguments.count(option) < 2,
+            f"{option} is given twice: give it once, with all its values behind it",
+        )
     default = Run()
     files = [b for a, b in pairwise(arguments) if a == "--config"]
     files += [a.removeprefix("--config=") for a in arguments if a.startswith("--config=")]
@@ -55,7 +60,9 @@ def parse(arguments: Sequence[str]) -> Run | Resume | Compare | Describe | List 
         config = load_config(Path(files[-1]))
         default = Run(**{f.name: getattr(config, f.name) for f in dataclasses.fields(Setting)})
         for given, other in (("--local-steps", "local_epochs"), ("--local-epochs", "local_steps")):
-            if any(a.split("=")[0] == given for a in arguments):  # the one given takes the place of the file's
+            if any(
+                a.split("=")[0] == given for a in arguments
+            ):  # the one given takes the place of the file's
                 default = dataclasses.replace(default, **{other: None})
     subcommand = tyro.conf.subcommand
     commands = (
@@ -85,7 +92,17 @@ def parse(arguments: Sequence[str]) -> Run | Resume | Compare | Describe | List 
 
 def unboxed(said: str) -> str:
     """What the parser says in a box of several parts, drawn in colours or in plain ASCII, in a line."""
-    rows = [row.strip("│ ") for row in Text.from_ansi(said).plain.splitlines() if row.startswith(("│", "  "))]
+    rows = [
+        row.strip("│ ")
+        for row in Text.from_ansi(said).plain.splitlines()
+        if row.startswith(("│", "  "))
+    ]
     parts = " ".join(row if row.strip("─-") else "\n" for row in rows if row).split("\n")
-    parts = [part.partition(" Got errors:")[0].removeprefix(" Argument helptext:").strip() for part in parts]
-    return "; ".join(part.rstrip(".") for part in parts if part) or "no such command line: see jaxfl --help"
+    parts = [
+        part.partition(" Got errors:")[0].removeprefix(" Argument helptext:").strip()
+        for part in parts
+    ]
+    return (
+        "; ".join(part.rstrip(".") for part in parts if part)
+        or "no such command line: see jaxfl --help"
+    )

@@ -27,7 +27,10 @@ def settle(command: Setting | Resume, console: Console) -> None:
     mesh.prepare_host(None if command.devices == "auto" else command.devices)
     given = [getattr(command, name, None) for name in ("coordinator", "processes", "process")]
     if any(value is not None for value in given):
-        check(None not in given, "several processes need --coordinator, --processes and --process: give all three")
+        check(
+            None not in given,
+            "several processes need --coordinator, --processes and --process: give all three",
+        )
         mesh.join(*given)
         console.quiet = not mesh.leads()
     if jax.config.jax_compilation_cache_dir is None:
@@ -53,9 +56,14 @@ def run(command: Run, console: Console) -> None:
 
     earlier = load_config(command.config) if command.config else None
     algorithm = command.algorithm or (earlier.algorithm if earlier else None)
-    check(algorithm is not None, "no algorithm: name one (see jaxfl list algorithms) or give --config FILE")
+    check(
+        algorithm is not None,
+        "no algorithm: name one (see jaxfl list algorithms) or give --config FILE",
+    )
     kept = earlier.hyper if earlier and earlier.algorithm == algorithm else {}
-    config = Config(**setting(command), algorithm=algorithm, hyper=kept | parse_hyper(command.hyper))
+    config = Config(
+        **setting(command), algorithm=algorithm, hyper=kept | parse_hyper(command.hyper)
+    )
     check_config(config)
     out = directory(command.out, algorithm)
     settle(command, console)
@@ -70,7 +78,10 @@ def resume(command: Resume, console: Console) -> None:
     from jaxfl import experiment
 
     config = experiment.to_resume(command.directory)
-    check(command.devices is None or command.devices >= 1, f"--devices is {command.devices}: expected 1 or more")
+    check(
+        command.devices is None or command.devices >= 1,
+        f"--devices is {command.devices}: expected 1 or more",
+    )
     settle(dataclasses.replace(command, devices=command.devices or config.devices), console)
     with Follower([config], console) as follow:
         summary = experiment.resume(command.directory, devices=command.devices, follow=follow)
@@ -94,7 +105,11 @@ def compare(command: Compare, console: Console) -> None:
     for name in hyper:
         check_name("hyper-parameter", name, set().union(*known.values()))
     configs = [
-        Config(**setting(command), algorithm=algorithm, hyper={k: v for k, v in hyper.items() if k in known[algorithm]})
+        Config(
+            **setting(command),
+            algorithm=algorithm,
+            hyper={k: v for k, v in hyper.items() if k in known[algorithm]},
+        )
         for algorithm in algorithms
     ]
     for config in configs:
@@ -115,14 +130,26 @@ def sweep(command: Sweep, console: Console) -> None:
     from jaxfl.experiment.validate import check_config, check_count
 
     space = searching.parse_space(command.over, parse_value)
-    check(bool(space), "nothing to vary: give --over NAME=VALUE,VALUE, for example --over alpha=0.2,0.5,0.8")
+    check(
+        bool(space),
+        "nothing to vary: give --over NAME=VALUE,VALUE, for example --over alpha=0.2,0.5,0.8",
+    )
     ranges = [name for name, choice in space.items() if isinstance(choice, tuple)]
-    check(not ranges or command.trials is not None, f"{', '.join(ranges)}: a range needs --trials, how many to draw")
+    check(
+        not ranges or command.trials is not None,
+        f"{', '.join(ranges)}: a range needs --trials, how many to draw",
+    )
     if command.trials is not None:
         check_count("trials", command.trials)
-    config = Config(**setting(command), algorithm=command.algorithm, hyper=parse_hyper(command.hyper))
+    config = Config(
+        **setting(command), algorithm=command.algorithm, hyper=parse_hyper(command.hyper)
+    )
     check_config(config)
-    points = searching.random(space, command.trials, command.seed) if command.trials else searching.grid(space)
+    points = (
+        searching.random(space, command.trials, command.seed)
+        if command.trials
+        else searching.grid(space)
+    )
     out = directory(command.out, "sweep")
     files.check_free(out, command.overwrite)
     settle(command, console)
@@ -131,12 +158,21 @@ def sweep(command: Sweep, console: Console) -> None:
     best = searching.record(config, trials, out)
     table = Table(*space, "validation", title=command.algorithm, title_justify="left")
     for trial in trials[:20]:
-        cells = [f"{value:.4g}" if isinstance(value, float) else str(value) for value in trial["point"].values()]
+        cells = [
+            f"{value:.4g}" if isinstance(value, float) else str(value)
+            for value in trial["point"].values()
+        ]
         table.add_row(*cells, "-" if trial["val"] is None else f"{trial['val']:.4f}")
     console.print(table)
-    console.print(f"test score of the first: {best['test']:.4f}" if best["test"] is not None else "no test score")
     console.print(
-        f"written to {out}; jaxfl run --config {out / 'best.json'} runs the first", markup=False, highlight=False
+        f"test score of the first: {best['test']:.4f}"
+        if best["test"] is not None
+        else "no test score"
+    )
+    console.print(
+        f"written to {out}; jaxfl run --config {out / 'best.json'} runs the first",
+        markup=False,
+        highlight=False,
     )
 
 
@@ -145,11 +181,22 @@ def prepare(command: Prepare, console: Console) -> None:
     from jaxfl.data.prepare import prepare as write
     from jaxfl.data.sources import SOURCES, data_dir
 
-    check(command.name not in SOURCES, f"{command.name} is embedded: --dataset {command.name} needs no preparation")
+    check(
+        command.name not in SOURCES,
+        f"{command.name} is embedded: --dataset {command.name} needs no preparation",
+    )
     folder = data_dir(command.data_dir)
     check(folder is not None, "no folder to write to: give --data-dir DIR or set JAXFL_DATA_DIR")
-    file = write(command.name, folder, manual_dir=command.tfds_manual_dir, words=command.words, length=command.length)
-    console.print(f"{file}: --dataset {file.stem} --data-dir {folder}", markup=False, highlight=False)
+    file = write(
+        command.name,
+        folder,
+        manual_dir=command.tfds_manual_dir,
+        words=command.words,
+        length=command.length,
+    )
+    console.print(
+        f"{file}: --dataset {file.stem} --data-dir {folder}", markup=False, highlight=False
+    )
 
 
 def show(command: List, console: Console) -> None:
@@ -182,10 +229,19 @@ def describe(command: Describe, console: Console) -> None:
     from jaxfl.experiment.build import divide
 
     if command.out:
-        check(not os.path.lexists(command.out), f"{command.out} exists: name another file, or remove it")
+        check(
+            not os.path.lexists(command.out),
+            f"{command.out} exists: name another file, or remove it",
+        )
         files.check_writable(command.out)
     chosen, source, parts = divide(Setting(**setting(command)))
-    table = Table("", "", title=f"{chosen.dataset}, {chosen.partition}", title_justify="left", show_header=False)
+    table = Table(
+        "",
+        "",
+        title=f"{chosen.dataset}, {chosen.partition}",
+        title_justify="left",
+        show_header=False,
+    )
     for name, text in describe(source, parts[0]).items():
         table.add_row(name, text)
     console.print(table)
@@ -202,7 +258,9 @@ def report(command: Report, console: Console) -> None:
     runs = experiment.report.load(list(command.directories))
     if command.out:
         experiment.files.create(command.out, experiment.files.COMPARISON_FILES, command.overwrite)
-    console.print(experiment.report.table({label: found["summary"] for label, found in runs.items()}))
+    console.print(
+        experiment.report.table({label: found["summary"] for label, found in runs.items()})
+    )
     if command.out:
         experiment.summarise(runs, command.out)
         console.print(f"written to {command.out}", markup=False, highlight=False)

@@ -27,7 +27,9 @@ class Together:
 class Run(Together, Setting):
     """Run one algorithm."""
 
-    algorithm: Annotated[tyro.conf.Positional[str | None], tyro.conf.arg(metavar="ALGORITHM")] = None
+    algorithm: Annotated[tyro.conf.Positional[str | None], tyro.conf.arg(metavar="ALGORITHM")] = (
+        None
+    )
     """which one, see `jaxfl list algorithms`; taken from --config if not given"""
     config: Path | None = None
     """config.json of an earlier run to repeat; other options change it"""
@@ -79,7 +81,9 @@ class List:
 class Sweep(Setting):
     """Search over hyper-parameters; validation scores choose, the test score of the chosen alone is shown."""
 
-    algorithm: Annotated[tyro.conf.Positional[str], tyro.conf.arg(metavar="ALGORITHM")] = "pfedgraph"
+    algorithm: Annotated[tyro.conf.Positional[str], tyro.conf.arg(metavar="ALGORITHM")] = (
+        "pfedgraph"
+    )
     """which one, see `jaxfl list algorithms`"""
     over: Annotated[tuple[str, ...], tyro.conf.arg(metavar="NAME=VALUE,... ...")] = ()
     """what to vary, hyper-parameters or options: NAME=VALUE,VALUE,... (all combinations) or NAME=LOW:HIGH[:log]"""

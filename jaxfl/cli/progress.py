@@ -21,7 +21,10 @@ class Follower:
             console=console,
             disable=not console.is_terminal,
         )
-        self.tasks = {c.algorithm: self.progress.add_task(c.algorithm, total=c.rounds, state="") for c in configs}
+        self.tasks = {
+            c.algorithm: self.progress.add_task(c.algorithm, total=c.rounds, state="")
+            for c in configs
+        }
 
     def __enter__(self) -> "Follower":
         self.progress.start()

@@ -3,7 +3,16 @@
 from jaxfl.data.arrays import Source, from_arrays
 from jaxfl.data.describe import describe
 from jaxfl.data.federate import federate
-from jaxfl.data.partition import PARTITIONS, dirichlet, iid, natural, node_of, nodes, pathological, shards
+from jaxfl.data.partition import (
+    PARTITIONS,
+    dirichlet,
+    iid,
+    natural,
+    node_of,
+    nodes,
+    pathological,
+    shards,
+)
 from jaxfl.data.ridge import Ridge, mse_db, ridge
 from jaxfl.data.sources import SOURCES, load
 from jaxfl.data.topology import erdos_renyi, ring

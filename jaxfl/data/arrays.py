@@ -14,20 +14,28 @@ Shift = float | tuple[float, ...]  # of all features alike, or of each channel (
 class Source(NamedTuple):
     """A data set with its targets as it is on disk, before any client exists."""
 
-    x_train: np.ndarray  # [N, *feature] uint8, float32, or int32 where features are names (words, users, items)
+    x_train: (
+        np.ndarray
+    )  # [N, *feature] uint8, float32, or int32 where features are names (words, users, items)
     y_train: np.ndarray  # [N] int32 in 0 .. classes - 1, or float32 numbers
     x_test: np.ndarray  # [N', *feature]; N' is 0 for a set that is not split
     y_test: np.ndarray  # [N']
     classes: int  # 0 if the targets are numbers
     scale: Shift = 1.0  # models see (x - shift) / scale
     shift: Shift = 0.0
-    vocabulary: tuple[int, ...] = ()  # how many values x takes where it holds names: (words,) or (users, items)
-    mirrors: bool = False  # does an image mean the same when mirrored, as a cat does and a digit does not?
-    owners: np.ndarray | None = None  # [N] whose each training example is, where the data come from clients
+    vocabulary: tuple[
+        int, ...
+    ] = ()  # how many values x takes where it holds names: (words,) or (users, items)
+    mirrors: bool = (
+        False  # does an image mean the same when mirrored, as a cat does and a digit does not?
+    )
+    owners: np.ndarray | None = (
+        None  # [N] whose each training example is, where the data come from clients
+    )
 
 
-# Means and standard deviations of each channel, of values in [0, 1]: CIFAR's as pFedGraph's code has them, the grey
-# sets' those of their training images, SVHN's as commonly used.
+# Means and standard deviations of each channel, of values in [0, 1]: CIFAR's as pFedGraph's code
+# has them, the grey sets' those of their training images, SVHN's as commonly used.
 CHANNELS = {
     "mnist": ((0.1307,), (0.3081,)),
     "fashion_mnist": ((0.2860,), (0.3530,)),
@@ -41,22 +49,28 @@ MIRRORS = ("cifar10", "cifar100")  # where pFedGraph's code mirrors images
 def from_npz(file: Path) -> Source:
     """A data set from a file; never unpickles.
 
-    The arrays are those of `from_arrays`: `x_train y_train`, and where there are any `x_test y_test owners vocabulary`.
-    Images of a set with known channel means (`CHANNELS`) are normalised by them.
+    The arrays are those of `from_arrays`: `x_train y_train`, and where there are any `x_test y_test
+    owners vocabulary`. Images of a set with known channel means (`CHANNELS`) are normalised by
+    them.
 
     Raises:
-      InputError: a file that is damaged or hostile, or holds something else than examples with targets.
+      InputError: a file that is damaged or hostile, or holds something else than examples with
+        targets.
     """
     held = read_npz(file, ("x_train", "y_train"), ("x_test", "y_test", "owners", "vocabulary"))
     source = from_arrays(**held, name=str(file))
     mean, deviation = CHANNELS.get(file.stem, ((), ()))
     source = source._replace(mirrors=file.stem in MIRRORS)
     if source.x_train.dtype == np.uint8 and source.x_train.shape[-1] == len(mean):
-        source = source._replace(shift=tuple(255 * m for m in mean), scale=tuple(255 * d for d in deviation))
+        source = source._replace(
+            shift=tuple(255 * m for m in mean), scale=tuple(255 * d for d in deviation)
+        )
     return source
 
 
-def read_npz(file: Path, required: tuple[str, ...], optional: tuple[str, ...] = ()) -> dict[str, np.ndarray]:
+def read_npz(
+    file: Path, required: tuple[str, ...], optional: tuple[str, ...] = ()
+) -> dict[str, np.ndarray]:
     """The named arrays of a file.
 
     Raises:
@@ -87,16 +101,21 @@ def from_arrays(
     """A data set from arrays in memory.
 
     Args:
-      x_train: [N, *feature], uint8 (divided by 255 when used), real numbers, or integer names if `vocabulary` is given.
-      y_train: [N] integers from 0, of which the largest tells the number of classes, or real numbers to predict.
-      x_test: [N', *feature]; no test set if None, then clients are tested on parts of their own data.
+      x_train: [N, *feature], uint8 (divided by 255 when used), real numbers, or integer names if
+        `vocabulary` is given.
+      y_train: [N] integers from 0, of which the largest tells the number of classes, or real
+        numbers to predict.
+      x_test: [N', *feature]; no test set if None, then clients are tested on parts of their own
+        data.
       y_test: [N'].
-      owners: integers [N], whose each training example is: the partition `natural` makes them the clients.
+      owners: integers [N], whose each training example is: the partition `natural` makes them the
+        clients.
       vocabulary: how many values x takes, where it holds names: (words,), or one for each column.
       name: what to call it in messages.
 
     Raises:
-      InputError: NaN or infinity, labels that are not integers of the range, shapes that do not fit.
+      InputError: NaN or infinity, labels that are not integers of the range, shapes that do not
+        fit.
     """
     x_train, y_train = np.asarray(x_train), np.asarray(y_train)
     x_test = x_train[:0] if x_test is None else np.asarray(x_test)
@@ -107,29 +126,41 @@ def from_arrays(
             f"x_{part} of {name} has shape {x.shape}: expected [examples, *feature]",
         )
         check(
-            y.shape == (len(x),), f"y_{part} of {name} has shape {y.shape}: expected ({len(x)},), a target an example"
+            y.shape == (len(x),),
+            f"y_{part} of {name} has shape {y.shape}: expected ({len(x)},), a target an example",
         )
-        check(x.dtype.kind in "uif", f"x_{part} of {name} has type {x.dtype}: expected real numbers")
+        check(
+            x.dtype.kind in "uif", f"x_{part} of {name} has type {x.dtype}: expected real numbers"
+        )
         check(
             y.dtype.kind in ("f" if y_train.dtype.kind == "f" else "ui"),
             f"y_{part} of {name} has type {y.dtype}: expected integer labels, or numbers to predict in train and test",
         )
         for what, values in (("x", x), ("y", y)):
             with np.errstate(over="ignore"):
-                bad = 0 if values.dtype.kind != "f" else int((~np.isfinite(values.astype(np.float32))).sum())
-            check(bad == 0, f"{what}_{part} of {name} holds {bad} NaN or infinite values: remove or replace them")
+                bad = (
+                    0
+                    if values.dtype.kind != "f"
+                    else int((~np.isfinite(values.astype(np.float32))).sum())
+                )
+            check(
+                bad == 0,
+                f"{what}_{part} of {name} holds {bad} NaN or infinite values: remove or replace them",
+            )
     check(
         x_train.shape[1:] == x_test.shape[1:],
         f"examples of {name} have shape {x_train.shape[1:]} in train and {x_test.shape[1:]} in test: expected the same",
     )
     check(
-        owners is None or (np.shape(owners) == (len(x_train),) and np.asarray(owners).dtype.kind in "ui"),
+        owners is None
+        or (np.shape(owners) == (len(x_train),) and np.asarray(owners).dtype.kind in "ui"),
         f"owners of {name} have shape {np.shape(owners)}: expected integers ({len(x_train)},), one a training example",
     )
     classes = 0 if y_train.dtype.kind == "f" else _count_classes(y_train, y_test, name)
     vocabulary = np.asarray(vocabulary)
     check(
-        vocabulary.ndim == 1 and (not vocabulary.size or (vocabulary.dtype.kind in "ui" and vocabulary.min() > 0)),
+        vocabulary.ndim == 1
+        and (not vocabulary.size or (vocabulary.dtype.kind in "ui" and vocabulary.min() > 0)),
         f"vocabulary of {name} is {vocabulary.tolist()!r:.80}: expected positive integers, a list of them",
     )
     vocabulary = tuple(vocabulary.tolist())
@@ -140,7 +171,12 @@ def from_arrays(
         kind, scale = np.int32, 1.0
     target = np.int32 if classes else np.float32
     owners = None if owners is None else np.asarray(owners).astype(np.int64)
-    arrays = (x_train.astype(kind), y_train.astype(target), x_test.astype(kind), y_test.astype(target))
+    arrays = (
+        x_train.astype(kind),
+        y_train.astype(target),
+        x_test.astype(kind),
+        y_test.astype(target),
+    )
     return Source(*arrays, classes, scale, vocabulary=vocabulary, owners=owners)
 
 
@@ -154,11 +190,16 @@ def _count_classes(y_train: np.ndarray, y_test: np.ndarray, name: str) -> int:
             f"y_{part} of {name} holds the label {outside}: expected 0 to {classes - 1}, the largest label of y_train",
         )
     held = len(np.unique(y_train))
-    check(held == classes, f"y_train of {name} holds {held} of the labels 0 to {classes - 1}: number them without gaps")
+    check(
+        held == classes,
+        f"y_train of {name} holds {held} of the labels 0 to {classes - 1}: number them without gaps",
+    )
     return classes
 
 
-def _check_names(x_train: np.ndarray, x_test: np.ndarray, vocabulary: tuple[int, ...], name: str) -> None:
+def _check_names(
+    x_train: np.ndarray, x_test: np.ndarray, vocabulary: tuple[int, ...], name: str
+) -> None:
     columns = x_train.shape[-1]
     check(
         x_train.dtype.kind in "ui" and len(vocabulary) in (1, columns) and max(vocabulary) < 2**31,

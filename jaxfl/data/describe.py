@@ -10,9 +10,9 @@ from jaxfl.data.partition import Parts
 def describe(source: Source, parts: Parts) -> dict[str, str]:
     """Clients, examples, labels and imbalance, in words.
 
-    "size imbalance" is the Gini coefficient of the clients' numbers of examples: 0 if all hold as many, near 1 if one
-    holds all. "label skew" is the total variation distance of a client's label frequencies from those of all clients
-    together, mean over clients: 0 for identical clients.
+    "size imbalance" is the Gini coefficient of the clients' numbers of examples: 0 if all hold as
+    many, near 1 if one holds all. "label skew" is the total variation distance of a client's label
+    frequencies from those of all clients together, mean over clients: 0 for identical clients.
 
     Args:
       source: the data set.

@@ -31,19 +31,21 @@ def federate(
       parts: rows of its training set for each client, shuffled, as the partitions return them.
       val: fraction of each client's examples for validation, rounded down.
       own: fraction of each client's examples that test it if `test` is "own", rounded down.
-      test: what a client is tested on. "reweighted": the whole test set, each example weighted by how often its label
-        occurs in the client's own data (pFedGraph's protocol); "global": the whole test set; "own": the last of its
-        own examples.
-      feedback: what methods learn from beside the training data, and what checkpoints are chosen by. "val": each
-        client's validation part. "test-leaking": a copy of its test set in the place of that part and with as much
-        weight in all, as pFedGAT's Algorithm 1 has it. The test score then no longer tells how a method does on data
-        that it has not seen: results with it are comparable to no others.
+      test: what a client is tested on. "reweighted": the whole test set, each example weighted by
+        how often its label occurs in the client's own data (pFedGraph's protocol); "global": the
+        whole test set; "own": the last of its own examples.
+      feedback: what methods learn from beside the training data, and what checkpoints are chosen
+        by. "val": each client's validation part. "test-leaking": a copy of its test set in the
+        place of that part and with as much weight in all, as pFedGAT's Algorithm 1 has it. The test
+        score then no longer tells how a method does on data that it has not seen: results with it
+          are comparable to no others.
 
     Returns:
       Arrays with the client axis first; the test set of "reweighted" and "global" is one `Pool`.
 
     Raises:
-      InputError: a client holds nothing, the fractions leave no training examples, or there is no such test set.
+      InputError: a client holds nothing, the fractions leave no training examples, or there is no
+        such test set.
     """
     own = own if test == "own" else 0.0
     check(
@@ -51,11 +53,18 @@ def federate(
         f"validation takes {val} and the test {own} of each client's examples: expected fractions that leave some to "
         "train",
     )
-    check(test == "own" or len(source.y_test) > 0, f"these data have no test set for test {test}: choose test own")
-    check(test != "reweighted" or source.classes > 0, "the targets are numbers, not labels: choose test own or global")
+    check(
+        test == "own" or len(source.y_test) > 0,
+        f"these data have no test set for test {test}: choose test own",
+    )
+    check(
+        test != "reweighted" or source.classes > 0,
+        "the targets are numbers, not labels: choose test own or global",
+    )
     empty = [i for i, rows in enumerate(parts) if len(rows) == 0]
     check(
-        not empty, f"client {', '.join(map(str, empty[:3]))} holds no example: use fewer clients or another partition"
+        not empty,
+        f"client {', '.join(map(str, empty[:3]))} holds no example: use fewer clients or another partition",
     )
 
     x, y = source.x_train, source.y_train
@@ -72,7 +81,9 @@ def federate(
         if test == "reweighted":
             shares = label_counts(source, parts) / np.array([len(rows) for rows in parts])[:, None]
             weights = shares[:, source.y_test].astype(np.float32)
-        held_out = Pool(jnp.asarray(source.x_test), jnp.asarray(source.y_test), jnp.asarray(weights))
+        held_out = Pool(
+            jnp.asarray(source.x_test), jnp.asarray(source.y_test), jnp.asarray(weights)
+        )
         leak = (
             source.x_test,
             source.y_test,
@@ -84,7 +95,11 @@ def federate(
 
 
 def weighted(
-    x: np.ndarray, y: np.ndarray, parts: Sequence[np.ndarray], weights: Sequence[np.ndarray], sizes: Sequence[int]
+    x: np.ndarray,
+    y: np.ndarray,
+    parts: Sequence[np.ndarray],
+    weights: Sequence[np.ndarray],
+    sizes: Sequence[int],
 ) -> Dataset:
     """As `stack`, the mask holding the rows' weights scaled to stand for `sizes` [C] examples."""
     stacked = stack(x, y, parts)

@@ -11,8 +11,9 @@ from jaxfl.errors import check
 def heart_disease(file: Path) -> Source:
     """Whether a patient has a heart disease, from 13 findings; four hospitals are the clients; no test set.
 
-    Numbers are standardised over all hospitals. What a hospital did not measure, often for all of its patients, is the
-    mean (0), and each finding has a second column that says whether it was measured: 26 features in all.
+    Numbers are standardised over all hospitals. What a hospital did not measure, often for all of
+    its patients, is the mean (0), and each finding has a second column that says whether it was
+    measured: 26 features in all.
 
     Args:
       file: npz with x [920, 13] (NaN where missing), y [920] in {0, 1}, hospital [920].
@@ -20,7 +21,10 @@ def heart_disease(file: Path) -> Source:
     held = read_npz(file, ("x", "y", "hospital"))
     x = held["x"]
     check(
-        x.ndim == 2 and x.dtype.kind == "f" and not np.isinf(x).any() and not np.isnan(x).all(axis=0).any(),
+        x.ndim == 2
+        and x.dtype.kind == "f"
+        and not np.isinf(x).any()
+        and not np.isnan(x).all(axis=0).any(),
         f"x of {file} has shape {x.shape} and type {x.dtype}: expected real numbers [patients, 13], none of them "
         "infinite and no column missing throughout; remove the file and prepare it again",
     )

@@ -1,8 +1,9 @@
 """Data sets in the format in which they were published, read as plain arrays.
 
-Each reader takes a folder and returns `x_train y_train x_test y_test`, of texts as lists of strings, and where the
-data have them `vocabulary` (how many values each integer feature takes), `words` (what the ids of the features stand
-for) and `owners` (the natural client of each training row). A missing or damaged file is an `InputError`.
+Each reader takes a folder and returns `x_train y_train x_test y_test`, of texts as lists of
+strings, and where the data have them `vocabulary` (how many values each integer feature takes),
+`words` (what the ids of the features stand for) and `owners` (the natural client of each training
+row). A missing or damaged file is an `InputError`.
 """
 
 import csv
@@ -49,13 +50,17 @@ def idx(folder: Path, checksums: Mapping[str, str], track: Track = untracked) ->
 
     Args:
       folder: with the four compressed files.
-      checksums: md5 of each file, in the order train images, train labels, test images, test labels.
+      checksums: md5 of each file, in the order train images, train labels, test images, test
+        labels.
       track: shows progress.
 
     Raises:
       InputError: also if a file is not the published one.
     """
-    held = [idx_array(folder / name, md5) for name, md5 in track(checksums.items(), "reading", len(checksums))]
+    held = [
+        idx_array(folder / name, md5)
+        for name, md5 in track(checksums.items(), "reading", len(checksums))
+    ]
     arrays = {}
     for part, (x, y) in {"train": held[:2], "test": held[2:]}.items():
         check(
@@ -78,13 +83,16 @@ def idx_array(file: Path, md5: str) -> np.ndarray:
         shape = np.frombuffer(raw, ">u4", raw[3], offset=4)
         return np.frombuffer(raw, np.uint8, offset=4 + 4 * len(shape)).reshape(shape)
     except Exception as error:
-        raise InputError(f"{file} holds no IDX array of bytes ({error!r:.100}): fetch it again") from error
+        raise InputError(
+            f"{file} holds no IDX array of bytes ({error!r:.100}): fetch it again"
+        ) from error
 
 
 def topics_csv(folder: Path, classes: int, fields: int, track: Track = untracked) -> Arrays:
     r"""Texts by topic, as Zhang et al. (2015) published Yahoo! Answers and AG's news.
 
-    Each row of `train.csv` and `test.csv` is a class from 1 and texts in quotes, a quote doubled, a new line as \n.
+    Each row of `train.csv` and `test.csv` is a class from 1 and texts in quotes, a quote doubled, a
+    new line as \n.
 
     Args:
       folder: with the two files.
@@ -108,7 +116,9 @@ def topics_csv(folder: Path, classes: int, fields: int, track: Track = untracked
                     texts.append(" ".join(row[1:]).replace("\\n", " "))
                     labels.append(known.index(row[0]))
         except (csv.Error, UnicodeDecodeError) as error:
-            raise InputError(f"{file} is no csv file ({error}): it may be cut off, fetch it again") from error
+            raise InputError(
+                f"{file} is no csv file ({error}): it may be cut off, fetch it again"
+            ) from error
         check(bool(texts), f"{file} is empty: fetch it again")
         arrays |= {f"x_{part}": texts, f"y_{part}": np.array(labels, np.int32)}
     return arrays
@@ -122,7 +132,11 @@ def newsgroups(folder: Path, track: Track = untracked) -> Arrays:
     arrays = {}
     for part in ("train", "test"):
         whole = expect(folder / f"20news-bydate-{part}")
-        posts = [(i, file) for i, topic in enumerate(topics) for file in sorted(expect(whole / topic).iterdir())]
+        posts = [
+            (i, file)
+            for i, topic in enumerate(topics)
+            for file in sorted(expect(whole / topic).iterdir())
+        ]
         texts = [body(file) for _, file in track(posts, f"reading {whole.name}", len(posts))]
         check(bool(texts), f"{whole} holds no posts: fetch it again")
         arrays |= {f"x_{part}": texts, f"y_{part}": np.array([i for i, _ in posts], np.int32)}
@@ -133,7 +147,9 @@ def body(file: Path) -> str:
     """A post without its header, which ends at the first blank line."""
     text = file.read_bytes().decode("latin-1").replace("\r\n", "\n")
     _, blank, rest = text.partition("\n\n")
-    check(bool(blank), f"{file} has no blank line after its header: it may be cut off, fetch it again")
+    check(
+        bool(blank), f"{file} has no blank line after its header: it may be cut off, fetch it again"
+    )
     return rest
 
 
@@ -160,11 +176,13 @@ def movielens(folder: Path, name: str, separator: str, track: Track = untracked)
     return rated(rows[:, 0], rows[:, 1], rows[:, 2])
 
 
-def rated(user: np.ndarray, item: np.ndarray, rating: np.ndarray, *, test: float = 0.2, seed: int = 0) -> Arrays:
+def rated(
+    user: np.ndarray, item: np.ndarray, rating: np.ndarray, *, test: float = 0.2, seed: int = 0
+) -> Arrays:
     """Ratings as arrays, a fifth of each user's for testing.
 
-    Users and items are numbered from 0 in the order of their published numbers, and rows are sorted by them, so the
-    split does not depend on the order in the file.
+    Users and items are numbered from 0 in the order of their published numbers, and rows are sorted
+    by them, so the split does not depend on the order in the file.
 
     Args:
       user: [N] published numbers.
@@ -174,7 +192,8 @@ def rated(user: np.ndarray, item: np.ndarray, rating: np.ndarray, *, test: float
       seed: of the choice.
 
     Returns:
-      x int32 [N, 2] (user, item), y float32 rating, the vocabulary (users, items), and each training row's user.
+      x int32 [N, 2] (user, item), y float32 rating, the vocabulary (users, items), and each
+      training row's user.
     """
     user, users = renumbered(user)
     item, items = renumbered(item)
@@ -201,7 +220,9 @@ def renumbered(numbers: np.ndarray) -> tuple[np.ndarray, int]:
     return ranks.astype(np.int32), len(different)
 
 
-HOSPITALS = tuple(f"processed.{name}.data" for name in ("cleveland", "hungarian", "switzerland", "va"))
+HOSPITALS = tuple(
+    f"processed.{name}.data" for name in ("cleveland", "hungarian", "switzerland", "va")
+)
 
 
 def heart_disease(folder: Path, track: Track = untracked) -> Arrays:
@@ -217,7 +238,10 @@ def heart_disease(folder: Path, track: Track = untracked) -> Arrays:
                 row = [np.nan if value == "?" else float(value) for value in line.split(",")]
             except ValueError:
                 row = []
-            check(len(row) == 14, f"{folder / name} holds {line!r:.60}: expected 14 numbers or question marks a row")
+            check(
+                len(row) == 14,
+                f"{folder / name} holds {line!r:.60}: expected 14 numbers or question marks a row",
+            )
             rows.append(row)
             hospital.append(number)
     table = np.array(rows, np.float32)
@@ -225,12 +249,15 @@ def heart_disease(folder: Path, track: Track = untracked) -> Arrays:
     return {"x": table[:, :13], "y": disease, "hospital": np.array(hospital, np.int32)}
 
 
-def shakespeare(folder: Path, track: Track = untracked, *, length: int = 80, examples: int = 100_000) -> Arrays:
+def shakespeare(
+    folder: Path, track: Track = untracked, *, length: int = 80, examples: int = 100_000
+) -> Arrays:
     """Tiny Shakespeare: predict a role's next character from the `length` before; roles are the natural clients.
 
-    A line `NAME:` at the start of a paragraph begins a speech. A role's speeches are joined and cut in overlapping
-    windows, of all roles together about `examples`. Characters are numbered by how often they are to be predicted, so
-    the labels have no gaps; `words` holds them in that order. There is no test set: clients test on their own windows.
+    A line `NAME:` at the start of a paragraph begins a speech. A role's speeches are joined and cut
+    in overlapping windows, of all roles together about `examples`. Characters are numbered by how
+    often they are to be predicted, so the labels have no gaps; `words` holds them in that order.
+    There is no test set: clients test on their own windows.
     """
     text = lines(expect(folder / "input.txt"))
     speeches: dict[str, list[str]] = {}
@@ -239,13 +266,23 @@ def shakespeare(folder: Path, track: Track = untracked, *, length: int = 80, exa
         first, _, rest = paragraph.strip("\n").partition("\n")
         if first.endswith(":"):
             role, paragraph = first[:-1], rest
-        check(role is not None, f"{folder / 'input.txt'} does not start with a line 'NAME:': fetch it again")
+        check(
+            role is not None,
+            f"{folder / 'input.txt'} does not start with a line 'NAME:': fetch it again",
+        )
         speeches.setdefault(role, []).append(paragraph)
     joined = ["\n".join(speeches[role]) for role in sorted(speeches)]
     joined = [speech for speech in joined if len(speech) > length]
-    check(bool(joined), f"no role in {folder / 'input.txt'} says more than {length} characters: fetch it again")
+    check(
+        bool(joined),
+        f"no role in {folder / 'input.txt'} says more than {length} characters: fetch it again",
+    )
     stride = max(1, round(sum(len(speech) - length for speech in joined) / examples))
-    cuts = [(i, start) for i, speech in enumerate(joined) for start in range(0, len(speech) - length, stride)]
+    cuts = [
+        (i, start)
+        for i, speech in enumerate(joined)
+        for start in range(0, len(speech) - length, stride)
+    ]
     said = Counter(joined[i][start + length] for i, start in cuts)
     characters = sorted(set("".join(joined)), key=lambda c: (-said[c], c))
     ids = {character: i for i, character in enumerate(characters)}

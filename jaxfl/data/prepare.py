@@ -13,7 +13,14 @@ from typing import NamedTuple
 
 import numpy as np
 from rich.console import Console
-from rich.progress import BarColumn, Progress, SpinnerColumn, TaskProgressColumn, TextColumn, TimeElapsedColumn
+from rich.progress import (
+    BarColumn,
+    Progress,
+    SpinnerColumn,
+    TaskProgressColumn,
+    TextColumn,
+    TimeElapsedColumn,
+)
 
 from jaxfl.data import originals, text, tfds
 from jaxfl.data.originals import Arrays, Track
@@ -45,7 +52,8 @@ class Recipe(NamedTuple):
     """How a set is prepared: from its published files if they are there, else by TensorFlow Datasets if it has it."""
 
     about: str
-    folder: str = ""  # where the published files lie, below the data folder; or they lie in the manual folder itself
+    # where the published files lie, below the data folder; or they lie in the manual folder itself
+    folder: str = ""
     files: Sequence[str] = ()  # files or folders below `folder`
     read: Callable[..., Arrays] | None = None  # (folder, track) -> arrays
     tfds: bool = True  # has TensorFlow Datasets the set?
@@ -58,8 +66,12 @@ def grey(checksums: Sequence[str]) -> Callable[..., Arrays]:
 
 
 RECIPES = {
-    "mnist": Recipe("handwritten digits, 60,000 + 10,000 images 28x28", "mnist", IDX_FILES, grey(MNIST)),
-    "fashion_mnist": Recipe("clothes, 60,000 + 10,000 images 28x28", "fashion_mnist", IDX_FILES, grey(FASHION_MNIST)),
+    "mnist": Recipe(
+        "handwritten digits, 60,000 + 10,000 images 28x28", "mnist", IDX_FILES, grey(MNIST)
+    ),
+    "fashion_mnist": Recipe(
+        "clothes, 60,000 + 10,000 images 28x28", "fashion_mnist", IDX_FILES, grey(FASHION_MNIST)
+    ),
     "svhn_cropped": Recipe("house numbers, 73,257 + 26,032 colour images 32x32"),
     "cifar10": Recipe("ten kinds of things, 50,000 + 10,000 colour images 32x32"),
     "cifar100": Recipe("a hundred kinds of things, 50,000 + 10,000 colour images 32x32"),
@@ -118,18 +130,27 @@ RECIPES = {
 def at_hand(name: str, folder: Path) -> bool:
     """Whether the published files of a set of `RECIPES` are below the folder."""
     recipe = RECIPES[name]
-    return bool(recipe.files) and all((folder / recipe.folder / file).exists() for file in recipe.files)
+    return bool(recipe.files) and all(
+        (folder / recipe.folder / file).exists() for file in recipe.files
+    )
 
 
 def stem(name: str) -> str:
     """The name of a set's file, without `.npz`: a slash becomes a hyphen.
 
     Raises:
-      InputError: the name holds anything but letters, digits, `_ . -` and single slashes between them.
+      InputError: the name holds anything but letters, digits, `_ . -` and single slashes between
+        them.
     """
-    plain = re.fullmatch(r"[A-Za-z0-9_][A-Za-z0-9_.-]*(/[A-Za-z0-9_][A-Za-z0-9_.-]*)*", name) and ".." not in name
+    plain = (
+        re.fullmatch(r"[A-Za-z0-9_][A-Za-z0-9_.-]*(/[A-Za-z0-9_][A-Za-z0-9_.-]*)*", name)
+        and ".." not in name
+    )
     plain = plain and len(name) <= 100
-    check(bool(plain), f"{name!r:.80} is no name of a data set: expected letters, digits, '_', '-', '.' and '/'")
+    check(
+        bool(plain),
+        f"{name!r:.80} is no name of a data set: expected letters, digits, '_', '-', '.' and '/'",
+    )
     return name.replace("/", "-")
 
 
@@ -143,16 +164,19 @@ def prepare(
 ) -> Path:
     """Writes `directory/NAME.npz`, unless it is there already.
 
-    Published files are looked for in `directory` and in `manual_dir`: in a folder of the set's own (`RECIPES`), or in
-    `manual_dir` itself. Without them TensorFlow Datasets prepares the set, downloading what `manual_dir` does not hold.
+    Published files are looked for in `directory` and in `manual_dir`: in a folder of the set's own
+    (`RECIPES`), or in `manual_dir` itself. Without them TensorFlow Datasets prepares the set,
+    downloading what `manual_dir` does not hold.
 
-    The file holds `x_train y_train x_test y_test`. Images: x uint8 [N, h, w, channel], y int32. Texts: x int32
-    [N, length] ids of words, y int32, `vocabulary` [1] and the `words` with ids from 2 on. Ratings: x int32 [N, 2]
-    (user, item), y float32, `vocabulary` [2], `owners` int32 [N]. Shakespeare: x int32 [N, 80], y int32, `vocabulary`,
-    `words` (characters with ids from 0 on), `owners`, and no test examples.
+    The file holds `x_train y_train x_test y_test`. Images: x uint8 [N, h, w, channel], y int32.
+    Texts: x int32 [N, length] ids of words, y int32, `vocabulary` [1] and the `words` with ids from
+    2 on. Ratings: x int32 [N, 2] (user, item), y float32, `vocabulary` [2], `owners` int32 [N].
+    Shakespeare: x int32 [N, 80], y int32, `vocabulary`, `words` (characters with ids from 0 on),
+    `owners`, and no test examples.
 
     Args:
-      name: of `RECIPES`, or of another set for image or text classification that TensorFlow Datasets has.
+      name: of `RECIPES`, or of another set for image or text classification that TensorFlow
+        Datasets has.
       directory: folder of the data sets; made if need be.
       manual_dir: folder with files that were fetched by hand.
       words: size of the vocabulary, the most frequent words of the training texts.
@@ -162,10 +186,14 @@ def prepare(
       The file.
 
     Raises:
-      InputError: unknown name, missing or damaged files, TensorFlow Datasets is needed and not installed, no network.
+      InputError: unknown name, missing or damaged files, TensorFlow Datasets is needed and not
+        installed, no network.
     """
     check_positive(words=words, length=length)
-    check(length <= MOST_WORDS, f"length is {length!r:.40}: expected at most {MOST_WORDS:,} words of a text")
+    check(
+        length <= MOST_WORDS,
+        f"length is {length!r:.40}: expected at most {MOST_WORDS:,} words of a text",
+    )
     directory, target = Path(directory), Path(directory) / f"{stem(name)}.npz"
     if target.exists():
         return target
@@ -189,7 +217,9 @@ def folder(directory: Path) -> Iterator[None]:
         made = [path for path in (directory, *directory.parents) if not path.exists()]
         directory.mkdir(parents=True, exist_ok=True)
     except (OSError, ValueError) as error:
-        raise InputError(f"cannot make the data folder {directory} ({error}): choose another --data-dir") from error
+        raise InputError(
+            f"cannot make the data folder {directory} ({error}): choose another --data-dir"
+        ) from error
     try:
         yield
     except BaseException:
@@ -217,7 +247,9 @@ def collect(name: str, directory: Path, manual: Path | None, track: Track) -> Ar
     )
     if manual and recipe.folder and (manual / recipe.folder).is_dir():
         manual = manual / recipe.folder
-    with tempfile.TemporaryDirectory(dir=directory, prefix=f".{stem(name)}.", ignore_cleanup_errors=True) as work:
+    with tempfile.TemporaryDirectory(
+        dir=directory, prefix=f".{stem(name)}.", ignore_cleanup_errors=True
+    ) as work:
         return tfds.read(name, Path(work), manual_dir=manual, fields=recipe.fields, track=track)
 
 
@@ -242,7 +274,9 @@ def write(target: Path, arrays: Arrays) -> None:
             np.savez(file, **arrays)
         os.replace(part, target)
     except OSError as error:
-        raise InputError(f"cannot write {target} ({error}): make room or choose another --data-dir") from error
+        raise InputError(
+            f"cannot write {target} ({error}): make room or choose another --data-dir"
+        ) from error
     finally:
         part.unlink(missing_ok=True)
 

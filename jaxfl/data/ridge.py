@@ -39,8 +39,9 @@ def ridge(
 ) -> Ridge:
     """Clusters of linear models near one another, each client with a few noisy samples (GFedMtl, section IV).
 
-    Cluster q is w_q = (1 + sigma_q) w_0 with sigma_q ~ U(-sigma, sigma); client k of cluster q draws x ~ N(0, I) and
-    y = x'w_q + N(0, eta_k) with eta_k ~ U(noise), so that clients of a cluster are not alike.
+    Cluster q is w_q = (1 + sigma_q) w_0 with sigma_q ~ U(-sigma, sigma); client k of cluster q
+    draws x ~ N(0, I) and y = x'w_q + N(0, eta_k) with eta_k ~ U(noise), so that clients of a
+    cluster are not alike.
 
     Args:
       seed: of everything; seeds 0, 1, ... make federations of the same shapes, which stack.
@@ -52,20 +53,25 @@ def ridge(
       held_out: the same of its validation examples, and of its test examples; as `samples` if None.
       sigma: how far the clusters' models are from w_0, relative.
       noise: smallest and largest variance eta_k of a client's noise.
-      concentration: the clusters' shares of a server are Dirichlet with it: small, and a server lacks clusters.
+      concentration: the clusters' shares of a server are Dirichlet with it: small, and a server
+        lacks clusters.
       graph: of the servers; a name of `topology`, or a matrix.
       degree: mean number of neighbours, of "erdos_renyi".
 
     Raises:
-      InputError: a range is empty, or a cluster has fewer test examples than `dim`: its optimum is not known.
+      InputError: a range is empty, or a cluster has fewer test examples than `dim`: its optimum is
+        not known.
 
-    Differs: the paper does not give the laws of x, w_0 and eta_k, the graph, the mix of clusters, the size of the test
-    data; it has no validation data.
+    Differs: the paper does not give the laws of x, w_0 and eta_k, the graph, the mix of clusters,
+    the size of the test data; it has no validation data.
     """
     held_out = held_out or samples
     for name, (low, high) in (("samples", samples), ("held_out", held_out)):
         check(1 <= low <= high, f"{name} is {low} to {high}: expected a range from 1 up")
-    check(0 <= noise[0] <= noise[1], f"noise is {noise[0]} to {noise[1]}: expected a range of variances")
+    check(
+        0 <= noise[0] <= noise[1],
+        f"noise is {noise[0]} to {noise[1]}: expected a range of variances",
+    )
     rng = np.random.default_rng(seed)
     if isinstance(graph, str):
         options = {"degree": degree, "seed": seed} if graph == "erdos_renyi" else {}
@@ -84,7 +90,9 @@ def ridge(
         low, high = sizes
         mask = np.arange(high) < rng.integers(low, high + 1, size=(clients, 1))  # [C, n]
         x = rng.normal(size=(clients, high, dim))
-        y = np.einsum("cnd,cd->cn", x, truth[cluster]) + deviation[:, None] * rng.normal(size=(clients, high))
+        y = np.einsum("cnd,cd->cn", x, truth[cluster]) + deviation[:, None] * rng.normal(
+            size=(clients, high)
+        )
         return x * mask[..., None], y * mask, mask
 
     train, val, test = draw(samples), draw(held_out), draw(held_out)
@@ -104,7 +112,12 @@ def ridge(
 
     parts = (Dataset(single(x), single(y), jnp.asarray(mask)) for x, y, mask in (train, val, test))
     return Ridge(
-        Federation(*parts), jnp.asarray(server), jnp.asarray(cluster), single(graph), single(truth), single(optimum)
+        Federation(*parts),
+        jnp.asarray(server),
+        jnp.asarray(cluster),
+        single(graph),
+        single(truth),
+        single(optimum),
     )
 
 

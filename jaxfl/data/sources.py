@@ -39,9 +39,16 @@ def names(directory: str | os.PathLike | None = None) -> dict[str, str]:
     found = {name: function.__doc__.splitlines()[0] for name, function in SOURCES.items()}
     folder = data_dir(directory)
     if folder:
-        check(folder.is_dir(), f"the data folder {folder} does not exist or is none: mend --data-dir or JAXFL_DATA_DIR")
+        check(
+            folder.is_dir(),
+            f"the data folder {folder} does not exist or is none: mend --data-dir or JAXFL_DATA_DIR",
+        )
         ready = {file.stem: f"{file.name} in {folder}" for file in sorted(folder.glob("*.npz"))}
-        files = {stem(n): f"{r.about} (published files in {folder})" for n, r in RECIPES.items() if at_hand(n, folder)}
+        files = {
+            stem(n): f"{r.about} (published files in {folder})"
+            for n, r in RECIPES.items()
+            if at_hand(n, folder)
+        }
         found = files | ready | found
     return found
 
@@ -50,12 +57,13 @@ def load(name: str, directory: str | os.PathLike | None = None) -> Source:
     """Loads a data set by name.
 
     Args:
-      name: an embedded set, the stem of a file `NAME.npz` (see `from_npz`), or a set of `prepare.RECIPES` whose
-        published files are there: its `NAME.npz` is then written.
+      name: an embedded set, the stem of a file `NAME.npz` (see `from_npz`), or a set of
+        `prepare.RECIPES` whose published files are there: its `NAME.npz` is then written.
       directory: where the files are; the environment's `JAXFL_DATA_DIR` if None.
 
     Raises:
-      InputError: unknown name, or a file that is damaged or holds something else than examples with labels.
+      InputError: unknown name, or a file that is damaged or holds something else than examples with
+        labels.
     """
     check_known(name, directory)
     if name in SOURCES:

@@ -10,7 +10,9 @@ from jaxtyping import Int
 from jaxfl.errors import check_positive
 
 PADDING, UNKNOWN, RESERVED = 0, 1, 2  # ids; words start at RESERVED
-WORD = re.compile(r"[^\W_]+(?:'[^\W_]+)*")  # letters and digits of any script, with apostrophes inside
+WORD = re.compile(
+    r"[^\W_]+(?:'[^\W_]+)*"
+)  # letters and digits of any script, with apostrophes inside
 
 
 def split(text: str) -> list[str]:
@@ -35,7 +37,9 @@ def vocabulary(texts: Iterable[str], size: int) -> list[str]:
     return sorted(counts, key=lambda word: (-counts[word], word))[:size]
 
 
-def tokenise(texts: Iterable[str], words: Sequence[str], length: int) -> Int[np.ndarray, "n length"]:
+def tokenise(
+    texts: Iterable[str], words: Sequence[str], length: int
+) -> Int[np.ndarray, "n length"]:
     """The ids of the first `length` words of each text, filled up with 0.
 
     Args:

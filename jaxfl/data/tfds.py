@@ -1,7 +1,7 @@
 """Classification sets and MovieLens ratings of TensorFlow Datasets, as plain arrays.
 
-TensorFlow Datasets downloads and prepares a set once, as array_record files in the published order; these are read
-through `as_data_source`, without tf.data.
+TensorFlow Datasets downloads and prepares a set once, as array_record files in the published order;
+these are read through `as_data_source`, without tf.data.
 """
 
 import contextlib
@@ -35,23 +35,27 @@ def read(
     """Prepares a set and reads it.
 
     Args:
-      name: of a builder with `train` examples of one class label and one image or text, or of ratings; also
-        `NAME/CONFIG`.
+      name: of a builder with `train` examples of one class label and one image or text, or of
+        ratings; also `NAME/CONFIG`.
       work: folder for downloads and prepared files, which are of no more use afterwards.
-      manual_dir: folder with the files that the builder would download, under their published names; checked by
-        their sha256.
+      manual_dir: folder with the files that the builder would download, under their published
+        names; checked by their sha256.
       fields: text features to join, if not the builder's own choice of one.
       track: shows progress.
 
     Returns:
-      `x_train y_train x_test y_test`, texts as lists of strings; of ratings also `vocabulary` and `owners`. What tests
-      is the set's `test`, else its `validation` part, else a fifth of `train`.
+      `x_train y_train x_test y_test`, texts as lists of strings; of ratings also `vocabulary` and
+      `owners`. What tests is the set's `test`, else its `validation` part, else a fifth of `train`.
 
     Raises:
-      InputError: no such builder, other features, a wrong checksum, no network, or packages that are not installed.
+      InputError: no such builder, other features, a wrong checksum, no network, or packages that
+        are not installed.
     """
     missing = [package for package in NEEDED if importlib.util.find_spec(package) is None]
-    check(not missing, f"{name} is made by TensorFlow Datasets ({', '.join(missing)}): pip install 'jaxfl[tfds]'")
+    check(
+        not missing,
+        f"{name} is made by TensorFlow Datasets ({', '.join(missing)}): pip install 'jaxfl[tfds]'",
+    )
     with quiet():
         track((), "starting TensorFlow Datasets", None)
         tfds = start()
@@ -67,7 +71,9 @@ def quiet() -> Iterator[None]:
     """Keeps what TensorFlow and TensorFlow Datasets tell of their progress off the terminal."""
     before = logging.root.manager.disable
     logging.disable(logging.WARNING)
-    logging.getLogger("urllib3").setLevel(logging.ERROR)  # its threads may outlive a failed download
+    logging.getLogger("urllib3").setLevel(
+        logging.ERROR
+    )  # its threads may outlive a failed download
     try:
         with contextlib.redirect_stdout(io.StringIO()), contextlib.redirect_stderr(io.StringIO()):
             yield
@@ -99,8 +105,12 @@ def find(tfds: Any, name: str, work: Path) -> Any:
             hint = f"did you mean {' or '.join(nearest)}?"
         else:
             hint = "see https://www.tensorflow.org/datasets/catalog"
-        raise InputError(f"TensorFlow Datasets {tfds.__version__} has no set {name!r}: {hint}") from error
-    builder.info.as_proto.disable_shuffling = True  # else it would order them by a hash of their keys
+        raise InputError(
+            f"TensorFlow Datasets {tfds.__version__} has no set {name!r}: {hint}"
+        ) from error
+    builder.info.as_proto.disable_shuffling = (
+        True  # else it would order them by a hash of their keys
+    )
     for url, info in files(builder).items():  # by these names files are found in the manual folder
         info.filename = info.filename or url.rsplit("/", 1)[-1]
     return builder
@@ -125,9 +135,13 @@ def choose(tfds: Any, name: str, builder: Any, fields: Sequence[str]) -> tuple[s
         preferred = [key for key in found if key in supervised]
         return preferred[0] if preferred else found[0] if len(found) == 1 else None
 
-    label, image, text = (only(kind) for kind in (tfds.features.ClassLabel, tfds.features.Image, tfds.features.Text))
+    label, image, text = (
+        only(kind) for kind in (tfds.features.ClassLabel, tfds.features.Image, tfds.features.Text)
+    )
     if image and text:  # a text beside an image is its name, unless the builder says otherwise
-        image, text = (None, text) if text in supervised and image not in supervised else (image, None)
+        image, text = (
+            (None, text) if text in supervised and image not in supervised else (image, None)
+        )
     columns = tuple(fields) or tuple(filter(None, (image or text,)))
     check(
         bool(label) and bool(columns),
@@ -136,7 +150,10 @@ def choose(tfds: Any, name: str, builder: Any, fields: Sequence[str]) -> tuple[s
     )
     if image:
         kind = np.dtype(features[image].np_dtype)
-        check(kind == np.uint8, f"the images of {name} are of type {kind}: expected bytes, choose another set")
+        check(
+            kind == np.uint8,
+            f"the images of {name} are of type {kind}: expected bytes, choose another set",
+        )
     return label, columns
 
 
@@ -154,12 +171,16 @@ def make(tfds: Any, name: str, builder: Any, manual_dir: Path | None) -> None:
                 url = cause.request.url if cause.request else ""
                 wanted = [info.filename for known, info in files(builder).items() if known == url]
                 where = f"{' '.join(wanted)} from {url}" if wanted else url or "its files"
-                raise InputError(f"cannot download {where} for {name}: without a network, {again}") from error
+                raise InputError(
+                    f"cannot download {where} for {name}: without a network, {again}"
+                ) from error
             if type(cause).__name__ == "NonMatchingChecksumError":
                 raise InputError(
                     f"a file of {name} has a wrong checksum ({one_line(cause)}): fetch it again"
                 ) from error
-        raise InputError(f"TensorFlow Datasets cannot prepare {name} ({one_line(error)}): {again}") from error
+        raise InputError(
+            f"TensorFlow Datasets cannot prepare {name} ({one_line(error)}): {again}"
+        ) from error
 
 
 def causes(error: BaseException | None) -> Iterator[BaseException]:
@@ -181,7 +202,9 @@ def arrays(name: str, builder: Any, columns: tuple[str, Sequence[str]], track: T
     check("train" in parts, f"{name} has the parts {', '.join(parts)}: expected a part 'train'")
     if not label:
         user, item, rating = zip(*rows(builder, "train", inputs, track), strict=True)
-        return rated(np.array(user, np.int64), np.array(item, np.int64), np.array(rating, np.float32))
+        return rated(
+            np.array(user, np.int64), np.array(item, np.int64), np.array(rating, np.float32)
+        )
     x, y = examples(name, builder, "train", label, inputs, track)
     check(bool((y >= 0).all()), f"the labels of {name} are hidden: choose a set for classification")
     for part in ("test", "validation"):
@@ -220,6 +243,8 @@ def examples(
             xs.append(values[0])
         else:
             joined = " ".join(text.decode(errors="replace") for text in values)
-            xs.append(joined.replace("\\n", " "))  # as the reviews of Yelp have it, published like AG's news
+            xs.append(
+                joined.replace("\\n", " ")
+            )  # as the reviews of Yelp have it, published like AG's news
     check(bool(xs), f"the part {part!r} of {name} is empty: choose another set")
     return np.stack(xs) if isinstance(xs[0], np.ndarray) else xs, np.array(labels, np.int32)

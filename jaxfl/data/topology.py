@@ -28,7 +28,9 @@ def erdos_renyi(servers: int, degree: float = 3.0, seed: int = 0) -> np.ndarray:
         graph = (upper | upper.T).astype(np.float32)
         if connected(graph):
             return graph
-    raise InputError(f"no connected graph of {servers} servers with mean degree {degree} in 1,000: raise the degree")
+    raise InputError(
+        f"no connected graph of {servers} servers with mean degree {degree} in 1,000: raise the degree"
+    )
 
 
 def alone(servers: int) -> np.ndarray:

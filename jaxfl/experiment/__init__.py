@@ -21,14 +21,18 @@ from jaxfl.experiment.validate import check_config
 
 __all__ = ["Config", "Setting", "compare", "execute", "load_config", "resume"]
 
-Follow = Callable[[Config, dict[str, Any] | None], None]  # (config, a line and its measure; at first None)
+Follow = Callable[
+    [Config, dict[str, Any] | None], None
+]  # (config, a line and its measure; at first None)
 
 
 def silent(config: Config, line: dict[str, Any] | None) -> None:
     """Follows a run without a word."""
 
 
-def execute(config: Config, out: Path, *, overwrite: bool = False, follow: Follow = silent) -> dict[str, Any]:
+def execute(
+    config: Config, out: Path, *, overwrite: bool = False, follow: Follow = silent
+) -> dict[str, Any]:
     """One run from beginning to end; nothing is written before all is checked, loaded and compiled.
 
     Args:
@@ -43,7 +47,8 @@ def execute(config: Config, out: Path, *, overwrite: bool = False, follow: Follo
     Raises:
       InputError: the config is wrong, does not fit the data, or the directory holds a run.
       Diverged: a client diverged, and the config says `fail_on_divergence`.
-      KeyboardInterrupt: Ctrl-C or SIGTERM, after the stretch of rounds that was under way, with a checkpoint.
+      KeyboardInterrupt: Ctrl-C or SIGTERM, after the stretch of rounds that was under way, with a
+        checkpoint.
     """
     check_free([out], overwrite)
     built = build(config)
@@ -54,10 +59,13 @@ def execute(config: Config, out: Path, *, overwrite: bool = False, follow: Follo
     return _record(program, out, follow)
 
 
-def resume(directory: Path, *, devices: int | None = None, follow: Follow = silent) -> dict[str, Any]:
+def resume(
+    directory: Path, *, devices: int | None = None, follow: Follow = silent
+) -> dict[str, Any]:
     """Goes on with a run that was stopped, from its newest checkpoint, or from the beginning if it has none.
 
-    On the same number of devices the whole is what it would have been without the stop, bit for bit.
+    On the same number of devices the whole is what it would have been without the stop, bit for
+    bit.
 
     Args:
       directory: of the run.
@@ -68,7 +76,8 @@ def resume(directory: Path, *, devices: int | None = None, follow: Follow = sile
       The content of `summary.json`.
 
     Raises:
-      InputError: the directory holds no run, or a finished one, or its checkpoint is of another run.
+      InputError: the directory holds no run, or a finished one, or its checkpoint is of another
+        run.
     """
     config = to_resume(directory)
     built = build(config if devices is None else dataclasses.replace(config, devices=devices))
@@ -79,10 +88,21 @@ def resume(directory: Path, *, devices: int | None = None, follow: Follow = sile
 
 def to_resume(directory: Path) -> Config:
     """The config of a run that was stopped; an `InputError` if there is none."""
-    below = [p.parent.name for p in sorted(directory.glob("*/config.json")) if not (p.parent / "summary.json").exists()]
-    hint = f"resume {' or '.join(below)} in it" if below else "give the directory of a run that was stopped"
+    below = [
+        p.parent.name
+        for p in sorted(directory.glob("*/config.json"))
+        if not (p.parent / "summary.json").exists()
+    ]
+    hint = (
+        f"resume {' or '.join(below)} in it"
+        if below
+        else "give the directory of a run that was stopped"
+    )
     check((directory / "config.json").is_file(), f"{directory} holds no run to resume: {hint}")
-    check(not (directory / "summary.json").exists(), f"the run in {directory} is finished: there is nothing to resume")
+    check(
+        not (directory / "summary.json").exists(),
+        f"the run in {directory} is finished: there is nothing to resume",
+    )
     return load_config(directory / "config.json")
 
 
@@ -93,7 +113,9 @@ def check_free(directories: list[Path], overwrite: bool) -> None:
             files.check_free(directory, overwrite)
 
 
-def _record(program: Program, out: Path, follow: Follow, checkpoint: Path | None = None) -> dict[str, Any]:
+def _record(
+    program: Program, out: Path, follow: Follow, checkpoint: Path | None = None
+) -> dict[str, Any]:
     """Executes a compiled run, from a checkpoint if one is given, and writes its directory."""
     built, config = program.built, program.built.config
     sizes = mesh.fetch(built.data.federation.sizes)
@@ -167,11 +189,16 @@ def compare(
     for config in configs:
         check_config(config)
     check(bool(configs), "nothing to compare: give a config for each algorithm")
-    check(len({config.algorithm for config in configs}) == len(configs), "an algorithm is named twice: name each once")
+    check(
+        len({config.algorithm for config in configs}) == len(configs),
+        "an algorithm is named twice: name each once",
+    )
     directories = [out / config.algorithm for config in configs]
     check_free([out, *directories], overwrite)
     data = gather(configs[0])
-    every = [build(config, data) for config in (equalise(configs, data) if equal_budget else configs)]
+    every = [
+        build(config, data) for config in (equalise(configs, data) if equal_budget else configs)
+    ]
     summaries = {}
     for built, directory in zip(every, directories, strict=True):
         follow(built.config, None)

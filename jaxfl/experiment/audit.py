@@ -23,25 +23,33 @@ class Audit(NamedTuple):
 
     joining: Work  # before the first round
     round: Work  # in a round
-    sealed: bool  # the server learns of a client's examples by its uploads, or by its trainings, and in no other way
+    # the server learns of a client's examples by its uploads, or by its trainings, and in no other
+    # way
+    sealed: bool
 
 
 def audit(
-    factory: AlgorithmFactory, task: Task, hyper: dict[str, Any], federation: Federation, unit: str = "client"
+    factory: AlgorithmFactory,
+    task: Task,
+    hyper: dict[str, Any],
+    federation: Federation,
+    unit: str = "client",
 ) -> Audit:
     """Follows the clients' examples through the initial state and the rounds.
 
-    What is followed is every x and y of training and validation; numbers of examples are no secret, the server weighs
-    by them. The server learns its half of the state, and has to know what an update is measured from (`before`), or
-    the upload tells it more than the update. An answer of "sealed" can be relied on, the other errs on the safe side:
-    what a loop or a compiled part returns is taken to depend on all that it is given.
+    What is followed is every x and y of training and validation; numbers of examples are no secret,
+    the server weighs by them. The server learns its half of the state, and has to know what an
+    update is measured from (`before`), or the upload tells it more than the update. An answer of
+    "sealed" can be relied on, the other errs on the safe side: what a loop or a compiled part
+    returns is taken to depend on all that it is given.
 
     Args:
       factory: the method.
       task: what it is given.
       hyper: its hyper-parameters.
       federation: of one seed.
-      unit: what is to be sealed: uploads ("client"), or also the local training that they stem from ("example").
+      unit: what is to be sealed: uploads ("client"), or also the local training that they stem from
+        ("example").
     """
     uploads, fits, learned = [], [], []
 
@@ -69,7 +77,9 @@ def audit(
         return work
 
     algorithm = factory(task._replace(uplink=uplink, trainer=trainer), **hyper)
-    train, val = jax.tree.map(lambda x: jax.ShapeDtypeStruct(x.shape, x.dtype), (federation.train, federation.val))
+    train, val = jax.tree.map(
+        lambda x: jax.ShapeDtypeStruct(x.shape, x.dtype), (federation.train, federation.val)
+    )
     examples, masks = (train.x, train.y, val.x, val.y), (train.mask, val.mask)
 
     def begin(examples, key, masks):
@@ -88,7 +98,9 @@ def audit(
     touched = _touched(program, range(each))
     told = any(touched[width:])
     program, work = jax.make_jaxpr(proceed)(examples, clients, key, masks, server), done()
-    own = {place for place in range(width) if touched[place]}  # of the clients' half, what depends on examples
+    own = {
+        place for place in range(width) if touched[place]
+    }  # of the clients' half, what depends on examples
     while True:
         touched = _touched(program, [*range(each), *(each + place for place in own)])
         further = own | {place for place in range(width) if touched[place]}

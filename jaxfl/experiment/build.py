@@ -24,8 +24,28 @@ from jaxfl.experiment.defaults import complete
 from jaxfl.experiment.validate import check_config, check_fits, check_setting
 from jaxfl.models import MODELS
 from jaxfl.task import classification, regression, sgd
-from jaxfl.types import Algorithm, Cohort, Dataset, Federation, Info, Participation, PRNGKey, State, Task, Uplink
-from jaxfl.uplink import FLIPPED, Compression, attack, chain, gaussian, malicious_clients, quantise, top_k
+from jaxfl.types import (
+    Algorithm,
+    Cohort,
+    Dataset,
+    Federation,
+    Info,
+    Participation,
+    PRNGKey,
+    State,
+    Task,
+    Uplink,
+)
+from jaxfl.uplink import (
+    FLIPPED,
+    Compression,
+    attack,
+    chain,
+    gaussian,
+    malicious_clients,
+    quantise,
+    top_k,
+)
 
 
 @dataclass(frozen=True)
@@ -46,7 +66,9 @@ class Built:
     task: Task
     algorithm: Algorithm
     participation: Participation
-    excess: int = 0  # bytes that a client's uploads of a round take beyond 4 a float: negative if compressed
+    excess: int = (
+        0  # bytes that a client's uploads of a round take beyond 4 a float: negative if compressed
+    )
     exposure: privacy.Exposure | None = None  # of who is protected by clipping
 
 
@@ -88,7 +110,9 @@ def devices(setting: Setting) -> int:
 
 def malicious(setting: Setting) -> np.ndarray:
     """Which clients attack [C]."""
-    return malicious_clients(setting.clients, setting.attack_ratio if setting.attack else 0.0, setting.attack_seed)
+    return malicious_clients(
+        setting.clients, setting.attack_ratio if setting.attack else 0.0, setting.attack_seed
+    )
 
 
 def build(config: Config, data: Data | None = None) -> Built:
@@ -124,18 +148,24 @@ def build(config: Config, data: Data | None = None) -> Built:
         example_noise=config.example_noise,
     )
     algorithm = counted(ALGORITHMS[config.algorithm](task, **config.hyper), task)
-    federation = data.federation if config.seeds == 1 else jax.tree.map(lambda x: x[0], data.federation)
+    federation = (
+        data.federation if config.seeds == 1 else jax.tree.map(lambda x: x[0], data.federation)
+    )
     jax.eval_shape(partial(rehearse, algorithm), jax.random.key(0), federation)
     excess, exposure = 0, None
     if config.clip or config.example_clip or config.compress != "none":
         unit = "client" if config.example_clip is None else "example"
         found = audit(ALGORITHMS[config.algorithm], task, config.hyper, federation, unit)
         if smaller := compressor(config):
-            excess = sum(smaller.bytes(model) - 4 * tree.size(model) for model in found.round.uploads)
+            excess = sum(
+                smaller.bytes(model) - 4 * tree.size(model) for model in found.round.uploads
+            )
         if config.clip or config.example_clip:
             exposure = privacy.expose(config, found, mesh.fetch(data.federation.train.mask))
     config = dataclasses.replace(config, devices=devices(config))
-    if config.dataset not in SOURCES:  # so that config.json says where, wherever and by whomever it is read
+    if (
+        config.dataset not in SOURCES
+    ):  # so that config.json says where, wherever and by whomever it is read
         config = dataclasses.replace(config, data_dir=str(data_dir(config.data_dir).absolute()))
     sample = participation.uniform(config.clients, config.participation)
     return Built(config, data, task, algorithm, sample, excess, exposure)
@@ -161,7 +191,9 @@ def counted(algorithm: Algorithm, task: Task) -> Algorithm:
 
     def round(key: PRNGKey, state: State, cohort: Cohort) -> tuple[State, Info]:
         state, info = algorithm.round(key, state, cohort)
-        return state, info if info.batches is not None else info._replace(batches=task.batches(cohort))
+        return state, info if info.batches is not None else info._replace(
+            batches=task.batches(cohort)
+        )
 
     return algorithm._replace(round=round)
 
@@ -169,16 +201,22 @@ def counted(algorithm: Algorithm, task: Task) -> Algorithm:
 def rehearse(algorithm: Algorithm, key: PRNGKey, federation: Federation) -> State:
     """One round of everybody, to be traced: what does not fit is known before anything is run."""
     ids = jnp.arange(federation.train.mask.shape[0])
-    return algorithm.round(key, algorithm.init(key, federation.train), Cohort(ids, federation.train, federation.val))[0]
+    return algorithm.round(
+        key, algorithm.init(key, federation.train), Cohort(ids, federation.train, federation.val)
+    )[0]
 
 
 def split(setting: Setting, source: Source, seed: int) -> Parts:
     """The setting's partition of the training set."""
     partition = PARTITIONS[setting.partition]
-    options = set(inspect.signature(partition).parameters) & {field.name for field in dataclasses.fields(setting)}
+    options = set(inspect.signature(partition).parameters) & {
+        field.name for field in dataclasses.fields(setting)
+    }
     options -= {"clients", "seed"}
     first = source.owners if partition is natural else source.y_train
-    parts = partition(first, setting.clients, seed, **{name: getattr(setting, name) for name in options})
+    parts = partition(
+        first, setting.clients, seed, **{name: getattr(setting, name) for name in options}
+    )
     return [rows[: setting.max_examples] for rows in parts]
 
 
@@ -195,7 +233,11 @@ def flip_labels(federation: Federation, malicious: np.ndarray, classes: int) -> 
 def model(name: str, source: Source) -> nn.Module:
     """The model by name, for the targets of the data and, where it embeds names, for their number."""
     factory = MODELS[name]
-    names = {"vocabulary": source.vocabulary} if "vocabulary" in inspect.signature(factory).parameters else {}
+    names = (
+        {"vocabulary": source.vocabulary}
+        if "vocabulary" in inspect.signature(factory).parameters
+        else {}
+    )
     return factory(source.classes or 1, **names)
 
 
@@ -206,6 +248,11 @@ def federations(source: Source, parts: list[Parts], setting: Setting) -> Federat
 
     def stack(*leaves: Array) -> Array:
         shape = np.max([x.shape for x in leaves], axis=0)
-        return jnp.stack([jnp.pad(x, [(0, int(s - d)) for s, d in zip(shape, x.shape, strict=True)]) for x in leaves])
+        return jnp.stack(
+            [
+                jnp.pad(x, [(0, int(s - d)) for s, d in zip(shape, x.shape, strict=True)])
+                for x in leaves
+            ]
+        )
 
     return each[0] if len(each) == 1 else jax.tree.map(stack, *each)

@@ -40,9 +40,13 @@ def better(best: Best, program: Program, record: Record) -> Best:
     """The best models after an evaluation of some of the clients."""
     config = program.built.config
     val = np.full((config.seeds, config.clients), -np.inf, np.float32)
-    evaluated = np.nan_to_num(record.evaluation.before.val, nan=np.inf)  # without a score: always the newest
+    evaluated = np.nan_to_num(
+        record.evaluation.before.val, nan=np.inf
+    )  # without a score: always the newest
     np.put_along_axis(val, record.evaluated, evaluated, axis=1)
-    return _keep_better(best, jnp.asarray(val.reshape(best.val.shape)), program.deploy(record.state))
+    return _keep_better(
+        best, jnp.asarray(val.reshape(best.val.shape)), program.deploy(record.state)
+    )
 
 
 @jax.jit
@@ -57,7 +61,8 @@ def _keep_better(best: Best, val: Array, models: Params) -> Best:
 def write(out: Path, record: Record, history: History, best: Best | None) -> None:
     """Writes the checkpoint after a record, then removes old ones beyond the newest `--keep`.
 
-    Where several processes run together, each calls it and the first one writes what is not a state.
+    Where several processes run together, each calls it and the first one writes what is not a
+    state.
     """
     folder = out / files.CHECKPOINTS
     part, whole = folder / ".part", folder / f"{record.round:06}"
@@ -67,7 +72,9 @@ def write(out: Path, record: Record, history: History, best: Best | None) -> Non
             part.mkdir(parents=True)
         checkpoint.save(part / "state", record.round, mesh.fetch((record.state, best)))
         if mesh.leads():
-            files.write_npz(part / "history.npz", history.arrays() | {"seconds": np.array(record.seconds)})
+            files.write_npz(
+                part / "history.npz", history.arrays() | {"seconds": np.array(record.seconds)}
+            )
             files.write(part / "metrics.jsonl", files.json_lines(history.lines))
             shutil.rmtree(whole, ignore_errors=True)
             os.replace(part, whole)
@@ -75,7 +82,9 @@ def write(out: Path, record: Record, history: History, best: Best | None) -> Non
                 shutil.rmtree(old)
 
 
-def read(path: Path, program: Program, best: Best | None, history: History) -> tuple[Program, Best | None]:
+def read(
+    path: Path, program: Program, best: Best | None, history: History
+) -> tuple[Program, Best | None]:
     """The program as it stood at a checkpoint, on the devices of now, and the best models then; fills the history.
 
     Of `best` only the shapes are read.
@@ -95,5 +104,7 @@ def read(path: Path, program: Program, best: Best | None, history: History) -> t
             f"{path} is no checkpoint of this run ({reason}): remove it to resume from the one before, or run anew"
         ) from error
     with jax.set_mesh(mesh.make(config.devices)):
-        state, best = (mesh.place(jax.device_get(x), axis=int(config.seeds > 1)) for x in (state, best))
+        state, best = (
+            mesh.place(jax.device_get(x), axis=int(config.seeds > 1)) for x in (state, best)
+        )
     return dataclasses.replace(program, state=state, done=number, before=seconds), best

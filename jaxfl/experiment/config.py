@@ -119,7 +119,10 @@ def parse_hyper(pairs: tuple[str, ...]) -> dict[str, Any]:
     parsed = {}
     for pair in pairs:
         key, equals, value = pair.partition("=")
-        check(bool(key and equals), f"hyper-parameter {pair!r}: expected KEY=VALUE, for example alpha=0.5")
+        check(
+            bool(key and equals),
+            f"hyper-parameter {pair!r}: expected KEY=VALUE, for example alpha=0.5",
+        )
         check(key not in parsed, f"hyper-parameter {key!r} is given twice: give it once")
         parsed[key] = parse_value(value)
     return parsed
@@ -159,7 +162,9 @@ def load_config(path: Path) -> Config:
     try:
         fields = parse_json(path.read_text())
     except (OSError, ValueError) as error:
-        raise InputError(f"cannot read {path} as a config ({error}): give the config.json of a run") from error
+        raise InputError(
+            f"cannot read {path} as a config ({error}): give the config.json of a run"
+        ) from error
     check(
         isinstance(fields, dict) and isinstance(fields.get("algorithm"), str),
         f"{path} is no config: expected a JSON object with at least an algorithm, as in the config.json of a run",
@@ -168,6 +173,7 @@ def load_config(path: Path) -> Config:
     for name, value in fields.items():
         check_name(f"field in {path}", name, hints)
         check(
-            accepts(hints[name], value), f"{name} in {path} is {value!r:.80}: expected {expected(hints[name], value)}"
+            accepts(hints[name], value),
+            f"{name} in {path} is {value!r:.80}: expected {expected(hints[name], value)}",
         )
     return Config(**fields)

@@ -16,7 +16,11 @@ def complete(setting: S, source: Source) -> S:
       InputError: a natural partition of data that name no owners.
     """
     chosen = {
-        "partition": "natural" if source.owners is not None else "pathological" if source.classes else "iid",
+        "partition": "natural"
+        if source.owners is not None
+        else "pathological"
+        if source.classes
+        else "iid",
         "test": "own" if not len(source.y_test) or source.owners is not None else "reweighted",
         "model": _model(source),
         "augment": "crop_flip" if source.mirrors else "none",
@@ -37,4 +41,6 @@ def _model(source: Source) -> str:
 
 def _fill(setting: S, chosen: dict) -> S:
     given = dataclasses.asdict(setting)
-    return dataclasses.replace(setting, **{name: v for name, v in chosen.items() if given[name] is None})
+    return dataclasses.replace(
+        setting, **{name: v for name, v in chosen.items() if given[name] is None}
+    )

@@ -52,10 +52,18 @@ def check_free(directory: Path, overwrite: bool) -> None:
 
 def check_writable(directory: Path) -> None:
     """Raises an `InputError` if files cannot be written into the directory, or it cannot be made; creates nothing."""
-    check("\0" not in str(directory), f"{str(directory)!r} cannot be a directory: give another one with --out")
-    there = next(path for path in (directory, *directory.absolute().parents) if os.path.lexists(path))
+    check(
+        "\0" not in str(directory),
+        f"{str(directory)!r} cannot be a directory: give another one with --out",
+    )
+    there = next(
+        path for path in (directory, *directory.absolute().parents) if os.path.lexists(path)
+    )
     check(there.is_dir(), f"{there} is a file: give a directory with --out")
-    check(os.access(there, os.W_OK | os.X_OK), f"{there} is read-only: give another directory with --out")
+    check(
+        os.access(there, os.W_OK | os.X_OK),
+        f"{there} is read-only: give another directory with --out",
+    )
 
 
 def create(directory: Path, names: tuple[str, ...], overwrite: bool) -> None:
@@ -76,7 +84,9 @@ def create(directory: Path, names: tuple[str, ...], overwrite: bool) -> None:
 
 def checkpoints(directory: Path) -> list[Path]:
     """The checkpoints of a run, the oldest first."""
-    return sorted(p for p in (directory / CHECKPOINTS).glob("*") if p.name.isdecimal() and p.is_dir())
+    return sorted(
+        p for p in (directory / CHECKPOINTS).glob("*") if p.name.isdecimal() and p.is_dir()
+    )
 
 
 @contextmanager
@@ -96,7 +106,9 @@ def write(file: Path, content: bytes | str) -> None:
     with writing(file):
         part.unlink(missing_ok=True)
         try:
-            with part.open("xb") as opened:  # a new file: a link that lies in its place is not followed
+            with part.open(
+                "xb"
+            ) as opened:  # a new file: a link that lies in its place is not followed
                 opened.write(content.encode() if isinstance(content, str) else content)
             os.replace(part, file)
         except OSError:
@@ -129,7 +141,10 @@ def last_graph(directory: Path) -> tuple[np.ndarray, np.ndarray] | None:
 def begin(directory: Path, built: Built, overwrite: bool) -> None:
     """Opens the directory of a run: the config and the picture of the partition."""
     create(directory, RUN_FILES, overwrite)
-    write(directory / "partition.png", plots.partition(built.data.source, built.data.parts[0], built.config))
+    write(
+        directory / "partition.png",
+        plots.partition(built.data.source, built.data.parts[0], built.config),
+    )
     write(directory / "config.json", to_json(built.config))  # with it, the run can be resumed
 
 
@@ -159,7 +174,10 @@ def read_json_lines(file: Path) -> list[dict[str, Any]]:
 def finish(directory: Path, built: Built, history: History, compile_seconds: float) -> None:
     """Closes the directory of a run with its arrays, pictures and summary."""
     write_npz(directory / "clients.npz", history.clients())
-    write(directory / "curves.png", plots.curves({built.config.algorithm: history.lines}, history.measure))
+    write(
+        directory / "curves.png",
+        plots.curves({built.config.algorithm: history.lines}, history.measure),
+    )
     graph = history.graph()
     if graph is not None:
         write_npz(directory / "graph.npz", graph)

@@ -22,14 +22,20 @@ def line(record: Record, sizes: np.ndarray, sent: dict[str, int]) -> dict[str, A
     Args:
       record: an evaluation, NaN for who does not count.
       sizes: examples of each client [S, C].
-      sent: floats `up` and `down`, bytes `up_bytes`, and gradient `batches`, by all clients since round 0.
+      sent: floats `up` and `down`, bytes `up_bytes`, and gradient `batches`, by all clients since
+        round 0.
     """
     stages = {stage: getattr(record.evaluation, stage).test for stage in STAGES}
     seeds = [
-        {stage: summarise(scores[s], sizes[s][record.evaluated[s]]) for stage, scores in stages.items()}
+        {
+            stage: summarise(scores[s], sizes[s][record.evaluated[s]])
+            for stage, scores in stages.items()
+        }
         for s in range(len(sizes))
     ]
-    own = {name: _finite(float(values[:, -1].mean())) for name, values in record.info.metrics.items()}
+    own = {
+        name: _finite(float(values[:, -1].mean())) for name, values in record.info.metrics.items()
+    }
     return (
         {
             "round": record.round,
@@ -45,7 +51,8 @@ def line(record: Record, sizes: np.ndarray, sent: dict[str, int]) -> dict[str, A
 def over_seeds(seeds: list[dict[str, dict]]) -> dict[str, Any]:
     """Summaries of one evaluation by seed -> their mean; with several seeds also `seeds`, the list itself."""
     mean = {
-        stage: {name: _mean([seed[stage][name] for seed in seeds]) for name in seeds[0][stage]} for stage in seeds[0]
+        stage: {name: _mean([seed[stage][name] for seed in seeds]) for name in seeds[0][stage]}
+        for stage in seeds[0]
     }
     return mean | ({"seeds": seeds} if len(seeds) > 1 else {})
 
@@ -66,11 +73,15 @@ class History:
         self.config, self.sizes, self.malicious, self.measure = config, sizes, malicious, measure
         self.excess, self.exposure = excess, exposure
         self.lines: list[dict[str, Any]] = []
-        self.scores: dict[str, list[np.ndarray]] = {f"{s}_{part}": [] for s in STAGES for part in ("val", "test")}
+        self.scores: dict[str, list[np.ndarray]] = {
+            f"{s}_{part}": [] for s in STAGES for part in ("val", "test")
+        }
         self.weights: list[np.ndarray] = []
         self.ids: list[np.ndarray] = []
         self.sent = {"up": 0, "down": 0, "batches": 0}
-        self.diverged: Counter[int] = Counter()  # rounds that a client was left out of, over all seeds
+        self.diverged: Counter[int] = (
+            Counter()
+        )  # rounds that a client was left out of, over all seeds
         self.recent: set[int] = set()  # who was since the last line
 
     def add(self, record: Record) -> dict[str, Any] | None:
@@ -85,12 +96,16 @@ class History:
             self.weights.append(record.info.weights)
         if record.evaluation is None:
             return None
-        benign = jax.tree.map(lambda s: np.where(self.malicious[record.evaluated], np.nan, s), record.evaluation)
+        benign = jax.tree.map(
+            lambda s: np.where(self.malicious[record.evaluated], np.nan, s), record.evaluation
+        )
         record = dataclasses.replace(record, evaluation=benign)
         for name, rows in self.scores.items():
             stage, part = name.split("_")
             row = np.full(self.sizes.shape, np.nan, np.float32)
-            np.put_along_axis(row, record.evaluated, getattr(getattr(record.evaluation, stage), part), axis=1)
+            np.put_along_axis(
+                row, record.evaluated, getattr(getattr(record.evaluation, stage), part), axis=1
+            )
             rows.append(row)
         named = {"diverged": sorted(self.recent)} if self.recent else {}
         self.recent = set()
@@ -111,20 +126,32 @@ class History:
         self.lines = lines
         self.scores = {name: list(arrays[f"scores_{name}"]) for name in self.scores}
         self.sent = {way: int(arrays[f"sent_{way}"]) for way in self.sent}
-        self.diverged, self.recent = Counter(arrays["diverged"].tolist()), set(arrays["recent"].tolist())
+        self.diverged, self.recent = (
+            Counter(arrays["diverged"].tolist()),
+            set(arrays["recent"].tolist()),
+        )
         self.ids, self.weights = [arrays["ids"]], [arrays["weights"]] if "weights" in arrays else []
 
     def clients(self) -> dict[str, np.ndarray]:
         """Arrays of `clients.npz`: scores by evaluation and client [E, C], with several seeds [S, E, C]."""
         rounds = np.array([row["round"] for row in self.lines])
-        stacked = {name: self._squeeze(np.stack(rows, axis=1)) for name, rows in self.scores.items()}
-        return {"round": rounds, "sizes": self._squeeze(self.sizes), "malicious": self.malicious} | stacked
+        stacked = {
+            name: self._squeeze(np.stack(rows, axis=1)) for name, rows in self.scores.items()
+        }
+        return {
+            "round": rounds,
+            "sizes": self._squeeze(self.sizes),
+            "malicious": self.malicious,
+        } | stacked
 
     def graph(self) -> dict[str, np.ndarray] | None:
         """Arrays of `graph.npz`: weights [T, M, M] and ids [T, M], with several seeds [S, ...], or None."""
         if not self.weights:
             return None
-        arrays = {"weights": np.concatenate(self.weights, axis=1), "ids": np.concatenate(self.ids, axis=1)}
+        arrays = {
+            "weights": np.concatenate(self.weights, axis=1),
+            "ids": np.concatenate(self.ids, axis=1),
+        }
         return {name: self._squeeze(array) for name, array in arrays.items()}
 
     def summary(self, compile_seconds: float) -> dict[str, Any]:
@@ -132,7 +159,9 @@ class History:
         chosen = []
         for s, sizes in enumerate(self.sizes):
             tests = {
-                stage: select_on_val(*(np.stack(self.scores[f"{stage}_{part}"])[:, s] for part in ("val", "test")))
+                stage: select_on_val(
+                    *(np.stack(self.scores[f"{stage}_{part}"])[:, s] for part in ("val", "test"))
+                )
                 for stage in STAGES
             }
             chosen.append({stage: summarise(test, sizes) for stage, test in tests.items()})
@@ -150,7 +179,11 @@ class History:
             "up_bytes": last["up_bytes"],
             "batches": last["batches"],
             "diverged": {str(client): rounds for client, rounds in sorted(self.diverged.items())},
-            **({} if self.exposure is None else {"privacy": claim(self.config, self.exposure, self.ids)}),
+            **(
+                {}
+                if self.exposure is None
+                else {"privacy": claim(self.config, self.exposure, self.ids)}
+            ),
             "versions": versions(),
         }
 

@@ -51,14 +51,31 @@ def curves(runs: dict[str, list[dict[str, Any]]], measure: str = "accuracy") -> 
     figure, (accuracy, loss) = canvas(2)
     for colour, (label, lines) in zip(_colours(len(runs)), runs.items(), strict=True):
         rounds = [line["round"] for line in lines]
-        mark = {"color": colour, "marker": "o", "markersize": 3} if len(rounds) < 40 else {"color": colour}
+        mark = (
+            {"color": colour, "marker": "o", "markersize": 3}
+            if len(rounds) < 40
+            else {"color": colour}
+        )
         before, after = (_values(lines, stage, "mean", measure) for stage in ("before", "after"))
         accuracy.plot(rounds, before, label=label if len(runs) > 1 else "deployed", **mark)
-        accuracy.plot(rounds, after, linestyle=":", label=None if len(runs) > 1 else "after fine-tuning", **mark)
+        accuracy.plot(
+            rounds,
+            after,
+            linestyle=":",
+            label=None if len(runs) > 1 else "after fine-tuning",
+            **mark,
+        )
         if len(runs) == 1:
             worst = _values(lines, "before", "worst10", measure)
-            accuracy.fill_between(rounds, worst, before, color=colour, alpha=0.15, label="down to the worst 10 %")
-        loss.plot(rounds, [np.nan if line["loss"] is None else line["loss"] for line in lines], label=label, **mark)
+            accuracy.fill_between(
+                rounds, worst, before, color=colour, alpha=0.15, label="down to the worst 10 %"
+            )
+        loss.plot(
+            rounds,
+            [np.nan if line["loss"] is None else line["loss"] for line in lines],
+            label=label,
+            **mark,
+        )
     _score_axis(accuracy, "y", measure)
     accuracy.set(xlabel="round", title=f"test {MEASURES[measure][0]}, mean over clients")
     loss.set(xlabel="round", title="training loss, mean over clients", yscale="log")
@@ -78,24 +95,38 @@ def comparison(runs: dict[str, dict[str, Any]]) -> bytes:
     measure = next(iter(runs.values()))["summary"]["measure"]
     labels = list(ranked({label: run["summary"] for label, run in runs.items()}))
     crowded = len(labels) > 12  # the bars then name the colours of the curves
-    figure, (accuracy, bars) = canvas(2, width=6.0 if crowded else 5.0, height=max(4.2, 1.2 + 0.27 * len(labels)))
+    figure, (accuracy, bars) = canvas(
+        2, width=6.0 if crowded else 5.0, height=max(4.2, 1.2 + 0.27 * len(labels))
+    )
     name, shown, digits = MEASURES[measure]
     places = np.arange(len(labels))[::-1]
     for colour, place, label in zip(_colours(len(labels)), places, labels, strict=True):
         run, lines = runs[label], runs[label]["lines"]
         rounds, marker = [line["round"] for line in lines], "o" if len(lines) < 5 else None
-        accuracy.plot(rounds, _values(lines, "before", "mean", measure), color=colour, label=label, marker=marker)
-        before, after = (shown(run["summary"]["final"][stage]["mean"] or 0) for stage in ("before", "after"))
+        accuracy.plot(
+            rounds,
+            _values(lines, "before", "mean", measure),
+            color=colour,
+            label=label,
+            marker=marker,
+        )
+        before, after = (
+            shown(run["summary"]["final"][stage]["mean"] or 0) for stage in ("before", "after")
+        )
         bars.barh(place + 0.19, before, 0.36, color=colour)
         bars.barh(place - 0.19, after, 0.36, color=colour, alpha=0.35)
         for height, value in ((place + 0.19, before), (place - 0.19, after)):
-            bars.annotate(f"{value:{digits}}", (value, height), (3, 0), va="center", fontsize=8, **OFFSET)
+            bars.annotate(
+                f"{value:{digits}}", (value, height), (3, 0), va="center", fontsize=8, **OFFSET
+            )
     _score_axis(accuracy, "y", measure)
     accuracy.set(xlabel="round", title=f"test {name} of the deployed models")
     accuracy.xaxis.set_major_locator(MaxNLocator(integer=True))
     accuracy.grid(alpha=0.25)
     if not crowded:
-        accuracy.legend(frameon=False, loc="lower right" if measure == "accuracy" else "upper right")
+        accuracy.legend(
+            frameon=False, loc="lower right" if measure == "accuracy" else "upper right"
+        )
     _score_axis(bars, "x", measure)
     bars.set(title="last round: deployed, and fine-tuned (pale)")
     bars.set_xlim(0, 1.1 * bars.get_xlim()[1])
@@ -105,7 +136,12 @@ def comparison(runs: dict[str, dict[str, Any]]) -> bytes:
 
 
 def graph(
-    weights: np.ndarray, ids: np.ndarray, source: Source, parts: Parts, config: Config, malicious: np.ndarray
+    weights: np.ndarray,
+    ids: np.ndarray,
+    source: Source,
+    parts: Parts,
+    config: Config,
+    malicious: np.ndarray,
 ) -> bytes:
     """Mixing weights of a round: a heat map and a network, clients with the same labels side by side.
 
@@ -119,7 +155,9 @@ def graph(
     """
     counts = label_counts(source, parts)
     order = group_order(counts)
-    place = np.argsort(np.concatenate([order[~malicious[order]], order[malicious[order]]]))  # of each client
+    place = np.argsort(
+        np.concatenate([order[~malicious[order]], order[malicious[order]]])
+    )  # of each client
     order = np.argsort(place[ids])
     weights, ids = weights[np.ix_(order, order)], ids[order]
 
@@ -140,21 +178,42 @@ def graph(
     strongest = max((mutual - np.diag(np.diag(mutual))).max(), 1e-9)
     pairs = [(i, j) for i in range(len(ids)) for j in range(i) if mutual[i, j] > 0.01 * strongest]
     strength = np.array([mutual[i, j] for i, j in pairs]) / strongest
-    lines = LineCollection([points[[i, j]] for i, j in pairs], linewidths=4 * strength, color="0.25")
+    lines = LineCollection(
+        [points[[i, j]] for i, j in pairs], linewidths=4 * strength, color="0.25"
+    )
     lines.set_alpha(0.15 + 0.75 * strength if len(pairs) else None)
     network.add_collection(lines)
     colours = GROUPS(0.05 + 0.9 * _mean_label(counts)[ids] / max(source.classes - 1, 1))
     large = len(ids) <= MANY
     rims = [LIAR if malicious[client] else "white" for client in ids]
     widths = np.where(malicious[ids], 3.5, 1.5)
-    network.scatter(*points.T, s=380 if large else 40, c=colours, edgecolors=rims, linewidths=widths, zorder=2)
+    network.scatter(
+        *points.T, s=380 if large else 40, c=colours, edgecolors=rims, linewidths=widths, zorder=2
+    )
     for client, point in zip(ids, points, strict=True):
         if large:
-            network.text(*point, str(client), ha="center", va="center", fontsize=8, color="white", weight="bold")
-    meaning = "colour: labels held; red rim: malicious" if malicious.any() else "colour: labels held"
-    network.set(title=f"who learns from whom\n({meaning})", xlim=(-1.2, 1.2), ylim=(-1.2, 1.2), aspect="equal")
+            network.text(
+                *point,
+                str(client),
+                ha="center",
+                va="center",
+                fontsize=8,
+                color="white",
+                weight="bold",
+            )
+    meaning = (
+        "colour: labels held; red rim: malicious" if malicious.any() else "colour: labels held"
+    )
+    network.set(
+        title=f"who learns from whom\n({meaning})",
+        xlim=(-1.2, 1.2),
+        ylim=(-1.2, 1.2),
+        aspect="equal",
+    )
     network.axis("off")
-    figure.suptitle(f"{config.algorithm} on {config.dataset}, {config.partition}, round {config.rounds}")
+    figure.suptitle(
+        f"{config.algorithm} on {config.dataset}, {config.partition}, round {config.rounds}"
+    )
     return png(figure)
 
 
@@ -182,14 +241,21 @@ def graphs(found: dict[str, tuple[np.ndarray, np.ndarray]], source: Source, part
     for panel, group in zip(panels, groups, strict=False):
         weights, ids = found[group[0]]
         order = np.argsort(place[ids])
-        panel.imshow(weights[np.ix_(order, order)], cmap="Blues", vmin=0, vmax=max(weights.max(), 1 / len(ids)))
+        panel.imshow(
+            weights[np.ix_(order, order)],
+            cmap="Blues",
+            vmin=0,
+            vmax=max(weights.max(), 1 / len(ids)),
+        )
         others = f" and {len(group) - 1} more" if len(group) > 1 else ""
         panel.set_title(f"{group[0]}{others}\nlargest {weights.max():.2f}", fontsize=8)
         panel.set_xticks([])
         panel.set_yticks([])
     figure.supylabel("receiver", fontsize=9)
     shared = [f"{group[0]}: also {', '.join(group[1:])}" for group in groups if len(group) > 1]
-    figure.supxlabel("\n".join(["sender", *(textwrap.fill(line, 22 * columns) for line in shared)]), fontsize=9)
+    figure.supxlabel(
+        "\n".join(["sender", *(textwrap.fill(line, 22 * columns) for line in shared)]), fontsize=9
+    )
     return png(figure)
 
 
@@ -235,8 +301,15 @@ def partition(source: Source, parts: Parts, config: Setting) -> bytes:
     figure, (panel, bars) = canvas(2, width=5.5, height=4.4)
     client, label = np.nonzero(counts)
     area = 260 * min(1.0, 20 / max(clients, classes)) ** 2 * counts[client, label] / counts.max()
-    panel.scatter(client, label, s=area, c=GROUPS(0.05 + 0.9 * label / max(classes - 1, 1)), linewidths=0)
-    panel.set(xlabel="client", ylabel="label", title="examples of each label (area)", ylim=(-0.7, classes - 0.3))
+    panel.scatter(
+        client, label, s=area, c=GROUPS(0.05 + 0.9 * label / max(classes - 1, 1)), linewidths=0
+    )
+    panel.set(
+        xlabel="client",
+        ylabel="label",
+        title="examples of each label (area)",
+        ylim=(-0.7, classes - 0.3),
+    )
     panel.yaxis.set_major_locator(MaxNLocator(integer=True))
     panel.grid(alpha=0.2)
     bars.bar(range(clients), counts.sum(axis=1), color="0.6")
@@ -261,7 +334,11 @@ def _values(lines: list[dict[str, Any]], stage: str, name: str, measure: str) ->
 
 
 def _colours(count: int) -> list:
-    return list(COLOURS[:count]) if count <= 10 else list(matplotlib.colormaps["turbo"](np.linspace(0, 1, count)))
+    return (
+        list(COLOURS[:count])
+        if count <= 10
+        else list(matplotlib.colormaps["turbo"](np.linspace(0, 1, count)))
+    )
 
 
 def _mean_label(counts: np.ndarray) -> np.ndarray:

@@ -39,7 +39,9 @@ def expose(setting: Setting, audit: Audit, mask: Bool[np.ndarray, "*c n"]) -> Ex
     if setting.noise or setting.example_noise:
         epsilon(1.0, 0, setting.delta)  # so that a missing package is known before anything is run
     count = _uploads if setting.example_clip is None else _batches
-    return Exposure(count(setting, audit.joining, mask), count(setting, audit.round, mask), audit.sealed)
+    return Exposure(
+        count(setting, audit.joining, mask), count(setting, audit.round, mask), audit.sealed
+    )
 
 
 def _uploads(setting: Setting, work: Work, mask: np.ndarray) -> np.ndarray:
@@ -50,7 +52,11 @@ def _batches(setting: Setting, work: Work, mask: np.ndarray) -> np.ndarray:
     """The batches of all trainings that an example is in, one of each epoch that is begun."""
     flat = mask.reshape(-1, mask.shape[-1])
     epoch = np.maximum(-(-np.count_nonzero(flat, axis=1) // setting.batch_size), 1)
-    own = {"epochs": setting.local_epochs} if setting.local_epochs else {"steps": setting.local_steps or 200}
+    own = (
+        {"epochs": setting.local_epochs}
+        if setting.local_epochs
+        else {"steps": setting.local_steps or 200}
+    )
     total = np.zeros(len(flat), int)
     for changes in work.fits:
         amount = {name: changes[name] for name in ("steps", "epochs") if name in changes} or own
@@ -68,16 +74,26 @@ def claim(setting: Setting, exposure: Exposure, ids: list[np.ndarray]) -> dict[s
       ids: of the clients of each round, in pieces [S, L, M].
     """
     example = setting.example_clip is not None
-    clip, noise = (setting.example_clip, setting.example_noise) if example else (setting.clip, setting.noise)
+    clip, noise = (
+        (setting.example_clip, setting.example_noise) if example else (setting.clip, setting.noise)
+    )
     together = np.concatenate(ids, axis=1)
-    rounds = np.stack([np.bincount(seed.ravel(), minlength=setting.clients) for seed in together])  # [S, C]
+    rounds = np.stack(
+        [np.bincount(seed.ravel(), minlength=setting.clients) for seed in together]
+    )  # [S, C]
     worst = int((np.atleast_2d(exposure.joining) + np.atleast_2d(exposure.round) * rounds).max())
     bound, assumes = None, [EXAMPLE if example else CLIENT, PLAIN, SAID]
     if noise == 0:
         assumes = ["no guarantee: clipping without noise hides nothing"]
     elif not exposure.sealed:
-        channel = "its noised training" if example else "noised uploads, or measures an update from what it keeps back"
-        assumes = [f"no guarantee: the server learns of a client's data in another way than by {channel}"]
+        channel = (
+            "its noised training"
+            if example
+            else "noised uploads, or measures an update from what it keeps back"
+        )
+        assumes = [
+            f"no guarantee: the server learns of a client's data in another way than by {channel}"
+        ]
     else:
         bound = epsilon(noise, worst, setting.delta)
     return {
@@ -94,8 +110,8 @@ def claim(setting: Setting, exposure: Exposure, ids: list[np.ndarray]) -> dict[s
 def epsilon(noise: float, releases: int, delta: float) -> float:
     """Epsilon of so many Gaussian mechanisms, one upon the other, by Rényi differential privacy.
 
-    Data are replaced by other data, so a clipped vector moves by twice the clipping norm: the mechanism has half the
-    noise multiplier that the noise has in units of that norm.
+    Data are replaced by other data, so a clipped vector moves by twice the clipping norm: the
+    mechanism has half the noise multiplier that the noise has in units of that norm.
 
     Args:
       noise: standard deviation in units of the clipping norm.

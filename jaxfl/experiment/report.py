@@ -19,39 +19,55 @@ COLUMNS = ("before", "weighted", "worst", "after", "on val", "up", "down", "grad
 def load(directories: list[Path]) -> dict[str, dict[str, Any]]:
     """The finished runs in the directories and in their direct subdirectories.
 
-    Where a directory holds a comparison, only the subdirectories of its algorithms count: others are older, or none of
-    its business.
+    Where a directory holds a comparison, only the subdirectories of its algorithms count: others
+    are older, or none of its business.
 
     Returns:
-      A label each (the algorithm, or the directory if an algorithm occurs twice) -> its `summary` and `lines`.
+      A label each (the algorithm, or the directory if an algorithm occurs twice) -> its `summary`
+      and `lines`.
 
     Raises:
-      InputError: no finished run there, files that are none, or runs whose scores cannot be compared.
+      InputError: no finished run there, files that are none, or runs whose scores cannot be
+        compared.
     """
     found = []
     check(bool(directories), "no directories: give those of runs or comparisons")
     for directory in directories:
-        check(directory.is_dir(), f"{directory} is no directory: give the --out directory of a run or a comparison")
+        check(
+            directory.is_dir(),
+            f"{directory} is no directory: give the --out directory of a run or a comparison",
+        )
         below = compared(directory)
         runs = sorted(
             file.parent
             for file in (*directory.glob("summary.json"), *directory.glob("*/summary.json"))
             if file.parent == directory or below is None or file.parent.name in below
         )
-        check(bool(runs), f"{directory} holds no finished run (no summary.json): give the --out directory of one")
+        check(
+            bool(runs),
+            f"{directory} holds no finished run (no summary.json): give the --out directory of one",
+        )
         for run in runs:
             try:
                 summary = parse_json((run / "summary.json").read_text())
-                lines = [parse_json(text) for text in (run / "metrics.jsonl").read_text().splitlines()]
+                lines = [
+                    parse_json(text) for text in (run / "metrics.jsonl").read_text().splitlines()
+                ]
                 try_out(summary, lines)
             except (OSError, ValueError, LookupError, TypeError, AttributeError) as error:
-                raise InputError(f"{run} is no run of jaxfl ({error!r:.200}): leave it out") from error
+                raise InputError(
+                    f"{run} is no run of jaxfl ({error!r:.200}): leave it out"
+                ) from error
             found.append((run, {"summary": summary, "lines": lines}))
     measures = sorted({content["summary"]["measure"] for _, content in found})
-    check(len(measures) == 1, f"these runs are scored by {' and '.join(measures)}: give runs of one measure")
+    check(
+        len(measures) == 1,
+        f"these runs are scored by {' and '.join(measures)}: give runs of one measure",
+    )
     names = [content["summary"]["algorithm"] for _, content in found]
     return {
-        name if names.count(name) == 1 else str(run): content for name, (run, content) in zip(names, found, strict=True)
+        name if names.count(name) == 1 else str(run): content
+        for name, (run, content) in zip(names, found, strict=True)
     }
 
 
@@ -76,12 +92,18 @@ def compared(directory: Path) -> set[str] | None:
     try:
         return {entry["algorithm"] for entry in parse_json(file.read_text())}
     except (OSError, ValueError, LookupError, TypeError) as error:
-        raise InputError(f"{file} is no comparison of jaxfl ({error!r:.200}): remove it, or name the runs") from error
+        raise InputError(
+            f"{file} is no comparison of jaxfl ({error!r:.200}): remove it, or name the runs"
+        ) from error
 
 
 MEASURES = {  # of a score: what it is called, and how a stored value is shown
     "accuracy": ("accuracy in %", lambda score: 100 * score, ".1f"),
-    "rmse": ("RMSE", lambda score: max(-score, 0.0) ** 0.5, ".3f"),  # stored as minus the mean squared error
+    "rmse": (
+        "RMSE",
+        lambda score: max(-score, 0.0) ** 0.5,
+        ".3f",
+    ),  # stored as minus the mean squared error
 }
 
 
@@ -141,7 +163,11 @@ def ranked(summaries: dict[str, dict[str, Any]]) -> dict[str, dict[str, Any]]:
 def table(summaries: dict[str, dict[str, Any]]) -> Table:
     """The runs as a table for the terminal."""
     shown = Table(
-        caption=caption(summaries), caption_justify="left", box=SIMPLE_HEAD, pad_edge=False, collapse_padding=True
+        caption=caption(summaries),
+        caption_justify="left",
+        box=SIMPLE_HEAD,
+        pad_edge=False,
+        collapse_padding=True,
     )
     shown.add_column("algorithm", overflow="fold", min_width=10)
     for name in COLUMNS:
@@ -154,7 +180,10 @@ def table(summaries: dict[str, dict[str, Any]]) -> Table:
 def markdown(summaries: dict[str, dict[str, Any]]) -> str:
     """The runs as a Markdown table."""
     head = f"| algorithm | {' | '.join(COLUMNS)} |\n|---|{'---:|' * len(COLUMNS)}\n"
-    rows = [f"| {label} | {' | '.join(row(summary))} |\n" for label, summary in ranked(summaries).items()]
+    rows = [
+        f"| {label} | {' | '.join(row(summary))} |\n"
+        for label, summary in ranked(summaries).items()
+    ]
     said = caption(summaries)
     return head + "".join(rows) + f"\n{said[0].upper()}{said[1:]}.\n"
 
@@ -163,4 +192,6 @@ def comparison(summaries: dict[str, dict[str, Any]]) -> list[dict[str, Any]]:
     """The content of `comparison.json`."""
     keys = ("algorithm", "measure", "final", "selected_on_val", "seconds", "compile_seconds")
     keys += ("up", "down", "up_bytes", "batches")
-    return [{key: summary[key] for key in keys} | {"run": label} for label, summary in summaries.items()]
+    return [
+        {key: summary[key] for key in keys} | {"run": label} for label, summary in summaries.items()
+    ]

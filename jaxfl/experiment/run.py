@@ -31,7 +31,8 @@ class Program:
     state: State  # before round 0; running consumes it
     advance: dict[int, Callable]  # (state, start) -> (state, (Info, ids)), by number of rounds
     evaluate: Callable  # (state, round, ids) -> Evaluation
-    deploy: Callable  # state -> the models that all clients deploy [C, ...], with several seeds [S, C, ...]
+    # state -> the models that all clients deploy [C, ...], with several seeds [S, C, ...]
+    deploy: Callable
     seconds: float  # spent on compiling
     done: int = 0  # rounds that `state` has behind it
     before: float = 0.0  # seconds that they took
@@ -57,7 +58,10 @@ def stops(rounds: int, every: int | None) -> list[int]:
 
 def stretches(config: Config) -> list[tuple[int, int]]:
     """(first round, the one after the last) of what runs without a break for an evaluation or a checkpoint."""
-    ends = {*stops(config.rounds, config.eval_every), *stops(config.rounds, config.checkpoint_every)}
+    ends = {
+        *stops(config.rounds, config.eval_every),
+        *stops(config.rounds, config.checkpoint_every),
+    }
     return list(pairwise([0, *sorted(ends)]))
 
 
@@ -71,7 +75,11 @@ def compile_run(built: Built) -> Program:
     began = time.perf_counter()
     config, federation = built.config, built.data.federation
     seeds = config.seeds
-    numbers = np.arange(config.seed, config.seed + seeds, dtype=np.uint32) if seeds > 1 else np.uint32(config.seed)
+    numbers = (
+        np.arange(config.seed, config.seed + seeds, dtype=np.uint32)
+        if seeds > 1
+        else np.uint32(config.seed)
+    )
 
     def stream(seed: Array, number: int) -> jax.Array:
         return jax.random.fold_in(jax.random.key(seed, impl="threefry2x32"), number)
@@ -96,19 +104,25 @@ def compile_run(built: Built) -> Program:
         for length in {end - start for start, end in stretches(config)}:
             many = each_seed(partial(advance, length), seeds, (0, 0, 0, None))
             compiled = jax.jit(many, donate_argnums=2, out_shardings=(layout, None))
-            programs[length] = partial(compiled.lower(numbers, federation, state, START).compile(), numbers, federation)
+            programs[length] = partial(
+                compiled.lower(numbers, federation, state, START).compile(), numbers, federation
+            )
         cohort = jax.eval_shape(built.participation, jax.random.key(0), START)
         ids = cohort if config.eval_on == "participants" else jnp.arange(config.clients)
         ids = np.zeros((seeds, ids.size) if seeds > 1 else ids.size, cohort.dtype)
         many = jax.jit(each_seed(assess, seeds, (0, 0, 0, None, 0)))
         assessed = many.lower(numbers, federation, state, START, ids).compile()
         deploy = jax.jit(
-            each_seed(lambda state: built.algorithm.models(state, jnp.arange(config.clients)), seeds, (0,))
+            each_seed(
+                lambda state: built.algorithm.models(state, jnp.arange(config.clients)), seeds, (0,)
+            )
         )
         if config.checkpoint_every:  # whose best models are then kept
             deploy = deploy.lower(state).compile()
     compiling = time.perf_counter() - began
-    return Program(built, state, programs, partial(assessed, numbers, federation), deploy, compiling)
+    return Program(
+        built, state, programs, partial(assessed, numbers, federation), deploy, compiling
+    )
 
 
 def run(program: Program) -> Iterator[Record]:
@@ -122,12 +136,18 @@ def run(program: Program) -> Iterator[Record]:
             continue
         state, (info, ids) = program.advance[end - start](state, np.int32(start))
         ids = mesh.fetch(ids)
-        everyone = np.broadcast_to(np.arange(config.clients, dtype=ids.dtype), (*ids.shape[:-2], config.clients))
+        everyone = np.broadcast_to(
+            np.arange(config.clients, dtype=ids.dtype), (*ids.shape[:-2], config.clients)
+        )
         evaluated = ids[..., -1, :] if config.eval_on == "participants" else everyone
-        evaluation = mesh.fetch(program.evaluate(state, np.int32(end), evaluated)) if end in due else None
+        evaluation = (
+            mesh.fetch(program.evaluate(state, np.int32(end), evaluated)) if end in due else None
+        )
         host = (evaluation, evaluated, mesh.fetch(info), ids)
         seconds = time.perf_counter() - began
-        evaluation, evaluated, info, ids = host if several else jax.tree.map(lambda x: x[None], host)
+        evaluation, evaluated, info, ids = (
+            host if several else jax.tree.map(lambda x: x[None], host)
+        )
         yield Record(end, seconds, evaluation, evaluated, info, ids, state)
 
 
@@ -138,4 +158,8 @@ def versions() -> dict[str, Any]:
 
     names = ("jaxfl", "jax", "jaxlib", "flax", "optax", "numpy")
     device = jax.devices()[0]
-    return {"python": platform.python_version()} | {n: version(n) for n in names} | {"device": device.device_kind}
+    return (
+        {"python": platform.python_version()}
+        | {n: version(n) for n in names}
+        | {"device": device.device_kind}
+    )

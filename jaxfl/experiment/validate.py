@@ -22,14 +22,16 @@ from jaxfl.types import AlgorithmFactory
 from jaxfl.uplink import ATTACKS, FLIPPED
 
 MOST_HYPER = 10_000  # of servers, clusters, steps, epochs
-MOST = 1_000_000  # beyond any experiment; a number typed by mistake would fill the memory before it fails
+# beyond any experiment; a number typed by mistake would fill the memory before it fails
+MOST = 1_000_000
 
 
 def check_config(config: Config) -> None:
     """Checks everything that can be known without loading data; what is left open for them to choose is None.
 
     Raises:
-      InputError: a name that does not exist, a number out of range, a hyper-parameter that the algorithm lacks.
+      InputError: a name that does not exist, a number out of range, a hyper-parameter that the
+        algorithm lacks.
     """
     check_name("algorithm", config.algorithm, ALGORITHMS)
     check_setting(config)
@@ -39,7 +41,11 @@ def check_config(config: Config) -> None:
 def check_setting(config: Setting) -> None:
     """Checks everything but the algorithm; see `check_config`."""
     check_known(config.dataset, config.data_dir)
-    for what, table in (("partition", PARTITIONS), ("model", MODELS), ("augment", (*AUGMENTATIONS, "none"))):
+    for what, table in (
+        ("partition", PARTITIONS),
+        ("model", MODELS),
+        ("augment", (*AUGMENTATIONS, "none")),
+    ):
         if getattr(config, what) is not None:
             check_name(what, getattr(config, what), table)
     for name in ("rounds", "eval_every", "keep", "seeds", "batch_size", "classes_per_client"):
@@ -56,9 +62,18 @@ def check_setting(config: Setting) -> None:
         if isinstance(getattr(config, name), int):
             check_count(name, getattr(config, name), most)
     for name in ("seed", "attack_seed"):
-        check(getattr(config, name) >= 0, f"{option(name)} is {getattr(config, name)}: expected 0 or more")
-    check(config.attack_seed < 2**31, f"--attack-seed is {config.attack_seed}: expected a number below 2^31")
-    check(config.seed + config.seeds <= 2**31, f"--seed is {config.seed}: expected a number below 2^31")
+        check(
+            getattr(config, name) >= 0,
+            f"{option(name)} is {getattr(config, name)}: expected 0 or more",
+        )
+    check(
+        config.attack_seed < 2**31,
+        f"--attack-seed is {config.attack_seed}: expected a number below 2^31",
+    )
+    check(
+        config.seed + config.seeds <= 2**31,
+        f"--seed is {config.seed}: expected a number below 2^31",
+    )
     check(
         config.local_steps is None or config.local_epochs is None,
         "both --local-steps and --local-epochs are given: choose one",
@@ -76,9 +91,16 @@ def check_setting(config: Setting) -> None:
         ("attack_ratio", 0, 1),
     ):
         value = getattr(config, name)
-        check(low <= value < high, f"{option(name)} is {value}: expected a number in [{low}, {high})")
-    check(0 < config.beta < math.inf, f"--beta is {config.beta}: expected a positive number, smaller for more skew")
-    check(config.topology in (3, 4, 5), f"--topology is {config.topology}: expected 3, 4 or 5 nodes")
+        check(
+            low <= value < high, f"{option(name)} is {value}: expected a number in [{low}, {high})"
+        )
+    check(
+        0 < config.beta < math.inf,
+        f"--beta is {config.beta}: expected a positive number, smaller for more skew",
+    )
+    check(
+        config.topology in (3, 4, 5), f"--topology is {config.topology}: expected 3, 4 or 5 nodes"
+    )
     if config.attack is not None:
         check_name("attack", config.attack, ATTACKS)
         check(
@@ -103,7 +125,10 @@ def check_uploads(config: Setting) -> None:
         config.clip is None or config.example_clip is None,
         "both --clip and --example-clip are given: choose whether clients or single examples are to be protected",
     )
-    check(0 < config.delta < 1, f"--delta is {config.delta}: expected a number in (0, 1), far below 1 / clients")
+    check(
+        0 < config.delta < 1,
+        f"--delta is {config.delta}: expected a number in (0, 1), far below 1 / clients",
+    )
     check(0 < config.top_k <= 1, f"--top-k is {config.top_k}: expected a fraction in (0, 1]")
 
 
@@ -165,7 +190,9 @@ def check_hyper(algorithm: str, factory: AlgorithmFactory, hyper: dict[str, Any]
     hints = typing.get_type_hints(factory)
     for name, value in hyper.items():
         if not known:
-            raise InputError(f"{algorithm} has no hyper-parameter {name!r}: it has none at all, leave out --hyper")
+            raise InputError(
+                f"{algorithm} has no hyper-parameter {name!r}: it has none at all, leave out --hyper"
+            )
         check_name(f"hyper-parameter of {algorithm}", name, known)
         check(
             accepts(hints[name], value),

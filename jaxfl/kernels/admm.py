@@ -22,13 +22,16 @@ class Client(NamedTuple):
     dual: PyTree  # [C, ...] phi_k
     cell: Int[Array, "*c"]  # [C] which of the servers' models it shares
     peers: Int[Array, "*c"]  # [C] how many clients share that, with itself
-    inverse: Array | tuple  # [C, D, D] of the Hessian of (13), where that is solved exactly; else nothing
+    inverse: (
+        Array | tuple
+    )  # [C, D, D] of the Hessian of (13), where that is solved exactly; else nothing
 
 
 class Primal(NamedTuple):
     """How clients solve (13)."""
 
-    enlist: Callable  # (model, train [C], cell [C], cells) -> Client: all with the one model and a dual of 0
+    # (model, train [C], cell [C], cells) -> Client: all with the one model and a dual of 0
+    enlist: Callable
     solve: Callable  # (key, Client [M], centre [M, ...], cohort) -> (models [M, ...], loss [M])
 
 
@@ -37,11 +40,13 @@ def primal(loss: Callable, trainer: Callable, rho: Number, lam: Number, exact: b
 
     Args:
       loss: (params, batch [n], anchor, key) -> (mean loss, aux).
-      trainer: objective -> fit, how the client's model is trained on where (13) is not solved exactly.
+      trainer: objective -> fit, how the client's model is trained on where (13) is not solved
+        exactly.
       rho: penalty.
       lam: weight of the regulariser that all clients of a cell share.
-      exact: one Newton step on all examples of a client, exact for a loss that is quadratic in the parameters. The
-        Hessian is factorised by `enlist`, once; a round multiplies by its inverse, so nothing is solved in the loop.
+      exact: one Newton step on all examples of a client, exact for a loss that is quadratic in the
+        parameters. The Hessian is factorised by `enlist`, once; a round multiplies by its inverse,
+        so nothing is solved in the loop.
     """
 
     def objective(params: PyTree, batch: PyTree, anchor: tuple, key: Array) -> tuple[Array, Array]:
@@ -61,12 +66,16 @@ def primal(loss: Callable, trainer: Callable, rho: Number, lam: Number, exact: b
         def invert(data: PyTree, dual: PyTree, peers: Array) -> Float[Array, "d d"]:
             flat, unflatten = flatten_util.ravel_pytree(model)
             anchor = (dual, model, lam / peers)
-            hessian = jax.hessian(lambda w: objective(unflatten(w), data, anchor, jax.random.key(0))[0])(flat)
+            hessian = jax.hessian(
+                lambda w: objective(unflatten(w), data, anchor, jax.random.key(0))[0]
+            )(flat)
             return cho_solve(cho_factor(hessian), jnp.eye(flat.size))
 
         return client._replace(inverse=jax.vmap(invert)(train, dual, peers))
 
-    def newton(start: PyTree, data: PyTree, anchor: tuple, inverse: Array, key: Array) -> tuple[PyTree, Array]:
+    def newton(
+        start: PyTree, data: PyTree, anchor: tuple, inverse: Array, key: Array
+    ) -> tuple[PyTree, Array]:
         slope, aux = jax.grad(objective, has_aux=True)(start, data, anchor, key)
         flat, unflatten = flatten_util.ravel_pytree(slope)
         step = jnp.matmul(inverse, flat, precision=jax.lax.Precision.HIGHEST)
@@ -75,13 +84,17 @@ def primal(loss: Callable, trainer: Callable, rho: Number, lam: Number, exact: b
     def solve(key: Array, client: Client, centre: PyTree, cohort: PyTree) -> tuple[PyTree, Array]:
         anchor = (client.dual, centre, lam / client.peers)
         if exact:
-            return jax.vmap(newton, (0, 0, 0, 0, None))(centre, cohort.train, anchor, client.inverse, key)
+            return jax.vmap(newton, (0, 0, 0, 0, None))(
+                centre, cohort.train, anchor, client.inverse, key
+            )
         return fit(key, client.model, anchor, cohort)
 
     return Primal(enlist, solve)
 
 
-def augmented(params: PyTree, dual: PyTree, centre: PyTree, decay: Number, rho: Number) -> Float[Array, ""]:
+def augmented(
+    params: PyTree, dual: PyTree, centre: PyTree, decay: Number, rho: Number
+) -> Float[Array, ""]:
     """What (13) adds to a client's loss: decay |w|^2 - <dual, w - centre> + rho / 2 |w - centre|^2.
 
     Finite for entries up to 1e15.

@@ -9,15 +9,17 @@ from jaxtyping import Array, Float, PyTree
 Alignment = Literal["cosine", "approx", "inner", "l2", "l1"]
 
 
-def misalignment(model: PyTree, aggregate: PyTree, factor: Array | float, kind: Alignment) -> Float[Array, ""]:
+def misalignment(
+    model: PyTree, aggregate: PyTree, factor: Array | float, kind: Alignment
+) -> Float[Array, ""]:
     """What a client adds to its loss. Finite for entries up to 1e15; a length below 1e-6 counts as that.
 
     Args:
       model: of one client.
       aggregate: what the server sent: for "cosine" the normalised aggregate, else the aggregate.
       factor: scales the whole; 0 switches it off.
-      kind: "cosine" and "approx", minus the inner product with the normalised model; "inner", minus the inner product;
-        "l2", the squared distance; "l1", the sum of absolute differences.
+      kind: "cosine" and "approx", minus the inner product with the normalised model; "inner", minus
+        the inner product; "l2", the squared distance; "l1", the sum of absolute differences.
     """
     pairs = list(zip(jax.tree.leaves(model), jax.tree.leaves(aggregate), strict=True))
     if kind in ("l2", "l1"):

@@ -10,8 +10,8 @@ Number = float | int | Array
 def attentive(distances: Float[Array, "m m"], alpha: Number, sigma: Number) -> Float[Array, "m m"]:
     """xi_ij = alpha A'(|w_i - w_j|^2) for j other than i, with A(x) = 1 - exp(-x / sigma); the rest is a client's own.
 
-    Where the others' weights would exceed 1 together, as they may for alpha above sigma / (M - 1), they are scaled to
-    sum to 1.
+    Where the others' weights would exceed 1 together, as they may for alpha above sigma / (M - 1),
+    they are scaled to sum to 1.
 
     Args:
       distances: squared, of all pairs of models [M, M].

@@ -1,8 +1,9 @@
 """Graph attention over stacked models: who should listen to whom, learned. A matrix [N, D] is a stack of one leaf.
 
-Every pair of models is scored by a small function of two projections of them; a softmax over the senders makes rows of
-mixing weights. H heads project to d' numbers each, so the projections are leaves `[H, d', *leaf]`: H d' D floats in
-all, twice that where receivers and senders are projected apart. Pairs cost `[N, N, H d']` at most, never `[N, N, D]`.
+Every pair of models is scored by a small function of two projections of them; a softmax over the
+senders makes rows of mixing weights. H heads project to d' numbers each, so the projections are
+leaves `[H, d', *leaf]`: H d' D floats in all, twice that where receivers and senders are projected
+apart. Pairs cost `[N, N, H d']` at most, never `[N, N, D]`.
 """
 
 from typing import Literal, NamedTuple
@@ -40,7 +41,9 @@ def layer_norm(stacked: PyTree, *, unit: bool = False) -> PyTree:
     mean = sum(x.sum(axis=1) for x in leaves) / size
     square = sum(jnp.square(x - mean[:, None]).sum(axis=1) for x in leaves)
     varies = square > 1e-12 * size
-    inverse = jnp.where(varies, jax.lax.rsqrt(jnp.where(varies, square if unit else square / size, 1.0)), 0.0)
+    inverse = jnp.where(
+        varies, jax.lax.rsqrt(jnp.where(varies, square if unit else square / size, 1.0)), 0.0
+    )
 
     def leaf(x: Array) -> Array:
         one = (-1, *[1] * (x.ndim - 1))
@@ -54,7 +57,8 @@ def init_attention(
 ) -> Attention:
     """Where learning starts: all weights are 1 / N, since the last factor of every score is zero and the rest random.
 
-    W is normal, such that projections of features have variance 1; a is zero, with "dot" the senders' W.
+    W is normal, such that projections of features have variance 1; a is zero, with "dot" the
+    senders' W.
 
     Args:
       key: of the random numbers.
@@ -72,7 +76,9 @@ def init_attention(
 
     def project(matrix: Array) -> PyTree:  # [H, d', D]
         parts = jnp.split(matrix, [sum(sizes[:i]) for i in range(1, len(sizes))], axis=-1)
-        return structure.unflatten([p.reshape(heads, width, *jnp.shape(x)) for p, x in zip(parts, leaves, strict=True)])
+        return structure.unflatten(
+            [p.reshape(heads, width, *jnp.shape(x)) for p, x in zip(parts, leaves, strict=True)]
+        )
 
     receiver = project(drawn[0])
     if score == "gat":
@@ -90,9 +96,10 @@ def attention_weights(
     Args:
       attention: W and a of each head.
       features: h [N, ...], see `layer_norm`.
-      score: of a pair in a head. "gat": LeakyReLU(a'[W h_i || W h_j]) (Velickovic et al., 2018, (3)), by which all
-        receivers rank the senders nearly alike; "gatv2": a' LeakyReLU(W_l h_i + W_r h_j) (Brody et al., 2022, (7)), by
-        which they need not; "dot": (W_l h_i)'(W_r h_j) / sqrt(d') (Vaswani et al., 2017, (1)).
+      score: of a pair in a head. "gat": LeakyReLU(a'[W h_i || W h_j]) (Velickovic et al., 2018,
+        (3)), by which all receivers rank the senders nearly alike; "gatv2": a' LeakyReLU(W_l h_i +
+        W_r h_j) (Brody et al., 2022, (7)), by which they need not; "dot": (W_l h_i)'(W_r h_j) /
+        sqrt(d') (Vaswani et al., 2017, (1)).
       slope: of the LeakyReLU below zero.
     """
     z = _project(attention.receiver, features)
@@ -100,7 +107,9 @@ def attention_weights(
         own, other = jnp.einsum("nhk,hsk->snh", z, attention.vector, precision=Precision.HIGHEST)
         scores = jax.nn.leaky_relu(own[:, None] + other[None], slope)  # [N, N, H]
     elif score == "gatv2":
-        pairs = jax.nn.leaky_relu(z[:, None] + _project(attention.sender, features)[None], slope)  # [N, N, H, d']
+        pairs = jax.nn.leaky_relu(
+            z[:, None] + _project(attention.sender, features)[None], slope
+        )  # [N, N, H, d']
         scores = jnp.einsum("ijhk,hk->ijh", pairs, attention.vector, precision=Precision.HIGHEST)
     else:
         y = _project(attention.sender, features)

@@ -5,13 +5,16 @@ from jax import lax
 from jaxtyping import Array, Bool, Float, Int
 
 
-def bipartition(similarity: Float[Array, "m m"], cluster: Int[Array, "m"], ids: Int[Array, "m"]) -> Bool[Array, "m"]:
+def bipartition(
+    similarity: Float[Array, "m m"], cluster: Int[Array, "m"], ids: Int[Array, "m"]
+) -> Bool[Array, "m"]:
     """Who leaves if each cluster is cut in two such that the largest similarity across is smallest (Algorithm 1).
 
-    This is single linkage down to two groups: the largest spanning tree of each cluster less its weakest edge. That
-    edge is the smallest bottleneck, the weakest link on the best path, of all pairs; and who is beyond it from one
-    member is on the other side. All clusters are cut at once, with no list of members. Of pairs that tie for the
-    weakest edge, all are cut, and the side without the smallest id is one group.
+    This is single linkage down to two groups: the largest spanning tree of each cluster less its
+    weakest edge. That edge is the smallest bottleneck, the weakest link on the best path, of all
+    pairs; and who is beyond it from one member is on the other side. All clusters are cut at once,
+    with no list of members. Of pairs that tie for the weakest edge, all are cut, and the side
+    without the smallest id is one group.
 
     Args:
       similarity: symmetric [M, M].
@@ -36,7 +39,10 @@ def bipartition(similarity: Float[Array, "m m"], cluster: Int[Array, "m"], ids: 
 
 
 def split(
-    cluster: Int[Array, "m"], leaves: Bool[Array, "m"], wanted: Bool[Array, "k"], free: Int[Array, ""]
+    cluster: Int[Array, "m"],
+    leaves: Bool[Array, "m"],
+    wanted: Bool[Array, "k"],
+    free: Int[Array, ""],
 ) -> tuple[Int[Array, "m"], Int[Array, "k"], Int[Array, ""]]:
     """New clusters for those who leave, numbered from the first free one on, as long as there are numbers.
 

@@ -18,7 +18,9 @@ class Clusters(NamedTuple):
     """A division of M models into K clusters, some of them perhaps empty."""
 
     assignment: Int[Array, "*m"]  # [M] cluster of each model
-    averaging: Float[Array, "*km"]  # [K, M]: `mix(averaging, stacked)` are the centres; a row of zeros where empty
+    averaging: Float[
+        Array, "*km"
+    ]  # [K, M]: `mix(averaging, stacked)` are the centres; a row of zeros where empty
     inertia: Float[Array, "*s"]  # sum of the squared distances of the models to their centres
 
 
@@ -33,12 +35,13 @@ def kmeans(
 ) -> Clusters:
     """K-means from greedy k-means++ seeds (Arthur and Vassilvitskii, 2007); the best of the restarts.
 
-    Lloyd's iterations (1982), and where they rest, moves of single models that save (Hartigan, 1975), until nothing
-    does. This needs squared distances alone, which come from one Gram matrix: an iteration costs O(K M^2), with no D.
+    Lloyd's iterations (1982), and where they rest, moves of single models that save (Hartigan,
+    1975), until nothing does. This needs squared distances alone, which come from one Gram matrix:
+    an iteration costs O(K M^2), with no D.
 
-    The result belongs to the clients, not to the order of the rows: random numbers are drawn by client id, and clusters
-    are numbered by their smallest id. Of fewer distinct models than K, each is a cluster and the rest, the last ones,
-    are empty; so with K = M every model is one.
+    The result belongs to the clients, not to the order of the rows: random numbers are drawn by
+    client id, and clusters are numbered by their smallest id. Of fewer distinct models than K, each
+    is a cluster and the rest, the last ones, are empty; so with K = M every model is one.
 
     Args:
       key: of the seeds.
@@ -55,7 +58,8 @@ def kmeans(
 
     def seeds(noise: Float[Array, "k m"]) -> Int[Array, "k"]:
         def add(nearest: Float[Array, "m"], noise: Float[Array, "m"]):
-            # The largest of log p + Gumbel noise is a draw in proportion to p, the next ones are further draws.
+            # The largest of log p + Gumbel noise is a draw in proportion to p, the next ones are
+            # further draws.
             _, candidates = lax.top_k(jnp.log(nearest) + noise, min(TRIES, ids.size))
             after = jnp.minimum(nearest[None], distances[candidates])  # [L, M]
             best = after.sum(axis=1).argmin()
@@ -70,8 +74,12 @@ def kmeans(
         members = jax.nn.one_hot(assignment, clusters, axis=0)
         counts = members.sum(axis=1)
         averaging = members / jnp.maximum(counts, 1)[:, None]
-        to_members = jnp.matmul(averaging, distances, precision=Precision.HIGHEST)  # means over a cluster
-        spread = jnp.sum(averaging * to_members, axis=1) / 2  # mean squared distance of the members to their centre
+        to_members = jnp.matmul(
+            averaging, distances, precision=Precision.HIGHEST
+        )  # means over a cluster
+        spread = (
+            jnp.sum(averaging * to_members, axis=1) / 2
+        )  # mean squared distance of the members to their centre
         to_centres = jnp.where(counts[:, None] > 0, to_members - spread[:, None], jnp.inf)
         return Clusters(assignment, averaging, jnp.sum(counts * spread)), to_centres
 
@@ -81,9 +89,12 @@ def kmeans(
         nearest = to_centres.argmin(axis=0)
         here = averaging > 0  # [K, M]
         n = here.sum(axis=1, keepdims=True)
-        # Both centres follow a model that moves: it saves n / (n - 1) times its squared distance to the one it leaves,
-        # and costs n / (n + 1) times that to the one it joins, nothing if that is empty.
-        cost = jnp.where(here, n / jnp.maximum(n - 1, 1), n / (n + 1)) * jnp.where(n > 0, to_centres, 0.0)
+        # Both centres follow a model that moves: it saves n / (n - 1) times its squared distance to
+        # the one it leaves, and costs n / (n + 1) times that to the one it joins, nothing if that
+        # is empty.
+        cost = jnp.where(here, n / jnp.maximum(n - 1, 1), n / (n + 1)) * jnp.where(
+            n > 0, to_centres, 0.0
+        )
         now = jnp.sum(jnp.where(here, cost, 0.0), axis=0)
         saved = now - cost.min(axis=0)
         model = saved.argmax()
@@ -105,8 +116,12 @@ def kmeans(
 
     found = jax.vmap(settled)(jax.vmap(noise)(ids).transpose(1, 2, 0))  # [restarts, M]
     inertia = jax.vmap(lambda a: division(a)[0].inertia)(found)
-    best = found[jnp.argmax(inertia <= (1 + 1e-5) * inertia.min())]  # rounding does not decide between equals
-    smallest = jnp.full(clusters, jnp.iinfo(ids.dtype).max, ids.dtype).at[best].min(ids)  # id of each cluster [K]
+    best = found[
+        jnp.argmax(inertia <= (1 + 1e-5) * inertia.min())
+    ]  # rounding does not decide between equals
+    smallest = (
+        jnp.full(clusters, jnp.iinfo(ids.dtype).max, ids.dtype).at[best].min(ids)
+    )  # id of each cluster [K]
     place = jnp.sum(smallest[None] < smallest[:, None], axis=1)
     divided = division(place[best])[0]
     return divided._replace(inertia=jnp.minimum(divided.inertia * unit * unit, LARGEST))
@@ -115,8 +130,9 @@ def kmeans(
 def squared_distances(stacked: PyTree) -> Float[Array, "m m"]:
     """Squared Euclidean distances of all pairs of models.
 
-    From inner products of the models less their mean, so that models near each other and far from zero keep their
-    digits. What is below 1e-6 of the two squared distances to the mean is rounding, and 0; what is beyond 1e30 is 1e30.
+    From inner products of the models less their mean, so that models near each other and far from
+    zero keep their digits. What is below 1e-6 of the two squared distances to the mean is rounding,
+    and 0; what is beyond 1e30 is 1e30.
 
     Args:
       stacked: models [M, ...] or a matrix [M, D].
@@ -148,7 +164,9 @@ def nearest(stacked: PyTree, centres: PyTree) -> Int[Array, "m"]:
     return _distances(both)[0][:models, models:].argmin(axis=1).astype(jnp.int32)
 
 
-def centres(stacked: PyTree, assignment: Int[Array, "m"], before: PyTree, heard: Bool[Array, "m"]) -> PyTree:
+def centres(
+    stacked: PyTree, assignment: Int[Array, "m"], before: PyTree, heard: Bool[Array, "m"]
+) -> PyTree:
     """The mean of each cluster's models; one of which none is heard keeps its centre.
 
     Args:
@@ -157,10 +175,14 @@ def centres(stacked: PyTree, assignment: Int[Array, "m"], before: PyTree, heard:
       before: centres so far [K, ...].
       heard: whose model counts [M].
     """
-    members = heard[None] * jax.nn.one_hot(assignment, jax.tree.leaves(before)[0].shape[0], axis=0)  # [K, M]
+    members = heard[None] * jax.nn.one_hot(
+        assignment, jax.tree.leaves(before)[0].shape[0], axis=0
+    )  # [K, M]
     count = members.sum(axis=1)
     means = mix(members / jnp.maximum(count, 1)[:, None], stacked)
-    return jax.tree.map(lambda m, b: jnp.where((count > 0).reshape(-1, *[1] * (m.ndim - 1)), m, b), means, before)
+    return jax.tree.map(
+        lambda m, b: jnp.where((count > 0).reshape(-1, *[1] * (m.ndim - 1)), m, b), means, before
+    )
 
 
 def together(assignment: Int[Array, "m"], heard: Bool[Array, "m"]) -> Float[Array, "m m"]:

@@ -1,7 +1,8 @@
 """Several servers with several clusters each: the server side of GFedMtl (Gauthier et al., Asilomar 2022) as matrices.
 
-S servers, Q clusters at each, P = S * Q cells; cell s * Q + q is cluster q at server s. Every step of a server is a
-row-stochastic matrix over cells, so a whole round of the servers is one matrix from uploads to what they hold.
+S servers, Q clusters at each, P = S * Q cells; cell s * Q + q is cluster q at server s. Every step
+of a server is a row-stochastic matrix over cells, so a whole round of the servers is one matrix
+from uploads to what they hold.
 """
 
 import jax
@@ -15,7 +16,9 @@ def adjacency(graph: str | Shaped[ArrayLike, "s s"], servers: int) -> Shaped[Arr
     if not isinstance(graph, str):
         return jnp.asarray(graph)
     after = jnp.roll(jnp.eye(servers), 1, axis=1)
-    both = jnp.maximum(after, after.T) * (1 - jnp.eye(servers))  # one edge between two servers, none at a single one
+    both = jnp.maximum(after, after.T) * (
+        1 - jnp.eye(servers)
+    )  # one edge between two servers, none at a single one
     return {"ring": both, "alone": jnp.zeros_like(both)}[graph]
 
 
@@ -31,15 +34,17 @@ def collect(cells: Int[Array, "m"], count: int) -> Float[Array, "p mp"]:
     """
     member = cells[None] == jnp.arange(count)[:, None]  # [P, M]
     reported = jnp.count_nonzero(member, axis=1)[:, None]
-    return jnp.concatenate([member / jnp.maximum(reported, 1), jnp.eye(count) * (reported == 0)], axis=1)
+    return jnp.concatenate(
+        [member / jnp.maximum(reported, 1), jnp.eye(count) * (reported == 0)], axis=1
+    )
 
 
 def couple(tau: Float[Array, "*qq"] | float | int, clusters: int) -> Float[Array, "q q"]:
     """(15): each cluster's model, refined by those of the other clusters.
 
     Args:
-      tau: strength of inter-cluster learning: one number, or that of each pair (receiver, sender) [Q, Q], whose
-        diagonal is not looked at. At 0 clusters are apart.
+      tau: strength of inter-cluster learning: one number, or that of each pair (receiver, sender)
+        [Q, Q], whose diagonal is not looked at. At 0 clusters are apart.
       clusters: Q.
 
     Returns:
@@ -69,7 +74,10 @@ def exchange(
 
 
 def server_round(
-    cells: Int[Array, "m"], adjacency: Shaped[Array, "s s"], tau: Float[Array, "*qq"] | float | int, clusters: int
+    cells: Int[Array, "m"],
+    adjacency: Shaped[Array, "s s"],
+    tau: Float[Array, "*qq"] | float | int,
+    clusters: int,
 ) -> tuple[Float[Array, "p mp"], Float[Array, "p mp"]]:
     """(14) to (18): what the servers make of the uploads, as two matrices.
 
@@ -80,12 +88,15 @@ def server_round(
       clusters: Q.
 
     Returns:
-      The models u after (15) and w after (18), [P, M + P] each: weights of the uploads, then of the models before.
+      The models u after (15) and w after (18), [P, M + P] each: weights of the uploads, then of the
+      models before.
     """
     servers = adjacency.shape[0]
     within = jnp.kron(jnp.eye(servers), couple(tau, clusters))
     coupled = jnp.matmul(within, collect(cells, servers * clusters), precision=Precision.HIGHEST)
-    return coupled, jnp.matmul(exchange(adjacency, tau, clusters), coupled, precision=Precision.HIGHEST)
+    return coupled, jnp.matmul(
+        exchange(adjacency, tau, clusters), coupled, precision=Precision.HIGHEST
+    )
 
 
 def tau_slope(
@@ -98,8 +109,8 @@ def tau_slope(
     """How the sum over clients of their losses at u, the model of their cell after (15), changes with tau.
 
     Args:
-      slopes: dL_i / dweight of each client's loss by the weights of its u: inner products of its gradient at u with the
-        uploads, then with the models before [M, M + P].
+      slopes: dL_i / dweight of each client's loss by the weights of its u: inner products of its
+        gradient at u with the uploads, then with the models before [M, M + P].
       cells: see `server_round`; the loss of a client that is not heard does not count.
       adjacency: see `server_round`.
       tau: a number or [Q, Q].
@@ -116,8 +127,8 @@ def tau_slope(
 def upload_weights(rows: Float[Array, "m mp"]) -> Float[Array, "m m"]:
     """The weights of the uploads alone, each row scaled to sum to one: [M, M + P] -> [M, M].
 
-    Where a cell had no report, a part of a row falls on a model of the round before: it is left out. Who gets nothing
-    of any upload is shown with its own.
+    Where a cell had no report, a part of a row falls on a model of the round before: it is left
+    out. Who gets nothing of any upload is shown with its own.
     """
     uploads = rows[:, : rows.shape[0]]
     total = uploads.sum(axis=1, keepdims=True)

@@ -6,13 +6,16 @@ from jaxtyping import Array, Float
 
 
 def contrast(
-    own: Float[Array, "b d"], near: Float[Array, "b d"], far: Float[Array, "b d"], temperature: Float[Array, ""] | float
+    own: Float[Array, "b d"],
+    near: Float[Array, "b d"],
+    far: Float[Array, "b d"],
+    temperature: Float[Array, ""] | float,
 ) -> Float[Array, "b"]:
     """The model-contrastive loss of each example (MOON, equation 3).
 
-    -log (exp(cos(own, near) / temperature) / (exp(cos(own, near) / temperature) + exp(cos(own, far) / temperature))).
-    The cosine with a vector of zeros is 0. Lengths whose product is below 1e-6 count as if it were that, which makes
-    cosines smaller; entries up to 1e8 have a cosine.
+    -log (exp(cos(own, near) / temperature) / (exp(cos(own, near) / temperature) + exp(cos(own, far)
+    / temperature))). The cosine with a vector of zeros is 0. Lengths whose product is below 1e-6
+    count as if it were that, which makes cosines smaller; entries up to 1e8 have a cosine.
     """
 
     def cosine(a: Array, b: Array) -> Float[Array, "b"]:

@@ -20,14 +20,18 @@ class Learner(NamedTuple):
     memory: optax.OptState
 
 
-def begin(tau: str | Rate | Float[Array, "q q"], clusters: int, strength: float = 0.5) -> Learner | tuple:
+def begin(
+    tau: str | Rate | Float[Array, "q q"], clusters: int, strength: float = 0.5
+) -> Learner | tuple:
     """What learns tau: "learned", one for all clusters; "learned_pairs", of each pair (receiver, sender) [Q, Q].
 
     Nothing for a tau that is given.
     """
     if not isinstance(tau, str):
         return ()
-    theta = jnp.full((clusters, clusters) if tau == "learned_pairs" else (), jnp.log(jnp.expm1(strength)))
+    theta = jnp.full(
+        (clusters, clusters) if tau == "learned_pairs" else (), jnp.log(jnp.expm1(strength))
+    )
     return Learner(theta, optax.adam(0.0).init(theta))
 
 
@@ -39,7 +43,8 @@ def strength(learner: Learner) -> Float[Array, "*qq"]:
 def descend(learner: Learner, slope: Float[Array, "*qq"], rate: Rate) -> Learner:
     """One step of Adam against the slope, the derivative of a loss by the strength.
 
-    A slope beyond 1e15 counts as that, and one that is no number as 0: Adam keeps squares, and they stay.
+    A slope beyond 1e15 counts as that, and one that is no number as 0: Adam keeps squares, and they
+    stay.
     """
     slope = jnp.clip(jnp.nan_to_num(slope), -1e15, 1e15)
     (slope,) = jax.vjp(jax.nn.softplus, learner.theta)[1](slope)
@@ -49,4 +54,6 @@ def descend(learner: Learner, slope: Float[Array, "*qq"], rate: Rate) -> Learner
 
 def mean(tau: Float[Array, "*qq"], clusters: int) -> Float[Array, ""]:
     """The mean strength over pairs of different clusters, of which there are two at least."""
-    return jnp.mean(jnp.broadcast_to(tau, (clusters, clusters)), where=~jnp.eye(clusters, dtype=bool))
+    return jnp.mean(
+        jnp.broadcast_to(tau, (clusters, clusters)), where=~jnp.eye(clusters, dtype=bool)
+    )

@@ -38,6 +38,8 @@ def divergence(q: Gaussian, p: Gaussian) -> Float[Array, ""]:
     def leaf(q_mean: Array, q_rho: Array, p_mean: Array, p_rho: Array) -> Array:
         scale = deviation(p_rho)
         ratio = deviation(q_rho) / scale
-        return jnp.sum((ratio**2 - 1) / 2 - jnp.log(ratio) + jnp.square((q_mean - p_mean) / scale) / 2)
+        return jnp.sum(
+            (ratio**2 - 1) / 2 - jnp.log(ratio) + jnp.square((q_mean - p_mean) / scale) / 2
+        )
 
     return sum(jax.tree.leaves(jax.tree.map(leaf, *q, *p)))

@@ -8,7 +8,8 @@ from jaxtyping import Array, Float, Int
 def group(products: Float[Array, "m m"], groups: int, steps: int = 10) -> Int[Array, "m"]:
     """k-means in a Gram matrix, from seeds that are far from each other; draws no random number.
 
-    The first seed is the model least like all others, each further one that least like the seeds so far.
+    The first seed is the model least like all others, each further one that least like the seeds so
+    far.
 
     Args:
       products: inner products of all pairs of models, or their cosines [M, M].
@@ -22,7 +23,9 @@ def group(products: Float[Array, "m m"], groups: int, steps: int = 10) -> Int[Ar
 
     def nearest(member: Array) -> Int[Array, "m"]:
         count = jnp.count_nonzero(member, axis=0)
-        cross = jnp.matmul(products, member / jnp.maximum(count, 1)[None], precision=jax.lax.Precision.HIGHEST)
+        cross = jnp.matmul(
+            products, member / jnp.maximum(count, 1)[None], precision=jax.lax.Precision.HIGHEST
+        )
         square = jnp.sum(member * cross, axis=0) / jnp.maximum(count, 1)  # of each centre's length
         return jnp.argmin(jnp.where(count > 0, square, jnp.inf)[None] - 2 * cross, axis=1)
 

@@ -16,7 +16,9 @@ class Hypernet(NamedTuple):
     bias: PyTree  # [...]
 
 
-def init_hypernet(key: Key[Array, ""], model: PyTree, embedding: int, width: int, hidden: int) -> Hypernet:
+def init_hypernet(
+    key: Key[Array, ""], model: PyTree, embedding: int, width: int, hidden: int
+) -> Hypernet:
     """Makes the given model of every embedding, until the kernel of the last layer has moved from zero.
 
     Args:
@@ -30,9 +32,12 @@ def init_hypernet(key: Key[Array, ""], model: PyTree, embedding: int, width: int
     keys = jax.random.split(key, hidden + 1)
     normal = jax.nn.initializers.lecun_normal()
     layers = [
-        (normal(k, (i, o), jnp.float32), jnp.zeros(o)) for k, i, o in zip(keys, sizes[:-1], sizes[1:], strict=True)
+        (normal(k, (i, o), jnp.float32), jnp.zeros(o))
+        for k, i, o in zip(keys, sizes[:-1], sizes[1:], strict=True)
     ]
-    return Hypernet(layers, jax.tree.map(lambda x: jnp.zeros((width, *x.shape), x.dtype), model), model)
+    return Hypernet(
+        layers, jax.tree.map(lambda x: jnp.zeros((width, *x.shape), x.dtype), model), model
+    )
 
 
 def generate(net: Hypernet, embedding: Float[Array, "e"]) -> PyTree:

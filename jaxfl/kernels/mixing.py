@@ -14,7 +14,8 @@ def mix(weights: Float[Array, "*r m"], stacked: PyTree) -> PyTree:
       stacked: models [M, ...].
 
     Returns:
-      Models [R, ...] in the type of the given ones, summed in float32 at full precision on every backend.
+      Models [R, ...] in the type of the given ones, summed in float32 at full precision on every
+      backend.
     """
 
     def leaf(x: Array) -> Array:
@@ -49,7 +50,9 @@ def size_weights(sizes: Shaped[Array, "m"]) -> Float[Array, "m"]:
 
     Of clients that are heard or not [M] bool: equal shares of those that are.
     """
-    sizes = sizes.astype(jnp.float32)  # whole numbers this side of 2^24, and no overflow beyond 2^31
+    sizes = sizes.astype(
+        jnp.float32
+    )  # whole numbers this side of 2^24, and no overflow beyond 2^31
     total = sizes.sum()
     share = sizes / jnp.maximum(total, 1)
     return jnp.where(total > 0, share, 1 / sizes.shape[0])
@@ -58,9 +61,10 @@ def size_weights(sizes: Shaped[Array, "m"]) -> Float[Array, "m"]:
 def disturbance(key: Key[Array, ""], clients: int, radius: float | Array) -> Float[Array, "m m"]:
     """What to add to mixing weights and to subtract from them, to learn from losses alone how they change.
 
-    Random signs, less their mean in each row so that rows still sum to one, times the radius [M, M]. With losses L+ and
-    L- of a row, (L+ - L-) / 2 times the row, over the radius squared, is an estimate of the loss's slopes less their
-    mean, unbiased up to the radius squared (simultaneous perturbation: Spall, 1992).
+    Random signs, less their mean in each row so that rows still sum to one, times the radius [M,
+    M]. With losses L+ and L- of a row, (L+ - L-) / 2 times the row, over the radius squared, is an
+    estimate of the loss's slopes less their mean, unbiased up to the radius squared (simultaneous
+    perturbation: Spall, 1992).
     """
     signs = jax.random.rademacher(key, (clients, clients), jnp.float32)
     return radius * (signs - signs.mean(axis=1, keepdims=True))

@@ -37,7 +37,13 @@ def neighbour_labels(
     products = jnp.matmul(query, memory.T, precision=Precision.HIGHEST)
     own, other = (jnp.sum(jnp.square(x), axis=1) for x in (query, memory))
     distances = jnp.maximum(own[:, None] + other[None] - 2 * products, 0.0)
-    near, rows = lax.top_k(jnp.where(mask[None], -distances, -1e30), min(neighbours, mask.size))  # [B, k]
-    near = near - near[:, :1]  # the nearest first: exactly 0, where large quotients would differ by their rounding
+    near, rows = lax.top_k(
+        jnp.where(mask[None], -distances, -1e30), min(neighbours, mask.size)
+    )  # [B, k]
+    near = (
+        near - near[:, :1]
+    )  # the nearest first: exactly 0, where large quotients would differ by their rounding
     weights = jax.nn.softmax(near / (query.shape[1] * scale), axis=1) * mask[rows]
-    return jnp.einsum("bk,bkc->bc", weights, jax.nn.one_hot(labels[rows], classes), precision=Precision.HIGHEST)
+    return jnp.einsum(
+        "bk,bkc->bc", weights, jax.nn.one_hot(labels[rows], classes), precision=Precision.HIGHEST
+    )

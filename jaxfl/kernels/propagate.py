@@ -14,9 +14,10 @@ def graph_rows(
 ) -> Float[Array, "k k"]:
     """Row-stochastic edge weights R of the graph over K models, each with an edge to itself.
 
-    "sum" is R_ij = C_ij / sum_j C_ij, negative cosines counting as 0 (FedCedar, section 3.3); "softmax" is
-    R_ij = exp(C_ij / temperature) / sum_j exp(C_ij / temperature). A row that sums to nothing is that of the identity.
-    A zero model, whose cosine with itself is 0, has no edges: its row is that of the identity, and nobody weighs it.
+    "sum" is R_ij = C_ij / sum_j C_ij, negative cosines counting as 0 (FedCedar, section 3.3);
+    "softmax" is R_ij = exp(C_ij / temperature) / sum_j exp(C_ij / temperature). A row that sums to
+    nothing is that of the identity. A zero model, whose cosine with itself is 0, has no edges: its
+    row is that of the identity, and nobody weighs it.
 
     Args:
       cosines: C [K, K], as `similarity.cosine` makes them.
@@ -33,14 +34,16 @@ def graph_rows(
     return jnp.where(total > 1e-8, edges / jnp.maximum(total, 1e-8), jnp.eye(len(cosines)))
 
 
-def propagate(rows: Float[Array, "k k"], hops: int, exists: Bool[Array, "k"] | None = None) -> Float[Array, "k k"]:
+def propagate(
+    rows: Float[Array, "k k"], hops: int, exists: Bool[Array, "k"] | None = None
+) -> Float[Array, "k k"]:
     """What P hops over the graph give, as one matrix [receiver, sender]: R^P (FedCedar, (2)).
 
     Args:
       rows: R, row-stochastic [K, K].
       hops: P; 0 gives the identity.
-      exists: which nodes there are [K], at least one; None: all. The row of another is the mean of theirs, so that the
-        mean over all K results is that over the nodes that exist.
+      exists: which nodes there are [K], at least one; None: all. The row of another is the mean of
+        theirs, so that the mean over all K results is that over the nodes that exist.
     """
     power = _power(rows, hops)
     if exists is None:
@@ -49,13 +52,15 @@ def propagate(rows: Float[Array, "k k"], hops: int, exists: Bool[Array, "k"] | N
     return jnp.where(exists[:, None], power, mean[None])
 
 
-def contraction(rows: Float[Array, "k k"], hops: int = 1, exists: Bool[Array, "k"] | None = None) -> Float[Array, ""]:
+def contraction(
+    rows: Float[Array, "k k"], hops: int = 1, exists: Bool[Array, "k"] | None = None
+) -> Float[Array, ""]:
     """How much nearer P hops over the graph bring the models to each other: Dobrushin's coefficient of R^P, in [0, 1].
 
-    Half the largest L1 distance of two rows, the smallest factor such that in every norm, whatever the models,
-    max_ij |mixed_i - mixed_j| <= factor * max_ij |model_i - model_j|. 1: some receivers share no sender; 0: all get the
-    same. If all cosines off the diagonal are c it is ((1 - c) / (1 + (K - 1) c))^P, by which every difference of two
-    models shrinks.
+    Half the largest L1 distance of two rows, the smallest factor such that in every norm, whatever
+    the models, max_ij |mixed_i - mixed_j| <= factor * max_ij |model_i - model_j|. 1: some receivers
+    share no sender; 0: all get the same. If all cosines off the diagonal are c it is ((1 - c) / (1
+    + (K - 1) c))^P, by which every difference of two models shrinks.
 
     Args:
       rows: R, row-stochastic [K, K].
@@ -64,7 +69,8 @@ def contraction(rows: Float[Array, "k k"], hops: int = 1, exists: Bool[Array, "k
     """
     exists = jnp.ones(len(rows), bool) if exists is None else exists
     mean = jnp.where(exists[:, None], rows, 0.0).sum(axis=0) / exists.sum()
-    # R^P and (R - 1 mean)^P have the same differences of rows; in the former they drown in the rounding of their mean.
+    # R^P and (R - 1 mean)^P have the same differences of rows; in the former they drown in the
+    # rounding of their mean.
     power = _power(jnp.where(exists[:, None], rows - mean[None], 0.0), hops)
     apart = jnp.abs(power[:, None] - power[None]).sum(axis=-1)
     return jnp.max(apart, where=exists[:, None] & exists[None], initial=0.0) / 2

@@ -8,10 +8,13 @@ from jaxtyping import Array, Bool, Float, Int, PyTree
 from jaxfl.kernels.similarity import LARGEST, inverse_norms
 
 
-def trimmed_mean(stacked: PyTree, trim: Float[Array, ""] | float, heard: Bool[Array, "m"]) -> PyTree:
+def trimmed_mean(
+    stacked: PyTree, trim: Float[Array, ""] | float, heard: Bool[Array, "m"]
+) -> PyTree:
     """The mean of each coordinate without its floor(trim H) smallest and largest of the H values that are heard.
 
-    Yin et al., "Byzantine-Robust Distributed Learning", ICML 2018, Definition 2. Half, and the median is what stays.
+    Yin et al., "Byzantine-Robust Distributed Learning", ICML 2018, Definition 2. Half, and the
+    median is what stays.
 
     Args:
       stacked: models [M, ...].
@@ -38,7 +41,11 @@ def median(stacked: PyTree, heard: Bool[Array, "m"]) -> PyTree:
 
 
 def krum(
-    stacked: PyTree, ids: Int[Array, "m"], heard: Bool[Array, "m"], byzantine: int | None, chosen: int | None
+    stacked: PyTree,
+    ids: Int[Array, "m"],
+    heard: Bool[Array, "m"],
+    byzantine: int | None,
+    chosen: int | None,
 ) -> Float[Array, "m"]:
     """Equal weights of the models that lie nearest to their neighbours (Blanchard et al., NeurIPS 2017, section 4) [M].
 
@@ -61,7 +68,9 @@ def krum(
     score = jnp.sum(jnp.where(near[None], distances, 0.0), axis=1)
     score = jnp.where(heard, score, jnp.inf)
     alike = jnp.isclose(score[:, None], score[None], rtol=1e-5, atol=0)
-    before = jnp.where(alike, ids[None] < ids[:, None], score[None] < score[:, None])  # [i, j]: j goes first
+    before = jnp.where(
+        alike, ids[None] < ids[:, None], score[None] < score[:, None]
+    )  # [i, j]: j goes first
     taken = before.sum(axis=1) < (count - liars if chosen is None else jnp.minimum(chosen, count))
     return (taken & heard) / (taken & heard).sum()
 
@@ -69,7 +78,9 @@ def krum(
 def _squared_distances(stacked: PyTree) -> Float[Array, "m m"]:
     """Of all pairs, at most 1e30, a row at a time from differences: an enormous model hides nobody else's distances."""
     matrix = jnp.concatenate([x.reshape(x.shape[0], -1) for x in jax.tree.leaves(stacked)], axis=1)
-    return lax.map(lambda one: jnp.minimum(jnp.sum((matrix - one[None]) ** 2, axis=1), LARGEST), matrix)
+    return lax.map(
+        lambda one: jnp.minimum(jnp.sum((matrix - one[None]) ** 2, axis=1), LARGEST), matrix
+    )
 
 
 def clip_updates(
@@ -87,4 +98,6 @@ def clip_updates(
     inverse = inverse_norms(updates)  # 0 of no update
     longest = median(jnp.where(inverse > 0, 1 / jnp.where(inverse > 0, inverse, 1.0), 0.0), heard)
     factors = jnp.minimum(1.0, inverse * (longest if bound is None else bound))
-    return jax.tree.map(lambda b, u: b + u * factors.reshape(-1, *[1] * (u.ndim - 1)), before, updates)
+    return jax.tree.map(
+        lambda b, u: b + u * factors.reshape(-1, *[1] * (u.ndim - 1)), before, updates
+    )

@@ -12,8 +12,9 @@ def descend(
     """One step of the server's optimiser (Reddi et al., "Adaptive Federated Optimization", ICLR 2021, Algorithm 1).
 
     Args:
-      optimizer: any optax optimiser; SGD with learning rate 1 gives the average, FedAvg. One that keeps squares (Adam,
-        Yogi) stands still for good after a difference whose square overflows: keep entries up to 1e15.
+      optimizer: any optax optimiser; SGD with learning rate 1 gives the average, FedAvg. One that
+        keeps squares (Adam, Yogi) stands still for good after a difference whose square overflows:
+        keep entries up to 1e15.
       memory: its state.
       model: what the clients started from.
       average: of what they trained; the model less this is the pseudo-gradient.

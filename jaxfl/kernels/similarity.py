@@ -1,7 +1,7 @@
 """Similarity of stacked models. A plain matrix [M, D] is a stack of one leaf; a pytree needs no such matrix.
 
-Models of any finite size have finite similarities: a model that has run away, or was sent to do harm, has squares that
-no float holds, and makes nobody's weights not a number.
+Models of any finite size have finite similarities: a model that has run away, or was sent to do
+harm, has squares that no float holds, and makes nobody's weights not a number.
 """
 
 from typing import Literal
@@ -28,7 +28,9 @@ def gram(stacked: PyTree, other: PyTree = None) -> Float[Array, "m n"]:
     """
 
     def leaf(x: Array, y: Array) -> Array:
-        return jnp.matmul(x.reshape(x.shape[0], -1), y.reshape(y.shape[0], -1).T, precision=Precision.HIGHEST)
+        return jnp.matmul(
+            x.reshape(x.shape[0], -1), y.reshape(y.shape[0], -1).T, precision=Precision.HIGHEST
+        )
 
     return sum(jax.tree.leaves(jax.tree.map(leaf, stacked, stacked if other is None else other)))
 
@@ -44,11 +46,13 @@ def cosine(stacked: PyTree) -> Float[Array, "m m"]:
     return jnp.clip(products * scale[:, None] * scale[None, :], -1.0, 1.0)
 
 
-def similarities(stacked: PyTree, measure: Measure, snap: float | Array | None = None) -> Float[Array, "m m"]:
+def similarities(
+    stacked: PyTree, measure: Measure, snap: float | Array | None = None
+) -> Float[Array, "m m"]:
     """How alike all pairs of models are, by one of the measures of pFedGraph (section 4.5).
 
-    "cosine"; "inner", the inner product; "l2" and "l1", minus the distance in that norm. The last three are at most
-    1e30 either way.
+    "cosine"; "inner", the inner product; "l2" and "l1", minus the distance in that norm. The last
+    three are at most 1e30 either way.
 
     Args:
       stacked: models [M, ...] or a matrix [M, D].
@@ -66,7 +70,9 @@ def similarities(stacked: PyTree, measure: Measure, snap: float | Array | None =
         return jnp.clip(products * power[:, None] * power[None], -LARGEST, LARGEST)
     squares, larger = jnp.diagonal(products), jnp.maximum(power[:, None], power[None])
     own, other = power[:, None] / larger, power[None] / larger  # one of the two is 1
-    distances = squares[:, None] * own * own + squares[None] * other * other - 2 * products * own * other
+    distances = (
+        squares[:, None] * own * own + squares[None] * other * other - 2 * products * own * other
+    )
     return -jnp.minimum(jnp.sqrt(jnp.maximum(distances, 0.0)) * larger, LARGEST)
 
 
@@ -87,7 +93,9 @@ def distances_l1(stacked: PyTree) -> Float[Array, "m m"]:
 def inverse_norms(stacked: PyTree) -> Float[Array, "m"]:
     """One over the Euclidean norm of each model [M]; 0 for a zero model."""
     small, power = scaled(stacked)
-    squares = sum(jnp.sum(jnp.square(x.reshape(x.shape[0], -1)), axis=1) for x in jax.tree.leaves(small))
+    squares = sum(
+        jnp.sum(jnp.square(x.reshape(x.shape[0], -1)), axis=1) for x in jax.tree.leaves(small)
+    )
     return _inverse(jnp.sqrt(squares)) / power
 
 

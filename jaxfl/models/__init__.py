@@ -1,6 +1,7 @@
 """Flax modules by name: `MODELS[name](outputs)` maps x [B, *feature] to logits of classes, or numbers, [B, outputs].
 
-A module's `head` is a regular expression that finds the paths of its head's parameters; the others are its body.
+A module's `head` is a regular expression that finds the paths of its head's parameters; the others
+are its body.
 """
 
 from jaxfl.models.cedar import cedar3, cedar6
@@ -14,4 +15,15 @@ from jaxfl.models.textcnn import textcnn
 
 MODELS = {f.__name__: f for f in (linear, mlp, cnn, lenet, cedar3, cedar6, resnet8, textcnn, mf)}
 
-__all__ = ["MODELS", "cedar3", "cedar6", "cnn", "lenet", "linear", "mf", "mlp", "resnet8", "textcnn"]
+__all__ = [
+    "MODELS",
+    "cedar3",
+    "cedar6",
+    "cnn",
+    "lenet",
+    "linear",
+    "mf",
+    "mlp",
+    "resnet8",
+    "textcnn",
+]

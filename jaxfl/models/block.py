@@ -1,9 +1,10 @@
 """Convolution, bias, ReLU and 2x2 max-pooling as one operation with one gradient, for the loop over local steps on CPU.
 
-Computed as written, the four outputs of a pooling window read four overlapping patches, and bias and ReLU work on four
-values of which one survives. Here the window's patches are read as one, of (k + 1) x (k + 1); one product with the
-kernel at its four offsets gives all four outputs; the largest goes on to bias and ReLU (the same result, since both are
-monotone), and its place is kept for the gradient. Elsewhere than on CPU it is the plain composition.
+Computed as written, the four outputs of a pooling window read four overlapping patches, and bias
+and ReLU work on four values of which one survives. Here the window's patches are read as one, of (k
++ 1) x (k + 1); one product with the kernel at its four offsets gives all four outputs; the largest
+goes on to bias and ReLU (the same result, since both are monotone), and its place is kept for the
+gradient. Elsewhere than on CPU it is the plain composition.
 """
 
 from collections.abc import Callable
@@ -32,7 +33,9 @@ class ConvReluPool(nn.Module):
     @nn.compact
     def __call__(self, x):
         """[n, h, w, ci] -> [n, h / 2, w / 2, features]."""
-        kernel = self.param("kernel", self.kernel_init, (*self.kernel_size, x.shape[-1], self.features))
+        kernel = self.param(
+            "kernel", self.kernel_init, (*self.kernel_size, x.shape[-1], self.features)
+        )
         bias = self.param("bias", nn.initializers.zeros_init(), (self.features,))
         pads = lax.padtype_to_pads(x.shape[1:3], self.kernel_size, (1, 1), self.padding)
         return conv_relu_pool(x, kernel, bias, tuple(tuple(p) for p in pads))
@@ -40,11 +43,18 @@ class ConvReluPool(nn.Module):
 
 @partial(jax.custom_vjp, nondiff_argnums=(3,))
 def conv_relu_pool(
-    x: Float[Array, "n h w ci"], kernel: Float[Array, "kh kw ci co"], bias: Float[Array, "co"], padding: Padding
+    x: Float[Array, "n h w ci"],
+    kernel: Float[Array, "kh kw ci co"],
+    bias: Float[Array, "co"],
+    padding: Padding,
 ) -> Float[Array, "n h2 w2 co"]:
     """Convolution of stride 1, bias, ReLU, 2x2 max-pooling; an odd last row or column of the convolution is dropped."""
     return lax.platform_dependent(
-        x, kernel, bias, cpu=lambda *a: _forward(*a, padding)[0], default=partial(_plain, padding=padding)
+        x,
+        kernel,
+        bias,
+        cpu=lambda *a: _forward(*a, padding)[0],
+        default=partial(_plain, padding=padding),
     )
 
 
@@ -90,9 +100,11 @@ def _forward(x: Array, kernel: Array, bias: Array, padding: Padding) -> tuple[Ar
 
 
 def _backward(x: Array, kernel: Array, y: Array, winner: Array, gradient: Array, padding: Padding):
-    # A division is not repeated by XLA in each consumer: it keeps the flat loops of the products apart from what made
-    # the gradient.
-    alive = gradient.transpose(3, 1, 2, 0) / jnp.where(y.transpose(3, 1, 2, 0) > 0, 1.0, jnp.inf).astype(y.dtype)
+    # A division is not repeated by XLA in each consumer: it keeps the flat loops of the products
+    # apart from what made the gradient.
+    alive = gradient.transpose(3, 1, 2, 0) / jnp.where(
+        y.transpose(3, 1, 2, 0) > 0, 1.0, jnp.inf
+    ).astype(y.dtype)
     corner = jnp.arange(4, dtype=jnp.int8).reshape(4, 1, 1, 1, 1)
     spread = jnp.where(winner[None] == corner, alive[None], 0.0)  # [4, co, h2, w2, n]
     read = tiles.patches(x.transpose(3, 1, 2, 0), kernel, padding)

@@ -17,9 +17,13 @@ class CNN(nn.Module):
     @nn.compact
     def __call__(self, x):
         """[B, h, w, channel] -> [B, classes]."""
-        check(x.ndim == 4, f"cnn takes images [h, w, channel], not examples of shape {x.shape[1:]}: choose model mlp")
         check(
-            min(x.shape[1:3]) >= 4, f"cnn takes images of 4x4 or more, not {x.shape[1]}x{x.shape[2]}: choose model mlp"
+            x.ndim == 4,
+            f"cnn takes images [h, w, channel], not examples of shape {x.shape[1:]}: choose model mlp",
+        )
+        check(
+            min(x.shape[1:3]) >= 4,
+            f"cnn takes images of 4x4 or more, not {x.shape[1]}x{x.shape[2]}: choose model mlp",
         )
         for width in self.channels:
             x = ConvReluPool(width, (3, 3))(x)

@@ -1,11 +1,13 @@
 """Convolution and pooling that are fast in a loop over steps, with weights that differ by client.
 
-XLA on CPU runs the weight gradient of a convolution inside a loop on a naive path, tens of times slower than outside
-(jax issue 12868), and per-client kernels under `vmap` become grouped convolutions, slow as well. On CPU a convolution
-is therefore patches and one matrix product, with its own gradient. All else is lax's.
+XLA on CPU runs the weight gradient of a convolution inside a loop on a naive path, tens of times
+slower than outside (jax issue 12868), and per-client kernels under `vmap` become grouped
+convolutions, slow as well. On CPU a convolution is therefore patches and one matrix product, with
+its own gradient. All else is lax's.
 
-Images are NHWC and kernels HWIO, as everywhere in flax. Inside, the batch is the innermost axis, [c, h, w, n]: each
-slice of a patch is then one long run of memory, and the transposes between two layers cancel.
+Images are NHWC and kernels HWIO, as everywhere in flax. Inside, the batch is the innermost axis,
+[c, h, w, n]: each slice of a patch is then one long run of memory, and the transposes between two
+layers cancel.
 """
 
 from functools import partial
@@ -29,11 +31,14 @@ class Window(NamedTuple):
     dilation: tuple[int, int]
 
 
-def conv(lhs: Array, rhs: Array, window_strides, padding, lhs_dilation=None, rhs_dilation=None, **rest) -> Array:
+def conv(
+    lhs: Array, rhs: Array, window_strides, padding, lhs_dilation=None, rhs_dilation=None, **rest
+) -> Array:
     """`lax.conv_general_dilated`, for flax's hook `conv_general_dilated`.
 
-    NHWC images with HWIO kernels in one group, of any stride, kernel dilation and padding (not negative), take the fast
-    way on CPU; all else, and every other backend, is `lax.conv_general_dilated` itself.
+    NHWC images with HWIO kernels in one group, of any stride, kernel dilation and padding (not
+    negative), take the fast way on CPU; all else, and every other backend, is
+    `lax.conv_general_dilated` itself.
     """
     covered = (
         lhs.ndim == 4
@@ -55,13 +60,20 @@ def conv(lhs: Array, rhs: Array, window_strides, padding, lhs_dilation=None, rhs
         if all(fits):
             window = Window(tuple(window_strides), tuple(tuple(p) for p in pads), dilation)
             return _conv(lhs, rhs, window, rest.get("precision"))
-    return lax.conv_general_dilated(lhs, rhs, window_strides, padding, lhs_dilation, rhs_dilation, **rest)
+    return lax.conv_general_dilated(
+        lhs, rhs, window_strides, padding, lhs_dilation, rhs_dilation, **rest
+    )
 
 
 @partial(jax.custom_vjp, nondiff_argnums=(2, 3))
-def _conv(x: Float[Array, "n h w ci"], kernel: Float[Array, "kh kw ci co"], window: Window, precision) -> Array:
+def _conv(
+    x: Float[Array, "n h w ci"], kernel: Float[Array, "kh kw ci co"], window: Window, precision
+) -> Array:
     return lax.platform_dependent(
-        x, kernel, cpu=partial(_forward, window, precision), default=partial(_lax, window, precision)
+        x,
+        kernel,
+        cpu=partial(_forward, window, precision),
+        default=partial(_lax, window, precision),
     )
 
 
@@ -71,7 +83,10 @@ def _conv_forward(x, kernel, window, precision):
 
 def _conv_backward(window, precision, saved, gradient):
     return lax.platform_dependent(
-        *saved, gradient, cpu=partial(_backward, window, precision), default=partial(_lax_backward, window, precision)
+        *saved,
+        gradient,
+        cpu=partial(_backward, window, precision),
+        default=partial(_lax_backward, window, precision),
     )
 
 
@@ -97,7 +112,9 @@ def _patches(x: Array, kernel_size: tuple[int, int], window: Window) -> Array:
         count, stride, dilation = kernel_size[which], window.stride[which], window.dilation[which]
         out = (array.shape[axis] - dilation * (count - 1) - 1) // stride + 1
         return [
-            lax.slice_in_dim(array, i * dilation, i * dilation + (out - 1) * stride + 1, stride, axis)
+            lax.slice_in_dim(
+                array, i * dilation, i * dilation + (out - 1) * stride + 1, stride, axis
+            )
             for i in range(count)
         ]
 
@@ -122,11 +139,15 @@ def _forward(window: Window, precision, x: Array, kernel: Array) -> Array:
         return corners.reshape(n, 2 * high, 2 * wide, co)
     patches = _patches(x, (kh, kw), window)
     *_, ho, wo, n = patches.shape
-    product = jnp.matmul(kernel.reshape(-1, co).T, patches.reshape(kh * kw * ci, -1), precision=precision)
+    product = jnp.matmul(
+        kernel.reshape(-1, co).T, patches.reshape(kh * kw * ci, -1), precision=precision
+    )
     return product.reshape(co, ho, wo, n).transpose(3, 1, 2, 0)
 
 
-def _backward(window: Window, precision, x: Array, kernel: Array, gradient: Array) -> tuple[Array, Array]:
+def _backward(
+    window: Window, precision, x: Array, kernel: Array, gradient: Array
+) -> tuple[Array, Array]:
     kh, kw, ci, co = kernel.shape
     n, ho, wo, _ = gradient.shape
     if _tiled(window, x, kernel):
@@ -134,15 +155,23 @@ def _backward(window: Window, precision, x: Array, kernel: Array, gradient: Arra
         four = corners.reshape(4, co, ho // 2, wo // 2, n)
         read = tiles.patches(x.transpose(3, 1, 2, 0), kernel, window.padding)
         by_patches, by_kernel = tiles.product_backward(read, kernel, four, precision)
-        return tiles.image_of(by_patches, x.shape[1:3], window.padding).transpose(3, 1, 2, 0), by_kernel
+        return tiles.image_of(by_patches, x.shape[1:3], window.padding).transpose(
+            3, 1, 2, 0
+        ), by_kernel
     patches = _patches(x, (kh, kw), window).reshape(kh * kw * ci, -1)
     flat = gradient.transpose(3, 1, 2, 0).reshape(co, -1)  # [co, ho * wo * n]
     by_kernel = jnp.matmul(patches, flat.T, precision=precision).reshape(kernel.shape)
-    spread = jnp.matmul(kernel.reshape(-1, co), flat, precision=precision).reshape(kh, kw, ci, ho, wo, n)
+    spread = jnp.matmul(kernel.reshape(-1, co), flat, precision=precision).reshape(
+        kh, kw, ci, ho, wo, n
+    )
 
     def gather(parts: Array, axis: int, which: int) -> Array:
         """The transpose of `slices`: each part put back to its place, all summed; the padding is cut off."""
-        (low, high), stride, dilation = window.padding[which], window.stride[which], window.dilation[which]
+        (low, high), stride, dilation = (
+            window.padding[which],
+            window.stride[which],
+            window.dilation[which],
+        )
         size = x.shape[1 + which] + low + high
         total = 0.0
         for i, part in enumerate(parts):
@@ -165,7 +194,9 @@ def max_pool(x: Float[Array, "n h w c"]) -> Float[Array, "n h2 w2 c"]:
 
 def _pool(x: Array) -> tuple[Array, Int8[Array, "..."]]:
     n, h, w, c = x.shape
-    corners = x[:, : h // 2 * 2, : w // 2 * 2].transpose(3, 1, 2, 0).reshape(c, h // 2, 2, w // 2, 2, n)
+    corners = (
+        x[:, : h // 2 * 2, : w // 2 * 2].transpose(3, 1, 2, 0).reshape(c, h // 2, 2, w // 2, 2, n)
+    )
     best, winner = corners[:, :, 0, :, 0], jnp.zeros((c, h // 2, w // 2, n), jnp.int8)
     for i, (row, column) in enumerate(((0, 1), (1, 0), (1, 1)), start=1):
         value = corners[:, :, row, :, column]

@@ -14,7 +14,9 @@ class Linear(nn.Module):
     def __call__(self, x):
         """[B, *feature] -> [B, outputs]."""
         x = x.reshape(x.shape[0], -1)
-        return nn.Dense(self.outputs, use_bias=self.bias, kernel_init=nn.initializers.zeros_init())(x)
+        return nn.Dense(self.outputs, use_bias=self.bias, kernel_init=nn.initializers.zeros_init())(
+            x
+        )
 
 
 def linear(outputs: int = 1, bias: bool = True) -> nn.Module:

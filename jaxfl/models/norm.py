@@ -10,8 +10,8 @@ from jaxfl.errors import check
 class GroupNorm(nn.Module):
     """Groups of an example's channels to mean 0 and variance 1, then a factor and a shift a channel (Wu and He, 2018).
 
-    The same as flax's `nn.GroupNorm`, whose reductions leave the layout of the convolutions and on CPU take longer than
-    those themselves.
+    The same as flax's `nn.GroupNorm`, whose reductions leave the layout of the convolutions and on
+    CPU take longer than those themselves.
     """
 
     groups: int
@@ -21,14 +21,19 @@ class GroupNorm(nn.Module):
     def __call__(self, x):
         """[n, h, w, c] -> [n, h, w, c]."""
         n, _, _, c = x.shape
-        check(c % self.groups == 0, f"{self.groups} groups do not divide {c} channels: choose a divisor")
+        check(
+            c % self.groups == 0,
+            f"{self.groups} groups do not divide {c} channels: choose a divisor",
+        )
         scale = self.param("scale", nn.initializers.ones, (c,)).reshape(self.groups, -1, 1)
         bias = self.param("bias", nn.initializers.zeros, (c,)).reshape(self.groups, -1, 1)
         inside = x.transpose(3, 1, 2, 0)
         grouped = inside.reshape(self.groups, -1, n)
         mean = grouped.mean(axis=1)[:, None]  # [group, 1, n]
         variance = jnp.square(grouped).mean(axis=1)[:, None] - jnp.square(mean)
-        factor = scale * lax.rsqrt(jnp.maximum(variance, 0.0) + self.epsilon)  # [group, c / group, n]
+        factor = scale * lax.rsqrt(
+            jnp.maximum(variance, 0.0) + self.epsilon
+        )  # [group, c / group, n]
         shift = bias - mean * factor
         normal = inside * factor.reshape(c, 1, 1, n) + shift.reshape(c, 1, 1, n)
         return normal.transpose(3, 1, 2, 0)

@@ -19,10 +19,15 @@ class ResNet(nn.Module):
     def __call__(self, x):
         """[B, h, w, channel] -> [B, classes]."""
         shape = "x".join(map(str, x.shape[1:]))
-        check(x.ndim == 4, f"resnet8 takes images [h, w, channel], not examples of shape {shape}: choose model mlp")
+        check(
+            x.ndim == 4,
+            f"resnet8 takes images [h, w, channel], not examples of shape {shape}: choose model mlp",
+        )
 
         def layer(x, width, size, stride=1):
-            x = nn.Conv(width, (size, size), (stride, stride), use_bias=False, conv_general_dilated=conv)(x)
+            x = nn.Conv(
+                width, (size, size), (stride, stride), use_bias=False, conv_general_dilated=conv
+            )(x)
             return GroupNorm(self.groups)(x)
 
         x = nn.relu(layer(x, self.widths[0], 3))
@@ -36,6 +41,7 @@ class ResNet(nn.Module):
 def resnet8(classes: int) -> nn.Module:
     """A 3x3 convolution and three residual blocks (16, 32, 64 channels) with GroupNorm, mean, logits.
 
-    78,042 parameters for 32x32x3 images and 10 classes. Where the size changes, a 1x1 convolution takes the shortcut.
+    78,042 parameters for 32x32x3 images and 10 classes. Where the size changes, a 1x1 convolution
+    takes the shortcut.
     """
     return ResNet(classes, (16, 32, 64), 8)

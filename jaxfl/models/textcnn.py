@@ -31,7 +31,10 @@ class TextCNN(nn.Module):
             f"textcnn takes integer words [length], not {x.dtype} of shape {x.shape[1:]}: choose another model",
         )
         longest = max(self.spans)
-        check(x.shape[1] >= longest, f"textcnn takes {longest} words or more, not {x.shape[1]}: pad the texts")
+        check(
+            x.shape[1] >= longest,
+            f"textcnn takes {longest} words or more, not {x.shape[1]}: pad the texts",
+        )
         embedded = nn.Embed(self.words, self.width, embedding_init=centred)(x)  # [B, length, width]
         found = []
         for span in self.spans:
@@ -39,7 +42,9 @@ class TextCNN(nn.Module):
             bias = self.param(f"bias_{span}", initializers.zeros, (self.channels,))
             places = x.shape[1] - span + 1
             parts = kernel.reshape(span, self.width, self.channels)
-            sums = sum(embedded[:, i : i + places] @ parts[i] for i in range(span))  # [B, places, channels]
+            sums = sum(
+                embedded[:, i : i + places] @ parts[i] for i in range(span)
+            )  # [B, places, channels]
             found.append(nn.relu(sums.max(axis=1) + bias[None]))
         return nn.Dense(self.classes, kernel_init=uniform)(jnp.concatenate(found, axis=1))
 
@@ -47,8 +52,8 @@ class TextCNN(nn.Module):
 def textcnn(classes: int, vocabulary: tuple[int, ...] = (10_000,)) -> nn.Module:
     """Embedding of words in 256 dimensions, 100 convolutions over each of 3, 4 and 5 words, maximum over time, logits.
 
-    256 V + 307,500 + 301 classes parameters for V words. The maximum is taken before the bias and ReLU, which commute
-    with it.
+    256 V + 307,500 + 301 classes parameters for V words. The maximum is taken before the bias and
+    ReLU, which commute with it.
 
     Differs: biases start at zero, PyTorch's at random.
     """

@@ -1,8 +1,9 @@
 """A convolution's outputs in tiles of 2x2, computed from the one patch that the four of them read.
 
-Images are [c, h, w, n] here, the batch innermost. A tile's patch is (kh + 1) x (kw + 1). `product` makes the four
-outputs from it: by one matrix product with the kernel at its four offsets, or, for 3x3 kernels with many channels, by
-Winograd's F(2x2, 3x3) (Lavin and Gray, 2016), which needs 16 multiplications where the definition has 36.
+Images are [c, h, w, n] here, the batch innermost. A tile's patch is (kh + 1) x (kw + 1). `product`
+makes the four outputs from it: by one matrix product with the kernel at its four offsets, or, for
+3x3 kernels with many channels, by Winograd's F(2x2, 3x3) (Lavin and Gray, 2016), which needs 16
+multiplications where the definition has 36.
 """
 
 from collections.abc import Sequence
@@ -32,8 +33,12 @@ def patches(image: Float[Array, "ci h w n"], kernel: Kernel, padding: Padding) -
     """The patch of each whole tile: rows first, then columns."""
     inside = jnp.pad(image, ((0, 0), *padding, (0, 0)))
     high, wide = ((inside.shape[1 + i] - kernel.shape[i] + 1) // 2 for i in range(2))
-    rows = jnp.stack([lax.slice_in_dim(inside, i, i + 2 * high - 1, 2, 1) for i in range(kernel.shape[0] + 1)])
-    columns = [lax.slice_in_dim(rows, j, j + 2 * wide - 1, 2, 3) for j in range(kernel.shape[1] + 1)]
+    rows = jnp.stack(
+        [lax.slice_in_dim(inside, i, i + 2 * high - 1, 2, 1) for i in range(kernel.shape[0] + 1)]
+    )
+    columns = [
+        lax.slice_in_dim(rows, j, j + 2 * wide - 1, 2, 3) for j in range(kernel.shape[1] + 1)
+    ]
     return jnp.stack(columns, axis=1)
 
 
@@ -66,32 +71,44 @@ def product(read: Patches, kernel: Kernel, precision=None) -> Tiles:
     *_, high, wide, n = read.shape
     co = kernel.shape[3]
     if winograd_pays(kernel):
-        factors = jnp.matmul(_of_kernel(kernel).mT, _of_patches(read), precision=precision)  # [16, co, M]
+        factors = jnp.matmul(
+            _of_kernel(kernel).mT, _of_patches(read), precision=precision
+        )  # [16, co, M]
         return _both(A, factors.reshape(4, 4, co, high, wide, n)).reshape(4, co, high, wide, n)
     flat = jnp.matmul(_offsets(kernel).T, read.reshape(-1, high * wide * n), precision=precision)
     return flat.reshape(4, co, high, wide, n)
 
 
-def product_backward(read: Patches, kernel: Kernel, gradient: Tiles, precision=None) -> tuple[Patches, Kernel]:
+def product_backward(
+    read: Patches, kernel: Kernel, gradient: Tiles, precision=None
+) -> tuple[Patches, Kernel]:
     """Gradients of `product` with respect to patches and kernel."""
     kh, kw, ci, co = kernel.shape
     if winograd_pays(kernel):
         factors = _both(_turned(A), gradient.reshape(2, 2, *gradient.shape[1:])).reshape(16, co, -1)
-        by_patches = jnp.matmul(_of_kernel(kernel), factors, precision=precision).reshape(read.shape)
-        by_factors = jnp.matmul(_of_patches(read), factors.mT, precision=precision).reshape(4, 4, ci, co)
+        by_patches = jnp.matmul(_of_kernel(kernel), factors, precision=precision).reshape(
+            read.shape
+        )
+        by_factors = jnp.matmul(_of_patches(read), factors.mT, precision=precision).reshape(
+            4, 4, ci, co
+        )
         return _both(_turned(B), by_patches), _both(_turned(G), by_factors)
     flat = gradient.reshape(4 * co, -1)
     # In this order, patches first: the other one is up to twice slower on CPU.
     by_offsets = jnp.matmul(read.reshape(-1, flat.shape[1]), flat.T, precision=precision)
     by_offsets = by_offsets.reshape(kh + 1, kw + 1, ci, 4, co)
-    by_kernel = sum(by_offsets[a : a + kh, b : b + kw, :, 2 * a + b] for a in (0, 1) for b in (0, 1))
+    by_kernel = sum(
+        by_offsets[a : a + kh, b : b + kw, :, 2 * a + b] for a in (0, 1) for b in (0, 1)
+    )
     by_patches = jnp.matmul(_offsets(kernel), flat, precision=precision)
     return by_patches.reshape(read.shape), by_kernel
 
 
 def _offsets(kernel: Kernel) -> Float[Array, "k fourco"]:
     """The kernel at its four places in a tile's patch: [(kh + 1) (kw + 1) ci, 4 co]."""
-    four = [jnp.pad(kernel, ((a, 1 - a), (b, 1 - b), (0, 0), (0, 0))) for a in (0, 1) for b in (0, 1)]
+    four = [
+        jnp.pad(kernel, ((a, 1 - a), (b, 1 - b), (0, 0), (0, 0))) for a in (0, 1) for b in (0, 1)
+    ]
     return jnp.stack(four, axis=3).reshape(-1, 4 * kernel.shape[3])
 
 

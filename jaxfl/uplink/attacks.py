@@ -1,7 +1,8 @@
 """Poisoning: what malicious clients send in place of what they trained, and what they train on.
 
-An attack turns models into others, `(key, before, after) -> sent`, a client at a time, or those of a whole round, where
-the malicious know of each other; `attack` makes an uplink of it. One in `FLIPPED` also turns the labels of their data.
+An attack turns models into others, `(key, before, after) -> sent`, a client at a time, or those of
+a whole round, where the malicious know of each other; `attack` makes an uplink of it. One in
+`FLIPPED` also turns the labels of their data.
 """
 
 from collections.abc import Callable
@@ -52,8 +53,9 @@ def label_flip(key: PRNGKey, before: Params, after: Params) -> Params:
 def little(before: Params, after: Params, lying: Bool[Array, "m"]) -> Params:
     """A little is enough (Baruch et al., NeurIPS 2019, Algorithm 3): all send the mean of their own less z deviations.
 
-    z is the largest with which a majority, the malicious among it, still lies further out: the quantile of the normal
-    distribution at (M - s) / M of the honest, with s = floor(M / 2 + 1) less the malicious.
+    z is the largest with which a majority, the malicious among it, still lies further out: the
+    quantile of the normal distribution at (M - s) / M of the honest, with s = floor(M / 2 + 1) less
+    the malicious.
     """
     m, n = lying.sum(), lying.size
     honest = jnp.maximum(n - m, 1)
@@ -63,7 +65,9 @@ def little(before: Params, after: Params, lying: Bool[Array, "m"]) -> Params:
     def leaf(x: Array) -> Array:
         chosen = lying.reshape(-1, *[1] * (x.ndim - 1))
         mean = jnp.sum(jnp.where(chosen, x, 0.0), axis=0) / jnp.maximum(m, 1)
-        spread = jnp.sqrt(jnp.sum(jnp.where(chosen, (x - mean[None]) ** 2, 0.0), axis=0) / jnp.maximum(m, 1))
+        spread = jnp.sqrt(
+            jnp.sum(jnp.where(chosen, (x - mean[None]) ** 2, 0.0), axis=0) / jnp.maximum(m, 1)
+        )
         return jnp.broadcast_to((mean - z * spread)[None], x.shape)
 
     return jax.tree.map(leaf, after)

@@ -20,14 +20,18 @@ from jaxfl.types import Params, PRNGKey
 class Compression:
     """An uplink that says how many bytes it takes."""
 
-    read: Callable[[PRNGKey, Params], Params]  # (key, update) -> what the server reads of it, for one client
+    read: Callable[
+        [PRNGKey, Params], Params
+    ]  # (key, update) -> what the server reads of it, for one client
     bytes: Callable[[Params], int]  # of one model, or of its shapes -> bytes that one client sends
 
     def __call__(self, key: PRNGKey, before: Params, after: Params, ids: Int[Array, "m"]) -> Params:
         """The uplink itself."""
 
         def one(key: PRNGKey, before: Params, after: Params) -> Params:
-            return jax.tree.map(jnp.add, before, self.read(key, jax.tree.map(jnp.subtract, after, before)))
+            return jax.tree.map(
+                jnp.add, before, self.read(key, jax.tree.map(jnp.subtract, after, before))
+            )
 
         return jax.vmap(one)(jax.vmap(jax.random.fold_in, (None, 0))(key, ids), before, after)
 
@@ -35,9 +39,10 @@ class Compression:
 def quantise(bits: int = 8) -> Compression:
     """Every leaf of an update as integers of so many bits times one float, by stochastic rounding.
 
-    With s = 2^(bits - 1) - 1 levels of either sign, u becomes max|u| / s times the integer below or above
-    s u / max|u|, drawn such that the mean is u (Alistarh et al., "QSGD", NeurIPS 2017, section 3.1, with the largest
-    value in place of the norm). A client sends `bits` a parameter and 4 bytes a leaf.
+    With s = 2^(bits - 1) - 1 levels of either sign, u becomes max|u| / s times the integer below or
+    above s u / max|u|, drawn such that the mean is u (Alistarh et al., "QSGD", NeurIPS 2017,
+    section 3.1, with the largest value in place of the norm). A client sends `bits` a parameter and
+    4 bytes a leaf.
 
     Raises:
       InputError: fewer than 2 bits or more than 16.
@@ -47,7 +52,9 @@ def quantise(bits: int = 8) -> Compression:
 
     def rounded(key: PRNGKey, u: Array) -> Array:
         scale = jnp.max(jnp.abs(u), initial=0.0) / levels
-        whole = jnp.floor(u / jnp.where(scale > 0, scale, 1) + jax.random.uniform(key, u.shape, u.dtype))
+        whole = jnp.floor(
+            u / jnp.where(scale > 0, scale, 1) + jax.random.uniform(key, u.shape, u.dtype)
+        )
         return scale * jnp.clip(whole, -levels, levels)
 
     def read(key: PRNGKey, update: Params) -> Params:
@@ -63,9 +70,10 @@ def quantise(bits: int = 8) -> Compression:
 def top_k(fraction: float) -> Compression:
     """The largest entries of an update, over all of its parameters; the server reads 0 for the others.
 
-    Not unbiased, and without the memory of what was left out (error feedback) that some add: a client keeps nothing. A
-    client sends k = `fraction` D floats and as many places, 4 bytes each (Aji and Heafield, "Sparse Communication for
-    Distributed Gradient Descent", EMNLP 2017); at least one.
+    Not unbiased, and without the memory of what was left out (error feedback) that some add: a
+    client keeps nothing. A client sends k = `fraction` D floats and as many places, 4 bytes each
+    (Aji and Heafield, "Sparse Communication for Distributed Gradient Descent", EMNLP 2017); at
+    least one.
 
     Args:
       fraction: of the parameters that are sent.

@@ -11,7 +11,9 @@ STEPS, RATE, ALPHA_RATE = 3, 0.1, 0.2
 
 def test_rounds_equal_numpy_written_from_the_paper():
     rng = np.random.default_rng(0)
-    xs = [rng.normal(size=(4, 3)).astype(np.float32) + i for i in range(3)]  # batches of all examples
+    xs = [
+        rng.normal(size=(4, 3)).astype(np.float32) + i for i in range(3)
+    ]  # batches of all examples
     best = np.stack([x.mean(axis=0) for x in xs]).astype(np.float64)
     data = federation(xs, [np.zeros(4, np.int32)] * 3)
     for rate in (ALPHA_RATE, None):

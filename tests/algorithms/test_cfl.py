@@ -55,7 +55,9 @@ def test_two_opposite_groups_are_split_once_and_averaged_apart():
     assert count[-1] == 2
     same = (group[:, None] == group[None]) / 3
     for number, clusters in enumerate(count):
-        np.testing.assert_allclose(info.weights[number], 1 / 6 if clusters == 1 else same, rtol=1e-6)
+        np.testing.assert_allclose(
+            info.weights[number], 1 / 6 if clusters == 1 else same, rtol=1e-6
+        )
     assert state.clients.tolist() == group.tolist()
     models = tree.ravel(algorithm.models(state, jnp.arange(6)))
     assert float(models[0] @ models[1]) < 0

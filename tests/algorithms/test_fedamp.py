@@ -37,7 +37,9 @@ def heuristic_weights(moved, own):
 def test_rounds_equal_the_closed_form(heuristically):
     """A client whose examples are all x has its optimum at (x + k u) / (1 + k): the attraction has a gradient."""
     x = np.array([[1.0, 0.0, 0.2], [0.9, 0.3, 0.0], [-1.0, 0.5, 0.0]])
-    data = federation([np.tile(row, (10, 1)).astype(np.float32) for row in x], [np.zeros(10, np.int32)] * 3)
+    data = federation(
+        [np.tile(row, (10, 1)).astype(np.float32) for row in x], [np.zeros(10, np.int32)] * 3
+    )
     task, alpha, lam, own = quadratic(steps=150), 0.8, 0.6, 0.4
     if heuristically:
         algorithm = heurfedamp(task, own=own, sigma=SIGMA, lam=lam)

@@ -18,7 +18,9 @@ def test_fedavg_is_the_mean_of_local_models_by_size():
     expected = np.average(matrix, axis=0, weights=SIZES)
     np.testing.assert_allclose(tree.ravel(tree.broadcast(state.server, 1))[0], expected, atol=1e-6)
     assert info.up.tolist() == info.down.tolist() == [[18] * 6]
-    np.testing.assert_allclose(info.weights[0], np.tile(np.array(SIZES) / sum(SIZES), (6, 1)), rtol=1e-6)
+    np.testing.assert_allclose(
+        info.weights[0], np.tile(np.array(SIZES) / sum(SIZES), (6, 1)), rtol=1e-6
+    )
 
 
 def test_a_client_that_diverged_is_left_out_of_the_mean():
@@ -33,7 +35,11 @@ def test_a_client_that_diverged_is_left_out_of_the_mean():
     np.testing.assert_allclose(matrix[gone], start)  # it keeps what it had
     expected = np.average(matrix[others], axis=0, weights=sizes)
     np.testing.assert_allclose(tree.ravel(tree.broadcast(state.server, 1))[0], expected, atol=1e-6)
-    assert np.flatnonzero(~info.heard[0]).tolist() == np.flatnonzero(~named.heard[0]).tolist() == [gone]
+    assert (
+        np.flatnonzero(~info.heard[0]).tolist()
+        == np.flatnonzero(~named.heard[0]).tolist()
+        == [gone]
+    )
 
 
 def test_fine_tuned_fedavg_has_the_same_global_model_and_deploys_what_was_trained_from_it():
@@ -50,5 +56,7 @@ def test_fine_tuned_fedavg_has_the_same_global_model_and_deploys_what_was_traine
 def test_fedavg_fails_on_opposite_groups():
     data, task = opposite_groups(), linear(steps=20)
     state, _, _ = run(fedavg(task), data, 5)
-    right = task.apply(state.server, data.test.x.reshape(-1, 8)).argmax(-1) == data.test.y.reshape(-1)
+    right = task.apply(state.server, data.test.x.reshape(-1, 8)).argmax(-1) == data.test.y.reshape(
+        -1
+    )
     assert float(right.mean()) < 0.65

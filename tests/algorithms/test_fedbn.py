@@ -24,7 +24,9 @@ class Normal(nn.Module):
 
 def test_what_belongs_to_normalisation_stays_local_and_the_rest_is_the_mean():
     data = opposite_groups(sizes=SIZES)
-    task = jaxfl.classification(Normal(), jnp.zeros(8), steps=5, batch_size=8, optimizer=jaxfl.sgd(0.1))
+    task = jaxfl.classification(
+        Normal(), jnp.zeros(8), steps=5, batch_size=8, optimizer=jaxfl.sgd(0.1)
+    )
     algorithm = fedbn(task)
     start, _, _ = run(algorithm, data, 1)  # from here the layers differ
     state, info, _ = run(algorithm, data, 1, state=start, start=1)

@@ -15,7 +15,9 @@ from jaxfl.errors import InputError
 from jaxfl.types import State
 
 CLIENTS, SIZES = 6, [40, 25, 30, 10, 20, 35]
-COHORTS = np.array([[0, 1, 2, 3], [0, 2, 4, 5], [0, 1, 3, 5]])  # 0 and 5 return, 1 and 3 miss a round, 4 is new
+COHORTS = np.array(
+    [[0, 1, 2, 3], [0, 2, 4, 5], [0, 1, 3, 5]]
+)  # 0 and 5 return, 1 and 3 miss a round, 4 is new
 SCHEDULE = jaxfl.participation.schedule(COHORTS)
 TASK = linear(steps=2)
 LOCAL = local(TASK)
@@ -30,18 +32,31 @@ VARIANTS = [
 ]
 
 
-def paper_server(models, initial, clusters=5, hops=2, feature="weights", graph="sum", temperature=0.1, personal=True):
+def paper_server(
+    models,
+    initial,
+    clusters=5,
+    hops=2,
+    feature="weights",
+    graph="sum",
+    temperature=0.1,
+    personal=True,
+):
     """Sections 3.2 to 3.5 for the models of a round [M, D], node by node, in float64.
 
-    Returns the model for each participant, that for everybody else, the weights of the models in the former, and how
-    far apart the weights of two nodes are at most.
+    Returns the model for each participant, that for everybody else, the weights of the models in
+    the former, and how far apart the weights of two nodes are at most.
     """
     count = min(clusters, len(models))
     labels = KMeans(count, n_init=10, random_state=0).fit(models).labels_
-    collect = [(labels == k) / (labels == k).sum() for k in range(count)]  # which models, in which shares
+    collect = [
+        (labels == k) / (labels == k).sum() for k in range(count)
+    ]  # which models, in which shares
     centres = [share @ models for share in collect]
     compared = [c - initial for c in centres] if feature == "update" else centres
-    cosines = np.array([[a @ b / np.linalg.norm(a) / np.linalg.norm(b) for b in compared] for a in compared])
+    cosines = np.array(
+        [[a @ b / np.linalg.norm(a) / np.linalg.norm(b) for b in compared] for a in compared]
+    )
     rows = softmax(cosines / temperature, axis=1) if graph == "softmax" else np.maximum(cosines, 0)
     rows = rows / rows.sum(axis=1, keepdims=True)
     power = np.linalg.matrix_power(rows, hops)
@@ -51,7 +66,12 @@ def paper_server(models, initial, clusters=5, hops=2, feature="weights", graph="
         collect = [sum(rows[k, i] * collect[i] for i in range(count)) for k in range(count)]
     mean, mean_share = sum(centres) / count, sum(collect) / count
     own = [centres[k] if personal else mean for k in labels]
-    return np.array(own), mean, np.array([collect[k] if personal else mean_share for k in labels]), far
+    return (
+        np.array(own),
+        mean,
+        np.array([collect[k] if personal else mean_share for k in labels]),
+        far,
+    )
 
 
 @pytest.mark.parametrize("options", VARIANTS, ids=str)
@@ -67,7 +87,9 @@ def test_rounds_equal_numpy_written_from_the_paper(options):
     held = np.stack([initial] * CLIENTS)  # the model that each client would start from
     for number, ids in enumerate(COHORTS):
         stacked = tree.unravel(jnp.asarray(held, jnp.float32), like)
-        trained, _, _ = run(LOCAL, data, 1, key=key, state=State(stacked, ()), start=number, participation=SCHEDULE)
+        trained, _, _ = run(
+            LOCAL, data, 1, key=key, state=State(stacked, ()), start=number, participation=SCHEDULE
+        )
         models = np.asarray(tree.ravel(trained.clients), np.float64)[ids]
         own, mean, weights, far = paper_server(models, initial, **options)
         held = np.stack([mean] * CLIENTS)
@@ -83,7 +105,9 @@ def test_the_first_round_starts_from_the_initial_model():
     algorithm = fedcedar(task)
     state = algorithm.init(jax.random.key(0), data.train)
     models = tree.ravel(deployed(algorithm, state, 6))
-    np.testing.assert_array_equal(models, tree.ravel(tree.broadcast(task.init(jax.random.key(0)), 6)))
+    np.testing.assert_array_equal(
+        models, tree.ravel(tree.broadcast(task.init(jax.random.key(0)), 6))
+    )
 
 
 def test_two_integers_are_kept_of_a_client_and_k_models_by_the_server():
@@ -110,7 +134,9 @@ def test_near_a_common_start_weights_are_alike_and_updates_are_not():
     """So one propagation makes one model of all, unless updates are compared."""
     found = {}
     for feature in ("weights", "update"):
-        _, info, _ = run(fedcedar(linear(steps=1), clusters=2, feature=feature), opposite_groups(), 1)
+        _, info, _ = run(
+            fedcedar(linear(steps=1), clusters=2, feature=feature), opposite_groups(), 1
+        )
         found[feature] = float(info.metrics["contraction"][0])
     assert found["weights"] < 0.01
     assert found["update"] > 0.5
@@ -132,7 +158,10 @@ def test_a_sweep_of_temperatures():
         ({"clusters": 0}, "clusters is 0"),
         ({"hops": -1}, "hops is -1"),
         ({"temperature": 0.5}, "graph=softmax"),
-        ({"temperature": 0.0, "graph": "softmax"}, "temperature is 0.0: expected a positive number"),
+        (
+            {"temperature": 0.0, "graph": "softmax"},
+            "temperature is 0.0: expected a positive number",
+        ),
     ],
 )
 def test_bad_input(options, message):

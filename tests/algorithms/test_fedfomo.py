@@ -12,13 +12,18 @@ def test_a_round_equals_the_rule_from_the_trained_models():
     """Client 3 has no validation data: it keeps what it trained. Client 2 was where it wants to be: it stays."""
     rng = np.random.default_rng(3)
     centres = np.array([[1.0, 0, 0], [0.7, 0.5, 0], [-2.0, 1, 0], [0, 0, 1.5]])
-    xs = [(c + 0.3 * rng.normal(size=(n, 3))).astype(np.float32) for c, n in zip(centres, (20, 20, 20, 4), strict=True)]
+    xs = [
+        (c + 0.3 * rng.normal(size=(n, 3))).astype(np.float32)
+        for c, n in zip(centres, (20, 20, 20, 4), strict=True)
+    ]
     data = federation(xs, [np.zeros(len(x), np.int32) for x in xs])
     val = [x[16:] for x in xs]
     algorithm, alone = made(fedfomo, quadratic), made(local, quadratic)
     begin = rng.normal(size=(4, 3)).astype(np.float32)
     begin[2] = val[2].mean(axis=0)
-    start = algorithm.init(jax.random.key(0), data.train)._replace(clients={"w": jnp.asarray(begin)})
+    start = algorithm.init(jax.random.key(0), data.train)._replace(
+        clients={"w": jnp.asarray(begin)}
+    )
     state, info, _ = run(algorithm, data, 1, state=start)
     trained = np.asarray(run(alone, data, 1, state=start)[0].clients["w"], np.float64)
 
@@ -29,7 +34,11 @@ def test_a_round_equals_the_rule_from_the_trained_models():
         gain = np.zeros(4)
         if len(val[i]):
             for j in range(4):
-                gain[j] = max(0, (loss(i, begin[i]) - loss(i, trained[j])) / np.linalg.norm(trained[j] - begin[i]))
+                gain[j] = max(
+                    0,
+                    (loss(i, begin[i]) - loss(i, trained[j]))
+                    / np.linalg.norm(trained[j] - begin[i]),
+                )
         if gain.sum() > 0:
             row = gain / gain.sum()
             model = begin[i] + sum(w * (trained[j] - begin[i]) for j, w in enumerate(row))

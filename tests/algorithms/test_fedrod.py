@@ -21,7 +21,11 @@ def softmax(logits):
 def test_rounds_equal_numpy_written_from_the_paper():
     rng = np.random.default_rng(0)
     xs = [rng.normal(size=(n, 8)).astype(np.float32) for n in (8, 4, 6)]
-    ys = [np.array([0, 1, 1, 1, 0, 1, 1, 0]), np.array([0, 0, 0, 0]), np.array([1, 0, 1, 1, 1, 1])]  # one has no 1
+    ys = [
+        np.array([0, 1, 1, 1, 0, 1, 1, 0]),
+        np.array([0, 0, 0, 0]),
+        np.array([1, 0, 1, 1, 1, 1]),
+    ]  # one has no 1
     data = federation(xs, [y.astype(np.int32) for y in ys])
     task = linear(steps=STEPS, optimizer=optax.sgd(RATE))
     algorithm = fedrod(task)

@@ -21,9 +21,15 @@ def test_rounds_equal_numpy_from_the_trained_models():
     for number, ids in enumerate(cohorts):
         one = jaxfl.participation.schedule(cohorts)
         before = state
-        state, info, _ = run(algorithm, data, 1, key=key, participation=one, state=state, start=number)
-        begin = alone.init(key, data.train)._replace(clients=algorithm.models(before, jnp.arange(4)))
-        trained = run(alone, data, 1, key=key, participation=one, state=begin, start=number)[0].clients
+        state, info, _ = run(
+            algorithm, data, 1, key=key, participation=one, state=state, start=number
+        )
+        begin = alone.init(key, data.train)._replace(
+            clients=algorithm.models(before, jnp.arange(4))
+        )
+        trained = run(alone, data, 1, key=key, participation=one, state=begin, start=number)[
+            0
+        ].clients
         models = np.asarray(tree.ravel(trained), np.float64)[ids]
         centres = np.asarray(tree.ravel(before.server.centres), np.float64)
         if number == 0:

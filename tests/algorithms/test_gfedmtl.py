@@ -23,7 +23,9 @@ from jaxfl.types import Cohort, Dataset, Federation, Task
 S, Q, D, C = 3, 2, 5, 12
 RHO, LAM, TAU = 1.5, 0.1, 0.4
 SERVER = np.arange(C) % S
-CLUSTER = np.array([0, 0, 1, 1, 0, 1, 0, 0, 1, 0, 0, 1])  # none of cluster 1 at server 1, none of cluster 0 at 2
+CLUSTER = np.array(
+    [0, 0, 1, 1, 0, 1, 0, 0, 1, 0, 0, 1]
+)  # none of cluster 1 at server 1, none of cluster 0 at 2
 PLACES = {"servers": S, "clusters": Q, "server_of": SERVER, "cluster_of": CLUSTER}
 EDGES = np.array([[0, 1, 0], [1, 0, 1], [0, 1, 0]], np.float32)
 TASK = jaxfl.regression(linear_model(bias=False), jnp.zeros(D), steps=1)
@@ -38,7 +40,11 @@ def regressions(dtype=np.float32):
     def draw(counts):
         mask = np.arange(max(counts)) < np.asarray(counts)[:, None]
         x = rng.normal(size=(C, max(counts), D))
-        y = x @ rng.normal(size=D) + rng.normal(size=(C, max(counts))) + x[..., 0] * CLUSTER[:, None]
+        y = (
+            x @ rng.normal(size=D)
+            + rng.normal(size=(C, max(counts)))
+            + x[..., 0] * CLUSTER[:, None]
+        )
         return Dataset(x.astype(dtype), y.astype(dtype), mask)
 
     return Federation(draw(sizes), draw([3] * C), draw([3] * C))
@@ -52,28 +58,34 @@ def own(data, client):
 def paper(cohorts, tau=TAU, edges=EDGES, server=SERVER, cluster=CLUSTER, shape=(S, Q)):
     """The method client by client and server by server in float64.
 
-    Returns w_k after each round; of the last, u of (15), w after (18), and what each client's w is made of: the weights
-    of the uploads, [M, M].
+    Returns w_k after each round; of the last, u of (15), w after (18), and what each client's w is
+    made of: the weights of the uploads, [M, M].
     """
     servers, clusters = shape
     tau = np.broadcast_to(tau, (clusters, clusters))
     data = regressions().train
     w, phi = np.zeros((C, D)), np.zeros((C, D))
     model = np.zeros((servers, clusters, D))
-    upload = np.eye(C)  # goes with each client's message through all steps, and so tells the weight of it
+    upload = np.eye(
+        C
+    )  # goes with each client's message through all steps, and so tells the weight of it
     history = []
     for cohort in cohorts:
         for k in cohort:  # (13), in closed form
             x, y = own(data, k)
             members = sum((server == server[k]) & (cluster == cluster[k]))
             hessian = 2 / len(y) * x.T @ x + (2 * LAM / members + RHO) * np.eye(D)
-            w[k] = np.linalg.solve(hessian, 2 / len(y) * x.T @ y + phi[k] + RHO * model[server[k], cluster[k]])
+            w[k] = np.linalg.solve(
+                hessian, 2 / len(y) * x.T @ y + phi[k] + RHO * model[server[k], cluster[k]]
+            )
         v, u, mean, new = (np.zeros((servers, clusters, D + C)) for _ in range(4))
         for s in range(servers):
             for q in range(clusters):  # (14)
                 there = [k for k in cohort if server[k] == s and cluster[k] == q]
                 said = [np.concatenate([w[k] - phi[k] / RHO, upload[k]]) for k in there]
-                v[s, q] = np.mean(said, axis=0) if there else np.concatenate([model[s, q], np.zeros(C)])
+                v[s, q] = (
+                    np.mean(said, axis=0) if there else np.concatenate([model[s, q], np.zeros(C)])
+                )
         for s in range(servers):
             for q in range(clusters):  # (15)
                 others = [r for r in range(clusters) if r != q]
@@ -95,11 +107,20 @@ def paper(cohorts, tau=TAU, edges=EDGES, server=SERVER, cluster=CLUSTER, shape=(
 
 
 def exact(task=TASK, **options):
-    return gfedmtl(task, **{"tau": TAU, "rho": RHO, "lam": LAM, "graph": EDGES, "primal": "exact"} | PLACES | options)
+    return gfedmtl(
+        task,
+        **{"tau": TAU, "rho": RHO, "lam": LAM, "graph": EDGES, "primal": "exact"}
+        | PLACES
+        | options,
+    )
 
 
 FULL = [list(range(C))] * 3
-PARTIAL = [[0, 1, 2, 4, 7], [3, 5, 8, 10, 11], [0, 2, 3, 6, 9]]  # cells that have clients are without any in turn
+PARTIAL = [
+    [0, 1, 2, 4, 7],
+    [3, 5, 8, 10, 11],
+    [0, 2, 3, 6, 9],
+]  # cells that have clients are without any in turn
 
 
 @pytest.mark.parametrize("cohorts", [FULL, PARTIAL])
@@ -125,7 +146,9 @@ def one_cluster(cohorts):
 @pytest.mark.parametrize("cohorts", [FULL, PARTIAL])
 def test_gfed_by_admm_is_one_cluster(cohorts):
     algorithm = gfed(TASK, form="admm", rho=RHO, lam=LAM, graph=EDGES, primal="exact")
-    state, info, _ = run(algorithm, regressions(), 3, participation=jaxfl.participation.schedule(cohorts))
+    state, info, _ = run(
+        algorithm, regressions(), 3, participation=jaxfl.participation.schedule(cohorts)
+    )
     expected, _, models, weights = one_cluster(cohorts)
     np.testing.assert_allclose(tree.ravel(deployed(algorithm, state, C)), expected[-1], atol=1e-5)
     np.testing.assert_allclose(tree.ravel(state.server), models[:, 0], atol=1e-5)
@@ -136,7 +159,9 @@ def test_gfed_by_admm_is_one_cluster(cohorts):
 
 def test_training_comes_near_the_exact_primal():
     """Many small steps from the client's own model solve (13) as one Newton step does."""
-    task = jaxfl.regression(linear_model(bias=False), jnp.zeros(D), batch_size=6, steps=300, optimizer=optax.sgd(0.05))
+    task = jaxfl.regression(
+        linear_model(bias=False), jnp.zeros(D), batch_size=6, steps=300, optimizer=optax.sgd(0.05)
+    )
     fit, _, _ = run(exact(task, primal="fit"), regressions(), 3)
     assert fit.clients.inverse == ()
     np.testing.assert_allclose(tree.ravel(fit.clients.model), paper(FULL)[0][-1], atol=1e-3)
@@ -160,7 +185,9 @@ def double_task():
     def init(key):
         return {"w": jnp.zeros(D)}
 
-    return Task(init, apply, loss, None, None, train, channel(honest), None, lambda cohort: 0 * cohort.ids)
+    return Task(
+        init, apply, loss, None, None, train, channel(honest), None, lambda cohort: 0 * cohort.ids
+    )
 
 
 def run_double(rounds, **options):
@@ -211,7 +238,12 @@ def test_a_sweep_of_tau_factorises_once():
     for i in (0, 3):
         close(jax.tree.map(lambda x, i=i: x[i], swept), final(taus[i]))
     program = jax.make_jaxpr(jax.vmap(final))(taus)
-    factors = [v.aval.shape for e in subequations(program.jaxpr) if e.primitive.name == "cholesky" for v in e.outvars]
+    factors = [
+        v.aval.shape
+        for e in subequations(program.jaxpr)
+        if e.primitive.name == "cholesky"
+        for v in e.outvars
+    ]
     assert factors == [(C, D, D)]  # not one a tau, not one a round
 
 
@@ -235,7 +267,9 @@ def test_the_learned_tau_follows_the_validation_loss(pairs):
     def validation(theta):
         u = paper(FULL[:1], np.log1p(np.exp(theta)))[1]
         parts = [own(regressions().val, k) for k in range(C)]
-        return sum(np.mean((x @ u[SERVER[k], CLUSTER[k]] - y) ** 2) for k, (x, y) in enumerate(parts))
+        return sum(
+            np.mean((x @ u[SERVER[k], CLUSTER[k]] - y) ** 2) for k, (x, y) in enumerate(parts)
+        )
 
     theta, gradient = np.asarray(start.theta, float), np.zeros(start.theta.shape)
     for place in np.ndindex(theta.shape):
@@ -278,10 +312,17 @@ def test_gradient_form_is_a_mean_of_clients_then_of_neighbours():
         fit_key, _ = jax.random.split(round_key)
         ids = jnp.asarray(cohort)
         members = Cohort(ids, *(tree.take(part, ids) for part in regressions()[:2]))
-        start = {"params": {"Dense_0": {"kernel": jnp.asarray(models[SERVER[cohort]], jnp.float32)[..., None]}}}
+        start = {
+            "params": {
+                "Dense_0": {"kernel": jnp.asarray(models[SERVER[cohort]], jnp.float32)[..., None]}
+            }
+        }
         trained = tree.ravel(TASK.trainer(TASK.loss)(fit_key, start, None, members)[0])
         psi = np.array(
-            [trained[SERVER[cohort] == s].mean(axis=0) if s in SERVER[cohort] else models[s] for s in range(S)]
+            [
+                trained[SERVER[cohort] == s].mean(axis=0) if s in SERVER[cohort] else models[s]
+                for s in range(S)
+            ]
         )
         closed = EDGES + np.eye(S)
         models = closed / closed.sum(axis=1, keepdims=True) @ psi
@@ -294,7 +335,10 @@ def test_gradient_form_is_a_mean_of_clients_then_of_neighbours():
 
 def test_gfed_with_one_server_and_equal_sizes_is_fedavg():
     data = opposite_groups()
-    (one, _, _), (mean, _, _) = run(gfed(linear(), servers=1), data, 2), run(fedavg(linear()), data, 2)
+    (one, _, _), (mean, _, _) = (
+        run(gfed(linear(), servers=1), data, 2),
+        run(fedavg(linear()), data, 2),
+    )
     close(jax.tree.map(lambda x: x[0], one.server), mean.server)
 
 
@@ -308,9 +352,13 @@ def test_clusters_are_found_from_the_data():
 
 def test_clusters_are_found_in_what_the_server_receives():
     def halves(key, before, after, ids):
-        return jax.tree.map(lambda b: b + jnp.where(ids < 3, 1.0, -1.0).reshape(-1, *[1] * (b.ndim - 1)), before)
+        return jax.tree.map(
+            lambda b: b + jnp.where(ids < 3, 1.0, -1.0).reshape(-1, *[1] * (b.ndim - 1)), before
+        )
 
-    state = jax.jit(gfedmtl(linear(uplink=halves), servers=1).init)(jax.random.key(0), opposite_groups().train)
+    state = jax.jit(gfedmtl(linear(uplink=halves), servers=1).init)(
+        jax.random.key(0), opposite_groups().train
+    )
     found = state.clients.cell.tolist()
     assert found in ([0, 0, 0, 1, 1, 1], [1, 1, 1, 0, 0, 0])
 
@@ -329,7 +377,11 @@ def test_it_trains_a_network_on_images():
         ys.append(y if client % 2 else 1 - y)
     data = federation(xs, ys)
     task = jaxfl.classification(
-        CNN(2, channels=(4, 4), hidden=8), jnp.zeros((6, 6, 1)), steps=30, batch_size=8, optimizer=jaxfl.sgd(0.05)
+        CNN(2, channels=(4, 4), hidden=8),
+        jnp.zeros((6, 6, 1)),
+        steps=30,
+        batch_size=8,
+        optimizer=jaxfl.sgd(0.05),
     )
     algorithm = gfedmtl(task, servers=2, tau="learned")
     state, info, _ = run(algorithm, data, 6)
@@ -343,7 +395,11 @@ def test_it_trains_a_network_on_images():
     [
         (gfedmtl, {"graph": np.ones((3, 3))}, "zero diagonal"),
         (gfedmtl, {"graph": np.triu(np.ones((3, 3)), 1)}, "symmetric"),
-        (gfed, {"graph": np.zeros((2, 2))}, r"shape \(2, 2\): expected a symmetric matrix \(3, 3\)"),
+        (
+            gfed,
+            {"graph": np.zeros((2, 2))},
+            r"shape \(2, 2\): expected a symmetric matrix \(3, 3\)",
+        ),
         (gfedmtl, {"tau": "learned", "clusters": 1}, "clusters=2 or more"),
         (gfedmtl, {"tau": -0.5}, "tau is -0.5: expected 0 or more"),
         (gfedmtl, {"rho": 0.0}, "rho is 0.0: expected a positive number"),

@@ -25,10 +25,14 @@ def personal(layers):
 
 
 def mean(stacked):
-    return jax.tree.map(lambda x: np.average(np.asarray(x, np.float64), axis=0, weights=SHARE), stacked)
+    return jax.tree.map(
+        lambda x: np.average(np.asarray(x, np.float64), axis=0, weights=SHARE), stacked
+    )
 
 
-@pytest.mark.parametrize(("method", "kept", "sent"), [(fedper, "Dense_1", BODY), (lg_fedavg, "Dense_0", HEAD)])
+@pytest.mark.parametrize(
+    ("method", "kept", "sent"), [(fedper, "Dense_1", BODY), (lg_fedavg, "Dense_0", HEAD)]
+)
 def test_the_shared_part_is_the_mean_and_the_other_stays(method, kept, sent):
     """Both parts are trained together, as `local` trains them."""
     data, task = opposite_groups(sizes=SIZES), shallow()
@@ -36,7 +40,9 @@ def test_the_shared_part_is_the_mean_and_the_other_stays(method, kept, sent):
     whole = tree.join(own, tree.broadcast(shared, 6))
     trained = run(local(task), data, 1, state=State(whole, ()))[0].clients
     algorithm = method(task)
-    assert jax.tree.structure(algorithm.init(jax.random.key(0), data.train)) == jax.tree.structure(State(own, shared))
+    assert jax.tree.structure(algorithm.init(jax.random.key(0), data.train)) == jax.tree.structure(
+        State(own, shared)
+    )
     state, info, _ = run(algorithm, data, 1, state=State(own, shared))
     stays, goes = tree.split(trained, kept)
     close(state.clients, stays, 1e-6)

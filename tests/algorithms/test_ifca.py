@@ -26,7 +26,10 @@ def test_a_round_equals_numpy_from_the_trained_models():
     state = algorithm.init(jax.random.key(2), data.train)
     after, (info, _) = make_rounds(algorithm, full(4))(jax.random.key(0), data, state, 0, 1)
 
-    params = [jax.tree.map(lambda leaf, k=k: np.asarray(leaf[k], np.float64), state.server) for k in range(5)]
+    params = [
+        jax.tree.map(lambda leaf, k=k: np.asarray(leaf[k], np.float64), state.server)
+        for k in range(5)
+    ]
     chosen = []
     for i in range(4):
         x, y = np.asarray(data.train.x[i], np.float64), np.asarray(data.train.y[i])
@@ -35,18 +38,24 @@ def test_a_round_equals_numpy_from_the_trained_models():
         for model in params:
             dense = model["params"]["Dense_0"]
             logits = x[real] @ dense["kernel"] + dense["bias"]
-            losses.append(np.mean(np.log(np.exp(logits).sum(axis=1)) - logits[np.arange(real.sum()), y[real]]))
+            losses.append(
+                np.mean(np.log(np.exp(logits).sum(axis=1)) - logits[np.arange(real.sum()), y[real]])
+            )
         chosen.append(int(np.argmin(losses)))
     assert 1 < len(set(chosen)) < 4
     assert after.clients.tolist() == chosen
 
     # What each trains from the model that it chose.
     alone = made(local)
-    start = alone.init(jax.random.key(2), data.train)._replace(clients=tree.take(state.server, jnp.array(chosen)))
+    start = alone.init(jax.random.key(2), data.train)._replace(
+        clients=tree.take(state.server, jnp.array(chosen))
+    )
     trained = tree.ravel(run(alone, data, 1, state=start)[0].clients)
     for k in range(5):
         members = np.array(chosen) == k
         expected = trained[members].mean(axis=0) if members.any() else tree.ravel(state.server)[k]
         np.testing.assert_allclose(jit(tree.ravel)(after.server)[k], expected, atol=1e-6)
         if members.any():
-            np.testing.assert_allclose(info.weights[0][members], np.tile(members / members.sum(), (members.sum(), 1)))
+            np.testing.assert_allclose(
+                info.weights[0][members], np.tile(members / members.sum(), (members.sum(), 1))
+            )

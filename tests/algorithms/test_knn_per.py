@@ -25,7 +25,10 @@ def test_predictions_equal_scikit_learns_neighbours():
     layers = jax.tree.map(lambda leaf: np.asarray(leaf, np.float64), state.server)["params"]
     for i in range(2):
         own, real = np.asarray(data.train.mask[i]), np.asarray(data.test.mask[i])
-        x, y, query = (np.asarray(a) for a in (data.train.x[i][own], data.train.y[i][own], data.test.x[i][real]))
+        x, y, query = (
+            np.asarray(a)
+            for a in (data.train.x[i][own], data.train.y[i][own], data.test.x[i][real])
+        )
 
         def hidden(x):
             return np.maximum(x @ layers["Dense_0"]["kernel"] + layers["Dense_0"]["bias"], 0)
@@ -49,12 +52,15 @@ def test_evaluation_recalls_before_and_after_fine_tuning():
     task = jaxfl.classification(mlp(2, hidden=()), jnp.zeros(8), steps=20)
     bare = algorithm._replace(recall=None)
     with_memory, without = (
-        make_evaluate(a, task)(jax.random.key(0), data, state, jnp.arange(6)) for a in (algorithm, bare)
+        make_evaluate(a, task)(jax.random.key(0), data, state, jnp.arange(6))
+        for a in (algorithm, bare)
     )
     assert with_memory.before.test.mean() > 0.8 > 0.6 > without.before.test.mean()
     assert np.abs(with_memory.after.test - without.after.test).max() > 0
 
 
 def test_without_examples_there_are_no_neighbours():
-    nothing = neighbour_labels(jnp.ones((2, 3)), jnp.ones((4, 3)), jnp.ones(4, int), jnp.zeros(4, bool), 2, 3, 1.0)
+    nothing = neighbour_labels(
+        jnp.ones((2, 3)), jnp.ones((4, 3)), jnp.ones(4, int), jnp.zeros(4, bool), 2, 3, 1.0
+    )
     np.testing.assert_array_equal(nothing, 0)

@@ -23,7 +23,9 @@ def paper(own, near, far, temperature):
 
 def test_the_contrast_is_equation_3_and_has_a_gradient_at_zero():
     vectors = np.random.default_rng(0).normal(size=(3, 5, 4))
-    np.testing.assert_allclose(contrast(*jnp.float32(vectors), 0.3), paper(*vectors, 0.3), rtol=1e-5)
+    np.testing.assert_allclose(
+        contrast(*jnp.float32(vectors), 0.3), paper(*vectors, 0.3), rtol=1e-5
+    )
     zero = jnp.zeros((1, 4))
     assert jnp.isfinite(jax.grad(lambda v: contrast(v, zero + 1, zero - 1, 0.3).sum())(zero)).all()
 
@@ -35,7 +37,9 @@ def test_a_step_goes_down_the_contrast_to_the_global_model_and_the_last_own():
     first, _, _ = run(fedavg(task), data, 1)
     keys = jax.random.split(jax.random.key(3), 6)
     last = jax.vmap(task.init)(keys)
-    state, info, _ = run(moon(task, mu=2.0, temperature=0.4), data, 1, state=State(last, first.server))
+    state, info, _ = run(
+        moon(task, mu=2.0, temperature=0.4), data, 1, state=State(last, first.server)
+    )
     plain, _, _ = run(moon(task, mu=0.0), data, 1, state=State(last, first.server))
 
     def hidden(model, x):
@@ -47,14 +51,20 @@ def test_a_step_goes_down_the_contrast_to_the_global_model_and_the_last_own():
     for i in range(6):
         own = jax.tree.map(lambda v, i=i: v[i], last)
         rows = x[i][mask[i]]
-        moved = (plain.clients["params"]["Dense_0"]["bias"] - state.clients["params"]["Dense_0"]["bias"])[i]
+        moved = (
+            plain.clients["params"]["Dense_0"]["bias"] - state.clients["params"]["Dense_0"]["bias"]
+        )[i]
         for unit in range(8):
             values = []
             for sign in (1, -1):
                 bias = start["params"]["Dense_0"]["bias"] + sign * 1e-5 * np.eye(8)[unit]
                 near = {"params": {"Dense_0": start["params"]["Dense_0"] | {"bias": bias}}}
-                values.append(paper(hidden(near, rows), hidden(start, rows), hidden(own, rows), 0.4).mean())
-            np.testing.assert_allclose(moved[unit], 0.1 * 2 * (values[0] - values[1]) / 2e-5, atol=1e-5)
+                values.append(
+                    paper(hidden(near, rows), hidden(start, rows), hidden(own, rows), 0.4).mean()
+                )
+            np.testing.assert_allclose(
+                moved[unit], 0.1 * 2 * (values[0] - values[1]) / 2e-5, atol=1e-5
+            )
     assert float(jnp.abs(moved).max()) > 1e-3
     assert info.up.tolist() == [[8 * 9 + 9 * 2] * 6]
 

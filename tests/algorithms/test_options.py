@@ -17,7 +17,9 @@ from jaxfl.errors import InputError
 
 def choices(hint):
     """What the `Literal`s in a type hint, or in the members of a union, list."""
-    parts = [part for part in (hint, *typing.get_args(hint)) if typing.get_origin(part) is typing.Literal]
+    parts = [
+        part for part in (hint, *typing.get_args(hint)) if typing.get_origin(part) is typing.Literal
+    ]
     return [choice for part in parts for choice in typing.get_args(part)]
 
 
@@ -57,4 +59,7 @@ def test_nothing_but_jaxfl_checks_it():
     """In the tests beartype looks at arguments too; here it does not."""
     program = "import jaxfl\njaxfl.algorithms.pfedgat(None, attention='bogus')"
     ended = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
-    assert "InputError: hyper-parameter attention of pfedgat is 'bogus': expected one of gat, gatv2" in ended.stderr
+    assert (
+        "InputError: hyper-parameter attention of pfedgat is 'bogus': expected one of gat, gatv2"
+        in ended.stderr
+    )

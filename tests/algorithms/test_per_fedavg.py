@@ -25,7 +25,9 @@ def test_a_step_takes_the_slope_at_one_half_after_a_step_on_the_other(hessian):
         sent["w"] = after["w"]
         return after
 
-    algorithm = per_fedavg(quadratic(1, RATE)._replace(uplink=channel(spy)), alpha=ALPHA, hessian=hessian)
+    algorithm = per_fedavg(
+        quadratic(1, RATE)._replace(uplink=channel(spy)), alpha=ALPHA, hessian=hessian
+    )
     start = algorithm.init(jax.random.key(1), data.train)
     algorithm.round(jax.random.key(0), start, Cohort(jnp.arange(clients), data.train, data.val))
     model = np.asarray(start.server["w"], np.float64)
@@ -49,5 +51,7 @@ def test_each_client_deploys_the_global_model_after_a_step_of_its_own():
     state, info, _ = run(algorithm, data, 2)
     best = np.stack([x[:8].mean(axis=0) for x in xs])
     model = np.asarray(state.server["w"])[None]
-    np.testing.assert_allclose(deployed(algorithm, state, 3)["w"], model - ALPHA * (model - best), atol=1e-5)
+    np.testing.assert_allclose(
+        deployed(algorithm, state, 3)["w"], model - ALPHA * (model - best), atol=1e-5
+    )
     assert info.batches.tolist() == [[20 + 1, 20 + 2, 20 + 1]] * 2

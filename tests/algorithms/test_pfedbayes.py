@@ -12,7 +12,10 @@ from jaxfl.kernels.gaussian import FLOOR, Gaussian, deviation, divergence
 
 
 def test_the_divergence_is_the_integral():
-    q, p = Gaussian(jnp.array([0.3, -1.0]), jnp.array([-1.0, 0.5])), Gaussian(jnp.zeros(2), jnp.array([0.2, 1.0]))
+    q, p = (
+        Gaussian(jnp.array([0.3, -1.0]), jnp.array([-1.0, 0.5])),
+        Gaussian(jnp.zeros(2), jnp.array([0.2, 1.0])),
+    )
     expected = 0.0
     for i in range(2):
         a, b = (stats.norm(g.mean[i], deviation(g.rho[i])) for g in (q, p))
@@ -22,7 +25,14 @@ def test_the_divergence_is_the_integral():
 
 def test_rounds_equal_numpy_from_the_same_draws():
     """Gradients by hand, of |theta - x|^2 / 2 at a drawn theta plus zeta / n KL(q || w), and Adam written out."""
-    x, sizes, zeta, rate, beta, steps = np.array([[1.0, 0, 0], [0, 2.0, -1]]), [20, 5], 3.0, 0.02, 0.7, 4
+    x, sizes, zeta, rate, beta, steps = (
+        np.array([[1.0, 0, 0], [0, 2.0, -1]]),
+        [20, 5],
+        3.0,
+        0.02,
+        0.7,
+        4,
+    )
     xs = [np.tile(row, (n, 1)).astype(np.float32) for row, n in zip(x, sizes, strict=True)]
     data = federation(xs, [np.zeros(n, np.int32) for n in sizes])
     algorithm = pfedbayes(quadratic(steps=steps), zeta=zeta, rho=0.5, rate=rate, beta=beta)
@@ -48,7 +58,10 @@ def test_rounds_equal_numpy_from_the_same_draws():
                 off, k = mean + s * noise - x[i], zeta / n
                 gradient = np.array(
                     [
-                        [off + k * (mean - w_mean) / t**2, (off * noise + k * (s / t**2 - 1 / s)) * sigmoid(rho)],
+                        [
+                            off + k * (mean - w_mean) / t**2,
+                            (off * noise + k * (s / t**2 - 1 / s)) * sigmoid(rho),
+                        ],
                         [
                             k * (w_mean - mean) / t**2,
                             k * (1 / t - (s**2 + (mean - w_mean) ** 2) / t**3) * sigmoid(w_rho),

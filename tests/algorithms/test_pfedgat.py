@@ -41,7 +41,10 @@ class Paper:
     """Algorithm 1 in float64: the server's W and a, client by client, pair by pair, head by head."""
 
     def __init__(self, attention, normalised, slope=0.2):
-        leaves = [np.asarray(x, np.float64).reshape(HEADS, WIDTH, -1) for x in jax.tree.leaves(attention.receiver)]
+        leaves = [
+            np.asarray(x, np.float64).reshape(HEADS, WIDTH, -1)
+            for x in jax.tree.leaves(attention.receiver)
+        ]
         self.w = np.concatenate(leaves, axis=2)
         self.a = np.asarray(attention.vector, np.float64).reshape(HEADS, 2 * WIDTH)
         self.normalised, self.slope = normalised, slope
@@ -70,12 +73,15 @@ class Paper:
                 for j in range(len(h)):
                     d = d_e[j] * (1.0 if raw[i, j] > 0 else self.slope)
                     d_a += d * np.concatenate([z[i], z[j]])
-                    d_w += d * np.outer(self.a[m][:WIDTH], h[i]) + d * np.outer(self.a[m][WIDTH:], h[j])
+                    d_w += d * np.outer(self.a[m][:WIDTH], h[i]) + d * np.outer(
+                        self.a[m][WIDTH:], h[j]
+                    )
             self.w[m], self.a[m] = self.w[m] - ETA * d_w, self.a[m] - ETA * d_a
 
 
 @pytest.mark.parametrize(
-    ("feature", "normalised", "slope"), [("weights", False, 0.2), ("update", True, 0.05), ("round", False, 0.2)]
+    ("feature", "normalised", "slope"),
+    [("weights", False, 0.2), ("update", True, 0.05), ("round", False, 0.2)],
 )
 def test_rounds_equal_numpy_written_from_the_paper(feature, normalised, slope):
     """Three rounds of three of five clients: some return, some come late, one has no validation example."""
@@ -106,7 +112,9 @@ def test_rounds_equal_numpy_written_from_the_paper(feature, normalised, slope):
             for row, count in zip(np.asarray(rows), np.asarray(counts), strict=True):
                 theta = theta - RATE * softmax_gradient(theta, x[row[count]], y[row[count]])
             trained.append(theta)
-        base = {"weights": [0] * 3, "update": [initial] * 3, "round": [models[i] for i in ids]}[feature]
+        base = {"weights": [0] * 3, "update": [initial] * 3, "round": [models[i] for i in ids]}[
+            feature
+        ]
         h = [paper.features(t - b) for t, b in zip(trained, base, strict=True)]
         weights, heads = paper.forward(h)
         np.testing.assert_allclose(info.weights[number], weights, atol=1e-5)
@@ -119,7 +127,9 @@ def test_rounds_equal_numpy_written_from_the_paper(feature, normalised, slope):
                 slopes[r] = [gradient @ t for t in trained]
         assert (np.abs(slopes).max(axis=1) > 0).tolist() == [i != 4 for i in ids]
         paper.step(h, heads, slopes)  # (9) and (10)
-    np.testing.assert_allclose(tree.ravel(deployed(algorithm, state, 5)), np.stack(models), atol=1e-5)
+    np.testing.assert_allclose(
+        tree.ravel(deployed(algorithm, state, 5)), np.stack(models), atol=1e-5
+    )
     found = Paper(state.server[0], normalised)
     before = Paper(start.server[0], normalised)
     for name in ("w", "a"):
@@ -146,7 +156,9 @@ def test_the_step_is_the_gradient_of_the_losses_through_the_mixture(attention):
             weights = jax.nn.softmax(learned)
         else:
             weights = attention_weights(learned, layer_norm(received), attention, 0.2)
-        losses, _ = jax.vmap(task.loss, (0, 0, None, None))(mix(weights, received), data.val, None, key)
+        losses, _ = jax.vmap(task.loss, (0, 0, None, None))(
+            mix(weights, received), data.val, None, key
+        )
         return losses.sum()
 
     before, after = (s.clients[1] if attention == "free" else s.server[0] for s in (start, state))
@@ -159,7 +171,9 @@ def test_the_step_is_the_gradient_of_the_losses_through_the_mixture(attention):
 
 def quadratic_federation(clients=4):
     rng = np.random.default_rng(4)
-    xs = [(rng.normal(size=(20, 3)) + rng.normal(size=3)).astype(np.float32) for _ in range(clients)]
+    xs = [
+        (rng.normal(size=(20, 3)) + rng.normal(size=3)).astype(np.float32) for _ in range(clients)
+    ]
     return federation(xs, [np.zeros(20, np.int32)] * clients)
 
 
@@ -169,16 +183,24 @@ def test_two_losses_a_client_give_the_gradient_on_average(attention, radius):
     """Training stands still, so that rounds differ in the disturbance alone; for a quadratic it has no bias."""
     data, task = quadratic_federation(), quadratic(steps=1, learning_rate=0.0)
     options = {"attention": attention, "heads": 2, "width": 2, "eta": 1.0}
-    exact, scalars = (pfedgat(task, **options, radius=radius, wire=wire) for wire in ("gradient", "scalars"))
+    exact, scalars = (
+        pfedgat(task, **options, radius=radius, wire=wire) for wire in ("gradient", "scalars")
+    )
     start = stirred(exact.init(jax.random.key(0), data.train))
-    models = jax.tree.map(lambda x: x + jax.random.normal(jax.random.key(1), x.shape), start.clients[0])
+    models = jax.tree.map(
+        lambda x: x + jax.random.normal(jax.random.key(1), x.shape), start.clients[0]
+    )
     start = State((models, start.clients[1]), start.server)
     cohort = Cohort(jnp.arange(4), data.train, data.val)
 
     def step(algorithm, key):
         state, info = algorithm.round(key, start, cohort)
-        moved = jax.tree.map(jnp.subtract, (start.clients[1], start.server[0]), (state.clients[1], state.server[0]))
-        return jnp.concatenate([x.reshape(-1) for x in jax.tree.leaves(moved)]), info.metrics["feedback"]
+        moved = jax.tree.map(
+            jnp.subtract, (start.clients[1], start.server[0]), (state.clients[1], state.server[0])
+        )
+        return jnp.concatenate([x.reshape(-1) for x in jax.tree.leaves(moved)]), info.metrics[
+            "feedback"
+        ]
 
     expected, feedback = step(exact, jax.random.key(0))
     expected = np.asarray(expected, np.float64)
@@ -188,8 +210,8 @@ def test_two_losses_a_client_give_the_gradient_on_average(attention, radius):
     error = draws.std(axis=0) / np.sqrt(len(draws))
     assert np.abs(expected).max() > 10 * error.max()
     assert (np.abs(draws.mean(axis=0) - expected) < 5 * error + 1e-3 * np.abs(expected).max()).all()
-    # |w - x|^2 / 2 on both sides of w is larger by half the square of the distance to them, on average over the signs
-    # of all disturbances (radius / M)^2 sum_j |w_j - mean w|^2 / 2.
+    # |w - x|^2 / 2 on both sides of w is larger by half the square of the distance to them, on
+    # average over the signs of all disturbances (radius / M)^2 sum_j |w_j - mean w|^2 / 2.
     w = np.asarray(models["w"], np.float64)
     larger = (radius / 4) ** 2 * np.sum((w - w.mean(axis=0)) ** 2) / 2
     np.testing.assert_allclose(disturbed.mean() - feedback, larger, rtol=0.05)
@@ -203,7 +225,9 @@ def test_what_is_sent_is_counted():
     for wire, (up, down) in sent.items():
         algorithm = pfedgat(linear(), wire=wire, heads=1)
         state = algorithm.init(jax.random.key(0), cohort.train)
-        info = jax.jit(lambda *given, of=algorithm: of.round(*given)[1][2:4])(jax.random.key(0), state, cohort)
+        info = jax.jit(lambda *given, of=algorithm: of.round(*given)[1][2:4])(
+            jax.random.key(0), state, cohort
+        )
         assert [x.tolist() for x in info] == [[up] * 4, [down] * 4]
 
 
@@ -233,9 +257,15 @@ def test_clients_that_join_late_need_no_new_attention():
     state, info, _ = run(algorithm, data, 5, key=key, state=start, participation=early)
     assert info.weights.shape == (5, 4, 4)
     late = jnp.array([4, 5])
-    close(tree.take(deployed(algorithm, state, 6), late), tree.take(deployed(algorithm, start, 6), late), 0)
+    close(
+        tree.take(deployed(algorithm, state, 6), late),
+        tree.take(deployed(algorithm, start, 6), late),
+        0,
+    )
     after, info, _ = run(algorithm, data, 1, key=key, state=state, start=5)
-    trained = run(local(task), data, 1, key=key, state=State(state.clients[0], ()), start=5)[0].clients
+    trained = run(local(task), data, 1, key=key, state=State(state.clients[0], ()), start=5)[
+        0
+    ].clients
     features = layer_norm(jax.tree.map(jnp.subtract, trained, state.clients[0]))
     weights = attention_weights(state.server[0], features, "gatv2")
     np.testing.assert_allclose(info.weights[0], weights, atol=1e-5)
@@ -271,7 +301,9 @@ def test_only_pairs_of_models_can_tell_groups_apart():
     for attention in ("gat", "gatv2"):
         algorithm = pfedgat(linear(steps=20), attention=attention, feature="round", eta=0.3)
         _, info, _ = run(algorithm, data, 30)
-        own[attention] = float((np.asarray(info.weights[-1]) * (group[:, None] == group[None])).sum(axis=1).mean())
+        own[attention] = float(
+            (np.asarray(info.weights[-1]) * (group[:, None] == group[None])).sum(axis=1).mean()
+        )
     assert 1 / 3 < own["gat"] < 0.5 < 0.6 < own["gatv2"]
 
 

@@ -21,9 +21,15 @@ STEPS, BATCH, RATE = 6, 8, 0.1
 def simplex_program(p, s, alpha, form):
     """The quadratic program of the paper, (4), or of the authors' code, by SciPy."""
     if form == "paper":
-        cost, slope = (lambda x: x @ x - (2 * p + alpha * s) @ x), (lambda x: 2 * x - 2 * p - alpha * s)
+        cost, slope = (
+            (lambda x: x @ x - (2 * p + alpha * s) @ x),
+            (lambda x: 2 * x - 2 * p - alpha * s),
+        )
     else:
-        cost, slope = (lambda x: alpha * (x - p) @ (x - p) - s @ x), (lambda x: 2 * alpha * (x - p) - s)
+        cost, slope = (
+            (lambda x: alpha * (x - p) @ (x - p) - s @ x),
+            (lambda x: 2 * alpha * (x - p) - s),
+        )
     return minimize(
         cost,
         p,
@@ -102,7 +108,9 @@ def test_rounds_equal_numpy_written_from_the_paper(form, alpha, meant, anchor):
     state, info, _ = run(algorithm, data, 3, key=key, state=start, participation=schedule)
 
     x, y = np.asarray(data.test.x, np.float64), np.asarray(data.test.y)
-    own = [(x[i][m], y[i][m]) for i, m in enumerate(np.asarray(data.test.mask))]  # train and validation, in order
+    own = [
+        (x[i][m], y[i][m]) for i, m in enumerate(np.asarray(data.test.mask))
+    ]  # train and validation, in order
     bias, kernel = (np.asarray(leaf, np.float64) for leaf in jax.tree.leaves(start.server))
     initial = {"bias": bias, "kernel": kernel}
     models = [initial] * 5
@@ -114,10 +122,14 @@ def test_rounds_equal_numpy_written_from_the_paper(form, alpha, meant, anchor):
         for i in ids:
             order_key, _ = jax.random.split(jax.random.fold_in(fit_key, i))
             rows, counts = minibatches(order_key, data.train.mask[i], BATCH, steps=STEPS)
-            batches.append([np.asarray(r)[np.asarray(c)] for r, c in zip(rows, counts, strict=True)])
+            batches.append(
+                [np.asarray(r)[np.asarray(c)] for r, c in zip(rows, counts, strict=True)]
+            )
         chosen = ([full[i] for i in ids] for full in (models, anchors))
         clients = [own[i] for i in ids]
-        weights, mixed, aligned = paper_round(*chosen, initial, clients, batches, 0.5, meant, form, anchor)
+        weights, mixed, aligned = paper_round(
+            *chosen, initial, clients, batches, 0.5, meant, form, anchor
+        )
         np.testing.assert_allclose(info.weights[number], weights, atol=1e-5)
         for i, model, target in zip(ids, mixed, aligned, strict=True):
             models[i], anchors[i] = model, target
@@ -140,7 +152,9 @@ def test_the_graph_of_two_opposite_groups_has_two_blocks():
 
 def test_a_liar_is_left_alone():
     def lie(key, before, after, ids):
-        return jax.tree.map(lambda x: jnp.where((ids == 1).reshape(-1, *[1] * (x.ndim - 1)), -x, x), after)
+        return jax.tree.map(
+            lambda x: jnp.where((ids == 1).reshape(-1, *[1] * (x.ndim - 1)), -x, x), after
+        )
 
     same_task = opposite_groups(clients=1, examples=240)
     xs = np.split(np.asarray(same_task.test.x[0]), 6)
@@ -160,7 +174,10 @@ def test_snapping_makes_near_twins_equal():
 
 def test_layers_choose_what_is_compared():
     data = opposite_groups()
-    whole, kernel = last_weights(data, rounds=1, snap=None), last_weights(data, rounds=1, snap=None, layers="kernel")
+    whole, kernel = (
+        last_weights(data, rounds=1, snap=None),
+        last_weights(data, rounds=1, snap=None, layers="kernel"),
+    )
     chosen = last_weights(data, rounds=1, snap=None, layers=lambda path: path.endswith("kernel"))
     assert np.abs(whole - kernel).max() > 1e-4
     np.testing.assert_array_equal(kernel, chosen)
@@ -174,7 +191,9 @@ def test_raw_similarity_compares_the_models_themselves():
     state = algorithm.init(jax.random.key(0), data.train)
     assert state.server == ()
     _, info, _ = run(algorithm, data, 1, state=state)
-    trained, _, _ = run(jaxfl.algorithms.local(linear()), data, 1, state=state._replace(clients=state.clients.model))
+    trained, _, _ = run(
+        jaxfl.algorithms.local(linear()), data, 1, state=state._replace(clients=state.clients.model)
+    )
     theta = np.asarray(tree.ravel(trained.clients), np.float64)
     unit = theta / np.linalg.norm(theta, axis=1, keepdims=True)
     p = np.full(6, 1 / 6)
@@ -212,9 +231,9 @@ def test_the_regulariser_aligns_a_client_with_its_aggregate():
         sent = {}
 
         def spy(key, before, after, ids):
-            sent["cos"] = jax.vmap(lambda a, b: tree.dot(a, b) / jnp.sqrt(tree.dot(a, a) * tree.dot(b, b)))(
-                before, after
-            )
+            sent["cos"] = jax.vmap(
+                lambda a, b: tree.dot(a, b) / jnp.sqrt(tree.dot(a, a) * tree.dot(b, b))
+            )(before, after)
             return after
 
         algorithm = pfedgraph(linear(steps=20, uplink=spy), lam=lam)
@@ -245,7 +264,9 @@ def test_the_regularisers_equal_numpy(kind):
         "l2": ((theta - target) ** 2).sum(),
         "l1": np.abs(theta - target).sum(),
     }
-    found = misalignment(jax.tree.map(jnp.float32, model), jax.tree.map(jnp.float32, sent), jnp.float32(0.7), kind)
+    found = misalignment(
+        jax.tree.map(jnp.float32, model), jax.tree.map(jnp.float32, sent), jnp.float32(0.7), kind
+    )
     np.testing.assert_allclose(found, 0.7 * expected[kind], rtol=1e-5)
 
 
@@ -254,7 +275,10 @@ def test_a_regulariser_is_off_in_the_first_round_and_on_in_the_second(kind):
     data = opposite_groups(clients=4)
     states = [run(pfedgraph(linear(), anchor=kind, lam=lam), data, 1)[0] for lam in (0.0, 5.0)]
     equal(states[0].clients.model, states[1].clients.model)
-    later = [run(pfedgraph(linear(), anchor=kind, lam=lam), data, 1, state=states[0], start=1)[0] for lam in (0.0, 5.0)]
+    later = [
+        run(pfedgraph(linear(), anchor=kind, lam=lam), data, 1, state=states[0], start=1)[0]
+        for lam in (0.0, 5.0)
+    ]
     assert differ(later[0].clients.model, later[1].clients.model)
 
 
@@ -269,4 +293,7 @@ def test_where_all_are_alike_the_weights_are_the_prior():
 @pytest.mark.parametrize("measure", ["inner", "l2", "l1"])
 def test_other_measures_make_other_graphs(measure):
     data = opposite_groups()
-    assert np.abs(last_weights(data, rounds=1, measure=measure) - last_weights(data, rounds=1)).max() > 1e-3
+    assert (
+        np.abs(last_weights(data, rounds=1, measure=measure) - last_weights(data, rounds=1)).max()
+        > 1e-3
+    )

@@ -27,25 +27,36 @@ def test_the_server_descends_along_the_vector_jacobian_product():
         return jax.tree.map(lambda x: x - (1.0 + ids).reshape(-1, *[1] * (x.ndim - 1)), before)
 
     data = opposite_groups(clients=3)
-    algorithm = pfedhn(linear(uplink=known), embedding=3, width=4, hidden=2, rate=RATE, decay=DECAY, clip=1e6)
+    algorithm = pfedhn(
+        linear(uplink=known), embedding=3, width=4, hidden=2, rate=RATE, decay=DECAY, clip=1e6
+    )
     state = algorithm.init(jax.random.key(0), data.train)
     leaves, structure = jax.tree.flatten((state.clients[0], state.server[0]))
     rng = np.random.default_rng(0)
-    leaves = [np.asarray(leaf) + 0.3 * rng.normal(size=leaf.shape).astype(np.float32) for leaf in leaves]
+    leaves = [
+        np.asarray(leaf) + 0.3 * rng.normal(size=leaf.shape).astype(np.float32) for leaf in leaves
+    ]
     v, phi = structure.unflatten([jnp.asarray(leaf) for leaf in leaves])
     state = state._replace(clients=(v, state.clients[1]), server=(phi, state.server[1]))
 
-    def pulled(values):  # sum over clients and numbers of (1 + id) theta_i: its derivative is the gradient
+    def pulled(
+        values,
+    ):  # sum over clients and numbers of (1 + id) theta_i: its derivative is the gradient
         v, phi = structure.unflatten(values)
         heads = list(zip(jax.tree.leaves(phi.kernel), jax.tree.leaves(phi.bias), strict=True))
-        return sum((1 + i) * sum(leaf.sum() for leaf in numpy_model(phi.layers, heads, v[i])) for i in range(3))
+        return sum(
+            (1 + i) * sum(leaf.sum() for leaf in numpy_model(phi.layers, heads, v[i]))
+            for i in range(3)
+        )
 
     model = algorithm.models(state, jnp.arange(3))
     exact = [np.asarray(leaf, np.float64) for leaf in leaves]
     v64, phi64 = structure.unflatten(exact)
     heads = list(zip(jax.tree.leaves(phi64.kernel), jax.tree.leaves(phi64.bias), strict=True))
     for i in range(3):
-        for found, expected in zip(jax.tree.leaves(model), numpy_model(phi64.layers, heads, v64[i]), strict=True):
+        for found, expected in zip(
+            jax.tree.leaves(model), numpy_model(phi64.layers, heads, v64[i]), strict=True
+        ):
             np.testing.assert_allclose(found[i], expected, atol=1e-5)
 
     after, _, _ = run(algorithm, data, 1, state=state)
@@ -68,5 +79,7 @@ def test_gradients_are_clipped_together():
     algorithm = pfedhn(linear(), rate=1.0, momentum=0.0, decay=0.0, clip=1e-3)
     state = jit(algorithm.init)(jax.random.key(0), data.train)
     after, _, _ = run(algorithm, data, 1, state=state)
-    step = jax.tree.map(jnp.subtract, (after.clients[0], after.server[0]), (state.clients[0], state.server[0]))
+    step = jax.tree.map(
+        jnp.subtract, (after.clients[0], after.server[0]), (state.clients[0], state.server[0])
+    )
     np.testing.assert_allclose(jnp.sqrt(tree.dot(step, step)), 1e-3, rtol=1e-2)

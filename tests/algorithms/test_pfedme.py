@@ -42,4 +42,6 @@ def test_rounds_equal_numpy_and_rest_at_the_moreau_envelope():
     slow = np.asarray(state.server["w"])[None]
     # From there a client's w goes STEPS towards its own best; theta is between that and its best.
     w = best + (1 - 0.02 * LAM / (1 + LAM)) ** STEPS * (slow - best)
-    np.testing.assert_allclose(deployed(exact, state, 3)["w"], (best + LAM * w) / (1 + LAM), atol=1e-3)
+    np.testing.assert_allclose(
+        deployed(exact, state, 3)["w"], (best + LAM * w) / (1 + LAM), atol=1e-3
+    )

@@ -14,7 +14,9 @@ def clients():
     """Data and the optimum of each client, the mean of its training examples [3, 3]."""
     rng = np.random.default_rng(0)
     xs = [rng.normal(size=(n, 3)).astype(np.float32) for n in SIZES]
-    return federation(xs, [np.zeros(n, np.int32) for n in SIZES]), np.stack([x[:4].mean(axis=0) for x in xs])
+    return federation(xs, [np.zeros(n, np.int32) for n in SIZES]), np.stack(
+        [x[:4].mean(axis=0) for x in xs]
+    )
 
 
 def descend(start, best, centre, mu):

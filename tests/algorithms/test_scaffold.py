@@ -12,10 +12,14 @@ from jaxfl.models.mlp import mlp
 
 STEPS, RATE, CLIENTS = 8, 0.05, 3
 rng = np.random.default_rng(0)
-X = rng.normal(size=(CLIENTS, 8, 2)).astype(np.float32) * np.array([[[2, 0.5]], [[0.5, 2]], [[1, 1]]], np.float32)
+X = rng.normal(size=(CLIENTS, 8, 2)).astype(np.float32) * np.array(
+    [[[2, 0.5]], [[0.5, 2]], [[1, 1]]], np.float32
+)
 Y = (X @ np.array([1, -1], np.float32) + 2 * rng.normal(size=(CLIENTS, 1))).astype(np.float32)
 DATA = federation(list(X), list(Y))
-FULL = np.concatenate([np.ones((CLIENTS, 7, 1)), X[:, :7].astype(np.float64)], axis=2)  # bias first, as the leaves
+FULL = np.concatenate(
+    [np.ones((CLIENTS, 7, 1)), X[:, :7].astype(np.float64)], axis=2
+)  # bias first, as the leaves
 TASK = jaxfl.regression(
     mlp(1, hidden=()), np.zeros(2), steps=STEPS, batch_size=8, optimizer=optax.sgd(RATE)
 )  # a batch is all of a client's seven training examples
@@ -33,7 +37,9 @@ def test_rounds_of_some_clients_equal_numpy_written_from_the_paper():
     cohorts = np.array([[0, 1], [1, 2], [0, 2]])
     algorithm = scaffold(TASK, server_rate=0.8)
     start = algorithm.init(jax.random.key(0), DATA.train)
-    state, info, _ = run(algorithm, DATA, 3, state=start, participation=jaxfl.participation.schedule(cohorts))
+    state, info, _ = run(
+        algorithm, DATA, 3, state=start, participation=jaxfl.participation.schedule(cohorts)
+    )
     x, c, own = flat(start.server.model), np.zeros(3), np.zeros((CLIENTS, 3))
     for cohort in cohorts:
         models, changes = [], []
@@ -57,7 +63,9 @@ def test_rounds_of_some_clients_equal_numpy_written_from_the_paper():
 def test_it_finds_the_optimum_that_fedavg_misses():
     normal, right = (sum(FULL[i].T @ part[i] for i in range(CLIENTS)) for part in (FULL, Y[:, :7]))
     best = np.linalg.solve(normal, right)
-    found = [tree.ravel(deployed(m, run(m, DATA, 80)[0], 1))[0] for m in (scaffold(TASK), fedavg(TASK))]
+    found = [
+        tree.ravel(deployed(m, run(m, DATA, 80)[0], 1))[0] for m in (scaffold(TASK), fedavg(TASK))
+    ]
     np.testing.assert_allclose(found[0], best, atol=1e-3)
     assert np.abs(found[1] - best).max() > 0.05
 
@@ -66,6 +74,8 @@ def test_the_servers_control_stays_the_mean_of_the_clients_when_one_is_lost():
     spoilt = DATA._replace(train=DATA.train._replace(x=DATA.train.x.at[1].set(np.nan)))
     state, _, _ = run(scaffold(TASK), spoilt, 2)
     controls = np.asarray(tree.ravel(state.clients))
-    np.testing.assert_allclose(flat(state.server.control), controls.mean(axis=0), rtol=1e-5, atol=1e-5)
+    np.testing.assert_allclose(
+        flat(state.server.control), controls.mean(axis=0), rtol=1e-5, atol=1e-5
+    )
     assert not controls[1].any()
     assert controls[0].any()

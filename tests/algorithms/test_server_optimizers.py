@@ -34,14 +34,20 @@ def yogi(memory, gradient, number):
 
 @pytest.mark.parametrize(
     ("method", "hyper", "rule"),
-    [(fedavgm, {"rate": 0.5}, momentum), (fedadam, {"rate": 0.02}, adam), (fedyogi, {"rate": 0.02}, yogi)],
+    [
+        (fedavgm, {"rate": 0.5}, momentum),
+        (fedadam, {"rate": 0.02}, adam),
+        (fedyogi, {"rate": 0.02}, yogi),
+    ],
 )
 def test_the_server_moves_by_its_rule(method, hyper, rule):
     """The uplink makes the uploads known: each client's model plus its id + 1 over 10, whatever it trained."""
 
     def known(key, before, after, ids):
         added = (ids + 1) / 10 * jnp.where(ids == 1, -1.0, 1.0)
-        return jax.tree.map(lambda x: x + added.reshape(-1, *[1] * (x.ndim - 1)) * jnp.sign(x + 0.05), before)
+        return jax.tree.map(
+            lambda x: x + added.reshape(-1, *[1] * (x.ndim - 1)) * jnp.sign(x + 0.05), before
+        )
 
     sizes = np.array([40, 20, 10])
     data = opposite_groups(clients=3, sizes=sizes.tolist())
@@ -50,7 +56,10 @@ def test_the_server_moves_by_its_rule(method, hyper, rule):
     state, (info, _) = make_rounds(algorithm, full(3))(jax.random.key(1), data, start, 0, ROUNDS)
     np.testing.assert_allclose(info.weights, np.broadcast_to(sizes / 70, (ROUNDS, 3, 3)), rtol=1e-6)
 
-    model, memory = np.asarray(tree.ravel(algorithm.models(start, jnp.arange(1)))[0], np.float64), {}
+    model, memory = (
+        np.asarray(tree.ravel(algorithm.models(start, jnp.arange(1)))[0], np.float64),
+        {},
+    )
     for number in range(1, ROUNDS + 1):
         average = model + (sizes / 70) @ [0.1, -0.2, 0.3] * np.sign(model + 0.05)
         step, memory = rule(memory, model - average, number)

@@ -17,7 +17,9 @@ GRAPH = np.array([[0, 2, 0, 0], [2, 0, 1, 0], [0, 1, 0, 0], [0, 0, 0, 0]], np.fl
 def test_rounds_equal_the_closed_form(learned):
     """A client whose examples are all x has its optimum at (x + lam g + lam u) / (1 + 2 lam). Client 2 stays away."""
     x, lam, ids = np.random.default_rng(0).normal(size=(4, 3)), 0.4, np.array([0, 1, 3])
-    data = federation([np.tile(row, (10, 1)).astype(np.float32) for row in x], [np.zeros(10, np.int32)] * 4)
+    data = federation(
+        [np.tile(row, (10, 1)).astype(np.float32) for row in x], [np.zeros(10, np.int32)] * 4
+    )
     given = {} if learned == "only" else {"graph": jnp.asarray(GRAPH), "learned": learned}
     algorithm = sfl(quadratic(steps=150), lam=lam, hops=2, temperature=0.5, **given)
     start = jit(algorithm.init)(jax.random.key(1), data.train)
@@ -31,7 +33,9 @@ def test_rounds_equal_the_closed_form(learned):
         w = (x[ids] + lam * g + lam * u) / (1 + 2 * lam)
         moved = (w - g) / np.linalg.norm(w - g, axis=1, keepdims=True)
         soft = np.exp(moved @ moved.T / 0.5)
-        rows = share * soft / soft.sum(axis=1, keepdims=True) + (1 - share) * edges / edges.sum(axis=1, keepdims=True)
+        rows = share * soft / soft.sum(axis=1, keepdims=True) + (1 - share) * edges / edges.sum(
+            axis=1, keepdims=True
+        )
         np.testing.assert_allclose(info.weights[number], rows @ rows, atol=1e-5)
         u = rows @ rows @ w
         g = u.mean(axis=0)

@@ -37,8 +37,12 @@ def test_training_sees_changed_images_and_evaluation_the_given_ones():
         task = jaxfl.regression(jaxfl.models.linear(1), jnp.zeros(3), augment=augment, **options)
         algorithm = jaxfl.algorithms.local(task)
         state = algorithm.init(jax.random.key(0), data.train)
-        after = jaxfl.make_rounds(algorithm, jaxfl.participation.full(2))(jax.random.key(0), data, state, 0, 1)[0]
+        after = jaxfl.make_rounds(algorithm, jaxfl.participation.full(2))(
+            jax.random.key(0), data, state, 0, 1
+        )[0]
         learned = algorithm.models(after, jnp.arange(2))["params"]["Dense_0"]["kernel"]
         assert bool((jnp.abs(learned) > 0.01).all()) == kernels
-        _, slope = task.gradient(jax.random.key(0), algorithm.models(state, jnp.arange(2)), data.val, jnp.arange(2))
+        _, slope = task.gradient(
+            jax.random.key(0), algorithm.models(state, jnp.arange(2)), data.val, jnp.arange(2)
+        )
         assert bool((jnp.abs(slope["params"]["Dense_0"]["kernel"]) > 0.01).all())

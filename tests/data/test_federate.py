@@ -22,7 +22,9 @@ def test_each_client_gets_its_rows_in_order(test):
     for client, rows in enumerate(PARTS):
         cut = int(0.2 * len(rows))
         pieces = [real(part, client) for part in (data if test == "own" else data[:2])]
-        assert [len(y) for _, y in pieces] == [len(rows) - cut * (len(pieces) - 1)] + [cut] * (len(pieces) - 1)
+        assert [len(y) for _, y in pieces] == [len(rows) - cut * (len(pieces) - 1)] + [cut] * (
+            len(pieces) - 1
+        )
         np.testing.assert_array_equal(np.concatenate([x for x, _ in pieces]), SOURCE.x_train[rows])
         np.testing.assert_array_equal(np.concatenate([y for _, y in pieces]), SOURCE.y_train[rows])
     if test == "reweighted":
@@ -50,7 +52,10 @@ def test_the_shared_test_set_is_stored_once():
 def test_leaking_puts_the_test_set_in_the_place_of_the_validation_part(test):
     """The same examples with the same relative weights; everything else, the clients' sizes too, stays as it is."""
     parts = [*PARTS[:4], PARTS[4][:3]]  # the last one is too small to validate
-    plain, leaking = (federate(SOURCE, parts, test=test, feedback=feedback) for feedback in ("val", "test-leaking"))
+    plain, leaking = (
+        federate(SOURCE, parts, test=test, feedback=feedback)
+        for feedback in ("val", "test-leaking")
+    )
     equal((leaking.train, leaking.test), (plain.train, plain.test))
     assert leaking.sizes.tolist() == plain.sizes.tolist()
     assert leaking.sizes.dtype == plain.sizes.dtype
@@ -60,7 +65,9 @@ def test_leaking_puts_the_test_set_in_the_place_of_the_validation_part(test):
         test_x = np.asarray(plain.test.x if pool else plain.test.x[client])
         mask = np.asarray(leaking.val.mask[client], np.float64)
         np.testing.assert_array_equal(real(leaking.val, client)[0], test_x[weights > 0])
-        np.testing.assert_allclose(mask[mask > 0] / mask.sum(), weights[weights > 0] / weights.sum(), rtol=1e-5)
+        np.testing.assert_allclose(
+            mask[mask > 0] / mask.sum(), weights[weights > 0] / weights.sum(), rtol=1e-5
+        )
     assert not np.asarray(leaking.val.mask[4]).any()
 
 

@@ -7,7 +7,15 @@ from functools import partial
 import numpy as np
 import pytest
 
-from jaxfl.data.originals import HOSPITALS, heart_disease, idx, movielens, newsgroups, shakespeare, topics_csv
+from jaxfl.data.originals import (
+    HOSPITALS,
+    heart_disease,
+    idx,
+    movielens,
+    newsgroups,
+    shakespeare,
+    topics_csv,
+)
 from jaxfl.errors import InputError
 
 
@@ -40,7 +48,11 @@ def digits(tmp_path):
         (tmp_path / name).write_bytes(packed(array))
 
     def read():
-        sums = {n: hashlib.md5((tmp_path / n).read_bytes()).hexdigest() for n in held if (tmp_path / n).exists()}
+        sums = {
+            n: hashlib.md5((tmp_path / n).read_bytes()).hexdigest()
+            for n in held
+            if (tmp_path / n).exists()
+        }
         return idx(tmp_path, dict.fromkeys(held, "") | sums)
 
     return tmp_path, held, read
@@ -149,7 +161,15 @@ def test_topics_missing_or_of_another_encoding(yahoo):
 
 # MovieLens
 
-RATINGS = [(7, 30, 5, 1), (7, 10, 3, 2), (7, 20, 1, 3), (7, 40, 4, 4), (7, 50, 2, 5), (2, 20, 4, 6), (2, 50, 1, 7)]
+RATINGS = [
+    (7, 30, 5, 1),
+    (7, 10, 3, 2),
+    (7, 20, 1, 3),
+    (7, 40, 4, 4),
+    (7, 50, 2, 5),
+    (2, 20, 4, 6),
+    (2, 50, 1, 7),
+]
 
 
 def ratings(folder, name, separator, rows=RATINGS, end="\n"):
@@ -163,16 +183,25 @@ def test_movielens(tmp_path, name, separator):
     users, items = {2: 0, 7: 1}, {10: 0, 20: 1, 30: 2, 40: 3, 50: 4}
     truth = Counter((users[u], items[i], float(r)) for u, i, r, _ in RATINGS)
     both = [(arrays[f"x_{part}"], arrays[f"y_{part}"]) for part in ("train", "test")]
-    assert Counter((*x, y) for xs, ys in both for x, y in zip(xs.tolist(), ys.tolist(), strict=True)) == truth
+    assert (
+        Counter((*x, y) for xs, ys in both for x, y in zip(xs.tolist(), ys.tolist(), strict=True))
+        == truth
+    )
     np.testing.assert_array_equal(arrays["vocabulary"], [2, 5])
     np.testing.assert_array_equal(arrays["owners"], arrays["x_train"][:, 0])
     np.testing.assert_array_equal(arrays["x_test"][:, 0], [1])  # a fifth of five; none of two
     assert (arrays["x_train"].dtype, arrays["y_train"].dtype) == (np.int32, np.float32)
 
 
-def test_the_split_is_a_fifth_of_each_user_by_chance_and_of_the_ratings_not_of_their_order(tmp_path):
+def test_the_split_is_a_fifth_of_each_user_by_chance_and_of_the_ratings_not_of_their_order(
+    tmp_path,
+):
     rng = np.random.default_rng(0)
-    rows = [(u, i, rng.integers(1, 6), 0) for u in range(1, 31) for i in rng.permutation(80)[: rng.integers(20, 80)]]
+    rows = [
+        (u, i, rng.integers(1, 6), 0)
+        for u in range(1, 31)
+        for i in rng.permutation(80)[: rng.integers(20, 80)]
+    ]
     one = ratings(tmp_path, "u.data", "\t", rows)()
     rng.shuffle(rows)
     two = ratings(tmp_path, "u.data", "\t", rows)()
@@ -246,18 +275,25 @@ def test_shakespeare(tmp_path):
     (tmp_path / "input.txt").write_text(PLAY)
     arrays = shakespeare(tmp_path, length=4)
     speeches = ["xyxyxyxyx", "abcabc\nso: he\nand thus:\nd"]  # ANN, BOB; MUTE says too little
-    windows = [(s[i : i + 4], s[i + 4], role) for role, s in enumerate(speeches) for i in range(len(s) - 4)]
+    windows = [
+        (s[i : i + 4], s[i + 4], role) for role, s in enumerate(speeches) for i in range(len(s) - 4)
+    ]
     words = arrays["words"]
     found = [
         ("".join(words[x]), words[y], owner)
         for x, y, owner in zip(arrays["x_train"], arrays["y_train"], arrays["owners"], strict=True)
     ]
     assert found == windows
-    np.testing.assert_array_equal(np.unique(arrays["y_train"]), np.arange(arrays["y_train"].max() + 1))  # no gaps
+    np.testing.assert_array_equal(
+        np.unique(arrays["y_train"]), np.arange(arrays["y_train"].max() + 1)
+    )  # no gaps
     assert set(words) == set("".join(speeches))
     np.testing.assert_array_equal(arrays["vocabulary"], [len(words)])
     assert (arrays["x_test"].shape, arrays["y_test"].shape) == ((0, 4), (0,))
-    assert all(arrays[key].dtype == np.int32 for key in ("x_train", "y_train", "x_test", "y_test", "owners"))
+    assert all(
+        arrays[key].dtype == np.int32
+        for key in ("x_train", "y_train", "x_test", "y_test", "owners")
+    )
 
 
 def test_shakespeare_is_thinned_to_about_so_many_examples(tmp_path):
@@ -281,7 +317,9 @@ def test_shakespeare_damaged_or_missing(tmp_path):
 def test_heart_disease(tmp_path):
     row = "63.0,1.0,1.0,145.0,?,1.0,2.0,150.0,0.0,2.3,3.0,0.0,6.0,{}"
     for number, name in enumerate(HOSPITALS):
-        (tmp_path / name).write_text("".join(row.format(disease) + "\n" for disease in (0, number + 1)))
+        (tmp_path / name).write_text(
+            "".join(row.format(disease) + "\n" for disease in (0, number + 1))
+        )
     arrays = heart_disease(tmp_path)
     assert arrays["x"].shape == (8, 13)
     assert np.isnan(arrays["x"][:, 4]).all()

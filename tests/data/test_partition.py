@@ -3,7 +3,17 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from jaxfl.data import PARTITIONS, dirichlet, iid, load, natural, node_of, nodes, pathological, shards
+from jaxfl.data import (
+    PARTITIONS,
+    dirichlet,
+    iid,
+    load,
+    natural,
+    node_of,
+    nodes,
+    pathological,
+    shards,
+)
 from jaxfl.errors import InputError
 
 OWNERS = np.random.default_rng(1).permutation(np.repeat(np.arange(20), 30))
@@ -66,7 +76,9 @@ def test_shards_are_equal_and_of_few_labels():
 
 
 def test_the_last_fifth_of_a_client_is_a_fifth_of_each_of_its_shards():
-    for rows in shards(LABELS, 20, seed=0, classes_per_client=2):  # shards of 15, four of them to a label
+    for rows in shards(
+        LABELS, 20, seed=0, classes_per_client=2
+    ):  # shards of 15, four of them to a label
         labels, held = np.unique(LABELS[rows], return_counts=True)
         tail = [(LABELS[rows[-6:]] == label).sum() for label in labels]
         assert [5 * count for count in tail] == held.tolist()
@@ -76,7 +88,10 @@ def test_natural_clients_are_the_largest_owners():
     owners = np.array([7] * 30 + [3] * 12 + [5] * 4 + [9] * 20)
     parts = natural(owners)
     assert [set(owners[rows]) for rows in parts] == [{3}, {7}, {9}]
-    assert [sorted(rows) for rows in natural(owners, clients=2)] == [list(range(30)), list(range(46, 66))]
+    assert [sorted(rows) for rows in natural(owners, clients=2)] == [
+        list(range(30)),
+        list(range(46, 66)),
+    ]
 
 
 def test_severe_heterogeneity_is_five_pairs_of_clients():
@@ -121,7 +136,9 @@ def test_digits_are_what_they_should_be():
     assert len(source.x_train) + len(source.x_test) == 1797
     assert source.x_train.dtype == np.uint8
     assert (source.x_train.max(), source.classes, source.scale) == (16, 10, 16.0)
-    np.testing.assert_allclose(np.bincount(source.y_test) / 360, np.bincount(source.y_train) / 1437, atol=0.003)
+    np.testing.assert_allclose(
+        np.bincount(source.y_test) / 360, np.bincount(source.y_train) / 1437, atol=0.003
+    )
 
 
 @pytest.mark.parametrize(
@@ -135,7 +152,10 @@ def test_digits_are_what_they_should_be():
         ),
         (lambda: pathological(LABELS, 7, 0, 2), r"choose from \[10\]"),
         (lambda: dirichlet(LABELS, 10, 0, beta=0.0), "beta is 0.0"),
-        (lambda: dirichlet(LABELS, 30, 0, beta=0.001, smallest=10), "raise beta or lower the number of clients"),
+        (
+            lambda: dirichlet(LABELS, 30, 0, beta=0.001, smallest=10),
+            "raise beta or lower the number of clients",
+        ),
         (lambda: shards(LABELS, 400, 0, 2), "need 800 examples"),
         (lambda: natural(None), "name no owners"),
         (lambda: natural(OWNERS, 21), "21 clients of a natural partition: expected 1 to 20"),

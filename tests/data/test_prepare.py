@@ -33,7 +33,9 @@ def films(tmp_path):
     """A folder of files fetched by hand, with ml-100k's ratings."""
     folder = tmp_path / "fetched" / "ml-100k"
     folder.mkdir(parents=True)
-    (folder / "u.data").write_text("".join(f"{u}\t{i}\t{(u + i) % 5 + 1}\t0\n" for u in range(3) for i in range(10)))
+    (folder / "u.data").write_text(
+        "".join(f"{u}\t{i}\t{(u + i) % 5 + 1}\t0\n" for u in range(3) for i in range(10))
+    )
     return folder
 
 
@@ -43,7 +45,9 @@ def test_texts_become_ids_of_words(news):
     arrays = loaded(file)
     assert arrays["words"].tolist() == ["the", "is", "only", "word", "alt"]
     np.testing.assert_array_equal(arrays["vocabulary"], [7])
-    np.testing.assert_array_equal(arrays["x_train"], [[6, 1, 3, 2, 5, 2, 4, 0], [1, 1, 3, 2, 5, 2, 4, 0]])
+    np.testing.assert_array_equal(
+        arrays["x_train"], [[6, 1, 3, 2, 5, 2, 4, 0], [1, 1, 3, 2, 5, 2, 4, 0]]
+    )
     np.testing.assert_array_equal(arrays["y_train"], [0, 1])
     np.testing.assert_array_equal(arrays["x_test"], arrays["x_train"])
     assert os.listdir(news / "20newsgroups") != []
@@ -114,14 +118,31 @@ def test_a_full_disk_is_one_line(news, monkeypatch):
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr(np, "savez", full)
-    with pytest.raises(InputError, match=r"cannot write .*20newsgroups.npz .*No space left on device"):
+    with pytest.raises(
+        InputError, match=r"cannot write .*20newsgroups.npz .*No space left on device"
+    ):
         prepare("20newsgroups", news)
     assert os.listdir(news) == ["20newsgroups"]
 
 
 @pytest.mark.parametrize(
     "name",
-    ["../x", "a/../b", "/etc/passwd", "a//b", "a/", "", ".hidden", "a/.b", "a b", "a\nb", "a:b", "a\\b", "ä", "a/-b\0"],
+    [
+        "../x",
+        "a/../b",
+        "/etc/passwd",
+        "a//b",
+        "a/",
+        "",
+        ".hidden",
+        "a/.b",
+        "a b",
+        "a\nb",
+        "a:b",
+        "a\\b",
+        "ä",
+        "a/-b\0",
+    ],
 )
 def test_a_hostile_name_never_becomes_a_path(tmp_path, name):
     with pytest.raises(InputError, match="is no name of a data set"):
@@ -136,7 +157,9 @@ def test_names_of_files():
 
 
 def test_a_set_that_is_not_at_hand_says_what_is_expected_where(tmp_path):
-    with pytest.raises(InputError, match=r"expected train.csv and test.csv, as published, in .*yahoo_answers_csv"):
+    with pytest.raises(
+        InputError, match=r"expected train.csv and test.csv, as published, in .*yahoo_answers_csv"
+    ):
         prepare("yahoo_answers", tmp_path)
     folder = tmp_path / "yahoo_answers_csv"
     folder.mkdir()
@@ -159,7 +182,9 @@ def test_a_wrong_checksum_is_an_error(tmp_path):
 def test_bad_arguments_are_one_line(tmp_path, news):
     with pytest.raises(InputError, match="words is 0"):
         prepare("20newsgroups", news, words=0)
-    with pytest.raises(InputError, match=r"folder .*nowhere of files fetched by hand does not exist"):
+    with pytest.raises(
+        InputError, match=r"folder .*nowhere of files fetched by hand does not exist"
+    ):
         prepare("20newsgroups", news, manual_dir=tmp_path / "nowhere")
     (tmp_path / "file").write_text("")
     with pytest.raises(InputError, match="cannot make the data folder"):
@@ -179,7 +204,9 @@ def test_without_tensorflow_datasets_the_command_is_told(tmp_path, monkeypatch):
 @pytest.mark.parametrize("terminal", [True, False])
 def test_progress_shows_after_a_while_and_only_on_a_terminal(monkeypatch, terminal):
     written = io.StringIO()
-    monkeypatch.setattr(module, "Console", lambda file: Console(file=written, force_terminal=terminal, width=100))
+    monkeypatch.setattr(
+        module, "Console", lambda file: Console(file=written, force_terminal=terminal, width=100)
+    )
     monkeypatch.setattr(module, "DELAY", 0.05)
     with progress("preparing x") as track:
         assert list(track(range(5), "at once", 5)) == list(range(5))

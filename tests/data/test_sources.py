@@ -38,7 +38,11 @@ def test_npz_of_the_user(tmp_path):
 
 
 def test_numbers_as_targets_and_owners(tmp_path):
-    changes = {"y_train": np.linspace(0, 1, 20), "y_test": np.linspace(0, 1, 6), "owners": np.arange(20) // 5}
+    changes = {
+        "y_train": np.linspace(0, 1, 20),
+        "y_test": np.linspace(0, 1, 6),
+        "owners": np.arange(20) // 5,
+    }
     np.savez(tmp_path / "mine.npz", **arrays(**changes))
     source = load("mine", tmp_path)
     assert (source.classes, source.y_train.dtype) == (0, np.float32)
@@ -79,7 +83,9 @@ def test_heart_disease_is_standardised_and_says_what_is_missing(tmp_path):
 def test_published_files_in_the_folder_are_prepared_when_asked_for(tmp_path):
     (tmp_path / "heart_disease").mkdir()
     for name in HOSPITALS:
-        (tmp_path / "heart_disease" / name).write_text(("1,2,3,4,5,6,7,8,9,10,11,12,13,0\n" + "2," * 13 + "4\n") * 3)
+        (tmp_path / "heart_disease" / name).write_text(
+            ("1,2,3,4,5,6,7,8,9,10,11,12,13,0\n" + "2," * 13 + "4\n") * 3
+        )
     assert "heart_disease" in names(tmp_path)
     source = load("heart_disease", tmp_path)
     assert (source.classes, source.x_train.shape) == (2, (24, 26))
@@ -99,15 +105,27 @@ def test_bytes_are_divided_by_255_when_used():
         (replaced("x_test", (0, 0), np.inf), "x_test of the data holds 1 NaN or infinite values"),
         (replaced("y_test", 2, 7), "y_test of the data holds the label 7: expected 0 to 2"),
         (replaced("y_train", 2, -1), "y_train of the data holds the label -1"),
-        ({"y_train": np.arange(20) % 3 * 2}, "holds 3 of the labels 0 to 4: number them without gaps"),
-        ({"y_train": np.arange(19) % 3}, r"y_train of the data has shape \(19,\): expected \(20,\)"),
+        (
+            {"y_train": np.arange(20) % 3 * 2},
+            "holds 3 of the labels 0 to 4: number them without gaps",
+        ),
+        (
+            {"y_train": np.arange(19) % 3},
+            r"y_train of the data has shape \(19,\): expected \(20,\)",
+        ),
         ({"y_train": np.arange(20) / 20}, "type int64: expected integer labels, or numbers"),
         ({"y_train": np.array(["a"] * 20)}, "type <U1: expected integer labels, or numbers"),
-        ({"owners": np.arange(3)}, r"owners of the data have shape \(3,\): expected integers \(20,\)"),
+        (
+            {"owners": np.arange(3)},
+            r"owners of the data have shape \(3,\): expected integers \(20,\)",
+        ),
         ({"vocabulary": [9]}, "expected integers, and one number of values"),
         ({"x_train": np.array([["a"] * 4] * 20)}, "expected real numbers"),
         ({"x_train": np.zeros(20)}, r"expected \[examples, \*feature\]"),
-        ({"x_test": np.zeros((6, 5), np.float32)}, r"have shape \(4,\) in train and \(5,\) in test"),
+        (
+            {"x_test": np.zeros((6, 5), np.float32)},
+            r"have shape \(4,\) in train and \(5,\) in test",
+        ),
     ],
 )
 def test_bad_arrays(changes, message):
@@ -151,7 +169,11 @@ real = pytest.mark.skipif("JAXFL_DATA_DIR" not in os.environ, reason="JAXFL_DATA
 @real
 @pytest.mark.parametrize(
     ("name", "shape", "examples"),
-    [("fashion_mnist", (28, 28, 1), 60000), ("mnist", (28, 28, 1), 60000), ("cifar10", (32, 32, 3), 50000)],
+    [
+        ("fashion_mnist", (28, 28, 1), 60000),
+        ("mnist", (28, 28, 1), 60000),
+        ("cifar10", (32, 32, 3), 50000),
+    ],
 )
 def test_real_data(name, shape, examples):
     source = load(name)

@@ -8,7 +8,15 @@ TEXTS = ["The cat, the DOG.", "A cat's dog: don't!", ""]
 
 
 def test_words_are_lower_case_and_of_any_script():
-    assert split("Don't STOP__me 3.5 (Größe, 東京)") == ["don't", "stop", "me", "3", "5", "größe", "東京"]
+    assert split("Don't STOP__me 3.5 (Größe, 東京)") == [
+        "don't",
+        "stop",
+        "me",
+        "3",
+        "5",
+        "größe",
+        "東京",
+    ]
     assert split("'quoted' --- ___") == ["quoted"]
 
 

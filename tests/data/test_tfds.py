@@ -26,7 +26,8 @@ pytestmark = [
 
 @pytest.mark.slow
 @pytest.mark.skipif(
-    not MANUAL, reason="JAXFL_TFDS_MANUAL_DIR is not set: a folder with mnist/ and fashion_mnist/ as published"
+    not MANUAL,
+    reason="JAXFL_TFDS_MANUAL_DIR is not set: a folder with mnist/ and fashion_mnist/ as published",
 )
 @pytest.mark.parametrize("name", ["fashion_mnist", "mnist"])
 def test_real_files_give_the_same_bytes_as_without_tensorflow_datasets(tmp_path, name):
@@ -58,10 +59,16 @@ def builder(name, features, parts, supervised=None):
         )
 
     def generators(self, downloads):
-        return {part: ((f"key{i}", row) for i, row in enumerate(rows)) for part, rows in parts.items()}
+        return {
+            part: ((f"key{i}", row) for i, row in enumerate(rows)) for part, rows in parts.items()
+        }
 
     body = {"_info": info, "_split_generators": generators, "_generate_examples": None}
-    version = {"VERSION": tensorflow_datasets.core.Version("1.0.0"), "pkg_dir_path": None, "__module__": __name__}
+    version = {
+        "VERSION": tensorflow_datasets.core.Version("1.0.0"),
+        "pkg_dir_path": None,
+        "__module__": __name__,
+    }
     return type(name, (tensorflow_datasets.core.GeneratorBasedBuilder,), body | version)
 
 
@@ -74,7 +81,9 @@ def toys():
     image, label, text = kinds.Image(shape=(6, 5, 3)), kinds.ClassLabel(num_classes=4), kinds.Text()
     images = [{"picture": x, "kind": int(y)} for x, y in zip(IMAGES, LABELS, strict=True)]
     posts = [{"text": text, "label": i % 2, "title": f"t{i}\\nnew"} for i, text in enumerate(TEXTS)]
-    ratings = [{"user_id": str(u), "movie_id": str(i), "user_rating": r, "note": ""} for u, i, r in RATINGS]
+    ratings = [
+        {"user_id": str(u), "movie_id": str(i), "user_rating": r, "note": ""} for u, i, r in RATINGS
+    ]
     unequal = [{"picture": IMAGES[0][:n], "kind": 0} for n in (6, 6, 5)]
     spec = {"picture": image, "kind": label}
     named = {"text": text, "label": label, "title": text}
@@ -90,7 +99,12 @@ def toys():
             {"train": [row | {"picture": row["picture"].astype(np.uint16)} for row in images]},
         ),
         builder("ToyTexts", named, {"train": posts, "test": posts[:1]}, ("text", "label")),
-        builder("ToyHidden", named, {"train": posts, "test": hidden, "validation": posts[2:]}, ("text", "label")),
+        builder(
+            "ToyHidden",
+            named,
+            {"train": posts, "test": hidden, "validation": posts[2:]},
+            ("text", "label"),
+        ),
         builder("ToySecret", named, {"train": hidden}, ("text", "label")),
         builder("ToyUnclear", named, {"train": posts}),
         builder("ToyNoTrain", named, {"dev": posts}, ("text", "label")),
@@ -126,7 +140,9 @@ def test_without_a_test_set_a_fifth_tests(tmp_path):
 def test_texts(tmp_path):
     arrays = loaded(prepare("toy_texts", tmp_path, words=3, length=4))
     assert arrays["words"].tolist() == ["dog", "the", "a"]
-    np.testing.assert_array_equal(arrays["x_train"], [[4, 1, 0, 0], [3, 1, 1, 0], [2, 2, 2, 2], [4, 3, 3, 0]])
+    np.testing.assert_array_equal(
+        arrays["x_train"], [[4, 1, 0, 0], [3, 1, 1, 0], [2, 2, 2, 2], [4, 3, 3, 0]]
+    )
     np.testing.assert_array_equal(arrays["x_test"], [[4, 1, 0, 0]])
     np.testing.assert_array_equal(arrays["y_train"], [0, 1, 0, 1])
 
@@ -153,9 +169,15 @@ def test_ratings(tmp_path):
 @pytest.mark.parametrize(
     ("name", "message"),
     [
-        ("toy_unequal", "images of toy_unequal have shapes (6, 5, 3) and (5, 5, 3): expected all of one size"),
+        (
+            "toy_unequal",
+            "images of toy_unequal have shapes (6, 5, 3) and (5, 5, 3): expected all of one size",
+        ),
         ("toy_deep", "the images of toy_deep are of type uint16: expected bytes"),
-        ("toy_unclear", "toy_unclear has the features text, label, title: expected one ClassLabel and one Image or"),
+        (
+            "toy_unclear",
+            "toy_unclear has the features text, label, title: expected one ClassLabel and one Image or",
+        ),
         ("toy_no_train", "toy_no_train has the parts dev: expected a part 'train'"),
         ("toy_secret", "the labels of toy_secret are hidden"),
         ("toy_imags", "has no set 'toy_imags': did you mean toy_images"),
@@ -203,7 +225,9 @@ def test_without_a_network_the_file_and_the_option_are_told(tmp_path, monkeypatc
         raise requests.ConnectionError("no network", request=request)
 
     monkeypatch.setattr(requests.adapters.HTTPAdapter, "send", send)
-    with pytest.raises(InputError, match=r"cannot download ag_news_csv.tar.gz .* --tfds-manual-dir FILES") as caught:
+    with pytest.raises(
+        InputError, match=r"cannot download ag_news_csv.tar.gz .* --tfds-manual-dir FILES"
+    ) as caught:
         prepare("ag_news_subset", tmp_path)
     assert "\n" not in str(caught.value)
     assert os.listdir(tmp_path) == []

@@ -23,13 +23,16 @@ class Kernel(NamedTuple):
 
     name: str  # module.function, and which of its forms
     of: Callable[[Clients], jax.Array]
-    follows: (
-        str  # a relabelling of the clients permutes "rows" [M, ...], "pairs" [M, M], the first M "columns", or "none"
-    )
+    # a relabelling of the clients permutes "rows" [M, ...], "pairs" [M, M], the first M "columns",
+    # or "none"
+    follows: str
     claims: str = ""  # words, each explained where test_properties.py tests it
     degree: int | None = None  # f(a x) = a^degree f(x) for a > 0
-    decades: int = 30  # finite for entries of models from 1e-decades to 1e+decades; if not 30, the docstring says so
-    tolerance: float = 1e-5  # between equal results, relative to the largest number of a result, or to 1
+    # finite for entries of models from 1e-decades to 1e+decades; if not 30, the docstring says so
+    decades: int = 30
+    tolerance: float = (
+        1e-5  # between equal results, relative to the largest number of a result, or to 1
+    )
 
 
 def grid(c):

@@ -5,7 +5,16 @@ import jax.numpy as jnp
 import optax
 from claims import KEY, Kernel, each
 
-from jaxfl.kernels import admm, attention, contrastive, coupling, gaussian, hypernet, neighbours, server
+from jaxfl.kernels import (
+    admm,
+    attention,
+    contrastive,
+    coupling,
+    gaussian,
+    hypernet,
+    neighbours,
+    server,
+)
 from jaxfl.kernels.alignment import misalignment
 from jaxfl.kernels.gaussian import Gaussian
 from jaxfl.kernels.mixing import mix, size_weights
@@ -70,7 +79,9 @@ def labels_among(c):  # clients
 def served(optimizer):
     def step(c):
         model = jnp.zeros(c.models.shape[1])
-        return server.descend(optimizer, optimizer.init(model), model, mix(size_weights(c.sizes), c.models))[0]
+        return server.descend(
+            optimizer, optimizer.init(model), model, mix(size_weights(c.sizes), c.models)
+        )[0]
 
     return step
 
@@ -79,7 +90,14 @@ OWN = "twins own_scale"
 POSITIVE = "twins nonnegative"
 TABLE = [
     Kernel("admm.primal", fitted, "rows", "twins", 1),
-    Kernel("admm.augmented", each(lambda x: admm.augmented(x, x / 2, x[::-1], 0.1, 0.5)), "rows", "twins", 2, 15),
+    Kernel(
+        "admm.augmented",
+        each(lambda x: admm.augmented(x, x / 2, x[::-1], 0.1, 0.5)),
+        "rows",
+        "twins",
+        2,
+        15,
+    ),
     Kernel("admm.message", each(lambda x: admm.message(x, x[::-1], 0.5)), "rows", "twins", 1),
     Kernel("admm.ascend", each(lambda x: admm.ascend(x, x / 2, x[::-1], 0.5)), "rows", "twins", 1),
     Kernel("alignment.misalignment: cosine", misaligned("cosine"), "rows", "twins", decades=15),
@@ -88,16 +106,34 @@ TABLE = [
     Kernel("alignment.misalignment: l2", misaligned("l2"), "rows", POSITIVE, 2, 15),
     Kernel("alignment.misalignment: l1", misaligned("l1"), "rows", POSITIVE, 1, 15),
     Kernel("attention.layer_norm", lambda c: attention.layer_norm(c.models), "rows", OWN),
-    Kernel("attention.layer_norm: unit", lambda c: attention.layer_norm(c.models, unit=True), "rows", OWN),
+    Kernel(
+        "attention.layer_norm: unit",
+        lambda c: attention.layer_norm(c.models, unit=True),
+        "rows",
+        OWN,
+    ),
     Kernel("attention.init_attention", started, "none"),
     Kernel("attention.attention_weights: gat", attend("gat"), "pairs", "simplex " + OWN),
     Kernel("attention.attention_weights: gatv2", attend("gatv2"), "pairs", "simplex " + OWN),
     Kernel("attention.attention_weights: dot", attend("dot"), "pairs", "simplex " + OWN),
     Kernel("contrastive.contrast", contrasted, "rows", POSITIVE, decades=8),
-    Kernel("coupling.begin", lambda c: coupling.begin("learned_pairs", 2).theta, "none", "symmetric"),
-    Kernel("coupling.strength", lambda c: coupling.strength(coupling.begin("learned", 2)), "none", "nonnegative"),
+    Kernel(
+        "coupling.begin", lambda c: coupling.begin("learned_pairs", 2).theta, "none", "symmetric"
+    ),
+    Kernel(
+        "coupling.strength",
+        lambda c: coupling.strength(coupling.begin("learned", 2)),
+        "none",
+        "nonnegative",
+    ),
     Kernel("coupling.descend", learned, "none", "general"),
-    Kernel("coupling.mean", lambda c: coupling.mean(jnp.abs(c.models).max(), 2), "none", "nonnegative", 1),
+    Kernel(
+        "coupling.mean",
+        lambda c: coupling.mean(jnp.abs(c.models).max(), 2),
+        "none",
+        "nonnegative",
+        1,
+    ),
     Kernel("gaussian.deviation", each(gaussian.deviation), "rows", POSITIVE),
     Kernel("gaussian.draw", each(lambda x: gaussian.draw(KEY, Gaussian(x, x))), "rows", "twins"),
     Kernel(
@@ -108,10 +144,26 @@ TABLE = [
         None,
         12,
     ),
-    Kernel("hypernet.init_hypernet", lambda c: hypernet.init_hypernet(KEY, c.models[0], 3, 4, 1).kernel, "none"),
+    Kernel(
+        "hypernet.init_hypernet",
+        lambda c: hypernet.init_hypernet(KEY, c.models[0], 3, 4, 1).kernel,
+        "none",
+    ),
     Kernel("hypernet.generate", each(made), "rows", "twins", 1),
-    Kernel("neighbours.neighbour_labels: query", labels_near, "rows", "simplex_or_zero twins", decades=12),
-    Kernel("neighbours.neighbour_labels: memory", labels_among, "none", "simplex_or_zero general", decades=12),
+    Kernel(
+        "neighbours.neighbour_labels: query",
+        labels_near,
+        "rows",
+        "simplex_or_zero twins",
+        decades=12,
+    ),
+    Kernel(
+        "neighbours.neighbour_labels: memory",
+        labels_among,
+        "none",
+        "simplex_or_zero general",
+        decades=12,
+    ),
     Kernel("server.descend: sgd", served(optax.sgd(1.0)), "none", "", 1),
     Kernel("server.descend: adam", served(optax.adam(0.1)), "none", "general", decades=15),
 ]

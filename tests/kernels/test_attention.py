@@ -16,7 +16,10 @@ def models(clients=5, seed=0):
     """Stacked models with leaves of every rank, a scalar included."""
     rng = np.random.default_rng(seed)
     shapes = {"kernel": (clients, 4, 3), "bias": (clients, 3), "scale": (clients,)}
-    return {name: jnp.asarray(rng.normal(0.3, 2.0, size=shape), jnp.float32) for name, shape in shapes.items()}
+    return {
+        name: jnp.asarray(rng.normal(0.3, 2.0, size=shape), jnp.float32)
+        for name, shape in shapes.items()
+    }
 
 
 def attention_of(stacked, score, heads=HEADS, spread=1.0):
@@ -38,7 +41,9 @@ def rows(stacked):
 
 def maps(projection):
     """[H, d', D] of W's leaves."""
-    leaves = [np.asarray(x, np.float64).reshape(HEADS, WIDTH, -1) for x in jax.tree.leaves(projection)]
+    leaves = [
+        np.asarray(x, np.float64).reshape(HEADS, WIDTH, -1) for x in jax.tree.leaves(projection)
+    ]
     return np.concatenate(leaves, axis=2)
 
 
@@ -84,7 +89,9 @@ def test_leaf_by_leaf_equals_the_whole_matrix_equals_loops(score):
             if getattr(attention, side)
         }
     )
-    np.testing.assert_allclose(attention_weights(flat, tree.ravel(features), score, SLOPE), expected, atol=1e-5)
+    np.testing.assert_allclose(
+        attention_weights(flat, tree.ravel(features), score, SLOPE), expected, atol=1e-5
+    )
 
 
 @pytest.mark.parametrize("score", SCORES)
@@ -107,7 +114,9 @@ def test_layer_norm_is_over_the_whole_model():
     exact = rows(stacked)
     expected = (exact - exact.mean(axis=1, keepdims=True)) / exact.std(axis=1, keepdims=True)
     np.testing.assert_allclose(rows(layer_norm(stacked)), expected, atol=1e-5)
-    np.testing.assert_allclose(rows(layer_norm(stacked, unit=True)), expected / np.sqrt(16), atol=1e-5)
+    np.testing.assert_allclose(
+        rows(layer_norm(stacked, unit=True)), expected / np.sqrt(16), atol=1e-5
+    )
     np.testing.assert_allclose(layer_norm(tree.ravel(stacked)), expected, atol=1e-5)
 
 
@@ -130,7 +139,9 @@ def test_learning_starts_from_equal_weights_and_can_leave_them(score):
 def test_projections_start_with_variance_one(unit):
     matrix = jnp.asarray(np.random.default_rng(0).normal(size=(1, 400)), jnp.float32)
     start = init_attention(jax.random.key(0), matrix[0], "gat", 50, 40, unit=unit)
-    projected = np.asarray(start.receiver).reshape(2000, 400) @ np.asarray(layer_norm(matrix, unit=unit))[0]
+    projected = (
+        np.asarray(start.receiver).reshape(2000, 400) @ np.asarray(layer_norm(matrix, unit=unit))[0]
+    )
     np.testing.assert_allclose(projected.std(), 1, rtol=0.1)
 
 

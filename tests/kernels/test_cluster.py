@@ -37,7 +37,9 @@ def inertia(x, averaging, assignment):
     return ((x - centres[np.asarray(assignment)]) ** 2).sum()
 
 
-@pytest.mark.parametrize(("count", "models", "length", "clusters"), [(20, 30, 40, 5), (20, 60, 3, 7), (10, 12, 500, 4)])
+@pytest.mark.parametrize(
+    ("count", "models", "length", "clusters"), [(20, 30, 40, 5), (20, 60, 3, 7), (10, 12, 500, 4)]
+)
 def test_as_good_as_scikit_learn_within_one_per_cent(count, models, length, clusters):
     many = sets(count, models, length, clusters)
     keys = jax.random.split(jax.random.key(0), count)
@@ -45,7 +47,10 @@ def test_as_good_as_scikit_learn_within_one_per_cent(count, models, length, clus
     found = jax.jit(jax.vmap(one))(keys, jnp.asarray(many))
     for x, assignment, averaging, claimed in zip(many, *found, strict=True):
         reached = inertia(x, averaging, assignment)
-        assert reached <= 1.01 * KMeans(clusters, n_init=10, random_state=0).fit(x.astype(np.float64)).inertia_
+        assert (
+            reached
+            <= 1.01 * KMeans(clusters, n_init=10, random_state=0).fit(x.astype(np.float64)).inertia_
+        )
         assert claimed == pytest.approx(reached, rel=1e-3)
 
 
@@ -76,11 +81,16 @@ def test_the_result_follows_the_clients_not_the_rows():
 
 def test_a_pytree_gives_what_its_matrix_gives():
     rng = np.random.default_rng(3)
-    stacked = {name: jnp.asarray(rng.normal(size=(20, *s)), jnp.float32) for name, s in (("a", (2, 2)), ("b", (2,)))}
+    stacked = {
+        name: jnp.asarray(rng.normal(size=(20, *s)), jnp.float32)
+        for name, s in (("a", (2, 2)), ("b", (2,)))
+    }
     key, ids = jax.random.key(1), jnp.arange(20)
     whole, leafwise = cluster(key, tree.ravel(stacked), ids, 4), cluster(key, stacked, ids, 4)
     np.testing.assert_array_equal(leafwise.assignment, whole.assignment)
-    np.testing.assert_array_equal(mix(leafwise.averaging, stacked)["b"], mix(whole.averaging, stacked)["b"])
+    np.testing.assert_array_equal(
+        mix(leafwise.averaging, stacked)["b"], mix(whole.averaging, stacked)["b"]
+    )
 
 
 @pytest.mark.parametrize("spread", [1.0, 1e-3, 1e-5])
@@ -109,7 +119,12 @@ def test_models_that_differ_by_rounding_are_one():
     rng = np.random.default_rng(1)
     x = (100 + rng.normal(size=(2, 6))[np.arange(20) % 2]).astype(np.float32)
     up = np.nextafter(x, np.float32(np.inf))
-    found = cluster(jax.random.key(0), jnp.asarray(np.where(rng.random(x.shape) < 0.5, x, up)), jnp.arange(20), 4)
+    found = cluster(
+        jax.random.key(0),
+        jnp.asarray(np.where(rng.random(x.shape) < 0.5, x, up)),
+        jnp.arange(20),
+        4,
+    )
     assert found.assignment.tolist() == [0, 1] * 10
 
 

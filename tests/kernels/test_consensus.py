@@ -26,7 +26,9 @@ def loops(uploads, cells, before, adjacency, tau):
     for s in range(S):
         for q in range(Q):
             others = [r for r in range(Q) if r != q]
-            u[s, q] = (v[s, q] + sum(tau[q, r] * v[s, r] for r in others)) / (1 + sum(tau[q, r] for r in others))
+            u[s, q] = (v[s, q] + sum(tau[q, r] * v[s, r] for r in others)) / (
+                1 + sum(tau[q, r] for r in others)
+            )
     for s in range(S):
         near = [t for t in range(S) if adjacency[s, t]]
         for q in range(Q):
@@ -38,16 +40,22 @@ def loops(uploads, cells, before, adjacency, tau):
 
 
 @pytest.mark.parametrize("tau", [0.0, 0.5, 3, PAIRS])
-@pytest.mark.parametrize("edges", [ring(S), erdos_renyi(S, 2.0, seed=1), np.zeros((S, S), np.float32)])
+@pytest.mark.parametrize(
+    "edges", [ring(S), erdos_renyi(S, 2.0, seed=1), np.zeros((S, S), np.float32)]
+)
 def test_a_round_of_the_servers_equals_loops(tau, edges):
     rng = np.random.default_rng(0)
     cells = rng.integers(S * Q, size=14)
     assert len(set(cells)) < S * Q  # some cells have no report
     uploads, before = rng.normal(size=(14, D)), rng.normal(size=(S, Q, D))
     strengths = np.broadcast_to(tau, (Q, Q))
-    rows = consensus.server_round(jnp.asarray(cells), jnp.asarray(edges), jnp.asarray(tau, float), Q)
+    rows = consensus.server_round(
+        jnp.asarray(cells), jnp.asarray(edges), jnp.asarray(tau, float), Q
+    )
     stack = jnp.concatenate([uploads, before.reshape(-1, D)])
-    for weights, expected in zip(rows, loops(uploads, cells, before, edges, strengths), strict=True):
+    for weights, expected in zip(
+        rows, loops(uploads, cells, before, edges, strengths), strict=True
+    ):
         np.testing.assert_allclose(mix(weights, stack), expected.reshape(-1, D), atol=1e-5)
         np.testing.assert_allclose(weights.sum(axis=1), 1, atol=1e-6)
         assert weights.min() >= 0
@@ -79,7 +87,11 @@ def test_the_ring_by_name_is_the_ring_of_the_data(servers):
 
 def test_disagreement_is_the_spread_over_servers():
     models = np.random.default_rng(1).normal(size=(S, Q, 2, 3))
-    spread = [np.linalg.norm(models[s, q] - models[:, q].mean(axis=0)) ** 2 for s in range(S) for q in range(Q)]
+    spread = [
+        np.linalg.norm(models[s, q] - models[:, q].mean(axis=0)) ** 2
+        for s in range(S)
+        for q in range(Q)
+    ]
     tree = {"a": jnp.asarray(models[..., :1]), "b": jnp.asarray(models[..., 1:])}
     np.testing.assert_allclose(consensus.disagreement(tree), np.sqrt(np.mean(spread)), rtol=1e-5)
 
@@ -89,7 +101,9 @@ def test_a_learned_strength_goes_down_its_loss_and_stays_positive(pairs):
     target = jnp.asarray(PAIRS) if pairs else jnp.asarray(0.03)
     learner = coupling.begin("learned_pairs" if pairs else "learned", Q)
     np.testing.assert_allclose(coupling.strength(learner), 0.5, rtol=1e-5)
-    descend = jax.jit(lambda now: coupling.descend(now, 2 * (coupling.strength(now) - target), 0.05))
+    descend = jax.jit(
+        lambda now: coupling.descend(now, 2 * (coupling.strength(now) - target), 0.05)
+    )
     for _ in range(300):
         learner = descend(learner)
         assert coupling.strength(learner).min() > 0

@@ -12,7 +12,9 @@ seeds = st.integers(0, 2**32 - 1)
 
 
 def stochastic(rows, columns, seed):
-    return np.random.default_rng(seed).dirichlet(np.full(columns, 0.5), size=rows).astype(np.float32)
+    return (
+        np.random.default_rng(seed).dirichlet(np.full(columns, 0.5), size=rows).astype(np.float32)
+    )
 
 
 def equal_cosines(nodes, value):
@@ -24,13 +26,17 @@ def equal_cosines(nodes, value):
 def test_the_sum_equals_the_papers_division_where_no_cosine_is_negative(nodes, seed):
     models = np.abs(np.random.default_rng(seed).normal(size=(nodes, 7))).astype(np.float32)
     cosines = cosine(jnp.asarray(models))
-    expected = [[float(cosines[i, j]) / float(cosines[i].sum()) for j in range(nodes)] for i in range(nodes)]
+    expected = [
+        [float(cosines[i, j]) / float(cosines[i].sum()) for j in range(nodes)] for i in range(nodes)
+    ]
     np.testing.assert_allclose(graph_rows(cosines), expected, atol=1e-6)
 
 
 def test_negative_cosines_make_no_edge():
     cosines = jnp.array([[1.0, -0.5, 0.5], [-0.5, 1.0, -1.0], [0.5, -1.0, 1.0]])
-    np.testing.assert_allclose(graph_rows(cosines), [[2 / 3, 0, 1 / 3], [0, 1, 0], [1 / 3, 0, 2 / 3]], atol=1e-6)
+    np.testing.assert_allclose(
+        graph_rows(cosines), [[2 / 3, 0, 1 / 3], [0, 1, 0], [1 / 3, 0, 2 / 3]], atol=1e-6
+    )
 
 
 @pytest.mark.parametrize("temperature", [None, 0.01, 1.0])
@@ -108,8 +114,12 @@ def test_contraction_bounds_every_difference_and_is_reached(nodes, seed):
         return np.linalg.norm(x[:, None] - x[None], axis=-1).max()
 
     assert widest(weights @ models) <= factor * widest(models) + 1e-6
-    i, j = np.unravel_index(np.abs(weights[:, None] - weights[None]).sum(axis=-1).argmax(), (nodes, nodes))
-    hardest = (weights[i] > weights[j]).astype(float)[:, None]  # the scalar models that this pair keeps apart
+    i, j = np.unravel_index(
+        np.abs(weights[:, None] - weights[None]).sum(axis=-1).argmax(), (nodes, nodes)
+    )
+    hardest = (weights[i] > weights[j]).astype(float)[
+        :, None
+    ]  # the scalar models that this pair keeps apart
     assert widest(weights @ hardest) == pytest.approx(factor, abs=1e-6)
 
 

@@ -20,7 +20,9 @@ import jaxfl.kernels
 TABLE = GRAPHS + MODELS
 SHAPES = [(1, 1), (2, 3), (5, 12)]  # few: a kernel is compiled for each
 MODULES = sorted(Path(jaxfl.kernels.__file__).parent.glob("[!_]*.py"))
-draws = settings(max_examples=15, deadline=None, derandomize=True, phases=[Phase.generate, Phase.shrink])
+draws = settings(
+    max_examples=15, deadline=None, derandomize=True, phases=[Phase.generate, Phase.shrink]
+)
 
 
 def over(holds):
@@ -51,7 +53,9 @@ def clients(draw, models):
     x = models(draw, draw(st.sampled_from(SHAPES)))
     rng, number = np.random.default_rng(draw(seeds)), len(x)
     sizes = rng.integers(0, 2**30, number, np.int32) * (rng.random(number) < 0.7)
-    return Clients(x, rng.permutation(number).astype(np.int32) * 3 + 1, sizes, rng.random(number) < 0.7)
+    return Clients(
+        x, rng.permutation(number).astype(np.int32) * 3 + 1, sizes, rng.random(number) < 0.7
+    )
 
 
 def moderate(draw, shape):
@@ -70,7 +74,9 @@ def extreme(decades):
     """Models of all sizes that are claimed, zero and twice the same among them."""
 
     def models(draw, shape):
-        entries = draw(arrays(np.float32, shape, elements=st.floats(-1, 1, width=32, allow_subnormal=False)))
+        entries = draw(
+            arrays(np.float32, shape, elements=st.floats(-1, 1, width=32, allow_subnormal=False))
+        )
         powers = draw(arrays(np.int8, shape[0], elements=st.integers(-decades, decades)))
         return (entries * 10.0 ** powers[:, None]).astype(np.float32)
 
@@ -118,7 +124,10 @@ def test_every_public_function_of_the_kernels_is_in_the_table():
 @over(lambda kernel: kernel.decades < 30)
 def test_a_smaller_domain_stands_in_the_docstring(kernel):
     module, function = kernel.name.split(":")[0].split(".")
-    assert f"1e{kernel.decades}" in getattr(importlib.import_module(f"jaxfl.kernels.{module}"), function).__doc__
+    assert (
+        f"1e{kernel.decades}"
+        in getattr(importlib.import_module(f"jaxfl.kernels.{module}"), function).__doc__
+    )
 
 
 @over(lambda kernel: True)
@@ -199,8 +208,14 @@ def test_the_length_of_each_model_does_not_matter(kernel):
     @draws
     @given(clients(drawn(kernel)), seeds)
     def check(some, seed):
-        factors = np.random.default_rng(seed).uniform(0.1, 10, size=(len(some.ids), 1)).astype(np.float32)
-        equal(kernel, result(kernel, some._replace(models=some.models * factors)), result(kernel, some))
+        factors = (
+            np.random.default_rng(seed).uniform(0.1, 10, size=(len(some.ids), 1)).astype(np.float32)
+        )
+        equal(
+            kernel,
+            result(kernel, some._replace(models=some.models * factors)),
+            result(kernel, some),
+        )
 
     check()
 
@@ -210,7 +225,11 @@ def test_only_differences_of_models_matter(kernel):
     @draws
     @given(clients(drawn(kernel)), seeds)
     def check(some, seed):
-        shift = np.random.default_rng(seed).normal(size=(1, some.models.shape[1])).astype(np.float32)
-        equal(kernel, result(kernel, some._replace(models=some.models + shift)), result(kernel, some))
+        shift = (
+            np.random.default_rng(seed).normal(size=(1, some.models.shape[1])).astype(np.float32)
+        )
+        equal(
+            kernel, result(kernel, some._replace(models=some.models + shift)), result(kernel, some)
+        )
 
     check()

@@ -59,7 +59,9 @@ def test_shares_are_shares(some):
     found, sizes = measured(some), some.sizes.astype(np.float64)
     if sizes.any():
         np.testing.assert_allclose(found["sizes"], sizes / sizes.sum(), rtol=1e-5)
-    np.testing.assert_allclose(found["agreed"], np.broadcast_to(some.models[:1], some.models.shape), atol=1e-5)
+    np.testing.assert_allclose(
+        found["agreed"], np.broadcast_to(some.models[:1], some.models.shape), atol=1e-5
+    )
     assert found["attentive"].min() >= 0
 
 
@@ -87,7 +89,9 @@ def test_a_split_keeps_the_smallest_id_and_sends_someone_away(some):
     found = measured(some)
     np.testing.assert_array_equal(found["leaves"], found["leaves_cubed"])
     # Of two clusters that are to split, the first gets the one number that is left.
-    np.testing.assert_array_equal(found["split"], np.where(some.heard & (some.ids % 2 == 0), 2, some.ids % 2))
+    np.testing.assert_array_equal(
+        found["split"], np.where(some.heard & (some.ids % 2 == 0), 2, some.ids % 2)
+    )
     for half in (0, 1):
         members = np.flatnonzero(some.ids % 2 == half)
         if len(members):
@@ -138,11 +142,16 @@ def test_a_client_that_runs_away_is_far_and_the_others_are_one_cluster(some, siz
     number = len(some.ids)
     some.models[0] = size * np.where(some.models[0] < 0, -1, 1)
     distances = np.asarray(jit(lambda c: cluster.squared_distances(c.models))(some))
-    expected = np.minimum(np.square(some.models[:1].astype(np.float64) - some.models).sum(axis=1), 1e30)
+    expected = np.minimum(
+        np.square(some.models[:1].astype(np.float64) - some.models).sum(axis=1), 1e30
+    )
     np.testing.assert_allclose(distances[0], expected, rtol=1e-4)
     if number > 2:
         apart = np.asarray(jit(kmeans)(some)) > 0
-        assert {tuple(row) for row in apart} == {tuple(np.arange(number) == 0), tuple(np.arange(number) > 0)}
+        assert {tuple(row) for row in apart} == {
+            tuple(np.arange(number) == 0),
+            tuple(np.arange(number) > 0),
+        }
 
 
 @draws
@@ -152,8 +161,12 @@ def test_losses_of_who_is_not_heard_and_a_constant_do_not_change_the_slope_of_ta
     rng, number = np.random.default_rng(seed), len(some.ids)
     cells = np.where(some.heard, some.ids % 4, -1)
     slopes = rng.normal(size=(number, number + 4)).astype(np.float32)
-    slope = jit(lambda slopes, cells: consensus.tau_slope(slopes, cells, RING, jnp.full((2, 2), 0.5), 2))
-    other = np.where(some.heard[:, None], slopes + rng.normal(size=(number, 1)), 1e3).astype(np.float32)
+    slope = jit(
+        lambda slopes, cells: consensus.tau_slope(slopes, cells, RING, jnp.full((2, 2), 0.5), 2)
+    )
+    other = np.where(some.heard[:, None], slopes + rng.normal(size=(number, 1)), 1e3).astype(
+        np.float32
+    )
     np.testing.assert_allclose(slope(other, cells), slope(slopes, cells), atol=1e-5)
 
 

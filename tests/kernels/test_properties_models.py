@@ -12,7 +12,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 from test_properties import clients, draws, extreme, general, moderate
 
-from jaxfl.kernels import admm, alignment, attention, coupling, gaussian, hypernet, neighbours, server, similarity
+from jaxfl.kernels import (
+    admm,
+    alignment,
+    attention,
+    coupling,
+    gaussian,
+    hypernet,
+    neighbours,
+    server,
+    similarity,
+)
 
 jit = functools.cache(jax.jit)
 KINDS = ["cosine", "approx", "inner", "l2", "l1"]
@@ -30,10 +40,17 @@ def of_clients(c):  # one program of much that is checked below
             attention.attention_weights(attention.init_attention(KEY, x[0], s, 2, 3), x, s)
             for s in ("gat", "gatv2", "dot")
         ],
-        "own": jax.vmap(lambda a: gaussian.divergence(gaussian.Gaussian(a, a), gaussian.Gaussian(a, a)))(x),
-        "other": jax.vmap(lambda a, b: gaussian.divergence(gaussian.Gaussian(a, b), gaussian.Gaussian(b, a)))(x, y),
+        "own": jax.vmap(
+            lambda a: gaussian.divergence(gaussian.Gaussian(a, a), gaussian.Gaussian(a, a))
+        )(x),
+        "other": jax.vmap(
+            lambda a, b: gaussian.divergence(gaussian.Gaussian(a, b), gaussian.Gaussian(b, a))
+        )(x, y),
         "tau": coupling.strength(learner),
-        "taus": [coupling.strength(coupling.descend(learner, s, 0.1)) for s in (x[0, 0], jnp.nan * x[0, 0])],
+        "taus": [
+            coupling.strength(coupling.descend(learner, s, 0.1))
+            for s in (x[0, 0], jnp.nan * x[0, 0])
+        ],
         "made": hypernet.generate(net, x[0, :1] * jnp.ones(2)),
         "served": server.descend(optax.sgd(1.0), optax.sgd(1.0).init(x[0]), x[0], y[0])[0],
         "still": admm.ascend(x, y, y, 0.5),
@@ -55,7 +72,9 @@ def test_normalised_models_have_mean_zero_and_length_one_unless_constant(some):
     np.testing.assert_allclose(found["normal"].sum(axis=1), 0, atol=1e-3)
     lengths = np.linalg.norm(found["unit"], axis=1)
     np.testing.assert_allclose(lengths, lengths > 0, atol=1e-4)
-    np.testing.assert_allclose(np.linalg.norm(found["normal"], axis=1), size**0.5 * lengths, atol=1e-3)
+    np.testing.assert_allclose(
+        np.linalg.norm(found["normal"], axis=1), size**0.5 * lengths, atol=1e-3
+    )
     spread = np.ptp(some.models, axis=1)
     assert (lengths[spread > 1e-5 * np.abs(some.models).max(axis=1)] > 0).all()
 
@@ -117,7 +136,9 @@ def test_a_model_over_a_power_of_two_loses_no_digit(some):
     np.testing.assert_array_equal(mantissa, 0.5)
     back = small * power[:, None]
     normal = np.abs(some.models) > 1e-36  # what is smaller is zero to XLA
-    np.testing.assert_array_equal(back[normal & (np.abs(small) > 1e-36)], some.models[normal & (np.abs(small) > 1e-36)])
+    np.testing.assert_array_equal(
+        back[normal & (np.abs(small) > 1e-36)], some.models[normal & (np.abs(small) > 1e-36)]
+    )
 
 
 @draws
@@ -136,7 +157,9 @@ def test_a_contrast_is_the_softplus_of_the_cosines(some):
         return np.sum(a * b, axis=1) / np.linalg.norm(a, axis=1) / np.linalg.norm(b, axis=1)
 
     near, far = cosine(some.models, some.models[:, ::-1]), cosine(some.models, -some.models)
-    np.testing.assert_allclose(jit(contrasted)(some), np.log1p(np.exp((far - near) / 0.5)), rtol=1e-4)
+    np.testing.assert_allclose(
+        jit(contrasted)(some), np.log1p(np.exp((far - near) / 0.5)), rtol=1e-4
+    )
 
 
 @draws
@@ -146,6 +169,8 @@ def test_padding_is_nobodys_neighbour(some, rubbish):
         return neighbours.neighbour_labels(query, memory, ids % 3, mask, 3, 2, 1.0)
 
     filled = np.where(some.heard[:, None], some.models, np.float32(rubbish))
-    found, expected = (jit(labels)(some.models[:2], x, some.ids, some.heard) for x in (filled, some.models))
+    found, expected = (
+        jit(labels)(some.models[:2], x, some.ids, some.heard) for x in (filled, some.models)
+    )
     np.testing.assert_array_equal(found, expected)
     np.testing.assert_allclose(np.sum(found, axis=1), some.heard.any(), atol=1e-6)

@@ -16,7 +16,9 @@ EVEN = np.array([True, False, True, True, True, True, True])
 
 
 def flat(tree):
-    return np.concatenate([np.asarray(x, np.float64).reshape(len(x), -1) for x in jax.tree.leaves(tree)], axis=1)
+    return np.concatenate(
+        [np.asarray(x, np.float64).reshape(len(x), -1) for x in jax.tree.leaves(tree)], axis=1
+    )
 
 
 @pytest.mark.parametrize("heard", [ALL, SOME, EVEN], ids=["7", "5", "6"])
@@ -33,7 +35,9 @@ def test_the_trimmed_mean_leaves_out_both_ends(trim, heard):
     for name, x in STACKED.items():
         ordered = np.sort(np.asarray(x, np.float64)[heard], axis=0)
         cut = int(trim * heard.sum())
-        np.testing.assert_allclose(found[name], ordered[cut : len(ordered) - cut].mean(axis=0), atol=1e-6)
+        np.testing.assert_allclose(
+            found[name], ordered[cut : len(ordered) - cut].mean(axis=0), atol=1e-6
+        )
 
 
 def by_hand(matrix, byzantine, chosen):

@@ -12,7 +12,9 @@ from jaxfl.kernels.similarity import cosine, gram, inverse_norms, similarities
 def models(clients, seed):
     rng = np.random.default_rng(seed)
     shapes = {"kernel": (clients, 5, 3), "bias": (clients, 3)}
-    return {name: jnp.asarray(rng.normal(size=shape), jnp.float32) for name, shape in shapes.items()}
+    return {
+        name: jnp.asarray(rng.normal(size=shape), jnp.float32) for name, shape in shapes.items()
+    }
 
 
 @settings(deadline=None, max_examples=12)
@@ -46,7 +48,9 @@ def test_a_zero_model_is_like_nothing():
 
 def test_inverse_norms():
     stacked = models(4, 0)
-    np.testing.assert_allclose(inverse_norms(stacked), 1 / np.linalg.norm(tree.ravel(stacked), axis=1), rtol=1e-6)
+    np.testing.assert_allclose(
+        inverse_norms(stacked), 1 / np.linalg.norm(tree.ravel(stacked), axis=1), rtol=1e-6
+    )
 
 
 def test_the_matrix_is_not_needed():

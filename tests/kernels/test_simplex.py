@@ -38,7 +38,9 @@ def test_equals_a_quadratic_program_solver(seed):
     np.testing.assert_allclose(ours, [solve(row) for row in target], atol=1e-5)
 
 
-values = arrays(np.float32, st.sampled_from([(1, 1), (3, 2), (4, 11)]), elements=st.floats(-100, 100, width=32))
+values = arrays(
+    np.float32, st.sampled_from([(1, 1), (3, 2), (4, 11)]), elements=st.floats(-100, 100, width=32)
+)
 
 
 @settings(deadline=None, max_examples=60)
@@ -61,14 +63,20 @@ def test_capped_equals_a_quadratic_program_solver(seed):
     clients = (3, 5, 9)[seed % 3]
     rows = rng.normal(size=(3, clients))
     caps = rng.uniform(1.2 / clients, 0.9, size=(3, clients))
-    ours = np.asarray(project_capped_rows(jnp.asarray(rows, jnp.float32), jnp.asarray(caps, jnp.float32)))
-    np.testing.assert_allclose(ours, [solve(r, c) for r, c in zip(rows, caps, strict=True)], atol=1e-5)
+    ours = np.asarray(
+        project_capped_rows(jnp.asarray(rows, jnp.float32), jnp.asarray(caps, jnp.float32))
+    )
+    np.testing.assert_allclose(
+        ours, [solve(r, c) for r, c in zip(rows, caps, strict=True)], atol=1e-5
+    )
     assert (ours <= caps + 1e-6).all()
 
 
 def test_without_caps_both_solvers_agree():
     rows = jax.random.normal(jax.random.key(0), (5, 8))
-    np.testing.assert_allclose(project_capped_rows(rows, jnp.ones_like(rows)), project_rows(rows), atol=1e-5)
+    np.testing.assert_allclose(
+        project_capped_rows(rows, jnp.ones_like(rows)), project_rows(rows), atol=1e-5
+    )
 
 
 def test_caps_that_leave_no_solution_are_raised_in_proportion():

@@ -30,7 +30,11 @@ def test_the_malicious_attack_and_the_others_are_honest(name):
         assert (sent.shape, sent.dtype) == (x.shape, x.dtype)
         np.testing.assert_array_equal(sent[np.array([0, 2])], x[np.array([0, 2])])
     liars = np.array([1, 3])
-    assert (np.asarray(tree.ravel(found))[liars] != np.asarray(tree.ravel(AFTER))[liars]).any(axis=1).all()
+    assert (
+        (np.asarray(tree.ravel(found))[liars] != np.asarray(tree.ravel(AFTER))[liars])
+        .any(axis=1)
+        .all()
+    )
 
 
 def test_each_attack_sends_what_the_paper_says():
@@ -43,7 +47,10 @@ def test_each_attack_sends_what_the_paper_says():
     np.testing.assert_array_equal(sent["label_flip"], after)
     np.testing.assert_allclose(sent["replacement"], before + 4 / 2 * (after - before))
     large = attack("gauss", np.array([True]))(
-        jax.random.key(0), {"w": jnp.zeros((1, 5000))}, {"w": jnp.full((1, 5000), 9.0)}, jnp.array([0])
+        jax.random.key(0),
+        {"w": jnp.zeros((1, 5000))},
+        {"w": jnp.full((1, 5000), 9.0)},
+        jnp.array([0]),
     )["w"]
     assert abs(float(large.mean())) < 0.05
     assert abs(float(large.std()) - 1) < 0.05
@@ -53,10 +60,14 @@ def test_a_little_is_the_largest_deviation_that_a_majority_exceeds():
     rng = np.random.default_rng(0)
     after = rng.normal(size=(10, 6)).astype(np.float32)
     malicious = np.arange(10) < 3
-    found = attack("little", malicious)(jax.random.key(0), {"w": after * 0}, {"w": jnp.asarray(after)}, jnp.arange(10))
+    found = attack("little", malicious)(
+        jax.random.key(0), {"w": after * 0}, {"w": jnp.asarray(after)}, jnp.arange(10)
+    )
     z = NormalDist().inv_cdf((7 - (10 // 2 + 1 - 3)) / 7)
     own = after[malicious].astype(np.float64)
-    np.testing.assert_allclose(found["w"][:3], np.tile(own.mean(0) - z * own.std(0), (3, 1)), atol=1e-5)
+    np.testing.assert_allclose(
+        found["w"][:3], np.tile(own.mean(0) - z * own.std(0), (3, 1)), atol=1e-5
+    )
     np.testing.assert_array_equal(found["w"][3:], after[3:])
     most = attack("little", np.arange(10) < 8)
     most = most(jax.random.key(0), {"w": after}, {"w": jnp.asarray(after)}, jnp.arange(10))
@@ -64,8 +75,12 @@ def test_a_little_is_the_largest_deviation_that_a_majority_exceeds():
 
 
 def test_labels_of_malicious_clients_are_turned_round():
-    setting = Setting(clients=5, partition="iid", attack="label_flip", attack_ratio=0.4, attack_seed=1)
-    flipped, honest = (gather(s).federation for s in (setting, dataclasses.replace(setting, attack=None)))
+    setting = Setting(
+        clients=5, partition="iid", attack="label_flip", attack_ratio=0.4, attack_seed=1
+    )
+    flipped, honest = (
+        gather(s).federation for s in (setting, dataclasses.replace(setting, attack=None))
+    )
     liars = malicious_clients(5, 0.4, 1)
     assert (liars != malicious_clients(5, 0.4, 0)).any()
     for part in ("train", "val"):
@@ -73,7 +88,9 @@ def test_labels_of_malicious_clients_are_turned_round():
         np.testing.assert_array_equal(a[liars], 9 - b[liars])
         np.testing.assert_array_equal(a[~liars], b[~liars])
     several = gather(dataclasses.replace(setting, seeds=2)).federation
-    np.testing.assert_array_equal(np.asarray(several.train.y)[0, liars, :50], np.asarray(flipped.train.y)[liars, :50])
+    np.testing.assert_array_equal(
+        np.asarray(several.train.y)[0, liars, :50], np.asarray(flipped.train.y)[liars, :50]
+    )
 
 
 @pytest.mark.parametrize("name", ["shuffle", "gauss"])

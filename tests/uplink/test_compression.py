@@ -36,7 +36,9 @@ def test_a_leaf_is_whole_numbers_times_its_own_scale(bits):
 def test_rounding_is_unbiased():
     update, times = {"w": UPDATE["kernel"][0]}, 4000
     compressor = quantise(3)
-    drawn = jax.vmap(lambda key: compressor.read(key, update)["w"])(jax.random.split(jax.random.key(0), times))
+    drawn = jax.vmap(lambda key: compressor.read(key, update)["w"])(
+        jax.random.split(jax.random.key(0), times)
+    )
     scale = np.abs(update["w"]).max() / 3
     np.testing.assert_allclose(drawn.mean(axis=0), update["w"], atol=5 * scale / 2 / np.sqrt(times))
     assert (np.asarray(drawn).std(axis=0) > 0).mean() > 0.9  # not to the nearest

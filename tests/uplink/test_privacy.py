@@ -33,7 +33,9 @@ def test_an_update_is_cut_to_the_norm_over_all_leaves():
 
 
 def test_an_update_longer_than_the_largest_float_is_cut_too():
-    found = sent(gaussian(1.0, 0.0), {"w": jnp.zeros((1, 2))}, {"w": jnp.full((1, 2), 1e30)}, IDS[:1])
+    found = sent(
+        gaussian(1.0, 0.0), {"w": jnp.zeros((1, 2))}, {"w": jnp.full((1, 2), 1e30)}, IDS[:1]
+    )
     assert np.linalg.norm(found) <= 1
 
 
@@ -73,7 +75,10 @@ def test_a_chain_goes_in_order():
 def test_the_links_of_a_chain_draw_each_its_own_numbers_and_the_first_what_it_draws_alone():
     still = {"w": jnp.zeros((3, 5000))}
     link = gaussian(1.0, 1.0)
-    alone, twice = sent(link, still, still), sent(chain(link, gaussian(1e6, 1e-6)), still, still)  # cuts nothing
+    alone, twice = (
+        sent(link, still, still),
+        sent(chain(link, gaussian(1e6, 1e-6)), still, still),
+    )  # cuts nothing
     np.testing.assert_array_equal(sent(chain(link), still, still), alone)
     second = twice - alone
     np.testing.assert_allclose(second.std(axis=1), 1, atol=5 / np.sqrt(2 * 5000))
@@ -82,7 +87,9 @@ def test_the_links_of_a_chain_draw_each_its_own_numbers_and_the_first_what_it_dr
     np.testing.assert_array_equal(sent(chain()), sent(lambda key, before, after, ids: after))
 
 
-@pytest.mark.parametrize(("clip", "noise", "named"), [(0.0, 1.0, "clip is 0.0"), (1.0, -1.0, "noise is -1.0")])
+@pytest.mark.parametrize(
+    ("clip", "noise", "named"), [(0.0, 1.0, "clip is 0.0"), (1.0, -1.0, "noise is -1.0")]
+)
 def test_bad_numbers(clip, noise, named):
     with pytest.raises(InputError, match=named):
         gaussian(clip, noise)
