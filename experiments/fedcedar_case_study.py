@@ -24,8 +24,8 @@ import jaxfl
 from jaxfl import participation
 from jaxfl.algorithms import fedcedar
 from jaxfl.data import node_of
-from jaxfl.experiment import Setting, plots
-from jaxfl.experiment.build import gather
+from jaxfl.experiment import Setting, gather, resolve
+from jaxfl.experiment.show import drawing
 from jaxfl.types import Federation
 
 TOPOLOGIES = (3, 4, 5)
@@ -49,7 +49,8 @@ def study(topology: int, rounds: int, per_node: int) -> dict[str, np.ndarray]:
         likewise as `rand`.
     """
     clients, node = topology * per_node, node_of(topology * per_node, topology)
-    data = gather(Setting(partition="nodes", topology=topology, clients=clients, seeds=SEEDS))
+    setting = Setting(partition="nodes", topology=topology, clients=clients, seeds=SEEDS)
+    data = gather(resolve(setting))
     task = jaxfl.classification(
         jaxfl.models.mlp(data.source.classes),
         data.source.x_train[0],
@@ -96,9 +97,9 @@ def study(topology: int, rounds: int, per_node: int) -> dict[str, np.ndarray]:
 
 def picture(found: dict[int, dict[str, np.ndarray]]) -> bytes:
     """Rand index by round and by examples of a client, mean and range of the seeds."""
-    figure, (by_round, by_examples) = plots.canvas(2, width=5.6)
+    figure, (by_round, by_examples) = drawing.canvas(2, width=5.6)
     for i, (topology, result) in enumerate(found.items()):
-        colour, rand = plots.COLOURS[i], result["rand"]
+        colour, rand = drawing.COLOURS[i], result["rand"]
         rounds = PERIOD * np.arange(1, rand.shape[2] + 1)
         thick = {
             "color": colour,
@@ -140,7 +141,7 @@ def picture(found: dict[int, dict[str, np.ndarray]]) -> bytes:
         panel.set_ylim(0.3, 1.03)
         panel.grid(alpha=0.25)
     figure.suptitle("FedCedar on digits: k-means of the models that clients send finds their nodes")
-    return plots.png(figure)
+    return drawing.png(figure)
 
 
 def band(panel: Axes, x: np.ndarray, values: np.ndarray, **style) -> None:

@@ -30,7 +30,8 @@ import jaxfl
 from jaxfl import participation, tree
 from jaxfl.algorithms import gfed, gfedmtl
 from jaxfl.data import Ridge, mse_db, ridge
-from jaxfl.experiment import files, plots
+from jaxfl.experiment.show import drawing
+from jaxfl.experiment.store import files
 from jaxfl.types import Algorithm, Participation
 
 SERVERS, CLIENTS, SCHEDULED, CLUSTERS, DIM, ITERATIONS = 10, 15, 9, 3, 60, 100
@@ -53,7 +54,7 @@ VARIANTS = {  # tau, and whether servers have edges
     "tau 0, no edges": (0.0, 0.0),
 }
 SWEEP = np.concatenate([[0.0], np.geomspace(1e-3, 4.0, 49)])
-COLOURS = dict(zip(("GFed", *VARIANTS), plots.COLOURS, strict=False)) | {
+COLOURS = dict(zip(("GFed", *VARIANTS), drawing.COLOURS, strict=False)) | {
     "GFed, gradient form": "0.6",
     "one learned tau": "deeppink",
     "learned tau of each pair": "darkcyan",
@@ -220,7 +221,7 @@ def draw_sweep(panel: Axes, found: Found, title: str, levels: tuple[str, ...] = 
 
 def figure_2(found: Found) -> bytes:
     """The paper's three panels."""
-    figure, (left, middle, right) = plots.canvas(3, height=4.6)
+    figure, (left, middle, right) = drawing.canvas(3, height=4.6)
     draw_curves(
         left, {k: v for k, v in found.full.items() if k not in found.taus}, "(a) all clients"
     )
@@ -231,12 +232,12 @@ def figure_2(found: Found) -> bytes:
     middle.set_ylim(left.get_ylim())
     draw_sweep(right, found, "(c) strength of learning between clusters")
     right.legend(frameon=False, fontsize=8)
-    return plots.png(figure)
+    return drawing.png(figure)
 
 
 def figure_learned(found: dict[float, Found]) -> bytes:
     """Learned tau by iteration, and its MSE beside fixed ones, for each distance of the clusters."""
-    figure, panels = plots.canvas(2 * len(found), width=4.4)
+    figure, panels = drawing.canvas(2 * len(found), width=4.4)
     for (sigma, one), value, error in zip(found.items(), panels[::2], panels[1::2], strict=True):
         best = one.sweep[:, -1].argmin()
         for label, taus in one.taus.items():
@@ -252,16 +253,16 @@ def figure_learned(found: dict[float, Found]) -> bytes:
             frameon=False, fontsize=8, loc="lower left" if best > SWEEP.size / 2 else "upper right"
         )
         error.legend(frameon=False, fontsize=8)
-    return plots.png(figure)
+    return drawing.png(figure)
 
 
 def figure_sigma(found: dict[float, Found]) -> bytes:
     """The sweep beside one model for all clusters, for each distance of the clusters."""
-    figure, panels = plots.canvas(len(found))
+    figure, panels = drawing.canvas(len(found))
     for panel, (sigma, one) in zip(panels, found.items(), strict=True):
         draw_sweep(panel, one, f"clusters (1 + U(-{sigma}, {sigma})) w", ("GFed",))
         panel.legend(frameon=False, fontsize=8)
-    return plots.png(figure)
+    return drawing.png(figure)
 
 
 def reached(curve: np.ndarray, level: float = -10.0) -> int | None:
@@ -324,9 +325,9 @@ def main(out: Path = Path("runs/gfedmtl_fig2"), trials: int = 10) -> None:
     out.mkdir(parents=True, exist_ok=True)
     data = {sigma: draw(trials, sigma) for sigma in SIGMAS}
     found = {sigma: measure(stacked) for sigma, stacked in data.items()}
-    files.write(out / "fig2.png", figure_2(found[SIGMAS[0]]))
-    files.write(out / "learned.png", figure_learned(found))
-    files.write(out / "sigma.png", figure_sigma(found))
+    files.write_file(out / "fig2.png", figure_2(found[SIGMAS[0]]))
+    files.write_file(out / "learned.png", figure_learned(found))
+    files.write_file(out / "sigma.png", figure_sigma(found))
     results = {"trials": trials, "rho": RHO} | {
         f"sigma {s}": numbers(one) for s, one in found.items()
     }

@@ -16,9 +16,12 @@ from rich.console import Console
 from rich.table import Table
 
 from jaxfl.data import iid, load, pathological
-from jaxfl.experiment import Config, Setting, files, plots
-from jaxfl.experiment.build import Data, build, federations
-from jaxfl.experiment.run import compile_run, run
+from jaxfl.experiment import Config, Setting, build, resolve
+from jaxfl.experiment.session.clients import Data, make_federation
+from jaxfl.experiment.session.program import compile_run
+from jaxfl.experiment.session.records import records
+from jaxfl.experiment.show import drawing
+from jaxfl.experiment.store import files
 
 CLIENTS = 10
 GROUP = np.arange(CLIENTS) % 5  # of the pathological clients: who holds the same two digits
@@ -50,7 +53,7 @@ def main(out: Path = Path("runs/pfedgat_attention"), rounds: int = 40, seeds: in
         for split in (pathological, iid)
         for seed in range(seeds)
     ]
-    data = Data(source, parts, federations(source, parts, Setting(test="reweighted")))
+    data = Data(source, parts, make_federation(source, parts, Setting(test="reweighted")))
     console, results = Console(), {}
     for name, hyper in VARIANTS.items():
         config = Config(
@@ -62,18 +65,18 @@ def main(out: Path = Path("runs/pfedgat_attention"), rounds: int = 40, seeds: in
             seeds=len(parts),
             devices=1,
         )
-        (record,) = run(compile_run(build(config, data)))
+        (record,) = records(compile_run(build(resolve(config, source), data)))
         results[name] = measure(record, seeds)
         console.print(f"{name}: {results[name]['own'][-1]:.2f} on the own pair")
     out.mkdir(parents=True, exist_ok=True)
-    files.write(out / "weights.png", heat_maps(results))
-    files.write(out / "rounds.png", curves(results))
+    files.write_file(out / "weights.png", heat_maps(results))
+    files.write_file(out / "rounds.png", curves(results))
     rows = [row(name, result) for name, result in results.items()]
     table = Table(*rows[0])
     for each in rows:
         table.add_row(*each.values())
     console.print(table)
-    files.write(out / "table.md", markdown(rows))
+    files.write_file(out / "table.md", markdown(rows))
     files.write_json(
         out / "results.json", {n: {k: v.tolist() for k, v in r.items()} for n, r in results.items()}
     )
@@ -128,7 +131,7 @@ def markdown(rows: list[dict[str, str]]) -> str:
 
 def heat_maps(results: dict[str, dict[str, np.ndarray]]) -> bytes:
     """The last weights of every variant, pathological above and IID below."""
-    figure, panels = plots.canvas(len(results), width=2.1, height=2.6)
+    figure, panels = drawing.canvas(len(results), width=2.1, height=2.6)
     figure.clear()
     figure.set_size_inches(2.1 * len(results), 5.0)
     panels = figure.subplots(2, len(results))
@@ -145,13 +148,13 @@ def heat_maps(results: dict[str, dict[str, np.ndarray]]) -> bytes:
     panels[1, 0].set_ylabel("IID\nreceiver")
     panels[1, 0].set_xlabel("sender")
     figure.colorbar(image, ax=panels, shrink=0.7, label="weight (1/N = 0.1)", extend="max")
-    return plots.png(figure)
+    return drawing.png(figure)
 
 
 def curves(results: dict[str, dict[str, np.ndarray]]) -> bytes:
     """By round: the weight that pathological clients give to their own pair, and entropies."""
-    figure, (own, entropy) = plots.canvas(2, width=5.6)
-    for colour, (name, result) in zip(plots.COLOURS, results.items(), strict=False):
+    figure, (own, entropy) = drawing.canvas(2, width=5.6)
+    for colour, (name, result) in zip(drawing.COLOURS, results.items(), strict=False):
         rounds = np.arange(1, len(result["own"]) + 1)
         own.plot(rounds, result["own"], color=colour, label=name)
         entropy.plot(rounds, result["entropy"], color=colour)
@@ -167,7 +170,7 @@ def curves(results: dict[str, dict[str, np.ndarray]]) -> bytes:
     )
     for panel in (own, entropy):
         panel.grid(alpha=0.25)
-    return plots.png(figure)
+    return drawing.png(figure)
 
 
 if __name__ == "__main__":

@@ -16,8 +16,10 @@ from rich.console import Console
 from rich.table import Table
 
 import jaxfl
-from jaxfl.experiment import Setting, files, plots
-from jaxfl.experiment.build import federations
+from jaxfl.experiment import Setting
+from jaxfl.experiment.session.clients import make_federation
+from jaxfl.experiment.show import drawing
+from jaxfl.experiment.store import files
 from jaxfl.types import Algorithm, Federation, Task
 
 CLIENTS, EARLY, ALONE, TOGETHER, SEEDS = 10, 8, 40, 3, 5
@@ -67,8 +69,8 @@ def course(
 
 def picture(results: dict[str, dict[str, np.ndarray]]) -> bytes:
     """Accuracy of the newcomers by round, and the weights of a run."""
-    figure, (deployed, tuned, heat) = plots.canvas(3, width=4.6)
-    for colour, (name, result) in zip(plots.COLOURS, results.items(), strict=False):
+    figure, (deployed, tuned, heat) = drawing.canvas(3, width=4.6)
+    for colour, (name, result) in zip(drawing.COLOURS, results.items(), strict=False):
         for panel, stage in ((deployed, "before"), (tuned, "after")):
             newcomers = 100 * result[stage][:, :, EARLY:].mean(axis=(0, 2))
             panel.plot(
@@ -98,7 +100,7 @@ def picture(results: dict[str, dict[str, np.ndarray]]) -> bytes:
         title=f"{name}: last weights\n(newcomers beyond the lines)",
     )
     figure.colorbar(image, ax=heat, shrink=0.8)
-    return plots.png(figure)
+    return drawing.png(figure)
 
 
 def main(out: Path = Path("runs/pfedgat_newcomers")) -> None:
@@ -109,7 +111,7 @@ def main(out: Path = Path("runs/pfedgat_newcomers")) -> None:
     """
     source = jaxfl.data.load("digits")
     parts = [jaxfl.data.dirichlet(source.y_train, CLIENTS, seed, beta=0.1) for seed in range(SEEDS)]
-    federation = federations(source, parts, Setting(test="reweighted"))
+    federation = make_federation(source, parts, Setting(test="reweighted"))
     task = jaxfl.classification(
         jaxfl.models.mlp(source.classes),
         source.x_train[0],
@@ -132,7 +134,7 @@ def main(out: Path = Path("runs/pfedgat_newcomers")) -> None:
         table.add_row(name, *(f"{x:.1f}" for x in numbers))
     Console().print(table)
     out.mkdir(parents=True, exist_ok=True)
-    files.write(out / "newcomers.png", picture(results))
+    files.write_file(out / "newcomers.png", picture(results))
     files.write_json(
         out / "results.json", {n: {k: v.tolist() for k, v in r.items()} for n, r in results.items()}
     )

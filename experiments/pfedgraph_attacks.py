@@ -13,7 +13,8 @@ import tyro
 from rich.console import Console
 from rich.table import Table
 
-from jaxfl.experiment import Config, compare, plots
+from jaxfl.experiment import Config, compare
+from jaxfl.experiment.show import drawing
 
 ALGORITHMS = ("local", "fedavg", "pfedgraph")
 ATTACKS = ("none", "shuffle", "same_value", "sign_flip", "gauss")
@@ -34,12 +35,12 @@ def accuracies(out: Path) -> dict[str, dict[str, float]]:
 
 def picture(found: dict[str, dict[str, float]]) -> bytes:
     """Accuracy under each attack."""
-    figure, (bars,) = plots.canvas(1, width=7.0, height=3.8)
+    figure, (bars,) = drawing.canvas(1, width=7.0, height=3.8)
     places = np.arange(len(found))
     for i, name in enumerate(ALGORITHMS[1:]):
         heights = [100 * row[name] for row in found.values()]
         drawn = bars.bar(
-            places + 0.3 * (i - 0.5), heights, 0.28, label=name, color=plots.COLOURS[i]
+            places + 0.3 * (i - 0.5), heights, 0.28, label=name, color=drawing.COLOURS[i]
         )
         bars.bar_label(drawn, fmt="%.0f", fontsize=9)
     for height, what in ((100 * found["none"]["local"], "training alone"), (10, "chance")):
@@ -53,7 +54,7 @@ def picture(found: dict[str, dict[str, float]]) -> bytes:
     )
     bars.set_xlim(-0.6, len(found) + 0.3)
     bars.legend(frameon=False, ncols=2, loc="upper center")
-    return plots.png(figure)
+    return drawing.png(figure)
 
 
 def main(out: Path = Path("runs/pfedgraph_attacks")) -> None:

@@ -20,8 +20,9 @@ from rich.table import Table
 from jaxfl import make_rounds
 from jaxfl.algorithms import ALGORITHMS
 from jaxfl.evaluate import make_evaluate
-from jaxfl.experiment import Config, plots
-from jaxfl.experiment.build import Data, build, gather
+from jaxfl.experiment import Config, build, gather, resolve
+from jaxfl.experiment.session.clients import Data
+from jaxfl.experiment.show import drawing
 from jaxfl.task import channel
 from jaxfl.uplink import attack, malicious_clients
 
@@ -32,7 +33,7 @@ RATIOS = (0.2, 0.4, 0.6, 0.8)
 
 def accuracies(config: Config, data: Data) -> dict[str, list[float]]:
     """Of one method, the honest clients' mean accuracy: `none` without an attack [1], and by attack [RATIOS]."""
-    built = build(config, data)
+    built = build(resolve(config, data.source), data)
 
     def final(which, malicious):
         def uplink(key, before, after, ids):
@@ -73,11 +74,11 @@ def table(found: dict[str, dict[str, list[float]]]) -> Table:
 
 def picture(found: dict[str, dict[str, list[float]]], title: str) -> bytes:
     """A panel for each attack: accuracy by the fraction of attackers."""
-    figure, panels = plots.canvas(len(ATTACKS), width=3.2, height=3.8)
+    figure, panels = drawing.canvas(len(ATTACKS), width=3.2, height=3.8)
     for name, panel in zip(ATTACKS, panels, strict=True):
         for i, (method, row) in enumerate(found.items()):
             values = [100 * value for value in (*row["none"], *row[name])]
-            style = {"color": plots.COLOURS[i - 1], "marker": "o", "markersize": 4}
+            style = {"color": drawing.COLOURS[i - 1], "marker": "o", "markersize": 4}
             if method == "local":  # whom no attack reaches
                 style = {"color": "0.5", "linestyle": ":"}
             if method == "pfedgraph":
@@ -97,7 +98,7 @@ def picture(found: dict[str, dict[str, list[float]]], title: str) -> bytes:
         frameon=False,
     )
     figure.suptitle(title)
-    return plots.png(figure)
+    return drawing.png(figure)
 
 
 def main(
@@ -126,7 +127,7 @@ def main(
         rounds=rounds,
         local_steps=local_steps,
     )
-    data, found = gather(setting), {}
+    data, found = gather(resolve(setting)), {}
     for method in METHODS:
         found[method] = accuracies(dataclasses.replace(setting, algorithm=method, clients=10), data)
     Console().print(table(found))

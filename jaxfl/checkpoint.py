@@ -7,7 +7,6 @@ from pathlib import Path
 
 import jax
 import numpy as np
-import orbax.checkpoint as ocp
 from jaxtyping import PyTree
 
 
@@ -24,6 +23,8 @@ def save(path: Path, round: int, state: PyTree) -> None:
         shutil.disk_usage(Path(path).absolute().parent).free < room
     ):  # orbax would say so in many lines
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+    import orbax.checkpoint as ocp
+
     try:
         with ocp.StandardCheckpointer() as checkpointer:
             checkpointer.save(
@@ -45,6 +46,8 @@ def restore(path: Path, like: PyTree) -> tuple[int, PyTree]:
     Raises:
       ValueError: other arrays are saved there.
     """
+    import orbax.checkpoint as ocp
+
     wanted = _leaves(
         jax.tree.map(lambda x: np.broadcast_to(np.zeros((), x.dtype), np.shape(x)), like)
     )

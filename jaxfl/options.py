@@ -93,6 +93,11 @@ def takes_numbers(hint: Any) -> bool:
     return any(base in (int, float) for base, _ in _alternatives(hint))
 
 
+def takes_fractions(hint: Any) -> bool:
+    """Whether the hint admits Python numbers that are not whole."""
+    return float in _bases(hint)
+
+
 def takes_traced_numbers(hint: Any) -> bool:
     """Whether the hint admits a traced number, as `Scalar` does: a sweep may vmap over it."""
     return any(base is jax.Array for base, _ in _alternatives(hint))
@@ -123,7 +128,8 @@ def accepts(hint: Any, value: Any) -> bool:
 def expected(hint: Any, value: Any) -> str:
     """What `accepts` wants in place of the value, in words."""
     number = type(value) in (int, float) and not abs(value) < 2**31  # NaN included
-    return describe(hint) + (", finite and within 32 bits" if number else "")
+    bounded = [limits is not None and limits.high < math.inf for _, limits in _alternatives(hint)]
+    return describe(hint) + (", finite and within 32 bits" if number and not any(bounded) else "")
 
 
 def check_value(what: str, hint: Any, value: Any) -> None:

@@ -20,7 +20,7 @@ from jaxfl.algorithms import ALGORITHMS
 from jaxfl.cli import main
 from jaxfl.cli.commands import COMMANDS
 from jaxfl.experiment.config import Setting
-from jaxfl.hints import alternatives
+from jaxfl.options import takes_numbers
 
 HUGE = "1" + 30 * "0"
 DEEP = 100_000 * "["
@@ -286,11 +286,14 @@ COUNTS += ["local-steps", "local-epochs", "chunk", "devices"]
 FRACTIONS = ["val", "own", "momentum", "attack-ratio"]
 NUMBERS = [
     *[
-        ([*RUN, f"--{name}", value], f"--{name} is {value}: expected 1 or more")
+        ([*RUN, f"--{name}", value], f"--{name} is {value}: expected a whole number from 1 to")
         for name in COUNTS
         for value in ["0", "-1"]
     ],
-    *[([*RUN, f"--{name}", HUGE], f"--{name} is {HUGE}: expected at most") for name in COUNTS],
+    *[
+        ([*RUN, f"--{name}", HUGE], f"--{name} is {HUGE}: expected a whole number from 1 to")
+        for name in COUNTS
+    ],
     *[
         ([*RUN, f"--{name}", v], f"--{name} is")
         for name in FRACTIONS
@@ -309,12 +312,15 @@ NUMBERS = [
         ([*RUN, "--participation", v], "expected a fraction in (0, 1]")
         for v in ["nan", "inf", "-1", "0", "1.01", "1e400"]
     ],
-    *[([*RUN, "--topology", value], "expected 3, 4 or 5") for value in ("-1", "0", "2", HUGE)],
     *[
-        ([*RUN, f"--{name}", "-1"], f"--{name} is -1: expected 0 or more")
+        ([*RUN, "--topology", value], "expected a whole number from 3 to 5")
+        for value in ("-1", "0", "2", HUGE)
+    ],
+    *[
+        ([*RUN, f"--{name}", "-1"], f"--{name} is -1: expected a whole number of at least 0")
         for name in ("seed", "attack-seed")
     ],
-    ([*RUN, "--attack-seed", HUGE], "expected a number below 2^31"),
+    ([*RUN, "--attack-seed", HUGE], "expected a whole number of at least 0 and below 2^31"),
     *[
         ([*RUN, f"--{name}", v], f"--{name} is")
         for name in ("clip", "example-clip")
@@ -330,8 +336,12 @@ NUMBERS = [
         for name in ("delta", "top-k")
         for v in ["nan", "inf", "-1", "0", "1.1"]
     ],
-    ([*RUN, "--seed", "3000000000"], "--seed is 3000000000: expected a number below 2^31"),
-    ([*RUN, "--seed", HUGE], "expected a number below 2^31"),
+    ([*RUN, "--seed", "3000000000"], "--seed is 3000000000: expected a whole number of at least 0"),
+    ([*RUN, "--seed", HUGE], "expected a whole number of at least 0 and below 2^31"),
+    (
+        [*RUN, "--seed", "2147483647", "--seeds", "2"],
+        "--seed is 2147483647: expected 2 numbers below 2^31 from there",
+    ),
     ([*RUN, "--devices", "99"], "99 devices asked for: JAX has"),
     ([*RUN, "--clients", "2000", *IID], "--clients is 2000: digits has 1437 training examples"),
 ]
@@ -344,7 +354,7 @@ FITS = [
     ),
     (
         [*RUN, "--attack", "shuffle", "--attack-ratio", "0.99"],
-        "expected a fraction that leaves honest clients",
+        "expected a fraction that leaves benign clients",
     ),
     ([*RUN, "--classes-per-client", "3"], "3 classes a client do not divide 10 classes"),
     ([*RUN, "--clients", "7"], "2 classes a client do not divide 10 classes among 7 clients"),
@@ -448,13 +458,16 @@ SWEEPS = [
         ([*SWEEP, f"alpha={text}", "--trials", "2"], "is no range: expected LOW:HIGH")
         for text in ("0:inf", "-inf:1", "nan:1", "2:1", "0:1:log", "1:2:3:4")
     ],
-    ([*SWEEP, "alpha=1", "--trials", "-1"], "--trials is -1: expected 1 or more"),
-    ([*SWEEP, "alpha=1", "--trials", HUGE], "expected at most 1,000,000"),
+    (
+        [*SWEEP, "alpha=1", "--trials", "-1"],
+        "--trials is -1: expected a whole number from 1 to 1,000,000",
+    ),
+    ([*SWEEP, "alpha=1", "--trials", HUGE], "expected a whole number from 1 to 1,000,000"),
     ([*SWEEP, "alpha=1,,2"], "hyper-parameter alpha of pfedgraph is '': expected a number"),
     ([*SWEEP, "alpha=NaN"], "expected a number"),
-    ([*SWEEP, "rounds=0"], "--rounds is 0: expected 1 or more"),
+    ([*SWEEP, "rounds=0"], "--rounds is 0: expected a whole number from 1 to 1,000,000"),
     ([*SWEEP, "rounds=x"], "--rounds is 'x': expected a whole number"),
-    ([*SWEEP, f"seed={HUGE}"], "expected a whole number, finite and within 32 bits"),
+    ([*SWEEP, f"seed={HUGE}"], "expected a whole number of at least 0 and below 2^31"),
     ([*SWEEP, "dataset=../good"], "unknown data set '../good'"),
     ([*SWEEP, "algorithm=local"], "unknown hyper-parameter of pfedgraph 'algorithm'"),
     ([*SWEEP, "out=x"], "unknown hyper-parameter of pfedgraph 'out'"),
@@ -602,12 +615,12 @@ CONFIG_FILES = {
     "float": "rounds in float.json is 2.0: expected a whole number",
     "null_rounds": "rounds in null_rounds.json is None: expected a whole number",
     "nan": "cannot read nan.json as a config (NaN is no JSON)",
-    "inf": "lr in inf.json is inf: expected a number, finite",
-    "huge": "expected a number, finite and within 32 bits",
+    "inf": "lr in inf.json is inf: expected a non-negative number, finite",
+    "huge": "expected a non-negative number, finite and within 32 bits",
     "digits": "cannot read digits.json as a config",
-    "negative": "--rounds is -1: expected 1 or more",
+    "negative": "rounds in negative.json is -1: expected a whole number from 1 to",
     "choice": "test in choice.json is 'none': expected one of",
-    "devices": "devices in devices.json is 'three': expected a whole number or one of auto",
+    "devices": "devices in devices.json is 'three': expected a whole number from 1 to 1,024 or one of",
     "set": "unknown data set '../good'",
     "set_list": "dataset in set_list.json is ['digits']: expected text",
     "zero_byte": r"unknown data set 'a\x00b'",
@@ -755,9 +768,7 @@ def test_the_parser_speaks_in_one_line_wherever_it_is_printed(encoding, here, ca
 
 
 def test_the_table_tries_every_number_and_every_command():
-    numeric = {
-        n for n, h in typing.get_type_hints(Setting).items() if {int, float} & set(alternatives(h))
-    }
+    numeric = {name for name, hint in typing.get_type_hints(Setting).items() if takes_numbers(hint)}
     assert numeric <= {words[2].removeprefix("--").replace("-", "_") for words, _ in NUMBERS}
     assert {command.__name__.lower() for command in COMMANDS} <= {
         words[0] for words, _ in BAD if words

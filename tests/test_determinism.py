@@ -15,8 +15,7 @@ import pytest
 from toys import equal, full, jit, made, make_rounds, opposite_groups, run
 
 import jaxfl
-from jaxfl.experiment import Config
-from jaxfl.experiment.build import divide
+from jaxfl.experiment import Config, gather, resolve
 
 ROOT = Path(__file__).parent.parent
 PAGE = (ROOT / "docs" / "determinism.md").read_text()
@@ -130,7 +129,8 @@ def test_who_holds_what_depends_on_the_seed_alone(partition):
         batch_size=9,
         participation=0.3,
     )
-    (_, _, both), (_, _, (one,)) = divide(several), divide(alone)
+    both = gather(resolve(several)).parts
+    (one,) = gather(resolve(alone)).parts
     equal(both[1], one)
     assert any(not np.array_equal(a, b) for a, b in zip(both[0], one, strict=True))
 

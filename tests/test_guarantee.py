@@ -16,9 +16,9 @@ from toys import federation, shallow
 from jaxfl import tree
 from jaxfl.algorithms import ALGORITHMS, fedavg
 from jaxfl.cli import main
-from jaxfl.experiment.audit import Work, audit
 from jaxfl.experiment.config import Setting
-from jaxfl.experiment.privacy import Exposure, _batches, claim, epsilon
+from jaxfl.experiment.privacy.audit import Work, audit
+from jaxfl.experiment.privacy.guarantee import Exposure, _batches, claim, epsilon
 from jaxfl.local import minibatches
 
 
@@ -222,7 +222,7 @@ def test_a_run_with_noise_on_gradients_says_how_often_an_example_was_in_a_batch(
         (["--clip", "0"], "--clip is 0.0: expected a positive number"),
         (["--clip", "nan"], "--clip is nan: expected a positive number"),
         (["--noise", "1"], "--noise is given without --clip, its unit: give both"),
-        (["--clip", "1", "--noise", "-1"], "--noise is -1.0: expected 0 or more"),
+        (["--clip", "1", "--noise", "-1"], "--noise is -1.0: expected a non-negative number"),
         (["--example-clip", "-2"], "--example-clip is -2.0: expected a positive number"),
         (["--example-noise", "1"], "--example-noise is given without --example-clip"),
         (

@@ -1,6 +1,8 @@
 """The layers of docs/design.md, read from the imports with `ast`; and the sizes of files."""
 
 import ast
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -118,7 +120,41 @@ def test_no_import_circle():
 
 @pytest.mark.parametrize("file", FILES, ids=name)
 def test_files_are_short(file):
-    lines = len(file.read_text().splitlines())
-    assert lines <= 300
-    if file.parent.name == "algorithms":
-        assert lines < 100
+    assert len(file.read_text().splitlines()) <= 300
+
+
+# The rooms of `experiment`: each may import those before it.
+ROOMS = ["config", "show", "store", "privacy", "session", "studies"]
+
+
+def test_a_room_of_experiment_imports_only_rooms_before_it():
+    inside = {module: file for module, file in MODULES.items() if module.startswith("experiment.")}
+    assert {module.split(".")[1] for module in inside} == set(ROOMS)
+    for module, file in inside.items():
+        place = ROOMS.index(module.split(".")[1])
+        for other in imports(file):
+            if other.split(".")[0] == "experiment":
+                assert ROOMS.index(other.split(".")[1]) <= place, f"{module} imports {other}"
+
+
+def test_init_files_of_experiment_only_reexport():
+    for module, file in MODULES.items():
+        if module.startswith("experiment") and file.name == "__init__.py":
+            for node in ast.parse(file.read_text()).body:
+                exports = isinstance(node, ast.Assign) and node.targets[0].id == "__all__"
+                documents = isinstance(node, ast.Expr)
+                assert exports or documents or isinstance(node, ast.ImportFrom), module
+
+
+def test_libraries_of_pictures_and_of_the_command_line_are_imported_where_they_are_used():
+    heavy = {
+        "matplotlib",
+        "tyro",
+        "orbax",
+        "sklearn",
+        "dp_accounting",
+        "jaxfl.experiment.show.terminal",
+    }
+    code = f"import sys, jaxfl.experiment; print(*({heavy} & set(sys.modules)))"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == ""

@@ -15,7 +15,8 @@ from kill import content, same, torture
 from jaxfl import checkpoint
 from jaxfl.cli import main
 from jaxfl.errors import Diverged, InputError
-from jaxfl.experiment import Config, execute, files, resume
+from jaxfl.experiment import Config, execute, resume
+from jaxfl.experiment.store import files
 
 SHORT = Config(
     algorithm="pfedgraph", rounds=7, local_steps=2, model="linear", clients=6, partition="iid", participation=0.5,

@@ -20,7 +20,8 @@ from jaxfl.cli import main
 from jaxfl.data import load
 from jaxfl.data.sources import names
 from jaxfl.errors import InputError
-from jaxfl.experiment import Config, report
+from jaxfl.experiment import Config
+from jaxfl.experiment.store.finished import load_finished
 
 PACKAGE = Path(jaxfl.__file__).parent
 SOURCES = {
@@ -62,7 +63,12 @@ METHODS |= {
     "unpack_archive",
 }
 # Where the package writes: nothing else may open for writing or change the file system.
-WRITERS = {"experiment/files.py", "experiment/checkpoints.py", "data/prepare.py", "checkpoint.py"}
+WRITERS = {
+    "experiment/store/files.py",
+    "experiment/session/checkpoints.py",
+    "data/prepare.py",
+    "checkpoint.py",
+}
 WRITING = {
     "write_text",
     "write_bytes",
@@ -86,8 +92,8 @@ WRITING |= {
     "chmod",
 }
 IN_MEMORY = {
-    "experiment/plots.py": ["figure.savefig"]
-}  # of which `files.write` then writes the bytes
+    "experiment/show/drawing.py": ["figure.savefig"]
+}  # of which `files.write_file` then writes the bytes
 
 
 def calls(tree):
@@ -324,7 +330,7 @@ def test_a_comparison_leads_nowhere_else(name, inside, capsys):
     rows = [{"algorithm": "fedavg", "run": name}, {"algorithm": name, "run": name}]
     Path("table/comparison.json").write_text(json.dumps(rows))
     before = files(inside)
-    assert set(report.load([Path("table")])) == {"fedavg"}
+    assert set(load_finished([Path("table")])) == {"fedavg"}
     assert main(["report", "table"]) == 0
     assert "secret" not in capsys.readouterr().out
     assert files(inside) == before

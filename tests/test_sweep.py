@@ -9,7 +9,7 @@ import pytest
 from jaxfl.cli import main
 from jaxfl.errors import InputError
 from jaxfl.experiment.config import parse_value
-from jaxfl.experiment.sweep import grid, parse_space, random
+from jaxfl.experiment.studies.sweep import grid_points, parse_space, random_points
 
 SHORT = [
     "--rounds",
@@ -70,15 +70,15 @@ def test_spaces():
     assert space["alpha"] == [0.2, 0.8]
     assert space["lam"] == (0.001, 1.0, "log")
     assert space["anchor"] == ["cosine", "approx"]
-    drawn = random(space, 200, seed=0)
-    assert drawn == random(space, 200, seed=0) != random(space, 200, seed=1)
+    drawn = random_points(space, 200, seed=0)
+    assert drawn == random_points(space, 200, seed=0) != random_points(space, 200, seed=1)
     lams = np.array([point["lam"] for point in drawn])
     assert lams.min() >= 0.001
     assert lams.max() <= 1
     assert 0.3 < (lams < 0.03).mean() < 0.7  # log-uniform: the middle of the exponents
     assert {point["alpha"] for point in drawn} == {0.2, 0.8}
     assert abs(np.mean([point["own"] for point in drawn])) < 0.2
-    assert len(grid({"a": [1, 2], "b": [3, 4, 5]})) == 6
+    assert len(grid_points({"a": [1, 2], "b": [3, 4, 5]})) == 6
 
 
 @pytest.mark.parametrize(
@@ -104,10 +104,13 @@ def test_no_space(pairs, message):
     [
         ([], "nothing to vary"),
         (["--over", "alpha=0:1"], "alpha: a range needs --trials"),
-        (["--over", "alpha=0:1", "--trials", "0"], "--trials is 0: expected 1 or more"),
+        (
+            ["--over", "alpha=0:1", "--trials", "0"],
+            "--trials is 0: expected a whole number from 1 to",
+        ),
         (["--over", "alhpa=1,2"], "did you mean alpha"),
         (["--over", "alpha=1,-2"], "alpha is -2"),
-        (["--over", "lr=a,b"], "--lr is 'a': expected a number"),
+        (["--over", "lr=a,b"], "--lr is 'a': expected a non-negative number"),
         (["--over", "alpha=1,2", "--val", "0"], "no trial has a finite validation score"),
     ],
 )

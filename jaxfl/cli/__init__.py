@@ -13,14 +13,19 @@ import tyro
 from rich.console import Console
 from rich.text import Text
 
-from jaxfl.cli.commands import COMMANDS
+from jaxfl.cli.commands import COMMANDS, SETTING
 from jaxfl.cli.options import Compare, Describe, List, Prepare, Report, Resume, Run, Sweep
 from jaxfl.errors import Diverged, InputError, check
-from jaxfl.experiment.config import Setting, load_config
+from jaxfl.experiment.config import load_config
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """The program. Bad input is one line on standard error and exit code 2, divergence 1, an interruption 130."""
+    """The program.
+
+    Returns:
+      The exit code: 2 after bad input (one line on standard error), 1 after divergence, 130 after
+      an interruption, else 0.
+    """
     console, errors = Console(), Console(stderr=True, soft_wrap=True, highlight=False)
     arguments = sys.argv[1:] if arguments is None else list(arguments)
     try:
@@ -40,14 +45,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def visible(text: str) -> str:
-    """The text on one line: whatever would break it or steer the terminal, from a name or a path, as its escape."""
+    """The text on one line: what would break it or steer the terminal stands there escaped."""
     return "".join(c if c.isprintable() else ascii(c)[1:-1] for c in text)
 
 
 def parse(
     arguments: Sequence[str],
 ) -> Run | Resume | Compare | Describe | List | Prepare | Report | Sweep:
-    """The command with its options; the options of `run --config FILE` start from the file's values."""
+    """The command with its options; those of `run --config FILE` start from the file's values."""
     for option in ("--hyper", "--algorithms", "--over"):
         check(
             arguments.count(option) < 2,
@@ -58,11 +63,9 @@ def parse(
     files += [a.removeprefix("--config=") for a in arguments if a.startswith("--config=")]
     if arguments[:1] == ["run"] and files:
         config = load_config(Path(files[-1]))
-        default = Run(**{f.name: getattr(config, f.name) for f in dataclasses.fields(Setting)})
+        default = Run(**{name: getattr(config, name) for name in SETTING})
         for given, other in (("--local-steps", "local_epochs"), ("--local-epochs", "local_steps")):
-            if any(
-                a.split("=")[0] == given for a in arguments
-            ):  # the one given takes the place of the file's
+            if any(a.split("=")[0] == given for a in arguments):  # it replaces the file's
                 default = dataclasses.replace(default, **{other: None})
     subcommand = tyro.conf.subcommand
     commands = (
@@ -91,7 +94,7 @@ def parse(
 
 
 def unboxed(said: str) -> str:
-    """What the parser says in a box of several parts, drawn in colours or in plain ASCII, in a line."""
+    """What the parser says in a box of several parts, in colours or in plain ASCII, as one line."""
     rows = [
         row.strip("│ ")
         for row in Text.from_ansi(said).plain.splitlines()

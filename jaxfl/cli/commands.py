@@ -1,4 +1,4 @@
-"""What each command does. What needs JAX is imported here and there, once processes and devices are settled."""
+"""What each command does. JAX starts to compute only once processes and devices are settled."""
 
 import dataclasses
 import os
@@ -6,24 +6,58 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
+import jax
 from rich.console import Console
 from rich.table import Table
 
-from jaxfl.cli.options import Compare, Describe, List, Prepare, Report, Resume, Run, Sweep
+from jaxfl import experiment, mesh
+from jaxfl.algorithms import ALGORITHMS
+from jaxfl.cli.options import (
+    Compare,
+    Describe,
+    List,
+    Prepare,
+    Report,
+    Resume,
+    Run,
+    SettingOptions,
+    Sweep,
+)
 from jaxfl.cli.progress import Follower
+from jaxfl.data import PARTITIONS
+from jaxfl.data import describe as describe_data
+from jaxfl.data.prepare import prepare as prepare_data
+from jaxfl.data.sources import SOURCES, data_dir, names
 from jaxfl.errors import check, check_name
-from jaxfl.experiment.config import Config, Setting, load_config, parse_hyper, parse_value
+from jaxfl.experiment.config import (
+    Config,
+    DataOptions,
+    load_config,
+    parse_hyper,
+    parse_value,
+    resolve_data,
+)
+from jaxfl.experiment.config.fields import check_fields
+from jaxfl.experiment.session.clients import assign
+from jaxfl.experiment.session.run import to_resume
+from jaxfl.experiment.show.methods import describe_factory, first_line
+from jaxfl.experiment.show.terminal import score_table
+from jaxfl.experiment.store import files
+from jaxfl.experiment.store.finished import load_finished, write_comparison
+from jaxfl.experiment.studies import sweep as search
+from jaxfl.models import MODELS
+from jaxfl.options import parameters
+from jaxfl.uplink import ATTACKS
+
+SETTING = [field.name for field in dataclasses.fields(SettingOptions)]
+DATA = [field.name for field in dataclasses.fields(DataOptions)]
 
 
-def settle(command: Setting | Resume, console: Console) -> None:
-    """What has to be settled before JAX starts: processes, devices, and where compiled programs are kept.
+def settle(command: SettingOptions | Resume, console: Console) -> None:
+    """What has to be settled before JAX starts: processes, devices, and its cache.
 
-    They are kept between runs, in JAX's own cache; a directory that the user has set for it stays.
+    Compiled programs are kept there between runs; a directory that the user has set stays.
     """
-    import jax
-
-    from jaxfl import mesh
-
     mesh.prepare_host(None if command.devices == "auto" else command.devices)
     given = [getattr(command, name, None) for name in ("coordinator", "processes", "process")]
     if any(value is not None for value in given):
@@ -39,9 +73,9 @@ def settle(command: Setting | Resume, console: Console) -> None:
         jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.1)
 
 
-def setting(command: Setting) -> dict[str, Any]:
+def setting(command: SettingOptions) -> dict[str, Any]:
     """The fields of a command that describe the run."""
-    return {field.name: getattr(command, field.name) for field in dataclasses.fields(Setting)}
+    return {name: getattr(command, name) for name in SETTING}
 
 
 def directory(out: Path | None, name: str) -> Path:
@@ -51,9 +85,6 @@ def directory(out: Path | None, name: str) -> Path:
 
 def run(command: Run, console: Console) -> None:
     """`jaxfl run`."""
-    from jaxfl.experiment import execute, report
-    from jaxfl.experiment.validate import check_config
-
     earlier = load_config(command.config) if command.config else None
     algorithm = command.algorithm or (earlier.algorithm if earlier else None)
     check(
@@ -64,44 +95,34 @@ def run(command: Run, console: Console) -> None:
     config = Config(
         **setting(command), algorithm=algorithm, hyper=kept | parse_hyper(command.hyper)
     )
-    check_config(config)
     out = directory(command.out, algorithm)
     settle(command, console)
     with Follower([config], console) as follow:
-        summary = execute(config, out, overwrite=command.overwrite, follow=follow)
-    console.print(report.table({algorithm: summary}))
+        summary = experiment.execute(config, out, overwrite=command.overwrite, follow=follow)
+    console.print(score_table({algorithm: summary}))
     console.print(f"written to {out}", markup=False, highlight=False)
 
 
 def resume(command: Resume, console: Console) -> None:
     """`jaxfl resume`."""
-    from jaxfl import experiment
-
-    config = experiment.to_resume(command.directory)
-    check(
-        command.devices is None or command.devices >= 1,
-        f"--devices is {command.devices}: expected 1 or more",
-    )
+    config = to_resume(command.directory)
+    check_fields(command, "devices")
     settle(dataclasses.replace(command, devices=command.devices or config.devices), console)
     with Follower([config], console) as follow:
         summary = experiment.resume(command.directory, devices=command.devices, follow=follow)
-    console.print(experiment.report.table({config.algorithm: summary}))
+    console.print(score_table({config.algorithm: summary}))
     console.print(f"written to {command.directory}", markup=False, highlight=False)
 
 
 def compare(command: Compare, console: Console) -> None:
     """`jaxfl compare`."""
-    from jaxfl import experiment
-    from jaxfl.algorithms import ALGORITHMS
-    from jaxfl.experiment.validate import check_config, hyper_parameters
-
     algorithms = tuple(ALGORITHMS) if command.algorithms == ("all",) else command.algorithms
     check(bool(algorithms), "no algorithms: name some, see jaxfl list algorithms")
     check(len(set(algorithms)) == len(algorithms), "an algorithm is named twice: name each once")
     for algorithm in algorithms:
         check_name("algorithm", algorithm, ALGORITHMS)
     hyper = parse_hyper(command.hyper)
-    known = {algorithm: hyper_parameters(ALGORITHMS[algorithm]) for algorithm in algorithms}
+    known = {algorithm: parameters(ALGORITHMS[algorithm]) for algorithm in algorithms}
     for name in hyper:
         check_name("hyper-parameter", name, set().union(*known.values()))
     configs = [
@@ -112,24 +133,18 @@ def compare(command: Compare, console: Console) -> None:
         )
         for algorithm in algorithms
     ]
-    for config in configs:
-        check_config(config)
     out = directory(command.out, "compare")
     settle(command, console)
     with Follower(configs, console) as follow:
         options = {"overwrite": command.overwrite, "equal_budget": command.equal_budget}
         summaries = experiment.compare(configs, out, **options, follow=follow)
-    console.print(experiment.report.table(summaries))
+    console.print(score_table(summaries))
     console.print(f"written to {out}", markup=False, highlight=False)
 
 
 def sweep(command: Sweep, console: Console) -> None:
     """`jaxfl sweep`."""
-    from jaxfl.experiment import files
-    from jaxfl.experiment import sweep as searching
-    from jaxfl.experiment.validate import check_config, check_count
-
-    space = searching.parse_space(command.over, parse_value)
+    space = search.parse_space(command.over, parse_value)
     check(
         bool(space),
         "nothing to vary: give --over NAME=VALUE,VALUE, for example --over alpha=0.2,0.5,0.8",
@@ -139,23 +154,21 @@ def sweep(command: Sweep, console: Console) -> None:
         not ranges or command.trials is not None,
         f"{', '.join(ranges)}: a range needs --trials, how many to draw",
     )
-    if command.trials is not None:
-        check_count("trials", command.trials)
+    check_fields(command, "trials")
     config = Config(
         **setting(command), algorithm=command.algorithm, hyper=parse_hyper(command.hyper)
     )
-    check_config(config)
     points = (
-        searching.random(space, command.trials, command.seed)
+        search.random_points(space, command.trials, command.seed)
         if command.trials
-        else searching.grid(space)
+        else search.grid_points(space)
     )
     out = directory(command.out, "sweep")
-    files.check_free(out, command.overwrite)
+    files.check_free([out], command.overwrite)
     settle(command, console)
-    trials = searching.search(config, points)
+    trials = search.search(config, points)
     files.create(out, files.SWEEP_FILES, command.overwrite)
-    best = searching.record(config, trials, out)
+    best = search.write_search(config, trials, out)
     table = Table(*space, "validation", title=command.algorithm, title_justify="left")
     for trial in trials[:20]:
         cells = [
@@ -164,11 +177,10 @@ def sweep(command: Sweep, console: Console) -> None:
         ]
         table.add_row(*cells, "-" if trial["val"] is None else f"{trial['val']:.4f}")
     console.print(table)
-    console.print(
-        f"test score of the first: {best['test']:.4f}"
-        if best["test"] is not None
-        else "no test score"
-    )
+    if best["test"] is None:
+        console.print("no test score")
+    else:
+        console.print(f"test score of the first: {best['test']:.4f}")
     console.print(
         f"written to {out}; jaxfl run --config {out / 'best.json'} runs the first",
         markup=False,
@@ -178,16 +190,13 @@ def sweep(command: Sweep, console: Console) -> None:
 
 def prepare(command: Prepare, console: Console) -> None:
     """`jaxfl prepare`."""
-    from jaxfl.data.prepare import prepare as write
-    from jaxfl.data.sources import SOURCES, data_dir
-
     check(
         command.name not in SOURCES,
         f"{command.name} is embedded: --dataset {command.name} needs no preparation",
     )
     folder = data_dir(command.data_dir)
     check(folder is not None, "no folder to write to: give --data-dir DIR or set JAXFL_DATA_DIR")
-    file = write(
+    file = prepare_data(
         command.name,
         folder,
         manual_dir=command.tfds_manual_dir,
@@ -201,13 +210,6 @@ def prepare(command: Prepare, console: Console) -> None:
 
 def show(command: List, console: Console) -> None:
     """`jaxfl list`."""
-    from jaxfl.algorithms import ALGORITHMS
-    from jaxfl.data import PARTITIONS
-    from jaxfl.data.sources import names
-    from jaxfl.experiment.validate import describe_factory, first_line
-    from jaxfl.models import MODELS
-    from jaxfl.uplink import ATTACKS
-
     tables = {
         "algorithms": {name: describe_factory(factory) for name, factory in ALGORITHMS.items()},
         "datasets": names(command.data_dir),
@@ -224,9 +226,7 @@ def show(command: List, console: Console) -> None:
 
 def describe(command: Describe, console: Console) -> None:
     """`jaxfl describe`."""
-    from jaxfl.data import describe
-    from jaxfl.experiment import files, plots
-    from jaxfl.experiment.build import divide
+    from jaxfl.experiment.show.partition import draw_partition
 
     if command.out:
         check(
@@ -234,35 +234,34 @@ def describe(command: Describe, console: Console) -> None:
             f"{command.out} exists: name another file, or remove it",
         )
         files.check_writable(command.out)
-    chosen, source, parts = divide(Setting(**setting(command)))
+    asked = DataOptions(**{name: getattr(command, name) for name in DATA})
+    check_fields(asked)
+    options, source = resolve_data(asked)
+    parts = assign(options, source, options.seed)
     table = Table(
         "",
         "",
-        title=f"{chosen.dataset}, {chosen.partition}",
+        title=f"{options.dataset}, {options.partition}",
         title_justify="left",
         show_header=False,
     )
-    for name, text in describe(source, parts[0]).items():
+    for name, text in describe_data(source, parts).items():
         table.add_row(name, text)
     console.print(table)
     if command.out:
         files.create(command.out.parent, (), overwrite=True)
-        files.write(command.out, plots.partition(source, parts[0], chosen))
+        files.write_file(command.out, draw_partition(source, parts, options))
         console.print(f"written to {command.out}", markup=False, highlight=False)
 
 
 def report(command: Report, console: Console) -> None:
     """`jaxfl report`."""
-    from jaxfl import experiment
-
-    runs = experiment.report.load(list(command.directories))
+    runs = load_finished(list(command.directories))
     if command.out:
-        experiment.files.create(command.out, experiment.files.COMPARISON_FILES, command.overwrite)
-    console.print(
-        experiment.report.table({label: found["summary"] for label, found in runs.items()})
-    )
+        files.create(command.out, files.COMPARISON_FILES, command.overwrite)
+    console.print(score_table({label: found["summary"] for label, found in runs.items()}))
     if command.out:
-        experiment.summarise(runs, command.out)
+        write_comparison(runs, command.out)
         console.print(f"written to {command.out}", markup=False, highlight=False)
 
 

@@ -6,9 +6,19 @@ from typing import Annotated, Literal
 
 import tyro
 
-from jaxfl.experiment.config import Setting
+from jaxfl.experiment.config import DataOptions, RunOptions, TrainingOptions, UploadOptions
+from jaxfl.options import Range
 
 Kind = Literal["algorithms", "datasets", "partitions", "models", "attacks"]
+
+
+TRIALS = Range(low=1, high=1_000_000)
+DEVICES = Range(low=1, high=1024)
+
+
+@dataclass(frozen=True)  # the fields of the last class come first
+class SettingOptions(RunOptions, UploadOptions, TrainingOptions, DataOptions):
+    """Everything about a run but its algorithm, unchecked: `experiment.Setting` checks it."""
 
 
 @dataclass(frozen=True)
@@ -24,7 +34,7 @@ class Together:
 
 
 @dataclass(frozen=True)
-class Run(Together, Setting):
+class Run(Together, SettingOptions):
     """Run one algorithm."""
 
     algorithm: Annotated[tyro.conf.Positional[str | None], tyro.conf.arg(metavar="ALGORITHM")] = (
@@ -42,13 +52,14 @@ class Run(Together, Setting):
 
 
 @dataclass(frozen=True)
-class Compare(Together, Setting):
+class Compare(Together, SettingOptions):
     """Run several algorithms on the same clients and put them in one table and one picture."""
 
     algorithms: tuple[str, ...] = ("local", "fedavg", "fedavg_ft", "pfedgraph")
     """which ones, see `jaxfl list algorithms`; `all` for every one"""
     equal_budget: bool = False
-    """give every algorithm as many local steps as take the gradients of --local-steps of one training"""
+    """give every algorithm as many local steps as take the gradients of --local-steps of one
+    training"""
     hyper: Annotated[tuple[str, ...], tyro.conf.arg(metavar="KEY=VALUE ...")] = ()
     """hyper-parameters, each for every algorithm that has it"""
     out: Path | None = None
@@ -63,7 +74,7 @@ class Resume(Together):
 
     directory: Annotated[tyro.conf.Positional[Path], tyro.conf.arg(metavar="DIR")] = Path()
     """directory of the run; the working directory if not given"""
-    devices: int | None = None
+    devices: Annotated[int | None, DEVICES] = None
     """devices of each process, if not as many as before; the result is then equal up to rounding"""
 
 
@@ -78,16 +89,17 @@ class List:
 
 
 @dataclass(frozen=True)
-class Sweep(Setting):
-    """Search over hyper-parameters; validation scores choose, the test score of the chosen alone is shown."""
+class Sweep(SettingOptions):
+    """Search over hyper-parameters, by validation scores; of the best, the test score is shown."""
 
     algorithm: Annotated[tyro.conf.Positional[str], tyro.conf.arg(metavar="ALGORITHM")] = (
         "pfedgraph"
     )
     """which one, see `jaxfl list algorithms`"""
     over: Annotated[tuple[str, ...], tyro.conf.arg(metavar="NAME=VALUE,... ...")] = ()
-    """what to vary, hyper-parameters or options: NAME=VALUE,VALUE,... (all combinations) or NAME=LOW:HIGH[:log]"""
-    trials: int | None = None
+    """what to vary, hyper-parameters or options: NAME=VALUE,VALUE,... (all combinations) or
+    NAME=LOW:HIGH[:log]"""
+    trials: Annotated[int | None, TRIALS] = None
     """draw so many combinations at random; needed for ranges"""
     hyper: Annotated[tuple[str, ...], tyro.conf.arg(metavar="KEY=VALUE ...")] = ()
     """hyper-parameters that stay"""
@@ -99,10 +111,11 @@ class Sweep(Setting):
 
 @dataclass(frozen=True)
 class Prepare:
-    """Write a data set as plain arrays, from its published files or TensorFlow Datasets; see docs/data.md."""
+    """Write a data set as arrays, from published files or TensorFlow Datasets; see docs/data.md."""
 
     name: Annotated[tyro.conf.Positional[str], tyro.conf.arg(metavar="NAME")]
-    """which one: of docs/data.md, or another image or text classification set of TensorFlow Datasets"""
+    """which one: of docs/data.md, or another image or text classification set of TensorFlow
+    Datasets"""
     data_dir: str | None = None
     """folder to write NAME.npz into; the environment's JAXFL_DATA_DIR if not given"""
     tfds_manual_dir: Path | None = None
@@ -114,7 +127,7 @@ class Prepare:
 
 
 @dataclass(frozen=True)
-class Describe(Setting):
+class Describe(DataOptions):
     """Show who holds what: clients, examples, labels, imbalance."""
 
     out: Path | None = None

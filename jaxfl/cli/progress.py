@@ -6,6 +6,7 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
 from jaxfl.experiment.config import Config
+from jaxfl.experiment.show.scores import MEASURES
 
 
 class Follower:
@@ -35,8 +36,6 @@ class Follower:
 
     def __call__(self, config: Config, line: dict[str, Any] | None) -> None:
         """Shows the round, the score and the speed of a run."""
-        from jaxfl.experiment.report import MEASURES
-
         state = "compiling"
         if line is not None:
             name, shown, digits = MEASURES[line["measure"]]

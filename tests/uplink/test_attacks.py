@@ -10,8 +10,7 @@ from toys import linear, opposite_groups, run
 from jaxfl import tree
 from jaxfl.algorithms import fedavg
 from jaxfl.errors import InputError
-from jaxfl.experiment.build import gather
-from jaxfl.experiment.config import Setting
+from jaxfl.experiment import Setting, gather, resolve
 from jaxfl.uplink import ATTACKS, attack, malicious_clients
 
 BEFORE = {"kernel": jnp.arange(24.0).reshape(4, 3, 2), "bias": -jnp.ones((4, 3))}
@@ -79,7 +78,7 @@ def test_labels_of_malicious_clients_are_turned_round():
         clients=5, partition="iid", attack="label_flip", attack_ratio=0.4, attack_seed=1
     )
     flipped, honest = (
-        gather(s).federation for s in (setting, dataclasses.replace(setting, attack=None))
+        gather(resolve(s)).federation for s in (setting, dataclasses.replace(setting, attack=None))
     )
     liars = malicious_clients(5, 0.4, 1)
     assert (liars != malicious_clients(5, 0.4, 0)).any()
@@ -87,7 +86,7 @@ def test_labels_of_malicious_clients_are_turned_round():
         a, b = (np.asarray(getattr(f, part).y) for f in (flipped, honest))
         np.testing.assert_array_equal(a[liars], 9 - b[liars])
         np.testing.assert_array_equal(a[~liars], b[~liars])
-    several = gather(dataclasses.replace(setting, seeds=2)).federation
+    several = gather(resolve(dataclasses.replace(setting, seeds=2))).federation
     np.testing.assert_array_equal(
         np.asarray(several.train.y)[0, liars, :50], np.asarray(flipped.train.y)[liars, :50]
     )

@@ -1,4 +1,4 @@
-"""What the clients of a method let out of their hands, read from the program of a round: nothing is computed."""
+"""What the clients of a method let out, read from the program of a round: nothing is computed."""
 
 from collections.abc import Sequence
 from typing import Any, NamedTuple

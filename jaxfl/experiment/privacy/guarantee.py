@@ -7,18 +7,30 @@ import numpy as np
 from jaxtyping import Bool, Int
 
 from jaxfl.errors import InputError
-from jaxfl.experiment.audit import Audit, Work
 from jaxfl.experiment.config import Setting
+from jaxfl.experiment.privacy.audit import Audit, Work
 from jaxfl.local import count_batches
 
-SAID = "numbers of examples and who takes part are known to all; the seed, from which the noise is drawn, to nobody"
-CLIENT = "epsilon bounds what the uploads of one client tell of its data, whatever other data it might have in place"
-EXAMPLE = "epsilon bounds what the uploads of one client tell of one of its training examples, another one in its place"
-PLAIN = "no amplification: neither the sampling of clients nor the shuffling of batches is taken to hide anything"
+SAID = (
+    "numbers of examples and who takes part are known to all; the seed, from which the noise is "
+    "drawn, to nobody"
+)
+CLIENT = (
+    "epsilon bounds what the uploads of one client tell of its data, whatever other data it might "
+    "have in place"
+)
+EXAMPLE = (
+    "epsilon bounds what the uploads of one client tell of one of its training examples, another "
+    "one in its place"
+)
+PLAIN = (
+    "no amplification: neither the sampling of clients nor the shuffling of batches is taken to "
+    "hide anything"
+)
 
 
 class Exposure(NamedTuple):
-    """How often noise alone stands between the server and what is to be protected, the worst example of each client."""
+    """How often noise alone protects a client, or its worst example, from the server."""
 
     joining: Int[np.ndarray, "*c"]  # before the first round [C], with several seeds [S, C]
     round: Int[np.ndarray, "*c"]  # in a round that the client takes part in
@@ -52,11 +64,9 @@ def _batches(setting: Setting, work: Work, mask: np.ndarray) -> np.ndarray:
     """The batches of all trainings that an example is in, one of each epoch that is begun."""
     flat = mask.reshape(-1, mask.shape[-1])
     epoch = np.maximum(-(-np.count_nonzero(flat, axis=1) // setting.batch_size), 1)
-    own = (
-        {"epochs": setting.local_epochs}
-        if setting.local_epochs
-        else {"steps": setting.local_steps or 200}
-    )
+    own = {"steps": setting.local_steps}
+    if setting.local_epochs is not None:
+        own = {"epochs": setting.local_epochs}
     total = np.zeros(len(flat), int)
     for changes in work.fits:
         amount = {name: changes[name] for name in ("steps", "epochs") if name in changes} or own
@@ -126,7 +136,8 @@ def epsilon(noise: float, releases: int, delta: float) -> float:
         from dp_accounting.rdp import RdpAccountant
     except ImportError as error:
         raise InputError(
-            f"the privacy budget needs dp-accounting ({error}): install the extra, pip install 'jaxfl[privacy]'"
+            f"the privacy budget needs dp-accounting ({error}): install the extra, pip install "
+            "'jaxfl[privacy]'"
         ) from error
     if releases == 0:
         return 0.0

@@ -1,22 +1,26 @@
-"""From records to the numbers that are written and shown: one line an evaluation, one summary a run."""
+"""From records to what is written: one line an evaluation, arrays and one summary a run."""
 
 import dataclasses
 import math
+import platform
 from collections import Counter
+from importlib import metadata
 from typing import Any
 
 import jax
 import numpy as np
 
+from jaxfl import mesh
 from jaxfl.evaluate import select_on_val, summarise
-from jaxfl.experiment.config import Config
-from jaxfl.experiment.privacy import Exposure, claim
-from jaxfl.experiment.run import Record, versions
+from jaxfl.experiment.privacy.guarantee import claim
+from jaxfl.experiment.session.build import Built
+from jaxfl.experiment.session.clients import malicious
+from jaxfl.experiment.session.records import Record
 
 STAGES = ("before", "after")  # fine-tuning
 
 
-def line(record: Record, sizes: np.ndarray, sent: dict[str, int]) -> dict[str, Any]:
+def make_line(record: Record, sizes: np.ndarray, sent: dict[str, int]) -> dict[str, Any]:
     """One line of `metrics.jsonl`.
 
     Args:
@@ -34,22 +38,20 @@ def line(record: Record, sizes: np.ndarray, sent: dict[str, int]) -> dict[str, A
         for s in range(len(sizes))
     ]
     own = {
-        name: _finite(float(values[:, -1].mean())) for name, values in record.info.metrics.items()
+        name: number_or_null(values[:, -1].mean()) for name, values in record.info.metrics.items()
     }
-    return (
-        {
-            "round": record.round,
-            "seconds": round(record.seconds, 3),
-            "loss": _mean_of_finite(record.info.loss[:, -1]),
-        }
-        | over_seeds(seeds)
-        | sent
-        | ({"metrics": own} if own else {})
-    )
+    return {
+        "round": record.round,
+        "seconds": round(record.seconds, 3),
+        "loss": _mean_of_finite(record.info.loss[:, -1]),
+        **over_seeds(seeds),
+        **sent,
+        **({"metrics": own} if own else {}),
+    }
 
 
 def over_seeds(seeds: list[dict[str, dict]]) -> dict[str, Any]:
-    """Summaries of one evaluation by seed -> their mean; with several seeds also `seeds`, the list itself."""
+    """The mean of the summaries of each seed; with several seeds also `seeds`, the summaries."""
     mean = {
         stage: {name: _mean([seed[stage][name] for seed in seeds]) for name in seeds[0][stage]}
         for stage in seeds[0]
@@ -60,32 +62,28 @@ def over_seeds(seeds: list[dict[str, dict]]) -> dict[str, Any]:
 class History:
     """Collects the records of a run, client by client; a malicious one has no scores."""
 
-    def __init__(
-        self,
-        config: Config,
-        sizes: np.ndarray,
-        malicious: np.ndarray,
-        measure: str = "accuracy",
-        *,
-        excess: int = 0,
-        exposure: Exposure | None = None,
-    ):
-        self.config, self.sizes, self.malicious, self.measure = config, sizes, malicious, measure
-        self.excess, self.exposure = excess, exposure
+    def __init__(self, built: Built):
+        self.config = built.config
+        self.seeds = built.seeds
+        self.excess = built.excess
+        self.exposure = built.exposure
+        self.malicious = malicious(built.config)
+        self.measure = "accuracy" if built.data.source.classes else "rmse"
+        sizes = mesh.fetch(built.data.federation.sizes)
+        self.sizes: np.ndarray = self.seeds.with_axis(sizes)  # [S, C]
         self.lines: list[dict[str, Any]] = []
         self.scores: dict[str, list[np.ndarray]] = {
-            f"{s}_{part}": [] for s in STAGES for part in ("val", "test")
+            f"{stage}_{part}": [] for stage in STAGES for part in ("val", "test")
         }
         self.weights: list[np.ndarray] = []
         self.ids: list[np.ndarray] = []
         self.sent = {"up": 0, "down": 0, "batches": 0}
-        self.diverged: Counter[int] = (
-            Counter()
-        )  # rounds that a client was left out of, over all seeds
-        self.recent: set[int] = set()  # who was since the last line
+        # client -> rounds that it was left out of, over all seeds
+        self.diverged: Counter[int] = Counter()
+        self.recent: set[int] = set()  # clients that were left out since the last line
 
     def add(self, record: Record) -> dict[str, Any] | None:
-        """Takes a record in and returns its line of `metrics.jsonl`; None if it has no evaluation."""
+        """Takes in a record and returns its line of `metrics.jsonl`, None without an evaluation."""
         for way in self.sent:
             self.sent[way] += round(getattr(record.info, way).sum(dtype=np.int64) / len(self.sizes))
         gone = record.ids[~record.info.heard].tolist()
@@ -109,7 +107,9 @@ class History:
             rows.append(row)
         named = {"diverged": sorted(self.recent)} if self.recent else {}
         self.recent = set()
-        self.lines.append(line(record, self.sizes, self.sent | {"up_bytes": self._bytes()}) | named)
+        self.lines.append(
+            make_line(record, self.sizes, self.sent | {"up_bytes": self._bytes()}) | named
+        )
         return self.lines[-1]
 
     def arrays(self) -> dict[str, np.ndarray]:
@@ -126,33 +126,33 @@ class History:
         self.lines = lines
         self.scores = {name: list(arrays[f"scores_{name}"]) for name in self.scores}
         self.sent = {way: int(arrays[f"sent_{way}"]) for way in self.sent}
-        self.diverged, self.recent = (
-            Counter(arrays["diverged"].tolist()),
-            set(arrays["recent"].tolist()),
-        )
-        self.ids, self.weights = [arrays["ids"]], [arrays["weights"]] if "weights" in arrays else []
+        self.diverged = Counter(arrays["diverged"].tolist())
+        self.recent = set(arrays["recent"].tolist())
+        self.ids = [arrays["ids"]]
+        self.weights = [arrays["weights"]] if "weights" in arrays else []
 
     def clients(self) -> dict[str, np.ndarray]:
-        """Arrays of `clients.npz`: scores by evaluation and client [E, C], with several seeds [S, E, C]."""
+        """Arrays of `clients.npz`: scores [E, C], with several seeds [S, E, C]."""
+        scores = {name: np.stack(rows, axis=1) for name, rows in self.scores.items()}
+        stored = self.seeds.without_axis({"sizes": self.sizes} | scores)
         rounds = np.array([row["round"] for row in self.lines])
-        stacked = {
-            name: self._squeeze(np.stack(rows, axis=1)) for name, rows in self.scores.items()
-        }
-        return {
-            "round": rounds,
-            "sizes": self._squeeze(self.sizes),
-            "malicious": self.malicious,
-        } | stacked
+        return {"round": rounds, "malicious": self.malicious} | stored
 
     def graph(self) -> dict[str, np.ndarray] | None:
-        """Arrays of `graph.npz`: weights [T, M, M] and ids [T, M], with several seeds [S, ...], or None."""
+        """Arrays of `graph.npz` or None: weights [T, M, M], ids [T, M]; with several seeds [S, ...]."""
         if not self.weights:
             return None
         arrays = {
             "weights": np.concatenate(self.weights, axis=1),
             "ids": np.concatenate(self.ids, axis=1),
         }
-        return {name: self._squeeze(array) for name, array in arrays.items()}
+        return self.seeds.without_axis(arrays)
+
+    def last_graph(self) -> tuple[np.ndarray, np.ndarray] | None:
+        """Weights [M, M] and clients [M] of the first seed's last round; None if there are none."""
+        if not self.weights:
+            return None
+        return self.weights[-1][0, -1], self.ids[-1][0, -1]
 
     def summary(self, compile_seconds: float) -> dict[str, Any]:
         """The content of `summary.json`."""
@@ -179,20 +179,30 @@ class History:
             "up_bytes": last["up_bytes"],
             "batches": last["batches"],
             "diverged": {str(client): rounds for client, rounds in sorted(self.diverged.items())},
-            **(
-                {}
-                if self.exposure is None
-                else {"privacy": claim(self.config, self.exposure, self.ids)}
-            ),
+            **self._privacy(),
             "versions": versions(),
         }
 
+    def _privacy(self) -> dict[str, Any]:
+        if self.exposure is None:
+            return {}
+        return {"privacy": claim(self.config, self.exposure, self.ids)}
+
     def _bytes(self) -> int:
-        """Bytes that all clients have sent: 4 a float, and what their uploads of each round take beyond that."""
+        """Bytes that all clients have sent: 4 a float, and the excess of each round's uploads."""
         return 4 * self.sent["up"] + self.excess * sum(ids[0].size for ids in self.ids)
 
-    def _squeeze(self, array: np.ndarray) -> np.ndarray:
-        return array[0] if len(self.sizes) == 1 else array
+
+def number_or_null(value: float | np.floating) -> float | None:
+    """A number as JSON has it, which knows no NaN and no infinity."""
+    return float(value) if math.isfinite(value) else None
+
+
+def versions() -> dict[str, Any]:
+    """Versions of what computes, and the device that did."""
+    names = ("jaxfl", "jax", "jaxlib", "flax", "optax", "numpy")
+    found = {name: metadata.version(name) for name in names}
+    return {"python": platform.python_version(), **found, "device": jax.devices()[0].device_kind}
 
 
 def _mean(values: list[float | None]) -> float | None:
@@ -203,8 +213,3 @@ def _mean(values: list[float | None]) -> float | None:
 def _mean_of_finite(values: np.ndarray) -> float | None:
     values = values[np.isfinite(values)]
     return float(values.mean()) if values.size else None
-
-
-def _finite(value: float) -> float | None:
-    """JSON has no NaN: a loss that is none is null."""
-    return value if math.isfinite(value) else None

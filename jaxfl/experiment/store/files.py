@@ -1,4 +1,4 @@
-"""The directory of a run: what is written, when, and what is never overwritten."""
+"""The files of runs: what their names are, how they are written, and what is never overwritten."""
 
 import errno
 import io
@@ -12,11 +12,8 @@ from typing import Any
 
 import numpy as np
 
+from jaxfl import mesh
 from jaxfl.errors import InputError, check
-from jaxfl.experiment import plots
-from jaxfl.experiment.build import Built
-from jaxfl.experiment.config import to_json
-from jaxfl.experiment.metrics import History
 
 RUN_FILES = (
     "config.json",
@@ -34,8 +31,18 @@ CHECKPOINTS = "checkpoints"  # a directory beside the files of a run
 GRAPHS = "graphs.png"  # beside them, where the runs were made
 
 
-def check_free(directory: Path, overwrite: bool) -> None:
-    """Raises an `InputError` if the directory holds a run or a comparison, or cannot be one; creates nothing."""
+def check_free(directories: list[Path], overwrite: bool) -> None:
+    """Checks, in the process that will write, that files may be written; creates nothing.
+
+    Raises:
+      InputError: a directory holds a run or a comparison, or cannot be one.
+    """
+    if mesh.leads():
+        for directory in directories:
+            _check_free(directory, overwrite)
+
+
+def _check_free(directory: Path, overwrite: bool) -> None:
     check_writable(directory)
     try:
         names = (*RUN_FILES, *COMPARISON_FILES, *SWEEP_FILES, GRAPHS, CHECKPOINTS)
@@ -46,12 +53,13 @@ def check_free(directory: Path, overwrite: bool) -> None:
         ) from error
     check(
         not held or overwrite,
-        f"{directory} already holds a run ({', '.join(held[:2])}): choose another --out, or add --overwrite",
+        f"{directory} already holds a run ({', '.join(held[:2])}): choose another --out, or add "
+        "--overwrite",
     )
 
 
 def check_writable(directory: Path) -> None:
-    """Raises an `InputError` if files cannot be written into the directory, or it cannot be made; creates nothing."""
+    """Raises an `InputError` if files cannot be written into the directory; creates nothing."""
     check(
         "\0" not in str(directory),
         f"{str(directory)!r} cannot be a directory: give another one with --out",
@@ -67,8 +75,11 @@ def check_writable(directory: Path) -> None:
 
 
 def create(directory: Path, names: tuple[str, ...], overwrite: bool) -> None:
-    """Makes the directory for files of these names; with `overwrite`, removes earlier ones of these, and no others."""
-    check_free(directory, overwrite)
+    """Makes the directory for files of these names.
+
+    With `overwrite`, earlier files of these names are removed, and no others.
+    """
+    _check_free(directory, overwrite)
     try:
         directory.mkdir(parents=True, exist_ok=True)
         for name in names:
@@ -91,24 +102,23 @@ def checkpoints(directory: Path) -> list[Path]:
 
 @contextmanager
 def writing(path: Path) -> Iterator[None]:
-    """What the system refuses to write is an `InputError` that names the path: a full disk, a read-only folder."""
+    """Within, an error of the system, as a full disk, is an `InputError` that names the path."""
     try:
         yield
     except OSError as error:
         raise InputError(
-            f"cannot write {path} ({error.strerror or error}): free or choose a place with --out; what is written stays"
+            f"cannot write {path} ({error.strerror or error}): free or choose a place with --out; "
+            "what is written stays"
         ) from error
 
 
-def write(file: Path, content: bytes | str) -> None:
+def write_file(file: Path, content: bytes | str) -> None:
     """Writes a file whole or not at all."""
     part = file.with_name(f".{file.name}.part")
     with writing(file):
         part.unlink(missing_ok=True)
         try:
-            with part.open(
-                "xb"
-            ) as opened:  # a new file: a link that lies in its place is not followed
+            with part.open("xb") as opened:  # a new file: a link in its place is not followed
                 opened.write(content.encode() if isinstance(content, str) else content)
             os.replace(part, file)
         except OSError:
@@ -118,41 +128,22 @@ def write(file: Path, content: bytes | str) -> None:
 
 def write_json(file: Path, content: Any) -> None:
     """Writes indented JSON."""
-    write(file, json.dumps(content, indent=2, allow_nan=False) + "\n")
+    write_file(file, json.dumps(content, indent=2, allow_nan=False) + "\n")
 
 
 def write_npz(file: Path, arrays: dict[str, np.ndarray]) -> None:
     """Writes compressed arrays."""
     buffer = io.BytesIO()
     np.savez_compressed(buffer, **arrays)
-    write(file, buffer.getvalue())
+    write_file(file, buffer.getvalue())
 
 
-def last_graph(directory: Path) -> tuple[np.ndarray, np.ndarray] | None:
-    """The mixing weights of a run's last round [M, M] and its clients [M], of the first seed; None if it has none."""
-    file = directory / "graph.npz"
-    if not file.exists():
-        return None
-    with np.load(file, allow_pickle=False) as arrays:
-        weights, ids = arrays["weights"], arrays["ids"]
-    return (weights[-1], ids[-1]) if weights.ndim == 3 else (weights[0, -1], ids[0, -1])
-
-
-def begin(directory: Path, built: Built, overwrite: bool) -> None:
-    """Opens the directory of a run: the config and the picture of the partition."""
-    create(directory, RUN_FILES, overwrite)
-    write(
-        directory / "partition.png",
-        plots.partition(built.data.source, built.data.parts[0], built.config),
-    )
-    write(directory / "config.json", to_json(built.config))  # with it, the run can be resumed
-
-
-def append(directory: Path, line: dict[str, Any]) -> None:
+def append_line(directory: Path, line: dict[str, Any]) -> None:
     """Adds a line to `metrics.jsonl`, whole or not at all."""
     path = directory / "metrics.jsonl"
     with writing(path), path.open("ab", buffering=0) as file:
-        size, text = file.tell(), json_lines([line]).encode()
+        size = file.tell()
+        text = json_lines([line]).encode()
         try:
             if file.write(text) < len(text):
                 raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
@@ -169,21 +160,3 @@ def json_lines(lines: list[dict[str, Any]]) -> str:
 def read_json_lines(file: Path) -> list[dict[str, Any]]:
     """What `json_lines` wrote."""
     return [json.loads(line) for line in file.read_text().splitlines()]
-
-
-def finish(directory: Path, built: Built, history: History, compile_seconds: float) -> None:
-    """Closes the directory of a run with its arrays, pictures and summary."""
-    write_npz(directory / "clients.npz", history.clients())
-    write(
-        directory / "curves.png",
-        plots.curves({built.config.algorithm: history.lines}, history.measure),
-    )
-    graph = history.graph()
-    if graph is not None:
-        write_npz(directory / "graph.npz", graph)
-        several = built.config.seeds > 1
-        weights, ids = (graph[name][0] if several else graph[name] for name in ("weights", "ids"))
-        source, parts = built.data.source, built.data.parts[0]
-        picture = plots.graph(weights[-1], ids[-1], source, parts, built.config, history.malicious)
-        write(directory / "graph.png", picture)
-    write_json(directory / "summary.json", history.summary(compile_seconds))

@@ -1,0 +1,34 @@
+"""What is run: options in groups, what they may be, and defaults that depend on the data."""
+
+from jaxfl.experiment.config.fields import (
+    DataOptions,
+    RunOptions,
+    TrainingOptions,
+    UploadOptions,
+)
+from jaxfl.experiment.config.resolve import Resolved, resolve, resolve_data
+from jaxfl.experiment.config.setting import Config, Setting
+from jaxfl.experiment.config.text import (
+    load_config,
+    parse_hyper,
+    parse_json,
+    parse_value,
+    to_json,
+)
+
+__all__ = [
+    "Config",
+    "DataOptions",
+    "Resolved",
+    "RunOptions",
+    "Setting",
+    "TrainingOptions",
+    "UploadOptions",
+    "load_config",
+    "parse_hyper",
+    "parse_json",
+    "parse_value",
+    "resolve",
+    "resolve_data",
+    "to_json",
+]

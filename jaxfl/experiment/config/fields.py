@@ -1,0 +1,192 @@
+"""The options of a run in groups: each field has its type, its range or names, and its help.
+
+The options of the command line and the fields of `config.json` are these fields.
+"""
+
+import typing
+from collections.abc import Collection
+from dataclasses import dataclass, field, fields
+from typing import Annotated, Any, Literal
+
+from jaxfl.data import PARTITIONS
+from jaxfl.data.augment import AUGMENTATIONS
+from jaxfl.errors import check, check_name
+from jaxfl.models import MODELS
+from jaxfl.options import NOT_NEGATIVE, POSITIVE, Range, accepts, expected
+from jaxfl.uplink import ATTACKS
+
+
+@dataclass(frozen=True, eq=False)
+class Names:
+    """The names that a text may be: the keys of a table, which may grow."""
+
+    kind: str  # what a name stands for, in the singular
+    known: Collection[str] = field(repr=False)
+
+
+# A number typed by mistake would fill the memory before it fails.
+MANY = Range(low=1, high=1_000_000)
+BELOW_ONE = Range(low=0, high=1, high_included=False)
+SEED = Range(low=0, high=2**31 - 1, words="a whole number of at least 0 and below 2^31")
+EVERY_CLIENT = Range(0, 1, low_included=False, words="a fraction in (0, 1], 1 for every client")
+SKEW = Range(0, low_included=False, words="a positive number, smaller for more skew")
+DELTA = Range(0, 1, False, False, words="a number in (0, 1), far below 1 / clients")
+SOME = Range(0, 1, low_included=False, words="a fraction in (0, 1]")
+
+
+@dataclass(frozen=True)
+class DataOptions:
+    """Which data, and which client holds what."""
+
+    dataset: str = "digits"
+    """data set, see `jaxfl list datasets`"""
+    data_dir: str | None = None
+    """folder of NAME.npz files; the environment's JAXFL_DATA_DIR if not given"""
+    partition: Annotated[str | None, Names("partition", PARTITIONS)] = None
+    """who holds what, see `jaxfl list partitions`; natural where the data come from clients, else
+    pathological"""
+    classes_per_client: Annotated[int, MANY] = 2
+    """labels a client holds (pathological), or shards a client draws (shards)"""
+    beta: Annotated[float, SKEW] = 0.5
+    """Dirichlet concentration; smaller is a stronger skew"""
+    topology: Annotated[int, Range(low=3, high=5)] = 5
+    """nodes of the partition `nodes`: 3, 4 or 5"""
+    clients: Annotated[int | None, MANY] = None
+    """number of clients; 10, or all of a natural partition"""
+    max_examples: Annotated[int | None, Range(low=1, high=2**31 - 1)] = None
+    """most examples that a client may hold, the others are left out; no limit if not given"""
+    val: Annotated[float, BELOW_ONE] = 0.2
+    """fraction of a client's examples that validate"""
+    own: Annotated[float, BELOW_ONE] = 0.2
+    """fraction of a client's examples that test it, if --test is own"""
+    test: Literal["reweighted", "own", "global"] | None = None
+    """test examples of a client: the whole test set weighted by the client's label frequencies, a
+    part of its own data (the default for natural partitions), or the whole test set"""
+    feedback: Literal["val", "test-leaking"] = "val"
+    """what methods learn from beside the training data (pfedgat) and checkpoints are chosen by: the
+    client's validation part, or, comparable to no other results, its test set"""
+    seed: Annotated[int, SEED] = 0
+    """seed of the partition, the initial model, participation and batches"""
+
+
+@dataclass(frozen=True)
+class TrainingOptions:
+    """The model, and how a client trains it."""
+
+    model: Annotated[str | None, Names("model", MODELS)] = None
+    """model, see `jaxfl list models`; by default lenet for images, textcnn for texts, mf for
+    ratings, else mlp"""
+    augment: Annotated[str | None, Names("augment", (*AUGMENTATIONS, "none"))] = None
+    """random changes of the images in local training: crop_flip or none; by default crop_flip for
+    CIFAR, else none"""
+    local_steps: Annotated[int | None, MANY] = None
+    """local SGD steps a round; 200 if neither steps nor epochs are given"""
+    local_epochs: Annotated[int | None, MANY] = None
+    """local epochs a round, in place of steps"""
+    batch_size: Annotated[int, MANY] = 64
+    """examples in a local step"""
+    lr: Annotated[float, NOT_NEGATIVE] = 0.01
+    """learning rate"""
+    momentum: Annotated[float, BELOW_ONE] = 0.9
+    """momentum"""
+    weight_decay: Annotated[float, NOT_NEGATIVE] = 1e-5
+    """weight decay"""
+    example_clip: Annotated[float | None, POSITIVE] = None
+    """largest L2 norm of an example's gradient in local training"""
+    example_noise: Annotated[float, NOT_NEGATIVE] = 0.0
+    """noise on the gradient of a batch, in units of --example-clip: privacy for single examples"""
+    compute: Literal["float32", "bfloat16"] = "float32"
+    """arithmetic of the models; bfloat16 is for accelerators, parameters stay float32"""
+
+
+@dataclass(frozen=True)
+class UploadOptions:
+    """What happens to a client's model on its way to the server."""
+
+    attack: Annotated[str | None, Names("attack", ATTACKS)] = None
+    """what malicious clients send or train on, see `jaxfl list attacks`; scores are then means over
+    the others"""
+    attack_ratio: Annotated[float, BELOW_ONE] = 0.4
+    """fraction of malicious clients under an attack"""
+    attack_seed: Annotated[int, SEED] = 0
+    """which clients are malicious, whatever the seed of the run"""
+    clip: Annotated[float | None, POSITIVE] = None
+    """largest L2 norm of the update that a client sends, over all of its parameters; see
+    docs/privacy.md"""
+    noise: Annotated[float, NOT_NEGATIVE] = 0.0
+    """standard deviation of the noise that a client adds to its update, in units of --clip: privacy
+    for clients"""
+    delta: Annotated[float, DELTA] = 1e-5
+    """delta of the guarantee (epsilon, delta) in summary.json, under --noise or --example-noise"""
+    compress: Literal["none", "int8", "topk"] = "none"
+    """what clients make of their updates before they send them: 8-bit integers, or the largest
+    entries alone"""
+    top_k: Annotated[float, SOME] = 0.1
+    """fraction of the entries that are sent under --compress topk"""
+
+
+@dataclass(frozen=True)
+class RunOptions:
+    """The rounds, what is evaluated and kept of them, and the devices."""
+
+    participation: Annotated[float, EVERY_CLIENT] = 1.0
+    """fraction of the clients in each round"""
+    rounds: Annotated[int, MANY] = 20
+    """communication rounds"""
+    eval_every: Annotated[int, MANY] = 1
+    """rounds between two evaluations; the last round is always evaluated"""
+    eval_on: Literal["all", "participants"] = "all"
+    """clients to evaluate: all, or those of the round"""
+    checkpoint_every: Annotated[int | None, MANY] = None
+    """rounds between two checkpoints, from which `jaxfl resume DIR` goes on; none if not given, but
+    on Ctrl-C"""
+    keep: Annotated[int, MANY] = 2
+    """checkpoints to keep, the newest ones"""
+    fail_on_divergence: bool = False
+    """stop when a client's update is not finite, instead of leaving it out of the round"""
+    seeds: Annotated[int, MANY] = 1
+    """how many seeds to run side by side: seed, seed + 1, ..."""
+    chunk: Annotated[int, MANY] | Literal["auto", "all"] = "auto"
+    """clients computed side by side, the same result: a number, all, or auto (convolutions on CPU:
+    one, else all)"""
+    devices: Annotated[int, Range(low=1, high=1024)] | Literal["auto"] = "auto"
+    """devices of each process that share the clients; auto: all, at most one a client; of a CPU,
+    one a core"""
+
+
+def option(name: str) -> str:
+    """The command-line option of a field."""
+    return "--" + name.replace("_", "-")
+
+
+def hints(group: type) -> dict[str, Any]:
+    """The type hints of a group's fields, with their ranges and names."""
+    return typing.get_type_hints(group, include_extras=True)
+
+
+def check_field(what: str, hint: Any, value: Any) -> None:
+    """Checks a JSON value by the hint of its field.
+
+    Args:
+      what: the field, for the message: "--rounds".
+      hint: its type, with a `Range` or with `Names`.
+      value: what was given.
+
+    Raises:
+      InputError: another type, a number out of range, or an unknown name.
+    """
+    check(accepts(hint, value), f"{what} is {value!r:.80}: expected {expected(hint, value)}")
+    for note in getattr(hint, "__metadata__", ()):
+        if isinstance(note, Names) and value is not None:
+            check_name(note.kind, value, note.known)
+
+
+def check_fields(options: Any, *names: str) -> None:
+    """Checks the named fields of a group by their hints; all fields if none is named.
+
+    Raises:
+      InputError: see `check_field`.
+    """
+    known = hints(type(options))
+    for name in names or [one.name for one in fields(options)]:
+        check_field(option(name), known[name], getattr(options, name))

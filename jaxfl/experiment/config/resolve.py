@@ -1,0 +1,111 @@
+"""What a setting leaves open, chosen by the data set: after this, nothing of a run is left open."""
+
+import dataclasses
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+import jax
+
+from jaxfl import participation
+from jaxfl.data import Source, load, natural
+from jaxfl.data.sources import SOURCES, data_dir
+from jaxfl.experiment.config import rules
+from jaxfl.experiment.config.fields import DataOptions, TrainingOptions
+from jaxfl.experiment.config.setting import Setting
+
+LOCAL_STEPS = 200  # pFedGraph, section 4.1
+
+
+@dataclass(frozen=True)
+class Resolved:
+    """A setting, or the config of a run, of which every option is known and fits its data set.
+
+    Its `config` is what the rest of the program reads, and what `config.json` says.
+    """
+
+    config: Setting
+    source: Source
+
+    def replace(self, **changes: Any) -> "Resolved":
+        """The same with other options, which are independent of the data set."""
+        return Resolved(dataclasses.replace(self.config, **changes), self.source)
+
+
+def resolve(setting: Setting, source: Source | None = None) -> Resolved:
+    """Fills in every option that depends on the data set or the machine and was not given.
+
+    Args:
+      setting: or the config of a run.
+      source: its data set, if it is at hand.
+
+    Raises:
+      InputError: there is no such data set, or the setting does not fit it.
+    """
+    source = source or load(setting.dataset, setting.data_dir)
+    steps = LOCAL_STEPS if setting.local_epochs is None else None
+    chosen = data_defaults(setting, source) | _training_defaults(source) | {"local_steps": steps}
+    setting = _fill(setting, chosen)
+    rules.check_data(setting, source)
+    rules.check_model(setting, source)
+    rules.check_attack(setting, setting.dataset, source)
+    here: dict[str, Any] = {"devices": _devices(setting)}
+    if setting.dataset not in SOURCES:  # config.json names the folder for a reader elsewhere
+        here["data_dir"] = str(data_dir(setting.data_dir).absolute())
+    return Resolved(dataclasses.replace(setting, **here), source)
+
+
+def resolve_data(options: DataOptions) -> tuple[DataOptions, Source]:
+    """The options of the data alone, filled in, with the data set.
+
+    Raises:
+      InputError: there is no such data set, or the options do not fit it.
+    """
+    source = load(options.dataset, options.data_dir)
+    options = _fill(options, data_defaults(options, source))
+    rules.check_data(options, source)
+    return options, source
+
+
+def data_defaults(options: DataOptions, source: Source) -> dict[str, Any]:
+    """Partition, number of clients and test examples where the options leave them open.
+
+    Raises:
+      InputError: a natural partition of data that name no owners.
+    """
+    owned = source.owners is not None
+    partition = "natural" if owned else "pathological" if source.classes else "iid"
+    shared = "reweighted" if source.classes else "global"
+    test = "own" if owned or not len(source.y_test) else shared
+    by_owner = (options.partition or partition) == "natural"
+    clients = len(natural(source.owners)) if by_owner else 10
+    return {"partition": partition, "test": test, "clients": clients}
+
+
+def _training_defaults(source: Source) -> dict[str, Any]:
+    return {"model": _model(source), "augment": "crop_flip" if source.mirrors else "none"}
+
+
+def _model(source: Source) -> str:
+    if source.vocabulary:
+        return "textcnn" if len(source.vocabulary) == 1 else "mf"
+    image = source.x_train.ndim == 4 and min(source.x_train.shape[1:3]) >= 16
+    if image:
+        return "lenet"
+    return "mlp" if source.classes else "linear"
+
+
+def _devices(setting: Setting) -> int:
+    """How many devices each process uses."""
+    if setting.devices != "auto":
+        return setting.devices
+    sample = participation.uniform(setting.clients, setting.participation)
+    cohort = jax.eval_shape(sample, jax.random.key(0), 0).size
+    return min(jax.local_device_count(), -(-cohort // jax.process_count()))
+
+
+Options = TypeVar("Options", DataOptions, TrainingOptions, Setting)
+
+
+def _fill(options: Options, chosen: dict[str, Any]) -> Options:
+    open_ones = {name: value for name, value in chosen.items() if getattr(options, name) is None}
+    return dataclasses.replace(options, **open_ones)

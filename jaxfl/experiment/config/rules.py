@@ -1,0 +1,125 @@
+"""What options say together, and whether they fit the algorithm and the data.
+
+The range of each option stands in `fields`. What may stand in data at all is checked where they are
+read, for users of Python too: `data.arrays`.
+"""
+
+import inspect
+from typing import Annotated, Any
+
+from jaxfl.algorithms import ALGORITHMS
+from jaxfl.data import Source
+from jaxfl.errors import check, check_name
+from jaxfl.experiment.config.fields import DataOptions, TrainingOptions, UploadOptions, check_field
+from jaxfl.models import MODELS
+from jaxfl.options import COUNT_OR_ZERO, parameters, takes_fractions, takes_numbers
+from jaxfl.uplink import FLIPPED
+
+
+def check_steps(training: TrainingOptions) -> None:
+    """Raises an `InputError` if both local steps and local epochs are given."""
+    check(
+        training.local_steps is None or training.local_epochs is None,
+        "both --local-steps and --local-epochs are given: choose one",
+    )
+
+
+def check_seeds(seed: int, seeds: int) -> None:
+    """Raises an `InputError` if the last seed is too large for 32 bits."""
+    check(
+        seed + seeds <= 2**31, f"--seed is {seed}: expected {seeds} numbers below 2^31 from there"
+    )
+
+
+def check_benign(upload: UploadOptions, clients: int | None) -> None:
+    """Raises an `InputError` if an attack leaves no benign client."""
+    check(
+        upload.attack is None or clients is None or round(upload.attack_ratio * clients) < clients,
+        f"--attack-ratio is {upload.attack_ratio}: expected a fraction that leaves benign clients",
+    )
+
+
+def check_noise(upload: UploadOptions, training: TrainingOptions) -> None:
+    """Raises an `InputError` if there is noise without clipping, or clipping of both kinds."""
+    check(
+        upload.clip is not None or upload.noise == 0,
+        "--noise is given without --clip, its unit: give both",
+    )
+    check(
+        training.example_clip is not None or training.example_noise == 0,
+        "--example-noise is given without --example-clip, its unit: give both",
+    )
+    check(
+        upload.clip is None or training.example_clip is None,
+        "both --clip and --example-clip are given: choose whether clients or single examples are "
+        "to be protected",
+    )
+
+
+def check_hyper(algorithm: str, hyper: dict[str, Any]) -> None:
+    """Checks the names and values of hyper-parameters by the signature of the algorithm's factory.
+
+    Raises:
+      InputError: the algorithm has no such hyper-parameter, or it takes no such value.
+    """
+    known = parameters(ALGORITHMS[algorithm])
+    for name, value in hyper.items():
+        check(
+            bool(known),
+            f"{algorithm} has no hyper-parameter {name!r}: it has none at all, leave out --hyper",
+        )
+        check_name(f"hyper-parameter of {algorithm}", name, known)
+        hint = known[name].hint
+        if takes_numbers(hint) and not takes_fractions(hint):  # steps, clusters, layers
+            hint = Annotated[hint, COUNT_OR_ZERO]  # where the factory names no range of its own
+        check_field(f"hyper-parameter {name} of {algorithm}", hint, value)
+
+
+def check_data(data: DataOptions, source: Source) -> None:
+    """Checks complete options of the data against the data set.
+
+    What partitions ask beyond, they check themselves.
+
+    Raises:
+      InputError: more clients than examples.
+    """
+    check(
+        data.clients <= len(source.y_train),
+        f"--clients is {data.clients}: {data.dataset} has {len(source.y_train)} training examples, "
+        "at most one client an example",
+    )
+
+
+def check_model(training: TrainingOptions, source: Source) -> None:
+    """Checks complete options of the training against the data set.
+
+    What models and algorithms ask beyond, they check themselves.
+
+    Raises:
+      InputError: a model or an augmentation of other inputs.
+    """
+    shape = source.x_train.shape[1:]
+    check(
+        training.augment == "none" or len(shape) == 3,
+        f"--augment {training.augment} takes images, not {shape}: choose none",
+    )
+    names = takes_names(training.model)
+    check(
+        names == bool(source.vocabulary),
+        f"model {training.model} takes {'names of words or users' if names else 'numbers'}, the "
+        f"data hold {'names' if source.vocabulary else 'numbers'}: choose another of "
+        f"{', '.join(MODELS)}",
+    )
+
+
+def check_attack(upload: UploadOptions, dataset: str, source: Source) -> None:
+    """Raises an `InputError` if an attack flips labels and the data have none."""
+    check(
+        upload.attack not in FLIPPED or bool(source.classes),
+        f"--attack {upload.attack} turns labels round, {dataset} has none: choose another attack",
+    )
+
+
+def takes_names(model: str) -> bool:
+    """Whether a model embeds names, of words or of users and items, and needs their number."""
+    return "vocabulary" in inspect.signature(MODELS[model]).parameters

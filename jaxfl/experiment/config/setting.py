@@ -1,0 +1,48 @@
+"""The complete description of a run: frozen dataclasses, checked when they are made."""
+
+import dataclasses
+from dataclasses import dataclass
+from typing import Annotated, Any
+
+from jaxfl.algorithms import ALGORITHMS
+from jaxfl.experiment.config import rules
+from jaxfl.experiment.config.fields import (
+    DataOptions,
+    Names,
+    RunOptions,
+    TrainingOptions,
+    UploadOptions,
+    check_fields,
+)
+
+
+@dataclass(frozen=True)  # the fields of the last class come first
+class Setting(RunOptions, UploadOptions, TrainingOptions, DataOptions):
+    """Everything about a run but its algorithm.
+
+    Raises:
+      InputError: an option is out of its range, or two of them contradict each other.
+    """
+
+    def __post_init__(self):
+        check_fields(self)
+        rules.check_steps(self)
+        rules.check_seeds(self.seed, self.seeds)
+        rules.check_benign(self, self.clients)
+        rules.check_noise(self, self)
+
+
+@dataclass(frozen=True)
+class Config(Setting):
+    """One run: a setting, an algorithm and its hyper-parameters.
+
+    Raises:
+      InputError: as `Setting`, or the algorithm has no such hyper-parameter or takes no such value.
+    """
+
+    algorithm: Annotated[str, Names("algorithm", ALGORITHMS)] = "fedavg"
+    hyper: dict[str, Any] = dataclasses.field(default_factory=dict)
+
+    def __post_init__(self):
+        super().__post_init__()
+        rules.check_hyper(self.algorithm, self.hyper)

@@ -1,0 +1,77 @@
+"""Configs and values as text: `config.json`, JSON, and KEY=VALUE of the command line."""
+
+import dataclasses
+import json
+from pathlib import Path
+from typing import Any
+
+from jaxfl.errors import InputError, check, check_name
+from jaxfl.experiment.config.fields import check_field, hints
+from jaxfl.experiment.config.setting import Config
+
+
+def parse_hyper(pairs: tuple[str, ...]) -> dict[str, Any]:
+    """`("alpha=0.5", "anchor=approx")` -> `{"alpha": 0.5, "anchor": "approx"}`."""
+    parsed = {}
+    for pair in pairs:
+        key, equals, value = pair.partition("=")
+        check(
+            bool(key and equals),
+            f"hyper-parameter {pair!r}: expected KEY=VALUE, for example alpha=0.5",
+        )
+        check(key not in parsed, f"hyper-parameter {key!r} is given twice: give it once")
+        parsed[key] = parse_value(value)
+    return parsed
+
+
+def parse_value(text: str) -> Any:
+    """A value on the command line: JSON, else the text itself."""
+    try:
+        return parse_json(text)
+    except ValueError:
+        return text
+
+
+def parse_json(text: str) -> Any:
+    """A JSON value.
+
+    Raises:
+      ValueError: the text is no JSON, holds NaN or infinity, or is nested deeper than any of ours.
+    """
+
+    def refuse(word: str) -> None:
+        raise ValueError(f"{word} is no JSON")
+
+    try:
+        return json.loads(text, parse_constant=refuse)
+    except RecursionError as error:
+        raise ValueError("it is nested too deeply") from error
+
+
+def to_json(config: Config) -> str:
+    """The config as indented JSON, every field with its value."""
+    return json.dumps(dataclasses.asdict(config), indent=2) + "\n"
+
+
+def load_config(path: Path) -> Config:
+    """The config of a `config.json`.
+
+    Raises:
+      InputError: no such file, no JSON, or not the fields and values of a config.
+    """
+    try:
+        content = parse_json(path.read_text())
+    except (OSError, ValueError) as error:
+        raise InputError(
+            f"cannot read {path} as a config ({error}): give the config.json of a run"
+        ) from error
+    check(
+        isinstance(content, dict) and isinstance(content.get("algorithm"), str),
+        f"{path} is no config: expected a JSON object with at least an algorithm, as in the "
+        "config.json of a run",
+    )
+    known = hints(Config)
+    for name, value in content.items():
+        check_name(f"field in {path}", name, known)
+        check_field(f"{name} in {path}", known[name], value)
+    return Config(**content)

@@ -1,0 +1,1 @@
+"""One run: its clients, its program, its records, checkpoints and interruptions."""

@@ -1,0 +1,166 @@
+"""From a resolved config to the things it names: task, algorithm, participation."""
+
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from flax import linen as nn
+
+from jaxfl import mesh, participation, tree
+from jaxfl.algorithms import ALGORITHMS
+from jaxfl.data import Source
+from jaxfl.data.augment import AUGMENTATIONS
+from jaxfl.experiment.config import Config, Resolved, Setting
+from jaxfl.experiment.config.rules import takes_names
+from jaxfl.experiment.privacy.audit import audit
+from jaxfl.experiment.privacy.guarantee import Exposure, expose
+from jaxfl.experiment.session.clients import Data, malicious
+from jaxfl.experiment.session.seeds import Seeds, seeds_of
+from jaxfl.models import MODELS
+from jaxfl.task import classification, regression, sgd
+from jaxfl.types import (
+    Algorithm,
+    Cohort,
+    Federation,
+    Info,
+    Participation,
+    PRNGKey,
+    State,
+    Task,
+    Uplink,
+)
+from jaxfl.uplink import Compression, attack, chain, gaussian, quantise, top_k
+
+
+@dataclass(frozen=True)
+class Built:
+    """All parts of a run; nothing is computed yet."""
+
+    config: Config  # nothing in it is left open
+    data: Data
+    task: Task
+    algorithm: Algorithm
+    participation: Participation
+    # bytes that a client's uploads of a round take beyond 4 a float: negative if compressed
+    excess: int = 0
+    exposure: Exposure | None = None  # of who is protected by clipping
+
+    @property
+    def seeds(self) -> Seeds:
+        """The seeds of the run."""
+        return seeds_of(self.config)
+
+    def with_hyper(self, **hyper: Any) -> Algorithm:
+        """The algorithm with other hyper-parameters, which may be traced."""
+        return make_algorithm(self.config.algorithm, self.task, self.config.hyper | hyper)
+
+
+def build(resolved: Resolved, data: Data) -> Built:
+    """Makes every part of the run and traces a round of it.
+
+    Args:
+      resolved: what to run.
+      data: its clients.
+
+    Raises:
+      InputError: the config does not fit the data, the model or the algorithm.
+    """
+    config = resolved.config
+    task = make_task(config, data.source)
+    algorithm = make_algorithm(config.algorithm, task, config.hyper)
+    first = seeds_of(config).one(data.federation)
+    jax.eval_shape(partial(rehearse, algorithm), jax.random.key(0), first)
+    sample = participation.uniform(config.clients, config.participation)
+    excess, exposure = inspect_uploads(config, task, data, first)
+    return Built(config, data, task, algorithm, sample, excess, exposure)
+
+
+def make_task(setting: Setting, source: Source) -> Task:
+    """The model on the data, how clients train it, and what happens to their uploads."""
+    kind = classification if source.classes else regression
+    return kind(
+        make_model(setting.model, source),
+        source.x_train[0],
+        optimizer=sgd(setting.lr, setting.momentum, setting.weight_decay),
+        batch_size=setting.batch_size,
+        steps=setting.local_steps,
+        epochs=setting.local_epochs,
+        scale=None if source.vocabulary else source.scale,
+        shift=source.shift,
+        augment=AUGMENTATIONS.get(setting.augment),
+        chunk=setting.chunk,
+        compute=setting.compute,
+        uplink=chain(*links(setting)),
+        example_clip=setting.example_clip,
+        example_noise=setting.example_noise,
+    )
+
+
+def make_model(name: str, source: Source) -> nn.Module:
+    """The model by name, for the targets of the data and the number of names that it embeds."""
+    names = {"vocabulary": source.vocabulary} if takes_names(name) else {}
+    return MODELS[name](source.classes or 1, **names)
+
+
+def make_algorithm(name: str, task: Task, hyper: dict[str, Any]) -> Algorithm:
+    """The algorithm by name, with `Info.batches` filled in where it trains once a round."""
+    algorithm = ALGORITHMS[name](task, **hyper)
+
+    def round(key: PRNGKey, state: State, cohort: Cohort) -> tuple[State, Info]:
+        state, info = algorithm.round(key, state, cohort)
+        if info.batches is None:
+            info = info._replace(batches=task.batches(cohort))
+        return state, info
+
+    return algorithm._replace(round=round)
+
+
+def rehearse(algorithm: Algorithm, key: PRNGKey, federation: Federation) -> State:
+    """One round of everybody, to be traced: what does not fit is known before anything is run."""
+    ids = jnp.arange(federation.train.mask.shape[0])
+    state = algorithm.init(key, federation.train)
+    return algorithm.round(key, state, Cohort(ids, federation.train, federation.val))[0]
+
+
+def links(setting: Setting) -> list[Uplink]:
+    """What happens to an upload, in this order: the attack, clipping and noise, compression."""
+    made = (
+        attack(setting.attack, malicious(setting)) if setting.attack else None,
+        gaussian(setting.clip, setting.noise) if setting.clip else None,
+        compressor(setting),
+    )
+    return [link for link in made if link]
+
+
+def compressor(setting: Setting) -> Compression | None:
+    """How clients compress what they send."""
+    return {"int8": quantise(), "topk": top_k(setting.top_k)}.get(setting.compress)
+
+
+def inspect_uploads(
+    config: Config, task: Task, data: Data, first: Federation
+) -> tuple[int, Exposure | None]:
+    """What an audit of the method says of compression and of clipping, where there is any.
+
+    Args:
+      config: of the run.
+      task: what the method is given.
+      data: of all seeds.
+      first: the federation of the first seed.
+
+    Returns:
+      `excess` and `exposure` of `Built`.
+    """
+    clipped, smaller = config.clip or config.example_clip, compressor(config)
+    if not clipped and smaller is None:
+        return 0, None
+    unit = "client" if config.example_clip is None else "example"
+    found = audit(ALGORITHMS[config.algorithm], task, config.hyper, first, unit)
+    excess = 0
+    if smaller is not None:
+        excess = sum(smaller.bytes(model) - 4 * tree.size(model) for model in found.round.uploads)
+    if not clipped:
+        return excess, None
+    return excess, expose(config, found, mesh.fetch(data.federation.train.mask))

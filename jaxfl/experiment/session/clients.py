@@ -1,0 +1,89 @@
+"""From a resolved setting to its clients: who holds what, padded and on the devices."""
+
+import dataclasses
+import inspect
+from dataclasses import dataclass
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array
+
+from jaxfl import mesh
+from jaxfl.data import PARTITIONS, Source, federate, natural
+from jaxfl.data.partition import Parts
+from jaxfl.experiment.config import DataOptions, Resolved, Setting
+from jaxfl.experiment.session.seeds import seeds_of
+from jaxfl.types import Dataset, Federation
+from jaxfl.uplink import FLIPPED, malicious_clients
+
+
+@dataclass(frozen=True)
+class Data:
+    """The clients of a setting."""
+
+    source: Source
+    parts: list[Parts]  # of each seed
+    federation: Federation  # [C, ...], or [seeds, C, ...] if there are several
+
+
+def gather(resolved: Resolved) -> Data:
+    """Splits the data set among the clients, for each seed, and puts it on the devices.
+
+    Raises:
+      InputError: the setting does not fit the data.
+    """
+    setting, source = resolved.config, resolved.source
+    seeds = seeds_of(setting)
+    parts = [assign(setting, source, seed) for seed in seeds.numbers]
+    federation = make_federation(source, parts, setting)
+    if setting.attack in FLIPPED:
+        federation = flip_labels(federation, malicious(setting), source.classes)
+    with jax.set_mesh(mesh.make(setting.devices)):
+        return Data(source, parts, mesh.place(federation, axis=seeds.client_axis))
+
+
+def assign(options: DataOptions, source: Source, seed: int) -> Parts:
+    """The rows of the training set that each client holds, by the partition of the options."""
+    partition = PARTITIONS[options.partition]
+    fields = {field.name for field in dataclasses.fields(options)} - {"clients", "seed"}
+    taken = fields & set(inspect.signature(partition).parameters)
+    by = source.owners if partition is natural else source.y_train
+    chosen = {name: getattr(options, name) for name in taken}
+    parts = partition(by, options.clients, seed, **chosen)
+    return [rows[: options.max_examples] for rows in parts]
+
+
+def malicious(setting: Setting) -> np.ndarray:
+    """Which clients attack [C]."""
+    ratio = setting.attack_ratio if setting.attack else 0.0
+    return malicious_clients(setting.clients, ratio, setting.attack_seed)
+
+
+def flip_labels(federation: Federation, malicious: np.ndarray, classes: int) -> Federation:
+    """The federation in which malicious clients train and validate on flipped labels.
+
+    Args:
+      federation: of one seed or of several.
+      malicious: which clients do [C].
+      classes: L; the label c becomes L - 1 - c.
+    """
+
+    def flipped(part: Dataset) -> Dataset:
+        chosen = malicious.reshape(*[1] * (part.y.ndim - 2), -1, 1)  # behind an axis of seeds
+        return part._replace(y=jnp.where(chosen, classes - 1 - part.y, part.y))
+
+    return federation._replace(train=flipped(federation.train), val=flipped(federation.val))
+
+
+def make_federation(source: Source, parts: list[Parts], options: DataOptions) -> Federation:
+    """The federation of one seed, or those of several padded alike and stacked [seeds, C, ...]."""
+    chosen = {name: getattr(options, name) for name in ("val", "own", "test", "feedback")}
+    each = [federate(source, part, **chosen) for part in parts]
+
+    def stack(*leaves: Array) -> Array:
+        shape = np.max([x.shape for x in leaves], axis=0)
+        gaps = [[(0, int(s - d)) for s, d in zip(shape, x.shape, strict=True)] for x in leaves]
+        return jnp.stack([jnp.pad(x, gap) for x, gap in zip(leaves, gaps, strict=True)])
+
+    return each[0] if len(each) == 1 else jax.tree.map(stack, *each)

@@ -1,0 +1,36 @@
+"""What a run writes into its directory when it begins and when it is finished."""
+
+from pathlib import Path
+
+from jaxfl.experiment.config import to_json
+from jaxfl.experiment.session.build import Built
+from jaxfl.experiment.session.history import History
+from jaxfl.experiment.store import files
+
+
+def begin(directory: Path, built: Built, overwrite: bool) -> None:
+    """Opens the directory of a run: the picture of the partition, and the config."""
+    from jaxfl.experiment.show.partition import draw_partition
+
+    files.create(directory, files.RUN_FILES, overwrite)
+    picture = draw_partition(built.data.source, built.data.parts[0], built.config)
+    files.write_file(directory / "partition.png", picture)
+    # From now on the run can be resumed.
+    files.write_file(directory / "config.json", to_json(built.config))
+
+
+def finish(directory: Path, built: Built, history: History, compile_seconds: float) -> None:
+    """Closes the directory of a run: its arrays, pictures and, last, the summary."""
+    from jaxfl.experiment.show.curves import draw_curves
+    from jaxfl.experiment.show.graphs import draw_graph
+
+    files.write_npz(directory / "clients.npz", history.clients())
+    curves = draw_curves({built.config.algorithm: history.lines}, history.measure)
+    files.write_file(directory / "curves.png", curves)
+    last = history.last_graph()
+    if last is not None:
+        files.write_npz(directory / "graph.npz", history.graph())
+        data = built.data
+        picture = draw_graph(*last, data.source, data.parts[0], built.config, history.malicious)
+        files.write_file(directory / "graph.png", picture)
+    files.write_json(directory / "summary.json", history.summary(compile_seconds))

@@ -1,0 +1,123 @@
+"""What a run computes: three functions of one seed, compiled for all seeds of the run."""
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+from itertools import pairwise
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array
+
+from jaxfl import mesh
+from jaxfl.evaluate import Evaluation, make_evaluate
+from jaxfl.experiment.config import Config
+from jaxfl.experiment.session.build import Built
+from jaxfl.rounds import make_rounds
+from jaxfl.types import Algorithm, Federation, Info, State
+
+START = np.int32(0)  # round numbers are int32 throughout
+INIT, ROUNDS, EVALUATE = range(3)  # streams of a run's random numbers
+
+
+class OneSeed(NamedTuple):
+    """The computation of a run for one seed, pure functions of the seed and its federation."""
+
+    # (seed, federation) -> state
+    init: Callable[[Array, Federation], State]
+    # (rounds, seed, federation, state, start) -> (state, (Info, ids) of each round)
+    advance: Callable[..., tuple[State, tuple[Info, Array]]]
+    # (seed, federation, state, rounds done, ids) -> Evaluation
+    assess: Callable[..., Evaluation]
+
+
+def one_seed(built: Built, algorithm: Algorithm) -> OneSeed:
+    """The computation of a run for one seed.
+
+    Args:
+      built: the run.
+      algorithm: the run's own, or the same with other hyper-parameters.
+    """
+    rounds = make_rounds(algorithm, built.participation)
+    evaluate = make_evaluate(algorithm, built.task, chunk=built.config.chunk)
+
+    def stream(seed: Array, number: int) -> jax.Array:
+        return jax.random.fold_in(jax.random.key(seed, impl="threefry2x32"), number)
+
+    def init(seed, federation):
+        return algorithm.init(stream(seed, INIT), federation.train)
+
+    def advance(length, seed, federation, state, start):
+        return rounds(stream(seed, ROUNDS), federation, state, start, length=length)
+
+    def assess(seed, federation, state, number, ids):
+        return evaluate(jax.random.fold_in(stream(seed, EVALUATE), number), federation, state, ids)
+
+    return OneSeed(init, advance, assess)
+
+
+@dataclass(frozen=True)
+class Program:
+    """A run, compiled."""
+
+    built: Built
+    state: State  # before round 0; running consumes it
+    advance: dict[int, Callable]  # (state, start) -> (state, (Info, ids)), by number of rounds
+    evaluate: Callable  # (state, round, ids) -> Evaluation
+    # state -> the models that all clients deploy [C, ...], with several seeds [S, C, ...]
+    deploy: Callable
+    seconds: float  # spent on compiling
+    done: int = 0  # rounds that `state` has behind it
+    before: float = 0.0  # seconds that they took
+
+
+def stops(rounds: int, every: int | None) -> list[int]:
+    """The numbers of rounds after which to do something: every so many, and at the end."""
+    return sorted({*range(every or rounds, rounds + 1, every or rounds), rounds})
+
+
+def stretches(config: Config) -> list[tuple[int, int]]:
+    """(first round, the one after the last) of what runs without a break.
+
+    Breaks are for evaluations and checkpoints.
+    """
+    evaluations = stops(config.rounds, config.eval_every)
+    checkpoints = stops(config.rounds, config.checkpoint_every)
+    return list(pairwise(sorted({0, *evaluations, *checkpoints})))
+
+
+def compile_run(built: Built) -> Program:
+    """Compiles everything that the run will execute: later times are of computation alone."""
+    began = time.perf_counter()
+    config, federation, seeds = built.config, built.data.federation, built.seeds
+    init, advance, assess = one_seed(built, built.algorithm)
+    numbers = seeds.argument()
+
+    def models(state):
+        return built.algorithm.models(state, jnp.arange(config.clients))
+
+    with jax.set_mesh(mesh.make(config.devices)):
+        state = jax.jit(seeds.each(init, (0, 0)))(numbers, federation)
+        state = mesh.place(state, axis=seeds.client_axis)
+        layout = jax.tree.map(lambda x: x.sharding, state)  # of what comes out as of what goes in
+        programs = {}
+        for length in {end - start for start, end in stretches(config)}:
+            many = seeds.each(partial(advance, length), (0, 0, 0, None))
+            compiled = jax.jit(many, donate_argnums=2, out_shardings=(layout, None))
+            lowered = compiled.lower(numbers, federation, state, START)
+            programs[length] = partial(lowered.compile(), numbers, federation)
+        cohort = jax.eval_shape(built.participation, jax.random.key(0), START)
+        evaluated = cohort.size if config.eval_on == "participants" else config.clients
+        ids = np.zeros(seeds.shape(evaluated), cohort.dtype)
+        many = jax.jit(seeds.each(assess, (0, 0, 0, None, 0)))
+        assessed = many.lower(numbers, federation, state, START, ids).compile()
+        deploy = jax.jit(seeds.each(models, (0,)))
+        if config.checkpoint_every:  # whose best models are then kept
+            deploy = deploy.lower(state).compile()
+    compiling = time.perf_counter() - began
+    return Program(
+        built, state, programs, partial(assessed, numbers, federation), deploy, compiling
+    )

@@ -1,0 +1,48 @@
+"""Executes a compiled run: a host loop over jitted stretches of rounds, one record a stretch."""
+
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+
+from jaxfl import mesh
+from jaxfl.evaluate import Evaluation
+from jaxfl.experiment.session.program import Program, stops, stretches
+from jaxfl.types import Info, State
+
+
+@dataclass(frozen=True)
+class Record:
+    """A stretch of rounds, and the evaluation after it if one is due; NumPy arrays, seeds first."""
+
+    round: int  # rounds done
+    seconds: float  # since the start, without compiling
+    evaluation: Evaluation | None  # [S, E]
+    evaluated: np.ndarray  # [S, E] ids of the clients evaluated
+    info: Info  # [S, L, ...] of the L rounds since the last record
+    ids: np.ndarray  # [S, L, M] ids of the cohorts
+    state: State  # after it, on the devices; gone when the next stretch begins
+
+
+def records(program: Program) -> Iterator[Record]:
+    """Executes the run, or what remains of it; yields a record after each stretch."""
+    config, seeds = program.built.config, program.built.seeds
+    began = time.perf_counter() - program.before
+    state, due = program.state, stops(config.rounds, config.eval_every)
+    for start, end in stretches(config):
+        if start < program.done:
+            continue
+        state, (info, ids) = program.advance[end - start](state, np.int32(start))
+        ids = mesh.fetch(ids)
+        evaluated = ids[..., -1, :]
+        if config.eval_on == "all":
+            everyone = np.arange(config.clients, dtype=ids.dtype)
+            evaluated = np.broadcast_to(everyone, seeds.shape(config.clients))
+        evaluation = None
+        if end in due:
+            evaluation = mesh.fetch(program.evaluate(state, np.int32(end), evaluated))
+        found = seeds.with_axis((evaluation, evaluated, mesh.fetch(info), ids))
+        seconds = time.perf_counter() - began
+        evaluation, evaluated, info, ids = found
+        yield Record(end, seconds, evaluation, evaluated, info, ids, state)

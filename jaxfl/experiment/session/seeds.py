@@ -1,0 +1,67 @@
+"""One seed or several: the only place that asks.
+
+A run of several seeds has an axis of seeds in front of every array [S, ...]; a run of one seed has
+none on the devices and in its files, so that it is the program that it would be alone. On the host
+all records have the axis.
+"""
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+import jax
+import numpy as np
+from jaxtyping import PyTree
+
+from jaxfl.experiment.config import Setting
+
+
+class Seeds(NamedTuple):
+    """The seeds `first`, `first + 1`, ... of a run."""
+
+    first: int
+    count: int
+
+    @property
+    def client_axis(self) -> int:
+        """The place of the client axis in the arrays of the run."""
+        return 1 if self.count > 1 else 0
+
+    @property
+    def numbers(self) -> list[int]:
+        """The seeds."""
+        return list(range(self.first, self.first + self.count))
+
+    def argument(self) -> np.ndarray | np.uint32:
+        """The seeds as the argument of what `each` made: [S], or the one number."""
+        numbers = np.array(self.numbers, np.uint32)
+        return numbers if self.count > 1 else numbers[0]
+
+    def shape(self, *shape: int) -> tuple[int, ...]:
+        """The shape of an array of the run that has this shape for one seed."""
+        return (self.count, *shape) if self.count > 1 else shape
+
+    def each(self, function: Callable, axes: tuple[int | None, ...]) -> Callable:
+        """A function of one seed as one of the run: its `vmap`, or itself.
+
+        Args:
+          function: of arrays of one seed.
+          axes: 0 for every argument that has the axis of seeds, None for the others.
+        """
+        return jax.vmap(function, in_axes=axes) if self.count > 1 else function
+
+    def one(self, tree: PyTree) -> PyTree:
+        """Of a tree of the run, that of the first seed."""
+        return jax.tree.map(lambda x: x[0], tree) if self.count > 1 else tree
+
+    def with_axis(self, tree: PyTree) -> PyTree:
+        """A tree of the run with the axis of seeds in any case [S, ...]."""
+        return tree if self.count > 1 else jax.tree.map(lambda x: x[None], tree)
+
+    def without_axis(self, tree: PyTree) -> PyTree:
+        """What `with_axis` made, as it is in the run and in its files."""
+        return tree if self.count > 1 else jax.tree.map(lambda x: x[0], tree)
+
+
+def seeds_of(setting: Setting) -> Seeds:
+    """The seeds of a run."""
+    return Seeds(setting.seed, setting.seeds)

@@ -1,0 +1,1 @@
+"""Shows runs and methods: scores in tables, and pictures as PNG bytes."""

@@ -1,0 +1,106 @@
+"""Reads finished runs from their directories, and writes what a comparison of them says."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+from jaxfl.errors import InputError, check
+from jaxfl.experiment.config import parse_json
+from jaxfl.experiment.show.scores import comparison_rows, markdown, row
+from jaxfl.experiment.store import files
+
+
+def load_finished(directories: list[Path]) -> dict[str, dict[str, Any]]:
+    """The finished runs in the directories and in their direct subdirectories.
+
+    Where a directory holds a comparison, only the subdirectories of its algorithms count: others
+    are older, or none of its business.
+
+    Returns:
+      A label each (the algorithm, or the directory if an algorithm occurs twice) -> its `summary`
+      and `lines`.
+
+    Raises:
+      InputError: no finished run there, files that are none, or runs whose scores cannot be
+        compared.
+    """
+    found = []
+    check(bool(directories), "no directories: give those of runs or comparisons")
+    for directory in directories:
+        check(
+            directory.is_dir(),
+            f"{directory} is no directory: give the --out directory of a run or a comparison",
+        )
+        below = _compared(directory)
+        runs = sorted(
+            file.parent
+            for file in (*directory.glob("summary.json"), *directory.glob("*/summary.json"))
+            if file.parent == directory or below is None or file.parent.name in below
+        )
+        check(
+            bool(runs),
+            f"{directory} holds no finished run (no summary.json): give the --out directory of one",
+        )
+        for run in runs:
+            try:
+                summary = parse_json((run / "summary.json").read_text())
+                lines = [
+                    parse_json(text) for text in (run / "metrics.jsonl").read_text().splitlines()
+                ]
+                _try_out(summary, lines)
+            except (OSError, ValueError, LookupError, TypeError, AttributeError) as error:
+                raise InputError(
+                    f"{run} is no run of jaxfl ({error!r:.200}): leave it out"
+                ) from error
+            found.append((run, {"summary": summary, "lines": lines}))
+    measures = sorted({content["summary"]["measure"] for _, content in found})
+    check(
+        len(measures) == 1,
+        f"these runs are scored by {' and '.join(measures)}: give runs of one measure",
+    )
+    names = [content["summary"]["algorithm"] for _, content in found]
+    return {
+        name if names.count(name) == 1 else str(run): content
+        for name, (run, content) in zip(names, found, strict=True)
+    }
+
+
+def _try_out(summary: dict[str, Any], lines: list[dict[str, Any]]) -> None:
+    """Takes from a run all that will be asked of it, so that errors are raised now."""
+    row(summary)
+    json.dumps([comparison_rows({"": summary}), lines], allow_nan=False)
+    scores = [summary["final"][stage]["mean"] for stage in ("before", "after")]
+    numbers = [line["round"] for line in lines] + [score for score in scores if score is not None]
+    numbers += [line["before"]["mean"] for line in lines if line["before"]["mean"] is not None]
+    if not all(type(number) in (int, float) for number in numbers):
+        raise TypeError("rounds and scores are numbers")
+    if not summary["algorithm"].isidentifier():
+        raise ValueError("its algorithm has no name")
+
+
+def _compared(directory: Path) -> set[str] | None:
+    """The algorithms of the comparison that the directory holds; None if it holds none."""
+    file = directory / "comparison.json"
+    if not file.exists():
+        return None
+    try:
+        return {entry["algorithm"] for entry in parse_json(file.read_text())}
+    except (OSError, ValueError, LookupError, TypeError) as error:
+        raise InputError(
+            f"{file} is no comparison of jaxfl ({error!r:.200}): remove it, or name the runs"
+        ) from error
+
+
+def write_comparison(runs: dict[str, dict[str, Any]], out: Path) -> dict[str, dict[str, Any]]:
+    """Writes the comparison of finished runs, of `load_finished`, into `out`.
+
+    Returns:
+      The summary of each run.
+    """
+    from jaxfl.experiment.show.curves import draw_comparison
+
+    summaries = {label: found["summary"] for label, found in runs.items()}
+    files.write_json(out / "comparison.json", comparison_rows(summaries))
+    files.write_file(out / "comparison.md", markdown(summaries))
+    files.write_file(out / "comparison.png", draw_comparison(runs))
+    return summaries

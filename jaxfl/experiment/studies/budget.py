@@ -1,0 +1,59 @@
+"""The same number of gradients for every method: some compute ten times as much as others."""
+
+import jax
+import jax.numpy as jnp
+
+from jaxfl.errors import check
+from jaxfl.experiment.config import Resolved
+from jaxfl.experiment.session.build import build
+from jaxfl.experiment.session.clients import Data
+from jaxfl.types import Cohort
+
+
+def equalise(configs: list[Resolved], data: Data) -> list[Resolved]:
+    """The configs with other local steps, so that all methods take the same number of gradients.
+
+    That is the number of one `fit` with the steps given. Phases of a fixed length stay as they are;
+    a method whose fixed phases alone exceed the budget keeps one step.
+
+    Args:
+      configs: of one setting.
+      data: its clients.
+
+    Raises:
+      InputError: local epochs are given, whose number of batches differs between clients.
+    """
+    return [_fit(config, data) for config in configs]
+
+
+def gradients(config: Resolved, data: Data) -> float:
+    """Batches whose gradient a client computes in a round, mean over all clients.
+
+    Nothing else is computed.
+    """
+    built = build(config, data)
+
+    def count(key, federation):
+        ids = jnp.arange(federation.train.mask.shape[0])
+        state = built.algorithm.init(key, federation.train)
+        cohort = Cohort(ids, federation.train, federation.val)
+        _, info = built.algorithm.round(key, state, cohort)
+        return info.batches
+
+    counted = jax.jit(count)(jax.random.key(0), built.seeds.one(data.federation))
+    return float(counted.mean())
+
+
+def _fit(config: Resolved, data: Data) -> Resolved:
+    check(
+        config.config.local_epochs is None,
+        "an equal budget is one of steps: give --local-steps in place of --local-epochs",
+    )
+    budget = config.config.local_steps
+    fewer = max(budget // 2, 1)
+    counted = gradients(config, data)
+    counted_of_fewer = gradients(config.replace(local_steps=fewer), data)
+    if counted in (budget, counted_of_fewer):
+        return config
+    per_step = (counted - counted_of_fewer) / (budget - fewer)
+    return config.replace(local_steps=max(1, round(budget - (counted - budget) / per_step)))

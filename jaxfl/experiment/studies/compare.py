@@ -1,0 +1,73 @@
+"""Runs of several algorithms on the same clients, with a table and a picture of them all."""
+
+from pathlib import Path
+from typing import Any
+
+from jaxfl import mesh
+from jaxfl.errors import check
+from jaxfl.experiment.config import Config, resolve
+from jaxfl.experiment.session import output
+from jaxfl.experiment.session.build import build
+from jaxfl.experiment.session.clients import gather
+from jaxfl.experiment.session.program import compile_run
+from jaxfl.experiment.session.run import Follow, record_run, silent
+from jaxfl.experiment.store import files
+from jaxfl.experiment.store.finished import load_finished, write_comparison
+from jaxfl.experiment.studies.budget import equalise
+
+
+def compare(
+    configs: list[Config],
+    out: Path,
+    *,
+    overwrite: bool = False,
+    equal_budget: bool = False,
+    follow: Follow = silent,
+) -> dict[str, dict[str, Any]]:
+    """Runs several algorithms in `out/ALGORITHM`, with a table and a picture of them all in `out`.
+
+    Args:
+      configs: of one setting; they share its clients.
+      out: the directory to write, see docs/files.md.
+      overwrite: replace a comparison that it holds.
+      equal_budget: every algorithm takes as many gradients, see `budget.equalise`.
+      follow: as in `execute`.
+
+    Returns:
+      algorithm -> the content of its `summary.json`.
+
+    Raises:
+      InputError: as `execute`, for the first config that is wrong, before anything is run.
+    """
+    names = [config.algorithm for config in configs]
+    check(bool(configs), "nothing to compare: give a config for each algorithm")
+    check(len(set(names)) == len(names), "an algorithm is named twice: name each once")
+    directories = {name: out / name for name in names}
+    files.check_free([out, *directories.values()], overwrite)
+    first = resolve(configs[0])
+    data = gather(first)
+    every = [first, *(resolve(config, first.source) for config in configs[1:])]
+    if equal_budget:
+        every = equalise(every, data)
+    ready = [build(resolved, data) for resolved in every]
+    summaries, graphs = {}, {}
+    for place, built in enumerate(ready):
+        name = built.config.algorithm
+        follow(built.config, None)
+        program = compile_run(built)
+        if mesh.leads():
+            if place == 0:
+                files.create(out, (*files.COMPARISON_FILES, files.GRAPHS), overwrite)
+            output.begin(directories[name], built, overwrite)
+        history = record_run(program, directories[name], follow)
+        summaries[name] = history.summary(program.seconds)
+        last = history.last_graph()
+        if last is not None:
+            graphs[name] = last
+    if not mesh.leads():
+        return summaries
+    if graphs:
+        from jaxfl.experiment.show.graphs import draw_graphs
+
+        files.write_file(out / files.GRAPHS, draw_graphs(graphs, data.source, data.parts[0]))
+    return write_comparison(load_finished(list(directories.values())), out)

@@ -1,0 +1,188 @@
+"""Search over hyper-parameters: numbers side by side in one program, chosen by validation alone."""
+
+import dataclasses
+import itertools
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array
+
+from jaxfl import mesh
+from jaxfl.algorithms import ALGORITHMS
+from jaxfl.errors import check
+from jaxfl.experiment.config import Config, Setting, resolve, to_json
+from jaxfl.experiment.config.fields import check_field, hints, option
+from jaxfl.experiment.session.build import Built, build
+from jaxfl.experiment.session.clients import Data, gather
+from jaxfl.experiment.session.history import number_or_null
+from jaxfl.experiment.session.program import START, one_seed
+from jaxfl.experiment.store import files
+from jaxfl.options import parameters, takes_traced_numbers
+
+Point = dict[str, Any]  # a value for each name that is searched
+# {"point", "val", "test"}: mean scores of the deployed models, None if there are none
+Trial = dict[str, Any]
+OPTIONS = {field.name for field in dataclasses.fields(Setting)}
+# Trials that differ in these options share their clients.
+SHARED = {"lr", "momentum", "weight_decay", "local_steps", "model"}
+
+
+def grid_points(space: dict[str, list]) -> list[Point]:
+    """Every combination of the values."""
+    return [dict(zip(space, values, strict=True)) for values in itertools.product(*space.values())]
+
+
+def random_points(
+    space: dict[str, list | tuple[float, float, str]], trials: int, seed: int
+) -> list[Point]:
+    """Random combinations: one of each list, or a number from (low, high, "linear" or "log")."""
+    rng = np.random.default_rng(seed)
+
+    def draw(choice: list | tuple) -> Any:
+        if isinstance(choice, list):
+            return choice[rng.integers(len(choice))]
+        low, high, scale = choice
+        return float(
+            np.exp(rng.uniform(*np.log([low, high]))) if scale == "log" else rng.uniform(low, high)
+        )
+
+    return [{name: draw(choice) for name, choice in space.items()} for _ in range(trials)]
+
+
+def search(config: Config, points: list[Point]) -> list[Trial]:
+    """Runs every point of a search to its end; points that differ in numbers share one program.
+
+    Args:
+      config: the run; what a point names takes the place of its own: a hyper-parameter, or an
+        option as `lr`.
+      points: what to try.
+
+    Returns:
+      The trials, the best validation score first.
+
+    Raises:
+      InputError: a name or a value that the algorithm or the setting does not take.
+    """
+    configs = [_with_point(config, point) for point in points]  # every value is checked
+    numbers = _swept(config.algorithm)
+    groups: dict[str, list[int]] = {}
+    for place, point in enumerate(points):
+        fixed = {n: v for n, v in point.items() if not (n in numbers and _is_number(v))}
+        groups.setdefault(repr(sorted(fixed.items())), []).append(place)
+    data: dict[str, Data] = {}
+    ready = []
+    for group in groups.values():  # everything is built and checked before anything is run
+        first = resolve(configs[group[0]])
+        where = repr([getattr(first.config, name) for name in sorted(OPTIONS - SHARED)])
+        if where not in data:
+            data[where] = gather(first)
+        for place in group[1:]:
+            build(first.replace(hyper=configs[place].hyper), data[where])
+        ready.append((build(first, data[where]), [points[place] for place in group]))
+    trials = [trial for built, group in ready for trial in _together(built, group, numbers)]
+    finite = any(trial["val"] is not None for trial in trials)
+    check(finite, "no trial has a finite validation score: choose other values, or --val above 0")
+    return sorted(
+        trials, key=lambda trial: -np.inf if trial["val"] is None else trial["val"], reverse=True
+    )
+
+
+def write_search(config: Config, trials: list[Trial], out: Path) -> Trial:
+    """Writes what a search found into `out`.
+
+    These are `sweep.json`, `sweep.png`, and `best.json`, the config of the best.
+
+    Returns:
+      The best trial by validation score: the only one whose test score is written.
+    """
+    from jaxfl.experiment.show.curves import draw_sweep
+
+    best = trials[0]
+    rows = [{"point": trial["point"], "val": trial["val"]} for trial in trials]
+    files.write_json(out / "sweep.json", {"trials": rows, "best": best})
+    files.write_file(out / "best.json", to_json(_with_point(config, best["point"])))
+    files.write_file(out / "sweep.png", draw_sweep(trials))
+    return best
+
+
+def _together(built: Built, points: list[Point], numbers: set[str]) -> list[Trial]:
+    """The trials of points that differ in numbers alone, in one program."""
+    config, seeds = built.config, built.seeds
+    varied = [
+        name
+        for name in points[0]
+        if name in numbers and all(_is_number(point[name]) for point in points)
+    ]
+
+    def trial(values: dict[str, Array], seed: Array, federation):
+        init, advance, assess = one_seed(built, built.with_hyper(**values))
+        state = init(seed, federation)
+        state, _ = advance(config.rounds, seed, federation, state, START)
+        scored = assess(seed, federation, state, config.rounds, jnp.arange(config.clients))
+        return jnp.nanmean(scored.before.val), jnp.nanmean(scored.before.test)
+
+    run: Callable = seeds.each(trial, (None, 0, 0))
+    columns = {name: jnp.array([float(point[name]) for point in points]) for name in varied}
+    if columns:
+        run = jax.vmap(run, in_axes=(0, None, None))
+    with jax.set_mesh(mesh.make(config.devices)):
+        found = jax.jit(run)(columns, seeds.argument(), built.data.federation)
+    count = len(points) if columns else 1
+    val, test = (np.asarray(mesh.fetch(x)).reshape(count, -1).mean(axis=1) for x in found)
+    each = range(len(points)) if columns else [0] * len(points)
+    return [
+        {"point": point, "val": number_or_null(val[i]), "test": number_or_null(test[i])}
+        for point, i in zip(points, each, strict=True)
+    ]
+
+
+def _swept(algorithm: str) -> set[str]:
+    """The hyper-parameters that may be traced."""
+    known = parameters(ALGORITHMS[algorithm])
+    return {name for name, parameter in known.items() if takes_traced_numbers(parameter.hint)}
+
+
+def _with_point(config: Config, point: Point) -> Config:
+    options = {name: value for name, value in point.items() if name in OPTIONS}
+    hyper = {name: value for name, value in point.items() if name not in OPTIONS}
+    for name, value in options.items():
+        check_field(option(name), hints(Setting)[name], value)
+    return dataclasses.replace(config, **options, hyper=config.hyper | hyper)
+
+
+def parse_space(
+    pairs: tuple[str, ...], parse: Callable[[str], Any]
+) -> dict[str, list | tuple[float, float, str]]:
+    """`("a=0.2,0.8", "lam=0.001:1:log")` -> `{"a": [0.2, 0.8], "lam": (0.001, 1.0, "log")}`."""
+    space: dict[str, list | tuple] = {}
+    for pair in pairs:
+        name, equals, text = pair.partition("=")
+        check(
+            bool(name and equals and text),
+            f"{pair!r}: expected NAME=VALUE,VALUE,... or NAME=LOW:HIGH[:log]",
+        )
+        check(name not in space, f"{name!r} is given twice: give it once, with all its values")
+        if ":" not in text:
+            space[name] = [parse(value) for value in text.split(",")]
+            continue
+        low, high, *scale = text.split(":")
+        try:
+            space[name] = (float(low), float(high), *(scale or ["linear"]))
+            ends = space[name][:2]
+            good = (
+                -np.inf < ends[0] < ends[1] < np.inf
+                and scale in ([], ["log"])
+                and (not scale or ends[0] > 0)
+            )
+        except ValueError:
+            good = False
+        check(good, f"{pair!r} is no range: expected LOW:HIGH, or LOW:HIGH:log with a positive LOW")
+    return space
+
+
+def _is_number(value: Any) -> bool:
+    return type(value) in (int, float)
