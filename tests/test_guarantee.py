@@ -16,10 +16,12 @@ from toys import federation, shallow
 from jaxfl import tree
 from jaxfl.algorithms import ALGORITHMS, fedavg
 from jaxfl.cli import main
+from jaxfl.errors import InputError
 from jaxfl.experiment.config import Setting
 from jaxfl.experiment.privacy.audit import Work, audit
 from jaxfl.experiment.privacy.guarantee import Exposure, _batches, claim, epsilon
 from jaxfl.local import minibatches
+from jaxfl.types import State
 
 
 def renyi(noise, releases, delta):
@@ -158,6 +160,101 @@ def test_an_audit_counts_uploads_and_trainings():
     assert len(ditto.round.fits) == 2
     joining = audit(ALGORITHMS["gfedmtl"], shallow(), {}, examples()).joining
     assert (len(joining.uploads), len(joining.fits)) == (1, 1)
+
+
+def rounds_of(repeat):
+    """FedAvg whose training and upload of a round stand in what `repeat` makes of them.
+
+    repeat: (turn, model, cohort) -> model, where turn is model -> model.
+    """
+
+    def repeating(task):
+        plain = fedavg(task)
+        fit = task.trainer(task.loss)
+
+        def round(key, state, cohort):
+            def turn(model):
+                start = tree.broadcast(model, 3)
+                trained, _ = fit(key, start, None, cohort)
+                received, _ = task.uplink(key, start, trained, cohort.ids)
+                return jax.tree.map(lambda x: x.mean(axis=0), received)
+
+            _, info = plain.round(key, state, cohort)
+            return State((), repeat(turn, state.server, cohort)), info
+
+        return plain._replace(round=round)
+
+    return repeating
+
+
+def jitted(turn, model, cohort):
+    return jax.jit(lambda model: jax.jit(turn)(model))(model)
+
+
+def scanned(turn, model, cohort):
+    return jax.lax.scan(lambda model, _: (turn(model), None), model, length=4)[0]
+
+
+def counted(turn, model, cohort):
+    return jax.lax.fori_loop(0, 4, lambda _, model: turn(model), model)
+
+
+def vmapped(turn, model, cohort):
+    found = jax.vmap(turn)(tree.broadcast(model, 5))
+    return jax.tree.map(lambda x: x[0], found)
+
+
+def chosen(turn, model, cohort):
+    return jax.lax.cond(cohort.ids.sum() > 2, lambda model: turn(turn(model)), turn, model)
+
+
+def chosen_by_data(turn, model, cohort):
+    return jax.lax.cond(cohort.train.x.sum() > 2, turn, lambda model: model, model)
+
+
+def peeking(turn, model, cohort):
+    """The server of a scan starts from what the data say."""
+
+    def step(model, _):
+        return jax.tree.map(lambda x: x + cohort.train.x.mean(), turn(model)), None
+
+    return jax.lax.scan(step, model, length=4)[0]
+
+
+def waited(turn, model, cohort):
+    return jax.lax.while_loop(lambda m: jax.tree.leaves(m)[0].sum() < 1, turn, model)
+
+
+@pytest.mark.parametrize("unit", ["client", "example"])
+@pytest.mark.parametrize(
+    ("repeat", "times", "sealed"),
+    [
+        (jitted, 1, True),
+        (scanned, 4, True),
+        (counted, 4, True),
+        (vmapped, 5, True),
+        (chosen, 2, True),
+        (chosen_by_data, 1, False),
+        (peeking, 4, False),
+    ],
+)
+def test_an_audit_follows_trainings_and_uploads_into_loops(repeat, times, sealed, unit):
+    found = audit(rounds_of(repeat), shallow(), {}, examples(), unit)
+    assert found.sealed == sealed
+    # One more of each is FedAvg's own.
+    assert len(found.round.fits) == len(found.round.uploads) == times + 1
+    assert {tree.size(model) for model in found.round.uploads} == {8 * 9 + 9 * 2}
+
+
+def test_an_audit_says_what_it_cannot_follow():
+    with pytest.raises(InputError, match="in a loop whose number of turns is unknown; write it as"):
+        audit(rounds_of(waited), shallow(), {}, examples())
+
+    def differentiated(turn, model, cohort):
+        return jax.grad(lambda m: sum(x.sum() for x in jax.tree.leaves(turn(m))))(model)
+
+    with pytest.raises(InputError, match="takes a gradient through an upload"):
+        audit(rounds_of(differentiated), shallow(), {}, examples())
 
 
 SHORT = ["--rounds", "2", "--local-steps", "3", "--model", "linear"]

@@ -12,7 +12,7 @@ from jaxfl.data import PARTITIONS
 from jaxfl.data.augment import AUGMENTATIONS
 from jaxfl.errors import check, check_name
 from jaxfl.models import MODELS
-from jaxfl.options import NOT_NEGATIVE, POSITIVE, Range, accepts, expected
+from jaxfl.options import NOT_NEGATIVE, POSITIVE, Range, accepts, expected, takes_fractions
 from jaxfl.uplink import ATTACKS
 
 
@@ -179,6 +179,12 @@ def check_field(what: str, hint: Any, value: Any) -> None:
     for note in getattr(hint, "__metadata__", ()):
         if isinstance(note, Names) and value is not None:
             check_name(note.kind, value, note.known)
+
+
+def read_field(what: str, hint: Any, value: Any) -> Any:
+    """A JSON value as its field has it, checked: 1 is 1.0 where the field takes fractions."""
+    check_field(what, hint, value)
+    return float(value) if type(value) is int and takes_fractions(hint) else value
 
 
 def check_fields(options: Any, *names: str) -> None:

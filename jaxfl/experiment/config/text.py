@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from jaxfl.errors import InputError, check, check_name
-from jaxfl.experiment.config.fields import check_field, hints
+from jaxfl.experiment.config.fields import hints, read_field
 from jaxfl.experiment.config.setting import Config
 
 
@@ -71,7 +71,8 @@ def load_config(path: Path) -> Config:
         "config.json of a run",
     )
     known = hints(Config)
+    values = {}
     for name, value in content.items():
         check_name(f"field in {path}", name, known)
-        check_field(f"{name} in {path}", known[name], value)
-    return Config(**content)
+        values[name] = read_field(f"{name} in {path}", known[name], value)
+    return Config(**values)

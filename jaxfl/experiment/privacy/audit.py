@@ -1,13 +1,13 @@
 """What the clients of a method let out, read from the program of a round: nothing is computed."""
 
-from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
-from jax.extend.core import ClosedJaxpr, Literal
+from jax.extend.core import Jaxpr
 from jaxtyping import PyTree
 
+from jaxfl.experiment.privacy.marks import find_marks, follow, mark, mark_passing
 from jaxfl.types import AlgorithmFactory, Cohort, Dataset, Federation, State, Task
 
 
@@ -40,8 +40,8 @@ def audit(
     What is followed is every x and y of training and validation; numbers of examples are no secret,
     the server weighs by them. The server learns its half of the state, and has to know what an
     update is measured from (`before`), or the upload tells it more than the update. An answer of
-    "sealed" can be relied on, the other errs on the safe side: what a loop or a compiled part
-    returns is taken to depend on all that it is given.
+    "sealed" can be relied on, the other errs on the safe side. Uploads and trainings are marked in
+    the traced program (`marks`), so that a method may have them in a scan or a condition.
 
     Args:
       factory: the method.
@@ -50,74 +50,74 @@ def audit(
       federation: of one seed.
       unit: what is to be sealed: uploads ("client"), or also the local training that they stem from
         ("example").
+
+    Raises:
+      InputError: the method trains or uploads in a loop without a fixed number of turns, or takes a
+        gradient through an upload.
     """
-    uploads, fits, learned = [], [], []
+    shapes: list[PyTree] = []  # of what one client sends, by the number in the mark's label
+    changes: list[dict[str, Any]] = []  # of each training, likewise
 
     def uplink(key, before, after, ids):
-        uploads.append(jax.tree.map(lambda x: jax.ShapeDtypeStruct(x.shape[1:], x.dtype), after))
-        learned.append(before if unit == "client" else (before, after))
-        return _clean(after), jnp.ones(ids.size, bool)
+        shapes.append(jax.tree.map(lambda x: jax.ShapeDtypeStruct(x.shape[1:], x.dtype), after))
+        learned = before if unit == "client" else (before, after)
+        reported = jax.ShapeDtypeStruct((ids.size,), bool)
+        return mark(("upload", len(shapes) - 1), learned, (after, reported))
 
-    def trainer(objective, **changes):
-        fit = task.trainer(objective, **changes)
+    def trainer(objective, **differing):
+        fit = task.trainer(objective, **differing)
+        changes.append(differing)
+        label = ("fit", len(changes) - 1)
 
-        def watched(key, params, anchor, cohort):
-            fits.append(changes)
+        def marked(key, params, anchor, cohort):
             if unit == "client":
-                return fit(key, params, anchor, cohort)
-            learned.append((params, anchor))
-            return _clean(params), jnp.zeros(cohort.ids.size)
+                return fit(key, mark_passing(label, params), anchor, cohort)
+            results = jax.eval_shape(fit, key, params, anchor, cohort)
+            return mark(label, (params, anchor), results)
 
-        return watched
+        return marked
 
-    def done() -> Work:
-        work = Work(tuple(uploads), tuple(fits))
-        for noted in (uploads, fits, learned):
-            noted.clear()
-        return work
+    def work(program: Jaxpr) -> Work:
+        found = [(*one.label, one.times) for one in find_marks(program)]
+        return Work(
+            tuple(shapes[i] for kind, i, n in found if kind == "upload" for _ in range(n)),
+            tuple(changes[i] for kind, i, n in found if kind == "fit" for _ in range(n)),
+        )
 
     algorithm = factory(task._replace(uplink=uplink, trainer=trainer), **hyper)
     train, val = jax.tree.map(
         lambda x: jax.ShapeDtypeStruct(x.shape, x.dtype), (federation.train, federation.val)
     )
-    examples, masks = (train.x, train.y, val.x, val.y), (train.mask, val.mask)
+    examples = (train.x, train.y, val.x, val.y)
+    masks = (train.mask, val.mask)
 
     def begin(examples, key, masks):
         state = algorithm.init(key, Dataset(*examples[:2], masks[0]))
-        return state.clients, (state.server, learned)
+        return state.clients, state.server
 
     def proceed(examples, clients, key, masks, server):
         ids = jnp.arange(masks[0].shape[0])
         cohort = Cohort(ids, Dataset(*examples[:2], masks[0]), Dataset(*examples[2:], masks[1]))
         state, _ = algorithm.round(key, State(clients, server), cohort)
-        return state.clients, (state.server, learned)
+        return state.clients, state.server
 
-    key, each = jax.random.key(0), len(examples)
-    program, (clients, (server, _)) = jax.make_jaxpr(begin, return_shape=True)(examples, key, masks)
-    width, joining = len(jax.tree.leaves(clients)), done()
-    touched = _touched(program, range(each))
-    told = any(touched[width:])
-    program, work = jax.make_jaxpr(proceed)(examples, clients, key, masks, server), done()
-    own = {
-        place for place in range(width) if touched[place]
-    }  # of the clients' half, what depends on examples
-    while True:
-        touched = _touched(program, [*range(each), *(each + place for place in own)])
-        further = own | {place for place in range(width) if touched[place]}
-        if further == own:
-            return Audit(joining, work, sealed=not (told or any(touched[width:])))
-        own = further
+    key = jax.random.key(0)
+    start, (clients, server) = jax.make_jaxpr(begin, return_shape=True)(examples, key, masks)
+    width = len(jax.tree.leaves(clients))
+    flow = follow(start.jaxpr, _first(len(examples), start.jaxpr))
+    told = flow.learned or any(flow.outputs[width:])
+    own = flow.outputs[:width]  # which leaves of the clients' half depend on examples
 
-
-def _touched(program: ClosedJaxpr, inputs: Sequence[int]) -> list[bool]:
-    """Which outputs of a program depend on some of its inputs, by number."""
-    reached = {program.jaxpr.invars[place] for place in inputs}
-    for step in program.jaxpr.eqns:
-        if any(not isinstance(x, Literal) and x in reached for x in step.invars):
-            reached.update(step.outvars)
-    return [not isinstance(x, Literal) and x in reached for x in program.jaxpr.outvars]
+    loop = jax.make_jaxpr(proceed)(examples, clients, key, masks, server).jaxpr
+    while True:  # until no further leaf does
+        others = len(loop.invars) - len(examples) - width
+        flow = follow(loop, [True] * len(examples) + own + [False] * others)
+        told |= flow.learned or any(flow.outputs[width:])
+        merged = [a or b for a, b in zip(own, flow.outputs[:width], strict=True)]
+        if merged == own:
+            return Audit(work(start.jaxpr), work(loop), sealed=not told)
+        own = merged
 
 
-def _clean(values: PyTree) -> PyTree:
-    """As many numbers that depend on nothing."""
-    return jax.tree.map(lambda x: jnp.zeros(x.shape, x.dtype), values)
+def _first(count: int, program: Jaxpr) -> list[bool]:
+    return [place < count for place in range(len(program.invars))]

@@ -139,7 +139,7 @@ class History:
         return {"round": rounds, "malicious": self.malicious} | stored
 
     def graph(self) -> dict[str, np.ndarray] | None:
-        """Arrays of `graph.npz` or None: weights [T, M, M], ids [T, M]; with several seeds [S, ...]."""
+        """Arrays of `graph.npz`, if any: weights [T, M, M] and ids [T, M], or [S, T, ...]."""
         if not self.weights:
             return None
         arrays = {

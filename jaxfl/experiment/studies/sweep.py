@@ -15,7 +15,7 @@ from jaxfl import mesh
 from jaxfl.algorithms import ALGORITHMS
 from jaxfl.errors import check
 from jaxfl.experiment.config import Config, Setting, resolve, to_json
-from jaxfl.experiment.config.fields import check_field, hints, option
+from jaxfl.experiment.config.fields import hints, option, read_field
 from jaxfl.experiment.session.build import Built, build
 from jaxfl.experiment.session.clients import Data, gather
 from jaxfl.experiment.session.history import number_or_null
@@ -26,7 +26,7 @@ from jaxfl.options import parameters, takes_traced_numbers
 Point = dict[str, Any]  # a value for each name that is searched
 # {"point", "val", "test"}: mean scores of the deployed models, None if there are none
 Trial = dict[str, Any]
-OPTIONS = {field.name for field in dataclasses.fields(Setting)}
+OPTIONS = hints(Setting)  # by name
 # Trials that differ in these options share their clients.
 SHARED = {"lr", "momentum", "weight_decay", "local_steps", "model"}
 
@@ -77,7 +77,7 @@ def search(config: Config, points: list[Point]) -> list[Trial]:
     ready = []
     for group in groups.values():  # everything is built and checked before anything is run
         first = resolve(configs[group[0]])
-        where = repr([getattr(first.config, name) for name in sorted(OPTIONS - SHARED)])
+        where = repr([getattr(first.config, name) for name in sorted(OPTIONS.keys() - SHARED)])
         if where not in data:
             data[where] = gather(first)
         for place in group[1:]:
@@ -147,10 +147,12 @@ def _swept(algorithm: str) -> set[str]:
 
 
 def _with_point(config: Config, point: Point) -> Config:
-    options = {name: value for name, value in point.items() if name in OPTIONS}
+    options = {
+        name: read_field(option(name), OPTIONS[name], value)
+        for name, value in point.items()
+        if name in OPTIONS
+    }
     hyper = {name: value for name, value in point.items() if name not in OPTIONS}
-    for name, value in options.items():
-        check_field(option(name), hints(Setting)[name], value)
     return dataclasses.replace(config, **options, hyper=config.hyper | hyper)
 
 
