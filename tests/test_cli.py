@@ -6,9 +6,11 @@ import subprocess
 import sys
 from pathlib import Path
 
+import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from jaxfl.algorithms import ALGORITHMS, fedper
 from jaxfl.cli import main
 
 SHORT = ["--rounds", "2", "--local-steps", "3", "--model", "linear"]
@@ -416,3 +418,62 @@ def test_the_program_as_a_process():
     assert done.returncode == 2
     assert done.stderr.startswith("jaxfl: unknown algorithm 'nothing'")
     assert "Traceback" not in done.stderr
+
+
+def test_parts_of_the_model_with_their_own_weights_are_each_stored_and_drawn(monkeypatch):
+    """A personal head is the identity there."""
+
+    def with_parts(task):
+        plain = fedper(task)
+
+        def round(key, state, cohort):
+            state, info = plain.round(key, state, cohort)
+            body = info.weights["body"] if isinstance(info.weights, dict) else info.weights
+            return state, info._replace(weights={"body": body, "head": jnp.eye(len(body))})
+
+        return plain._replace(round=round)
+
+    with_parts.__module__ = fedper.__module__
+    monkeypatch.setitem(ALGORITHMS, "fedper", with_parts)
+    options = ["--clients", "5", "--checkpoint-every", "1"]
+    assert main(["run", "fedper", *SHORT, *options, "--out", "x"]) == 0
+    with np.load("x/graph.npz") as graph:
+        assert sorted(graph.files) == ["ids", "weights_body", "weights_head"]
+        np.testing.assert_array_equal(graph["weights_head"], [np.eye(5)] * 2)
+        assert graph["weights_body"].shape == (2, 5, 5)
+    Path("x/summary.json").unlink()
+    assert main(["resume", "x"]) == 0
+    with np.load("x/graph.npz") as graph:
+        assert graph["weights_body"].shape == (2, 5, 5)
+    assert main(["compare", "--algorithms", "fedper", "local", *SHORT, "--out", "y"]) == 0
+    for picture in ("x/graph.png", "y/fedper/graph.png", "y/graphs.png"):
+        assert Path(picture).read_bytes().startswith(b"\x89PNG")
+
+
+def test_a_config_of_an_earlier_version_still_loads():
+    """Its fields stand in another order, and it leaves the local steps open."""
+    earlier = {
+        **{"dataset": "digits", "data_dir": None, "partition": "iid", "classes_per_client": 2},
+        **{"beta": 0.5, "topology": 5, "clients": 3, "max_examples": None, "val": 0.2, "own": 0.2},
+        **{"test": "reweighted", "feedback": "val", "participation": 1, "rounds": 1},
+        **{"model": "linear", "augment": "none", "local_steps": None, "local_epochs": 1},
+        **{"batch_size": 64, "lr": 0.01, "momentum": 0.9, "weight_decay": 1e-05, "attack": None},
+        **{"attack_ratio": 0.4, "attack_seed": 0, "clip": None, "noise": 0.0},
+        **{"example_clip": None, "example_noise": 0.0, "delta": 1e-05, "compress": "none"},
+        **{"top_k": 0.1, "eval_every": 2, "eval_on": "all", "checkpoint_every": None, "keep": 2},
+        **{"fail_on_divergence": False, "seed": 0, "seeds": 1, "chunk": "auto"},
+        **{"compute": "float32", "devices": 1, "algorithm": "ditto", "hyper": {"lam": 1}},
+    }
+    Path("c.json").write_text(json.dumps(earlier))
+    assert main(["run", "--config", "c.json", "--out", "x"]) == 0
+    assert load("x/config.json") == earlier
+
+
+def test_describe_takes_the_options_of_the_data_alone(capsys):
+    with pytest.raises(SystemExit):
+        main(["describe", "--help"])
+    shown = capsys.readouterr().out
+    assert "--partition" in shown
+    assert "--seed " in shown
+    for option in ("lr", "rounds", "model", "attack", "clip", "devices"):
+        assert f"--{option} " not in shown

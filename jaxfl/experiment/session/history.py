@@ -18,6 +18,7 @@ from jaxfl.experiment.session.clients import malicious
 from jaxfl.experiment.session.records import Record
 
 STAGES = ("before", "after")  # fine-tuning
+WEIGHTS = "weights"
 
 
 def make_line(record: Record, sizes: np.ndarray, sent: dict[str, int]) -> dict[str, Any]:
@@ -75,7 +76,7 @@ class History:
         self.scores: dict[str, list[np.ndarray]] = {
             f"{stage}_{part}": [] for stage in STAGES for part in ("val", "test")
         }
-        self.weights: list[np.ndarray] = []
+        self.weights: dict[str, list[np.ndarray]] = {}  # by name in graph.npz
         self.ids: list[np.ndarray] = []
         self.sent = {"up": 0, "down": 0, "batches": 0}
         # client -> rounds that it was left out of, over all seeds
@@ -90,8 +91,8 @@ class History:
         self.diverged.update(gone)
         self.recent |= set(gone)
         self.ids.append(record.ids)
-        if record.info.weights is not None:
-            self.weights.append(record.info.weights)
+        for name, weights in _named(record.info.weights).items():
+            self.weights.setdefault(name, []).append(weights)
         if record.evaluation is None:
             return None
         benign = jax.tree.map(
@@ -119,7 +120,7 @@ class History:
         kept["diverged"] = np.array(sorted(self.diverged.elements()), np.int64)
         kept["recent"] = np.array(sorted(self.recent), np.int64)
         kept["ids"] = np.concatenate(self.ids, axis=1)
-        return kept | ({"weights": np.concatenate(self.weights, axis=1)} if self.weights else {})
+        return kept | self._all_weights()
 
     def restore(self, arrays: dict[str, np.ndarray], lines: list[dict[str, Any]]) -> None:
         """Takes in what `arrays` and `lines` were."""
@@ -129,7 +130,7 @@ class History:
         self.diverged = Counter(arrays["diverged"].tolist())
         self.recent = set(arrays["recent"].tolist())
         self.ids = [arrays["ids"]]
-        self.weights = [arrays["weights"]] if "weights" in arrays else []
+        self.weights = {name: [arrays[name]] for name in arrays if name.startswith(WEIGHTS)}
 
     def clients(self) -> dict[str, np.ndarray]:
         """Arrays of `clients.npz`: scores [E, C], with several seeds [S, E, C]."""
@@ -139,20 +140,21 @@ class History:
         return {"round": rounds, "malicious": self.malicious} | stored
 
     def graph(self) -> dict[str, np.ndarray] | None:
-        """Arrays of `graph.npz`, if any: weights [T, M, M] and ids [T, M], or [S, T, ...]."""
+        """Arrays of `graph.npz`, if any: weights [T, M, M] and ids [T, M], or [S, T, ...].
+
+        Where parts of the model have their own weights, these are `weights_PART`.
+        """
         if not self.weights:
             return None
-        arrays = {
-            "weights": np.concatenate(self.weights, axis=1),
-            "ids": np.concatenate(self.ids, axis=1),
-        }
+        arrays = self._all_weights() | {"ids": np.concatenate(self.ids, axis=1)}
         return self.seeds.without_axis(arrays)
 
-    def last_graph(self) -> tuple[np.ndarray, np.ndarray] | None:
-        """Weights [M, M] and clients [M] of the first seed's last round; None if there are none."""
+    def last_graph(self) -> tuple[dict[str, np.ndarray], np.ndarray] | None:
+        """Weights [M, M] by name and clients [M] of the first seed's last round, if any."""
         if not self.weights:
             return None
-        return self.weights[-1][0, -1], self.ids[-1][0, -1]
+        last = {name: pieces[-1][0, -1] for name, pieces in self.weights.items()}
+        return last, self.ids[-1][0, -1]
 
     def summary(self, compile_seconds: float) -> dict[str, Any]:
         """The content of `summary.json`."""
@@ -183,6 +185,9 @@ class History:
             "versions": versions(),
         }
 
+    def _all_weights(self) -> dict[str, np.ndarray]:
+        return {name: np.concatenate(pieces, axis=1) for name, pieces in self.weights.items()}
+
     def _privacy(self) -> dict[str, Any]:
         if self.exposure is None:
             return {}
@@ -203,6 +208,15 @@ def versions() -> dict[str, Any]:
     names = ("jaxfl", "jax", "jaxlib", "flax", "optax", "numpy")
     found = {name: metadata.version(name) for name in names}
     return {"python": platform.python_version(), **found, "device": jax.devices()[0].device_kind}
+
+
+def _named(weights: np.ndarray | dict[str, np.ndarray] | None) -> dict[str, np.ndarray]:
+    """Mixing weights by name in `graph.npz`: one matrix, or one for each part of the model."""
+    if weights is None:
+        return {}
+    if isinstance(weights, dict):
+        return {f"{WEIGHTS}_{part}": matrix for part, matrix in weights.items()}
+    return {WEIGHTS: weights}
 
 
 def _mean(values: list[float | None]) -> float | None:

@@ -22,7 +22,7 @@ def begin(directory: Path, built: Built, overwrite: bool) -> None:
 def finish(directory: Path, built: Built, history: History, compile_seconds: float) -> None:
     """Closes the directory of a run: its arrays, pictures and, last, the summary."""
     from jaxfl.experiment.show.curves import draw_curves
-    from jaxfl.experiment.show.graphs import draw_graph
+    from jaxfl.experiment.show.graphs import Graph, draw_graph
 
     files.write_npz(directory / "clients.npz", history.clients())
     curves = draw_curves({built.config.algorithm: history.lines}, history.measure)
@@ -31,6 +31,7 @@ def finish(directory: Path, built: Built, history: History, compile_seconds: flo
     if last is not None:
         files.write_npz(directory / "graph.npz", history.graph())
         data = built.data
-        picture = draw_graph(*last, data.source, data.parts[0], built.config, history.malicious)
+        graph = Graph(*last)
+        picture = draw_graph(graph, data.source, data.parts[0], built.config, history.malicious)
         files.write_file(directory / "graph.png", picture)
     files.write_json(directory / "summary.json", history.summary(compile_seconds))

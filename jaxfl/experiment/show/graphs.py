@@ -1,8 +1,10 @@
 """Pictures of mixing weights: one run, and several side by side."""
 
 import textwrap
+from dataclasses import dataclass
 
 import numpy as np
+from matplotlib.axes import Axes
 from matplotlib.collections import LineCollection
 from matplotlib.figure import Figure
 
@@ -10,22 +12,31 @@ from jaxfl.data import Source
 from jaxfl.data.federate import group_order, label_counts
 from jaxfl.data.partition import Parts
 from jaxfl.experiment.config import Config
-from jaxfl.experiment.show.drawing import LABELS, MALICIOUS, MANY, canvas, png
+from jaxfl.experiment.show.drawing import LABELS, MALICIOUS, MANY, png
+
+
+@dataclass(frozen=True)
+class Graph:
+    """Mixing weights of one round."""
+
+    weights: dict[str, np.ndarray]  # as in graph.npz: "weights", or "weights_PART", each [M, M]
+    ids: np.ndarray  # the clients of the rows and columns [M]
+
+    @property
+    def by_part(self) -> dict[str, np.ndarray]:
+        """The weights of each part of the model; "" where one matrix is for the whole."""
+        return {name.removeprefix("weights").lstrip("_"): w for name, w in self.weights.items()}
 
 
 def draw_graph(
-    weights: np.ndarray,
-    ids: np.ndarray,
-    source: Source,
-    parts: Parts,
-    config: Config,
-    malicious: np.ndarray,
+    graph: Graph, source: Source, parts: Parts, config: Config, malicious: np.ndarray
 ) -> bytes:
-    """Mixing weights of a round as heat map and network, clients with the same labels side by side.
+    """Mixing weights as heat map and network, clients with the same labels side by side.
+
+    Each part of the model that has its own weights is a row.
 
     Args:
-      weights: [M, M] (receiver, sender).
-      ids: the clients of the rows [M].
+      graph: of a round.
       source: the data set.
       parts: rows of each of the C clients.
       config: for the title.
@@ -33,86 +44,93 @@ def draw_graph(
     """
     counts = label_counts(source, parts)
     order = group_order(counts)
-    place = np.argsort(
-        np.concatenate([order[~malicious[order]], order[malicious[order]]])
-    )  # of each client
-    order = np.argsort(place[ids])
-    weights, ids = weights[np.ix_(order, order)], ids[order]
-
-    figure, (heat, network) = canvas(2, width=5.2, height=4.8)
-    image = heat.imshow(weights, cmap="Blues", vmin=0)
-    figure.colorbar(image, ax=heat, shrink=0.8, label="weight")
-    heat.set(xlabel="sender", ylabel="receiver", title="mixing weights")
-    if len(ids) <= MANY:
-        heat.set_xticks(range(len(ids)), ids, fontsize=8, rotation=90 if len(ids) > 20 else 0)
-        heat.set_yticks(range(len(ids)), ids, fontsize=8)
-        for label in (*heat.get_xticklabels(), *heat.get_yticklabels()):
-            label.set_color(MALICIOUS if malicious[int(label.get_text())] else "black")
-    heat.spines[:].set_visible(False)
-
-    angles = np.pi / 2 - 2 * np.pi * np.arange(len(ids)) / len(ids)
-    points = np.stack([np.cos(angles), np.sin(angles)], axis=1)
-    mutual = (weights + weights.T) / 2
-    strongest = max((mutual - np.diag(np.diag(mutual))).max(), 1e-9)
-    pairs = [(i, j) for i in range(len(ids)) for j in range(i) if mutual[i, j] > 0.01 * strongest]
-    strength = np.array([mutual[i, j] for i, j in pairs]) / strongest
-    lines = LineCollection(
-        [points[[i, j]] for i, j in pairs], linewidths=4 * strength, color="0.25"
-    )
-    lines.set_alpha(0.15 + 0.75 * strength if len(pairs) else None)
-    network.add_collection(lines)
+    benign_first = np.concatenate([order[~malicious[order]], order[malicious[order]]])
+    place = np.argsort(benign_first)  # of each client
+    order = np.argsort(place[graph.ids])
+    ids = graph.ids[order]
     colours = LABELS(0.05 + 0.9 * _mean_label(counts)[ids] / max(source.classes - 1, 1))
-    large = len(ids) <= MANY
-    rims = [MALICIOUS if malicious[client] else "white" for client in ids]
-    widths = np.where(malicious[ids], 3.5, 1.5)
-    network.scatter(
-        *points.T, s=380 if large else 40, c=colours, edgecolors=rims, linewidths=widths, zorder=2
-    )
-    for client, point in zip(ids, points, strict=True):
-        if large:
-            network.text(
-                *point,
-                str(client),
-                ha="center",
-                va="center",
-                fontsize=8,
-                color="white",
-                weight="bold",
-            )
-    meaning = (
-        "colour: labels held; red rim: malicious" if malicious.any() else "colour: labels held"
-    )
-    network.set(
-        title=f"who learns from whom\n({meaning})",
-        xlim=(-1.2, 1.2),
-        ylim=(-1.2, 1.2),
-        aspect="equal",
-    )
-    network.axis("off")
+
+    figure = Figure(figsize=(10.4, 4.8 * len(graph.weights)), layout="constrained")
+    rows = figure.subplots(len(graph.weights), 2, squeeze=False)
+    for (heat, network), (part, weights) in zip(rows, graph.by_part.items(), strict=True):
+        sorted_weights = weights[np.ix_(order, order)]
+        title = f"mixing weights of {part}" if part else "mixing weights"
+        _draw_heat_map(heat, sorted_weights, ids, malicious, title)
+        _draw_network(network, sorted_weights, ids, malicious, colours)
     figure.suptitle(
         f"{config.algorithm} on {config.dataset}, {config.partition}, round {config.rounds}"
     )
     return png(figure)
 
 
-def draw_graphs(
-    found: dict[str, tuple[np.ndarray, np.ndarray]], source: Source, parts: Parts
-) -> bytes:
+def _draw_heat_map(
+    panel: Axes, weights: np.ndarray, ids: np.ndarray, malicious: np.ndarray, title: str
+) -> None:
+    image = panel.imshow(weights, cmap="Blues", vmin=0)
+    panel.figure.colorbar(image, ax=panel, shrink=0.8, label="weight")
+    panel.set(xlabel="sender", ylabel="receiver", title=title)
+    if len(ids) <= MANY:
+        panel.set_xticks(range(len(ids)), ids, fontsize=8, rotation=90 if len(ids) > 20 else 0)
+        panel.set_yticks(range(len(ids)), ids, fontsize=8)
+        for label in (*panel.get_xticklabels(), *panel.get_yticklabels()):
+            label.set_color(MALICIOUS if malicious[int(label.get_text())] else "black")
+    panel.spines[:].set_visible(False)
+
+
+def _draw_network(
+    panel: Axes, weights: np.ndarray, ids: np.ndarray, malicious: np.ndarray, colours: np.ndarray
+) -> None:
+    angles = np.pi / 2 - 2 * np.pi * np.arange(len(ids)) / len(ids)
+    points = np.stack([np.cos(angles), np.sin(angles)], axis=1)
+    mutual = (weights + weights.T) / 2
+    strongest = max((mutual - np.diag(np.diag(mutual))).max(), 1e-9)
+    pairs = [(i, j) for i in range(len(ids)) for j in range(i) if mutual[i, j] > 0.01 * strongest]
+    strength = np.array([mutual[i, j] for i, j in pairs]) / strongest
+    segments = [points[[i, j]] for i, j in pairs]
+    lines = LineCollection(segments, linewidths=4 * strength, color="0.25")
+    lines.set_alpha(0.15 + 0.75 * strength if len(pairs) else None)
+    panel.add_collection(lines)
+    large = len(ids) <= MANY
+    rims = [MALICIOUS if malicious[client] else "white" for client in ids]
+    widths = np.where(malicious[ids], 3.5, 1.5)
+    panel.scatter(
+        *points.T, s=380 if large else 40, c=colours, edgecolors=rims, linewidths=widths, zorder=2
+    )
+    if large:
+        name = {"ha": "center", "va": "center", "fontsize": 8, "color": "white", "weight": "bold"}
+        for client, point in zip(ids, points, strict=True):
+            panel.text(*point, str(client), **name)
+    rim = "; red rim: malicious" if malicious.any() else ""
+    panel.set(
+        title=f"who learns from whom\n(colour: labels held{rim})",
+        xlim=(-1.2, 1.2),
+        ylim=(-1.2, 1.2),
+        aspect="equal",
+    )
+    panel.axis("off")
+
+
+def draw_graphs(graphs: dict[str, Graph], source: Source, parts: Parts) -> bytes:
     """Mixing weights of several algorithms side by side.
 
-    Clients with the same labels stand next to each other. Algorithms whose weights are equal share
-    a panel.
+    Clients with the same labels stand next to each other. Algorithms, or parts of their models,
+    whose weights are equal share a panel.
 
     Args:
-      found: label -> weights [M, M] (receiver, sender) and the clients of its rows [M].
+      graphs: of a round, by algorithm.
       source: the data set.
       parts: rows of each of the C clients.
     """
     place = np.argsort(group_order(label_counts(source, parts)))  # of each client
+    found = {
+        f"{label}, {part}" if part else label: (weights, graph.ids)
+        for label, graph in graphs.items()
+        for part, weights in graph.by_part.items()
+    }
     groups: list[list[str]] = []
-    for label, (weights, ids) in found.items():
-        alike = [g for g in groups if _alike(found[g[0]], (weights, ids))]
-        alike[0].append(label) if alike else groups.append([label])
+    for label, one in found.items():
+        equal = [group for group in groups if _are_equal(found[group[0]], one)]
+        equal[0].append(label) if equal else groups.append([label])
     columns = min(6, len(groups))
     rows = -(-len(groups) // columns)
     figure = Figure(figsize=(2.1 * columns, 2.3 * rows), layout="constrained")
@@ -140,7 +158,7 @@ def draw_graphs(
     return png(figure)
 
 
-def _alike(one: tuple[np.ndarray, np.ndarray], other: tuple[np.ndarray, np.ndarray]) -> bool:
+def _are_equal(one: tuple[np.ndarray, np.ndarray], other: tuple[np.ndarray, np.ndarray]) -> bool:
     """Whether two graphs have the same clients and, to three digits, the same weights."""
     return np.array_equal(one[1], other[1]) and np.allclose(one[0], other[0], atol=5e-4)
 

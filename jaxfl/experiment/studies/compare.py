@@ -67,7 +67,8 @@ def compare(
     if not mesh.leads():
         return summaries
     if graphs:
-        from jaxfl.experiment.show.graphs import draw_graphs
+        from jaxfl.experiment.show.graphs import Graph, draw_graphs
 
-        files.write_file(out / files.GRAPHS, draw_graphs(graphs, data.source, data.parts[0]))
+        last = {name: Graph(*graph) for name, graph in graphs.items()}
+        files.write_file(out / files.GRAPHS, draw_graphs(last, data.source, data.parts[0]))
     return write_comparison(load_finished(list(directories.values())), out)
