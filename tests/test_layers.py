@@ -10,15 +10,16 @@ FILES = sorted(PACKAGE.rglob("*.py"))
 
 # What a module (or all modules of a folder) may import from jaxfl; a name stands for everything
 # below it.
-FREE = {"errors", "types", "tree"}
+FREE = {"errors", "options", "types", "tree"}
 ALLOWED = {
     "errors": set(),
+    "options": {"errors"},
     "types": set(),
     "hints": {"errors"},
     "tree": {"errors", "types"},
     "kernels": set(),
     "local": FREE,
-    "participation": {"errors", "types"},
+    "participation": {"errors", "options", "types"},
     "rounds": FREE,
     "evaluate": FREE,
     "checkpoint": FREE,
@@ -31,7 +32,7 @@ ALLOWED = {
     "experiment": FREE
     | {"kernels", "local", "participation", "rounds", "evaluate", "checkpoint", "mesh", "task"}
     | {"models", "data", "uplink", "algorithms", "hints"},
-    "cli": {"mesh", "errors", "experiment", "algorithms", "data", "models", "uplink"},
+    "cli": {"mesh", "errors", "options", "experiment", "algorithms", "data", "models", "uplink"},
 }
 
 
