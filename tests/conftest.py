@@ -4,6 +4,7 @@ import sys
 
 import jax
 import pytest
+import shares
 
 from jaxfl.algorithms import ALGORITHMS
 
@@ -42,12 +43,31 @@ def factory(request):
     return ALGORITHMS[request.param]
 
 
-@pytest.hookimpl(tryfirst=True)
-def pytest_collection_modifyitems(items):
-    """All tests of an algorithm run in one process: what one of them compiled, the others need not compile again.
+def pytest_addoption(parser):
+    parser.addoption(
+        "--slow-share",
+        metavar="I/N",
+        help="beside the quick tests, the I-th of N shares of the slow ones; with -m slow, it alone",
+    )
 
-    Of those marked `long` a quarter of the algorithms is quick, another quarter for the next, and
-    the others are slow.
+
+def pytest_configure(config):
+    if config.getoption("--slow-share"):
+        try:
+            shares.which(config.getoption("--slow-share"))
+        except ValueError as error:
+            raise pytest.UsageError(str(error)) from None
+        if config.option.markexpr == "not slow":  # as pyproject.toml has it
+            config.option.markexpr = ""
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(config, items):
+    """Marks, groups, and leaves out the slow tests of other shares.
+
+    Of the tests marked `long`, each is quick for a quarter of the algorithms, another quarter for
+    the next test, and slow for the others. All tests of an algorithm run in one process: what one
+    of them compiled, the others need not compile again.
     """
     names = sorted(ALGORITHMS)
     long = sorted({item.originalname for item in items if item.get_closest_marker("long")})
@@ -58,15 +78,20 @@ def pytest_collection_modifyitems(items):
                 item.add_marker(pytest.mark.slow)
         if "factory" in item.fixturenames:
             item.add_marker(pytest.mark.xdist_group(item.callspec.params["factory"]))
+    if config.getoption("--slow-share"):
+        others = set(shares.others(items, *shares.which(config.getoption("--slow-share"))))
+        config.hook.pytest_deselected(items=list(others))
+        items[:] = [item for item in items if item not in others]
 
 
 def pytest_runtest_teardown(item, nextitem):
-    """Frees compiled programs that no later test uses: a process on Linux may map 65,530 pieces of memory, and a
-    program takes dozens.
+    """Frees compiled programs that no later test uses.
+
+    A process on Linux may map 65,530 pieces of memory, and a program takes dozens.
     """
 
-    def share(of):
+    def programs(of):
         return of.callspec.params["factory"] if "factory" in of.fixturenames else of.module
 
-    if nextitem is None or share(item) != share(nextitem):
+    if nextitem is None or programs(item) != programs(nextitem):
         jax.clear_caches()
