@@ -8,11 +8,11 @@ import shares
 
 from jaxfl.algorithms import ALGORITHMS
 
-# Most of the suite's time is compiling, for tiny models. Without its own code generator for fusions
-# XLA compiles in a third of the time, but digits then depend on shapes; tests that compare bits ask
-# for it (toys.SHIPPED). In one piece for LLVM a tiny program saves another fifth. Workers inherit
-# the flags, which must stand before JAX starts and are fatal where this XLA does not know them:
-# asked beforehand.
+# Most of the suite's time is spent on compiling tiny models. XLA compiles in a third of the time
+# without its own code generator for fusions, but digits then depend on shapes; tests that compare
+# bits switch it on (toys.SHIPPED). Giving LLVM each program in one piece saves another fifth. The
+# flags must be set before JAX starts, and XLA aborts on a flag that it does not know, so a process
+# of its own tries them first. The workers inherit them.
 QUICK = "--xla_cpu_use_fusion_emitters=false --xla_cpu_parallel_codegen_split_count=1"
 if "PYTEST_XDIST_WORKER" not in os.environ and QUICK not in os.environ.get("XLA_FLAGS", ""):
     flags = os.environ | {"XLA_FLAGS": f"{os.environ.get('XLA_FLAGS', '')} {QUICK}".strip()}
@@ -23,13 +23,13 @@ if "PYTEST_XDIST_WORKER" not in os.environ and QUICK not in os.environ.get("XLA_
 
 jax.config.update("jax_numpy_rank_promotion", "raise")
 jax.config.update("jax_num_cpu_devices", 4)  # one device serves, unless a test takes a mesh
-# A third of what remains is LLVM's passes for speed.
+# LLVM's optimization passes take a third of the remaining time.
 jax.config.update("jax_disable_most_optimizations", True)
 
 
 @pytest.fixture(scope="session", autouse=True)
 def compile_once(tmp_path_factory):
-    """Much of what is compiled is the same program again: all processes share one cache."""
+    """All processes share one cache, since many tests compile the same program."""
     root = tmp_path_factory.getbasetemp()
     shared = root.parent if "PYTEST_XDIST_WORKER" in os.environ else root
     jax.config.update("jax_compilation_cache_dir", str(shared / "compiled"))
@@ -47,7 +47,7 @@ def pytest_addoption(parser):
     parser.addoption(
         "--slow-share",
         metavar="I/N",
-        help="beside the quick tests, the I-th of N shares of the slow ones; with -m slow, it alone",
+        help="run the I-th of N shares of the slow tests too; with -m slow, that share alone",
     )
 
 

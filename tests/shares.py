@@ -3,11 +3,11 @@
 import collections
 import re
 
-SECONDS = 10  # that a slow test takes, unless its marker says otherwise: `slow(seconds=60)`
+SECONDS = 5  # of a slow test on two idle cores, unless its marker says `slow(seconds=60)`
 
 
 def which(text):
-    """The share that `--slow-share` names: "3/8" is the third of eight.
+    """The share that `--slow-share` names: "3/7" is the third of seven.
 
     Returns:
       Its number, from 0, and how many there are.
@@ -20,11 +20,13 @@ def which(text):
         place, number = map(int, numbers.groups())
         if 1 <= place <= number:
             return place - 1, number
-    raise ValueError(f"--slow-share takes I/N with 1 <= I <= N, for example 3/8, not {text!r}")
+    raise ValueError(f"--slow-share takes I/N with 1 <= I <= N, for example 3/7, not {text!r}")
 
 
 def divide(seconds, number):
-    """Each key in one share, so that all shares take about as long: the longest first, to the least.
+    """Puts each key into one share, so that all shares take about as long.
+
+    The longest key comes first, and each goes to the share that has least until then.
 
     Args:
       seconds: how long each takes, by key.

@@ -1,4 +1,4 @@
-"""Shares of the slow tests: every slow test is in exactly one of them, and they take about as long."""
+"""Every slow test is in exactly one share, and all shares take about as long."""
 
 import collections
 import itertools
@@ -78,7 +78,7 @@ def collected(*options):
     return [line for line in done.stdout.splitlines() if line.startswith(FILE)]
 
 
-@pytest.mark.slow
+@pytest.mark.slow(seconds=30)
 def test_pytest_runs_the_quick_tests_and_one_share_of_the_slow_ones():
     quick, slow = collected(), collected("-m", "slow")
     assert len(slow) > 3
