@@ -110,7 +110,7 @@ def test_neither_four_devices_nor_padding_changes_anything(factory):
     close(run(algorithm, uneven(), 1), spread, 1e-6)
 
 
-@pytest.mark.parametrize("every", [14, pytest.param(1, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("every", [14, pytest.param(1, marks=pytest.mark.slow(seconds=120))])
 def test_two_processes_give_what_one_gives(tmp_path, every):
     """One round of every fourteenth algorithm, or of each, run by two processes, the clients and their state split."""
     out = tmp_path / "leaves.npz"
