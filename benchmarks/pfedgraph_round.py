@@ -87,7 +87,9 @@ def seconds(work: Work) -> dict[str, float]:
     @jax.jit
     def scores(state, *sets):
         models = algorithm.models(state, ids)
-        return [score_clients(task.apply, task.score, models, part) for part in sets]
+        return [
+            score_clients(task.problem.apply, task.problem.score, models, part) for part in sets
+        ]
 
     evaluate = jaxfl.make_evaluate(algorithm, task)
     found["scores"] = 2 * best_ms(lambda: scores(state, data.val, data.test), 2) / 1e3

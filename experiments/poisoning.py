@@ -23,7 +23,7 @@ from jaxfl.evaluate import make_evaluate
 from jaxfl.experiment import Config, build, gather, resolve
 from jaxfl.experiment.session.clients import Data
 from jaxfl.experiment.show import drawing
-from jaxfl.task import channel
+from jaxfl.task import upload_through
 from jaxfl.uplink import attack, malicious_clients
 
 METHODS = ("local", "fedavg", "fedavg_ft", "ditto", "cfl", "median", "krum", "pfedgraph")
@@ -40,7 +40,7 @@ def accuracies(config: Config, data: Data) -> dict[str, list[float]]:
             lies = [attack(name, malicious) for name in ATTACKS]
             return lax.switch(which, lies, key, before, after, ids)
 
-        algorithm = ALGORITHMS[config.algorithm](built.task._replace(uplink=channel(uplink)))
+        algorithm = ALGORITHMS[config.algorithm](built.task._replace(upload=upload_through(uplink)))
         key, ids = jax.random.key(config.seed), jnp.arange(config.clients)
         state = algorithm.init(jax.random.fold_in(key, 0), data.federation.train)
         rounds = make_rounds(algorithm, built.participation)

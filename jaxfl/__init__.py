@@ -1,14 +1,34 @@
-"""jaxfl: personalized federated learning on collaboration graphs, in pure JAX."""
+"""jaxfl: personalized federated learning on collaboration graphs, in pure JAX.
 
-from jaxfl import algorithms, data, mesh, models, participation
+`__all__` is the public surface, with the public names of the modules in it. `jaxfl.checkpoint` is
+public too; it is imported by its own name, since it needs orbax.
+"""
+
+from importlib.metadata import PackageNotFoundError, version
+
+from jaxfl import (
+    algorithms,
+    data,
+    errors,
+    kernels,
+    mesh,
+    models,
+    participation,
+    tree,
+    types,
+    uplink,
+)
 from jaxfl.evaluate import make_evaluate, summarise
 from jaxfl.rounds import make_rounds
 from jaxfl.task import classification, regression, sgd
 
 __all__ = [
+    "__version__",
     "algorithms",
     "classification",
     "data",
+    "errors",
+    "kernels",
     "make_evaluate",
     "make_rounds",
     "mesh",
@@ -17,4 +37,12 @@ __all__ = [
     "regression",
     "sgd",
     "summarise",
+    "tree",
+    "types",
+    "uplink",
 ]
+
+try:
+    __version__ = version("jaxfl")
+except PackageNotFoundError:  # a copy of the source that is on the path without being installed
+    __version__ = "unknown"

@@ -9,6 +9,7 @@ import numpy as np
 from jaxtyping import Array, Float, Int
 
 from jaxfl import tree
+from jaxfl.objectives import data_loss
 from jaxfl.types import (
     Algorithm,
     Chunk,
@@ -96,7 +97,7 @@ def make_evaluate(
     Returns:
       evaluate(key, federation, state, ids [M]) -> Evaluation with scores [M].
     """
-    fine_tune = task.trainer(task.loss_of(algorithm.apply))
+    fine_tune = task.trainer(data_loss(task.problem, algorithm.apply))
 
     @jax.jit
     def evaluate(
@@ -111,13 +112,15 @@ def make_evaluate(
         )
 
         def scores(params: Params) -> Scores:
+            if task.problem.recall is not None:
+                params = tree.over_clients(task.problem.recall, chunk)(params, cohort.train)
             if algorithm.recall is not None:
                 params = tree.over_clients(algorithm.recall, chunk)(params, cohort.train)
             return Scores(
                 *(
                     score_clients(
                         algorithm.apply,
-                        task.score,
+                        task.problem.score,
                         params,
                         data,
                         batch_size=batch_size,
@@ -128,7 +131,7 @@ def make_evaluate(
             )
 
         deployed = algorithm.models(state, ids)
-        tuned, _ = fine_tune(key, deployed, None, cohort)
+        tuned = fine_tune(key, deployed, None, cohort).params
         tuned = tree.choose(tree.finite(tuned, ids.size), tuned, deployed)
         return Evaluation(scores(deployed), scores(tuned))
 

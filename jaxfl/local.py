@@ -13,7 +13,21 @@ from jaxtyping import Array, Bool, Int, PyTree, Shaped
 
 from jaxfl import tree
 from jaxfl.errors import check, check_not_negative, check_positive
-from jaxfl.types import Chunk, Cohort, Dataset, Fit, Gradient, Objective, Params, PRNGKey, Scalar
+from jaxfl.streams import client_keys
+from jaxfl.types import (
+    Chunk,
+    Cohort,
+    Dataset,
+    Evaluate,
+    Fit,
+    Fitted,
+    Gradient,
+    Gradients,
+    Objective,
+    Params,
+    PRNGKey,
+    Scalar,
+)
 
 
 def minibatches(
@@ -75,6 +89,7 @@ def trainer(
     steps: int | None = None,
     epochs: int | None = None,
     micro: int | None = None,
+    whole_batch: bool = False,
     chunk: Chunk = "auto",
     example_clip: Scalar | None = None,
     example_noise: Scalar = 0.0,
@@ -93,17 +108,20 @@ def trainer(
       steps: gradient steps, the same for each client, reshuffling at the end of each epoch, or
       epochs: passes over the client's own data.
       micro: examples whose gradient is computed at a time, see `accumulated`.
+      whole_batch: the objective depends on a batch as a whole, so that a batch is never computed in
+        parts.
       chunk: clients trained side by side, see `tree.over_clients`.
       example_clip: largest L2 norm of an example's gradient, see `private`; None: no clipping and
         no noise.
       example_noise: of a batch's gradient, in units of `example_clip`.
 
     Returns:
-      fit(key, params [M], anchor [M], cohort) -> (params [M], mean aux over the steps taken [M]). A
-      client's random numbers come from the key and its id alone.
+      fit(key, params [M], anchor [M], cohort) -> Fitted. A client's random numbers come from the key
+      and its id alone.
 
     Raises:
-      InputError: not exactly one of `steps` and `epochs` is given, or a number is below 1.
+      InputError: not exactly one of `steps` and `epochs` is given, a number is below 1, or examples
+        are to be clipped and the objective needs whole batches.
     """
     check(
         (steps is None) != (epochs is None),
@@ -122,15 +140,17 @@ def trainer(
         )
     check_positive(example_clip=example_clip)
     check_not_negative(example_noise=example_noise)
-
+    check(
+        example_clip is None or not whole_batch,
+        "the method trains on a batch as a whole, which clipping example by example (example_clip) "
+        "takes apart: choose another method, or clip and noise its uploads",
+    )
     if example_clip is None:
-        gradient = accumulated(objective, batch_size, micro)
+        gradient = accumulated(objective, batch_size, None if whole_batch else micro)
     else:
         gradient = private(objective, example_clip, example_noise)
 
-    def fit_client(
-        key: PRNGKey, params: Params, anchor: PyTree, data: Dataset
-    ) -> tuple[Params, Array]:
+    def fit_client(key: PRNGKey, params: Params, anchor: PyTree, data: Dataset) -> Fitted:
         order_key, step_key = jax.random.split(key)
         rows, counts = minibatches(order_key, data.mask, batch_size, steps=steps, epochs=epochs)
 
@@ -151,10 +171,10 @@ def trainer(
         start = (params, optimizer.init(params), jnp.zeros(()))
         (params, _, total), _ = lax.scan(step, start, (jnp.arange(rows.shape[0]), rows, counts))
         taken = jnp.count_nonzero(counts.any(axis=1))
-        return params, total / jnp.maximum(taken, 1)
+        return Fitted(params, total / jnp.maximum(taken, 1), taken)
 
-    def fit(key: PRNGKey, params: Params, anchor: PyTree, cohort: Cohort) -> tuple[Params, Array]:
-        keys = jax.vmap(jax.random.fold_in, (None, 0))(key, cohort.ids)
+    def fit(key: PRNGKey, params: Params, anchor: PyTree, cohort: Cohort) -> Fitted:
+        keys = client_keys(key, cohort.ids)
         return tree.over_clients(fit_client, chunk)(keys, params, anchor, cohort.train)
 
     return fit
@@ -167,56 +187,84 @@ def count_batches(
     steps: int | None = None,
     epochs: int | None = None,
 ) -> Int[Array, "m"]:
-    """The batches that each client takes in a `fit` of `trainer` [M]; 0 for a client without examples."""
+    """The batches of each client in a `fit` of `trainer` [M]; 0 for a client without examples."""
     sizes = (mask > 0).sum(axis=1)
     return (steps if epochs is None else epochs * -(-sizes // batch_size)) * (sizes > 0)
 
 
-def full_gradient(objective: Objective, *, batch_size: int, chunk: Chunk = "auto") -> Gradient:
+def full_gradient(
+    objective: Objective, *, batch_size: int, micro: int | None = None, chunk: Chunk = "auto"
+) -> Gradient:
     """A function that gives every client's mean loss and its gradient on all of its data.
 
-    The examples are taken in batches of one size, so that padding changes no bit and memory does
-    not grow with them.
+    The examples are taken in parts of one size, so that padding changes no bit and memory does not
+    grow with them.
 
     Args:
       objective: as of `trainer`, without an anchor.
-      batch_size: examples whose gradient is computed at a time.
+      batch_size: B, the examples that count as one batch.
+      micro: examples whose gradient is computed at a time; B if None.
       chunk: clients computed side by side, see `tree.over_clients`.
 
     Returns:
-      gradient(key, params [M], data [M, n], ids [M]) -> (mean loss [M], gradient [M]), weighted by
-      the mask; 0 for a client without examples.
+      gradient(key, params [M], data [M, n], ids [M]) -> Gradients.
     """
 
     def one(key: PRNGKey, params: Params, data: Dataset) -> tuple[Array, Params]:
-        def weighted(batch: Dataset) -> tuple[Array, Params]:
-            (loss, _), gradient = jax.value_and_grad(objective, has_aux=True)(
-                params, batch, None, key
-            )
-            return jax.tree.map(lambda x: x * batch.mask.sum(), (loss, gradient))
+        def weighted(part: Dataset) -> tuple[Array, Params]:
+            (loss, _), grads = jax.value_and_grad(objective, has_aux=True)(params, part, None, key)
+            return jax.tree.map(lambda x: x * part.mask.sum(), (loss, grads))
 
-        total = data.mask.sum()
-        return jax.tree.map(
-            lambda x: x / jnp.where(total > 0, total, 1),
-            tree.sum_batches(weighted, data, batch_size),
-        )
+        return _mean_over_parts(weighted, data, micro or batch_size)
 
-    def gradient(
-        key: PRNGKey, params: Params, data: Dataset, ids: Int[Array, "m"]
-    ) -> tuple[Array, Params]:
-        keys = jax.vmap(jax.random.fold_in, (None, 0))(key, ids)
-        return tree.over_clients(one, chunk)(keys, params, data)
+    def gradient(key: PRNGKey, params: Params, data: Dataset, ids: Int[Array, "m"]) -> Gradients:
+        keys = client_keys(key, ids)
+        loss, grads = tree.over_clients(one, chunk)(keys, params, data)
+        return Gradients(loss, grads, count_batches(data.mask, batch_size, epochs=1))
 
     return gradient
 
 
-def accumulated(objective: Objective, batch_size: int, micro: int | None) -> Callable:
-    """The gradient of an objective on a batch, computed a few examples at a time where that fits the cache better.
+def full_loss(objective: Objective, *, batch_size: int, chunk: Chunk = "auto") -> Evaluate:
+    """A function that gives every client's mean loss on all of its data.
 
-    The objective is a mean over the batch's real examples plus terms that do not depend on them, so
-    the gradient is the mean of the parts' gradients weighted by their numbers of real examples: the
-    same up to rounding, for an objective that draws no random numbers. One that does gets a key of
-    its own for each part.
+    Args:
+      objective: as of `trainer`, without an anchor.
+      batch_size: examples whose loss is computed at a time.
+      chunk: clients computed side by side, see `tree.over_clients`.
+
+    Returns:
+      evaluate(key, params [M], data [M, n], ids [M]) -> mean loss [M], weighted by the mask; 0 for a
+      client without examples.
+    """
+
+    def one(key: PRNGKey, params: Params, data: Dataset) -> Array:
+        def weighted(part: Dataset) -> Array:
+            return objective(params, part, None, key)[0] * part.mask.sum()
+
+        return _mean_over_parts(weighted, data, batch_size)
+
+    def evaluate(key: PRNGKey, params: Params, data: Dataset, ids: Int[Array, "m"]) -> Array:
+        return tree.over_clients(one, chunk)(client_keys(key, ids), params, data)
+
+    return evaluate
+
+
+def _mean_over_parts(weighted: Callable, data: Dataset, size: int) -> PyTree:
+    """The sums that `weighted` gives for parts of the data, over the sum of the mask; 0 without data."""
+    total = data.mask.sum()
+    sums = tree.sum_batches(weighted, data, size)
+    return jax.tree.map(lambda x: x / jnp.where(total > 0, total, 1), sums)
+
+
+def accumulated(objective: Objective, batch_size: int, micro: int | None) -> Callable:
+    """The gradient of an objective on a batch, computed a few examples at a time.
+
+    That is faster where the work on a whole batch does not fit the cache. The objective is a mean
+    over the batch's real examples plus terms that do not depend on them, so the gradient is the
+    mean of the parts' gradients weighted by their numbers of real examples: the same up to
+    rounding, for an objective that draws no random numbers. One that does gets a key of its own for
+    each part.
 
     Args:
       objective: (params, batch [B], anchor, key) -> (loss, aux).
@@ -234,28 +282,29 @@ def accumulated(objective: Objective, batch_size: int, micro: int | None) -> Cal
         params: Params, batch: Dataset, anchor: PyTree, key: PRNGKey
     ) -> tuple[Params, Array]:
         parts = jax.tree.map(lambda x: x.reshape(-1, micro, *x.shape[1:]), batch)
-        share = jnp.count_nonzero(parts.mask, axis=1) / jnp.maximum(
-            jnp.count_nonzero(batch.mask), 1
-        )
+        real = jnp.maximum(jnp.count_nonzero(batch.mask), 1)
+        fractions = jnp.count_nonzero(parts.mask, axis=1) / real
 
         def add(total, inputs):
-            number, part, share = inputs
+            number, part, fraction = inputs
             found = gradient(params, part, anchor, jax.random.fold_in(key, number))
-            return jax.tree.map(lambda t, f: t + share * f, total, found), None
+            return jax.tree.map(lambda t, f: t + fraction * f, total, found), None
 
         zero = jax.tree.map(jnp.zeros_like, jax.eval_shape(gradient, params, batch, anchor, key))
-        return lax.scan(add, zero, (jnp.arange(share.size), parts, share))[0]
+        return lax.scan(add, zero, (jnp.arange(fractions.size), parts, fractions))[0]
 
     return in_parts
 
 
 def private(objective: Objective, clip: Scalar, noise: Scalar) -> Callable:
-    """The gradient of an objective on a batch, each example's clipped and the sum noised, as optax does it.
+    """The gradient of an objective on a batch: each example's is clipped, and their sum is noised.
 
-    Abadi et al., "Deep Learning with Differential Privacy", CCS 2016, Algorithm 1; there a batch is
-    drawn anew from all examples and divided by its expected size, here it is one of an epoch's and
-    divided by its own. An example's gradient is that of the objective on it alone, with whatever
-    terms do not depend on it. A padded row adds nothing.
+    Abadi et al., "Deep Learning with Differential Privacy", CCS 2016, Algorithm 1,
+    https://arxiv.org/abs/1607.00133, by optax. An example's gradient is that of the objective on it
+    alone, with the terms that do not depend on it. A padded row adds nothing.
+
+    Differs: in the paper a batch is drawn anew from all examples and divided by its expected size;
+    here it is a batch of an epoch and divided by its own size.
 
     Args:
       objective: (params, batch, anchor, key) -> (loss, aux).
@@ -278,11 +327,10 @@ def private(objective: Objective, clip: Scalar, noise: Scalar) -> Callable:
 
         each = jax.vmap(one)(batch.x, batch.y, jax.random.split(key, rows))
         grads, aux = tree.choose(batch.mask, each, jax.tree.map(jnp.zeros_like, each))
-        share = 1 / jnp.maximum(jnp.count_nonzero(batch.mask), 1)
+        inverse = 1 / jnp.maximum(jnp.count_nonzero(batch.mask), 1)
         aggregate = optax.contrib.differentially_private_aggregate(clip, noise, noise_key)
-        mean, _ = aggregate.update(
-            grads, aggregate.init(params)
-        )  # over all rows, the padded ones zero
-        return jax.tree.map(lambda g: g * (rows * share), mean), jnp.sum(aux) * share
+        # The mean is over all rows, of which the padded ones are zero.
+        mean, _ = aggregate.update(grads, aggregate.init(params))
+        return jax.tree.map(lambda g: g * (rows * inverse), mean), jnp.sum(aux) * inverse
 
     return gradient

@@ -34,20 +34,17 @@ def make_rounds(algorithm: Algorithm, participation: Participation) -> Rounds:
     def one_round(key: PRNGKey, federation: Federation, state: State, number: Int[Array, ""]):
         sample_key, round_key = jax.random.split(jax.random.fold_in(key, number))
         ids = jnp.sort(participation(sample_key, number))
-        if (
-            ids.size == federation.train.mask.shape[0]
-        ):  # all clients, in order: there is nothing to copy
-            after, info = keep_finite(
-                state,
-                algorithm.round(round_key, state, Cohort(ids, federation.train, federation.val)),
-            )
-            return after, (info, ids)
-        cohort = Cohort(ids, tree.take(federation.train, ids), tree.take(federation.val, ids))
-        gathered = State(tree.take(state.clients, ids), state.server)
-        (clients, server), info = keep_finite(
-            gathered, algorithm.round(round_key, gathered, cohort)
-        )
-        return State(tree.put(state.clients, ids, clients), server), (info, ids)
+        everybody = ids.size == federation.train.mask.shape[0]
+        if everybody:  # in order: there is nothing to copy
+            cohort = Cohort(ids, federation.train, federation.val)
+            before = state
+        else:
+            cohort = Cohort(ids, tree.take(federation.train, ids), tree.take(federation.val, ids))
+            before = State(tree.take(state.clients, ids), state.server)
+        after, info = keep_finite(before, *algorithm.round(round_key, before, cohort))
+        if not everybody:
+            after = State(tree.put(state.clients, ids, after.clients), after.server)
+        return after, (info, ids)
 
     @partial(jax.jit, static_argnames="length")
     def rounds(key: PRNGKey, federation: Federation, state: State, start: int | Array, length: int):
@@ -56,18 +53,14 @@ def make_rounds(algorithm: Algorithm, participation: Participation) -> Rounds:
     return rounds
 
 
-def keep_finite(before: State, round: tuple[State, Info]) -> tuple[State, Info]:
-    """What a round made, where it is finite.
+def keep_finite(before: State, after: State, info: Info) -> tuple[State, Info]:
+    """The state after a round where it is finite, and the state before where it is not.
 
-    A client that is not heard, or whose part of the state is not finite, keeps what it had. Where
-    the server's part is not, nothing changes and nobody counts as heard. `Info.heard` is then known
-    of each client.
+    A client keeps what it had if it has not reported, or if its part of the state is not finite.
+    If the server's part is not finite, nothing changes and nobody counts as reported.
     """
-    (clients, server), info = round
-    count = info.loss.size
-    sound = tree.finite(tree.broadcast(server, 1), 1)[0]
-    heard = tree.finite(clients, count) & sound & (True if info.heard is None else info.heard)
-    state = State(
-        tree.choose(heard, clients, before.clients), tree.where(sound, server, before.server)
-    )
-    return state, info._replace(heard=heard)
+    sound = tree.finite(tree.broadcast(after.server, 1), 1)[0]
+    reported = info.reported & sound & tree.finite(after.clients, info.loss.size)
+    clients = tree.choose(reported, after.clients, before.clients)
+    server = tree.where(sound, after.server, before.server)
+    return State(clients, server), info._replace(reported=reported)

@@ -1,4 +1,4 @@
-"""A task: the model, its loss and how clients train it; everything that an algorithm is given."""
+"""A task: the problem, and what an algorithm may ask of the clients."""
 
 import re
 from collections.abc import Callable, Sequence
@@ -11,39 +11,42 @@ import optax
 from flax import linen as nn
 from jaxtyping import Array, Bool, Float, Int, PyTree, Shaped
 
-from jaxfl import tree
+from jaxfl import flax_model, tree
 from jaxfl.errors import check
-from jaxfl.local import count_batches, full_gradient, trainer
+from jaxfl.local import full_gradient, full_loss, trainer
 from jaxfl.types import (
-    Channel,
     Chunk,
-    Cohort,
     Dataset,
+    Evaluate,
+    Fit,
+    Gradient,
     Objective,
     Params,
     PRNGKey,
+    Problem,
     Scalar,
     Task,
     Uplink,
+    Upload,
 )
 
 
-def honest(key: PRNGKey, before: Params, after: Params, ids: Int[Array, "m"]) -> Params:
+def faithful(key: PRNGKey, before: Params, after: Params, ids: Int[Array, "m"]) -> Params:
     """The uplink that delivers what the clients trained."""
     return after
 
 
-def channel(uplink: Uplink) -> Channel:
-    """The uplink, and who is heard: not a client of whom arrives a number that is none or infinite."""
+def upload_through(uplink: Uplink) -> Upload:
+    """The upload through an uplink: it says who reported, which a client with a NaN or an inf did not."""
 
-    def receive(
+    def upload(
         key: PRNGKey, before: Params, after: Params, ids: Int[Array, "m"]
     ) -> tuple[Params, Bool[Array, "m"]]:
         received = uplink(key, before, after, ids)
-        heard = tree.finite(received, ids.size)
-        return tree.choose(heard, received, before), heard
+        reported = tree.finite(received, ids.size)
+        return tree.choose(reported, received, before), reported
 
-    return receive
+    return upload
 
 
 def cross_entropy(logits: Float[Array, "b classes"], y: Int[Array, "b"]) -> Float[Array, "b"]:
@@ -112,8 +115,9 @@ def supervised(
     augment: Callable[[PRNGKey, Array], Array] | None = None,
     micro: int | None = None,
     chunk: Chunk = "auto",
+    statistics: flax_model.Statistics = "averaged",
     compute: Literal["float32", "bfloat16"] = "float32",
-    uplink: Uplink = honest,
+    uplink: Uplink = faithful,
     example_clip: Scalar | None = None,
     example_noise: Scalar = 0.0,
 ) -> Task:
@@ -140,6 +144,9 @@ def supervised(
         whole batch.
       chunk: clients trained side by side, see `tree.over_clients`; "auto" is "all" for a model
         without convolutions.
+      statistics: of BatchNorm: a part of the model that is sent and mixed ("averaged"), or
+        "recomputed" by each client from its own training examples whenever it predicts, see
+        `flax_model`.
       compute: type of the model's arithmetic; "bfloat16" is for accelerators. Parameters,
         gradients, predictions, the optimiser and the server's step stay float32.
       uplink: what the server sees of the clients' models.
@@ -156,8 +163,18 @@ def supervised(
     if steps is None and epochs is None:
         steps = 200
 
+    def seen() -> Array:
+        return _to_float(jnp.asarray(example)[None], scale, shift)
+
+    pure = flax_model.functions(model, jax.eval_shape(seen), statistics)
+    check(
+        example_clip is None or not pure.whole_batch,
+        "batch statistics are of a batch as a whole, which clipping example by example "
+        "(example_clip) takes apart: choose a model without BatchNorm",
+    )
+
     def init(key: PRNGKey) -> Params:
-        return model.init(key, _to_float(jnp.asarray(example)[None], scale, shift))
+        return pure.init(key, seen())
 
     kernels = jax.tree.leaves(jax.eval_shape(init, jax.random.key(0)))
     convolutional = any(kernel.ndim == 4 for kernel in kernels)
@@ -166,52 +183,29 @@ def supervised(
     if chunk == "auto" and not convolutional:
         chunk = "all"
 
-    def apply(params: Params, x: Array) -> Float[Array, "b *k"]:
+    def computed(params: Params, x: Array) -> tuple[Params, Array]:
         inputs = _to_float(x, scale, shift)
-        if compute != "float32":
-            params = jax.tree.map(lambda leaf: leaf.astype(compute), params)
-            inputs = inputs if scale is None else inputs.astype(compute)
-        return model.apply(params, inputs).astype(jnp.float32)
+        if compute == "float32":
+            return params, inputs
+        params = jax.tree.map(lambda leaf: leaf.astype(compute), params)
+        return params, inputs if scale is None else inputs.astype(compute)
 
-    def loss_of(apply: Callable) -> Objective:
-        def loss(
-            params: Params, batch: Dataset, anchor: PyTree, key: PRNGKey
-        ) -> tuple[Array, Array]:
-            mean = masked_mean(error(apply(params, batch.x), batch.y), batch.mask)
-            return mean, mean
+    def apply(params: Params, x: Array) -> Float[Array, "b *k"]:
+        return pure.apply(*computed(params, x)).astype(jnp.float32)
 
-        return loss
+    def predict(params: Params, x: Array, mask: Array, key: PRNGKey):
+        predictions, term = pure.predict(*computed(params, x), mask, key)
+        return predictions.astype(jnp.float32), term
 
-    amount = {"steps": steps, "epochs": epochs}
-    training = {"optimizer": optimizer, "batch_size": batch_size, "micro": micro, "chunk": chunk}
-    training |= {"example_clip": example_clip, "example_noise": example_noise}
-
-    def train(objective: Objective, **changes: Any):
-        check(
-            example_clip is None or "micro" not in changes,
-            "the method trains on a batch as a whole, which clipping example by example (example_clip) takes apart: "
-            "choose another method, or clip and noise its uploads",
-        )
-
-        def augmented(
-            params: Params, batch: Dataset, anchor: PyTree, key: PRNGKey
-        ) -> tuple[Array, Array]:
-            key, augment_key = jax.random.split(key)
-            return objective(params, batch._replace(x=augment(augment_key, batch.x)), anchor, key)
-
-        changed = training | ({} if {"steps", "epochs"} & set(changes) else amount) | changes
-        return trainer(objective if augment is None else augmented, **changed)
-
-    def batches(cohort: Cohort, **changes: int) -> Int[Array, "m"]:
-        return count_batches(cohort.train.mask, batch_size, **(changes or amount))
+    def recall(params: Params, train: Dataset) -> Params:
+        return pure.recall(params, train._replace(x=_to_float(train.x, scale, shift)))
 
     def features(params: Params, x: Array) -> Float[Array, "b d"]:
         entered = []
 
         def watch(call: Callable, arguments: tuple, named: dict, context: Any):
-            if context.method_name == "__call__" and re.search(
-                model.head, "/".join(context.module.path)
-            ):
+            path = "/".join(context.module.path)
+            if context.method_name == "__call__" and re.search(model.head, path):
                 entered.append(arguments[0])
             return call(*arguments, **named)
 
@@ -219,22 +213,55 @@ def supervised(
             apply(params, x)
         return entered[0].astype(jnp.float32)
 
-    gradient = full_gradient(loss_of(apply), batch_size=micro or batch_size, chunk=chunk)
-    head = getattr(model, "head", "")
-    known = features if head else None
-    return Task(
+    head = getattr(model, "head", None) or None
+    problem = Problem(
         init,
         apply,
-        loss_of(apply),
-        loss_of,
+        error,
         score,
-        train,
-        channel(uplink),
-        gradient,
-        batches,
         head,
-        known,
+        features=None if head is None or pure.recall is not None else features,
+        predict=predict,
+        recall=None if pure.recall is None else recall,
     )
+    options = {
+        "optimizer": optimizer,
+        "batch_size": batch_size,
+        "micro": micro,
+        "chunk": chunk,
+        "example_clip": example_clip,
+        "example_noise": example_noise,
+    }
+    amount = {"steps": steps, "epochs": epochs}
+
+    def trainer_of(objective: Objective, **changes: Any) -> Fit:
+        if augment is not None:
+            objective = augmented(objective, augment)
+        keep = {} if "steps" in changes or "epochs" in changes else amount
+        given = options | keep | changes
+        if pure.whole_batch:
+            given["whole_batch"] = True
+            given["optimizer"] = flax_model.moving_statistics(given["optimizer"])
+        return trainer(objective, **given)
+
+    def gradient_of(objective: Objective) -> Gradient:
+        return full_gradient(objective, batch_size=batch_size, micro=micro, chunk=chunk)
+
+    def evaluate_of(objective: Objective) -> Evaluate:
+        return full_loss(objective, batch_size=micro or batch_size, chunk=chunk)
+
+    return Task(problem, trainer_of, gradient_of, evaluate_of, upload_through(uplink))
+
+
+def augmented(objective: Objective, augment: Callable[[PRNGKey, Array], Array]) -> Objective:
+    """The objective of batches whose inputs are changed at random, by (key, x [B]) -> x [B]."""
+
+    def changed(params: Params, batch: Dataset, anchor: PyTree, key: PRNGKey):
+        key, augment_key = jax.random.split(key)
+        batch = batch._replace(x=augment(augment_key, batch.x))
+        return objective(params, batch, anchor, key)
+
+    return changed
 
 
 def sgd(
@@ -245,12 +272,6 @@ def sgd(
         optax.add_decayed_weights(weight_decay),
         optax.sgd(learning_rate, momentum if momentum else None),
     )
-
-
-def masked_mean(values: Float[Array, "b"], mask: Array) -> Float[Array, ""]:
-    """Mean of the values where the mask holds, weighted by a mask of floats; 0 if it holds nowhere."""
-    total = jnp.sum(mask, dtype=jnp.float32)
-    return jnp.sum(jnp.where(mask > 0, values * mask, 0.0)) / jnp.where(total > 0, total, 1.0)
 
 
 def _to_float(

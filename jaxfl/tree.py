@@ -118,7 +118,7 @@ def path(keys: tuple) -> str:
     return jax.tree_util.keystr(keys, simple=True, separator="/")
 
 
-def select(model: Params, predicate: Layers) -> list[Array]:
+def select(model: Params, predicate: Layers) -> list:
     """The leaves whose path satisfies the predicate.
 
     Args:

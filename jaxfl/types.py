@@ -8,7 +8,7 @@ A NamedTuple is a pytree and may be traced. A frozen dataclass is never traced.
 """
 
 from collections.abc import Callable
-from typing import Literal, NamedTuple
+from typing import Literal, NamedTuple, Protocol, runtime_checkable
 
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int, Key, PyTree
@@ -23,13 +23,16 @@ Params = PyTree  # one model, or models stacked with the client axis first
 class Dataset(NamedTuple):
     """Padded examples. Rows where the mask is 0 are padding: no function reads anything from them."""
 
-    x: Array  # [..., n, *feature]
-    y: Array  # [..., n, *target]
-    mask: Array  # [..., n] bool; in what is not trained on also a float, the weight of each example
+    # [..., n, *feature]
+    x: Array
+    # [..., n, *target]
+    y: Array
+    # [..., n] bool; for data that nobody trains on also a float, the weight of each example
+    mask: Array
 
 
 class Pool(NamedTuple):
-    """One set of examples that all clients share, each client with its own weights (the pFedGraph test protocol)."""
+    """One set of examples that all clients share, each with weights of its own (pFedGraph's test)."""
 
     x: Array  # [n, *feature]
     y: Array  # [n, *target]
@@ -63,7 +66,7 @@ class Cohort(NamedTuple):
 
 
 def _count(data: Dataset) -> Int[Array, "*c"]:
-    """Examples by their weights: what stands for k examples weighs k."""
+    """Examples by their weights: a row that stands for k examples weighs k."""
     return jnp.round(jnp.sum(data.mask, axis=-1)).astype(int)
 
 
@@ -78,81 +81,168 @@ class State(NamedTuple):
 
 
 class Info(NamedTuple):
-    """What the reader wants to know of a round."""
+    """What a round tells its reader.
 
-    loss: Float[Array, "*m"]  # [M] mean training loss of each client
-    weights: (
-        Float[Array, "*mm"] | None
-    )  # [M, M] mixing weights (receiver, sender); None for a rule that is no matrix
-    up: Int[Array, "*m"]  # [M] floats that each client sent to the server
-    down: Int[Array, "*m"]  # [M] floats that the server sent to each client
-    metrics: dict[str, Float[Array, "*s"]] = {}  # noqa: RUF012 - never written; an algorithm's own numbers, by name
-    batches: Int[Array, "*m"] | None = (
-        None  # [M] batches whose gradient each client took; None: those of one `fit`
-    )
-    heard: Bool[Array, "*m"] | None = (
-        None  # [M] whose update was finite and thus counted; None: whoever ends finite
-    )
+    `weights` is one matrix, or one for each part of the model by its name: {"body": W, "head": I}.
+    A part that every client keeps has the identity. A rule that is not a matrix, such as a median,
+    has None.
+    """
+
+    # [M] mean training loss of each client
+    loss: Float[Array, "*m"]
+    # [M, M] mixing weights (receiver, sender), rows sum to one
+    weights: PyTree
+    # [M] floats that each client sends to the server
+    up: Int[Array, "*m"]
+    # [M] floats that the server sends to each client
+    down: Int[Array, "*m"]
+    # [M] batches of which each client takes the gradient
+    batches: Int[Array, "*m"]
+    # [M] whether the client's upload is finite and thus counts
+    reported: Bool[Array, "*m"]
+    # numbers of the method's own, by name
+    metrics: dict[str, Float[Array, "*s"]] = {}  # noqa: RUF012 - never written
 
 
-# (params, batch [B], anchor, key) -> (loss to differentiate, aux to report). The loss is a mean
-# over the batch's real examples plus terms that do not depend on them, the aux likewise: a batch
-# may be computed in parts. The anchor is any pytree that the objective needs of its client: a
-# proximal centre, a direction, a linear term.
-Objective = Callable[[Params, Dataset, PyTree, PRNGKey], tuple[Array, Array]]
+class Fitted(NamedTuple):
+    """What local training returns."""
 
-# (key, params [M], anchor [M], cohort) -> (params [M], mean aux over the steps [M])
-Fit = Callable[[PRNGKey, Params, PyTree, Cohort], tuple[Params, Array]]
+    # [M, ...]
+    params: Params
+    # [M] mean of the objective's aux over the steps
+    loss: Float[Array, "*m"]
+    # [M] batches of which the client took the gradient
+    batches: Int[Array, "*m"]
 
-# (key, params [M], data [M], ids [M]) -> (mean loss [M], its gradient [M]) over all of each
-# client's data, weighted by the mask; 0 for a client without any
-Gradient = Callable[[PRNGKey, Params, Dataset, Array], tuple[Array, Params]]
 
-# (key, before [M], after [M], ids [M]) -> received [M]: what the server sees of the clients' models
-Uplink = Callable[[PRNGKey, Params, Params, Array], Params]
+class Gradients(NamedTuple):
+    """What the clients say of given models on all of their data."""
 
-# The same -> (received [M], heard [M] bool): a client whose model is not finite is not heard, and
-# in its place stands the model that it started from.
-Channel = Callable[[PRNGKey, Params, Params, Array], tuple[Params, Array]]
+    # [M] mean loss, weighted by the mask; 0 for a client without examples
+    loss: Float[Array, "*m"]
+    # [M, ...] the gradient of that loss
+    grads: Params
+    # [M] batches of which the client took the gradient
+    batches: Int[Array, "*m"]
+
+
+@runtime_checkable
+class Objective(Protocol):
+    """(params, batch [B], anchor, key) -> (loss to differentiate, aux to report), for one client.
+
+    The loss is a mean over the batch's real examples plus terms that do not depend on them, and the
+    aux likewise, so that a batch may be computed in parts. The anchor is any pytree that the
+    objective needs of its client: a proximal centre, a direction, a linear term.
+    """
+
+    def __call__(
+        self, params: Params, batch: Dataset, anchor: PyTree, key: PRNGKey, /
+    ) -> tuple: ...
+
+
+@runtime_checkable
+class Fit(Protocol):
+    """(key, params [M], anchor [M], cohort) -> Fitted: local training of a cohort."""
+
+    def __call__(
+        self, key: PRNGKey, params: Params, anchor: PyTree, cohort: Cohort, /
+    ) -> Fitted: ...
+
+
+@runtime_checkable
+class Gradient(Protocol):
+    """(key, params [M], data [M], ids [M]) -> Gradients, over all of each client's data."""
+
+    def __call__(self, key: PRNGKey, params: Params, data: Dataset, ids: Array, /) -> Gradients: ...
+
+
+@runtime_checkable
+class Evaluate(Protocol):
+    """(key, params [M], data [M], ids [M]) -> mean loss [M], over all of each client's data."""
+
+    def __call__(self, key: PRNGKey, params: Params, data: Dataset, ids: Array, /) -> Array: ...
+
+
+@runtime_checkable
+class Uplink(Protocol):
+    """(key, before [M], after [M], ids [M]) -> received [M].
+
+    What the server receives of models that were `before` local training and are `after` it: an
+    attack, noise, compression.
+    """
+
+    def __call__(self, key: PRNGKey, before: Params, after: Params, ids: Array, /) -> Params: ...
+
+
+@runtime_checkable
+class Upload(Protocol):
+    """(key, before [M], after [M], ids [M]) -> (received [M], reported [M] bool).
+
+    A client whose upload is not finite has not reported: in its place stands what it was `before`.
+    """
+
+    def __call__(
+        self, key: PRNGKey, before: Params, after: Params, ids: Array, /
+    ) -> tuple[Params, Array]: ...
+
 
 # (key, round) -> ids [M]; M is the same in every round
 Participation = Callable[[PRNGKey, Array], Array]
 
 
-class Task(NamedTuple):
-    """All that an algorithm is given: a model, its loss, a way to train and to ask for gradients, a channel."""
+class Problem(NamedTuple):
+    """What is learned: a model, the error that training lowers, the score that evaluation averages.
 
-    init: Callable[[PRNGKey], Params]  # one model
-    apply: Callable[[Params, Array], Array]  # (params, x [B]) -> prediction [B]
-    loss: Objective  # the data loss of `apply`; ignores its anchor, reports itself
-    loss_of: Callable[[Callable], Objective]  # the same of another way to predict
-    score: Callable[[Array, Array], Array]  # (prediction [B], y [B]) -> [B], higher is better
-    trainer: Callable[
-        ..., Fit
-    ]  # (objective, **what differs of `local.trainer`: steps, epochs, optimizer, batch_size)
-    uplink: Channel
-    gradient: Gradient  # of `loss`
-    batches: Callable[..., Int[Array, "*m"]] = (
-        None  # (cohort, **{steps or epochs}) -> [M] those of one `fit`
-    )
-    # finds the paths of the head's parameters, the rest is the body; "" if the model names none
-    head: str = ""
-    features: Callable[[Params, Array], Array] | None = (
-        None  # (params, x [B]) -> what enters the head [B, d]
-    )
+    The loss and its gradient follow from these, see `jaxfl.objectives`.
+    """
+
+    # key -> one model
+    init: Callable[[PRNGKey], Params]
+    # (params, x [B]) -> predictions [B]
+    apply: Callable[[Params, Array], Array]
+    # (predictions [B], y [B]) -> [B], what training lowers
+    error: Callable[[Array, Array], Array]
+    # (predictions [B], y [B]) -> [B], higher is better
+    score: Callable[[Array, Array], Array]
+    # finds the paths of the head's parameters, the others are the body; None if the model has none
+    head: str | None = None
+    # (params, x [B]) -> what enters the head [B, d]; None if the model does not say
+    features: Callable[[Params, Array], Array] | None = None
+    # (params, x [B], mask [B], key) -> (predictions [B], a term of the loss or None): as `apply`, but
+    # in training, with dropout and the statistics of the batch; None: `apply`
+    predict: Callable[[Params, Array, Array, PRNGKey], tuple[Array, Array | None]] | None = None
+    # (params, train [n]) -> what `apply` takes instead of the params: the params with statistics of
+    # the client's own examples; None: the params
+    recall: Callable[[Params, Dataset], Params] | None = None
+
+
+class Task(NamedTuple):
+    """All that an algorithm is given: the problem, and what it may ask of the clients.
+
+    trainer:  (objective, **changes) -> Fit. The changes are keyword arguments of `local.trainer`
+              that differ from the task's own: steps, epochs, optimizer, whole_batch.
+    gradient: (objective) -> Gradient
+    evaluate: (objective) -> Evaluate
+    upload:   an Upload
+    """
+
+    problem: Problem
+    trainer: Callable[..., Fit]
+    gradient: Callable[[Objective], Gradient]
+    evaluate: Callable[[Objective], Evaluate]
+    upload: Upload
 
 
 class Algorithm(NamedTuple):
     """A federated algorithm as pure functions.
 
     init:   (key, train [C]) -> State
-    round:  (key, State with clients [M], Cohort) -> (State, Info), shapes and dtypes as they came
-    in models: (State, ids [M]) -> params [M, ...], the model that each client deploys
-    apply:  (params, x [B]) -> prediction [B] of one client
-    recall: (params, train [n]) -> what `apply` takes in place of the params when the client
-    predicts; None: the params.
-            For what a client predicts with beside its model and does not train, such as its own
-            examples.
+    round:  (key, State with clients [M], Cohort) -> (State, Info), shapes and dtypes as they came in
+    models: (State, ids [M]) -> params [M, ...], the model that each client deploys
+    apply:  (params, x [B]) -> predictions [B] of one client
+    recall: (params, train [n]) -> what `apply` takes instead of the params when the client predicts;
+            None: the params. This is for what a client predicts with beside its model and does not
+            train, such as its own examples.
     """
 
     init: Callable[[PRNGKey, Dataset], State]

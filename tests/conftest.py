@@ -4,14 +4,15 @@ import sys
 
 import jax
 import pytest
+import shares
 
 from jaxfl.algorithms import ALGORITHMS
 
-# Most of the suite's time is compiling, for tiny models. Without its own code generator for fusions
-# XLA compiles in a third of the time, but digits then depend on shapes; tests that compare bits ask
-# for it (toys.SHIPPED). In one piece for LLVM a tiny program saves another fifth. Workers inherit
-# the flags, which must stand before JAX starts and are fatal where this XLA does not know them:
-# asked beforehand.
+# Most of the suite's time is spent on compiling tiny models. XLA compiles in a third of the time
+# without its own code generator for fusions, but digits then depend on shapes; tests that compare
+# bits switch it on (toys.SHIPPED). Giving LLVM each program in one piece saves another fifth. The
+# flags must be set before JAX starts, and XLA aborts on a flag that it does not know, so a process
+# of its own tries them first. The workers inherit them.
 QUICK = "--xla_cpu_use_fusion_emitters=false --xla_cpu_parallel_codegen_split_count=1"
 if "PYTEST_XDIST_WORKER" not in os.environ and QUICK not in os.environ.get("XLA_FLAGS", ""):
     flags = os.environ | {"XLA_FLAGS": f"{os.environ.get('XLA_FLAGS', '')} {QUICK}".strip()}
@@ -22,13 +23,13 @@ if "PYTEST_XDIST_WORKER" not in os.environ and QUICK not in os.environ.get("XLA_
 
 jax.config.update("jax_numpy_rank_promotion", "raise")
 jax.config.update("jax_num_cpu_devices", 4)  # one device serves, unless a test takes a mesh
-# A third of what remains is LLVM's passes for speed.
+# LLVM's optimization passes take a third of the remaining time.
 jax.config.update("jax_disable_most_optimizations", True)
 
 
 @pytest.fixture(scope="session", autouse=True)
 def compile_once(tmp_path_factory):
-    """Much of what is compiled is the same program again: all processes share one cache."""
+    """All processes share one cache, since many tests compile the same program."""
     root = tmp_path_factory.getbasetemp()
     shared = root.parent if "PYTEST_XDIST_WORKER" in os.environ else root
     jax.config.update("jax_compilation_cache_dir", str(shared / "compiled"))
@@ -42,12 +43,31 @@ def factory(request):
     return ALGORITHMS[request.param]
 
 
-@pytest.hookimpl(tryfirst=True)
-def pytest_collection_modifyitems(items):
-    """All tests of an algorithm run in one process: what one of them compiled, the others need not compile again.
+def pytest_addoption(parser):
+    parser.addoption(
+        "--slow-share",
+        metavar="I/N",
+        help="run the I-th of N shares of the slow tests too; with -m slow, that share alone",
+    )
 
-    Of those marked `long` a quarter of the algorithms is quick, another quarter for the next, and
-    the others are slow.
+
+def pytest_configure(config):
+    if config.getoption("--slow-share"):
+        try:
+            shares.which(config.getoption("--slow-share"))
+        except ValueError as error:
+            raise pytest.UsageError(str(error)) from None
+        if config.option.markexpr == "not slow":  # as pyproject.toml has it
+            config.option.markexpr = ""
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(config, items):
+    """Marks, groups, and leaves out the slow tests of other shares.
+
+    Of the tests marked `long`, each is quick for a quarter of the algorithms, another quarter for
+    the next test, and slow for the others. All tests of an algorithm run in one process: what one
+    of them compiled, the others need not compile again.
     """
     names = sorted(ALGORITHMS)
     long = sorted({item.originalname for item in items if item.get_closest_marker("long")})
@@ -58,15 +78,20 @@ def pytest_collection_modifyitems(items):
                 item.add_marker(pytest.mark.slow)
         if "factory" in item.fixturenames:
             item.add_marker(pytest.mark.xdist_group(item.callspec.params["factory"]))
+    if config.getoption("--slow-share"):
+        others = set(shares.others(items, *shares.which(config.getoption("--slow-share"))))
+        config.hook.pytest_deselected(items=list(others))
+        items[:] = [item for item in items if item not in others]
 
 
 def pytest_runtest_teardown(item, nextitem):
-    """Frees compiled programs that no later test uses: a process on Linux may map 65,530 pieces of memory, and a
-    program takes dozens.
+    """Frees compiled programs that no later test uses.
+
+    A process on Linux may map 65,530 pieces of memory, and a program takes dozens.
     """
 
-    def share(of):
+    def programs(of):
         return of.callspec.params["factory"] if "factory" in of.fixturenames else of.module
 
-    if nextitem is None or share(item) != share(nextitem):
+    if nextitem is None or programs(item) != programs(nextitem):
         jax.clear_caches()

@@ -1,4 +1,6 @@
-"""Kills runs with SIGKILL at random moments, resumes them, and compares with runs that nobody disturbed, bit for bit.
+"""Kills runs with SIGKILL at random moments, resumes them, and compares with undisturbed runs.
+
+All numbers must be equal, bit for bit.
 
 `python tests/kill.py [--kills 30] [--algorithms pfedgraph ditto fedadam] [--rounds 150] [--seed 0]`
 """
@@ -30,13 +32,13 @@ def start(arguments: list[str]) -> subprocess.Popen:
 
 
 def finish(process: subprocess.Popen) -> None:
-    """Waits for a process that is to succeed."""
+    """Waits for the end of a process and raises an error if it failed."""
     errors = process.communicate()[1]
     assert process.returncode == 0, errors
 
 
 def arguments(algorithm: str, out: Path, rounds: int) -> list[str]:
-    """What to start: the run, or what is left of it."""
+    """The command that starts the run, or resumes it where it has begun."""
     if (out / "config.json").exists():
         return ["resume", str(out)]
     return ["run", algorithm, "--rounds", str(rounds), *OPTIONS, "--out", str(out), "--overwrite"]
@@ -44,13 +46,22 @@ def arguments(algorithm: str, out: Path, rounds: int) -> list[str]:
 
 def wait_for_a_checkpoint(out: Path) -> None:
     """Waits until there is one more than before, for two minutes at most."""
-    before, until = set((out / "checkpoints").glob("[0-9]*")), time.monotonic() + 120
-    while time.monotonic() < until and not set((out / "checkpoints").glob("[0-9]*")) - before:
+    before = checkpoints(out)
+    deadline = time.monotonic() + 120
+    while time.monotonic() < deadline and not checkpoints(out) - before:
         time.sleep(0.01)
 
 
+def checkpoints(out: Path) -> set[Path]:
+    """The folders of the finished checkpoints; one that is being written has another name."""
+    return set((out / "checkpoints").glob("[0-9]*"))
+
+
 def content(out: Path) -> dict[str, np.ndarray]:
-    """All that a finished run holds but its times: the last state, the best models, scores, graphs, lines."""
+    """Everything in the directory of a finished run, except times.
+
+    These are the last state, the best models, scores, graphs and the lines of metrics.
+    """
     newest = sorted((out / "checkpoints").iterdir())[-1]
     with ocp.StandardCheckpointer() as checkpointer:
         found = {
@@ -75,51 +86,62 @@ def same(a: dict[str, np.ndarray], b: dict[str, np.ndarray]) -> bool:
     )
 
 
+def stage(out: Path) -> str:
+    """How far a run is that was killed."""
+    if checkpoints(out):
+        return "after a checkpoint"
+    if (out / "config.json").exists():
+        return "no checkpoint yet"
+    return "nothing written"
+
+
 def torture(
     algorithm: str, folder: Path, kills: int, chance: random.Random | None, rounds: int = 150
 ) -> dict[str, int]:
-    """One algorithm: so many kills, each at a random moment of a run's life; then resumed to the end and compared.
+    """Kills runs of one algorithm, resumes each, and compares the end with an undisturbed run.
 
-    Without chance, when a new checkpoint is there.
+    Args:
+      algorithm: which one.
+      folder: where the runs are written.
+      kills: how many processes are killed.
+      chance: draws the moment of each kill within a run's duration. Without it, a process is killed
+        as soon as it has written a new checkpoint.
+      rounds: of a run.
 
     Returns:
       How many kills came before anything was written, before the first checkpoint, and after one;
       and how many runs came to their end, each equal to the undisturbed one.
     """
-    whole, out = folder / f"{algorithm}-whole", folder / algorithm
+    undisturbed = folder / f"{algorithm}-whole"
+    out = folder / algorithm
     began = time.monotonic()
-    finish(start(arguments(algorithm, whole, rounds)))
-    life = time.monotonic() - began
-    expected = content(whole)
-    found = dict.fromkeys(
-        ("nothing written", "no checkpoint yet", "after a checkpoint", "finished and equal"), 0
-    )
+    finish(start(arguments(algorithm, undisturbed, rounds)))
+    duration = time.monotonic() - began
+    expected = content(undisturbed)
+    stages = ("nothing written", "no checkpoint yet", "after a checkpoint", "finished and equal")
+    found = dict.fromkeys(stages, 0)
     done = 0
     while done < kills or not found["finished and equal"] or (out / "config.json").exists():
         process = start(arguments(algorithm, out, rounds))
-        if chance is None and done < kills:
+        if done == kills:
+            patience = None  # this one may finish
+        elif chance is None:
             wait_for_a_checkpoint(out)
+            patience = 0
+        else:
+            patience = chance.uniform(0, duration)
         try:
-            process.wait(None if done == kills else chance.uniform(0, life) if chance else 0)
+            process.wait(patience)
         except subprocess.TimeoutExpired:
             process.send_signal(signal.SIGKILL)
             process.communicate()
             done += 1
-            begun, saved = (out / "config.json").exists(), any((out / "checkpoints").glob("[0-9]*"))
-            found[
-                "after a checkpoint"
-                if saved
-                else "no checkpoint yet"
-                if begun
-                else "nothing written"
-            ] += 1
+            found[stage(out)] += 1
             if not (out / "summary.json").exists():
                 continue
         else:
             finish(process)
-        assert same(content(out), expected), (
-            f"{algorithm}: a run that was killed and resumed differs"
-        )
+        assert same(content(out), expected), f"{algorithm}: a killed and resumed run differs"
         found["finished and equal"] += 1
         shutil.rmtree(out)
     return found
@@ -131,13 +153,13 @@ def main(
     rounds: int = 150,
     seed: int = 0,
 ) -> None:
-    """Prints what happened, an algorithm a line.
+    """Prints one line for each algorithm: how many kills came when, and how many runs are equal.
 
     Args:
-      kills: of all algorithms together.
+      kills: how many, over all algorithms together.
       algorithms: which ones.
-      rounds: of a run; the more, the more kills come after a checkpoint.
-      seed: of the moments.
+      rounds: of a run; with more rounds more kills come after a checkpoint.
+      seed: of the random moments of the kills.
     """
     chance = random.Random(seed)
     with tempfile.TemporaryDirectory() as folder:

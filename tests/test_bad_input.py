@@ -417,36 +417,39 @@ HYPER_PARAMETERS = [
     ([*HYPER, "alpha=1", "alpha=2"], "given twice"),
     ([*HYPER, "alpha=1", "--hyper", "lam=1"], "--hyper is given twice"),
     *[
-        ([*HYPER, f"alpha={v}"], "expected a number or null")
+        ([*HYPER, f"alpha={v}"], "expected a positive number or null")
         for v in ("high", "", "true", "[]", "{}", "NaN", DEEP)
     ],
     *[
         ([*HYPER, f"alpha={v}"], "finite and within 32 bits")
         for v in ("1e400", "1e300", HUGE, "1" + 400 * "0")
     ],
-    ([*HYPER, "alpha=1" + 5000 * "0"], "expected a number or null"),
-    ([*HYPER, "alpha=0"], "alpha is 0: expected a positive number"),
+    ([*HYPER, "alpha=1" + 5000 * "0"], "expected a positive number or null"),
+    ([*HYPER, "alpha=0"], "alpha of pfedgraph is 0: expected a positive number or null"),
     *[
         (
             ["run", "gfed", "--hyper", f"servers={v}"],
-            f"servers of gfed is {v}: expected a whole number from 0 to",
+            f"servers of gfed is {v}: expected a whole number from 1 to",
         )
         for v in ("-1", "100000000")
     ],
     (
         ["run", "fedrep", "--hyper", "head_epochs=100000000"],
-        "expected a whole number from 0 to 10,000",
+        "expected a whole number from 1 to 10,000",
     ),
     ([*HYPER, "anchor=cosin"], "expected one of cosine, approx"),
     ([*HYPER, "cap=0.5"], "choose solver=jaxopt"),
-    ([*HYPER, "solver=jaxopt", "cap=0"], "cap is 0: expected a positive number"),
+    (
+        [*HYPER, "solver=jaxopt", "cap=0"],
+        "cap of pfedgraph is 0: expected a positive number or null",
+    ),
     ([*HYPER, "layers=1"], "hyper-parameter layers of pfedgraph is 1: expected text"),
     ([*HYPER, "layers=("], "'(' is no regular expression"),
     ([*HYPER, "layers=zzz"], "no layer matches 'zzz': choose from params/Dense_0/bias"),
     (["compare", "--hyper", "alfa=1"], "unknown hyper-parameter 'alfa': did you mean alpha"),
     (
         ["compare", "--hyper", "alpha=high"],
-        "hyper-parameter alpha of pfedgraph is 'high': expected a number",
+        "hyper-parameter alpha of pfedgraph is 'high': expected a positive number",
     ),
 ]
 
@@ -463,8 +466,11 @@ SWEEPS = [
         "--trials is -1: expected a whole number from 1 to 1,000,000",
     ),
     ([*SWEEP, "alpha=1", "--trials", HUGE], "expected a whole number from 1 to 1,000,000"),
-    ([*SWEEP, "alpha=1,,2"], "hyper-parameter alpha of pfedgraph is '': expected a number"),
-    ([*SWEEP, "alpha=NaN"], "expected a number"),
+    (
+        [*SWEEP, "alpha=1,,2"],
+        "hyper-parameter alpha of pfedgraph is '': expected a positive number",
+    ),
+    ([*SWEEP, "alpha=NaN"], "expected a positive number or null"),
     ([*SWEEP, "rounds=0"], "--rounds is 0: expected a whole number from 1 to 1,000,000"),
     ([*SWEEP, "rounds=x"], "--rounds is 'x': expected a whole number"),
     ([*SWEEP, f"seed={HUGE}"], "expected a whole number of at least 0 and below 2^31"),
@@ -627,7 +633,7 @@ CONFIG_FILES = {
     "zero_folder": r"the data folder a\x00\nb does not exist",
     "hyper_list": "hyper in hyper_list.json is [1]: expected an object",
     "hyper_name": "did you mean alpha",
-    "hyper_object": "hyper-parameter alpha of pfedgraph is {'a': 1}: expected a number",
+    "hyper_object": "hyper-parameter alpha of pfedgraph is {'a': 1}: expected a positive number",
     "steps": "both --local-steps and --local-epochs",
 }
 CONFIGS = [

@@ -1,4 +1,7 @@
-"""What docs/determinism.md says and no other test holds; and that each of its sentences names a test that is there."""
+"""The promises of docs/determinism.md that no other test checks.
+
+Each sentence of that page must name a test that exists.
+"""
 
 import ast
 import functools
@@ -40,7 +43,7 @@ def test_a_sentence_names_its_tests(sentence):
 
 
 @pytest.mark.parametrize(("file", "name"), sorted(set(NAMED)), ids=lambda part: part)
-def test_a_test_that_is_named_is_there(file, name):
+def test_a_named_test_exists(file, name):
     assert name in defined_in(file)
 
 
@@ -50,7 +53,7 @@ def test_the_page_has_sentences():
 
 
 def results(directory):
-    """All numbers of a run but its times."""
+    """All numbers of a run, except times."""
     lines = [json.loads(line) for line in (directory / "metrics.jsonl").read_text().splitlines()]
     arrays = {}
     for file in ("clients.npz", "graph.npz"):
@@ -61,7 +64,10 @@ def results(directory):
 
 @pytest.mark.parametrize("quick", ["1", pytest.param("0", marks=pytest.mark.slow)])
 def test_two_processes_that_know_nothing_of_each_other_get_the_same_bits(tmp_path, quick):
-    """Each compiles for itself, as shipped unless `quick`; Python's hashes, and so the order of its sets, differ."""
+    """Each process compiles for itself: as users do, or with fewer optimizations where `quick`.
+
+    Python's hashes differ, and so does the order of its sets.
+    """
     options = [
         "pfedgraph",
         "--rounds",
@@ -100,15 +106,18 @@ def test_two_processes_that_know_nothing_of_each_other_get_the_same_bits(tmp_pat
         )
     errors = [process.communicate(timeout=300)[1] for process in running]
     assert [process.returncode for process in running] == [0, 0], errors
-    (lines, arrays), (others, other_arrays) = (results(tmp_path / str(number)) for number in (1, 2))
-    assert lines == others
+    lines, arrays = results(tmp_path / "1")
+    other_lines, other_arrays = results(tmp_path / "2")
+    assert lines == other_lines
     assert len(arrays) > 8
     equal(arrays, other_arrays)
 
 
 def test_rounds_one_by_one_are_rounds_in_one_scan_bit_for_bit():
-    """So it does not matter how often a run is evaluated."""
-    algorithm, data, key = made(jaxfl.algorithms.pfedgraph), opposite_groups(), jax.random.key(0)
+    """How often a run is evaluated therefore changes no bit."""
+    algorithm = made(jaxfl.algorithms.pfedgraph)
+    data = opposite_groups()
+    key = jax.random.key(0)
     start = jit(algorithm.init)(jax.random.fold_in(key, 10**6), data.train)
     whole, (info, _) = make_rounds(algorithm, full(6), exact=True)(key, data, start, 0, 3)
     state, one_by_one, _ = run(algorithm, data, 3, exact=True)
@@ -118,7 +127,7 @@ def test_rounds_one_by_one_are_rounds_in_one_scan_bit_for_bit():
 
 @pytest.mark.parametrize("partition", ["pathological", "dirichlet", "iid", "shards", "nodes"])
 def test_who_holds_what_depends_on_the_seed_alone(partition):
-    """Seed s of several seeds is the single seed s, whatever the algorithm and the rest of the run."""
+    """With several seeds, each seed gets the partition that it gets alone, in any other run too."""
     several = Config(partition=partition, seed=3, seeds=2)
     alone = Config(
         partition=partition,
@@ -136,7 +145,8 @@ def test_who_holds_what_depends_on_the_seed_alone(partition):
 
 
 def test_the_cohorts_depend_on_the_seed_and_the_round_alone():
-    key, data = jax.random.key(3), opposite_groups()
+    key = jax.random.key(3)
+    data = opposite_groups()
     half = jaxfl.participation.uniform(6, 0.5)
     drawn = []
     for factory in (jaxfl.algorithms.local, jaxfl.algorithms.fedavg):

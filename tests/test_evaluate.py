@@ -59,7 +59,8 @@ def test_the_label_reweighted_protocol_equals_its_formula():
         q = np.bincount(source.y_train[rows], minlength=10) / len(rows)
         params = jax.tree.map(lambda x, client=client: x[client], state.clients)
         correct = (
-            np.asarray(task.apply(params, jnp.asarray(source.x_test)).argmax(-1)) == source.y_test
+            np.asarray(task.problem.apply(params, jnp.asarray(source.x_test)).argmax(-1))
+            == source.y_test
         )
         per_class = np.array([correct[source.y_test == c].sum() for c in range(10)])
         total = np.bincount(source.y_test, minlength=10)
@@ -117,7 +118,10 @@ def test_evaluation_is_traced_once():
     traces = []
     data, algorithm = opposite_groups(), made(local)
     task = linear()
-    counted = task._replace(score=lambda p, y: traces.append(1) or task.score(p, y))
+    problem = task.problem
+    counted = task._replace(
+        problem=problem._replace(score=lambda p, y: traces.append(1) or problem.score(p, y))
+    )
     evaluate = make_evaluate(algorithm, counted)
     state, _, _ = run(algorithm, data, 2)
     evaluate(jax.random.key(0), data, state, jnp.arange(6))
@@ -135,7 +139,7 @@ def test_an_algorithm_that_predicts_in_its_own_way_is_scored_and_fine_tuned_so()
             "net": plain.models(state, ids),
             "sign": jnp.where(ids % 2 == 0, 1.0, -1.0),
         },
-        apply=lambda params, x: params["sign"] * task.apply(params["net"], x),
+        apply=lambda params, x: params["sign"] * task.problem.apply(params["net"], x),
     )
     state, _, _ = run(plain, data, 2)
     usual, turned = (

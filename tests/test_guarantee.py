@@ -21,6 +21,7 @@ from jaxfl.experiment.config import Setting
 from jaxfl.experiment.privacy.audit import Work, audit
 from jaxfl.experiment.privacy.guarantee import Exposure, _batches, claim, epsilon
 from jaxfl.local import minibatches
+from jaxfl.objectives import data_loss
 from jaxfl.types import State
 
 
@@ -170,13 +171,13 @@ def rounds_of(repeat):
 
     def repeating(task):
         plain = fedavg(task)
-        fit = task.trainer(task.loss)
+        fit = task.trainer(data_loss(task.problem))
 
         def round(key, state, cohort):
             def turn(model):
                 start = tree.broadcast(model, 3)
-                trained, _ = fit(key, start, None, cohort)
-                received, _ = task.uplink(key, start, trained, cohort.ids)
+                fitted = fit(key, start, None, cohort)
+                received, _ = task.upload(key, start, fitted.params, cohort.ids)
                 return jax.tree.map(lambda x: x.mean(axis=0), received)
 
             _, info = plain.round(key, state, cohort)

@@ -9,7 +9,7 @@ from toys import close, equal, stack
 
 from jaxfl.errors import InputError
 from jaxfl.local import full_gradient, minibatches, trainer
-from jaxfl.task import masked_mean
+from jaxfl.objectives import masked_mean
 from jaxfl.types import Cohort
 
 
@@ -96,7 +96,7 @@ def test_fit_equals_a_loop_over_clients_and_batches(optimizer, amount):
     clients, xs, ys = cohort(pad=3)
     key = jax.random.key(1)
     start = {"w": jnp.ones((2, 3))}
-    fitted, loss = trainer(mean_squares, optimizer, batch_size=4, **amount)(
+    fitted, loss, taken = trainer(mean_squares, optimizer, batch_size=4, **amount)(
         key, start, None, clients
     )
     for i in range(2):
@@ -115,6 +115,7 @@ def test_fit_equals_a_loop_over_clients_and_batches(optimizer, amount):
                 losses.append(value)
         np.testing.assert_allclose(fitted["w"][i], params["w"], atol=1e-6)
         np.testing.assert_allclose(loss[i], np.mean(losses), rtol=1e-5)
+        assert taken[i] == len(losses)
 
 
 @pytest.mark.parametrize("micro", [1, 2, 4, 3])
@@ -151,8 +152,8 @@ def test_a_fully_masked_batch_leaves_everything_alone():
 
     fit = trainer(noisy, optax.adam(0.1), batch_size=4, epochs=2)
     key = jax.random.key(0)
-    one, one_loss = fit(key, {"w": jnp.zeros((1, 3))}, None, alone)
-    two, two_loss = fit(key, {"w": jnp.zeros((2, 3))}, None, beside)
+    one, one_loss, _ = fit(key, {"w": jnp.zeros((1, 3))}, None, alone)
+    two, two_loss, _ = fit(key, {"w": jnp.zeros((2, 3))}, None, beside)
     equal((one["w"][0], one_loss[0]), (two["w"][1], two_loss[1]))
 
 
@@ -160,11 +161,12 @@ def test_a_client_without_data_keeps_its_model():
     clients, _, _ = cohort()
     empty = clients.train._replace(mask=clients.train.mask.at[1].set(False))
     fit = trainer(mean_squares, optax.adam(0.1), batch_size=4, steps=3)
-    fitted, loss = fit(
+    fitted, loss, taken = fit(
         jax.random.key(0), {"w": jnp.ones((2, 3))}, None, clients._replace(train=empty)
     )
     equal(fitted["w"][1], jnp.ones(3))
     assert loss[1] == 0
+    assert taken.tolist() == [3, 0]
 
 
 def test_the_anchor_is_each_clients_own():
@@ -175,7 +177,7 @@ def test_the_anchor_is_each_clients_own():
     clients, _, _ = cohort()
     anchors = jnp.array([[1.0, 2, 3], [-1, 0, 1]])
     fit = trainer(pulled, optax.sgd(0.5), batch_size=4, steps=40)
-    fitted, _ = fit(jax.random.key(0), {"w": jnp.zeros((2, 3))}, anchors, clients)
+    fitted = fit(jax.random.key(0), {"w": jnp.zeros((2, 3))}, anchors, clients).params
     close(fitted["w"], anchors)
 
 
@@ -196,8 +198,9 @@ def test_the_full_gradient_is_that_of_the_weighted_mean_over_all_examples(batch_
             jax.random.key(0), params, data._replace(mask=mask.at[2].set(0.0)), jnp.arange(3)
         )
 
-    loss, gradient = answers(0)
-    equal((loss, gradient), answers(9))
+    loss, gradient, batches = answers(0)
+    assert batches.tolist() == [-(-n // batch_size) for n in (*map(len, ys[:2]), 0)]
+    equal((loss, gradient), answers(9)[:2])
     for i, (x, y) in enumerate(zip(xs[:2], ys[:2], strict=True)):
         share, w = (
             weights[i, : len(y)] / weights[i, : len(y)].sum(),

@@ -97,12 +97,12 @@ def test_mf_learns_ratings_that_factorise():
     @jax.jit
     def step(carry, _):
         params, moments = carry
-        loss = lambda p: jnp.mean((task.apply(p, x)[:, 0] - y) ** 2)  # noqa: E731
+        loss = lambda p: jnp.mean((task.problem.apply(p, x)[:, 0] - y) ** 2)  # noqa: E731
         value, slope = jax.value_and_grad(loss)(params)
         updates, moments = optimizer.update(slope, moments, params)
         return (optax.apply_updates(params, updates), moments), value
 
-    params = task.init(jax.random.key(0))
+    params = task.problem.init(jax.random.key(0))
     _, losses = jax.lax.scan(step, (params, optimizer.init(params)), None, 400)
     assert losses[0] > 5
     assert losses[-1] < 0.05

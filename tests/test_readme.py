@@ -1,14 +1,20 @@
 """The programs of the README and of docs/algorithms.md run as they are written."""
 
+import os
 import re
+import shutil
+import subprocess
+import sys
 from pathlib import Path
 
 import jax
 import jax.numpy as jnp
 import numpy as np
+import pytest
 from toys import deployed, linear, made, opposite_groups, run
 
 from jaxfl.algorithms import local
+from jaxfl.errors import InputError
 from jaxfl.types import Cohort
 
 ROOT = Path(__file__).parent.parent
@@ -30,7 +36,7 @@ def test_from_python(capsys):
     assert len(names["state"].clients.model["params"]["Dense_0"]["bias"].sharding.device_set) > 1
 
 
-def test_a_new_algorithm():
+def test_a_new_method():
     names = {}
     exec(PROGRAMS[3], names)
     algorithm = names["halfway"](linear(), own=0.25)
@@ -38,6 +44,43 @@ def test_a_new_algorithm():
     np.testing.assert_allclose(info.weights.sum(axis=-1), 1, atol=1e-6)
     np.testing.assert_allclose(np.diagonal(info.weights[-1]), 0.25 + 0.75 / 6, atol=1e-6)
     assert deployed(algorithm, state, 6)["params"]["Dense_0"]["bias"].shape == (6, 2)
+    with pytest.raises(InputError, match="own of halfway is 2: expected"):
+        names["halfway"](linear(), own=2)
+
+
+def test_the_new_method_passes_the_tests_when_it_is_added_as_told(tmp_path):
+    """In a copy of the package and the tests, with the file and the two lines that the page names."""
+    for folder in ("jaxfl", "tests", "benchmarks"):
+        ignored = shutil.ignore_patterns("__pycache__")
+        shutil.copytree(ROOT / folder, tmp_path / folder, ignore=ignored)
+    shutil.copy(ROOT / "pyproject.toml", tmp_path)
+    (tmp_path / "jaxfl/algorithms/halfway.py").write_text(PROGRAMS[3])
+    listing = tmp_path / "jaxfl/algorithms/__init__.py"
+    text = listing.read_text()
+    imported = "from jaxfl.algorithms.heurfedamp import heurfedamp\n"
+    assert text.count(imported) == text.count("        heurfedamp,\n") == 1
+    text = text.replace(imported, f"from jaxfl.algorithms.halfway import halfway\n{imported}")
+    text = text.replace("        heurfedamp,\n", "        halfway,\n        heurfedamp,\n")
+    listing.write_text(text)
+    command = [sys.executable, "-m", "pytest", "-q", "-k", "halfway", "-p", "no:cacheprovider"]
+    environment = {k: v for k, v in os.environ.items() if not k.startswith("PYTEST_")}
+    ended = subprocess.run(
+        [*command, "tests/test_contract.py", "tests/algorithms", "tests/test_guarantee.py"],
+        cwd=tmp_path,
+        env=environment | {"PYTHONPATH": str(tmp_path)},
+        capture_output=True,
+        text=True,
+    )
+    assert ended.returncode == 0, ended.stdout[-3000:]
+    assert int(re.search(r"(\d+) passed", ended.stdout).group(1)) >= 15
+    listed = subprocess.run(
+        [sys.executable, "-m", "jaxfl.cli", "list", "algorithms"],
+        cwd=tmp_path,
+        env=environment | {"PYTHONPATH": str(tmp_path)},
+        capture_output=True,
+        text=True,
+    )
+    assert "halfway" in listed.stdout
 
 
 def test_clusters_with_the_weights_of_a_quadratic_program():
@@ -49,7 +92,7 @@ def test_clusters_with_the_weights_of_a_quadratic_program():
     key, task, data = jax.random.key(0), linear(), opposite_groups()
     cohort = Cohort(jnp.arange(6), data.train, data.val)
     state, _, _ = run(made(local, steps=20), data, 5, key=key)
-    initial = task.init(jax.random.fold_in(key, 10**6))  # as `run` has it
+    initial = task.problem.init(jax.random.fold_in(key, 10**6))  # as `run` has it
     weights = names["weights_of"](key, state.clients, initial, cohort, clusters=2)
     np.testing.assert_allclose(weights.sum(axis=1), 1, atol=1e-6)
     same = np.arange(6)[:, None] % 2 == np.arange(6) % 2

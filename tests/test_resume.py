@@ -222,7 +222,7 @@ def test_killed_runs_resume_to_the_same_bits(tmp_path):
     assert found["after a checkpoint"] == found["finished and equal"] == 1
 
 
-@pytest.mark.slow
+@pytest.mark.slow(seconds=100)
 @pytest.mark.parametrize("algorithm", ["pfedgraph", "ditto", "fedadam"])
 def test_runs_killed_ten_times_resume_to_the_same_bits(tmp_path, algorithm):
     found = torture(algorithm, tmp_path, 10, random.Random(1))

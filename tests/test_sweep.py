@@ -109,7 +109,7 @@ def test_no_space(pairs, message):
             "--trials is 0: expected a whole number from 1 to",
         ),
         (["--over", "alhpa=1,2"], "did you mean alpha"),
-        (["--over", "alpha=1,-2"], "alpha is -2"),
+        (["--over", "alpha=1,-2"], "alpha of pfedgraph is -2: expected a positive number"),
         (["--over", "lr=a,b"], "--lr is 'a': expected a non-negative number"),
         (["--over", "alpha=1,2", "--val", "0"], "no trial has a finite validation score"),
     ],

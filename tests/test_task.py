@@ -5,14 +5,18 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 import pytest
+from flax import linen as nn
 from sklearn.linear_model import LinearRegression
 from toys import differ, equal, opposite_groups
 from toys import linear as logistic
 
 import jaxfl
 from jaxfl import tree
+from jaxfl.algorithms import fedah, fedper, fedrep, fedrod, knn_per, lg_fedavg, moon
 from jaxfl.errors import InputError
+from jaxfl.local import count_batches
 from jaxfl.models import linear, mlp
+from jaxfl.objectives import data_loss
 from jaxfl.types import Cohort, Dataset
 
 KEY = jax.random.key(0)
@@ -29,13 +33,17 @@ def batch(outputs=(), seed=0):
 def test_the_loss_is_the_mean_squared_error_of_real_examples(outputs):
     data = batch(outputs)
     task = jaxfl.regression(linear(*outputs), jnp.zeros(3))
-    params = task.init(KEY)
+    params = task.problem.init(KEY)
     assert not any(x.any() for x in jax.tree.leaves(params))
     np.testing.assert_allclose(
-        task.loss(params, data, None, KEY)[0], np.sum(data.y[:10] ** 2) / 10, rtol=1e-5
+        data_loss(task.problem)(params, data, None, KEY)[0],
+        np.sum(data.y[:10] ** 2) / 10,
+        rtol=1e-5,
     )
     squares = np.sum(np.square(np.asarray(data.y)).reshape(12, -1), axis=1)
-    np.testing.assert_allclose(task.score(task.apply(params, data.x), data.y), -squares, rtol=1e-5)
+    np.testing.assert_allclose(
+        task.problem.score(task.problem.apply(params, data.x), data.y), -squares, rtol=1e-5
+    )
 
 
 def test_training_reaches_least_squares():
@@ -43,11 +51,10 @@ def test_training_reaches_least_squares():
     task = jaxfl.regression(
         linear(), jnp.zeros(3), batch_size=12, steps=400, optimizer=optax.sgd(0.1)
     )
-    stacked = jax.tree.map(lambda x: x[None], (task.init(KEY), data))
-    fit = task.trainer(task.loss)
-    model, _ = fit(
-        jax.random.key(1), stacked[0], None, Cohort(jnp.arange(1), stacked[1], stacked[1])
-    )
+    stacked = jax.tree.map(lambda x: x[None], (task.problem.init(KEY), data))
+    fit = task.trainer(data_loss(task.problem))
+    cohort = Cohort(jnp.arange(1), stacked[1], stacked[1])
+    model = fit(jax.random.key(1), stacked[0], None, cohort).params
     best = LinearRegression().fit(data.x[:10], data.y[:10])
     layer = model["params"]["Dense_0"]
     np.testing.assert_allclose(layer["kernel"][0, :, 0], best.coef_, atol=1e-4)
@@ -60,27 +67,29 @@ def test_targets_must_fit_the_model():
     with pytest.raises(
         InputError, match=r"predicts 2 numbers an example, the targets have shape \(12,\)"
     ):
-        task.loss(task.init(KEY), batch(), None, KEY)
+        data_loss(task.problem)(task.problem.init(KEY), batch(), None, KEY)
 
 
 def test_features_are_what_enters_the_head():
     task = jaxfl.classification(mlp(3, hidden=(7,)), jnp.zeros(5))
-    params, x = task.init(jax.random.key(0)), jax.random.normal(jax.random.key(1), (4, 5))
-    head = params["params"][task.head]
-    features = jax.jit(task.features)(params, x)
+    params, x = task.problem.init(jax.random.key(0)), jax.random.normal(jax.random.key(1), (4, 5))
+    head = params["params"][task.problem.head]
+    features = jax.jit(task.problem.features)(params, x)
     assert features.shape == (4, 7)
     np.testing.assert_allclose(
-        features @ head["kernel"] + head["bias"][None], task.apply(params, x), atol=1e-6
+        features @ head["kernel"] + head["bias"][None], task.problem.apply(params, x), atol=1e-6
     )
 
 
 def test_a_trainer_may_differ_in_steps_epochs_and_optimiser():
     data = opposite_groups()
     task, cohort = logistic(), Cohort(jnp.arange(6), data.train, data.val)
-    start = tree.broadcast(task.init(jax.random.key(0)), 6)
+    start = tree.broadcast(task.problem.init(jax.random.key(0)), 6)
 
     def trained(**changes):
-        return task.trainer(task.loss, **changes)(jax.random.key(1), start, None, cohort)[0]
+        return task.trainer(data_loss(task.problem), **changes)(
+            jax.random.key(1), start, None, cohort
+        ).params
 
     equal(trained(), trained(steps=5))
     equal(trained(optimizer=optax.sgd(0.0)), start)
@@ -91,7 +100,47 @@ def test_a_trainer_may_differ_in_steps_epochs_and_optimiser():
 def test_batches_are_counted_as_training_takes_them():
     data = opposite_groups(clients=4, sizes=[40, 25, 9, 1])  # of which 32, 20, 8 and 1 train
     cohort = Cohort(jnp.arange(4), data.train, data.val)
+    start = tree.broadcast(logistic().problem.init(KEY), 4)
+
+    def taken(task, **changes):
+        fit = task.trainer(data_loss(task.problem), **changes)
+        return fit(KEY, start, None, cohort).batches.tolist()
+
     task = logistic()  # batches of 8
-    assert task.batches(cohort).tolist() == [5, 5, 5, 5]
-    assert task.batches(cohort, epochs=2).tolist() == [8, 6, 2, 2]
-    assert logistic(steps=None, epochs=1).batches(cohort).tolist() == [4, 3, 1, 1]
+    assert taken(task) == [5, 5, 5, 5]
+    assert taken(task, epochs=2) == [8, 6, 2, 2]
+    assert taken(logistic(steps=None, epochs=1)) == [4, 3, 1, 1]
+    assert count_batches(data.train.mask, 8, epochs=2).tolist() == [8, 6, 2, 2]
+    gradient = task.gradient(data_loss(task.problem))
+    assert gradient(KEY, start, data.train, jnp.arange(4)).batches.tolist() == [4, 3, 1, 1]
+
+
+def test_the_loss_of_all_data_is_that_of_the_gradient():
+    data = opposite_groups(clients=3, sizes=[40, 9, 1])
+    task = logistic()
+    start = jax.vmap(task.problem.init)(jax.random.split(KEY, 3))
+    loss = data_loss(task.problem)
+    found = task.evaluate(loss)(KEY, start, data.train, jnp.arange(3))
+    asked = task.gradient(loss)(KEY, start, data.train, jnp.arange(3))
+    np.testing.assert_allclose(found, asked.loss, rtol=1e-6)
+    for i in range(3):
+        alone = jax.tree.map(lambda x, i=i: x[i][data.train.mask[i]], data.train)
+        one = jax.tree.map(lambda x, i=i: x[i], start)
+        np.testing.assert_allclose(found[i], loss(one, alone, None, KEY)[0], rtol=1e-5)
+
+
+def test_a_model_without_a_head_is_refused_by_methods_that_need_one():
+    class Headless(nn.Module):
+        @nn.compact
+        def __call__(self, x):
+            return nn.Dense(2)(x)
+
+    task = jaxfl.classification(Headless(), jnp.zeros(5))
+    assert task.problem.head is None
+    for method in (fedper, fedrep, lg_fedavg, fedah):
+        with pytest.raises(InputError, match="the model names none: give head=PATTERN"):
+            method(task)
+    for method in (moon, knn_per, fedrod):
+        with pytest.raises(InputError, match="features: choose a model that names its head"):
+            method(task)
+    assert fedper(task, head="bias").init(KEY, opposite_groups(features=5).train).server

@@ -7,13 +7,14 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import optax
+from flax import linen as nn
 
 import jaxfl
 from jaxfl import mesh
-from jaxfl.local import count_batches, full_gradient, trainer
+from jaxfl.local import full_gradient, full_loss, trainer
 from jaxfl.models.mlp import mlp
-from jaxfl.task import channel, honest, masked_mean
-from jaxfl.types import Dataset, Federation, Task
+from jaxfl.task import faithful, upload_through
+from jaxfl.types import Dataset, Federation, Problem, Task
 
 # Compiler options of programs whose bits are compared: as shipped, where the suite is compiled
 # otherwise (conftest.py).
@@ -103,6 +104,25 @@ def shallow(**options):
     return jaxfl.classification(mlp(2, hidden=(8,)), jnp.zeros(8), **options)
 
 
+class Normed(nn.Module):
+    """A layer, its outputs normalised over the batch, dropout, and a layer."""
+
+    head = "Dense_1"
+
+    @nn.compact
+    def __call__(self, x, train: bool = False):
+        x = nn.BatchNorm(use_running_average=not train, momentum=0.8)(nn.Dense(8)(x))
+        x = nn.Dropout(0.1, deterministic=not train)(nn.relu(x))
+        return nn.Dense(2)(x)
+
+
+@functools.cache
+def normed(**options):
+    """As `shallow`, with batch normalisation and dropout."""
+    options = {"steps": 5, "batch_size": 8, "optimizer": jaxfl.sgd(0.1)} | options
+    return jaxfl.classification(Normed(), jnp.zeros(8), **options)
+
+
 def quadratic(steps=20, learning_rate=0.1):
     """Each example pulls the model w towards itself: loss |w - x|^2 / 2; the best w is the mean."""
 
@@ -110,15 +130,15 @@ def quadratic(steps=20, learning_rate=0.1):
         return {"w": jax.random.normal(key, (3,))}
 
     def apply(params, x):
-        return jnp.broadcast_to(params["w"], x.shape)
+        return params["w"][None] - x
 
-    def loss_of(apply):
-        def loss(params, batch, anchor, key):
-            each = 0.5 * jnp.sum((apply(params, batch.x) - batch.x) ** 2, axis=-1)
-            mean = masked_mean(each, batch.mask)
-            return mean, mean
+    def error(prediction, y):
+        return 0.5 * jnp.sum(prediction**2, axis=-1)
 
-        return loss
+    def score(prediction, y):
+        return -jnp.sum(prediction**2, axis=-1)
+
+    problem = Problem(init, apply, error, score)
 
     def train(objective, **changes):
         options = {"optimizer": optax.sgd(learning_rate), "batch_size": 4, "steps": steps} | changes
@@ -126,16 +146,13 @@ def quadratic(steps=20, learning_rate=0.1):
             objective, **(options if "epochs" not in changes else options | {"steps": None})
         )
 
-    def score(prediction, y):
-        return -jnp.sum(prediction**2, axis=-1)
+    def gradient(objective):
+        return full_gradient(objective, batch_size=4)
 
-    def batches(cohort, **changes):
-        return count_batches(cohort.train.mask, 4, **(changes or {"steps": steps}))
+    def evaluate(objective):
+        return full_loss(objective, batch_size=4)
 
-    gradient = full_gradient(loss_of(apply), batch_size=4)
-    return Task(
-        init, apply, loss_of(apply), loss_of, score, train, channel(honest), gradient, batches
-    )
+    return Task(problem, train, gradient, evaluate, upload_through(faithful))
 
 
 @functools.cache

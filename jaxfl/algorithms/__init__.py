@@ -40,11 +40,10 @@ from jaxfl.algorithms.pfedme import pfedme
 from jaxfl.algorithms.scaffold import scaffold
 from jaxfl.algorithms.sfl import sfl
 from jaxfl.algorithms.trimmed_mean import trimmed_mean
-from jaxfl.hints import checked
 from jaxfl.types import AlgorithmFactory
 
 ALGORITHMS: dict[str, AlgorithmFactory] = {
-    f.__name__: checked(f)
+    f.__name__: f
     for f in (
         local,
         fedavg,
@@ -88,6 +87,5 @@ ALGORITHMS: dict[str, AlgorithmFactory] = {
         trimmed_mean,
     )
 }
-globals().update(ALGORITHMS)  # whoever imports one by its name has it checked too
 
 __all__ = ["ALGORITHMS", *ALGORITHMS]

@@ -1,18 +1,30 @@
-"""Ditto (Li et al., "Ditto: Fair and Robust Federated Learning Through Personalization", ICML 2021, Algorithm 1)."""
+"""Ditto: a personal model near the global one."""
 
-import jax
-import jax.numpy as jnp
+from typing import Annotated
+
+from jaxtyping import Array
 
 from jaxfl import tree
-from jaxfl.kernels.mixing import mix, size_weights
+from jaxfl.objectives import data_loss, proximal
+from jaxfl.options import NOT_NEGATIVE
+from jaxfl.registry import method
+from jaxfl.skeleton import mean_by_size, train_and_upload
+from jaxfl.streams import stream
 from jaxfl.types import Algorithm, Cohort, Dataset, Info, Params, PRNGKey, Scalar, State, Task
 
 
-def ditto(task: Task, *, lam: Scalar = 1.0) -> Algorithm:
-    """FedAvg, and beside it a model of each client's own, held near the global model w^t by lam / 2 |v - w^t|^2 (2).
+@method(
+    title="Ditto",
+    paper='Li et al., "Ditto: Fair and Robust Federated Learning Through Personalization", ICML '
+    "2021, Algorithm 1",
+    link="https://arxiv.org/abs/2012.04221",
+    personal="the whole model v",
+    sends="the other model, which it trained from the global one",
+)
+def ditto(task: Task, *, lam: Annotated[Scalar, NOT_NEGATIVE] = 1.0) -> Algorithm:
+    """FedAvg, and beside it a model of each client's own, held near the global model.
 
-    Personal is the whole deployed model v; a client sends the other one, that it trained from the
-    global model.
+    The client's own model v lowers its loss plus lam / 2 |v - w^t|^2, w^t the global model (2).
 
     State: clients = each client's v, first the common initial model; server = the global model. The
     loss of a round is that of v.
@@ -25,33 +37,27 @@ def ditto(task: Task, *, lam: Scalar = 1.0) -> Algorithm:
     Differs: the two models are trained one after the other and on batches of their own, as in
     pFedGraph's tables; the authors' code takes one step of each in turn on one batch.
     """
-
-    def objective(params: Params, batch: Dataset, centre: Params, key: PRNGKey):
-        loss, aux = task.loss(params, batch, None, key)
-        return loss + lam / 2 * tree.squared_distance(params, centre), aux
-
-    fit, fit_own = task.trainer(task.loss), task.trainer(objective)
+    loss = data_loss(task.problem)
+    fit = task.trainer(loss)
+    fit_own = task.trainer(proximal(loss, lam))
 
     def init(key: PRNGKey, train: Dataset) -> State:
-        model = task.init(key)
-        return State(clients=tree.broadcast(model, train.mask.shape[0]), server=model)
+        model = task.problem.init(key)
+        return State(tree.broadcast(model, train.mask.shape[0]), model)
 
     def round(key: PRNGKey, state: State, cohort: Cohort) -> tuple[State, Info]:
-        fit_key, uplink_key = jax.random.split(key)
         start = tree.broadcast(state.server, cohort.ids.size)
-        own, loss = fit_own(jax.random.fold_in(fit_key, 1), state.clients, start, cohort)
-        trained, _ = fit(fit_key, start, None, cohort)
-        received, heard = task.uplink(uplink_key, start, trained, cohort.ids)
-        share = size_weights(cohort.sizes * heard)  # [M], the same for every receiver
-        model = mix(share, received)
-        floats = jnp.full_like(cohort.ids, tree.size(model))
-        weights = tree.broadcast(share, loss.size)
-        info = Info(
-            loss, weights, up=floats, down=floats, batches=2 * task.batches(cohort), heard=heard
+        own = fit_own(stream(key, "second_fit"), state.clients, start, cohort)
+        _, received, info = train_and_upload(task, fit, key, start, None, cohort)
+        server, weights = mean_by_size(received, start, info.reported, cohort)
+        info = info._replace(
+            loss=own.loss,
+            weights=tree.broadcast(weights, cohort.ids.size),
+            batches=info.batches + own.batches,
         )
-        return State(own, model), info
+        return State(own.params, server), info
 
-    def models(state: State, ids):
+    def models(state: State, ids: Array) -> Params:
         return tree.take(state.clients, ids)
 
-    return Algorithm(init, round, models, task.apply)
+    return Algorithm(init, round, models, task.problem.apply)

@@ -1,17 +1,23 @@
-"""FedProx (Li et al., "Federated Optimization in Heterogeneous Networks", MLSys 2020, Algorithm 2)."""
+"""FedProx: clients stay near the global model."""
 
-import jax
-import jax.numpy as jnp
+from typing import Annotated
 
-from jaxfl import tree
-from jaxfl.kernels.mixing import mix, size_weights
-from jaxfl.types import Algorithm, Cohort, Dataset, Info, Params, PRNGKey, Scalar, State, Task
+from jaxfl.objectives import data_loss, proximal
+from jaxfl.options import NOT_NEGATIVE
+from jaxfl.registry import method
+from jaxfl.skeleton import global_model
+from jaxfl.types import Algorithm, Scalar, Task
 
 
-def fedprox(task: Task, *, mu: Scalar = 0.01) -> Algorithm:
-    """FedAvg whose clients are held near the global model w^t by mu / 2 |w - w^t|^2 in their loss (2).
-
-    Nothing is personal; a client sends its model.
+@method(
+    title="FedProx",
+    paper='Li et al., "Federated Optimization in Heterogeneous Networks", MLSys 2020, Algorithm 2',
+    link="https://arxiv.org/abs/1812.06127",
+    personal="",
+    sends="its model",
+)
+def fedprox(task: Task, *, mu: Annotated[Scalar, NOT_NEGATIVE] = 0.01) -> Algorithm:
+    """FedAvg whose clients minimise their loss plus mu / 2 |w - w^t|^2, w^t the global model (2).
 
     State: clients = nothing; server = the global model.
 
@@ -20,33 +26,8 @@ def fedprox(task: Task, *, mu: Scalar = 0.01) -> Algorithm:
       mu: strength of the proximal term; section 5 chooses from .001, .01, .1 and 1, pFedGraph's
         tables take .01.
 
-    Differs: clients are weighted by their numbers of examples, where the paper draws them so; all
-    take the task's steps, where the paper lets stragglers take fewer.
+    Differs: clients are weighted by their numbers of examples, where the paper draws them with such
+    probabilities. All clients take the task's steps, where the paper lets stragglers take fewer.
     """
-
-    def objective(params: Params, batch: Dataset, centre: Params, key: PRNGKey):
-        loss, aux = task.loss(params, batch, None, key)
-        return loss + mu / 2 * tree.squared_distance(params, centre), aux
-
-    fit = task.trainer(objective)
-
-    def init(key: PRNGKey, train: Dataset) -> State:
-        return State(clients=(), server=task.init(key))
-
-    def round(key: PRNGKey, state: State, cohort: Cohort) -> tuple[State, Info]:
-        fit_key, uplink_key = jax.random.split(key)
-        start = tree.broadcast(state.server, cohort.ids.size)
-        trained, loss = fit(fit_key, start, start, cohort)
-        received, heard = task.uplink(uplink_key, start, trained, cohort.ids)
-        share = size_weights(cohort.sizes * heard)  # [M], the same for every receiver
-        model = mix(share, received)
-        floats = jnp.full_like(cohort.ids, tree.size(model))
-        weights = tree.broadcast(share, loss.size)
-        return State((), model), Info(
-            loss, weights, up=floats, down=floats, batches=task.batches(cohort), heard=heard
-        )
-
-    def models(state: State, ids):
-        return tree.broadcast(state.server, ids.size)
-
-    return Algorithm(init, round, models, task.apply)
+    objective = proximal(data_loss(task.problem), mu)
+    return global_model(task, objective=objective, anchor=lambda start, trained: start)

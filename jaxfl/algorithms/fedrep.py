@@ -1,69 +1,75 @@
-"""FedRep (Collins et al., "Exploiting Shared Representations for Personalized Federated Learning", ICML 2021)."""
+"""FedRep: personal heads, fitted first, on a shared body."""
 
-import jax
-import jax.numpy as jnp
+from typing import Annotated
+
+from jaxtyping import Array
 
 from jaxfl import tree
 from jaxfl.kernels.mixing import mix, size_weights
+from jaxfl.objectives import data_loss, of_part
+from jaxfl.options import COUNT
+from jaxfl.registry import method
+from jaxfl.skeleton import head_of, part_weights, train_and_upload
+from jaxfl.streams import stream
 from jaxfl.types import Algorithm, Cohort, Dataset, Info, Params, PRNGKey, State, Task
 
 
+@method(
+    title="FedRep",
+    paper='Collins et al., "Exploiting Shared Representations for Personalized Federated Learning", '
+    "ICML 2021, Algorithm 1",
+    link="https://arxiv.org/abs/2102.07078",
+    personal="the head",
+    sends="its body",
+)
 def fedrep(
     task: Task,
     *,
-    head_epochs: int = 10,
-    head_steps: int | None = None,
+    head_epochs: Annotated[int, COUNT] = 10,
+    head_steps: Annotated[int | None, COUNT] = None,
     head: tree.Layers | None = None,
 ) -> Algorithm:
-    """Each client first fits its own head to the global body, then the body to its head; the server averages bodies.
+    """Each client fits its own head to the global body, then the body to that head.
 
-    Algorithm 1. Personal is the head; a client sends its body. It deploys the mean body under its
-    own head. Of a model that is all head nothing is shared. The weights are those of the body.
+    The server takes the unweighted mean of the bodies. A client deploys the mean body under its own
+    head. Nothing is shared of a model that is all head.
 
-    State: clients = each client's head; server = the global body.
+    State: clients = each client's head; server = the global body. Weights: "body", "head". The loss
+    of a round is that of the body's training.
 
     Args:
       task: the model and its training, which is that of the body.
       head_epochs: passes over the data to fit the head; the authors' experiments on CIFAR take 10,
         and 1 for the body.
-      head_steps: steps in their place; pFedGraph's tables take 80, and 200 for the body.
+      head_steps: steps in place of epochs; pFedGraph's tables take 80, and 200 for the body.
       head: the personal layers: a regular expression to find in their paths, or a predicate; None:
         the model's head.
+
+    Raises:
+      InputError: the model names no head and none is given, or no layer matches.
     """
-
-    def head_loss(own: Params, batch: Dataset, body: Params, key: PRNGKey):
-        return task.loss(tree.join(own, body), batch, None, key)
-
-    def body_loss(body: Params, batch: Dataset, own: Params, key: PRNGKey):
-        return task.loss(tree.join(own, body), batch, None, key)
-
     amount = {"epochs": head_epochs} if head_steps is None else {"steps": head_steps}
-    fit_head, fit_body = task.trainer(head_loss, **amount), task.trainer(body_loss)
-    head = task.head if head is None else head
+    objective = of_part(data_loss(task.problem))
+    fit_head = task.trainer(objective, **amount)
+    fit_body = task.trainer(objective)
+    head = head_of(task.problem, head)
 
     def init(key: PRNGKey, train: Dataset) -> State:
-        model = task.init(key)
-        tree.select(model, head)  # raises where no layer matches
-        own, body = tree.split(model, head)
+        own, body = tree.split(task.problem.init(key), head)
         return State(tree.broadcast(own, train.mask.shape[0]), body)
 
     def round(key: PRNGKey, state: State, cohort: Cohort) -> tuple[State, Info]:
-        fit_key, uplink_key = jax.random.split(key)
-        shared = tree.broadcast(state.server, cohort.ids.size)
-        own, _ = fit_head(jax.random.fold_in(fit_key, 1), state.clients, shared, cohort)
-        body, loss = fit_body(fit_key, shared, own, cohort)
-        received, heard = task.uplink(uplink_key, shared, body, cohort.ids)
-        share = size_weights(heard)  # [M], the same for every receiver
-        mean = mix(share, received)
-        sends = tree.size(mean)
-        weights = tree.broadcast(share, loss.size) if sends else jnp.eye(loss.size)
-        floats = jnp.full_like(cohort.ids, sends)
-        batches = task.batches(cohort, **amount) + task.batches(cohort)
-        return State(own, mean), Info(
-            loss, weights, up=floats, down=floats, batches=batches, heard=heard
+        start = tree.broadcast(state.server, cohort.ids.size)
+        own = fit_head(stream(key, "second_fit"), state.clients, start, cohort)
+        _, received, info = train_and_upload(task, fit_body, key, start, own.params, cohort)
+        weights = size_weights(info.reported)
+        info = info._replace(
+            weights=part_weights(weights, "body", "head", received),
+            batches=info.batches + own.batches,
         )
+        return State(own.params, mix(weights, received)), info
 
-    def models(state: State, ids):
+    def models(state: State, ids: Array) -> Params:
         return tree.join(tree.take(state.clients, ids), tree.broadcast(state.server, ids.size))
 
-    return Algorithm(init, round, models, task.apply)
+    return Algorithm(init, round, models, task.problem.apply)

@@ -1,7 +1,4 @@
-"""FedRoD (Chen and Chao, "On Bridging Generic and Personalized Federated Learning for Image Classification").
-
-ICLR 2022; the linear personal head of section 4.
-"""
+"""FedRoD: a global model with a balanced loss, and a personal head beside its own."""
 
 import jax
 import jax.numpy as jnp
@@ -10,77 +7,92 @@ from jaxtyping import Array, Float
 
 from jaxfl import tree
 from jaxfl.errors import check
-from jaxfl.kernels.mixing import mix, size_weights
-from jaxfl.types import Algorithm, Cohort, Dataset, Info, PRNGKey, State, Task
+from jaxfl.objectives import data_loss, loss_of
+from jaxfl.registry import method
+from jaxfl.skeleton import mean_by_size, part_weights, train_and_upload
+from jaxfl.types import Algorithm, Cohort, Dataset, Info, Params, PRNGKey, State, Task
 
 
+@method(
+    title="FedRoD",
+    paper='Chen and Chao, "On Bridging Generic and Personalized Federated Learning for Image '
+    'Classification", ICLR 2022, the linear personal head of section 4',
+    link="https://arxiv.org/abs/2107.00778",
+    personal="a second head",
+    sends="the global model as it trained it",
+)
 def fedrod(task: Task) -> Algorithm:
-    """A global model trained as if all clients had all labels alike, and on its features a linear head of each client.
+    """A global model trained for equal frequencies of all labels, and a linear head of each client.
 
-    The global model is trained by the balanced softmax, whose logits of class c have log n_c added,
-    n_c the client's examples of c. The personal head's logits are added to the global model's in a
-    plain softmax, of which the head alone learns. Personal is that head; a client sends the global
-    model. It deploys both.
+    The global model is trained by the balanced softmax, in which log n_c is added to the logits of
+    class c, n_c the client's examples of c. The personal head reads the global model's features;
+    its logits are added to the global model's in a plain softmax, of which the head alone learns. A
+    client deploys both.
 
     State: clients = each client's head {"kernel" [C, d, classes], "bias" [C, classes]}, first zero;
-    server = the global model. The loss of a round is that of the deployed prediction.
+    server = the global model. Weights: "global", "head". The loss of a round is that of the
+    deployed prediction.
 
     Raises:
-      InputError: the model names no head, so there are no features; or the task is no
-        classification.
+      InputError: the model does not say what its features are, or the task is not classification.
 
     Differs: the head begins at zero, so that a client begins as the global model predicts.
     """
-    check(
-        task.features is not None,
-        "FedRoD needs a model's features: choose a model that names its head",
-    )
+    problem = task.problem
+    features = problem.features
+    check(features is not None, "FedRoD needs features: choose a model that names its head")
+
+    def predict(model: Params, x: Array, mask: Array, key: PRNGKey):
+        if problem.predict is None:
+            return problem.apply(model, x), None
+        return problem.predict(model, x, mask, key)
 
     def apply(params: dict, x: Array) -> Float[Array, "b classes"]:
-        entered, head = task.features(params["global"], x), params["head"]
-        return task.apply(params["global"], x) + entered @ head["kernel"] + head["bias"][None]
+        entered = features(params["global"], x)
+        head = params["head"]
+        return problem.apply(params["global"], x) + entered @ head["kernel"] + head["bias"][None]
 
     def objective(params: dict, batch: Dataset, prior: Float[Array, "classes"], key: PRNGKey):
-        balanced = task.loss_of(lambda model, x: task.apply(model, x) + prior[None])
-        loss, _ = balanced(params["global"], batch, None, key)
-        personal, aux = task.loss_of(apply)(
-            params | {"global": lax.stop_gradient(params["global"])}, batch, None, key
-        )
+        def balanced(model: Params, x: Array, mask: Array, key: PRNGKey):
+            logits, term = predict(model, x, mask, key)
+            return logits + prior[None], term
+
+        loss, _ = loss_of(problem, balanced)(params["global"], batch, None, key)
+        frozen = params | {"global": lax.stop_gradient(params["global"])}
+        personal, aux = data_loss(problem, apply)(frozen, batch, None, key)
         return loss + personal, aux
 
     fit = task.trainer(objective)
 
     def init(key: PRNGKey, train: Dataset) -> State:
-        model, example = task.init(key), train.x[0, :1]
+        model = problem.init(key)
         labels = train.y.ndim == 2 and jnp.issubdtype(train.y.dtype, jnp.integer)
         check(
             labels,
             "FedRoD needs labels, a whole number an example: choose another algorithm for this data",
         )
         d, classes = (
-            jax.eval_shape(of, model, example).shape[-1] for of in (task.features, task.apply)
+            jax.eval_shape(of, model, train.x[0, :1]).shape[-1] for of in (features, problem.apply)
         )
         head = {"kernel": jnp.zeros((d, classes)), "bias": jnp.zeros(classes)}
         return State(tree.broadcast(head, train.mask.shape[0]), model)
 
     def round(key: PRNGKey, state: State, cohort: Cohort) -> tuple[State, Info]:
-        fit_key, uplink_key = jax.random.split(key)
-        start = tree.broadcast(state.server, cohort.ids.size)
+        start = {
+            "global": tree.broadcast(state.server, cohort.ids.size),
+            "head": state.clients,
+        }
         labels = jax.nn.one_hot(cohort.train.y, state.clients["bias"].shape[-1])
         counts = jnp.sum(labels * cohort.train.mask[..., None], axis=1)  # [M, classes]
         prior = jnp.where(counts > 0, jnp.log(counts), -1e9)
-        trained, loss = fit(fit_key, {"global": start, "head": state.clients}, prior, cohort)
-        received, heard = task.uplink(uplink_key, start, trained["global"], cohort.ids)
-        share = size_weights(cohort.sizes * heard)  # [M], the same for every receiver
-        model = mix(share, received)
-        floats = jnp.full_like(cohort.ids, tree.size(model))
-        weights = tree.broadcast(share, loss.size)
-        info = Info(
-            loss, weights, up=floats, down=floats, batches=task.batches(cohort), heard=heard
+        trained, received, info = train_and_upload(
+            task, fit, key, start, prior, cohort, sends=lambda model: model["global"]
         )
-        return State(trained["head"], model), info
+        server, weights = mean_by_size(received, start, info.reported, cohort)
+        info = info._replace(weights=part_weights(weights, "global", "head", received))
+        return State(trained["head"], server), info
 
-    def models(state: State, ids):
+    def models(state: State, ids: Array) -> Params:
         return {
             "global": tree.broadcast(state.server, ids.size),
             "head": tree.take(state.clients, ids),

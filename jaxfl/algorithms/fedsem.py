@@ -1,32 +1,43 @@
-"""FedSem (Xie et al., "Multi-Center Federated Learning", 2020, Algorithm 1: FeSEM)."""
+"""FeSEM: clients join the nearest of several centres."""
 
-from typing import NamedTuple
+from typing import Annotated, NamedTuple
 
-import jax
 import jax.numpy as jnp
 from jax import lax
 from jaxtyping import Array, Bool
 
 from jaxfl import tree
-from jaxfl.errors import check_positive
 from jaxfl.kernels.cluster import centres, kmeans, nearest, together
+from jaxfl.objectives import data_loss
+from jaxfl.options import COUNT
+from jaxfl.registry import method
+from jaxfl.skeleton import train_and_upload
+from jaxfl.streams import stream
 from jaxfl.types import Algorithm, Cohort, Dataset, Info, Params, PRNGKey, State, Task
 
 
 class Server(NamedTuple):
     """What the server keeps."""
 
-    centres: Params  # [K, ...]
-    begun: Bool[Array, ""]  # whether they are more than the initial model, K times
+    # [K, ...]
+    centres: Params
+    # whether they are more than the initial model, K times
+    begun: Bool[Array, ""]
 
 
-def fedsem(task: Task, *, clusters: int = 5) -> Algorithm:
-    """Centres among the clients' models: each client joins the nearest, and starts from the mean of its members.
+@method(
+    title="FeSEM",
+    paper='Xie et al., "Multi-Center Federated Learning", 2020, Algorithm 1',
+    link="https://arxiv.org/abs/2005.01026",
+    personal="the cluster",
+    sends="its model",
+)
+def fedsem(task: Task, *, clusters: Annotated[int, COUNT] = 5) -> Algorithm:
+    """Centres among the clients' models: each client joins the nearest, and starts from its mean.
 
-    One step of expectation and maximisation a round. Personal is the cluster; a client sends its
-    model and is sent its centre.
+    One step of expectation and maximisation a round. A client is sent its centre.
 
-    State: clients = the cluster of each, first 0 [C]; server = `Server`.
+    State: clients = the cluster of each client, first 0 [C]; server = `Server`.
 
     Args:
       task: the model and its training.
@@ -36,36 +47,28 @@ def fedsem(task: Task, *, clusters: int = 5) -> Algorithm:
     Distances are of all parameters, there of one kernel. A cluster that nobody joined keeps its
     centre.
     """
-    check_positive(clusters=clusters)
-    fit = task.trainer(task.loss)
+    fit = task.trainer(data_loss(task.problem))
 
     def init(key: PRNGKey, train: Dataset) -> State:
-        server = Server(tree.broadcast(task.init(key), clusters), jnp.zeros((), bool))
+        model = task.problem.init(key)
+        server = Server(tree.broadcast(model, clusters), jnp.zeros((), bool))
         return State(jnp.zeros(train.mask.shape[0], jnp.int32), server)
 
     def round(key: PRNGKey, state: State, cohort: Cohort) -> tuple[State, Info]:
-        fit_key, uplink_key = jax.random.split(key)
+        before = state.server
         start = models(state, jnp.arange(cohort.ids.size))
-        trained, loss = fit(fit_key, start, None, cohort)
-        received, heard = task.uplink(uplink_key, start, trained, cohort.ids)
+        _, received, info = train_and_upload(task, fit, key, start, None, cohort)
+        # Expectation: the nearest centre; maximisation: the mean of its members.
         cluster = lax.cond(
-            state.server.begun,
-            lambda: nearest(received, state.server.centres),
-            lambda: kmeans(jax.random.fold_in(key, 2), received, cohort.ids, clusters).assignment,
+            before.begun,
+            lambda: nearest(received, before.centres),
+            lambda: kmeans(stream(key, "server"), received, cohort.ids, clusters).assignment,
         )
-        server = Server(centres(received, cluster, state.server.centres, heard), jnp.ones((), bool))
-        floats = jnp.full_like(cohort.ids, tree.size(received) // cohort.ids.size)
-        info = Info(
-            loss,
-            together(cluster, heard),
-            floats,
-            floats,
-            batches=task.batches(cohort),
-            heard=heard,
-        )
-        return State(cluster, server), info
+        after = centres(received, cluster, before.centres, info.reported)
+        info = info._replace(weights=together(cluster, info.reported))
+        return State(cluster, Server(after, jnp.ones((), bool))), info
 
-    def models(state: State, ids):
+    def models(state: State, ids: Array) -> Params:
         return tree.take(state.server.centres, state.clients[ids])
 
-    return Algorithm(init, round, models, task.apply)
+    return Algorithm(init, round, models, task.problem.apply)

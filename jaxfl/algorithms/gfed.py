@@ -1,39 +1,51 @@
-"""GFed (Rizk and Sayed, "A Graph Federated Architecture with Privacy Preserving Learning", SPAWC 2021)."""
+"""GFed: several servers on a graph learn one model for all."""
 
-from typing import Literal
+from typing import Annotated, Literal
 
 import jax
 import jax.numpy as jnp
 from jaxtyping import Array, ArrayLike, Int, Shaped
 
-from jaxfl import tree
-from jaxfl.errors import check, check_graph, check_groups, check_not_negative, check_positive
-from jaxfl.kernels import admm, consensus
+from jaxfl import admm, tree
+from jaxfl.errors import check, check_graph, check_groups
+from jaxfl.kernels import consensus
 from jaxfl.kernels.mixing import mix
-from jaxfl.types import Algorithm, Cohort, Dataset, Info, PRNGKey, Scalar, State, Task
+from jaxfl.objectives import data_loss
+from jaxfl.options import COUNT, NOT_NEGATIVE, POSITIVE
+from jaxfl.registry import method
+from jaxfl.skeleton import upload
+from jaxfl.streams import stream
+from jaxfl.types import Algorithm, Cohort, Dataset, Info, Params, PRNGKey, Scalar, State, Task
 
 
+@method(
+    title="GFed",
+    paper='Rizk and Sayed, "A Graph Federated Architecture with Privacy Preserving Learning", SPAWC '
+    "2021",
+    link="https://arxiv.org/abs/2104.13215",
+    personal="",
+    sends="its model",
+)
 def gfed(
     task: Task,
     *,
     form: Literal["gradient", "admm"] = "gradient",
-    servers: int = 3,
+    servers: Annotated[int, COUNT] = 3,
     server_of: Int[ArrayLike, "c"] | None = None,
     graph: Literal["ring", "alone"] | Shaped[ArrayLike, "s s"] = "ring",
-    rho: Scalar | None = None,
-    lam: Scalar | None = None,
+    rho: Annotated[Scalar | None, POSITIVE] = None,
+    lam: Annotated[Scalar | None, NOT_NEGATIVE] = None,
     primal: Literal["fit", "exact"] = "fit",
 ) -> Algorithm:
-    """Servers learn one model for all: each takes the mean of its clients, then the mean over its neighbours.
+    """Each server takes the mean of its clients, then the mean over its neighbours.
 
     "gradient" is the method of Rizk and Sayed: psi_s is the mean of what the clients of server s
     train from w_s, and w_s the mean of psi over the server and its neighbours; a client deploys its
-    server's w_s. "admm" is GFedMtl with one cluster, a baseline as fast as that; a client deploys
-    its own w_k.
+    server's w_s. "admm" is GFedMtl with one cluster, a baseline as fast as GFedMtl; a client
+    deploys its own w_k.
 
-    Nothing is personal (with "admm", w_k is); a client sends a model.
-
-    State: clients = nothing, or `admm.Client`; server = models w_s [S, ...].
+    State: clients = nothing, or `admm.Client`; server = models w_s [S, ...]. Metrics:
+    `disagreement` of the servers.
 
     Args:
       task: the model and its training.
@@ -45,64 +57,65 @@ def gfed(
       lam: as in `gfedmtl`, of "admm" alone. None: .001.
       primal: as in `gfedmtl`, of "admm" alone.
 
-    Differs: servers weigh their neighbours alike and add no noise. A server without reports keeps
-    its model. With "admm" a client sends one model, as in `gfedmtl`. What servers send each other
-    is not counted.
+    Raises:
+      InputError: an option of "admm" is given without it, or the graph or the groups do not fit.
+
+    Differs: servers weigh their neighbours equally and add no noise. A server without reports keeps
+    its model. With "admm" a client sends one model, as in `gfedmtl`. The traffic between servers is
+    not counted.
     """
-    by_admm, adjacency = form == "admm", consensus.adjacency(graph, servers)
+    by_admm = form == "admm"
     plain = rho is None and lam is None and primal == "fit"
     check(by_admm or plain, "rho, lam and primal are for ADMM: choose form=admm, or leave them out")
-    rho, lam = 0.1 if rho is None else rho, 1e-3 if lam is None else lam
-    check_not_negative(lam=lam)
-    check_positive(rho=rho, servers=servers)
+    adjacency = consensus.adjacency(graph, servers)
     check_graph(adjacency, servers)
-    side, fit = (
-        admm.primal(task.loss, task.trainer, rho, lam, primal == "exact"),
-        task.trainer(task.loss),
-    )
+    rho = 0.1 if rho is None else rho
+    lam = 1e-3 if lam is None else lam
+    loss = data_loss(task.problem)
+    side = admm.primal(loss, task.trainer, rho, lam, primal == "exact")
+    fit = task.trainer(loss)
 
-    def home(ids: Int[Array, "m"]) -> Int[Array, "m"]:
+    def server_of_client(ids: Int[Array, "m"]) -> Int[Array, "m"]:
         return ids % servers if server_of is None else jnp.asarray(server_of)[ids]
 
     def init(key: PRNGKey, train: Dataset) -> State:
-        model, ids = task.init(key), jnp.arange(train.mask.shape[0])
-        check_groups(
-            ids.size, server_of=(ids % servers if server_of is None else server_of, servers)
-        )
-        clients = side.enlist(model, train, home(ids), servers) if by_admm else ()
+        model = task.problem.init(key)
+        ids = jnp.arange(train.mask.shape[0])
+        given = ids % servers if server_of is None else server_of
+        check_groups(ids.size, server_of=(given, servers))
+        clients = side.enlist(model, train, server_of_client(ids), servers) if by_admm else ()
         return State(clients, tree.broadcast(model, servers))
 
     def round(key: PRNGKey, state: State, cohort: Cohort) -> tuple[State, Info]:
-        fit_key, uplink_key = jax.random.split(key)
         client, before = state
-        cell = home(cohort.ids)
+        cell = server_of_client(cohort.ids)
         centre = tree.take(before, cell)
         if by_admm:
-            model, loss = side.solve(fit_key, client, centre, cohort)
-            sent = admm.message(model, client.dual, rho)
+            fitted = side.solve(stream(key, "fit"), client, centre, cohort)
+            sent = admm.message(fitted.params, client.dual, rho)
         else:
-            sent, loss = fit(fit_key, centre, None, cohort)
-        received, heard = task.uplink(uplink_key, centre, sent, cohort.ids)
-        stack = jax.tree.map(lambda r, b: jnp.concatenate([r, b]), received, before)  # [M + S, ...]
-        own, averaged = consensus.server_round(jnp.where(heard, cell, -1), adjacency, 0.0, 1)
-        if by_admm:
-            client = client._replace(
-                model=model, dual=admm.ascend(client.dual, model, mix(own[cell], stack), rho)
-            )
+            fitted = fit(stream(key, "fit"), centre, None, cohort)
+            sent = fitted.params
+        received, info = upload(task, key, fitted, centre, sent, cohort)
+        # The servers, as matrices of the uploads and of the models before.
+        stack = jax.tree.map(lambda r, b: jnp.concatenate([r, b]), received, before)
+        cells = jnp.where(info.reported, cell, -1)
+        own, averaged = consensus.server_round(cells, adjacency, 0.0, 1)
         models = mix(averaged, stack)
-        floats = jnp.full_like(cohort.ids, tree.size(models) // servers)
-        metrics = {
-            "disagreement": consensus.disagreement(jax.tree.map(lambda x: x[:, None], models))
-        }
-        weights = consensus.upload_weights(averaged[cell])
-        batches = task.batches(cohort) * (primal == "fit")
-        return State(client, models), Info(
-            loss, weights, floats, (1 + by_admm) * floats, metrics, batches, heard=heard
+        if by_admm:
+            dual = admm.ascend(client.dual, fitted.params, mix(own[cell], stack), rho)
+            client = client._replace(model=fitted.params, dual=dual)
+        one_cluster = jax.tree.map(lambda x: x[:, None], models)
+        info = info._replace(
+            weights=consensus.upload_weights(averaged[cell]),
+            down=(1 + by_admm) * info.down,
+            metrics={"disagreement": consensus.disagreement(one_cluster)},
         )
+        return State(client, models), info
 
-    def models(state: State, ids):
-        return (
-            tree.take(state.clients.model, ids) if by_admm else tree.take(state.server, home(ids))
-        )
+    def models(state: State, ids: Array) -> Params:
+        if by_admm:
+            return tree.take(state.clients.model, ids)
+        return tree.take(state.server, server_of_client(ids))
 
-    return Algorithm(init, round, models, task.apply)
+    return Algorithm(init, round, models, task.problem.apply)

@@ -1,42 +1,55 @@
-"""GFedMtl (Gauthier et al., "Personalized Graph Federated Learning", Asilomar 2022)."""
+"""GFedMtl: several servers on a graph, ADMM clients, learning between clusters."""
 
-from typing import Literal
+from typing import Annotated, Literal
 
 import jax
 import jax.numpy as jnp
-from jaxtyping import ArrayLike, Int, Shaped
+from jaxtyping import Array, ArrayLike, Int, Shaped
 
-from jaxfl import tree
-from jaxfl.errors import check, check_graph, check_groups, check_not_negative, check_positive
-from jaxfl.kernels import admm, consensus, coupling, grouping, similarity
+from jaxfl import admm, tree
+from jaxfl.errors import check, check_graph, check_groups
+from jaxfl.kernels import consensus, coupling, grouping, similarity
 from jaxfl.kernels.mixing import mix
-from jaxfl.types import Algorithm, Cohort, Dataset, Info, PRNGKey, Scalar, State, Task
+from jaxfl.objectives import data_loss
+from jaxfl.options import COUNT, NOT_NEGATIVE, POSITIVE
+from jaxfl.registry import method
+from jaxfl.skeleton import upload
+from jaxfl.streams import stream
+from jaxfl.types import Algorithm, Cohort, Dataset, Info, Params, PRNGKey, Scalar, State, Task
 
 
+@method(
+    title="GFedMtl",
+    paper='Gauthier et al., "Personalized Graph Federated Learning", Asilomar Conference on '
+    "Signals, Systems, and Computers 2022; the link is to its extended version",
+    link="https://arxiv.org/abs/2306.06399",
+    personal="the model w_k",
+    sends="its model less its dual over rho",
+)
 def gfedmtl(
     task: Task,
     *,
-    tau: Scalar | Literal["learned", "learned_pairs"] = 0.5,
-    rho: Scalar = 0.1,
-    lam: Scalar = 1e-3,
-    rate: Scalar = 0.1,
-    servers: int = 3,
-    clusters: int = 2,
+    tau: Annotated[Scalar, NOT_NEGATIVE] | Literal["learned", "learned_pairs"] = 0.5,
+    rho: Annotated[Scalar, POSITIVE] = 0.1,
+    lam: Annotated[Scalar, NOT_NEGATIVE] = 1e-3,
+    rate: Annotated[Scalar, POSITIVE] = 0.1,
+    servers: Annotated[int, COUNT] = 3,
+    clusters: Annotated[int, COUNT] = 2,
     server_of: Int[ArrayLike, "c"] | None = None,
     cluster_of: Int[ArrayLike, "c"] | None = None,
     graph: Literal["ring", "alone"] | Shaped[ArrayLike, "s s"] = "ring",
     primal: Literal["fit", "exact"] = "fit",
 ) -> Algorithm:
-    """Servers learn a model for each cluster of clients by ADMM, with their neighbours and from the other clusters.
+    """Servers learn a model for each cluster of clients by ADMM, with neighbours and other clusters.
 
-    Personal is w_k; a client sends one model. State: clients = `admm.Client`; server = w_qs [S, Q,
-    ...], tau's learner.
+    State: clients = `admm.Client`; server = (w_qs [S, Q, ...], the learner of tau or nothing).
+    Metrics: `disagreement` of the servers; the mean `tau` between clusters if it is learned.
 
     Args:
       task: the model and its training.
       tau: strength of learning between clusters, a number or [Q, Q] (receiver, sender). "learned":
-        goes down the validation loss at the models u of (15), from .5; "learned_pairs": each pair
-        of clusters its own.
+        it lowers the validation loss at the models u of (15), from .5; "learned_pairs": each pair
+        of clusters has its own.
       rho: penalty of (13); with a large one servers agree more, and later. 3 suits the paper's
         ridge regression.
       lam: weight of |w|^2 in the loss of each cluster at a server, shared by all its clients.
@@ -50,89 +63,84 @@ def gfedmtl(
       primal: how (13) is solved: by the task's training, or exactly if the loss is quadratic, see
         `admm.primal`.
 
+    Raises:
+      InputError: tau is learned with a single cluster, or the graph or the groups do not fit.
+
     Differs: a client sends w_k - phi_k / rho, all that (14) needs. Without reports a cluster keeps
-    its model, a client its w_k, phi_k. All start at the initial model, not 0. Not counted: traffic
-    of servers, an upload to find clusters.
+    its model and a client its w_k and phi_k. All start at the initial model, not 0. Not counted:
+    the traffic between servers, and the upload that finds clusters.
     """
-    learned, adjacency = isinstance(tau, str), consensus.adjacency(graph, servers)
+    learned = isinstance(tau, str)
+    adjacency = consensus.adjacency(graph, servers)
     check(
         clusters > 1 or not learned,
         "tau is learned between clusters: give clusters=2 or more, or a number for tau",
     )
-    check_not_negative(tau=tau, lam=lam)
-    check_positive(rho=rho, rate=rate, servers=servers, clusters=clusters)
     check_graph(adjacency, servers)
-    side, explore = (
-        admm.primal(task.loss, task.trainer, rho, lam, primal == "exact"),
-        task.trainer(task.loss),
-    )
+    loss = data_loss(task.problem)
+    side = admm.primal(loss, task.trainer, rho, lam, primal == "exact")
+    explore = task.trainer(loss)
+    gradient = task.gradient(loss)
+
+    def find_clusters(key: PRNGKey, model: Params, train: Dataset, ids: Array) -> Int[Array, "c"]:
+        start = tree.broadcast(model, ids.size)
+        moved = explore(stream(key, "fit"), start, None, Cohort(ids, train, train)).params
+        received, _ = task.upload(stream(key, "upload"), start, moved, ids)
+        return grouping.group(similarity.cosine(tree.subtract(received, model)), clusters)
 
     def init(key: PRNGKey, train: Dataset) -> State:
-        model, ids, cluster = task.init(key), jnp.arange(train.mask.shape[0]), cluster_of
-        if cluster is None:
-            start = tree.broadcast(model, ids.size)
-            moved, _ = explore(key, start, None, Cohort(ids, train, train))
-            received, _ = task.uplink(jax.random.fold_in(key, 1), start, moved, ids)
-            cluster = grouping.group(similarity.cosine(tree.subtract(received, model)), clusters)
+        model = task.problem.init(key)
+        ids = jnp.arange(train.mask.shape[0])
+        cluster = find_clusters(key, model, train, ids) if cluster_of is None else cluster_of
         server = ids % servers if server_of is None else server_of
         check_groups(ids.size, server_of=(server, servers), cluster_of=(cluster, clusters))
-        clients = side.enlist(
-            model, train, jnp.asarray(server * clusters + cluster), servers * clusters
-        )
-        return State(
-            clients,
-            (
-                tree.broadcast(tree.broadcast(model, clusters), servers),
-                coupling.begin(tau, clusters),
-            ),
-        )
+        cell = jnp.asarray(server * clusters + cluster)
+        clients = side.enlist(model, train, cell, servers * clusters)
+        models = tree.broadcast(tree.broadcast(model, clusters), servers)
+        return State(clients, (models, coupling.begin(tau, clusters)))
 
     def round(key: PRNGKey, state: State, cohort: Cohort) -> tuple[State, Info]:
-        fit_key, uplink_key = jax.random.split(key)
-        client, (models, learner) = state
+        client = state.clients
+        models, learner = state.server
         before = jax.tree.map(lambda x: x.reshape(-1, *x.shape[2:]), models)  # [S * Q, ...]
         centre = tree.take(before, client.cell)
-        model, loss = side.solve(fit_key, client, centre, cohort)
-        received, heard = task.uplink(
-            uplink_key, centre, admm.message(model, client.dual, rho), cohort.ids
-        )
-        stack = jax.tree.map(
-            lambda r, b: jnp.concatenate([r, b]), received, before
-        )  # [M + S * Q, ...]
+        # (13): the clients' models.
+        fitted = side.solve(stream(key, "fit"), client, centre, cohort)
+        sent = admm.message(fitted.params, client.dual, rho)
+        received, info = upload(task, key, fitted, centre, sent, cohort)
+        # (14) to (18): the servers, as matrices of the uploads and of the models before.
+        stack = jax.tree.map(lambda r, b: jnp.concatenate([r, b]), received, before)
         strength = coupling.strength(learner) if learned else jnp.asarray(tau, float)
-        cells = jnp.where(heard, client.cell, -1)  # that the uploads enter
-        coupled, onward = consensus.server_round(
-            cells, adjacency, strength, clusters
-        )  # [S * Q, M + S * Q]
+        cells = jnp.where(info.reported, client.cell, -1)
+        coupled, exchanged = consensus.server_round(cells, adjacency, strength, clusters)
         u = mix(coupled[client.cell], stack)
-        models = jax.tree.map(lambda w, old: w.reshape(old.shape), mix(onward, stack), models)
-        metrics, batches = (
-            {"disagreement": consensus.disagreement(models)},
-            task.batches(cohort) * (primal == "fit"),
+        w = mix(exchanged, stack)
+        models = jax.tree.map(lambda new, old: new.reshape(old.shape), w, models)
+        # (16): the clients' duals.
+        dual = admm.ascend(client.dual, fitted.params, u, rho)
+        info = info._replace(
+            weights=consensus.upload_weights(exchanged[client.cell]),
+            down=2 * info.down,
+            metrics={"disagreement": consensus.disagreement(models)},
         )
-        if learned:  # a client sends the gradient of its validation loss at u
-            _, slopes = task.gradient(jax.random.fold_in(key, 2), u, cohort.val, cohort.ids)
-            nothing = jax.tree.map(jnp.zeros_like, slopes)
-            slopes, _ = task.uplink(jax.random.fold_in(uplink_key, 1), nothing, slopes, cohort.ids)
-            batches += task.batches(cohort._replace(train=cohort.val), epochs=1)
-            slope = consensus.tau_slope(
-                similarity.gram(slopes, stack), cells, adjacency, strength, clusters
+        if learned:
+            # A client sends the gradient of its validation loss at u, and tau lowers that loss.
+            asked = gradient(stream(key, "evaluate"), u, cohort.val, cohort.ids)
+            nothing = jax.tree.map(jnp.zeros_like, asked.grads)
+            answer_key = stream(key, "second_upload")
+            answers, _ = task.upload(answer_key, nothing, asked.grads, cohort.ids)
+            products = similarity.gram(answers, stack)
+            grad = consensus.tau_slope(products, cells, adjacency, strength, clusters)
+            learner = coupling.descend(learner, grad, rate)
+            info = info._replace(
+                up=2 * info.up,
+                batches=info.batches + asked.batches,
+                metrics=info.metrics | {"tau": coupling.mean(strength, clusters)},
             )
-            learner, metrics["tau"] = (
-                coupling.descend(learner, slope, rate),
-                coupling.mean(strength, clusters),
-            )
-        client = client._replace(model=model, dual=admm.ascend(client.dual, model, u, rho))
-        floats = jnp.full_like(cohort.ids, tree.size(model) // loss.size)
-        traffic, weights = (
-            ((1 + learned) * floats, 2 * floats),
-            consensus.upload_weights(onward[client.cell]),
-        )
-        return State(client, (models, learner)), Info(
-            loss, weights, *traffic, metrics, batches, heard=heard
-        )
+        client = client._replace(model=fitted.params, dual=dual)
+        return State(client, (models, learner)), info
 
-    def models(state: State, ids):
+    def models(state: State, ids: Array) -> Params:
         return tree.take(state.clients.model, ids)
 
-    return Algorithm(init, round, models, task.apply)
+    return Algorithm(init, round, models, task.problem.apply)

@@ -1,23 +1,37 @@
-"""IFCA (Ghosh et al., "An Efficient Framework for Clustered Federated Learning", NeurIPS 2020, Algorithm 1)."""
+"""IFCA: clients choose the cluster whose model has the lowest loss."""
+
+from typing import Annotated
 
 import jax
 import jax.numpy as jnp
 from jax import lax
+from jaxtyping import Array
 
 from jaxfl import tree
-from jaxfl.errors import check_positive
 from jaxfl.kernels.cluster import centres, together
-from jaxfl.types import Algorithm, Cohort, Dataset, Info, PRNGKey, State, Task
+from jaxfl.objectives import data_loss
+from jaxfl.options import COUNT
+from jaxfl.registry import method
+from jaxfl.skeleton import train_and_upload
+from jaxfl.streams import stream
+from jaxfl.types import Algorithm, Cohort, Dataset, Info, Params, PRNGKey, State, Task
 
 
-def ifca(task: Task, *, clusters: int = 4) -> Algorithm:
-    """One model for each cluster; a client takes all of them and trains the one with the lowest loss on its data.
+@method(
+    title="IFCA",
+    paper='Ghosh et al., "An Efficient Framework for Clustered Federated Learning", NeurIPS 2020, '
+    "Algorithm 1",
+    link="https://arxiv.org/abs/2006.04088",
+    personal="the choice of a cluster",
+    sends="its model and the number of its cluster",
+)
+def ifca(task: Task, *, clusters: Annotated[int, COUNT] = 4) -> Algorithm:
+    """One model for each cluster; a client trains the model with the lowest loss on its data.
 
-    Personal is the choice. A client sends its model and the number of its cluster, and is sent all
-    models.
+    A client is sent all models.
 
-    State: clients = the cluster that each last chose, first 0 [C]; server = models of the clusters
-    [K, ...].
+    State: clients = the cluster that each client last chose, first 0 [C]; server = models of the
+    clusters [K, ...].
 
     Args:
       task: the model and its training.
@@ -28,33 +42,36 @@ def ifca(task: Task, *, clusters: int = 4) -> Algorithm:
     before each test, by the loss on the labels of the test set; here a client deploys the model
     that it chose last.
     """
-    check_positive(clusters=clusters)
-    fit = task.trainer(task.loss)
+    loss = data_loss(task.problem)
+    fit = task.trainer(loss)
+    evaluate = task.evaluate(loss)
 
     def init(key: PRNGKey, train: Dataset) -> State:
-        models = jax.vmap(task.init)(jax.random.split(key, clusters))
+        models = jax.vmap(task.problem.init)(jax.random.split(key, clusters))
         return State(jnp.zeros(train.mask.shape[0], jnp.int32), models)
 
     def round(key: PRNGKey, state: State, cohort: Cohort) -> tuple[State, Info]:
-        fit_key, uplink_key = jax.random.split(key)
+        ask_key = stream(key, "evaluate")
 
-        def losses(model):  # of every client [M]
+        def losses(model: Params) -> Array:  # of every client [M]
             asked = tree.broadcast(model, cohort.ids.size)
-            return task.gradient(jax.random.fold_in(key, 2), asked, cohort.train, cohort.ids)[0]
+            return evaluate(ask_key, asked, cohort.train, cohort.ids)
 
+        # Line 6: the cluster with the lowest loss; a NaN is never the lowest.
         found = lax.map(losses, state.server)  # [K, M]
         chosen = jnp.where(jnp.isnan(found), jnp.inf, found).argmin(axis=0)
         start = tree.take(state.server, chosen)
-        trained, loss = fit(fit_key, start, None, cohort)
-        received, heard = task.uplink(uplink_key, start, trained, cohort.ids)
-        server = centres(received, chosen, state.server, heard)
-        model = jnp.full_like(cohort.ids, tree.size(server) // clusters)
-        weights, batches = together(chosen, heard), task.batches(cohort)
-        return State(chosen, server), Info(
-            loss, weights, model + 1, clusters * model, batches=batches, heard=heard
+        _, received, info = train_and_upload(task, fit, key, start, None, cohort)
+        # Line 15, model averaging.
+        server = centres(received, chosen, state.server, info.reported)
+        info = info._replace(
+            weights=together(chosen, info.reported),
+            up=info.up + 1,
+            down=clusters * info.down,
         )
+        return State(chosen, server), info
 
-    def models(state: State, ids):
+    def models(state: State, ids: Array) -> Params:
         return tree.take(state.server, state.clients[ids])
 
-    return Algorithm(init, round, models, task.apply)
+    return Algorithm(init, round, models, task.problem.apply)

@@ -1,36 +1,42 @@
-"""Local training only: the floor that every personalised method must beat."""
+"""Local training only: the floor that every personalized method must beat."""
 
-import jax
 import jax.numpy as jnp
+from jaxtyping import Array
 
 from jaxfl import tree
-from jaxfl.types import Algorithm, Cohort, Dataset, Info, PRNGKey, State, Task
+from jaxfl.objectives import data_loss
+from jaxfl.registry import method
+from jaxfl.skeleton import tell
+from jaxfl.streams import stream
+from jaxfl.types import Algorithm, Cohort, Dataset, Info, Params, PRNGKey, State, Task
 
 
+@method(
+    title="Local training",
+    paper="the floor that every personalized method must beat",
+    link="",
+    personal="the whole model",
+    sends="",
+)
 def local(task: Task) -> Algorithm:
     """Every client trains its own model on its own data; nothing is sent.
-
-    Personal is the whole model; a client sends nothing.
 
     State: clients = each client's model; server = nothing.
 
     Differs: all clients start from one common model, as in every other method here; pFedGraph's
-    tables start each from its own.
+    tables start each client from a model of its own.
     """
-    fit = task.trainer(task.loss)
+    fit = task.trainer(data_loss(task.problem))
 
     def init(key: PRNGKey, train: Dataset) -> State:
-        return State(clients=tree.broadcast(task.init(key), train.mask.shape[0]), server=())
+        return State(tree.broadcast(task.problem.init(key), train.mask.shape[0]), ())
 
     def round(key: PRNGKey, state: State, cohort: Cohort) -> tuple[State, Info]:
-        fit_key, _ = jax.random.split(
-            key
-        )  # as where there is an uplink: all methods see the same batches
-        models, loss = fit(fit_key, state.clients, None, cohort)
-        nothing = jnp.zeros_like(cohort.ids)
-        return State(models, ()), Info(loss, jnp.eye(loss.size), up=nothing, down=nothing)
+        fitted = fit(stream(key, "fit"), state.clients, None, cohort)
+        info = tell(fitted, tree.finite(fitted.params, cohort.ids.size), 0)
+        return State(fitted.params, ()), info._replace(weights=jnp.eye(cohort.ids.size))
 
-    def models(state: State, ids):
+    def models(state: State, ids: Array) -> Params:
         return tree.take(state.clients, ids)
 
-    return Algorithm(init, round, models, task.apply)
+    return Algorithm(init, round, models, task.problem.apply)

@@ -1,19 +1,23 @@
-"""Norm clipping (Sun et al., "Can You Really Backdoor Federated Learning?", 2019, section 4)."""
+"""Norm clipping: updates that are too long are shortened."""
 
-import jax
-import jax.numpy as jnp
+from typing import Annotated
 
-from jaxfl import tree
-from jaxfl.errors import check_positive
-from jaxfl.kernels.mixing import mix, size_weights
-from jaxfl.kernels.robust import clip_updates
-from jaxfl.types import Algorithm, Cohort, Dataset, Info, PRNGKey, Scalar, State, Task
+from jaxfl.kernels import robust
+from jaxfl.options import POSITIVE
+from jaxfl.registry import method
+from jaxfl.skeleton import global_model, mean_by_size
+from jaxfl.types import Algorithm, Scalar, Task
 
 
-def norm_clipping(task: Task, *, bound: Scalar | None = None) -> Algorithm:
+@method(
+    title="Norm clipping",
+    paper='Sun et al., "Can You Really Backdoor Federated Learning?", 2019, section 4',
+    link="https://arxiv.org/abs/1911.07963",
+    personal="",
+    sends="its model",
+)
+def norm_clipping(task: Task, *, bound: Annotated[Scalar | None, POSITIVE] = None) -> Algorithm:
     """FedAvg whose server shortens updates that are longer than a bound.
-
-    Nothing is personal; a client sends its model.
 
     State: clients = nothing; server = the global model.
 
@@ -21,27 +25,9 @@ def norm_clipping(task: Task, *, bound: Scalar | None = None) -> Algorithm:
       task: the model and its training.
       bound: of the Euclidean length of an update. None: the median length in the round.
     """
-    check_positive(bound=bound)
-    fit = task.trainer(task.loss)
 
-    def init(key: PRNGKey, train: Dataset) -> State:
-        return State(clients=(), server=task.init(key))
+    def aggregate(received, start, reported, cohort):
+        clipped = robust.clip_updates(start, received, bound, reported)
+        return mean_by_size(clipped, start, reported, cohort)
 
-    def round(key: PRNGKey, state: State, cohort: Cohort) -> tuple[State, Info]:
-        fit_key, uplink_key = jax.random.split(key)
-        start = tree.broadcast(state.server, cohort.ids.size)
-        trained, loss = fit(fit_key, start, None, cohort)
-        received, heard = task.uplink(uplink_key, start, trained, cohort.ids)
-        share = size_weights(
-            cohort.sizes * heard
-        )  # [M], of the shortened updates, the same for every receiver
-        model = mix(share, clip_updates(start, received, bound, heard))
-        floats = jnp.full_like(cohort.ids, tree.size(model))
-        return State((), model), Info(
-            loss, tree.broadcast(share, loss.size), floats, floats, heard=heard
-        )
-
-    def models(state: State, ids):
-        return tree.broadcast(state.server, ids.size)
-
-    return Algorithm(init, round, models, task.apply)
+    return global_model(task, aggregate=aggregate)

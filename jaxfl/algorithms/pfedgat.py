@@ -1,43 +1,55 @@
-"""pFedGAT (Zhou et al., "Personalized Federated Learning via Learning Dynamic Graphs", 2025)."""
+"""pFedGAT: graph attention on the server, learned from the clients' losses."""
 
-from typing import Literal
+from typing import Annotated, Literal
 
 import jax
 import jax.numpy as jnp
+from jaxtyping import Array, Float
 
 from jaxfl import tree
-from jaxfl.errors import check_positive
 from jaxfl.kernels.attention import attention_weights, init_attention, layer_norm
 from jaxfl.kernels.mixing import disturbance, isolate, mix
 from jaxfl.kernels.similarity import gram
-from jaxfl.types import Algorithm, Cohort, Dataset, Info, PRNGKey, Scalar, State, Task
+from jaxfl.objectives import data_loss
+from jaxfl.options import COUNT, POSITIVE
+from jaxfl.registry import method
+from jaxfl.skeleton import train_and_upload
+from jaxfl.streams import stream
+from jaxfl.types import Algorithm, Cohort, Dataset, Info, Params, PRNGKey, Scalar, State, Task
 
 
+@method(
+    title="pFedGAT",
+    paper='Zhou et al., "Personalized Federated Learning via Learning Dynamic Graphs", 2025',
+    link="https://arxiv.org/abs/2503.05474",
+    personal="the mixture of models",
+    sends="its model, and an answer to its mixture",
+)
 def pfedgat(
     task: Task,
     *,
     attention: Literal["gat", "gatv2", "dot", "free"] = "gat",
     feature: Literal["weights", "update", "round"] = "weights",
-    heads: int = 8,
-    width: int = 8,
+    heads: Annotated[int, COUNT] = 8,
+    width: Annotated[int, COUNT] = 8,
     slope: float = 0.2,
     eta: Scalar = 0.01,
     normalised: bool = False,
     wire: Literal["gradient", "inner", "scalars"] = "gradient",
-    radius: float = 0.1,
+    radius: Annotated[float, POSITIVE] = 0.1,
 ) -> Algorithm:
-    """Each client receives its own mixture; attention over the models learns the weights from the clients' losses.
+    """Each client receives a mixture of its own; attention over the models learns the weights.
 
-    Personal is the mixture; a client sends its model, and what `wire` says. State: clients =
-    (mixture, with "free" the logits of its weights by id [C, C]), server = (W and a, with "update"
-    the initial model).
+    State: clients = (mixture, with "free" the logits of its weights by id [C, C]), server = (W and
+    a, with "update" the initial model). Metrics: `feedback`, the clients' mean validation loss at
+    their mixtures; `entropy`, mean over the rows of the weights.
 
     Args:
       task: the model and its training.
-      attention: scores pairs, see `kernels.attention`; "free" does not, the weights themselves are
-        learned (Table 4).
-      feature: what is compared: the models, their updates since the initial model, or those of this
-        round.
+      attention: how pairs are scored, see `kernels.attention`; with "free" there is no attention,
+        the weights themselves are learned (Table 4).
+      feature: what is compared: the models, their updates since the initial model, or the updates
+        of this round.
       heads: H. W takes H d' D floats (LeNet: 15 MiB), with "gatv2" and "dot" twice that, and its
         gradient as much.
       width: d'.
@@ -53,79 +65,90 @@ def pfedgat(
 
     Differs: a client's loss alone, as in the paper, does not give (10), hence `wire`. Losses are of
     validation data, not of the test set; a client without any has none. LayerNorm has no
-    parameters; d' and the start are not given.
+    parameters; the paper does not give d' and the start.
     """
-    check_positive(heads=heads, width=width, radius=radius)
-    fit, free = task.trainer(task.loss), attention == "free"
+    loss = data_loss(task.problem)
+    fit = task.trainer(loss)
+    gradient = task.gradient(loss)
+    evaluate = task.evaluate(loss)
+    free = attention == "free"
 
     def init(key: PRNGKey, train: Dataset) -> State:
-        model, clients = task.init(key), train.mask.shape[0]
-        key = jax.random.fold_in(key, 1)
-        graph = () if free else init_attention(key, model, attention, heads, width, unit=normalised)
-        stacked, logits = (
-            tree.broadcast(model, clients),
-            jnp.zeros((clients, clients)) if free else (),
-        )
-        return State((stacked, logits), (graph, model if feature == "update" else ()))
+        model = task.problem.init(key)
+        clients = train.mask.shape[0]
+        if free:
+            learned = ()
+            logits = jnp.zeros((clients, clients))
+        else:
+            server_key = stream(key, "server")
+            learned = init_attention(server_key, model, attention, heads, width, unit=normalised)
+            logits = ()
+        initial = model if feature == "update" else ()
+        return State((tree.broadcast(model, clients), logits), (learned, initial))
+
+    def compare(received: Params, start: Params, initial: Params) -> Params:
+        if feature == "weights":
+            return received
+        if feature == "update":
+            return tree.subtract(received, initial)
+        return jax.tree.map(jnp.subtract, received, start)
 
     def round(key: PRNGKey, state: State, cohort: Cohort) -> tuple[State, Info]:
-        fit_key, uplink_key = jax.random.split(key)
-        (start, logits), (graph, initial), M = *state, cohort.ids.size
-        trained, loss = fit(fit_key, start, None, cohort)
-        received, heard = task.uplink(uplink_key, start, trained, cohort.ids)
-        base = {"update": tree.broadcast(initial, M), "round": start}.get(feature)
-        compared = received if base is None else jax.tree.map(jnp.subtract, received, base)
+        start, logits = state.clients
+        learned, initial = state.server
+        M = cohort.ids.size
+        _, received, info = train_and_upload(task, fit, key, start, None, cohort)
+        D = tree.size(received) // M
+        compared = compare(received, start, initial)
 
-        def weigh(graph, logits):  # -> [M, M]
+        # (5) to (7): mixing weights of the received models.
+        def weigh(learned, logits) -> Float[Array, "m m"]:
             if free:
-                return isolate(jax.nn.softmax(logits[:, cohort.ids]), heard)
-            return isolate(
-                attention_weights(graph, layer_norm(compared, unit=normalised), attention, slope),
-                heard,
-            )
+                rows = jax.nn.softmax(logits[:, cohort.ids])
+            else:
+                features = layer_norm(compared, unit=normalised)
+                rows = attention_weights(learned, features, attention, slope)
+            return isolate(rows, info.reported)
 
-        def ask(weights):  # the clients' losses at their mixtures [M], and the gradients [M, ...]
-            return task.gradient(
-                jax.random.fold_in(key, 2), mix(weights, received), cohort.val, cohort.ids
-            )
+        weights, pull_back = jax.vjp(weigh, learned, logits)
 
-        weights, backward = jax.vjp(weigh, graph, logits)
+        # The clients' losses at their mixtures, and dL_i / dR_ij [M, M].
+        ask_key = stream(key, "evaluate")
         if wire == "scalars":
-            step = disturbance(jax.random.fold_in(key, 3), M, radius / M)
-            (above, _), (below, _) = ask(weights + step), ask(weights - step)
-            losses, slopes = (
-                (above + below) / 2,
-                ((above - below) / 2)[:, None] * step / (radius / M) ** 2,
-            )
+            step = disturbance(stream(key, "disturb"), M, radius / M)
+            above = evaluate(ask_key, mix(weights + step, received), cohort.val, cohort.ids)
+            below = evaluate(ask_key, mix(weights - step, received), cohort.val, cohort.ids)
+            losses = (above + below) / 2
+            derivatives = ((above - below) / 2)[:, None] * step / (radius / M) ** 2
         else:
-            losses, gradients = ask(weights)
+            asked = gradient(ask_key, mix(weights, received), cohort.val, cohort.ids)
+            losses = asked.loss
+            answers = asked.grads
             if wire == "gradient":
-                nothing = jax.tree.map(jnp.zeros_like, gradients)
-                gradients, _ = task.uplink(
-                    jax.random.fold_in(uplink_key, 1), nothing, gradients, cohort.ids
-                )
-            slopes = gram(gradients, received)  # dL_i / dR_ij [M, M]
-        changes = backward(
-            jnp.where(jnp.isfinite(slopes), slopes, 0)
-        )  # whose loss is no number teaches nothing
-        graph, logits = jax.tree.map(lambda x, change: x - eta * change, (graph, logits), changes)
-        model, D = mix(weights, received), tree.size(received) // M
-        up, down = {"gradient": (2 * D, D), "inner": (D + M, M * D + M), "scalars": (D + 2, 2 * D)}[
-            wire
-        ]
-        up, down = jnp.full_like(cohort.ids, up), jnp.full_like(cohort.ids, down)
-        metrics = {
-            "feedback": jnp.nanmean(losses),
-            "entropy": jax.scipy.special.entr(weights).sum(axis=1).mean(),
-        }
-        batches = task.batches(cohort) + task.batches(
-            cohort._replace(train=cohort.val), epochs=1
-        ) * (wire != "scalars")
-        return State((model, logits), (graph, initial)), Info(
-            loss, weights, up, down, metrics, batches, heard=heard
-        )
+                nothing = jax.tree.map(jnp.zeros_like, answers)
+                answer_key = stream(key, "second_upload")
+                answers, _ = task.upload(answer_key, nothing, answers, cohort.ids)
+            derivatives = gram(answers, received)
+            info = info._replace(batches=info.batches + asked.batches)
 
-    def models(state: State, ids):
+        # (9) and (10): a step of SGD. A client whose loss is NaN or inf teaches nothing.
+        grads = pull_back(jnp.where(jnp.isfinite(derivatives), derivatives, 0))
+        learned, logits = jax.tree.map(lambda x, g: x - eta * g, (learned, logits), grads)
+
+        # (8): each client's mixture.
+        model = mix(weights, received)
+        up = {"gradient": 2 * D, "inner": D + M, "scalars": D + 2}[wire]
+        down = {"gradient": D, "inner": M * D + M, "scalars": 2 * D}[wire]
+        entropy = jax.scipy.special.entr(weights).sum(axis=1).mean()
+        info = info._replace(
+            weights=weights,
+            up=jnp.full_like(info.up, up),
+            down=jnp.full_like(info.down, down),
+            metrics={"feedback": jnp.nanmean(losses), "entropy": entropy},
+        )
+        return State((model, logits), (learned, initial)), info
+
+    def models(state: State, ids: Array) -> Params:
         return tree.take(state.clients[0], ids)
 
-    return Algorithm(init, round, models, task.apply)
+    return Algorithm(init, round, models, task.problem.apply)

@@ -1,29 +1,43 @@
-"""pFedMe (Dinh et al., "Personalized Federated Learning with Moreau Envelopes", NeurIPS 2020, Algorithm 1)."""
+"""pFedMe: a personal model by the Moreau envelope of the client's loss."""
+
+from typing import Annotated
 
 import jax
 import jax.numpy as jnp
 import optax
 from jax import lax
+from jaxtyping import Array
 
 from jaxfl import tree
-from jaxfl.errors import check, check_positive
 from jaxfl.kernels.mixing import mix, size_weights
+from jaxfl.objectives import data_loss, proximal
+from jaxfl.options import COUNT, NOT_NEGATIVE, POSITIVE
+from jaxfl.registry import method
+from jaxfl.skeleton import train_and_upload
+from jaxfl.streams import stream
 from jaxfl.types import Algorithm, Cohort, Dataset, Info, Params, PRNGKey, Scalar, State, Task
 
 
+@method(
+    title="pFedMe",
+    paper='Dinh et al., "Personalized Federated Learning with Moreau Envelopes", NeurIPS 2020, '
+    "Algorithm 1",
+    link="https://arxiv.org/abs/2006.08848",
+    personal="the deployed model theta",
+    sends="its copy of the global model w",
+)
 def pfedme(
     task: Task,
     *,
-    lam: Scalar = 15.0,
-    inner_steps: int = 5,
-    inner_rate: Scalar = 0.09,
+    lam: Annotated[Scalar, NOT_NEGATIVE] = 15.0,
+    inner_steps: Annotated[int, COUNT] = 5,
+    inner_rate: Annotated[Scalar, POSITIVE] = 0.09,
     beta: Scalar = 1.0,
 ) -> Algorithm:
     """Each client has a model theta near its copy w of the global one, and moves w towards theta.
 
     theta minimises f(theta) + lam / 2 |theta - w|^2 (3), by `inner_steps` of gradient descent on
-    one batch, and lam (w - theta) is the gradient of the Moreau envelope, down which w goes.
-    Personal is the deployed theta; a client sends its w.
+    one batch, and lam (w - theta) is the gradient of the Moreau envelope, which w lowers.
 
     State: clients = each client's theta, first the common initial model; server = the global model.
     The loss of a round is that at theta.
@@ -31,59 +45,51 @@ def pfedme(
     Args:
       task: the model and its training, which is that of w.
       lam: strength of the proximal term; the paper's experiments take 15.
-      inner_steps: K, 5 there.
-      inner_rate: of these steps: .09 there for networks, .1 for the convex model.
+      inner_steps: K, 5 in the paper.
+      inner_rate: learning rate of these steps: .09 in the paper for networks, .1 for the convex
+        model.
       beta: how far the server goes to the mean of the clients' w; pFedGraph's tables take 1, the
         paper up to 2.
 
-    Differs: w moves by the task's optimiser (the paper: SGD of rate .005). Each search for theta
-    starts from w, and the deployed one takes its steps on batches of its own, from the last w. Only
-    the cohort trains; in the paper all do and some are heard.
+    Differs: w moves by the task's optimiser (the paper: SGD with rate .005). Each search for theta
+    starts from w, and the deployed theta takes its steps on batches of its own, from the last w.
+    Only the cohort trains; in the paper all clients train and some send.
     """
-    check(inner_steps >= 1, f"inner_steps is {inner_steps}: expected 1 or more")
-    check_positive(inner_rate=inner_rate)
-
-    def proximal(theta: Params, batch: Dataset, w: Params, key: PRNGKey):
-        loss, aux = task.loss(theta, batch, None, key)
-        return loss + lam / 2 * tree.squared_distance(theta, w), aux
+    near = proximal(data_loss(task.problem), lam)
 
     def envelope(w: Params, batch: Dataset, anchor: None, key: PRNGKey):
         centre = lax.stop_gradient(w)
 
-        def step(theta: Params, number: jax.Array):
-            slope, aux = jax.grad(proximal, has_aux=True)(
-                theta, batch, centre, jax.random.fold_in(key, number)
-            )
-            return jax.tree.map(lambda t, g: t - inner_rate * g, theta, slope), aux
+        def step(theta: Params, number: Array):
+            step_key = jax.random.fold_in(key, number)
+            grads, aux = jax.grad(near, has_aux=True)(theta, batch, centre, step_key)
+            return jax.tree.map(lambda t, g: t - inner_rate * g, theta, grads), aux
 
         theta, aux = lax.scan(step, centre, jnp.arange(inner_steps))
         return lam / 2 * tree.squared_distance(w, theta), aux[-1]
 
-    fit = task.trainer(envelope, micro=None)  # theta depends on the batch as a whole
-    personalise = task.trainer(proximal, steps=inner_steps, optimizer=optax.sgd(inner_rate))
+    # theta depends on the batch as a whole.
+    fit = task.trainer(envelope, whole_batch=True)
+    personalize = task.trainer(near, steps=inner_steps, optimizer=optax.sgd(inner_rate))
 
     def init(key: PRNGKey, train: Dataset) -> State:
-        model = task.init(key)
-        return State(clients=tree.broadcast(model, train.mask.shape[0]), server=model)
+        model = task.problem.init(key)
+        return State(tree.broadcast(model, train.mask.shape[0]), model)
 
     def round(key: PRNGKey, state: State, cohort: Cohort) -> tuple[State, Info]:
-        fit_key, uplink_key = jax.random.split(key)
         start = tree.broadcast(state.server, cohort.ids.size)
-        trained, loss = fit(fit_key, start, None, cohort)
-        theta, _ = personalise(jax.random.fold_in(fit_key, 1), trained, trained, cohort)
-        received, heard = task.uplink(uplink_key, start, trained, cohort.ids)
-        share = size_weights(heard)  # [M], the same for every receiver
-        model = jax.tree.map(
-            lambda w, mean: (1 - beta) * w + beta * mean, state.server, mix(share, received)
+        trained, received, info = train_and_upload(task, fit, key, start, None, cohort)
+        theta = personalize(stream(key, "second_fit"), trained, trained, cohort)
+        weights = size_weights(info.reported)
+        mean = mix(weights, received)
+        model = jax.tree.map(lambda w, m: (1 - beta) * w + beta * m, state.server, mean)
+        info = info._replace(
+            weights=tree.broadcast(weights, cohort.ids.size),
+            batches=inner_steps * info.batches + theta.batches,
         )
-        floats = jnp.full_like(cohort.ids, tree.size(model))
-        batches = inner_steps * task.batches(cohort) + task.batches(cohort, steps=inner_steps)
-        weights = tree.broadcast(share, loss.size)
-        return State(theta, model), Info(
-            loss, weights, up=floats, down=floats, batches=batches, heard=heard
-        )
+        return State(theta.params, model), info
 
-    def models(state: State, ids):
+    def models(state: State, ids: Array) -> Params:
         return tree.take(state.clients, ids)
 
-    return Algorithm(init, round, models, task.apply)
+    return Algorithm(init, round, models, task.problem.apply)

@@ -15,24 +15,24 @@ def test_rounds_equal_numpy():
     xs = [rng.normal(size=(n, 3)).astype(np.float32) + i for i, n in enumerate(sizes)]
     best = np.stack([x.mean(axis=0) for x in xs]).astype(np.float64)
     data = federation(xs, [np.zeros(n, np.int32) for n in sizes])
-    algorithm = fedah(quadratic(STEPS, RATE), rate=0.8, share_epochs=2, head_epochs=3)
+    algorithm = fedah(quadratic(STEPS, RATE), rate=0.8, blend_epochs=2, head_epochs=3, head="w")
     start = algorithm.init(jax.random.key(1), data.train)
     state, info, _ = run(algorithm, data, 3, state=start)
     model = np.asarray(start.server["w"], np.float64)
-    head, share = np.tile(model, (3, 1)), np.ones((3, 3))
+    head, blend = np.tile(model, (3, 1)), np.ones((3, 3))
     for _ in range(3):
         gap = model[None] - head
         for _ in range(2):
-            share = np.clip(share - 0.8 * (head + gap * share - best) * gap, 0, 1)
-        head = head + gap * share
+            blend = np.clip(blend - 0.8 * (head + gap * blend - best) * gap, 0, 1)
+        head = head + gap * blend
         for _ in range(3):
             head = head - RATE * (head - best)
         model = sizes / sizes.sum() @ head
-    assert ((share > 0) & (share < 1)).any()
-    assert (share == 0).any()
-    np.testing.assert_allclose(state.clients.share["w"], share, atol=1e-5)
+    assert ((blend > 0) & (blend < 1)).any()
+    assert (blend == 0).any()
+    np.testing.assert_allclose(state.clients.blend["w"], blend, atol=1e-5)
     np.testing.assert_allclose(state.clients.head["w"], head, atol=1e-5)
     np.testing.assert_allclose(state.server["w"], model, atol=1e-5)
-    expected = head + (model[None] - head) * share
+    expected = head + (model[None] - head) * blend
     np.testing.assert_allclose(deployed(algorithm, state, 3)["w"], expected, atol=1e-5)
     assert info.batches.tolist() == [[5 + STEPS] * 3] * 3

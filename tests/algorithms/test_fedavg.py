@@ -11,7 +11,7 @@ SIZES = [40, 10, 20, 30, 40, 20]
 
 def test_fedavg_is_the_mean_of_local_models_by_size():
     data, task = opposite_groups(sizes=SIZES), linear()
-    model = task.init(jax.random.key(0))
+    model = task.problem.init(jax.random.key(0))
     trained, _, _ = run(local(task), data, 1, state=State(tree.broadcast(model, 6), ()))
     state, info, _ = run(fedavg(task), data, 1, state=State((), model))
     matrix = np.asarray(tree.ravel(trained.clients), np.float64)
@@ -26,7 +26,7 @@ def test_fedavg_is_the_mean_of_local_models_by_size():
 def test_a_client_that_diverged_is_left_out_of_the_mean():
     data, task, gone = opposite_groups(sizes=SIZES), linear(), 3
     spoilt = data._replace(train=data.train._replace(x=data.train.x.at[gone].set(np.nan)))
-    model = task.init(jax.random.key(0))
+    model = task.problem.init(jax.random.key(0))
     trained, named, _ = run(local(task), spoilt, 1, state=State(tree.broadcast(model, 6), ()))
     state, info, _ = run(fedavg(task), spoilt, 1, state=State((), model))
     others, sizes = np.delete(np.arange(6), gone), np.delete(SIZES, gone)
@@ -36,8 +36,8 @@ def test_a_client_that_diverged_is_left_out_of_the_mean():
     expected = np.average(matrix[others], axis=0, weights=sizes)
     np.testing.assert_allclose(tree.ravel(tree.broadcast(state.server, 1))[0], expected, atol=1e-6)
     assert (
-        np.flatnonzero(~info.heard[0]).tolist()
-        == np.flatnonzero(~named.heard[0]).tolist()
+        np.flatnonzero(~info.reported[0]).tolist()
+        == np.flatnonzero(~named.reported[0]).tolist()
         == [gone]
     )
 
@@ -56,7 +56,7 @@ def test_fine_tuned_fedavg_has_the_same_global_model_and_deploys_what_was_traine
 def test_fedavg_fails_on_opposite_groups():
     data, task = opposite_groups(), linear(steps=20)
     state, _, _ = run(fedavg(task), data, 5)
-    right = task.apply(state.server, data.test.x.reshape(-1, 8)).argmax(-1) == data.test.y.reshape(
+    right = task.problem.apply(state.server, data.test.x.reshape(-1, 8)).argmax(
         -1
-    )
+    ) == data.test.y.reshape(-1)
     assert float(right.mean()) < 0.65

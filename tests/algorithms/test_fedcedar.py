@@ -106,7 +106,7 @@ def test_the_first_round_starts_from_the_initial_model():
     state = algorithm.init(jax.random.key(0), data.train)
     models = tree.ravel(deployed(algorithm, state, 6))
     np.testing.assert_array_equal(
-        models, tree.ravel(tree.broadcast(task.init(jax.random.key(0)), 6))
+        models, tree.ravel(tree.broadcast(task.problem.init(jax.random.key(0)), 6))
     )
 
 
@@ -155,12 +155,12 @@ def test_a_sweep_of_temperatures():
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"clusters": 0}, "clusters is 0"),
-        ({"hops": -1}, "hops is -1"),
+        ({"clusters": 0}, "clusters of fedcedar is 0"),
+        ({"hops": -1}, "hops of fedcedar is -1"),
         ({"temperature": 0.5}, "graph=softmax"),
         (
             {"temperature": 0.0, "graph": "softmax"},
-            "temperature is 0.0: expected a positive number",
+            "temperature of fedcedar is 0.0: expected a positive number",
         ),
     ],
 )

@@ -17,8 +17,9 @@ from jaxfl.errors import InputError
 from jaxfl.kernels import coupling
 from jaxfl.models import linear as linear_model
 from jaxfl.models.cnn import CNN
-from jaxfl.task import channel, honest, masked_mean
-from jaxfl.types import Cohort, Dataset, Federation, Task
+from jaxfl.objectives import data_loss
+from jaxfl.task import faithful, upload_through
+from jaxfl.types import Cohort, Dataset, Federation, Problem, Task
 
 S, Q, D, C = 3, 2, 5, 12
 RHO, LAM, TAU = 1.5, 0.1, 0.4
@@ -175,18 +176,25 @@ def double_task():
     def apply(params, x):
         return x @ params["w"]
 
-    def loss(params, batch, anchor, key):
-        mean = masked_mean(jnp.square(apply(params, batch.x) - batch.y), batch.mask)
-        return mean, mean
+    def error(prediction, y):
+        return jnp.square(prediction - y)
 
-    def train(objective):
-        return None  # (13) is solved exactly
+    def no_fit(key, params, anchor, cohort):  # (13) is solved exactly
+        raise AssertionError
+
+    def no_gradient(key, params, data, ids):
+        raise AssertionError
 
     def init(key):
         return {"w": jnp.zeros(D)}
 
+    problem = Problem(init, apply, error, error)
     return Task(
-        init, apply, loss, None, None, train, channel(honest), None, lambda cohort: 0 * cohort.ids
+        problem,
+        lambda objective: no_fit,
+        lambda objective: no_gradient,
+        lambda objective: no_gradient,
+        upload_through(faithful),
     )
 
 
@@ -317,7 +325,9 @@ def test_gradient_form_is_a_mean_of_clients_then_of_neighbours():
                 "Dense_0": {"kernel": jnp.asarray(models[SERVER[cohort]], jnp.float32)[..., None]}
             }
         }
-        trained = tree.ravel(TASK.trainer(TASK.loss)(fit_key, start, None, members)[0])
+        trained = tree.ravel(
+            TASK.trainer(data_loss(TASK.problem))(fit_key, start, None, members).params
+        )
         psi = np.array(
             [
                 trained[SERVER[cohort] == s].mean(axis=0) if s in SERVER[cohort] else models[s]
@@ -401,8 +411,8 @@ def test_it_trains_a_network_on_images():
             r"shape \(2, 2\): expected a symmetric matrix \(3, 3\)",
         ),
         (gfedmtl, {"tau": "learned", "clusters": 1}, "clusters=2 or more"),
-        (gfedmtl, {"tau": -0.5}, "tau is -0.5: expected 0 or more"),
-        (gfedmtl, {"rho": 0.0}, "rho is 0.0: expected a positive number"),
+        (gfedmtl, {"tau": -0.5}, "tau of gfedmtl is -0.5: expected a non-negative number"),
+        (gfedmtl, {"rho": 0.0}, "rho of gfedmtl is 0.0: expected a positive number"),
         (gfed, {"rho": 1.0}, "choose form=admm"),
     ],
 )

@@ -19,8 +19,8 @@ BODY, HEAD = 8 * 8 + 8, 8 * 2 + 2
 def personal(layers):
     """A state in which every client has `layers` of its own, and the model whose other layers all share."""
     task = shallow()
-    model = task.init(jax.random.key(5))
-    many = jax.vmap(task.init)(jax.random.split(jax.random.key(6), 6))
+    model = task.problem.init(jax.random.key(5))
+    many = jax.vmap(task.problem.init)(jax.random.split(jax.random.key(6), 6))
     return tree.split(many, layers)[0], tree.split(model, layers)[1]
 
 
@@ -49,7 +49,9 @@ def test_the_shared_part_is_the_mean_and_the_other_stays(method, kept, sent):
     close(state.server, mean(goes))
     equal(deployed(algorithm, state, 6), tree.join(state.clients, tree.broadcast(state.server, 6)))
     assert info.up.tolist() == info.down.tolist() == [[sent] * 6]
-    np.testing.assert_allclose(info.weights[0], np.tile(SHARE, (6, 1)), rtol=1e-6)
+    shared, own = ("body", "head") if method is fedper else ("head", "body")
+    np.testing.assert_allclose(info.weights[shared][0], np.tile(SHARE, (6, 1)), rtol=1e-6)
+    np.testing.assert_array_equal(info.weights[own][0], np.eye(6))
 
 
 def test_other_layers_may_be_the_head():

@@ -36,7 +36,7 @@ def test_a_step_goes_down_the_contrast_to_the_global_model_and_the_last_own():
     task = shallow(steps=1, optimizer=optax.sgd(0.1))
     first, _, _ = run(fedavg(task), data, 1)
     keys = jax.random.split(jax.random.key(3), 6)
-    last = jax.vmap(task.init)(keys)
+    last = jax.vmap(task.problem.init)(keys)
     state, info, _ = run(
         moon(task, mu=2.0, temperature=0.4), data, 1, state=State(last, first.server)
     )

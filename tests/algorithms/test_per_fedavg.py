@@ -7,7 +7,7 @@ import pytest
 from toys import deployed, federation, quadratic, run
 
 from jaxfl.algorithms import per_fedavg
-from jaxfl.task import channel
+from jaxfl.task import upload_through
 from jaxfl.types import Cohort
 
 RATE, ALPHA = 0.1, 0.3
@@ -26,7 +26,7 @@ def test_a_step_takes_the_slope_at_one_half_after_a_step_on_the_other(hessian):
         return after
 
     algorithm = per_fedavg(
-        quadratic(1, RATE)._replace(uplink=channel(spy)), alpha=ALPHA, hessian=hessian
+        quadratic(1, RATE)._replace(upload=upload_through(spy)), alpha=ALPHA, hessian=hessian
     )
     start = algorithm.init(jax.random.key(1), data.train)
     algorithm.round(jax.random.key(0), start, Cohort(jnp.arange(clients), data.train, data.val))

@@ -14,6 +14,7 @@ from jaxfl.errors import InputError
 from jaxfl.kernels.attention import attention_weights, layer_norm
 from jaxfl.kernels.mixing import mix
 from jaxfl.local import minibatches
+from jaxfl.objectives import data_loss
 from jaxfl.types import Cohort, State
 
 STEPS, BATCH, RATE = 6, 8, 0.1
@@ -156,7 +157,7 @@ def test_the_step_is_the_gradient_of_the_losses_through_the_mixture(attention):
             weights = jax.nn.softmax(learned)
         else:
             weights = attention_weights(learned, layer_norm(received), attention, 0.2)
-        losses, _ = jax.vmap(task.loss, (0, 0, None, None))(
+        losses, _ = jax.vmap(data_loss(task.problem), (0, 0, None, None))(
             mix(weights, received), data.val, None, key
         )
         return losses.sum()
@@ -317,5 +318,5 @@ def test_equal_clients_share_equally():
 
 
 def test_bad_input():
-    with pytest.raises(InputError, match="heads is 0: expected a positive number"):
+    with pytest.raises(InputError, match="heads of pfedgat is 0: expected a whole number from 1"):
         pfedgat(linear(), heads=0)

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from jaxfl.errors import InputError
-from jaxfl.task import channel
+from jaxfl.task import upload_through
 from jaxfl.uplink import quantise, top_k
 
 RNG = np.random.default_rng(0)
@@ -74,7 +74,10 @@ def test_an_update_of_nothing_is_read_as_nothing(uplink):
 @pytest.mark.parametrize("uplink", [quantise(), top_k(0.5)], ids=["int8", "topk"])
 def test_what_is_not_finite_stays_so(uplink):
     broken = AFTER | {"bias": AFTER["bias"].at[0, 2].set(jnp.nan)}
-    assert channel(uplink)(jax.random.key(0), BEFORE, broken, IDS)[1].tolist() == [False, True]
+    assert upload_through(uplink)(jax.random.key(0), BEFORE, broken, IDS)[1].tolist() == [
+        False,
+        True,
+    ]
 
 
 def test_rounding_belongs_to_the_client_and_the_leaf():

@@ -6,7 +6,7 @@ from toys import equal
 
 from jaxfl import tree
 from jaxfl.errors import InputError
-from jaxfl.task import channel
+from jaxfl.task import upload_through
 from jaxfl.uplink import attack, chain, gaussian
 
 RNG = np.random.default_rng(0)
@@ -60,7 +60,7 @@ def test_noise_belongs_to_the_key_and_the_client():
 
 def test_clipping_heals_no_update_that_is_not_finite():
     broken = AFTER | {"bias": AFTER["bias"].at[1, 2].set(jnp.nan).at[2, 0].set(jnp.inf)}
-    received, heard = channel(gaussian(1.0, 1.0))(jax.random.key(0), BEFORE, broken, IDS)
+    received, heard = upload_through(gaussian(1.0, 1.0))(jax.random.key(0), BEFORE, broken, IDS)
     assert heard.tolist() == [True, False, False]
     equal(tree.take(received, jnp.array([1, 2])), tree.take(BEFORE, jnp.array([1, 2])))
 

@@ -58,7 +58,7 @@ def audit(
     shapes: list[PyTree] = []  # of what one client sends, by the number in the mark's label
     changes: list[dict[str, Any]] = []  # of each training, likewise
 
-    def uplink(key, before, after, ids):
+    def upload(key, before, after, ids):
         shapes.append(jax.tree.map(lambda x: jax.ShapeDtypeStruct(x.shape[1:], x.dtype), after))
         learned = before if unit == "client" else (before, after)
         reported = jax.ShapeDtypeStruct((ids.size,), bool)
@@ -84,7 +84,7 @@ def audit(
             tuple(changes[i] for kind, i, n in found if kind == "fit" for _ in range(n)),
         )
 
-    algorithm = factory(task._replace(uplink=uplink, trainer=trainer), **hyper)
+    algorithm = factory(task._replace(upload=upload, trainer=trainer), **hyper)
     train, val = jax.tree.map(
         lambda x: jax.ShapeDtypeStruct(x.shape, x.dtype), (federation.train, federation.val)
     )

@@ -24,7 +24,6 @@ from jaxfl.types import (
     Algorithm,
     Cohort,
     Federation,
-    Info,
     Participation,
     PRNGKey,
     State,
@@ -54,7 +53,7 @@ class Built:
 
     def with_hyper(self, **hyper: Any) -> Algorithm:
         """The algorithm with other hyper-parameters, which may be traced."""
-        return make_algorithm(self.config.algorithm, self.task, self.config.hyper | hyper)
+        return ALGORITHMS[self.config.algorithm](self.task, **(self.config.hyper | hyper))
 
 
 def build(resolved: Resolved, data: Data) -> Built:
@@ -69,7 +68,7 @@ def build(resolved: Resolved, data: Data) -> Built:
     """
     config = resolved.config
     task = make_task(config, data.source)
-    algorithm = make_algorithm(config.algorithm, task, config.hyper)
+    algorithm = ALGORITHMS[config.algorithm](task, **config.hyper)
     first = seeds_of(config).one(data.federation)
     jax.eval_shape(partial(rehearse, algorithm), jax.random.key(0), first)
     sample = participation.uniform(config.clients, config.participation)
@@ -102,19 +101,6 @@ def make_model(name: str, source: Source) -> nn.Module:
     """The model by name, for the targets of the data and the number of names that it embeds."""
     names = {"vocabulary": source.vocabulary} if takes_names(name) else {}
     return MODELS[name](source.classes or 1, **names)
-
-
-def make_algorithm(name: str, task: Task, hyper: dict[str, Any]) -> Algorithm:
-    """The algorithm by name, with `Info.batches` filled in where it trains once a round."""
-    algorithm = ALGORITHMS[name](task, **hyper)
-
-    def round(key: PRNGKey, state: State, cohort: Cohort) -> tuple[State, Info]:
-        state, info = algorithm.round(key, state, cohort)
-        if info.batches is None:
-            info = info._replace(batches=task.batches(cohort))
-        return state, info
-
-    return algorithm._replace(round=round)
 
 
 def rehearse(algorithm: Algorithm, key: PRNGKey, federation: Federation) -> State:

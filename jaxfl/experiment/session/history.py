@@ -9,6 +9,7 @@ from typing import Any
 
 import jax
 import numpy as np
+from jaxtyping import PyTree
 
 from jaxfl import mesh
 from jaxfl.evaluate import select_on_val, summarise
@@ -87,7 +88,7 @@ class History:
         """Takes in a record and returns its line of `metrics.jsonl`, None without an evaluation."""
         for way in self.sent:
             self.sent[way] += round(getattr(record.info, way).sum(dtype=np.int64) / len(self.sizes))
-        gone = record.ids[~record.info.heard].tolist()
+        gone = record.ids[~record.info.reported].tolist()
         self.diverged.update(gone)
         self.recent |= set(gone)
         self.ids.append(record.ids)
@@ -210,7 +211,7 @@ def versions() -> dict[str, Any]:
     return {"python": platform.python_version(), **found, "device": jax.devices()[0].device_kind}
 
 
-def _named(weights: np.ndarray | dict[str, np.ndarray] | None) -> dict[str, np.ndarray]:
+def _named(weights: PyTree) -> dict[str, np.ndarray]:
     """Mixing weights by name in `graph.npz`: one matrix, or one for each part of the model."""
     if weights is None:
         return {}

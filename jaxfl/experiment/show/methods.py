@@ -1,10 +1,10 @@
-"""An algorithm in words, from the documentation and the signature of its factory."""
+"""An algorithm in words, from what its factory states: `registry.Facts`, options, documentation."""
 
 import inspect
-import re
 from typing import Any
 
 from jaxfl.options import describe, parameters
+from jaxfl.registry import facts_of
 from jaxfl.types import AlgorithmFactory
 
 
@@ -13,21 +13,12 @@ def first_line(function: Any) -> str:
     return inspect.getdoc(function).splitlines()[0]
 
 
-def paper(factory: AlgorithmFactory) -> str:
-    """Where an algorithm comes from, in a line: its module's documentation."""
-    return " ".join(inspect.getdoc(inspect.getmodule(factory)).split())
-
-
-def personal(factory: AlgorithmFactory) -> str:
-    """What is personal and what a client sends: a sentence or two of the documentation."""
-    words = " ".join(inspect.getdoc(factory).split())
-    said = re.search(r"(Personal (is|are)|Nothing is personal)[^.]*\.( A client [^.]*\.)?", words)
-    return said.group() if said else ""
-
-
 def describe_factory(factory: AlgorithmFactory) -> str:
-    """What an algorithm does, its paper, and its hyper-parameters with defaults and values."""
-    lines = [first_line(factory), paper(factory), personal(factory)]
-    for name, parameter in parameters(factory).items():
-        lines.append(f"  {name}={parameter.default}: {describe(parameter.hint)}")
+    """What an algorithm does, its facts, and its hyper-parameters with defaults and values."""
+    facts = facts_of(factory)
+    source = ", ".join(part for part in (facts.title, facts.paper, facts.link) if part)
+    shared = f"Personal: {facts.personal or 'nothing'}. Sent: {facts.sends or 'nothing'}."
+    lines = [first_line(factory), source, shared]
+    for name, (hint, default) in parameters(factory).items():
+        lines.append(f"  {name}={default}: {describe(hint) or 'an array'}")
     return "\n".join(lines)

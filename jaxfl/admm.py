@@ -1,4 +1,4 @@
-"""The client's side of consensus ADMM: a model, a dual, and the step that fits the one to data and consensus.
+"""The client's side of consensus ADMM: a model, a dual, and the step that fits the model to both.
 
 The equations are those of GFedMtl (Gauthier et al., Asilomar 2022).
 """
@@ -12,19 +12,22 @@ from jax import flatten_util
 from jax.scipy.linalg import cho_factor, cho_solve
 from jaxtyping import Array, Float, Int, PyTree
 
-Number = Float[Array, "*any"] | float | int
+from jaxfl.types import Cohort, Dataset, Fit, Fitted, Objective, Params, PRNGKey, Scalar
 
 
 class Client(NamedTuple):
     """What is kept of each client."""
 
-    model: PyTree  # [C, ...] w_k, which it deploys
-    dual: PyTree  # [C, ...] phi_k
-    cell: Int[Array, "*c"]  # [C] which of the servers' models it shares
-    peers: Int[Array, "*c"]  # [C] how many clients share that, with itself
-    inverse: (
-        Array | tuple
-    )  # [C, D, D] of the Hessian of (13), where that is solved exactly; else nothing
+    # [C, ...] w_k, which the client deploys
+    model: Params
+    # [C, ...] phi_k
+    dual: Params
+    # [C] which of the servers' models the client shares
+    cell: Int[Array, "*c"]
+    # [C] how many clients share that model, with itself
+    peers: Int[Array, "*c"]
+    # [C, D, D] inverse of the Hessian of (13) where that is solved exactly, else nothing
+    inverse: Array | tuple
 
 
 class Primal(NamedTuple):
@@ -32,30 +35,32 @@ class Primal(NamedTuple):
 
     # (model, train [C], cell [C], cells) -> Client: all with the one model and a dual of 0
     enlist: Callable
-    solve: Callable  # (key, Client [M], centre [M, ...], cohort) -> (models [M, ...], loss [M])
+    # (key, Client [M], centre [M, ...], cohort) -> Fitted
+    solve: Callable[[PRNGKey, Client, Params, Cohort], Fitted]
 
 
-def primal(loss: Callable, trainer: Callable, rho: Number, lam: Number, exact: bool) -> Primal:
+def primal(
+    loss: Objective, trainer: Callable[..., Fit], rho: Scalar, lam: Scalar, exact: bool
+) -> Primal:
     """(13): argmin_w loss(w) + lam / peers |w|^2 - <dual, w - centre> + rho / 2 |w - centre|^2.
 
     Args:
       loss: (params, batch [n], anchor, key) -> (mean loss, aux).
-      trainer: objective -> fit, how the client's model is trained on where (13) is not solved
-        exactly.
+      trainer: objective -> fit, how the client's model is trained where (13) is not solved exactly.
       rho: penalty.
       lam: weight of the regulariser that all clients of a cell share.
       exact: one Newton step on all examples of a client, exact for a loss that is quadratic in the
-        parameters. The Hessian is factorised by `enlist`, once; a round multiplies by its inverse,
-        so nothing is solved in the loop.
+        parameters. `enlist` factorises the Hessian once; a round multiplies by its inverse, so that
+        nothing is solved in the loop.
     """
 
-    def objective(params: PyTree, batch: PyTree, anchor: tuple, key: Array) -> tuple[Array, Array]:
+    def objective(params: Params, batch: Dataset, anchor: tuple, key: PRNGKey):
         value, aux = loss(params, batch, None, key)
         return value + augmented(params, *anchor, rho), aux
 
     fit = trainer(objective)
 
-    def enlist(model: PyTree, train: PyTree, cell: Int[Array, "c"], cells: int) -> Client:
+    def enlist(model: Params, train: Dataset, cell: Int[Array, "c"], cells: int) -> Client:
         models = jax.tree.map(lambda x: jnp.broadcast_to(x, (cell.size, *x.shape)), model)
         dual = jax.tree.map(jnp.zeros_like, models)
         peers = jnp.bincount(cell, length=cells)[cell]
@@ -63,37 +68,36 @@ def primal(loss: Callable, trainer: Callable, rho: Number, lam: Number, exact: b
         if not exact:
             return client
 
-        def invert(data: PyTree, dual: PyTree, peers: Array) -> Float[Array, "d d"]:
+        def invert(data: Dataset, dual: Params, peers: Array) -> Float[Array, "d d"]:
             flat, unflatten = flatten_util.ravel_pytree(model)
             anchor = (dual, model, lam / peers)
-            hessian = jax.hessian(
-                lambda w: objective(unflatten(w), data, anchor, jax.random.key(0))[0]
-            )(flat)
+            key = jax.random.key(0)  # the loss of an exact step draws no random number
+            hessian = jax.hessian(lambda w: objective(unflatten(w), data, anchor, key)[0])(flat)
             return cho_solve(cho_factor(hessian), jnp.eye(flat.size))
 
         return client._replace(inverse=jax.vmap(invert)(train, dual, peers))
 
     def newton(
-        start: PyTree, data: PyTree, anchor: tuple, inverse: Array, key: Array
-    ) -> tuple[PyTree, Array]:
-        slope, aux = jax.grad(objective, has_aux=True)(start, data, anchor, key)
-        flat, unflatten = flatten_util.ravel_pytree(slope)
+        start: Params, data: Dataset, anchor: tuple, inverse: Array, key: PRNGKey
+    ) -> tuple[Params, Array]:
+        grads, aux = jax.grad(objective, has_aux=True)(start, data, anchor, key)
+        flat, unflatten = flatten_util.ravel_pytree(grads)
         step = jnp.matmul(inverse, flat, precision=jax.lax.Precision.HIGHEST)
         return jax.tree.map(jnp.subtract, start, unflatten(step)), aux
 
-    def solve(key: Array, client: Client, centre: PyTree, cohort: PyTree) -> tuple[PyTree, Array]:
+    def solve(key: PRNGKey, client: Client, centre: Params, cohort: Cohort) -> Fitted:
         anchor = (client.dual, centre, lam / client.peers)
-        if exact:
-            return jax.vmap(newton, (0, 0, 0, 0, None))(
-                centre, cohort.train, anchor, client.inverse, key
-            )
-        return fit(key, client.model, anchor, cohort)
+        if not exact:
+            return fit(key, client.model, anchor, cohort)
+        steps = jax.vmap(newton, (0, 0, 0, 0, None))
+        models, losses = steps(centre, cohort.train, anchor, client.inverse, key)
+        return Fitted(models, losses, jnp.zeros_like(cohort.ids))
 
     return Primal(enlist, solve)
 
 
 def augmented(
-    params: PyTree, dual: PyTree, centre: PyTree, decay: Number, rho: Number
+    params: PyTree, dual: PyTree, centre: PyTree, decay: Scalar, rho: Scalar
 ) -> Float[Array, ""]:
     """What (13) adds to a client's loss: decay |w|^2 - <dual, w - centre> + rho / 2 |w - centre|^2.
 
@@ -107,11 +111,11 @@ def augmented(
     return sum(jax.tree.leaves(jax.tree.map(leaf, params, dual, centre)), jnp.zeros(()))
 
 
-def message(model: PyTree, dual: PyTree, rho: Number) -> PyTree:
+def message(model: PyTree, dual: PyTree, rho: Scalar) -> PyTree:
     """What (14) needs of a client, in one model: w_k - phi_k / rho."""
     return jax.tree.map(lambda w, phi: w - phi / rho, model, dual)
 
 
-def ascend(dual: PyTree, model: PyTree, shared: PyTree, rho: Number) -> PyTree:
-    """(16): the dual, moved by rho times what the client's model lacks to the shared one."""
+def ascend(dual: PyTree, model: PyTree, shared: PyTree, rho: Scalar) -> PyTree:
+    """(16): the dual, moved by rho times the shared model less the client's."""
     return jax.tree.map(lambda phi, w, u: phi + rho * (u - w), dual, model, shared)

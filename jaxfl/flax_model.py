@@ -1,0 +1,211 @@
+"""A flax module as pure functions: parameters, dropout, batch statistics.
+
+A module that behaves differently in training, through dropout or batch statistics, says so by an
+argument `train` of its `__call__`, as is usual in flax.
+
+The statistics of BatchNorm are carried in one of two ways.
+
+- "averaged": they are a part of the model, in the collection `batch_stats`, so that every method
+  sends, mixes and deploys them as it does the parameters. A method that keeps some layers may keep
+  them: `fedbn` does, and with `norms="batch_stats"` it keeps the statistics alone. Local training
+  updates them by a term of the loss whose value is 0 and whose gradient is the statistics' change,
+  and the optimiser subtracts that gradient as it is.
+- "recomputed": they are no part of the model. Whoever predicts with a model first computes them on
+  its own training examples.
+
+Padded rows do not count in them.
+"""
+
+import inspect
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+from typing import Any, Literal, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import optax
+from flax import linen as nn
+from jaxtyping import Array, PyTree
+
+from jaxfl import tree
+from jaxfl.errors import check
+from jaxfl.types import Dataset, Params, PRNGKey
+
+STATISTICS = "batch_stats"  # flax's name of the collection
+PART = 256  # examples of which statistics are recomputed at a time
+
+Statistics = Literal["averaged", "recomputed"]
+
+
+class Functions(NamedTuple):
+    """What a problem needs of a module."""
+
+    # (key, x [1]) -> one model
+    init: Callable[[PRNGKey, Array], Params]
+    # (model, x [B]) -> predictions [B]
+    apply: Callable[[Params, Array], Array]
+    # (model, x [B], mask [B], key) -> (predictions [B], a term of the loss or None)
+    predict: Callable[[Params, Array, Array, PRNGKey], tuple[Array, Array | None]]
+    # (model, examples [n]) -> the model with its statistics; None if it has them or needs none
+    recall: Callable[[Params, Dataset], Params] | None
+    # whether training depends on a batch as a whole
+    whole_batch: bool
+
+
+def functions(
+    module: nn.Module, example: jax.ShapeDtypeStruct, statistics: Statistics
+) -> Functions:
+    """The module as pure functions.
+
+    Args:
+      module: maps x [B, *feature] to predictions.
+      example: shape of an input [1, *feature], as the module sees it.
+      statistics: how batch statistics are carried.
+
+    Raises:
+      InputError: the module has batch statistics and its `__call__` takes no `train`.
+    """
+    trains = "train" in inspect.signature(type(module).__call__).parameters
+    modes = ({"train": False}, {"train": True}) if trains else ({}, {})
+
+    def init_all(key: PRNGKey, x: Array) -> Params:
+        return module.init(key, x, **modes[0])
+
+    shapes = jax.eval_shape(init_all, jax.random.key(0), example)
+    stateful = STATISTICS in shapes
+    check(
+        trains or not stateful,
+        f"{type(module).__name__} has batch statistics, and its __call__ takes no `train`: add the "
+        "argument, as in BatchNorm(use_running_average=not train)",
+    )
+    if not trains:
+
+        def plain(model: Params, x: Array, mask: Array, key: PRNGKey) -> tuple[Array, None]:
+            return module.apply(model, x), None
+
+        return Functions(init_all, module.apply, plain, None, whole_batch=False)
+
+    own = stateful and statistics == "averaged"
+    zeros = jax.tree.map(lambda s: jnp.zeros(s.shape, s.dtype), shapes.get(STATISTICS, {}))
+
+    def init(key: PRNGKey, x: Array) -> Params:
+        model = init_all(key, x)
+        return model if own else {name: model[name] for name in model if name != STATISTICS}
+
+    def apply(model: Params, x: Array) -> Array:
+        return module.apply(_with_positive_variances(model), x, **modes[0])
+
+    def train(model: Params, x: Array, mask: Array, key: PRNGKey) -> tuple[Array, Params]:
+        before = {STATISTICS: zeros} | model if stateful else model
+        with _counting(mask):
+            predictions, changed = module.apply(
+                before, x, mutable=[STATISTICS], rngs={"dropout": key}, **modes[1]
+            )
+        return predictions, changed.get(STATISTICS, {})
+
+    def predict(model: Params, x: Array, mask: Array, key: PRNGKey) -> tuple[Array, Array | None]:
+        predictions, after = train(model, x, mask, key)
+        return predictions, change_term(model[STATISTICS], after) if own else None
+
+    def recall(models: Params, data: Dataset) -> Params:
+        return jax.tree.map(
+            lambda model: model | {STATISTICS: _statistics(module, train, model, data)},
+            models,
+            is_leaf=_is_model,
+        )
+
+    recomputed = stateful and not own
+    return Functions(init, apply, predict, recall if recomputed else None, whole_batch=stateful)
+
+
+def change_term(before: PyTree, after: PyTree) -> Array:
+    """A term of a loss whose value is 0 and whose gradient by `before` is before - after."""
+
+    def leaf(old: Array, new: Array) -> Array:
+        change = jax.lax.stop_gradient(old - new)
+        return jnp.sum(change * (old - jax.lax.stop_gradient(old)))
+
+    return sum(jax.tree.leaves(jax.tree.map(leaf, before, after)), jnp.zeros(()))
+
+
+def moving_statistics(optimizer: optax.GradientTransformation) -> optax.GradientTransformation:
+    """The optimiser for parameters; from statistics their gradient is subtracted as it is."""
+
+    def labels(model: PyTree) -> PyTree:
+        def label(keys: tuple, leaf: Array) -> str:
+            return "statistics" if STATISTICS in tree.path(keys).split("/") else "parameters"
+
+        return jax.tree_util.tree_map_with_path(label, model)
+
+    return optax.partition({"parameters": optimizer, "statistics": optax.sgd(1.0)}, labels)
+
+
+def _is_model(node: Any) -> bool:
+    return isinstance(node, dict) and "params" in node
+
+
+def _counting(mask: Array, momenta: dict | None = None) -> AbstractContextManager:
+    """Within, BatchNorm counts the rows of the mask alone, or all rows if it holds nowhere.
+
+    `momenta` is filled with the momentum of each BatchNorm by its path.
+    """
+    counts = (mask > 0) | ~(mask > 0).any()
+
+    def intercept(call: Callable, arguments: tuple, named: dict, context: Any):
+        norm = context.module
+        if isinstance(norm, nn.BatchNorm) and context.method_name == "__call__":
+            rows = counts.reshape(-1, *[1] * (arguments[0].ndim - 1))
+            named = named | {"mask": rows}
+            if momenta is not None:
+                momenta[norm.path] = norm.momentum
+        return call(*arguments, **named)
+
+    return nn.intercept_methods(intercept)
+
+
+def _statistics(module: nn.Module, train: Callable, model: Params, data: Dataset) -> PyTree:
+    """Mean and variance of what enters each BatchNorm, over all examples."""
+    momenta: dict = {}
+    key = jax.random.key(0)  # of dropout: the statistics of one model are always the same
+
+    def sums(part: Dataset) -> tuple[PyTree, PyTree, Array]:
+        with _counting(part.mask, momenta):
+            _, moved = train(model, part.x, part.mask, key)
+        count = jnp.sum(part.mask > 0)
+        # The statistics start at 0 and move by 1 - momentum of a batch's own.
+        means, squares = {}, {}
+        for path, (mean, variance) in _norms(moved):
+            means[path] = mean / (1 - momenta[path])
+            squares[path] = variance / (1 - momenta[path]) + jnp.square(means[path])
+        return jax.tree.map(lambda x: count * x, (means, squares, jnp.ones(())))
+
+    means, squares, total = tree.sum_batches(sums, data, PART)
+    found: dict = {}
+    for path in means:
+        mean = means[path] / jnp.maximum(total, 1)
+        variance = squares[path] / jnp.maximum(total, 1) - jnp.square(mean)
+        at = found
+        for name in path:
+            at = at.setdefault(name, {})
+        at["mean"] = mean
+        at["var"] = jnp.where(total > 0, jnp.maximum(variance, 0.0), 1.0)
+    return found
+
+
+def _norms(statistics: PyTree, path: tuple = ()):
+    """(path, (mean, variance)) of each BatchNorm."""
+    if "mean" in statistics:
+        yield path, (statistics["mean"], statistics["var"])
+    else:
+        for name, below in statistics.items():
+            yield from _norms(below, (*path, name))
+
+
+def _with_positive_variances(model: Params) -> Params:
+    """The model with variances of 0 or more, which noise or a server's step may have made negative."""
+
+    def leaf(keys: tuple, x: Array) -> Array:
+        names = tree.path(keys).split("/")
+        return jnp.maximum(x, 0.0) if names[0] == STATISTICS and names[-1] == "var" else x
+
+    return jax.tree_util.tree_map_with_path(leaf, model)

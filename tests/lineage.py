@@ -1,0 +1,92 @@
+"""Where the random numbers of a program come from, read from its jaxpr: nothing is computed.
+
+A key's lineage is what was folded into the program's key on the way to it, one step after the
+other: a number, "ids" for data of the run, or "split".
+"""
+
+from collections import Counter
+
+import jax
+from jax.extend.core import Literal
+
+MOVES = ("convert_element_type", "broadcast_in_dim", "reshape", "squeeze")
+
+
+def lineages(program, keys):
+    """What is done with the keys of a program.
+
+    Args:
+      program: of `jax.make_jaxpr`.
+      keys: the places of its arguments that are keys.
+
+    Returns:
+      (lineage, use) -> how often it stands in the program: the use is the next step of the lineage,
+      or "bits".
+    """
+    found = Counter()
+    jaxpr = program.jaxpr
+    known = {jaxpr.invars[place]: () for place in keys}
+    constants = dict(zip(jaxpr.constvars, program.consts, strict=True))
+    _walk(jaxpr, known, constants, found)
+    return found
+
+
+def _walk(jaxpr, known, constants, found):
+    """Follows the keys through a jaxpr; `known` holds the lineages, `constants` known numbers."""
+    for eqn in jaxpr.eqns:
+        name = eqn.primitive.name
+        ins = [None if isinstance(x, Literal) else known.get(x) for x in eqn.invars]
+        lineage = next((x for x in ins if x is not None), None)
+        if lineage is None:
+            values = [_number(x, constants) for x in eqn.invars]
+            if name in MOVES and values[0] is not None:
+                constants[eqn.outvars[0]] = values[0]
+        elif name == "random_fold_in":
+            number = _number(eqn.invars[1], constants)
+            step = "ids" if number is None else number
+            found[lineage, step] += 1
+            known[eqn.outvars[0]] = (*lineage, step)
+        elif name == "random_split":
+            found[lineage, "split"] += 1
+            known[eqn.outvars[0]] = (*lineage, "split")
+        elif name in ("random_bits", "random_unwrap"):
+            found[lineage, "bits"] += 1
+        elif inner := _inner(eqn):
+            for body, shift in inner:
+                operands = eqn.invars[shift:]
+                below = {}
+                numbers = dict(zip(body.jaxpr.constvars, body.consts, strict=True))
+                for outer, var in zip(operands, body.jaxpr.invars, strict=True):
+                    if not isinstance(outer, Literal) and outer in known:
+                        below[var] = known[outer]
+                    elif (number := _number(outer, constants)) is not None and name == "pjit":
+                        numbers[var] = number
+                _walk(body.jaxpr, below, numbers, found)
+                for outer, var in zip(eqn.outvars, body.jaxpr.outvars, strict=False):
+                    if not isinstance(var, Literal) and var in below:
+                        known[outer] = below[var]
+        else:  # a key is moved: sliced, stacked, sorted
+            for out in eqn.outvars:
+                if jax.dtypes.issubdtype(out.aval.dtype, jax.dtypes.prng_key):
+                    known[out] = lineage
+
+
+def _number(var, constants):
+    """The one number that a variable holds, if that is known."""
+    value = var.val if isinstance(var, Literal) else constants.get(var)
+    if isinstance(value, int):
+        return value
+    whole = getattr(value, "size", 0) == 1 and jax.numpy.issubdtype(value.dtype, jax.numpy.integer)
+    return int(value) if whole else None
+
+
+def _inner(eqn):
+    """The jaxprs that an equation calls, each with how many operands come before its own."""
+    found = []
+    for value in eqn.params.values():
+        each = value if isinstance(value, tuple | list) else (value,)
+        for body in each:
+            if hasattr(body, "jaxpr") and hasattr(body, "consts"):
+                before = len(eqn.invars) - len(body.jaxpr.invars)
+                found.append((body, max(before, 0)))
+    return found

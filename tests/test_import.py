@@ -1,0 +1,73 @@
+"""`import jaxfl`: what it needs, what it gives."""
+
+import importlib.metadata
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import jaxfl
+
+ROOT = Path(__file__).parent.parent
+# Libraries of the command line, the pictures, the checkpoints, and single data sets.
+LATE = {"sklearn", "matplotlib", "rich", "tyro", "orbax", "tensorflow_datasets", "dp_accounting"}
+NEEDED = (
+    "import jax, flax.linen, optax, numpy, jaxopt, jaxtyping"  # flax itself loads parts of rich
+)
+
+
+def python(*lines):
+    """The output of a program in a fresh process, which sees this checkout."""
+    path = f"import sys; sys.path.insert(0, {str(ROOT)!r})"
+    done = subprocess.run(
+        [sys.executable, "-c", "\n".join([path, *lines])],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout.splitlines()
+
+
+def test_importing_jaxfl_loads_no_library_of_the_command_line_or_of_pictures():
+    """No more of them than the libraries that jaxfl needs load themselves."""
+    loaded = python(
+        NEEDED,
+        "before = set(sys.modules)",
+        "import jaxfl",
+        "print(*sorted(set(sys.modules) - before), sep='\\n')",
+    )
+    assert "jaxfl.algorithms.fedavg" in loaded
+    assert [name for name in loaded if name.split(".")[0] in LATE] == []
+
+
+def test_importing_jaxfl_works_where_these_libraries_cannot_be_imported():
+    """After flax is loaded, since flax itself imports rich."""
+    loaded = python(
+        NEEDED,
+        f"late = {sorted(LATE)}",
+        "there = [name for name in sys.modules if name.split('.')[0] in late]",
+        "sys.modules.update(dict.fromkeys([*late, *there]))",  # None: the import fails
+        "import jaxfl",
+        "print(jaxfl.__file__)",
+    )
+    assert loaded == [str(ROOT / "jaxfl" / "__init__.py")]
+
+
+@pytest.mark.parametrize("name", jaxfl.__all__)
+def test_a_public_name_is_there(name):
+    assert hasattr(jaxfl, name)
+
+
+def test_public_names_are_sorted_and_without_underscore():
+    assert jaxfl.__all__ == sorted(jaxfl.__all__)
+    assert [name for name in jaxfl.__all__ if name.startswith("_")] == ["__version__"]
+
+
+def test_the_version_is_that_of_the_installed_package():
+    assert jaxfl.__version__ == importlib.metadata.version("jaxfl")
+
+
+def test_type_checkers_may_read_the_annotations():
+    assert (Path(jaxfl.__file__).parent / "py.typed").exists()
