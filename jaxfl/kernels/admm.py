@@ -1,4 +1,4 @@
-"""The client's side of consensus ADMM: a model, a dual, and the step that fits the one to data and consensus.
+"""The client's side of consensus ADMM: a model, a dual, and the step that fits the model.
 
 The equations are those of GFedMtl (Gauthier et al., Asilomar 2022).
 """
@@ -12,7 +12,7 @@ from jax import flatten_util
 from jax.scipy.linalg import cho_factor, cho_solve
 from jaxtyping import Array, Float, Int, PyTree
 
-Number = Float[Array, "*any"] | float | int
+from jaxfl.types import Scalar
 
 
 class Client(NamedTuple):
@@ -21,10 +21,9 @@ class Client(NamedTuple):
     model: PyTree  # [C, ...] w_k, which it deploys
     dual: PyTree  # [C, ...] phi_k
     cell: Int[Array, "*c"]  # [C] which of the servers' models it shares
-    peers: Int[Array, "*c"]  # [C] how many clients share that, with itself
-    inverse: (
-        Array | tuple
-    )  # [C, D, D] of the Hessian of (13), where that is solved exactly; else nothing
+    peers: Int[Array, "*c"]  # [C] how many clients share that model, itself included
+    # [C, D, D] inverse of the Hessian of (13) if that is solved exactly, else ()
+    inverse: PyTree
 
 
 class Primal(NamedTuple):
@@ -32,26 +31,32 @@ class Primal(NamedTuple):
 
     # (model, train [C], cell [C], cells) -> Client: all with the one model and a dual of 0
     enlist: Callable
-    solve: Callable  # (key, Client [M], centre [M, ...], cohort) -> (models [M, ...], loss [M])
+    # (key, Client [M], centre [M, ...], cohort) -> (models [M, ...], loss [M])
+    solve: Callable
 
 
-def primal(loss: Callable, trainer: Callable, rho: Number, lam: Number, exact: bool) -> Primal:
+def primal(loss: Callable, trainer: Callable, rho: Scalar, lam: Scalar, exact: bool) -> Primal:
     """(13): argmin_w loss(w) + lam / peers |w|^2 - <dual, w - centre> + rho / 2 |w - centre|^2.
 
     Args:
       loss: (params, batch [n], anchor, key) -> (mean loss, aux).
-      trainer: objective -> fit, how the client's model is trained on where (13) is not solved
-        exactly.
+      trainer: objective -> fit, which trains the client's model if (13) is not solved exactly.
       rho: penalty.
       lam: weight of the regulariser that all clients of a cell share.
-      exact: one Newton step on all examples of a client, exact for a loss that is quadratic in the
-        parameters. The Hessian is factorised by `enlist`, once; a round multiplies by its inverse,
-        so nothing is solved in the loop.
+      exact: take one Newton step on all examples of a client, exact for a loss that is quadratic in
+        the parameters. The Hessian is factorised by `enlist`, once; a round multiplies by its
+        inverse, so nothing is solved in the loop.
+
+    Example:
+      >>> side = primal(lambda w, x, *_: (w @ w, w @ w), lambda objective: None, 0.5, 0.1, True)
+      >>> side.enlist(jnp.zeros(3), jnp.zeros((2, 1)), jnp.zeros(2, int), 1).model.shape
+      (2, 3)
     """
 
     def objective(params: PyTree, batch: PyTree, anchor: tuple, key: Array) -> tuple[Array, Array]:
         value, aux = loss(params, batch, None, key)
-        return value + augmented(params, *anchor, rho), aux
+        dual, centre, decay = anchor
+        return value + augmented(params, dual, centre, decay, rho), aux
 
     fit = trainer(objective)
 
@@ -66,9 +71,11 @@ def primal(loss: Callable, trainer: Callable, rho: Number, lam: Number, exact: b
         def invert(data: PyTree, dual: PyTree, peers: Array) -> Float[Array, "d d"]:
             flat, unflatten = flatten_util.ravel_pytree(model)
             anchor = (dual, model, lam / peers)
-            hessian = jax.hessian(
-                lambda w: objective(unflatten(w), data, anchor, jax.random.key(0))[0]
-            )(flat)
+
+            def value(w: Float[Array, "d"]) -> Array:
+                return objective(unflatten(w), data, anchor, jax.random.key(0))[0]
+
+            hessian = jax.hessian(value)(flat)
             return cho_solve(cho_factor(hessian), jnp.eye(flat.size))
 
         return client._replace(inverse=jax.vmap(invert)(train, dual, peers))
@@ -76,28 +83,38 @@ def primal(loss: Callable, trainer: Callable, rho: Number, lam: Number, exact: b
     def newton(
         start: PyTree, data: PyTree, anchor: tuple, inverse: Array, key: Array
     ) -> tuple[PyTree, Array]:
-        slope, aux = jax.grad(objective, has_aux=True)(start, data, anchor, key)
-        flat, unflatten = flatten_util.ravel_pytree(slope)
+        grad, aux = jax.grad(objective, has_aux=True)(start, data, anchor, key)
+        flat, unflatten = flatten_util.ravel_pytree(grad)
         step = jnp.matmul(inverse, flat, precision=jax.lax.Precision.HIGHEST)
         return jax.tree.map(jnp.subtract, start, unflatten(step)), aux
 
     def solve(key: Array, client: Client, centre: PyTree, cohort: PyTree) -> tuple[PyTree, Array]:
         anchor = (client.dual, centre, lam / client.peers)
         if exact:
-            return jax.vmap(newton, (0, 0, 0, 0, None))(
-                centre, cohort.train, anchor, client.inverse, key
-            )
+            step = jax.vmap(newton, (0, 0, 0, 0, None))
+            return step(centre, cohort.train, anchor, client.inverse, key)
         return fit(key, client.model, anchor, cohort)
 
     return Primal(enlist, solve)
 
 
 def augmented(
-    params: PyTree, dual: PyTree, centre: PyTree, decay: Number, rho: Number
+    params: PyTree, dual: PyTree, centre: PyTree, decay: Scalar, rho: Scalar
 ) -> Float[Array, ""]:
-    """What (13) adds to a client's loss: decay |w|^2 - <dual, w - centre> + rho / 2 |w - centre|^2.
+    """The terms that (13) adds to a client's loss, all but the loss itself.
 
-    Finite for entries up to 1e15.
+    decay |w|^2 - <dual, w - centre> + rho / 2 |w - centre|^2. Finite for entries up to 1e15.
+
+    Args:
+      params: w.
+      dual: phi.
+      centre: the model that the client should agree with.
+      decay: weight of the regulariser.
+      rho: penalty.
+
+    Example:
+      >>> augmented(jnp.array([3.0]), jnp.array([1.0]), jnp.array([1.0]), 0.0, 2.0).item()
+      2.0
     """
 
     def leaf(w: Array, phi: Array, anchor: Array) -> Array:
@@ -107,11 +124,32 @@ def augmented(
     return sum(jax.tree.leaves(jax.tree.map(leaf, params, dual, centre)), jnp.zeros(()))
 
 
-def message(model: PyTree, dual: PyTree, rho: Number) -> PyTree:
-    """What (14) needs of a client, in one model: w_k - phi_k / rho."""
+def message(model: PyTree, dual: PyTree, rho: Scalar) -> PyTree:
+    """What (14) needs of a client, as one model: w_k - phi_k / rho.
+
+    Args:
+      model: w_k.
+      dual: phi_k.
+      rho: penalty.
+
+    Example:
+      >>> message(jnp.array([3.0]), jnp.array([1.0]), 0.5).tolist()
+      [1.0]
+    """
     return jax.tree.map(lambda w, phi: w - phi / rho, model, dual)
 
 
-def ascend(dual: PyTree, model: PyTree, shared: PyTree, rho: Number) -> PyTree:
-    """(16): the dual, moved by rho times what the client's model lacks to the shared one."""
+def ascend(dual: PyTree, model: PyTree, shared: PyTree, rho: Scalar) -> PyTree:
+    """(16): the dual plus rho times the difference between the shared model and the client's.
+
+    Args:
+      dual: phi_k.
+      model: w_k.
+      shared: u, the model of the client's cell after (15).
+      rho: penalty.
+
+    Example:
+      >>> ascend(jnp.array([1.0]), jnp.array([3.0]), jnp.array([5.0]), 0.5).tolist()
+      [2.0]
+    """
     return jax.tree.map(lambda phi, w, u: phi + rho * (u - w), dual, model, shared)
