@@ -3,12 +3,12 @@
 Models of any finite size have finite similarities: the squares of a model that diverged, or that a
 malicious client made huge, overflow a float and would turn the weights of all clients into NaN.
 
-There are three Euclidean distances, since none has the digits of all. `squared_distances`, from one
-Gram matrix of the models less their mean, is cheap and accurate unless one model is far from all
-others. `squared_differences` is accurate for every pair whatever the other models are, and reads
-all models once for each. `distances_l2` stands no enormous model in the way of other pairs either,
-but loses the digits of models that are near each other and far from zero; it is the measure "l2" of
-`similarities`, whose bits it keeps.
+There are three Euclidean distances, since they differ in accuracy and cost. `squared_distances`
+takes one Gram matrix of the models less their mean: it is cheap, and accurate unless one model is
+far from all others. `squared_differences` subtracts every pair: it is accurate whatever the other
+models are, and reads all models M times. `distances_l2` takes one Gram matrix of the models as they
+are: an enormous model does no harm to other pairs, but models that are near each other and far from
+zero lose digits. It is the measure "l2" of `similarities`.
 """
 
 from typing import Literal
