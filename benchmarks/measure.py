@@ -38,7 +38,7 @@ def product_gflops(size: int = 2048) -> float:
 def use_all_cores() -> AbstractContextManager:
     """As `jaxfl run` by itself: in the context that this returns, clients are spread over a device for each core."""
     mesh.prepare_host()
-    return jax.set_mesh(mesh.make())
+    return jax.set_mesh(mesh.make_mesh())
 
 
 def rounds_of(algorithm: Algorithm, federation: Federation) -> tuple[Callable, float]:

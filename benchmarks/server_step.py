@@ -38,7 +38,7 @@ def server_ms(clients: int, devices: int | None = None) -> float:
         weights = collaboration_rows(cosine(x), share, 0.08 * clients, "code")
         return weights, mix(weights, x)
 
-    with jax.set_mesh(mesh.make(devices)):
+    with jax.set_mesh(mesh.make_mesh(devices)):
         x = mesh.place(jnp.asarray(models(clients)))
         return best_ms(lambda: step(x))
 

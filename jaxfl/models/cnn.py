@@ -19,7 +19,8 @@ class CNN(nn.Module):
         """[B, h, w, channel] -> [B, classes]."""
         check(
             x.ndim == 4,
-            f"cnn takes images [h, w, channel], not examples of shape {x.shape[1:]}: choose model mlp",
+            f"cnn takes images [h, w, channel], not examples of shape {x.shape[1:]}: "
+            "choose model mlp",
         )
         check(
             min(x.shape[1:3]) >= 4,
@@ -32,5 +33,5 @@ class CNN(nn.Module):
 
 
 def cnn(classes: int) -> nn.Module:
-    """Two convolutions (16 and 32 channels, 3x3, same padding) with 2x2 max-pooling, dense 64, logits."""
+    """Two convolutions (3x3; 16, 32 channels) with ReLU and 2x2 max-pooling, dense 64, logits."""
     return CNN(classes)

@@ -4,7 +4,7 @@ from flax import linen as nn
 
 
 class Linear(nn.Module):
-    """A linear map of the flattened input; starts at zero, where convex losses need no other start."""
+    """A linear map of the flattened input; all parameters start at zero (the losses are convex)."""
 
     outputs: int
     bias: bool
@@ -20,5 +20,5 @@ class Linear(nn.Module):
 
 
 def linear(outputs: int = 1, bias: bool = True) -> nn.Module:
-    """One linear layer that starts at zero: logits of each class, or numbers to regress to."""
+    """One linear layer that starts at zero: logits of classes, or numbers to regress to."""
     return Linear(outputs, bias)

@@ -12,7 +12,7 @@ class MLP(nn.Module):
 
     @property
     def head(self) -> str:
-        """The paths of the last layer."""
+        """The path of the last layer."""
         return f"Dense_{len(self.widths) - 1}"
 
     @nn.compact
