@@ -16,8 +16,9 @@ from typing import Any
 
 import numpy as np
 
-from jaxfl.data.originals import Arrays, split_ratings
+from jaxfl.data.originals import Arrays
 from jaxfl.data.progress import Track, no_progress
+from jaxfl.data.ratings import split_ratings
 from jaxfl.errors import InputError, check
 
 RATING = ("user_id", "movie_id", "user_rating")

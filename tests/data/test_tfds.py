@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 from jaxfl.data import tfds
-from jaxfl.data.originals import split_ratings
 from jaxfl.data.prepare import prepare
+from jaxfl.data.ratings import split_ratings
 from jaxfl.data.recipes import RECIPES
 from jaxfl.errors import InputError
 
