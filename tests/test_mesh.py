@@ -50,7 +50,8 @@ def test_a_federation_and_a_state_are_split_by_clients_where_that_is_even():
     federation = federate(source, pathological(source.y_train, 10, 0))
     state = State({"w": jnp.zeros((10, 3))}, {"w": jnp.zeros(10)})
     with jax.set_mesh(mesh.make_mesh(2)):
-        halves, split = mesh.place(federation), mesh.place(state)
+        halves = mesh.place(federation)
+        split = mesh.place(state)
         assert layouts((halves.train, halves.val, halves.test.mask, split.clients)) == {
             PartitionSpec("clients")
         }

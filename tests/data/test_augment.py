@@ -27,7 +27,7 @@ def test_each_result_is_a_shifted_and_maybe_mirrored_image():
 
 
 def test_training_sees_changed_images_and_evaluation_the_given_ones():
-    """A model that predicts the mean of its input, trained on images turned to zeros, learns nothing from them."""
+    """A linear model that is trained on inputs turned to zeros learns nothing from them."""
     from toys import federation
 
     x = np.ones((20, 3), np.float32)
@@ -42,7 +42,7 @@ def test_training_sees_changed_images_and_evaluation_the_given_ones():
         )[0]
         learned = algorithm.models(after, jnp.arange(2))["params"]["Dense_0"]["kernel"]
         assert bool((jnp.abs(learned) > 0.01).all()) == kernels
-        _, slope = task.gradient(
+        _, grad = task.gradient(
             jax.random.key(0), algorithm.models(state, jnp.arange(2)), data.val, jnp.arange(2)
         )
-        assert bool((jnp.abs(slope["params"]["Dense_0"]["kernel"]) > 0.01).all())
+        assert bool((jnp.abs(grad["params"]["Dense_0"]["kernel"]) > 0.01).all())

@@ -177,7 +177,8 @@ def test_ratings(tmp_path):
         ("toy_deep", "the images of toy_deep are of type uint16: expected bytes"),
         (
             "toy_unclear",
-            "toy_unclear has the features text, label, title: expected one ClassLabel and one Image or",
+            "toy_unclear has the features text, label, title: "
+            "expected one ClassLabel and one Image or",
         ),
         ("toy_no_train", "toy_no_train has the parts dev: expected a part 'train'"),
         ("toy_secret", "the labels of toy_secret are hidden"),
