@@ -531,7 +531,7 @@ DATA_SETS = [
     ],
     (
         [*RUN, "--dataset", "cifar10"],
-        "get it with `jaxfl prepare cifar10 --data-dir DIR`, and name",
+        "get it with `jaxfl prepare cifar10 --data-dir DIR`, and give the same DIR",
     ),
     (
         [*RUN, "--dataset", "movielens/1m-ratings", *DATA],

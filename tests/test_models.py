@@ -112,7 +112,7 @@ def test_mf_learns_ratings_that_factorise():
     ("name", "example", "message"),
     [
         ("resnet8", jnp.zeros(5), "resnet8 takes images"),
-        ("textcnn", jnp.zeros(20), "textcnn takes integer words"),
+        ("textcnn", jnp.zeros(20), "textcnn takes integer word ids"),
         ("textcnn", jnp.zeros(4, jnp.int32), "textcnn takes 5 words or more, not 4"),
         ("mf", jnp.zeros(3, jnp.int32), "mf takes integer pairs"),
     ],
