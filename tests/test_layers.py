@@ -10,28 +10,34 @@ FILES = sorted(PACKAGE.rglob("*.py"))
 
 # What a module (or all modules of a folder) may import from jaxfl; a name stands for everything
 # below it.
-FREE = {"errors", "options", "types", "tree"}
+FREE = {"errors", "options", "types", "tree", "streams", "objectives"}
 ALLOWED = {
     "errors": set(),
     "options": {"errors"},
     "types": set(),
     "hints": {"errors"},
     "tree": {"errors", "types"},
+    "streams": set(),
+    "objectives": {"tree", "types"},
     "kernels": {"types"},
     "local": FREE,
+    "admm": FREE,
     "participation": {"errors", "options", "types"},
     "rounds": FREE,
     "evaluate": FREE,
     "checkpoint": FREE,
     "mesh": FREE,
-    "task": FREE | {"local"},
+    "flax_model": FREE,
+    "task": FREE | {"local", "flax_model"},
     "models": FREE,
     "uplink": FREE,
     "data": FREE,
-    "algorithms": FREE | {"kernels", "hints"},
+    "registry": {"options", "types"},
+    "skeleton": FREE | {"kernels"},
+    "algorithms": FREE | {"kernels", "admm", "skeleton", "registry"},
     "experiment": FREE
     | {"kernels", "local", "participation", "rounds", "evaluate", "checkpoint", "mesh", "task"}
-    | {"models", "data", "uplink", "algorithms", "hints"},
+    | {"models", "data", "uplink", "algorithms", "registry", "hints"},
     "cli": {"mesh", "errors", "options", "experiment", "algorithms", "data", "models", "uplink"},
 }
 

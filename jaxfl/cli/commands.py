@@ -32,7 +32,7 @@ def settle(command: Setting | Resume, console: Console) -> None:
             "several processes need --coordinator, --processes and --process: give all three",
         )
         mesh.join(*given)
-        console.quiet = not mesh.leads()
+        console.quiet = not mesh.is_main_process()
     if jax.config.jax_compilation_cache_dir is None:
         root = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
         jax.config.update("jax_compilation_cache_dir", str(root / "jaxfl"))
@@ -202,15 +202,14 @@ def prepare(command: Prepare, console: Console) -> None:
 def show(command: List, console: Console) -> None:
     """`jaxfl list`."""
     from jaxfl.algorithms import ALGORITHMS
-    from jaxfl.data import PARTITIONS
-    from jaxfl.data.sources import names
+    from jaxfl.data import PARTITIONS, list_data_sets
     from jaxfl.experiment.validate import describe_factory, first_line
     from jaxfl.models import MODELS
     from jaxfl.uplink import ATTACKS
 
     tables = {
         "algorithms": {name: describe_factory(factory) for name, factory in ALGORITHMS.items()},
-        "datasets": names(command.data_dir),
+        "datasets": list_data_sets(command.data_dir),
         "partitions": {name: first_line(function) for name, function in PARTITIONS.items()},
         "models": {name: first_line(function) for name, function in MODELS.items()},
         "attacks": {name: first_line(function) for name, function in ATTACKS.items()},
@@ -224,7 +223,7 @@ def show(command: List, console: Console) -> None:
 
 def describe(command: Describe, console: Console) -> None:
     """`jaxfl describe`."""
-    from jaxfl.data import describe
+    from jaxfl.data import describe_partition
     from jaxfl.experiment import files, plots
     from jaxfl.experiment.build import divide
 
@@ -242,7 +241,7 @@ def describe(command: Describe, console: Console) -> None:
         title_justify="left",
         show_header=False,
     )
-    for name, text in describe(source, parts[0]).items():
+    for name, text in describe_partition(source, parts[0]).items():
         table.add_row(name, text)
     console.print(table)
     if command.out:

@@ -54,7 +54,7 @@ def execute(
     built = build(config)
     follow(config, None)
     program = compile_run(built)
-    if mesh.leads():
+    if mesh.is_main_process():
         files.begin(out, built, overwrite)
     return _record(program, out, follow)
 
@@ -108,7 +108,7 @@ def to_resume(directory: Path) -> Config:
 
 def check_free(directories: list[Path], overwrite: bool) -> None:
     """As `files.check_free`, in the process that will write."""
-    if mesh.leads():
+    if mesh.is_main_process():
         for directory in directories:
             files.check_free(directory, overwrite)
 
@@ -131,24 +131,24 @@ def _record(
     best = checkpoints.no_best(program) if config.checkpoint_every else None
     if checkpoint is not None:
         program, best = checkpoints.read(checkpoint, program, best, history)
-    if mesh.leads():
+    if mesh.is_main_process():
         files.write(out / "metrics.jsonl", files.json_lines(history.lines))
     due = stops(config.rounds, config.checkpoint_every) if config.checkpoint_every else []
     with interruptible() as asked:
         for record in run(program):
             line = history.add(record)
             if line is not None:
-                if mesh.leads():
+                if mesh.is_main_process():
                     files.append(out, line)
                 follow(config, line | {"measure": measure})
                 best = best and checkpoints.better(best, program, record)
             check_convergence(config, history, record.round)
-            stopped = record.round < config.rounds and mesh.anywhere(asked.is_set())
+            stopped = record.round < config.rounds and mesh.any_process(asked.is_set())
             if record.round in due or stopped:
                 checkpoints.write(out, record, history, best)
             if stopped:
                 raise KeyboardInterrupt(f"after round {record.round}: jaxfl resume {out} goes on")
-    if mesh.leads():
+    if mesh.is_main_process():
         files.finish(out, built, history, program.seconds)
     return history.summary(program.seconds)
 
@@ -203,12 +203,12 @@ def compare(
     for built, directory in zip(every, directories, strict=True):
         follow(built.config, None)
         program = compile_run(built)
-        if built is every[0] and mesh.leads():
+        if built is every[0] and mesh.is_main_process():
             files.create(out, (*files.COMPARISON_FILES, files.GRAPHS), overwrite)
-        if mesh.leads():
+        if mesh.is_main_process():
             files.begin(directory, built, overwrite)
         summaries[built.config.algorithm] = _record(program, directory, follow)
-    if not mesh.leads():
+    if not mesh.is_main_process():
         return summaries
     mixed = {directory.name: files.last_graph(directory) for directory in directories}
     mixed = {label: last for label, last in mixed.items() if last is not None}

@@ -82,7 +82,7 @@ def gather(setting: Setting) -> Data:
     federation = federations(source, parts, setting)
     if setting.attack in FLIPPED:
         federation = flip_labels(federation, malicious(setting), source.classes)
-    with jax.set_mesh(mesh.make(devices(setting))):
+    with jax.set_mesh(mesh.make_mesh(devices(setting))):
         return Data(source, parts, mesh.place(federation, axis=int(setting.seeds > 1)))
 
 

@@ -67,11 +67,11 @@ def write(out: Path, record: Record, history: History, best: Best | None) -> Non
     folder = out / files.CHECKPOINTS
     part, whole = folder / ".part", folder / f"{record.round:06}"
     with files.writing(folder):
-        if mesh.leads():
+        if mesh.is_main_process():
             shutil.rmtree(part, ignore_errors=True)
             part.mkdir(parents=True)
         checkpoint.save(part / "state", record.round, mesh.fetch((record.state, best)))
-        if mesh.leads():
+        if mesh.is_main_process():
             files.write_npz(
                 part / "history.npz", history.arrays() | {"seconds": np.array(record.seconds)}
             )
@@ -103,7 +103,7 @@ def read(
         raise InputError(
             f"{path} is no checkpoint of this run ({reason}): remove it to resume from the one before, or run anew"
         ) from error
-    with jax.set_mesh(mesh.make(config.devices)):
+    with jax.set_mesh(mesh.make_mesh(config.devices)):
         state, best = (
             mesh.place(jax.device_get(x), axis=int(config.seeds > 1)) for x in (state, best)
         )

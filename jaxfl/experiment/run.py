@@ -96,7 +96,7 @@ def compile_run(built: Built) -> Program:
     def assess(seed, federation, state, number, ids):
         return evaluate(jax.random.fold_in(stream(seed, EVALUATE), number), federation, state, ids)
 
-    with jax.set_mesh(mesh.make(config.devices)):
+    with jax.set_mesh(mesh.make_mesh(config.devices)):
         state = jax.jit(each_seed(init, seeds, (0, 0)))(numbers, federation)
         state = mesh.place(state, axis=int(seeds > 1))
         layout = jax.tree.map(lambda x: x.sharding, state)  # of what comes out as of what goes in
