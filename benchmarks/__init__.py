@@ -1,1 +1,4 @@
-"""Speed, as ratios against named peers in one run; `python -m benchmarks.report` writes docs/performance.md."""
+"""Speed relative to other tools, measured in one run.
+
+`python -m benchmarks.report` writes docs/performance.md.
+"""

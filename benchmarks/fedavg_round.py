@@ -1,4 +1,4 @@
-"""A round of federated averaging over many clients, beside the frameworks that can run it."""
+"""A round of federated averaging over many clients, beside other frameworks."""
 
 from pathlib import Path
 
@@ -7,8 +7,8 @@ import jax.numpy as jnp
 import numpy as np
 
 import jaxfl
-from benchmarks.measure import best_ms, rounds_of, unscored
-from benchmarks.peers import against, ask, best
+from benchmarks.measure import best_ms, compile_round, without_evaluation
+from benchmarks.peers import fastest, peer_cells, run_peer
 from benchmarks.peers.work import LONGEST, Work, client
 from jaxfl.types import Dataset
 
@@ -22,7 +22,7 @@ PEERS = {
 
 
 def federation(clients: int) -> Dataset:
-    """The peers' data, padded."""
+    """The data of the peers, padded."""
     x = np.zeros((clients, LONGEST, 32, 32, 3), np.float32)
     y = np.zeros((clients, LONGEST), np.int32)
     mask = np.zeros((clients, LONGEST), bool)
@@ -34,12 +34,12 @@ def federation(clients: int) -> Dataset:
 
 
 def client_step_ms(work: Work) -> dict[str, float]:
-    """A client step in the best round, in milliseconds; and the seconds of compiling."""
+    """Milliseconds of a client step in the best round, and seconds of compiling."""
     train = federation(work.clients)
     task = jaxfl.classification(
         jaxfl.models.lenet(10), train.x[0, 0], batch_size=work.batch, steps=work.steps
     )
-    one_round, compiling = rounds_of(jaxfl.algorithms.fedavg(task), unscored(train))
+    one_round, compiling = compile_round(jaxfl.algorithms.fedavg(task), without_evaluation(train))
     return {"ms": best_ms(one_round, 3) / work.clients / work.steps, "compile_seconds": compiling}
 
 
@@ -50,23 +50,25 @@ def section(
     batches: tuple[int, ...] = (16, 64),
     turns: int = 1,
 ) -> str:
-    """The table, every side run `turns` times in turn."""
-    ours, theirs = [], {name: [] for name in PEERS}
+    """The table; all sides run in turn, `turns` times."""
+    ours = []
+    theirs = {name: [] for name in PEERS}
     for batch in batches:
         work = Work(clients, batch, steps)
-        own, found = [], {name: [] for name in PEERS}
+        own = []
+        found = {name: [] for name in PEERS}
         for _ in range(turns):
             own.append(client_step_ms(work))
             for name, peer in PEERS.items():
-                found[name].append(ask(environments, peer, *work))
-        ours.append(best(own))
+                found[name].append(run_peer(environments, peer, *work))
+        ours.append(fastest(own))
         for name, runs in found.items():
-            theirs[name].append(best(runs))
+            theirs[name].append(fastest(runs))
     compiling = max(own["compile_seconds"] for own in ours)
     cells = " | ".join(f"{own['ms']:.2f} | 1" for own in ours)
     lines = [f"| jaxfl | {cells} | compiled in {compiling:.1f} s |"]
     for name, found in theirs.items():
-        cells = " | ".join(against(run, own["ms"]) for run, own in zip(found, ours, strict=True))
+        cells = " | ".join(peer_cells(run, own["ms"]) for run, own in zip(found, ours, strict=True))
         version = next((run["version"] for run in found if isinstance(run, dict)), "")
         lines.append(f"| {name} | {cells} | {version} |")
     columns = " | ".join(f"batch {batch}, ms | times jaxfl" for batch in batches)

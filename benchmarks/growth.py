@@ -1,6 +1,7 @@
-"""What a client step takes, and how much memory, as the number of clients grows.
+"""Time of a client step and peak memory as the number of clients grows.
 
-`python -m benchmarks.growth 1000` prints JSON, in a process of its own for the peak memory's sake.
+`python -m benchmarks.growth 1000` prints JSON. Each size has its own process, because the peak
+memory is that of a process.
 """
 
 import json
@@ -12,14 +13,17 @@ import jax.numpy as jnp
 import numpy as np
 
 import jaxfl
-from benchmarks.measure import best_ms, rounds_of, unscored, use_all_cores
+from benchmarks.measure import best_ms, compile_round, use_all_cores, without_evaluation
 from benchmarks.peers import ROOT
-from benchmarks.peers.work import tell
+from benchmarks.peers.work import print_json
 from jaxfl.types import Dataset
 
 
 def growth(clients: int, steps: int = 5, batch: int = 16) -> dict[str, float]:
-    """Milliseconds of a client step and the peak memory of this process, a personal LeNet and 64 images a client."""
+    """Milliseconds of a client step and the peak memory of this process.
+
+    Each client has a personal LeNet and 64 images.
+    """
     rng = np.random.default_rng(0)
     x = jnp.asarray(rng.integers(0, 256, (clients, 64, 28, 28, 1), dtype=np.uint8))
     train = Dataset(
@@ -28,13 +32,13 @@ def growth(clients: int, steps: int = 5, batch: int = 16) -> dict[str, float]:
     task = jaxfl.classification(
         jaxfl.models.lenet(10), x[0, 0], batch_size=batch, steps=steps, scale=255
     )
-    one_round, _ = rounds_of(jaxfl.algorithms.local(task), unscored(train))
+    one_round, _ = compile_round(jaxfl.algorithms.local(task), without_evaluation(train))
     ms = best_ms(one_round, max(2, 1_000 // clients)) / clients / steps
     return {"ms": ms, "peak_gib": peak_gib()}
 
 
 def peak_gib() -> float:
-    """Peak memory of this program, by Linux; `getrusage` would count the program that started it too."""
+    """Peak memory of this process on Linux; `getrusage` would include its parent process."""
     lines = Path("/proc/self/status").read_text().splitlines()
     return next(int(line.split()[1]) for line in lines if line.startswith("VmHWM")) / 2**20
 
@@ -64,4 +68,4 @@ peak, data and models included.
 
 if __name__ == "__main__":
     with use_all_cores():
-        tell(**growth(int(sys.argv[1])))
+        print_json(**growth(int(sys.argv[1])))

@@ -10,7 +10,7 @@ from flax import linen as nn
 
 import jaxfl
 from benchmarks.measure import best_ms
-from benchmarks.peers import against, ask
+from benchmarks.peers import peer_cells, run_peer
 from jaxfl import mesh
 from jaxfl.models.block import ConvReluPool
 from jaxfl.objectives import data_loss
@@ -18,7 +18,7 @@ from jaxfl.types import Chunk, Cohort, Dataset
 
 
 class Three(nn.Module):
-    """Three convolutions with same padding (5x5x32, 3x3x64, 3x3x64), each pooled, and two dense layers."""
+    """Three convolutions (5x5x32, 3x3x64, 3x3x64, same padding) with pooling; two dense layers."""
 
     @nn.compact
     def __call__(self, x):
@@ -55,7 +55,10 @@ def client_step_ms(
     repeats: int = 5,
     chunk: Chunk = "auto",
 ) -> dict[str, float]:
-    """One SGD step of one client, best of several calls that train all clients; and the seconds of compiling."""
+    """Milliseconds of one SGD step of one client, and seconds of compiling.
+
+    The best of several calls, each of which trains all clients.
+    """
     channels = 1 if side == 28 else 3
     rng = np.random.default_rng(0)
     x = jnp.asarray(rng.normal(size=(clients, 320, side, side, channels)), jnp.float32)
@@ -79,10 +82,13 @@ def client_step_ms(
 
 def row(environments: Path | None, case: tuple[str, int, int]) -> str:
     """A row of the table."""
-    peer, ours = ask(environments, "torch_loop", *case), client_step_ms(*case)
-    cells = " | ".join(against(peer, ours["ms"], key) for key in ("threads", "processes"))
+    peer = run_peer(environments, "torch_loop", *case)
+    ours = client_step_ms(*case)
+    cells = " | ".join(peer_cells(peer, ours["ms"], key) for key in ("threads", "processes"))
     compiling = ours["compile_seconds"]
-    return f"| {case[0]} {case[1]}x{case[1]}, batch {case[2]} | {ours['ms']:.2f} | {cells} | {compiling:.1f} |"
+    name, side, batch = case
+    step = f"{name} {side}x{side}, batch {batch}"
+    return f"| {step} | {ours['ms']:.2f} | {cells} | {compiling:.1f} |"
 
 
 def section(environments: Path | None, cases: tuple[tuple[str, int, int], ...] = CASES) -> str:

@@ -1,4 +1,4 @@
-"""What the benchmarks of jaxfl share: a clock, the machine's floor and its devices, a compiled round."""
+"""Shared by all benchmarks: a clock, the speed of matrix products, devices, a compiled round."""
 
 import time
 from collections.abc import Callable
@@ -15,7 +15,7 @@ from jaxfl.types import Algorithm, Dataset, Federation
 
 
 def best_ms(function: Callable, repeats: int = 7) -> float:
-    """Best of several calls, after one to warm up."""
+    """Milliseconds of the best of several calls, after one to warm up."""
     best = float("inf")
     for number in range(repeats + 1):
         began = time.perf_counter()
@@ -26,7 +26,7 @@ def best_ms(function: Callable, repeats: int = 7) -> float:
 
 
 def product_gflops(size: int = 2048) -> float:
-    """The floor: f32 matrix products, one on each device at once, billions of operations a second."""
+    """Billions of operations per second of float32 matrix products, one on each device at once."""
     count = jax.local_device_count()
     a = mesh.place(
         jnp.asarray(np.random.default_rng(0).normal(size=(count, size, size)), jnp.float32)
@@ -36,18 +36,19 @@ def product_gflops(size: int = 2048) -> float:
 
 
 def use_all_cores() -> AbstractContextManager:
-    """As `jaxfl run` by itself: in the context that this returns, clients are spread over a device for each core."""
+    """A context in which clients are divided over one device per core, as `jaxfl run` does."""
     mesh.prepare_host()
-    return jax.set_mesh(mesh.make())
+    return jax.set_mesh(mesh.make_mesh())
 
 
-def rounds_of(algorithm: Algorithm, federation: Federation) -> tuple[Callable, float]:
-    """A function that runs one more round of all clients and returns the state; and the seconds of compiling.
+def compile_round(algorithm: Algorithm, federation: Federation) -> tuple[Callable, float]:
+    """A function that runs the next round of all clients, and seconds of compiling.
 
-    A round consumes the state that the one before returned.
+    The function returns the state. A round consumes the state of the round before.
     """
     rounds = jaxfl.make_rounds(algorithm, jaxfl.participation.full(len(federation.train.mask)))
-    key, federation = jax.random.key(0), mesh.place(federation)
+    key = jax.random.key(0)
+    federation = mesh.place(federation)
     state = mesh.place(jax.jit(algorithm.init)(key, federation.train))
     layout = jax.tree.map(lambda x: x.sharding, state)
     began = time.perf_counter()
@@ -63,7 +64,7 @@ def rounds_of(algorithm: Algorithm, federation: Federation) -> tuple[Callable, f
     return one_round, seconds
 
 
-def unscored(train: Dataset) -> Federation:
-    """A federation that nothing is evaluated on."""
+def without_evaluation(train: Dataset) -> Federation:
+    """A federation without validation and test examples."""
     nothing = jax.tree.map(lambda x: x[:, :0], train)
     return Federation(train, nothing, nothing)

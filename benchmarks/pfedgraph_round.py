@@ -1,4 +1,7 @@
-"""A whole round of pFedGraph on images of CIFAR-10's shape, augmented and evaluated, beside a PyTorch script."""
+"""A round of pFedGraph with augmentation and evaluation, beside a PyTorch script.
+
+The images have CIFAR-10's shape.
+"""
 
 from pathlib import Path
 
@@ -7,8 +10,8 @@ import jax.numpy as jnp
 from flax import linen as nn
 
 import jaxfl
-from benchmarks.measure import best_ms, rounds_of
-from benchmarks.peers import ask
+from benchmarks.measure import best_ms, compile_round
+from benchmarks.peers import run_peer
 from benchmarks.peers.work import MEAN, STD, Work, images
 from jaxfl import mesh
 from jaxfl.evaluate import score_clients
@@ -25,18 +28,18 @@ class Cifar(nn.Module):
 
 
 def crop_and_flip(key: jax.Array, x: jax.Array) -> jax.Array:
-    """Each image [B, 32, 32, 3] moved by up to 4 pixels, zeros where it was not, and mirrored or not."""
+    """Each image [B, 32, 32, 3] shifted by up to 4 pixels, padded with zeros, perhaps mirrored."""
     moves, flips = jax.random.split(key)
     down, right = jax.random.randint(moves, (2, len(x), 1), -4, 5)  # [B, 1] each
     place = jnp.arange(32)[None]
     rows = down + place  # [B, 32]
     columns = right + jnp.where(jax.random.bernoulli(flips, shape=(len(x), 1)), 31 - place, place)
-    inside = ((rows >= 0) & (rows < 32))[:, :, None] & ((columns >= 0) & (columns < 32))[
-        :, None
-    ]  # [B, 32, 32]
+    row_inside = (rows >= 0) & (rows < 32)
+    column_inside = (columns >= 0) & (columns < 32)
+    inside = row_inside[:, :, None] & column_inside[:, None]  # [B, 32, 32]
     pixels = 1024 * jnp.arange(len(x))[:, None, None] + 32 * rows[:, :, None] + columns[:, None]
-    # Divided by infinity where a mask would do: XLA repeats a division in no consumer, so each
-    # pixel is gathered once.
+    # The division by infinity acts as a mask. XLA does not repeat a division in each consumer, so
+    # each pixel is gathered once.
     moved = jnp.take(x.reshape(-1, 3), pixels, axis=0, mode="clip").astype(jnp.float32)
     return moved / jnp.where(inside, 1.0, jnp.inf)[..., None]
 
@@ -49,12 +52,11 @@ def augmented(loss: Objective) -> Objective:
 
 
 def federation(clients: int) -> Federation:
-    """The peer's data: 4,000 train and 1,000 validation images a client, 10,000 test images that all share."""
-    (x, y), (test_x, test_y) = images(5_000 * clients, 0), images(10_000, 1)
-    x, y = (
-        jnp.asarray(x).reshape(clients, 5_000, 32, 32, 3),
-        jnp.asarray(y, jnp.int32).reshape(clients, 5_000),
-    )
+    """The peer's data: 4,000 + 1,000 images per client, and 10,000 shared test images."""
+    x, y = images(5_000 * clients, 0)
+    x = jnp.asarray(x).reshape(clients, 5_000, 32, 32, 3)
+    y = jnp.asarray(y, jnp.int32).reshape(clients, 5_000)
+    test_x, test_y = images(10_000, 1)
     real = jnp.ones((clients, 5_000), bool)
     train, val = (
         Dataset(x[:, part], y[:, part], real[:, part])
@@ -67,9 +69,9 @@ def federation(clients: int) -> Federation:
 def seconds(work: Work) -> dict[str, float]:
     """Seconds of each part, best of two.
 
-    `round` is local training and the server step; `scores` the scores of every client's model on
-    both sets, twice as before and after training; `evaluation` is how `jaxfl run` finds both, which
-    trains anew for the score after.
+    `round` is local training and the server step. `scores` is the time to score all clients' models
+    on both sets, twice: before and after training. `evaluation` is the same in `jaxfl run`, which
+    fine-tunes again for the second score.
     """
     data = mesh.place(federation(work.clients))
     plain = jaxfl.classification(
@@ -79,7 +81,7 @@ def seconds(work: Work) -> dict[str, float]:
         loss=augmented(plain.loss), loss_of=lambda apply: augmented(plain.loss_of(apply))
     )
     algorithm = jaxfl.algorithms.pfedgraph(task)
-    one_round, compiling = rounds_of(algorithm, data)
+    one_round, compiling = compile_round(algorithm, data)
     ids = jnp.arange(work.clients)
     found = {"round": best_ms(one_round, 2) / 1e3}
     state = one_round()
@@ -100,7 +102,8 @@ def seconds(work: Work) -> dict[str, float]:
 def section(environments: Path | None, clients: int = 10, batch: int = 64, steps: int = 200) -> str:
     """The table."""
     work = Work(clients, batch, steps)
-    ours, peer = seconds(work), ask(environments, "torch_round", *work)
+    ours = seconds(work)
+    peer = run_peer(environments, "torch_round", *work)
     same = ours["round"] + ours["scores"]
     lines = [row("jaxfl", ours["round"], ours["scores"], same)]
     lines.append(

@@ -1,9 +1,9 @@
 """Runs the benchmarks beside their peers and writes docs/performance.md.
 
-`python -m benchmarks.report [--peers DIR]`; DIR holds an environment for each tool, `DIR/torch`,
-`DIR/fedjax`, `DIR/pfl`, `DIR/flower` and `DIR/blazefl`, made as `benchmarks/peers/NAME.py` says. A
-peer that is missing or fails is named as such in the tables. Takes about half an hour on two cores;
-let nothing else run.
+`python -m benchmarks.report [--peers DIR]`: DIR holds an environment for each tool, `DIR/torch`,
+`DIR/fedjax`, `DIR/pfl`, `DIR/flower` and `DIR/blazefl`, made as described in
+`benchmarks/peers/NAME.py`. The tables say which peers are missing or failed. It takes about half an
+hour on two cores; nothing else should run.
 """
 
 import datetime
@@ -20,7 +20,7 @@ from benchmarks.peers import ROOT
 
 
 def processor() -> str:
-    """The processor's name, as far as the system tells it."""
+    """The processor's name, or its architecture if the system does not tell the name."""
     info = Path("/proc/cpuinfo")
     lines = info.read_text().splitlines() if info.exists() else []
     names = [line.split(":")[1].strip() for line in lines if line.startswith("model name")]
@@ -28,7 +28,7 @@ def processor() -> str:
 
 
 def main(peers: Path | None = None) -> None:
-    """Measures, and writes the page.
+    """Runs all benchmarks and writes the page.
 
     Args:
       peers: folder of the peers' environments.
@@ -44,7 +44,8 @@ def main(peers: Path | None = None) -> None:
     head = TEXT.format(
         date=datetime.date.today(),
         machine=f"{os.cpu_count()} cores, {processor()}",
-        software=f"Python {platform.python_version()}, jax {jax.__version__} ({jax.default_backend()})",
+        software=f"Python {platform.python_version()}, "
+        f"jax {jax.__version__} ({jax.default_backend()})",
         floor=floor,
     )
     page = "\n".join([head, *sections, growth.section()])

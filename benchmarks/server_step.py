@@ -8,7 +8,7 @@ import numpy as np
 from sklearn.cluster import KMeans
 
 from benchmarks.measure import best_ms
-from benchmarks.peers import against, ask
+from benchmarks.peers import peer_cells, run_peer
 from benchmarks.peers.work import timed
 from jaxfl import mesh
 from jaxfl.kernels.cluster import kmeans
@@ -25,11 +25,13 @@ def models(clients: int, size: int = SIZE) -> np.ndarray:
 
 
 def server_ms(clients: int, devices: int | None = None) -> float:
-    """The three kernels of pFedGraph as one jitted function, the models split over the devices as training leaves them.
+    """Milliseconds of pFedGraph's three kernels as one jitted function.
+
+    The models are divided over the devices, as after training.
 
     Args:
       clients: M.
-      devices: how many; all if None.
+      devices: number of devices; all if None.
     """
     share = jnp.full(clients, 1 / clients)
 
@@ -38,15 +40,17 @@ def server_ms(clients: int, devices: int | None = None) -> float:
         weights = collaboration_rows(cosine(x), share, 0.08 * clients, "code")
         return weights, mix(weights, x)
 
-    with jax.set_mesh(mesh.make(devices)):
+    with jax.set_mesh(mesh.make_mesh(devices)):
         x = mesh.place(jnp.asarray(models(clients)))
         return best_ms(lambda: step(x))
 
 
 def kmeans_ms(clients: int, clusters: int) -> tuple[float, float]:
-    """K-means by jaxfl and by scikit-learn, ten restarts each."""
+    """Milliseconds of k-means by jaxfl and by scikit-learn, with ten restarts each."""
     host = models(clients)
-    x, ids, key = mesh.place(jnp.asarray(host)), jnp.arange(clients), jax.random.key(0)
+    x = mesh.place(jnp.asarray(host))
+    ids = jnp.arange(clients)
+    key = jax.random.key(0)
     run = jax.jit(lambda key, x: kmeans(key, x, ids, clusters, restarts=10))
     sklearn = KMeans(clusters, n_init=10, random_state=0)
     return best_ms(lambda: run(key, x)), 1e3 * min(timed(lambda: sklearn.fit(host)))
@@ -58,11 +62,11 @@ def section(
     """The table and the line below it."""
     ours = [server_ms(clients, 1) for clients in sizes]
     split = [server_ms(clients) for clients in sizes]
-    found = ask(environments, "server_loops", *sizes)
+    found = run_peer(environments, "server_loops", *sizes)
     peers = [found] * len(sizes) if isinstance(found, str) else [{"ms": ms} for ms in found["ms"]]
     rows = [
         f"| {clients} | {4 * clients**2 * SIZE / floor / 1e6:.2f} | {own:.2f} | {many:.2f} | "
-        f"{against(peer, own, digits=0)} |"
+        f"{peer_cells(peer, own, digits=0)} |"
         for clients, own, many, peer in zip(sizes, ours, split, peers, strict=True)
     ]
     own, sklearn = kmeans_ms(30, 5)

@@ -1,8 +1,8 @@
 """The server's kernels over numbers of models and parameters: `pytest benchmarks --benchmark-only`.
 
-Compiling is apart. `floor` in the extra columns (`--benchmark-json`) is the time of the kernel's
-matrix products at the rate that 2048x2048 products reach in the same process, in milliseconds; None
-for a kernel that is no product.
+Compiling is not included. `floor` in the extra columns (`--benchmark-json`) is the time in
+milliseconds of the kernel's matrix products at the speed of 2048x2048 products in the same process;
+None for a kernel without products.
 """
 
 import functools

@@ -4,10 +4,10 @@
 
 - fig2.png: Test MSE by iteration (a), with 9 of a server's 15 clients in each iteration (b), and
   against tau (c);
-- learned.png: tau that sets itself, beside the sweep, for clusters near each other and far from
-  each other;
-- sigma.png: whether one model for all clusters is the worst depends on how far they are from each
-  other.
+- learned.png: learned tau beside the sweep, for clusters that are close and clusters that are far
+  apart;
+- sigma.png: the sweep beside one model for all clusters, which is not always the worst choice: it
+  depends on the distance between clusters.
 """
 
 import time
@@ -34,9 +34,15 @@ from jaxfl.experiment.show import drawing
 from jaxfl.experiment.store import files
 from jaxfl.types import Algorithm, Participation
 
-SERVERS, CLIENTS, SCHEDULED, CLUSTERS, DIM, ITERATIONS = 10, 15, 9, 3, 60, 100
-RHO, LAM = 3.0, 0.1  # not in the paper
-SIGMAS = (0.1, 0.5)  # the paper's clusters, and clusters five times as far from each other
+SERVERS = 10
+CLIENTS = 15  # of each server
+SCHEDULED = 9  # of them in an iteration of panel (b)
+CLUSTERS = 3
+DIM = 60
+RHO = 3.0  # not in the paper
+LAM = 0.1  # not in the paper
+SIGMAS = (0.1, 0.5)  # the paper's clusters, and clusters five times as far apart
+SMOKE = {"trials": 1, "iterations": 2, "points": 2}
 TASK = jaxfl.regression(
     jaxfl.models.linear(bias=False),
     jnp.zeros(DIM),
@@ -53,7 +59,6 @@ VARIANTS = {  # tau, and whether servers have edges
     "tau .5, no edges": (0.5, 0.0),
     "tau 0, no edges": (0.0, 0.0),
 }
-SWEEP = np.concatenate([[0.0], np.geomspace(1e-3, 4.0, 49)])
 COLOURS = dict(zip(("GFed", *VARIANTS), drawing.COLOURS, strict=False)) | {
     "GFed, gradient form": "0.6",
     "one learned tau": "deeppink",
@@ -65,13 +70,14 @@ class Found(NamedTuple):
     """Test MSE in dB by iteration, mean over the trials."""
 
     full: dict[str, np.ndarray]  # label -> [T], all clients in every iteration
-    scheduled: dict[str, np.ndarray]  # label -> [T], 9 of a server's 15
-    sweep: np.ndarray  # [50, T]
+    scheduled: dict[str, np.ndarray]  # label -> [T], 9 of a server's 15 clients
+    swept: np.ndarray  # [V] fixed tau
+    sweep: np.ndarray  # [V, T]
     taus: dict[str, np.ndarray]  # label -> [T], tau where it is learned
 
 
 def ours(data: Ridge, tau, edges=1.0, *, rho: float = RHO) -> Algorithm:
-    """GFedMtl, with every client where the data has it."""
+    """GFedMtl with the servers and clusters of the data."""
     places = {
         "servers": SERVERS,
         "clusters": CLUSTERS,
@@ -96,27 +102,31 @@ def one_model(data: Ridge, *, rho: float = RHO) -> Algorithm:
 
 
 def one_model_by_gradients(data: Ridge) -> Algorithm:
-    """GFed as its authors wrote it."""
+    """GFed as published."""
     return gfed(TASK, servers=SERVERS, server_of=data.server, graph=data.adjacency)
 
 
-@partial(jax.jit, static_argnames=("make", "who"))
+@partial(jax.jit, static_argnames=("factory", "who", "iterations"))
 def run(
-    make: Callable, who: Participation, data: Ridge, *variants: jax.Array
+    factory: Callable, who: Participation, iterations: int, data: Ridge, *variants: jax.Array
 ) -> tuple[jax.Array, jax.Array]:
-    """Test MSE in dB and tau (NaN if it is not learned) by iteration, mean over trials [T]; of variants [V, T].
+    """Test MSE in dB and tau (NaN if it is not learned) by iteration, mean over trials.
 
-    One program: trials and variants side by side, iterations in a scan.
+    It is one program, with trials and variants side by side and a scan over iterations.
 
     Args:
-      make: (data of a trial, *one of each variants) -> algorithm.
-      who: takes part.
-      data: trials stacked.
+      factory: (data of a trial, one value of each of the variants) -> algorithm.
+      who: which clients take part.
+      iterations: T.
+      data: trials, stacked.
       variants: arrays [V].
+
+    Returns:
+      Two arrays [T], or [V, T] with variants.
     """
 
     def trial(key: jax.Array, data: Ridge, *variant: jax.Array):
-        algorithm = make(data, *variant)
+        algorithm = factory(data, *variant)
         rounds = jaxfl.make_rounds(algorithm, who)
 
         def step(state, number):
@@ -125,7 +135,7 @@ def run(
             return state, (mse_db(models, data), info.metrics.get("tau", jnp.array([jnp.nan]))[0])
 
         return jax.lax.scan(
-            step, algorithm.init(key, data.federation.train), jnp.arange(ITERATIONS)
+            step, algorithm.init(key, data.federation.train), jnp.arange(iterations)
         )[1]
 
     keys = jax.vmap(jax.random.key)(jnp.arange(data.server.shape[0]))
@@ -142,38 +152,35 @@ def draw(trials: int, sigma: float) -> Ridge:
     )
 
 
-def measure(data: Ridge) -> Found:
+def measure(data: Ridge, iterations: int, swept: np.ndarray) -> Found:
     """All curves of stacked trials."""
     tau, edges = (
         jnp.array(column)
-        for column in zip(*VARIANTS.values(), *((t, 1.0) for t in SWEEP), strict=True)
+        for column in zip(*VARIANTS.values(), *((t, 1.0) for t in swept), strict=True)
     )
     few = len(VARIANTS)
-    every, _ = run(ours, EVERYBODY, data, tau, edges)
-    full = {"GFed": run(one_model, EVERYBODY, data)[0]} | dict(
-        zip(VARIANTS, every[:few], strict=True)
-    )
-    full["GFed, gradient form"] = run(one_model_by_gradients, EVERYBODY, data)[0]
-    some, _ = run(ours, SOME, data, tau[:few], edges[:few])
-    scheduled = {"GFed": run(one_model, SOME, data)[0]} | dict(zip(VARIANTS, some, strict=True))
+    every, _ = run(ours, EVERYBODY, iterations, data, tau, edges)
+    full = {"GFed": run(one_model, EVERYBODY, iterations, data)[0]}
+    full |= dict(zip(VARIANTS, every[:few], strict=True))
+    full["GFed, gradient form"] = run(one_model_by_gradients, EVERYBODY, iterations, data)[0]
+    some, _ = run(ours, SOME, iterations, data, tau[:few], edges[:few])
+    scheduled = {"GFed": run(one_model, SOME, iterations, data)[0]}
+    scheduled |= dict(zip(VARIANTS, some, strict=True))
     taus = {}
-    for label, make in LEARNERS.items():
-        full[label], taus[label] = run(make, EVERYBODY, data)
-    full, scheduled, taus = (
-        {label: np.asarray(curve) for label, curve in curves.items()}
-        for curves in (full, scheduled, taus)
-    )
-    return Found(full, scheduled, np.asarray(every[few:]), taus)
+    for label, factory in LEARNERS.items():
+        full[label], taus[label] = run(factory, EVERYBODY, iterations, data)
+    full, scheduled, taus = jax.tree.map(np.asarray, (full, scheduled, taus))
+    return Found(full, scheduled, swept, np.asarray(every[few:]), taus)
 
 
-def other_penalty(data: Ridge, rho: float) -> dict[str, dict[str, float]]:
+def other_penalty(data: Ridge, iterations: int, rho: float) -> dict[str, dict[str, float]]:
     """Test MSE at the end for another rho, all clients and scheduled."""
     tau, edges = (jnp.array(column) for column in zip(*VARIANTS.values(), strict=True))
     found = {}
     for name, who in (("full", EVERYBODY), ("scheduled", SOME)):
         mse = [
-            run(partial(one_model, rho=rho), who, data)[0],
-            *run(partial(ours, rho=rho), who, data, tau, edges)[0],
+            run(partial(one_model, rho=rho), who, iterations, data)[0],
+            *run(partial(ours, rho=rho), who, iterations, data, tau, edges)[0],
         ]
         found[name] = {
             label: float(curve[-1]) for label, curve in zip(("GFed", *VARIANTS), mse, strict=True)
@@ -184,21 +191,23 @@ def other_penalty(data: Ridge, rho: float) -> dict[str, dict[str, float]]:
 def draw_curves(panel: Axes, curves: dict[str, np.ndarray], title: str) -> None:
     """Test MSE by iteration."""
     for label, curve in curves.items():
-        colour, style = COLOURS.get(label, "0.2"), "-" if label in COLOURS else "--"
-        panel.plot(range(1, ITERATIONS + 1), curve, label=label, color=colour, linestyle=style)
+        colour = COLOURS.get(label, "0.2")
+        style = "-" if label in COLOURS else "--"
+        panel.plot(range(1, len(curve) + 1), curve, label=label, color=colour, linestyle=style)
     panel.set(xlabel="iteration", ylabel="Test MSE [dB]", title=title)
     panel.grid(alpha=0.25)
 
 
 def draw_sweep(panel: Axes, found: Found, title: str, levels: tuple[str, ...] = ()) -> None:
-    """Test MSE at the end against tau, with the learned ones where they end."""
+    """Test MSE at the end against tau, with learned tau at its last value."""
+    swept = found.swept
     last = found.sweep[:, -1]
-    panel.plot(SWEEP, last, color="0.2", marker=".", markersize=4, label="fixed tau")
+    panel.plot(swept, last, color="0.2", marker=".", markersize=4, label="fixed tau")
     best = last.argmin()
-    panel.plot(SWEEP[best], last[best], "o", color="0.2", fillstyle="none", markersize=10)
+    panel.plot(swept[best], last[best], "o", color="0.2", fillstyle="none", markersize=10)
     panel.annotate(
-        f"tau {SWEEP[best]:.2g}",
-        (SWEEP[best], last[best]),
+        f"tau {swept[best]:.2g}",
+        (swept[best], last[best]),
         (0, -16),
         textcoords="offset points",
         ha="center",
@@ -211,7 +220,8 @@ def draw_sweep(panel: Axes, found: Found, title: str, levels: tuple[str, ...] = 
         panel.axhline(found.full[label][-1], color=COLOURS[label], linestyle="--", label=label)
     panel.set_xscale("symlog", linthresh=1e-3, linscale=0.5)
     panel.set_xlim(-2e-4, 6)
-    panel.set(xlabel="tau", ylabel=f"Test MSE after {ITERATIONS} iterations [dB]", title=title)
+    iterations = found.sweep.shape[1]
+    panel.set(xlabel="tau", ylabel=f"Test MSE after {iterations} iterations [dB]", title=title)
     panel.set_ylim(
         min(last.min(), *(found.full[label][-1] for label in (*found.taus, *levels))) - 1.5,
         last[0] + 4,
@@ -236,13 +246,13 @@ def figure_2(found: Found) -> bytes:
 
 
 def figure_learned(found: dict[float, Found]) -> bytes:
-    """Learned tau by iteration, and its MSE beside fixed ones, for each distance of the clusters."""
+    """Learned tau by iteration, and its MSE beside fixed tau, for each distance of the clusters."""
     figure, panels = drawing.canvas(2 * len(found), width=4.4)
     for (sigma, one), value, error in zip(found.items(), panels[::2], panels[1::2], strict=True):
         best = one.sweep[:, -1].argmin()
         for label, taus in one.taus.items():
-            value.plot(range(1, ITERATIONS + 1), taus, color=COLOURS[label], label=label)
-        value.axhline(SWEEP[best], color="0.2", linestyle="--", label="best fixed tau")
+            value.plot(range(1, len(taus) + 1), taus, color=COLOURS[label], label=label)
+        value.axhline(one.swept[best], color="0.2", linestyle="--", label="best fixed tau")
         value.set(xlabel="iteration", ylabel="tau (mean over pairs)", yscale="log", ylim=(2e-3, 2))
         value.set_title(f"clusters (1 + U(-{sigma}, {sigma})) w")
         value.grid(alpha=0.25)
@@ -250,7 +260,9 @@ def figure_learned(found: dict[float, Found]) -> bytes:
         draw_curves(error, shown | {"best fixed tau": one.sweep[best]}, "")
         error.set_ylim(min(curve.min() for curve in shown.values()) - 0.5, shown["tau 0"][-1] + 6)
         value.legend(
-            frameon=False, fontsize=8, loc="lower left" if best > SWEEP.size / 2 else "upper right"
+            frameon=False,
+            fontsize=8,
+            loc="lower left" if best > len(one.swept) / 2 else "upper right",
         )
         error.legend(frameon=False, fontsize=8)
     return drawing.png(figure)
@@ -271,7 +283,7 @@ def reached(curve: np.ndarray, level: float = -10.0) -> int | None:
 
 
 def numbers(found: Found) -> dict:
-    """What `numbers.json` says of one distance of the clusters."""
+    """The numbers for one distance of the clusters, for `numbers.json`."""
     last = found.sweep[:, -1]
     return {
         "test_mse_db": {label: float(curve[-1]) for label, curve in found.full.items()},
@@ -279,8 +291,8 @@ def numbers(found: Found) -> dict:
             label: float(curve[-1]) for label, curve in found.scheduled.items()
         },
         "iterations_to_minus_10_db": {label: reached(curve) for label, curve in found.full.items()},
-        "sweep": {"tau": SWEEP.tolist(), "test_mse_db": last.tolist()},
-        "best_tau": {"tau": float(SWEEP[last.argmin()]), "test_mse_db": float(last.min())},
+        "sweep": {"tau": found.swept.tolist(), "test_mse_db": last.tolist()},
+        "best_tau": {"tau": float(found.swept[last.argmin()]), "test_mse_db": float(last.min())},
         "learned_tau": {label: float(taus[-1]) for label, taus in found.taus.items()},
     }
 
@@ -288,7 +300,10 @@ def numbers(found: Found) -> dict:
 def table(results: dict) -> Table:
     """The numbers for the terminal."""
     near, far = (results[f"sigma {sigma}"] for sigma in SIGMAS)
-    title = f"Test MSE (dB) after {ITERATIONS} iterations, mean of {results['trials']} trials"
+    title = (
+        f"Test MSE (dB) after {results['iterations']} iterations, "
+        f"mean of {results['trials']} trials"
+    )
     shown = Table(title=title, box=SIMPLE_HEAD, pad_edge=False, collapse_padding=True)
     for name in (
         "",
@@ -314,24 +329,29 @@ def table(results: dict) -> Table:
     return shown
 
 
-def main(out: Path = Path("runs/gfedmtl_fig2"), trials: int = 10) -> None:
-    """Runs, draws, prints.
+def main(
+    out: Path = Path("runs/gfedmtl_fig2"), trials: int = 10, iterations: int = 100, points: int = 50
+) -> None:
+    """Runs all methods, draws the pictures, prints the table.
 
     Args:
       out: directory to write.
       trials: independent federations, run side by side.
+      iterations: of each run.
+      points: values of tau in the sweep, from 0 to 4.
     """
-    began, console = time.perf_counter(), Console()
+    began = time.perf_counter()
+    console = Console()
     out.mkdir(parents=True, exist_ok=True)
+    swept = np.concatenate([[0.0], np.geomspace(1e-3, 4.0, points - 1)])
     data = {sigma: draw(trials, sigma) for sigma in SIGMAS}
-    found = {sigma: measure(stacked) for sigma, stacked in data.items()}
+    found = {sigma: measure(stacked, iterations, swept) for sigma, stacked in data.items()}
     files.write_file(out / "fig2.png", figure_2(found[SIGMAS[0]]))
     files.write_file(out / "learned.png", figure_learned(found))
     files.write_file(out / "sigma.png", figure_sigma(found))
-    results = {"trials": trials, "rho": RHO} | {
-        f"sigma {s}": numbers(one) for s, one in found.items()
-    }
-    results["sigma 0.1, rho 1"] = other_penalty(data[SIGMAS[0]], 1.0)
+    results = {"trials": trials, "iterations": iterations, "rho": RHO}
+    results |= {f"sigma {sigma}": numbers(one) for sigma, one in found.items()}
+    results["sigma 0.1, rho 1"] = other_penalty(data[SIGMAS[0]], iterations, 1.0)
     files.write_json(out / "numbers.json", results)
     console.print(table(results))
     console.print(f"written to {out} in {time.perf_counter() - began:.0f} s", highlight=False)

@@ -1,8 +1,8 @@
-"""Does pFedGAT find out who holds the same digits? Mixing weights of its variants, and what they are worth.
+"""Does pFedGAT find the clients with the same digits? The mixing weights of its variants.
 
-Ten clients hold two of the ten digits each, in five pairs that hold the same ones (pathological),
-or a tenth of everything (IID). Both federations of all seeds train side by side in one program a
-variant.
+Ten clients hold two of the ten digits each, in five pairs with the same two digits (pathological),
+or a tenth of everything (IID). For each variant, both federations of all seeds train side by side
+in one program.
 
 `python -m experiments.pfedgat_attention [--out DIR]`
 """
@@ -24,10 +24,10 @@ from jaxfl.experiment.show import drawing
 from jaxfl.experiment.store import files
 
 CLIENTS = 10
-GROUP = np.arange(CLIENTS) % 5  # of the pathological clients: who holds the same two digits
+GROUP = np.arange(CLIENTS) % 5  # pathological clients of a group hold the same two digits
 ORDER = np.argsort(GROUP, kind="stable")
 SAME = GROUP[:, None] == GROUP
-VARIANTS = {  # the first as published; eta is .01 where it is not given
+VARIANTS = {  # the first is the published method; eta is 0.01 unless it is given
     "GAT, models": {},
     "GATv2, models": {"attention": "gatv2"},
     "GAT, updates": {"feature": "update"},
@@ -37,37 +37,47 @@ VARIANTS = {  # the first as published; eta is .01 where it is not given
     "dot, round": {"attention": "dot", "feature": "round", "eta": 0.001},
     "free": {"attention": "free", "eta": 0.1},
 }
+SMOKE = {"rounds": 1, "local_steps": 1, "variants": ("GAT, models",)}
 
 
-def main(out: Path = Path("runs/pfedgat_attention"), rounds: int = 40, seeds: int = 1) -> None:
+def main(
+    out: Path = Path("runs/pfedgat_attention"),
+    rounds: int = 40,
+    seeds: int = 1,
+    local_steps: int = 50,
+    variants: tuple[str, ...] = tuple(VARIANTS),
+) -> None:
     """Runs every variant, writes pictures and numbers, prints the table.
 
     Args:
       out: directory to write.
-      rounds: of communication.
+      rounds: communication rounds.
       seeds: partitions and initial models.
+      local_steps: local steps per round.
+      variants: names of `VARIANTS`.
     """
     source = load("digits")
     parts = [
-        split(source.y_train, CLIENTS, seed)
-        for split in (pathological, iid)
+        partition(source.y_train, CLIENTS, seed)
+        for partition in (pathological, iid)
         for seed in range(seeds)
     ]
     data = Data(source, parts, make_federation(source, parts, Setting(test="reweighted")))
-    console, results = Console(), {}
-    for name, hyper in VARIANTS.items():
+    console = Console()
+    results = {}
+    for name in variants:
         config = Config(
             algorithm="pfedgat",
-            hyper=hyper,
+            hyper=VARIANTS[name],
             rounds=rounds,
             eval_every=rounds,
-            local_steps=50,
+            local_steps=local_steps,
             seeds=len(parts),
             devices=1,
         )
         (record,) = records(compile_run(build(resolve(config, source), data)))
         results[name] = measure(record, seeds)
-        console.print(f"{name}: {results[name]['own'][-1]:.2f} on the own pair")
+        console.print(f"{name}: weight {results[name]['own'][-1]:.2f} on the own pair")
     out.mkdir(parents=True, exist_ok=True)
     files.write_file(out / "weights.png", heat_maps(results))
     files.write_file(out / "rounds.png", curves(results))
@@ -83,26 +93,27 @@ def main(out: Path = Path("runs/pfedgat_attention"), rounds: int = 40, seeds: in
 
 
 def measure(record: Any, seeds: int) -> dict[str, np.ndarray]:
-    """What a run says: [T] by round, means over clients and seeds; weights of the last round, of the first seed."""
+    """The results of a run: means over clients and seeds by round [T], and the last weights.
+
+    The weights are those of the first seed.
+    """
     weights = np.asarray(record.info.weights, np.float64).reshape(2, seeds, -1, CLIENTS, CLIENTS)
     entropy = -(weights * np.log(np.maximum(weights, 1e-30))).sum(axis=-1).mean(axis=(1, 3))
-    stages = {"before": record.evaluation.before.test, "after": record.evaluation.after.test}
-    return {
-        "own": (weights[0] * SAME)
-        .sum(axis=-1)
-        .mean(axis=(0, 2)),  # on one's own pair, oneself included
+    scores = {"before": record.evaluation.before.test, "after": record.evaluation.after.test}
+    found = {
+        # A client's weight on its own pair, itself included.
+        "own": (weights[0] * SAME).sum(axis=-1).mean(axis=(0, 2)),
         "entropy": entropy[0],
         "iid_entropy": entropy[1],
-        "iid_distance": np.abs(weights[1] - 1 / CLIENTS).max(
-            axis=(0, 2, 3)
-        ),  # the largest, from 1 / N
+        # The largest distance of a weight from 1 / N.
+        "iid_distance": np.abs(weights[1] - 1 / CLIENTS).max(axis=(0, 2, 3)),
         "pathological_weights": weights[0, 0, -1],
         "iid_weights": weights[1, 0, -1],
-    } | {
-        f"{p}_{s}": x.reshape(2, -1)[i].mean()
-        for i, p in enumerate(("pathological", "iid"))
-        for s, x in stages.items()
     }
+    for i, partition in enumerate(("pathological", "iid")):
+        for stage, score in scores.items():
+            found[f"{partition}_{stage}"] = score.reshape(2, -1)[i].mean()
+    return found
 
 
 def row(name: str, result: dict[str, np.ndarray]) -> dict[str, str]:
@@ -114,7 +125,7 @@ def row(name: str, result: dict[str, np.ndarray]) -> dict[str, str]:
         "entropy": f"{result['entropy'][-1]:.2f}",
         "deployed": f"{100 * result['pathological_before']:.1f}",
         "fine-tuned": f"{100 * result['pathological_after']:.1f}",
-        "IID: furthest from 1/N": f"{result['iid_distance'][-1]:.3f}",
+        "IID: largest distance from 1/N": f"{result['iid_distance'][-1]:.3f}",
         "IID: deployed": f"{100 * result['iid_before']:.1f}",
     }
 
@@ -130,11 +141,11 @@ def markdown(rows: list[dict[str, str]]) -> str:
 
 
 def heat_maps(results: dict[str, dict[str, np.ndarray]]) -> bytes:
-    """The last weights of every variant, pathological above and IID below."""
+    """The last weights of every variant, pathological in the upper row and IID in the lower one."""
     figure, panels = drawing.canvas(len(results), width=2.1, height=2.6)
     figure.clear()
     figure.set_size_inches(2.1 * len(results), 5.0)
-    panels = figure.subplots(2, len(results))
+    panels = figure.subplots(2, len(results), squeeze=False)
     for column, (name, result) in zip(panels.T, results.items(), strict=True):
         for panel, partition in zip(column, ("pathological", "iid"), strict=True):
             weights = result[f"{partition}_weights"]
@@ -152,7 +163,7 @@ def heat_maps(results: dict[str, dict[str, np.ndarray]]) -> bytes:
 
 
 def curves(results: dict[str, dict[str, np.ndarray]]) -> bytes:
-    """By round: the weight that pathological clients give to their own pair, and entropies."""
+    """The weight of pathological clients on their own pair, and entropies, by round."""
     figure, (own, entropy) = drawing.canvas(2, width=5.6)
     for colour, (name, result) in zip(drawing.COLOURS, results.items(), strict=False):
         rounds = np.arange(1, len(result["own"]) + 1)

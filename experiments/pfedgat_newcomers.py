@@ -1,11 +1,13 @@
-"""Clients that join late (pFedGAT, section 5.3 and Figure 4): eight of ten train for 40 rounds, then all for three.
+"""Clients that join late (pFedGAT, section 5.3 and figure 4).
 
-Digits by a Dirichlet distribution with beta .1, five partitions side by side. What counts are the
-two newcomers.
+Eight of ten clients train for 40 rounds, then all for three. The data are digits, divided by a
+Dirichlet distribution with beta 0.1; five partitions run side by side. The result is the accuracy
+of the two newcomers.
 
 `python -m experiments.pfedgat_newcomers [--out DIR]`
 """
 
+from functools import partial
 from pathlib import Path
 
 import jax
@@ -22,7 +24,8 @@ from jaxfl.experiment.show import drawing
 from jaxfl.experiment.store import files
 from jaxfl.types import Algorithm, Federation, Task
 
-CLIENTS, EARLY, ALONE, TOGETHER, SEEDS = 10, 8, 40, 3, 5
+CLIENTS = 10
+EARLY = 8  # the clients that take part from the start
 METHODS = {
     "local": (jaxfl.algorithms.local, {}),
     "fedavg": (jaxfl.algorithms.fedavg, {}),
@@ -34,16 +37,22 @@ METHODS = {
         {"attention": "dot", "feature": "round", "eta": 0.001},
     ),
 }
+SMOKE = {"alone": 1, "together": 1, "seeds": 1, "local_steps": 1, "methods": ("fedavg",)}
 
 
-def course(
-    algorithm: Algorithm, task: Task, key: jax.Array, federation: Federation
+def run(
+    algorithm: Algorithm,
+    task: Task,
+    alone: int,
+    together: int,
+    key: jax.Array,
+    federation: Federation,
 ) -> tuple[jax.Array, ...]:
-    """A run, the newcomers' rounds one by one.
+    """Rounds without the newcomers, then rounds with them, which are evaluated one by one.
 
     Returns:
-      Accuracy before fine-tuning and after it, as the newcomers join and after each round with them
-      [1 + 3, 10]; the last mixing weights [10, 10].
+      Accuracy before and after fine-tuning, when the newcomers join and after each round with them
+      [1 + together, 10]; the last mixing weights [10, 10].
     """
     early = jaxfl.participation.schedule(np.arange(EARLY)[None])
     first, then = (
@@ -60,22 +69,21 @@ def course(
         return state, (scores(state), info.weights[0])
 
     state = algorithm.init(key, federation.train)
-    state, _ = first(key, federation, state, start=0, length=ALONE)
+    state, _ = first(key, federation, state, start=0, length=alone)
     joining = scores(state)
-    _, (later, weights) = jax.lax.scan(step, state, ALONE + jnp.arange(TOGETHER))
+    _, (later, weights) = jax.lax.scan(step, state, alone + jnp.arange(together))
     before, after = jax.tree.map(lambda a, b: jnp.concatenate([a[None], b]), joining, later)
     return before, after, weights[-1]
 
 
 def picture(results: dict[str, dict[str, np.ndarray]]) -> bytes:
-    """Accuracy of the newcomers by round, and the weights of a run."""
+    """Accuracy of the newcomers by round, and the weights of the last method."""
+    rounds = range(len(next(iter(results.values()))["before"][0]))
     figure, (deployed, tuned, heat) = drawing.canvas(3, width=4.6)
     for colour, (name, result) in zip(drawing.COLOURS, results.items(), strict=False):
         for panel, stage in ((deployed, "before"), (tuned, "after")):
             newcomers = 100 * result[stage][:, :, EARLY:].mean(axis=(0, 2))
-            panel.plot(
-                range(TOGETHER + 1), newcomers, color=colour, marker="o", markersize=4, label=name
-            )
+            panel.plot(rounds, newcomers, color=colour, marker="o", markersize=4, label=name)
     for panel, title in (
         (deployed, "newcomers: deployed models"),
         (tuned, "newcomers: after fine-tuning"),
@@ -84,7 +92,7 @@ def picture(results: dict[str, dict[str, np.ndarray]]) -> bytes:
             xlabel="rounds since they joined",
             title=title,
             ylim=(0, 102),
-            xticks=range(TOGETHER + 1),
+            xticks=rounds,
         )
         panel.grid(alpha=0.25)
     deployed.set_ylabel("accuracy, %")
@@ -103,30 +111,43 @@ def picture(results: dict[str, dict[str, np.ndarray]]) -> bytes:
     return drawing.png(figure)
 
 
-def main(out: Path = Path("runs/pfedgat_newcomers")) -> None:
+def main(
+    out: Path = Path("runs/pfedgat_newcomers"),
+    alone: int = 40,
+    together: int = 3,
+    seeds: int = 5,
+    local_steps: int = 50,
+    methods: tuple[str, ...] = tuple(METHODS),
+) -> None:
     """Runs every method, prints the table and writes it with its picture.
 
     Args:
       out: directory to write.
+      alone: rounds without the newcomers.
+      together: rounds with them.
+      seeds: partitions and initial models.
+      local_steps: local steps per round.
+      methods: names of `METHODS`.
     """
     source = jaxfl.data.load("digits")
-    parts = [jaxfl.data.dirichlet(source.y_train, CLIENTS, seed, beta=0.1) for seed in range(SEEDS)]
+    parts = [jaxfl.data.dirichlet(source.y_train, CLIENTS, seed, beta=0.1) for seed in range(seeds)]
     federation = make_federation(source, parts, Setting(test="reweighted"))
     task = jaxfl.classification(
         jaxfl.models.mlp(source.classes),
         source.x_train[0],
         scale=source.scale,
-        steps=50,
+        steps=local_steps,
         batch_size=32,
     )
-    keys = jax.vmap(jax.random.key)(jnp.arange(SEEDS))
+    keys = jax.vmap(jax.random.key)(jnp.arange(seeds))
+    if seeds == 1:  # the axis of seeds is added
+        federation = jax.tree.map(lambda x: x[None], federation)
     results = {}
-    for name, (factory, hyper) in METHODS.items():
-        algorithm = factory(task, **hyper)
-        run = jax.jit(jax.vmap(lambda key, data, of=algorithm: course(of, task, key, data)))
-        results[name] = dict(
-            zip(("before", "after", "weights"), map(np.asarray, run(keys, federation)), strict=True)
-        )
+    for name in methods:
+        factory, hyper = METHODS[name]
+        side_by_side = jax.vmap(partial(run, factory(task, **hyper), task, alone, together))
+        found = map(np.asarray, jax.jit(side_by_side)(keys, federation))
+        results[name] = dict(zip(("before", "after", "weights"), found, strict=True))
     table = Table("", "newcomers: deployed", "fine-tuned", "the others: deployed", "fine-tuned")
     for name, result in results.items():
         last = [100 * result[stage][:, -1] for stage in ("before", "after")]  # [S, C]

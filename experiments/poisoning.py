@@ -1,8 +1,8 @@
-"""Poisoned models (pFedGraph, Table 3 and Figure 3): the accuracy of the honest as more and more clients attack.
+"""Poisoned models (pFedGraph, table 3 and figure 3): accuracy as more and more clients attack.
 
 `python -m experiments.poisoning [--dataset fashion_mnist --data-dir DIR] [--out DIR]`: ten clients
-with like data. Every method is one program, into which the attack and the attackers go as
-arguments.
+with IID data. Every method is one program, whose arguments are the attack and the malicious
+clients.
 """
 
 import dataclasses
@@ -29,19 +29,22 @@ from jaxfl.uplink import attack, malicious_clients
 METHODS = ("local", "fedavg", "fedavg_ft", "ditto", "cfl", "median", "krum", "pfedgraph")
 ATTACKS = ("shuffle", "same_value", "sign_flip", "gauss")
 RATIOS = (0.2, 0.4, 0.6, 0.8)
+SMOKE = {"rounds": 1, "local_steps": 1, "methods": ("local", "pfedgraph")}
 
 
 def accuracies(config: Config, data: Data) -> dict[str, list[float]]:
-    """Of one method, the honest clients' mean accuracy: `none` without an attack [1], and by attack [RATIOS]."""
+    """The benign clients' mean accuracy with one method: by attack [RATIOS], and "none" [1]."""
     built = build(resolve(config, data.source), data)
 
     def final(which, malicious):
         def uplink(key, before, after, ids):
-            lies = [attack(name, malicious) for name in ATTACKS]
-            return lax.switch(which, lies, key, before, after, ids)
+            attacks = [attack(name, malicious) for name in ATTACKS]
+            return lax.switch(which, attacks, key, before, after, ids)
 
-        algorithm = ALGORITHMS[config.algorithm](built.task._replace(upload=upload_through(uplink)))
-        key, ids = jax.random.key(config.seed), jnp.arange(config.clients)
+        task = built.task._replace(upload=upload_through(uplink))
+        algorithm = ALGORITHMS[config.algorithm](task)
+        key = jax.random.key(config.seed)
+        ids = jnp.arange(config.clients)
         state = algorithm.init(jax.random.fold_in(key, 0), data.federation.train)
         rounds = make_rounds(algorithm, built.participation)
         state, _ = rounds(jax.random.fold_in(key, 1), data.federation, state, 0, config.rounds)
@@ -73,24 +76,24 @@ def table(found: dict[str, dict[str, list[float]]]) -> Table:
 
 
 def picture(found: dict[str, dict[str, list[float]]], title: str) -> bytes:
-    """A panel for each attack: accuracy by the fraction of attackers."""
+    """A panel for each attack: accuracy by the fraction of malicious clients."""
     figure, panels = drawing.canvas(len(ATTACKS), width=3.2, height=3.8)
     for name, panel in zip(ATTACKS, panels, strict=True):
         for i, (method, row) in enumerate(found.items()):
             values = [100 * value for value in (*row["none"], *row[name])]
             style = {"color": drawing.COLOURS[i - 1], "marker": "o", "markersize": 4}
-            if method == "local":  # whom no attack reaches
+            if method == "local":  # not affected by any attack
                 style = {"color": "0.5", "linestyle": ":"}
             if method == "pfedgraph":
                 style |= {"linewidth": 2.6, "zorder": 3}
             panel.plot((0, *RATIOS), values, label=method, **style)
         panel.set(
             title=name.replace("_", " "),
-            xlabel="fraction of attackers",
+            xlabel="fraction of malicious clients",
             ylim=(0, 100),
             xticks=(0, *RATIOS),
         )
-    panels[0].set(ylabel="accuracy of the honest, %")
+    panels[0].set(ylabel="accuracy of the benign clients, %")
     figure.legend(
         *panels[0].get_legend_handles_labels(),
         loc="outside lower center",
@@ -107,16 +110,18 @@ def main(
     model: str = "mlp",
     rounds: int = 20,
     local_steps: int = 50,
+    methods: tuple[str, ...] = METHODS,
     out: Path = Path("runs/poisoning"),
 ) -> None:
     """Runs every method under every attack, prints the table, and writes it with its picture.
 
     Args:
-      dataset: data set.
+      dataset: name of the data set.
       data_dir: folder of NAME.npz files.
-      model: model.
+      model: name of the model.
       rounds: communication rounds.
-      local_steps: local steps a round.
+      local_steps: local steps per round.
+      methods: names of algorithms.
       out: directory to write.
     """
     setting = Config(
@@ -127,15 +132,16 @@ def main(
         rounds=rounds,
         local_steps=local_steps,
     )
-    data, found = gather(resolve(setting)), {}
-    for method in METHODS:
+    data = gather(resolve(setting))
+    found = {}
+    for method in methods:
         found[method] = accuracies(dataclasses.replace(setting, algorithm=method, clients=10), data)
     Console().print(table(found))
     out.mkdir(parents=True, exist_ok=True)
     (out / "accuracy.json").write_text(
         json.dumps({"ratios": RATIOS, "methods": found}, indent=2) + "\n"
     )
-    (out / "poisoning.png").write_bytes(picture(found, f"{dataset}, ten clients with like data"))
+    (out / "poisoning.png").write_bytes(picture(found, f"{dataset}, ten clients with IID data"))
 
 
 if __name__ == "__main__":

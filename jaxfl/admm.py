@@ -12,7 +12,7 @@ from jax import flatten_util
 from jax.scipy.linalg import cho_factor, cho_solve
 from jaxtyping import Array, Float, Int, PyTree
 
-from jaxfl.types import Cohort, Dataset, Fit, Fitted, Objective, Params, PRNGKey, Scalar
+from jaxfl.types import Cohort, Fit, Fitted, Objective, Params, PRNGKey, Scalar
 
 
 class Client(NamedTuple):
@@ -46,21 +46,26 @@ def primal(
 
     Args:
       loss: (params, batch [n], anchor, key) -> (mean loss, aux).
-      trainer: objective -> fit, how the client's model is trained where (13) is not solved exactly.
+      trainer: objective -> fit, which trains the client's model if (13) is not solved exactly.
       rho: penalty.
       lam: weight of the regulariser that all clients of a cell share.
-      exact: one Newton step on all examples of a client, exact for a loss that is quadratic in the
-        parameters. `enlist` factorises the Hessian once; a round multiplies by its inverse, so that
-        nothing is solved in the loop.
+      exact: take one Newton step on all examples of a client, exact for a loss that is quadratic in
+        the parameters. The Hessian is factorised by `enlist`, once; a round multiplies by its
+        inverse, so nothing is solved in the loop.
+
+    Example:
+      >>> side = primal(lambda w, x, *_: (w @ w, w @ w), lambda objective: None, 0.5, 0.1, True)
+      >>> side.enlist(jnp.zeros(3), jnp.zeros((2, 1)), jnp.zeros(2, int), 1).model.shape
+      (2, 3)
     """
 
-    def objective(params: Params, batch: Dataset, anchor: tuple, key: PRNGKey):
+    def objective(params: Params, batch: PyTree, anchor: tuple, key: PRNGKey):
         value, aux = loss(params, batch, None, key)
         return value + augmented(params, *anchor, rho), aux
 
     fit = trainer(objective)
 
-    def enlist(model: Params, train: Dataset, cell: Int[Array, "c"], cells: int) -> Client:
+    def enlist(model: Params, train: PyTree, cell: Int[Array, "c"], cells: int) -> Client:
         models = jax.tree.map(lambda x: jnp.broadcast_to(x, (cell.size, *x.shape)), model)
         dual = jax.tree.map(jnp.zeros_like, models)
         peers = jnp.bincount(cell, length=cells)[cell]
@@ -68,7 +73,7 @@ def primal(
         if not exact:
             return client
 
-        def invert(data: Dataset, dual: Params, peers: Array) -> Float[Array, "d d"]:
+        def invert(data: PyTree, dual: Params, peers: Array) -> Float[Array, "d d"]:
             flat, unflatten = flatten_util.ravel_pytree(model)
             anchor = (dual, model, lam / peers)
             key = jax.random.key(0)  # the loss of an exact step draws no random number
@@ -78,7 +83,7 @@ def primal(
         return client._replace(inverse=jax.vmap(invert)(train, dual, peers))
 
     def newton(
-        start: Params, data: Dataset, anchor: tuple, inverse: Array, key: PRNGKey
+        start: Params, data: PyTree, anchor: tuple, inverse: Array, key: PRNGKey
     ) -> tuple[Params, Array]:
         grads, aux = jax.grad(objective, has_aux=True)(start, data, anchor, key)
         flat, unflatten = flatten_util.ravel_pytree(grads)
@@ -99,9 +104,20 @@ def primal(
 def augmented(
     params: PyTree, dual: PyTree, centre: PyTree, decay: Scalar, rho: Scalar
 ) -> Float[Array, ""]:
-    """What (13) adds to a client's loss: decay |w|^2 - <dual, w - centre> + rho / 2 |w - centre|^2.
+    """The terms that (13) adds to a client's loss, all but the loss itself.
 
-    Finite for entries up to 1e15.
+    decay |w|^2 - <dual, w - centre> + rho / 2 |w - centre|^2. Finite for entries up to 1e15.
+
+    Args:
+      params: w.
+      dual: phi.
+      centre: the model that the client should agree with.
+      decay: weight of the regulariser.
+      rho: penalty.
+
+    Example:
+      >>> augmented(jnp.array([3.0]), jnp.array([1.0]), jnp.array([1.0]), 0.0, 2.0).item()
+      2.0
     """
 
     def leaf(w: Array, phi: Array, anchor: Array) -> Array:
@@ -112,10 +128,31 @@ def augmented(
 
 
 def message(model: PyTree, dual: PyTree, rho: Scalar) -> PyTree:
-    """What (14) needs of a client, in one model: w_k - phi_k / rho."""
+    """What (14) needs of a client, as one model: w_k - phi_k / rho.
+
+    Args:
+      model: w_k.
+      dual: phi_k.
+      rho: penalty.
+
+    Example:
+      >>> message(jnp.array([3.0]), jnp.array([1.0]), 0.5).tolist()
+      [1.0]
+    """
     return jax.tree.map(lambda w, phi: w - phi / rho, model, dual)
 
 
 def ascend(dual: PyTree, model: PyTree, shared: PyTree, rho: Scalar) -> PyTree:
-    """(16): the dual, moved by rho times the shared model less the client's."""
+    """(16): the dual plus rho times the difference between the shared model and the client's.
+
+    Args:
+      dual: phi_k.
+      model: w_k.
+      shared: u, the model of the client's cell after (15).
+      rho: penalty.
+
+    Example:
+      >>> ascend(jnp.array([1.0]), jnp.array([3.0]), jnp.array([5.0]), 0.5).tolist()
+      [2.0]
+    """
     return jax.tree.map(lambda phi, w, u: phi + rho * (u - w), dual, model, shared)

@@ -1,4 +1,4 @@
-"""Saving and restoring arrays between rounds, on orbax: nothing is ever pickled."""
+"""Saving and restoring arrays between rounds with orbax; nothing is ever pickled."""
 
 import errno
 import os
@@ -11,19 +11,19 @@ from jaxtyping import PyTree
 
 
 def save(path: Path, round: int, state: PyTree) -> None:
-    """Writes the state after `round` rounds to the new directory `path`, whole or not at all.
+    """Writes the state after `round` rounds to the new directory `path`, completely or not at all.
 
-    Where several processes run together, each calls it with the same arrays.
+    If several processes run together, each calls it with the same arrays.
 
     Raises:
-      OSError: it cannot be written, because the disk is full, for instance.
+      OSError: the state cannot be written, for example because the disk is full.
     """
-    room = 2 * sum(np.dtype(x.dtype).itemsize * np.size(x) for x in jax.tree.leaves(state))
-    if (
-        shutil.disk_usage(Path(path).absolute().parent).free < room
-    ):  # orbax would say so in many lines
-        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
     import orbax.checkpoint as ocp
+
+    # A full disk is detected here, because orbax's own message has many lines.
+    room = 2 * sum(np.dtype(x.dtype).itemsize * np.size(x) for x in jax.tree.leaves(state))
+    if shutil.disk_usage(Path(path).absolute().parent).free < room:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
     try:
         with ocp.StandardCheckpointer() as checkpointer:
@@ -31,20 +31,23 @@ def save(path: Path, round: int, state: PyTree) -> None:
                 Path(path).absolute(),
                 {"round": np.asarray(round, np.int32), "state": _leaves(state)},
             )
-    except (ValueError, RuntimeError) as error:  # what orbax makes of the system's errors
+    except (ValueError, RuntimeError) as error:  # orbax turns an OSError into these
         raise OSError(str(error).splitlines()[0][:200]) from error
 
 
 def restore(path: Path, like: PyTree) -> tuple[int, PyTree]:
-    """The round and the state in `path`, bit for bit as they were saved, as NumPy arrays; see `mesh.place`.
+    """The round and the state in `path`, bit for bit as they were saved.
 
     Args:
       path: a directory written by `save`.
       like: a state of the same algorithm and model, or its `jax.eval_shape`; its values are not
         read.
 
+    Returns:
+      The round, and the state as NumPy arrays (`mesh.place` puts them on devices).
+
     Raises:
-      ValueError: other arrays are saved there.
+      ValueError: the saved arrays have other shapes or types.
     """
     import orbax.checkpoint as ocp
 
@@ -55,15 +58,14 @@ def restore(path: Path, like: PyTree) -> tuple[int, PyTree]:
         saved = checkpointer.restore(
             Path(path).absolute(), {"round": np.zeros((), np.int32), "state": wanted}
         )
-    wanted, found = (
-        {n: (x.shape, x.dtype) for n, x in leaves.items()} for leaves in (wanted, saved["state"])
-    )
-    if wanted != found:
+    expected = {name: (leaf.shape, leaf.dtype) for name, leaf in wanted.items()}
+    found = {name: (leaf.shape, leaf.dtype) for name, leaf in saved["state"].items()}
+    if expected != found:
         raise ValueError("its arrays have other shapes or types")
     leaves = [saved["state"][name] for name in wanted]
     return int(saved["round"]), jax.tree.unflatten(jax.tree.structure(like), leaves)
 
 
 def _leaves(state: PyTree) -> dict:
-    """The leaves by number: a state may hold any type of pytree, a checkpoint only plain ones."""
+    """The leaves by number: a state may hold any pytree type, a checkpoint only built-in ones."""
     return {f"{i:04}": leaf for i, leaf in enumerate(jax.tree.leaves(state))}

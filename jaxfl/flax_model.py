@@ -46,6 +46,8 @@ class Functions(NamedTuple):
     apply: Callable[[Params, Array], Array]
     # (model, x [B], mask [B], key) -> (predictions [B], a term of the loss or None)
     predict: Callable[[Params, Array, Array, PRNGKey], tuple[Array, Array | None]]
+    # (model, x [B]) -> what enters the head [B, d], by the module's method `features`; None without
+    features: Callable[[Params, Array], Array] | None
     # (model, examples [n]) -> the model with its statistics; None if it has them or needs none
     recall: Callable[[Params, Dataset], Params] | None
     # whether training depends on a batch as a whole
@@ -66,10 +68,10 @@ def functions(
       InputError: the module has batch statistics and its `__call__` takes no `train`.
     """
     trains = "train" in inspect.signature(type(module).__call__).parameters
-    modes = ({"train": False}, {"train": True}) if trains else ({}, {})
+    evaluation = {"train": False} if trains else {}
 
     def init_all(key: PRNGKey, x: Array) -> Params:
-        return module.init(key, x, **modes[0])
+        return module.init(key, x, **evaluation)
 
     shapes = jax.eval_shape(init_all, jax.random.key(0), example)
     stateful = STATISTICS in shapes
@@ -78,30 +80,39 @@ def functions(
         f"{type(module).__name__} has batch statistics, and its __call__ takes no `train`: add the "
         "argument, as in BatchNorm(use_running_average=not train)",
     )
+    own = stateful and statistics == "averaged"
+    recomputed = stateful and not own
+
+    def apply(model: Params, x: Array) -> Array:
+        model = _with_positive_variances(model) if stateful else model
+        return _array(module.apply(model, x, **evaluation))
+
+    def features(model: Params, x: Array) -> Array:
+        model = _with_positive_variances(model) if stateful else model
+        return _array(module.apply(model, x, method="features"))
+
+    # Statistics that are recomputed are not known while a method trains.
+    readable = features if hasattr(module, "features") and not recomputed else None
+
     if not trains:
 
         def plain(model: Params, x: Array, mask: Array, key: PRNGKey) -> tuple[Array, None]:
-            return module.apply(model, x), None
+            return apply(model, x), None
 
-        return Functions(init_all, module.apply, plain, None, whole_batch=False)
+        return Functions(init_all, apply, plain, readable, None, whole_batch=False)
 
-    own = stateful and statistics == "averaged"
     zeros = jax.tree.map(lambda s: jnp.zeros(s.shape, s.dtype), shapes.get(STATISTICS, {}))
 
     def init(key: PRNGKey, x: Array) -> Params:
         model = init_all(key, x)
         return model if own else {name: model[name] for name in model if name != STATISTICS}
 
-    def apply(model: Params, x: Array) -> Array:
-        return module.apply(_with_positive_variances(model), x, **modes[0])
-
     def train(model: Params, x: Array, mask: Array, key: PRNGKey) -> tuple[Array, Params]:
         before = {STATISTICS: zeros} | model if stateful else model
+        changing: Any = {"mutable": [STATISTICS], "rngs": {"dropout": key}}
         with _counting(mask):
-            predictions, changed = module.apply(
-                before, x, mutable=[STATISTICS], rngs={"dropout": key}, **modes[1]
-            )
-        return predictions, changed.get(STATISTICS, {})
+            predictions, changed = module.apply(before, x, train=True, **changing)
+        return _array(predictions), changed.get(STATISTICS, {})
 
     def predict(model: Params, x: Array, mask: Array, key: PRNGKey) -> tuple[Array, Array | None]:
         predictions, after = train(model, x, mask, key)
@@ -109,13 +120,19 @@ def functions(
 
     def recall(models: Params, data: Dataset) -> Params:
         return jax.tree.map(
-            lambda model: model | {STATISTICS: _statistics(module, train, model, data)},
+            lambda model: model | {STATISTICS: _statistics(train, model, data)},
             models,
             is_leaf=_is_model,
         )
 
-    recomputed = stateful and not own
-    return Functions(init, apply, predict, recall if recomputed else None, whole_batch=stateful)
+    return Functions(
+        init, apply, predict, readable, recall if recomputed else None, whole_batch=stateful
+    )
+
+
+def _array(predictions: Any) -> Array:
+    """What a module predicts is one array: flax does not say so."""
+    return predictions
 
 
 def change_term(before: PyTree, after: PyTree) -> Array:
@@ -163,7 +180,7 @@ def _counting(mask: Array, momenta: dict | None = None) -> AbstractContextManage
     return nn.intercept_methods(intercept)
 
 
-def _statistics(module: nn.Module, train: Callable, model: Params, data: Dataset) -> PyTree:
+def _statistics(train: Callable, model: Params, data: Dataset) -> PyTree:
     """Mean and variance of what enters each BatchNorm, over all examples."""
     momenta: dict = {}
     key = jax.random.key(0)  # of dropout: the statistics of one model are always the same

@@ -1,7 +1,7 @@
 """Who takes part in a round: functions `(key, round) -> ids [M]`, with the same M in every round.
 
-When M must change (clients that join a full cohort), run `make_rounds` of the one
-participation up to that round and of the other from there: the state has all C clients throughout.
+Where M must change (clients that join a full cohort), run `make_rounds` with one participation up
+to that round and with another one from there: the state holds all C clients throughout.
 """
 
 import jax
@@ -19,7 +19,7 @@ def full(clients: int) -> Participation:
 
 
 def uniform(clients: int, fraction: float) -> Participation:
-    """A fresh sample without replacement in every round: M = fraction * C, rounded, at least 1.
+    """A new sample without replacement in every round: M = fraction * C, rounded, at least 1.
 
     Raises:
       InputError: the fraction is outside (0, 1].
@@ -35,7 +35,7 @@ def uniform(clients: int, fraction: float) -> Participation:
 
 
 def schedule(table: ArrayLike) -> Participation:
-    """A given table [P, M] of ids: round t takes row t mod P.
+    """A given table of ids [P, M]: the cohort of round t is row t mod P.
 
     Raises:
       InputError: the table is not a matrix of ids, or a row names a client twice.
@@ -43,24 +43,26 @@ def schedule(table: ArrayLike) -> Participation:
     table = np.asarray(table)
     check(
         table.ndim == 2 and table.size > 0 and table.dtype.kind in "iu" and table.min() >= 0,
-        f"a participation schedule of shape {table.shape} and type {table.dtype}: expected client ids [rounds, cohort]",
+        f"a participation schedule of shape {table.shape} and type {table.dtype}: "
+        "expected client ids [rounds, cohort]",
     )
     rows = np.sort(table, axis=1)
     twice = np.flatnonzero((rows[:, 1:] == rows[:, :-1]).any(axis=1))
     check(
         twice.size == 0,
-        f"the participation schedule names a client twice in rounds {twice[:3].tolist()}: list each id once",
+        f"the participation schedule names a client twice in rounds {twice[:3].tolist()}: "
+        "list each id once",
     )
     ids = jnp.asarray(table)
     return lambda key, number: ids[number % len(ids)]
 
 
 def stratified(groups: ArrayLike, size: int) -> Participation:
-    """A fresh sample of `size` clients of each group: M = groups * size.
+    """A new sample of `size` clients of each group in every round: M = groups * size.
 
     Args:
       groups: the group of each client [C].
-      size: clients a group and round.
+      size: clients of each group in a round.
 
     Raises:
       InputError: a group has fewer clients than `size`.
@@ -82,7 +84,7 @@ def stratified(groups: ArrayLike, size: int) -> Participation:
 
 
 def every(period: int, special: Participation, otherwise: Participation) -> Participation:
-    """`special` in rounds 0, period, 2 * period, ...; `otherwise` in between. Both have the same M."""
+    """`special` in rounds 0, period, 2 * period, ..., and `otherwise` in between; M is the same."""
     check(period >= 1, f"a period of {period} rounds: expected 1 or more")
 
     def sample(key, number):
@@ -92,25 +94,25 @@ def every(period: int, special: Participation, otherwise: Participation) -> Part
 
 
 def joining(first_round: ArrayLike, size: int) -> Participation:
-    """A fresh uniform sample of the clients that have joined: client i from round `first_round[i]` on.
+    """A new uniform sample, in every round, of the clients that have joined so far.
 
     Args:
-      first_round: [C]; 0 for a client that is there from the start.
+      first_round: the round in which each client joins [C], 0 for a client of the start.
       size: M, the cohort of every round.
 
     Raises:
-      InputError: fewer than `size` clients are there in round 0.
+      InputError: fewer than `size` clients take part from round 0.
     """
     first = np.asarray(first_round)
-    there = int((first <= 0).sum())
+    present = int((first <= 0).sum())
     check(
-        1 <= size <= there,
-        f"a cohort of {size} clients: expected 1 to {there}, the clients that are there in round 0",
+        1 <= size <= present,
+        f"a cohort of {size} clients: expected 1 to {present}, the clients present in round 0",
     )
     first = jnp.asarray(first)
 
     def sample(key, number):
-        luck = jax.random.uniform(key, first.shape)
-        return jnp.argsort(jnp.where(first <= number, luck, 2.0))[:size]
+        draws = jax.random.uniform(key, first.shape)  # in [0, 1): absent clients come last
+        return jnp.argsort(jnp.where(first <= number, draws, 2.0))[:size]
 
     return sample

@@ -222,6 +222,20 @@ def head_of(problem: Problem, head: tree.Layers | None) -> tree.Layers:
     return found
 
 
+def features_of(problem: Problem) -> Callable[[Params, Array], Array]:
+    """What enters the model's head: (params, x [B]) -> features [B, d].
+
+    Raises:
+      InputError: the model does not say.
+    """
+    check(
+        problem.features is not None,
+        "this method needs the model's features: give the flax module a method features(x) that "
+        "returns what enters its last layer, or choose another model or statistics=averaged",
+    )
+    return problem.features
+
+
 def part_weights(
     weights: Float[Array, "m"], shared: str, own: str, received: Params
 ) -> dict[str, Float[Array, "m m"]]:

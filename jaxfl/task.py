@@ -1,6 +1,5 @@
 """A task: the problem, and what an algorithm may ask of the clients."""
 
-import re
 from collections.abc import Callable, Sequence
 from typing import Any, Literal
 
@@ -201,17 +200,8 @@ def supervised(
         return pure.recall(params, train._replace(x=_to_float(train.x, scale, shift)))
 
     def features(params: Params, x: Array) -> Float[Array, "b d"]:
-        entered = []
-
-        def watch(call: Callable, arguments: tuple, named: dict, context: Any):
-            path = "/".join(context.module.path)
-            if context.method_name == "__call__" and re.search(model.head, path):
-                entered.append(arguments[0])
-            return call(*arguments, **named)
-
-        with nn.intercept_methods(watch):
-            apply(params, x)
-        return entered[0].astype(jnp.float32)
+        found = pure.features(*computed(params, x)).astype(jnp.float32)
+        return found.reshape(len(x), -1)
 
     head = getattr(model, "head", None) or None
     problem = Problem(
@@ -220,7 +210,7 @@ def supervised(
         error,
         score,
         head,
-        features=None if head is None or pure.recall is not None else features,
+        features=None if pure.features is None else features,
         predict=predict,
         recall=None if pure.recall is None else recall,
     )

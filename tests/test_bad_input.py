@@ -401,7 +401,7 @@ FITS = [
     ([*RUN, "--clip", "1", "--example-clip", "1"], "both --clip and --example-clip are given"),
     (
         [*RUN, "--dataset", "numbers", *DATA, *IID, "--attack", "label_flip"],
-        "turns labels round, numbers has none",
+        "flips labels, numbers has none",
     ),
     (["resume", "."], ". holds no run to resume: resume held in it"),
     (["resume", "good.npz"], "good.npz holds no run to resume"),
@@ -513,7 +513,7 @@ DATA_FILES = {
     "words_nan": "expected positive integers",
     "words_negative": "vocabulary of words_negative.npz is [-3]: expected positive integers",
     "words_float": "expected integers, and one number of values",
-    "words_few": "x_train of words_few.npz holds names outside 0 to [0]",
+    "words_few": "x_train of words_few.npz holds ids outside 0 to [0]",
     "words_huge": "vocabulary of words_huge.npz",
     "torn": "cannot read torn.npz as plain npz arrays",
     "corrupt": "cannot read corrupt.npz as plain npz arrays",
@@ -550,7 +550,7 @@ DATA_SETS = [
     ],
     (
         [*RUN, "--dataset", "cifar10"],
-        "get it with `jaxfl prepare cifar10 --data-dir DIR`, and name",
+        "get it with `jaxfl prepare cifar10 --data-dir DIR`, and give the same DIR",
     ),
     (
         [*RUN, "--dataset", "movielens/1m-ratings", *DATA],
@@ -559,7 +559,7 @@ DATA_SETS = [
     ([*RUN, "--dataset", "good", "--data-dir", "none"], "the data folder none does not exist"),
     (
         [*RUN, "--dataset", "good", "--data-dir", "good.npz"],
-        "the data folder good.npz does not exist or is none",
+        "the data folder good.npz does not exist or is not a folder",
     ),
     (["list", "--data-dir", "none"], "the data folder none does not exist"),
     (["list", "datasets", "--data-dir", "a\0b"], r"the data folder a\x00b does not exist"),
@@ -570,10 +570,10 @@ DATA_SETS = [
     ),
     (
         ["prepare", "yahoo_answers", "--data-dir", "new/folder"],
-        "yahoo_answers is not at hand: expected train.csv",
+        "the files of yahoo_answers were not found: expected train.csv",
     ),
     *[
-        (["prepare", name, *DATA], "is no name of a data set: expected letters, digits")
+        (["prepare", name, *DATA], "is not the name of a data set: expected letters, digits")
         for name in (
             "../escape",
             "..",
@@ -597,7 +597,7 @@ DATA_SETS = [
     (["prepare", "mnist", *DATA, "--length", HUGE], "expected at most 100,000 words of a text"),
     (
         ["prepare", "mnist", *DATA, "--tfds-manual-dir", "nowhere"],
-        "nowhere of files fetched by hand does not exist",
+        "nowhere of files downloaded by hand does not exist",
     ),
 ]
 

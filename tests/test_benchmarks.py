@@ -7,7 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from benchmarks import fedavg_round
-from benchmarks.peers import ask, server_loops
+from benchmarks.peers import run_peer, server_loops
 from benchmarks.peers.work import Work, batches, client
 from benchmarks.pfedgraph_round import crop_and_flip
 from jaxfl.kernels.mixing import mix
@@ -75,13 +75,13 @@ def test_a_crop_is_a_window_of_the_padded_image():
 
 
 def test_a_peer_tells_its_numbers_or_why_not(tmp_path):
-    assert ask(None, "server_loops", 3) == "not run"
-    assert ask(tmp_path, "server_loops", 3) == "not run: no environment torch"
+    assert run_peer(None, "server_loops", 3) == "not run"
+    assert run_peer(tmp_path, "server_loops", 3) == "not run: no environment torch"
     (tmp_path / "torch").symlink_to(sys.prefix)
-    found = ask(tmp_path, "server_loops", 3, 2)
+    found = run_peer(tmp_path, "server_loops", 3, 2)
     assert len(found["ms"]) == 2
     assert min(found["ms"]) > 0
-    assert "ValueError" in ask(tmp_path, "server_loops", "three")
+    assert "ValueError" in run_peer(tmp_path, "server_loops", "three")
 
 
 def test_a_table_has_a_row_for_each_framework():

@@ -15,14 +15,15 @@ from jaxfl.models.norm import GroupNorm
 
 
 def by_hand(stages, hidden, shape, classes=10, normalised=True):
-    """Parameters counted layer by layer: 3x3 kernels with biases, a factor and a shift for each normalised channel."""
+    """Parameters of each layer: 3x3 kernels, biases, scale and shift of normalised channels."""
     height, width, channels = shape
     count = 0
     for stage in stages:
         for number, wide in enumerate(stage):
             count += 9 * channels * wide + wide + (2 * wide if number == 0 and normalised else 0)
             channels = wide
-        height, width = height // 2, width // 2
+        height //= 2
+        width //= 2
     return count + (height * width * channels + 1) * hidden + (hidden + 1) * classes
 
 
@@ -57,7 +58,8 @@ def test_what_they_do_not_take(name):
 
 def test_group_norm_equals_flaxs_forward_and_backward():
     x = 3 + jax.random.normal(jax.random.key(0), (2, 5, 4, 6))
-    ours, theirs = GroupNorm(3), nn.GroupNorm(3)
+    ours = GroupNorm(3)
+    theirs = nn.GroupNorm(3)
     params = ours.init(jax.random.key(1), x)
     assert jax.tree.map(jnp.shape, params) == jax.tree.map(
         jnp.shape, theirs.init(jax.random.key(1), x)
@@ -77,7 +79,7 @@ def test_group_norm_equals_flaxs_forward_and_backward():
 
 
 def test_training_learns():
-    """Colour images, bright above or below; clients of different sizes, so that some rows are padding."""
+    """Colour images, bright in one half; clients have different sizes, so some rows are padding."""
     rng = np.random.default_rng(0)
     ys = [rng.integers(0, 2, n).astype(np.int32) for n in (40, 21, 33)]
     xs = [rng.normal(size=(len(y), 8, 8, 3)).astype(np.float32) for y in ys]

@@ -105,7 +105,7 @@ def test_no_key_in_the_state(factory):
 def test_neither_four_devices_nor_padding_changes_anything(factory):
     """Six clients leave a gap on four devices."""
     algorithm = made(factory, shallow)
-    with jax.set_mesh(mesh.make(4)):
+    with jax.set_mesh(mesh.make_mesh(4)):
         spread = run(algorithm, mesh.place(padded()), 1)
     close(run(algorithm, uneven(), 1), spread, 1e-6)
 

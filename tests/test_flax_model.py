@@ -121,7 +121,7 @@ def test_bad_modules_are_refused():
         jaxfl.classification(Silent(), jnp.zeros(8))
     with pytest.raises(InputError, match="choose a model without BatchNorm"):
         normed(example_clip=1.0)
-    with pytest.raises(InputError, match="features"):
+    with pytest.raises(InputError, match="needs the model's features"):
         fedrod(normed(statistics="recomputed"))
     assert Normed.head == normed().problem.head
 

@@ -31,7 +31,7 @@ def test_each_device_computes_its_share_of_the_clients(clients, chunk):
         jnp.arange(3.0 * clients).reshape(clients, 3),
     )
     alone = jax.jit(tree.over_clients(one, chunk))(*arguments)
-    with jax.set_mesh(mesh.make(4)):
+    with jax.set_mesh(mesh.make_mesh(4)):
         spread = jax.jit(tree.over_clients(one, chunk))(
             *mesh.place(arguments[:1]), *mesh.place(arguments[1:])
         )
@@ -49,8 +49,9 @@ def test_a_federation_and_a_state_are_split_by_clients_where_that_is_even():
     source = load("digits")
     federation = federate(source, pathological(source.y_train, 10, 0))
     state = State({"w": jnp.zeros((10, 3))}, {"w": jnp.zeros(10)})
-    with jax.set_mesh(mesh.make(2)):
-        halves, split = mesh.place(federation), mesh.place(state)
+    with jax.set_mesh(mesh.make_mesh(2)):
+        halves = mesh.place(federation)
+        split = mesh.place(state)
         assert layouts((halves.train, halves.val, halves.test.mask, split.clients)) == {
             PartitionSpec("clients")
         }
@@ -60,14 +61,14 @@ def test_a_federation_and_a_state_are_split_by_clients_where_that_is_even():
             jax.tree.map(lambda x: jnp.stack([x, x]), opposite_groups(clients=6)), axis=1
         )
         assert layouts(behind) == {PartitionSpec(None, "clients")}
-    with jax.set_mesh(mesh.make(4)):
+    with jax.set_mesh(mesh.make_mesh(4)):
         assert layouts(mesh.place(federation)) == {PartitionSpec()}
     assert mesh.place(federation) is federation
 
 
 def test_too_many_devices_are_refused():
     with pytest.raises(InputError, match="5 devices asked for: JAX has 4"):
-        mesh.make(5)
+        mesh.make_mesh(5)
 
 
 def test_a_run_does_not_depend_on_the_number_of_devices(tmp_path):

@@ -1,4 +1,4 @@
-"""Parameter counts, heads, and what each model refuses."""
+"""Parameter counts, heads, and the inputs that each model rejects."""
 
 import jax
 import jax.numpy as jnp
@@ -43,7 +43,7 @@ def test_parameter_counts(name, classes, example, count):
 
 @pytest.mark.parametrize("name", sorted(MODELS))
 def test_each_model_names_its_head(name):
-    """The head is what makes predictions of features: all that depends on the number of classes; mf's is the users'."""
+    """The head is all that depends on the number of classes; that of mf is the users' part."""
     example = EXAMPLES.get(name, image(16, 1))
     model = MODELS[name](7)
     params = params_of(model, example)
@@ -96,11 +96,11 @@ def test_mf_learns_ratings_that_factorise():
 
     @jax.jit
     def step(carry, _):
-        params, moments = carry
+        params, opt_state = carry
         loss = lambda p: jnp.mean((task.problem.apply(p, x)[:, 0] - y) ** 2)  # noqa: E731
-        value, slope = jax.value_and_grad(loss)(params)
-        updates, moments = optimizer.update(slope, moments, params)
-        return (optax.apply_updates(params, updates), moments), value
+        value, grad = jax.value_and_grad(loss)(params)
+        updates, opt_state = optimizer.update(grad, opt_state, params)
+        return (optax.apply_updates(params, updates), opt_state), value
 
     params = task.problem.init(jax.random.key(0))
     _, losses = jax.lax.scan(step, (params, optimizer.init(params)), None, 400)
@@ -112,11 +112,11 @@ def test_mf_learns_ratings_that_factorise():
     ("name", "example", "message"),
     [
         ("resnet8", jnp.zeros(5), "resnet8 takes images"),
-        ("textcnn", jnp.zeros(20), "textcnn takes integer words"),
+        ("textcnn", jnp.zeros(20), "textcnn takes integer word ids"),
         ("textcnn", jnp.zeros(4, jnp.int32), "textcnn takes 5 words or more, not 4"),
         ("mf", jnp.zeros(3, jnp.int32), "mf takes integer pairs"),
     ],
 )
-def test_what_a_model_refuses(name, example, message):
+def test_a_model_rejects_inputs_of_another_kind(name, example, message):
     with pytest.raises(InputError, match=message):
         params_of(MODELS[name](3), example)

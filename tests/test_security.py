@@ -23,8 +23,7 @@ import jaxfl
 from jaxfl import experiment
 from jaxfl.algorithms import ALGORITHMS
 from jaxfl.cli import main
-from jaxfl.data import load
-from jaxfl.data.sources import names
+from jaxfl.data import list_data_sets, load
 from jaxfl.errors import InputError
 from jaxfl.experiment import Config
 from jaxfl.experiment.store.finished import load_finished
@@ -297,7 +296,7 @@ def test_the_name_of_a_data_set_is_no_path(name, inside, capsys):
     assert "unknown data set" in refused(["run", "--config", "c.json", "--out", "new"], capsys)
     Path("c.json").unlink()
     if name != "a/b":
-        assert "is no name of a data set" in refused(
+        assert "is not the name of a data set" in refused(
             ["prepare", name, "--data-dir", "data"], capsys
         )
     with pytest.raises(InputError):
@@ -310,7 +309,7 @@ def test_a_slash_in_a_name_is_a_hyphen_in_its_file(inside, capsys):
     np.savez("data/a-b.npz", x_train=np.ones((40, 4)), y_train=np.arange(40) % 2)
     assert main(["prepare", "a/b", "--data-dir", "data"]) == 0
     assert str(Path("data/a-b.npz")) in capsys.readouterr().out.replace("\n", "")
-    assert "mine" in names("data")
+    assert "mine" in list_data_sets("data")
 
 
 @pytest.mark.parametrize("name", PATHS, ids=repr)

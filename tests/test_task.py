@@ -141,6 +141,8 @@ def test_a_model_without_a_head_is_refused_by_methods_that_need_one():
         with pytest.raises(InputError, match="the model names none: give head=PATTERN"):
             method(task)
     for method in (moon, knn_per, fedrod):
-        with pytest.raises(InputError, match="features: choose a model that names its head"):
+        with pytest.raises(
+            InputError, match="needs the model's features: give the flax module a method"
+        ):
             method(task)
     assert fedper(task, head="bias").init(KEY, opposite_groups(features=5).train).server

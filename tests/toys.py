@@ -110,10 +110,13 @@ class Normed(nn.Module):
     head = "Dense_1"
 
     @nn.compact
-    def __call__(self, x, train: bool = False):
+    def __call__(self, x, train: bool = False, *, until_head: bool = False):
         x = nn.BatchNorm(use_running_average=not train, momentum=0.8)(nn.Dense(8)(x))
         x = nn.Dropout(0.1, deterministic=not train)(nn.relu(x))
-        return nn.Dense(2)(x)
+        return x if until_head else nn.Dense(2)(x)
+
+    def features(self, x):
+        return self(x, until_head=True)
 
 
 @functools.cache

@@ -13,7 +13,7 @@ jax.config.update("jax_disable_most_optimizations", True)  # as conftest.py
 mesh.prepare_host(1)
 mesh.join(sys.argv[1], 2, int(sys.argv[2]))
 leaves = {}
-with jax.set_mesh(mesh.make()):
+with jax.set_mesh(mesh.make_mesh()):
     data = mesh.place(opposite_groups(sizes=SIZES))
     for name in list(ALGORITHMS)[:: int(sys.argv[4])]:
         algorithm = made(ALGORITHMS[name], shallow)
@@ -21,5 +21,5 @@ with jax.set_mesh(mesh.make()):
         state, info, _ = run(algorithm, data, 1, state=mesh.place(start))
         for number, leaf in enumerate(jax.tree.leaves((mesh.fetch(state), info))):
             leaves[f"{name}/{number:03}"] = leaf
-if mesh.leads():
+if mesh.is_main_process():
     np.savez(sys.argv[3], **leaves)

@@ -1,7 +1,7 @@
-"""The same work done by other people's tools: each file is a program of its own, run where its tool is installed.
+"""The same work done by other tools: each file is a program that runs where its tool is installed.
 
-An environment stands in a folder of environments under the name that its row of `PLACES` gives;
-each file's docstring says what to install in it.
+A tool's environment is a folder inside a folder of environments, with the name in `PLACES`. Each
+file's docstring says what to install in it.
 """
 
 import json
@@ -21,8 +21,8 @@ PLACES = {
 }
 
 
-def ask(environments: Path | None, peer: str, *arguments: object) -> dict | str:
-    """What the peer tells of its run, or in words why it did not run."""
+def run_peer(environments: Path | None, peer: str, *arguments: object) -> dict | str:
+    """The results of the peer's run, or the reason why it did not run."""
     if environments is None:
         return "not run"
     python = environments.absolute() / PLACES[peer] / "bin" / "python"
@@ -35,14 +35,14 @@ def ask(environments: Path | None, peer: str, *arguments: object) -> dict | str:
     return json.loads(done.stdout.splitlines()[-1])
 
 
-def best(runs: list[dict | str], key: str = "ms") -> dict | str:
-    """The run with the lowest number, or why there is none."""
-    told = [run for run in runs if isinstance(run, dict)]
-    return min(told, key=lambda run: run[key]) if told else runs[0]
+def fastest(runs: list[dict | str], key: str = "ms") -> dict | str:
+    """The run with the lowest number, or the reason why there is none."""
+    finished = [run for run in runs if isinstance(run, dict)]
+    return min(finished, key=lambda run: run[key]) if finished else runs[0]
 
 
-def against(found: dict | str, ours: float, key: str = "ms", digits: int = 2) -> str:
-    """Two cells: the peer's number, and how many times ours it is."""
+def peer_cells(found: dict | str, ours: float, key: str = "ms", digits: int = 2) -> str:
+    """Two cells of a table: the peer's number, and its ratio to ours."""
     return (
         f"{found} | "
         if isinstance(found, str)

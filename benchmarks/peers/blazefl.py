@@ -1,10 +1,10 @@
 """One round of federated averaging by BlazeFL: `python -m benchmarks.peers.blazefl 100 16 20`.
 
 Environment: Python 3.12 or 3.13, `pip install "blazefl[contrib,reproducibility]==2.0.2"
-torch==2.13.0`. BlazeFL 3 asks for Python 3.14, whose build without a global lock its threads are
-made for; the measured one has the lock. Threads and processes are tried, one of each for a core;
-`ms` is of the quicker. Its own trainers know neither momentum nor batches in memory, so what a
-worker does is written here.
+torch==2.13.0`. BlazeFL 3 needs Python 3.14; its threads are made for the build of Python without a
+global lock, and the measured build has the lock. Threads and processes are tried, one for each
+core; `ms` is that of the faster. Its own trainers have neither momentum nor batches in memory, so
+the work of a worker is written here.
 """
 
 import os
@@ -24,7 +24,16 @@ from blazefl.contrib.fedavg import (
 from blazefl.core import IPCMode, SHMHandle, deserialize_model, serialize_model
 
 from benchmarks.peers.torch_loop import lenet, tensors, train
-from benchmarks.peers.work import LEARNING_RATE, ROUNDS, Work, asked, batches, ms, tell, timed
+from benchmarks.peers.work import (
+    LEARNING_RATE,
+    ROUNDS,
+    Work,
+    batches,
+    ms,
+    print_json,
+    timed,
+    work_from_arguments,
+)
 
 
 class Selector:
@@ -48,16 +57,18 @@ class Threads(FedAvgThreadPoolClientTrainer):
 
     def worker(self, cid, device, payload, stop_event):
         """Trains a client."""
-        return FedAvgUplinkPackage(cid, *trained(cid, payload.model_parameters, asked()))
+        return FedAvgUplinkPackage(
+            cid, *trained(cid, payload.model_parameters, work_from_arguments())
+        )
 
 
 class Processes(FedAvgProcessPoolClientTrainer):
-    """A process for each core, models in shared memory; a pool forks in each round and so inherits the data."""
+    """A process for each core, with models in shared memory; each process inherits the data."""
 
     @staticmethod
     def worker(config, payload, device, stop_event, *, shm_buffer=None):
         """Trains a client."""
-        parameters, size = trained(config.cid, payload.model_parameters, asked())
+        parameters, size = trained(config.cid, payload.model_parameters, work_from_arguments())
         shm_buffer.model_parameters.copy_(parameters)
         return FedAvgProcessPoolUplinkPackage(config.cid, SHMHandle(), size)
 
@@ -87,12 +98,12 @@ def mode_ms(trainer, work: Work) -> float:
 
 
 def main() -> None:
-    """Runs rounds in both modes and tells the better."""
+    """Runs rounds in both modes and prints the better result."""
     torch.set_num_threads(1)
-    work, cores = asked(), os.cpu_count()
-    for number in range(
-        work.clients
-    ):  # what a forked process inherits: the data, and torch's lazy imports
+    work = work_from_arguments()
+    cores = os.cpu_count()
+    # A forked process inherits the data and torch's lazy imports.
+    for number in range(work.clients):
         tensors(number)
     trained(0, serialize_model(lenet(32, 3)), work)
     options = {
@@ -108,7 +119,7 @@ def main() -> None:
         processes = mode_ms(pool, work)
     threads = mode_ms(Threads(Selector(), "lenet", **options), work)
     quicker = "threads" if threads < processes else "processes"
-    tell(
+    print_json(
         ms=min(threads, processes),
         version=f"{version('blazefl')} in {quicker}, torch {torch.__version__}",
     )

@@ -1,8 +1,7 @@
-"""One round of federated averaging by FedJAX with its jit backend: `python -m benchmarks.peers.fedjax 100 16 20`.
+"""One round of federated averaging by FedJAX: `python -m benchmarks.peers.fedjax 100 16 20`.
 
-Environment: `pip install fedjax==0.0.17 jax==0.10.2`; of the two jax that were tried, 0.5.3 takes
-1.3 times as long or more. FedJAX loops over clients and over steps in Python and calls a compiled
-step.
+Environment: `pip install fedjax==0.0.17 jax==0.10.2`; with jax 0.5.3 it takes at least 1.3 times as
+long. With its jit backend FedJAX loops over clients and steps in Python and calls a compiled step.
 """
 
 from importlib.metadata import version
@@ -13,9 +12,18 @@ import jax
 import jax.numpy as jnp
 import optax
 
-from benchmarks.peers.work import DECAY, LEARNING_RATE, MOMENTUM, asked, client, ms, tell, timed
+from benchmarks.peers.work import (
+    DECAY,
+    LEARNING_RATE,
+    MOMENTUM,
+    client,
+    ms,
+    print_json,
+    timed,
+    work_from_arguments,
+)
 
-jax.tree_map = jax.tree.map  # FedJAX calls it by a name that jax has dropped
+jax.tree_map = jax.tree.map  # FedJAX calls it by a name that jax no longer has
 
 
 def lenet(batch) -> jax.Array:
@@ -27,8 +35,8 @@ def lenet(batch) -> jax.Array:
 
 
 def main() -> None:
-    """Runs rounds and tells the best."""
-    work = asked()
+    """Runs rounds and prints the best."""
+    work = work_from_arguments()
     fedjax.set_for_each_client_backend("jit")
     example = {"x": jnp.zeros((1, 32, 32, 3)), "y": jnp.zeros(1, int)}
     model = fedjax.create_model_from_haiku(
@@ -60,7 +68,7 @@ def main() -> None:
         state, _ = algorithm.apply(state, cohort)
         jax.block_until_ready(state.params)
 
-    tell(ms=ms(timed(one_round), work), version=f"{version('fedjax')}, jax {jax.__version__}")
+    print_json(ms=ms(timed(one_round), work), version=f"{version('fedjax')}, jax {jax.__version__}")
 
 
 if __name__ == "__main__":

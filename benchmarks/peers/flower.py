@@ -1,8 +1,8 @@
-"""One round of federated averaging by Flower's simulation on Ray: `python -m benchmarks.peers.flower 100 16 20`.
+"""One round of federated averaging by Flower: `python -m benchmarks.peers.flower 100 16 20`.
 
 Environment: `pip install "flwr[simulation]==1.41.0" torch==2.13.0` (PyTorch's CPU build; Python
-3.11 or 3.12). An actor for each core; it makes all data when it first trains, which the warm-up
-round pays for.
+3.11 or 3.12). Flower's simulation on Ray has an actor for each core. An actor makes all data when
+it first trains, in the warm-up round.
 """
 
 import os
@@ -20,7 +20,7 @@ from flwr.serverapp.strategy import FedAvg
 from flwr.simulation import run_simulation
 
 from benchmarks.peers.torch_loop import lenet, tensors, train
-from benchmarks.peers.work import ROUNDS, Work, asked, batches, ms, tell
+from benchmarks.peers.work import ROUNDS, Work, batches, ms, print_json, work_from_arguments
 
 
 class Watched(FedAvg):
@@ -31,7 +31,7 @@ class Watched(FedAvg):
         self.ends = [time.perf_counter()]
 
     def aggregate_train(self, server_round, replies):
-        """The mean; a client that failed ends the benchmark."""
+        """The mean; a failed client ends the benchmark."""
         replies = list(replies)
         assert not any(reply.has_error() for reply in replies)
         found = super().aggregate_train(server_round, replies)
@@ -61,9 +61,10 @@ def client_app(work: Work) -> ClientApp:
 
 
 def main() -> None:
-    """Runs rounds and tells the best."""
-    work = asked()
-    server, strategy = ServerApp(), Watched()
+    """Runs rounds and prints the best."""
+    work = work_from_arguments()
+    server = ServerApp()
+    strategy = Watched()
 
     @server.main()
     def rounds(grid: Grid, context: Context) -> None:
@@ -76,7 +77,7 @@ def main() -> None:
     run_simulation(server, client_app(work), num_supernodes=work.clients, backend_config=backend)
     seconds = np.diff(strategy.ends).tolist()
     assert len(seconds) == ROUNDS
-    tell(
+    print_json(
         ms=ms(seconds, work),
         version=f"{version('flwr')}, ray {version('ray')}, torch {torch.__version__}",
     )

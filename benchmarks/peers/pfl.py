@@ -1,8 +1,8 @@
-"""One round of federated averaging by Apple's pfl, in one process: `python -m benchmarks.peers.pfl 100 16 20`.
+"""One round of federated averaging by Apple's pfl: `python -m benchmarks.peers.pfl 100 16 20`.
 
 Environment: `pip install pfl==0.6.0 torch==2.13.0` (PyTorch's CPU build; Python 3.10 to 3.12). pfl
-trains one client after another in one model; a data set that hands out batches in a fresh order is
-written here, its own keeps one order.
+trains one client after another, in one process and one model. Its own data set always has the same
+order, so a data set that draws batches in a new order is written here.
 """
 
 import time
@@ -23,11 +23,19 @@ from pfl.metrics import Metrics
 from pfl.model.pytorch import PyTorchModel
 
 from benchmarks.peers.torch_loop import lenet, sgd, tensors
-from benchmarks.peers.work import LEARNING_RATE, ROUNDS, Work, asked, batches, ms, tell
+from benchmarks.peers.work import (
+    LEARNING_RATE,
+    ROUNDS,
+    Work,
+    batches,
+    ms,
+    print_json,
+    work_from_arguments,
+)
 
 
 class LeNet(torch.nn.Module):
-    """The model with the methods that pfl asks for."""
+    """The model with the methods that pfl needs."""
 
     def __init__(self):
         super().__init__()
@@ -62,14 +70,14 @@ class Watch(TrainingProcessCallback):
         self.ends = [time.perf_counter()]
 
     def after_central_iteration(self, aggregate_metrics, model, *, central_iteration):
-        """Goes on."""
+        """Continues training."""
         self.ends.append(time.perf_counter())
         return False, Metrics()
 
 
 def main() -> None:
-    """Runs rounds and tells the best."""
-    work = asked()
+    """Runs rounds and prints the best."""
+    work = work_from_arguments()
     users = [Shuffled(number, work) for number in range(work.clients)]
     data = FederatedDataset(
         users.__getitem__, get_user_sampler("minimize_reuse", range(work.clients))
@@ -97,7 +105,7 @@ def main() -> None:
         NNEvalHyperParams(local_batch_size=None),
         [watch],
     )
-    tell(
+    print_json(
         ms=ms(np.diff(watch.ends).tolist(), work),
         version=f"{version('pfl')}, torch {torch.__version__}",
     )

@@ -1,15 +1,15 @@
-"""pFedGraph's server step the way reference scripts write it: `python -m benchmarks.peers.server_loops 10 50`.
+"""pFedGraph's server step with loops: `python -m benchmarks.peers.server_loops 10 50`.
 
-A NumPy cosine for each pair of models, a quadratic program for each row, a sum over layers for each
-pair: milliseconds for each number of models, as JSON. Environment: `pip install numpy cvxpy`;
-without cvxpy SciPy solves the programs, which is slower at 50 models and more.
+As in reference scripts: a NumPy cosine for each pair of models, a quadratic program for each row, a
+sum over layers for each pair. Prints milliseconds for each number of models as JSON. Environment:
+`pip install numpy cvxpy`; without cvxpy SciPy solves the programs, more slowly from 50 models on.
 """
 
 import sys
 
 import numpy as np
 
-from benchmarks.peers.work import tell, timed
+from benchmarks.peers.work import print_json, timed
 
 try:
     import cvxpy
@@ -92,4 +92,4 @@ def server_ms(clients: int) -> float:
 
 
 if __name__ == "__main__":
-    tell(ms=[server_ms(int(clients)) for clients in sys.argv[1:]], version=SOLVER)
+    print_json(ms=[server_ms(int(clients)) for clients in sys.argv[1:]], version=SOLVER)

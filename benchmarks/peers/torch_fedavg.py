@@ -1,18 +1,19 @@
-"""One round of federated averaging as a plain PyTorch loop: `python -m benchmarks.peers.torch_fedavg 100 16 20`.
+"""One round of federated averaging: `python -m benchmarks.peers.torch_fedavg 100 16 20`.
 
-Environment: `pip install torch==2.13.0` (the CPU build). Without a data loader, as `torch_loop`.
+A plain PyTorch loop without a data loader, as `torch_loop`. Environment: `pip install
+torch==2.13.0` (the CPU build).
 """
 
 import numpy as np
 import torch
 
 from benchmarks.peers.torch_loop import lenet, tensors, train
-from benchmarks.peers.work import asked, batches, ms, tell, timed
+from benchmarks.peers.work import batches, ms, print_json, timed, work_from_arguments
 
 
 def main() -> None:
-    """Runs rounds and tells the best."""
-    work = asked()
+    """Runs rounds and prints the best."""
+    work = work_from_arguments()
     net = lenet(32, 3)
     assert sum(p.numel() for p in net.parameters()) == 62_006
     data = [tensors(number) for number in range(work.clients)]
@@ -29,7 +30,7 @@ def main() -> None:
                 mean[name] += len(y) / total * value
         net.load_state_dict(mean)
 
-    tell(ms=ms(timed(one_round), work), version=torch.__version__)
+    print_json(ms=ms(timed(one_round), work), version=torch.__version__)
 
 
 if __name__ == "__main__":

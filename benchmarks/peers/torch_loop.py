@@ -1,6 +1,6 @@
-"""Local training the way most federated-learning scripts do it: PyTorch, one client after another, one step at a time.
+"""Local training as in most scripts: PyTorch, one client after another, one step at a time.
 
-`python -m benchmarks.peers.torch_loop lenet 32 16` prints milliseconds a client step as JSON.
+`python -m benchmarks.peers.torch_loop lenet 32 16` prints milliseconds per client step as JSON.
 Environment: `pip install torch==2.13.0` (the CPU build). There is no data loader: batches are rows
 of a tensor in memory, so this is the fastest form of such a loop.
 """
@@ -24,7 +24,7 @@ from benchmarks.peers.work import (
     batches,
     client,
     ms,
-    tell,
+    print_json,
     timed,
 )
 
@@ -53,8 +53,9 @@ def lenet(side: int, channels: int) -> nn.Module:
 
 
 def three(side: int, channels: int) -> nn.Module:
-    """Three convolutions with same padding (5x5x32, 3x3x64, 3x3x64), each pooled, and two dense layers."""
-    layers, width = [], channels
+    """Three convolutions (5x5x32, 3x3x64, 3x3x64, same padding) with pooling; two dense layers."""
+    layers = []
+    width = channels
     for kernel, out in ((5, 32), (3, 64), (3, 64)):
         layers += [nn.Conv2d(width, out, kernel, padding=kernel // 2), nn.ReLU(), nn.MaxPool2d(2)]
         width = out
@@ -64,8 +65,12 @@ def three(side: int, channels: int) -> nn.Module:
 
 
 def cedar6(side: int, channels: int) -> nn.Module:
-    """FedCedar's network: three stages of two 3x3 convolutions, the first of each normalised, and two dense layers."""
-    layers, width = [], channels
+    """FedCedar's network: three stages of two 3x3 convolutions, and two dense layers.
+
+    The first convolution of a stage is normalised.
+    """
+    layers = []
+    width = channels
     for stage in ((32, 64), (128, 128), (256, 256)):
         for number, out in enumerate(stage):
             layers.append(nn.Conv2d(width, out, 3, padding=1))
@@ -121,8 +126,8 @@ def client_step_ms(
     return ms(timed(one_round, repeats + 1), work)
 
 
-def process_a_core_ms(*case: object) -> float:
-    """The same by one process of one thread for each core, all at once: what each takes, over their number."""
+def process_per_core_ms(*case: object) -> float:
+    """Milliseconds per client step of one single-threaded process per core, all at once."""
     cores = os.cpu_count()
     with multiprocessing.get_context("spawn").Pool(cores, torch.set_num_threads, (1,)) as pool:
         return max(pool.starmap(client_step_ms, [case] * cores, chunksize=1)) / cores
@@ -130,7 +135,8 @@ def process_a_core_ms(*case: object) -> float:
 
 if __name__ == "__main__":
     case = sys.argv[1], int(sys.argv[2]), int(sys.argv[3])
-    threads, processes = client_step_ms(*case), process_a_core_ms(*case)
-    tell(
+    threads = client_step_ms(*case)
+    processes = process_per_core_ms(*case)
+    print_json(
         ms=min(threads, processes), threads=threads, processes=processes, version=torch.__version__
     )

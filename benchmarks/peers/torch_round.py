@@ -1,13 +1,13 @@
-"""A whole round of pFedGraph as a PyTorch script: `python -m benchmarks.peers.torch_round 10 64 200`.
+"""A round of pFedGraph as a PyTorch script: `python -m benchmarks.peers.torch_round 10 64 200`.
 
 CIFAR-10's shapes with random pixels: clients x (4,000 train and 1,000 validation images), one test
 set of 10,000. Each client's model is scored on both sets, trained for a number of steps through a
 data loader that crops and flips image by image, and scored again; then the server compares, weighs
 and mixes. Prints seconds of each part as JSON.
 
-Environment: `pip install torch==2.13.0 pillow cvxpy` (the CPU build). The transforms are
-torchvision's written out, for it has no CPU build on the package index; they give the same bits
-(0.28) in half the time, 100 us an image against 210.
+Environment: `pip install torch==2.13.0 pillow cvxpy` (the CPU build). Torchvision has no CPU build
+on the package index, so its transforms are written out here; they give the same bits (0.28) in half
+the time, 100 us per image instead of 210.
 """
 
 import time
@@ -19,13 +19,13 @@ from torch.utils.data import DataLoader, Dataset
 
 from benchmarks.peers.server_loops import SOLVER, cosines, mixed, row
 from benchmarks.peers.torch_loop import lenet, sgd
-from benchmarks.peers.work import MEAN, STD, asked, images, tell
+from benchmarks.peers.work import MEAN, STD, images, print_json, work_from_arguments
 
 LAM = 0.01
 
 
 class Images(Dataset):
-    """Images as data sets of PyTorch hold them: one at a time, transformed when asked for."""
+    """Images as PyTorch's data sets hold them: each is transformed when it is read."""
 
     def __init__(self, pixels: np.ndarray, labels: np.ndarray, augment: bool):
         self.pixels, self.labels, self.augment = pixels, labels, augment
@@ -39,7 +39,8 @@ class Images(Dataset):
         image = Image.fromarray(self.pixels[i])
         if self.augment:
             image = ImageOps.expand(image, border=4)
-            top, left = torch.randint(0, 9, (1,)).item(), torch.randint(0, 9, (1,)).item()
+            top = torch.randint(0, 9, (1,)).item()
+            left = torch.randint(0, 9, (1,)).item()
             image = image.crop((left, top, left + 32, top + 32))
             if torch.rand(1) < 0.5:
                 image = image.transpose(Image.Transpose.FLIP_LEFT_RIGHT)
@@ -49,8 +50,9 @@ class Images(Dataset):
 
 @torch.no_grad()
 def accuracies(net: torch.nn.Module, loader: DataLoader) -> np.ndarray:
-    """Share of each label's images that the model gets right [10]."""
-    right, total = np.zeros(10), np.zeros(10)
+    """Accuracy on the images of each label [10]."""
+    right = np.zeros(10)
+    total = np.zeros(10)
     for x, y in loader:
         hit = net(x).argmax(1) == y
         right += np.bincount(y[hit], minlength=10)
@@ -59,7 +61,7 @@ def accuracies(net: torch.nn.Module, loader: DataLoader) -> np.ndarray:
 
 
 def train(net: torch.nn.Module, loader: DataLoader, steps: int, aggregate: torch.Tensor) -> None:
-    """Local training towards the aggregate of the last round."""
+    """Local training, regularised towards the aggregate of the last round."""
     optimizer = sgd(net.parameters())
     batches = iter(loader)
     for _ in range(steps):
@@ -76,14 +78,13 @@ def train(net: torch.nn.Module, loader: DataLoader, steps: int, aggregate: torch
 
 
 def main() -> None:
-    """Runs two rounds and tells the better."""
-    work = asked()
+    """Runs two rounds and prints the better."""
+    work = work_from_arguments()
     torch.manual_seed(0)
-    pixels, labels, (test_pixels, test_labels) = *images(5_000 * work.clients, 0), images(10_000, 1)
-    pixels, labels = (
-        pixels.reshape(work.clients, 5_000, 32, 32, 3),
-        labels.reshape(work.clients, 5_000),
-    )
+    pixels, labels = images(5_000 * work.clients, 0)
+    pixels = pixels.reshape(work.clients, 5_000, 32, 32, 3)
+    labels = labels.reshape(work.clients, 5_000)
+    test_pixels, test_labels = images(10_000, 1)
     nets = [lenet(32, 3) for _ in range(work.clients)]
     start = {name: layer.clone() for name, layer in nets[0].state_dict().items()}
     clients = list(zip(pixels, labels, strict=True))
@@ -138,7 +139,7 @@ def main() -> None:
         one_round()
         rounds.append(dict(seconds))
     best = min(rounds, key=lambda parts: sum(parts.values()))
-    tell(ms=1e3 * sum(best.values()), **best, version=f"torch {torch.__version__}, {SOLVER}")
+    print_json(ms=1e3 * sum(best.values()), **best, version=f"torch {torch.__version__}, {SOLVER}")
 
 
 if __name__ == "__main__":

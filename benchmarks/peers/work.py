@@ -1,7 +1,8 @@
-"""The work that every peer does alike: one round of federated averaging over clients with data of their own.
+"""The same work for every peer: one round of federated averaging over clients.
 
-NumPy alone, for each peer has its own environment. `python -m benchmarks.peers.NAME CLIENTS BATCH
-STEPS` prints one line of JSON: `ms` of a client step in the best round, and the `version` that ran.
+Only NumPy is needed, because each peer has its own environment. `python -m benchmarks.peers.NAME
+CLIENTS BATCH STEPS` prints one line of JSON: `ms` of a client step in the best round, and the
+`version` that ran.
 """
 
 import functools
@@ -13,9 +14,12 @@ from typing import NamedTuple
 
 import numpy as np
 
-LEARNING_RATE, MOMENTUM, DECAY = 0.01, 0.9, 1e-5
+LEARNING_RATE = 0.01
+MOMENTUM = 0.9
+DECAY = 1e-5
 LONGEST = 320  # examples of the largest client
-MEAN, STD = (0.4914, 0.4822, 0.4465), (0.2023, 0.1994, 0.2010)  # of CIFAR-10's channels
+MEAN = (0.4914, 0.4822, 0.4465)  # of CIFAR-10's channels
+STD = (0.2023, 0.1994, 0.2010)
 ROUNDS = 4  # the first warms up
 
 
@@ -27,14 +31,14 @@ class Work(NamedTuple):
     steps: int
 
 
-def asked() -> Work:
+def work_from_arguments() -> Work:
     """The size on the command line."""
     return Work(*map(int, sys.argv[1:4]))
 
 
 @functools.cache
 def client(number: int) -> tuple[np.ndarray, np.ndarray]:
-    """A client's data, x [n, 32, 32, 3] and y [n]; n is 64, 128, ..., 320, so that every batch is full."""
+    """A client's data, x [n, 32, 32, 3] and y [n]; n is 64, 128, ..., 320: all batches are full."""
     rng = np.random.default_rng(number)
     n = 64 * int(rng.integers(1, LONGEST // 64 + 1))
     return rng.normal(size=(n, 32, 32, 3)).astype(np.float32), rng.integers(0, 10, n)
@@ -64,10 +68,10 @@ def timed(one_round, rounds: int = ROUNDS) -> list[float]:
 
 
 def ms(seconds: list[float], work: Work) -> float:
-    """Milliseconds of a client step in the best round but the first, which warms up."""
+    """Milliseconds of a client step in the best round; the first round only warms up."""
     return 1e3 * min(seconds[1:]) / work.clients / work.steps
 
 
-def tell(**found: object) -> None:
-    """Prints what was found, the only line of standard output that is JSON."""
+def print_json(**found: object) -> None:
+    """Prints the results, the only line of standard output that is JSON."""
     print(json.dumps(found), flush=True)

@@ -8,8 +8,8 @@ from jaxtyping import Array
 from jaxfl import tree
 from jaxfl.kernels.alignment import misalignment
 from jaxfl.kernels.amp import attentive
-from jaxfl.kernels.cluster import squared_distances
 from jaxfl.kernels.mixing import isolate, mix
+from jaxfl.kernels.similarity import squared_distances
 from jaxfl.objectives import data_loss
 from jaxfl.options import NOT_NEGATIVE, POSITIVE
 from jaxfl.registry import method

@@ -6,9 +6,9 @@ from jax import lax
 from jaxtyping import Array
 
 from jaxfl import tree
-from jaxfl.kernels.cluster import squared_distances
 from jaxfl.kernels.fomo import worth
 from jaxfl.kernels.mixing import mix
+from jaxfl.kernels.similarity import squared_distances
 from jaxfl.objectives import data_loss
 from jaxfl.registry import method
 from jaxfl.skeleton import train_and_upload

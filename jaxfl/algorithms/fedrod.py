@@ -9,7 +9,7 @@ from jaxfl import tree
 from jaxfl.errors import check
 from jaxfl.objectives import data_loss, loss_of
 from jaxfl.registry import method
-from jaxfl.skeleton import mean_by_size, part_weights, train_and_upload
+from jaxfl.skeleton import features_of, mean_by_size, part_weights, train_and_upload
 from jaxfl.types import Algorithm, Cohort, Dataset, Info, Params, PRNGKey, State, Task
 
 
@@ -39,8 +39,7 @@ def fedrod(task: Task) -> Algorithm:
     Differs: the head begins at zero, so that a client begins as the global model predicts.
     """
     problem = task.problem
-    features = problem.features
-    check(features is not None, "FedRoD needs features: choose a model that names its head")
+    features = features_of(problem)
 
     def predict(model: Params, x: Array, mask: Array, key: PRNGKey):
         if problem.predict is None:

@@ -11,7 +11,7 @@ from jaxfl.errors import check
 from jaxfl.kernels.neighbours import neighbour_labels
 from jaxfl.options import COUNT, FRACTION, POSITIVE
 from jaxfl.registry import method
-from jaxfl.skeleton import global_model
+from jaxfl.skeleton import features_of, global_model
 from jaxfl.types import Algorithm, Dataset, Params, Scalar, Task
 
 PART = 32  # examples whose features are taken at a time
@@ -63,8 +63,7 @@ def knn_per(
     Differs: a client remembers all of its training examples, and all clients have one k and lam.
     pFedGraph's code takes a softmax over the summed similarities, which flattens p_knn.
     """
-    features = task.problem.features
-    check(features is not None, "knn_per needs features: choose a model that names its head")
+    features = features_of(task.problem)
 
     def recall(model: Params, train: Dataset) -> Memory:
         classes = train.y.ndim == 1 and jnp.issubdtype(train.y.dtype, jnp.integer)

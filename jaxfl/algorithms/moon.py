@@ -2,12 +2,11 @@
 
 from typing import Annotated
 
-from jaxfl.errors import check
 from jaxfl.kernels.contrastive import contrast
 from jaxfl.objectives import data_loss, masked_mean
 from jaxfl.options import POSITIVE
 from jaxfl.registry import method
-from jaxfl.skeleton import global_model
+from jaxfl.skeleton import features_of, global_model
 from jaxfl.types import Algorithm, Dataset, Params, PRNGKey, Scalar, Task
 
 
@@ -40,8 +39,7 @@ def moon(
     Differs: features come from the model as it is, without the paper's projection head of two
     layers more.
     """
-    features = task.problem.features
-    check(features is not None, "MOON needs features: choose a model that names its head")
+    features = features_of(task.problem)
     loss = data_loss(task.problem)
 
     def objective(params: Params, batch: Dataset, others: tuple, key: PRNGKey):

@@ -24,10 +24,9 @@ from jaxfl.cli.options import (
     Sweep,
 )
 from jaxfl.cli.progress import Follower
-from jaxfl.data import PARTITIONS
-from jaxfl.data import describe as describe_data
+from jaxfl.data import PARTITIONS, describe_partition, list_data_sets
 from jaxfl.data.prepare import prepare as prepare_data
-from jaxfl.data.sources import SOURCES, data_dir, names
+from jaxfl.data.sources import SOURCES, data_dir
 from jaxfl.errors import check, check_name
 from jaxfl.experiment.config import (
     Config,
@@ -66,7 +65,7 @@ def settle(command: SettingOptions | Resume, console: Console) -> None:
             "several processes need --coordinator, --processes and --process: give all three",
         )
         mesh.join(*given)
-        console.quiet = not mesh.leads()
+        console.quiet = not mesh.is_main_process()
     if jax.config.jax_compilation_cache_dir is None:
         root = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
         jax.config.update("jax_compilation_cache_dir", str(root / "jaxfl"))
@@ -212,7 +211,7 @@ def show(command: List, console: Console) -> None:
     """`jaxfl list`."""
     tables = {
         "algorithms": {name: describe_factory(factory) for name, factory in ALGORITHMS.items()},
-        "datasets": names(command.data_dir),
+        "datasets": list_data_sets(command.data_dir),
         "partitions": {name: first_line(function) for name, function in PARTITIONS.items()},
         "models": {name: first_line(function) for name, function in MODELS.items()},
         "attacks": {name: first_line(function) for name, function in ATTACKS.items()},
@@ -245,7 +244,7 @@ def describe(command: Describe, console: Console) -> None:
         title_justify="left",
         show_header=False,
     )
-    for name, text in describe_data(source, parts).items():
+    for name, text in describe_partition(source, parts).items():
         table.add_row(name, text)
     console.print(table)
     if command.out:

@@ -1,7 +1,7 @@
 """From a data set to a federation: load, partition, federate."""
 
 from jaxfl.data.arrays import Source, from_arrays
-from jaxfl.data.describe import describe
+from jaxfl.data.describe import describe_partition
 from jaxfl.data.federate import federate
 from jaxfl.data.partition import (
     PARTITIONS,
@@ -14,7 +14,7 @@ from jaxfl.data.partition import (
     shards,
 )
 from jaxfl.data.ridge import Ridge, mse_db, ridge
-from jaxfl.data.sources import SOURCES, load
+from jaxfl.data.sources import SOURCES, list_data_sets, load
 from jaxfl.data.topology import erdos_renyi, ring
 
 __all__ = [
@@ -22,12 +22,13 @@ __all__ = [
     "SOURCES",
     "Ridge",
     "Source",
-    "describe",
+    "describe_partition",
     "dirichlet",
     "erdos_renyi",
     "federate",
     "from_arrays",
     "iid",
+    "list_data_sets",
     "load",
     "mse_db",
     "natural",

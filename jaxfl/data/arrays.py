@@ -1,4 +1,4 @@
-"""A data set as arrays: what may stand in them, and how they are read from a file."""
+"""A data set as arrays: which arrays are valid, and how they are read from a file."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -8,34 +8,27 @@ import numpy as np
 
 from jaxfl.errors import InputError, check
 
-Shift = float | tuple[float, ...]  # of all features alike, or of each channel (the last axis)
+Shift = float | tuple[float, ...]  # of all features, or of each channel (the last axis)
 
 
 class Source(NamedTuple):
     """A data set with its targets as it is on disk, before any client exists."""
 
-    x_train: (
-        np.ndarray
-    )  # [N, *feature] uint8, float32, or int32 where features are names (words, users, items)
+    # [N, *feature] uint8, float32, or int32 where features are ids (of words, users, items)
+    x_train: np.ndarray
     y_train: np.ndarray  # [N] int32 in 0 .. classes - 1, or float32 numbers
-    x_test: np.ndarray  # [N', *feature]; N' is 0 for a set that is not split
+    x_test: np.ndarray  # [N', *feature]; N' is 0 for a set without a test part
     y_test: np.ndarray  # [N']
     classes: int  # 0 if the targets are numbers
     scale: Shift = 1.0  # models see (x - shift) / scale
     shift: Shift = 0.0
-    vocabulary: tuple[
-        int, ...
-    ] = ()  # how many values x takes where it holds names: (words,) or (users, items)
-    mirrors: bool = (
-        False  # does an image mean the same when mirrored, as a cat does and a digit does not?
-    )
-    owners: np.ndarray | None = (
-        None  # [N] whose each training example is, where the data come from clients
-    )
+    vocabulary: tuple[int, ...] = ()  # number of ids in x: (words,) or (users, items)
+    mirrors: bool = False  # whether a mirrored image keeps its meaning: a cat does, a digit not
+    owners: np.ndarray | None = None  # [N] the natural client of each training example
 
 
-# Means and standard deviations of each channel, of values in [0, 1]: CIFAR's as pFedGraph's code
-# has them, the grey sets' those of their training images, SVHN's as commonly used.
+# Means and standard deviations of each channel, for values in [0, 1]. CIFAR: from pFedGraph's code;
+# the grey sets: of their training images; SVHN: the values in common use.
 CHANNELS = {
     "mnist": ((0.1307,), (0.3081,)),
     "fashion_mnist": ((0.2860,), (0.3530,)),
@@ -43,19 +36,17 @@ CHANNELS = {
     "cifar100": ((0.5071, 0.4865, 0.4409), (0.2673, 0.2564, 0.2762)),
     "svhn_cropped": ((0.4377, 0.4438, 0.4728), (0.1980, 0.2010, 0.1970)),
 }
-MIRRORS = ("cifar10", "cifar100")  # where pFedGraph's code mirrors images
+MIRRORS = ("cifar10", "cifar100")  # the sets whose images pFedGraph's code mirrors
 
 
 def from_npz(file: Path) -> Source:
-    """A data set from a file; never unpickles.
+    """A data set from a file; nothing is ever unpickled.
 
-    The arrays are those of `from_arrays`: `x_train y_train`, and where there are any `x_test y_test
-    owners vocabulary`. Images of a set with known channel means (`CHANNELS`) are normalised by
-    them.
+    The arrays are those of `from_arrays`: `x_train y_train`, and optionally `x_test y_test owners
+    vocabulary`. Images of a set with known channel means (`CHANNELS`) are normalised by them.
 
     Raises:
-      InputError: a file that is damaged or hostile, or holds something else than examples with
-        targets.
+      InputError: the file is damaged or hostile, or does not hold examples with targets.
     """
     held = read_npz(file, ("x_train", "y_train"), ("x_test", "y_test", "owners", "vocabulary"))
     source = from_arrays(**held, name=str(file))
@@ -74,12 +65,12 @@ def read_npz(
     """The named arrays of a file.
 
     Raises:
-      InputError: a file that cannot be read without unpickling, or that lacks one of the required.
+      InputError: the file cannot be read without unpickling, or lacks a required array.
     """
     try:
         with file.open("rb") as opened, np.load(opened, allow_pickle=False) as arrays:
             held = {key: arrays[key] for key in (*required, *optional) if key in arrays}
-    except Exception as error:  # NumPy stumbles in a dozen ways over a damaged or hostile file
+    except Exception as error:  # NumPy raises a dozen types for a damaged or hostile file
         raise InputError(
             f"cannot read {file} as plain npz arrays ({error!r:.200}): write it with numpy.savez"
         ) from error
@@ -101,23 +92,24 @@ def from_arrays(
     """A data set from arrays in memory.
 
     Args:
-      x_train: [N, *feature], uint8 (divided by 255 when used), real numbers, or integer names if
+      x_train: [N, *feature], uint8 (divided by 255 when used), real numbers, or integer ids if
         `vocabulary` is given.
-      y_train: [N] integers from 0, of which the largest tells the number of classes, or real
-        numbers to predict.
-      x_test: [N', *feature]; no test set if None, then clients are tested on parts of their own
-        data.
+      y_train: [N] integers from 0, whose largest determines the number of classes, or real numbers
+        to predict.
+      x_test: [N', *feature]. If None there is no test set, and clients are tested on parts of their
+        own data.
       y_test: [N'].
-      owners: integers [N], whose each training example is: the partition `natural` makes them the
-        clients.
-      vocabulary: how many values x takes, where it holds names: (words,), or one for each column.
-      name: what to call it in messages.
+      owners: integers [N], the natural client of each training example: the clients of the
+        partition `natural`.
+      vocabulary: number of ids in x, where it holds ids: (words,), or one number for each column.
+      name: of the data in messages.
 
     Raises:
-      InputError: NaN or infinity, labels that are not integers of the range, shapes that do not
-        fit.
+      InputError: values are NaN or infinite, labels are not integers in range, or shapes do not
+        match.
     """
-    x_train, y_train = np.asarray(x_train), np.asarray(y_train)
+    x_train = np.asarray(x_train)
+    y_train = np.asarray(y_train)
     x_test = x_train[:0] if x_test is None else np.asarray(x_test)
     y_test = y_train[:0] if y_test is None else np.asarray(y_test)
     for part, x, y in (("train", x_train, y_train), ("test", x_test, y_test)):
@@ -127,88 +119,105 @@ def from_arrays(
         )
         check(
             y.shape == (len(x),),
-            f"y_{part} of {name} has shape {y.shape}: expected ({len(x)},), a target an example",
+            f"y_{part} of {name} has shape {y.shape}: expected ({len(x)},), one target per example",
         )
         check(
             x.dtype.kind in "uif", f"x_{part} of {name} has type {x.dtype}: expected real numbers"
         )
         check(
             y.dtype.kind in ("f" if y_train.dtype.kind == "f" else "ui"),
-            f"y_{part} of {name} has type {y.dtype}: expected integer labels, or numbers to predict in train and test",
+            f"y_{part} of {name} has type {y.dtype}: expected integer labels, "
+            "or numbers to predict in train and test",
         )
-        for what, values in (("x", x), ("y", y)):
-            with np.errstate(over="ignore"):
-                bad = (
-                    0
-                    if values.dtype.kind != "f"
-                    else int((~np.isfinite(values.astype(np.float32))).sum())
-                )
+        for letter, values in (("x", x), ("y", y)):
+            bad = _count_not_finite(values)
             check(
                 bad == 0,
-                f"{what}_{part} of {name} holds {bad} NaN or infinite values: remove or replace them",
+                f"{letter}_{part} of {name} holds {bad} NaN or infinite values: "
+                "remove or replace them",
             )
     check(
         x_train.shape[1:] == x_test.shape[1:],
-        f"examples of {name} have shape {x_train.shape[1:]} in train and {x_test.shape[1:]} in test: expected the same",
+        f"examples of {name} have shape {x_train.shape[1:]} in train "
+        f"and {x_test.shape[1:]} in test: expected the same",
     )
-    check(
-        owners is None
-        or (np.shape(owners) == (len(x_train),) and np.asarray(owners).dtype.kind in "ui"),
-        f"owners of {name} have shape {np.shape(owners)}: expected integers ({len(x_train)},), one a training example",
-    )
+    if owners is not None:
+        owners = np.asarray(owners)
+        check(
+            owners.shape == (len(x_train),) and owners.dtype.kind in "ui",
+            f"owners of {name} have shape {owners.shape}: "
+            f"expected integers ({len(x_train)},), one per training example",
+        )
     classes = 0 if y_train.dtype.kind == "f" else _count_classes(y_train, y_test, name)
-    vocabulary = np.asarray(vocabulary)
+    ids = np.asarray(vocabulary)
     check(
-        vocabulary.ndim == 1
-        and (not vocabulary.size or (vocabulary.dtype.kind in "ui" and vocabulary.min() > 0)),
-        f"vocabulary of {name} is {vocabulary.tolist()!r:.80}: expected positive integers, a list of them",
+        ids.ndim == 1 and (not ids.size or (ids.dtype.kind in "ui" and ids.min() > 0)),
+        f"vocabulary of {name} is {ids.tolist()!r:.80}: expected positive integers, a list of them",
     )
-    vocabulary = tuple(vocabulary.tolist())
-    if vocabulary:
-        _check_names(x_train, x_test, vocabulary, name)
-    kind, scale = (np.uint8, 255.0) if x_train.dtype == np.uint8 else (np.float32, 1.0)
-    if vocabulary:
-        kind, scale = np.int32, 1.0
+    sizes = tuple(ids.tolist())
+    scale = 1.0
+    if sizes:
+        _check_ids(x_train, x_test, sizes, name)
+        feature = np.int32
+    elif x_train.dtype == np.uint8:
+        feature = np.uint8
+        scale = 255.0
+    else:
+        feature = np.float32
     target = np.int32 if classes else np.float32
-    owners = None if owners is None else np.asarray(owners).astype(np.int64)
-    arrays = (
-        x_train.astype(kind),
+    return Source(
+        x_train.astype(feature),
         y_train.astype(target),
-        x_test.astype(kind),
+        x_test.astype(feature),
         y_test.astype(target),
+        classes,
+        scale,
+        vocabulary=sizes,
+        owners=None if owners is None else owners.astype(np.int64),
     )
-    return Source(*arrays, classes, scale, vocabulary=vocabulary, owners=owners)
+
+
+def _count_not_finite(values: np.ndarray) -> int:
+    """Values that are NaN or infinite as float32."""
+    if values.dtype.kind != "f":
+        return 0
+    with np.errstate(over="ignore"):
+        return int((~np.isfinite(values.astype(np.float32))).sum())
 
 
 def _count_classes(y_train: np.ndarray, y_test: np.ndarray, name: str) -> int:
     classes = int(y_train.max()) + 1
     for part, y in (("train", y_train), ("test", y_test)):
-        low, high = int(y.min(initial=0)), int(y.max(initial=0))
+        low = int(y.min(initial=0))
+        high = int(y.max(initial=0))
         outside = low if low < 0 else high
         check(
             low >= 0 and high < classes,
-            f"y_{part} of {name} holds the label {outside}: expected 0 to {classes - 1}, the largest label of y_train",
+            f"y_{part} of {name} holds the label {outside}: "
+            f"expected 0 to {classes - 1}, the largest label of y_train",
         )
     held = len(np.unique(y_train))
     check(
         held == classes,
-        f"y_train of {name} holds {held} of the labels 0 to {classes - 1}: number them without gaps",
+        f"y_train of {name} holds {held} of the labels 0 to {classes - 1}: "
+        "number them without gaps",
     )
     return classes
 
 
-def _check_names(
+def _check_ids(
     x_train: np.ndarray, x_test: np.ndarray, vocabulary: tuple[int, ...], name: str
 ) -> None:
     columns = x_train.shape[-1]
     check(
         x_train.dtype.kind in "ui" and len(vocabulary) in (1, columns) and max(vocabulary) < 2**31,
-        f"vocabulary of {name} is {vocabulary} for examples of shape {x_train.shape[1:]} and type {x_train.dtype}: "
-        "expected integers, and one number of values or one a column",
+        f"vocabulary of {name} is {vocabulary} for examples of shape {x_train.shape[1:]} "
+        f"and type {x_train.dtype}: expected integers, and one number of values or one per column",
     )
     for part, x in (("train", x_train), ("test", x_test)):
         high = x.max(axis=0, initial=0) if len(vocabulary) > 1 else x.max(initial=0)
         check(
             x.min(initial=0) >= 0 and bool(np.all(high < np.array(vocabulary))),
-            f"x_{part} of {name} holds names outside 0 to {np.array(vocabulary) - 1}: mend them or the vocabulary",
+            f"x_{part} of {name} holds ids outside 0 to {np.array(vocabulary) - 1}: "
+            "correct them or the vocabulary",
         )

@@ -10,20 +10,21 @@ from jaxfl.types import PRNGKey
 
 
 def crop_flip(key: PRNGKey, x: Shaped[Array, "b h w c"], pad: int = 4) -> Shaped[Array, "b h w c"]:
-    """Shifts each image by up to `pad` pixels both ways, black coming in, and mirrors half of them left to right.
+    """Shifts each image by up to `pad` pixels along each axis, and mirrors half of them.
 
-    What the papers' codes do for CIFAR (RandomCrop(32, padding=4), RandomHorizontalFlip).
+    Images are padded with zeros (black) and mirrored left to right, as the papers' code does for
+    CIFAR (RandomCrop(32, padding=4), RandomHorizontalFlip).
     """
     shift_key, flip_key = jax.random.split(key)
     padded = jnp.pad(x, ((0, 0), (pad, pad), (pad, pad), (0, 0)))
     corners = jax.random.randint(shift_key, (x.shape[0], 2), 0, 2 * pad + 1)
     flip = jax.random.bernoulli(flip_key, shape=(x.shape[0],))
 
-    def one(image: Array, corner: Array, flip: Array) -> Array:
+    def change(image: Array, corner: Array, flip: Array) -> Array:
         crop = jax.lax.dynamic_slice(image, (corner[0], corner[1], 0), x.shape[1:])
         return jnp.where(flip, crop[:, ::-1], crop)
 
-    return jax.vmap(one)(padded, corners, flip)
+    return jax.vmap(change)(padded, corners, flip)
 
 
 AUGMENTATIONS: dict[str, Callable] = {f.__name__: f for f in (crop_flip,)}

@@ -1,4 +1,4 @@
-"""What a partition looks like in numbers."""
+"""Statistics of a partition, in words."""
 
 import numpy as np
 
@@ -7,12 +7,13 @@ from jaxfl.data.federate import label_counts
 from jaxfl.data.partition import Parts
 
 
-def describe(source: Source, parts: Parts) -> dict[str, str]:
-    """Clients, examples, labels and imbalance, in words.
+def describe_partition(source: Source, parts: Parts) -> dict[str, str]:
+    """Clients, examples, labels and imbalance of a partition, by name.
 
-    "size imbalance" is the Gini coefficient of the clients' numbers of examples: 0 if all hold as
-    many, near 1 if one holds all. "label skew" is the total variation distance of a client's label
-    frequencies from those of all clients together, mean over clients: 0 for identical clients.
+    "size imbalance" is the Gini coefficient of the clients' numbers of examples: 0 if all hold
+    equally many, near 1 if one holds all. "label skew" is the total variation distance between a
+    client's label frequencies and those of all clients together, averaged over clients: 0 for
+    identical clients.
 
     Args:
       source: the data set.
@@ -21,18 +22,19 @@ def describe(source: Source, parts: Parts) -> dict[str, str]:
     counts = label_counts(source, parts)  # [C, classes]
     sizes = counts.sum(axis=1)
     held = (counts > 0).sum(axis=1)
-    share = counts / sizes[:, None]
-    skew = np.abs(share - counts.sum(axis=0) / counts.sum()).sum(axis=1) / 2
+    frequencies = counts / sizes[:, None]
+    skew = np.abs(frequencies - counts.sum(axis=0) / counts.sum()).sum(axis=1) / 2
     gini = np.abs(sizes[:, None] - sizes[None]).mean() / (2 * sizes.mean())
-    kind = (
+    targets = (
         f"{source.classes} labels"
         if source.classes
         else f"numbers, {source.y_train.min():g} to {source.y_train.max():g}"
     )
+    train = f"{len(source.y_train):,} to train and validate"
     return {
-        "examples": f"{len(source.y_train):,} to train and validate, {len(source.y_test):,} to test",
+        "examples": f"{train}, {len(source.y_test):,} to test",
         "each": f"{'x'.join(map(str, source.x_train.shape[1:]))} {source.x_train.dtype}",
-        "targets": kind,
+        "targets": targets,
         "clients": f"{len(parts)}",
         "examples a client": _spread(sizes),
         "labels a client" if source.classes else "tenths a client": _spread(held),
@@ -42,5 +44,6 @@ def describe(source: Source, parts: Parts) -> dict[str, str]:
 
 
 def _spread(values: np.ndarray) -> str:
-    low, high = values.min(), values.max()
+    low = values.min()
+    high = values.max()
     return f"{low:,}" if low == high else f"{low:,} to {high:,}, median {np.median(values):g}"

@@ -1,4 +1,4 @@
-"""A federation: each client's examples split, padded and stacked."""
+"""A federation: the clients' examples, divided into parts, padded and stacked."""
 
 from collections.abc import Sequence
 from typing import Literal
@@ -24,34 +24,36 @@ def federate(
     test: TestProtocol = "reweighted",
     feedback: Feedback = "val",
 ) -> Federation:
-    """Stacks the clients' examples; the first of each client's list train, then come those that validate.
+    """Stacks the clients' examples: the first of each client are its training set.
+
+    The training set is followed by the validation set, and by the test set if `test` is "own".
 
     Args:
       source: the data set.
       parts: rows of its training set for each client, shuffled, as the partitions return them.
       val: fraction of each client's examples for validation, rounded down.
-      own: fraction of each client's examples that test it if `test` is "own", rounded down.
-      test: what a client is tested on. "reweighted": the whole test set, each example weighted by
-        how often its label occurs in the client's own data (pFedGraph's protocol); "global": the
+      own: fraction of each client's examples for testing if `test` is "own", rounded down.
+      test: what a client is tested on. "reweighted": the whole test set, where an example's weight
+        is the frequency of its label in the client's own data (pFedGraph's protocol); "global": the
         whole test set; "own": the last of its own examples.
-      feedback: what methods learn from beside the training data, and what checkpoints are chosen
-        by. "val": each client's validation part. "test-leaking": a copy of its test set in the
-        place of that part and with as much weight in all, as pFedGAT's Algorithm 1 has it. The test
-        score then no longer tells how a method does on data that it has not seen: results with it
-          are comparable to no others.
+      feedback: what methods learn from besides the training data, and what checkpoints are chosen
+        by. "val": each client's validation set. "test-leaking": a copy of its test set in place of
+        the validation set and with the same total weight, as in pFedGAT's Algorithm 1. The test
+        score then does not measure performance on unseen data, and results cannot be compared with
+        others.
 
     Returns:
       Arrays with the client axis first; the test set of "reweighted" and "global" is one `Pool`.
 
     Raises:
-      InputError: a client holds nothing, the fractions leave no training examples, or there is no
-        such test set.
+      InputError: a client holds no example, the fractions leave no training examples, or there is
+        no such test set.
     """
     own = own if test == "own" else 0.0
     check(
         val >= 0 and own >= 0 and val + own < 1,
-        f"validation takes {val} and the test {own} of each client's examples: expected fractions that leave some to "
-        "train",
+        f"validation takes {val} and the test {own} of each client's examples: "
+        "expected fractions that leave some to train",
     )
     check(
         test == "own" or len(source.y_test) > 0,
@@ -64,23 +66,26 @@ def federate(
     empty = [i for i, rows in enumerate(parts) if len(rows) == 0]
     check(
         not empty,
-        f"client {', '.join(map(str, empty[:3]))} holds no example: use fewer clients or another partition",
+        f"client {', '.join(map(str, empty[:3]))} holds no example: "
+        "use fewer clients or another partition",
     )
 
-    x, y = source.x_train, source.y_train
+    x = source.x_train
+    y = source.y_train
     cuts = [int(len(rows) * val) for rows in parts]
     ends = [len(rows) - int(len(rows) * own) for rows in parts]
     trains = [rows[: end - cut] for rows, cut, end in zip(parts, cuts, ends, strict=True)]
     vals = [rows[end - cut : end] for rows, cut, end in zip(parts, cuts, ends, strict=True)]
     if test == "own":
         tests = [rows[end:] for rows, end in zip(parts, ends, strict=True)]
-        held_out = stack(x, y, tests)
+        held_out = _stack(x, y, tests)
         leak = (x, y, tests, [np.ones(len(rows)) for rows in tests])
     else:
         weights = np.ones((len(parts), len(source.y_test)), np.float32)
         if test == "reweighted":
-            shares = label_counts(source, parts) / np.array([len(rows) for rows in parts])[:, None]
-            weights = shares[:, source.y_test].astype(np.float32)
+            sizes = np.array([len(rows) for rows in parts])
+            frequencies = label_counts(source, parts) / sizes[:, None]
+            weights = frequencies[:, source.y_test].astype(np.float32)
         held_out = Pool(
             jnp.asarray(source.x_test), jnp.asarray(source.y_test), jnp.asarray(weights)
         )
@@ -90,27 +95,27 @@ def federate(
             [np.flatnonzero(row) for row in weights],
             [row[row > 0] for row in weights],
         )
-    validation = stack(x, y, vals) if feedback == "val" else weighted(*leak, cuts)
-    return Federation(stack(x, y, trains), validation, held_out)
+    validation = _stack(x, y, vals) if feedback == "val" else _stack_weighted(*leak, cuts)
+    return Federation(_stack(x, y, trains), validation, held_out)
 
 
-def weighted(
+def _stack_weighted(
     x: np.ndarray,
     y: np.ndarray,
     parts: Sequence[np.ndarray],
     weights: Sequence[np.ndarray],
     sizes: Sequence[int],
 ) -> Dataset:
-    """As `stack`, the mask holding the rows' weights scaled to stand for `sizes` [C] examples."""
-    stacked = stack(x, y, parts)
+    """As `_stack`, but the mask holds the rows' weights, scaled to sum to `sizes` [C]."""
+    stacked = _stack(x, y, parts)
     mask = np.zeros(stacked.mask.shape, np.float32)
     for row, own, size in zip(mask, weights, sizes, strict=True):
         row[: len(own)] = own * (size / max(own.sum(), 1e-9))
     return stacked._replace(mask=jnp.asarray(mask))
 
 
-def stack(x: np.ndarray, y: np.ndarray, parts: Sequence[np.ndarray]) -> Dataset:
-    """Rows of (x, y) for each client, padded with zeros to the longest list, at least 1: [C, n, ...]."""
+def _stack(x: np.ndarray, y: np.ndarray, parts: Sequence[np.ndarray]) -> Dataset:
+    """Rows of (x, y) for each client [C, n, ...], padded with zeros to the longest list."""
     longest = max(1, *map(len, parts))
     rows = np.stack([np.pad(part, (0, longest - len(part))) for part in parts])
     mask = np.arange(longest)[None] < np.array([len(part) for part in parts])[:, None]
@@ -124,20 +129,25 @@ def stack(x: np.ndarray, y: np.ndarray, parts: Sequence[np.ndarray]) -> Dataset:
 
 
 def label_counts(source: Source, parts: Parts) -> np.ndarray:
-    """How many examples of each label each client holds [C, classes]; of each tenth where targets are numbers."""
-    labels, classes = source.y_train, source.classes
+    """Number of examples of each label at each client [C, classes].
+
+    Targets that are numbers count by the tenth of the training set that they fall into.
+    """
+    labels = source.y_train
+    classes = source.classes
     if not classes:
         edges = np.unique(np.quantile(source.y_train, np.linspace(0, 1, 11)[1:-1]))
-        labels, classes = np.digitize(source.y_train, edges), len(edges) + 1
+        labels = np.digitize(source.y_train, edges)
+        classes = len(edges) + 1
     return np.stack([np.bincount(labels[rows], minlength=classes) for rows in parts])
 
 
 def group_order(counts: np.ndarray) -> np.ndarray:
-    """Clients ordered so that those that hold the same labels stand together [C], for pictures.
+    """Ids of the clients [C], ordered so that those with the same labels are neighbours.
 
     Args:
       counts: [C, classes], of `label_counts`.
     """
-    share = counts / np.maximum(counts.sum(axis=1, keepdims=True), 1)
-    lacks = share < 0.1  # what a client hardly holds does not tell it from others
-    return np.lexsort(lacks.T[::-1])  # those with label 0 first, among them those with label 1, ...
+    frequencies = counts / np.maximum(counts.sum(axis=1, keepdims=True), 1)
+    lacks = frequencies < 0.1  # rare labels do not count
+    return np.lexsort(lacks.T[::-1])  # clients with label 0 first; among them, those with label 1

@@ -8,15 +8,18 @@ from jaxfl.data.arrays import Source, from_arrays, read_npz
 from jaxfl.errors import check
 
 
-def heart_disease(file: Path) -> Source:
-    """Whether a patient has a heart disease, from 13 findings; four hospitals are the clients; no test set.
+def load_heart_disease(file: Path) -> Source:
+    """Whether a patient has a heart disease, from 13 findings; the owners are four hospitals.
 
-    Numbers are standardised over all hospitals. What a hospital did not measure, often for all of
-    its patients, is the mean (0), and each finding has a second column that says whether it was
-    measured: 26 features in all.
+    Findings are standardised over all hospitals. A missing value is replaced by the mean (0); a
+    hospital often misses a finding for all of its patients. Each finding has a second column that
+    says whether it was measured: 26 features in all. There is no test set.
 
     Args:
       file: npz with x [920, 13] (NaN where missing), y [920] in {0, 1}, hospital [920].
+
+    Raises:
+      InputError: the file is damaged, or a column is missing for all patients.
     """
     held = read_npz(file, ("x", "y", "hospital"))
     x = held["x"]
@@ -25,11 +28,11 @@ def heart_disease(file: Path) -> Source:
         and x.dtype.kind == "f"
         and not np.isinf(x).any()
         and not np.isnan(x).all(axis=0).any(),
-        f"x of {file} has shape {x.shape} and type {x.dtype}: expected real numbers [patients, 13], none of them "
-        "infinite and no column missing throughout; remove the file and prepare it again",
+        f"x of {file} has shape {x.shape} and type {x.dtype}: expected real numbers [patients, 13],"
+        " all finite or NaN and no column all NaN; remove the file and prepare it again",
     )
     x = x.astype(np.float32)
-    known = ~np.isnan(x)
+    measured = ~np.isnan(x)
     x = (x - np.nanmean(x, axis=0)) / np.maximum(np.nanstd(x, axis=0), 1e-6)
-    findings = np.concatenate([np.where(known, x, 0), known], axis=1)
+    findings = np.concatenate([np.where(measured, x, 0), measured], axis=1)
     return from_arrays(findings, held["y"], owners=held["hospital"], name=str(file))

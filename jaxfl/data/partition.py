@@ -1,4 +1,7 @@
-"""Who holds what: each function takes labels, a number of clients and a seed, and returns an index list a client."""
+"""Partitions: functions of labels, a number of clients and a seed that divide the training set.
+
+Each returns one array of row numbers for each client.
+"""
 
 from collections.abc import Callable
 
@@ -6,37 +9,39 @@ import numpy as np
 
 from jaxfl.errors import InputError, check
 
-Parts = list[np.ndarray]  # C arrays of row numbers, disjoint, each shuffled
+Parts = list[np.ndarray]  # C disjoint arrays of row numbers, each shuffled
 
 
 def iid(labels: np.ndarray, clients: int, seed: int) -> Parts:
     """A random permutation cut into equal pieces.
 
     Raises:
-      InputError: more clients than examples.
+      InputError: there are more clients than examples.
     """
     _check_clients(labels, clients)
     return np.array_split(np.random.default_rng(seed).permutation(len(labels)), clients)
 
 
 def pathological(labels: np.ndarray, clients: int, seed: int, classes_per_client: int = 2) -> Parts:
-    """Every client holds a few labels; G = classes / classes_per_client groups of clients hold the same ones.
+    """Every client holds a few labels, and clients of the same group hold the same labels.
 
-    Client i holds the labels s * (i mod G), ..., s * (i mod G) + s - 1, and of each label an equal
-    piece (pFedGraph, section 4.1 and the reference code's `noniid-skew`; K = 10 with 2 of 10
-    classes is its "severe" case).
+    With s = `classes_per_client` there are G = classes / s groups. Client i holds the labels
+    s * (i mod G), ..., s * (i mod G) + s - 1, and an equal piece of each. This is `noniid-skew` in
+    the code of pFedGraph (section 4.1, https://proceedings.mlr.press/v202/ye23b.html), whose
+    "severe" case is 10 clients with 2 of 10 classes.
 
     Raises:
-      InputError: the classes are no multiple of `classes_per_client`, or the clients no multiple of
-        G.
+      InputError: the classes are not a multiple of `classes_per_client`, or the clients not a
+        multiple of G.
     """
     _check_labels(labels, clients)
     classes = int(labels.max()) + 1
     fits = [s for s in range(1, classes + 1) if classes % s == 0 and clients % (classes // s) == 0]
     check(
         classes_per_client in fits,
-        f"{classes_per_client} classes a client do not divide {classes} classes among {clients} clients: the groups "
-        f"classes / classes_per_client must be whole and divide the clients, so choose from {fits}"
+        f"{classes_per_client} classes a client do not divide {classes} classes among {clients} "
+        "clients: the number of groups, classes / classes_per_client, must be whole and divide the "
+        f"clients, so choose from {fits}"
         + ("" if fits else " (none: change the number of clients)"),
     )
     groups = classes // classes_per_client
@@ -55,17 +60,17 @@ def dirichlet(
 ) -> Parts:
     """Each class is cut by proportions drawn from Dir(beta); a smaller beta is a stronger skew.
 
-    As pFedGraph's reference code (after Yurochkin et al., 2019), with its guard: a client that
-    already holds its fair share N / C gets nothing of further classes, and the whole is drawn again
-    until every client holds `smallest` examples (half the fair share, if that is less).
+    As in pFedGraph's code (after Yurochkin et al., 2019, https://arxiv.org/abs/1905.12022): a
+    client that already holds its fair share N / C gets nothing of later classes, and everything is
+    drawn again until every client holds `smallest` examples (or half the fair share, if less).
 
     Raises:
-      InputError: beta is not positive, or 1,000 draws leave a client with too few examples.
+      InputError: beta is not positive, or a client has too few examples in each of 1,000 draws.
     """
     _check_labels(labels, clients)
     check(
         0 < beta < np.inf,
-        f"beta is {beta}: expected a positive number, .1 for strong skew, 100 for nearly none",
+        f"beta is {beta}: expected a positive number, 0.1 for strong skew, 100 for almost none",
     )
     fair = len(labels) / clients
     smallest = max(1, min(smallest, int(fair) // 2))
@@ -75,39 +80,42 @@ def dirichlet(
         sizes = np.zeros(clients, int)
         for label in range(int(labels.max()) + 1):
             rows = rng.permutation(np.flatnonzero(labels == label))
-            share = rng.dirichlet(np.full(clients, beta)) * (sizes < fair)
-            if share.sum() == 0:  # the draw fell on full clients alone
-                share = (sizes < fair).astype(float)
-            cuts = (np.cumsum(share / share.sum())[:-1] * len(rows)).astype(int)
+            proportions = rng.dirichlet(np.full(clients, beta)) * (sizes < fair)
+            if proportions.sum() == 0:  # only clients with a full share were drawn
+                proportions = (sizes < fair).astype(float)
+            cuts = (np.cumsum(proportions / proportions.sum())[:-1] * len(rows)).astype(int)
             for client, piece in enumerate(np.split(rows, cuts)):
                 parts[client].append(piece)
                 sizes[client] += len(piece)
         if sizes.min() >= smallest:
             return _shuffled(parts, rng)
     raise InputError(
-        f"no Dirichlet split with beta {beta} gives each of {clients} clients {smallest} of {len(labels)} examples: "
-        "raise beta or lower the number of clients"
+        f"no Dirichlet partition with beta {beta} gives each of {clients} clients {smallest} of "
+        f"{len(labels)} examples: raise beta or lower the number of clients"
     )
 
 
 def shards(labels: np.ndarray, clients: int, seed: int, classes_per_client: int = 2) -> Parts:
-    """Sorted by label and cut into equal shards; each client draws `classes_per_client` of them without replacement.
+    """Examples sorted by label are cut into equal shards; each client draws a few of them.
 
-    A client holds at most about that many labels (McMahan et al., 2017, section 3). Rows that do
-    not fill a shard are left out. A client's list takes turns between its shards, so that its last
-    fifth is a fifth of each: FedCedar's split of each shard is `federate(..., val=0, test="own")`.
+    A client draws `classes_per_client` shards without replacement and so holds at most about that
+    many labels (McMahan et al., 2017, section 3, https://arxiv.org/abs/1602.05629). Rows that do
+    not fill a shard are left out. A client's rows alternate between its shards, so that its last
+    fifth is a fifth of each shard: with `federate(..., val=0, test="own")` this is FedCedar's split
+    of each shard.
 
-    Differs: FedCedar's authors' code draws shards with replacement for CIFAR-10 and SVHN, so that
-    clients overlap.
+    Differs: the code of FedCedar's authors draws shards with replacement for CIFAR-10 and SVHN, so
+    that clients overlap.
 
     Raises:
-      InputError: more shards than examples.
+      InputError: there are more shards than examples.
     """
     _check_labels(labels, clients)
     count = clients * classes_per_client
     check(
         classes_per_client >= 1 and count <= len(labels),
-        f"{clients} clients with {classes_per_client} shards each need {count} examples: there are {len(labels)}",
+        f"{clients} clients with {classes_per_client} shards each need {count} examples: "
+        f"there are {len(labels)}",
     )
     rng = np.random.default_rng(seed)
     order = rng.permutation(len(labels))
@@ -117,21 +125,23 @@ def shards(labels: np.ndarray, clients: int, seed: int, classes_per_client: int 
     return [pieces[row].T.reshape(-1) for row in drawn]
 
 
-NODES = ({0, 1, 2}, {2, 3, 4}, {4, 5, 6}, {3, 7, 8}, {8, 9})  # labels of each: FedCedar, figure 2
+# Labels of each node (FedCedar, figure 2).
+NODES = ({0, 1, 2}, {2, 3, 4}, {4, 5, 6}, {3, 7, 8}, {8, 9})
 
 
 def nodes(labels: np.ndarray, clients: int, seed: int, topology: int = 5) -> Parts:
-    """Clients in 3, 4 or 5 nodes of two or three labels each; nodes with a label in common are neighbours.
+    """Clients in 3, 4 or 5 nodes of two or three labels; nodes with a common label are neighbours.
 
-    Client i is in node i mod `topology` (`node_of`). The nodes hold {0, 1, 2}, {2, 3, 4}, {4, 5,
-    6}, then {3, 7, 8}, then {8, 9} (FedCedar, section 4.4): the first three are a path, the fourth
-    hangs on the second, the fifth on the fourth. All clients that hold a label hold an equal piece
-    of it. Labels of no node are left out.
+    Client i is in node i mod `topology` (`node_of`). The nodes hold the labels {0, 1, 2},
+    {2, 3, 4}, {4, 5, 6}, {3, 7, 8} and {8, 9} (FedCedar, section 4.4). The first three nodes form a
+    path; the fourth is linked to the second, and the fifth to the fourth. All clients that hold a
+    label hold an equal piece of it. Labels that belong to no node are left out.
 
     Differs: the authors' code gives the clients of two neighbours the same examples.
 
     Raises:
-      InputError: no such topology, a label that the data lack, or fewer clients than nodes.
+      InputError: there is no such topology, the data lack a label, or there are fewer clients than
+        nodes.
     """
     _check_labels(labels, clients)
     check(topology in (3, 4, 5), f"a topology of {topology} nodes: expected 3, 4 or 5")
@@ -163,23 +173,26 @@ def node_of(clients: int, topology: int) -> np.ndarray:
 def natural(
     owners: np.ndarray | None, clients: int | None = None, seed: int = 0, smallest: int = 10
 ) -> Parts:
-    """The clients that the data come from: hospitals, roles, users; those with fewer than `smallest` examples left out.
+    """The clients that the data come from: hospitals, roles or users.
 
     Args:
-      owners: whose each training example is [N].
-      clients: how many of them, those with the most examples; all if None.
-      seed: shuffles each client's examples.
-      smallest: fewest examples of a client.
+      owners: the natural client of each training example [N].
+      clients: how many clients to keep, those with the most examples; all if None.
+      seed: of the order of each client's examples.
+      smallest: owners with fewer examples are left out.
 
     Returns:
-      The rows of each client, clients in the order of the owners' numbers.
+      The rows of each client, with the clients in the order of their ids.
 
     Raises:
-      InputError: the data name no owners, or fewer than that many with enough examples.
+      InputError: the data name no owners, or fewer than `clients` owners have enough examples.
     """
-    check(owners is not None, "these data name no owners: choose another partition than natural")
+    if owners is None:
+        raise InputError("these data name no owners: choose another partition than natural")
     found, counts = np.unique(owners, return_counts=True)
-    found, counts = found[counts >= smallest], counts[counts >= smallest]
+    enough = counts >= smallest
+    found = found[enough]
+    counts = counts[enough]
     check(
         len(found) > 0,
         f"no owner has {smallest} examples or more: choose another partition than natural",
@@ -187,8 +200,8 @@ def natural(
     clients = len(found) if clients is None else clients
     check(
         1 <= clients <= len(found),
-        f"{clients} clients of a natural partition: expected 1 to {len(found)}, the owners of {smallest} examples or "
-        "more",
+        f"{clients} clients of a natural partition: expected 1 to {len(found)}, "
+        f"the number of owners with {smallest} examples or more",
     )
     largest = np.sort(found[np.argsort(-counts, kind="stable")[:clients]])
     rng = np.random.default_rng(seed)

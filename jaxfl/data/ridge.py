@@ -1,4 +1,4 @@
-"""Synthetic ridge regression of clients in clusters, spread over servers: the setting of GFedMtl."""
+"""Synthetic ridge regression of clients in clusters, spread over servers: GFedMtl's setting."""
 
 from typing import Literal, NamedTuple
 
@@ -12,14 +12,14 @@ from jaxfl.types import Dataset, Federation
 
 
 class Ridge(NamedTuple):
-    """A federation and what is true of it."""
+    """A federation and the models behind it."""
 
     federation: Federation  # x [C, n, D], y [C, n]
     server: Array  # [C] the server of each client
     cluster: Array  # [C] the cluster of each client
     adjacency: Array  # [S, S] of the servers
-    truth: Array  # [Q, D] the models that made the data
-    optimum: Array  # [Q, D] least squares on each cluster's pooled test data, w* of (19)
+    truth: Array  # [Q, D] the models that generated the data
+    optimum: Array  # [Q, D] least squares on each cluster's pooled test data, w* in (19)
 
 
 def ridge(
@@ -37,33 +37,34 @@ def ridge(
     graph: Literal["erdos_renyi", "ring", "alone"] | Shaped[np.ndarray, "s s"] = "erdos_renyi",
     degree: float = 3.0,
 ) -> Ridge:
-    """Clusters of linear models near one another, each client with a few noisy samples (GFedMtl, section IV).
+    """Clusters of similar linear models; each client has a few noisy samples (GFedMtl, section IV).
 
-    Cluster q is w_q = (1 + sigma_q) w_0 with sigma_q ~ U(-sigma, sigma); client k of cluster q
-    draws x ~ N(0, I) and y = x'w_q + N(0, eta_k) with eta_k ~ U(noise), so that clients of a
-    cluster are not alike.
+    The model of cluster q is w_q = (1 + sigma_q) w_0 with sigma_q ~ U(-sigma, sigma). Client k of
+    cluster q draws x ~ N(0, I) and y = x'w_q + N(0, eta_k) with eta_k ~ U(noise), so that the
+    clients of a cluster differ.
 
     Args:
-      seed: of everything; seeds 0, 1, ... make federations of the same shapes, which stack.
+      seed: of all random numbers. Federations of seeds 0, 1, ... have the same shapes and can be
+        stacked.
       servers: S; client k belongs to server k // clients_per_server.
-      clients_per_server: the same at each.
+      clients_per_server: number of clients at each server.
       clusters: Q.
-      dim: D, of the models.
+      dim: D, the number of parameters of a model.
       samples: fewest and most training examples of a client, uniform.
-      held_out: the same of its validation examples, and of its test examples; as `samples` if None.
-      sigma: how far the clusters' models are from w_0, relative.
+      held_out: the same for validation and for test examples; as `samples` if None.
+      sigma: relative distance of the clusters' models from w_0.
       noise: smallest and largest variance eta_k of a client's noise.
-      concentration: the clusters' shares of a server are Dirichlet with it: small, and a server
-        lacks clusters.
-      graph: of the servers; a name of `topology`, or a matrix.
-      degree: mean number of neighbours, of "erdos_renyi".
+      concentration: of the Dirichlet distribution of clusters at each server. If it is small, most
+        servers lack some clusters.
+      graph: of the servers, by its name in `topology` or as a matrix.
+      degree: mean number of neighbours, for "erdos_renyi".
 
     Raises:
-      InputError: a range is empty, or a cluster has fewer test examples than `dim`: its optimum is
-        not known.
+      InputError: a range is empty, or a cluster has fewer test examples than `dim`, so that its
+        optimum is not determined.
 
-    Differs: the paper does not give the laws of x, w_0 and eta_k, the graph, the mix of clusters,
-    the size of the test data; it has no validation data.
+    Differs: the paper does not give the distributions of x, w_0 and eta_k, the graph, the mix of
+    clusters or the size of the test data, and it has no validation data.
     """
     held_out = held_out or samples
     for name, (low, high) in (("samples", samples), ("held_out", held_out)):
@@ -75,13 +76,15 @@ def ridge(
     rng = np.random.default_rng(seed)
     if isinstance(graph, str):
         options = {"degree": degree, "seed": seed} if graph == "erdos_renyi" else {}
-        graph = topology.TOPOLOGIES[graph](servers, **options)
-    check_graph(graph, servers)
+        adjacency = topology.TOPOLOGIES[graph](servers, **options)
+    else:
+        adjacency = graph
+    check_graph(adjacency, servers)
 
     clients = servers * clients_per_server
     server = np.repeat(np.arange(servers), clients_per_server)
     mix = rng.dirichlet(np.full(clusters, concentration), size=servers)
-    cluster = np.concatenate([rng.choice(clusters, clients_per_server, p=share) for share in mix])
+    cluster = np.concatenate([rng.choice(clusters, clients_per_server, p=p) for p in mix])
     base = rng.normal(size=dim)
     truth = (1 + rng.uniform(-sigma, sigma, size=(clusters, 1))) * base
     deviation = np.sqrt(rng.uniform(*noise, size=clients))
@@ -102,8 +105,8 @@ def ridge(
         known = np.count_nonzero(mask)
         check(
             not len(x) or known >= dim,
-            f"cluster {q} has {known} test examples for {dim} unknowns: raise held_out, clients_per_server or "
-            "concentration, or take another seed",
+            f"cluster {q} has {known} test examples for {dim} unknowns: raise held_out, "
+            "clients_per_server or concentration, or take another seed",
         )
         optimum[q] = np.linalg.lstsq(x[mask], y[mask], rcond=None)[0] if len(x) else truth[q]
 
@@ -115,18 +118,18 @@ def ridge(
         Federation(*parts),
         jnp.asarray(server),
         jnp.asarray(cluster),
-        single(graph),
+        single(adjacency),
         single(truth),
         single(optimum),
     )
 
 
 def mse_db(models: Float[Array, "c d"], data: Ridge) -> Float[Array, ""]:
-    """(19) in dB: the mean over clients of |w_k - w*_q|^2 / |w*_q|^2, w*_q the optimum of the client's cluster.
+    """(19) in dB: the mean over clients of |w_k - w*_q|^2 / |w*_q|^2.
 
     Args:
-      models: of each client [C, D].
-      data: its clusters and optima.
+      models: w_k of each client [C, D].
+      data: the federation, with the optimum w*_q of each client's cluster q.
     """
     best = data.optimum[data.cluster]
     error = jnp.sum(jnp.square(models - best), axis=1) / jnp.sum(jnp.square(best), axis=1)

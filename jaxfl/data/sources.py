@@ -1,56 +1,63 @@
 """Data sets by name: an embedded one, and any `NAME.npz` in a folder of the user's."""
 
 import os
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
 
 from jaxfl.data.arrays import Source, from_npz
-from jaxfl.data.heart_disease import heart_disease
-from jaxfl.data.prepare import RECIPES, at_hand, prepare, stem
+from jaxfl.data.heart_disease import load_heart_disease
+from jaxfl.data.prepare import prepare
+from jaxfl.data.recipes import RECIPES, file_stem, has_published_files
 from jaxfl.errors import InputError, check, check_name
 
 
 def digits() -> Source:
-    """scikit-learn's handwritten digits: 1,797 grey images 8x8, 10 classes; a stratified fifth is the test set."""
+    """scikit-learn's handwritten digits: 1,797 grey images 8x8, 10 classes.
+
+    A stratified fifth is the test set.
+    """
     from sklearn.datasets import load_digits
     from sklearn.model_selection import train_test_split
 
     x, y = load_digits(return_X_y=True)
-    x = x.reshape(-1, 8, 8, 1).astype(np.uint8)  # values 0 .. 16
-    x_train, x_test, y_train, y_test = train_test_split(
-        x, y.astype(np.int32), test_size=0.2, stratify=y, random_state=0
+    x = np.reshape(x, (-1, 8, 8, 1)).astype(np.uint8)  # values 0 .. 16
+    y = np.asarray(y, np.int32)
+    x_train, x_test, y_train, y_test = map(
+        np.asarray, train_test_split(x, y, test_size=0.2, stratify=y, random_state=0)
     )
     return Source(x_train, y_train, x_test, y_test, classes=10, scale=16.0)
 
 
-SOURCES = {"digits": digits}
-READERS = {"heart_disease": heart_disease}  # of files with arrays of their own
+SOURCES: dict[str, Callable[[], Source]] = {"digits": digits}
+READERS = {"heart_disease": load_heart_disease}  # of files with other arrays than `from_npz`
 
 
 def data_dir(given: str | os.PathLike | None = None) -> Path | None:
-    """The folder of the user's data sets: the given one, else the environment's `JAXFL_DATA_DIR`, else none."""
+    """The given folder, else that of the environment variable `JAXFL_DATA_DIR`, else None."""
     chosen = given or os.environ.get("JAXFL_DATA_DIR")
     return Path(chosen) if chosen else None
 
 
-def names(directory: str | os.PathLike | None = None) -> dict[str, str]:
-    """All data sets that `load` finds, with a line of description each."""
-    found = {name: function.__doc__.splitlines()[0] for name, function in SOURCES.items()}
+def list_data_sets(directory: str | os.PathLike | None = None) -> dict[str, str]:
+    """The names of all data sets that `load` finds, with a line of description each."""
+    embedded = {name: str(source.__doc__).splitlines()[0] for name, source in SOURCES.items()}
     folder = data_dir(directory)
-    if folder:
-        check(
-            folder.is_dir(),
-            f"the data folder {folder} does not exist or is none: mend --data-dir or JAXFL_DATA_DIR",
-        )
-        ready = {file.stem: f"{file.name} in {folder}" for file in sorted(folder.glob("*.npz"))}
-        files = {
-            stem(n): f"{r.about} (published files in {folder})"
-            for n, r in RECIPES.items()
-            if at_hand(n, folder)
-        }
-        found = files | ready | found
-    return found
+    if folder is None:
+        return embedded
+    check(
+        folder.is_dir(),
+        f"the data folder {folder} does not exist or is not a folder: "
+        "correct --data-dir or JAXFL_DATA_DIR",
+    )
+    ready = {file.stem: f"{file.name} in {folder}" for file in sorted(folder.glob("*.npz"))}
+    published = {
+        file_stem(name): f"{recipe.about} (published files in {folder})"
+        for name, recipe in RECIPES.items()
+        if has_published_files(name, folder)
+    }
+    return published | ready | embedded
 
 
 def load(name: str, directory: str | os.PathLike | None = None) -> Source:
@@ -58,35 +65,37 @@ def load(name: str, directory: str | os.PathLike | None = None) -> Source:
 
     Args:
       name: an embedded set, the stem of a file `NAME.npz` (see `from_npz`), or a set of
-        `prepare.RECIPES` whose published files are there: its `NAME.npz` is then written.
-      directory: where the files are; the environment's `JAXFL_DATA_DIR` if None.
+        `recipes.RECIPES` with its published files in the folder: its `NAME.npz` is then written.
+      directory: folder of the files; that of the environment variable `JAXFL_DATA_DIR` if None.
 
     Raises:
-      InputError: unknown name, or a file that is damaged or holds something else than examples with
-        labels.
+      InputError: the name is unknown, or the file is damaged or does not hold examples with
+        targets.
     """
     check_known(name, directory)
-    if name in SOURCES:
-        return SOURCES[name]()
     folder = data_dir(directory)
-    file = folder / f"{_files().get(name, name)}.npz"
+    if folder is None or name in SOURCES:
+        return SOURCES[name]()
+    file = folder / f"{_file_stems().get(name, name)}.npz"
     if not file.exists():
         prepare(name, folder)
     return READERS.get(name, from_npz)(file)
 
 
 def check_known(name: str, directory: str | os.PathLike | None = None) -> None:
-    """Raises an `InputError` if `load` would find no such set, with the command that gets it if there is one."""
-    known, files = names(directory), _files()
-    if name in files and files[name] not in known:
+    """Raises an `InputError`, which names the command to use, if `load` would not find the set."""
+    known = list_data_sets(directory)
+    stems = _file_stems()
+    if name in stems and stems[name] not in known:
         folder = data_dir(directory)
+        where = "" if folder else ", and give the same DIR with --data-dir or JAXFL_DATA_DIR"
         raise InputError(
-            f"data set {name} is not at hand: get it with `jaxfl prepare {name} --data-dir {folder or 'DIR'}`"
-            + ("" if folder else ", and name DIR here too with --data-dir or JAXFL_DATA_DIR")
+            f"data set {name} was not found: "
+            f"get it with `jaxfl prepare {name} --data-dir {folder or 'DIR'}`{where}"
         )
-    check_name("data set", name, known | files)
+    check_name("data set", name, known | stems)
 
 
-def _files() -> dict[str, str]:
-    """Names of sets that can be prepared -> of their files, where a slash is a hyphen."""
-    return {name: stem(name) for name in RECIPES}
+def _file_stems() -> dict[str, str]:
+    """Names of the sets that can be prepared -> names of their files, where a slash is a hyphen."""
+    return {name: file_stem(name) for name in RECIPES}

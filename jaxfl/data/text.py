@@ -1,4 +1,4 @@
-"""Words to numbers: a vocabulary of the most frequent words, and texts as rows of their ids."""
+"""Texts as rows of word ids, with a vocabulary of the most frequent words."""
 
 import re
 from collections import Counter
@@ -9,23 +9,25 @@ from jaxtyping import Int
 
 from jaxfl.errors import check_positive
 
-PADDING, UNKNOWN, RESERVED = 0, 1, 2  # ids; words start at RESERVED
-WORD = re.compile(
-    r"[^\W_]+(?:'[^\W_]+)*"
-)  # letters and digits of any script, with apostrophes inside
+PADDING = 0  # the id that fills up short texts
+UNKNOWN = 1  # the id of a word outside the vocabulary
+RESERVED = 2  # the id of the first word of the vocabulary
+
+# Letters and digits of any script, with apostrophes inside.
+WORD = re.compile(r"[^\W_]+(?:'[^\W_]+)*")
 
 
-def split(text: str) -> list[str]:
+def find_words(text: str) -> list[str]:
     """The words of a text in lower case; punctuation and underscores separate them."""
     return WORD.findall(text.lower())
 
 
-def vocabulary(texts: Iterable[str], size: int) -> list[str]:
-    """The most frequent words, most frequent first, those of equal frequency by alphabet.
+def build_vocabulary(texts: Iterable[str], size: int) -> list[str]:
+    """The most frequent words, most frequent first; ties are in alphabetical order.
 
     Args:
       texts: the training texts.
-      size: how many words at most. Word i has the id i + 2: 0 is padding, 1 an unknown word.
+      size: largest number of words. Word i has the id i + 2: 0 is padding, 1 an unknown word.
 
     Raises:
       InputError: `size` is not positive.
@@ -33,18 +35,18 @@ def vocabulary(texts: Iterable[str], size: int) -> list[str]:
     check_positive(size=size)
     counts = Counter()
     for text in texts:
-        counts.update(split(text))
+        counts.update(find_words(text))
     return sorted(counts, key=lambda word: (-counts[word], word))[:size]
 
 
 def tokenise(
     texts: Iterable[str], words: Sequence[str], length: int
 ) -> Int[np.ndarray, "n length"]:
-    """The ids of the first `length` words of each text, filled up with 0.
+    """The ids of the first `length` words of each text, padded with 0.
 
     Args:
       texts: [N].
-      words: of `vocabulary`; all others are 1.
+      words: of `build_vocabulary`; any other word has the id 1.
       length: words kept of each text.
 
     Returns:
@@ -58,7 +60,7 @@ def tokenise(
     rows = []
     for text in texts:
         row = np.full(length, PADDING, np.int32)
-        found = [ids.get(word, UNKNOWN) for word in split(text)[:length]]
+        found = [ids.get(word, UNKNOWN) for word in find_words(text)[:length]]
         row[: len(found)] = found
         rows.append(row)
     return np.stack(rows) if rows else np.zeros((0, length), np.int32)

@@ -1,9 +1,10 @@
-"""Graph attention over stacked models: who should listen to whom, learned. A matrix [N, D] is a stack of one leaf.
+"""Graph attention over stacked models: learned weights of who receives from whom.
 
 Every pair of models is scored by a small function of two projections of them; a softmax over the
 senders makes rows of mixing weights. H heads project to d' numbers each, so the projections are
-leaves `[H, d', *leaf]`: H d' D floats in all, twice that where receivers and senders are projected
-apart. Pairs cost `[N, N, H d']` at most, never `[N, N, D]`.
+leaves `[H, d', *leaf]`: H d' D floats in all, twice that where receivers and senders have
+projections of their own. Pairs cost `[N, N, H d']` at most, never `[N, N, D]`. A matrix [N, D] is a
+stack of one leaf.
 """
 
 from typing import Literal, NamedTuple
@@ -14,40 +15,48 @@ from jax.lax import Precision
 from jaxtyping import Array, Float, Key, PyTree
 
 from jaxfl.kernels.similarity import scaled
+from jaxfl.types import Scalar
 
 Score = Literal["gat", "gatv2", "dot"]
 
 
 class Attention(NamedTuple):
-    """What is learned."""
+    """The parameters that are learned."""
 
-    receiver: PyTree  # W [H, d', *leaf]; with "gat" of receivers and senders alike
-    sender: PyTree  # W of the senders [H, d', *leaf]; () with "gat"
-    vector: PyTree  # a: [H, 2, d'] with "gat", [H, d'] with "gatv2", () with "dot"
+    # W of the receivers [H, d', *leaf]; with "gat" of the senders too
+    receiver: PyTree
+    # W of the senders [H, d', *leaf]; () with "gat"
+    sender: PyTree
+    # a: [H, 2, d'] with "gat", [H, d'] with "gatv2", () with "dot"
+    vector: PyTree
 
 
 def layer_norm(stacked: PyTree, *, unit: bool = False) -> PyTree:
-    """Each model less its mean, over its standard deviation, both over all D parameters; a constant model becomes zero.
+    """Each model less its mean, over its standard deviation, both over all D parameters.
 
-    So does one that a millionth of its largest entry keeps from being constant: that is rounding.
+    A constant model becomes zero; so does a model whose deviations are below a millionth of its
+    largest entry, which is rounding.
 
     Args:
       stacked: models [N, ...] or a matrix [N, D]; worked on leaf by leaf.
       unit: scale to length 1 in place of sqrt(D).
+
+    Example:
+      >>> layer_norm(jnp.array([[0.0, 4.0], [3.0, 3.0]])).tolist()
+      [[-1.0, 1.0], [0.0, 0.0]]
     """
     stacked = scaled(stacked)[0]
     leaves = [x.reshape(x.shape[0], -1) for x in jax.tree.leaves(stacked)]
     size = sum(x.shape[1] for x in leaves)
-    mean = sum(x.sum(axis=1) for x in leaves) / size
-    square = sum(jnp.square(x - mean[:, None]).sum(axis=1) for x in leaves)
+    mean = jnp.asarray(sum(x.sum(axis=1) for x in leaves) / size)
+    square = jnp.asarray(sum(jnp.square(x - mean[:, None]).sum(axis=1) for x in leaves))
     varies = square > 1e-12 * size
-    inverse = jnp.where(
-        varies, jax.lax.rsqrt(jnp.where(varies, square if unit else square / size, 1.0)), 0.0
-    )
+    variance = square if unit else square / size
+    inverse = jnp.where(varies, jax.lax.rsqrt(jnp.where(varies, variance, 1.0)), 0.0)
 
     def leaf(x: Array) -> Array:
-        one = (-1, *[1] * (x.ndim - 1))
-        return (x - mean.reshape(one)) * inverse.reshape(one)
+        column = (-1, *[1] * (x.ndim - 1))
+        return (x - mean.reshape(column)) * inverse.reshape(column)
 
     return jax.tree.map(leaf, stacked)
 
@@ -55,10 +64,10 @@ def layer_norm(stacked: PyTree, *, unit: bool = False) -> PyTree:
 def init_attention(
     key: Key[Array, ""], model: PyTree, score: Score, heads: int, width: int, *, unit: bool = False
 ) -> Attention:
-    """Where learning starts: all weights are 1 / N, since the last factor of every score is zero and the rest random.
+    """Parameters with which all weights are 1 / N: one factor of every score is zero.
 
-    W is normal, such that projections of features have variance 1; a is zero, with "dot" the
-    senders' W.
+    The other factors are random. W is normal, such that projections of features have variance 1;
+    the zero factor is a, with "dot" the senders' W.
 
     Args:
       key: of the random numbers.
@@ -66,7 +75,11 @@ def init_attention(
       score: see `attention_weights`.
       heads: H.
       width: d'.
-      unit: of features of length 1 and not sqrt(D), see `layer_norm`.
+      unit: whether features have length 1 and not sqrt(D), see `layer_norm`.
+
+    Example:
+      >>> init_attention(jax.random.key(0), jnp.zeros(5), "gat", 2, 3).receiver.shape
+      (2, 3, 5)
     """
     leaves, structure = jax.tree.flatten(model)
     sizes = [jnp.size(x) for x in leaves]
@@ -74,42 +87,55 @@ def init_attention(
     drawn = jax.random.normal(key, (2 if score == "gatv2" else 1, heads, width, sum(sizes)))
     drawn = drawn if unit else drawn * sum(sizes) ** -0.5
 
-    def project(matrix: Array) -> PyTree:  # [H, d', D]
+    def unflatten(matrix: Float[Array, "h k d"]) -> PyTree:
         parts = jnp.split(matrix, [sum(sizes[:i]) for i in range(1, len(sizes))], axis=-1)
         return structure.unflatten(
             [p.reshape(heads, width, *jnp.shape(x)) for p, x in zip(parts, leaves, strict=True)]
         )
 
-    receiver = project(drawn[0])
+    receiver = unflatten(drawn[0])
     if score == "gat":
         return Attention(receiver, (), jnp.zeros((heads, 2, width)))
     if score == "gatv2":
-        return Attention(receiver, project(drawn[1]), jnp.zeros((heads, width)))
+        return Attention(receiver, unflatten(drawn[1]), jnp.zeros((heads, width)))
     return Attention(receiver, jax.tree.map(jnp.zeros_like, receiver), ())
 
 
 def attention_weights(
-    attention: Attention, features: PyTree, score: Score, slope: float | Array = 0.2
+    attention: Attention, features: PyTree, score: Score, negative_slope: Scalar = 0.2
 ) -> Float[Array, "n n"]:
-    """Mixing weights (receiver i, sender j): the mean over the heads of a softmax over all j, i included.
+    """Mixing weights (receiver i, sender j): the mean over the heads of a softmax over all j.
 
     Args:
       attention: W and a of each head.
       features: h [N, ...], see `layer_norm`.
-      score: of a pair in a head. "gat": LeakyReLU(a'[W h_i || W h_j]) (Velickovic et al., 2018,
-        (3)), by which all receivers rank the senders nearly alike; "gatv2": a' LeakyReLU(W_l h_i +
-        W_r h_j) (Brody et al., 2022, (7)), by which they need not; "dot": (W_l h_i)'(W_r h_j) /
-        sqrt(d') (Vaswani et al., 2017, (1)).
-      slope: of the LeakyReLU below zero.
+      score: of a pair (i, j) in one head, i = j included.
+        "gat": LeakyReLU(a'[W h_i || W h_j]) (Velickovic et al., 2018, equation (3),
+        https://arxiv.org/abs/1710.10903), with which all receivers of a head rank the senders in
+        one order.
+        "gatv2": a' LeakyReLU(W_l h_i + W_r h_j) (Brody et al., 2022, equation (7),
+        https://arxiv.org/abs/2105.14491), with which their orders may differ.
+        "dot": (W_l h_i)'(W_r h_j) / sqrt(d') (Vaswani et al., 2017, equation (1),
+        https://arxiv.org/abs/1706.03762).
+      negative_slope: of the LeakyReLU.
+
+    Returns:
+      Row-stochastic [N, N].
+
+    Example:
+      >>> start = init_attention(jax.random.key(0), jnp.zeros(5), "gat", 2, 3)
+      >>> attention_weights(start, jnp.ones((2, 5)), "gat").tolist()
+      [[0.5, 0.5], [0.5, 0.5]]
     """
     z = _project(attention.receiver, features)
     if score == "gat":
         own, other = jnp.einsum("nhk,hsk->snh", z, attention.vector, precision=Precision.HIGHEST)
-        scores = jax.nn.leaky_relu(own[:, None] + other[None], slope)  # [N, N, H]
+        # [N, N, H]
+        scores = jax.nn.leaky_relu(own[:, None] + other[None], negative_slope)
     elif score == "gatv2":
-        pairs = jax.nn.leaky_relu(
-            z[:, None] + _project(attention.sender, features)[None], slope
-        )  # [N, N, H, d']
+        sums = z[:, None] + _project(attention.sender, features)[None]
+        # [N, N, H, d']
+        pairs = jax.nn.leaky_relu(sums, negative_slope)
         scores = jnp.einsum("ijhk,hk->ijh", pairs, attention.vector, precision=Precision.HIGHEST)
     else:
         y = _project(attention.sender, features)
@@ -124,4 +150,4 @@ def _project(maps: PyTree, stacked: PyTree) -> Float[Array, "n h k"]:
         axes = (tuple(range(1, x.ndim)), tuple(range(2, w.ndim)))
         return jnp.tensordot(x, w, axes, precision=Precision.HIGHEST)
 
-    return sum(jax.tree.leaves(jax.tree.map(leaf, maps, stacked)))
+    return jnp.asarray(sum(jax.tree.leaves(jax.tree.map(leaf, maps, stacked))))

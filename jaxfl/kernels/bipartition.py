@@ -1,4 +1,7 @@
-"""Clusters split in two by the cosines of their members' updates (CFL: Sattler et al., 2020)."""
+"""Clusters that split in two by the cosines of their members' updates.
+
+CFL: Sattler et al., 2020, https://arxiv.org/abs/1910.01991.
+"""
 
 import jax.numpy as jnp
 from jax import lax
@@ -8,13 +11,14 @@ from jaxtyping import Array, Bool, Float, Int
 def bipartition(
     similarity: Float[Array, "m m"], cluster: Int[Array, "m"], ids: Int[Array, "m"]
 ) -> Bool[Array, "m"]:
-    """Who leaves if each cluster is cut in two such that the largest similarity across is smallest (Algorithm 1).
+    """Which clients leave if each cluster is cut where its sides are least similar (Algorithm 1).
 
-    This is single linkage down to two groups: the largest spanning tree of each cluster less its
-    weakest edge. That edge is the smallest bottleneck, the weakest link on the best path, of all
-    pairs; and who is beyond it from one member is on the other side. All clusters are cut at once,
-    with no list of members. Of pairs that tie for the weakest edge, all are cut, and the side
-    without the smallest id is one group.
+    The cut of a cluster makes the largest similarity across it smallest. This is single linkage
+    down to two groups: the largest spanning tree of the cluster less its weakest edge. That edge is
+    the smallest bottleneck of all pairs (the weakest link on their best path), and whoever a member
+    reaches through it alone is on the other side. All clusters are cut at once, without lists of
+    members. If several pairs tie for the weakest edge all of them are cut, and the groups without
+    the smallest id are one side.
 
     Args:
       similarity: symmetric [M, M].
@@ -22,17 +26,24 @@ def bipartition(
       ids: of the clients, all different [M]; the side of the smallest stays.
 
     Returns:
-      Who leaves [M]; nobody of a cluster of one.
+      Which clients leave [M]; none of a cluster of one.
+
+    Example:
+      >>> similarity = jnp.array([[1.0, 0.9, 0.1], [0.9, 1.0, 0.2], [0.1, 0.2, 1.0]])
+      >>> bipartition(similarity, jnp.zeros(3, int), jnp.arange(3)).tolist()
+      [False, False, True]
     """
     same = cluster[:, None] == cluster[None]
     linked = jnp.where(same, similarity, -jnp.inf)
     linked = jnp.where(jnp.eye(ids.size, dtype=bool), jnp.inf, linked)
 
+    # The best paths of all pairs, through client k or not (Floyd and Warshall).
     def through(k: Array, best: Float[Array, "m m"]) -> Float[Array, "m m"]:
         return jnp.maximum(best, jnp.minimum(best[:, k][:, None], best[k][None]))
 
     bottleneck = lax.fori_loop(0, ids.size, through, linked)
-    weakest = jnp.min(jnp.where(same, bottleneck, jnp.inf), axis=1)  # the same for all members
+    # The weakest edge and the first member are the same for all members of a cluster.
+    weakest = jnp.min(jnp.where(same, bottleneck, jnp.inf), axis=1)
     first = jnp.argmin(jnp.where(same, ids[None], jnp.iinfo(ids.dtype).max), axis=1)
     to_first = jnp.take_along_axis(bottleneck, first[:, None], axis=1)[:, 0]
     return (to_first <= weakest) & jnp.isfinite(weakest)
@@ -44,19 +55,28 @@ def split(
     wanted: Bool[Array, "k"],
     free: Int[Array, ""],
 ) -> tuple[Int[Array, "m"], Int[Array, "k"], Int[Array, ""]]:
-    """New clusters for those who leave, numbered from the first free one on, as long as there are numbers.
+    """New clusters for the clients that leave, numbered from the first free number up to K - 1.
+
+    A cluster for which no number is left does not split.
 
     Args:
       cluster: of each client [M].
-      leaves: who leaves if its cluster splits [M].
-      wanted: which of the K clusters split [K].
-      free: clusters so far.
+      leaves: which clients leave if their cluster splits [M].
+      wanted: which of the K clusters should split [K].
+      free: the first free number, which is how many clusters there are.
 
     Returns:
-      Clusters [M]; of each cluster the one that it was before [K]; clusters now.
+      The cluster of each client [M]; for each cluster the one that it was before [K]; how many
+      clusters there are now.
+
+    Example:
+      >>> wanted = jnp.array([True, False, False])
+      >>> split(jnp.array([0, 0]), jnp.array([False, True]), wanted, jnp.array(1))[0].tolist()
+      [0, 1]
     """
     K = wanted.size
-    number = free + jnp.cumsum(wanted) - 1  # of the other half of each cluster that splits
+    # The number of the new half of each cluster that splits.
+    number = free + jnp.cumsum(wanted) - 1
     splits = wanted & (number < K)
     after = jnp.where(splits[cluster] & leaves, number[cluster], cluster)
     parent = jnp.arange(K).at[jnp.where(splits, number, K)].set(jnp.arange(K), mode="drop")

@@ -1,8 +1,8 @@
-"""Several servers with several clusters each: the server side of GFedMtl (Gauthier et al., Asilomar 2022) as matrices.
+"""Several servers with several clusters each: the server side of GFedMtl as matrices.
 
-S servers, Q clusters at each, P = S * Q cells; cell s * Q + q is cluster q at server s. Every step
-of a server is a row-stochastic matrix over cells, so a whole round of the servers is one matrix
-from uploads to what they hold.
+The equations are those of Gauthier et al., Asilomar 2022. S servers, Q clusters at each, P = S * Q
+cells; cell s * Q + q is cluster q at server s. Every step of a server is a row-stochastic matrix
+over cells, so a whole round of the servers is one matrix from uploads to what they hold.
 """
 
 import jax
@@ -10,125 +10,181 @@ import jax.numpy as jnp
 from jax.lax import Precision
 from jaxtyping import Array, ArrayLike, Float, Int, PyTree, Shaped
 
+# tau: one number, or one of each pair of clusters (receiver, sender) [Q, Q]
+Strength = Float[Array, "*qq"] | float | int
+
 
 def adjacency(graph: str | Shaped[ArrayLike, "s s"], servers: int) -> Shaped[Array, "s s"]:
-    """The graph "ring" (each server between two others) or "alone" (no edges), or the given one."""
+    """The graph "ring" (each server between two others) or "alone" (no edges), or the given one.
+
+    Args:
+      graph: a name or an adjacency matrix [S, S].
+      servers: S. Two servers on a ring share one edge, a single server has none.
+
+    Example:
+      >>> adjacency("ring", 3).tolist()
+      [[0.0, 1.0, 1.0], [1.0, 0.0, 1.0], [1.0, 1.0, 0.0]]
+    """
     if not isinstance(graph, str):
         return jnp.asarray(graph)
     after = jnp.roll(jnp.eye(servers), 1, axis=1)
-    both = jnp.maximum(after, after.T) * (
-        1 - jnp.eye(servers)
-    )  # one edge between two servers, none at a single one
-    return {"ring": both, "alone": jnp.zeros_like(both)}[graph]
+    ring = jnp.maximum(after, after.T) * (1 - jnp.eye(servers))
+    return {"ring": ring, "alone": jnp.zeros_like(ring)}[graph]
 
 
 def collect(cells: Int[Array, "m"], count: int) -> Float[Array, "p mp"]:
-    """(14): each cell's mean over the clients that report; a cell without any keeps the model it has.
+    """(14): each cell's mean over the clients that report; a cell without any keeps its model.
 
     Args:
-      cells: the cell of each client of the round [M]; -1 for one whose upload is not heard.
+      cells: the cell of each client of the round [M]; -1 for a client that did not report.
       count: P.
 
     Returns:
       [P, M + P]: weights of the M uploads, then of the P models of the round before.
+
+    Example:
+      >>> collect(jnp.array([0, 0, -1]), 2).tolist()
+      [[0.5, 0.5, 0.0, 0.0, 0.0], [0.0, 0.0, 0.0, 0.0, 1.0]]
     """
-    member = cells[None] == jnp.arange(count)[:, None]  # [P, M]
+    member = cells[None] == jnp.arange(count)[:, None]
     reported = jnp.count_nonzero(member, axis=1)[:, None]
     return jnp.concatenate(
         [member / jnp.maximum(reported, 1), jnp.eye(count) * (reported == 0)], axis=1
     )
 
 
-def couple(tau: Float[Array, "*qq"] | float | int, clusters: int) -> Float[Array, "q q"]:
+def couple(tau: Strength, clusters: int) -> Float[Array, "q q"]:
     """(15): each cluster's model, refined by those of the other clusters.
 
     Args:
-      tau: strength of inter-cluster learning: one number, or that of each pair (receiver, sender)
-        [Q, Q], whose diagonal is not looked at. At 0 clusters are apart.
+      tau: strength of learning between clusters: one number, or one of each pair (receiver, sender)
+        [Q, Q], whose diagonal does not count. At 0 clusters learn apart.
       clusters: Q.
 
     Returns:
       Row-stochastic [Q, Q].
+
+    Example:
+      >>> couple(1.0, 2).tolist()
+      [[0.5, 0.5], [0.5, 0.5]]
     """
     others = _others(tau, clusters)
     return (jnp.eye(clusters) + others) / (1 + others.sum(axis=1, keepdims=True))
 
 
 def neighbourhood(adjacency: Shaped[Array, "s s"]) -> Float[Array, "s s"]:
-    """(17): the mean over a server and its neighbours, row-stochastic [S, S]."""
+    """(17): the mean over a server and its neighbours, row-stochastic [S, S].
+
+    Args:
+      adjacency: of the servers, symmetric with a zero diagonal [S, S].
+
+    Example:
+      >>> neighbourhood(jnp.array([[0.0, 1.0], [1.0, 0.0]])).tolist()
+      [[0.5, 0.5], [0.5, 0.5]]
+    """
     closed = adjacency + jnp.eye(adjacency.shape[0])
     return closed / closed.sum(axis=1, keepdims=True)
 
 
-def exchange(
-    adjacency: Shaped[Array, "s s"], tau: Float[Array, "*qq"] | float | int, clusters: int
-) -> Float[Array, "p p"]:
-    """(17) and (18): servers average with their neighbours, then learn from the other clusters of their neighbours.
+def exchange(adjacency: Shaped[Array, "s s"], tau: Strength, clusters: int) -> Float[Array, "p p"]:
+    """(17) and (18): the mean with neighbours, then learning from the neighbours' other clusters.
 
-    Row-stochastic [P, P]; `adjacency` is symmetric with a zero diagonal, for `tau` see `couple`.
+    Args:
+      adjacency: of the servers, symmetric with a zero diagonal [S, S].
+      tau: see `couple`.
+      clusters: Q.
+
+    Returns:
+      Row-stochastic [P, P].
+
+    Example:
+      >>> exchange(jnp.array([[0.0, 1.0], [1.0, 0.0]]), 0.0, 1).tolist()
+      [[0.5, 0.5], [0.5, 0.5]]
     """
     others = _others(tau, clusters)
+    # (17)
     same = jnp.kron(neighbourhood(adjacency), jnp.eye(clusters))
-    foreign = jnp.kron(adjacency, others)  # the neighbours' models alone, not the server's own
+    # (18): the models of the neighbours alone, not the server's own.
+    foreign = jnp.kron(adjacency, others)
     return (same + foreign) / (1 + foreign.sum(axis=1, keepdims=True))
 
 
 def server_round(
-    cells: Int[Array, "m"],
-    adjacency: Shaped[Array, "s s"],
-    tau: Float[Array, "*qq"] | float | int,
-    clusters: int,
+    cells: Int[Array, "m"], adjacency: Shaped[Array, "s s"], tau: Strength, clusters: int
 ) -> tuple[Float[Array, "p mp"], Float[Array, "p mp"]]:
     """(14) to (18): what the servers make of the uploads, as two matrices.
 
     Args:
-      cells: the cell of each client of the round [M]; -1 for one whose upload is not heard.
+      cells: the cell of each client of the round [M]; -1 for a client that did not report.
       adjacency: of the servers [S, S].
       tau: see `couple`.
       clusters: Q.
 
     Returns:
       The models u after (15) and w after (18), [P, M + P] each: weights of the uploads, then of the
-      models before.
+      models of the round before.
+
+    Example:
+      >>> u, w = server_round(jnp.array([0, 1]), jnp.array([[0.0, 1.0], [1.0, 0.0]]), 0.0, 1)
+      >>> w.tolist()
+      [[0.5, 0.5, 0.0, 0.0], [0.5, 0.5, 0.0, 0.0]]
     """
     servers = adjacency.shape[0]
+    # (14) and (15)
     within = jnp.kron(jnp.eye(servers), couple(tau, clusters))
-    coupled = jnp.matmul(within, collect(cells, servers * clusters), precision=Precision.HIGHEST)
-    return coupled, jnp.matmul(
-        exchange(adjacency, tau, clusters), coupled, precision=Precision.HIGHEST
-    )
+    collected = collect(cells, servers * clusters)
+    coupled = jnp.matmul(within, collected, precision=Precision.HIGHEST)
+    # (17) and (18)
+    between = exchange(adjacency, tau, clusters)
+    return coupled, jnp.matmul(between, coupled, precision=Precision.HIGHEST)
 
 
 def tau_slope(
-    slopes: Float[Array, "m mp"],
+    grads: Float[Array, "m mp"],
     cells: Int[Array, "m"],
     adjacency: Shaped[Array, "s s"],
     tau: Float[Array, "*qq"],
     clusters: int,
 ) -> Float[Array, "*qq"]:
-    """How the sum over clients of their losses at u, the model of their cell after (15), changes with tau.
+    """The gradient by tau of the sum of the clients' losses at u, the models of (15).
 
     Args:
-      slopes: dL_i / dweight of each client's loss by the weights of its u: inner products of its
-        gradient at u with the uploads, then with the models before [M, M + P].
-      cells: see `server_round`; the loss of a client that is not heard does not count.
+      grads: dL_i / dweight of each client's loss by the weights of the u of its cell: inner
+        products of its gradient at u with the uploads, then with the models of the round before
+        [M, M + P].
+      cells: see `server_round`; the loss of a client that did not report does not count.
       adjacency: see `server_round`.
       tau: a number or [Q, Q].
       clusters: Q.
+
+    Example:
+      >>> grads = jnp.array([[0.0, 4.0, 0.0, 0.0], [0.0, 0.0, 0.0, 0.0]])
+      >>> tau_slope(grads, jnp.array([0, 1]), jnp.zeros((1, 1)), jnp.array(1.0), 2).tolist()
+      1.0
     """
 
     def losses(tau: Float[Array, "*qq"]) -> Float[Array, ""]:
         rows = server_round(cells, adjacency, tau, clusters)[0][cells]
-        return jnp.sum(jnp.where(cells[:, None] >= 0, slopes * rows, 0.0))
+        return jnp.sum(jnp.where(cells[:, None] >= 0, grads * rows, 0.0))
 
     return jax.grad(losses)(tau)
 
 
 def upload_weights(rows: Float[Array, "m mp"]) -> Float[Array, "m m"]:
-    """The weights of the uploads alone, each row scaled to sum to one: [M, M + P] -> [M, M].
+    """The weights of the uploads alone, each row scaled to sum to one.
 
-    Where a cell had no report, a part of a row falls on a model of the round before: it is left
-    out. Who gets nothing of any upload is shown with its own.
+    A part of a row is on models of the round before if a cell had no report; it is left out. A
+    client whose row has no upload at all is shown with its own.
+
+    Args:
+      rows: weights of the uploads, then of the models of the round before [M, M + P].
+
+    Returns:
+      Row-stochastic [M, M].
+
+    Example:
+      >>> upload_weights(jnp.array([[0.25, 0.25, 0.5], [0.0, 0.0, 1.0]])).tolist()
+      [[0.5, 0.5], [0.0, 1.0]]
     """
     uploads = rows[:, : rows.shape[0]]
     total = uploads.sum(axis=1, keepdims=True)
@@ -136,17 +192,22 @@ def upload_weights(rows: Float[Array, "m mp"]) -> Float[Array, "m m"]:
 
 
 def disagreement(models: PyTree) -> Float[Array, ""]:
-    """How far servers are from each other: root mean square over servers and clusters of |w_qs - mean_s w_qs|.
+    """How far servers are from their mean: the root mean square of |w_sq - mean_s w_sq|.
 
     Finite for entries up to 1e15.
 
     Args:
-      models: [S, Q, ...].
+      models: w [S, Q, ...].
+
+    Example:
+      >>> disagreement(jnp.array([[[1.0]], [[5.0]]])).tolist()
+      2.0
     """
     leaves = jax.tree.leaves(models)
     squares = sum(jnp.sum(jnp.square(x - x.mean(axis=0, keepdims=True))) for x in leaves)
     return jnp.sqrt(squares / (leaves[0].shape[0] * leaves[0].shape[1]))
 
 
-def _others(tau: Float[Array, "*qq"] | float | int, clusters: int) -> Float[Array, "q q"]:
+def _others(tau: Strength, clusters: int) -> Float[Array, "q q"]:
+    """The strength of each pair of different clusters, 0 on the diagonal."""
     return jnp.broadcast_to(jnp.asarray(tau), (clusters, clusters)) * (1 - jnp.eye(clusters))

@@ -1,21 +1,37 @@
-"""Contrast between representations: how much nearer one is to a second than to a third."""
+"""Contrast between representations: how much nearer one is to a second than to a third.
+
+MOON: Li et al., CVPR 2021, https://arxiv.org/abs/2103.16257.
+"""
 
 import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
+
+from jaxfl.types import Scalar
 
 
 def contrast(
     own: Float[Array, "b d"],
     near: Float[Array, "b d"],
     far: Float[Array, "b d"],
-    temperature: Float[Array, ""] | float,
+    temperature: Scalar,
 ) -> Float[Array, "b"]:
-    """The model-contrastive loss of each example (MOON, equation 3).
+    """The model-contrastive loss of each example (equation 3) [B].
 
-    -log (exp(cos(own, near) / temperature) / (exp(cos(own, near) / temperature) + exp(cos(own, far)
-    / temperature))). The cosine with a vector of zeros is 0. Lengths whose product is below 1e-6
-    count as if it were that, which makes cosines smaller; entries up to 1e8 have a cosine.
+    -log(exp(cos(own, near) / t) / (exp(cos(own, near) / t) + exp(cos(own, far) / t))), with t the
+    temperature. The cosine with a vector of zeros is 0. If the product of two lengths is below 1e-6
+    it counts as 1e-6, which makes the cosine smaller; entries up to 1e8 have a cosine.
+
+    Args:
+      own: representations to compare [B, d].
+      near: those to which they should be similar [B, d].
+      far: those to which they should not [B, d].
+      temperature: t.
+
+    Example:
+      >>> x = jnp.ones((1, 2))
+      >>> round(contrast(x, x, -x, 0.5).item(), 3)
+      0.018
     """
 
     def cosine(a: Array, b: Array) -> Float[Array, "b"]:

@@ -1,6 +1,6 @@
-"""The strength tau of learning between clusters, learned: Adam on theta, where tau = softplus(theta) > 0.
+"""The strength tau of learning between clusters, learned: Adam on theta, tau = softplus(theta) > 0.
 
-The paper of GFedMtl closes with the wish for such a tau and gives none.
+The paper of GFedMtl closes with the wish for a learned tau and gives no method.
 """
 
 from typing import NamedTuple
@@ -10,50 +10,80 @@ import jax.numpy as jnp
 import optax
 from jaxtyping import Array, Float
 
-Rate = Float[Array, ""] | float | int
+from jaxfl.types import Scalar
 
 
 class Learner(NamedTuple):
-    """What is kept of a strength that is learned."""
+    """The state of a strength that is learned."""
 
     theta: Float[Array, "*qq"]  # one number, or [Q, Q]
-    memory: optax.OptState
+    opt_state: optax.OptState
 
 
 def begin(
-    tau: str | Rate | Float[Array, "q q"], clusters: int, strength: float = 0.5
+    tau: str | Scalar | Float[Array, "q q"], clusters: int, strength: float = 0.5
 ) -> Learner | tuple:
-    """What learns tau: "learned", one for all clusters; "learned_pairs", of each pair (receiver, sender) [Q, Q].
+    """The start of learning tau; () for a tau that is given.
 
-    Nothing for a tau that is given.
+    Args:
+      tau: "learned", one number for all clusters; "learned_pairs", one of each pair (receiver,
+        sender) [Q, Q]; or a given tau.
+      clusters: Q.
+      strength: tau at the start.
+
+    Example:
+      >>> begin("learned_pairs", 2).theta.shape
+      (2, 2)
     """
     if not isinstance(tau, str):
         return ()
-    theta = jnp.full(
-        (clusters, clusters) if tau == "learned_pairs" else (), jnp.log(jnp.expm1(strength))
-    )
+    shape = (clusters, clusters) if tau == "learned_pairs" else ()
+    # The inverse of the softplus.
+    theta = jnp.full(shape, jnp.log(jnp.expm1(strength)))
     return Learner(theta, optax.adam(0.0).init(theta))
 
 
 def strength(learner: Learner) -> Float[Array, "*qq"]:
-    """The strength tau."""
+    """The strength tau.
+
+    Example:
+      >>> round(strength(begin("learned", 2)).item(), 4)
+      0.5
+    """
     return jax.nn.softplus(learner.theta)
 
 
-def descend(learner: Learner, slope: Float[Array, "*qq"], rate: Rate) -> Learner:
-    """One step of Adam against the slope, the derivative of a loss by the strength.
+def descend(learner: Learner, grad: Float[Array, "*qq"], rate: Scalar) -> Learner:
+    """One step of Adam.
 
-    A slope beyond 1e15 counts as that, and one that is no number as 0: Adam keeps squares, and they
-    stay.
+    Args:
+      learner: the state before.
+      grad: gradient of a loss by tau. Entries beyond 1e15 count as 1e15 and NaN as 0: Adam keeps
+        squares, and they stay.
+      rate: learning rate.
+
+    Example:
+      >>> start = begin("learned", 2)
+      >>> bool(strength(descend(start, jnp.array(3.0), 0.1)) < strength(start))
+      True
     """
-    slope = jnp.clip(jnp.nan_to_num(slope), -1e15, 1e15)
-    (slope,) = jax.vjp(jax.nn.softplus, learner.theta)[1](slope)
-    step, memory = optax.adam(rate).update(slope, learner.memory)
-    return Learner(learner.theta + step, memory)
+    grad = jnp.clip(jnp.nan_to_num(grad), -1e15, 1e15)
+    # The gradient by theta.
+    (grad,) = jax.vjp(jax.nn.softplus, learner.theta)[1](grad)
+    updates, opt_state = optax.adam(rate).update(grad, learner.opt_state)
+    return Learner(jnp.asarray(optax.apply_updates(learner.theta, updates)), opt_state)
 
 
 def mean(tau: Float[Array, "*qq"], clusters: int) -> Float[Array, ""]:
-    """The mean strength over pairs of different clusters, of which there are two at least."""
-    return jnp.mean(
-        jnp.broadcast_to(tau, (clusters, clusters)), where=~jnp.eye(clusters, dtype=bool)
-    )
+    """The mean strength over pairs of different clusters.
+
+    Args:
+      tau: one number or [Q, Q].
+      clusters: Q, at least two.
+
+    Example:
+      >>> mean(jnp.array([[9.0, 1.0], [2.0, 9.0]]), 2).item()
+      1.5
+    """
+    different = ~jnp.eye(clusters, dtype=bool)
+    return jnp.mean(jnp.broadcast_to(tau, (clusters, clusters)), where=different)

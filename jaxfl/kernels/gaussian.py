@@ -1,4 +1,7 @@
-"""Gaussians with independent parameters, as distributions over models (pFedBayes: Zhang et al., ICML 2022)."""
+"""Gaussians with independent parameters, as distributions over models.
+
+pFedBayes: Zhang et al., ICML 2022, https://arxiv.org/abs/2206.07977.
+"""
 
 from typing import NamedTuple
 
@@ -6,23 +9,38 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Key, PyTree
 
-FLOOR = 1e-5  # of a standard deviation, so that no report of a client makes a divergence infinite
+# The smallest standard deviation, so that no upload of a client makes a divergence infinite.
+FLOOR = 1e-5
 
 
 class Gaussian(NamedTuple):
     """A distribution over models."""
 
     mean: PyTree
-    rho: PyTree  # of the same shape: the standard deviation is softplus(rho)
+    rho: PyTree  # of the same shape: the standard deviation is softplus(rho) + FLOOR
 
 
 def deviation(rho: Array) -> Array:
-    """Standard deviations."""
+    """Standard deviations.
+
+    Example:
+      >>> round(deviation(jnp.array(0.0)).item(), 3)
+      0.693
+    """
     return jax.nn.softplus(rho) + FLOOR
 
 
 def draw(key: Key[Array, ""], gaussian: Gaussian) -> PyTree:
-    """One model of the distribution, differentiable in its parameters."""
+    """One model of the distribution, differentiable in its parameters.
+
+    Args:
+      key: of the random numbers.
+      gaussian: the distribution.
+
+    Example:
+      >>> draw(jax.random.key(0), Gaussian(jnp.ones(2), jnp.full(2, -100.0))).round(3).tolist()
+      [1.0, 1.0]
+    """
     leaves, structure = jax.tree.flatten(gaussian.mean)
     keys = structure.unflatten(list(jax.random.split(key, len(leaves))))
 
@@ -33,7 +51,13 @@ def draw(key: Key[Array, ""], gaussian: Gaussian) -> PyTree:
 
 
 def divergence(q: Gaussian, p: Gaussian) -> Float[Array, ""]:
-    """KL(q || p). Finite for entries up to 1e12."""
+    """KL(q || p). Finite for entries up to 1e12.
+
+    Example:
+      >>> q = Gaussian(jnp.zeros(2), jnp.ones(2))
+      >>> divergence(q, q).item()
+      0.0
+    """
 
     def leaf(q_mean: Array, q_rho: Array, p_mean: Array, p_rho: Array) -> Array:
         scale = deviation(p_rho)
@@ -42,4 +66,4 @@ def divergence(q: Gaussian, p: Gaussian) -> Float[Array, ""]:
             (ratio**2 - 1) / 2 - jnp.log(ratio) + jnp.square((q_mean - p_mean) / scale) / 2
         )
 
-    return sum(jax.tree.leaves(jax.tree.map(leaf, *q, *p)))
+    return jnp.asarray(sum(jax.tree.leaves(jax.tree.map(leaf, *q, *p))))

@@ -1,4 +1,7 @@
-"""A network that makes models: pFedHN's (Shamsian et al., ICML 2021). Its last layer has a part for each leaf."""
+"""A hypernetwork, whose output is a model; its last layer has a part for each leaf.
+
+pFedHN: Shamsian et al., ICML 2021, https://arxiv.org/abs/2103.04628.
+"""
 
 from typing import NamedTuple
 
@@ -9,24 +12,31 @@ from jaxtyping import Array, Float, Key, PyTree
 
 
 class Hypernet(NamedTuple):
-    """phi."""
+    """The parameters phi."""
 
     layers: list[tuple[Float[Array, "i o"], Float[Array, "o"]]]  # kernels and biases
-    kernel: PyTree  # [width, ...] of each leaf of a model
-    bias: PyTree  # [...]
+    kernel: PyTree  # of the last layer, for each leaf of a model [width, ...]
+    bias: PyTree  # of the last layer, for each leaf of a model [...]
 
 
 def init_hypernet(
     key: Key[Array, ""], model: PyTree, embedding: int, width: int, hidden: int
 ) -> Hypernet:
-    """Makes the given model of every embedding, until the kernel of the last layer has moved from zero.
+    """A hypernetwork that makes the given model of every embedding.
+
+    It does so until the kernel of its last layer, which starts at zero, has changed.
 
     Args:
       key: of the random numbers.
-      model: as a task starts it.
+      model: the initial model of a task.
       embedding: length of v.
       width: of the layers.
-      hidden: ReLU layers between the first, linear one and the last.
+      hidden: ReLU layers between the first, linear layer and the last one.
+
+    Example:
+      >>> net = init_hypernet(jax.random.key(0), jnp.array([1.0, 2.0]), 3, 4, 1)
+      >>> generate(net, jnp.ones(3)).tolist()
+      [1.0, 2.0]
     """
     sizes = [embedding] + [width] * (hidden + 1)
     keys = jax.random.split(key, hidden + 1)
@@ -35,13 +45,22 @@ def init_hypernet(
         (normal(k, (i, o), jnp.float32), jnp.zeros(o))
         for k, i, o in zip(keys, sizes[:-1], sizes[1:], strict=True)
     ]
-    return Hypernet(
-        layers, jax.tree.map(lambda x: jnp.zeros((width, *x.shape), x.dtype), model), model
-    )
+    kernel = jax.tree.map(lambda x: jnp.zeros((width, *x.shape), x.dtype), model)
+    return Hypernet(layers, kernel, model)
 
 
 def generate(net: Hypernet, embedding: Float[Array, "e"]) -> PyTree:
-    """The model h(v; phi) of a client."""
+    """The model h(v; phi) of a client.
+
+    Args:
+      net: phi.
+      embedding: v.
+
+    Example:
+      >>> net = Hypernet([(jnp.eye(2), jnp.zeros(2))], jnp.array([[1.0], [2.0]]), jnp.array([0.5]))
+      >>> generate(net, jnp.array([3.0, 4.0])).tolist()
+      [11.5]
+    """
     (kernel, bias), *hidden = net.layers
     features = jnp.matmul(embedding, kernel, precision=Precision.HIGHEST) + bias
     for kernel, bias in hidden:

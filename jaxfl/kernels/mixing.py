@@ -5,66 +5,115 @@ import jax.numpy as jnp
 from jax.lax import Precision
 from jaxtyping import Array, Bool, Float, Key, PyTree, Shaped
 
+from jaxfl.types import Scalar
 
-def mix(weights: Float[Array, "*r m"], stacked: PyTree) -> PyTree:
-    """Row r of the result is the sum over m of `weights[r, m]` times model m, leaf by leaf.
+
+def mix(weights: PyTree[Float[Array, "*r m"]], stacked: PyTree) -> PyTree:
+    """Weighted sums of models: model r of the result is the sum over m of `weights[r, m]` model m.
 
     Args:
-      weights: [R, M]; R receivers, M senders. A single row [M] makes a single model.
+      weights: [R, M]; R receivers, M senders. A single row [M] makes a single model. Or one such
+        matrix for each part of the model, as a pytree prefix of `stacked`: {"body": W, "head":
+        jnp.eye(M)} mixes the bodies of models {"body": ..., "head": ...} and leaves each client its
+        head. The prefix may go down to one matrix a leaf.
       stacked: models [M, ...].
 
     Returns:
-      Models [R, ...] in the type of the given ones, summed in float32 at full precision on every
-      backend.
+      Models [R, ...] in the types of the given ones, summed in the type of the weights (float32)
+      at full precision on every backend.
+
+    Raises:
+      ValueError: the weights are not a prefix of the models.
+
+    Example:
+      >>> mix(jnp.array([[0.5, 0.5], [0.0, 1.0]]), jnp.array([[2.0], [4.0]])).tolist()
+      [[3.0], [4.0]]
     """
 
-    def leaf(x: Array) -> Array:
-        mixed = jnp.tensordot(weights, x.astype(weights.dtype), axes=1, precision=Precision.HIGHEST)
-        return mixed.astype(x.dtype)
+    def mix_part(matrix: Array, part: PyTree) -> PyTree:
+        def leaf(x: Array) -> Array:
+            x_cast = x.astype(matrix.dtype)
+            mixed = jnp.tensordot(matrix, x_cast, axes=1, precision=Precision.HIGHEST)
+            return mixed.astype(x.dtype)
 
-    return jax.tree.map(leaf, stacked)
+        return jax.tree.map(leaf, part)
+
+    return jax.tree.map(mix_part, weights, stacked)
 
 
-def leave_out(weights: Float[Array, "r m"], heard: Bool[Array, "m"]) -> Float[Array, "r m"]:
-    """The weights without the senders that are not heard, each row scaled back to its sum.
+def leave_out(weights: Float[Array, "r m"], reported: Bool[Array, "m"]) -> Float[Array, "r m"]:
+    """The weights without the senders that did not report, each row rescaled to its former sum.
 
-    A row that has no other sender stays as it is: it is of the models that stand in their places.
+    A row whose weights are all on senders that did not report stays as it is: it mixes the models
+    that stand in their places.
 
     Args:
       weights: [R, M].
-      heard: which senders count [M].
+      reported: whether the model of each sender counts [M].
+
+    Example:
+      >>> leave_out(jnp.array([[0.25, 0.5, 0.25]]), jnp.array([True, False, True])).tolist()
+      [[0.5, 0.0, 0.5]]
     """
-    kept = jnp.where(heard[None], weights, 0.0)
+    kept = jnp.where(reported[None], weights, 0.0)
     total = kept.sum(axis=1, keepdims=True)
-    scaled = kept * weights.sum(axis=1, keepdims=True) / jnp.where(total > 0, total, 1)
-    return jnp.where(heard.all() | (total <= 0), weights, scaled)
+    rescaled = kept * weights.sum(axis=1, keepdims=True) / jnp.where(total > 0, total, 1)
+    return jnp.where(reported.all() | (total <= 0), weights, rescaled)
 
 
-def isolate(weights: Float[Array, "m m"], heard: Bool[Array, "m"]) -> Float[Array, "m m"]:
-    """`leave_out`, and who is not heard hears nobody: it keeps what stands in its place, the model it started from."""
-    return jnp.where(heard[:, None], leave_out(weights, heard), jnp.eye(heard.size))
+def isolate(weights: Float[Array, "m m"], reported: Bool[Array, "m"]) -> Float[Array, "m m"]:
+    """`leave_out`, and a client that did not report receives nothing from the others.
+
+    Its row is that of the identity: it keeps the model that stands in its place, the one that it
+    started the round from.
+
+    Args:
+      weights: [M, M].
+      reported: whether the model of each client counts [M].
+
+    Example:
+      >>> isolate(jnp.array([[0.5, 0.5], [0.5, 0.5]]), jnp.array([True, False])).tolist()
+      [[1.0, 0.0], [0.0, 1.0]]
+    """
+    return jnp.where(reported[:, None], leave_out(weights, reported), jnp.eye(reported.size))
 
 
 def size_weights(sizes: Shaped[Array, "m"]) -> Float[Array, "m"]:
-    """Each client's share of all examples, p_i = n_i / sum_j n_j; 1 / M for all if there are none.
+    """Weights in proportion to numbers of examples, p_i = n_i / sum_j n_j; 1 / M if there are none.
 
-    Of clients that are heard or not [M] bool: equal shares of those that are.
+    Args:
+      sizes: n_i [M]; or who reported [M] bool, who then have equal weights.
+
+    Example:
+      >>> size_weights(jnp.array([1, 3, 0])).tolist()
+      [0.25, 0.75, 0.0]
     """
-    sizes = sizes.astype(
-        jnp.float32
-    )  # whole numbers this side of 2^24, and no overflow beyond 2^31
+    # float32 holds whole numbers up to 2^24, and their sum does not overflow beyond 2^31.
+    sizes = sizes.astype(jnp.float32)
     total = sizes.sum()
-    share = sizes / jnp.maximum(total, 1)
-    return jnp.where(total > 0, share, 1 / sizes.shape[0])
+    weights = sizes / jnp.maximum(total, 1)
+    return jnp.where(total > 0, weights, 1 / sizes.shape[0])
 
 
-def disturbance(key: Key[Array, ""], clients: int, radius: float | Array) -> Float[Array, "m m"]:
-    """What to add to mixing weights and to subtract from them, to learn from losses alone how they change.
+def disturbance(key: Key[Array, ""], clients: int, radius: Scalar) -> Float[Array, "m m"]:
+    """A random change of mixing weights, which shows from losses alone how a loss depends on them.
 
-    Random signs, less their mean in each row so that rows still sum to one, times the radius [M,
-    M]. With losses L+ and L- of a row, (L+ - L-) / 2 times the row, over the radius squared, is an
-    estimate of the loss's slopes less their mean, unbiased up to the radius squared (simultaneous
-    perturbation: Spall, 1992).
+    Random signs, less their mean in each row so that rows of weights still sum to one, times the
+    radius. With losses L+ and L- at the weights plus and minus this change, (L+ - L-) / 2 times the
+    row over the radius squared estimates the gradient of the loss less its mean, unbiased up to the
+    radius squared (simultaneous perturbation: Spall, 1992, https://doi.org/10.1109/9.119632).
+
+    Args:
+      key: of the random signs.
+      clients: M.
+      radius: of the change of one weight.
+
+    Returns:
+      [M, M], rows sum to zero.
+
+    Example:
+      >>> disturbance(jax.random.key(0), 4, 0.5).sum(axis=1).tolist()
+      [0.0, 0.0, 0.0, 0.0]
     """
     signs = jax.random.rademacher(key, (clients, clients), jnp.float32)
     return radius * (signs - signs.mean(axis=1, keepdims=True))

@@ -1,4 +1,7 @@
-"""Labels of the nearest examples in the space of features (kNN-Per: Marfoq et al., ICML 2022)."""
+"""Labels of the nearest examples in the space of features.
+
+kNN-Per: Marfoq et al., ICML 2022, https://arxiv.org/abs/2111.09360.
+"""
 
 import jax
 import jax.numpy as jnp
@@ -6,44 +9,52 @@ from jax import lax
 from jax.lax import Precision
 from jaxtyping import Array, Bool, Float, Int
 
+from jaxfl.types import Scalar
+
 
 def neighbour_labels(
     query: Float[Array, "b d"],
-    memory: Float[Array, "n d"],
+    stored: Float[Array, "n d"],
     labels: Int[Array, "n"],
     mask: Bool[Array, "n"],
     classes: int,
     neighbours: int,
-    scale: float | int | Array,
+    scale: Scalar,
 ) -> Float[Array, "b classes"]:
-    """p(c) in proportion to the sum of exp(-|f - f_j|^2 / (d scale)) over the nearest examples j of class c.
+    """Class probabilities, in proportion to sums of exp(-|f - f_j|^2 / (d scale)).
 
-    Features up to 1e12; beyond, their squared distances are not told from padding.
+    The sum for class c is over the nearest stored examples j of that class. Finite for features up
+    to 1e12; beyond, their squared distances cannot be told from padding.
 
     Args:
       query: features f [B, d].
-      memory: features of the examples [N, d].
-      labels: of the examples [N].
-      mask: which examples are real [N].
+      stored: features f_j of the stored examples [N, d].
+      labels: of the stored examples [N].
+      mask: which stored examples are real [N].
       classes: number of classes.
-      neighbours: k, how many examples are looked at, all if there are fewer.
+      neighbours: k, how many examples are looked at; all if there are fewer.
       scale: how far to look; the exponent is also divided by d.
 
     Returns:
-      Rows that sum to 1 [B, classes]; of zeros if there is no example.
+      Rows that sum to 1 [B, classes]; rows of zeros if there is no example.
+
+    Example:
+      >>> stored = jnp.array([[0.0], [1.0], [90.0]])
+      >>> near = (jnp.array([0, 1, 2]), jnp.ones(3, bool), 3, 2, 1.0)
+      >>> neighbour_labels(jnp.array([[0.5]]), stored, *near).tolist()
+      [[0.5, 0.5, 0.0]]
     """
-    centre = jnp.sum(jnp.where(mask[:, None], memory, 0.0), axis=0) / jnp.maximum(mask.sum(), 1)
-    query, memory = query - centre[None], jnp.where(mask[:, None], memory - centre[None], 0.0)
-    products = jnp.matmul(query, memory.T, precision=Precision.HIGHEST)
-    own, other = (jnp.sum(jnp.square(x), axis=1) for x in (query, memory))
+    # Squared distances from inner products of the features less their mean.
+    centre = jnp.sum(jnp.where(mask[:, None], stored, 0.0), axis=0) / jnp.maximum(mask.sum(), 1)
+    query = query - centre[None]
+    stored = jnp.where(mask[:, None], stored - centre[None], 0.0)
+    products = jnp.matmul(query, stored.T, precision=Precision.HIGHEST)
+    own, other = (jnp.sum(jnp.square(x), axis=1) for x in (query, stored))
     distances = jnp.maximum(own[:, None] + other[None] - 2 * products, 0.0)
-    near, rows = lax.top_k(
-        jnp.where(mask[None], -distances, -1e30), min(neighbours, mask.size)
-    )  # [B, k]
-    near = (
-        near - near[:, :1]
-    )  # the nearest first: exactly 0, where large quotients would differ by their rounding
+    # The k nearest [B, k], padding behind all examples.
+    near, rows = lax.top_k(jnp.where(mask[None], -distances, -1e30), min(neighbours, mask.size))
+    # Relative to the nearest, which becomes exactly 0: large quotients would differ by rounding.
+    near = near - near[:, :1]
     weights = jax.nn.softmax(near / (query.shape[1] * scale), axis=1) * mask[rows]
-    return jnp.einsum(
-        "bk,bkc->bc", weights, jax.nn.one_hot(labels[rows], classes), precision=Precision.HIGHEST
-    )
+    one_hot = jax.nn.one_hot(labels[rows], classes)
+    return jnp.einsum("bk,bkc->bc", weights, one_hot, precision=Precision.HIGHEST)

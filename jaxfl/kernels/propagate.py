@@ -1,4 +1,7 @@
-"""A graph over models from their cosines, and what it does to them in a number of hops."""
+"""A graph over models from their cosines, and what mixing along it does in some hops.
+
+The equations are those of FedCedar.
+"""
 
 from typing import Literal
 
@@ -6,23 +9,29 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float
 
+from jaxfl.types import Scalar
+
 
 def graph_rows(
     cosines: Float[Array, "k k"],
     form: Literal["sum", "softmax"] = "sum",
-    temperature: float | int | Array | None = None,
+    temperature: Scalar | None = None,
 ) -> Float[Array, "k k"]:
     """Row-stochastic edge weights R of the graph over K models, each with an edge to itself.
 
-    "sum" is R_ij = C_ij / sum_j C_ij, negative cosines counting as 0 (FedCedar, section 3.3);
+    "sum" is R_ij = C_ij / sum_j C_ij, where negative cosines count as 0 (FedCedar, section 3.3);
     "softmax" is R_ij = exp(C_ij / temperature) / sum_j exp(C_ij / temperature). A row that sums to
-    nothing is that of the identity. A zero model, whose cosine with itself is 0, has no edges: its
-    row is that of the identity, and nobody weighs it.
+    zero becomes that of the identity. A zero model, whose cosine with itself is 0, has no edges:
+    its row is that of the identity, and it has no weight in the others.
 
     Args:
       cosines: C [K, K], as `similarity.cosine` makes them.
       form: how cosines become weights.
       temperature: of the softmax, positive; .1 if None.
+
+    Example:
+      >>> graph_rows(jnp.array([[1.0, -0.5], [-0.5, 1.0]])).tolist()
+      [[1.0, 0.0], [0.0, 1.0]]
     """
     if form == "sum":
         edges = jnp.maximum(cosines, 0.0)
@@ -37,13 +46,18 @@ def graph_rows(
 def propagate(
     rows: Float[Array, "k k"], hops: int, exists: Bool[Array, "k"] | None = None
 ) -> Float[Array, "k k"]:
-    """What P hops over the graph give, as one matrix [receiver, sender]: R^P (FedCedar, (2)).
+    """The mixing matrix [receiver, sender] of P hops over the graph: R^P (FedCedar, equation 2).
 
     Args:
       rows: R, row-stochastic [K, K].
       hops: P; 0 gives the identity.
-      exists: which nodes there are [K], at least one; None: all. The row of another is the mean of
-        theirs, so that the mean over all K results is that over the nodes that exist.
+      exists: which nodes exist [K], at least one; None: all. The row of a node that does not exist
+        is the mean of the rows of those that do, so that the mean over all K results is the mean
+        over the nodes that exist.
+
+    Example:
+      >>> propagate(jnp.array([[0.5, 0.5], [0.0, 1.0]]), 2).tolist()
+      [[0.25, 0.75], [0.0, 1.0]]
     """
     power = _power(rows, hops)
     if exists is None:
@@ -55,21 +69,25 @@ def propagate(
 def contraction(
     rows: Float[Array, "k k"], hops: int = 1, exists: Bool[Array, "k"] | None = None
 ) -> Float[Array, ""]:
-    """How much nearer P hops over the graph bring the models to each other: Dobrushin's coefficient of R^P, in [0, 1].
+    """Dobrushin's coefficient of R^P: by how much P hops bring the models nearer to each other.
 
-    Half the largest L1 distance of two rows, the smallest factor such that in every norm, whatever
-    the models, max_ij |mixed_i - mixed_j| <= factor * max_ij |model_i - model_j|. 1: some receivers
-    share no sender; 0: all get the same. If all cosines off the diagonal are c it is ((1 - c) / (1
-    + (K - 1) c))^P, by which every difference of two models shrinks.
+    Half the largest L1 distance of two rows, in [0, 1], is the smallest factor such that in every
+    norm and for all models max_ij |mixed_i - mixed_j| <= factor * max_ij |model_i - model_j|. At 1
+    some receivers share no sender; at 0 all receive the same. If all cosines off the diagonal are
+    c, it is ((1 - c) / (1 + (K - 1) c))^P, and every difference of two models shrinks by it.
 
     Args:
       rows: R, row-stochastic [K, K].
       hops: P.
-      exists: as of `propagate`; nodes that are not count nowhere.
+      exists: which nodes exist [K]; the others do not count. None: all.
+
+    Example:
+      >>> contraction(jnp.array([[0.75, 0.25], [0.25, 0.75]]), 2).item()
+      0.25
     """
     exists = jnp.ones(len(rows), bool) if exists is None else exists
     mean = jnp.where(exists[:, None], rows, 0.0).sum(axis=0) / exists.sum()
-    # R^P and (R - 1 mean)^P have the same differences of rows; in the former they drown in the
+    # R^P and (R - 1 mean)^P have the same differences of rows; in the former they are lost in the
     # rounding of their mean.
     power = _power(jnp.where(exists[:, None], rows - mean[None], 0.0), hops)
     apart = jnp.abs(power[:, None] - power[None]).sum(axis=-1)
@@ -77,5 +95,6 @@ def contraction(
 
 
 def _power(matrix: Float[Array, "k k"], exponent: int) -> Float[Array, "k k"]:
+    """The matrix to a whole power, at full precision on every backend."""
     with jax.default_matmul_precision("highest"):
         return jnp.linalg.matrix_power(matrix, exponent)

@@ -1,103 +1,130 @@
-"""Aggregation that a few liars cannot lead astray: order statistics of coordinates, Krum's choice, clipped updates."""
+"""Aggregation that withstands some malicious clients: order statistics, Krum, clipped updates."""
 
 import jax
 import jax.numpy as jnp
-from jax import lax
 from jaxtyping import Array, Bool, Float, Int, PyTree
 
-from jaxfl.kernels.similarity import LARGEST, inverse_norms
+from jaxfl.kernels.similarity import inverse_norms, squared_differences
+from jaxfl.types import Scalar
 
 
-def trimmed_mean(
-    stacked: PyTree, trim: Float[Array, ""] | float, heard: Bool[Array, "m"]
-) -> PyTree:
-    """The mean of each coordinate without its floor(trim H) smallest and largest of the H values that are heard.
+def trimmed_mean(stacked: PyTree, trim: Scalar, reported: Bool[Array, "m"]) -> PyTree:
+    """The mean of each coordinate without its floor(trim R) smallest and largest values.
 
-    Yin et al., "Byzantine-Robust Distributed Learning", ICML 2018, Definition 2. Half, and the
-    median is what stays.
+    Yin et al., "Byzantine-Robust Distributed Learning", ICML 2018, Definition 2,
+    https://arxiv.org/abs/1803.01498. A `trim` of one half leaves the median.
 
     Args:
       stacked: models [M, ...].
-      trim: fraction to leave out at each end, below .5.
-      heard: whose model counts [M]; if nobody's does, all do.
+      trim: fraction of values to leave out at each end, at most .5.
+      reported: whose models count [M], R of them; all if nobody reported.
+
+    Example:
+      >>> x = jnp.array([[1.0], [2.0], [4.0], [90.0]])
+      >>> trimmed_mean(x, 0.25, jnp.ones(4, bool)).tolist()
+      [3.0]
     """
-    heard = heard | ~heard.any()
-    count = heard.sum()
+    reported = reported | ~reported.any()
+    count = reported.sum()
     cut = jnp.minimum(jnp.floor(trim * count + 1e-4), (count - 1) // 2)
-    place = jnp.arange(heard.size)
-    kept = (place >= cut) & (place < count - cut)
+    rank = jnp.arange(reported.size)
+    kept = (rank >= cut) & (rank < count - cut)
 
     def leaf(x: Array) -> Array:
         column = (-1, *[1] * (x.ndim - 1))
-        ordered = jnp.sort(jnp.where(heard.reshape(column), x, jnp.inf), axis=0)
+        # Values that do not count are sorted behind all others.
+        ordered = jnp.sort(jnp.where(reported.reshape(column), x, jnp.inf), axis=0)
         return jnp.sum(jnp.where(kept.reshape(column), ordered, 0.0), axis=0) / kept.sum()
 
     return jax.tree.map(leaf, stacked)
 
 
-def median(stacked: PyTree, heard: Bool[Array, "m"]) -> PyTree:
-    """The median of each coordinate, of an even number of values the mean of the two in the middle (Definition 1)."""
-    return trimmed_mean(stacked, 0.5, heard)
+def median(stacked: PyTree, reported: Bool[Array, "m"]) -> PyTree:
+    """The median of each coordinate; of an even number of values, the mean of the middle two.
+
+    Yin et al., ICML 2018, Definition 1, https://arxiv.org/abs/1803.01498.
+
+    Args:
+      stacked: models [M, ...].
+      reported: whose models count [M]; all if nobody reported.
+
+    Example:
+      >>> median(jnp.array([[1.0], [2.0], [90.0]]), jnp.ones(3, bool)).tolist()
+      [2.0]
+    """
+    return trimmed_mean(stacked, 0.5, reported)
 
 
 def krum(
     stacked: PyTree,
     ids: Int[Array, "m"],
-    heard: Bool[Array, "m"],
+    reported: Bool[Array, "m"],
     byzantine: int | None,
     chosen: int | None,
 ) -> Float[Array, "m"]:
-    """Equal weights of the models that lie nearest to their neighbours (Blanchard et al., NeurIPS 2017, section 4) [M].
+    """Equal weights of the models nearest to their neighbours, 0 of the others [M].
 
-    The score of a model is the sum of its squared distances to the H - f - 2 others nearest to it.
+    Blanchard et al., NeurIPS 2017, section 4, https://arxiv.org/abs/1703.02757. The score of a
+    model is the sum of its squared distances to the R - f - 2 models nearest to it; the models with
+    the smallest scores are chosen.
 
     Args:
       stacked: models [M, ...].
-      ids: of the clients [M]; the smaller one goes first where scores are equal up to rounding.
-      heard: whose model counts [M], H of them; if nobody's does, all do.
-      byzantine: f, how many may lie. None: the most that the rule can bear, floor((H - 3) / 2).
-      chosen: m, how many models to take. None: H - f, those left without as many as may lie.
+      ids: of the clients [M]; of scores that are equal up to rounding the smaller id goes first.
+      reported: whose models count [M], R of them; all if nobody reported.
+      byzantine: f, how many clients may be malicious. None: the most that the rule allows,
+        floor((R - 3) / 2).
+      chosen: m, how many models to choose. None: R - f.
+
+    Example:
+      >>> models = jnp.array([[0.0], [1.0], [1.5], [90.0]])
+      >>> krum(models, jnp.arange(4), jnp.ones(4, bool), 1, 2).tolist()
+      [0.0, 0.5, 0.5, 0.0]
     """
-    heard = heard | ~heard.any()
-    count = heard.sum()
+    reported = reported | ~reported.any()
+    count = reported.sum()
     most = jnp.maximum((count - 3) // 2, 0)
-    liars = most if byzantine is None else jnp.minimum(byzantine, count - 1)
-    others = ~jnp.eye(heard.size, dtype=bool) & heard[None]
-    distances = jnp.sort(jnp.where(others, _squared_distances(stacked), jnp.inf), axis=1)
-    near = jnp.arange(heard.size) < jnp.clip(count - liars - 2, 1, count - 1)
+    malicious = most if byzantine is None else jnp.minimum(byzantine, count - 1)
+    # The score: the sum over the R - f - 2 nearest other models.
+    others = ~jnp.eye(reported.size, dtype=bool) & reported[None]
+    distances = jnp.sort(jnp.where(others, squared_differences(stacked), jnp.inf), axis=1)
+    near = jnp.arange(reported.size) < jnp.clip(count - malicious - 2, 1, count - 1)
     score = jnp.sum(jnp.where(near[None], distances, 0.0), axis=1)
-    score = jnp.where(heard, score, jnp.inf)
-    alike = jnp.isclose(score[:, None], score[None], rtol=1e-5, atol=0)
-    before = jnp.where(
-        alike, ids[None] < ids[:, None], score[None] < score[:, None]
-    )  # [i, j]: j goes first
-    taken = before.sum(axis=1) < (count - liars if chosen is None else jnp.minimum(chosen, count))
-    return (taken & heard) / (taken & heard).sum()
-
-
-def _squared_distances(stacked: PyTree) -> Float[Array, "m m"]:
-    """Of all pairs, at most 1e30, a row at a time from differences: an enormous model hides nobody else's distances."""
-    matrix = jnp.concatenate([x.reshape(x.shape[0], -1) for x in jax.tree.leaves(stacked)], axis=1)
-    return lax.map(
-        lambda one: jnp.minimum(jnp.sum((matrix - one[None]) ** 2, axis=1), LARGEST), matrix
-    )
+    score = jnp.where(reported, score, jnp.inf)
+    # The choice: a model is taken if fewer than m others go before it; [i, j]: j goes before i.
+    tied = jnp.isclose(score[:, None], score[None], rtol=1e-5, atol=0)
+    before = jnp.where(tied, ids[None] < ids[:, None], score[None] < score[:, None])
+    number = count - malicious if chosen is None else jnp.minimum(chosen, count)
+    taken = before.sum(axis=1) < number
+    return (taken & reported) / (taken & reported).sum()
 
 
 def clip_updates(
-    before: PyTree, after: PyTree, bound: Float[Array, ""] | float | None, heard: Bool[Array, "m"]
+    before: PyTree, after: PyTree, bound: Scalar | None, reported: Bool[Array, "m"]
 ) -> PyTree:
-    """The models after updates no longer than the bound (Sun et al., "Can You Really Backdoor", 2019, section 4).
+    """The models after updates whose norms are cut to the bound.
+
+    Sun et al., "Can You Really Backdoor Federated Learning?", 2019, section 4,
+    https://arxiv.org/abs/1911.07963.
 
     Args:
-      before: models [M, ...].
-      after: models [M, ...].
-      bound: Euclidean length; None: the median length of those that are heard.
-      heard: whose model counts [M].
+      before: models before the updates [M, ...].
+      after: models after them [M, ...].
+      bound: the largest Euclidean norm of an update; None: the median norm of the updates that
+        count.
+      reported: whose updates count for the median [M].
+
+    Example:
+      >>> after = jnp.array([[8.0], [1.0]])
+      >>> clip_updates(jnp.zeros((2, 1)), after, 2.0, jnp.ones(2, bool)).tolist()
+      [[2.0], [1.0]]
     """
     updates = jax.tree.map(jnp.subtract, after, before)
-    inverse = inverse_norms(updates)  # 0 of no update
-    longest = median(jnp.where(inverse > 0, 1 / jnp.where(inverse > 0, inverse, 1.0), 0.0), heard)
-    factors = jnp.minimum(1.0, inverse * (longest if bound is None else bound))
+    # 0 for an update of nothing.
+    inverse = inverse_norms(updates)
+    norms = jnp.where(inverse > 0, 1 / jnp.where(inverse > 0, inverse, 1.0), 0.0)
+    median_norm = median(norms, reported)
+    factors = jnp.minimum(1.0, inverse * (median_norm if bound is None else bound))
     return jax.tree.map(
         lambda b, u: b + u * factors.reshape(-1, *[1] * (u.ndim - 1)), before, updates
     )

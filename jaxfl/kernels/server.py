@@ -1,4 +1,4 @@
-"""The server as an optimiser: what the clients' mean moved is taken for a gradient."""
+"""The server as an optimiser: it takes what the clients' mean moved for a gradient."""
 
 import jax
 import jax.numpy as jnp
@@ -7,20 +7,32 @@ from jaxtyping import PyTree
 
 
 def descend(
-    optimizer: optax.GradientTransformation, memory: optax.OptState, model: PyTree, average: PyTree
+    optimizer: optax.GradientTransformation,
+    opt_state: optax.OptState,
+    model: PyTree,
+    average: PyTree,
 ) -> tuple[PyTree, optax.OptState]:
-    """One step of the server's optimiser (Reddi et al., "Adaptive Federated Optimization", ICLR 2021, Algorithm 1).
+    """One step of the server's optimiser along the pseudo-gradient, model - average.
+
+    Reddi et al., "Adaptive Federated Optimization", ICLR 2021, Algorithm 1,
+    https://arxiv.org/abs/2003.00295.
 
     Args:
-      optimizer: any optax optimiser; SGD with learning rate 1 gives the average, FedAvg. One that
-        keeps squares (Adam, Yogi) stands still for good after a difference whose square overflows:
-        keep entries up to 1e15.
-      memory: its state.
+      optimizer: any optax optimiser; SGD with learning rate 1 gives the average, FedAvg. An
+        optimiser that keeps squares (Adam, Yogi) stands still for good after a pseudo-gradient
+        whose square overflows: keep entries up to 1e15.
+      opt_state: its state.
       model: what the clients started from.
-      average: of what they trained; the model less this is the pseudo-gradient.
+      average: the mean of what they trained.
 
     Returns:
       The new model and the optimiser's new state.
+
+    Example:
+      >>> sgd = optax.sgd(0.5)
+      >>> descend(sgd, sgd.init(jnp.zeros(2)), jnp.zeros(2), jnp.array([2.0, 4.0]))[0].tolist()
+      [1.0, 2.0]
     """
-    updates, memory = optimizer.update(jax.tree.map(jnp.subtract, model, average), memory, model)
-    return optax.apply_updates(model, updates), memory
+    pseudo_gradient = jax.tree.map(jnp.subtract, model, average)
+    updates, opt_state = optimizer.update(pseudo_gradient, opt_state, model)
+    return optax.apply_updates(model, updates), opt_state

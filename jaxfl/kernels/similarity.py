@@ -1,7 +1,14 @@
-"""Similarity of stacked models. A plain matrix [M, D] is a stack of one leaf; a pytree needs no such matrix.
+"""Similarities and distances of all pairs of stacked models, a matrix [M, D] or a pytree [M, ...].
 
-Models of any finite size have finite similarities: a model that has run away, or was sent to do
-harm, has squares that no float holds, and makes nobody's weights not a number.
+Models of any finite size have finite similarities: the squares of a model that diverged, or that a
+malicious client made huge, overflow a float and would turn the weights of all clients into NaN.
+
+There are three Euclidean distances, since they differ in accuracy and cost. `squared_distances`
+takes one Gram matrix of the models less their mean: it is cheap, and accurate unless one model is
+far from all others. `squared_differences` subtracts every pair: it is accurate whatever the other
+models are, and reads all models M times. `distances_l2` takes one Gram matrix of the models as they
+are: an enormous model does no harm to other pairs, but models that are near each other and far from
+zero lose digits. It is the measure "l2" of `similarities`.
 """
 
 from typing import Literal
@@ -12,9 +19,12 @@ from jax import lax
 from jax.lax import Precision
 from jaxtyping import Array, Float, PyTree
 
+from jaxfl.types import Scalar
+
 Measure = Literal["cosine", "inner", "l2", "l1"]
 
-LARGEST = 1e30  # what is beyond counts as this: sums and multiples of it are still finite
+# Values beyond count as this one: sums and multiples of it are still finite.
+LARGEST = 1e30
 
 
 def gram(stacked: PyTree, other: PyTree = None) -> Float[Array, "m n"]:
@@ -25,55 +35,65 @@ def gram(stacked: PyTree, other: PyTree = None) -> Float[Array, "m n"]:
     Args:
       stacked: models [M, ...] or a matrix [M, D].
       other: models [N, ...] to pair them with; themselves if None.
+
+    Example:
+      >>> gram(jnp.array([[1.0, 2.0], [0.0, 3.0]])).tolist()
+      [[5.0, 6.0], [6.0, 9.0]]
     """
 
     def leaf(x: Array, y: Array) -> Array:
-        return jnp.matmul(
-            x.reshape(x.shape[0], -1), y.reshape(y.shape[0], -1).T, precision=Precision.HIGHEST
-        )
+        x_rows = x.reshape(x.shape[0], -1)
+        y_rows = y.reshape(y.shape[0], -1)
+        return jnp.matmul(x_rows, y_rows.T, precision=Precision.HIGHEST)
 
-    return sum(jax.tree.leaves(jax.tree.map(leaf, stacked, stacked if other is None else other)))
+    products = jax.tree.map(leaf, stacked, stacked if other is None else other)
+    return jnp.asarray(sum(jax.tree.leaves(products)))
 
 
 def cosine(stacked: PyTree) -> Float[Array, "m m"]:
-    """Cosines of all pairs of models, in [-1, 1]; a zero model has cosine 0 with everything, itself included.
+    """Cosines of all pairs of models, in [-1, 1].
+
+    A zero model has cosine 0 with every model, with itself too.
 
     Args:
       stacked: models [M, ...] or a matrix [M, D].
+
+    Example:
+      >>> cosine(jnp.array([[1.0, 0.0], [0.0, 2.0], [0.0, -4.0]])).tolist()
+      [[1.0, 0.0, 0.0], [0.0, 1.0, -1.0], [0.0, -1.0, 1.0]]
     """
     products = gram(scaled(stacked)[0])
-    scale = _inverse(jnp.sqrt(jnp.diagonal(products)))
-    return jnp.clip(products * scale[:, None] * scale[None, :], -1.0, 1.0)
+    inverse = _inverse(jnp.sqrt(jnp.diagonal(products)))
+    return jnp.clip(products * inverse[:, None] * inverse[None, :], -1.0, 1.0)
 
 
 def similarities(
-    stacked: PyTree, measure: Measure, snap: float | Array | None = None
+    stacked: PyTree, measure: Measure, snap: Scalar | None = None
 ) -> Float[Array, "m m"]:
-    """How alike all pairs of models are, by one of the measures of pFedGraph (section 4.5).
+    """Similarities of all pairs of models by one of the measures of pFedGraph.
 
-    "cosine"; "inner", the inner product; "l2" and "l1", minus the distance in that norm. The last
-    three are at most 1e30 either way.
+    Ye et al., ICML 2023, https://proceedings.mlr.press/v202/ye23b.html, section 4.5.
 
     Args:
       stacked: models [M, ...] or a matrix [M, D].
-      measure: which one.
+      measure: "cosine"; "inner", the inner product; "l2" or "l1", minus the distance in that norm.
+        The absolute values of the last three are at most 1e30.
       snap: cosines above it count as 1, as in pFedGraph's code; None for never.
+
+    Example:
+      >>> similarities(jnp.array([[0.0, 0.0], [3.0, 4.0]]), "l1").tolist()
+      [[-0.0, -7.0], [-7.0, -0.0]]
     """
     if measure == "cosine":
         cosines = cosine(stacked)
         return cosines if snap is None else jnp.where(cosines > snap, 1.0, cosines)
     if measure == "l1":
         return -jnp.minimum(distances_l1(stacked), LARGEST)
-    small, power = scaled(stacked)
-    products = gram(small)
-    if measure == "inner":
-        return jnp.clip(products * power[:, None] * power[None], -LARGEST, LARGEST)
-    squares, larger = jnp.diagonal(products), jnp.maximum(power[:, None], power[None])
-    own, other = power[:, None] / larger, power[None] / larger  # one of the two is 1
-    distances = (
-        squares[:, None] * own * own + squares[None] * other * other - 2 * products * own * other
-    )
-    return -jnp.minimum(jnp.sqrt(jnp.maximum(distances, 0.0)) * larger, LARGEST)
+    if measure == "l2":
+        return -distances_l2(stacked)
+    rescaled, power = scaled(stacked)
+    products = gram(rescaled)
+    return jnp.clip(products * power[:, None] * power[None], -LARGEST, LARGEST)
 
 
 def distances_l1(stacked: PyTree) -> Float[Array, "m m"]:
@@ -81,37 +101,138 @@ def distances_l1(stacked: PyTree) -> Float[Array, "m m"]:
 
     Args:
       stacked: models [M, ...] or a matrix [M, D].
+
+    Example:
+      >>> distances_l1(jnp.array([[0.0, 0.0], [3.0, 4.0]])).tolist()
+      [[0.0, 7.0], [7.0, 0.0]]
     """
 
     def leaf(x: Array) -> Array:
         rows = x.reshape(x.shape[0], -1)
-        return lax.map(lambda one: jnp.abs(rows - one[None]).sum(axis=1), rows)
+        return lax.map(lambda row: jnp.abs(rows - row[None]).sum(axis=1), rows)
 
-    return sum(map(leaf, jax.tree.leaves(stacked)))
+    return jnp.asarray(sum(map(leaf, jax.tree.leaves(stacked))))
+
+
+def distances_l2(stacked: PyTree) -> Float[Array, "m m"]:
+    """Euclidean distances of all pairs of models, at most 1e30, from inner products.
+
+    Each pair is measured in the larger of its two scales. Distances below about 1e-3 of the models'
+    norms are rounding: see the top of this file for the distances that are not.
+
+    Args:
+      stacked: models [M, ...] or a matrix [M, D].
+
+    Example:
+      >>> distances_l2(jnp.array([[0.0, 0.0], [3.0, 4.0]])).tolist()
+      [[0.0, 5.0], [5.0, 0.0]]
+    """
+    rescaled, power = scaled(stacked)
+    products = gram(rescaled)
+    squares = jnp.diagonal(products)
+    # |x - y|^2 = |x|^2 + |y|^2 - 2 x'y, in a unit in which one of the two factors is 1.
+    larger = jnp.maximum(power[:, None], power[None])
+    own = power[:, None] / larger
+    other = power[None] / larger
+    squared = (
+        squares[:, None] * own * own + squares[None] * other * other - 2 * products * own * other
+    )
+    return jnp.minimum(jnp.sqrt(jnp.maximum(squared, 0.0)) * larger, LARGEST)
+
+
+def squared_distances(stacked: PyTree) -> Float[Array, "m m"]:
+    """Squared Euclidean distances of all pairs of models, at most 1e30, from inner products.
+
+    The models are taken less their mean, so that models near each other and far from zero keep
+    their digits. What is below 1e-6 of the two squared distances to the mean is rounding, and 0.
+
+    Args:
+      stacked: models [M, ...] or a matrix [M, D].
+
+    Example:
+      >>> squared_distances(jnp.array([[0.0, 0.0], [3.0, 4.0]])).tolist()
+      [[0.0, 25.0], [25.0, 0.0]]
+    """
+    distances, unit = squared_distances_in_unit(stacked)
+    return jnp.minimum(distances * unit * unit, LARGEST)
+
+
+def squared_distances_in_unit(stacked: PyTree) -> tuple[Float[Array, "m m"], Float[Array, ""]]:
+    """`squared_distances` in a unit in which none overflows, a power of two, and that unit.
+
+    Args:
+      stacked: models [M, ...] or a matrix [M, D].
+
+    Example:
+      >>> [x.tolist() for x in squared_distances_in_unit(jnp.array([[0.0], [8.0]]))]
+      [[[0.0, 4.0], [4.0, 0.0]], 4.0]
+    """
+    centred = jax.tree.map(lambda x: x - x.mean(axis=0, keepdims=True), stacked)
+    rescaled, power = scaled(centred)
+    unit = power.max()
+    products = gram(rescaled) * (power / unit)[:, None] * (power / unit)[None]
+    squares = jnp.diagonal(products)
+    both = squares[:, None] + squares[None]
+    distances = both - 2 * products
+    return jnp.where(distances > 1e-6 * both, distances, 0.0), unit
+
+
+def squared_differences(stacked: PyTree) -> Float[Array, "m m"]:
+    """Sums of squared differences of all pairs of models, at most 1e30, one row at a time.
+
+    From differences, so that an enormous model takes no digits of the other pairs.
+
+    Args:
+      stacked: models [M, ...] or a matrix [M, D].
+
+    Example:
+      >>> squared_differences(jnp.array([[0.0, 0.0], [3.0, 4.0]])).tolist()
+      [[0.0, 25.0], [25.0, 0.0]]
+    """
+    matrix = jnp.concatenate([x.reshape(x.shape[0], -1) for x in jax.tree.leaves(stacked)], axis=1)
+
+    def distances_to(row: Float[Array, "d"]) -> Float[Array, "m"]:
+        return jnp.minimum(jnp.sum((matrix - row[None]) ** 2, axis=1), LARGEST)
+
+    return lax.map(distances_to, matrix)
 
 
 def inverse_norms(stacked: PyTree) -> Float[Array, "m"]:
-    """One over the Euclidean norm of each model [M]; 0 for a zero model."""
-    small, power = scaled(stacked)
+    """One over the Euclidean norm of each model [M]; 0 for a zero model.
+
+    Args:
+      stacked: models [M, ...] or a matrix [M, D].
+
+    Example:
+      >>> inverse_norms(jnp.array([[0.0, 4.0], [0.0, 0.0]])).tolist()
+      [0.25, 0.0]
+    """
+    rescaled, power = scaled(stacked)
     squares = sum(
-        jnp.sum(jnp.square(x.reshape(x.shape[0], -1)), axis=1) for x in jax.tree.leaves(small)
+        jnp.sum(jnp.square(x.reshape(x.shape[0], -1)), axis=1) for x in jax.tree.leaves(rescaled)
     )
     return _inverse(jnp.sqrt(squares)) / power
 
 
 def scaled(stacked: PyTree) -> tuple[PyTree, Float[Array, "m"]]:
-    """Each model over the power of two nearest its largest entry, which costs no digit, and those powers [M].
+    """Each model over the power of two nearest its largest entry, and those powers [M].
 
-    Squares of what results neither overflow nor vanish. A zero model's power is 1.
+    No digit is lost, and squares of the rescaled models neither overflow nor vanish. The power of a
+    zero model is 1.
 
     Args:
       stacked: models [M, ...] or a matrix [M, D].
+
+    Example:
+      >>> [x.tolist() for x in scaled(jnp.array([[1.0, 9.0], [0.0, 0.0]]))]
+      [[[0.125, 1.125], [0.0, 0.0]], [8.0, 1.0]]
     """
 
     def largest(x: Array) -> Float[Array, "m"]:
         return jnp.abs(x.reshape(x.shape[0], -1)).max(axis=1, initial=0.0)
 
     power = jnp.stack([largest(x) for x in jax.tree.leaves(stacked)]).max(axis=0)
+    # Without a mantissa a float is a power of two; the largest float rounds to infinity.
     limits = jnp.finfo(power.dtype)
     power = jnp.minimum(lax.reduce_precision(power, limits.nexp, 0), 2.0 ** (limits.maxexp - 1))
     power = jnp.where(power > 0, power, 1.0)
@@ -119,4 +240,5 @@ def scaled(stacked: PyTree) -> tuple[PyTree, Float[Array, "m"]]:
 
 
 def _inverse(norms: Float[Array, "m"]) -> Float[Array, "m"]:
+    """One over each norm; 0 for 0."""
     return jnp.where(norms > 0, 1 / jnp.where(norms > 0, norms, 1.0), 0.0)

@@ -1,8 +1,8 @@
-"""Projection of rows onto the probability simplex: the exact solution of pFedGraph's quadratic program.
+"""Projection of rows onto the probability simplex: the exact solution of pFedGraph's problem.
 
 min_x |x - v|^2 subject to 1'x = 1, x >= 0 has an identity quadratic, so its solution is the
-Euclidean projection of v: a sort and a threshold (optax has it), with no iterations. With a cap on
-each edge, 0 <= x <= c, no closed form exists.
+Euclidean projection of v: a sort and a threshold (optax has it), without iterations. With a cap on
+each edge, 0 <= x <= c, there is no closed form.
 """
 
 import warnings
@@ -14,26 +14,28 @@ import optax
 from jax import lax
 from jaxtyping import Array, Float, Int
 
+from jaxfl.types import Scalar
+
 Solver = Literal["projection", "jaxopt", "none"]
 
 
 def collaboration_rows(
     similarity: Float[Array, "m m"],
     prior: Float[Array, "m"],
-    alpha: float | int | Array | None,
+    alpha: Scalar | None,
     form: Literal["code", "paper"],
     solver: Solver = "projection",
     caps: Float[Array, "*mm"] | float | None = None,
 ) -> Float[Array, "m m"]:
-    """Rows of pFedGraph's collaboration graph (Ye et al., 2023).
+    """Rows of pFedGraph's collaboration graph.
 
-    "paper" is equation (4): min_w |w - p|^2 - alpha s'w; "code" is what its authors' code solves,
-    min_w alpha |w - p|^2 - s'w, whose alpha is one over the paper's. Both on the simplex: 1'w = 1,
-    w >= 0.
+    Ye et al., ICML 2023, https://proceedings.mlr.press/v202/ye23b.html. "paper" is equation (4),
+    min_w |w - p|^2 - alpha s'w; "code" is what its authors' code solves, min_w alpha |w - p|^2 -
+    s'w, whose alpha is one over the paper's. Both are on the simplex: 1'w = 1, w >= 0.
 
-    With equal sizes, similarity 1 within a group of m clients and c to all others, "code" cuts the
-    others off exactly if c <= 1 - 2 alpha / m: a client whose group is absent from the cohort (m =
-    1) mixes with strangers unless alpha < (1 - c) / 2.
+    With equal sizes, similarity 1 within a group of m clients and c to all others, "code" gives the
+    others no weight exactly if c <= 1 - 2 alpha / m. So a client without anyone else of its group
+    in the cohort (m = 1) mixes with other groups unless alpha < (1 - c) / 2.
 
     Args:
       similarity: s, row by row [M, M].
@@ -41,42 +43,54 @@ def collaboration_rows(
       alpha: positive. None: .08 M in the "code" form, .8 in the "paper" form.
       form: which term alpha multiplies.
       solver: "projection", exact; "jaxopt", which takes caps; "none": the similarities themselves
-        are the weights (Table 8, "only similarity"), negative ones count nothing and a row without
-        a positive one keeps its own model.
-      caps: the largest weight of an edge, one for all or [M, M]; None for none.
+        are the weights (Table 8, "only similarity"), where negative ones count as 0 and a row
+        without a positive one keeps its own model.
+      caps: the largest weight of an edge, one for all or [M, M]; None for no caps.
+
+    Returns:
+      Row-stochastic [M, M].
+
+    Example:
+      >>> prior = jnp.array([0.5, 0.5])
+      >>> collaboration_rows(jnp.array([[1.0, 0.5], [0.5, 1.0]]), prior, 1.0, "paper").tolist()
+      [[0.625, 0.375], [0.375, 0.625]]
     """
     if solver == "none":
         positive = jnp.maximum(similarity, 0.0)
+        # Relative to the largest, so that the sum neither overflows nor vanishes.
         largest = positive.max(axis=1, keepdims=True)
-        shares = positive / jnp.where(
-            largest > 0, largest, 1.0
-        )  # whose sum neither overflows nor vanishes
-        return jnp.where(
-            largest > 0,
-            shares / jnp.maximum(shares.sum(axis=1, keepdims=True), 1.0),
-            jnp.eye(prior.size),
-        )
+        relative = positive / jnp.where(largest > 0, largest, 1.0)
+        weights = relative / jnp.maximum(relative.sum(axis=1, keepdims=True), 1.0)
+        return jnp.where(largest > 0, weights, jnp.eye(prior.size))
     if alpha is None:
         alpha = 0.08 * prior.size if form == "code" else 0.8
+    # (4): the minimum is the projection of p + alpha s / 2.
     target = prior[None] + similarity * (0.5 / alpha if form == "code" else 0.5 * alpha)
     if solver == "projection":
         return project_rows(target)
-    return project_capped_rows(
-        target, jnp.broadcast_to(1.0 if caps is None else caps, target.shape)
-    )
+    all_caps = jnp.broadcast_to(1.0 if caps is None else caps, target.shape)
+    return project_capped_rows(target, all_caps)
 
 
 def project_rows(rows: Float[Array, "r m"]) -> Float[Array, "r m"]:
-    """The nearest point of the probability simplex to each row, exact up to rounding: [R, M] -> [R, M]."""
+    """The nearest point of the probability simplex to each row, exact up to rounding.
+
+    Args:
+      rows: [R, M].
+
+    Returns:
+      Row-stochastic [R, M].
+
+    Example:
+      >>> project_rows(jnp.array([[1.0, 0.5, -4.0]])).tolist()
+      [[0.75, 0.25, 0.0]]
+    """
 
     def project(row: Float[Array, "m"]) -> Float[Array, "m"]:
         below, places = _descending(row)
-        # Who is 1 below the largest has no weight, and no more of it than who is further down.
-        return (
-            jnp.zeros_like(row)
-            .at[places]
-            .set(optax.projections.projection_simplex(jnp.maximum(below, -2.0)))
-        )
+        # An entry 1 below the largest has no weight, and an entry further below has none either.
+        projected = optax.projections.projection_simplex(jnp.maximum(below, -2.0))
+        return jnp.zeros_like(row).at[places].set(projected)
 
     return jax.vmap(project)(rows)
 
@@ -84,43 +98,51 @@ def project_rows(rows: Float[Array, "r m"]) -> Float[Array, "r m"]:
 def project_capped_rows(
     rows: Float[Array, "r m"], caps: Float[Array, "r m"]
 ) -> Float[Array, "r m"]:
-    """The nearest point to each row with 0 <= x <= caps and sum 1, by jaxopt's bisection, then one exact step.
+    """The nearest point to each row with 0 <= x <= caps and sum 1: a bisection, then an exact step.
 
     Args:
       rows: [R, M].
       caps: the largest weight of each edge [R, M]. A row whose caps sum to less than 1 has no
-        solution: its caps are raised in proportion until they do.
+        solution: its caps are raised in proportion until they sum to 1.
+
+    Returns:
+      Row-stochastic [R, M].
+
+    Example:
+      >>> project_capped_rows(jnp.array([[9.0, 1.0, 1.0]]), jnp.full((1, 3), 0.5)).tolist()
+      [[0.5, 0.25, 0.25]]
     """
+    # jaxopt warns on import that it is no longer maintained.
     with warnings.catch_warnings():
-        warnings.simplefilter(
-            "ignore", DeprecationWarning
-        )  # jaxopt says on import that it is no longer maintained
+        warnings.simplefilter("ignore", DeprecationWarning)
         from jaxopt.projection import projection_box_section
 
     def project(row: Float[Array, "m"], cap: Float[Array, "m"]) -> Float[Array, "m"]:
         cap = jnp.minimum(cap / jnp.minimum(cap.sum(), 1.0), 1.0)
-        # Who stands 1 or more above another has its cap before the other gets anything: a larger
-        # step down is as one of 1, with which the bisection has a short way whatever the row.
+        # An entry 1 or more above another has its cap before the other gets anything. So a larger
+        # step down changes nothing but the length of the bisection, and is cut to 1.
         below, places = _descending(row)
         steps = jnp.maximum(jnp.diff(below), -1.0)
         row = jnp.zeros_like(row).at[places[1:]].set(jnp.cumsum(steps))
-        zero, one = jnp.zeros_like(row), jnp.ones_like(row)
+        zero = jnp.zeros_like(row)
+        one = jnp.ones_like(row)
         x = projection_box_section(row, (zero, cap, one, 1.0))
         # The bisection tells which weights are free; their common shift then follows from the sum.
         free = (x > 0) & (x < cap)
-        shift = (
-            1 - jnp.sum(jnp.where(x >= cap, cap, 0.0)) - jnp.sum(jnp.where(free, row, 0.0))
-        ) / jnp.maximum(jnp.count_nonzero(free), 1)
+        at_cap = jnp.sum(jnp.where(x >= cap, cap, 0.0))
+        rest = 1 - at_cap - jnp.sum(jnp.where(free, row, 0.0))
+        shift = rest / jnp.maximum(jnp.count_nonzero(free), 1)
         return jnp.where(free, jnp.clip(row + shift, 0.0, cap), x)
 
     return jax.vmap(project)(rows, caps)
 
 
 def _descending(row: Float[Array, "m"]) -> tuple[Float[Array, "m"], Int[Array, "m"]]:
-    """A row in descending order less its largest entry, by which no projection changes, and the place of each entry.
+    """A row in descending order less its largest entry, and the place of each entry in the row.
 
-    Entries near zero so keep their digits. And they exist but once: a fusion that computes a large
-    row again where it is used, rounded otherwise, would take the threshold of one row from another.
+    The shift changes no projection, and entries near zero keep their digits. The result is computed
+    once: a fusion that computes a large row again where it is used may round it otherwise, and
+    would take the threshold of one row from another.
     """
     negative, places = lax.sort_key_val(-row, jnp.arange(row.size))
     return negative[0] - negative, places

@@ -1,7 +1,7 @@
-"""Flax modules by name: `MODELS[name](outputs)` maps x [B, *feature] to logits of classes, or numbers, [B, outputs].
+"""Flax modules by name: `MODELS[name](outputs)` maps x [B, *feature] to outputs [B, outputs].
 
-A module's `head` is a regular expression that finds the paths of its head's parameters; the others
-are its body.
+Outputs are the logits of classes, or numbers to regress to. A module's attribute `head` is a
+regular expression that matches the paths of its head's parameters; all others are its body.
 """
 
 from jaxfl.models.cedar import cedar3, cedar6

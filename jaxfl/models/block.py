@@ -1,10 +1,10 @@
-"""Convolution, bias, ReLU and 2x2 max-pooling as one operation with one gradient, for the loop over local steps on CPU.
+"""Convolution, bias, ReLU and 2x2 max-pooling as one operation, fast in a loop of steps on CPU.
 
-Computed as written, the four outputs of a pooling window read four overlapping patches, and bias
-and ReLU work on four values of which one survives. Here the window's patches are read as one, of (k
-+ 1) x (k + 1); one product with the kernel at its four offsets gives all four outputs; the largest
-goes on to bias and ReLU (the same result, since both are monotone), and its place is kept for the
-gradient. Elsewhere than on CPU it is the plain composition.
+In the plain composition the four outputs of a pooling window read four overlapping patches, and
+bias and ReLU are applied to four values of which one survives. Here the four patches are read as
+one, of (k + 1) x (k + 1). One product with the kernel at its four offsets gives all four outputs.
+The largest goes on to bias and ReLU (the result is the same, since both are monotone), and its
+position is kept for the gradient. On other backends the plain composition is used.
 """
 
 from collections.abc import Callable
@@ -31,7 +31,7 @@ class ConvReluPool(nn.Module):
     kernel_init: Callable = nn.linear.default_kernel_init
 
     @nn.compact
-    def __call__(self, x):
+    def __call__(self, x: Array) -> Array:
         """[n, h, w, ci] -> [n, h / 2, w / 2, features]."""
         kernel = self.param(
             "kernel", self.kernel_init, (*self.kernel_size, x.shape[-1], self.features)
@@ -48,12 +48,12 @@ def conv_relu_pool(
     bias: Float[Array, "co"],
     padding: Padding,
 ) -> Float[Array, "n h2 w2 co"]:
-    """Convolution of stride 1, bias, ReLU, 2x2 max-pooling; an odd last row or column of the convolution is dropped."""
+    """Convolution (stride 1), bias, ReLU, 2x2 max-pooling; an odd last row or column is dropped."""
     return lax.platform_dependent(
         x,
         kernel,
         bias,
-        cpu=lambda *a: _forward(*a, padding)[0],
+        cpu=lambda x, kernel, bias: _forward(x, kernel, bias, padding)[0],
         default=partial(_plain, padding=padding),
     )
 
@@ -63,7 +63,7 @@ def _plain(x: Array, kernel: Array, bias: Array, padding: Padding) -> Array:
     return max_pool(nn.relu(y + bias[None, None, None]))
 
 
-def _split(x: Array, kernel: Array, bias: Array, padding: Padding):
+def _conv_relu_pool_forward(x: Array, kernel: Array, bias: Array, padding: Padding):
     def cpu(x, kernel, bias):
         y, winner = _forward(x, kernel, bias, padding)
         return y, (y, winner)
@@ -76,7 +76,7 @@ def _split(x: Array, kernel: Array, bias: Array, padding: Padding):
     return y, (x, kernel, bias, *saved)
 
 
-def _gradient(padding: Padding, saved: tuple, gradient: Array):
+def _conv_relu_pool_backward(padding: Padding, saved: tuple, gradient: Array):
     def cpu(x, kernel, bias, y, winner, gradient):
         return _backward(x, kernel, y, winner, gradient, padding)
 
@@ -86,12 +86,13 @@ def _gradient(padding: Padding, saved: tuple, gradient: Array):
     return lax.platform_dependent(*saved, gradient, cpu=cpu, default=default)
 
 
-conv_relu_pool.defvjp(_split, _gradient)
+conv_relu_pool.defvjp(_conv_relu_pool_forward, _conv_relu_pool_backward)
 
 
 def _forward(x: Array, kernel: Array, bias: Array, padding: Padding) -> tuple[Array, Array]:
     first, *others = tiles.product(tiles.patches(x.transpose(3, 1, 2, 0), kernel, padding), kernel)
-    best, winner = first, jnp.zeros(first.shape, jnp.int8)
+    best = first
+    winner = jnp.zeros(first.shape, jnp.int8)
     for i, value in enumerate(others, start=1):
         winner = jnp.where(value > best, jnp.int8(i), winner)
         best = jnp.where(value > best, value, best)
@@ -100,8 +101,8 @@ def _forward(x: Array, kernel: Array, bias: Array, padding: Padding) -> tuple[Ar
 
 
 def _backward(x: Array, kernel: Array, y: Array, winner: Array, gradient: Array, padding: Padding):
-    # A division is not repeated by XLA in each consumer: it keeps the flat loops of the products
-    # apart from what made the gradient.
+    # XLA does not repeat a division in each consumer. So this one keeps the loops of the products
+    # apart from the computation of the gradient.
     alive = gradient.transpose(3, 1, 2, 0) / jnp.where(
         y.transpose(3, 1, 2, 0) > 0, 1.0, jnp.inf
     ).astype(y.dtype)
@@ -109,5 +110,6 @@ def _backward(x: Array, kernel: Array, y: Array, winner: Array, gradient: Array,
     spread = jnp.where(winner[None] == corner, alive[None], 0.0)  # [4, co, h2, w2, n]
     read = tiles.patches(x.transpose(3, 1, 2, 0), kernel, padding)
     by_patches, by_kernel = tiles.product_backward(read, kernel, spread)
-    image = tiles.image_of(by_patches, x.shape[1:3], padding)
+    _, height, width, _ = x.shape
+    image = tiles.image_of(by_patches, (height, width), padding)
     return image.transpose(3, 1, 2, 0), by_kernel, alive.sum(axis=(1, 2, 3))

@@ -1,4 +1,4 @@
-"""The networks of FedCedar (Wang et al., PAKDD 2024, section 4.1): the paper's numbers of layers, with GroupNorm."""
+"""The networks of FedCedar (Wang et al., PAKDD 2024, section 4.1), with GroupNorm."""
 
 from flax import linen as nn
 
@@ -8,23 +8,23 @@ from jaxfl.models.norm import GroupNorm
 
 
 class Cedar(nn.Module):
-    """Stages of 3x3 convolutions, same padding, with ReLU, each stage ended by 2x2 max-pooling; two dense layers."""
+    """Stages of 3x3 convolutions with ReLU, each followed by 2x2 max-pooling; two dense layers."""
 
     classes: int
-    stages: tuple[
-        tuple[int, ...], ...
-    ]  # channels of each convolution; the first of a stage is normalised
+    # Channels of each convolution, stage by stage; the first of a stage is normalised.
+    stages: tuple[tuple[int, ...], ...]
     hidden: int
     groups: int | None
     head = "Dense_1"
 
     @nn.compact
-    def __call__(self, x):
+    def __call__(self, x, *, until_head: bool = False):
         """[B, h, w, channel] -> [B, classes]."""
         shape = "x".join(map(str, x.shape[1:]))
         check(
             x.ndim == 4,
-            f"cedar3 and cedar6 take images [h, w, channel], not examples of shape {shape}: choose mlp",
+            f"cedar3 and cedar6 take images [h, w, channel], not examples of shape {shape}: "
+            "choose mlp",
         )
         check(
             min(x.shape[1:3]) >= 8,
@@ -38,25 +38,32 @@ class Cedar(nn.Module):
                 x = nn.relu(x)
             x = max_pool(x)
         x = nn.relu(nn.Dense(self.hidden)(x.reshape(x.shape[0], -1)))
-        return nn.Dense(self.classes)(x)
+        return x if until_head else nn.Dense(self.classes)(x)
+
+    def features(self, x):
+        """[B, h, w, channel] -> what enters the last layer [B, d]."""
+        return self(x, until_head=True)
 
 
 def cedar3(classes: int, groups: int | None = 8) -> nn.Module:
-    """Three convolutions (16, 32, 64 channels, 3x3) with GroupNorm and 2x2 max-pooling, dense 128, logits.
+    """Three convolutions (3x3; 16, 32, 64 channels), dense 128, logits.
 
-    98,666 parameters for 28x28x1 images and 10 classes, 156,298 for 32x32x3. `groups=None`: without
-    normalisation.
+    Each convolution has GroupNorm before ReLU and 2x2 max-pooling after it.
+    98,666 parameters for 28x28x1 images and 10 classes, 156,298 for 32x32x3. With `groups=None`
+    there is no normalisation.
 
-    Differs: the paper gives the number of layers, for MNIST and SVHN, and no widths; its code has
-    two convolutions, with dropout.
+    Differs: the paper gives the number of layers, for MNIST and SVHN, but no widths; the authors'
+    code has two convolutions, with dropout.
     """
     return Cedar(classes, ((16,), (32,), (64,)), 128, groups)
 
 
 def cedar6(classes: int, groups: int | None = 8) -> nn.Module:
-    """Six convolutions (32, 64, pool, 128, 128, pool, 256, 256, pool, 3x3), dense 512, logits; GroupNorm.
+    """Six convolutions (3x3; 32, 64, 128, 128, 256, 256 channels), dense 512, logits.
 
-    3,229,706 parameters for 32x32x3 images and 10 classes. `groups=None`: without normalisation.
+    Each pair of convolutions has GroupNorm after the first and 2x2 max-pooling after the second.
+    3,229,706 parameters for 32x32x3 images and 10 classes. With `groups=None` there is no
+    normalisation.
 
     Differs: the authors' code, for CIFAR-10, has the same convolutions with BatchNorm in place of
     GroupNorm, dropout, and dense 1024 and 512 without a layer of 10 logits.

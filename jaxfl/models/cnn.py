@@ -15,11 +15,12 @@ class CNN(nn.Module):
     head = "Dense_1"
 
     @nn.compact
-    def __call__(self, x):
+    def __call__(self, x, *, until_head: bool = False):
         """[B, h, w, channel] -> [B, classes]."""
         check(
             x.ndim == 4,
-            f"cnn takes images [h, w, channel], not examples of shape {x.shape[1:]}: choose model mlp",
+            f"cnn takes images [h, w, channel], not examples of shape {x.shape[1:]}: "
+            "choose model mlp",
         )
         check(
             min(x.shape[1:3]) >= 4,
@@ -28,9 +29,13 @@ class CNN(nn.Module):
         for width in self.channels:
             x = ConvReluPool(width, (3, 3))(x)
         x = nn.relu(nn.Dense(self.hidden)(x.reshape(x.shape[0], -1)))
-        return nn.Dense(self.classes)(x)
+        return x if until_head else nn.Dense(self.classes)(x)
+
+    def features(self, x):
+        """[B, h, w, channel] -> what enters the last layer [B, d]."""
+        return self(x, until_head=True)
 
 
 def cnn(classes: int) -> nn.Module:
-    """Two convolutions (16 and 32 channels, 3x3, same padding) with 2x2 max-pooling, dense 64, logits."""
+    """Two convolutions (3x3; 16, 32 channels) with ReLU and 2x2 max-pooling, dense 64, logits."""
     return CNN(classes)

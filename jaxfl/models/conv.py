@@ -1,12 +1,12 @@
-"""Convolution and pooling that are fast in a loop over steps, with weights that differ by client.
+"""Convolution and pooling that are fast in a loop over steps, with one kernel for each client.
 
-XLA on CPU runs the weight gradient of a convolution inside a loop on a naive path, tens of times
-slower than outside (jax issue 12868), and per-client kernels under `vmap` become grouped
-convolutions, slow as well. On CPU a convolution is therefore patches and one matrix product, with
-its own gradient. All else is lax's.
+On CPU, inside a loop, XLA computes the weight gradient of a convolution on a naive path, tens of
+times slower than outside (https://github.com/jax-ml/jax/issues/12868). Under `vmap` a kernel for
+each client makes a grouped convolution, which is slow as well. Therefore a convolution on CPU is
+patches and one matrix product here, with its own gradient. Everything else is lax's.
 
 Images are NHWC and kernels HWIO, as everywhere in flax. Inside, the batch is the innermost axis,
-[c, h, w, n]: each slice of a patch is then one long run of memory, and the transposes between two
+[c, h, w, n]: each slice of a patch is then contiguous in memory, and the transposes between two
 layers cancel.
 """
 
@@ -36,9 +36,9 @@ def conv(
 ) -> Array:
     """`lax.conv_general_dilated`, for flax's hook `conv_general_dilated`.
 
-    NHWC images with HWIO kernels in one group, of any stride, kernel dilation and padding (not
-    negative), take the fast way on CPU; all else, and every other backend, is
-    `lax.conv_general_dilated` itself.
+    The fast path on CPU covers NHWC images with HWIO kernels in one group, with any stride and
+    kernel dilation and any padding that is not negative. In all other cases, and on every other
+    backend, this is `lax.conv_general_dilated` itself.
     """
     covered = (
         lhs.ndim == 4
@@ -48,7 +48,7 @@ def conv(
         and rest.get("preferred_element_type") is None
     )
     if covered:
-        dilation = tuple(rhs_dilation or (1, 1))
+        dilation = (1, 1) if rhs_dilation is None else tuple(rhs_dilation)
         extent = [d * (k - 1) + 1 for k, d in zip(rhs.shape[:2], dilation, strict=True)]
         pads = padding
         if isinstance(padding, str):
@@ -58,7 +58,8 @@ def conv(
             for size, e, (low, high) in zip(lhs.shape[1:3], extent, pads, strict=True)
         )
         if all(fits):
-            window = Window(tuple(window_strides), tuple(tuple(p) for p in pads), dilation)
+            (top, bottom), (left, right) = pads
+            window = Window(tuple(window_strides), ((top, bottom), (left, right)), dilation)
             return _conv(lhs, rhs, window, rest.get("precision"))
     return lax.conv_general_dilated(
         lhs, rhs, window_strides, padding, lhs_dilation, rhs_dilation, **rest
@@ -104,7 +105,7 @@ def _lax_backward(window: Window, precision, x, kernel, gradient):
 
 
 def _patches(x: Array, kernel_size: tuple[int, int], window: Window) -> Array:
-    """[n, h, w, c] -> [kh, kw, c, ho, wo, n], rows first, then columns: kh + kw slices in place of kh * kw."""
+    """[n, h, w, c] -> [kh, kw, c, ho, wo, n]: kh slices of rows, then kw slices of columns."""
     inside = x.transpose(3, 1, 2, 0)  # [c, h, w, n]
     inside = jnp.pad(inside, ((0, 0), *window.padding, (0, 0)))
 
@@ -155,9 +156,9 @@ def _backward(
         four = corners.reshape(4, co, ho // 2, wo // 2, n)
         read = tiles.patches(x.transpose(3, 1, 2, 0), kernel, window.padding)
         by_patches, by_kernel = tiles.product_backward(read, kernel, four, precision)
-        return tiles.image_of(by_patches, x.shape[1:3], window.padding).transpose(
-            3, 1, 2, 0
-        ), by_kernel
+        _, height, width, _ = x.shape
+        image = tiles.image_of(by_patches, (height, width), window.padding)
+        return image.transpose(3, 1, 2, 0), by_kernel
     patches = _patches(x, (kh, kw), window).reshape(kh * kw * ci, -1)
     flat = gradient.transpose(3, 1, 2, 0).reshape(co, -1)  # [co, ho * wo * n]
     by_kernel = jnp.matmul(patches, flat.T, precision=precision).reshape(kernel.shape)
@@ -166,14 +167,14 @@ def _backward(
     )
 
     def gather(parts: Array, axis: int, which: int) -> Array:
-        """The transpose of `slices`: each part put back to its place, all summed; the padding is cut off."""
+        """The transpose of `slices`: the sum of all parts in their places, without the padding."""
         (low, high), stride, dilation = (
             window.padding[which],
             window.stride[which],
             window.dilation[which],
         )
         size = x.shape[1 + which] + low + high
-        total = 0.0
+        total = jnp.zeros((), parts.dtype)
         for i, part in enumerate(parts):
             config = [(0, 0, 0)] * part.ndim
             start = i * dilation
@@ -188,7 +189,10 @@ def _backward(
 
 @jax.custom_vjp
 def max_pool(x: Float[Array, "n h w c"]) -> Float[Array, "n h2 w2 c"]:
-    """2x2 max-pooling, stride 2; an odd last row or column is dropped. Of equal values the first gets the gradient."""
+    """2x2 max-pooling with stride 2; an odd last row or column is dropped.
+
+    The gradient of a maximum that several values share goes to the first of them.
+    """
     return _pool(x)[0]
 
 
@@ -197,7 +201,8 @@ def _pool(x: Array) -> tuple[Array, Int8[Array, "..."]]:
     corners = (
         x[:, : h // 2 * 2, : w // 2 * 2].transpose(3, 1, 2, 0).reshape(c, h // 2, 2, w // 2, 2, n)
     )
-    best, winner = corners[:, :, 0, :, 0], jnp.zeros((c, h // 2, w // 2, n), jnp.int8)
+    best = corners[:, :, 0, :, 0]
+    winner = jnp.zeros((c, h // 2, w // 2, n), jnp.int8)
     for i, (row, column) in enumerate(((0, 1), (1, 0), (1, 1)), start=1):
         value = corners[:, :, row, :, column]
         winner = jnp.where(value > best, jnp.int8(i), winner)

@@ -6,9 +6,8 @@ from jax.nn import initializers
 from jaxfl.errors import check
 from jaxfl.models.block import ConvReluPool
 
-uniform = initializers.variance_scaling(
-    1 / 3, "fan_in", "uniform"
-)  # U(-1, 1) / sqrt(fan in), PyTorch's default
+# U(-1, 1) / sqrt(fan in), PyTorch's default.
+pytorch_uniform = initializers.variance_scaling(1 / 3, "fan_in", "uniform")
 
 
 class LeNet(nn.Module):
@@ -18,29 +17,37 @@ class LeNet(nn.Module):
     head = "Dense_2"
 
     @nn.compact
-    def __call__(self, x):
+    def __call__(self, x, *, until_head: bool = False):
         """[B, h, w, channel] -> [B, classes]."""
         check(
             x.ndim == 4,
-            f"lenet takes images [h, w, channel], not examples of shape {x.shape[1:]}: choose model mlp",
+            f"lenet takes images [h, w, channel], not examples of shape {x.shape[1:]}: "
+            "choose model mlp",
         )
-        small = f"lenet takes images of 16x16 or more, not {x.shape[1]}x{x.shape[2]}: choose model cnn or mlp"
-        check(min(x.shape[1:3]) >= 16, small)
+        check(
+            min(x.shape[1:3]) >= 16,
+            f"lenet takes images of 16x16 or more, not {x.shape[1]}x{x.shape[2]}: "
+            "choose model cnn or mlp",
+        )
         for width in (6, 16):
-            x = ConvReluPool(width, (5, 5), padding="VALID", kernel_init=uniform)(x)
+            x = ConvReluPool(width, (5, 5), padding="VALID", kernel_init=pytorch_uniform)(x)
         x = x.reshape(x.shape[0], -1)
         for width in (120, 84):
-            x = nn.relu(nn.Dense(width, kernel_init=uniform)(x))
-        return nn.Dense(self.classes, kernel_init=uniform)(x)
+            x = nn.relu(nn.Dense(width, kernel_init=pytorch_uniform)(x))
+        return x if until_head else nn.Dense(self.classes, kernel_init=pytorch_uniform)(x)
+
+    def features(self, x):
+        """[B, h, w, channel] -> what enters the last layer [B, d]."""
+        return self(x, until_head=True)
 
 
 def lenet(classes: int) -> nn.Module:
-    """Two convolutions (6 and 16 channels, 5x5) with 2x2 max-pooling, dense 120, 84, logits.
+    """Two convolutions (5x5; 6, 16 channels) with 2x2 max-pooling, dense 120, 84, logits.
 
     62,006 parameters for 32x32x3 images and 10 classes, 69,656 for 100 classes, 44,426 for 28x28x1
     and 10.
 
-    Differs: biases start at zero, PyTorch's at random. The papers write "3 conv + 3 fc"; their code
-    has two (MOON's).
+    Differs: biases start at zero; PyTorch's are random. The papers write "3 conv + 3 fc", but their
+    code has two convolutions, as MOON's.
     """
     return LeNet(classes)

@@ -4,21 +4,25 @@ from flax import linen as nn
 
 
 class Linear(nn.Module):
-    """A linear map of the flattened input; starts at zero, where convex losses need no other start."""
+    """A linear map of the flattened input; all parameters start at zero (the losses are convex)."""
 
     outputs: int
     bias: bool
     head = "Dense_0"
 
     @nn.compact
-    def __call__(self, x):
+    def __call__(self, x, *, until_head: bool = False):
         """[B, *feature] -> [B, outputs]."""
         x = x.reshape(x.shape[0], -1)
-        return nn.Dense(self.outputs, use_bias=self.bias, kernel_init=nn.initializers.zeros_init())(
-            x
-        )
+        zeros = nn.initializers.zeros_init()
+        last = nn.Dense(self.outputs, use_bias=self.bias, kernel_init=zeros)
+        return x if until_head else last(x)
+
+    def features(self, x):
+        """[B, *feature] -> what enters the last layer [B, d]."""
+        return self(x, until_head=True)
 
 
 def linear(outputs: int = 1, bias: bool = True) -> nn.Module:
-    """One linear layer that starts at zero: logits of each class, or numbers to regress to."""
+    """One linear layer that starts at zero: logits of classes, or numbers to regress to."""
     return Linear(outputs, bias)

@@ -1,4 +1,7 @@
-"""Matrix factorisation of ratings (Koren, Bell and Volinsky, 2009)."""
+"""Matrix factorisation of ratings (Koren, Bell and Volinsky, 2009).
+
+https://doi.org/10.1109/MC.2009.263
+"""
 
 import jax.numpy as jnp
 from flax import linen as nn
@@ -8,7 +11,7 @@ from jaxfl.errors import check
 
 
 class MF(nn.Module):
-    """Inner product of a user's and an item's vector, with a bias of each and one of all."""
+    """Inner product of the vectors of user and item, plus a bias of each and a mean."""
 
     users: int
     items: int
@@ -17,13 +20,16 @@ class MF(nn.Module):
 
     @nn.compact
     def __call__(self, x):
-        """[B, 2] user and item -> [B, 1] rating."""
+        """Pairs of user and item [B, 2] -> ratings [B, 1]."""
         check(
             x.shape[1:] == (2,) and jnp.issubdtype(x.dtype, jnp.integer),
-            f"mf takes integer pairs (user, item), not {x.dtype} of shape {x.shape[1:]}: choose another model",
+            f"mf takes integer pairs (user, item), not {x.dtype} of shape {x.shape[1:]}: "
+            "choose another model",
         )
-        zeros, normal = initializers.zeros, initializers.normal(0.1)
-        user, item = x[:, 0], x[:, 1]
+        zeros = initializers.zeros
+        normal = initializers.normal(0.1)
+        user = x[:, 0]
+        item = x[:, 1]
         p = nn.Embed(self.users, self.rank, embedding_init=normal, name="user")(user)
         q = nn.Embed(self.items, self.rank, embedding_init=normal, name="item")(item)
         bias = nn.Embed(self.users, 1, embedding_init=zeros, name="user_bias")(user)
@@ -32,8 +38,10 @@ class MF(nn.Module):
 
 
 def mf(outputs: int = 1, vocabulary: tuple[int, ...] = (943, 1682), rank: int = 10) -> nn.Module:
-    """Matrix factorisation with biases: 11 numbers a user and an item, and one of all; MovieLens' sizes by default.
+    """Matrix factorisation with biases: 11 parameters for each user and item, and a mean.
 
-    The head, what a client may keep to itself, is all that belongs to users.
+    The numbers of users and items are MovieLens 100k's by default. The head, which a client may
+    keep to itself, is all parameters of users.
     """
-    return MF(*vocabulary, rank)
+    users, items = vocabulary
+    return MF(users, items, rank)

@@ -12,16 +12,20 @@ class MLP(nn.Module):
 
     @property
     def head(self) -> str:
-        """The paths of the last layer."""
+        """The path of the last layer."""
         return f"Dense_{len(self.widths) - 1}"
 
     @nn.compact
-    def __call__(self, x):
+    def __call__(self, x, *, until_head: bool = False):
         """[B, *feature] -> [B, widths[-1]]."""
         x = x.reshape(x.shape[0], -1)
         for width in self.widths[:-1]:
             x = nn.relu(nn.Dense(width)(x))
-        return nn.Dense(self.widths[-1])(x)
+        return x if until_head else nn.Dense(self.widths[-1])(x)
+
+    def features(self, x):
+        """[B, *feature] -> what enters the last layer [B, d]."""
+        return self(x, until_head=True)
 
 
 def mlp(classes: int, hidden: Sequence[int] = (32, 32, 32)) -> nn.Module:

@@ -1,4 +1,4 @@
-"""Group normalisation in the layout of `jaxfl.models.conv`, the batch innermost."""
+"""Group normalisation in the layout of `jaxfl.models.conv`, with the batch innermost."""
 
 import jax.numpy as jnp
 from flax import linen as nn
@@ -8,10 +8,11 @@ from jaxfl.errors import check
 
 
 class GroupNorm(nn.Module):
-    """Groups of an example's channels to mean 0 and variance 1, then a factor and a shift a channel (Wu and He, 2018).
+    """Normalises groups of channels of each example, then scales and shifts each channel.
 
-    The same as flax's `nn.GroupNorm`, whose reductions leave the layout of the convolutions and on
-    CPU take longer than those themselves.
+    Group normalisation (Wu and He, 2018, https://arxiv.org/abs/1803.08494), the same as flax's
+    `nn.GroupNorm`. The reductions of the latter leave the layout of the convolutions and take
+    longer than these on CPU.
     """
 
     groups: int
@@ -31,9 +32,8 @@ class GroupNorm(nn.Module):
         grouped = inside.reshape(self.groups, -1, n)
         mean = grouped.mean(axis=1)[:, None]  # [group, 1, n]
         variance = jnp.square(grouped).mean(axis=1)[:, None] - jnp.square(mean)
-        factor = scale * lax.rsqrt(
-            jnp.maximum(variance, 0.0) + self.epsilon
-        )  # [group, c / group, n]
+        # [group, c / group, n]
+        factor = scale * lax.rsqrt(jnp.maximum(variance, 0.0) + self.epsilon)
         shift = bias - mean * factor
         normal = inside * factor.reshape(c, 1, 1, n) + shift.reshape(c, 1, 1, n)
         return normal.transpose(3, 1, 2, 0)

@@ -1,4 +1,7 @@
-"""A small residual network (He et al., 2016) with group normalisation in place of batch normalisation."""
+"""A small residual network with group normalisation in place of batch normalisation.
+
+He et al., 2016, https://arxiv.org/abs/1512.03385
+"""
 
 from flax import linen as nn
 
@@ -8,7 +11,7 @@ from jaxfl.models.norm import GroupNorm
 
 
 class ResNet(nn.Module):
-    """A convolution, a residual block of two convolutions for each width, the mean over the image, one dense layer."""
+    """A convolution, a residual block for each width, the mean over the image, a dense layer."""
 
     classes: int
     widths: tuple[int, ...]
@@ -16,12 +19,13 @@ class ResNet(nn.Module):
     head = "Dense_0"
 
     @nn.compact
-    def __call__(self, x):
+    def __call__(self, x, *, until_head: bool = False):
         """[B, h, w, channel] -> [B, classes]."""
         shape = "x".join(map(str, x.shape[1:]))
         check(
             x.ndim == 4,
-            f"resnet8 takes images [h, w, channel], not examples of shape {shape}: choose model mlp",
+            f"resnet8 takes images [h, w, channel], not examples of shape {shape}: "
+            "choose model mlp",
         )
 
         def layer(x, width, size, stride=1):
@@ -35,13 +39,18 @@ class ResNet(nn.Module):
             stride = 1 if number == 0 else 2
             changed = layer(nn.relu(layer(x, width, 3, stride)), width, 3)
             x = nn.relu(changed + (x if number == 0 else layer(x, width, 1, stride)))
-        return nn.Dense(self.classes)(x.mean(axis=(1, 2)))
+        x = x.mean(axis=(1, 2))
+        return x if until_head else nn.Dense(self.classes)(x)
+
+    def features(self, x):
+        """[B, h, w, channel] -> what enters the last layer [B, d]."""
+        return self(x, until_head=True)
 
 
 def resnet8(classes: int) -> nn.Module:
-    """A 3x3 convolution and three residual blocks (16, 32, 64 channels) with GroupNorm, mean, logits.
+    """A 3x3 convolution, three residual blocks (16, 32, 64 channels) with GroupNorm, mean, logits.
 
-    78,042 parameters for 32x32x3 images and 10 classes. Where the size changes, a 1x1 convolution
-    takes the shortcut.
+    78,042 parameters for 32x32x3 images and 10 classes. A block has two 3x3 convolutions; where the
+    size changes, its shortcut is a 1x1 convolution.
     """
     return ResNet(classes, (16, 32, 64), 8)

@@ -1,15 +1,15 @@
-"""TextCNN (Kim, 2014) as pFedGraph uses it."""
+"""TextCNN (Kim, 2014, https://arxiv.org/abs/1408.5882) as pFedGraph uses it."""
 
 import jax.numpy as jnp
 from flax import linen as nn
 from jax.nn import initializers
 
 from jaxfl.errors import check
-from jaxfl.models.lenet import uniform
+from jaxfl.models.lenet import pytorch_uniform
 
 
-def centred(key, shape, dtype):
-    """U(-.1, .1)."""
+def small_uniform(key, shape, dtype):
+    """U(-0.1, 0.1)."""
     return initializers.uniform(0.2)(key, shape, dtype) - 0.1
 
 
@@ -24,37 +24,49 @@ class TextCNN(nn.Module):
     head = "Dense_0"
 
     @nn.compact
-    def __call__(self, x):
-        """Words [B, length] in 0 .. words - 1 -> [B, classes]."""
+    def __call__(self, x, *, until_head: bool = False):
+        """Word ids [B, length] in 0 .. words - 1 -> [B, classes]."""
         check(
             x.ndim == 2 and jnp.issubdtype(x.dtype, jnp.integer),
-            f"textcnn takes integer words [length], not {x.dtype} of shape {x.shape[1:]}: choose another model",
+            f"textcnn takes integer word ids [length], not {x.dtype} of shape {x.shape[1:]}: "
+            "choose another model",
         )
         longest = max(self.spans)
         check(
             x.shape[1] >= longest,
             f"textcnn takes {longest} words or more, not {x.shape[1]}: pad the texts",
         )
-        embedded = nn.Embed(self.words, self.width, embedding_init=centred)(x)  # [B, length, width]
+        # [B, length, width]
+        embedded = nn.Embed(self.words, self.width, embedding_init=small_uniform)(x)
         found = []
         for span in self.spans:
-            kernel = self.param(f"kernel_{span}", uniform, (span * self.width, self.channels))
+            kernel = self.param(
+                f"kernel_{span}", pytorch_uniform, (span * self.width, self.channels)
+            )
             bias = self.param(f"bias_{span}", initializers.zeros, (self.channels,))
             places = x.shape[1] - span + 1
             parts = kernel.reshape(span, self.width, self.channels)
+            # [B, places, channels]
             sums = sum(
-                embedded[:, i : i + places] @ parts[i] for i in range(span)
-            )  # [B, places, channels]
+                (embedded[:, i : i + places] @ parts[i] for i in range(span)),
+                start=jnp.zeros((), embedded.dtype),
+            )
             found.append(nn.relu(sums.max(axis=1) + bias[None]))
-        return nn.Dense(self.classes, kernel_init=uniform)(jnp.concatenate(found, axis=1))
+        x = jnp.concatenate(found, axis=1)
+        return x if until_head else nn.Dense(self.classes, kernel_init=pytorch_uniform)(x)
+
+    def features(self, x):
+        """Word ids [B, length] -> what enters the last layer [B, d]."""
+        return self(x, until_head=True)
 
 
 def textcnn(classes: int, vocabulary: tuple[int, ...] = (10_000,)) -> nn.Module:
-    """Embedding of words in 256 dimensions, 100 convolutions over each of 3, 4 and 5 words, maximum over time, logits.
+    """Word embeddings, convolutions over 3, 4 and 5 words, the maximum over time, logits.
 
-    256 V + 307,500 + 301 classes parameters for V words. The maximum is taken before the bias and
-    ReLU, which commute with it.
+    Embeddings have 256 dimensions, and there are 100 convolutions of each span: 256 V + 307,500 +
+    301 classes parameters for V words. The maximum is taken before the bias and ReLU, with which it
+    commutes.
 
-    Differs: biases start at zero, PyTorch's at random.
+    Differs: biases start at zero; PyTorch's are random.
     """
     return TextCNN(classes, vocabulary[0], 256, 100, (3, 4, 5))

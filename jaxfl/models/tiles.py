@@ -1,9 +1,9 @@
 """A convolution's outputs in tiles of 2x2, computed from the one patch that the four of them read.
 
-Images are [c, h, w, n] here, the batch innermost. A tile's patch is (kh + 1) x (kw + 1). `product`
-makes the four outputs from it: by one matrix product with the kernel at its four offsets, or, for
-3x3 kernels with many channels, by Winograd's F(2x2, 3x3) (Lavin and Gray, 2016), which needs 16
-multiplications where the definition has 36.
+Images are [c, h, w, n] here, with the batch innermost. A tile's patch is (kh + 1) x (kw + 1).
+`product` computes the four outputs from it: by one matrix product with the kernel at its four
+offsets, or, for 3x3 kernels with many channels, by Winograd's F(2x2, 3x3), which needs 16
+multiplications instead of 36 (Lavin and Gray, 2016, https://arxiv.org/abs/1509.09308).
 """
 
 from collections.abc import Sequence
@@ -19,18 +19,19 @@ Padding = Sequence[tuple[int, int]]
 
 Matrix = Sequence[Sequence[float | int]]
 
-B = ((1, 0, -1, 0), (0, 1, 1, 0), (0, -1, 1, 0), (0, 1, 0, -1))  # of the patch
-G = ((1, 0, 0), (0.5, 0.5, 0.5), (0.5, -0.5, 0.5), (0, 0, 1))  # of the kernel
-A = ((1, 1, 1, 0), (0, 1, -1, -1))  # of the products
+# Winograd's transforms: outputs = A [(G kernel G') * (B patch B')] A'.
+B = ((1, 0, -1, 0), (0, 1, 1, 0), (0, -1, 1, 0), (0, 1, 0, -1))
+G = ((1, 0, 0), (0.5, 0.5, 0.5), (0.5, -0.5, 0.5), (0, 0, 1))
+A = ((1, 1, 1, 0), (0, 1, -1, -1))
 
 
 def winograd_pays(kernel: Kernel) -> bool:
-    """Whether `product` takes Winograd's way: 3x3 and 16 channels or more on both sides."""
+    """Whether `product` uses Winograd's algorithm: 3x3 and 16 channels or more on both sides."""
     return kernel.shape[:2] == (3, 3) and min(kernel.shape[2:]) >= 16
 
 
 def patches(image: Float[Array, "ci h w n"], kernel: Kernel, padding: Padding) -> Patches:
-    """The patch of each whole tile: rows first, then columns."""
+    """The patch of each complete tile, cut out by rows first, then by columns."""
     inside = jnp.pad(image, ((0, 0), *padding, (0, 0)))
     high, wide = ((inside.shape[1 + i] - kernel.shape[i] + 1) // 2 for i in range(2))
     rows = jnp.stack(
@@ -43,7 +44,7 @@ def patches(image: Float[Array, "ci h w n"], kernel: Kernel, padding: Padding) -
 
 
 def image_of(parts: Patches, size: tuple[int, int], padding: Padding) -> Float[Array, "ci h w n"]:
-    """The transpose of `patches`: each put back to its place, all summed; the padding is cut off."""
+    """The transpose of `patches`: the sum of all patches in their places, without the padding."""
     (top, low), (left, right) = padding
     columns = interleave(parts.swapaxes(0, 1), 3, size[1] + left + right)  # [kh + 1, c, h2, w, n]
     rows = interleave(columns, 1, size[0] + top + low)  # [c, h, w, n]
@@ -51,7 +52,7 @@ def image_of(parts: Patches, size: tuple[int, int], padding: Padding) -> Float[A
 
 
 def interleave(parts: Array, axis: int, size: int) -> Array:
-    """The transpose of slices with stride 2, part i [i, ...] from place i on: put back to their places and summed."""
+    """The transpose of slices with stride 2, where part i starts at place i: their sum in place."""
     half = -(-size // 2)
     sums = []
     for parity in (0, 1):
@@ -85,20 +86,23 @@ def product_backward(
     """Gradients of `product` with respect to patches and kernel."""
     kh, kw, ci, co = kernel.shape
     if winograd_pays(kernel):
-        factors = _both(_turned(A), gradient.reshape(2, 2, *gradient.shape[1:])).reshape(16, co, -1)
+        factors = _both(_transposed(A), gradient.reshape(2, 2, *gradient.shape[1:])).reshape(
+            16, co, -1
+        )
         by_patches = jnp.matmul(_of_kernel(kernel), factors, precision=precision).reshape(
             read.shape
         )
         by_factors = jnp.matmul(_of_patches(read), factors.mT, precision=precision).reshape(
             4, 4, ci, co
         )
-        return _both(_turned(B), by_patches), _both(_turned(G), by_factors)
+        return _both(_transposed(B), by_patches), _both(_transposed(G), by_factors)
     flat = gradient.reshape(4 * co, -1)
-    # In this order, patches first: the other one is up to twice slower on CPU.
+    # Patches first: the product in the other order takes up to twice as long on CPU.
     by_offsets = jnp.matmul(read.reshape(-1, flat.shape[1]), flat.T, precision=precision)
     by_offsets = by_offsets.reshape(kh + 1, kw + 1, ci, 4, co)
     by_kernel = sum(
-        by_offsets[a : a + kh, b : b + kw, :, 2 * a + b] for a in (0, 1) for b in (0, 1)
+        (by_offsets[a : a + kh, b : b + kw, :, 2 * a + b] for a in (0, 1) for b in (0, 1)),
+        start=jnp.zeros((), by_offsets.dtype),
     )
     by_patches = jnp.matmul(_offsets(kernel), flat, precision=precision)
     return by_patches.reshape(read.shape), by_kernel
@@ -120,12 +124,12 @@ def _of_kernel(kernel: Kernel) -> Float[Array, "16 ci co"]:
     return _both(G, kernel).reshape(16, *kernel.shape[2:])
 
 
-def _turned(matrix: Matrix) -> Matrix:
+def _transposed(matrix: Matrix) -> Matrix:
     return tuple(zip(*matrix, strict=True))
 
 
 def _both(matrix: Matrix, x: Array) -> Array:
-    """The small matrix on each of the first two axes, as sums of whole slices."""
+    """The small matrix applied to each of the first two axes, as sums of whole slices."""
 
     def one(x: Array) -> Array:
         return jnp.stack([sum(w * x[i] for i, w in enumerate(row) if w) for row in matrix])

@@ -1,4 +1,4 @@
-"""What may happen to a model on its way to the server: functions `(key, before, after, ids) -> received`."""
+"""What may happen to models on their way to the server: `(key, before, after, ids) -> received`."""
 
 import jax
 from jaxtyping import Array, Int
@@ -20,24 +20,22 @@ __all__ = [
     "top_k",
 ]
 
-FURTHER = (
-    2**31
-)  # beyond every client's id: keys of the links of a chain are not those of its clients
+# Beyond the id of every client: the key of a link of a chain is not the key of a client.
+FIRST_LINK = 2**31
 
 
 def chain(*uplinks: Uplink) -> Uplink:
-    """The uplinks one after the other, each on what the one before made of the models; honest without any.
+    """The uplinks one after the other, each applied to what the one before made of the models.
 
-    In the order of the world: an attack is what a client has in place of its model, so it comes
-    first; then clipping and noise; compression is last. The first link draws what it would draw
-    alone.
+    The order is that of the world: an attack replaces a client's model, so it comes first; then
+    clipping and noise; compression is last. The first uplink draws the random numbers that it would
+    draw alone. Without any uplink, models arrive as they were sent.
     """
 
     def uplink(key: PRNGKey, before: Params, after: Params, ids: Int[Array, "m"]) -> Params:
         for place, link in enumerate(uplinks):
-            after = link(
-                jax.random.fold_in(key, FURTHER + place) if place else key, before, after, ids
-            )
+            link_key = jax.random.fold_in(key, FIRST_LINK + place) if place else key
+            after = link(link_key, before, after, ids)
         return after
 
     return uplink

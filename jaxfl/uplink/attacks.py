@@ -1,8 +1,8 @@
 """Poisoning: what malicious clients send in place of what they trained, and what they train on.
 
-An attack turns models into others, `(key, before, after) -> sent`, a client at a time, or those of
-a whole round, where the malicious know of each other; `attack` makes an uplink of it. One in
-`FLIPPED` also turns the labels of their data.
+An attack turns models into others: those of one client, `(key, before, after) -> sent`, or those of
+a whole round, if the malicious clients know of each other, `(before, after, malicious) -> sent`.
+`attack` makes an uplink of it. An attack in `FLIPPED` also flips the labels of their data.
 """
 
 from collections.abc import Callable
@@ -17,11 +17,16 @@ from jaxfl import tree
 from jaxfl.errors import check, check_name
 from jaxfl.types import Params, PRNGKey, Uplink
 
+__all__ = ["ATTACKS", "FLIPPED", "attack", "malicious_clients"]
+
 
 def shuffle(key: PRNGKey, before: Params, after: Params) -> Params:
-    """One random permutation of all parameters (pFedGraph, section 4.1 and Table 3)."""
-    flat, back = flatten_util.ravel_pytree(after)
-    return back(jax.random.permutation(key, flat))
+    """One random permutation of all parameters.
+
+    pFedGraph, section 4.1 and Table 3, https://proceedings.mlr.press/v202/ye23b.html.
+    """
+    flat, unflatten = flatten_util.ravel_pytree(after)
+    return unflatten(jax.random.permutation(key, flat))
 
 
 def same_value(key: PRNGKey, before: Params, after: Params) -> Params:
@@ -30,52 +35,60 @@ def same_value(key: PRNGKey, before: Params, after: Params) -> Params:
 
 
 def sign_flip(key: PRNGKey, before: Params, after: Params) -> Params:
-    """Every parameter with the other sign (pFedGraph)."""
+    """Every parameter has the opposite sign (pFedGraph)."""
     return jax.tree.map(jnp.negative, after)
 
 
 def gauss(key: PRNGKey, before: Params, after: Params) -> Params:
-    """Standard normal noise, as the authors' code of pFedGraph; the paper's text says uniform."""
-    flat, back = flatten_util.ravel_pytree(after)
-    return back(jax.random.normal(key, flat.shape, flat.dtype))
+    """Standard normal noise, as in the code of pFedGraph's authors.
+
+    Differs: the paper's text says uniform.
+    """
+    flat, unflatten = flatten_util.ravel_pytree(after)
+    return unflatten(jax.random.normal(key, flat.shape, flat.dtype))
 
 
 def reverse(key: PRNGKey, before: Params, after: Params) -> Params:
-    """The local update with the other sign: 2 before - after (`inv_grad` in the authors' code of pFedGraph)."""
+    """The update with the opposite sign: 2 before - after (`inv_grad` in pFedGraph's code)."""
     return jax.tree.map(lambda b, a: 2 * b - a, before, after)
 
 
 def label_flip(key: PRNGKey, before: Params, after: Params) -> Params:
-    """The model that was trained on labels turned round: class c of L is called L - 1 - c."""
+    """The model as trained, on flipped labels: class c of L is labelled L - 1 - c."""
     return after
 
 
-def little(before: Params, after: Params, lying: Bool[Array, "m"]) -> Params:
-    """A little is enough (Baruch et al., NeurIPS 2019, Algorithm 3): all send the mean of their own less z deviations.
+def little(before: Params, after: Params, malicious: Bool[Array, "m"]) -> Params:
+    """A little is enough: all send the mean of the malicious models less z standard deviations.
 
-    z is the largest with which a majority, the malicious among it, still lies further out: the
-    quantile of the normal distribution at (M - s) / M of the honest, with s = floor(M / 2 + 1) less
-    the malicious.
+    Baruch et al., NeurIPS 2019, Algorithm 3, https://arxiv.org/abs/1902.06156. z is the largest
+    with which a majority, the malicious clients included, still lies further out: the quantile of
+    the normal distribution at (benign - s) / benign, where s = floor(M / 2 + 1) - malicious is how
+    many benign clients the majority needs.
     """
-    m, n = lying.sum(), lying.size
-    honest = jnp.maximum(n - m, 1)
-    share = (honest - jnp.maximum(n // 2 + 1 - m, 0)) / honest
-    z = jax.scipy.special.ndtri(jnp.clip(share, 0.5, 0.999))
+    clients = malicious.size
+    count = malicious.sum()
+    # The quantile z
+    benign = jnp.maximum(clients - count, 1)
+    fraction = (benign - jnp.maximum(clients // 2 + 1 - count, 0)) / benign
+    z = jax.scipy.special.ndtri(jnp.clip(fraction, 0.5, 0.999))
 
     def leaf(x: Array) -> Array:
-        chosen = lying.reshape(-1, *[1] * (x.ndim - 1))
-        mean = jnp.sum(jnp.where(chosen, x, 0.0), axis=0) / jnp.maximum(m, 1)
-        spread = jnp.sqrt(
-            jnp.sum(jnp.where(chosen, (x - mean[None]) ** 2, 0.0), axis=0) / jnp.maximum(m, 1)
-        )
-        return jnp.broadcast_to((mean - z * spread)[None], x.shape)
+        chosen = malicious.reshape(-1, *[1] * (x.ndim - 1))
+        divisor = jnp.maximum(count, 1)
+        mean = jnp.sum(jnp.where(chosen, x, 0.0), axis=0) / divisor
+        variance = jnp.sum(jnp.where(chosen, (x - mean[None]) ** 2, 0.0), axis=0) / divisor
+        return jnp.broadcast_to((mean - z * jnp.sqrt(variance))[None], x.shape)
 
     return jax.tree.map(leaf, after)
 
 
-def replacement(before: Params, after: Params, lying: Bool[Array, "m"]) -> Params:
-    """Model replacement (Bagdasaryan et al., 2020, (3)): labels turned round, and updates M / malicious times."""
-    factor = lying.size / jnp.maximum(lying.sum(), 1)
+def replacement(before: Params, after: Params, malicious: Bool[Array, "m"]) -> Params:
+    """Model replacement: updates trained on flipped labels, times M / number of malicious clients.
+
+    Bagdasaryan et al., AISTATS 2020, equation (3), https://arxiv.org/abs/1807.00459.
+    """
+    factor = malicious.size / jnp.maximum(malicious.sum(), 1)
     return jax.tree.map(lambda b, a: b + factor * (a - b), before, after)
 
 
@@ -86,31 +99,39 @@ FLIPPED = ("label_flip", "replacement")
 
 
 def attack(name: str, malicious: Bool[ArrayLike, "c"]) -> Uplink:
-    """The uplink in which the malicious clients attack and the others are honest.
+    """The uplink in which the malicious clients attack and the benign ones send what they trained.
 
     Args:
       name: one of `ATTACKS`.
-      malicious: which clients do [C].
+      malicious: which clients are [C].
 
     Raises:
-      InputError: no such attack.
+      InputError: there is no such attack.
     """
     check_name("attack", name, ATTACKS)
-    lies, which = ATTACKS[name], jnp.asarray(malicious)
+    poison = ATTACKS[name]
+    is_malicious = jnp.asarray(malicious)
 
     def uplink(key: PRNGKey, before: Params, after: Params, ids: Int[Array, "m"]) -> Params:
-        if lies in TOGETHER:
-            sent = lies(before, after, which[ids])
+        if poison in TOGETHER:
+            sent = poison(before, after, is_malicious[ids])
         else:
             keys = jax.vmap(jax.random.fold_in, (None, 0))(key, ids)
-            sent = jax.vmap(lies)(keys, before, after)
-        return tree.choose(which[ids], sent, after)
+            sent = jax.vmap(poison)(keys, before, after)
+        return tree.choose(is_malicious[ids], sent, after)
 
     return uplink
 
 
 def malicious_clients(clients: int, ratio: float, seed: int = 0) -> Bool[np.ndarray, "c"]:
-    """A random `ratio` of the clients, rounded; of one seed the same in every run, whatever the run's [C].
+    """A random choice of `ratio` of the clients, rounded [C].
+
+    It depends on this seed alone, not on the seed of the run.
+
+    Args:
+      clients: C.
+      ratio: fraction of malicious clients.
+      seed: of the choice.
 
     Raises:
       InputError: the ratio is outside [0, 1).

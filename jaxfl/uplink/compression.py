@@ -1,6 +1,6 @@
-"""Compression: fewer bytes for an update, after - before, of which the server reads something near.
+"""Compression: an update, after - before, in fewer bytes, which the server decodes with an error.
 
-The server adds what it reads to `before`, which it knows.
+The server adds the decoded update to `before`, which it knows.
 """
 
 from collections.abc import Callable
@@ -15,34 +15,41 @@ from jaxfl import tree
 from jaxfl.errors import check
 from jaxfl.types import Params, PRNGKey
 
+__all__ = ["Compression", "quantise", "top_k"]
+
 
 @dataclass(frozen=True)
 class Compression:
-    """An uplink that says how many bytes it takes."""
+    """An uplink that knows how many bytes it takes."""
 
-    read: Callable[
-        [PRNGKey, Params], Params
-    ]  # (key, update) -> what the server reads of it, for one client
-    bytes: Callable[[Params], int]  # of one model, or of its shapes -> bytes that one client sends
+    # (key, update) -> the update that the server decodes, for one client
+    read: Callable[[PRNGKey, Params], Params]
+    # one model, or its shapes -> bytes that one client sends
+    bytes: Callable[[Params], int]
 
     def __call__(self, key: PRNGKey, before: Params, after: Params, ids: Int[Array, "m"]) -> Params:
         """The uplink itself."""
 
-        def one(key: PRNGKey, before: Params, after: Params) -> Params:
-            return jax.tree.map(
-                jnp.add, before, self.read(key, jax.tree.map(jnp.subtract, after, before))
-            )
+        def receive(key: PRNGKey, before: Params, after: Params) -> Params:
+            update = jax.tree.map(jnp.subtract, after, before)
+            return jax.tree.map(jnp.add, before, self.read(key, update))
 
-        return jax.vmap(one)(jax.vmap(jax.random.fold_in, (None, 0))(key, ids), before, after)
+        keys = jax.vmap(jax.random.fold_in, (None, 0))(key, ids)
+        return jax.vmap(receive)(keys, before, after)
 
 
 def quantise(bits: int = 8) -> Compression:
-    """Every leaf of an update as integers of so many bits times one float, by stochastic rounding.
+    """Every leaf of an update as integers of `bits` bits times one float, by stochastic rounding.
 
     With s = 2^(bits - 1) - 1 levels of either sign, u becomes max|u| / s times the integer below or
     above s u / max|u|, drawn such that the mean is u (Alistarh et al., "QSGD", NeurIPS 2017,
-    section 3.1, with the largest value in place of the norm). A client sends `bits` a parameter and
-    4 bytes a leaf.
+    section 3.1, https://arxiv.org/abs/1610.02132). A client sends `bits` bits a parameter and 4
+    bytes a leaf.
+
+    Differs: the largest value of a leaf stands in the place of its norm.
+
+    Args:
+      bits: of an integer, 2 to 16.
 
     Raises:
       InputError: fewer than 2 bits or more than 16.
@@ -52,9 +59,9 @@ def quantise(bits: int = 8) -> Compression:
 
     def rounded(key: PRNGKey, u: Array) -> Array:
         scale = jnp.max(jnp.abs(u), initial=0.0) / levels
-        whole = jnp.floor(
-            u / jnp.where(scale > 0, scale, 1) + jax.random.uniform(key, u.shape, u.dtype)
-        )
+        # The floor of x plus uniform noise is an integer next to x with mean x.
+        exact = u / jnp.where(scale > 0, scale, 1)
+        whole = jnp.floor(exact + jax.random.uniform(key, u.shape, u.dtype))
         return scale * jnp.clip(whole, -levels, levels)
 
     def read(key: PRNGKey, update: Params) -> Params:
@@ -68,12 +75,14 @@ def quantise(bits: int = 8) -> Compression:
 
 
 def top_k(fraction: float) -> Compression:
-    """The largest entries of an update, over all of its parameters; the server reads 0 for the others.
+    """The largest entries of an update, over all of its parameters; the others are decoded as 0.
 
-    Not unbiased, and without the memory of what was left out (error feedback) that some add: a
-    client keeps nothing. A client sends k = `fraction` D floats and as many places, 4 bytes each
-    (Aji and Heafield, "Sparse Communication for Distributed Gradient Descent", EMNLP 2017); at
-    least one.
+    This is biased. A client sends k = `fraction` D floats, at least one, and as many places, 4
+    bytes each (Aji and Heafield, "Sparse Communication for Distributed Gradient Descent", EMNLP
+    2017, https://arxiv.org/abs/1704.05021).
+
+    Differs: a client keeps nothing between rounds, so there is no error feedback, which would add
+    what was left out to its next update.
 
     Args:
       fraction: of the parameters that are sent.
@@ -87,8 +96,8 @@ def top_k(fraction: float) -> Compression:
         return min(max(round(fraction * parameters), 1), parameters)
 
     def read(key: PRNGKey, update: Params) -> Params:
-        flat, back = flatten_util.ravel_pytree(update)
+        flat, unflatten = flatten_util.ravel_pytree(update)
         places = jax.lax.top_k(jnp.abs(flat), kept(flat.size))[1]
-        return back(jnp.zeros_like(flat).at[places].set(flat[places]))
+        return unflatten(jnp.zeros_like(flat).at[places].set(flat[places]))
 
     return Compression(read, lambda model: 8 * kept(tree.size(model)))

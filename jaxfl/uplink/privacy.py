@@ -1,9 +1,10 @@
-"""Client-level differential privacy: each client clips its update and adds noise before it sends it.
+"""Client-level differential privacy: each client clips its update and adds noise before sending.
 
-This is the local model: no server is trusted, and whoever reads an upload reads a noised one. Dwork
-and Roth, "The Algorithmic Foundations of Differential Privacy", 2014, appendix A; clipping as
-McMahan et al., "Learning Differentially Private Recurrent Language Models", ICLR 2018, where a
-trusted server adds the noise once, to the mean.
+This is the local model: no server is trusted, and whoever reads an upload reads a noised one. The
+mechanism is that of Dwork and Roth, "The Algorithmic Foundations of Differential Privacy", 2014,
+appendix A, https://doi.org/10.1561/0400000042. Clipping is as in McMahan et al., "Learning
+Differentially Private Recurrent Language Models", ICLR 2018, https://arxiv.org/abs/1710.06963,
+where a trusted server adds the noise once, to the mean.
 """
 
 import jax
@@ -14,18 +15,20 @@ from jaxtyping import Array, Int
 from jaxfl.errors import check_not_negative, check_positive
 from jaxfl.types import Params, PRNGKey, Scalar, Uplink
 
+__all__ = ["gaussian"]
+
 
 def gaussian(clip: Scalar, noise: Scalar) -> Uplink:
-    """The uplink in which every update, after - before, is clipped and noised by the client itself.
+    """The uplink in which each client clips its update, after - before, and adds normal noise.
 
-    Whatever the data of a client are, its clipped updates lie at most 2 `clip` apart: an upload is
-    the Gaussian mechanism of noise multiplier `noise` / 2, provided that `before` is known to the
-    server already.
+    Two clipped updates of a client lie at most 2 `clip` apart, whatever its data are. So an upload
+    is the Gaussian mechanism with noise multiplier `noise` / 2, if the server already knows
+    `before`.
 
     Args:
       clip: largest L2 norm of an update, over all of its parameters.
-      noise: standard deviation of the noise on each parameter, in units of `clip`; 0 clips only,
-        and protects nothing.
+      noise: standard deviation of the noise on each parameter, in units of `clip`; with 0 updates
+        are only clipped, which protects nothing.
 
     Raises:
       InputError: `clip` is not positive, or `noise` is negative.
@@ -33,15 +36,15 @@ def gaussian(clip: Scalar, noise: Scalar) -> Uplink:
     check_positive(clip=clip)
     check_not_negative(noise=noise)
 
-    def one(key: PRNGKey, before: Params, after: Params) -> Params:
-        start, back = flatten_util.ravel_pytree(before)
+    def send(key: PRNGKey, before: Params, after: Params) -> Params:
+        start, unflatten = flatten_util.ravel_pytree(before)
         update = flatten_util.ravel_pytree(after)[0] - start
         clipped = update * (clip / jnp.maximum(jnp.linalg.norm(update), clip))
-        return back(
-            start + clipped + noise * clip * jax.random.normal(key, start.shape, start.dtype)
-        )
+        drawn = jax.random.normal(key, start.shape, start.dtype)
+        return unflatten(start + clipped + noise * clip * drawn)
 
     def uplink(key: PRNGKey, before: Params, after: Params, ids: Int[Array, "m"]) -> Params:
-        return jax.vmap(one)(jax.vmap(jax.random.fold_in, (None, 0))(key, ids), before, after)
+        keys = jax.vmap(jax.random.fold_in, (None, 0))(key, ids)
+        return jax.vmap(send)(keys, before, after)
 
     return uplink

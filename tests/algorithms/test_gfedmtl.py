@@ -286,7 +286,7 @@ def test_the_learned_tau_follows_the_validation_loss(pairs):
         down[place] -= 1e-4
         gradient[place] = (validation(up) - validation(down)) / 2e-4
     learner = state.server[1]
-    np.testing.assert_allclose(10 * learner.memory[0].mu, gradient, rtol=1e-3, atol=1e-4)
+    np.testing.assert_allclose(10 * learner.opt_state[0].mu, gradient, rtol=1e-3, atol=1e-4)
     moved = learner.theta - start.theta
     np.testing.assert_allclose(moved, -0.05 * np.sign(gradient), atol=1e-4)
 
@@ -301,7 +301,7 @@ def test_the_gradients_that_move_tau_go_through_the_uplink():
     def slope(task):
         algorithm = gfedmtl(task, tau="learned", servers=1, cluster_of=np.arange(6) % 2)
         state, _, _ = run(algorithm, opposite_groups(), 1)
-        return float(state.server[1].memory[0].mu)
+        return float(state.server[1].opt_state[0].mu)
 
     honestly = slope(linear())
     assert abs(honestly) > 1e-4

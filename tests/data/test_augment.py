@@ -28,7 +28,7 @@ def test_each_result_is_a_shifted_and_maybe_mirrored_image():
 
 
 def test_training_sees_changed_images_and_evaluation_the_given_ones():
-    """A model that predicts the mean of its input, trained on images turned to zeros, learns nothing from them."""
+    """A linear model that is trained on inputs turned to zeros learns nothing from them."""
     from toys import federation
 
     x = np.ones((20, 3), np.float32)

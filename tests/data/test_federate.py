@@ -50,7 +50,7 @@ def test_the_shared_test_set_is_stored_once():
 
 @pytest.mark.parametrize("test", ["reweighted", "own", "global"])
 def test_leaking_puts_the_test_set_in_the_place_of_the_validation_part(test):
-    """The same examples with the same relative weights; everything else, the clients' sizes too, stays as it is."""
+    """Examples and relative weights are those of the test set; everything else stays the same."""
     parts = [*PARTS[:4], PARTS[4][:3]]  # the last one is too small to validate
     plain, leaking = (
         federate(SOURCE, parts, test=test, feedback=feedback)

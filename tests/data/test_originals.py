@@ -9,12 +9,12 @@ import pytest
 
 from jaxfl.data.originals import (
     HOSPITALS,
-    heart_disease,
-    idx,
-    movielens,
-    newsgroups,
-    shakespeare,
-    topics_csv,
+    read_heart_disease,
+    read_idx,
+    read_movielens,
+    read_newsgroups,
+    read_shakespeare,
+    read_topics_csv,
 )
 from jaxfl.errors import InputError
 
@@ -53,7 +53,7 @@ def digits(tmp_path):
             for n in held
             if (tmp_path / n).exists()
         }
-        return idx(tmp_path, dict.fromkeys(held, "") | sums)
+        return read_idx(tmp_path, dict.fromkeys(held, "") | sums)
 
     return tmp_path, held, read
 
@@ -69,7 +69,9 @@ def test_idx(digits):
 
 def test_idx_of_another_checksum(digits):
     folder, held, _ = digits
-    fails(lambda: idx(folder, dict.fromkeys(held, "0" * 32)), "as published, fetch it again")
+    fails(
+        lambda: read_idx(folder, dict.fromkeys(held, "0" * 32)), "as published, download it again"
+    )
 
 
 def test_idx_missing(digits):
@@ -93,7 +95,7 @@ def test_idx_damaged(digits, damage):
     folder, _, read = digits
     file = folder / "train-images"
     file.write_bytes(damage(file.read_bytes()))
-    fails(read, f"{file} holds no IDX array of bytes")
+    fails(read, f"{file} does not hold an IDX array of bytes")
 
 
 def test_idx_of_other_lengths(digits):
@@ -112,7 +114,7 @@ TEST = '"1","a","b","c"\n'
 def yahoo(tmp_path):
     (tmp_path / "train.csv").write_bytes(TRAIN.encode())
     (tmp_path / "test.csv").write_bytes(TEST.encode())
-    return tmp_path, partial(topics_csv, tmp_path, classes=10, fields=3)
+    return tmp_path, partial(read_topics_csv, tmp_path, classes=10, fields=3)
 
 
 def test_topics(yahoo):
@@ -127,7 +129,7 @@ def test_topics(yahoo):
 def test_topics_of_news(tmp_path):
     for part in ("train", "test"):
         (tmp_path / f"{part}.csv").write_text('"4","title","said \\$5"\n')
-    arrays = topics_csv(tmp_path, classes=4, fields=2)
+    arrays = read_topics_csv(tmp_path, classes=4, fields=2)
     assert arrays["x_train"] == ["title said \\$5"]
     np.testing.assert_array_equal(arrays["y_train"], [3])
 
@@ -136,8 +138,8 @@ def test_topics_of_news(tmp_path):
     ("text", "message"),
     [
         (TRAIN[:-5], "train.csv, line 2: expected a class from 1 to 10 and 3 texts"),
-        (TRAIN[:-2], "train.csv is no csv file (unexpected end of data): it may be cut off"),
-        (TRAIN + '"3","only a tit', "train.csv is no csv file"),
+        (TRAIN[:-2], "train.csv is not a csv file (unexpected end of data): it may be cut off"),
+        (TRAIN + '"3","only a tit', "train.csv is not a csv file"),
         (TRAIN + '"11","a","b","c"\n', "train.csv, line 3: expected a class from 1 to 10"),
         (TRAIN + '"0","a","b","c"\n', "train.csv, line 3: expected a class from 1 to 10"),
         (TRAIN + "\n", "train.csv, line 3: expected"),
@@ -153,7 +155,7 @@ def test_topics_damaged(yahoo, text, message):
 def test_topics_missing_or_of_another_encoding(yahoo):
     folder, read = yahoo
     (folder / "train.csv").write_bytes(TRAIN.encode("latin-1"))
-    fails(read, "train.csv is no csv file ('utf-8' codec")
+    fails(read, "train.csv is not a csv file ('utf-8' codec")
     (folder / "train.csv").write_bytes(TRAIN.encode())
     (folder / "test.csv").unlink()
     fails(read, f"{folder / 'test.csv'} is missing")
@@ -174,7 +176,7 @@ RATINGS = [
 
 def ratings(folder, name, separator, rows=RATINGS, end="\n"):
     (folder / name).write_text("\n".join(separator.join(map(str, row)) for row in rows) + end)
-    return partial(movielens, folder, name=name, separator=separator)
+    return partial(read_movielens, folder, name=name, separator=separator)
 
 
 @pytest.mark.parametrize(("name", "separator"), [("u.data", "\t"), ("ratings.dat", "::")])
@@ -226,7 +228,7 @@ def test_movielens_damaged(tmp_path, rows, end, message):
 
 
 def test_movielens_missing(tmp_path):
-    fails(lambda: movielens(tmp_path, "u.data", "\t"), f"{tmp_path / 'u.data'} is missing")
+    fails(lambda: read_movielens(tmp_path, "u.data", "\t"), f"{tmp_path / 'u.data'} is missing")
 
 
 # 20 Newsgroups
@@ -248,7 +250,7 @@ def posts(tmp_path):
 
 
 def test_newsgroups(posts):
-    arrays = newsgroups(posts)
+    arrays = read_newsgroups(posts)
     assert arrays["x_train"] == ["café\n", "", "to orbit\n\nand back\n"]
     np.testing.assert_array_equal(arrays["y_train"], [0, 1, 1])
     assert arrays["x_test"] == ["launch"]
@@ -258,12 +260,12 @@ def test_newsgroups(posts):
 def test_newsgroups_damaged_or_missing(posts):
     file = posts / "20news-bydate-test" / "sci.space" / "7"
     file.write_bytes(b"From: a\nSub")
-    fails(lambda: newsgroups(posts), f"{file} has no blank line after its header")
+    fails(lambda: read_newsgroups(posts), f"{file} has no blank line after its header")
     file.unlink()
-    fails(lambda: newsgroups(posts), "holds no posts")
+    fails(lambda: read_newsgroups(posts), "holds no posts")
     (posts / "20news-bydate-test" / "alt.x").rmdir()
-    fails(lambda: newsgroups(posts), f"{posts / '20news-bydate-test' / 'alt.x'} is missing")
-    fails(lambda: newsgroups(posts / "20news-bydate-test"), "20news-bydate-train is missing")
+    fails(lambda: read_newsgroups(posts), f"{posts / '20news-bydate-test' / 'alt.x'} is missing")
+    fails(lambda: read_newsgroups(posts / "20news-bydate-test"), "20news-bydate-train is missing")
 
 
 # Shakespeare
@@ -273,7 +275,7 @@ PLAY = "BOB:\nabcabc\nso: he\n\nANN:\nxyxyxyxyx\n\nMUTE:\nno\n\nBOB:\nand thus:\
 
 def test_shakespeare(tmp_path):
     (tmp_path / "input.txt").write_text(PLAY)
-    arrays = shakespeare(tmp_path, length=4)
+    arrays = read_shakespeare(tmp_path, length=4)
     speeches = ["xyxyxyxyx", "abcabc\nso: he\nand thus:\nd"]  # ANN, BOB; MUTE says too little
     windows = [
         (s[i : i + 4], s[i + 4], role) for role, s in enumerate(speeches) for i in range(len(s) - 4)
@@ -298,20 +300,20 @@ def test_shakespeare(tmp_path):
 
 def test_shakespeare_is_thinned_to_about_so_many_examples(tmp_path):
     (tmp_path / "input.txt").write_text("A:\n" + "ab" * 500 + "\n\nB:\n" + "cd" * 500 + "\n")
-    arrays = shakespeare(tmp_path, examples=200)
+    arrays = read_shakespeare(tmp_path, examples=200)
     assert 150 < len(arrays["x_train"]) < 260
     assert arrays["x_train"].shape[1] == 80
 
 
 def test_shakespeare_damaged_or_missing(tmp_path):
-    fails(lambda: shakespeare(tmp_path), f"{tmp_path / 'input.txt'} is missing")
+    fails(lambda: read_shakespeare(tmp_path), f"{tmp_path / 'input.txt'} is missing")
     for text, message in [
         (PLAY[:-1], "input.txt is cut off"),
         ("Once upon a time\n", "does not start with a line 'NAME:'"),
         (PLAY, "says more than 80 characters"),
     ]:
         (tmp_path / "input.txt").write_text(text)
-        fails(lambda: shakespeare(tmp_path), message)
+        fails(lambda: read_shakespeare(tmp_path), message)
 
 
 def test_heart_disease(tmp_path):
@@ -320,7 +322,7 @@ def test_heart_disease(tmp_path):
         (tmp_path / name).write_text(
             "".join(row.format(disease) + "\n" for disease in (0, number + 1))
         )
-    arrays = heart_disease(tmp_path)
+    arrays = read_heart_disease(tmp_path)
     assert arrays["x"].shape == (8, 13)
     assert np.isnan(arrays["x"][:, 4]).all()
     assert arrays["x"][0, 9] == np.float32(2.3)
@@ -328,7 +330,7 @@ def test_heart_disease(tmp_path):
     assert arrays["hospital"].tolist() == [0, 0, 1, 1, 2, 2, 3, 3]
     (tmp_path / HOSPITALS[2]).write_text("1,2,x\n")
     with pytest.raises(InputError, match="expected 14 numbers or question marks a row"):
-        heart_disease(tmp_path)
+        read_heart_disease(tmp_path)
     (tmp_path / HOSPITALS[2]).unlink()
     with pytest.raises(InputError, match="is missing"):
-        heart_disease(tmp_path)
+        read_heart_disease(tmp_path)

@@ -46,7 +46,7 @@ def test_iid_sizes_differ_by_one_at_most(clients, seed):
 
 
 def test_pathological_pairs_share_their_two_labels_equally():
-    """The "severe" case: client i holds labels 2 (i mod 5) and 2 (i mod 5) + 1, as client i + 5 does."""
+    """The "severe" case: clients i and i + 5 hold the labels 2 (i mod 5) and 2 (i mod 5) + 1."""
     held = counts(pathological(LABELS, 10, seed=3))
     for client in range(10):
         labels = [2 * (client % 5), 2 * (client % 5) + 1]
@@ -76,9 +76,8 @@ def test_shards_are_equal_and_of_few_labels():
 
 
 def test_the_last_fifth_of_a_client_is_a_fifth_of_each_of_its_shards():
-    for rows in shards(
-        LABELS, 20, seed=0, classes_per_client=2
-    ):  # shards of 15, four of them to a label
+    # Shards of 15 examples, four for each label.
+    for rows in shards(LABELS, 20, seed=0, classes_per_client=2):
         labels, held = np.unique(LABELS[rows], return_counts=True)
         tail = [(LABELS[rows[-6:]] == label).sum() for label in labels]
         assert [5 * count for count in tail] == held.tolist()
@@ -95,7 +94,7 @@ def test_natural_clients_are_the_largest_owners():
 
 
 def test_severe_heterogeneity_is_five_pairs_of_clients():
-    """pFedGraph's CIFAR-10: ten clients with 5,000 examples of two labels, i and i + 5 the same ones."""
+    """pFedGraph's CIFAR-10: clients i and i + 5 have 5,000 examples of the same two labels."""
     labels = np.random.default_rng(0).permutation(np.repeat(np.arange(10), 5000))
     parts = pathological(labels, 10, seed=0)
     held = np.stack([np.bincount(labels[rows], minlength=10) for rows in parts])
@@ -117,7 +116,8 @@ def test_severe_heterogeneity_is_five_pairs_of_clients():
 )
 def test_nodes_are_the_papers_graph_and_share_no_example(topology, labels, edges):
     clients = 2 * topology + 1  # one node has a client more
-    parts, node = nodes(LABELS, clients, seed=0, topology=topology), node_of(clients, topology)
+    parts = nodes(LABELS, clients, seed=0, topology=topology)
+    node = node_of(clients, topology)
     held = counts(parts) > 0
     for client in range(clients):
         assert "".join(map(str, np.flatnonzero(held[client]))) == labels[node[client]]

@@ -5,10 +5,13 @@ import time
 
 import numpy as np
 import pytest
+import rich.console
 from rich.console import Console
 
 from jaxfl.data import prepare as module
-from jaxfl.data.prepare import RECIPES, prepare, progress, stem
+from jaxfl.data import progress
+from jaxfl.data.prepare import prepare
+from jaxfl.data.recipes import RECIPES, file_stem
 from jaxfl.errors import InputError
 
 
@@ -30,7 +33,7 @@ def news(tmp_path):
 
 @pytest.fixture
 def films(tmp_path):
-    """A folder of files fetched by hand, with ml-100k's ratings."""
+    """A folder of files downloaded by hand, with ml-100k's ratings."""
     folder = tmp_path / "fetched" / "ml-100k"
     folder.mkdir(parents=True)
     (folder / "u.data").write_text(
@@ -55,7 +58,7 @@ def test_texts_become_ids_of_words(news):
 
 
 @pytest.mark.parametrize("levels", [1, 2])
-def test_files_fetched_by_hand(tmp_path, films, levels):
+def test_files_downloaded_by_hand(tmp_path, films, levels):
     """They lie in a folder of the set's own, or are all that there is in the one given."""
     manual = films if levels == 1 else films.parent
     file = prepare("movielens/100k-ratings", tmp_path / "new" / "data", manual_dir=manual)
@@ -145,15 +148,15 @@ def test_a_full_disk_is_one_line(news, monkeypatch):
     ],
 )
 def test_a_hostile_name_never_becomes_a_path(tmp_path, name):
-    with pytest.raises(InputError, match="is no name of a data set"):
+    with pytest.raises(InputError, match="is not the name of a data set"):
         prepare(name, tmp_path / "data")
     assert os.listdir(tmp_path) == []
 
 
 def test_names_of_files():
-    assert stem("movielens/100k-ratings") == "movielens-100k-ratings"
-    assert stem("imdb_reviews/plain_text/1.0.0") == "imdb_reviews-plain_text-1.0.0"
-    assert len({stem(name) for name in RECIPES}) == len(RECIPES)
+    assert file_stem("movielens/100k-ratings") == "movielens-100k-ratings"
+    assert file_stem("imdb_reviews/plain_text/1.0.0") == "imdb_reviews-plain_text-1.0.0"
+    assert len({file_stem(name) for name in RECIPES}) == len(RECIPES)
 
 
 def test_a_set_that_is_not_at_hand_says_what_is_expected_where(tmp_path):
@@ -183,7 +186,7 @@ def test_bad_arguments_are_one_line(tmp_path, news):
     with pytest.raises(InputError, match="words is 0"):
         prepare("20newsgroups", news, words=0)
     with pytest.raises(
-        InputError, match=r"folder .*nowhere of files fetched by hand does not exist"
+        InputError, match=r"folder .*nowhere of files downloaded by hand does not exist"
     ):
         prepare("20newsgroups", news, manual_dir=tmp_path / "nowhere")
     (tmp_path / "file").write_text("")
@@ -205,10 +208,12 @@ def test_without_tensorflow_datasets_the_command_is_told(tmp_path, monkeypatch):
 def test_progress_shows_after_a_while_and_only_on_a_terminal(monkeypatch, terminal):
     written = io.StringIO()
     monkeypatch.setattr(
-        module, "Console", lambda file: Console(file=written, force_terminal=terminal, width=100)
+        rich.console,
+        "Console",
+        lambda file: Console(file=written, force_terminal=terminal, width=100),
     )
-    monkeypatch.setattr(module, "DELAY", 0.05)
-    with progress("preparing x") as track:
+    monkeypatch.setattr(progress, "DELAY", 0.05)
+    with progress.show_progress("preparing x") as track:
         assert list(track(range(5), "at once", 5)) == list(range(5))
         assert written.getvalue() == ""
         track((), "waiting", None)

@@ -55,7 +55,7 @@ def test_models_are_multiples_of_one_and_noise_is_as_told():
     variance = (y - np.einsum("cnd,cd->cn", x, truth[data.cluster])).var(axis=1)
     assert variance.min() > 0.5 * 0.7
     assert variance.max() < 2.0 * 1.3
-    assert variance.max() / variance.min() > 2  # clients are not alike
+    assert variance.max() / variance.min() > 2  # clients differ
     quiet = ridge(1, noise=(0.0, 0.0), held_out=(9, 9), **SMALL)
     np.testing.assert_allclose(quiet.optimum, quiet.truth, atol=1e-4)
 

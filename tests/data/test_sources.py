@@ -5,10 +5,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from jaxfl.data import load
+from jaxfl.data import list_data_sets, load
 from jaxfl.data.arrays import from_arrays
 from jaxfl.data.originals import HOSPITALS
-from jaxfl.data.sources import names
 from jaxfl.errors import InputError
 
 
@@ -34,7 +33,7 @@ def test_npz_of_the_user(tmp_path):
     source = load("mine", tmp_path)
     assert source.classes == 3
     np.testing.assert_array_equal(source.x_train, arrays()["x_train"])
-    assert "mine" in names(tmp_path)
+    assert "mine" in list_data_sets(tmp_path)
 
 
 def test_numbers_as_targets_and_owners(tmp_path):
@@ -86,7 +85,7 @@ def test_published_files_in_the_folder_are_prepared_when_asked_for(tmp_path):
         (tmp_path / "heart_disease" / name).write_text(
             ("1,2,3,4,5,6,7,8,9,10,11,12,13,0\n" + "2," * 13 + "4\n") * 3
         )
-    assert "heart_disease" in names(tmp_path)
+    assert "heart_disease" in list_data_sets(tmp_path)
     source = load("heart_disease", tmp_path)
     assert (source.classes, source.x_train.shape) == (2, (24, 26))
     assert (tmp_path / "heart_disease.npz").exists()

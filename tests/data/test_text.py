@@ -1,14 +1,14 @@
 import numpy as np
 import pytest
 
-from jaxfl.data.text import split, tokenise, vocabulary
+from jaxfl.data.text import build_vocabulary, find_words, tokenise
 from jaxfl.errors import InputError
 
 TEXTS = ["The cat, the DOG.", "A cat's dog: don't!", ""]
 
 
 def test_words_are_lower_case_and_of_any_script():
-    assert split("Don't STOP__me 3.5 (Größe, 東京)") == [
+    assert find_words("Don't STOP__me 3.5 (Größe, 東京)") == [
         "don't",
         "stop",
         "me",
@@ -17,14 +17,14 @@ def test_words_are_lower_case_and_of_any_script():
         "größe",
         "東京",
     ]
-    assert split("'quoted' --- ___") == ["quoted"]
+    assert find_words("'quoted' --- ___") == ["quoted"]
 
 
 def test_the_most_frequent_words_come_first_and_ties_by_alphabet():
     words = ["dog", "the", "a", "cat", "cat's", "don't"]
-    assert vocabulary(TEXTS, 100) == words
-    assert vocabulary(reversed(TEXTS), 4) == words[:4]
-    assert vocabulary([], 4) == []
+    assert build_vocabulary(TEXTS, 100) == words
+    assert build_vocabulary(reversed(TEXTS), 4) == words[:4]
+    assert build_vocabulary([], 4) == []
 
 
 def test_ids_of_words():
@@ -39,13 +39,13 @@ def test_ids_of_words():
 def test_ids_and_words_are_inverse():
     rng = np.random.default_rng(0)
     texts = [" ".join(f"w{i}" for i in rng.zipf(1.5, 30) % 50) for _ in range(200)]
-    words = vocabulary(texts, 1000)
+    words = build_vocabulary(texts, 1000)
     back = [" ".join(words[i - 2] for i in row) for row in tokenise(texts, words, 30)]
     assert back == texts
 
 
 def test_sizes_are_positive():
     with pytest.raises(InputError, match="size is 0"):
-        vocabulary(TEXTS, 0)
+        build_vocabulary(TEXTS, 0)
     with pytest.raises(InputError, match="length is 0"):
         tokenise(TEXTS, ["a"], 0)

@@ -9,8 +9,9 @@ import numpy as np
 import pytest
 
 from jaxfl.data import tfds
-from jaxfl.data.originals import rated
-from jaxfl.data.prepare import RECIPES, prepare
+from jaxfl.data.prepare import prepare
+from jaxfl.data.ratings import split_ratings
+from jaxfl.data.recipes import RECIPES
 from jaxfl.errors import InputError
 
 MANUAL = os.environ.get("JAXFL_TFDS_MANUAL_DIR")
@@ -161,7 +162,7 @@ def test_hidden_labels_do_not_test(tmp_path):
 def test_ratings(tmp_path):
     arrays = loaded(prepare("toy_ratings", tmp_path))
     user, item, rating = np.array(RATINGS).T
-    for key, array in rated(user, item, rating).items():
+    for key, array in split_ratings(user, item, rating).items():
         np.testing.assert_array_equal(arrays[key], array)
         assert arrays[key].dtype == array.dtype
 
@@ -171,12 +172,13 @@ def test_ratings(tmp_path):
     [
         (
             "toy_unequal",
-            "images of toy_unequal have shapes (6, 5, 3) and (5, 5, 3): expected all of one size",
+            "images of toy_unequal have shapes (6, 5, 3) and (5, 5, 3): expected one size for all",
         ),
         ("toy_deep", "the images of toy_deep are of type uint16: expected bytes"),
         (
             "toy_unclear",
-            "toy_unclear has the features text, label, title: expected one ClassLabel and one Image or",
+            "toy_unclear has the features text, label, title: "
+            "expected one ClassLabel and one Image or",
         ),
         ("toy_no_train", "toy_no_train has the parts dev: expected a part 'train'"),
         ("toy_secret", "the labels of toy_secret are hidden"),
@@ -235,5 +237,5 @@ def test_without_a_network_the_file_and_the_option_are_told(tmp_path, monkeypatc
 
 @pytest.mark.parametrize("name", [name for name, recipe in RECIPES.items() if recipe.tfds])
 def test_the_sets_of_the_table_are_there(tmp_path, name):
-    builder = tfds.find(tfds.start(), name, tmp_path)
-    assert tfds.choose(tfds.start(), name, builder, RECIPES[name].fields)[1]
+    builder = tfds.find_builder(tfds.import_tfds(), name, tmp_path)
+    assert tfds.choose_columns(tfds.import_tfds(), name, builder, RECIPES[name].fields)[1]

@@ -1,4 +1,4 @@
-"""How a kernel and what is claimed of it are written down; claims_graphs.py and claims_models.py list all of them."""
+"""The record of a kernel and its claims; claims_graphs.py and claims_models.py list all kernels."""
 
 from collections.abc import Callable
 from typing import NamedTuple
@@ -15,36 +15,38 @@ class Clients(NamedTuple):
     models: jax.Array  # [M, D]
     ids: jax.Array  # [M] all different
     sizes: jax.Array  # [M] numbers of examples
-    heard: jax.Array  # [M] bool
+    reported: jax.Array  # [M] bool
 
 
 class Kernel(NamedTuple):
-    """A kernel as a function of clients. What it wants beside models is made of them, and follows a relabelling."""
+    """A kernel as a function of clients.
+
+    Its arguments beside the models are made of them, and follow a relabelling.
+    """
 
     name: str  # module.function, and which of its forms
     of: Callable[[Clients], jax.Array]
     # a relabelling of the clients permutes "rows" [M, ...], "pairs" [M, M], the first M "columns",
     # or "none"
     follows: str
-    claims: str = ""  # words, each explained where test_properties.py tests it
+    claims: str = ""  # words; test_properties.py explains each where it tests it
     degree: int | None = None  # f(a x) = a^degree f(x) for a > 0
-    # finite for entries of models from 1e-decades to 1e+decades; if not 30, the docstring says so
+    # finite for entries of models from 1e-decades to 1e+decades; if less, the docstring says so
     decades: int = 30
-    tolerance: float = (
-        1e-5  # between equal results, relative to the largest number of a result, or to 1
-    )
+    # between equal results, relative to the largest entry of a result, or to 1
+    tolerance: float = 1e-5
 
 
 def grid(c):
-    """Any numbers, of pairs [M, M]."""
+    """Arbitrary values of pairs [M, M]."""
     return c.models[:, :1] - c.models[:, :1].T / 2
 
 
 def line(c):
-    """Similarities that are exact, and so are their ties [M, M]."""
+    """Similarities without rounding, so that ties are exact [M, M]."""
     return -jnp.abs(c.models[:, :1] - c.models[:, :1].T)
 
 
 def each(function):
-    """A function of one model, of all."""
+    """A function of one model, applied to all."""
     return lambda c: jax.vmap(function)(c.models)

@@ -1,4 +1,4 @@
-"""Kernels that compare models, divide them into groups, and make weights of them."""
+"""Kernels that compare models, divide them into groups, and compute weights from them."""
 
 import jax
 import jax.numpy as jnp
@@ -15,7 +15,18 @@ from jaxfl.kernels import (
     propagate,
     robust,
 )
-from jaxfl.kernels.similarity import cosine, distances_l1, gram, inverse_norms, scaled, similarities
+from jaxfl.kernels.similarity import (
+    cosine,
+    distances_l1,
+    distances_l2,
+    gram,
+    inverse_norms,
+    scaled,
+    similarities,
+    squared_differences,
+    squared_distances,
+    squared_distances_in_unit,
+)
 from jaxfl.kernels.simplex import collaboration_rows, project_capped_rows, project_rows
 
 RING = jnp.ones((2, 2)) - jnp.eye(2)  # two servers, of two clusters each
@@ -26,7 +37,7 @@ def graph(c):  # row-stochastic weights that no model changes
 
 
 def some(c):  # nodes, at least one
-    return c.heard | ~c.heard.any()
+    return c.reported | ~c.reported.any()
 
 
 def halves(c):
@@ -38,20 +49,20 @@ def strength(c):
 
 
 def cells(c):
-    return jnp.where(c.heard, c.ids % 4, -1)
+    return jnp.where(c.reported, c.ids % 4, -1)
 
 
 def servers(c):
     return consensus.server_round(cells(c), RING, strength(c), 2)[1]
 
 
-def slope(c):
-    slopes = jnp.concatenate([grid(c), jnp.zeros((c.ids.size, 4))], axis=1)  # [M, M + 4]
-    return consensus.tau_slope(slopes, cells(c), RING, jnp.asarray(0.5), 2)
+def tau_slope(c):
+    grads = jnp.concatenate([grid(c), jnp.zeros((c.ids.size, 4))], axis=1)  # [M, M + 4]
+    return consensus.tau_slope(grads, cells(c), RING, jnp.asarray(0.5), 2)
 
 
 def split(c):
-    return bipartition.split(halves(c), c.heard, jnp.array([True, True, False]), jnp.array(2))[0]
+    return bipartition.split(halves(c), c.reported, jnp.array([True, True, False]), jnp.array(2))[0]
 
 
 def kmeans(c):
@@ -59,18 +70,18 @@ def kmeans(c):
 
 
 def centres(c):
-    return cluster.centres(c.models, halves(c), jnp.zeros((2, c.models.shape[1])), c.heard)
+    return cluster.centres(c.models, halves(c), jnp.zeros((2, c.models.shape[1])), c.reported)
 
 
-def grouped(c):  # who is with whom: the numbers of groups mean nothing
+def grouped(c):  # which clients share a group: the numbers of groups mean nothing
     groups = grouping.group(cosine(c.models), 2)
     return groups[:, None] == groups[None]
 
 
 def collaboration(measure="cosine", form="code", **options):
     def rows(c):
-        alike = similarities(c.models, measure)
-        return collaboration_rows(alike, mixing.size_weights(c.sizes), None, form, **options)
+        similarity = similarities(c.models, measure)
+        return collaboration_rows(similarity, mixing.size_weights(c.sizes), None, form, **options)
 
     return rows
 
@@ -80,14 +91,14 @@ def capped(c):
 
 
 def chosen(count):
-    return lambda c: robust.krum(c.models, c.ids, c.heard, None, count)[None]
+    return lambda c: robust.krum(c.models, c.ids, c.reported, None, count)[None]
 
 
 def shortened(c):
-    return robust.clip_updates(jnp.zeros_like(c.models), c.models, None, c.heard)
+    return robust.clip_updates(jnp.zeros_like(c.models), c.models, None, c.reported)
 
 
-ALIKE = "twins symmetric"
+SIMILARITIES = "twins symmetric"
 COSINES = "twins symmetric own_scale cosines"
 DISTANCES = "twins symmetric shift nonnegative"
 OF_COSINES = "simplex own_scale twins"
@@ -95,7 +106,7 @@ EXISTING = "simplex own_scale twins zero_alone"
 TABLE = [
     Kernel(
         "amp.attentive",
-        lambda c: amp.attentive(cluster.squared_distances(c.models), 0.5, 9.0),
+        lambda c: amp.attentive(squared_distances(c.models), 0.5, 9.0),
         "pairs",
         "simplex",
     ),
@@ -121,20 +132,15 @@ TABLE = [
     Kernel("bipartition.split", split, "rows"),
     Kernel("cluster.kmeans", kmeans, "columns", "simplex_or_zero general shift", degree=0),
     Kernel(
-        "cluster.squared_distances",
-        lambda c: cluster.squared_distances(c.models),
-        "pairs",
-        DISTANCES,
-        2,
-    ),
-    Kernel(
         "cluster.nearest",
         lambda c: cluster.nearest(c.models, jnp.eye(2, c.models.shape[1])),
         "rows",
         "twins general",
     ),
     Kernel("cluster.centres", centres, "none", degree=1),
-    Kernel("cluster.together", lambda c: cluster.together(halves(c), c.heard), "pairs", "simplex"),
+    Kernel(
+        "cluster.together", lambda c: cluster.together(halves(c), c.reported), "pairs", "simplex"
+    ),
     Kernel(
         "consensus.adjacency",
         lambda c: consensus.adjacency("ring", c.ids.size),
@@ -148,7 +154,7 @@ TABLE = [
         "consensus.exchange", lambda c: consensus.exchange(RING, strength(c), 2), "none", "simplex"
     ),
     Kernel("consensus.server_round", servers, "columns", "simplex"),
-    Kernel("consensus.tau_slope", slope, "none", degree=1),
+    Kernel("consensus.tau_slope", tau_slope, "none", degree=1),
     Kernel(
         "consensus.upload_weights",
         lambda c: consensus.upload_weights(servers(c)[c.ids % 4]),
@@ -172,8 +178,10 @@ TABLE = [
     ),
     Kernel("grouping.group", grouped, "pairs", "own_scale twins general"),
     Kernel("mixing.mix", lambda c: mixing.mix(graph(c), c.models), "rows", "between", 1),
-    Kernel("mixing.leave_out", lambda c: mixing.leave_out(graph(c), c.heard), "pairs", "simplex"),
-    Kernel("mixing.isolate", lambda c: mixing.isolate(graph(c), c.heard), "pairs", "simplex"),
+    Kernel(
+        "mixing.leave_out", lambda c: mixing.leave_out(graph(c), c.reported), "pairs", "simplex"
+    ),
+    Kernel("mixing.isolate", lambda c: mixing.isolate(graph(c), c.reported), "pairs", "simplex"),
     Kernel(
         "mixing.size_weights", lambda c: mixing.size_weights(c.sizes)[None], "columns", "simplex"
     ),
@@ -202,10 +210,10 @@ TABLE = [
         "none",
         "nonnegative",
     ),
-    Kernel("robust.median", lambda c: robust.median(c.models, c.heard), "none", "between", 1),
+    Kernel("robust.median", lambda c: robust.median(c.models, c.reported), "none", "between", 1),
     Kernel(
         "robust.trimmed_mean",
-        lambda c: robust.trimmed_mean(c.models, 0.3, c.heard),
+        lambda c: robust.trimmed_mean(c.models, 0.3, c.reported),
         "none",
         "between",
         1,
@@ -213,7 +221,7 @@ TABLE = [
     Kernel("robust.krum: one", chosen(1), "columns", "simplex general shift", 0),
     Kernel("robust.krum: several", chosen(None), "columns", "simplex general shift", 0),
     Kernel("robust.clip_updates", shortened, "rows", degree=1),
-    Kernel("similarity.gram", lambda c: gram(c.models), "pairs", ALIKE, 2, 15),
+    Kernel("similarity.gram", lambda c: gram(c.models), "pairs", SIMILARITIES, 2, 15),
     Kernel("similarity.cosine", lambda c: cosine(c.models), "pairs", COSINES),
     Kernel(
         "similarity.similarities: cosine",
@@ -225,14 +233,14 @@ TABLE = [
         "similarity.similarities: inner",
         lambda c: similarities(c.models, "inner"),
         "pairs",
-        ALIKE,
+        SIMILARITIES,
         2,
     ),
     Kernel(
         "similarity.similarities: l2",
         lambda c: similarities(c.models, "l2"),
         "pairs",
-        ALIKE,
+        SIMILARITIES,
         1,
         tolerance=3e-3,
     ),
@@ -240,10 +248,38 @@ TABLE = [
         "similarity.similarities: l1",
         lambda c: similarities(c.models, "l1"),
         "pairs",
-        ALIKE + " shift",
+        SIMILARITIES + " shift",
         1,
     ),
     Kernel("similarity.distances_l1", lambda c: distances_l1(c.models), "pairs", DISTANCES, 1),
+    Kernel(
+        "similarity.distances_l2",
+        lambda c: distances_l2(c.models),
+        "pairs",
+        "twins symmetric nonnegative",
+        1,
+        tolerance=3e-3,
+    ),
+    Kernel(
+        "similarity.squared_differences",
+        lambda c: squared_differences(c.models),
+        "pairs",
+        DISTANCES,
+        2,
+    ),
+    Kernel(
+        "similarity.squared_distances",
+        lambda c: squared_distances(c.models),
+        "pairs",
+        DISTANCES,
+        2,
+    ),
+    Kernel(
+        "similarity.squared_distances_in_unit",
+        lambda c: squared_distances_in_unit(c.models)[0],
+        "pairs",
+        "twins symmetric nonnegative",
+    ),
     Kernel(
         "similarity.inverse_norms",
         lambda c: inverse_norms(c.models),

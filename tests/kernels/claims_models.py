@@ -1,12 +1,12 @@
-"""Kernels that make, compare or move single models: what clients, networks and optimisers compute."""
+"""Kernels that make, compare or move single models: of clients, networks and optimisers."""
 
 import jax
 import jax.numpy as jnp
 import optax
 from claims import KEY, Kernel, each
 
+from jaxfl import admm
 from jaxfl.kernels import (
-    admm,
     attention,
     contrastive,
     coupling,
@@ -22,7 +22,7 @@ from jaxfl.types import Cohort
 
 
 def fitted(c):
-    """Argmin of |w - x|^2 / 2 and what ADMM adds, for an x of each client's own."""
+    """Argmin of |w - x|^2 / 2 plus what ADMM adds; each client has its own x."""
 
     def loss(w, x, anchor, key):
         value = jnp.sum(jnp.square(w - x)) / 2
@@ -30,7 +30,7 @@ def fitted(c):
 
     side = admm.primal(loss, lambda objective: None, 0.5, 0.1, exact=True)
     client = side.enlist(jnp.zeros(c.models.shape[1]), c.models, jnp.zeros_like(c.ids), 1)
-    return side.solve(KEY, client, -c.models, Cohort(c.ids, c.models, c.models))[0]
+    return side.solve(KEY, client, -c.models, Cohort(c.ids, c.models, c.models)).params
 
 
 def misaligned(kind):
@@ -63,8 +63,8 @@ def made(x):
     return hypernet.generate(net._replace(kernel=jnp.linspace(-1, 1, 12).reshape(4, 3)), x)
 
 
-def labels(query, memory, labels, mask):
-    return neighbours.neighbour_labels(query, memory, labels % 3, mask, 3, 2, 1.0)
+def labels(query, stored, labels, mask):
+    return neighbours.neighbour_labels(query, stored, labels % 3, mask, 3, 2, 1.0)
 
 
 def labels_near(c):  # clients
@@ -73,7 +73,7 @@ def labels_near(c):  # clients
 
 
 def labels_among(c):  # clients
-    return labels(jnp.eye(2, c.models.shape[1]), c.models, c.ids, c.heard)
+    return labels(jnp.eye(2, c.models.shape[1]), c.models, c.ids, c.reported)
 
 
 def served(optimizer):
@@ -158,7 +158,7 @@ TABLE = [
         decades=12,
     ),
     Kernel(
-        "neighbours.neighbour_labels: memory",
+        "neighbours.neighbour_labels: stored",
         labels_among,
         "none",
         "simplex_or_zero general",

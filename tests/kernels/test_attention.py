@@ -8,7 +8,9 @@ from jax.test_util import check_grads
 from jaxfl import tree
 from jaxfl.kernels.attention import attention_weights, init_attention, layer_norm
 
-HEADS, WIDTH, SLOPE = 3, 4, 0.3
+HEADS = 3
+WIDTH = 4
+NEGATIVE_SLOPE = 0.3
 SCORES = ["gat", "gatv2", "dot"]
 
 
@@ -23,7 +25,7 @@ def models(clients=5, seed=0):
 
 
 def attention_of(stacked, score, heads=HEADS, spread=1.0):
-    """As `init_attention` makes it, but with nothing left at zero."""
+    """As from `init_attention`, but with random values in place of zeros."""
     one = jax.tree.map(lambda x: x[0], stacked)
     start = init_attention(jax.random.key(1), one, score, heads, WIDTH)
     rng = np.random.default_rng(5)
@@ -48,7 +50,7 @@ def maps(projection):
 
 
 def leaky(x):
-    return x if x >= 0 else SLOPE * x
+    return x if x >= 0 else NEGATIVE_SLOPE * x
 
 
 def loops(attention, h, score):
@@ -77,9 +79,11 @@ def loops(attention, h, score):
 def test_leaf_by_leaf_equals_the_whole_matrix_equals_loops(score):
     features = layer_norm(models())
     attention = attention_of(features, score)
-    weights = jax.jit(attention_weights, static_argnums=2)(attention, features, score, SLOPE)
+    weights = jax.jit(attention_weights, static_argnums=2)(
+        attention, features, score, NEGATIVE_SLOPE
+    )
     expected = loops(attention, rows(features), score)
-    assert np.ptp(expected, axis=1).min() > 0.02  # something is to be told apart
+    assert np.ptp(expected, axis=1).min() > 0.02  # the weights differ
     np.testing.assert_allclose(weights, expected, atol=1e-5)
     np.testing.assert_allclose(weights.sum(axis=1), 1, atol=1e-6)
     flat = attention._replace(
@@ -90,7 +94,7 @@ def test_leaf_by_leaf_equals_the_whole_matrix_equals_loops(score):
         }
     )
     np.testing.assert_allclose(
-        attention_weights(flat, tree.ravel(features), score, SLOPE), expected, atol=1e-5
+        attention_weights(flat, tree.ravel(features), score, NEGATIVE_SLOPE), expected, atol=1e-5
     )
 
 
@@ -102,7 +106,7 @@ def test_gradients(score):
 
     @jax.jit
     def total(attention, features):
-        return jnp.sum(attention_weights(attention, features, score, SLOPE) * cotangent)
+        return jnp.sum(attention_weights(attention, features, score, NEGATIVE_SLOPE) * cotangent)
 
     with jax.enable_x64(True):
         arguments = jax.tree.map(lambda x: jnp.asarray(x, jnp.float64), (attention, features))
@@ -130,8 +134,8 @@ def test_learning_starts_from_equal_weights_and_can_leave_them(score):
     one = jax.tree.map(lambda x: x[0], features)
     start = init_attention(jax.random.key(1), one, score, HEADS, WIDTH)
     np.testing.assert_allclose(attention_weights(start, features, score), 0.2, atol=1e-7)
-    slopes = jax.grad(lambda a: attention_weights(a, features, score)[0, 1])(start)
-    last = slopes.sender if score == "dot" else slopes.vector
+    grads = jax.grad(lambda a: attention_weights(a, features, score)[0, 1])(start)
+    last = grads.sender if score == "dot" else grads.vector
     assert all(float(jnp.abs(x).max()) > 1e-3 for x in jax.tree.leaves(last))
 
 
@@ -155,7 +159,8 @@ def equations(jaxpr):
 
 @pytest.mark.parametrize("score", SCORES)
 def test_nothing_is_as_large_as_a_vector_of_parameters_for_each_pair(score):
-    clients, size = 20, 500
+    clients = 20
+    size = 500
     stacked = {str(i): jnp.zeros((clients, size // 10)) for i in range(10)}
     attention = attention_of(stacked, score)
 
@@ -167,7 +172,7 @@ def test_nothing_is_as_large_as_a_vector_of_parameters_for_each_pair(score):
     assert max(sizes) <= clients * max(clients * HEADS * WIDTH, size)
 
 
-def test_static_attention_ranks_senders_alike_and_gatv2_need_not():
+def test_gat_ranks_the_senders_in_one_order_and_gatv2_need_not():
     """In one head of "gat" every receiver prefers the same sender (a LeakyReLU is monotone)."""
     features = layer_norm(models(clients=12, seed=2))
     favourites = {}

@@ -8,14 +8,15 @@ from sklearn.cluster import KMeans
 from sklearn.metrics import adjusted_rand_score
 
 from jaxfl import tree
-from jaxfl.kernels.cluster import kmeans, squared_distances
+from jaxfl.kernels.cluster import kmeans
 from jaxfl.kernels.mixing import mix
+from jaxfl.kernels.similarity import squared_distances
 
 cluster = jax.jit(kmeans, static_argnums=3)
 
 
 def sets(count, models, length, clusters):
-    """Random sets: noise, groups near and far apart, groups of very different sizes, outliers; some far from zero."""
+    """Random sets: noise, groups near and far, of different sizes, outliers; some far from zero."""
     rng = np.random.default_rng(models)
     made = []
     for number in range(count):
@@ -55,8 +56,9 @@ def test_as_good_as_scikit_learn_within_one_per_cent(count, models, length, clus
 
 
 def check_division(found, ids, clusters):
-    """`averaging` says the same as `assignment`; clusters are numbered by their smallest id, without a gap."""
-    assignment, averaging = np.asarray(found.assignment), np.asarray(found.averaging)
+    """`averaging` is that of `assignment`; clusters are numbered by smallest id without gaps."""
+    assignment = np.asarray(found.assignment)
+    averaging = np.asarray(found.averaging)
     held = assignment.max() + 1
     for k in range(clusters):
         members = assignment == k
@@ -68,8 +70,9 @@ def check_division(found, ids, clusters):
 
 
 def test_the_result_follows_the_clients_not_the_rows():
-    x = sets(1, 20, 6, 4)[0]  # plain noise: no clear clusters, and one seeding finds this or that
-    ids, order = np.arange(20) * 3, np.random.default_rng(0).permutation(20)
+    x = sets(1, 20, 6, 4)[0]  # noise without clear clusters: the result depends on the seeds
+    ids = np.arange(20) * 3
+    order = np.random.default_rng(0).permutation(20)
     once = jax.jit(partial(kmeans, clusters=4, restarts=1))
     for seed in range(5):
         plain = once(jax.random.key(seed), jnp.asarray(x), jnp.asarray(ids))
@@ -85,8 +88,10 @@ def test_a_pytree_gives_what_its_matrix_gives():
         name: jnp.asarray(rng.normal(size=(20, *s)), jnp.float32)
         for name, s in (("a", (2, 2)), ("b", (2,)))
     }
-    key, ids = jax.random.key(1), jnp.arange(20)
-    whole, leafwise = cluster(key, tree.ravel(stacked), ids, 4), cluster(key, stacked, ids, 4)
+    key = jax.random.key(1)
+    ids = jnp.arange(20)
+    whole = cluster(key, tree.ravel(stacked), ids, 4)
+    leafwise = cluster(key, stacked, ids, 4)
     np.testing.assert_array_equal(leafwise.assignment, whole.assignment)
     np.testing.assert_array_equal(
         mix(leafwise.averaging, stacked)["b"], mix(whole.averaging, stacked)["b"]
@@ -94,11 +99,12 @@ def test_a_pytree_gives_what_its_matrix_gives():
 
 
 @pytest.mark.parametrize("spread", [1.0, 1e-3, 1e-5])
-def test_models_that_are_nearly_one_are_told_apart(spread):
-    """As after a few steps from a common start: squared norms of 1e6, squared distances down to 1e-6."""
+def test_models_that_are_nearly_equal_are_told_apart(spread):
+    """As a few steps after a common start: squared norms of 1e6, squared distances of 1e-6."""
     rng = np.random.default_rng(0)
     group = np.arange(20) % 4
-    common, means = rng.normal(size=5000) * 15, rng.normal(size=(4, 5000))
+    common = rng.normal(size=5000) * 15
+    means = rng.normal(size=(4, 5000))
     x = (common + spread * (means[group] + 0.3 * rng.normal(size=(20, 5000)))).astype(np.float32)
     found = cluster(jax.random.key(0), jnp.asarray(x), jnp.arange(20), 4)
     assert adjusted_rand_score(group, np.asarray(found.assignment)) == 1
@@ -129,7 +135,7 @@ def test_models_that_differ_by_rounding_are_one():
 
 
 def test_more_clusters_than_models():
-    """Every client is a cluster of its own; what is left is empty."""
+    """Every client is a cluster of its own; the remaining clusters are empty."""
     x = jnp.asarray(np.random.default_rng(2).normal(size=(4, 6)), jnp.float32)
     found = cluster(jax.random.key(0), x, jnp.array([7, 2, 9, 4]), 6)
     assert found.assignment.tolist() == [2, 0, 3, 1]
@@ -151,7 +157,7 @@ def test_no_move_of_one_model_saves():
             assert total(np.where(np.arange(20) == model, k, best)) >= total(best) * (1 - 1e-5)
 
 
-def test_an_iteration_does_not_know_how_long_a_model_is():
+def test_the_cost_of_an_iteration_does_not_depend_on_the_length_of_a_model():
     def loops(length):
         x = jnp.zeros((6, length))
         program = jax.make_jaxpr(partial(kmeans, clusters=3))(jax.random.key(0), x, jnp.arange(6))

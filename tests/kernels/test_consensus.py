@@ -47,7 +47,8 @@ def test_a_round_of_the_servers_equals_loops(tau, edges):
     rng = np.random.default_rng(0)
     cells = rng.integers(S * Q, size=14)
     assert len(set(cells)) < S * Q  # some cells have no report
-    uploads, before = rng.normal(size=(14, D)), rng.normal(size=(S, Q, D))
+    uploads = rng.normal(size=(14, D))
+    before = rng.normal(size=(S, Q, D))
     strengths = np.broadcast_to(tau, (Q, Q))
     rows = consensus.server_round(
         jnp.asarray(cells), jnp.asarray(edges), jnp.asarray(tau, float), Q
@@ -73,7 +74,7 @@ def test_without_coupling_and_edges_every_cell_is_alone():
     np.testing.assert_array_equal(w, expected)
 
 
-def test_weights_of_uploads_leave_out_what_was_kept():
+def test_weights_of_uploads_leave_out_models_of_the_round_before():
     rows = jnp.array([[0.2, 0.2, 0.6, 0.0], [0.0, 0.5, 0.1, 0.4]])
     np.testing.assert_allclose(consensus.upload_weights(rows), [[0.5, 0.5], [0, 1]], atol=1e-6)
 
@@ -129,5 +130,5 @@ def test_groups_follow_their_models_and_need_not_be_full():
     order = rng.permutation(9)
     ids, moved = (np.asarray(group(jnp.asarray(m @ m.T), 3)) for m in (models, models[order]))
     np.testing.assert_array_equal(moved, ids[order])
-    same = group(jnp.ones((4, 4)), 3)  # equal models are one group, whatever was asked for
+    same = group(jnp.ones((4, 4)), 3)  # equal models are one group, however many were asked for
     assert len(set(same.tolist())) == 1

@@ -62,7 +62,7 @@ def test_hops_equal_numpys_matrix_power(hops):
     np.testing.assert_allclose(propagate(jnp.asarray(rows), hops), expected, atol=1e-6)
 
 
-def test_a_node_that_is_not_gets_the_mean_of_those_that_are():
+def test_a_node_that_does_not_exist_receives_the_mean_of_those_that_do():
     exists = np.array([True, False, True, True])
     rows = np.zeros((4, 4), np.float32)
     rows[np.ix_(exists, exists)] = stochastic(3, 3, 0)
@@ -93,7 +93,7 @@ def test_contraction_is_half_the_largest_distance_of_rows_of_the_power(hops):
 
 
 @pytest.mark.parametrize("hops", range(4))
-def test_contraction_is_that_of_the_nodes_there_are(hops):
+def test_contraction_is_that_of_the_nodes_that_exist(hops):
     for exists in ([True, False, True, True], [False, False, True, False]):
         exists = np.array(exists)
         inner = np.asarray(graph_rows(jnp.asarray(equal_cosines(exists.sum(), 0.9999))))
@@ -119,7 +119,7 @@ def test_contraction_bounds_every_difference_and_is_reached(nodes, seed):
     )
     hardest = (weights[i] > weights[j]).astype(float)[
         :, None
-    ]  # the scalar models that this pair keeps apart
+    ]  # the scalar models that this pair separates
     assert widest(weights @ hardest) == pytest.approx(factor, abs=1e-6)
 
 

@@ -1,4 +1,4 @@
-"""What claims_graphs.py and claims_models.py say of the kernels, on data that hypothesis draws: one test a claim."""
+"""The claims of claims_graphs.py and claims_models.py on data from hypothesis: a test for each."""
 
 import ast
 import functools
@@ -15,18 +15,26 @@ from hypothesis import Phase, assume, given, settings
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
+import jaxfl.admm
 import jaxfl.kernels
 
 TABLE = GRAPHS + MODELS
-SHAPES = [(1, 1), (2, 3), (5, 12)]  # few: a kernel is compiled for each
-MODULES = sorted(Path(jaxfl.kernels.__file__).parent.glob("[!_]*.py"))
+SHAPES = [(1, 1), (2, 3), (5, 12)]  # few, since a kernel is compiled for each
+# The mathematics of ADMM clients is claimed beside that of the server.
+MODULES = [Path(jaxfl.admm.__file__), *Path(jaxfl.kernels.__file__).parent.glob("[!_]*.py")]
+MATHEMATICS = {
+    file.stem: importlib.import_module(
+        f"jaxfl.{file.stem}" if file.stem == "admm" else f"jaxfl.kernels.{file.stem}"
+    )
+    for file in MODULES
+}
 draws = settings(
     max_examples=15, deadline=None, derandomize=True, phases=[Phase.generate, Phase.shrink]
 )
 
 
 def over(holds):
-    """A test over the kernels of which the condition holds."""
+    """A test of all kernels for which the condition holds."""
     chosen = [kernel for kernel in TABLE if holds(kernel)]
     return pytest.mark.parametrize("kernel", chosen, ids=[kernel.name for kernel in chosen])
 
@@ -44,14 +52,15 @@ def result(kernel, clients):
     return np.asarray(compiled(kernel.of)(clients), np.float64)
 
 
-seeds = st.integers(0, 2**32 - 1)  # of what need not be drawn number by number
+seeds = st.integers(0, 2**32 - 1)  # of what need not be drawn entry by entry
 
 
 @st.composite
 def clients(draw, models):
-    """Clients with the given models; ids in any order, some without examples, some not heard."""
+    """Clients with the given models, ids in any order; some have no examples or did not report."""
     x = models(draw, draw(st.sampled_from(SHAPES)))
-    rng, number = np.random.default_rng(draw(seeds)), len(x)
+    rng = np.random.default_rng(draw(seeds))
+    number = len(x)
     sizes = rng.integers(0, 2**30, number, np.int32) * (rng.random(number) < 0.7)
     return Clients(
         x, rng.permutation(number).astype(np.int32) * 3 + 1, sizes, rng.random(number) < 0.7
@@ -66,12 +75,12 @@ def moderate(draw, shape):
 
 
 def general(draw, shape):
-    """Models that no coincidence makes alike."""
+    """Random models, no two of which are equal or near."""
     return np.random.default_rng(draw(seeds)).normal(size=shape).astype(np.float32)
 
 
 def extreme(decades):
-    """Models of all sizes that are claimed, zero and twice the same among them."""
+    """Models of all claimed sizes, zero models and copies among them."""
 
     def models(draw, shape):
         entries = draw(
@@ -84,7 +93,7 @@ def extreme(decades):
 
 
 def drawn(kernel):
-    """Data on which the claims of a kernel hold exactly: "general", that it settles ties by the order of rows."""
+    """Data for a kernel's claims; "general" if it breaks ties by the order of rows."""
     return general if "general" in kernel.claims.split() else moderate
 
 
@@ -103,8 +112,8 @@ def relabel(kernel, out, order):
     return out
 
 
-def shares(out, zero=False):
-    """Rows on the probability simplex, or of zeros."""
+def check_simplex(out, zero=False):
+    """Rows are on the probability simplex, or all zeros if `zero` allows that."""
     assert out.ndim == 2
     assert out.min() >= 0
     total = out.sum(axis=1)
@@ -124,15 +133,12 @@ def test_every_public_function_of_the_kernels_is_in_the_table():
 @over(lambda kernel: kernel.decades < 30)
 def test_a_smaller_domain_stands_in_the_docstring(kernel):
     module, function = kernel.name.split(":")[0].split(".")
-    assert (
-        f"1e{kernel.decades}"
-        in getattr(importlib.import_module(f"jaxfl.kernels.{module}"), function).__doc__
-    )
+    assert f"1e{kernel.decades}" in getattr(MATHEMATICS[module], function).__doc__
 
 
 @over(lambda kernel: True)
 def test_any_size_gives_finite_and_feasible_results(kernel):
-    """And what else is true of a single result: "simplex", "nonnegative", "cosines", "symmetric", "between"."""
+    """And the claims about one result: simplex, nonnegative, cosines, symmetric, between."""
     claims = kernel.claims.split()
 
     @draws
@@ -141,9 +147,9 @@ def test_any_size_gives_finite_and_feasible_results(kernel):
         out = result(kernel, some)
         assert np.isfinite(out).all(), out
         if "simplex" in claims:
-            shares(out)
+            check_simplex(out)
         if "simplex_or_zero" in claims:
-            shares(out, zero=True)
+            check_simplex(out, zero=True)
         if "nonnegative" in claims:
             assert out.min() >= 0
         if "cosines" in claims:
@@ -173,15 +179,18 @@ def test_relabelled_clients_relabel_the_result(kernel):
 
 
 @claim("twins")
-def test_equal_models_are_treated_alike(kernel):
-    """Of two clients with one model, rows are the same, and of pairs the columns; "zero_alone": not if it is zero."""
+def test_clients_with_equal_models_have_equal_results(kernel):
+    """Two clients with one model have equal rows, in pairs also columns.
+
+    "zero_alone": unless the model is zero.
+    """
 
     @draws
     @given(clients(drawn(kernel)))
     def check(some):
         some.models[-1] = some.models[0]
         assume(some.models[0].any() or "zero_alone" not in kernel.claims)
-        same = some._replace(sizes=np.ones_like(some.sizes), heard=np.ones_like(some.heard))
+        same = some._replace(sizes=np.ones_like(some.sizes), reported=np.ones_like(some.reported))
         out = result(kernel, same)
         equal(kernel, out[-1], out[0])
         if kernel.follows == "pairs":

@@ -1,4 +1,4 @@
-"""What only single kernels claim, of those that make, compare and move models (the table holds what many do)."""
+"""Properties of single kernels that make, compare and move models; the table has those of many."""
 
 import functools
 
@@ -12,8 +12,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from test_properties import clients, draws, extreme, general, moderate
 
+from jaxfl import admm
 from jaxfl.kernels import (
-    admm,
     alignment,
     attention,
     coupling,
@@ -28,8 +28,9 @@ jit = functools.cache(jax.jit)
 KINDS = ["cosine", "approx", "inner", "l2", "l1"]
 
 
-def of_clients(c):  # one program of much that is checked below
-    x, y = c.models, c.models[:, ::-1] + 1
+def of_clients(c):  # one program with most results that are checked below
+    x = c.models
+    y = c.models[:, ::-1] + 1
     learner = coupling.begin("learned", 2, 0.7)
     net = hypernet.init_hypernet(KEY, x[0], 2, 4, 1)
     return {
@@ -81,14 +82,14 @@ def test_normalised_models_have_mean_zero_and_length_one_unless_constant(some):
 
 @draws
 @given(clients(moderate))
-def test_attention_starts_at_equal_shares(some):
+def test_attention_starts_at_equal_weights(some):
     for weights in measured(some)["start"]:
         np.testing.assert_allclose(weights, 1 / len(some.ids), atol=1e-6)
 
 
 @draws
 @given(clients(moderate))
-def test_a_divergence_is_of_different_distributions(some):
+def test_only_different_distributions_have_a_divergence(some):
     found = measured(some)
     np.testing.assert_allclose(found["own"], 0, atol=1e-5)
     apart = np.abs(some.models - some.models[:, ::-1] - 1).max(axis=1) > 1e-2
@@ -97,21 +98,22 @@ def test_a_divergence_is_of_different_distributions(some):
 
 @draws
 @given(clients(extreme(30)))
-def test_the_strength_moves_against_its_slope_and_not_at_all_without_one(some):
-    """Adam's first step is the rate, whatever the size of the slope."""
-    found, slope = measured(some), some.models[0, 0]
+def test_the_strength_moves_against_its_gradient_and_not_at_all_if_that_is_nan(some):
+    """Adam's first step is the rate, whatever the size of the gradient."""
+    found = measured(some)
+    grad = some.models[0, 0]
     np.testing.assert_allclose(found["tau"], 0.7, rtol=1e-5)
     moved, unmoved = found["taus"]
     np.testing.assert_allclose(unmoved, 0.7, rtol=1e-5)
-    theta = np.log(np.expm1(0.7)) - 0.1 * np.sign(slope)
-    if abs(slope) > 1e-5:
+    theta = np.log(np.expm1(0.7)) - 0.1 * np.sign(grad)
+    if abs(grad) > 1e-5:
         np.testing.assert_allclose(moved, np.log1p(np.exp(theta)), rtol=1e-2)
 
 
 @draws
 @given(clients(moderate))
-def test_what_starts_from_a_model_gives_it_back(some):
-    """A new hypernetwork makes the model it was given, SGD at rate 1 the average; a dual rests where all agree."""
+def test_starts_and_fixed_points(some):
+    """A new hypernetwork makes its first model, SGD at rate 1 the average; a dual may rest."""
     found = measured(some)
     np.testing.assert_array_equal(found["made"], some.models[0])
     np.testing.assert_allclose(found["served"], some.models[0, ::-1] + 1, atol=1e-5)
@@ -120,7 +122,7 @@ def test_what_starts_from_a_model_gives_it_back(some):
 
 @draws
 @given(clients(moderate))
-def test_misalignment_with_itself_is_least(some):
+def test_the_misalignment_of_a_model_with_itself_in_closed_form(some):
     square = np.sum(np.square(some.models[0], dtype=np.float64))
     expected = [-0.5 * square**0.5, -0.5 * square**0.5, -0.5 * square, 0, 0]
     np.testing.assert_allclose(measured(some)["away"], expected, rtol=1e-4, atol=1e-5)
@@ -135,7 +137,7 @@ def test_a_model_over_a_power_of_two_loses_no_digit(some):
     mantissa, _ = np.frexp(power)
     np.testing.assert_array_equal(mantissa, 0.5)
     back = small * power[:, None]
-    normal = np.abs(some.models) > 1e-36  # what is smaller is zero to XLA
+    normal = np.abs(some.models) > 1e-36  # smaller entries are zero to XLA
     np.testing.assert_array_equal(
         back[normal & (np.abs(small) > 1e-36)], some.models[normal & (np.abs(small) > 1e-36)]
     )
@@ -143,11 +145,12 @@ def test_a_model_over_a_power_of_two_loses_no_digit(some):
 
 @draws
 @given(clients(moderate))
-def test_a_fitted_model_is_where_the_slope_of_its_objective_is_zero(some):
+def test_the_gradient_of_the_objective_is_zero_at_a_fitted_model(some):
     """w - x + 2 decay w - dual + rho (w - centre), of loss |w - x|^2 / 2, no dual and centre -x."""
-    w, x = np.asarray(jit(fitted)(some), np.float64), some.models
-    slope = w - x + 2 * 0.1 / len(x) * w + 0.5 * (w + x)
-    np.testing.assert_allclose(slope, 0, atol=1e-4)
+    w = np.asarray(jit(fitted)(some), np.float64)
+    x = some.models
+    grad = w - x + 2 * 0.1 / len(x) * w + 0.5 * (w + x)
+    np.testing.assert_allclose(grad, 0, atol=1e-4)
 
 
 @draws
@@ -156,7 +159,8 @@ def test_a_contrast_is_the_softplus_of_the_cosines(some):
     def cosine(a, b):
         return np.sum(a * b, axis=1) / np.linalg.norm(a, axis=1) / np.linalg.norm(b, axis=1)
 
-    near, far = cosine(some.models, some.models[:, ::-1]), cosine(some.models, -some.models)
+    near = cosine(some.models, some.models[:, ::-1])
+    far = cosine(some.models, -some.models)
     np.testing.assert_allclose(
         jit(contrasted)(some), np.log1p(np.exp((far - near) / 0.5)), rtol=1e-4
     )
@@ -164,13 +168,13 @@ def test_a_contrast_is_the_softplus_of_the_cosines(some):
 
 @draws
 @given(clients(general), st.sampled_from([np.nan, np.inf, 1e30]))
-def test_padding_is_nobodys_neighbour(some, rubbish):
-    def labels(query, memory, ids, mask):
-        return neighbours.neighbour_labels(query, memory, ids % 3, mask, 3, 2, 1.0)
+def test_padding_is_never_a_neighbour(some, rubbish):
+    def labels(query, stored, ids, mask):
+        return neighbours.neighbour_labels(query, stored, ids % 3, mask, 3, 2, 1.0)
 
-    filled = np.where(some.heard[:, None], some.models, np.float32(rubbish))
+    filled = np.where(some.reported[:, None], some.models, np.float32(rubbish))
     found, expected = (
-        jit(labels)(some.models[:2], x, some.ids, some.heard) for x in (filled, some.models)
+        jit(labels)(some.models[:2], x, some.ids, some.reported) for x in (filled, some.models)
     )
     np.testing.assert_array_equal(found, expected)
-    np.testing.assert_allclose(np.sum(found, axis=1), some.heard.any(), atol=1e-6)
+    np.testing.assert_allclose(np.sum(found, axis=1), some.reported.any(), atol=1e-6)

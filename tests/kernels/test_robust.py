@@ -21,20 +21,22 @@ def flat(tree):
     )
 
 
-@pytest.mark.parametrize("heard", [ALL, SOME, EVEN], ids=["7", "5", "6"])
-def test_the_median_is_numpys_over_those_who_are_heard(heard):
-    found = median(STACKED, jnp.asarray(heard))
+@pytest.mark.parametrize("reported", [ALL, SOME, EVEN], ids=["7", "5", "6"])
+def test_the_median_is_numpys_over_the_clients_that_reported(reported):
+    found = median(STACKED, jnp.asarray(reported))
     for name, x in STACKED.items():
-        np.testing.assert_allclose(found[name], np.median(np.asarray(x)[heard], axis=0), atol=1e-6)
+        np.testing.assert_allclose(
+            found[name], np.median(np.asarray(x)[reported], axis=0), atol=1e-6
+        )
 
 
 @pytest.mark.parametrize("trim", [0.0, 0.2, 0.3, 0.49])
-@pytest.mark.parametrize("heard", [ALL, SOME], ids=["7", "5"])
-def test_the_trimmed_mean_leaves_out_both_ends(trim, heard):
-    found = trimmed_mean(STACKED, trim, jnp.asarray(heard))
+@pytest.mark.parametrize("reported", [ALL, SOME], ids=["7", "5"])
+def test_the_trimmed_mean_leaves_out_both_ends(trim, reported):
+    found = trimmed_mean(STACKED, trim, jnp.asarray(reported))
     for name, x in STACKED.items():
-        ordered = np.sort(np.asarray(x, np.float64)[heard], axis=0)
-        cut = int(trim * heard.sum())
+        ordered = np.sort(np.asarray(x, np.float64)[reported], axis=0)
+        cut = int(trim * reported.sum())
         np.testing.assert_allclose(
             found[name], ordered[cut : len(ordered) - cut].mean(axis=0), atol=1e-6
         )
@@ -50,31 +52,32 @@ def by_hand(matrix, byzantine, chosen):
 
 
 @pytest.mark.parametrize(("byzantine", "chosen"), [(0, 1), (1, 1), (2, 1), (2, 3), (1, 6)])
-@pytest.mark.parametrize("heard", [ALL, SOME], ids=["7", "5"])
-def test_krum_takes_the_models_near_their_neighbours(byzantine, chosen, heard):
-    found = krum(STACKED, jnp.arange(7), jnp.asarray(heard), byzantine, chosen)
-    expected = np.flatnonzero(heard)[by_hand(flat(STACKED)[heard], byzantine, chosen)]
+@pytest.mark.parametrize("reported", [ALL, SOME], ids=["7", "5"])
+def test_krum_takes_the_models_near_their_neighbours(byzantine, chosen, reported):
+    found = krum(STACKED, jnp.arange(7), jnp.asarray(reported), byzantine, chosen)
+    expected = np.flatnonzero(reported)[by_hand(flat(STACKED)[reported], byzantine, chosen)]
     np.testing.assert_array_equal(np.flatnonzero(found), np.sort(expected))
     np.testing.assert_allclose(np.asarray(found)[expected], 1 / len(expected), rtol=1e-6)
 
 
-def test_krum_bears_as_many_liars_as_it_may_and_takes_the_smaller_id_of_equals():
+def test_krum_withstands_as_many_malicious_models_as_stated_and_breaks_ties_by_id():
     near = RNG.normal(size=(5, 4)) * 0.1
     matrix = jnp.asarray(np.concatenate([near, 50 + RNG.normal(size=(2, 4))]), jnp.float32)
-    ids, heard = jnp.arange(7), jnp.ones(7, bool)
-    weights = np.asarray(krum(matrix, ids, heard, None, None))
+    ids = jnp.arange(7)
+    reported = jnp.ones(7, bool)
+    weights = np.asarray(krum(matrix, ids, reported, None, None))
     np.testing.assert_array_equal(np.flatnonzero(weights), [0, 1, 2, 3, 4])  # M - f, f = 2
-    assert np.flatnonzero(krum(matrix, ids, heard, None, 1)).item() in range(5)
+    assert np.flatnonzero(krum(matrix, ids, reported, None, 1)).item() in range(5)
     pair = jnp.asarray([[0.0, 0.0], [9.0, 9.0], [0.0, 1.0]])
     assert np.flatnonzero(krum(pair, jnp.array([8, 1, 5]), jnp.ones(3, bool), 0, 1)).item() == 2
     np.testing.assert_allclose(krum(pair[:1], jnp.array([3]), jnp.ones(1, bool), None, 1), [1])
 
 
-def test_an_enormous_liar_does_not_hide_another_one_from_krum():
+def test_an_enormous_model_does_not_hide_another_malicious_one_from_krum():
     near = RNG.normal(size=(6, 4)) * 0.1 + 1
     for huge in (1e6, 1e20, 3e38):
-        liars = np.concatenate([np.full((1, 4), -5.0), np.full((1, 4), huge)])
-        matrix = jnp.asarray(np.concatenate([liars, near]), jnp.float32)
+        malicious = np.concatenate([np.full((1, 4), -5.0), np.full((1, 4), huge)])
+        matrix = jnp.asarray(np.concatenate([malicious, near]), jnp.float32)
         weights = np.asarray(krum(matrix, jnp.arange(8), jnp.ones(8, bool), None, None))
         np.testing.assert_array_equal(np.flatnonzero(weights), np.arange(2, 8))
 
@@ -82,9 +85,9 @@ def test_an_enormous_liar_does_not_hide_another_one_from_krum():
 def test_clipped_updates_keep_their_direction_and_are_no_longer_than_the_bound():
     before = jax.tree.map(lambda x: x * 0.5 + 1, STACKED)
     lengths = np.linalg.norm(flat(STACKED) - flat(before), axis=1)
-    for bound, heard in ((2.0, ALL), (None, ALL), (None, SOME)):
-        clipped = flat(clip_updates(before, STACKED, bound, jnp.asarray(heard))) - flat(before)
-        longest = np.median(lengths[heard]) if bound is None else bound
+    for bound, reported in ((2.0, ALL), (None, ALL), (None, SOME)):
+        clipped = flat(clip_updates(before, STACKED, bound, jnp.asarray(reported))) - flat(before)
+        longest = np.median(lengths[reported]) if bound is None else bound
         expected = (flat(STACKED) - flat(before)) * np.minimum(1, longest / lengths)[:, None]
         np.testing.assert_allclose(clipped, expected, atol=1e-5)
     same = clip_updates(before, before, 1.0, jnp.asarray(ALL))

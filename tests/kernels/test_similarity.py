@@ -40,7 +40,7 @@ def test_cosine_ignores_the_scale_of_a_model_and_follows_a_permutation(clients, 
     np.testing.assert_allclose(moved, cosine(stacked)[order][:, order], atol=1e-6)
 
 
-def test_a_zero_model_is_like_nothing():
+def test_a_zero_model_is_similar_to_no_model():
     similarity = cosine(jnp.array([[0.0, 0.0], [1.0, 2.0], [2.0, 4.0]]))
     np.testing.assert_allclose(similarity, [[0, 0, 0], [0, 1, 1], [0, 1, 1]], atol=1e-6)
     assert inverse_norms(jnp.zeros((1, 4))).tolist() == [0.0]

@@ -11,7 +11,7 @@ from jaxfl.kernels.simplex import collaboration_rows, project_capped_rows, proje
 
 
 def solve(v, cap=None):
-    """min |x - v|^2 on the simplex, below `cap`, by SciPy's sequential quadratic programming in float64."""
+    """min |x - v|^2 on the simplex, x <= cap, by SciPy's sequential quadratic programming."""
     v = np.asarray(v, np.float64)
     found = minimize(
         lambda x: np.sum((x - v) ** 2),
@@ -46,7 +46,7 @@ values = arrays(
 @settings(deadline=None, max_examples=60)
 @given(values)
 def test_optimality_conditions(rows):
-    """x is on the simplex, and v - x is one number where x > 0 and no greater where x = 0."""
+    """x is on the simplex; v - x is constant where x > 0 and no greater where x = 0."""
     x = np.asarray(project_rows(jnp.asarray(rows)), np.float64)
     assert x.min() >= 0
     np.testing.assert_allclose(x.sum(axis=1), 1, atol=2e-5)
@@ -85,7 +85,7 @@ def test_caps_that_leave_no_solution_are_raised_in_proportion():
 
 
 def test_only_similarity():
-    """Negative similarities count nothing; a row without a positive one keeps its own model."""
+    """Negative similarities count as 0; a row without a positive one keeps its own model."""
     similarity = jnp.array([[1.0, 0.5, -0.3], [0.2, 0.2, 0.0], [-1.0, -0.1, 0.0]])
     rows = collaboration_rows(similarity, jnp.full(3, 1 / 3), None, "code", "none")
     np.testing.assert_allclose(rows, [[2 / 3, 1 / 3, 0], [0.5, 0.5, 0], [0, 0, 1]], rtol=1e-6)

@@ -23,17 +23,14 @@ def received(name, ids, key=0):
 
 
 @pytest.mark.parametrize("name", sorted({*ATTACKS} - {"label_flip"}))
-def test_the_malicious_attack_and_the_others_are_honest(name):
+def test_malicious_clients_attack_and_benign_ones_do_not(name):
     found = received(name, [0, 1, 3, 4])
     for x, sent in zip(jax.tree.leaves(AFTER), jax.tree.leaves(found), strict=True):
         assert (sent.shape, sent.dtype) == (x.shape, x.dtype)
         np.testing.assert_array_equal(sent[np.array([0, 2])], x[np.array([0, 2])])
-    liars = np.array([1, 3])
-    assert (
-        (np.asarray(tree.ravel(found))[liars] != np.asarray(tree.ravel(AFTER))[liars])
-        .any(axis=1)
-        .all()
-    )
+    malicious = np.array([1, 3])
+    changed = np.asarray(tree.ravel(found)) != np.asarray(tree.ravel(AFTER))
+    assert changed[malicious].any(axis=1).all()
 
 
 def test_each_attack_sends_what_the_paper_says():
@@ -73,36 +70,36 @@ def test_a_little_is_the_largest_deviation_that_a_majority_exceeds():
     assert np.isfinite(most["w"]).all()
 
 
-def test_labels_of_malicious_clients_are_turned_round():
+def test_labels_of_malicious_clients_are_flipped():
     setting = Setting(
         clients=5, partition="iid", attack="label_flip", attack_ratio=0.4, attack_seed=1
     )
-    flipped, honest = (
+    flipped, clean = (
         gather(resolve(s)).federation for s in (setting, dataclasses.replace(setting, attack=None))
     )
-    liars = malicious_clients(5, 0.4, 1)
-    assert (liars != malicious_clients(5, 0.4, 0)).any()
+    malicious = malicious_clients(5, 0.4, 1)
+    assert (malicious != malicious_clients(5, 0.4, 0)).any()
     for part in ("train", "val"):
-        a, b = (np.asarray(getattr(f, part).y) for f in (flipped, honest))
-        np.testing.assert_array_equal(a[liars], 9 - b[liars])
-        np.testing.assert_array_equal(a[~liars], b[~liars])
+        a, b = (np.asarray(getattr(f, part).y) for f in (flipped, clean))
+        np.testing.assert_array_equal(a[malicious], 9 - b[malicious])
+        np.testing.assert_array_equal(a[~malicious], b[~malicious])
     several = gather(resolve(dataclasses.replace(setting, seeds=2))).federation
     np.testing.assert_array_equal(
-        np.asarray(several.train.y)[0, liars, :50], np.asarray(flipped.train.y)[liars, :50]
+        np.asarray(several.train.y)[0, malicious, :50], np.asarray(flipped.train.y)[malicious, :50]
     )
 
 
 @pytest.mark.parametrize("name", ["shuffle", "gauss"])
-def test_what_is_random_belongs_to_the_client(name):
-    """The same client in another place of the cohort sends the same; another client, or key, something else."""
+def test_random_numbers_belong_to_the_client(name):
+    """They do not depend on its place in the cohort; other clients and keys have others."""
     one, two = (tree.ravel(received(name, ids)) for ids in ([1, 0, 4, 2], [4, 0, 1, 2]))
-    if name == "gauss":  # the models in those places differ, the noise does not
+    if name == "gauss":  # the models in those places differ, their noise does not
         np.testing.assert_array_equal(one[0], two[2])
     assert (one[0] != one[2]).any()
     assert (one[0] != tree.ravel(received(name, [1, 0, 4, 2], key=1))[0]).any()
 
 
-def test_who_is_malicious():
+def test_the_choice_of_malicious_clients():
     chosen = malicious_clients(10, 0.4)
     assert chosen.sum() == 4
     assert not malicious_clients(10, 0.0).any()

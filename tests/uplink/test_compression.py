@@ -17,14 +17,15 @@ MODEL = {"kernel": jnp.zeros((6, 5)), "bias": jnp.zeros(7)}
 
 
 def read(uplink, before=BEFORE, after=AFTER, ids=IDS, key=0):
-    """The update as the server reads it."""
+    """The update as the server decodes it."""
     received = uplink(jax.random.key(key), before, after, ids)
     return jax.tree.map(lambda r, b: np.asarray(r) - np.asarray(b), received, before)
 
 
 @pytest.mark.parametrize("bits", [2, 4, 8])
 def test_a_leaf_is_whole_numbers_times_its_own_scale(bits):
-    found, levels = read(quantise(bits)), 2 ** (bits - 1) - 1
+    found = read(quantise(bits))
+    levels = 2 ** (bits - 1) - 1
     for name, leaf in UPDATE.items():
         for u, q in zip(np.asarray(leaf), found[name], strict=True):  # client by client
             scale = np.abs(u).max() / levels
@@ -34,7 +35,8 @@ def test_a_leaf_is_whole_numbers_times_its_own_scale(bits):
 
 
 def test_rounding_is_unbiased():
-    update, times = {"w": UPDATE["kernel"][0]}, 4000
+    update = {"w": UPDATE["kernel"][0]}
+    times = 4000
     compressor = quantise(3)
     drawn = jax.vmap(lambda key: compressor.read(key, update)["w"])(
         jax.random.split(jax.random.key(0), times)
@@ -66,13 +68,13 @@ def test_bytes_of_one_client():
 
 
 @pytest.mark.parametrize("uplink", [quantise(), top_k(0.5)], ids=["int8", "topk"])
-def test_an_update_of_nothing_is_read_as_nothing(uplink):
+def test_a_zero_update_is_decoded_as_zero(uplink):
     for leaf in jax.tree.leaves(read(uplink, after=BEFORE)):
         assert not leaf.any()
 
 
 @pytest.mark.parametrize("uplink", [quantise(), top_k(0.5)], ids=["int8", "topk"])
-def test_what_is_not_finite_stays_so(uplink):
+def test_a_model_with_nan_does_not_become_finite(uplink):
     broken = AFTER | {"bias": AFTER["bias"].at[0, 2].set(jnp.nan)}
     assert upload_through(uplink)(jax.random.key(0), BEFORE, broken, IDS)[1].tolist() == [
         False,
@@ -82,7 +84,8 @@ def test_what_is_not_finite_stays_so(uplink):
 
 def test_rounding_belongs_to_the_client_and_the_leaf():
     same = jax.tree.map(lambda x: jnp.broadcast_to(x[0], x.shape), (BEFORE, AFTER))
-    one, other = read(quantise(), *same), read(quantise(), *same, ids=IDS[::-1])
+    one = read(quantise(), *same)
+    other = read(quantise(), *same, ids=IDS[::-1])
     for name in one:
         np.testing.assert_array_equal(one[name][0], other[name][1])
         assert (one[name][0] != one[name][1]).any()

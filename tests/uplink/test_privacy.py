@@ -19,7 +19,7 @@ IDS = jnp.array([4, 0, 7])
 
 
 def sent(uplink, before=BEFORE, after=AFTER, ids=IDS, key=0):
-    """What arrives less what the clients started from [M, D]."""
+    """The received models less those that the clients started from [M, D]."""
     received = uplink(jax.random.key(key), before, after, ids)
     return np.asarray(tree.ravel(received)) - np.asarray(tree.ravel(before))
 
@@ -39,7 +39,7 @@ def test_an_update_longer_than_the_largest_float_is_cut_too():
     assert np.linalg.norm(found) <= 1
 
 
-def test_the_noise_is_normal_with_the_stated_deviation_and_every_clients_own():
+def test_the_noise_is_normal_independent_and_has_the_stated_deviation():
     still = {"w": jnp.ones((3, 4000)), "b": jnp.ones((3, 1000))}
     found = sent(gaussian(4.0, 0.25), still, still)  # deviation 1
     np.testing.assert_allclose(found.mean(axis=1), 0, atol=5 / np.sqrt(5000))
@@ -50,7 +50,8 @@ def test_the_noise_is_normal_with_the_stated_deviation_and_every_clients_own():
 
 
 def test_noise_belongs_to_the_key_and_the_client():
-    still, uplink = jax.tree.map(jnp.ones_like, BEFORE), gaussian(1.0, 1.0)
+    still = jax.tree.map(jnp.ones_like, BEFORE)
+    uplink = gaussian(1.0, 1.0)
     first = sent(uplink, still, still)
     np.testing.assert_array_equal(first, sent(uplink, still, still))
     moved = sent(uplink, still, still, ids=IDS[::-1])
@@ -58,27 +59,25 @@ def test_noise_belongs_to_the_key_and_the_client():
     assert (first != sent(uplink, still, still, key=1)).all(axis=1).all()
 
 
-def test_clipping_heals_no_update_that_is_not_finite():
+def test_clipping_does_not_make_an_update_with_nan_or_inf_finite():
     broken = AFTER | {"bias": AFTER["bias"].at[1, 2].set(jnp.nan).at[2, 0].set(jnp.inf)}
-    received, heard = upload_through(gaussian(1.0, 1.0))(jax.random.key(0), BEFORE, broken, IDS)
-    assert heard.tolist() == [True, False, False]
+    received, reported = upload_through(gaussian(1.0, 1.0))(jax.random.key(0), BEFORE, broken, IDS)
+    assert reported.tolist() == [True, False, False]
     equal(tree.take(received, jnp.array([1, 2])), tree.take(BEFORE, jnp.array([1, 2])))
 
 
 def test_a_chain_goes_in_order():
-    """What a liar sends is clipped; the other way round it would not be."""
-    lie = attack("same_value", np.ones(8, bool))
-    assert np.linalg.norm(sent(chain(lie, gaussian(0.5, 0.0))), axis=1) == pytest.approx(0.5)
-    assert np.linalg.norm(sent(chain(gaussian(0.5, 0.0), lie)), axis=1).min() > 5
+    """The model of a malicious client is clipped if the attack comes first, and not if last."""
+    poison = attack("same_value", np.ones(8, bool))
+    assert np.linalg.norm(sent(chain(poison, gaussian(0.5, 0.0))), axis=1) == pytest.approx(0.5)
+    assert np.linalg.norm(sent(chain(gaussian(0.5, 0.0), poison)), axis=1).min() > 5
 
 
-def test_the_links_of_a_chain_draw_each_its_own_numbers_and_the_first_what_it_draws_alone():
+def test_links_of_a_chain_draw_independent_numbers_and_the_first_as_it_would_alone():
     still = {"w": jnp.zeros((3, 5000))}
     link = gaussian(1.0, 1.0)
-    alone, twice = (
-        sent(link, still, still),
-        sent(chain(link, gaussian(1e6, 1e-6)), still, still),
-    )  # cuts nothing
+    alone = sent(link, still, still)
+    twice = sent(chain(link, gaussian(1e6, 1e-6)), still, still)  # the second link clips nothing
     np.testing.assert_array_equal(sent(chain(link), still, still), alone)
     second = twice - alone
     np.testing.assert_allclose(second.std(axis=1), 1, atol=5 / np.sqrt(2 * 5000))

@@ -116,7 +116,7 @@ def check_attack(upload: UploadOptions, dataset: str, source: Source) -> None:
     """Raises an `InputError` if an attack flips labels and the data have none."""
     check(
         upload.attack not in FLIPPED or bool(source.classes),
-        f"--attack {upload.attack} turns labels round, {dataset} has none: choose another attack",
+        f"--attack {upload.attack} flips labels, {dataset} has none: choose another attack",
     )
 
 

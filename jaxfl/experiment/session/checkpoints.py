@@ -70,11 +70,11 @@ def write_checkpoint(out: Path, record: Record, history: History, best: Best | N
     folder = out / files.CHECKPOINTS
     part, whole = folder / ".part", folder / f"{record.round:06}"
     with files.writing(folder):
-        if mesh.leads():
+        if mesh.is_main_process():
             shutil.rmtree(part, ignore_errors=True)
             part.mkdir(parents=True)
         checkpoint.save(part / "state", record.round, mesh.fetch((record.state, best)))
-        if mesh.leads():
+        if mesh.is_main_process():
             files.write_npz(
                 part / "history.npz", history.arrays() | {"seconds": np.array(record.seconds)}
             )
@@ -107,7 +107,7 @@ def read_checkpoint(
             f"{path} is no checkpoint of this run ({reason}): remove it to resume from the one "
             "before, or run anew"
         ) from error
-    with jax.set_mesh(mesh.make(config.devices)):
+    with jax.set_mesh(mesh.make_mesh(config.devices)):
         state = mesh.place(jax.device_get(state), axis=seeds.client_axis)
         best = mesh.place(jax.device_get(best), axis=seeds.client_axis)
     return dataclasses.replace(program, state=state, done=number, before=seconds), best

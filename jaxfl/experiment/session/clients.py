@@ -39,7 +39,7 @@ def gather(resolved: Resolved) -> Data:
     federation = make_federation(source, parts, setting)
     if setting.attack in FLIPPED:
         federation = flip_labels(federation, malicious(setting), source.classes)
-    with jax.set_mesh(mesh.make(setting.devices)):
+    with jax.set_mesh(mesh.make_mesh(setting.devices)):
         return Data(source, parts, mesh.place(federation, axis=seeds.client_axis))
 
 

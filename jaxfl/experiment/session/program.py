@@ -99,7 +99,7 @@ def compile_run(built: Built) -> Program:
     def models(state):
         return built.algorithm.models(state, jnp.arange(config.clients))
 
-    with jax.set_mesh(mesh.make(config.devices)):
+    with jax.set_mesh(mesh.make_mesh(config.devices)):
         state = jax.jit(seeds.each(init, (0, 0)))(numbers, federation)
         state = mesh.place(state, axis=seeds.client_axis)
         layout = jax.tree.map(lambda x: x.sharding, state)  # of what comes out as of what goes in

@@ -50,7 +50,7 @@ def execute(
     """
     files.check_free([out], overwrite)
     program = _compile(config, follow)
-    if mesh.leads():
+    if mesh.is_main_process():
         output.begin(out, program.built, overwrite)
     return record_run(program, out, follow).summary(program.seconds)
 
@@ -114,24 +114,24 @@ def record_run(
     best = checkpoints.no_best(program) if config.checkpoint_every else None
     if checkpoint is not None:
         program, best = checkpoints.read_checkpoint(checkpoint, program, best, history)
-    if mesh.leads():
+    if mesh.is_main_process():
         files.write_file(out / "metrics.jsonl", files.json_lines(history.lines))
     due = stops(config.rounds, config.checkpoint_every) if config.checkpoint_every else []
     with interruptible() as asked:
         for record in records(program):
             line = history.add(record)
             if line is not None:
-                if mesh.leads():
+                if mesh.is_main_process():
                     files.append_line(out, line)
                 follow(config, line | {"measure": history.measure})
                 best = best and checkpoints.better(best, program, record)
             _check_convergence(config, history, record.round)
-            stopped = record.round < config.rounds and mesh.anywhere(asked.is_set())
+            stopped = record.round < config.rounds and mesh.any_process(asked.is_set())
             if record.round in due or stopped:
                 checkpoints.write_checkpoint(out, record, history, best)
             if stopped:
                 raise KeyboardInterrupt(f"after round {record.round}: jaxfl resume {out} goes on")
-    if mesh.leads():
+    if mesh.is_main_process():
         output.finish(out, built, history, program.seconds)
     return history
 

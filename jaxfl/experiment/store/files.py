@@ -37,7 +37,7 @@ def check_free(directories: list[Path], overwrite: bool) -> None:
     Raises:
       InputError: a directory holds a run or a comparison, or cannot be one.
     """
-    if mesh.leads():
+    if mesh.is_main_process():
         for directory in directories:
             _check_free(directory, overwrite)
 

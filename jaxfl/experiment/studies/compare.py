@@ -55,7 +55,7 @@ def compare(
         name = built.config.algorithm
         follow(built.config, None)
         program = compile_run(built)
-        if mesh.leads():
+        if mesh.is_main_process():
             if place == 0:
                 files.create(out, (*files.COMPARISON_FILES, files.GRAPHS), overwrite)
             output.begin(directories[name], built, overwrite)
@@ -64,7 +64,7 @@ def compare(
         last = history.last_graph()
         if last is not None:
             graphs[name] = last
-    if not mesh.leads():
+    if not mesh.is_main_process():
         return summaries
     if graphs:
         from jaxfl.experiment.show.graphs import Graph, draw_graphs

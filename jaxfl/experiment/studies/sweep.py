@@ -129,7 +129,7 @@ def _together(built: Built, points: list[Point], numbers: set[str]) -> list[Tria
     columns = {name: jnp.array([float(point[name]) for point in points]) for name in varied}
     if columns:
         run = jax.vmap(run, in_axes=(0, None, None))
-    with jax.set_mesh(mesh.make(config.devices)):
+    with jax.set_mesh(mesh.make_mesh(config.devices)):
         found = jax.jit(run)(columns, seeds.argument(), built.data.federation)
     count = len(points) if columns else 1
     val, test = (np.asarray(mesh.fetch(x)).reshape(count, -1).mean(axis=1) for x in found)

@@ -1,0 +1,25 @@
+"""Each script of `experiments/` runs at its smallest (its `SMOKE`) and writes its results."""
+
+import importlib
+from pathlib import Path
+
+import pytest
+
+FOLDER = Path(__file__).parent.parent / "experiments"
+SLOW = {"gfedmtl_fig2", "pfedgraph_attacks"}  # many programs to compile
+SCRIPTS = [
+    pytest.param(file.stem, marks=pytest.mark.slow) if file.stem in SLOW else file.stem
+    for file in sorted(FOLDER.glob("*.py"))
+    if file.stem != "__init__"
+]
+
+
+@pytest.mark.parametrize("name", SCRIPTS)
+def test_a_script_runs_and_writes_numbers_and_pictures(name, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    script = importlib.import_module(f"experiments.{name}")
+    out = tmp_path / "out"
+    script.main(out=out, **script.SMOKE)
+    assert [file.name for file in tmp_path.iterdir()] == ["out"]
+    written = {file.suffix for file in out.iterdir() if file.is_file() and file.stat().st_size}
+    assert {".json", ".png"} <= written
