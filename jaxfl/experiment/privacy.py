@@ -9,7 +9,7 @@ from jaxtyping import Bool, Int
 from jaxfl.errors import InputError
 from jaxfl.experiment.audit import Audit, Work
 from jaxfl.experiment.config import Setting
-from jaxfl.local import count_batches
+from jaxfl.gradients import count_batches
 
 SAID = "numbers of examples and who takes part are known to all; the seed, from which the noise is drawn, to nobody"
 CLIENT = "epsilon bounds what the uploads of one client tell of its data, whatever other data it might have in place"
