@@ -12,7 +12,8 @@ from jaxtyping import Array, Bool, Float, Int, PyTree, Shaped
 
 from jaxfl import flax_model, tree
 from jaxfl.errors import check
-from jaxfl.local import full_gradient, full_loss, trainer
+from jaxfl.gradients import full_gradient, full_loss
+from jaxfl.local import trainer
 from jaxfl.types import (
     Chunk,
     Dataset,

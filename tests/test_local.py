@@ -8,7 +8,8 @@ from hypothesis import strategies as st
 from toys import close, equal, stack
 
 from jaxfl.errors import InputError
-from jaxfl.local import full_gradient, minibatches, trainer
+from jaxfl.gradients import full_gradient
+from jaxfl.local import minibatches, trainer
 from jaxfl.objectives import masked_mean
 from jaxfl.types import Cohort
 

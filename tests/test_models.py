@@ -58,10 +58,16 @@ def test_each_model_names_its_head(name):
     assert [int(leaf) for leaf in tree.select(numbered, model.head)] == np.flatnonzero(
         depends
     ).tolist()
-    assert (
-        jaxfl.classification(model, example, scale=None if name == "textcnn" else 1.0).head
-        == model.head
-    )
+    task = jaxfl.classification(model, example, scale=None if name == "textcnn" else 1.0)
+    assert task.problem.head == model.head
+    # What the model says are its features enters its last layer.
+    params = task.problem.init(jax.random.key(0))
+    x = jnp.asarray(example)[None]
+    features = task.problem.features(params, x)
+    kernel, bias = tree.select(params, model.head)[::-1]
+    kernel, bias = (kernel, bias) if kernel.ndim == 2 else (bias, kernel)
+    expected = features @ kernel + bias[None]
+    np.testing.assert_allclose(task.problem.apply(params, x), expected, atol=1e-5)
 
 
 def test_textcnn_equals_convolutions_and_a_maximum_over_time():

@@ -9,7 +9,8 @@ from toys import close, equal, linear, stack
 
 from jaxfl.algorithms import pfedme
 from jaxfl.errors import InputError
-from jaxfl.local import minibatches, private, trainer
+from jaxfl.gradients import private
+from jaxfl.local import minibatches, trainer
 from jaxfl.objectives import masked_mean
 from jaxfl.types import Cohort, Dataset
 

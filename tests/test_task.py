@@ -14,7 +14,7 @@ import jaxfl
 from jaxfl import tree
 from jaxfl.algorithms import fedah, fedper, fedrep, fedrod, knn_per, lg_fedavg, moon
 from jaxfl.errors import InputError
-from jaxfl.local import count_batches
+from jaxfl.gradients import count_batches
 from jaxfl.models import linear, mlp
 from jaxfl.objectives import data_loss
 from jaxfl.types import Cohort, Dataset

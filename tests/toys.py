@@ -11,7 +11,8 @@ from flax import linen as nn
 
 import jaxfl
 from jaxfl import mesh
-from jaxfl.local import full_gradient, full_loss, trainer
+from jaxfl.gradients import full_gradient, full_loss
+from jaxfl.local import trainer
 from jaxfl.models.mlp import mlp
 from jaxfl.task import faithful, upload_through
 from jaxfl.types import Dataset, Federation, Problem, Task
