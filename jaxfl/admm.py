@@ -27,7 +27,7 @@ class Client(NamedTuple):
     # [C] how many clients share that model, with itself
     peers: Int[Array, "*c"]
     # [C, D, D] inverse of the Hessian of (13) where that is solved exactly, else nothing
-    inverse: Array | tuple
+    inverse: PyTree
 
 
 class Primal(NamedTuple):
@@ -60,8 +60,9 @@ def primal(
     """
 
     def objective(params: Params, batch: PyTree, anchor: tuple, key: PRNGKey):
+        dual, centre, decay = anchor
         value, aux = loss(params, batch, None, key)
-        return value + augmented(params, *anchor, rho), aux
+        return value + augmented(params, dual, centre, decay, rho), aux
 
     fit = trainer(objective)
 

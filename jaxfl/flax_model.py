@@ -68,7 +68,7 @@ def functions(
       InputError: the module has batch statistics and its `__call__` takes no `train`.
     """
     trains = "train" in inspect.signature(type(module).__call__).parameters
-    evaluation = {"train": False} if trains else {}
+    evaluation: dict[str, Any] = {"train": False} if trains else {}
 
     def init_all(key: PRNGKey, x: Array) -> Params:
         return module.init(key, x, **evaluation)

@@ -52,7 +52,8 @@ def minibatches(
     n = mask.shape[0]
     real = jnp.count_nonzero(mask)
     per_epoch = jnp.maximum(-(-real // batch_size), 1)
-    total = steps if steps is not None else epochs * -(-n // batch_size)
+    passes = epochs or 0
+    total = passes * -(-n // batch_size) if steps is None else steps
     # One stream holds all epochs: example l % n_i of epoch l // n_i, sorted within its epoch by a
     # random number. `steps` batches use at most steps * B examples and one epoch more.
     length = total * batch_size + n
@@ -69,7 +70,7 @@ def minibatches(
     ]  # place in the epoch [S, B]
     counts = within < real
     if steps is None:
-        counts &= step < epochs * per_epoch
+        counts &= step < passes * per_epoch
     position = (step // per_epoch) * count + within
     return rows[rank[jnp.where(counts, position, 0)]], counts
 

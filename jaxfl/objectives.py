@@ -20,12 +20,12 @@ def data_loss(problem: Problem, apply: Callable | None = None) -> Objective:
       apply: (params, x [B]) -> predictions [B], which are then the same in training and evaluation;
         None: the problem's own in training.
     """
-    own = apply is None or apply is problem.apply
+    evaluated = problem.apply if apply is None else apply
 
     def predict(params: Params, x: Array, mask: Array, key: PRNGKey):
-        if own and problem.predict is not None:
+        if problem.predict is not None and evaluated is problem.apply:
             return problem.predict(params, x, mask, key)
-        return (problem.apply if own else apply)(params, x), None
+        return evaluated(params, x), None
 
     return loss_of(problem, predict)
 

@@ -1,7 +1,8 @@
 """What is stated of a method beside its code: the command line, the docs and the tests read it."""
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from typing import Any
 
 from jaxfl.options import checked
 from jaxfl.types import AlgorithmFactory
@@ -16,10 +17,18 @@ class Facts:
     link: str  # to the paper; "" if there is none
     personal: str  # what of the deployed model belongs to one client; "" if all deploy one model
     sends: str  # what a client uploads in a round; "" for nothing
+    # options with which the method tells groups of clients apart in few rounds, if not its defaults
+    separating: dict[str, Any] = field(default_factory=dict)
 
 
 def method(
-    *, title: str, paper: str, link: str, personal: str, sends: str
+    *,
+    title: str,
+    paper: str,
+    link: str,
+    personal: str,
+    sends: str,
+    separating: dict[str, Any] | None = None,
 ) -> Callable[[AlgorithmFactory], AlgorithmFactory]:
     """A decorator of an algorithm's factory: it attaches its `facts` and checks its options.
 
@@ -32,8 +41,10 @@ def method(
       link: to the paper; "" if there is none.
       personal: what of the deployed model belongs to one client: "the head"; "" if all deploy one.
       sends: what a client uploads in a round: "its model"; "" for nothing.
+      separating: options with which the method tells groups of clients apart in few rounds; None if
+        its defaults do.
     """
-    facts = Facts(title, paper, link, personal, sends)
+    facts = Facts(title, paper, link, personal, sends, separating or {})
 
     def decorate(factory: AlgorithmFactory) -> AlgorithmFactory:
         registered = checked(factory)

@@ -9,7 +9,7 @@ import optax
 from jaxtyping import Array, Bool, Float, PyTree
 
 from jaxfl import tree
-from jaxfl.errors import check
+from jaxfl.errors import InputError
 from jaxfl.kernels.mixing import mix, size_weights
 from jaxfl.kernels.server import descend
 from jaxfl.objectives import data_loss
@@ -213,11 +213,11 @@ def head_of(problem: Problem, head: tree.Layers | None) -> tree.Layers:
       InputError: neither is there, or no layer matches.
     """
     found = problem.head if head is None else head
-    check(
-        found is not None,
-        "this method needs to know the model's head, and the model names none: give head=PATTERN, a "
-        "regular expression that finds the head's parameters, or choose another model",
-    )
+    if found is None:
+        raise InputError(
+            "this method needs to know the model's head, and the model names none: give head=PATTERN, a "
+            "regular expression that finds the head's parameters, or choose another model",
+        )
     tree.select(jax.eval_shape(problem.init, jax.random.key(0)), found)
     return found
 
@@ -228,11 +228,11 @@ def features_of(problem: Problem) -> Callable[[Params, Array], Array]:
     Raises:
       InputError: the model does not say.
     """
-    check(
-        problem.features is not None,
-        "this method needs the model's features: give the flax module a method features(x) that "
-        "returns what enters its last layer, or choose another model or statistics=averaged",
-    )
+    if problem.features is None:
+        raise InputError(
+            "this method needs the model's features: give the flax module a method features(x) that "
+            "returns what enters its last layer, or choose another model or statistics=averaged",
+        )
     return problem.features
 
 

@@ -190,30 +190,28 @@ def supervised(
         params = jax.tree.map(lambda leaf: leaf.astype(compute), params)
         return params, inputs if scale is None else inputs.astype(compute)
 
-    def apply(params: Params, x: Array) -> Float[Array, "b *k"]:
-        return pure.apply(*computed(params, x)).astype(jnp.float32)
+    def in_float32(function: Callable) -> Callable:
+        return lambda params, x: function(*computed(params, x)).astype(jnp.float32)
 
     def predict(params: Params, x: Array, mask: Array, key: PRNGKey):
         predictions, term = pure.predict(*computed(params, x), mask, key)
         return predictions.astype(jnp.float32), term
 
-    def recall(params: Params, train: Dataset) -> Params:
-        return pure.recall(params, train._replace(x=_to_float(train.x, scale, shift)))
-
-    def features(params: Params, x: Array) -> Float[Array, "b d"]:
-        found = pure.features(*computed(params, x)).astype(jnp.float32)
-        return found.reshape(len(x), -1)
+    def on_seen_inputs(recall: Callable) -> Callable:
+        return lambda params, train: recall(
+            params, train._replace(x=_to_float(train.x, scale, shift))
+        )
 
     head = getattr(model, "head", None) or None
     problem = Problem(
         init,
-        apply,
+        in_float32(pure.apply),
         error,
         score,
         head,
-        features=None if pure.features is None else features,
+        features=None if pure.features is None else in_float32(pure.features),
         predict=predict,
-        recall=None if pure.recall is None else recall,
+        recall=None if pure.recall is None else on_seen_inputs(pure.recall),
     )
     options = {
         "optimizer": optimizer,
@@ -229,7 +227,7 @@ def supervised(
         if augment is not None:
             objective = augmented(objective, augment)
         keep = {} if "steps" in changes or "epochs" in changes else amount
-        given = options | keep | changes
+        given: dict[str, Any] = options | keep | changes
         if pure.whole_batch:
             given["whole_batch"] = True
             given["optimizer"] = flax_model.moving_statistics(given["optimizer"])
@@ -270,7 +268,7 @@ def _to_float(
 ) -> Shaped[Array, "..."]:
     if scale is None:
         return x
-    shift, scale = (
+    offset, factor = (
         jnp.asarray(v, jnp.float32).reshape(*[1] * (x.ndim - 1), -1) for v in (shift, scale)
     )
-    return (x.astype(jnp.float32) - shift) / scale
+    return (x.astype(jnp.float32) - offset) / factor

@@ -36,6 +36,7 @@ class Server(NamedTuple):
     link="https://arxiv.org/abs/1910.01991",
     personal="the cluster",
     sends="its model",
+    separating={"eps2": 0.1},
 )
 def cfl(
     task: Task,

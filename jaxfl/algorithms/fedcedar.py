@@ -47,6 +47,7 @@ class Server(NamedTuple):
     link="https://arxiv.org/abs/2401.15874",
     personal="the cluster",
     sends="its model",
+    separating={"feature": "update"},
 )
 def fedcedar(
     task: Task,

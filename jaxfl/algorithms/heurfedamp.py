@@ -53,8 +53,9 @@ def heurfedamp(
     loss = data_loss(task.problem)
 
     def objective(params: Params, batch: Dataset, anchor: tuple, key: PRNGKey):
+        centre, factor = anchor
         value, aux = loss(params, batch, None, key)
-        return value + misalignment(params, *anchor, "l2"), aux
+        return value + misalignment(params, centre, factor, "l2"), aux
 
     fit = task.trainer(objective)
 

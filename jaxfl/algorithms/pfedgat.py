@@ -24,6 +24,7 @@ from jaxfl.types import Algorithm, Cohort, Dataset, Info, Params, PRNGKey, Scala
     link="https://arxiv.org/abs/2503.05474",
     personal="the mixture of models",
     sends="its model, and an answer to its mixture",
+    separating={"feature": "round", "attention": "dot", "eta": 0.1},
 )
 def pfedgat(
     task: Task,
@@ -71,17 +72,17 @@ def pfedgat(
     fit = task.trainer(loss)
     gradient = task.gradient(loss)
     evaluate = task.evaluate(loss)
-    free = attention == "free"
+    score = None if attention == "free" else attention
 
     def init(key: PRNGKey, train: Dataset) -> State:
         model = task.problem.init(key)
         clients = train.mask.shape[0]
-        if free:
+        if score is None:
             learned = ()
             logits = jnp.zeros((clients, clients))
         else:
             server_key = stream(key, "server")
-            learned = init_attention(server_key, model, attention, heads, width, unit=normalised)
+            learned = init_attention(server_key, model, score, heads, width, unit=normalised)
             logits = ()
         initial = model if feature == "update" else ()
         return State((tree.broadcast(model, clients), logits), (learned, initial))
@@ -103,11 +104,11 @@ def pfedgat(
 
         # (5) to (7): mixing weights of the received models.
         def weigh(learned, logits) -> Float[Array, "m m"]:
-            if free:
+            if score is None:
                 rows = jax.nn.softmax(logits[:, cohort.ids])
             else:
                 features = layer_norm(compared, unit=normalised)
-                rows = attention_weights(learned, features, attention, slope)
+                rows = attention_weights(learned, features, score, slope)
             return isolate(rows, info.reported)
 
         weights, pull_back = jax.vjp(weigh, learned, logits)

@@ -88,8 +88,9 @@ def pfedgraph(
     loss = data_loss(task.problem)
 
     def objective(params: Params, batch: Dataset, aligned: tuple, key: PRNGKey):
+        centre, factor = aligned
         value, aux = loss(params, batch, None, key)
-        return value + lam / 2 * misalignment(params, *aligned, anchor), aux
+        return value + lam / 2 * misalignment(params, centre, factor, anchor), aux
 
     fit = task.trainer(objective)
 

@@ -76,7 +76,8 @@ def pfedhn(
         _, received, info = train_and_upload(task, fit, key, start, None, cohort)
         # Both gradients, J'(theta_i - theta~_i), and a step of SGD.
         grads = pull_back(jax.tree.map(jnp.subtract, start, received))
-        (phi_grads, v_grads), _ = clipping.update(grads, clipping.init(()))
+        clipped, _ = clipping.update(grads, clipping.init(()))
+        phi_grads, v_grads = jax.tree.leaves(clipped, is_leaf=lambda x: x is not clipped)
         phi_updates, phi_opt_state = optimizer.update(phi_grads, phi_opt_state, phi)
         v_updates, v_opt_state = optimizer.update(v_grads, v_opt_state, v)
         clients = (optax.apply_updates(v, v_updates), v_opt_state)
