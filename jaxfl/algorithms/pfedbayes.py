@@ -35,9 +35,9 @@ def pfedbayes(
 ) -> Algorithm:
     """A Gaussian over models for each client, near one that all share.
 
-    A client's q and its copy w_i of the shared w descend together along the mean over its n
-    examples of the loss at a model drawn from q, plus zeta / n KL(q || w_i); the server takes the
-    mean of the copies. A client is sent w.
+    A client's q and its copy w_i of the shared w descend together. q lowers the mean over its n
+    examples of the loss at a model drawn from q, plus zeta / n KL(q || w_i); w_i lowers
+    zeta KL(q || w_i). The server takes the mean of the copies. A client is sent w.
 
     State: clients = q [C, ...]; server = w.
 
@@ -58,7 +58,10 @@ def pfedbayes(
         draw_key, loss_key = jax.random.split(key)
         q, w = params
         value, aux = loss(draw(draw_key, q), batch, None, loss_key)
-        return value + strength * divergence(q, w), aux
+        # The paper's objective is n times that of q. Adam does not notice the factor; SGD would.
+        own = strength * divergence(q, jax.lax.stop_gradient(w))
+        shared = zeta * divergence(jax.lax.stop_gradient(q), w)
+        return value + own + shared, aux
 
     optimizer = optax.partition({"q": optax.adam(rate), "w": optax.sgd(rate)}, ("q", "w"))
     fit = task.trainer(objective, optimizer=optimizer)

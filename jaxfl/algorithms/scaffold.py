@@ -1,6 +1,6 @@
 """SCAFFOLD: control variates against the drift of local steps."""
 
-from typing import NamedTuple
+from typing import Annotated, Literal, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -9,6 +9,7 @@ from jaxtyping import Array, Int
 from jaxfl import tree
 from jaxfl.kernels.mixing import mix, size_weights
 from jaxfl.objectives import data_loss
+from jaxfl.options import POSITIVE
 from jaxfl.registry import method
 from jaxfl.skeleton import upload
 from jaxfl.streams import stream
@@ -23,6 +24,11 @@ class Server(NamedTuple):
     clients: Int[Array, ""]  # N
 
 
+def _unit_gradient(params: Array, batch: Dataset, anchor: None, key: PRNGKey):
+    """An objective whose gradient is 1 everywhere."""
+    return params, params
+
+
 @method(
     title="SCAFFOLD",
     paper='Karimireddy et al., "SCAFFOLD: Stochastic Controlled Averaging for Federated Learning", '
@@ -31,19 +37,33 @@ class Server(NamedTuple):
     personal="",
     sends="its model and its control variate",
 )
-def scaffold(task: Task, *, server_rate: Scalar = 1.0) -> Algorithm:
+def scaffold(
+    task: Task,
+    *,
+    option: Literal["I", "II"] = "II",
+    server_rate: Scalar = 1.0,
+    local_rate: Annotated[Scalar | None, POSITIVE] = None,
+) -> Algorithm:
     """FedAvg whose clients correct their gradients by c - c_i, against drift to their own optima.
 
-    A client receives the server's model and control variate, and its new variate is the gradient of
-    all its data at the global model: option I of line 12, which is true for any optimiser. Option
-    II takes it from the path of plain SGD. Clients count equally, as in the paper.
+    A client receives the server's model and control variate. Clients count equally, as in the
+    paper.
 
     State: clients = each client's control variate c_i, first zero; server = `Server`.
 
     Args:
-      task: the model and its training.
+      task: the model and its training by SGD.
+      option: a client's new control variate (line 12). "II": the mean gradient of its local steps,
+        read from how far they went; the paper's experiments use it. "I": the gradient of all its
+        data at the global model, one pass over the data more.
       server_rate: eta_g, how far the server goes to the mean of the clients' models; 1 in the
         experiments.
+      local_rate: eta_l K of option II, how far the local steps of a round go along a constant
+        gradient of 1. None: measured on the task's optimiser, so that momentum counts; give it if
+        examples are clipped, which would disturb the measurement.
+
+    Differs: with momentum a local step goes further than eta_l along a gradient that stays, and
+    option II divides by how far; the paper has plain SGD.
     """
     loss = data_loss(task.problem)
 
@@ -53,12 +73,20 @@ def scaffold(task: Task, *, server_rate: Scalar = 1.0) -> Algorithm:
 
     fit = task.trainer(objective)
     gradient = task.gradient(loss)
+    unit_fit = task.trainer(_unit_gradient)
 
     def init(key: PRNGKey, train: Dataset) -> State:
         model = task.problem.init(key)
         clients = train.mask.shape[0]
         zero = jax.tree.map(jnp.zeros_like, model)
         return State(tree.broadcast(zero, clients), Server(model, zero, jnp.int32(clients)))
+
+    def travelled(key: PRNGKey, cohort: Cohort) -> Array:
+        """How far each client's local steps go along a constant gradient of 1 [M]."""
+        if local_rate is not None:
+            return jnp.broadcast_to(jnp.asarray(local_rate, jnp.float32), cohort.ids.shape)
+        zero = jnp.zeros(cohort.ids.shape, jnp.float32)
+        return -unit_fit(stream(key, "second_fit"), zero, None, cohort).params
 
     def round(key: PRNGKey, state: State, cohort: Cohort) -> tuple[State, Info]:
         server = state.server
@@ -67,9 +95,19 @@ def scaffold(task: Task, *, server_rate: Scalar = 1.0) -> Algorithm:
         # Line 10: local steps along g_i(y_i) - c_i + c.
         correction = jax.tree.map(lambda c, c_i: c[None] - c_i, server.control, own)
         fitted = fit(stream(key, "fit"), start, correction, cohort)
-        # Line 12, option I.
-        control = gradient(stream(key, "evaluate"), start, cohort.train, cohort.ids)
-        after = (fitted.params, control.grads)
+        if option == "I":
+            asked = gradient(stream(key, "evaluate"), start, cohort.train, cohort.ids)
+            control = asked.grads
+            extra = asked.batches
+        else:
+            # c_i - c + (x - y_i) / (K eta_l), and c_i for a client without a local step.
+            distance = travelled(key, cohort)
+            inverse = jnp.where(distance > 0, 1 / jnp.where(distance > 0, distance, 1.0), 0.0)
+            mean_grad = tree.scale(jax.tree.map(jnp.subtract, start, fitted.params), inverse)
+            moved = jax.tree.map(jnp.subtract, mean_grad, correction)
+            control = tree.choose(distance > 0, moved, own)
+            extra = 0
+        after = (fitted.params, control)
         (trained, controls), info = upload(task, key, fitted, (start, own), after, cohort)
         # Lines 16 and 17: the server moves to the mean of the models, and its control variate by
         # |S| / N of the mean change.
@@ -81,9 +119,9 @@ def scaffold(task: Task, *, server_rate: Scalar = 1.0) -> Algorithm:
         mean_control = jax.tree.map(lambda c, d: c + fraction * d, server.control, change)
         info = info._replace(
             weights=tree.broadcast(weights, cohort.ids.size),
-            batches=info.batches + control.batches,
+            batches=info.batches + extra,
         )
-        return State(control.grads, Server(model, mean_control, server.clients)), info
+        return State(control, Server(model, mean_control, server.clients)), info
 
     def models(state: State, ids: Array) -> Params:
         return tree.broadcast(state.server.model, ids.size)

@@ -63,8 +63,8 @@ def test_rounds_equal_numpy_from_the_same_draws():
                             (off * noise + k * (s / t**2 - 1 / s)) * sigmoid(rho),
                         ],
                         [
-                            k * (w_mean - mean) / t**2,
-                            k * (1 / t - (s**2 + (mean - w_mean) ** 2) / t**3) * sigmoid(w_rho),
+                            zeta * (w_mean - mean) / t**2,
+                            zeta * (1 / t - (s**2 + (mean - w_mean) ** 2) / t**3) * sigmoid(w_rho),
                         ],
                     ]
                 )
@@ -80,3 +80,24 @@ def test_rounds_equal_numpy_from_the_same_draws():
     np.testing.assert_allclose([state.server.mean["w"], state.server.rho["w"]], shared, atol=1e-5)
     np.testing.assert_allclose(algorithm.models(state, jnp.arange(2))["w"], own[:, 0], atol=1e-5)
     assert info.up.tolist() == info.down.tolist() == [[6, 6]] * 2
+
+
+def test_the_shared_gaussian_moves_as_far_whatever_the_number_of_examples():
+    """Clients whose every example is repeated ten times: their copies of w are pulled as strongly.
+
+    The paper's objective weighs the divergence by zeta and the examples by 1 each, and both q and w
+    descend along it. The pull on w is that of zeta KL(q || w) alone.
+    """
+    moved = []
+    for repeats in (1, 10):
+        xs = [np.tile(np.array([[4.0, 0, 0]], np.float32), (20 * repeats, 1))]
+        data = federation(xs, [np.zeros(len(xs[0]), np.int32)])
+        algorithm = pfedbayes(quadratic(steps=50), zeta=1.0, rho=-1.0, rate=0.01)
+        start = jit(algorithm.init)(jax.random.key(0), data.train)
+        state, _, _ = run(algorithm, data, 4, state=start)
+        q = np.asarray(state.clients.mean["w"][0])
+        w = np.asarray(state.server.mean["w"])
+        begin = np.asarray(start.server.mean["w"])
+        moved.append(np.linalg.norm(w - begin) / np.linalg.norm(q - begin))
+    assert min(moved) > 0.5
+    np.testing.assert_allclose(moved[0], moved[1], rtol=0.1)

@@ -3,6 +3,7 @@
 import jax
 import numpy as np
 import optax
+import pytest
 from toys import deployed, federation, run
 
 import jaxfl
@@ -33,9 +34,11 @@ def flat(model):
     return np.asarray(tree.ravel(tree.broadcast(model, 1)), np.float64)[0]
 
 
-def test_rounds_of_some_clients_equal_numpy_written_from_the_paper():
+@pytest.mark.parametrize("option", ["I", "II"])
+def test_rounds_of_some_clients_equal_numpy_written_from_the_paper(option):
+    """Plain SGD with rate eta and K steps, so that K eta is what option II divides by."""
     cohorts = np.array([[0, 1], [1, 2], [0, 2]])
-    algorithm = scaffold(TASK, server_rate=0.8)
+    algorithm = scaffold(TASK, option=option, server_rate=0.8)
     start = algorithm.init(jax.random.key(0), DATA.train)
     state, info, _ = run(
         algorithm, DATA, 3, state=start, participation=jaxfl.participation.schedule(cohorts)
@@ -48,7 +51,8 @@ def test_rounds_of_some_clients_equal_numpy_written_from_the_paper():
             for _ in range(STEPS):
                 y = y - RATE * (slope(i, y) - own[i] + c)
             models.append(y - x)
-            changes.append(slope(i, x) - own[i])
+            new = slope(i, x) if option == "I" else own[i] - c + (x - y) / (STEPS * RATE)
+            changes.append(new - own[i])
         for i, change in zip(cohort, changes, strict=True):
             own[i] += change
         x = x + 0.8 * np.mean(models, axis=0)
@@ -56,7 +60,7 @@ def test_rounds_of_some_clients_equal_numpy_written_from_the_paper():
     np.testing.assert_allclose(flat(state.server.model), x, atol=1e-5)
     np.testing.assert_allclose(flat(state.server.control), c, atol=1e-5)
     np.testing.assert_allclose(tree.ravel(state.clients), own, atol=1e-5)
-    assert info.batches.tolist() == [[STEPS + 1] * 2] * 3
+    assert info.batches.tolist() == [[STEPS + (option == "I")] * 2] * 3
     assert info.up.tolist() == info.down.tolist() == [[6] * 2] * 3
 
 
@@ -68,6 +72,24 @@ def test_it_finds_the_optimum_that_fedavg_misses():
     ]
     np.testing.assert_allclose(found[0], best, atol=1e-3)
     assert np.abs(found[1] - best).max() > 0.05
+
+
+def test_with_momentum_option_ii_takes_the_mean_gradient_that_the_steps_followed():
+    """A loss whose gradient is g everywhere: the control variate is g, whatever the momentum."""
+    task = jaxfl.regression(
+        mlp(1, hidden=()), np.zeros(2), steps=5, batch_size=8, optimizer=optax.sgd(0.1, 0.9)
+    )
+    constant = task._replace(
+        problem=task.problem._replace(error=lambda prediction, y: 3.0 * prediction[:, 0])
+    )
+    state, _, _ = run(scaffold(constant), DATA, 1)
+    mean_input = FULL.mean(axis=1)  # bias first
+    np.testing.assert_allclose(tree.ravel(state.clients), 3.0 * mean_input, rtol=1e-4)
+    given = scaffold(constant, local_rate=0.5)
+    half, _, _ = run(given, DATA, 1)
+    # Five steps of rate .1 and momentum .9 go .1 (1 + 1.9 + 2.71 + 3.439 + 4.0951) far.
+    ratio = 0.1 * (1 + 1.9 + 2.71 + 3.439 + 4.0951) / 0.5
+    np.testing.assert_allclose(tree.ravel(half.clients), ratio * 3.0 * mean_input, rtol=1e-4)
 
 
 def test_the_servers_control_stays_the_mean_of_the_clients_when_one_is_lost():
