@@ -1,4 +1,4 @@
-"""Writes docs/methods.md from what each method states of itself: `python docs/methods.py`."""
+"""Writes docs/methods.md from the facts and options of each method: `python docs/methods.py`."""
 
 from pathlib import Path
 
@@ -8,8 +8,13 @@ from jaxfl.registry import facts_of
 
 HEAD = """# The methods
 
-This page is written by `python docs/methods.py` from the files in `jaxfl/algorithms/`: change those.
-Each file names the equations that it computes, and under "Differs:" what is not as published.
+`python docs/methods.py` writes this page from the files in `jaxfl/algorithms/`. To change the page, change those files.
+Each file names the equations that it computes, and lists under "Differs:" where it deviates from the publication.
+
+The column "personal" names the part of the deployed model that belongs to one client; with "nothing", all clients
+deploy the same model. The column "a client sends" names what a client uploads in each round. An option is set by
+`--hyper NAME=VALUE` on the command line, or as a keyword argument in Python (`jaxfl.algorithms.ditto(task, lam=0.5)`).
+Options that take arrays or functions can be set in Python only.
 """
 
 
@@ -36,7 +41,7 @@ def section(name: str) -> str:
     ]
     options = parameters(factory)
     if options:
-        lines += ["", "| option | default | what it may be |", "|---|---|---|"]
+        lines += ["", "| option | default | allowed values |", "|---|---|---|"]
     for option, (hint, default) in options.items():
         words = (describe(hint) or "an array").replace("|", "\\|")
         lines.append(f"| `{option}` | `{default}` | {words} |")

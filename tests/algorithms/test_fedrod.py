@@ -63,7 +63,7 @@ def test_rounds_equal_numpy_written_from_the_paper():
 
 
 def test_it_needs_a_head_and_labels():
-    with pytest.raises(InputError, match="needs the model.s features"):
+    with pytest.raises(InputError, match="needs the model's features"):
         fedrod(quadratic())
     data = federation([np.ones((4, 8), np.float32)], [np.ones(4, np.float32)])
     with pytest.raises(InputError, match="needs labels"):
