@@ -206,6 +206,16 @@ def partial_model(
     return Algorithm(init, round, models, task.problem.apply)
 
 
+def check_byzantine(byzantine: int | None, clients: int) -> None:
+    """Raises an `InputError` unless Krum's guarantee holds for a cohort: 2 f + 2 < M."""
+    most = max((clients - 3) // 2, 0)
+    if byzantine is not None and byzantine > most:
+        raise InputError(
+            f"byzantine is {byzantine}: expected at most {most} for a cohort of {clients} clients "
+            "(2 f + 2 < M)"
+        )
+
+
 def head_of(problem: Problem, head: tree.Layers | None) -> tree.Layers:
     """The layers that are the head: those given, or else the model's own.
 

@@ -13,15 +13,19 @@ from jaxfl.types import Algorithm, Scalar, Task
 @method(
     title="FedAvgM",
     paper='Hsu et al., "Measuring the Effects of Non-Identical Data Distribution for Federated '
-    'Visual Classification", 2019, section 4.3',
+    'Visual Classification", 2019, section 4.2',
     link="https://arxiv.org/abs/1909.06335",
     personal="",
     sends="its model",
 )
 def fedavgm(
-    task: Task, *, rate: Annotated[Scalar, POSITIVE] = 1.0, momentum: Scalar = 0.9
+    task: Task,
+    *,
+    rate: Annotated[Scalar, POSITIVE] = 1.0,
+    momentum: Scalar = 0.9,
+    nesterov: bool = True,
 ) -> Algorithm:
-    """One global model, moved by SGD with momentum against the pseudo-gradient.
+    """One global model, moved by SGD with Nesterov's momentum against the pseudo-gradient.
 
     State: clients = nothing; server = (the global model, opt_state of SGD).
 
@@ -29,5 +33,6 @@ def fedavgm(
       task: the model and its training.
       rate: learning rate of the server. The velocity adds up to 1 / (1 - momentum) rounds.
       momentum: what is left of the velocity after a round.
+      nesterov: Nesterov's momentum, as in the paper's experiments; False: plain momentum.
     """
-    return global_model(task, server_optimizer=optax.sgd(rate, momentum))
+    return global_model(task, server_optimizer=optax.sgd(rate, momentum, nesterov))

@@ -6,7 +6,7 @@ from jaxfl.kernels import robust
 from jaxfl.kernels.mixing import mix
 from jaxfl.options import COUNT, COUNT_OR_ZERO
 from jaxfl.registry import method
-from jaxfl.skeleton import global_model
+from jaxfl.skeleton import check_byzantine, global_model
 from jaxfl.types import Algorithm, Task
 
 
@@ -30,12 +30,16 @@ def multi_krum(
 
     Args:
       task: the model and its training.
-      byzantine: f, how many clients of the cohort may be malicious. None: as many as the rule
-        bears, 2 f + 2 < M.
+      byzantine: f, how many clients of the cohort may be malicious, 2 f + 2 < M. None: as many as
+        that allows.
       chosen: m, how many models to take. None: M - f.
+
+    Raises:
+      InputError: `byzantine` is too large for the cohort.
     """
 
     def aggregate(received, start, reported, cohort):
+        check_byzantine(byzantine, cohort.ids.size)
         weights = robust.krum(received, cohort.ids, reported, byzantine, chosen)
         return mix(weights, received), weights
 

@@ -18,7 +18,7 @@ from jaxfl.types import Algorithm, Scalar, Task
     sends="its model",
 )
 def trimmed_mean(
-    task: Task, *, trim: Annotated[Scalar, Range(0, 0.5, high_included=False)] = 0.2
+    task: Task, *, trim: Annotated[Scalar, Range(0, 0.5, high_included=False)] = 0.4
 ) -> Algorithm:
     """FedAvg whose server leaves out the largest and the smallest values of each coordinate.
 
@@ -27,7 +27,7 @@ def trimmed_mean(
     Args:
       task: the model and its training.
       trim: fraction of the clients to leave out at each end, beta of Definition 2; at least the
-        fraction of malicious clients.
+        fraction of malicious clients, of which the command line's default is .4.
 
     Differs: clients count equally, whatever their numbers of examples.
     """

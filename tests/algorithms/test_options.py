@@ -8,11 +8,12 @@ import typing
 import jax
 import jax.numpy as jnp
 import pytest
-from toys import linear
+from toys import linear, opposite_groups
 
 import jaxfl
-from jaxfl.algorithms import ALGORITHMS, gfedmtl, pfedgat
+from jaxfl.algorithms import ALGORITHMS, gfedmtl, krum, multi_krum, pfedgat
 from jaxfl.errors import InputError
+from jaxfl.types import Cohort
 
 
 def choices(hint):
@@ -63,3 +64,19 @@ def test_nothing_but_jaxfl_checks_it():
         "InputError: hyper-parameter attention of pfedgat is 'bogus': expected one of gat, gatv2"
         in ended.stderr
     )
+
+
+@pytest.mark.parametrize("method", [krum, multi_krum])
+def test_krum_refuses_more_malicious_clients_than_it_bears(method):
+    data = opposite_groups()
+    key = jax.random.key(0)
+    cohort = Cohort(jnp.arange(6), data.train, data.val)
+
+    def one_round(byzantine):
+        algorithm = method(linear(), byzantine=byzantine)
+        state = jax.eval_shape(algorithm.init, key, data.train)
+        return jax.eval_shape(algorithm.round, key, state, cohort)
+
+    one_round(1)  # 2 + 2 < 6
+    with pytest.raises(InputError, match="byzantine is 2: expected at most 1 for a cohort of 6"):
+        one_round(2)

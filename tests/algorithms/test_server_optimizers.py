@@ -17,6 +17,11 @@ def momentum(memory, gradient, number):
     return 0.5 * velocity, {"m": velocity}
 
 
+def nesterov(memory, gradient, number):
+    velocity = 0.9 * memory.get("m", 0) + gradient
+    return 0.5 * (gradient + 0.9 * velocity), {"m": velocity}
+
+
 def adam(memory, gradient, number):
     m = 0.9 * memory.get("m", 0) + 0.1 * gradient
     v = 0.99 * memory.get("v", 0) + 0.01 * gradient**2
@@ -35,7 +40,8 @@ def yogi(memory, gradient, number):
 @pytest.mark.parametrize(
     ("method", "hyper", "rule"),
     [
-        (fedavgm, {"rate": 0.5}, momentum),
+        (fedavgm, {"rate": 0.5}, nesterov),
+        (fedavgm, {"rate": 0.5, "nesterov": False}, momentum),
         (fedadam, {"rate": 0.02}, adam),
         (fedyogi, {"rate": 0.02}, yogi),
     ],
