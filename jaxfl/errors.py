@@ -37,24 +37,6 @@ def check_name(kind: str, name: str, known: Iterable[str]) -> None:
     raise InputError(f"unknown {kind} {name!r}: {hint}")
 
 
-def check_positive(**values: object) -> None:
-    """Raises an `InputError` if one of the values is a number of Python's that is not positive; traced ones pass."""
-    for name, value in values.items():
-        check(
-            not isinstance(value, int | float) or value > 0,
-            f"{name} is {value}: expected a positive number",
-        )
-
-
-def check_not_negative(**values: object) -> None:
-    """Raises an `InputError` if one of the values is a number of Python's below 0; traced ones and arrays pass."""
-    for name, value in values.items():
-        check(
-            not isinstance(value, int | float) or value >= 0,
-            f"{name} is {value}: expected 0 or more",
-        )
-
-
 def check_graph(adjacency: object, nodes: int) -> None:
     """Raises an `InputError` unless the array is the adjacency of an undirected graph; of a traced one its shape is."""
     expected = (

@@ -7,8 +7,9 @@ from jax import lax
 from jaxtyping import Array, Bool, Int, PyTree
 
 from jaxfl import tree
-from jaxfl.errors import check, check_not_negative, check_positive
+from jaxfl.errors import check
 from jaxfl.gradients import accumulated, private
+from jaxfl.options import NOT_NEGATIVE, POSITIVE, check_range
 from jaxfl.streams import client_keys
 from jaxfl.types import (
     Chunk,
@@ -132,8 +133,8 @@ def trainer(
             value is None or isinstance(value, str) or value >= 1,
             f"{name} of local training is {value}: expected 1 or more",
         )
-    check_positive(example_clip=example_clip)
-    check_not_negative(example_noise=example_noise)
+    check_range(POSITIVE, example_clip=example_clip)
+    check_range(NOT_NEGATIVE, example_noise=example_noise)
     check(
         example_clip is None or not whole_batch,
         "the method trains on a batch as a whole, which clipping example by example (example_clip) "

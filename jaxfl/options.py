@@ -13,7 +13,7 @@ import types
 import typing
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Annotated, Any, NamedTuple
 
 import jax
 import numpy as np
@@ -149,6 +149,17 @@ def check_value(what: str, hint: Any, value: Any) -> None:
     checkable = isinstance(value, JSON_TYPES) and Any not in _bases(hint)
     fits = not checkable or any(_fits(base, limits, value) for base, limits in _alternatives(hint))
     check(fits, f"{what} is {value!r:.80}: expected {describe(hint)}")
+
+
+def check_range(limits: Range, **values: Any) -> None:
+    """Checks the numbers among the values against a range; None and traced arrays pass.
+
+    Raises:
+      InputError: a number outside the range; the message names it.
+    """
+    for name, value in values.items():
+        if value is not None:
+            check_value(name, Annotated[float | int | jax.Array, limits], value)
 
 
 def checked(factory: Callable) -> Callable:

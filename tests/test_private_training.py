@@ -125,7 +125,7 @@ def test_random_numbers_of_the_objective_are_every_examples_own():
 def test_bad_numbers():
     with pytest.raises(InputError, match=r"example_clip is 0\.0: expected a positive number"):
         trainer(objective, optax.sgd(0.1), batch_size=B, steps=1, example_clip=0.0)
-    with pytest.raises(InputError, match=r"example_noise is -1\.0: expected 0 or more"):
+    with pytest.raises(InputError, match=r"example_noise is -1\.0: expected a non-negative number"):
         trainer(
             objective, optax.sgd(0.1), batch_size=B, steps=1, example_clip=1.0, example_noise=-1.0
         )

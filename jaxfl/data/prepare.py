@@ -12,7 +12,8 @@ from jaxfl.data import text, tfds
 from jaxfl.data.originals import Arrays
 from jaxfl.data.progress import Track, show_progress
 from jaxfl.data.recipes import RECIPES, Recipe, file_stem
-from jaxfl.errors import InputError, check, check_positive
+from jaxfl.errors import InputError, check
+from jaxfl.options import POSITIVE, check_range
 
 MAX_LENGTH = 100_000  # words kept of a text
 
@@ -52,7 +53,7 @@ def prepare(
       InputError: the name is unknown, files are missing or damaged, TensorFlow Datasets is needed
         and not installed, or there is no network.
     """
-    check_positive(words=words, length=length)
+    check_range(POSITIVE, words=words, length=length)
     check(
         length <= MAX_LENGTH,
         f"length is {length!r:.40}: expected at most {MAX_LENGTH:,} words of a text",

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 import numpy as np
 from jaxtyping import Int
 
-from jaxfl.errors import check_positive
+from jaxfl.options import POSITIVE, check_range
 
 PADDING = 0  # the id that fills up short texts
 UNKNOWN = 1  # the id of a word outside the vocabulary
@@ -32,7 +32,7 @@ def build_vocabulary(texts: Iterable[str], size: int) -> list[str]:
     Raises:
       InputError: `size` is not positive.
     """
-    check_positive(size=size)
+    check_range(POSITIVE, size=size)
     counts = Counter()
     for text in texts:
         counts.update(find_words(text))
@@ -55,7 +55,7 @@ def tokenise(
     Raises:
       InputError: `length` is not positive.
     """
-    check_positive(length=length)
+    check_range(POSITIVE, length=length)
     ids = {word: RESERVED + i for i, word in enumerate(words)}
     rows = []
     for text in texts:

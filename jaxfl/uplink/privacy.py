@@ -12,7 +12,7 @@ import jax.numpy as jnp
 from jax import flatten_util
 from jaxtyping import Array, Int
 
-from jaxfl.errors import check_not_negative, check_positive
+from jaxfl.options import NOT_NEGATIVE, POSITIVE, check_range
 from jaxfl.types import Params, PRNGKey, Scalar, Uplink
 
 __all__ = ["gaussian"]
@@ -33,8 +33,8 @@ def gaussian(clip: Scalar, noise: Scalar) -> Uplink:
     Raises:
       InputError: `clip` is not positive, or `noise` is negative.
     """
-    check_positive(clip=clip)
-    check_not_negative(noise=noise)
+    check_range(POSITIVE, clip=clip)
+    check_range(NOT_NEGATIVE, noise=noise)
 
     def send(key: PRNGKey, before: Params, after: Params) -> Params:
         start, unflatten = flatten_util.ravel_pytree(before)
