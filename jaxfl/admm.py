@@ -146,7 +146,7 @@ def message(model: PyTree, dual: PyTree, rho: Scalar) -> PyTree:
 
 
 def ascend(dual: PyTree, model: PyTree, shared: PyTree, rho: Scalar) -> PyTree:
-    """(16): the dual plus rho times the model of the client's cell minus the client's model.
+    """(16): the new dual of a client, phi_k + rho (u - w_k).
 
     Args:
       dual: phi_k.

@@ -164,7 +164,7 @@ def full_loss(objective: Objective, *, batch_size: int, chunk: Chunk = "auto") -
 
 
 def _mean_over_parts(weighted: Callable, data: Dataset, size: int) -> PyTree:
-    """The sum of `weighted` over all parts of the data, divided by the mask's sum; 0 without data."""
+    """The sum of `weighted` over all parts of the data, over the mask's sum; 0 without data."""
     total = data.mask.sum()
     sums = tree.sum_batches(weighted, data, size)
     return jax.tree.map(lambda x: x / jnp.where(total > 0, total, 1), sums)

@@ -90,13 +90,13 @@ def upload(
 
 
 def tell(fitted: Fitted, reported: Bool[Array, "m"], floats: int) -> Info:
-    """The `Info`, without weights, of a round in which each client sends and gets `floats` floats."""
+    """The `Info`, without weights, of a round in which a client sends and gets `floats` floats."""
     sent = jnp.full(reported.shape, floats)
     return Info(fitted.loss, None, sent, sent, fitted.batches, reported)
 
 
-# (received [M], start [M], reported [M], cohort) -> (the aggregate, the weights of the senders [M]);
-# the weights are None if the aggregate is not a weighted mean
+# (received [M], start [M], reported [M], cohort) -> (the aggregate, the senders' weights [M]); the
+# weights are None if the aggregate is not a weighted mean
 Aggregate = Callable[
     [Params, Params, Bool[Array, "m"], Cohort], tuple[Params, Float[Array, "m"] | None]
 ]
@@ -173,7 +173,7 @@ def global_model(
 def partial_model(
     task: Task, divide: Callable[[Params], tuple[Params, Params]], shared: str, own: str
 ) -> Algorithm:
-    """A method that averages one part of the model as FedAvg does; each client keeps the other part.
+    """A method that averages one part of the model as FedAvg does; each client keeps the other.
 
     Both parts are trained together. A client deploys the mean of the shared part with its own part.
 

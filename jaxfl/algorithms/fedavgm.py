@@ -21,13 +21,14 @@ from jaxfl.types import Algorithm, Scalar, Task
 def fedavgm(
     task: Task, *, rate: Annotated[Scalar, POSITIVE] = 1.0, momentum: Scalar = 0.9
 ) -> Algorithm:
-    """One global model, moved by SGD with momentum against the pseudo-gradient.
+    """One global model, updated by SGD with momentum; see FedAdam for the pseudo-gradient.
 
     State: clients = nothing; server = (the global model, opt_state of SGD).
 
     Args:
       task: the model and its training.
-      rate: learning rate of the server. The velocity adds up to 1 / (1 - momentum) rounds.
-      momentum: what is left of the velocity after a round.
+      rate: learning rate of the server. If all rounds have the same pseudo-gradient, the velocity
+        grows to 1 / (1 - momentum) times the pseudo-gradient.
+      momentum: the fraction of the velocity that is kept from one round to the next.
     """
     return global_model(task, server_optimizer=optax.sgd(rate, momentum))
