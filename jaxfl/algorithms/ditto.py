@@ -19,7 +19,7 @@ from jaxfl.types import Algorithm, Cohort, Dataset, Info, Params, PRNGKey, Scala
     "2021, Algorithm 1",
     link="https://arxiv.org/abs/2012.04221",
     personal="the whole model v",
-    sends="the other model, which it trained from the global one",
+    sends="the model that it trained from the global model",
 )
 def ditto(task: Task, *, lam: Annotated[Scalar, NOT_NEGATIVE] = 1.0) -> Algorithm:
     """FedAvg, and a second model for each client, which stays near the global model.

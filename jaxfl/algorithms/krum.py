@@ -1,4 +1,4 @@
-"""Krum: the one model that lies nearest to its neighbours."""
+"""Krum: the one model that is nearest to its neighbours."""
 
 from typing import Annotated
 
@@ -19,14 +19,14 @@ from jaxfl.types import Algorithm, Task
     sends="its model",
 )
 def krum(task: Task, *, byzantine: Annotated[int | None, COUNT_OR_ZERO] = None) -> Algorithm:
-    """FedAvg whose server takes the one model that lies nearest to its neighbours.
+    """FedAvg whose server takes the one model that is nearest to its neighbours, not the mean.
 
     State: clients = nothing; server = the global model.
 
     Args:
       task: the model and its training.
-      byzantine: f, how many clients of the cohort may be malicious. None: as many as the rule
-        bears, 2 f + 2 < M.
+      byzantine: f, the number of clients of the cohort that may be malicious. None: the largest
+        number that the rule allows, 2 f + 2 < M.
     """
 
     def aggregate(received, start, reported, cohort):

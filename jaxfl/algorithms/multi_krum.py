@@ -1,4 +1,4 @@
-"""Multi-Krum: the mean of the models that lie nearest to their neighbours."""
+"""Multi-Krum: the mean of the models that are nearest to their neighbours."""
 
 from typing import Annotated
 
@@ -24,15 +24,15 @@ def multi_krum(
     byzantine: Annotated[int | None, COUNT_OR_ZERO] = None,
     chosen: Annotated[int | None, COUNT] = None,
 ) -> Algorithm:
-    """FedAvg whose server takes the mean of the models that lie nearest to their neighbours.
+    """FedAvg whose server takes the mean of only those models that are nearest to their neighbours.
 
     State: clients = nothing; server = the global model.
 
     Args:
       task: the model and its training.
-      byzantine: f, how many clients of the cohort may be malicious. None: as many as the rule
-        bears, 2 f + 2 < M.
-      chosen: m, how many models to take. None: M - f.
+      byzantine: f, the number of clients of the cohort that may be malicious. None: the largest
+        number that the rule allows, 2 f + 2 < M.
+      chosen: m, the number of models in the mean. None: M - f.
     """
 
     def aggregate(received, start, reported, cohort):

@@ -1,4 +1,4 @@
-"""Trimmed mean of each coordinate."""
+"""Trimmed mean: the mean of each coordinate without its largest and smallest values."""
 
 from typing import Annotated
 
@@ -26,8 +26,8 @@ def trimmed_mean(
 
     Args:
       task: the model and its training.
-      trim: fraction of the clients to leave out at each end, beta of Definition 2; at least the
-        fraction of malicious clients.
+      trim: beta of Definition 2, the fraction of the values to leave out at each end. It should be
+        at least the fraction of malicious clients.
 
     Differs: clients count equally, whatever their numbers of examples.
     """
