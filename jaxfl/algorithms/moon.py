@@ -45,9 +45,9 @@ def moon(
     def objective(params: Params, batch: Dataset, others: tuple, key: PRNGKey):
         value, aux = loss(params, batch, None, key)
         # (3): features near those of the global model, far from those of the last local model.
-        global_model, last_model = others
+        start, last_model = others
         own = features(params, batch.x)
-        near = features(global_model, batch.x)
+        near = features(start, batch.x)
         far = features(last_model, batch.x)
         contrasts = contrast(own, near, far, temperature)
         return value + mu * masked_mean(contrasts, batch.mask), aux

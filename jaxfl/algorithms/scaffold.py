@@ -1,4 +1,4 @@
-"""SCAFFOLD: control variates against the drift of local steps."""
+"""SCAFFOLD: control variates that correct the drift of local steps."""
 
 from typing import NamedTuple
 
@@ -16,11 +16,14 @@ from jaxfl.types import Algorithm, Cohort, Dataset, Info, Params, PRNGKey, Scala
 
 
 class Server(NamedTuple):
-    """What the server keeps."""
+    """The state of the server."""
 
-    model: Params  # x, the global model
-    control: Params  # c, the mean of all clients' control variates
-    clients: Int[Array, ""]  # N
+    # x, the global model
+    model: Params
+    # c, the mean of all clients' control variates
+    control: Params
+    # N, the number of clients
+    clients: Int[Array, ""]
 
 
 @method(
@@ -32,18 +35,18 @@ class Server(NamedTuple):
     sends="its model and its control variate",
 )
 def scaffold(task: Task, *, server_rate: Scalar = 1.0) -> Algorithm:
-    """FedAvg whose clients correct their gradients by c - c_i, against drift to their own optima.
+    """FedAvg with gradients corrected by c - c_i, so that clients do not drift to their own optima.
 
-    A client receives the server's model and control variate, and its new variate is the gradient of
-    all its data at the global model: option I of line 12, which is true for any optimiser. Option
-    II takes it from the path of plain SGD. Clients count equally, as in the paper.
+    A client receives the server's model and control variate. Its new control variate is the
+    gradient on all of its data at the global model. This is option I of line 12, which is right for
+    any optimiser; option II is right for plain SGD only. Clients count equally, as in the paper.
 
-    State: clients = each client's control variate c_i, first zero; server = `Server`.
+    State: clients = each client's control variate c_i, at first zero; server = `Server`.
 
     Args:
       task: the model and its training.
-      server_rate: eta_g, how far the server goes to the mean of the clients' models; 1 in the
-        experiments.
+      server_rate: eta_g; the server moves the global model to the mean of the clients' models by
+        this fraction. 1 in the experiments.
     """
     loss = data_loss(task.problem)
 
@@ -64,15 +67,15 @@ def scaffold(task: Task, *, server_rate: Scalar = 1.0) -> Algorithm:
         server = state.server
         own = state.clients
         start = tree.broadcast(server.model, cohort.ids.size)
-        # Line 10: local steps along g_i(y_i) - c_i + c.
+        # Line 10: local steps with the gradient g_i(y_i) - c_i + c.
         correction = jax.tree.map(lambda c, c_i: c[None] - c_i, server.control, own)
         fitted = fit(stream(key, "fit"), start, correction, cohort)
-        # Line 12, option I.
+        # Line 12, option I: the new control variate is the gradient at the global model.
         control = gradient(stream(key, "evaluate"), start, cohort.train, cohort.ids)
         after = (fitted.params, control.grads)
         (trained, controls), info = upload(task, key, fitted, (start, own), after, cohort)
-        # Lines 16 and 17: the server moves to the mean of the models, and its control variate by
-        # |S| / N of the mean change.
+        # Lines 16 and 17: the global model moves to the mean of the models, and the control variate
+        # of the server changes by |S| / N times the mean change of the clients' control variates.
         weights = size_weights(info.reported)
         mean = mix(weights, trained)
         model = jax.tree.map(lambda x, y: x + server_rate * (y - x), server.model, mean)
