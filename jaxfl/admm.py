@@ -1,6 +1,6 @@
-"""The client's side of consensus ADMM: a model, a dual, and the step that fits the model to both.
+"""The clients' side of consensus ADMM: a model and a dual for each client, and their updates.
 
-The equations are those of GFedMtl (Gauthier et al., Asilomar 2022).
+The numbers of equations are those of GFedMtl (Gauthier et al., Asilomar 2022).
 """
 
 from collections.abc import Callable
@@ -16,24 +16,24 @@ from jaxfl.types import Cohort, Fit, Fitted, Objective, Params, PRNGKey, Scalar
 
 
 class Client(NamedTuple):
-    """What is kept of each client."""
+    """The state of each client."""
 
-    # [C, ...] w_k, which the client deploys
+    # [C, ...] w_k, the model that the client deploys
     model: Params
     # [C, ...] phi_k
     dual: Params
-    # [C] which of the servers' models the client shares
+    # [C] the number of the client's cell: the clients of one server and one cluster
     cell: Int[Array, "*c"]
-    # [C] how many clients share that model, with itself
+    # [C] the number of clients in that cell, including this one
     peers: Int[Array, "*c"]
-    # [C, D, D] inverse of the Hessian of (13) where that is solved exactly, else nothing
+    # [C, D, D] the inverse of the Hessian of (13) if (13) is solved exactly, otherwise ()
     inverse: PyTree
 
 
 class Primal(NamedTuple):
-    """How clients solve (13)."""
+    """The functions with which clients start, and solve (13)."""
 
-    # (model, train [C], cell [C], cells) -> Client: all with the one model and a dual of 0
+    # (model, train [C], cell [C], cells) -> Client: each with this one model and a dual of 0
     enlist: Callable
     # (key, Client [M], centre [M, ...], cohort) -> Fitted
     solve: Callable[[PRNGKey, Client, Params, Cohort], Fitted]
@@ -47,11 +47,12 @@ def primal(
     Args:
       loss: (params, batch [n], anchor, key) -> (mean loss, aux).
       trainer: objective -> fit, which trains the client's model if (13) is not solved exactly.
-      rho: penalty.
-      lam: weight of the regulariser that all clients of a cell share.
-      exact: take one Newton step on all examples of a client, exact for a loss that is quadratic in
-        the parameters. The Hessian is factorised by `enlist`, once; a round multiplies by its
-        inverse, so nothing is solved in the loop.
+      rho: the penalty.
+      lam: weight of the regulariser of a cell, of which each client of the cell takes an equal
+        part.
+      exact: solve (13) by one Newton step on all examples of a client, which is exact for a loss
+        that is quadratic in the parameters. `enlist` inverts the Hessian once, and each round
+        multiplies by the inverse.
 
     Example:
       >>> side = primal(lambda w, x, *_: (w @ w, w @ w), lambda objective: None, 0.5, 0.1, True)
@@ -77,7 +78,8 @@ def primal(
         def invert(data: PyTree, dual: Params, peers: Array) -> Float[Array, "d d"]:
             flat, unflatten = flatten_util.ravel_pytree(model)
             anchor = (dual, model, lam / peers)
-            key = jax.random.key(0)  # the loss of an exact step draws no random number
+            # A loss whose minimum is solved exactly draws no random numbers, so any key will do.
+            key = jax.random.key(0)
             hessian = jax.hessian(lambda w: objective(unflatten(w), data, anchor, key)[0])(flat)
             return cho_solve(cho_factor(hessian), jnp.eye(flat.size))
 
@@ -105,16 +107,16 @@ def primal(
 def augmented(
     params: PyTree, dual: PyTree, centre: PyTree, decay: Scalar, rho: Scalar
 ) -> Float[Array, ""]:
-    """The terms that (13) adds to a client's loss, all but the loss itself.
+    """The terms that (13) adds to the loss of a client.
 
     decay |w|^2 - <dual, w - centre> + rho / 2 |w - centre|^2. Finite for entries up to 1e15.
 
     Args:
       params: w.
       dual: phi.
-      centre: the model that the client should agree with.
+      centre: the model with which the client should agree.
       decay: weight of the regulariser.
-      rho: penalty.
+      rho: the penalty.
 
     Example:
       >>> augmented(jnp.array([3.0]), jnp.array([1.0]), jnp.array([1.0]), 0.0, 2.0).item()
@@ -129,12 +131,12 @@ def augmented(
 
 
 def message(model: PyTree, dual: PyTree, rho: Scalar) -> PyTree:
-    """What (14) needs of a client, as one model: w_k - phi_k / rho.
+    """The upload of a client, which is all that (14) needs from it: w_k - phi_k / rho.
 
     Args:
       model: w_k.
       dual: phi_k.
-      rho: penalty.
+      rho: the penalty.
 
     Example:
       >>> message(jnp.array([3.0]), jnp.array([1.0]), 0.5).tolist()
@@ -144,13 +146,13 @@ def message(model: PyTree, dual: PyTree, rho: Scalar) -> PyTree:
 
 
 def ascend(dual: PyTree, model: PyTree, shared: PyTree, rho: Scalar) -> PyTree:
-    """(16): the dual plus rho times the difference between the shared model and the client's.
+    """(16): the new dual of a client, phi_k + rho (u - w_k).
 
     Args:
       dual: phi_k.
       model: w_k.
       shared: u, the model of the client's cell after (15).
-      rho: penalty.
+      rho: the penalty.
 
     Example:
       >>> ascend(jnp.array([1.0]), jnp.array([3.0]), jnp.array([5.0]), 0.5).tolist()

@@ -1,4 +1,4 @@
-"""Evaluation: the model that each client deploys, before and after fine-tuning, scored on its own data."""
+"""Evaluation: scores of the deployed models on the clients' data, before and after fine-tuning."""
 
 from collections.abc import Callable
 from typing import NamedTuple
@@ -25,14 +25,16 @@ from jaxfl.types import (
 
 
 class Scores(NamedTuple):
-    """Mean score of each client; NaN for a client that has no such data."""
+    """The mean score of each client on each set; NaN for a client that has no data in the set."""
 
-    val: Float[Array, "*m"]  # [M]
-    test: Float[Array, "*m"]  # [M]
+    # [M]
+    val: Float[Array, "*m"]
+    # [M]
+    test: Float[Array, "*m"]
 
 
 class Evaluation(NamedTuple):
-    """Scores of the deployed models, and of the same models after each client has fine-tuned its own."""
+    """Scores of the deployed models before and after each client has fine-tuned its model."""
 
     before: Scores
     after: Scores
@@ -47,29 +49,28 @@ def score_clients(
     batch_size: int | None = None,
     chunk: Chunk = "auto",
 ) -> Float[Array, "m"]:
-    """Weighted mean score of each client's model on its data [M].
+    """The weighted mean score of each client's model on its data [M].
 
     Args:
       apply: (params, x [B]) -> prediction [B] of one client.
       score: (prediction [B], y [B]) -> [B].
       params: [M, ...].
       data: [M, n, ...], or one pool [n, ...] with weights [M, n].
-      batch_size: examples predicted at a time. None: 20 for images on CPU, whose patches fit the
-        cache, else 256.
-      chunk: clients side by side, see `tree.over_clients`.
+      batch_size: number of examples predicted at a time. None: 20 for images on a CPU, so that the
+        patches of a batch fit into the cache; otherwise 256.
+      chunk: clients computed side by side, see `tree.over_clients`.
     """
-    features = data.x.ndim - (1 if isinstance(data, Pool) else 2)
+    feature_axes = data.x.ndim - (1 if isinstance(data, Pool) else 2)
     if batch_size is None:
-        batch_size = 20 if features == 3 and jax.default_backend() == "cpu" else 256
+        batch_size = 20 if feature_axes == 3 and jax.default_backend() == "cpu" else 256
 
     def one(params: Params, data: Dataset) -> Float[Array, ""]:
-        def batch(part: Dataset):
+        def sums(part: Dataset) -> tuple[Array, Array]:
             values = score(apply(params, part.x), part.y)
-            return jnp.sum(jnp.where(part.mask > 0, values * part.mask, 0.0)), jnp.sum(
-                part.mask, dtype=jnp.float32
-            )
+            total = jnp.sum(jnp.where(part.mask > 0, values * part.mask, 0.0))
+            return total, jnp.sum(part.mask, dtype=jnp.float32)
 
-        total, weight = tree.sum_batches(batch, data, min(batch_size, max(data.mask.size, 1)))
+        total, weight = tree.sum_batches(sums, data, min(batch_size, max(data.mask.size, 1)))
         return jnp.where(weight > 0, total / jnp.where(weight > 0, weight, 1.0), jnp.nan)
 
     if isinstance(data, Pool):
@@ -85,14 +86,15 @@ def make_evaluate(
     """The jitted function that evaluates the clients `ids`.
 
     Fine-tuning is the task's own local training on its data loss, from the model that the algorithm
-    deploys; it leaves the state alone. Who diverges in it keeps the deployed model.
+    deploys. It does not change the state. A client whose model is not finite after fine-tuning
+    keeps the deployed model.
 
     Args:
-      algorithm: says which model a client deploys, and how it predicts; before and after
-        fine-tuning it recalls.
-      task: its loss fine-tunes, its score scores.
-      batch_size: examples predicted at a time, see `score_clients`.
-      chunk: clients side by side, see `tree.over_clients`.
+      algorithm: says which model a client deploys and how the client predicts. Its `recall` is
+        applied to the models before and after fine-tuning.
+      task: has the loss of fine-tuning and the score.
+      batch_size: number of examples predicted at a time, see `score_clients`.
+      chunk: clients computed side by side, see `tree.over_clients`.
 
     Returns:
       evaluate(key, federation, state, ids [M]) -> Evaluation with scores [M].
@@ -104,31 +106,27 @@ def make_evaluate(
         key: PRNGKey, federation: Federation, state: State, ids: Int[Array, "m"]
     ) -> Evaluation:
         cohort = Cohort(ids, tree.take(federation.train, ids), tree.take(federation.val, ids))
-        shared = isinstance(federation.test, Pool)
-        test = (
-            federation.test._replace(mask=federation.test.mask[ids])
-            if shared
-            else tree.take(federation.test, ids)
-        )
+        if isinstance(federation.test, Pool):
+            test = federation.test._replace(mask=federation.test.mask[ids])
+        else:
+            test = tree.take(federation.test, ids)
+
+        def score_on(params: Params, data: Dataset | Pool) -> Float[Array, "m"]:
+            return score_clients(
+                algorithm.apply,
+                task.problem.score,
+                params,
+                data,
+                batch_size=batch_size,
+                chunk=chunk,
+            )
 
         def scores(params: Params) -> Scores:
             if task.problem.recall is not None:
                 params = tree.over_clients(task.problem.recall, chunk)(params, cohort.train)
             if algorithm.recall is not None:
                 params = tree.over_clients(algorithm.recall, chunk)(params, cohort.train)
-            return Scores(
-                *(
-                    score_clients(
-                        algorithm.apply,
-                        task.problem.score,
-                        params,
-                        data,
-                        batch_size=batch_size,
-                        chunk=chunk,
-                    )
-                    for data in (cohort.val, test)
-                )
-            )
+            return Scores(score_on(params, cohort.val), score_on(params, test))
 
         deployed = algorithm.models(state, ids)
         tuned = fine_tune(key, deployed, None, cohort).params
@@ -139,21 +137,22 @@ def make_evaluate(
 
 
 def summarise(scores: np.ndarray, sizes: np.ndarray) -> dict[str, float | None]:
-    """The numbers that papers report of one evaluation.
+    """The numbers that papers report for one evaluation.
 
     Args:
-      scores: of each client [M]; NaN for a client that has no such data, which is left out.
-      sizes: examples that each client owns [M].
+      scores: of each client [M]; NaN for a client without data, which is left out.
+      sizes: number of examples that each client owns [M].
 
     Returns:
-      `mean`, `weighted` (by sizes), `std` (population), `worst10` (mean of the lowest tenth, at
-      least one client); each None if no client has a score.
+      `mean`, `weighted` (mean weighted by the sizes), `std` (of the population) and `worst10` (mean
+      of the lowest tenth of the clients, at least one client). Each is None if no client has a
+      score.
     """
     known = ~np.isnan(scores)
-    scores, sizes = np.asarray(scores, float)[known], np.asarray(sizes, float)[known]
-    scores = np.clip(
-        scores, -1e30, 1e30
-    )  # squares of errors may overflow, and JSON knows no infinity
+    scores = np.asarray(scores, float)[known]
+    sizes = np.asarray(sizes, float)[known]
+    # A squared error may overflow, and JSON cannot hold inf.
+    scores = np.clip(scores, -1e30, 1e30)
     if scores.size == 0:
         return dict.fromkeys(("mean", "weighted", "std", "worst10"))
     worst = np.sort(scores)[: max(1, round(0.1 * scores.size))]
@@ -166,19 +165,21 @@ def summarise(scores: np.ndarray, sizes: np.ndarray) -> dict[str, float | None]:
 
 
 def select_on_val(val: np.ndarray, test: np.ndarray) -> np.ndarray:
-    """Each client's test score at its own best validation score so far, never looking at the test scores to choose.
+    """Each client's test score at the evaluation with its best validation score.
+
+    The choice depends on the validation scores alone, never on the test scores.
 
     Args:
-      val: [E, C] by evaluation; NaN where a client was not evaluated or has no validation data.
+      val: scores of E evaluations [E, C]; NaN where a client was not evaluated or has no validation
+        data.
       test: [E, C].
 
     Returns:
-      [C]: the test score at the first evaluation with the highest validation score; for a client
-        without validation
-      scores its last known test score; NaN if it was never evaluated.
+      [C]: the test score at the first evaluation with the highest validation score. For a client
+      without validation scores it is the last known test score, or NaN if there is none.
     """
     best = np.argmax(np.where(np.isnan(val), -np.inf, val), axis=0)
-    seen = ~np.isnan(test)
-    last = len(test) - 1 - np.argmax(seen[::-1], axis=0)
+    known = ~np.isnan(test)
+    last = len(test) - 1 - np.argmax(known[::-1], axis=0)
     chosen = np.where(np.isnan(val).all(axis=0), last, best)
     return test[chosen, np.arange(test.shape[1])]

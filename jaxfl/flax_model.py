@@ -1,19 +1,20 @@
 """A flax module as pure functions: parameters, dropout, batch statistics.
 
-A module that behaves differently in training, through dropout or batch statistics, says so by an
-argument `train` of its `__call__`, as is usual in flax.
+A module with dropout or batch statistics behaves differently in training. Its `__call__` then takes
+an argument `train`, as is usual in flax.
 
-The statistics of BatchNorm are carried in one of two ways.
+The statistics of BatchNorm are handled in one of two ways.
 
-- "averaged": they are a part of the model, in the collection `batch_stats`, so that every method
-  sends, mixes and deploys them as it does the parameters. A method that keeps some layers may keep
-  them: `fedbn` does, and with `norms="batch_stats"` it keeps the statistics alone. Local training
-  updates them by a term of the loss whose value is 0 and whose gradient is the statistics' change,
-  and the optimiser subtracts that gradient as it is.
-- "recomputed": they are no part of the model. Whoever predicts with a model first computes them on
-  its own training examples.
+- "averaged": the statistics are a part of the model, in the collection `batch_stats`. Every method
+  sends, mixes and deploys them like parameters. A method that keeps some layers on the clients can
+  keep the statistics there: `fedbn` does so, and with `norms="batch_stats"` it keeps nothing else.
+  Local training updates the statistics by a term of the loss, whose value is 0 and whose gradient
+  is the change of the statistics with its sign turned. The optimiser subtracts that gradient
+  unchanged.
+- "recomputed": the statistics are not a part of the model. Before a client predicts with a model,
+  it computes the statistics on its own training examples.
 
-Padded rows do not count in them.
+Padded rows do not count in the statistics.
 """
 
 import inspect
@@ -31,14 +32,16 @@ from jaxfl import tree
 from jaxfl.errors import check
 from jaxfl.types import Dataset, Params, PRNGKey
 
-STATISTICS = "batch_stats"  # flax's name of the collection
-PART = 256  # examples of which statistics are recomputed at a time
+# flax's name of the collection
+STATISTICS = "batch_stats"
+# number of examples on which statistics are recomputed at a time
+PART = 256
 
 Statistics = Literal["averaged", "recomputed"]
 
 
 class Functions(NamedTuple):
-    """What a problem needs of a module."""
+    """The functions of a module that a problem needs."""
 
     # (key, x [1]) -> one model
     init: Callable[[PRNGKey, Array], Params]
@@ -46,11 +49,12 @@ class Functions(NamedTuple):
     apply: Callable[[Params, Array], Array]
     # (model, x [B], mask [B], key) -> (predictions [B], a term of the loss or None)
     predict: Callable[[Params, Array, Array, PRNGKey], tuple[Array, Array | None]]
-    # (model, x [B]) -> what enters the head [B, d], by the module's method `features`; None without
+    # (model, x [B]) -> the input of the head [B, d], by the module's method `features`; None if the
+    # module has no such method, or if its statistics are recomputed
     features: Callable[[Params, Array], Array] | None
-    # (model, examples [n]) -> the model with its statistics; None if it has them or needs none
+    # (model, examples [n]) -> the model with its statistics; None if it contains them or needs none
     recall: Callable[[Params, Dataset], Params] | None
-    # whether training depends on a batch as a whole
+    # whether the loss of a batch depends on the batch as a whole
     whole_batch: bool
 
 
@@ -61,8 +65,8 @@ def functions(
 
     Args:
       module: maps x [B, *feature] to predictions.
-      example: shape of an input [1, *feature], as the module sees it.
-      statistics: how batch statistics are carried.
+      example: the shape of one input [1, *feature] of the module.
+      statistics: how batch statistics are handled.
 
     Raises:
       InputError: the module has batch statistics and its `__call__` takes no `train`.
@@ -80,8 +84,8 @@ def functions(
         f"{type(module).__name__} has batch statistics, and its __call__ takes no `train`: add the "
         "argument, as in BatchNorm(use_running_average=not train)",
     )
-    own = stateful and statistics == "averaged"
-    recomputed = stateful and not own
+    averaged = stateful and statistics == "averaged"
+    recomputed = stateful and not averaged
 
     def apply(model: Params, x: Array) -> Array:
         model = _with_positive_variances(model) if stateful else model
@@ -91,7 +95,7 @@ def functions(
         model = _with_positive_variances(model) if stateful else model
         return _array(module.apply(model, x, method="features"))
 
-    # Statistics that are recomputed are not known while a method trains.
+    # Recomputed statistics are not known during training, so there are no features then.
     readable = features if hasattr(module, "features") and not recomputed else None
 
     if not trains:
@@ -105,7 +109,7 @@ def functions(
 
     def init(key: PRNGKey, x: Array) -> Params:
         model = init_all(key, x)
-        return model if own else {name: model[name] for name in model if name != STATISTICS}
+        return model if averaged else {name: model[name] for name in model if name != STATISTICS}
 
     def train(model: Params, x: Array, mask: Array, key: PRNGKey) -> tuple[Array, Params]:
         before = {STATISTICS: zeros} | model if stateful else model
@@ -116,7 +120,7 @@ def functions(
 
     def predict(model: Params, x: Array, mask: Array, key: PRNGKey) -> tuple[Array, Array | None]:
         predictions, after = train(model, x, mask, key)
-        return predictions, change_term(model[STATISTICS], after) if own else None
+        return predictions, change_term(model[STATISTICS], after) if averaged else None
 
     def recall(models: Params, data: Dataset) -> Params:
         return jax.tree.map(
@@ -131,12 +135,12 @@ def functions(
 
 
 def _array(predictions: Any) -> Array:
-    """What a module predicts is one array: flax does not say so."""
+    """The predictions of a module, which flax does not declare to be one array."""
     return predictions
 
 
 def change_term(before: PyTree, after: PyTree) -> Array:
-    """A term of a loss whose value is 0 and whose gradient by `before` is before - after."""
+    """A term of a loss with value 0 and, with respect to `before`, the gradient before - after."""
 
     def leaf(old: Array, new: Array) -> Array:
         change = jax.lax.stop_gradient(old - new)
@@ -146,7 +150,7 @@ def change_term(before: PyTree, after: PyTree) -> Array:
 
 
 def moving_statistics(optimizer: optax.GradientTransformation) -> optax.GradientTransformation:
-    """The optimiser for parameters; from statistics their gradient is subtracted as it is."""
+    """The optimiser for the parameters, and SGD with rate 1 for the statistics."""
 
     def labels(model: PyTree) -> PyTree:
         def label(keys: tuple, leaf: Array) -> str:
@@ -162,9 +166,9 @@ def _is_model(node: Any) -> bool:
 
 
 def _counting(mask: Array, momenta: dict | None = None) -> AbstractContextManager:
-    """Within, BatchNorm counts the rows of the mask alone, or all rows if it holds nowhere.
+    """A context in which BatchNorm counts only the rows of the mask, or all rows if it is empty.
 
-    `momenta` is filled with the momentum of each BatchNorm by its path.
+    Each BatchNorm writes its momentum into `momenta`, under its path.
     """
     counts = (mask > 0) | ~(mask > 0).any()
 
@@ -181,16 +185,18 @@ def _counting(mask: Array, momenta: dict | None = None) -> AbstractContextManage
 
 
 def _statistics(train: Callable, model: Params, data: Dataset) -> PyTree:
-    """Mean and variance of what enters each BatchNorm, over all examples."""
+    """The mean and the variance of the input of each BatchNorm over all examples."""
     momenta: dict = {}
-    key = jax.random.key(0)  # of dropout: the statistics of one model are always the same
+    # A fixed key for dropout, so that the statistics of a model are always the same.
+    key = jax.random.key(0)
 
     def sums(part: Dataset) -> tuple[PyTree, PyTree, Array]:
         with _counting(part.mask, momenta):
             _, moved = train(model, part.x, part.mask, key)
         count = jnp.sum(part.mask > 0)
-        # The statistics start at 0 and move by 1 - momentum of a batch's own.
-        means, squares = {}, {}
+        # A step moves the statistics from 0 by (1 - momentum) times the statistics of the batch.
+        means = {}
+        squares = {}
         for path, (mean, variance) in _norms(moved):
             means[path] = mean / (1 - momenta[path])
             squares[path] = variance / (1 - momenta[path]) + jnp.square(means[path])
@@ -219,7 +225,7 @@ def _norms(statistics: PyTree, path: tuple = ()):
 
 
 def _with_positive_variances(model: Params) -> Params:
-    """The model with variances of 0 or more, which noise or a server's step may have made negative."""
+    """The model with its variances at least 0: noise or a server's step can make them negative."""
 
     def leaf(keys: tuple, x: Array) -> Array:
         names = tree.path(keys).split("/")

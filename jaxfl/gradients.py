@@ -1,4 +1,4 @@
-"""Gradients of an objective: on a batch, in parts or privately, and on all of a client's data."""
+"""Gradients of an objective on a batch (in parts, or privately) and on all data of a client."""
 
 from collections.abc import Callable
 
@@ -26,16 +26,17 @@ from jaxfl.types import (
 def accumulated(objective: Objective, batch_size: int, micro: int | None) -> Callable:
     """The gradient of an objective on a batch, computed a few examples at a time.
 
-    That is faster where the work on a whole batch does not fit the cache. The objective is a mean
-    over the batch's real examples plus terms that do not depend on them, so the gradient is the
-    mean of the parts' gradients weighted by their numbers of real examples: the same up to
-    rounding, for an objective that draws no random numbers. One that does gets a key of its own for
-    each part.
+    This is faster where the data of a whole batch do not fit into the cache. The objective is a
+    mean over the batch's real examples plus terms that do not depend on them. The gradient is
+    therefore the mean of the gradients on the parts, weighted by their numbers of real examples.
+    For an objective without random numbers the result is the same up to rounding; an objective with
+    random numbers gets a different key for each part.
 
     Args:
       objective: (params, batch [B], anchor, key) -> (loss, aux).
       batch_size: B.
-      micro: examples of a part. None, or no smaller divisor of B: the whole batch at once.
+      micro: number of examples in a part. The whole batch is computed at once if it is None, if it
+        does not divide B, or if it is B or more.
 
     Returns:
       gradient(params, batch [B], anchor, key) -> (gradient, aux).
@@ -63,14 +64,16 @@ def accumulated(objective: Objective, batch_size: int, micro: int | None) -> Cal
 
 
 def private(objective: Objective, clip: Scalar, noise: Scalar) -> Callable:
-    """The gradient of an objective on a batch: each example's is clipped, and their sum is noised.
+    """A private gradient: the gradient on each example is clipped, and noise is added to their sum.
 
     Abadi et al., "Deep Learning with Differential Privacy", CCS 2016, Algorithm 1,
-    https://arxiv.org/abs/1607.00133, by optax. An example's gradient is that of the objective on it
-    alone, with the terms that do not depend on it. A padded row adds nothing.
+    https://arxiv.org/abs/1607.00133, computed by optax. The gradient on an example is that of the
+    objective on a batch of this one example, including the terms that do not depend on the example.
+    A padded row adds nothing.
 
-    Differs: in the paper a batch is drawn anew from all examples and divided by its expected size;
-    here it is a batch of an epoch and divided by its own size.
+    Differs: in the paper each batch is drawn from all examples, and the sum is divided by the
+    expected size of a batch. Here batches are those of an epoch, and the sum is divided by the
+    number of real examples in the batch.
 
     Args:
       objective: (params, batch, anchor, key) -> (loss, aux).
@@ -95,7 +98,7 @@ def private(objective: Objective, clip: Scalar, noise: Scalar) -> Callable:
         grads, aux = tree.choose(batch.mask, each, jax.tree.map(jnp.zeros_like, each))
         inverse = 1 / jnp.maximum(jnp.count_nonzero(batch.mask), 1)
         aggregate = optax.contrib.differentially_private_aggregate(clip, noise, noise_key)
-        # The mean is over all rows, of which the padded ones are zero.
+        # optax takes the mean over all rows; the gradients on padded rows are zero.
         mean, _ = aggregate.update(grads, aggregate.init(params))
         return jax.tree.map(lambda g: g * (rows * inverse), mean), jnp.sum(aux) * inverse
 
@@ -105,15 +108,15 @@ def private(objective: Objective, clip: Scalar, noise: Scalar) -> Callable:
 def full_gradient(
     objective: Objective, *, batch_size: int, micro: int | None = None, chunk: Chunk = "auto"
 ) -> Gradient:
-    """A function that gives every client's mean loss and its gradient on all of its data.
+    """A function that computes each client's mean loss, and its gradient, on all of its data.
 
-    The examples are taken in parts of one size, so that padding changes no bit and memory does not
-    grow with them.
+    The examples are taken in parts of equal size, so that padding changes no bit, and the memory
+    needed does not grow with the number of examples.
 
     Args:
-      objective: as of `trainer`, without an anchor.
-      batch_size: B, the examples that count as one batch.
-      micro: examples whose gradient is computed at a time; B if None.
+      objective: as for `trainer`, without an anchor.
+      batch_size: B, the number of examples that counts as one batch.
+      micro: number of examples whose gradient is computed at a time; B if None.
       chunk: clients computed side by side, see `tree.over_clients`.
 
     Returns:
@@ -136,16 +139,16 @@ def full_gradient(
 
 
 def full_loss(objective: Objective, *, batch_size: int, chunk: Chunk = "auto") -> Evaluate:
-    """A function that gives every client's mean loss on all of its data.
+    """A function that computes each client's mean loss on all of its data.
 
     Args:
-      objective: as of `trainer`, without an anchor.
-      batch_size: examples whose loss is computed at a time.
+      objective: as for `trainer`, without an anchor.
+      batch_size: number of examples whose loss is computed at a time.
       chunk: clients computed side by side, see `tree.over_clients`.
 
     Returns:
-      evaluate(key, params [M], data [M, n], ids [M]) -> mean loss [M], weighted by the mask; 0 for a
-      client without examples.
+      evaluate(key, params [M], data [M, n], ids [M]) -> mean loss [M], weighted by the mask; 0 for
+      a client without examples.
     """
 
     def one(key: PRNGKey, params: Params, data: Dataset) -> Array:
@@ -161,7 +164,7 @@ def full_loss(objective: Objective, *, batch_size: int, chunk: Chunk = "auto") -
 
 
 def _mean_over_parts(weighted: Callable, data: Dataset, size: int) -> PyTree:
-    """The sums that `weighted` gives for parts of the data, over the sum of the mask; 0 without data."""
+    """The sum of `weighted` over all parts of the data, over the mask's sum; 0 without data."""
     total = data.mask.sum()
     sums = tree.sum_batches(weighted, data, size)
     return jax.tree.map(lambda x: x / jnp.where(total > 0, total, 1), sums)
@@ -174,6 +177,7 @@ def count_batches(
     steps: int | None = None,
     epochs: int | None = None,
 ) -> Int[Array, "m"]:
-    """The batches of each client in a `fit` of `trainer` [M]; 0 for a client without examples."""
+    """How many batches `trainer` takes from each client [M]; 0 for a client without examples."""
     sizes = (mask > 0).sum(axis=1)
-    return (steps if epochs is None else epochs * -(-sizes // batch_size)) * (sizes > 0)
+    batches = steps if epochs is None else epochs * -(-sizes // batch_size)
+    return batches * (sizes > 0)

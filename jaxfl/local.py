@@ -1,4 +1,4 @@
-"""Local training: masked minibatch steps of all clients of a cohort, in one program."""
+"""Local training: minibatch steps on masked data, for all clients of a cohort in one program."""
 
 import jax
 import jax.numpy as jnp
@@ -32,43 +32,44 @@ def minibatches(
     steps: int | None = None,
     epochs: int | None = None,
 ) -> tuple[Int[Array, "s b"], Bool[Array, "s b"]]:
-    """The whole batch order of one client: epochs laid end to end, each a fresh permutation of its real examples.
+    """All batches of one client: epochs one after the other, each a new permutation of its data.
 
-    An epoch of n_i examples is ceil(n_i / B) batches; the last one is short. With `steps` the
-    epochs go on until that many batches are drawn; with `epochs` the batches beyond the client's
-    own last one are empty. The order depends on the key and on the real examples in their order,
-    not on the padding.
+    An epoch of n_i real examples has ceil(n_i / B) batches, of which the last may be short. With
+    `steps`, epochs follow one another until that many batches are drawn. With `epochs`, the batches
+    after the client's last one are empty. The batches depend on the key and on the order of the
+    real examples, not on the padding.
 
     Args:
       key: of this client in this round.
       mask: which examples are real [n].
       batch_size: B.
-      steps: S, or
+      steps: S; give this or `epochs`.
       epochs: passes over the data; then S = epochs * ceil(n / B).
 
     Returns:
-      Row numbers into the client's data [S, B], and which of them count [S, B]; all False if the
-      client has no data.
+      Row numbers of the client's data [S, B], and which of them count [S, B]. None of them counts
+      if the client has no data.
     """
     n = mask.shape[0]
     real = jnp.count_nonzero(mask)
     per_epoch = jnp.maximum(-(-real // batch_size), 1)
     passes = epochs or 0
     total = passes * -(-n // batch_size) if steps is None else steps
-    # One stream holds all epochs: example l % n_i of epoch l // n_i, sorted within its epoch by a
-    # random number. `steps` batches use at most steps * B examples and one epoch more.
+    # One sequence holds all epochs. Its element l is example l % n_i of epoch l // n_i, and a sort
+    # by random numbers permutes the elements within each epoch. S batches use at most S * B
+    # elements and one epoch more.
     length = total * batch_size + n
     slot = jnp.arange(length)
     count = jnp.maximum(real, 1)
-    _, _, rank = lax.sort(
-        (slot // count, jax.random.bits(key, (length,)), slot % count), num_keys=2
-    )
-    rows = jnp.argsort(~mask, stable=True)  # real examples first, in their order
+    epoch = slot // count
+    example = slot % count
+    _, _, rank = lax.sort((epoch, jax.random.bits(key, (length,)), example), num_keys=2)
+    # The rows of the real examples come first, in their order.
+    rows = jnp.argsort(~mask, stable=True)
 
     step = jnp.arange(total)[:, None]  # [S, 1]
-    within = (step % per_epoch) * batch_size + jnp.arange(batch_size)[
-        None
-    ]  # place in the epoch [S, B]
+    # The position of each batch element within its epoch [S, B].
+    within = (step % per_epoch) * batch_size + jnp.arange(batch_size)[None]
     counts = within < real
     if steps is None:
         counts &= step < passes * per_epoch
@@ -91,28 +92,29 @@ def trainer(
 ) -> Fit:
     """A function that trains every client of a cohort from its own model on its own data.
 
-    The optimiser's state is new in every call. A batch without a real example changes nothing: not
-    the parameters, not the optimiser's state, and the random numbers of a step depend on its number
-    alone.
+    Each call starts with a new state of the optimiser. A batch without a real example changes
+    neither the parameters nor the optimiser's state. The random numbers of a step depend only on
+    the client's key and the number of the step.
 
     Args:
       objective: (params, batch [B], anchor, key) -> (loss to differentiate, aux to report), for one
         client.
       optimizer: any optax optimiser.
       batch_size: B.
-      steps: gradient steps, the same for each client, reshuffling at the end of each epoch, or
+      steps: gradient steps, the same number for each client, with new permutations after each
+        epoch; give this or `epochs`.
       epochs: passes over the client's own data.
-      micro: examples whose gradient is computed at a time, see `accumulated`.
-      whole_batch: the objective depends on a batch as a whole, so that a batch is never computed in
-        parts.
+      micro: number of examples whose gradient is computed at a time, see `accumulated`.
+      whole_batch: whether the objective depends on a batch as a whole; then a batch is never
+        computed in parts.
       chunk: clients trained side by side, see `tree.over_clients`.
-      example_clip: largest L2 norm of an example's gradient, see `private`; None: no clipping and
+      example_clip: largest L2 norm of an example's gradient, see `private`. None: no clipping and
         no noise.
-      example_noise: of a batch's gradient, in units of `example_clip`.
+      example_noise: noise on the sum of a batch's gradients, in units of `example_clip`.
 
     Returns:
-      fit(key, params [M], anchor [M], cohort) -> Fitted. A client's random numbers come from the key
-      and its id alone.
+      fit(key, params [M], anchor [M], cohort) -> Fitted. A client's random numbers depend only on
+      the key and the client's id.
 
     Raises:
       InputError: not exactly one of `steps` and `epochs` is given, a number is below 1, or examples
@@ -152,15 +154,15 @@ def trainer(
         def step(carry, inputs):
             params, opt_state, total = carry
             number, rows, counts = inputs
-            # A mean does not care for the order; sorted, XLA on CPU does not fuse the gather into
-            # what follows it, which is faster. What does not count comes last.
+            # The order within a batch does not change its mean. With sorted rows, XLA on CPU does
+            # not fuse the gather into the operations after it, which is faster. The rows that do
+            # not count come last.
             rows = jnp.sort(jnp.where(counts, rows, data.mask.size - 1))
-            batch = Dataset(
-                data.x[rows], data.y[rows], jnp.arange(batch_size) < jnp.count_nonzero(counts)
-            )
+            mask = jnp.arange(batch_size) < jnp.count_nonzero(counts)
+            batch = Dataset(data.x[rows], data.y[rows], mask)
             grads, aux = gradient(params, batch, anchor, jax.random.fold_in(step_key, number))
-            updates, next_state = optimizer.update(grads, opt_state, params)
-            moved = (optax.apply_updates(params, updates), next_state, total + aux)
+            updates, next_opt_state = optimizer.update(grads, opt_state, params)
+            moved = (optax.apply_updates(params, updates), next_opt_state, total + aux)
             return tree.where(counts.any(), moved, carry), None
 
         start = (params, optimizer.init(params), jnp.zeros(()))

@@ -1,4 +1,4 @@
-"""Objectives: what a client's local training lowers, (params, batch, anchor, key) -> (loss, aux).
+"""Objectives that local training lowers: (params, batch, anchor, key) -> (loss, aux).
 
 The aux is the plain data loss, so that the training losses of all methods can be compared.
 """
@@ -17,8 +17,8 @@ def data_loss(problem: Problem, apply: Callable | None = None) -> Objective:
 
     Args:
       problem: its error is averaged.
-      apply: (params, x [B]) -> predictions [B], which are then the same in training and evaluation;
-        None: the problem's own in training.
+      apply: (params, x [B]) -> predictions [B], the same in training and evaluation. None: the
+        problem's own predictions in training.
     """
     evaluated = problem.apply if apply is None else apply
 
@@ -31,9 +31,12 @@ def data_loss(problem: Problem, apply: Callable | None = None) -> Objective:
 
 
 def loss_of(problem: Problem, predict: Callable) -> Objective:
-    """The mean error of predictions (params, x [B], mask [B], key) -> (predictions [B], term).
+    """The mean error of a batch's predictions, given the function that predicts.
 
-    The term, if it is not None, is added to the loss and not to the aux.
+    Args:
+      problem: its error is averaged.
+      predict: (params, x [B], mask [B], key) -> (predictions [B], term). A term that is not None is
+        added to the loss, but not to the aux.
     """
 
     def loss(params: Params, batch: Dataset, anchor: PyTree, key: PRNGKey) -> tuple[Array, Array]:
@@ -45,7 +48,7 @@ def loss_of(problem: Problem, predict: Callable) -> Objective:
 
 
 def proximal(loss: Objective, strength: Scalar) -> Objective:
-    """The loss plus strength / 2 |w - anchor|^2, of which the anchor is a model."""
+    """The loss plus strength / 2 |w - anchor|^2, where the anchor is a model."""
 
     def objective(params: Params, batch: Dataset, anchor: Params, key: PRNGKey):
         value, aux = loss(params, batch, None, key)
@@ -55,7 +58,7 @@ def proximal(loss: Objective, strength: Scalar) -> Objective:
 
 
 def of_part(loss: Objective) -> Objective:
-    """The loss of a model of which one part is trained and the anchor is the rest, see `tree.split`."""
+    """The loss of a model in two parts: one is trained, the other is the anchor (`tree.split`)."""
 
     def objective(part: Params, batch: Dataset, rest: Params, key: PRNGKey):
         return loss(tree.join(part, rest), batch, None, key)
@@ -64,6 +67,6 @@ def of_part(loss: Objective) -> Objective:
 
 
 def masked_mean(values: Float[Array, "b"], mask: Array) -> Float[Array, ""]:
-    """Mean of the values where the mask holds, weighted by a mask of floats; 0 if it holds nowhere."""
+    """The mean of the values weighted by the mask; 0 if the mask is 0 everywhere."""
     total = jnp.sum(mask, dtype=jnp.float32)
     return jnp.sum(jnp.where(mask > 0, values * mask, 0.0)) / jnp.where(total > 0, total, 1.0)

@@ -1,4 +1,4 @@
-"""What is stated of a method beside its code: the command line, the docs and the tests read it."""
+"""The facts of a method, stated beside its code: the command line, docs and tests read them."""
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -12,12 +12,17 @@ from jaxfl.types import AlgorithmFactory
 class Facts:
     """The facts of a method."""
 
-    title: str  # its name as the paper writes it
-    paper: str  # authors, title, venue, year, and the place in the paper
-    link: str  # to the paper; "" if there is none
-    personal: str  # what of the deployed model belongs to one client; "" if all deploy one model
-    sends: str  # what a client uploads in a round; "" for nothing
-    # options with which the method tells groups of clients apart in few rounds, if not its defaults
+    # the method's name as the paper writes it
+    title: str
+    # authors, title, venue, year, and the place in the paper
+    paper: str
+    # URL of the paper; "" if there is none
+    link: str
+    # the part of the deployed model that belongs to one client; "" if all clients deploy one model
+    personal: str
+    # what a client uploads in a round; "" for nothing
+    sends: str
+    # options that separate groups of clients in few rounds, if the method's defaults do not
     separating: dict[str, Any] = field(default_factory=dict)
 
 
@@ -30,18 +35,19 @@ def method(
     sends: str,
     separating: dict[str, Any] | None = None,
 ) -> Callable[[AlgorithmFactory], AlgorithmFactory]:
-    """A decorator of an algorithm's factory: it attaches its `facts` and checks its options.
+    """A decorator that attaches facts to an algorithm's factory and checks the factory's options.
 
     An option is checked against its type hint: `Annotated[Scalar, POSITIVE]`, `Literal["a", "b"]`.
-    A factory without this decorator works as well; its facts are then unknown.
+    A factory without this decorator works as well, but its facts are unknown.
 
     Args:
       title: the method's name as the paper writes it.
       paper: authors, title, venue, year, and the place in the paper.
-      link: to the paper; "" if there is none.
-      personal: what of the deployed model belongs to one client: "the head"; "" if all deploy one.
-      sends: what a client uploads in a round: "its model"; "" for nothing.
-      separating: options with which the method tells groups of clients apart in few rounds; None if
+      link: URL of the paper; "" if there is none.
+      personal: the part of the deployed model that belongs to one client, such as "the head"; "" if
+        all clients deploy one model.
+      sends: what a client uploads in a round, such as "its model"; "" for nothing.
+      separating: options with which the method separates groups of clients in few rounds; None if
         its defaults do.
     """
     facts = Facts(title, paper, link, personal, sends, separating or {})
@@ -55,5 +61,5 @@ def method(
 
 
 def facts_of(factory: AlgorithmFactory) -> Facts:
-    """The facts of a method; of a factory without any, its name alone."""
+    """The facts of a method; for a factory without facts, only its name."""
     return getattr(factory, "facts", Facts(factory.__name__, "", "", "", ""))

@@ -1,4 +1,7 @@
-"""A run is one scan over rounds: sample a cohort, gather, one algorithm round, scatter. Knows no algorithm."""
+"""A run is one scan over rounds: draw a cohort, gather its state and data, run a round, scatter.
+
+Nothing here depends on the algorithm.
+"""
 
 from collections.abc import Callable
 from functools import partial
@@ -18,13 +21,13 @@ Rounds = Callable[..., tuple[State, tuple[Info, Array]]]
 def make_rounds(algorithm: Algorithm, participation: Participation) -> Rounds:
     """The jitted function that runs rounds `start`, ..., `start + length - 1`.
 
-    Round t draws from `fold_in(key, t)` and from nothing else, so that 6 rounds equal 3 rounds and
-    3 more from the state in between, bit for bit. The whole is a pure function: `vmap` it over keys
-    and states for several seeds.
+    Round t takes all its random numbers from `fold_in(key, t)`. Therefore 6 rounds equal 3 rounds
+    and 3 more from the state in between, bit for bit. The function is pure: `vmap` it over keys and
+    states for several seeds.
 
     Args:
       algorithm: what happens in a round.
-      participation: (key, round) -> ids [M], each client at most once; the order does not count.
+      participation: (key, round) -> ids [M], each client at most once; the order does not matter.
 
     Returns:
       rounds(key, federation, state, start, length) -> (state, (Info [T, ...], ids [T, M]));
@@ -35,7 +38,8 @@ def make_rounds(algorithm: Algorithm, participation: Participation) -> Rounds:
         sample_key, round_key = jax.random.split(jax.random.fold_in(key, number))
         ids = jnp.sort(participation(sample_key, number))
         everybody = ids.size == federation.train.mask.shape[0]
-        if everybody:  # in order: there is nothing to copy
+        if everybody:
+            # The sorted ids are those of all clients in order, so nothing has to be copied.
             cohort = Cohort(ids, federation.train, federation.val)
             before = state
         else:
@@ -54,13 +58,13 @@ def make_rounds(algorithm: Algorithm, participation: Participation) -> Rounds:
 
 
 def keep_finite(before: State, after: State, info: Info) -> tuple[State, Info]:
-    """The state after a round where it is finite, and the state before where it is not.
+    """The state after a round where it is finite, and the state before the round where it is not.
 
-    A client keeps what it had if it has not reported, or if its part of the state is not finite.
-    If the server's part is not finite, nothing changes and nobody counts as reported.
+    A client keeps its state from before if it has not reported, or if its new state is not finite.
+    If the server's new state is not finite, no state changes and no client counts as reported.
     """
-    sound = tree.finite(tree.broadcast(after.server, 1), 1)[0]
-    reported = info.reported & sound & tree.finite(after.clients, info.loss.size)
+    server_finite = tree.finite(tree.broadcast(after.server, 1), 1)[0]
+    reported = info.reported & server_finite & tree.finite(after.clients, info.loss.size)
     clients = tree.choose(reported, after.clients, before.clients)
-    server = tree.where(sound, after.server, before.server)
+    server = tree.where(server_finite, after.server, before.server)
     return State(clients, server), info._replace(reported=reported)

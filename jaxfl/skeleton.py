@@ -1,4 +1,4 @@
-"""What the rounds of many methods share: local training, the upload, and one global model."""
+"""Steps that the rounds of many methods have in common: local training, the upload, a mean."""
 
 from collections.abc import Callable
 from typing import NamedTuple
@@ -31,13 +31,13 @@ from jaxfl.types import (
 
 
 class Round(NamedTuple):
-    """What the clients of a round did."""
+    """The result of local training and upload in a round."""
 
-    # [M, ...] what they trained
+    # [M, ...] the models after local training
     trained: Params
-    # [M, ...] what the server received; for a client that has not reported what it started from
+    # [M, ...] what the server received; for a client that has not reported, the model before
     received: Params
-    # to be completed by the method: its weights, and what it counts beside one training and upload
+    # counts one training and one upload; the method adds its weights and whatever else it does
     info: Info
 
 
@@ -50,19 +50,19 @@ def train_and_upload(
     cohort: Cohort,
     sends: Callable[[Params], Params] = lambda model: model,
 ) -> Round:
-    """Local training of a cohort and the upload of what it trained.
+    """Local training of a cohort, and the upload of the trained models.
 
     Args:
-      task: its upload.
-      fit: local training, by `task.trainer`.
+      task: has the upload.
+      fit: local training, made by `task.trainer`.
       key: of the round.
-      start: what each client trains from [M, ...].
-      anchor: what the objective needs of each client [M, ...], or None.
+      start: the model from which each client trains [M, ...].
+      anchor: what the objective needs for each client [M, ...], or None.
       cohort: the clients of the round.
-      sends: the part of a client's model that it uploads; the whole by default.
+      sends: model -> the part that a client uploads; the whole model by default.
 
     Returns:
-      The `Round`; its info has no weights, and `down` equal to `up`.
+      The `Round`. Its info has no weights yet, and `down` equals `up`.
     """
     fitted = fit(stream(key, "fit"), start, anchor, cohort)
     received, info = upload(task, key, fitted, sends(start), sends(fitted.params), cohort)
@@ -72,31 +72,31 @@ def train_and_upload(
 def upload(
     task: Task, key: PRNGKey, fitted: Fitted, before: Params, after: Params, cohort: Cohort
 ) -> tuple[Params, Info]:
-    """The upload of a round, and what the round tells so far.
+    """The upload of a round, and the `Info` of the round so far.
 
     Args:
-      task: its upload.
+      task: has the upload.
       key: of the round.
-      fitted: what local training returned; its loss and batches are told.
-      before: what the server knows of what is uploaded [M, ...].
+      fitted: the result of local training; the info takes its loss and batches.
+      before: the value from before the round of what is uploaded [M, ...].
       after: what is uploaded [M, ...].
       cohort: the clients of the round.
 
     Returns:
-      What the server receives [M, ...], and an `Info` without weights, and `down` equal to `up`.
+      What the server receives [M, ...], and an `Info` without weights in which `down` equals `up`.
     """
     received, reported = task.upload(stream(key, "upload"), before, after, cohort.ids)
     return received, tell(fitted, reported, tree.size(after) // cohort.ids.size)
 
 
 def tell(fitted: Fitted, reported: Bool[Array, "m"], floats: int) -> Info:
-    """The `Info` of a round in which each client sent and was sent so many floats; no weights yet."""
+    """The `Info`, without weights, of a round in which a client sends and gets `floats` floats."""
     sent = jnp.full(reported.shape, floats)
     return Info(fitted.loss, None, sent, sent, fitted.batches, reported)
 
 
-# (received [M], start [M], reported [M], cohort) -> the aggregate, and the weights of the senders [M]
-# that made it or None if it is not a weighted mean
+# (received [M], start [M], reported [M], cohort) -> (the aggregate, the senders' weights [M]); the
+# weights are None if the aggregate is not a weighted mean
 Aggregate = Callable[
     [Params, Params, Bool[Array, "m"], Cohort], tuple[Params, Float[Array, "m"] | None]
 ]
@@ -122,19 +122,20 @@ def global_model(
 ) -> Algorithm:
     """A method with one global model, from which all clients of a round train; FedAvg by default.
 
-    State: clients = each client's last trained model if `keep_trained` or `deploy_trained`, first
-    the initial model, else nothing; server = the global model, or (the global model, opt_state) with
-    a `server_optimizer`.
+    State: clients = each client's last trained model if `keep_trained` or `deploy_trained`, at
+    first the initial model; otherwise nothing. server = the global model, or with a
+    `server_optimizer` (the global model, opt_state).
 
     Args:
       task: the problem and its clients.
       objective: what local training lowers; the data loss if None.
-      anchor: (start [M], last trained models [M]) -> the objective's anchor [M].
-      aggregate: how the server makes one model of those that it received.
-      server_optimizer: takes the start less the aggregate for a gradient; None: the aggregate is the
-        new global model.
-      keep_trained: clients keep what they last trained.
-      deploy_trained: clients deploy that, not the global model.
+      anchor: (start [M], state of the clients [M]) -> the objective's anchor [M]. The state of the
+        clients is their last trained models if they keep them.
+      aggregate: how the server makes one model from those that it received.
+      server_optimizer: its gradient is the old global model minus the aggregate. None: the
+        aggregate is the new global model.
+      keep_trained: clients keep their last trained model.
+      deploy_trained: clients deploy their last trained model, not the global model.
     """
     fit = task.trainer(data_loss(task.problem) if objective is None else objective)
     keep_trained = keep_trained or deploy_trained
@@ -152,8 +153,8 @@ def global_model(
     def round(key: PRNGKey, state: State, cohort: Cohort) -> tuple[State, Info]:
         model = current(state)
         start = tree.broadcast(model, cohort.ids.size)
-        near = None if anchor is None else anchor(start, state.clients)
-        trained, received, info = train_and_upload(task, fit, key, start, near, cohort)
+        anchors = None if anchor is None else anchor(start, state.clients)
+        trained, received, info = train_and_upload(task, fit, key, start, anchors, cohort)
         server, weights = aggregate(received, start, info.reported, cohort)
         if server_optimizer is not None:
             server = descend(server_optimizer, state.server[1], model, server)
@@ -172,18 +173,18 @@ def global_model(
 def partial_model(
     task: Task, divide: Callable[[Params], tuple[Params, Params]], shared: str, own: str
 ) -> Algorithm:
-    """A method in which one part of the model is FedAvg's and each client keeps the other part.
+    """A method that averages one part of the model as FedAvg does; each client keeps the other.
 
-    Both parts are trained together; a client deploys the mean of the shared part with its own part.
+    Both parts are trained together. A client deploys the mean of the shared part with its own part.
 
-    State: clients = each client's own part; server = the shared part. Weights: of both parts by
-    name; those of the own part are the identity.
+    State: clients = each client's own part; server = the shared part. Weights: one matrix for each
+    part, by name; the matrix of the own part is the identity.
 
     Args:
       task: the problem and its clients.
       divide: model -> (shared part, own part), see `tree.split`.
       shared: the name of the shared part.
-      own: the name of the other part.
+      own: the name of the part that clients keep.
     """
     fit = task.trainer(data_loss(task.problem))
 
@@ -217,31 +218,34 @@ def check_byzantine(byzantine: int | None, clients: int) -> None:
 
 
 def head_of(problem: Problem, head: tree.Layers | None) -> tree.Layers:
-    """The layers that are the head: those given, or else the model's own.
+    """The layers that are the head: the given ones, or those that the model names.
 
     Raises:
-      InputError: neither is there, or no layer matches.
+      InputError: no layers are given and the model names none, or no layer matches.
     """
     found = problem.head if head is None else head
     if found is None:
         raise InputError(
-            "this method needs to know the model's head, and the model names none: give head=PATTERN, a "
-            "regular expression that finds the head's parameters, or choose another model",
+            "this method needs to know the model's head, and the model names none: give "
+            "head=PATTERN, a regular expression that finds the head's parameters, or choose "
+            "another model",
         )
+    # This raises an error if no layer matches.
     tree.select(jax.eval_shape(problem.init, jax.random.key(0)), found)
     return found
 
 
 def features_of(problem: Problem) -> Callable[[Params, Array], Array]:
-    """What enters the model's head: (params, x [B]) -> features [B, d].
+    """The function that computes the input of the model's head: (params, x [B]) -> [B, d].
 
     Raises:
-      InputError: the model does not say.
+      InputError: the model does not define it.
     """
     if problem.features is None:
         raise InputError(
-            "this method needs the model's features: give the flax module a method features(x) that "
-            "returns what enters its last layer, or choose another model or statistics=averaged",
+            "this method needs the model's features: give the flax module a method features(x) "
+            "that returns what enters its last layer, or choose another model or "
+            "statistics=averaged",
         )
     return problem.features
 
@@ -249,13 +253,13 @@ def features_of(problem: Problem) -> Callable[[Params, Array], Array]:
 def part_weights(
     weights: Float[Array, "m"], shared: str, own: str, received: Params
 ) -> dict[str, Float[Array, "m m"]]:
-    """Weights of a model of which one part is shared and each client keeps the other part.
+    """The weights of a model in two parts: one is averaged, each client keeps the other.
 
     Args:
       weights: of the senders in the shared part [M].
-      shared: its name.
-      own: the name of the other part, whose weights are the identity.
-      received: the shared part [M, ...]; nothing is mixed if it has no parameters.
+      shared: the name of the shared part.
+      own: the name of the part that clients keep; its weights are the identity.
+      received: the shared part [M, ...]. If it has no parameters, its weights are the identity too.
     """
     identity = jnp.eye(weights.size)
     mixed = tree.broadcast(weights, weights.size) if jax.tree.leaves(received) else identity

@@ -1,7 +1,8 @@
-"""Random streams of a round, by name.
+"""The random streams of a round, by name.
 
-The key of a round is split into one key for each stream before any client's id is folded in, and a
-client's key is its stream's key with the id folded in. So two streams share a key for no client.
+The key of a round is split into one key for each stream, before any client id is folded in. The key
+of a client is the key of its stream with the client's id folded in. Therefore no client gets the
+same key from two streams.
 """
 
 from typing import Literal, get_args
@@ -10,13 +11,13 @@ import jax
 from jaxtyping import Array, Int, Key
 
 Stream = Literal[
-    "fit",  # the local training that every method does: all methods see the same batches
-    "upload",  # noise of the clients' upload
-    "server",  # what the server draws: seeds of clusters, its networks
+    "fit",  # the first local training of a round, so that all methods see the same batches
+    "upload",  # the noise on the clients' uploads
+    "server",  # random numbers of the server: first centres of clusters, its own networks
     "evaluate",  # losses and gradients of given models
-    "second_fit",  # a second local training of the round
-    "third_fit",
-    "second_upload",
+    "second_fit",  # a second local training in the same round
+    "third_fit",  # a third one
+    "second_upload",  # a second upload in the same round
     "disturb",  # disturbances of mixing weights
 ]
 
@@ -32,5 +33,5 @@ def stream(key: Key[Array, ""], name: Stream) -> Key[Array, ""]:
 
 
 def client_keys(key: Key[Array, ""], ids: Int[Array, "m"]) -> Key[Array, "m"]:
-    """The key of each client in a stream [M]: it depends on the stream and the client's id alone."""
+    """The key of each client [M], which depends on the key of the stream and the client's id."""
     return jax.vmap(jax.random.fold_in, (None, 0))(key, ids)

@@ -32,12 +32,12 @@ from jaxfl.types import (
 
 
 def faithful(key: PRNGKey, before: Params, after: Params, ids: Int[Array, "m"]) -> Params:
-    """The uplink that delivers what the clients trained."""
+    """The uplink that changes nothing: the server receives what the clients trained."""
     return after
 
 
 def upload_through(uplink: Uplink) -> Upload:
-    """The upload through an uplink: it says who reported, which a client with a NaN or an inf did not."""
+    """The upload through an uplink; a client whose upload has a NaN or an inf has not reported."""
 
     def upload(
         key: PRNGKey, before: Params, after: Params, ids: Int[Array, "m"]
@@ -55,16 +55,16 @@ def cross_entropy(logits: Float[Array, "b classes"], y: Int[Array, "b"]) -> Floa
 
 
 def correct(logits: Float[Array, "b classes"], y: Int[Array, "b"]) -> Float[Array, "b"]:
-    """1 for an example whose label has the largest logit, else 0: its mean is the accuracy."""
+    """1 for an example whose label has the largest logit, otherwise 0; the mean is the accuracy."""
     return (logits.argmax(axis=-1) == y).astype(jnp.float32)
 
 
 def squared_error(prediction: Float[Array, "b k"], y: Shaped[Array, "b *k"]) -> Float[Array, "b"]:
-    """Squared Euclidean distance of each prediction [B, k] to its target, [B, k] or [B] if k is 1."""
+    """Squared distance of each prediction [B, k] from its target [B, k], or [B] if k is 1."""
     check(
         prediction.size == y.size,
-        f"the model predicts {prediction.shape[1]} numbers an example, the targets have shape {y.shape}: expected as "
-        "many",
+        f"the model predicts {prediction.shape[1]} numbers an example, the targets have shape "
+        f"{y.shape}: expected as many",
     )
     return jnp.sum(jnp.square(prediction - y.reshape(prediction.shape)), axis=-1)
 
@@ -81,9 +81,9 @@ def classification(model: nn.Module, example: Array | np.ndarray, **training: An
 
 
 def regression(model: nn.Module, example: Array | np.ndarray, **training: Any) -> Task:
-    """Regression by squared error, scored by the same with its sign turned.
+    """Regression by squared error; the score is the squared error times -1.
 
-    A mean score s is an RMSE of sqrt(-s).
+    A mean score of s is an RMSE of sqrt(-s).
 
     Args:
       model: a flax module that maps x [B, *feature] to numbers [B, k]; targets are [B, k], or [B]
@@ -128,45 +128,47 @@ def supervised(
       example: one input [*feature], of any dtype: its shape fixes the shapes of the parameters.
       error: (prediction [B], y [B]) -> [B], what training lowers.
       score: (prediction [B], y [B]) -> [B], what evaluation averages; higher is better.
-      optimizer: any optax optimiser; SGD with learning rate .01, momentum .9 and weight decay 1e-5
-        if None.
-      batch_size: examples a local step.
-      steps: local steps a round, or
-      epochs: local epochs a round. Neither given: 200 steps. These defaults are pFedGraph's
-        (section 4.1).
-      scale: the model sees (x - shift) / scale, converted to float32 batch by batch, so data may
-        stay uint8; numbers, or one a channel. None: x as it is, names of words or users.
+      optimizer: any optax optimiser. None: SGD with learning rate .01, momentum .9 and weight decay
+        1e-5.
+      batch_size: number of examples in a local step.
+      steps: local steps in a round; give this or `epochs`. Without either there are 200 steps.
+        These defaults are pFedGraph's (section 4.1).
+      epochs: local epochs in a round.
+      scale: the input of the model is (x - shift) / scale, converted to float32 batch by batch, so
+        that data may stay uint8; one number, or one for each channel. None: the input is x as it
+        is, for ids of words or users.
       shift: see `scale`.
-      augment: (key, x [B]) -> x [B], changes the inputs of each batch of local training, as
-        `data.augment.crop_flip`.
-      micro: examples whose gradient is computed at a time, see `local.accumulated`. None: 16 for a
-        model with convolutions on CPU, where the patches of more fall out of the cache; else the
-        whole batch.
+      augment: (key, x [B]) -> x [B], changes the inputs of each batch of local training, for
+        example `data.augment.crop_flip`.
+      micro: number of examples whose gradient is computed at a time, see `gradients.accumulated`.
+        None: 16 for a model with convolutions on a CPU, where the patches of more examples do not
+        fit into the cache; otherwise the whole batch.
       chunk: clients trained side by side, see `tree.over_clients`; "auto" is "all" for a model
         without convolutions.
-      statistics: of BatchNorm: a part of the model that is sent and mixed ("averaged"), or
-        "recomputed" by each client from its own training examples whenever it predicts, see
-        `flax_model`.
+      statistics: those of BatchNorm are a part of the model and are sent and mixed ("averaged"), or
+        each client recomputes them on its own training examples before it predicts ("recomputed"),
+        see `flax_model`.
       compute: type of the model's arithmetic; "bfloat16" is for accelerators. Parameters,
         gradients, predictions, the optimiser and the server's step stay float32.
-      uplink: what the server sees of the clients' models.
-      example_clip: local training with the gradient of each example clipped to this L2 norm, see
-        `local.private`.
-      example_noise: and noise of so many times the norm added to the gradient of each batch.
+      uplink: what the server receives of the clients' models.
+      example_clip: the gradient on each example is clipped to this L2 norm, see
+        `gradients.private`.
+      example_noise: standard deviation of the noise on the sum of a batch's gradients, in units of
+        `example_clip`.
 
     Raises:
-      InputError: from a method whose objective is of a batch as a whole, if `example_clip` is
-        given.
+      InputError: `example_clip` is given and the model has batch statistics. A method whose
+        objective depends on a batch as a whole raises it too if `example_clip` is given.
     """
     if optimizer is None:
         optimizer = sgd()
     if steps is None and epochs is None:
         steps = 200
 
-    def seen() -> Array:
+    def model_input() -> Array:
         return _to_float(jnp.asarray(example)[None], scale, shift)
 
-    pure = flax_model.functions(model, jax.eval_shape(seen), statistics)
+    pure = flax_model.functions(model, jax.eval_shape(model_input), statistics)
     check(
         example_clip is None or not pure.whole_batch,
         "batch statistics are of a batch as a whole, which clipping example by example "
@@ -174,16 +176,16 @@ def supervised(
     )
 
     def init(key: PRNGKey) -> Params:
-        return pure.init(key, seen())
+        return pure.init(key, model_input())
 
-    kernels = jax.tree.leaves(jax.eval_shape(init, jax.random.key(0)))
-    convolutional = any(kernel.ndim == 4 for kernel in kernels)
+    leaves = jax.tree.leaves(jax.eval_shape(init, jax.random.key(0)))
+    convolutional = any(leaf.ndim == 4 for leaf in leaves)
     if micro is None and convolutional and jax.default_backend() == "cpu":
         micro = 16
     if chunk == "auto" and not convolutional:
         chunk = "all"
 
-    def computed(params: Params, x: Array) -> tuple[Params, Array]:
+    def cast(params: Params, x: Array) -> tuple[Params, Array]:
         inputs = _to_float(x, scale, shift)
         if compute == "float32":
             return params, inputs
@@ -191,13 +193,13 @@ def supervised(
         return params, inputs if scale is None else inputs.astype(compute)
 
     def in_float32(function: Callable) -> Callable:
-        return lambda params, x: function(*computed(params, x)).astype(jnp.float32)
+        return lambda params, x: function(*cast(params, x)).astype(jnp.float32)
 
     def predict(params: Params, x: Array, mask: Array, key: PRNGKey):
-        predictions, term = pure.predict(*computed(params, x), mask, key)
+        predictions, term = pure.predict(*cast(params, x), mask, key)
         return predictions.astype(jnp.float32), term
 
-    def on_seen_inputs(recall: Callable) -> Callable:
+    def on_model_inputs(recall: Callable) -> Callable:
         return lambda params, train: recall(
             params, train._replace(x=_to_float(train.x, scale, shift))
         )
@@ -211,7 +213,7 @@ def supervised(
         head,
         features=None if pure.features is None else in_float32(pure.features),
         predict=predict,
-        recall=None if pure.recall is None else on_seen_inputs(pure.recall),
+        recall=None if pure.recall is None else on_model_inputs(pure.recall),
     )
     options = {
         "optimizer": optimizer,
@@ -225,13 +227,13 @@ def supervised(
 
     def trainer_of(objective: Objective, **changes: Any) -> Fit:
         if augment is not None:
-            objective = augmented(objective, augment)
-        keep = {} if "steps" in changes or "epochs" in changes else amount
-        given: dict[str, Any] = options | keep | changes
+            objective = with_augmentation(objective, augment)
+        default_amount = {} if "steps" in changes or "epochs" in changes else amount
+        used: dict[str, Any] = options | default_amount | changes
         if pure.whole_batch:
-            given["whole_batch"] = True
-            given["optimizer"] = flax_model.moving_statistics(given["optimizer"])
-        return trainer(objective, **given)
+            used["whole_batch"] = True
+            used["optimizer"] = flax_model.moving_statistics(used["optimizer"])
+        return trainer(objective, **used)
 
     def gradient_of(objective: Objective) -> Gradient:
         return full_gradient(objective, batch_size=batch_size, micro=micro, chunk=chunk)
@@ -242,21 +244,23 @@ def supervised(
     return Task(problem, trainer_of, gradient_of, evaluate_of, upload_through(uplink))
 
 
-def augmented(objective: Objective, augment: Callable[[PRNGKey, Array], Array]) -> Objective:
-    """The objective of batches whose inputs are changed at random, by (key, x [B]) -> x [B]."""
+def with_augmentation(
+    objective: Objective, augment: Callable[[PRNGKey, Array], Array]
+) -> Objective:
+    """The objective on batches whose inputs are augmented at random, by (key, x [B]) -> x [B]."""
 
-    def changed(params: Params, batch: Dataset, anchor: PyTree, key: PRNGKey):
+    def augmented(params: Params, batch: Dataset, anchor: PyTree, key: PRNGKey):
         key, augment_key = jax.random.split(key)
         batch = batch._replace(x=augment(augment_key, batch.x))
         return objective(params, batch, anchor, key)
 
-    return changed
+    return augmented
 
 
 def sgd(
     learning_rate: float = 0.01, momentum: float = 0.9, weight_decay: float = 1e-5
 ) -> optax.GradientTransformation:
-    """SGD as PyTorch and the papers write it: the decay is added to the gradient, before the momentum."""
+    """SGD as in PyTorch and in the papers: decay is added to the gradient, before the momentum."""
     return optax.chain(
         optax.add_decayed_weights(weight_decay),
         optax.sgd(learning_rate, momentum if momentum else None),
@@ -268,7 +272,8 @@ def _to_float(
 ) -> Shaped[Array, "..."]:
     if scale is None:
         return x
-    offset, factor = (
-        jnp.asarray(v, jnp.float32).reshape(*[1] * (x.ndim - 1), -1) for v in (shift, scale)
-    )
-    return (x.astype(jnp.float32) - offset) / factor
+
+    def along_channels(values: float | Sequence[float]) -> Array:
+        return jnp.asarray(values, jnp.float32).reshape(*[1] * (x.ndim - 1), -1)
+
+    return (x.astype(jnp.float32) - along_channels(shift)) / along_channels(scale)

@@ -13,9 +13,8 @@ from jaxtyping import Array, Bool, Int, PyTree, Shaped
 from jaxfl.errors import InputError, check
 from jaxfl.types import CLIENTS, Chunk, Params
 
-Layers = (
-    str | Callable[[str], bool]
-)  # which leaves: a regular expression to find in their paths, or a predicate
+# A choice of leaves: a regular expression to find in their paths, or a predicate of the path.
+Layers = str | Callable[[str], bool]
 
 
 def take(tree: PyTree, ids: Int[Array, "m"]) -> PyTree:
@@ -39,25 +38,25 @@ def where(condition: Bool[Array, ""], new: PyTree, old: PyTree) -> PyTree:
 
 
 def finite(stacked: PyTree, clients: int) -> Bool[Array, "m"]:
-    """Which of the stacked models have no leaf that is infinite or no number [M]; all, if they have no leaves."""
+    """Which of the stacked models have no NaN and no inf [M]; all, if they have no leaves."""
     each = [jnp.isfinite(x).reshape(clients, -1).all(axis=1) for x in jax.tree.leaves(stacked)]
     return functools.reduce(jnp.logical_and, each, jnp.ones(clients, bool))
 
 
 def choose(condition: Bool[Array, "m"], new: PyTree, old: PyTree) -> PyTree:
-    """The rows of `new` where the condition holds, else those of `old`: [M], [M, ...], [M, ...] -> [M, ...]."""
+    """The rows of `new` [M, ...] where the condition [M] holds, and the rows of `old` elsewhere."""
     return jax.tree.map(
         lambda n, o: jnp.where(condition.reshape(-1, *[1] * (n.ndim - 1)), n, o), new, old
     )
 
 
 def subtract(stacked: Params, model: Params) -> Params:
-    """Every model of the stack less the one model: [M, ...], [...] -> [M, ...]."""
+    """The difference between each model of the stack and one model: [M, ...], [...] -> [M, ...]."""
     return jax.tree.map(lambda s, m: s - m[None], stacked, model)
 
 
 def scale(stacked: Params, factors: Shaped[Array, "m"]) -> Params:
-    """Every model of the stack times its own factor: [M, ...], [M] -> [M, ...]."""
+    """Each model of the stack times its own factor: [M, ...], [M] -> [M, ...]."""
     return jax.tree.map(lambda s: s * factors.reshape(-1, *[1] * (s.ndim - 1)), stacked)
 
 
@@ -67,32 +66,32 @@ def dot(a: Params, b: Params) -> Shaped[Array, ""]:
 
 
 def squared_distance(a: Params, b: Params) -> Shaped[Array, ""]:
-    """|a - b|^2 of two models."""
+    """The squared Euclidean distance |a - b|^2 of two models."""
     gap = jax.tree.map(jnp.subtract, a, b)
     return dot(gap, gap)
 
 
 def size(model: Params) -> int:
-    """Number of floats in one model, D."""
+    """The number of floats in one model, D."""
     return sum(x.size for x in jax.tree.leaves(model))
 
 
 def ravel(stacked: Params) -> Shaped[Array, "m d"]:
-    """The stack as one matrix: [M, ...] -> [M, D], leaves in the order of `jax.tree.leaves`."""
+    """The stack as a matrix, with leaves in the order of `jax.tree.leaves`: [M, ...] -> [M, D]."""
     leaves = jax.tree.leaves(stacked)
     return jnp.concatenate([x.reshape(x.shape[0], -1) for x in leaves], axis=1)
 
 
 def unravel(matrix: Shaped[Array, "m d"], like: Params) -> Params:
-    """The inverse of `ravel`: [M, D] -> [M, ...] in the shape of one model `like` [...]."""
-    one = flatten_util.ravel_pytree(like)[1]
-    return jax.vmap(one)(matrix)
+    """The inverse of `ravel`: [M, D] -> [M, ...], where `like` [...] is one model of the stack."""
+    _, unflatten = flatten_util.ravel_pytree(like)
+    return jax.vmap(unflatten)(matrix)
 
 
 def sum_batches(function: Callable, rows: PyTree, size: int) -> PyTree:
-    """The sum of `function` over all rows, `size` of them at a time and the last batch padded with zeros.
+    """The sum of a function over batches of the rows, the last batch padded with zeros.
 
-    Where padding adds nothing to a batch, it does not change a bit of the sum, however long it is.
+    If padding adds nothing to the function's value, no amount of padding changes a bit of the sum.
 
     Args:
       function: batch [size, ...] -> pytree.
@@ -100,7 +99,7 @@ def sum_batches(function: Callable, rows: PyTree, size: int) -> PyTree:
       size: rows of a batch.
     """
 
-    def split(x: Array) -> Array:
+    def in_batches(x: Array) -> Array:
         count = max(-(-x.shape[0] // size), 1)
         padded = jnp.pad(x, [(0, count * size - x.shape[0])] + [(0, 0)] * (x.ndim - 1))
         return padded.reshape(count, size, *x.shape[1:])
@@ -108,13 +107,15 @@ def sum_batches(function: Callable, rows: PyTree, size: int) -> PyTree:
     def add(total: PyTree, batch: PyTree) -> tuple[PyTree, None]:
         return jax.tree.map(jnp.add, total, function(batch)), None
 
-    batches = jax.tree.map(split, rows)
+    batches = jax.tree.map(in_batches, rows)
     shapes = jax.eval_shape(function, jax.tree.map(lambda x: x[0], batches))
-    return lax.scan(add, jax.tree.map(lambda x: jnp.zeros(x.shape, x.dtype), shapes), batches)[0]
+    zero = jax.tree.map(lambda x: jnp.zeros(x.shape, x.dtype), shapes)
+    total, _ = lax.scan(add, zero, batches)
+    return total
 
 
 def path(keys: tuple) -> str:
-    """A leaf's path as text: `params/Dense_0/kernel`."""
+    """The path of a leaf as text: `params/Dense_0/kernel`."""
     return jax.tree_util.keystr(keys, simple=True, separator="/")
 
 
@@ -127,7 +128,7 @@ def select(model: Params, predicate: Layers) -> list:
         in it.
 
     Raises:
-      InputError: no leaf satisfies it.
+      InputError: no leaf satisfies it, or it is not a regular expression.
     """
     try:
         holds = re.compile(predicate).search if isinstance(predicate, str) else predicate
@@ -145,7 +146,7 @@ def select(model: Params, predicate: Layers) -> list:
 
 
 def combine(predicate: Layers, inside: Params, outside: Params) -> Params:
-    """The leaves of `inside` whose path satisfies the predicate, and of `outside` the others.
+    """A model with the leaves of `inside` where the predicate holds, elsewhere those of `outside`.
 
     Args:
       predicate: as in `select`.
@@ -154,20 +155,21 @@ def combine(predicate: Layers, inside: Params, outside: Params) -> Params:
     """
     holds = re.compile(predicate).search if isinstance(predicate, str) else predicate
 
-    def choose(keys: tuple, a: Array | None, b: Array | None) -> Array | None:
+    def pick(keys: tuple, a: Array | None, b: Array | None) -> Array | None:
         return a if holds(path(keys)) else b
 
-    return jax.tree_util.tree_map_with_path(choose, inside, outside, is_leaf=lambda x: x is None)
+    return jax.tree_util.tree_map_with_path(pick, inside, outside, is_leaf=lambda x: x is None)
 
 
 def split(model: Params, predicate: Layers) -> tuple[Params, Params]:
-    """The leaves whose path satisfies the predicate, and the others, each with None in the other's places.
+    """Two parts of a model: the leaves whose path satisfies the predicate, and the other leaves.
 
-    None is no leaf: a part holds, sends and trains nothing else. `join` puts them together again.
+    Each part has None where the other part has a leaf. JAX does not count None as a leaf, so a part
+    has no other parameters than its own. `join` is the inverse.
 
     Args:
       model: one model or a stack.
-      predicate: as in `select`, but it need not hold anywhere.
+      predicate: as in `select`, but no leaf needs to satisfy it.
     """
     nothing = jax.tree.map(lambda x: None, model)
     return combine(predicate, model, nothing), combine(predicate, nothing, model)
@@ -181,33 +183,33 @@ def join(inside: Params, outside: Params) -> Params:
 
 
 def over_clients(function: Callable, chunk: Chunk) -> Callable:
-    """`function` of one client, for stacked arguments `[M, ...]`.
+    """A function of one client, mapped over stacked arguments [M, ...].
 
-    Where a mesh of devices is in use (`jax.set_mesh`, see `mesh`), each device computes its share
-    of the clients.
+    Where a mesh of devices is in use (`jax.set_mesh`, see `mesh`), each device computes some of the
+    clients.
 
     Args:
       function: takes and returns pytrees of one client.
-      chunk: clients computed side by side on a device; the result is the same. "all" is `vmap`; a
-        number is so many at a time, in less memory; "auto" is one at a time on CPU, whose cache
-        holds one client's work and not ten's, else "all".
+      chunk: how many clients a device computes side by side; the result is the same. "all" is
+        `vmap`; a number needs less memory; "auto" is 1 on a CPU, whose cache holds the work of one
+        client but not of ten, and "all" on other devices.
     """
     if chunk == "auto":
         chunk = 1 if jax.default_backend() == "cpu" else "all"
     if chunk == "all":
         return on_every_device(jax.vmap(function))
-    batch_size = (
-        None if chunk == 1 else chunk
-    )  # one at a time is a plain loop: no batch axis of length 1
+    # One client at a time is a plain loop, without a batch axis of length 1.
+    batch_size = None if chunk == 1 else chunk
     return on_every_device(
         lambda *stacked: lax.map(lambda one: function(*one), stacked, batch_size=batch_size)
     )
 
 
 def on_every_device(function: Callable) -> Callable:
-    """`function` of stacked arguments, each device of the mesh in use on its own rows; the function itself without one.
+    """A function of stacked arguments that each device of the mesh applies to rows of its own.
 
-    Where the devices do not divide the rows, the first is computed again to fill the gap.
+    Without a mesh in use, the function is called as it is. If the number of rows is not a multiple
+    of the number of devices, the first row is computed again to fill the gap.
     """
 
     def spread(*stacked: PyTree) -> PyTree:
@@ -215,11 +217,12 @@ def on_every_device(function: Callable) -> Callable:
         if devices == 1:
             return function(*stacked)
         clients = jax.tree.leaves(stacked)[0].shape[0]
-        split = PartitionSpec(CLIENTS)
-        each = jax.shard_map(function, in_specs=split, out_specs=split, check_vma=False)
+        by_clients = PartitionSpec(CLIENTS)
+        each = jax.shard_map(function, in_specs=by_clients, out_specs=by_clients, check_vma=False)
         if clients % devices == 0:
             return each(*stacked)
-        filled = each(*take(stacked, jnp.pad(jnp.arange(clients), (0, -clients % devices))))
+        rows = jnp.pad(jnp.arange(clients), (0, -clients % devices))
+        filled = each(*take(stacked, rows))
         return jax.tree.map(lambda x: x[:clients], filled)
 
     return spread

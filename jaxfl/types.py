@@ -13,37 +13,47 @@ from typing import Literal, NamedTuple, Protocol, runtime_checkable
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int, Key, PyTree
 
-Scalar = float | int | Array  # a hyper-parameter that is never branched on: `vmap` over it sweeps
+# A hyper-parameter on which no code branches, so that `vmap` can sweep it.
+Scalar = float | int | Array
 PRNGKey = Key[Array, ""]
-Chunk = int | Literal["auto", "all"]  # clients computed side by side
-CLIENTS = "clients"  # name of the client axis in a mesh of devices
-Params = PyTree  # one model, or models stacked with the client axis first
+# How many clients are computed side by side.
+Chunk = int | Literal["auto", "all"]
+# The name of the client axis in a mesh of devices.
+CLIENTS = "clients"
+# One model, or models stacked with the client axis first.
+Params = PyTree
 
 
 class Dataset(NamedTuple):
-    """Padded examples. Rows where the mask is 0 are padding: no function reads anything from them."""
+    """Padded examples. Rows where the mask is 0 are padding, and no result depends on them."""
 
     # [..., n, *feature]
     x: Array
     # [..., n, *target]
     y: Array
-    # [..., n] bool; for data that nobody trains on also a float, the weight of each example
+    # [..., n] bool, or float with the weight of each example in data that is only evaluated
     mask: Array
 
 
 class Pool(NamedTuple):
-    """One set of examples that all clients share, each with weights of its own (pFedGraph's test)."""
+    """One set of examples for all clients; each client weighs it differently (pFedGraph's test)."""
 
-    x: Array  # [n, *feature]
-    y: Array  # [n, *target]
-    mask: Array  # [C, n] weight of each example for each client
+    # [n, *feature]
+    x: Array
+    # [n, *target]
+    y: Array
+    # [C, n] the weight of each example for each client
+    mask: Array
 
 
 class Federation(NamedTuple):
     """The data of all clients."""
 
-    train: Dataset  # [C, n, ...]
-    val: Dataset  # [C, n, ...]
+    # [C, n, ...]
+    train: Dataset
+    # [C, n, ...]
+    val: Dataset
+    # [C, n, ...] or one pool
     test: Dataset | Pool
 
     @property
@@ -55,9 +65,12 @@ class Federation(NamedTuple):
 class Cohort(NamedTuple):
     """The clients of one round with their data."""
 
-    ids: Int[Array, "m"]  # [M]
-    train: Dataset  # [M, n, ...]
-    val: Dataset  # [M, n, ...]
+    # [M]
+    ids: Int[Array, "m"]
+    # [M, n, ...]
+    train: Dataset
+    # [M, n, ...]
+    val: Dataset
 
     @property
     def sizes(self) -> Int[Array, "*m"]:
@@ -66,12 +79,12 @@ class Cohort(NamedTuple):
 
 
 def _count(data: Dataset) -> Int[Array, "*c"]:
-    """Examples by their weights: a row that stands for k examples weighs k."""
+    """The number of examples; a row that stands for k examples has weight k in the mask."""
     return jnp.round(jnp.sum(data.mask, axis=-1)).astype(int)
 
 
 class State(NamedTuple):
-    """What the next round needs and no more: no key, no history.
+    """What the next round needs and nothing else: no random key, no history.
 
     The invariant: every leaf of `clients` has the client axis first; no leaf of `server` has it.
     """
@@ -81,11 +94,11 @@ class State(NamedTuple):
 
 
 class Info(NamedTuple):
-    """What a round tells its reader.
+    """What a round reports.
 
-    `weights` is one matrix, or one for each part of the model by its name: {"body": W, "head": I}.
-    A part that every client keeps has the identity. A rule that is not a matrix, such as a median,
-    has None.
+    `weights` is one matrix, or a dict with one matrix for each part of the model, such as
+    {"body": W, "head": I}. A part that every client keeps has the identity matrix. `weights` is
+    None for an aggregation that is not a weighted mean, such as a median.
     """
 
     # [M] mean training loss of each client
@@ -96,11 +109,11 @@ class Info(NamedTuple):
     up: Int[Array, "*m"]
     # [M] floats that the server sends to each client
     down: Int[Array, "*m"]
-    # [M] batches of which each client takes the gradient
+    # [M] number of batches on which each client computes a gradient
     batches: Int[Array, "*m"]
-    # [M] whether the client's upload is finite and thus counts
+    # [M] whether the client's upload is finite and therefore counts
     reported: Bool[Array, "*m"]
-    # numbers of the method's own, by name
+    # further numbers of the method, by name
     metrics: dict[str, Float[Array, "*s"]] = {}  # noqa: RUF012 - never written
 
 
@@ -111,18 +124,18 @@ class Fitted(NamedTuple):
     params: Params
     # [M] mean of the objective's aux over the steps
     loss: Float[Array, "*m"]
-    # [M] batches of which the client took the gradient
+    # [M] number of batches on which the client computed a gradient
     batches: Int[Array, "*m"]
 
 
 class Gradients(NamedTuple):
-    """What the clients say of given models on all of their data."""
+    """The losses and gradients of given models on all data of the clients."""
 
     # [M] mean loss, weighted by the mask; 0 for a client without examples
     loss: Float[Array, "*m"]
     # [M, ...] the gradient of that loss
     grads: Params
-    # [M] batches of which the client took the gradient
+    # [M] number of batches on which the client computed a gradient
     batches: Int[Array, "*m"]
 
 
@@ -130,9 +143,9 @@ class Gradients(NamedTuple):
 class Objective(Protocol):
     """(params, batch [B], anchor, key) -> (loss to differentiate, aux to report), for one client.
 
-    The loss is a mean over the batch's real examples plus terms that do not depend on them, and the
-    aux likewise, so that a batch may be computed in parts. The anchor is any pytree that the
-    objective needs of its client: a proximal centre, a direction, a linear term.
+    The loss and the aux are each a mean over the batch's real examples plus terms that do not
+    depend on the examples, so that a batch may be computed in parts. The anchor is any pytree that
+    the objective needs for its client: a proximal centre, a direction, a linear term.
     """
 
     def __call__(
@@ -167,8 +180,8 @@ class Evaluate(Protocol):
 class Uplink(Protocol):
     """(key, before [M], after [M], ids [M]) -> received [M].
 
-    What the server receives of models that were `before` local training and are `after` it: an
-    attack, noise, compression.
+    What the server receives when clients had the models `before` local training and have the
+    models `after` it. An uplink is an attack, noise or compression.
     """
 
     def __call__(self, key: PRNGKey, before: Params, after: Params, ids: Array, /) -> Params: ...
@@ -178,7 +191,7 @@ class Uplink(Protocol):
 class Upload(Protocol):
     """(key, before [M], after [M], ids [M]) -> (received [M], reported [M] bool).
 
-    A client whose upload is not finite has not reported: in its place stands what it was `before`.
+    A client whose upload is not finite has not reported; its model `before` stands in its place.
     """
 
     def __call__(
@@ -193,7 +206,7 @@ Participation = Callable[[PRNGKey, Array], Array]
 class Problem(NamedTuple):
     """What is learned: a model, the error that training lowers, the score that evaluation averages.
 
-    The loss and its gradient follow from these, see `jaxfl.objectives`.
+    The loss and its gradient are computed from these, see `jaxfl.objectives`.
     """
 
     # key -> one model
@@ -204,20 +217,21 @@ class Problem(NamedTuple):
     error: Callable[[Array, Array], Array]
     # (predictions [B], y [B]) -> [B], higher is better
     score: Callable[[Array, Array], Array]
-    # finds the paths of the head's parameters, the others are the body; None if the model has none
+    # a regular expression that finds the paths of the head's parameters (the other parameters are
+    # the body); None if the model has no head
     head: str | None = None
-    # (params, x [B]) -> what enters the head [B, d]; None if the model does not say
+    # (params, x [B]) -> the input of the head [B, d]; None if the model does not define it
     features: Callable[[Params, Array], Array] | None = None
-    # (params, x [B], mask [B], key) -> (predictions [B], a term of the loss or None): as `apply`, but
-    # in training, with dropout and the statistics of the batch; None: `apply`
+    # (params, x [B], mask [B], key) -> (predictions [B], a term of the loss or None): the
+    # predictions in training, with dropout and the statistics of the batch; None: as `apply`
     predict: Callable[[Params, Array, Array, PRNGKey], tuple[Array, Array | None]] | None = None
-    # (params, train [n]) -> what `apply` takes instead of the params: the params with statistics of
-    # the client's own examples; None: the params
+    # (params, train [n]) -> the argument that `apply` takes instead of the params, which is the
+    # params with the statistics of the client's own examples; None: `apply` takes the params
     recall: Callable[[Params, Dataset], Params] | None = None
 
 
 class Task(NamedTuple):
-    """All that an algorithm is given: the problem, and what it may ask of the clients.
+    """Everything that an algorithm is given: the problem, and what it may ask of the clients.
 
     trainer:  (objective, **changes) -> Fit. The changes are keyword arguments of `local.trainer`
               that differ from the task's own: steps, epochs, optimizer, whole_batch.
@@ -237,12 +251,13 @@ class Algorithm(NamedTuple):
     """A federated algorithm as pure functions.
 
     init:   (key, train [C]) -> State
-    round:  (key, State with clients [M], Cohort) -> (State, Info), shapes and dtypes as they came in
+    round:  (key, State with clients [M], Cohort) -> (State, Info); the new state has the shapes and
+            dtypes of the old one
     models: (State, ids [M]) -> params [M, ...], the model that each client deploys
     apply:  (params, x [B]) -> predictions [B] of one client
-    recall: (params, train [n]) -> what `apply` takes instead of the params when the client predicts;
-            None: the params. This is for what a client predicts with beside its model and does not
-            train, such as its own examples.
+    recall: (params, train [n]) -> the argument that `apply` takes instead of the params when the
+            client predicts; None: `apply` takes the params. A method sets it if its clients predict
+            with more than a model, for example with their own training examples.
     """
 
     init: Callable[[PRNGKey, Dataset], State]
@@ -252,4 +267,5 @@ class Algorithm(NamedTuple):
     recall: Callable[[Params, Dataset], PyTree] | None = None
 
 
-AlgorithmFactory = Callable[..., Algorithm]  # (task, *, hyper-parameters) -> Algorithm
+# (task, *, hyper-parameters) -> Algorithm
+AlgorithmFactory = Callable[..., Algorithm]

@@ -1,4 +1,4 @@
-"""The algorithms, by name. A new one is a file beside these and two lines here."""
+"""The algorithms, by name. A new algorithm is a file in this folder and two lines in this file."""
 
 from jaxfl.algorithms.apfl import apfl
 from jaxfl.algorithms.cfl import cfl

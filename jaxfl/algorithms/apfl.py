@@ -17,11 +17,11 @@ from jaxfl.types import Algorithm, Cohort, Dataset, Info, Params, PRNGKey, Scala
 
 
 class Client(NamedTuple):
-    """What is kept of each client."""
+    """The state of each client."""
 
-    # v_i [C, ...]
+    # [C, ...] v_i
     model: Params
-    # [C] the part of v_i in the model that the client deploys
+    # [C] the weight of v_i in the model that the client deploys
     alpha: Float[Array, "*c"]
 
 
@@ -38,21 +38,21 @@ def apfl(
     alpha: Annotated[Scalar, FRACTION] = 0.5,
     rate: Annotated[Scalar | None, NOT_NEGATIVE] = 0.01,
 ) -> Algorithm:
-    """Each client deploys alpha v + (1 - alpha) w of its own v and the global w.
+    """Each client deploys alpha v + (1 - alpha) w, a mixture of its own v and the global model w.
 
-    A step lowers f(w) in w and f(alpha v + (1 - alpha) w) in v, on one batch. Clients count
-    equally, as in the paper.
+    A local step lowers f(w) as a function of w, and f(alpha v + (1 - alpha) w) as a function of v,
+    both on the same batch. Clients count equally, as in the paper.
 
-    State: clients = `Client`, v first the common initial model; server = the global model w. The
-    loss of a round is that of the mixture. Metrics: mean `alpha` of the cohort.
+    State: clients = `Client`, where v starts as the common initial model; server = the global
+    model w. The loss of a round is that of the mixture. Metrics: the mean `alpha` of the cohort.
 
     Args:
       task: the model and its training, the same for v and w.
-      alpha: the part of v at first.
-      rate: learning rate of alpha, (10), which the paper takes as that of the models. None: alpha
-        stays as it is.
+      alpha: the initial weight of v.
+      rate: learning rate of alpha in (10); in the paper it is the learning rate of the models.
+        None: alpha does not change.
 
-    Differs: alpha moves once a round, at its start and by the gradient on all of the client's data.
+    Differs: alpha is updated once a round, at the start, by the gradient on all data of the client.
     """
     loss = data_loss(task.problem)
 
@@ -78,22 +78,24 @@ def apfl(
     def round(key: PRNGKey, state: State, cohort: Cohort) -> tuple[State, Info]:
         own, alphas = state.clients
         start = tree.broadcast(state.server, cohort.ids.size)
-        extra = 0
+        more_batches = 0
         if rate is not None:
-            # (10): the derivative of the mixture's loss by alpha.
+            # (10): a step down the derivative of the mixture's loss with respect to alpha.
             mixed = jax.vmap(mixture)(alphas, own, start)
-            asked = gradient(stream(key, "evaluate"), mixed, cohort.train, cohort.ids)
+            answer = gradient(stream(key, "evaluate"), mixed, cohort.train, cohort.ids)
             direction = jax.tree.map(jnp.subtract, own, start)
-            derivative = jax.vmap(tree.dot)(asked.grads, direction)
+            derivative = jax.vmap(tree.dot)(answer.grads, direction)
             alphas = jnp.clip(alphas - rate * derivative, 0, 1)
-            extra = asked.batches
+            more_batches = answer.batches
+        # Local steps of v and w; the clients send w.
         trained, received, info = train_and_upload(
             task, fit, key, (own, start), alphas, cohort, sends=lambda models: models[1]
         )
+        # The new global model is the unweighted mean.
         weights = size_weights(info.reported)
         info = info._replace(
             weights=tree.broadcast(weights, cohort.ids.size),
-            batches=2 * info.batches + extra,
+            batches=2 * info.batches + more_batches,
             metrics={"alpha": alphas.mean(where=info.reported)},
         )
         return State(Client(trained[0], alphas), mix(weights, received)), info

@@ -19,13 +19,13 @@ from jaxfl.types import Algorithm, Cohort, Dataset, Info, Params, PRNGKey, Scala
 
 
 class Server(NamedTuple):
-    """What the server keeps."""
+    """The state of the server."""
 
-    # [K, ...] of the clusters; of those not yet split off the initial model
+    # [K, ...] the models of the clusters; a cluster that does not exist yet has the initial model
     models: Params
-    # clusters so far
+    # number of clusters so far
     count: Int[Array, ""]
-    # rounds done
+    # number of rounds so far
     round: Int[Array, ""]
 
 
@@ -46,26 +46,27 @@ def cfl(
     warmup: Annotated[int, COUNT_OR_ZERO] = 0,
     clusters: Annotated[int, COUNT] = 10,
 ) -> Algorithm:
-    """FedAvg in each cluster; a cluster at rest whose clients still disagree splits in two.
+    """FedAvg in each cluster; a cluster splits in two if it has converged but its clients disagree.
 
     A cluster splits by the cosines of its clients' updates, if the mean of the updates is shorter
-    than eps1, the longest is longer than eps2, and it has more than two clients. A client is sent
-    its cluster's model.
+    than eps1, the longest update is longer than eps2, and the cluster has more than two clients.
+    The server sends each client the model of its cluster. Clients count equally within a cluster.
 
-    State: clients = the cluster of each client, first 0 [C]; server = `Server`. Metrics: `clusters`
-    so far.
+    State: clients = the cluster of each client [C], at first 0; server = `Server`. Metrics: the
+    number of `clusters` so far.
 
     Args:
       task: the model and its training.
-      eps1: length of a model's difference, as trained in a round, like eps2. The defaults are those
-        of pFedGraph's tables, for 200 steps of SGD; the authors' demonstration has .4 and 1.6.
-      eps2: see eps1.
-      warmup: rounds without a split; 20 in the authors' demonstration.
-      clusters: K, the most there may be; as many as clients, to set no limit.
+      eps1: a cluster has converged if the length of its mean update in a round is below this. The
+        defaults of eps1 and eps2 are those of pFedGraph's tables, for 200 steps of SGD; the
+        authors' demonstration has .4 and 1.6.
+      eps2: the clients of a cluster disagree if the length of an update is above this.
+      warmup: number of first rounds without a split; 20 in the authors' demonstration.
+      clusters: K, the largest number of clusters; the number of clients sets no limit.
 
-    Differs: no test of gamma_max, as in the authors' code, but the exact bipartition of the paper,
-    where that code has complete linkage. Only clients of the cohort are moved: the absent stay with
-    the side of the smallest id.
+    Differs: there is no test of gamma_max, as in the authors' code. The bipartition is the exact
+    one of the paper, where the authors' code uses complete linkage. Only clients of the cohort
+    move: absent clients stay on the side of the smallest id.
     """
     fit = task.trainer(data_loss(task.problem))
 
@@ -82,18 +83,19 @@ def cfl(
         start = tree.take(server.models, cluster)
         _, received, info = train_and_upload(task, fit, key, start, None, cohort)
         reported = info.reported
-        # Which clusters split: a short mean update, and a long one among the members.
+        # A cluster splits if its mean update is short and one of its updates is long.
         update = jax.tree.map(jnp.subtract, received, start)
-        mean_length = lengths(mix(together(cluster, reported), update))  # the same for all members
+        # The mean of the client's cluster [M], the same number for all of its members.
+        mean_length = lengths(mix(together(cluster, reported), update))
         member = (cluster[None] == jnp.arange(clusters)[:, None]) & reported[None]  # [K, M]
-        at_rest = jnp.max(jnp.where(member, mean_length[None], 0.0), axis=1) < eps1
+        converged = jnp.max(jnp.where(member, mean_length[None], 0.0), axis=1) < eps1
         apart = jnp.max(jnp.where(member, lengths(update)[None], 0.0), axis=1) > eps2
-        wanted = at_rest & apart & (member.sum(axis=1) > 2) & (server.round >= warmup)
-        # Algorithm 1: who leaves.
+        wanted = converged & apart & (member.sum(axis=1) > 2) & (server.round >= warmup)
+        # Algorithm 1: the clients that leave their cluster for a new one.
         groups = jnp.where(reported, cluster, clusters)
         leaves = bipartition(cosine(update), groups, cohort.ids) & reported
         cluster, parent, count = split(cluster, leaves, wanted, server.count)
-        # FedAvg in each cluster; a new one starts from its parent's model.
+        # FedAvg in each cluster; a new cluster starts from the model of its parent.
         models = centres(received, cluster, tree.take(server.models, parent), reported)
         info = info._replace(
             weights=together(cluster, reported), metrics={"clusters": count.astype(float)}

@@ -19,23 +19,24 @@ from jaxfl.types import Algorithm, Cohort, Dataset, Info, Params, PRNGKey, Scala
     "2021, Algorithm 1",
     link="https://arxiv.org/abs/2012.04221",
     personal="the whole model v",
-    sends="the other model, which it trained from the global one",
+    sends="the model that it trained from the global model",
 )
 def ditto(task: Task, *, lam: Annotated[Scalar, NOT_NEGATIVE] = 1.0) -> Algorithm:
-    """FedAvg, and beside it a model of each client's own, held near the global model.
+    """FedAvg, and a second model for each client, which stays near the global model.
 
-    The client's own model v lowers its loss plus lam / 2 |v - w^t|^2, w^t the global model (2).
+    A client trains its own model v to lower its loss plus lam / 2 |v - w^t|^2, where w^t is the
+    global model (2).
 
-    State: clients = each client's v, first the common initial model; server = the global model. The
-    loss of a round is that of v.
+    State: clients = v of each client, at first the common initial model; server = the global model.
+    The loss of a round is that of v.
 
     Args:
       task: the model and its training, the same for both models.
-      lam: strength of the proximal term; the authors choose between .05 and 2, pFedGraph's tables
-        take 1.
+      lam: strength of the proximal term; the authors use values from .05 to 2, pFedGraph's tables
+        use 1.
 
-    Differs: the two models are trained one after the other and on batches of their own, as in
-    pFedGraph's tables; the authors' code takes one step of each in turn on one batch.
+    Differs: the two models are trained one after the other on different batches, as in pFedGraph's
+    tables; the authors' code takes one step of each in turn, both on the same batch.
     """
     loss = data_loss(task.problem)
     fit = task.trainer(loss)

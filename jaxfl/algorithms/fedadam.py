@@ -25,20 +25,21 @@ def fedadam(
     beta2: Scalar = 0.99,
     tau: Scalar = 1e-3,
 ) -> Algorithm:
-    """One global model, moved by Adam against the pseudo-gradient, its start less the mean.
+    """One global model, updated by Adam; the pseudo-gradient is the old model minus the mean.
 
     State: clients = nothing; server = (the global model, opt_state of Adam).
 
     Args:
       task: the model and its training.
-      rate: learning rate of the server, about how far a round moves each parameter. .01 is the
-        best for Shakespeare and Stack Overflow in the paper's grid.
+      rate: learning rate of the server, roughly the change of each parameter in a round. .01 is the
+        best value for Shakespeare and Stack Overflow in the paper's grid.
       beta1: decay of the mean of the pseudo-gradients.
-      beta2: decay of the mean of their squares.
-      tau: added to the root of that mean; with a large one FedAdam is nearer to FedAvgM.
+      beta2: decay of the mean of the squared pseudo-gradients.
+      tau: added to the square root of that mean; the larger it is, the nearer FedAdam is to
+        FedAvgM.
 
-    Differs: the two means are corrected for their start at 0; in Algorithm 2 they are not, and the
-    squares start at tau^2. Clients are weighted by their numbers of examples, as in the paper's
-    experiments.
+    Differs: both means start at 0 and their bias is corrected; in Algorithm 2 it is not, and the
+    mean of the squares starts at tau^2. Clients are weighted by their numbers of examples, as in
+    the paper's experiments.
     """
     return global_model(task, server_optimizer=optax.adam(rate, beta1, beta2, tau))

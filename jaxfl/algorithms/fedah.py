@@ -1,11 +1,11 @@
-"""FedAH: personal heads that take what they need of the global head."""
+"""FedAH: personal heads that start from a learned mixture with the global head."""
 
 from typing import Annotated, NamedTuple
 
 import jax
 import jax.numpy as jnp
 import optax
-from jaxtyping import Array, Float
+from jaxtyping import Array, Bool, Float
 
 from jaxfl import tree
 from jaxfl.kernels.mixing import mix, size_weights
@@ -18,11 +18,11 @@ from jaxfl.types import Algorithm, Cohort, Dataset, Info, Params, PRNGKey, Scala
 
 
 class Client(NamedTuple):
-    """What is kept of each client."""
+    """The state of each client."""
 
     # [C, ...] the head as the client last trained it
     head: Params
-    # A [C, ...] of the shape of the head, between 0 and 1: what the client takes of the global head
+    # [C, ...] A, of the shape of the head: the weight of the global head, from 0 to 1
     blend: Params
 
 
@@ -41,28 +41,29 @@ def fedah(
     head_epochs: Annotated[int, COUNT] = 1,
     head: tree.Layers | None = None,
 ) -> Algorithm:
-    """FedRep whose heads start from a mixture of the client's and the global one, learned per entry.
+    """FedRep whose heads start from a mixture of the client's head and the global head.
 
-    A round of a client: on the global body it lowers its loss in A, of the head
-    h + A (global - h); from that head it trains the head, then the body. The server averages both.
-    A client deploys the global body under h + A (global - h).
+    The mixture is h + A (global - h), with one entry of A for each parameter of the head. In a
+    round, a client first learns A: it lowers its loss at the global body and the mixture. Then it
+    trains the head from the mixture, and then the body. The server averages bodies and heads. A
+    client deploys the global body with the mixture of its head h and the global head.
 
-    State: clients = `Client`, A first 1; server = the global model. Weights: "body", and "head" with
-    the mean over its parameters of A.
+    State: clients = `Client`, where A starts at 1; server = the global model. Weights: "body", and
+    "head" with the mean of A over the parameters.
 
     Args:
       task: the model and its training, which is that of the body.
-      rate: learning rate of A, 1 in the authors' code.
+      rate: learning rate of A; 1 in the authors' code.
       blend_epochs: passes over the data to learn A.
-      head_epochs: passes to train the head.
-      head: a regular expression to find in the paths of its layers, or a predicate; None: the
-        model's head.
+      head_epochs: passes over the data to train the head.
+      head: the layers of the head: a regular expression to find in their paths, or a predicate.
+        None: the model's head.
 
     Raises:
       InputError: the model names no head and none is given, or no layer matches.
 
-    Differs: a client deploys with the A of its last round; the authors' code learns A anew before it
-    evaluates.
+    Differs: a client deploys the mixture with the A of its last round; the authors' code learns A
+    again before each evaluation.
     """
     head = head_of(task.problem, head)
     loss = of_part(data_loss(task.problem))
@@ -92,24 +93,30 @@ def fedah(
         own = state.clients.head
         start = tree.broadcast(state.server, cohort.ids.size)
         other, body = tree.split(start, head)
+        # Each client learns its A, then trains the head, then the body.
         blend = fit_blend(stream(key, "third_fit"), state.clients.blend, (own, other, body), cohort)
         begin = blended(own, other, blend.params)
         trained_head = fit_head(stream(key, "second_fit"), begin, body, cohort)
         trained_body = fit_body(stream(key, "fit"), body, trained_head.params, cohort)
         trained = tree.join(trained_head.params, trained_body.params)
         received, info = upload(task, key, trained_body, start, trained, cohort)
+        # The server takes the mean of whole models.
         weights = size_weights(cohort.sizes * info.reported)
         info = info._replace(
-            weights=matrices(weights, blend.params),
+            weights=matrices(weights, blend.params, info.reported),
             batches=info.batches + trained_head.batches + blend.batches,
         )
         client = Client(trained_head.params, blend.params)
         return State(client, mix(weights, received)), info
 
-    def matrices(weights: Float[Array, "m"], blend: Params) -> dict[str, Float[Array, "m m"]]:
+    def matrices(
+        weights: Float[Array, "m"], blend: Params, reported: Bool[Array, "m"]
+    ) -> dict[str, Float[Array, "m m"]]:
         body = tree.broadcast(weights, weights.size)
-        taken = tree.ravel(blend).mean(axis=1, keepdims=True)  # [M, 1]
-        return {"body": body, "head": (1 - taken) * jnp.eye(weights.size) + taken * body}
+        mean_blend = tree.ravel(blend).mean(axis=1)
+        mean_blend = jnp.where(reported, mean_blend, 0.0)[:, None]  # [M, 1]
+        head = (1 - mean_blend) * jnp.eye(weights.size) + mean_blend * body
+        return {"body": body, "head": head}
 
     def models(state: State, ids: Array) -> Params:
         client = tree.take(state.clients, ids)

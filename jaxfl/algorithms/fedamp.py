@@ -32,23 +32,23 @@ def fedamp(
     sigma: Annotated[Scalar, POSITIVE] = 10.0,
     lam: Annotated[Scalar, NOT_NEGATIVE] = 1.0,
 ) -> Algorithm:
-    """Each client's own model, held near a mixture of all models in which near ones weigh more.
+    """Each client has a model near a mixture of all models, in which similar models weigh more.
 
-    A client is sent its mixture u; it minimises its loss plus lam / (2 alpha) |w - u|^2 from its
-    own model.
+    The server sends each client its mixture u. The client minimises its loss plus
+    lam / (2 alpha) |w - u|^2, starting from its own model.
 
     State: clients = (model, u), each [C, ...]; server = nothing.
 
     Args:
       task: the model and its training.
-      alpha: alpha_k, step of the server. None: sigma / M, with which the weights are positive
-        whatever the models are.
-      sigma: of A(x) = 1 - exp(-x / sigma), in squared distances of models; to be chosen for the
-        model and its training.
+      alpha: alpha_k, the step size of the server. None: sigma / M, which gives positive weights for
+        any models.
+      sigma: of A(x) = 1 - exp(-x / sigma), where x is the squared distance of two models. Choose it
+        for the model and its training.
       lam: strength of the attraction.
 
-    Differs: alpha does not decay over the rounds, and weights that would exceed 1 are scaled, see
-    `kernels.amp`.
+    Differs: alpha does not decay over the rounds, and weights whose sum would exceed 1 are scaled,
+    see `kernels.amp`.
     """
     loss = data_loss(task.problem)
 
@@ -68,9 +68,11 @@ def fedamp(
         step = sigma / cohort.ids.size if alpha is None else alpha
         centre = (mixture, jnp.full(cohort.ids.size, lam / (2 * step)))
         trained, received, info = train_and_upload(task, fit, key, start, centre, cohort)
+        # The weights xi of the others' models, and each client's mixture u.
         rows = attentive(squared_distances(received), step, sigma)
         weights = isolate(rows, info.reported)
-        return State((trained, mix(weights, received)), ()), info._replace(weights=weights)
+        new_mixture = mix(weights, received)
+        return State((trained, new_mixture), ()), info._replace(weights=weights)
 
     def models(state: State, ids: Array) -> Params:
         return tree.take(state.clients[0], ids)

@@ -14,9 +14,9 @@ from jaxfl.types import Algorithm, Task
     sends="its model",
 )
 def fedavg_ft(task: Task) -> Algorithm:
-    """FedAvg, but each client deploys what it last trained from the global model.
+    """FedAvg, but each client deploys the model that it last trained from the global model.
 
-    There is no separate fine-tuning phase: the local steps of the round are the fine-tuning. A
+    There is no separate phase of fine-tuning: the local steps of a round are the fine-tuning. A
     client that has never taken part deploys the initial model.
 
     State: clients = each client's last trained model; server = the global model.

@@ -17,15 +17,15 @@ from jaxfl.types import Algorithm, Params, Task
 def fedbn(task: Task, *, norms: tree.Layers = "[Nn]orm") -> Algorithm:
     """FedAvg, but each client keeps the parameters and statistics of its normalisation layers.
 
-    With a model without such layers it is FedAvg.
+    If the model has no such layers, the method equals FedAvg.
 
     State: clients = each client's normalisation layers; server = the other layers of the global
-    model. Weights: "shared", "norms".
+    model. Weights: "shared" and "norms".
 
     Args:
       task: the model and its training.
       norms: the personal layers: a regular expression to find in their paths, or a predicate. The
-        default finds those that flax names BatchNorm, GroupNorm, LayerNorm and the like.
+        default finds layers with flax's names, such as BatchNorm, GroupNorm and LayerNorm.
     """
 
     def divide(model: Params) -> tuple[Params, Params]:

@@ -1,4 +1,4 @@
-"""FedCedar: clusters of models as nodes of a graph."""
+"""FedCedar: clusters of models are the nodes of a graph."""
 
 from typing import Annotated, Literal, NamedTuple
 
@@ -21,22 +21,22 @@ from jaxfl.types import Algorithm, Cohort, Dataset, Info, Params, PRNGKey, Scala
 
 
 class Client(NamedTuple):
-    """What is kept of each client."""
+    """The state of each client."""
 
     # [C] its cluster in the round in which it last took part
     cluster: Int[Array, "*c"]
-    # [C] that round; first -1
+    # [C] the number of that round; -1 if the client has never taken part
     seen: Int[Array, "*c"]
 
 
 class Server(NamedTuple):
-    """What the server keeps."""
+    """The state of the server."""
 
-    # [K, ...] of the clusters after propagation; of an empty one the mean of the others
+    # [K, ...] the models of the nodes after propagation; an empty cluster has the others' mean
     models: Params
-    # rounds done
+    # number of rounds so far
     round: Int[Array, ""]
-    # the initial model if differences to it are compared, else nothing
+    # the initial model if differences from it are compared, otherwise ()
     initial: Params
 
 
@@ -59,29 +59,32 @@ def fedcedar(
     temperature: Annotated[Scalar | None, POSITIVE] = None,
     personal: bool = True,
 ) -> Algorithm:
-    """Clusters of models are nodes of a graph, and models propagate between the nodes.
+    """Clusters of models are the nodes of a graph, and models propagate between the nodes.
 
-    A client that took part in the last round gets its node's model, any other client the mean.
+    A client that took part in the last round gets the model of its node; any other client gets the
+    mean of the nodes' models.
 
-    State: `Client`, `Server`. Metrics: `contraction`; at 0 all nodes have the same model.
+    State: clients = `Client`; server = `Server`. Metrics: `contraction`, see `kernels.propagate`;
+    if it is 0, all nodes have the same model.
 
     Args:
       task: the model and its training.
-      clusters: K. With as many as the cohort has clients, each is a node (ablation AS-1 of section
-        4.3).
-      hops: P, passes over the graph, (2). 0: no graph (AS-2).
-      feature: what the graph compares: the clusters' centres, or their differences to the initial
-        model, which are less similar. K-means finds the same clusters in both.
-      graph: cosines divided by their sum, or their softmax.
+      clusters: K. If K is the number of clients in a cohort, each client is a node (ablation AS-1
+        of section 4.3).
+      hops: P in (2), the number of propagation steps over the graph. 0: no graph (AS-2).
+      feature: what the graph compares: the centres of the clusters ("weights"), or their
+        differences from the initial model ("update"), which are less similar. K-means finds the
+        same clusters with both.
+      graph: edges are the cosines divided by their sum ("sum"), or the softmax of the cosines.
       temperature: of the softmax, see `kernels.propagate`.
       personal: False: all clients get the mean of the nodes' models (AS-3).
 
     Raises:
       InputError: a temperature is given and the graph is not a softmax.
 
-    Differs: negative cosines count as 0, and empty clusters do not count. The authors' code takes a
-    client's place in the last cohort for its id; here, as in the paper, a client that returns finds
-    its own cluster.
+    Differs: negative cosines count as 0, and empty clusters do not count. The authors' code uses a
+    client's position in the last cohort as its id; here, as in the paper, a client that returns
+    gets the model of its own cluster.
     """
     check(
         temperature is None or graph == "softmax",
@@ -99,10 +102,12 @@ def fedcedar(
     def models(state: State, ids: Array) -> Params:
         cluster, seen = tree.take(state.clients, ids)
         server = state.server
-        # In round 0 this holds for all clients: they hold the initial model.
+        # Whether the client took part in the last round. Before round 0 all clients did, by their
+        # initial state, and all nodes have the initial model.
         recent = (seen == server.round - 1) & personal
-        node = jax.nn.one_hot(cluster, clusters)
-        return mix(jnp.where(recent[:, None], node, 1 / clusters), server.models)
+        own_node = jax.nn.one_hot(cluster, clusters)
+        weights = jnp.where(recent[:, None], own_node, 1 / clusters)
+        return mix(weights, server.models)
 
     def round(key: PRNGKey, state: State, cohort: Cohort) -> tuple[State, Info]:
         server = state.server
@@ -110,18 +115,19 @@ def fedcedar(
         start = models(state, jnp.arange(clients))
         _, received, info = train_and_upload(task, fit, key, start, None, cohort)
         reported = info.reported
-        # Section 3.2: clusters of models; each centre is the mean of its members.
+        # Section 3.2, (1): clusters of models; each centre is the mean of its members.
         cluster, centres, _ = kmeans(stream(key, "server"), received, cohort.ids, clusters)
-        # Clusters without a client that has reported are empty.
+        # A cluster without a client that has reported is empty.
         centres = leave_out(centres, reported) * (reported | ~reported.any())[None]
         exists = centres.any(axis=1)
-        # Section 3.3: a graph of the centres from their cosines; section 3.4, (2): P hops over it.
+        # Section 3.3: the cosines of the centres are the edges of the graph. Section 3.4, (2): P
+        # steps of propagation over the graph.
         compared = received
         if feature == "update":
             compared = tree.subtract(received, server.initial)
         edges = graph_rows(cosine(mix(centres, compared)), graph, temperature)
         nodes = mix(propagate(edges, hops, exists), centres)  # [K, M]
-        # Section 3.5: each client gets its node's model.
+        # Section 3.5: each client gets the model of its node.
         weights = nodes[cluster]
         if not personal:
             weights = tree.broadcast(nodes.mean(axis=0), clients)

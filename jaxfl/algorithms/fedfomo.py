@@ -1,4 +1,4 @@
-"""FedFomo: clients weigh the others' models on validation data."""
+"""FedFomo: clients weigh the other clients' models by their loss on validation data."""
 
 import jax
 import jax.numpy as jnp
@@ -25,21 +25,22 @@ from jaxfl.types import Algorithm, Cohort, Dataset, Info, Params, PRNGKey, State
     sends="its model",
 )
 def fedfomo(task: Task) -> Algorithm:
-    """Each client mixes all models itself, by how much better they are on its validation data.
+    """Each client mixes all models itself, with weights by their loss on its validation data.
 
-    A client starts from its own model and is sent what all others of the cohort trained. The weight
-    of each model, its own trained one among them, is the loss that it saves divided by its
-    distance; a model that saves nothing has no weight. A client for which no model saves anything
-    keeps the model that it had, and a client without validation data what it trained; its row of
-    the weights is that of the identity.
+    A client trains from its own model, and the server sends it the trained models of all other
+    clients of the cohort. Compared with the client's model before the round, each trained model
+    (the client's own included) lowers the client's validation loss by some amount. The weight of
+    the model is that amount divided by the distance of the two models, or 0 if the loss is not
+    lower. A client for which no model has a positive weight keeps its model from before the round,
+    or its trained model if it has no validation data; its row of weights is that of the identity.
 
-    State: clients = the model of each [C, ...]; server = nothing.
+    State: clients = the model of each client [C, ...]; server = nothing.
 
     Args:
       task: the model and its training.
 
-    Differs: all clients are sent all models. The paper sends each client some of them, those that
-    had the largest weights before and a few at random.
+    Differs: the server sends all models to all clients. In the paper it sends each client only some
+    models: those with the largest weights so far, and a few at random.
     """
     loss = data_loss(task.problem)
     fit = task.trainer(loss)
@@ -51,13 +52,14 @@ def fedfomo(task: Task) -> Algorithm:
     def round(key: PRNGKey, state: State, cohort: Cohort) -> tuple[State, Info]:
         start = state.clients
         clients = cohort.ids.size
-        ask_key = stream(key, "evaluate")
+        evaluate_key = stream(key, "evaluate")
         trained, received, info = train_and_upload(task, fit, key, start, None, cohort)
 
-        def losses(models: Params) -> Array:  # of each client at its own of the models [M]
-            return evaluate(ask_key, models, cohort.val, cohort.ids)
+        def losses(models: Params) -> Array:
+            """The validation loss of each client [M] at its model of the stack [M, ...]."""
+            return evaluate(evaluate_key, models, cohort.val, cohort.ids)
 
-        # The loss that each model saves, over its distance.
+        # How much each model lowers the loss, divided by its distance.
         before = losses(start)
         offered = lax.map(lambda model: losses(tree.broadcast(model, clients)), received).T
         offered = jnp.where(info.reported[None], offered, jnp.inf)  # [M, M] (client, model)
@@ -66,9 +68,9 @@ def fedfomo(task: Task) -> Algorithm:
         weights = worth(before, offered, distances)
         found = weights.sum(axis=1) > 0
 
-        # Without such a model a client keeps its own.
-        known = cohort.val.mask.any(axis=1)
-        kept = tree.choose(known, start, trained)
+        # A client for which no model has a weight keeps a model of its own.
+        validates = cohort.val.mask.any(axis=1)
+        kept = tree.choose(validates, start, trained)
         model = tree.choose(found, mix(weights, received), kept)
         weights = jnp.where(found[:, None], weights, jnp.eye(clients))
         return State(model, ()), info._replace(weights=weights, down=(clients - 1) * info.down)

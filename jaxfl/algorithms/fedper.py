@@ -8,23 +8,22 @@ from jaxfl.types import Algorithm, Params, Task
 
 @method(
     title="FedPer",
-    paper='Arivazhagan et al., "Federated Learning with Personalization Layers", 2019, Algorithms 1 '
-    "and 2",
+    paper='Arivazhagan et al., "Federated Learning with Personalization Layers", 2019, '
+    "Algorithms 1 and 2",
     link="https://arxiv.org/abs/1912.00818",
     personal="the head",
     sends="its body",
 )
 def fedper(task: Task, *, head: tree.Layers | None = None) -> Algorithm:
-    """The body is FedAvg's; each client keeps a head of its own. Both are trained together.
+    """FedAvg of the body; each client keeps a head of its own, trained together with the body.
 
-    A client deploys the mean body under its own head. Nothing is shared of a model that is all
-    head.
+    A client deploys the mean body with its own head. If all layers are the head, nothing is shared.
 
-    State: clients = each client's head; server = the global body. Weights: "body", "head".
+    State: clients = each client's head; server = the global body. Weights: "body" and "head".
 
     Args:
       task: the model and its training.
-      head: the personal layers: a regular expression to find in their paths, or a predicate; None:
+      head: the personal layers: a regular expression to find in their paths, or a predicate. None:
         the model's head.
 
     Raises:

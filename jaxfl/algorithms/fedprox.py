@@ -1,4 +1,4 @@
-"""FedProx: clients stay near the global model."""
+"""FedProx: local models stay near the global model."""
 
 from typing import Annotated
 
@@ -17,17 +17,20 @@ from jaxfl.types import Algorithm, Scalar, Task
     sends="its model",
 )
 def fedprox(task: Task, *, mu: Annotated[Scalar, NOT_NEGATIVE] = 0.01) -> Algorithm:
-    """FedAvg whose clients minimise their loss plus mu / 2 |w - w^t|^2, w^t the global model (2).
+    """FedAvg with a proximal term: clients minimise (2), their loss plus mu / 2 |w - w^t|^2.
+
+    w^t is the global model.
 
     State: clients = nothing; server = the global model.
 
     Args:
       task: the model and its training.
       mu: strength of the proximal term; section 5 chooses from .001, .01, .1 and 1, pFedGraph's
-        tables take .01.
+        tables use .01.
 
-    Differs: clients are weighted by their numbers of examples, where the paper draws them with such
-    probabilities. All clients take the task's steps, where the paper lets stragglers take fewer.
+    Differs: clients are weighted by their numbers of examples; in the paper they are drawn with
+    probabilities proportional to these. All clients take the task's number of steps; in the paper
+    slow clients take fewer.
     """
     objective = proximal(data_loss(task.problem), mu)
     return global_model(task, objective=objective, anchor=lambda start, trained: start)

@@ -11,15 +11,16 @@ from jaxfl.types import Algorithm, Scalar, Task
 
 @method(
     title="FedProx-FT",
-    paper="Li et al., MLSys 2020, as in the tables of pFedGraph (Ye et al., ICML 2023, section 4.1)",
+    paper="Li et al., MLSys 2020, as in the tables of pFedGraph (Ye et al., ICML 2023, "
+    "section 4.1)",
     link="https://proceedings.mlr.press/v202/ye23b.html",
     personal="the model as the client last trained it",
     sends="its model",
 )
 def fedprox_ft(task: Task, *, mu: Annotated[Scalar, NOT_NEGATIVE] = 0.01) -> Algorithm:
-    """FedProx, but each client deploys what it last trained from the global model.
+    """FedProx, but each client deploys the model that it last trained from the global model.
 
-    As in `fedavg_ft` there is no separate fine-tuning phase. A client that has never taken part
+    As in `fedavg_ft`, there is no separate phase of fine-tuning. A client that has never taken part
     deploys the initial model.
 
     State: clients = each client's last trained model; server = the global model.
@@ -28,7 +29,7 @@ def fedprox_ft(task: Task, *, mu: Annotated[Scalar, NOT_NEGATIVE] = 0.01) -> Alg
       task: the model and its training.
       mu: strength of the proximal term, as in `fedprox`.
 
-    Differs: as `fedprox`.
+    Differs: in the same points as `fedprox`.
     """
     objective = proximal(data_loss(task.problem), mu)
     return global_model(

@@ -1,4 +1,4 @@
-"""FedRep: personal heads, fitted first, on a shared body."""
+"""FedRep: personal heads on a shared body; a client trains its head before the body."""
 
 from typing import Annotated
 
@@ -16,8 +16,8 @@ from jaxfl.types import Algorithm, Cohort, Dataset, Info, Params, PRNGKey, State
 
 @method(
     title="FedRep",
-    paper='Collins et al., "Exploiting Shared Representations for Personalized Federated Learning", '
-    "ICML 2021, Algorithm 1",
+    paper='Collins et al., "Exploiting Shared Representations for Personalized Federated '
+    'Learning", ICML 2021, Algorithm 1',
     link="https://arxiv.org/abs/2102.07078",
     personal="the head",
     sends="its body",
@@ -29,20 +29,20 @@ def fedrep(
     head_steps: Annotated[int | None, COUNT] = None,
     head: tree.Layers | None = None,
 ) -> Algorithm:
-    """Each client fits its own head to the global body, then the body to that head.
+    """Each client trains its own head with the global body, and then the body with that head.
 
-    The server takes the unweighted mean of the bodies. A client deploys the mean body under its own
-    head. Nothing is shared of a model that is all head.
+    The server takes the unweighted mean of the bodies. A client deploys the mean body with its own
+    head. If all layers are the head, nothing is shared.
 
-    State: clients = each client's head; server = the global body. Weights: "body", "head". The loss
-    of a round is that of the body's training.
+    State: clients = each client's head; server = the global body. Weights: "body" and "head". The
+    loss of a round is that of the body's training.
 
     Args:
       task: the model and its training, which is that of the body.
-      head_epochs: passes over the data to fit the head; the authors' experiments on CIFAR take 10,
+      head_epochs: passes over the data to train the head; the authors' experiments on CIFAR use 10,
         and 1 for the body.
-      head_steps: steps in place of epochs; pFedGraph's tables take 80, and 200 for the body.
-      head: the personal layers: a regular expression to find in their paths, or a predicate; None:
+      head_steps: steps in place of epochs; pFedGraph's tables use 80, and 200 for the body.
+      head: the personal layers: a regular expression to find in their paths, or a predicate. None:
         the model's head.
 
     Raises:
@@ -60,8 +60,10 @@ def fedrep(
 
     def round(key: PRNGKey, state: State, cohort: Cohort) -> tuple[State, Info]:
         start = tree.broadcast(state.server, cohort.ids.size)
+        # The head with the body fixed, then the body with the head fixed.
         own = fit_head(stream(key, "second_fit"), state.clients, start, cohort)
         _, received, info = train_and_upload(task, fit_body, key, start, own.params, cohort)
+        # The unweighted mean of the bodies.
         weights = size_weights(info.reported)
         info = info._replace(
             weights=part_weights(weights, "body", "head", received),

@@ -1,4 +1,4 @@
-"""FedRoD: a global model with a balanced loss, and a personal head beside its own."""
+"""FedRoD: a global model with a balanced loss, and a personal head beside the global head."""
 
 import jax
 import jax.numpy as jnp
@@ -22,21 +22,21 @@ from jaxfl.types import Algorithm, Cohort, Dataset, Info, Params, PRNGKey, State
     sends="the global model as it trained it",
 )
 def fedrod(task: Task) -> Algorithm:
-    """A global model trained for equal frequencies of all labels, and a linear head of each client.
+    """A global model with a loss that balances the classes, and a linear head for each client.
 
-    The global model is trained by the balanced softmax, in which log n_c is added to the logits of
-    class c, n_c the client's examples of c. The personal head reads the global model's features;
-    its logits are added to the global model's in a plain softmax, of which the head alone learns. A
-    client deploys both.
+    The loss of the global model is the balanced softmax: log n_c is added to the logit of class c,
+    where n_c is the client's number of examples of c. The input of the personal head is the
+    features of the global model. Its logits are added to those of the global model in a plain
+    softmax, whose loss trains the personal head alone. A client deploys both.
 
-    State: clients = each client's head {"kernel" [C, d, classes], "bias" [C, classes]}, first zero;
-    server = the global model. Weights: "global", "head". The loss of a round is that of the
-    deployed prediction.
+    State: clients = each client's head {"kernel" [C, d, classes], "bias" [C, classes]}, at first
+    zero; server = the global model. Weights: "global" and "head". The loss of a round is that of
+    the deployed prediction.
 
     Raises:
-      InputError: the model does not say what its features are, or the task is not classification.
+      InputError: the model does not define its features, or the task is not classification.
 
-    Differs: the head begins at zero, so that a client begins as the global model predicts.
+    Differs: the personal head starts at zero, so that a client first predicts as the global model.
     """
     problem = task.problem
     features = features_of(problem)
@@ -47,16 +47,18 @@ def fedrod(task: Task) -> Algorithm:
         return problem.predict(model, x, mask, key)
 
     def apply(params: dict, x: Array) -> Float[Array, "b classes"]:
-        entered = features(params["global"], x)
+        head_input = features(params["global"], x)
         head = params["head"]
-        return problem.apply(params["global"], x) + entered @ head["kernel"] + head["bias"][None]
+        return problem.apply(params["global"], x) + head_input @ head["kernel"] + head["bias"][None]
 
     def objective(params: dict, batch: Dataset, prior: Float[Array, "classes"], key: PRNGKey):
         def balanced(model: Params, x: Array, mask: Array, key: PRNGKey):
             logits, term = predict(model, x, mask, key)
             return logits + prior[None], term
 
+        # The balanced softmax trains the global model.
         loss, _ = loss_of(problem, balanced)(params["global"], batch, None, key)
+        # The plain softmax trains the personal head alone.
         frozen = params | {"global": lax.stop_gradient(params["global"])}
         personal, aux = data_loss(problem, apply)(frozen, batch, None, key)
         return loss + personal, aux
@@ -68,11 +70,12 @@ def fedrod(task: Task) -> Algorithm:
         labels = train.y.ndim == 2 and jnp.issubdtype(train.y.dtype, jnp.integer)
         check(
             labels,
-            "FedRoD needs labels, a whole number an example: choose another algorithm for this data",
+            "FedRoD needs labels, a whole number an example: choose another algorithm for this "
+            "data",
         )
-        d, classes = (
-            jax.eval_shape(of, model, train.x[0, :1]).shape[-1] for of in (features, problem.apply)
-        )
+        example = train.x[0, :1]
+        d = jax.eval_shape(features, model, example).shape[-1]
+        classes = jax.eval_shape(problem.apply, model, example).shape[-1]
         head = {"kernel": jnp.zeros((d, classes)), "bias": jnp.zeros(classes)}
         return State(tree.broadcast(head, train.mask.shape[0]), model)
 
@@ -81,8 +84,9 @@ def fedrod(task: Task) -> Algorithm:
             "global": tree.broadcast(state.server, cohort.ids.size),
             "head": state.clients,
         }
+        # log n_c of each client and class [M, classes].
         labels = jax.nn.one_hot(cohort.train.y, state.clients["bias"].shape[-1])
-        counts = jnp.sum(labels * cohort.train.mask[..., None], axis=1)  # [M, classes]
+        counts = jnp.sum(labels * cohort.train.mask[..., None], axis=1)
         prior = jnp.where(counts > 0, jnp.log(counts), -1e9)
         trained, received, info = train_and_upload(
             task, fit, key, start, prior, cohort, sends=lambda model: model["global"]

@@ -17,11 +17,11 @@ from jaxfl.types import Algorithm, Cohort, Dataset, Info, Params, PRNGKey, State
 
 
 class Server(NamedTuple):
-    """What the server keeps."""
+    """The state of the server."""
 
-    # [K, ...]
+    # [K, ...] the centres of the clusters
     centres: Params
-    # whether they are more than the initial model, K times
+    # whether k-means has found the first centres; before, each centre is the initial model
     begun: Bool[Array, ""]
 
 
@@ -33,19 +33,20 @@ class Server(NamedTuple):
     sends="its model",
 )
 def fedsem(task: Task, *, clusters: Annotated[int, COUNT] = 5) -> Algorithm:
-    """Centres among the clients' models: each client joins the nearest, and starts from its mean.
+    """Clusters of models: each client joins the nearest centre, and trains from the cluster's mean.
 
-    One step of expectation and maximisation a round. A client is sent its centre.
+    A round is one step of expectation and one of maximisation. The server sends each client the
+    centre of its cluster.
 
-    State: clients = the cluster of each client, first 0 [C]; server = `Server`.
+    State: clients = the cluster of each client [C], at first 0; server = `Server`.
 
     Args:
       task: the model and its training.
       clusters: K.
 
-    Differs: the first centres are those of k-means, where the authors' code draws random points.
-    Distances are of all parameters, there of one kernel. A cluster that nobody joined keeps its
-    centre.
+    Differs: k-means finds the first centres; the authors' code draws random points. Distances are
+    of all parameters; in the authors' code they are of one kernel. A cluster without a client keeps
+    its centre.
     """
     fit = task.trainer(data_loss(task.problem))
 
@@ -58,12 +59,13 @@ def fedsem(task: Task, *, clusters: Annotated[int, COUNT] = 5) -> Algorithm:
         before = state.server
         start = models(state, jnp.arange(cohort.ids.size))
         _, received, info = train_and_upload(task, fit, key, start, None, cohort)
-        # Expectation: the nearest centre; maximisation: the mean of its members.
+        # Expectation: each client joins the nearest centre.
         cluster = lax.cond(
             before.begun,
             lambda: nearest(received, before.centres),
             lambda: kmeans(stream(key, "server"), received, cohort.ids, clusters).assignment,
         )
+        # Maximisation: a centre is the mean of its members.
         after = centres(received, cluster, before.centres, info.reported)
         info = info._replace(weights=together(cluster, info.reported))
         return State(cluster, Server(after, jnp.ones((), bool))), info

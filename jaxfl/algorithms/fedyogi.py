@@ -25,22 +25,22 @@ def fedyogi(
     beta2: Scalar = 0.99,
     tau: Scalar = 1e-3,
 ) -> Algorithm:
-    """One global model, moved by Yogi against the pseudo-gradient, its start less the mean.
+    """One global model, updated by Yogi; the pseudo-gradient is the old model minus the mean.
 
-    Yogi's estimate of the squares falls more slowly than that of Adam.
+    Yogi's estimate of the squared pseudo-gradient falls more slowly than Adam's.
 
     State: clients = nothing; server = (the global model, opt_state of Yogi).
 
     Args:
       task: the model and its training.
-      rate: learning rate of the server, about how far a round moves each parameter. .01 is the
-        best for Shakespeare and Stack Overflow in the paper's grid.
+      rate: learning rate of the server, roughly the change of each parameter in a round. .01 is the
+        best value for Shakespeare and Stack Overflow in the paper's grid.
       beta1: decay of the mean of the pseudo-gradients.
-      beta2: how fast the estimate of their squares follows them.
-      tau: added to the root of that estimate.
+      beta2: the estimate of the squares changes by 1 - beta2 times the new square.
+      tau: added to the square root of that estimate.
 
-    Differs: both estimates are corrected for their start; in Algorithm 2 they are not, and the
-    squares start at tau^2, here at 1e-6. Clients are weighted by their numbers of examples, as in
-    the paper's experiments.
+    Differs: the bias of both estimates is corrected, and both start at 1e-6; in Algorithm 2 it is
+    not corrected, and the squares start at tau^2. Clients are weighted by their numbers of
+    examples, as in the paper's experiments.
     """
     return global_model(task, server_optimizer=optax.yogi(rate, beta1, beta2, tau))

@@ -1,4 +1,4 @@
-"""GFed: several servers on a graph learn one model for all."""
+"""GFed: several servers on a graph learn one model for all clients."""
 
 from typing import Annotated, Literal
 
@@ -20,8 +20,8 @@ from jaxfl.types import Algorithm, Cohort, Dataset, Info, Params, PRNGKey, Scala
 
 @method(
     title="GFed",
-    paper='Rizk and Sayed, "A Graph Federated Architecture with Privacy Preserving Learning", SPAWC '
-    "2021",
+    paper='Rizk and Sayed, "A Graph Federated Architecture with Privacy Preserving Learning", '
+    "SPAWC 2021",
     link="https://arxiv.org/abs/2104.13215",
     personal="",
     sends="its model",
@@ -37,32 +37,33 @@ def gfed(
     lam: Annotated[Scalar | None, NOT_NEGATIVE] = None,
     primal: Literal["fit", "exact"] = "fit",
 ) -> Algorithm:
-    """Each server takes the mean of its clients, then the mean over its neighbours.
+    """Each server takes the mean of its clients' models, then the mean over its neighbours.
 
-    "gradient" is the method of Rizk and Sayed: psi_s is the mean of what the clients of server s
-    train from w_s, and w_s the mean of psi over the server and its neighbours; a client deploys its
-    server's w_s. "admm" is GFedMtl with one cluster, a baseline as fast as GFedMtl; a client
-    deploys its own w_k.
+    The form "gradient" is the method of Rizk and Sayed. The clients of server s train from w_s, and
+    psi_s is the mean of their models. The new w_s is the mean of psi over the server and its
+    neighbours. A client deploys the model w_s of its server. The form "admm" is GFedMtl with one
+    cluster, a baseline as fast as GFedMtl; a client deploys its own w_k.
 
-    State: clients = nothing, or `admm.Client`; server = models w_s [S, ...]. Metrics:
-    `disagreement` of the servers.
+    State: clients = nothing, or `admm.Client` with the form "admm"; server = models w_s [S, ...].
+    Metrics: `disagreement` of the servers.
 
     Args:
       task: the model and its training.
       form: "gradient" or "admm".
-      servers: S.
-      server_of: the server of each client [C]. None: i mod S.
-      graph: of the servers, by name or as adjacency [S, S].
-      rho: as in `gfedmtl`, of "admm" alone. None: .1.
-      lam: as in `gfedmtl`, of "admm" alone. None: .001.
-      primal: as in `gfedmtl`, of "admm" alone.
+      servers: S, the number of servers.
+      server_of: the server of each client [C]. None: client i has server i mod S.
+      graph: the graph of the servers, by name or as an adjacency matrix [S, S].
+      rho: as in `gfedmtl`, only for the form "admm". None: .1.
+      lam: as in `gfedmtl`, only for the form "admm". None: .001.
+      primal: as in `gfedmtl`, only for the form "admm".
 
     Raises:
-      InputError: an option of "admm" is given without it, or the graph or the groups do not fit.
+      InputError: an option of "admm" is given with the form "gradient", or the graph or the groups
+        do not fit.
 
-    Differs: servers weigh their neighbours equally and add no noise. A server without reports keeps
-    its model. With "admm" a client sends one model, as in `gfedmtl`. The traffic between servers is
-    not counted.
+    Differs: servers weigh their neighbours equally and add no noise. A server without a client that
+    has reported keeps its model. With "admm" a client sends one model, as in `gfedmtl`. The traffic
+    between servers is not counted.
     """
     by_admm = form == "admm"
     plain = rho is None and lam is None and primal == "fit"
@@ -97,12 +98,13 @@ def gfed(
             fitted = fit(stream(key, "fit"), centre, None, cohort)
             sent = fitted.params
         received, info = upload(task, key, fitted, centre, sent, cohort)
-        # The servers, as matrices of the uploads and of the models before.
+        # The means of the servers, as weights of the uploads and of the models before.
         stack = jax.tree.map(lambda r, b: jnp.concatenate([r, b]), received, before)
         cells = jnp.where(info.reported, cell, -1)
         own, averaged = consensus.server_round(cells, adjacency, 0.0, 1)
         models = mix(averaged, stack)
         if by_admm:
+            # (16) of GFedMtl: the duals of the clients.
             dual = admm.ascend(client.dual, fitted.params, mix(own[cell], stack), rho)
             client = client._replace(model=fitted.params, dual=dual)
         one_cluster = jax.tree.map(lambda x: x[:, None], models)

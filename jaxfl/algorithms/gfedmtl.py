@@ -1,4 +1,4 @@
-"""GFedMtl: several servers on a graph, ADMM clients, learning between clusters."""
+"""GFedMtl: several servers on a graph, clients that train by ADMM, learning between clusters."""
 
 from typing import Annotated, Literal
 
@@ -40,35 +40,37 @@ def gfedmtl(
     graph: Literal["ring", "alone"] | Shaped[ArrayLike, "s s"] = "ring",
     primal: Literal["fit", "exact"] = "fit",
 ) -> Algorithm:
-    """Servers learn a model for each cluster of clients by ADMM, with neighbours and other clusters.
+    """Servers learn a model for each cluster by ADMM, with their neighbours and other clusters.
 
     State: clients = `admm.Client`; server = (w_qs [S, Q, ...], the learner of tau or nothing).
-    Metrics: `disagreement` of the servers; the mean `tau` between clusters if it is learned.
+    Metrics: `disagreement` of the servers; if tau is learned, the mean `tau` between clusters.
 
     Args:
       task: the model and its training.
       tau: strength of learning between clusters, a number or [Q, Q] (receiver, sender). "learned":
-        it lowers the validation loss at the models u of (15), from .5; "learned_pairs": each pair
-        of clusters has its own.
-      rho: penalty of (13); with a large one servers agree more, and later. 3 suits the paper's
-        ridge regression.
-      lam: weight of |w|^2 in the loss of each cluster at a server, shared by all its clients.
+        tau starts at .5 and is trained to lower the validation loss at the models u of (15).
+        "learned_pairs": the same, with a different tau for each pair of clusters.
+      rho: the penalty of (13); with a larger one the servers agree more, but learn more slowly. 3
+        suits the paper's ridge regression.
+      lam: weight of |w|^2 in the loss of each cluster at a server; each of its clients takes an
+        equal part.
       rate: learning rate of tau.
-      servers: S.
-      clusters: Q.
-      server_of: the server of each client [C]. None: i mod S.
-      cluster_of: the cluster of each client [C]. None: by the direction in which its data first
-        move the model.
-      graph: of the servers, by name or as adjacency [S, S].
-      primal: how (13) is solved: by the task's training, or exactly if the loss is quadratic, see
-        `admm.primal`.
+      servers: S, the number of servers.
+      clusters: Q, the number of clusters.
+      server_of: the server of each client [C]. None: client i has server i mod S.
+      cluster_of: the cluster of each client [C]. None: clusters are found from the first updates of
+        the clients' models.
+      graph: the graph of the servers, by name or as an adjacency matrix [S, S].
+      primal: how (13) is solved: by the task's training ("fit"), or exactly if the loss is
+        quadratic ("exact"), see `admm.primal`.
 
     Raises:
       InputError: tau is learned with a single cluster, or the graph or the groups do not fit.
 
-    Differs: a client sends w_k - phi_k / rho, all that (14) needs. Without reports a cluster keeps
-    its model and a client its w_k and phi_k. All start at the initial model, not 0. Not counted:
-    the traffic between servers, and the upload that finds clusters.
+    Differs: a client sends w_k - phi_k / rho, which is all that (14) needs. A cluster without a
+    client that has reported keeps its model, and a client that has not reported keeps its w_k and
+    phi_k. All models start at the initial model, not at 0. The traffic between servers and the
+    upload that finds the clusters are not counted.
     """
     learned = isinstance(tau, str)
     adjacency = consensus.adjacency(graph, servers)
@@ -104,11 +106,12 @@ def gfedmtl(
         models, learner = state.server
         before = jax.tree.map(lambda x: x.reshape(-1, *x.shape[2:]), models)  # [S * Q, ...]
         centre = tree.take(before, client.cell)
-        # (13): the clients' models.
+        # (13): the new models of the clients.
         fitted = side.solve(stream(key, "fit"), client, centre, cohort)
         sent = admm.message(fitted.params, client.dual, rho)
         received, info = upload(task, key, fitted, centre, sent, cohort)
-        # (14) to (18): the servers, as matrices of the uploads and of the models before.
+        # (14) to (18): the steps of the servers, as weights of the uploads and of the models
+        # before. (14) and (15) give u, (17) and (18) give w.
         stack = jax.tree.map(lambda r, b: jnp.concatenate([r, b]), received, before)
         strength = coupling.strength(learner) if learned else jnp.asarray(tau, float)
         cells = jnp.where(info.reported, client.cell, -1)
@@ -116,7 +119,7 @@ def gfedmtl(
         u = mix(coupled[client.cell], stack)
         w = mix(exchanged, stack)
         models = jax.tree.map(lambda new, old: new.reshape(old.shape), w, models)
-        # (16): the clients' duals.
+        # (16): the new duals of the clients.
         dual = admm.ascend(client.dual, fitted.params, u, rho)
         info = info._replace(
             weights=consensus.upload_weights(exchanged[client.cell]),
@@ -124,17 +127,18 @@ def gfedmtl(
             metrics={"disagreement": consensus.disagreement(models)},
         )
         if learned:
-            # A client sends the gradient of its validation loss at u, and tau lowers that loss.
-            asked = gradient(stream(key, "evaluate"), u, cohort.val, cohort.ids)
-            nothing = jax.tree.map(jnp.zeros_like, asked.grads)
+            # Each client sends the gradient of its validation loss at u. From these the server
+            # computes the gradient of the sum of the losses with respect to tau.
+            answer = gradient(stream(key, "evaluate"), u, cohort.val, cohort.ids)
+            zero = jax.tree.map(jnp.zeros_like, answer.grads)
             answer_key = stream(key, "second_upload")
-            answers, _ = task.upload(answer_key, nothing, asked.grads, cohort.ids)
-            products = similarity.gram(answers, stack)
+            received_grads, _ = task.upload(answer_key, zero, answer.grads, cohort.ids)
+            products = similarity.gram(received_grads, stack)
             grad = consensus.tau_slope(products, cells, adjacency, strength, clusters)
             learner = coupling.descend(learner, grad, rate)
             info = info._replace(
                 up=2 * info.up,
-                batches=info.batches + asked.batches,
+                batches=info.batches + answer.batches,
                 metrics=info.metrics | {"tau": coupling.mean(strength, clusters)},
             )
         client = client._replace(model=fitted.params, dual=dual)

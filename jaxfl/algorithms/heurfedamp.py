@@ -32,23 +32,24 @@ def heurfedamp(
     lam: Annotated[Scalar, NOT_NEGATIVE] = 1.0,
     similarity: Literal["delta", "raw"] = "delta",
 ) -> Algorithm:
-    """FedAMP for deep networks: a softmax of cosines instead of distances.
+    """FedAMP for deep networks: the weights are a softmax of cosines, not a function of distances.
 
-    A client is sent its mixture u; it minimises its loss plus lam / 2 |w - u|^2 from its own model.
-    The defaults are those of pFedGraph's tables (FedAMP there, 2023).
+    The server sends each client its mixture u. The client minimises its loss plus
+    lam / 2 |w - u|^2, starting from its own model. The defaults are those of pFedGraph's tables
+    (FedAMP there, 2023).
 
-    State: clients = (model, u, 1 once there is a u [C]); server = the initial model if differences
-    to it are compared.
+    State: clients = (model, u, and a number [C] that is 0 before the client's first u and then 1);
+    server = the initial model if differences from it are compared, otherwise nothing.
 
     Args:
       task: the model and its training.
-      own: xi_ii, weight of a client's own model.
-      sigma: sharpness of the softmax over the others' cosines.
+      own: xi_ii, the weight of a client's own model.
+      sigma: sharpness of the softmax over the cosines with the other models.
       lam: strength of the attraction, lam / alpha_k in the paper.
-      similarity: of the differences to the initial model, or of the models, as in the paper
-        ("raw").
+      similarity: "delta" compares the differences from the initial model, "raw" the models, as in
+        the paper.
 
-    Differs: there is no attraction before a client's first u.
+    Differs: there is no attraction before a client has its first u.
     """
     loss = data_loss(task.problem)
 
@@ -73,6 +74,7 @@ def heurfedamp(
         compared = received
         if similarity == "delta":
             compared = tree.subtract(received, state.server)
+        # The weights xi of the others' models, and each client's mixture u.
         weights = isolate(heuristic(cosine(compared), own, sigma), info.reported)
         clients = (trained, mix(weights, received), jnp.ones_like(begun))
         return State(clients, state.server), info._replace(weights=weights)

@@ -28,19 +28,19 @@ from jaxfl.types import Algorithm, Cohort, Dataset, Info, Params, PRNGKey, State
 def ifca(task: Task, *, clusters: Annotated[int, COUNT] = 4) -> Algorithm:
     """One model for each cluster; a client trains the model with the lowest loss on its data.
 
-    A client is sent all models.
+    The server sends all models to each client. Clients count equally within a cluster.
 
-    State: clients = the cluster that each client last chose, first 0 [C]; server = models of the
+    State: clients = the cluster that each client last chose [C], at first 0; server = models of the
     clusters [K, ...].
 
     Args:
       task: the model and its training.
-      clusters: K; 4, as for the rotated digits of section 6. They start from K random models: a
-        model that starts at zero makes one cluster of all.
+      clusters: K; the default is 4, as for the rotated digits of section 6. The clusters start from
+        K random models. If the task's initial model is zero, all clients stay in one cluster.
 
-    Differs: the choice is by the loss on all training data. The authors' code chooses once more
-    before each test, by the loss on the labels of the test set; here a client deploys the model
-    that it chose last.
+    Differs: a client chooses by the loss on all of its training data. The authors' code chooses
+    again before each test, by the loss on the labels of the test set; here a client deploys the
+    model of the cluster that it last chose.
     """
     loss = data_loss(task.problem)
     fit = task.trainer(loss)
@@ -51,18 +51,19 @@ def ifca(task: Task, *, clusters: Annotated[int, COUNT] = 4) -> Algorithm:
         return State(jnp.zeros(train.mask.shape[0], jnp.int32), models)
 
     def round(key: PRNGKey, state: State, cohort: Cohort) -> tuple[State, Info]:
-        ask_key = stream(key, "evaluate")
+        evaluate_key = stream(key, "evaluate")
 
-        def losses(model: Params) -> Array:  # of every client [M]
-            asked = tree.broadcast(model, cohort.ids.size)
-            return evaluate(ask_key, asked, cohort.train, cohort.ids)
+        def losses(model: Params) -> Array:
+            """The loss of every client [M] at one model."""
+            stacked = tree.broadcast(model, cohort.ids.size)
+            return evaluate(evaluate_key, stacked, cohort.train, cohort.ids)
 
-        # Line 6: the cluster with the lowest loss; a NaN is never the lowest.
+        # Line 6: each client chooses the cluster with the lowest loss; a NaN is never the lowest.
         found = lax.map(losses, state.server)  # [K, M]
         chosen = jnp.where(jnp.isnan(found), jnp.inf, found).argmin(axis=0)
         start = tree.take(state.server, chosen)
         _, received, info = train_and_upload(task, fit, key, start, None, cohort)
-        # Line 15, model averaging.
+        # Line 15: model averaging in each cluster.
         server = centres(received, chosen, state.server, info.reported)
         info = info._replace(
             weights=together(chosen, info.reported),

@@ -1,4 +1,4 @@
-"""kNN-Per: FedAvg's model and the client's own examples."""
+"""kNN-Per: predictions by FedAvg's model and by the client's own examples."""
 
 from typing import Annotated, NamedTuple
 
@@ -14,18 +14,19 @@ from jaxfl.registry import method
 from jaxfl.skeleton import features_of, global_model
 from jaxfl.types import Algorithm, Dataset, Params, Scalar, Task
 
-PART = 32  # examples whose features are taken at a time
+# number of examples whose features are computed at a time
+PART = 32
 
 
 class Memory(NamedTuple):
-    """What a client predicts with."""
+    """The model and the training examples with which a client predicts."""
 
     model: Params
-    # [n, d] of its training examples
+    # [n, d] the features of the client's training examples
     features: Float[Array, "*n"]
-    # [n]
+    # [n] their labels
     labels: Int[Array, "*n"]
-    # [n]
+    # [n] which examples are real
     mask: Bool[Array, "*n"]
 
 
@@ -43,25 +44,26 @@ def knn_per(
     lam: Annotated[Scalar, FRACTION] = 0.5,
     scale: Annotated[Scalar, POSITIVE] = 1.0,
 ) -> Algorithm:
-    """FedAvg's model, and the labels of the client's nearest training examples in its features.
+    """FedAvg's model, and the labels of the nearest training examples in the model's features.
 
-    The prediction is p = lam p_knn + (1 - lam) softmax(model).
+    The prediction is p = lam p_knn + (1 - lam) softmax(logits), where p_knn comes from the labels
+    of the client's k nearest training examples.
 
-    State: clients = nothing; server = the global model. `recall` makes the memory of a model when
-    the client predicts, so that the features are never those of an old model.
+    State: clients = nothing; server = the global model. `recall` computes the features of the
+    training examples when a client predicts, so that they are never features of an old model.
 
     Args:
       task: classification and its training.
       neighbours: k.
-      lam: weight of the neighbours; in the paper by grid search on validation data, .5 in
-        pFedGraph's tables.
-      scale: of the squared distances, which are divided by their dimension and this.
+      lam: weight of p_knn; chosen by grid search on validation data in the paper, .5 in pFedGraph's
+        tables.
+      scale: squared distances are divided by the dimension of the features and by this number.
 
     Raises:
-      InputError: the model does not say what its features are, or the task is not classification.
+      InputError: the model does not define its features, or the task is not classification.
 
-    Differs: a client remembers all of its training examples, and all clients have one k and lam.
-    pFedGraph's code takes a softmax over the summed similarities, which flattens p_knn.
+    Differs: a client uses all of its training examples, and k and lam are the same for all clients.
+    pFedGraph's code applies a softmax to the summed similarities, which makes p_knn more uniform.
     """
     features = features_of(task.problem)
 
@@ -85,6 +87,7 @@ def knn_per(
             neighbours=neighbours,
             scale=scale,
         )
+        # A client without examples predicts with the model alone.
         weight = lam * known.mask.any()
         blend = weight * by_neighbours + (1 - weight) * jax.nn.softmax(logits)
         return jnp.log(jnp.maximum(blend, 1e-30))

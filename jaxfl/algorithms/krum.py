@@ -1,4 +1,4 @@
-"""Krum: the one model that lies nearest to its neighbours."""
+"""Krum: the one model that is nearest to its neighbours."""
 
 from typing import Annotated
 
@@ -19,7 +19,7 @@ from jaxfl.types import Algorithm, Task
     sends="its model",
 )
 def krum(task: Task, *, byzantine: Annotated[int | None, COUNT_OR_ZERO] = None) -> Algorithm:
-    """FedAvg whose server takes the one model that lies nearest to its neighbours.
+    """FedAvg whose server takes the one model that is nearest to its neighbours, not the mean.
 
     State: clients = nothing; server = the global model.
 

@@ -1,4 +1,4 @@
-"""LG-FedAvg: personal bodies under a shared head."""
+"""LG-FedAvg: personal bodies with a shared head."""
 
 from jaxfl import tree
 from jaxfl.registry import method
@@ -15,24 +15,24 @@ from jaxfl.types import Algorithm, Params, Task
     sends="its head",
 )
 def lg_fedavg(task: Task, *, head: tree.Layers | None = None) -> Algorithm:
-    """The head is FedAvg's; each client keeps a body of its own. Both are trained together.
+    """FedAvg of the head; each client keeps a body of its own, trained together with the head.
 
-    It is FedPer the other way round: a client deploys the mean head on its own body. With a model
-    that is all head it is FedAvg.
+    The roles of head and body in FedPer are exchanged: a client deploys its own body with the mean
+    head. If all layers are the head, the method equals FedAvg.
 
-    State: clients = each client's body; server = the global head. Weights: "head", "body".
+    State: clients = each client's body; server = the global head. Weights: "head" and "body".
 
     Args:
       task: the model and its training.
-      head: the shared layers: a regular expression to find in their paths, or a predicate; None:
+      head: the shared layers: a regular expression to find in their paths, or a predicate. None:
         the model's head.
 
     Raises:
       InputError: the model names no head and none is given, or no layer matches.
 
-    Differs: all start from the common initial model; the paper's experiments start from a model
-    that FedAvg has trained. A client deploys its own model; the paper's ensemble for clients never
-    seen is not here.
+    Differs: all clients start from the common initial model; the paper's experiments start from a
+    model trained by FedAvg. A client deploys its own model; the paper's ensemble for new clients is
+    not implemented.
     """
     head = head_of(task.problem, head)
 

@@ -1,4 +1,4 @@
-"""Local training only: the floor that every personalized method must beat."""
+"""Local training only, the baseline that every personalized method must beat."""
 
 import jax.numpy as jnp
 from jaxtyping import Array
@@ -13,7 +13,7 @@ from jaxfl.types import Algorithm, Cohort, Dataset, Info, Params, PRNGKey, State
 
 @method(
     title="Local training",
-    paper="the floor that every personalized method must beat",
+    paper="the baseline that every personalized method must beat",
     link="",
     personal="the whole model",
     sends="",
@@ -23,8 +23,8 @@ def local(task: Task) -> Algorithm:
 
     State: clients = each client's model; server = nothing.
 
-    Differs: all clients start from one common model, as in every other method here; pFedGraph's
-    tables start each client from a model of its own.
+    Differs: all clients start from one common model, as in the other methods here; in pFedGraph's
+    tables each client starts from a different model.
     """
     fit = task.trainer(data_loss(task.problem))
 

@@ -1,4 +1,4 @@
-"""Median of each coordinate."""
+"""Median: the global model is the median of each coordinate."""
 
 from jaxfl.kernels import robust
 from jaxfl.registry import method
@@ -15,7 +15,9 @@ from jaxfl.types import Algorithm, Task
     sends="its model",
 )
 def median(task: Task) -> Algorithm:
-    """FedAvg whose server takes the median of each coordinate; sizes of clients do not count.
+    """FedAvg whose server takes the median of each coordinate, not the mean.
+
+    Clients count equally, whatever their numbers of examples.
 
     State: clients = nothing; server = the global model.
     """

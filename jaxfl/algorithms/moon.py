@@ -1,4 +1,4 @@
-"""MOON: contrast between the features of models."""
+"""MOON: a contrastive loss on the features of models."""
 
 from typing import Annotated
 
@@ -20,32 +20,35 @@ from jaxfl.types import Algorithm, Dataset, Params, PRNGKey, Scalar, Task
 def moon(
     task: Task, *, mu: Scalar = 1.0, temperature: Annotated[Scalar, POSITIVE] = 0.5
 ) -> Algorithm:
-    """FedAvg whose clients draw their features to the global model's and away from their last own.
+    """FedAvg with features near those of the global model and far from those of the last local one.
 
-    Features are what enters the model's head.
+    The features are the input of the model's head.
 
-    State: clients = each client's last trained model, first the common initial one; server = the
-    global model.
+    State: clients = each client's last trained model, at first the common initial model; server =
+    the global model.
 
     Args:
       task: the model and its training.
-      mu: strength of the contrast; section 4.1 finds 5, 1 and 10 best for CIFAR-10, CIFAR-100 and
-        Tiny-ImageNet.
-      temperature: of the contrast (section 4.1).
+      mu: strength of the contrastive loss; section 4.1 finds 5, 1 and 10 best for CIFAR-10,
+        CIFAR-100 and Tiny-ImageNet.
+      temperature: of the contrastive loss (section 4.1).
 
     Raises:
-      InputError: the model does not say what its features are.
+      InputError: the model does not define its features.
 
-    Differs: features come from the model as it is, without the paper's projection head of two
-    layers more.
+    Differs: the features are those of the model itself; the paper adds a projection head of two
+    layers.
     """
     features = features_of(task.problem)
     loss = data_loss(task.problem)
 
     def objective(params: Params, batch: Dataset, others: tuple, key: PRNGKey):
         value, aux = loss(params, batch, None, key)
-        # (3): the global model is near, the client's last model is far.
-        own, near, far = (features(model, batch.x) for model in (params, *others))
+        # (3): features near those of the global model, far from those of the last local model.
+        start, last_model = others
+        own = features(params, batch.x)
+        near = features(start, batch.x)
+        far = features(last_model, batch.x)
         contrasts = contrast(own, near, far, temperature)
         return value + mu * masked_mean(contrasts, batch.mask), aux
 

@@ -1,4 +1,4 @@
-"""Multi-Krum: the mean of the models that lie nearest to their neighbours."""
+"""Multi-Krum: the mean of the models that are nearest to their neighbours."""
 
 from typing import Annotated
 
@@ -24,7 +24,7 @@ def multi_krum(
     byzantine: Annotated[int | None, COUNT_OR_ZERO] = None,
     chosen: Annotated[int | None, COUNT] = None,
 ) -> Algorithm:
-    """FedAvg whose server takes the mean of the models that lie nearest to their neighbours.
+    """FedAvg whose server takes the mean of only those models that are nearest to their neighbours.
 
     State: clients = nothing; server = the global model.
 

@@ -23,7 +23,8 @@ def norm_clipping(task: Task, *, bound: Annotated[Scalar | None, POSITIVE] = Non
 
     Args:
       task: the model and its training.
-      bound: of the Euclidean length of an update. None: the median length in the round.
+      bound: the largest Euclidean length of an update. None: the median of the lengths in the
+        round.
     """
 
     def aggregate(received, start, reported, cohort):

@@ -1,4 +1,4 @@
-"""Per-FedAvg: a global model from which one step suits each client."""
+"""Per-FedAvg: a global model that suits each client after one gradient step."""
 
 import jax
 import jax.numpy as jnp
@@ -23,22 +23,23 @@ from jaxfl.types import Algorithm, Cohort, Dataset, Info, Params, PRNGKey, Scala
     sends="its copy of the global model w",
 )
 def per_fedavg(task: Task, *, alpha: Scalar = 0.01, hessian: bool = False) -> Algorithm:
-    """FedAvg of the model from which one gradient step suits each client best (3), and that step.
+    """FedAvg that lowers (3), the loss of the global model after one gradient step of each client.
 
-    The deployed model is w - alpha grad f(w), the step on all of a client's data from the new
-    global model. Clients count equally, as in the paper.
+    A client deploys w - alpha grad f(w): the new global model after one step on all of the client's
+    data. Clients count equally, as in the paper.
 
-    State: clients = each client's model after its step, first the initial one; server = the global
-    model. The loss of a round is that after the inner step.
+    State: clients = each client's model after its step, at first the initial model; server = the
+    global model. The loss of a round is the loss after the inner step.
 
     Args:
-      task: the model and its training, which is that of w; its rate is the paper's beta.
-      alpha: rate of the inner and of the deployed step; pFedGraph's tables take .001.
-      hessian: False: its term is left out, the paper's Per-FedAvg (FO); True: it is computed
-        exactly.
+      task: the model and its training, which is that of w; its learning rate is the paper's beta.
+      alpha: learning rate of the inner step and of the deployed model's step; pFedGraph's tables
+        use .001.
+      hessian: True computes the term with the Hessian exactly; False leaves it out, which is the
+        paper's Per-FedAvg (FO).
 
-    Differs: the inner gradient is of one random half of a batch and the outer one of the other,
-    where the paper takes new batches; the Hessian is of the inner half.
+    Differs: a random half of each batch gives the inner gradient and the Hessian, and the other
+    half gives the outer gradient; the paper draws a new batch for each.
     """
     loss = data_loss(task.problem)
 
@@ -46,12 +47,12 @@ def per_fedavg(task: Task, *, alpha: Scalar = 0.01, hessian: bool = False) -> Al
         split_key, inner_key, outer_key = jax.random.split(key, 3)
         order = jax.random.permutation(split_key, batch.mask.size)
         batch = jax.tree.map(lambda x: x[order], batch)
-        # Counts the real examples; a single one is in both halves.
+        # Real examples with odd numbers are the inner half, those with even numbers the outer half.
+        # A single real example is in both halves.
         number = jnp.cumsum(batch.mask)
-        inner, outer = (
-            batch._replace(mask=batch.mask & ((number % 2 == odd) | (number[-1] == 1)))
-            for odd in (1, 0)
-        )
+        single = number[-1] == 1
+        inner = batch._replace(mask=batch.mask & ((number % 2 == 1) | single))
+        outer = batch._replace(mask=batch.mask & ((number % 2 == 0) | single))
         grads, _ = jax.grad(loss, has_aux=True)(params, inner, None, inner_key)
         if not hessian:
             grads = lax.stop_gradient(grads)
@@ -60,7 +61,7 @@ def per_fedavg(task: Task, *, alpha: Scalar = 0.01, hessian: bool = False) -> Al
     def step(params: Params, grads: Params) -> Params:
         return jax.tree.map(lambda w, g: w - alpha * g, params, grads)
 
-    # The halves are of the batch as a whole.
+    # The halves depend on the batch as a whole.
     fit = task.trainer(objective, whole_batch=True)
     gradient = task.gradient(loss)
 
@@ -71,15 +72,17 @@ def per_fedavg(task: Task, *, alpha: Scalar = 0.01, hessian: bool = False) -> Al
     def round(key: PRNGKey, state: State, cohort: Cohort) -> tuple[State, Info]:
         start = tree.broadcast(state.server, cohort.ids.size)
         _, received, info = train_and_upload(task, fit, key, start, None, cohort)
+        # The new global model is the unweighted mean.
         weights = size_weights(info.reported)
         model = mix(weights, received)
-        deployed = tree.broadcast(model, cohort.ids.size)
-        asked = gradient(stream(key, "evaluate"), deployed, cohort.train, cohort.ids)
+        # Each client takes a step from it, on all of its data.
+        stacked = tree.broadcast(model, cohort.ids.size)
+        answer = gradient(stream(key, "evaluate"), stacked, cohort.train, cohort.ids)
         info = info._replace(
             weights=tree.broadcast(weights, cohort.ids.size),
-            batches=(1 + hessian) * info.batches + asked.batches,
+            batches=(1 + hessian) * info.batches + answer.batches,
         )
-        return State(step(deployed, asked.grads), model), info
+        return State(step(stacked, answer.grads), model), info
 
     def models(state: State, ids: Array) -> Params:
         return tree.take(state.clients, ids)

@@ -19,8 +19,8 @@ from jaxfl.types import Algorithm, Cohort, Dataset, Info, Params, PRNGKey, Scala
 
 @method(
     title="pFedBayes",
-    paper='Zhang et al., "Personalized Federated Learning via Variational Bayesian Inference", ICML '
-    "2022",
+    paper='Zhang et al., "Personalized Federated Learning via Variational Bayesian Inference", '
+    "ICML 2022",
     link="https://arxiv.org/abs/2206.07977",
     personal="the Gaussian q over models, whose mean is deployed",
     sends="its copy of the shared Gaussian, means and deviations",
@@ -33,24 +33,26 @@ def pfedbayes(
     rate: Annotated[Scalar, POSITIVE] = 1e-3,
     beta: Annotated[Scalar, POSITIVE] = 1.0,
 ) -> Algorithm:
-    """A Gaussian over models for each client, near one that all share.
+    """A Gaussian over models for each client, near a Gaussian that all clients have in common.
 
-    A client's q and its copy w_i of the shared w descend together. q lowers the mean over its n
-    examples of the loss at a model drawn from q, plus zeta / n KL(q || w_i); w_i lowers
-    zeta KL(q || w_i). The server takes the mean of the copies. A client is sent w.
+    A client has its own Gaussian q and a copy w_i of the common Gaussian w, which the server sends.
+    Both are trained together. q lowers the mean loss over the client's n examples at a model drawn
+    from q, plus zeta / n KL(q || w_i); w_i lowers zeta KL(q || w_i). The server takes the mean of
+    the copies.
 
     State: clients = q [C, ...]; server = w.
 
     Args:
       task: the model and its training; its optimiser is not used.
-      zeta: weight of the divergence. This and what follows are the paper's settings.
-      rho: first deviations are softplus(rho).
-      rate: learning rate of q, by Adam, and of w_i, by SGD: it has no noise that Adam would have to
-        scale.
-      beta: weight of the new mean in w.
+      zeta: weight of the divergence. The defaults of this and the next options are the paper's.
+      rho: the initial standard deviations are softplus(rho).
+      rate: learning rate of q, trained by Adam, and of w_i, trained by SGD, since its gradient has
+        no noise that Adam would have to scale.
+      beta: weight of the mean of the copies in the new w.
 
-    Differs: q and w_i step together, as often as the task trains, with one draw of q a step. Adam
-    for q is that of the unofficial code, whose draws have a thousandth of the deviation.
+    Differs: q and w_i take each step together, and the task's training sets the number of steps;
+    each step draws one model from q. Training q by Adam follows an unofficial implementation, whose
+    draws have a thousandth of the standard deviation.
     """
     loss = data_loss(task.problem)
 
@@ -77,6 +79,7 @@ def pfedbayes(
         trained, received, info = train_and_upload(
             task, fit, key, (state.clients, start), strength, cohort, sends=lambda pair: pair[1]
         )
+        # The server moves w to the mean of the copies by the fraction beta.
         weights = size_weights(info.reported)
         mean = mix(weights, received)
         w = jax.tree.map(lambda old, new: (1 - beta) * old + beta * new, state.server, mean)

@@ -1,4 +1,4 @@
-"""pFedGAT: graph attention on the server, learned from the clients' losses."""
+"""pFedGAT: the server learns graph attention from the clients' losses."""
 
 from typing import Annotated, Literal
 
@@ -39,34 +39,36 @@ def pfedgat(
     wire: Literal["gradient", "inner", "scalars"] = "gradient",
     radius: Annotated[float, POSITIVE] = 0.1,
 ) -> Algorithm:
-    """Each client receives a mixture of its own; attention over the models learns the weights.
+    """Each client receives its own mixture of models, with weights from learned graph attention.
 
-    State: clients = (mixture, with "free" the logits of its weights by id [C, C]), server = (W and
-    a, with "update" the initial model). Metrics: `feedback`, the clients' mean validation loss at
-    their mixtures; `entropy`, mean over the rows of the weights.
+    State: clients = (the mixture, the logits of its weights by client id [C, C] if `attention` is
+    "free"); server = (W and a, the initial model if `feature` is "update"). Metrics: `feedback`,
+    the mean of the clients' validation losses at their mixtures; `entropy`, the mean entropy of a
+    row of the weights.
 
     Args:
       task: the model and its training.
-      attention: how pairs are scored, see `kernels.attention`; with "free" there is no attention,
-        the weights themselves are learned (Table 4).
-      feature: what is compared: the models, their updates since the initial model, or the updates
-        of this round.
-      heads: H. W takes H d' D floats (LeNet: 15 MiB), with "gatv2" and "dot" twice that, and its
-        gradient as much.
+      attention: the score of a pair of models, see `kernels.attention`. With "free" there is no
+        attention, and the weights themselves are learned (Table 4).
+      feature: what is compared: the models ("weights"), their differences from the initial model
+        ("update"), or their updates in this round ("round").
+      heads: H. W has H d' D floats (15 MiB for LeNet), with "gatv2" and "dot" twice as many, and
+        its gradient has as many.
       width: d'.
       slope: of the LeakyReLU.
-      eta: learning rate of W and a, SGD on the sum of the clients' losses, (9) and (10).
-      normalised: features of length 1, not sqrt(D): a step on W then moves its products by eta and
-        not by D eta.
-      wire: a client's answer to its mixture: its loss's gradient, through the uplink ("gradient"),
-        its products with all models, which it is sent ("inner"), or two losses, of mixtures
-        disturbed both ways ("scalars").
-      radius: M times the disturbance of a weight. Its estimate of dL/dR is noisy, with a variance
-        of order M.
+      eta: learning rate of W and a, trained by SGD on the sum of the clients' losses, (9) and (10).
+      normalised: scale features to length 1, not to sqrt(D). A step on W then changes its products
+        with features by the order of eta, not of D eta.
+      wire: what a client sends after it has received its mixture: the gradient of its loss, through
+        the uplink ("gradient"); the products of that gradient with all models, which the server
+        sends it ("inner"); or two losses, at mixtures with disturbed weights ("scalars").
+      radius: M times the disturbance of a weight, with "scalars". The estimate of dL/dR is noisy,
+        with a variance of order M.
 
-    Differs: a client's loss alone, as in the paper, does not give (10), hence `wire`. Losses are of
-    validation data, not of the test set; a client without any has none. LayerNorm has no
-    parameters; the paper does not give d' and the start.
+    Differs: in the paper a client sends only its loss, from which (10) cannot be computed; hence
+    `wire`. Losses are those of validation data, not of the test set; a client without validation
+    data has no loss. LayerNorm has no parameters. The paper gives neither d' nor the initial W and
+    a.
     """
     loss = data_loss(task.problem)
     fit = task.trainer(loss)
@@ -94,6 +96,27 @@ def pfedgat(
             return tree.subtract(received, initial)
         return jax.tree.map(jnp.subtract, received, start)
 
+    def ask_clients(
+        key: PRNGKey, weights: Float[Array, "m m"], received: Params, cohort: Cohort
+    ) -> tuple[Float[Array, "m"], Float[Array, "m m"], Array | int]:
+        """The losses L at the mixtures [M], dL_i / dR_ij [M, M], and the clients' batches [M]."""
+        M = cohort.ids.size
+        evaluate_key = stream(key, "evaluate")
+        if wire == "scalars":
+            # Losses at the weights plus and minus a random disturbance.
+            step = disturbance(stream(key, "disturb"), M, radius / M)
+            above = evaluate(evaluate_key, mix(weights + step, received), cohort.val, cohort.ids)
+            below = evaluate(evaluate_key, mix(weights - step, received), cohort.val, cohort.ids)
+            derivatives = ((above - below) / 2)[:, None] * step / (radius / M) ** 2
+            return (above + below) / 2, derivatives, 0
+        # By the chain rule, dL_i / dR_ij is the product of the gradient at mixture i with model j.
+        answer = gradient(evaluate_key, mix(weights, received), cohort.val, cohort.ids)
+        grads = answer.grads
+        if wire == "gradient":
+            zero = jax.tree.map(jnp.zeros_like, grads)
+            grads, _ = task.upload(stream(key, "second_upload"), zero, grads, cohort.ids)
+        return answer.loss, gram(grads, received), answer.batches
+
     def round(key: PRNGKey, state: State, cohort: Cohort) -> tuple[State, Info]:
         start, logits = state.clients
         learned, initial = state.server
@@ -102,7 +125,7 @@ def pfedgat(
         D = tree.size(received) // M
         compared = compare(received, start, initial)
 
-        # (5) to (7): mixing weights of the received models.
+        # (3) to (7): mixing weights R of the received models.
         def weigh(learned, logits) -> Float[Array, "m m"]:
             if score is None:
                 rows = jax.nn.softmax(logits[:, cohort.ids])
@@ -113,26 +136,10 @@ def pfedgat(
 
         weights, pull_back = jax.vjp(weigh, learned, logits)
 
-        # The clients' losses at their mixtures, and dL_i / dR_ij [M, M].
-        ask_key = stream(key, "evaluate")
-        if wire == "scalars":
-            step = disturbance(stream(key, "disturb"), M, radius / M)
-            above = evaluate(ask_key, mix(weights + step, received), cohort.val, cohort.ids)
-            below = evaluate(ask_key, mix(weights - step, received), cohort.val, cohort.ids)
-            losses = (above + below) / 2
-            derivatives = ((above - below) / 2)[:, None] * step / (radius / M) ** 2
-        else:
-            asked = gradient(ask_key, mix(weights, received), cohort.val, cohort.ids)
-            losses = asked.loss
-            answers = asked.grads
-            if wire == "gradient":
-                nothing = jax.tree.map(jnp.zeros_like, answers)
-                answer_key = stream(key, "second_upload")
-                answers, _ = task.upload(answer_key, nothing, answers, cohort.ids)
-            derivatives = gram(answers, received)
-            info = info._replace(batches=info.batches + asked.batches)
+        # The clients' losses at their mixtures, and the derivatives with respect to R.
+        losses, derivatives, more_batches = ask_clients(key, weights, received, cohort)
 
-        # (9) and (10): a step of SGD. A client whose loss is NaN or inf teaches nothing.
+        # (9) and (10): a step of SGD. Derivatives that are NaN or inf count as 0.
         grads = pull_back(jnp.where(jnp.isfinite(derivatives), derivatives, 0))
         learned, logits = jax.tree.map(lambda x, g: x - eta * g, (learned, logits), grads)
 
@@ -145,6 +152,7 @@ def pfedgat(
             weights=weights,
             up=jnp.full_like(info.up, up),
             down=jnp.full_like(info.down, down),
+            batches=info.batches + more_batches,
             metrics={"feedback": jnp.nanmean(losses), "entropy": entropy},
         )
         return State((model, logits), (learned, initial)), info

@@ -1,4 +1,4 @@
-"""pFedGraph: a collaboration graph inferred by a quadratic program."""
+"""pFedGraph: a collaboration graph found by a quadratic program."""
 
 from typing import Annotated, Literal, NamedTuple
 
@@ -20,11 +20,12 @@ from jaxfl.types import Algorithm, Cohort, Dataset, Info, Params, PRNGKey, Scala
 
 
 class Client(NamedTuple):
-    """What is kept of each client."""
+    """The state of each client."""
 
-    # [C, ...] the aggregate that the client deploys and starts from
+    # [C, ...] the aggregate, which the client deploys and from which it trains
     model: Params
-    # what it aligns with: the normalised aggregate [C, ...] (3), or a factor of `model` [C]; first 0
+    # with which the client aligns its model: the normalised aggregate of (3) [C, ...], or a factor
+    # of `model` [C]; at first 0
     anchor: Params
 
 
@@ -51,35 +52,37 @@ def pfedgraph(
     solver: Solver = "projection",
     cap: Annotated[Scalar | None, POSITIVE] = None,
 ) -> Algorithm:
-    """Each client receives a mixture of its own, weighted by the similarity of models and by size.
+    """Each client receives its own mixture of models, weighted by similarity and by data size.
 
-    State: clients = `Client`; server = the initial model if it is needed.
+    State: clients = `Client`; server = the initial model if differences from it are compared,
+    otherwise nothing.
 
     Args:
       task: the model and its training.
       alpha: balance of data size and similarity, see `kernels.simplex`. None: .08 M ("code"), or .8
         ("paper").
-      alpha_form: which term alpha multiplies, the size ("code", as the authors' code) or the
-        similarity ("paper", (4)).
-      lam: strength of the regulariser that aligns a client with its aggregate, (3); negative: as
-        the authors' code.
-      anchor: the regulariser, see `kernels.alignment`; with "cosine" the server sends the
-        normalised aggregate beside the aggregate.
-      similarity: of the differences to the initial model ("delta", appendix C.1.4), or of the
-        models.
-      measure: of the similarity (section 4.5).
+      alpha_form: the term that alpha multiplies: the one with the sizes ("code", as in the authors'
+        code), or the one with the similarities ("paper", (4)).
+      lam: strength of the regulariser in (3), which aligns a client's model with its aggregate.
+        With a negative value it acts as in the authors' code.
+      anchor: the regulariser, see `kernels.alignment`. With "cosine" the server sends both the
+        aggregate and the normalised aggregate.
+      similarity: "delta" compares the differences from the initial model (appendix C.1.4), "raw"
+        the models.
+      measure: the measure of similarity (section 4.5).
       layers: the layers that are compared: a regular expression to find in their paths, or a
-        predicate; None: all.
-      snap: cosines above it count as 1, as in the authors' code; None for never.
-      prior: p of (4): the fractions of the data, or 1 / M for each (Table 9).
-      solver: of (4); "jaxopt" also takes `cap`; "none": the similarities are the weights (Table 8).
-      cap: the largest weight of an edge, a number or [C, C].
+        predicate. None: all layers.
+      snap: cosines above this number count as 1, as in the authors' code. None: no cosine does.
+      prior: p in (4): each client's fraction of the data ("size"), or 1 / M ("equal", Table 9).
+      solver: the solver of (4). "jaxopt" allows a `cap`; with "none" the similarities are the
+        weights (Table 8).
+      cap: the largest weight of an edge, one number or [C, C].
 
     Raises:
-      InputError: a cap is given and the solver takes none.
+      InputError: a cap is given, but the solver does not take one.
 
-    Differs: (4) is solved exactly. With "approx" the aggregate is normalised first, so that `lam`
-    means the same in both.
+    Differs: (4) is solved exactly. With the anchor "approx" the aggregate is divided by its norm,
+    so that `lam` means the same as with "cosine".
     """
     check(
         cap is None or solver == "jaxopt",
@@ -121,13 +124,13 @@ def pfedgraph(
         ones = jnp.ones(cohort.ids.size)
         centre = (aligned, ones) if anchor == "cosine" else (start, aligned)
         _, received, info = train_and_upload(task, fit, key, start, centre, cohort)
-        # (4): a row of weights for each client.
+        # (4): the quadratic program gives a row of weights for each client.
         sizes = cohort.sizes if prior == "size" else info.reported
         rows = graph(received, state.server, sizes, cohort.ids)
         weights = isolate(rows, info.reported)
-        # Each client's aggregate.
+        # The aggregate of each client, from which it trains in the next round.
         model = mix(weights, received)
-        # What (3) aligns with in the next round.
+        # (3): the anchor of the regulariser in the next round.
         aligned = inverse_norms(model) if anchor == "approx" else ones
         if anchor == "cosine":
             aligned = mix(weights, tree.scale(received, inverse_norms(received)))

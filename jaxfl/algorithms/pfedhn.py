@@ -1,4 +1,4 @@
-"""pFedHN: a network on the server makes each client's model."""
+"""pFedHN: a hypernetwork on the server generates each client's model."""
 
 from typing import Annotated
 
@@ -35,26 +35,27 @@ def pfedhn(
     decay: Annotated[Scalar, NOT_NEGATIVE] = 1e-3,
     clip: Annotated[Scalar, POSITIVE] = 50.0,
 ) -> Algorithm:
-    """A network of the server makes each client's model of a learned embedding of that client.
+    """A hypernetwork on the server generates each client's model from an embedding of the client.
 
-    A client is sent theta_i = h(v_i; phi) and sends what it trained from there, theta~_i; phi and
-    v_i descend along J'(theta_i - theta~_i), J the Jacobian of h.
+    The server sends theta_i = h(v_i; phi) to client i. The client trains from theta_i and sends the
+    result, theta~_i. The server updates phi and v_i by SGD along J'(theta_i - theta~_i), where J is
+    the Jacobian of h.
 
     State: clients = (v [C, embedding], its opt_state); server = (phi, its opt_state).
 
     Args:
       task: the model and its training.
-      embedding: length of v; 20 as in pFedGraph's tables (2023), in the paper 1 + C / 4.
-      width: of the network's layers.
-      hidden: its ReLU layers.
-      rate: learning rate of phi and v, SGD; this and what follows as in the authors' code.
-      momentum: of that SGD.
-      decay: weight decay.
-      clip: the longest gradient.
+      embedding: length of v; 20 as in pFedGraph's tables (2023), 1 + C / 4 in the paper.
+      width: width of the hypernetwork's layers.
+      hidden: number of its ReLU layers.
+      rate: learning rate of phi and v. The defaults of this and the next options are those of the
+        authors' code.
+      momentum: of the SGD on phi and v.
+      decay: weight decay of phi and v.
+      clip: gradients longer than this are scaled to this length.
 
-    Differs: all clients of the cohort take part in a step of phi, along the sum of their gradients,
-    where the paper takes one client a step. phi first makes the task's own initial model of every
-    v.
+    Differs: each step of phi takes the sum of the gradients of all clients in the cohort; in the
+    paper a step takes one client. At first h generates the task's initial model for every v.
     """
     fit = task.trainer(data_loss(task.problem))
     clipping = optax.clip_by_global_norm(clip)
@@ -72,12 +73,14 @@ def pfedhn(
     def round(key: PRNGKey, state: State, cohort: Cohort) -> tuple[State, Info]:
         v, v_opt_state = state.clients
         phi, phi_opt_state = state.server
+        # The clients train from theta_i.
         start, pull_back = jax.vjp(make_models, phi, v)
         _, received, info = train_and_upload(task, fit, key, start, None, cohort)
-        # Both gradients, J'(theta_i - theta~_i), and a step of SGD.
+        # The gradients of phi and v, J'(theta_i - theta~_i), clipped together.
         grads = pull_back(jax.tree.map(jnp.subtract, start, received))
         clipped, _ = clipping.update(grads, clipping.init(()))
         phi_grads, v_grads = jax.tree.leaves(clipped, is_leaf=lambda x: x is not clipped)
+        # A step of SGD for each.
         phi_updates, phi_opt_state = optimizer.update(phi_grads, phi_opt_state, phi)
         v_updates, v_opt_state = optimizer.update(v_grads, v_opt_state, v)
         clients = (optax.apply_updates(v, v_updates), v_opt_state)

@@ -1,4 +1,4 @@
-"""pFedMe: a personal model by the Moreau envelope of the client's loss."""
+"""pFedMe: personal models by the Moreau envelopes of the clients' losses."""
 
 from typing import Annotated
 
@@ -34,26 +34,26 @@ def pfedme(
     inner_rate: Annotated[Scalar, POSITIVE] = 0.09,
     beta: Scalar = 1.0,
 ) -> Algorithm:
-    """Each client has a model theta near its copy w of the global one, and moves w towards theta.
+    """Each client has a model theta near its copy w of the global model, and moves w to theta.
 
-    theta minimises f(theta) + lam / 2 |theta - w|^2 (3), by `inner_steps` of gradient descent on
-    one batch, and lam (w - theta) is the gradient of the Moreau envelope, which w lowers.
+    theta minimises (3), f(theta) + lam / 2 |theta - w|^2, by `inner_steps` of gradient descent on
+    one batch. Local training of w lowers the Moreau envelope, whose gradient is lam (w - theta).
 
-    State: clients = each client's theta, first the common initial model; server = the global model.
-    The loss of a round is that at theta.
+    State: clients = theta of each client, at first the common initial model; server = the global
+    model. The loss of a round is that at theta.
 
     Args:
       task: the model and its training, which is that of w.
-      lam: strength of the proximal term; the paper's experiments take 15.
-      inner_steps: K, 5 in the paper.
-      inner_rate: learning rate of these steps: .09 in the paper for networks, .1 for the convex
+      lam: strength of the proximal term; 15 in the paper's experiments.
+      inner_steps: K; 5 in the paper.
+      inner_rate: learning rate of these steps; in the paper .09 for networks and .1 for the convex
         model.
-      beta: how far the server goes to the mean of the clients' w; pFedGraph's tables take 1, the
-        paper up to 2.
+      beta: the server moves the global model to the mean of the clients' w by this fraction; 1 in
+        pFedGraph's tables, up to 2 in the paper.
 
-    Differs: w moves by the task's optimiser (the paper: SGD with rate .005). Each search for theta
-    starts from w, and the deployed theta takes its steps on batches of its own, from the last w.
-    Only the cohort trains; in the paper all clients train and some send.
+    Differs: the task's optimiser trains w; in the paper it is SGD with rate .005. Each search for
+    theta starts from w. The deployed theta takes its steps from the last w, on other batches. Only
+    the cohort trains; in the paper all clients train and some of them send.
     """
     near = proximal(data_loss(task.problem), lam)
 
@@ -68,7 +68,7 @@ def pfedme(
         theta, aux = lax.scan(step, centre, jnp.arange(inner_steps))
         return lam / 2 * tree.squared_distance(w, theta), aux[-1]
 
-    # theta depends on the batch as a whole.
+    # theta depends on a batch as a whole.
     fit = task.trainer(envelope, whole_batch=True)
     personalize = task.trainer(near, steps=inner_steps, optimizer=optax.sgd(inner_rate))
 
@@ -79,7 +79,9 @@ def pfedme(
     def round(key: PRNGKey, state: State, cohort: Cohort) -> tuple[State, Info]:
         start = tree.broadcast(state.server, cohort.ids.size)
         trained, received, info = train_and_upload(task, fit, key, start, None, cohort)
+        # The deployed theta of each client, searched from its w.
         theta = personalize(stream(key, "second_fit"), trained, trained, cohort)
+        # The global model moves to the unweighted mean of w by the fraction beta.
         weights = size_weights(info.reported)
         mean = mix(weights, received)
         model = jax.tree.map(lambda w, m: (1 - beta) * w + beta * m, state.server, mean)

@@ -1,4 +1,4 @@
-"""SCAFFOLD: control variates against the drift of local steps."""
+"""SCAFFOLD: control variates that correct the drift of local steps."""
 
 from typing import Annotated, Literal, NamedTuple
 
@@ -17,11 +17,14 @@ from jaxfl.types import Algorithm, Cohort, Dataset, Info, Params, PRNGKey, Scala
 
 
 class Server(NamedTuple):
-    """What the server keeps."""
+    """The state of the server."""
 
-    model: Params  # x, the global model
-    control: Params  # c, the mean of all clients' control variates
-    clients: Int[Array, ""]  # N
+    # x, the global model
+    model: Params
+    # c, the mean of all clients' control variates
+    control: Params
+    # N, the number of clients
+    clients: Int[Array, ""]
 
 
 def _unit_gradient(params: Array, batch: Dataset, anchor: None, key: PRNGKey):
@@ -49,7 +52,7 @@ def scaffold(
     A client receives the server's model and control variate. Clients count equally, as in the
     paper.
 
-    State: clients = each client's control variate c_i, first zero; server = `Server`.
+    State: clients = each client's control variate c_i, at first zero; server = `Server`.
 
     Args:
       task: the model and its training by SGD.
@@ -92,7 +95,7 @@ def scaffold(
         server = state.server
         own = state.clients
         start = tree.broadcast(server.model, cohort.ids.size)
-        # Line 10: local steps along g_i(y_i) - c_i + c.
+        # Line 10: local steps with the gradient g_i(y_i) - c_i + c.
         correction = jax.tree.map(lambda c, c_i: c[None] - c_i, server.control, own)
         fitted = fit(stream(key, "fit"), start, correction, cohort)
         if option == "I":
@@ -109,8 +112,8 @@ def scaffold(
             extra = 0
         after = (fitted.params, control)
         (trained, controls), info = upload(task, key, fitted, (start, own), after, cohort)
-        # Lines 16 and 17: the server moves to the mean of the models, and its control variate by
-        # |S| / N of the mean change.
+        # Lines 16 and 17: the global model moves to the mean of the models, and the control variate
+        # of the server changes by |S| / N times the mean change of the clients' control variates.
         weights = size_weights(info.reported)
         mean = mix(weights, trained)
         model = jax.tree.map(lambda x, y: x + server_rate * (y - x), server.model, mean)

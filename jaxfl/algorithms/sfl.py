@@ -1,4 +1,4 @@
-"""SFL: models spread over a graph of clients."""
+"""SFL: models propagate over a graph of the clients."""
 
 from typing import Annotated
 
@@ -34,36 +34,43 @@ def sfl(
     lam: Annotated[Scalar, NOT_NEGATIVE] = 0.15,
     temperature: Annotated[Scalar, POSITIVE] = 0.1,
 ) -> Algorithm:
-    """Models spread over a graph; each client stays near its own result and near the mean of all.
+    """Models propagate over a graph; each client stays near its graph model and near their mean.
 
-    A client starts from the mean g and minimises its loss plus lam / 2 (|w - g|^2 + |w - u|^2), u
-    its graph model: u = A^hops w, and g the mean of all u. It is sent u and g.
+    The graph model of a client is u, a row of A^hops w for the matrix A of the graph, and g is the
+    mean of all u. The server sends u and g. The client starts from g and minimises its loss plus
+    lam / 2 (|w - g|^2 + |w - u|^2).
 
     State: clients = u [C, ...]; server = g.
 
     Args:
       task: the model and its training.
-      graph: edges between clients, 0 or more [C, C]; rows are scaled to sum to 1, edges to
-        themselves added. None: only what is learned.
-      learned: weight of the learned graph in A beside a given one: 0 or None is SFL, .05 the
+      graph: weights of the edges between clients, 0 or more [C, C]. An edge of each client to
+        itself is added, and rows are scaled to sum to 1. None: only the learned graph.
+      learned: weight of the learned graph in A if a graph is given. 0 or None is SFL, .05 is the
         paper's SFL*.
-      hops: layers of the graph convolution.
-      lam: strength of both attractions; half of the .3 of the authors' code, which is of distances
-        not squared.
-      temperature: of the learned graph, a softmax of the cosines of the models' differences to g.
+      hops: number of layers of the graph convolution.
+      lam: strength of both attractions; half of the .3 in the authors' code, where the distances
+        are not squared.
+      temperature: of the learned graph, a softmax of the cosines of the models' differences from g.
 
     Raises:
       InputError: `learned` is given without a graph.
 
-    Differs: the attractions are squared and have a gradient, unlike in the authors' code. That code
-    learns a graph by SGD, from distances of models, and such that far models weigh more; here near
-    models do. A mean is of the cohort.
+    Differs: the distances are squared and have a gradient, unlike in the authors' code. That code
+    learns a graph by SGD from distances of models, so that distant models weigh more; here similar
+    models weigh more. Means are over the cohort.
     """
     check(
         learned is None or graph is not None,
         "learned is its weight beside a given graph: give graph, or leave it",
     )
-    mixed_in = 1.0 if graph is None else 0.0 if learned is None else learned
+    # The weight of the learned graph.
+    if graph is None:
+        learned_weight = 1.0
+    elif learned is None:
+        learned_weight = 0.0
+    else:
+        learned_weight = learned
     loss = data_loss(task.problem)
 
     def objective(params: Params, batch: Dataset, centres: tuple, key: PRNGKey):
@@ -81,17 +88,19 @@ def sfl(
         start = tree.broadcast(state.server, clients)
         centres = (start, state.clients)
         _, received, info = train_and_upload(task, fit, key, start, centres, cohort)
-        # A: the learned graph, and the given one with edges of clients to themselves.
+        # A is the learned graph, mixed with the given graph and its edges of clients to themselves.
         rows = graph_rows(cosine(tree.subtract(received, state.server)), "softmax", temperature)
         if graph is not None:
             given = jnp.asarray(graph, float)[cohort.ids][:, cohort.ids]
             edges = jnp.maximum(given, jnp.eye(clients))
-            rows = mixed_in * rows + (1 - mixed_in) * edges / edges.sum(axis=1, keepdims=True)
-        # u = A^hops w, and g its mean.
+            degrees = edges.sum(axis=1, keepdims=True)
+            rows = learned_weight * rows + (1 - learned_weight) * edges / degrees
+        # u = A^hops w, and g is the mean of u.
         weights = isolate(propagate(rows, hops), info.reported)
         model = mix(weights, received)
         mean = mix(size_weights(info.reported), model)
-        return State(model, mean), info._replace(weights=weights, down=2 * info.down)
+        info = info._replace(weights=weights, down=2 * info.down)
+        return State(model, mean), info
 
     def models(state: State, ids: Array) -> Params:
         return tree.take(state.clients, ids)

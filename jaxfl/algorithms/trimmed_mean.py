@@ -1,4 +1,4 @@
-"""Trimmed mean of each coordinate."""
+"""Trimmed mean: the mean of each coordinate without its largest and smallest values."""
 
 from typing import Annotated
 

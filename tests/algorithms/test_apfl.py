@@ -6,14 +6,15 @@ from toys import deployed, federation, quadratic, run
 
 from jaxfl.algorithms import apfl
 
-STEPS, RATE, ALPHA_RATE = 3, 0.1, 0.2
+STEPS = 3
+RATE = 0.1
+ALPHA_RATE = 0.2
 
 
 def test_rounds_equal_numpy_written_from_the_paper():
     rng = np.random.default_rng(0)
-    xs = [
-        rng.normal(size=(4, 3)).astype(np.float32) + i for i in range(3)
-    ]  # batches of all examples
+    # A batch holds all four examples of a client.
+    xs = [rng.normal(size=(4, 3)).astype(np.float32) + i for i in range(3)]
     best = np.stack([x.mean(axis=0) for x in xs]).astype(np.float64)
     data = federation(xs, [np.zeros(4, np.int32)] * 3)
     for rate in (ALPHA_RATE, None):
@@ -21,14 +22,17 @@ def test_rounds_equal_numpy_written_from_the_paper():
         start = algorithm.init(jax.random.key(1), data.train)
         state, info, _ = run(algorithm, data, 4, state=start)
         shared = np.asarray(start.server["w"], np.float64)
-        own, alpha = np.tile(shared, (3, 1)), np.full(3, 0.7)
+        own = np.tile(shared, (3, 1))
+        alpha = np.full(3, 0.7)
         for _ in range(4):
-            w, a = np.tile(shared, (3, 1)), alpha[:, None]
+            w = np.tile(shared, (3, 1))
+            a = alpha[:, None]
             inner = ((a * own + (1 - a) * w - best) * (own - w)).sum(axis=1)
             alpha = np.clip(alpha - (rate or 0) * inner, 0, 1)
             a = alpha[:, None]
             for _ in range(STEPS):
-                own, w = own - RATE * a * (a * own + (1 - a) * w - best), w - RATE * (w - best)
+                own = own - RATE * a * (a * own + (1 - a) * w - best)
+                w = w - RATE * (w - best)
             shared = w.mean(axis=0)
         assert rate is None or np.ptp(alpha) > 0.01
         np.testing.assert_allclose(state.clients.alpha, alpha, atol=1e-5)

@@ -1,4 +1,4 @@
-"""CFL: the bipartition is the best of all, and two opposite groups are split once."""
+"""CFL: its bipartition is the best possible, and two opposite groups are split once."""
 
 import itertools
 
@@ -13,7 +13,7 @@ from jaxfl.kernels.bipartition import bipartition, split
 
 
 def best_cut(similarity, members):
-    """The side without the first member, by trying all."""
+    """The side without the first member in the best of all bipartitions, found by trying all."""
     sides = [s for n in range(1, len(members)) for s in itertools.combinations(members[1:], n)]
 
     def across(side):
@@ -33,13 +33,15 @@ def test_the_bipartition_is_the_best_of_all():
         expected = np.zeros(9, bool)
         for c in (0, 2):
             expected[list(best_cut(similarity, np.flatnonzero(cluster == c)))] = True
-        shuffle = rng.permutation(9)  # the order of the rows does not matter, the ids do
+        # The order of the rows does not matter, only the ids do.
+        shuffle = rng.permutation(9)
         shuffled = (similarity[shuffle][:, shuffle], cluster[shuffle], ids[shuffle])
         assert cut(*map(jnp.asarray, shuffled)).tolist() == expected[shuffle].tolist()
 
 
-def test_clusters_that_split_get_the_free_numbers():
-    cluster, leaves = jnp.array([0, 0, 1, 1, 2, 2]), jnp.array([0, 1, 0, 1, 0, 1], bool)
+def test_new_clusters_get_the_next_free_numbers():
+    cluster = jnp.array([0, 0, 1, 1, 2, 2])
+    leaves = jnp.array([0, 1, 0, 1, 0, 1], bool)
     wanted = jnp.array([1, 0, 1, 0, 0], bool)
     after, parent, count = split(cluster, leaves, wanted, jnp.asarray(3))
     assert (after.tolist(), parent.tolist(), int(count)) == ([0, 3, 1, 1, 2, 4], [0, 1, 2, 0, 2], 5)
@@ -48,10 +50,11 @@ def test_clusters_that_split_get_the_free_numbers():
 
 
 def test_two_opposite_groups_are_split_once_and_averaged_apart():
-    """Before the split one mean for all, from then on one for each group, the same for all of its members."""
+    """Before the split all clients get one mean; afterwards each group has a mean of its own."""
     algorithm = cfl(linear(steps=20), eps1=0.3, eps2=0.5)
     state, info, _ = run(algorithm, opposite_groups(), 6)
-    count, group = info.metrics["clusters"].tolist(), np.arange(6) % 2
+    count = info.metrics["clusters"].tolist()
+    group = np.arange(6) % 2
     assert count[-1] == 2
     same = (group[:, None] == group[None]) / 3
     for number, clusters in enumerate(count):
@@ -63,8 +66,8 @@ def test_two_opposite_groups_are_split_once_and_averaged_apart():
     assert float(models[0] @ models[1]) < 0
 
 
-def test_a_client_that_is_lost_is_not_the_one_that_leaves():
-    """Six like clients in a cluster that splits in any case: its update of zero is the one that is like nobody's."""
+def test_a_client_that_has_not_reported_does_not_leave_its_cluster():
+    """Six similar clients in a cluster that always splits; only the lost client's update is zero."""
     data = jax.tree.map(lambda x: x[::2], opposite_groups(clients=12))
     spoilt = data._replace(train=data.train._replace(x=data.train.x.at[5].set(np.nan)))
     state, info, _ = run(cfl(linear(), eps1=1e9, eps2=1e-9), spoilt, 1)

@@ -1,4 +1,4 @@
-"""FedAH on quadratic clients, whose model is all head, against NumPy written from the authors' rule."""
+"""FedAH on quadratic clients, whose whole model is the head, against the authors' rule in NumPy."""
 
 import jax
 import numpy as np
@@ -6,12 +6,14 @@ from toys import deployed, federation, quadratic, run
 
 from jaxfl.algorithms import fedah
 
-STEPS, RATE = 3, 0.1
+STEPS = 3
+RATE = 0.1
 
 
 def test_rounds_equal_numpy():
     rng = np.random.default_rng(0)
-    sizes = np.array([4, 3, 2])  # batches of all examples
+    # A batch holds all examples of a client.
+    sizes = np.array([4, 3, 2])
     xs = [rng.normal(size=(n, 3)).astype(np.float32) + i for i, n in enumerate(sizes)]
     best = np.stack([x.mean(axis=0) for x in xs]).astype(np.float64)
     data = federation(xs, [np.zeros(n, np.int32) for n in sizes])
@@ -19,7 +21,8 @@ def test_rounds_equal_numpy():
     start = algorithm.init(jax.random.key(1), data.train)
     state, info, _ = run(algorithm, data, 3, state=start)
     model = np.asarray(start.server["w"], np.float64)
-    head, blend = np.tile(model, (3, 1)), np.ones((3, 3))
+    head = np.tile(model, (3, 1))
+    blend = np.ones((3, 3))
     for _ in range(3):
         gap = model[None] - head
         for _ in range(2):

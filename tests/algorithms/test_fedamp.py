@@ -35,12 +35,15 @@ def heuristic_weights(moved, own):
 
 @pytest.mark.parametrize("heuristically", [False, True])
 def test_rounds_equal_the_closed_form(heuristically):
-    """A client whose examples are all x has its optimum at (x + k u) / (1 + k): the attraction has a gradient."""
+    """If all examples of a client are x, its optimum with an attraction k is (x + k u) / (1 + k)."""
     x = np.array([[1.0, 0.0, 0.2], [0.9, 0.3, 0.0], [-1.0, 0.5, 0.0]])
     data = federation(
         [np.tile(row, (10, 1)).astype(np.float32) for row in x], [np.zeros(10, np.int32)] * 3
     )
-    task, alpha, lam, own = quadratic(steps=150), 0.8, 0.6, 0.4
+    task = quadratic(steps=150)
+    alpha = 0.8
+    lam = 0.6
+    own = 0.4
     if heuristically:
         algorithm = heurfedamp(task, own=own, sigma=SIGMA, lam=lam)
     else:
@@ -48,7 +51,8 @@ def test_rounds_equal_the_closed_form(heuristically):
     start = jit(algorithm.init)(jax.random.key(1), data.train)
     state, (info, _) = make_rounds(algorithm, full(3))(jax.random.key(0), data, start, 0, 3)
     initial = np.asarray(start.clients[0]["w"][0], np.float64)
-    u, pull = np.tile(initial, (3, 1)), lam / alpha
+    u = np.tile(initial, (3, 1))
+    pull = lam / alpha
     for number in range(3):
         if heuristically:
             pull = lam * (number > 0)
@@ -60,7 +64,7 @@ def test_rounds_equal_the_closed_form(heuristically):
     np.testing.assert_allclose(state.clients[1]["w"], u, atol=1e-5)
 
 
-def test_weights_stay_weights():
+def test_weights_of_equal_models_and_of_a_single_client_sum_to_one():
     many = attentive(jnp.zeros((5, 5)), 100.0, 1.0)
     np.testing.assert_allclose(many, (1 - np.eye(5)) / 4, atol=1e-6)
     np.testing.assert_allclose(heuristic(jnp.ones((1, 1)), 0.3, 10.0), [[1.0]])

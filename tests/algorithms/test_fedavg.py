@@ -10,7 +10,8 @@ SIZES = [40, 10, 20, 30, 40, 20]
 
 
 def test_fedavg_is_the_mean_of_local_models_by_size():
-    data, task = opposite_groups(sizes=SIZES), linear()
+    data = opposite_groups(sizes=SIZES)
+    task = linear()
     model = task.problem.init(jax.random.key(0))
     trained, _, _ = run(local(task), data, 1, state=State(tree.broadcast(model, 6), ()))
     state, info, _ = run(fedavg(task), data, 1, state=State((), model))
@@ -24,15 +25,19 @@ def test_fedavg_is_the_mean_of_local_models_by_size():
 
 
 def test_a_client_that_diverged_is_left_out_of_the_mean():
-    data, task, gone = opposite_groups(sizes=SIZES), linear(), 3
+    data = opposite_groups(sizes=SIZES)
+    task = linear()
+    gone = 3
     spoilt = data._replace(train=data.train._replace(x=data.train.x.at[gone].set(np.nan)))
     model = task.problem.init(jax.random.key(0))
     trained, named, _ = run(local(task), spoilt, 1, state=State(tree.broadcast(model, 6), ()))
     state, info, _ = run(fedavg(task), spoilt, 1, state=State((), model))
-    others, sizes = np.delete(np.arange(6), gone), np.delete(SIZES, gone)
+    others = np.delete(np.arange(6), gone)
+    sizes = np.delete(SIZES, gone)
     matrix = np.asarray(tree.ravel(trained.clients), np.float64)
     start = np.asarray(tree.ravel(tree.broadcast(model, 1))[0])
-    np.testing.assert_allclose(matrix[gone], start)  # it keeps what it had
+    # The client that diverged keeps its model.
+    np.testing.assert_allclose(matrix[gone], start)
     expected = np.average(matrix[others], axis=0, weights=sizes)
     np.testing.assert_allclose(tree.ravel(tree.broadcast(state.server, 1))[0], expected, atol=1e-6)
     assert (
@@ -42,8 +47,9 @@ def test_a_client_that_diverged_is_left_out_of_the_mean():
     )
 
 
-def test_fine_tuned_fedavg_has_the_same_global_model_and_deploys_what_was_trained_from_it():
-    data, task = opposite_groups(sizes=SIZES), linear()
+def test_fine_tuned_fedavg_has_the_same_global_model_and_deploys_the_trained_models():
+    data = opposite_groups(sizes=SIZES)
+    task = linear()
     plain, _, _ = run(fedavg(task), data, 3)
     tuned, _, _ = run(fedavg_ft(task), data, 3)
     close(plain.server, tuned.server)
@@ -54,9 +60,9 @@ def test_fine_tuned_fedavg_has_the_same_global_model_and_deploys_what_was_traine
 
 
 def test_fedavg_fails_on_opposite_groups():
-    data, task = opposite_groups(), linear(steps=20)
+    data = opposite_groups()
+    task = linear(steps=20)
     state, _, _ = run(fedavg(task), data, 5)
-    right = task.problem.apply(state.server, data.test.x.reshape(-1, 8)).argmax(
-        -1
-    ) == data.test.y.reshape(-1)
-    assert float(right.mean()) < 0.65
+    logits = task.problem.apply(state.server, data.test.x.reshape(-1, 8))
+    correct = logits.argmax(-1) == data.test.y.reshape(-1)
+    assert float(correct.mean()) < 0.65

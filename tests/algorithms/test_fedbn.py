@@ -22,13 +22,14 @@ class Normal(nn.Module):
         return nn.Dense(2)(nn.relu(nn.LayerNorm()(nn.Dense(4)(x))))
 
 
-def test_what_belongs_to_normalisation_stays_local_and_the_rest_is_the_mean():
+def test_normalisation_layers_stay_local_and_the_other_layers_are_the_mean():
     data = opposite_groups(sizes=SIZES)
     task = jaxfl.classification(
         Normal(), jnp.zeros(8), steps=5, batch_size=8, optimizer=jaxfl.sgd(0.1)
     )
     algorithm = fedbn(task)
-    start, _, _ = run(algorithm, data, 1)  # from here the layers differ
+    # After one round the normalisation layers of the clients differ.
+    start, _, _ = run(algorithm, data, 1)
     state, info, _ = run(algorithm, data, 1, state=start, start=1)
     whole = algorithm.models(start, jnp.arange(6))
     trained = run(local(task), data, 1, state=State(whole, ()), start=1)[0].clients["params"]
@@ -43,8 +44,9 @@ def test_what_belongs_to_normalisation_stays_local_and_the_rest_is_the_mean():
     assert tree.size(state.server) == 46
 
 
-def test_a_model_without_normalisation_is_that_of_fedavg():
-    data, task = opposite_groups(sizes=SIZES), shallow()
+def test_without_normalisation_layers_fedbn_equals_fedavg():
+    data = opposite_groups(sizes=SIZES)
+    task = shallow()
     state, info, _ = run(fedbn(task), data, 2)
     plain, other, _ = run(fedavg(task), data, 2)
     close(state.server, plain.server)

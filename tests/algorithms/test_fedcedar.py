@@ -1,4 +1,4 @@
-"""What is peculiar to FedCedar: three rounds against NumPy written from the paper, its ablations, what it keeps."""
+"""FedCedar: three rounds against NumPy written from the paper, the ablations, and its state."""
 
 import jax
 import jax.numpy as jnp
@@ -14,19 +14,19 @@ from jaxfl.algorithms import fedcedar, local
 from jaxfl.errors import InputError
 from jaxfl.types import State
 
-CLIENTS, SIZES = 6, [40, 25, 30, 10, 20, 35]
-COHORTS = np.array(
-    [[0, 1, 2, 3], [0, 2, 4, 5], [0, 1, 3, 5]]
-)  # 0 and 5 return, 1 and 3 miss a round, 4 is new
+CLIENTS = 6
+SIZES = [40, 25, 30, 10, 20, 35]
+# Clients 0 and 5 return, 1 and 3 miss a round, 4 is new in round 1.
+COHORTS = np.array([[0, 1, 2, 3], [0, 2, 4, 5], [0, 1, 3, 5]])
 SCHEDULE = jaxfl.participation.schedule(COHORTS)
 TASK = linear(steps=2)
 LOCAL = local(TASK)
 VARIANTS = [
     {"clusters": 2},
-    {"clusters": 7, "hops": 1},  # more than there are clients: some are empty
+    {"clusters": 7, "hops": 1},  # more clusters than clients: some are empty
     {"clusters": 2, "feature": "update"},
     {"clusters": 3, "graph": "softmax", "temperature": 0.5, "hops": 3},
-    {"clusters": 4},  # AS-1: as many as the cohort
+    {"clusters": 4},  # AS-1: one cluster for each client of the cohort
     {"clusters": 2, "hops": 0},  # AS-2
     {"clusters": 2, "personal": False},  # AS-3
 ]
@@ -44,15 +44,15 @@ def paper_server(
 ):
     """Sections 3.2 to 3.5 for the models of a round [M, D], node by node, in float64.
 
-    Returns the model for each participant, that for everybody else, the weights of the models in
-    the former, and how far apart the weights of two nodes are at most.
+    Returns:
+      The model of each participant, the model of all other clients, the weights of the models in
+      the former, and the largest distance between the weights of two nodes.
     """
     count = min(clusters, len(models))
     labels = KMeans(count, n_init=10, random_state=0).fit(models).labels_
-    collect = [
-        (labels == k) / (labels == k).sum() for k in range(count)
-    ]  # which models, in which shares
-    centres = [share @ models for share in collect]
+    # The weights of the models in each node.
+    collect = [(labels == k) / (labels == k).sum() for k in range(count)]
+    centres = [weights @ models for weights in collect]
     compared = [c - initial for c in centres] if feature == "update" else centres
     cosines = np.array(
         [[a @ b / np.linalg.norm(a) / np.linalg.norm(b) for b in compared] for a in compared]
@@ -64,19 +64,17 @@ def paper_server(
     for _ in range(hops):
         centres = [sum(rows[k, i] * centres[i] for i in range(count)) for k in range(count)]
         collect = [sum(rows[k, i] * collect[i] for i in range(count)) for k in range(count)]
-    mean, mean_share = sum(centres) / count, sum(collect) / count
+    mean = sum(centres) / count
+    mean_weights = sum(collect) / count
     own = [centres[k] if personal else mean for k in labels]
-    return (
-        np.array(own),
-        mean,
-        np.array([collect[k] if personal else mean_share for k in labels]),
-        far,
-    )
+    own_weights = [collect[k] if personal else mean_weights for k in labels]
+    return np.array(own), mean, np.array(own_weights), far
 
 
 @pytest.mark.parametrize("options", VARIANTS, ids=str)
 def test_rounds_equal_numpy_written_from_the_paper(options):
-    data, key = opposite_groups(clients=CLIENTS, sizes=SIZES), jax.random.key(3)
+    data = opposite_groups(clients=CLIENTS, sizes=SIZES)
+    key = jax.random.key(3)
     algorithm = fedcedar(TASK, **options)
     start = algorithm.init(jax.random.key(9), data.train)
     state, info, _ = run(algorithm, data, 3, key=key, state=start, participation=SCHEDULE)
@@ -84,7 +82,8 @@ def test_rounds_equal_numpy_written_from_the_paper(options):
     initial = deployed(algorithm, start, 1)
     like = jax.tree.map(lambda x: x[0], initial)
     initial = np.asarray(tree.ravel(initial)[0], np.float64)
-    held = np.stack([initial] * CLIENTS)  # the model that each client would start from
+    # The model from which each client would start.
+    held = np.stack([initial] * CLIENTS)
     for number, ids in enumerate(COHORTS):
         stacked = tree.unravel(jnp.asarray(held, jnp.float32), like)
         trained, _, _ = run(
@@ -96,12 +95,14 @@ def test_rounds_equal_numpy_written_from_the_paper(options):
         held[ids] = own
         np.testing.assert_allclose(info.weights[number], weights, atol=1e-5)
         np.testing.assert_allclose(info.metrics["contraction"][number], far, atol=1e-5)
-    assert info.up.tolist() == info.down.tolist() == [[18] * 4] * 3  # a model, there and back
+    # Each client sends one model and gets one.
+    assert info.up.tolist() == info.down.tolist() == [[18] * 4] * 3
     np.testing.assert_allclose(tree.ravel(deployed(algorithm, state, CLIENTS)), held, atol=1e-5)
 
 
 def test_the_first_round_starts_from_the_initial_model():
-    task, data = linear(), opposite_groups()
+    task = linear()
+    data = opposite_groups()
     algorithm = fedcedar(task)
     state = algorithm.init(jax.random.key(0), data.train)
     models = tree.ravel(deployed(algorithm, state, 6))
@@ -110,7 +111,7 @@ def test_the_first_round_starts_from_the_initial_model():
     )
 
 
-def test_two_integers_are_kept_of_a_client_and_k_models_by_the_server():
+def test_the_state_is_two_integers_for_each_client_and_k_models_of_the_server():
     algorithm = fedcedar(linear(), clusters=4)
     data = opposite_groups(clients=6)
     schedule = jaxfl.participation.schedule([[0, 2, 4], [1, 2, 3]])
@@ -127,11 +128,12 @@ def test_two_opposite_groups_are_the_two_clusters():
     assert state.clients.cluster.tolist() == [0, 1, 0, 1, 0, 1]
     same = np.equal.outer(np.arange(6) % 2, np.arange(6) % 2)
     np.testing.assert_allclose(info.weights[-1], same / 3, atol=1e-6)
-    assert info.metrics["contraction"].tolist() == [1, 1]  # no graph: clusters keep their distance
+    # Without a graph the clusters keep their distance.
+    assert info.metrics["contraction"].tolist() == [1, 1]
 
 
-def test_near_a_common_start_weights_are_alike_and_updates_are_not():
-    """So one propagation makes one model of all, unless updates are compared."""
+def test_near_a_common_start_models_are_similar_and_updates_are_not():
+    """Therefore one propagation makes all models nearly equal, unless updates are compared."""
     found = {}
     for feature in ("weights", "update"):
         _, info, _ = run(

@@ -1,4 +1,4 @@
-"""FedFomo: a round equals the paper's rule, pair by pair, from the models that were trained."""
+"""FedFomo: a round equals the paper's rule, pair by pair, applied to the trained models."""
 
 import jax
 import jax.numpy as jnp
@@ -9,7 +9,7 @@ from jaxfl.algorithms import fedfomo, local
 
 
 def test_a_round_equals_the_rule_from_the_trained_models():
-    """Client 3 has no validation data: it keeps what it trained. Client 2 was where it wants to be: it stays."""
+    """Client 3 has no validation data: it keeps its trained model. Client 2 starts at its optimum."""
     rng = np.random.default_rng(3)
     centres = np.array([[1.0, 0, 0], [0.7, 0.5, 0], [-2.0, 1, 0], [0, 0, 1.5]])
     xs = [
@@ -18,7 +18,8 @@ def test_a_round_equals_the_rule_from_the_trained_models():
     ]
     data = federation(xs, [np.zeros(len(x), np.int32) for x in xs])
     val = [x[16:] for x in xs]
-    algorithm, alone = made(fedfomo, quadratic), made(local, quadratic)
+    algorithm = made(fedfomo, quadratic)
+    alone = made(local, quadratic)
     begin = rng.normal(size=(4, 3)).astype(np.float32)
     begin[2] = val[2].mean(axis=0)
     start = algorithm.init(jax.random.key(0), data.train)._replace(
@@ -34,16 +35,14 @@ def test_a_round_equals_the_rule_from_the_trained_models():
         gain = np.zeros(4)
         if len(val[i]):
             for j in range(4):
-                gain[j] = max(
-                    0,
-                    (loss(i, begin[i]) - loss(i, trained[j]))
-                    / np.linalg.norm(trained[j] - begin[i]),
-                )
+                lowered = loss(i, begin[i]) - loss(i, trained[j])
+                gain[j] = max(0, lowered / np.linalg.norm(trained[j] - begin[i]))
         if gain.sum() > 0:
             row = gain / gain.sum()
             model = begin[i] + sum(w * (trained[j] - begin[i]) for j, w in enumerate(row))
         else:
-            row, model = np.eye(4)[i], {2: begin[2], 3: trained[3]}[i]
+            row = np.eye(4)[i]
+            model = {2: begin[2], 3: trained[3]}[i]
         np.testing.assert_allclose(info.weights[0, i], row, atol=1e-5)
         np.testing.assert_allclose(algorithm.models(state, jnp.arange(4))["w"][i], model, atol=1e-5)
     assert np.count_nonzero(info.weights[0, 0]) > 1

@@ -1,4 +1,4 @@
-"""FedRoD on logistic regression, where the features are the inputs, against NumPy written from the paper."""
+"""FedRoD on logistic regression, whose features are the inputs, against NumPy from the paper."""
 
 import jax
 import jax.numpy as jnp
@@ -10,7 +10,8 @@ from toys import deployed, federation, linear, quadratic, run
 from jaxfl.algorithms import fedrod
 from jaxfl.errors import InputError
 
-RATE, STEPS = 0.2, 4
+RATE = 0.2
+STEPS = 4
 
 
 def softmax(logits):
@@ -21,11 +22,12 @@ def softmax(logits):
 def test_rounds_equal_numpy_written_from_the_paper():
     rng = np.random.default_rng(0)
     xs = [rng.normal(size=(n, 8)).astype(np.float32) for n in (8, 4, 6)]
+    # The second client has no example of class 1.
     ys = [
         np.array([0, 1, 1, 1, 0, 1, 1, 0]),
         np.array([0, 0, 0, 0]),
         np.array([1, 0, 1, 1, 1, 1]),
-    ]  # one has no 1
+    ]
     data = federation(xs, [y.astype(np.int32) for y in ys])
     task = linear(steps=STEPS, optimizer=optax.sgd(RATE))
     algorithm = fedrod(task)
@@ -37,20 +39,27 @@ def test_rounds_equal_numpy_written_from_the_paper():
         trained = []
         for i, (x, y) in enumerate(zip(xs, ys, strict=True)):
             cut = len(x) - len(x) // 5
-            x, y = x[:cut].astype(np.float64), y[:cut]
-            counts, truth = np.bincount(y, minlength=2), np.eye(2)[y]
-            b, k, (pb, pk) = bias, kernel, heads[i]
+            x = x[:cut].astype(np.float64)
+            y = y[:cut]
+            counts = np.bincount(y, minlength=2)
+            truth = np.eye(2)[y]
+            b = bias
+            k = kernel
+            pb, pk = heads[i]
             for _ in range(STEPS):
                 plain = x @ k + b
                 tilted = np.exp(plain) * counts[None]
                 balanced = (tilted / tilted.sum(axis=1, keepdims=True) - truth) / len(x)
                 personal = (softmax(plain + x @ pk + pb) - truth) / len(x)
-                b, k = b - RATE * balanced.sum(axis=0), k - RATE * x.T @ balanced
-                pb, pk = pb - RATE * personal.sum(axis=0), pk - RATE * x.T @ personal
+                b = b - RATE * balanced.sum(axis=0)
+                k = k - RATE * x.T @ balanced
+                pb = pb - RATE * personal.sum(axis=0)
+                pk = pk - RATE * x.T @ personal
             heads[i] = (pb, pk)
             trained.append((b, k))
-        share = np.array([8, 4, 6]) / 18
-        bias, kernel = (sum(s * t[j] for s, t in zip(share, trained, strict=True)) for j in (0, 1))
+        weights = np.array([8, 4, 6]) / 18
+        bias = sum(w * b for w, (b, _) in zip(weights, trained, strict=True))
+        kernel = sum(w * k for w, (_, k) in zip(weights, trained, strict=True))
     for found, expected in zip(jax.tree.leaves(state.server), (bias, kernel), strict=True):
         np.testing.assert_allclose(found, expected, atol=1e-5)
     given = deployed(algorithm, state, 3)

@@ -1,4 +1,4 @@
-"""FedSem: rounds equal NumPy from the models that were trained; from k-means in the first."""
+"""FeSEM: rounds equal NumPy applied to the trained models; the first round is k-means."""
 
 import jax
 import jax.numpy as jnp
@@ -13,10 +13,12 @@ CLUSTERS = 2
 
 
 def test_rounds_equal_numpy_from_the_trained_models():
-    """Three of four clients a round. The first finds the two groups; later ones move centres step by step."""
+    """Three of four clients a round; the first finds the two groups, the others move the centres."""
     cohorts = np.array([[0, 1, 2], [1, 2, 3], [0, 2, 3]])
-    data, key = opposite_groups(clients=4), jax.random.key(5)
-    algorithm, alone = fedsem(linear(), clusters=CLUSTERS), made(local)
+    data = opposite_groups(clients=4)
+    key = jax.random.key(5)
+    algorithm = fedsem(linear(), clusters=CLUSTERS)
+    alone = made(local)
     state = algorithm.init(jax.random.key(0), data.train)
     for number, ids in enumerate(cohorts):
         one = jaxfl.participation.schedule(cohorts)
@@ -33,14 +35,15 @@ def test_rounds_equal_numpy_from_the_trained_models():
         models = np.asarray(tree.ravel(trained), np.float64)[ids]
         centres = np.asarray(tree.ravel(before.server.centres), np.float64)
         if number == 0:
-            mine = np.array([0, 1, 0])  # even and odd clients are opposite
+            # Even and odd clients are opposite.
+            cluster = np.array([0, 1, 0])
         else:
-            mine = np.array([np.argmin([np.sum((m - c) ** 2) for c in centres]) for m in models])
-        assert state.clients[ids].tolist() == mine.tolist()
+            cluster = np.array([np.argmin([np.sum((m - c) ** 2) for c in centres]) for m in models])
+        assert state.clients[ids].tolist() == cluster.tolist()
         for k in range(CLUSTERS):
-            if (mine == k).any():
-                centres[k] = models[mine == k].mean(axis=0)
+            if (cluster == k).any():
+                centres[k] = models[cluster == k].mean(axis=0)
         np.testing.assert_allclose(tree.ravel(state.server.centres), centres, atol=1e-5)
-        same = mine[:, None] == mine[None]
+        same = cluster[:, None] == cluster[None]
         np.testing.assert_allclose(info.weights[0], same / same.sum(axis=1, keepdims=True))
     assert before.clients[1] == state.clients[1]

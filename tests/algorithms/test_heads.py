@@ -1,4 +1,4 @@
-"""Methods that share a part of the model, against FedAvg on a model of a body and a head."""
+"""Methods that average one part of the model, on a model that has a body and a head."""
 
 import jax
 import numpy as np
@@ -12,12 +12,13 @@ from jaxfl.errors import InputError
 from jaxfl.types import State
 
 SIZES = [40, 10, 20, 30, 40, 20]
-SHARE = np.array(SIZES) / sum(SIZES)
-BODY, HEAD = 8 * 8 + 8, 8 * 2 + 2
+WEIGHTS = np.array(SIZES) / sum(SIZES)
+BODY = 8 * 8 + 8
+HEAD = 8 * 2 + 2
 
 
 def personal(layers):
-    """A state in which every client has `layers` of its own, and the model whose other layers all share."""
+    """The given layers of a different model for each client, and the other layers of one model."""
     task = shallow()
     model = task.problem.init(jax.random.key(5))
     many = jax.vmap(task.problem.init)(jax.random.split(jax.random.key(6), 6))
@@ -26,7 +27,7 @@ def personal(layers):
 
 def mean(stacked):
     return jax.tree.map(
-        lambda x: np.average(np.asarray(x, np.float64), axis=0, weights=SHARE), stacked
+        lambda x: np.average(np.asarray(x, np.float64), axis=0, weights=WEIGHTS), stacked
     )
 
 
@@ -35,7 +36,8 @@ def mean(stacked):
 )
 def test_the_shared_part_is_the_mean_and_the_other_stays(method, kept, sent):
     """Both parts are trained together, as `local` trains them."""
-    data, task = opposite_groups(sizes=SIZES), shallow()
+    data = opposite_groups(sizes=SIZES)
+    task = shallow()
     own, shared = personal(kept)
     whole = tree.join(own, tree.broadcast(shared, 6))
     trained = run(local(task), data, 1, state=State(whole, ()))[0].clients
@@ -50,12 +52,13 @@ def test_the_shared_part_is_the_mean_and_the_other_stays(method, kept, sent):
     equal(deployed(algorithm, state, 6), tree.join(state.clients, tree.broadcast(state.server, 6)))
     assert info.up.tolist() == info.down.tolist() == [[sent] * 6]
     shared, own = ("body", "head") if method is fedper else ("head", "body")
-    np.testing.assert_allclose(info.weights[shared][0], np.tile(SHARE, (6, 1)), rtol=1e-6)
+    np.testing.assert_allclose(info.weights[shared][0], np.tile(WEIGHTS, (6, 1)), rtol=1e-6)
     np.testing.assert_array_equal(info.weights[own][0], np.eye(6))
 
 
 def test_other_layers_may_be_the_head():
-    data, task = opposite_groups(sizes=SIZES), shallow()
+    data = opposite_groups(sizes=SIZES)
+    task = shallow()
     _, info, _ = run(fedper(task, head="bias"), data, 1)
     assert info.up.tolist() == [[8 * 8 + 8 * 2] * 6]
     with pytest.raises(InputError, match="no layer matches 'nowhere'"):
@@ -63,35 +66,39 @@ def test_other_layers_may_be_the_head():
 
 
 def test_fedrep_fits_the_head_to_the_given_body_and_then_the_body_to_the_new_head():
-    """Batches of all examples make both phases gradient descent, by hand here with the weight decay of the frozen."""
+    """A batch holds all examples, so both phases are gradient descent, written here by hand."""
     data = opposite_groups(sizes=[10, 5, 10, 10, 5, 10])
-    decay, rate = 0.3, 0.1
+    decay = 0.3
+    rate = 0.1
     optimizer = optax.chain(optax.add_decayed_weights(decay), optax.sgd(rate))
     task = shallow(optimizer=optimizer, steps=3)
     algorithm = fedrep(task, head_epochs=4)
     own, body = personal("Dense_1")
     state, info, _ = run(algorithm, data, 1, state=State(own, body))
     mask = np.asarray(data.train.mask)
-    x, y = np.asarray(data.train.x, np.float64), np.asarray(data.train.y)
+    x = np.asarray(data.train.x, np.float64)
+    y = np.asarray(data.train.y)
     bodies = []
     for i in range(6):
         w0, w1 = (
             {k: np.asarray(v, np.float64) for k, v in of["params"][n].items()}
             for of, n in ((body, "Dense_0"), (jax.tree.map(lambda z, i=i: z[i], own), "Dense_1"))
         )
-        a, labels = x[i][mask[i]], y[i][mask[i]]
+        a = x[i][mask[i]]
+        labels = y[i][mask[i]]
         for step in range(7):
             pre = a @ w0["kernel"] + w0["bias"]
             hidden = np.maximum(pre, 0)
             logits = hidden @ w1["kernel"] + w1["bias"]
-            slope = np.exp(logits) / np.exp(logits).sum(axis=1, keepdims=True)
-            slope[np.arange(len(labels)), labels] -= 1
-            slope /= len(labels)
+            # The gradient of the loss with respect to the logits.
+            grad = np.exp(logits) / np.exp(logits).sum(axis=1, keepdims=True)
+            grad[np.arange(len(labels)), labels] -= 1
+            grad /= len(labels)
             if step < 4:
-                gradient = {"kernel": hidden.T @ slope, "bias": slope.sum(axis=0)}
+                gradient = {"kernel": hidden.T @ grad, "bias": grad.sum(axis=0)}
                 w1 = {k: v - rate * (gradient[k] + decay * v) for k, v in w1.items()}
             else:
-                back = (slope @ w1["kernel"].T) * (pre > 0)
+                back = (grad @ w1["kernel"].T) * (pre > 0)
                 gradient = {"kernel": a.T @ back, "bias": back.sum(axis=0)}
                 w0 = {k: v - rate * (gradient[k] + decay * v) for k, v in w0.items()}
         bodies.append(w0)

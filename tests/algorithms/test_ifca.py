@@ -1,4 +1,4 @@
-"""IFCA: planted clusters are found, and rounds equal NumPy from the models that were trained."""
+"""IFCA: planted clusters are found, and rounds equal NumPy applied to the trained models."""
 
 import jax
 import jax.numpy as jnp
@@ -21,7 +21,8 @@ def test_planted_clusters_are_found():
 def test_a_round_equals_numpy_from_the_trained_models():
     """Five clusters for four clients: at least one is empty, and keeps its model."""
     sizes = [40, 25, 12, 30]
-    data, task = opposite_groups(clients=4, sizes=sizes), linear()
+    data = opposite_groups(clients=4, sizes=sizes)
+    task = linear()
     algorithm = ifca(task, clusters=5)
     state = algorithm.init(jax.random.key(2), data.train)
     after, (info, _) = make_rounds(algorithm, full(4))(jax.random.key(0), data, state, 0, 1)
@@ -32,7 +33,8 @@ def test_a_round_equals_numpy_from_the_trained_models():
     ]
     chosen = []
     for i in range(4):
-        x, y = np.asarray(data.train.x[i], np.float64), np.asarray(data.train.y[i])
+        x = np.asarray(data.train.x[i], np.float64)
+        y = np.asarray(data.train.y[i])
         real = np.asarray(data.train.mask[i])
         losses = []
         for model in params:
@@ -45,7 +47,7 @@ def test_a_round_equals_numpy_from_the_trained_models():
     assert 1 < len(set(chosen)) < 4
     assert after.clients.tolist() == chosen
 
-    # What each trains from the model that it chose.
+    # Each client trains from the model that it chose.
     alone = made(local)
     start = alone.init(jax.random.key(2), data.train)._replace(
         clients=tree.take(state.server, jnp.array(chosen))

@@ -1,4 +1,4 @@
-"""kNN-Per: its neighbours are scikit-learn's, and evaluation recalls each client's own examples."""
+"""kNN-Per: its neighbours are those of scikit-learn, and evaluation uses the client's examples."""
 
 import jax
 import jax.numpy as jnp
@@ -11,11 +11,13 @@ from jaxfl.algorithms import knn_per
 from jaxfl.kernels.neighbours import neighbour_labels
 from jaxfl.models.mlp import mlp
 
-K, LAM, SCALE = 7, 0.6, 0.8
+K = 7
+LAM = 0.6
+SCALE = 0.8
 
 
 def test_predictions_equal_scikit_learns_neighbours():
-    """Of features of a hidden layer; a client with three examples has no more neighbours."""
+    """The features are those of a hidden layer; a client with few examples has fewer neighbours."""
     task = jaxfl.classification(mlp(2, hidden=(5,)), jnp.zeros(8))
     algorithm = knn_per(task, neighbours=K, lam=LAM, scale=SCALE)
     data = opposite_groups(clients=2, sizes=[40, 4], pad=2, rubbish=50.0)
@@ -24,11 +26,11 @@ def test_predictions_equal_scikit_learns_neighbours():
     found = jit(jax.vmap(algorithm.apply))(known, data.test.x)
     layers = jax.tree.map(lambda leaf: np.asarray(leaf, np.float64), state.server)["params"]
     for i in range(2):
-        own, real = np.asarray(data.train.mask[i]), np.asarray(data.test.mask[i])
-        x, y, query = (
-            np.asarray(a)
-            for a in (data.train.x[i][own], data.train.y[i][own], data.test.x[i][real])
-        )
+        own = np.asarray(data.train.mask[i])
+        real = np.asarray(data.test.mask[i])
+        x = np.asarray(data.train.x[i][own])
+        y = np.asarray(data.train.y[i][own])
+        query = np.asarray(data.test.x[i][real])
 
         def hidden(x):
             return np.maximum(x @ layers["Dense_0"]["kernel"] + layers["Dense_0"]["bias"], 0)
@@ -45,8 +47,9 @@ def test_predictions_equal_scikit_learns_neighbours():
 
 
 def test_evaluation_recalls_before_and_after_fine_tuning():
-    """Opposite groups share a model that knows nothing; only what each remembers tells its classes apart."""
-    data, algorithm = opposite_groups(examples=80), made(knn_per, steps=20)
+    """The global model is zero, so only a client's own examples tell its classes apart."""
+    data = opposite_groups(examples=80)
+    algorithm = made(knn_per, steps=20)
     state = algorithm.init(jax.random.key(0), data.train)
     state = state._replace(server=jax.tree.map(jnp.zeros_like, state.server))
     task = jaxfl.classification(mlp(2, hidden=()), jnp.zeros(8), steps=20)

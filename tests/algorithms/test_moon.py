@@ -1,4 +1,4 @@
-"""MOON's contrast: the equation of the paper, and a step down it."""
+"""MOON's contrastive loss: the equation of the paper, and a step of local training."""
 
 import jax
 import jax.numpy as jnp
@@ -17,7 +17,8 @@ def paper(own, near, far, temperature):
     def cosine(a, b):
         return (a * b).sum(-1) / np.sqrt((a * a).sum(-1) * (b * b).sum(-1))
 
-    towards, away = np.exp(cosine(own, near) / temperature), np.exp(cosine(own, far) / temperature)
+    towards = np.exp(cosine(own, near) / temperature)
+    away = np.exp(cosine(own, far) / temperature)
     return -np.log(towards / (towards + away))
 
 
@@ -30,8 +31,8 @@ def test_the_contrast_is_equation_3_and_has_a_gradient_at_zero():
     assert jnp.isfinite(jax.grad(lambda v: contrast(v, zero + 1, zero - 1, 0.3).sum())(zero)).all()
 
 
-def test_a_step_goes_down_the_contrast_to_the_global_model_and_the_last_own():
-    """With one step on all examples the slope, by finite differences of the loss, times the rate is the move."""
+def test_a_step_lowers_the_contrast_with_the_global_model_and_the_last_local_model():
+    """One step on all examples is the rate times the gradient, found by finite differences."""
     data = opposite_groups(sizes=[10, 10, 5, 5, 10, 5])
     task = shallow(steps=1, optimizer=optax.sgd(0.1))
     first, _, _ = run(fedavg(task), data, 1)
@@ -46,7 +47,8 @@ def test_a_step_goes_down_the_contrast_to_the_global_model_and_the_last_own():
         layer = {k: np.asarray(v, np.float64) for k, v in model["params"]["Dense_0"].items()}
         return np.maximum(x @ layer["kernel"] + layer["bias"], 0)
 
-    x, mask = np.asarray(data.train.x, np.float64), np.asarray(data.train.mask)
+    x = np.asarray(data.train.x, np.float64)
+    mask = np.asarray(data.train.mask)
     start = jax.tree.map(lambda v: np.asarray(v, np.float64), first.server)
     for i in range(6):
         own = jax.tree.map(lambda v, i=i: v[i], last)
@@ -69,6 +71,7 @@ def test_a_step_goes_down_the_contrast_to_the_global_model_and_the_last_own():
     assert info.up.tolist() == [[8 * 9 + 9 * 2] * 6]
 
 
-def test_where_the_last_model_is_the_global_one_it_is_fedavg():
-    data, task = opposite_groups(), shallow()
+def test_if_the_last_local_model_is_the_global_model_moon_equals_fedavg():
+    data = opposite_groups()
+    task = shallow()
     close(run(moon(task), data, 1)[0].server, run(fedavg(task), data, 1)[0].server)

@@ -1,4 +1,4 @@
-"""Options by name, of every algorithm of the registry: a name that there is not is refused, whoever asks."""
+"""Options whose values are names, for every algorithm: an unknown name is refused."""
 
 import inspect
 import subprocess
@@ -17,7 +17,7 @@ from jaxfl.types import Cohort
 
 
 def choices(hint):
-    """What the `Literal`s in a type hint, or in the members of a union, list."""
+    """The values in the `Literal`s of a type hint, or of the members of a union."""
     parts = [
         part for part in (hint, *typing.get_args(hint)) if typing.get_origin(part) is typing.Literal
     ]
@@ -29,18 +29,18 @@ def named(factory):
     return {name: listed for name, listed in options.items() if listed}
 
 
-def test_a_name_that_there_is_not_is_refused(factory):
+def test_an_unknown_name_is_refused(factory):
     for name, listed in named(factory).items():
         message = f"{name} of {factory.__name__} is 'bogus': expected .*one of {', '.join(listed)}$"
         with pytest.raises(InputError, match=message):
             factory(linear(), **{name: "bogus"})
 
 
-def test_there_are_such_options():
+def test_many_options_have_names_as_values():
     assert sum(len(named(factory)) for factory in ALGORITHMS.values()) >= 15
 
 
-def test_what_is_no_name_passes_where_the_hint_has_more():
+def test_a_value_that_is_not_a_name_passes_if_the_hint_allows_it():
     for tau in (0.3, jnp.array(0.3), jnp.ones((2, 2)), "learned"):
         gfedmtl(linear(), tau=tau)
     jax.jit(lambda tau: (gfedmtl(linear(), tau=tau), tau)[1])(0.3)
@@ -50,14 +50,14 @@ def test_what_is_no_name_passes_where_the_hint_has_more():
         pfedgat(linear(), atention="gat")
 
 
-def test_the_checked_factory_is_the_one_of_its_name(factory):
+def test_the_checked_factory_keeps_its_name_docstring_and_parameters(factory):
     assert getattr(jaxfl.algorithms, factory.__name__) is factory
     assert factory.__doc__
     assert next(iter(inspect.signature(factory).parameters)) == "task"
 
 
-def test_nothing_but_jaxfl_checks_it():
-    """In the tests beartype looks at arguments too; here it does not."""
+def test_jaxfl_alone_checks_an_option():
+    """In the other tests beartype checks arguments too; in this process it does not."""
     program = "import jaxfl\njaxfl.algorithms.pfedgat(None, attention='bogus')"
     ended = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
     assert (

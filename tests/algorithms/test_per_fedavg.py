@@ -1,4 +1,4 @@
-"""Per-FedAvg on quadratic clients of two examples: a step down one from where a step down the other leads."""
+"""Per-FedAvg on quadratic clients with two examples: one for the inner step, one for the outer."""
 
 import jax
 import jax.numpy as jnp
@@ -10,11 +10,12 @@ from jaxfl.algorithms import per_fedavg
 from jaxfl.task import upload_through
 from jaxfl.types import Cohort
 
-RATE, ALPHA = 0.1, 0.3
+RATE = 0.1
+ALPHA = 0.3
 
 
 @pytest.mark.parametrize("hessian", [False, True])
-def test_a_step_takes_the_slope_at_one_half_after_a_step_on_the_other(hessian):
+def test_a_step_takes_the_gradient_on_one_half_after_a_step_on_the_other_half(hessian):
     rng = np.random.default_rng(0)
     clients = 12
     xs = [rng.normal(size=(2 if i else 1, 3)).astype(np.float32) for i in range(clients)]
@@ -31,7 +32,7 @@ def test_a_step_takes_the_slope_at_one_half_after_a_step_on_the_other(hessian):
     start = algorithm.init(jax.random.key(1), data.train)
     algorithm.round(jax.random.key(0), start, Cohort(jnp.arange(clients), data.train, data.val))
     model = np.asarray(start.server["w"], np.float64)
-    turned = 0
+    exchanged = 0
     for i, x in enumerate(xs):
         possible = [
             model - RATE * (1 - hessian * ALPHA) * (model - ALPHA * (model - a) - b)
@@ -39,8 +40,9 @@ def test_a_step_takes_the_slope_at_one_half_after_a_step_on_the_other(hessian):
         ]
         errors = [np.abs(p - np.asarray(sent["w"][i])).max() for p in possible]
         assert min(errors) < 1e-5
-        turned += errors[1] < errors[0]
-    assert 0 < turned < clients - 1  # either half is either
+        exchanged += errors[1] < errors[0]
+    # Which half is the inner one is random.
+    assert 0 < exchanged < clients - 1
 
 
 def test_each_client_deploys_the_global_model_after_a_step_of_its_own():
