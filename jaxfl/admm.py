@@ -12,6 +12,7 @@ from jax import flatten_util
 from jax.scipy.linalg import cho_factor, cho_solve
 from jaxtyping import Array, Float, Int, PyTree
 
+from jaxfl import tree
 from jaxfl.types import Cohort, Fit, Fitted, Objective, Params, PRNGKey, Scalar
 
 
@@ -94,12 +95,22 @@ def primal(
         return jax.tree.map(jnp.subtract, start, unflatten(step)), aux
 
     def solve(key: PRNGKey, client: Client, centre: Params, cohort: Cohort) -> Fitted:
-        anchor = (client.dual, centre, lam / client.peers)
+        decay = lam / client.peers
+        anchor = (client.dual, centre, decay)
         if not exact:
-            return fit(key, client.model, anchor, cohort)
+            fitted = fit(key, client.model, anchor, cohort)
+            # Without examples (13) has a closed form: training would leave the model where it is,
+            # and the dual would draw the whole cell there.
+            alone = _without_examples(client.dual, centre, decay)
+            empty = ~(cohort.train.mask > 0).any(axis=1)
+            return fitted._replace(params=tree.choose(empty, alone, fitted.params))
         steps = jax.vmap(newton, (0, 0, 0, 0, None))
         models, losses = steps(centre, cohort.train, anchor, client.inverse, key)
         return Fitted(models, losses, jnp.zeros_like(cohort.ids))
+
+    def _without_examples(dual: Params, centre: Params, decay: Array) -> Params:
+        pulled = jax.tree.map(lambda phi, u: phi + rho * u, dual, centre)
+        return tree.scale(pulled, 1 / (rho + 2 * decay))
 
     return Primal(enlist, solve)
 
@@ -145,17 +156,37 @@ def message(model: PyTree, dual: PyTree, rho: Scalar) -> PyTree:
     return jax.tree.map(lambda w, phi: w - phi / rho, model, dual)
 
 
-def ascend(dual: PyTree, model: PyTree, shared: PyTree, rho: Scalar) -> PyTree:
-    """(16): the new dual of a client, phi_k + rho (u - w_k).
+def ascend(dual: PyTree, model: PyTree, shared: PyTree, rate: Scalar) -> PyTree:
+    """(16): the new dual of a client, phi_k + rate (u - w_k).
 
     Args:
       dual: phi_k.
       model: w_k.
       shared: u, the model of the client's cell after (15).
-      rho: the penalty.
+      rate: rho in the paper, where (13) is solved exactly.
 
     Example:
       >>> ascend(jnp.array([1.0]), jnp.array([3.0]), jnp.array([5.0]), 0.5).tolist()
       [2.0]
     """
-    return jax.tree.map(lambda phi, w, u: phi + rho * (u - w), dual, model, shared)
+    return jax.tree.map(lambda phi, w, u: phi + rate * (u - w), dual, model, shared)
+
+
+def dual_rate(rho: Scalar, step: Scalar | None, exact: bool) -> Scalar:
+    """The rate of (16): `step` times rho; of None the paper's rho if (13) is solved exactly, else .1 rho.
+
+    The dual integrates u - w_k. A few steps of training follow it only in part, so with the whole of
+    rho it grows faster than the models can follow, and does not come back.
+
+    Args:
+      rho: penalty.
+      step: of the dual, in units of rho.
+      exact: whether (13) is solved exactly.
+
+    Example:
+      >>> dual_rate(2.0, None, True), dual_rate(2.0, 0.5, False)
+      (2.0, 1.0)
+    """
+    if step is None:
+        step = 1.0 if exact else 0.1
+    return step * rho

@@ -38,6 +38,7 @@ import jaxfl
 from jaxfl import checkpoint, mesh, tree
 from jaxfl.algorithms import ALGORITHMS
 from jaxfl.errors import InputError
+from jaxfl.registry import facts_of
 from jaxfl.streams import Stream
 from jaxfl.types import Cohort, State
 from jaxfl.uplink import attack

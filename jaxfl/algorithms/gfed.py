@@ -36,6 +36,7 @@ def gfed(
     rho: Annotated[Scalar | None, POSITIVE] = None,
     lam: Annotated[Scalar | None, NOT_NEGATIVE] = None,
     primal: Literal["fit", "exact"] = "fit",
+    dual_step: Annotated[Scalar | None, NOT_NEGATIVE] = None,
 ) -> Algorithm:
     """Each server takes the mean of its clients' models, then the mean over its neighbours.
 
@@ -56,6 +57,7 @@ def gfed(
       rho: as in `gfedmtl`, only for the form "admm". None: .1.
       lam: as in `gfedmtl`, only for the form "admm". None: .001.
       primal: as in `gfedmtl`, only for the form "admm".
+      dual_step: as in `gfedmtl`, of "admm" alone.
 
     Raises:
       InputError: an option of "admm" is given with the form "gradient", or the graph or the groups
@@ -66,14 +68,18 @@ def gfed(
     between servers is not counted.
     """
     by_admm = form == "admm"
-    plain = rho is None and lam is None and primal == "fit"
-    check(by_admm or plain, "rho, lam and primal are for ADMM: choose form=admm, or leave them out")
+    plain = rho is None and lam is None and primal == "fit" and dual_step is None
+    check(
+        by_admm or plain,
+        "rho, lam, primal and dual_step are for ADMM: choose form=admm, or leave them out",
+    )
     adjacency = consensus.adjacency(graph, servers)
     check_graph(adjacency, servers)
     rho = 0.1 if rho is None else rho
     lam = 1e-3 if lam is None else lam
     loss = data_loss(task.problem)
     side = admm.primal(loss, task.trainer, rho, lam, primal == "exact")
+    step = admm.dual_rate(rho, dual_step, primal == "exact")
     fit = task.trainer(loss)
 
     def server_of_client(ids: Int[Array, "m"]) -> Int[Array, "m"]:
@@ -105,7 +111,7 @@ def gfed(
         models = mix(averaged, stack)
         if by_admm:
             # (16) of GFedMtl: the duals of the clients.
-            dual = admm.ascend(client.dual, fitted.params, mix(own[cell], stack), rho)
+            dual = admm.ascend(client.dual, fitted.params, mix(own[cell], stack), step)
             client = client._replace(model=fitted.params, dual=dual)
         one_cluster = jax.tree.map(lambda x: x[:, None], models)
         info = info._replace(

@@ -8,7 +8,8 @@ from jaxtyping import Array, ArrayLike, Int, Shaped
 
 from jaxfl import admm, tree
 from jaxfl.errors import check, check_graph, check_groups
-from jaxfl.kernels import consensus, coupling, grouping, similarity
+from jaxfl.kernels import consensus, coupling, similarity
+from jaxfl.kernels.cluster import kmeans
 from jaxfl.kernels.mixing import mix
 from jaxfl.objectives import data_loss
 from jaxfl.options import COUNT, NOT_NEGATIVE, POSITIVE
@@ -39,6 +40,7 @@ def gfedmtl(
     cluster_of: Int[ArrayLike, "c"] | None = None,
     graph: Literal["ring", "alone"] | Shaped[ArrayLike, "s s"] = "ring",
     primal: Literal["fit", "exact"] = "fit",
+    dual_step: Annotated[Scalar | None, NOT_NEGATIVE] = None,
 ) -> Algorithm:
     """Servers learn a model for each cluster by ADMM, with their neighbours and other clusters.
 
@@ -63,6 +65,8 @@ def gfedmtl(
       graph: the graph of the servers, by name or as an adjacency matrix [S, S].
       primal: how (13) is solved: by the task's training ("fit"), or exactly if the loss is
         quadratic ("exact"), see `admm.primal`.
+      dual_step: of the dual (16), in units of rho. None: 1 with `primal="exact"`, as in the paper, and
+        .1 with "fit".
 
     Raises:
       InputError: tau is learned with a single cluster, or the graph or the groups do not fit.
@@ -81,6 +85,7 @@ def gfedmtl(
     check_graph(adjacency, servers)
     loss = data_loss(task.problem)
     side = admm.primal(loss, task.trainer, rho, lam, primal == "exact")
+    step = admm.dual_rate(rho, dual_step, primal == "exact")
     explore = task.trainer(loss)
     gradient = task.gradient(loss)
 
@@ -88,7 +93,9 @@ def gfedmtl(
         start = tree.broadcast(model, ids.size)
         moved = explore(stream(key, "fit"), start, None, Cohort(ids, train, train)).params
         received, _ = task.upload(stream(key, "upload"), start, moved, ids)
-        return grouping.group(similarity.cosine(tree.subtract(received, model)), clusters)
+        update = tree.subtract(received, model)
+        direction = tree.scale(update, similarity.inverse_norms(update))
+        return kmeans(stream(key, "server"), direction, ids, clusters).assignment
 
     def init(key: PRNGKey, train: Dataset) -> State:
         model = task.problem.init(key)
@@ -120,7 +127,7 @@ def gfedmtl(
         w = mix(exchanged, stack)
         models = jax.tree.map(lambda new, old: new.reshape(old.shape), w, models)
         # (16): the new duals of the clients.
-        dual = admm.ascend(client.dual, fitted.params, u, rho)
+        dual = admm.ascend(client.dual, fitted.params, u, step)
         info = info._replace(
             weights=consensus.upload_weights(exchanged[client.cell]),
             down=2 * info.down,

@@ -147,13 +147,16 @@ def pfedgat(
         model = mix(weights, received)
         up = {"gradient": 2 * D, "inner": D + M, "scalars": D + 2}[wire]
         down = {"gradient": D, "inner": M * D + M, "scalars": 2 * D}[wire]
+        # A client without validation data has no loss.
+        known = (cohort.val.mask > 0).any(axis=1) & jnp.isfinite(losses)
+        feedback = jnp.sum(jnp.where(known, losses, 0.0)) / jnp.maximum(known.sum(), 1)
         entropy = jax.scipy.special.entr(weights).sum(axis=1).mean()
         info = info._replace(
             weights=weights,
             up=jnp.full_like(info.up, up),
             down=jnp.full_like(info.down, down),
             batches=info.batches + more_batches,
-            metrics={"feedback": jnp.nanmean(losses), "entropy": entropy},
+            metrics={"feedback": feedback, "entropy": entropy},
         )
         return State((model, logits), (learned, initial)), info
 

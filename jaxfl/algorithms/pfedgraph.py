@@ -10,7 +10,7 @@ from jaxfl import tree
 from jaxfl.errors import check
 from jaxfl.kernels.alignment import Alignment, misalignment
 from jaxfl.kernels.mixing import isolate, mix, size_weights
-from jaxfl.kernels.similarity import Measure, inverse_norms, similarities
+from jaxfl.kernels.similarity import LARGEST, Measure, inverse_norms, similarities
 from jaxfl.kernels.simplex import Solver, collaboration_rows
 from jaxfl.objectives import data_loss
 from jaxfl.options import POSITIVE
@@ -97,13 +97,17 @@ def pfedgraph(
 
     fit = task.trainer(objective)
 
-    def graph(received: Params, initial: Params, sizes: Array, ids: Array) -> Float[Array, "m m"]:
+    def graph(
+        received: Params, initial: Params, sizes: Array, ids: Array, reported: Array
+    ) -> Float[Array, "m m"]:
         compared = tree.subtract(received, initial) if similarity == "delta" else received
         chosen = tree.select(compared, "" if layers is None else layers)
         caps = jnp.asarray(cap)[ids][:, ids] if getattr(cap, "ndim", 0) else cap
+        # A client that has not reported is in nobody's program: the others share its weight by (4).
+        near = jnp.where(reported[None], similarities(chosen, measure, snap), -LARGEST)
         return collaboration_rows(
-            similarities(chosen, measure, snap),
-            size_weights(sizes),
+            near,
+            size_weights(sizes * reported),
             alpha,
             alpha_form,
             solver,
@@ -126,7 +130,7 @@ def pfedgraph(
         _, received, info = train_and_upload(task, fit, key, start, centre, cohort)
         # (4): the quadratic program gives a row of weights for each client.
         sizes = cohort.sizes if prior == "size" else info.reported
-        rows = graph(received, state.server, sizes, cohort.ids)
+        rows = graph(received, state.server, sizes, cohort.ids, info.reported)
         weights = isolate(rows, info.reported)
         # The aggregate of each client, from which it trains in the next round.
         model = mix(weights, received)

@@ -8,6 +8,7 @@ import numpy as np
 import optax
 import pytest
 from jax.extend.core import jaxprs_in_params
+from sklearn.metrics import adjusted_rand_score
 from toys import close, deployed, federation, linear, opposite_groups, run
 
 import jaxfl
@@ -163,10 +164,12 @@ def test_training_comes_near_the_exact_primal():
     task = jaxfl.regression(
         linear_model(bias=False), jnp.zeros(D), batch_size=6, steps=300, optimizer=optax.sgd(0.05)
     )
-    fit, _, _ = run(exact(task, primal="fit"), regressions(), 3)
+    fit, _, _ = run(exact(task, primal="fit", dual_step=1.0), regressions(), 3)
     assert fit.clients.inverse == ()
     np.testing.assert_allclose(tree.ravel(fit.clients.model), paper(FULL)[0][-1], atol=1e-3)
-    one, _, _ = run(gfed(task, form="admm", rho=RHO, lam=LAM, graph=EDGES), regressions(), 3)
+    one, _, _ = run(
+        gfed(task, form="admm", rho=RHO, lam=LAM, graph=EDGES, dual_step=1.0), regressions(), 3
+    )
     np.testing.assert_allclose(tree.ravel(one.clients.model), one_cluster(FULL)[0][-1], atol=1e-3)
 
 
@@ -434,3 +437,52 @@ def test_what_is_wrong_is_said(make, options, message):
 def test_groups_must_fit_the_clients(options, message):
     with pytest.raises(InputError, match=message):
         exact(**options).init(jax.random.key(0), regressions().train)
+
+
+def test_a_dual_that_integrates_faster_than_training_follows_is_damped():
+    """Few steps with momentum: with the whole of rho the models leave every bound."""
+    data = opposite_groups()
+    task = linear(steps=3, optimizer=jaxfl.sgd(0.2, 0.9))
+    options = {"rho": 2.0, "servers": 1, "cluster_of": np.arange(6) % 2}
+    largest = {}
+    for step in (None, 1.0):
+        state, _, _ = run(gfedmtl(task, dual_step=step, **options), data, 60)
+        largest[step] = float(jnp.abs(tree.ravel(state.clients.model)).max())
+    assert largest[None] < 2
+    assert largest[1.0] > 1e3 or not np.isfinite(largest[1.0])
+
+
+@pytest.mark.parametrize("method", [gfedmtl, gfed])
+def test_a_client_without_examples_leaves_the_consensus_of_the_others(method):
+    """Trained by steps, the servers' models are those of the exact solution, which knows the case."""
+    task = jaxfl.regression(
+        linear_model(bias=False), jnp.zeros(D), batch_size=6, steps=300, optimizer=optax.sgd(0.05)
+    )
+    data = regressions()
+    empty = data.train._replace(mask=jnp.asarray(data.train.mask).at[4].set(False))
+    options = {"rho": RHO, "lam": LAM, "graph": EDGES, "dual_step": 1.0}
+    options |= PLACES | {"tau": TAU} if method is gfedmtl else {"form": "admm"}
+    found = []
+    for primal in ("fit", "exact"):
+        algorithm = method(task, primal=primal, **options)
+        state, _, _ = run(algorithm, data._replace(train=empty), 20)
+        models = state.server[0] if method is gfedmtl else state.server
+        found.append(np.concatenate([np.ravel(leaf) for leaf in jax.tree.leaves(models)]))
+    np.testing.assert_allclose(found[0], found[1], atol=1e-2)
+
+
+def test_clusters_are_found_by_the_directions_of_the_first_updates():
+    """Five planted directions whose members have cosines of about .2 with each other."""
+    rng = np.random.default_rng(0)
+    centres = rng.normal(size=(5, 400))
+    planted = np.arange(30) % 5
+    directions = centres[planted] + 2.0 * rng.normal(size=(30, 400))
+    directions *= rng.uniform(0.5, 2, size=(30, 1))  # lengths do not count
+
+    def known(key, before, after, ids):
+        return jax.tree.map(lambda x: x + jnp.asarray(directions, x.dtype)[..., None], before)
+
+    task = jaxfl.regression(linear_model(bias=False), jnp.zeros(400), steps=1, uplink=known)
+    data = federation([np.ones((3, 400), np.float32)] * 30, [np.ones(3, np.float32)] * 30)
+    state = gfedmtl(task, servers=1, clusters=5).init(jax.random.key(0), data.train)
+    assert adjusted_rand_score(planted, state.clients.cell) == 1

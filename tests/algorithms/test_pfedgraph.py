@@ -14,6 +14,7 @@ from jaxfl.algorithms import pfedgraph
 from jaxfl.errors import InputError
 from jaxfl.kernels.alignment import misalignment
 from jaxfl.local import minibatches
+from jaxfl.types import Cohort
 
 STEPS, BATCH, RATE = 6, 8, 0.1
 
@@ -297,3 +298,25 @@ def test_other_measures_make_other_graphs(measure):
         np.abs(last_weights(data, rounds=1, measure=measure) - last_weights(data, rounds=1)).max()
         > 1e-3
     )
+
+
+def test_weights_are_those_of_the_program_of_the_clients_that_reported():
+    """Two of six clients send NaN: the others' rows are (4) without these two."""
+    data = opposite_groups(sizes=[40, 30, 20, 40, 10, 20])
+
+    def lose(key, before, after, ids):
+        gone = (ids == 1) | (ids == 4)
+        return jax.tree.map(
+            lambda x: jnp.where(gone.reshape(-1, *[1] * (x.ndim - 1)), jnp.nan, x), after
+        )
+
+    there = np.array([0, 2, 3, 5])
+    _, info, _ = run(pfedgraph(linear(uplink=lose)), data, 1)
+    few = jax.tree.map(lambda x: x[there], data)
+    key = jax.random.key(0)
+    algorithm = pfedgraph(linear(), alpha=0.08 * 6)  # the default for six clients
+    start = algorithm.init(jax.random.fold_in(key, 10**6), few.train)
+    round_key = jax.random.split(jax.random.fold_in(key, 0))[1]
+    _, alone = algorithm.round(round_key, start, Cohort(jnp.asarray(there), few.train, few.val))
+    np.testing.assert_allclose(info.weights[0][np.ix_(there, there)], alone.weights, atol=1e-5)
+    np.testing.assert_array_equal(info.weights[0][1], np.eye(6)[1])

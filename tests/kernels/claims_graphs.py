@@ -10,7 +10,6 @@ from jaxfl.kernels import (
     cluster,
     consensus,
     fomo,
-    grouping,
     mixing,
     propagate,
     robust,
@@ -71,11 +70,6 @@ def kmeans(c):
 
 def centres(c):
     return cluster.centres(c.models, halves(c), jnp.zeros((2, c.models.shape[1])), c.reported)
-
-
-def grouped(c):  # which clients share a group: the numbers of groups mean nothing
-    groups = grouping.group(cosine(c.models), 2)
-    return groups[:, None] == groups[None]
 
 
 def collaboration(measure="cosine", form="code", **options):
@@ -176,7 +170,6 @@ TABLE = [
         "simplex_or_zero",
         0,
     ),
-    Kernel("grouping.group", grouped, "pairs", "own_scale twins general"),
     Kernel("mixing.mix", lambda c: mixing.mix(graph(c), c.models), "rows", "between", 1),
     Kernel(
         "mixing.leave_out", lambda c: mixing.leave_out(graph(c), c.reported), "pairs", "simplex"

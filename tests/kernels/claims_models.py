@@ -99,6 +99,7 @@ TABLE = [
         15,
     ),
     Kernel("admm.message", each(lambda x: admm.message(x, x[::-1], 0.5)), "rows", "twins", 1),
+    Kernel("admm.dual_rate", lambda c: jnp.asarray(admm.dual_rate(2.0, 0.5, True)), "none"),
     Kernel("admm.ascend", each(lambda x: admm.ascend(x, x / 2, x[::-1], 0.5)), "rows", "twins", 1),
     Kernel("alignment.misalignment: cosine", misaligned("cosine"), "rows", "twins", decades=15),
     Kernel("alignment.misalignment: approx", misaligned("approx"), "rows", "twins", decades=15),

@@ -4,12 +4,9 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from sklearn.cluster import KMeans
-from sklearn.metrics import adjusted_rand_score
 
 from jaxfl.data import erdos_renyi, ring
 from jaxfl.kernels import consensus, coupling
-from jaxfl.kernels.grouping import group
 from jaxfl.kernels.mixing import mix
 
 S, Q, D = 5, 3, 4
@@ -111,24 +108,3 @@ def test_a_learned_strength_goes_down_its_loss_and_stays_positive(pairs):
     np.testing.assert_allclose(coupling.strength(learner), target, atol=0.02)
     off = np.broadcast_to(target, (Q, Q))[~np.eye(Q, dtype=bool)]
     np.testing.assert_allclose(coupling.mean(coupling.strength(learner), Q), off.mean(), atol=0.02)
-
-
-def test_groups_of_directions_are_those_of_scikit_learn():
-    for seed in range(10):
-        rng = np.random.default_rng(seed)
-        centres = rng.normal(size=(4, 20))
-        models = centres[rng.permutation(np.arange(30) % 4)] * rng.uniform(0.5, 2, size=(30, 1))
-        models += 0.4 * rng.normal(size=models.shape)
-        unit = models / np.linalg.norm(models, axis=1, keepdims=True)
-        expected = KMeans(4, n_init=10, random_state=0).fit_predict(unit)
-        assert adjusted_rand_score(expected, group(jnp.asarray(unit @ unit.T), 4)) == 1
-
-
-def test_groups_follow_their_models_and_need_not_be_full():
-    rng = np.random.default_rng(0)
-    models = rng.normal(size=(9, 5))
-    order = rng.permutation(9)
-    ids, moved = (np.asarray(group(jnp.asarray(m @ m.T), 3)) for m in (models, models[order]))
-    np.testing.assert_array_equal(moved, ids[order])
-    same = group(jnp.ones((4, 4)), 3)  # equal models are one group, however many were asked for
-    assert len(set(same.tolist())) == 1
