@@ -1,4 +1,4 @@
-"""Parameter counts, heads, and the inputs that each model rejects."""
+"""The parameter counts, the heads, the features, and the inputs that each model refuses."""
 
 import jax
 import jax.numpy as jnp
@@ -43,7 +43,7 @@ def test_parameter_counts(name, classes, example, count):
 
 @pytest.mark.parametrize("name", sorted(MODELS))
 def test_each_model_names_its_head(name):
-    """The head is all that depends on the number of classes; that of mf is the users' part."""
+    """The head is every parameter whose shape depends on the classes; mf's is the users' part."""
     example = EXAMPLES.get(name, image(16, 1))
     model = MODELS[name](7)
     params = params_of(model, example)
@@ -60,7 +60,7 @@ def test_each_model_names_its_head(name):
     ).tolist()
     task = jaxfl.classification(model, example, scale=None if name == "textcnn" else 1.0)
     assert task.problem.head == model.head
-    # What the model says are its features enters its last layer.
+    # The features of the model are the input of its last layer.
     params = task.problem.init(jax.random.key(0))
     x = jnp.asarray(example)[None]
     features = task.problem.features(params, x)

@@ -1,4 +1,4 @@
-"""The programs of the README and of docs/algorithms.md run as they are written."""
+"""The programs in the README and in docs/algorithms.md run as they are printed."""
 
 import os
 import re
@@ -49,7 +49,7 @@ def test_a_new_method():
 
 
 def test_the_new_method_passes_the_tests_when_it_is_added_as_told(tmp_path):
-    """In a copy of the package and the tests, with the file and the two lines that the page names."""
+    """A copy of the package and the tests gets the file and the two lines that the page names."""
     for folder in ("jaxfl", "tests", "benchmarks"):
         ignored = shutil.ignore_patterns("__pycache__")
         shutil.copytree(ROOT / folder, tmp_path / folder, ignore=ignored)
