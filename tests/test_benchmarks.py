@@ -46,7 +46,8 @@ def test_batches_are_epochs_end_to_end():
     assert n % 64 == 0
     drawn = list(batches(n, Work(1, 16, 2 * n // 16 + 1), np.random.default_rng(0)))
     assert {len(rows) for rows in drawn} == {16}
-    first, second = np.concatenate(drawn[: n // 16]), np.concatenate(drawn[n // 16 : 2 * n // 16])
+    first = np.concatenate(drawn[: n // 16])
+    second = np.concatenate(drawn[n // 16 : 2 * n // 16])
     assert sorted(first) == sorted(second) == list(range(n))
     assert list(first) != list(second)
 

@@ -45,7 +45,8 @@ def images(key, shape):
 @pytest.mark.parametrize("kernel", [(3, 3), (5, 2), (1, 1)])
 def test_equals_lax_forward_and_backward(options, kernel):
     options = {"window_strides": (1, 1), "padding": "VALID"} | options | NUMBERS
-    x, w = images(0, (2, 11, 9, 3)), images(1, (*kernel, 3, 4))
+    x = images(0, (2, 11, 9, 3))
+    w = images(1, (*kernel, 3, 4))
 
     def loss(f, x, w):
         return jnp.sum(jnp.sin(f(x, w, **options)))

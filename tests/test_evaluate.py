@@ -34,7 +34,8 @@ def test_scores_are_masked_means_whatever_the_batch():
 
 
 def test_a_pool_is_weighted_by_client():
-    x, y = jnp.arange(4.0), jnp.array([0.0, 1.0, 9.0, 9.0])
+    x = jnp.arange(4.0)
+    y = jnp.array([0.0, 1.0, 9.0, 9.0])
     weights = jnp.array([[1.0, 1, 1, 1], [3, 0, 1, 0], [0, 0, 1, 0]])
     scores = score_clients(
         predict, right, jnp.ones(3), Pool(x, y, weights), batch_size=3, chunk="all"

@@ -41,8 +41,10 @@ def test_local_steps_are_those_of_flax_and_the_optimiser_leaves_the_statistics_a
     fitted = task.trainer(data_loss(task.problem))(KEY, stacked, None, everybody(data))
     for i in range(4):
         mask = np.asarray(data.train.mask[i])
-        x, y = data.train.x[i][mask], data.train.y[i][mask]
-        params, stats = start["params"], start["batch_stats"]
+        x = data.train.x[i][mask]
+        y = data.train.y[i][mask]
+        params = start["params"]
+        stats = start["batch_stats"]
         state = optimizer.init(params)
         for _ in range(3):
 

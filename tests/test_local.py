@@ -60,7 +60,8 @@ def test_epochs_have_different_orders():
 @settings(deadline=None, max_examples=10)
 @given(st.integers(0, 1000))
 def test_the_order_does_not_depend_on_padding(key):
-    lean, wide = order(key, 7, 7, 3, steps=9), order(key, 7, 12, 3, steps=9)
+    lean = order(key, 7, 7, 3, steps=9)
+    wide = order(key, 7, 12, 3, steps=9)
     np.testing.assert_array_equal(lean[1], wide[1])
     np.testing.assert_array_equal(lean[0][lean[1]], wide[0][wide[1]])
 
@@ -103,11 +104,13 @@ def test_fit_equals_a_loop_over_clients_and_batches(optimizer, amount):
     for i in range(2):
         order_key, _ = jax.random.split(jax.random.fold_in(key, int(clients.ids[i])))
         rows, counts = minibatches(order_key, clients.train.mask[i], 4, **amount)
-        params, losses = {"w": jnp.ones(3)}, []
+        params = {"w": jnp.ones(3)}
+        losses = []
         state = optimizer.init(params)
         for r, c in zip(np.asarray(rows), np.asarray(counts), strict=True):
             if c.any():
-                x, y = xs[i][r[c]], ys[i][r[c]]
+                x = xs[i][r[c]]
+                y = ys[i][r[c]]
                 value, gradient = jax.value_and_grad(
                     lambda p, x=x, y=y: jnp.mean((x @ p["w"] - y) ** 2)
                 )(params)

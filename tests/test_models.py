@@ -94,7 +94,8 @@ def test_textcnn_equals_convolutions_and_a_maximum_over_time():
 
 def test_mf_learns_ratings_that_factorise():
     rng = np.random.default_rng(0)
-    users, items = rng.normal(size=(20, 3)), rng.normal(size=(30, 3))
+    users = rng.normal(size=(20, 3))
+    items = rng.normal(size=(30, 3))
     x = jnp.asarray(np.stack(np.meshgrid(np.arange(20), np.arange(30)), axis=-1).reshape(-1, 2))
     y = jnp.asarray((users[x[:, 0]] * items[x[:, 1]]).sum(axis=1) + 3.5)
     task = jaxfl.regression(mf(1, vocabulary=(20, 30)), x[0], scale=None)

@@ -36,16 +36,20 @@ def looped(x, y, key, clip, rate, **amount):
     """The training of one client, example by example, without noise."""
     order_key, _ = jax.random.split(key)
     rows, counts = minibatches(order_key, jnp.ones(len(y), bool), B, **amount)
-    w, b, losses = np.ones(3), 0.0, []
+    w = np.ones(3)
+    b = 0.0
+    losses = []
     for r, c in zip(np.asarray(rows), np.asarray(counts), strict=True):
-        total, loss = np.zeros(4), 0.0
+        total = np.zeros(4)
+        loss = 0.0
         for i in r[c]:
             gap = x[i] @ w + b - y[i]
             gradient = np.array([*(2 * gap * x[i] + 0.1 * w), 2 * gap])
             total += gradient * min(1, clip / np.linalg.norm(gradient))
             loss += gap**2
         if c.any():
-            w, b = w - rate * total[:3] / c.sum(), b - rate * total[3] / c.sum()
+            w = w - rate * total[:3] / c.sum()
+            b = b - rate * total[3] / c.sum()
             losses.append(loss / c.sum())
     return w, b, np.mean(losses)
 
@@ -116,7 +120,8 @@ def test_each_example_has_different_random_numbers_in_the_objective():
         return params["w"] @ jax.random.normal(key, (3,)), jax.random.uniform(key)
 
     batch = Dataset(jnp.zeros((2, 3)), jnp.zeros(2), jnp.ones(2, bool))
-    params, keys = {"w": jnp.zeros(3)}, jax.random.split(jax.random.split(jax.random.key(7))[1], 2)
+    params = {"w": jnp.zeros(3)}
+    keys = jax.random.split(jax.random.split(jax.random.key(7))[1], 2)
     found, _ = private(noisy, 1e6, 0.0)(params, batch, None, jax.random.key(7))
     drawn = jax.vmap(lambda key: jax.random.normal(key, (3,)))(keys)
     np.testing.assert_allclose(found["w"], drawn.mean(axis=0), rtol=1e-6)

@@ -89,7 +89,9 @@ def test_clusters_with_the_weights_of_a_quadratic_program():
         re.findall(r"```python\n(.*?)```", (ROOT / "docs/algorithms.md").read_text(), re.DOTALL)[0],
         names,
     )
-    key, task, data = jax.random.key(0), linear(), opposite_groups()
+    key = jax.random.key(0)
+    task = linear()
+    data = opposite_groups()
     cohort = Cohort(jnp.arange(6), data.train, data.val)
     state, _, _ = run(made(local, steps=20), data, 5, key=key)
     initial = task.problem.init(jax.random.fold_in(key, 10**6))  # as `run` has it
