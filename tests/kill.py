@@ -45,7 +45,7 @@ def arguments(algorithm: str, out: Path, rounds: int) -> list[str]:
 
 
 def wait_for_a_checkpoint(out: Path) -> None:
-    """Waits until there is one more than before, for two minutes at most."""
+    """Waits until there is a new checkpoint, for two minutes at most."""
     before = checkpoints(out)
     deadline = time.monotonic() + 120
     while time.monotonic() < deadline and not checkpoints(out) - before:
@@ -80,14 +80,14 @@ def content(out: Path) -> dict[str, np.ndarray]:
 
 
 def same(a: dict[str, np.ndarray], b: dict[str, np.ndarray]) -> bool:
-    """Whether two runs hold the same, bit for bit."""
+    """Whether two runs have the same content, bit for bit."""
     return a.keys() == b.keys() and all(
         np.asarray(a[k]).tobytes() == np.asarray(b[k]).tobytes() for k in a
     )
 
 
 def stage(out: Path) -> str:
-    """How far a run is that was killed."""
+    """How far a killed run has come."""
     if checkpoints(out):
         return "after a checkpoint"
     if (out / "config.json").exists():
@@ -101,16 +101,16 @@ def torture(
     """Kills runs of one algorithm, resumes each, and compares the end with an undisturbed run.
 
     Args:
-      algorithm: which one.
+      algorithm: the name of the algorithm.
       folder: where the runs are written.
-      kills: how many processes are killed.
+      kills: the number of processes to kill.
       chance: draws the moment of each kill within a run's duration. Without it, a process is killed
         as soon as it has written a new checkpoint.
-      rounds: of a run.
+      rounds: the number of rounds of a run.
 
     Returns:
-      How many kills came before anything was written, before the first checkpoint, and after one;
-      and how many runs came to their end, each equal to the undisturbed one.
+      The numbers of kills before anything was written, before the first checkpoint, and after a
+      checkpoint; and the number of runs that finished, each equal to the undisturbed run.
     """
     undisturbed = folder / f"{algorithm}-whole"
     out = folder / algorithm
@@ -153,19 +153,19 @@ def main(
     rounds: int = 150,
     seed: int = 0,
 ) -> None:
-    """Prints one line for each algorithm: how many kills came when, and how many runs are equal.
+    """Prints one line for each algorithm: the numbers of kills by stage, and of equal runs.
 
     Args:
-      kills: how many, over all algorithms together.
-      algorithms: which ones.
-      rounds: of a run; with more rounds more kills come after a checkpoint.
+      kills: the number of kills, over all algorithms together.
+      algorithms: the names of the algorithms.
+      rounds: the number of rounds of a run; with more rounds, more kills come after a checkpoint.
       seed: of the random moments of the kills.
     """
     chance = random.Random(seed)
     with tempfile.TemporaryDirectory() as folder:
         for i, algorithm in enumerate(algorithms):
-            share = kills // len(algorithms) + (i < kills % len(algorithms))
-            print(algorithm, torture(algorithm, Path(folder), share, chance, rounds), flush=True)
+            count = kills // len(algorithms) + (i < kills % len(algorithms))
+            print(algorithm, torture(algorithm, Path(folder), count, chance, rounds), flush=True)
 
 
 if __name__ == "__main__":

@@ -1,7 +1,7 @@
-"""Where the random numbers of a program come from, read from its jaxpr: nothing is computed.
+"""The lineage of the random keys in a program, read from its jaxpr without running it.
 
-A key's lineage is what was folded into the program's key on the way to it, one step after the
-other: a number, "ids" for data of the run, or "split".
+The lineage of a key lists the steps by which it was made from the program's key: a number that was
+folded in, "ids" for data that were folded in, or "split".
 """
 
 from collections import Counter
@@ -13,15 +13,15 @@ MOVES = ("convert_element_type", "broadcast_in_dim", "reshape", "squeeze")
 
 
 def lineages(program, keys):
-    """What is done with the keys of a program.
+    """How the keys of a program are used.
 
     Args:
-      program: of `jax.make_jaxpr`.
-      keys: the places of its arguments that are keys.
+      program: made by `jax.make_jaxpr`.
+      keys: the positions of its arguments that are keys.
 
     Returns:
-      (lineage, use) -> how often it stands in the program: the use is the next step of the lineage,
-      or "bits".
+      A count for each (lineage, use) in the program. The use is the next step of the lineage, or
+      "bits" if random bits are drawn from the key.
     """
     found = Counter()
     jaxpr = program.jaxpr
@@ -65,14 +65,15 @@ def _walk(jaxpr, known, constants, found):
                 for outer, var in zip(eqn.outvars, body.jaxpr.outvars, strict=False):
                     if not isinstance(var, Literal) and var in below:
                         known[outer] = below[var]
-        else:  # a key is moved: sliced, stacked, sorted
+        else:
+            # Other operations only move keys: they slice, stack or sort them.
             for out in eqn.outvars:
                 if jax.dtypes.issubdtype(out.aval.dtype, jax.dtypes.prng_key):
                     known[out] = lineage
 
 
 def _number(var, constants):
-    """The one number that a variable holds, if that is known."""
+    """The value of a variable that holds one known integer, otherwise None."""
     value = var.val if isinstance(var, Literal) else constants.get(var)
     if isinstance(value, int):
         return value
@@ -81,7 +82,7 @@ def _number(var, constants):
 
 
 def _inner(eqn):
-    """The jaxprs that an equation calls, each with how many operands come before its own."""
+    """The jaxprs that an equation calls, each with the number of operands before its own."""
     found = []
     for value in eqn.params.values():
         each = value if isinstance(value, tuple | list) else (value,)

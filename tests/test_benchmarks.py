@@ -1,4 +1,4 @@
-"""That the benchmarks measure what they say; no times."""
+"""The benchmarks measure what they claim to measure; no times are tested."""
 
 import sys
 
@@ -22,23 +22,21 @@ def test_the_loops_compute_what_the_kernels_compute():
         {"a": c[:8].reshape(2, 4), "b": c[8:]}
         for c in (common[i % 2] + rng.normal(size=12) for i in range(5))
     ]
-    share = np.array([0.1, 0.3, 0.2, 0.2, 0.2])
-    received = server_loops.server_step(models, share)
+    fractions = np.array([0.1, 0.3, 0.2, 0.2, 0.2])
+    received = server_loops.server_step(models, fractions)
     stacked = {
         name: jnp.stack([jnp.asarray(m[name], jnp.float32) for m in models]) for name in "ab"
     }
     weights = collaboration_rows(
-        cosine(list(stacked.values())), jnp.asarray(share, jnp.float32), 0.08 * 5, "code"
+        cosine(list(stacked.values())), jnp.asarray(fractions, jnp.float32), 0.08 * 5, "code"
     )
-    assert (
-        float(weights.min()) < 1e-6 < float(weights.std())
-    )  # some edges are cut: the programs have work to do
+    # Some edges have weight 0, so the quadratic programs are not trivial.
+    assert float(weights.min()) < 1e-6 < float(weights.std())
     expected = mix(weights, stacked)
+    # The tolerance is the accuracy of SciPy's solver.
     for i, model in enumerate(received):
         for name in "ab":
-            np.testing.assert_allclose(
-                model[name], expected[name][i], atol=5e-3
-            )  # as far as SciPy solves the program
+            np.testing.assert_allclose(model[name], expected[name][i], atol=5e-3)
 
 
 def test_batches_are_epochs_end_to_end():
@@ -48,7 +46,8 @@ def test_batches_are_epochs_end_to_end():
     assert n % 64 == 0
     drawn = list(batches(n, Work(1, 16, 2 * n // 16 + 1), np.random.default_rng(0)))
     assert {len(rows) for rows in drawn} == {16}
-    first, second = np.concatenate(drawn[: n // 16]), np.concatenate(drawn[n // 16 : 2 * n // 16])
+    first = np.concatenate(drawn[: n // 16])
+    second = np.concatenate(drawn[n // 16 : 2 * n // 16])
     assert sorted(first) == sorted(second) == list(range(n))
     assert list(first) != list(second)
 

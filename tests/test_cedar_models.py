@@ -27,7 +27,8 @@ def by_hand(stages, hidden, shape, classes=10, normalised=True):
     return count + (height * width * channels + 1) * hidden + (hidden + 1) * classes
 
 
-THREE, SIX = [[16], [32], [64]], [[32, 64], [128, 128], [256, 256]]
+THREE = [[16], [32], [64]]
+SIX = [[32, 64], [128, 128], [256, 256]]
 
 
 @pytest.mark.parametrize(
@@ -50,7 +51,7 @@ def test_parameters(model, shape, stages, hidden, total):
 
 
 @pytest.mark.parametrize("name", ["cedar3", "cedar6"])
-def test_what_they_do_not_take(name):
+def test_other_inputs_are_refused(name):
     for shape, message in (((4,), "choose mlp"), ((7, 9, 1), "8x8 or more, not 7x9x1")):
         with pytest.raises(InputError, match=message):
             jax.eval_shape(MODELS[name](10).init, jax.random.key(0), jnp.zeros((1, *shape)))
@@ -79,7 +80,7 @@ def test_group_norm_equals_flaxs_forward_and_backward():
 
 
 def test_training_learns():
-    """Colour images, bright in one half; clients have different sizes, so some rows are padding."""
+    """Colour images with one bright half; clients have different sizes, so rows are padded."""
     rng = np.random.default_rng(0)
     ys = [rng.integers(0, 2, n).astype(np.int32) for n in (40, 21, 33)]
     xs = [rng.normal(size=(len(y), 8, 8, 3)).astype(np.float32) for y in ys]

@@ -19,7 +19,7 @@ NUMBERS = {"dimension_numbers": ("NHWC", "HWIO", "NHWC")}
 
 @pytest.fixture(scope="module", autouse=True)
 def as_shipped():
-    """Digits are compared, so programs are compiled as users have them."""
+    """Results are compared closely, so programs are compiled with the options of a user."""
     jax.config.update("jax_disable_most_optimizations", False)
     yield
     jax.config.update("jax_disable_most_optimizations", True)
@@ -45,7 +45,8 @@ def images(key, shape):
 @pytest.mark.parametrize("kernel", [(3, 3), (5, 2), (1, 1)])
 def test_equals_lax_forward_and_backward(options, kernel):
     options = {"window_strides": (1, 1), "padding": "VALID"} | options | NUMBERS
-    x, w = images(0, (2, 11, 9, 3)), images(1, (*kernel, 3, 4))
+    x = images(0, (2, 11, 9, 3))
+    w = images(1, (*kernel, 3, 4))
 
     def loss(f, x, w):
         return jnp.sum(jnp.sin(f(x, w, **options)))
@@ -61,8 +62,9 @@ def test_equals_lax_forward_and_backward(options, kernel):
 @pytest.mark.parametrize("size", [(7, 8), pytest.param((8, 6), marks=pytest.mark.slow)])
 @pytest.mark.parametrize("padding", ["SAME", "VALID", ((1, 0), (2, 1))], ids=str)
 def test_many_channels_equal_lax(size, padding):
-    """3x3 with 16 channels or more goes by Winograd's way where the output has even sides."""
-    x, w = images(0, (2, *size, 16)), images(1, (3, 3, 16, 17))
+    """3x3 kernels, 16 channels or more: Winograd's algorithm where the output has even sides."""
+    x = images(0, (2, *size, 16))
+    w = images(1, (3, 3, 16, 17))
 
     def loss(f, x, w):
         return jnp.sum(jnp.sin(f(x, w, (1, 1), padding, **NUMBERS)))
@@ -85,8 +87,11 @@ def test_many_channels_equal_lax(size, padding):
     ],
 )
 def test_the_fused_block_equals_its_parts(shape, kernel, padding):
-    x, w, b = images(0, shape), images(1, kernel), images(2, kernel[3:])
-    if kernel[2] == 2:  # equal patches tie; but Winograd's way rounds them apart
+    x = images(0, shape)
+    w = images(1, kernel)
+    b = images(2, kernel[3:])
+    if kernel[2] == 2:
+        # Equal patches make ties. Winograd's algorithm would round them differently.
         x = jnp.round(2 * x) / 2
     pads = tuple(map(tuple, lax.padtype_to_pads(shape[1:3], kernel[:2], (1, 1), padding)))
 
@@ -106,7 +111,7 @@ def test_the_fused_block_equals_its_parts(shape, kernel, padding):
 
 
 class Stock(nn.Module):
-    """`cnn` in flax's own layers, whose parameters it takes."""
+    """`cnn` written with flax's own layers; it takes the same parameters."""
 
     @nn.compact
     def __call__(self, x):
@@ -119,7 +124,7 @@ class Stock(nn.Module):
 
 
 @pytest.mark.slow
-def test_a_run_with_the_engine_equals_one_without():
+def test_a_run_with_the_fused_layers_equals_a_run_with_flaxs_layers():
     rng = np.random.default_rng(0)
     xs = [rng.normal(size=(30, 8, 8, 1)).astype(np.float32) for _ in range(3)]
     data = federation(xs, [rng.integers(0, 3, 30).astype(np.int32) for _ in xs])
@@ -133,8 +138,9 @@ def test_a_run_with_the_engine_equals_one_without():
 
 
 def test_weights_that_differ_by_client_in_a_loop():
-    """Under `vmap` inside `scan`, as local training uses it."""
-    x, w = images(0, (4, 2, 8, 8, 3)), images(1, (4, 3, 3, 3, 5))
+    """The convolution is called under `vmap` inside `scan`, as in local training."""
+    x = images(0, (4, 2, 8, 8, 3))
+    w = images(1, (4, 3, 3, 3, 5))
 
     def train(f, x, w):
         def step(w, _):
@@ -160,18 +166,17 @@ def test_weights_that_differ_by_client_in_a_loop():
     ],
     ids=str,
 )
-def test_all_else_is_laxs(options):
+def test_other_convolutions_are_left_to_lax(options):
     options = {"window_strides": (1, 1), "padding": ((0, 0), (1, 1))} | NUMBERS | options
-    x, w = (
-        images(0, (2, 9, 9, 3)),
-        images(1, (3, 3, 1 if "feature_group_count" in options else 3, 6)),
-    )
+    x = images(0, (2, 9, 9, 3))
+    w = images(1, (3, 3, 1 if "feature_group_count" in options else 3, 6))
     np.testing.assert_array_equal(conv(x, w, **options), lax.conv_general_dilated(x, w, **options))
 
 
 @pytest.mark.parametrize("shape", [(2, 4, 6, 3), (1, 5, 7, 2)])
 def test_pooling_equals_flax_forward_and_backward(shape):
-    x = jnp.round(2 * images(2, shape)) / 2  # with ties
+    # Rounding makes ties.
+    x = jnp.round(2 * images(2, shape)) / 2
 
     def loss(pool, x):
         return jnp.sum(jnp.sin(pool(x)) * images(3, pool(x).shape))

@@ -53,7 +53,7 @@ def test_the_page_has_sentences():
 
 
 def results(directory):
-    """All numbers of a run, except times."""
+    """All numbers that a run has written, except times."""
     lines = [json.loads(line) for line in (directory / "metrics.jsonl").read_text().splitlines()]
     arrays = {}
     for file in ("clients.npz", "graph.npz"):
@@ -64,9 +64,9 @@ def results(directory):
 
 @pytest.mark.parametrize("quick", ["1", pytest.param("0", marks=pytest.mark.slow)])
 def test_two_processes_that_know_nothing_of_each_other_get_the_same_bits(tmp_path, quick):
-    """Each process compiles for itself: as users do, or with fewer optimizations where `quick`.
+    """Each process compiles its own programs, with fewer optimizations if `quick`.
 
-    Python's hashes differ, and so does the order of its sets.
+    The processes have different hashes in Python, and thus different orders of sets.
     """
     options = [
         "pfedgraph",
@@ -114,7 +114,7 @@ def test_two_processes_that_know_nothing_of_each_other_get_the_same_bits(tmp_pat
 
 
 def test_rounds_one_by_one_are_rounds_in_one_scan_bit_for_bit():
-    """How often a run is evaluated therefore changes no bit."""
+    """Therefore the number of evaluations of a run changes no bit of its rounds."""
     algorithm = made(jaxfl.algorithms.pfedgraph)
     data = opposite_groups()
     key = jax.random.key(0)
@@ -127,7 +127,7 @@ def test_rounds_one_by_one_are_rounds_in_one_scan_bit_for_bit():
 
 @pytest.mark.parametrize("partition", ["pathological", "dirichlet", "iid", "shards", "nodes"])
 def test_who_holds_what_depends_on_the_seed_alone(partition):
-    """With several seeds, each seed gets the partition that it gets alone, in any other run too."""
+    """In a run with several seeds, each seed gets the partition of a run with this seed alone."""
     several = Config(partition=partition, seed=3, seeds=2)
     alone = Config(
         partition=partition,

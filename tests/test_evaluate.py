@@ -34,7 +34,8 @@ def test_scores_are_masked_means_whatever_the_batch():
 
 
 def test_a_pool_is_weighted_by_client():
-    x, y = jnp.arange(4.0), jnp.array([0.0, 1.0, 9.0, 9.0])
+    x = jnp.arange(4.0)
+    y = jnp.array([0.0, 1.0, 9.0, 9.0])
     weights = jnp.array([[1.0, 1, 1, 1], [3, 0, 1, 0], [0, 0, 1, 0]])
     scores = score_clients(
         predict, right, jnp.ones(3), Pool(x, y, weights), batch_size=3, chunk="all"
@@ -43,7 +44,7 @@ def test_a_pool_is_weighted_by_client():
 
 
 def test_the_label_reweighted_protocol_equals_its_formula():
-    """acc_i = sum_c q_i(c) correct_c / sum_c q_i(c) total_c, over the whole test set (pFedGraph's reference code)."""
+    """acc_i = sum_c q_i(c) correct_c / sum_c q_i(c) total_c, as in pFedGraph's reference code."""
     source = load("digits")
     parts = pathological(source.y_train, 10, seed=1)
     data = federate(source, parts)
@@ -70,7 +71,8 @@ def test_the_label_reweighted_protocol_equals_its_formula():
 
 
 def test_fine_tuning_starts_from_the_deployed_model_and_leaves_the_state_alone():
-    data, task = opposite_groups(), linear(steps=20)
+    data = opposite_groups()
+    task = linear(steps=20)
     algorithm = fedavg(task)
     state, _, _ = run(algorithm, data, 2)
     evaluate = make_evaluate(algorithm, task)
@@ -82,8 +84,8 @@ def test_fine_tuning_starts_from_the_deployed_model_and_leaves_the_state_alone()
     assert not np.allclose(scores.before.val, scores.after.val)
 
 
-def test_the_test_set_never_chooses():
-    """Whatever the test labels, the same round is selected."""
+def test_test_scores_do_not_change_the_selection():
+    """The same evaluation is selected, whatever the test scores are."""
     val = np.array([[0.1, 0.9], [0.8, 0.9], [0.5, 0.2]])
     for seed in range(5):
         test = np.random.default_rng(seed).random((3, 2))
@@ -116,7 +118,8 @@ def test_summary_leaves_out_clients_without_a_score():
 
 def test_evaluation_is_traced_once():
     traces = []
-    data, algorithm = opposite_groups(), made(local)
+    data = opposite_groups()
+    algorithm = made(local)
     task = linear()
     problem = task.problem
     counted = task._replace(
@@ -130,9 +133,10 @@ def test_evaluation_is_traced_once():
     assert len(traces) == count
 
 
-def test_an_algorithm_that_predicts_in_its_own_way_is_scored_and_fine_tuned_so():
-    """A deployed model that the task's own `apply` cannot read: the network, and the sign that its logits need."""
-    data, task = opposite_groups(), linear(steps=20)
+def test_an_algorithms_own_apply_is_used_for_scores_and_for_fine_tuning():
+    """The task's `apply` cannot read this deployed model: a network, and a sign for its logits."""
+    data = opposite_groups()
+    task = linear(steps=20)
     plain = local(task)
     signed = plain._replace(
         models=lambda state, ids: {

@@ -1,4 +1,4 @@
-"""Each script of `experiments/` runs at its smallest (its `SMOKE`) and writes its results."""
+"""Each script of `experiments/` runs with its smallest options (`SMOKE`) and writes its results."""
 
 import importlib
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""Batch statistics and dropout of a flax module, against flax itself and NumPy."""
+"""Batch statistics and dropout of a flax module, compared with flax itself and with NumPy."""
 
 import jax
 import jax.numpy as jnp
@@ -20,7 +20,7 @@ SIZES = [40, 10, 20, 31]
 
 
 class Plain(nn.Module):
-    """Normed without dropout, so that flax alone can repeat a step."""
+    """A module with BatchNorm but no dropout, so that a test can repeat its steps with flax."""
 
     @nn.compact
     def __call__(self, x, train: bool = False):
@@ -32,7 +32,7 @@ def everybody(data):
 
 
 def test_local_steps_are_those_of_flax_and_the_optimiser_leaves_the_statistics_alone():
-    """Batches of all examples; momentum and weight decay are of the parameters."""
+    """A batch holds all examples; momentum and weight decay apply to the parameters alone."""
     data = opposite_groups(clients=4, sizes=SIZES, pad=5, rubbish=1e3)
     optimizer = optax.chain(optax.add_decayed_weights(0.1), optax.sgd(0.1, 0.9))
     task = jaxfl.classification(Plain(), jnp.zeros(8), steps=3, batch_size=40, optimizer=optimizer)
@@ -41,8 +41,10 @@ def test_local_steps_are_those_of_flax_and_the_optimiser_leaves_the_statistics_a
     fitted = task.trainer(data_loss(task.problem))(KEY, stacked, None, everybody(data))
     for i in range(4):
         mask = np.asarray(data.train.mask[i])
-        x, y = data.train.x[i][mask], data.train.y[i][mask]
-        params, stats = start["params"], start["batch_stats"]
+        x = data.train.x[i][mask]
+        y = data.train.y[i][mask]
+        params = start["params"]
+        stats = start["batch_stats"]
         state = optimizer.init(params)
         for _ in range(3):
 
@@ -60,7 +62,8 @@ def test_local_steps_are_those_of_flax_and_the_optimiser_leaves_the_statistics_a
 
 
 def test_recomputed_statistics_are_those_of_the_real_examples():
-    data = opposite_groups(clients=1, sizes=[700], pad=30, rubbish=1e3)  # three parts of 256
+    # Three parts of 256 examples.
+    data = opposite_groups(clients=1, sizes=[700], pad=30, rubbish=1e3)
     task = jaxfl.classification(Plain(), jnp.zeros(8), statistics="recomputed", scale=2.0)
     model = task.problem.init(KEY)
     assert set(model) == {"params"}
@@ -89,8 +92,9 @@ def test_recomputed_statistics_are_neither_sent_nor_kept():
     equal(scores, evaluate(KEY, data, state, jnp.arange(4)))
 
 
-def test_dropout_is_of_training_alone():
-    task, data = normed(), opposite_groups(clients=4, sizes=SIZES)
+def test_dropout_acts_in_training_alone():
+    task = normed()
+    data = opposite_groups(clients=4, sizes=SIZES)
     model = task.problem.init(KEY)
     batch = jax.tree.map(lambda leaf: leaf[0], data.train)
     loss = data_loss(task.problem)
@@ -100,7 +104,8 @@ def test_dropout_is_of_training_alone():
 
 
 def test_fedavg_averages_the_statistics_and_fedbn_keeps_them():
-    data, task = opposite_groups(clients=4, sizes=SIZES), normed()
+    data = opposite_groups(clients=4, sizes=SIZES)
+    task = normed()
     trained = run(local(task), data, 1)[0].clients["batch_stats"]["BatchNorm_0"]["mean"]
     mean = run(fedavg(task), data, 1)[0].server["batch_stats"]["BatchNorm_0"]["mean"]
     np.testing.assert_allclose(mean, np.average(trained, axis=0, weights=SIZES), atol=1e-6)
@@ -126,7 +131,7 @@ def test_bad_modules_are_refused():
     assert Normed.head == normed().problem.head
 
 
-def test_an_empty_part_is_no_nan():
+def test_a_client_without_examples_has_a_finite_loss_and_gradient():
     task = normed()
     empty = Dataset(jnp.zeros((1, 12, 8)), jnp.zeros((1, 12), int), jnp.zeros((1, 12), bool))
     model = tree.broadcast(task.problem.init(KEY), 1)

@@ -60,7 +60,8 @@ def test_epochs_have_different_orders():
 @settings(deadline=None, max_examples=10)
 @given(st.integers(0, 1000))
 def test_the_order_does_not_depend_on_padding(key):
-    lean, wide = order(key, 7, 7, 3, steps=9), order(key, 7, 12, 3, steps=9)
+    lean = order(key, 7, 7, 3, steps=9)
+    wide = order(key, 7, 12, 3, steps=9)
     np.testing.assert_array_equal(lean[1], wide[1])
     np.testing.assert_array_equal(lean[0][lean[1]], wide[0][wide[1]])
 
@@ -103,11 +104,13 @@ def test_fit_equals_a_loop_over_clients_and_batches(optimizer, amount):
     for i in range(2):
         order_key, _ = jax.random.split(jax.random.fold_in(key, int(clients.ids[i])))
         rows, counts = minibatches(order_key, clients.train.mask[i], 4, **amount)
-        params, losses = {"w": jnp.ones(3)}, []
+        params = {"w": jnp.ones(3)}
+        losses = []
         state = optimizer.init(params)
         for r, c in zip(np.asarray(rows), np.asarray(counts), strict=True):
             if c.any():
-                x, y = xs[i][r[c]], ys[i][r[c]]
+                x = xs[i][r[c]]
+                y = ys[i][r[c]]
                 value, gradient = jax.value_and_grad(
                     lambda p, x=x, y=y: jnp.mean((x @ p["w"] - y) ** 2)
                 )(params)
@@ -121,7 +124,7 @@ def test_fit_equals_a_loop_over_clients_and_batches(optimizer, amount):
 
 @pytest.mark.parametrize("micro", [1, 2, 4, 3])
 def test_micro_batches_give_the_same_gradient(micro):
-    """With short last batches, whose parts have different numbers of examples, and a term that counts once."""
+    """Parts of short batches have different sizes; a term without examples counts once."""
 
     def pulled(params, batch, anchor, key):
         loss, aux = mean_squares(params, batch, anchor, key)
@@ -134,8 +137,8 @@ def test_micro_batches_give_the_same_gradient(micro):
     close(trainer(pulled, optax.sgd(0.1), micro=micro, **options)(*arguments), whole)
 
 
-def test_a_fully_masked_batch_leaves_everything_alone():
-    """Two epochs of a small client beside a large one: its empty batches change no bit of the result."""
+def test_an_empty_batch_changes_nothing():
+    """Beside a large client, a small client's empty batches change no bit of its result."""
     alone, _, _ = cohort((4,))
     alone = alone._replace(ids=jnp.array([2]))
     beside, _, _ = cohort((9, 4))
@@ -184,7 +187,7 @@ def test_the_anchor_is_each_clients_own():
 
 @pytest.mark.parametrize("batch_size", [2, 16])
 def test_the_full_gradient_is_that_of_the_weighted_mean_over_all_examples(batch_size):
-    """Of two clients by hand; a third has no example. Padding changes no bit."""
+    """Two clients by hand, and a third client without examples; padding changes no bit."""
     rng = np.random.default_rng(0)
     xs = [rng.normal(size=(n, 3)).astype(np.float32) for n in (5, 3, 1)]
     ys = [rng.normal(size=n).astype(np.float32) for n in (5, 3, 1)]
@@ -203,12 +206,10 @@ def test_the_full_gradient_is_that_of_the_weighted_mean_over_all_examples(batch_
     assert batches.tolist() == [-(-n // batch_size) for n in (*map(len, ys[:2]), 0)]
     equal((loss, gradient), answers(9)[:2])
     for i, (x, y) in enumerate(zip(xs[:2], ys[:2], strict=True)):
-        share, w = (
-            weights[i, : len(y)] / weights[i, : len(y)].sum(),
-            np.asarray(params["w"][i], np.float64),
-        )
-        np.testing.assert_allclose(loss[i], share @ (x @ w - y) ** 2, rtol=1e-5)
-        np.testing.assert_allclose(gradient["w"][i], 2 * (share * (x @ w - y)) @ x, rtol=1e-4)
+        relative = weights[i, : len(y)] / weights[i, : len(y)].sum()
+        w = np.asarray(params["w"][i], np.float64)
+        np.testing.assert_allclose(loss[i], relative @ (x @ w - y) ** 2, rtol=1e-5)
+        np.testing.assert_allclose(gradient["w"][i], 2 * (relative * (x @ w - y)) @ x, rtol=1e-4)
     assert loss[2] == 0
     assert not gradient["w"][2].any()
 

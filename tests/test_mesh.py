@@ -18,7 +18,7 @@ def layouts(placed):
 
 @pytest.mark.parametrize("clients", [5, 8])
 @pytest.mark.parametrize("chunk", [1, 2, "all"])
-def test_each_device_computes_its_share_of_the_clients(clients, chunk):
+def test_each_device_computes_some_of_the_clients(clients, chunk):
     seen = []
     common = jnp.arange(3.0)
 
@@ -45,7 +45,7 @@ def test_each_device_computes_its_share_of_the_clients(clients, chunk):
     assert set(seen) == {(3,)}
 
 
-def test_a_federation_and_a_state_are_split_by_clients_where_that_is_even():
+def test_a_federation_and_a_state_are_split_by_clients_if_the_devices_divide_them():
     source = load("digits")
     federation = federate(source, pathological(source.y_train, 10, 0))
     state = State({"w": jnp.zeros((10, 3))}, {"w": jnp.zeros(10)})
@@ -72,7 +72,7 @@ def test_too_many_devices_are_refused():
 
 
 def test_a_run_does_not_depend_on_the_number_of_devices(tmp_path):
-    """Scores are those of the same models up to rounding; who sent how much is the same."""
+    """Weights and scores are the same up to rounding, and the cohorts are the same."""
     short = [
         "run",
         "pfedgraph",

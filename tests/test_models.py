@@ -1,4 +1,4 @@
-"""Parameter counts, heads, and the inputs that each model rejects."""
+"""The parameter counts, the heads, the features, and the inputs that each model refuses."""
 
 import jax
 import jax.numpy as jnp
@@ -43,7 +43,7 @@ def test_parameter_counts(name, classes, example, count):
 
 @pytest.mark.parametrize("name", sorted(MODELS))
 def test_each_model_names_its_head(name):
-    """The head is all that depends on the number of classes; that of mf is the users' part."""
+    """The head is every parameter whose shape depends on the classes; mf's is the users' part."""
     example = EXAMPLES.get(name, image(16, 1))
     model = MODELS[name](7)
     params = params_of(model, example)
@@ -60,7 +60,7 @@ def test_each_model_names_its_head(name):
     ).tolist()
     task = jaxfl.classification(model, example, scale=None if name == "textcnn" else 1.0)
     assert task.problem.head == model.head
-    # What the model says are its features enters its last layer.
+    # The features of the model are the input of its last layer.
     params = task.problem.init(jax.random.key(0))
     x = jnp.asarray(example)[None]
     features = task.problem.features(params, x)
@@ -94,7 +94,8 @@ def test_textcnn_equals_convolutions_and_a_maximum_over_time():
 
 def test_mf_learns_ratings_that_factorise():
     rng = np.random.default_rng(0)
-    users, items = rng.normal(size=(20, 3)), rng.normal(size=(30, 3))
+    users = rng.normal(size=(20, 3))
+    items = rng.normal(size=(30, 3))
     x = jnp.asarray(np.stack(np.meshgrid(np.arange(20), np.arange(30)), axis=-1).reshape(-1, 2))
     y = jnp.asarray((users[x[:, 0]] * items[x[:, 1]]).sum(axis=1) + 3.5)
     task = jaxfl.regression(mf(1, vocabulary=(20, 30)), x[0], scale=None)

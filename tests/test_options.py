@@ -1,4 +1,4 @@
-"""`jaxfl.options`: hints as words and as checks, of JSON values and of arguments of functions."""
+"""`jaxfl.options`: type hints in words, and as checks of JSON values and of arguments."""
 
 import math
 from typing import Annotated, Any, Literal
@@ -84,7 +84,7 @@ def test_a_json_value_is_accepted_if_it_fits_the_hint(hint, good, bad):
     assert not any(accepts(hint, value) for value in bad)
 
 
-def test_what_is_expected_in_place_of_a_huge_number_says_so():
+def test_the_words_for_a_number_that_is_too_large_name_the_limit():
     assert expected(Scalar, math.inf) == "a number, finite and within 32 bits"
     assert expected(Annotated[int, COUNT], "a") == "a whole number from 1 to 10,000"
 
@@ -123,7 +123,7 @@ def build(
     graph: GRAPH = "ring",
     tau: TAU = 0.5,
 ) -> tuple:
-    """Stands for the factory of an algorithm."""
+    """A stand-in for the factory of an algorithm."""
     return task, rate, clusters, graph, tau
 
 

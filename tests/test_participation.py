@@ -21,8 +21,8 @@ def test_uniform_draws_each_client_equally_often_and_none_twice():
     ids = draw(participation.uniform(10, 0.3))
     assert ids.shape == (400, 3)
     assert (np.diff(ids, axis=1) > 0).all()
-    share = np.bincount(ids.ravel(), minlength=10) / 400
-    np.testing.assert_allclose(share, 0.3, atol=4 * np.sqrt(0.3 * 0.7 / 400))
+    frequency = np.bincount(ids.ravel(), minlength=10) / 400
+    np.testing.assert_allclose(frequency, 0.3, atol=4 * np.sqrt(0.3 * 0.7 / 400))
 
 
 @pytest.mark.parametrize(("fraction", "size"), [(1.0, 10), (0.96, 10), (0.5, 5), (0.01, 1)])
@@ -44,10 +44,8 @@ def test_stratified_takes_as_many_of_each_group():
 
 
 def test_every_fifth_round_is_special():
-    special, otherwise = (
-        participation.schedule(np.array([[0, 1]])),
-        participation.schedule(np.array([[2, 3]])),
-    )
+    special = participation.schedule(np.array([[0, 1]]))
+    otherwise = participation.schedule(np.array([[2, 3]]))
     ids = draw(participation.every(5, special, otherwise), 12)
     assert np.flatnonzero((ids == [0, 1]).all(axis=1)).tolist() == [0, 5, 10]
 

@@ -1,4 +1,4 @@
-"""Local training with clipped, noised gradients of examples, against a loop over examples in NumPy."""
+"""Local training with clipped gradients and noise, against a loop over examples in NumPy."""
 
 import jax
 import jax.numpy as jnp
@@ -15,7 +15,8 @@ from jaxfl.objectives import masked_mean
 from jaxfl.types import Cohort, Dataset
 
 RNG = np.random.default_rng(0)
-SIZES, B = (9, 5), 4
+SIZES = (9, 5)
+B = 4
 XS = [RNG.normal(size=(n, 3)).astype(np.float32) for n in SIZES]
 YS = [3 * RNG.normal(size=n).astype(np.float32) for n in SIZES]
 START = {"w": jnp.ones((2, 3)), "b": jnp.zeros(2)}
@@ -32,26 +33,30 @@ def cohort(pad=0, rubbish=0.0):
 
 
 def looped(x, y, key, clip, rate, **amount):
-    """The path of one client, example by example, without noise."""
+    """The training of one client, example by example, without noise."""
     order_key, _ = jax.random.split(key)
     rows, counts = minibatches(order_key, jnp.ones(len(y), bool), B, **amount)
-    w, b, losses = np.ones(3), 0.0, []
+    w = np.ones(3)
+    b = 0.0
+    losses = []
     for r, c in zip(np.asarray(rows), np.asarray(counts), strict=True):
-        total, loss = np.zeros(4), 0.0
+        total = np.zeros(4)
+        loss = 0.0
         for i in r[c]:
             gap = x[i] @ w + b - y[i]
             gradient = np.array([*(2 * gap * x[i] + 0.1 * w), 2 * gap])
             total += gradient * min(1, clip / np.linalg.norm(gradient))
             loss += gap**2
         if c.any():
-            w, b = w - rate * total[:3] / c.sum(), b - rate * total[3] / c.sum()
+            w = w - rate * total[:3] / c.sum()
+            b = b - rate * total[3] / c.sum()
             losses.append(loss / c.sum())
     return w, b, np.mean(losses)
 
 
 @pytest.mark.parametrize("amount", [{"steps": 7}, {"epochs": 2}], ids=["steps", "epochs"])
 def test_clipping_equals_a_loop_over_examples_and_padding_adds_nothing(amount):
-    """With short last batches; rows of padding hold what is no number."""
+    """The last batch of an epoch is short, and padded rows hold NaN."""
     key = jax.random.key(1)
     fit = jax.jit(trainer(objective, optax.sgd(0.1), batch_size=B, example_clip=1.5, **amount))
     fitted, loss, taken = fit(key, START, None, cohort())
@@ -94,7 +99,7 @@ def test_the_noise_of_a_batch_is_divided_by_its_real_examples():
     assert abs(np.corrcoef(found["w"], other["w"])[0, 1]) < 5 / np.sqrt(4000)
 
 
-def test_noise_is_every_clients_and_every_steps_own():
+def test_each_client_and_each_step_has_different_noise():
     start = {"w": jnp.zeros((2, 3)), "b": jnp.zeros(2)}
     options = {"batch_size": 9, "example_clip": 1.0, "example_noise": 1.0}
     one, two = (
@@ -110,12 +115,13 @@ def test_noise_is_every_clients_and_every_steps_own():
     assert (np.abs(second - one) > 1e-4).all()
 
 
-def test_random_numbers_of_the_objective_are_every_examples_own():
+def test_each_example_has_different_random_numbers_in_the_objective():
     def noisy(params, batch, anchor, key):
         return params["w"] @ jax.random.normal(key, (3,)), jax.random.uniform(key)
 
     batch = Dataset(jnp.zeros((2, 3)), jnp.zeros(2), jnp.ones(2, bool))
-    params, keys = {"w": jnp.zeros(3)}, jax.random.split(jax.random.split(jax.random.key(7))[1], 2)
+    params = {"w": jnp.zeros(3)}
+    keys = jax.random.split(jax.random.split(jax.random.key(7))[1], 2)
     found, _ = private(noisy, 1e6, 0.0)(params, batch, None, jax.random.key(7))
     drawn = jax.vmap(lambda key: jax.random.normal(key, (3,)))(keys)
     np.testing.assert_allclose(found["w"], drawn.mean(axis=0), rtol=1e-6)

@@ -1,4 +1,4 @@
-"""The programs of the README and of docs/algorithms.md run as they are written."""
+"""The programs in the README and in docs/algorithms.md run as they are printed."""
 
 import os
 import re
@@ -49,7 +49,7 @@ def test_a_new_method():
 
 
 def test_the_new_method_passes_the_tests_when_it_is_added_as_told(tmp_path):
-    """In a copy of the package and the tests, with the file and the two lines that the page names."""
+    """A copy of the package and the tests gets the file and the two lines that the page names."""
     for folder in ("jaxfl", "tests", "benchmarks"):
         ignored = shutil.ignore_patterns("__pycache__")
         shutil.copytree(ROOT / folder, tmp_path / folder, ignore=ignored)
@@ -89,7 +89,9 @@ def test_clusters_with_the_weights_of_a_quadratic_program():
         re.findall(r"```python\n(.*?)```", (ROOT / "docs/algorithms.md").read_text(), re.DOTALL)[0],
         names,
     )
-    key, task, data = jax.random.key(0), linear(), opposite_groups()
+    key = jax.random.key(0)
+    task = linear()
+    data = opposite_groups()
     cohort = Cohort(jnp.arange(6), data.train, data.val)
     state, _, _ = run(made(local, steps=20), data, 5, key=key)
     initial = task.problem.init(jax.random.fold_in(key, 10**6))  # as `run` has it

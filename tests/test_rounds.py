@@ -7,7 +7,9 @@ import jaxfl
 
 
 def test_four_rounds_in_one_scan_are_two_and_two_bit_for_bit():
-    algorithm, data, key = made(jaxfl.algorithms.pfedgraph), opposite_groups(), jax.random.key(0)
+    algorithm = made(jaxfl.algorithms.pfedgraph)
+    data = opposite_groups()
+    key = jax.random.key(0)
     advance = make_rounds(algorithm, full(6), exact=True)
     start = jit(algorithm.init)(key, data.train)
     whole, (info, _) = advance(key, data, start, 0, 4)
@@ -18,8 +20,9 @@ def test_four_rounds_in_one_scan_are_two_and_two_bit_for_bit():
 
 
 def test_padding_changes_no_bit():
-    """Of the whole registry: `pytest -m slow`."""
-    algorithm, data = made(jaxfl.algorithms.pfedgraph), opposite_groups()
+    """A slow test of the contract checks this for every algorithm."""
+    algorithm = made(jaxfl.algorithms.pfedgraph)
+    data = opposite_groups()
     equal(
         run(algorithm, data, 2, exact=True),
         run(algorithm, opposite_groups(pad=13, rubbish=1e3), 2, exact=True),

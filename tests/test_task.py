@@ -1,4 +1,4 @@
-"""Regression: its loss, its score, and what it is trained to."""
+"""Tasks: regression, features, training with other options, counted batches, missing heads."""
 
 import jax
 import jax.numpy as jnp
@@ -70,9 +70,10 @@ def test_targets_must_fit_the_model():
         data_loss(task.problem)(task.problem.init(KEY), batch(), None, KEY)
 
 
-def test_features_are_what_enters_the_head():
+def test_features_are_the_input_of_the_head():
     task = jaxfl.classification(mlp(3, hidden=(7,)), jnp.zeros(5))
-    params, x = task.problem.init(jax.random.key(0)), jax.random.normal(jax.random.key(1), (4, 5))
+    params = task.problem.init(jax.random.key(0))
+    x = jax.random.normal(jax.random.key(1), (4, 5))
     head = params["params"][task.problem.head]
     features = jax.jit(task.problem.features)(params, x)
     assert features.shape == (4, 7)
@@ -83,7 +84,8 @@ def test_features_are_what_enters_the_head():
 
 def test_a_trainer_may_differ_in_steps_epochs_and_optimiser():
     data = opposite_groups()
-    task, cohort = logistic(), Cohort(jnp.arange(6), data.train, data.val)
+    task = logistic()
+    cohort = Cohort(jnp.arange(6), data.train, data.val)
     start = tree.broadcast(task.problem.init(jax.random.key(0)), 6)
 
     def trained(**changes):
@@ -98,7 +100,8 @@ def test_a_trainer_may_differ_in_steps_epochs_and_optimiser():
 
 
 def test_batches_are_counted_as_training_takes_them():
-    data = opposite_groups(clients=4, sizes=[40, 25, 9, 1])  # of which 32, 20, 8 and 1 train
+    # 32, 20, 8 and 1 of these examples are for training.
+    data = opposite_groups(clients=4, sizes=[40, 25, 9, 1])
     cohort = Cohort(jnp.arange(4), data.train, data.val)
     start = tree.broadcast(logistic().problem.init(KEY), 4)
 
@@ -115,7 +118,7 @@ def test_batches_are_counted_as_training_takes_them():
     assert gradient(KEY, start, data.train, jnp.arange(4)).batches.tolist() == [4, 3, 1, 1]
 
 
-def test_the_loss_of_all_data_is_that_of_the_gradient():
+def test_the_loss_on_all_data_is_that_of_the_full_gradient():
     data = opposite_groups(clients=3, sizes=[40, 9, 1])
     task = logistic()
     start = jax.vmap(task.problem.init)(jax.random.split(KEY, 3))

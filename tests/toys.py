@@ -1,4 +1,4 @@
-"""Federations so small that the right answer is known."""
+"""Small federations with known answers, and the helpers of the tests."""
 
 import functools
 import os
@@ -17,18 +17,18 @@ from jaxfl.models.mlp import mlp
 from jaxfl.task import faithful, upload_through
 from jaxfl.types import Dataset, Federation, Problem, Task
 
-# Compiler options of programs whose bits are compared: as shipped, where the suite is compiled
-# otherwise (conftest.py).
+# The compiler options of a user, for programs whose bits are compared; conftest.py sets others.
 SHIPPED = (
     {"xla_cpu_use_fusion_emitters": True}
     if "xla_cpu_use_fusion" in os.environ.get("XLA_FLAGS", "")
     else None
 )
-SIZES = [40, 25, 31, 40, 12, 9]  # examples of each client in most tests of the contract
+# The number of examples of each client in most tests of the contract.
+SIZES = [40, 25, 31, 40, 12, 9]
 
 
 def stack(xs, ys, pad=0, rubbish=0.0):
-    """Lists of a client's x and y -> Dataset [C, n, ...], `pad` rows longer than needed and padded with rubbish."""
+    """The clients' x and y as a Dataset [C, n, ...], each with at least `pad` rows of rubbish."""
     longest = max(map(len, xs)) + pad
 
     def fill(values, value):
@@ -42,7 +42,7 @@ def stack(xs, ys, pad=0, rubbish=0.0):
 
 
 def federation(xs, ys, pad=0, rubbish=0.0):
-    """The last fifth of each client's examples validates and the whole tests."""
+    """The last fifth of each client's examples is for validation; all examples are the test set."""
     cuts = [len(x) - len(x) // 5 for x in xs]
     train = stack(
         [x[:c] for x, c in zip(xs, cuts, strict=True)],
@@ -60,10 +60,11 @@ def federation(xs, ys, pad=0, rubbish=0.0):
 
 
 def opposite_groups(clients=6, examples=40, features=8, seed=0, sizes=None, pad=0, rubbish=0.0):
-    """Even clients label by the side of a plane, odd clients the other way round: no one model can serve both."""
+    """Even clients label examples by the side of a plane, odd clients in the opposite way."""
     rng = np.random.default_rng(seed)
     normal = rng.normal(size=features)
-    xs, ys = [], []
+    xs = []
+    ys = []
     for client in range(clients):
         x = rng.normal(size=(sizes[client] if sizes else examples, features)).astype(np.float32)
         xs.append(x)
@@ -72,23 +73,20 @@ def opposite_groups(clients=6, examples=40, features=8, seed=0, sizes=None, pad=
 
 
 def coins(clients=4):
-    """Clients with the same examples, of two kinds, whose labels no model can tell but by their frequencies.
+    """Clients with the same examples of two kinds, where only label frequencies can be learned.
 
     Returns:
       The federation, the two kinds [2, 8], and the frequencies of the labels in each [2, 2].
     """
     kinds = np.array([[1, 0, 1, 0, 1, 0, 1, 0], [0, 1, 0, -1, 0, 1, 0, -1]], np.float32)
-    labels = np.array([[1, 1, 1, 0], [1, 0, 1, 0]], np.int32)  # of four examples of each kind
-    x, y = (
-        np.tile(kinds.repeat(4, axis=0), (5, 1)),
-        np.tile(labels.ravel(), 5),
-    )  # the last eight validate
+    # The labels of four examples of each kind.
+    labels = np.array([[1, 1, 1, 0], [1, 0, 1, 0]], np.int32)
+    # The last eight examples are for validation.
+    x = np.tile(kinds.repeat(4, axis=0), (5, 1))
+    y = np.tile(labels.ravel(), 5)
     ones = labels.mean(axis=1)
-    return (
-        federation([x] * clients, [y] * clients),
-        jnp.asarray(kinds),
-        np.stack([1 - ones, ones], axis=1),
-    )
+    frequencies = np.stack([1 - ones, ones], axis=1)
+    return federation([x] * clients, [y] * clients), jnp.asarray(kinds), frequencies
 
 
 @functools.cache
@@ -100,7 +98,7 @@ def linear(**options):
 
 @functools.cache
 def shallow(**options):
-    """As `linear`, with a layer of 8 before: a body and a head."""
+    """As `linear`, with a hidden layer of 8, so that there is a body and a head."""
     options = {"steps": 5, "batch_size": 8, "optimizer": jaxfl.sgd(0.1)} | options
     return jaxfl.classification(mlp(2, hidden=(8,)), jnp.zeros(8), **options)
 
@@ -128,7 +126,7 @@ def normed(**options):
 
 
 def quadratic(steps=20, learning_rate=0.1):
-    """Each example pulls the model w towards itself: loss |w - x|^2 / 2; the best w is the mean."""
+    """The loss of the model w on an example x is |w - x|^2 / 2; the best w is the mean of all x."""
 
     def init(key):
         return {"w": jax.random.normal(key, (3,))}
@@ -146,9 +144,9 @@ def quadratic(steps=20, learning_rate=0.1):
 
     def train(objective, **changes):
         options = {"optimizer": optax.sgd(learning_rate), "batch_size": 4, "steps": steps} | changes
-        return trainer(
-            objective, **(options if "epochs" not in changes else options | {"steps": None})
-        )
+        if "epochs" in changes:
+            options |= {"steps": None}
+        return trainer(objective, **options)
 
     def gradient(objective):
         return full_gradient(objective, batch_size=4)
@@ -161,7 +159,7 @@ def quadratic(steps=20, learning_rate=0.1):
 
 @functools.cache
 def made(factory, make_task=None, **options):
-    """`factory(linear(**options))`, the same object each time, so that what it compiled is compiled once."""
+    """`factory(linear(**options))`, the same object each time, so that it is compiled only once."""
     return factory((make_task or linear)(**options))
 
 
@@ -177,11 +175,11 @@ def half(clients):
 
 @functools.cache
 def make_rounds(algorithm, participation, exact=False):
-    """As the library's; compiled as a user has it if `exact`, see conftest.py."""
+    """`jaxfl.make_rounds`, with the compiler options of a user if `exact`, see conftest.py."""
     rounds = jaxfl.make_rounds(algorithm, participation)
-    return (
-        jax.jit(rounds, static_argnums=4, compiler_options=SHIPPED) if exact and SHIPPED else rounds
-    )
+    if exact and SHIPPED:
+        return jax.jit(rounds, static_argnums=4, compiler_options=SHIPPED)
+    return rounds
 
 
 make_evaluate = functools.cache(jaxfl.make_evaluate)
@@ -199,24 +197,25 @@ def run(
     start=0,
     exact=False,
 ):
-    """`rounds` rounds from the initial state -> (state, info, ids). One by one, so that one program does any number."""
+    """The state, info and ids after some rounds, run one by one, so that one program is enough."""
     clients = federation.train.mask.shape[0]
     key = jax.random.key(0) if key is None else key
     if state is None:
         state = jit(algorithm.init)(jax.random.fold_in(key, 10**6), federation.train)
     advance = make_rounds(algorithm, participation or full(clients), exact)
-    said = []
+    outputs = []
     for number in range(start, start + rounds):
-        state, one = advance(key, federation, state, number, 1)
-        said.append(one)
-    traced = any(isinstance(x, jax.core.Tracer) for x in jax.tree.leaves(said))
-    together, said = (jnp.concatenate, said) if traced else (np.concatenate, mesh.fetch(said))
-    info, ids = jax.tree.map(lambda *x: together(x), *said)
+        state, output = advance(key, federation, state, number, 1)
+        outputs.append(output)
+    if any(isinstance(x, jax.core.Tracer) for x in jax.tree.leaves(outputs)):
+        info, ids = jax.tree.map(lambda *x: jnp.concatenate(x), *outputs)
+    else:
+        info, ids = jax.tree.map(lambda *x: np.concatenate(x), *mesh.fetch(outputs))
     return state, info, ids
 
 
 def pick(tree, ids):
-    """`tree[ids]` of every leaf, on the host: a test's own arithmetic need not be compiled."""
+    """Rows `ids` of every leaf, taken by NumPy, so that nothing has to be compiled."""
     return jax.tree.map(lambda x: np.asarray(x)[ids], tree)
 
 
@@ -225,13 +224,13 @@ def deployed(algorithm, state, clients):
 
 
 def predictors(algorithm, state, train):
-    """What `apply` takes when the clients predict: their models, or what they recall."""
+    """The first argument of `apply` when clients predict: their models, or what they recall."""
     models = deployed(algorithm, state, train.mask.shape[0])
     return models if algorithm.recall is None else jit(jax.vmap(algorithm.recall))(models, train)
 
 
 def equal(a, b):
-    """Same structure, same bits."""
+    """Asserts that two pytrees have the same structure and the same bits."""
     assert jax.tree.structure(a) == jax.tree.structure(b)
     for x, y in zip(jax.tree.leaves(a), jax.tree.leaves(b), strict=True):
         np.testing.assert_array_equal(np.asarray(x), np.asarray(y))
@@ -244,7 +243,7 @@ def close(a, b, tolerance=1e-5):
 
 
 def differ(a, b):
-    """Some bit of the two is not the same."""
+    """Whether two pytrees of the same structure differ in any element."""
     return any(
         (np.asarray(x) != np.asarray(y)).any()
         for x, y in zip(jax.tree.leaves(a), jax.tree.leaves(b), strict=True)

@@ -1,4 +1,7 @@
-"""One round of every n-th algorithm on two processes: `python two_processes.py COORDINATOR PROCESS OUT.npz N`."""
+"""One round of every n-th algorithm, in one of two processes.
+
+`python two_processes.py COORDINATOR PROCESS OUT.npz N`
+"""
 
 import sys
 

@@ -67,7 +67,7 @@ def test_two_opposite_groups_are_split_once_and_averaged_apart():
 
 
 def test_a_client_that_has_not_reported_does_not_leave_its_cluster():
-    """Six similar clients in a cluster that always splits; only the lost client's update is zero."""
+    """Six similar clients in a cluster that always splits; one client's update is zero."""
     data = jax.tree.map(lambda x: x[::2], opposite_groups(clients=12))
     spoilt = data._replace(train=data.train._replace(x=data.train.x.at[5].set(np.nan)))
     state, info, _ = run(cfl(linear(), eps1=1e9, eps2=1e-9), spoilt, 1)

@@ -35,7 +35,7 @@ def heuristic_weights(moved, own):
 
 @pytest.mark.parametrize("heuristically", [False, True])
 def test_rounds_equal_the_closed_form(heuristically):
-    """If all examples of a client are x, its optimum with an attraction k is (x + k u) / (1 + k)."""
+    """If all examples of a client are x, its optimum with attraction k is (x + k u) / (1 + k)."""
     x = np.array([[1.0, 0.0, 0.2], [0.9, 0.3, 0.0], [-1.0, 0.5, 0.0]])
     data = federation(
         [np.tile(row, (10, 1)).astype(np.float32) for row in x], [np.zeros(10, np.int32)] * 3

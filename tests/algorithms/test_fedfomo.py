@@ -9,7 +9,7 @@ from jaxfl.algorithms import fedfomo, local
 
 
 def test_a_round_equals_the_rule_from_the_trained_models():
-    """Client 3 has no validation data: it keeps its trained model. Client 2 starts at its optimum."""
+    """Client 3 has no validation data and keeps its trained model. Client 2 starts at its best."""
     rng = np.random.default_rng(3)
     centres = np.array([[1.0, 0, 0], [0.7, 0.5, 0], [-2.0, 1, 0], [0, 0, 1.5]])
     xs = [

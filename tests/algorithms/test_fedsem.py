@@ -13,7 +13,7 @@ CLUSTERS = 2
 
 
 def test_rounds_equal_numpy_from_the_trained_models():
-    """Three of four clients a round; the first finds the two groups, the others move the centres."""
+    """Three of four clients a round; the first round finds the groups, the others move centres."""
     cohorts = np.array([[0, 1, 2], [1, 2, 3], [0, 2, 3]])
     data = opposite_groups(clients=4)
     key = jax.random.key(5)

@@ -19,15 +19,21 @@ from jaxfl.kernels import coupling
 from jaxfl.models import linear as linear_model
 from jaxfl.models.cnn import CNN
 from jaxfl.objectives import data_loss
+from jaxfl.streams import stream
 from jaxfl.task import faithful, upload_through
 from jaxfl.types import Cohort, Dataset, Federation, Problem, Task
 
-S, Q, D, C = 3, 2, 5, 12
-RHO, LAM, TAU = 1.5, 0.1, 0.4
+# Servers, clusters, parameters, clients.
+S = 3
+Q = 2
+D = 5
+C = 12
+RHO = 1.5
+LAM = 0.1
+TAU = 0.4
 SERVER = np.arange(C) % S
-CLUSTER = np.array(
-    [0, 0, 1, 1, 0, 1, 0, 0, 1, 0, 0, 1]
-)  # none of cluster 1 at server 1, none of cluster 0 at 2
+# Server 1 has no client of cluster 1, and server 2 has none of cluster 0.
+CLUSTER = np.array([0, 0, 1, 1, 0, 1, 0, 0, 1, 0, 0, 1])
 PLACES = {"servers": S, "clusters": Q, "server_of": SERVER, "cluster_of": CLUSTER}
 EDGES = np.array([[0, 1, 0], [1, 0, 1], [0, 1, 0]], np.float32)
 TASK = jaxfl.regression(linear_model(bias=False), jnp.zeros(D), steps=1)
@@ -35,7 +41,7 @@ TASK = jaxfl.regression(linear_model(bias=False), jnp.zeros(D), steps=1)
 
 @functools.cache
 def regressions(dtype=np.float32):
-    """Twelve clients with 2 to 6 examples of a linear model each, and three for validation."""
+    """Linear regression for twelve clients, each with 2 to 6 training and 3 validation examples."""
     rng = np.random.default_rng(0)
     sizes = rng.integers(2, 7, size=C)
 
@@ -58,19 +64,21 @@ def own(data, client):
 
 
 def paper(cohorts, tau=TAU, edges=EDGES, server=SERVER, cluster=CLUSTER, shape=(S, Q)):
-    """The method client by client and server by server in float64.
+    """The method client by client and server by server, in float64.
 
-    Returns w_k after each round; of the last, u of (15), w after (18), and what each client's w is
-    made of: the weights of the uploads, [M, M].
+    Returns:
+      w_k after each round; for the last round u of (15), w after (18), and the weights of the
+      uploads in each client's w [M, M].
     """
     servers, clusters = shape
     tau = np.broadcast_to(tau, (clusters, clusters))
     data = regressions().train
-    w, phi = np.zeros((C, D)), np.zeros((C, D))
+    w = np.zeros((C, D))
+    phi = np.zeros((C, D))
     model = np.zeros((servers, clusters, D))
-    upload = np.eye(
-        C
-    )  # goes with each client's message through all steps, and so tells the weight of it
+    # A unit vector goes with each client's message through all steps. The result is the weight of
+    # each message.
+    upload = np.eye(C)
     history = []
     for cohort in cohorts:
         for k in cohort:  # (13), in closed form
@@ -84,10 +92,11 @@ def paper(cohorts, tau=TAU, edges=EDGES, server=SERVER, cluster=CLUSTER, shape=(
         for s in range(servers):
             for q in range(clusters):  # (14)
                 there = [k for k in cohort if server[k] == s and cluster[k] == q]
-                said = [np.concatenate([w[k] - phi[k] / RHO, upload[k]]) for k in there]
-                v[s, q] = (
-                    np.mean(said, axis=0) if there else np.concatenate([model[s, q], np.zeros(C)])
-                )
+                sent = [np.concatenate([w[k] - phi[k] / RHO, upload[k]]) for k in there]
+                if there:
+                    v[s, q] = np.mean(sent, axis=0)
+                else:
+                    v[s, q] = np.concatenate([model[s, q], np.zeros(C)])
         for s in range(servers):
             for q in range(clusters):  # (15)
                 others = [r for r in range(clusters) if r != q]
@@ -118,11 +127,8 @@ def exact(task=TASK, **options):
 
 
 FULL = [list(range(C))] * 3
-PARTIAL = [
-    [0, 1, 2, 4, 7],
-    [3, 5, 8, 10, 11],
-    [0, 2, 3, 6, 9],
-]  # cells that have clients are without any in turn
+# In each round some cells that have clients have none in the cohort.
+PARTIAL = [[0, 1, 2, 4, 7], [3, 5, 8, 10, 11], [0, 2, 3, 6, 9]]
 
 
 @pytest.mark.parametrize("cohorts", [FULL, PARTIAL])
@@ -174,7 +180,7 @@ def test_training_comes_near_the_exact_primal():
 
 
 def double_task():
-    """Linear regression whose model is float64."""
+    """Linear regression with a float64 model."""
 
     def apply(params, x):
         return x @ params["w"]
@@ -207,12 +213,14 @@ def run_double(rounds, **options):
         return run(exact(double_task(), **options), data, rounds)[0]
 
 
-def test_apart_it_is_as_many_consensus_problems_as_cells():
-    """tau = 0 and no edges: each cell runs the consensus ADMM of its own clients and knows of no other."""
+def test_without_edges_and_coupling_each_cell_is_a_consensus_problem_of_its_own():
+    """With tau = 0 and no edges, each cell runs consensus ADMM with its own clients alone."""
     state = run_double(7, tau=0.0, graph="alone")
     for cell in set(zip(SERVER, CLUSTER, strict=True)):
         members = [k for k in range(C) if (SERVER[k], CLUSTER[k]) == cell]
-        z, phi, w = np.zeros(D), np.zeros((len(members), D)), np.zeros((len(members), D))
+        z = np.zeros(D)
+        phi = np.zeros((len(members), D))
+        w = np.zeros((len(members), D))
         for _ in range(7):
             for i, k in enumerate(members):
                 x, y = own(regressions().train, k)
@@ -222,17 +230,20 @@ def test_apart_it_is_as_many_consensus_problems_as_cells():
             phi = phi + RHO * (z - w)
         np.testing.assert_allclose(state.clients.model["w"][np.array(members)], w, atol=1e-6)
         np.testing.assert_allclose(state.server[0]["w"][cell], z, atol=1e-6)
-    assert not state.server[0]["w"][1, 1].any()  # no clients: as it began
+    # A cell without clients keeps its initial model.
+    assert not state.server[0]["w"][1, 1].any()
 
 
 def test_one_server_reaches_the_pooled_optimum():
     one = {"servers": 1, "clusters": 2, "server_of": np.zeros(C, int), "cluster_of": CLUSTER}
     state = run_double(400, tau=0.0, graph="ring", **one)
     for q in range(2):
-        hessian, right = 2 * LAM * np.eye(D), np.zeros(D)
+        hessian = 2 * LAM * np.eye(D)
+        right = np.zeros(D)
         for k in np.flatnonzero(q == CLUSTER):
             x, y = own(regressions().train, k)
-            hessian, right = hessian + 2 * x.T @ x / len(y), right + 2 * x.T @ y / len(y)
+            hessian = hessian + 2 * x.T @ x / len(y)
+            right = right + 2 * x.T @ y / len(y)
         best = np.linalg.solve(hessian, right)
         np.testing.assert_allclose(state.server[0]["w"][0, q], best, atol=1e-6)
         np.testing.assert_allclose(
@@ -255,7 +266,8 @@ def test_a_sweep_of_tau_factorises_once():
         if e.primitive.name == "cholesky"
         for v in e.outvars
     ]
-    assert factors == [(C, D, D)]  # not one a tau, not one a round
+    # One factorisation in all, not one for each tau or each round.
+    assert factors == [(C, D, D)]
 
 
 def subequations(jaxpr):
@@ -267,7 +279,7 @@ def subequations(jaxpr):
 
 @pytest.mark.parametrize("pairs", [False, True])
 def test_the_learned_tau_follows_the_validation_loss(pairs):
-    """Adam's first moment after a round is a tenth of the gradient: finite differences of the NumPy program."""
+    """After a round Adam's first moment is a tenth of the gradient by finite differences."""
     kind = "learned_pairs" if pairs else "learned"
     algorithm = exact(tau=kind, rate=0.05)
     state, info, _ = run(algorithm, regressions(), 1)
@@ -282,9 +294,11 @@ def test_the_learned_tau_follows_the_validation_loss(pairs):
             np.mean((x @ u[SERVER[k], CLUSTER[k]] - y) ** 2) for k, (x, y) in enumerate(parts)
         )
 
-    theta, gradient = np.asarray(start.theta, float), np.zeros(start.theta.shape)
+    theta = np.asarray(start.theta, float)
+    gradient = np.zeros(start.theta.shape)
     for place in np.ndindex(theta.shape):
-        up, down = theta.copy(), theta.copy()
+        up = theta.copy()
+        down = theta.copy()
         up[place] += 1e-4
         down[place] -= 1e-4
         gradient[place] = (validation(up) - validation(down)) / 2e-4
@@ -295,48 +309,42 @@ def test_the_learned_tau_follows_the_validation_loss(pairs):
 
 
 def test_the_gradients_that_move_tau_go_through_the_uplink():
-    """With the other sign of what is measured from zero, and of no model, tau goes the other way."""
+    """An uplink that turns the sign of gradients, but not of models, turns the gradient of tau."""
 
     def contrary(key, before, after, ids):
         model = sum(jnp.abs(x).sum() for x in jax.tree.leaves(before)) > 0
         return jax.tree.map(lambda x: jnp.where(model, x, -x), after)
 
-    def slope(task):
+    def gradient_of_tau(task):
         algorithm = gfedmtl(task, tau="learned", servers=1, cluster_of=np.arange(6) % 2)
         state, _, _ = run(algorithm, opposite_groups(), 1)
         return float(state.server[1].opt_state[0].mu)
 
-    honestly = slope(linear())
-    assert abs(honestly) > 1e-4
-    assert slope(linear(uplink=contrary)) == pytest.approx(-honestly, rel=1e-4)
+    usual = gradient_of_tau(linear())
+    assert abs(usual) > 1e-4
+    assert gradient_of_tau(linear(uplink=contrary)) == pytest.approx(-usual, rel=1e-4)
 
 
 def test_gradient_form_is_a_mean_of_clients_then_of_neighbours():
-    """Two rounds of half the clients, from what `fedavg` trains of each server's model alone."""
-    cohorts = np.array([[0, 1, 3, 4, 6, 9], [1, 2, 4, 5, 8, 10]])  # round 0: none at server 2
+    """Two rounds of half the clients, from the models that the task's own training gives."""
+    # In round 0 no client of server 2 takes part.
+    cohorts = np.array([[0, 1, 3, 4, 6, 9], [1, 2, 4, 5, 8, 10]])
     algorithm = gfed(TASK, servers=S, graph=EDGES)
-    schedule, key = jaxfl.participation.schedule(cohorts), jax.random.key(3)
+    schedule = jaxfl.participation.schedule(cohorts)
+    key = jax.random.key(3)
     state, info, _ = run(algorithm, regressions(), 2, participation=schedule, key=key)
     models = np.zeros((S, D))
     for number, cohort in enumerate(cohorts):
         _, round_key = jax.random.split(jax.random.fold_in(key, number))
-        fit_key, _ = jax.random.split(round_key)
         ids = jnp.asarray(cohort)
         members = Cohort(ids, *(tree.take(part, ids) for part in regressions()[:2]))
-        start = {
-            "params": {
-                "Dense_0": {"kernel": jnp.asarray(models[SERVER[cohort]], jnp.float32)[..., None]}
-            }
-        }
-        trained = tree.ravel(
-            TASK.trainer(data_loss(TASK.problem))(fit_key, start, None, members).params
-        )
-        psi = np.array(
-            [
-                trained[SERVER[cohort] == s].mean(axis=0) if s in SERVER[cohort] else models[s]
-                for s in range(S)
-            ]
-        )
+        kernel = jnp.asarray(models[SERVER[cohort]], jnp.float32)[..., None]
+        start = {"params": {"Dense_0": {"kernel": kernel}}}
+        fit = TASK.trainer(data_loss(TASK.problem))
+        trained = tree.ravel(fit(stream(round_key, "fit"), start, None, members).params)
+        psi = models.copy()
+        for s in set(SERVER[cohort]):
+            psi[s] = trained[SERVER[cohort] == s].mean(axis=0)
         closed = EDGES + np.eye(S)
         models = closed / closed.sum(axis=1, keepdims=True) @ psi
     np.testing.assert_allclose(tree.ravel(state.server), models, atol=1e-5)
@@ -348,10 +356,8 @@ def test_gradient_form_is_a_mean_of_clients_then_of_neighbours():
 
 def test_gfed_with_one_server_and_equal_sizes_is_fedavg():
     data = opposite_groups()
-    (one, _, _), (mean, _, _) = (
-        run(gfed(linear(), servers=1), data, 2),
-        run(fedavg(linear()), data, 2),
-    )
+    one, _, _ = run(gfed(linear(), servers=1), data, 2)
+    mean, _, _ = run(fedavg(linear()), data, 2)
     close(jax.tree.map(lambda x: x[0], one.server), mean.server)
 
 
@@ -378,9 +384,10 @@ def test_clusters_are_found_in_what_the_server_receives():
 
 @pytest.mark.slow
 def test_it_trains_a_network_on_images():
-    """Two clusters that call the two kinds of images by opposite names, each image a bright half."""
+    """Images with a bright upper or lower half, which two clusters label in opposite ways."""
     rng = np.random.default_rng(0)
-    xs, ys = [], []
+    xs = []
+    ys = []
     for client in range(4):
         y = rng.integers(2, size=30).astype(np.int32)
         x = 0.3 * rng.normal(size=(30, 6, 6, 1)).astype(np.float32)
@@ -400,7 +407,8 @@ def test_it_trains_a_network_on_images():
     state, info, _ = run(algorithm, data, 6)
     logits = jax.vmap(algorithm.apply)(deployed(algorithm, state, 4), data.test.x)
     assert float((logits.argmax(axis=-1) == data.test.y).mean(axis=1).min()) > 0.9
-    assert info.metrics["tau"][-1] < 0.5  # the clusters contradict each other
+    # The clusters contradict each other.
+    assert info.metrics["tau"][-1] < 0.5
 
 
 @pytest.mark.parametrize(
@@ -419,7 +427,7 @@ def test_it_trains_a_network_on_images():
         (gfed, {"rho": 1.0}, "choose form=admm"),
     ],
 )
-def test_what_is_wrong_is_said(make, options, message):
+def test_bad_options_are_refused(make, options, message):
     with pytest.raises(InputError, match=message):
         make(TASK, **options)
 

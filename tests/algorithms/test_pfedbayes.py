@@ -1,4 +1,4 @@
-"""pFedBayes: its divergence is SciPy's integral, and a step is Adam's on it, mean loss and divergence weighed by n."""
+"""pFedBayes: its divergence is SciPy's integral, and its rounds equal NumPy with the same draws."""
 
 import jax
 import jax.numpy as jnp
@@ -9,13 +9,12 @@ from toys import federation, jit, quadratic, run
 
 from jaxfl.algorithms import pfedbayes
 from jaxfl.kernels.gaussian import FLOOR, Gaussian, deviation, divergence
+from jaxfl.streams import stream
 
 
 def test_the_divergence_is_the_integral():
-    q, p = (
-        Gaussian(jnp.array([0.3, -1.0]), jnp.array([-1.0, 0.5])),
-        Gaussian(jnp.zeros(2), jnp.array([0.2, 1.0])),
-    )
+    q = Gaussian(jnp.array([0.3, -1.0]), jnp.array([-1.0, 0.5]))
+    p = Gaussian(jnp.zeros(2), jnp.array([0.2, 1.0]))
     expected = 0.0
     for i in range(2):
         a, b = (stats.norm(g.mean[i], deviation(g.rho[i])) for g in (q, p))
@@ -24,19 +23,18 @@ def test_the_divergence_is_the_integral():
 
 
 def test_rounds_equal_numpy_from_the_same_draws():
-    """Gradients by hand, of |theta - x|^2 / 2 at a drawn theta plus zeta / n KL(q || w), and Adam written out."""
-    x, sizes, zeta, rate, beta, steps = (
-        np.array([[1.0, 0, 0], [0, 2.0, -1]]),
-        [20, 5],
-        3.0,
-        0.02,
-        0.7,
-        4,
-    )
+    """Adam, with the gradient of |theta - x|^2 / 2 at a drawn theta plus zeta / n KL(q || w)."""
+    x = np.array([[1.0, 0, 0], [0, 2.0, -1]])
+    sizes = [20, 5]
+    zeta = 3.0
+    rate = 0.02
+    beta = 0.7
+    steps = 4
     xs = [np.tile(row, (n, 1)).astype(np.float32) for row, n in zip(x, sizes, strict=True)]
     data = federation(xs, [np.zeros(n, np.int32) for n in sizes])
     algorithm = pfedbayes(quadratic(steps=steps), zeta=zeta, rho=0.5, rate=rate, beta=beta)
-    start, key = jit(algorithm.init)(jax.random.key(0), data.train), jax.random.key(3)
+    start = jit(algorithm.init)(jax.random.key(0), data.train)
+    key = jax.random.key(3)
     state, info, _ = run(algorithm, data, 2, state=start, key=key)
 
     def sigmoid(r):
@@ -45,17 +43,23 @@ def test_rounds_equal_numpy_from_the_same_draws():
     shared = np.array([np.asarray(start.server.mean["w"], np.float64), np.full(3, 0.5)])
     own = np.stack([shared, shared])
     for number in range(2):
-        fit_key = jax.random.split(jax.random.split(jax.random.fold_in(key, number))[1])[0]
+        _, round_key = jax.random.split(jax.random.fold_in(key, number))
+        fit_key = stream(round_key, "fit")
         copies = []
-        for i, n in enumerate((16, 4)):  # the examples that train
-            step_key = jax.random.split(jax.random.fold_in(fit_key, i))[1]
-            params, m, v = np.stack([own[i], shared]), 0, 0
+        # 16 and 4 of the examples are for training.
+        for i, n in enumerate((16, 4)):
+            _, step_key = jax.random.split(jax.random.fold_in(fit_key, i))
+            params = np.stack([own[i], shared])
+            m = 0
+            v = 0
             for step in range(steps):
                 draw_key = jax.random.split(jax.random.fold_in(step_key, step))[0]
                 noise = np.asarray(jax.random.normal(jax.random.split(draw_key, 1)[0], (3,)))
                 (mean, rho), (w_mean, w_rho) = params
-                s, t = (np.log1p(np.exp(r)) + FLOOR for r in (rho, w_rho))
-                off, k = mean + s * noise - x[i], zeta / n
+                s = np.log1p(np.exp(rho)) + FLOOR
+                t = np.log1p(np.exp(w_rho)) + FLOOR
+                off = mean + s * noise - x[i]
+                k = zeta / n
                 gradient = np.array(
                     [
                         [
@@ -68,7 +72,8 @@ def test_rounds_equal_numpy_from_the_same_draws():
                         ],
                     ]
                 )
-                m, v = 0.9 * m + 0.1 * gradient, 0.999 * v + 0.001 * gradient**2
+                m = 0.9 * m + 0.1 * gradient
+                v = 0.999 * v + 0.001 * gradient**2
                 power = step + 1
                 adam = (m / (1 - 0.9**power)) / (np.sqrt(v / (1 - 0.999**power)) + 1e-8)
                 params = params - rate * np.stack([adam[0], gradient[1]])

@@ -1,4 +1,4 @@
-"""What is peculiar to pFedGAT: its weights, what clients answer, and rounds against NumPy written from the paper."""
+"""pFedGAT: its weights, the clients' answers, and rounds against NumPy written from the paper."""
 
 import jax
 import jax.numpy as jnp
@@ -15,14 +15,19 @@ from jaxfl.kernels.attention import attention_weights, layer_norm
 from jaxfl.kernels.mixing import mix
 from jaxfl.local import minibatches
 from jaxfl.objectives import data_loss
+from jaxfl.streams import client_keys, stream
 from jaxfl.types import Cohort, State
 
-STEPS, BATCH, RATE = 6, 8, 0.1
-HEADS, WIDTH, ETA = 3, 4, 0.3
+STEPS = 6
+BATCH = 8
+RATE = 0.1
+HEADS = 3
+WIDTH = 4
+ETA = 0.3
 
 
 def stirred(state, seed=0):
-    """The state with random numbers where W and a start at zero."""
+    """The state with random numbers added to W and a, which otherwise start partly at zero."""
     rng = np.random.default_rng(seed)
     learned, initial = state.server
     learned = jax.tree.map(lambda x: x + jnp.asarray(rng.normal(0, 0.5, x.shape), x.dtype), learned)
@@ -30,7 +35,7 @@ def stirred(state, seed=0):
 
 
 def softmax_gradient(theta, x, y):
-    """Gradient of the mean cross-entropy of a linear softmax model of 8 features, by hand; theta = (bias, kernel)."""
+    """Gradient of a linear model's mean cross-entropy on 8 features; theta = (bias, kernel)."""
     logits = x @ theta[2:].reshape(8, 2) + theta[:2]
     prob = np.exp(logits - logits.max(axis=1, keepdims=True))
     prob /= prob.sum(axis=1, keepdims=True)
@@ -39,7 +44,7 @@ def softmax_gradient(theta, x, y):
 
 
 class Paper:
-    """Algorithm 1 in float64: the server's W and a, client by client, pair by pair, head by head."""
+    """Algorithm 1 in float64: the server's W and a, for each client, pair and head by itself."""
 
     def __init__(self, attention, normalised, slope=0.2):
         leaves = [
@@ -48,15 +53,17 @@ class Paper:
         ]
         self.w = np.concatenate(leaves, axis=2)
         self.a = np.asarray(attention.vector, np.float64).reshape(HEADS, 2 * WIDTH)
-        self.normalised, self.slope = normalised, slope
+        self.normalised = normalised
+        self.slope = slope
 
     def features(self, x):
         h = (x - x.mean()) / x.std()  # (3)
         return h / np.sqrt(h.size) if self.normalised else h
 
     def forward(self, h):
-        """(4) to (7) -> R, and of each head z, the scores before the LeakyReLU and the coefficients."""
-        n, heads = len(h), []
+        """(4) to (7): R, and for each head z, the scores before the LeakyReLU, the coefficients."""
+        n = len(h)
+        heads = []
         for w, a in zip(self.w, self.a, strict=True):
             z = [w @ x for x in h]
             raw = np.array([[a @ np.concatenate([z[i], z[j]]) for j in range(n)] for i in range(n)])
@@ -64,12 +71,13 @@ class Paper:
             heads.append((z, raw, np.exp(e) / np.exp(e).sum(axis=1, keepdims=True)))
         return sum(c for _, _, c in heads) / HEADS, heads
 
-    def step(self, h, heads, slopes):
+    def step(self, h, heads, derivatives):
         """(10), by the chain rule from dL/dR."""
         for m, (z, raw, c) in enumerate(heads):
-            d_w, d_a = np.zeros_like(self.w[m]), np.zeros_like(self.a[m])
+            d_w = np.zeros_like(self.w[m])
+            d_a = np.zeros_like(self.a[m])
             for i in range(len(h)):
-                up = slopes[i] / HEADS
+                up = derivatives[i] / HEADS
                 d_e = c[i] * (up - c[i] @ up)
                 for j in range(len(h)):
                     d = d_e[j] * (1.0 if raw[i, j] > 0 else self.slope)
@@ -77,7 +85,8 @@ class Paper:
                     d_w += d * np.outer(self.a[m][:WIDTH], h[i]) + d * np.outer(
                         self.a[m][WIDTH:], h[j]
                     )
-            self.w[m], self.a[m] = self.w[m] - ETA * d_w, self.a[m] - ETA * d_a
+            self.w[m] = self.w[m] - ETA * d_w
+            self.a[m] = self.a[m] - ETA * d_a
 
 
 @pytest.mark.parametrize(
@@ -85,7 +94,7 @@ class Paper:
     [("weights", False, 0.2), ("update", True, 0.05), ("round", False, 0.2)],
 )
 def test_rounds_equal_numpy_written_from_the_paper(feature, normalised, slope):
-    """Three rounds of three of five clients: some return, some come late, one has no validation example."""
+    """Three of five clients a round: some return, some come late, one has no validation data."""
     cohorts = np.array([[0, 1, 2], [1, 3, 4], [0, 1, 4]])
     task = linear(steps=STEPS, batch_size=BATCH, optimizer=optax.sgd(RATE))
     data = opposite_groups(clients=5, sizes=[40, 25, 30, 10, 4])
@@ -101,33 +110,33 @@ def test_rounds_equal_numpy_written_from_the_paper(feature, normalised, slope):
         return np.asarray(part.x[i], np.float64)[mask], np.asarray(part.y[i])[mask]
 
     initial = np.asarray(tree.ravel(start.clients[0]), np.float64)[0]
-    models, paper = [initial] * 5, Paper(start.server[0], normalised, slope)
+    models = [initial] * 5
+    paper = Paper(start.server[0], normalised, slope)
     for number, ids in enumerate(cohorts):
         _, round_key = jax.random.split(jax.random.fold_in(key, number))
-        fit_key, _ = jax.random.split(round_key)
+        fit_keys = client_keys(stream(round_key, "fit"), jnp.asarray(ids))
         trained = []
-        for i in ids:
-            (x, y), theta = real(data.train, i), models[i]
-            order_key, _ = jax.random.split(jax.random.fold_in(fit_key, i))
+        for i, fit_key in zip(ids, fit_keys, strict=True):
+            x, y = real(data.train, i)
+            theta = models[i]
+            order_key, _ = jax.random.split(fit_key)
             rows, counts = minibatches(order_key, data.train.mask[i], BATCH, steps=STEPS)
             for row, count in zip(np.asarray(rows), np.asarray(counts), strict=True):
                 theta = theta - RATE * softmax_gradient(theta, x[row[count]], y[row[count]])
             trained.append(theta)
-        base = {"weights": [0] * 3, "update": [initial] * 3, "round": [models[i] for i in ids]}[
-            feature
-        ]
-        h = [paper.features(t - b) for t, b in zip(trained, base, strict=True)]
+        bases = {"weights": [0] * 3, "update": [initial] * 3, "round": [models[i] for i in ids]}
+        h = [paper.features(t - b) for t, b in zip(trained, bases[feature], strict=True)]
         weights, heads = paper.forward(h)
         np.testing.assert_allclose(info.weights[number], weights, atol=1e-5)
-        slopes = np.zeros((3, 3))
+        derivatives = np.zeros((3, 3))
         for r, i in enumerate(ids):
             models[i] = sum(weights[r, s] * trained[s] for s in range(3))  # (8)
             x, y = real(data.val, i)
             if len(y):
                 gradient = softmax_gradient(models[i], x, y)
-                slopes[r] = [gradient @ t for t in trained]
-        assert (np.abs(slopes).max(axis=1) > 0).tolist() == [i != 4 for i in ids]
-        paper.step(h, heads, slopes)  # (9) and (10)
+                derivatives[r] = [gradient @ t for t in trained]
+        assert (np.abs(derivatives).max(axis=1) > 0).tolist() == [i != 4 for i in ids]
+        paper.step(h, heads, derivatives)  # (9) and (10)
     np.testing.assert_allclose(
         tree.ravel(deployed(algorithm, state, 5)), np.stack(models), atol=1e-5
     )
@@ -140,8 +149,10 @@ def test_rounds_equal_numpy_written_from_the_paper(feature, normalised, slope):
 
 @pytest.mark.parametrize("attention", ["gat", "gatv2", "dot", "free"])
 def test_the_step_is_the_gradient_of_the_losses_through_the_mixture(attention):
-    """dL/dR from the clients' gradients, then through R, equals `jax.grad` of the sum of losses of the mixtures."""
-    data, key, clients = opposite_groups(sizes=[40, 25, 31, 40, 12, 9]), jax.random.key(1), 6
+    """The step on W and a equals `jax.grad` of the sum of the losses at the mixtures."""
+    data = opposite_groups(sizes=[40, 25, 31, 40, 12, 9])
+    key = jax.random.key(1)
+    clients = 6
     task = linear()
     algorithm = pfedgat(task, attention=attention, heads=HEADS, width=WIDTH, eta=1.0)
     start = algorithm.init(jax.random.key(2), data.train)
@@ -181,8 +192,9 @@ def quadratic_federation(clients=4):
 @pytest.mark.parametrize(("attention", "radius"), [("gat", 0.1), ("free", 0.4)])
 @pytest.mark.slow
 def test_two_losses_a_client_give_the_gradient_on_average(attention, radius):
-    """Training stands still, so that rounds differ in the disturbance alone; for a quadratic it has no bias."""
-    data, task = quadratic_federation(), quadratic(steps=1, learning_rate=0.0)
+    """Without training, rounds differ only in the disturbance; a quadratic loss has no bias."""
+    data = quadratic_federation()
+    task = quadratic(steps=1, learning_rate=0.0)
     options = {"attention": attention, "heads": 2, "width": 2, "eta": 1.0}
     exact, scalars = (
         pfedgat(task, **options, radius=radius, wire=wire) for wire in ("gradient", "scalars")
@@ -211,15 +223,16 @@ def test_two_losses_a_client_give_the_gradient_on_average(attention, radius):
     error = draws.std(axis=0) / np.sqrt(len(draws))
     assert np.abs(expected).max() > 10 * error.max()
     assert (np.abs(draws.mean(axis=0) - expected) < 5 * error + 1e-3 * np.abs(expected).max()).all()
-    # |w - x|^2 / 2 on both sides of w is larger by half the square of the distance to them, on
-    # average over the signs of all disturbances (radius / M)^2 sum_j |w_j - mean w|^2 / 2.
+    # The mean of |w - x|^2 / 2 at two points on both sides of w is larger than at w by half their
+    # squared distance from w. Its average over the signs of all disturbances is
+    # (radius / M)^2 sum_j |w_j - mean w|^2 / 2.
     w = np.asarray(models["w"], np.float64)
     larger = (radius / 4) ** 2 * np.sum((w - w.mean(axis=0)) ** 2) / 2
     np.testing.assert_allclose(disturbed.mean() - feedback, larger, rtol=0.05)
 
 
-def test_what_is_sent_is_counted():
-    """A model is 18 floats, four clients take part."""
+def test_the_floats_that_are_sent_are_counted():
+    """A model has 18 floats, and four clients take part."""
     data = opposite_groups(clients=4)
     cohort = Cohort(jnp.arange(4), data.train, data.val)
     sent = {"gradient": (2 * 18, 18), "inner": (18 + 4, 4 * 18 + 4), "scalars": (18 + 2, 2 * 18)}
@@ -233,7 +246,7 @@ def test_what_is_sent_is_counted():
 
 
 def test_gradients_go_through_the_uplink_as_models_do():
-    """With the other sign of what is measured from zero, and of no model, W and a go the other way."""
+    """An uplink that turns the sign of gradients, but not of models, turns the step on W and a."""
 
     def contrary(key, before, after, ids):
         model = sum(jnp.abs(x).sum() for x in jax.tree.leaves(before)) > 0
@@ -250,8 +263,10 @@ def test_gradients_go_through_the_uplink_as_models_do():
 
 
 def test_clients_that_join_late_need_no_new_attention():
-    """Four of six clients, then all: the newcomers still have the initial model; W and a serve six as they did four."""
-    data, task, key = opposite_groups(), linear(steps=20), jax.random.key(0)
+    """Four of six clients, then all: new clients have the initial model, and W and a serve all."""
+    data = opposite_groups()
+    task = linear(steps=20)
+    key = jax.random.key(0)
     algorithm = pfedgat(task, attention="gatv2", feature="round", eta=0.1)
     start = algorithm.init(jax.random.key(1), data.train)
     early = jaxfl.participation.schedule([[0, 1, 2, 3]])
@@ -275,40 +290,43 @@ def test_clients_that_join_late_need_no_new_attention():
 
 
 def test_weights_learned_directly_stay_with_their_clients():
-    """A row of logits for each client, by the ids of the others: who is not there neither changes nor is changed."""
+    """Each client has a row of logits by client id; logits of absent clients do not change."""
     data = opposite_groups()
     algorithm = pfedgat(linear(steps=20), attention="free", eta=1.0)
     cohorts = jaxfl.participation.schedule([[0, 2, 5]])
     state, info, _ = run(algorithm, data, 2, participation=cohorts)
     logits = np.asarray(state.clients[1])
-    there = np.isin(np.arange(6), [0, 2, 5])
+    present = np.isin(np.arange(6), [0, 2, 5])
     np.testing.assert_allclose(info.weights[0], 1 / 3, atol=1e-6)
-    assert (logits[np.ix_(there, there)] != 0).all()
-    assert not logits[~there].any()
-    assert not logits[:, ~there].any()
+    assert (logits[np.ix_(present, present)] != 0).all()
+    assert not logits[~present].any()
+    assert not logits[:, ~present].any()
     assert logits[0, 2] > 0 > logits[0, 5]
 
 
-def test_only_pairs_of_models_can_tell_groups_apart():
-    """Three groups, each with its own task. Static attention ranks the senders alike for all."""
+def test_dynamic_attention_separates_groups_and_static_attention_does_not():
+    """Three groups with different tasks; static attention ranks the senders equally for all."""
     rng = np.random.default_rng(0)
-    planes, xs, ys = np.linalg.qr(rng.normal(size=(8, 3)))[0].T, [], []
+    planes = np.linalg.qr(rng.normal(size=(8, 3)))[0].T
+    xs = []
+    ys = []
     for client in range(6):
         x = rng.normal(size=(60, 8)).astype(np.float32)
         xs.append(x)
         ys.append((x @ planes[client % 3] > 0).astype(np.int32))
-    data, group = federation(xs, ys), np.arange(6) % 3
+    data = federation(xs, ys)
+    group = np.arange(6) % 3
+    same = group[:, None] == group[None]
     own = {}
     for attention in ("gat", "gatv2"):
         algorithm = pfedgat(linear(steps=20), attention=attention, feature="round", eta=0.3)
         _, info, _ = run(algorithm, data, 30)
-        own[attention] = float(
-            (np.asarray(info.weights[-1]) * (group[:, None] == group[None])).sum(axis=1).mean()
-        )
+        weights = np.asarray(info.weights[-1])
+        own[attention] = float((weights * same).sum(axis=1).mean())
     assert 1 / 3 < own["gat"] < 0.5 < 0.6 < own["gatv2"]
 
 
-def test_equal_clients_share_equally():
+def test_clients_with_equal_data_get_equal_weights():
     x = np.random.default_rng(1).normal(size=(240, 8)).astype(np.float32)
     y = (x[:, 0] > 0).astype(np.int32)
     data = federation(np.split(x, 6), np.split(y, 6))

@@ -1,4 +1,4 @@
-"""What is peculiar to pFedGraph: its graph, its regulariser, and one round against NumPy written from the paper."""
+"""pFedGraph: its graph, its regulariser, and rounds against NumPy written from the paper."""
 
 import jax
 import jax.numpy as jnp
@@ -14,27 +14,31 @@ from jaxfl.algorithms import pfedgraph
 from jaxfl.errors import InputError
 from jaxfl.kernels.alignment import misalignment
 from jaxfl.local import minibatches
+from jaxfl.streams import client_keys, stream
 from jaxfl.types import Cohort
 
-STEPS, BATCH, RATE = 6, 8, 0.1
+STEPS = 6
+BATCH = 8
+RATE = 0.1
 
 
 def simplex_program(p, s, alpha, form):
-    """The quadratic program of the paper, (4), or of the authors' code, by SciPy."""
-    if form == "paper":
-        cost, slope = (
-            (lambda x: x @ x - (2 * p + alpha * s) @ x),
-            (lambda x: 2 * x - 2 * p - alpha * s),
-        )
-    else:
-        cost, slope = (
-            (lambda x: alpha * (x - p) @ (x - p) - s @ x),
-            (lambda x: 2 * alpha * (x - p) - s),
-        )
+    """SciPy's solution of the quadratic program of the paper, (4), or of the authors' code."""
+
+    def cost(x):
+        if form == "paper":
+            return x @ x - (2 * p + alpha * s) @ x
+        return alpha * (x - p) @ (x - p) - s @ x
+
+    def gradient(x):
+        if form == "paper":
+            return 2 * x - 2 * p - alpha * s
+        return 2 * alpha * (x - p) - s
+
     return minimize(
         cost,
         p,
-        jac=slope,
+        jac=gradient,
         bounds=[(0, 1)] * p.size,
         constraints={"type": "eq", "fun": lambda x: x.sum() - 1},
         method="SLSQP",
@@ -56,7 +60,7 @@ def flat(theta):
 
 
 def paper_round(models, anchors, initial, data, batches, lam, alpha, form, anchor):
-    """Algorithm 1 for one round of the clients given, client by client, pair by pair, in float64."""
+    """One round of Algorithm 1 for the given clients, for each client and pair, in float64."""
     trained = []
     for model, target, (x, y), order in zip(models, anchors, data, batches, strict=True):
         theta = {k: v.copy() for k, v in model.items()}
@@ -108,20 +112,20 @@ def test_rounds_equal_numpy_written_from_the_paper(form, alpha, meant, anchor):
     schedule = jaxfl.participation.schedule(cohorts)
     state, info, _ = run(algorithm, data, 3, key=key, state=start, participation=schedule)
 
-    x, y = np.asarray(data.test.x, np.float64), np.asarray(data.test.y)
-    own = [
-        (x[i][m], y[i][m]) for i, m in enumerate(np.asarray(data.test.mask))
-    ]  # train and validation, in order
+    x = np.asarray(data.test.x, np.float64)
+    y = np.asarray(data.test.y)
+    # The test set holds the training examples and then the validation examples.
+    own = [(x[i][m], y[i][m]) for i, m in enumerate(np.asarray(data.test.mask))]
     bias, kernel = (np.asarray(leaf, np.float64) for leaf in jax.tree.leaves(start.server))
     initial = {"bias": bias, "kernel": kernel}
     models = [initial] * 5
     anchors = [{k: np.zeros_like(v) for k, v in initial.items()}] * 5
     for number, ids in enumerate(cohorts):
         _, round_key = jax.random.split(jax.random.fold_in(key, number))
-        fit_key, _ = jax.random.split(round_key)
+        fit_keys = client_keys(stream(round_key, "fit"), jnp.asarray(ids))
         batches = []
-        for i in ids:
-            order_key, _ = jax.random.split(jax.random.fold_in(fit_key, i))
+        for i, fit_key in zip(ids, fit_keys, strict=True):
+            order_key, _ = jax.random.split(fit_key)
             rows, counts = minibatches(order_key, data.train.mask[i], BATCH, steps=STEPS)
             batches.append(
                 [np.asarray(r)[np.asarray(c)] for r, c in zip(rows, counts, strict=True)]
@@ -133,7 +137,8 @@ def test_rounds_equal_numpy_written_from_the_paper(form, alpha, meant, anchor):
         )
         np.testing.assert_allclose(info.weights[number], weights, atol=1e-5)
         for i, model, target in zip(ids, mixed, aligned, strict=True):
-            models[i], anchors[i] = model, target
+            models[i] = model
+            anchors[i] = target
     expected = np.stack([flat(m) for m in models])
     np.testing.assert_allclose(tree.ravel(deployed(algorithm, state, 5)), expected, atol=1e-5)
 
@@ -151,8 +156,8 @@ def test_the_graph_of_two_opposite_groups_has_two_blocks():
     np.testing.assert_allclose(weights[same], 1 / 3, atol=1e-3)
 
 
-def test_a_liar_is_left_alone():
-    def lie(key, before, after, ids):
+def test_a_malicious_client_gets_no_weight():
+    def turned(key, before, after, ids):
         return jax.tree.map(
             lambda x: jnp.where((ids == 1).reshape(-1, *[1] * (x.ndim - 1)), -x, x), after
         )
@@ -160,25 +165,24 @@ def test_a_liar_is_left_alone():
     same_task = opposite_groups(clients=1, examples=240)
     xs = np.split(np.asarray(same_task.test.x[0]), 6)
     ys = np.split(np.asarray(same_task.test.y[0]), 6)
-    weights = last_weights(federation(xs, ys), linear(steps=20, uplink=lie))
-    honest = [0, 2, 3, 4, 5]
-    assert weights[honest, 1].max() == 0
+    weights = last_weights(federation(xs, ys), linear(steps=20, uplink=turned))
+    benign = [0, 2, 3, 4, 5]
+    assert weights[benign, 1].max() == 0
 
 
-def test_snapping_makes_near_twins_equal():
-    """Two clients with cosine above .9 share evenly; without snapping each prefers itself."""
+def test_snapping_gives_clients_with_similar_models_equal_weights():
+    """Cosines above .9 count as 1; without snapping each client prefers its own model."""
     data = opposite_groups()
-    snapped, raw = last_weights(data, snap=0.9), last_weights(data, snap=None)
+    snapped = last_weights(data, snap=0.9)
+    raw = last_weights(data, snap=None)
     assert np.ptp(snapped[0, ::2]) < 1e-3
     assert raw[0, 0] > raw[0, 2] + 1e-3
 
 
 def test_layers_choose_what_is_compared():
     data = opposite_groups()
-    whole, kernel = (
-        last_weights(data, rounds=1, snap=None),
-        last_weights(data, rounds=1, snap=None, layers="kernel"),
-    )
+    whole = last_weights(data, rounds=1, snap=None)
+    kernel = last_weights(data, rounds=1, snap=None, layers="kernel")
     chosen = last_weights(data, rounds=1, snap=None, layers=lambda path: path.endswith("kernel"))
     assert np.abs(whole - kernel).max() > 1e-4
     np.testing.assert_array_equal(kernel, chosen)
@@ -211,7 +215,7 @@ def test_caps_need_the_solver_that_takes_them():
 
 
 def test_caps_of_edges_stay_with_their_clients():
-    """Client 4 may give client 2 nothing much, wherever the two stand in the cohort."""
+    """The weight of client 4's model for client 2 stays small, at any position in the cohort."""
     caps = np.ones((6, 6), np.float32)
     caps[2, 4] = 0.05
     algorithm = pfedgraph(linear(steps=20), solver="jaxopt", cap=jnp.asarray(caps))
@@ -224,7 +228,7 @@ def test_caps_of_edges_stay_with_their_clients():
 
 
 def test_the_regulariser_aligns_a_client_with_its_aggregate():
-    """With a strong regulariser the trained models stay nearer, in angle, to what the server sent."""
+    """With a stronger regulariser the angle of trained models to the aggregates is smaller."""
     data = opposite_groups(clients=4)
     start, _, _ = run(pfedgraph(linear(steps=20)), data, 1)
 
@@ -283,12 +287,12 @@ def test_a_regulariser_is_off_in_the_first_round_and_on_in_the_second(kind):
     assert differ(later[0].clients.model, later[1].clients.model)
 
 
-def test_where_all_are_alike_the_weights_are_the_prior():
+def test_if_all_similarities_are_equal_the_weights_are_the_prior():
     sizes = np.array([60, 20, 20, 20, 20, 20])
     data = opposite_groups(sizes=sizes.tolist())
     for prior, row in (("size", sizes / sizes.sum()), ("equal", np.full(6, 1 / 6))):
-        alike = last_weights(data, linear(), rounds=1, snap=-1.0, prior=prior)
-        np.testing.assert_allclose(alike, np.tile(row, (6, 1)), atol=1e-6)
+        weights = last_weights(data, linear(), rounds=1, snap=-1.0, prior=prior)
+        np.testing.assert_allclose(weights, np.tile(row, (6, 1)), atol=1e-6)
 
 
 @pytest.mark.parametrize("measure", ["inner", "l2", "l1"])

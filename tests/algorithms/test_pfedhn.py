@@ -1,4 +1,4 @@
-"""pFedHN: the network makes NumPy's models, and the server descends along the vector-Jacobian product."""
+"""pFedHN: the hypernetwork equals NumPy, and the server follows the vector-Jacobian product."""
 
 import jax
 import jax.numpy as jnp
@@ -8,7 +8,8 @@ from toys import jit, linear, opposite_groups, run
 from jaxfl import tree
 from jaxfl.algorithms import pfedhn
 
-RATE, DECAY = 0.1, 0.01
+RATE = 0.1
+DECAY = 0.01
 
 
 def numpy_model(layers, heads, v):
@@ -21,9 +22,10 @@ def numpy_model(layers, heads, v):
 
 
 def test_the_server_descends_along_the_vector_jacobian_product():
-    """phi and v move against J'(theta - theta~), found by differences: the derivative of theta'(theta - theta~)."""
+    """phi and v move against J'(theta - theta~), which is found here by finite differences."""
 
-    def known(key, before, after, ids):  # theta~ = theta less 1 + id in every number
+    def known(key, before, after, ids):
+        """theta~ is theta minus (1 + id) in every entry."""
         return jax.tree.map(lambda x: x - (1.0 + ids).reshape(-1, *[1] * (x.ndim - 1)), before)
 
     data = opposite_groups(clients=3)
@@ -39,9 +41,8 @@ def test_the_server_descends_along_the_vector_jacobian_product():
     v, phi = structure.unflatten([jnp.asarray(leaf) for leaf in leaves])
     state = state._replace(clients=(v, state.clients[1]), server=(phi, state.server[1]))
 
-    def pulled(
-        values,
-    ):  # sum over clients and numbers of (1 + id) theta_i: its derivative is the gradient
+    def pulled(values):
+        """The sum of (1 + id) theta_i over clients and entries; its derivative is the gradient."""
         v, phi = structure.unflatten(values)
         heads = list(zip(jax.tree.leaves(phi.kernel), jax.tree.leaves(phi.bias), strict=True))
         return sum(
@@ -74,7 +75,7 @@ def test_the_server_descends_along_the_vector_jacobian_product():
 
 
 def test_gradients_are_clipped_together():
-    """A tiny bound: all that moves, moves by rate times the bound at most."""
+    """With a small bound, the length of the whole step is the rate times the bound."""
     data = opposite_groups(clients=3)
     algorithm = pfedhn(linear(), rate=1.0, momentum=0.0, decay=0.0, clip=1e-3)
     state = jit(algorithm.init)(jax.random.key(0), data.train)

@@ -1,4 +1,4 @@
-"""pFedMe on quadratic clients: its rounds against NumPy, and its fixed points."""
+"""pFedMe on quadratic clients: its rounds equal NumPy, and its fixed points are known."""
 
 import jax
 import numpy as np
@@ -6,11 +6,16 @@ from toys import deployed, federation, quadratic, run
 
 from jaxfl.algorithms import pfedme
 
-STEPS, RATE, LAM, K, INNER, BETA = 3, 0.1, 2.0, 4, 0.2, 1.3
+STEPS = 3
+RATE = 0.1
+LAM = 2.0
+K = 4
+INNER = 0.2
+BETA = 1.3
 
 
 def search(w, best):
-    """K steps from w down |theta - best|^2 / 2 + LAM / 2 |theta - w|^2."""
+    """K steps of gradient descent from w on |theta - best|^2 / 2 + LAM / 2 |theta - w|^2."""
     theta = w
     for _ in range(K):
         theta = theta - INNER * (theta - best + LAM * (theta - w))
@@ -19,7 +24,8 @@ def search(w, best):
 
 def test_rounds_equal_numpy_and_rest_at_the_moreau_envelope():
     rng = np.random.default_rng(0)
-    sizes = [4, 3, 1]  # batches of all examples
+    # A batch holds all examples of a client.
+    sizes = [4, 3, 1]
     xs = [rng.normal(size=(n, 3)).astype(np.float32) for n in sizes]
     best = np.stack([x.mean(axis=0) for x in xs]).astype(np.float64)
     data = federation(xs, [np.zeros(n, np.int32) for n in sizes])
@@ -39,9 +45,9 @@ def test_rounds_equal_numpy_and_rest_at_the_moreau_envelope():
     exact = pfedme(quadratic(STEPS, 0.02), lam=LAM, inner_steps=40, inner_rate=INNER)
     state, _, _ = run(exact, data, 150, state=start)
     np.testing.assert_allclose(state.server["w"], best.mean(axis=0), atol=1e-3)
-    slow = np.asarray(state.server["w"])[None]
-    # From there a client's w goes STEPS towards its own best; theta is between that and its best.
-    w = best + (1 - 0.02 * LAM / (1 + LAM)) ** STEPS * (slow - best)
+    model = np.asarray(state.server["w"])[None]
+    # From there a client's w takes STEPS steps towards its best; theta lies between w and the best.
+    w = best + (1 - 0.02 * LAM / (1 + LAM)) ** STEPS * (model - best)
     np.testing.assert_allclose(
         deployed(exact, state, 3)["w"], (best + LAM * w) / (1 + LAM), atol=1e-3
     )

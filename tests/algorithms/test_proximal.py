@@ -6,21 +6,22 @@ from toys import deployed, federation, quadratic, run
 
 from jaxfl.algorithms import ditto, fedprox, fedprox_ft
 
-STEPS, RATE = 3, 0.1
-SIZES = np.array([5, 4, 2])  # few enough for batches of all examples: nothing is random
+STEPS = 3
+RATE = 0.1
+# A batch holds all examples of a client, so nothing is random.
+SIZES = np.array([5, 4, 2])
 
 
 def clients():
-    """Data and the optimum of each client, the mean of its training examples [3, 3]."""
+    """A federation, and the optimum of each client, the mean of its training examples [3, 3]."""
     rng = np.random.default_rng(0)
     xs = [rng.normal(size=(n, 3)).astype(np.float32) for n in SIZES]
-    return federation(xs, [np.zeros(n, np.int32) for n in SIZES]), np.stack(
-        [x[:4].mean(axis=0) for x in xs]
-    )
+    best = np.stack([x[:4].mean(axis=0) for x in xs])
+    return federation(xs, [np.zeros(n, np.int32) for n in SIZES]), best
 
 
 def descend(start, best, centre, mu):
-    """STEPS of gradient descent on |w - best|^2 / 2 + mu |w - centre|^2 / 2."""
+    """STEPS steps of gradient descent on |w - best|^2 / 2 + mu |w - centre|^2 / 2."""
     rest = (best + mu * centre) / (1 + mu)
     return rest + (1 - RATE * (1 + mu)) ** STEPS * (start - rest)
 
@@ -30,7 +31,7 @@ def begin(algorithm, data):
     return state, np.asarray(state.server["w"], np.float64)
 
 
-def test_fedprox_goes_down_the_proximal_loss():
+def test_fedprox_lowers_the_proximal_loss():
     data, best = clients()
     for factory in (fedprox, fedprox_ft):
         algorithm = factory(quadratic(STEPS, RATE), mu=0.7)
@@ -46,20 +47,21 @@ def test_fedprox_goes_down_the_proximal_loss():
         assert info.batches.tolist() == [[STEPS] * 3] * 2
 
 
-def test_ditto_is_pulled_to_the_model_that_it_received_and_rests_between_it_and_its_own():
+def test_dittos_own_model_converges_between_the_global_model_and_its_optimum():
     data, best = clients()
-    lam, share = 0.5, SIZES / SIZES.sum()
+    lam = 0.5
+    weights = SIZES / SIZES.sum()
     algorithm = ditto(quadratic(STEPS, RATE), lam=lam)
     start, model = begin(algorithm, data)
     state, info, _ = run(algorithm, data, 2, state=start)
     own = np.tile(model, (3, 1))
     for _ in range(2):
         own = descend(own, best, model[None], lam)
-        model = share @ descend(model[None], best, 0, 0)
+        model = weights @ descend(model[None], best, 0, 0)
     np.testing.assert_allclose(state.server["w"], model, atol=1e-5)
     np.testing.assert_allclose(deployed(algorithm, state, 3)["w"], own, atol=1e-5)
     assert info.batches.tolist() == [[2 * STEPS] * 3] * 2
 
     state, _, _ = run(algorithm, data, 60, state=start)
-    fixed = (best + lam * (share @ best)[None]) / (1 + lam)
+    fixed = (best + lam * (weights @ best)[None]) / (1 + lam)
     np.testing.assert_allclose(deployed(algorithm, state, 3)["w"], fixed, atol=1e-4)

@@ -1,4 +1,4 @@
-"""SCAFFOLD on least squares, where clients of different curvature pull FedAvg away from the common optimum."""
+"""SCAFFOLD on least squares with different curvatures, where FedAvg misses the common optimum."""
 
 import jax
 import numpy as np
@@ -11,22 +11,24 @@ from jaxfl import tree
 from jaxfl.algorithms import fedavg, scaffold
 from jaxfl.models.mlp import mlp
 
-STEPS, RATE, CLIENTS = 8, 0.05, 3
+STEPS = 8
+RATE = 0.05
+CLIENTS = 3
 rng = np.random.default_rng(0)
 X = rng.normal(size=(CLIENTS, 8, 2)).astype(np.float32) * np.array(
     [[[2, 0.5]], [[0.5, 2]], [[1, 1]]], np.float32
 )
 Y = (X @ np.array([1, -1], np.float32) + 2 * rng.normal(size=(CLIENTS, 1))).astype(np.float32)
 DATA = federation(list(X), list(Y))
-FULL = np.concatenate(
-    [np.ones((CLIENTS, 7, 1)), X[:, :7].astype(np.float64)], axis=2
-)  # bias first, as the leaves
+# The column of ones for the bias comes first, as the bias does among the leaves.
+FULL = np.concatenate([np.ones((CLIENTS, 7, 1)), X[:, :7].astype(np.float64)], axis=2)
+# A batch holds all seven training examples of a client.
 TASK = jaxfl.regression(
     mlp(1, hidden=()), np.zeros(2), steps=STEPS, batch_size=8, optimizer=optax.sgd(RATE)
-)  # a batch is all of a client's seven training examples
+)
 
 
-def slope(client, w):
+def gradient(client, w):
     return 2 * FULL[client].T @ (FULL[client] @ w - Y[client, :7]) / 7
 
 
@@ -43,15 +45,18 @@ def test_rounds_of_some_clients_equal_numpy_written_from_the_paper(option):
     state, info, _ = run(
         algorithm, DATA, 3, state=start, participation=jaxfl.participation.schedule(cohorts)
     )
-    x, c, own = flat(start.server.model), np.zeros(3), np.zeros((CLIENTS, 3))
+    x = flat(start.server.model)
+    c = np.zeros(3)
+    own = np.zeros((CLIENTS, 3))
     for cohort in cohorts:
-        models, changes = [], []
+        models = []
+        changes = []
         for i in cohort:
             y = x
             for _ in range(STEPS):
-                y = y - RATE * (slope(i, y) - own[i] + c)
+                y = y - RATE * (gradient(i, y) - own[i] + c)
             models.append(y - x)
-            new = slope(i, x) if option == "I" else own[i] - c + (x - y) / (STEPS * RATE)
+            new = gradient(i, x) if option == "I" else own[i] - c + (x - y) / (STEPS * RATE)
             changes.append(new - own[i])
         for i, change in zip(cohort, changes, strict=True):
             own[i] += change
@@ -65,7 +70,8 @@ def test_rounds_of_some_clients_equal_numpy_written_from_the_paper(option):
 
 
 def test_it_finds_the_optimum_that_fedavg_misses():
-    normal, right = (sum(FULL[i].T @ part[i] for i in range(CLIENTS)) for part in (FULL, Y[:, :7]))
+    normal = sum(FULL[i].T @ FULL[i] for i in range(CLIENTS))
+    right = sum(FULL[i].T @ Y[i, :7] for i in range(CLIENTS))
     best = np.linalg.solve(normal, right)
     found = [
         tree.ravel(deployed(m, run(m, DATA, 80)[0], 1))[0] for m in (scaffold(TASK), fedavg(TASK))
@@ -92,7 +98,7 @@ def test_with_momentum_option_ii_takes_the_mean_gradient_that_the_steps_followed
     np.testing.assert_allclose(tree.ravel(half.clients), ratio * 3.0 * mean_input, rtol=1e-4)
 
 
-def test_the_servers_control_stays_the_mean_of_the_clients_when_one_is_lost():
+def test_the_servers_control_variate_stays_the_clients_mean_if_one_does_not_report():
     spoilt = DATA._replace(train=DATA.train._replace(x=DATA.train.x.at[1].set(np.nan)))
     state, _, _ = run(scaffold(TASK), spoilt, 2)
     controls = np.asarray(tree.ravel(state.clients))

@@ -1,4 +1,4 @@
-"""FedAvgM, FedAdam and FedYogi against their rules in NumPy, from the same uploads."""
+"""FedAvgM, FedAdam and FedYogi equal their rules in NumPy, applied to the same uploads."""
 
 import jax
 import jax.numpy as jnp
@@ -12,26 +12,26 @@ from jaxfl.algorithms import fedadam, fedavgm, fedyogi
 ROUNDS = 3
 
 
-def momentum(memory, gradient, number):
-    velocity = 0.9 * memory.get("m", 0) + gradient
+def momentum(opt_state, gradient, number):
+    velocity = 0.9 * opt_state.get("m", 0) + gradient
     return 0.5 * velocity, {"m": velocity}
 
 
-def nesterov(memory, gradient, number):
-    velocity = 0.9 * memory.get("m", 0) + gradient
+def nesterov(opt_state, gradient, number):
+    velocity = 0.9 * opt_state.get("m", 0) + gradient
     return 0.5 * (gradient + 0.9 * velocity), {"m": velocity}
 
 
-def adam(memory, gradient, number):
-    m = 0.9 * memory.get("m", 0) + 0.1 * gradient
-    v = 0.99 * memory.get("v", 0) + 0.01 * gradient**2
+def adam(opt_state, gradient, number):
+    m = 0.9 * opt_state.get("m", 0) + 0.1 * gradient
+    v = 0.99 * opt_state.get("v", 0) + 0.01 * gradient**2
     step = 0.02 * (m / (1 - 0.9**number)) / (np.sqrt(v / (1 - 0.99**number)) + 1e-3)
     return step, {"m": m, "v": v}
 
 
-def yogi(memory, gradient, number):
-    m = 0.9 * memory.get("m", 1e-6) + 0.1 * gradient
-    v = memory.get("v", 1e-6)
+def yogi(opt_state, gradient, number):
+    m = 0.9 * opt_state.get("m", 1e-6) + 0.1 * gradient
+    v = opt_state.get("v", 1e-6)
     v = v - 0.01 * np.sign(v - gradient**2) * gradient**2
     step = 0.02 * (m / (1 - 0.9**number)) / (np.sqrt(v / (1 - 0.99**number)) + 1e-3)
     return step, {"m": m, "v": v}
@@ -47,7 +47,7 @@ def yogi(memory, gradient, number):
     ],
 )
 def test_the_server_moves_by_its_rule(method, hyper, rule):
-    """The uplink makes the uploads known: each client's model plus its id + 1 over 10, whatever it trained."""
+    """The uplink replaces the uploads by known ones: the old model plus or minus (id + 1) / 10."""
 
     def known(key, before, after, ids):
         added = (ids + 1) / 10 * jnp.where(ids == 1, -1.0, 1.0)
@@ -62,13 +62,11 @@ def test_the_server_moves_by_its_rule(method, hyper, rule):
     state, (info, _) = make_rounds(algorithm, full(3))(jax.random.key(1), data, start, 0, ROUNDS)
     np.testing.assert_allclose(info.weights, np.broadcast_to(sizes / 70, (ROUNDS, 3, 3)), rtol=1e-6)
 
-    model, memory = (
-        np.asarray(tree.ravel(algorithm.models(start, jnp.arange(1)))[0], np.float64),
-        {},
-    )
+    model = np.asarray(tree.ravel(algorithm.models(start, jnp.arange(1)))[0], np.float64)
+    opt_state = {}
     for number in range(1, ROUNDS + 1):
         average = model + (sizes / 70) @ [0.1, -0.2, 0.3] * np.sign(model + 0.05)
-        step, memory = rule(memory, model - average, number)
+        step, opt_state = rule(opt_state, model - average, number)
         model = model - step
     found = tree.ravel(algorithm.models(state, jnp.arange(3)))
     np.testing.assert_allclose(found, np.broadcast_to(model, found.shape), atol=2e-5)

@@ -1,4 +1,4 @@
-"""SFL: rounds equal closed forms, on a given graph, on a learned one, and on both."""
+"""SFL: rounds equal closed forms, with a given graph, with a learned graph, and with both."""
 
 import jax
 import jax.numpy as jnp
@@ -15,8 +15,10 @@ GRAPH = np.array([[0, 2, 0, 0], [2, 0, 1, 0], [0, 1, 0, 0], [0, 0, 0, 0]], np.fl
 
 @pytest.mark.parametrize("learned", [None, 0.05, "only"])
 def test_rounds_equal_the_closed_form(learned):
-    """A client whose examples are all x has its optimum at (x + lam g + lam u) / (1 + 2 lam). Client 2 stays away."""
-    x, lam, ids = np.random.default_rng(0).normal(size=(4, 3)), 0.4, np.array([0, 1, 3])
+    """If all examples are x, the optimum is (x + lam g + lam u) / (1 + 2 lam); 2 is absent."""
+    x = np.random.default_rng(0).normal(size=(4, 3))
+    lam = 0.4
+    ids = np.array([0, 1, 3])
     data = federation(
         [np.tile(row, (10, 1)).astype(np.float32) for row in x], [np.zeros(10, np.int32)] * 4
     )
@@ -27,15 +29,17 @@ def test_rounds_equal_the_closed_form(learned):
     state, (info, _) = make_rounds(algorithm, cohort)(jax.random.key(0), data, start, 0, 3)
 
     initial = np.asarray(start.server["w"], np.float64)
-    u, g, share = np.tile(initial, (3, 1)), initial, {"only": 1.0, None: 0.0}.get(learned, learned)
+    u = np.tile(initial, (3, 1))
+    g = initial
+    learned_weight = {"only": 1.0, None: 0.0}.get(learned, learned)
     edges = np.maximum(GRAPH, np.eye(4))[ids][:, ids]
     for number in range(3):
         w = (x[ids] + lam * g + lam * u) / (1 + 2 * lam)
         moved = (w - g) / np.linalg.norm(w - g, axis=1, keepdims=True)
         soft = np.exp(moved @ moved.T / 0.5)
-        rows = share * soft / soft.sum(axis=1, keepdims=True) + (1 - share) * edges / edges.sum(
-            axis=1, keepdims=True
-        )
+        found = soft / soft.sum(axis=1, keepdims=True)
+        given_rows = edges / edges.sum(axis=1, keepdims=True)
+        rows = learned_weight * found + (1 - learned_weight) * given_rows
         np.testing.assert_allclose(info.weights[number], rows @ rows, atol=1e-5)
         u = rows @ rows @ w
         g = u.mean(axis=0)
@@ -43,6 +47,6 @@ def test_rounds_equal_the_closed_form(learned):
     np.testing.assert_allclose(state.server["w"], g, atol=1e-5)
 
 
-def test_a_share_needs_a_graph_to_share_with():
+def test_a_weight_of_the_learned_graph_needs_a_given_graph():
     with pytest.raises(InputError, match="give graph"):
         sfl(quadratic(), learned=0.1)
