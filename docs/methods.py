@@ -8,13 +8,15 @@ from jaxfl.registry import facts_of
 
 HEAD = """# The methods
 
-`python docs/methods.py` writes this page from the files in `jaxfl/algorithms/`. To change the page, change those files.
-Each file names the equations that it computes, and lists under "Differs:" where it deviates from the publication.
+`python docs/methods.py` writes this page from the files in `jaxfl/algorithms/`. To change the page,
+change those files. Each file names the equations that it computes, and lists under "Differs:" where
+it deviates from the publication.
 
-The column "personal" names the part of the deployed model that belongs to one client; with "nothing", all clients
-deploy the same model. The column "a client sends" names what a client uploads in each round. An option is set by
-`--hyper NAME=VALUE` on the command line, or as a keyword argument in Python (`jaxfl.algorithms.ditto(task, lam=0.5)`).
-Options that take arrays or functions can be set in Python only.
+The column "personal" names the part of the deployed model that belongs to one client; with
+"nothing", all clients deploy the same model. The column "a client sends" names what a client
+uploads in each round. An option is set by `--hyper NAME=VALUE` on the command line, or as a keyword
+argument in Python (`jaxfl.algorithms.ditto(task, lam=0.5)`). Options that take arrays or functions
+can be set in Python only.
 """
 
 

@@ -173,14 +173,15 @@ def ascend(dual: PyTree, model: PyTree, shared: PyTree, rate: Scalar) -> PyTree:
 
 
 def dual_rate(rho: Scalar, step: Scalar | None, exact: bool) -> Scalar:
-    """The rate of (16): `step` times rho; of None the paper's rho if (13) is solved exactly, else .1 rho.
+    """The rate of (16), `step` times rho.
 
-    The dual integrates u - w_k. A few steps of training follow it only in part, so with the whole of
-    rho it grows faster than the models can follow, and does not come back.
+    The dual integrates u - w_k. Training of a few steps follows the dual only in part. With the
+    whole of rho the dual then grows faster than the models can follow, and does not come back.
 
     Args:
-      rho: penalty.
-      step: of the dual, in units of rho.
+      rho: the penalty.
+      step: of the dual, in units of rho. None: 1 if (13) is solved exactly, as in
+        the paper, else .1.
       exact: whether (13) is solved exactly.
 
     Example:

@@ -12,7 +12,7 @@ class InputError(ValueError):
 
 
 class Diverged(RuntimeError):
-    """A run that was to stop when a client's update is not finite: the message says whose and when."""
+    """A run stops because a client's update is not finite; the message says whose and when."""
 
 
 def check(ok: bool | np.bool_, message: str) -> None:
@@ -38,7 +38,10 @@ def check_name(kind: str, name: str, known: Iterable[str]) -> None:
 
 
 def check_graph(adjacency: object, nodes: int) -> None:
-    """Raises an `InputError` unless the array is the adjacency of an undirected graph; of a traced one its shape is."""
+    """Raises an `InputError` unless the array is the adjacency of an undirected graph.
+
+    Only the shape of a traced array is checked.
+    """
     expected = (
         f"expected a symmetric matrix ({nodes}, {nodes}) of zeros and ones with a zero diagonal"
     )
@@ -57,7 +60,10 @@ def check_graph(adjacency: object, nodes: int) -> None:
 
 
 def check_groups(clients: int, **given: tuple[object, int]) -> None:
-    """Raises an `InputError` unless each array names one of so many groups for each client; traced ones pass."""
+    """Raises an `InputError` unless each array gives every client one of so many groups.
+
+    Only the shapes of traced arrays are checked.
+    """
     for name, (ids, groups) in given.items():
         shape = np.shape(ids)
         check(

@@ -130,12 +130,7 @@ def select(model: Params, predicate: Layers) -> list:
     Raises:
       InputError: no leaf satisfies it, or it is not a regular expression.
     """
-    try:
-        holds = re.compile(predicate).search if isinstance(predicate, str) else predicate
-    except re.error as error:
-        raise InputError(
-            f"{predicate!r} is no regular expression ({error}): mend the pattern of layers"
-        ) from error
+    holds = _path_test(predicate)
     paths = [(path(keys), leaf) for keys, leaf in jax.tree_util.tree_leaves_with_path(model)]
     chosen = [leaf for name, leaf in paths if holds(name)]
     check(
@@ -145,6 +140,18 @@ def select(model: Params, predicate: Layers) -> list:
     return chosen
 
 
+def _path_test(predicate: Layers) -> Callable:
+    """The predicate as a function of a path."""
+    if not isinstance(predicate, str):
+        return predicate
+    try:
+        return re.compile(predicate).search
+    except re.error as error:
+        raise InputError(
+            f"{predicate!r} is no regular expression ({error}): mend the pattern of layers"
+        ) from error
+
+
 def combine(predicate: Layers, inside: Params, outside: Params) -> Params:
     """A model with the leaves of `inside` where the predicate holds, elsewhere those of `outside`.
 
@@ -152,8 +159,11 @@ def combine(predicate: Layers, inside: Params, outside: Params) -> Params:
       predicate: as in `select`.
       inside: one model or a stack.
       outside: of the same structure.
+
+    Raises:
+      InputError: the predicate is text and not a regular expression.
     """
-    holds = re.compile(predicate).search if isinstance(predicate, str) else predicate
+    holds = _path_test(predicate)
 
     def pick(keys: tuple, a: Array | None, b: Array | None) -> Array | None:
         return a if holds(path(keys)) else b

@@ -1,4 +1,4 @@
-"""Bad input through the command line: one line on standard error, exit code 2, no traceback, nothing written.
+"""Bad input on the command line: one line of error, exit code 2, no traceback, nothing written.
 
 A table of arguments and of words that the line must hold. The files that the rows name are made
 once, by `FILES`.
@@ -626,7 +626,7 @@ CONFIG_FILES = {
     "digits": "cannot read digits.json as a config",
     "negative": "rounds in negative.json is -1: expected a whole number from 1 to",
     "choice": "test in choice.json is 'none': expected one of",
-    "devices": "devices in devices.json is 'three': expected a whole number from 1 to 1,024 or one of",
+    "devices": "devices in devices.json is 'three': expected a whole number from 1 to 1,024 or one",
     "set": "unknown data set '../good'",
     "set_list": "dataset in set_list.json is ['digits']: expected text",
     "zero_byte": r"unknown data set 'a\x00b'",
@@ -765,7 +765,7 @@ def test_bad_input_is_one_line_and_nothing_is_written(arguments, message, here, 
 
 @pytest.mark.parametrize("encoding", ["utf-8", "ascii"])
 def test_the_parser_speaks_in_one_line_wherever_it_is_printed(encoding, here, capsys, monkeypatch):
-    """Its boxes are drawn with lines, or without where the terminal knows none, and in colours if it is one."""
+    """The parser draws boxes with lines or in ASCII, and in colours on a terminal."""
     monkeypatch.setattr(sys, "stdout", io.TextIOWrapper(io.BytesIO(), encoding=encoding))
     monkeypatch.setattr(sys.stdout, "isatty", lambda: encoding == "utf-8", raising=False)
     monkeypatch.setenv("TERM", "xterm")

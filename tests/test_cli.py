@@ -401,7 +401,8 @@ def test_help_names_every_option(capsys):
     assert stopped.value.code == 0
     shown = capsys.readouterr().out
     options = (
-        "dataset partition classes-per-client beta topology clients participation rounds eval-every seed seeds model "
+        "dataset partition classes-per-client beta topology clients participation rounds "
+        "eval-every seed seeds model "
         "local-steps local-epochs batch-size lr momentum weight-decay chunk compute devices "
         "coordinator processes process hyper out config overwrite"
     )
@@ -410,7 +411,7 @@ def test_help_names_every_option(capsys):
 
 
 def test_the_program_as_a_process():
-    """From a shell, as a user calls it: exit code 2, the message on standard error and no traceback."""
+    """A call from a shell ends with exit code 2 and the message, without a traceback."""
     program = [sys.executable, "-c", "import sys, jaxfl.cli; sys.exit(jaxfl.cli.main())"]
     done = subprocess.run(
         [*program, "run", "nothing"], capture_output=True, text=True, env=os.environ

@@ -48,7 +48,7 @@ C = 6
 
 @functools.cache
 def uneven():
-    """The data of most tests, so that they share one compiled program: six clients of different sizes."""
+    """Six clients of different sizes. Most tests use them and so share one compiled program."""
     return opposite_groups(sizes=SIZES)
 
 
@@ -114,7 +114,7 @@ def test_neither_four_devices_nor_padding_changes_anything(factory):
 
 @pytest.mark.parametrize("every", [14, pytest.param(1, marks=pytest.mark.slow(seconds=120))])
 def test_two_processes_give_what_one_gives(tmp_path, every):
-    """One round of every fourteenth algorithm, or of each, run by two processes, the clients and their state split."""
+    """One round of every fourteenth algorithm, or of each; two processes share the clients."""
     out = tmp_path / "leaves.npz"
     with socket.socket() as free:
         free.bind(("localhost", 0))
@@ -201,7 +201,7 @@ def test_four_rounds_are_two_restored_and_two_more(factory, tmp_path):
 
 
 def test_no_two_streams_of_a_round_share_a_key_for_any_client(factory):
-    """Read from the program of a round: its key makes streams by number, and ids are folded into streams alone.
+    """In the program of a round its key makes streams by number, and only streams get ids.
 
     A stream into which a number is folded beside ids would share a key with the client of that id,
     as would a stream that serves two trainings or two uploads.
@@ -231,7 +231,7 @@ def test_the_same_seed_gives_the_same_bits_and_another_seed_others(factory):
 
 @pytest.mark.long
 def test_seeds_and_float_hyper_parameters_run_side_by_side(factory):
-    """Those whose type admits a traced array: one program for two values gives what each value gives alone."""
+    """One program for two values of each traced option gives what each value gives alone."""
     hints = {
         n: h for n, h in typing.get_type_hints(factory).items() if jax.Array in typing.get_args(h)
     }
@@ -302,7 +302,7 @@ def test_one_lie_is_felt_wherever_clients_mix_and_leaves_everything_finite(facto
 
 @pytest.mark.parametrize("rubbish", [np.nan, np.inf])
 def test_what_is_not_finite_reaches_nobody(factory, rubbish):
-    """A client whose examples make its update infinite or no number is named, and left out until it is finite again."""
+    """A client whose update is NaN or inf is named, and left out until it is finite again."""
     data, broken, others = uneven(), 2, np.delete(np.arange(C), 2)
 
     def spoil(part):
@@ -356,10 +356,12 @@ def test_equal_clients_all_reach_the_common_optimum(factory):
 
 @pytest.mark.long
 def test_opposite_groups_need_personal_models(factory):
-    """No one model can serve both groups. A method that says that something of the deployed model is
-    personal must give each client a model that suits it better than its neighbour's, of the other
-    group; and a good one if it mixes within the groups or not at all. Any other method deploys one
-    model, with which half of the clients are wrong.
+    """No one model can serve both groups.
+
+    A method that says that something of the deployed model is personal must give each client a
+    model that suits it better than its neighbour's, who is of the other group; and a good one if it
+    mixes within the groups or not at all. Any other method deploys one model, with which half of
+    the clients are wrong.
     """
     data = opposite_groups()
     ids = np.arange(C)
@@ -393,7 +395,7 @@ def test_opposite_groups_need_personal_models(factory):
 
 @pytest.mark.long
 def test_batch_statistics_and_dropout_keep_the_contract(factory):
-    """Of a model that has both: padding changes nothing, everything is finite, personal norms differ."""
+    """With both, padding changes nothing, every number is finite, and personal norms differ."""
     algorithm = made(factory, normed)
     state, info, _ = run(algorithm, uneven(), 2)
     close((state, info), run(algorithm, padded(), 2)[:2], 1e-4)

@@ -26,7 +26,7 @@ from jaxfl.types import State
 
 
 def renyi(noise, releases, delta):
-    """The smallest of dp-accounting's orders, from the formulas: Mironov 2017, Canonne et al. 2020 (proposition 12)."""
+    """The best of dp-accounting's orders: Mironov 2017, Canonne et al. 2020 (proposition 12)."""
     a = np.concatenate([1 + np.arange(1, 100) / 10, np.arange(11, 64), [128, 256, 512, 1024]])
     bound = (
         releases * a * (2 / noise) ** 2 / 2
@@ -37,7 +37,7 @@ def renyi(noise, releases, delta):
 
 
 def exact(noise, releases, delta):
-    """The analytic Gaussian mechanism (Balle and Wang, 2018, theorem 8); so many of them are one with less noise."""
+    """The analytic Gaussian mechanism (Balle and Wang, 2018, theorem 8), many as one."""
     mu = 2 / noise * math.sqrt(releases)  # distance of the means in deviations
 
     def excess(eps):

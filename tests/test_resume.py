@@ -19,9 +19,18 @@ from jaxfl.experiment import Config, execute, resume
 from jaxfl.experiment.store import files
 
 SHORT = Config(
-    algorithm="pfedgraph", rounds=7, local_steps=2, model="linear", clients=6, partition="iid", participation=0.5,
-    seeds=2, eval_every=3, checkpoint_every=2, devices=1,
-)  # fmt: skip
+    algorithm="pfedgraph",
+    rounds=7,
+    local_steps=2,
+    model="linear",
+    clients=6,
+    partition="iid",
+    participation=0.5,
+    seeds=2,
+    eval_every=3,
+    checkpoint_every=2,
+    devices=1,
+)
 
 
 def interrupt_after(lines, number=signal.SIGINT):
@@ -38,7 +47,7 @@ def interrupt_after(lines, number=signal.SIGINT):
 
 @pytest.fixture(scope="module", params=["ditto", "fedyogi"])
 def whole(request, tmp_path_factory):
-    """An undisturbed run, of a method that keeps models of the clients, and of one with an optimiser of the server."""
+    """An undisturbed run of a method with client models, and of one with a server's optimiser."""
     out = tmp_path_factory.mktemp("whole") / request.param
     config = dataclasses.replace(SHORT, algorithm=request.param)
     execute(config, out)

@@ -1,4 +1,4 @@
-"""Search over hyper-parameters: what is found is what single runs give, and validation alone chooses."""
+"""Search over hyper-parameters: trials equal single runs, and validation alone chooses."""
 
 import json
 from pathlib import Path

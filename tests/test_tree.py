@@ -68,3 +68,9 @@ def test_a_model_splits_in_two_parts_and_joins_again():
 def test_squared_distance():
     one, other = (jax.tree.map(lambda x, i=i: x[i], STACK) for i in (0, 2))
     assert float(tree.squared_distance(one, other)) == 4 * 8**2 + 2**2
+
+
+@pytest.mark.parametrize("use", [lambda: tree.select(STACK, "["), lambda: tree.split(STACK, "[")])
+def test_a_pattern_of_layers_that_is_no_regular_expression_is_refused(use):
+    with pytest.raises(InputError, match="'\\[' is no regular expression"):
+        use()

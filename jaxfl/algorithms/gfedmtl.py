@@ -65,8 +65,8 @@ def gfedmtl(
       graph: the graph of the servers, by name or as an adjacency matrix [S, S].
       primal: how (13) is solved: by the task's training ("fit"), or exactly if the loss is
         quadratic ("exact"), see `admm.primal`.
-      dual_step: of the dual (16), in units of rho. None: 1 with `primal="exact"`, as in the paper, and
-        .1 with "fit".
+      dual_step: the step of the dual (16), in units of rho. None: 1 with `primal="exact"`, as in
+        the paper, and .1 with "fit".
 
     Raises:
       InputError: tau is learned with a single cluster, or the graph or the groups do not fit.

@@ -462,7 +462,7 @@ def test_a_dual_that_integrates_faster_than_training_follows_is_damped():
 
 @pytest.mark.parametrize("method", [gfedmtl, gfed])
 def test_a_client_without_examples_leaves_the_consensus_of_the_others(method):
-    """Trained by steps, the servers' models are those of the exact solution, which knows the case."""
+    """The servers' models after training by steps are those of the exact solution."""
     task = jaxfl.regression(
         linear_model(bias=False), jnp.zeros(D), batch_size=6, steps=300, optimizer=optax.sgd(0.05)
     )
