@@ -1,14 +1,16 @@
 """Evaluation: scores of the deployed models on the clients' data, before and after fine-tuning."""
 
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax import lax
 from jaxtyping import Array, Float, Int
 
 from jaxfl import tree
+from jaxfl.errors import check
 from jaxfl.objectives import data_loss
 from jaxfl.types import (
     Algorithm,
@@ -33,10 +35,16 @@ class Scores(NamedTuple):
     test: Float[Array, "*m"]
 
 
+# What the second score of an evaluation is the score of.
+After = Literal["fine_tuned", "trained", "none"]
+
+
 class Evaluation(NamedTuple):
-    """Scores of the deployed models before and after each client has fine-tuned its model."""
+    """Scores of the deployed models, and of the models after local training."""
 
     before: Scores
+    # of the deployed models after each client has fine-tuned its own, or of the models that the
+    # clients trained in the last round, before the server's answer, or all NaN
     after: Scores
 
 
@@ -65,29 +73,52 @@ def score_clients(
         batch_size = 20 if feature_axes == 3 and jax.default_backend() == "cpu" else 256
 
     def one(params: Params, data: Dataset) -> Float[Array, ""]:
-        def sums(part: Dataset) -> tuple[Array, Array]:
-            values = score(apply(params, part.x), part.y)
-            total = jnp.sum(jnp.where(part.mask > 0, values * part.mask, 0.0))
-            return total, jnp.sum(part.mask, dtype=jnp.float32)
+        # Only batches with examples that count are computed: these examples come first.
+        size = min(batch_size, max(data.mask.size, 1))
+        rows = jnp.argsort(data.mask == 0, stable=True)
+        rows = jnp.pad(rows, (0, -rows.size % size))
+        count = jnp.count_nonzero(data.mask)
 
-        total, weight = tree.sum_batches(sums, data, min(batch_size, max(data.mask.size, 1)))
+        def add(number: Array, sums: tuple[Array, Array]) -> tuple[Array, Array]:
+            chosen = lax.dynamic_slice(rows, (number * size,), (size,))
+            real = number * size + jnp.arange(size) < count
+            weights = jnp.where(real, data.mask[chosen], 0.0)
+            values = score(apply(params, data.x[chosen]), data.y[chosen])
+            total = jnp.sum(jnp.where(weights > 0, values * weights, 0.0))
+            return sums[0] + total, sums[1] + jnp.sum(weights, dtype=jnp.float32)
+
+        zero = jnp.zeros(())
+        total, weight = lax.fori_loop(0, -(-count // size), add, (zero, zero))
         return jnp.where(weight > 0, total / jnp.where(weight > 0, weight, 1.0), jnp.nan)
 
     if isinstance(data, Pool):
-        return tree.over_clients(lambda p, mask: one(p, Dataset(data.x, data.y, mask)), chunk)(
-            params, data.mask
-        )
+
+        def from_pool(params: Params, mask: Array, x: Array, y: Array) -> Float[Array, ""]:
+            return one(params, Dataset(x, y, mask))
+
+        return tree.over_clients(from_pool, chunk, data.x, data.y)(params, data.mask)
     return tree.over_clients(one, chunk)(params, data)
 
 
 def make_evaluate(
-    algorithm: Algorithm, task: Task, *, batch_size: int | None = None, chunk: Chunk = "auto"
+    algorithm: Algorithm,
+    task: Task,
+    *,
+    batch_size: int | None = None,
+    chunk: Chunk = "auto",
+    after: After = "fine_tuned",
 ) -> Callable:
     """The jitted function that evaluates the clients `ids`.
 
-    Fine-tuning is the task's own local training on its data loss, from the model that the algorithm
-    deploys. It does not change the state. A client whose model is not finite after fine-tuning
-    keeps the deployed model.
+    The deployed models are scored first. The second score is that of one of these:
+
+    - "fine_tuned": the deployed models after the task's own local training on its data loss, which
+      does not change the state;
+    - "trained": the models that the clients trained in the last round, before the server answered.
+      They need no further training;
+    - "none": nothing, and the second score is NaN.
+
+    A client whose model is not finite after training has the deployed model instead.
 
     Args:
       algorithm: says which model a client deploys and how the client predicts. Its `recall` is
@@ -95,15 +126,22 @@ def make_evaluate(
       task: has the loss of fine-tuning and the score.
       batch_size: number of examples predicted at a time, see `score_clients`.
       chunk: clients computed side by side, see `tree.over_clients`.
+      after: what is scored second.
 
     Returns:
-      evaluate(key, federation, state, ids [M]) -> Evaluation with scores [M].
+      evaluate(key, federation, state, ids [M], trained=None) -> Evaluation with scores [M].
+      `trained` has the models [M, ...] of "trained", `Info.trained` of the round whose clients are
+      `ids`.
     """
     fine_tune = task.trainer(data_loss(task.problem, algorithm.apply))
 
     @jax.jit
     def evaluate(
-        key: PRNGKey, federation: Federation, state: State, ids: Int[Array, "m"]
+        key: PRNGKey,
+        federation: Federation,
+        state: State,
+        ids: Int[Array, "m"],
+        trained: Params | None = None,
     ) -> Evaluation:
         cohort = Cohort(ids, tree.take(federation.train, ids), tree.take(federation.val, ids))
         if isinstance(federation.test, Pool):
@@ -129,9 +167,18 @@ def make_evaluate(
             return Scores(score_on(params, cohort.val), score_on(params, test))
 
         deployed = algorithm.models(state, cohort)
-        tuned = fine_tune(key, deployed, None, cohort).params
-        tuned = tree.choose(tree.finite(tuned, ids.size), tuned, deployed)
-        return Evaluation(scores(deployed), scores(tuned))
+        if after == "none":
+            unknown = jnp.full(ids.shape, jnp.nan)
+            return Evaluation(scores(deployed), Scores(unknown, unknown))
+        if after == "fine_tuned":
+            trained = fine_tune(key, deployed, None, cohort).params
+        check(
+            trained is not None,
+            "the scores after training are those of the models that a round trained: give them as "
+            "`trained`, from the info of make_rounds(..., trained=True)",
+        )
+        trained = tree.choose(tree.finite(trained, ids.size), trained, deployed)
+        return Evaluation(scores(deployed), scores(trained))
 
     return evaluate
 

@@ -21,7 +21,9 @@ from jaxfl.types import Algorithm, Cohort, Federation, Info, Participation, PRNG
 Rounds = Callable[..., tuple[State, tuple[Info, Array]]]
 
 
-def make_rounds(algorithm: Algorithm, participation: Participation) -> Rounds:
+def make_rounds(
+    algorithm: Algorithm, participation: Participation, *, trained: bool = False
+) -> Rounds:
     """The jitted function that runs rounds `start`, ..., `start + length - 1`.
 
     Round t takes all its random numbers from `fold_in(key, t)`. Therefore 6 rounds equal 3 rounds
@@ -31,6 +33,7 @@ def make_rounds(algorithm: Algorithm, participation: Participation) -> Rounds:
     Args:
       algorithm: what happens in a round.
       participation: (key, round) -> ids [M], each client at most once; the order does not matter.
+      trained: whether the info has the models that the clients trained in the last round [M, ...].
 
     Returns:
       rounds(key, federation, state, start, length) -> (state, (Info [T, ...], ids [T, M]));
@@ -61,7 +64,7 @@ def make_rounds(algorithm: Algorithm, participation: Participation) -> Rounds:
         after, info = keep_finite(before, *algorithm.round(round_key, before, cohort))
         if not everybody:
             after = State(tree.put(state.clients, ids, after.clients), after.server)
-        return after, (info, ids)
+        return after, info, ids
 
     @partial(jax.jit, static_argnames="length")
     def scan(
@@ -71,7 +74,17 @@ def make_rounds(algorithm: Algorithm, participation: Participation) -> Rounds:
         start: int | np.integer | Array,
         length: int,
     ):
-        return lax.scan(partial(one_round, key, federation), state, start + jnp.arange(length))
+        def step(carry: tuple, number: Int[Array, ""]):
+            after, info, ids = one_round(key, federation, carry[0], number)
+            last = info.trained if trained else None
+            return (after, last), (info._replace(trained=None), ids)
+
+        last = None
+        if trained:
+            shapes = jax.eval_shape(one_round, key, federation, state, start)[1].trained
+            last = jax.tree.map(lambda x: jnp.zeros(x.shape, x.dtype), shapes)
+        (after, last), (info, ids) = lax.scan(step, (state, last), start + jnp.arange(length))
+        return after, (info._replace(trained=last), ids)
 
     labels = _LabelCheck(algorithm)
 

@@ -78,7 +78,8 @@ def upload(
     Args:
       task: has the upload.
       key: of the round.
-      fitted: the result of local training; the info takes its loss and batches.
+      fitted: the result of local training; the info takes its loss, its batches and, as `trained`,
+        its models.
       before: the value from before the round of what is uploaded [M, ...].
       after: what is uploaded [M, ...].
       cohort: the clients of the round.
@@ -93,7 +94,7 @@ def upload(
 def tell(fitted: Fitted, reported: Bool[Array, "m"], floats: int) -> Info:
     """The `Info`, without weights, of a round in which a client sends and gets `floats` floats."""
     sent = jnp.full(reported.shape, floats)
-    return Info(fitted.loss, None, sent, sent, fitted.batches, reported)
+    return Info(fitted.loss, None, sent, sent, fitted.batches, reported, trained=fitted.params)
 
 
 # (received [M], start [M], reported [M], cohort) -> (the aggregate, the senders' weights [M]); the

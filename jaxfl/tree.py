@@ -197,47 +197,57 @@ def join(inside: Params, outside: Params) -> Params:
     )
 
 
-def over_clients(function: Callable, chunk: Chunk) -> Callable:
+def over_clients(function: Callable, chunk: Chunk, *shared: PyTree) -> Callable:
     """A function of one client, mapped over stacked arguments [M, ...].
 
     Where a mesh of devices is in use (`jax.set_mesh`, see `mesh`), each device computes some of the
     clients.
 
     Args:
-      function: takes and returns pytrees of one client.
+      function: takes and returns pytrees of one client; its last arguments are those that all
+        clients share.
       chunk: how many clients a device computes side by side; the result is the same. "all" is
         `vmap`; a number needs less memory; "auto" is 1 on a CPU, whose cache holds the work of one
         client but not of ten, and "all" on other devices.
+      shared: arguments that are the same for all clients, such as a pool of examples.
     """
     if chunk == "auto":
         chunk = 1 if jax.default_backend() == "cpu" else "all"
-    if chunk == "all":
-        return on_every_device(jax.vmap(function))
-    # One client at a time is a plain loop, without a batch axis of length 1.
-    batch_size = None if chunk == 1 else chunk
-    return on_every_device(
-        lambda *stacked: lax.map(lambda one: function(*one), stacked, batch_size=batch_size)
-    )
+
+    def all_together(shared: tuple, *stacked: PyTree) -> PyTree:
+        return jax.vmap(lambda *one: function(*one, *shared))(*stacked)
+
+    def in_turn(shared: tuple, *stacked: PyTree) -> PyTree:
+        # One client at a time is a plain loop, without a batch axis of length 1.
+        size = None if chunk == 1 else chunk
+        return lax.map(lambda one: function(*one, *shared), stacked, batch_size=size)
+
+    return on_every_device(all_together if chunk == "all" else in_turn, shared)
 
 
-def on_every_device(function: Callable) -> Callable:
+def on_every_device(function: Callable, shared: tuple = ()) -> Callable:
     """A function of stacked arguments that each device of the mesh applies to rows of its own.
 
     Without a mesh in use, the function is called as it is. If the number of rows is not a multiple
     of the number of devices, the first row is computed again to fill the gap.
+
+    Args:
+      function: (shared, *stacked) -> stacked.
+      shared: its first argument, the same on all devices.
     """
 
     def spread(*stacked: PyTree) -> PyTree:
         devices = jax.sharding.get_abstract_mesh().shape.get(CLIENTS, 1)
         if devices == 1:
-            return function(*stacked)
+            return function(shared, *stacked)
         clients = jax.tree.leaves(stacked)[0].shape[0]
         by_clients = PartitionSpec(CLIENTS)
-        each = jax.shard_map(function, in_specs=by_clients, out_specs=by_clients, check_vma=False)
+        specs = (PartitionSpec(), *[by_clients] * len(stacked))
+        each = jax.shard_map(function, in_specs=specs, out_specs=by_clients, check_vma=False)
         if clients % devices == 0:
-            return each(*stacked)
+            return each(shared, *stacked)
         rows = jnp.pad(jnp.arange(clients), (0, -clients % devices))
-        filled = each(*take(stacked, rows))
+        filled = each(shared, *take(stacked, rows))
         return jax.tree.map(lambda x: x[:clients], filled)
 
     return spread

@@ -115,6 +115,9 @@ class Info(NamedTuple):
     reported: Bool[Array, "*m"]
     # further numbers of the method, by name
     metrics: dict[str, Float[Array, "*s"]] = {}  # noqa: RUF012 - never written
+    # [M, ...] the models that the clients have trained, before the server answers, in the form in
+    # which they would be deployed; `make_rounds` keeps those of the last round, where it is asked
+    trained: Params | None = None
 
 
 class Fitted(NamedTuple):

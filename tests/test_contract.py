@@ -81,6 +81,11 @@ def test_a_round_keeps_shapes_and_dtypes(factory):
     assert info.batches.shape == info.reported.shape == (C,)
     assert all(matrix.shape == (C, C) for matrix in jax.tree.leaves(info.weights))
     assert all(value.shape == () for value in info.metrics.values())
+    # The trained models can be deployed and scored as those that the method deploys.
+    deployed = jax.eval_shape(algorithm.models, state, cohort_of(data, ids))
+    assert jax.tree.structure(info.trained) == jax.tree.structure(deployed)
+    for one, other in zip(jax.tree.leaves(info.trained), jax.tree.leaves(deployed), strict=True):
+        assert (one.shape, one.dtype) == (other.shape, other.dtype)
 
 
 def test_client_state_has_the_client_axis_first(factory):

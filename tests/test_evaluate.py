@@ -7,9 +7,12 @@ from hypothesis import strategies as st
 from toys import linear, made, opposite_groups, run
 
 import jaxfl
-from jaxfl.algorithms import fedavg, local
+from jaxfl.algorithms import fedavg, fedavg_ft, local
 from jaxfl.data import federate, load, pathological
+from jaxfl.errors import InputError
 from jaxfl.evaluate import make_evaluate, score_clients, select_on_val, summarise
+from jaxfl.participation import full
+from jaxfl.rounds import make_rounds
 from jaxfl.types import Dataset, Pool
 
 
@@ -41,6 +44,22 @@ def test_a_pool_is_weighted_by_client():
         predict, right, jnp.ones(3), Pool(x, y, weights), batch_size=3, chunk="all"
     )
     np.testing.assert_allclose(scores, [0.5, 0.75, 0.0])
+
+
+def test_examples_that_do_not_count_are_not_computed():
+    computed = []
+
+    def counted(params, x):
+        jax.debug.callback(lambda rows: computed.append(len(rows)), x)
+        return predict(params, x)
+
+    x = jnp.arange(1000.0)
+    weights = jnp.zeros((2, 1000)).at[0, jnp.array([3, 500, 999])].set(1.0)
+    pool = Pool(x, x.at[500].set(0), weights)
+    scores = score_clients(counted, right, jnp.ones(2), pool, batch_size=2, chunk=1)
+    np.testing.assert_allclose(scores, [2 / 3, np.nan])
+    jax.effects_barrier()
+    assert computed == [2, 2]
 
 
 def test_the_label_reweighted_protocol_equals_its_formula():
@@ -82,6 +101,30 @@ def test_fine_tuning_starts_from_the_deployed_model_and_leaves_the_state_alone()
     np.testing.assert_allclose(scores.after.test, all_scores.after.test[some], rtol=1e-6)
     assert scores.before.test.mean() < 0.65 < 0.9 < scores.after.test.mean()
     assert not np.allclose(scores.before.val, scores.after.val)
+
+
+def test_trained_models_are_those_of_the_round_before_the_server_answers():
+    """FedAvg's trained models are what FedAvg with fine-tuning deploys after the same round."""
+    data = opposite_groups()
+    task = linear(steps=3)
+    key = jax.random.key(3)
+    ids = jnp.arange(6)
+    found = {}
+    for factory in (fedavg, fedavg_ft):
+        algorithm = factory(task)
+        state = algorithm.init(key, data.train)
+        rounds = make_rounds(algorithm, full(6), trained=True)
+        state, (info, _) = rounds(key, data, state, 0, 4)
+        evaluate = make_evaluate(algorithm, task, after="trained")
+        found[factory] = evaluate(key, data, state, ids, info.trained)
+    np.testing.assert_array_equal(found[fedavg].after.test, found[fedavg_ft].before.test)
+    np.testing.assert_array_equal(found[fedavg].after.val, found[fedavg_ft].after.val)
+    assert not np.allclose(found[fedavg].after.test, found[fedavg].before.test)
+    with pytest.raises(InputError, match="trained=True"):
+        make_evaluate(algorithm, task, after="trained")(key, data, state, ids)
+    nothing = make_evaluate(algorithm, task, after="none")(key, data, state, ids)
+    assert np.isnan(nothing.after.test).all()
+    assert np.isfinite(nothing.before.test).all()
 
 
 def test_test_scores_do_not_change_the_selection():

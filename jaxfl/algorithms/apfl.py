@@ -105,6 +105,7 @@ def apfl(
         info = info._replace(
             batches=2 * info.batches + more_batches,
             metrics={"alpha": alphas.mean(where=info.reported)},
+            trained=jax.vmap(mixture)(alphas, *trained),
         )
         own = Personal(trained[0], jnp.ones_like(info.reported))
         return State(Client(own, alphas), model), info

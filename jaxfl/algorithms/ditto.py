@@ -61,7 +61,7 @@ def ditto(task: Task, *, lam: Annotated[Scalar, NOT_NEGATIVE] = 1.0) -> Algorith
         own = fit_own(stream(key, "second_fit"), own, start, cohort)
         _, received, info = train_and_upload(task, fit, key, start, None, cohort)
         server, info = unweighted_mean(received, info)
-        info = info._replace(loss=own.loss, batches=info.batches + own.batches)
+        info = info._replace(loss=own.loss, batches=info.batches + own.batches, trained=own.params)
         return State(Personal(own.params, jnp.ones_like(info.reported)), server), info
 
     def models(state: State, cohort: Cohort) -> Params:

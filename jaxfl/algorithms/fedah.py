@@ -117,6 +117,7 @@ def fedah(
                 head_weights(body_weights, blend.params, info.reported),
             ),
             batches=info.batches + trained_head.batches + blend.batches,
+            trained=trained,
         )
         client = Client(trained_head.params, blend.params)
         return State(client, model), info

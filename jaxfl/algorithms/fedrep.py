@@ -71,6 +71,7 @@ def fedrep(
         info = info._replace(
             weights=part_weights(info.weights, "body", "head", received),
             batches=info.batches + own.batches,
+            trained=tree.join(own.params, info.trained),
         )
         return State(own.params, body), info
 

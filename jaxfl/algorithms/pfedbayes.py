@@ -91,6 +91,7 @@ def pfedbayes(
         # The server moves w to the mean of the copies by the fraction beta.
         mean, info = unweighted_mean(received, info)
         w = tree.interpolate(state.server, mean, beta)
+        info = info._replace(trained=trained[0].mean)
         return State(Personal(trained[0], jnp.ones_like(info.reported)), w), info
 
     def models(state: State, cohort: Cohort) -> Params:

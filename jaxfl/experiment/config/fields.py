@@ -11,6 +11,7 @@ from typing import Annotated, Any, Literal
 from jaxfl.data import PARTITIONS
 from jaxfl.data.augment import AUGMENTATIONS
 from jaxfl.errors import check, check_name
+from jaxfl.evaluate import After
 from jaxfl.models import MODELS
 from jaxfl.options import NOT_NEGATIVE, POSITIVE, Range, accepts, expected, takes_fractions
 from jaxfl.uplink import ATTACKS, DEFENCES
@@ -144,6 +145,9 @@ class RunOptions:
     """rounds between two evaluations; the last round is always evaluated"""
     eval_on: Literal["all", "participants"] = "all"
     """clients to evaluate: all, or those of the round"""
+    score_after: After = "fine_tuned"
+    """what is scored as `after`, beside the deployed models: these after fine-tuning, the models
+    that the clients trained in the round before the server answered, or none (quicker)"""
     checkpoint_every: Annotated[int | None, MANY] = None
     """rounds between two checkpoints, from which `jaxfl resume DIR` goes on; none if not given, but
     on Ctrl-C"""

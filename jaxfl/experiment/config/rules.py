@@ -14,6 +14,7 @@ from jaxfl.data import PARTITIONS, Source
 from jaxfl.errors import InputError, check, check_name
 from jaxfl.experiment.config.fields import (
     DataOptions,
+    RunOptions,
     TrainingOptions,
     UploadOptions,
     check_field,
@@ -134,6 +135,17 @@ def check_noise(upload: UploadOptions, training: TrainingOptions) -> None:
         upload.clip is None or training.example_clip is None,
         "both --clip and --example-clip are given: choose whether clients or single examples are "
         "to be protected",
+    )
+
+
+def check_scored(options: RunOptions) -> None:
+    """Raises an `InputError` if clients are to be scored whose models a round has not trained."""
+    check(
+        options.score_after != "trained"
+        or options.eval_on == "participants"
+        or options.participation == 1,
+        "--score-after trained scores the models of the clients of a round: give --eval-on "
+        "participants too, or --participation 1",
     )
 
 

@@ -31,6 +31,7 @@ class Setting(RunOptions, UploadOptions, TrainingOptions, DataOptions):
         rules.check_benign(self, self.clients)
         rules.check_strength(self)
         rules.check_noise(self, self)
+        rules.check_scored(self)
 
 
 @dataclass(frozen=True)

@@ -13,7 +13,7 @@ import numpy as np
 from jaxtyping import Array
 
 from jaxfl import mesh
-from jaxfl.evaluate import Evaluation, make_evaluate
+from jaxfl.evaluate import After, Evaluation, make_evaluate
 from jaxfl.experiment.config import Config
 from jaxfl.experiment.session.build import Built
 from jaxfl.rounds import check_validation, make_rounds
@@ -30,19 +30,20 @@ class OneSeed(NamedTuple):
     init: Callable[[Array, Federation], State]
     # (rounds, seed, federation, state, start) -> (state, (Info, ids) of each round)
     advance: Callable[..., tuple[State, tuple[Info, Array]]]
-    # (seed, federation, state, rounds done, ids) -> Evaluation
+    # (seed, federation, state, rounds done, ids, trained) -> Evaluation
     assess: Callable[..., Evaluation]
 
 
-def one_seed(built: Built, algorithm: Algorithm) -> OneSeed:
+def one_seed(built: Built, algorithm: Algorithm, after: After) -> OneSeed:
     """The computation of a run for one seed.
 
     Args:
       built: the run.
       algorithm: the run's own, or the same with other hyper-parameters.
+      after: what is scored beside the deployed models.
     """
-    rounds = make_rounds(algorithm, built.participation)
-    evaluate = make_evaluate(algorithm, built.task, chunk=built.config.chunk)
+    rounds = make_rounds(algorithm, built.participation, trained=after == "trained")
+    evaluate = make_evaluate(algorithm, built.task, chunk=built.config.chunk, after=after)
 
     def stream(seed: Array, number: int) -> jax.Array:
         return jax.random.fold_in(jax.random.key(seed, impl="threefry2x32"), number)
@@ -53,8 +54,9 @@ def one_seed(built: Built, algorithm: Algorithm) -> OneSeed:
     def advance(length, seed, federation, state, start):
         return rounds(stream(seed, ROUNDS), federation, state, start, length=length)
 
-    def assess(seed, federation, state, number, ids):
-        return evaluate(jax.random.fold_in(stream(seed, EVALUATE), number), federation, state, ids)
+    def assess(seed, federation, state, number, ids, trained=None):
+        key = jax.random.fold_in(stream(seed, EVALUATE), number)
+        return evaluate(key, federation, state, ids, trained)
 
     return OneSeed(init, advance, assess)
 
@@ -66,7 +68,7 @@ class Program:
     built: Built
     state: State  # before round 0; running consumes it
     advance: dict[int, Callable]  # (state, start) -> (state, (Info, ids)), by number of rounds
-    evaluate: Callable  # (state, round, ids) -> Evaluation
+    evaluate: Callable  # (state, round, ids, trained) -> Evaluation
     # state -> the models that all clients deploy [C, ...], with several seeds [S, C, ...]
     deploy: Callable
     seconds: float  # spent on compiling
@@ -103,7 +105,7 @@ def compile_run(built: Built, done: int = 0) -> Program:
     """
     began = time.perf_counter()
     config, federation, seeds = built.config, built.data.federation, built.seeds
-    init, advance, assess = one_seed(built, built.algorithm)
+    init, advance, assess = one_seed(built, built.algorithm, config.score_after)
     numbers = seeds.argument()
 
     def models(federation, state):
@@ -116,17 +118,20 @@ def compile_run(built: Built, done: int = 0) -> Program:
         state = jax.jit(seeds.each(init, (0, 0)))(numbers, federation)
         state = mesh.place(state, axis=seeds.client_axis)
         layout = jax.tree.map(lambda x: x.sharding, state)  # of what comes out as of what goes in
-        programs = {}
+        programs, trained = {}, None
         for length in {end - start for start, end in stretches(config, done)}:
             many = seeds.each(partial(advance, length), (0, 0, 0, None))
             compiled = jax.jit(many, donate_argnums=2, out_shardings=(layout, None))
             lowered = compiled.lower(numbers, federation, state, START)
             programs[length] = partial(lowered.compile(), numbers, federation)
+            trained = lowered.out_info[1][0].trained
+        zeros = jax.tree.map(lambda x: jnp.zeros(x.shape, x.dtype), trained)
+        trained = mesh.place(zeros, axis=seeds.client_axis)
         cohort = jax.eval_shape(built.participation, jax.random.key(0), START)
         evaluated = cohort.size if config.eval_on == "participants" else config.clients
         ids = np.zeros(seeds.shape(evaluated), cohort.dtype)
-        many = jax.jit(seeds.each(assess, (0, 0, 0, None, 0)))
-        assessed = many.lower(numbers, federation, state, START, ids).compile()
+        many = jax.jit(seeds.each(assess, (0, 0, 0, None, 0, 0)))
+        assessed = many.lower(numbers, federation, state, START, ids, trained).compile()
         deploy = jax.jit(seeds.each(models, (0, 0)))
         if config.checkpoint_every:  # whose best models are then kept
             deploy = deploy.lower(federation, state).compile()

@@ -4,6 +4,7 @@ import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+import jax
 import numpy as np
 
 from jaxfl import mesh
@@ -39,8 +40,12 @@ def records(program: Program) -> Iterator[Record]:
             evaluated = np.broadcast_to(everyone, seeds.shape(config.clients))
         evaluation = None
         if end in due:
-            evaluation = mesh.fetch(program.evaluate(state, np.int32(end), evaluated))
-        found = seeds.with_axis((evaluation, evaluated, mesh.fetch(info), ids))
+            with jax.set_mesh(mesh.make_mesh(config.devices)):
+                trained = mesh.place(info.trained, axis=seeds.client_axis)
+            found = program.evaluate(state, np.int32(end), evaluated, trained)
+            evaluation = mesh.fetch(found)
+        info = mesh.fetch(info._replace(trained=None))
+        found = seeds.with_axis((evaluation, evaluated, info, ids))
         seconds = time.perf_counter() - began
         evaluation, evaluated, info, ids = found
         yield Record(end, seconds, evaluation, evaluated, info, ids, state)

@@ -119,7 +119,7 @@ def _together(built: Built, points: list[Point], numbers: set[str]) -> list[Tria
     ]
 
     def trial(values: dict[str, Array], seed: Array, federation):
-        init, advance, assess = one_seed(built, built.with_hyper(**values))
+        init, advance, assess = one_seed(built, built.with_hyper(**values), "none")
         state = init(seed, federation)
         state, _ = advance(config.rounds, seed, federation, state, START)
         scored = assess(seed, federation, state, config.rounds, jnp.arange(config.clients))
