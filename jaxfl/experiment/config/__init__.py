@@ -7,6 +7,7 @@ from jaxfl.experiment.config.fields import (
     TrainingOptions,
     UploadOptions,
 )
+from jaxfl.experiment.config.presets import PRESETS, Preset, preset
 from jaxfl.experiment.config.resolve import Resolved, resolve, resolve_data
 from jaxfl.experiment.config.setting import Config, Setting
 from jaxfl.experiment.config.text import (
@@ -18,8 +19,10 @@ from jaxfl.experiment.config.text import (
 )
 
 __all__ = [
+    "PRESETS",
     "Config",
     "DataOptions",
+    "Preset",
     "Resolved",
     "RunOptions",
     "Setting",
@@ -30,6 +33,7 @@ __all__ = [
     "parse_hyper",
     "parse_json",
     "parse_value",
+    "preset",
     "resolve",
     "resolve_data",
     "to_json",

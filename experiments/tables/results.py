@@ -1,0 +1,141 @@
+"""Results of runs, one file each in `experiments/results`: small, and kept under version control.
+
+A file is named by the digest of everything that decides about the numbers. Tables that need the
+same run share its file.
+"""
+
+import dataclasses
+import hashlib
+import json
+from datetime import date
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from jaxfl import protocols
+from jaxfl.experiment import Config, execute, resume
+from jaxfl.experiment.store import files
+
+FOLDER = Path(__file__).parent.parent / "results"
+# Options that decide about no number.
+ASIDE = ("data_dir", "devices", "chunk", "checkpoint_every", "keep", "fail_on_divergence")
+# Mixing weights of as many clients at most are kept.
+SMALL = 20
+# What a result takes from the summary of its run.
+TOLD = (
+    *("measure", "seconds", "compile_seconds", "up", "down", "batches"),
+    *("diverged", "versions"),
+)
+Result = dict[str, Any]
+
+
+def essence(config: Config) -> dict[str, Any]:
+    """The options of a run that decide about its numbers and are not the defaults."""
+    defaults = {one.name: one.default for one in dataclasses.fields(config)}
+    every = dataclasses.asdict(config)
+    return {
+        name: value
+        for name, value in every.items()
+        if name not in ASIDE and (name in ("algorithm", "hyper", "seed") or value != defaults[name])
+    }
+
+
+def file_of(config: Config, folder: Path = FOLDER) -> Path:
+    """The file of a run's result."""
+    text = json.dumps(essence(config), sort_keys=True)
+    digest = hashlib.sha256(text.encode()).hexdigest()[:10]
+    return folder / config.dataset / f"{config.algorithm}-{digest}.json"
+
+
+def read(config: Config, folder: Path = FOLDER) -> Result | None:
+    """The result of a run, None if there is none."""
+    file = file_of(config, folder)
+    return json.loads(file.read_text()) if file.exists() else None
+
+
+def compute(config: Config, folder: Path = FOLDER, work: Path = Path("runs/tables")) -> Result:
+    """Runs a cell, or goes on with it after a stop, and writes its result.
+
+    Args:
+      config: what to run.
+      folder: of the results.
+      work: where the run itself is written.
+    """
+    file = file_of(config, folder)
+    out = work / file.stem
+    stopped = (out / "config.json").exists() and not (out / "summary.json").exists()
+    # A checkpoint every tenth of the run: a stop costs no more than that.
+    kept = dataclasses.replace(config, checkpoint_every=max(config.rounds // 10, 1), keep=1)
+    summary = resume(out) if stopped else execute(kept, out, overwrite=True)
+    result = _result(config, summary, out)
+    file.parent.mkdir(parents=True, exist_ok=True)
+    files.write_file(file, json.dumps(result, indent=1) + "\n")
+    return result
+
+
+def score(result: Result, rule: str, stage: str) -> float | None:
+    """The score of a result by the rule of its table."""
+    return result["scores"][rule].get(stage)
+
+
+def _result(config: Config, summary: dict[str, Any], out: Path) -> Result:
+    with np.load(out / "clients.npz") as opened:
+        clients = dict(opened)
+    stages = ["before"] if config.score_after == "none" else list(protocols.STAGES)
+    scores = {
+        rule: {stage: _rounded(protocols.score(clients, rule, stage)) for stage in stages}
+        for rule in protocols.RULES
+    }
+    selected = {
+        stage: _rounded(protocols.numbers(clients, "selected_on_val", stage)) for stage in stages
+    }
+    lines = files.read_json_lines(out / "metrics.jsonl")
+    shown = [stage for stage in stages if stage != "both"]
+    curves = {stage: [_rounded(line[stage]["mean"]) for line in lines] for stage in shown}
+    weights = {}
+    if (out / "graph.npz").exists() and config.clients and config.clients <= SMALL:
+        with np.load(out / "graph.npz") as opened:
+            weights = {k: _rounded(v[-1]) for k, v in opened.items() if k.startswith("weights")}
+    return {
+        "config": essence(config),
+        "scores": scores,
+        "clients": selected,
+        "rounds": [line["round"] for line in lines],
+        "curves": curves,
+        "weights": weights,
+        **{name: summary[name] for name in TOLD},
+        "commit": _commit(),
+        "date": date.today().isoformat(),
+    }
+
+
+def _rounded(values: Any) -> Any:
+    """Numbers to four digits, NaN as None, ready for JSON."""
+    if values is None:
+        return None
+    array = np.asarray(values, float)
+    if array.ndim:
+        return [_rounded(value) for value in array]
+    return round(float(array), 4) if np.isfinite(array) else None
+
+
+def _commit() -> str:
+    """The commit of the code, "" if it is not known."""
+    folder = Path(__file__).parents[2] / ".git"
+    if folder.is_file():  # of a work tree beside the repository: "gitdir: FOLDER"
+        folder = Path(folder.read_text().removeprefix("gitdir:").strip())
+    if not (folder / "HEAD").exists():
+        return ""
+    head = (folder / "HEAD").read_text().strip()
+    if not head.startswith("ref: "):
+        return head[:10]
+    name = head.removeprefix("ref: ")
+    common = folder
+    if (folder / "commondir").exists():
+        common = folder / (folder / "commondir").read_text().strip()
+    if (common / name).exists():
+        return (common / name).read_text()[:10]
+    packed = common / "packed-refs"
+    lines = packed.read_text().splitlines() if packed.exists() else []
+    return next((line[:10] for line in lines if line.endswith(f" {name}")), "")

@@ -1,0 +1,79 @@
+"""How published tables make one number of all evaluations of a run."""
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+import numpy as np
+from jaxtyping import Float
+
+from jaxfl.evaluate import select_on_val
+
+STAGES = {"before": ("before",), "after": ("after",), "both": ("before", "after")}
+
+
+class Scored(NamedTuple):
+    """The scores of one stage of E evaluations of C clients, NaN where there is none."""
+
+    # [E, C]
+    val: Float[np.ndarray, "e c"]
+    # [E, C]
+    test: Float[np.ndarray, "e c"]
+
+
+def selected_on_val(stages: list[Scored], sizes: np.ndarray) -> np.ndarray:
+    """Each client's test score at its best validation score over all evaluations and stages [C].
+
+    pFedGraph's protocol: each client keeps the model that was best on its validation data.
+    """
+    val, test = (np.concatenate(parts) for parts in zip(*stages, strict=True))
+    return select_on_val(val, test)
+
+
+def last_ten(stages: list[Scored], sizes: np.ndarray) -> np.ndarray:
+    """The mean over clients of each of the last ten evaluations [10]; FedCedar's protocol."""
+    return np.nanmean(stages[-1].test[-10:], axis=1)
+
+
+def best_round(stages: list[Scored], sizes: np.ndarray) -> np.ndarray:
+    """The mean over clients, weighted by size, of the evaluation in which it is highest [1].
+
+    The protocol of PFLlib and NIID-Bench. The evaluation is chosen by its test score, so the score
+    is too high to stand for unseen data.
+    """
+    known = ~np.isnan(stages[-1].test)
+    weights = np.where(known, sizes[None], 0.0)
+    totals = np.maximum(weights.sum(axis=1), 1e-9)
+    means = np.where(known, stages[-1].test * weights, 0.0).sum(axis=1) / totals
+    return means.max(keepdims=True)
+
+
+def last(stages: list[Scored], sizes: np.ndarray) -> np.ndarray:
+    """Each client's test score at the last evaluation [C]."""
+    return stages[-1].test[-1]
+
+
+# ([stages' scores], sizes [C]) -> numbers whose mean is the score
+RULES: dict[str, Callable[[list[Scored], np.ndarray], np.ndarray]] = {
+    "selected_on_val": selected_on_val,
+    "last_ten": last_ten,
+    "best_round": best_round,
+    "last": last,
+}
+
+
+def numbers(clients: dict[str, np.ndarray], rule: str, stage: str) -> np.ndarray:
+    """The numbers whose mean is the score of a run by the rule of a table.
+
+    Args:
+      clients: arrays of `clients.npz` of a run of one seed: scores [E, C] and sizes [C].
+      rule: a name of `RULES`.
+      stage: "before", "after" or "both", see `STAGES`.
+    """
+    stages = [Scored(clients[f"{name}_val"], clients[f"{name}_test"]) for name in STAGES[stage]]
+    return RULES[rule](stages, clients["sizes"])
+
+
+def score(clients: dict[str, np.ndarray], rule: str, stage: str) -> float:
+    """The score of a run by the rule of a table, the mean of `numbers`; NaN if there is none."""
+    found = numbers(clients, rule, stage)
+    return float(np.nanmean(found)) if np.isfinite(found).any() else float("nan")
