@@ -27,13 +27,11 @@ class Entry(NamedTuple):
 
     @property
     def text(self) -> str:
-        """Ours, with the deviation over seeds, and the published number."""
+        """Ours, with the deviation over seeds; "" if there is none."""
         if not self.ours:
-            return "" if self.published is None else f"({self.published:g})"
-        shown = f"{np.mean(self.ours):.1f}"
-        if len(self.ours) > 1:
-            shown += f" ± {np.std(self.ours, ddof=1):.1f}"
-        return shown if self.published is None else f"{shown} ({self.published:g})"
+            return ""
+        deviation = f" ± {np.std(self.ours, ddof=1):.1f}" if len(self.ours) > 1 else ""
+        return f"{np.mean(self.ours):.1f}{deviation}"
 
     @property
     def off(self) -> bool:
@@ -80,23 +78,13 @@ def _scores(table: Table, row: Row, column: Column, folder: Path) -> dict[int, f
 
 
 def terminal(table: Table, folder: Path = results.FOLDER) -> Shown:
-    """The table for the terminal; numbers more than a point off are coloured."""
-    known = entries(table, folder)
-    columns = _with_numbers(table, known)
-    shown = Shown("", *(column.name for column in columns), title=f"{table.paper}, {table.place}")
-    for row in table.rows:
-        cells = [known[row.name, column.name] for column in columns]
-        shown.add_row(
-            row.name, *(f"[yellow]{cell.text}[/]" if cell.off else cell.text for cell in cells)
-        )
+    """The computed cells of a table, a line each; differences above a point are coloured."""
+    title = f"{table.paper}, {table.place}, {table.unit}"
+    shown = Shown("", "", "ours", "published", "difference", title=title, title_justify="left")
+    for (row, column), entry in entries(table, folder).items():
+        if entry.ours:
+            published = "" if entry.published is None else f"{entry.published:g}"
+            gap = "" if entry.difference is None else f"{entry.difference:+.1f}"
+            colour = f"[yellow]{gap}[/]" if entry.off else gap
+            shown.add_row(column, row, entry.text, published, colour)
     return shown
-
-
-def _with_numbers(table: Table, known: dict[tuple[str, str], Entry]) -> list[Column]:
-    """The columns in which something is computed; all, if nothing is."""
-    some = [
-        column
-        for column in table.columns
-        if any(known[row.name, column.name].ours for row in table.rows)
-    ]
-    return some or list(table.columns)

@@ -98,13 +98,11 @@ class Table(Part):
 
     def cells(self, seed: int) -> list[Cell]:
         """All runs of the table for one seed, the most telling first: a column after the other."""
-        order = sorted(self.rows, key=lambda row: row.name not in self.first)
-        sections = [
-            [row for row in order if (row.name in self.first) == urgent] for urgent in (1, 0)
-        ]
+        urgent = [row for row in self.rows if row.name in self.first]
+        later = [row for row in self.rows if row.name not in self.first]
         return [
             self.cell(row, column, seed)
-            for rows in sections
+            for rows in (urgent, later)
             for column in self.columns
             for row in rows
             if not column.mean_of
