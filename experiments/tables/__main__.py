@@ -14,11 +14,15 @@ import tyro
 from rich.console import Console
 from rich.table import Table as Shown
 
-from experiments.tables import page, results, specification
+from experiments.tables import results, specification
+from experiments.tables.page import terminal, whole
 from experiments.tables.specification import Cell, Table
+from experiments.tables.staleness import fingerprint, stale
+from experiments.tables.standins import smoke
 from jaxfl import mesh
 from jaxfl.errors import InputError, check
 
+PAGE = Path(__file__).parents[2] / "docs" / "papers.md"
 SECONDS = {"s": 1, "m": 60, "h": 3600}
 
 
@@ -30,6 +34,8 @@ def main(
     budget: str = "",
     run: bool = True,
     scale: Literal["paper", "smoke"] = "paper",
+    page: bool = False,
+    check_stale: bool = False,
 ) -> None:
     """Runs missing cells, the most telling first, and prints each table.
 
@@ -41,8 +47,16 @@ def main(
       run: run what is missing; otherwise only print.
       scale: "smoke": a few steps on random data of the same form, to try whether a table runs;
         nothing of it is kept.
+      page: write docs/papers.md from all results that there are.
+      check_stale: mark the results whose code gives other numbers now; they are run again next
+        time. It takes some seconds a cell.
     """
     console = Console()
+    if page:
+        text = whole([specification.load(name) for name in specification.names()])
+        PAGE.write_text(text)
+        console.print(f"written to {PAGE}", highlight=False)
+        return
     if not tables:
         console.print(_listing())
         return
@@ -50,17 +64,21 @@ def main(
     ends = time.monotonic() + _seconds(budget) if budget else float("inf")
     loaded = [specification.load(name) for name in tables]
     if scale == "smoke":
-        from experiments.tables.standins import smoke
-
-        smoke(loaded, only, console)
+        _start()
+        cells = [cell for table in loaded for cell in table.cells(0) if wanted(cell, only)]
+        smoke(cells, console)
         return
-    if run:
+    if check_stale:
+        _start()
+        for table in loaded:
+            _mark(table, seeds, only, console)
+    elif run:
         _start()
         for table in loaded:
             for seed in range(seeds):
                 _fill(table, seed, only, ends, console)
     for table in loaded:
-        console.print(page.terminal(table))
+        console.print(terminal(table))
 
 
 def _start() -> None:
@@ -73,18 +91,38 @@ def _start() -> None:
 def _fill(table: Table, seed: int, only: tuple[str, ...], ends: float, console: Console) -> None:
     """Runs the missing cells of a table for one seed while there is time."""
     for cell in table.cells(seed):
-        if not wanted(cell, only) or results.read(cell.config) is not None:
+        if not wanted(cell, only) or _is_there(cell):
             continue
         if time.monotonic() > ends:
             console.print("the time is over: call again to go on")
             return
-        result = results.compute(cell.config)
+        result = results.compute(cell.config, fingerprint=fingerprint)
         found = results.score(result, cell.rule, cell.stage)
         console.print(
             f"{table.name}, {cell.column.name}, {cell.row.name}, seed {seed}: {found} "
             f"({result['seconds']:.0f} s)",
             highlight=False,
         )
+
+
+def _is_there(cell: Cell) -> bool:
+    """Whether a cell has a result that is not stale."""
+    result = results.read(cell.config)
+    return result is not None and not result.get("stale", False)
+
+
+def _mark(table: Table, seeds: int, only: tuple[str, ...], console: Console) -> None:
+    """Marks the stale results of a table; a result without a fingerprint gets one."""
+    for cell in (cell for seed in range(seeds) for cell in table.cells(seed)):
+        result = results.read(cell.config)
+        if result is None or not wanted(cell, only):
+            continue
+        if "fingerprint" not in result:
+            result["fingerprint"] = fingerprint(cell.config)
+        elif stale(cell.config, result["fingerprint"]):
+            result["stale"] = True
+            console.print(f"{cell.column.name}, {cell.row.name}: stale", highlight=False)
+        results.write(cell.config, result)
 
 
 def wanted(cell: Cell, only: tuple[str, ...]) -> bool:

@@ -17,6 +17,7 @@ class Entry(NamedTuple):
 
     ours: tuple[float, ...]  # of each seed that is there
     published: float | None
+    stale: bool = False  # one of them is
 
     @property
     def difference(self) -> float | None:
@@ -31,7 +32,7 @@ class Entry(NamedTuple):
         if not self.ours:
             return ""
         deviation = f" ± {np.std(self.ours, ddof=1):.1f}" if len(self.ours) > 1 else ""
-        return f"{np.mean(self.ours):.1f}{deviation}"
+        return f"{np.mean(self.ours):.1f}{deviation}{'†' if self.stale else ''}"
 
     @property
     def off(self) -> bool:
@@ -58,10 +59,23 @@ def entries(table: Table, folder: Path = results.FOLDER) -> dict[tuple[str, str]
         for row in table.rows
         for column, number in zip(table.columns, row.published, strict=False)
     }
+    old = {key for key in found if _stale(table, *key, folder)}
     return {
-        key: Entry(tuple(scores[seed] for seed in sorted(scores)), published.get(key))
+        key: Entry(tuple(scores[seed] for seed in sorted(scores)), published.get(key), key in old)
         for key, scores in found.items()
     }
+
+
+def _stale(table: Table, row: str, column: str, folder: Path) -> bool:
+    """Whether a result of a cell is stale."""
+    rows = {one.name: one for one in table.rows}
+    columns = {one.name: one for one in table.columns}
+    parts = columns[column].mean_of or (column,)
+    configs = [
+        table.cell(rows[row], columns[part], seed).config for part in parts for seed in SEEDS
+    ]
+    known = [results.read(config, folder) for config in configs]
+    return any(result.get("stale", False) for result in known if result is not None)
 
 
 def _scores(table: Table, row: Row, column: Column, folder: Path) -> dict[int, float]:
@@ -88,3 +102,76 @@ def terminal(table: Table, folder: Path = results.FOLDER) -> Shown:
             colour = f"[yellow]{gap}[/]" if entry.off else gap
             shown.add_row(column, row, entry.text, published, colour)
     return shown
+
+
+def markdown(table: Table, folder: Path = results.FOLDER) -> str:
+    """A section of docs/papers.md: the columns in which something is computed."""
+    known = entries(table, folder)
+    columns = [
+        column
+        for column in table.columns
+        if any(known[row.name, column.name].ours for row in table.rows)
+    ]
+    rows = [row for row in table.rows if any(known[row.name, c.name].ours for c in columns)]
+    there = sum(bool(known[r.name, c.name].ours) for r in rows for c in columns if not c.mean_of)
+    count = len(table.rows) * sum(not column.mean_of for column in table.columns)
+    heading = f"### {table.place[0].upper()}{table.place[1:]}. {table.title}"
+    lines = [heading, "", " ".join(table.note.split()), ""] if table.note else [heading, ""]
+    if table.script:
+        lines += [f"Drawn by `python -m {table.script}`.", ""]
+    if table.rows:
+        command = f"python -m experiments.tables {table.name}"
+        lines += [f"{there} of {count} cells are computed (`{command}`).", ""]
+    if rows:
+        header = ["", *(column.name for column in columns)]
+        body = [[row.name, *(_cell(known[row.name, c.name]) for c in columns)] for row in rows]
+        every = [header, ["---"] + ["---:"] * len(columns), *body]
+        lines += [*(f"| {' | '.join(cells)} |" for cells in every), ""]
+    return "\n".join(lines)
+
+
+def _cell(entry: Entry) -> str:
+    """Ours and, in brackets, the published number; bold if they are more than a point apart."""
+    if not entry.ours:
+        return ""
+    ours = f"**{entry.text}**" if entry.off else entry.text
+    return ours if entry.published is None else f"{ours} ({entry.published:g})"
+
+
+def whole(tables: list[Table], folder: Path = results.FOLDER) -> str:
+    """docs/papers.md.
+
+    The text of a paper, `findings.md` beside its tables, comes before them.
+    """
+    lines = [
+        "# The papers' tables",
+        "",
+        "Made by `python -m experiments.tables --page` from the results in `experiments/results`.",
+        "",
+        "A cell shows our score and, in brackets, the published one, in % unless a table says",
+        "otherwise. **Bold**: they are more than a point apart. ± is the standard deviation over",
+        "seeds; without it a cell is one seed. †: made by older code, which gives other numbers now.",
+        "Where the authors' code shows how scores were taken, they are taken so here",
+        "(`jaxfl list presets`).",
+        "",
+        "| table | cells |",
+        "|---|---:|",
+    ]
+    papers: dict[str, list[Table]] = {}
+    for table in tables:
+        papers.setdefault(table.paper, []).append(table)
+        known = entries(table, folder)
+        plain = {column.name for column in table.columns if not column.mean_of}
+        cells = [entry for (_, column), entry in known.items() if column in plain]
+        there = sum(bool(entry.ours) for entry in cells)
+        lines.append(f"| {table.paper}, {table.place} | {there} of {len(cells)} |")
+    lines.append("")
+    for paper, own in papers.items():
+        link = f"[{paper}]({own[0].link})" if own[0].link else paper
+        lines += [f"## {link}", ""]
+        for name in ("findings.md", "protocol.md"):
+            text = Path(__file__).parent / own[0].name.partition(".")[0] / name
+            if text.exists():
+                lines += [text.read_text().strip(), ""]
+        lines += [markdown(table, folder) for table in own]
+    return "\n".join(lines).rstrip() + "\n"

@@ -7,6 +7,7 @@ same run share its file.
 import dataclasses
 import hashlib
 import json
+from collections.abc import Callable
 from datetime import date
 from pathlib import Path
 from typing import Any
@@ -54,13 +55,19 @@ def read(config: Config, folder: Path = FOLDER) -> Result | None:
     return json.loads(file.read_text()) if file.exists() else None
 
 
-def compute(config: Config, folder: Path = FOLDER, work: Path = Path("runs/tables")) -> Result:
+def compute(
+    config: Config,
+    folder: Path = FOLDER,
+    work: Path = Path("runs/tables"),
+    fingerprint: Callable[[Config], list[float]] | None = None,
+) -> Result:
     """Runs a cell, or goes on with it after a stop, and writes its result.
 
     Args:
       config: what to run.
       folder: of the results.
       work: where the run itself is written.
+      fingerprint: what tells later whether the result is stale, see `staleness`.
     """
     file = file_of(config, folder)
     out = work / file.stem
@@ -69,9 +76,17 @@ def compute(config: Config, folder: Path = FOLDER, work: Path = Path("runs/table
     kept = dataclasses.replace(config, checkpoint_every=max(config.rounds // 10, 1), keep=1)
     summary = resume(out) if stopped else execute(kept, out, overwrite=True)
     result = _result(config, summary, out)
-    file.parent.mkdir(parents=True, exist_ok=True)
-    files.write_file(file, json.dumps(result, indent=1) + "\n")
+    if fingerprint is not None:
+        result["fingerprint"] = fingerprint(config)
+    write(config, result, folder)
     return result
+
+
+def write(config: Config, result: Result, folder: Path = FOLDER) -> None:
+    """Writes the result of a run."""
+    file = file_of(config, folder)
+    file.parent.mkdir(parents=True, exist_ok=True)
+    files.write_file(file, json.dumps(result) + "\n")
 
 
 def score(result: Result, rule: str, stage: str) -> float | None:
