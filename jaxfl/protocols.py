@@ -31,7 +31,7 @@ def selected_on_val(stages: list[Scored], sizes: np.ndarray) -> np.ndarray:
 
 def last_ten(stages: list[Scored], sizes: np.ndarray) -> np.ndarray:
     """The mean over clients of each of the last ten evaluations [10]; FedCedar's protocol."""
-    return np.nanmean(stages[-1].test[-10:], axis=1)
+    return _by_evaluation(stages[-1].test[-10:], np.ones_like(sizes))
 
 
 def best_round(stages: list[Scored], sizes: np.ndarray) -> np.ndarray:
@@ -40,16 +40,21 @@ def best_round(stages: list[Scored], sizes: np.ndarray) -> np.ndarray:
     The protocol of PFLlib and NIID-Bench. The evaluation is chosen by its test score, so the score
     is too high to stand for unseen data.
     """
-    known = ~np.isnan(stages[-1].test)
-    weights = np.where(known, sizes[None], 0.0)
-    totals = np.maximum(weights.sum(axis=1), 1e-9)
-    means = np.where(known, stages[-1].test * weights, 0.0).sum(axis=1) / totals
-    return means.max(keepdims=True)
+    means = _by_evaluation(stages[-1].test, sizes)
+    return np.max(means, where=np.isfinite(means), initial=-np.inf, keepdims=True)
 
 
 def last(stages: list[Scored], sizes: np.ndarray) -> np.ndarray:
     """Each client's test score at the last evaluation [C]."""
     return stages[-1].test[-1]
+
+
+def _by_evaluation(scores: np.ndarray, weights: np.ndarray) -> np.ndarray:
+    """The weighted mean over the clients with a score [E], NaN where no client has one."""
+    known = ~np.isnan(scores)
+    totals = (known * weights).sum(axis=1)
+    sums = (np.where(known, scores, 0.0) * weights).sum(axis=1)
+    return np.where(totals > 0, sums / np.maximum(totals, 1e-9), np.nan)
 
 
 # ([stages' scores], sizes [C]) -> numbers whose mean is the score
@@ -76,4 +81,5 @@ def numbers(clients: dict[str, np.ndarray], rule: str, stage: str) -> np.ndarray
 def score(clients: dict[str, np.ndarray], rule: str, stage: str) -> float:
     """The score of a run by the rule of a table, the mean of `numbers`; NaN if there is none."""
     found = numbers(clients, rule, stage)
-    return float(np.nanmean(found)) if np.isfinite(found).any() else float("nan")
+    known = found[np.isfinite(found)]
+    return float(known.mean()) if known.size else float("nan")

@@ -1,0 +1,67 @@
+"""The rules by which published tables make a score, against loops written from the papers."""
+
+import numpy as np
+import pytest
+
+from jaxfl import protocols
+
+
+def clients(rng, evaluations=14, number=5):
+    """Scores of a run: half of the clients take part in an evaluation."""
+    arrays = {
+        f"{stage}_{part}": rng.random((evaluations, number))
+        for stage in ("before", "after")
+        for part in ("val", "test")
+    }
+    away = rng.random((evaluations, number)) < 0.5
+    away[:, 0] = False
+    for scores in arrays.values():
+        scores[away] = np.nan
+    return arrays | {"sizes": rng.integers(1, 100, number)}
+
+
+def test_each_client_has_its_test_score_where_its_validation_score_is_best():
+    arrays = clients(np.random.default_rng(0))
+    for stage, parts in (
+        ("before", ["before"]),
+        ("after", ["after"]),
+        ("both", ["before", "after"]),
+    ):
+        chosen = []
+        for client in range(5):
+            candidates = [
+                (arrays[f"{part}_val"][e, client], arrays[f"{part}_test"][e, client])
+                for part in parts
+                for e in range(14)
+                if not np.isnan(arrays[f"{part}_val"][e, client])
+            ]
+            chosen.append(max(candidates)[1])
+        found = protocols.numbers(arrays, "selected_on_val", stage)
+        np.testing.assert_array_equal(found, chosen)
+        assert protocols.score(arrays, "selected_on_val", stage) == pytest.approx(np.mean(chosen))
+
+
+def test_the_mean_of_the_last_ten_rounds_is_over_the_participants_of_each():
+    arrays = clients(np.random.default_rng(1))
+    rounds = []
+    for e in range(4, 14):
+        there = [s for s in arrays["after_test"][e] if not np.isnan(s)]
+        rounds.append(sum(there) / len(there))
+    assert protocols.score(arrays, "last_ten", "after") == pytest.approx(sum(rounds) / 10)
+
+
+def test_the_best_round_counts_examples_not_clients():
+    """Sum of correct answers over the sum of examples, as PFLlib counts, and the best round."""
+    arrays = clients(np.random.default_rng(2))
+    best = 0.0
+    for e in range(14):
+        there = ~np.isnan(arrays["before_test"][e])
+        correct = (arrays["before_test"][e] * arrays["sizes"])[there].sum()
+        best = max(best, correct / arrays["sizes"][there].sum())
+    assert protocols.score(arrays, "best_round", "before") == pytest.approx(best)
+
+
+def test_a_run_without_scores_has_none():
+    arrays = {name: np.full((3, 2), np.nan) for name in ("before_val", "before_test")}
+    for rule in protocols.RULES:
+        assert np.isnan(protocols.score(arrays | {"sizes": np.ones(2)}, rule, "before")), rule

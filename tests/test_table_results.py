@@ -1,0 +1,116 @@
+"""Results of tables: what they hold, when they are found again, and when they are stale."""
+
+import dataclasses
+import json
+
+import numpy as np
+import pytest
+
+from experiments.tables import page, results, specification, staleness, standins
+from jaxfl.errors import InputError
+from jaxfl.experiment import Config
+from jaxfl.experiment.config import PRESETS, preset
+
+SEPARATE = ("algorithm", "hyper", "seed")
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    """Stand-ins of the data, the runs and the results of one small cell."""
+    made = tmp_path_factory.mktemp("tables")
+    standins.write("mnist", made)
+    return made
+
+
+def tiny(folder, **changes):
+    options = {"dataset": "mnist", "model": "linear", "algorithm": "pfedgraph", "clients": 10}
+    return standins.small(Config(**(options | changes)), folder)
+
+
+@pytest.fixture(scope="module")
+def made(folder):
+    """A cell and its result."""
+    config = tiny(folder, score_after="trained")
+    return config, results.compute(config, folder / "results", folder / "runs")
+
+
+def test_a_result_has_the_scores_that_the_run_wrote(folder, made):
+    config, result = made
+    (out,) = (folder / "runs").iterdir()
+    with np.load(out / "clients.npz") as opened:
+        clients = dict(opened)
+    last = clients["before_test"][-1].mean()
+    assert results.score(result, "last", "before") == pytest.approx(last, abs=1e-4)
+    both = np.concatenate([clients["before_val"], clients["after_val"]])
+    tests = np.concatenate([clients["before_test"], clients["after_test"]])
+    chosen = [tests[np.argmax(both[:, c]), c] for c in range(10)]
+    assert result["clients"]["both"] == pytest.approx(chosen, abs=1e-4)
+    assert np.array(result["weights"]["weights"]).shape == (10, 10)
+    assert results.read(config, folder / "results") == result
+
+
+def test_a_cell_that_was_stopped_goes_on(folder):
+    config = tiny(folder, seed=3)
+    undisturbed = results.compute(config, folder / "whole", folder / "whole_runs")
+    work = folder / "stopped_runs"
+    results.compute(dataclasses.replace(config, rounds=1), folder / "other", work)
+    (out,) = work.iterdir()
+    stopped = json.loads((out / "config.json").read_text()) | {"rounds": config.rounds}
+    (out / "config.json").write_text(json.dumps(stopped))
+    (out / "summary.json").unlink()
+    out.rename(work / results.file_of(config).stem)
+    gone_on = results.compute(config, folder / "stopped", work)
+    assert gone_on["scores"] == undisturbed["scores"]
+    assert gone_on["rounds"] == [1, 2]
+
+
+def test_options_that_decide_about_no_number_do_not_decide_about_the_file(folder, made):
+    config, _ = made
+    aside = dataclasses.replace(config, data_dir="elsewhere", devices=1, chunk=2, keep=5)
+    assert results.file_of(aside) == results.file_of(config)
+    for change in ({"seed": 1}, {"lr": 0.1}, {"hyper": {"alpha": 0.3}}, {"rounds": 9}):
+        other = dataclasses.replace(config, **change)
+        assert results.file_of(other) != results.file_of(config), change
+
+
+def test_a_fingerprint_is_stale_when_the_numbers_change(folder):
+    config = tiny(folder, hyper={"alpha": 0.8})
+    before = staleness.fingerprint(config)
+    assert len(before) == 3
+    assert not staleness.stale(config, before)
+    # As if the code had come to mean something else by the same options.
+    assert staleness.stale(dataclasses.replace(config, hyper={"alpha": 0.2, "snap": None}), before)
+
+
+def test_the_page_compares_and_marks_what_is_off(folder, made):
+    config, result = made
+    options = {k: v for k, v in results.essence(config).items() if k not in SEPARATE}
+    ours = 100 * results.score(result, "last", "before")
+    rows = (
+        specification.Row(name="near", algorithm="pfedgraph", published=(round(ours, 2), None)),
+        specification.Row(name="far", algorithm="pfedgraph", published=(ours + 5, None)),
+    )
+    columns = (
+        specification.Column(name="one"),
+        specification.Column(name="all", mean_of=("one",)),
+    )
+    table = specification.Table(
+        name="ours.t", paper="Ours", place="table 1", options=options, rows=rows, columns=columns
+    )
+    text = page.markdown(table, folder / "results")
+    assert f"| near | {ours:.1f} ({round(ours, 2):g}) | {ours:.1f} |" in text
+    assert f"| far | **{ours:.1f}** ({ours + 5:g}) | {ours:.1f} |" in text
+    assert "2 of 2 cells" in text
+    results.write(config, result | {"stale": True}, folder / "results")
+    assert f"{ours:.1f}†" in page.markdown(table, folder / "results")
+    assert page.terminal(table, folder / "results").row_count == 4
+
+
+def test_every_preset_makes_a_run_and_says_where_it_stands():
+    for name, found in PRESETS.items():
+        for algorithm in ("fedavg", "pfedgraph", "fedcedar"):
+            hyper = found.hyper.get(algorithm, {})
+            Config(**found.options_of(algorithm), algorithm=algorithm, hyper=hyper)
+        assert len(found.source) > 20, name
+    with pytest.raises(InputError, match="preset"):
+        preset("pfedgraph-sever")
