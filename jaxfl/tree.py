@@ -213,14 +213,14 @@ def over_clients(function: Callable, chunk: Chunk, *shared: PyTree) -> Callable:
     """
     if chunk == "auto":
         chunk = 1 if jax.default_backend() == "cpu" else "all"
+    # One client at a time is a plain loop, without a batch axis of length 1.
+    batch_size = None if chunk in (1, "all") else chunk
 
     def all_together(shared: tuple, *stacked: PyTree) -> PyTree:
         return jax.vmap(lambda *one: function(*one, *shared))(*stacked)
 
     def in_turn(shared: tuple, *stacked: PyTree) -> PyTree:
-        # One client at a time is a plain loop, without a batch axis of length 1.
-        size = None if chunk == 1 else chunk
-        return lax.map(lambda one: function(*one, *shared), stacked, batch_size=size)
+        return lax.map(lambda one: function(*one, *shared), stacked, batch_size=batch_size)
 
     return on_every_device(all_together if chunk == "all" else in_turn, shared)
 
