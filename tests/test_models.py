@@ -9,7 +9,7 @@ import pytest
 import jaxfl
 from jaxfl import tree
 from jaxfl.errors import InputError
-from jaxfl.models import MODELS, mf, textcnn
+from jaxfl.models import MODELS, fedavg_cnn, mf, textcnn
 
 WORDS = jnp.zeros(20, jnp.int32)
 PAIR = jnp.zeros(2, jnp.int32)
@@ -30,6 +30,8 @@ def params_of(model, example):
         ("lenet", 10, image(32, 3), 62_006),
         ("lenet", 100, image(32, 3), 69_656),
         ("lenet", 10, image(28, 1), 44_426),
+        ("fedavg_cnn", 10, image(28, 1), 582_026),
+        ("fedavg_cnn", 100, image(32, 3), 924_708),
         ("cedar3", 10, image(28, 1), 98_666),
         ("cedar6", 10, image(32, 3), 3_229_706),
         ("resnet8", 10, image(32, 3), 78_042),
@@ -68,6 +70,23 @@ def test_each_model_names_its_head(name):
     kernel, bias = (kernel, bias) if kernel.ndim == 2 else (bias, kernel)
     expected = features @ kernel + bias[None]
     np.testing.assert_allclose(jax.jit(task.problem.apply)(params, x), expected, atol=1e-5)
+
+
+def test_fedavg_cnn_equals_convolutions_in_numpy():
+    model = fedavg_cnn(10)
+    x = np.random.default_rng(0).normal(size=(2, 17, 16, 1)).astype(np.float32)
+    params = jax.jit(model.init)(jax.random.key(0), x)
+    held = jax.tree.map(np.asarray, params["params"])
+    y = x
+    for name in ("ConvReluPool_0", "ConvReluPool_1"):
+        windows = np.lib.stride_tricks.sliding_window_view(y, (5, 5), axis=(1, 2))
+        y = np.einsum("nhwcij,ijco->nhwo", windows, held[name]["kernel"]) + held[name]["bias"]
+        height, width = (side // 2 * 2 for side in y.shape[1:3])
+        blocks = y[:, :height, :width].reshape(2, height // 2, 2, width // 2, 2, -1)
+        y = np.maximum(blocks.max(axis=(2, 4)), 0)
+    y = np.maximum(y.reshape(2, -1) @ held["Dense_0"]["kernel"] + held["Dense_0"]["bias"], 0)
+    expected = y @ held["Dense_1"]["kernel"] + held["Dense_1"]["bias"]
+    np.testing.assert_allclose(jax.jit(model.apply)(params, x), expected, atol=1e-5)
 
 
 def test_textcnn_equals_convolutions_and_a_maximum_over_time():
@@ -119,6 +138,8 @@ def test_mf_learns_ratings_that_factorise():
     ("name", "example", "message"),
     [
         ("resnet8", jnp.zeros(5), "resnet8 takes images"),
+        ("fedavg_cnn", jnp.zeros(5), "fedavg_cnn takes images"),
+        ("fedavg_cnn", jnp.zeros((15, 28, 1)), "fedavg_cnn takes images of 16x16 or more"),
         ("textcnn", jnp.zeros(20), "textcnn takes integer word ids"),
         ("textcnn", jnp.zeros(4, jnp.int32), "textcnn takes 5 words or more, not 4"),
         ("mf", jnp.zeros(3, jnp.int32), "mf takes integer pairs"),

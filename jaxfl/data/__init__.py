@@ -1,6 +1,7 @@
 """From a data set to a federation: load, partition, federate."""
 
-from jaxfl.data.arrays import Source, from_arrays
+from jaxfl.data.arrays import Source, from_arrays, merge_test_set
+from jaxfl.data.concept import CONCEPTS, concept_of, label_permutations
 from jaxfl.data.describe import describe_partition
 from jaxfl.data.federate import federate
 from jaxfl.data.partition import (
@@ -10,29 +11,39 @@ from jaxfl.data.partition import (
     natural,
     node_of,
     nodes,
+    owner_groups,
     pathological,
     shards,
 )
 from jaxfl.data.ridge import Ridge, mse_db, ridge
+from jaxfl.data.skews import labels, quantity, unbalanced_pathological
 from jaxfl.data.sources import SOURCES, list_data_sets, load
 
 __all__ = [
+    "CONCEPTS",
     "PARTITIONS",
     "SOURCES",
     "Ridge",
     "Source",
+    "concept_of",
     "describe_partition",
     "dirichlet",
     "federate",
     "from_arrays",
     "iid",
+    "label_permutations",
+    "labels",
     "list_data_sets",
     "load",
+    "merge_test_set",
     "mse_db",
     "natural",
     "node_of",
     "nodes",
+    "owner_groups",
     "pathological",
+    "quantity",
     "ridge",
     "shards",
+    "unbalanced_pathological",
 ]

@@ -177,6 +177,26 @@ def from_arrays(
     )
 
 
+def merge_test_set(source: Source) -> Source:
+    """The data set whose test examples follow the training examples; it has no test set then.
+
+    Raises:
+      InputError: it has no test set before either, or names the owners of the training examples.
+    """
+    check(len(source.y_test) > 0, "these data have no test set to merge: leave out --merge-test")
+    check(
+        source.owners is None,
+        "these data name the owners of their training examples alone, so that the test set cannot "
+        "be merged with them: leave out --merge-test",
+    )
+    return source._replace(
+        x_train=np.concatenate([source.x_train, source.x_test]),
+        y_train=np.concatenate([source.y_train, source.y_test]),
+        x_test=source.x_test[:0],
+        y_test=source.y_test[:0],
+    )
+
+
 def _count_not_finite(values: np.ndarray) -> int:
     """Values that are NaN or infinite as float32."""
     if values.dtype.kind != "f":

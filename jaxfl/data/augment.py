@@ -15,8 +15,22 @@ def crop_flip(key: PRNGKey, x: Shaped[Array, "b h w c"], pad: int = 4) -> Shaped
     Images are padded with zeros (black) and mirrored left to right, as the papers' code does for
     CIFAR (RandomCrop(32, padding=4), RandomHorizontalFlip).
     """
+    return _crop_flip(key, x, pad, "constant")
+
+
+def reflect_crop_flip(
+    key: PRNGKey, x: Shaped[Array, "b h w c"], pad: int = 4
+) -> Shaped[Array, "b h w c"]:
+    """As `crop_flip`, with images padded by their reflection at the edge.
+
+    NIID-Bench's code does so for CIFAR-10 (Li et al., 2022, https://arxiv.org/abs/2102.02079).
+    """
+    return _crop_flip(key, x, pad, "reflect")
+
+
+def _crop_flip(key: PRNGKey, x: Array, pad: int, mode: str) -> Array:
     shift_key, flip_key = jax.random.split(key)
-    padded = jnp.pad(x, ((0, 0), (pad, pad), (pad, pad), (0, 0)))
+    padded = jnp.pad(x, ((0, 0), (pad, pad), (pad, pad), (0, 0)), mode=mode)
     corners = jax.random.randint(shift_key, (x.shape[0], 2), 0, 2 * pad + 1)
     flip = jax.random.bernoulli(flip_key, shape=(x.shape[0],))
 
@@ -27,4 +41,4 @@ def crop_flip(key: PRNGKey, x: Shaped[Array, "b h w c"], pad: int = 4) -> Shaped
     return jax.vmap(change)(padded, corners, flip)
 
 
-AUGMENTATIONS: dict[str, Callable] = {f.__name__: f for f in (crop_flip,)}
+AUGMENTATIONS: dict[str, Callable] = {f.__name__: f for f in (crop_flip, reflect_crop_flip)}

@@ -7,12 +7,14 @@ import jax.numpy as jnp
 import numpy as np
 
 from jaxfl.data.arrays import Source
+from jaxfl.data.concept import Concept, shift_training_set
 from jaxfl.data.partition import Parts
 from jaxfl.errors import check
 from jaxfl.types import Dataset, Federation, Pool
 
 TestProtocol = Literal["reweighted", "own", "global"]
 Feedback = Literal["val", "test-leaking"]
+MOST_BYTES = 8 * 2**30  # of test examples, where each client has a test set of its own
 
 
 def federate(
@@ -23,6 +25,7 @@ def federate(
     own: float = 0.2,
     test: TestProtocol = "reweighted",
     feedback: Feedback = "val",
+    concept: Concept | None = None,
 ) -> Federation:
     """Stacks the clients' examples: the first of each client are its training set.
 
@@ -41,13 +44,16 @@ def federate(
         the validation set and with the same total weight, as in pFedGAT's Algorithm 1. The test
         score then does not measure performance on unseen data, and results cannot be compared with
         others.
+      concept: what each client makes of its examples, see `data.concept`. It also changes the test
+        examples that the client is scored on.
 
     Returns:
-      Arrays with the client axis first; the test set of "reweighted" and "global" is one `Pool`.
+      Arrays with the client axis first; the test set of "reweighted" and "global" is one `Pool`, or
+      with a concept a copy for each client, of the examples that count for it.
 
     Raises:
-      InputError: a client holds no example, the fractions leave no training examples, or there is
-        no such test set.
+      InputError: a client holds no example, the fractions leave no training examples, there is
+        no such test set, or the clients' copies of it take too much memory.
     """
     own = own if test == "own" else 0.0
     check(
@@ -70,8 +76,9 @@ def federate(
         "use fewer clients or another partition",
     )
 
-    x = source.x_train
-    y = source.y_train
+    seen = source if concept is None else shift_training_set(source, parts, concept)
+    x = seen.x_train
+    y = seen.y_train
     cuts = [int(len(rows) * val) for rows in parts]
     ends = [len(rows) - int(len(rows) * own) for rows in parts]
     trains = [rows[: end - cut] for rows, cut, end in zip(parts, cuts, ends, strict=True)]
@@ -86,17 +93,51 @@ def federate(
             sizes = np.array([len(rows) for rows in parts])
             frequencies = label_counts(source, parts) / sizes[:, None]
             weights = frequencies[:, source.y_test].astype(np.float32)
-        held_out = Pool(
-            jnp.asarray(source.x_test), jnp.asarray(source.y_test), jnp.asarray(weights)
-        )
-        leak = (
-            source.x_test,
-            source.y_test,
-            [np.flatnonzero(row) for row in weights],
-            [row[row > 0] for row in weights],
-        )
+        counting = [np.flatnonzero(row) for row in weights]
+        weights_of = [row[row > 0] for row in weights]
+        if concept is None:
+            leak = (source.x_test, source.y_test, counting, weights_of)
+            held_out = Pool(
+                jnp.asarray(source.x_test), jnp.asarray(source.y_test), jnp.asarray(weights)
+            )
+        else:
+            leak = (*_test_views(source, counting, concept), weights_of)
+            held_out = _stack_weighted(*leak, [own.sum() for own in weights_of])
     validation = _stack(x, y, vals) if feedback == "val" else _stack_weighted(*leak, cuts)
     return Federation(_stack(x, y, trains), validation, held_out)
+
+
+def _test_views(
+    source: Source, parts: Sequence[np.ndarray], concept: Concept
+) -> tuple[np.ndarray, np.ndarray, list[np.ndarray]]:
+    """The test examples as each client sees them, one client after the other.
+
+    Args:
+      source: the data set.
+      parts: rows of its test set for each client.
+      concept: what each client makes of them.
+
+    Returns:
+      x, y, and the rows of each client in them.
+
+    Raises:
+      InputError: they take too much memory.
+    """
+    longest = max(map(len, parts))
+    one = concept(0, source.x_test[:1], source.y_test[:1], "test")[0].nbytes
+    check(
+        len(parts) * longest * one <= MOST_BYTES,
+        f"test sets of {len(parts)} clients with {longest} examples each, which their concept "
+        f"changes, take {len(parts) * longest * one / 2**30:.0f} GiB: choose test own or fewer "
+        "clients",
+    )
+    views = [
+        concept(client, source.x_test[rows], source.y_test[rows], "test")
+        for client, rows in enumerate(parts)
+    ]
+    ends = np.cumsum([len(rows) for rows in parts])
+    places = np.split(np.arange(ends[-1]), ends[:-1])
+    return np.concatenate([x for x, _ in views]), np.concatenate([y for _, y in views]), places
 
 
 def _stack_weighted(

@@ -7,9 +7,9 @@ from collections.abc import Callable
 
 import numpy as np
 
+from jaxfl.data.parts import Parts, check_clients, check_labels, shuffled
+from jaxfl.data.skews import labels, quantity, unbalanced_pathological
 from jaxfl.errors import InputError, check
-
-Parts = list[np.ndarray]  # C disjoint arrays of row numbers, each shuffled
 
 
 def iid(labels: np.ndarray, clients: int, seed: int) -> Parts:
@@ -18,7 +18,7 @@ def iid(labels: np.ndarray, clients: int, seed: int) -> Parts:
     Raises:
       InputError: there are more clients than examples.
     """
-    _check_clients(labels, clients)
+    check_clients(labels, clients)
     return np.array_split(np.random.default_rng(seed).permutation(len(labels)), clients)
 
 
@@ -34,7 +34,7 @@ def pathological(labels: np.ndarray, clients: int, seed: int, classes_per_client
       InputError: the classes are not a multiple of `classes_per_client`, or the clients not a
         multiple of G.
     """
-    _check_labels(labels, clients)
+    check_labels(labels, clients)
     classes = int(labels.max()) + 1
     fits = [s for s in range(1, classes + 1) if classes % s == 0 and clients % (classes // s) == 0]
     check(
@@ -52,7 +52,7 @@ def pathological(labels: np.ndarray, clients: int, seed: int, classes_per_client
         rows = rng.permutation(np.flatnonzero(labels == label))
         for client, piece in zip(holders, np.array_split(rows, len(holders)), strict=True):
             parts[client].append(piece)
-    return _shuffled(parts, rng)
+    return shuffled(parts, rng)
 
 
 def dirichlet(
@@ -67,7 +67,7 @@ def dirichlet(
     Raises:
       InputError: beta is not positive, or a client has too few examples in each of 1,000 draws.
     """
-    _check_labels(labels, clients)
+    check_labels(labels, clients)
     check(
         0 < beta < np.inf,
         f"beta is {beta}: expected a positive number, 0.1 for strong skew, 100 for almost none",
@@ -88,7 +88,7 @@ def dirichlet(
                 parts[client].append(piece)
                 sizes[client] += len(piece)
         if sizes.min() >= smallest:
-            return _shuffled(parts, rng)
+            return shuffled(parts, rng)
     raise InputError(
         f"no Dirichlet partition with beta {beta} gives each of {clients} clients {smallest} of "
         f"{len(labels)} examples: raise beta or lower the number of clients"
@@ -110,7 +110,7 @@ def shards(labels: np.ndarray, clients: int, seed: int, classes_per_client: int 
     Raises:
       InputError: there are more shards than examples.
     """
-    _check_labels(labels, clients)
+    check_labels(labels, clients)
     count = clients * classes_per_client
     check(
         classes_per_client >= 1 and count <= len(labels),
@@ -143,7 +143,7 @@ def nodes(labels: np.ndarray, clients: int, seed: int, topology: int = 5) -> Par
       InputError: there is no such topology, the data lack a label, or there are fewer clients than
         nodes.
     """
-    _check_labels(labels, clients)
+    check_labels(labels, clients)
     check(topology in (3, 4, 5), f"a topology of {topology} nodes: expected 3, 4 or 5")
     check(
         clients >= topology, f"{clients} clients for {topology} nodes: expected at least one a node"
@@ -162,7 +162,7 @@ def nodes(labels: np.ndarray, clients: int, seed: int, topology: int = 5) -> Par
         rows = rng.permutation(np.flatnonzero(labels == label))
         for client, piece in zip(holders, np.array_split(rows, len(holders)), strict=True):
             parts[client].append(piece)
-    return _shuffled(parts, rng)
+    return shuffled(parts, rng)
 
 
 def node_of(clients: int, topology: int) -> np.ndarray:
@@ -208,26 +208,51 @@ def natural(
     return [rng.permutation(np.flatnonzero(owners == owner)) for owner in largest]
 
 
+def owner_groups(owners: np.ndarray | None, clients: int, seed: int) -> Parts:
+    """The owners of the data, divided at random among the clients; each owner stays whole.
+
+    Every client gets equally many owners, or one more. This is how users become clients where
+    there are more users than clients: pFL-Bench's MovieLens, which pFedGraph uses (appendix C.2,
+    https://proceedings.mlr.press/v202/ye23b.html), and the writers of FEMNIST in NIID-Bench
+    (https://arxiv.org/abs/2102.02079).
+
+    Args:
+      owners: the natural client of each training example [N].
+      clients: number of clients.
+      seed: of the division, and of the order of each client's examples.
+
+    Raises:
+      InputError: the data name no owners, or there are more clients than owners.
+    """
+    if owners is None:
+        raise InputError("these data name no owners: choose another partition than owner_groups")
+    found, number = np.unique(owners, return_inverse=True)
+    check(
+        1 <= clients <= len(found),
+        f"{clients} clients for {len(found)} owners: expected 1 to {len(found)} clients, "
+        "at most one client an owner",
+    )
+    rng = np.random.default_rng(seed)
+    client_of = np.empty(len(found), int)
+    for client, group in enumerate(np.array_split(rng.permutation(len(found)), clients)):
+        client_of[group] = client
+    holder = client_of[number]
+    return [rng.permutation(np.flatnonzero(holder == client)) for client in range(clients)]
+
+
 PARTITIONS: dict[str, Callable[..., Parts]] = {
-    f.__name__: f for f in (iid, pathological, dirichlet, shards, nodes, natural)
+    f.__name__: f
+    for f in (
+        iid,
+        pathological,
+        unbalanced_pathological,
+        labels,
+        dirichlet,
+        quantity,
+        shards,
+        nodes,
+        natural,
+        owner_groups,
+    )
 }
-
-
-def _check_labels(labels: np.ndarray, clients: int) -> None:
-    check(
-        labels.dtype.kind in "ui",
-        "the targets are numbers, not labels: choose partition iid or natural",
-    )
-    _check_clients(labels, clients)
-
-
-def _check_clients(labels: np.ndarray, clients: int) -> None:
-    check(clients >= 1, f"{clients} clients: expected 1 or more")
-    check(
-        clients <= len(labels),
-        f"{clients} clients for {len(labels)} examples: expected at most one client an example",
-    )
-
-
-def _shuffled(parts: list[list[np.ndarray]], rng: np.random.Generator) -> Parts:
-    return [rng.permutation(np.concatenate(pieces)) for pieces in parts]
+OWNED = ("natural", "owner_groups")  # the partitions that take owners in place of labels

@@ -6,6 +6,7 @@ regular expression that matches the paths of its head's parameters; all others a
 
 from jaxfl.models.cedar import cedar3, cedar6
 from jaxfl.models.cnn import cnn
+from jaxfl.models.fedavg_cnn import fedavg_cnn
 from jaxfl.models.lenet import lenet
 from jaxfl.models.linear import linear
 from jaxfl.models.mf import mf
@@ -13,13 +14,17 @@ from jaxfl.models.mlp import mlp
 from jaxfl.models.resnet8 import resnet8
 from jaxfl.models.textcnn import textcnn
 
-MODELS = {f.__name__: f for f in (linear, mlp, cnn, lenet, cedar3, cedar6, resnet8, textcnn, mf)}
+MODELS = {
+    f.__name__: f
+    for f in (linear, mlp, cnn, lenet, fedavg_cnn, cedar3, cedar6, resnet8, textcnn, mf)
+}
 
 __all__ = [
     "MODELS",
     "cedar3",
     "cedar6",
     "cnn",
+    "fedavg_cnn",
     "lenet",
     "linear",
     "mf",

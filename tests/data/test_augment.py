@@ -1,21 +1,25 @@
 import jax
 import jax.numpy as jnp
 import numpy as np
+import pytest
 
 import jaxfl
-from jaxfl.data.augment import crop_flip
+from jaxfl.data.augment import crop_flip, reflect_crop_flip
 from jaxfl.objectives import data_loss
 
 
-def test_each_result_is_a_shifted_and_maybe_mirrored_image():
+@pytest.mark.parametrize(
+    ("augment", "mode"), [(crop_flip, "constant"), (reflect_crop_flip, "reflect")]
+)
+def test_each_result_is_a_shifted_and_maybe_mirrored_image(augment, mode):
     """Against every crop that there is, by brute force; both mirrors and many shifts occur."""
     rng = np.random.default_rng(0)
-    images = rng.integers(1, 256, (64, 5, 5, 2)).astype(np.uint8)
-    changed = np.asarray(crop_flip(jax.random.key(1), jnp.asarray(images), pad=2))
-    padded = np.pad(images, ((0, 0), (2, 2), (2, 2), (0, 0)))
+    images = rng.integers(1, 256, (64, 7, 7, 2)).astype(np.uint8)
+    changed = np.asarray(augment(jax.random.key(1), jnp.asarray(images), pad=2))
+    padded = np.pad(images, ((0, 0), (2, 2), (2, 2), (0, 0)), mode=mode)
     found = []
     for before, after in zip(padded, changed, strict=True):
-        crops = {(i, j): before[i : i + 5, j : j + 5] for i in range(5) for j in range(5)}
+        crops = {(i, j): before[i : i + 7, j : j + 7] for i in range(5) for j in range(5)}
         found += [
             (i, j, flip)
             for (i, j), crop in crops.items()

@@ -7,12 +7,16 @@ from jaxfl.data import (
     PARTITIONS,
     dirichlet,
     iid,
+    labels,
     load,
     natural,
     node_of,
     nodes,
+    owner_groups,
     pathological,
+    quantity,
     shards,
+    unbalanced_pathological,
 )
 from jaxfl.errors import InputError
 
@@ -27,8 +31,9 @@ def counts(parts):
 @pytest.mark.parametrize("name", sorted(PARTITIONS))
 @pytest.mark.parametrize("clients", [10, 20])
 def test_every_partition_is_disjoint_shuffled_and_repeatable(name, clients):
-    first = LABELS if name != "natural" else OWNERS % clients
-    parts, again, other = (PARTITIONS[name](first, clients, seed) for seed in (0, 0, 1))
+    first = {"natural": OWNERS % clients, "owner_groups": OWNERS}.get(name, LABELS)
+    options = {"beta": 5.0} if name == "quantity" else {}
+    parts, again, other = (PARTITIONS[name](first, clients, seed, **options) for seed in (0, 0, 1))
     assert len(parts) == clients
     rows = np.concatenate(parts)
     assert len(np.unique(rows)) == len(rows) == len(LABELS)
@@ -91,6 +96,96 @@ def test_natural_clients_are_the_largest_owners():
         list(range(30)),
         list(range(46, 66)),
     ]
+
+
+def test_groups_of_owners_keep_each_owner_whole_and_have_equally_many():
+    owners = np.random.default_rng(2).permutation(np.repeat(np.arange(23), np.arange(1, 24)))
+    parts = owner_groups(owners, 5, seed=0)
+    found = [set(owners[rows]) for rows in parts]
+    assert sorted(map(len, found)) == [4, 4, 5, 5, 5]
+    assert set.union(*found) == set(range(23))
+    assert sum(map(len, found)) == 23  # no owner is at two clients
+    assert sorted(np.concatenate(parts)) == list(range(len(owners)))
+    other = [set(owners[rows]) for rows in owner_groups(owners, 5, seed=1)]
+    assert found != other
+    assert found != [set(ids) for ids in np.array_split(np.arange(23), 5)]  # not in their order
+
+
+@pytest.mark.parametrize(("clients", "k"), [(10, 1), (10, 2), (10, 3), (23, 4), (4, 10)])
+def test_labels_gives_label_i_and_others_at_random_in_equal_pieces(clients, k):
+    held = counts(labels(LABELS, clients, seed=0, classes_per_client=k))
+    assert ((held > 0).sum(axis=1) == k).all()
+    for client in range(clients):
+        assert held[client, client % 10] > 0
+    for label in range(10):
+        pieces = held[held[:, label] > 0, label]
+        assert pieces.sum() == 60
+        assert np.ptp(pieces) <= 1
+
+
+def test_the_other_labels_of_a_client_are_uniform():
+    """Over 300 seeds, each of the nine others is the second label of client 3 about 33 times."""
+    second = np.zeros(10)
+    for seed in range(300):
+        second[counts(labels(LABELS, 10, seed))[3] > 0] += 1
+    assert second[3] == 300
+    others = np.delete(second, 3)
+    assert others.sum() == 300
+    assert ((others > 12) & (others < 60)).all()
+
+
+def test_fewer_clients_than_labels_leave_out_the_labels_that_nobody_holds():
+    parts = labels(LABELS, 3, seed=0, classes_per_client=1)
+    assert sorted(LABELS[np.concatenate(parts)]) == [0] * 60 + [1] * 60 + [2] * 60
+
+
+def test_unbalanced_pathological_is_pfllibs_fashion_mnist():
+    """20 clients, two of ten labels each: four neighbours hold a pair; the last has the rest."""
+    labelled = np.random.default_rng(0).permutation(np.repeat(np.arange(10), 7000))
+    sizes = []
+    for seed in range(20):
+        parts = unbalanced_pathological(labelled, 20, seed=seed)
+        held = np.stack([np.bincount(labelled[rows], minlength=10) for rows in parts])
+        for client in range(20):
+            pair = 2 * (client // 4)
+            assert np.flatnonzero(held[client]).tolist() == [pair, pair + 1]
+        assert (held.sum(axis=0) == 7000).all()
+        blocks = np.stack([held[4 * g : 4 * g + 4, 2 * g : 2 * g + 2] for g in range(5)])
+        drawn = blocks[:, :3]
+        assert drawn.min() >= 175
+        assert drawn.max() < 1750
+        sizes.append(drawn.ravel())
+    sizes = np.concatenate(sizes)  # 600 draws from 175 to 1750
+    assert abs(sizes.mean() - (175 + 1750) / 2) < 60
+    assert abs(sizes.std() - (1750 - 175) / 12**0.5) < 40
+
+
+def test_unbalanced_pathological_of_a_hundred_labels():
+    labelled = np.random.default_rng(0).permutation(np.repeat(np.arange(100), 60))
+    parts = unbalanced_pathological(labelled, 20, seed=0, classes_per_client=10)
+    held = np.stack([np.bincount(labelled[rows], minlength=100) for rows in parts])
+    assert ((held > 0).sum(axis=1) == 10).all()
+    assert ((held > 0).sum(axis=0) == 2).all()
+    assert held.sum() == 6000
+
+
+def test_quantity_skew_has_sizes_of_a_dirichlet_distribution_and_labels_of_none():
+    """The variance of a proportion under Dir(beta) is (1 / C) (1 - 1 / C) / (C beta + 1)."""
+    shares = np.array(
+        [
+            [len(rows) for rows in quantity(LABELS, 5, seed, beta=1.0, smallest=1)]
+            for seed in range(300)
+        ]
+    )
+    assert (shares.sum(axis=1) == 600).all()
+    np.testing.assert_allclose(shares.mean(axis=0) / 600, 0.2, atol=0.03)
+    np.testing.assert_allclose((shares / 600).var(), 0.2 * 0.8 / 6, rtol=0.15)
+    parts = quantity(LABELS, 5, seed=0, beta=0.5)
+    assert min(map(len, parts)) >= 10
+    largest = max(parts, key=len)
+    frequencies = np.bincount(LABELS[largest], minlength=10) / len(largest)
+    assert np.abs(frequencies - 0.1).max() < 0.06
+    assert sum(map(len, quantity(LABELS / 7, 5, seed=0))) == 600  # targets may be numbers
 
 
 def test_severe_heterogeneity_is_five_pairs_of_clients():
@@ -160,6 +255,20 @@ def test_digits_are_what_they_should_be():
         (lambda: natural(None), "name no owners"),
         (lambda: natural(OWNERS, 21), "21 clients of a natural partition: expected 1 to 20"),
         (lambda: pathological(LABELS / 2, 10, 0), "choose partition iid or natural"),
+        (lambda: labels(LABELS / 2, 10, 0), "choose partition iid or natural"),
+        (lambda: labels(LABELS, 10, 0, 11), "11 labels a client: expected 1 to 10"),
+        (lambda: labels(LABELS, 601, 0, 1), "601 clients for 600 examples"),
+        (lambda: labels(LABELS[:12], 12, 0, 9), r"label \d has \d examples for \d+ clients"),
+        (lambda: unbalanced_pathological(LABELS, 10, 0, 0), "0 labels a client: expected 1 to 10"),
+        (
+            lambda: unbalanced_pathological(LABELS, 3, 0, 2),
+            "3 clients with 2 labels each leave no client for label 6: choose a multiple of 10",
+        ),
+        (lambda: quantity(LABELS, 10, 0, beta=0.0), "beta is 0.0"),
+        (lambda: quantity(LABELS, 100, 0, beta=0.01), "raise beta or lower the number of clients"),
+        (lambda: owner_groups(None, 10, 0), "name no owners: choose another partition than owner"),
+        (lambda: owner_groups(OWNERS, 21, 0), "21 clients for 20 owners: expected 1 to 20"),
+        (lambda: owner_groups(OWNERS, 0, 0), "0 clients for 20 owners"),
         (lambda: nodes(LABELS, 10, 0, 6), "a topology of 6 nodes: expected 3, 4 or 5"),
         (lambda: nodes(LABELS, 3, 0, 4), "3 clients for 4 nodes"),
         (lambda: nodes(LABELS[LABELS < 8], 10, 0, 4), r"need the labels \{8\}"),

@@ -8,7 +8,7 @@ from collections.abc import Collection
 from dataclasses import dataclass, field, fields
 from typing import Annotated, Any, Literal
 
-from jaxfl.data import PARTITIONS
+from jaxfl.data import CONCEPTS, PARTITIONS
 from jaxfl.data.augment import AUGMENTATIONS
 from jaxfl.errors import check, check_name
 from jaxfl.evaluate import After
@@ -47,13 +47,25 @@ class DataOptions:
     """who holds what, see `jaxfl list partitions`; natural where the data come from clients, else
     pathological"""
     classes_per_client: Annotated[int, MANY] = 2
-    """labels a client holds (pathological), or shards a client draws (shards)"""
+    """labels a client holds (pathological, unbalanced_pathological, labels), or shards that it
+    draws (shards)"""
     beta: Annotated[float, SKEW] = 0.5
-    """Dirichlet concentration; smaller is a stronger skew"""
+    """Dirichlet concentration (dirichlet, quantity); smaller is a stronger skew"""
     topology: Annotated[int, Range(low=3, high=5)] = 5
     """nodes of the partition `nodes`: 3, 4 or 5"""
     clients: Annotated[int | None, MANY] = None
     """number of clients; 10, or all of a natural partition"""
+    concept: Annotated[str | None, Names("concept", CONCEPTS)] = None
+    """what differs between clients, in training and test: groups of them have rotated images
+    (rotation) or permuted labels (swapped_labels), or each has another level of noise
+    (feature_noise)"""
+    concept_groups: Annotated[int, MANY] = 4
+    """groups of clients with one concept: 2 or 4 for rotation; client i is in group i mod groups"""
+    feature_noise: Annotated[float, NOT_NEGATIVE] = 0.1
+    """standard deviation of the noise on the last client's examples, of pixels in [0, 1]"""
+    merge_test: bool = False
+    """divide training and test set together among the clients, who are then tested on a part of
+    their own data"""
     max_examples: Annotated[int | None, Range(low=1, high=2**31 - 1)] = None
     """most examples that a client may hold, the others are left out; no limit if not given"""
     val: Annotated[float, BELOW_ONE] = 0.2
@@ -78,8 +90,8 @@ class TrainingOptions:
     """model, see `jaxfl list models`; by default lenet for images, textcnn for texts, mf for
     ratings, else mlp"""
     augment: Annotated[str | None, Names("augment", (*AUGMENTATIONS, "none"))] = None
-    """random changes of the images in local training: crop_flip or none; by default crop_flip for
-    CIFAR, else none"""
+    """random changes of the images in local training: crop_flip (zeros around the image),
+    reflect_crop_flip (its reflection) or none; by default crop_flip for CIFAR, else none"""
     local_steps: Annotated[int | None, MANY] = None
     """local SGD steps a round; 200 if neither steps nor epochs are given"""
     local_epochs: Annotated[int | None, MANY] = None

@@ -7,7 +7,7 @@ from typing import Any, TypeVar
 import jax
 
 from jaxfl import participation
-from jaxfl.data import Source, load, natural
+from jaxfl.data import Source, load, merge_test_set, natural
 from jaxfl.data.sources import SOURCES, data_dir
 from jaxfl.experiment.config import rules
 from jaxfl.experiment.config.fields import DataOptions, TrainingOptions
@@ -41,7 +41,7 @@ def resolve(setting: Setting, source: Source | None = None) -> Resolved:
     Raises:
       InputError: there is no such data set, or the setting does not fit it.
     """
-    source = source or load(setting.dataset, setting.data_dir)
+    source = _source(setting, source)
     steps = LOCAL_STEPS if setting.local_epochs is None else None
     chosen = data_defaults(setting, source) | _training_defaults(source) | {"local_steps": steps}
     setting = _fill(setting, chosen)
@@ -61,11 +61,24 @@ def resolve_data(options: DataOptions) -> tuple[DataOptions, Source]:
     Raises:
       InputError: there is no such data set, or the options do not fit it.
     """
-    source = load(options.dataset, options.data_dir)
+    source = _source(options)
     options = _fill(options, data_defaults(options, source))
     rules.check_data(options, source)
     rules.check_effects(options)
     return options, source
+
+
+def _source(options: DataOptions, source: Source | None = None) -> Source:
+    """The data set of the options, with its test set merged into the training set if asked for.
+
+    Args:
+      options: of the data.
+      source: the data set, if it is at hand, merged or not.
+    """
+    known = source or load(options.dataset, options.data_dir)
+    if options.merge_test and (source is None or len(known.y_test)):
+        return merge_test_set(known)
+    return known
 
 
 def data_defaults(options: DataOptions, source: Source) -> dict[str, Any]:

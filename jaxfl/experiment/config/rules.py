@@ -10,7 +10,7 @@ from dataclasses import fields
 from typing import Annotated, Any, NamedTuple
 
 from jaxfl.algorithms import ALGORITHMS
-from jaxfl.data import PARTITIONS, Source
+from jaxfl.data import CONCEPTS, PARTITIONS, Source
 from jaxfl.errors import InputError, check, check_name
 from jaxfl.experiment.config.fields import (
     DataOptions,
@@ -44,12 +44,24 @@ def _of_partitions(name: str) -> Effect:
     )
 
 
+def _of_concepts(name: str) -> Effect:
+    """An option that some concepts take as their argument `name`."""
+    takers = [
+        concept
+        for concept, function in CONCEPTS.items()
+        if name in inspect.signature(function).parameters
+    ]
+    return Effect(f"--concept {' or '.join(takers)}", lambda data: data.concept in takers)
+
+
 ATTACKED = Effect("--attack", lambda upload: upload.attack is not None)
 # Options that take effect only together with another one.
 EFFECTS = {
     "classes_per_client": _of_partitions("classes_per_client"),
     "beta": _of_partitions("beta"),
     "topology": _of_partitions("topology"),
+    "concept_groups": _of_concepts("groups"),
+    "feature_noise": _of_concepts("level"),
     "own": Effect("--test own", lambda data: data.test in ("own", None)),
     "attack_ratio": ATTACKED,
     "attack_seed": ATTACKED,

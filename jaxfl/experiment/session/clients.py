@@ -11,8 +11,10 @@ import numpy as np
 from jaxtyping import Array
 
 from jaxfl import mesh
-from jaxfl.data import PARTITIONS, Source, federate, natural
-from jaxfl.data.partition import Parts
+from jaxfl.data import CONCEPTS, PARTITIONS, Source, concept_of, federate
+from jaxfl.data.concept import Concept
+from jaxfl.data.federate import label_counts
+from jaxfl.data.partition import OWNED, Parts
 from jaxfl.experiment.config import DataOptions, Resolved, Setting
 from jaxfl.experiment.session.seeds import seeds_of
 from jaxfl.experiment.store.digests import digest_arrays
@@ -55,10 +57,54 @@ def assign(options: DataOptions, source: Source, seed: int) -> Parts:
     partition = PARTITIONS[options.partition]
     fields = {field.name for field in dataclasses.fields(options)} - {"clients", "seed"}
     taken = fields & set(inspect.signature(partition).parameters)
-    by = source.owners if partition is natural else source.y_train
+    by = source.owners if options.partition in OWNED else source.y_train
     chosen = {name: getattr(options, name) for name in taken}
     parts = partition(by, options.clients, seed, **chosen)
     return [rows[: options.max_examples] for rows in parts]
+
+
+def make_concept(options: DataOptions, source: Source, seed: int) -> Concept | None:
+    """What each client makes of its examples, by the concept of the options."""
+    if options.concept is None:
+        return None
+    factory = CONCEPTS[options.concept]
+    given = {"groups": options.concept_groups, "level": options.feature_noise}
+    taken = given.keys() & inspect.signature(factory).parameters.keys()
+    chosen = {name: given[name] for name in taken}
+    return factory(source, options.clients, seed, **chosen)
+
+
+ONE_GROUP = ("iid", "quantity")  # partitions whose clients are samples of one population
+BY_LABELS = ("pathological", "unbalanced_pathological", "labels", "nodes")  # of a set of labels
+
+
+def true_groups(options: DataOptions, source: Source, parts: Parts) -> np.ndarray | None:
+    """The group of each client [C], which methods that learn a graph or clusters should find.
+
+    Clients of one group hold the same set of labels, under a partition that gives clients such
+    sets, and have the same concept, under a concept with groups. Groups are numbered in the order
+    of their first clients, so that they are those of `data.node_of` and of `data.concept_of`.
+
+    Args:
+      options: complete options of the data.
+      source: the data set.
+      parts: rows of its training set for each client.
+
+    Returns:
+      None where all clients differ: under the concept `feature_noise`, and without a concept under
+      the partitions `dirichlet`, `shards`, `natural` and `owner_groups`.
+    """
+    grouped = options.partition in (*ONE_GROUP, *BY_LABELS) or options.concept is not None
+    if not grouped or options.concept == "feature_noise":
+        return None
+    columns = []
+    if options.partition in BY_LABELS:
+        columns.append(label_counts(source, parts) > 0)
+    if options.concept is not None:
+        columns.append(concept_of(len(parts), options.concept_groups)[:, None])
+    rows = np.concatenate([np.zeros((len(parts), 1)), *columns], axis=1)
+    _, first, group = np.unique(rows, axis=0, return_index=True, return_inverse=True)
+    return np.argsort(np.argsort(first))[group]
 
 
 def malicious(setting: Setting) -> np.ndarray:
@@ -86,7 +132,10 @@ def flip_labels(federation: Federation, malicious: np.ndarray, classes: int) -> 
 def make_federation(source: Source, parts: list[Parts], options: DataOptions) -> Federation:
     """The federation of one seed, or those of several padded alike and stacked [seeds, C, ...]."""
     chosen = {name: getattr(options, name) for name in ("val", "own", "test", "feedback")}
-    each = [federate(source, part, **chosen) for part in parts]
+    each = []
+    for place, part in enumerate(parts):
+        concept = make_concept(options, source, options.seed + place)
+        each.append(federate(source, part, **chosen, concept=concept))
 
     def stack(*leaves: Array) -> Array:
         shape = np.max([x.shape for x in leaves], axis=0)

@@ -1,0 +1,191 @@
+"""Concepts: clients that differ in what an image or a label means, whatever the partition.
+
+A concept changes the examples of a client, not the choice of its rows: the same change applies to
+what the client trains on, validates with and is tested on. Each function here takes a data set and
+a number of clients and returns a `Concept`.
+"""
+
+from collections.abc import Callable
+from math import factorial
+from typing import Literal
+
+import numpy as np
+
+from jaxfl.data.arrays import Source
+from jaxfl.data.parts import Parts
+from jaxfl.errors import check
+
+# (client, x [n, *feature], y [n], which part of the data set they are from) -> the client's (x, y)
+Concept = Callable[
+    [int, np.ndarray, np.ndarray, Literal["train", "test"]], tuple[np.ndarray, np.ndarray]
+]
+
+
+def concept_of(clients: int, groups: int) -> np.ndarray:
+    """The group of each client [C] under a concept with groups: client i is in i mod `groups`."""
+    return np.arange(clients) % groups
+
+
+def rotation(source: Source, clients: int, seed: int = 0, groups: int = 4) -> Concept:
+    """Groups of clients see their images rotated by 0, 90, 180 or 270 degrees.
+
+    Client i is in group g = i mod `groups` (`concept_of`), and its images are rotated by
+    g * 360 / groups degrees counterclockwise, as in IFCA's rotated MNIST (4 groups) and rotated
+    CIFAR (2 groups) (Ghosh et al., 2020, https://arxiv.org/abs/2006.04088).
+
+    Differs: one client alone holds an image; in IFCA's data every group holds every image.
+
+    Args:
+      source: the data set, of images [h, w, channel].
+      clients: number of clients.
+      seed: has no effect.
+      groups: 2 or 4.
+
+    Raises:
+      InputError: there are no images, the number of groups is another one or larger than the number
+        of clients, or images that are not square would have to be rotated by 90 degrees.
+    """
+    shape = source.x_train.shape[1:]
+    check(
+        len(shape) == 3,
+        f"concept rotation takes images [h, w, channel], not examples of shape {shape}: "
+        "choose concept swapped_labels or another data set",
+    )
+    check(groups in (2, 4), f"{groups} groups of rotated images: expected 2 or 4")
+    check(
+        groups == 2 or shape[0] == shape[1],
+        f"images {shape[0]}x{shape[1]} cannot be rotated by 90 degrees: choose 2 groups",
+    )
+    _check_groups(clients, groups)
+
+    def rotate(client: int, x: np.ndarray, y: np.ndarray, part: str):
+        return np.rot90(x, client % groups * (4 // groups), axes=(1, 2)), y
+
+    return rotate
+
+
+def swapped_labels(source: Source, clients: int, seed: int = 0, groups: int = 4) -> Concept:
+    """Groups of clients have permuted labels: what is a 3 for one group is a 7 for another.
+
+    Client i is in group g = i mod `groups` (`concept_of`). Group 0 has the labels of the data set;
+    each other group has a permutation of them drawn at random, different from those of all other
+    groups (`label_permutations`), as in the experiments of Clustered Federated Learning (Sattler et
+    al., 2021, https://arxiv.org/abs/1910.01991).
+
+    Args:
+      source: the data set, with labels.
+      clients: number of clients.
+      seed: of the permutations.
+      groups: number of groups.
+
+    Raises:
+      InputError: the targets are numbers, or there are more groups than clients or permutations.
+    """
+    check(
+        source.classes > 0,
+        "concept swapped_labels permutes labels, and these targets are numbers: "
+        "choose another concept",
+    )
+    _check_groups(clients, groups)
+    permutations = label_permutations(source.classes, groups, seed)
+
+    def swap(client: int, x: np.ndarray, y: np.ndarray, part: str):
+        return x, permutations[client % groups][y]
+
+    return swap
+
+
+def label_permutations(classes: int, groups: int, seed: int = 0) -> np.ndarray:
+    """The label that each group gives to each label of the data set, int32 [groups, classes].
+
+    Raises:
+      InputError: there are fewer permutations than groups.
+    """
+    check(
+        groups <= factorial(min(classes, 10)),
+        f"{groups} groups with swapped labels: {classes} labels have only "
+        f"{factorial(min(classes, 10))} orders, choose fewer groups",
+    )
+    rng = np.random.default_rng(seed)
+    drawn = [tuple(range(classes))]
+    while len(drawn) < groups:
+        permutation = tuple(rng.permutation(classes).tolist())
+        if permutation not in drawn:
+            drawn.append(permutation)
+    return np.array(drawn, np.int32)
+
+
+def feature_noise(source: Source, clients: int, seed: int = 0, level: float = 0.1) -> Concept:
+    """Clients see their examples with Gaussian noise, from none at the first to most at the last.
+
+    Client i of C adds N(0, (level * i / (C - 1))^2) to each value; images have values in [0, 1].
+    This is the feature noise of NIID-Bench (`noise` in its code; Li et al., 2022,
+    https://arxiv.org/abs/2102.02079).
+
+    Differs: the noise of an example is drawn once; NIID-Bench's code draws it whenever the example
+    is read. The paper writes variance level * i / C; the formula above is that of its code, with
+    which its results are made.
+
+    Args:
+      source: the data set. Values that are bytes count as their fraction of 255 (of digits: 16).
+      clients: number of clients.
+      seed: of the noise.
+      level: standard deviation of the noise at the last client.
+
+    Raises:
+      InputError: the examples hold ids of words, users or items.
+    """
+    check(
+        not source.vocabulary,
+        "concept feature_noise changes numbers, and these examples hold ids: choose another "
+        "concept or data set",
+    )
+    unit = source.scale if isinstance(source.scale, float) else 255.0
+    deviations = unit * level * np.arange(clients) / max(clients - 1, 1)
+
+    def disturb(client: int, x: np.ndarray, y: np.ndarray, part: str):
+        rng = np.random.default_rng([seed, client, int(part == "test")])
+        noise = rng.standard_normal(x.shape, np.float32)
+        return x.astype(np.float32) + np.float32(deviations[client]) * noise, y
+
+    return disturb
+
+
+CONCEPTS: dict[str, Callable[..., Concept]] = {
+    f.__name__: f for f in (rotation, swapped_labels, feature_noise)
+}
+
+
+def shift_training_set(source: Source, parts: Parts, concept: Concept) -> Source:
+    """The data set in which each training example is as its client sees it.
+
+    Args:
+      source: the data set.
+      parts: rows of its training set for each client; no row belongs to two clients.
+      concept: what each client makes of its examples.
+
+    Raises:
+      InputError: two clients hold the same example.
+    """
+    rows = np.concatenate(parts)
+    check(
+        len(np.unique(rows)) == len(rows),
+        "clients hold the same examples, which a concept changes in different ways: "
+        "choose a partition that gives each example to one client",
+    )
+    changed = [
+        concept(client, source.x_train[own], source.y_train[own], "train")
+        for client, own in enumerate(parts)
+    ]
+    x = source.x_train.astype(changed[0][0].dtype)
+    y = source.y_train.copy()
+    x[rows] = np.concatenate([seen for seen, _ in changed])
+    y[rows] = np.concatenate([named for _, named in changed])
+    return source._replace(x_train=x, y_train=y)
+
+
+def _check_groups(clients: int, groups: int) -> None:
+    check(
+        1 <= groups <= clients,
+        f"{clients} clients in {groups} groups of a concept: expected at least one client a group",
+    )

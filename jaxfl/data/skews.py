@@ -1,0 +1,132 @@
+"""Partitions of two benchmarks, NIID-Bench and PFLlib.
+
+NIID-Bench: Li et al., 2022, https://arxiv.org/abs/2102.02079. PFLlib: Zhang et al., 2025,
+https://github.com/TsingZ0/PFLlib.
+"""
+
+import numpy as np
+
+from jaxfl.data.parts import Parts, check_clients, check_labels, shuffled
+from jaxfl.errors import InputError, check
+
+TRIES = 1000  # draws until every client has enough examples
+
+
+def labels(targets: np.ndarray, clients: int, seed: int, classes_per_client: int = 2) -> Parts:
+    """Client i holds label i mod L and random others; its holders share a label equally.
+
+    This is "#C = k" of NIID-Bench (`noniid-#labelk` in its code) with k = `classes_per_client`:
+    each client draws its k - 1 other labels uniformly, without replacement. With fewer clients than
+    labels some labels may have no holder; their examples are left out.
+
+    Raises:
+      InputError: k is larger than L, or a label has fewer examples than holders.
+    """
+    classes = _count_classes(targets, clients, classes_per_client)
+    rng = np.random.default_rng(seed)
+    held = []
+    for client in range(clients):
+        first = client % classes
+        others = np.delete(np.arange(classes), first)
+        held.append({first, *rng.choice(others, classes_per_client - 1, replace=False).tolist()})
+    parts: list[list[np.ndarray]] = [[] for _ in range(clients)]
+    for label in range(classes):
+        holders = [client for client in range(clients) if label in held[client]]
+        if not holders:
+            continue
+        rows = _rows_of(label, targets, len(holders), rng)
+        for client, piece in zip(holders, np.array_split(rows, len(holders)), strict=True):
+            parts[client].append(piece)
+    return shuffled(parts, rng)
+
+
+def unbalanced_pathological(
+    labels: np.ndarray, clients: int, seed: int, classes_per_client: int = 2
+) -> Parts:
+    """Every client holds a few labels, and unequally many examples of each.
+
+    With s = `classes_per_client`, each of the L labels in turn goes to the first ceil(C s / L)
+    clients that hold fewer than s labels yet. Of the n examples of a label with h holders, all
+    holders but the last get a number of examples drawn uniformly from n / (10 h) to n / h, and the
+    last one gets the rest. This is the partition `pat` of PFLlib (`balance=False`), with which its
+    published results are made.
+
+    Differs: the examples of a label are shuffled first; PFLlib takes them in their order.
+
+    Raises:
+      InputError: the clients cannot hold all labels, or a label has fewer examples than holders.
+    """
+    classes = _count_classes(labels, clients, classes_per_client)
+    rng = np.random.default_rng(seed)
+    most = -(-clients * classes_per_client // classes)  # holders of a label, rounded up
+    missing = np.full(clients, classes_per_client)
+    parts: list[list[np.ndarray]] = [[] for _ in range(clients)]
+    for label in range(classes):
+        holders = np.flatnonzero(missing > 0)[:most]
+        check(
+            len(holders) > 0,
+            f"{clients} clients with {classes_per_client} labels each leave no client for label "
+            f"{label}: choose a multiple of {classes} clients, or more labels a client",
+        )
+        missing[holders] -= 1
+        rows = _rows_of(label, labels, len(holders), rng)
+        share = len(rows) // len(holders)
+        low = max(1, len(rows) // (10 * len(holders)))
+        sizes = rng.integers(low, max(share, low + 1), size=len(holders) - 1)
+        for client, piece in zip(holders, np.split(rows, np.cumsum(sizes)), strict=True):
+            parts[client].append(piece)
+    return shuffled(parts, rng)
+
+
+def quantity(
+    labels: np.ndarray, clients: int, seed: int, beta: float = 0.5, smallest: int = 10
+) -> Parts:
+    """Clients differ in their numbers of examples alone, by proportions drawn from Dir(beta).
+
+    This is the quantity skew of NIID-Bench (`iid-diff-quantity` in its code): a random permutation
+    of all examples is cut by the proportions, which are drawn again until every client holds
+    `smallest` examples (or half the fair share, if less). The targets may be numbers.
+
+    Raises:
+      InputError: beta is not positive, or a client has too few examples in each of 1,000 draws.
+    """
+    check_clients(labels, clients)
+    check(
+        0 < beta < np.inf,
+        f"beta is {beta}: expected a positive number, 0.1 for strong skew, 100 for almost none",
+    )
+    smallest = max(1, min(smallest, len(labels) // clients // 2))
+    rng = np.random.default_rng(seed)
+    rows = rng.permutation(len(labels))
+    for _ in range(TRIES):
+        proportions = rng.dirichlet(np.full(clients, beta))
+        cuts = (np.cumsum(proportions)[:-1] * len(rows)).astype(int)
+        parts = np.split(rows, cuts)
+        if min(map(len, parts)) >= smallest:
+            return parts
+    raise InputError(
+        f"no quantity skew with beta {beta} gives each of {clients} clients {smallest} of "
+        f"{len(labels)} examples: raise beta or lower the number of clients"
+    )
+
+
+def _count_classes(labels: np.ndarray, clients: int, classes_per_client: int) -> int:
+    """The number of labels of the data, of which a client can hold so many."""
+    check_labels(labels, clients)
+    classes = int(labels.max()) + 1
+    check(
+        1 <= classes_per_client <= classes,
+        f"{classes_per_client} labels a client: expected 1 to {classes}, the labels of the data",
+    )
+    return classes
+
+
+def _rows_of(label: int, labels: np.ndarray, holders: int, rng: np.random.Generator) -> np.ndarray:
+    """The rows of a label, shuffled; there is one or more for each holder."""
+    rows = rng.permutation(np.flatnonzero(labels == label))
+    check(
+        len(rows) >= holders,
+        f"label {label} has {len(rows)} examples for {holders} clients: expected one or more a "
+        "client, choose fewer clients",
+    )
+    return rows
