@@ -74,6 +74,8 @@ GROUPS = [
     {"example-clip": ["1"], "example-noise": ["0", "1"]},
     {"test": ["own"], "own": ["0", "0.3", "0.7"]},
     {"test": ["global", "reweighted"]},
+    {"concept": ["rotation", "swapped_labels"], "concept-groups": ["2", "4"]},
+    {"concept": ["feature_noise"], "feature-noise": ["0", "0.5"]},
 ]
 SPLITS = {
     "iid": {},
@@ -82,6 +84,10 @@ SPLITS = {
     "pathological": {"classes-per-client": ["1", "2", "3"]},
     "shards": {"classes-per-client": ["1", "2", "3"]},
     "nodes": {"topology": ["3", "4"]},
+    "labels": {"classes-per-client": ["1", "2", "3"]},
+    "unbalanced_pathological": {"classes-per-client": ["1", "2", "3"]},
+    "quantity": {"beta": ["0.5", "10"]},
+    "owner_groups": {},
 }
 KINDS = {"posts": ["textcnn"], "images": ["linear", "mlp", "cnn"]}
 

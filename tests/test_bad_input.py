@@ -234,6 +234,7 @@ NAMES = [
     (["sweep", "fedavgg", "--over", "lr=1"], "did you mean fedavg"),
     ([*RUN, "--partition", "dirichelt"], "unknown partition 'dirichelt': did you mean dirichlet"),
     ([*RUN, "--partition", "../x"], "unknown partition '../x': choose from"),
+    ([*RUN, "--concept", "rotations"], "unknown concept 'rotations': did you mean rotation"),
     ([*RUN, "--model", "mpl"], "unknown model 'mpl': did you mean mlp"),
     ([*RUN, "--model", ""], "unknown model '': choose from"),
     ([*RUN, "--augment", "flip"], "unknown augment 'flip': "),
@@ -283,6 +284,7 @@ COUNTS = [
     "batch-size",
 ]
 COUNTS += ["local-steps", "local-epochs", "chunk", "devices"]
+COUNTS += ["concept-groups"]
 FRACTIONS = ["val", "own", "momentum", "attack-ratio"]
 NUMBERS = [
     *[
@@ -397,6 +399,21 @@ FITS = [
         "no owner has 10 examples or more: choose another partition",
     ),
     (["describe", "--classes-per-client", "3"], "3 classes a client do not divide 10 classes"),
+    ([*RUN, "--concept", "rotation", "--concept-groups", "3"], "expected 2 or 4"),
+    (
+        ["describe", "--dataset", "good", *DATA, *IID, "--concept", "rotation"],
+        "concept rotation takes images",
+    ),
+    (
+        ["describe", "--dataset", "numbers", *DATA, *IID, "--concept", "swapped_labels"],
+        "these targets are numbers",
+    ),
+    ([*RUN, "--merge-test", "--test", "global"], "no test set for test global: choose test own"),
+    ([*RUN, "--partition", "owner_groups"], "name no owners: choose another partition"),
+    (
+        [*RUN, "--dataset", "few_each", *DATA, "--partition", "owner_groups", "--merge-test"],
+        "cannot be merged with them: leave out --merge-test",
+    ),
     ([*RUN, "--noise", "1"], "--noise is given without --clip, its unit: give both"),
     ([*RUN, "--clip", "1", "--example-clip", "1"], "both --clip and --example-clip are given"),
     (
@@ -409,8 +426,14 @@ FITS = [
 ]
 
 IDLE = [
-    ([*RUN, "--beta", "0.1"], "--beta is 0.1, and has no effect without --partition dirichlet: "),
-    ([*RUN, *IID, "--classes-per-client", "3"], "without --partition pathological or shards"),
+    ([*RUN, "--beta", "0.1"], "--beta is 0.1, and has no effect without --partition dirichlet or "),
+    (
+        [*RUN, *IID, "--classes-per-client", "3"],
+        "without --partition pathological or unbalanced_pathological or labels or shards",
+    ),
+    ([*RUN, "--concept-groups", "2"], "without --concept rotation or swapped_labels: "),
+    ([*RUN, "--feature-noise", "0.2"], "without --concept feature_noise: leave it out"),
+    ([*RUN, "--concept", "rotation", "--feature-noise", "1"], "without --concept feature_noise"),
     ([*RUN, "--topology", "3"], "without --partition nodes: leave it out, or give both"),
     ([*RUN, "--own", "0.5"], "--own is 0.5, and has no effect without --test own"),
     ([*RUN, "--attack-ratio", "0.2"], "--attack-ratio is 0.2, and has no effect without --attack"),

@@ -290,7 +290,11 @@ def test_list(capsys):
     for word in ("fedavg", "digits", "dirichlet", "cnn", "alpha"):
         assert word in shown
     assert main(["list", "models"]) == 0
-    assert "fedavg" not in capsys.readouterr().out
+    assert "pfedgraph" not in capsys.readouterr().out
+    assert main(["list", "concepts"]) == 0
+    assert "swapped_labels" in capsys.readouterr().out
+    assert main(["list", "augments"]) == 0
+    assert "reflect_crop_flip" in capsys.readouterr().out
 
 
 @pytest.mark.pictures
@@ -404,7 +408,8 @@ def test_help_names_every_option(capsys):
     assert stopped.value.code == 0
     shown = capsys.readouterr().out
     options = (
-        "dataset partition classes-per-client beta topology clients participation rounds "
+        "dataset partition classes-per-client beta topology clients concept concept-groups "
+        "feature-noise merge-test participation rounds "
         "eval-every seed seeds model "
         "local-steps local-epochs batch-size lr momentum weight-decay chunk compute devices "
         "coordinator processes process hyper out config overwrite"
@@ -459,6 +464,7 @@ def test_a_config_of_an_earlier_version_still_loads():
     earlier = {
         **{"dataset": "digits", "data_dir": None, "partition": "iid", "classes_per_client": 2},
         **{"beta": 0.5, "topology": 5, "clients": 3, "max_examples": None, "val": 0.2, "own": 0.2},
+        **{"concept": None, "concept_groups": 4, "feature_noise": 0.1, "merge_test": False},
         **{"test": "reweighted", "feedback": "val", "participation": 1, "rounds": 1},
         **{"model": "linear", "augment": "none", "local_steps": None, "local_epochs": 1},
         **{"batch_size": 64, "lr": 0.01, "momentum": 0.9, "weight_decay": 1e-05, "attack": None},

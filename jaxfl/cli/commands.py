@@ -25,7 +25,8 @@ from jaxfl.cli.options import (
     Sweep,
 )
 from jaxfl.cli.progress import Follower
-from jaxfl.data import PARTITIONS, describe_partition, list_data_sets
+from jaxfl.data import CONCEPTS, PARTITIONS, list_data_sets
+from jaxfl.data.augment import AUGMENTATIONS
 from jaxfl.data.prepare import prepare as prepare_data
 from jaxfl.data.sources import SOURCES, data_dir
 from jaxfl.errors import check, check_name
@@ -38,7 +39,7 @@ from jaxfl.experiment.config import (
     resolve_data,
 )
 from jaxfl.experiment.config.fields import check_fields
-from jaxfl.experiment.session.clients import assign
+from jaxfl.experiment.session.clients import assign, describe_clients
 from jaxfl.experiment.session.run import to_resume
 from jaxfl.experiment.show.methods import describe_factory, first_line
 from jaxfl.experiment.show.terminal import score_table
@@ -218,7 +219,9 @@ def show(command: List, console: Console) -> None:
         "algorithms": {name: describe_factory(factory) for name, factory in ALGORITHMS.items()},
         "datasets": list_data_sets(command.data_dir),
         "partitions": {name: first_line(function) for name, function in PARTITIONS.items()},
+        "concepts": {name: first_line(function) for name, function in CONCEPTS.items()},
         "models": {name: first_line(function) for name, function in MODELS.items()},
+        "augments": {name: first_line(function) for name, function in AUGMENTATIONS.items()},
         "attacks": {name: first_line(function) for name, function in ATTACKS.items()},
     }
     for kind in [command.kind] if command.kind else tables:
@@ -249,7 +252,7 @@ def describe(command: Describe, console: Console) -> None:
         title_justify="left",
         show_header=False,
     )
-    for name, text in describe_partition(source, parts).items():
+    for name, text in describe_clients(options, source, parts).items():
         table.add_row(name, text)
     console.print(table)
     if command.out:

@@ -9,7 +9,7 @@ import tyro
 from jaxfl.experiment.config import DataOptions, RunOptions, TrainingOptions, UploadOptions
 from jaxfl.options import Range
 
-Kind = Literal["algorithms", "datasets", "partitions", "models", "attacks"]
+Kind = Literal["algorithms", "datasets", "partitions", "concepts", "models", "augments", "attacks"]
 
 
 TRIALS = Range(low=1, high=1_000_000)
@@ -83,7 +83,7 @@ class List:
     """Show what there is to choose from, with the hyper-parameters of each algorithm."""
 
     kind: Annotated[tyro.conf.Positional[Kind | None], tyro.conf.arg(metavar="KIND")] = None
-    """algorithms, datasets, partitions, models or attacks; all if not given"""
+    """algorithms, datasets, partitions, concepts, models, augments or attacks; all if not given"""
     data_dir: str | None = None
     """folder of NAME.npz files; the environment's JAXFL_DATA_DIR if not given"""
 

@@ -2,7 +2,7 @@
 
 from jaxfl.data.arrays import Source, from_arrays, merge_test_set
 from jaxfl.data.concept import CONCEPTS, concept_of, label_permutations
-from jaxfl.data.describe import describe_partition
+from jaxfl.data.describe import describe_groups, describe_partition
 from jaxfl.data.federate import federate
 from jaxfl.data.partition import (
     PARTITIONS,
@@ -26,6 +26,7 @@ __all__ = [
     "Ridge",
     "Source",
     "concept_of",
+    "describe_groups",
     "describe_partition",
     "dirichlet",
     "federate",

@@ -43,6 +43,16 @@ def describe_partition(source: Source, parts: Parts) -> dict[str, str]:
     }
 
 
+def describe_groups(groups: np.ndarray) -> str:
+    """The number of groups and the clients in a group, in words.
+
+    Args:
+      groups: the group of each client [C], from 0.
+    """
+    sizes = np.bincount(groups)
+    return f"{len(sizes)}, clients in a group: {_spread(sizes)}"
+
+
 def _spread(values: np.ndarray) -> str:
     low = values.min()
     high = values.max()

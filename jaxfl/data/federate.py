@@ -102,8 +102,16 @@ def federate(
             )
         else:
             leak = (*_test_views(source, counting, concept), weights_of)
-            held_out = _stack_weighted(*leak, [own.sum() for own in weights_of])
-    validation = _stack(x, y, vals) if feedback == "val" else _stack_weighted(*leak, cuts)
+            held_out = _stack_weighted(*leak)
+    if feedback == "val":
+        validation = _stack(x, y, vals)
+    else:
+        # The copy of the test set weighs as much as the validation set in its place.
+        *copied, weights_of = leak
+        scaled = [
+            own * (size / max(own.sum(), 1e-9)) for own, size in zip(weights_of, cuts, strict=True)
+        ]
+        validation = _stack_weighted(*copied, scaled)
     return Federation(_stack(x, y, trains), validation, held_out)
 
 
@@ -145,13 +153,12 @@ def _stack_weighted(
     y: np.ndarray,
     parts: Sequence[np.ndarray],
     weights: Sequence[np.ndarray],
-    sizes: Sequence[int],
 ) -> Dataset:
-    """As `_stack`, but the mask holds the rows' weights, scaled to sum to `sizes` [C]."""
+    """As `_stack`, but the mask holds the rows' weights."""
     stacked = _stack(x, y, parts)
     mask = np.zeros(stacked.mask.shape, np.float32)
-    for row, own, size in zip(mask, weights, sizes, strict=True):
-        row[: len(own)] = own * (size / max(own.sum(), 1e-9))
+    for row, own in zip(mask, weights, strict=True):
+        row[: len(own)] = own
     return stacked._replace(mask=jnp.asarray(mask))
 
 

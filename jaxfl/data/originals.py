@@ -9,7 +9,6 @@ A missing or damaged file raises an `InputError`.
 import csv
 import gzip
 import hashlib
-import io
 from collections import Counter
 from collections.abc import Mapping
 from pathlib import Path
@@ -24,7 +23,8 @@ from jaxfl.errors import InputError, check
 Arrays = dict[str, Any]
 
 
-def _existing(path: Path) -> Path:
+def existing(path: Path) -> Path:
+    """The path; raises an `InputError` if there is nothing."""
     check(path.exists(), f"{path} is missing: expected it in its published form")
     return path
 
@@ -32,7 +32,7 @@ def _existing(path: Path) -> Path:
 def _read_text(file: Path, encoding: str = "utf-8") -> str:
     """A text file, which must end with a newline."""
     try:
-        text = _existing(file).read_bytes().decode(encoding)
+        text = existing(file).read_bytes().decode(encoding)
     except UnicodeDecodeError as error:
         raise InputError(
             f"{file} is not a text in {encoding} ({error}): download it again"
@@ -70,7 +70,7 @@ def read_idx(folder: Path, checksums: Mapping[str, str], track: Track = no_progr
 
 def _read_idx_array(file: Path, md5: str) -> np.ndarray:
     """The array of bytes in one compressed IDX file."""
-    packed = _existing(file).read_bytes()
+    packed = existing(file).read_bytes()
     found = hashlib.md5(packed, usedforsecurity=False).hexdigest()
     check(
         found == md5, f"{file} has the md5 {found}: expected {md5} as published, download it again"
@@ -102,7 +102,7 @@ def read_topics_csv(folder: Path, classes: int, fields: int, track: Track = no_p
     known = [str(i) for i in range(1, classes + 1)]
     arrays = {}
     for part in ("train", "test"):
-        file = _existing(folder / f"{part}.csv")
+        file = existing(folder / f"{part}.csv")
         texts = []
         labels = []
         try:
@@ -127,16 +127,16 @@ def read_topics_csv(folder: Path, classes: int, fields: int, track: Track = no_p
 
 def read_newsgroups(folder: Path, track: Track = no_progress) -> Arrays:
     """20 Newsgroups, split by date: posts without headers; labels number the topics by name."""
-    train = _existing(folder / "20news-bydate-train")
+    train = existing(folder / "20news-bydate-train")
     topics = sorted(entry.name for entry in train.iterdir() if entry.is_dir())
     check(bool(topics), f"{train} holds no topics: expected a folder for each")
     arrays = {}
     for part in ("train", "test"):
-        whole = _existing(folder / f"20news-bydate-{part}")
+        whole = existing(folder / f"20news-bydate-{part}")
         posts = [
             (i, file)
             for i, topic in enumerate(topics)
-            for file in sorted(_existing(whole / topic).iterdir())
+            for file in sorted(existing(whole / topic).iterdir())
         ]
         texts = [_read_post(file) for _, file in track(posts, f"reading {whole.name}", len(posts))]
         check(bool(texts), f"{whole} holds no posts: download it again")
@@ -160,15 +160,16 @@ def read_movielens(folder: Path, name: str, separator: str, track: Track = no_pr
 
     Args:
       folder: holds the file.
-      name: `u.data` of ml-100k, `ratings.dat` of ml-1m.
+      name: `u.data` of ml-100k, `ratings.dat` of ml-1m and ml-10M100K.
       separator: between the four numbers.
       track: shows progress.
     """
     file = folder / name
-    text = _read_text(file, "latin-1").replace(separator, "\t")
-    track((), f"reading {name}", None)
+    lines = _read_text(file, "latin-1").replace(separator, "\t").split("\n")[:-1]
     try:
-        rows = np.loadtxt(io.StringIO(text), delimiter="\t", ndmin=2, comments=None)
+        rows = np.loadtxt(
+            track(lines, f"reading {name}", len(lines)), delimiter="\t", ndmin=2, comments=None
+        )
     except ValueError as error:
         raise InputError(f"{file} holds no ratings ({error!s:.200}): download it again") from error
     check(

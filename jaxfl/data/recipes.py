@@ -6,7 +6,7 @@ from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
-from jaxfl.data import originals
+from jaxfl.data import images, originals
 from jaxfl.data.originals import Arrays
 from jaxfl.errors import check
 
@@ -56,9 +56,34 @@ RECIPES = {
         IDX_FILES,
         _idx_reader(FASHION_MNIST),
     ),
-    "svhn_cropped": Recipe("house numbers, 73,257 + 26,032 colour images 32x32"),
-    "cifar10": Recipe("objects of ten classes, 50,000 + 10,000 colour images 32x32"),
-    "cifar100": Recipe("objects of a hundred classes, 50,000 + 10,000 colour images 32x32"),
+    "svhn_cropped": Recipe(
+        "house numbers, 73,257 + 26,032 colour images 32x32",
+        "svhn",
+        images.SVHN_FILES,
+        images.read_svhn,
+    ),
+    "cifar10": Recipe(
+        "objects of ten classes, 50,000 + 10,000 colour images 32x32",
+        "cifar-10-batches-bin",
+        (*images.CIFAR10_TRAIN, images.CIFAR10_TEST),
+        partial(
+            images.read_cifar,
+            train=images.CIFAR10_TRAIN,
+            test=images.CIFAR10_TEST,
+            labels=(10,),
+        ),
+    ),
+    "cifar100": Recipe(
+        "objects of a hundred classes, 50,000 + 10,000 colour images 32x32",
+        "cifar-100-binary",
+        (*images.CIFAR100_TRAIN, images.CIFAR100_TEST),
+        partial(
+            images.read_cifar,
+            train=images.CIFAR100_TRAIN,
+            test=images.CIFAR100_TEST,
+            labels=(20, 100),
+        ),
+    ),
     "20newsgroups": Recipe(
         "posts on 20 topics, 11,314 + 7,532 texts",
         "20newsgroups",
@@ -93,6 +118,13 @@ RECIPES = {
         "ml-1m",
         ("ratings.dat",),
         partial(originals.read_movielens, name="ratings.dat", separator="::"),
+    ),
+    "movielens/10m-ratings": Recipe(
+        "10,000,054 ratings of 10,677 films by 69,878 users",
+        "ml-10M100K",
+        ("ratings.dat",),
+        partial(originals.read_movielens, name="ratings.dat", separator="::"),
+        tfds=False,
     ),
     "heart_disease": Recipe(
         "heart disease of the patients of four hospitals, 920 rows of 13 findings",

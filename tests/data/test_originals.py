@@ -7,6 +7,7 @@ from functools import partial
 import numpy as np
 import pytest
 
+from jaxfl.data import load
 from jaxfl.data.originals import (
     HOSPITALS,
     read_heart_disease,
@@ -193,6 +194,22 @@ def test_movielens(tmp_path, name, separator):
     np.testing.assert_array_equal(arrays["owners"], arrays["x_train"][:, 0])
     np.testing.assert_array_equal(arrays["x_test"][:, 0], [1])  # a fifth of five; none of two
     assert (arrays["x_train"].dtype, arrays["y_train"].dtype) == (np.int32, np.float32)
+
+
+def test_ten_million_ratings_have_half_stars_and_a_recipe(tmp_path):
+    folder = tmp_path / "ml-10M100K"
+    folder.mkdir()
+    rows = [
+        (user, item, (user + item) % 10 / 2 + 0.5, 838985046)
+        for user in (3, 8)
+        for item in range(5)
+    ]
+    ratings(folder, "ratings.dat", "::", rows)
+    source = load("movielens/10m-ratings", tmp_path)
+    assert (source.classes, source.vocabulary) == (0, (2, 5))
+    assert set(source.y_train) | set(source.y_test) == {(3 + i) % 10 / 2 + 0.5 for i in range(10)}
+    np.testing.assert_array_equal(source.owners, [0] * 4 + [1] * 4)
+    assert (tmp_path / "movielens-10m-ratings.npz").exists()
 
 
 def test_the_split_is_a_fifth_of_each_user_by_chance_and_of_the_ratings_not_of_their_order(

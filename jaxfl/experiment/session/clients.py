@@ -11,7 +11,15 @@ import numpy as np
 from jaxtyping import Array
 
 from jaxfl import mesh
-from jaxfl.data import CONCEPTS, PARTITIONS, Source, concept_of, federate
+from jaxfl.data import (
+    CONCEPTS,
+    PARTITIONS,
+    Source,
+    concept_of,
+    describe_groups,
+    describe_partition,
+    federate,
+)
 from jaxfl.data.concept import Concept
 from jaxfl.data.federate import label_counts
 from jaxfl.data.partition import OWNED, Parts
@@ -105,6 +113,22 @@ def true_groups(options: DataOptions, source: Source, parts: Parts) -> np.ndarra
     rows = np.concatenate([np.zeros((len(parts), 1)), *columns], axis=1)
     _, first, group = np.unique(rows, axis=0, return_index=True, return_inverse=True)
     return np.argsort(np.argsort(first))[group]
+
+
+def describe_clients(options: DataOptions, source: Source, parts: Parts) -> dict[str, str]:
+    """What `describe_partition` says, the concept and the true groups of the clients, by name.
+
+    Raises:
+      InputError: the concept does not fit the data.
+    """
+    described = describe_partition(source, parts)
+    if options.concept is not None:
+        make_concept(options, source, options.seed)  # for what it refuses
+        described["concept"] = options.concept
+    groups = true_groups(options, source, parts)
+    if groups is not None:
+        described["true groups"] = describe_groups(groups)
+    return described
 
 
 def malicious(setting: Setting) -> np.ndarray:
