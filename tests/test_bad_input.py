@@ -330,7 +330,7 @@ NUMBERS = [
     ],
     *[
         ([*RUN, f"--{name}", v], f"--{name} is")
-        for name in ("noise", "example-noise")
+        for name in ("noise", "example-noise", "feature-noise")
         for v in ["nan", "inf", "-1"]
     ],
     *[
