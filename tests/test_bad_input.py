@@ -371,6 +371,11 @@ FITS = [
         "model textcnn takes names of words or users, the data hold numbers",
     ),
     ([*RUN, "--model", "mf"], "model mf takes names of words or users"),
+    ([*RUN, "--dataset", "good", *DATA, "--pixels", "unit"], "--pixels unit takes images of bytes"),
+    (
+        [*RUN, "--score-after", "trained", "--participation", "0.5"],
+        "--score-after trained scores the models of the clients of a round",
+    ),
     (
         [*RUN, "--dataset", "good", *DATA, "--augment", "crop_flip"],
         "crop_flip takes images, not (4,)",

@@ -471,7 +471,8 @@ def test_a_config_of_an_earlier_version_still_loads():
         **{"attack_ratio": 0.4, "attack_seed": 0, "clip": None, "noise": 0.0},
         **{"attack_scale": None, "defend": []},
         **{"example_clip": None, "example_noise": 0.0, "delta": 1e-05, "compress": "none"},
-        **{"top_k": 0.1, "eval_every": 2, "eval_on": "all", "checkpoint_every": None, "keep": 2},
+        **{"top_k": 0.1, "eval_every": 2, "eval_on": "all", "score_after": "fine_tuned"},
+        **{"pixels": "channels", "checkpoint_every": None, "keep": 2},
         **{"fail_on_divergence": False, "seed": 0, "seeds": 1, "chunk": "auto"},
         **{"compute": "float32", "devices": 1, "algorithm": "ditto", "hyper": {"lam": 1}},
     }

@@ -13,7 +13,10 @@ from toys import linear as logistic
 import jaxfl
 from jaxfl import tree
 from jaxfl.algorithms import fedah, fedper, fedrep, fedrod, knn_per, lg_fedavg, moon
+from jaxfl.data import load
 from jaxfl.errors import InputError
+from jaxfl.experiment import Setting
+from jaxfl.experiment.session.build import make_task
 from jaxfl.gradients import count_batches
 from jaxfl.models import linear, mlp
 from jaxfl.objectives import data_loss
@@ -149,3 +152,15 @@ def test_a_model_without_a_head_is_refused_by_methods_that_need_one():
         ):
             method(task)
     assert fedper(task, head="bias").init(KEY, opposite_groups(features=5).train).server
+
+
+def test_models_see_pixels_as_the_option_says():
+    source = load("digits")._replace(scale=255.0)
+    x = jnp.asarray([[0], [255]], jnp.uint8).reshape(2, 1, 1, 1)
+    seen = {}
+    for pixels in ("channels", "unit", "centred"):
+        setting = Setting(model="linear", pixels=pixels, local_steps=1)
+        task = make_task(setting, source._replace(x_train=np.zeros((1, 1, 1, 1), np.uint8)))
+        ones = jax.tree.map(jnp.ones_like, task.problem.init(jax.random.key(0)))
+        seen[pixels] = (task.problem.apply(ones, x)[:, 0] - 1).tolist()
+    assert seen == {"channels": [0, 1], "unit": [0, 1], "centred": [-1, 1]}

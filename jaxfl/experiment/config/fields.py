@@ -92,6 +92,9 @@ class TrainingOptions:
     augment: Annotated[str | None, Names("augment", (*AUGMENTATIONS, "none"))] = None
     """random changes of the images in local training: crop_flip (zeros around the image),
     reflect_crop_flip (its reflection) or none; by default crop_flip for CIFAR, else none"""
+    pixels: Literal["channels", "unit", "centred"] = "channels"
+    """what models see of images of bytes: values less the mean of their channel, over its standard
+    deviation, where these are known (channels), values in [0, 1], or values in [-1, 1]"""
     local_steps: Annotated[int | None, MANY] = None
     """local SGD steps a round; 200 if neither steps nor epochs are given"""
     local_epochs: Annotated[int | None, MANY] = None

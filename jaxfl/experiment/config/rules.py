@@ -9,6 +9,8 @@ from collections.abc import Callable
 from dataclasses import fields
 from typing import Annotated, Any, NamedTuple
 
+import numpy as np
+
 from jaxfl.algorithms import ALGORITHMS
 from jaxfl.data import CONCEPTS, PARTITIONS, Source
 from jaxfl.errors import InputError, check, check_name
@@ -207,6 +209,11 @@ def check_model(training: TrainingOptions, source: Source) -> None:
     check(
         training.augment == "none" or len(shape) == 3,
         f"--augment {training.augment} takes images, not {shape}: choose none",
+    )
+    check(
+        training.pixels == "channels" or source.x_train.dtype == np.uint8,
+        f"--pixels {training.pixels} takes images of bytes, the data hold "
+        f"{source.x_train.dtype}: leave it out",
     )
     names = takes_names(training.model)
     check(

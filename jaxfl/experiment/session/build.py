@@ -35,6 +35,9 @@ from jaxfl.types import (
 )
 from jaxfl.uplink import Compression, attack, chain, defence_links, gaussian, quantise, top_k
 
+# Models see (x - shift) / scale of bytes x; otherwise as the data set says.
+PIXELS = {"unit": (255.0, 0.0), "centred": (127.5, 127.5)}
+
 
 @dataclass(frozen=True)
 class Built:
@@ -84,6 +87,9 @@ def build(resolved: Resolved, data: Data) -> Built:
 def make_task(setting: Setting, source: Source) -> Task:
     """The model on the data, how clients train it, and what happens to their uploads."""
     kind = classification if source.classes else regression
+    scale, shift = PIXELS.get(setting.pixels, (source.scale, source.shift))
+    if source.vocabulary:
+        scale = None
     return kind(
         make_model(setting.model, source),
         source.x_train[0],
@@ -91,8 +97,8 @@ def make_task(setting: Setting, source: Source) -> Task:
         batch_size=setting.batch_size,
         steps=setting.local_steps,
         epochs=setting.local_epochs,
-        scale=None if source.vocabulary else source.scale,
-        shift=source.shift,
+        scale=scale,
+        shift=shift,
         augment=AUGMENTATIONS.get(setting.augment),
         chunk=setting.chunk,
         compute=setting.compute,
