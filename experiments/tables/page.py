@@ -47,10 +47,14 @@ class Entry(NamedTuple):
 def entries(table: Table, folder: Path = results.FOLDER) -> dict[tuple[str, str], Entry]:
     """(row, column) -> what is known of it."""
     found: dict[tuple[str, str], dict[int, float]] = {}
+    old = set()
     for row in table.rows:
         for column in table.columns:
             if not column.mean_of:
-                found[row.name, column.name] = _scores(table, row, column, folder)
+                key = (row.name, column.name)
+                found[key], stale = _scores(table, row, column, folder)
+                if stale:
+                    old.add(key)
     for row in table.rows:
         for column in table.columns:
             if column.mean_of:
@@ -58,9 +62,10 @@ def entries(table: Table, folder: Path = results.FOLDER) -> dict[tuple[str, str]
                 common = set.intersection(*(set(part) for part in parts))
                 means = {seed: float(np.mean([p[seed] for p in parts])) for seed in common}
                 found[row.name, column.name] = means
+                if any((row.name, name) in old for name in column.mean_of):
+                    old.add((row.name, column.name))
     published = _numbers(table, {row.name: row.published for row in table.rows})
     also = _numbers(table, {row.name: row.also for row in table.rows})
-    old = {key for key in found if _stale(table, *key, folder)}
     return {
         key: Entry(
             tuple(scores[seed] for seed in sorted(scores)),
@@ -85,29 +90,14 @@ def _numbers(
     }
 
 
-def _stale(table: Table, row: str, column: str, folder: Path) -> bool:
-    """Whether a result of a cell is stale."""
-    rows = {one.name: one for one in table.rows}
-    columns = {one.name: one for one in table.columns}
-    parts = columns[column].mean_of or (column,)
-    configs = [
-        table.cell(rows[row], columns[part], seed).config for part in parts for seed in SEEDS
-    ]
-    known = [results.read(config, folder) for config in configs]
-    return any(result.get("stale", False) for result in known if result is not None)
-
-
-def _scores(table: Table, row: Row, column: Column, folder: Path) -> dict[int, float]:
-    """Seed -> the score of a cell, in the unit of the table."""
+def _scores(table: Table, row: Row, column: Column, folder: Path) -> tuple[dict[int, float], bool]:
+    """Seed -> the number of a cell, in the unit of the table, and whether a result is stale."""
     factor = 100 if table.unit == "%" else 1
-    scores = {}
-    for seed in SEEDS:
-        cell = table.cell(row, column, seed)
-        result = results.read(cell.config, folder)
-        found = None if result is None else cell.value(result)
-        if found is not None:
-            scores[seed] = factor * found
-    return scores
+    cell = table.cell(row, column, 0)
+    known = results.read_seeds(cell.config, SEEDS, folder)
+    numbers = {seed: cell.value(result) for seed, result in known.items()}
+    scores = {seed: factor * value for seed, value in numbers.items() if value is not None}
+    return scores, any(result.get("stale", False) for result in known.values())
 
 
 def terminal(table: Table, folder: Path = results.FOLDER) -> Shown:

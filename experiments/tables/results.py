@@ -7,7 +7,7 @@ same run share its file.
 import dataclasses
 import hashlib
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from datetime import date
 from pathlib import Path
 from typing import Any
@@ -70,14 +70,28 @@ def _as_field(value: Any, hint: Any) -> Any:
 
 def file_of(config: Config, folder: Path = FOLDER) -> Path:
     """The file of a run's result."""
-    text = json.dumps(essence(config), sort_keys=True)
+    return _file(essence(config), folder)
+
+
+def _file(essence: dict[str, Any], folder: Path) -> Path:
+    text = json.dumps(essence, sort_keys=True)
     digest = hashlib.sha256(text.encode()).hexdigest()[:10]
-    return folder / config.dataset / f"{config.algorithm}-{digest}.json"
+    return folder / essence.get("dataset", "digits") / f"{essence['algorithm']}-{digest}.json"
 
 
 def read(config: Config, folder: Path = FOLDER) -> Result | None:
     """The result of a run, None if there is none."""
-    file = file_of(config, folder)
+    return _read(file_of(config, folder))
+
+
+def read_seeds(config: Config, seeds: Iterable[int], folder: Path = FOLDER) -> dict[int, Result]:
+    """Seed -> the result of a run with that seed, for those that are there."""
+    kept = essence(config)
+    known = {seed: _read(_file(kept | {"seed": seed}, folder)) for seed in seeds}
+    return {seed: result for seed, result in known.items() if result is not None}
+
+
+def _read(file: Path) -> Result | None:
     return json.loads(file.read_text()) if file.exists() else None
 
 

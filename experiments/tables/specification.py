@@ -136,7 +136,8 @@ def effective(config: Config) -> Config:
     A table may give such an option to all of its cells, and a run refuses it.
     """
     defaults = {one.name: one.default for one in dataclasses.fields(config)}
-    return dataclasses.replace(config, **{name: defaults[name] for name in idle(config)})
+    changes = {name: defaults[name] for name in idle(config)}
+    return dataclasses.replace(config, **changes) if changes else config
 
 
 def names() -> list[str]:

@@ -10,9 +10,7 @@ from jaxfl.experiment.config.presets.definition import Preset, Rule, Stage
 
 __all__ = ["PRESETS", "Preset", "Rule", "Stage", "preset"]
 
-PRESETS = (
-    pfedgraph.PRESETS | pfedgat.PRESETS | fedcedar.PRESETS | niid_bench.PRESETS | pfllib.PRESETS
-)
+PRESETS = pfedgraph.PRESETS | pfedgat.PRESETS | fedcedar.PRESETS | niid_bench.PRESETS
 
 
 def preset(name: str) -> Preset:
