@@ -78,7 +78,10 @@ def main(
             for seed in range(seeds):
                 _fill(table, seed, only, ends, console)
     for table in loaded:
-        console.print(terminal(table))
+        if table.script:
+            console.print(f"{table.name} is drawn by python -m {table.script}")
+        if table.columns:
+            console.print(terminal(table))
 
 
 def _start() -> None:
@@ -97,7 +100,7 @@ def _fill(table: Table, seed: int, only: tuple[str, ...], ends: float, console: 
             console.print("the time is over: call again to go on")
             return
         result = results.compute(cell.config, fingerprint=fingerprint)
-        found = results.score(result, cell.rule, cell.stage)
+        found = cell.value(result)
         console.print(
             f"{table.name}, {cell.column.name}, {cell.row.name}, seed {seed}: {found} "
             f"({result['seconds']:.0f} s)",
@@ -139,7 +142,8 @@ def _listing() -> Shown:
         table = specification.load(name)
         cells = table.cells(0)
         there = sum(results.read(cell.config) is not None for cell in cells)
-        shown.add_row(name, f"{table.paper}, {table.place}", table.title, f"{there} / {len(cells)}")
+        done = f"{there} / {len(cells)}" if cells else table.script.removeprefix("experiments.")
+        shown.add_row(name, f"{table.paper}, {table.place}", table.title, done)
     return shown
 
 

@@ -18,6 +18,9 @@ class Entry(NamedTuple):
     ours: tuple[float, ...]  # of each seed that is there
     published: float | None
     stale: bool = False  # one of them is
+    also: float | None = None  # of the second source
+    digits: int = 1
+    margin: float = 1.0
 
     @property
     def difference(self) -> float | None:
@@ -31,22 +34,27 @@ class Entry(NamedTuple):
         """Ours, with the deviation over seeds; "" if there is none."""
         if not self.ours:
             return ""
-        deviation = f" ± {np.std(self.ours, ddof=1):.1f}" if len(self.ours) > 1 else ""
-        return f"{np.mean(self.ours):.1f}{deviation}{'†' if self.stale else ''}"
+        spread = np.std(self.ours, ddof=1) if len(self.ours) > 1 else None
+        deviation = "" if spread is None else f" ± {spread:.{self.digits}f}"
+        return f"{np.mean(self.ours):.{self.digits}f}{deviation}{'†' if self.stale else ''}"
 
     @property
     def off(self) -> bool:
-        """Whether ours is more than a point off."""
-        return self.difference is not None and abs(self.difference) > 1
+        """Whether ours differs by more than the margin of the table, a point if it names none."""
+        return self.difference is not None and abs(self.difference) > self.margin
 
 
 def entries(table: Table, folder: Path = results.FOLDER) -> dict[tuple[str, str], Entry]:
     """(row, column) -> what is known of it."""
     found: dict[tuple[str, str], dict[int, float]] = {}
+    old = set()
     for row in table.rows:
         for column in table.columns:
             if not column.mean_of:
-                found[row.name, column.name] = _scores(table, row, column, folder)
+                key = (row.name, column.name)
+                found[key], stale = _scores(table, row, column, folder)
+                if stale:
+                    old.add(key)
     for row in table.rows:
         for column in table.columns:
             if column.mean_of:
@@ -54,53 +62,58 @@ def entries(table: Table, folder: Path = results.FOLDER) -> dict[tuple[str, str]
                 common = set.intersection(*(set(part) for part in parts))
                 means = {seed: float(np.mean([p[seed] for p in parts])) for seed in common}
                 found[row.name, column.name] = means
-    published = {
-        (row.name, column.name): number
-        for row in table.rows
-        for column, number in zip(table.columns, row.published, strict=False)
-    }
-    old = {key for key in found if _stale(table, *key, folder)}
+                if any((row.name, name) in old for name in column.mean_of):
+                    old.add((row.name, column.name))
+    published = _numbers(table, {row.name: row.published for row in table.rows})
+    also = _numbers(table, {row.name: row.also for row in table.rows})
     return {
-        key: Entry(tuple(scores[seed] for seed in sorted(scores)), published.get(key), key in old)
+        key: Entry(
+            tuple(scores[seed] for seed in sorted(scores)),
+            published.get(key),
+            key in old,
+            also.get(key),
+            table.digits,
+            table.margin,
+        )
         for key, scores in found.items()
     }
 
 
-def _stale(table: Table, row: str, column: str, folder: Path) -> bool:
-    """Whether a result of a cell is stale."""
-    rows = {one.name: one for one in table.rows}
-    columns = {one.name: one for one in table.columns}
-    parts = columns[column].mean_of or (column,)
-    configs = [
-        table.cell(rows[row], columns[part], seed).config for part in parts for seed in SEEDS
-    ]
-    known = [results.read(config, folder) for config in configs]
-    return any(result.get("stale", False) for result in known if result is not None)
+def _numbers(
+    table: Table, rows: dict[str, tuple[float | None, ...]]
+) -> dict[tuple[str, str], float | None]:
+    """(row, column) -> the number that a row of the file has for the column."""
+    return {
+        (row, column.name): number
+        for row, numbers in rows.items()
+        for column, number in zip(table.columns, numbers, strict=False)
+    }
 
 
-def _scores(table: Table, row: Row, column: Column, folder: Path) -> dict[int, float]:
-    """Seed -> the score of a cell, in the unit of the table."""
+def _scores(table: Table, row: Row, column: Column, folder: Path) -> tuple[dict[int, float], bool]:
+    """Seed -> the number of a cell, in the unit of the table, and whether a result is stale."""
     factor = 100 if table.unit == "%" else 1
-    scores = {}
-    for seed in SEEDS:
-        cell = table.cell(row, column, seed)
-        result = results.read(cell.config, folder)
-        found = None if result is None else results.score(result, cell.rule, cell.stage)
-        if found is not None:
-            scores[seed] = factor * found
-    return scores
+    cell = table.cell(row, column, 0)
+    known = results.read_seeds(cell.config, SEEDS, folder)
+    numbers = {seed: cell.value(result) for seed, result in known.items()}
+    scores = {seed: factor * value for seed, value in numbers.items() if value is not None}
+    return scores, any(result.get("stale", False) for result in known.values())
 
 
 def terminal(table: Table, folder: Path = results.FOLDER) -> Shown:
     """The computed cells of a table, a line each; differences above a point are coloured."""
     title = f"{table.paper}, {table.place}, {table.unit}"
-    shown = Shown("", "", "ours", "published", "difference", title=title, title_justify="left")
+    second = [table.also] if table.also else []
+    headers = ("", "", "ours", "published", "difference", *second)
+    shown = Shown(*headers, title=title, title_justify="left")
     for (row, column), entry in entries(table, folder).items():
         if entry.ours:
             published = "" if entry.published is None else f"{entry.published:g}"
-            gap = "" if entry.difference is None else f"{entry.difference:+.1f}"
+            gap = "" if entry.difference is None else f"{entry.difference:+.{entry.digits}f}"
             colour = f"[yellow]{gap}[/]" if entry.off else gap
-            shown.add_row(column, row, entry.text, published, colour)
+            also = "" if entry.also is None else f"{entry.also:g}"
+            second = [also] if table.also else []
+            shown.add_row(column, row, entry.text, published, colour, *second)
     return shown
 
 
@@ -117,6 +130,8 @@ def markdown(table: Table, folder: Path = results.FOLDER) -> str:
     count = len(table.rows) * sum(not column.mean_of for column in table.columns)
     heading = f"### {table.place[0].upper()}{table.place[1:]}. {table.title}"
     lines = [heading, "", " ".join(table.note.split()), ""] if table.note else [heading, ""]
+    if table.also:
+        lines += [f"After a semicolon: {table.also}.", ""]
     if table.script:
         lines += [f"Drawn by `python -m {table.script}`.", ""]
     if table.rows:
@@ -131,11 +146,12 @@ def markdown(table: Table, folder: Path = results.FOLDER) -> str:
 
 
 def _cell(entry: Entry) -> str:
-    """Ours and, in brackets, the published number; bold if they are more than a point apart."""
+    """Ours and, in brackets, the published numbers; bold if ours differs from the first."""
     if not entry.ours:
         return ""
     ours = f"**{entry.text}**" if entry.off else entry.text
-    return ours if entry.published is None else f"{ours} ({entry.published:g})"
+    numbers = [f"{number:g}" for number in (entry.published, entry.also) if number is not None]
+    return f"{ours} ({'; '.join(numbers)})" if numbers else ours
 
 
 def whole(tables: list[Table], folder: Path = results.FOLDER) -> str:
@@ -149,9 +165,11 @@ def whole(tables: list[Table], folder: Path = results.FOLDER) -> str:
         "Made by `python -m experiments.tables --page` from the results in `experiments/results`.",
         "",
         "A cell shows our score and, in brackets, the published one, in % unless a table says",
-        "otherwise. **Bold**: they are more than a point apart. ± is the standard deviation over",
-        "seeds; without it a cell is one seed. †: made by older code, which gives other numbers",
-        "now. Where the authors' code shows how scores were taken, they are taken so here",
+        "otherwise. **Bold**: they are more than a point apart, or more than the margin of a table",
+        "in another unit. After a semicolon: the number of a second source. ± is the standard",
+        "deviation over seeds; without it a cell is one seed. †: made by older code, which gives",
+        "other numbers now.",
+        "Where the authors' code shows how scores were taken, they are taken so here",
         "(`jaxfl list presets`).",
         "",
         "| table | cells |",
@@ -164,7 +182,8 @@ def whole(tables: list[Table], folder: Path = results.FOLDER) -> str:
         plain = {column.name for column in table.columns if not column.mean_of}
         cells = [entry for (_, column), entry in known.items() if column in plain]
         there = sum(bool(entry.ours) for entry in cells)
-        lines.append(f"| {table.paper}, {table.place} | {there} of {len(cells)} |")
+        count = f"{there} of {len(cells)}" if cells else "a script"
+        lines.append(f"| {table.paper}, {table.place} | {count} |")
     lines.append("")
     for paper, own in papers.items():
         link = f"[{paper}]({own[0].link})" if own[0].link else paper

@@ -7,7 +7,7 @@ same run share its file.
 import dataclasses
 import hashlib
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from datetime import date
 from pathlib import Path
 from typing import Any
@@ -15,13 +15,20 @@ from typing import Any
 import numpy as np
 
 from jaxfl import protocols
+from jaxfl.algorithms import ALGORITHMS
 from jaxfl.experiment import Config, execute, resume
+from jaxfl.experiment.config.fields import hints
+from jaxfl.experiment.config.resolve import LOCAL_STEPS
+from jaxfl.experiment.config.rules import idle
 from jaxfl.experiment.store import files
+from jaxfl.options import parameters, takes_fractions
 
 FOLDER = Path(__file__).parent.parent / "results"
 # Options that decide about no number.
 ASIDE = ("data_dir", "devices", "chunk", "checkpoint_every", "keep", "fail_on_divergence")
-# Mixing weights of as many clients at most are kept.
+# What is kept of these even where it is the default.
+ALWAYS = ("algorithm", "seed")
+# Mixing weights of as many clients at most are kept, and those of clients in nodes.
 SMALL = 20
 # What a result takes from the summary of its run.
 TOLD = (
@@ -32,26 +39,59 @@ Result = dict[str, Any]
 
 
 def essence(config: Config) -> dict[str, Any]:
-    """The options of a run that decide about its numbers and are not the defaults."""
+    """The options of a run that decide about its numbers and are not the defaults.
+
+    Options without effect, such as the ratio of no attack, and hyper-parameters that are the
+    defaults of their method are left out. Runs that compute the same have the same essence.
+    """
     defaults = {one.name: one.default for one in dataclasses.fields(config)}
-    every = dataclasses.asdict(config)
-    return {
-        name: value
-        for name, value in every.items()
-        if name not in ASIDE and (name in ("algorithm", "hyper", "seed") or value != defaults[name])
+    left_out = {*ASIDE, *idle(config)}
+    if config.local_epochs is None and config.local_steps is None:
+        config = dataclasses.replace(config, local_steps=LOCAL_STEPS)
+    types = hints(Config)
+    known = parameters(ALGORITHMS[config.algorithm])
+    kept = {
+        name: _as_field(value, types[name])
+        for name, value in dataclasses.asdict(config).items()
+        if name not in left_out and (name in ALWAYS or value != defaults[name])
     }
+    kept["hyper"] = {
+        name: _as_field(value, known[name].hint)
+        for name, value in config.hyper.items()
+        if value != known[name].default
+    }
+    return kept
+
+
+def _as_field(value: Any, hint: Any) -> Any:
+    """1 as 1.0 where a field takes fractions: the two are the same run."""
+    return float(value) if type(value) is int and takes_fractions(hint) else value
 
 
 def file_of(config: Config, folder: Path = FOLDER) -> Path:
     """The file of a run's result."""
-    text = json.dumps(essence(config), sort_keys=True)
+    return _file(essence(config), folder)
+
+
+def _file(essence: dict[str, Any], folder: Path) -> Path:
+    text = json.dumps(essence, sort_keys=True)
     digest = hashlib.sha256(text.encode()).hexdigest()[:10]
-    return folder / config.dataset / f"{config.algorithm}-{digest}.json"
+    return folder / essence.get("dataset", "digits") / f"{essence['algorithm']}-{digest}.json"
 
 
 def read(config: Config, folder: Path = FOLDER) -> Result | None:
     """The result of a run, None if there is none."""
-    file = file_of(config, folder)
+    return _read(file_of(config, folder))
+
+
+def read_seeds(config: Config, seeds: Iterable[int], folder: Path = FOLDER) -> dict[int, Result]:
+    """Seed -> the result of a run with that seed, for those that are there."""
+    kept = essence(config)
+    known = {seed: _read(_file(kept | {"seed": seed}, folder)) for seed in seeds}
+    return {seed: result for seed, result in known.items() if result is not None}
+
+
+def _read(file: Path) -> Result | None:
     return json.loads(file.read_text()) if file.exists() else None
 
 
@@ -109,9 +149,12 @@ def _result(config: Config, summary: dict[str, Any], out: Path) -> Result:
     shown = [stage for stage in stages if stage != "both"]
     curves = {stage: [_rounded(line[stage]["mean"]) for line in lines] for stage in shown}
     weights = {}
-    if (out / "graph.npz").exists() and config.clients and config.clients <= SMALL:
+    ids = []  # of the clients of the last round, unless all take part
+    small = config.partition == "nodes" or (config.clients or SMALL + 1) <= SMALL
+    if (out / "graph.npz").exists() and small:
         with np.load(out / "graph.npz") as opened:
             weights = {k: _rounded(v[-1]) for k, v in opened.items() if k.startswith("weights")}
+            ids = [] if config.participation == 1 else opened["ids"][-1].tolist()
     return {
         "config": essence(config),
         "scores": scores,
@@ -119,6 +162,7 @@ def _result(config: Config, summary: dict[str, Any], out: Path) -> Result:
         "rounds": [line["round"] for line in lines],
         "curves": curves,
         "weights": weights,
+        "ids": ids,
         **{name: summary[name] for name in TOLD},
         "commit": _commit(),
         "date": date.today().isoformat(),

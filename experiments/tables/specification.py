@@ -5,15 +5,19 @@ jaxfl: the options of the table, of its column and of its row, the later ones fi
 """
 
 import dataclasses
+import re
 import tomllib
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from experiments.tables.measures import MEASURES, OF_WEIGHTS, of_weights
+from experiments.tables.results import Result, score
 from jaxfl.errors import InputError, check, check_name
 from jaxfl.experiment import Config
 from jaxfl.experiment.config import preset
 from jaxfl.experiment.config.presets import Preset
+from jaxfl.experiment.config.rules import idle
 
 FOLDER = Path(__file__).parent
 
@@ -24,9 +28,11 @@ class Part:
 
     preset: str | None = None
     algorithm: str | None = None
-    options: dict[str, Any] = field(default_factory=dict)  # of a run
-    # hyper-parameters of the method of a row, or method -> hyper-parameters
+    # of a run; "" is no value, such as no attack in a row of a table of attacks
+    options: dict[str, Any] = field(default_factory=dict)
+    # hyper-parameters of the method of a row, or method -> hyper-parameters; "" is no value
     hyper: dict[str, Any] = field(default_factory=dict)
+    measure: str | None = None  # the number that is shown, see `measures`; "score" if none is named
 
 
 @dataclass(frozen=True)
@@ -43,6 +49,7 @@ class Row(Part):
 
     name: str = ""
     published: tuple[float | None, ...] = ()  # a number for each column
+    also: tuple[float | None, ...] = ()  # numbers of the second source that the table names
 
 
 @dataclass(frozen=True)
@@ -54,6 +61,14 @@ class Cell:
     config: Config
     rule: str  # how its score is taken, see `jaxfl.protocols`
     stage: str
+    measure: str  # see `measures`
+
+    def value(self, result: Result) -> float | None:
+        """The number that the table shows of the result of its run; None if there is none."""
+        if self.measure in OF_WEIGHTS:
+            return of_weights(self.measure, self.config, result)
+        found = score(result, self.rule, self.stage)
+        return -found if self.measure == "loss" and found is not None else found
 
 
 @dataclass(frozen=True)
@@ -65,7 +80,10 @@ class Table(Part):
     paper: str = ""
     place: str = ""  # in the paper
     link: str = ""
+    also: str = ""  # a second source of published numbers
     unit: str = "%"  # accuracies are shown in percent; otherwise as they are
+    digits: int = 1  # after the point
+    margin: float = 1.0  # a difference above it is marked
     note: str = ""  # what the reader must know beside the numbers
     script: str = ""  # the module that draws a figure, if it is more than this table
     columns: tuple[Column, ...] = ()
@@ -87,14 +105,17 @@ class Table(Part):
         options = base.options_of(algorithm)
         hyper = dict(base.hyper.get(algorithm, {}))
         for part in parts:
-            options = options | part.options
+            options = options | _filled(part.options)
             own = {k: v for k, v in part.hyper.items() if not isinstance(v, dict)}
-            hyper |= own | part.hyper.get(algorithm, {})
+            hyper |= _filled(own | part.hyper.get(algorithm, {}))
         try:
             config = Config(**options, algorithm=algorithm, hyper=hyper, seed=seed)
         except (InputError, TypeError) as error:
             raise InputError(f"{where}: {error}") from error
-        return Cell(row, column, config, base.rule, base.stage_of(algorithm))
+        measure = next((p.measure for p in reversed(parts) if p.measure), "score")
+        check_name("measure", measure, MEASURES)
+        config = effective(config)
+        return Cell(row, column, config, base.rule, base.stage_of(algorithm), measure)
 
     def cells(self, seed: int) -> list[Cell]:
         """All runs of the table for one seed, the most telling first: a column after the other."""
@@ -109,9 +130,20 @@ class Table(Part):
         ]
 
 
+def effective(config: Config) -> Config:
+    """The config without options that have no effect in it, such as the ratio of no attack.
+
+    A table may give such an option to all of its cells, and a run refuses it.
+    """
+    defaults = {one.name: one.default for one in dataclasses.fields(config)}
+    changes = {name: defaults[name] for name in idle(config)}
+    return dataclasses.replace(config, **changes) if changes else config
+
+
 def names() -> list[str]:
-    """The names of all tables: "pfedgraph.table1"."""
-    return sorted(f"{file.parent.name}.{file.stem}" for file in FOLDER.glob("*/*.toml"))
+    """The names of all tables, "pfedgraph.table1", in the order of their numbers."""
+    found = [f"{file.parent.name}.{file.stem}" for file in FOLDER.glob("*/*.toml")]
+    return sorted(found, key=lambda name: [part.zfill(4) for part in re.split(r"(\d+)", name)])
 
 
 def load(name: str) -> Table:
@@ -129,9 +161,15 @@ def load(name: str) -> Table:
     table = dataclasses.replace(_part(Table, content, file), name=name, columns=columns, rows=rows)
     known = [column.name for column in columns]
     for row in rows:
+        for numbers in (row.published, row.also):
+            check(
+                len(numbers) in (0, len(columns)),
+                f"{file}, {row.name}: {len(numbers)} numbers for {len(columns)} columns",
+            )
         check(
-            len(row.published) in (0, len(columns)),
-            f"{file}, {row.name}: {len(row.published)} numbers for {len(columns)} columns",
+            not row.also or bool(table.also),
+            f"{file}, {row.name}: numbers of a second source, which the table does not name: "
+            'give also = "SOURCE"',
         )
     for column in columns:
         for other in column.mean_of:
@@ -147,7 +185,13 @@ def _part(kind: type, content: dict[str, Any], file: Path) -> Any:
     for name in content:
         check_name(f"entry of a {kind.__name__.lower()} in {file}", name, fields)
     content = {k: tuple(v) if isinstance(v, list) else v for k, v in content.items()}
-    if "published" in content:
-        numbers = [None if value == "" else value for value in content["published"]]
-        content["published"] = tuple(numbers)
+    for name in ("published", "also"):
+        if isinstance(content.get(name), tuple):
+            numbers = [None if value == "" else value for value in content[name]]
+            content[name] = tuple(numbers)
     return kind(**content)
+
+
+def _filled(values: dict[str, Any]) -> dict[str, Any]:
+    """The values of a file, which cannot hold None: it has "" in its place."""
+    return {name: None if value == "" else value for name, value in values.items()}

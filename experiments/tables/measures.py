@@ -1,0 +1,188 @@
+"""Numbers taken from the mixing weights of a run, for figures that are pictures of weights.
+
+Each is a mean over the benign receivers of the last round, from weights W [M, M] (receiver, sender)
+whose rows sum to 1. What a picture claims is a large or a small number:
+
+- `own_group_weight`: the weight of the clients with the receiver's labels, itself included
+- `self_weight`: the weight of the receiver's own model
+- `malicious_weight`: the weight of the malicious clients
+- `same_node_weight`, `linked_weight`, `unlinked_weight`: M times the weight of another client in
+  the same node of a known graph, in another node with an edge to it, and in another node without
+  an edge; 1 if all clients weigh the same
+- `partner_similarity`, `other_similarity`: the weight of another client with the receiver's
+  labels, or with other labels, relative to the receiver's own; where similarities are the weights
+  (pFedGraph's solver "none"), these are similarities relative to that of a model with itself
+"""
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+from jaxtyping import Bool, Float, Int
+
+from jaxfl.data import node_of
+from jaxfl.data.partition import NODES
+from jaxfl.errors import InputError, check
+from jaxfl.experiment import Config
+from jaxfl.uplink import malicious_clients
+
+Weights = Float[np.ndarray, "m m"]
+# Labels of the data sets that are divided by labels.
+LABELS = {
+    "cifar10": 10,
+    "cifar100": 100,
+    "digits": 10,
+    "fashion_mnist": 10,
+    "mnist": 10,
+    "yahoo_answers": 10,
+}
+
+
+def groups(config: Config) -> Int[np.ndarray, "c"]:
+    """The group of each client [C]: clients of a group have the same distribution of labels.
+
+    Raises:
+      InputError: the partition has no groups.
+    """
+    clients = config.clients or 0
+    if config.partition == "iid":
+        return np.zeros(clients, int)
+    if config.partition == "nodes":
+        return node_of(clients, config.topology)
+    check(
+        config.partition == "pathological" and config.dataset in LABELS,
+        f"partition {config.partition} of {config.dataset} has no known groups of clients: show "
+        "another measure",
+    )
+    return np.arange(clients) % (LABELS[config.dataset] // config.classes_per_client)
+
+
+def own_group_weight(weights: Weights, config: Config, ids: np.ndarray) -> float:
+    """The mean weight of the clients with the receiver's labels, itself included."""
+    group = groups(config)[ids]
+    same = group[:, None] == group[None]
+    return _mean((weights * same).sum(axis=1), config, ids)
+
+
+def self_weight(weights: Weights, config: Config, ids: np.ndarray) -> float:
+    """The mean weight of the receiver's own model."""
+    return _mean(np.diagonal(weights), config, ids)
+
+
+def malicious_weight(weights: Weights, config: Config, ids: np.ndarray) -> float:
+    """The mean weight of the malicious clients.
+
+    Raises:
+      InputError: there is no attack.
+    """
+    check(
+        config.attack is not None, "malicious_weight of a run without an attack: give an attack too"
+    )
+    return _mean((weights * ~_benign(config)[ids]).sum(axis=1), config, ids)
+
+
+def same_node_weight(weights: Weights, config: Config, ids: np.ndarray) -> float:
+    """M times the mean weight of another client in the receiver's node."""
+    distances = _distances(config)[ids][:, ids]
+    others = ~np.eye(len(ids), dtype=bool)
+    return _relative_to_equal(weights, (distances == 0) & others)
+
+
+def linked_weight(weights: Weights, config: Config, ids: np.ndarray) -> float:
+    """M times the mean weight of a client of a node that has an edge to the receiver's node."""
+    return _relative_to_equal(weights, _distances(config)[ids][:, ids] == 1)
+
+
+def unlinked_weight(weights: Weights, config: Config, ids: np.ndarray) -> float:
+    """M times the mean weight of a client of another node without an edge to the receiver's."""
+    return _relative_to_equal(weights, _distances(config)[ids][:, ids] == 2)
+
+
+def partner_similarity(weights: Weights, config: Config, ids: np.ndarray) -> float:
+    """The mean weight of another client with the receiver's labels, relative to its own."""
+    return _relative_weight(weights, config, ids, same=True)
+
+
+def other_similarity(weights: Weights, config: Config, ids: np.ndarray) -> float:
+    """The mean weight of a client with other labels, relative to the receiver's own."""
+    return _relative_weight(weights, config, ids, same=False)
+
+
+OF_WEIGHTS: dict[str, Callable[[Weights, Config, np.ndarray], float]] = {
+    f.__name__: f
+    for f in (
+        own_group_weight,
+        self_weight,
+        malicious_weight,
+        same_node_weight,
+        linked_weight,
+        unlinked_weight,
+        partner_similarity,
+        other_similarity,
+    )
+}
+# "score" is the score of the table's rule and stage, "loss" is minus that.
+MEASURES = ("score", "loss", *OF_WEIGHTS)
+
+
+def of_weights(measure: str, config: Config, result: dict[str, Any]) -> float | None:
+    """A number of the mixing weights that a result has kept; None if it has none.
+
+    Args:
+      measure: a name of `OF_WEIGHTS`.
+      config: of the run.
+      result: `weights` by name in `graph.npz`, and `ids`, the clients of the last round, unless
+        all clients took part.
+    """
+    kept = result["weights"].get("weights")
+    if kept is None:
+        return None
+    weights = np.array(kept, float)
+    ids = np.array(result.get("ids") or range(len(weights)), int)
+    found = OF_WEIGHTS[measure](weights, config, ids)
+    return found if np.isfinite(found) else None
+
+
+def _benign(config: Config) -> Bool[np.ndarray, "c"]:
+    clients = config.clients or 0
+    if config.attack is None:
+        return np.ones(clients, bool)
+    return ~malicious_clients(clients, config.attack_ratio, config.attack_seed)
+
+
+def _mean(values: np.ndarray, config: Config, ids: np.ndarray) -> float:
+    """The mean over benign receivers; NaN without one."""
+    chosen = values[_benign(config)[ids]]
+    return float(np.mean(chosen)) if chosen.size else float("nan")
+
+
+def _distances(config: Config) -> Int[np.ndarray, "c c"]:
+    """0 for two clients in a node, 1 in nodes with an edge, 2 in nodes without one [C, C].
+
+    Raises:
+      InputError: the partition has no known graph of nodes.
+    """
+    if config.partition != "nodes":
+        raise InputError(
+            f"partition {config.partition} has no known graph of nodes: choose partition nodes"
+        )
+    labels = NODES[: config.topology]
+    # Nodes with a common label have an edge.
+    apart = np.array([[1 if one & other else 2 for other in labels] for one in labels])
+    np.fill_diagonal(apart, 0)
+    node = groups(config)
+    return apart[node][:, node]
+
+
+def _relative_to_equal(weights: Weights, pairs: Bool[np.ndarray, "m m"]) -> float:
+    """The mean weight of the pairs, in units of the weight of each if all weigh the same."""
+    return len(weights) * float(np.mean(weights[pairs])) if pairs.any() else float("nan")
+
+
+def _relative_weight(weights: Weights, config: Config, ids: np.ndarray, *, same: bool) -> float:
+    group = groups(config)[ids]
+    own = np.diagonal(weights)[:, None]
+    relative = np.divide(weights, own, out=np.full(weights.shape, np.nan), where=own > 0)
+    pairs = ((group[:, None] == group[None]) == same) & ~np.eye(len(ids), dtype=bool)
+    pairs &= np.isfinite(relative)
+    return float(np.mean(relative[pairs])) if pairs.any() else float("nan")

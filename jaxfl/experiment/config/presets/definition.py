@@ -1,0 +1,36 @@
+"""What a preset is."""
+
+import dataclasses
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+# Which scores of an evaluation count: of the deployed models ("before" fine-tuning), of the models
+# after local training ("after"), or the better of both, by validation.
+Stage = Literal["before", "after", "both"]
+# How a table makes one number of all evaluations, see `protocols`.
+Rule = Literal["selected_on_val", "last_ten", "best_round", "last"]
+
+
+@dataclass(frozen=True)
+class Preset:
+    """The protocol of a table."""
+
+    source: str  # the paper and the place in it, or its code
+    options: dict[str, Any]  # of `Setting`, by name
+    hyper: dict[str, dict[str, Any]] = field(default_factory=dict)  # method -> its hyper-parameters
+    rule: Rule = "selected_on_val"
+    stage: Stage = "before"  # of the methods that `stages` does not name
+    stages: dict[str, Stage] = field(default_factory=dict)  # method -> which scores count
+
+    def stage_of(self, algorithm: str) -> Stage:
+        """Which scores of a method count."""
+        return self.stages.get(algorithm, self.stage)
+
+    def options_of(self, algorithm: str) -> dict[str, Any]:
+        """The options for one method; nothing is scored that its stage does not need."""
+        scored = "none" if self.stage_of(algorithm) == "before" else "trained"
+        return self.options | {"score_after": scored}
+
+    def with_options(self, source: str, **options: Any) -> "Preset":
+        """The same protocol with other options."""
+        return dataclasses.replace(self, source=source, options=self.options | options)

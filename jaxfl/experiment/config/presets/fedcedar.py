@@ -1,0 +1,69 @@
+"""The protocols of FedCedar's tables."""
+
+from jaxfl.experiment.config.presets.definition import Preset
+
+# FedCedar: section 4.1; the score of the authors' code.
+FEDCEDAR = Preset(
+    "FedCedar, section 4.1; the split of each shard and the score (participants after local "
+    "training, the mean of the last ten rounds): the authors' code",
+    {
+        "dataset": "mnist",
+        "partition": "shards",
+        "classes_per_client": 2,
+        "clients": 100,
+        "val": 0.0,
+        "own": 0.2,
+        "test": "own",
+        "model": "cedar3",
+        "local_epochs": 5,
+        "batch_size": 16,
+        "lr": 0.01,
+        "momentum": 0.5,
+        "weight_decay": 0.0,
+        "augment": "none",
+        "participation": 0.3,
+        "rounds": 100,
+        "eval_on": "participants",
+    },
+    {
+        "fedcedar": {"clusters": 5, "hops": 2},
+        "fedsem": {"clusters": 5},
+        "ifca": {"clusters": 5},
+    },
+    rule="last_ten",
+    stage="after",
+)
+
+PRESETS = {
+    "fedcedar-mnist-noniid": FEDCEDAR.with_options(
+        "FedCedar, tables 1 and 2 (MNIST, non-IID); " + FEDCEDAR.source
+    ),
+    "fedcedar-mnist-iid": FEDCEDAR.with_options(
+        "FedCedar, tables 1 and 2 (MNIST, IID); " + FEDCEDAR.source, partition="iid"
+    ),
+    "fedcedar-cifar10-noniid": FEDCEDAR.with_options(
+        "FedCedar, tables 1 and 2 (CIFAR-10, non-IID); " + FEDCEDAR.source,
+        dataset="cifar10",
+        model="cedar6",
+    ),
+    "fedcedar-case-study": FEDCEDAR.with_options(
+        "FedCedar, section 4.4: 20 clients in each of 3, 4 or 5 nodes; " + FEDCEDAR.source,
+        partition="nodes",
+        clients=100,
+        rounds=200,
+    ),
+    "fedcedar-cifar10-iid": FEDCEDAR.with_options(
+        "FedCedar, tables 1 and 2 (CIFAR-10, IID); " + FEDCEDAR.source,
+        dataset="cifar10",
+        model="cedar6",
+        partition="iid",
+    ),
+    "fedcedar-svhn-noniid": FEDCEDAR.with_options(
+        "FedCedar, tables 1 and 2 (SVHN, non-IID); " + FEDCEDAR.source, dataset="svhn_cropped"
+    ),
+    "fedcedar-svhn-iid": FEDCEDAR.with_options(
+        "FedCedar, tables 1 and 2 (SVHN, IID); " + FEDCEDAR.source,
+        dataset="svhn_cropped",
+        partition="iid",
+    ),
+}
