@@ -164,8 +164,8 @@ def supervised(
       uplink: what the server receives of the clients' models.
       acceptance: a client takes the model that the server offers to it "always", or keeps its own
         model where that is clearly better on its validation data ("validated", see
-        `acceptance.accept_validated`). It has an effect in the methods that call `task.accept`:
-        pfedgraph, pfedgat and fedamp.
+        `acceptance.accept_validated`). It has an effect in the methods that call `Task.accept`,
+        which docs/methods.md names.
       example_clip: the gradient on each example is clipped to this L2 norm, see
         `gradients.private`.
       example_noise: standard deviation of the noise on the sum of a batch's gradients, in units of

@@ -41,7 +41,7 @@ from jaxfl.algorithms import ALGORITHMS
 from jaxfl.errors import InputError
 from jaxfl.registry import facts_of
 from jaxfl.streams import Stream
-from jaxfl.types import Cohort, State
+from jaxfl.types import Cohort, State, take_offered
 from jaxfl.uplink import attack
 
 C = 6
@@ -69,8 +69,15 @@ def cohort_of(data, ids):
     return Cohort(ids, pick(data.train, ids), pick(data.val, ids))
 
 
-def test_a_round_keeps_shapes_and_dtypes(factory):
-    algorithm, data = made(factory, shallow), uneven()
+def test_a_round_keeps_shapes_and_dtypes_and_offers_mixtures_as_stated(factory):
+    asked = []
+
+    def accept(own, offered, cohort):
+        asked.append(own)
+        return take_offered(own, offered, cohort)
+
+    algorithm = factory(shallow()._replace(accept=accept))
+    data = uneven()
     key, ids = jax.random.key(0), np.arange(C)
     state = jax.eval_shape(algorithm.init, key, data.train)
     after, info = jax.eval_shape(algorithm.round, key, state, cohort_of(data, ids))
@@ -81,6 +88,7 @@ def test_a_round_keeps_shapes_and_dtypes(factory):
     assert info.batches.shape == info.reported.shape == (C,)
     assert all(matrix.shape == (C, C) for matrix in jax.tree.leaves(info.weights))
     assert all(value.shape == () for value in info.metrics.values())
+    assert bool(asked) == facts_of(factory).offers_mixture
 
 
 def test_client_state_has_the_client_axis_first(factory):

@@ -40,7 +40,8 @@ ALLOWED = {
     "registry": {"options", "types"},
     "deployment": FREE,
     "skeleton": FREE | {"kernels", "deployment"},
-    "algorithms": FREE | {"kernels", "admm", "skeleton", "deployment", "registry"},
+    "attraction": FREE | {"kernels", "skeleton"},
+    "algorithms": FREE | {"kernels", "admm", "attraction", "skeleton", "deployment", "registry"},
     "experiment": FREE
     | {
         "kernels",
