@@ -80,16 +80,18 @@ def label_check(algorithm: Algorithm) -> Callable[[Federation, State], None]:
       does nothing if the targets are the same arrays as in its last call that raised no error.
     """
     in_range: tuple = ()
+    outputs: int | None = None
 
     def check_labels(federation: Federation, state: State) -> None:
-        nonlocal in_range
+        nonlocal in_range, outputs
         targets = tuple(part.y for part in federation)
         if [id(y) for y in targets] == [id(y) for y in in_range]:
             return
         parts = {name: part for name, part in federation._asdict().items() if _has_labels(part)}
-        outputs = _outputs(algorithm, federation, state) if parts else 0
-        if outputs > 1:
-            for name, part in parts.items():
+        if parts and outputs is None:
+            outputs = _outputs(algorithm, federation, state)
+        for name, part in parts.items():
+            if outputs is not None and outputs > 1:
                 _check_range(name, part, outputs)
         in_range = targets
 

@@ -23,6 +23,7 @@ from toys import (
     equal,
     full,
     half,
+    init_key,
     jit,
     made,
     make_evaluate,
@@ -444,9 +445,12 @@ def test_clients_never_seen_or_long_away_deploy_what_the_server_knows_now(factor
     algorithm = factory(task, **facts.separating)
     who = jaxfl.participation.schedule(np.array([EARLY] * 2 + [LATE] * 4))
     state, _, _ = run(algorithm, data, 6, participation=who)
-    start = jit(algorithm.init)(jax.random.fold_in(jax.random.key(0), 10**6), data.train)
+    start = jit(algorithm.init)(init_key(), data.train)
     before, after = (deployed(algorithm, s, 8, data) for s in (start, state))
-    first, now = (np.asarray(tree.ravel(x)) for x in (before, after))
+    first, now = (
+        np.concatenate([np.asarray(x).reshape(8, -1) for x in jax.tree.leaves(models)], axis=1)
+        for models in (before, after)
+    )
     kernel = jax.eval_shape(task.problem.init, jax.random.key(0))["params"]["Dense_0"]["kernel"]
     pairs = zip(jax.tree.leaves_with_path(start.server), jax.tree.leaves(state.server), strict=True)
     held = [
