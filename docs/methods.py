@@ -6,7 +6,10 @@ from jaxfl.algorithms import ALGORITHMS
 from jaxfl.options import describe, parameters
 from jaxfl.registry import facts_of
 
-HEAD = """# The methods
+OFFERING = ", ".join(
+    f"`{name}`" for name in ALGORITHMS if facts_of(ALGORITHMS[name]).offers_mixture
+)
+HEAD = f"""# The methods
 
 `python docs/methods.py` writes this page from the files in `jaxfl/algorithms/`. To change the page,
 change those files. Each file names the equations that it computes, and lists under "Differs:" where
@@ -19,6 +22,9 @@ uploads in each round. The column "whose defaults" says where the defaults of th
 choose. An option is set by `--hyper NAME=VALUE` on the command line, or as a keyword
 argument in Python (`jaxfl.algorithms.ditto(task, lam=0.5)`). Options that take arrays or functions
 can be set in Python only.
+
+These methods offer a mixture to each client, which the client may refuse (`--defend accept`, see
+[robustness.md](robustness.md)): {OFFERING}.
 """
 
 

@@ -27,6 +27,8 @@ class Facts:
     # what a client deploys that was absent in the last round, if the paper gives it something else
     # than what it would deploy otherwise; "" if absence makes no difference
     absent: str = ""
+    # whether the server offers each client a model that the client may refuse, by `Task.accept`
+    offers_mixture: bool = False
     # options that separate groups of clients in few rounds, if the method's defaults do not
     separating: dict[str, Any] = field(default_factory=dict)
 
@@ -40,6 +42,7 @@ def method(
     sends: str,
     defaults: str = "",
     absent: str = "",
+    offers_mixture: bool = False,
     separating: dict[str, Any] | None = None,
 ) -> Callable[[AlgorithmFactory], AlgorithmFactory]:
     """A decorator that attaches facts to an algorithm's factory and checks the factory's options.
@@ -58,10 +61,14 @@ def method(
         code", "ours"; "" if there are none to choose.
       absent: what a client deploys that was absent in the last round, if the paper gives it
         something else than what it would deploy otherwise.
+      offers_mixture: whether the server offers each client a model that the client may refuse: the
+        method calls `Task.accept`.
       separating: options with which the method separates groups of clients in few rounds; None if
         its defaults do.
     """
-    facts = Facts(title, paper, link, personal, sends, defaults, absent, separating or {})
+    facts = Facts(
+        title, paper, link, personal, sends, defaults, absent, offers_mixture, separating or {}
+    )
 
     def decorate(factory: AlgorithmFactory) -> AlgorithmFactory:
         registered = checked(factory)

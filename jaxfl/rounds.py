@@ -15,6 +15,13 @@ from jaxtyping import Array, Int, PyTree
 
 from jaxfl import tree
 from jaxfl.errors import Diverged, InputError, check
+from jaxfl.rounds_checks import (
+    check_client_axis,
+    check_cohorts,
+    check_structure,
+    check_validation,
+    label_check,
+)
 from jaxfl.types import Algorithm, Cohort, Federation, Info, Participation, PRNGKey, State
 
 # (key, federation, state, start, length) -> (state, (Info [T, ...], ids [T, M]))
@@ -86,7 +93,7 @@ def make_rounds(
         (after, last), (info, ids) = lax.scan(step, (state, last), start + jnp.arange(length))
         return after, (info._replace(trained=last), ids)
 
-    labels = _LabelCheck(algorithm)
+    check_labels = label_check(algorithm)
 
     @wraps(scan)
     def rounds(
@@ -98,17 +105,17 @@ def make_rounds(
     ):
         if any(isinstance(x, Tracer) for x in jax.tree.leaves((key, federation, state, start))):
             return scan(key, federation, state, start, length)
-        _check_client_axis(federation, state)
+        check_client_axis(federation, state)
         check_validation(algorithm, federation)
-        labels(federation, state)
+        check_labels(federation, state)
         try:
             after, (info, ids) = scan(key, federation, state, start, length)
         except InputError:
             raise
         except Exception:
-            _check_structure(algorithm, key, federation, state)
+            check_structure(algorithm, key, federation, state)
             raise
-        _check_cohorts(ids, federation.train.mask.shape[0], int(start))
+        check_cohorts(ids, federation.train.mask.shape[0], int(start))
         return after, (info, ids)
 
     return rounds
@@ -151,129 +158,3 @@ def check_finite(info: Info, ids: Array | np.ndarray, start: int = 0) -> None:
         f"an update of client {names} was not finite in round {start + first}, and was left out: "
         "lower the learning rate, or look for labels and inputs that the model cannot take"
     )
-
-
-def check_validation(algorithm: Algorithm, federation: Federation) -> None:
-    """Raises an `InputError` if the algorithm learns from validation data and no client has any."""
-    mask = federation.val.mask
-    if not algorithm.validates or not getattr(mask, "is_fully_addressable", True):
-        return
-    check(
-        bool((mask > 0).any()),
-        "the method learns from the clients' validation data, and no client has any: give each "
-        "some, such as a fifth of its examples (--val 0.2), or choose another method",
-    )
-
-
-def _check_client_axis(federation: Federation, state: PyTree) -> None:
-    """Raises an `InputError` unless the state has one row for each client of the federation."""
-    check(
-        isinstance(state, State),
-        f"the state has type {type(state).__name__}: expected the State of algorithm.init",
-    )
-    clients = federation.train.mask.shape[0]
-    wrong = [np.shape(x) for x in jax.tree.leaves(state.clients) if np.shape(x)[:1] != (clients,)]
-    check(
-        not wrong,
-        f"the state has clients' arrays of shape {wrong[:1]}, the federation has {clients} "
-        "clients: expected a row for each; make the state by algorithm.init of this federation",
-    )
-
-
-def _check_structure(
-    algorithm: Algorithm, key: PRNGKey, federation: Federation, state: State
-) -> None:
-    """Raises an `InputError` if the state is not one that this algorithm makes."""
-    expected = jax.eval_shape(algorithm.init, key, federation.train)
-    same = jax.tree.structure(expected) == jax.tree.structure(state) and all(
-        made.shape == np.shape(given)
-        for made, given in zip(jax.tree.leaves(expected), jax.tree.leaves(state), strict=True)
-    )
-    check(
-        same,
-        "the state is of another algorithm, model or federation: expected one with the arrays "
-        f"{_shapes(expected)}, got {_shapes(state)}; make it by algorithm.init",
-    )
-
-
-def _shapes(tree: PyTree) -> str:
-    shapes = [str(np.shape(x)) for x in jax.tree.leaves(tree)]
-    return ", ".join(shapes[:6]) + (", ..." if len(shapes) > 6 else "")
-
-
-class _LabelCheck:
-    """Checks labels against the number of the model's outputs, once for each federation."""
-
-    def __init__(self, algorithm: Algorithm):
-        self.algorithm = algorithm
-        self.outputs: int | None = None
-        self.checked: tuple = ()
-
-    def __call__(self, federation: Federation, state: State) -> None:
-        """Raises an `InputError` if a label is out of range.
-
-        Targets are labels if they are integers, one an example, and the model has several outputs.
-        """
-        targets = tuple(part.y for part in federation)
-        if len(self.checked) == 3 and all(
-            x is y for x, y in zip(targets, self.checked, strict=True)
-        ):
-            return
-        self.checked = targets
-        for name, part in federation._asdict().items():
-            local = getattr(part.y, "is_fully_addressable", True)
-            if not local or part.y.dtype.kind not in "iu" or part.y.size == 0:
-                continue
-            if self.outputs is None:
-                self.outputs = _outputs(self.algorithm, federation, state)
-            if self.outputs < 2:
-                return
-            counts = np.asarray(part.mask) > 0
-            labels = np.asarray(part.y)
-            if counts.ndim > labels.ndim:  # a pool
-                counts = counts.any(axis=0)
-            if counts.shape != labels.shape or not counts.any():
-                continue
-            low, high = labels[counts].min(), labels[counts].max()
-            check(
-                low >= 0 and high < self.outputs,
-                f"the {name} data hold labels from {low} to {high}, the model has {self.outputs} "
-                f"outputs: expected labels from 0 to {self.outputs - 1}, or a model with more "
-                "outputs",
-            )
-
-
-def _outputs(algorithm: Algorithm, federation: Federation, state: State) -> int:
-    """The number of outputs of the model that a client deploys; 0 if it cannot be told."""
-
-    def predict(federation: Federation, state: State) -> Array:
-        train = jax.tree.map(lambda x: x[:1], federation.train)
-        val = jax.tree.map(lambda x: x[:1], federation.val)
-        models = algorithm.models(state, Cohort(jnp.arange(1), train, val))
-        model, train = jax.tree.map(lambda x: x[0], (models, train))
-        if algorithm.recall is not None:
-            model = algorithm.recall(model, train)
-        return algorithm.apply(model, train.x[:1])
-
-    try:
-        predictions = jax.eval_shape(predict, federation, state)
-    except Exception:  # the round itself says what is wrong
-        return 0
-    return predictions.shape[1] if len(predictions.shape) == 2 else 0
-
-
-def _check_cohorts(ids: Array, clients: int, start: int) -> None:
-    """Raises an `InputError` if a cohort [T, M] names a client twice, or one that there is not."""
-    if not getattr(ids, "is_fully_addressable", True):
-        return
-    rows = np.asarray(ids)
-    outside = (rows < 0) | (rows >= clients)
-    twice = np.zeros(rows.shape, bool)
-    twice[:, 1:] = rows[:, 1:] == rows[:, :-1]  # the ids of a round are sorted
-    for wrong, what in ((outside, "names client"), (twice, "names twice client")):
-        if wrong.any():
-            number, place = np.argwhere(wrong)[0]
-            raise InputError(
-                f"the participation {what} {rows[number, place]} in round {start + number}: "
-                f"expected each of the clients 0 to {clients - 1} at most once"
-            )

@@ -52,7 +52,12 @@ def upload_through(uplink: Uplink) -> Upload:
 
 
 def cross_entropy(logits: Float[Array, "b classes"], y: Int[Array, "b"]) -> Float[Array, "b"]:
-    """Softmax cross-entropy of each example."""
+    """Softmax cross-entropy of each example; with one output it would be 0 whatever the model."""
+    check(
+        logits.shape[-1] > 1,
+        "the model has one output, and its softmax is always 1: expected an output for each class, "
+        "two or more; change the model, or use regression for targets that are numbers",
+    )
     return optax.softmax_cross_entropy_with_integer_labels(logits, y)
 
 
@@ -78,6 +83,9 @@ def classification(model: nn.Module, example: Array | np.ndarray, **training: An
       model: a flax module that maps x [B, *feature] to logits [B, classes].
       example: one input [*feature].
       training: keyword arguments of `supervised`.
+
+    Raises:
+      InputError: the model has one output; raised when its loss is first traced.
     """
     return supervised(model, example, cross_entropy, correct, **training)
 
@@ -156,8 +164,8 @@ def supervised(
       uplink: what the server receives of the clients' models.
       acceptance: a client takes the model that the server offers to it "always", or keeps its own
         model where that is clearly better on its validation data ("validated", see
-        `acceptance.accept_validated`). It has an effect in the methods that call `task.accept`:
-        pfedgraph, pfedgat and fedamp.
+        `acceptance.accept_validated`). It has an effect in the methods that call `Task.accept`,
+        which docs/methods.md names.
       example_clip: the gradient on each example is clipped to this L2 norm, see
         `gradients.private`.
       example_noise: standard deviation of the noise on the sum of a batch's gradients, in units of

@@ -40,5 +40,6 @@ def test_each_algorithm_states_its_paper(factory):
 def test_the_command_line_says_what_is_stated_of_a_method(factory):
     facts = facts_of(factory)
     words = describe_factory(factory)
-    for said in (facts.paper, facts.personal, facts.sends, *parameters(factory)):
+    for said in (facts.paper, facts.personal, facts.sends, facts.defaults, *parameters(factory)):
         assert said in words
+    assert ("--defend accept" in words) == facts.offers_mixture

@@ -23,6 +23,7 @@ from toys import (
     equal,
     full,
     half,
+    init_key,
     jit,
     made,
     make_evaluate,
@@ -41,7 +42,7 @@ from jaxfl.algorithms import ALGORITHMS
 from jaxfl.errors import InputError
 from jaxfl.registry import facts_of
 from jaxfl.streams import Stream
-from jaxfl.types import Cohort, State
+from jaxfl.types import Cohort, State, take_offered
 from jaxfl.uplink import attack
 
 C = 6
@@ -69,11 +70,39 @@ def cohort_of(data, ids):
     return Cohort(ids, pick(data.train, ids), pick(data.val, ids))
 
 
+class Traced(typing.NamedTuple):
+    """The programs of the initial state and of a round of all clients; shapes of their results."""
+
+    init: typing.Any
+    round: typing.Any
+    state: typing.Any
+    after: typing.Any
+    info: typing.Any
+    # whether the round offers each client a model that it may refuse
+    offers: bool
+
+
+@functools.cache
+def traced(factory):
+    """The method under an attack that draws random numbers; it is traced once for several tests."""
+    asked = []
+
+    def accept(own, offered, cohort):
+        asked.append(own)
+        return take_offered(own, offered, cohort)
+
+    noisy = attack("gauss", np.ones(C, bool))
+    algorithm = factory(shallow(uplink=noisy)._replace(accept=accept))
+    data = uneven()
+    key = jax.random.key(0)
+    init, state = jax.make_jaxpr(algorithm.init, return_shape=True)(key, data.train)
+    cohort = cohort_of(data, np.arange(C))
+    step, (after, info) = jax.make_jaxpr(algorithm.round, return_shape=True)(key, state, cohort)
+    return Traced(init, step, state, after, info, bool(asked))
+
+
 def test_a_round_keeps_shapes_and_dtypes(factory):
-    algorithm, data = made(factory, shallow), uneven()
-    key, ids = jax.random.key(0), np.arange(C)
-    state = jax.eval_shape(algorithm.init, key, data.train)
-    after, info = jax.eval_shape(algorithm.round, key, state, cohort_of(data, ids))
+    _, _, state, after, info, _ = traced(factory)
     assert jax.tree.structure(after) == jax.tree.structure(state)
     for old, new in zip(jax.tree.leaves(state), jax.tree.leaves(after), strict=True):
         assert (new.shape, new.dtype, new.weak_type) == (old.shape, old.dtype, old.weak_type)
@@ -88,12 +117,14 @@ def test_a_round_keeps_shapes_and_dtypes(factory):
         assert (one.shape, one.dtype) == (other.shape, other.dtype)
 
 
+def test_a_method_says_whether_it_offers_mixtures_that_clients_may_refuse(factory):
+    assert traced(factory).offers == facts_of(factory).offers_mixture
+
+
 def test_client_state_has_the_client_axis_first(factory):
-    algorithm = made(factory, shallow)
-    few, many = (
-        jax.eval_shape(algorithm.init, jax.random.key(0), opposite_groups(clients=c).train)
-        for c in (C, 2 * C)
-    )
+    few = traced(factory).state
+    twice = opposite_groups(clients=2 * C)
+    many = jax.eval_shape(made(factory, shallow).init, jax.random.key(0), twice.train)
     assert [x.shape[1:] for x in jax.tree.leaves(few.clients)] == [
         x.shape[1:] for x in jax.tree.leaves(many.clients)
     ]
@@ -105,8 +136,8 @@ def test_client_state_has_the_client_axis_first(factory):
 
 
 def test_no_key_in_the_state(factory):
-    state = jax.eval_shape(made(factory, shallow).init, jax.random.key(0), opposite_groups().train)
-    assert not any(jnp.issubdtype(x.dtype, jax.dtypes.prng_key) for x in jax.tree.leaves(state))
+    leaves = jax.tree.leaves(traced(factory).state)
+    assert not any(jnp.issubdtype(x.dtype, jax.dtypes.prng_key) for x in leaves)
 
 
 @pytest.mark.long
@@ -212,11 +243,7 @@ def test_no_two_streams_of_a_round_share_a_key_for_any_client(factory):
     A stream into which a number is folded beside ids would share a key with the client of that id,
     as would a stream that serves two trainings or two uploads.
     """
-    noisy = attack("gauss", np.ones(C, bool))
-    algorithm, data, key = factory(shallow(uplink=noisy)), uneven(), jax.random.key(0)
-    state = jax.eval_shape(algorithm.init, key, data.train)
-    begin = jax.make_jaxpr(algorithm.init)(key, data.train)
-    proceed = jax.make_jaxpr(algorithm.round)(key, state, cohort_of(data, np.arange(C)))
+    begin, proceed, *_ = traced(factory)
     for program, keys_of_the_model in ((begin, True), (proceed, False)):
         uses = lineages(program, [0])
         streams = {step for (lineage, step) in uses if lineage == ()}
@@ -423,9 +450,12 @@ def test_clients_never_seen_or_long_away_deploy_what_the_server_knows_now(factor
     algorithm = factory(task, **facts.separating)
     who = jaxfl.participation.schedule(np.array([EARLY] * 2 + [LATE] * 4))
     state, _, _ = run(algorithm, data, 6, participation=who)
-    start = jit(algorithm.init)(jax.random.fold_in(jax.random.key(0), 10**6), data.train)
+    start = jit(algorithm.init)(init_key(), data.train)
     before, after = (deployed(algorithm, s, 8, data) for s in (start, state))
-    first, now = (np.asarray(tree.ravel(x)) for x in (before, after))
+    first, now = (
+        np.concatenate([np.asarray(x).reshape(8, -1) for x in jax.tree.leaves(models)], axis=1)
+        for models in (before, after)
+    )
     kernel = jax.eval_shape(task.problem.init, jax.random.key(0))["params"]["Dense_0"]["kernel"]
     pairs = zip(jax.tree.leaves_with_path(start.server), jax.tree.leaves(state.server), strict=True)
     held = [

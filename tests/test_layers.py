@@ -26,7 +26,8 @@ ALLOWED = {
     "local": FREE | {"gradients"},
     "admm": FREE,
     "participation": {"errors", "options", "types"},
-    "rounds": FREE,
+    "rounds": FREE | {"rounds_checks"},
+    "rounds_checks": FREE,
     "evaluate": FREE,
     "protocols": {"evaluate"},
     "checkpoint": FREE,
@@ -40,7 +41,8 @@ ALLOWED = {
     "registry": {"options", "types"},
     "deployment": FREE,
     "skeleton": FREE | {"kernels", "deployment"},
-    "algorithms": FREE | {"kernels", "admm", "skeleton", "deployment", "registry"},
+    "attraction": FREE | {"kernels", "skeleton"},
+    "algorithms": FREE | {"kernels", "admm", "attraction", "skeleton", "deployment", "registry"},
     "experiment": FREE
     | {
         "kernels",
@@ -48,6 +50,7 @@ ALLOWED = {
         "gradients",
         "participation",
         "rounds",
+        "rounds_checks",
         "evaluate",
         "protocols",
         "checkpoint",

@@ -10,7 +10,8 @@ from toys import full, jit, made, make_rounds, opposite_groups, shallow
 
 import jaxfl
 from jaxfl.errors import Diverged, InputError
-from jaxfl.rounds import check_validation
+from jaxfl.models.mlp import mlp
+from jaxfl.rounds_checks import check_validation
 
 FEDAVG = jaxfl.algorithms.fedavg
 KEY = jax.random.key(0)
@@ -38,6 +39,28 @@ def test_labels_out_of_range_for_the_model_are_refused(part, change, found):
     expected = rf"the {part} data hold labels {found}, the model has 2 outputs: expected labels fr"
     with pytest.raises(InputError, match=expected):
         make_rounds(algorithm, full(6))(KEY, with_labels(data, part, change), state, 0, 1)
+
+
+def test_labels_that_were_refused_once_are_refused_again():
+    algorithm = made(FEDAVG)
+    data = opposite_groups()
+    state = start(algorithm, data)
+    wrong = with_labels(data, "train", lambda y: y + 1)
+    rounds = make_rounds(algorithm, full(6))
+    for _ in range(2):
+        with pytest.raises(InputError, match="the train data hold labels from 1 to 2"):
+            rounds(KEY, wrong, state, 0, 1)
+
+
+def test_classification_with_one_output_is_refused_and_regression_of_whole_numbers_is_not():
+    data = opposite_groups()
+    one = mlp(1, hidden=())
+    refused = FEDAVG(jaxfl.classification(one, jnp.zeros(8), steps=1))
+    with pytest.raises(InputError, match="the model has one output, and its softmax is alw"):
+        make_rounds(refused, full(6))(KEY, data, start(refused, data), 0, 1)
+    allowed = FEDAVG(jaxfl.regression(one, jnp.zeros(8), steps=1))
+    _, (info, ids) = make_rounds(allowed, full(6))(KEY, data, start(allowed, data), 0, 1)
+    jaxfl.check_finite(info, ids)
 
 
 def test_labels_in_padding_and_targets_that_are_numbers_are_not_checked():

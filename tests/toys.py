@@ -199,9 +199,10 @@ def run(
 ):
     """The state, info and ids after some rounds, run one by one, so that one program is enough."""
     clients = federation.train.mask.shape[0]
-    key = jax.random.key(0) if key is None else key
     if state is None:
-        state = jit(algorithm.init)(jax.random.fold_in(key, 10**6), federation.train)
+        first_key = init_key() if key is None else jax.random.fold_in(key, 10**6)
+        state = jit(algorithm.init)(first_key, federation.train)
+    key = run_key() if key is None else key
     advance = make_rounds(algorithm, participation or full(clients), exact)
     outputs = []
     for number in range(start, start + rounds):
@@ -212,6 +213,18 @@ def run(
     else:
         info, ids = jax.tree.map(lambda *x: np.concatenate(x), *mesh.fetch(outputs))
     return state, info, ids
+
+
+@functools.cache
+def run_key():
+    """The key of `run`'s rounds if none is given."""
+    return jax.random.key(0)
+
+
+@functools.cache
+def init_key():
+    """The key of `run`'s initial state if no key is given, made once for all algorithms."""
+    return jax.random.fold_in(run_key(), 10**6)
 
 
 def pick(tree, ids):

@@ -1,31 +1,15 @@
 """FedAMP: personal models attract each other."""
 
-from typing import Annotated, NamedTuple
-
-import jax.numpy as jnp
-from jaxtyping import Array, Bool
+from typing import Annotated
 
 from jaxfl import tree
-from jaxfl.kernels.alignment import misalignment
+from jaxfl.attraction import attracted, attracted_round, first_clients
 from jaxfl.kernels.amp import attentive
-from jaxfl.kernels.mixing import isolate, keep_own, mix
+from jaxfl.kernels.mixing import isolate
 from jaxfl.kernels.similarity import squared_distances
-from jaxfl.objectives import data_loss
 from jaxfl.options import NOT_NEGATIVE, POSITIVE
 from jaxfl.registry import method
-from jaxfl.skeleton import train_and_upload
 from jaxfl.types import Algorithm, Cohort, Dataset, Info, Params, PRNGKey, Scalar, State, Task
-
-
-class Client(NamedTuple):
-    """The state of each client."""
-
-    # [C, ...] the client's own model
-    model: Params
-    # [C, ...] what the server last received from the client
-    received: Params
-    # [C] whether it has received anything
-    seen: Bool[Array, "*c"]
 
 
 @method(
@@ -36,6 +20,7 @@ class Client(NamedTuple):
     personal="the whole model",
     sends="its model",
     defaults="ours",
+    offers_mixture=True,
 )
 def fedamp(
     task: Task,
@@ -51,7 +36,7 @@ def fedamp(
     lam / (2 alpha) |w - u|^2, starting from its own model. A client from which the server has
     received nothing is in nobody's mixture, and its own model is its u.
 
-    State: clients = `Client`; server = nothing.
+    State: clients = `attraction.Client`; server = nothing.
 
     Args:
       task: the model and its training.
@@ -69,31 +54,20 @@ def fedamp(
       >>> info.weights.shape
       (4, 4)
     """
-    loss = data_loss(task.problem)
-
-    def objective(params: Params, batch: Dataset, anchor: tuple, key: PRNGKey):
-        centre, factor = anchor
-        value, aux = loss(params, batch, None, key)
-        return value + misalignment(params, centre, factor, "l2"), aux
-
-    fit = task.trainer(objective)
+    fit = task.trainer(attracted(task.problem))
 
     def init(key: PRNGKey, train: Dataset) -> State:
-        model = tree.broadcast(task.problem.init(key), train.mask.shape[0])
-        return State(Client(model, model, jnp.zeros(train.mask.shape[0], bool)), ())
+        return State(first_clients(task.problem.init(key), train.mask.shape[0]), ())
 
     def round(key: PRNGKey, state: State, cohort: Cohort) -> tuple[State, Info]:
-        model, last, seen = state.clients
+        clients = state.clients
         step = sigma / cohort.ids.size if alpha is None else alpha
-        # The weights xi of the others' models, and each client's mixture u.
-        weights = isolate(attentive(squared_distances(last), step, sigma), seen)
-        mixture, accepted = task.accept(model, mix(weights, last), cohort)
-        weights = keep_own(weights, accepted)
-        # A client that refuses its mixture is attracted to nothing.
-        centre = (mixture, lam / (2 * step) * accepted)
-        trained, received, info = train_and_upload(task, fit, key, model, centre, cohort)
-        client = Client(trained, received, jnp.ones_like(seen))
-        return State(client, ()), info._replace(weights=weights)
+        # The weights xi of the others' models.
+        xi = attentive(squared_distances(clients.received), step, sigma)
+        weights = isolate(xi, clients.seen)
+        factor = lam / (2 * step)
+        clients, info = attracted_round(task, fit, key, clients, weights, factor, cohort)
+        return State(clients, ()), info
 
     def models(state: State, cohort: Cohort) -> Params:
         return tree.take(state.clients.model, cohort.ids)

@@ -1,31 +1,15 @@
 """HeurFedAMP: FedAMP with a softmax of cosines."""
 
-from typing import Annotated, Literal, NamedTuple
-
-import jax.numpy as jnp
-from jaxtyping import Array, Bool
+from typing import Annotated, Literal
 
 from jaxfl import tree
-from jaxfl.kernels.alignment import misalignment
+from jaxfl.attraction import attracted, attracted_round, first_clients
 from jaxfl.kernels.amp import heuristic
-from jaxfl.kernels.mixing import isolate, mix
+from jaxfl.kernels.mixing import isolate
 from jaxfl.kernels.similarity import cosine
-from jaxfl.objectives import data_loss
 from jaxfl.options import FRACTION, NOT_NEGATIVE
 from jaxfl.registry import method
-from jaxfl.skeleton import train_and_upload
 from jaxfl.types import Algorithm, Cohort, Dataset, Info, Params, PRNGKey, Scalar, State, Task
-
-
-class Client(NamedTuple):
-    """The state of each client."""
-
-    # [C, ...] the client's own model
-    model: Params
-    # [C, ...] what the server last received from the client
-    received: Params
-    # [C] whether it has received anything
-    seen: Bool[Array, "*c"]
 
 
 @method(
@@ -35,6 +19,7 @@ class Client(NamedTuple):
     personal="the whole model",
     sends="its model",
     defaults="pFedGraph's tables",
+    offers_mixture=True,
 )
 def heurfedamp(
     task: Task,
@@ -51,8 +36,8 @@ def heurfedamp(
     starting from its own model. A client from which the server has received nothing is in nobody's
     mixture. The defaults are those of pFedGraph's tables (FedAMP there, 2023).
 
-    State: clients = `Client`; server = the initial model if differences from it are compared,
-    otherwise nothing.
+    State: clients = `attraction.Client`; server = the initial model if differences from it are
+    compared, otherwise nothing.
 
     Args:
       task: the model and its training.
@@ -69,31 +54,23 @@ def heurfedamp(
       >>> state.server
       ()
     """
-    loss = data_loss(task.problem)
-
-    def objective(params: Params, batch: Dataset, anchor: tuple, key: PRNGKey):
-        centre, factor = anchor
-        value, aux = loss(params, batch, None, key)
-        return value + misalignment(params, centre, factor, "l2"), aux
-
-    fit = task.trainer(objective)
+    fit = task.trainer(attracted(task.problem))
 
     def init(key: PRNGKey, train: Dataset) -> State:
         initial = task.problem.init(key)
-        clients = train.mask.shape[0]
-        model = tree.broadcast(initial, clients)
         server = initial if similarity == "delta" else ()
-        return State(Client(model, model, jnp.zeros(clients, bool)), server)
+        return State(first_clients(initial, train.mask.shape[0]), server)
 
     def round(key: PRNGKey, state: State, cohort: Cohort) -> tuple[State, Info]:
-        model, last, seen = state.clients
-        compared = tree.subtract(last, state.server) if similarity == "delta" else last
-        # The weights xi of the others' models, and each client's mixture u.
-        weights = isolate(heuristic(cosine(compared), own, sigma), seen)
-        centre = (mix(weights, last), lam / 2 * seen)
-        trained, received, info = train_and_upload(task, fit, key, model, centre, cohort)
-        client = Client(trained, received, jnp.ones_like(seen))
-        return State(client, state.server), info._replace(weights=weights)
+        clients, initial = state
+        compared = clients.received
+        if similarity == "delta":
+            compared = tree.subtract(compared, initial)
+        # The weights xi of the others' models.
+        weights = isolate(heuristic(cosine(compared), own, sigma), clients.seen)
+        factor = lam / 2 * clients.seen
+        clients, info = attracted_round(task, fit, key, clients, weights, factor, cohort)
+        return State(clients, initial), info
 
     def models(state: State, cohort: Cohort) -> Params:
         return tree.take(state.clients.model, cohort.ids)

@@ -25,6 +25,7 @@ from jaxfl.types import Algorithm, Cohort, Dataset, Info, Params, PRNGKey, Scala
     personal="the mixture of models",
     sends="its model, and an answer to its mixture",
     defaults="the paper; width is ours",
+    offers_mixture=True,
     separating={"feature": "round", "attention": "dot", "eta": 0.1},
 )
 def pfedgat(

@@ -37,6 +37,7 @@ class Client(NamedTuple):
     personal="the mixture of models",
     sends="its model",
     defaults="the authors' code",
+    offers_mixture=True,
 )
 def pfedgraph(
     task: Task,

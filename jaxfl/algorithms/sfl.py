@@ -9,7 +9,7 @@ from jaxfl import tree
 from jaxfl.deployment import Personal, personal_models, start_personal
 from jaxfl.errors import check
 from jaxfl.kernels.alignment import misalignment
-from jaxfl.kernels.mixing import isolate, mix, size_weights
+from jaxfl.kernels.mixing import isolate, keep_own, mix, size_weights
 from jaxfl.kernels.propagate import graph_rows, propagate
 from jaxfl.kernels.similarity import cosine
 from jaxfl.objectives import data_loss
@@ -26,6 +26,7 @@ from jaxfl.types import Algorithm, Cohort, Dataset, Info, Params, PRNGKey, Scala
     personal="the graph model u",
     sends="its model",
     defaults="ours: a learned graph in place of a given one; hops and lam follow the authors' code",
+    offers_mixture=True,
 )
 def sfl(
     task: Task,
@@ -42,7 +43,8 @@ def sfl(
     mean of all u. The server sends u and g. The client starts from g and minimises its loss plus
     lam / 2 (|w - g|^2 + |w - u|^2).
 
-    A client that never took part deploys g, and g is its first u.
+    A client that never took part deploys g, and g is its first u. For a client that refuses its u
+    (`Task.accept`), the model that it trained takes the place of u, but not in the mean g.
 
     State: clients = u (`Personal`); server = g.
 
@@ -96,7 +98,7 @@ def sfl(
         clients = cohort.ids.size
         start = tree.broadcast(state.server, clients)
         centres = (start, personal_models(state.clients, state.server))
-        _, received, info = train_and_upload(task, fit, key, start, centres, cohort)
+        trained, received, info = train_and_upload(task, fit, key, start, centres, cohort)
         # A is the learned graph, mixed with the given graph and its edges of clients to themselves.
         rows = graph_rows(cosine(tree.subtract(received, state.server)), "softmax", temperature)
         if graph is not None:
@@ -106,9 +108,10 @@ def sfl(
             rows = learned_weight * rows + (1 - learned_weight) * edges / degrees
         # u = A^hops w, and g is the mean of u.
         weights = isolate(propagate(rows, hops), info.reported)
-        model = mix(weights, received)
-        mean = mix(size_weights(info.reported), model)
-        info = info._replace(weights=weights, down=2 * info.down)
+        offered = mix(weights, received)
+        mean = mix(size_weights(info.reported), offered)
+        model, accepted = task.accept(trained, offered, cohort)
+        info = info._replace(weights=keep_own(weights, accepted), down=2 * info.down)
         return State(Personal(model, jnp.ones_like(info.reported)), mean), info
 
     def models(state: State, cohort: Cohort) -> Params:

@@ -1,12 +1,14 @@
 """FedCedar: three rounds against NumPy written from the paper, the ablations, and its state."""
 
+import functools
+
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 from scipy.special import softmax
 from sklearn.cluster import KMeans
-from toys import deployed, linear, opposite_groups, run
+from toys import deployed, full, init_key, linear, opposite_groups, run, run_key
 
 import jaxfl
 from jaxfl import tree
@@ -22,7 +24,7 @@ SCHEDULE = jaxfl.participation.schedule(COHORTS)
 TASK = linear(steps=2)
 LOCAL = local(TASK)
 VARIANTS = [
-    {"clusters": 2},
+    {"clusters": 2, "feature": "weights"},
     {"clusters": 7, "hops": 1},  # more clusters than clients: some are empty
     {"clusters": 2, "feature": "update"},
     {"clusters": 3, "graph": "softmax", "temperature": 0.5, "hops": 3},
@@ -30,6 +32,12 @@ VARIANTS = [
     {"clusters": 2, "hops": 0},  # AS-2
     {"clusters": 2, "personal": False},  # AS-3
 ]
+
+
+@functools.cache
+def variant(**options):
+    """FedCedar with these options, compiled once for all tests."""
+    return fedcedar(TASK, **options)
 
 
 def paper_server(
@@ -75,11 +83,11 @@ def paper_server(
 def test_rounds_equal_numpy_written_from_the_paper(options):
     data = opposite_groups(clients=CLIENTS, sizes=SIZES)
     key = jax.random.key(3)
-    algorithm = fedcedar(TASK, **options)
+    algorithm = variant(**options)
     start = algorithm.init(jax.random.key(9), data.train)
     state, info, _ = run(algorithm, data, 3, key=key, state=start, participation=SCHEDULE)
 
-    initial = deployed(algorithm, start, 1)
+    initial = deployed(algorithm, start, CLIENTS)
     like = jax.tree.map(lambda x: x[0], initial)
     initial = np.asarray(tree.ravel(initial)[0], np.float64)
     # The model from which each client would start.
@@ -152,11 +160,11 @@ def test_two_opposite_groups_are_the_two_clusters():
 
 def test_near_a_common_start_models_are_similar_and_updates_are_not():
     """Therefore one propagation makes all models nearly equal, unless updates are compared."""
+    data = opposite_groups(clients=CLIENTS, sizes=SIZES)
     found = {}
     for feature in ("weights", "update"):
-        _, info, _ = run(
-            fedcedar(linear(steps=1), clusters=2, feature=feature), opposite_groups(), 1
-        )
+        algorithm = variant(clusters=2, feature=feature)
+        _, info, _ = run(algorithm, data, 1, participation=SCHEDULE)
         found[feature] = float(info.metrics["contraction"][0])
     assert found["weights"] < 0.01
     assert found["update"] > 0.5
@@ -165,11 +173,15 @@ def test_near_a_common_start_models_are_similar_and_updates_are_not():
 def test_a_sweep_of_temperatures():
     def last(temperature):
         algorithm = fedcedar(TASK, clusters=2, graph="softmax", temperature=temperature)
-        return run(algorithm, opposite_groups(), 2)[1].metrics["contraction"][-1]
+        data = opposite_groups()
+        start = algorithm.init(init_key(), data.train)
+        # Both rounds in one scan, so that the program of a round is compiled once.
+        _, (info, _) = jaxfl.make_rounds(algorithm, full(6))(run_key(), data, start, 0, 2)
+        return info.metrics["contraction"][-1]
 
     swept = jax.jit(jax.vmap(last))(jnp.array([0.03, 0.3, 3.0]))
     assert swept[0] > swept[1] > swept[2]
-    assert float(swept[1]) == pytest.approx(float(last(0.3)), abs=1e-5)
+    assert float(swept[1]) == pytest.approx(float(jax.jit(last)(0.3)), abs=1e-5)
 
 
 @pytest.mark.parametrize(

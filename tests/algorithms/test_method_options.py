@@ -7,12 +7,14 @@ import typing
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 import pytest
-from toys import linear, opposite_groups
+from toys import linear, opposite_groups, run
 
 import jaxfl
-from jaxfl.algorithms import ALGORITHMS, gfedmtl, krum, multi_krum, pfedgat
+from jaxfl.algorithms import ALGORITHMS, gfedmtl, krum, multi_krum, pfedgat, trimmed_mean
 from jaxfl.errors import InputError
+from jaxfl.experiment import Setting
 from jaxfl.types import Cohort
 
 
@@ -80,3 +82,14 @@ def test_krum_refuses_more_malicious_clients_than_it_bears(method):
     one_round(1)  # 2 + 2 < 6
     with pytest.raises(InputError, match="byzantine is 2: expected at most 1 for a cohort of 6"):
         one_round(2)
+
+
+def test_the_trimmed_mean_withstands_the_default_number_of_malicious_clients():
+    malicious = np.arange(5) < 5 * Setting().attack_ratio
+
+    def far(key, before, after, ids):
+        added = jnp.where(jnp.asarray(malicious)[ids], 1e6, 0.0)
+        return jax.tree.map(lambda x: x + added.reshape(-1, *[1] * (x.ndim - 1)), after)
+
+    state, _, _ = run(trimmed_mean(linear(uplink=far)), opposite_groups(clients=5), 1)
+    assert all(np.abs(x).max() < 100 for x in jax.tree.leaves(state.server))

@@ -5,6 +5,7 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 import pytest
+from scipy.special import logsumexp
 from toys import close, deployed, federation, linear, made, opposite_groups, quadratic, run
 
 import jaxfl
@@ -129,12 +130,18 @@ def test_rounds_equal_numpy_written_from_the_paper(feature, normalised, slope):
         weights, heads = paper.forward(h)
         np.testing.assert_allclose(info.weights[number], weights, atol=1e-5)
         derivatives = np.zeros((3, 3))
+        losses = []
         for r, i in enumerate(ids):
             models[i] = sum(weights[r, s] * trained[s] for s in range(3))  # (8)
             x, y = real(data.val, i)
             if len(y):
                 gradient = softmax_gradient(models[i], x, y)
                 derivatives[r] = [gradient @ t for t in trained]
+                logits = x @ models[i][2:].reshape(8, 2) + models[i][:2]
+                losses.append(np.mean(logsumexp(logits, axis=1) - logits[np.arange(len(y)), y]))
+        # A client without validation data has no part in the mean of the losses.
+        assert len(losses) == 3 - (4 in ids)
+        np.testing.assert_allclose(info.metrics["feedback"][number], np.mean(losses), rtol=1e-4)
         assert (np.abs(derivatives).max(axis=1) > 0).tolist() == [i != 4 for i in ids]
         paper.step(h, heads, derivatives)  # (9) and (10)
     np.testing.assert_allclose(

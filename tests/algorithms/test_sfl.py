@@ -4,9 +4,10 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from toys import deployed, federation, jit, make_rounds, quadratic
+from toys import deployed, federation, jit, make_rounds, quadratic, run
 
 import jaxfl
+from jaxfl import tree
 from jaxfl.algorithms import sfl
 from jaxfl.errors import InputError
 
@@ -45,6 +46,42 @@ def test_rounds_equal_the_closed_form(learned):
         g = u.mean(axis=0)
     np.testing.assert_allclose(deployed(algorithm, state, 4)["w"][ids], u, atol=1e-5)
     np.testing.assert_allclose(state.server["w"], g, atol=1e-5)
+
+
+def test_a_client_that_refuses_its_mixture_is_attracted_to_its_own_model():
+    """The mean from which all clients start is still that of the mixtures."""
+    x = np.random.default_rng(0).normal(size=(4, 3))
+    lam = 0.4
+    refusing = 1
+    data = federation(
+        [np.tile(row, (10, 1)).astype(np.float32) for row in x], [np.zeros(10, np.int32)] * 4
+    )
+
+    def accept(own, offered, cohort):
+        accepted = cohort.ids != refusing
+        return tree.choose(accepted, offered, own), accepted
+
+    task = quadratic(steps=150)._replace(accept=accept)
+    algorithm = sfl(task, graph=jnp.asarray(GRAPH), lam=lam, hops=1)
+    state, info, _ = run(algorithm, data, 2)
+
+    edges = np.maximum(GRAPH, np.eye(4))
+    rows = edges / edges.sum(axis=1, keepdims=True)
+    initial = np.asarray(
+        jit(algorithm.init)(jax.random.fold_in(jax.random.key(0), 10**6), data.train).server["w"]
+    )
+    g = initial
+    centre = np.tile(initial, (4, 1))
+    for _ in range(2):
+        w = (x + lam * g + lam * centre) / (1 + 2 * lam)
+        offered = rows @ w
+        g = offered.mean(axis=0)
+        centre = offered.copy()
+        centre[refusing] = w[refusing]
+    np.testing.assert_allclose(deployed(algorithm, state, 4)["w"], centre, atol=1e-5)
+    np.testing.assert_allclose(state.server["w"], g, atol=1e-5)
+    rows[refusing] = np.eye(4)[refusing]
+    np.testing.assert_allclose(info.weights[1], rows, atol=1e-5)
 
 
 def test_a_weight_of_the_learned_graph_needs_a_given_graph():

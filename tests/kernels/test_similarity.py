@@ -94,5 +94,7 @@ def test_models_near_each_other_and_far_from_zero_keep_their_distance():
     expected = np.linalg.norm(exact[:, None] - exact[None], axis=2)
     assert 0 < expected[0, 1] < 0.003
     np.testing.assert_allclose(distances_l2(jnp.asarray(stacked)), expected, rtol=1e-5)
+    found = similarities(jnp.asarray(stacked), "l2")
+    np.testing.assert_allclose(found, -expected, rtol=1e-5)
     far = np.concatenate([stacked, np.full((1, 200), 1e20, np.float32)])
     np.testing.assert_allclose(distances_l2(jnp.asarray(far))[:3, :3], expected, rtol=1e-5)

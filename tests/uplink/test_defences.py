@@ -1,6 +1,7 @@
 """Defences: what the server does to uploads, and clients that refuse what the server offers."""
 
 import json
+from functools import partial
 
 import jax
 import jax.numpy as jnp
@@ -10,7 +11,7 @@ from toys import close, equal, jit, linear, made, opposite_groups, run
 
 from jaxfl import tree
 from jaxfl.acceptance import accept_validated
-from jaxfl.algorithms import fedamp, local, pfedgat, pfedgraph
+from jaxfl.algorithms import fedamp, heurfedamp, local, pfedgat, pfedgraph, sfl
 from jaxfl.cli import main
 from jaxfl.errors import InputError
 from jaxfl.experiment import Setting, build, gather, load_config, resolve
@@ -140,16 +141,25 @@ def test_by_default_every_client_takes_what_it_is_offered_and_nothing_is_compute
     assert accepted.all()
 
 
-FACTORIES = {"pfedgraph": pfedgraph, "pfedgat": pfedgat, "fedamp": fedamp}
+FACTORIES = {
+    "pfedgraph": pfedgraph,
+    "pfedgat": pfedgat,
+    "fedamp": fedamp,
+    "heurfedamp": heurfedamp,
+    "sfl": sfl,
+}
+# Options without which a client that refuses is still regularised.
+ALONE = {"pfedgraph": {"lam": 0.0}, "sfl": {"lam": 0.0}}
 ATTACKED = attack("boost", np.array([False] * 5 + [True]), 30.0)
 
 
-@pytest.mark.parametrize("name", ["pfedgraph", "pfedgat"])
+@pytest.mark.parametrize("name", ["pfedgraph", "pfedgat", "sfl"])
 def test_with_acceptance_no_attack_makes_a_client_clearly_worse_on_validation_data(name):
     """Worse than its own training made it, which is seen where all start from one model."""
     data = opposite_groups()
-    state, info, _ = run(FACTORIES[name](linear(uplink=ATTACKED, acceptance="validated")), data, 1)
-    undefended, _, _ = run(FACTORIES[name](linear(uplink=ATTACKED)), data, 1)
+    factory = partial(FACTORIES[name], **ALONE.get(name, {}))
+    state, info, _ = run(factory(linear(uplink=ATTACKED, acceptance="validated")), data, 1)
+    undefended, _, _ = run(factory(linear(uplink=ATTACKED)), data, 1)
     alone, _, _ = run(made(local), data, 1)
     refused = (np.asarray(info.weights)[0] == np.eye(6)).all(axis=1)[:5]
     trained, taken, offered = (
@@ -164,10 +174,12 @@ def test_with_acceptance_no_attack_makes_a_client_clearly_worse_on_validation_da
     np.testing.assert_array_equal(refused, difference > error)
 
 
-def test_a_client_of_fedamp_that_refuses_its_mixture_is_attracted_to_nothing():
+@pytest.mark.parametrize("name", ["fedamp", "heurfedamp"])
+def test_a_client_that_refuses_its_mixture_has_a_row_of_the_identity(name):
     data = opposite_groups()
-    _, info, _ = run(fedamp(linear(uplink=ATTACKED, acceptance="validated")), data, 2)
-    _, undefended, _ = run(fedamp(linear(uplink=ATTACKED)), data, 2)
+    factory = FACTORIES[name]
+    _, info, _ = run(factory(linear(uplink=ATTACKED, acceptance="validated")), data, 2)
+    _, undefended, _ = run(factory(linear(uplink=ATTACKED)), data, 2)
     refused = (np.asarray(info.weights)[1] == np.eye(6)).all(axis=1)
     mixed = (np.asarray(undefended.weights)[1] != np.eye(6)).any(axis=1)
     assert (refused & mixed).any()
@@ -186,17 +198,17 @@ def losses(models, data):
 
 @pytest.mark.parametrize("name", FACTORIES)
 def test_where_every_offer_is_refused_a_client_goes_on_with_what_it_trained(name):
-    """It then trains alone."""
+    """It then trains alone; with sfl it does so in the first round, and then starts at the mean."""
     data = opposite_groups()
 
     def refuse(own, offered, cohort):
         return own, jnp.zeros(cohort.ids.size, bool)
 
-    options = {"lam": 0.0} if name == "pfedgraph" else {}
-    algorithm = FACTORIES[name](linear()._replace(accept=refuse), **options)
-    state, info, _ = run(algorithm, data, 2)
-    np.testing.assert_array_equal(info.weights, np.tile(np.eye(6), (2, 1, 1)))
-    alone, _, _ = run(made(local), data, 2)
+    rounds = 1 if name == "sfl" else 2
+    algorithm = FACTORIES[name](linear()._replace(accept=refuse), **ALONE.get(name, {}))
+    state, info, _ = run(algorithm, data, rounds)
+    np.testing.assert_array_equal(info.weights, np.tile(np.eye(6), (rounds, 1, 1)))
+    alone, _, _ = run(made(local), data, rounds)
     close(state.clients[0], alone.clients, tolerance=1e-6)
 
 
@@ -244,15 +256,15 @@ def test_with_acceptance_noise_alone_does_not_seal_a_client(name):
     """But which model a client took tells of them, so the audit says that noise is not enough.
 
     A client that keeps its own model trains from what it never sent with noise, and the update that
-    follows is measured from there.
+    follows is measured from there. Only with sfl does everybody start from the mean nevertheless.
     """
     data = opposite_groups()
     noisy = gaussian(1.0, 1.0)
     options = {"wire": "gradient"} if name == "pfedgat" else {}
     always = audit(FACTORIES[name], linear(uplink=noisy), options, data)
     validated = audit(FACTORIES[name], linear(uplink=noisy, acceptance="validated"), options, data)
-    assert always.sealed == (name != "fedamp")
-    assert not validated.sealed
+    assert always.sealed == (name not in ("fedamp", "heurfedamp"))
+    assert validated.sealed == (name == "sfl")
 
 
 def test_acceptance_without_validation_data_is_refused():
@@ -295,6 +307,8 @@ def test_the_command_line_takes_several_defences(tmp_path, monkeypatch, capsys):
     assert main(["run", "fedavg", *short, "--defend", "clip", "accept", "--out", "x"]) == 2
     told = " ".join(capsys.readouterr().err.split())
     assert "--defend accept: fedavg offers no mixture that a client could refuse" in told
+    named = told.partition("could refuse, choose ")[2].partition(", or leave")[0]
+    assert set(named.replace(" or ", ", ").split(", ")) == set(FACTORIES)
     assert not (tmp_path / "x").exists()
 
 

@@ -21,6 +21,7 @@ from jaxfl.experiment.privacy.guarantee import Exposure, expose
 from jaxfl.experiment.session.clients import Data, malicious
 from jaxfl.experiment.session.seeds import Seeds, seeds_of
 from jaxfl.models import MODELS
+from jaxfl.registry import facts_of
 from jaxfl.task import classification, regression, sgd
 from jaxfl.types import (
     Algorithm,
@@ -136,10 +137,11 @@ def check_acceptance(config: Config, task: Task, federation: Federation) -> None
 
     algorithm = ALGORITHMS[config.algorithm](task._replace(accept=accept), **config.hyper)
     jax.eval_shape(partial(rehearse, algorithm), jax.random.key(0), federation)
+    *first, last = [name for name, made in ALGORITHMS.items() if facts_of(made).offers_mixture]
     check(
         bool(asked),
         f"--defend accept: {config.algorithm} offers no mixture that a client could refuse, choose "
-        "pfedgraph, pfedgat or fedamp, or leave it out",
+        f"{', '.join(first)} or {last}, or leave it out",
     )
     check(
         bool(jnp.any(mesh.fetch(federation.val.mask))),

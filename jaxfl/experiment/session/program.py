@@ -16,7 +16,8 @@ from jaxfl import mesh
 from jaxfl.evaluate import After, Evaluation, make_evaluate
 from jaxfl.experiment.config import Config
 from jaxfl.experiment.session.build import Built
-from jaxfl.rounds import check_validation, make_rounds
+from jaxfl.rounds import make_rounds
+from jaxfl.rounds_checks import check_validation
 from jaxfl.types import Algorithm, Cohort, Federation, Info, State
 
 START = np.int32(0)  # round numbers are int32 throughout

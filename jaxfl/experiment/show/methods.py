@@ -22,6 +22,8 @@ def describe_factory(factory: AlgorithmFactory) -> str:
         shared += f" Defaults: {facts.defaults}."
     if facts.absent:
         shared += f" Clients absent in the last round deploy {facts.absent}."
+    if facts.offers_mixture:
+        shared += " A client may refuse its mixture (--defend accept)."
     lines = [first_line(factory), source, shared]
     for name, (hint, default) in parameters(factory).items():
         lines.append(f"  {name}={default}: {describe(hint) or 'an array'}")

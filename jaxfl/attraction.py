@@ -1,0 +1,89 @@
+"""Clients with models of their own that are attracted to mixtures: FedAMP and HeurFedAMP.
+
+Huang et al., "Personalized Cross-Silo Federated Learning on Non-IID Data", AAAI 2021,
+https://arxiv.org/abs/2007.03797.
+"""
+
+from typing import NamedTuple
+
+import jax.numpy as jnp
+from jaxtyping import Array, Bool, Float
+
+from jaxfl import tree
+from jaxfl.kernels.alignment import misalignment
+from jaxfl.kernels.mixing import keep_own, mix
+from jaxfl.objectives import data_loss
+from jaxfl.skeleton import train_and_upload
+from jaxfl.types import (
+    Cohort,
+    Dataset,
+    Fit,
+    Info,
+    Objective,
+    Params,
+    PRNGKey,
+    Problem,
+    Scalar,
+    Task,
+)
+
+__all__ = ["Client", "attracted", "attracted_round", "first_clients"]
+
+
+class Client(NamedTuple):
+    """The state of each client."""
+
+    # [C, ...] the client's own model
+    model: Params
+    # [C, ...] what the server last received from the client
+    received: Params
+    # [C] whether it has received anything
+    seen: Bool[Array, "*c"]
+
+
+def first_clients(model: Params, clients: int) -> Client:
+    """The state of clients that have not taken part yet, each with this one model."""
+    models = tree.broadcast(model, clients)
+    return Client(models, models, jnp.zeros(clients, bool))
+
+
+def attracted(problem: Problem) -> Objective:
+    """The data loss plus factor |w - u|^2, where the anchor is (u, factor)."""
+    loss = data_loss(problem)
+
+    def objective(params: Params, batch: Dataset, anchor: tuple, key: PRNGKey):
+        mixture, factor = anchor
+        value, aux = loss(params, batch, None, key)
+        return value + misalignment(params, mixture, factor, "l2"), aux
+
+    return objective
+
+
+def attracted_round(
+    task: Task,
+    fit: Fit,
+    key: PRNGKey,
+    clients: Client,
+    weights: Float[Array, "m m"],
+    factor: Scalar,
+    cohort: Cohort,
+) -> tuple[Client, Info]:
+    """A round: each client is sent its mixture u, trains its own model near u and uploads it.
+
+    A client that refuses its mixture is attracted to nothing, and its row of the weights is that of
+    the identity.
+
+    Args:
+      task: has the upload, and whether clients refuse.
+      fit: training on the `attracted` objective.
+      key: of the round.
+      clients: the state of the cohort [M, ...].
+      weights: of the models that the server last received [M, M].
+      factor: of the attraction, one number or one for each client [M].
+      cohort: the clients of the round.
+    """
+    mixture, accepted = task.accept(clients.model, mix(weights, clients.received), cohort)
+    anchor = (mixture, factor * accepted)
+    trained, received, info = train_and_upload(task, fit, key, clients.model, anchor, cohort)
+    after = Client(trained, received, jnp.ones_like(clients.seen))
+    return after, info._replace(weights=keep_own(weights, accepted))
