@@ -17,7 +17,6 @@ import numpy as np
 from jaxfl import protocols
 from jaxfl.algorithms import ALGORITHMS
 from jaxfl.experiment import Config, execute, resume
-from jaxfl.experiment.config.fields import hints
 from jaxfl.experiment.config.resolve import LOCAL_STEPS
 from jaxfl.experiment.config.rules import idle
 from jaxfl.experiment.store import files
@@ -48,23 +47,22 @@ def essence(config: Config) -> dict[str, Any]:
     left_out = {*ASIDE, *idle(config)}
     if config.local_epochs is None and config.local_steps is None:
         config = dataclasses.replace(config, local_steps=LOCAL_STEPS)
-    types = hints(Config)
     known = parameters(ALGORITHMS[config.algorithm])
     kept = {
-        name: _as_field(value, types[name])
+        name: value
         for name, value in dataclasses.asdict(config).items()
         if name not in left_out and (name in ALWAYS or value != defaults[name])
     }
     kept["hyper"] = {
-        name: _as_field(value, known[name].hint)
+        name: _as_taken(value, known[name].hint)
         for name, value in config.hyper.items()
         if value != known[name].default
     }
     return kept
 
 
-def _as_field(value: Any, hint: Any) -> Any:
-    """1 as 1.0 where a field takes fractions: the two are the same run."""
+def _as_taken(value: Any, hint: Any) -> Any:
+    """1 as 1.0 where a hyper-parameter takes fractions: the two are the same run."""
     return float(value) if type(value) is int and takes_fractions(hint) else value
 
 

@@ -16,6 +16,7 @@ from experiments.tables.results import Result, score
 from jaxfl.errors import InputError, check, check_name
 from jaxfl.experiment import Config
 from jaxfl.experiment.config import preset
+from jaxfl.experiment.config.fields import hints, read_field
 from jaxfl.experiment.config.presets import Preset
 from jaxfl.experiment.config.rules import idle
 
@@ -108,9 +109,13 @@ class Table(Part):
             options = options | _filled(part.options)
             own = {k: v for k, v in part.hyper.items() if not isinstance(v, dict)}
             hyper |= _filled(own | part.hyper.get(algorithm, {}))
+        types = hints(Config)
+        for name, value in options.items():
+            check_name(f"option of {where}", name, types)
+            options[name] = read_field(f"{name} of {where}", types[name], value)
         try:
             config = Config(**options, algorithm=algorithm, hyper=hyper, seed=seed)
-        except (InputError, TypeError) as error:
+        except InputError as error:
             raise InputError(f"{where}: {error}") from error
         measure = next((p.measure for p in reversed(parts) if p.measure), "score")
         check_name("measure", measure, MEASURES)

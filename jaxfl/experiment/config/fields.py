@@ -10,7 +10,7 @@ from typing import Annotated, Any, Literal
 
 from jaxfl.data import CONCEPTS, PARTITIONS
 from jaxfl.data.augment import AUGMENTATIONS
-from jaxfl.errors import check, check_name
+from jaxfl.errors import InputError, check_name
 from jaxfl.evaluate import After
 from jaxfl.models import MODELS
 from jaxfl.options import NOT_NEGATIVE, POSITIVE, Range, accepts, expected, takes_fractions
@@ -201,7 +201,8 @@ def check_field(what: str, hint: Any, value: Any) -> None:
     Raises:
       InputError: another type, a number out of range, or an unknown name.
     """
-    check(accepts(hint, value), f"{what} is {value!r:.80}: expected {expected(hint, value)}")
+    if not accepts(hint, value):
+        raise InputError(f"{what} is {value!r:.80}: expected {expected(hint, value)}")
     for note in getattr(hint, "__metadata__", ()):
         if isinstance(note, Names) and value is not None:
             for name in value if isinstance(value, tuple) else (value,):
