@@ -25,6 +25,11 @@ def differences(was: dict[str, Any], config: Config, done: int) -> list[str]:
     found = []
     if config.rounds < done:
         found.append(f"--rounds is {config.rounds} and {done} are done")
+    if config.schedule == "cosine" and config.rounds != was["rounds"]:
+        found.append(
+            f"--rounds was {was['rounds']} and is {config.rounds}, and --schedule cosine ends with "
+            "them"
+        )
     # An option that is younger than the checkpoint had its default.
     was = json.loads(json.dumps({name: was.get(name, defaults[name]) for name in now}))
     for name in sorted(now.keys() - MAY_CHANGE - {"hyper"}):

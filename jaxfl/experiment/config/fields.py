@@ -13,6 +13,7 @@ from jaxfl.data.augment import AUGMENTATIONS
 from jaxfl.errors import check, check_name
 from jaxfl.evaluate import After
 from jaxfl.models import MODELS
+from jaxfl.optimizers import OPTIMIZERS, SCHEDULES
 from jaxfl.options import NOT_NEGATIVE, POSITIVE, Range, accepts, expected, takes_fractions
 from jaxfl.uplink import ATTACKS, DEFENCES
 
@@ -88,10 +89,19 @@ class TrainingOptions:
     """examples in a local step"""
     lr: Annotated[float, NOT_NEGATIVE] = 0.01
     """learning rate"""
+    optimizer: Annotated[str, Names("optimizer", OPTIMIZERS)] = "sgd"
+    """optimiser of local training, new in each round: sgd, adam, adamw, rmsprop or adagrad"""
     momentum: Annotated[float, BELOW_ONE] = 0.9
-    """momentum"""
+    """momentum of sgd"""
     weight_decay: Annotated[float, NOT_NEGATIVE] = 1e-5
-    """weight decay"""
+    """weight decay, added to the gradient; adamw: beside the step"""
+    schedule: Annotated[str, Names("schedule", ("constant", *SCHEDULES))] = "constant"
+    """learning rate by round: constant, exponential (--lr times --decay^round), step (times --decay
+    every --decay-every rounds) or cosine (to 0 after the last round)"""
+    decay: Annotated[float, SOME] = 0.99
+    """factor of the learning rate under --schedule exponential or step"""
+    decay_every: Annotated[int, MANY] = 10
+    """rounds between two steps of --schedule step"""
     example_clip: Annotated[float | None, POSITIVE] = None
     """largest L2 norm of an example's gradient in local training"""
     example_noise: Annotated[float, NOT_NEGATIVE] = 0.0

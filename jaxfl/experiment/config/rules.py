@@ -50,6 +50,12 @@ EFFECTS = {
     "classes_per_client": _of_partitions("classes_per_client"),
     "beta": _of_partitions("beta"),
     "topology": _of_partitions("topology"),
+    "momentum": Effect("--optimizer sgd", lambda training: training.optimizer == "sgd"),
+    "decay": Effect(
+        "--schedule exponential or step",
+        lambda training: training.schedule in ("exponential", "step"),
+    ),
+    "decay_every": Effect("--schedule step", lambda training: training.schedule == "step"),
     "own": Effect("--test own", lambda data: data.test in ("own", None)),
     "attack_ratio": ATTACKED,
     "attack_seed": ATTACKED,

@@ -56,7 +56,8 @@ def one_seed(built: Built, algorithm: Algorithm, after: After) -> OneSeed:
 
     def assess(seed, federation, state, number, ids, trained=None):
         key = jax.random.fold_in(stream(seed, EVALUATE), number)
-        return evaluate(key, federation, state, ids, trained)
+        # Fine-tuning has the learning rate of the last round.
+        return evaluate(key, federation, state, ids, trained, round=number - 1)
 
     return OneSeed(init, advance, assess)
 

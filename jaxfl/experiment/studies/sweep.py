@@ -28,7 +28,17 @@ Point = dict[str, Any]  # a value for each name that is searched
 Trial = dict[str, Any]
 OPTIONS = hints(Setting)  # by name
 # Trials that differ in these options share their clients.
-SHARED = {"lr", "momentum", "weight_decay", "local_steps", "model"}
+SHARED = {
+    "lr",
+    "optimizer",
+    "momentum",
+    "weight_decay",
+    "schedule",
+    "decay",
+    "decay_every",
+    "local_steps",
+    "model",
+}
 
 
 def grid_points(space: dict[str, list]) -> list[Point]:
