@@ -63,6 +63,22 @@ def test_numbers_of_two_seeds_side_by_side_give_what_one_alone_gives():
     assert same["val"] == pytest.approx(one[0]["val"], abs=1e-3)
 
 
+def test_test_scores_of_all_trials_are_shown_when_they_are_asked_for(capsys):
+    options = ["sweep", "fedprox", *SHORT, "--over", "mu=0.1,10"]
+    assert main([*options, "--show-test", "--out", "shown"]) == 0
+    assert "test (not for choosing)" in " ".join(capsys.readouterr().out.split())
+    found = json.loads(Path("shown/sweep.json").read_text())
+    scores = [trial["test_not_for_choosing"] for trial in found["trials"]]
+    assert scores[0] == found["best"]["test"]
+    assert len(scores) == 2
+    vals = [trial["val"] for trial in found["trials"]]
+    assert vals == sorted(vals, reverse=True)  # the order is that of the validation scores
+    assert main([*options, "--out", "hidden"]) == 0
+    assert "not for choosing" not in capsys.readouterr().out
+    hidden = json.loads(Path("hidden/sweep.json").read_text())
+    assert [set(trial) for trial in hidden["trials"]] == [{"point", "val"}] * 2
+
+
 def test_spaces():
     space = parse_space(
         ("alpha=0.2,0.8", "lam=0.001:1:log", "anchor=cosine,approx", "own=-1:1"), parse_value

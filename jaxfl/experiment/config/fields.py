@@ -121,6 +121,8 @@ class UploadOptions:
     """fraction of malicious clients under an attack"""
     attack_seed: Annotated[int, SEED] = 0
     """which clients are malicious, whatever the seed of the run"""
+    malicious: Annotated[tuple[int, ...], NOT_NEGATIVE] = ()
+    """ids of the malicious clients, in place of --attack-ratio and --attack-seed"""
     attack_scale: Annotated[float | None, POSITIVE] = None
     """strength of an attack that has one, such as the factor of mimic; the attack's own default if
     not given"""
@@ -148,7 +150,10 @@ class RunOptions:
     """The rounds, what is evaluated and kept of them, and the devices."""
 
     participation: Annotated[float, EVERY_CLIENT] = 1.0
-    """fraction of the clients in each round"""
+    """fraction of the clients in each round, without those of --unseen"""
+    unseen: Annotated[float, BELOW_ONE] = 0.0
+    """fraction of the clients that take part in no round: newcomers, whose scores stand apart from
+    those of the others"""
     rounds: Annotated[int, MANY] = 20
     """communication rounds"""
     eval_every: Annotated[int, MANY] = 1

@@ -6,6 +6,7 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 import optax
 from flax import linen as nn
 from jaxtyping import Array
@@ -19,7 +20,7 @@ from jaxfl.experiment.config import Config, Resolved, Setting
 from jaxfl.experiment.config.rules import takes_names
 from jaxfl.experiment.privacy.audit import audit
 from jaxfl.experiment.privacy.guarantee import Exposure, expose
-from jaxfl.experiment.session.clients import Data, malicious
+from jaxfl.experiment.session.clients import Data, malicious, unseen
 from jaxfl.experiment.session.seeds import Seeds, seeds_of
 from jaxfl.models import MODELS
 from jaxfl.optimizers import OPTIMIZERS, SCHEDULES
@@ -80,7 +81,7 @@ def build(resolved: Resolved, data: Data) -> Built:
     jax.eval_shape(partial(rehearse, algorithm), jax.random.key(0), first)
     if "accept" in config.defend:
         check_acceptance(config, task, first)
-    sample = participation.uniform(config.clients, config.participation)
+    sample = make_participation(config)
     excess, exposure = inspect_uploads(config, task, data, first)
     return Built(config, data, task, algorithm, sample, excess, exposure)
 
@@ -119,6 +120,13 @@ def make_optimizer(setting: Setting) -> Optimizer:
         setting.lr, setting.rounds, setting.decay, setting.decay_every
     )
     return lambda number: with_rate(schedule(number))
+
+
+def make_participation(config: Config) -> Participation:
+    """A uniform sample of the clients in each round, without those that take part in none."""
+    seen = np.flatnonzero(~unseen(config))
+    sample = participation.uniform(seen.size, config.participation)
+    return sample if seen.size == config.clients else participation.among(seen, sample)
 
 
 def make_model(name: str, source: Source) -> nn.Module:
