@@ -169,6 +169,7 @@ def prepare():
         "malicious": '{"algorithm": "fedavg", "attack": "gauss", "attack_ratio": 0.2, '
         '"malicious": [1]}',
         "ids": '{"algorithm": "fedavg", "attack": "gauss", "malicious": ["one"]}',
+        "label_number": '{"algorithm": "fedavg", "label": 3}',
         "label": '{"algorithm": "fedavg", "label": "a\\nb"}',
     }
     for name, text in configs.items():
@@ -698,6 +699,7 @@ CONFIG_FILES = {
     "zero_folder": r"the data folder a\x00\nb does not exist",
     "malicious": "--attack-ratio is 0.2, and --malicious names the clients: leave out one of them",
     "ids": "malicious in ids.json is ('one',): expected a list, each a non-negative whole number",
+    "label_number": "label in label_number.json is 3: expected text or null",
     "label": "label is 'a\\nb': expected 1 to 100 letters that can be printed",
     "hyper_list": "hyper in hyper_list.json is [1]: expected an object",
     "hyper_name": "did you mean alpha",

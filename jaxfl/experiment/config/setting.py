@@ -12,7 +12,6 @@ from jaxfl.experiment.config.fields import (
     RunOptions,
     TrainingOptions,
     UploadOptions,
-    check_field,
     check_fields,
 )
 
@@ -57,7 +56,6 @@ class Config(Setting):
     def __post_init__(self):
         super().__post_init__()
         rules.check_hyper(self.algorithm, self.hyper)
-        check_field("label", str | None, self.label)
         rules.check_label(self.label)
 
     @property
