@@ -20,8 +20,9 @@ from jaxfl import (
     uplink,
 )
 from jaxfl.evaluate import make_evaluate, summarise
+from jaxfl.optimizers import sgd
 from jaxfl.rounds import check_finite, make_rounds
-from jaxfl.task import classification, regression, sgd
+from jaxfl.task import classification, regression
 
 __all__ = [
     "__version__",

@@ -129,9 +129,10 @@ def make_evaluate(
       after: what is scored second.
 
     Returns:
-      evaluate(key, federation, state, ids [M], trained=None) -> Evaluation with scores [M].
-      `trained` has the models [M, ...] of "trained", `Info.trained` of the round whose clients are
-      `ids`.
+      evaluate(key, federation, state, ids [M], trained=None, round=None) -> Evaluation with scores
+      [M]. `trained` has the models [M, ...] of "trained", `Info.trained` of the round whose clients
+      are `ids`. If the task's optimiser depends on the round, fine-tuning has that of the given
+      round.
     """
     fine_tune = task.trainer(data_loss(task.problem, algorithm.apply))
 
@@ -142,8 +143,10 @@ def make_evaluate(
         state: State,
         ids: Int[Array, "m"],
         trained: Params | None = None,
+        round: Int[Array, ""] | int | None = None,
     ) -> Evaluation:
-        cohort = Cohort(ids, tree.take(federation.train, ids), tree.take(federation.val, ids))
+        train, val = tree.take((federation.train, federation.val), ids)
+        cohort = Cohort(ids, train, val, round)
         if isinstance(federation.test, Pool):
             test = federation.test._replace(mask=federation.test.mask[ids])
         else:

@@ -1,5 +1,7 @@
 """Local training: minibatch steps on masked data, for all clients of a cohort in one program."""
 
+from functools import partial
+
 import jax
 import jax.numpy as jnp
 import optax
@@ -9,6 +11,7 @@ from jaxtyping import Array, Bool, Int, PyTree
 from jaxfl import tree
 from jaxfl.errors import check
 from jaxfl.gradients import accumulated, private
+from jaxfl.optimizers import optimizer_of_round
 from jaxfl.options import NOT_NEGATIVE, POSITIVE, check_range
 from jaxfl.streams import client_keys
 from jaxfl.types import (
@@ -18,6 +21,7 @@ from jaxfl.types import (
     Fit,
     Fitted,
     Objective,
+    Optimizer,
     Params,
     PRNGKey,
     Scalar,
@@ -79,7 +83,7 @@ def minibatches(
 
 def trainer(
     objective: Objective,
-    optimizer: optax.GradientTransformation,
+    optimizer: Optimizer,
     *,
     batch_size: int,
     steps: int | None = None,
@@ -99,7 +103,8 @@ def trainer(
     Args:
       objective: (params, batch [B], anchor, key) -> (loss to differentiate, aux to report), for one
         client.
-      optimizer: any optax optimiser.
+      optimizer: any optax optimiser, or a function from the number of the round (`cohort.round`) to
+        the optimiser of that round.
       batch_size: B.
       steps: gradient steps, the same number for each client, with new permutations after each
         epoch; give this or `epochs`.
@@ -147,7 +152,13 @@ def trainer(
     else:
         gradient = private(objective, example_clip, example_noise)
 
-    def fit_client(key: PRNGKey, params: Params, anchor: PyTree, data: Dataset) -> Fitted:
+    def fit_client(
+        optimizer: optax.GradientTransformation,
+        key: PRNGKey,
+        params: Params,
+        anchor: PyTree,
+        data: Dataset,
+    ) -> Fitted:
         order_key, step_key = jax.random.split(key)
         rows, counts = minibatches(order_key, data.mask, batch_size, steps=steps, epochs=epochs)
 
@@ -172,6 +183,7 @@ def trainer(
 
     def fit(key: PRNGKey, params: Params, anchor: PyTree, cohort: Cohort) -> Fitted:
         keys = client_keys(key, cohort.ids)
-        return tree.over_clients(fit_client, chunk)(keys, params, anchor, cohort.train)
+        one = partial(fit_client, optimizer_of_round(optimizer, cohort.round))
+        return tree.over_clients(one, chunk)(keys, params, anchor, cohort.train)
 
     return fit

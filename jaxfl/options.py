@@ -66,7 +66,7 @@ WORDS = {
     bool: "true or false",
     str: "text",
     dict: "an object",
-    tuple: "a list of names",
+    tuple: "a list",
     types.NoneType: "null",
 }
 JSON_TYPES = (type(None), bool, int, float, str, np.number, np.bool_)
@@ -116,6 +116,10 @@ def describe(hint: Any) -> str:
             continue  # "a number" says it
         elif base in (int, float) and limits is not None:
             parts.append(limits.describe("whole number" if base is int else "number"))
+        elif _plain(base) is tuple and typing.get_args(base):
+            noun = "whole number" if typing.get_args(base)[0] is int else "name"
+            each = f"a list, each {limits.describe(noun)}" if limits else f"a list of {noun}s"
+            parts.append(each)
         elif _plain(base) in WORDS:
             parts.append(WORDS[_plain(base)])
     return " or ".join(parts)
@@ -205,6 +209,8 @@ def _accepts(base: Any, limits: Range | None, value: Any) -> bool:
     if base in (int, float):
         whole = type(value) is int and abs(value) < 2**31  # JAX counts in 32 bits
         return whole and (limits is None or value in limits)
+    if _plain(base) is tuple and type(value) is tuple and typing.get_args(base):
+        return all(_accepts(typing.get_args(base)[0], limits, element) for element in value)
     return _listed(base, value) or type(value) is _plain(base)
 
 

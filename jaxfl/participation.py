@@ -34,6 +34,17 @@ def uniform(clients: int, fraction: float) -> Participation:
     return lambda key, number: jax.random.permutation(key, clients)[:size]
 
 
+def among(ids: ArrayLike, sample: Participation) -> Participation:
+    """A participation of some clients only: the others take part in no round.
+
+    Args:
+      ids: of the K clients that may take part [K].
+      sample: a participation of K clients; its number k stands for the client `ids[k]`.
+    """
+    members = jnp.asarray(ids)
+    return lambda key, number: members[sample(key, number)]
+
+
 def schedule(table: ArrayLike) -> Participation:
     """A given table of ids [P, M]: the cohort of round t is row t mod P.
 

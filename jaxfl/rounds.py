@@ -63,10 +63,11 @@ def make_rounds(
         everybody = ids.size == clients
         if everybody:
             # The sorted ids are those of all clients in order, so nothing has to be copied.
-            cohort = Cohort(ids, federation.train, federation.val)
+            cohort = Cohort(ids, federation.train, federation.val, number)
             before = state
         else:
-            cohort = Cohort(ids, tree.take(federation.train, ids), tree.take(federation.val, ids))
+            train, val = tree.take((federation.train, federation.val), ids)
+            cohort = Cohort(ids, train, val, number)
             before = State(tree.take(state.clients, ids), state.server)
         after, info = keep_finite(before, *algorithm.round(round_key, before, cohort))
         if not everybody:

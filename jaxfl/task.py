@@ -15,6 +15,7 @@ from jaxfl.acceptance import Acceptance, accept_validated
 from jaxfl.errors import check
 from jaxfl.gradients import full_gradient, full_loss
 from jaxfl.local import trainer
+from jaxfl.optimizers import map_optimizer, sgd
 from jaxfl.types import (
     Chunk,
     Dataset,
@@ -22,6 +23,7 @@ from jaxfl.types import (
     Fit,
     Gradient,
     Objective,
+    Optimizer,
     Params,
     PRNGKey,
     Problem,
@@ -116,7 +118,7 @@ def supervised(
     error: Callable[[Array, Array], Array],
     score: Callable[[Array, Array], Array],
     *,
-    optimizer: optax.GradientTransformation | None = None,
+    optimizer: Optimizer | None = None,
     batch_size: int = 64,
     steps: int | None = None,
     epochs: int | None = None,
@@ -139,8 +141,9 @@ def supervised(
       example: one input [*feature], of any dtype: its shape fixes the shapes of the parameters.
       error: (prediction [B], y [B]) -> [B], what training lowers.
       score: (prediction [B], y [B]) -> [B], what evaluation averages; higher is better.
-      optimizer: any optax optimiser. None: SGD with learning rate .01, momentum .9 and weight decay
-        1e-5.
+      optimizer: any optax optimiser, or a function from the number of a round to the optimiser of
+        that round, for a schedule of the learning rate: `lambda t: sgd(0.1 * 0.99**t)`. None: SGD
+        with learning rate .01, momentum .9 and weight decay 1e-5.
       batch_size: number of examples in a local step.
       steps: local steps in a round; give this or `epochs`. Without either there are 200 steps.
         These defaults are pFedGraph's (section 4.1).
@@ -247,7 +250,7 @@ def supervised(
         used: dict[str, Any] = options | default_amount | changes
         if pure.whole_batch:
             used["whole_batch"] = True
-            used["optimizer"] = flax_model.moving_statistics(used["optimizer"])
+            used["optimizer"] = map_optimizer(flax_model.moving_statistics, used["optimizer"])
         return trainer(objective, **used)
 
     def gradient_of(objective: Objective) -> Gradient:
@@ -273,16 +276,6 @@ def with_augmentation(
         return objective(params, batch, anchor, key)
 
     return augmented
-
-
-def sgd(
-    learning_rate: float = 0.01, momentum: float = 0.9, weight_decay: float = 1e-5
-) -> optax.GradientTransformation:
-    """SGD as in PyTorch and in the papers: decay is added to the gradient, before the momentum."""
-    return optax.chain(
-        optax.add_decayed_weights(weight_decay),
-        optax.sgd(learning_rate, momentum if momentum else None),
-    )
 
 
 def _to_float(

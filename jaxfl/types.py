@@ -11,6 +11,7 @@ from collections.abc import Callable
 from typing import Literal, NamedTuple, Protocol, runtime_checkable
 
 import jax.numpy as jnp
+import optax
 from jaxtyping import Array, Bool, Float, Int, Key, PyTree
 
 # A hyper-parameter on which no code branches, so that `vmap` can sweep it.
@@ -22,6 +23,8 @@ Chunk = int | Literal["auto", "all"]
 CLIENTS = "clients"
 # One model, or models stacked with the client axis first.
 Params = PyTree
+# An optimiser of local training, or a function from the number of a round to that of the round.
+Optimizer = optax.GradientTransformation | Callable[[Array], optax.GradientTransformation]
 
 
 class Dataset(NamedTuple):
@@ -71,6 +74,8 @@ class Cohort(NamedTuple):
     train: Dataset
     # [M, n, ...]
     val: Dataset
+    # the number of the round, which only an optimiser that depends on the round needs
+    round: Int[Array, ""] | int | None = None
 
     @property
     def sizes(self) -> Int[Array, "*m"]:

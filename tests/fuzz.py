@@ -65,9 +65,14 @@ TRIES = {
     "chunk": ["1", "2", "all"],
     "checkpoint-every": ["1"],
     "compute": ["float32", "bfloat16"],
+    "optimizer": ["sgd", "adam", "adamw", "rmsprop", "adagrad"],
+    "unseen": ["0", "0.3", "0.6"],
 }
 GROUPS = [
     {"attack": list(ATTACKS), "attack-ratio": ["0", "0.3", "0.6"]},
+    {"attack": list(ATTACKS), "malicious": ["0", "1"]},
+    {"schedule": ["cosine", "exponential"]},
+    {"schedule": ["step"], "decay": ["0.1", "1"], "decay-every": ["1", "5"]},
     {"compress": ["int8"]},
     {"compress": ["topk"], "top-k": ["0.01", "0.5", "1"]},
     {"clip": ["0.1", "10"], "noise": ["0", "1"]},

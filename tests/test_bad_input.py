@@ -166,6 +166,11 @@ def prepare():
         "hyper_name": '{"algorithm": "pfedgraph", "hyper": {"alhpa": 1}}',
         "hyper_object": '{"algorithm": "pfedgraph", "hyper": {"alpha": {"a": 1}}}',
         "steps": '{"algorithm": "fedavg", "local_steps": 1, "local_epochs": 1}',
+        "malicious": '{"algorithm": "fedavg", "attack": "gauss", "attack_ratio": 0.2, '
+        '"malicious": [1]}',
+        "ids": '{"algorithm": "fedavg", "attack": "gauss", "malicious": ["one"]}',
+        "label_number": '{"algorithm": "fedavg", "label": 3}',
+        "label": '{"algorithm": "fedavg", "label": "a\\nb"}',
     }
     for name, text in configs.items():
         Path(f"{name}.json").write_text(text)
@@ -185,6 +190,8 @@ def prepare():
         "nan": {"summary": {"seconds": float("nan")}},
         "nameless": {"summary": {"algorithm": 1}},
         "markup": {"summary": {"algorithm": "[red]a\n|b"}},
+        "label": {"summary": {"label": "[red]a\n|b"}},
+        "unseen": {"summary": {"unseen": {"before": 1}}},
         "measure": {"summary": {"measure": ["accuracy"]}},
         "up": {"summary": {"up": "many"}},
         "score": {"summary": {"final": {"before": SCORES | {"mean": "high"}, "after": SCORES}}},
@@ -202,6 +209,7 @@ def prepare():
         "object": '{"a": 1}',
         "deep": DEEP,
         "list": '[{"algorithm": ["a"]}]',
+        "directory": '[{"algorithm": "a", "directory": ["a"]}]',
         "above": '[{"algorithm": "../../good", "run": "../../good"}]',
     }
     for name, text in comparisons.items():
@@ -224,7 +232,18 @@ NAMES = [
     (["run"], "no algorithm: name one"),
     (["compare", "--algorithms", "local", "pfedgraf"], "did you mean pfedgraph"),
     (["compare", "--algorithms", "local", "../x"], "unknown algorithm '../x'"),
-    (["compare", "--algorithms", "local", "local"], "named twice"),
+    (["compare", "--algorithms", "local", "local"], "'local' is named twice"),
+    (["compare", "--algorithms", "ditto:lam=1", "ditto:lam=1"], "'ditto:lam=1' is named twice"),
+    (["compare", "--algorithms", "ditto:lam=1", "ditto:Lam=1"], "Lam"),
+    (["compare", "--algorithms", "local", "dito:lam=1"], "unknown algorithm 'dito': did you mean"),
+    (["compare", "--algorithms", "ditto:"], "'ditto:': expected ALGORITHM:KEY=VALUE"),
+    (["compare", "--algorithms", "ditto:lam"], "hyper-parameter 'lam': expected KEY=VALUE"),
+    (["compare", "--algorithms", "ditto:lam=1,lam=2"], "'lam' is given twice"),
+    (["compare", "--algorithms", "ditto:mu=1"], "unknown hyper-parameter of ditto 'mu'"),
+    (["compare", "--algorithms", "ditto:lam=-1"], "lam of ditto is -1: expected a non-negative"),
+    (["compare", "--algorithms", "ditto:lam=\x1b"], r"lam of ditto is '\x1b': expected"),
+    ([*RUN, "--optimizer", "adm"], "unknown optimizer 'adm': did you mean adam"),
+    ([*RUN, "--schedule", "cosin"], "unknown schedule 'cosin': did you mean cosine"),
     (["compare", "--algorithms"], "no algorithms: name some"),
     (["compare", "--algorithms", "local", "--algorithms", "fedavg"], "--algorithms is given twice"),
     (
@@ -283,9 +302,9 @@ COUNTS = [
     "classes-per-client",
     "batch-size",
 ]
-COUNTS += ["local-steps", "local-epochs", "chunk", "devices"]
+COUNTS += ["local-steps", "local-epochs", "chunk", "devices", "decay-every"]
 COUNTS += ["concept-groups"]
-FRACTIONS = ["val", "own", "momentum", "attack-ratio"]
+FRACTIONS = ["val", "own", "momentum", "attack-ratio", "unseen"]
 NUMBERS = [
     *[
         ([*RUN, f"--{name}", value], f"--{name} is {value}: expected a whole number from 1 to")
@@ -311,7 +330,8 @@ NUMBERS = [
         for v in ["nan", "inf", "-1", "0", "1e400"]
     ],
     *[
-        ([*RUN, "--participation", v], "expected a fraction in (0, 1]")
+        ([*RUN, f"--{name}", v], f"--{name} is {float(v)}: expected a fraction in (0, 1]")
+        for name in ("participation", "decay")
         for v in ["nan", "inf", "-1", "0", "1.01", "1e400"]
     ],
     *[
@@ -430,6 +450,27 @@ FITS = [
     (["resume", "nowhere", "--devices", "0"], "nowhere holds no run to resume"),
 ]
 
+ATTACKED = [*RUN, *IID, "--attack", "gauss", "--clients", "3"]
+CLIENTS = [
+    ([*ATTACKED, "--malicious", "0", "3"], "--malicious is 0 3: expected ids of the 3 clients"),
+    ([*ATTACKED, "--malicious", "0", "-1"], "expected a list, each a non-negative whole number"),
+    ([*ATTACKED, "--malicious", "0", "1", "0"], "names a client twice (0 1 0): name each id once"),
+    ([*ATTACKED, "--malicious", "0", "1", "2"], "names all 3 clients: leave at least one benign"),
+    ([*ATTACKED, "--malicious"], "--malicious names nobody: give ids of clients"),
+    ([*ATTACKED, "--malicious", "a"], "Could not find valid parse for arguments: ['a']"),
+    ([*ATTACKED, "--malicious", "0", "--malicious", "1"], "--malicious is given twice"),
+    (
+        [*ATTACKED, "--malicious", "0", "--attack-ratio", "0.4"],
+        "both --malicious and --attack-ratio are given",
+    ),
+    (
+        [*ATTACKED, "--attack-seed=0", "--malicious", "0"],
+        "both --malicious and --attack-seed are given",
+    ),
+    ([*ATTACKED, "--unseen", "0.7"], "leaves at least one of the 2 benign clients for the rounds"),
+    ([*RUN, "--clients", "1", *IID, "--unseen", "0.1"], "at least one of the 1 benign clients"),
+]
+
 IDLE = [
     ([*RUN, "--beta", "0.1"], "--beta is 0.1, and has no effect without --partition dirichlet or "),
     (
@@ -443,6 +484,11 @@ IDLE = [
     ([*RUN, "--own", "0.5"], "--own is 0.5, and has no effect without --test own"),
     ([*RUN, "--attack-ratio", "0.2"], "--attack-ratio is 0.2, and has no effect without --attack"),
     ([*RUN, "--attack-seed", "1"], "--attack-seed is 1, and has no effect without --attack"),
+    ([*RUN, "--malicious", "1", "2"], "--malicious is 1 2, and has no effect without --attack"),
+    ([*RUN, "--optimizer", "adam", "--momentum", "0.5"], "no effect without --optimizer sgd"),
+    ([*RUN, "--decay", "0.5"], "has no effect without --schedule exponential or step"),
+    ([*RUN, "--schedule", "cosine", "--decay", "0.5"], "without --schedule exponential or step"),
+    ([*RUN, "--schedule", "exponential", "--decay-every", "5"], "without --schedule step"),
     ([*RUN, "--delta", "1e-3"], "has no effect without --noise or --example-noise"),
     ([*RUN, "--clip", "1", "--delta", "1e-3"], "has no effect without --noise or --example-noise"),
     ([*RUN, "--top-k", "0.5"], "--top-k is 0.5, and has no effect without --compress topk"),
@@ -491,6 +537,10 @@ HYPER_PARAMETERS = [
     ([*HYPER, "layers=("], "'(' is no regular expression"),
     ([*HYPER, "layers=zzz"], "no layer matches 'zzz': choose from params/Dense_0/bias"),
     (["compare", "--hyper", "alfa=1"], "unknown hyper-parameter 'alfa': did you mean alpha"),
+    (["compare", "--hyper", "pfedgraph.alfa=1"], "of pfedgraph 'alfa': did you mean alpha"),
+    (["compare", "--hyper", "pfedgraf.alpha=1"], "unknown algorithm 'pfedgraf': did you mean"),
+    (["compare", "--hyper", "ditto.lam=1"], "'ditto.lam' is for ditto, which is not compared"),
+    ([*HYPER, "pfedgraph.alpha=1"], "unknown hyper-parameter of pfedgraph 'pfedgraph.alpha'"),
     (
         ["compare", "--hyper", "alpha=high"],
         "hyper-parameter alpha of pfedgraph is 'high': expected a positive number",
@@ -675,6 +725,10 @@ CONFIG_FILES = {
     "set_list": "dataset in set_list.json is ['digits']: expected text",
     "zero_byte": r"unknown data set 'a\x00b'",
     "zero_folder": r"the data folder a\x00\nb does not exist",
+    "malicious": "--attack-ratio is 0.2, and --malicious names the clients: leave out one of them",
+    "ids": "malicious in ids.json is ('one',): expected a list, each a non-negative whole number",
+    "label_number": "label in label_number.json is 3: expected text or null",
+    "label": "label is 'a\\nb': expected 1 to 100 letters that can be printed",
     "hyper_list": "hyper in hyper_list.json is [1]: expected an object",
     "hyper_name": "did you mean alpha",
     "hyper_object": "hyper-parameter alpha of pfedgraph is {'a': 1}: expected a positive number",
@@ -730,6 +784,8 @@ NO_RUNS = [
     "torn",
     "rounds",
     "scores",
+    "label",
+    "unseen",
 ]
 REPORTS = [
     (["report"], "no directories: give those of runs or comparisons"),
@@ -744,7 +800,7 @@ REPORTS = [
     ],
     *[
         (["report", f"tables/{name}"], f"tables/{name}/comparison.json is no comparison of jaxfl")
-        for name in ("numbers", "object", "deep", "list")
+        for name in ("numbers", "object", "deep", "list", "directory")
     ],
     (["report", "tables/above"], "tables/above holds no finished run"),
 ]
@@ -754,6 +810,7 @@ BAD = [
     *COMMAND_LINES,
     *NUMBERS,
     *FITS,
+    *CLIENTS,
     *IDLE,
     *HYPER_PARAMETERS,
     *SWEEPS,

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from jaxfl.algorithms import ALGORITHMS, fedper
-from jaxfl.cli import main
+from jaxfl.cli import main, parse
 
 SHORT = ["--rounds", "2", "--local-steps", "3", "--model", "linear"]
 RUN = ["run", "pfedgraph", *SHORT]
@@ -478,7 +478,9 @@ def test_a_config_of_an_earlier_version_still_loads():
     }
     Path("c.json").write_text(json.dumps(earlier))
     assert main(["run", "--config", "c.json", "--out", "x"]) == 0
-    assert load("x/config.json") == earlier
+    later = {"optimizer": "sgd", "schedule": "constant", "decay": 0.99, "decay_every": 10}
+    later |= {"malicious": [], "unseen": 0.0, "label": None}
+    assert load("x/config.json") == earlier | later
 
 
 def test_options_of_a_file_that_lose_their_effect_are_left_out():
@@ -488,6 +490,22 @@ def test_options_of_a_file_that_lose_their_effect_are_left_out():
     assert main(["run", "--config", "c.json", "--partition", "iid", "--out", "x"]) == 0
     found = load("x/config.json")
     assert (found["beta"], found["top_k"], found["attack_ratio"]) == (0.5, 0.1, 0.3)
+
+
+def test_named_malicious_clients_and_drawn_ones_replace_each_other():
+    config = {"algorithm": "local", "clients": 4, "partition": "iid", "attack": "gauss"}
+    config |= {"rounds": 1, "local_steps": 1, "model": "linear"}
+    Path("drawn.json").write_text(json.dumps(config | {"attack_ratio": 0.5, "attack_seed": 3}))
+    Path("named.json").write_text(json.dumps(config | {"malicious": [1, 2]}))
+    assert main(["run", "--config", "drawn.json", "--malicious", "0", "3", "--out", "x"]) == 0
+    found = load("x/config.json")
+    assert (found["malicious"], found["attack_ratio"], found["attack_seed"]) == ([0, 3], 0.4, 0)
+    with np.load("x/clients.npz") as clients:
+        assert np.flatnonzero(clients["malicious"]).tolist() == [0, 3]
+        assert np.isnan(clients["before_test"]).nonzero()[1].tolist() == [0, 3]
+    command = parse(["run", "--config", "named.json", "--attack-ratio", "0.5"])
+    assert (command.malicious, command.attack_ratio) == ((), 0.5)
+    assert parse(["run", "--config", "named.json"]).malicious == (1, 2)
 
 
 def shell(line, **environment):

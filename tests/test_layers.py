@@ -12,7 +12,7 @@ FILES = sorted(PACKAGE.rglob("*.py"))
 
 # What a module (or all modules of a folder) may import from jaxfl; a name stands for everything
 # below it.
-FREE = {"errors", "options", "types", "tree", "streams", "objectives", "topology"}
+FREE = {"errors", "options", "types", "tree", "streams", "objectives", "topology", "optimizers"}
 ALLOWED = {
     "errors": set(),
     "options": {"errors"},
@@ -21,6 +21,7 @@ ALLOWED = {
     "streams": set(),
     "objectives": {"tree", "types"},
     "topology": {"errors"},
+    "optimizers": {"errors", "types"},
     "kernels": {"types"},
     "gradients": FREE,
     "local": FREE | {"gradients"},

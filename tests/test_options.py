@@ -54,6 +54,8 @@ GRAPH = Literal["ring", "alone"] | Shaped[ArrayLike, "s s"]
         (TAU, "a non-negative number or one of learned, learned_pairs"),
         (bool, "true or false"),
         (dict[str, Any], "an object"),
+        (tuple[str, ...], "a list of names"),
+        (Annotated[tuple[int, ...], NOT_NEGATIVE], "a list, each a non-negative whole number"),
         (Annotated[int, COUNT] | Literal["auto"], "a whole number from 1 to 10,000 or one of auto"),
     ],
 )
@@ -76,6 +78,8 @@ def test_a_hint_is_described_in_words(hint, words):
         (Literal[1] | None, [1, None], [True]),
         (bool, [True, False], [0, 1, "true"]),
         (dict[str, Any], [{}, {"a": 1}], [[], None]),
+        (tuple[str, ...], [(), ("a", "b")], [["a"], ("a", 1), "a"]),
+        (Annotated[tuple[int, ...], NOT_NEGATIVE], [(), (0, 3)], [(-1,), (1.0,), ("a",), (True,)]),
         (GRAPH, ["ring"], ["rings", [[0]], 1]),
     ],
 )

@@ -269,6 +269,16 @@ def test_an_option_that_an_earlier_version_lacked_had_its_default():
     assert differences(was, changed, 0) == ["--compute was float32 and is bfloat16"]
 
 
+def test_a_schedule_that_ends_with_the_rounds_keeps_them():
+    cosine = dataclasses.replace(STOPS, schedule="cosine")
+    longer = dataclasses.replace(cosine, rounds=cosine.rounds + 5)
+    (said,) = differences(dataclasses.asdict(cosine), longer, 0)
+    assert said.startswith(f"--rounds was {cosine.rounds} and is {longer.rounds}")
+    assert differences(dataclasses.asdict(STOPS), longer, 0) != []
+    plain = dataclasses.replace(STOPS, rounds=STOPS.rounds + 5)
+    assert differences(dataclasses.asdict(STOPS), plain, 0) == []
+
+
 # Two processes and one directory.
 
 

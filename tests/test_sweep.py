@@ -59,8 +59,21 @@ def test_numbers_of_two_seeds_side_by_side_give_what_one_alone_gives():
     both, one = (
         json.loads(Path(name, "sweep.json").read_text())["trials"] for name in ("both", "one")
     )
+    assert all(set(trial) == {"point", "val"} for trial in both)  # no test score unasked
     (same,) = [trial for trial in both if trial["point"] == {"alpha": 0.9}]
     assert same["val"] == pytest.approx(one[0]["val"], abs=1e-3)
+
+
+def test_test_scores_of_all_trials_are_shown_when_they_are_asked_for(capsys):
+    options = ["sweep", "fedprox", *SHORT, "--over", "mu=0.1,10"]
+    assert main([*options, "--show-test", "--out", "shown"]) == 0
+    assert "test (not for choosing)" in " ".join(capsys.readouterr().out.split())
+    found = json.loads(Path("shown/sweep.json").read_text())
+    scores = [trial["test_not_for_choosing"] for trial in found["trials"]]
+    assert scores[0] == found["best"]["test"]
+    assert len(scores) == 2
+    vals = [trial["val"] for trial in found["trials"]]
+    assert vals == sorted(vals, reverse=True)  # the order is that of the validation scores
 
 
 def test_spaces():

@@ -101,7 +101,7 @@ def gfedmtl(
     ) -> tuple[Int[Array, "c"], Int[Array, "c"]]:
         """The cluster of each client, and the batches of the training that finds it."""
         start = tree.broadcast(model, ids.size)
-        moved = explore(stream(key, "fit"), start, None, Cohort(ids, train, train))
+        moved = explore(stream(key, "fit"), start, None, Cohort(ids, train, train, round=0))
         received, _ = task.upload(stream(key, "upload"), start, moved.params, ids)
         update = tree.subtract(received, model)
         direction = tree.scale(update, similarity.inverse_norms(update))

@@ -22,6 +22,14 @@ from jaxfl.experiment.config import load_config
 from jaxfl.experiment.config.fields import option
 from jaxfl.experiment.config.rules import idle
 
+# An option on the command line, the option of a config's file that it replaces, and its default.
+REPLACED = (
+    ("--local-steps", "local_epochs", None),
+    ("--local-epochs", "local_steps", None),
+    ("--attack-ratio", "malicious", ()),
+    ("--attack-seed", "malicious", ()),
+)
+
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """The program.
@@ -80,20 +88,27 @@ def parse(
     arguments: Sequence[str],
 ) -> Run | Resume | Compare | Describe | List | Prepare | Report | Sweep:
     """The command with its options; those of `run --config FILE` start from the file's values."""
-    for many in ("--hyper", "--algorithms", "--over"):
+    for many in ("--hyper", "--algorithms", "--over", "--malicious", "--defend"):
         check(
             arguments.count(many) < 2,
             f"{many} is given twice: give it once, with all its values behind it",
         )
+    given = {word.split("=")[0] for word in arguments}
+    drawn = sorted(given & {"--attack-ratio", "--attack-seed"})
+    check(
+        "--malicious" not in given or not drawn,
+        f"both --malicious and {''.join(drawn[:1])} are given: name the malicious clients, or let "
+        "them be drawn",
+    )
     default = Run()
     files = [b for a, b in pairwise(arguments) if a == "--config"]
     files += [a.removeprefix("--config=") for a in arguments if a.startswith("--config=")]
     if arguments[:1] == ["run"] and files:
         config = load_config(Path(files[-1]))
         default = Run(**{name: getattr(config, name) for name in SETTING})
-        for given, other in (("--local-steps", "local_epochs"), ("--local-epochs", "local_steps")):
-            if any(a.split("=")[0] == given for a in arguments):  # it replaces the file's
-                default = dataclasses.replace(default, **{other: None})
+        for option_given, other, none in REPLACED:  # it replaces the file's
+            if option_given in given:
+                default = dataclasses.replace(default, **{other: none})
     subcommand = tyro.conf.subcommand
     commands = (
         Annotated[Run, subcommand("run", default=default)]
@@ -119,9 +134,12 @@ def parse(
             sys.stdout.flush()
             raise
         raise InputError(unboxed(said.getvalue())) from None
+    check(
+        "--malicious" not in given or bool(command.malicious),
+        "--malicious names nobody: give ids of clients, or leave it out",
+    )
     if isinstance(command, Run) and command.config:
         # Options of the file that have no effect together with the options given are left out.
-        given = {a.split("=")[0] for a in arguments}
         unused = [name for name in idle(command) if option(name) not in given]
         defaults = Run()
         left_out = {name: getattr(defaults, name) for name in unused}

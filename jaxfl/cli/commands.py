@@ -29,12 +29,14 @@ from jaxfl.data import CONCEPTS, PARTITIONS, list_data_sets
 from jaxfl.data.augment import AUGMENTATIONS
 from jaxfl.data.prepare import prepare as prepare_data
 from jaxfl.data.sources import SOURCES, data_dir
-from jaxfl.errors import check, check_name
+from jaxfl.errors import check
 from jaxfl.experiment.config import (
     Config,
     DataOptions,
+    hyper_by_algorithm,
     load_config,
     parse_hyper,
+    parse_methods,
     parse_value,
     resolve_data,
 )
@@ -47,7 +49,6 @@ from jaxfl.experiment.store import files
 from jaxfl.experiment.store.finished import load_finished, write_comparison
 from jaxfl.experiment.studies import sweep as search
 from jaxfl.models import MODELS
-from jaxfl.options import parameters
 from jaxfl.uplink import ATTACKS
 
 SETTING = [field.name for field in dataclasses.fields(SettingOptions)]
@@ -114,28 +115,24 @@ def resume(command: Resume, console: Console) -> None:
     settle(dataclasses.replace(command, devices=command.devices or config.devices), console)
     with Follower([config], console) as follow:
         summary = experiment.resume(command.directory, devices=command.devices, follow=follow)
-    console.print(score_table({config.algorithm: summary}))
+    console.print(score_table({config.name: summary}))
     console.print(f"written to {command.directory}", markup=False, highlight=False)
 
 
 def compare(command: Compare, console: Console) -> None:
     """`jaxfl compare`."""
-    algorithms = tuple(ALGORITHMS) if command.algorithms == ("all",) else command.algorithms
-    check(bool(algorithms), "no algorithms: name some, see jaxfl list algorithms")
-    check(len(set(algorithms)) == len(algorithms), "an algorithm is named twice: name each once")
-    for algorithm in algorithms:
-        check_name("algorithm", algorithm, ALGORITHMS)
-    hyper = parse_hyper(command.hyper)
-    known = {algorithm: parameters(ALGORITHMS[algorithm]) for algorithm in algorithms}
-    for name in hyper:
-        check_name("hyper-parameter", name, set().union(*known.values()))
+    words = tuple(ALGORITHMS) if command.algorithms == ("all",) else command.algorithms
+    methods = parse_methods(words)
+    algorithms = [algorithm for algorithm, _ in methods.values()]
+    shared = hyper_by_algorithm(parse_hyper(command.hyper), algorithms)
     configs = [
         Config(
             **setting(command),
             algorithm=algorithm,
-            hyper={k: v for k, v in hyper.items() if k in known[algorithm]},
+            hyper=shared[algorithm] | own,
+            label=None if word == algorithm else word,
         )
-        for algorithm in algorithms
+        for word, (algorithm, own) in methods.items()
     ]
     settle(command, console)
     with directory(command.out, "compare") as out:
@@ -173,14 +170,18 @@ def sweep(command: Sweep, console: Console) -> None:
         trials = search.search(config, points)
         with files.locked(out):
             files.create(out, files.SWEEP_FILES, command.overwrite)
-            best = search.write_search(config, trials, out)
-    table = Table(*space, "validation", title=command.algorithm, title_justify="left")
+            best = search.write_search(config, trials, out, show_test=command.show_test)
+    shown = ["val", "test"] if command.show_test else ["val"]
+    titles = {"val": "validation", "test": "test (not for choosing)"}
+    heads = [*space, *(titles[name] for name in shown)]
+    table = Table(*heads, title=command.algorithm, title_justify="left")
     for trial in trials[:20]:
         cells = [
             f"{value:.4g}" if isinstance(value, float) else str(value)
             for value in trial["point"].values()
         ]
-        table.add_row(*cells, "-" if trial["val"] is None else f"{trial['val']:.4f}")
+        scores = ["-" if trial[name] is None else f"{trial[name]:.4f}" for name in shown]
+        table.add_row(*cells, *scores)
     console.print(table)
     if best["test"] is None:
         console.print("no test score")

@@ -56,12 +56,14 @@ class Compare(Together, SettingOptions):
     """Run several algorithms on the same clients and put them in one table and one picture."""
 
     algorithms: tuple[str, ...] = ("local", "fedavg", "fedavg_ft", "pfedgraph")
-    """which ones, see `jaxfl list algorithms`; `all` for every one"""
+    """which ones, see `jaxfl list algorithms`; `all` for every one; ALGORITHM:KEY=VALUE,KEY=VALUE
+    is a run with hyper-parameters of its own, so that an algorithm may occur several times"""
     equal_budget: bool = False
     """give every algorithm as many local steps as take the gradients of --local-steps of one
     training"""
     hyper: Annotated[tuple[str, ...], tyro.conf.arg(metavar="KEY=VALUE ...")] = ()
-    """hyper-parameters, each for every algorithm that has it"""
+    """hyper-parameters, each for every algorithm that has it; ALGORITHM.KEY=VALUE is for one
+    algorithm and wins over KEY=VALUE"""
     out: Path | None = None
     """directory to write; runs/TIME-compare if not given"""
     overwrite: bool = False
@@ -101,6 +103,8 @@ class Sweep(SettingOptions):
     NAME=LOW:HIGH[:log]"""
     trials: Annotated[int | None, TRIALS] = None
     """draw so many combinations at random; needed for ranges"""
+    show_test: bool = False
+    """also show the test score of every trial, which is not for choosing"""
     hyper: Annotated[tuple[str, ...], tyro.conf.arg(metavar="KEY=VALUE ...")] = ()
     """hyper-parameters that stay"""
     out: Path | None = None

@@ -14,7 +14,7 @@ class Follower:
 
     def __init__(self, configs: list[Config], console: Console):
         self.progress = Progress(
-            TextColumn("{task.description:<12}"),
+            TextColumn("{task.description:<12}", markup=False),
             BarColumn(),
             MofNCompleteColumn(),
             TextColumn("{task.fields[state]}"),
@@ -23,8 +23,7 @@ class Follower:
             disable=not console.is_terminal,
         )
         self.tasks = {
-            c.algorithm: self.progress.add_task(c.algorithm, total=c.rounds, state="")
-            for c in configs
+            c.name: self.progress.add_task(c.name, total=c.rounds, state="") for c in configs
         }
 
     def __enter__(self) -> "Follower":
@@ -43,4 +42,4 @@ class Follower:
             score = "" if mean is None else f"{name} {shown(mean):{digits}}"
             state = f"{score}, {line['round'] / max(line['seconds'], 1e-9):.1f} rounds/s"
         done = 0 if line is None else line["round"]
-        self.progress.update(self.tasks[config.algorithm], completed=done, state=state)
+        self.progress.update(self.tasks[config.name], completed=done, state=state)

@@ -96,6 +96,15 @@ def test_labels_of_malicious_clients_are_flipped():
     )
 
 
+def test_malicious_clients_may_be_named():
+    named = Setting(clients=5, partition="iid", attack="label_flip", malicious=(3, 1))
+    flipped, clean = (
+        gather(resolve(s)).federation for s in (named, Setting(clients=5, partition="iid"))
+    )
+    changed = (np.asarray(flipped.train.y) != np.asarray(clean.train.y)).any(axis=1)
+    assert np.flatnonzero(changed).tolist() == [1, 3]
+
+
 @pytest.mark.parametrize("name", ["shuffle", "gauss"])
 def test_random_numbers_belong_to_the_client(name):
     """They do not depend on its place in the cohort; other clients and keys have others."""

@@ -7,6 +7,7 @@ from jaxfl.experiment.config.fields import (
     TrainingOptions,
     UploadOptions,
 )
+from jaxfl.experiment.config.methods import hyper_by_algorithm, parse_methods
 from jaxfl.experiment.config.presets import PRESETS, Preset, preset
 from jaxfl.experiment.config.resolve import Resolved, resolve, resolve_data
 from jaxfl.experiment.config.setting import Config, Setting
@@ -29,9 +30,11 @@ __all__ = [
     "TrainingOptions",
     "UploadOptions",
     "differences",
+    "hyper_by_algorithm",
     "load_config",
     "parse_hyper",
     "parse_json",
+    "parse_methods",
     "parse_value",
     "preset",
     "resolve",

@@ -9,7 +9,7 @@ from jaxfl.experiment.config.setting import Config
 
 # The result is then the same up to rounding, or is the same with more of it. The number of rounds
 # may grow. Another data_dir is harmless, because the data themselves are compared.
-MAY_CHANGE = {"chunk", "data_dir", "devices", "fail_on_divergence", "keep", "rounds"}
+MAY_CHANGE = {"chunk", "data_dir", "devices", "fail_on_divergence", "keep", "label", "rounds"}
 
 
 def differences(was: dict[str, Any], config: Config, done: int) -> list[str]:
@@ -25,6 +25,11 @@ def differences(was: dict[str, Any], config: Config, done: int) -> list[str]:
     found = []
     if config.rounds < done:
         found.append(f"--rounds is {config.rounds} and {done} are done")
+    if config.schedule == "cosine" and config.rounds != was["rounds"]:
+        found.append(
+            f"--rounds was {was['rounds']} and is {config.rounds}, and --schedule cosine ends with "
+            "them"
+        )
     # An option that is younger than the checkpoint had its default.
     was = json.loads(json.dumps({name: was.get(name, defaults[name]) for name in now}))
     for name in sorted(now.keys() - MAY_CHANGE - {"hyper"}):

@@ -13,6 +13,7 @@ from jaxfl.data.augment import AUGMENTATIONS
 from jaxfl.errors import InputError, check_name
 from jaxfl.evaluate import After
 from jaxfl.models import MODELS
+from jaxfl.optimizers import OPTIMIZERS, SCHEDULES
 from jaxfl.options import NOT_NEGATIVE, POSITIVE, Range, accepts, expected, takes_fractions
 from jaxfl.uplink import ATTACKS, DEFENCES
 
@@ -103,10 +104,19 @@ class TrainingOptions:
     """examples in a local step"""
     lr: Annotated[float, NOT_NEGATIVE] = 0.01
     """learning rate"""
+    optimizer: Annotated[str, Names("optimizer", OPTIMIZERS)] = "sgd"
+    """optimiser of local training, new in each round: sgd, adam, adamw, rmsprop or adagrad"""
     momentum: Annotated[float, BELOW_ONE] = 0.9
-    """momentum"""
+    """momentum of sgd"""
     weight_decay: Annotated[float, NOT_NEGATIVE] = 1e-5
-    """weight decay"""
+    """weight decay, added to the gradient; adamw: beside the step"""
+    schedule: Annotated[str, Names("schedule", ("constant", *SCHEDULES))] = "constant"
+    """learning rate by round: constant, exponential (--lr times --decay^round), step (times --decay
+    every --decay-every rounds) or cosine (to 0 after the last round)"""
+    decay: Annotated[float, SOME] = 0.99
+    """factor of the learning rate under --schedule exponential or step"""
+    decay_every: Annotated[int, MANY] = 10
+    """rounds between two steps of --schedule step"""
     example_clip: Annotated[float | None, POSITIVE] = None
     """largest L2 norm of an example's gradient in local training"""
     example_noise: Annotated[float, NOT_NEGATIVE] = 0.0
@@ -126,6 +136,8 @@ class UploadOptions:
     """fraction of malicious clients under an attack"""
     attack_seed: Annotated[int, SEED] = 0
     """which clients are malicious, whatever the seed of the run"""
+    malicious: Annotated[tuple[int, ...], NOT_NEGATIVE] = ()
+    """ids of the malicious clients, in place of --attack-ratio and --attack-seed"""
     attack_scale: Annotated[float | None, POSITIVE] = None
     """strength of an attack that has one, such as the factor of mimic; the attack's own default if
     not given"""
@@ -153,7 +165,10 @@ class RunOptions:
     """The rounds, what is evaluated and kept of them, and the devices."""
 
     participation: Annotated[float, EVERY_CLIENT] = 1.0
-    """fraction of the clients in each round"""
+    """fraction of the clients in each round, without those of --unseen"""
+    unseen: Annotated[float, BELOW_ONE] = 0.0
+    """fraction of the clients that take part in no round: newcomers, whose scores stand apart from
+    those of the others"""
     rounds: Annotated[int, MANY] = 20
     """communication rounds"""
     eval_every: Annotated[int, MANY] = 1

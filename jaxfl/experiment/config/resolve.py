@@ -113,7 +113,8 @@ def _devices(setting: Setting) -> int:
     """How many devices each process uses."""
     if setting.devices != "auto":
         return setting.devices
-    sample = participation.uniform(setting.clients, setting.participation)
+    seen = setting.clients - rules.count_unseen(setting, setting.clients)
+    sample = participation.uniform(seen, setting.participation)
     cohort = jax.eval_shape(sample, jax.random.key(0), 0).size
     return min(jax.local_device_count(), -(-cohort // jax.process_count()))
 

@@ -57,6 +57,10 @@ def _of_concepts(name: str) -> Effect:
 
 
 ATTACKED = Effect("--attack", lambda upload: upload.attack is not None)
+DRAWN = Effect(
+    "--attack",
+    lambda upload: upload.attack is not None and not upload.malicious,
+)
 # Options that take effect only together with another one.
 EFFECTS = {
     "classes_per_client": _of_partitions("classes_per_client"),
@@ -64,9 +68,16 @@ EFFECTS = {
     "topology": _of_partitions("topology"),
     "concept_groups": _of_concepts("groups"),
     "feature_noise": _of_concepts("level"),
+    "momentum": Effect("--optimizer sgd", lambda training: training.optimizer == "sgd"),
+    "decay": Effect(
+        "--schedule exponential or step",
+        lambda training: training.schedule in ("exponential", "step"),
+    ),
+    "decay_every": Effect("--schedule step", lambda training: training.schedule == "step"),
     "own": Effect("--test own", lambda data: data.test in ("own", None)),
-    "attack_ratio": ATTACKED,
-    "attack_seed": ATTACKED,
+    "attack_ratio": DRAWN,
+    "attack_seed": DRAWN,
+    "malicious": ATTACKED,
     "attack_scale": ATTACKED,
     "delta": Effect(
         "--noise or --example-noise", lambda setting: setting.noise or setting.example_noise
@@ -100,9 +111,10 @@ def check_effects(options: Any) -> None:
       options: complete options of the data or of a run.
     """
     for name in idle(options):
+        value = getattr(options, name)
         raise InputError(
-            f"{option(name)} is {getattr(options, name)}, and has no effect without "
-            f"{EFFECTS[name].needs}: leave it out, or give both"
+            f"{option(name)} is {_words(value) if isinstance(value, tuple) else value}, and has no "
+            f"effect without {EFFECTS[name].needs}: leave it out, or give both"
         )
 
 
@@ -122,11 +134,58 @@ def check_seeds(seed: int, seeds: int) -> None:
 
 
 def check_benign(upload: UploadOptions, clients: int | None) -> None:
-    """Raises an `InputError` if an attack leaves no benign client."""
+    """Raises an `InputError` if an attack leaves no benign client, or names clients wrongly."""
+    ids = upload.malicious
+    for name in ("attack_ratio", "attack_seed"):
+        value = getattr(upload, name)
+        check(
+            not ids or value == getattr(UploadOptions, name),
+            f"{option(name)} is {value}, and --malicious names the clients: leave out one of them",
+        )
     check(
-        upload.attack is None or clients is None or round(upload.attack_ratio * clients) < clients,
+        len(set(ids)) == len(ids),
+        f"--malicious names a client twice ({_words(ids)}): name each id once",
+    )
+    if clients is None:
+        return
+    check(
+        max(ids, default=0) < clients,
+        f"--malicious is {_words(ids)}: expected ids of the {clients} clients, from 0 to "
+        f"{clients - 1}",
+    )
+    check(
+        len(ids) < clients,
+        f"--malicious names all {clients} clients: leave at least one benign client",
+    )
+    drawn = round(upload.attack_ratio * clients)
+    check(
+        upload.attack is None or bool(ids) or drawn < clients,
         f"--attack-ratio is {upload.attack_ratio}: expected a fraction that leaves benign clients",
     )
+
+
+def count_unseen(options: RunOptions, clients: int) -> int:
+    """How many clients take part in no round: at least one if there are to be any."""
+    return max(1, round(options.unseen * clients)) if options.unseen else 0
+
+
+def check_unseen(setting: Any) -> None:
+    """Raises an `InputError` if no benign client is left for the rounds."""
+    if setting.clients is None:
+        return
+    drawn = round(setting.attack_ratio * setting.clients)
+    attacking = len(setting.malicious) or drawn if setting.attack else 0
+    benign = setting.clients - attacking
+    check(
+        count_unseen(setting, setting.clients) < benign,
+        f"--unseen is {setting.unseen}: expected a fraction that leaves at least one of the "
+        f"{benign} benign clients for the rounds",
+    )
+
+
+def _words(ids: tuple[int, ...]) -> str:
+    """The ids as they stand on the command line, the first ones where there are many."""
+    return " ".join(map(str, ids[:20])) + (" ..." if len(ids) > 20 else "")
 
 
 def check_strength(upload: UploadOptions) -> None:
@@ -161,6 +220,11 @@ def check_scored(options: RunOptions) -> None:
         "--score-after trained scores the models of the clients of a round: give --eval-on "
         "participants too, or --participation 1",
     )
+    check(
+        options.score_after != "trained" or not options.unseen,
+        "--score-after trained scores the models of the clients of a round, and those of --unseen "
+        "are in none: give --score-after fine_tuned",
+    )
 
 
 def check_hyper(algorithm: str, hyper: dict[str, Any]) -> None:
@@ -180,6 +244,14 @@ def check_hyper(algorithm: str, hyper: dict[str, Any]) -> None:
         if takes_numbers(hint) and not takes_fractions(hint):  # steps, clusters, layers
             hint = Annotated[hint, COUNT_OR_ZERO]  # where the factory names no range of its own
         check_field(f"hyper-parameter {name} of {algorithm}", hint, value)
+
+
+def check_label(label: str | None) -> None:
+    """Raises an `InputError` if a label cannot be the name of a run."""
+    check(
+        label is None or (label.isprintable() and 0 < len(label) <= 100 and bool(label.strip())),
+        f"label is {label!r:.80}: expected 1 to 100 letters that can be printed",
+    )
 
 
 def check_data(data: DataOptions, source: Source) -> None:

@@ -29,6 +29,7 @@ class Setting(RunOptions, UploadOptions, TrainingOptions, DataOptions):
         rules.check_steps(self)
         rules.check_seeds(self.seed, self.seeds)
         rules.check_benign(self, self.clients)
+        rules.check_unseen(self)
         rules.check_strength(self)
         rules.check_noise(self, self)
         rules.check_scored(self)
@@ -38,13 +39,26 @@ class Setting(RunOptions, UploadOptions, TrainingOptions, DataOptions):
 class Config(Setting):
     """One run: a setting, an algorithm and its hyper-parameters.
 
+    Attributes:
+      algorithm: what runs.
+      hyper: its hyper-parameters by name.
+      label: the name of the run in tables and pictures, where an algorithm is compared with itself
+        under other hyper-parameters.
+
     Raises:
       InputError: as `Setting`, or the algorithm has no such hyper-parameter or takes no such value.
     """
 
     algorithm: Annotated[str, Names("algorithm", ALGORITHMS)] = "fedavg"
     hyper: dict[str, Any] = dataclasses.field(default_factory=dict)
+    label: str | None = None
 
     def __post_init__(self):
         super().__post_init__()
         rules.check_hyper(self.algorithm, self.hyper)
+        rules.check_label(self.label)
+
+    @property
+    def name(self) -> str:
+        """The name of the run in tables and pictures: its label, or the algorithm."""
+        return self.label or self.algorithm

@@ -2,6 +2,7 @@
 
 import dataclasses
 import json
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +11,7 @@ from jaxfl.experiment.config.fields import hints, read_field
 from jaxfl.experiment.config.setting import Config
 
 
-def parse_hyper(pairs: tuple[str, ...]) -> dict[str, Any]:
+def parse_hyper(pairs: Sequence[str]) -> dict[str, Any]:
     """`("alpha=0.5", "anchor=approx")` -> `{"alpha": 0.5, "anchor": "approx"}`."""
     parsed = {}
     for pair in pairs:

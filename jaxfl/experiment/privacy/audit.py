@@ -97,7 +97,8 @@ def audit(
 
     def proceed(examples, clients, key, masks, server):
         ids = jnp.arange(masks[0].shape[0])
-        cohort = Cohort(ids, Dataset(*examples[:2], masks[0]), Dataset(*examples[2:], masks[1]))
+        train, val = Dataset(*examples[:2], masks[0]), Dataset(*examples[2:], masks[1])
+        cohort = Cohort(ids, train, val, round=0)
         state, _ = algorithm.round(key, State(clients, server), cohort)
         return state.clients, state.server
 

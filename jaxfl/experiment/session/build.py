@@ -6,6 +6,8 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+import numpy as np
+import optax
 from flax import linen as nn
 from jaxtyping import Array
 
@@ -18,18 +20,21 @@ from jaxfl.experiment.config import Config, Resolved, Setting
 from jaxfl.experiment.config.rules import takes_names
 from jaxfl.experiment.privacy.audit import audit
 from jaxfl.experiment.privacy.guarantee import Exposure, expose
-from jaxfl.experiment.session.clients import Data, malicious
+from jaxfl.experiment.session.clients import Data, malicious, unseen
 from jaxfl.experiment.session.seeds import Seeds, seeds_of
 from jaxfl.models import MODELS
+from jaxfl.optimizers import OPTIMIZERS, SCHEDULES
 from jaxfl.registry import facts_of
-from jaxfl.task import classification, regression, sgd
+from jaxfl.task import classification, regression
 from jaxfl.types import (
     Algorithm,
     Cohort,
     Federation,
+    Optimizer,
     Params,
     Participation,
     PRNGKey,
+    Scalar,
     State,
     Task,
     Uplink,
@@ -80,7 +85,7 @@ def build(resolved: Resolved, data: Data) -> Built:
     jax.eval_shape(partial(rehearse, algorithm), jax.random.key(0), first)
     if "accept" in config.defend:
         check_acceptance(config, task, first)
-    sample = participation.uniform(config.clients, config.participation)
+    sample = make_participation(config)
     excess, exposure = inspect_uploads(config, task, data, first)
     return Built(config, data, task, algorithm, sample, excess, exposure)
 
@@ -94,7 +99,7 @@ def make_task(setting: Setting, source: Source) -> Task:
     return kind(
         make_model(setting.model, source),
         source.x_train[0],
-        optimizer=sgd(setting.lr, setting.momentum, setting.weight_decay),
+        optimizer=make_optimizer(setting),
         batch_size=setting.batch_size,
         steps=setting.local_steps,
         epochs=setting.local_epochs,
@@ -110,6 +115,27 @@ def make_task(setting: Setting, source: Source) -> Task:
     )
 
 
+def make_optimizer(setting: Setting) -> Optimizer:
+    """The optimiser of local training, a function of the round if the learning rate is one."""
+
+    def with_rate(rate: Scalar) -> optax.GradientTransformation:
+        return OPTIMIZERS[setting.optimizer](rate, setting.momentum, setting.weight_decay)
+
+    if setting.schedule == "constant":
+        return with_rate(setting.lr)
+    schedule = SCHEDULES[setting.schedule](
+        setting.lr, setting.rounds, setting.decay, setting.decay_every
+    )
+    return lambda number: with_rate(schedule(number))
+
+
+def make_participation(config: Config) -> Participation:
+    """A uniform sample of the clients in each round, without those that take part in none."""
+    seen = np.flatnonzero(~unseen(config))
+    sample = participation.uniform(seen.size, config.participation)
+    return sample if seen.size == config.clients else participation.among(seen, sample)
+
+
 def make_model(name: str, source: Source) -> nn.Module:
     """The model by name, for the targets of the data and the number of names that it embeds."""
     names = {"vocabulary": source.vocabulary} if takes_names(name) else {}
@@ -120,7 +146,7 @@ def rehearse(algorithm: Algorithm, key: PRNGKey, federation: Federation) -> Stat
     """One round of everybody, to be traced: what does not fit is known before anything is run."""
     ids = jnp.arange(federation.train.mask.shape[0])
     state = algorithm.init(key, federation.train)
-    return algorithm.round(key, state, Cohort(ids, federation.train, federation.val))[0]
+    return algorithm.round(key, state, Cohort(ids, federation.train, federation.val, round=0))[0]
 
 
 def check_acceptance(config: Config, task: Task, federation: Federation) -> None:

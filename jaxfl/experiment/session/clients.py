@@ -24,6 +24,7 @@ from jaxfl.data.concept import Concept
 from jaxfl.data.federate import label_counts
 from jaxfl.data.partition import OWNED, Parts
 from jaxfl.experiment.config import DataOptions, Resolved, Setting
+from jaxfl.experiment.config.rules import count_unseen
 from jaxfl.experiment.session.seeds import seeds_of
 from jaxfl.experiment.store.digests import digest_arrays
 from jaxfl.types import Dataset, Federation
@@ -133,8 +134,20 @@ def describe_clients(options: DataOptions, source: Source, parts: Parts) -> dict
 
 def malicious(setting: Setting) -> np.ndarray:
     """Which clients attack [C]."""
+    if setting.malicious:
+        return np.isin(np.arange(setting.clients), setting.malicious)
     ratio = setting.attack_ratio if setting.attack else 0.0
     return malicious_clients(setting.clients, ratio, setting.attack_seed)
+
+
+def unseen(setting: Setting) -> np.ndarray:
+    """Which clients take part in no round [C]: some of the benign ones, the same for every seed."""
+    # From the other end than malicious clients, who are the first of such a permutation.
+    order = np.random.default_rng(0).permutation(setting.clients)[::-1]
+    benign = order[~malicious(setting)[order]]
+    chosen = np.zeros(setting.clients, bool)
+    chosen[benign[: count_unseen(setting, setting.clients)]] = True
+    return chosen
 
 
 def flip_labels(federation: Federation, malicious: np.ndarray, classes: int) -> Federation:

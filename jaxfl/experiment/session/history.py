@@ -15,30 +15,45 @@ from jaxfl import mesh
 from jaxfl.evaluate import select_on_val, summarise
 from jaxfl.experiment.privacy.guarantee import claim
 from jaxfl.experiment.session.build import Built
-from jaxfl.experiment.session.clients import malicious
+from jaxfl.experiment.session.clients import malicious, unseen
 from jaxfl.experiment.session.records import Record
 
 STAGES = ("before", "after")  # fine-tuning
 WEIGHTS = "weights"
 
 
-def make_line(record: Record, sizes: np.ndarray, sent: dict[str, int]) -> dict[str, Any]:
+def score_statistics(record: Record, sizes: np.ndarray, counted: np.ndarray) -> dict[str, Any]:
+    """`before` and `after` of an evaluation, and with several seeds `seeds`, those of each seed.
+
+    Args:
+      record: an evaluation, NaN for malicious clients.
+      sizes: examples of each client [S, C].
+      counted: the clients whose scores count [C].
+    """
+    seeds = []
+    for seed, ids in enumerate(record.evaluated):
+        stages = {stage: getattr(record.evaluation, stage).test[seed] for stage in STAGES}
+        seeds.append(
+            {
+                stage: summarise(np.where(counted[ids], scores, np.nan), sizes[seed][ids])
+                for stage, scores in stages.items()
+            }
+        )
+    return over_seeds(seeds)
+
+
+def make_line(
+    record: Record, sizes: np.ndarray, unseen: np.ndarray, sent: dict[str, int]
+) -> dict[str, Any]:
     """One line of `metrics.jsonl`.
 
     Args:
-      record: an evaluation, NaN for who does not count.
+      record: an evaluation, NaN for malicious clients.
       sizes: examples of each client [S, C].
+      unseen: clients that take part in no round [C]; their scores stand apart.
       sent: floats `up` and `down`, bytes `up_bytes`, and gradient `batches`, by all clients since
         round 0.
     """
-    stages = {stage: getattr(record.evaluation, stage).test for stage in STAGES}
-    seeds = [
-        {
-            stage: summarise(scores[s], sizes[s][record.evaluated[s]])
-            for stage, scores in stages.items()
-        }
-        for s in range(len(sizes))
-    ]
     own = {
         name: number_or_null(values[:, -1].mean()) for name, values in record.info.metrics.items()
     }
@@ -46,7 +61,8 @@ def make_line(record: Record, sizes: np.ndarray, sent: dict[str, int]) -> dict[s
         "round": record.round,
         "seconds": round(record.seconds, 3),
         "loss": _mean_of_finite(record.info.loss[:, -1]),
-        **over_seeds(seeds),
+        **score_statistics(record, sizes, ~unseen),
+        **({"unseen": score_statistics(record, sizes, unseen)} if unseen.any() else {}),
         **sent,
         **({"metrics": own} if own else {}),
     }
@@ -70,6 +86,7 @@ class History:
         self.excess = built.excess
         self.exposure = built.exposure
         self.malicious = malicious(built.config)
+        self.unseen = unseen(built.config)
         self.measure = "accuracy" if built.data.source.classes else "rmse"
         sizes = mesh.fetch(built.data.federation.sizes)
         self.sizes: np.ndarray = self.seeds.with_axis(sizes)  # [S, C]
@@ -109,9 +126,8 @@ class History:
             rows.append(row)
         named = {"diverged": sorted(self.recent)} if self.recent else {}
         self.recent = set()
-        self.lines.append(
-            make_line(record, self.sizes, self.sent | {"up_bytes": self._bytes()}) | named
-        )
+        sent = self.sent | {"up_bytes": self._bytes()}
+        self.lines.append(make_line(record, self.sizes, self.unseen, sent) | named)
         return self.lines[-1]
 
     def arrays(self) -> dict[str, np.ndarray]:
@@ -138,7 +154,7 @@ class History:
         scores = {name: np.stack(rows, axis=1) for name, rows in self.scores.items()}
         stored = self.seeds.without_axis({"sizes": self.sizes} | scores)
         rounds = np.array([row["round"] for row in self.lines])
-        return {"round": rounds, "malicious": self.malicious} | stored
+        return {"round": rounds, "malicious": self.malicious, "unseen": self.unseen} | stored
 
     def graph(self) -> dict[str, np.ndarray] | None:
         """Arrays of `graph.npz`, if any: weights [T, M, M] and ids [T, M], or [S, T, ...].
@@ -167,13 +183,20 @@ class History:
                 )
                 for stage in STAGES
             }
-            chosen.append({stage: summarise(test, sizes) for stage, test in tests.items()})
+            chosen.append(
+                {
+                    stage: summarise(np.where(self.unseen, np.nan, test), sizes)
+                    for stage, test in tests.items()
+                }
+            )
         last = self.lines[-1]
         return {
             "algorithm": self.config.algorithm,
+            **({"label": self.config.label} if self.config.label else {}),
             "measure": self.measure,
             "final": {key: last[key] for key in (*STAGES, "seeds") if key in last},
             "selected_on_val": over_seeds(chosen),
+            **({"unseen": last["unseen"]} if "unseen" in last else {}),
             "rounds": last["round"],
             "seconds": last["seconds"],
             "compile_seconds": round(compile_seconds, 3),

@@ -45,7 +45,7 @@ def finish(directory: Path, built: Built, history: History, compile_seconds: flo
     from jaxfl.experiment.show.graphs import Graph, draw_graph
 
     files.write_npz(directory / "clients.npz", history.clients())
-    curves = draw_curves({built.config.algorithm: history.lines}, history.measure)
+    curves = draw_curves({built.config.name: history.lines}, history.measure)
     files.write_file(directory / "curves.png", curves)
     last = history.last_graph()
     if last is not None:

@@ -16,6 +16,7 @@ from jaxfl import mesh
 from jaxfl.evaluate import After, Evaluation, make_evaluate
 from jaxfl.experiment.config import Config
 from jaxfl.experiment.session.build import Built
+from jaxfl.experiment.session.clients import unseen
 from jaxfl.rounds import make_rounds
 from jaxfl.rounds_checks import check_validation
 from jaxfl.types import Algorithm, Cohort, Federation, Info, State
@@ -33,6 +34,21 @@ class OneSeed(NamedTuple):
     advance: Callable[..., tuple[State, tuple[Info, Array]]]
     # (seed, federation, state, rounds done, ids, trained) -> Evaluation
     assess: Callable[..., Evaluation]
+
+
+def evaluated_ids(built: Built, ids: np.ndarray) -> np.ndarray:
+    """The clients that an evaluation scores [E], with several seeds [S, E].
+
+    Args:
+      built: the run.
+      ids: the clients of the last round [M] or [S, M].
+    """
+    clients = np.arange(built.config.clients, dtype=ids.dtype)
+    if built.config.eval_on == "all":
+        return np.broadcast_to(clients, (*ids.shape[:-1], clients.size))
+    newcomers = clients[unseen(built.config)]
+    newcomers = np.broadcast_to(newcomers, (*ids.shape[:-1], newcomers.size))
+    return np.concatenate([ids, newcomers], axis=-1)
 
 
 def one_seed(built: Built, algorithm: Algorithm, after: After) -> OneSeed:
@@ -57,7 +73,8 @@ def one_seed(built: Built, algorithm: Algorithm, after: After) -> OneSeed:
 
     def assess(seed, federation, state, number, ids, trained=None):
         key = jax.random.fold_in(stream(seed, EVALUATE), number)
-        return evaluate(key, federation, state, ids, trained)
+        # Fine-tuning has the learning rate of the last round.
+        return evaluate(key, federation, state, ids, trained, round=number - 1)
 
     return OneSeed(init, advance, assess)
 
@@ -129,8 +146,7 @@ def compile_run(built: Built, done: int = 0) -> Program:
         zeros = jax.tree.map(lambda x: jnp.zeros(x.shape, x.dtype), trained)
         trained = mesh.place(zeros, axis=seeds.client_axis)
         cohort = jax.eval_shape(built.participation, jax.random.key(0), START)
-        evaluated = cohort.size if config.eval_on == "participants" else config.clients
-        ids = np.zeros(seeds.shape(evaluated), cohort.dtype)
+        ids = evaluated_ids(built, np.zeros(seeds.shape(cohort.size), cohort.dtype))
         many = jax.jit(seeds.each(assess, (0, 0, 0, None, 0, 0)))
         assessed = many.lower(numbers, federation, state, START, ids, trained).compile()
         deploy = jax.jit(seeds.each(models, (0, 0)))

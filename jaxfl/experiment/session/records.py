@@ -9,7 +9,7 @@ import numpy as np
 
 from jaxfl import mesh
 from jaxfl.evaluate import Evaluation
-from jaxfl.experiment.session.program import Program, stops, stretches
+from jaxfl.experiment.session.program import Program, evaluated_ids, stops, stretches
 from jaxfl.types import Info, State
 
 
@@ -34,10 +34,7 @@ def records(program: Program) -> Iterator[Record]:
     for start, end in stretches(config, program.done):
         state, (info, ids) = program.advance[end - start](state, np.int32(start))
         ids = mesh.fetch(ids)
-        evaluated = ids[..., -1, :]
-        if config.eval_on == "all":
-            everyone = np.arange(config.clients, dtype=ids.dtype)
-            evaluated = np.broadcast_to(everyone, seeds.shape(config.clients))
+        evaluated = evaluated_ids(program.built, ids[..., -1, :])
         evaluation = None
         if end in due:
             with jax.set_mesh(mesh.make_mesh(config.devices)):

@@ -6,7 +6,7 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.ticker import MaxNLocator, PercentFormatter
 
-from jaxfl.experiment.show.drawing import MALICIOUS, canvas, colours, png
+from jaxfl.experiment.show.drawing import MALICIOUS, canvas, colours, literal, png
 from jaxfl.experiment.show.scores import MEASURES, ranked
 
 OFFSET = {"textcoords": "offset points"}
@@ -28,7 +28,7 @@ def draw_curves(runs: dict[str, list[dict[str, Any]]], measure: str = "accuracy"
             else {"color": colour}
         )
         before, after = (_values(lines, stage, "mean", measure) for stage in ("before", "after"))
-        accuracy.plot(rounds, before, label=label if len(runs) > 1 else "deployed", **mark)
+        accuracy.plot(rounds, before, label=literal(label) if len(runs) > 1 else "deployed", **mark)
         accuracy.plot(
             rounds,
             after,
@@ -44,7 +44,7 @@ def draw_curves(runs: dict[str, list[dict[str, Any]]], measure: str = "accuracy"
         loss.plot(
             rounds,
             [np.nan if line["loss"] is None else line["loss"] for line in lines],
-            label=label,
+            label=literal(label),
             **mark,
         )
     _score_axis(accuracy, "y", measure)
@@ -81,7 +81,7 @@ def draw_comparison(runs: dict[str, dict[str, Any]]) -> bytes:
             rounds,
             _values(lines, "before", "mean", measure),
             color=colour,
-            label=label,
+            label=literal(label),
             marker=marker,
         )
         before, after = (shown(final[stage]["mean"] or 0) for stage in ("before", "after"))
@@ -102,7 +102,7 @@ def draw_comparison(runs: dict[str, dict[str, Any]]) -> bytes:
     _score_axis(bars, "x", measure)
     bars.set(title="last round: deployed, and fine-tuned (pale)")
     bars.set_xlim(0, 1.1 * bars.get_xlim()[1])
-    bars.set_yticks(places, labels, fontsize=8 if crowded else None)
+    bars.set_yticks(places, list(map(literal, labels)), fontsize=8 if crowded else None)
     bars.set_ylim(-0.8, len(labels) - 0.2)
     return png(figure)
 

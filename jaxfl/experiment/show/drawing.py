@@ -30,6 +30,11 @@ def canvas(columns: int, width: float = 5.0, height: float = 4.2) -> tuple[Figur
     return figure, list(panels)
 
 
+def literal(text: str) -> str:
+    """The text as matplotlib draws it letter by letter: a dollar begins no formula."""
+    return text.replace("$", r"\$")
+
+
 def colours(count: int) -> list:
     """So many colours that differ."""
     if count <= 10:

@@ -12,7 +12,7 @@ from jaxfl.data import Source
 from jaxfl.data.federate import group_order, label_counts
 from jaxfl.data.partition import Parts
 from jaxfl.experiment.config import Config
-from jaxfl.experiment.show.drawing import LABELS, MALICIOUS, MANY, png
+from jaxfl.experiment.show.drawing import LABELS, MALICIOUS, MANY, literal, png
 
 
 @dataclass(frozen=True)
@@ -58,7 +58,7 @@ def draw_graph(
         _draw_heat_map(heat, sorted_weights, ids, malicious, title)
         _draw_network(network, sorted_weights, ids, malicious, colours)
     figure.suptitle(
-        f"{config.algorithm} on {config.dataset}, {config.partition}, round {config.rounds}"
+        f"{literal(config.name)} on {config.dataset}, {config.partition}, round {config.rounds}"
     )
     return png(figure)
 
@@ -123,7 +123,7 @@ def draw_graphs(graphs: dict[str, Graph], source: Source, parts: Parts) -> bytes
     """
     place = np.argsort(group_order(label_counts(source, parts)))  # of each client
     found = {
-        f"{label} ({part})" if part else label: (weights, graph.ids)
+        literal(f"{label} ({part})" if part else label): (weights, graph.ids)
         for label, graph in graphs.items()
         for part, weights in graph.by_part.items()
     }

@@ -6,7 +6,7 @@ from rich.box import SIMPLE_HEAD
 from rich.table import Table
 from rich.text import Text
 
-from jaxfl.experiment.show.scores import COLUMNS, caption, ranked, row
+from jaxfl.experiment.show.scores import COLUMNS, caption, ranked, rows
 
 
 def score_table(summaries: dict[str, dict[str, Any]]) -> Table:
@@ -21,6 +21,7 @@ def score_table(summaries: dict[str, dict[str, Any]]) -> Table:
     shown.add_column("algorithm", overflow="fold", min_width=10)
     for name in COLUMNS:
         shown.add_column(name, justify="right", no_wrap=True)
-    for label, summary in ranked(summaries).items():
-        shown.add_row(Text(label), *row(summary))
+    for run, summary in ranked(summaries).items():
+        for label, cells in rows(run, summary):
+            shown.add_row(Text(label), *cells)
     return shown

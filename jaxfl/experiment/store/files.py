@@ -5,6 +5,7 @@ import io
 import itertools
 import json
 import os
+import re
 import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -170,6 +171,11 @@ def _making(directory: Path) -> Iterator[None]:
         raise InputError(
             f"cannot write to {directory} ({error.strerror}): give another directory with --out"
         ) from error
+
+
+def directory_name(label: str) -> str:
+    """The name of the directory of a run with this label: letters that every file system takes."""
+    return re.sub(r"[^A-Za-z0-9_.,=+-]+", "-", label).strip(".-") or "run"
 
 
 @contextmanager

@@ -6,19 +6,19 @@ from typing import Any
 
 from jaxfl.errors import InputError, check
 from jaxfl.experiment.config import parse_json
-from jaxfl.experiment.show.scores import comparison_rows, markdown, row
+from jaxfl.experiment.show.scores import comparison_rows, markdown, rows
 from jaxfl.experiment.store import files
 
 
 def load_finished(directories: list[Path]) -> dict[str, dict[str, Any]]:
     """The finished runs in the directories and in their direct subdirectories.
 
-    Where a directory holds a comparison, only the subdirectories of its algorithms count: others
-    are older, or none of its business.
+    Where a directory holds a comparison, only the subdirectories of its runs count: others are
+    older, or none of its business.
 
     Returns:
-      A label each (the algorithm, or the directory if an algorithm occurs twice) -> its `summary`
-      and `lines`.
+      A label each (that of the run or the algorithm, or the directory if it occurs twice) -> its
+      `summary` and `lines`, and `directory`, the name of its directory.
 
     Raises:
       InputError: no finished run there, files that are none, or runs whose scores cannot be
@@ -52,13 +52,16 @@ def load_finished(directories: list[Path]) -> dict[str, dict[str, Any]]:
                 raise InputError(
                     f"{run} is no run of jaxfl ({error!r:.200}): leave it out"
                 ) from error
-            found.append((run, {"summary": summary, "lines": lines}))
+            name = run.resolve().name
+            found.append((run, {"summary": summary, "lines": lines, "directory": name}))
     measures = sorted({content["summary"]["measure"] for _, content in found})
     check(
         len(measures) == 1,
         f"these runs are scored by {' and '.join(measures)}: give runs of one measure",
     )
-    names = [content["summary"]["algorithm"] for _, content in found]
+    names = [
+        content["summary"].get("label", content["summary"]["algorithm"]) for _, content in found
+    ]
     return {
         name if names.count(name) == 1 else str(run): content
         for name, (run, content) in zip(names, found, strict=True)
@@ -67,8 +70,9 @@ def load_finished(directories: list[Path]) -> dict[str, dict[str, Any]]:
 
 def _try_out(summary: dict[str, Any], lines: list[dict[str, Any]]) -> None:
     """Takes from a run all that will be asked of it, so that errors are raised now."""
-    row(summary)
-    json.dumps([comparison_rows({"": summary}), lines], allow_nan=False)
+    rows("", summary)
+    content = comparison_rows({"": {"summary": summary, "directory": ""}})
+    json.dumps([content, lines], allow_nan=False)
     scores = [summary["final"][stage]["mean"] for stage in ("before", "after")]
     numbers = [line["round"] for line in lines] + [score for score in scores if score is not None]
     numbers += [line["before"]["mean"] for line in lines if line["before"]["mean"] is not None]
@@ -76,16 +80,22 @@ def _try_out(summary: dict[str, Any], lines: list[dict[str, Any]]) -> None:
         raise TypeError("rounds and scores are numbers")
     if not summary["algorithm"].isidentifier():
         raise ValueError("its algorithm has no name")
+    label = summary.get("label", "none")
+    if not (isinstance(label, str) and label.isprintable() and label.strip()):
+        raise ValueError("its label is no name")
 
 
 def _compared(directory: Path) -> set[str] | None:
-    """The algorithms of the comparison that the directory holds; None if it holds none."""
+    """The subdirectories of the comparison that the directory holds; None if it holds none."""
     file = directory / "comparison.json"
     if not file.exists():
         return None
     try:
-        return {entry["algorithm"] for entry in parse_json(file.read_text())}
-    except (OSError, ValueError, LookupError, TypeError) as error:
+        # An earlier version named no directories: they had the names of the algorithms.
+        return {
+            entry.get("directory", entry["algorithm"]) for entry in parse_json(file.read_text())
+        }
+    except (OSError, ValueError, LookupError, TypeError, AttributeError) as error:
         raise InputError(
             f"{file} is no comparison of jaxfl ({error!r:.200}): remove it, or name the runs"
         ) from error
@@ -100,7 +110,7 @@ def write_comparison(runs: dict[str, dict[str, Any]], out: Path) -> dict[str, di
     from jaxfl.experiment.show.curves import draw_comparison
 
     summaries = {label: found["summary"] for label, found in runs.items()}
-    files.write_json(out / "comparison.json", comparison_rows(summaries))
+    files.write_json(out / "comparison.json", comparison_rows(runs))
     files.write_file(out / "comparison.md", markdown(summaries))
     files.write_file(out / "comparison.png", draw_comparison(runs))
     return summaries

@@ -36,7 +36,7 @@ def gradients(config: Resolved, data: Data) -> float:
     def count(key, federation):
         ids = jnp.arange(federation.train.mask.shape[0])
         state = built.algorithm.init(key, federation.train)
-        cohort = Cohort(ids, federation.train, federation.val)
+        cohort = Cohort(ids, federation.train, federation.val, round=0)
         _, info = built.algorithm.round(key, state, cohort)
         return info.batches
 

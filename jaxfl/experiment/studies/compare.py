@@ -1,5 +1,6 @@
 """Runs of several algorithms on the same clients, with a table and a picture of them all."""
 
+from collections import Counter
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
@@ -27,22 +28,30 @@ def compare(
 ) -> dict[str, dict[str, Any]]:
     """Runs several algorithms in `out/ALGORITHM`, with a table and a picture of them all in `out`.
 
+    A run with a label is in `out/LABEL`, where `-` stands for what a directory should not be named.
+
     Args:
-      configs: of one setting; they share its clients.
+      configs: of one setting; they share its clients. An algorithm may occur several times, under
+        labels that differ.
       out: the directory to write, see docs/files.md.
       overwrite: replace a comparison that it holds.
       equal_budget: every algorithm takes as many gradients, see `budget.equalise`.
       follow: as in `execute`.
 
     Returns:
-      algorithm -> the content of its `summary.json`.
+      The name of each run (its label or algorithm) -> the content of its `summary.json`.
 
     Raises:
       InputError: as `execute`, for the first config that is wrong, before anything is run.
     """
-    names = [config.algorithm for config in configs]
+    names = [files.directory_name(config.name) for config in configs]
     check(bool(configs), "nothing to compare: give a config for each algorithm")
-    check(len(set(names)) == len(names), "an algorithm is named twice: name each once")
+    twice = [name for name, count in Counter(map(str.casefold, names)).items() if count > 1]
+    check(
+        not twice,
+        f"two runs would be written to {''.join(twice[:1])}: name each algorithm once, or give "
+        "each run a label of its own",
+    )
     files.check_free([out, *(out / name for name in names)], overwrite)
     first = resolve(configs[0])
     data = gather(first)
@@ -62,9 +71,11 @@ def _run_all(
     The directory is locked in `held` as soon as the first program is compiled.
     """
     summaries, graphs = {}, {}
-    directories = {built.config.algorithm: out / built.config.algorithm for built in ready}
+    directories = {
+        built.config.name: out / files.directory_name(built.config.name) for built in ready
+    }
     for place, built in enumerate(ready):
-        name = built.config.algorithm
+        name = built.config.name
         follow(built.config, None)
         program = compile_run(built)
         if place == 0:

@@ -17,7 +17,7 @@ from jaxfl.errors import check
 from jaxfl.experiment.config import Config, Setting, resolve, to_json
 from jaxfl.experiment.config.fields import hints, option, read_field
 from jaxfl.experiment.session.build import Built, build
-from jaxfl.experiment.session.clients import Data, gather
+from jaxfl.experiment.session.clients import Data, gather, unseen
 from jaxfl.experiment.session.history import number_or_null
 from jaxfl.experiment.session.program import START, one_seed
 from jaxfl.experiment.store import files
@@ -28,7 +28,17 @@ Point = dict[str, Any]  # a value for each name that is searched
 Trial = dict[str, Any]
 OPTIONS = hints(Setting)  # by name
 # Trials that differ in these options share their clients.
-SHARED = {"lr", "momentum", "weight_decay", "local_steps", "model"}
+SHARED = {
+    "lr",
+    "optimizer",
+    "momentum",
+    "weight_decay",
+    "schedule",
+    "decay",
+    "decay_every",
+    "local_steps",
+    "model",
+}
 
 
 def grid_points(space: dict[str, list]) -> list[Point]:
@@ -91,18 +101,30 @@ def search(config: Config, points: list[Point]) -> list[Trial]:
     )
 
 
-def write_search(config: Config, trials: list[Trial], out: Path) -> Trial:
+def write_search(
+    config: Config, trials: list[Trial], out: Path, *, show_test: bool = False
+) -> Trial:
     """Writes what a search found into `out`.
 
     These are `sweep.json`, `sweep.png`, and `best.json`, the config of the best.
 
+    Args:
+      config: the run.
+      trials: of `search`.
+      out: the directory to write.
+      show_test: whether the test score of every trial is written, as `test_not_for_choosing`.
+
     Returns:
-      The best trial by validation score: the only one whose test score is written.
+      The best trial by validation score: the only one whose test score is written by default.
     """
     from jaxfl.experiment.show.curves import draw_sweep
 
     best = trials[0]
-    rows = [{"point": trial["point"], "val": trial["val"]} for trial in trials]
+    rows = [
+        {"point": trial["point"], "val": trial["val"]}
+        | ({"test_not_for_choosing": trial["test"]} if show_test else {})
+        for trial in trials
+    ]
     files.write_json(out / "sweep.json", {"trials": rows, "best": best})
     files.write_file(out / "best.json", to_json(_with_point(config, best["point"])))
     files.write_file(out / "sweep.png", draw_sweep(trials))
@@ -118,11 +140,13 @@ def _together(built: Built, points: list[Point], numbers: set[str]) -> list[Tria
         if name in numbers and all(_is_number(point[name]) for point in points)
     ]
 
+    seen = jnp.flatnonzero(~unseen(config))
+
     def trial(values: dict[str, Array], seed: Array, federation):
         init, advance, assess = one_seed(built, built.with_hyper(**values), "none")
         state = init(seed, federation)
         state, _ = advance(config.rounds, seed, federation, state, START)
-        scored = assess(seed, federation, state, config.rounds, jnp.arange(config.clients))
+        scored = assess(seed, federation, state, config.rounds, seen)
         return jnp.nanmean(scored.before.val), jnp.nanmean(scored.before.test)
 
     run: Callable = seeds.each(trial, (None, 0, 0))
