@@ -59,7 +59,17 @@ ALLOWED = {
         "task",
     }
     | {"models", "data", "uplink", "algorithms", "registry"},
-    "cli": {"mesh", "errors", "options", "experiment", "algorithms", "data", "models", "uplink"},
+    "cli": {
+        "mesh",
+        "protocols",
+        "errors",
+        "options",
+        "experiment",
+        "algorithms",
+        "data",
+        "models",
+        "uplink",
+    },
 }
 
 

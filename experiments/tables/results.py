@@ -24,7 +24,7 @@ from jaxfl.options import parameters, takes_fractions
 
 FOLDER = Path(__file__).parent.parent / "results"
 # Options that decide about no number.
-ASIDE = ("data_dir", "devices", "chunk", "checkpoint_every", "keep", "fail_on_divergence")
+ASIDE = ("label", "data_dir", "devices", "chunk", "checkpoint_every", "keep", "fail_on_divergence")
 # What is kept of these even where it is the default.
 ALWAYS = ("algorithm", "seed")
 # Mixing weights of as many clients at most are kept, and those of clients in nodes.

@@ -15,12 +15,12 @@ import tyro
 from rich.console import Console
 from rich.text import Text
 
-from jaxfl.cli.commands import COMMANDS, SETTING
+from jaxfl.cli.commands import COMMANDS, DATA, SETTING
 from jaxfl.cli.options import Compare, Describe, List, Prepare, Report, Resume, Run, Sweep
 from jaxfl.errors import Diverged, InputError, RunWarning, check
-from jaxfl.experiment.config import load_config
+from jaxfl.experiment.config import load_config, preset
+from jaxfl.experiment.config.effects import idle
 from jaxfl.experiment.config.fields import option
-from jaxfl.experiment.config.rules import idle
 
 # An option on the command line, the option of a config's file that it replaces, and its default.
 REPLACED = (
@@ -100,22 +100,25 @@ def parse(
         f"both --malicious and {''.join(drawn[:1])} are given: name the malicious clients, or let "
         "them be drawn",
     )
-    default = Run()
-    files = [b for a, b in pairwise(arguments) if a == "--config"]
-    files += [a.removeprefix("--config=") for a in arguments if a.startswith("--config=")]
+    files, presets = values("--config", arguments), values("--preset", arguments)
+    check(not (files and presets), "both --config and --preset are given: choose one")
+    start = {}  # the values from which the options start
     if arguments[:1] == ["run"] and files:
         config = load_config(Path(files[-1]))
-        default = Run(**{name: getattr(config, name) for name in SETTING})
-        for option_given, other, none in REPLACED:  # it replaces the file's
-            if option_given in given:
-                default = dataclasses.replace(default, **{other: none})
+        start = {name: getattr(config, name) for name in SETTING}
+    if presets:
+        start = preset(presets[-1]).scored_options
+    for option_given, other, none in REPLACED:
+        if option_given in given and other in start:  # it replaces the value from there
+            start = start | {other: none}
     subcommand = tyro.conf.subcommand
+    data = {name: value for name, value in start.items() if name in DATA}
     commands = (
-        Annotated[Run, subcommand("run", default=default)]
+        Annotated[Run, subcommand("run", default=Run(**start))]
         | Annotated[Resume, subcommand("resume")]
-        | Annotated[Compare, subcommand("compare")]
-        | Annotated[Describe, subcommand("describe")]
-        | Annotated[Sweep, subcommand("sweep")]
+        | Annotated[Compare, subcommand("compare", default=Compare(**start))]
+        | Annotated[Describe, subcommand("describe", default=Describe(**data))]
+        | Annotated[Sweep, subcommand("sweep", default=Sweep(**start))]
         | Annotated[Prepare, subcommand("prepare")]
         | Annotated[List, subcommand("list")]
         | Annotated[Report, subcommand("report")]
@@ -138,13 +141,19 @@ def parse(
         "--malicious" not in given or bool(command.malicious),
         "--malicious names nobody: give ids of clients, or leave it out",
     )
-    if isinstance(command, Run) and command.config:
-        # Options of the file that have no effect together with the options given are left out.
+    if start:
+        # Options from there that have no effect together with the options given are left out.
         unused = [name for name in idle(command) if option(name) not in given]
-        defaults = Run()
+        defaults = type(command)()
         left_out = {name: getattr(defaults, name) for name in unused}
         command = dataclasses.replace(command, **left_out)
     return command
+
+
+def values(name: str, arguments: Sequence[str]) -> list[str]:
+    """The values that follow an option on the command line, as `--name VALUE` or `--name=VALUE`."""
+    apart = [b for a, b in pairwise(arguments) if a == name]
+    return apart + [a.removeprefix(f"{name}=") for a in arguments if a.startswith(f"{name}=")]
 
 
 def unboxed(said: str) -> str:

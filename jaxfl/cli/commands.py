@@ -8,10 +8,11 @@ from pathlib import Path
 from typing import Any
 
 import jax
+import numpy as np
 from rich.console import Console
 from rich.table import Table
 
-from jaxfl import experiment, mesh
+from jaxfl import experiment, mesh, protocols
 from jaxfl.algorithms import ALGORITHMS
 from jaxfl.cli.options import (
     Compare,
@@ -31,6 +32,7 @@ from jaxfl.data.prepare import prepare as prepare_data
 from jaxfl.data.sources import SOURCES, data_dir
 from jaxfl.errors import check
 from jaxfl.experiment.config import (
+    PRESETS,
     Config,
     DataOptions,
     hyper_by_algorithm,
@@ -38,6 +40,7 @@ from jaxfl.experiment.config import (
     parse_hyper,
     parse_methods,
     parse_value,
+    preset,
     resolve_data,
 )
 from jaxfl.experiment.config.fields import check_fields
@@ -97,6 +100,8 @@ def run(command: Run, console: Console) -> None:
         "no algorithm: name one (see jaxfl list algorithms) or give --config FILE",
     )
     kept = earlier.hyper if earlier and earlier.algorithm == algorithm else {}
+    if command.preset:
+        kept = preset(command.preset).hyper.get(algorithm, {})
     config = Config(
         **setting(command), algorithm=algorithm, hyper=kept | parse_hyper(command.hyper)
     )
@@ -105,6 +110,7 @@ def run(command: Run, console: Console) -> None:
         with Follower([config], console) as follow:
             summary = experiment.execute(config, out, overwrite=command.overwrite, follow=follow)
         console.print(score_table({algorithm: summary}))
+        show_protocol(command.preset, {algorithm: (algorithm, out)}, console)
         console.print(f"written to {out}", markup=False, highlight=False)
 
 
@@ -124,12 +130,13 @@ def compare(command: Compare, console: Console) -> None:
     words = tuple(ALGORITHMS) if command.algorithms == ("all",) else command.algorithms
     methods = parse_methods(words)
     algorithms = [algorithm for algorithm, _ in methods.values()]
+    published = preset(command.preset).hyper if command.preset else {}
     shared = hyper_by_algorithm(parse_hyper(command.hyper), algorithms)
     configs = [
         Config(
             **setting(command),
             algorithm=algorithm,
-            hyper=shared[algorithm] | own,
+            hyper=published.get(algorithm, {}) | shared[algorithm] | own,
             label=None if word == algorithm else word,
         )
         for word, (algorithm, own) in methods.items()
@@ -140,7 +147,30 @@ def compare(command: Compare, console: Console) -> None:
             options = {"overwrite": command.overwrite, "equal_budget": command.equal_budget}
             summaries = experiment.compare(configs, out, **options, follow=follow)
         console.print(score_table(summaries))
+        runs = {c.name: (c.algorithm, out / files.directory_name(c.name)) for c in configs}
+        show_protocol(command.preset, runs, console)
         console.print(f"written to {out}", markup=False, highlight=False)
+
+
+def show_protocol(name: str | None, runs: dict[str, tuple[str, Path]], console: Console) -> None:
+    """Prints the scores of runs as the table of a preset takes them.
+
+    Args:
+      name: of the preset; None prints nothing.
+      runs: label -> algorithm and directory.
+      console: where to print.
+    """
+    if name is None or not mesh.is_main_process():
+        return
+    found = preset(name)
+    table = Table("", "score", title=f"{name}, {found.rule}", title_justify="left")
+    for label, (algorithm, out) in runs.items():
+        with np.load(out / "clients.npz") as opened:
+            clients = dict(opened)
+        table.add_row(
+            label, f"{protocols.score(clients, found.rule, found.stage_of(algorithm)):.4f}"
+        )
+    console.print(table)
 
 
 def sweep(command: Sweep, console: Console) -> None:
@@ -156,8 +186,9 @@ def sweep(command: Sweep, console: Console) -> None:
         f"{', '.join(ranges)}: a range needs --trials, how many to draw",
     )
     check_fields(command, "trials")
+    kept = preset(command.preset).hyper.get(command.algorithm, {}) if command.preset else {}
     config = Config(
-        **setting(command), algorithm=command.algorithm, hyper=parse_hyper(command.hyper)
+        **setting(command), algorithm=command.algorithm, hyper=kept | parse_hyper(command.hyper)
     )
     points = (
         search.random_points(space, command.trials, command.seed)
@@ -223,6 +254,7 @@ def show(command: List, console: Console) -> None:
         "concepts": {name: first_line(function) for name, function in CONCEPTS.items()},
         "models": {name: first_line(function) for name, function in MODELS.items()},
         "augments": {name: first_line(function) for name, function in AUGMENTATIONS.items()},
+        "presets": {name: found.source for name, found in PRESETS.items()},
         "attacks": {name: first_line(function) for name, function in ATTACKS.items()},
     }
     for kind in [command.kind] if command.kind else tables:

@@ -9,7 +9,10 @@ import tyro
 from jaxfl.experiment.config import DataOptions, RunOptions, TrainingOptions, UploadOptions
 from jaxfl.options import Range
 
-Kind = Literal["algorithms", "datasets", "partitions", "concepts", "models", "augments", "attacks"]
+Kind = Literal[
+    *("algorithms", "datasets", "partitions", "concepts", "models", "augments", "attacks"),
+    "presets",
+]
 
 
 TRIALS = Range(low=1, high=1_000_000)
@@ -34,7 +37,15 @@ class Together:
 
 
 @dataclass(frozen=True)
-class Run(Together, SettingOptions):
+class Preset:
+    """The protocol of a published table."""
+
+    preset: str | None = None
+    """protocol of a published table, see `jaxfl list presets`; other options change it"""
+
+
+@dataclass(frozen=True)
+class Run(Preset, Together, SettingOptions):
     """Run one algorithm."""
 
     algorithm: Annotated[tyro.conf.Positional[str | None], tyro.conf.arg(metavar="ALGORITHM")] = (
@@ -52,7 +63,7 @@ class Run(Together, SettingOptions):
 
 
 @dataclass(frozen=True)
-class Compare(Together, SettingOptions):
+class Compare(Preset, Together, SettingOptions):
     """Run several algorithms on the same clients and put them in one table and one picture."""
 
     algorithms: tuple[str, ...] = ("local", "fedavg", "fedavg_ft", "pfedgraph")
@@ -85,13 +96,14 @@ class List:
     """Show what there is to choose from, with the hyper-parameters of each algorithm."""
 
     kind: Annotated[tyro.conf.Positional[Kind | None], tyro.conf.arg(metavar="KIND")] = None
-    """algorithms, datasets, partitions, concepts, models, augments or attacks; all if not given"""
+    """algorithms, datasets, partitions, concepts, models, augments, attacks or presets; all if not
+    given"""
     data_dir: str | None = None
     """folder of NAME.npz files; the environment's JAXFL_DATA_DIR if not given"""
 
 
 @dataclass(frozen=True)
-class Sweep(SettingOptions):
+class Sweep(Preset, SettingOptions):
     """Search over hyper-parameters, by validation scores; of the best, the test score is shown."""
 
     algorithm: Annotated[tyro.conf.Positional[str], tyro.conf.arg(metavar="ALGORITHM")] = (
@@ -131,7 +143,7 @@ class Prepare:
 
 
 @dataclass(frozen=True)
-class Describe(DataOptions):
+class Describe(Preset, DataOptions):
     """Show who holds what: clients, examples, labels, imbalance."""
 
     out: Path | None = None

@@ -10,6 +10,7 @@ from jaxfl import participation
 from jaxfl.data import Source, load, merge_test_set, natural
 from jaxfl.data.sources import SOURCES, data_dir
 from jaxfl.experiment.config import rules
+from jaxfl.experiment.config.effects import check_effects
 from jaxfl.experiment.config.fields import DataOptions, TrainingOptions
 from jaxfl.experiment.config.setting import Setting
 
@@ -48,7 +49,7 @@ def resolve(setting: Setting, source: Source | None = None) -> Resolved:
     rules.check_data(setting, source)
     rules.check_model(setting, source)
     rules.check_attack(setting, setting.dataset, source)
-    rules.check_effects(setting)
+    check_effects(setting)
     here: dict[str, Any] = {"devices": _devices(setting)}
     if setting.dataset not in SOURCES:  # config.json names the folder for a reader elsewhere
         here["data_dir"] = str(data_dir(setting.data_dir).absolute())
@@ -64,7 +65,7 @@ def resolve_data(options: DataOptions) -> tuple[DataOptions, Source]:
     source = _source(options)
     options = _fill(options, data_defaults(options, source))
     rules.check_data(options, source)
-    rules.check_effects(options)
+    check_effects(options)
     return options, source
 
 

@@ -31,6 +31,12 @@ class Preset:
         scored = "none" if self.stage_of(algorithm) == "before" else "trained"
         return self.options | {"score_after": scored}
 
+    @property
+    def scored_options(self) -> dict[str, Any]:
+        """The options for a comparison of methods: what one of them needs is scored for all."""
+        stages = {self.stage, *self.stages.values()}
+        return self.options | {"score_after": "none" if stages == {"before"} else "trained"}
+
     def with_options(self, source: str, **options: Any) -> "Preset":
         """The same protocol with other options."""
         return dataclasses.replace(self, source=source, options=self.options | options)
