@@ -18,7 +18,7 @@ from jaxfl.experiment import Config
 from jaxfl.experiment.config import preset
 from jaxfl.experiment.config.fields import hints, read_field
 from jaxfl.experiment.config.presets import Preset
-from jaxfl.experiment.config.rules import idle
+from jaxfl.experiment.config.effects import idle
 
 FOLDER = Path(__file__).parent
 

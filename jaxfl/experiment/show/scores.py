@@ -59,7 +59,7 @@ def caption(summaries: dict[str, dict[str, Any]]) -> str:
     name = MEASURES[next(iter(summaries.values()))["measure"]][0]
     newcomers = any("unseen" in summary for summary in summaries.values())
     said = (
-        f"test {name} of the deployed models before and after fine-tuning, mean over clients; "
+        f"test {name} of the deployed models before and after local training, mean over clients; "
         "weighted by data; worst tenth of the clients; on val: each client at its own best "
         "validation score; floats sent up and down; gradients computed on batches; seconds "
         "without compiling"
