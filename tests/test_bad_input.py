@@ -257,6 +257,8 @@ NAMES = [
     ([*RUN, "--model", "mpl"], "unknown model 'mpl': did you mean mlp"),
     ([*RUN, "--model", ""], "unknown model '': choose from"),
     ([*RUN, "--augment", "flip"], "unknown augment 'flip': "),
+    ([*RUN, "--preset", "pfedgraph-sever"], "unknown preset 'pfedgraph-sever': "),
+    ([*RUN, "--preset", "pfedgraph-severe", "--config", "c.json"], "both --config and --preset"),
     ([*RUN, "--attack", "shufle"], "unknown attack 'shufle': did you mean shuffle"),
     (["describe", "--partition", "dirichelt"], "did you mean dirichlet"),
     (["describe", "--dataset", "digit"], "did you mean digits"),
