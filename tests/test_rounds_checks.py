@@ -9,6 +9,7 @@ import pytest
 from toys import full, jit, made, make_rounds, opposite_groups, shallow
 
 import jaxfl
+from jaxfl.cli import main
 from jaxfl.errors import Diverged, InputError
 from jaxfl.models.mlp import mlp
 from jaxfl.rounds_checks import check_validation
@@ -181,3 +182,13 @@ def test_methods_that_learn_from_validation_data_refuse_to_run_without_any(learn
     # One client with validation data is enough.
     one = data.val._replace(mask=data.val.mask.at[1:].set(False))
     check_validation(algorithm, data._replace(val=one))
+
+
+def test_a_run_without_validation_data_is_refused_before_it_is_compiled(
+    tmp_path, monkeypatch, capsys
+):
+    monkeypatch.chdir(tmp_path)
+    short = ["--clients", "3", "--partition", "iid", "--rounds", "1", "--local-steps", "1"]
+    assert main(["run", "fedfomo", *short, "--val", "0", "--out", "x"]) == 2
+    assert "no client has any: give each some" in " ".join(capsys.readouterr().err.split())
+    assert not (tmp_path / "x").exists()

@@ -19,8 +19,8 @@ def test_rounds_equal_numpy_from_the_trained_models():
     algorithm = fedsem(linear(), clusters=CLUSTERS)
     alone = made(local)
     state = algorithm.init(jax.random.key(0), data.train)
+    one = jaxfl.participation.schedule(cohorts)
     for number, ids in enumerate(cohorts):
-        one = jaxfl.participation.schedule(cohorts)
         before = state
         state, info, _ = run(
             algorithm, data, 1, key=key, participation=one, state=state, start=number

@@ -328,3 +328,16 @@ def test_weights_are_those_of_the_program_of_the_clients_that_reported():
     _, alone = algorithm.round(round_key, start, Cohort(jnp.asarray(there), few.train, few.val))
     np.testing.assert_allclose(info.weights[0][np.ix_(there, there)], alone.weights, atol=1e-5)
     np.testing.assert_array_equal(info.weights[0][1], np.eye(6)[1])
+
+
+def test_a_small_group_is_left_alone_if_its_size_is_given():
+    """Two of forty clients label examples in the opposite way."""
+    data = jax.tree.map(
+        lambda x: x[(np.arange(40) >= 38).astype(int)], opposite_groups(examples=20)
+    )
+    shares = []
+    for group in (None, 2):
+        weights = last_weights(data, linear(), rounds=1, group=group)
+        shares.append(weights[38:, 38:].sum(axis=1))
+    assert (shares[0] < 0.5).all()
+    np.testing.assert_allclose(shares[1], 1, atol=1e-6)

@@ -134,3 +134,13 @@ def test_sizes_decide_between_equal_models_however_small_alpha_is(alpha):
     p = np.array([0.1, 0.2, 0.7])
     rows = collaboration_rows(jnp.full((3, 3), 0.83), jnp.asarray(p), alpha, "code")
     np.testing.assert_allclose(rows, np.tile(p, (3, 1)), atol=1e-6)
+
+
+def test_an_alpha_for_groups_ignores_clients_that_have_not_reported():
+    similarity = np.float32(np.random.default_rng(0).uniform(-1, 1, (9, 9)))
+    there = np.array([0, 2, 3, 7])
+    reported = np.isin(np.arange(9), there)
+    few = similarity[np.ix_(there, there)]
+    similarity[:, ~reported] = -1e30
+    found = alpha_for_groups(jnp.asarray(similarity), jnp.asarray(reported), 2)
+    assert found == alpha_for_groups(jnp.asarray(few), jnp.ones(4, bool), 2)
