@@ -78,6 +78,7 @@ class Traced(typing.NamedTuple):
     state: typing.Any
     after: typing.Any
     info: typing.Any
+    deployed: typing.Any
     # whether the round offers each client a model that it may refuse
     offers: bool
 
@@ -98,11 +99,12 @@ def traced(factory):
     init, state = jax.make_jaxpr(algorithm.init, return_shape=True)(key, data.train)
     cohort = cohort_of(data, np.arange(C))
     step, (after, info) = jax.make_jaxpr(algorithm.round, return_shape=True)(key, state, cohort)
-    return Traced(init, step, state, after, info, bool(asked))
+    models = jax.eval_shape(algorithm.models, state, cohort)
+    return Traced(init, step, state, after, info, models, bool(asked))
 
 
 def test_a_round_keeps_shapes_and_dtypes(factory):
-    _, _, state, after, info, _ = traced(factory)
+    _, _, state, after, info, deployed, _ = traced(factory)
     assert jax.tree.structure(after) == jax.tree.structure(state)
     for old, new in zip(jax.tree.leaves(state), jax.tree.leaves(after), strict=True):
         assert (new.shape, new.dtype, new.weak_type) == (old.shape, old.dtype, old.weak_type)
@@ -111,7 +113,6 @@ def test_a_round_keeps_shapes_and_dtypes(factory):
     assert all(matrix.shape == (C, C) for matrix in jax.tree.leaves(info.weights))
     assert all(value.shape == () for value in info.metrics.values())
     # The trained models can be deployed and scored as those that the method deploys.
-    deployed = jax.eval_shape(algorithm.models, state, cohort_of(data, ids))
     assert jax.tree.structure(info.trained) == jax.tree.structure(deployed)
     for one, other in zip(jax.tree.leaves(info.trained), jax.tree.leaves(deployed), strict=True):
         assert (one.shape, one.dtype) == (other.shape, other.dtype)
