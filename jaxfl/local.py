@@ -11,7 +11,7 @@ from jaxtyping import Array, Bool, Int, PyTree
 from jaxfl import tree
 from jaxfl.errors import check
 from jaxfl.gradients import accumulated, private
-from jaxfl.optimizers import optimizer_of_round
+from jaxfl.optimizers import Optimizer, optimizer_of_round
 from jaxfl.options import NOT_NEGATIVE, POSITIVE, check_range
 from jaxfl.streams import client_keys
 from jaxfl.types import (
@@ -21,7 +21,6 @@ from jaxfl.types import (
     Fit,
     Fitted,
     Objective,
-    Optimizer,
     Params,
     PRNGKey,
     Scalar,

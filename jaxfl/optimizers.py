@@ -10,7 +10,10 @@ import optax
 from jaxtyping import Array, Int
 
 from jaxfl.errors import InputError
-from jaxfl.types import Optimizer, Scalar
+from jaxfl.types import Scalar
+
+# An optimiser of local training, or a function from the number of a round to that of the round.
+Optimizer = optax.GradientTransformation | Callable[[Array], optax.GradientTransformation]
 
 
 def sgd(

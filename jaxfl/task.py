@@ -15,7 +15,7 @@ from jaxfl.acceptance import Acceptance, accept_validated
 from jaxfl.errors import check
 from jaxfl.gradients import full_gradient, full_loss
 from jaxfl.local import trainer
-from jaxfl.optimizers import map_optimizer, sgd
+from jaxfl.optimizers import Optimizer, map_optimizer, sgd
 from jaxfl.types import (
     Chunk,
     Dataset,
@@ -23,7 +23,6 @@ from jaxfl.types import (
     Fit,
     Gradient,
     Objective,
-    Optimizer,
     Params,
     PRNGKey,
     Problem,

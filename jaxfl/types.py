@@ -11,7 +11,6 @@ from collections.abc import Callable
 from typing import Literal, NamedTuple, Protocol, runtime_checkable
 
 import jax.numpy as jnp
-import optax
 from jaxtyping import Array, Bool, Float, Int, Key, PyTree
 
 # A hyper-parameter on which no code branches, so that `vmap` can sweep it.
@@ -23,8 +22,6 @@ Chunk = int | Literal["auto", "all"]
 CLIENTS = "clients"
 # One model, or models stacked with the client axis first.
 Params = PyTree
-# An optimiser of local training, or a function from the number of a round to that of the round.
-Optimizer = optax.GradientTransformation | Callable[[Array], optax.GradientTransformation]
 
 
 class Dataset(NamedTuple):

@@ -470,6 +470,7 @@ CLIENTS = [
         "both --malicious and --attack-seed are given",
     ),
     ([*ATTACKED, "--unseen", "0.7"], "leaves at least one of the 2 benign clients for the rounds"),
+    ([*ATTACKED, "--unseen", "0.3", "--score-after", "trained"], "those of --unseen are in none"),
     ([*RUN, "--clients", "1", *IID, "--unseen", "0.1"], "at least one of the 1 benign clients"),
 ]
 

@@ -479,7 +479,7 @@ def test_a_config_of_an_earlier_version_still_loads():
     Path("c.json").write_text(json.dumps(earlier))
     assert main(["run", "--config", "c.json", "--out", "x"]) == 0
     later = {"optimizer": "sgd", "schedule": "constant", "decay": 0.99, "decay_every": 10}
-    later |= {"malicious": [], "unseen": 0.0, "label": None}
+    later |= {"malicious": [], "unseen": 0.0, "label": None, "score_after": "fine_tuned"}
     assert load("x/config.json") == earlier | later
 
 

@@ -23,14 +23,13 @@ from jaxfl.experiment.privacy.guarantee import Exposure, expose
 from jaxfl.experiment.session.clients import Data, malicious, unseen
 from jaxfl.experiment.session.seeds import Seeds, seeds_of
 from jaxfl.models import MODELS
-from jaxfl.optimizers import OPTIMIZERS, SCHEDULES
+from jaxfl.optimizers import OPTIMIZERS, SCHEDULES, Optimizer
 from jaxfl.registry import facts_of
 from jaxfl.task import classification, regression
 from jaxfl.types import (
     Algorithm,
     Cohort,
     Federation,
-    Optimizer,
     Params,
     Participation,
     PRNGKey,
