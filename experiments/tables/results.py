@@ -17,8 +17,8 @@ import numpy as np
 from jaxfl import protocols
 from jaxfl.algorithms import ALGORITHMS
 from jaxfl.experiment import Config, execute, resume
+from jaxfl.experiment.config.effects import idle
 from jaxfl.experiment.config.resolve import LOCAL_STEPS
-from jaxfl.experiment.config.rules import idle
 from jaxfl.experiment.store import files
 from jaxfl.options import parameters, takes_fractions
 

@@ -16,9 +16,9 @@ from experiments.tables.results import Result, score
 from jaxfl.errors import InputError, check, check_name
 from jaxfl.experiment import Config
 from jaxfl.experiment.config import preset
+from jaxfl.experiment.config.effects import idle
 from jaxfl.experiment.config.fields import hints, read_field
 from jaxfl.experiment.config.presets import Preset
-from jaxfl.experiment.config.rules import idle
 
 FOLDER = Path(__file__).parent
 
