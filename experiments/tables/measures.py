@@ -24,7 +24,7 @@ from jaxfl.data import node_of
 from jaxfl.data.partition import NODES
 from jaxfl.errors import InputError, check
 from jaxfl.experiment import Config
-from jaxfl.uplink import malicious_clients
+from jaxfl.experiment.session.clients import malicious
 
 Weights = Float[np.ndarray, "m m"]
 # Labels of the data sets that are divided by labels.
@@ -78,7 +78,7 @@ def malicious_weight(weights: Weights, config: Config, ids: np.ndarray) -> float
     check(
         config.attack is not None, "malicious_weight of a run without an attack: give an attack too"
     )
-    return _mean((weights * ~_benign(config)[ids]).sum(axis=1), config, ids)
+    return _mean((weights * malicious(config)[ids]).sum(axis=1), config, ids)
 
 
 def same_node_weight(weights: Weights, config: Config, ids: np.ndarray) -> float:
@@ -143,16 +143,9 @@ def of_weights(measure: str, config: Config, result: dict[str, Any]) -> float | 
     return found if np.isfinite(found) else None
 
 
-def _benign(config: Config) -> Bool[np.ndarray, "c"]:
-    clients = config.clients or 0
-    if config.attack is None:
-        return np.ones(clients, bool)
-    return ~malicious_clients(clients, config.attack_ratio, config.attack_seed)
-
-
 def _mean(values: np.ndarray, config: Config, ids: np.ndarray) -> float:
     """The mean over benign receivers; NaN without one."""
-    chosen = values[_benign(config)[ids]]
+    chosen = values[~malicious(config)[ids]]
     return float(np.mean(chosen)) if chosen.size else float("nan")
 
 

@@ -5,12 +5,14 @@ a paper and the code behind its tables differ, the preset follows the code, and 
 """
 
 from jaxfl.errors import check_name
-from jaxfl.experiment.config.presets import fedcedar, niid_bench, pfedgat, pfedgraph
+from jaxfl.experiment.config.presets import fedcedar, niid_bench, pfedgat, pfedgraph, pfllib
 from jaxfl.experiment.config.presets.definition import Preset, Rule, Stage
 
 __all__ = ["PRESETS", "Preset", "Rule", "Stage", "preset"]
 
-PRESETS = pfedgraph.PRESETS | pfedgat.PRESETS | fedcedar.PRESETS | niid_bench.PRESETS
+PRESETS = (
+    pfedgraph.PRESETS | pfedgat.PRESETS | fedcedar.PRESETS | niid_bench.PRESETS | pfllib.PRESETS
+)
 
 
 def preset(name: str) -> Preset:

@@ -14,6 +14,8 @@ NIID_BENCH = Preset(
         "val": 0.0,
         "test": "global",
         "model": "lenet",
+        "augment": "reflect_crop_flip",
+        "pixels": "unit",
         "local_epochs": 10,
         "batch_size": 64,
         "lr": 0.01,
@@ -29,4 +31,12 @@ NIID_BENCH = Preset(
 PRESETS = {
     "niid-bench-iid": NIID_BENCH.with_options("Homogeneous; " + NIID_BENCH.source, partition="iid"),
     "niid-bench-dirichlet": NIID_BENCH.with_options("Dirichlet .5; " + NIID_BENCH.source),
+}
+PRESETS |= {
+    f"niid-bench-labels-{count}": NIID_BENCH.with_options(
+        f"#C = {count}: clients hold {count} of ten labels; {NIID_BENCH.source}",
+        partition="labels",
+        classes_per_client=count,
+    )
+    for count in (1, 2, 3)
 }

@@ -77,3 +77,16 @@ PRESETS["pfedgraph-attacks"] = PFEDGRAPH.with_options(
     attack_ratio=0.4,
     attack_seed=ATTACK_SEED,
 )
+# The paper says no more of this protocol than that it follows pFL-Bench.
+PRESETS |= {
+    f"pfedgraph-movielens-{size}": PFEDGRAPH.with_options(
+        f"pFedGraph, table 12 (MovieLens-{size.upper()}); users, model and steps are not said in "
+        "the paper",
+        dataset=f"movielens/{size}-ratings",
+        partition="owner_groups",
+        own=0.2,
+        test="own",
+        model="mf",
+    )
+    for size in ("1m", "10m")
+}
