@@ -1,5 +1,6 @@
 """A table beside its published numbers, for the terminal and for docs/papers.md."""
 
+import textwrap
 from pathlib import Path
 from typing import NamedTuple
 
@@ -10,6 +11,16 @@ from experiments.tables import results
 from experiments.tables.specification import Column, Row, Table
 
 SEEDS = range(10)  # seeds whose results are looked for
+
+
+LEGEND = """
+A cell shows our score and, in brackets, the published one, in % unless a table says otherwise.
+**Bold**: they are more than a point apart, or more than the margin of a table in another unit.
+After a semicolon: the number of a second source. ± is the standard deviation over seeds; without it
+a cell is one seed. †: made by older code, which gives other numbers now. Where the authors' code
+shows how scores were taken, they are taken so here (`jaxfl list presets`). A table of which nothing
+is computed yet is in this list alone.
+""".strip()
 
 
 class Entry(NamedTuple):
@@ -129,7 +140,9 @@ def markdown(table: Table, folder: Path = results.FOLDER) -> str:
     there = sum(bool(known[r.name, c.name].ours) for r in rows for c in columns if not c.mean_of)
     count = len(table.rows) * sum(not column.mean_of for column in table.columns)
     heading = f"### {table.place[0].upper()}{table.place[1:]}. {table.title}"
-    lines = [heading, "", " ".join(table.note.split()), ""] if table.note else [heading, ""]
+    lines = [heading, ""]
+    if table.note:
+        lines += [textwrap.fill(" ".join(table.note.split()), 120), ""]
     if table.also:
         lines += [f"After a semicolon: {table.also}.", ""]
     if table.script:
@@ -145,6 +158,10 @@ def markdown(table: Table, folder: Path = results.FOLDER) -> str:
     return "\n".join(lines)
 
 
+def _text(file: Path) -> list[str]:
+    return [file.read_text().strip(), ""] if file.exists() else []
+
+
 def _cell(entry: Entry) -> str:
     """Ours and, in brackets, the published numbers; bold if ours differs from the first."""
     if not entry.ours:
@@ -157,25 +174,20 @@ def _cell(entry: Entry) -> str:
 def whole(tables: list[Table], folder: Path = results.FOLDER) -> str:
     """docs/papers.md.
 
-    The text of a paper, `findings.md` beside its tables, comes before them.
+    Beside the tables of a paper, `findings.md` comes before them and `protocol.md` behind them.
     """
     lines = [
         "# The papers' tables",
         "",
         "Made by `python -m experiments.tables --page` from the results in `experiments/results`.",
         "",
-        "A cell shows our score and, in brackets, the published one, in % unless a table says",
-        "otherwise. **Bold**: they are more than a point apart, or more than the margin of a table",
-        "in another unit. After a semicolon: the number of a second source. ± is the standard",
-        "deviation over seeds; without it a cell is one seed. †: made by older code, which gives",
-        "other numbers now.",
-        "Where the authors' code shows how scores were taken, they are taken so here",
-        "(`jaxfl list presets`).",
+        textwrap.fill(" ".join(LEGEND.split()), 120),
         "",
-        "| table | cells |",
-        "|---|---:|",
+        "| table | what it shows | computed | command |",
+        "|---|---|---:|---|",
     ]
     papers: dict[str, list[Table]] = {}
+    told = set()  # tables that have something to show
     for table in tables:
         papers.setdefault(table.paper, []).append(table)
         known = entries(table, folder)
@@ -183,14 +195,17 @@ def whole(tables: list[Table], folder: Path = results.FOLDER) -> str:
         cells = [entry for (_, column), entry in known.items() if column in plain]
         there = sum(bool(entry.ours) for entry in cells)
         count = f"{there} of {len(cells)}" if cells else "a script"
-        lines.append(f"| {table.paper}, {table.place} | {count} |")
+        command = f"experiments.tables {table.name}" if cells else table.script
+        shown = f"{table.paper}, {table.place} | {table.title}"
+        lines.append(f"| {shown} | {count} | `python -m {command}` |")
+        if there or not cells:
+            told.add(table.name)
     lines.append("")
     for paper, own in papers.items():
         link = f"[{paper}]({own[0].link})" if own[0].link else paper
         lines += [f"## {link}", ""]
-        for name in ("findings.md", "protocol.md"):
-            text = Path(__file__).parent / own[0].name.partition(".")[0] / name
-            if text.exists():
-                lines += [text.read_text().strip(), ""]
-        lines += [markdown(table, folder) for table in own]
+        texts = Path(__file__).parent / own[0].name.partition(".")[0]
+        lines += _text(texts / "findings.md")
+        lines += [markdown(table, folder) for table in own if table.name in told]
+        lines += _text(texts / "protocol.md")
     return "\n".join(lines).rstrip() + "\n"
