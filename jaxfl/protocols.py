@@ -69,13 +69,21 @@ RULES: dict[str, Callable[[list[Scored], np.ndarray], np.ndarray]] = {
 def numbers(clients: dict[str, np.ndarray], rule: str, stage: str) -> np.ndarray:
     """The numbers whose mean is the score of a run by the rule of a table.
 
+    Clients that take part in no round (`unseen`) do not count.
+
     Args:
-      clients: arrays of `clients.npz` of a run of one seed: scores [E, C] and sizes [C].
+      clients: arrays of `clients.npz` of a run of one seed: scores [E, C], sizes [C] and, in files
+        that have it, unseen [C].
       rule: a name of `RULES`.
       stage: "before", "after" or "both", see `STAGES`.
     """
-    stages = [Scored(clients[f"{name}_val"], clients[f"{name}_test"]) for name in STAGES[stage]]
-    return RULES[rule](stages, clients["sizes"])
+    sizes = clients["sizes"]
+    seen = ~clients.get("unseen", np.zeros(sizes.shape, bool))
+    stages = [
+        Scored(clients[f"{name}_val"][:, seen], clients[f"{name}_test"][:, seen])
+        for name in STAGES[stage]
+    ]
+    return RULES[rule](stages, sizes[seen])
 
 
 def score(clients: dict[str, np.ndarray], rule: str, stage: str) -> float:

@@ -65,3 +65,13 @@ def test_a_run_without_scores_has_none():
     arrays = {name: np.full((3, 2), np.nan) for name in ("before_val", "before_test")}
     for rule in protocols.RULES:
         assert np.isnan(protocols.score(arrays | {"sizes": np.ones(2)}, rule, "before")), rule
+
+
+@pytest.mark.parametrize("rule", sorted(protocols.RULES))
+def test_newcomers_do_not_count(rule):
+    arrays = clients(np.random.default_rng(4))
+    newcomers = np.array([False, True, False, False, True])
+    others = {name: values[..., ~newcomers] for name, values in arrays.items()}
+    found = protocols.score(arrays | {"unseen": newcomers}, rule, "both")
+    assert found == protocols.score(others, rule, "both")
+    assert found != protocols.score(arrays, rule, "both")
