@@ -15,7 +15,8 @@ import tyro
 from rich.console import Console
 from rich.text import Text
 
-from jaxfl.cli.commands import COMMANDS, DATA, SETTING
+from jaxfl.cli.choices import DATA
+from jaxfl.cli.commands import COMMANDS, SETTING
 from jaxfl.cli.options import Compare, Describe, List, Prepare, Report, Resume, Run, Sweep
 from jaxfl.errors import Diverged, InputError, RunWarning, check
 from jaxfl.experiment.config import load_config, preset

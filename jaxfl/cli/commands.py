@@ -14,6 +14,7 @@ from rich.table import Table
 
 from jaxfl import experiment, mesh, protocols
 from jaxfl.algorithms import ALGORITHMS
+from jaxfl.cli.choices import describe, prepare, show
 from jaxfl.cli.options import (
     Compare,
     Describe,
@@ -26,36 +27,24 @@ from jaxfl.cli.options import (
     Sweep,
 )
 from jaxfl.cli.progress import Follower
-from jaxfl.data import CONCEPTS, PARTITIONS, list_data_sets
-from jaxfl.data.augment import AUGMENTATIONS
-from jaxfl.data.prepare import prepare as prepare_data
-from jaxfl.data.sources import SOURCES, data_dir
 from jaxfl.errors import check
 from jaxfl.experiment.config import (
-    PRESETS,
     Config,
-    DataOptions,
     hyper_by_algorithm,
     load_config,
     parse_hyper,
     parse_methods,
     parse_value,
     preset,
-    resolve_data,
 )
 from jaxfl.experiment.config.fields import check_fields
-from jaxfl.experiment.session.clients import assign, describe_clients
 from jaxfl.experiment.session.run import to_resume
-from jaxfl.experiment.show.methods import describe_factory, first_line
 from jaxfl.experiment.show.terminal import score_table
 from jaxfl.experiment.store import files
 from jaxfl.experiment.store.finished import load_finished, write_comparison
 from jaxfl.experiment.studies import sweep as search
-from jaxfl.models import MODELS
-from jaxfl.uplink import ATTACKS
 
 SETTING = [field.name for field in dataclasses.fields(SettingOptions)]
-DATA = [field.name for field in dataclasses.fields(DataOptions)]
 
 
 def settle(command: SettingOptions | Resume, console: Console) -> None:
@@ -223,75 +212,6 @@ def sweep(command: Sweep, console: Console) -> None:
         markup=False,
         highlight=False,
     )
-
-
-def prepare(command: Prepare, console: Console) -> None:
-    """`jaxfl prepare`."""
-    check(
-        command.name not in SOURCES,
-        f"{command.name} is embedded: --dataset {command.name} needs no preparation",
-    )
-    folder = data_dir(command.data_dir)
-    check(folder is not None, "no folder to write to: give --data-dir DIR or set JAXFL_DATA_DIR")
-    file = prepare_data(
-        command.name,
-        folder,
-        manual_dir=command.tfds_manual_dir,
-        words=command.words,
-        length=command.length,
-    )
-    console.print(
-        f"{file}: --dataset {file.stem} --data-dir {folder}", markup=False, highlight=False
-    )
-
-
-def show(command: List, console: Console) -> None:
-    """`jaxfl list`."""
-    tables = {
-        "algorithms": {name: describe_factory(factory) for name, factory in ALGORITHMS.items()},
-        "datasets": list_data_sets(command.data_dir),
-        "partitions": {name: first_line(function) for name, function in PARTITIONS.items()},
-        "concepts": {name: first_line(function) for name, function in CONCEPTS.items()},
-        "models": {name: first_line(function) for name, function in MODELS.items()},
-        "augments": {name: first_line(function) for name, function in AUGMENTATIONS.items()},
-        "presets": {name: found.source for name, found in PRESETS.items()},
-        "attacks": {name: first_line(function) for name, function in ATTACKS.items()},
-    }
-    for kind in [command.kind] if command.kind else tables:
-        table = Table("name", "what it is", title=kind, title_justify="left")
-        for name, text in tables[kind].items():
-            table.add_row(name, text)
-        console.print(table)
-
-
-def describe(command: Describe, console: Console) -> None:
-    """`jaxfl describe`."""
-    from jaxfl.experiment.show.partition import draw_partition
-
-    if command.out:
-        check(
-            not os.path.lexists(command.out),
-            f"{command.out} exists: name another file, or remove it",
-        )
-        files.check_writable(command.out)
-    asked = DataOptions(**{name: getattr(command, name) for name in DATA})
-    check_fields(asked)
-    options, source = resolve_data(asked)
-    parts = assign(options, source, options.seed)
-    table = Table(
-        "",
-        "",
-        title=f"{options.dataset}, {options.partition}",
-        title_justify="left",
-        show_header=False,
-    )
-    for name, text in describe_clients(options, source, parts).items():
-        table.add_row(name, text)
-    console.print(table)
-    if command.out:
-        files.create(command.out.parent, (), overwrite=True)
-        files.write_file(command.out, draw_partition(source, parts, options))
-        console.print(f"written to {command.out}", markup=False, highlight=False)
 
 
 def report(command: Report, console: Console) -> None:
