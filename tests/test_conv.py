@@ -26,11 +26,12 @@ def as_shipped():
     jax.config.update("jax_disable_most_optimizations", True)
 
 
-def images(key, shape):
-    return jax.random.normal(jax.random.key(key), shape)
+def images(seed, shape):
+    """Drawn by NumPy: compiling JAX's normal distribution for each shape takes many seconds."""
+    return jnp.asarray(np.random.default_rng(seed).normal(size=shape), jnp.float32)
 
 
-def agree(ours, theirs):
+def agree(ours, theirs, tolerance=1e-5):
     """A loss and its gradients are equal up to the rounding of float32.
 
     The loss is a sum of about a thousand sines, of either sign, each rounded to 1.2e-7: it may be
@@ -38,7 +39,7 @@ def agree(ours, theirs):
     """
     np.testing.assert_allclose(ours[0], theirs[0], atol=1e-4)
     for a, b in zip(ours[1], theirs[1], strict=True):
-        np.testing.assert_allclose(a, b, rtol=1e-5, atol=1e-5 * float(jnp.abs(b).max()))
+        np.testing.assert_allclose(a, b, rtol=1e-5, atol=tolerance * float(jnp.abs(b).max()))
 
 
 @pytest.mark.parametrize(
@@ -73,11 +74,7 @@ def test_equals_lax_forward_and_backward(options, kernel):
 @pytest.mark.parametrize("size", [(7, 8), pytest.param((8, 6), marks=pytest.mark.slow)])
 @pytest.mark.parametrize(
     "padding",
-    [
-        pytest.param("SAME", marks=pytest.mark.slow(seconds=23)),
-        pytest.param("VALID", marks=pytest.mark.slow(seconds=20)),
-        ((1, 0), (2, 1)),
-    ],
+    ["SAME", "VALID", ((1, 0), (2, 1))],
     ids=str,
 )
 def test_many_channels_equal_lax(size, padding):
@@ -124,8 +121,7 @@ def test_the_fused_block_equals_its_parts(shape, kernel, padding):
         jax.jit(jax.value_and_grad(partial(loss, f), (0, 1, 2)))(x, w, b)
         for f in (partial(conv_relu_pool, padding=pads), parts)
     )
-    for a, c in zip(jax.tree.leaves(ours), jax.tree.leaves(theirs), strict=True):
-        np.testing.assert_allclose(a, c, rtol=1e-5, atol=2e-5 * float(jnp.abs(c).max()))
+    agree(ours, theirs, 2e-5)
 
 
 class Stock(nn.Module):
