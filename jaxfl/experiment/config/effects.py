@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 from jaxfl.data import CONCEPTS, PARTITIONS
 from jaxfl.errors import InputError
-from jaxfl.experiment.config.fields import option
+from jaxfl.experiment.config.fields import as_typed, option
 
 
 class Effect(NamedTuple):
@@ -96,6 +96,6 @@ def check_effects(options: Any) -> None:
     for name in idle(options):
         value = getattr(options, name)
         raise InputError(
-            f"{option(name)} is {_words(value) if isinstance(value, tuple) else value}, and has no "
-            f"effect without {EFFECTS[name].needs}: leave it out, or give both"
+            f"{option(name)} is {as_typed(value)}, and has no effect without "
+            f"{EFFECTS[name].needs}: leave it out, or give both"
         )

@@ -200,6 +200,13 @@ def option(name: str) -> str:
     return "--" + name.replace("_", "-")
 
 
+def as_typed(value: Any) -> str:
+    """A value as it stands on the command line; of a long list the first elements."""
+    if not isinstance(value, tuple):
+        return str(value)
+    return " ".join(map(str, value[:20])) + (" ..." if len(value) > 20 else "")
+
+
 def hints(group: type) -> dict[str, Any]:
     """The type hints of a group's fields, with their ranges and names."""
     return typing.get_type_hints(group, include_extras=True)

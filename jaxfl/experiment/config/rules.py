@@ -17,6 +17,7 @@ from jaxfl.experiment.config.fields import (
     RunOptions,
     TrainingOptions,
     UploadOptions,
+    as_typed,
     check_field,
     option,
 )
@@ -51,13 +52,13 @@ def check_benign(upload: UploadOptions, clients: int | None) -> None:
         )
     check(
         len(set(ids)) == len(ids),
-        f"--malicious names a client twice ({_words(ids)}): name each id once",
+        f"--malicious names a client twice ({as_typed(ids)}): name each id once",
     )
     if clients is None:
         return
     check(
         max(ids, default=0) < clients,
-        f"--malicious is {_words(ids)}: expected ids of the {clients} clients, from 0 to "
+        f"--malicious is {as_typed(ids)}: expected ids of the {clients} clients, from 0 to "
         f"{clients - 1}",
     )
     check(
@@ -88,11 +89,6 @@ def check_unseen(setting: Any) -> None:
         f"--unseen is {setting.unseen}: expected a fraction that leaves at least one of the "
         f"{benign} benign clients for the rounds",
     )
-
-
-def _words(ids: tuple[int, ...]) -> str:
-    """The ids as they stand on the command line, the first ones where there are many."""
-    return " ".join(map(str, ids[:20])) + (" ..." if len(ids) > 20 else "")
 
 
 def check_strength(upload: UploadOptions) -> None:
