@@ -203,9 +203,10 @@ def whole(tables: list[Table], folder: Path = results.FOLDER) -> str:
     lines.append("")
     for paper, own in papers.items():
         link = f"[{paper}]({own[0].link})" if own[0].link else paper
-        lines += [f"## {link}", ""]
         texts = Path(__file__).parent / own[0].name.partition(".")[0]
-        lines += _text(texts / "findings.md")
-        lines += [markdown(table, folder) for table in own if table.name in told]
-        lines += _text(texts / "protocol.md")
+        parts = _text(texts / "findings.md")
+        parts += [markdown(table, folder) for table in own if table.name in told]
+        parts += _text(texts / "protocol.md")
+        if parts:
+            lines += [f"## {link}", "", *parts]
     return "\n".join(lines).rstrip() + "\n"
