@@ -71,6 +71,8 @@ def test_a_run_without_scores_has_none():
 def test_newcomers_do_not_count(rule):
     arrays = clients(np.random.default_rng(4))
     newcomers = np.array([False, True, False, False, True])
+    for name in arrays.keys() - {"sizes"}:
+        arrays[name][:, newcomers] = 2.0
     others = {name: values[..., ~newcomers] for name, values in arrays.items()}
     found = protocols.score(arrays | {"unseen": newcomers}, rule, "both")
     assert found == protocols.score(others, rule, "both")
