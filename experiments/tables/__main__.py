@@ -5,6 +5,7 @@
 """
 
 import re
+import sys
 import time
 from pathlib import Path
 from typing import Annotated, Literal
@@ -156,4 +157,8 @@ def _seconds(text: str) -> float:
 
 
 if __name__ == "__main__":
-    tyro.cli(main)
+    try:
+        tyro.cli(main)
+    except InputError as error:
+        Console(stderr=True, soft_wrap=True).print(f"tables: {error}", style="red", markup=False)
+        sys.exit(2)
