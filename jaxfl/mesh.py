@@ -10,6 +10,7 @@ Algorithms are the same with and without a mesh:
 """
 
 import os
+from pathlib import Path
 
 import jax
 import numpy as np
@@ -88,6 +89,17 @@ def prepare_host(devices: int | None = None) -> None:
         jax.config.update("jax_num_cpu_devices", devices or os.cpu_count() or 1)
     except RuntimeError:
         return  # the number of devices is fixed now; `make_mesh` tells if they are too few
+
+
+def keep_programs() -> None:
+    """Compiled programs are kept between runs, below the user's cache folder.
+
+    A folder that the user has set stays.
+    """
+    if jax.config.jax_compilation_cache_dir is None:
+        root = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
+        jax.config.update("jax_compilation_cache_dir", str(root / "jaxfl"))
+        jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.1)
 
 
 def make_mesh(devices: int | None = None) -> Mesh:

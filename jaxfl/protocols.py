@@ -8,7 +8,8 @@ from jaxtyping import Float
 
 from jaxfl.evaluate import select_on_val
 
-STAGES = {"before": ("before",), "after": ("after",), "both": ("before", "after")}
+# The stages of an evaluation in the order of time: clients train, then the server answers.
+STAGES = {"before": ("before",), "after": ("after",), "both": ("after", "before")}
 
 
 class Scored(NamedTuple):
@@ -25,8 +26,10 @@ def selected_on_val(stages: list[Scored], sizes: np.ndarray) -> np.ndarray:
 
     pFedGraph's protocol: each client keeps the model that was best on its validation data.
     """
-    val, test = (np.concatenate(parts) for parts in zip(*stages, strict=True))
-    return select_on_val(val, test)
+    # [E, stages, C]: the first of equal validation scores counts.
+    val, test = (np.stack(parts, axis=1) for parts in zip(*stages, strict=True))
+    clients = val.shape[-1]
+    return select_on_val(val.reshape(-1, clients), test.reshape(-1, clients))
 
 
 def last_ten(stages: list[Scored], sizes: np.ndarray) -> np.ndarray:
@@ -84,6 +87,22 @@ def numbers(clients: dict[str, np.ndarray], rule: str, stage: str) -> np.ndarray
         for name in STAGES[stage]
     ]
     return RULES[rule](stages, sizes[seen])
+
+
+def scores(clients: dict[str, np.ndarray], rule: str, stage: str) -> list[float]:
+    """The score of each seed of a run, see `score`.
+
+    Args:
+      clients: arrays of `clients.npz` of a run, with several seeds [S, E, C].
+      rule: a name of `RULES`.
+      stage: "before", "after" or "both", see `STAGES`.
+    """
+    if clients["before_test"].ndim == 2:
+        return [score(clients, rule, stage)]
+    seeded = {name for name in clients if name == "sizes" or name.endswith(("_val", "_test"))}
+    each = range(len(clients["before_test"]))
+    split = [{k: v[s] if k in seeded else v for k, v in clients.items()} for s in each]
+    return [score(one, rule, stage) for one in split]
 
 
 def score(clients: dict[str, np.ndarray], rule: str, stage: str) -> float:

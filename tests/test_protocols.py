@@ -41,6 +41,25 @@ def test_each_client_has_its_test_score_where_its_validation_score_is_best():
         assert protocols.score(arrays, "selected_on_val", stage) == pytest.approx(np.mean(chosen))
 
 
+def test_of_equal_validation_scores_the_first_in_time_counts():
+    """In a round the clients train first, then the server answers."""
+    arrays = {"before_val": [[0.5], [0.9]], "before_test": [[0.1], [0.2]]}
+    arrays |= {"after_val": [[0.9], [0.9]], "after_test": [[0.3], [0.4]]}
+    arrays = {name: np.array(values) for name, values in arrays.items()}
+    found = protocols.numbers(arrays | {"sizes": np.ones(1)}, "selected_on_val", "both")
+    assert found == [0.3]
+
+
+def test_several_seeds_are_scored_each():
+    rng = np.random.default_rng(4)
+    seeds = [clients(rng) for _ in range(3)]
+    stacked = {name: np.stack([one[name] for one in seeds]) for name in seeds[0]}
+    for rule in protocols.RULES:
+        expected = [protocols.score(one, rule, "after") for one in seeds]
+        assert protocols.scores(stacked, rule, "after") == expected
+        assert protocols.scores(seeds[0], rule, "after") == expected[:1]
+
+
 def test_the_mean_of_the_last_ten_rounds_is_over_the_participants_of_each():
     arrays = clients(np.random.default_rng(1))
     rounds = []

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 from experiments.tables import page, results, specification, staleness, standins
+from jaxfl.algorithms import ALGORITHMS
 from jaxfl.errors import InputError
 from jaxfl.experiment import Config
 from jaxfl.experiment.config import PRESETS, preset
@@ -41,9 +42,15 @@ def test_a_result_has_the_scores_that_the_run_wrote(folder, made):
         clients = dict(opened)
     last = clients["before_test"][-1].mean()
     assert results.score(result, "last", "before") == pytest.approx(last, abs=1e-4)
-    both = np.concatenate([clients["before_val"], clients["after_val"]])
-    tests = np.concatenate([clients["before_test"], clients["after_test"]])
-    chosen = [tests[np.argmax(both[:, c]), c] for c in range(10)]
+    chosen = []
+    for client in range(10):
+        best, test = -1.0, None
+        for evaluation in range(2):
+            for stage in ("after", "before"):
+                val = clients[f"{stage}_val"][evaluation, client]
+                if val > best:
+                    best, test = val, clients[f"{stage}_test"][evaluation, client]
+        chosen.append(test)
     assert result["clients"]["both"] == pytest.approx(chosen, abs=1e-4)
     assert np.array(result["weights"]["weights"]).shape == (10, 10)
     assert results.read(config, folder / "results") == result
@@ -73,18 +80,38 @@ def test_options_that_decide_about_no_number_do_not_decide_about_the_file(folder
         assert results.file_of(other) != results.file_of(config), change
 
 
-def test_a_fingerprint_is_stale_when_the_numbers_change(folder):
-    config = tiny(folder, hyper={"alpha": 0.8})
+def test_a_fingerprint_is_stale_when_the_code_gives_other_numbers(folder, monkeypatch):
+    config = tiny(folder, score_after="trained")
     before = staleness.fingerprint(config)
-    assert len(before) == 3
+    assert {name: len(values) for name, values in before.items()} == dict.fromkeys(
+        ("loss", "after_test", "after_val", "before_test", "before_val"), 3
+    )
     assert not staleness.stale(config, before)
-    # As if the code had come to mean something else by the same options.
-    assert staleness.stale(dataclasses.replace(config, hyper={"alpha": 0.2, "snap": None}), before)
+    assert staleness.stale(config, None)
+    # The same options with another method behind the name: its losses differ.
+    with monkeypatch.context() as changed:
+        changed.setitem(ALGORITHMS, "pfedgraph", lambda task, **hyper: ALGORITHMS["fedavg"](task))
+        changed.setattr(results, "parameters", lambda factory: {})
+        assert staleness.stale(config, before)
+    # Another score of the same models.
+    found = {name: list(values) for name, values in before.items()}
+    found["before_test"][-1] += 0.05
+    assert staleness.stale(config, found)
+
+
+def test_a_result_of_another_default_is_not_taken(folder, made, monkeypatch):
+    config, _ = made
+    known = results.parameters(ALGORITHMS["pfedgraph"])
+    moved = known | {"lam": known["lam"]._replace(default=0.5)}
+    monkeypatch.setattr(results, "parameters", lambda factory: moved)
+    assert results.file_of(config, folder / "results").exists()
+    assert results.read(config, folder / "results") is None
 
 
 def test_the_page_compares_and_marks_what_is_off(folder, made):
     config, result = made
     options = {k: v for k, v in results.essence(config).items() if k not in SEPARATE}
+    assert "hyper" in results.complete(config)
     ours = 100 * results.score(result, "last", "before")
     rows = (
         specification.Row(name="near", algorithm="pfedgraph", published=(round(ours, 2), None)),
@@ -100,7 +127,7 @@ def test_the_page_compares_and_marks_what_is_off(folder, made):
     text = page.markdown(table, folder / "results")
     assert f"| near | {ours:.1f} ({round(ours, 2):g}) | {ours:.1f} |" in text
     assert f"| far | **{ours:.1f}** ({ours + 5:g}) | {ours:.1f} |" in text
-    assert "2 of 2 cells" in text
+    assert "Cells computed: 2 of 2" in text
     results.write(config, result | {"stale": True}, folder / "results")
     assert f"{ours:.1f}†" in page.markdown(table, folder / "results")
     assert page.terminal(table, folder / "results").row_count == 4

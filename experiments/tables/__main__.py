@@ -10,14 +10,13 @@ import time
 from pathlib import Path
 from typing import Annotated, Literal
 
-import jax
 import tyro
 from rich.console import Console
 from rich.table import Table as Shown
 
 from experiments.tables import results, specification
 from experiments.tables.page import terminal, whole
-from experiments.tables.specification import Cell, Table
+from experiments.tables.specification import Cell
 from experiments.tables.staleness import fingerprint, stale
 from experiments.tables.standins import smoke
 from jaxfl import mesh
@@ -42,7 +41,7 @@ def main(
 
     Args:
       tables: such as pfedgraph.table1; none: lists them all.
-      only: words of which each must be in the names of a cell's row, column, method or data set.
+      only: words of which each must be in a name of a cell: its row, column, method or data set.
       seeds: how many seeds of each cell.
       budget: start no cell after this time: 90s, 60m, 2h; none if not given.
       run: run what is missing; otherwise only print.
@@ -61,52 +60,60 @@ def main(
     if not tables:
         console.print(_listing())
         return
-    check(seeds >= 1, f"--seeds is {seeds}: expected 1 or more")
+    check(seeds in range(1, 11), f"--seeds is {seeds}: expected 1 to 10")
     ends = time.monotonic() + _seconds(budget) if budget else float("inf")
     loaded = [specification.load(name) for name in tables]
+    every = [cell for table in loaded for seed in range(seeds) for cell in table.cells(seed)]
+    cells = [cell for cell in every if wanted(cell, only)]
+    check(bool(cells) or not every, f"--only {' '.join(only)} matches no cell: see their names")
+    failed: list[str] = []
     if scale == "smoke":
         _start()
-        cells = [cell for table in loaded for cell in table.cells(0) if wanted(cell, only)]
         smoke(cells, console)
         return
     if check_stale:
         _start()
-        for table in loaded:
-            _mark(table, seeds, only, console)
+        _mark(cells, console)
     elif run:
         _start()
-        for table in loaded:
-            for seed in range(seeds):
-                _fill(table, seed, only, ends, console)
+        failed = _fill(cells, ends, console)
     for table in loaded:
         if table.script:
             console.print(f"{table.name} is drawn by python -m {table.script}")
         if table.columns:
             console.print(terminal(table))
+    check(not failed, "; ".join(failed))
 
 
 def _start() -> None:
     """What is settled before JAX starts: devices, and the cache of compiled programs."""
     mesh.prepare_host()
-    if jax.config.jax_compilation_cache_dir is None:
-        jax.config.update("jax_compilation_cache_dir", str(Path.home() / ".cache" / "jaxfl"))
+    mesh.keep_programs()
 
 
-def _fill(table: Table, seed: int, only: tuple[str, ...], ends: float, console: Console) -> None:
-    """Runs the missing cells of a table for one seed while there is time."""
-    for cell in table.cells(seed):
-        if not wanted(cell, only) or _is_there(cell):
+def _fill(cells: list[Cell], ends: float, console: Console) -> list[str]:
+    """Runs the missing cells while there is time.
+
+    Returns:
+      What kept cells from being run, a line each.
+    """
+    failed = []
+    for cell in cells:
+        if _is_there(cell):
             continue
         if time.monotonic() > ends:
             console.print("the time is over: call again to go on")
-            return
-        result = results.compute(cell.config, fingerprint=fingerprint)
-        found = cell.value(result)
-        console.print(
-            f"{table.name}, {cell.column.name}, {cell.row.name}, seed {seed}: {found} "
-            f"({result['seconds']:.0f} s)",
-            highlight=False,
-        )
+            break
+        name = f"{cell.column.name}, {cell.row.name}, seed {cell.config.seed}"
+        try:
+            result = results.compute(cell.config, fingerprint=fingerprint)
+        except InputError as error:
+            failed.append(f"{name}: {error}")
+            continue
+        value = cell.value(result)
+        found = "no score" if value is None else f"{value:.4f}"
+        console.print(f"{name}: {found} ({result['seconds']:.0f} s)", highlight=False)
+    return failed
 
 
 def _is_there(cell: Cell) -> bool:
@@ -115,25 +122,31 @@ def _is_there(cell: Cell) -> bool:
     return result is not None and not result.get("stale", False)
 
 
-def _mark(table: Table, seeds: int, only: tuple[str, ...], console: Console) -> None:
-    """Marks the stale results of a table; a result without a fingerprint gets one."""
-    for cell in (cell for seed in range(seeds) for cell in table.cells(seed)):
+def _mark(cells: list[Cell], console: Console) -> None:
+    """Marks the results that are stale, and those of which it cannot be told."""
+    for cell in cells:
         result = results.read(cell.config)
-        if result is None or not wanted(cell, only):
+        if result is None:
             continue
-        if "fingerprint" not in result:
-            result["fingerprint"] = fingerprint(cell.config)
-        elif stale(cell.config, result["fingerprint"]):
-            result["stale"] = True
+        result["stale"] = stale(cell.config, result.get("fingerprint"))
+        if result["stale"]:
             console.print(f"{cell.column.name}, {cell.row.name}: stale", highlight=False)
         results.write(cell.config, result)
 
 
 def wanted(cell: Cell, only: tuple[str, ...]) -> bool:
-    """Whether each word is in one of the names of a cell."""
+    """Whether each word is a whole word of one of the names of a cell.
+
+    Hyphens join words: `fedavg` is not in FedAvg-FT, and `cifar-10` is not in CIFAR-100.
+    """
     config = cell.config
     names = (cell.row.name, cell.column.name, config.algorithm, config.dataset)
-    return all(any(word.lower() in name.lower() for name in names) for word in only)
+
+    def found(word: str) -> bool:
+        whole = rf"(?<![\w-]){re.escape(word)}(?![\w-])"
+        return any(re.search(whole, name, re.IGNORECASE) for name in names)
+
+    return all(map(found, only))
 
 
 def _listing() -> Shown:
@@ -162,3 +175,6 @@ if __name__ == "__main__":
     except InputError as error:
         Console(stderr=True, soft_wrap=True).print(f"tables: {error}", style="red", markup=False)
         sys.exit(2)
+    except KeyboardInterrupt as interruption:
+        Console(stderr=True).print(f"tables: interrupted {interruption}", style="red", markup=False)
+        sys.exit(130)

@@ -142,20 +142,24 @@ def markdown(table: Table, folder: Path = results.FOLDER) -> str:
     heading = f"### {table.place[0].upper()}{table.place[1:]}. {table.title}"
     lines = [heading, ""]
     if table.note:
-        lines += [textwrap.fill(" ".join(table.note.split()), 120), ""]
+        lines += [_wrapped(table.note), ""]
     if table.also:
         lines += [f"After a semicolon: {table.also}.", ""]
     if table.script:
         lines += [f"Drawn by `python -m {table.script}`.", ""]
     if table.rows:
         command = f"python -m experiments.tables {table.name}"
-        lines += [f"{there} of {count} cells are computed (`{command}`).", ""]
+        lines += [f"Cells computed: {there} of {count} (`{command}`).", ""]
     if rows:
         header = ["", *(column.name for column in columns)]
         body = [[row.name, *(_cell(known[row.name, c.name]) for c in columns)] for row in rows]
         every = [header, ["---"] + ["---:"] * len(columns), *body]
         lines += [*(f"| {' | '.join(cells)} |" for cells in every), ""]
     return "\n".join(lines)
+
+
+def _wrapped(text: str) -> str:
+    return textwrap.fill(" ".join(text.split()), 120, break_on_hyphens=False)
 
 
 def _text(file: Path) -> list[str]:
@@ -181,7 +185,7 @@ def whole(tables: list[Table], folder: Path = results.FOLDER) -> str:
         "",
         "Made by `python -m experiments.tables --page` from the results in `experiments/results`.",
         "",
-        textwrap.fill(" ".join(LEGEND.split()), 120),
+        _wrapped(LEGEND),
         "",
         "| table | what it shows | computed | command |",
         "|---|---|---:|---|",

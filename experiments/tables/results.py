@@ -23,6 +23,7 @@ from jaxfl.experiment.store import files
 from jaxfl.options import parameters, takes_fractions
 
 FOLDER = Path(__file__).parent.parent / "results"
+WORK = Path(__file__).parents[2] / "runs" / "tables"
 # Options that decide about no number.
 ASIDE = ("label", "data_dir", "devices", "chunk", "checkpoint_every", "keep", "fail_on_divergence")
 # What is kept of these even where it is the default.
@@ -37,28 +38,45 @@ TOLD = (
 Result = dict[str, Any]
 
 
-def essence(config: Config) -> dict[str, Any]:
-    """The options of a run that decide about its numbers and are not the defaults.
+def complete(config: Config) -> dict[str, Any]:
+    """The options of a run that decide about its numbers, with all hyper-parameters, as JSON.
 
-    Options without effect, such as the ratio of no attack, and hyper-parameters that are the
-    defaults of their method are left out. Runs that compute the same have the same essence.
+    Options without effect, such as the ratio of no attack, are left out.
     """
-    defaults = {one.name: one.default for one in dataclasses.fields(config)}
     left_out = {*ASIDE, *idle(config)}
     if config.local_epochs is None and config.local_steps is None:
         config = dataclasses.replace(config, local_steps=LOCAL_STEPS)
     known = parameters(ALGORITHMS[config.algorithm])
-    kept = {
-        name: value
-        for name, value in dataclasses.asdict(config).items()
-        if name not in left_out and (name in ALWAYS or value != defaults[name])
-    }
-    kept["hyper"] = {
-        name: _as_taken(value, known[name].hint)
-        for name, value in config.hyper.items()
-        if value != known[name].default
-    }
+    every = {k: v for k, v in dataclasses.asdict(config).items() if k not in left_out}
+    given = {name: one.default for name, one in known.items()} | config.hyper
+    every["hyper"] = {name: _as_taken(value, known[name].hint) for name, value in given.items()}
+    return json.loads(json.dumps(every))
+
+
+def essence(config: Config) -> dict[str, Any]:
+    """What of `complete` is not a default: runs that compute the same have the same essence.
+
+    An option that jaxfl has since got, with what was done before as its default, changes nothing.
+    """
+    defaults = {one.name: one.default for one in dataclasses.fields(config)}
+    known = parameters(ALGORITHMS[config.algorithm])
+    every = complete(config)
+    kept = {k: v for k, v in every.items() if k in ALWAYS or v != _plain(defaults.get(k))}
+    kept["hyper"] = {k: v for k, v in every["hyper"].items() if v != known[k].default}
     return kept
+
+
+def _plain(value: Any) -> Any:
+    """A default as JSON has it: a tuple is a list."""
+    return list(value) if isinstance(value, tuple) else value
+
+
+def _is_of(result: Result, config: Config) -> bool:
+    """Whether a result is that of a run: no default has changed since then."""
+    was, now = result["config"], complete(config)
+    same = all(was[name] == now[name] for name in was.keys() & now.keys() - {"hyper"})
+    hyper = was["hyper"].keys() & now["hyper"].keys()
+    return same and all(was["hyper"][name] == now["hyper"][name] for name in hyper)
 
 
 def _as_taken(value: Any, hint: Any) -> Any:
@@ -79,25 +97,31 @@ def _file(essence: dict[str, Any], folder: Path) -> Path:
 
 def read(config: Config, folder: Path = FOLDER) -> Result | None:
     """The result of a run, None if there is none."""
-    return _read(file_of(config, folder))
+    return _read(file_of(config, folder), config)
 
 
 def read_seeds(config: Config, seeds: Iterable[int], folder: Path = FOLDER) -> dict[int, Result]:
     """Seed -> the result of a run with that seed, for those that are there."""
     kept = essence(config)
-    known = {seed: _read(_file(kept | {"seed": seed}, folder)) for seed in seeds}
+    known = {}
+    for seed in seeds:
+        run = dataclasses.replace(config, seed=seed)
+        known[seed] = _read(_file(kept | {"seed": seed}, folder), run)
     return {seed: result for seed, result in known.items() if result is not None}
 
 
-def _read(file: Path) -> Result | None:
-    return json.loads(file.read_text()) if file.exists() else None
+def _read(file: Path, config: Config) -> Result | None:
+    if not file.exists():
+        return None
+    result = json.loads(file.read_text())
+    return result if _is_of(result, config) else None
 
 
 def compute(
     config: Config,
     folder: Path = FOLDER,
-    work: Path = Path("runs/tables"),
-    fingerprint: Callable[[Config], list[float]] | None = None,
+    work: Path = WORK,
+    fingerprint: Callable[[Config], dict[str, list[float]]] | None = None,
 ) -> Result:
     """Runs a cell, or goes on with it after a stop, and writes its result.
 
@@ -137,7 +161,11 @@ def _result(config: Config, summary: dict[str, Any], out: Path) -> Result:
         clients = dict(opened)
     stages = ["before"] if config.score_after == "none" else list(protocols.STAGES)
     scores = {
-        rule: {stage: _rounded(protocols.score(clients, rule, stage)) for stage in stages}
+        rule: {
+            stage: _rounded(protocols.score(clients, rule, stage))
+            for stage in stages
+            if stage != "both" or rule == "selected_on_val"
+        }
         for rule in protocols.RULES
     }
     selected = {
@@ -154,7 +182,7 @@ def _result(config: Config, summary: dict[str, Any], out: Path) -> Result:
             weights = {k: _rounded(v[-1]) for k, v in opened.items() if k.startswith("weights")}
             ids = [] if config.participation == 1 else opened["ids"][-1].tolist()
     return {
-        "config": essence(config),
+        "config": complete(config),
         "scores": scores,
         "clients": selected,
         "rounds": [line["round"] for line in lines],

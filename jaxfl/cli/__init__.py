@@ -119,7 +119,7 @@ def parse(
         | Annotated[Resume, subcommand("resume")]
         | Annotated[Compare, subcommand("compare", default=Compare(**start))]
         | Annotated[Describe, subcommand("describe", default=Describe(**data))]
-        | Annotated[Sweep, subcommand("sweep", default=Sweep(**start))]
+        | Annotated[Sweep, subcommand("sweep")]
         | Annotated[Prepare, subcommand("prepare")]
         | Annotated[List, subcommand("list")]
         | Annotated[Report, subcommand("report")]

@@ -2,12 +2,10 @@
 
 import contextlib
 import dataclasses
-import os
 from datetime import datetime
 from pathlib import Path
 from typing import Any
 
-import jax
 import numpy as np
 from rich.console import Console
 from rich.table import Table
@@ -48,10 +46,7 @@ SETTING = [field.name for field in dataclasses.fields(SettingOptions)]
 
 
 def settle(command: SettingOptions | Resume, console: Console) -> None:
-    """What has to be settled before JAX starts: processes, devices, and its cache.
-
-    Compiled programs are kept there between runs; a directory that the user has set stays.
-    """
+    """What has to be settled before JAX starts: processes, devices, and its cache."""
     mesh.prepare_host(None if command.devices == "auto" else command.devices)
     given = [getattr(command, name, None) for name in ("coordinator", "processes", "process")]
     if any(value is not None for value in given):
@@ -62,10 +57,7 @@ def settle(command: SettingOptions | Resume, console: Console) -> None:
         mesh.join_processes(*given)
     mesh.check_backend()
     console.quiet = not mesh.is_main_process()
-    if jax.config.jax_compilation_cache_dir is None:
-        root = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
-        jax.config.update("jax_compilation_cache_dir", str(root / "jaxfl"))
-        jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.1)
+    mesh.keep_programs()
 
 
 def setting(command: SettingOptions) -> dict[str, Any]:
@@ -99,7 +91,7 @@ def run(command: Run, console: Console) -> None:
         with Follower([config], console) as follow:
             summary = experiment.execute(config, out, overwrite=command.overwrite, follow=follow)
         console.print(score_table({algorithm: summary}))
-        show_protocol(command.preset, {algorithm: (algorithm, out)}, console)
+        show_protocol(command, {algorithm: (algorithm, out)}, console)
         console.print(f"written to {out}", markup=False, highlight=False)
 
 
@@ -137,28 +129,35 @@ def compare(command: Compare, console: Console) -> None:
             summaries = experiment.compare(configs, out, **options, follow=follow)
         console.print(score_table(summaries))
         runs = {c.name: (c.algorithm, out / files.directory_name(c.name)) for c in configs}
-        show_protocol(command.preset, runs, console)
+        show_protocol(command, runs, console)
         console.print(f"written to {out}", markup=False, highlight=False)
 
 
-def show_protocol(name: str | None, runs: dict[str, tuple[str, Path]], console: Console) -> None:
-    """Prints the scores of runs as the table of a preset takes them.
+def show_protocol(
+    command: Run | Compare, runs: dict[str, tuple[str, Path]], console: Console
+) -> None:
+    """Prints the scores of runs as the table of the command's preset takes them, if it has one.
 
     Args:
-      name: of the preset; None prints nothing.
+      command: names the preset.
       runs: label -> algorithm and directory.
       console: where to print.
     """
-    if name is None or not mesh.is_main_process():
+    if command.preset is None or not mesh.is_main_process():
         return
-    found = preset(name)
-    table = Table("", "score", title=f"{name}, {found.rule}", title_justify="left")
+    found = preset(command.preset)
+    title = f"{command.preset}, {found.rule}"
+    table = Table("", "score", title=title, title_justify="left")
     for label, (algorithm, out) in runs.items():
+        stage = found.stage_of(algorithm)
+        if stage != "before" and command.score_after != "trained":
+            table.add_row(label, f"- (its stage needs --score-after trained: {stage})")
+            continue
         with np.load(out / "clients.npz") as opened:
             clients = dict(opened)
-        table.add_row(
-            label, f"{protocols.score(clients, found.rule, found.stage_of(algorithm)):.4f}"
-        )
+        scores = protocols.scores(clients, found.rule, stage)
+        spread = f" ± {np.std(scores, ddof=1):.4f}" if len(scores) > 1 else ""
+        table.add_row(label, f"{np.mean(scores):.4f}{spread}")
     console.print(table)
 
 
@@ -175,9 +174,8 @@ def sweep(command: Sweep, console: Console) -> None:
         f"{', '.join(ranges)}: a range needs --trials, how many to draw",
     )
     check_fields(command, "trials")
-    kept = preset(command.preset).hyper.get(command.algorithm, {}) if command.preset else {}
     config = Config(
-        **setting(command), algorithm=command.algorithm, hyper=kept | parse_hyper(command.hyper)
+        **setting(command), algorithm=command.algorithm, hyper=parse_hyper(command.hyper)
     )
     points = (
         search.random_points(space, command.trials, command.seed)

@@ -37,7 +37,7 @@ class Together:
 
 
 @dataclass(frozen=True)
-class Preset:
+class PresetOption:
     """The protocol of a published table."""
 
     preset: str | None = None
@@ -45,7 +45,7 @@ class Preset:
 
 
 @dataclass(frozen=True)
-class Run(Preset, Together, SettingOptions):
+class Run(PresetOption, Together, SettingOptions):
     """Run one algorithm."""
 
     algorithm: Annotated[tyro.conf.Positional[str | None], tyro.conf.arg(metavar="ALGORITHM")] = (
@@ -63,7 +63,7 @@ class Run(Preset, Together, SettingOptions):
 
 
 @dataclass(frozen=True)
-class Compare(Preset, Together, SettingOptions):
+class Compare(PresetOption, Together, SettingOptions):
     """Run several algorithms on the same clients and put them in one table and one picture."""
 
     algorithms: tuple[str, ...] = ("local", "fedavg", "fedavg_ft", "pfedgraph")
@@ -103,7 +103,7 @@ class List:
 
 
 @dataclass(frozen=True)
-class Sweep(Preset, SettingOptions):
+class Sweep(SettingOptions):
     """Search over hyper-parameters, by validation scores; of the best, the test score is shown."""
 
     algorithm: Annotated[tyro.conf.Positional[str], tyro.conf.arg(metavar="ALGORITHM")] = (
@@ -143,7 +143,7 @@ class Prepare:
 
 
 @dataclass(frozen=True)
-class Describe(Preset, DataOptions):
+class Describe(PresetOption, DataOptions):
     """Show who holds what: clients, examples, labels, imbalance."""
 
     out: Path | None = None
