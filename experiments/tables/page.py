@@ -142,7 +142,7 @@ def markdown(table: Table, folder: Path = results.FOLDER) -> str:
     heading = f"### {table.place[0].upper()}{table.place[1:]}. {table.title}"
     lines = [heading, ""]
     if table.note:
-        lines += [textwrap.fill(" ".join(table.note.split()), 120), ""]
+        lines += [textwrap.fill(" ".join(table.note.split()), 120, break_on_hyphens=False), ""]
     if table.also:
         lines += [f"After a semicolon: {table.also}.", ""]
     if table.script:
