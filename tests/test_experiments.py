@@ -14,7 +14,6 @@ SLOW = {
     "fedcedar_case_study",
     "gfedmtl_fig2",
     "pfedgat_attention",
-    "pfedgraph_attacks",
 }
 SCRIPTS = [
     pytest.param(file.stem, marks=pytest.mark.slow) if file.stem in SLOW else file.stem
