@@ -1,15 +1,18 @@
 """FedCedar's case study (section 4.4, figure 3): does k-means find the nodes of a known graph?
 
-`python -m experiments.fedcedar_case_study [--out DIR]`: digits in 3, 4 and 5 nodes with common
-labels. In rounds 5, 10, ... the same number of clients of each node takes part, and their clusters
-are compared with their nodes by the Rand index. In the other rounds clients are drawn regardless of
-their node. With 20 clients per node, as in the paper, each client has 12 to 14 training examples;
-the right panel shows clients with fewer.
+`python -m experiments.fedcedar_case_study [--dataset mnist --data-dir DIR] [--out DIR]`: 3, 4 and 5
+nodes with common labels. In rounds 5, 10, ... the same number of clients of each node takes part,
+and their clusters are compared with their nodes by the Rand index. In the other rounds clients are
+drawn regardless of their node. With 20 clients per node, as in the paper, each client has 12 to 14
+training examples of digits; the right panel shows clients with fewer.
+
+The paper's protocol is `--dataset mnist --model cedar3 --rounds 200 --examples all`.
 """
 
 import json
 from functools import partial
 from pathlib import Path
+from typing import Literal
 
 import jax
 import jax.numpy as jnp
@@ -25,47 +28,46 @@ from jaxfl import participation
 from jaxfl.algorithms import fedcedar
 from jaxfl.data import node_of
 from jaxfl.experiment import Setting, gather, resolve
+from jaxfl.experiment.session.build import make_task
 from jaxfl.experiment.show import drawing
 from jaxfl.types import Federation
 
-EXAMPLES = (1, 2, 4, 8, None)  # training examples that a client keeps; None: all
-FEW = 1  # index of the number that the left panel shows besides all
+Examples = int | Literal["all"]  # training examples that a client keeps
+FEW = 2  # examples of the dashed lines
 PERIOD = 5
 FRACTION = 0.3
-SMOKE = {"rounds": 2, "per_node": 2, "topologies": (3,), "seeds": 1, "epochs": 1}
+SMOKE = {"rounds": 2, "per_node": 2, "topologies": (3,), "seeds": 1, "local_epochs": 1}
 
 
-def keep(federation: Federation, examples: int | None) -> Federation:
+def keep(federation: Federation, examples: Examples) -> Federation:
     """The federation with at most `examples` training examples per client, in the same shapes."""
     mask = federation.train.mask
-    kept = mask & (jnp.arange(mask.shape[-1]) < (examples or mask.shape[-1]))[None, None]
+    limit = mask.shape[-1] if examples == "all" else examples
+    kept = mask & (jnp.arange(mask.shape[-1]) < limit)[None, None]
     return federation._replace(train=federation.train._replace(mask=kept))
 
 
-def study(
-    topology: int, rounds: int, per_node: int, seeds: int, epochs: int
-) -> dict[str, np.ndarray]:
+def study(setting: Setting, examples: tuple[Examples, ...]) -> dict[str, np.ndarray]:
     """Runs one topology, with all seeds and numbers of examples side by side.
+
+    Args:
+      setting: the data in nodes, how clients train, and how many rounds and seeds.
+      examples: numbers of training examples that a client keeps.
 
     Returns:
       rand: [examples, seeds, rounds / 5]; contraction: of the same shape; examples: mean number of
         training examples of a client [examples].
     """
-    clients = topology * per_node
+    resolved = resolve(setting)
+    topology = setting.topology
+    clients = resolved.config.clients
     node = node_of(clients, topology)
-    setting = Setting(partition="nodes", topology=topology, clients=clients, seeds=seeds)
-    data = gather(resolve(setting))
+    per_node = clients // topology
+    data = gather(resolved)
     federation = data.federation
-    if seeds == 1:  # the axis of seeds is added
+    if setting.seeds == 1:  # the axis of seeds is added
         federation = jax.tree.map(lambda x: x[None], federation)
-    task = jaxfl.classification(
-        jaxfl.models.mlp(data.source.classes),
-        data.source.x_train[0],
-        scale=data.source.scale,
-        optimizer=jaxfl.sgd(0.01, momentum=0.5, weight_decay=0.0),
-        batch_size=16,
-        epochs=epochs,
-    )
+    task = make_task(resolved.config, data.source)
     algorithm = fedcedar(task, clusters=topology)
     drawn = max(1, round(FRACTION * per_node))
     sample = participation.every(
@@ -75,9 +77,9 @@ def study(
     )
     # Side by side: [examples * seeds, ...].
     federations = jax.tree.map(
-        lambda *x: jnp.concatenate(x), *(keep(federation, n) for n in EXAMPLES)
+        lambda *x: jnp.concatenate(x), *(keep(federation, n) for n in examples)
     )
-    keys = jax.vmap(jax.random.key)(jnp.tile(jnp.arange(seeds), len(EXAMPLES)))
+    keys = jax.vmap(jax.random.key)(jnp.tile(jnp.arange(setting.seeds), len(examples)))
     state = jax.vmap(lambda key, federation: algorithm.init(key, federation.train))(
         keys, federations
     )
@@ -86,18 +88,18 @@ def study(
 
     rand = []
     contraction = []
-    for start in range(1, rounds, PERIOD):  # the last of these PERIOD rounds is stratified
+    for start in range(1, setting.rounds, PERIOD):  # the last of these PERIOD rounds is stratified
         state, (info, ids) = advance(keys, federations, state, start)
         last = np.asarray(ids)[:, -1]
         found = np.take_along_axis(np.asarray(state.clients.cluster), last, axis=1)
         rand.append([rand_score(node[i], c) for i, c in zip(last, found, strict=True)])
         contraction.append(info.metrics["contraction"][:, -1])
-    shape = (len(rand), len(EXAMPLES), seeds)
-    examples = np.asarray(federations.train.mask.sum(axis=(1, 2))) / clients
+    shape = (len(rand), len(examples), setting.seeds)
+    held = np.asarray(federations.train.mask.sum(axis=(1, 2))) / clients
     return {
         "rand": np.reshape(rand, shape).transpose(1, 2, 0),
         "contraction": np.reshape(contraction, shape).transpose(1, 2, 0),
-        "examples": examples.reshape(shape[1:]).mean(axis=1),
+        "examples": held.reshape(shape[1:]).mean(axis=1),
     }
 
 
@@ -106,9 +108,16 @@ def chance(nodes: int) -> float:
     return 1 - 2 * (nodes - 1) / nodes**2
 
 
-def picture(found: dict[int, dict[str, np.ndarray]]) -> bytes:
-    """Rand index by round and by a client's number of examples, mean and range of the seeds."""
-    figure, (by_round, by_examples) = drawing.canvas(2, width=5.6)
+def picture(
+    found: dict[int, dict[str, np.ndarray]], dataset: str, examples: tuple[Examples, ...]
+) -> bytes:
+    """Rand index by round and by a client's number of examples, mean and range of the seeds.
+
+    The solid lines of the left panel have the last number of examples, the dashed lines `FEW`. The
+    right panel is left out if there is one number alone.
+    """
+    figure, panels = drawing.canvas(min(len(examples), 2), width=5.6)
+    by_round = panels[0]
     for i, (topology, result) in enumerate(found.items()):
         colour = drawing.COLOURS[i]
         rand = result["rand"]
@@ -116,39 +125,42 @@ def picture(found: dict[int, dict[str, np.ndarray]]) -> bytes:
         # The widths differ so that lines at 1 do not hide each other.
         thick = {"color": colour, "linewidth": 6 - 2 * i}
         band(by_round, rounds, rand[-1], label=f"{topology} nodes", **thick)
-        band(by_round, rounds, rand[FEW], color=colour, linestyle="--", linewidth=1.2)
-        band(
-            by_examples,
-            result["examples"],
-            rand.mean(axis=2).T,
-            label=f"{topology} nodes",
-            marker="o",
-            **thick,
-        )
-        for panel in (by_round, by_examples):
+        if FEW in examples:
+            few = rand[examples.index(FEW)]
+            band(by_round, rounds, few, color=colour, linestyle="--", linewidth=1.2)
+        for by_examples in panels[1:]:
+            band(
+                by_examples,
+                result["examples"],
+                rand.mean(axis=2).T,
+                label=f"{topology} nodes",
+                marker="o",
+                **thick,
+            )
+        for panel in panels:
             panel.axhline(chance(topology), color=colour, linewidth=1, linestyle=":")
-    by_round.plot(
-        [],
-        [],
-        color="0.4",
-        linestyle="--",
-        linewidth=1.2,
-        label=f"{EXAMPLES[FEW]} examples a client",
-    )
+    if FEW in examples:
+        label = f"{FEW} examples a client"
+        by_round.plot([], [], color="0.4", linestyle="--", linewidth=1.2, label=label)
     by_round.plot([], [], color="0.4", linestyle=":", linewidth=1, label="chance")
     by_round.set(
-        xlabel="round", ylabel="Rand index, clusters and nodes", title="all examples, and few"
+        xlabel="round",
+        ylabel="Rand index, clusters and nodes",
+        title=f"{examples[-1]} examples" + (", and few" if FEW in examples[:-1] else ""),
     )
     by_round.legend(frameon=False, ncols=2, loc="lower right", fontsize=8)
-    by_examples.set(
-        xlabel="training examples of a client", title="mean over the rounds", xscale="log"
-    )
-    by_examples.set_xticks([1, 2, 4, 8, 16], ["1", "2", "4", "8", "16"], minor=False)
-    by_examples.set_xticks([], minor=True)
-    for panel in (by_round, by_examples):
+    for by_examples in panels[1:]:
+        by_examples.set(
+            xlabel="training examples of a client", title="mean over the rounds", xscale="log"
+        )
+        most = max(result["examples"].max() for result in found.values())
+        ticks = 2 ** np.arange(np.ceil(np.log2(most)).astype(int) + 1)  # 1, 2, 4, ...
+        by_examples.set_xticks(ticks, ticks.astype(str).tolist(), minor=False)
+        by_examples.set_xticks([], minor=True)
+    for panel in panels:
         panel.set_ylim(0.3, 1.03)
         panel.grid(alpha=0.25)
-    figure.suptitle("FedCedar on digits: k-means of the uploaded models finds the clients' nodes")
+    figure.suptitle(f"FedCedar on {dataset}: clusters of uploaded models against the true nodes")
     return drawing.png(figure)
 
 
@@ -161,33 +173,61 @@ def band(panel: Axes, x: np.ndarray, values: np.ndarray, **style) -> None:
 
 
 def main(
+    dataset: str = "digits",
+    data_dir: str | None = None,
+    model: str = "mlp",
     out: Path = Path("runs/fedcedar_case_study"),
     rounds: int = 50,
     per_node: int = 20,
     topologies: tuple[int, ...] = (3, 4, 5),
     seeds: int = 3,
-    epochs: int = 5,
+    local_epochs: int = 5,
+    batch_size: int = 16,
+    examples: tuple[Examples, ...] = (1, 2, 4, 8, "all"),
 ) -> None:
     """Runs the topologies, prints the table, and writes its numbers and the picture.
 
     Args:
+      dataset: name of the data set, with ten labels.
+      data_dir: folder of the data; that of JAXFL_DATA_DIR if not given.
+      model: name of the model.
       out: directory to write.
       rounds: communication rounds.
       per_node: clients of each node.
       topologies: numbers of nodes.
       seeds: partitions and initial models.
-      epochs: local epochs per round.
+      local_epochs: local epochs per round.
+      batch_size: examples in a local step.
+      examples: numbers of training examples that a client keeps; each of them is a study of its
+        own.
     """
-    found = {n: study(n, rounds, per_node, seeds, epochs) for n in topologies}
+    found = {}
+    for topology in topologies:
+        setting = Setting(
+            dataset=dataset,
+            data_dir=data_dir,
+            partition="nodes",
+            topology=topology,
+            clients=topology * per_node,
+            model=model,
+            augment="none",
+            local_epochs=local_epochs,
+            batch_size=batch_size,
+            momentum=0.5,
+            weight_decay=0.0,
+            rounds=rounds,
+            seeds=seeds,
+        )
+        found[topology] = study(setting, examples)
     table = Table("nodes", "examples of a client", "Rand index", "seeds", "chance", "contraction")
     for topology, result in found.items():
-        for examples, rand, contraction in zip(
+        for held, rand, contraction in zip(
             *(result[k] for k in ("examples", "rand", "contraction")), strict=True
         ):
             by_seed = rand.mean(axis=1)
             spread = f"{by_seed.min():.3f} to {by_seed.max():.3f}"
             row = (
-                f"{examples:.1f}",
+                f"{held:.1f}",
                 f"{by_seed.mean():.3f}",
                 spread,
                 f"{chance(topology):.3f}",
@@ -200,7 +240,7 @@ def main(
         t: {name: values.tolist() for name, values in result.items()} for t, result in found.items()
     }
     (out / "rand.json").write_text(json.dumps(numbers, indent=2) + "\n")
-    (out / "rand.png").write_bytes(picture(found))
+    (out / "rand.png").write_bytes(picture(found, dataset, examples))
 
 
 if __name__ == "__main__":

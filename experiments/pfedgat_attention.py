@@ -1,10 +1,12 @@
 """Does pFedGAT find the clients with the same digits? The mixing weights of its variants.
 
 Ten clients hold two of the ten digits each, in five pairs with the same two digits (pathological),
-or a tenth of everything (IID). For each variant, both federations of all seeds train side by side
-in one program.
+or a tenth of everything (IID). Of a data set with more labels, each client holds a fifth of them.
+For each variant, both federations of all seeds train side by side in one program.
 
-`python -m experiments.pfedgat_attention [--out DIR]`
+`python -m experiments.pfedgat_attention [--dataset cifar10 --data-dir DIR] [--out DIR]`
+
+pFedGAT's own protocol is `--dataset cifar10 --model lenet --local-epochs 5`.
 """
 
 from pathlib import Path
@@ -24,7 +26,8 @@ from jaxfl.experiment.show import drawing
 from jaxfl.experiment.store import files
 
 CLIENTS = 10
-GROUP = np.arange(CLIENTS) % 5  # pathological clients of a group hold the same two digits
+GROUPS = 5
+GROUP = np.arange(CLIENTS) % GROUPS  # pathological clients of a group hold the same labels
 ORDER = np.argsort(GROUP, kind="stable")
 SAME = GROUP[:, None] == GROUP
 VARIANTS = {  # the first is the published method; eta is 0.01 unless it is given
@@ -41,37 +44,51 @@ SMOKE = {"rounds": 1, "local_steps": 1, "variants": ("GAT, models",)}
 
 
 def main(
+    dataset: str = "digits",
+    data_dir: str | None = None,
+    model: str = "mlp",
     out: Path = Path("runs/pfedgat_attention"),
     rounds: int = 40,
     seeds: int = 1,
     local_steps: int = 50,
+    local_epochs: int | None = None,
+    batch_size: int = 64,
     variants: tuple[str, ...] = tuple(VARIANTS),
 ) -> None:
     """Runs every variant, writes pictures and numbers, prints the table.
 
     Args:
+      dataset: name of the data set, with 10 labels or a multiple of 5.
+      data_dir: folder of the data; that of JAXFL_DATA_DIR if not given.
+      model: name of the model.
       out: directory to write.
       rounds: communication rounds.
       seeds: partitions and initial models.
       local_steps: local steps per round.
+      local_epochs: local epochs per round, in place of steps.
+      batch_size: examples in a local step.
       variants: names of `VARIANTS`.
     """
-    source = load("digits")
-    parts = [
-        partition(source.y_train, CLIENTS, seed)
-        for partition in (pathological, iid)
-        for seed in range(seeds)
-    ]
+    source = load(dataset, data_dir)
+    labels = source.y_train
+    held = source.classes // GROUPS
+    parts = [pathological(labels, CLIENTS, seed, held) for seed in range(seeds)]
+    parts += [iid(labels, CLIENTS, seed) for seed in range(seeds)]
     data = Data(source, parts, make_federation(source, parts, Setting(test="reweighted")))
     console = Console()
     results = {}
     for name in variants:
         config = Config(
+            dataset=dataset,
+            data_dir=data_dir,
+            model=model,
             algorithm="pfedgat",
             hyper=VARIANTS[name],
             rounds=rounds,
             eval_every=rounds,
-            local_steps=local_steps,
+            local_steps=None if local_epochs else local_steps,
+            local_epochs=local_epochs,
+            batch_size=batch_size,
             seeds=len(parts),
             devices=1,
         )

@@ -1,10 +1,14 @@
 """Clients that join late (pFedGAT, section 5.3 and figure 4).
 
-Eight of ten clients train for 40 rounds, then all for three. The data are digits, divided by a
-Dirichlet distribution with beta 0.1; five partitions run side by side. The result is the accuracy
-of the two newcomers.
+Eight of ten clients train for 40 rounds, then all for three. The data are divided by a Dirichlet
+distribution with beta 0.1; several partitions run side by side. The result is the accuracy of the
+two newcomers.
 
-`python -m experiments.pfedgat_newcomers [--out DIR]`
+`python -m experiments.pfedgat_newcomers [--dataset cifar10 --data-dir DIR] [--out DIR]`
+
+The paper's protocol is `--dataset cifar10 --model lenet --local-epochs 5 --batch-size 64`, with
+`--methods local pfedme heurfedamp per_fedavg "pfedgat, as published"`; its other picture has
+`--dataset cifar100`.
 """
 
 from functools import partial
@@ -18,7 +22,9 @@ from rich.console import Console
 from rich.table import Table
 
 import jaxfl
-from jaxfl.experiment import Setting
+from jaxfl.experiment import Setting, resolve
+from jaxfl.experiment.config.presets import preset
+from jaxfl.experiment.session.build import make_task
 from jaxfl.experiment.session.clients import make_federation
 from jaxfl.experiment.show import drawing
 from jaxfl.experiment.store import files
@@ -26,6 +32,8 @@ from jaxfl.types import Algorithm, Federation, Task
 
 CLIENTS = 10
 EARLY = 8  # the clients that take part from the start
+# The hyper-parameters of the paper's other methods.
+PUBLISHED = preset("pfedgat-dirichlet").hyper
 METHODS = {
     "local": (jaxfl.algorithms.local, {}),
     "fedavg": (jaxfl.algorithms.fedavg, {}),
@@ -36,6 +44,11 @@ METHODS = {
         jaxfl.algorithms.pfedgat,
         {"attention": "dot", "feature": "round", "eta": 0.001},
     ),
+}
+OTHERS = {  # of the paper's figure; its FedAMP is HeurFedAMP, as in its tables
+    "pfedme": (jaxfl.algorithms.pfedme, PUBLISHED["pfedme"]),
+    "heurfedamp": (jaxfl.algorithms.heurfedamp, PUBLISHED["heurfedamp"]),
+    "per_fedavg": (jaxfl.algorithms.per_fedavg, PUBLISHED["per_fedavg"]),
 }
 SMOKE = {"alone": 1, "together": 1, "seeds": 1, "local_steps": 1, "methods": ("fedavg",)}
 
@@ -112,39 +125,53 @@ def picture(results: dict[str, dict[str, np.ndarray]]) -> bytes:
 
 
 def main(
+    dataset: str = "digits",
+    data_dir: str | None = None,
+    model: str = "mlp",
     out: Path = Path("runs/pfedgat_newcomers"),
     alone: int = 40,
     together: int = 3,
     seeds: int = 5,
     local_steps: int = 50,
+    local_epochs: int | None = None,
+    batch_size: int = 32,
     methods: tuple[str, ...] = tuple(METHODS),
 ) -> None:
     """Runs every method, prints the table and writes it with its picture.
 
     Args:
+      dataset: name of the data set.
+      data_dir: folder of the data; that of JAXFL_DATA_DIR if not given.
+      model: name of the model.
       out: directory to write.
       alone: rounds without the newcomers.
       together: rounds with them.
       seeds: partitions and initial models.
       local_steps: local steps per round.
-      methods: names of `METHODS`.
+      local_epochs: local epochs per round, in place of steps.
+      batch_size: examples in a local step.
+      methods: names of `METHODS` or `OTHERS`.
     """
-    source = jaxfl.data.load("digits")
-    parts = [jaxfl.data.dirichlet(source.y_train, CLIENTS, seed, beta=0.1) for seed in range(seeds)]
-    federation = make_federation(source, parts, Setting(test="reweighted"))
-    task = jaxfl.classification(
-        jaxfl.models.mlp(source.classes),
-        source.x_train[0],
-        scale=source.scale,
-        steps=local_steps,
-        batch_size=32,
+    setting = Setting(
+        dataset=dataset,
+        data_dir=data_dir,
+        model=model,
+        test="reweighted",
+        local_steps=None if local_epochs else local_steps,
+        local_epochs=local_epochs,
+        batch_size=batch_size,
     )
+    resolved = resolve(setting)
+    source = resolved.source
+    parts = [jaxfl.data.dirichlet(source.y_train, CLIENTS, seed, beta=0.1) for seed in range(seeds)]
+    federation = make_federation(source, parts, setting)
+    task = make_task(resolved.config, source)
     keys = jax.vmap(jax.random.key)(jnp.arange(seeds))
     if seeds == 1:  # the axis of seeds is added
         federation = jax.tree.map(lambda x: x[None], federation)
     results = {}
     for name in methods:
-        factory, hyper = METHODS[name]
+        factory, hyper = (METHODS | OTHERS)[name]
         side_by_side = jax.vmap(partial(run, factory(task, **hyper), task, alone, together))
         found = map(np.asarray, jax.jit(side_by_side)(keys, federation))
         results[name] = dict(zip(("before", "after", "weights"), found, strict=True))

@@ -5,6 +5,8 @@ from pathlib import Path
 
 import pytest
 
+from experiments.tables import standins
+
 FOLDER = Path(__file__).parent.parent / "experiments"
 # Many programs to compile.
 SLOW = {
@@ -12,7 +14,6 @@ SLOW = {
     "fedcedar_case_study",
     "gfedmtl_fig2",
     "pfedgat_attention",
-    "pfedgraph_attacks",
 }
 SCRIPTS = [
     pytest.param(file.stem, marks=pytest.mark.slow) if file.stem in SLOW else file.stem
@@ -31,3 +32,23 @@ def test_a_script_runs_and_writes_numbers_and_pictures(name, tmp_path, monkeypat
     assert [file.name for file in tmp_path.iterdir()] == ["out"]
     written = {file.suffix for file in out.iterdir() if file.is_file() and file.stat().st_size}
     assert {".json", ".png"} <= written
+
+
+@pytest.mark.slow
+@pytest.mark.pictures
+@pytest.mark.parametrize(
+    ("name", "dataset", "model", "options"),
+    [
+        ("fedcedar_case_study", "mnist", "cedar3", {"examples": ("all",)}),
+        ("pfedgat_attention", "cifar10", "lenet", {"local_epochs": 1}),
+        ("pfedgat_newcomers", "cifar10", "lenet", {"local_epochs": 1, "methods": ("pfedme",)}),
+    ],
+)
+def test_a_script_takes_the_data_and_the_model_of_its_paper(
+    name, dataset, model, options, tmp_path
+):
+    standins.write(dataset, tmp_path)
+    script = importlib.import_module(f"experiments.{name}")
+    chosen = script.SMOKE | {"dataset": dataset, "data_dir": str(tmp_path), "model": model}
+    script.main(out=tmp_path / "out", **chosen | options)
+    assert {".json", ".png"} <= {file.suffix for file in (tmp_path / "out").iterdir()}
