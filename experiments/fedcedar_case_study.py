@@ -6,7 +6,7 @@ and their clusters are compared with their nodes by the Rand index. In the other
 drawn regardless of their node. With 20 clients per node, as in the paper, each client has 12 to 14
 training examples of digits; the right panel shows clients with fewer.
 
-The paper's protocol is `--dataset mnist --model cedar3 --rounds 200 --examples all`.
+The paper's protocol is `--preset fedcedar-case-study --examples all`.
 """
 
 import json
@@ -28,6 +28,7 @@ from jaxfl import participation
 from jaxfl.algorithms import fedcedar
 from jaxfl.data import node_of
 from jaxfl.experiment import Setting, gather, resolve
+from jaxfl.experiment.config.presets import preset as preset_named
 from jaxfl.experiment.session.build import make_task
 from jaxfl.experiment.show import drawing
 from jaxfl.types import Federation
@@ -35,6 +36,16 @@ from jaxfl.types import Federation
 Examples = int | Literal["all"]  # training examples that a client keeps
 FEW = 2  # examples of the dashed lines
 PERIOD = 5
+DIGITS = {  # options without a preset
+    "dataset": "digits",
+    "model": "mlp",
+    "augment": "none",
+    "local_epochs": 5,
+    "batch_size": 16,
+    "momentum": 0.5,
+    "weight_decay": 0.0,
+    "rounds": 50,
+}
 FRACTION = 0.3
 SMOKE = {"rounds": 2, "per_node": 2, "topologies": (3,), "seeds": 1, "local_epochs": 1}
 
@@ -173,52 +184,51 @@ def band(panel: Axes, x: np.ndarray, values: np.ndarray, **style) -> None:
 
 
 def main(
-    dataset: str = "digits",
+    preset: str | None = None,
+    dataset: str | None = None,
     data_dir: str | None = None,
-    model: str = "mlp",
+    model: str | None = None,
     out: Path = Path("runs/fedcedar_case_study"),
-    rounds: int = 50,
+    rounds: int | None = None,
     per_node: int = 20,
     topologies: tuple[int, ...] = (3, 4, 5),
     seeds: int = 3,
-    local_epochs: int = 5,
-    batch_size: int = 16,
+    local_epochs: int | None = None,
+    batch_size: int | None = None,
     examples: tuple[Examples, ...] = (1, 2, 4, 8, "all"),
 ) -> None:
     """Runs the topologies, prints the table, and writes its numbers and the picture.
 
     Args:
-      dataset: name of the data set, with ten labels.
+      preset: name of a protocol, which the other options change; `DIGITS` if not given.
+      dataset: name of the data set, with ten labels; digits without a preset.
       data_dir: folder of the data; that of JAXFL_DATA_DIR if not given.
-      model: name of the model.
+      model: name of the model; mlp without a preset.
       out: directory to write.
-      rounds: communication rounds.
+      rounds: communication rounds; 50 without a preset.
       per_node: clients of each node.
       topologies: numbers of nodes.
       seeds: partitions and initial models.
-      local_epochs: local epochs per round.
-      batch_size: examples in a local step.
+      local_epochs: local epochs per round; 5 without a preset.
+      batch_size: examples in a local step; 16 without a preset.
       examples: numbers of training examples that a client keeps; each of them is a study of its
         own.
     """
+    given = {
+        "dataset": dataset,
+        "data_dir": data_dir,
+        "model": model,
+        "local_epochs": local_epochs,
+        "batch_size": batch_size,
+        "rounds": rounds,
+        "seeds": seeds,
+    }
+    options = preset_named(preset).options if preset else DIGITS
+    options = options | {name: value for name, value in given.items() if value is not None}
     found = {}
     for topology in topologies:
-        setting = Setting(
-            dataset=dataset,
-            data_dir=data_dir,
-            partition="nodes",
-            topology=topology,
-            clients=topology * per_node,
-            model=model,
-            augment="none",
-            local_epochs=local_epochs,
-            batch_size=batch_size,
-            momentum=0.5,
-            weight_decay=0.0,
-            rounds=rounds,
-            seeds=seeds,
-        )
-        found[topology] = study(setting, examples)
+        nodes = {"partition": "nodes", "topology": topology, "clients": topology * per_node}
+        found[topology] = study(Setting(**(options | nodes)), examples)
     table = Table("nodes", "examples of a client", "Rand index", "seeds", "chance", "contraction")
     for topology, result in found.items():
         for held, rand, contraction in zip(
@@ -240,7 +250,7 @@ def main(
         t: {name: values.tolist() for name, values in result.items()} for t, result in found.items()
     }
     (out / "rand.json").write_text(json.dumps(numbers, indent=2) + "\n")
-    (out / "rand.png").write_bytes(picture(found, dataset, examples))
+    (out / "rand.png").write_bytes(picture(found, options["dataset"], examples))
 
 
 if __name__ == "__main__":

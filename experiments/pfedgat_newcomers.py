@@ -6,9 +6,8 @@ two newcomers.
 
 `python -m experiments.pfedgat_newcomers [--dataset cifar10 --data-dir DIR] [--out DIR]`
 
-The paper's protocol is `--dataset cifar10 --model lenet --local-epochs 5 --batch-size 64`, with
-`--methods local pfedme heurfedamp per_fedavg "pfedgat, as published"`; its other picture has
-`--dataset cifar100`.
+The paper's protocol is `--preset pfedgat-dirichlet`, with `--methods local pfedme heurfedamp
+per_fedavg "pfedgat, as published"`; its other picture has `--dataset cifar100`.
 """
 
 from functools import partial
@@ -23,7 +22,7 @@ from rich.table import Table
 
 import jaxfl
 from jaxfl.experiment import Setting, resolve
-from jaxfl.experiment.config.presets import preset
+from jaxfl.experiment.config.presets import preset as preset_named
 from jaxfl.experiment.session.build import make_task
 from jaxfl.experiment.session.clients import make_federation
 from jaxfl.experiment.show import drawing
@@ -31,9 +30,16 @@ from jaxfl.experiment.store import files
 from jaxfl.types import Algorithm, Federation, Task
 
 CLIENTS = 10
+DIGITS = {  # options without a preset
+    "dataset": "digits",
+    "model": "mlp",
+    "test": "reweighted",
+    "local_steps": 50,
+    "batch_size": 32,
+}
 EARLY = 8  # the clients that take part from the start
 # The hyper-parameters of the paper's other methods.
-PUBLISHED = preset("pfedgat-dirichlet").hyper
+PUBLISHED = preset_named("pfedgat-dirichlet").hyper
 METHODS = {
     "local": (jaxfl.algorithms.local, {}),
     "fedavg": (jaxfl.algorithms.fedavg, {}),
@@ -125,42 +131,47 @@ def picture(results: dict[str, dict[str, np.ndarray]]) -> bytes:
 
 
 def main(
-    dataset: str = "digits",
+    preset: str | None = None,
+    dataset: str | None = None,
     data_dir: str | None = None,
-    model: str = "mlp",
+    model: str | None = None,
     out: Path = Path("runs/pfedgat_newcomers"),
     alone: int = 40,
     together: int = 3,
     seeds: int = 5,
-    local_steps: int = 50,
+    local_steps: int | None = None,
     local_epochs: int | None = None,
-    batch_size: int = 32,
+    batch_size: int | None = None,
     methods: tuple[str, ...] = tuple(METHODS),
 ) -> None:
     """Runs every method, prints the table and writes it with its picture.
 
     Args:
-      dataset: name of the data set.
+      preset: name of a protocol, which the other options change; `DIGITS` if not given.
+      dataset: name of the data set; digits without a preset.
       data_dir: folder of the data; that of JAXFL_DATA_DIR if not given.
-      model: name of the model.
+      model: name of the model; mlp without a preset.
       out: directory to write.
       alone: rounds without the newcomers.
       together: rounds with them.
       seeds: partitions and initial models.
-      local_steps: local steps per round.
+      local_steps: local steps per round; 50 without a preset.
       local_epochs: local epochs per round, in place of steps.
-      batch_size: examples in a local step.
+      batch_size: examples in a local step; 32 without a preset.
       methods: names of `METHODS` or `OTHERS`.
     """
-    setting = Setting(
-        dataset=dataset,
-        data_dir=data_dir,
-        model=model,
-        test="reweighted",
-        local_steps=None if local_epochs else local_steps,
-        local_epochs=local_epochs,
-        batch_size=batch_size,
-    )
+    given = {
+        "dataset": dataset,
+        "data_dir": data_dir,
+        "model": model,
+        "batch_size": batch_size,
+    }
+    options = preset_named(preset).options if preset else DIGITS
+    options = options | {name: value for name, value in given.items() if value is not None}
+    if local_steps or local_epochs:
+        amount = None if local_epochs else local_steps
+        options = options | {"local_steps": amount, "local_epochs": local_epochs}
+    setting = Setting(**options)
     resolved = resolve(setting)
     source = resolved.source
     parts = [jaxfl.data.dirichlet(source.y_train, CLIENTS, seed, beta=0.1) for seed in range(seeds)]

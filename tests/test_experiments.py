@@ -37,18 +37,27 @@ def test_a_script_runs_and_writes_numbers_and_pictures(name, tmp_path, monkeypat
 @pytest.mark.slow
 @pytest.mark.pictures
 @pytest.mark.parametrize(
-    ("name", "dataset", "model", "options"),
+    ("name", "dataset", "options"),
     [
-        ("fedcedar_case_study", "mnist", "cedar3", {"examples": ("all",)}),
-        ("pfedgat_attention", "cifar10", "lenet", {"local_epochs": 1}),
-        ("pfedgat_newcomers", "cifar10", "lenet", {"local_epochs": 1, "methods": ("pfedme",)}),
+        (
+            "fedcedar_case_study",
+            "mnist",
+            {"preset": "fedcedar-case-study", "examples": ("all",)},
+        ),
+        (
+            "pfedgat_attention",
+            "cifar10",
+            {"dataset": "cifar10", "model": "lenet", "local_epochs": 1},
+        ),
+        (
+            "pfedgat_newcomers",
+            "cifar10",
+            {"preset": "pfedgat-dirichlet", "local_epochs": 1, "methods": ("pfedme",)},
+        ),
     ],
 )
-def test_a_script_takes_the_data_and_the_model_of_its_paper(
-    name, dataset, model, options, tmp_path
-):
+def test_a_script_takes_the_data_and_the_model_of_its_paper(name, dataset, options, tmp_path):
     standins.write(dataset, tmp_path)
     script = importlib.import_module(f"experiments.{name}")
-    chosen = script.SMOKE | {"dataset": dataset, "data_dir": str(tmp_path), "model": model}
-    script.main(out=tmp_path / "out", **chosen | options)
+    script.main(out=tmp_path / "out", data_dir=str(tmp_path), **script.SMOKE | options)
     assert {".json", ".png"} <= {file.suffix for file in (tmp_path / "out").iterdir()}
