@@ -140,15 +140,16 @@ def compute(
     result = _result(config, summary, out)
     if fingerprint is not None:
         result["fingerprint"] = fingerprint(config)
-    write(config, result, folder)
-    return result
+    return write(config, result, folder)
 
 
-def write(config: Config, result: Result, folder: Path = FOLDER) -> None:
-    """Writes the result of a run."""
+def write(config: Config, result: Result, folder: Path = FOLDER) -> Result:
+    """Writes the result of a run with its config, and returns what is written."""
     file = file_of(config, folder)
     file.parent.mkdir(parents=True, exist_ok=True)
-    files.write_file(file, json.dumps(result) + "\n")
+    written = {"config": complete(config)} | result
+    files.write_file(file, json.dumps(written) + "\n")
+    return written
 
 
 def score(result: Result, rule: str, stage: str) -> float | None:
@@ -157,7 +158,7 @@ def score(result: Result, rule: str, stage: str) -> float | None:
 
 
 def _result(config: Config, summary: dict[str, Any], out: Path) -> Result:
-    with np.load(out / "clients.npz") as opened:
+    with np.load(out / "clients.npz", allow_pickle=False) as opened:
         clients = dict(opened)
     stages = ["before"] if config.score_after == "none" else list(protocols.STAGES)
     scores = {
@@ -178,11 +179,10 @@ def _result(config: Config, summary: dict[str, Any], out: Path) -> Result:
     ids = []  # of the clients of the last round, unless all take part
     small = config.partition == "nodes" or (config.clients or SMALL + 1) <= SMALL
     if (out / "graph.npz").exists() and small:
-        with np.load(out / "graph.npz") as opened:
+        with np.load(out / "graph.npz", allow_pickle=False) as opened:
             weights = {k: _rounded(v[-1]) for k, v in opened.items() if k.startswith("weights")}
             ids = [] if config.participation == 1 else opened["ids"][-1].tolist()
     return {
-        "config": complete(config),
         "scores": scores,
         "clients": selected,
         "rounds": [line["round"] for line in lines],

@@ -33,7 +33,7 @@ def fingerprint(config: Config) -> Fingerprint:
             short = dataclasses.replace(short, local_steps=3)
         execute(dataclasses.replace(short, rounds=3, lr=10 * short.lr), folder / "run")
         lines = files.read_json_lines(folder / "run" / "metrics.jsonl")
-        with np.load(folder / "run" / "clients.npz") as opened:
+        with np.load(folder / "run" / "clients.npz", allow_pickle=False) as opened:
             scores = {k: opened[k] for k in opened if k.endswith(("_val", "_test"))}
     found = {"loss": [_short(line["loss"]) for line in lines]}
     for part, values in sorted(scores.items()):

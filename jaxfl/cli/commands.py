@@ -153,7 +153,7 @@ def show_protocol(
         if stage != "before" and command.score_after != "trained":
             table.add_row(label, f"- (its stage needs --score-after trained: {stage})")
             continue
-        with np.load(out / "clients.npz") as opened:
+        with np.load(out / "clients.npz", allow_pickle=False) as opened:
             clients = dict(opened)
         scores = protocols.scores(clients, found.rule, stage)
         spread = f" ± {np.std(scores, ddof=1):.4f}" if len(scores) > 1 else ""
