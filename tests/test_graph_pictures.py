@@ -37,3 +37,17 @@ def test_a_loss_of_zero_throughout_is_drawn_without_a_warning(monkeypatch):
         curves.draw_curves({"run": lines})
     scales = [figure.axes[1].get_yscale() for figure in figures]
     assert scales == ["linear", "log"]
+
+
+def test_what_was_not_scored_has_no_bar_and_no_curve(monkeypatch):
+    drawn = []
+    monkeypatch.setattr(curves, "png", lambda figure: drawn.append(figure) or b"")
+    known = {"mean": 0.5, "weighted": 0.5, "std": 0.1, "worst10": 0.2}
+    stages = {"before": known, "after": dict.fromkeys(known)}
+    lines = [{"round": number, "loss": 1.0} | stages for number in (1, 2)]
+    summary = {"measure": "accuracy", "final": stages}
+    curves.draw_comparison({"one": {"summary": summary, "lines": lines}})
+    curves.draw_curves({"one": lines})
+    comparison, alone = drawn
+    assert len(comparison.axes[1].patches) == 1
+    assert len(alone.axes[0].lines) == 1

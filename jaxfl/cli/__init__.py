@@ -23,7 +23,7 @@ from jaxfl.experiment.config import load_config, preset
 from jaxfl.experiment.config.effects import idle
 from jaxfl.experiment.config.fields import option
 
-# An option on the command line, the option of a config's file that it replaces, and its default.
+# An option on the command line, the option of a file or a preset that it replaces, its default.
 REPLACED = (
     ("--local-steps", "local_epochs", None),
     ("--local-epochs", "local_steps", None),
@@ -88,7 +88,7 @@ def visible(text: str) -> str:
 def parse(
     arguments: Sequence[str],
 ) -> Run | Resume | Compare | Describe | List | Prepare | Report | Sweep:
-    """The command with its options; those of `run --config FILE` start from the file's values."""
+    """The command with its options; they start from those of `--config` or `--preset`, if given."""
     for many in ("--hyper", "--algorithms", "--over", "--malicious", "--defend"):
         check(
             arguments.count(many) < 2,

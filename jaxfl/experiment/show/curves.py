@@ -29,13 +29,14 @@ def draw_curves(runs: dict[str, list[dict[str, Any]]], measure: str = "accuracy"
         )
         before, after = (_values(lines, stage, "mean", measure) for stage in ("before", "after"))
         accuracy.plot(rounds, before, label=literal(label) if len(runs) > 1 else "deployed", **mark)
-        accuracy.plot(
-            rounds,
-            after,
-            linestyle=":",
-            label=None if len(runs) > 1 else "after fine-tuning",
-            **mark,
-        )
+        if np.isfinite(after).any():
+            accuracy.plot(
+                rounds,
+                after,
+                linestyle=":",
+                label=None if len(runs) > 1 else "after local training",
+                **mark,
+            )
         if len(runs) == 1:
             worst = _values(lines, "before", "worst10", measure)
             accuracy.fill_between(
@@ -60,7 +61,7 @@ def draw_curves(runs: dict[str, list[dict[str, Any]]], measure: str = "accuracy"
 
 
 def draw_comparison(runs: dict[str, dict[str, Any]]) -> bytes:
-    """Scores of several runs by round, and in the last round before and after fine-tuning.
+    """Scores of several runs by round, and in the last round before and after local training.
 
     Args:
       runs: label -> {"summary": ..., "lines": ...}, as `store.finished.load_finished` returns them.
@@ -84,10 +85,12 @@ def draw_comparison(runs: dict[str, dict[str, Any]]) -> bytes:
             label=literal(label),
             marker=marker,
         )
-        before, after = (shown(final[stage]["mean"] or 0) for stage in ("before", "after"))
-        bars.barh(place + 0.19, before, 0.36, color=colour)
-        bars.barh(place - 0.19, after, 0.36, color=colour, alpha=0.35)
-        for height, value in ((place + 0.19, before), (place - 0.19, after)):
+        for stage, height, alpha in (("before", place + 0.19, 1), ("after", place - 0.19, 0.35)):
+            mean = final[stage]["mean"]
+            if mean is None:  # it was not scored
+                continue
+            value = shown(mean)
+            bars.barh(height, value, 0.36, color=colour, alpha=alpha)
             bars.annotate(
                 f"{value:{digits}}", (value, height), (3, 0), va="center", fontsize=8, **OFFSET
             )
@@ -100,7 +103,7 @@ def draw_comparison(runs: dict[str, dict[str, Any]]) -> bytes:
             frameon=False, loc="lower right" if measure == "accuracy" else "upper right"
         )
     _score_axis(bars, "x", measure)
-    bars.set(title="last round: deployed, and fine-tuned (pale)")
+    bars.set(title="last round: deployed, and after local training (pale)")
     bars.set_xlim(0, 1.1 * bars.get_xlim()[1])
     bars.set_yticks(places, list(map(literal, labels)), fontsize=8 if crowded else None)
     bars.set_ylim(-0.8, len(labels) - 0.2)
