@@ -13,6 +13,7 @@ from jax.scipy.linalg import cho_factor, cho_solve
 from jaxtyping import Array, Bool, Float, Int, PyTree
 
 from jaxfl import tree
+from jaxfl.batch_statistics import parameters
 from jaxfl.types import Cohort, Fit, Fitted, Objective, Params, PRNGKey, Scalar
 
 
@@ -68,7 +69,8 @@ def primal(
     def objective(params: Params, batch: PyTree, anchor: tuple, key: PRNGKey):
         dual, centre, decay = anchor
         value, aux = loss(params, batch, None, key)
-        return value + augmented(params, dual, centre, decay, rho), aux
+        models = map(parameters, (params, dual, centre))
+        return value + augmented(*models, decay, rho), aux
 
     fit = trainer(objective)
 

@@ -10,6 +10,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float
 
 from jaxfl import tree
+from jaxfl.batch_statistics import parameters
 from jaxfl.kernels.alignment import misalignment
 from jaxfl.kernels.mixing import keep_own, mix
 from jaxfl.objectives import data_loss
@@ -54,7 +55,7 @@ def attracted(problem: Problem) -> Objective:
     def objective(params: Params, batch: Dataset, anchor: tuple, key: PRNGKey):
         mixture, factor = anchor
         value, aux = loss(params, batch, None, key)
-        return value + misalignment(params, mixture, factor, "l2"), aux
+        return value + misalignment(parameters(params), parameters(mixture), factor, "l2"), aux
 
     return objective
 

@@ -10,7 +10,8 @@ The statistics of BatchNorm are handled in one of two ways.
   keep the statistics there: `fedbn` does so, and with `norms="batch_stats"` it keeps nothing else.
   Local training updates the statistics by a term of the loss, whose value is 0 and whose gradient
   is the change of the statistics with its sign turned. The optimiser subtracts that gradient
-  unchanged.
+  unchanged. A penalty of a method's objective is on the parameters alone
+  (`batch_statistics.parameters`).
 - "recomputed": the statistics are not a part of the model. Before a client predicts with a model,
   it computes the statistics on its own training examples.
 
@@ -24,16 +25,14 @@ from typing import Any, Literal, NamedTuple
 
 import jax
 import jax.numpy as jnp
-import optax
 from flax import linen as nn
 from jaxtyping import Array, PyTree
 
 from jaxfl import tree
+from jaxfl.batch_statistics import STATISTICS, change_term
 from jaxfl.errors import check
 from jaxfl.types import Dataset, Params, PRNGKey
 
-# flax's name of the collection
-STATISTICS = "batch_stats"
 # number of examples on which statistics are recomputed at a time
 PART = 256
 
@@ -137,28 +136,6 @@ def functions(
 def _array(predictions: Any) -> Array:
     """The predictions of a module, which flax does not declare to be one array."""
     return predictions
-
-
-def change_term(before: PyTree, after: PyTree) -> Array:
-    """A term of a loss with value 0 and, with respect to `before`, the gradient before - after."""
-
-    def leaf(old: Array, new: Array) -> Array:
-        change = jax.lax.stop_gradient(old - new)
-        return jnp.sum(change * (old - jax.lax.stop_gradient(old)))
-
-    return sum(jax.tree.leaves(jax.tree.map(leaf, before, after)), jnp.zeros(()))
-
-
-def moving_statistics(optimizer: optax.GradientTransformation) -> optax.GradientTransformation:
-    """The optimiser for the parameters, and SGD with rate 1 for the statistics."""
-
-    def labels(model: PyTree) -> PyTree:
-        def label(keys: tuple, leaf: Array) -> str:
-            return "statistics" if STATISTICS in tree.path(keys).split("/") else "parameters"
-
-        return jax.tree_util.tree_map_with_path(label, model)
-
-    return optax.partition({"parameters": optimizer, "statistics": optax.sgd(1.0)}, labels)
 
 
 def _is_model(node: Any) -> bool:

@@ -9,6 +9,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float, PyTree
 
 from jaxfl import tree
+from jaxfl.batch_statistics import parameters
 from jaxfl.types import Dataset, Objective, Params, PRNGKey, Problem, Scalar
 
 
@@ -48,11 +49,12 @@ def loss_of(problem: Problem, predict: Callable) -> Objective:
 
 
 def proximal(loss: Objective, strength: Scalar) -> Objective:
-    """The loss plus strength / 2 |w - anchor|^2, where the anchor is a model."""
+    """The loss plus strength / 2 |w - anchor|^2 of the parameters; the anchor is a model."""
 
     def objective(params: Params, batch: Dataset, anchor: Params, key: PRNGKey):
         value, aux = loss(params, batch, None, key)
-        return value + strength / 2 * tree.squared_distance(params, anchor), aux
+        squared = tree.squared_distance(parameters(params), parameters(anchor))
+        return value + strength / 2 * squared, aux
 
     return objective
 

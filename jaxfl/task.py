@@ -12,6 +12,7 @@ from jaxtyping import Array, Bool, Float, Int, PyTree, Shaped
 
 from jaxfl import flax_model, tree
 from jaxfl.acceptance import Acceptance, accept_validated
+from jaxfl.batch_statistics import moving_statistics
 from jaxfl.errors import check
 from jaxfl.gradients import full_gradient, full_loss
 from jaxfl.local import trainer
@@ -249,7 +250,7 @@ def supervised(
         used: dict[str, Any] = options | default_amount | changes
         if pure.whole_batch:
             used["whole_batch"] = True
-            used["optimizer"] = map_optimizer(flax_model.moving_statistics, used["optimizer"])
+            used["optimizer"] = map_optimizer(moving_statistics, used["optimizer"])
         return trainer(objective, **used)
 
     def gradient_of(objective: Objective) -> Gradient:

@@ -39,6 +39,7 @@ from toys import (
 import jaxfl
 from jaxfl import checkpoint, mesh, tree
 from jaxfl.algorithms import ALGORITHMS
+from jaxfl.batch_statistics import statistics
 from jaxfl.errors import InputError
 from jaxfl.registry import facts_of
 from jaxfl.streams import Stream
@@ -480,13 +481,18 @@ def test_clients_never_seen_or_long_away_deploy_what_the_server_knows_now(factor
 
 @pytest.mark.long
 def test_batch_statistics_and_dropout_keep_the_contract(factory):
-    """With both, padding changes nothing, every number is finite, and personal norms differ."""
+    """With both, padding changes nothing, every number is finite, and personal norms differ.
+
+    Statistics stay those of inputs near 1: a penalty does not push them.
+    """
     algorithm = made(factory, normed)
     state, info, _ = run(algorithm, uneven(), 2)
     close((state, info), run(algorithm, padded(), 2)[:2], 1e-4)
     assert all(np.isfinite(x).all() for x in jax.tree.leaves((state, info)))
     scores = make_evaluate(algorithm, normed())(jax.random.key(0), uneven(), state, np.arange(C))
     assert np.isfinite(scores.before.test).all()
+    models = deployed(algorithm, state, C, uneven())
+    assert all(np.abs(x).max() < 10 for x in jax.tree.leaves(statistics(models)))
     if facts_of(factory).personal.startswith("the normalisation"):
         own = pick(state.clients, np.arange(C))["batch_stats"]["BatchNorm_0"]["mean"]
         assert np.ptp(own, axis=0).max() > 1e-3

@@ -84,7 +84,7 @@ def test_recomputed_statistics_are_neither_sent_nor_kept():
     algorithm = fedavg(task)
     state, info, _ = run(algorithm, data, 2)
     assert set(state.server) == {"params"}
-    assert info.up[0, 0] == 8 * 8 + 8 + 2 * 8 + 8 * 2 + 2
+    assert info.up[0, 0] == 8 * 8 + 2 * 8 + 8 * 2 + 2
     assert run(fedavg(normed()), data, 1)[1].up[0, 0] == info.up[0, 0] + 2 * 8
     evaluate = jaxfl.make_evaluate(algorithm, task)
     scores = evaluate(KEY, data, state, jnp.arange(4))

@@ -12,14 +12,25 @@ FILES = sorted(PACKAGE.rglob("*.py"))
 
 # What a module (or all modules of a folder) may import from jaxfl; a name stands for everything
 # below it.
-FREE = {"errors", "options", "types", "tree", "streams", "objectives", "topology", "optimizers"}
+FREE = {
+    "batch_statistics",
+    "errors",
+    "options",
+    "types",
+    "tree",
+    "streams",
+    "objectives",
+    "topology",
+    "optimizers",
+}
 ALLOWED = {
     "errors": set(),
     "options": {"errors"},
     "types": set(),
     "tree": {"errors", "types"},
+    "batch_statistics": {"tree"},
     "streams": set(),
-    "objectives": {"tree", "types"},
+    "objectives": {"batch_statistics", "tree", "types"},
     "topology": {"errors"},
     "optimizers": {"errors", "types"},
     "kernels": {"types"},

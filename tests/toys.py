@@ -104,13 +104,19 @@ def shallow(**options):
 
 
 class Normed(nn.Module):
-    """A layer, its outputs normalised over the batch, dropout, and a layer."""
+    """A layer, its outputs normalised over the batch, dropout, and a layer.
+
+    The first layer has no bias: normalisation would take it away, and leave its gradient to
+    rounding errors.
+    """
 
     head = "Dense_1"
 
     @nn.compact
     def __call__(self, x, train: bool = False, *, until_head: bool = False):
-        x = nn.BatchNorm(use_running_average=not train, momentum=0.8)(nn.Dense(8)(x))
+        x = nn.BatchNorm(use_running_average=not train, momentum=0.8)(
+            nn.Dense(8, use_bias=False)(x)
+        )
         x = nn.Dropout(0.1, deterministic=not train)(nn.relu(x))
         return x if until_head else nn.Dense(2)(x)
 

@@ -8,6 +8,7 @@ import optax
 from jaxtyping import Array
 
 from jaxfl import tree
+from jaxfl.batch_statistics import of_statistics, parameters
 from jaxfl.deployment import Personal, personal_models, start_personal
 from jaxfl.kernels.gaussian import Gaussian, divergence, draw
 from jaxfl.objectives import data_loss
@@ -67,11 +68,18 @@ def pfedbayes(
     def objective(params: tuple, batch: Dataset, strength: Array, key: PRNGKey):
         draw_key, loss_key = jax.random.split(key)
         q, w = params
-        value, aux = loss(draw(draw_key, q), batch, None, loss_key)
+        # Statistics are not drawn: they are those of the mean.
+        drawn = tree.combine(of_statistics, q.mean, draw(draw_key, q))
+        value, aux = loss(drawn, batch, None, loss_key)
+        q, w = parameters(q), parameters(w)
         # The paper's objective is n times that of q. Adam does not notice the factor; SGD would.
         own = strength * divergence(q, jax.lax.stop_gradient(w))
         shared = zeta * divergence(jax.lax.stop_gradient(q), w)
         return value + own + shared, aux
+
+    def copy_of_w(trained: tuple) -> Gaussian:
+        q, w = trained
+        return w._replace(mean=tree.combine(of_statistics, q.mean, w.mean))
 
     optimizer = optax.partition({"q": optax.adam(rate), "w": optax.sgd(rate)}, ("q", "w"))
     fit = task.trainer(objective, optimizer=optimizer)
@@ -86,7 +94,7 @@ def pfedbayes(
         strength = zeta / jnp.maximum(cohort.train.mask.sum(axis=1), 1)
         own = personal_models(state.clients, state.server)
         trained, received, info = train_and_upload(
-            task, fit, key, (own, start), strength, cohort, sends=lambda pair: pair[1]
+            task, fit, key, (own, start), strength, cohort, sends=copy_of_w
         )
         # The server moves w to the mean of the copies by the fraction beta.
         mean, info = unweighted_mean(received, info)

@@ -7,6 +7,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from jaxfl import tree
+from jaxfl.batch_statistics import parameters
 from jaxfl.errors import check
 from jaxfl.kernels.alignment import Alignment, misalignment
 from jaxfl.kernels.mixing import isolate, keep_own, mix, size_weights
@@ -109,7 +110,8 @@ def pfedgraph(
     def objective(params: Params, batch: Dataset, aligned: tuple, key: PRNGKey):
         centre, factor = aligned
         value, aux = loss(params, batch, None, key)
-        return value + lam / 2 * misalignment(params, centre, factor, anchor), aux
+        apart = misalignment(parameters(params), parameters(centre), factor, anchor)
+        return value + lam / 2 * apart, aux
 
     fit = task.trainer(objective)
 

@@ -9,6 +9,7 @@ from jax import lax
 from jaxtyping import Array
 
 from jaxfl import tree
+from jaxfl.batch_statistics import change_term, moving_statistics, parameters, statistics
 from jaxfl.deployment import Personal, personal_models, start_personal
 from jaxfl.objectives import data_loss, proximal
 from jaxfl.options import COUNT, NOT_NEGATIVE, POSITIVE
@@ -61,6 +62,7 @@ def pfedme(
       >>> state.clients.model["params"]["Dense_1"]["bias"].shape
       (4, 2)
     """
+    inner = moving_statistics(optax.sgd(inner_rate))
     near = proximal(data_loss(task.problem), lam)
 
     def envelope(w: Params, batch: Dataset, anchor: None, key: PRNGKey):
@@ -69,10 +71,14 @@ def pfedme(
         def step(theta: Params, number: Array):
             step_key = jax.random.fold_in(key, number)
             grads, aux = jax.grad(near, has_aux=True)(theta, batch, centre, step_key)
-            return jax.tree.map(lambda t, g: t - inner_rate * g, theta, grads), aux
+            updates, _ = inner.update(grads, inner.init(theta), theta)
+            return optax.apply_updates(theta, updates), aux
 
         theta, aux = lax.scan(step, centre, jnp.arange(inner_steps))
-        return lam / 2 * tree.squared_distance(w, theta), aux[-1]
+        apart = tree.squared_distance(parameters(w), parameters(theta))
+        # w's statistics are those of theta.
+        moved = change_term(statistics(w), statistics(theta))
+        return lam / 2 * apart + moved, aux[-1]
 
     # theta depends on a batch as a whole.
     fit = task.trainer(envelope, whole_batch=True)

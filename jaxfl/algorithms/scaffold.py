@@ -7,6 +7,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Int
 
 from jaxfl import tree
+from jaxfl.batch_statistics import parameters
 from jaxfl.objectives import data_loss
 from jaxfl.options import POSITIVE
 from jaxfl.registry import method
@@ -81,7 +82,7 @@ def scaffold(
 
     def objective(params: Params, batch: Dataset, correction: Params, key: PRNGKey):
         value, aux = loss(params, batch, None, key)
-        return value + tree.dot(params, correction), aux
+        return value + tree.dot(parameters(params), parameters(correction)), aux
 
     fit = task.trainer(objective)
     gradient = task.gradient(loss)

@@ -6,6 +6,7 @@ import jax.numpy as jnp
 from jaxtyping import ArrayLike, Shaped
 
 from jaxfl import tree
+from jaxfl.batch_statistics import parameters
 from jaxfl.deployment import Personal, personal_models, start_personal
 from jaxfl.errors import check
 from jaxfl.kernels.alignment import misalignment
@@ -86,7 +87,9 @@ def sfl(
 
     def objective(params: Params, batch: Dataset, centres: tuple, key: PRNGKey):
         value, aux = loss(params, batch, None, key)
-        return value + sum(misalignment(params, c, lam / 2, "l2") for c in centres), aux
+        own = parameters(params)
+        pulls = (misalignment(own, parameters(c), lam / 2, "l2") for c in centres)
+        return value + sum(pulls), aux
 
     fit = task.trainer(objective)
 
