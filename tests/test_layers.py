@@ -54,7 +54,9 @@ ALLOWED = {
     "deployment": FREE,
     "skeleton": FREE | {"kernels", "deployment"},
     "attraction": FREE | {"kernels", "skeleton"},
-    "algorithms": FREE | {"kernels", "admm", "attraction", "skeleton", "deployment", "registry"},
+    "displacement": {"types"},
+    "algorithms": FREE
+    | {"kernels", "admm", "displacement", "attraction", "skeleton", "deployment", "registry"},
     "experiment": FREE
     | {
         "kernels",

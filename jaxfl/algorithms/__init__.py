@@ -18,6 +18,7 @@ from jaxfl.algorithms.fedavgm import fedavgm
 from jaxfl.algorithms.fedbn import fedbn
 from jaxfl.algorithms.fedcedar import fedcedar
 from jaxfl.algorithms.fedfomo import fedfomo
+from jaxfl.algorithms.fednova import fednova
 from jaxfl.algorithms.fedper import fedper
 from jaxfl.algorithms.fedprox import fedprox
 from jaxfl.algorithms.fedprox_ft import fedprox_ft
@@ -64,6 +65,7 @@ ALGORITHMS: dict[str, AlgorithmFactory] = {
         fedbn,
         fedcedar,
         fedfomo,
+        fednova,
         fedper,
         fedprox,
         fedprox_ft,

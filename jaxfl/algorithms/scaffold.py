@@ -8,6 +8,7 @@ from jaxtyping import Array, Int
 
 from jaxfl import tree
 from jaxfl.batch_statistics import parameters
+from jaxfl.displacement import displacement
 from jaxfl.objectives import data_loss
 from jaxfl.options import POSITIVE
 from jaxfl.registry import method
@@ -25,11 +26,6 @@ class Server(NamedTuple):
     control: Params
     # N, the number of clients
     clients: Int[Array, ""]
-
-
-def _unit_gradient(params: Array, batch: Dataset, anchor: None, key: PRNGKey):
-    """An objective whose gradient is 1 everywhere."""
-    return params, params
 
 
 @method(
@@ -86,7 +82,7 @@ def scaffold(
 
     fit = task.trainer(objective)
     gradient = task.gradient(loss)
-    unit_fit = task.trainer(_unit_gradient)
+    measure = displacement(task)
 
     def init(key: PRNGKey, train: Dataset) -> State:
         model = task.problem.init(key)
@@ -98,8 +94,7 @@ def scaffold(
         """How far each client's local steps go along a constant gradient of 1 [M]."""
         if local_rate is not None:
             return jnp.broadcast_to(jnp.asarray(local_rate, jnp.float32), cohort.ids.shape)
-        zero = jnp.zeros(cohort.ids.shape, jnp.float32)
-        return -unit_fit(stream(key, "second_fit"), zero, None, cohort).params
+        return measure(stream(key, "second_fit"), cohort)
 
     def round(key: PRNGKey, state: State, cohort: Cohort) -> tuple[State, Info]:
         server = state.server

@@ -1,0 +1,72 @@
+"""FedNova: updates are divided by how far local steps go, so that busy clients do not rule."""
+
+import jax.numpy as jnp
+
+from jaxfl import tree
+from jaxfl.displacement import displacement
+from jaxfl.kernels.mixing import mix, size_weights
+from jaxfl.objectives import data_loss
+from jaxfl.registry import method
+from jaxfl.skeleton import train_and_upload
+from jaxfl.streams import stream
+from jaxfl.types import Algorithm, Cohort, Dataset, Info, Params, PRNGKey, State, Task
+
+
+@method(
+    title="FedNova",
+    paper='Wang et al., "Tackling the Objective Inconsistency Problem in Heterogeneous Federated '
+    'Optimization", NeurIPS 2020, equation (7)',
+    link="https://arxiv.org/abs/2007.07481",
+    personal="",
+    sends="its model and its number of local steps",
+    defaults="the paper",
+)
+def fednova(task: Task) -> Algorithm:
+    """FedAvg in which a client that takes more local steps does not count more.
+
+    With epochs of local training, a client with more examples takes more steps, and FedAvg counts
+    it twice: by its size and by its steps. Here each update is divided by |a_i|, how far the
+    client's steps go along a constant gradient of 1. The mean of these, weighted by the fractions
+    p_i of the examples, is taken times sum_i p_i |a_i|. If all clients take equally many steps,
+    this is FedAvg.
+
+    State: clients = nothing; server = the global model.
+
+    Args:
+      task: the model and its training by SGD, with or without momentum; |a_i| is measured on its
+        optimiser.
+
+    Differs: without the paper's variants for FedProx and for momentum on the server.
+
+    Example:
+      >>> _, info = one_round(fednova(task))
+      >>> info.weights.shape
+      (4, 4)
+    """
+    fit = task.trainer(data_loss(task.problem))
+    measure = displacement(task)
+
+    def init(key: PRNGKey, train: Dataset) -> State:
+        return State((), task.problem.init(key))
+
+    def round(key: PRNGKey, state: State, cohort: Cohort) -> tuple[State, Info]:
+        start = tree.broadcast(state.server, cohort.ids.size)
+        _, received, info = train_and_upload(task, fit, key, start, None, cohort)
+        distance = measure(stream(key, "second_fit"), cohort)
+        moved = info.reported & (distance > 0)
+        inverse = jnp.where(moved, 1 / jnp.where(moved, distance, 1.0), 0.0)
+        fractions = size_weights(cohort.sizes * moved)
+        # (7): sum_i p_i |a_i| times sum_i p_i (y_i - x) / |a_i|. The second sum is a mean of the
+        # updates with weights in proportion to p_i / |a_i|, times the sum of the p_i / |a_i|.
+        shares = fractions * inverse
+        total = shares.sum()
+        weights = jnp.where(total > 0, shares / jnp.where(total > 0, total, 1.0), fractions)
+        factor = (fractions @ distance) * total
+        model = tree.interpolate(state.server, mix(weights, received), factor)
+        weights = tree.broadcast(weights, cohort.ids.size)
+        return State((), model), info._replace(weights=weights)
+
+    def models(state: State, cohort: Cohort) -> Params:
+        return tree.broadcast(state.server, cohort.ids.size)
+
+    return Algorithm(init, round, models, task.problem.apply)

@@ -1,0 +1,67 @@
+"""FedNova on least squares, beside NumPy written from the paper."""
+
+import jax
+import numpy as np
+import optax
+import pytest
+from toys import close, federation, run
+
+import jaxfl
+from jaxfl import tree
+from jaxfl.algorithms import fedavg, fednova
+from jaxfl.models.mlp import mlp
+from jaxfl.types import Cohort
+
+RATE = 0.05
+EPOCHS = 3
+# Of the training examples; another fifth is for validation. With batches of four a client takes
+# one, two or four steps an epoch.
+SIZES = (4, 8, 16)
+rng = np.random.default_rng(0)
+X = [rng.normal(size=(n * 5 // 4, 2)).astype(np.float32) for n in SIZES]
+Y = [(x @ np.array([1, -1]) + 2 * rng.normal()).astype(np.float32)[:, None] for x in X]
+DATA = federation(X, Y)
+
+
+def task(momentum):
+    return jaxfl.regression(
+        mlp(1, hidden=()),
+        np.zeros(2),
+        batch_size=4,
+        epochs=EPOCHS,
+        optimizer=optax.sgd(RATE, momentum or None),
+    )
+
+
+def flat(model):
+    return np.asarray(tree.ravel(model), np.float64)
+
+
+def norm(momentum, steps):
+    """|a|: the sum of the factors with which the gradients of the steps enter x - y, over eta."""
+    return (steps - momentum * (1 - momentum**steps) / (1 - momentum)) / (1 - momentum)
+
+
+@pytest.mark.parametrize("momentum", [0.0, 0.9])
+def test_a_round_equals_numpy_written_from_the_paper(momentum):
+    algorithm = fednova(task(momentum))
+    state = algorithm.init(jax.random.key(0), DATA.train)
+    cohort = Cohort(np.arange(3), DATA.train, DATA.val)
+    after, info = jax.jit(algorithm.round)(jax.random.key(1), state, cohort)
+    x = flat(tree.broadcast(state.server, 1))[0]
+    a = norm(momentum, np.array([3, 6, 12]))
+    p = np.array(SIZES) / sum(SIZES)
+    d = (x - flat(info.trained)) / (RATE * a[:, None])
+    expected = x - RATE * (p @ a) * (p @ d)
+    np.testing.assert_allclose(flat(tree.broadcast(after.server, 1))[0], expected, atol=1e-5)
+    # The middle client takes twice the steps of the first with twice its examples.
+    weights = np.asarray(info.weights[0])
+    np.testing.assert_allclose(weights[1] / weights[0], 2 * a[0] / a[1], rtol=1e-5)
+
+
+def test_it_is_fedavg_where_all_clients_take_the_same_steps():
+    same = jaxfl.regression(
+        mlp(1, hidden=()), np.zeros(2), batch_size=4, steps=5, optimizer=optax.sgd(RATE)
+    )
+    states = [run(method(same), DATA, 2)[0] for method in (fednova, fedavg)]
+    close(*states, 1e-5)
