@@ -5,6 +5,7 @@ public too; it is imported by its own name, since it needs orbax.
 """
 
 from importlib.metadata import PackageNotFoundError, version
+from typing import TYPE_CHECKING
 
 from jaxfl import (
     algorithms,
@@ -24,6 +25,11 @@ from jaxfl.optimizers import sgd
 from jaxfl.rounds import check_finite, make_rounds
 from jaxfl.task import classification, regression
 
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from jaxfl.experiment import FinishedRun
+
 __all__ = [
     "__version__",
     "algorithms",
@@ -32,6 +38,7 @@ __all__ = [
     "data",
     "errors",
     "kernels",
+    "load",
     "make_evaluate",
     "make_rounds",
     "mesh",
@@ -45,6 +52,17 @@ __all__ = [
     "types",
     "uplink",
 ]
+
+
+def load(directory: "Path | str") -> "FinishedRun":
+    """Reads a finished run: its scores, who learned from whom, and the models of its clients.
+
+    See `jaxfl.experiment.load`. The command line and its libraries are imported at the first call.
+    """
+    from jaxfl.experiment import load
+
+    return load(directory)
+
 
 try:
     __version__ = version("jaxfl")

@@ -75,7 +75,7 @@ def content(out: Path) -> dict[str, np.ndarray]:
             f"state/{name}": x
             for name, x in checkpointer.restore(newest / "state")["state"].items()
         }
-    for file in ("clients.npz", "graph.npz"):
+    for file in ("clients.npz", "graph.npz", "models.npz"):
         if (out / file).exists():
             with np.load(out / file, allow_pickle=False) as arrays:
                 found |= {f"{file}/{name}": arrays[name] for name in arrays}

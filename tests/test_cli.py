@@ -43,6 +43,7 @@ RUN_FILES = {
     "summary.json",
     "clients.npz",
     "graph.npz",
+    "models.npz",
     "curves.png",
     "graph.png",
     "partition.png",

@@ -56,7 +56,7 @@ def results(directory):
     """All numbers that a run has written, except times."""
     lines = [json.loads(line) for line in (directory / "metrics.jsonl").read_text().splitlines()]
     arrays = {}
-    for file in ("clients.npz", "graph.npz"):
+    for file in ("clients.npz", "graph.npz", "models.npz"):
         with np.load(directory / file, allow_pickle=False) as held:
             arrays |= {f"{file}/{name}": held[name] for name in held}
     return [line | {"seconds": None} for line in lines], arrays

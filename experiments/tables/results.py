@@ -25,7 +25,10 @@ from jaxfl.options import parameters, takes_fractions
 FOLDER = Path(__file__).parent.parent / "results"
 WORK = Path(__file__).parents[2] / "runs" / "tables"
 # Options that decide about no number.
-ASIDE = ("label", "data_dir", "devices", "chunk", "checkpoint_every", "keep", "fail_on_divergence")
+ASIDE = (
+    *("label", "data_dir", "devices", "chunk", "checkpoint_every", "keep", "keep_models"),
+    "fail_on_divergence",
+)
 # What is kept of these even where it is the default.
 ALWAYS = ("algorithm", "seed")
 # Mixing weights of as many clients at most are kept, and those of clients in nodes.
@@ -135,7 +138,8 @@ def compute(
     out = work / file.stem
     stopped = (out / "config.json").exists() and not (out / "summary.json").exists()
     # A checkpoint every tenth of the run: a stop costs no more than that.
-    kept = dataclasses.replace(config, checkpoint_every=max(config.rounds // 10, 1), keep=1)
+    every = max(config.rounds // 10, 1)
+    kept = dataclasses.replace(config, checkpoint_every=every, keep=1, keep_models=False)
     summary = resume(out) if stopped else execute(kept, out, overwrite=True)
     result = _result(config, summary, out)
     if fingerprint is not None:

@@ -1,4 +1,4 @@
-"""The command line: `jaxfl run | resume | compare | sweep | describe | prepare | list | report`."""
+"""The command line: `jaxfl run | compare | sweep | resume | report | predict | list | ...`."""
 
 import contextlib
 import dataclasses
@@ -17,7 +17,7 @@ from rich.text import Text
 
 from jaxfl.cli.choices import DATA
 from jaxfl.cli.commands import COMMANDS, SETTING
-from jaxfl.cli.options import Compare, Describe, List, Prepare, Report, Resume, Run, Sweep
+from jaxfl.cli.options import Compare, Describe, List, Predict, Prepare, Report, Resume, Run, Sweep
 from jaxfl.errors import Diverged, InputError, RunWarning, check
 from jaxfl.experiment.config import load_config, preset
 from jaxfl.experiment.config.effects import idle
@@ -87,7 +87,7 @@ def visible(text: str) -> str:
 
 def parse(
     arguments: Sequence[str],
-) -> Run | Resume | Compare | Describe | List | Prepare | Report | Sweep:
+) -> Run | Resume | Compare | Describe | List | Predict | Prepare | Report | Sweep:
     """The command with its options; they start from those of `--config` or `--preset`, if given."""
     for many in ("--hyper", "--algorithms", "--over", "--malicious", "--defend"):
         check(
@@ -123,6 +123,7 @@ def parse(
         | Annotated[Prepare, subcommand("prepare")]
         | Annotated[List, subcommand("list")]
         | Annotated[Report, subcommand("report")]
+        | Annotated[Predict, subcommand("predict")]
     )
     try:
         with contextlib.redirect_stderr(io.StringIO()) as said:

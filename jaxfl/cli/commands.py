@@ -17,6 +17,7 @@ from jaxfl.cli.options import (
     Compare,
     Describe,
     List,
+    Predict,
     Prepare,
     Report,
     Resume,
@@ -25,6 +26,7 @@ from jaxfl.cli.options import (
     Sweep,
 )
 from jaxfl.cli.progress import Follower
+from jaxfl.data.arrays import read_npz
 from jaxfl.errors import check
 from jaxfl.experiment.config import (
     Config,
@@ -223,6 +225,35 @@ def report(command: Report, console: Console) -> None:
         console.print(f"written to {command.out}", markup=False, highlight=False)
 
 
+def predict(command: Predict, console: Console) -> None:
+    """`jaxfl predict`."""
+    found = experiment.load(command.directory)
+    check(
+        command.out is None or command.overwrite or not command.out.exists(),
+        f"{command.out} exists: choose another --out, or add --overwrite",
+    )
+    held = read_npz(command.input, ("x",), ("y",))
+    mesh.check_backend()
+    predictions = found.predict(command.client, held["x"], which=command.which, seed=command.seed)
+    if command.out is None:
+        for value in predictions.tolist():
+            console.print(value, highlight=False)
+    else:
+        rows = [f"{i},{value}\n" for i, value in enumerate(predictions.tolist())]
+        files.write_file(command.out, "".join(["example,prediction\n", *rows]))
+        console.print(f"written to {command.out}", markup=False, highlight=False)
+    if "y" in held:
+        check(
+            held["y"].shape == predictions.shape,
+            f"y in {command.input} has shape {held['y'].shape}: expected {predictions.shape}",
+        )
+        if found.summary["measure"] == "accuracy":
+            console.print(f"accuracy: {np.mean(predictions == held['y']):.4f}")
+        else:
+            error = np.sqrt(np.mean(np.square(predictions - held["y"])))
+            console.print(f"root mean squared error: {error:.4f}")
+
+
 COMMANDS = {
     Run: run,
     Resume: resume,
@@ -231,5 +262,6 @@ COMMANDS = {
     Describe: describe,
     Prepare: prepare,
     List: show,
+    Predict: predict,
     Report: report,
 }

@@ -7,6 +7,7 @@ from typing import Annotated, Literal
 import tyro
 
 from jaxfl.experiment.config import DataOptions, RunOptions, TrainingOptions, UploadOptions
+from jaxfl.experiment.session.kept import Which
 from jaxfl.options import Range
 
 Kind = Literal[
@@ -89,6 +90,27 @@ class Resume(Together):
     """directory of the run; the working directory if not given"""
     devices: Annotated[int | None, DEVICES] = None
     """devices of each process, if not as many as before; the result is then equal up to rounding"""
+
+
+@dataclass(frozen=True)
+class Predict:
+    """Predict with the model of one client of a finished run."""
+
+    directory: Annotated[tyro.conf.Positional[Path], tyro.conf.arg(metavar="DIR")]
+    """directory of the run"""
+    input: Path
+    """NPZ file with the inputs `x`, as the data set of the run has them, and optionally their
+    targets `y`, for which the score is shown"""
+    client: int = 0
+    """id of the client"""
+    which: Which = "last"
+    """the model after the last round, or the one with the best validation score"""
+    seed: int | None = None
+    """of a run with several seeds; the first if not given"""
+    out: Path | None = None
+    """CSV file to write; the predictions are printed if not given"""
+    overwrite: bool = False
+    """replace the file"""
 
 
 @dataclass(frozen=True)

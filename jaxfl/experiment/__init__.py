@@ -13,16 +13,19 @@ The rooms, each of which uses only those before it:
 from jaxfl.experiment.config import Config, Setting, load_config, resolve
 from jaxfl.experiment.session.build import build
 from jaxfl.experiment.session.clients import gather
+from jaxfl.experiment.session.load import FinishedRun, load
 from jaxfl.experiment.session.run import execute, resume
 from jaxfl.experiment.studies.compare import compare
 
 __all__ = [
     "Config",
+    "FinishedRun",
     "Setting",
     "build",
     "compare",
     "execute",
     "gather",
+    "load",
     "load_config",
     "resolve",
     "resume",

@@ -183,6 +183,8 @@ class RunOptions:
     on Ctrl-C"""
     keep: Annotated[int, MANY] = 2
     """checkpoints to keep, the newest ones"""
+    keep_models: bool = True
+    """keep the models of the clients in models.npz, for `jaxfl predict` and `jaxfl.load`"""
     fail_on_divergence: bool = False
     """stop when a client's update is not finite, instead of leaving it out of the round"""
     seeds: Annotated[int, MANY] = 1

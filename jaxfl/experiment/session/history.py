@@ -16,6 +16,7 @@ from jaxfl.evaluate import select_on_val, summarise
 from jaxfl.experiment.privacy.guarantee import claim
 from jaxfl.experiment.session.build import Built
 from jaxfl.experiment.session.clients import malicious, unseen
+from jaxfl.experiment.session.inputs import inputs_of
 from jaxfl.experiment.session.records import Record
 
 STAGES = ("before", "after")  # fine-tuning
@@ -85,6 +86,7 @@ class History:
         self.seeds = built.seeds
         self.excess = built.excess
         self.exposure = built.exposure
+        self.inputs = inputs_of(built.data.source)
         self.malicious = malicious(built.config)
         self.unseen = unseen(built.config)
         self.measure = "accuracy" if built.data.source.classes else "rmse"
@@ -206,6 +208,7 @@ class History:
             "batches": last["batches"],
             "diverged": {str(client): rounds for client, rounds in sorted(self.diverged.items())},
             **self._privacy(),
+            "inputs": self.inputs,
             "versions": versions(),
         }
 

@@ -2,7 +2,10 @@
 
 from pathlib import Path
 
+import numpy as np
+
 from jaxfl.experiment.config import to_json
+from jaxfl.experiment.session import kept
 from jaxfl.experiment.session.build import Built
 from jaxfl.experiment.session.history import History
 from jaxfl.experiment.store import files
@@ -39,14 +42,22 @@ def vanished(directory: Path, history: History, checkpoints: list[Path]) -> list
     return [path.relative_to(directory).as_posix() for path in gone]
 
 
-def finish(directory: Path, built: Built, history: History, compile_seconds: float) -> None:
-    """Closes the directory of a run: its arrays, pictures and, last, the summary."""
+def finish(
+    directory: Path,
+    built: Built,
+    history: History,
+    compile_seconds: float,
+    models: dict[str, np.ndarray],
+) -> None:
+    """Closes the directory of a run: its arrays, models, pictures and, last, the summary."""
     from jaxfl.experiment.show.curves import draw_curves
     from jaxfl.experiment.show.graphs import Graph, draw_graph
 
     files.write_npz(directory / "clients.npz", history.clients())
     curves = draw_curves({built.config.name: history.lines}, history.measure)
     files.write_file(directory / "curves.png", curves)
+    if models:
+        files.write_npz(directory / kept.FILE, models, compressed=False)
     last = history.last_graph()
     if last is not None:
         files.write_npz(directory / "graph.npz", history.graph())

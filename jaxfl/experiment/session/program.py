@@ -150,7 +150,7 @@ def compile_run(built: Built, done: int = 0) -> Program:
         many = jax.jit(seeds.each(assess, (0, 0, 0, None, 0, 0)))
         assessed = many.lower(numbers, federation, state, START, ids, trained).compile()
         deploy = jax.jit(seeds.each(models, (0, 0)))
-        if config.checkpoint_every:  # whose best models are then kept
+        if config.keep_models:
             deploy = deploy.lower(federation, state).compile()
     compiling = time.perf_counter() - began
     return Program(

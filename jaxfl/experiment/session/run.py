@@ -11,7 +11,7 @@ from typing import Any
 from jaxfl import mesh
 from jaxfl.errors import Diverged, InputError, check, warn
 from jaxfl.experiment.config import Config, load_config, resolve
-from jaxfl.experiment.session import checkpoints, output
+from jaxfl.experiment.session import checkpoints, kept, output
 from jaxfl.experiment.session.build import Built, build
 from jaxfl.experiment.session.clients import gather
 from jaxfl.experiment.session.history import History
@@ -120,15 +120,19 @@ def record_run(
     """Executes a compiled run, from a checkpoint if one is given, and writes its directory."""
     built, config = program.built, program.built.config
     history = History(built)
-    best = checkpoints.no_best(program) if config.checkpoint_every else None
+    best = checkpoints.no_best(program) if config.keep_models else None
+    if best and mesh.is_main_process():
+        kept.tell_size(best, out)
     if checkpoint is not None:
         program, best = checkpoints.read_checkpoint(checkpoint, program, best, history)
     if mesh.is_main_process():
         files.write_file(out / "metrics.jsonl", files.json_lines(history.lines))
     due = stops(config.rounds, config.checkpoint_every) if config.checkpoint_every else []
     written = []
+    state = program.state
     with interruptible() as asked:
         for record in records(program):
+            state = record.state
             line = history.add(record)
             if line is not None:
                 if mesh.is_main_process():
@@ -143,9 +147,10 @@ def record_run(
                 )
             if stopped:
                 raise KeyboardInterrupt(f"after round {record.round}: jaxfl resume {out} goes on")
+    models = kept.models_of(program, state, best) if best else {}
     if mesh.is_main_process():
         vanished = output.vanished(out, history, written)
-        output.finish(out, built, history, program.seconds)
+        output.finish(out, built, history, program.seconds, models)
         _tell(out, history, vanished)
     return history
 

@@ -28,6 +28,7 @@ RUN_FILES = (
     "summary.json",
     "clients.npz",
     "graph.npz",
+    "models.npz",
     "curves.png",
     "graph.png",
     "partition.png",
@@ -245,10 +246,11 @@ def write_json(file: Path, content: Any) -> None:
     write_file(file, json.dumps(content, indent=2, allow_nan=False) + "\n")
 
 
-def write_npz(file: Path, arrays: dict[str, np.ndarray]) -> None:
-    """Writes compressed arrays."""
+def write_npz(file: Path, arrays: dict[str, np.ndarray], *, compressed: bool = True) -> None:
+    """Writes arrays; models are hardly smaller if compressed, and take long."""
     buffer = io.BytesIO()
-    np.savez_compressed(buffer, **arrays)
+    save = np.savez_compressed if compressed else np.savez
+    save(buffer, **arrays)
     write_file(file, buffer.getvalue())
 
 

@@ -1,0 +1,70 @@
+"""What the models of a run take and predict, so that they are used without the data of the run."""
+
+from typing import Any
+
+import numpy as np
+
+from jaxfl.data import Source
+from jaxfl.errors import check
+
+
+def inputs_of(source: Source) -> dict[str, Any]:
+    """What a model takes and predicts, as JSON."""
+    shown = source.x_train
+    return {
+        "shape": list(shown.shape[1:]),
+        "dtype": str(shown.dtype),
+        "classes": int(source.classes),
+        "scale": source.scale,
+        "shift": source.shift,
+        "vocabulary": list(source.vocabulary),
+    }
+
+
+def source_of(inputs: dict[str, Any]) -> Source:
+    """A data set without an example, for which the models of a run can be made again."""
+
+    def numbers(value: Any) -> Any:
+        return tuple(value) if isinstance(value, list) else value
+
+    x = np.zeros((1, *inputs["shape"]), inputs["dtype"])
+    y = np.zeros(1, np.int32 if inputs["classes"] else np.float32)
+    return Source(
+        x,
+        y,
+        x[:0],
+        y[:0],
+        inputs["classes"],
+        numbers(inputs["scale"]),
+        numbers(inputs["shift"]),
+        tuple(inputs["vocabulary"]),
+    )
+
+
+def check_inputs(x: np.ndarray, inputs: dict[str, Any]) -> np.ndarray:
+    """The inputs [B, *shape] in the type of the data of the run.
+
+    Raises:
+      InputError: they have another shape, or numbers that this type does not hold.
+    """
+    x = np.asarray(x)
+    shape = tuple(inputs["shape"])
+    wanted = ", ".join(map(str, ("B", *shape)))
+    check(
+        x.ndim == len(shape) + 1 and x.shape[1:] == shape,
+        f"the inputs have shape {x.shape}: expected ({wanted})",
+    )
+    dtype = np.dtype(inputs["dtype"])
+    whole = np.issubdtype(dtype, np.integer)
+    check(
+        np.issubdtype(x.dtype, np.number) or x.dtype == bool,
+        f"the inputs are {x.dtype}: expected {dtype}",
+    )
+    with np.errstate(invalid="ignore"):
+        taken = x.astype(dtype)
+    check(
+        not whole or bool((taken == x).all()),
+        f"the inputs do not fit into {dtype}: give them as in the data of the run, before any "
+        "scaling",
+    )
+    return taken

@@ -1,0 +1,211 @@
+"""A finished run, read from its directory: what was scored, who learned from whom, the models."""
+
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import jax
+import numpy as np
+
+from jaxfl.algorithms import ALGORITHMS
+from jaxfl.errors import InputError, check
+from jaxfl.experiment.config import Config, load_config, parse_json, resolve
+from jaxfl.experiment.session import kept
+from jaxfl.experiment.session.build import make_task
+from jaxfl.experiment.session.clients import gather
+from jaxfl.experiment.session.inputs import check_inputs, source_of
+from jaxfl.experiment.session.seeds import seeds_of
+from jaxfl.types import Algorithm, Dataset, Params
+
+
+def load(directory: Path | str) -> "FinishedRun":
+    """Reads a finished run.
+
+    Args:
+      directory: of the run, as `jaxfl run` or a comparison wrote it.
+
+    Raises:
+      InputError: it holds no finished run.
+
+    Example:
+      >>> run = load("runs/digits")  # doctest: +SKIP
+      >>> run.metrics["before_mean"][-1]  # doctest: +SKIP
+      >>> run.predict(3, x)  # doctest: +SKIP
+    """
+    path = Path(directory)
+    below = sorted(file.parent.name for file in path.glob("*/summary.json"))
+    hint = f"load {' or '.join(below[:4])} in it" if below else "give the directory of a run"
+    check(
+        (path / "config.json").is_file() and (path / "summary.json").is_file(),
+        f"{path} holds no finished run (config.json and summary.json): {hint}",
+    )
+    run = FinishedRun(path, load_config(path / "config.json"))
+    check(isinstance(run.summary, dict), f"{path / 'summary.json'} is damaged: run again")
+    return run
+
+
+@dataclass(frozen=True)
+class FinishedRun:
+    """A finished run. What is not asked for is not read.
+
+    Attributes:
+      directory: where it lies.
+      config: its options.
+    """
+
+    directory: Path
+    config: Config
+
+    @cached_property
+    def summary(self) -> dict[str, Any]:
+        """The content of `summary.json`, see docs/files.md."""
+        return self._parse("summary.json")[0]
+
+    @cached_property
+    def metrics(self) -> dict[str, np.ndarray]:
+        """The numbers of the evaluations by name, [E] each: `round`, `loss`, `before_mean`, ...
+
+        They are those of `metrics.jsonl`, where `before_mean` is `mean` in `before`; null is NaN.
+        `pandas.DataFrame(run.metrics)` is a table of them.
+        """
+        lines = [_flat(line) for line in self._parse("metrics.jsonl")]
+        names = dict.fromkeys(name for line in lines for name in line)
+        return {name: np.array([line.get(name, np.nan) for line in lines]) for name in names}
+
+    @cached_property
+    def clients(self) -> dict[str, np.ndarray]:
+        """The arrays of `clients.npz`: the scores of each client, [E, C] or [S, E, C]."""
+        return self._arrays("clients.npz")
+
+    @cached_property
+    def graph(self) -> dict[str, np.ndarray]:
+        """The arrays of `graph.npz`: `weights` [T, M, M] (receiver, sender) and `ids` [T, M].
+
+        Raises:
+          InputError: the method has no weights.
+        """
+        check(
+            (self.directory / "graph.npz").exists(),
+            f"{self.directory} holds no graph.npz: {self.config.algorithm} has no mixing weights",
+        )
+        return self._arrays("graph.npz")
+
+    @cached_property
+    def models(self) -> Params:
+        """The models that the clients deploy after the last round [C, ...], or [S, C, ...].
+
+        Raises:
+          InputError: the run has kept none.
+        """
+        return kept.read_models(self.directory, "last")
+
+    @cached_property
+    def best_models(self) -> Params:
+        """Of each client the deployed model with its best validation score [C, ...] or [S, C, ...].
+
+        That of a client without validation data is the last one.
+
+        Raises:
+          InputError: the run has kept none.
+        """
+        return kept.read_models(self.directory, "best")
+
+    def scores(
+        self, client: int, x: np.ndarray, *, which: kept.Which = "last", seed: int | None = None
+    ) -> np.ndarray:
+        """What the model of a client says of the inputs: logits [B, classes], or numbers [B, 1].
+
+        Args:
+          client: its id, from 0.
+          x: inputs [B, ...] as the data set of the run has them, before any scaling.
+          which: the models of the last round, or those with the best validation scores.
+          seed: of the run, if it has several; the first if not given.
+
+        Raises:
+          InputError: there is no such client or seed, the inputs do not fit, or the run has kept no
+            models.
+        """
+        models = {"last": lambda: self.models, "best": lambda: self.best_models}
+        check(which in models, f"which is {which!r}: expected one of last, best")
+        count = self.config.clients or 0
+        check(
+            0 <= client < count,
+            f"client is {client}: expected an id from 0 to {count - 1}",
+        )
+        seeds = seeds_of(self.config)
+        number = seeds.first if seed is None else seed
+        check(
+            number in seeds.numbers,
+            f"seed is {number}: expected one of {', '.join(map(str, seeds.numbers))}",
+        )
+        place = (number - seeds.first, client) if seeds.count > 1 else (client,)
+        x = check_inputs(x, self._inputs)
+        model = jax.tree.map(lambda leaf: leaf[place], models[which]())
+        if self._algorithm.recall is not None:
+            model = self._algorithm.recall(model, self._examples(place))
+        return np.asarray(self._apply(model, x))
+
+    def predict(
+        self, client: int, x: np.ndarray, *, which: kept.Which = "last", seed: int | None = None
+    ) -> np.ndarray:
+        """The labels that the model of a client predicts [B], or the numbers if these are targets.
+
+        Arguments and errors are those of `scores`.
+        """
+        found = self.scores(client, x, which=which, seed=seed)
+        return found.argmax(axis=-1) if self._inputs["classes"] else found[:, 0]
+
+    @property
+    def _inputs(self) -> dict[str, Any]:
+        found = self.summary.get("inputs")
+        check(
+            found is not None,
+            f"{self.directory} is of an earlier version and holds no models: run again",
+        )
+        return found
+
+    @cached_property
+    def _algorithm(self) -> Algorithm:
+        task = make_task(self.config, source_of(self._inputs))
+        return ALGORITHMS[self.config.algorithm](task, **self.config.hyper)
+
+    @cached_property
+    def _apply(self):
+        return jax.jit(self._algorithm.apply)
+
+    def _examples(self, place: tuple[int, ...]) -> Dataset:
+        """The training examples of a client, for methods that predict with them."""
+        return jax.tree.map(lambda leaf: leaf[place], self._train)
+
+    @cached_property
+    def _train(self) -> Dataset:
+        return gather(resolve(self.config)).federation.train
+
+    def _parse(self, name: str) -> list[Any]:
+        """The JSON objects of a file: of each line, or one."""
+        file = self.directory / name
+        try:
+            text = file.read_text()
+            return [parse_json(t) for t in (text.splitlines() if name.endswith("l") else [text])]
+        except (OSError, ValueError) as error:
+            raise InputError(f"cannot read {file} ({error!r:.200}): run again") from error
+
+    def _arrays(self, name: str) -> dict[str, np.ndarray]:
+        file = self.directory / name
+        try:
+            with file.open("rb") as opened, np.load(opened, allow_pickle=False) as arrays:
+                return dict(arrays)
+        except Exception as error:  # NumPy raises a dozen types for a damaged or hostile file
+            raise InputError(f"cannot read {file} ({error!r:.200}): run again") from error
+
+
+def _flat(line: dict[str, Any], above: str = "") -> dict[str, float | int]:
+    """The numbers of a line by name; those of each seed and lists of clients are left out."""
+    found: dict[str, float | int] = {}
+    for name, value in line.items():
+        if isinstance(value, dict):
+            found |= _flat(value, f"{above}{name}_")
+        elif value is None or isinstance(value, int | float):
+            found[f"{above}{name}"] = np.nan if value is None else value
+    return found
