@@ -5,6 +5,7 @@ import json
 import os
 import random
 import resource
+import shutil
 import signal
 from types import SimpleNamespace
 
@@ -70,7 +71,7 @@ def test_an_interrupted_run_resumes_to_the_same_bits(whole, tmp_path, capsys):
     ] == [3]
     resume(tmp_path / "x")
     assert main(["resume", str(tmp_path / "x")]) == 2
-    assert "is finished: there is nothing to resume" in capsys.readouterr().err
+    assert "is finished: give --rounds, more than 7, and it goes on" in capsys.readouterr().err
     assert same(content(tmp_path / "x"), content(undisturbed))
     assert [path.name for path in files.checkpoints(tmp_path / "x")] == ["000006", "000007"]
     summaries = [
@@ -79,6 +80,26 @@ def test_an_interrupted_run_resumes_to_the_same_bits(whole, tmp_path, capsys):
     for summary in summaries:
         del summary["seconds"], summary["compile_seconds"]
     assert summaries[0] == summaries[1]
+
+
+def test_a_finished_run_goes_on_to_the_same_bits(whole, tmp_path, capsys):
+    config, undisturbed = whole
+    execute(dataclasses.replace(config, rounds=6), tmp_path / "x")
+    for rounds in ("6", "5"):
+        assert main(["resume", str(tmp_path / "x"), "--rounds", rounds]) == 2
+        assert "has 6: give more" in capsys.readouterr().err
+    resume(tmp_path / "x", rounds=7)
+    assert same(content(tmp_path / "x"), content(undisturbed))
+    assert json.loads((tmp_path / "x/config.json").read_text())["rounds"] == 7
+
+
+def test_a_finished_run_without_its_last_checkpoint_does_not_go_on(whole, tmp_path):
+    _, undisturbed = whole
+    shutil.copytree(undisturbed, tmp_path / "x")
+    shutil.rmtree(tmp_path / "x/checkpoints/000007")
+    with pytest.raises(InputError, match="no checkpoint of its last round: only a run with"):
+        resume(tmp_path / "x", rounds=9)
+    assert (tmp_path / "x/summary.json").exists()
 
 
 def test_checkpoints_hold_the_models_that_did_best_on_validation_data(whole):

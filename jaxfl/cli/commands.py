@@ -99,11 +99,12 @@ def run(command: Run, console: Console) -> None:
 
 def resume(command: Resume, console: Console) -> None:
     """`jaxfl resume`."""
-    config = to_resume(command.directory)
-    check_fields(command, "devices")
+    check_fields(command, "devices", "rounds")
+    config = to_resume(command.directory, command.rounds)
     settle(dataclasses.replace(command, devices=command.devices or config.devices), console)
     with Follower([config], console) as follow:
-        summary = experiment.resume(command.directory, devices=command.devices, follow=follow)
+        options = {"devices": command.devices, "rounds": command.rounds}
+        summary = experiment.resume(command.directory, **options, follow=follow)
     console.print(score_table({config.name: summary}))
     console.print(f"written to {command.directory}", markup=False, highlight=False)
 

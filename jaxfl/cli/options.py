@@ -7,6 +7,7 @@ from typing import Annotated, Literal
 import tyro
 
 from jaxfl.experiment.config import DataOptions, RunOptions, TrainingOptions, UploadOptions
+from jaxfl.experiment.config.fields import MANY
 from jaxfl.experiment.session.kept import Which
 from jaxfl.options import Range
 
@@ -90,6 +91,8 @@ class Resume(Together):
     """directory of the run; the working directory if not given"""
     devices: Annotated[int | None, DEVICES] = None
     """devices of each process, if not as many as before; the result is then equal up to rounding"""
+    rounds: Annotated[int | None, MANY] = None
+    """rounds in all, if not as many as before; so a finished run goes on, if it has checkpoints"""
 
 
 @dataclass(frozen=True)

@@ -1,10 +1,11 @@
 """What a run writes into its directory when it begins and when it is finished."""
 
+import dataclasses
 from pathlib import Path
 
 import numpy as np
 
-from jaxfl.experiment.config import to_json
+from jaxfl.experiment.config import load_config, to_json
 from jaxfl.experiment.session import kept
 from jaxfl.experiment.session.build import Built
 from jaxfl.experiment.session.history import History
@@ -20,6 +21,16 @@ def begin(directory: Path, built: Built, overwrite: bool) -> None:
     files.write_file(directory / "partition.png", picture)
     # From now on the run can be resumed.
     files.write_file(directory / "config.json", to_json(built.config))
+
+
+def reopen(directory: Path, rounds: int) -> None:
+    """Opens a run for more rounds; from now on it counts as stopped.
+
+    Options of its config stay as they were given: another number of devices is of this time only.
+    """
+    config = load_config(directory / "config.json")
+    (directory / "summary.json").unlink(missing_ok=True)
+    files.write_file(directory / "config.json", to_json(dataclasses.replace(config, rounds=rounds)))
 
 
 def vanished(directory: Path, history: History, checkpoints: list[Path]) -> list[str]:

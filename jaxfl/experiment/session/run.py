@@ -60,16 +60,24 @@ def execute(
 
 
 def resume(
-    directory: Path, *, devices: int | None = None, follow: Follow = silent
+    directory: Path,
+    *,
+    devices: int | None = None,
+    rounds: int | None = None,
+    follow: Follow = silent,
 ) -> dict[str, Any]:
     """Goes on with a run that was stopped, from its newest checkpoint, or from round 0 without one.
 
     On the same number of devices the whole is what it would have been without the stop, bit for
     bit. A damaged checkpoint is skipped with a warning in favour of the one before.
 
+    With `rounds`, a finished run goes on too, if it has a checkpoint of its last round. It has one
+    evaluation more than a run of so many rounds from the beginning if it had ended between two.
+
     Args:
       directory: of the run.
       devices: how many of each process to use, if not as many as before.
+      rounds: how many rounds the run shall have in all, if not as many as before.
       follow: as in `execute`.
 
     Returns:
@@ -80,18 +88,24 @@ def resume(
         options or the data have changed since the checkpoint (`config.changes` names the options
         that may change), all checkpoints are damaged, or files of the run vanished.
     """
-    to_resume(directory)
+    to_resume(directory, rounds)
     with files.locked(directory):
-        config = to_resume(directory)  # another process may have finished it
+        config = to_resume(directory, rounds)  # another process may have finished it
         built = _build(config if devices is None else replace(config, devices=devices))
         newest = checkpoints.find_checkpoint(directory, built.config, built.data.digest)
         follow(built.config, None)
         program = compile_run(built, int(newest.name) if newest else 0)
+        if rounds is not None and mesh.is_main_process():
+            output.reopen(directory, rounds)
         return record_run(program, directory, follow, newest).summary(program.seconds)
 
 
-def to_resume(directory: Path) -> Config:
-    """The config of a run that was stopped.
+def to_resume(directory: Path, rounds: int | None = None) -> Config:
+    """The config of a run that can go on.
+
+    Args:
+      directory: of the run.
+      rounds: how many rounds it shall have; with more than before, a finished run goes on too.
 
     Raises:
       InputError: there is no such run.
@@ -107,11 +121,24 @@ def to_resume(directory: Path) -> Config:
         else "give the directory of a run that was stopped"
     )
     check((directory / "config.json").is_file(), f"{directory} holds no run to resume: {hint}")
-    check(
-        not (directory / "summary.json").exists(),
-        f"the run in {directory} is finished: there is nothing to resume",
-    )
-    return load_config(directory / "config.json")
+    config = load_config(directory / "config.json")
+    if (directory / "summary.json").exists():
+        check(
+            rounds is not None,
+            f"the run in {directory} is finished: give --rounds, more than {config.rounds}, and it "
+            "goes on",
+        )
+        check(
+            rounds > config.rounds,
+            f"--rounds is {rounds}, and the run in {directory} has {config.rounds}: give more",
+        )
+        newest = files.checkpoints(directory)[-1:]
+        check(
+            bool(newest) and int(newest[0].name) == config.rounds,
+            f"{directory} holds no checkpoint of its last round: only a run with "
+            "--checkpoint-every can go on after its end",
+        )
+    return config if rounds is None else replace(config, rounds=rounds)
 
 
 def record_run(
