@@ -55,6 +55,7 @@ STATISTICS = {"mean", "weighted", "std", "worst10"}
 def test_a_run_writes_what_the_documentation_says(capsys):
     assert main([*RUN, "--partition", "dirichlet", "--out", "x", "--eval-every", "1"]) == 0
     assert {file.name for file in Path("x").iterdir()} == RUN_FILES
+    assert load("x/config.json")["devices"] == "auto"
     rows = lines("x")
     assert [row["round"] for row in rows] == [1, 2]
     for row in rows:
@@ -481,6 +482,7 @@ def test_a_config_of_an_earlier_version_still_loads():
     assert main(["run", "--config", "c.json", "--out", "x"]) == 0
     later = {"optimizer": "sgd", "schedule": "constant", "decay": 0.99, "decay_every": 10}
     later |= {"malicious": [], "unseen": 0.0, "label": None, "score_after": "fine_tuned"}
+        later |= {"keep_models": True}
     assert load("x/config.json") == earlier | later
 
 

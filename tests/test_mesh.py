@@ -1,3 +1,5 @@
+import json
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -89,6 +91,8 @@ def test_a_run_does_not_depend_on_the_number_of_devices(tmp_path):
     ]
     for devices in ("1", "2"):
         assert main([*short, "--devices", devices, "--out", str(tmp_path / devices)]) == 0
+        summary = json.loads((tmp_path / devices / "summary.json").read_text())
+        assert summary["devices"] == int(devices)
     with np.load(tmp_path / "1" / "graph.npz") as one, np.load(tmp_path / "2" / "graph.npz") as two:
         np.testing.assert_array_equal(one["ids"], two["ids"])
         np.testing.assert_allclose(one["weights"], two["weights"], atol=1e-5)

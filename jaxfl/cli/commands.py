@@ -99,8 +99,8 @@ def run(command: Run, console: Console) -> None:
 
 def resume(command: Resume, console: Console) -> None:
     """`jaxfl resume`."""
-    check_fields(command, "devices", "rounds")
     config = to_resume(command.directory, command.rounds)
+    check_fields(command, "devices", "rounds")
     settle(dataclasses.replace(command, devices=command.devices or config.devices), console)
     with Follower([config], console) as follow:
         options = {"devices": command.devices, "rounds": command.rounds}

@@ -9,7 +9,7 @@ from jaxfl.experiment.config.fields import (
 )
 from jaxfl.experiment.config.methods import hyper_by_algorithm, parse_methods
 from jaxfl.experiment.config.presets import PRESETS, Preset, preset
-from jaxfl.experiment.config.resolve import Resolved, resolve, resolve_data
+from jaxfl.experiment.config.resolve import Resolved, devices_of, resolve, resolve_data
 from jaxfl.experiment.config.setting import Config, Setting
 from jaxfl.experiment.config.text import (
     load_config,
@@ -29,6 +29,7 @@ __all__ = [
     "Setting",
     "TrainingOptions",
     "UploadOptions",
+    "devices_of",
     "differences",
     "hyper_by_algorithm",
     "load_config",

@@ -21,6 +21,8 @@ LOCAL_STEPS = 200  # pFedGraph, section 4.1
 class Resolved:
     """A setting, or the config of a run, of which every option is known and fits its data set.
 
+    Only the number of devices may be "auto", see `devices_of`.
+
     Its `config` is what the rest of the program reads, and what `config.json` says.
     """
 
@@ -33,7 +35,7 @@ class Resolved:
 
 
 def resolve(setting: Setting, source: Source | None = None) -> Resolved:
-    """Fills in every option that depends on the data set or the machine and was not given.
+    """Fills in every option that depends on the data set and was not given.
 
     Args:
       setting: or the config of a run.
@@ -50,10 +52,10 @@ def resolve(setting: Setting, source: Source | None = None) -> Resolved:
     rules.check_model(setting, source)
     rules.check_attack(setting, setting.dataset, source)
     check_effects(setting)
-    here: dict[str, Any] = {"devices": _devices(setting)}
     if setting.dataset not in SOURCES:  # config.json names the folder for a reader elsewhere
-        here["data_dir"] = str(data_dir(setting.data_dir).absolute())
-    return Resolved(dataclasses.replace(setting, **here), source)
+        folder = str(data_dir(setting.data_dir).absolute())
+        setting = dataclasses.replace(setting, data_dir=folder)
+    return Resolved(setting, source)
 
 
 def resolve_data(options: DataOptions) -> tuple[DataOptions, Source]:
@@ -110,8 +112,8 @@ def _model(source: Source) -> str:
     return "mlp" if source.classes else "linear"
 
 
-def _devices(setting: Setting) -> int:
-    """How many devices each process uses."""
+def devices_of(setting: Setting) -> int:
+    """How many devices each process uses here; the config says "auto", so that it can move."""
     if setting.devices != "auto":
         return setting.devices
     seen = setting.clients - rules.count_unseen(setting, setting.clients)

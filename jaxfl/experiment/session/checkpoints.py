@@ -14,7 +14,7 @@ from jaxtyping import Array, Float
 
 from jaxfl import checkpoint, mesh, tree
 from jaxfl.errors import InputError, check, warn
-from jaxfl.experiment.config import Config, differences
+from jaxfl.experiment.config import Config, devices_of, differences
 from jaxfl.experiment.session.history import History
 from jaxfl.experiment.session.program import Program
 from jaxfl.experiment.session.records import Record
@@ -163,7 +163,7 @@ def read_checkpoint(
             f"{path} is no checkpoint of this run ({reason}): remove it to resume from the one "
             "before, or run anew"
         ) from error
-    with jax.set_mesh(mesh.make_mesh(config.devices)):
+    with jax.set_mesh(mesh.make_mesh(devices_of(config))):
         state = mesh.place(jax.device_get(state), axis=seeds.client_axis)
         best = mesh.place(jax.device_get(best), axis=seeds.client_axis)
     return dataclasses.replace(program, state=state, done=number, before=seconds), best

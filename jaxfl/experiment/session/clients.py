@@ -23,7 +23,7 @@ from jaxfl.data import (
 from jaxfl.data.concept import Concept
 from jaxfl.data.federate import label_counts
 from jaxfl.data.partition import OWNED, Parts
-from jaxfl.experiment.config import DataOptions, Resolved, Setting
+from jaxfl.experiment.config import DataOptions, Resolved, Setting, devices_of
 from jaxfl.experiment.config.rules import count_unseen
 from jaxfl.experiment.session.seeds import seeds_of
 from jaxfl.experiment.store.digests import digest_arrays
@@ -57,7 +57,7 @@ def gather(resolved: Resolved) -> Data:
     federation = make_federation(source, parts, setting)
     if setting.attack in FLIPPED:
         federation = flip_labels(federation, malicious(setting), source.classes)
-    with jax.set_mesh(mesh.make_mesh(setting.devices)):
+    with jax.set_mesh(mesh.make_mesh(devices_of(setting))):
         return Data(source, parts, mesh.place(federation, axis=seeds.client_axis))
 
 

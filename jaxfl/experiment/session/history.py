@@ -13,6 +13,7 @@ from jaxtyping import PyTree
 
 from jaxfl import mesh
 from jaxfl.evaluate import select_on_val, summarise
+from jaxfl.experiment.config import devices_of
 from jaxfl.experiment.privacy.guarantee import claim
 from jaxfl.experiment.session.build import Built
 from jaxfl.experiment.session.clients import malicious, unseen
@@ -209,6 +210,7 @@ class History:
             "diverged": {str(client): rounds for client, rounds in sorted(self.diverged.items())},
             **self._privacy(),
             "inputs": self.inputs,
+            "devices": devices_of(self.config),
             "versions": versions(),
         }
 

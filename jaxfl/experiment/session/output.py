@@ -29,7 +29,7 @@ def reopen(directory: Path, rounds: int) -> None:
     Options of its config stay as they were given: another number of devices is of this time only.
     """
     config = load_config(directory / "config.json")
-    (directory / "summary.json").unlink(missing_ok=True)
+    files.remove(directory / "summary.json")
     files.write_file(directory / "config.json", to_json(dataclasses.replace(config, rounds=rounds)))
 
 

@@ -14,7 +14,7 @@ from jaxtyping import Array
 
 from jaxfl import mesh
 from jaxfl.evaluate import After, Evaluation, make_evaluate
-from jaxfl.experiment.config import Config
+from jaxfl.experiment.config import Config, devices_of
 from jaxfl.experiment.session.build import Built
 from jaxfl.experiment.session.clients import unseen
 from jaxfl.rounds import make_rounds
@@ -132,7 +132,7 @@ def compile_run(built: Built, done: int = 0) -> Program:
         return built.algorithm.models(state, everybody)
 
     check_validation(built.algorithm, federation)
-    with jax.set_mesh(mesh.make_mesh(config.devices)):
+    with jax.set_mesh(mesh.make_mesh(devices_of(config))):
         state = jax.jit(seeds.each(init, (0, 0)))(numbers, federation)
         state = mesh.place(state, axis=seeds.client_axis)
         layout = jax.tree.map(lambda x: x.sharding, state)  # of what comes out as of what goes in

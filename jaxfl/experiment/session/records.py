@@ -9,6 +9,7 @@ import numpy as np
 
 from jaxfl import mesh
 from jaxfl.evaluate import Evaluation
+from jaxfl.experiment.config import devices_of
 from jaxfl.experiment.session.program import Program, evaluated_ids, stops, stretches
 from jaxfl.types import Info, State
 
@@ -37,7 +38,7 @@ def records(program: Program) -> Iterator[Record]:
         evaluated = evaluated_ids(program.built, ids[..., -1, :])
         evaluation = None
         if end in due:
-            with jax.set_mesh(mesh.make_mesh(config.devices)):
+            with jax.set_mesh(mesh.make_mesh(devices_of(config))):
                 trained = mesh.place(info.trained, axis=seeds.client_axis)
             found = program.evaluate(state, np.int32(end), evaluated, trained)
             evaluation = mesh.fetch(found)

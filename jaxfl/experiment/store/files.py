@@ -241,6 +241,12 @@ def write_file(file: Path, content: bytes | str) -> None:
             raise
 
 
+def remove(file: Path) -> None:
+    """Removes a file of a run, if it is there."""
+    with writing(file):
+        file.unlink(missing_ok=True)
+
+
 def write_json(file: Path, content: Any) -> None:
     """Writes indented JSON."""
     write_file(file, json.dumps(content, indent=2, allow_nan=False) + "\n")

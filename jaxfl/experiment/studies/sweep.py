@@ -14,7 +14,7 @@ from jaxtyping import Array
 from jaxfl import mesh
 from jaxfl.algorithms import ALGORITHMS
 from jaxfl.errors import check
-from jaxfl.experiment.config import Config, Setting, resolve, to_json
+from jaxfl.experiment.config import Config, Setting, devices_of, resolve, to_json
 from jaxfl.experiment.config.fields import hints, option, read_field
 from jaxfl.experiment.session.build import Built, build
 from jaxfl.experiment.session.clients import Data, gather, unseen
@@ -153,7 +153,7 @@ def _together(built: Built, points: list[Point], numbers: set[str]) -> list[Tria
     columns = {name: jnp.array([float(point[name]) for point in points]) for name in varied}
     if columns:
         run = jax.vmap(run, in_axes=(0, None, None))
-    with jax.set_mesh(mesh.make_mesh(config.devices)):
+    with jax.set_mesh(mesh.make_mesh(devices_of(config))):
         found = jax.jit(run)(columns, seeds.argument(), built.data.federation)
     count = len(points) if columns else 1
     val, test = (np.asarray(mesh.fetch(x)).reshape(count, -1).mean(axis=1) for x in found)
