@@ -482,7 +482,7 @@ def test_a_config_of_an_earlier_version_still_loads():
     assert main(["run", "--config", "c.json", "--out", "x"]) == 0
     later = {"optimizer": "sgd", "schedule": "constant", "decay": 0.99, "decay_every": 10}
     later |= {"malicious": [], "unseen": 0.0, "label": None, "score_after": "fine_tuned"}
-        later |= {"keep_models": True}
+    later |= {"keep_models": True}
     assert load("x/config.json") == earlier | later
 
 

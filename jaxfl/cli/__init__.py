@@ -18,6 +18,7 @@ from rich.text import Text
 from jaxfl.cli.choices import DATA
 from jaxfl.cli.commands import COMMANDS, SETTING
 from jaxfl.cli.options import Compare, Describe, List, Predict, Prepare, Report, Resume, Run, Sweep
+from jaxfl.cli.plugins import run_plugins
 from jaxfl.errors import Diverged, InputError, RunWarning, check
 from jaxfl.experiment.config import load_config, preset
 from jaxfl.experiment.config.effects import idle
@@ -101,6 +102,7 @@ def parse(
         f"both --malicious and {''.join(drawn[:1])} are given: name the malicious clients, or let "
         "them be drawn",
     )
+    run_plugins(values("--plugin", arguments))
     files, presets = values("--config", arguments), values("--preset", arguments)
     check(not (files and presets), "both --config and --preset are given: choose one")
     start = {}  # the values from which the options start

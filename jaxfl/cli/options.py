@@ -39,6 +39,15 @@ class Together:
 
 
 @dataclass(frozen=True)
+class Plugins:
+    """Code of the user's own."""
+
+    plugin: tyro.conf.UseAppendAction[tuple[Path, ...]] = ()
+    """Python file of your own to run first, which adds methods, models, partitions or attacks to
+    those that jaxfl knows by name; may be given several times"""
+
+
+@dataclass(frozen=True)
 class PresetOption:
     """The protocol of a published table."""
 
@@ -47,7 +56,7 @@ class PresetOption:
 
 
 @dataclass(frozen=True)
-class Run(PresetOption, Together, SettingOptions):
+class Run(PresetOption, Together, Plugins, SettingOptions):
     """Run one algorithm."""
 
     algorithm: Annotated[tyro.conf.Positional[str | None], tyro.conf.arg(metavar="ALGORITHM")] = (
@@ -65,7 +74,7 @@ class Run(PresetOption, Together, SettingOptions):
 
 
 @dataclass(frozen=True)
-class Compare(PresetOption, Together, SettingOptions):
+class Compare(PresetOption, Together, Plugins, SettingOptions):
     """Run several algorithms on the same clients and put them in one table and one picture."""
 
     algorithms: tuple[str, ...] = ("local", "fedavg", "fedavg_ft", "pfedgraph")
@@ -84,7 +93,7 @@ class Compare(PresetOption, Together, SettingOptions):
 
 
 @dataclass(frozen=True)
-class Resume(Together):
+class Resume(Together, Plugins):
     """Go on with a run that was stopped, from its newest checkpoint."""
 
     directory: Annotated[tyro.conf.Positional[Path], tyro.conf.arg(metavar="DIR")] = Path()
@@ -95,8 +104,8 @@ class Resume(Together):
     """rounds in all, if not as many as before; so a finished run goes on, if it has checkpoints"""
 
 
-@dataclass(frozen=True)
-class Predict:
+@dataclass(frozen=True, kw_only=True)
+class Predict(Plugins):
     """Predict with the model of one client of a finished run."""
 
     directory: Annotated[tyro.conf.Positional[Path], tyro.conf.arg(metavar="DIR")]
@@ -117,7 +126,7 @@ class Predict:
 
 
 @dataclass(frozen=True)
-class List:
+class List(Plugins):
     """Show what there is to choose from, with the hyper-parameters of each algorithm."""
 
     kind: Annotated[tyro.conf.Positional[Kind | None], tyro.conf.arg(metavar="KIND")] = None
@@ -128,7 +137,7 @@ class List:
 
 
 @dataclass(frozen=True)
-class Sweep(SettingOptions):
+class Sweep(Plugins, SettingOptions):
     """Search over hyper-parameters, by validation scores; of the best, the test score is shown."""
 
     algorithm: Annotated[tyro.conf.Positional[str], tyro.conf.arg(metavar="ALGORITHM")] = (
@@ -168,7 +177,7 @@ class Prepare:
 
 
 @dataclass(frozen=True)
-class Describe(PresetOption, DataOptions):
+class Describe(PresetOption, Plugins, DataOptions):
     """Show who holds what: clients, examples, labels, imbalance."""
 
     out: Path | None = None

@@ -1,0 +1,35 @@
+"""Python files of the user's own, which add methods, models, partitions or attacks by name.
+
+They are run only where the command line names them: no config, checkpoint or file of data does.
+"""
+
+import importlib.util
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from jaxfl.errors import InputError, check
+
+
+def run_plugins(files: Sequence[str]) -> None:
+    """Runs Python files, which add to the dictionaries of names.
+
+    `jaxfl.models.MODELS["net"] = Net` in such a file makes `--model net` known.
+
+    Raises:
+      InputError: there is no such file, or it raises an error.
+    """
+    for name in files:
+        file = Path(name)
+        check(file.is_file(), f"--plugin {name}: there is no such file, give a Python file")
+        module = f"jaxfl_plugin_{file.stem}"
+        spec = importlib.util.spec_from_file_location(module, file)
+        if spec is None or spec.loader is None:
+            raise InputError(f"--plugin {name}: expected a Python file, NAME.py")
+        loaded = importlib.util.module_from_spec(spec)
+        # Python needs it there for dataclasses of the file.
+        sys.modules[module] = loaded
+        try:
+            spec.loader.exec_module(loaded)
+        except Exception as error:  # whatever the file raises
+            raise InputError(f"--plugin {name} cannot be run: {error!r:.300}") from error
