@@ -2,6 +2,7 @@
 
 import dataclasses
 import json
+import shutil
 
 import numpy as np
 import pytest
@@ -56,7 +57,7 @@ def test_a_result_has_the_scores_that_the_run_wrote(folder, made):
     assert results.read(config, folder / "results") == result
 
 
-def test_a_cell_that_was_stopped_goes_on(folder):
+def test_a_cell_that_was_stopped_goes_on(folder, monkeypatch):
     config = tiny(folder, seed=3)
     undisturbed = results.compute(config, folder / "whole", folder / "whole_runs")
     work = folder / "stopped_runs"
@@ -66,9 +67,19 @@ def test_a_cell_that_was_stopped_goes_on(folder):
     (out / "config.json").write_text(json.dumps(stopped))
     (out / "summary.json").unlink()
     out.rename(work / results.file_of(config).stem)
+    shutil.copytree(work, folder / "changed_runs")
     gone_on = results.compute(config, folder / "stopped", work)
     assert gone_on["scores"] == undisturbed["scores"]
     assert gone_on["rounds"] == [1, 2]
+    # It is begun anew where the code gives another fingerprint than at the beginning.
+    monkeypatch.setattr(results, "resume", lambda out: pytest.fail(f"{out} is resumed"))
+    (changed,) = (folder / "changed_runs").iterdir()
+    (changed / "fingerprint.json").write_text('{"loss": [1.0]}')
+    anew = results.compute(
+        config, folder / "changed", folder / "changed_runs", lambda config: {"loss": [2.0]}
+    )
+    assert anew["scores"] == undisturbed["scores"]
+    assert anew["fingerprint"] == {"loss": [2.0]}
 
 
 def test_options_that_decide_about_no_number_do_not_decide_about_the_file(folder, made):

@@ -128,6 +128,9 @@ def compute(
 ) -> Result:
     """Runs a cell, or goes on with it after a stop, and writes its result.
 
+    A run that was stopped is begun anew if the code now gives another fingerprint, so that no
+    result has rounds of two codes.
+
     Args:
       config: what to run.
       folder: of the results.
@@ -136,14 +139,24 @@ def compute(
     """
     file = file_of(config, folder)
     out = work / file.stem
-    stopped = (out / "config.json").exists() and not (out / "summary.json").exists()
+    mark = out / "fingerprint.json"
+    found = None if fingerprint is None else fingerprint(config)
+    began = json.loads(mark.read_text()) if mark.exists() else None
+    stopped = (
+        (out / "config.json").exists()
+        and not (out / "summary.json").exists()
+        and (found is None or found == began)
+    )
+    if found is not None and not stopped:
+        out.mkdir(parents=True, exist_ok=True)
+        files.write_json(mark, found)
     # A checkpoint every tenth of the run: a stop costs no more than that.
     every = max(config.rounds // 10, 1)
     kept = dataclasses.replace(config, checkpoint_every=every, keep=1, keep_models=False)
     summary = resume(out) if stopped else execute(kept, out, overwrite=True)
     result = _result(config, summary, out)
-    if fingerprint is not None:
-        result["fingerprint"] = fingerprint(config)
+    if found is not None:
+        result["fingerprint"] = found
     return write(config, result, folder)
 
 
