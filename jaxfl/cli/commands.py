@@ -47,9 +47,9 @@ from jaxfl.experiment.studies import sweep as search
 SETTING = [field.name for field in dataclasses.fields(SettingOptions)]
 
 
-def settle(command: SettingOptions | Resume, console: Console) -> None:
+def settle(command: SettingOptions | Resume, devices: int | str, console: Console) -> None:
     """What has to be settled before JAX starts: processes, devices, and its cache."""
-    mesh.prepare_host(None if command.devices == "auto" else command.devices)
+    mesh.prepare_host(None if isinstance(devices, str) else devices)
     given = [getattr(command, name, None) for name in ("coordinator", "processes", "process")]
     if any(value is not None for value in given):
         check(
@@ -88,7 +88,7 @@ def run(command: Run, console: Console) -> None:
     config = Config(
         **setting(command), algorithm=algorithm, hyper=kept | parse_hyper(command.hyper)
     )
-    settle(command, console)
+    settle(command, command.devices, console)
     with directory(command.out, algorithm) as out:
         with Follower([config], console) as follow:
             summary = experiment.execute(config, out, overwrite=command.overwrite, follow=follow)
@@ -101,7 +101,7 @@ def resume(command: Resume, console: Console) -> None:
     """`jaxfl resume`."""
     config = to_resume(command.directory, command.rounds)
     check_fields(command, "devices", "rounds")
-    settle(dataclasses.replace(command, devices=command.devices or config.devices), console)
+    settle(command, command.devices or config.devices, console)
     with Follower([config], console) as follow:
         options = {"devices": command.devices, "rounds": command.rounds}
         summary = experiment.resume(command.directory, **options, follow=follow)
@@ -125,7 +125,7 @@ def compare(command: Compare, console: Console) -> None:
         )
         for word, (algorithm, own) in methods.items()
     ]
-    settle(command, console)
+    settle(command, command.devices, console)
     with directory(command.out, "compare") as out:
         with Follower(configs, console) as follow:
             options = {"overwrite": command.overwrite, "equal_budget": command.equal_budget}
@@ -185,7 +185,7 @@ def sweep(command: Sweep, console: Console) -> None:
         if command.trials
         else search.grid_points(space)
     )
-    settle(command, console)
+    settle(command, command.devices, console)
     with directory(command.out, "sweep") as out:
         files.check_free([out], command.overwrite)
         trials = search.search(config, points)
