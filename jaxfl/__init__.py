@@ -4,7 +4,6 @@
 public too; it is imported by its own name, since it needs orbax.
 """
 
-from importlib.metadata import PackageNotFoundError, version
 from typing import TYPE_CHECKING
 
 from jaxfl import (
@@ -24,6 +23,7 @@ from jaxfl.evaluate import make_evaluate, summarise
 from jaxfl.optimizers import sgd
 from jaxfl.rounds import check_finite, make_rounds
 from jaxfl.task import classification, regression
+from jaxfl.version import VERSION as __version__
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -62,9 +62,3 @@ def load(directory: "Path | str") -> "FinishedRun":
     from jaxfl.experiment import load
 
     return load(directory)
-
-
-try:
-    __version__ = version("jaxfl")
-except PackageNotFoundError:  # a copy of the source that is on the path without being installed
-    __version__ = "unknown"

@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from jaxfl.options import checked
+from jaxfl.papers import Paper
 from jaxfl.types import AlgorithmFactory
 
 
@@ -31,13 +32,16 @@ class Facts:
     offers_mixture: bool = False
     # options that separate groups of clients in few rounds, if the method's defaults do not
     separating: dict[str, Any] = field(default_factory=dict)
+    # what a reference to the method needs (`jaxfl cite`); None if there is no publication
+    publication: Paper | None = None
 
 
 def method(
     *,
     title: str,
-    paper: str,
-    link: str,
+    paper: Paper | str,
+    place: str = "",
+    link: str = "",
     personal: str,
     sends: str,
     defaults: str = "",
@@ -52,8 +56,9 @@ def method(
 
     Args:
       title: the method's name as the paper writes it.
-      paper: authors, title, venue, year, and the place in the paper.
-      link: URL of the paper; "" if there is none.
+      paper: the publication; a text, if there is none that could be cited.
+      place: the place in the paper, such as "Algorithm 1".
+      link: a URL beside a text in place of a publication; "" if there is none.
       personal: the part of the deployed model that belongs to one client, such as "the head"; "" if
         all clients deploy one model.
       sends: what a client uploads in a round, such as "its model"; "" for nothing.
@@ -66,8 +71,19 @@ def method(
       separating: options with which the method separates groups of clients in few rounds; None if
         its defaults do.
     """
+    publication = paper if isinstance(paper, Paper) else None
+    stated = paper.text if isinstance(paper, Paper) else paper
     facts = Facts(
-        title, paper, link, personal, sends, defaults, absent, offers_mixture, separating or {}
+        title=title,
+        paper=f"{stated}, {place}" if place else stated,
+        link=publication.link if publication else link,
+        personal=personal,
+        sends=sends,
+        defaults=defaults,
+        absent=absent,
+        offers_mixture=offers_mixture,
+        separating=separating or {},
+        publication=publication,
     )
 
     def decorate(factory: AlgorithmFactory) -> AlgorithmFactory:

@@ -10,6 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+import jaxfl
 from jaxfl.algorithms import ALGORITHMS, fedper
 from jaxfl.cli import main, parse
 
@@ -418,6 +419,32 @@ def test_help_names_every_option(capsys):
     )
     for option in options.split():
         assert f"--{option}" in shown
+
+
+def test_version_is_that_of_the_package(capsys):
+    assert main(["--version"]) == 0
+    assert capsys.readouterr().out == f"jaxfl {jaxfl.__version__}\n"
+
+
+def test_without_a_command_the_program_shows_its_help(capsys):
+    with pytest.raises(SystemExit) as stopped:
+        main([])
+    assert stopped.value.code == 0
+    shown = capsys.readouterr()
+    for name in ("run", "compare", "cite", "--version"):
+        assert name in shown.out
+    assert shown.err == ""
+
+
+def test_the_package_runs_as_a_module():
+    done = subprocess.run(
+        [sys.executable, "-m", "jaxfl", "run", "nothing"],
+        capture_output=True,
+        text=True,
+        env=os.environ | {"PYTHONPATH": str(Path(jaxfl.__file__).parent.parent)},
+    )
+    assert done.returncode == 2
+    assert done.stderr.startswith("jaxfl: unknown algorithm 'nothing'")
 
 
 def test_the_program_as_a_process():

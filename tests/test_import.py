@@ -69,5 +69,20 @@ def test_the_version_is_that_of_the_installed_package():
     assert jaxfl.__version__ == importlib.metadata.version("jaxfl")
 
 
+def test_a_copy_of_the_source_that_is_not_installed_has_an_unknown_version():
+    loaded = python(
+        "import importlib.metadata as metadata",
+        "installed = metadata.version",
+        "def version(name):",
+        "    if name == 'jaxfl': raise metadata.PackageNotFoundError(name)",
+        "    return installed(name)",
+        "metadata.version = version",
+        "import jaxfl",
+        "from jaxfl.experiment.session.history import versions",
+        "print(jaxfl.__version__, versions()['jaxfl'])",
+    )
+    assert loaded == ["unknown unknown"]
+
+
 def test_type_checkers_may_read_the_annotations():
     assert (Path(jaxfl.__file__).parent / "py.typed").exists()

@@ -50,13 +50,24 @@ ALLOWED = {
     "models": FREE,
     "uplink": FREE | {"kernels"},
     "data": FREE,
-    "registry": {"options", "types"},
+    "version": set(),
+    "papers": {"version"},
+    "registry": {"options", "types", "papers"},
     "deployment": FREE,
     "skeleton": FREE | {"kernels", "deployment"},
     "attraction": FREE | {"kernels", "skeleton"},
     "displacement": {"types"},
     "algorithms": FREE
-    | {"kernels", "admm", "displacement", "attraction", "skeleton", "deployment", "registry"},
+    | {
+        "kernels",
+        "admm",
+        "displacement",
+        "attraction",
+        "skeleton",
+        "deployment",
+        "registry",
+        "papers",
+    },
     "experiment": FREE
     | {
         "kernels",
@@ -71,7 +82,8 @@ ALLOWED = {
         "mesh",
         "task",
     }
-    | {"models", "data", "uplink", "algorithms", "registry"},
+    | {"models", "data", "uplink", "algorithms", "registry", "version"},
+    "__main__": {"cli"},
     "cli": {
         "mesh",
         "protocols",
@@ -82,6 +94,9 @@ ALLOWED = {
         "data",
         "models",
         "uplink",
+        "papers",
+        "registry",
+        "version",
     },
 }
 

@@ -48,14 +48,17 @@ def test_a_new_method():
         names["halfway"](linear(), own=2)
 
 
-@pytest.mark.slow(seconds=35)
-def test_the_new_method_passes_the_tests_when_it_is_added_as_told(tmp_path):
-    """A copy of the package and the tests gets the file and the two lines that the page names."""
-    for folder in ("jaxfl", "tests", "benchmarks"):
-        ignored = shutil.ignore_patterns("__pycache__")
+@pytest.mark.slow(seconds=90)
+def test_the_steps_for_a_new_method_work_as_told(tmp_path):
+    """A copy of the repository gets the README's method by the steps of CONTRIBUTING.md."""
+    ignored = shutil.ignore_patterns("__pycache__", "_build")
+    for folder in ("jaxfl", "tests", "docs", "experiments", "benchmarks", ".github"):
         shutil.copytree(ROOT / folder, tmp_path / folder, ignore=ignored)
-    shutil.copy(ROOT / "pyproject.toml", tmp_path)
+    for file in ("pyproject.toml", "README.md", "CONTRIBUTING.md", "CITATION.cff", "LICENSE"):
+        shutil.copy(ROOT / file, tmp_path)
+    # Step 1.
     (tmp_path / "jaxfl/algorithms/halfway.py").write_text(PROGRAMS[3])
+    # Step 2.
     listing = tmp_path / "jaxfl/algorithms/__init__.py"
     text = listing.read_text()
     imported = "from jaxfl.algorithms.heurfedamp import heurfedamp\n"
@@ -63,25 +66,28 @@ def test_the_new_method_passes_the_tests_when_it_is_added_as_told(tmp_path):
     text = text.replace(imported, f"from jaxfl.algorithms.halfway import halfway\n{imported}")
     text = text.replace("        heurfedamp,\n", "        halfway,\n        heurfedamp,\n")
     listing.write_text(text)
-    command = [sys.executable, "-m", "pytest", "-q", "-k", "halfway", "-p", "no:cacheprovider"]
+    # Step 3, whose block is indented.
+    page = (ROOT / "CONTRIBUTING.md").read_text().split("## A new method")[1]
+    (commands,) = re.findall(r"   ```bash\n(.*?)   ```", page, re.DOTALL)
+    assert [line.split()[0] for line in commands.splitlines()] == ["ruff", "pytest", "python"]
     environment = {k: v for k, v in os.environ.items() if not k.startswith("PYTEST_")}
-    ended = subprocess.run(
-        [*command, "tests/test_contract.py", "tests/algorithms", "tests/test_guarantee.py"],
-        cwd=tmp_path,
-        env=environment | {"PYTHONPATH": str(tmp_path)},
-        capture_output=True,
-        text=True,
-    )
-    assert ended.returncode == 0, ended.stdout[-3000:]
-    assert int(re.search(r"(\d+) passed", ended.stdout).group(1)) >= 15
-    listed = subprocess.run(
-        [sys.executable, "-m", "jaxfl.cli", "list", "algorithms"],
-        cwd=tmp_path,
-        env=environment | {"PYTHONPATH": str(tmp_path)},
-        capture_output=True,
-        text=True,
-    )
-    assert "halfway" in listed.stdout
+    programs = f"{Path(sys.executable).parent}{os.pathsep}{environment['PATH']}"
+    environment |= {"PYTHONPATH": str(tmp_path), "PATH": programs}
+
+    def told(command):
+        ended = subprocess.run(
+            ["/bin/sh", "-ec", command],
+            cwd=tmp_path,
+            env=environment,
+            capture_output=True,
+            text=True,
+        )
+        assert ended.returncode == 0, (ended.stdout + ended.stderr)[-3000:]
+        return ended.stdout
+
+    assert int(re.search(r"(\d+) passed", told(commands)).group(1)) >= 20
+    assert "## halfway" in (tmp_path / "docs/methods.md").read_text()
+    assert "halfway" in told("python -m jaxfl list algorithms")
 
 
 def test_clusters_with_the_weights_of_a_quadratic_program():

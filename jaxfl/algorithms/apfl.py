@@ -10,6 +10,7 @@ from jaxfl import tree
 from jaxfl.deployment import Personal, personal_models, start_personal
 from jaxfl.objectives import data_loss
 from jaxfl.options import FRACTION, NOT_NEGATIVE
+from jaxfl.papers import Paper
 from jaxfl.registry import method
 from jaxfl.skeleton import train_and_upload, unweighted_mean
 from jaxfl.streams import stream
@@ -27,8 +28,14 @@ class Client(NamedTuple):
 
 @method(
     title="APFL",
-    paper='Deng et al., "Adaptive Personalized Federated Learning", 2020, Algorithm 1',
-    link="https://arxiv.org/abs/2003.13461",
+    paper=Paper(
+        authors="Deng, Yuyang and Kamani, Mohammad Mahdi and Mahdavi, Mehrdad",
+        title="Adaptive Personalized Federated Learning",
+        venue="",
+        year=2020,
+        link="https://arxiv.org/abs/2003.13461",
+    ),
+    place="Algorithm 1",
     personal="v and alpha",
     sends="its copy of the global model w",
     defaults="alpha as in another implementation (FedTorch), the rate is ours",

@@ -15,6 +15,7 @@ from jaxfl.kernels.mixing import mix
 from jaxfl.kernels.similarity import cosine
 from jaxfl.objectives import data_loss
 from jaxfl.options import COUNT, COUNT_OR_ZERO, NOT_NEGATIVE
+from jaxfl.papers import Paper
 from jaxfl.registry import method
 from jaxfl.skeleton import train_and_upload
 from jaxfl.streams import stream
@@ -45,9 +46,15 @@ class Server(NamedTuple):
 
 @method(
     title="CFL",
-    paper='Sattler et al., "Clustered Federated Learning: Model-Agnostic Distributed Multi-Task '
-    'Optimization under Privacy Constraints", IEEE TNNLS 2020, Algorithm 3',
-    link="https://arxiv.org/abs/1910.01991",
+    paper=Paper(
+        authors="Sattler, Felix and Müller, Klaus-Robert and Samek, Wojciech",
+        title="Clustered Federated Learning: Model-Agnostic Distributed Multi-Task "
+        "Optimization under Privacy Constraints",
+        venue="IEEE TNNLS",
+        year=2020,
+        link="https://arxiv.org/abs/1910.01991",
+    ),
+    place="Algorithm 3",
     personal="the cluster",
     sends="its model",
     defaults="pFedGraph's tables; the number of clusters is ours",

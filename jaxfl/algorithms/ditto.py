@@ -8,6 +8,7 @@ from jaxfl import tree
 from jaxfl.deployment import Personal, personal_models, start_personal
 from jaxfl.objectives import data_loss, proximal
 from jaxfl.options import NOT_NEGATIVE
+from jaxfl.papers import Paper
 from jaxfl.registry import method
 from jaxfl.skeleton import train_and_upload, unweighted_mean
 from jaxfl.streams import stream
@@ -16,9 +17,14 @@ from jaxfl.types import Algorithm, Cohort, Dataset, Info, Params, PRNGKey, Scala
 
 @method(
     title="Ditto",
-    paper='Li et al., "Ditto: Fair and Robust Federated Learning Through Personalization", ICML '
-    "2021, Algorithm 1",
-    link="https://arxiv.org/abs/2012.04221",
+    paper=Paper(
+        authors="Li, Tian and Hu, Shengyuan and Beirami, Ahmad and Smith, Virginia",
+        title="Ditto: Fair and Robust Federated Learning Through Personalization",
+        venue="ICML",
+        year=2021,
+        link="https://arxiv.org/abs/2012.04221",
+    ),
+    place="Algorithm 1",
     personal="the whole model v",
     sends="the model that it trained from the global model",
     defaults="pFedGraph's tables",

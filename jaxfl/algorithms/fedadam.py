@@ -4,6 +4,7 @@ from typing import Annotated
 
 import optax
 
+from jaxfl import papers
 from jaxfl.options import POSITIVE
 from jaxfl.registry import method
 from jaxfl.skeleton import global_model
@@ -12,8 +13,8 @@ from jaxfl.types import Algorithm, Scalar, Task
 
 @method(
     title="FedAdam",
-    paper='Reddi et al., "Adaptive Federated Optimization", ICLR 2021, Algorithm 2',
-    link="https://arxiv.org/abs/2003.00295",
+    paper=papers.ADAPTIVE_OPTIMIZATION,
+    place="Algorithm 2",
     personal="",
     sends="its model",
     defaults="the paper, the best of its grid for Shakespeare and Stack Overflow",

@@ -10,6 +10,7 @@ from jaxtyping import Array, Bool, Float
 from jaxfl import tree
 from jaxfl.objectives import data_loss, of_part
 from jaxfl.options import COUNT, POSITIVE
+from jaxfl.papers import Paper
 from jaxfl.registry import method
 from jaxfl.skeleton import head_of, mean_by_size, part_weights, upload
 from jaxfl.streams import stream
@@ -27,8 +28,14 @@ class Client(NamedTuple):
 
 @method(
     title="FedAH",
-    paper='Zhou et al., "FedAH: Aggregated Head for Personalized Federated Learning", 2024',
-    link="https://arxiv.org/abs/2412.01295",
+    paper=Paper(
+        authors="Zhou, Pengzhan and He, Yuepeng and Zhai, Yijun and Gao, Kaixin and Chen, Chao "
+        "and Qin, Zhida and Zhang, Chong and Guo, Songtao",
+        title="FedAH: Aggregated Head for Personalized Federated Learning",
+        venue="",
+        year=2024,
+        link="https://arxiv.org/abs/2412.01295",
+    ),
     personal="the head",
     sends="its model",
     defaults="the authors' code",

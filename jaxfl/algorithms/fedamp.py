@@ -2,7 +2,7 @@
 
 from typing import Annotated
 
-from jaxfl import tree
+from jaxfl import papers, tree
 from jaxfl.attraction import attracted, attracted_round, first_clients
 from jaxfl.kernels.amp import attentive
 from jaxfl.kernels.mixing import isolate
@@ -14,9 +14,8 @@ from jaxfl.types import Algorithm, Cohort, Dataset, Info, Params, PRNGKey, Scala
 
 @method(
     title="FedAMP",
-    paper='Huang et al., "Personalized Cross-Silo Federated Learning on Non-IID Data", AAAI 2021, '
-    "Algorithm 1",
-    link="https://arxiv.org/abs/2007.03797",
+    paper=papers.FEDAMP,
+    place="Algorithm 1",
     personal="the whole model",
     sends="its model",
     defaults="ours",

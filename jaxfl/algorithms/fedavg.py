@@ -1,5 +1,6 @@
 """FedAvg: the mean of the clients' models."""
 
+from jaxfl import papers
 from jaxfl.registry import method
 from jaxfl.skeleton import global_model
 from jaxfl.types import Algorithm, Task
@@ -7,9 +8,8 @@ from jaxfl.types import Algorithm, Task
 
 @method(
     title="FedAvg",
-    paper='McMahan et al., "Communication-Efficient Learning of Deep Networks from Decentralized '
-    'Data", AISTATS 2017, Algorithm 1',
-    link="https://arxiv.org/abs/1602.05629",
+    paper=papers.FEDAVG,
+    place="Algorithm 1",
     personal="",
     sends="its model",
 )

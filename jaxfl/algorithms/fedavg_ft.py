@@ -1,5 +1,6 @@
 """FedAvg with fine-tuning."""
 
+from jaxfl import papers
 from jaxfl.registry import method
 from jaxfl.skeleton import global_model
 from jaxfl.types import Algorithm, Task
@@ -7,9 +8,8 @@ from jaxfl.types import Algorithm, Task
 
 @method(
     title="FedAvg-FT",
-    paper="McMahan et al., AISTATS 2017, as in the tables of pFedGraph (Ye et al., ICML 2023, "
-    "section 4.1)",
-    link="https://proceedings.mlr.press/v202/ye23b.html",
+    paper=papers.FEDAVG,
+    place="with fine-tuning as in the tables of pFedGraph (Ye et al., ICML 2023, section 4.1)",
     personal="the model as the client last trained it",
     sends="its model",
 )

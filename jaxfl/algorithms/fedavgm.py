@@ -5,6 +5,7 @@ from typing import Annotated
 import optax
 
 from jaxfl.options import POSITIVE
+from jaxfl.papers import Paper
 from jaxfl.registry import method
 from jaxfl.skeleton import global_model
 from jaxfl.types import Algorithm, Scalar, Task
@@ -12,9 +13,15 @@ from jaxfl.types import Algorithm, Scalar, Task
 
 @method(
     title="FedAvgM",
-    paper='Hsu et al., "Measuring the Effects of Non-Identical Data Distribution for Federated '
-    'Visual Classification", 2019, section 4.2',
-    link="https://arxiv.org/abs/1909.06335",
+    paper=Paper(
+        authors="Hsu, Tzu-Ming Harry and Qi, Hang and Brown, Matthew",
+        title="Measuring the Effects of Non-Identical Data Distribution for Federated Visual "
+        "Classification",
+        venue="",
+        year=2019,
+        link="https://arxiv.org/abs/1909.06335",
+    ),
+    place="section 4.2",
     personal="",
     sends="its model",
     defaults="the paper",

@@ -1,6 +1,7 @@
 """FedBN: personal normalisation layers."""
 
 from jaxfl import tree
+from jaxfl.papers import Paper
 from jaxfl.registry import method
 from jaxfl.skeleton import partial_model
 from jaxfl.types import Algorithm, Params, Task
@@ -8,9 +9,14 @@ from jaxfl.types import Algorithm, Params, Task
 
 @method(
     title="FedBN",
-    paper='Li et al., "FedBN: Federated Learning on Non-IID Features via Local Batch '
-    'Normalization", ICLR 2021, Algorithm 1',
-    link="https://arxiv.org/abs/2102.07623",
+    paper=Paper(
+        authors="Li, Xiaoxiao and Jiang, Meirui and Zhang, Xiaofei and Kamp, Michael and Dou, Qi",
+        title="FedBN: Federated Learning on Non-IID Features via Local Batch Normalization",
+        venue="ICLR",
+        year=2021,
+        link="https://arxiv.org/abs/2102.07623",
+    ),
+    place="Algorithm 1",
     personal="the normalisation layers",
     sends="all other layers",
 )

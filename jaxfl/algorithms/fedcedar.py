@@ -14,6 +14,7 @@ from jaxfl.kernels.propagate import contraction, graph_rows, propagate
 from jaxfl.kernels.similarity import cosine
 from jaxfl.objectives import data_loss
 from jaxfl.options import COUNT, COUNT_OR_ZERO, POSITIVE
+from jaxfl.papers import Paper
 from jaxfl.registry import method
 from jaxfl.skeleton import train_and_upload
 from jaxfl.streams import stream
@@ -42,9 +43,15 @@ class Server(NamedTuple):
 
 @method(
     title="FedCedar",
-    paper='Wang et al., "Rethinking Personalized Federated Learning with Clustering-based Dynamic '
-    'Graph Propagation", PAKDD 2024',
-    link="https://arxiv.org/abs/2401.15874",
+    paper=Paper(
+        authors="Wang, Jiaqi and Chen, Yuzhong and Wu, Yuhang and Das, Mahashweta and Yang, Hao"
+        " and Ma, Fenglong",
+        title="Rethinking Personalized Federated Learning with Clustering-based Dynamic Graph"
+        " Propagation",
+        venue="PAKDD",
+        year=2024,
+        link="https://arxiv.org/abs/2401.15874",
+    ),
     personal="the cluster",
     sends="its model",
     defaults="the paper",

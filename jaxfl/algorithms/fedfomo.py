@@ -9,6 +9,7 @@ from jaxfl import tree
 from jaxfl.kernels.fomo import fomo_weights
 from jaxfl.kernels.mixing import mix
 from jaxfl.objectives import data_loss
+from jaxfl.papers import Paper
 from jaxfl.registry import method
 from jaxfl.skeleton import train_and_upload
 from jaxfl.streams import stream
@@ -17,9 +18,14 @@ from jaxfl.types import Algorithm, Cohort, Dataset, Info, Params, PRNGKey, State
 
 @method(
     title="FedFomo",
-    paper='Zhang et al., "Personalized Federated Learning with First Order Model Optimization", '
-    "ICLR 2021",
-    link="https://arxiv.org/abs/2012.08565",
+    paper=Paper(
+        authors="Zhang, Michael and Sapra, Karan and Fidler, Sanja and Yeung, Serena and "
+        "Alvarez, Jose M.",
+        title="Personalized Federated Learning with First Order Model Optimization",
+        venue="ICLR",
+        year=2021,
+        link="https://arxiv.org/abs/2012.08565",
+    ),
     personal="the mixture of models",
     sends="its model",
 )

@@ -6,6 +6,7 @@ from jaxfl import tree
 from jaxfl.displacement import displacement
 from jaxfl.kernels.mixing import mix, size_weights
 from jaxfl.objectives import data_loss
+from jaxfl.papers import Paper
 from jaxfl.registry import method
 from jaxfl.skeleton import train_and_upload
 from jaxfl.streams import stream
@@ -14,9 +15,16 @@ from jaxfl.types import Algorithm, Cohort, Dataset, Info, Params, PRNGKey, State
 
 @method(
     title="FedNova",
-    paper='Wang et al., "Tackling the Objective Inconsistency Problem in Heterogeneous Federated '
-    'Optimization", NeurIPS 2020, equation (7)',
-    link="https://arxiv.org/abs/2007.07481",
+    paper=Paper(
+        authors="Wang, Jianyu and Liu, Qinghua and Liang, Hao and Joshi, Gauri and "
+        "Poor, H. Vincent",
+        title="Tackling the Objective Inconsistency Problem in Heterogeneous Federated "
+        "Optimization",
+        venue="NeurIPS",
+        year=2020,
+        link="https://arxiv.org/abs/2007.07481",
+    ),
+    place="equation (7)",
     personal="",
     sends="its model and its number of local steps",
     defaults="the paper",

@@ -1,6 +1,7 @@
 """FedPer: personal heads on a shared body."""
 
 from jaxfl import tree
+from jaxfl.papers import Paper
 from jaxfl.registry import method
 from jaxfl.skeleton import head_of, partial_model
 from jaxfl.types import Algorithm, Params, Task
@@ -8,9 +9,15 @@ from jaxfl.types import Algorithm, Params, Task
 
 @method(
     title="FedPer",
-    paper='Arivazhagan et al., "Federated Learning with Personalization Layers", 2019, '
-    "Algorithms 1 and 2",
-    link="https://arxiv.org/abs/1912.00818",
+    paper=Paper(
+        authors="Arivazhagan, Manoj Ghuhan and Aggarwal, Vinay and Singh, Aaditya Kumar and "
+        "Choudhary, Sunav",
+        title="Federated Learning with Personalization Layers",
+        venue="",
+        year=2019,
+        link="https://arxiv.org/abs/1912.00818",
+    ),
+    place="Algorithms 1 and 2",
     personal="the head",
     sends="its body",
 )

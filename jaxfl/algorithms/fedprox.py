@@ -2,6 +2,7 @@
 
 from typing import Annotated
 
+from jaxfl import papers
 from jaxfl.objectives import data_loss, proximal
 from jaxfl.options import NOT_NEGATIVE
 from jaxfl.registry import method
@@ -11,8 +12,8 @@ from jaxfl.types import Algorithm, Scalar, Task
 
 @method(
     title="FedProx",
-    paper='Li et al., "Federated Optimization in Heterogeneous Networks", MLSys 2020, Algorithm 2',
-    link="https://arxiv.org/abs/1812.06127",
+    paper=papers.FEDPROX,
+    place="Algorithm 2",
     personal="",
     sends="its model",
     defaults="pFedGraph's tables",

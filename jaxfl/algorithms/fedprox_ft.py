@@ -2,6 +2,7 @@
 
 from typing import Annotated
 
+from jaxfl import papers
 from jaxfl.objectives import data_loss, proximal
 from jaxfl.options import NOT_NEGATIVE
 from jaxfl.registry import method
@@ -11,9 +12,8 @@ from jaxfl.types import Algorithm, Scalar, Task
 
 @method(
     title="FedProx-FT",
-    paper="Li et al., MLSys 2020, as in the tables of pFedGraph (Ye et al., ICML 2023, "
-    "section 4.1)",
-    link="https://proceedings.mlr.press/v202/ye23b.html",
+    paper=papers.FEDPROX,
+    place="with fine-tuning as in the tables of pFedGraph (Ye et al., ICML 2023, section 4.1)",
     personal="the model as the client last trained it",
     sends="its model",
     defaults="pFedGraph's tables",

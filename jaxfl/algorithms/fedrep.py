@@ -5,6 +5,7 @@ from typing import Annotated
 from jaxfl import tree
 from jaxfl.objectives import data_loss, of_part
 from jaxfl.options import COUNT
+from jaxfl.papers import Paper
 from jaxfl.registry import method
 from jaxfl.skeleton import head_of, part_weights, train_and_upload, unweighted_mean
 from jaxfl.streams import stream
@@ -13,9 +14,14 @@ from jaxfl.types import Algorithm, Cohort, Dataset, Info, Params, PRNGKey, State
 
 @method(
     title="FedRep",
-    paper='Collins et al., "Exploiting Shared Representations for Personalized Federated '
-    'Learning", ICML 2021, Algorithm 1',
-    link="https://arxiv.org/abs/2102.07078",
+    paper=Paper(
+        authors="Collins, Liam and Hassani, Hamed and Mokhtari, Aryan and Shakkottai, Sanjay",
+        title="Exploiting Shared Representations for Personalized Federated Learning",
+        venue="ICML",
+        year=2021,
+        link="https://arxiv.org/abs/2102.07078",
+    ),
+    place="Algorithm 1",
     personal="the head",
     sends="its body",
     defaults="the authors' code",

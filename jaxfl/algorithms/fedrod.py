@@ -8,6 +8,7 @@ from jaxtyping import Array, Float
 from jaxfl import tree
 from jaxfl.errors import check
 from jaxfl.objectives import data_loss, loss_of
+from jaxfl.papers import Paper
 from jaxfl.registry import method
 from jaxfl.skeleton import features_of, mean_by_size, part_weights, train_and_upload
 from jaxfl.types import Algorithm, Cohort, Dataset, Info, Params, PRNGKey, State, Task
@@ -15,9 +16,14 @@ from jaxfl.types import Algorithm, Cohort, Dataset, Info, Params, PRNGKey, State
 
 @method(
     title="FedRoD",
-    paper='Chen and Chao, "On Bridging Generic and Personalized Federated Learning for Image '
-    'Classification", ICLR 2022, the linear personal head of section 4',
-    link="https://arxiv.org/abs/2107.00778",
+    paper=Paper(
+        authors="Chen, Hong-You and Chao, Wei-Lun",
+        title="On Bridging Generic and Personalized Federated Learning for Image Classification",
+        venue="ICLR",
+        year=2022,
+        link="https://arxiv.org/abs/2107.00778",
+    ),
+    place="the linear personal head of section 4",
     personal="a second head",
     sends="the global model as it trained it",
 )

@@ -11,6 +11,7 @@ from jaxfl.deployment import deploy_key, lowest_loss
 from jaxfl.kernels.cluster import centres, kmeans, nearest, together
 from jaxfl.objectives import data_loss
 from jaxfl.options import COUNT
+from jaxfl.papers import Paper
 from jaxfl.registry import method
 from jaxfl.skeleton import train_and_upload
 from jaxfl.streams import stream
@@ -28,8 +29,15 @@ class Server(NamedTuple):
 
 @method(
     title="FeSEM",
-    paper='Xie et al., "Multi-Center Federated Learning", 2020, Algorithm 1',
-    link="https://arxiv.org/abs/2005.01026",
+    paper=Paper(
+        authors="Xie, Ming and Long, Guodong and Shen, Tao and Zhou, Tianyi and Wang, Xianzhi "
+        "and Jiang, Jing and Zhang, Chengqi",
+        title="Multi-Center Federated Learning",
+        venue="",
+        year=2020,
+        link="https://arxiv.org/abs/2005.01026",
+    ),
+    place="Algorithm 1",
     personal="the cluster",
     sends="its model",
     defaults="ours",

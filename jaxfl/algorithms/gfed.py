@@ -12,6 +12,7 @@ from jaxfl.kernels import consensus
 from jaxfl.kernels.mixing import mix
 from jaxfl.objectives import data_loss
 from jaxfl.options import COUNT, NOT_NEGATIVE, POSITIVE
+from jaxfl.papers import Paper
 from jaxfl.registry import method
 from jaxfl.skeleton import upload
 from jaxfl.streams import stream
@@ -20,9 +21,13 @@ from jaxfl.types import Algorithm, Cohort, Dataset, Info, Params, PRNGKey, Scala
 
 @method(
     title="GFed",
-    paper='Rizk and Sayed, "A Graph Federated Architecture with Privacy Preserving Learning", '
-    "SPAWC 2021",
-    link="https://arxiv.org/abs/2104.13215",
+    paper=Paper(
+        authors="Rizk, Elsa and Sayed, Ali H.",
+        title="A Graph Federated Architecture with Privacy Preserving Learning",
+        venue="SPAWC",
+        year=2021,
+        link="https://arxiv.org/abs/2104.13215",
+    ),
     personal="",
     sends="its model",
     defaults="ours",

@@ -13,6 +13,7 @@ from jaxfl.kernels.cluster import kmeans
 from jaxfl.kernels.mixing import mix
 from jaxfl.objectives import data_loss
 from jaxfl.options import COUNT, NOT_NEGATIVE, POSITIVE
+from jaxfl.papers import Paper
 from jaxfl.registry import method
 from jaxfl.skeleton import upload
 from jaxfl.streams import stream
@@ -21,9 +22,15 @@ from jaxfl.types import Algorithm, Cohort, Dataset, Info, Params, PRNGKey, Scala
 
 @method(
     title="GFedMtl",
-    paper='Gauthier et al., "Personalized Graph Federated Learning", Asilomar Conference on '
-    "Signals, Systems, and Computers 2022; the link is to its extended version",
-    link="https://arxiv.org/abs/2306.06399",
+    paper=Paper(
+        authors="Gauthier, François and Gogineni, Vinay Chakravarthi and Werner, Stefan and "
+        "Huang, Yih-Fang and Kuh, Anthony",
+        title="Personalized Graph Federated Learning",
+        venue="Asilomar",
+        year=2022,
+        link="https://arxiv.org/abs/2306.06399",
+        note="the link is to its extended version",
+    ),
     personal="the model w_k",
     sends="its model less its dual over rho",
     defaults="ours",

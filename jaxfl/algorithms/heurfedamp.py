@@ -2,7 +2,7 @@
 
 from typing import Annotated, Literal
 
-from jaxfl import tree
+from jaxfl import papers, tree
 from jaxfl.attraction import attracted, attracted_round, first_clients
 from jaxfl.kernels.amp import heuristic
 from jaxfl.kernels.mixing import isolate
@@ -14,8 +14,7 @@ from jaxfl.types import Algorithm, Cohort, Dataset, Info, Params, PRNGKey, Scala
 
 @method(
     title="HeurFedAMP",
-    paper='Huang et al., "Personalized Cross-Silo Federated Learning on Non-IID Data", AAAI 2021',
-    link="https://arxiv.org/abs/2007.03797",
+    paper=papers.FEDAMP,
     personal="the whole model",
     sends="its model",
     defaults="pFedGraph's tables",

@@ -9,6 +9,7 @@ from jaxfl.deployment import deploy_key, lowest_loss
 from jaxfl.kernels.cluster import centres, together
 from jaxfl.objectives import data_loss
 from jaxfl.options import COUNT
+from jaxfl.papers import Paper
 from jaxfl.registry import method
 from jaxfl.skeleton import train_and_upload
 from jaxfl.streams import stream
@@ -17,9 +18,14 @@ from jaxfl.types import Algorithm, Cohort, Dataset, Info, Params, PRNGKey, State
 
 @method(
     title="IFCA",
-    paper='Ghosh et al., "An Efficient Framework for Clustered Federated Learning", NeurIPS 2020, '
-    "Algorithm 1",
-    link="https://arxiv.org/abs/2006.04088",
+    paper=Paper(
+        authors="Ghosh, Avishek and Chung, Jichan and Yin, Dong and Ramchandran, Kannan",
+        title="An Efficient Framework for Clustered Federated Learning",
+        venue="NeurIPS",
+        year=2020,
+        link="https://arxiv.org/abs/2006.04088",
+    ),
+    place="Algorithm 1",
     personal="the choice of a cluster",
     sends="its model and the number of its cluster",
     defaults="the paper",

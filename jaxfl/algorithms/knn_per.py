@@ -10,6 +10,7 @@ from jaxtyping import Array, Bool, Float, Int
 from jaxfl.errors import check
 from jaxfl.kernels.neighbours import neighbour_labels
 from jaxfl.options import COUNT, FRACTION, POSITIVE
+from jaxfl.papers import Paper
 from jaxfl.registry import method
 from jaxfl.skeleton import features_of, global_model
 from jaxfl.types import Algorithm, Dataset, Params, Scalar, Task
@@ -32,8 +33,13 @@ class Memory(NamedTuple):
 
 @method(
     title="kNN-Per",
-    paper='Marfoq et al., "Personalized Federated Learning through Local Memorization", ICML 2022',
-    link="https://arxiv.org/abs/2111.09360",
+    paper=Paper(
+        authors="Marfoq, Othmane and Neglia, Giovanni and Vidal, Richard and Kameni, Laetitia",
+        title="Personalized Federated Learning through Local Memorization",
+        venue="ICML",
+        year=2022,
+        link="https://arxiv.org/abs/2111.09360",
+    ),
     personal="the examples that the client remembers",
     sends="its model",
     defaults="the authors' code; lam is of pFedGraph's tables",

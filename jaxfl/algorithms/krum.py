@@ -4,6 +4,7 @@ from typing import Annotated
 
 from jaxtyping import Array
 
+from jaxfl import papers
 from jaxfl.errors import check_byzantine
 from jaxfl.kernels import robust
 from jaxfl.kernels.mixing import mix
@@ -15,9 +16,8 @@ from jaxfl.types import Algorithm, Cohort, Params, Task
 
 @method(
     title="Krum",
-    paper='Blanchard et al., "Machine Learning with Adversaries: Byzantine Tolerant Gradient '
-    'Descent", NeurIPS 2017, section 4',
-    link="https://arxiv.org/abs/1703.02757",
+    paper=papers.KRUM,
+    place="section 4",
     personal="",
     sends="its model",
     defaults="ours, the most that the rule allows",

@@ -1,6 +1,7 @@
 """LG-FedAvg: personal bodies with a shared head."""
 
 from jaxfl import tree
+from jaxfl.papers import Paper
 from jaxfl.registry import method
 from jaxfl.skeleton import head_of, partial_model
 from jaxfl.types import Algorithm, Params, Task
@@ -8,9 +9,17 @@ from jaxfl.types import Algorithm, Params, Task
 
 @method(
     title="LG-FedAvg",
-    paper='Liang et al., "Think Locally, Act Globally: Federated Learning with Local and Global '
-    'Representations", NeurIPS 2019 Workshop on Federated Learning, Algorithm 1',
-    link="https://arxiv.org/abs/2001.01523",
+    paper=Paper(
+        authors="Liang, Paul Pu and Liu, Terrance and Ziyin, Liu and Allen, Nicholas B. and "
+        "Auerbach, Randy P. and Brent, David and Salakhutdinov, Ruslan and Morency, "
+        "Louis-Philippe",
+        title="Think Locally, Act Globally: Federated Learning with Local and Global "
+        "Representations",
+        venue="NeurIPS Workshop on Federated Learning",
+        year=2019,
+        link="https://arxiv.org/abs/2001.01523",
+    ),
+    place="Algorithm 1",
     personal="the body",
     sends="its head",
 )

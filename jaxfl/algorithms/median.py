@@ -2,6 +2,7 @@
 
 from jaxtyping import Array
 
+from jaxfl import papers
 from jaxfl.kernels import robust
 from jaxfl.registry import method
 from jaxfl.skeleton import global_model
@@ -10,9 +11,8 @@ from jaxfl.types import Algorithm, Cohort, Params, Task
 
 @method(
     title="Median",
-    paper='Yin et al., "Byzantine-Robust Distributed Learning: Towards Optimal Statistical Rates", '
-    "ICML 2018, Algorithm 1, option I",
-    link="https://arxiv.org/abs/1803.01498",
+    paper=papers.ROBUST_RATES,
+    place="Algorithm 1, option I",
     personal="",
     sends="its model",
 )

@@ -5,6 +5,7 @@ from typing import Annotated
 from jaxfl.kernels.contrastive import contrast
 from jaxfl.objectives import data_loss, masked_mean
 from jaxfl.options import POSITIVE
+from jaxfl.papers import Paper
 from jaxfl.registry import method
 from jaxfl.skeleton import features_of, global_model
 from jaxfl.types import Algorithm, Dataset, Params, PRNGKey, Scalar, Task
@@ -12,8 +13,14 @@ from jaxfl.types import Algorithm, Dataset, Params, PRNGKey, Scalar, Task
 
 @method(
     title="MOON",
-    paper='Li, He and Song, "Model-Contrastive Federated Learning", CVPR 2021, Algorithm 1',
-    link="https://arxiv.org/abs/2103.16257",
+    paper=Paper(
+        authors="Li, Qinbin and He, Bingsheng and Song, Dawn",
+        title="Model-Contrastive Federated Learning",
+        venue="CVPR",
+        year=2021,
+        link="https://arxiv.org/abs/2103.16257",
+    ),
+    place="Algorithm 1",
     personal="",
     sends="its model",
     defaults="the authors' code",

@@ -6,6 +6,7 @@ from jaxtyping import Array
 
 from jaxfl.kernels import robust
 from jaxfl.options import POSITIVE
+from jaxfl.papers import Paper
 from jaxfl.registry import method
 from jaxfl.skeleton import global_model, mean_by_size
 from jaxfl.types import Algorithm, Cohort, Params, Scalar, Task
@@ -13,8 +14,15 @@ from jaxfl.types import Algorithm, Cohort, Params, Scalar, Task
 
 @method(
     title="Norm clipping",
-    paper='Sun et al., "Can You Really Backdoor Federated Learning?", 2019, section 4',
-    link="https://arxiv.org/abs/1911.07963",
+    paper=Paper(
+        authors="Sun, Ziteng and Kairouz, Peter and Suresh, Ananda Theertha and McMahan, H. "
+        "Brendan",
+        title="Can You Really Backdoor Federated Learning?",
+        venue="",
+        year=2019,
+        link="https://arxiv.org/abs/1911.07963",
+    ),
+    place="section 4",
     personal="",
     sends="its model",
     defaults="ours",

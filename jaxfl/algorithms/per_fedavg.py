@@ -8,6 +8,7 @@ from jaxfl import tree
 from jaxfl.deployment import deploy_key
 from jaxfl.kernels.mixing import mix, size_weights
 from jaxfl.objectives import data_loss
+from jaxfl.papers import Paper
 from jaxfl.registry import method
 from jaxfl.skeleton import train_and_upload
 from jaxfl.types import Algorithm, Cohort, Dataset, Info, Params, PRNGKey, Scalar, State, Task
@@ -15,9 +16,15 @@ from jaxfl.types import Algorithm, Cohort, Dataset, Info, Params, PRNGKey, Scala
 
 @method(
     title="Per-FedAvg",
-    paper='Fallah et al., "Personalized Federated Learning with Theoretical Guarantees: A '
-    'Model-Agnostic Meta-Learning Approach", NeurIPS 2020, Algorithm 1',
-    link="https://arxiv.org/abs/2002.07948",
+    paper=Paper(
+        authors="Fallah, Alireza and Mokhtari, Aryan and Ozdaglar, Asuman",
+        title="Personalized Federated Learning with Theoretical Guarantees: A Model-Agnostic "
+        "Meta-Learning Approach",
+        venue="NeurIPS",
+        year=2020,
+        link="https://arxiv.org/abs/2002.07948",
+    ),
+    place="Algorithm 1",
     personal="the model after a step on the client's data",
     sends="its copy of the global model w",
     defaults="the paper",

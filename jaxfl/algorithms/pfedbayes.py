@@ -13,6 +13,7 @@ from jaxfl.deployment import Personal, personal_models, start_personal
 from jaxfl.kernels.gaussian import Gaussian, divergence, draw
 from jaxfl.objectives import data_loss
 from jaxfl.options import NOT_NEGATIVE, POSITIVE
+from jaxfl.papers import Paper
 from jaxfl.registry import method
 from jaxfl.skeleton import train_and_upload, unweighted_mean
 from jaxfl.types import Algorithm, Cohort, Dataset, Info, Params, PRNGKey, Scalar, State, Task
@@ -20,9 +21,13 @@ from jaxfl.types import Algorithm, Cohort, Dataset, Info, Params, PRNGKey, Scala
 
 @method(
     title="pFedBayes",
-    paper='Zhang et al., "Personalized Federated Learning via Variational Bayesian Inference", '
-    "ICML 2022",
-    link="https://arxiv.org/abs/2206.07977",
+    paper=Paper(
+        authors="Zhang, Xu and Li, Yinchuan and Li, Wenpeng and Guo, Kaiyang and Shao, Yunfeng",
+        title="Personalized Federated Learning via Variational Bayesian Inference",
+        venue="ICML",
+        year=2022,
+        link="https://arxiv.org/abs/2206.07977",
+    ),
     personal="the Gaussian q over models, whose mean is deployed",
     sends="its copy of the shared Gaussian, means and deviations",
     defaults="the paper",

@@ -12,6 +12,7 @@ from jaxfl.kernels.mixing import disturbance, isolate, keep_own, mix
 from jaxfl.kernels.similarity import gram
 from jaxfl.objectives import data_loss
 from jaxfl.options import COUNT, POSITIVE
+from jaxfl.papers import Paper
 from jaxfl.registry import method
 from jaxfl.skeleton import train_and_upload
 from jaxfl.streams import stream
@@ -20,8 +21,13 @@ from jaxfl.types import Algorithm, Cohort, Dataset, Info, Params, PRNGKey, Scala
 
 @method(
     title="pFedGAT",
-    paper='Zhou et al., "Personalized Federated Learning via Learning Dynamic Graphs", 2025',
-    link="https://arxiv.org/abs/2503.05474",
+    paper=Paper(
+        authors="Zhou, Ziran and Gao, Guanyu and Wu, Xiaohu and Lyu, Yan",
+        title="Personalized Federated Learning via Learning Dynamic Graphs",
+        venue="",
+        year=2025,
+        link="https://arxiv.org/abs/2503.05474",
+    ),
     personal="the mixture of models",
     sends="its model, and an answer to its mixture",
     defaults="the paper; width is ours",

@@ -15,6 +15,7 @@ from jaxfl.kernels.similarity import LARGEST, Measure, inverse_norms, similariti
 from jaxfl.kernels.simplex import Solver, alpha_for_groups, collaboration_rows
 from jaxfl.objectives import data_loss
 from jaxfl.options import COUNT, POSITIVE
+from jaxfl.papers import Paper
 from jaxfl.registry import method
 from jaxfl.skeleton import train_and_upload
 from jaxfl.types import Algorithm, Cohort, Dataset, Info, Params, PRNGKey, Scalar, State, Task
@@ -32,9 +33,14 @@ class Client(NamedTuple):
 
 @method(
     title="pFedGraph",
-    paper='Ye et al., "Personalized Federated Learning with Inferred Collaboration Graphs", ICML '
-    "2023, Algorithm 1",
-    link="https://proceedings.mlr.press/v202/ye23b.html",
+    paper=Paper(
+        authors="Ye, Rui and Ni, Zhenyang and Wu, Fangzhao and Chen, Siheng and Wang, Yanfeng",
+        title="Personalized Federated Learning with Inferred Collaboration Graphs",
+        venue="ICML",
+        year=2023,
+        link="https://proceedings.mlr.press/v202/ye23b.html",
+    ),
+    place="Algorithm 1",
     personal="the mixture of models",
     sends="its model",
     defaults="the authors' code",

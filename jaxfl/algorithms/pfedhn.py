@@ -10,6 +10,7 @@ from jaxtyping import Array
 from jaxfl.kernels.hypernet import generate, init_hypernet
 from jaxfl.objectives import data_loss
 from jaxfl.options import COUNT, COUNT_OR_ZERO, NOT_NEGATIVE, POSITIVE
+from jaxfl.papers import Paper
 from jaxfl.registry import method
 from jaxfl.skeleton import train_and_upload
 from jaxfl.streams import stream
@@ -18,9 +19,14 @@ from jaxfl.types import Algorithm, Cohort, Dataset, Info, Params, PRNGKey, Scala
 
 @method(
     title="pFedHN",
-    paper='Shamsian et al., "Personalized Federated Learning using Hypernetworks", ICML 2021, '
-    "Algorithm 1",
-    link="https://arxiv.org/abs/2103.04628",
+    paper=Paper(
+        authors="Shamsian, Aviv and Navon, Aviv and Fetaya, Ethan and Chechik, Gal",
+        title="Personalized Federated Learning using Hypernetworks",
+        venue="ICML",
+        year=2021,
+        link="https://arxiv.org/abs/2103.04628",
+    ),
+    place="Algorithm 1",
     personal="the embedding v_i, which the server keeps",
     sends="its model",
     defaults="the authors' code; embedding is of pFedGraph's tables",

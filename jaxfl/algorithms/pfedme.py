@@ -13,6 +13,7 @@ from jaxfl.batch_statistics import change_term, moving_statistics, parameters, s
 from jaxfl.deployment import Personal, personal_models, start_personal
 from jaxfl.objectives import data_loss, proximal
 from jaxfl.options import COUNT, NOT_NEGATIVE, POSITIVE
+from jaxfl.papers import Paper
 from jaxfl.registry import method
 from jaxfl.skeleton import train_and_upload, unweighted_mean
 from jaxfl.streams import stream
@@ -21,9 +22,14 @@ from jaxfl.types import Algorithm, Cohort, Dataset, Info, Params, PRNGKey, Scala
 
 @method(
     title="pFedMe",
-    paper='Dinh et al., "Personalized Federated Learning with Moreau Envelopes", NeurIPS 2020, '
-    "Algorithm 1",
-    link="https://arxiv.org/abs/2006.08848",
+    paper=Paper(
+        authors="Dinh, Canh T. and Tran, Nguyen H. and Nguyen, Tuan Dung",
+        title="Personalized Federated Learning with Moreau Envelopes",
+        venue="NeurIPS",
+        year=2020,
+        link="https://arxiv.org/abs/2006.08848",
+    ),
+    place="Algorithm 1",
     personal="the deployed model theta",
     sends="its copy of the global model w",
     defaults="the paper",

@@ -11,6 +11,7 @@ from jaxfl.batch_statistics import parameters
 from jaxfl.displacement import displacement
 from jaxfl.objectives import data_loss
 from jaxfl.options import POSITIVE
+from jaxfl.papers import Paper
 from jaxfl.registry import method
 from jaxfl.skeleton import unweighted_mean, upload
 from jaxfl.streams import stream
@@ -30,9 +31,15 @@ class Server(NamedTuple):
 
 @method(
     title="SCAFFOLD",
-    paper='Karimireddy et al., "SCAFFOLD: Stochastic Controlled Averaging for Federated Learning", '
-    "ICML 2020, Algorithm 1",
-    link="https://arxiv.org/abs/1910.06378",
+    paper=Paper(
+        authors="Karimireddy, Sai Praneeth and Kale, Satyen and Mohri, Mehryar and Reddi, "
+        "Sashank J. and Stich, Sebastian U. and Suresh, Ananda Theertha",
+        title="SCAFFOLD: Stochastic Controlled Averaging for Federated Learning",
+        venue="ICML",
+        year=2020,
+        link="https://arxiv.org/abs/1910.06378",
+    ),
+    place="Algorithm 1",
     personal="",
     sends="its model and its control variate",
     defaults="the paper",

@@ -15,6 +15,7 @@ from jaxfl.kernels.propagate import graph_rows, propagate
 from jaxfl.kernels.similarity import cosine
 from jaxfl.objectives import data_loss
 from jaxfl.options import COUNT_OR_ZERO, NOT_NEGATIVE, POSITIVE
+from jaxfl.papers import Paper
 from jaxfl.registry import method
 from jaxfl.skeleton import train_and_upload
 from jaxfl.types import Algorithm, Cohort, Dataset, Info, Params, PRNGKey, Scalar, State, Task
@@ -22,8 +23,14 @@ from jaxfl.types import Algorithm, Cohort, Dataset, Info, Params, PRNGKey, Scala
 
 @method(
     title="SFL",
-    paper='Chen et al., "Personalized Federated Learning with a Graph", IJCAI 2022, Algorithm 1',
-    link="https://arxiv.org/abs/2203.00829",
+    paper=Paper(
+        authors="Chen, Fengwen and Long, Guodong and Wu, Zonghan and Zhou, Tianyi and Jiang, Jing",
+        title="Personalized Federated Learning with a Graph",
+        venue="IJCAI",
+        year=2022,
+        link="https://arxiv.org/abs/2203.00829",
+    ),
+    place="Algorithm 1",
     personal="the graph model u",
     sends="its model",
     defaults="ours: a learned graph in place of a given one; hops and lam follow the authors' code",

@@ -4,6 +4,7 @@ from typing import Annotated
 
 from jaxtyping import Array
 
+from jaxfl import papers
 from jaxfl.kernels import robust
 from jaxfl.options import Range
 from jaxfl.registry import method
@@ -13,9 +14,8 @@ from jaxfl.types import Algorithm, Cohort, Params, Scalar, Task
 
 @method(
     title="Trimmed mean",
-    paper='Yin et al., "Byzantine-Robust Distributed Learning: Towards Optimal Statistical Rates", '
-    "ICML 2018, Algorithm 1, option II",
-    link="https://arxiv.org/abs/1803.01498",
+    paper=papers.ROBUST_RATES,
+    place="Algorithm 1, option II",
     personal="",
     sends="its model",
     defaults="ours",

@@ -17,12 +17,24 @@ from rich.text import Text
 
 from jaxfl.cli.choices import DATA
 from jaxfl.cli.commands import COMMANDS, SETTING
-from jaxfl.cli.options import Compare, Describe, List, Predict, Prepare, Report, Resume, Run, Sweep
+from jaxfl.cli.options import (
+    Cite,
+    Compare,
+    Describe,
+    List,
+    Predict,
+    Prepare,
+    Report,
+    Resume,
+    Run,
+    Sweep,
+)
 from jaxfl.cli.plugins import run_plugins
 from jaxfl.errors import Diverged, InputError, RunWarning, check
 from jaxfl.experiment.config import load_config, preset
 from jaxfl.experiment.config.effects import idle
 from jaxfl.experiment.config.fields import option
+from jaxfl.version import VERSION
 
 # An option on the command line, the option of a file or a preset that it replaces, its default.
 REPLACED = (
@@ -43,7 +55,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     console, errors = Console(), Console(stderr=True, soft_wrap=True, highlight=False)
     arguments = sys.argv[1:] if arguments is None else list(arguments)
     try:
-        command = parse(arguments)
+        if arguments == ["--version"]:
+            console.out(f"jaxfl {VERSION}", highlight=False)
+            return 0
+        command = parse(arguments or ["--help"])
         with one_line_warnings(errors):
             COMMANDS[type(command)](command, console)
         sys.stdout.flush()
@@ -88,7 +103,7 @@ def visible(text: str) -> str:
 
 def parse(
     arguments: Sequence[str],
-) -> Run | Resume | Compare | Describe | List | Predict | Prepare | Report | Sweep:
+) -> Run | Resume | Compare | Describe | List | Predict | Prepare | Report | Sweep | Cite:
     """The command with its options; they start from those of `--config` or `--preset`, if given."""
     for many in ("--hyper", "--algorithms", "--over", "--malicious", "--defend"):
         check(
@@ -126,13 +141,16 @@ def parse(
         | Annotated[List, subcommand("list")]
         | Annotated[Report, subcommand("report")]
         | Annotated[Predict, subcommand("predict")]
+        | Annotated[Cite, subcommand("cite")]
     )
     try:
         with contextlib.redirect_stderr(io.StringIO()) as said:
             command = tyro.cli(
                 commands,
                 prog="jaxfl",
-                description="Personalized federated learning on collaboration graphs, in JAX.",
+                description="Personalized federated learning on collaboration graphs, in JAX.\n\n"
+                "jaxfl COMMAND --help lists the options of a command.\n"
+                "jaxfl --version prints the version.",
                 args=arguments,
                 config=(tyro.conf.OmitSubcommandPrefixes, tyro.conf.OmitArgPrefixes),
             )

@@ -1,4 +1,4 @@
-"""The commands about data sets and about what there is to choose from."""
+"""The commands about data sets, about what there is to choose from, and about its sources."""
 
 import dataclasses
 import os
@@ -6,19 +6,21 @@ import os
 from rich.console import Console
 from rich.table import Table
 
+from jaxfl import papers
 from jaxfl.algorithms import ALGORITHMS
-from jaxfl.cli.options import Describe, List, Prepare
+from jaxfl.cli.options import Cite, Describe, List, Prepare
 from jaxfl.data import CONCEPTS, PARTITIONS, list_data_sets
 from jaxfl.data.augment import AUGMENTATIONS
 from jaxfl.data.prepare import prepare as prepare_data
 from jaxfl.data.sources import SOURCES, data_dir
-from jaxfl.errors import check
+from jaxfl.errors import check, check_name
 from jaxfl.experiment.config import PRESETS, DataOptions, resolve_data
 from jaxfl.experiment.config.fields import check_fields
 from jaxfl.experiment.session.clients import assign, describe_clients
 from jaxfl.experiment.show.methods import describe_factory, first_line
 from jaxfl.experiment.store import files
 from jaxfl.models import MODELS
+from jaxfl.registry import facts_of
 from jaxfl.uplink import ATTACKS
 
 DATA = [field.name for field in dataclasses.fields(DataOptions)]
@@ -91,3 +93,19 @@ def describe(command: Describe, console: Console) -> None:
         files.create(command.out.parent, (), overwrite=True)
         files.write_file(command.out, draw_partition(source, parts, options))
         console.print(f"written to {command.out}", markup=False, highlight=False)
+
+
+def cite(command: Cite, console: Console) -> None:
+    """`jaxfl cite`: plain text for a .bib file, with each publication once."""
+    for name in command.algorithms:
+        check_name("algorithm", name, ALGORITHMS)
+    entries = []
+    for name in command.algorithms:
+        facts = facts_of(ALGORITHMS[name])
+        if facts.publication:
+            entries.append(papers.bibtex(facts.publication))
+        else:
+            entries.append(f"% {name} has no publication ({facts.paper}): cite jaxfl")
+            entries.append(papers.software())
+    for entry in dict.fromkeys(entries or [papers.software()]):
+        console.out(entry, highlight=False)

@@ -12,8 +12,9 @@ from rich.table import Table
 
 from jaxfl import experiment, mesh, protocols
 from jaxfl.algorithms import ALGORITHMS
-from jaxfl.cli.choices import describe, prepare, show
+from jaxfl.cli.choices import cite, describe, prepare, show
 from jaxfl.cli.options import (
+    Cite,
     Compare,
     Describe,
     List,
@@ -265,4 +266,5 @@ COMMANDS = {
     List: show,
     Predict: predict,
     Report: report,
+    Cite: cite,
 }

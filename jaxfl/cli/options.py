@@ -194,3 +194,13 @@ class Report:
     """also write comparison.json, .md and .png there"""
     overwrite: bool = False
     """replace a comparison that the directory holds"""
+
+
+@dataclass(frozen=True)
+class Cite:
+    """Print BibTeX entries: of the papers of methods, or of jaxfl itself."""
+
+    algorithms: Annotated[
+        tyro.conf.Positional[tuple[str, ...]], tyro.conf.arg(metavar="[ALGORITHM ...]")
+    ] = ()
+    """which methods, see `jaxfl list algorithms`; jaxfl itself if not given"""

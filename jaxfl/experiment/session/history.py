@@ -19,6 +19,7 @@ from jaxfl.experiment.session.build import Built
 from jaxfl.experiment.session.clients import malicious, unseen
 from jaxfl.experiment.session.inputs import inputs_of
 from jaxfl.experiment.session.records import Record
+from jaxfl.version import VERSION
 
 STAGES = ("before", "after")  # fine-tuning
 WEIGHTS = "weights"
@@ -234,8 +235,8 @@ def number_or_null(value: float | np.floating) -> float | None:
 
 def versions() -> dict[str, Any]:
     """Versions of what computes, and the device that did."""
-    names = ("jaxfl", "jax", "jaxlib", "flax", "optax", "numpy")
-    found = {name: metadata.version(name) for name in names}
+    names = ("jax", "jaxlib", "flax", "optax", "numpy")
+    found = {"jaxfl": VERSION} | {name: metadata.version(name) for name in names}
     return {"python": platform.python_version(), **found, "device": jax.devices()[0].device_kind}
 
 
