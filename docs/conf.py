@@ -38,7 +38,7 @@ html_theme = "furo"
 html_title = "jaxfl"
 html_show_copyright = False
 
-myst_enable_extensions = ["colon_fence"]
+myst_enable_extensions = ["colon_fence", "deflist"]
 myst_heading_anchors = 4  # `page.md#a-heading`, as on the hosts that show Markdown
 nb_execution_mode = "force"
 nb_execution_raise_on_error = True
