@@ -14,6 +14,10 @@ sys.path.insert(0, str(DOCS))
 sys.path.insert(0, str(DOCS.parent))
 # The programs of the pages run in processes of their own.
 os.environ["PYTHONPATH"] = os.pathsep.join([str(DOCS.parent), os.environ.get("PYTHONPATH", "")])
+# They compile for a moment's use, and a second build finds what the first has compiled.
+os.environ.setdefault("JAX_DISABLE_MOST_OPTIMIZATIONS", "true")
+os.environ.setdefault("JAX_COMPILATION_CACHE_DIR", str(DOCS / "_build" / "compiled"))
+os.environ.setdefault("JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS", "0.5")
 
 import methods  # noqa: E402 - found on the path that is set above
 import reference  # noqa: E402
@@ -40,7 +44,7 @@ html_show_copyright = False
 
 myst_enable_extensions = ["colon_fence", "deflist"]
 myst_heading_anchors = 4  # `page.md#a-heading`, as on the hosts that show Markdown
-nb_execution_mode = "force"
+nb_execution_mode = "force"  # the Makefile has EXECUTE=off
 nb_execution_raise_on_error = True
 nb_execution_timeout = 300
 nb_merge_streams = True
@@ -69,11 +73,6 @@ def plain_characters(app, what, name, thing, options, lines: list[str]) -> None:
     for number, line in enumerate(lines):
         if not line.lstrip().startswith(">>>"):
             lines[number] = escape(line)
-
-
-def short_signature(app, what, name, thing, options, signature, returns):
-    """The options of a method without their types, which its table has in words."""
-    return signature, None
 
 
 def write_pages(app) -> None:
