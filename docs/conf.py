@@ -41,6 +41,8 @@ source_suffix = {".md": "myst-nb", ".rst": "restructuredtext"}
 html_theme = "furo"
 html_title = "jaxfl"
 html_show_copyright = False
+html_static_path = ["_static"]
+html_css_files = ["tables.css"]
 
 myst_enable_extensions = ["colon_fence", "deflist"]
 myst_heading_anchors = 4  # `page.md#a-heading`, as on the hosts that show Markdown

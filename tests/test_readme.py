@@ -14,7 +14,9 @@ import pytest
 from toys import deployed, linear, made, opposite_groups, run
 
 from jaxfl.algorithms import ALGORITHMS, local
+from jaxfl.cli import main
 from jaxfl.errors import InputError
+from jaxfl.models import MODELS
 from jaxfl.types import Cohort
 from jaxfl.uplink import ATTACKS
 
@@ -33,6 +35,7 @@ TESTED = {
     "docs/guides/devices.md": "test_from_python",
     "docs/guides/many_clients.md": "test_the_short_programs_of_the_pages",
     "docs/tutorials/coming_from.md": "test_the_short_programs_of_the_pages",
+    "docs/tutorials/own_model.md": "test_names_of_your_own_on_the_command_line",
     "docs/tutorials/own_attack.md": "test_names_of_your_own_on_the_command_line",
     "docs/tutorials/own_method.md": "test_names_of_your_own_on_the_command_line",
     "docs/algorithms.md": "test_clusters_with_the_weights_of_a_quadratic_program",
@@ -102,19 +105,24 @@ def test_the_short_programs_of_the_pages():
     np.testing.assert_allclose(mean["bias"], [1.0])
 
 
-def test_names_of_your_own_on_the_command_line(capsys):
-    for table, page, name in (
-        (ALGORITHMS, "own_method", "halfway"),
-        (ATTACKS, "own_attack", "half"),
-    ):
-        names = {}
-        if page == "own_method":
-            exec(HALFWAY, names)
-        try:
-            exec(programs(f"docs/tutorials/{page}.md")[0], names)
-        finally:
-            table.pop(name, None)
-        assert re.search(rf"\b{name}\b", capsys.readouterr().out), page
+@pytest.mark.parametrize(
+    ("page", "kind", "table", "name"),
+    [
+        ("own_model", "models", MODELS, "net"),
+        ("own_method", "algorithms", ALGORITHMS, "halfway"),
+        ("own_attack", "attacks", ATTACKS, "half"),
+    ],
+)
+def test_names_of_your_own_on_the_command_line(page, kind, table, name, capsys):
+    names = {}
+    if page == "own_method":
+        exec(HALFWAY, names)
+    try:
+        exec(programs(f"docs/tutorials/{page}.md")[0], names)
+        assert main(["list", kind]) == 0
+    finally:
+        table.pop(name, None)
+    assert re.search(rf"\b{name}\b", capsys.readouterr().out)
 
 
 @pytest.mark.slow(seconds=60)
