@@ -125,7 +125,7 @@ def test_names_of_your_own_on_the_command_line(page, kind, table, name, capsys):
     assert re.search(rf"\b{name}\b", capsys.readouterr().out)
 
 
-@pytest.mark.slow(seconds=60)
+@pytest.mark.slow(seconds=20)
 @pytest.mark.parametrize("page", NOTEBOOKS)
 def test_the_cells_of_a_page_run(page, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
