@@ -1,6 +1,13 @@
-"""Writes docs/methods.md from the facts and options of each method: `python docs/methods.py`."""
+"""Writes docs/methods.md from the facts and options of each method: `python docs/methods.py`.
 
+A build of the documentation also writes a page for each method (`write_pages`), which is not
+committed.
+"""
+
+import inspect
+import re
 from pathlib import Path
+from typing import NamedTuple
 
 from jaxfl.algorithms import ALGORITHMS
 from jaxfl.options import describe, parameters
@@ -68,6 +75,177 @@ def page() -> str:
     ]
     table += [row(name) for name in ALGORITHMS]
     return "\n\n".join([HEAD.rstrip(), "\n".join(table), *map(section, ALGORITHMS)]) + "\n"
+
+
+# What follows is for the built documentation: docs/conf.py calls `index` and `write_pages`.
+
+SECTION = re.compile(r"^(Args|Returns|Raises|Differs|Example|State):\s*(.*)$")
+BASELINES = Path(__file__).with_name("baselines.md")
+
+
+class Parts(NamedTuple):
+    """A docstring in Google style, taken apart."""
+
+    first: str  # the first line
+    text: str  # what stands before the first section
+    sections: dict[str, str]  # the text of each section by its name, without indentation
+    options: dict[str, str]  # what "Args" says of each argument
+
+
+def parts_of(docstring: str) -> Parts:
+    """Takes a docstring apart."""
+    first, *rest = docstring.splitlines()
+    blocks: dict[str, list[str]] = {"": []}
+    name = ""
+    for line in rest:
+        if found := SECTION.match(line):
+            name = found[1]
+            blocks[name] = [found[2]] if found[2] else []
+        elif line.startswith("  ") or not line or name in ("State", "Differs") or not name:
+            blocks[name].append(line.removeprefix("  "))
+        else:
+            name = ""
+            blocks[name] += ["", line]
+    sections = {name: "\n".join(lines).strip() for name, lines in blocks.items()}
+    pairs = re.findall(r"^(\w+): ((?:.+\n?(?:  .*\n?)*))", sections.get("Args", ""), re.MULTILINE)
+    options = {name: " ".join(words.split()) for name, words in pairs}
+    return Parts(first, sections.pop(""), sections, options)
+
+
+def plain(text: str) -> str:
+    """Text of a docstring as Markdown: an asterisk outside of backticks is no emphasis."""
+    pieces = re.split(r"(`[^`]*`)", text)
+    return "".join(p if p.startswith("`") else p.replace("*", "\\*") for p in pieces)
+
+
+def cell(text: str) -> str:
+    """Text in a cell of a table."""
+    return plain(" ".join(text.split())).replace("|", "\\|")
+
+
+def measured(name: str) -> list[str]:
+    """The rows of a method in the tables of docs/baselines.md, each with its heading."""
+    lines: list[str] = []
+    heading = ""
+    header: list[str] = []
+    for line in BASELINES.read_text().splitlines():
+        if line.startswith("## "):
+            heading = line.removeprefix("## ").partition(",")[0]
+        elif line.startswith("| algorithm"):
+            header = [line]
+        elif header and len(header) == 1:
+            header.append(line)
+        elif line.startswith(f"| {name} |"):
+            lines += [f"{heading}:", "", *header, line, ""]
+    return lines
+
+
+def method_page(name: str) -> str:
+    """The page of one method."""
+    factory = ALGORITHMS[name]
+    facts = facts_of(factory)
+    parts = parts_of(inspect.getdoc(factory) or "")
+    paper = f"[{facts.paper}]({facts.link})" if facts.link else facts.paper
+    options = parameters(factory)
+    lines = [
+        f"# {facts.title}",
+        "",
+        plain(parts.first),
+        "",
+        "| | |",
+        "|---|---|",
+        f"| in jaxfl | `{name}`, `jaxfl.algorithms.{name}` |",
+        f"| paper | {paper} |",
+        f"| personal | {facts.personal or 'nothing: all clients deploy one model'} |",
+        f"| a client sends | {facts.sends or 'nothing'} |",
+        f"| defaults of the options | {facts.defaults or 'there is nothing to choose'} |",
+    ]
+    if facts.absent:
+        lines += [f"| absent clients | a client that was absent deploys {facts.absent} |"]
+    if facts.offers_mixture:
+        lines += ["| defence | a client may refuse the offered mixture: `--defend accept` |"]
+    lines += ["", plain(parts.text), ""]
+    if "State" in parts.sections:
+        lines += ["## State", "", plain(parts.sections["State"]), ""]
+    lines += ["## Options", ""]
+    if options:
+        lines += ["| option | default | allowed values | meaning |", "|---|---|---|---|"]
+    for option, (hint, default) in options.items():
+        lines += [
+            f"| `{option}` | `{default}` | {cell(describe(hint) or 'an array')} | "
+            f"{cell(parts.options.get(option, ''))} |"
+        ]
+    setting = next(
+        (f"{option}={default}" for option, (_, default) in options.items() if default is not None),
+        "",
+    )
+    hyper = f" --hyper {setting}" if setting else ""
+    lines += [
+        "" if options else "The method has no options.",
+        "",
+        f"```bash\njaxfl run {name}{hyper}\njaxfl compare --algorithms local fedavg {name}\n```",
+        "",
+    ]
+    for section, title in (
+        ("Differs", "Where it differs from the publication"),
+        ("Raises", "Errors"),
+    ):
+        if section in parts.sections:
+            lines += [f"## {title}", "", plain(parts.sections[section]), ""]
+    if "Example" in parts.sections:
+        lines += [
+            "## Example",
+            "",
+            "`task` is a model with a body of eight features and a head for two classes;",
+            "`initial_state` and `one_round` give the shapes of the state of four clients and of a",
+            "round.",
+            "",
+            f"```pycon\n{parts.sections['Example']}\n```",
+            "",
+        ]
+    rows = measured(name)
+    if rows:
+        lines += [
+            "## Measured",
+            "",
+            "[All methods compared](../baselines.md) says how and when, and has the graphs.",
+            "",
+            *rows,
+        ]
+    lines += [
+        "## Source",
+        "",
+        f"```{{literalinclude}} ../../jaxfl/algorithms/{name}.py\n:language: python\n```",
+        "",
+    ]
+    return "\n".join(lines)
+
+
+def index() -> str:
+    """methods.md in the built documentation: the table, with a link to the page of each method."""
+    table = "\n".join(
+        row(name).replace(f"](#{name})", f"](methods/{name}.md)") for name in ALGORITHMS
+    )
+    header = page().partition("| method |")[0].split("\n\n", 2)[2]
+    pages = "\n".join(f"methods/{name}" for name in ALGORITHMS)
+    return (
+        f"# The methods\n\nEach method has a page.\n\n{header}\n"
+        "| method | paper | personal | a client sends | whose defaults |\n|---|---|---|---|---|\n"
+        f"{table}\n\n```{{toctree}}\n:hidden:\n\n{pages}\n```\n"
+    )
+
+
+def write_pages(folder: Path) -> None:
+    """Writes the page of each method; a page that is the same is left alone."""
+    folder.mkdir(exist_ok=True)
+    for old in folder.glob("*.md"):
+        if old.stem not in ALGORITHMS:
+            old.unlink()
+    for name in ALGORITHMS:
+        file = folder / f"{name}.md"
+        text = method_page(name)
+        if not file.exists() or file.read_text() != text:
+            file.write_text(text)
 
 
 if __name__ == "__main__":

@@ -254,12 +254,12 @@ class Problem(NamedTuple):
 class Task(NamedTuple):
     """Everything that an algorithm is given: the problem, and what it may ask of the clients.
 
-    trainer:  (objective, **changes) -> Fit. The changes are keyword arguments of `local.trainer`
-              that differ from the task's own: steps, epochs, optimizer, whole_batch.
-    gradient: (objective) -> Gradient
-    evaluate: (objective) -> Evaluate
-    upload:   an Upload
-    accept:   an Accept, for methods that offer a model to each client
+    - trainer: (objective, **changes) -> Fit. The changes are keyword arguments of `local.trainer`
+      that differ from the task's own: steps, epochs, optimizer, whole_batch.
+    - gradient: (objective) -> Gradient
+    - evaluate: (objective) -> Evaluate
+    - upload: an Upload
+    - accept: an Accept, for methods that offer a model to each client
     """
 
     problem: Problem
@@ -273,18 +273,18 @@ class Task(NamedTuple):
 class Algorithm(NamedTuple):
     """A federated algorithm as pure functions.
 
-    init:   (key, train [C]) -> State
-    round:  (key, State with clients [M], Cohort) -> (State, Info); the new state has the shapes and
-            dtypes of the old one
-    models: (State with clients [C], Cohort) -> params [M, ...], the model that each client of the
-            cohort deploys now: a function of the current state of the server, of the client's own
-            state and of its own data, however long the client has been away
-    apply:  (params, x [B]) -> predictions [B] of one client
-    recall: (params, train [n]) -> the argument that `apply` takes instead of the params when the
-            client predicts; None: `apply` takes the params. A method sets it if its clients predict
-            with more than a model, for example with their own training examples.
-    validates: whether the method learns from the clients' validation data. A run in which no client
-            has any is then refused.
+    - init: (key, train [C]) -> State
+    - round: (key, State with clients [M], Cohort) -> (State, Info); the new state has the shapes
+      and dtypes of the old one
+    - models: (State with clients [C], Cohort) -> params [M, ...], the model that each client of the
+      cohort deploys now: a function of the current state of the server, of the client's own state
+      and of its own data, however long the client has been away
+    - apply: (params, x [B]) -> predictions [B] of one client
+    - recall: (params, train [n]) -> the argument that `apply` takes instead of the params when the
+      client predicts; None: `apply` takes the params. A method sets it if its clients predict with
+      more than a model, for example with their own training examples.
+    - validates: whether the method learns from the clients' validation data. A run in which no
+      client has any is then refused.
     """
 
     init: Callable[[PRNGKey, Dataset], State]

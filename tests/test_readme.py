@@ -1,4 +1,4 @@
-"""The programs in the README and in docs/algorithms.md run as they are printed."""
+"""The programs in the README and in the documentation run as they are printed."""
 
 import os
 import re
@@ -13,32 +13,131 @@ import numpy as np
 import pytest
 from toys import deployed, linear, made, opposite_groups, run
 
-from jaxfl.algorithms import local
+from jaxfl.algorithms import ALGORITHMS, local
+from jaxfl.cli import main
 from jaxfl.errors import InputError
+from jaxfl.models import MODELS
 from jaxfl.types import Cohort
+from jaxfl.uplink import ATTACKS
 
 ROOT = Path(__file__).parent.parent
-PROGRAMS = re.findall(r"```python\n(.*?)```", (ROOT / "README.md").read_text(), re.DOTALL)
+# Pages whose cells a build of the documentation runs, which prints their output.
+NOTEBOOKS = (
+    "docs/start.md",
+    *(
+        f"docs/tutorials/{name}.md"
+        for name in ("own_data", "own_model", "own_method", "own_attack", "learned_hyperparameter")
+    ),
+)
+# The pages with programs that no build runs, and the tests of this file that run them.
+TESTED = {
+    "README.md": "test_from_python",
+    "docs/guides/devices.md": "test_from_python",
+    "docs/guides/many_clients.md": "test_the_short_programs_of_the_pages",
+    "docs/tutorials/coming_from.md": "test_the_short_programs_of_the_pages",
+    "docs/tutorials/own_model.md": "test_names_of_your_own_on_the_command_line",
+    "docs/tutorials/own_attack.md": "test_names_of_your_own_on_the_command_line",
+    "docs/tutorials/own_method.md": "test_names_of_your_own_on_the_command_line",
+    "docs/algorithms.md": "test_clusters_with_the_weights_of_a_quadratic_program",
+    "docs/files.md": "tests/test_load.py",  # the names stand for a run of the reader's own
+}
+
+
+def programs(page):
+    """The programs of a page that a build does not run."""
+    return re.findall(r"^```python\n(.*?)^```", (ROOT / page).read_text(), re.DOTALL | re.MULTILINE)
+
+
+def cells(page):
+    """The programs of a page that a build runs."""
+    pattern = r"^```\{code-cell\} ipython3\n(?::tags:.*?\n\n)?(.*?)^```"
+    return re.findall(pattern, (ROOT / page).read_text(), re.DOTALL | re.MULTILINE)
+
+
+HALFWAY = cells("docs/tutorials/own_method.md")[0]
+
+
+def test_every_page_with_a_program_is_run_by_a_test_or_by_a_build():
+    pages = [ROOT / "README.md", *(ROOT / "docs").rglob("*.md")]
+    built = (ROOT / "docs/methods", ROOT / "docs/_build")  # written by a build
+    pages = [page for page in pages if not any(folder in page.parents for folder in built)]
+    names = {str(page.relative_to(ROOT)) for page in pages}
+    assert {name for name in names if programs(name)} == set(TESTED)
+    assert {name for name in names if cells(name)} == set(NOTEBOOKS)
+
+
+def test_the_readme_is_short():
+    assert len((ROOT / "README.md").read_text().splitlines()) <= 120
+
+
+def test_every_link_to_a_page_names_a_file():
+    built = ("methods/", "../methods/", "../api/")
+    for page in [ROOT / "README.md", *(ROOT / "docs").rglob("*.md")]:
+        if {"methods", "_build"} & {folder.name for folder in page.parents}:
+            continue
+        for target in re.findall(r"\]\(([\w./-]+\.(?:md|rst|png|svg))[#)]", page.read_text()):
+            if not target.startswith(built):
+                assert (page.parent / target).exists(), f"{page.relative_to(ROOT)}: {target}"
 
 
 def test_from_python(capsys):
     names = {}
-    exec(PROGRAMS[0], names)
+    exec(programs("README.md")[0], names)
     assert names["scores"].before.test.mean() > 0.95
     weights = np.asarray(names["info"].weights[-1])
     pairs = np.arange(10)[:, None] % 5 == np.arange(10)[None] % 5
     assert weights[~pairs].max() < 0.01
     assert weights[pairs].min() > 0.4
-    exec(PROGRAMS[1], names)
-    assert names["hospitals"].train.mask.shape[0] == 7
-    exec(PROGRAMS[2], names)
+    exec(programs("docs/guides/devices.md")[0], names)
     assert names["ids"].shape == (5, 10)
     assert len(names["state"].clients.model["params"]["Dense_0"]["bias"].sharding.device_set) > 1
 
 
+def test_the_short_programs_of_the_pages():
+    names = {}
+    exec(programs("docs/guides/many_clients.md")[0], names)
+    cohort = names["participation"](jax.random.key(0), 0)
+    assert cohort.shape == (100,)
+    assert len(set(cohort.tolist())) == 100
+    exec(programs("docs/tutorials/coming_from.md")[0], names)
+    models = {"bias": jnp.array([[0.0], [4.0], [100.0]])}
+    mean = names["aggregate"](models, jnp.array([3, 1, 5]), jnp.array([True, True, False]))
+    np.testing.assert_allclose(mean["bias"], [1.0])
+
+
+@pytest.mark.parametrize(
+    ("page", "kind", "table", "name"),
+    [
+        ("own_model", "models", MODELS, "net"),
+        ("own_method", "algorithms", ALGORITHMS, "halfway"),
+        ("own_attack", "attacks", ATTACKS, "half"),
+    ],
+)
+def test_names_of_your_own_on_the_command_line(page, kind, table, name, capsys):
+    names = {}
+    if page == "own_method":
+        exec(HALFWAY, names)
+    try:
+        exec(programs(f"docs/tutorials/{page}.md")[0], names)
+        assert main(["list", kind]) == 0
+    finally:
+        table.pop(name, None)
+    assert re.search(rf"\b{name}\b", capsys.readouterr().out)
+
+
+@pytest.mark.slow(seconds=20)
+@pytest.mark.parametrize("page", NOTEBOOKS)
+def test_the_cells_of_a_page_run(page, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    names = {}
+    for cell in cells(page):
+        exec(cell, names)
+    assert not list(tmp_path.iterdir()), "the page removes the files that it writes"
+
+
 def test_a_new_method():
     names = {}
-    exec(PROGRAMS[3], names)
+    exec(HALFWAY, names)
     algorithm = names["halfway"](linear(), own=0.25)
     state, info, _ = run(algorithm, opposite_groups(), 2)
     np.testing.assert_allclose(info.weights.sum(axis=-1), 1, atol=1e-6)
@@ -50,14 +149,14 @@ def test_a_new_method():
 
 @pytest.mark.slow(seconds=90)
 def test_the_steps_for_a_new_method_work_as_told(tmp_path):
-    """A copy of the repository gets the README's method by the steps of CONTRIBUTING.md."""
+    """A copy of the repository gets the method of the tutorial by the steps of CONTRIBUTING.md."""
     ignored = shutil.ignore_patterns("__pycache__", "_build")
     for folder in ("jaxfl", "tests", "docs", "experiments", "benchmarks", ".github"):
         shutil.copytree(ROOT / folder, tmp_path / folder, ignore=ignored)
     for file in ("pyproject.toml", "README.md", "CONTRIBUTING.md", "CITATION.cff", "LICENSE"):
         shutil.copy(ROOT / file, tmp_path)
     # Step 1.
-    (tmp_path / "jaxfl/algorithms/halfway.py").write_text(PROGRAMS[3])
+    (tmp_path / "jaxfl/algorithms/halfway.py").write_text(HALFWAY)
     # Step 2.
     listing = tmp_path / "jaxfl/algorithms/__init__.py"
     text = listing.read_text()
@@ -92,10 +191,7 @@ def test_the_steps_for_a_new_method_work_as_told(tmp_path):
 
 def test_clusters_with_the_weights_of_a_quadratic_program():
     names = {}
-    exec(
-        re.findall(r"```python\n(.*?)```", (ROOT / "docs/algorithms.md").read_text(), re.DOTALL)[0],
-        names,
-    )
+    exec(programs("docs/algorithms.md")[0], names)
     key = jax.random.key(0)
     task = linear()
     data = opposite_groups()

@@ -1,0 +1,145 @@
+"""Writes a page of the API reference for each public module, at the start of a build."""
+
+import dataclasses
+import importlib
+import inspect
+import pkgutil
+import re
+from pathlib import Path
+from types import ModuleType
+
+import jaxfl
+
+# Beside the modules in `jaxfl.__all__`: whole runs, and what the author of a method imports.
+FURTHER = (
+    "jaxfl.checkpoint",
+    "jaxfl.experiment",
+    "jaxfl.task",
+    "jaxfl.skeleton",
+    "jaxfl.objectives",
+    "jaxfl.registry",
+    "jaxfl.options",
+    "jaxfl.streams",
+    "jaxfl.optimizers",
+    "jaxfl.deployment",
+    "jaxfl.acceptance",
+    "jaxfl.attraction",
+    "jaxfl.admm",
+)
+ELSEWHERE = ("jaxfl.algorithms",)  # methods.py writes a page for each of them
+FIELD = re.compile(r"^    (\w+)\s*:")
+
+
+def public_modules() -> list[str]:
+    """The modules of the reference; a package without `__all__` stands for the files in it."""
+    modules = ["jaxfl"]
+    for name in jaxfl.__all__:
+        module = getattr(jaxfl, name)
+        if not inspect.ismodule(module) or module.__name__ in ELSEWHERE:
+            continue
+        if hasattr(module, "__path__") and not hasattr(module, "__all__"):
+            found = pkgutil.iter_modules(module.__path__)
+            modules += [f"{module.__name__}.{part.name}" for part in found]
+        else:
+            modules.append(module.__name__)
+    return [*modules, *(name for name in FURTHER if name not in modules)]
+
+
+def public_names(module: ModuleType) -> list[str]:
+    """The names of `__all__`; without it those that the module defines, without underscore."""
+    if hasattr(module, "__all__"):
+        return [name for name in module.__all__ if not inspect.ismodule(getattr(module, name))]
+    text = inspect.getsource(module)
+    defined = re.findall(r"^(?:def |class )?([A-Za-z]\w*)(?:\(|:| =|\[)", text, re.MULTILINE)
+    return [name for name in dict.fromkeys(defined) if hasattr(module, name)]
+
+
+def fields(cls: type) -> list[tuple[str, str]]:
+    """The fields of a NamedTuple or a dataclass, each with the comment above or beside it."""
+    found = []
+    comment: list[str] = []
+    for line in inspect.getsource(cls).splitlines():
+        if line.strip().startswith("#"):
+            comment.append(line.strip("# "))
+        elif match := FIELD.match(line):
+            beside = line.partition("  # ")[2]
+            words = " ".join([*comment, *([beside] if beside else [])])
+            found.append((match[1], words.partition("noqa")[0].rstrip("# ")))
+            comment = []
+        else:
+            comment = []
+    return found
+
+
+def entry(module: str, name: str) -> str:
+    """The reStructuredText of one public name."""
+    thing = getattr(importlib.import_module(module), name)
+    if inspect.isclass(thing):
+        lines = [f".. autoclass:: {module}.{name}", ""]
+        if dataclasses.is_dataclass(thing) or hasattr(thing, "_fields"):
+            for field, words in fields(thing):
+                lines += [f"   - ``{field}``{f': {escape(words)}' if words else ''}"]
+            lines += [""]
+        elif not issubclass(thing, Exception):
+            lines[1:1] = ["   :members:"]
+        return "\n".join(lines)
+    if inspect.isfunction(thing):
+        return f".. autofunction:: {module}.{name}\n"
+    if isinstance(thing, dict):
+        keys = ", ".join(f"``{key}``" for key in thing)
+        return f".. py:data:: {module}.{name}\n\n   A dict with the keys {keys}.\n"
+    value = " ".join(repr(thing).split())
+    return f".. py:data:: {module}.{name}\n\n   ``{value:.200}``\n"
+
+
+def escape(text: str) -> str:
+    """Text in which no character is markup, except names between backticks."""
+    parts = re.split(r"(`[^`]*`)", text)
+    return "".join(
+        f"`{part}`" if part.startswith("`") else re.sub(r"([*|\\_])", r"\\\1", part)
+        for part in parts
+    )
+
+
+def page(name: str) -> str:
+    """The page of a module."""
+    module = importlib.import_module(name)
+    title = name
+    lines = [title, "=" * len(title), "", f".. automodule:: {name}", "   :no-members:", ""]
+    lines += [entry(name, public) for public in public_names(module)]
+    return "\n".join(lines)
+
+
+def index(modules: list[str]) -> str:
+    """The page that lists the modules."""
+    lines = [
+        "API reference",
+        "=============",
+        "",
+        "The public surface is ``jaxfl.__all__``, the public names of the modules in it, and",
+        "``jaxfl.checkpoint``. The other modules below are whole runs (``jaxfl.experiment``) and",
+        "what the author of a method imports. :doc:`/methods` has a page for each method.",
+        "",
+        ".. list-table::",
+        "   :widths: 30 70",
+        "",
+    ]
+    for name in modules:
+        first = (importlib.import_module(name).__doc__ or "").splitlines()[0]
+        lines += [f"   * - :doc:`{name}`", f"     - {escape(first)}"]
+    lines += ["", ".. toctree::", "   :hidden:", "", *(f"   {name}" for name in modules), ""]
+    return "\n".join(lines)
+
+
+def write_pages(folder: Path) -> None:
+    """Writes the page of each module, and the index; a page that is the same is left alone."""
+    modules = public_modules()
+    pages = {name: page(name) for name in modules} | {"index": index(modules)}
+    folder.mkdir(exist_ok=True)
+    for old in folder.glob("*.rst"):
+        if old.stem not in pages:
+            old.unlink()
+    for name, text in pages.items():
+        file = folder / f"{name}.rst"
+        if not file.exists() or file.read_text() != text:
+            file.write_text(text)

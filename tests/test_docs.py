@@ -1,0 +1,76 @@
+"""The pages that a build of the documentation writes from the package."""
+
+import importlib.util
+import inspect
+import re
+from pathlib import Path
+
+import pytest
+
+import jaxfl
+from jaxfl.algorithms import ALGORITHMS
+from jaxfl.options import parameters
+from jaxfl.registry import facts_of
+
+DOCS = Path(__file__).parent.parent / "docs"
+
+
+def script(name):
+    """A script of the folder docs, as a module."""
+    spec = importlib.util.spec_from_file_location(f"docs_{name}", DOCS / f"{name}.py")
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+methods = script("methods")
+reference = script("reference")
+
+
+def test_the_page_of_all_methods_is_that_of_the_present_docstrings():
+    expected = "run `python docs/methods.py`"
+    assert (DOCS / "methods.md").read_text() == methods.page(), expected
+
+
+def test_a_page_has_every_option_with_its_meaning_and_every_fact(factory):
+    name = factory.__name__
+    page = methods.method_page(name)
+    for option in parameters(factory):
+        rows = re.findall(rf"^\| `{option}` \|.*\| (.*) \|$", page, re.MULTILINE)
+        assert len(rows) == 1, f"{option} of {name}"
+        assert rows[0], f"{option} of {name}: no meaning in the docstring"
+    assert facts_of(factory).link in page
+    assert facts_of(factory).personal in page
+    differs = re.search(r"Differs: (\S+ \S+)", inspect.getdoc(factory))
+    assert ("## Where it differs" in page) == bool(differs)
+    if differs:
+        assert differs[1] in page
+    assert ">>>" in page
+
+
+@pytest.mark.parametrize("page", ["index", "tables"])
+def test_the_index_and_the_measured_rows_name_each_method(page):
+    for name in ALGORITHMS:
+        if page == "index":
+            assert f"](methods/{name}.md)" in methods.index()
+        else:
+            assert len(methods.measured(name)) > 5, f"{name} has no row in docs/baselines.md"
+
+
+def test_the_api_reference_has_every_public_name():
+    text = "\n".join(reference.page(name) for name in reference.public_modules())
+    for name in jaxfl.__all__:
+        thing = getattr(jaxfl, name)
+        if not inspect.ismodule(thing):
+            assert f":: jaxfl.{name}\n" in text
+        elif thing.__name__ != "jaxfl.algorithms":
+            for part in getattr(thing, "__all__", ()):
+                assert f":: {thing.__name__}.{part}\n" in text, f"{thing.__name__}.{part}"
+    for name in ("kernels.mixing.mix", "tree.take", "types.State", "checkpoint.save"):
+        assert f":: jaxfl.{name}\n" in text
+
+
+def test_the_reference_gives_the_comment_of_each_field():
+    found = dict(reference.fields(jaxfl.types.Federation))
+    assert found["test"] == "[C, n, ...] or one pool"
+    assert set(found) == {"train", "val", "test"}
