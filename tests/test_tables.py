@@ -63,7 +63,11 @@ def test_published_means_are_the_means_of_published_numbers_but_for_known_slips(
         numbers = dict(zip([one.name for one in loaded.columns], row.published, strict=True))
         for column in loaded.columns:
             if column.mean_of:
-                mean = np.mean([numbers[part] for part in column.mean_of])
+                parts = [numbers[part] for part in column.mean_of]
+                if None in parts:  # a row of ours, of which the paper has no numbers
+                    assert numbers[column.name] is None
+                    continue
+                mean = np.mean(parts)
                 # The papers round some means and cut others off.
                 slip = abs(numbers[column.name] - mean) > 0.01
                 assert slip == ((name, row.name, column.name) in SLIPS)
