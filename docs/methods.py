@@ -160,6 +160,8 @@ def method_page(name: str) -> str:
         f"| a client sends | {facts.sends or 'nothing'} |",
         f"| defaults of the options | {facts.defaults or 'there is nothing to choose'} |",
     ]
+    if facts.publication:
+        lines += [f"| cite | `jaxfl cite {name}` prints BibTeX |"]
     if facts.absent:
         lines += [f"| absent clients | a client that was absent deploys {facts.absent} |"]
     if facts.offers_mixture:

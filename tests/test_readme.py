@@ -115,13 +115,15 @@ def test_the_short_programs_of_the_pages():
 )
 def test_names_of_your_own_on_the_command_line(page, kind, table, name, capsys):
     names = {}
+    before = dict(table)
     if page == "own_method":
         exec(HALFWAY, names)
     try:
         exec(programs(f"docs/tutorials/{page}.md")[0], names)
         assert main(["list", kind]) == 0
     finally:
-        table.pop(name, None)
+        table.clear()
+        table.update(before)
     assert re.search(rf"\b{name}\b", capsys.readouterr().out)
 
 
