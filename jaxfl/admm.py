@@ -69,8 +69,8 @@ def primal(
     def objective(params: Params, batch: PyTree, anchor: tuple, key: PRNGKey):
         dual, centre, decay = anchor
         value, aux = loss(params, batch, None, key)
-        models = map(parameters, (params, dual, centre))
-        return value + augmented(*models, decay, rho), aux
+        pull = augmented(parameters(params), parameters(dual), parameters(centre), decay, rho)
+        return value + pull, aux
 
     fit = trainer(objective)
 
