@@ -10,7 +10,6 @@ from jaxfl.version import VERSION
 VENUES = {
     "AAAI": ("AAAI Conference on Artificial Intelligence", "booktitle"),
     "AISTATS": ("International Conference on Artificial Intelligence and Statistics", "booktitle"),
-    "Asilomar": ("Asilomar Conference on Signals, Systems, and Computers", "booktitle"),
     "CVPR": ("IEEE/CVF Conference on Computer Vision and Pattern Recognition", "booktitle"),
     "ICLR": ("International Conference on Learning Representations", "booktitle"),
     "ICML": ("International Conference on Machine Learning", "booktitle"),

@@ -25,11 +25,11 @@ from jaxfl.types import Algorithm, Cohort, Dataset, Info, Params, PRNGKey, Scala
     paper=Paper(
         authors="Gauthier, François and Gogineni, Vinay Chakravarthi and Werner, Stefan and "
         "Huang, Yih-Fang and Kuh, Anthony",
-        title="Personalized Graph Federated Learning",
-        venue="Asilomar",
-        year=2022,
+        title="Personalized Graph Federated Learning with Differential Privacy",
+        venue="",
+        year=2023,
         link="https://arxiv.org/abs/2306.06399",
-        note="the link is to its extended version",
+        note="the extended version of the authors' paper at Asilomar 2022",
     ),
     personal="the model w_k",
     sends="its model less its dual over rho",
