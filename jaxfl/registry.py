@@ -31,6 +31,8 @@ class Facts:
     offers_mixture: bool = False
     # options that separate groups of clients in few rounds, if the method's defaults do not
     separating: dict[str, Any] = field(default_factory=dict)
+    # what to change first where clients score worse than with local training; "" if it is unknown
+    turn_first: str = ""
 
 
 def method(
@@ -44,6 +46,7 @@ def method(
     absent: str = "",
     offers_mixture: bool = False,
     separating: dict[str, Any] | None = None,
+    turn_first: str = "",
 ) -> Callable[[AlgorithmFactory], AlgorithmFactory]:
     """A decorator that attaches facts to an algorithm's factory and checks the factory's options.
 
@@ -65,9 +68,20 @@ def method(
         method calls `Task.accept`.
       separating: options with which the method separates groups of clients in few rounds; None if
         its defaults do.
+      turn_first: what to change first where clients score worse than with local training, one short
+        sentence without a full stop: tables and docs/tuning.md show it.
     """
     facts = Facts(
-        title, paper, link, personal, sends, defaults, absent, offers_mixture, separating or {}
+        title,
+        paper,
+        link,
+        personal,
+        sends,
+        defaults,
+        absent,
+        offers_mixture,
+        separating or {},
+        turn_first,
     )
 
     def decorate(factory: AlgorithmFactory) -> AlgorithmFactory:

@@ -12,6 +12,7 @@ from jaxfl.types import Algorithm, Task
     link="https://proceedings.mlr.press/v202/ye23b.html",
     personal="the model as the client last trained it",
     sends="its model",
+    turn_first="--local-steps: with more of them the deployed model is more the client's own",
 )
 def fedavg_ft(task: Task) -> Algorithm:
     """FedAvg, but each client deploys the model that it last trained from the global model.

@@ -13,6 +13,7 @@ from jaxfl.types import Algorithm, Params, Task
     link="https://arxiv.org/abs/1912.00818",
     personal="the head",
     sends="its body",
+    turn_first="head, the personal layers: name more of them where clients differ much",
 )
 def fedper(task: Task, *, head: tree.Layers | None = None) -> Algorithm:
     """FedAvg of the body; each client keeps a head of its own, trained together with the body.

@@ -20,6 +20,7 @@ from jaxfl.types import Algorithm, Cohort, Dataset, Info, Params, PRNGKey, State
     link="https://arxiv.org/abs/2107.00778",
     personal="a second head",
     sends="the global model as it trained it",
+    turn_first="raise --local-steps: the personal head has no option of its own",
 )
 def fedrod(task: Task) -> Algorithm:
     """A global model with a loss that balances the classes, and a linear head for each client.

@@ -13,6 +13,7 @@ from jaxfl.types import Algorithm, Params, Task
     link="https://arxiv.org/abs/2001.01523",
     personal="the body",
     sends="its head",
+    turn_first="head, the shared layers: name fewer of them where clients differ much",
 )
 def lg_fedavg(task: Task, *, head: tree.Layers | None = None) -> Algorithm:
     """FedAvg of the head; each client keeps a body of its own, trained together with the head.

@@ -40,6 +40,7 @@ def _unit_gradient(params: Array, batch: Dataset, anchor: None, key: PRNGKey):
     personal="",
     sends="its model and its control variate",
     defaults="the paper",
+    turn_first="lower --local-steps or --lr; one model cannot fit clients that differ",
 )
 def scaffold(
     task: Task,

@@ -24,7 +24,7 @@ from jaxfl.cli.options import (
     SettingOptions,
     Sweep,
 )
-from jaxfl.cli.progress import Follower
+from jaxfl.cli.progress import Follower, SearchFollower
 from jaxfl.errors import check
 from jaxfl.experiment.config import (
     Config,
@@ -37,7 +37,7 @@ from jaxfl.experiment.config import (
 )
 from jaxfl.experiment.config.fields import check_fields
 from jaxfl.experiment.session.run import to_resume
-from jaxfl.experiment.show.terminal import score_table
+from jaxfl.experiment.show.terminal import print_scores
 from jaxfl.experiment.store import files
 from jaxfl.experiment.store.finished import load_finished, write_comparison
 from jaxfl.experiment.studies import sweep as search
@@ -90,7 +90,9 @@ def run(command: Run, console: Console) -> None:
     with directory(command.out, algorithm) as out:
         with Follower([config], console) as follow:
             summary = experiment.execute(config, out, overwrite=command.overwrite, follow=follow)
-        console.print(score_table({algorithm: summary}))
+        print_scores(
+            {algorithm: {"summary": summary, "config": follow.configs[algorithm]}}, console
+        )
         show_protocol(command, {algorithm: (algorithm, out)}, console)
         console.print(f"written to {out}", markup=False, highlight=False)
 
@@ -102,7 +104,8 @@ def resume(command: Resume, console: Console) -> None:
     settle(dataclasses.replace(command, devices=command.devices or config.devices), console)
     with Follower([config], console) as follow:
         summary = experiment.resume(command.directory, devices=command.devices, follow=follow)
-    console.print(score_table({config.name: summary}))
+    run = {"summary": summary, "config": follow.configs[config.name]}
+    print_scores({config.name: run}, console)
     console.print(f"written to {command.directory}", markup=False, highlight=False)
 
 
@@ -127,9 +130,13 @@ def compare(command: Compare, console: Console) -> None:
         with Follower(configs, console) as follow:
             options = {"overwrite": command.overwrite, "equal_budget": command.equal_budget}
             summaries = experiment.compare(configs, out, **options, follow=follow)
-        console.print(score_table(summaries))
-        runs = {c.name: (c.algorithm, out / files.directory_name(c.name)) for c in configs}
-        show_protocol(command, runs, console)
+        runs = {
+            name: {"summary": summary, "config": follow.configs[name]}
+            for name, summary in summaries.items()
+        }
+        print_scores(runs, console)
+        places = {c.name: (c.algorithm, out / files.directory_name(c.name)) for c in configs}
+        show_protocol(command, places, console)
         console.print(f"written to {out}", markup=False, highlight=False)
 
 
@@ -185,7 +192,8 @@ def sweep(command: Sweep, console: Console) -> None:
     settle(command, console)
     with directory(command.out, "sweep") as out:
         files.check_free([out], command.overwrite)
-        trials = search.search(config, points)
+        with SearchFollower(console) as follow:
+            trials = search.search(config, points, follow)
         with files.locked(out):
             files.create(out, files.SWEEP_FILES, command.overwrite)
             best = search.write_search(config, trials, out, show_test=command.show_test)
@@ -217,7 +225,7 @@ def report(command: Report, console: Console) -> None:
     runs = load_finished(list(command.directories))
     if command.out:
         files.create(command.out, files.COMPARISON_FILES, command.overwrite)
-    console.print(score_table({label: found["summary"] for label, found in runs.items()}))
+    print_scores(runs, console)
     if command.out:
         write_comparison(runs, command.out)
         console.print(f"written to {command.out}", markup=False, highlight=False)

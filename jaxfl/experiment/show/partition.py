@@ -1,16 +1,17 @@
 """The picture of a partition: who holds what."""
 
 import numpy as np
+from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
 from jaxfl.data import Source
 from jaxfl.data.federate import group_order, label_counts
 from jaxfl.data.partition import Parts
 from jaxfl.experiment.config import DataOptions
-from jaxfl.experiment.show.drawing import LABELS, MANY, canvas, png
+from jaxfl.experiment.show.drawing import LABELS, MANY, canvas
 
 
-def draw_partition(source: Source, parts: Parts, options: DataOptions) -> bytes:
+def draw_partition(source: Source, parts: Parts, options: DataOptions) -> Figure:
     """Who holds what: a disc for each client and label, its area the number of examples.
 
     Args:
@@ -43,4 +44,4 @@ def draw_partition(source: Source, parts: Parts, options: DataOptions) -> bytes:
         if clients <= MANY:
             axis.set_xticks(range(clients), order, fontsize=8, rotation=90 if clients > 20 else 0)
     figure.suptitle(f"{options.dataset}, {options.partition}, {clients} clients")
-    return png(figure)
+    return figure
