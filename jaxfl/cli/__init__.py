@@ -23,6 +23,8 @@ from jaxfl.experiment.config import load_config, preset
 from jaxfl.experiment.config.effects import idle
 from jaxfl.experiment.config.fields import option
 
+# The preset of `jaxfl compare` where no option says anything about the data.
+DEMONSTRATION = "demo"
 # An option on the command line, the option of a file or a preset that it replaces, its default.
 REPLACED = (
     ("--local-steps", "local_epochs", None),
@@ -69,7 +71,11 @@ def one_line_warnings(errors: Console) -> Iterator[None]:
 
     def show(message: Warning | str, category: type[Warning], *where: object) -> None:
         if issubclass(category, RunWarning):
-            errors.print(f"jaxfl: {visible(str(message))}", style="yellow", markup=False)
+            said = f"jaxfl: {visible(str(message))}"
+            if hasattr(sys.stderr, "rich_proxied_file"):  # a live display puts it above itself
+                print(said, file=sys.stderr)
+            else:
+                errors.print(said, style="yellow", markup=False)
         else:
             before(message, category, *where)
 
@@ -94,7 +100,7 @@ def parse(
             arguments.count(many) < 2,
             f"{many} is given twice: give it once, with all its values behind it",
         )
-    given = {word.split("=")[0] for word in arguments}
+    given = {word.split("=")[0].replace("_", "-") for word in arguments}
     drawn = sorted(given & {"--attack-ratio", "--attack-seed"})
     check(
         "--malicious" not in given or not drawn,
@@ -107,6 +113,9 @@ def parse(
     if arguments[:1] == ["run"] and files:
         config = load_config(Path(files[-1]))
         start = {name: getattr(config, name) for name in SETTING}
+    about_data = given & {option(name) for name in DATA if name != "seed"}
+    if arguments[:1] == ["compare"] and not presets and not about_data:
+        presets = [DEMONSTRATION]
     if presets:
         start = preset(presets[-1]).scored_options
     for option_given, other, none in REPLACED:

@@ -153,6 +153,8 @@ def show_protocol(
     if command.preset is None or not mesh.is_main_process():
         return
     found = preset(command.preset)
+    if (found.rule, found.stage, found.stages) == ("last", "before", {}):
+        return  # the table of scores says the same
     title = f"{command.preset}, {found.rule}"
     table = Table("", "score", title=title, title_justify="left")
     for label, (algorithm, out) in runs.items():
@@ -227,7 +229,7 @@ def report(command: Report, console: Console) -> None:
         files.create(command.out, files.COMPARISON_FILES, command.overwrite)
     print_scores(runs, console)
     if command.out:
-        write_comparison(runs, command.out)
+        write_comparison(runs, command.out, command.format, command.highlight)
         console.print(f"written to {command.out}", markup=False, highlight=False)
 
 

@@ -12,7 +12,7 @@ from jaxfl.experiment.session.history import WEIGHTS, History
 from jaxfl.experiment.store import files
 
 if TYPE_CHECKING:
-    from jaxfl.experiment.show.graphs import Clients
+    from jaxfl.experiment.show.clients import Clients
 
 FRAMES = 40  # at most, of a picture that moves
 MILLISECONDS = 300  # a frame
@@ -75,7 +75,7 @@ def finish(directory: Path, built: Built, history: History, compile_seconds: flo
 
 def drawn_clients(built: Built) -> "Clients":
     """What pictures of graphs show of the clients of a run, in its first seed."""
-    from jaxfl.experiment.show.graphs import clients_of
+    from jaxfl.experiment.show.clients import clients_of
 
     source = built.data.source
     parts = built.data.parts[0]

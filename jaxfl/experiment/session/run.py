@@ -15,7 +15,7 @@ from jaxfl.experiment.session import checkpoints, output
 from jaxfl.experiment.session.build import Built, build
 from jaxfl.experiment.session.clients import gather
 from jaxfl.experiment.session.history import History
-from jaxfl.experiment.session.interrupt import interruptible
+from jaxfl.experiment.session.interrupt import answer, interruptible
 from jaxfl.experiment.session.program import Program, compile_run, stops
 from jaxfl.experiment.session.records import records
 from jaxfl.experiment.store import files
@@ -128,7 +128,7 @@ def record_run(
     due = stops(config.rounds, config.checkpoint_every) if config.checkpoint_every else []
     written = []
     with interruptible() as asked:
-        for record in records(program):
+        for record in records(program, answer(asked)):
             line = history.add(record)
             if line is not None:
                 if mesh.is_main_process():

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from matplotlib.ticker import MaxNLocator, PercentFormatter
+from matplotlib.ticker import LogLocator, MaxNLocator, NullFormatter, StrMethodFormatter
 
 from jaxfl.experiment.config import Config
 from jaxfl.experiment.show.drawing import (
@@ -61,12 +61,16 @@ def draw_curves(
         styles[label] = style
         shown_values.append(values - spread)
     _set_score_limits(scores, shown_values, measure)
-    scores.set(xlabel="round", title=f"test {MEASURES[measure][0]}, over clients")
+    scores.set(xlabel="round", title=f"test {MEASURES[measure][0]}")
     losses = [np.nan if line["loss"] is None else line["loss"] for line in lines]
     loss.plot(rounds, losses, color=colour, **mark)
     # A loss may be 0 throughout, for example where all examples have one label.
-    scale = "log" if loss.dataLim.y1 > 0 else "linear"
-    loss.set(xlabel="round", title="training loss, mean over clients", yscale=scale)
+    loss.set(xlabel="round", title="training loss, mean over clients")
+    if loss.dataLim.y1 > 0:
+        loss.set_yscale("log")
+        loss.yaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
+        loss.yaxis.set_major_formatter(StrMethodFormatter("{x:g}"))
+        loss.yaxis.set_minor_formatter(NullFormatter())
     for panel in (scores, loss):
         _finish_rounds(panel, rounds)
     label_ends(scores, ends, styles)
@@ -186,15 +190,13 @@ def _draw_last_round(
         places, [literal(shorten(label, 30)) for label in labels], fontsize=7 if small else 9
     )
     panel.set_ylim(-0.7, len(labels) - 0.2)
-    if measure == "accuracy":
-        panel.xaxis.set_major_formatter(PercentFormatter(100))
     panel.grid(alpha=0.25)
-    panel.set_title("last round")
+    panel.set_title(f"{MEASURES[measure][0]}, last round")
     scored = any(run["summary"]["final"]["after"]["mean"] is not None for run in runs.values())
     for name, _, _, marker, alpha in kinds[: 3 if scored else 2]:
         style = {"marker": marker, "linestyle": "", "color": "0.4", "alpha": alpha}
         panel.plot([], [], label=name, **style)
-    panel.legend(frameon=False, fontsize=8, loc="upper center", bbox_to_anchor=(0.5, -0.1), ncols=3)
+    panel.figure.legend(frameon=False, fontsize=8, loc="outside lower right", ncols=3)
 
 
 def draw_sweep(trials: list[dict[str, Any]], title: str = "") -> Figure:
@@ -226,7 +228,6 @@ def _set_score_limits(panel: Axes, values: list[np.ndarray], measure: str) -> No
     """The axis shows the second half of every curve: curves that begin lower enter from below."""
     if measure != "accuracy":
         return
-    panel.yaxis.set_major_formatter(PercentFormatter(100))
     late = [value for curve in values for value in curve[len(curve) // 2 :] if np.isfinite(value)]
     if not late:
         panel.set_ylim(0, 101)
