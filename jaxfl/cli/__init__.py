@@ -16,15 +16,13 @@ from rich.console import Console
 from rich.text import Text
 
 from jaxfl.cli.choices import DATA
-from jaxfl.cli.commands import COMMANDS, SETTING
+from jaxfl.cli.commands import COMMANDS, DEMONSTRATION, SETTING
 from jaxfl.cli.options import Compare, Describe, List, Prepare, Report, Resume, Run, Sweep
 from jaxfl.errors import Diverged, InputError, RunWarning, check
 from jaxfl.experiment.config import load_config, preset
 from jaxfl.experiment.config.effects import idle
 from jaxfl.experiment.config.fields import option
 
-# The preset of `jaxfl compare` where no option says anything about the data.
-DEMONSTRATION = "demo"
 # An option on the command line, the option of a file or a preset that it replaces, its default.
 REPLACED = (
     ("--local-steps", "local_epochs", None),
@@ -151,6 +149,8 @@ def parse(
         "--malicious" not in given or bool(command.malicious),
         "--malicious names nobody: give ids of clients, or leave it out",
     )
+    if presets == [DEMONSTRATION]:
+        command = dataclasses.replace(command, preset=DEMONSTRATION)
     if start:
         # Options from there that have no effect together with the options given are left out.
         unused = [name for name in idle(command) if option(name) not in given]

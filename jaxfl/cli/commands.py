@@ -42,6 +42,8 @@ from jaxfl.experiment.store import files
 from jaxfl.experiment.store.finished import load_finished, write_comparison
 from jaxfl.experiment.studies import sweep as search
 
+# The preset of `jaxfl compare` where no option says anything about the data.
+DEMONSTRATION = "demo"
 SETTING = [field.name for field in dataclasses.fields(SettingOptions)]
 
 
@@ -137,6 +139,13 @@ def compare(command: Compare, console: Console) -> None:
         print_scores(runs, console)
         places = {c.name: (c.algorithm, out / files.directory_name(c.name)) for c in configs}
         show_protocol(command, places, console)
+        if command.preset == DEMONSTRATION:
+            console.print(
+                f"This is the demonstration (--preset {DEMONSTRATION}). With --dataset or another "
+                "option of the data, its data are not used.",
+                markup=False,
+                highlight=False,
+            )
         console.print(f"written to {out}", markup=False, highlight=False)
 
 
