@@ -155,7 +155,7 @@ def spread_out(values: Sequence[float], gap: float, high: float) -> list[float]:
     """
     groups: list[list[float]] = []  # of neighbours that touch: sum of their values, their number
     for value in values:
-        groups.append([value, 1])
+        groups.append([float(value), 1.0])
         while len(groups) > 1 and _lowest(groups[-1], gap) < _highest(groups[-2], gap) + gap:
             total, count = groups.pop()
             groups[-1] = [groups[-1][0] + total, groups[-1][1] + count]

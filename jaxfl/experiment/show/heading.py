@@ -50,6 +50,12 @@ def setting_line(configs: Configs) -> str:
     return "; ".join(parts)
 
 
+def data_line(options: DataOptions) -> str:
+    """The data and the clients in words."""
+    shared = {one.name: getattr(options, one.name) for one in fields(DataOptions)}
+    return "; ".join(part for part in (_data(shared), _clients(shared)) if part)
+
+
 def differing_options(configs: Sequence[Config]) -> list[str]:
     """The options that are not the same in all runs."""
     names = [one.name for one in fields(Config) if one.name not in UNIMPORTANT]
