@@ -46,7 +46,7 @@ def records(program: Program, meanwhile: Callable[[], None] = nothing) -> Iterat
     state, due = program.state, stops(config.rounds, config.eval_every)
     for start, end in stretches(config, program.done):
         state, (info, ids) = program.advance[end - start](state, np.int32(start))
-        _wait(ids, meanwhile)
+        wait_for(ids, meanwhile)
         ids = mesh.fetch(ids)
         evaluated = evaluated_ids(program.built, ids[..., -1, :])
         evaluation = None
@@ -54,7 +54,7 @@ def records(program: Program, meanwhile: Callable[[], None] = nothing) -> Iterat
             with jax.set_mesh(mesh.make_mesh(config.devices)):
                 trained = mesh.place(info.trained, axis=seeds.client_axis)
             found = program.evaluate(state, np.int32(end), evaluated, trained)
-            _wait(found, meanwhile)
+            wait_for(found, meanwhile)
             evaluation = mesh.fetch(found)
         info = mesh.fetch(info._replace(trained=None))
         found = seeds.with_axis((evaluation, evaluated, info, ids))
@@ -63,7 +63,7 @@ def records(program: Program, meanwhile: Callable[[], None] = nothing) -> Iterat
         yield Record(end, seconds, evaluation, evaluated, info, ids, state)
 
 
-def _wait(computed: PyTree, meanwhile: Callable[[], None]) -> None:
+def wait_for(computed: PyTree, meanwhile: Callable[[], None]) -> None:
     """Returns when the arrays are computed.
 
     Python handles a signal only between its own instructions: a call that waits for the devices, as
