@@ -50,7 +50,8 @@ def draw_graph(graph: Graph, clients: Clients, config: Config, number: int | Non
         _draw_matrix(matrix, ordered, ids, clients, title)
         draw_network(network, ordered, ids, clients)
     number = config.rounds if number is None else number
-    title = f"{config.name}, round {number}: {setting_line([config])}"
+    seed = ", first seed" if config.seeds > 1 else ""
+    title = f"{config.name}, round {number}{seed}: {setting_line([config])}"
     figure.suptitle(literal(title), fontsize=9)
     return figure
 
@@ -76,7 +77,13 @@ def _draw_matrix(
         corner = (start - 0.5, start - 0.5)
         panel.add_patch(
             Rectangle(
-                corner, end - start, end - start, fill=False, edgecolor="darkorange", linewidth=1.2
+                corner,
+                end - start,
+                end - start,
+                fill=False,
+                edgecolor="darkorange",
+                linewidth=1.4,
+                clip_on=False,
             )
         )
     panel.spines[:].set_visible(False)

@@ -46,7 +46,7 @@ def draw_network(panel: Axes, weights: np.ndarray, ids: np.ndarray, clients: Cli
                 connectionstyle="arc3,rad=0.12",
                 arrowstyle="-|>,head_length=0.35,head_width=0.18",
                 mutation_scale=(14 if few else 7) * (0.5 + 0.5 * strength),
-                linewidth=(3.0 if few else 0.9) * strength + 0.1,
+                linewidth=(2.2 if few else 0.9) * strength + 0.1,
                 color=clients.colours[ids[sender]] if not few else "0.25",
                 alpha=0.2 + 0.6 * strength,
                 shrinkA=shrink,
@@ -76,8 +76,8 @@ def draw_network(panel: Axes, weights: np.ndarray, ids: np.ndarray, clients: Cli
     what = "arrows: sender to receiver" if few else f"the {STRONGEST} strongest senders of each"
     panel.set(
         title=f"who learns from whom ({what})\ncolour: {clients.meaning}{rim}",
-        xlim=(-1.2, 1.2),
-        ylim=(-1.2, 1.2),
+        xlim=(-1.1, 1.1),
+        ylim=(-1.1, 1.1),
         aspect="equal",
     )
     panel.title.set_fontsize(10)
@@ -108,8 +108,8 @@ def places(groups: np.ndarray | None, count: int) -> tuple[np.ndarray, float]:
         largest = max(largest, members.size)
         points[members] = centre
         if members.size > 1:
-            points[members] += 0.7 * room * _circle(members.size)
-    return points, min(0.11, 0.2 * room, 1.6 * room / largest)
+            points[members] += 0.76 * room * _circle(members.size)
+    return points, min(0.11, 0.17 * room, 1.6 * room / largest)
 
 
 def _circle(count: int, start: float = np.pi / 2) -> np.ndarray:

@@ -43,7 +43,7 @@ def table_cells(runs: Runs) -> Cells:
             if part not in summary:
                 continue
             names.append(name)
-            cells = _score_cells(label, summary, part, references) | _cost_cells(summary, part)
+            cells = _score_cells(label, summary, part, references) | _further_cells(summary, part)
             for title, cell in cells.items():
                 columns.setdefault(title, []).append(cell)
     kept = {title: cells for title, cells in columns.items() if set(cells) != {"-"}}
@@ -78,9 +78,6 @@ def _score_cells(
         cells[f"over {name}"] = "-" if itself else _gain_text(measure, stages, other[part])
     cells["worst clients"] = score_text(measure, stages, "before", "worst10")
     cells["after training"] = score_text(measure, stages, "after", "mean")
-    chosen = summary["selected_on_val"]
-    best = score_text(measure, chosen, "before", "mean") if part == "final" else "-"
-    cells["best by validation"] = best
     return cells
 
 
@@ -94,16 +91,20 @@ def _gain_text(measure: str, stages: dict[str, Any], other: dict[str, Any]) -> s
     return f"{rounded:+{digits}}{spread_text(seeds, digits)}"
 
 
-def _cost_cells(summary: dict[str, Any], part: str) -> dict[str, str]:
-    """The cells of a row that are amounts, by the title of the column."""
+def _further_cells(summary: dict[str, Any], part: str) -> dict[str, str]:
+    """The further cells of a row, by the title of the column: amounts, and other scores."""
+    titles = ("sent", "received", "gradients", "seconds", "best by validation", "weighted")
     if part != "final":
-        return dict.fromkeys(("sent", "received", "gradients", "seconds", "weighted"), "-")
+        return dict.fromkeys(titles, "-")
+    measure = summary["measure"]
+    chosen = score_text(measure, summary["selected_on_val"], "before", "mean")
     return {
         "sent": amount(summary["up"]),
         "received": amount(summary["down"]),
         "gradients": amount(summary["batches"]),
         "seconds": f"{summary['seconds']:.1f}",
-        "weighted": score_text(summary["measure"], summary["final"], "before", "weighted"),
+        "best by validation": chosen,
+        "weighted": score_text(measure, summary["final"], "before", "weighted"),
     }
 
 
@@ -117,10 +118,10 @@ def caption(runs: Runs, titles: list[str]) -> str:
         "clients",
         "worst clients": "mean of the worst tenth of them",
         "after training": "after further local training",
-        "best by validation": "each client at its own best validation score",
         "sent": "floats that all clients sent",
         "gradients": "computed on batches by all clients",
         "seconds": "without compiling",
+        "best by validation": "each client at its own best validation score",
         "weighted": "by numbers of examples",
     }
     parts = [f"{title}: {text}" for title, text in meaning.items() if title in titles]
