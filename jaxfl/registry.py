@@ -34,6 +34,8 @@ class Facts:
     separating: dict[str, Any] = field(default_factory=dict)
     # what a reference to the method needs (`jaxfl cite`); None if there is no publication
     publication: Paper | None = None
+    # what to change first where clients score worse than with local training; "" if it is unknown
+    turn_first: str = ""
 
 
 def method(
@@ -48,6 +50,7 @@ def method(
     absent: str = "",
     offers_mixture: bool = False,
     separating: dict[str, Any] | None = None,
+    turn_first: str = "",
 ) -> Callable[[AlgorithmFactory], AlgorithmFactory]:
     """A decorator that attaches facts to an algorithm's factory and checks the factory's options.
 
@@ -70,6 +73,8 @@ def method(
         method calls `Task.accept`.
       separating: options with which the method separates groups of clients in few rounds; None if
         its defaults do.
+      turn_first: what to change first where clients score worse than with local training, one short
+        sentence without a full stop: tables and docs/tuning.md show it.
     """
     publication = paper if isinstance(paper, Paper) else None
     stated = paper.text if isinstance(paper, Paper) else paper
@@ -84,6 +89,7 @@ def method(
         offers_mixture=offers_mixture,
         separating=separating or {},
         publication=publication,
+        turn_first=turn_first,
     )
 
     def decorate(factory: AlgorithmFactory) -> AlgorithmFactory:

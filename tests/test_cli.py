@@ -253,7 +253,7 @@ def test_compare_and_report(capsys):
     assert Path("x/graphs.png").read_bytes().startswith(b"\x89PNG")
     assert Path("x/comparison.png").read_bytes().startswith(b"\x89PNG")
     table = Path("x/comparison.md").read_text()
-    assert table.count("\n| ") == 2
+    assert table.count("\n| ") == 3  # the titles and two runs
     capsys.readouterr()
     assert main(["report", "x", "--out", "again"]) == 0
     assert "pfedgraph" in capsys.readouterr().out
@@ -510,6 +510,7 @@ def test_a_config_of_an_earlier_version_still_loads():
     later = {"optimizer": "sgd", "schedule": "constant", "decay": 0.99, "decay_every": 10}
     later |= {"malicious": [], "unseen": 0.0, "label": None, "score_after": "fine_tuned"}
     later |= {"keep_models": True}
+    later |= {"format": ["png"]}
     assert load("x/config.json") == earlier | later
 
 

@@ -12,7 +12,7 @@ from jaxfl.cli import main
 from jaxfl.evaluate import select_on_val
 from jaxfl.experiment import Setting
 from jaxfl.experiment.session.clients import malicious, unseen
-from jaxfl.experiment.show.scores import COLUMNS, markdown
+from jaxfl.experiment.show.tables import markdown
 
 SHORT = ["--rounds", "2", "--local-steps", "3", "--model", "linear", "--clients", "10"]
 
@@ -81,14 +81,18 @@ def test_a_table_has_a_row_of_newcomers_where_a_run_has_some():
 
     summary = dict.fromkeys(("up", "down", "up_bytes", "batches", "seconds"), 1)
     summary |= {"measure": "accuracy", "final": stages(0.5), "selected_on_val": stages(0.25)}
+    summary |= {"algorithm": "fedavg"}
     with_newcomers = summary | {"final": stages(0.75), "unseen": stages(0.125)}
-    table = markdown({"one": summary, "other": with_newcomers}).splitlines()
-    found = [[cell.strip() for cell in line.strip("|").split("|")] for line in table[2:5]]
-    assert [row[:5] for row in found] == [
-        ["other", "75.0", "75.0", "75.0", "75.0"],
-        ["other, unseen", "12.5", "12.5", "12.5", "12.5"],
-        ["one", "50.0", "50.0", "50.0", "50.0"],
+    runs = {"one": {"summary": summary}, "other": {"summary": with_newcomers}}
+    table = markdown(runs).splitlines()
+    cells = [[cell.strip() for cell in line.strip("|").split("|")] for line in table[:5]]
+    titles, _, *found = cells
+    assert titles[:4] == ["method", "accuracy", "worst clients", "after training"]
+    assert [row[:4] for row in found] == [
+        ["other", "75.0", "75.0", "75.0"],
+        ["other, unseen", "12.5", "12.5", "12.5"],
+        ["one", "50.0", "50.0", "50.0"],
     ]
-    assert {len(row) for row in found} == {1 + len(COLUMNS)}
+    assert {len(row) for row in found} == {len(titles)}
     assert "unseen: clients that took part in no round" in table[-1]
-    assert "unseen" not in markdown({"one": summary})
+    assert "unseen" not in markdown({"one": {"summary": summary}})

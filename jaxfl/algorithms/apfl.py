@@ -39,6 +39,7 @@ class Client(NamedTuple):
     personal="v and alpha",
     sends="its copy of the global model w",
     defaults="alpha as in another implementation (FedTorch), the rate is ours",
+    turn_first="alpha, the weight of the personal model: raise it towards 1",
 )
 def apfl(
     task: Task,

@@ -59,6 +59,7 @@ class Server(NamedTuple):
     sends="its model",
     defaults="pFedGraph's tables; the number of clusters is ours",
     separating={"eps2": 0.1},
+    turn_first="raise eps1 and lower eps2: clusters are then split earlier",
 )
 def cfl(
     task: Task,

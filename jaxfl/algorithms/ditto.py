@@ -28,6 +28,7 @@ from jaxfl.types import Algorithm, Cohort, Dataset, Info, Params, PRNGKey, Scala
     personal="the whole model v",
     sends="the model that it trained from the global model",
     defaults="pFedGraph's tables",
+    turn_first="lower lam: at 0 the personal model is local training",
 )
 def ditto(task: Task, *, lam: Annotated[Scalar, NOT_NEGATIVE] = 1.0) -> Algorithm:
     """FedAvg, and a second model for each client, which stays near the global model.

@@ -18,6 +18,8 @@ from jaxfl.types import Algorithm, Scalar, Task
     personal="",
     sends="its model",
     defaults="the paper, the best of its grid for Shakespeare and Stack Overflow",
+    turn_first="rate, the server's learning rate, by factors of 3; one model cannot fit clients "
+    "that differ",
 )
 def fedadam(
     task: Task,

@@ -39,6 +39,7 @@ class Client(NamedTuple):
     personal="the head",
     sends="its model",
     defaults="the authors' code",
+    turn_first="blend_epochs and head_epochs: with more of them the head is more the client's own",
 )
 def fedah(
     task: Task,

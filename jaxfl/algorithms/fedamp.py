@@ -20,6 +20,8 @@ from jaxfl.types import Algorithm, Cohort, Dataset, Info, Params, PRNGKey, Scala
     sends="its model",
     defaults="ours",
     offers_mixture=True,
+    turn_first="lower lam: clients are then less attracted to the mixture; then sigma, in the "
+    "order of the squared distances of models",
 )
 def fedamp(
     task: Task,

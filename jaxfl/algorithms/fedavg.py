@@ -12,6 +12,8 @@ from jaxfl.types import Algorithm, Task
     place="Algorithm 1",
     personal="",
     sends="its model",
+    turn_first="one model cannot fit clients that differ: take fedavg_ft, or a method with a "
+    "personal part",
 )
 def fedavg(task: Task) -> Algorithm:
     """One global model: the mean of the clients' models, weighted by their numbers of examples.

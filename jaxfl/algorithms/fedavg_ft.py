@@ -12,6 +12,7 @@ from jaxfl.types import Algorithm, Task
     place="with fine-tuning as in the tables of pFedGraph (Ye et al., ICML 2023, section 4.1)",
     personal="the model as the client last trained it",
     sends="its model",
+    turn_first="--local-steps: with more of them the deployed model is more the client's own",
 )
 def fedavg_ft(task: Task) -> Algorithm:
     """FedAvg, but each client deploys the model that it last trained from the global model.

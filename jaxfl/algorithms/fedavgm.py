@@ -25,6 +25,7 @@ from jaxfl.types import Algorithm, Scalar, Task
     personal="",
     sends="its model",
     defaults="the paper",
+    turn_first="lower momentum if the accuracy jumps; one model cannot fit clients that differ",
 )
 def fedavgm(
     task: Task,

@@ -19,6 +19,7 @@ from jaxfl.types import Algorithm, Params, Task
     place="Algorithm 1",
     personal="the normalisation layers",
     sends="all other layers",
+    turn_first="norms, the personal layers: a model without normalisation layers makes this FedAvg",
 )
 def fedbn(task: Task, *, norms: tree.Layers = "[Nn]orm") -> Algorithm:
     """FedAvg, but each client keeps the parameters and statistics of its normalisation layers.

@@ -57,6 +57,8 @@ class Server(NamedTuple):
     defaults="the paper",
     absent="the mean of the nodes' models (section 3.5)",
     separating={"feature": "update"},
+    turn_first="feature=update, and graph=softmax with a low temperature: the defaults mix nearly "
+    "evenly",
 )
 def fedcedar(
     task: Task,

@@ -28,6 +28,7 @@ from jaxfl.types import Algorithm, Cohort, Dataset, Info, Params, PRNGKey, State
     ),
     personal="the mixture of models",
     sends="its model",
+    turn_first="raise --val: a client chooses whom to learn from on its validation examples",
 )
 def fedfomo(task: Task) -> Algorithm:
     """Each client mixes all models itself, with weights by their loss on its validation data.

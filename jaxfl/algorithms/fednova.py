@@ -27,6 +27,8 @@ from jaxfl.types import Algorithm, Cohort, Dataset, Info, Params, PRNGKey, State
     place="equation (7)",
     personal="",
     sends="its model and its number of local steps",
+    turn_first="--local-epochs: with fewer of them clients drift less; one model cannot fit all "
+    "clients",
     defaults="the paper",
 )
 def fednova(task: Task) -> Algorithm:

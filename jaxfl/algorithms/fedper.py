@@ -20,6 +20,7 @@ from jaxfl.types import Algorithm, Params, Task
     place="Algorithms 1 and 2",
     personal="the head",
     sends="its body",
+    turn_first="head, the personal layers: name more of them where clients differ much",
 )
 def fedper(task: Task, *, head: tree.Layers | None = None) -> Algorithm:
     """FedAvg of the body; each client keeps a head of its own, trained together with the body.

@@ -17,6 +17,7 @@ from jaxfl.types import Algorithm, Scalar, Task
     personal="",
     sends="its model",
     defaults="pFedGraph's tables",
+    turn_first="raise mu if clients drift apart; one model cannot fit clients that differ",
 )
 def fedprox(task: Task, *, mu: Annotated[Scalar, NOT_NEGATIVE] = 0.01) -> Algorithm:
     """FedAvg with a proximal term: clients minimise (2), their loss plus mu / 2 |w - w^t|^2.

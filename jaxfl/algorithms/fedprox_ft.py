@@ -17,6 +17,7 @@ from jaxfl.types import Algorithm, Scalar, Task
     personal="the model as the client last trained it",
     sends="its model",
     defaults="pFedGraph's tables",
+    turn_first="lower mu and raise --local-steps: the deployed model is then more the client's own",
 )
 def fedprox_ft(task: Task, *, mu: Annotated[Scalar, NOT_NEGATIVE] = 0.01) -> Algorithm:
     """FedProx, but each client deploys the model that it last trained from the global model.

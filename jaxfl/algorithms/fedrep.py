@@ -25,6 +25,8 @@ from jaxfl.types import Algorithm, Cohort, Dataset, Info, Params, PRNGKey, State
     personal="the head",
     sends="its body",
     defaults="the authors' code",
+    turn_first="head_epochs: fewer if clients have few examples, more if the head lags behind the "
+    "body",
 )
 def fedrep(
     task: Task,

@@ -26,6 +26,7 @@ from jaxfl.types import Algorithm, Cohort, Dataset, Info, Params, PRNGKey, State
     place="the linear personal head of section 4",
     personal="a second head",
     sends="the global model as it trained it",
+    turn_first="raise --local-steps: the personal head has no option of its own",
 )
 def fedrod(task: Task) -> Algorithm:
     """A global model with a loss that balances the classes, and a linear head for each client.

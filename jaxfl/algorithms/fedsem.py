@@ -42,6 +42,7 @@ class Server(NamedTuple):
     sends="its model",
     defaults="ours",
     separating={"clusters": 2},
+    turn_first="clusters: as many as you expect groups of clients",
 )
 def fedsem(task: Task, *, clusters: Annotated[int, COUNT] = 5) -> Algorithm:
     """Clusters of models: each client joins the nearest centre, and trains from the cluster's mean.

@@ -31,6 +31,7 @@ from jaxfl.types import Algorithm, Cohort, Dataset, Info, Params, PRNGKey, Scala
     personal="",
     sends="its model",
     defaults="ours",
+    turn_first="rho (with form=admm) and --local-steps; one model cannot fit clients that differ",
 )
 def gfed(
     task: Task,

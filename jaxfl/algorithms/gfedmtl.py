@@ -34,6 +34,8 @@ from jaxfl.types import Algorithm, Cohort, Dataset, Info, Params, PRNGKey, Scala
     personal="the model w_k",
     sends="its model less its dual over rho",
     defaults="ours",
+    turn_first="clusters: as many as you expect groups of clients; then lower tau, at 0 clusters "
+    "do not learn from each other",
 )
 def gfedmtl(
     task: Task,

@@ -29,6 +29,8 @@ from jaxfl.types import Algorithm, Cohort, Dataset, Info, Params, PRNGKey, State
     personal="the choice of a cluster",
     sends="its model and the number of its cluster",
     defaults="the paper",
+    turn_first="clusters: as many as you expect groups of clients; then other seeds, since its "
+    "start is random",
 )
 def ifca(task: Task, *, clusters: Annotated[int, COUNT] = 4) -> Algorithm:
     """One model for each cluster; a client trains the model with the lowest loss on its data.

@@ -43,6 +43,7 @@ class Memory(NamedTuple):
     personal="the examples that the client remembers",
     sends="its model",
     defaults="the authors' code; lam is of pFedGraph's tables",
+    turn_first="lam, the weight of the remembered examples: choose it on validation scores",
 )
 def knn_per(
     task: Task,

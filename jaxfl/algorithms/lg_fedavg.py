@@ -22,6 +22,7 @@ from jaxfl.types import Algorithm, Params, Task
     place="Algorithm 1",
     personal="the body",
     sends="its head",
+    turn_first="head, the shared layers: name fewer of them where clients differ much",
 )
 def lg_fedavg(task: Task, *, head: tree.Layers | None = None) -> Algorithm:
     """FedAvg of the head; each client keeps a body of its own, trained together with the head.

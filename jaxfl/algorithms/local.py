@@ -16,6 +16,7 @@ from jaxfl.types import Algorithm, Cohort, Dataset, Info, Params, PRNGKey, State
     link="",
     personal="the whole model",
     sends="",
+    turn_first="--local-steps and --lr: they decide how well a client learns alone",
 )
 def local(task: Task) -> Algorithm:
     """Every client trains its own model on its own data; nothing is sent.

@@ -15,6 +15,7 @@ from jaxfl.types import Algorithm, Cohort, Params, Task
     place="Algorithm 1, option I",
     personal="",
     sends="its model",
+    turn_first="it is for malicious clients; with none, take another method",
 )
 def median(task: Task) -> Algorithm:
     """FedAvg whose server takes the median of each coordinate, not the mean.

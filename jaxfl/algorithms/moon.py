@@ -24,6 +24,7 @@ from jaxfl.types import Algorithm, Dataset, Params, PRNGKey, Scalar, Task
     personal="",
     sends="its model",
     defaults="the authors' code",
+    turn_first="lower mu; one model cannot fit clients that differ",
 )
 def moon(
     task: Task, *, mu: Scalar = 1.0, temperature: Annotated[Scalar, POSITIVE] = 0.5

@@ -21,6 +21,7 @@ from jaxfl.types import Algorithm, Cohort, Params, Task
     personal="",
     sends="its model",
     defaults="ours, the most that the rule allows",
+    turn_first="byzantine: as few as you expect malicious clients; with none, take another method",
 )
 def multi_krum(
     task: Task,

@@ -26,6 +26,7 @@ from jaxfl.types import Algorithm, Cohort, Params, Scalar, Task
     personal="",
     sends="its model",
     defaults="ours",
+    turn_first="raise bound if benign updates are cut; one model cannot fit clients that differ",
 )
 def norm_clipping(task: Task, *, bound: Annotated[Scalar | None, POSITIVE] = None) -> Algorithm:
     """FedAvg whose server shortens updates that are longer than a bound.

@@ -28,6 +28,7 @@ from jaxfl.types import Algorithm, Cohort, Dataset, Info, Params, PRNGKey, Scala
     personal="the model after a step on the client's data",
     sends="its copy of the global model w",
     defaults="the paper",
+    turn_first="alpha, the rate of the personal step, by factors of 3",
 )
 def per_fedavg(task: Task, *, alpha: Scalar = 0.01, hessian: bool = False) -> Algorithm:
     """FedAvg that lowers (3), the loss of the global model after one gradient step of each client.

@@ -33,6 +33,7 @@ from jaxfl.types import Algorithm, Cohort, Dataset, Info, Params, PRNGKey, Scala
     defaults="the paper; width is ours",
     offers_mixture=True,
     separating={"feature": "round", "attention": "dot", "eta": 0.1},
+    turn_first="feature=round attention=dot eta=0.1: the defaults mix nearly evenly",
 )
 def pfedgat(
     task: Task,

@@ -45,6 +45,8 @@ class Client(NamedTuple):
     sends="its model",
     defaults="the authors' code",
     offers_mixture=True,
+    turn_first="lower alpha (try 0.2), or give group=2: a client then learns only from clients "
+    "that are more similar to it",
 )
 def pfedgraph(
     task: Task,

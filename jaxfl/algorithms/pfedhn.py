@@ -30,6 +30,7 @@ from jaxfl.types import Algorithm, Cohort, Dataset, Info, Params, PRNGKey, Scala
     personal="the embedding v_i, which the server keeps",
     sends="its model",
     defaults="the authors' code; embedding is of pFedGraph's tables",
+    turn_first="rate and --rounds: the network of the server needs many rounds",
 )
 def pfedhn(
     task: Task,

@@ -33,6 +33,8 @@ from jaxfl.types import Algorithm, Cohort, Dataset, Info, Params, PRNGKey, Scala
     personal="the deployed model theta",
     sends="its copy of the global model w",
     defaults="the paper",
+    turn_first="inner_rate by factors of 3; then lower lam, and clients are less tied to the "
+    "common model",
 )
 def pfedme(
     task: Task,

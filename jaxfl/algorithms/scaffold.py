@@ -43,6 +43,7 @@ class Server(NamedTuple):
     personal="",
     sends="its model and its control variate",
     defaults="the paper",
+    turn_first="lower --local-steps or --lr; one model cannot fit clients that differ",
 )
 def scaffold(
     task: Task,

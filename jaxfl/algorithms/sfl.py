@@ -35,6 +35,7 @@ from jaxfl.types import Algorithm, Cohort, Dataset, Info, Params, PRNGKey, Scala
     sends="its model",
     defaults="ours: a learned graph in place of a given one; hops and lam follow the authors' code",
     offers_mixture=True,
+    turn_first="lower lam, the attraction to the graph model; then lower hops or temperature",
 )
 def sfl(
     task: Task,

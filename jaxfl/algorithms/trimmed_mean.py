@@ -19,6 +19,7 @@ from jaxfl.types import Algorithm, Cohort, Params, Scalar, Task
     personal="",
     sends="its model",
     defaults="ours",
+    turn_first="lower trim to the fraction of malicious clients; with none, take another method",
 )
 def trimmed_mean(
     task: Task, *, trim: Annotated[Scalar, Range(0, 0.5, high_included=False)] = 0.4

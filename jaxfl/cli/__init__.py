@@ -16,7 +16,7 @@ from rich.console import Console
 from rich.text import Text
 
 from jaxfl.cli.choices import DATA
-from jaxfl.cli.commands import COMMANDS, SETTING
+from jaxfl.cli.commands import COMMANDS, DEMONSTRATION, SETTING
 from jaxfl.cli.options import (
     Cite,
     Compare,
@@ -85,7 +85,11 @@ def one_line_warnings(errors: Console) -> Iterator[None]:
 
     def show(message: Warning | str, category: type[Warning], *where: object) -> None:
         if issubclass(category, RunWarning):
-            errors.print(f"jaxfl: {visible(str(message))}", style="yellow", markup=False)
+            said = f"jaxfl: {visible(str(message))}"
+            if hasattr(sys.stderr, "rich_proxied_file"):  # a live display puts it above itself
+                print(said, file=sys.stderr)
+            else:
+                errors.print(said, style="yellow", markup=False)
         else:
             before(message, category, *where)
 
@@ -110,7 +114,7 @@ def parse(
             arguments.count(many) < 2,
             f"{many} is given twice: give it once, with all its values behind it",
         )
-    given = {word.split("=")[0] for word in arguments}
+    given = {word.split("=")[0].replace("_", "-") for word in arguments}
     drawn = sorted(given & {"--attack-ratio", "--attack-seed"})
     check(
         "--malicious" not in given or not drawn,
@@ -124,6 +128,9 @@ def parse(
     if arguments[:1] == ["run"] and files:
         config = load_config(Path(files[-1]))
         start = {name: getattr(config, name) for name in SETTING}
+    about_data = given & {option(name) for name in DATA if name != "seed"}
+    if arguments[:1] == ["compare"] and not presets and not about_data:
+        presets = [DEMONSTRATION]
     if presets:
         start = preset(presets[-1]).scored_options
     for option_given, other, none in REPLACED:
@@ -163,6 +170,8 @@ def parse(
         "--malicious" not in given or bool(command.malicious),
         "--malicious names nobody: give ids of clients, or leave it out",
     )
+    if presets == [DEMONSTRATION]:
+        command = dataclasses.replace(command, preset=DEMONSTRATION)
     if start:
         # Options from there that have no effect together with the options given are left out.
         unused = [name for name in idle(command) if option(name) not in given]

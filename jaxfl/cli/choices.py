@@ -15,7 +15,7 @@ from jaxfl.data.prepare import prepare as prepare_data
 from jaxfl.data.sources import SOURCES, data_dir
 from jaxfl.errors import check, check_name
 from jaxfl.experiment.config import PRESETS, DataOptions, resolve_data
-from jaxfl.experiment.config.fields import check_fields
+from jaxfl.experiment.config.fields import PICTURE_FORMATS, check_fields
 from jaxfl.experiment.session.clients import assign, describe_clients
 from jaxfl.experiment.show.methods import describe_factory, first_line
 from jaxfl.experiment.store import files
@@ -67,6 +67,7 @@ def show(command: List, console: Console) -> None:
 
 def describe(command: Describe, console: Console) -> None:
     """`jaxfl describe`."""
+    from jaxfl.experiment.show.drawing import render
     from jaxfl.experiment.show.partition import draw_partition
 
     if command.out:
@@ -75,6 +76,8 @@ def describe(command: Describe, console: Console) -> None:
             f"{command.out} exists: name another file, or remove it",
         )
         files.check_writable(command.out)
+        format = command.out.suffix.removeprefix(".") or "png"
+        check_name("picture format", format, PICTURE_FORMATS)
     asked = DataOptions(**{name: getattr(command, name) for name in DATA})
     check_fields(asked)
     options, source = resolve_data(asked)
@@ -91,7 +94,8 @@ def describe(command: Describe, console: Console) -> None:
     console.print(table)
     if command.out:
         files.create(command.out.parent, (), overwrite=True)
-        files.write_file(command.out, draw_partition(source, parts, options))
+        figure = draw_partition(source, parts, options)
+        files.write_file(command.out, render(figure, format))
         console.print(f"written to {command.out}", markup=False, highlight=False)
 
 

@@ -26,7 +26,7 @@ from jaxfl.cli.options import (
     SettingOptions,
     Sweep,
 )
-from jaxfl.cli.progress import Follower
+from jaxfl.cli.progress import Follower, SearchFollower
 from jaxfl.data.arrays import read_npz
 from jaxfl.errors import check
 from jaxfl.experiment.config import (
@@ -40,11 +40,13 @@ from jaxfl.experiment.config import (
 )
 from jaxfl.experiment.config.fields import check_fields
 from jaxfl.experiment.session.run import to_resume
-from jaxfl.experiment.show.terminal import score_table
+from jaxfl.experiment.show.terminal import print_scores
 from jaxfl.experiment.store import files
 from jaxfl.experiment.store.finished import load_finished, write_comparison
 from jaxfl.experiment.studies import sweep as search
 
+# The preset of `jaxfl compare` where no option says anything about the data.
+DEMONSTRATION = "demo"
 SETTING = [field.name for field in dataclasses.fields(SettingOptions)]
 
 
@@ -93,7 +95,9 @@ def run(command: Run, console: Console) -> None:
     with directory(command.out, algorithm) as out:
         with Follower([config], console) as follow:
             summary = experiment.execute(config, out, overwrite=command.overwrite, follow=follow)
-        console.print(score_table({algorithm: summary}))
+        print_scores(
+            {algorithm: {"summary": summary, "config": follow.configs[algorithm]}}, console
+        )
         show_protocol(command, {algorithm: (algorithm, out)}, console)
         console.print(f"written to {out}", markup=False, highlight=False)
 
@@ -106,7 +110,8 @@ def resume(command: Resume, console: Console) -> None:
     with Follower([config], console) as follow:
         options = {"devices": command.devices, "rounds": command.rounds}
         summary = experiment.resume(command.directory, **options, follow=follow)
-    console.print(score_table({config.name: summary}))
+    run = {"summary": summary, "config": follow.configs[config.name]}
+    print_scores({config.name: run}, console)
     console.print(f"written to {command.directory}", markup=False, highlight=False)
 
 
@@ -131,9 +136,20 @@ def compare(command: Compare, console: Console) -> None:
         with Follower(configs, console) as follow:
             options = {"overwrite": command.overwrite, "equal_budget": command.equal_budget}
             summaries = experiment.compare(configs, out, **options, follow=follow)
-        console.print(score_table(summaries))
-        runs = {c.name: (c.algorithm, out / files.directory_name(c.name)) for c in configs}
-        show_protocol(command, runs, console)
+        runs = {
+            name: {"summary": summary, "config": follow.configs[name]}
+            for name, summary in summaries.items()
+        }
+        print_scores(runs, console)
+        places = {c.name: (c.algorithm, out / files.directory_name(c.name)) for c in configs}
+        show_protocol(command, places, console)
+        if command.preset == DEMONSTRATION:
+            console.print(
+                f"This is the demonstration (--preset {DEMONSTRATION}). With --dataset or another "
+                "option of the data, its data are not used.",
+                markup=False,
+                highlight=False,
+            )
         console.print(f"written to {out}", markup=False, highlight=False)
 
 
@@ -150,6 +166,8 @@ def show_protocol(
     if command.preset is None or not mesh.is_main_process():
         return
     found = preset(command.preset)
+    if (found.rule, found.stage, found.stages) == ("last", "before", {}):
+        return  # the table of scores says the same
     title = f"{command.preset}, {found.rule}"
     table = Table("", "score", title=title, title_justify="left")
     for label, (algorithm, out) in runs.items():
@@ -189,7 +207,8 @@ def sweep(command: Sweep, console: Console) -> None:
     settle(command, command.devices, console)
     with directory(command.out, "sweep") as out:
         files.check_free([out], command.overwrite)
-        trials = search.search(config, points)
+        with SearchFollower(console) as follow:
+            trials = search.search(config, points, follow)
         with files.locked(out):
             files.create(out, files.SWEEP_FILES, command.overwrite)
             best = search.write_search(config, trials, out, show_test=command.show_test)
@@ -221,9 +240,9 @@ def report(command: Report, console: Console) -> None:
     runs = load_finished(list(command.directories))
     if command.out:
         files.create(command.out, files.COMPARISON_FILES, command.overwrite)
-    console.print(score_table({label: found["summary"] for label, found in runs.items()}))
+    print_scores(runs, console)
     if command.out:
-        write_comparison(runs, command.out)
+        write_comparison(runs, command.out, command.format, command.highlight)
         console.print(f"written to {command.out}", markup=False, highlight=False)
 
 

@@ -181,7 +181,7 @@ class Describe(PresetOption, Plugins, DataOptions):
     """Show who holds what: clients, examples, labels, imbalance."""
 
     out: Path | None = None
-    """also draw it into this PNG file"""
+    """also draw it into this file: NAME.png, NAME.pdf or NAME.svg"""
 
 
 @dataclass(frozen=True)
@@ -191,7 +191,11 @@ class Report:
     directories: Annotated[tyro.conf.Positional[tuple[Path, ...]], tyro.conf.arg(metavar="DIR ...")]
     """directories of runs or comparisons"""
     out: Path | None = None
-    """also write comparison.json, .md and .png there"""
+    """also write comparison.json, comparison.md and the picture there"""
+    format: tuple[Literal["png", "pdf", "svg"], ...] = ("png",)
+    """formats of the picture"""
+    highlight: tuple[str, ...] = ()
+    """runs or algorithms that are in colour among many, beside the best"""
     overwrite: bool = False
     """replace a comparison that the directory holds"""
 

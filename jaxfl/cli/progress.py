@@ -1,29 +1,50 @@
-"""Progress of runs on the terminal."""
+"""Progress of runs and searches on the terminal, or as plain lines where there is no terminal."""
 
 from typing import Any
 
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+from rich.progress import (
+    BarColumn,
+    MofNCompleteColumn,
+    Progress,
+    TextColumn,
+    TimeElapsedColumn,
+    TimeRemainingColumn,
+)
+from rich.table import Column
+from rich.text import Text
 
 from jaxfl.experiment.config import Config
 from jaxfl.experiment.show.scores import MEASURES
 
+WAITING = "waiting"
+COMPILING = "compiling"
+
 
 class Follower:
-    """A live progress bar, one task a run; nothing at all when the output is not a terminal."""
+    """Follows runs: on a terminal a live line for each run, with its score as it goes.
+
+    Without a terminal, as in the log of a cluster, each evaluation is a plain line.
+
+    Attributes:
+      configs: of the runs that have begun, by name, with every option filled in.
+    """
 
     def __init__(self, configs: list[Config], console: Console):
+        self.configs: dict[str, Config] = {}
+        self.console = console
         self.progress = Progress(
-            TextColumn("{task.description:<12}", markup=False),
-            BarColumn(),
+            TextColumn("{task.description}", markup=False, table_column=Column(no_wrap=True)),
+            BarColumn(bar_width=16),
             MofNCompleteColumn(),
-            TextColumn("{task.fields[state]}"),
-            TimeRemainingColumn(),
+            TextColumn("{task.fields[state]}", table_column=Column(no_wrap=True)),
+            TimeRemainingColumn(compact=True),
             console=console,
             disable=not console.is_terminal,
         )
         self.tasks = {
-            c.name: self.progress.add_task(c.name, total=c.rounds, state="") for c in configs
+            c.name: self.progress.add_task(c.name, total=c.rounds, state=WAITING, start=False)
+            for c in configs
         }
 
     def __enter__(self) -> "Follower":
@@ -35,11 +56,47 @@ class Follower:
 
     def __call__(self, config: Config, line: dict[str, Any] | None) -> None:
         """Shows the round, the score and the speed of a run."""
-        state = "compiling"
-        if line is not None:
-            name, shown, digits = MEASURES[line["measure"]]
-            mean = line["before"]["mean"]
-            score = "" if mean is None else f"{name} {shown(mean):{digits}}"
-            state = f"{score}, {line['round'] / max(line['seconds'], 1e-9):.1f} rounds/s"
-        done = 0 if line is None else line["round"]
-        self.progress.update(self.tasks[config.name], completed=done, state=state)
+        self.configs[config.name] = config
+        task = self.tasks[config.name]
+        if line is None:
+            self.progress.update(task, state=COMPILING)
+            return
+        self.progress.start_task(task)
+        name, shown, digits = MEASURES[line["measure"]]
+        mean = line["before"]["mean"]
+        score = "no score" if mean is None else f"{name.split()[0]} {shown(mean):{digits}}"
+        self.progress.update(task, completed=line["round"], state=score)
+        if not self.console.is_terminal:
+            words = f"{config.name}: round {line['round']} of {config.rounds}, {score}, "
+            self.console.print(Text(f"{words}{line['seconds']:.1f} s"), soft_wrap=True)
+
+
+class SearchFollower:
+    """Follows a search: a bar of its trials, or plain lines where there is no terminal."""
+
+    def __init__(self, console: Console):
+        self.console = console
+        self.progress = Progress(
+            TextColumn("trials"),
+            BarColumn(bar_width=30),
+            MofNCompleteColumn(),
+            TextColumn("{task.fields[state]}"),
+            TimeElapsedColumn(),
+            console=console,
+            disable=not console.is_terminal,
+        )
+        self.task = self.progress.add_task("trials", total=None, state=COMPILING)
+
+    def __enter__(self) -> "SearchFollower":
+        self.progress.start()
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self.progress.stop()
+
+    def __call__(self, done: int, total: int, best: float | None) -> None:
+        """Shows how many trials are done, and the best validation score so far."""
+        state = COMPILING if best is None else f"best validation score {best:.4f}"
+        self.progress.update(self.task, completed=done, total=total, state=state)
+        if not self.console.is_terminal:
+            self.console.print(Text(f"{done} of {total} trials done, {state}"), soft_wrap=True)

@@ -9,7 +9,16 @@ from jaxfl.experiment.config.setting import Config
 
 # The result is then the same up to rounding, or is the same with more of it. The number of rounds
 # may grow. Another data_dir is harmless, because the data themselves are compared.
-MAY_CHANGE = {"chunk", "data_dir", "devices", "fail_on_divergence", "keep", "label", "rounds"}
+MAY_CHANGE = {
+    "chunk",
+    "data_dir",
+    "devices",
+    "fail_on_divergence",
+    "format",
+    "keep",
+    "label",
+    "rounds",
+}
 
 
 def differences(was: dict[str, Any], config: Config, done: int) -> list[str]:

@@ -32,6 +32,7 @@ BELOW_ONE = Range(low=0, high=1, high_included=False)
 SEED = Range(low=0, high=2**31 - 1, words="a whole number of at least 0 and below 2^31")
 EVERY_CLIENT = Range(0, 1, low_included=False, words="a fraction in (0, 1], 1 for every client")
 SKEW = Range(0, low_included=False, words="a positive number, smaller for more skew")
+PICTURE_FORMATS = ("png", "pdf", "svg")
 DELTA = Range(0, 1, False, False, words="a number in (0, 1), far below 1 / clients")
 SOME = Range(0, 1, low_included=False, words="a fraction in (0, 1]")
 
@@ -185,6 +186,10 @@ class RunOptions:
     """checkpoints to keep, the newest ones"""
     keep_models: bool = True
     """keep the models of the clients in models.npz, for `jaxfl predict` and `jaxfl.load`"""
+    format: Annotated[tuple[str, ...], Names("picture format", (*PICTURE_FORMATS, "gif"))] = (
+        "png",
+    )
+    """formats of the pictures: png, pdf, svg; gif is the graph by round, beside the others"""
     fail_on_divergence: bool = False
     """stop when a client's update is not finite, instead of leaving it out of the round"""
     seeds: Annotated[int, MANY] = 1

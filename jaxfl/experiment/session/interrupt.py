@@ -2,8 +2,10 @@
 
 import signal
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+
+from jaxfl.errors import warn
 
 
 @contextmanager
@@ -28,3 +30,16 @@ def interruptible() -> Iterator[threading.Event]:
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)
+
+
+def answer(asked: threading.Event) -> Callable[[], None]:
+    """A function that says once that a wish to stop was heard, as soon as the event is set."""
+    told = False
+
+    def tell() -> None:
+        nonlocal told
+        if asked.is_set() and not told:
+            told = True
+            warn("stopping after the rounds under way; Ctrl-C again stops now")
+
+    return tell

@@ -2,23 +2,32 @@
 
 import dataclasses
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from jaxfl.experiment.config import load_config, to_json
 from jaxfl.experiment.session import kept
 from jaxfl.experiment.session.build import Built
-from jaxfl.experiment.session.history import History
+from jaxfl.experiment.session.clients import malicious, true_groups
+from jaxfl.experiment.session.history import WEIGHTS, History
 from jaxfl.experiment.store import files
+
+if TYPE_CHECKING:
+    from jaxfl.experiment.show.clients import Clients
+
+FRAMES = 40  # at most, of a picture that moves
+MILLISECONDS = 300  # a frame
 
 
 def begin(directory: Path, built: Built, overwrite: bool) -> None:
     """Opens the directory of a run: the picture of the partition, and the config."""
     from jaxfl.experiment.show.partition import draw_partition
+    from jaxfl.experiment.store.pictures import write_picture
 
     files.create(directory, files.RUN_FILES, overwrite)
-    picture = draw_partition(built.data.source, built.data.parts[0], built.config)
-    files.write_file(directory / "partition.png", picture)
+    figure = draw_partition(built.data.source, built.data.parts[0], built.config)
+    write_picture(directory, "partition", figure, built.config.format)
     # From now on the run can be resumed.
     files.write_file(directory / "config.json", to_json(built.config))
 
@@ -43,9 +52,12 @@ def vanished(directory: Path, history: History, checkpoints: list[Path]) -> list
       history: of the run.
       checkpoints: those that this run has written, the oldest first.
     """
+    from jaxfl.experiment.store.pictures import still_formats
+
     metrics = directory / "metrics.jsonl"
     content = files.json_lines(history.lines)
-    expected = [directory / name for name in ("config.json", "partition.png")]
+    pictures = [f"partition.{format}" for format in still_formats(history.config.format)]
+    expected = [directory / name for name in ("config.json", *pictures)]
     gone = [path for path in (*expected, *checkpoints[-history.config.keep :]) if not path.exists()]
     if not metrics.is_file() or metrics.read_text() != content:
         files.write_file(metrics, content)
@@ -63,17 +75,51 @@ def finish(
     """Closes the directory of a run: its arrays, models, pictures and, last, the summary."""
     from jaxfl.experiment.show.curves import draw_curves
     from jaxfl.experiment.show.graphs import Graph, draw_graph
+    from jaxfl.experiment.store.pictures import write_picture
 
+    config = built.config
     files.write_npz(directory / "clients.npz", history.clients())
-    curves = draw_curves({built.config.name: history.lines}, history.measure)
-    files.write_file(directory / "curves.png", curves)
+    curves = draw_curves(history.lines, config, history.measure)
+    write_picture(directory, "curves", curves, config.format)
     if models:
         files.write_npz(directory / kept.FILE, models, compressed=False)
     last = history.last_graph()
     if last is not None:
         files.write_npz(directory / "graph.npz", history.graph())
-        data = built.data
-        graph = Graph(*last)
-        picture = draw_graph(graph, data.source, data.parts[0], built.config, history.malicious)
-        files.write_file(directory / "graph.png", picture)
+        clients = drawn_clients(built)
+        write_picture(directory, "graph", draw_graph(Graph(*last), clients, config), config.format)
+        if "gif" in config.format:
+            _write_rounds(directory / "graph.gif", built, history, clients)
     files.write_json(directory / "summary.json", history.summary(compile_seconds))
+
+
+def drawn_clients(built: Built) -> "Clients":
+    """What pictures of graphs show of the clients of a run, in its first seed."""
+    from jaxfl.experiment.show.clients import clients_of
+
+    source = built.data.source
+    parts = built.data.parts[0]
+    groups = true_groups(built.config, source, parts)
+    return clients_of(source, parts, groups, malicious(built.config))
+
+
+def _write_rounds(file: Path, built: Built, history: History, clients: "Clients") -> None:
+    """Writes the graph of the first seed by round as a picture that moves."""
+    from jaxfl.experiment.show.drawing import gif
+    from jaxfl.experiment.show.graphs import Graph, draw_graph
+
+    arrays = history.seeds.with_axis(history.graph())
+    ids = arrays["ids"][0]
+    names = [name for name in arrays if name.startswith(WEIGHTS)]
+    count = min(FRAMES, len(ids))
+    rounds = np.unique(np.linspace(0, len(ids) - 1, count).round().astype(int)).tolist()
+    frames = [
+        draw_graph(
+            Graph({name: arrays[name][0, number] for name in names}, ids[number]),
+            clients,
+            built.config,
+            number + 1,
+        )
+        for number in rounds
+    ]
+    files.write_file(file, gif(frames, MILLISECONDS))

@@ -15,7 +15,7 @@ from jaxfl.experiment.session import checkpoints, kept, output
 from jaxfl.experiment.session.build import Built, build
 from jaxfl.experiment.session.clients import gather
 from jaxfl.experiment.session.history import History
-from jaxfl.experiment.session.interrupt import interruptible
+from jaxfl.experiment.session.interrupt import answer, interruptible
 from jaxfl.experiment.session.program import Program, compile_run, stops
 from jaxfl.experiment.session.records import records
 from jaxfl.experiment.store import files
@@ -158,7 +158,7 @@ def record_run(
     written = []
     state = program.state
     with interruptible() as asked:
-        for record in records(program):
+        for record in records(program, answer(asked)):
             state = record.state
             line = history.add(record)
             if line is not None:

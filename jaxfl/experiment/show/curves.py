@@ -1,143 +1,264 @@
 """Pictures of scores: by round, of several runs, and of a search."""
 
+import statistics
+from collections.abc import Collection
 from typing import Any
 
 import numpy as np
 from matplotlib.axes import Axes
-from matplotlib.ticker import MaxNLocator, PercentFormatter
+from matplotlib.figure import Figure
+from matplotlib.ticker import LogLocator, MaxNLocator, NullFormatter, StrMethodFormatter
 
-from jaxfl.experiment.show.drawing import MALICIOUS, canvas, colours, literal, png
-from jaxfl.experiment.show.scores import MEASURES, ranked
+from jaxfl.experiment.config import Config
+from jaxfl.experiment.show.drawing import (
+    MALICIOUS,
+    OTHERS,
+    canvas,
+    colour_of,
+    label_ends,
+    line_styles,
+    literal,
+    shorten,
+)
+from jaxfl.experiment.show.heading import setting_line
+from jaxfl.experiment.show.scores import MEASURES, by_seed, ranked
 
 OFFSET = {"textcoords": "offset points"}
+FEW = 8  # with more runs, only the best and the chosen ones are in colour
+BEST = 5
+ALWAYS = ("local", "fedavg")  # what a reader compares the others with
 
 
-def draw_curves(runs: dict[str, list[dict[str, Any]]], measure: str = "accuracy") -> bytes:
-    """Scores and training loss by round.
+def draw_curves(
+    lines: list[dict[str, Any]], config: Config | None = None, measure: str = "accuracy"
+) -> Figure:
+    """Scores and training loss of a run by round; bands are the deviation over seeds.
 
     Args:
-      runs: label -> the run's lines of `metrics.jsonl`.
+      lines: the run's lines of `metrics.jsonl`.
+      config: of the run, for the title.
       measure: what the scores are, of `scores.MEASURES`.
     """
-    figure, (accuracy, loss) = canvas(2)
-    for colour, (label, lines) in zip(colours(len(runs)), runs.items(), strict=True):
-        rounds = [line["round"] for line in lines]
-        mark = (
-            {"color": colour, "marker": "o", "markersize": 3}
-            if len(rounds) < 40
-            else {"color": colour}
-        )
-        before, after = (_values(lines, stage, "mean", measure) for stage in ("before", "after"))
-        accuracy.plot(rounds, before, label=literal(label) if len(runs) > 1 else "deployed", **mark)
-        if np.isfinite(after).any():
-            accuracy.plot(
-                rounds,
-                after,
-                linestyle=":",
-                label=None if len(runs) > 1 else "after local training",
-                **mark,
-            )
-        if len(runs) == 1:
-            worst = _values(lines, "before", "worst10", measure)
-            accuracy.fill_between(
-                rounds, worst, before, color=colour, alpha=0.15, label="down to the worst 10 %"
-            )
-        loss.plot(
-            rounds,
-            [np.nan if line["loss"] is None else line["loss"] for line in lines],
-            label=literal(label),
-            **mark,
-        )
-    _score_axis(accuracy, "y", measure)
-    accuracy.set(xlabel="round", title=f"test {MEASURES[measure][0]}, mean over clients")
+    figure, (scores, loss) = canvas(2, width=5.4)
+    rounds = [line["round"] for line in lines]
+    colour = colour_of(config.algorithm) if config else "black"
+    mark = {"marker": "o", "markersize": 3} if len(rounds) < 40 else {}
+    kinds = (
+        ("deployed", "before", "mean", {"color": colour, "linestyle": "-"}),
+        ("after training", "after", "mean", {"color": colour, "linestyle": ":"}),
+        ("worst clients", "before", "worst10", {"color": "0.55", "linestyle": "--"}),
+    )
+    ends = {}
+    styles = {}
+    shown_values = []
+    for label, stage, name, style in kinds:
+        values, spread = _values(lines, stage, name, measure)
+        if not np.isfinite(values).any():
+            continue
+        scores.plot(rounds, values, **style, **mark)
+        _draw_band(scores, rounds, values, spread, style["color"])
+        ends[label] = values[-1]
+        styles[label] = style
+        shown_values.append(values - spread)
+    _set_score_limits(scores, shown_values, measure)
+    scores.set(xlabel="round", title=f"test {MEASURES[measure][0]}")
+    losses = [np.nan if line["loss"] is None else line["loss"] for line in lines]
+    loss.plot(rounds, losses, color=colour, **mark)
     # A loss may be 0 throughout, for example where all examples have one label.
-    scale = "log" if loss.dataLim.y1 > 0 else "linear"
-    loss.set(xlabel="round", title="training loss, mean over clients", yscale=scale)
-    for panel in (accuracy, loss):
-        panel.xaxis.set_major_locator(MaxNLocator(integer=True))
-        panel.grid(alpha=0.25)
-    accuracy.legend(frameon=False, loc="lower right" if measure == "accuracy" else "upper right")
-    return png(figure)
+    loss.set(xlabel="round", title="training loss, mean over clients")
+    if loss.dataLim.y1 > 0:
+        loss.set_yscale("log")
+        loss.yaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
+        loss.yaxis.set_major_formatter(StrMethodFormatter("{x:g}"))
+        loss.yaxis.set_minor_formatter(NullFormatter())
+    for panel in (scores, loss):
+        _finish_rounds(panel, rounds)
+    label_ends(scores, ends, styles)
+    if config is not None:
+        figure.suptitle(literal(f"{config.name}: {setting_line([config])}"), fontsize=9)
+    return figure
 
 
-def draw_comparison(runs: dict[str, dict[str, Any]]) -> bytes:
-    """Scores of several runs by round, and in the last round before and after local training.
+def draw_comparison(runs: dict[str, dict[str, Any]], highlight: Collection[str] = ()) -> Figure:
+    """Scores of several runs: by round, and those of the last round.
+
+    Bands and bars are the deviation over seeds. Of many runs the best are in colour, local training
+    and FedAvg, and those to highlight; the others are grey.
 
     Args:
-      runs: label -> {"summary": ..., "lines": ...}, as `store.finished.load_finished` returns them.
+      runs: label -> {"summary": ..., "lines": ..., "config": ...}, as
+        `store.finished.load_finished` returns them.
+      highlight: labels or methods that are in colour among many.
     """
     measure = next(iter(runs.values()))["summary"]["measure"]
     labels = list(ranked({label: run["summary"] for label, run in runs.items()}))
-    crowded = len(labels) > 12  # the bars then name the colours of the curves
-    figure, (accuracy, bars) = canvas(
-        2, width=6.0 if crowded else 5.0, height=max(4.2, 1.2 + 0.27 * len(labels))
-    )
-    name, shown, digits = MEASURES[measure]
-    places = np.arange(len(labels))[::-1]
-    for colour, place, label in zip(colours(len(labels)), places, labels, strict=True):
-        final, lines = runs[label]["summary"]["final"], runs[label]["lines"]
+    styles = line_styles({label: runs[label]["summary"]["algorithm"] for label in labels})
+    coloured = _coloured(labels, runs, highlight)
+    for label in labels:
+        if label not in coloured:
+            styles[label] = {"color": OTHERS, "linestyle": "-"}
+    figure, (curves, last) = canvas(2, width=5.9, height=max(4.2, 1.4 + 0.21 * len(labels)))
+    ends: dict[str, float] = {}
+    shown_values = []
+    every_round: list[int] = []
+    for depth, label in enumerate(reversed(labels)):  # the best is drawn last
+        lines = runs[label]["lines"]
         rounds = [line["round"] for line in lines]
+        every_round += rounds
+        values, spread = _values(lines, "before", "mean", measure)
+        style = styles[label]
+        top = depth + (len(labels) if label in coloured else 0)
         marker = "o" if len(lines) < 5 else None
-        accuracy.plot(
-            rounds,
-            _values(lines, "before", "mean", measure),
-            color=colour,
-            label=literal(label),
-            marker=marker,
-        )
-        for stage, height, alpha in (("before", place + 0.19, 1), ("after", place - 0.19, 0.35)):
-            mean = final[stage]["mean"]
-            if mean is None:  # it was not scored
+        width = 1.8 if label in coloured else 1.0
+        curves.plot(rounds, values, **style, linewidth=width, marker=marker, zorder=2 + top)
+        if label in coloured:
+            _draw_band(curves, rounds, values, spread, style["color"])
+            ends[label] = values[-1] if len(values) else np.nan
+            shown_values.append(values - spread)
+    _set_score_limits(curves, shown_values, measure)
+    name = MEASURES[measure][0]
+    curves.set(xlabel="round", title=f"test {name} of the deployed models")
+    _finish_rounds(curves, every_round)
+    label_ends(curves, ends, styles)
+    _draw_last_round(last, labels, runs, styles, measure)
+    title = setting_line([run.get("config") for run in runs.values()])
+    figure.suptitle(literal(title), fontsize=9)
+    return figure
+
+
+def _coloured(
+    labels: list[str], runs: dict[str, dict[str, Any]], highlight: Collection[str]
+) -> set[str]:
+    """The runs that are in colour: all of a few; of many the best, the references, the chosen."""
+    if len(labels) <= FEW:
+        return set(labels)
+    chosen = {*ALWAYS, *highlight}
+    named = {label for label in labels if {label, runs[label]["summary"]["algorithm"]} & chosen}
+    return named | set(labels[:BEST])
+
+
+def _draw_last_round(
+    panel: Axes,
+    labels: list[str],
+    runs: dict[str, dict[str, Any]],
+    styles: dict[str, dict[str, Any]],
+    measure: str,
+) -> None:
+    """A row for each run: the mean over clients, the worst clients, and after local training."""
+    _, shown, digits = MEASURES[measure]
+    places = np.arange(len(labels))[::-1]
+    kinds = (
+        ("mean over clients", "before", "mean", "o", 1.0),
+        ("worst clients", "before", "worst10", "|", 1.0),
+        ("after training", "after", "mean", "D", 0.45),
+    )
+    small = len(labels) > FEW
+    for place, label in zip(places, labels, strict=True):
+        final = runs[label]["summary"]["final"]
+        colour = styles[label]["color"]
+        if colour == OTHERS:
+            colour = "0.6"
+        for _, stage, name, marker, alpha in kinds:
+            value = final[stage][name]
+            if value is None:  # it was not scored
                 continue
-            value = shown(mean)
-            bars.barh(height, value, 0.36, color=colour, alpha=alpha)
-            bars.annotate(
-                f"{value:{digits}}", (value, height), (3, 0), va="center", fontsize=8, **OFFSET
+            seeds = [shown(seed) for seed in by_seed(final, stage, name)]
+            spread = statistics.stdev(seeds) if seeds else None
+            size = {"o": 7, "|": 10, "D": 4}[marker] * (0.75 if small else 1)
+            panel.errorbar(
+                shown(value),
+                place,
+                xerr=spread,
+                fmt=marker,
+                color=colour,
+                markersize=size,
+                alpha=alpha,
+                elinewidth=1.2,
+                capsize=2.5 if name == "mean" else 0,
             )
-    _score_axis(accuracy, "y", measure)
-    accuracy.set(xlabel="round", title=f"test {name} of the deployed models")
-    accuracy.xaxis.set_major_locator(MaxNLocator(integer=True))
-    accuracy.grid(alpha=0.25)
-    if not crowded:
-        accuracy.legend(
-            frameon=False, loc="lower right" if measure == "accuracy" else "upper right"
-        )
-    _score_axis(bars, "x", measure)
-    bars.set(title="last round: deployed, and after local training (pale)")
-    bars.set_xlim(0, 1.1 * bars.get_xlim()[1])
-    bars.set_yticks(places, list(map(literal, labels)), fontsize=8 if crowded else None)
-    bars.set_ylim(-0.8, len(labels) - 0.2)
-    return png(figure)
+            if (stage, name) == ("before", "mean"):
+                text = f"{shown(value):{digits}}" + (f" ±{spread:{digits}}" if spread else "")
+                panel.annotate(
+                    text,
+                    (shown(value), place),
+                    (0, 5 if small else 7),
+                    ha="center",
+                    fontsize=6 if small else 8,
+                    **OFFSET,
+                )
+    panel.set_yticks(
+        places, [literal(shorten(label, 30)) for label in labels], fontsize=7 if small else 9
+    )
+    panel.set_ylim(-0.7, len(labels) - 0.2)
+    panel.grid(alpha=0.25)
+    panel.set_title(f"{MEASURES[measure][0]}, last round")
+    scored = any(run["summary"]["final"]["after"]["mean"] is not None for run in runs.values())
+    for name, _, _, marker, alpha in kinds[: 3 if scored else 2]:
+        style = {"marker": marker, "linestyle": "", "color": "0.4", "alpha": alpha}
+        panel.plot([], [], label=name, **style)
+    panel.figure.legend(frameon=False, fontsize=8, loc="outside lower right", ncols=3)
 
 
-def draw_sweep(trials: list[dict[str, Any]]) -> bytes:
+def draw_sweep(trials: list[dict[str, Any]], title: str = "") -> Figure:
     """Validation scores of a search against each value that was varied, the best trial in red.
 
     Args:
       trials: of `studies.sweep.search`, the best first.
+      title: of the picture.
     """
     names = list(trials[0]["point"])
-    figure, panels = canvas(len(names), width=4.0, height=3.4)
+    figure, panels = canvas(len(names), width=4.2, height=3.6)
     scores = [np.nan if trial["val"] is None else trial["val"] for trial in trials]
     for panel, name in zip(panels, names, strict=True):
         values = [trial["point"][name] for trial in trials]
         numbers = all(type(value) in (int, float) for value in values)
         places = values if numbers else [str(value) for value in values]
-        panel.scatter(places, scores, s=18, color="0.5")
-        panel.scatter(places[:1], scores[:1], s=40, color=MALICIOUS)
+        panel.scatter(places, scores, s=22, color="0.45", alpha=0.6, linewidths=0)
+        panel.scatter(places[:1], scores[:1], s=45, color=MALICIOUS, label="best")
         if numbers and min(values) > 0 and max(values) > 30 * min(values):
             panel.set_xscale("log")
-        panel.set(xlabel=name, title="validation score")
+        panel.set(xlabel=name, ylabel="validation score")
         panel.grid(alpha=0.25)
-    return png(figure)
+    panels[0].legend(frameon=False, fontsize=8)
+    figure.suptitle(literal(title), fontsize=9)
+    return figure
 
 
-def _score_axis(panel: Axes, which: str, measure: str) -> None:
-    if measure == "accuracy":
-        getattr(panel, f"{which}axis").set_major_formatter(PercentFormatter(100))
-        getattr(panel, f"set_{which}lim")(0, 102)
+def _set_score_limits(panel: Axes, values: list[np.ndarray], measure: str) -> None:
+    """The axis shows the second half of every curve: curves that begin lower enter from below."""
+    if measure != "accuracy":
+        return
+    late = [value for curve in values for value in curve[len(curve) // 2 :] if np.isfinite(value)]
+    if not late:
+        panel.set_ylim(0, 101)
+        return
+    lowest = min(late)
+    room = 0.15 * (100 - lowest) + 1
+    panel.set_ylim(max(0.0, lowest - room), 100 + room / 8)
 
 
-def _values(lines: list[dict[str, Any]], stage: str, name: str, measure: str) -> list[float]:
+def _finish_rounds(panel: Axes, rounds: list[int]) -> None:
+    panel.xaxis.set_major_locator(MaxNLocator(integer=True))
+    if len(set(rounds)) > 1:
+        panel.set_xlim(min(rounds), max(rounds))
+    panel.grid(alpha=0.25)
+
+
+def _draw_band(
+    panel: Axes, rounds: list[int], values: np.ndarray, spread: np.ndarray, colour: Any
+) -> None:
+    if spread.any():
+        panel.fill_between(
+            rounds, values - spread, values + spread, color=colour, alpha=0.15, linewidth=0
+        )
+
+
+def _values(
+    lines: list[dict[str, Any]], stage: str, name: str, measure: str
+) -> tuple[np.ndarray, np.ndarray]:
+    """A score by round as it is shown, NaN where there is none, and its deviation over seeds."""
     shown = MEASURES[measure][1]
-    return [np.nan if line[stage][name] is None else shown(line[stage][name]) for line in lines]
+    values = [np.nan if line[stage][name] is None else shown(line[stage][name]) for line in lines]
+    seeds = [[shown(seed) for seed in by_seed(line, stage, name)] for line in lines]
+    spread = [statistics.stdev(found) if found else 0.0 for found in seeds]
+    return np.array(values, float), np.array(spread, float)

@@ -1,16 +1,18 @@
 """The picture of a partition: who holds what."""
 
 import numpy as np
+from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
 from jaxfl.data import Source
 from jaxfl.data.federate import group_order, label_counts
 from jaxfl.data.partition import Parts
 from jaxfl.experiment.config import DataOptions
-from jaxfl.experiment.show.drawing import LABELS, MANY, canvas, png
+from jaxfl.experiment.show.drawing import LABELS, MANY, canvas, literal
+from jaxfl.experiment.show.heading import data_line
 
 
-def draw_partition(source: Source, parts: Parts, options: DataOptions) -> bytes:
+def draw_partition(source: Source, parts: Parts, options: DataOptions) -> Figure:
     """Who holds what: a disc for each client and label, its area the number of examples.
 
     Args:
@@ -34,7 +36,7 @@ def draw_partition(source: Source, parts: Parts, options: DataOptions) -> bytes:
         title="examples of each label (area)",
         ylim=(-0.7, classes - 0.3),
     )
-    panel.yaxis.set_major_locator(MaxNLocator(integer=True))
+    panel.yaxis.set_major_locator(MaxNLocator(nbins=20, integer=True))
     panel.grid(alpha=0.2)
     bars.bar(range(clients), counts.sum(axis=1), color="0.6")
     bars.set(xlabel="client", title="examples")
@@ -42,5 +44,5 @@ def draw_partition(source: Source, parts: Parts, options: DataOptions) -> bytes:
         axis.set_xlim(-0.7, clients - 0.3)
         if clients <= MANY:
             axis.set_xticks(range(clients), order, fontsize=8, rotation=90 if clients > 20 else 0)
-    figure.suptitle(f"{options.dataset}, {options.partition}, {clients} clients")
-    return png(figure)
+    figure.suptitle(literal(data_line(options)), fontsize=9)
+    return figure

@@ -1,11 +1,9 @@
-"""The scores of finished runs as rows: of the terminal's table, of Markdown, of JSON."""
+"""Scores of finished runs: how a stored score is shown, who is ranked first, `comparison.json`."""
 
 import math
 import statistics
+from collections.abc import Sequence
 from typing import Any
-
-COLUMNS = ("before", "weighted", "worst", "after", "on val", "up", "down", "grads", "s")
-
 
 MEASURES = {  # of a score: what it is called, and how a stored value is shown
     "accuracy": ("accuracy in %", lambda score: 100 * score, ".1f"),
@@ -14,36 +12,63 @@ MEASURES = {  # of a score: what it is called, and how a stored value is shown
 }
 
 
-def rows(label: str, summary: dict[str, Any]) -> list[tuple[str, list[str]]]:
-    """A run's label and cells under `COLUMNS`, and a row of its clients that were never seen."""
-    chosen = _score(summary, summary["selected_on_val"]["before"]["mean"])
-    amounts = [
-        amount(summary["up"]),
-        amount(summary["down"]),
-        amount(summary["batches"]),
-        f"{summary['seconds']:.1f}",
-    ]
-    found = [(label, [*_scores(summary, summary["final"]), chosen, *amounts])]
-    if "unseen" in summary:
-        blank = ["-"] * (1 + len(amounts))
-        found.append((f"{label}, unseen", [*_scores(summary, summary["unseen"]), *blank]))
-    return found
+def by_seed(stages: dict[str, Any], stage: str, name: str) -> list[float]:
+    """A stored score of each seed; empty if there is one seed, or a seed without a score.
+
+    Args:
+      stages: `final`, `selected_on_val` or `unseen` of a summary, or a line of `metrics.jsonl`.
+      stage: "before" or "after".
+      name: "mean", "weighted" or "worst10".
+    """
+    found = [seed[stage][name] for seed in stages.get("seeds", [])]
+    return found if len(found) > 1 and None not in found else []
 
 
-def _scores(summary: dict[str, Any], stages: dict[str, Any]) -> list[str]:
-    """The cells of the columns from "before" to "after"."""
-    _, shown, digits = MEASURES[summary["measure"]]
-    spread = [seed["before"]["mean"] for seed in stages.get("seeds", [])]
-    before = _score(summary, stages["before"]["mean"])
-    if len(spread) > 1 and None not in spread:
-        before += f" ±{statistics.stdev(map(shown, spread)):{digits}}"
-    others = (stages["before"]["weighted"], stages["before"]["worst10"], stages["after"]["mean"])
-    return [before, *(_score(summary, value) for value in others)]
+def score_text(measure: str, stages: dict[str, Any], stage: str, name: str) -> str:
+    """A score as tables show it, with ± its standard deviation over the seeds; "-" for none.
+
+    Args:
+      measure: of `MEASURES`.
+      stages: as in `by_seed`.
+      stage: as in `by_seed`.
+      name: as in `by_seed`.
+    """
+    _, shown, digits = MEASURES[measure]
+    value = stages[stage][name]
+    if value is None:
+        return "-"
+    seeds = [shown(seed) for seed in by_seed(stages, stage, name)]
+    return f"{shown(value):{digits}}{spread_text(seeds, digits)}"
 
 
-def _score(summary: dict[str, Any], value: float | None) -> str:
-    _, shown, digits = MEASURES[summary["measure"]]
-    return "-" if value is None else f"{shown(value):{digits}}"
+def spread_text(seeds: Sequence[float], digits: str) -> str:
+    """The standard deviation over seeds behind a number: " ±0.6"; nothing for one seed."""
+    return f" ±{statistics.stdev(seeds):{digits}}" if len(seeds) > 1 else ""
+
+
+def gains(
+    measure: str, stages: dict[str, Any], reference: dict[str, Any]
+) -> tuple[float, list[float]] | None:
+    """How far the deployed models of a run are above those of another run, as scores are shown.
+
+    Args:
+      measure: of `MEASURES`; under "rmse" a gain is negative.
+      stages: of the run, as in `by_seed`.
+      reference: of the other run.
+
+    Returns:
+      The difference of the means, and the difference of each seed, which both runs share (empty
+      where they do not have the same number of seeds); None if a run has no score.
+    """
+    shown = MEASURES[measure][1]
+    pair = [part["before"]["mean"] for part in (stages, reference)]
+    if None in pair:
+        return None
+    seeds, others = (by_seed(part, "before", "mean") for part in (stages, reference))
+    differences = []
+    if len(seeds) == len(others):
+        differences = [shown(a) - shown(b) for a, b in zip(seeds, others, strict=True)]
+    return shown(pair[0]) - shown(pair[1]), differences
 
 
 def amount(floats: int) -> str:
@@ -54,19 +79,6 @@ def amount(floats: int) -> str:
     return str(floats)
 
 
-def caption(summaries: dict[str, dict[str, Any]]) -> str:
-    """What the columns mean, for runs of one measure."""
-    name = MEASURES[next(iter(summaries.values()))["measure"]][0]
-    newcomers = any("unseen" in summary for summary in summaries.values())
-    said = (
-        f"test {name} of the deployed models before and after local training, mean over clients; "
-        "weighted by data; worst tenth of the clients; on val: each client at its own best "
-        "validation score; floats sent up and down; gradients computed on batches; seconds "
-        "without compiling"
-    )
-    return said + ("; unseen: clients that took part in no round" if newcomers else "")
-
-
 def ranked(summaries: dict[str, dict[str, Any]]) -> dict[str, dict[str, Any]]:
     """The summaries by the mean score of the deployed models, the best first."""
 
@@ -75,17 +87,6 @@ def ranked(summaries: dict[str, dict[str, Any]]) -> dict[str, dict[str, Any]]:
         return -math.inf if mean is None else mean
 
     return {label: summaries[label] for label in sorted(summaries, key=score, reverse=True)}
-
-
-def markdown(summaries: dict[str, dict[str, Any]]) -> str:
-    """The runs as a Markdown table."""
-    head = f"| algorithm | {' | '.join(COLUMNS)} |\n|---|{'---:|' * len(COLUMNS)}\n"
-    lines = []
-    for run, summary in ranked(summaries).items():
-        for label, cells in rows(run.replace("|", r"\|"), summary):
-            lines.append(f"| {label} | {' | '.join(cells)} |\n")
-    said = caption(summaries)
-    return head + "".join(lines) + f"\n{said[0].upper()}{said[1:]}.\n"
 
 
 def comparison_rows(runs: dict[str, dict[str, Any]]) -> list[dict[str, Any]]:

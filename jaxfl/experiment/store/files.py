@@ -16,11 +16,18 @@ import numpy as np
 
 from jaxfl import mesh
 from jaxfl.errors import InputError, check, warn
+from jaxfl.experiment.config.fields import PICTURE_FORMATS
 
 try:
     import fcntl
 except ImportError:  # Windows has no such lock
     fcntl = None
+
+
+def _pictures(*names: str) -> tuple[str, ...]:
+    """The files of pictures in every format."""
+    return tuple(f"{name}.{format}" for name in names for format in PICTURE_FORMATS)
+
 
 RUN_FILES = (
     "config.json",
@@ -29,14 +36,13 @@ RUN_FILES = (
     "clients.npz",
     "graph.npz",
     "models.npz",
-    "curves.png",
-    "graph.png",
-    "partition.png",
+    *_pictures("curves", "graph", "partition"),
+    "graph.gif",
 )
-COMPARISON_FILES = ("comparison.json", "comparison.md", "comparison.png")
-SWEEP_FILES = ("sweep.json", "sweep.png", "best.json")
+COMPARISON_FILES = ("comparison.json", "comparison.md", *_pictures("comparison"))
+SWEEP_FILES = ("sweep.json", "best.json", *_pictures("sweep"))
 CHECKPOINTS = "checkpoints"  # a directory beside the files of a run
-GRAPHS = "graphs.png"  # beside them, where the runs were made
+GRAPHS = _pictures("graphs")  # beside them, where the runs were made
 LOCK = ".lock"  # there while a process writes into the directory
 # What file systems say that know no locks, such as some that many hosts share.
 NO_LOCKS = (errno.ENOSYS, errno.ENOLCK, errno.EOPNOTSUPP)
@@ -115,7 +121,7 @@ def _lock(path: Path) -> int | None:
 def _check_free(directory: Path, overwrite: bool) -> None:
     check_writable(directory)
     try:
-        names = (*RUN_FILES, *COMPARISON_FILES, *SWEEP_FILES, GRAPHS, CHECKPOINTS)
+        names = (*RUN_FILES, *COMPARISON_FILES, *SWEEP_FILES, *GRAPHS, CHECKPOINTS)
         held = [name for name in names if (directory / name).exists()]
     except OSError as error:
         raise InputError(

@@ -1,12 +1,14 @@
 """Reads finished runs from their directories, and writes what a comparison of them says."""
 
 import json
+from collections.abc import Collection, Sequence
 from pathlib import Path
 from typing import Any
 
 from jaxfl.errors import InputError, check
-from jaxfl.experiment.config import parse_json
-from jaxfl.experiment.show.scores import comparison_rows, markdown, rows
+from jaxfl.experiment.config import Config, load_config, parse_json
+from jaxfl.experiment.show.scores import comparison_rows
+from jaxfl.experiment.show.tables import markdown, table_cells
 from jaxfl.experiment.store import files
 
 
@@ -18,7 +20,8 @@ def load_finished(directories: list[Path]) -> dict[str, dict[str, Any]]:
 
     Returns:
       A label each (that of the run or the algorithm, or the directory if it occurs twice) -> its
-      `summary` and `lines`, and `directory`, the name of its directory.
+      `summary` and `lines`; `config`, or None if there is none that this version can read; and
+      `directory`, the name of its directory.
 
     Raises:
       InputError: no finished run there, files that are none, or runs whose scores cannot be
@@ -52,8 +55,8 @@ def load_finished(directories: list[Path]) -> dict[str, dict[str, Any]]:
                 raise InputError(
                     f"{run} is no run of jaxfl ({error!r:.200}): leave it out"
                 ) from error
-            name = run.resolve().name
-            found.append((run, {"summary": summary, "lines": lines, "directory": name}))
+            content = {"summary": summary, "lines": lines, "config": _config(run)}
+            found.append((run, content | {"directory": run.resolve().name}))
     measures = sorted({content["summary"]["measure"] for _, content in found})
     check(
         len(measures) == 1,
@@ -70,7 +73,7 @@ def load_finished(directories: list[Path]) -> dict[str, dict[str, Any]]:
 
 def _try_out(summary: dict[str, Any], lines: list[dict[str, Any]]) -> None:
     """Takes from a run all that will be asked of it, so that errors are raised now."""
-    rows("", summary)
+    table_cells({"": {"summary": summary}})
     content = comparison_rows({"": {"summary": summary, "directory": ""}})
     json.dumps([content, lines], allow_nan=False)
     scores = [summary["final"][stage]["mean"] for stage in ("before", "after")]
@@ -83,6 +86,15 @@ def _try_out(summary: dict[str, Any], lines: list[dict[str, Any]]) -> None:
     label = summary.get("label", "none")
     if not (isinstance(label, str) and label.isprintable() and label.strip()):
         raise ValueError("its label is no name")
+
+
+def _config(run: Path) -> Config | None:
+    """The config of a run; None if it is missing or of another version."""
+    try:
+        config = load_config(run / "config.json")
+    except InputError:
+        return None
+    return config if config.dataset.isprintable() else None
 
 
 def _compared(directory: Path) -> set[str] | None:
@@ -101,16 +113,27 @@ def _compared(directory: Path) -> set[str] | None:
         ) from error
 
 
-def write_comparison(runs: dict[str, dict[str, Any]], out: Path) -> dict[str, dict[str, Any]]:
+def write_comparison(
+    runs: dict[str, dict[str, Any]],
+    out: Path,
+    formats: Sequence[str] = ("png",),
+    highlight: Collection[str] = (),
+) -> dict[str, dict[str, Any]]:
     """Writes the comparison of finished runs, of `load_finished`, into `out`.
+
+    Args:
+      runs: label -> content of a run.
+      out: the directory to write.
+      formats: of the picture, as `--format`.
+      highlight: runs or methods that are in colour among many.
 
     Returns:
       The summary of each run.
     """
     from jaxfl.experiment.show.curves import draw_comparison
+    from jaxfl.experiment.store.pictures import write_picture
 
-    summaries = {label: found["summary"] for label, found in runs.items()}
     files.write_json(out / "comparison.json", comparison_rows(runs))
-    files.write_file(out / "comparison.md", markdown(summaries))
-    files.write_file(out / "comparison.png", draw_comparison(runs))
-    return summaries
+    files.write_file(out / "comparison.md", markdown(runs))
+    write_picture(out, "comparison", draw_comparison(runs, highlight), formats)
+    return {label: found["summary"] for label, found in runs.items()}

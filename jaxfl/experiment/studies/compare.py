@@ -70,7 +70,9 @@ def _run_all(
 
     The directory is locked in `held` as soon as the first program is compiled.
     """
-    summaries, graphs = {}, {}
+    summaries = {}
+    graphs = {}
+    formats = ready[0].config.format
     directories = {
         built.config.name: out / files.directory_name(built.config.name) for built in ready
     }
@@ -81,7 +83,7 @@ def _run_all(
         if place == 0:
             held.enter_context(files.locked(out))
             if mesh.is_main_process():
-                files.create(out, (*files.COMPARISON_FILES, files.GRAPHS), overwrite)
+                files.create(out, (*files.COMPARISON_FILES, *files.GRAPHS), overwrite)
         with files.locked(directories[name]):
             if mesh.is_main_process():
                 output.begin(directories[name], built, overwrite)
@@ -94,7 +96,9 @@ def _run_all(
         return summaries
     if graphs:
         from jaxfl.experiment.show.graphs import Graph, draw_graphs
+        from jaxfl.experiment.store.pictures import write_picture
 
         last = {name: Graph(*graph) for name, graph in graphs.items()}
-        files.write_file(out / files.GRAPHS, draw_graphs(last, data.source, data.parts[0]))
-    return write_comparison(load_finished(list(directories.values())), out)
+        figure = draw_graphs(last, output.drawn_clients(ready[0]))
+        write_picture(out, "graphs", figure, formats)
+    return write_comparison(load_finished(list(directories.values())), out, formats)

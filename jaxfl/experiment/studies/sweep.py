@@ -24,6 +24,8 @@ from jaxfl.experiment.store import files
 from jaxfl.options import parameters, takes_traced_numbers
 
 Point = dict[str, Any]  # a value for each name that is searched
+# (trials done, trials, the best validation score so far); None before the first score
+Follow = Callable[[int, int, float | None], None]
 # {"point", "val", "test"}: mean scores of the deployed models, None if there are none
 Trial = dict[str, Any]
 OPTIONS = hints(Setting)  # by name
@@ -63,13 +65,18 @@ def random_points(
     return [{name: draw(choice) for name, choice in space.items()} for _ in range(trials)]
 
 
-def search(config: Config, points: list[Point]) -> list[Trial]:
+def silent(done: int, total: int, best: float | None) -> None:
+    """Follows a search without a word."""
+
+
+def search(config: Config, points: list[Point], follow: Follow = silent) -> list[Trial]:
     """Runs every point of a search to its end; points that differ in numbers share one program.
 
     Args:
       config: the run; what a point names takes the place of its own: a hyper-parameter, or an
         option as `lr`.
       points: what to try.
+      follow: called when the search begins, and after each program.
 
     Returns:
       The trials, the best validation score first.
@@ -93,7 +100,12 @@ def search(config: Config, points: list[Point]) -> list[Trial]:
         for place in group[1:]:
             build(first.replace(hyper=configs[place].hyper), data[where])
         ready.append((build(first, data[where]), [points[place] for place in group]))
-    trials = [trial for built, group in ready for trial in _together(built, group, numbers)]
+    trials: list[Trial] = []
+    follow(0, len(points), None)
+    for built, group in ready:
+        trials += _together(built, group, numbers)
+        known = [trial["val"] for trial in trials if trial["val"] is not None]
+        follow(len(trials), len(points), max(known, default=None))
     finite = any(trial["val"] is not None for trial in trials)
     check(finite, "no trial has a finite validation score: choose other values, or --val above 0")
     return sorted(
@@ -118,6 +130,8 @@ def write_search(
       The best trial by validation score: the only one whose test score is written by default.
     """
     from jaxfl.experiment.show.curves import draw_sweep
+    from jaxfl.experiment.show.heading import setting_line
+    from jaxfl.experiment.store.pictures import write_picture
 
     best = trials[0]
     rows = [
@@ -127,7 +141,8 @@ def write_search(
     ]
     files.write_json(out / "sweep.json", {"trials": rows, "best": best})
     files.write_file(out / "best.json", to_json(_with_point(config, best["point"])))
-    files.write_file(out / "sweep.png", draw_sweep(trials))
+    title = f"{config.algorithm}: {setting_line([config])}"
+    write_picture(out, "sweep", draw_sweep(trials, title), config.format)
     return best
 
 

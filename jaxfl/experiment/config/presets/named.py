@@ -1,11 +1,16 @@
 """All presets by name."""
 
 from jaxfl.errors import check_name
-from jaxfl.experiment.config.presets import fedcedar, niid_bench, pfedgat, pfedgraph, pfllib
+from jaxfl.experiment.config.presets import demo, fedcedar, niid_bench, pfedgat, pfedgraph, pfllib
 from jaxfl.experiment.config.presets.definition import Preset
 
 PRESETS = (
-    pfedgraph.PRESETS | pfedgat.PRESETS | fedcedar.PRESETS | niid_bench.PRESETS | pfllib.PRESETS
+    demo.PRESETS
+    | pfedgraph.PRESETS
+    | pfedgat.PRESETS
+    | fedcedar.PRESETS
+    | niid_bench.PRESETS
+    | pfllib.PRESETS
 )
 
 
