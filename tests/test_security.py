@@ -67,8 +67,8 @@ WRITING |= {
     "hardlink_to",
     "chmod",
 }
-# This call writes to memory, and `files.write_file` then writes the bytes.
-IN_MEMORY = {"experiment/show/drawing.py": ["figure.savefig"]}
+# These calls write to memory, and `files.write_file` then writes the bytes.
+IN_MEMORY = {"experiment/show/drawing.py": ["figure.savefig", "first.save"]}
 
 
 def calls(tree):
