@@ -68,7 +68,7 @@ WRITING |= {
     "chmod",
 }
 # These calls write to memory, and `files.write_file` then writes the bytes.
-IN_MEMORY = {"experiment/show/drawing.py": ["figure.savefig", "first.save"]}
+IN_MEMORY = {"experiment/show/drawing.py": ["first.save", "figure.savefig"]}
 
 
 def calls(tree):
