@@ -265,10 +265,12 @@ NAMES = [
 ]
 
 COMMAND_LINES = [
-    ([], "Expected one of {run, resume, compare"),
     (["fly"], "Unrecognized options: fly; Available subcommands: run, resume, compare"),
     (["list", "nothing"], "invalid choice 'nothing'"),
     (["prepare"], "Missing from jaxfl prepare: NAME which one"),
+    (["cite", "pfedgrap"], "did you mean pfedgraph"),
+    (["predict", "nowhere"], "Missing from jaxfl predict: --input"),
+    (["predict", "nowhere", "--input", "x.npz"], "nowhere holds no finished run"),
     ([*RUN, "again"], "Unrecognized options: again"),
     ([*RUN, "--roundz", "3"], "Unrecognized options: --roundz, 3; Perhaps you meant: --rounds INT"),
     ([*RUN, "--rounds", "many"], "Error parsing --rounds: "),
