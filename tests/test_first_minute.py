@@ -4,6 +4,8 @@ import io
 import json
 import os
 import signal
+import subprocess
+import sys
 import threading
 from pathlib import Path
 
@@ -156,3 +158,22 @@ def test_a_wish_to_stop_is_answered_once():
 def test_a_second_interruption_ends_the_wait_for_the_devices_at_once():
     with pytest.raises(KeyboardInterrupt), interruptible() as asked:
         wait_for(NeverReady(), two_interruptions(asked))
+
+
+def test_after_a_second_interruption_the_process_does_not_wait_for_the_devices():
+    code = """
+import atexit, sys, time
+import jaxfl.cli as cli
+from jaxfl.cli.options import List
+
+def interrupted(command, console):
+    raise KeyboardInterrupt
+
+atexit.register(time.sleep, 60)  # as JAX waits for what it computes
+cli.COMMANDS[List] = interrupted
+sys.argv = ["jaxfl", "list"]
+sys.exit(cli.main())
+"""
+    ended = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=50)
+    assert ended.returncode == 130
+    assert ended.stderr == "jaxfl: interrupted\n"

@@ -1,5 +1,6 @@
 """The command line: `jaxfl run | compare | sweep | resume | report | predict | list | ...`."""
 
+import atexit
 import contextlib
 import dataclasses
 import io
@@ -53,6 +54,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
       reads the output, 130 after an interruption, else 0.
     """
     console, errors = Console(), Console(stderr=True, soft_wrap=True, highlight=False)
+    is_program = arguments is None
     arguments = sys.argv[1:] if arguments is None else list(arguments)
     try:
         if arguments == ["--version"]:
@@ -75,8 +77,25 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except KeyboardInterrupt as interruption:
         said = " ".join(["interrupted", *map(str, interruption.args)])
         errors.print(f"jaxfl: {visible(said)}", style="red", markup=False)
+        if is_program:
+            leave_at_once(130)
         return 130
     return 0
+
+
+def leave_at_once(code: int) -> None:
+    """Lets the process end without waiting for what the devices compute, as JAX would at the end.
+
+    Args:
+      code: the exit code.
+    """
+
+    def leave() -> None:
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os._exit(code)
+
+    atexit.register(leave)  # what is registered last is called first
 
 
 @contextlib.contextmanager
