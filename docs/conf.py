@@ -87,6 +87,7 @@ def replace_source(app, name: str, source: list[str]) -> None:
     """In the built pages each method has its own page, and methods.md is the table of them."""
     if name == "methods":
         source[0] = methods.index()
+    source[0] = re.sub(r"\(((?:\.\./)*)methods\.md#(\w+)\)", r"(\1methods/\2.md)", source[0])
 
 
 def setup(app) -> None:
