@@ -157,3 +157,7 @@ def test_the_command_line_predicts(short, tmp_path, capsys):
     assert out.read_text().splitlines() == ["example,prediction", *rows]
     assert main([*arguments, "--out", str(out)]) == 2
     assert "exists: choose another --out" in capsys.readouterr().err
+    np.savez(tmp_path / "new.npz", x=x, y=expected[:3])
+    assert main([*arguments, "--out", str(tmp_path / "none.csv")]) == 2
+    assert "does not have shape (5,): give a target for each input" in capsys.readouterr().err
+    assert not (tmp_path / "none.csv").exists()

@@ -42,6 +42,7 @@ from jaxfl.experiment.config.fields import check_fields
 from jaxfl.experiment.session.run import to_resume
 from jaxfl.experiment.show.terminal import print_scores
 from jaxfl.experiment.store import files
+from jaxfl.experiment.store.arrays import read_arrays
 from jaxfl.experiment.store.finished import load_finished, write_comparison
 from jaxfl.experiment.studies import sweep as search
 
@@ -175,8 +176,7 @@ def show_protocol(
         if stage != "before" and command.score_after != "trained":
             table.add_row(label, f"- (its stage needs --score-after trained: {stage})")
             continue
-        with np.load(out / "clients.npz", allow_pickle=False) as opened:
-            clients = dict(opened)
+        clients = read_arrays(out / "clients.npz")
         scores = protocols.scores(clients, found.rule, stage)
         spread = f" ± {np.std(scores, ddof=1):.4f}" if len(scores) > 1 else ""
         table.add_row(label, f"{np.mean(scores):.4f}{spread}")
@@ -256,6 +256,11 @@ def predict(command: Predict, console: Console) -> None:
     held = read_npz(command.input, ("x",), ("y",))
     mesh.check_backend()
     predictions = found.predict(command.client, held["x"], which=command.which, seed=command.seed)
+    check(
+        "y" not in held or held["y"].shape == predictions.shape,
+        f"y in {command.input} does not have shape {predictions.shape}: give a target for each "
+        "input, or leave it out",
+    )
     if command.out is None:
         for value in predictions.tolist():
             console.print(value, highlight=False)
@@ -264,10 +269,6 @@ def predict(command: Predict, console: Console) -> None:
         files.write_file(command.out, "".join(["example,prediction\n", *rows]))
         console.print(f"written to {command.out}", markup=False, highlight=False)
     if "y" in held:
-        check(
-            held["y"].shape == predictions.shape,
-            f"y in {command.input} has shape {held['y'].shape}: expected {predictions.shape}",
-        )
         if found.summary["measure"] == "accuracy":
             console.print(f"accuracy: {np.mean(predictions == held['y']):.4f}")
         else:

@@ -11,9 +11,10 @@ import jax
 import numpy as np
 
 from jaxfl import mesh, tree
-from jaxfl.errors import InputError, check, warn
+from jaxfl.errors import check, warn
 from jaxfl.experiment.session.checkpoints import Best
 from jaxfl.experiment.session.program import Program
+from jaxfl.experiment.store.arrays import read_arrays
 from jaxfl.types import Params, State
 
 FILE = "models.npz"
@@ -47,13 +48,8 @@ def read_models(directory: Path, which: Which) -> Params:
         file.is_file(),
         f"{directory} holds no {FILE}: run again without --no-keep-models",
     )
-    try:
-        with file.open("rb") as opened, np.load(opened, allow_pickle=False) as arrays:
-            held = {key: arrays[key] for key in arrays if key.startswith(f"{which}/")}
-    except Exception as error:  # NumPy raises a dozen types for a damaged or hostile file
-        raise InputError(f"cannot read {file} ({error!r:.200}): run again") from error
     models: dict[str, Any] = {}
-    for key, value in held.items():
+    for key, value in read_arrays(file, f"{which}/").items():
         _, *above, name = key.split("/")
         place = models
         for part in above:

@@ -16,6 +16,7 @@ from jaxfl.experiment.session.build import make_task
 from jaxfl.experiment.session.clients import gather
 from jaxfl.experiment.session.inputs import check_inputs, source_of
 from jaxfl.experiment.session.seeds import seeds_of
+from jaxfl.experiment.store.arrays import read_arrays
 from jaxfl.types import Algorithm, Dataset, Params
 
 
@@ -76,7 +77,7 @@ class FinishedRun:
     @cached_property
     def clients(self) -> dict[str, np.ndarray]:
         """The arrays of `clients.npz`: the scores of each client, [E, C] or [S, E, C]."""
-        return self._arrays("clients.npz")
+        return read_arrays(self.directory / "clients.npz")
 
     @cached_property
     def graph(self) -> dict[str, np.ndarray]:
@@ -85,11 +86,12 @@ class FinishedRun:
         Raises:
           InputError: the method has no weights.
         """
+        file = self.directory / "graph.npz"
         check(
-            (self.directory / "graph.npz").exists(),
+            file.exists(),
             f"{self.directory} holds no graph.npz: {self.config.algorithm} has no mixing weights",
         )
-        return self._arrays("graph.npz")
+        return read_arrays(file)
 
     @cached_property
     def models(self) -> Params:
@@ -189,14 +191,6 @@ class FinishedRun:
             text = file.read_text()
             return [parse_json(t) for t in (text.splitlines() if name.endswith("l") else [text])]
         except (OSError, ValueError) as error:
-            raise InputError(f"cannot read {file} ({error!r:.200}): run again") from error
-
-    def _arrays(self, name: str) -> dict[str, np.ndarray]:
-        file = self.directory / name
-        try:
-            with file.open("rb") as opened, np.load(opened, allow_pickle=False) as arrays:
-                return dict(arrays)
-        except Exception as error:  # NumPy raises a dozen types for a damaged or hostile file
             raise InputError(f"cannot read {file} ({error!r:.200}): run again") from error
 
 
