@@ -11,7 +11,8 @@ from jaxfl.experiment import Config, compare
 from jaxfl.experiment.config import hyper_by_algorithm, load_config, parse_methods
 from jaxfl.experiment.show.curves import draw_comparison
 from jaxfl.experiment.show.drawing import render
-from jaxfl.experiment.show.tables import markdown
+from jaxfl.experiment.show.formats import markdown
+from jaxfl.experiment.show.sections import sections
 from jaxfl.experiment.store.files import directory_name
 
 SHORT = ["--rounds", "1", "--local-steps", "1", "--model", "linear", "--clients", "5"]
@@ -85,7 +86,7 @@ def test_letters_of_a_label_do_not_break_tables_and_pictures():
     summary |= {"measure": "accuracy", "final": stages, "selected_on_val": stages}
     summary |= {"algorithm": "fedper"}
     label = "fedper:head=a|$b$ $\\frac$"
-    assert r"| fedper:head=a\|$b$ " in markdown({label: {"summary": summary}})
+    assert r"| fedper:head=a\|$b$ " in markdown(sections({label: {"summary": summary}}))
     line = {"round": 1, "loss": 1.0} | stages
     runs = {name: {"summary": summary, "lines": [line]} for name in (label, "local")}
     assert render(draw_comparison(runs)).startswith(b"\x89PNG")

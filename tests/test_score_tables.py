@@ -3,32 +3,17 @@
 import io
 
 import pytest
+from finished_runs import run
 from rich.console import Console
 
 from jaxfl.algorithms import ALGORITHMS
 from jaxfl.experiment import Config
+from jaxfl.experiment.show.formats import markdown
 from jaxfl.experiment.show.heading import have_same_clients, setting_line
-from jaxfl.experiment.show.tables import markdown, table_cells, warnings
+from jaxfl.experiment.show.sections import sections
+from jaxfl.experiment.show.tables import table_cells, warnings
 from jaxfl.experiment.show.terminal import print_scores
 from jaxfl.registry import facts_of
-
-AMOUNTS = {"up": 904_000, "down": 1_810_000, "up_bytes": 1, "batches": 40_000, "seconds": 12.3}
-
-
-def run(algorithm, *means, after=None, measure="accuracy", **options):
-    """A finished run with one mean score for each seed."""
-
-    def stages(values):
-        average = sum(values) / len(values)
-        scores = dict.fromkeys(("mean", "weighted", "std", "worst10"), average)
-        return {"before": scores, "after": dict.fromkeys(scores, after)}
-
-    final = stages(means)
-    if len(means) > 1:
-        final["seeds"] = [stages([mean]) for mean in means]
-    summary = AMOUNTS | {"algorithm": algorithm, "measure": measure}
-    summary |= {"final": final, "selected_on_val": final}
-    return {"summary": summary, "config": Config(algorithm=algorithm, **options)}
 
 
 def printed(runs, width):
@@ -38,8 +23,8 @@ def printed(runs, width):
 
 
 def column(runs, title):
-    titles, rows = table_cells(runs)
-    return {name: cells[titles.index(title)] for name, cells in rows}
+    table = table_cells(runs)
+    return {name: cells[table.titles.index(title)] for name, cells in table.rows}
 
 
 def test_gains_are_differences_seed_by_seed():
@@ -122,7 +107,7 @@ def test_a_method_below_local_training_is_named_with_what_to_turn_first():
     (line,) = warnings(runs)
     assert line.startswith("pfedgraph is worse than local training by 10.0; turn first: ")
     assert "alpha" in line
-    assert line in markdown(runs)
+    assert line in markdown(sections(runs))
     assert "worse than local training" in " ".join(printed(runs, 80).split())
 
 

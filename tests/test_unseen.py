@@ -12,7 +12,8 @@ from jaxfl.cli import main
 from jaxfl.evaluate import select_on_val
 from jaxfl.experiment import Setting
 from jaxfl.experiment.session.clients import malicious, unseen
-from jaxfl.experiment.show.tables import markdown
+from jaxfl.experiment.show.formats import markdown
+from jaxfl.experiment.show.sections import sections
 
 SHORT = ["--rounds", "2", "--local-steps", "3", "--model", "linear", "--clients", "10"]
 
@@ -84,7 +85,7 @@ def test_a_table_has_a_row_of_newcomers_where_a_run_has_some():
     summary |= {"algorithm": "fedavg"}
     with_newcomers = summary | {"final": stages(0.75), "unseen": stages(0.125)}
     runs = {"one": {"summary": summary}, "other": {"summary": with_newcomers}}
-    table = markdown(runs).splitlines()
+    table = markdown(sections(runs)).replace("**", "").splitlines()
     cells = [[cell.strip() for cell in line.strip("|").split("|")] for line in table[:5]]
     titles, _, *found = cells
     assert titles[:4] == ["method", "accuracy", "worst clients", "after training"]
@@ -95,4 +96,4 @@ def test_a_table_has_a_row_of_newcomers_where_a_run_has_some():
     ]
     assert {len(row) for row in found} == {len(titles)}
     assert "unseen: clients that took part in no round" in table[-1]
-    assert "unseen" not in markdown({"one": {"summary": summary}})
+    assert "unseen" not in markdown(sections({"one": {"summary": summary}}))

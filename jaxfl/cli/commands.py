@@ -13,6 +13,7 @@ from rich.table import Table
 from jaxfl import experiment, mesh, protocols
 from jaxfl.algorithms import ALGORITHMS
 from jaxfl.cli.choices import cite, describe, prepare, show
+from jaxfl.cli.finished import predict, report
 from jaxfl.cli.options import (
     Cite,
     Compare,
@@ -27,7 +28,6 @@ from jaxfl.cli.options import (
     Sweep,
 )
 from jaxfl.cli.progress import Follower, SearchFollower
-from jaxfl.data.arrays import read_npz
 from jaxfl.errors import check
 from jaxfl.experiment.config import (
     Config,
@@ -43,7 +43,6 @@ from jaxfl.experiment.session.run import to_resume
 from jaxfl.experiment.show.terminal import print_scores
 from jaxfl.experiment.store import files
 from jaxfl.experiment.store.arrays import read_arrays
-from jaxfl.experiment.store.finished import load_finished, write_comparison
 from jaxfl.experiment.studies import sweep as search
 
 # The preset of `jaxfl compare` where no option says anything about the data.
@@ -233,47 +232,6 @@ def sweep(command: Sweep, console: Console) -> None:
         markup=False,
         highlight=False,
     )
-
-
-def report(command: Report, console: Console) -> None:
-    """`jaxfl report`."""
-    runs = load_finished(list(command.directories))
-    if command.out:
-        files.create(command.out, files.COMPARISON_FILES, command.overwrite)
-    print_scores(runs, console)
-    if command.out:
-        write_comparison(runs, command.out, command.format, command.highlight)
-        console.print(f"written to {command.out}", markup=False, highlight=False)
-
-
-def predict(command: Predict, console: Console) -> None:
-    """`jaxfl predict`."""
-    found = experiment.load(command.directory)
-    check(
-        command.out is None or command.overwrite or not command.out.exists(),
-        f"{command.out} exists: choose another --out, or add --overwrite",
-    )
-    held = read_npz(command.input, ("x",), ("y",))
-    mesh.check_backend()
-    predictions = found.predict(command.client, held["x"], which=command.which, seed=command.seed)
-    check(
-        "y" not in held or held["y"].shape == predictions.shape,
-        f"y in {command.input} does not have shape {predictions.shape}: give a target for each "
-        "input, or leave it out",
-    )
-    if command.out is None:
-        for value in predictions.tolist():
-            console.print(value, highlight=False)
-    else:
-        rows = [f"{i},{value}\n" for i, value in enumerate(predictions.tolist())]
-        files.write_file(command.out, "".join(["example,prediction\n", *rows]))
-        console.print(f"written to {command.out}", markup=False, highlight=False)
-    if "y" in held:
-        if found.summary["measure"] == "accuracy":
-            console.print(f"accuracy: {np.mean(predictions == held['y']):.4f}")
-        else:
-            error = np.sqrt(np.mean(np.square(predictions - held["y"])))
-            console.print(f"root mean squared error: {error:.4f}")
 
 
 COMMANDS = {

@@ -17,6 +17,7 @@ Kind = Literal[
 ]
 
 
+ReportFormat = Literal["md", "latex", "csv", "json", "png", "pdf", "svg"]
 TRIALS = Range(low=1, high=1_000_000)
 DEVICES = Range(low=1, high=1024)
 
@@ -192,8 +193,14 @@ class Report:
     """directories of runs or comparisons"""
     out: Path | None = None
     """also write comparison.json, comparison.md and the picture there"""
-    format: tuple[Literal["png", "pdf", "svg"], ...] = ("png",)
-    """formats of the picture"""
+    format: tuple[ReportFormat, ...] = ()
+    """md, latex, csv or json: print the table as Markdown, LaTeX, or a record for each run and
+    seed, or with --out write it there; png, pdf, svg: formats of the picture"""
+    by: str | None = None
+    """option or hyper-parameter by whose values the columns of one table stand"""
+    against: str | None = None
+    """run or algorithm from which the others differ: differences with confidence intervals and a
+    paired test"""
     highlight: tuple[str, ...] = ()
     """runs or algorithms that are in colour among many, beside the best"""
     overwrite: bool = False

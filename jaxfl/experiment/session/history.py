@@ -19,9 +19,9 @@ from jaxfl.experiment.session.build import Built
 from jaxfl.experiment.session.clients import malicious, unseen
 from jaxfl.experiment.session.inputs import inputs_of
 from jaxfl.experiment.session.records import Record
+from jaxfl.experiment.show.scores import STAGES, over_seeds
 from jaxfl.version import VERSION
 
-STAGES = ("before", "after")  # fine-tuning
 WEIGHTS = "weights"
 
 
@@ -69,15 +69,6 @@ def make_line(
         **sent,
         **({"metrics": own} if own else {}),
     }
-
-
-def over_seeds(seeds: list[dict[str, dict]]) -> dict[str, Any]:
-    """The mean of the summaries of each seed; with several seeds also `seeds`, the summaries."""
-    mean = {
-        stage: {name: _mean([seed[stage][name] for seed in seeds]) for name in seeds[0][stage]}
-        for stage in seeds[0]
-    }
-    return mean | ({"seeds": seeds} if len(seeds) > 1 else {})
 
 
 class History:
@@ -247,11 +238,6 @@ def _named(weights: PyTree) -> dict[str, np.ndarray]:
     if isinstance(weights, dict):
         return {f"{WEIGHTS}_{part}": matrix for part, matrix in weights.items()}
     return {WEIGHTS: weights}
-
-
-def _mean(values: list[float | None]) -> float | None:
-    known = [value for value in values if value is not None]
-    return sum(known) / len(known) if known else None
 
 
 def _mean_of_finite(values: np.ndarray) -> float | None:

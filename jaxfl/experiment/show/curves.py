@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 from matplotlib.axes import Axes
-from matplotlib.figure import Figure
+from matplotlib.figure import Figure, SubFigure
 from matplotlib.ticker import LogLocator, MaxNLocator, NullFormatter, StrMethodFormatter
 
 from jaxfl.experiment.config import Config
@@ -20,7 +20,9 @@ from jaxfl.experiment.show.drawing import (
     literal,
     shorten,
 )
+from jaxfl.experiment.show.grouping import Group, comparable_groups, heading
 from jaxfl.experiment.show.heading import setting_line
+from jaxfl.experiment.show.pooling import pool_seeds
 from jaxfl.experiment.show.scores import MEASURES, by_seed, ranked
 
 OFFSET = {"textcoords": "offset points"}
@@ -82,14 +84,27 @@ def draw_curves(
 def draw_comparison(runs: dict[str, dict[str, Any]], highlight: Collection[str] = ()) -> Figure:
     """Scores of several runs: by round, and those of the last round.
 
-    Bands and bars are the deviation over seeds. Of many runs the best are in colour, local training
-    and FedAvg, and those to highlight; the others are grey.
+    Runs with other clients have panels of their own, one below the other. Bands and bars are the
+    deviation over seeds. Of many runs the best are in colour, local training and FedAvg, and those
+    to highlight; the others are grey.
 
     Args:
       runs: label -> {"summary": ..., "lines": ..., "config": ...}, as
         `store.finished.load_finished` returns them.
       highlight: labels or methods that are in colour among many.
     """
+    groups = comparable_groups(pool_seeds(runs))
+    heights = [max(4.2, 1.4 + 0.21 * len(group.runs)) for group in groups]
+    figure = Figure(figsize=(11.8, sum(heights)), layout="constrained")
+    parts = figure.subfigures(len(groups), 1, squeeze=False, height_ratios=heights)[:, 0]
+    for part, group in zip(parts, groups, strict=True):
+        _draw_group(part, group, highlight)
+    return figure
+
+
+def _draw_group(part: SubFigure, group: Group, highlight: Collection[str]) -> None:
+    """The runs of one group in two panels."""
+    runs = group.runs
     measure = next(iter(runs.values()))["summary"]["measure"]
     labels = list(ranked({label: run["summary"] for label, run in runs.items()}))
     styles = line_styles({label: runs[label]["summary"]["algorithm"] for label in labels})
@@ -97,7 +112,9 @@ def draw_comparison(runs: dict[str, dict[str, Any]], highlight: Collection[str] 
     for label in labels:
         if label not in coloured:
             styles[label] = {"color": OTHERS, "linestyle": "-"}
-    figure, (curves, last) = canvas(2, width=5.9, height=max(4.2, 1.4 + 0.21 * len(labels)))
+    curves, last = part.subplots(1, 2)
+    for panel in (curves, last):
+        panel.spines[["top", "right"]].set_visible(False)
     ends: dict[str, float] = {}
     shown_values = []
     every_round: list[int] = []
@@ -121,9 +138,7 @@ def draw_comparison(runs: dict[str, dict[str, Any]], highlight: Collection[str] 
     _finish_rounds(curves, every_round)
     label_ends(curves, ends, styles)
     _draw_last_round(last, labels, runs, styles, measure)
-    title = setting_line([run.get("config") for run in runs.values()])
-    figure.suptitle(literal(title), fontsize=9)
-    return figure
+    part.suptitle(literal(heading(group)), fontsize=9)
 
 
 def _coloured(

@@ -125,7 +125,7 @@ def label_ends(panel: Axes, ends: dict[str, float], styles: dict[str, dict[str, 
       styles: label -> the style of its line.
     """
     low, high = panel.get_ylim()
-    height = panel.get_position().height * panel.figure.get_figheight() * 72
+    height = panel.get_window_extent().height / panel.figure.dpi * 72  # in points
     gap = 11 * (high - low) / max(height, 1)
     labels = sorted((label for label in ends if np.isfinite(ends[label])), key=ends.__getitem__)
     if not labels:

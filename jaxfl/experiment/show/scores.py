@@ -12,6 +12,31 @@ MEASURES = {  # of a score: what it is called, and how a stored value is shown
 }
 
 
+# label -> content of a run: `summary`, that of summary.json; `config`, its Config, or None if it is
+# unknown; and more, see `store.finished.load_finished`.
+Runs = dict[str, dict[str, Any]]
+STAGES = ("before", "after")  # fine-tuning
+
+
+def over_seeds(seeds: list[dict[str, dict]]) -> dict[str, Any]:
+    """The mean of the summaries of each seed; with several seeds also `seeds`, the summaries."""
+    mean = {
+        stage: {name: _mean([seed[stage][name] for seed in seeds]) for name in seeds[0][stage]}
+        for stage in seeds[0]
+    }
+    return mean | ({"seeds": seeds} if len(seeds) > 1 else {})
+
+
+def _mean(values: list[float | None]) -> float | None:
+    known = [value for value in values if value is not None]
+    return sum(known) / len(known) if known else None
+
+
+def each_seed(stages: dict[str, Any]) -> list[dict[str, Any]]:
+    """`before` and `after` of each seed; of the only one, if there is one."""
+    return stages.get("seeds", [{stage: stages[stage] for stage in STAGES}])
+
+
 def by_seed(stages: dict[str, Any], stage: str, name: str) -> list[float]:
     """A stored score of each seed; empty if there is one seed, or a seed without a score.
 

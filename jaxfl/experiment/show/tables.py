@@ -1,11 +1,19 @@
 """The table of finished runs: its columns, rows, caption and warnings, and its Markdown."""
 
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 from jaxfl.algorithms import ALGORITHMS
-from jaxfl.experiment.show.heading import have_same_clients, setting_line
+from jaxfl.experiment.config import Config
+from jaxfl.experiment.config.fields import as_typed
+from jaxfl.experiment.show.heading import (
+    SAME_CLIENTS,
+    differing_options,
+    have_same_clients,
+)
 from jaxfl.experiment.show.scores import (
     MEASURES,
+    Runs,
     amount,
     gains,
     ranked,
@@ -14,12 +22,12 @@ from jaxfl.experiment.show.scores import (
 )
 from jaxfl.registry import facts_of
 
-# label -> {"summary": of `summary.json`, "config": its Config or None if it is unknown}
-Runs = dict[str, dict[str, Any]]
 REFERENCES = ("local", "fedavg")  # the other runs are compared with them
 NAMES = {"accuracy": "accuracy", "rmse": "RMSE"}  # of the first column of scores
 # A mean loss against local training that is worth a warning, as scores are shown.
 WORTH_A_WARNING = {"accuracy": 0.5, "rmse": 0.0}
+SCORES = ("worst clients", "after training", "best by validation", "weighted")  # their titles
+UNSEEN = ", unseen"  # behind the name of a run, in the row of its clients that were never seen
 BETTER = {"accuracy": 1, "rmse": -1}  # the sign of a gain that is good
 
 
@@ -28,6 +36,7 @@ class Cells(NamedTuple):
 
     titles: list[str]  # of the columns behind the name of the run
     rows: list[tuple[str, list[str]]]  # (name, a cell for each title)
+    best: frozenset[tuple[int, int]] = frozenset()  # (row, column) of the best scores of a column
 
 
 def table_cells(runs: Runs) -> Cells:
@@ -36,19 +45,49 @@ def table_cells(runs: Runs) -> Cells:
     A run with clients that were never seen has a second row for them.
     """
     references = _references(runs)
+    configs = [run["config"] for run in runs.values() if run.get("config") is not None]
+    options = [name for name in differing_options(configs) if name not in SAME_CLIENTS]
     names = []
     columns: dict[str, list[str]] = {}
     for label, summary in ranked({label: run["summary"] for label, run in runs.items()}).items():
-        for name, part in ((label, "final"), (f"{label}, unseen", "unseen")):
+        for name, part in ((label, "final"), (f"{label}{UNSEEN}", "unseen")):
             if part not in summary:
                 continue
             names.append(name)
-            cells = _score_cells(label, summary, part, references) | _further_cells(summary, part)
+            cells = _option_cells(runs[label].get("config"), options)
+            cells |= _score_cells(label, summary, part, references)
+            cells |= _further_cells(summary, part)
             for title, cell in cells.items():
                 columns.setdefault(title, []).append(cell)
     kept = {title: cells for title, cells in columns.items() if set(cells) != {"-"}}
     rows = zip(*kept.values(), strict=True)
-    return Cells(list(kept), [(name, list(row)) for name, row in zip(names, rows, strict=True)])
+    return Cells(
+        list(kept),
+        [(name, list(row)) for name, row in zip(names, rows, strict=True)],
+        _best_of_runs(kept, names, next(iter(runs.values()))["summary"]["measure"]),
+    )
+
+
+def best_places(cells: Sequence[str], measure: str) -> list[int]:
+    """The places of the best scores of a column: those that show the best number."""
+    numbers = [BETTER[measure] * float(cell.split()[0]) if cell != "-" else None for cell in cells]
+    best = max((number for number in numbers if number is not None), default=None)
+    return [place for place, number in enumerate(numbers) if number is not None and number == best]
+
+
+def _best_of_runs(
+    columns: dict[str, list[str]], names: list[str], measure: str
+) -> frozenset[tuple[int, int]]:
+    """The best scores of each column; clients that were never seen are compared on their own."""
+    found = set()
+    parts = [name.endswith(UNSEEN) for name in names]
+    for part in set(parts):
+        rows = [row for row, own in enumerate(parts) if own == part]
+        for column, (title, cells) in enumerate(columns.items()):
+            if title in (NAMES[measure], *SCORES) and len(rows) > 1:
+                best = best_places([cells[row] for row in rows], measure)
+                found |= {(rows[place], column) for place in best}
+    return frozenset(found)
 
 
 def _references(runs: Runs) -> dict[str, tuple[str, dict[str, Any]]]:
@@ -61,6 +100,13 @@ def _references(runs: Runs) -> dict[str, tuple[str, dict[str, Any]]]:
         if len(labels) == 1 and len(runs) > 1:
             found[name] = (labels[0], runs[labels[0]]["summary"])
     return found
+
+
+def _option_cells(config: Config | None, names: Sequence[str]) -> dict[str, str]:
+    """The cells of a row that are options, by the title of the column."""
+    values = [None if config is None else getattr(config, name) for name in names]
+    texts = ["-" if value is None else as_typed(value) for value in values]
+    return dict(zip((name.replace("_", " ") for name in names), texts, strict=True))
 
 
 def _score_cells(
@@ -108,33 +154,40 @@ def _further_cells(summary: dict[str, Any], part: str) -> dict[str, str]:
     }
 
 
-def caption(runs: Runs, titles: list[str]) -> str:
-    """What the columns mean, for runs of one measure; without the columns that are left out."""
+# What a caption says: the title of the column that a text is about, "" for all, and the text.
+Meaning = Sequence[tuple[str, str]]
+
+
+def caption(meaning: Meaning, titles: Sequence[str]) -> str:
+    """What the columns mean, without the columns that are left out."""
+    return "; ".join(
+        f"{title}: {text}" if title else text
+        for title, text in meaning
+        if not title or title in titles
+    )
+
+
+def meaning_of_scores(runs: Runs) -> Meaning:
+    """What the columns of `table_cells` mean, for runs of one measure."""
     summaries = [run["summary"] for run in runs.values()]
     measure = summaries[0]["measure"]
     seeds = max(len(summary["final"].get("seeds", [])) for summary in summaries)
-    meaning = {
-        NAMES[measure]: f"test {MEASURES[measure][0]} of the models that clients deploy, mean over "
-        "clients",
-        "worst clients": "mean of the worst tenth of them",
-        "after training": "after further local training",
-        "sent": "floats that all clients sent",
-        "gradients": "computed on batches by all clients",
-        "seconds": "without compiling",
-        "best by validation": "each client at its own best validation score",
-        "weighted": "by numbers of examples",
-    }
-    parts = [f"{title}: {text}" for title, text in meaning.items() if title in titles]
-    if seeds > 1:
-        parts.insert(1, f"±: standard deviation over {seeds} seeds")
-    if any("unseen" in summary for summary in summaries):
-        parts.append("unseen: clients that took part in no round")
-    return "; ".join(parts)
-
-
-def heading(runs: Runs) -> str:
-    """The setting of the runs; "" if it is unknown."""
-    return setting_line([run.get("config") for run in runs.values()])
+    name = MEASURES[measure][0]
+    deployed = f"test {name} of the models that clients deploy, mean over clients"
+    spread = [("", f"±: standard deviation over {seeds} seeds")] if seeds > 1 else []
+    unseen = any("unseen" in summary for summary in summaries)
+    return [
+        (NAMES[measure], deployed),
+        *spread,
+        ("worst clients", "mean of the worst tenth of them"),
+        ("after training", "after further local training"),
+        ("sent", "floats that all clients sent"),
+        ("gradients", "computed on batches by all clients"),
+        ("seconds", "without compiling"),
+        ("best by validation", "each client at its own best validation score"),
+        ("weighted", "by numbers of examples"),
+        *([("", "unseen: clients that took part in no round")] if unseen else []),
+    ]
 
 
 def warnings(runs: Runs) -> list[str]:
@@ -161,18 +214,3 @@ def warnings(runs: Runs) -> list[str]:
             digits = MEASURES[measure][2]
             lines.append(f"{label} is worse than local training by {losses[0]:{digits}}{turn}")
     return lines
-
-
-def markdown(runs: Runs) -> str:
-    """The table as Markdown, with its heading, caption and warnings."""
-    titles, rows = table_cells(runs)
-    lines = [f"| method | {' | '.join(titles)} |", f"|---|{'---:|' * len(titles)}"]
-    lines += [f"| {_escaped(name)} | {' | '.join(cells)} |" for name, cells in rows]
-    said = caption(runs, titles)
-    parts = [_escaped(heading(runs)), "\n".join(lines), f"{said[0].upper()}{said[1:]}."]
-    parts += [f"{_escaped(line)} (docs/tuning.md)." for line in warnings(runs)]
-    return "\n\n".join(part for part in parts if part) + "\n"
-
-
-def _escaped(text: str) -> str:
-    return text.replace("|", r"\|")

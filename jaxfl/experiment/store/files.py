@@ -39,7 +39,10 @@ RUN_FILES = (
     *_pictures("curves", "graph", "partition"),
     "graph.gif",
 )
-COMPARISON_FILES = ("comparison.json", "comparison.md", *_pictures("comparison"))
+COMPARISON_FILES = (
+    *("comparison.json", "comparison.md", "comparison.tex", "scores.csv", "scores.json"),
+    *_pictures("comparison"),
+)
 SWEEP_FILES = ("sweep.json", "best.json", *_pictures("sweep"))
 CHECKPOINTS = "checkpoints"  # a directory beside the files of a run
 GRAPHS = _pictures("graphs")  # beside them, where the runs were made

@@ -5,23 +5,42 @@ from collections.abc import Collection, Sequence
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from jaxfl.errors import InputError, check
 from jaxfl.experiment.config import Config, load_config, parse_json
+from jaxfl.experiment.show.formats import as_json, comma_separated, latex, markdown
 from jaxfl.experiment.show.scores import comparison_rows
-from jaxfl.experiment.show.tables import markdown, table_cells
+from jaxfl.experiment.show.sections import sections
+from jaxfl.experiment.show.tables import table_cells
+from jaxfl.experiment.show.tidy import score_records
 from jaxfl.experiment.store import files
+from jaxfl.experiment.store.arrays import read_arrays
+
+# The formats of the table of runs, and the files that hold it beside the picture.
+TEXTS = {
+    "md": "comparison.md",
+    "latex": "comparison.tex",
+    "csv": "scores.csv",
+    "json": "scores.json",
+}
 
 
-def load_finished(directories: list[Path]) -> dict[str, dict[str, Any]]:
+def load_finished(directories: list[Path], *, clients: bool = False) -> dict[str, dict[str, Any]]:
     """The finished runs in the directories and in their direct subdirectories.
 
     Where a directory holds a comparison, only the subdirectories of its runs count: others are
     older, or none of its business.
 
+    Args:
+      directories: of runs or comparisons.
+      clients: read the scores of the clients too.
+
     Returns:
-      A label each (that of the run or the algorithm, or the directory if it occurs twice) -> its
-      `summary` and `lines`; `config`, or None if there is none that this version can read; and
-      `directory`, the name of its directory.
+      A label each (its name, or the directory if that occurs twice) -> its `summary` and `lines`;
+      `config`, or None if there is none that this version can read; `name`, the label of the run or
+      its algorithm; `directory`, the name of its directory; with `clients` also `client_scores`,
+      see `_client_scores`.
 
     Raises:
       InputError: no finished run there, files that are none, or runs whose scores cannot be
@@ -56,7 +75,10 @@ def load_finished(directories: list[Path]) -> dict[str, dict[str, Any]]:
                     f"{run} is no run of jaxfl ({error!r:.200}): leave it out"
                 ) from error
             content = {"summary": summary, "lines": lines, "config": _config(run)}
-            found.append((run, content | {"directory": run.resolve().name}))
+            content["directory"] = run.resolve().name
+            if clients:
+                content["client_scores"] = _client_scores(run)
+            found.append((run, content))
     measures = sorted({content["summary"]["measure"] for _, content in found})
     check(
         len(measures) == 1,
@@ -66,7 +88,7 @@ def load_finished(directories: list[Path]) -> dict[str, dict[str, Any]]:
         content["summary"].get("label", content["summary"]["algorithm"]) for _, content in found
     ]
     return {
-        name if names.count(name) == 1 else str(run): content
+        name if names.count(name) == 1 else str(run): content | {"name": name}
         for name, (run, content) in zip(names, found, strict=True)
     }
 
@@ -86,6 +108,16 @@ def _try_out(summary: dict[str, Any], lines: list[dict[str, Any]]) -> None:
     label = summary.get("label", "none")
     if not (isinstance(label, str) and label.isprintable() and label.strip()):
         raise ValueError("its label is no name")
+
+
+def _client_scores(run: Path) -> np.ndarray | None:
+    """The last test scores of a run's deployed models [C], NaN for clients that do not count.
+
+    None for a run of several seeds, whose scores are paired by seed.
+    """
+    arrays = read_arrays(run / "clients.npz")
+    scores = arrays["before_test"]
+    return np.where(arrays["unseen"], np.nan, scores[-1]) if scores.ndim == 2 else None
 
 
 def _config(run: Path) -> Config | None:
@@ -113,27 +145,64 @@ def _compared(directory: Path) -> set[str] | None:
         ) from error
 
 
+def text_of(
+    runs: dict[str, dict[str, Any]],
+    format: str,
+    *,
+    by: str | None = None,
+    against: str | None = None,
+) -> str:
+    """The table of finished runs as text.
+
+    Args:
+      runs: of `load_finished`.
+      format: "md" or "latex", for the tables of `show.sections.sections`; "csv" or "json", for the
+        records of `show.tidy.score_records`.
+      by: as in `show.sections.sections`; an option that differs is in every record anyway.
+      against: as in `show.sections.sections`.
+
+    Raises:
+      InputError: as `show.sections.sections`.
+    """
+    tables = sections(runs, by=by, against=against)
+    if format in ("md", "latex"):
+        return {"md": markdown, "latex": latex}[format](tables)
+    records = score_records(runs, against)
+    return {"csv": comma_separated, "json": as_json}[format](records)
+
+
 def write_comparison(
     runs: dict[str, dict[str, Any]],
     out: Path,
     formats: Sequence[str] = ("png",),
     highlight: Collection[str] = (),
+    *,
+    by: str | None = None,
+    against: str | None = None,
 ) -> dict[str, dict[str, Any]]:
     """Writes the comparison of finished runs, of `load_finished`, into `out`.
 
     Args:
       runs: label -> content of a run.
       out: the directory to write.
-      formats: of the picture, as `--format`.
+      formats: of the picture, as `--format`; and of `TEXTS`, for the table in other files.
       highlight: runs or methods that are in colour among many.
+      by: as in `show.sections.sections`.
+      against: as in `show.sections.sections`.
 
     Returns:
       The summary of each run.
+
+    Raises:
+      InputError: as `show.sections.sections`, before anything is written.
     """
     from jaxfl.experiment.show.curves import draw_comparison
     from jaxfl.experiment.store.pictures import write_picture
 
+    texts = {"md", *formats} & set(TEXTS)
+    contents = {name: text_of(runs, name, by=by, against=against) for name in sorted(texts)}
     files.write_json(out / "comparison.json", comparison_rows(runs))
-    files.write_file(out / "comparison.md", markdown(runs))
+    for name, text in contents.items():
+        files.write_file(out / TEXTS[name], text)
     write_picture(out, "comparison", draw_comparison(runs, highlight), formats)
     return {label: found["summary"] for label, found in runs.items()}

@@ -1,0 +1,66 @@
+"""The commands about finished runs."""
+
+import numpy as np
+from rich.console import Console
+
+from jaxfl import experiment, mesh
+from jaxfl.cli.options import Predict, Report
+from jaxfl.data.arrays import read_npz
+from jaxfl.errors import check
+from jaxfl.experiment.show.sections import sections
+from jaxfl.experiment.show.terminal import print_sections
+from jaxfl.experiment.store import files
+from jaxfl.experiment.store.finished import TEXTS, load_finished, text_of, write_comparison
+
+
+def report(command: Report, console: Console) -> None:
+    """`jaxfl report`."""
+    texts = [name for name in command.format if name in TEXTS]
+    pictures = [name for name in command.format if name not in TEXTS]
+    check(
+        command.out is not None or not pictures,
+        f"--format {' '.join(pictures[:1])} is a picture: give --out DIR to write it",
+    )
+    runs = load_finished(list(command.directories), clients=command.against is not None)
+    options = {"by": command.by, "against": command.against}
+    tables = sections(runs, **options)
+    if command.out:
+        files.create(command.out, files.COMPARISON_FILES, command.overwrite)
+    if texts and not command.out:
+        for name in texts:
+            console.out(text_of(runs, name, **options), highlight=False, end="")
+    else:
+        print_sections(tables, console)
+    if command.out:
+        write_comparison(runs, command.out, command.format, command.highlight, **options)
+        console.print(f"written to {command.out}", markup=False, highlight=False)
+
+
+def predict(command: Predict, console: Console) -> None:
+    """`jaxfl predict`."""
+    found = experiment.load(command.directory)
+    check(
+        command.out is None or command.overwrite or not command.out.exists(),
+        f"{command.out} exists: choose another --out, or add --overwrite",
+    )
+    held = read_npz(command.input, ("x",), ("y",))
+    mesh.check_backend()
+    predictions = found.predict(command.client, held["x"], which=command.which, seed=command.seed)
+    check(
+        "y" not in held or held["y"].shape == predictions.shape,
+        f"y in {command.input} does not have shape {predictions.shape}: give a target for each "
+        "input, or leave it out",
+    )
+    if command.out is None:
+        for value in predictions.tolist():
+            console.print(value, highlight=False)
+    else:
+        rows = [f"{i},{value}\n" for i, value in enumerate(predictions.tolist())]
+        files.write_file(command.out, "".join(["example,prediction\n", *rows]))
+        console.print(f"written to {command.out}", markup=False, highlight=False)
+    if "y" in held:
+        if found.summary["measure"] == "accuracy":
+            console.print(f"accuracy: {np.mean(predictions == held['y']):.4f}")
+        else:
+            error = np.sqrt(np.mean(np.square(predictions - held["y"])))
+            console.print(f"root mean squared error: {error:.4f}")
