@@ -43,7 +43,9 @@ from jaxfl.experiment.session.run import to_resume
 from jaxfl.experiment.show.terminal import print_scores
 from jaxfl.experiment.store import files
 from jaxfl.experiment.store.arrays import read_arrays
+from jaxfl.experiment.store.finished import load_finished
 from jaxfl.experiment.studies import sweep as search
+from jaxfl.experiment.studies.compare import comparison_to_resume
 
 # The preset of `jaxfl compare` where no option says anything about the data.
 DEMONSTRATION = "demo"
@@ -104,6 +106,9 @@ def run(command: Run, console: Console) -> None:
 
 def resume(command: Resume, console: Console) -> None:
     """`jaxfl resume`."""
+    if (command.directory / files.CONFIGS).is_file():
+        resume_comparison(command, console)
+        return
     config = to_resume(command.directory, command.rounds)
     check_fields(command, "devices", "rounds")
     settle(command, command.devices or config.devices, console)
@@ -113,6 +118,19 @@ def resume(command: Resume, console: Console) -> None:
     run = {"summary": summary, "config": follow.configs[config.name]}
     print_scores({config.name: run}, console)
     console.print(f"written to {command.directory}", markup=False, highlight=False)
+
+
+def resume_comparison(command: Resume, console: Console) -> None:
+    """`jaxfl resume`, of a comparison."""
+    check_fields(command, "devices", "rounds")
+    configs = comparison_to_resume(command.directory, command.rounds)
+    settle(command, command.devices or configs[0].devices, console)
+    with Follower(configs, console) as follow:
+        options = {"devices": command.devices, "rounds": command.rounds}
+        experiment.resume_comparison(command.directory, **options, follow=follow)
+    if mesh.is_main_process():
+        print_scores(load_finished([command.directory]), console)
+        console.print(f"written to {command.directory}", markup=False, highlight=False)
 
 
 def compare(command: Compare, console: Console) -> None:

@@ -15,7 +15,7 @@ from jaxfl.experiment.session.build import build
 from jaxfl.experiment.session.clients import gather
 from jaxfl.experiment.session.load import FinishedRun, load
 from jaxfl.experiment.session.run import execute, resume
-from jaxfl.experiment.studies.compare import compare
+from jaxfl.experiment.studies.compare import compare, resume_comparison
 
 __all__ = [
     "Config",
@@ -29,4 +29,5 @@ __all__ = [
     "load_config",
     "resolve",
     "resume",
+    "resume_comparison",
 ]

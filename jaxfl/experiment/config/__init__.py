@@ -13,6 +13,7 @@ from jaxfl.experiment.config.resolve import Resolved, devices_of, resolve, resol
 from jaxfl.experiment.config.setting import Config, Setting
 from jaxfl.experiment.config.text import (
     load_config,
+    load_configs,
     parse_hyper,
     parse_json,
     parse_value,
@@ -33,6 +34,7 @@ __all__ = [
     "differences",
     "hyper_by_algorithm",
     "load_config",
+    "load_configs",
     "parse_hyper",
     "parse_json",
     "parse_methods",

@@ -49,9 +49,14 @@ def parse_json(text: str) -> Any:
         raise ValueError("it is nested too deeply") from error
 
 
-def to_json(config: Config) -> str:
-    """The config as indented JSON, every field with its value."""
-    return json.dumps(dataclasses.asdict(config), indent=2) + "\n"
+def to_json(config: Config | Sequence[Config]) -> str:
+    """The config, or a list of configs, as indented JSON, every field with its value."""
+    content = (
+        dataclasses.asdict(config)
+        if isinstance(config, Config)
+        else [dataclasses.asdict(one) for one in config]
+    )
+    return json.dumps(content, indent=2) + "\n"
 
 
 def load_config(path: Path) -> Config:
@@ -60,12 +65,39 @@ def load_config(path: Path) -> Config:
     Raises:
       InputError: no such file, no JSON, or not the fields and values of a config.
     """
+    return _config_from(_read(path, "a config"), path)
+
+
+def load_configs(path: Path) -> list[Config]:
+    """The configs of the `configs.json` of a comparison.
+
+    Raises:
+      InputError: no such file, no JSON, or not configs whose runs have names of their own.
+    """
+    content = _read(path, "configs")
+    check(
+        isinstance(content, list) and bool(content),
+        f"{path} is no list of configs: remove it, and resume each run beside it",
+    )
+    configs = [_config_from(one, path) for one in content]
+    names = [config.name for config in configs]
+    check(
+        len(set(names)) == len(names),
+        f"{path} names a run twice: remove it, and resume each run beside it",
+    )
+    return configs
+
+
+def _read(path: Path, what: str) -> Any:
     try:
-        content = parse_json(path.read_text())
+        return parse_json(path.read_text())
     except (OSError, ValueError) as error:
         raise InputError(
-            f"cannot read {path} as a config ({error}): give the config.json of a run"
+            f"cannot read {path} as {what} ({error}): give the config.json of a run"
         ) from error
+
+
+def _config_from(content: Any, path: Path) -> Config:
     check(
         isinstance(content, dict) and isinstance(content.get("algorithm"), str),
         f"{path} is no config: expected a JSON object with at least an algorithm, as in the "

@@ -45,7 +45,8 @@ COMPARISON_FILES = (
 )
 SWEEP_FILES = ("sweep.json", "best.json", *_pictures("sweep"))
 CHECKPOINTS = "checkpoints"  # a directory beside the files of a run
-GRAPHS = _pictures("graphs")  # beside them, where the runs were made
+CONFIGS = "configs.json"  # beside them, where the runs were made
+GRAPHS = _pictures("graphs")  # likewise
 LOCK = ".lock"  # there while a process writes into the directory
 # What file systems say that know no locks, such as some that many hosts share.
 NO_LOCKS = (errno.ENOSYS, errno.ENOLCK, errno.EOPNOTSUPP)
@@ -124,7 +125,7 @@ def _lock(path: Path) -> int | None:
 def _check_free(directory: Path, overwrite: bool) -> None:
     check_writable(directory)
     try:
-        names = (*RUN_FILES, *COMPARISON_FILES, *SWEEP_FILES, *GRAPHS, CHECKPOINTS)
+        names = (*RUN_FILES, *COMPARISON_FILES, *SWEEP_FILES, *GRAPHS, CONFIGS, CHECKPOINTS)
         held = [name for name in names if (directory / name).exists()]
     except OSError as error:
         raise InputError(

@@ -120,6 +120,20 @@ def _client_scores(run: Path) -> np.ndarray | None:
     return np.where(arrays["unseen"], np.nan, scores[-1]) if scores.ndim == 2 else None
 
 
+def last_graph(run: Path) -> tuple[dict[str, np.ndarray], np.ndarray] | None:
+    """The weights [M, M] of a finished run by name and their clients [M]; None if it has none.
+
+    They are those of the last round, of the first seed.
+    """
+    file = run / "graph.npz"
+    if not file.exists():
+        return None
+    arrays = read_arrays(file)
+    ids = arrays.pop("ids")
+    first = (0, -1) if ids.ndim == 3 else (-1,)
+    return {name: weights[first] for name, weights in arrays.items()}, ids[first]
+
+
 def _config(run: Path) -> Config | None:
     """The config of a run; None if it is missing or of another version."""
     try:

@@ -1,20 +1,22 @@
 """Runs of several algorithms on the same clients, with a table and a picture of them all."""
 
 from collections import Counter
-from contextlib import ExitStack
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from jaxfl import mesh
 from jaxfl.errors import check
-from jaxfl.experiment.config import Config, resolve
+from jaxfl.experiment.config import Config, load_config, load_configs, resolve, to_json
 from jaxfl.experiment.session import output
 from jaxfl.experiment.session.build import Built, build
 from jaxfl.experiment.session.clients import Data, gather
 from jaxfl.experiment.session.program import compile_run
-from jaxfl.experiment.session.run import Follow, record_run, silent
+from jaxfl.experiment.session.run import Follow, execute, record_run, resume, silent, to_resume
 from jaxfl.experiment.store import files
-from jaxfl.experiment.store.finished import load_finished, write_comparison
+from jaxfl.experiment.store.finished import last_graph, load_finished, write_comparison
 from jaxfl.experiment.studies.budget import equalise
 
 
@@ -43,6 +45,7 @@ def compare(
 
     Raises:
       InputError: as `execute`, for the first config that is wrong, before anything is run.
+      KeyboardInterrupt: as `execute`; `resume_comparison` goes on.
     """
     names = [files.directory_name(config.name) for config in configs]
     check(bool(configs), "nothing to compare: give a config for each algorithm")
@@ -63,6 +66,93 @@ def compare(
         return _run_all(ready, data, out, overwrite, follow, held)
 
 
+def resume_comparison(
+    directory: Path,
+    *,
+    devices: int | None = None,
+    rounds: int | None = None,
+    follow: Follow = silent,
+) -> dict[str, dict[str, Any]]:
+    """Goes on with a comparison: finished runs stay, the others are resumed or begun.
+
+    Args:
+      directory: of the comparison.
+      devices: as in `resume`.
+      rounds: how many rounds all runs shall have, if not as many as before; as in `resume`.
+      follow: as in `execute`.
+
+    Returns:
+      As `compare`.
+
+    Raises:
+      InputError: as `resume`, or the comparison is finished.
+    """
+    configs = comparison_to_resume(directory, rounds)
+    directories = _directories(configs, directory)
+    with files.locked(directory):
+        comparison_to_resume(directory, rounds)  # another process may have finished it
+        for config in configs:
+            run = directories[config.name]
+            with _told(directory):
+                if _is_finished(run, rounds):
+                    (found,) = load_finished([run]).values()
+                    follow(config, found["lines"][-1] | {"measure": found["summary"]["measure"]})
+                elif (run / "config.json").exists():
+                    resume(run, devices=devices, rounds=rounds, follow=follow)
+                else:
+                    changed = {} if devices is None else {"devices": devices}
+                    execute(replace(config, **changed), run, follow=follow)
+        if not mesh.is_main_process():
+            return {}
+        first = resolve(load_config(directories[configs[0].name] / "config.json"))
+        return _finish(directory, directories, build(first, gather(first)))
+
+
+def comparison_to_resume(directory: Path, rounds: int | None = None) -> list[Config]:
+    """The configs of a comparison that can go on.
+
+    Args:
+      directory: of the comparison.
+      rounds: how many rounds its runs shall have.
+
+    Raises:
+      InputError: there is no such comparison, or it is finished.
+    """
+    configs = load_configs(directory / files.CONFIGS)
+    runs = _directories(configs, directory).values()
+    unfinished = [run for run in runs if not _is_finished(run, rounds)]
+    check(
+        bool(unfinished) or not (directory / "comparison.json").exists(),
+        f"the comparison in {directory} is finished: give --rounds, more than "
+        f"{rounds or configs[0].rounds}, and it goes on",
+    )
+    for run in unfinished:
+        if (run / "config.json").exists():
+            to_resume(run, rounds)
+    return configs if rounds is None else [replace(config, rounds=rounds) for config in configs]
+
+
+def _is_finished(run: Path, rounds: int | None) -> bool:
+    """Whether the run is finished and has as many rounds as it shall have."""
+    if not (run / "summary.json").exists():
+        return False
+    return rounds is None or load_config(run / "config.json").rounds == rounds
+
+
+def _directories(configs: list[Config], out: Path) -> dict[str, Path]:
+    """The directory of each run, by its name."""
+    return {config.name: out / files.directory_name(config.name) for config in configs}
+
+
+@contextmanager
+def _told(out: Path) -> Iterator[None]:
+    """Within, an interruption says how to go on with the comparison."""
+    try:
+        yield
+    except KeyboardInterrupt as interruption:
+        raise KeyboardInterrupt(f"jaxfl resume {out} goes on") from interruption
+
+
 def _run_all(
     ready: list[Built], data: Data, out: Path, overwrite: bool, follow: Follow, held: ExitStack
 ) -> dict[str, dict[str, Any]]:
@@ -71,11 +161,8 @@ def _run_all(
     The directory is locked in `held` as soon as the first program is compiled.
     """
     summaries = {}
-    graphs = {}
-    formats = ready[0].config.format
-    directories = {
-        built.config.name: out / files.directory_name(built.config.name) for built in ready
-    }
+    configs = [built.config for built in ready]
+    directories = _directories(configs, out)
     for place, built in enumerate(ready):
         name = built.config.name
         follow(built.config, None)
@@ -83,22 +170,34 @@ def _run_all(
         if place == 0:
             held.enter_context(files.locked(out))
             if mesh.is_main_process():
-                files.create(out, (*files.COMPARISON_FILES, *files.GRAPHS), overwrite)
-        with files.locked(directories[name]):
+                names = (*files.COMPARISON_FILES, *files.GRAPHS, files.CONFIGS)
+                files.create(out, names, overwrite)
+                # From now on the comparison can be resumed.
+                files.write_file(out / files.CONFIGS, to_json(configs))
+        with files.locked(directories[name]), _told(out):
             if mesh.is_main_process():
                 output.begin(directories[name], built, overwrite)
             history = record_run(program, directories[name], follow)
         summaries[name] = history.summary(program.seconds)
-        last = history.last_graph()
-        if last is not None:
-            graphs[name] = last
     if not mesh.is_main_process():
         return summaries
-    if graphs:
-        from jaxfl.experiment.show.graphs import Graph, draw_graphs
-        from jaxfl.experiment.store.pictures import write_picture
+    return _finish(out, directories, ready[0])
 
-        last = {name: Graph(*graph) for name, graph in graphs.items()}
-        figure = draw_graphs(last, output.drawn_clients(ready[0]))
-        write_picture(out, "graphs", figure, formats)
-    return write_comparison(load_finished(list(directories.values())), out, formats)
+
+def _finish(out: Path, directories: dict[str, Path], first: Built) -> dict[str, dict[str, Any]]:
+    """Writes the graphs of all runs side by side, the table and the picture.
+
+    Args:
+      out: the directory of the comparison.
+      directories: those of its finished runs, by their names.
+      first: the first run.
+    """
+    from jaxfl.experiment.show.graphs import Graph, draw_graphs
+    from jaxfl.experiment.store.pictures import write_picture
+
+    graphs = {name: last_graph(run) for name, run in directories.items()}
+    found = {name: Graph(*graph) for name, graph in graphs.items() if graph is not None}
+    if found:
+        figure = draw_graphs(found, output.drawn_clients(first))
+        write_picture(out, "graphs", figure, first.config.format)
+    return write_comparison(load_finished(list(directories.values())), out, first.config.format)
