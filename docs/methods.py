@@ -81,6 +81,7 @@ def page() -> str:
 
 SECTION = re.compile(r"^(Args|Returns|Raises|Differs|Example|State):\s*(.*)$")
 BASELINES = Path(__file__).with_name("baselines.md")
+GRAPHS = Path(__file__).parent / "images" / "methods"  # of `python docs/graphs.py`
 
 
 class Parts(NamedTuple):
@@ -206,6 +207,18 @@ def method_page(name: str) -> str:
             "",
         ]
     rows = measured(name)
+    if (GRAPHS / f"{name}.png").exists():
+        lines += [
+            "## Its graph",
+            "",
+            f"![Mixing weights of {name}](../images/methods/{name}.png)",
+            "",
+            "Who learns from whom after the last of 20 rounds, on digits with two labels for each",
+            "of ten clients: a row receives, a column sends, and clients with the same labels",
+            "stand side by side. `python docs/graphs.py` draws it from the first comparison of",
+            "[All methods compared](../baselines.md).",
+            "",
+        ]
     if rows:
         lines += [
             "## Measured",
