@@ -52,6 +52,11 @@ def join_processes(
         jax.distributed.initialize(coordinator, processes, process)
     except (RuntimeError, ValueError) as error:
         reason = str(error).splitlines()[0]
+        if coordinator is processes is process is None:
+            raise InputError(
+                f"no cluster says which processes run together ({reason}): start them by SLURM's "
+                "srun, Open MPI's mpirun or on a Cloud TPU, or name the coordinator"
+            ) from error
         raise InputError(
             f"the processes cannot join ({reason}): start each with the same coordinator "
             "HOST:PORT and number of processes, and its own process number from 0"

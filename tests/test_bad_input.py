@@ -283,6 +283,8 @@ COMMAND_LINES = [
     ([*RUN, "--out", "new", "--config"], "Missing value for argument '--config'"),
     ([*RUN, "--out"], "Missing value for argument '--out'"),
     ([*RUN, "--processes", "2"], "--coordinator, --processes and --process"),
+    ([*RUN, "--cluster", "--process", "0"], "from the cluster: give it alone, or leave it out"),
+    ([*RUN, "--cluster"], "no cluster says which processes run together"),
     ([*RUN, "--coordinator", "x", "--processes", "2", "--process", "0"], "expected HOST:PORT"),
     ([*RUN, "--coordinator", "x:y", "--processes", "2", "--process", "0"], "expected HOST:PORT"),
     (

@@ -414,7 +414,7 @@ def test_help_names_every_option(capsys):
         "feature-noise merge-test participation rounds "
         "eval-every seed seeds model "
         "local-steps local-epochs batch-size lr momentum weight-decay chunk compute devices "
-        "coordinator processes process hyper out config overwrite"
+        "coordinator processes process cluster hyper out config overwrite"
     )
     for option in options.split():
         assert f"--{option}" in shown

@@ -1,4 +1,7 @@
 import json
+import os
+import subprocess
+import sys
 
 import jax
 import jax.numpy as jnp
@@ -101,3 +104,32 @@ def test_a_run_does_not_depend_on_the_number_of_devices(tmp_path):
         np.load(tmp_path / "2" / "clients.npz") as two,
     ):
         np.testing.assert_allclose(one["after_test"], two["after_test"], atol=1e-2)
+
+
+@pytest.mark.slow(seconds=20)
+def test_processes_that_a_cluster_started_find_each_other(tmp_path):
+    """With the variables that SLURM sets for two tasks on one node."""
+    out = tmp_path / "run"
+    words = ["run", "fedavg", "--cluster", "--clients", "5", "--rounds", "1", "--local-steps", "1"]
+    words += ["--model", "linear", "--devices", "1", "--out", str(out)]
+    running = []
+    for process in ("0", "1"):
+        said = {
+            "SLURM_JOB_ID": str(os.getpid()),
+            "SLURM_STEP_NODELIST": "localhost",
+            "SLURM_STEP_NUM_NODES": "1",
+            "SLURM_NTASKS": "2",
+            "SLURM_PROCID": process,
+            "SLURM_LOCALID": process,
+        }
+        command = [sys.executable, "-m", "jaxfl", *words]
+        running.append(
+            subprocess.Popen(
+                command, env=os.environ | said, stdout=subprocess.PIPE, stderr=subprocess.PIPE
+            )
+        )
+    ended = [process.communicate(timeout=200) for process in running]
+    assert [process.returncode for process in running] == [0, 0], ended
+    assert (out / "summary.json").exists()
+    assert b"written to" in ended[0][0]
+    assert b"written to" not in ended[1][0]  # the first process alone writes

@@ -56,10 +56,18 @@ def settle(command: SettingOptions | Resume, devices: int | str, console: Consol
     """What has to be settled before JAX starts: processes, devices, and its cache."""
     mesh.prepare_host(None if isinstance(devices, str) else devices)
     given = [getattr(command, name, None) for name in ("coordinator", "processes", "process")]
-    if any(value is not None for value in given):
+    if getattr(command, "cluster", False):
+        check(
+            given == [None] * 3,
+            "--cluster takes --coordinator, --processes and --process from the cluster: give it "
+            "alone, or leave it out",
+        )
+        mesh.join_processes()
+    elif any(value is not None for value in given):
         check(
             None not in given,
-            "several processes need --coordinator, --processes and --process: give all three",
+            "several processes need --coordinator, --processes and --process: give all three, or "
+            "--cluster alone",
         )
         mesh.join_processes(*given)
     mesh.check_backend()

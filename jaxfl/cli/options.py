@@ -37,6 +37,9 @@ class Together:
     """how many processes run together, each started with the same options"""
     process: int | None = None
     """number of this process, from 0; process 0 writes"""
+    cluster: bool = False
+    """the cluster started the processes that run together (SLURM, Open MPI or Cloud TPU) and says
+    what the three options above would"""
 
 
 @dataclass(frozen=True)
