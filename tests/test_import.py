@@ -11,7 +11,16 @@ import jaxfl
 
 ROOT = Path(__file__).parent.parent
 # Libraries of the command line, the pictures, the checkpoints, and single data sets.
-LATE = {"sklearn", "matplotlib", "rich", "tyro", "orbax", "tensorflow_datasets", "dp_accounting"}
+LATE = {
+    "sklearn",
+    "matplotlib",
+    "rich",
+    "tyro",
+    "orbax",
+    "tensorflow_datasets",
+    "dp_accounting",
+    "plotly",
+}
 NEEDED = (
     "import jax, flax.linen, optax, numpy, jaxopt, jaxtyping"  # flax itself loads parts of rich
 )

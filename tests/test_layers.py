@@ -210,7 +210,7 @@ def test_init_files_of_experiment_only_reexport():
 
 
 def test_libraries_of_pictures_and_of_the_command_line_are_imported_where_they_are_used():
-    heavy = {"matplotlib", "tyro", "orbax", "sklearn", "dp_accounting"}
+    heavy = {"matplotlib", "plotly", "tyro", "orbax", "sklearn", "dp_accounting"}
     code = f"import sys, jaxfl.experiment; print(*({heavy} & set(sys.modules)))"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == ""

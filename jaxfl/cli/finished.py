@@ -5,6 +5,7 @@ from rich.console import Console
 
 from jaxfl import experiment, mesh
 from jaxfl.cli.options import Predict, Report
+from jaxfl.cli.page import is_of_search, write_html
 from jaxfl.data.arrays import read_npz
 from jaxfl.errors import check
 from jaxfl.experiment.show.sections import sections
@@ -15,6 +16,8 @@ from jaxfl.experiment.store.finished import TEXTS, load_finished, text_of, write
 
 def report(command: Report, console: Console) -> None:
     """`jaxfl report`."""
+    if command.html and is_of_search(command, command.html):
+        return write_html(command, command.html, console)
     texts = [name for name in command.format if name in TEXTS]
     pictures = [name for name in command.format if name not in TEXTS]
     check(
@@ -34,6 +37,8 @@ def report(command: Report, console: Console) -> None:
     if command.out:
         write_comparison(runs, command.out, command.format, command.highlight, **options)
         console.print(f"written to {command.out}", markup=False, highlight=False)
+    if command.html:
+        write_html(command, command.html, console)
 
 
 def predict(command: Predict, console: Console) -> None:

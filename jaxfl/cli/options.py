@@ -206,8 +206,11 @@ class Report:
     paired test"""
     highlight: tuple[str, ...] = ()
     """runs or algorithms that are in colour among many, beside the best"""
+    html: Path | None = None
+    """also write one page that a browser shows without a network; DIR may then be that of a search,
+    see docs/report_page.md"""
     overwrite: bool = False
-    """replace a comparison that the directory holds"""
+    """replace a comparison that the directory holds, and the page"""
 
 
 @dataclass(frozen=True)

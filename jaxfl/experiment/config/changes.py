@@ -1,10 +1,10 @@
-"""Which options may change between the stop of a run and its resumption."""
+"""Which options differ: from those of a stopped run, and from the defaults."""
 
 import dataclasses
 import json
 from typing import Any
 
-from jaxfl.experiment.config.fields import option
+from jaxfl.experiment.config.fields import as_typed, option
 from jaxfl.experiment.config.setting import Config
 
 # The result is then the same up to rounding, or is the same with more of it. The number of rounds
@@ -51,3 +51,22 @@ def differences(was: dict[str, Any], config: Config, done: int) -> list[str]:
         if before != after:
             found.append(f"hyper-parameter {name} was {before} and is {after}")
     return found
+
+
+def changed_options(config: Config) -> dict[str, str]:
+    """The options of a run that are not the defaults, as they stand on the command line.
+
+    The algorithm and its hyper-parameters are among them; the label is not.
+
+    Args:
+      config: of the run.
+
+    Returns:
+      Option or hyper-parameter -> its value.
+    """
+    found = {"algorithm": config.algorithm}
+    for field in dataclasses.fields(config):
+        value = getattr(config, field.name)
+        if field.name not in ("algorithm", "hyper", "label") and value != field.default:
+            found[option(field.name)] = as_typed(value)
+    return found | {name: as_typed(value) for name, value in config.hyper.items()}

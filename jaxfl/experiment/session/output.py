@@ -106,13 +106,11 @@ def drawn_clients(built: Built) -> "Clients":
 def _write_rounds(file: Path, built: Built, history: History, clients: "Clients") -> None:
     """Writes the graph of the first seed by round as a picture that moves."""
     from jaxfl.experiment.show.drawing import gif
-    from jaxfl.experiment.show.graphs import Graph, draw_graph
+    from jaxfl.experiment.show.graphs import Graph, draw_graph, evenly_spaced
 
     arrays = history.seeds.with_axis(history.graph())
     ids = arrays["ids"][0]
     names = [name for name in arrays if name.startswith(WEIGHTS)]
-    count = min(FRAMES, len(ids))
-    rounds = np.unique(np.linspace(0, len(ids) - 1, count).round().astype(int)).tolist()
     frames = [
         draw_graph(
             Graph({name: arrays[name][0, number] for name in names}, ids[number]),
@@ -120,6 +118,6 @@ def _write_rounds(file: Path, built: Built, history: History, clients: "Clients"
             built.config,
             number + 1,
         )
-        for number in rounds
+        for number in evenly_spaced(len(ids), FRAMES)
     ]
     files.write_file(file, gif(frames, MILLISECONDS))

@@ -26,6 +26,15 @@ class Clients:
         return np.argsort(place[ids])
 
 
+@dataclass(frozen=True)
+class Holdings:
+    """Who holds what."""
+
+    clients: Clients
+    counts: np.ndarray | None  # examples of each label [C, L]; None where the data are not there
+    labels: list[str]  # names of the labels, or of the tenths of numbers as targets [L]
+
+
 def clients_of(
     source: Source,
     parts: Parts,

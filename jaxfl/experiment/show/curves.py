@@ -24,11 +24,15 @@ from jaxfl.experiment.show.grouping import Group, comparable_groups, heading
 from jaxfl.experiment.show.heading import setting_line
 from jaxfl.experiment.show.pooling import pool_seeds
 from jaxfl.experiment.show.scores import MEASURES, by_seed, ranked
+from jaxfl.experiment.show.series import (
+    FEW,
+    coloured_runs,
+    score_by_round,
+    score_limits,
+    spans_magnitudes,
+)
 
 OFFSET = {"textcoords": "offset points"}
-FEW = 8  # with more runs, only the best and the chosen ones are in colour
-BEST = 5
-ALWAYS = ("local", "fedavg")  # what a reader compares the others with
 
 
 def draw_curves(
@@ -54,7 +58,7 @@ def draw_curves(
     styles = {}
     shown_values = []
     for label, stage, name, style in kinds:
-        values, spread = _values(lines, stage, name, measure)
+        values, spread = score_by_round(lines, stage, name, measure)
         if not np.isfinite(values).any():
             continue
         scores.plot(rounds, values, **style, **mark)
@@ -108,7 +112,7 @@ def _draw_group(part: SubFigure, group: Group, highlight: Collection[str]) -> No
     measure = next(iter(runs.values()))["summary"]["measure"]
     labels = list(ranked({label: run["summary"] for label, run in runs.items()}))
     styles = line_styles({label: runs[label]["summary"]["algorithm"] for label in labels})
-    coloured = _coloured(labels, runs, highlight)
+    coloured = coloured_runs(labels, runs, highlight)
     for label in labels:
         if label not in coloured:
             styles[label] = {"color": OTHERS, "linestyle": "-"}
@@ -122,7 +126,7 @@ def _draw_group(part: SubFigure, group: Group, highlight: Collection[str]) -> No
         lines = runs[label]["lines"]
         rounds = [line["round"] for line in lines]
         every_round += rounds
-        values, spread = _values(lines, "before", "mean", measure)
+        values, spread = score_by_round(lines, "before", "mean", measure)
         style = styles[label]
         top = depth + (len(labels) if label in coloured else 0)
         marker = "o" if len(lines) < 5 else None
@@ -139,17 +143,6 @@ def _draw_group(part: SubFigure, group: Group, highlight: Collection[str]) -> No
     label_ends(curves, ends, styles)
     _draw_last_round(last, labels, runs, styles, measure)
     part.suptitle(literal(heading(group)), fontsize=9)
-
-
-def _coloured(
-    labels: list[str], runs: dict[str, dict[str, Any]], highlight: Collection[str]
-) -> set[str]:
-    """The runs that are in colour: all of a few; of many the best, the references, the chosen."""
-    if len(labels) <= FEW:
-        return set(labels)
-    chosen = {*ALWAYS, *highlight}
-    named = {label for label in labels if {label, runs[label]["summary"]["algorithm"]} & chosen}
-    return named | set(labels[:BEST])
 
 
 def _draw_last_round(
@@ -230,7 +223,7 @@ def draw_sweep(trials: list[dict[str, Any]], title: str = "") -> Figure:
         places = values if numbers else [str(value) for value in values]
         panel.scatter(places, scores, s=22, color="0.45", alpha=0.6, linewidths=0)
         panel.scatter(places[:1], scores[:1], s=45, color=MALICIOUS, label="best")
-        if numbers and min(values) > 0 and max(values) > 30 * min(values):
+        if spans_magnitudes(values):
             panel.set_xscale("log")
         panel.set(xlabel=name, ylabel="validation score")
         panel.grid(alpha=0.25)
@@ -240,16 +233,9 @@ def draw_sweep(trials: list[dict[str, Any]], title: str = "") -> Figure:
 
 
 def _set_score_limits(panel: Axes, values: list[np.ndarray], measure: str) -> None:
-    """The axis shows the second half of every curve: curves that begin lower enter from below."""
-    if measure != "accuracy":
-        return
-    late = [value for curve in values for value in curve[len(curve) // 2 :] if np.isfinite(value)]
-    if not late:
-        panel.set_ylim(0, 101)
-        return
-    lowest = min(late)
-    room = 0.15 * (100 - lowest) + 1
-    panel.set_ylim(max(0.0, lowest - room), 100 + room / 8)
+    limits = score_limits(values, measure)
+    if limits is not None:
+        panel.set_ylim(*limits)
 
 
 def _finish_rounds(panel: Axes, rounds: list[int]) -> None:
@@ -266,14 +252,3 @@ def _draw_band(
         panel.fill_between(
             rounds, values - spread, values + spread, color=colour, alpha=0.15, linewidth=0
         )
-
-
-def _values(
-    lines: list[dict[str, Any]], stage: str, name: str, measure: str
-) -> tuple[np.ndarray, np.ndarray]:
-    """A score by round as it is shown, NaN where there is none, and its deviation over seeds."""
-    shown = MEASURES[measure][1]
-    values = [np.nan if line[stage][name] is None else shown(line[stage][name]) for line in lines]
-    seeds = [[shown(seed) for seed in by_seed(line, stage, name)] for line in lines]
-    spread = [statistics.stdev(found) if found else 0.0 for found in seeds]
-    return np.array(values, float), np.array(spread, float)

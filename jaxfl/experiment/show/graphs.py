@@ -29,6 +29,11 @@ class Graph:
         return {name.removeprefix("weights").lstrip("_"): w for name, w in self.weights.items()}
 
 
+def evenly_spaced(rounds: int, most: int) -> list[int]:
+    """The places of at most so many of the rounds, with the first and the last one."""
+    return np.unique(np.linspace(0, rounds - 1, min(most, rounds)).round().astype(int)).tolist()
+
+
 def draw_graph(graph: Graph, clients: Clients, config: Config, number: int | None = None) -> Figure:
     """Mixing weights as a matrix and as a network, groups of clients side by side.
 
@@ -73,7 +78,7 @@ def _draw_matrix(
         panel.set(xlabel="sender (clients ordered by group)", ylabel="receiver")
         panel.set_xticks([])
         panel.set_yticks([])
-    for start, end in _blocks(ids, clients):
+    for start, end in blocks(ids, clients):
         corner = (start - 0.5, start - 0.5)
         panel.add_patch(
             Rectangle(
@@ -89,15 +94,15 @@ def _draw_matrix(
     panel.spines[:].set_visible(False)
 
 
-def _blocks(ids: np.ndarray, clients: Clients) -> list[tuple[int, int]]:
+def blocks(ids: np.ndarray, clients: Clients) -> list[tuple[int, int]]:
     """The (first, last + 1) places of each group of two clients or more, malicious ones apart."""
     if clients.groups is None:
         return []
     key = np.stack([clients.groups[ids], clients.malicious[ids]])
     starts = np.flatnonzero(np.any(key[:, 1:] != key[:, :-1], axis=0)) + 1
     bounds = [0, *starts.tolist(), len(ids)]
-    blocks = [(a, b) for a, b in pairwise(bounds) if b - a > 1]
-    return blocks if len(bounds) > 2 else []
+    found = [(a, b) for a, b in pairwise(bounds) if b - a > 1]
+    return found if len(bounds) > 2 else []
 
 
 def draw_graphs(graphs: dict[str, Graph], clients: Clients) -> Figure:

@@ -81,7 +81,7 @@ def locked(directory: Path) -> Iterator[None]:
         yield
         return
     path = directory / LOCK
-    _make_directory(directory)
+    make_directory(directory)
     with writing(path):
         file = _lock(path)
     check(
@@ -138,19 +138,19 @@ def _check_free(directory: Path, overwrite: bool) -> None:
     )
 
 
-def check_writable(directory: Path) -> None:
+def check_writable(directory: Path, named_by: str = "--out") -> None:
     """Raises an `InputError` if files cannot be written into the directory; creates nothing."""
     check(
         "\0" not in str(directory),
-        f"{str(directory)!r} cannot be a directory: give another one with --out",
+        f"{str(directory)!r} cannot be a directory: give another one with {named_by}",
     )
     there = next(
         path for path in (directory, *directory.absolute().parents) if os.path.lexists(path)
     )
-    check(there.is_dir(), f"{there} is a file: give a directory with --out")
+    check(there.is_dir(), f"{there} is a file: give a directory with {named_by}")
     check(
         os.access(there, os.W_OK | os.X_OK),
-        f"{there} is read-only: give another directory with --out",
+        f"{there} is read-only: give another directory with {named_by}",
     )
 
 
@@ -160,7 +160,7 @@ def create(directory: Path, names: tuple[str, ...], overwrite: bool) -> None:
     With `overwrite`, earlier files of these names are removed, and no others.
     """
     _check_free(directory, overwrite)
-    _make_directory(directory)
+    make_directory(directory)
     with _making(directory):
         for name in names:
             (directory / name).unlink(missing_ok=True)
@@ -169,7 +169,8 @@ def create(directory: Path, names: tuple[str, ...], overwrite: bool) -> None:
                 shutil.rmtree(old)
 
 
-def _make_directory(directory: Path) -> None:
+def make_directory(directory: Path) -> None:
+    """Makes the directory, and those above it, if it is not there."""
     with _making(directory):
         directory.mkdir(parents=True, exist_ok=True)
 

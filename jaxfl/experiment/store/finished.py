@@ -39,8 +39,8 @@ def load_finished(directories: list[Path], *, clients: bool = False) -> dict[str
     Returns:
       A label each (its name, or the directory if that occurs twice) -> its `summary` and `lines`;
       `config`, or None if there is none that this version can read; `name`, the label of the run or
-      its algorithm; `directory`, the name of its directory; with `clients` also `client_scores`,
-      see `_client_scores`.
+      its algorithm; `directory`, the name of its directory; `path`, where that is; with `clients`
+      also `client_scores`, see `_client_scores`.
 
     Raises:
       InputError: no finished run there, files that are none, or runs whose scores cannot be
@@ -75,7 +75,7 @@ def load_finished(directories: list[Path], *, clients: bool = False) -> dict[str
                     f"{run} is no run of jaxfl ({error!r:.200}): leave it out"
                 ) from error
             content = {"summary": summary, "lines": lines, "config": _config(run)}
-            content["directory"] = run.resolve().name
+            content |= {"directory": run.resolve().name, "path": run}
             if clients:
                 content["client_scores"] = _client_scores(run)
             found.append((run, content))
