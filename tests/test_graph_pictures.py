@@ -168,7 +168,7 @@ def test_a_loss_of_zero_throughout_is_drawn_without_a_warning():
 def test_what_was_not_scored_has_no_mark_and_no_curve():
     one = run("local", 0.5, 0.5)
     comparison = curves.draw_comparison({"local": one})
-    labels = [text.get_text() for text in comparison.legends[0].get_texts()]
+    labels = [text.get_text() for text in comparison.subfigs[0].legends[0].get_texts()]
     assert labels == ["mean over clients", "worst clients"]
     alone = curves.draw_curves(one["lines"])
     assert texts(alone.axes[0]) == ["deployed", "worst clients"]
