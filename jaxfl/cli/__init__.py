@@ -3,7 +3,9 @@
 import atexit
 import contextlib
 import dataclasses
+import functools
 import io
+import operator
 import os
 import sys
 import warnings
@@ -18,6 +20,7 @@ from rich.text import Text
 
 from jaxfl.cli.choices import DATA
 from jaxfl.cli.commands import COMMANDS, DEMONSTRATION, SETTING
+from jaxfl.cli.groups import flat, grouped
 from jaxfl.cli.options import (
     Cite,
     Compare,
@@ -37,6 +40,19 @@ from jaxfl.experiment.config.effects import idle
 from jaxfl.experiment.config.fields import option
 from jaxfl.version import VERSION
 
+# The words after `jaxfl`, in the order of its help, and the options behind each.
+NAMES = {
+    "run": Run,
+    "resume": Resume,
+    "compare": Compare,
+    "describe": Describe,
+    "sweep": Sweep,
+    "prepare": Prepare,
+    "list": List,
+    "report": Report,
+    "predict": Predict,
+    "cite": Cite,
+}
 # An option on the command line, the option of a file or a preset that it replaces, its default.
 REPLACED = (
     ("--local-steps", "local_epochs", None),
@@ -155,23 +171,16 @@ def parse(
     for option_given, other, none in REPLACED:
         if option_given in given and other in start:  # it replaces the value from there
             start = start | {other: none}
-    subcommand = tyro.conf.subcommand
     data = {name: value for name, value in start.items() if name in DATA}
-    commands = (
-        Annotated[Run, subcommand("run", default=Run(**start))]
-        | Annotated[Resume, subcommand("resume")]
-        | Annotated[Compare, subcommand("compare", default=Compare(**start))]
-        | Annotated[Describe, subcommand("describe", default=Describe(**data))]
-        | Annotated[Sweep, subcommand("sweep")]
-        | Annotated[Prepare, subcommand("prepare")]
-        | Annotated[List, subcommand("list")]
-        | Annotated[Report, subcommand("report")]
-        | Annotated[Predict, subcommand("predict")]
-        | Annotated[Cite, subcommand("cite")]
+    defaults = {Run: Run(**start), Compare: Compare(**start), Describe: Describe(**data)}
+    forms = {name: grouped(kind, defaults.get(kind)) for name, kind in NAMES.items()}
+    commands = functools.reduce(
+        operator.or_,
+        (Annotated[form, tyro.conf.subcommand(name)] for name, form in forms.items()),
     )
     try:
         with contextlib.redirect_stderr(io.StringIO()) as said:
-            command = tyro.cli(
+            parsed = tyro.cli(
                 commands,
                 prog="jaxfl",
                 description="Personalized federated learning on collaboration graphs, in JAX.\n\n"
@@ -185,6 +194,7 @@ def parse(
             sys.stdout.flush()
             raise
         raise InputError(unboxed(said.getvalue())) from None
+    command = next(flat(NAMES[name], parsed) for name in forms if isinstance(parsed, forms[name]))
     check(
         "--malicious" not in given or bool(command.malicious),
         "--malicious names nobody: give ids of clients, or leave it out",

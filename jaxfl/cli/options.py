@@ -28,13 +28,13 @@ class SettingOptions(RunOptions, UploadOptions, TrainingOptions, DataOptions):
 
 
 @dataclass(frozen=True)
-class Together:
-    """Where several processes run together."""
+class ProcessOptions:
+    """Several processes that run together, on one host or on many."""
 
     coordinator: str | None = None
-    """HOST:PORT of process 0, where several processes run together, on one host or on many"""
+    """HOST:PORT of process 0"""
     processes: int | None = None
-    """how many processes run together, each started with the same options"""
+    """how many processes, each started with the same options"""
     process: int | None = None
     """number of this process, from 0; process 0 writes"""
     cluster: bool = False
@@ -60,10 +60,10 @@ class PresetOption:
 
 
 @dataclass(frozen=True)
-class Run(PresetOption, Together, Plugins, SettingOptions):
+class Run(PresetOption, ProcessOptions, Plugins, SettingOptions):
     """Run one algorithm."""
 
-    algorithm: Annotated[tyro.conf.Positional[str | None], tyro.conf.arg(metavar="ALGORITHM")] = (
+    algorithm: Annotated[tyro.conf.Positional[str | None], tyro.conf.arg(metavar="[ALGORITHM]")] = (
         None
     )
     """which one, see `jaxfl list algorithms`; taken from --config if not given"""
@@ -78,7 +78,7 @@ class Run(PresetOption, Together, Plugins, SettingOptions):
 
 
 @dataclass(frozen=True)
-class Compare(PresetOption, Together, Plugins, SettingOptions):
+class Compare(PresetOption, ProcessOptions, Plugins, SettingOptions):
     """Run several algorithms on the same clients and put them in one table and one picture."""
 
     algorithms: tuple[str, ...] = ("local", "fedavg", "fedavg_ft", "pfedgraph")
@@ -97,10 +97,10 @@ class Compare(PresetOption, Together, Plugins, SettingOptions):
 
 
 @dataclass(frozen=True)
-class Resume(Together, Plugins):
+class Resume(ProcessOptions, Plugins):
     """Go on with a run that was stopped, from its newest checkpoint."""
 
-    directory: Annotated[tyro.conf.Positional[Path], tyro.conf.arg(metavar="DIR")] = Path()
+    directory: Annotated[tyro.conf.Positional[Path], tyro.conf.arg(metavar="[DIR]")] = Path()
     """directory of the run; the working directory if not given"""
     devices: Annotated[int | None, DEVICES] = None
     """devices of each process, if not as many as before; the result is then equal up to rounding"""
@@ -133,7 +133,7 @@ class Predict(Plugins):
 class List(Plugins):
     """Show what there is to choose from, with the hyper-parameters of each algorithm."""
 
-    kind: Annotated[tyro.conf.Positional[Kind | None], tyro.conf.arg(metavar="KIND")] = None
+    kind: Annotated[tyro.conf.Positional[Kind | None], tyro.conf.arg(metavar="[KIND]")] = None
     """algorithms, datasets, partitions, concepts, models, augments, attacks or presets; all if not
     given"""
     data_dir: str | None = None
@@ -144,7 +144,7 @@ class List(Plugins):
 class Sweep(Plugins, SettingOptions):
     """Search over hyper-parameters, by validation scores; of the best, the test score is shown."""
 
-    algorithm: Annotated[tyro.conf.Positional[str], tyro.conf.arg(metavar="ALGORITHM")] = (
+    algorithm: Annotated[tyro.conf.Positional[str], tyro.conf.arg(metavar="[ALGORITHM]")] = (
         "pfedgraph"
     )
     """which one, see `jaxfl list algorithms`"""

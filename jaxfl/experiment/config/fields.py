@@ -128,7 +128,7 @@ class TrainingOptions:
 
 @dataclass(frozen=True)
 class UploadOptions:
-    """What happens to a client's model on its way to the server."""
+    """Attacks and defences, privacy and compression: what happens to a model on its way."""
 
     attack: Annotated[str | None, Names("attack", ATTACKS)] = None
     """what malicious clients send or train on, see `jaxfl list attacks`; scores are then means over
