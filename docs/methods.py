@@ -4,12 +4,11 @@ A build of the documentation also writes a page for each method (`write_pages`),
 committed.
 """
 
-import inspect
 import re
 from pathlib import Path
-from typing import NamedTuple
 
 from jaxfl.algorithms import ALGORITHMS
+from jaxfl.experiment.show.methods import parts_of
 from jaxfl.options import describe, parameters
 from jaxfl.registry import facts_of
 
@@ -79,38 +78,8 @@ def page() -> str:
 
 # What follows is for the built documentation: docs/conf.py calls `index` and `write_pages`.
 
-SECTION = re.compile(r"^(Args|Returns|Raises|Differs|Example|State):\s*(.*)$")
 BASELINES = Path(__file__).with_name("baselines.md")
 GRAPHS = Path(__file__).parent / "images" / "methods"  # of `python docs/graphs.py`
-
-
-class Parts(NamedTuple):
-    """A docstring in Google style, taken apart."""
-
-    first: str  # the first line
-    text: str  # what stands before the first section
-    sections: dict[str, str]  # the text of each section by its name, without indentation
-    options: dict[str, str]  # what "Args" says of each argument
-
-
-def parts_of(docstring: str) -> Parts:
-    """Takes a docstring apart."""
-    first, *rest = docstring.splitlines()
-    blocks: dict[str, list[str]] = {"": []}
-    name = ""
-    for line in rest:
-        if found := SECTION.match(line):
-            name = found[1]
-            blocks[name] = [found[2]] if found[2] else []
-        elif line.startswith("  ") or not line or name in ("State", "Differs") or not name:
-            blocks[name].append(line.removeprefix("  "))
-        else:
-            name = ""
-            blocks[name] += ["", line]
-    sections = {name: "\n".join(lines).strip() for name, lines in blocks.items()}
-    pairs = re.findall(r"^(\w+): ((?:.+\n?(?:  .*\n?)*))", sections.get("Args", ""), re.MULTILINE)
-    options = {name: " ".join(words.split()) for name, words in pairs}
-    return Parts(first, sections.pop(""), sections, options)
 
 
 def plain(text: str) -> str:
@@ -145,7 +114,7 @@ def method_page(name: str) -> str:
     """The page of one method."""
     factory = ALGORITHMS[name]
     facts = facts_of(factory)
-    parts = parts_of(inspect.getdoc(factory) or "")
+    parts = parts_of(factory)
     paper = f"[{facts.paper}]({facts.link})" if facts.link else facts.paper
     options = parameters(factory)
     lines = [

@@ -31,20 +31,31 @@ def check(ok: bool | np.bool_, message: str) -> None:
         raise InputError(message)
 
 
-def check_name(kind: str, name: str, known: Iterable[str]) -> None:
+def check_name(kind: str, name: str, known: Iterable[str], otherwise: str = "") -> None:
     """Raises an `InputError` that offers the nearest known names, unless `name` is one of them.
 
     Args:
       kind: what the name stands for, in the singular ("algorithm", "data set").
       name: what the user wrote.
       known: all names that are accepted.
+      otherwise: what to say if no known name is near; "" to list all of them.
     """
     known = sorted(known)
     if name in known:
         return
-    nearest = get_close_matches(name, known, n=3, cutoff=0.5)
-    hint = f"did you mean {' or '.join(nearest)}?" if nearest else f"choose from {', '.join(known)}"
+    plain = {_plain(one): one for one in known}
+    if _plain(name) in plain:
+        nearest = [plain[_plain(name)]]
+    else:
+        nearest = [plain[one] for one in get_close_matches(_plain(name), plain, n=3, cutoff=0.5)]
+    otherwise = otherwise or f"choose from {', '.join(known)}"
+    hint = f"did you mean {' or '.join(nearest)}?" if nearest else otherwise
     raise InputError(f"unknown {kind} {name!r}: {hint}")
+
+
+def _plain(name: str) -> str:
+    """The name without what one forgets: capitals, and whether it has `-` or `_`."""
+    return name.casefold().replace("-", "_")
 
 
 def check_graph(adjacency: object, nodes: int) -> None:

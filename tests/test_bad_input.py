@@ -225,7 +225,10 @@ SWEEP = ["sweep", "pfedgraph", "--over"]
 
 NAMES = [
     (["run", "fedavgg"], "unknown algorithm 'fedavgg': did you mean fedavg"),
-    (["run", "FedAvg"], "did you mean fedavg"),
+    (["run", "FedAvg"], "did you mean fedavg?"),
+    (["run", "pFedGraph"], "unknown algorithm 'pFedGraph': did you mean pfedgraph?"),
+    (["run", "fedavg-ft"], "unknown algorithm 'fedavg-ft': did you mean fedavg_ft?"),
+    (["run", "FEDPRR"], "did you mean fedper"),
     (["run", "zzz"], f"unknown algorithm 'zzz': choose from {', '.join(sorted(ALGORITHMS))}"),
     (["run", "../x"], "unknown algorithm '../x': choose from"),
     (["run", "a\0b"], r"unknown algorithm 'a\x00b'"),
@@ -266,7 +269,10 @@ NAMES = [
 
 COMMAND_LINES = [
     (["fly"], "Unrecognized options: fly; Available subcommands: run, resume, compare"),
-    (["list", "nothing"], "invalid choice 'nothing'"),
+    (["list", "zzz"], "unknown kind or name 'zzz': see `jaxfl list`"),
+    (["list", "algorithm"], "unknown kind or name 'algorithm': did you mean algorithms?"),
+    (["list", "pFedGraf"], "did you mean pfedgraph"),
+    (["list", "../x"], "unknown kind or name '../x'"),
     (["prepare"], "Missing from jaxfl prepare: NAME which one"),
     (["cite", "pfedgrap"], "did you mean pfedgraph"),
     (["predict", "nowhere"], "Missing from jaxfl predict: --input"),

@@ -39,7 +39,9 @@ def test_each_algorithm_states_its_paper(factory):
 
 def test_the_command_line_says_what_is_stated_of_a_method(factory):
     facts = facts_of(factory)
-    words = describe_factory(factory)
+    parts = describe_factory(factory)
+    tables = [part for part in parts if isinstance(part, dict)]
+    words = "\n".join(f"{label} {text}" for rows in tables for label, text in rows.items())
     for said in (facts.paper, facts.personal, facts.sends, facts.defaults, *parameters(factory)):
         assert said in words
     assert ("--defend accept" in words) == facts.offers_mixture

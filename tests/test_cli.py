@@ -13,6 +13,11 @@ import pytest
 import jaxfl
 from jaxfl.algorithms import ALGORITHMS, fedper
 from jaxfl.cli import main, parse
+from jaxfl.data import PARTITIONS
+from jaxfl.experiment.config import PRESETS
+from jaxfl.models import MODELS
+from jaxfl.registry import facts_of
+from jaxfl.uplink import ATTACKS
 
 SHORT = ["--rounds", "2", "--local-steps", "3", "--model", "linear"]
 RUN = ["run", "pfedgraph", *SHORT]
@@ -286,17 +291,56 @@ def test_a_comparison_leaves_its_neighbours_alone(overwrite):
         assert Path(file).read_text() == "{}"
 
 
-def test_list(capsys):
-    assert main(["list"]) == 0
-    shown = capsys.readouterr().out
-    for word in ("fedavg", "digits", "dirichlet", "cnn", "alpha"):
-        assert word in shown
-    assert main(["list", "models"]) == 0
-    assert "pfedgraph" not in capsys.readouterr().out
-    assert main(["list", "concepts"]) == 0
-    assert "swapped_labels" in capsys.readouterr().out
-    assert main(["list", "augments"]) == 0
-    assert "reflect_crop_flip" in capsys.readouterr().out
+def shown_list(capsys, *words):
+    assert main(["list", *words]) == 0
+    return capsys.readouterr().out
+
+
+def test_the_list_names_everything_and_is_short(capsys):
+    shown = shown_list(capsys)
+    words = set(shown.split())
+    for names in (ALGORITHMS, PARTITIONS, MODELS, ATTACKS, PRESETS, ["digits"]):
+        assert set(names) <= words
+    assert len(shown.splitlines()) < 60
+    assert max(map(len, shown.splitlines())) <= 100
+    for line in shown.splitlines()[-2:]:
+        assert main(line.split("  ")[0].split()[1:]) == 0, "the commands it ends with are true"
+
+
+def test_the_list_of_a_kind_has_a_line_for_each_name(capsys):
+    lines = shown_list(capsys, "algorithms").splitlines()
+    assert [line.split()[0] for line in lines] == list(ALGORITHMS)
+    assert "ICML 2023" in lines[list(ALGORITHMS).index("pfedgraph")]
+    assert len(shown_list(capsys, "models").splitlines()) == len(MODELS)
+    assert "swapped_labels" in shown_list(capsys, "concepts")
+    assert "reflect_crop_flip" in shown_list(capsys, "augments")
+
+
+def test_the_list_of_a_name_says_all_about_it(capsys):
+    shown = shown_list(capsys, "pfedgraph")
+    flat = " ".join(shown.split())
+    facts = facts_of(ALGORITHMS["pfedgraph"])
+    assert flat.startswith("pfedgraph: algorithm, jaxfl run pfedgraph")
+    for said in (facts.paper, facts.link, facts.turn_first, facts.sends, "jaxfl cite pfedgraph"):
+        assert said in flat
+    assert "snap=0.9 a number or null; cosines above this number count as 1" in flat
+    assert max(map(len, shown.splitlines())) <= 100
+    for name, kind in [
+        ("mimic", "attack, --attack mimic"),
+        ("dirichlet", "partition, --partition dirichlet"),
+        ("digits", "data set, --dataset digits"),
+        ("mlp", "model, --model mlp"),
+        ("rotation", "concept, --concept rotation"),
+        ("pfedgraph-severe", "preset, --preset pfedgraph-severe"),
+    ]:
+        assert shown_list(capsys, name).startswith(f"{name}: {kind}\n")
+    assert "--classes-per-client 2" in shown_list(capsys, "pfedgraph-severe")
+
+
+def test_a_name_without_documentation_can_be_listed(capsys, monkeypatch):
+    monkeypatch.setitem(ATTACKS, "mine", lambda before, after, malicious: after)
+    assert "mine" in shown_list(capsys, "attacks")
+    assert shown_list(capsys, "mine").startswith("mine: attack")
 
 
 @pytest.mark.pictures

@@ -1,4 +1,4 @@
-"""The commands about data sets, about what there is to choose from, and about its sources."""
+"""The commands about data sets, and about the publications of methods."""
 
 import dataclasses
 import os
@@ -8,20 +8,15 @@ from rich.table import Table
 
 from jaxfl import papers
 from jaxfl.algorithms import ALGORITHMS
-from jaxfl.cli.options import Cite, Describe, List, Prepare
-from jaxfl.data import CONCEPTS, PARTITIONS, list_data_sets
-from jaxfl.data.augment import AUGMENTATIONS
+from jaxfl.cli.options import Cite, Describe, Prepare
 from jaxfl.data.prepare import prepare as prepare_data
 from jaxfl.data.sources import SOURCES, data_dir
 from jaxfl.errors import check, check_name
-from jaxfl.experiment.config import PRESETS, DataOptions, resolve_data
+from jaxfl.experiment.config import DataOptions, resolve_data
 from jaxfl.experiment.config.fields import PICTURE_FORMATS, check_fields
 from jaxfl.experiment.session.clients import assign, describe_clients
-from jaxfl.experiment.show.methods import describe_factory, first_line
 from jaxfl.experiment.store import files
-from jaxfl.models import MODELS
 from jaxfl.registry import facts_of
-from jaxfl.uplink import ATTACKS
 
 DATA = [field.name for field in dataclasses.fields(DataOptions)]
 
@@ -44,25 +39,6 @@ def prepare(command: Prepare, console: Console) -> None:
     console.print(
         f"{file}: --dataset {file.stem} --data-dir {folder}", markup=False, highlight=False
     )
-
-
-def show(command: List, console: Console) -> None:
-    """`jaxfl list`."""
-    tables = {
-        "algorithms": {name: describe_factory(factory) for name, factory in ALGORITHMS.items()},
-        "datasets": list_data_sets(command.data_dir),
-        "partitions": {name: first_line(function) for name, function in PARTITIONS.items()},
-        "concepts": {name: first_line(function) for name, function in CONCEPTS.items()},
-        "models": {name: first_line(function) for name, function in MODELS.items()},
-        "augments": {name: first_line(function) for name, function in AUGMENTATIONS.items()},
-        "presets": {name: found.source for name, found in PRESETS.items()},
-        "attacks": {name: first_line(function) for name, function in ATTACKS.items()},
-    }
-    for kind in [command.kind] if command.kind else tables:
-        table = Table("name", "what it is", title=kind, title_justify="left")
-        for name, text in tables[kind].items():
-            table.add_row(name, text)
-        console.print(table)
 
 
 def describe(command: Describe, console: Console) -> None:

@@ -12,8 +12,9 @@ from rich.table import Table
 
 from jaxfl import experiment, mesh, protocols
 from jaxfl.algorithms import ALGORITHMS
-from jaxfl.cli.choices import cite, describe, prepare, show
+from jaxfl.cli.choices import cite, describe, prepare
 from jaxfl.cli.finished import predict, report
+from jaxfl.cli.listing import show
 from jaxfl.cli.options import (
     Cite,
     Compare,

@@ -11,12 +11,6 @@ from jaxfl.experiment.config.fields import MANY
 from jaxfl.experiment.session.kept import Which
 from jaxfl.options import Range
 
-Kind = Literal[
-    *("algorithms", "datasets", "partitions", "concepts", "models", "augments", "attacks"),
-    "presets",
-]
-
-
 ReportFormat = Literal["md", "latex", "csv", "json", "png", "pdf", "svg"]
 TRIALS = Range(low=1, high=1_000_000)
 DEVICES = Range(low=1, high=1024)
@@ -131,11 +125,11 @@ class Predict(Plugins):
 
 @dataclass(frozen=True)
 class List(Plugins):
-    """Show what there is to choose from, with the hyper-parameters of each algorithm."""
+    """Show the names there are to choose from, or all about one of them."""
 
-    kind: Annotated[tyro.conf.Positional[Kind | None], tyro.conf.arg(metavar="[KIND]")] = None
-    """algorithms, datasets, partitions, concepts, models, augments, attacks or presets; all if not
-    given"""
+    what: Annotated[tyro.conf.Positional[str | None], tyro.conf.arg(metavar="[KIND|NAME]")] = None
+    """a kind (algorithms, datasets, partitions, concepts, models, augments, attacks or presets) for
+    a line about each of its names, or a name for all about it; all names if not given"""
     data_dir: str | None = None
     """folder of NAME.npz files; the environment's JAXFL_DATA_DIR if not given"""
 

@@ -1,0 +1,163 @@
+"""`jaxfl list`: the names that there are, by kind, and everything about one of them."""
+
+import inspect
+import textwrap
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+from rich.console import Console
+
+from jaxfl.algorithms import ALGORITHMS
+from jaxfl.cli.options import List
+from jaxfl.data import CONCEPTS, PARTITIONS, list_data_sets
+from jaxfl.data.augment import AUGMENTATIONS
+from jaxfl.errors import check_name
+from jaxfl.experiment.config import PRESETS
+from jaxfl.experiment.config.fields import as_typed, option
+from jaxfl.experiment.config.presets.definition import Preset
+from jaxfl.experiment.show.methods import (
+    describe_factory,
+    describe_function,
+    first_line,
+    short_line,
+)
+from jaxfl.models import MODELS
+from jaxfl.uplink import ATTACKS
+
+# The widest line of a text; a terminal may have less.
+WIDEST = 100
+# A label that is longer stands on a line of its own.
+WIDEST_LABEL = 22
+
+Described = list[str | dict[str, str]]  # paragraphs, and tables of a label and a text
+
+
+# A line about a function, and all about it.
+FUNCTIONS = (first_line, describe_function)
+
+
+class Kind(NamedTuple):
+    """A kind of names."""
+
+    noun: str  # one of them
+    use: str  # how it is used on the command line
+    known: dict[str, Any]  # what the names stand for
+    line: Callable[[Any], str]  # a line about it
+    describe: Callable[[Any], Described]  # all about it
+
+
+def kinds(data_dir: str | None) -> dict[str, Kind]:
+    """All kinds of names, by the word for several of them."""
+    data = list_data_sets(data_dir)
+    return {
+        "algorithms": Kind("algorithm", "jaxfl run {}", ALGORITHMS, short_line, describe_factory),
+        "datasets": Kind("data set", "--dataset {}", data, str, lambda text: [text]),
+        "partitions": Kind(
+            "partition", "--partition {}", PARTITIONS, first_line, describe_function
+        ),
+        "concepts": Kind("concept", "--concept {}", CONCEPTS, *FUNCTIONS),
+        "models": Kind("model", "--model {}", MODELS, first_line, _model),
+        "augments": Kind(
+            "augmentation", "--augment {}", AUGMENTATIONS, first_line, describe_function
+        ),
+        "attacks": Kind("attack", "--attack {}", ATTACKS, *FUNCTIONS),
+        "presets": Kind("preset", "--preset {}", PRESETS, lambda found: found.source, _preset),
+    }
+
+
+def show(command: List, console: Console) -> None:
+    """`jaxfl list`."""
+    every = kinds(command.data_dir)
+    width = min(console.width, WIDEST) if console.is_terminal else WIDEST
+    if command.what is None:
+        lines = overview(every, width)
+    elif command.what in every:
+        kind = every[command.what]
+        texts = {name: kind.line(found) for name, found in kind.known.items()}
+        lines = table(texts, width if console.is_terminal else None)
+    else:
+        names = [name for kind in every.values() for name in kind.known]
+        check_name("kind or name", command.what, [*every, *names], "see `jaxfl list`")
+        lines = []
+        for kind in every.values():
+            if command.what in kind.known:
+                lines += [f"{command.what}: {kind.noun}, {kind.use.format(command.what)}", ""]
+                lines += page(kind.describe(kind.known[command.what]), width)
+    for line in lines:
+        console.out(line, highlight=False)
+
+
+def overview(every: dict[str, Kind], width: int) -> list[str]:
+    """The names of each kind."""
+    lines = []
+    for plural, kind in every.items():
+        names = wrapped("  ".join(kind.known), width, "  ", "  ")
+        lines += [f"{plural} ({kind.use.format('NAME')})", *names, ""]
+    more = {
+        "jaxfl list algorithms": "a line about each algorithm; the same for each kind",
+        "jaxfl list pfedgraph": "all about one name: its paper, hyper-parameters, what to turn",
+    }
+    return lines + table(more, width)
+
+
+def page(described: Described, width: int) -> list[str]:
+    """Paragraphs and tables with an empty line after each."""
+    lines = []
+    for part in described:
+        lines += table(part, width) if isinstance(part, dict) else wrapped(part, width)
+        lines.append("")
+    return lines
+
+
+def table(texts: dict[str, str], width: int | None) -> list[str]:
+    """Labels and their texts side by side.
+
+    Args:
+      texts: label -> text.
+      width: of the lines; None to have each text on one line.
+    """
+    room = 2 + max((len(label) for label in texts if len(label) <= WIDEST_LABEL), default=0)
+    if width is None:
+        room = 2 + max(map(len, texts), default=0)
+    lines = []
+    for label, text in texts.items():
+        if len(label) + 2 > room:
+            lines.append(label)
+        first = label.ljust(room) if len(label) + 2 <= room else room * " "
+        lines += wrapped(text, width, first, room * " ")
+    return lines
+
+
+def wrapped(text: str, width: int | None, first: str = "", others: str = "") -> list[str]:
+    """A text in lines of a width, with an indentation; names and links stay whole."""
+    if width is None:
+        return [first + " ".join(text.split())]
+    return textwrap.wrap(
+        text,
+        width,
+        initial_indent=first,
+        subsequent_indent=others,
+        break_long_words=False,
+        break_on_hyphens=False,
+    )
+
+
+def _model(model: Any) -> Described:
+    """What a model is, and its options in Python."""
+    described = describe_function(model)
+    options = {
+        f"{name}={one.default}": ""
+        for name, one in inspect.signature(model).parameters.items()
+        if one.default is not inspect.Parameter.empty and name not in ("parent", "name")
+    }
+    return [*described, "In Python: " + ", ".join(options)] if options else described
+
+
+def _preset(found: Preset) -> Described:
+    """The protocol of a preset, as options of the command line."""
+    options = " ".join(f"{option(name)} {as_typed(value)}" for name, value in found.options.items())
+    hyper = {
+        name: " ".join(f"{key}={value}" for key, value in values.items())
+        for name, values in found.hyper.items()
+    }
+    return [found.source, {"options": options}, *(["Hyper-parameters:", hyper] if hyper else [])]
