@@ -41,16 +41,18 @@ def check_name(kind: str, name: str, known: Iterable[str], otherwise: str = "") 
       otherwise: what to say if no known name is near; "" to list all of them.
     """
     known = sorted(known)
-    if name in known:
-        return
+    if name not in known:
+        otherwise = otherwise or f"choose from {', '.join(known)}"
+        raise InputError(f"unknown {kind} {name!r}: {did_you_mean(name, known) or otherwise}")
+
+
+def did_you_mean(name: str, known: Iterable[str]) -> str:
+    """A question that offers the known names that are nearest; "" if there is none."""
     plain = {_plain(one): one for one in known}
     if _plain(name) in plain:
-        nearest = [plain[_plain(name)]]
-    else:
-        nearest = [plain[one] for one in get_close_matches(_plain(name), plain, n=3, cutoff=0.5)]
-    otherwise = otherwise or f"choose from {', '.join(known)}"
-    hint = f"did you mean {' or '.join(nearest)}?" if nearest else otherwise
-    raise InputError(f"unknown {kind} {name!r}: {hint}")
+        return f"did you mean {plain[_plain(name)]}?"
+    nearest = get_close_matches(_plain(name), plain, n=3, cutoff=0.5)
+    return f"did you mean {' or '.join(plain[one] for one in nearest)}?" if nearest else ""
 
 
 def _plain(name: str) -> str:

@@ -117,9 +117,14 @@ def describe(hint: Any) -> str:
         elif base in (int, float) and limits is not None:
             parts.append(limits.describe("whole number" if base is int else "number"))
         elif _plain(base) is tuple and typing.get_args(base):
-            noun = "whole number" if typing.get_args(base)[0] is int else "name"
-            each = f"a list, each {limits.describe(noun)}" if limits else f"a list of {noun}s"
-            parts.append(each)
+            inner = typing.get_args(base)[0]
+            noun = "whole number" if inner is int else "name"
+            if typing.get_origin(inner) is typing.Literal:
+                parts.append(f"a list, each {describe(inner)}")
+            elif limits:
+                parts.append(f"a list, each {limits.describe(noun)}")
+            else:
+                parts.append(f"a list of {noun}s")
         elif _plain(base) in WORDS:
             parts.append(WORDS[_plain(base)])
     return " or ".join(parts)

@@ -291,6 +291,20 @@ def test_a_comparison_leaves_its_neighbours_alone(overwrite):
         assert Path(file).read_text() == "{}"
 
 
+def test_the_algorithms_of_a_comparison_may_stand_without_their_option():
+    after = ["--rounds", "3", "--dataset", "digits"]
+    named = parse(["compare", "--algorithms", "local", "ditto:lam=1", *after])
+    assert named.algorithms == ("local", "ditto:lam=1")
+    assert parse(["compare", "local", "ditto:lam=1", *after]) == named
+
+
+def test_the_shell_can_complete_options(capsys):
+    with pytest.raises(SystemExit) as stopped:
+        main(["--tyro-print-completion", "bash"])
+    assert not stopped.value.code
+    assert "--participation" in capsys.readouterr().out
+
+
 def shown_list(capsys, *words):
     assert main(["list", *words]) == 0
     return capsys.readouterr().out

@@ -10,14 +10,13 @@ import os
 import sys
 import warnings
 from collections.abc import Iterator, Sequence
-from itertools import pairwise
 from pathlib import Path
 from typing import Annotated
 
 import tyro
 from rich.console import Console
-from rich.text import Text
 
+from jaxfl.cli.arguments import refusal, values, with_names
 from jaxfl.cli.choices import DATA
 from jaxfl.cli.commands import COMMANDS, DEMONSTRATION, SETTING
 from jaxfl.cli.groups import flat, grouped
@@ -144,6 +143,7 @@ def parse(
     arguments: Sequence[str],
 ) -> Run | Resume | Compare | Describe | List | Predict | Prepare | Report | Sweep | Cite:
     """The command with its options; they start from those of `--config` or `--preset`, if given."""
+    arguments = with_names(arguments)
     for many in ("--hyper", "--algorithms", "--over", "--malicious", "--defend"):
         check(
             arguments.count(many) < 2,
@@ -156,7 +156,8 @@ def parse(
         f"both --malicious and {''.join(drawn[:1])} are given: name the malicious clients, or let "
         "them be drawn",
     )
-    run_plugins(values("--plugin", arguments))
+    if hasattr(NAMES.get("".join(arguments[:1])), "plugin"):
+        run_plugins(values("--plugin", arguments))
     files, presets = values("--config", arguments), values("--preset", arguments)
     check(not (files and presets), "both --config and --preset are given: choose one")
     start = {}  # the values from which the options start
@@ -193,7 +194,7 @@ def parse(
         if not stopped.code:  # it has shown its help
             sys.stdout.flush()
             raise
-        raise InputError(unboxed(said.getvalue())) from None
+        raise InputError(refusal(said.getvalue(), NAMES, arguments)) from None
     command = next(flat(NAMES[name], parsed) for name in forms if isinstance(parsed, forms[name]))
     check(
         "--malicious" not in given or bool(command.malicious),
@@ -208,27 +209,3 @@ def parse(
         left_out = {name: getattr(defaults, name) for name in unused}
         command = dataclasses.replace(command, **left_out)
     return command
-
-
-def values(name: str, arguments: Sequence[str]) -> list[str]:
-    """The values that follow an option on the command line, as `--name VALUE` or `--name=VALUE`."""
-    apart = [b for a, b in pairwise(arguments) if a == name]
-    return apart + [a.removeprefix(f"{name}=") for a in arguments if a.startswith(f"{name}=")]
-
-
-def unboxed(said: str) -> str:
-    """What the parser says in a box of several parts, in colours or in plain ASCII, as one line."""
-    rows = [
-        row.strip("│ ")
-        for row in Text.from_ansi(said).plain.splitlines()
-        if row.startswith(("│", "  "))
-    ]
-    parts = " ".join(row if row.strip("─-") else "\n" for row in rows if row).split("\n")
-    parts = [
-        part.partition(" Got errors:")[0].removeprefix(" Argument helptext:").strip()
-        for part in parts
-    ]
-    return (
-        "; ".join(part.rstrip(".") for part in parts if part)
-        or "no such command line: see jaxfl --help"
-    )

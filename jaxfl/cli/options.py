@@ -76,8 +76,9 @@ class Compare(PresetOption, ProcessOptions, Plugins, SettingOptions):
     """Run several algorithms on the same clients and put them in one table and one picture."""
 
     algorithms: tuple[str, ...] = ("local", "fedavg", "fedavg_ft", "pfedgraph")
-    """which ones, see `jaxfl list algorithms`; `all` for every one; ALGORITHM:KEY=VALUE,KEY=VALUE
-    is a run with hyper-parameters of its own, so that an algorithm may occur several times"""
+    """which ones, see `jaxfl list algorithms`, with or without --algorithms where they stand first;
+    `all` for every one; ALGORITHM:KEY=VALUE,KEY=VALUE is a run with hyper-parameters of its own, so
+    that an algorithm may occur several times"""
     equal_budget: bool = False
     """give every algorithm as many local steps as take the gradients of --local-steps of one
     training"""

@@ -30,6 +30,10 @@ def parse_methods(words: Sequence[str]) -> dict[str, tuple[str, dict[str, Any]]]
             "pfedgraph:alpha=0.4",
         )
         algorithm, colon, own = word.partition(":")
+        check(
+            "," not in algorithm,
+            f"{word!r} is no algorithm: separate algorithms by spaces, as in local fedavg",
+        )
         check_name("algorithm", algorithm, ALGORITHMS)
         check(not colon or bool(own), f"{word!r}: expected ALGORITHM:KEY=VALUE,KEY=VALUE")
         methods[word] = (algorithm, parse_hyper(own.split(",")) if own else {})
