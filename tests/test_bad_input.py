@@ -301,7 +301,7 @@ COMMAND_LINES = [
     ([*RUN, "--malicious", "a", "1"], "--malicious is a 1: expected a list, each a non-negative"),
     ([*RUN, "--test", "none"], "--test is none: expected one of reweighted, own, global"),
     ([*RUN, "--chunk", "some"], "from 1 to 1,000,000 or one of auto, all"),
-    (["report", "x", "--format", "jpg"], "--format is jpg: expected a list, each one of png, "),
+    (["report", "x", "--format", "jpg"], "--format is jpg: expected a list, each one of md, "),
     ([*RUN, "--out", "new", "--config"], "Missing value for argument '--config'"),
     ([*RUN, "--out"], "Missing value for argument '--out'"),
     ([*RUN, "--processes", "2"], "--coordinator, --processes and --process"),

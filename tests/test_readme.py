@@ -39,6 +39,7 @@ TESTED = {
     "docs/tutorials/own_attack.md": "test_names_of_your_own_on_the_command_line",
     "docs/tutorials/own_method.md": "test_names_of_your_own_on_the_command_line",
     "docs/algorithms.md": "test_clusters_with_the_weights_of_a_quadratic_program",
+    "docs/tracking.md": "tests/test_track.py",
     "docs/files.md": "tests/test_load.py",  # the names stand for a run of the reader's own
     "docs/report.md": "tests/test_report.py",  # pandas is not installed here
 }

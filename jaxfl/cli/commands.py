@@ -41,6 +41,7 @@ from jaxfl.experiment.config import (
 )
 from jaxfl.experiment.config.fields import check_fields
 from jaxfl.experiment.session.run import to_resume
+from jaxfl.experiment.session.track import Tracking, check_library, each_of
 from jaxfl.experiment.show.terminal import print_scores
 from jaxfl.experiment.store import files
 from jaxfl.experiment.store.arrays import read_arrays
@@ -55,6 +56,7 @@ SETTING = [field.name for field in dataclasses.fields(SettingOptions)]
 
 def settle(command: SettingOptions | Resume, devices: int | str, console: Console) -> None:
     """What has to be settled before JAX starts: processes, devices, and its cache."""
+    check_library(getattr(command, "track", None))
     mesh.prepare_host(None if isinstance(devices, str) else devices)
     given = [getattr(command, name, None) for name in ("coordinator", "processes", "process")]
     if getattr(command, "cluster", False):
@@ -88,6 +90,11 @@ def directory(out: Path | None, name: str) -> contextlib.AbstractContextManager[
     return files.new_directory(f"runs/{datetime.now():%Y%m%d-%H%M%S}-{name}")
 
 
+def places(configs: list[Config], out: Path) -> dict[str, Path]:
+    """The directory of each run of a comparison, by the name of its config."""
+    return {config.name: out / files.directory_name(config.name) for config in configs}
+
+
 def run(command: Run, console: Console) -> None:
     """`jaxfl run`."""
     earlier = load_config(command.config) if command.config else None
@@ -104,8 +111,10 @@ def run(command: Run, console: Console) -> None:
     )
     settle(command, command.devices, console)
     with directory(command.out, algorithm) as out:
-        with Follower([config], console) as follow:
-            summary = experiment.execute(config, out, overwrite=command.overwrite, follow=follow)
+        tracking = Tracking(command.track, {config.name: out})
+        with Follower([config], console) as follow, tracking as track:
+            options = {"overwrite": command.overwrite, "follow": each_of(follow, track)}
+            summary = experiment.execute(config, out, **options)
         print_scores(
             {algorithm: {"summary": summary, "config": follow.configs[algorithm]}}, console
         )
@@ -121,9 +130,10 @@ def resume(command: Resume, console: Console) -> None:
     config = to_resume(command.directory, command.rounds)
     check_fields(command, "devices", "rounds")
     settle(command, command.devices or config.devices, console)
-    with Follower([config], console) as follow:
+    tracking = Tracking(command.track, {config.name: command.directory})
+    with Follower([config], console) as follow, tracking as track:
         options = {"devices": command.devices, "rounds": command.rounds}
-        summary = experiment.resume(command.directory, **options, follow=follow)
+        summary = experiment.resume(command.directory, **options, follow=each_of(follow, track))
     run = {"summary": summary, "config": follow.configs[config.name]}
     print_scores({config.name: run}, console)
     console.print(f"written to {command.directory}", markup=False, highlight=False)
@@ -134,9 +144,10 @@ def resume_comparison(command: Resume, console: Console) -> None:
     check_fields(command, "devices", "rounds")
     configs = comparison_to_resume(command.directory, command.rounds)
     settle(command, command.devices or configs[0].devices, console)
-    with Follower(configs, console) as follow:
+    tracking = Tracking(command.track, places(configs, command.directory))
+    with Follower(configs, console) as follow, tracking as track:
         options = {"devices": command.devices, "rounds": command.rounds}
-        experiment.resume_comparison(command.directory, **options, follow=follow)
+        experiment.resume_comparison(command.directory, **options, follow=each_of(follow, track))
     if mesh.is_main_process():
         print_scores(load_finished([command.directory]), console)
         console.print(f"written to {command.directory}", markup=False, highlight=False)
@@ -160,16 +171,17 @@ def compare(command: Compare, console: Console) -> None:
     ]
     settle(command, command.devices, console)
     with directory(command.out, "compare") as out:
-        with Follower(configs, console) as follow:
+        tracking = Tracking(command.track, places(configs, out))
+        with Follower(configs, console) as follow, tracking as track:
             options = {"overwrite": command.overwrite, "equal_budget": command.equal_budget}
-            summaries = experiment.compare(configs, out, **options, follow=follow)
+            summaries = experiment.compare(configs, out, **options, follow=each_of(follow, track))
         runs = {
             name: {"summary": summary, "config": follow.configs[name]}
             for name, summary in summaries.items()
         }
         print_scores(runs, console)
-        places = {c.name: (c.algorithm, out / files.directory_name(c.name)) for c in configs}
-        show_protocol(command, places, console)
+        found = places(configs, out)
+        show_protocol(command, {c.name: (c.algorithm, found[c.name]) for c in configs}, console)
         if command.preset == DEMONSTRATION:
             console.print(
                 f"This is the demonstration (--preset {DEMONSTRATION}). With --dataset or another "

@@ -9,6 +9,7 @@ import tyro
 from jaxfl.experiment.config import DataOptions, RunOptions, TrainingOptions, UploadOptions
 from jaxfl.experiment.config.fields import MANY
 from jaxfl.experiment.session.kept import Which
+from jaxfl.experiment.session.track import Tracker
 from jaxfl.options import Range
 
 ReportFormat = Literal["md", "latex", "csv", "json", "png", "pdf", "svg"]
@@ -54,7 +55,16 @@ class PresetOption:
 
 
 @dataclass(frozen=True)
-class Run(PresetOption, ProcessOptions, Plugins, SettingOptions):
+class TrackOption:
+    """Where the numbers of a run are sent."""
+
+    track: Tracker | None = None
+    """also send scores to this tracker as the run goes, by its own library, see docs/tracking.md;
+    not kept in config.json"""
+
+
+@dataclass(frozen=True)
+class Run(TrackOption, PresetOption, ProcessOptions, Plugins, SettingOptions):
     """Run one algorithm."""
 
     algorithm: Annotated[tyro.conf.Positional[str | None], tyro.conf.arg(metavar="[ALGORITHM]")] = (
@@ -72,10 +82,12 @@ class Run(PresetOption, ProcessOptions, Plugins, SettingOptions):
 
 
 @dataclass(frozen=True)
-class Compare(PresetOption, ProcessOptions, Plugins, SettingOptions):
+class Compare(TrackOption, PresetOption, ProcessOptions, Plugins, SettingOptions):
     """Run several algorithms on the same clients and put them in one table and one picture."""
 
-    algorithms: tuple[str, ...] = ("local", "fedavg", "fedavg_ft", "pfedgraph")
+    algorithms: Annotated[tuple[str, ...], tyro.conf.arg(metavar="ALGORITHM ...")] = (
+        *("local", "fedavg", "fedavg_ft", "pfedgraph"),
+    )
     """which ones, see `jaxfl list algorithms`, with or without --algorithms where they stand first;
     `all` for every one; ALGORITHM:KEY=VALUE,KEY=VALUE is a run with hyper-parameters of its own, so
     that an algorithm may occur several times"""
@@ -92,7 +104,7 @@ class Compare(PresetOption, ProcessOptions, Plugins, SettingOptions):
 
 
 @dataclass(frozen=True)
-class Resume(ProcessOptions, Plugins):
+class Resume(TrackOption, ProcessOptions, Plugins):
     """Go on with a run that was stopped, from its newest checkpoint."""
 
     directory: Annotated[tyro.conf.Positional[Path], tyro.conf.arg(metavar="[DIR]")] = Path()

@@ -15,12 +15,14 @@ from jaxfl.experiment.session.build import build
 from jaxfl.experiment.session.clients import gather
 from jaxfl.experiment.session.load import FinishedRun, load
 from jaxfl.experiment.session.run import execute, resume
+from jaxfl.experiment.session.track import Tracking
 from jaxfl.experiment.studies.compare import compare, resume_comparison
 
 __all__ = [
     "Config",
     "FinishedRun",
     "Setting",
+    "Tracking",
     "build",
     "compare",
     "execute",
