@@ -15,6 +15,7 @@ FURTHER = (
     "jaxfl.checkpoint",
     "jaxfl.experiment",
     "jaxfl.task",
+    "jaxfl.losses",
     "jaxfl.skeleton",
     "jaxfl.objectives",
     "jaxfl.registry",

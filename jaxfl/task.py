@@ -6,9 +6,8 @@ from typing import Any, Literal
 import jax
 import jax.numpy as jnp
 import numpy as np
-import optax
 from flax import linen as nn
-from jaxtyping import Array, Bool, Float, Int, PyTree, Shaped
+from jaxtyping import Array, Bool, Int, PyTree, Shaped
 
 from jaxfl import flax_model, tree
 from jaxfl.acceptance import Acceptance, accept_validated
@@ -16,6 +15,7 @@ from jaxfl.batch_statistics import moving_statistics
 from jaxfl.errors import check
 from jaxfl.gradients import full_gradient, full_loss
 from jaxfl.local import trainer
+from jaxfl.losses import correct, cross_entropy, squared_error
 from jaxfl.optimizers import Optimizer, map_optimizer, sgd
 from jaxfl.types import (
     Chunk,
@@ -51,31 +51,6 @@ def upload_through(uplink: Uplink) -> Upload:
         return tree.choose(reported, received, before), reported
 
     return upload
-
-
-def cross_entropy(logits: Float[Array, "b classes"], y: Int[Array, "b"]) -> Float[Array, "b"]:
-    """Softmax cross-entropy of each example; with one output it would be 0 whatever the model."""
-    check(
-        logits.shape[-1] > 1,
-        "the model has one output, and its softmax is always 1: expected an output for each class, "
-        "two or more; change the model, or use regression for targets that are numbers",
-    )
-    return optax.softmax_cross_entropy_with_integer_labels(logits, y)
-
-
-def correct(logits: Float[Array, "b classes"], y: Int[Array, "b"]) -> Float[Array, "b"]:
-    """1 for an example whose label has the largest logit, otherwise 0; the mean is the accuracy."""
-    return (logits.argmax(axis=-1) == y).astype(jnp.float32)
-
-
-def squared_error(prediction: Float[Array, "b k"], y: Shaped[Array, "b *k"]) -> Float[Array, "b"]:
-    """Squared distance of each prediction [B, k] from its target [B, k], or [B] if k is 1."""
-    check(
-        prediction.size == y.size,
-        f"the model predicts {prediction.shape[1]} numbers an example, the targets have shape "
-        f"{y.shape}: expected as many",
-    )
-    return jnp.sum(jnp.square(prediction - y.reshape(prediction.shape)), axis=-1)
 
 
 def classification(model: nn.Module, example: Array | np.ndarray, **training: Any) -> Task:

@@ -1,0 +1,67 @@
+"""A model in two parts: its head, what enters the head, and the weights of both parts."""
+
+from collections.abc import Callable
+
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Float
+
+from jaxfl.errors import InputError
+from jaxfl.layers import Layers, select
+from jaxfl.types import Params, Problem
+
+
+def head_of(problem: Problem, head: Layers | None) -> Layers:
+    """The layers that are the head: the given ones, or those that the model names.
+
+    Raises:
+      InputError: no layers are given and the model names none, or no layer matches.
+    """
+    found = problem.head if head is None else head
+    if found is None:
+        raise InputError(
+            "this method needs to know the model's head, and the model names none: give "
+            "head=PATTERN, a regular expression that finds the head's parameters, or choose "
+            "another model",
+        )
+    # This raises an error if no layer matches.
+    select(jax.eval_shape(problem.init, jax.random.key(0)), found)
+    return found
+
+
+def features_of(problem: Problem) -> Callable[[Params, Array], Array]:
+    """The function that computes the input of the model's head: (params, x [B]) -> [B, d].
+
+    Raises:
+      InputError: the model does not define it.
+    """
+    if problem.features is None:
+        raise InputError(
+            "this method needs the model's features: give the flax module a method features(x) "
+            "that returns what enters its last layer, or choose another model or "
+            "statistics=averaged",
+        )
+    return problem.features
+
+
+def part_weights(
+    weights: Float[Array, "m m"],
+    shared: str,
+    own: str,
+    received: Params,
+    own_weights: Float[Array, "m m"] | None = None,
+) -> dict[str, Float[Array, "m m"]]:
+    """The weights of a model in two parts: one is averaged, and each client has its own other part.
+
+    Args:
+      weights: of the shared part [M, M].
+      shared: the name of the shared part.
+      own: the name of the part that clients have of their own.
+      received: the shared part [M, ...]. If it has no parameters, its weights are the identity.
+      own_weights: of the own part [M, M]. None: the identity, since clients keep the part.
+    """
+    identity = jnp.eye(weights.shape[0])
+    return {
+        shared: weights if jax.tree.leaves(received) else identity,
+        own: identity if own_weights is None else own_weights,
+    }
