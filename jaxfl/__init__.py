@@ -58,6 +58,11 @@ def load(directory: "Path | str") -> "FinishedRun":
     """Reads a finished run: its scores, who learned from whom, and the models of its clients.
 
     See `jaxfl.experiment.load`. The command line and its libraries are imported at the first call.
+
+    Example:
+      >>> run = jaxfl.load("runs/digits")
+      >>> run.predict(3, np.zeros((7, 8, 8, 1))).shape
+      (7,)
     """
     from jaxfl.experiment import load
 

@@ -46,6 +46,13 @@ def accept_validated(
       problem: its `recall` completes a model before it predicts.
       evaluate_of: the task's function that makes an `Evaluate` of an objective.
       chunk: clients computed side by side, see `tree.over_clients`.
+
+    Example:
+      >>> accept = accept_validated(task.problem, task.evaluate)
+      >>> own = tree.broadcast(task.problem.init(jax.random.key(0)), 4)
+      >>> offered = jax.tree.map(lambda x: x * jnp.nan, own)
+      >>> accept(own, offered, cohort)[1].tolist()
+      [False, False, False, False]
     """
 
     def differences(models: tuple[Params, Params], batch: Dataset) -> Float[Array, "b"]:

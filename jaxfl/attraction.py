@@ -43,13 +43,28 @@ class Client(NamedTuple):
 
 
 def first_clients(model: Params, clients: int) -> Client:
-    """The state of clients that have not taken part yet, each with this one model."""
+    """The state of clients that have not taken part yet, each with this one model.
+
+    Example:
+      >>> clients = first_clients(jnp.array([1.0, 2.0]), clients=3)
+      >>> clients.model.shape, clients.seen.tolist()
+      ((3, 2), [False, False, False])
+    """
     models = tree.broadcast(model, clients)
     return Client(models, models, jnp.zeros(clients, bool))
 
 
 def attracted(problem: Problem) -> Objective:
-    """The data loss plus factor |w - u|^2, where the anchor is (u, factor)."""
+    """The data loss plus factor |w - u|^2, where the anchor is (u, factor).
+
+    Example:
+      >>> params = task.problem.init(jax.random.key(0))
+      >>> mixture = jax.tree.map(lambda x: x + 1, params)  # of 90 parameters
+      >>> batch = Dataset(jnp.zeros((2, 8)), jnp.array([0, 1]), jnp.ones(2, bool))
+      >>> value, aux = attracted(task.problem)(params, batch, (mixture, 0.5), jax.random.key(0))
+      >>> round((value - aux).item(), 2)
+      45.0
+    """
     loss = data_loss(problem)
 
     def objective(params: Params, batch: Dataset, anchor: tuple, key: PRNGKey):
@@ -82,6 +97,14 @@ def attracted_round(
       weights: of the models that the server last received [M, M].
       factor: of the attraction, one number or one for each client [M].
       cohort: the clients of the round.
+
+    Example:
+      >>> key = jax.random.key(0)
+      >>> fit = task.trainer(attracted(task.problem))
+      >>> start = first_clients(task.problem.init(key), 4)
+      >>> given = (task, fit, key, start, jnp.eye(4), 0.1, cohort)
+      >>> jax.eval_shape(lambda: attracted_round(*given))[1].weights.shape
+      (4, 4)
     """
     mixture, accepted = task.accept(clients.model, mix(weights, clients.received), cohort)
     anchor = (mixture, factor * accepted)

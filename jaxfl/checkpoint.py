@@ -17,6 +17,11 @@ def save(path: Path, round: int, state: PyTree) -> None:
 
     Raises:
       OSError: the state cannot be written, for example because the disk is full.
+
+    Example:
+      >>> save(Path("3"), 3, {"model": jnp.array([1.0, 2.0])})
+      >>> Path("3").is_dir()
+      True
     """
     import orbax.checkpoint as ocp
 
@@ -48,6 +53,12 @@ def restore(path: Path, like: PyTree) -> tuple[int, PyTree]:
 
     Raises:
       ValueError: the saved arrays have other shapes or types.
+
+    Example:
+      >>> save(Path("3"), 3, {"model": jnp.array([1.0, 2.0])})
+      >>> round, state = restore(Path("3"), like={"model": jnp.zeros(2)})
+      >>> round, state["model"].tolist()
+      (3, [1.0, 2.0])
     """
     import orbax.checkpoint as ocp
 

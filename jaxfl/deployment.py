@@ -23,7 +23,13 @@ class Personal(NamedTuple):
 
 
 def start_personal(model: Params, clients: int) -> Personal:
-    """The state of clients that have not taken part yet."""
+    """The state of clients that have not taken part yet.
+
+    Example:
+      >>> clients = start_personal(jnp.array([1.0, 2.0]), clients=3)
+      >>> clients.model.shape, clients.seen.tolist()
+      ((3, 2), [False, False, False])
+    """
     return Personal(tree.broadcast(model, clients), jnp.zeros(clients, bool))
 
 
@@ -33,6 +39,11 @@ def personal_models(clients: Personal, server: Params) -> Params:
     Args:
       clients: of M clients.
       server: one model.
+
+    Example:
+      >>> clients = Personal(jnp.array([[1.0], [2.0]]), seen=jnp.array([True, False]))
+      >>> personal_models(clients, jnp.array([90.0])).tolist()
+      [[1.0], [90.0]]
     """
     others = tree.broadcast(server, clients.seen.size)
     return tree.choose(clients.seen, clients.model, others)
@@ -44,6 +55,12 @@ def lowest_loss(task: Task) -> Callable[..., Int[Array, "m"]]:
     Returns:
       choose(key, models [K, ...], cohort, allowed [M, K] or None) -> the number of each client's
       model [M]. A NaN is never the lowest loss.
+
+    Example:
+      >>> choose = lowest_loss(task)
+      >>> models = tree.broadcast(task.problem.init(jax.random.key(0)), 3)
+      >>> jax.eval_shape(choose, jax.random.key(0), models, cohort).shape
+      (4,)
     """
     evaluate = task.evaluate(data_loss(task.problem))
 
@@ -68,5 +85,9 @@ def deploy_key() -> PRNGKey:
 
     It is always the same: only models that draw random numbers in training, such as those of
     dropout, need it.
+
+    Example:
+      >>> bool(deploy_key() == deploy_key())
+      True
     """
     return jax.random.key(0)

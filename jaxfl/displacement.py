@@ -21,6 +21,12 @@ def displacement(task: Task) -> Callable[[PRNGKey, Cohort], Float[Array, "m"]]:
     Returns:
       (key, cohort) -> how far each client goes along a constant gradient of 1 [M]; 0 for a client
       without a step.
+
+    Example:
+      >>> sgd = jaxfl.sgd(0.1, momentum=0.0, weight_decay=0.0)
+      >>> task = jaxfl.classification(jaxfl.models.linear(2), jnp.zeros(8), optimizer=sgd, steps=5)
+      >>> print(displacement(task)(jax.random.key(0), cohort))
+      [0.5 0.5 0.5 0.5]
     """
 
     def unit_gradient(position: Array, batch: Dataset, anchor: None, key: PRNGKey):

@@ -21,12 +21,26 @@ class RunWarning(UserWarning):
 
 
 def warn(message: str) -> None:
-    """Warns with a `RunWarning`; the command line prints it on standard error."""
+    """Warns with a `RunWarning`; the command line prints it on standard error.
+
+    Example:
+      >>> with warnings.catch_warnings(record=True) as found:
+      ...     warnings.simplefilter("always")
+      ...     warn("the scores are those of 2 of 10 clients")
+      >>> found[0].category.__name__
+      'RunWarning'
+    """
     warnings.warn(message, RunWarning, stacklevel=3)
 
 
 def check(ok: bool | np.bool_, message: str) -> None:
-    """Raises `InputError(message)` unless `ok`."""
+    """Raises `InputError(message)` unless `ok`.
+
+    Example:
+      >>> check(0 > 1, "clients is 0: expected 1 or more")
+      Traceback (most recent call last):
+      jaxfl.errors.InputError: clients is 0: expected 1 or more
+    """
     if not ok:
         raise InputError(message)
 
@@ -39,6 +53,11 @@ def check_name(kind: str, name: str, known: Iterable[str], otherwise: str = "") 
       name: what the user wrote.
       known: all names that are accepted.
       otherwise: what to say if no known name is near; "" to list all of them.
+
+    Example:
+      >>> check_name("algorithm", "fedavgg", ["fedavg", "local"])
+      Traceback (most recent call last):
+      jaxfl.errors.InputError: unknown algorithm 'fedavgg': did you mean fedavg?
     """
     known = sorted(known)
     if name not in known:
@@ -64,6 +83,11 @@ def check_graph(adjacency: object, nodes: int) -> None:
     """Raises an `InputError` unless the array is the adjacency of an undirected graph.
 
     Only the shape of a traced array is checked.
+
+    Example:
+      >>> check_graph(jaxfl.topology.ring(3), 4)
+      Traceback (most recent call last):
+      jaxfl.errors.InputError: the adjacency of 4 servers has shape (3, 3): expected ...
     """
     expected = (
         f"expected a symmetric matrix ({nodes}, {nodes}) of zeros and ones with a zero diagonal"
@@ -83,7 +107,13 @@ def check_graph(adjacency: object, nodes: int) -> None:
 
 
 def check_byzantine(byzantine: int | None, clients: int) -> None:
-    """Raises an `InputError` unless Krum's guarantee holds for a cohort: 2 f + 2 < M."""
+    """Raises an `InputError` unless Krum's guarantee holds for a cohort: 2 f + 2 < M.
+
+    Example:
+      >>> check_byzantine(4, clients=10)
+      Traceback (most recent call last):
+      jaxfl.errors.InputError: byzantine is 4: expected at most 3 for a cohort of 10 clients ...
+    """
     most = max((clients - 3) // 2, 0)
     check(
         byzantine is None or byzantine <= most,
@@ -96,6 +126,11 @@ def check_groups(clients: int, **given: tuple[object, int]) -> None:
     """Raises an `InputError` unless each array gives every client one of so many groups.
 
     Only the shapes of traced arrays are checked.
+
+    Example:
+      >>> check_groups(3, cluster=(np.array([0, 1, 2]), 2))
+      Traceback (most recent call last):
+      jaxfl.errors.InputError: cluster holds 0 to 2: expected numbers from 0 to 1
     """
     for name, (ids, groups) in given.items():
         shape = np.shape(ids)

@@ -67,6 +67,12 @@ def score_clients(
       batch_size: number of examples predicted at a time. None: 20 for images on a CPU, so that the
         patches of a batch fit into the cache; otherwise 256.
       chunk: clients computed side by side, see `tree.over_clients`.
+
+    Example:
+      >>> data = Dataset(jnp.ones((2, 3, 1)), jnp.ones((2, 3)), jnp.ones((2, 3), bool))
+      >>> score = lambda prediction, y: -jnp.abs(prediction[:, 0] - y)
+      >>> score_clients(lambda w, x: w * x, score, jnp.array([1.0, 5.0]), data).tolist()
+      [0.0, -4.0]
     """
     feature_axes = data.x.ndim - (1 if isinstance(data, Pool) else 2)
     if batch_size is None:
@@ -133,6 +139,16 @@ def make_evaluate(
       [M]. `trained` has the models [M, ...] of "trained", `Info.trained` of the round whose clients
       are `ids`. If the task's optimiser depends on the round, fine-tuning has that of the given
       round.
+
+    Example:
+      >>> federation = jaxfl.data.ridge(0, dim=3).federation  # of 150 clients
+      >>> task = jaxfl.regression(jaxfl.models.linear(), np.zeros(3))
+      >>> algorithm = jaxfl.algorithms.fedavg(task)
+      >>> evaluate = jaxfl.make_evaluate(algorithm, task, after="none")
+      >>> key = jax.random.key(0)
+      >>> state = algorithm.init(key, federation.train)
+      >>> evaluate(key, federation, state, jnp.arange(150)).before.test.shape
+      (150,)
     """
     fine_tune = task.trainer(data_loss(task.problem, algorithm.apply))
 
@@ -197,6 +213,10 @@ def summarise(scores: np.ndarray, sizes: np.ndarray) -> dict[str, float | None]:
       `mean`, `weighted` (mean weighted by the sizes), `std` (of the population) and `worst10` (mean
       of the lowest tenth of the clients, at least one client). Each is None if no client has a
       score.
+
+    Example:
+      >>> jaxfl.summarise(np.array([0.5, 1.0, np.nan]), np.array([30, 10, 20]))
+      {'mean': 0.75, 'weighted': 0.625, 'std': 0.25, 'worst10': 0.5}
     """
     known = ~np.isnan(scores)
     scores = np.asarray(scores, float)[known]
@@ -227,6 +247,12 @@ def select_on_val(val: np.ndarray, test: np.ndarray) -> np.ndarray:
     Returns:
       [C]: the test score at the first evaluation with the highest validation score. For a client
       without validation scores it is the last known test score, or NaN if there is none.
+
+    Example:
+      >>> val = np.array([[0.5], [0.9], [0.7]])
+      >>> test = np.array([[0.4], [0.6], [0.8]])
+      >>> select_on_val(val, test).tolist()
+      [0.6]
     """
     best = np.argmax(np.where(np.isnan(val), -np.inf, val), axis=0)
     known = ~np.isnan(test)

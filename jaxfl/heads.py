@@ -16,6 +16,10 @@ def head_of(problem: Problem, head: Layers | None) -> Layers:
 
     Raises:
       InputError: no layers are given and the model names none, or no layer matches.
+
+    Example:
+      >>> head_of(task.problem, None), head_of(task.problem, "kernel")
+      ('Dense_1', 'kernel')
     """
     found = problem.head if head is None else head
     if found is None:
@@ -34,6 +38,11 @@ def features_of(problem: Problem) -> Callable[[Params, Array], Array]:
 
     Raises:
       InputError: the model does not define it.
+
+    Example:
+      >>> features = features_of(task.problem)
+      >>> features(task.problem.init(jax.random.key(0)), jnp.zeros((5, 8))).shape
+      (5, 8)
     """
     if problem.features is None:
         raise InputError(
@@ -59,6 +68,11 @@ def part_weights(
       own: the name of the part that clients have of their own.
       received: the shared part [M, ...]. If it has no parameters, its weights are the identity.
       own_weights: of the own part [M, M]. None: the identity, since clients keep the part.
+
+    Example:
+      >>> received = {"body": jnp.zeros((2, 3))}
+      >>> part_weights(jnp.full((2, 2), 0.5), "body", "head", received)["head"].tolist()
+      [[1.0, 0.0], [0.0, 1.0]]
     """
     identity = jnp.eye(weights.shape[0])
     return {

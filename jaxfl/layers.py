@@ -14,7 +14,13 @@ Layers = str | Callable[[str], bool]
 
 
 def path(keys: tuple) -> str:
-    """The path of a leaf as text: `params/Dense_0/kernel`."""
+    """The path of a leaf as text: `params/Dense_0/kernel`.
+
+    Example:
+      >>> model = {"params": {"Dense_0": {"kernel": 1.0}}}
+      >>> [path(keys) for keys, _ in jax.tree_util.tree_leaves_with_path(model)]
+      ['params/Dense_0/kernel']
+    """
     return jax.tree_util.keystr(keys, simple=True, separator="/")
 
 
@@ -28,6 +34,11 @@ def select(model: Params, predicate: Layers) -> list:
 
     Raises:
       InputError: no leaf satisfies it, or it is not a regular expression.
+
+    Example:
+      >>> model = {"Dense_0": {"kernel": 1.0, "bias": 2.0}, "Dense_1": {"kernel": 3.0, "bias": 4.0}}
+      >>> select(model, "Dense_1"), select(model, lambda path: path.endswith("kernel"))
+      ([4.0, 3.0], [1.0, 3.0])
     """
     holds = _path_test(predicate)
     paths = [(path(keys), leaf) for keys, leaf in jax.tree_util.tree_leaves_with_path(model)]
@@ -61,6 +72,12 @@ def combine(predicate: Layers, inside: Params, outside: Params) -> Params:
 
     Raises:
       InputError: the predicate is text and not a regular expression.
+
+    Example:
+      >>> trained = {"Dense_0": jnp.array(1.0), "Dense_1": jnp.array(2.0)}
+      >>> received = {"Dense_0": jnp.array(3.0), "Dense_1": jnp.array(4.0)}
+      >>> [leaf.item() for leaf in combine("Dense_1", trained, received).values()]
+      [3.0, 2.0]
     """
     holds = _path_test(predicate)
 
@@ -79,13 +96,26 @@ def split(model: Params, predicate: Layers) -> tuple[Params, Params]:
     Args:
       model: one model or a stack.
       predicate: as in `select`, but no leaf needs to satisfy it.
+
+    Example:
+      >>> model = {"Dense_0": jnp.array(1.0), "Dense_1": jnp.array(2.0)}
+      >>> head, body = split(model, "Dense_1")
+      >>> head["Dense_0"], head["Dense_1"].item()
+      (None, 2.0)
     """
     nothing = jax.tree.map(lambda x: None, model)
     return combine(predicate, model, nothing), combine(predicate, nothing, model)
 
 
 def join(inside: Params, outside: Params) -> Params:
-    """The inverse of `split`."""
+    """The inverse of `split`.
+
+    Example:
+      >>> model = {"Dense_0": jnp.array(1.0), "Dense_1": jnp.array(2.0)}
+      >>> head, body = split(model, "Dense_1")
+      >>> join(head, body) == model
+      True
+    """
     return jax.tree.map(
         lambda a, b: b if a is None else a, inside, outside, is_leaf=lambda x: x is None
     )

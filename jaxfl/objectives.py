@@ -5,6 +5,7 @@ The aux is the plain data loss, so that the training losses of all methods can b
 
 from collections.abc import Callable
 
+import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, PyTree
 
@@ -20,6 +21,13 @@ def data_loss(problem: Problem, apply: Callable | None = None) -> Objective:
       problem: its error is averaged.
       apply: (params, x [B]) -> predictions [B], the same in training and evaluation. None: the
         problem's own predictions in training.
+
+    Example:
+      >>> params = task.problem.init(jax.random.key(0))
+      >>> batch = Dataset(jnp.zeros((2, 8)), jnp.array([0, 1]), jnp.ones(2, bool))
+      >>> value, aux = data_loss(task.problem)(params, batch, None, jax.random.key(0))
+      >>> round(value.item(), 3)  # two logits of 0
+      0.693
     """
     evaluated = problem.apply if apply is None else apply
 
@@ -38,6 +46,13 @@ def loss_of(problem: Problem, predict: Callable) -> Objective:
       problem: its error is averaged.
       predict: (params, x [B], mask [B], key) -> (predictions [B], term). A term that is not None is
         added to the loss, but not to the aux.
+
+    Example:
+      >>> problem = jaxfl.regression(jaxfl.models.linear(), jnp.zeros(1)).problem
+      >>> loss = loss_of(problem, lambda params, x, mask, key: (params * x, 0.5))
+      >>> batch = Dataset(jnp.ones((2, 1)), jnp.zeros(2), jnp.ones(2, bool))
+      >>> [part.item() for part in loss(3.0, batch, None, jax.random.key(0))]
+      [9.5, 9.0]
     """
 
     def loss(params: Params, batch: Dataset, anchor: PyTree, key: PRNGKey) -> tuple[Array, Array]:
@@ -49,7 +64,17 @@ def loss_of(problem: Problem, predict: Callable) -> Objective:
 
 
 def proximal(loss: Objective, strength: Scalar) -> Objective:
-    """The loss plus strength / 2 |w - anchor|^2 of the parameters; the anchor is a model."""
+    """The loss plus strength / 2 |w - anchor|^2 of the parameters; the anchor is a model.
+
+    Example:
+      >>> objective = proximal(data_loss(task.problem), strength=0.5)
+      >>> params = task.problem.init(jax.random.key(0))
+      >>> anchor = jax.tree.map(lambda x: x + 2, params)  # |w - anchor|^2 = 4 * 90
+      >>> batch = Dataset(jnp.zeros((2, 8)), jnp.array([0, 1]), jnp.ones(2, bool))
+      >>> value, aux = objective(params, batch, anchor, jax.random.key(0))
+      >>> round((value - aux).item(), 2)
+      90.0
+    """
 
     def objective(params: Params, batch: Dataset, anchor: Params, key: PRNGKey):
         value, aux = loss(params, batch, None, key)
@@ -60,7 +85,16 @@ def proximal(loss: Objective, strength: Scalar) -> Objective:
 
 
 def of_part(loss: Objective) -> Objective:
-    """The loss of a model in two parts: one is trained, the other is the anchor (`tree.split`)."""
+    """The loss of a model in two parts: one is trained, the other is the anchor (`tree.split`).
+
+    Example:
+      >>> params = task.problem.init(jax.random.key(0))
+      >>> head, body = tree.split(params, "Dense_1")
+      >>> batch = Dataset(jnp.zeros((2, 8)), jnp.array([0, 1]), jnp.ones(2, bool))
+      >>> value, aux = of_part(data_loss(task.problem))(head, batch, body, jax.random.key(0))
+      >>> round(value.item(), 3)
+      0.693
+    """
 
     def objective(part: Params, batch: Dataset, rest: Params, key: PRNGKey):
         return loss(tree.join(part, rest), batch, None, key)
@@ -68,7 +102,33 @@ def of_part(loss: Objective) -> Objective:
     return objective
 
 
+def with_augmentation(
+    objective: Objective, augment: Callable[[PRNGKey, Array], Array]
+) -> Objective:
+    """The objective on batches whose inputs are augmented at random, by (key, x [B]) -> x [B].
+
+    Example:
+      >>> total = lambda params, batch, anchor, key: (batch.x.sum(), batch.x.sum())
+      >>> brighter = with_augmentation(total, lambda key, x: x + 1)
+      >>> batch = Dataset(jnp.zeros((2, 1)), jnp.zeros(2), jnp.ones(2))
+      >>> brighter((), batch, None, jax.random.key(0))[0].item()
+      2.0
+    """
+
+    def augmented(params: Params, batch: Dataset, anchor: PyTree, key: PRNGKey):
+        key, augment_key = jax.random.split(key)
+        batch = batch._replace(x=augment(augment_key, batch.x))
+        return objective(params, batch, anchor, key)
+
+    return augmented
+
+
 def masked_mean(values: Float[Array, "b"], mask: Array) -> Float[Array, ""]:
-    """The mean of the values weighted by the mask; 0 if the mask is 0 everywhere."""
+    """The mean of the values weighted by the mask; 0 if the mask is 0 everywhere.
+
+    Example:
+      >>> masked_mean(jnp.array([1.0, 3.0, 90.0]), jnp.array([True, True, False])).item()
+      2.0
+    """
     total = jnp.sum(mask, dtype=jnp.float32)
     return jnp.sum(jnp.where(mask > 0, values * mask, 0.0)) / jnp.where(total > 0, total, 1.0)

@@ -19,7 +19,14 @@ Optimizer = optax.GradientTransformation | Callable[[Array], optax.GradientTrans
 def sgd(
     learning_rate: Scalar = 0.01, momentum: float = 0.9, weight_decay: float = 1e-5
 ) -> optax.GradientTransformation:
-    """SGD as in PyTorch and in the papers: decay is added to the gradient, before the momentum."""
+    """SGD as in PyTorch and in the papers: decay is added to the gradient, before the momentum.
+
+    Example:
+      >>> optimizer = jaxfl.sgd(0.5, momentum=0.0, weight_decay=0.0)
+      >>> model = jnp.array([1.0])
+      >>> optimizer.update(jnp.array([2.0]), optimizer.init(model), model)[0].tolist()
+      [-1.0]
+    """
     return optax.chain(
         optax.add_decayed_weights(weight_decay),
         optax.sgd(learning_rate, momentum if momentum else None),
@@ -29,7 +36,14 @@ def sgd(
 def adamw(
     learning_rate: Scalar, momentum: float, weight_decay: float
 ) -> optax.GradientTransformation:
-    """AdamW: the weights decay beside the step of Adam, by `learning_rate * weight_decay`."""
+    """AdamW: the weights decay beside the step of Adam, by `learning_rate * weight_decay`.
+
+    Example:
+      >>> optimizer = adamw(0.5, momentum=0.0, weight_decay=0.0)
+      >>> model = jnp.array([1.0])
+      >>> optimizer.update(jnp.array([9.0]), optimizer.init(model), model)[0].round(3).tolist()
+      [-0.5]
+    """
     return optax.adamw(learning_rate, weight_decay=weight_decay)
 
 
@@ -83,6 +97,12 @@ def optimizer_of_round(
 
     Raises:
       InputError: the optimiser depends on the round, and no number is given.
+
+    Example:
+      >>> optimizer = optimizer_of_round(lambda number: sgd(0.5**number, 0.0, 0.0), 2)
+      >>> model = jnp.array([1.0])
+      >>> optimizer.update(jnp.array([1.0]), optimizer.init(model), model)[0].tolist()
+      [-0.25]
     """
     if not callable(optimizer):
         return optimizer
@@ -98,7 +118,14 @@ def map_optimizer(
     change: Callable[[optax.GradientTransformation], optax.GradientTransformation],
     optimizer: Optimizer,
 ) -> Optimizer:
-    """The optimiser with a change, which applies to that of each round if they differ."""
+    """The optimiser with a change, which applies to that of each round if they differ.
+
+    Example:
+      >>> halved = map_optimizer(lambda one: optax.chain(one, optax.scale(0.5)), sgd(1.0, 0.0, 0.0))
+      >>> model = jnp.array([1.0])
+      >>> halved.update(jnp.array([1.0]), halved.init(model), model)[0].tolist()
+      [-0.5]
+    """
     if callable(optimizer):
         return lambda number: change(optimizer(number))
     return change(optimizer)

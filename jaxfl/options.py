@@ -25,7 +25,13 @@ LARGEST = float(np.finfo(np.float32).max)  # a larger number is infinite where J
 
 @dataclass(frozen=True)
 class Range:
-    """The numbers from `low` to `high`."""
+    """The numbers from `low` to `high`.
+
+    Example:
+      >>> unit = Range(low=0, high=1, high_included=False)
+      >>> 0 in unit, 1 in unit, unit.describe("number")
+      (True, False, 'a number in [0, 1)')
+    """
 
     low: float | int = -math.inf
     high: float | int = math.inf
@@ -80,7 +86,12 @@ class Parameter(NamedTuple):
 
 
 def parameters(factory: Callable) -> dict[str, Parameter]:
-    """The options of an algorithm: the keyword-only arguments of its factory, by name."""
+    """The options of an algorithm: the keyword-only arguments of its factory, by name.
+
+    Example:
+      >>> list(parameters(jaxfl.algorithms.fedprox))
+      ['mu']
+    """
     hints = typing.get_type_hints(factory, include_extras=True)
     return {
         name: Parameter(hints[name], parameter.default)
@@ -90,22 +101,42 @@ def parameters(factory: Callable) -> dict[str, Parameter]:
 
 
 def takes_numbers(hint: Any) -> bool:
-    """Whether the hint admits Python numbers."""
+    """Whether the hint admits Python numbers.
+
+    Example:
+      >>> takes_numbers(float | None), takes_numbers(str)
+      (True, False)
+    """
     return any(base in (int, float) for base, _ in _alternatives(hint))
 
 
 def takes_fractions(hint: Any) -> bool:
-    """Whether the hint admits Python numbers that are not whole."""
+    """Whether the hint admits Python numbers that are not whole.
+
+    Example:
+      >>> takes_fractions(float | None), takes_fractions(int | None)
+      (True, False)
+    """
     return float in _bases(hint)
 
 
 def takes_traced_numbers(hint: Any) -> bool:
-    """Whether the hint admits a traced number, as `Scalar` does: a sweep may vmap over it."""
+    """Whether the hint admits a traced number, as `Scalar` does: a sweep may vmap over it.
+
+    Example:
+      >>> takes_traced_numbers(jaxfl.types.Scalar), takes_traced_numbers(float)
+      (True, False)
+    """
     return any(base is jax.Array for base, _ in _alternatives(hint))
 
 
 def describe(hint: Any) -> str:
-    """The hint in words: "a positive number or null". Arrays and functions are not mentioned."""
+    """The hint in words: "a positive number or null". Arrays and functions are not mentioned.
+
+    Example:
+      >>> describe(Annotated[float | None, POSITIVE])
+      'a positive number or null'
+    """
     alternatives = _alternatives(hint)
     bases = [base for base, _ in alternatives]
     parts = []
@@ -131,12 +162,22 @@ def describe(hint: Any) -> str:
 
 
 def accepts(hint: Any, value: Any) -> bool:
-    """Whether a JSON value fits the hint: of its type, in its range, finite and within 32 bits."""
+    """Whether a JSON value fits the hint: of its type, in its range, finite and within 32 bits.
+
+    Example:
+      >>> accepts(Annotated[int, COUNT], 3), accepts(Annotated[int, COUNT], 0)
+      (True, False)
+    """
     return any(_accepts(base, limits, value) for base, limits in _alternatives(hint))
 
 
 def expected(hint: Any, value: Any) -> str:
-    """What `accepts` wants in place of the value, in words."""
+    """What `accepts` wants in place of the value, in words.
+
+    Example:
+      >>> expected(Annotated[float, POSITIVE], math.inf)
+      'a positive number, finite and within 32 bits'
+    """
     number = type(value) in (int, float) and not abs(value) < 2**31  # NaN included
     bounded = [limits is not None and limits.high < math.inf for _, limits in _alternatives(hint)]
     return describe(hint) + (", finite and within 32 bits" if number and not any(bounded) else "")
@@ -155,6 +196,11 @@ def check_value(what: str, hint: Any, value: Any) -> None:
 
     Raises:
       InputError: a name, number, bool or None that the hint does not admit.
+
+    Example:
+      >>> check_value("graph", typing.Literal["ring", "alone"], "star")
+      Traceback (most recent call last):
+      jaxfl.errors.InputError: graph is 'star': expected one of ring, alone
     """
     checkable = isinstance(value, JSON_TYPES) and Any not in _bases(hint)
     fits = not checkable or any(_fits(base, limits, value) for base, limits in _alternatives(hint))
@@ -166,6 +212,11 @@ def check_range(limits: Range, **values: Any) -> None:
 
     Raises:
       InputError: a number outside the range; the message names it.
+
+    Example:
+      >>> check_range(FRACTION, own=2.0)
+      Traceback (most recent call last):
+      jaxfl.errors.InputError: own is 2.0: expected a number in [0, 1]
     """
     for name, value in values.items():
         if value is not None:
@@ -173,7 +224,14 @@ def check_range(limits: Range, **values: Any) -> None:
 
 
 def checked(factory: Callable) -> Callable:
-    """The factory of an algorithm, with its given options checked as `check_value` does."""
+    """The factory of an algorithm, with its given options checked as `check_value` does.
+
+    Example:
+      >>> def mine(task, *, rate: Annotated[float, POSITIVE] = 0.1): ...
+      >>> checked(mine)(None, rate=-1.0)
+      Traceback (most recent call last):
+      jaxfl.errors.InputError: hyper-parameter rate of mine is -1.0: expected a positive number
+    """
     known = parameters(factory)
 
     @functools.wraps(factory)

@@ -42,7 +42,14 @@ SMALL_WORDS = {"a", "an", "on", "the"}
 
 @dataclass(frozen=True)
 class Paper:
-    """A publication."""
+    """A publication.
+
+    Example:
+      >>> FEDAVG.key
+      'mcmahan2017communication'
+      >>> FEDPROX.text
+      'Li et al., "Federated Optimization in Heterogeneous Networks", MLSys 2020'
+    """
 
     # "Family, Given and Family, Given and ...", all of them, as BibTeX has it
     authors: str
@@ -82,6 +89,10 @@ def bibtex(paper: Paper) -> str:
 
     A paper of a conference is an `@inproceedings`, of a journal an `@article`, a preprint a
     `@misc`.
+
+    Example:
+      >>> print(bibtex(FEDAVG).splitlines()[0])
+      @inproceedings{mcmahan2017communication,
     """
     fields = {"author": paper.authors, "title": f"{{{paper.title}}}"}
     kind = "misc"
@@ -97,7 +108,12 @@ def bibtex(paper: Paper) -> str:
 
 
 def software() -> str:
-    """The BibTeX entry of jaxfl itself."""
+    """The BibTeX entry of jaxfl itself.
+
+    Example:
+      >>> print(software().splitlines()[0])
+      @misc{jaxfl,
+    """
     fields = {
         "author": "{The jaxfl authors}",
         "title": "{jaxfl: personalized federated learning on collaboration graphs, in pure JAX}",
@@ -108,7 +124,15 @@ def software() -> str:
 
 
 def entry(kind: str, key: str, fields: dict[str, str]) -> str:
-    """An entry of BibTeX from its fields, whose accents become commands of LaTeX."""
+    """An entry of BibTeX from its fields, whose accents become commands of LaTeX.
+
+    Example:
+      >>> print(entry("misc", "mine", {"title": "Mine", "year": "2026"}))
+      @misc{mine,
+        title = {Mine},
+        year  = {2026},
+      }
+    """
     width = max(map(len, fields))
     lines = [f"  {name:<{width}} = {{{_latex(value)}}}," for name, value in fields.items()]
     return "\n".join([f"@{kind}{{{key},", *lines, "}"])

@@ -14,7 +14,12 @@ from jaxfl.types import Participation
 
 
 def full(clients: int) -> Participation:
-    """Every client in every round: M = C."""
+    """Every client in every round: M = C.
+
+    Example:
+      >>> full(3)(jax.random.key(0), 0).tolist()
+      [0, 1, 2]
+    """
     return lambda key, number: jnp.arange(clients)
 
 
@@ -23,6 +28,10 @@ def uniform(clients: int, fraction: float) -> Participation:
 
     Raises:
       InputError: the fraction is outside (0, 1].
+
+    Example:
+      >>> uniform(10, 0.3)(jax.random.key(0), 0).shape
+      (3,)
     """
     check(
         0 < fraction <= 1,
@@ -40,6 +49,10 @@ def among(ids: ArrayLike, sample: Participation) -> Participation:
     Args:
       ids: of the K clients that may take part [K].
       sample: a participation of K clients; its number k stands for the client `ids[k]`.
+
+    Example:
+      >>> among([4, 7, 9], full(3))(jax.random.key(0), 0).tolist()
+      [4, 7, 9]
     """
     members = jnp.asarray(ids)
     return lambda key, number: members[sample(key, number)]
@@ -50,6 +63,11 @@ def schedule(table: ArrayLike) -> Participation:
 
     Raises:
       InputError: the table is not a matrix of ids, or a row names a client twice.
+
+    Example:
+      >>> sample = schedule([[0, 1], [2, 3]])
+      >>> [sample(jax.random.key(0), number).tolist() for number in range(3)]
+      [[0, 1], [2, 3], [0, 1]]
     """
     table = np.asarray(table)
     check(
@@ -77,6 +95,12 @@ def stratified(groups: ArrayLike, size: int) -> Participation:
 
     Raises:
       InputError: a group has fewer clients than `size`.
+
+    Example:
+      >>> groups = np.array([0, 0, 0, 1, 1])
+      >>> ids = stratified(groups, size=1)(jax.random.key(0), 0)
+      >>> groups[ids].tolist()
+      [0, 1]
     """
     groups = np.asarray(groups)
     members = [np.flatnonzero(groups == g) for g in np.unique(groups)]
@@ -95,7 +119,13 @@ def stratified(groups: ArrayLike, size: int) -> Participation:
 
 
 def every(period: int, special: Participation, otherwise: Participation) -> Participation:
-    """`special` in rounds 0, period, 2 * period, ..., and `otherwise` in between; M is the same."""
+    """`special` in rounds 0, period, 2 * period, ..., and `otherwise` in between; M is the same.
+
+    Example:
+      >>> sample = every(3, schedule([[8, 9]]), schedule([[0, 1]]))
+      >>> [sample(jax.random.key(0), number).tolist() for number in range(4)]
+      [[8, 9], [0, 1], [0, 1], [8, 9]]
+    """
     check(period >= 1, f"a period of {period} rounds: expected 1 or more")
 
     def sample(key, number):
@@ -113,6 +143,11 @@ def joining(first_round: ArrayLike, size: int) -> Participation:
 
     Raises:
       InputError: fewer than `size` clients take part from round 0.
+
+    Example:
+      >>> sample = joining([0, 0, 5], size=2)  # client 2 joins in round 5
+      >>> sorted(sample(jax.random.key(0), 4).tolist())
+      [0, 1]
     """
     first = np.asarray(first_round)
     present = int((first <= 0).sum())

@@ -25,6 +25,11 @@ def selected_on_val(stages: list[Scored], sizes: np.ndarray) -> np.ndarray:
     """Each client's test score at its best validation score over all evaluations and stages [C].
 
     pFedGraph's protocol: each client keeps the model that was best on its validation data.
+
+    Example:
+      >>> stage = Scored(val=np.array([[0.5], [0.9], [0.7]]), test=np.array([[0.4], [0.6], [0.8]]))
+      >>> selected_on_val([stage], np.array([10])).tolist()
+      [0.6]
     """
     # [E, stages, C]: the first of equal validation scores counts.
     val, test = (np.stack(parts, axis=1) for parts in zip(*stages, strict=True))
@@ -33,7 +38,13 @@ def selected_on_val(stages: list[Scored], sizes: np.ndarray) -> np.ndarray:
 
 
 def last_ten(stages: list[Scored], sizes: np.ndarray) -> np.ndarray:
-    """The mean over clients of each of the last ten evaluations [10]; FedCedar's protocol."""
+    """The mean over clients of each of the last ten evaluations [10]; FedCedar's protocol.
+
+    Example:
+      >>> scores = np.arange(12.0)[:, None] + np.array([0.0, 1.0])
+      >>> last_ten([Scored(scores, scores)], np.array([10, 30])).tolist()
+      [2.5, 3.5, 4.5, 5.5, 6.5, 7.5, 8.5, 9.5, 10.5, 11.5]
+    """
     return _by_evaluation(stages[-1].test[-10:], np.ones_like(sizes))
 
 
@@ -42,13 +53,24 @@ def best_round(stages: list[Scored], sizes: np.ndarray) -> np.ndarray:
 
     The protocol of PFLlib and NIID-Bench. The evaluation is chosen by its test score, so the score
     is too high to stand for unseen data.
+
+    Example:
+      >>> scores = np.array([[0.0, 0.0], [1.0, 0.0], [0.0, 0.5]])
+      >>> best_round([Scored(scores, scores)], np.array([10, 30])).tolist()
+      [0.375]
     """
     means = _by_evaluation(stages[-1].test, sizes)
     return np.max(means, where=np.isfinite(means), initial=-np.inf, keepdims=True)
 
 
 def last(stages: list[Scored], sizes: np.ndarray) -> np.ndarray:
-    """Each client's test score at the last evaluation [C]."""
+    """Each client's test score at the last evaluation [C].
+
+    Example:
+      >>> scores = np.array([[0.5, 0.5], [0.75, 0.25]])
+      >>> last([Scored(scores, scores)], np.array([10, 30])).tolist()
+      [0.75, 0.25]
+    """
     return stages[-1].test[-1]
 
 
@@ -79,6 +101,12 @@ def numbers(clients: dict[str, np.ndarray], rule: str, stage: str) -> np.ndarray
         that have it, unseen [C].
       rule: a name of `RULES`.
       stage: "before", "after" or "both", see `STAGES`.
+
+    Example:
+      >>> scores = np.array([[0.5, 0.5], [0.75, 0.25]])
+      >>> arrays = {"sizes": np.array([10, 30]), "before_val": scores, "before_test": scores}
+      >>> numbers(arrays, "last", "before").tolist()
+      [0.75, 0.25]
     """
     sizes = clients["sizes"]
     seen = ~clients.get("unseen", np.zeros(sizes.shape, bool))
@@ -96,6 +124,12 @@ def scores(clients: dict[str, np.ndarray], rule: str, stage: str) -> list[float]
       clients: arrays of `clients.npz` of a run, with several seeds [S, E, C].
       rule: a name of `RULES`.
       stage: "before", "after" or "both", see `STAGES`.
+
+    Example:
+      >>> each = np.array([[[0.5, 0.5]], [[0.75, 0.25]], [[1.0, 0.5]]])  # of 3 seeds and 2 clients
+      >>> arrays = {"sizes": np.full((3, 2), 10), "before_val": each, "before_test": each}
+      >>> scores(arrays, "last", "before")
+      [0.5, 0.5, 0.75]
     """
     if clients["before_test"].ndim == 2:
         return [score(clients, rule, stage)]
@@ -106,7 +140,14 @@ def scores(clients: dict[str, np.ndarray], rule: str, stage: str) -> list[float]
 
 
 def score(clients: dict[str, np.ndarray], rule: str, stage: str) -> float:
-    """The score of a run by the rule of a table, the mean of `numbers`; NaN if there is none."""
+    """The score of a run by the rule of a table, the mean of `numbers`; NaN if there is none.
+
+    Example:
+      >>> each = np.array([[0.5, 0.5], [0.75, 0.5]])
+      >>> arrays = {"sizes": np.array([10, 30]), "before_val": each, "before_test": each}
+      >>> score(arrays, "last", "before")
+      0.625
+    """
     found = numbers(clients, rule, stage)
     known = found[np.isfinite(found)]
     return float(known.mean()) if known.size else float("nan")

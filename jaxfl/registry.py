@@ -75,6 +75,13 @@ def method(
         its defaults do.
       turn_first: what to change first where clients score worse than with local training, one short
         sentence without a full stop: tables and docs/tuning.md show it.
+
+    Example:
+      >>> @method(title="Mine", paper="this page", personal="", sends="its model")
+      ... def mine(task, *, rate: float = 0.1): ...
+      >>> mine(None, rate="fast")
+      Traceback (most recent call last):
+      jaxfl.errors.InputError: hyper-parameter rate of mine is 'fast': expected a number
     """
     publication = paper if isinstance(paper, Paper) else None
     stated = paper.text if isinstance(paper, Paper) else paper
@@ -101,5 +108,11 @@ def method(
 
 
 def facts_of(factory: AlgorithmFactory) -> Facts:
-    """The facts of a method; for a factory without facts, only its name."""
+    """The facts of a method; for a factory without facts, only its name.
+
+    Example:
+      >>> facts = facts_of(jaxfl.algorithms.fedavg)
+      >>> facts.title, facts.publication.year
+      ('FedAvg', 2017)
+    """
     return getattr(factory, "facts", Facts(factory.__name__, "", "", "", ""))

@@ -49,6 +49,16 @@ def make_rounds(
       and there are none, if a label is out of range for the model, or
       if a cohort names a client twice or a client that does not exist. It does not raise an error
       if clients diverge: see `check_finite`.
+
+    Example:
+      >>> federation = jaxfl.data.ridge(0, dim=3).federation  # of 150 clients
+      >>> task = jaxfl.regression(jaxfl.models.linear(), np.zeros(3), steps=5)
+      >>> algorithm = jaxfl.algorithms.fedavg(task)
+      >>> rounds = jaxfl.make_rounds(algorithm, jaxfl.participation.uniform(150, 0.1))
+      >>> key = jax.random.key(0)
+      >>> state, (info, ids) = rounds(key, federation, algorithm.init(key, federation.train), 0, 4)
+      >>> ids.shape, info.weights.shape
+      ((4, 15), (4, 15, 15))
     """
 
     def one_round(key: PRNGKey, federation: Federation, state: State, number: Int[Array, ""]):
@@ -147,6 +157,13 @@ def check_finite(info: Info, ids: Array | np.ndarray, start: int = 0) -> None:
 
     Raises:
       Diverged: it names the first round in which a client has not reported, and its clients.
+
+    Example:
+      >>> reported = np.array([[True, True], [True, False]])
+      >>> info = Info(loss=None, weights=None, up=None, down=None, batches=None, reported=reported)
+      >>> jaxfl.check_finite(info, ids=np.array([[4, 7], [4, 7]]))
+      Traceback (most recent call last):
+      jaxfl.errors.Diverged: an update of client 7 was not finite in round 1, and was left out: ...
     """
     reported = np.asarray(info.reported)
     left_out = np.argwhere(~reported)

@@ -77,6 +77,14 @@ def train_and_upload(
 
     Returns:
       The `Round`. Its info has no weights yet, and `down` equals `up`.
+
+    Example:
+      >>> key = jax.random.key(0)
+      >>> start = tree.broadcast(task.problem.init(key), 4)
+      >>> fit = task.trainer(data_loss(task.problem))
+      >>> result = jax.eval_shape(lambda: train_and_upload(task, fit, key, start, None, cohort))
+      >>> result.info.loss.shape
+      (4,)
     """
     fitted = fit(stream(key, "fit"), start, anchor, cohort)
     received, info = upload(task, key, fitted, sends(start), sends(fitted.params), cohort)
@@ -99,13 +107,26 @@ def upload(
 
     Returns:
       What the server receives [M, ...], and an `Info` without weights in which `down` equals `up`.
+
+    Example:
+      >>> after = jnp.array([[1.0], [2.0], [3.0], [jnp.nan]])
+      >>> fitted = Fitted(after, loss=jnp.zeros(4), batches=jnp.full(4, 5))
+      >>> sent = upload(task, jax.random.key(0), fitted, jnp.zeros((4, 1)), after, cohort)
+      >>> sent[0].tolist(), sent[1].reported.tolist()
+      ([[1.0], [2.0], [3.0], [0.0]], [True, True, True, False])
     """
     received, reported = task.upload(stream(key, "upload"), before, after, cohort.ids)
     return received, tell(fitted, reported, tree.size(after) // cohort.ids.size)
 
 
 def tell(fitted: Fitted, reported: Bool[Array, "m"], floats: int) -> Info:
-    """The `Info`, without weights, of a round in which a client sends and gets `floats` floats."""
+    """The `Info`, without weights, of a round in which a client sends and gets `floats` floats.
+
+    Example:
+      >>> fitted = Fitted(jnp.ones((2, 90)), loss=jnp.zeros(2), batches=jnp.full(2, 5))
+      >>> tell(fitted, jnp.ones(2, bool), 90).up.tolist()
+      [90, 90]
+    """
     sent = jnp.full(reported.shape, floats)
     return Info(fitted.loss, None, sent, sent, fitted.batches, reported, trained=fitted.params)
 
@@ -120,7 +141,14 @@ Aggregate = Callable[
 def mean_by_size(
     received: Params, start: Params, reported: Bool[Array, "m"], cohort: Cohort
 ) -> tuple[Params, Float[Array, "m"]]:
-    """FedAvg's aggregate: the mean of the models that arrived, weighted by numbers of examples."""
+    """FedAvg's aggregate: the mean of the models that arrived, weighted by numbers of examples.
+
+    Example:
+      >>> received = jnp.array([[1.0], [3.0], [90.0], [90.0]])
+      >>> reported = jnp.array([True, True, False, False])
+      >>> [found.tolist() for found in mean_by_size(received, received, reported, cohort)]
+      [[2.0], [0.5, 0.5, 0.0, 0.0]]
+    """
     weights = size_weights(cohort.sizes * reported)
     return mix(weights, received), weights
 
@@ -134,6 +162,12 @@ def unweighted_mean(received: Params, info: Info) -> tuple[Params, Info]:
 
     Returns:
       The mean, and the info with its weights [M, M].
+
+    Example:
+      >>> info = tell(Fitted((), jnp.zeros(2), jnp.full(2, 5)), jnp.ones(2, bool), 1)
+      >>> mean, info = unweighted_mean(jnp.array([[1.0], [3.0]]), info)
+      >>> mean.tolist(), info.weights.tolist()
+      ([2.0], [[0.5, 0.5], [0.5, 0.5]])
     """
     weights = size_weights(info.reported)
     info = info._replace(weights=tree.broadcast(weights, info.reported.size))
@@ -167,6 +201,11 @@ def global_model(
       keep_trained: clients keep their last trained model.
       deploy_trained: clients deploy their last trained model, not the global model, which only
         clients that were never seen deploy.
+
+    Example:
+      >>> state, info = one_round(global_model(task, keep_trained=True))
+      >>> state.clients.seen.shape, info.weights.shape
+      ((4,), (4, 4))
     """
     fit = task.trainer(data_loss(task.problem) if objective is None else objective)
     keep_trained = keep_trained or deploy_trained
@@ -223,6 +262,11 @@ def partial_model(
       shared: the name of the shared part.
       own: the name of the part that clients keep.
       by_size: clients weigh by their numbers of examples in the mean; False: equally.
+
+    Example:
+      >>> algorithm = partial_model(task, lambda m: tree.split(m, "Dense_0"), "body", "head")
+      >>> sorted(one_round(algorithm)[1].weights)
+      ['body', 'head']
     """
     fit = task.trainer(data_loss(task.problem))
 

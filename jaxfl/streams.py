@@ -28,10 +28,21 @@ def stream(key: Key[Array, ""], name: Stream) -> Key[Array, ""]:
     Args:
       key: of the round, or of the initial state.
       name: of the stream.
+
+    Example:
+      >>> key = jax.random.key(0)
+      >>> bool(stream(key, "fit") == stream(key, "upload"))
+      False
     """
     return jax.random.fold_in(key, get_args(Stream).index(name))
 
 
 def client_keys(key: Key[Array, ""], ids: Int[Array, "m"]) -> Key[Array, "m"]:
-    """The key of each client [M], which depends on the key of the stream and the client's id."""
+    """The key of each client [M], which depends on the key of the stream and the client's id.
+
+    Example:
+      >>> keys = client_keys(jax.random.key(0), jnp.array([3, 5]))
+      >>> bool(keys[1] == client_keys(jax.random.key(0), jnp.array([5]))[0])
+      True
+    """
     return jax.vmap(jax.random.fold_in, (None, 0))(key, ids)

@@ -7,7 +7,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from flax import linen as nn
-from jaxtyping import Array, Bool, Int, PyTree, Shaped
+from jaxtyping import Array, Bool, Int, Shaped
 
 from jaxfl import flax_model, tree
 from jaxfl.acceptance import Acceptance, accept_validated
@@ -16,10 +16,10 @@ from jaxfl.errors import check
 from jaxfl.gradients import full_gradient, full_loss
 from jaxfl.local import trainer
 from jaxfl.losses import correct, cross_entropy, squared_error
+from jaxfl.objectives import with_augmentation
 from jaxfl.optimizers import Optimizer, map_optimizer, sgd
 from jaxfl.types import (
     Chunk,
-    Dataset,
     Evaluate,
     Fit,
     Gradient,
@@ -36,12 +36,25 @@ from jaxfl.types import (
 
 
 def faithful(key: PRNGKey, before: Params, after: Params, ids: Int[Array, "m"]) -> Params:
-    """The uplink that changes nothing: the server receives what the clients trained."""
+    """The uplink that changes nothing: the server receives what the clients trained.
+
+    Example:
+      >>> faithful(jax.random.key(0), jnp.zeros((2, 1)), jnp.ones((2, 1)), jnp.arange(2)).tolist()
+      [[1.0], [1.0]]
+    """
     return after
 
 
 def upload_through(uplink: Uplink) -> Upload:
-    """The upload through an uplink; a client whose upload has a NaN or an inf has not reported."""
+    """The upload through an uplink; a client whose upload has a NaN or an inf has not reported.
+
+    Example:
+      >>> upload = upload_through(faithful)
+      >>> after = jnp.array([[1.0], [jnp.nan]])
+      >>> received, reported = upload(jax.random.key(0), jnp.zeros((2, 1)), after, jnp.arange(2))
+      >>> received.tolist(), reported.tolist()
+      ([[1.0], [0.0]], [True, False])
+    """
 
     def upload(
         key: PRNGKey, before: Params, after: Params, ids: Int[Array, "m"]
@@ -63,6 +76,12 @@ def classification(model: nn.Module, example: Array | np.ndarray, **training: An
 
     Raises:
       InputError: the model has one output; raised when its loss is first traced.
+
+    Example:
+      >>> task = jaxfl.classification(jaxfl.models.mlp(10), np.zeros((8, 8)), steps=20)
+      >>> params = task.problem.init(jax.random.key(0))
+      >>> task.problem.apply(params, jnp.zeros((5, 8, 8))).shape
+      (5, 10)
     """
     return supervised(model, example, cross_entropy, correct, **training)
 
@@ -77,6 +96,11 @@ def regression(model: nn.Module, example: Array | np.ndarray, **training: Any) -
         if k is 1.
       example: one input [*feature].
       training: keyword arguments of `supervised`.
+
+    Example:
+      >>> task = jaxfl.regression(jaxfl.models.linear(), np.zeros(3))
+      >>> task.problem.score(jnp.array([[2.0]]), jnp.array([5.0])).tolist()
+      [-9.0]
     """
     return supervised(
         model,
@@ -152,6 +176,13 @@ def supervised(
     Raises:
       InputError: `example_clip` is given and the model has batch statistics. A method whose
         objective depends on a batch as a whole raises it too if `example_clip` is given.
+
+    Example:
+      >>> error = lambda prediction, y: jnp.abs(prediction[:, 0] - y)
+      >>> score = lambda prediction, y: -error(prediction, y)
+      >>> task = supervised(jaxfl.models.linear(), np.zeros(3), error, score, steps=10)
+      >>> task.problem.score(jnp.array([[2.0]]), jnp.array([5.0])).tolist()
+      [-3.0]
     """
     if optimizer is None:
         optimizer = sgd()
@@ -238,19 +269,6 @@ def supervised(
     if acceptance == "validated":
         accept = accept_validated(problem, evaluate_of, chunk)
     return Task(problem, trainer_of, gradient_of, evaluate_of, upload_through(uplink), accept)
-
-
-def with_augmentation(
-    objective: Objective, augment: Callable[[PRNGKey, Array], Array]
-) -> Objective:
-    """The objective on batches whose inputs are augmented at random, by (key, x [B]) -> x [B]."""
-
-    def augmented(params: Params, batch: Dataset, anchor: PyTree, key: PRNGKey):
-        key, augment_key = jax.random.split(key)
-        batch = batch._replace(x=augment(augment_key, batch.x))
-        return objective(params, batch, anchor, key)
-
-    return augmented
 
 
 def _to_float(

@@ -40,77 +40,148 @@ __all__ = [
 
 
 def take(tree: PyTree, ids: Int[Array, "m"]) -> PyTree:
-    """Rows `ids` of every leaf: [C, ...] -> [M, ...]."""
+    """Rows `ids` of every leaf: [C, ...] -> [M, ...].
+
+    Example:
+      >>> take({"w": jnp.array([[1.0], [2.0], [3.0]])}, jnp.array([2, 0]))["w"].tolist()
+      [[3.0], [1.0]]
+    """
     return jax.tree.map(lambda x: x[ids], tree)
 
 
 def put(tree: PyTree, ids: Int[Array, "m"], rows: PyTree) -> PyTree:
-    """The tree with `rows` [M, ...] written over its rows `ids` [C, ...]."""
+    """The tree with `rows` [M, ...] written over its rows `ids` [C, ...].
+
+    Example:
+      >>> put(jnp.zeros((3, 1)), jnp.array([2]), jnp.array([[5.0]])).tolist()
+      [[0.0], [0.0], [5.0]]
+    """
     return jax.tree.map(lambda x, r: x.at[ids].set(r), tree, rows)
 
 
 def broadcast(tree: PyTree, clients: int) -> PyTree:
-    """One model, `clients` times: [...] -> [C, ...]."""
+    """One model, `clients` times: [...] -> [C, ...].
+
+    Example:
+      >>> broadcast(jnp.array([1.0, 2.0]), 2).tolist()
+      [[1.0, 2.0], [1.0, 2.0]]
+    """
     return jax.tree.map(lambda x: jnp.broadcast_to(x, (clients, *jnp.shape(x))), tree)
 
 
 def where(condition: Bool[Array, ""], new: PyTree, old: PyTree) -> PyTree:
-    """`new` where the scalar condition holds, else `old`, leaf by leaf."""
+    """`new` where the scalar condition holds, else `old`, leaf by leaf.
+
+    Example:
+      >>> where(jnp.array(False), {"w": jnp.array(1.0)}, {"w": jnp.array(2.0)})["w"].item()
+      2.0
+    """
     return jax.tree.map(lambda n, o: jnp.where(condition, n, o), new, old)
 
 
 def finite(stacked: PyTree, clients: int) -> Bool[Array, "m"]:
-    """Which of the stacked models have no NaN and no inf [M]; all, if they have no leaves."""
+    """Which of the stacked models have no NaN and no inf [M]; all, if they have no leaves.
+
+    Example:
+      >>> finite(jnp.array([[1.0, 2.0], [3.0, jnp.nan]]), 2).tolist()
+      [True, False]
+    """
     each = [jnp.isfinite(x).reshape(clients, -1).all(axis=1) for x in jax.tree.leaves(stacked)]
     return functools.reduce(jnp.logical_and, each, jnp.ones(clients, bool))
 
 
 def choose(condition: Bool[Array, "m"], new: PyTree, old: PyTree) -> PyTree:
-    """The rows of `new` [M, ...] where the condition [M] holds, and the rows of `old` elsewhere."""
+    """The rows of `new` [M, ...] where the condition [M] holds, and the rows of `old` elsewhere.
+
+    Example:
+      >>> choose(jnp.array([True, False]), jnp.ones((2, 1)), jnp.zeros((2, 1))).tolist()
+      [[1.0], [0.0]]
+    """
     return jax.tree.map(
         lambda n, o: jnp.where(condition.reshape(-1, *[1] * (n.ndim - 1)), n, o), new, old
     )
 
 
 def subtract(stacked: Params, model: Params) -> Params:
-    """The difference between each model of the stack and one model: [M, ...], [...] -> [M, ...]."""
+    """The difference between each model of the stack and one model: [M, ...], [...] -> [M, ...].
+
+    Example:
+      >>> subtract(jnp.array([[5.0], [7.0]]), jnp.array([2.0])).tolist()
+      [[3.0], [5.0]]
+    """
     return jax.tree.map(lambda s, m: s - m[None], stacked, model)
 
 
 def scale(stacked: Params, factors: Shaped[Array, "m"]) -> Params:
-    """Each model of the stack times its own factor: [M, ...], [M] -> [M, ...]."""
+    """Each model of the stack times its own factor: [M, ...], [M] -> [M, ...].
+
+    Example:
+      >>> scale(jnp.array([[5.0], [7.0]]), jnp.array([2.0, 0.0])).tolist()
+      [[10.0], [0.0]]
+    """
     return jax.tree.map(lambda s: s * factors.reshape(-1, *[1] * (s.ndim - 1)), stacked)
 
 
 def interpolate(old: Params, new: Params, fraction: Scalar) -> Params:
-    """The model at a fraction of the way from `old` to `new`; at 1 it is `new`."""
+    """The model at a fraction of the way from `old` to `new`; at 1 it is `new`.
+
+    Example:
+      >>> interpolate(jnp.array([0.0]), jnp.array([8.0]), 0.25).tolist()
+      [2.0]
+    """
     return jax.tree.map(lambda a, b: (1 - fraction) * a + fraction * b, old, new)
 
 
 def dot(a: Params, b: Params) -> Shaped[Array, ""]:
-    """Inner product of two models."""
+    """Inner product of two models.
+
+    Example:
+      >>> dot({"w": jnp.array([1.0, 2.0])}, {"w": jnp.array([3.0, 4.0])}).item()
+      11.0
+    """
     return sum(jax.tree.leaves(jax.tree.map(lambda x, y: jnp.sum(x * y), a, b)), jnp.zeros(()))
 
 
 def squared_distance(a: Params, b: Params) -> Shaped[Array, ""]:
-    """The squared Euclidean distance |a - b|^2 of two models."""
+    """The squared Euclidean distance |a - b|^2 of two models.
+
+    Example:
+      >>> squared_distance(jnp.array([0.0, 0.0]), jnp.array([3.0, 4.0])).item()
+      25.0
+    """
     gap = jax.tree.map(jnp.subtract, a, b)
     return dot(gap, gap)
 
 
 def size(model: Params) -> int:
-    """The number of floats in one model, D."""
+    """The number of floats in one model, D.
+
+    Example:
+      >>> size({"kernel": jnp.zeros((4, 8)), "bias": jnp.zeros(8)})
+      40
+    """
     return sum(x.size for x in jax.tree.leaves(model))
 
 
 def ravel(stacked: Params) -> Shaped[Array, "m d"]:
-    """The stack as a matrix, with leaves in the order of `jax.tree.leaves`: [M, ...] -> [M, D]."""
+    """The stack as a matrix, with leaves in the order of `jax.tree.leaves`: [M, ...] -> [M, D].
+
+    Example:
+      >>> ravel({"bias": jnp.zeros((2, 1)), "kernel": jnp.ones((2, 1, 2))}).tolist()
+      [[0.0, 1.0, 1.0], [0.0, 1.0, 1.0]]
+    """
     leaves = jax.tree.leaves(stacked)
     return jnp.concatenate([x.reshape(x.shape[0], -1) for x in leaves], axis=1)
 
 
 def unravel(matrix: Shaped[Array, "m d"], like: Params) -> Params:
-    """The inverse of `ravel`: [M, D] -> [M, ...], where `like` [...] is one model of the stack."""
+    """The inverse of `ravel`: [M, D] -> [M, ...], where `like` [...] is one model of the stack.
+
+    Example:
+      >>> model = {"bias": jnp.zeros(1), "kernel": jnp.zeros((1, 2))}
+      >>> unravel(jnp.array([[1.0, 2.0, 3.0]]), model)["kernel"].tolist()
+      [[[2.0, 3.0]]]
+    """
     _, unflatten = flatten_util.ravel_pytree(like)
     return jax.vmap(unflatten)(matrix)
 
@@ -124,6 +195,10 @@ def sum_batches(function: Callable, rows: PyTree, size: int) -> PyTree:
       function: batch [size, ...] -> pytree.
       rows: [n, ...].
       size: rows of a batch.
+
+    Example:
+      >>> sum_batches(jnp.sum, jnp.array([1.0, 2.0, 3.0]), size=2).item()
+      6.0
     """
 
     def in_batches(x: Array) -> Array:
@@ -154,6 +229,11 @@ def over_clients(function: Callable, chunk: Chunk, *shared: PyTree) -> Callable:
         `vmap`; a number needs less memory; "auto" is 1 on a CPU, whose cache holds the work of one
         client but not of ten, and "all" on other devices.
       shared: arguments that are the same for all clients, such as a pool of examples.
+
+    Example:
+      >>> add = over_clients(lambda x, shared: x + shared, "all", 10.0)
+      >>> add(jnp.array([1.0, 2.0])).tolist()
+      [11.0, 12.0]
     """
     if chunk == "auto":
         chunk = 1 if jax.default_backend() == "cpu" else "all"
@@ -178,6 +258,10 @@ def on_every_device(function: Callable, shared: tuple = ()) -> Callable:
     Args:
       function: (shared, *stacked) -> stacked.
       shared: its first argument, the same on all devices.
+
+    Example:
+      >>> on_every_device(lambda shared, x: shared[0] * x, (10.0,))(jnp.array([1.0, 2.0])).tolist()
+      [10.0, 20.0]
     """
 
     def spread(*stacked: PyTree) -> PyTree:

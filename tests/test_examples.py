@@ -1,26 +1,114 @@
 """The examples in the docstrings of the public names: every name has one, and all hold."""
 
-import dataclasses
 import importlib
 import inspect
-import shutil
-import types
-from pathlib import Path
 
 import pytest
-from examples import check_example
+from examples import check_example, four_clients, one_round
 from test_docs import reference
+from toys import shallow
 
 from jaxfl.experiment import Config, execute
 
-# Public modules that are reached by a name in a table, or by few users, and have no page.
-FURTHER = (
-    "jaxfl.data.concept",
+# Modules whose names have examples too, though they have no page in the reference.
+WITHOUT_PAGE = (
     "jaxfl.data.augment",
+    "jaxfl.data.concept",
+    "jaxfl.displacement",
+    "jaxfl.evaluate",
+    "jaxfl.papers",
+    "jaxfl.protocols",
     "jaxfl.uplink.alone",
     "jaxfl.uplink.together",
-    "jaxfl.evaluate",
-    "jaxfl.protocols",
-    "jaxfl.papers",
-    "jaxfl.displacement",
 )
+# Names without an example, and why they need none.
+ERROR = "an error or a warning; the examples of functions that raise it show its message"
+RESULT = "a tuple that functions return; their examples show its fields"
+STATE = "a part of a method's state; the examples of functions that make it show its fields"
+PROTOCOL = "a type of functions; its first line is its signature"
+PROCESS = "it acts on the whole process, before JAX starts or where several processes run"
+EXEMPT = {
+    "jaxfl.errors.InputError": ERROR,
+    "jaxfl.errors.Diverged": ERROR,
+    "jaxfl.errors.RunWarning": ERROR,
+    "jaxfl.data.Source": RESULT,
+    "jaxfl.data.Ridge": RESULT,
+    "jaxfl.uplink.Compression": RESULT,
+    "jaxfl.skeleton.Round": RESULT,
+    "jaxfl.registry.Facts": RESULT,
+    "jaxfl.options.Parameter": RESULT,
+    "jaxfl.evaluate.Scores": RESULT,
+    "jaxfl.evaluate.Evaluation": RESULT,
+    "jaxfl.protocols.Scored": RESULT,
+    "jaxfl.kernels.cluster.Clusters": RESULT,
+    "jaxfl.kernels.attention.Attention": STATE,
+    "jaxfl.kernels.coupling.Learner": STATE,
+    "jaxfl.kernels.gaussian.Gaussian": STATE,
+    "jaxfl.kernels.hypernet.Hypernet": STATE,
+    "jaxfl.deployment.Personal": STATE,
+    "jaxfl.attraction.Client": STATE,
+    "jaxfl.admm.Client": STATE,
+    "jaxfl.admm.Primal": RESULT,
+    "jaxfl.mesh.join_processes": PROCESS,
+    "jaxfl.mesh.check_backend": PROCESS,
+    "jaxfl.mesh.prepare_host": PROCESS,
+    "jaxfl.mesh.keep_programs": PROCESS,
+    "jaxfl.experiment.resume_comparison": "as `resume`, on the directory that `compare` writes",
+}
+TYPES = "docs/concepts.md and the examples of `make_rounds` and `federate` show it"
+PLAIN = ("Dataset", "Pool", "Federation", "Cohort", "State", "Info", "Problem", "Task", "Algorithm")
+FUNCTIONS = ("Objective", "Fit", "Gradient", "Evaluate", "Uplink", "Upload", "Accept")
+EXEMPT |= {f"jaxfl.types.{name}": TYPES for name in PLAIN}
+EXEMPT |= {f"jaxfl.types.{name}": PROTOCOL for name in FUNCTIONS}
+EXEMPT |= {f"jaxfl.types.{name}": RESULT for name in ("Fitted", "Gradients")}
+EXEMPT |= {"jaxfl.types.take_offered": "`accept_validated` shows what an `Accept` returns"}
+
+
+def public_things():
+    """The public functions and classes of jaxfl by name; a constant has no docstring."""
+    found = {}
+    for module_name in (*reference.public_modules(), *WITHOUT_PAGE):
+        module = importlib.import_module(module_name)
+        names = reference.public_names(module)
+        if module_name in WITHOUT_PAGE:
+            names = [
+                name
+                for name, thing in vars(module).items()
+                if getattr(thing, "__module__", "") == module_name and name[0] != "_"
+            ]
+        for name in names:
+            thing = getattr(module, name)
+            own = getattr(thing, "__module__", "").startswith("jaxfl")
+            if own and (inspect.isfunction(thing) or inspect.isclass(thing)):
+                found[f"{module_name}.{name}"] = thing
+    return found
+
+
+THINGS = public_things()
+# The names that examples see, beside those of their page and their module.
+GIVEN = {"task": shallow(), "cohort": four_clients(), "one_round": one_round}
+
+
+@pytest.fixture(scope="module")
+def finished_run(tmp_path_factory):
+    """The directory that examples of finished runs read as `runs/digits`."""
+    out = tmp_path_factory.mktemp("examples") / "runs" / "digits"
+    execute(Config(algorithm="fedavg", clients=5, rounds=1, local_steps=5), out)
+    return out
+
+
+@pytest.mark.parametrize("name", sorted(THINGS.keys() - EXEMPT.keys()))
+def test_every_public_name_has_an_example_that_holds(name, tmp_path, monkeypatch, request):
+    """Files of an example lie in a folder of its own, which holds a finished run if it reads it."""
+    thing = THINGS[name]
+    monkeypatch.chdir(tmp_path)
+    if '"runs/digits' in inspect.getdoc(thing):
+        (tmp_path / "runs").symlink_to(request.getfixturevalue("finished_run").parent)
+    module = importlib.import_module(name.rpartition(".")[0])
+    check_example(thing, **vars(module) | GIVEN)
+
+
+def test_only_public_names_without_an_example_are_exempt():
+    assert not EXEMPT.keys() - THINGS.keys()
+    shown = [name for name in EXEMPT if ">>>" in (inspect.getdoc(THINGS[name]) or "")]
+    assert shown == []

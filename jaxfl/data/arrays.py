@@ -107,6 +107,12 @@ def from_arrays(
     Raises:
       InputError: values are NaN or infinite, labels are not integers in range, or shapes do not
         match.
+
+    Example:
+      >>> x = np.random.default_rng(0).normal(size=(60, 4))
+      >>> source = from_arrays(x, np.arange(60) % 3, owners=np.arange(60) // 20)
+      >>> source.classes, source.x_train.dtype.name, len(source.x_test)
+      (3, 'float32', 0)
     """
     x_train = np.asarray(x_train)
     y_train = np.asarray(y_train)
@@ -182,6 +188,11 @@ def merge_test_set(source: Source) -> Source:
 
     Raises:
       InputError: it has no test set before either, or names the owners of the training examples.
+
+    Example:
+      >>> source = merge_test_set(jaxfl.data.load("digits"))
+      >>> len(source.y_train), len(source.y_test)
+      (1797, 0)
     """
     check(len(source.y_test) > 0, "these data have no test set to merge: leave out --merge-test")
     check(

@@ -14,6 +14,10 @@ def crop_flip(key: PRNGKey, x: Shaped[Array, "b h w c"], pad: int = 4) -> Shaped
 
     Images are padded with zeros (black) and mirrored left to right, as the papers' code does for
     CIFAR (RandomCrop(32, padding=4), RandomHorizontalFlip).
+
+    Example:
+      >>> crop_flip(jax.random.key(0), jnp.ones((1, 3, 3, 1)), pad=1)[0, :, :, 0].tolist()
+      [[0.0, 1.0, 1.0], [0.0, 1.0, 1.0], [0.0, 1.0, 1.0]]
     """
     return _crop_flip(key, x, pad, "constant")
 
@@ -24,6 +28,11 @@ def reflect_crop_flip(
     """As `crop_flip`, with images padded by their reflection at the edge.
 
     NIID-Bench's code does so for CIFAR-10 (Li et al., 2022, https://arxiv.org/abs/2102.02079).
+
+    Example:
+      >>> image = jnp.arange(9.0).reshape(1, 3, 3, 1)
+      >>> reflect_crop_flip(jax.random.key(0), image, pad=1)[0, :, :, 0].tolist()
+      [[1.0, 2.0, 1.0], [4.0, 5.0, 4.0], [7.0, 8.0, 7.0]]
     """
     return _crop_flip(key, x, pad, "reflect")
 

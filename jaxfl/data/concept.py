@@ -22,7 +22,12 @@ Concept = Callable[
 
 
 def concept_of(clients: int, groups: int) -> np.ndarray:
-    """The group of each client [C] under a concept with groups: client i is in i mod `groups`."""
+    """The group of each client [C] under a concept with groups: client i is in i mod `groups`.
+
+    Example:
+      >>> concept_of(clients=5, groups=2).tolist()
+      [0, 1, 0, 1, 0]
+    """
     return np.arange(clients) % groups
 
 
@@ -44,6 +49,12 @@ def rotation(source: Source, clients: int, seed: int = 0, groups: int = 4) -> Co
     Raises:
       InputError: there are no images, the number of groups is another one or larger than the number
         of clients, or images that are not square would have to be rotated by 90 degrees.
+
+    Example:
+      >>> rotate = rotation(jaxfl.data.load("digits"), clients=8)
+      >>> image = np.array([[1, 2], [3, 4]]).reshape(1, 2, 2, 1)
+      >>> rotate(1, image, np.array([7]), "train")[0][0, :, :, 0].tolist()
+      [[2, 4], [1, 3]]
     """
     shape = source.x_train.shape[1:]
     check(
@@ -80,6 +91,12 @@ def swapped_labels(source: Source, clients: int, seed: int = 0, groups: int = 4)
 
     Raises:
       InputError: the targets are numbers, or there are more groups than clients or permutations.
+
+    Example:
+      >>> swap = swapped_labels(jaxfl.data.load("digits"), clients=4, groups=2)
+      >>> x, y = swap(1, np.zeros((10, 8, 8, 1)), np.arange(10), "train")
+      >>> y.tolist()
+      [4, 6, 2, 7, 3, 5, 9, 0, 8, 1]
     """
     check(
         source.classes > 0,
@@ -100,6 +117,10 @@ def label_permutations(classes: int, groups: int, seed: int = 0) -> np.ndarray:
 
     Raises:
       InputError: there are fewer permutations than groups.
+
+    Example:
+      >>> label_permutations(classes=3, groups=2).tolist()
+      [[0, 1, 2], [2, 0, 1]]
     """
     check(
         groups <= factorial(min(classes, 10)),
@@ -134,6 +155,12 @@ def feature_noise(source: Source, clients: int, seed: int = 0, level: float = 0.
 
     Raises:
       InputError: the examples hold ids of words, users or items.
+
+    Example:
+      >>> disturb = feature_noise(jaxfl.data.load("digits"), clients=3, level=0.5)
+      >>> x, y = np.zeros((100, 8, 8, 1)), np.zeros(100)
+      >>> [disturb(client, x, y, "train")[0].std().round().item() for client in range(3)]
+      [0.0, 4.0, 8.0]
     """
     check(
         not source.vocabulary,
@@ -166,6 +193,12 @@ def shift_training_set(source: Source, parts: Parts, concept: Concept) -> Source
 
     Raises:
       InputError: two clients hold the same example.
+
+    Example:
+      >>> source = jaxfl.data.from_arrays(np.ones((4, 1)), np.array([0, 1, 0, 1]))
+      >>> double = lambda client, x, y, part: (x * (client + 1), y)
+      >>> shift_training_set(source, [np.array([0, 1]), np.array([2, 3])], double).x_train.tolist()
+      [[1.0], [1.0], [2.0], [2.0]]
     """
     rows = np.concatenate(parts)
     check(

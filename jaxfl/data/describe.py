@@ -18,6 +18,13 @@ def describe_partition(source: Source, parts: Parts) -> dict[str, str]:
     Args:
       source: the data set.
       parts: rows of its training set for each client.
+
+    Example:
+      >>> source = jaxfl.data.load("digits")
+      >>> parts = jaxfl.data.pathological(source.y_train, clients=10, seed=0)
+      >>> found = describe_partition(source, parts)
+      >>> found["labels a client"], found["size imbalance"], found["label skew"]
+      ('2', '0.00', '0.80')
     """
     counts = label_counts(source, parts)  # [C, classes]
     sizes = counts.sum(axis=1)
@@ -48,6 +55,10 @@ def describe_groups(groups: np.ndarray) -> str:
 
     Args:
       groups: the group of each client [C], from 0.
+
+    Example:
+      >>> describe_groups(np.array([0, 0, 1]))
+      '2, clients in a group: 1 to 2, median 1.5'
     """
     sizes = np.bincount(groups)
     return f"{len(sizes)}, clients in a group: {_spread(sizes)}"

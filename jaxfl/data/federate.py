@@ -54,6 +54,13 @@ def federate(
     Raises:
       InputError: a client holds no example, the fractions leave no training examples, there is
         no such test set, or the clients' copies of it take too much memory.
+
+    Example:
+      >>> source = jaxfl.data.load("digits")
+      >>> parts = jaxfl.data.iid(source.y_train, clients=10, seed=0)
+      >>> federation = federate(source, parts)
+      >>> federation.train.x.shape, federation.val.x.shape, federation.test.x.shape
+      ((10, 116, 8, 8, 1), (10, 28, 8, 8, 1), (360, 8, 8, 1))
     """
     own = own if test == "own" else 0.0
     check(

@@ -17,6 +17,10 @@ def iid(labels: np.ndarray, clients: int, seed: int) -> Parts:
 
     Raises:
       InputError: there are more clients than examples.
+
+    Example:
+      >>> [len(rows) for rows in iid(np.zeros(10), clients=4, seed=0)]
+      [3, 3, 2, 2]
     """
     check_clients(labels, clients)
     return np.array_split(np.random.default_rng(seed).permutation(len(labels)), clients)
@@ -33,6 +37,11 @@ def pathological(labels: np.ndarray, clients: int, seed: int, classes_per_client
     Raises:
       InputError: the classes are not a multiple of `classes_per_client`, or the clients not a
         multiple of G.
+
+    Example:
+      >>> labels = np.repeat([0, 1, 2, 3], 10)
+      >>> [np.unique(labels[rows]).tolist() for rows in pathological(labels, clients=4, seed=0)]
+      [[0, 1], [2, 3], [0, 1], [2, 3]]
     """
     check_labels(labels, clients)
     classes = int(labels.max()) + 1
@@ -66,6 +75,11 @@ def dirichlet(
 
     Raises:
       InputError: beta is not positive, or a client has too few examples in each of 1,000 draws.
+
+    Example:
+      >>> labels = np.repeat([0, 1], 50)
+      >>> [np.bincount(labels[rows]).tolist() for rows in dirichlet(labels, 2, seed=0)]
+      [[23, 9], [27, 41]]
     """
     check_labels(labels, clients)
     check(
@@ -109,6 +123,11 @@ def shards(labels: np.ndarray, clients: int, seed: int, classes_per_client: int 
 
     Raises:
       InputError: there are more shards than examples.
+
+    Example:
+      >>> labels = np.repeat([0, 1, 2, 3], 10)
+      >>> [np.unique(labels[rows]).tolist() for rows in shards(labels, clients=2, seed=0)]
+      [[1, 2], [0, 3]]
     """
     check_labels(labels, clients)
     count = clients * classes_per_client
@@ -142,6 +161,11 @@ def nodes(labels: np.ndarray, clients: int, seed: int, topology: int = 5) -> Par
     Raises:
       InputError: there is no such topology, the data lack a label, or there are fewer clients than
         nodes.
+
+    Example:
+      >>> labels = np.arange(70) % 7
+      >>> [np.unique(labels[rows]).tolist() for rows in nodes(labels, 3, seed=0, topology=3)]
+      [[0, 1, 2], [2, 3, 4], [4, 5, 6]]
     """
     check_labels(labels, clients)
     check(topology in (3, 4, 5), f"a topology of {topology} nodes: expected 3, 4 or 5")
@@ -166,7 +190,12 @@ def nodes(labels: np.ndarray, clients: int, seed: int, topology: int = 5) -> Par
 
 
 def node_of(clients: int, topology: int) -> np.ndarray:
-    """The node of each client in the partition `nodes` [C]."""
+    """The node of each client in the partition `nodes` [C].
+
+    Example:
+      >>> node_of(5, topology=3).tolist()
+      [0, 1, 2, 0, 1]
+    """
     return np.arange(clients) % topology
 
 
@@ -186,6 +215,11 @@ def natural(
 
     Raises:
       InputError: the data name no owners, or fewer than `clients` owners have enough examples.
+
+    Example:
+      >>> owners = np.array([7, 7, 7, 2, 2, 5])
+      >>> [sorted(rows.tolist()) for rows in natural(owners, smallest=2)]
+      [[3, 4], [0, 1, 2]]
     """
     if owners is None:
         raise InputError("these data name no owners: choose another partition than natural")
@@ -223,6 +257,11 @@ def owner_groups(owners: np.ndarray | None, clients: int, seed: int) -> Parts:
 
     Raises:
       InputError: the data name no owners, or there are more clients than owners.
+
+    Example:
+      >>> owners = np.repeat([0, 1, 2, 3], 5)
+      >>> [np.unique(owners[rows]).tolist() for rows in owner_groups(owners, clients=2, seed=0)]
+      [[0, 2], [1, 3]]
     """
     if owners is None:
         raise InputError("these data name no owners: choose another partition than owner_groups")

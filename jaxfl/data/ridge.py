@@ -65,6 +65,11 @@ def ridge(
 
     Differs: the paper does not give the distributions of x, w_0 and eta_k, the graph, the mix of
     clusters or the size of the test data, and it has no validation data.
+
+    Example:
+      >>> data = ridge(0, servers=4, clients_per_server=5, clusters=2, dim=3)
+      >>> data.federation.train.x.shape, data.truth.shape, data.adjacency.shape
+      ((20, 9, 3), (2, 3), (4, 4))
     """
     held_out = held_out or samples
     for name, (low, high) in (("samples", samples), ("held_out", held_out)):
@@ -130,6 +135,11 @@ def mse_db(models: Float[Array, "c d"], data: Ridge) -> Float[Array, ""]:
     Args:
       models: w_k of each client [C, D].
       data: the federation, with the optimum w*_q of each client's cluster q.
+
+    Example:
+      >>> data = ridge(0, dim=3)
+      >>> round(mse_db(1.1 * data.optimum[data.cluster], data).item(), 2)
+      -20.0
     """
     best = data.optimum[data.cluster]
     error = jnp.sum(jnp.square(models - best), axis=1) / jnp.sum(jnp.square(best), axis=1)

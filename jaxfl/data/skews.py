@@ -21,6 +21,11 @@ def labels(targets: np.ndarray, clients: int, seed: int, classes_per_client: int
 
     Raises:
       InputError: k is larger than L, or a label has fewer examples than holders.
+
+    Example:
+      >>> targets = np.repeat([0, 1, 2], 10)
+      >>> [np.unique(targets[rows]).tolist() for rows in labels(targets, clients=3, seed=0)]
+      [[0, 2], [1, 2], [1, 2]]
     """
     classes = _count_classes(targets, clients, classes_per_client)
     rng = np.random.default_rng(seed)
@@ -55,6 +60,12 @@ def unbalanced_pathological(
 
     Raises:
       InputError: the clients cannot hold all labels, or a label has fewer examples than holders.
+
+    Example:
+      >>> labels = np.repeat([0, 1], 50)
+      >>> parts = unbalanced_pathological(labels, clients=2, seed=0)
+      >>> [np.bincount(labels[rows]).tolist() for rows in parts]
+      [[17, 23], [33, 27]]
     """
     classes = _count_classes(labels, clients, classes_per_client)
     rng = np.random.default_rng(seed)
@@ -89,6 +100,10 @@ def quantity(
 
     Raises:
       InputError: beta is not positive, or a client has too few examples in each of 1,000 draws.
+
+    Example:
+      >>> [len(rows) for rows in quantity(np.zeros(100), clients=3, seed=0, beta=0.5)]
+      [14, 17, 69]
     """
     check_clients(labels, clients)
     check(

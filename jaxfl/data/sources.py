@@ -41,7 +41,12 @@ def data_dir(given: str | os.PathLike | None = None) -> Path | None:
 
 
 def list_data_sets(directory: str | os.PathLike | None = None) -> dict[str, str]:
-    """The names of all data sets that `load` finds, with a line of description each."""
+    """The names of all data sets that `load` finds, with a line of description each.
+
+    Example:
+      >>> list_data_sets()["digits"]
+      "scikit-learn's handwritten digits: 1,797 grey images 8x8, 10 classes."
+    """
     embedded = {name: str(source.__doc__).splitlines()[0] for name, source in SOURCES.items()}
     folder = data_dir(directory)
     if folder is None:
@@ -71,6 +76,11 @@ def load(name: str, directory: str | os.PathLike | None = None) -> Source:
     Raises:
       InputError: the name is unknown, or the file is damaged or does not hold examples with
         targets.
+
+    Example:
+      >>> source = load("digits")
+      >>> source.x_train.shape, source.y_test.shape, source.classes
+      ((1437, 8, 8, 1), (360,), 10)
     """
     check_known(name, directory)
     folder = data_dir(directory)

@@ -54,6 +54,11 @@ def cedar3(classes: int, groups: int | None = 8) -> nn.Module:
 
     Differs: the paper gives the number of layers, for MNIST and SVHN, but no widths; the authors'
     code has two convolutions, with dropout.
+
+    Example:
+      >>> shapes = jax.eval_shape(cedar3(10).init, jax.random.key(0), jnp.zeros((1, 28, 28, 1)))
+      >>> jaxfl.tree.size(shapes)
+      98666
     """
     return Cedar(classes, ((16,), (32,), (64,)), 128, groups)
 
@@ -67,5 +72,10 @@ def cedar6(classes: int, groups: int | None = 8) -> nn.Module:
 
     Differs: the authors' code, for CIFAR-10, has the same convolutions with BatchNorm in place of
     GroupNorm, dropout, and dense 1024 and 512 without a layer of 10 logits.
+
+    Example:
+      >>> shapes = jax.eval_shape(cedar6(10).init, jax.random.key(0), jnp.zeros((1, 32, 32, 3)))
+      >>> jaxfl.tree.size(shapes)
+      3229706
     """
     return Cedar(classes, ((32, 64), (128, 128), (256, 256)), 512, groups)

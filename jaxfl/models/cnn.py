@@ -37,5 +37,11 @@ class CNN(nn.Module):
 
 
 def cnn(classes: int) -> nn.Module:
-    """Two convolutions (3x3; 16, 32 channels) with ReLU and 2x2 max-pooling, dense 64, logits."""
+    """Two convolutions (3x3; 16, 32 channels) with ReLU and 2x2 max-pooling, dense 64, logits.
+
+    Example:
+      >>> shapes = jax.eval_shape(cnn(10).init, jax.random.key(0), jnp.zeros((1, 8, 8, 1)))
+      >>> jaxfl.tree.size(shapes)
+      13706
+    """
     return CNN(classes)

@@ -45,5 +45,10 @@ def fedavg_cnn(classes: int) -> nn.Module:
 
     Differs: biases start at zero, PyTorch's are random. The CNN of the FedAvg paper (McMahan et
     al., 2017, https://arxiv.org/abs/1602.05629) pads its convolutions: 1,663,370 parameters.
+
+    Example:
+      >>> shapes = jax.eval_shape(fedavg_cnn(10).init, jax.random.key(0), jnp.zeros((1, 28, 28, 1)))
+      >>> jaxfl.tree.size(shapes)
+      582026
     """
     return FedAvgCNN(classes)

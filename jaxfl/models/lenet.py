@@ -49,5 +49,10 @@ def lenet(classes: int) -> nn.Module:
 
     Differs: biases start at zero; PyTorch's are random. The papers write "3 conv + 3 fc", but their
     code has two convolutions, as MOON's.
+
+    Example:
+      >>> shapes = jax.eval_shape(lenet(10).init, jax.random.key(0), jnp.zeros((1, 32, 32, 3)))
+      >>> jaxfl.tree.size(shapes)
+      62006
     """
     return LeNet(classes)

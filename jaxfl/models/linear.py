@@ -24,5 +24,11 @@ class Linear(nn.Module):
 
 
 def linear(outputs: int = 1, bias: bool = True) -> nn.Module:
-    """One linear layer that starts at zero: logits of classes, or numbers to regress to."""
+    """One linear layer that starts at zero: logits of classes, or numbers to regress to.
+
+    Example:
+      >>> params = linear(2).init(jax.random.key(0), jnp.zeros((1, 3)))
+      >>> params["params"]["Dense_0"]["kernel"].tolist()
+      [[0.0, 0.0], [0.0, 0.0], [0.0, 0.0]]
+    """
     return Linear(outputs, bias)

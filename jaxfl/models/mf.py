@@ -42,6 +42,12 @@ def mf(outputs: int = 1, vocabulary: tuple[int, ...] = (943, 1682), rank: int = 
 
     The numbers of users and items are MovieLens 100k's by default. The head, which a client may
     keep to itself, is all parameters of users.
+
+    Example:
+      >>> pairs = jnp.array([[0, 5], [2, 1]])  # of user and item
+      >>> model = mf(vocabulary=(3, 6))
+      >>> jaxfl.tree.size(jax.eval_shape(model.init, jax.random.key(0), pairs))
+      100
     """
     users, items = vocabulary
     return MF(users, items, rank)

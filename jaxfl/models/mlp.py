@@ -29,5 +29,11 @@ class MLP(nn.Module):
 
 
 def mlp(classes: int, hidden: Sequence[int] = (32, 32, 32)) -> nn.Module:
-    """Dense layers of the given widths with ReLU, then one of `classes` logits."""
+    """Dense layers of the given widths with ReLU, then one of `classes` logits.
+
+    Example:
+      >>> shapes = jax.eval_shape(mlp(2, hidden=(8,)).init, jax.random.key(0), jnp.zeros((1, 4)))
+      >>> shapes["params"]["Dense_0"]["kernel"].shape, shapes["params"]["Dense_1"]["kernel"].shape
+      ((4, 8), (8, 2))
+    """
     return MLP((*hidden, classes))

@@ -52,5 +52,10 @@ def resnet8(classes: int) -> nn.Module:
 
     78,042 parameters for 32x32x3 images and 10 classes. A block has two 3x3 convolutions; where the
     size changes, its shortcut is a 1x1 convolution.
+
+    Example:
+      >>> shapes = jax.eval_shape(resnet8(10).init, jax.random.key(0), jnp.zeros((1, 32, 32, 3)))
+      >>> jaxfl.tree.size(shapes)
+      78042
     """
     return ResNet(classes, (16, 32, 64), 8)

@@ -68,5 +68,11 @@ def textcnn(classes: int, vocabulary: tuple[int, ...] = (10_000,)) -> nn.Module:
     commutes.
 
     Differs: biases start at zero; PyTorch's are random.
+
+    Example:
+      >>> texts = jnp.zeros((2, 50), int)
+      >>> model = textcnn(4, vocabulary=(1000,))
+      >>> jaxfl.tree.size(jax.eval_shape(model.init, jax.random.key(0), texts))
+      564704
     """
     return TextCNN(classes, vocabulary[0], 256, 100, (3, 4, 5))

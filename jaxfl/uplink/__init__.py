@@ -38,6 +38,12 @@ def chain(*uplinks: Uplink) -> Uplink:
     clipping and noise, then compression; what the server does before it looks at the models, its
     defences, comes last. The first uplink draws the random numbers that it would draw alone.
     Without any uplink, models arrive as they were sent.
+
+    Example:
+      >>> uplink = chain(attack("reverse", np.array([True, False])), gaussian(clip=1.0, noise=0.0))
+      >>> after = jnp.array([[3.0], [3.0]])
+      >>> uplink(jax.random.key(0), jnp.zeros((2, 1)), after, jnp.arange(2)).tolist()
+      [[-1.0], [1.0]]
     """
 
     def uplink(key: PRNGKey, before: Params, after: Params, ids: Int[Array, "m"]) -> Params:

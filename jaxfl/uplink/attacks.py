@@ -39,6 +39,12 @@ def attack(name: str, malicious: Bool[ArrayLike, "c"], scale: Scalar | None = No
 
     Raises:
       InputError: there is no such attack, it has no strength, or the strength is not positive.
+
+    Example:
+      >>> uplink = attack("sign_flip", malicious=np.array([True, False]))
+      >>> after = jnp.array([[3.0], [3.0]])
+      >>> uplink(jax.random.key(0), jnp.zeros((2, 1)), after, jnp.arange(2)).tolist()
+      [[-3.0], [3.0]]
     """
     check_name("attack", name, ATTACKS)
     check_scale(name, scale)
@@ -59,7 +65,13 @@ def attack(name: str, malicious: Bool[ArrayLike, "c"], scale: Scalar | None = No
 
 
 def check_scale(name: str, scale: Scalar | None) -> None:
-    """Raises an `InputError` if a strength is given and the attack has none, or is not positive."""
+    """Raises an `InputError` if a strength is given and the attack has none, or is not positive.
+
+    Example:
+      >>> check_scale("sign_flip", 2.0)
+      Traceback (most recent call last):
+      jaxfl.errors.InputError: attack sign_flip has no strength (scale): leave it out, ...
+    """
     check(
         scale is None or name in SCALED,
         f"attack {name} has no strength (scale): leave it out, or choose from {', '.join(SCALED)}",
@@ -79,6 +91,10 @@ def malicious_clients(clients: int, ratio: float, seed: int = 0) -> Bool[np.ndar
 
     Raises:
       InputError: the ratio is outside [0, 1).
+
+    Example:
+      >>> malicious_clients(10, 0.4).sum().item()
+      4
     """
     check(0 <= ratio < 1, f"an attack ratio of {ratio}: expected a fraction in [0, 1)")
     chosen = np.zeros(clients, bool)

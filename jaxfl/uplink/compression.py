@@ -53,6 +53,10 @@ def quantise(bits: int = 8) -> Compression:
 
     Raises:
       InputError: fewer than 2 bits or more than 16.
+
+    Example:
+      >>> quantise(8).bytes(jnp.zeros(1000)), quantise(4).bytes(jnp.zeros(1000))
+      (1004, 504)
     """
     check(2 <= bits <= 16, f"quantisation to {bits} bits: expected 2 to 16")
     levels = 2 ** (bits - 1) - 1
@@ -89,6 +93,11 @@ def top_k(fraction: float) -> Compression:
 
     Raises:
       InputError: the fraction is not in (0, 1].
+
+    Example:
+      >>> after = jnp.array([[3.0, -1.0, 0.5, -2.0]])
+      >>> top_k(0.5)(jax.random.key(0), jnp.zeros((1, 4)), after, jnp.arange(1)).tolist()
+      [[3.0, 0.0, 0.0, -2.0]]
     """
     check(0 < fraction <= 1, f"top-k of a fraction of {fraction}: expected a fraction in (0, 1]")
 

@@ -30,6 +30,11 @@ def clip_to_median(key: PRNGKey, before: Params, after: Params, ids: Int[Array, 
     stays what it is, so that its client has not reported. The server has to know `before`.
 
     Differs: the paper has a fixed bound.
+
+    Example:
+      >>> after = jnp.array([[1.0], [2.0], [90.0]])
+      >>> clip_to_median(jax.random.key(0), jnp.zeros((3, 1)), after, jnp.arange(3)).tolist()
+      [[1.0], [2.0], [2.0]]
     """
     return clip_updates(before, after, None, tree.finite(after, ids.size))
 
@@ -52,6 +57,11 @@ def deduplicate(threshold: Scalar = IDENTICAL) -> Uplink:
 
     Raises:
       InputError: the threshold is not in [0, 1].
+
+    Example:
+      >>> after = jnp.array([[1.0, 0.0], [5.0, 0.0], [0.0, 3.0]])
+      >>> deduplicate()(jax.random.key(0), jnp.zeros((3, 2)), after, jnp.arange(3)).tolist()
+      [[0.0, 0.0], [0.0, 0.0], [0.0, 3.0]]
     """
     check_range(FRACTION, threshold=threshold)
 
@@ -70,6 +80,11 @@ def defence_links(names: tuple[str, ...]) -> list[Uplink]:
 
     Raises:
       InputError: there is no such defence.
+
+    Example:
+      >>> links = defence_links(("deduplicate", "clip"))
+      >>> len(links), links[0] is clip_to_median
+      (2, True)
     """
     for name in names:
         check_name("defence", name, DEFENCES)

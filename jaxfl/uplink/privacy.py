@@ -32,6 +32,12 @@ def gaussian(clip: Scalar, noise: Scalar) -> Uplink:
 
     Raises:
       InputError: `clip` is not positive, or `noise` is negative.
+
+    Example:
+      >>> uplink = gaussian(clip=5.0, noise=0.0)
+      >>> after = jnp.array([[6.0, 8.0], [0.0, 1.0]])
+      >>> uplink(jax.random.key(0), jnp.zeros((2, 2)), after, jnp.arange(2)).tolist()
+      [[3.0, 4.0], [0.0, 1.0]]
     """
     check_range(POSITIVE, clip=clip)
     check_range(NOT_NEGATIVE, noise=noise)

@@ -29,6 +29,12 @@ def little(
     largest with which a majority, the malicious clients included, still lies further out: the
     quantile of the normal distribution at (benign - s) / benign, where s = floor(M / 2 + 1) -
     malicious is how many benign clients the majority needs. `scale` is another z.
+
+    Example:
+      >>> after = jnp.array([[0.0], [2.0], [4.0], [90.0]])
+      >>> malicious = jnp.array([True, True, True, False])  # mean 2, deviation 1.633
+      >>> round(little(jnp.zeros((4, 1)), after, malicious, scale=1.0)[0].item(), 3)
+      0.367
     """
     clients = malicious.size
     count = malicious.sum()
@@ -55,6 +61,11 @@ def replacement(
 
     Bagdasaryan et al., AISTATS 2020, equation (3), https://arxiv.org/abs/1807.00459. `scale` is
     another factor.
+
+    Example:
+      >>> after = jnp.array([[1.0], [9.0], [9.0]])
+      >>> replacement(jnp.zeros((3, 1)), after, jnp.array([True, False, False]))[0].tolist()
+      [3.0]
     """
     factor = malicious.size / jnp.maximum(malicious.sum(), 1) if scale is None else scale
     return jax.tree.map(lambda b, a: b + factor * (a - b), before, after)
@@ -67,6 +78,11 @@ def collude(
 
     `scale` is a factor on that mean. The copies are more similar to each other than any two benign
     updates.
+
+    Example:
+      >>> after = jnp.array([[1.0], [3.0], [90.0]])
+      >>> collude(jnp.zeros((3, 1)), after, jnp.array([True, True, False])).tolist()
+      [[2.0], [2.0], [2.0]]
     """
     updates, counted = _updates(before, after, malicious)
     return _after(before, scale * _mean(updates, counted))
@@ -78,6 +94,11 @@ def boost(
     """The benign direction, too far: all send `scale` times the mean of the benign updates.
 
     A similarity of directions alone cannot tell these updates from benign ones.
+
+    Example:
+      >>> after = jnp.array([[90.0], [1.0], [3.0]])
+      >>> boost(jnp.zeros((3, 1)), after, jnp.array([True, False, False]))[0].tolist()
+      [20.0]
     """
     updates, counted = _updates(before, after, ~malicious)
     return _after(before, scale * _mean(updates, counted))
@@ -94,6 +115,11 @@ def mimic(
 
     Differs: z and the victim are found again in each round from its updates. In the paper they are
     found once, from the updates of the first rounds.
+
+    Example:
+      >>> after = jnp.array([[90.0], [1.0], [5.0]])
+      >>> mimic(jnp.zeros((3, 1)), after, jnp.array([True, False, False]))[0].tolist()
+      [5.0]
     """
     updates, counted = _updates(before, after, ~malicious)
     centred = jnp.where(counted[:, None], updates - _mean(updates, counted)[None], 0.0)
@@ -110,6 +136,11 @@ def ipm(before: Params, after: Params, malicious: Bool[Array, "m"], scale: Scala
 
     Xie et al., "Fall of Empires", UAI 2019, https://arxiv.org/abs/1903.03936. `scale` is
     epsilon.
+
+    Example:
+      >>> after = jnp.array([[90.0], [1.0], [3.0]])
+      >>> ipm(jnp.zeros((3, 1)), after, jnp.array([True, False, False]), scale=0.5)[0].tolist()
+      [-1.0]
     """
     updates, counted = _updates(before, after, ~malicious)
     return _after(before, -scale * _mean(updates, counted))
@@ -125,6 +156,11 @@ def min_max(before: Params, after: Params, malicious: Bool[Array, "m"]) -> Param
 
     Differs: gamma is exact, where the paper searches for it: the squared distance to each benign
     update is a quadratic function of gamma.
+
+    Example:
+      >>> after = jnp.array([[90.0], [1.0], [3.0]])
+      >>> min_max(jnp.zeros((3, 1)), after, jnp.array([True, False, False]))[0].tolist()
+      [1.0]
     """
     updates, counted = _updates(before, after, ~malicious)
     mean, deviation, bounds = _spread(updates, counted)
@@ -146,6 +182,11 @@ def min_sum(before: Params, after: Params, malicious: Bool[Array, "m"]) -> Param
     That sum is at most the largest sum of squared distances of one benign update to the others.
 
     Differs: gamma is exact, as in `min_max`.
+
+    Example:
+      >>> after = jnp.array([[90.0], [1.0], [3.0]])
+      >>> min_sum(jnp.zeros((3, 1)), after, jnp.array([True, False, False]))[0].tolist()
+      [1.0]
     """
     updates, counted = _updates(before, after, ~malicious)
     mean, deviation, bounds = _spread(updates, counted)

@@ -43,6 +43,11 @@ def resolve(setting: Setting, source: Source | None = None) -> Resolved:
 
     Raises:
       InputError: there is no such data set, or the setting does not fit it.
+
+    Example:
+      >>> config = resolve(Config(algorithm="fedavg")).config
+      >>> config.dataset, config.partition, config.clients, config.model, config.local_steps
+      ('digits', 'pathological', 10, 'mlp', 200)
     """
     source = _source(setting, source)
     steps = LOCAL_STEPS if setting.local_epochs is None else None

@@ -22,6 +22,10 @@ class Setting(RunOptions, UploadOptions, TrainingOptions, DataOptions):
 
     Raises:
       InputError: an option is out of its range, or two of them contradict each other.
+
+    Example:
+      >>> Setting(clients=10, participation=0.5).rounds
+      20
     """
 
     def __post_init__(self):
@@ -47,6 +51,11 @@ class Config(Setting):
 
     Raises:
       InputError: as `Setting`, or the algorithm has no such hyper-parameter or takes no such value.
+
+    Example:
+      >>> Config(algorithm="pfedgraph", hyper={"alpha": -1.0})
+      Traceback (most recent call last):
+      jaxfl.errors.InputError: hyper-parameter alpha of pfedgraph is -1.0: expected ...
     """
 
     algorithm: Annotated[str, Names("algorithm", ALGORITHMS)] = "fedavg"

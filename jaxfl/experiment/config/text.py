@@ -64,6 +64,10 @@ def load_config(path: Path) -> Config:
 
     Raises:
       InputError: no such file, no JSON, or not the fields and values of a config.
+
+    Example:
+      >>> load_config(Path("runs/digits/config.json")).algorithm
+      'fedavg'
     """
     return _config_from(_read(path, "a config"), path)
 

@@ -76,6 +76,12 @@ def build(resolved: Resolved, data: Data) -> Built:
 
     Raises:
       InputError: the config does not fit the data, the model or the algorithm.
+
+    Example:
+      >>> resolved = resolve(Config(algorithm="fedavg", clients=10, participation=0.5))
+      >>> built = build(resolved, gather(resolved))
+      >>> built.participation(jax.random.key(0), 0).shape
+      (5,)
     """
     config = resolved.config
     task = make_task(config, data.source)

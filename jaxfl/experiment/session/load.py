@@ -30,9 +30,9 @@ def load(directory: Path | str) -> "FinishedRun":
       InputError: it holds no finished run.
 
     Example:
-      >>> run = load("runs/digits")  # doctest: +SKIP
-      >>> run.metrics["before_mean"][-1]  # doctest: +SKIP
-      >>> run.predict(3, x)  # doctest: +SKIP
+      >>> run = load("runs/digits")
+      >>> run.config.algorithm, run.metrics["round"].tolist(), run.graph["weights"].shape
+      ('fedavg', [1], (1, 5, 5))
     """
     path = Path(directory)
     below = sorted(file.parent.name for file in path.glob("*/summary.json"))
@@ -53,6 +53,11 @@ class FinishedRun:
     Attributes:
       directory: where it lies.
       config: its options.
+
+    Example:
+      >>> run = load("runs/digits")
+      >>> run.predict(3, np.zeros((7, 8, 8, 1))).shape
+      (7,)
     """
 
     directory: Path

@@ -48,6 +48,12 @@ def execute(
       Diverged: a client diverged, and the config says `fail_on_divergence`.
       KeyboardInterrupt: Ctrl-C or SIGTERM, after the stretch of rounds that was under way, with a
         checkpoint.
+
+    Example:
+      >>> config = Config(algorithm="fedavg", clients=5, rounds=1, local_steps=5)
+      >>> summary = execute(config, Path("runs/mine"))
+      >>> sorted(summary["final"]["before"])
+      ['mean', 'std', 'weighted', 'worst10']
     """
     files.check_free([out], overwrite)
     built = _build(config)
@@ -87,6 +93,13 @@ def resume(
       InputError: the directory holds no run or a finished one, another process writes into it, the
         options or the data have changed since the checkpoint (`config.changes` names the options
         that may change), all checkpoints are damaged, or files of the run vanished.
+
+    Example:
+      >>> config = Config(clients=5, rounds=1, local_steps=5, checkpoint_every=1)
+      >>> _ = execute(config, Path("runs/longer"))
+      >>> _ = resume(Path("runs/longer"), rounds=2)
+      >>> jaxfl.load("runs/longer").metrics["round"].tolist()
+      [1, 2]
     """
     to_resume(directory, rounds)
     with files.locked(directory):

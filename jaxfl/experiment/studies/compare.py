@@ -46,6 +46,12 @@ def compare(
     Raises:
       InputError: as `execute`, for the first config that is wrong, before anything is run.
       KeyboardInterrupt: as `execute`; `resume_comparison` goes on.
+
+    Example:
+      >>> short = {"clients": 5, "rounds": 1, "local_steps": 5}
+      >>> configs = [Config(algorithm=name, **short) for name in ("fedavg", "local")]
+      >>> sorted(compare(configs, Path("runs/both")))
+      ['fedavg', 'local']
     """
     names = [files.directory_name(config.name) for config in configs]
     check(bool(configs), "nothing to compare: give a config for each algorithm")
