@@ -95,10 +95,8 @@ def resume(
         that may change), all checkpoints are damaged, or files of the run vanished.
 
     Example:
-      >>> config = Config(clients=5, rounds=1, local_steps=5, checkpoint_every=1)
-      >>> _ = execute(config, Path("runs/longer"))
-      >>> _ = resume(Path("runs/longer"), rounds=2)
-      >>> jaxfl.load("runs/longer").metrics["round"].tolist()
+      >>> summary = resume(Path("runs/digits"), rounds=2)  # it had 1 round and its checkpoint
+      >>> jaxfl.load("runs/digits").metrics["round"].tolist()
       [1, 2]
     """
     to_resume(directory, rounds)
