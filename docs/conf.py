@@ -71,9 +71,11 @@ def escape(line: str) -> str:
 
 
 def plain_characters(app, what, name, thing, options, lines: list[str]) -> None:
-    """Escapes what reStructuredText would read as markup, except in examples."""
+    """Escapes what reStructuredText would read as markup, except in examples and their results."""
+    example = False
     for number, line in enumerate(lines):
-        if not line.lstrip().startswith(">>>"):
+        example = line.lstrip().startswith(">>>") or (example and bool(line.strip()))
+        if not example:
             lines[number] = escape(line)
 
 

@@ -10,7 +10,8 @@ from types import ModuleType
 
 import jaxfl
 
-# Beside the modules in `jaxfl.__all__`: whole runs, and what the author of a method imports.
+# Beside the modules in `jaxfl.__all__`: whole runs, what the author of a method imports, and the
+# functions behind names in tables.
 FURTHER = (
     "jaxfl.checkpoint",
     "jaxfl.experiment",
@@ -26,6 +27,14 @@ FURTHER = (
     "jaxfl.acceptance",
     "jaxfl.attraction",
     "jaxfl.admm",
+    "jaxfl.displacement",
+    "jaxfl.evaluate",
+    "jaxfl.protocols",
+    "jaxfl.papers",
+    "jaxfl.data.concept",
+    "jaxfl.data.augment",
+    "jaxfl.uplink.alone",
+    "jaxfl.uplink.together",
 )
 ELSEWHERE = ("jaxfl.algorithms",)  # methods.py writes a page for each of them
 FIELD = re.compile(r"^    (\w+)\s*:")
@@ -57,12 +66,13 @@ def public_names(module: ModuleType) -> list[str]:
 
 def fields(cls: type) -> list[tuple[str, str]]:
     """The fields of a NamedTuple or a dataclass, each with the comment above or beside it."""
+    known = getattr(cls, "_fields", ()) or [field.name for field in dataclasses.fields(cls)]
     found = []
     comment: list[str] = []
     for line in inspect.getsource(cls).splitlines():
         if line.strip().startswith("#"):
             comment.append(line.strip("# "))
-        elif match := FIELD.match(line):
+        elif (match := FIELD.match(line)) and match[1] in known:
             beside = line.partition("  # ")[2]
             words = " ".join([*comment, *([beside] if beside else [])])
             found.append((match[1], words.partition("noqa")[0].rstrip("# ")))
@@ -89,8 +99,11 @@ def entry(module: str, name: str) -> str:
     if isinstance(thing, dict):
         keys = ", ".join(f"``{key}``" for key in thing)
         return f".. py:data:: {module}.{name}\n\n   A dict with the keys {keys}.\n"
-    value = " ".join(repr(thing).split())
-    return f".. py:data:: {module}.{name}\n\n   ``{value:.200}``\n"
+    if isinstance(thing, tuple) and all(inspect.isfunction(one) for one in thing):
+        names = ", ".join(f"``{one.__name__}``" for one in thing)
+        return f".. py:data:: {module}.{name}\n\n   The functions {names}.\n"
+    value = " ".join(repr(thing).split())[:200].strip()
+    return f".. py:data:: {module}.{name}\n\n   ``{value}``\n"
 
 
 def escape(text: str) -> str:
@@ -118,8 +131,16 @@ def index(modules: list[str]) -> str:
         "=============",
         "",
         "The public surface is ``jaxfl.__all__``, the public names of the modules in it, and",
-        "``jaxfl.checkpoint``. The other modules below are whole runs (``jaxfl.experiment``) and",
-        "what the author of a method imports. :doc:`/methods` has a page for each method.",
+        "``jaxfl.checkpoint``. The other modules below are whole runs (``jaxfl.experiment``), what",
+        "the author of a method imports, and the functions behind names in tables, such as",
+        "``CONCEPTS`` and ``ATTACKS``. :doc:`/methods` has a page for each method.",
+        "",
+        "An example sees the names of its module, ``jax``, ``jnp``, ``np`` and ``jaxfl``. In those",
+        "for authors of methods, ``task`` is a model with a body of eight features and a head for",
+        "two classes, ``cohort`` is four clients with ten examples each, and",
+        "``one_round(algorithm)`` gives the shapes of the state and the info after a round.",
+        "``runs/digits`` is a finished run of one round. A test executes every example",
+        "(``tests/test_examples.py``).",
         "",
         ".. list-table::",
         "   :widths: 30 70",

@@ -6,6 +6,19 @@ from dataclasses import dataclass
 
 from jaxfl.version import VERSION
 
+__all__ = [
+    "ADAPTIVE_OPTIMIZATION",
+    "FEDAMP",
+    "FEDAVG",
+    "FEDPROX",
+    "KRUM",
+    "ROBUST_RATES",
+    "Paper",
+    "bibtex",
+    "entry",
+    "software",
+]
+
 # The venue as a text names it -> its whole name and the BibTeX field for it.
 VENUES = {
     "AAAI": ("AAAI Conference on Artificial Intelligence", "booktitle"),

@@ -2,6 +2,7 @@
 
 import importlib.util
 import inspect
+import os
 import re
 from pathlib import Path
 
@@ -9,7 +10,9 @@ import pytest
 
 import jaxfl
 from jaxfl.algorithms import ALGORITHMS
+from jaxfl.experiment import Config
 from jaxfl.options import parameters
+from jaxfl.papers import Paper
 from jaxfl.registry import facts_of
 
 DOCS = Path(__file__).parent.parent / "docs"
@@ -70,7 +73,21 @@ def test_the_api_reference_has_every_public_name():
         assert f":: jaxfl.{name}\n" in text
 
 
+def test_examples_and_their_results_stand_in_the_pages_as_they_are(monkeypatch):
+    monkeypatch.setattr(os, "environ", os.environ.copy())  # conf.py sets variables of a build
+    example = [">>> 2 * seed_", "2 * seed_"]
+    lines = ["The seed_.", "", *example, "", "Twice seed_."]
+    script("conf").plain_characters(None, None, None, None, None, lines)
+    assert lines == [r"The seed\_.", "", *example, "", r"Twice seed\_."]
+
+
 def test_the_reference_gives_the_comment_of_each_field():
     found = dict(reference.fields(jaxfl.types.Federation))
     assert found["test"] == "[C, n, ...] or one pool"
     assert set(found) == {"train", "val", "test"}
+
+
+@pytest.mark.parametrize(("cls", "section"), [(Config, "Raises"), (Paper, "Example")])
+def test_the_sections_of_a_docstring_are_no_fields(cls, section):
+    assert f"    {section}:\n" in inspect.getsource(cls)
+    assert section not in dict(reference.fields(cls))

@@ -11,17 +11,6 @@ from toys import shallow
 
 from jaxfl.experiment import Config, execute
 
-# Modules whose names have examples too, though they have no page in the reference.
-WITHOUT_PAGE = (
-    "jaxfl.data.augment",
-    "jaxfl.data.concept",
-    "jaxfl.displacement",
-    "jaxfl.evaluate",
-    "jaxfl.papers",
-    "jaxfl.protocols",
-    "jaxfl.uplink.alone",
-    "jaxfl.uplink.together",
-)
 # Names without an example, and why they need none.
 ERROR = "an error or a warning; the examples of functions that raise it show its message"
 RESULT = "a tuple that functions return; their examples show its fields"
@@ -68,16 +57,9 @@ EXEMPT |= {"jaxfl.types.take_offered": "`accept_validated` shows what an `Accept
 def public_things():
     """The public functions and classes of jaxfl by name; a constant has no docstring."""
     found = {}
-    for module_name in (*reference.public_modules(), *WITHOUT_PAGE):
+    for module_name in reference.public_modules():
         module = importlib.import_module(module_name)
-        names = reference.public_names(module)
-        if module_name in WITHOUT_PAGE:
-            names = [
-                name
-                for name, thing in vars(module).items()
-                if getattr(thing, "__module__", "") == module_name and name[0] != "_"
-            ]
-        for name in names:
+        for name in reference.public_names(module):
             thing = getattr(module, name)
             own = getattr(thing, "__module__", "").startswith("jaxfl")
             if own and (inspect.isfunction(thing) or inspect.isclass(thing)):

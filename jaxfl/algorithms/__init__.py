@@ -3,7 +3,7 @@
 In the examples of the docstrings, `task` is a model with a body of eight features and a head for
 two classes. `initial_state(algorithm)` gives the shapes of a state of four clients, and
 `one_round(algorithm)` those of the state and the info after a round
-(`tests/algorithms/test_method_examples.py`).
+(`tests/examples.py`).
 """
 
 from jaxfl.algorithms.apfl import apfl

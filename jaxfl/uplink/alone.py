@@ -10,8 +10,6 @@ from jax import flatten_util
 
 from jaxfl.types import Params, PRNGKey
 
-__all__ = ["ALONE"]
-
 
 def shuffle(key: PRNGKey, before: Params, after: Params) -> Params:
     """One random permutation of all parameters.

@@ -17,8 +17,6 @@ from jaxfl import tree
 from jaxfl.kernels.similarity import squared_distances
 from jaxfl.types import Params, Scalar
 
-__all__ = ["TOGETHER"]
-
 
 def little(
     before: Params, after: Params, malicious: Bool[Array, "m"], scale: Scalar | None = None
