@@ -66,7 +66,12 @@ def check_name(kind: str, name: str, known: Iterable[str], otherwise: str = "") 
 
 
 def did_you_mean(name: str, known: Iterable[str]) -> str:
-    """A question that offers the known names that are nearest; "" if there is none."""
+    """A question that offers the known names that are nearest; "" if there is none.
+
+    Example:
+      >>> did_you_mean("Fed-Avg", ["fed_avg", "local"]), did_you_mean("sum", ["fed_avg", "local"])
+      ('did you mean fed_avg?', '')
+    """
     plain = {_plain(one): one for one in known}
     if _plain(name) in plain:
         return f"did you mean {plain[_plain(name)]}?"
