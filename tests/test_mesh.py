@@ -133,3 +133,19 @@ def test_processes_that_a_cluster_started_find_each_other(tmp_path):
     assert (out / "summary.json").exists()
     assert b"written to" in ended[0][0]
     assert b"written to" not in ended[1][0]  # the first process alone writes
+
+
+@pytest.mark.slow(seconds=40)
+def test_collective_operations_in_a_branch_do_not_keep_two_devices_waiting(tmp_path):
+    """The second run takes its programs from the cache, and aborted in four of five cases."""
+    words = ["run", "fedsem", "--rounds", "4", "--devices", "2", "--no-keep-models", "--overwrite"]
+    limits = "warn_stuck_timeout_seconds=5 --xla_cpu_collective_call_terminate_timeout_seconds=8"
+    flags = f"--xla_cpu_collective_call_{limits}"
+    clean = os.environ | {"XLA_FLAGS": flags, "XDG_CACHE_HOME": str(tmp_path / "cache")}
+    for _ in range(4):
+        ended = subprocess.run(
+            [sys.executable, "-m", "jaxfl", *words, "--out", str(tmp_path / "run")],
+            env=clean,
+            capture_output=True,
+        )
+        assert ended.returncode == 0, ended.stderr[-500:]
