@@ -22,6 +22,7 @@ from jaxfl.experiment.show.sections import sections
 from jaxfl.experiment.show.tables import table_cells
 from jaxfl.experiment.show.tidy import score_records
 
+pytestmark = pytest.mark.xdist_group("report")  # one process makes the comparisons
 TWO_SETTINGS = unnamed(
     run(name, score, partition="dirichlet", beta=beta)
     for beta, scores in ((0.5, (0.5, 0.7)), (0.1, (0.8, 0.6)))
@@ -246,12 +247,15 @@ def test_a_text_that_a_spreadsheet_would_run_is_no_formula():
 
 @pytest.fixture(scope="module")
 def finished(tmp_path_factory):
-    """Two runs of the command line, on clients that differ in beta."""
+    """Two comparisons of the command line; their configs say that the clients differ in beta."""
     folder = tmp_path_factory.mktemp("report")
     words = ["--rounds", "1", "--local-steps", "1", "--model", "linear", "--clients", "3"]
-    words += ["--algorithms", "local", "fedavg", "--partition", "dirichlet"]
-    for beta in ("0.3", "0.5"):
-        assert main(["compare", *words, "--beta", beta, "--out", str(folder / beta)]) == 0
+    words += ["--algorithms", "local", "fedavg", "--partition", "dirichlet", "--beta", "0.3"]
+    assert main(["compare", *words, "--out", str(folder / "0.3")]) == 0
+    shutil.copytree(folder / "0.3", folder / "0.5")
+    for name in ("local", "fedavg"):
+        file = folder / "0.5" / name / "config.json"
+        file.write_text(file.read_text().replace('"beta": 0.3', '"beta": 0.5'))
     return folder
 
 

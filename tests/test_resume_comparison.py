@@ -13,6 +13,7 @@ from jaxfl.cli import main
 from jaxfl.errors import InputError
 from jaxfl.experiment import Config, compare, resume_comparison
 
+pytestmark = pytest.mark.xdist_group("comparison")  # one process makes the whole one
 SHORT = Config(
     rounds=3, local_steps=1, model="linear", clients=4, partition="iid", checkpoint_every=1
 )
@@ -97,6 +98,23 @@ def test_a_finished_comparison_goes_on_for_more_rounds(whole, tmp_path, capsys):
     assert {summary["rounds"] for summary in summaries.values()} == {4}
     with pytest.raises(InputError, match="is finished: give --rounds, more than 4"):
         resume_comparison(out, rounds=4)
+
+
+def test_a_comparison_stopped_on_its_way_to_more_rounds_gives_all_runs_so_many(whole, tmp_path):
+    out = tmp_path / "x"
+    shutil.copytree(whole, out)
+    seen = []
+
+    def follow(config, line):
+        if line and line["round"] == 4:
+            seen.append(config.algorithm)
+            os.kill(os.getpid(), signal.SIGINT)
+
+    with pytest.raises(KeyboardInterrupt):
+        resume_comparison(out, rounds=5, follow=follow)
+    assert seen == ["local"]
+    summaries = resume_comparison(out)
+    assert {summary["rounds"] for summary in summaries.values()} == {5}
 
 
 def test_a_stopped_comparison_is_not_overwritten_by_accident(tmp_path):

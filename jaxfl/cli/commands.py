@@ -47,7 +47,7 @@ from jaxfl.experiment.store import files
 from jaxfl.experiment.store.arrays import read_arrays
 from jaxfl.experiment.store.finished import load_finished
 from jaxfl.experiment.studies import sweep as search
-from jaxfl.experiment.studies.compare import comparison_to_resume
+from jaxfl.experiment.studies.compare import comparison_to_resume, run_directories
 
 # The preset of `jaxfl compare` where no option says anything about the data.
 DEMONSTRATION = "demo"
@@ -88,11 +88,6 @@ def directory(out: Path | None, name: str) -> contextlib.AbstractContextManager[
     if out is not None:
         return contextlib.nullcontext(out)
     return files.new_directory(f"runs/{datetime.now():%Y%m%d-%H%M%S}-{name}")
-
-
-def places(configs: list[Config], out: Path) -> dict[str, Path]:
-    """The directory of each run of a comparison, by the name of its config."""
-    return {config.name: out / files.directory_name(config.name) for config in configs}
 
 
 def run(command: Run, console: Console) -> None:
@@ -144,7 +139,7 @@ def resume_comparison(command: Resume, console: Console) -> None:
     check_fields(command, "devices", "rounds")
     configs = comparison_to_resume(command.directory, command.rounds)
     settle(command, command.devices or configs[0].devices, console)
-    tracking = Tracking(command.track, places(configs, command.directory))
+    tracking = Tracking(command.track, run_directories(configs, command.directory))
     with Follower(configs, console) as follow, tracking as track:
         options = {"devices": command.devices, "rounds": command.rounds}
         experiment.resume_comparison(command.directory, **options, follow=each_of(follow, track))
@@ -171,7 +166,8 @@ def compare(command: Compare, console: Console) -> None:
     ]
     settle(command, command.devices, console)
     with directory(command.out, "compare") as out:
-        tracking = Tracking(command.track, places(configs, out))
+        directories = run_directories(configs, out)
+        tracking = Tracking(command.track, directories)
         with Follower(configs, console) as follow, tracking as track:
             options = {"overwrite": command.overwrite, "equal_budget": command.equal_budget}
             summaries = experiment.compare(configs, out, **options, follow=each_of(follow, track))
@@ -180,8 +176,8 @@ def compare(command: Compare, console: Console) -> None:
             for name, summary in summaries.items()
         }
         print_scores(runs, console)
-        found = places(configs, out)
-        show_protocol(command, {c.name: (c.algorithm, found[c.name]) for c in configs}, console)
+        scored = {config.name: (config.algorithm, directories[config.name]) for config in configs}
+        show_protocol(command, scored, console)
         if command.preset == DEMONSTRATION:
             console.print(
                 f"This is the demonstration (--preset {DEMONSTRATION}). With --dataset or another "

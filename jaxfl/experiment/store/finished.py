@@ -59,10 +59,12 @@ def load_finished(directories: list[Path], *, clients: bool = False) -> dict[str
             for file in (*directory.glob("summary.json"), *directory.glob("*/summary.json"))
             if file.parent == directory or below is None or file.parent.name in below
         )
-        check(
-            bool(runs),
-            f"{directory} holds no finished run (no summary.json): give the --out directory of one",
+        hint = (
+            "it holds a search, which --html FILE shows as a page"
+            if (directory / "sweep.json").exists()
+            else "give the --out directory of one"
         )
+        check(bool(runs), f"{directory} holds no finished run (no summary.json): {hint}")
         for run in runs:
             try:
                 summary = parse_json((run / "summary.json").read_text())

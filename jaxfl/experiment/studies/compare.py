@@ -94,17 +94,20 @@ def resume_comparison(
       InputError: as `resume`, or the comparison is finished.
     """
     configs = comparison_to_resume(directory, rounds)
-    directories = _directories(configs, directory)
+    directories = run_directories(configs, directory)
     with files.locked(directory):
         comparison_to_resume(directory, rounds)  # another process may have finished it
+        if rounds is not None and mesh.is_main_process():
+            # From now on the comparison has so many rounds, even if it is stopped.
+            files.write_file(directory / files.CONFIGS, to_json(configs))
         for config in configs:
             run = directories[config.name]
             with _told(directory):
-                if _is_finished(run, rounds):
+                if _is_finished(run, config):
                     (found,) = load_finished([run]).values()
                     follow(config, found["lines"][-1] | {"measure": found["summary"]["measure"]})
                 elif (run / "config.json").exists():
-                    resume(run, devices=devices, rounds=rounds, follow=follow)
+                    resume(run, devices=devices, rounds=_more_rounds(run, config), follow=follow)
                 else:
                     changed = {} if devices is None else {"devices": devices}
                     execute(replace(config, **changed), run, follow=follow)
@@ -125,27 +128,34 @@ def comparison_to_resume(directory: Path, rounds: int | None = None) -> list[Con
       InputError: there is no such comparison, or it is finished.
     """
     configs = load_configs(directory / files.CONFIGS)
-    runs = _directories(configs, directory).values()
-    unfinished = [run for run in runs if not _is_finished(run, rounds)]
+    if rounds is not None:
+        configs = [replace(config, rounds=rounds) for config in configs]
+    directories = run_directories(configs, directory)
+    unfinished = [one for one in configs if not _is_finished(directories[one.name], one)]
     check(
         bool(unfinished) or not (directory / "comparison.json").exists(),
         f"the comparison in {directory} is finished: give --rounds, more than "
-        f"{rounds or configs[0].rounds}, and it goes on",
+        f"{configs[0].rounds}, and it goes on",
     )
-    for run in unfinished:
+    for config in unfinished:
+        run = directories[config.name]
         if (run / "config.json").exists():
-            to_resume(run, rounds)
-    return configs if rounds is None else [replace(config, rounds=rounds) for config in configs]
+            to_resume(run, _more_rounds(run, config))
+    return configs
 
 
-def _is_finished(run: Path, rounds: int | None) -> bool:
-    """Whether the run is finished and has as many rounds as it shall have."""
-    if not (run / "summary.json").exists():
-        return False
-    return rounds is None or load_config(run / "config.json").rounds == rounds
+def _is_finished(run: Path, config: Config) -> bool:
+    """Whether the run is finished and has as many rounds as the config says."""
+    return (run / "summary.json").exists() and _more_rounds(run, config) is None
 
 
-def _directories(configs: list[Config], out: Path) -> dict[str, Path]:
+def _more_rounds(run: Path, config: Config) -> int | None:
+    """The rounds that a run that has begun shall have; None if its own config says the same."""
+    same = load_config(run / "config.json").rounds == config.rounds
+    return None if same else config.rounds
+
+
+def run_directories(configs: list[Config], out: Path) -> dict[str, Path]:
     """The directory of each run, by its name."""
     return {config.name: out / files.directory_name(config.name) for config in configs}
 
@@ -168,7 +178,7 @@ def _run_all(
     """
     summaries = {}
     configs = [built.config for built in ready]
-    directories = _directories(configs, out)
+    directories = run_directories(configs, out)
     for place, built in enumerate(ready):
         name = built.config.name
         follow(built.config, None)
