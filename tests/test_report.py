@@ -4,7 +4,6 @@ import csv
 import io
 import json
 import shutil
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -127,6 +126,7 @@ def test_pairs_are_seeds_and_with_one_seed_the_clients_that_both_runs_score():
     assert found.pairs == "2 clients"
     assert found.mean == pytest.approx(15)
     assert difference(run("ditto", 0.5), run("local", 0.5)) is None
+    assert difference(one, other | {"client_scores": np.ones(3)}) is None
 
 
 def test_differences_name_their_reference_or_are_refused():
@@ -173,6 +173,13 @@ def test_a_pivot_may_show_differences():
     )
     table = pivot_cells(pivot(runs, "lr"), "local")
     assert table.rows == [("ditto", ["+10.0 [+10.0 to +10.0]"] * 2)]
+
+
+def test_a_pivot_by_seeds_does_not_pool_them():
+    runs = unnamed(run("local", score, seed=seed) for seed, score in ((0, 0.5), (1, 0.7)))
+    (table,) = sections(runs, by="--seed")
+    assert table.cells.titles == ["seed 0", "seed 1"]
+    assert table.cells.rows == [("local", ["50.0", "70.0"])]
 
 
 def test_a_pivot_that_would_hide_something_is_refused():
@@ -308,7 +315,13 @@ def test_what_does_not_fit_the_runs_is_refused_before_anything_is_written(
 
 def test_differences_of_one_seed_need_the_scores_of_the_clients(finished, tmp_path, capsys):
     shutil.copytree(finished / "0.3", tmp_path / "x")
-    Path(tmp_path / "x/local/clients.npz").unlink()
+    file = tmp_path / "x/local/clients.npz"
+    with np.load(file, allow_pickle=False) as held:
+        older = {name: held[name] for name in held if name != "unseen"}
+    np.savez(file, **older)
+    assert main(["report", str(tmp_path / "x"), "--against", "local"]) == 2
+    assert "clients.npz is of an earlier version, or damaged" in capsys.readouterr().err
+    file.unlink()
     assert main(["report", str(tmp_path / "x")]) == 0
     assert main(["report", str(tmp_path / "x"), "--against", "local"]) == 2
     assert "clients.npz" in capsys.readouterr().err

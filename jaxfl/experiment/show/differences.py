@@ -39,7 +39,7 @@ def difference(run: dict[str, Any], other: dict[str, Any]) -> Difference | None:
     if len(seeds[0]) == len(seeds[1]) > 1:
         pairs = np.array([[shown(score) for score in scores] for scores in seeds])
         noun = "seeds"
-    elif run.get("client_scores") is not None and other.get("client_scores") is not None:
+    elif np.shape(run.get("client_scores")) == np.shape(other.get("client_scores")) != ():
         scores = np.stack([run["client_scores"], other["client_scores"]])
         scores = scores[:, np.isfinite(scores).all(axis=0)]
         pairs = np.array([[shown(score) for score in row] for row in scores.tolist()])

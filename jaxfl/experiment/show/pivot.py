@@ -149,4 +149,5 @@ def _value(config: Config, name: str) -> Any:
     """The value of the option in the run; ANY if its method does not have the hyper-parameter."""
     if name in OPTIONS:
         return getattr(config, name)
-    return config.hyper.get(name, _parameters(config).get(name, ANY))
+    value = config.hyper.get(name, _parameters(config).get(name, ANY))
+    return tuple(value) if isinstance(value, list) else value

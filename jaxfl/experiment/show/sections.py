@@ -45,11 +45,11 @@ def sections(runs: Runs, *, by: str | None = None, against: str | None = None) -
     Raises:
       InputError: `by` or `against` does not fit the runs.
     """
-    pooled = pool_seeds(runs)
     if by is not None:
-        return _by_option(pooled, by, against)
+        seeds_apart = by.removeprefix("--") in ("seed", "seeds")
+        return _by_option(runs if seeds_apart else pool_seeds(runs), by, against)
     found = []
-    for group in comparable_groups(pooled):
+    for group in comparable_groups(pool_seeds(runs)):
         cells = table_cells(group.runs)
         meaning = meaning_of_scores(group.runs)
         found.append(Section(heading(group), cells, meaning, warnings(group.runs)))

@@ -117,9 +117,13 @@ def _client_scores(run: Path) -> np.ndarray | None:
 
     None for a run of several seeds, whose scores are paired by seed.
     """
-    arrays = read_arrays(run / "clients.npz")
-    scores = arrays["before_test"]
-    return np.where(arrays["unseen"], np.nan, scores[-1]) if scores.ndim == 2 else None
+    file = run / "clients.npz"
+    arrays = read_arrays(file)
+    try:
+        scores = arrays["before_test"]
+        return np.where(arrays["unseen"], np.nan, scores[-1]) if scores.ndim == 2 else None
+    except (LookupError, ValueError) as error:
+        raise InputError(f"{file} is of an earlier version, or damaged: run again") from error
 
 
 def last_graph(run: Path) -> tuple[dict[str, np.ndarray], np.ndarray] | None:
