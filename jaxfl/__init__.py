@@ -19,9 +19,10 @@ from jaxfl import (
     types,
     uplink,
 )
-from jaxfl.evaluate import make_evaluate, summarise
+from jaxfl.evaluate import make_evaluate
 from jaxfl.optimizers import sgd
 from jaxfl.rounds import check_finite, make_rounds
+from jaxfl.summaries import summarise
 from jaxfl.task import classification, regression
 from jaxfl.version import VERSION as __version__
 

@@ -5,7 +5,6 @@ from typing import Literal, NamedTuple
 
 import jax
 import jax.numpy as jnp
-import numpy as np
 from jax import lax
 from jaxtyping import Array, Float, Int
 
@@ -150,7 +149,9 @@ def make_evaluate(
       >>> evaluate(key, federation, state, jnp.arange(150)).before.test.shape
       (150,)
     """
-    fine_tune = task.trainer(data_loss(task.problem, algorithm.apply))
+    of_models = make_evaluate_models(
+        algorithm, task, batch_size=batch_size, chunk=chunk, after=after
+    )
 
     @jax.jit
     def evaluate(
@@ -161,8 +162,62 @@ def make_evaluate(
         trained: Params | None = None,
         round: Int[Array, ""] | int | None = None,
     ) -> Evaluation:
-        train, val = tree.take((federation.train, federation.val), ids)
-        cohort = Cohort(ids, train, val, round)
+        deployed = algorithm.models(state, _cohort(federation, ids, round))
+        return of_models(key, federation, deployed, ids, trained, round)
+
+    return evaluate
+
+
+def _cohort(federation: Federation, ids: Array, round: Array | int | None) -> Cohort:
+    train, val = tree.take((federation.train, federation.val), ids)
+    return Cohort(ids, train, val, round)
+
+
+def make_evaluate_models(
+    algorithm: Algorithm,
+    task: Task,
+    *,
+    batch_size: int | None = None,
+    chunk: Chunk = "auto",
+    after: After = "fine_tuned",
+) -> Callable:
+    """As `make_evaluate`, for deployed models that are given.
+
+    It needs no state. Where clients predict with the model alone, it is the same program for all
+    methods, which is compiled once.
+
+    Args:
+      algorithm: says how a client predicts.
+      task: see `make_evaluate`, also for the other arguments.
+      batch_size: number of examples predicted at a time.
+      chunk: clients computed side by side.
+      after: what is scored second.
+
+    Returns:
+      evaluate_models(key, federation, deployed [M, ...], ids [M], trained=None, round=None) ->
+      Evaluation, not jitted.
+
+    Example:
+      >>> federation = jaxfl.data.ridge(0, dim=3).federation  # of 150 clients
+      >>> task = jaxfl.regression(jaxfl.models.linear(), np.zeros(3))
+      >>> algorithm = jaxfl.algorithms.fedavg(task)
+      >>> evaluate_models = make_evaluate_models(algorithm, task, after="none")
+      >>> key = jax.random.key(0)
+      >>> models = jax.vmap(task.problem.init)(jax.random.split(key, 2))
+      >>> evaluate_models(key, federation, models, jnp.arange(2)).before.test.shape
+      (2,)
+    """
+    fine_tune = task.trainer(data_loss(task.problem, algorithm.apply))
+
+    def evaluate_models(
+        key: PRNGKey,
+        federation: Federation,
+        deployed: Params,
+        ids: Int[Array, "m"],
+        trained: Params | None = None,
+        round: Int[Array, ""] | int | None = None,
+    ) -> Evaluation:
+        cohort = _cohort(federation, ids, round)
         if isinstance(federation.test, Pool):
             test = federation.test._replace(mask=federation.test.mask[ids])
         else:
@@ -185,7 +240,6 @@ def make_evaluate(
                 params = tree.over_clients(algorithm.recall, chunk)(params, cohort.train)
             return Scores(score_on(params, cohort.val), score_on(params, test))
 
-        deployed = algorithm.models(state, cohort)
         if after == "none":
             unknown = jnp.full(ids.shape, jnp.nan)
             return Evaluation(scores(deployed), Scores(unknown, unknown))
@@ -199,63 +253,4 @@ def make_evaluate(
         trained = tree.choose(tree.finite(trained, ids.size), trained, deployed)
         return Evaluation(scores(deployed), scores(trained))
 
-    return evaluate
-
-
-def summarise(scores: np.ndarray, sizes: np.ndarray) -> dict[str, float | None]:
-    """The numbers that papers report for one evaluation.
-
-    Args:
-      scores: of each client [M]; NaN for a client without data, which is left out.
-      sizes: number of examples that each client owns [M].
-
-    Returns:
-      `mean`, `weighted` (mean weighted by the sizes), `std` (of the population) and `worst10` (mean
-      of the lowest tenth of the clients, at least one client). Each is None if no client has a
-      score.
-
-    Example:
-      >>> jaxfl.summarise(np.array([0.5, 1.0, np.nan]), np.array([30, 10, 20]))
-      {'mean': 0.75, 'weighted': 0.625, 'std': 0.25, 'worst10': 0.5}
-    """
-    known = ~np.isnan(scores)
-    scores = np.asarray(scores, float)[known]
-    sizes = np.asarray(sizes, float)[known]
-    # A squared error may overflow, and JSON cannot hold inf.
-    scores = np.clip(scores, -1e30, 1e30)
-    if scores.size == 0:
-        return dict.fromkeys(("mean", "weighted", "std", "worst10"))
-    worst = np.sort(scores)[: max(1, round(0.1 * scores.size))]
-    return {
-        "mean": float(scores.mean()),
-        "weighted": float(np.average(scores, weights=sizes if sizes.sum() > 0 else None)),
-        "std": float(scores.std()),
-        "worst10": float(worst.mean()),
-    }
-
-
-def select_on_val(val: np.ndarray, test: np.ndarray) -> np.ndarray:
-    """Each client's test score at the evaluation with its best validation score.
-
-    The choice depends on the validation scores alone, never on the test scores.
-
-    Args:
-      val: scores of E evaluations [E, C]; NaN where a client was not evaluated or has no validation
-        data.
-      test: [E, C].
-
-    Returns:
-      [C]: the test score at the first evaluation with the highest validation score. For a client
-      without validation scores it is the last known test score, or NaN if there is none.
-
-    Example:
-      >>> val = np.array([[0.5], [0.9], [0.7]])
-      >>> test = np.array([[0.4], [0.6], [0.8]])
-      >>> select_on_val(val, test).tolist()
-      [0.6]
-    """
-    best = np.argmax(np.where(np.isnan(val), -np.inf, val), axis=0)
-    known = ~np.isnan(test)
-    last = len(test) - 1 - np.argmax(known[::-1], axis=0)
-    chosen = np.where(np.isnan(val).all(axis=0), last, best)
-    return test[chosen, np.arange(test.shape[1])]
+    return evaluate_models

@@ -64,8 +64,9 @@ def minibatches(
     length = total * batch_size + n
     slot = jnp.arange(length)
     count = jnp.maximum(real, 1)
-    epoch = slot // count
-    example = slot % count
+    # Neither is negative; `//` and `%` are longer programs.
+    epoch = lax.div(slot, count)
+    example = lax.rem(slot, count)
     _, _, rank = lax.sort((epoch, jax.random.bits(key, (length,)), example), num_keys=2)
     # The rows of the real examples come first, in their order.
     rows = jnp.argsort(~mask, stable=True)

@@ -176,12 +176,31 @@ def place(tree: PyTree, *, axis: int = 0) -> PyTree:
     return _put(tree, mesh, axis)
 
 
+def layout(stacked: PyTree, *, axis: int = 0) -> PyTree:
+    """The sharding that `place` gives to each leaf of a stack; None without a mesh.
+
+    Args:
+      stacked: a pytree [C, ...] of arrays or of their shapes.
+      axis: of the clients.
+
+    Example:
+      >>> with jax.set_mesh(make_mesh(devices=1)):
+      ...     tuple(layout(jnp.zeros((4, 2))).spec)
+      ('clients',)
+    """
+    mesh = jax.sharding.get_mesh()
+    return jax.tree.map(lambda x: None if mesh.empty else _sharding(x.shape, mesh, axis), stacked)
+
+
+def _sharding(shape: tuple[int, ...], mesh: Mesh, axis: int | None) -> NamedSharding:
+    if axis is not None and shape[axis] % mesh.size == 0:
+        return NamedSharding(mesh, PartitionSpec(*[None] * axis, CLIENTS))
+    return NamedSharding(mesh, PartitionSpec())
+
+
 def _put(tree: PyTree, mesh: Mesh, axis: int | None) -> PyTree:
     def leaf(x: jax.Array | np.ndarray) -> jax.Array:
-        spec = PartitionSpec()
-        if axis is not None and x.shape[axis] % mesh.size == 0:
-            spec = PartitionSpec(*[None] * axis, CLIENTS)
-        sharding = NamedSharding(mesh, spec)
+        sharding = _sharding(x.shape, mesh, axis)
         if jax.process_count() == 1:
             return jax.device_put(x, sharding)
         # An array that is already on the mesh, in any layout.

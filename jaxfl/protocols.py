@@ -6,7 +6,7 @@ from typing import NamedTuple
 import numpy as np
 from jaxtyping import Float
 
-from jaxfl.evaluate import select_on_val
+from jaxfl.summaries import select_on_val
 
 # The stages of an evaluation in the order of time: clients train, then the server answers.
 STAGES = {"before": ("before",), "after": ("after",), "both": ("after", "before")}

@@ -199,6 +199,8 @@ def supervised(
         "(example_clip) takes apart: choose a model without BatchNorm",
     )
 
+    # Compiled by itself: where a method's `init` is not, all methods share this program.
+    @jax.jit
     def init(key: PRNGKey) -> Params:
         return pure.init(key, model_input())
 

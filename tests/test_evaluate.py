@@ -10,9 +10,10 @@ import jaxfl
 from jaxfl.algorithms import fedavg, fedavg_ft, local
 from jaxfl.data import federate, load, pathological
 from jaxfl.errors import InputError
-from jaxfl.evaluate import make_evaluate, score_clients, select_on_val, summarise
+from jaxfl.evaluate import make_evaluate, make_evaluate_models, score_clients
 from jaxfl.participation import full
 from jaxfl.rounds import make_rounds
+from jaxfl.summaries import select_on_val, summarise
 from jaxfl.types import Dataset, Pool
 
 
@@ -174,6 +175,19 @@ def test_evaluation_is_traced_once():
     count = len(traces)
     evaluate(jax.random.key(1), data, state, jnp.arange(6))
     assert len(traces) == count
+
+
+def test_scoring_is_one_program_for_methods_that_predict_with_the_model_alone():
+    """So that a comparison compiles it once: the persistent cache finds it for the next method."""
+    data = opposite_groups()
+    ids = jnp.arange(6)
+    texts = []
+    for factory in (fedavg, local):
+        task = linear()
+        models = jax.vmap(task.problem.init)(jax.random.split(jax.random.key(0), 6))
+        evaluate = jax.jit(make_evaluate_models(factory(task), task))
+        texts.append(evaluate.lower(jax.random.key(0), data, models, ids).as_text())
+    assert texts[0] == texts[1]
 
 
 def test_an_algorithms_own_apply_is_used_for_scores_and_for_fine_tuning():

@@ -9,11 +9,11 @@ import pytest
 
 from jaxfl import participation
 from jaxfl.cli import main
-from jaxfl.evaluate import select_on_val
 from jaxfl.experiment import Setting
 from jaxfl.experiment.session.clients import malicious, unseen
 from jaxfl.experiment.show.formats import markdown
 from jaxfl.experiment.show.sections import sections
+from jaxfl.summaries import select_on_val
 
 SHORT = ["--rounds", "2", "--local-steps", "3", "--model", "linear", "--clients", "10"]
 

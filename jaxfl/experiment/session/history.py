@@ -12,7 +12,6 @@ import numpy as np
 from jaxtyping import PyTree
 
 from jaxfl import mesh
-from jaxfl.evaluate import select_on_val, summarise
 from jaxfl.experiment.config import devices_of
 from jaxfl.experiment.privacy.guarantee import claim
 from jaxfl.experiment.session.build import Built
@@ -20,6 +19,7 @@ from jaxfl.experiment.session.clients import malicious, unseen
 from jaxfl.experiment.session.inputs import inputs_of
 from jaxfl.experiment.session.records import Record
 from jaxfl.experiment.show.scores import STAGES, over_seeds
+from jaxfl.summaries import select_on_val, summarise
 from jaxfl.version import VERSION
 
 WEIGHTS = "weights"

@@ -1,4 +1,4 @@
-"""What a run computes: three functions of one seed, compiled for all seeds of the run."""
+"""What a run computes: four functions of one seed, compiled for all seeds of the run."""
 
 import time
 from collections.abc import Callable
@@ -12,14 +12,14 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array
 
-from jaxfl import mesh
-from jaxfl.evaluate import After, Evaluation, make_evaluate
+from jaxfl import mesh, tree
+from jaxfl.evaluate import After, Evaluation, make_evaluate_models
 from jaxfl.experiment.config import Config, devices_of
 from jaxfl.experiment.session.build import Built
 from jaxfl.experiment.session.clients import unseen
 from jaxfl.rounds import make_rounds
 from jaxfl.rounds_checks import check_validation
-from jaxfl.types import Algorithm, Cohort, Federation, Info, State
+from jaxfl.types import Algorithm, Cohort, Federation, Info, Params, State
 
 START = np.int32(0)  # round numbers are int32 throughout
 INIT, ROUNDS, EVALUATE = range(3)  # streams of a run's random numbers
@@ -32,7 +32,9 @@ class OneSeed(NamedTuple):
     init: Callable[[Array, Federation], State]
     # (rounds, seed, federation, state, start) -> (state, (Info, ids) of each round)
     advance: Callable[..., tuple[State, tuple[Info, Array]]]
-    # (seed, federation, state, rounds done, ids, trained) -> Evaluation
+    # (federation, state, ids) -> the models that these clients deploy
+    deploy: Callable[[Federation, State, Array], Params]
+    # (seed, federation, deployed, rounds done, ids, trained) -> Evaluation
     assess: Callable[..., Evaluation]
 
 
@@ -60,9 +62,9 @@ def one_seed(built: Built, algorithm: Algorithm, after: After) -> OneSeed:
       after: what is scored beside the deployed models.
     """
     rounds = make_rounds(algorithm, built.participation, trained=after == "trained")
-    evaluate = make_evaluate(algorithm, built.task, chunk=built.config.chunk, after=after)
+    evaluate = make_evaluate_models(algorithm, built.task, chunk=built.config.chunk, after=after)
 
-    def stream(seed: Array, number: int) -> jax.Array:
+    def stream(seed: Array | np.uint32, number: int) -> jax.Array:
         return jax.random.fold_in(jax.random.key(seed, impl="threefry2x32"), number)
 
     def init(seed, federation):
@@ -71,12 +73,16 @@ def one_seed(built: Built, algorithm: Algorithm, after: After) -> OneSeed:
     def advance(length, seed, federation, state, start):
         return rounds(stream(seed, ROUNDS), federation, state, start, length=length)
 
-    def assess(seed, federation, state, number, ids, trained=None):
+    def deploy(federation, state, ids):
+        train, val = tree.take((federation.train, federation.val), ids)
+        return algorithm.models(state, Cohort(ids, train, val))
+
+    def assess(seed, federation, deployed, number, ids, trained=None):
         key = jax.random.fold_in(stream(seed, EVALUATE), number)
         # Fine-tuning has the learning rate of the last round.
-        return evaluate(key, federation, state, ids, trained, round=number - 1)
+        return evaluate(key, federation, deployed, ids, trained, round=number - 1)
 
-    return OneSeed(init, advance, assess)
+    return OneSeed(init, advance, deploy, assess)
 
 
 @dataclass(frozen=True)
@@ -87,7 +93,8 @@ class Program:
     state: State  # before round 0; running consumes it
     advance: dict[int, Callable]  # (state, start) -> (state, (Info, ids)), by number of rounds
     evaluate: Callable  # (state, round, ids, trained) -> Evaluation
-    # state -> the models that all clients deploy [C, ...], with several seeds [S, C, ...]
+    # state -> the models that all clients deploy [C, ...], with several seeds [S, C, ...]; for runs
+    # that keep models
     deploy: Callable
     seconds: float  # spent on compiling
     done: int = 0  # rounds that `state` has behind it
@@ -123,17 +130,21 @@ def compile_run(built: Built, done: int = 0) -> Program:
     """
     began = time.perf_counter()
     config, federation, seeds = built.config, built.data.federation, built.seeds
-    init, advance, assess = one_seed(built, built.algorithm, config.score_after)
+    init, advance, deploy, assess = one_seed(built, built.algorithm, config.score_after)
     numbers = seeds.argument()
 
-    def models(federation, state):
-        ids = jnp.arange(config.clients)
-        everybody = Cohort(ids, federation.train, federation.val)
-        return built.algorithm.models(state, everybody)
+    def compile_deploy(ids: np.ndarray) -> tuple[Callable, Params]:
+        """The compiled function (federation, state, ids) -> models, and their shapes."""
+        many = seeds.each(deploy, (0, 0, 0))
+        shapes = jax.eval_shape(many, federation, state, ids)
+        shardings = mesh.layout(shapes, axis=seeds.client_axis)
+        compiled = jax.jit(many, out_shardings=shardings).lower(federation, state, ids).compile()
+        return compiled, jax.tree.map(lambda x, where: x.update(sharding=where), shapes, shardings)
 
     check_validation(built.algorithm, federation)
     with jax.set_mesh(mesh.make_mesh(devices_of(config))):
-        state = jax.jit(seeds.each(init, (0, 0)))(numbers, federation)
+        # Not jitted: the task's own `init` is, and it is the same program for all methods.
+        state = seeds.each(init, (0, 0))(numbers, federation)
         state = mesh.place(state, axis=seeds.client_axis)
         layout = jax.tree.map(lambda x: x.sharding, state)  # of what comes out as of what goes in
         programs, trained = {}, None
@@ -147,18 +158,30 @@ def compile_run(built: Built, done: int = 0) -> Program:
         trained = mesh.place(zeros, axis=seeds.client_axis)
         cohort = jax.eval_shape(built.participation, jax.random.key(0), START)
         ids = evaluated_ids(built, np.zeros(seeds.shape(cohort.size), cohort.dtype))
+        # Apart from the method's own models, so that scoring is the same program for all methods.
+        models, deployed = compile_deploy(ids)
         many = jax.jit(seeds.each(assess, (0, 0, 0, None, 0, 0)))
-        assessed = many.lower(numbers, federation, state, START, ids, trained).compile()
-        deploy = jax.jit(seeds.each(models, (0, 0)))
-        if config.keep_models:
-            deploy = deploy.lower(federation, state).compile()
+        assessed = many.lower(numbers, federation, deployed, START, ids, trained).compile()
+        everybody = np.broadcast_to(
+            np.arange(config.clients, dtype=ids.dtype), seeds.shape(config.clients)
+        )
+        models_of_all = models
+        if config.keep_models and ids.shape != everybody.shape:
+            models_of_all, _ = compile_deploy(everybody)
+
+    def evaluate(
+        state: State, number: np.int32, ids: np.ndarray, trained: Params | None
+    ) -> Evaluation:
+        deployed = models(federation, state, ids)
+        return assessed(numbers, federation, deployed, number, ids, trained)
+
     compiling = time.perf_counter() - began
     return Program(
         built,
         state,
         programs,
-        partial(assessed, numbers, federation),
-        partial(deploy, federation),
+        evaluate,
+        lambda state: models_of_all(federation, state, everybody),
         compiling,
         done,
     )

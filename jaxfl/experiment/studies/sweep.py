@@ -158,10 +158,11 @@ def _together(built: Built, points: list[Point], numbers: set[str]) -> list[Tria
     seen = jnp.flatnonzero(~unseen(config))
 
     def trial(values: dict[str, Array], seed: Array, federation):
-        init, advance, assess = one_seed(built, built.with_hyper(**values), "none")
+        init, advance, deploy, assess = one_seed(built, built.with_hyper(**values), "none")
         state = init(seed, federation)
         state, _ = advance(config.rounds, seed, federation, state, START)
-        scored = assess(seed, federation, state, config.rounds, seen)
+        deployed = deploy(federation, state, seen)
+        scored = assess(seed, federation, deployed, config.rounds, seen)
         return jnp.nanmean(scored.before.val), jnp.nanmean(scored.before.test)
 
     run: Callable = seeds.each(trial, (None, 0, 0))
