@@ -14,7 +14,14 @@ from pathlib import Path
 import jax
 import tyro
 
-from benchmarks import fedavg_round, growth, local_training, pfedgraph_round, server_step
+from benchmarks import (
+    fedavg_round,
+    gradient_through_rounds,
+    growth,
+    local_training,
+    pfedgraph_round,
+    server_step,
+)
 from benchmarks.measure import product_gflops, use_all_cores
 from benchmarks.peers import ROOT
 
@@ -48,7 +55,8 @@ def main(peers: Path | None = None) -> None:
         f"jax {jax.__version__} ({jax.default_backend()})",
         floor=floor,
     )
-    page = "\n".join([head, *sections, growth.section()])
+    sections += [gradient_through_rounds.section(), growth.section()]
+    page = "\n".join([head, *sections])
     (ROOT / "docs" / "performance.md").write_text(page)
 
 

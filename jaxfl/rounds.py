@@ -126,7 +126,9 @@ def make_rounds(
         except Exception:
             check_structure(algorithm, key, federation, state)
             raise
-        check_cohorts(ids, federation.train.mask.shape[0], int(start))
+        # They are traced if the algorithm's hyper-parameters are.
+        if not isinstance(ids, Tracer):
+            check_cohorts(ids, federation.train.mask.shape[0], int(start))
         return after, (info, ids)
 
     return rounds
