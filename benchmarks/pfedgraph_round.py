@@ -7,7 +7,6 @@ from pathlib import Path
 
 import jax
 import jax.numpy as jnp
-from flax import linen as nn
 
 import jaxfl
 from benchmarks.measure import best_ms, compile_round
@@ -16,32 +15,6 @@ from benchmarks.peers.work import MEAN, STD, Work, images
 from jaxfl import mesh
 from jaxfl.evaluate import score_clients
 from jaxfl.types import Cohort, Dataset, Federation, Pool
-
-
-class Cifar(nn.Module):
-    """LeNet behind the normalisation of CIFAR-10's channels."""
-
-    @nn.compact
-    def __call__(self, x):
-        """[B, 32, 32, 3] in [0, 1] -> [B, 10]."""
-        return jaxfl.models.lenet(10)((x - jnp.asarray(MEAN)) / jnp.asarray(STD))
-
-
-def crop_and_flip(key: jax.Array, x: jax.Array) -> jax.Array:
-    """Each image [B, 32, 32, 3] shifted by up to 4 pixels, padded with zeros, perhaps mirrored."""
-    moves, flips = jax.random.split(key)
-    down, right = jax.random.randint(moves, (2, len(x), 1), -4, 5)  # [B, 1] each
-    place = jnp.arange(32)[None]
-    rows = down + place  # [B, 32]
-    columns = right + jnp.where(jax.random.bernoulli(flips, shape=(len(x), 1)), 31 - place, place)
-    row_inside = (rows >= 0) & (rows < 32)
-    column_inside = (columns >= 0) & (columns < 32)
-    inside = row_inside[:, :, None] & column_inside[:, None]  # [B, 32, 32]
-    pixels = 1024 * jnp.arange(len(x))[:, None, None] + 32 * rows[:, :, None] + columns[:, None]
-    # The division by infinity acts as a mask. XLA does not repeat a division in each consumer, so
-    # each pixel is gathered once.
-    moved = jnp.take(x.reshape(-1, 3), pixels, axis=0, mode="clip").astype(jnp.float32)
-    return moved / jnp.where(inside, 1.0, jnp.inf)[..., None]
 
 
 def federation(clients: int) -> Federation:
@@ -68,12 +41,13 @@ def seconds(work: Work) -> dict[str, float]:
     """
     data = mesh.place(federation(work.clients))
     task = jaxfl.classification(
-        Cifar(),
+        jaxfl.models.lenet(10),
         data.train.x[0, 0],
         batch_size=work.batch,
         steps=work.steps,
-        scale=255,
-        augment=crop_and_flip,
+        scale=[255 * value for value in STD],
+        shift=[255 * value for value in MEAN],
+        augment=jaxfl.data.augment.crop_flip,
     )
     algorithm = jaxfl.algorithms.pfedgraph(task)
     one_round, compiling = compile_round(algorithm, data)

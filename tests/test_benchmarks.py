@@ -2,14 +2,12 @@
 
 import sys
 
-import jax
 import jax.numpy as jnp
 import numpy as np
 
 from benchmarks import fedavg_round
 from benchmarks.peers import run_peer, server_loops
 from benchmarks.peers.work import Work, batches, client
-from benchmarks.pfedgraph_round import crop_and_flip
 from jaxfl.kernels.mixing import mix
 from jaxfl.kernels.similarity import cosine
 from jaxfl.kernels.simplex import collaboration_rows
@@ -50,27 +48,6 @@ def test_batches_are_epochs_end_to_end():
     second = np.concatenate(drawn[n // 16 : 2 * n // 16])
     assert sorted(first) == sorted(second) == list(range(n))
     assert list(first) != list(second)
-
-
-def test_a_crop_is_a_window_of_the_padded_image():
-    images = np.random.default_rng(0).integers(1, 256, (12, 32, 32, 3), dtype=np.uint8)
-    cropped = np.asarray(crop_and_flip(jax.random.key(0), jnp.asarray(images)))
-    padded = np.pad(images, ((0, 0), (4, 4), (4, 4), (0, 0)))
-    seen = set()
-    for image, found in zip(padded, cropped, strict=True):
-        windows = {(i, j): image[i : i + 32, j : j + 32] for i in range(9) for j in range(9)}
-        fits = [
-            (i, j, False) for (i, j), window in windows.items() if np.array_equal(window, found)
-        ]
-        fits += [
-            (i, j, True)
-            for (i, j), window in windows.items()
-            if np.array_equal(window[:, ::-1], found)
-        ]
-        assert len(fits) == 1
-        seen |= set(fits)
-    assert len(seen) > 6
-    assert {flipped for *_, flipped in seen} == {False, True}
 
 
 def test_a_peer_tells_its_numbers_or_why_not(tmp_path):

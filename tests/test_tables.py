@@ -3,6 +3,7 @@
 import dataclasses
 import functools
 import importlib.util
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -74,9 +75,22 @@ def test_published_means_are_the_means_of_published_numbers_but_for_known_slips(
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_the_script_of_a_figure_exists(name):
-    script = specification.load(name).script
-    assert not script or importlib.util.find_spec(script) is not None
+def test_the_script_and_the_picture_of_a_figure_exist(name):
+    table = specification.load(name)
+    assert not table.script or importlib.util.find_spec(table.script) is not None
+    docs = Path(specification.__file__).parents[2] / "docs"
+    assert not table.picture or (docs / table.picture).is_file()
+
+
+def test_the_table_in_the_readme_is_a_part_of_the_papers_tables():
+    root = Path(specification.__file__).parents[2]
+    readme = (root / "README.md").read_text()
+    section = readme.partition("## The papers' tables")[2].partition("\n## ")[0]
+    shown = [line for line in section.splitlines() if line.startswith("|")]
+    papers = (root / "docs" / "papers.md").read_text()
+    table = papers.partition("### Table 1, section 4.2. Accuracy on images")[2].partition("###")[0]
+    assert len(shown) > 5
+    assert set(shown) <= set(table.splitlines())
 
 
 def test_no_two_cells_of_a_table_of_scores_are_the_same_run():

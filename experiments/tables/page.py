@@ -147,6 +147,8 @@ def markdown(table: Table, folder: Path = results.FOLDER) -> str:
         lines += [f"After a semicolon: {table.also}.", ""]
     if table.script:
         lines += [f"Drawn by `python -m {table.script}`.", ""]
+    if table.picture:
+        lines += [f"![{table.title}]({table.picture})", ""]
     if table.rows:
         command = f"python -m experiments.tables {table.name}"
         lines += [f"Cells computed: {there} of {count} (`{command}`).", ""]
@@ -198,7 +200,8 @@ def whole(tables: list[Table], folder: Path = results.FOLDER) -> str:
         plain = {column.name for column in table.columns if not column.mean_of}
         cells = [entry for (_, column), entry in known.items() if column in plain]
         there = sum(bool(entry.ours) for entry in cells)
-        count = f"{there} of {len(cells)}" if cells else "a script"
+        drawn = "drawn" if table.picture else "a script"
+        count = f"{there} of {len(cells)}" if cells else drawn
         command = f"experiments.tables {table.name}" if cells else table.script
         shown = f"{table.paper}, {table.place} | {table.title}"
         lines.append(f"| {shown} | {count} | `python -m {command}` |")

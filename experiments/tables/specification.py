@@ -87,6 +87,7 @@ class Table(Part):
     margin: float = 1.0  # a difference above it is marked
     note: str = ""  # what the reader must know beside the numbers
     script: str = ""  # the module that draws a figure, if it is more than this table
+    picture: str = ""  # what it drew at the paper's protocol: a file below docs/
     columns: tuple[Column, ...] = ()
     rows: tuple[Row, ...] = ()
     first: tuple[str, ...] = ()  # names of the rows to compute first
