@@ -1,14 +1,16 @@
 """Runs the benchmarks beside their peers and writes docs/performance.md.
 
-`python -m benchmarks.report [--peers DIR]`: DIR holds an environment for each tool, `DIR/torch`,
-`DIR/fedjax`, `DIR/pfl`, `DIR/flower` and `DIR/blazefl`, made as described in
-`benchmarks/peers/NAME.py`. The tables say which peers are missing or failed. It takes about half an
-hour on two cores; nothing else should run.
+`python -m benchmarks.report [SECTION ...] [--peers DIR]`: DIR holds an environment for each tool,
+`DIR/torch`, `DIR/fedjax`, `DIR/pfl`, `DIR/flower` and `DIR/blazefl`, made as described in
+`benchmarks/peers/NAME.py`. The tables say which peers are missing or failed. All sections take
+about half an hour on two cores; nothing else should run. Sections that are named are made anew, and
+the others stay as they are.
 """
 
 import datetime
 import os
 import platform
+from collections.abc import Callable
 from pathlib import Path
 
 import jax
@@ -24,6 +26,19 @@ from benchmarks import (
 )
 from benchmarks.measure import product_gflops, use_all_cores
 from benchmarks.peers import ROOT
+from jaxfl.errors import check_name
+
+PAGE = ROOT / "docs" / "performance.md"
+# In the order of the page: a function of the folder of the peers' environments and of the speed of
+# matrix products in GFLOP/s.
+SECTIONS: dict[str, Callable[[Path | None, float], str]] = {
+    "local_training": lambda peers, floor: local_training.section(peers),
+    "fedavg_round": lambda peers, floor: fedavg_round.section(peers),
+    "pfedgraph_round": lambda peers, floor: pfedgraph_round.section(peers),
+    "server_step": server_step.section,
+    "gradient_through_rounds": lambda peers, floor: gradient_through_rounds.section(),
+    "growth": lambda peers, floor: growth.section(),
+}
 
 
 def processor() -> str:
@@ -34,38 +49,56 @@ def processor() -> str:
     return names[0] if names else platform.machine()
 
 
-def main(peers: Path | None = None) -> None:
-    """Runs all benchmarks and writes the page.
+def main(sections: tyro.conf.Positional[tuple[str, ...]] = (), peers: Path | None = None) -> None:
+    """Runs benchmarks and writes their sections of the page.
 
     Args:
+      sections: which ones; all if none is named.
       peers: folder of the peers' environments.
     """
+    for name in sections:
+        check_name("section", name, SECTIONS)
     with use_all_cores():
         floor = product_gflops()
-        sections = [
-            local_training.section(peers),
-            fedavg_round.section(peers),
-            pfedgraph_round.section(peers),
-            server_step.section(peers, floor),
-        ]
-    head = TEXT.format(
+        made = {name: SECTIONS[name](peers, floor) for name in sections or SECTIONS}
+    measured = MEASURED.format(
         date=datetime.date.today(),
         machine=f"{os.cpu_count()} cores, {processor()}",
         software=f"Python {platform.python_version()}, "
         f"jax {jax.__version__} ({jax.default_backend()})",
         floor=floor,
     )
-    sections += [gradient_through_rounds.section(), growth.section()]
-    page = "\n".join([head, *sections])
-    (ROOT / "docs" / "performance.md").write_text(page)
+    PAGE.write_text(page(PAGE.read_text() if sections else "", made, measured))
 
 
-TEXT = """# Performance
+def page(before: str, made: dict[str, str], measured: str) -> str:
+    """The page with the sections that were made, and the others as they were before.
 
-Measured on {date} by `python -m benchmarks.report`: {machine}, {software}.
-Each side runs several times and the best counts, compiling and start-up apart; nothing else ran,
-for PyTorch's threads suffer from company. Matrix products of 2048x2048 reach {floor:.0f} GFLOP/s in
-the same run.
+    A section is known by the comment in front of it.
+
+    Args:
+      before: the page before.
+      made: the sections by name.
+      measured: when and on what they were measured.
+    """
+    _, *parts = before.split("<!-- ")
+    known = dict(part.split(" -->\n", 1) for part in parts)
+    for name, text in made.items():
+        heading, _, rest = text.partition("\n")
+        known[name] = f"{heading}\n\n{measured}{rest.rstrip()}\n\n"
+    found = [f"<!-- {name} -->\n{known[name]}" for name in SECTIONS if name in known]
+    return HEAD + "".join(found).rstrip() + "\n"
+
+
+HEAD = """# Performance
+
+Each section is made by `python -m benchmarks.report`, and says when. Each side runs several times
+and the best counts, compiling and start-up apart; nothing else runs, for PyTorch's threads suffer
+from company.
+
+"""
+MEASURED = """*{date}: {machine}, {software}; matrix products of 2048x2048 reach {floor:.0f} GFLOP/s
+in the same run.*
 """
 
 

@@ -5,7 +5,7 @@ import sys
 import jax.numpy as jnp
 import numpy as np
 
-from benchmarks import fedavg_round
+from benchmarks import fedavg_round, report
 from benchmarks.peers import run_peer, server_loops
 from benchmarks.peers.work import Work, batches, client
 from jaxfl.kernels.mixing import mix
@@ -48,6 +48,15 @@ def test_batches_are_epochs_end_to_end():
     second = np.concatenate(drawn[n // 16 : 2 * n // 16])
     assert sorted(first) == sorted(second) == list(range(n))
     assert list(first) != list(second)
+
+
+def test_a_section_made_anew_leaves_the_others_as_they_were():
+    first = {"growth": "## Growth\n\nold\n", "server_step": "## Server\n\nold\n"}
+    before = report.page("", first, "*yesterday*\n")
+    after = report.page(before, {"growth": "## Growth\n\nnew\n"}, "*today*\n")
+    server, growth = after.split("<!-- growth -->")
+    assert server == before.split("<!-- growth -->")[0]
+    assert growth == "\n## Growth\n\n*today*\n\nnew\n"
 
 
 def test_a_peer_tells_its_numbers_or_why_not(tmp_path):
