@@ -105,6 +105,7 @@ takes {compiling:.1f} s more.
 |---|---:|---:|---:|---:|
 {rows}
 
-The script scores the models that the round trained. `jaxfl run` keeps its rounds free of evaluation
-and fine-tunes anew for the score after, only in those rounds that are evaluated: the second line.
+The script scores the models that the round trained, as `jaxfl run --score-after trained` does: the
+first line. By default `jaxfl run` fine-tunes the deployed models for the score after, in the rounds
+that are evaluated: the second line.
 """

@@ -24,6 +24,7 @@ from jaxfl.experiment.show.clients import Clients
 from jaxfl.experiment.show.drawing import METHODS
 from jaxfl.experiment.show.graphs import Graph
 from jaxfl.experiment.show.page import facts
+from jaxfl.experiment.store.finished import load_finished
 from jaxfl.experiment.studies import page_clients
 from jaxfl.experiment.studies.page import write_page
 from jaxfl.experiment.studies.sweep import write_search
@@ -305,12 +306,16 @@ def test_a_value_that_runs_do_not_share_is_given_for_each_of_them():
     assert '<th scope="row">seed</th><td>0</td>' in html
 
 
-def test_a_run_whose_metrics_are_damaged_is_refused(compared, tmp_path):
+@pytest.mark.parametrize("name", ["worst10", "loss"])
+def test_a_run_whose_metrics_are_damaged_is_refused(compared, tmp_path, name):
+    """By every report, because also a table of pooled seeds takes the losses."""
     shutil.copytree(run_of(compared, "local").directory, tmp_path / "run")
     text = (tmp_path / "run/metrics.jsonl").read_text()
-    (tmp_path / "run/metrics.jsonl").write_text(text.replace('"worst10"', '"best10"'))
-    with pytest.raises(InputError, match=r"metrics\.jsonl of .*run does not hold .*: run again"):
+    (tmp_path / "run/metrics.jsonl").write_text(text.replace(f'"{name}"', '"other"'))
+    with pytest.raises(InputError, match=r"run is no run of jaxfl .*: leave it out"):
         write_page([tmp_path / "run"], tmp_path / "x.html")
+    with pytest.raises(InputError, match=r"run is no run of jaxfl .*: leave it out"):
+        load_finished([tmp_path / "run"])
 
 
 def test_a_run_that_was_never_evaluated_has_no_curves(compared, tmp_path):

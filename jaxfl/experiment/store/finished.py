@@ -101,8 +101,11 @@ def _try_out(summary: dict[str, Any], lines: list[dict[str, Any]]) -> None:
     content = comparison_rows({"": {"summary": summary, "directory": ""}})
     json.dumps([content, lines], allow_nan=False)
     scores = [summary["final"][stage]["mean"] for stage in ("before", "after")]
+    scores += [line["loss"] for line in lines]
+    for line in lines:
+        for part in (line, *line.get("seeds", [])):
+            scores += [part[s][n] for s in ("before", "after") for n in ("mean", "worst10")]
     numbers = [line["round"] for line in lines] + [score for score in scores if score is not None]
-    numbers += [line["before"]["mean"] for line in lines if line["before"]["mean"] is not None]
     if not all(type(number) in (int, float) for number in numbers):
         raise TypeError("rounds and scores are numbers")
     if not summary["algorithm"].isidentifier():

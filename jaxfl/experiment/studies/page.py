@@ -84,8 +84,6 @@ def write_page(
         title, setting, parts = _search(directories[0])
     else:
         runs = load_finished(list(directories), clients=against is not None)
-        for run in runs.values():
-            _check_lines(run)
         again = ["jaxfl", "report", *map(str, directories), "--html", str(file), "--overwrite"]
         for name, value in (("--by", by), ("--against", against)):
             again += [] if value is None else [name, value]
@@ -95,26 +93,6 @@ def write_page(
     content = page.make_page(title, setting, parts, get_plotlyjs())
     files.make_directory(file.parent)
     files.write_file(file, content)
-
-
-def _check_lines(run: dict[str, Any]) -> None:
-    """Checks what the curves take from `metrics.jsonl`.
-
-    Raises:
-      InputError: it is not there.
-    """
-    try:
-        taken = [line["loss"] for line in run["lines"]]
-        for line in run["lines"]:
-            for stages in (line, *line.get("seeds", [])):
-                taken += [stages[s][n] for s in ("before", "after") for n in ("mean", "worst10")]
-        sound = all(value is None or type(value) in (int, float) for value in taken)
-    except (LookupError, TypeError, AttributeError):
-        sound = False
-    check(
-        sound,
-        f"metrics.jsonl of {run['path']} does not hold the scores of each evaluation: run again",
-    )
 
 
 def _runs(
