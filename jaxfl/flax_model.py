@@ -31,6 +31,7 @@ from jaxtyping import Array, PyTree
 from jaxfl import tree
 from jaxfl.batch_statistics import STATISTICS, change_term
 from jaxfl.errors import check
+from jaxfl.loop import sum_parts
 from jaxfl.types import Dataset, Params, PRNGKey
 
 # number of examples on which statistics are recomputed at a time
@@ -179,7 +180,7 @@ def _statistics(train: Callable, model: Params, data: Dataset) -> PyTree:
             squares[path] = variance / (1 - momenta[path]) + jnp.square(means[path])
         return jax.tree.map(lambda x: count * x, (means, squares, jnp.ones(())))
 
-    means, squares, total = tree.sum_batches(sums, data, PART)
+    means, squares, total = sum_parts(sums, data, PART)
     found: dict = {}
     for path in means:
         mean = means[path] / jnp.maximum(total, 1)

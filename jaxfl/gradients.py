@@ -9,6 +9,7 @@ from jax import lax
 from jaxtyping import Array, Int, PyTree, Shaped
 
 from jaxfl import tree
+from jaxfl.loop import sum_parts
 from jaxfl.streams import client_keys
 from jaxfl.types import (
     Chunk,
@@ -111,7 +112,7 @@ def full_gradient(
     """A function that computes each client's mean loss, and its gradient, on all of its data.
 
     The examples are taken in parts of equal size, so that padding changes no bit, and the memory
-    needed does not grow with the number of examples.
+    needed does not grow with the number of examples. Parts of padding alone are not computed.
 
     Args:
       objective: as for `trainer`, without an anchor.
@@ -166,7 +167,7 @@ def full_loss(objective: Objective, *, batch_size: int, chunk: Chunk = "auto") -
 def _mean_over_parts(weighted: Callable, data: Dataset, size: int) -> PyTree:
     """The sum of `weighted` over all parts of the data, over the mask's sum; 0 without data."""
     total = data.mask.sum()
-    sums = tree.sum_batches(weighted, data, size)
+    sums = sum_parts(weighted, data, size)
     return jax.tree.map(lambda x: x / jnp.where(total > 0, total, 1), sums)
 
 

@@ -1,16 +1,19 @@
 """Local training: minibatch steps on masked data, for all clients of a cohort in one program."""
 
 from functools import partial
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
 import optax
 from jax import lax
-from jaxtyping import Array, Bool, Int, PyTree
+from jaxtyping import Array, Bool, Int, Key, PyTree
 
 from jaxfl import tree
+from jaxfl.batches import minibatches
 from jaxfl.errors import check
 from jaxfl.gradients import accumulated, private
+from jaxfl.loop import repeat, repeat_in_lanes
 from jaxfl.optimizers import Optimizer, optimizer_of_round
 from jaxfl.options import NOT_NEGATIVE, POSITIVE, check_range
 from jaxfl.streams import client_keys
@@ -27,58 +30,33 @@ from jaxfl.types import (
 )
 
 
-def minibatches(
-    key: PRNGKey,
-    mask: Bool[Array, "n"],
-    batch_size: int,
-    *,
-    steps: int | None = None,
-    epochs: int | None = None,
-) -> tuple[Int[Array, "s b"], Bool[Array, "s b"]]:
-    """All batches of one client: epochs one after the other, each a new permutation of its data.
+class _Batches(NamedTuple):
+    """All batches of one client, those with examples first; or of clients, stacked [M, ...]."""
 
-    An epoch of n_i real examples has ceil(n_i / B) batches, of which the last may be short. With
-    `steps`, epochs follow one another until that many batches are drawn. With `epochs`, the batches
-    after the client's last one are empty. The batches depend on the key and on the order of the
-    real examples, not on the padding.
+    # of the random numbers of the steps
+    key: Key[Array, "*m"]
+    # row numbers of the client's data [S, B]
+    rows: Int[Array, "*m s b"]
+    # which of them count [S, B]
+    counts: Bool[Array, "*m s b"]
+    # the number of batches with examples
+    taken: Int[Array, "*m"]
 
-    Args:
-      key: of this client in this round.
-      mask: which examples are real [n].
-      batch_size: B.
-      steps: S; give this or `epochs`.
-      epochs: passes over the data; then S = epochs * ceil(n / B).
 
-    Returns:
-      Row numbers of the client's data [S, B], and which of them count [S, B]. None of them counts
-      if the client has no data.
-    """
-    n = mask.shape[0]
-    real = jnp.count_nonzero(mask)
-    per_epoch = jnp.maximum(-(-real // batch_size), 1)
-    passes = epochs or 0
-    total = passes * -(-n // batch_size) if steps is None else steps
-    # One sequence holds all epochs. Its element l is example l % n_i of epoch l // n_i, and a sort
-    # by random numbers permutes the elements within each epoch. S batches use at most S * B
-    # elements and one epoch more.
-    length = total * batch_size + n
-    slot = jnp.arange(length)
-    count = jnp.maximum(real, 1)
-    # Neither is negative; `//` and `%` are longer programs.
-    epoch = lax.div(slot, count)
-    example = lax.rem(slot, count)
-    _, _, rank = lax.sort((epoch, jax.random.bits(key, (length,)), example), num_keys=2)
-    # The rows of the real examples come first, in their order.
-    rows = jnp.argsort(~mask, stable=True)
+# From this number of clients on, those side by side are a part of them, so that the others fill
+# the places of clients that are done. With fewer, a step on an accelerator takes about as long for
+# a part of them as for all.
+MANY = 32
+PARTS = 4
 
-    step = jnp.arange(total)[:, None]  # [S, 1]
-    # The position of each batch element within its epoch [S, B].
-    within = (step % per_epoch) * batch_size + jnp.arange(batch_size)[None]
-    counts = within < real
-    if steps is None:
-        counts &= step < passes * per_epoch
-    position = (step // per_epoch) * count + within
-    return rows[rank[jnp.where(counts, position, 0)]], counts
+
+def _lanes(chunk: Chunk, clients: int) -> int:
+    """How many clients a device trains side by side, if their numbers of steps differ."""
+    if chunk == "auto":
+        chunk = 1 if jax.default_backend() == "cpu" else "all"
+    if chunk == "all":
+        chunk = clients if clients < MANY else -(-clients // PARTS)
+    return min(chunk, clients)
 
 
 def trainer(
@@ -108,11 +86,13 @@ def trainer(
       batch_size: B.
       steps: gradient steps, the same number for each client, with new permutations after each
         epoch; give this or `epochs`.
-      epochs: passes over the client's own data.
+      epochs: passes over the client's own data. Only batches with examples are computed; a
+        derivative through the training costs as many steps for each client as for the largest.
       micro: number of examples whose gradient is computed at a time, see `accumulated`.
       whole_batch: whether the objective depends on a batch as a whole; then a batch is never
         computed in parts.
-      chunk: clients trained side by side, see `tree.over_clients`.
+      chunk: clients trained side by side, see `tree.over_clients`. With `epochs`, the next client
+        takes the place of one that is done, and "all" is a quarter of 32 or more clients.
       example_clip: largest L2 norm of an example's gradient, see `private`. None: no clipping and
         no noise.
       example_noise: noise on the sum of a batch's gradients, in units of `example_clip`.
@@ -152,6 +132,43 @@ def trainer(
     else:
         gradient = private(objective, example_clip, example_noise)
 
+    def draw(key: PRNGKey, mask: Array) -> _Batches:
+        order_key, step_key = jax.random.split(key)
+        rows, counts = minibatches(order_key, mask, batch_size, steps=steps, epochs=epochs)
+        return _Batches(step_key, rows, counts, jnp.count_nonzero(counts.any(axis=1)))
+
+    def step(
+        optimizer: optax.GradientTransformation,
+        batches: _Batches,
+        anchor: PyTree,
+        data: Dataset,
+        client: tuple,
+        carry: tuple,
+        number: Array,
+    ) -> tuple:
+        """A step of one client; `client` is its row (i,) where the clients are stacked, else ()."""
+        params, opt_state, total = carry
+        counts = batches.counts[(*client, number)]
+        # The order within a batch does not change its mean. With sorted rows, XLA on CPU does not
+        # fuse the gather into the operations after it, which is faster. The rows that do not count
+        # come last.
+        rows = batches.rows[(*client, number)]
+        rows = jnp.sort(jnp.where(counts, rows, data.mask.shape[-1] - 1))
+        mask = jnp.arange(batch_size) < jnp.count_nonzero(counts)
+        batch = Dataset(data.x[(*client, rows)], data.y[(*client, rows)], mask)
+        key = jax.random.fold_in(batches.key[client], number)
+        own_anchor = jax.tree.map(lambda x: x[client], anchor)
+        grads, aux = gradient(params, batch, own_anchor, key)
+        updates, opt_state = optimizer.update(grads, opt_state, params)
+        return optax.apply_updates(params, updates), opt_state, total + aux
+
+    def begin(optimizer: optax.GradientTransformation, params: Params) -> tuple:
+        return params, optimizer.init(params), jnp.zeros(())
+
+    def fitted(carry: tuple, taken: Array) -> Fitted:
+        params, _, total = carry
+        return Fitted(params, total / jnp.maximum(taken, 1), taken)
+
     def fit_client(
         optimizer: optax.GradientTransformation,
         key: PRNGKey,
@@ -159,31 +176,53 @@ def trainer(
         anchor: PyTree,
         data: Dataset,
     ) -> Fitted:
-        order_key, step_key = jax.random.split(key)
-        rows, counts = minibatches(order_key, data.mask, batch_size, steps=steps, epochs=epochs)
+        batches = draw(key, data.mask)
+        one = partial(step, optimizer, batches, anchor, data, ())
+        start = begin(optimizer, params)
+        if steps is None:
+            most = batches.rows.shape[0]
+            return fitted(repeat(one, start, batches.taken, most=most), batches.taken)
 
-        def step(carry, inputs):
-            params, opt_state, total = carry
-            number, rows, counts = inputs
-            # The order within a batch does not change its mean. With sorted rows, XLA on CPU does
-            # not fuse the gather into the operations after it, which is faster. The rows that do
-            # not count come last.
-            rows = jnp.sort(jnp.where(counts, rows, data.mask.size - 1))
-            mask = jnp.arange(batch_size) < jnp.count_nonzero(counts)
-            batch = Dataset(data.x[rows], data.y[rows], mask)
-            grads, aux = gradient(params, batch, anchor, jax.random.fold_in(step_key, number))
-            updates, next_opt_state = optimizer.update(grads, opt_state, params)
-            moved = (optax.apply_updates(params, updates), next_opt_state, total + aux)
-            return tree.where(counts.any(), moved, carry), None
+        def masked(carry: tuple, number: Array) -> tuple[tuple, None]:
+            return tree.where(number < batches.taken, one(carry, number), carry), None
 
-        start = (params, optimizer.init(params), jnp.zeros(()))
-        (params, _, total), _ = lax.scan(step, start, (jnp.arange(rows.shape[0]), rows, counts))
-        taken = jnp.count_nonzero(counts.any(axis=1))
-        return Fitted(params, total / jnp.maximum(taken, 1), taken)
+        return fitted(lax.scan(masked, start, jnp.arange(steps))[0], batches.taken)
+
+    def fit_in_lanes(
+        optimizer: optax.GradientTransformation,
+        lanes: int,
+        keys: Key[Array, "m"],
+        params: Params,
+        anchor: PyTree,
+        data: Dataset,
+    ) -> Fitted:
+        batches = jax.vmap(draw)(keys, data.mask)
+
+        def of_client(client: Array, carry: tuple, number: Array) -> tuple:
+            return step(optimizer, batches, anchor, data, (client,), carry, number)
+
+        starts = jax.vmap(partial(begin, optimizer))(params)
+        most = batches.rows.shape[1]
+        ends = repeat_in_lanes(of_client, starts, batches.taken, lanes=lanes, most=most)
+        return fitted(ends, batches.taken)
 
     def fit(key: PRNGKey, params: Params, anchor: PyTree, cohort: Cohort) -> Fitted:
         keys = client_keys(key, cohort.ids)
-        one = partial(fit_client, optimizer_of_round(optimizer, cohort.round))
-        return tree.over_clients(one, chunk)(keys, params, anchor, cohort.train)
+        used = optimizer_of_round(optimizer, cohort.round)
+        one = partial(fit_client, used)
+        arguments = (keys, params, anchor, cohort.train)
+        if steps is not None:
+            return tree.over_clients(one, chunk)(*arguments)
+
+        def on_device(shared: tuple, *stacked: PyTree) -> Fitted:
+            clients = stacked[0].size
+            lanes = _lanes(chunk, clients)
+            if lanes == 1:
+                return lax.map(lambda client: one(*client), stacked)
+            if lanes == clients:
+                return jax.vmap(one)(*stacked)
+            return fit_in_lanes(used, lanes, *stacked)
+
+        return tree.on_every_device(on_device)(*arguments)
 
     return fit

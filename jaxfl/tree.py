@@ -32,7 +32,6 @@ __all__ = [
     "split",
     "squared_distance",
     "subtract",
-    "sum_batches",
     "take",
     "unravel",
     "where",
@@ -184,36 +183,6 @@ def unravel(matrix: Shaped[Array, "m d"], like: Params) -> Params:
     """
     _, unflatten = flatten_util.ravel_pytree(like)
     return jax.vmap(unflatten)(matrix)
-
-
-def sum_batches(function: Callable, rows: PyTree, size: int) -> PyTree:
-    """The sum of a function over batches of the rows, the last batch padded with zeros.
-
-    If padding adds nothing to the function's value, no amount of padding changes a bit of the sum.
-
-    Args:
-      function: batch [size, ...] -> pytree.
-      rows: [n, ...].
-      size: rows of a batch.
-
-    Example:
-      >>> sum_batches(jnp.sum, jnp.array([1.0, 2.0, 3.0]), size=2).item()
-      6.0
-    """
-
-    def in_batches(x: Array) -> Array:
-        count = max(-(-x.shape[0] // size), 1)
-        padded = jnp.pad(x, [(0, count * size - x.shape[0])] + [(0, 0)] * (x.ndim - 1))
-        return padded.reshape(count, size, *x.shape[1:])
-
-    def add(total: PyTree, batch: PyTree) -> tuple[PyTree, None]:
-        return jax.tree.map(jnp.add, total, function(batch)), None
-
-    batches = jax.tree.map(in_batches, rows)
-    shapes = jax.eval_shape(function, jax.tree.map(lambda x: x[0], batches))
-    zero = jax.tree.map(lambda x: jnp.zeros(x.shape, x.dtype), shapes)
-    total, _ = lax.scan(add, zero, batches)
-    return total
 
 
 def over_clients(function: Callable, chunk: Chunk, *shared: PyTree) -> Callable:

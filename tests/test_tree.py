@@ -46,16 +46,6 @@ def test_over_clients_is_a_map(chunk):
     equal(doubled[1], STACK["b"])
 
 
-@pytest.mark.parametrize("size", [1, 3, 7, 20])
-def test_sums_over_batches_take_every_row_once(size):
-    rows = (jnp.arange(7.0), jnp.ones((7, 2)))
-    total = tree.sum_batches(
-        lambda batch: {"x": batch[0].sum(), "y": batch[1].sum(axis=0)}, rows, size
-    )
-    assert total["x"] == 21
-    assert total["y"].tolist() == [7, 7]
-
-
 def test_a_model_splits_in_two_parts_and_joins_again():
     inside, outside = tree.split(STACK, "^b/")
     assert (inside["a"], outside["b"]["c"]) == (None, None)
