@@ -23,6 +23,7 @@ from benchmarks import (
     local_training,
     pfedgraph_round,
     server_step,
+    unequal_clients,
 )
 from benchmarks.measure import product_gflops, use_all_cores
 from benchmarks.peers import ROOT
@@ -36,6 +37,7 @@ SECTIONS: dict[str, Callable[[Path | None, float], str]] = {
     "fedavg_round": lambda peers, floor: fedavg_round.section(peers),
     "pfedgraph_round": lambda peers, floor: pfedgraph_round.section(peers),
     "server_step": server_step.section,
+    "unequal_clients": lambda peers, floor: unequal_clients.section(peers),
     "gradient_through_rounds": lambda peers, floor: gradient_through_rounds.section(),
     "growth": lambda peers, floor: growth.section(),
 }

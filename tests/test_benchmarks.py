@@ -4,9 +4,11 @@ import sys
 
 import jax.numpy as jnp
 import numpy as np
+import pytest
 
-from benchmarks import fedavg_round, report
+from benchmarks import fedavg_round, report, unequal_clients
 from benchmarks.peers import run_peer, server_loops
+from benchmarks.peers.unequal import PARTITIONS, Unequal, clients_of
 from benchmarks.peers.work import Work, batches, client
 from jaxfl.kernels.mixing import mix
 from jaxfl.kernels.similarity import cosine
@@ -75,3 +77,24 @@ def test_a_table_has_a_row_for_each_framework():
     assert len(rows) == 2 + len(fedavg_round.PEERS)
     assert {row.count("|") for row in rows} == {5}
     assert sum("not run" in row for row in rows) == len(fedavg_round.PEERS)
+
+
+def test_unequal_clients_divide_the_same_examples():
+    equal, unequal = (Unequal(partition, 10, 4, 1_000) for partition in PARTITIONS)
+    assert equal.sizes().tolist() == [100] * 10
+    assert unequal.sizes().sum() == 1_000
+    assert unequal.sizes().max() > 3 * unequal.sizes().min() >= 30
+    train = unequal_clients.federation(unequal)
+    assert train.mask.sum(axis=1).tolist() == unequal.sizes().tolist()
+    data = clients_of(unequal)
+    np.testing.assert_allclose(train.x[3][train.mask[3]] / 255, data[3][0], rtol=1e-6)
+    np.testing.assert_array_equal(train.y[3][train.mask[3]], data[3][1])
+
+
+@pytest.mark.slow
+def test_the_table_of_unequal_clients_has_a_row_for_each_case():
+    table = unequal_clients.section(None, clients=(2,), batches=(4,), examples=40)
+    rows = [line for line in table.splitlines() if line.startswith("| ")]
+    assert len(rows) == 1 + len(PARTITIONS)
+    assert {row.count("|") for row in rows} == {11}
+    assert sum(row.count("not run") for row in rows) == 2 * len(unequal_clients.PEERS)

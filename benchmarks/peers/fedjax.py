@@ -4,12 +4,14 @@ Environment: `pip install fedjax==0.0.17 jax==0.10.2`; with jax 0.5.3 it takes a
 long. With its jit backend FedJAX loops over clients and steps in Python and calls a compiled step.
 """
 
+from collections.abc import Callable
 from importlib.metadata import version
 
 import fedjax
 import haiku as hk
 import jax
 import jax.numpy as jnp
+import numpy as np
 import optax
 
 from benchmarks.peers.work import (
@@ -34,9 +36,10 @@ def lenet(batch) -> jax.Array:
     return hk.nets.MLP((120, 84, 10))(x.reshape(x.shape[0], -1))
 
 
-def main() -> None:
-    """Runs rounds and prints the best."""
-    work = work_from_arguments()
+def federated_averaging(
+    clients: list[tuple[np.ndarray, np.ndarray]], batches: fedjax.ShuffleRepeatBatchHParams
+) -> Callable[[], None]:
+    """A function that runs the next round over the clients, each with its x and y."""
     fedjax.set_for_each_client_backend("jit")
     example = {"x": jnp.zeros((1, 32, 32, 3)), "y": jnp.zeros(1, int)}
     model = fedjax.create_model_from_haiku(
@@ -51,15 +54,11 @@ def main() -> None:
         fedjax.model_grad(model),
         fedjax.optimizers.create_optimizer_from_optax(sgd),
         fedjax.optimizers.sgd(1.0),
-        fedjax.ShuffleRepeatBatchHParams(
-            batch_size=work.batch, num_epochs=None, num_steps=work.steps
-        ),
+        batches,
     )
-    data = [
-        fedjax.ClientDataset(dict(zip("xy", client(c), strict=True))) for c in range(work.clients)
-    ]
-    keys = jax.random.split(jax.random.PRNGKey(0), work.clients)
-    cohort = [(str(c), data[c], keys[c]) for c in range(work.clients)]
+    data = [fedjax.ClientDataset(dict(zip("xy", own, strict=True))) for own in clients]
+    keys = jax.random.split(jax.random.PRNGKey(0), len(data))
+    cohort = [(str(number), own, keys[number]) for number, own in enumerate(data)]
     state = algorithm.init(model.init(jax.random.PRNGKey(0)))
     assert sum(x.size for x in jax.tree.leaves(state.params)) == 62_006
 
@@ -68,7 +67,24 @@ def main() -> None:
         state, _ = algorithm.apply(state, cohort)
         jax.block_until_ready(state.params)
 
-    print_json(ms=ms(timed(one_round), work), version=f"{version('fedjax')}, jax {jax.__version__}")
+    return one_round
+
+
+def versions() -> str:
+    """The versions that run."""
+    return f"{version('fedjax')}, jax {jax.__version__}"
+
+
+def main() -> None:
+    """Runs rounds and prints the best."""
+    work = work_from_arguments()
+    one_round = federated_averaging(
+        [client(number) for number in range(work.clients)],
+        fedjax.ShuffleRepeatBatchHParams(
+            batch_size=work.batch, num_epochs=None, num_steps=work.steps
+        ),
+    )
+    print_json(ms=ms(timed(one_round), work), version=versions())
 
 
 if __name__ == "__main__":

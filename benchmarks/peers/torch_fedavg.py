@@ -4,11 +4,37 @@ A plain PyTorch loop without a data loader, as `torch_loop`. Environment: `pip i
 torch==2.13.0` (the CPU build).
 """
 
+from collections.abc import Callable, Iterable
+
 import numpy as np
 import torch
+from torch import nn
 
 from benchmarks.peers.torch_loop import lenet, tensors, train
 from benchmarks.peers.work import batches, ms, print_json, timed, work_from_arguments
+
+
+def average(
+    net: nn.Module,
+    data: list[tuple[torch.Tensor, torch.Tensor]],
+    orders: Callable[[int], Iterable[np.ndarray]],
+) -> None:
+    """A round: each client trains the net from its present weights; it then has their mean.
+
+    Args:
+      net: of the server.
+      data: x and y of each client.
+      orders: number of a client's examples -> row numbers of each of its batches.
+    """
+    total = sum(len(y) for _, y in data)
+    start = {name: value.clone() for name, value in net.state_dict().items()}
+    mean = {name: torch.zeros_like(value) for name, value in start.items()}
+    for x, y in data:
+        net.load_state_dict(start)
+        train(net, x, y, orders(len(y)))
+        for name, value in net.state_dict().items():
+            mean[name] += len(y) / total * value
+    net.load_state_dict(mean)
 
 
 def main() -> None:
@@ -17,18 +43,10 @@ def main() -> None:
     net = lenet(32, 3)
     assert sum(p.numel() for p in net.parameters()) == 62_006
     data = [tensors(number) for number in range(work.clients)]
-    total = sum(len(y) for _, y in data)
     rng = np.random.default_rng(0)
 
     def one_round():
-        start = {name: value.clone() for name, value in net.state_dict().items()}
-        mean = {name: torch.zeros_like(value) for name, value in start.items()}
-        for x, y in data:
-            net.load_state_dict(start)
-            train(net, x, y, batches(len(y), work, rng))
-            for name, value in net.state_dict().items():
-                mean[name] += len(y) / total * value
-        net.load_state_dict(mean)
+        average(net, data, lambda n: batches(n, work, rng))
 
     print_json(ms=ms(timed(one_round), work), version=torch.__version__)
 

@@ -1,0 +1,22 @@
+"""One epoch of clients of different sizes by FedJAX, as `torch_unequal`.
+
+It needs the environment of `fedjax`.
+"""
+
+import fedjax
+
+from benchmarks.peers.fedjax import federated_averaging, versions
+from benchmarks.peers.unequal import clients_of, ms_of_batch, unequal_from_arguments
+from benchmarks.peers.work import print_json, timed
+
+
+def main() -> None:
+    """Runs rounds and prints the best."""
+    work = unequal_from_arguments()
+    batches = fedjax.ShuffleRepeatBatchHParams(batch_size=work.batch, num_epochs=1)
+    one_round = federated_averaging(clients_of(work), batches)
+    print_json(ms=ms_of_batch(timed(one_round), work), version=versions())
+
+
+if __name__ == "__main__":
+    main()
