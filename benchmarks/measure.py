@@ -68,3 +68,22 @@ def without_evaluation(train: Dataset) -> Federation:
     """A federation without validation and test examples."""
     nothing = jax.tree.map(lambda x: x[:, :0], train)
     return Federation(train, nothing, nothing)
+
+
+def copy_gbs(floats: int = 2**25) -> float:
+    """Billions of bytes per second that an addition reads and writes, on one device."""
+    x = jnp.zeros(floats)
+    add = jax.jit(lambda x: x + 1)
+    return 8 * floats / best_ms(lambda: add(x)) / 1e6
+
+
+def dispatch_ms() -> float:
+    """Milliseconds of calling a compiled program that computes nothing to speak of."""
+    x = jnp.zeros(1)
+    add = jax.jit(lambda x: x + 1)
+    return best_ms(lambda: add(x), 100)
+
+
+def repeats_within(once_ms: float, seconds: float = 0.3) -> int:
+    """How often to repeat a call that takes so many milliseconds: 2 to 20 times."""
+    return min(max(int(1e3 * seconds / max(once_ms, 1e-3)), 2), 20)

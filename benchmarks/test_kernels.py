@@ -1,50 +1,112 @@
-"""The server's kernels over numbers of models and parameters: `pytest benchmarks --benchmark-only`.
+"""The server's kernels, and a round of each of the four systems: `pytest benchmarks
+--benchmark-only`.
 
-Compiling is not included. `floor` in the extra columns (`--benchmark-json`) is the time in
-milliseconds of the kernel's matrix products at the speed of 2048x2048 products in the same process;
-None for a kernel without products.
+`python -m benchmarks.kernels` runs these benchmarks and writes docs/kernels.md. A test is one
+kernel at one size; its extra columns (`--benchmark-json`) are milliseconds of the floor and of each
+peer, and seconds of compiling.
 """
 
 import functools
+import gc
+import time
+from collections.abc import Callable
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from benchmarks.measure import product_gflops
-from jaxfl.kernels.cluster import kmeans
-from jaxfl.kernels.mixing import mix
-from jaxfl.kernels.similarity import cosine
-from jaxfl.kernels.simplex import project_rows
+from benchmarks import kernel_rounds
+from benchmarks.kernel_cases import KERNELS, OF_MODELS, OF_PAIRS
+from benchmarks.kernel_inputs import Kernel, left_out
+from benchmarks.measure import best_ms, copy_gbs, dispatch_ms, product_gflops, repeats_within
 
-SIZES = [(10, 62_006), (50, 62_006), (200, 62_006), (1_000, 100_000)]
-KERNELS = {
-    "cosine": lambda x: cosine(x),
-    "mix": lambda x: mix(x[:, : x.shape[0]], x),
-    "project_rows": lambda x: project_rows(x[:, : x.shape[0]]),
-    "kmeans": lambda x: (
-        kmeans(jax.random.key(0), x, jnp.arange(x.shape[0]), 5, restarts=10).inertia
-    ),
-}
-PRODUCTS = {"cosine", "mix", "kmeans"}
-floor_gflops = functools.cache(product_gflops)
+CLIENTS = (10, 100, 1_000)
+PARAMETERS = (10_000, 100_000, 1_000_000)
+CASES = [(m, d, name) for d in PARAMETERS for m in CLIENTS for name in sorted(OF_MODELS)]
+CASES += [(m, 0, name) for m in CLIENTS for name in sorted(OF_PAIRS)]
 
 
-@pytest.fixture(scope="module", params=SIZES, ids=lambda size: f"{size[0]}x{size[1]}")
-def models(request):
-    """Random models [M, D]."""
-    return jnp.asarray(np.random.default_rng(0).normal(size=request.param), jnp.float32)
+@functools.cache
+def rates() -> dict[str, float]:
+    """The rates of this machine, one device, in this process."""
+    return {"gflops": product_gflops(), "gbs": copy_gbs(), "dispatch_ms": dispatch_ms()}
 
 
-@pytest.mark.parametrize("name", sorted(KERNELS))
-def test_kernel(benchmark, models, name):
+def floor_ms(operations: float, floats: float) -> float:
+    """The least time: the operations, the bytes, or the call itself, whatever takes longest."""
+    rate = rates()
+    by_operations = operations / rate["gflops"] / 1e6
+    by_bytes = 4 * floats / rate["gbs"] / 1e6
+    return max(by_operations, by_bytes, rate["dispatch_ms"])
+
+
+@functools.lru_cache(maxsize=1)
+def inputs_of(make: Callable, m: int, d: int) -> tuple[np.ndarray, ...]:
+    """The arguments; kernels with the same arguments come one after another."""
+    return make(np.random.default_rng(0), m, d)
+
+
+def peers_ms(kernel: Kernel, arguments: tuple[np.ndarray, ...]) -> dict[str, float]:
+    """Milliseconds of each peer that computes this size in some seconds."""
+    clients = len(arguments[0])
+    found = {}
+    for name, peer in kernel.peers.items():
+        if clients <= peer.most:
+            found[name] = quickest_ms(functools.partial(peer.run, *arguments))
+    return found
+
+
+def quickest_ms(function: Callable) -> float:
+    """Milliseconds of the best call; the first one warms up, unless it takes long."""
+    began = time.perf_counter()
+    jax.block_until_ready(function())
+    first = 1e3 * (time.perf_counter() - began)
+    return min(first, best_ms(function, repeats_within(first))) if first < 1e3 else first
+
+
+def measure(benchmark, run: Callable, extra: dict[str, object]) -> None:
+    """Times a compiled function as often as fits a third of a second."""
+    began = time.perf_counter()
+    jax.block_until_ready(run())
+    rounds = repeats_within(1e3 * (time.perf_counter() - began))
+    benchmark.extra_info.update(extra | rates())
+    benchmark.pedantic(lambda: jax.block_until_ready(run()), rounds=rounds, warmup_rounds=1)
+
+
+@pytest.mark.parametrize(("m", "d", "name"), CASES, ids=lambda value: str(value))
+def test_kernel(benchmark, m, d, name):
     """One call of the compiled kernel."""
-    if name == "kmeans" and len(models) > 200:
-        pytest.skip("k-means is for cohorts")
-    run = jax.jit(KERNELS[name]).lower(models).compile()
-    m, d = models.shape
-    benchmark.extra_info["floor"] = (
-        2 * m * m * d / floor_gflops() / 1e6 if name in PRODUCTS else None
-    )
-    benchmark.pedantic(lambda: jax.block_until_ready(run(models)), rounds=5, warmup_rounds=1)
+    kernel = KERNELS[name]
+    reason = left_out(kernel, m, d)
+    if reason:
+        pytest.skip(reason)
+    host = inputs_of(kernel.inputs, m, d)
+    arguments = tuple(map(jnp.asarray, host))
+    began = time.perf_counter()
+    run = jax.jit(kernel.run).lower(*arguments).compile()
+    extra = {
+        "kernel": name,
+        "m": m,
+        "d": d,
+        "compile_seconds": time.perf_counter() - began,
+        "floor_ms": floor_ms(kernel.operations(m, d), kernel.floats(m, d)),
+        "peers": peers_ms(kernel, host),
+    }
+    measure(benchmark, lambda: run(*arguments), extra)
+    gc.collect()
+
+
+@pytest.mark.parametrize("system", kernel_rounds.SYSTEMS)
+def test_round(benchmark, system):
+    """A round of a toy federation: local training, uploads, the server's step."""
+    one_round, compiling = kernel_rounds.compiled_round(system)
+    extra = {
+        "kernel": system,
+        "m": kernel_rounds.CLIENTS,
+        "d": 0,
+        "compile_seconds": compiling,
+        "floor_ms": floor_ms(kernel_rounds.operations(), 0),
+        "peers": {"NumPy, training alone": quickest_ms(kernel_rounds.numpy_training())},
+    }
+    measure(benchmark, one_round, extra)
