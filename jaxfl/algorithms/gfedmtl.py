@@ -150,7 +150,7 @@ def gfedmtl(
         strength = coupling.strength(learner) if learned else jnp.asarray(tau, float)
         cells = jnp.where(info.reported, client.cell, -1)
         coupled, exchanged = consensus.server_round(cells, adjacency, strength, clusters)
-        u = mix(coupled[client.cell], stack)
+        u = tree.take(mix(coupled, stack), client.cell)
         w = mix(exchanged, stack)
         models = jax.tree.map(lambda new, old: new.reshape(old.shape), w, models)
         # (16): the new duals of the clients.
