@@ -1,5 +1,6 @@
 """One round of each of the four systems on a toy federation, beside a NumPy loop over clients."""
 
+import itertools
 from collections.abc import Callable
 
 import jax
@@ -41,7 +42,7 @@ def compiled_round(system: str) -> tuple[Callable, float]:
 
 def operations() -> float:
     """Floating-point operations of the products of local training; the server's are few."""
-    weights = sum(i * o for i, o in zip(LAYERS[:-1], LAYERS[1:], strict=True))
+    weights = sum(i * o for i, o in itertools.pairwise(LAYERS))
     # The forward pass, the gradients by the weights, and those by the hidden units.
     products = 2 * weights + LAYERS[1] * LAYERS[2]
     return 2 * products * BATCH * STEPS * CLIENTS
@@ -53,7 +54,7 @@ def numpy_training() -> Callable:
     train = jax.tree.map(np.asarray, toy_federation().train)
     start = [
         rng.standard_normal((i, o), np.float32) * np.float32(i**-0.5)
-        for i, o in zip(LAYERS[:-1], LAYERS[1:], strict=True)
+        for i, o in itertools.pairwise(LAYERS)
     ]
 
     def train_client(x: np.ndarray, y: np.ndarray) -> list[np.ndarray]:

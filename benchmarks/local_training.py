@@ -2,6 +2,7 @@
 
 import time
 from pathlib import Path
+from typing import Literal
 
 import jax
 import jax.numpy as jnp
@@ -46,7 +47,7 @@ CASES = (
 
 
 def client_step_ms(
-    model: str,
+    model: str | nn.Module,
     side: int,
     batch: int,
     *,
@@ -54,6 +55,7 @@ def client_step_ms(
     steps: int = 20,
     repeats: int = 5,
     chunk: Chunk = "auto",
+    compute: Literal["float32", "bfloat16"] = "float32",
 ) -> dict[str, float]:
     """Milliseconds of one SGD step of one client, and seconds of compiling.
 
@@ -65,7 +67,12 @@ def client_step_ms(
     y = jnp.asarray(rng.integers(0, 10, (clients, 320)), jnp.int32)
     data = Dataset(x, y, jnp.ones((clients, 320), bool))
     task = jaxfl.classification(
-        MODELS[model](), x[0, 0], batch_size=batch, steps=steps, chunk=chunk
+        MODELS[model]() if isinstance(model, str) else model,
+        x[0, 0],
+        batch_size=batch,
+        steps=steps,
+        chunk=chunk,
+        compute=compute,
     )
     params = mesh.place(jax.vmap(task.problem.init)(jax.random.split(jax.random.key(0), clients)))
     cohort = mesh.place(Cohort(jnp.arange(clients), data, data))

@@ -25,12 +25,10 @@ def best_ms(function: Callable, repeats: int = 7) -> float:
     return 1e3 * best
 
 
-def product_gflops(size: int = 2048) -> float:
-    """Billions of operations per second of float32 matrix products, one on each device at once."""
+def product_gflops(size: int = 2048, dtype: str = "float32") -> float:
+    """Billions of operations per second of matrix products, one on each device at once."""
     count = jax.local_device_count()
-    a = mesh.place(
-        jnp.asarray(np.random.default_rng(0).normal(size=(count, size, size)), jnp.float32)
-    )
+    a = mesh.place(jnp.asarray(np.random.default_rng(0).normal(size=(count, size, size)), dtype))
     product = jax.jit(jnp.matmul)
     return 2 * count * size**3 / best_ms(lambda: product(a, a)) / 1e6
 

@@ -1,8 +1,7 @@
-"""The server's kernels, and a round of each of the four systems: `pytest benchmarks
---benchmark-only`.
+"""The server's kernels, and a round of each of the four systems.
 
-`python -m benchmarks.kernels` runs these benchmarks and writes docs/kernels.md. A test is one
-kernel at one size; its extra columns (`--benchmark-json`) are milliseconds of the floor and of each
+`pytest benchmarks --benchmark-only` runs these benchmarks; `python -m benchmarks.kernels` does and
+writes docs/kernels.md. A test is one kernel at one size; its extra columns (`--benchmark-json`) are milliseconds of the floor and of each
 peer, and seconds of compiling.
 """
 

@@ -1,8 +1,9 @@
 """Local training as in most scripts: PyTorch, one client after another, one step at a time.
 
-`python -m benchmarks.peers.torch_loop lenet 32 16` prints milliseconds per client step as JSON.
-Environment: `pip install torch==2.13.0` (the CPU build). There is no data loader: batches are rows
-of a tensor in memory, so this is the fastest form of such a loop.
+`python -m benchmarks.peers.torch_loop lenet 32 16` prints milliseconds per client step as JSON; a
+fourth argument `cuda` is for a GPU. Environment: `pip install torch==2.13.0` (the CPU build). There
+is no data loader: batches are rows of a tensor in memory, so this is the fastest form of such a
+loop.
 """
 
 import functools
@@ -101,27 +102,35 @@ def train(net: nn.Module, x: torch.Tensor, y: torch.Tensor, orders: Iterable[np.
     """One step for each batch of row numbers."""
     optimizer = sgd(net.parameters())
     for order in orders:
-        rows = torch.from_numpy(order)
+        rows = torch.from_numpy(order).to(x.device)
         optimizer.zero_grad()
         nn.functional.cross_entropy(net(x[rows]), y[rows]).backward()
         optimizer.step()
 
 
 def client_step_ms(
-    model: str, side: int, batch: int, clients: int = 4, steps: int = 20, repeats: int = 4
+    model: str,
+    side: int,
+    batch: int,
+    clients: int = 4,
+    steps: int = 20,
+    repeats: int = 4,
+    device: str = "cpu",
 ) -> float:
     """Milliseconds of one SGD step of one client, best of several rounds of all clients."""
     channels = 1 if side == 28 else 3
     torch.manual_seed(0)
     rng = np.random.default_rng(0)
-    x = torch.randn(clients, LONGEST, channels, side, side)
-    y = torch.randint(0, 10, (clients, LONGEST))
-    nets = [MODELS[model](side, channels) for _ in range(clients)]
+    x = torch.randn(clients, LONGEST, channels, side, side).to(device)
+    y = torch.randint(0, 10, (clients, LONGEST)).to(device)
+    nets = [MODELS[model](side, channels).to(device) for _ in range(clients)]
     work = Work(clients, batch, steps)
 
     def one_round():
         for i, net in enumerate(nets):
             train(net, x[i], y[i], batches(LONGEST, work, rng))
+        if device == "cuda":
+            torch.cuda.synchronize()
 
     return ms(timed(one_round, repeats + 1), work)
 
@@ -135,6 +144,9 @@ def process_per_core_ms(*case: object) -> float:
 
 if __name__ == "__main__":
     case = sys.argv[1], int(sys.argv[2]), int(sys.argv[3])
+    if sys.argv[4:] == ["cuda"]:
+        print_json(ms=client_step_ms(*case, device="cuda"), version=torch.__version__)
+        sys.exit()
     threads = client_step_ms(*case)
     processes = process_per_core_ms(*case)
     print_json(
