@@ -1,9 +1,10 @@
 """What to run when a GPU or a TPU is lent for a short time.
 
-`python -m benchmarks.accelerator_session [PART ...]` measures what is worth most first. Each part is a process of its own and takes ten minutes at most (`--budget`). The parts in order of
-worth: `rates`, `steps`, `torch`, `determinism`, `blazefl`, `table1` (`accelerator_parts.py`). Rows
-are written one by one, so an aborted session keeps what it has measured, and the next start goes on
-with what is missing. Last, a page of all rows is written. `--smallest` tries the programs on a CPU.
+`python -m benchmarks.accelerator_session [PART ...]` measures what is worth most first. Each part
+is a process of its own and takes ten minutes at most (`--budget`): `rates`, `steps`, `torch`,
+`determinism`, `blazefl`, `table1` (`accelerator_parts.py`). Rows are written one by one, so an
+aborted session keeps what it has measured, and the next start goes on with what is missing. Last, a
+page of all rows is written. `--smallest` tries the programs on a CPU.
 """
 
 import os
@@ -128,8 +129,8 @@ def cell(value: object) -> str:
 
 TEXT = """# A session on an accelerator
 
-Measured by `python -m benchmarks.accelerator_session` on {where}. The best of several calls,
-compiling apart. A row with an error was not measured.
+Measured by `python -m benchmarks.accelerator_session`: {where}.
+The best of several calls, compiling apart. A row with an error was not measured.
 """
 
 

@@ -75,9 +75,9 @@ def _cdist(metric: str) -> dict[str, Peer]:
 
 
 _QUADRATIC = {
-    "SciPy SLSQP": (peers.slsqp, 10),
-    "jaxopt OSQP": (peers.jaxopt_osqp, 10),
-    "jaxopt gradient": (peers.jaxopt_gradient, 100),
+    "SciPy SLSQP": (peers.slsqp, 10, False),
+    "jaxopt OSQP": (peers.jaxopt_osqp, 10, True),
+    "jaxopt gradient": (peers.jaxopt_gradient, 100, True),
 }
 
 # Kernels of models [M, D].
@@ -150,7 +150,7 @@ OF_MODELS = {
         _none,
         lambda m, d: m * d + d,
         {"NumPy": Peer(functools.partial(np.median, axis=0))},
-        "sort",
+        "ranks",
     ),
     "trimmed_mean": Kernel(
         lambda x: robust.trimmed_mean(x, 0.2, _everybody(x)),
@@ -158,7 +158,7 @@ OF_MODELS = {
         _none,
         lambda m, d: m * d + d,
         {"SciPy": Peer(peers.trimmed_mean)},
-        "sort",
+        "ranks",
     ),
     "krum": Kernel(
         lambda x: robust.krum(x, jnp.arange(x.shape[0]), _everybody(x), None, None),
@@ -200,6 +200,10 @@ OF_MODELS = {
     ),
 }
 
+# The kernels of pFedGraph and FedCedar, which are measured at all sizes.
+for _name in ("cosine", "mix", "kmeans"):
+    OF_MODELS[_name] = OF_MODELS[_name]._replace(main=True)
+
 # Kernels of matrices [M, M], which do not depend on D.
 OF_PAIRS = {
     "project_rows": Kernel(
@@ -207,7 +211,8 @@ OF_PAIRS = {
         rows,
         _none,
         _square,
-        {"NumPy sort": Peer(peers.projected)} | {n: Peer(*p) for n, p in _QUADRATIC.items()},
+        {"NumPy sort": Peer(peers.projected)}
+        | {name: Peer(*peer) for name, peer in _QUADRATIC.items()},
     ),
     "project_capped_rows": Kernel(
         lambda x: simplex.project_capped_rows(x, jnp.full(x.shape, 4 / x.shape[0])),
@@ -215,8 +220,8 @@ OF_PAIRS = {
         _none,
         _square,
         {
-            name: Peer(lambda x, f=f: f(x, 4 / len(x)), most)
-            for name, (f, most) in _QUADRATIC.items()
+            name: Peer(lambda x, run=run: run(x, 4 / len(x)), *options)
+            for name, (run, *options) in _QUADRATIC.items()
         },
     ),
     "graph_rows": Kernel(
@@ -235,13 +240,14 @@ OF_PAIRS = {
         lambda m, d: 4 * m**3,
         _square,
         {"SciPy": Peer(peers.contraction)},
+        "triples",
     ),
     "bipartition": Kernel(
-        lambda x: bipartition(x, jnp.zeros(x.shape[0], int), jnp.arange(x.shape[0])),
-        symmetric,
+        bipartition,
+        lambda rng, m, d: (*symmetric(rng, m, d), np.zeros(m, int), np.arange(m)),
         _none,
         _square,
-        {"SciPy": Peer(peers.bipartition)},
+        {"SciPy": Peer(lambda x, cluster, ids: peers.bipartition(x))},
     ),
     "attentive": Kernel(
         lambda x: amp.attentive(x, 0.001, 1.0),

@@ -7,7 +7,9 @@ import numpy as np
 
 MEMORY = 4 * 2**30  # bytes of the arguments and results, and of copies of the models
 PAIRS = 2e9  # differences of entries, where each pair of models is subtracted
-SORTED = 2e7  # entries, where each coordinate is sorted
+TRIPLES = 1e8
+LARGE = 1e8  # entries beyond which only the main kernels are measured
+RANKED = 2e7  # entries, where order statistics are found
 HEADS = 8
 WIDTH = 8
 
@@ -17,6 +19,7 @@ class Peer(NamedTuple):
 
     run: Callable  # of the kernel's arguments, as NumPy arrays
     most: int = 1_000  # the largest M that it computes in some seconds
+    compiled: bool = False  # whether the first call compiles
 
 
 class Kernel(NamedTuple):
@@ -30,8 +33,10 @@ class Kernel(NamedTuple):
     # (M, D) -> floats that are read and written at least
     floats: Callable
     peers: dict[str, Peer]
-    # how the time grows: "products" of matrices, "pairs" of models, a "sort" of each coordinate
+    # how the time grows: "products" of matrices, "pairs" of models, "ranks" of entries,
+    # "triples" of clients
     kind: str = "products"
+    main: bool = False  # whether it is measured at all sizes
 
 
 def models(rng: np.random.Generator, m: int, d: int) -> tuple[np.ndarray]:
@@ -77,6 +82,10 @@ def left_out(kernel: Kernel, m: int, d: int) -> str | None:
         return "more than 4 GiB"
     if kernel.kind == "pairs" and m * m * d > PAIRS:
         return "subtracting all pairs of models takes too long"
-    if kernel.kind == "sort" and m * d > SORTED:
-        return "sorting all coordinates takes too long"
+    if kernel.kind == "triples" and m**3 > TRIPLES:
+        return "a term for each three clients takes too long"
+    if m * d >= LARGE and not kernel.main:
+        return "the whole page is to take less than ten minutes"
+    if kernel.kind == "ranks" and m * d > RANKED:
+        return "order statistics take too long"
     return None
