@@ -2,8 +2,8 @@
 
 `python -m benchmarks.kernels [--compare FILE]` takes less than ten minutes on two cores; nothing
 else should run. It starts `pytest benchmarks --benchmark-only` and makes the page of its JSON,
-which it keeps in benchmarks/kernels.json. With `--compare benchmarks/kernels.json`, or another file of an
-earlier run, pytest-benchmark prints each kernel's times beside those of that run.
+which it keeps in benchmarks/kernels.json. With `--compare FILE`, such as that file or one of an
+earlier commit, pytest-benchmark prints the times of each kernel beside those of that run.
 """
 
 import datetime

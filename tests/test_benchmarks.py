@@ -1,12 +1,28 @@
 """The benchmarks measure what they claim to measure; no times are tested."""
 
+import functools
 import sys
+import time
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from benchmarks import fedavg_round, report, unequal_clients
+import jaxfl
+from benchmarks import (
+    accelerator_parts,
+    accelerator_rows,
+    accelerator_session,
+    fedavg_round,
+    kernel_rounds,
+    kernels,
+    report,
+    unequal_clients,
+)
+from benchmarks.accelerator_rows import Session, measure_row, read_rows
+from benchmarks.kernel_cases import KERNELS
+from benchmarks.kernel_inputs import left_out
 from benchmarks.peers import run_peer, server_loops
 from benchmarks.peers.unequal import PARTITIONS, Unequal, clients_of
 from benchmarks.peers.work import Work, batches, client
@@ -98,3 +114,137 @@ def test_the_table_of_unequal_clients_has_a_row_for_each_case():
     assert len(rows) == 1 + len(PARTITIONS)
     assert {row.count("|") for row in rows} == {11}
     assert sum(row.count("not run") for row in rows) == 2 * len(unequal_clients.PEERS)
+
+
+@functools.cache
+def computed(name):
+    """A kernel's arguments and results at a small size."""
+    arguments = KERNELS[name].inputs(np.random.default_rng(0), 12, 40)
+    return arguments, jax.tree.leaves(jax.jit(KERNELS[name].run)(*map(jnp.asarray, arguments)))
+
+
+def is_slow(peer):
+    """Whether a peer takes seconds to compile."""
+    return pytest.mark.slow if peer.compiled else ()
+
+
+@pytest.mark.parametrize(
+    ("name", "peer"),
+    [
+        pytest.param(name, peer, marks=is_slow(kernel.peers[peer]))
+        for name, kernel in KERNELS.items()
+        for peer in kernel.peers
+    ],
+)
+def test_a_peer_computes_what_the_kernel_computes(name, peer):
+    arguments, ours = computed(name)
+    theirs = KERNELS[name].peers[peer].run(*[a.copy() for a in arguments])
+    theirs = theirs if isinstance(theirs, tuple) else (theirs,)
+    assert len(ours) == len(theirs)
+    if name == "kmeans":  # different seeds: ours must be as good, within a tenth
+        assert float(ours[0]) < 1.1 * theirs[0]
+        return
+    # The tolerance is the accuracy of the solvers of quadratic programs.
+    for own, other in zip(ours, theirs, strict=True):
+        np.testing.assert_allclose(own, other, rtol=1e-4, atol=1e-4)
+
+
+def test_every_kernel_is_measured_at_a_small_size_and_has_a_floor():
+    for kernel in KERNELS.values():
+        assert left_out(kernel, 10, 10_000) is None
+        assert kernel.floats(10, 10_000) > 0
+        assert kernel.peers
+    assert left_out(KERNELS["mix"], 1_000, 1_000_000) == "more than 4 GiB"
+
+
+def test_the_peer_of_a_round_trains_as_many_clients():
+    trained = kernel_rounds.numpy_training()()
+    assert len(trained) == kernel_rounds.CLIENTS
+    assert all(np.isfinite(leaf).all() for client in trained for leaf in client)
+    # One layer of products, each way twice but for the images.
+    assert kernel_rounds.operations() > 2 * 2 * 64 * 128 * 16 * 10 * 20
+
+
+def test_the_page_of_kernels_has_a_line_for_each_peer():
+    def benchmark(kind, name, peers):
+        rates = {"gflops": 200.0, "gbs": 10.0, "dispatch_ms": 0.01}
+        size = {"kernel": name, "m": 10, "d": 1_000, "floor_ms": 1.0, "compile_seconds": 0.5}
+        extra = size | {"kind": kind, "peers": peers} | rates
+        return {"extra_info": extra, "stats": {"min": 0.002, "data": [0.002]}}
+
+    results = {
+        "machine_info": {"node": "somebody's"},
+        "benchmarks": [
+            benchmark("models", "cosine", {"NumPy": 1.0}),
+            benchmark("pairs", "project_rows", {"SciPy": 400.0, "NumPy": 1.0}),
+            benchmark("round", "fedcedar", {}),
+        ],
+    }
+    short = kernels.shortened(results)
+    assert "node" not in short["machine_info"]
+    assert "data" not in short["benchmarks"][0]["stats"]
+    page = kernels.page(short)
+    assert "| cosine | 10 | 1,000 | 2 | 2 | 0.5 | NumPy | 1 | 0.5 |" in page
+    assert page.count("| project_rows | 10 |") == 2
+    assert "| fedcedar | 10 | 2 | 2 | 0.5 | - | - | - |" in page
+
+
+def test_a_session_goes_on_with_what_is_missing(tmp_path):
+    session = Session(tmp_path, time.monotonic() + 60)
+    calls = []
+
+    def measure(case, found):
+        def run():
+            calls.append(case)
+            if isinstance(found, Exception):
+                raise found
+            return found
+
+        measure_row(session, "steps", {"clients": case}, run)
+
+    measure(1, {"ms": 2.0})
+    measure(2, MemoryError("out of memory\nand more"))
+    with (tmp_path / accelerator_rows.FILE).open("a") as file:
+        file.write('{"part": "ste')  # an abort cuts a line
+    measure(1, {"ms": 3.0})
+    measure(2, {"ms": 4.0})
+    measure_row(session._replace(ends=0), "steps", {"clients": 3}, lambda: calls.append(3))
+    assert calls == [1, 2, 2]
+    found = [row["found"] for row in read_rows(tmp_path)]
+    assert found == [{"ms": 2.0}, {"error": "out of memory"}, {"ms": 4.0}]
+    device = {"device": "a card", "devices": "1", "jax": "0.10", "python": "3.11"}
+    accelerator_rows.write_row(tmp_path, "device", {}, device)
+    page = accelerator_session.page(read_rows(tmp_path))
+    assert "1 x a card" in page
+    assert "| 2 | 4 |" in page
+    assert "out of memory" not in page
+
+
+def test_a_session_measures_the_rates_of_the_device(tmp_path):
+    accelerator_parts.rates(Session(tmp_path, time.monotonic() + 60, smallest=True))
+    rows = read_rows(tmp_path)
+    assert [row["case"].get("product") for row in rows] == ["float32", "TF32", "bfloat16", None]
+    assert all(value > 0 for row in rows for value in row["found"].values())
+
+
+def test_a_session_measures_a_step(tmp_path, monkeypatch):
+    monkeypatch.setattr(accelerator_parts, "ARITHMETIC", {"TF32": ("tensorfloat32", "float32")})
+    # A model that compiles faster.
+    monkeypatch.setattr(jaxfl.models, "lenet", lambda classes, **_: jaxfl.models.mlp(classes))
+    accelerator_parts.steps(Session(tmp_path, time.monotonic() + 60, smallest=True))
+    (row, *others) = read_rows(tmp_path)
+    assert len(others) == len(accelerator_parts.CONVOLUTIONS) - 1
+    assert row["found"]["ms"] > 0
+
+
+def test_a_session_says_that_the_torch_loop_is_missing(tmp_path):
+    accelerator_parts.torch(Session(tmp_path, time.monotonic() + 60))
+    assert [row["found"]["error"] for row in read_rows(tmp_path)] == ["missing (not run)"] * 2
+
+
+@pytest.mark.slow(seconds=20)
+def test_a_session_runs_blazefls_benchmark(tmp_path):
+    accelerator_parts.blazefl(Session(tmp_path, time.monotonic() + 60, smallest=True))
+    (row,) = read_rows(tmp_path)
+    assert row["found"]["seconds"] > 0
+    assert set(accelerator_parts.PARTS) == set(accelerator_session.PARTS)

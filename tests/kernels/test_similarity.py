@@ -6,7 +6,15 @@ from hypothesis import strategies as st
 from sklearn.metrics.pairwise import cosine_similarity
 
 from jaxfl import tree
-from jaxfl.kernels.similarity import cosine, dice, distances_l2, gram, inverse_norms, similarities
+from jaxfl.kernels.similarity import (
+    cosine,
+    dice,
+    distances_l2,
+    gram,
+    inverse_norms,
+    similarities,
+    squared_distances,
+)
 
 
 def models(clients, seed):
@@ -98,3 +106,9 @@ def test_models_near_each_other_and_far_from_zero_keep_their_distance():
     np.testing.assert_allclose(found, -expected, rtol=1e-5)
     far = np.concatenate([stacked, np.full((1, 200), 1e20, np.float32)])
     np.testing.assert_allclose(distances_l2(jnp.asarray(far))[:3, :3], expected, rtol=1e-5)
+
+
+def test_the_mean_of_models_is_a_product():
+    """XLA on CPU adds the rows of [M, D] some 25 times more slowly than a product does."""
+    program = str(jax.make_jaxpr(squared_distances)(jnp.ones((4, 30))))
+    assert "reduce_sum[axes=(0,)" not in program

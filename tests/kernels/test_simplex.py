@@ -144,3 +144,24 @@ def test_an_alpha_for_groups_ignores_clients_that_have_not_reported():
     similarity[:, ~reported] = -1e30
     found = alpha_for_groups(jnp.asarray(similarity), jnp.asarray(reported), 2)
     assert found == alpha_for_groups(jnp.asarray(few), jnp.ones(4, bool), 2)
+
+
+def test_the_projection_has_the_derivative_of_its_positive_weights():
+    """Against differences of the solver's solutions; the last entry has no weight."""
+    row = np.array([0.6, 0.2, 0.5, -2.0])
+    cotangent = np.array([1.0, -2.0, 0.5, 3.0])
+    grad = jax.grad(lambda r: project_rows(r[None])[0] @ jnp.asarray(cotangent, r.dtype))(
+        jnp.asarray(row, jnp.float32)
+    )
+    step = 1e-3
+    expected = [
+        (solve(row + step * unit) - solve(row - step * unit)) @ cotangent / (2 * step)
+        for unit in np.eye(4)
+    ]
+    np.testing.assert_allclose(grad, expected, atol=1e-4)
+
+
+def test_the_projection_needs_no_sort():
+    """XLA on CPU sorts the rows of 1,000 clients twenty times more slowly than NumPy."""
+    program = jax.jit(project_rows).lower(jnp.ones((5, 3))).as_text()
+    assert "sort" not in program
