@@ -1,6 +1,7 @@
 """GFedMtl and GFed against plain NumPy written from the corrected equations (13) to (18)."""
 
 import functools
+import sys
 
 import jax
 import jax.numpy as jnp
@@ -16,6 +17,7 @@ from jaxfl import tree
 from jaxfl.algorithms import fedavg, gfed, gfedmtl
 from jaxfl.errors import InputError
 from jaxfl.kernels import coupling
+from jaxfl.kernels.mixing import mix
 from jaxfl.models import linear as linear_model
 from jaxfl.models.cnn import CNN
 from jaxfl.objectives import data_loss
@@ -506,3 +508,16 @@ def test_clusters_are_found_by_the_directions_of_the_first_updates():
     data = federation([np.ones((3, 400), np.float32)] * 30, [np.ones(3, np.float32)] * 30)
     state = gfedmtl(task, servers=1, clusters=5).init(jax.random.key(0), data.train)
     assert adjusted_rand_score(planted, state.clients.cell) == 1
+
+
+def test_the_servers_mix_a_model_for_each_cell_and_not_for_each_client(monkeypatch):
+    module = sys.modules["jaxfl.algorithms.gfedmtl"]
+    shapes = set()
+
+    def recorded(weights, stacked):
+        shapes.add(weights.shape)
+        return mix(weights, stacked)
+
+    monkeypatch.setattr(module, "mix", recorded)
+    run(gfedmtl(linear(), servers=1, cluster_of=np.arange(6) % 2), opposite_groups(), 1)
+    assert shapes == {(2, 8)}
