@@ -8,6 +8,9 @@ from jaxtyping import Array, Bool, Float, Int, PyTree
 from jaxfl.kernels.similarity import inverse_norms, squared_differences
 from jaxfl.types import Scalar
 
+# Entries of a block of coordinates whose order statistics a CPU finds at a time.
+BLOCK = 2**18
+
 
 def trimmed_mean(stacked: PyTree, trim: Scalar, reported: Bool[Array, "m"]) -> PyTree:
     """The mean of each coordinate without its floor(trim R) smallest and largest values.
@@ -149,12 +152,41 @@ def _ordered_bits(x: Float[Array, "m ..."]) -> Int[Array, "m ..."]:
 def _of_ranks(
     keys: Int[Array, "m ..."], ranks: tuple[Int[Array, ""], ...]
 ) -> list[Int[Array, "1 ..."]]:
-    """The key of each rank, from 0, in each coordinate: a bisection, one bit after another.
+    """The key of each rank, from 0, in each coordinate.
 
-    On CPU it is five times as fast as XLA's sort, which calls a function for each comparison.
+    A CPU takes the coordinates in blocks that fit into its cache, since each bit reads all keys.
+    """
+    flat = keys.reshape(keys.shape[0], -1)
+    size = flat.shape[1]
+    block = max(BLOCK // keys.shape[0], 128)
+
+    def whole(flat: Array, *ranks: Array) -> Array:
+        return _bisection(flat, ranks)
+
+    def by_blocks(flat: Array, *ranks: Array) -> Array:
+        if size <= block:
+            return whole(flat, *ranks)
+
+        def fill(number: Array, found: Array) -> Array:
+            # The last block overlaps the one before it.
+            start = jnp.minimum(number * block, size - block)
+            part = lax.dynamic_slice_in_dim(flat, start, block, axis=1)
+            return lax.dynamic_update_slice_in_dim(found, whole(part, *ranks), start, axis=1)
+
+        empty = jnp.zeros((len(ranks), size), flat.dtype)
+        return lax.fori_loop(0, -(-size // block), fill, empty)
+
+    found = lax.platform_dependent(flat, *ranks, cpu=by_blocks, default=whole)
+    return [key.reshape(1, *keys.shape[1:]) for key in found]
+
+
+def _bisection(keys: Int[Array, "m d"], ranks: tuple[Int[Array, ""], ...]) -> Int[Array, "r d"]:
+    """The key of each rank in each coordinate, one bit after another.
+
+    On CPU it is several times as fast as XLA's sort, which calls a function for each comparison.
     """
     bits = 8 * keys.dtype.itemsize
-    lowest = jnp.full((1, *keys.shape[1:]), jnp.iinfo(keys.dtype).min, keys.dtype)
+    lowest = jnp.full((1, keys.shape[1]), jnp.iinfo(keys.dtype).min, keys.dtype)
 
     def add_bit(number: Array, found: list[Array]) -> list[Array]:
         # The first bit takes the lowest number to 0.
@@ -166,4 +198,4 @@ def _of_ranks(
 
         return [largest(key, rank) for key, rank in zip(found, ranks, strict=True)]
 
-    return lax.fori_loop(0, bits, add_bit, [lowest for _ in ranks])
+    return jnp.concatenate(lax.fori_loop(0, bits, add_bit, [lowest for _ in ranks]))
