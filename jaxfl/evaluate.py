@@ -8,7 +8,7 @@ import jax.numpy as jnp
 from jax import lax
 from jaxtyping import Array, Float, Int
 
-from jaxfl import tree
+from jaxfl import target, tree
 from jaxfl.errors import check
 from jaxfl.objectives import data_loss
 from jaxfl.types import (
@@ -74,12 +74,13 @@ def score_clients(
       [0.0, -4.0]
     """
     feature_axes = data.x.ndim - (1 if isinstance(data, Pool) else 2)
-    if batch_size is None:
-        batch_size = 20 if feature_axes == 3 and jax.default_backend() == "cpu" else 256
 
     def one(params: Params, data: Dataset) -> Float[Array, ""]:
+        at_once = batch_size
+        if at_once is None:
+            at_once = 20 if feature_axes == 3 and target.platform() == "cpu" else 256
         # Only batches with examples that count are computed: these examples come first.
-        size = min(batch_size, max(data.mask.size, 1))
+        size = min(at_once, max(data.mask.size, 1))
         rows = jnp.argsort(data.mask == 0, stable=True)
         rows = jnp.pad(rows, (0, -rows.size % size))
         count = jnp.count_nonzero(data.mask)

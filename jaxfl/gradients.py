@@ -8,7 +8,7 @@ import optax
 from jax import lax
 from jaxtyping import Array, Int, PyTree, Shaped
 
-from jaxfl import tree
+from jaxfl import target, tree
 from jaxfl.loop import sum_parts
 from jaxfl.streams import client_keys
 from jaxfl.types import (
@@ -17,6 +17,7 @@ from jaxfl.types import (
     Evaluate,
     Gradient,
     Gradients,
+    Micro,
     Objective,
     Params,
     PRNGKey,
@@ -24,7 +25,7 @@ from jaxfl.types import (
 )
 
 
-def accumulated(objective: Objective, batch_size: int, micro: int | None) -> Callable:
+def accumulated(objective: Objective, batch_size: int, micro: Micro) -> Callable:
     """The gradient of an objective on a batch, computed a few examples at a time.
 
     This is faster where the data of a whole batch do not fit into the cache. The objective is a
@@ -37,19 +38,20 @@ def accumulated(objective: Objective, batch_size: int, micro: int | None) -> Cal
       objective: (params, batch [B], anchor, key) -> (loss, aux).
       batch_size: B.
       micro: number of examples in a part. The whole batch is computed at once if it is None, if it
-        does not divide B, or if it is B or more.
+        does not divide B, or if it is B or more. "auto" is 16 on a CPU and None elsewhere.
 
     Returns:
       gradient(params, batch [B], anchor, key) -> (gradient, aux).
     """
     gradient = jax.grad(objective, has_aux=True)
-    if micro is None or micro >= batch_size or batch_size % micro:
-        return gradient
 
     def in_parts(
         params: Params, batch: Dataset, anchor: PyTree, key: PRNGKey
     ) -> tuple[Params, Array]:
-        parts = jax.tree.map(lambda x: x.reshape(-1, micro, *x.shape[1:]), batch)
+        size = _size_of_part(micro)
+        if size is None or size >= batch_size or batch_size % size:
+            return gradient(params, batch, anchor, key)
+        parts = jax.tree.map(lambda x: x.reshape(-1, size, *x.shape[1:]), batch)
         real = jnp.maximum(jnp.count_nonzero(batch.mask), 1)
         fractions = jnp.count_nonzero(parts.mask, axis=1) / real
 
@@ -62,6 +64,13 @@ def accumulated(objective: Objective, batch_size: int, micro: int | None) -> Cal
         return lax.scan(add, zero, (jnp.arange(fractions.size), parts, fractions))[0]
 
     return in_parts
+
+
+def _size_of_part(micro: Micro) -> int | None:
+    """The number of examples in a part, on the platform that the program is compiled for."""
+    if micro == "auto":
+        return 16 if target.platform() == "cpu" else None
+    return micro
 
 
 def private(objective: Objective, clip: Scalar, noise: Scalar) -> Callable:
@@ -107,7 +116,7 @@ def private(objective: Objective, clip: Scalar, noise: Scalar) -> Callable:
 
 
 def full_gradient(
-    objective: Objective, *, batch_size: int, micro: int | None = None, chunk: Chunk = "auto"
+    objective: Objective, *, batch_size: int, micro: Micro = None, chunk: Chunk = "auto"
 ) -> Gradient:
     """A function that computes each client's mean loss, and its gradient, on all of its data.
 
@@ -117,7 +126,8 @@ def full_gradient(
     Args:
       objective: as for `trainer`, without an anchor.
       batch_size: B, the number of examples that counts as one batch.
-      micro: number of examples whose gradient is computed at a time; B if None.
+      micro: number of examples whose gradient is computed at a time; B if None; "auto" is 16 on a
+        CPU and B elsewhere.
       chunk: clients computed side by side, see `tree.over_clients`.
 
     Returns:
@@ -129,7 +139,7 @@ def full_gradient(
             (loss, _), grads = jax.value_and_grad(objective, has_aux=True)(params, part, None, key)
             return jax.tree.map(lambda x: x * part.mask.sum(), (loss, grads))
 
-        return _mean_over_parts(weighted, data, micro or batch_size)
+        return _mean_over_parts(weighted, data, _size_of_part(micro) or batch_size)
 
     def gradient(key: PRNGKey, params: Params, data: Dataset, ids: Int[Array, "m"]) -> Gradients:
         keys = client_keys(key, ids)
@@ -139,12 +149,15 @@ def full_gradient(
     return gradient
 
 
-def full_loss(objective: Objective, *, batch_size: int, chunk: Chunk = "auto") -> Evaluate:
+def full_loss(
+    objective: Objective, *, batch_size: int, micro: Micro = None, chunk: Chunk = "auto"
+) -> Evaluate:
     """A function that computes each client's mean loss on all of its data.
 
     Args:
       objective: as for `trainer`, without an anchor.
-      batch_size: number of examples whose loss is computed at a time.
+      batch_size: number of examples whose loss is computed at a time, unless `micro` says so.
+      micro: as for `full_gradient`.
       chunk: clients computed side by side, see `tree.over_clients`.
 
     Returns:
@@ -156,7 +169,7 @@ def full_loss(objective: Objective, *, batch_size: int, chunk: Chunk = "auto") -
         def weighted(part: Dataset) -> Array:
             return objective(params, part, None, key)[0] * part.mask.sum()
 
-        return _mean_over_parts(weighted, data, batch_size)
+        return _mean_over_parts(weighted, data, _size_of_part(micro) or batch_size)
 
     def evaluate(key: PRNGKey, params: Params, data: Dataset, ids: Int[Array, "m"]) -> Array:
         return tree.over_clients(one, chunk)(client_keys(key, ids), params, data)

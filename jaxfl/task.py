@@ -23,6 +23,7 @@ from jaxfl.types import (
     Evaluate,
     Fit,
     Gradient,
+    Micro,
     Objective,
     Params,
     PRNGKey,
@@ -206,8 +207,7 @@ def supervised(
 
     leaves = jax.tree.leaves(jax.eval_shape(init, jax.random.key(0)))
     convolutional = any(leaf.ndim == 4 for leaf in leaves)
-    if micro is None and convolutional and jax.default_backend() == "cpu":
-        micro = 16
+    parts: Micro = "auto" if micro is None and convolutional else micro
     if chunk == "auto" and not convolutional:
         chunk = "all"
 
@@ -244,7 +244,7 @@ def supervised(
     options = {
         "optimizer": optimizer,
         "batch_size": batch_size,
-        "micro": micro,
+        "micro": parts,
         "chunk": chunk,
         "example_clip": example_clip,
         "example_noise": example_noise,
@@ -262,10 +262,10 @@ def supervised(
         return trainer(objective, **used)
 
     def gradient_of(objective: Objective) -> Gradient:
-        return full_gradient(objective, batch_size=batch_size, micro=micro, chunk=chunk)
+        return full_gradient(objective, batch_size=batch_size, micro=parts, chunk=chunk)
 
     def evaluate_of(objective: Objective) -> Evaluate:
-        return full_loss(objective, batch_size=micro or batch_size, chunk=chunk)
+        return full_loss(objective, batch_size=batch_size, micro=parts, chunk=chunk)
 
     accept = take_offered
     if acceptance == "validated":

@@ -9,6 +9,7 @@ from jax import flatten_util, lax
 from jax.sharding import PartitionSpec
 from jaxtyping import Array, Bool, Int, PyTree, Shaped
 
+from jaxfl import target
 from jaxfl.layers import Layers, combine, join, path, select, split
 from jaxfl.types import CLIENTS, Chunk, Params, Scalar
 
@@ -204,18 +205,20 @@ def over_clients(function: Callable, chunk: Chunk, *shared: PyTree) -> Callable:
       >>> add(jnp.array([1.0, 2.0])).tolist()
       [11.0, 12.0]
     """
-    if chunk == "auto":
-        chunk = 1 if jax.default_backend() == "cpu" else "all"
-    # One client at a time is a plain loop, without a batch axis of length 1.
-    batch_size = None if chunk in (1, "all") else chunk
 
     def all_together(shared: tuple, *stacked: PyTree) -> PyTree:
         return jax.vmap(lambda *one: function(*one, *shared))(*stacked)
 
     def in_turn(shared: tuple, *stacked: PyTree) -> PyTree:
-        return lax.map(lambda one: function(*one, *shared), stacked, batch_size=batch_size)
+        # One client at a time is a plain loop, without a batch axis of length 1.
+        size = None if chunk in (1, "auto") else chunk
+        return lax.map(lambda one: function(*one, *shared), stacked, batch_size=size)
 
-    return on_every_device(all_together if chunk == "all" else in_turn, shared)
+    def in_chunks(shared: tuple, *stacked: PyTree) -> PyTree:
+        together = chunk == "all" or (chunk == "auto" and target.platform() != "cpu")
+        return (all_together if together else in_turn)(shared, *stacked)
+
+    return on_every_device(in_chunks, shared)
 
 
 def on_every_device(function: Callable, shared: tuple = ()) -> Callable:

@@ -18,6 +18,7 @@ Scalar = float | int | Array
 PRNGKey = Key[Array, ""]
 # How many clients are computed side by side.
 Chunk = int | Literal["auto", "all"]
+Micro = int | Literal["auto"] | None
 # The name of the client axis in a mesh of devices.
 CLIENTS = "clients"
 # One model, or models stacked with the client axis first.
