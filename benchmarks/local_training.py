@@ -1,6 +1,7 @@
 """One local SGD step of one client, beside a PyTorch loop."""
 
 import time
+from functools import partial
 from pathlib import Path
 from typing import Literal
 
@@ -14,6 +15,7 @@ from benchmarks.measure import best_ms
 from benchmarks.peers import peer_cells, run_peer
 from jaxfl import mesh
 from jaxfl.models.block import ConvReluPool
+from jaxfl.models.conv import Conv
 from jaxfl.objectives import data_loss
 from jaxfl.types import Chunk, Cohort, Dataset
 
@@ -21,19 +23,21 @@ from jaxfl.types import Chunk, Cohort, Dataset
 class Three(nn.Module):
     """Three convolutions (5x5x32, 3x3x64, 3x3x64, same padding) with pooling; two dense layers."""
 
+    conv: Conv = "auto"
+
     @nn.compact
     def __call__(self, x):
         """[B, h, w, channel] -> [B, 10]."""
         for kernel, width in ((5, 32), (3, 64), (3, 64)):
-            x = ConvReluPool(width, (kernel, kernel))(x)
+            x = ConvReluPool(width, (kernel, kernel), conv=self.conv)(x)
         x = nn.relu(nn.Dense(128)(x.reshape(x.shape[0], -1)))
         return nn.Dense(10)(x)
 
 
 MODELS = {
-    "lenet": lambda: jaxfl.models.lenet(10),
+    "lenet": partial(jaxfl.models.lenet, 10),
     "three": Three,
-    "cedar6": lambda: jaxfl.models.cedar6(10),
+    "cedar6": partial(jaxfl.models.cedar6, 10),
 }
 CASES = (
     ("lenet", 32, 16),

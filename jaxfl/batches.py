@@ -5,6 +5,7 @@ import jax.numpy as jnp
 from jax import lax
 from jaxtyping import Array, Bool, Int, Shaped
 
+from jaxfl import order
 from jaxfl.types import PRNGKey
 
 
@@ -49,7 +50,7 @@ def minibatches(
         length = count
     # The rows of the real examples come first, in their order.
     slot = jnp.arange(n)
-    rows = jnp.sort(jnp.where(mask, slot, slot + n)) % n
+    rows = order.real_first(mask)
 
     step = jnp.arange(total)[:, None]  # [S, 1]
     epoch = step // per_epoch
@@ -72,7 +73,7 @@ def _sequence(key: PRNGKey, count: Int[Array, ""], length: int) -> Int[Array, "l
     # Neither is negative; `//` and `%` are longer programs.
     epoch = lax.div(slot, count)
     example = lax.rem(slot, count)
-    return lax.sort((epoch, jax.random.bits(key, (length,)), example), num_keys=2)[2]
+    return order.shuffled(epoch, jax.random.bits(key, (length,)), example)
 
 
 def _orders(key: PRNGKey, count: Int[Array, ""], n: int, epochs: int) -> Int[Array, "e n"]:

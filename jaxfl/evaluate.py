@@ -8,7 +8,7 @@ import jax.numpy as jnp
 from jax import lax
 from jaxtyping import Array, Float, Int
 
-from jaxfl import target, tree
+from jaxfl import order, target, tree
 from jaxfl.errors import check
 from jaxfl.objectives import data_loss
 from jaxfl.types import (
@@ -81,7 +81,7 @@ def score_clients(
             at_once = 20 if feature_axes == 3 and target.platform() == "cpu" else 256
         # Only batches with examples that count are computed: these examples come first.
         size = min(at_once, max(data.mask.size, 1))
-        rows = jnp.argsort(data.mask == 0, stable=True)
+        rows = order.real_first(data.mask != 0)
         rows = jnp.pad(rows, (0, -rows.size % size))
         count = jnp.count_nonzero(data.mask)
 

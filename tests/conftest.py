@@ -71,8 +71,8 @@ def pytest_configure(config):
             shares.which(config.getoption("--slow-share"))
         except ValueError as error:
             raise pytest.UsageError(str(error)) from None
-        if config.option.markexpr == "not slow":  # as pyproject.toml has it
-            config.option.markexpr = ""
+        if config.option.markexpr == "not slow and not tpu":  # as pyproject.toml has it
+            config.option.markexpr = "not tpu"
 
 
 @pytest.hookimpl(tryfirst=True)

@@ -9,8 +9,9 @@ from jax import lax
 from toys import close, equal, federation, run
 
 import jaxfl
+from jaxfl import target
 from jaxfl.algorithms import fedavg, local, pfedgraph
-from jaxfl.models import cnn, lenet
+from jaxfl.models import cnn, lenet, patches, tile_plan
 from jaxfl.models.block import conv_relu_pool
 from jaxfl.models.conv import conv, max_pool
 from jaxfl.models.mlp import mlp
@@ -242,3 +243,147 @@ def test_bfloat16_computes_in_sixteen_bits_and_keeps_parameters_in_thirty_two(mo
         assert a.dtype == b.dtype == jnp.float32
     np.testing.assert_allclose(short[1].loss, full[1].loss, rtol=0.05)
     assert (short[1].loss != full[1].loss).any()
+
+
+# The way of a GPU, computed here on a CPU.
+
+
+@pytest.mark.parametrize(
+    ("kernel", "stride", "padding", "dilation", "side"),
+    [
+        ((3, 3), (1, 1), ((0, 0), (0, 0)), (1, 1), 1),
+        ((3, 3), (1, 1), ((1, 0), (2, 1)), (1, 1), 4),
+        ((5, 2), (1, 1), ((0, 0), (0, 0)), (1, 1), 2),
+        ((3, 3), (2, 3), ((0, 0), (0, 0)), (1, 1), 2),
+        ((1, 1), (2, 2), ((0, 0), (0, 0)), (1, 1), 4),
+        ((5, 2), (2, 2), ((1, 1), (1, 1)), (1, 1), 4),
+        ((3, 3), (1, 1), ((0, 0), (0, 0)), (2, 1), 6),
+        ((3, 2), (1, 2), ((1, 1), (1, 1)), (2, 2), 2),
+    ],
+    ids=str,
+)
+def test_patches_for_a_gpu_equal_lax_forward_and_backward(
+    kernel, stride, padding, dilation, side, monkeypatch
+):
+    """Whatever the side of the tiles, which need not divide the number of outputs."""
+    monkeypatch.setattr(tile_plan, "SIDES", (side,))
+    x = images(0, (2, 11, 9, 3))
+    w = images(1, (*kernel, 3, 4))
+
+    def theirs(x, w):
+        return lax.conv_general_dilated(x, w, stride, padding, None, dilation, **NUMBERS)
+
+    def ours(x, w):
+        return patches.convolution(x, w, stride, padding, dilation)
+
+    def loss(f, x, w):
+        return jnp.sum(jnp.sin(f(x, w)))
+
+    agree(*(jax.jit(jax.value_and_grad(partial(loss, f), (0, 1)))(x, w) for f in (ours, theirs)))
+
+
+@pytest.mark.parametrize(
+    ("shape", "kernel", "padding", "sides"),
+    [
+        ((3, 12, 10, 2), (5, 5, 2, 3), ((0, 0), (0, 0)), (2, 4)),
+        ((2, 9, 8, 2), (4, 3, 2, 5), ((1, 2), (1, 1)), (4,)),
+        ((2, 8, 11, 17), (3, 3, 17, 16), ((0, 0), (0, 0)), (6,)),
+    ],
+)
+def test_the_block_for_a_gpu_equals_its_parts(shape, kernel, padding, sides, monkeypatch):
+    monkeypatch.setattr(tile_plan, "SIDES", sides)
+    x = images(0, shape)
+    w = images(1, kernel)
+    b = images(2, kernel[3:])
+    if kernel[2] == 2:
+        # Equal patches make ties.
+        x = jnp.round(2 * x) / 2
+
+    def parts(x, w, b):
+        y = lax.conv_general_dilated(x, w, (1, 1), padding, precision="highest", **NUMBERS)
+        return nn.max_pool(nn.relu(y + b[None, None, None]), (2, 2), (2, 2))
+
+    def loss(f, *arguments):
+        return jnp.sum(jnp.sin(f(*arguments)))
+
+    ours, theirs = (
+        jax.jit(jax.value_and_grad(partial(loss, f), (0, 1, 2)))(x, w, b)
+        for f in (partial(patches.block, padding=padding), parts)
+    )
+    agree(ours, theirs, 2e-5)
+
+
+def test_patches_for_a_gpu_keep_bfloat16():
+    x = images(0, (2, 8, 8, 3))
+    w = images(1, (3, 3, 3, 4))
+    weights = images(2, (2, 8, 8, 4))
+    padding = ((1, 1), (1, 1))
+
+    def loss(dtype, x, w):
+        y = patches.convolution(x.astype(dtype), w.astype(dtype), (1, 1), padding, (1, 1))
+        assert y.dtype == dtype
+        return jnp.sum(weights * y.astype(jnp.float32))
+
+    short, full = (
+        jax.jit(jax.grad(partial(loss, dtype), (0, 1)))(x, w)
+        for dtype in (jnp.bfloat16, jnp.float32)
+    )
+    for a, e in zip(short, full, strict=True):
+        np.testing.assert_allclose(a, e, atol=0.02 * float(jnp.abs(e).max()))
+    block = jax.eval_shape(
+        partial(patches.block, padding=padding),
+        *(leaf.astype(jnp.bfloat16) for leaf in (x, w, jnp.zeros(4))),
+    )
+    assert block.dtype == jnp.bfloat16
+
+
+def convolutions(function, *arguments):
+    """How many convolutions a program has that lax computes."""
+    return str(jax.make_jaxpr(lambda *a: function(*a))(*arguments)).count("conv_general_dilated[")
+
+
+@pytest.mark.parametrize(
+    ("platform", "way", "grouped"),
+    [
+        ("cpu", "auto", False),
+        ("cpu", "grouped", False),
+        ("gpu", "auto", False),
+        ("gpu", "grouped", True),
+        ("tpu", "auto", True),
+        ("tpu", "patches", False),
+    ],
+)
+def test_the_way_of_convolutions_follows_the_platform_and_the_argument(
+    platform, way, grouped, monkeypatch
+):
+    monkeypatch.setattr(target, "platform", lambda: platform)
+    x = jnp.zeros((1, 16, 16, 3))
+    model = lenet(3, conv=way)
+    params = jax.eval_shape(model.init, jax.random.key(0), x)
+    gradient = jax.grad(lambda params: model.apply(params, x).sum())
+    assert (convolutions(gradient, params) > 0) == grouped
+    single = partial(conv, window_strides=(1, 1), padding="SAME", way=way, **NUMBERS)
+    gradient = jax.grad(lambda w: single(x, w).sum())
+    assert (convolutions(gradient, jnp.zeros((3, 3, 3, 4))) > 0) == grouped
+
+
+@pytest.mark.parametrize("shape", [(2, 4, 6, 3), (1, 5, 7, 2)])
+def test_pooling_is_the_same_on_a_gpu(shape, monkeypatch):
+    x = jnp.round(2 * images(2, shape)) / 2
+    weights = images(3, max_pool(x).shape)
+
+    def gradient(platform):
+        monkeypatch.setattr(target, "platform", lambda: platform)
+        return jax.value_and_grad(lambda x: jnp.sum(jnp.sin(max_pool(x)) * weights))(x)
+
+    for a, b in zip(gradient("cpu"), gradient("gpu"), strict=True):
+        np.testing.assert_allclose(a, b, rtol=1e-6, atol=1e-6)
+
+
+def test_larger_tiles_are_chosen_where_channels_are_few():
+    """Tiles of 4x4 for LeNet's first layer; wide layers have small tiles."""
+    plain = ((1, 1), ((1, 1), (1, 1)), (1, 1))
+    first = tile_plan.plan((64, 32, 32, 3), (5, 5, 3, 6), *plain, pooled=True)
+    wide = tile_plan.plan((64, 8, 8, 256), (3, 3, 256, 256), *plain)
+    assert first.high.tile * first.wide.tile >= 16
+    assert wide.high.tile * wide.wide.tile <= 2

@@ -4,7 +4,7 @@ In the plain composition the four outputs of a pooling window read four overlapp
 bias and ReLU are applied to four values of which one survives. Here the four patches are read as
 one, of (k + 1) x (k + 1). One product with the kernel at its four offsets gives all four outputs.
 The largest goes on to bias and ReLU (the result is the same, since both are monotone), and its
-position is kept for the gradient. On other backends the plain composition is used.
+position is kept for the gradient. `patches.block` does the same in the way of a GPU.
 """
 
 from collections.abc import Callable
@@ -16,8 +16,8 @@ from flax import linen as nn
 from jax import lax
 from jaxtyping import Array, Float
 
-from jaxfl.models import tiles
-from jaxfl.models.conv import NHWC, max_pool
+from jaxfl.models import patches, tiles
+from jaxfl.models.conv import NHWC, Conv, layout_of, max_pool
 
 Padding = tuple[tuple[int, int], tuple[int, int]]
 
@@ -29,6 +29,7 @@ class ConvReluPool(nn.Module):
     kernel_size: tuple[int, int]
     padding: str = "SAME"
     kernel_init: Callable = nn.linear.default_kernel_init
+    conv: Conv = "auto"
 
     @nn.compact
     def __call__(self, x: Array) -> Array:
@@ -38,55 +39,41 @@ class ConvReluPool(nn.Module):
         )
         bias = self.param("bias", nn.initializers.zeros_init(), (self.features,))
         pads = lax.padtype_to_pads(x.shape[1:3], self.kernel_size, (1, 1), self.padding)
-        return conv_relu_pool(x, kernel, bias, tuple(tuple(p) for p in pads))
+        return conv_relu_pool(x, kernel, bias, tuple(tuple(p) for p in pads), self.conv)
 
 
-@partial(jax.custom_vjp, nondiff_argnums=(3,))
 def conv_relu_pool(
     x: Float[Array, "n h w ci"],
     kernel: Float[Array, "kh kw ci co"],
     bias: Float[Array, "co"],
     padding: Padding,
+    way: Conv = "auto",
 ) -> Float[Array, "n h2 w2 co"]:
     """Convolution (stride 1), bias, ReLU, 2x2 max-pooling; an odd last row or column is dropped."""
-    return lax.platform_dependent(
-        x,
-        kernel,
-        bias,
-        cpu=lambda x, kernel, bias: _forward(x, kernel, bias, padding)[0],
-        default=partial(_plain, padding=padding),
-    )
+    layout = layout_of(way)
+    if layout == "batch last":
+        return _batch_last(x, kernel, bias, padding)
+    if layout == "grouped":
+        y = lax.conv_general_dilated(x, kernel, (1, 1), padding, dimension_numbers=NHWC)
+        return max_pool(nn.relu(y + bias[None, None, None]))
+    return patches.block(x, kernel, bias, padding)
 
 
-def _plain(x: Array, kernel: Array, bias: Array, padding: Padding) -> Array:
-    y = lax.conv_general_dilated(x, kernel, (1, 1), padding, dimension_numbers=NHWC)
-    return max_pool(nn.relu(y + bias[None, None, None]))
+@partial(jax.custom_vjp, nondiff_argnums=(3,))
+def _batch_last(x: Array, kernel: Array, bias: Array, padding: Padding) -> Array:
+    return _forward(x, kernel, bias, padding)[0]
 
 
-def _conv_relu_pool_forward(x: Array, kernel: Array, bias: Array, padding: Padding):
-    def cpu(x, kernel, bias):
-        y, winner = _forward(x, kernel, bias, padding)
-        return y, (y, winner)
-
-    def default(x, kernel, bias):
-        y = _plain(x, kernel, bias, padding)
-        return y, (y, jnp.zeros((y.shape[3], *y.shape[1:3], y.shape[0]), jnp.int8))
-
-    y, saved = lax.platform_dependent(x, kernel, bias, cpu=cpu, default=default)
-    return y, (x, kernel, bias, *saved)
+def _block_forward(x: Array, kernel: Array, bias: Array, padding: Padding):
+    y, winner = _forward(x, kernel, bias, padding)
+    return y, (x, kernel, y, winner)
 
 
-def _conv_relu_pool_backward(padding: Padding, saved: tuple, gradient: Array):
-    def cpu(x, kernel, bias, y, winner, gradient):
-        return _backward(x, kernel, y, winner, gradient, padding)
-
-    def default(x, kernel, bias, y, winner, gradient):
-        return jax.vjp(partial(_plain, padding=padding), x, kernel, bias)[1](gradient)
-
-    return lax.platform_dependent(*saved, gradient, cpu=cpu, default=default)
+def _block_backward(padding: Padding, saved: tuple, gradient: Array):
+    return _backward(*saved, gradient, padding)
 
 
-conv_relu_pool.defvjp(_conv_relu_pool_forward, _conv_relu_pool_backward)
+_batch_last.defvjp(_block_forward, _block_backward)
 
 
 def _forward(x: Array, kernel: Array, bias: Array, padding: Padding) -> tuple[Array, Array]:

@@ -1,9 +1,11 @@
 """The networks of FedCedar (Wang et al., PAKDD 2024, section 4.1), with GroupNorm."""
 
+from functools import partial
+
 from flax import linen as nn
 
 from jaxfl.errors import check
-from jaxfl.models.conv import conv, max_pool
+from jaxfl.models.conv import Conv, conv, max_pool
 from jaxfl.models.norm import GroupNorm
 
 
@@ -15,6 +17,7 @@ class Cedar(nn.Module):
     stages: tuple[tuple[int, ...], ...]
     hidden: int
     groups: int | None
+    conv: Conv = "auto"
     head = "Dense_1"
 
     @nn.compact
@@ -30,9 +33,10 @@ class Cedar(nn.Module):
             min(x.shape[1:3]) >= 8,
             f"cedar3 and cedar6 take images of 8x8 or more, not {shape}: choose cnn or mlp",
         )
+        way = partial(conv, way=self.conv)
         for stage in self.stages:
             for number, width in enumerate(stage):
-                x = nn.Conv(width, (3, 3), conv_general_dilated=conv)(x)
+                x = nn.Conv(width, (3, 3), conv_general_dilated=way)(x)
                 if number == 0 and self.groups:
                     x = GroupNorm(self.groups)(x)
                 x = nn.relu(x)
@@ -45,7 +49,7 @@ class Cedar(nn.Module):
         return self(x, until_head=True)
 
 
-def cedar3(classes: int, groups: int | None = 8) -> nn.Module:
+def cedar3(classes: int, groups: int | None = 8, conv: Conv = "auto") -> nn.Module:
     """Three convolutions (3x3; 16, 32, 64 channels), dense 128, logits.
 
     Each convolution has GroupNorm before ReLU and 2x2 max-pooling after it.
@@ -55,15 +59,17 @@ def cedar3(classes: int, groups: int | None = 8) -> nn.Module:
     Differs: the paper gives the number of layers, for MNIST and SVHN, but no widths; the authors'
     code has two convolutions, with dropout.
 
+    `conv` is the way of computing convolutions, see `jaxfl.models.conv.Conv`.
+
     Example:
       >>> shapes = jax.eval_shape(cedar3(10).init, jax.random.key(0), jnp.zeros((1, 28, 28, 1)))
       >>> jaxfl.tree.size(shapes)
       98666
     """
-    return Cedar(classes, ((16,), (32,), (64,)), 128, groups)
+    return Cedar(classes, ((16,), (32,), (64,)), 128, groups, conv)
 
 
-def cedar6(classes: int, groups: int | None = 8) -> nn.Module:
+def cedar6(classes: int, groups: int | None = 8, conv: Conv = "auto") -> nn.Module:
     """Six convolutions (3x3; 32, 64, 128, 128, 256, 256 channels), dense 512, logits.
 
     Each pair of convolutions has GroupNorm after the first and 2x2 max-pooling after the second.
@@ -73,9 +79,11 @@ def cedar6(classes: int, groups: int | None = 8) -> nn.Module:
     Differs: the authors' code, for CIFAR-10, has the same convolutions with BatchNorm in place of
     GroupNorm, dropout, and dense 1024 and 512 without a layer of 10 logits.
 
+    `conv` is the way of computing convolutions, see `jaxfl.models.conv.Conv`.
+
     Example:
       >>> shapes = jax.eval_shape(cedar6(10).init, jax.random.key(0), jnp.zeros((1, 32, 32, 3)))
       >>> jaxfl.tree.size(shapes)
       3229706
     """
-    return Cedar(classes, ((32, 64), (128, 128), (256, 256)), 512, groups)
+    return Cedar(classes, ((32, 64), (128, 128), (256, 256)), 512, groups, conv)

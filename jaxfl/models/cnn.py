@@ -4,6 +4,7 @@ from flax import linen as nn
 
 from jaxfl.errors import check
 from jaxfl.models.block import ConvReluPool
+from jaxfl.models.conv import Conv
 
 
 class CNN(nn.Module):
@@ -12,6 +13,7 @@ class CNN(nn.Module):
     classes: int
     channels: tuple[int, int] = (16, 32)
     hidden: int = 64
+    conv: Conv = "auto"
     head = "Dense_1"
 
     @nn.compact
@@ -27,7 +29,7 @@ class CNN(nn.Module):
             f"cnn takes images of 4x4 or more, not {x.shape[1]}x{x.shape[2]}: choose model mlp",
         )
         for width in self.channels:
-            x = ConvReluPool(width, (3, 3))(x)
+            x = ConvReluPool(width, (3, 3), conv=self.conv)(x)
         x = nn.relu(nn.Dense(self.hidden)(x.reshape(x.shape[0], -1)))
         return x if until_head else nn.Dense(self.classes)(x)
 
@@ -36,12 +38,14 @@ class CNN(nn.Module):
         return self(x, until_head=True)
 
 
-def cnn(classes: int) -> nn.Module:
+def cnn(classes: int, conv: Conv = "auto") -> nn.Module:
     """Two convolutions (3x3; 16, 32 channels) with ReLU and 2x2 max-pooling, dense 64, logits.
+
+    `conv` is the way of computing convolutions, see `jaxfl.models.conv.Conv`.
 
     Example:
       >>> shapes = jax.eval_shape(cnn(10).init, jax.random.key(0), jnp.zeros((1, 8, 8, 1)))
       >>> jaxfl.tree.size(shapes)
       13706
     """
-    return CNN(classes)
+    return CNN(classes, conv=conv)

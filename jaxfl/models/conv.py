@@ -2,25 +2,34 @@
 
 On CPU, inside a loop, XLA computes the weight gradient of a convolution on a naive path, tens of
 times slower than outside (https://github.com/jax-ml/jax/issues/12868). Under `vmap` a kernel for
-each client makes a grouped convolution, which is slow as well. Therefore a convolution on CPU is
-patches and one matrix product here, with its own gradient. Everything else is lax's.
+each client makes a grouped convolution, which is slow as well
+(https://github.com/jax-ml/jax/issues/13800). Therefore a convolution is patches and one matrix
+product here, with its own gradient. Everything else is lax's.
 
-Images are NHWC and kernels HWIO, as everywhere in flax. Inside, the batch is the innermost axis,
-[c, h, w, n]: each slice of a patch is then contiguous in memory, and the transposes between two
-layers cancel.
+Images are NHWC and kernels HWIO, as everywhere in flax. Inside, on a CPU, the batch is the
+innermost axis, [c, h, w, n]: each slice of a patch is then contiguous in memory, and the transposes
+between two layers cancel. `patches` does the same in the way of a GPU.
 """
 
 from functools import partial
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 import jax
 import jax.numpy as jnp
 from jax import lax
 from jaxtyping import Array, Float, Int8
 
-from jaxfl.models import tiles
+from jaxfl import target
+from jaxfl.models import patches, tiles
 
 NHWC = lax.ConvDimensionNumbers((0, 3, 1, 2), (3, 2, 0, 1), (0, 3, 1, 2))  # with HWIO kernels
+
+
+# How a convolution is computed: "patches" is patches and a matrix product for each client.
+# "grouped" is lax's convolution, grouped by clients. "auto" is "grouped" on a TPU and "patches"
+# elsewhere: grouped convolutions are known to be slow on a GPU, and on a TPU the compiled program
+# moves more than twice the bytes with "patches" (docs/accelerators.md). A CPU always takes patches.
+Conv = Literal["auto", "patches", "grouped"]
 
 
 class Window(NamedTuple):
@@ -32,13 +41,21 @@ class Window(NamedTuple):
 
 
 def conv(
-    lhs: Array, rhs: Array, window_strides, padding, lhs_dilation=None, rhs_dilation=None, **rest
+    lhs: Array,
+    rhs: Array,
+    window_strides,
+    padding,
+    lhs_dilation=None,
+    rhs_dilation=None,
+    *,
+    way: Conv = "auto",
+    **rest,
 ) -> Array:
     """`lax.conv_general_dilated`, for flax's hook `conv_general_dilated`.
 
-    The fast path on CPU covers NHWC images with HWIO kernels in one group, with any stride and
-    kernel dilation and any padding that is not negative. In all other cases, and on every other
-    backend, this is `lax.conv_general_dilated` itself.
+    Patches and a matrix product take its place for NHWC images with HWIO kernels in one group, with
+    any stride and kernel dilation and any padding that is not negative. In all other cases, and
+    where `way` says so, this is `lax.conv_general_dilated` itself.
     """
     covered = (
         lhs.ndim == 4
@@ -60,48 +77,53 @@ def conv(
         if all(fits):
             (top, bottom), (left, right) = pads
             window = Window(tuple(window_strides), ((top, bottom), (left, right)), dilation)
-            return _conv(lhs, rhs, window, rest.get("precision"))
+            return _conv(lhs, rhs, window, rest.get("precision"), way)
     return lax.conv_general_dilated(
         lhs, rhs, window_strides, padding, lhs_dilation, rhs_dilation, **rest
     )
 
 
+def _conv(x: Array, kernel: Array, window: Window, precision, way: Conv) -> Array:
+    layout = layout_of(way)
+    if layout == "batch last":
+        return _batch_last(x, kernel, window, precision)
+    if layout == "grouped":
+        return _lax(window, precision, x, kernel)
+    return patches.convolution(x, kernel, *window, precision)
+
+
+def layout_of(way: Conv) -> Literal["batch last", "batch first", "grouped"]:
+    """How the program being traced computes a convolution, which depends on its platform."""
+    platform = target.platform()
+    if platform == "cpu":
+        return "batch last"
+    if way == "grouped" or (way == "auto" and platform == "tpu"):
+        return "grouped"
+    return "batch last" if platform == "tpu" else "batch first"
+
+
 @partial(jax.custom_vjp, nondiff_argnums=(2, 3))
-def _conv(
+def _batch_last(
     x: Float[Array, "n h w ci"], kernel: Float[Array, "kh kw ci co"], window: Window, precision
 ) -> Array:
-    return lax.platform_dependent(
-        x,
-        kernel,
-        cpu=partial(_forward, window, precision),
-        default=partial(_lax, window, precision),
-    )
+    return _forward(window, precision, x, kernel)
 
 
 def _conv_forward(x, kernel, window, precision):
-    return _conv(x, kernel, window, precision), (x, kernel)
+    return _forward(window, precision, x, kernel), (x, kernel)
 
 
 def _conv_backward(window, precision, saved, gradient):
-    return lax.platform_dependent(
-        *saved,
-        gradient,
-        cpu=partial(_backward, window, precision),
-        default=partial(_lax_backward, window, precision),
-    )
+    return _backward(window, precision, *saved, gradient)
 
 
-_conv.defvjp(_conv_forward, _conv_backward)
+_batch_last.defvjp(_conv_forward, _conv_backward)
 
 
 def _lax(window: Window, precision, x, kernel):
     return lax.conv_general_dilated(
         x, kernel, window.stride, window.padding, None, window.dilation, NHWC, precision=precision
     )
-
-
-def _lax_backward(window: Window, precision, x, kernel, gradient):
-    return jax.vjp(partial(_lax, window, precision), x, kernel)[1](gradient)
 
 
 def _patches(x: Array, kernel_size: tuple[int, int], window: Window) -> Array:
@@ -138,10 +160,10 @@ def _forward(window: Window, precision, x: Array, kernel: Array) -> Array:
         *_, high, wide, n = four.shape
         corners = four.reshape(2, 2, co, high, wide, n).transpose(5, 3, 0, 4, 1, 2)
         return corners.reshape(n, 2 * high, 2 * wide, co)
-    patches = _patches(x, (kh, kw), window)
-    *_, ho, wo, n = patches.shape
+    read = _patches(x, (kh, kw), window)
+    *_, ho, wo, n = read.shape
     product = jnp.matmul(
-        kernel.reshape(-1, co).T, patches.reshape(kh * kw * ci, -1), precision=precision
+        kernel.reshape(-1, co).T, read.reshape(kh * kw * ci, -1), precision=precision
     )
     return product.reshape(co, ho, wo, n).transpose(3, 1, 2, 0)
 
@@ -159,9 +181,9 @@ def _backward(
         _, height, width, _ = x.shape
         image = tiles.image_of(by_patches, (height, width), window.padding)
         return image.transpose(3, 1, 2, 0), by_kernel
-    patches = _patches(x, (kh, kw), window).reshape(kh * kw * ci, -1)
+    read = _patches(x, (kh, kw), window).reshape(kh * kw * ci, -1)
     flat = gradient.transpose(3, 1, 2, 0).reshape(co, -1)  # [co, ho * wo * n]
-    by_kernel = jnp.matmul(patches, flat.T, precision=precision).reshape(kernel.shape)
+    by_kernel = jnp.matmul(read, flat.T, precision=precision).reshape(kernel.shape)
     spread = jnp.matmul(kernel.reshape(-1, co), flat, precision=precision).reshape(
         kh, kw, ci, ho, wo, n
     )
@@ -198,16 +220,19 @@ def max_pool(x: Float[Array, "n h w c"]) -> Float[Array, "n h2 w2 c"]:
 
 def _pool(x: Array) -> tuple[Array, Int8[Array, "..."]]:
     n, h, w, c = x.shape
-    corners = (
-        x[:, : h // 2 * 2, : w // 2 * 2].transpose(3, 1, 2, 0).reshape(c, h // 2, 2, w // 2, 2, n)
-    )
-    best = corners[:, :, 0, :, 0]
-    winner = jnp.zeros((c, h // 2, w // 2, n), jnp.int8)
-    for i, (row, column) in enumerate(((0, 1), (1, 0), (1, 1)), start=1):
-        value = corners[:, :, row, :, column]
-        winner = jnp.where(value > best, jnp.int8(i), winner)
-        best = jnp.where(value > best, value, best)
+    even = x[:, : h // 2 * 2, : w // 2 * 2]
+    if _is_batch_first():
+        corners = even.reshape(n, h // 2, 2, w // 2, 2, c)
+        best, winner = patches.largest([corners[:, :, i, :, j] for i in (0, 1) for j in (0, 1)])
+        return best, winner
+    corners = even.transpose(3, 1, 2, 0).reshape(c, h // 2, 2, w // 2, 2, n)
+    best, winner = patches.largest([corners[:, :, i, :, j] for i in (0, 1) for j in (0, 1)])
     return best.transpose(3, 1, 2, 0), winner
+
+
+def _is_batch_first() -> bool:
+    """Whether images are pooled as they are, as `patches` reads and writes them."""
+    return target.platform() not in ("cpu", "tpu")
 
 
 def _pool_forward(x):
@@ -217,10 +242,14 @@ def _pool_forward(x):
 
 def _pool_backward(saved, gradient):
     winner, (n, h, w, c) = saved
-    inside = gradient.transpose(3, 1, 2, 0)[:, :, None, :, None]  # [c, h/2, 1, w/2, 1, n]
     corner = jnp.arange(4, dtype=jnp.int8).reshape(1, 1, 2, 1, 2, 1)
-    spread = jnp.where(winner[:, :, None, :, None] == corner, inside, 0.0)
-    image = spread.reshape(c, h // 2 * 2, w // 2 * 2, n).transpose(3, 1, 2, 0)
+    inside = gradient if _is_batch_first() else gradient.transpose(3, 1, 2, 0)
+    chosen = winner[:, :, None, :, None] == corner
+    spread = jnp.where(chosen, inside[:, :, None, :, None], 0.0)
+    if _is_batch_first():
+        image = spread.reshape(n, h // 2 * 2, w // 2 * 2, c)
+    else:
+        image = spread.reshape(c, h // 2 * 2, w // 2 * 2, n).transpose(3, 1, 2, 0)
     return (jnp.pad(image, ((0, 0), (0, h % 2), (0, w % 2), (0, 0))),)
 
 

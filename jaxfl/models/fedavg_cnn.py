@@ -4,6 +4,7 @@ from flax import linen as nn
 
 from jaxfl.errors import check
 from jaxfl.models.block import ConvReluPool
+from jaxfl.models.conv import Conv
 from jaxfl.models.lenet import pytorch_uniform
 
 
@@ -11,6 +12,7 @@ class FedAvgCNN(nn.Module):
     """Two convolutions 5x5 without padding, with ReLU and 2x2 max-pooling, two dense layers."""
 
     classes: int
+    conv: Conv = "auto"
     head = "Dense_1"
 
     @nn.compact
@@ -27,7 +29,9 @@ class FedAvgCNN(nn.Module):
             "choose model cnn or mlp",
         )
         for width in (32, 64):
-            x = ConvReluPool(width, (5, 5), padding="VALID", kernel_init=pytorch_uniform)(x)
+            x = ConvReluPool(
+                width, (5, 5), padding="VALID", kernel_init=pytorch_uniform, conv=self.conv
+            )(x)
         x = nn.relu(nn.Dense(512, kernel_init=pytorch_uniform)(x.reshape(x.shape[0], -1)))
         return x if until_head else nn.Dense(self.classes, kernel_init=pytorch_uniform)(x)
 
@@ -36,7 +40,7 @@ class FedAvgCNN(nn.Module):
         return self(x, until_head=True)
 
 
-def fedavg_cnn(classes: int) -> nn.Module:
+def fedavg_cnn(classes: int, conv: Conv = "auto") -> nn.Module:
     """Two convolutions (5x5; 32, 64 channels, no padding) with 2x2 max-pooling, dense 512, logits.
 
     582,026 parameters for 28x28x1 images and 10 classes, 924,708 for 32x32x3 images and 100
@@ -46,9 +50,11 @@ def fedavg_cnn(classes: int) -> nn.Module:
     Differs: biases start at zero, PyTorch's are random. The CNN of the FedAvg paper (McMahan et
     al., 2017, https://arxiv.org/abs/1602.05629) pads its convolutions: 1,663,370 parameters.
 
+    `conv` is the way of computing convolutions, see `jaxfl.models.conv.Conv`.
+
     Example:
       >>> shapes = jax.eval_shape(fedavg_cnn(10).init, jax.random.key(0), jnp.zeros((1, 28, 28, 1)))
       >>> jaxfl.tree.size(shapes)
       582026
     """
-    return FedAvgCNN(classes)
+    return FedAvgCNN(classes, conv=conv)

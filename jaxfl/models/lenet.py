@@ -5,6 +5,7 @@ from jax.nn import initializers
 
 from jaxfl.errors import check
 from jaxfl.models.block import ConvReluPool
+from jaxfl.models.conv import Conv
 
 # U(-1, 1) / sqrt(fan in), PyTorch's default.
 pytorch_uniform = initializers.variance_scaling(1 / 3, "fan_in", "uniform")
@@ -14,6 +15,7 @@ class LeNet(nn.Module):
     """Two convolutions 5x5 with ReLU and 2x2 max-pooling, then three dense layers."""
 
     classes: int
+    conv: Conv = "auto"
     head = "Dense_2"
 
     @nn.compact
@@ -30,7 +32,9 @@ class LeNet(nn.Module):
             "choose model cnn or mlp",
         )
         for width in (6, 16):
-            x = ConvReluPool(width, (5, 5), padding="VALID", kernel_init=pytorch_uniform)(x)
+            x = ConvReluPool(
+                width, (5, 5), padding="VALID", kernel_init=pytorch_uniform, conv=self.conv
+            )(x)
         x = x.reshape(x.shape[0], -1)
         for width in (120, 84):
             x = nn.relu(nn.Dense(width, kernel_init=pytorch_uniform)(x))
@@ -41,7 +45,7 @@ class LeNet(nn.Module):
         return self(x, until_head=True)
 
 
-def lenet(classes: int) -> nn.Module:
+def lenet(classes: int, conv: Conv = "auto") -> nn.Module:
     """Two convolutions (5x5; 6, 16 channels) with 2x2 max-pooling, dense 120, 84, logits.
 
     62,006 parameters for 32x32x3 images and 10 classes, 69,656 for 100 classes, 44,426 for 28x28x1
@@ -50,9 +54,11 @@ def lenet(classes: int) -> nn.Module:
     Differs: biases start at zero; PyTorch's are random. The papers write "3 conv + 3 fc", but their
     code has two convolutions, as MOON's.
 
+    `conv` is the way of computing convolutions, see `jaxfl.models.conv.Conv`.
+
     Example:
       >>> shapes = jax.eval_shape(lenet(10).init, jax.random.key(0), jnp.zeros((1, 32, 32, 3)))
       >>> jaxfl.tree.size(shapes)
       62006
     """
-    return LeNet(classes)
+    return LeNet(classes, conv=conv)

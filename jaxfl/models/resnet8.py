@@ -3,10 +3,12 @@
 He et al., 2016, https://arxiv.org/abs/1512.03385
 """
 
+from functools import partial
+
 from flax import linen as nn
 
 from jaxfl.errors import check
-from jaxfl.models.conv import conv
+from jaxfl.models.conv import Conv, conv
 from jaxfl.models.norm import GroupNorm
 
 
@@ -16,6 +18,7 @@ class ResNet(nn.Module):
     classes: int
     widths: tuple[int, ...]
     groups: int
+    conv: Conv = "auto"
     head = "Dense_0"
 
     @nn.compact
@@ -28,9 +31,11 @@ class ResNet(nn.Module):
             "choose model mlp",
         )
 
+        way = partial(conv, way=self.conv)
+
         def layer(x, width, size, stride=1):
             x = nn.Conv(
-                width, (size, size), (stride, stride), use_bias=False, conv_general_dilated=conv
+                width, (size, size), (stride, stride), use_bias=False, conv_general_dilated=way
             )(x)
             return GroupNorm(self.groups)(x)
 
@@ -47,15 +52,17 @@ class ResNet(nn.Module):
         return self(x, until_head=True)
 
 
-def resnet8(classes: int) -> nn.Module:
+def resnet8(classes: int, conv: Conv = "auto") -> nn.Module:
     """A 3x3 convolution, three residual blocks (16, 32, 64 channels) with GroupNorm, mean, logits.
 
     78,042 parameters for 32x32x3 images and 10 classes. A block has two 3x3 convolutions; where the
     size changes, its shortcut is a 1x1 convolution.
+
+    `conv` is the way of computing convolutions, see `jaxfl.models.conv.Conv`.
 
     Example:
       >>> shapes = jax.eval_shape(resnet8(10).init, jax.random.key(0), jnp.zeros((1, 32, 32, 3)))
       >>> jaxfl.tree.size(shapes)
       78042
     """
-    return ResNet(classes, (16, 32, 64), 8)
+    return ResNet(classes, (16, 32, 64), 8, conv)

@@ -1,0 +1,152 @@
+"""The page of what programs compiled for described accelerators consist of."""
+
+from typing import Any
+
+from benchmarks.described import DEVICES, Device
+from benchmarks.peers import ROOT
+
+ROWS = ROOT / "benchmarks" / "accelerators.json"
+PAGE = ROOT / "docs" / "accelerators.md"
+
+
+def write_page(rows: dict[str, Any]) -> None:
+    """Writes docs/accelerators.md from all rows."""
+    PAGE.write_text(page(rows))
+
+
+def page(rows: dict[str, Any]) -> str:
+    """The page.
+
+    Args:
+      rows: platform -> part, "rounds" or "steps" -> name -> what `accelerators.measure` tells.
+    """
+    sections = [
+        section(platform, DEVICES[platform], rows[platform])
+        for platform in ("cuda", "tpu")
+        if platform in rows
+    ]
+    return "\n".join([HEAD, *sections])
+
+
+def section(platform: str, device: Device, parts: dict[str, Any]) -> str:
+    """The tables of one platform."""
+    rounds = parts.get("rounds", {})
+    steps = parts.get("steps", {})
+    failed = [name for name in sorted(rounds) if "error" in rounds[name]]
+    told = f"{len(rounds) - len(failed)} of {len(rounds)} rounds compile."
+    if failed:
+        reasons = [f"{name} ({rounds[name]['error']})" for name in failed]
+        told += f" These do not: {'; '.join(reasons)}."
+    lines = [
+        f"## {device.name}",
+        "",
+        SECTIONS[platform].format(
+            gigabytes=device.bytes_per_second / 1e9,
+            teraflops=device.operations_per_second["float32"] / 1e12,
+            sixteen=device.operations_per_second["bfloat16"] / 1e12,
+        ),
+        "### Rounds",
+        "",
+        f"{told} LeNet on 32x32x3 images, 100 clients, 20 steps of batch 64.",
+        "",
+        "| method | compiling, s (CPU) | temporaries, MiB | kernels a step | GFLOP | GB "
+        "| bound, ms |",
+        "|---|---:|---:|---:|---:|---:|---:|",
+    ]
+    lines += [f"| {name} | {cells(rounds[name], platform, 'float32')} |" for name in sorted(rounds)]
+    if steps:
+        lines += [
+            "",
+            "### Local steps",
+            "",
+            "Local training alone, on one device.",
+            "",
+            "| step | convolution | compiling, s (CPU) | temporaries, MiB | kernels a step | GFLOP "
+            "| GB | bound, ms |",
+            "|---|---|---:|---:|---:|---:|---:|---:|",
+        ]
+        for name in sorted(steps, key=order):
+            model, clients, batch, arithmetic, conv = name.split()
+            title = f"{model}, {int(clients):,} clients, batch {batch}, {arithmetic}"
+            lines.append(f"| {title} | {conv} | {cells(steps[name], platform, arithmetic)} |")
+    return "\n".join([*lines, ""])
+
+
+def order(name: str) -> tuple:
+    """Rows of local steps by model, clients, batch, arithmetic; patches before grouped."""
+    model, clients, batch, arithmetic, conv = name.split()
+    place = ["lenet", "three", "cedar6"].index(model)
+    return place, int(clients), int(batch), arithmetic != "float32", conv != "patches"
+
+
+def cells(row: dict[str, Any], platform: str, arithmetic: str) -> str:
+    """The cells of a row behind its name."""
+    if "error" in row:
+        return f"does not compile: {row['error']} | | | | |"
+    operations, moved = counted(row, platform)
+    known = operations is not None and moved is not None
+    numbers = ["", "", ""]
+    if known:
+        bound = 1e3 * lower_bound(DEVICES[platform], operations, moved, arithmetic)
+        numbers = [f"{operations / 1e9:.2f}", f"{moved / 1e9:.3f}", f"{bound:.3f}"]
+    return " | ".join(
+        [
+            f"{row['compile_cpu_seconds']:.0f}",
+            f"{row['temporaries'] / 2**20:,.0f}",
+            str(row.get("kernels", "")),
+            *numbers,
+        ]
+    )
+
+
+def counted(row: dict[str, Any], platform: str) -> tuple[float | None, float | None]:
+    """Operations and bytes: on a TPU XLA's count, on a GPU ours, of the loop over local steps."""
+    if platform == "tpu":
+        return row.get("program_operations"), row.get("program_bytes")
+    return row.get("operations"), row.get("bytes")
+
+
+def lower_bound(device: Device, operations: float, moved: float, arithmetic: str) -> float:
+    """Seconds that the operations or the bytes take at the device's published rates.
+
+    Example:
+      >>> lower_bound(DEVICES["tpu"], operations=0.0, moved=819e9, arithmetic="float32")
+      1.0
+    """
+    rate = device.operations_per_second[arithmetic]
+    return max(operations / rate, moved / device.bytes_per_second)
+
+
+SECTIONS = {
+    "cuda": """Published rates: {gigabytes:,.0f} GB/s, {teraflops:.0f} TFLOP/s for products of
+float32 in TF32 (JAX's default on this GPU), {sixteen:.0f} for bfloat16. GFLOP and GB are those of
+one local step of all clients: the operations of its matrix products and convolutions, the operands
+and results of its kernels.
+""",
+    "tpu": """Published rates of a chip: {gigabytes:,.0f} GB/s, {teraflops:.0f} TFLOP/s for
+bfloat16, in which a TPU multiplies float32 by default. Rounds are compiled for four chips with 25
+clients each, local steps for one chip with all clients. GFLOP and GB are XLA's count for a chip, of
+the whole program with the body of each loop counted once: one local step, and what comes before and
+after the loop. Kernels are the operations in the loop's body, copies that run beside others
+included.
+""",
+}
+HEAD = """# Programs for accelerators
+
+Nothing on this page was measured. `python -m benchmarks.accelerators --platform cuda` and
+`--platform tpu` compile rounds and local steps ahead of time for devices that are described, not
+present, and this page tells what the programs consist of. The bound is the time that the bytes or
+the operations take at the device's published rates, whichever is longer. It is a bound of a
+compiled program, not a measurement: starting a kernel takes a few microseconds more, and small
+products and scattered reads do not reach these rates. Compiling is given in seconds of one CPU
+core.
+
+Convolutions are computed in one of two ways, `conv="patches"` or `conv="grouped"`, an argument of
+each model with convolutions (`jaxfl.models.lenet(10, conv="grouped")`). With patches, each client's
+images become a matrix with a row for each tile of outputs, and one batched product with the
+clients' kernels gives all outputs; the gradient is two more products. `grouped` leaves the
+convolution to XLA, which groups it by clients. The default, "auto", is patches on a GPU and grouped
+on a TPU: grouped convolutions, above all their weight gradients, are known to be slow in cuDNN
+([jax 13800](https://github.com/jax-ml/jax/issues/13800)), whereas XLA for TPUs has operations for
+them that move fewer bytes than patches do.
+"""
