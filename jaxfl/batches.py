@@ -49,7 +49,6 @@ def minibatches(
         rank = _sequence(key, count, total * batch_size + n)
         length = count
     # The rows of the real examples come first, in their order.
-    slot = jnp.arange(n)
     rows = order.real_first(mask)
 
     step = jnp.arange(total)[:, None]  # [S, 1]

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from jaxfl import order, target
-from jaxfl.local import minibatches
+from jaxfl.batches import minibatches
 
 
 @pytest.fixture
