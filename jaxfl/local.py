@@ -9,7 +9,7 @@ import optax
 from jax import lax
 from jaxtyping import Array, Bool, Int, Key, PyTree
 
-from jaxfl import target, tree
+from jaxfl import tree
 from jaxfl.batches import minibatches
 from jaxfl.errors import check
 from jaxfl.gradients import accumulated, private
@@ -53,11 +53,10 @@ PARTS = 4
 
 def _lanes(chunk: Chunk, clients: int) -> int:
     """How many clients a device trains side by side, if their numbers of steps differ."""
-    if chunk == "auto":
-        chunk = 1 if target.platform() == "cpu" else "all"
-    if chunk == "all":
-        chunk = clients if clients < MANY else -(-clients // PARTS)
-    return min(chunk, clients)
+    size = tree.side_by_side(chunk)
+    if size == "all":
+        size = clients if clients < MANY else -(-clients // PARTS)
+    return min(size, clients)
 
 
 def trainer(

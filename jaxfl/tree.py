@@ -2,6 +2,7 @@
 
 import functools
 from collections.abc import Callable
+from typing import Literal
 
 import jax
 import jax.numpy as jnp
@@ -29,6 +30,7 @@ __all__ = [
     "ravel",
     "scale",
     "select",
+    "side_by_side",
     "size",
     "split",
     "squared_distance",
@@ -206,19 +208,28 @@ def over_clients(function: Callable, chunk: Chunk, *shared: PyTree) -> Callable:
       [11.0, 12.0]
     """
 
-    def all_together(shared: tuple, *stacked: PyTree) -> PyTree:
-        return jax.vmap(lambda *one: function(*one, *shared))(*stacked)
-
-    def in_turn(shared: tuple, *stacked: PyTree) -> PyTree:
+    def on_device(shared: tuple, *stacked: PyTree) -> PyTree:
+        size = side_by_side(chunk)
+        if size == "all":
+            return jax.vmap(lambda *one: function(*one, *shared))(*stacked)
         # One client at a time is a plain loop, without a batch axis of length 1.
-        size = None if chunk in (1, "auto") else chunk
-        return lax.map(lambda one: function(*one, *shared), stacked, batch_size=size)
+        batch_size = None if size == 1 else size
+        return lax.map(lambda one: function(*one, *shared), stacked, batch_size=batch_size)
 
-    def in_chunks(shared: tuple, *stacked: PyTree) -> PyTree:
-        together = chunk == "all" or (chunk == "auto" and target.platform() != "cpu")
-        return (all_together if together else in_turn)(shared, *stacked)
+    return on_every_device(on_device, shared)
 
-    return on_every_device(in_chunks, shared)
+
+def side_by_side(chunk: Chunk) -> int | Literal["all"]:
+    """How many clients a device computes side by side, see `over_clients`; "auto" is decided.
+
+    Example:
+      >>> with jax.default_device("cpu"):
+      ...     side_by_side("auto")
+      1
+    """
+    if chunk == "auto":
+        return 1 if target.platform() == "cpu" else "all"
+    return chunk
 
 
 def on_every_device(function: Callable, shared: tuple = ()) -> Callable:
