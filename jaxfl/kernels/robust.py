@@ -2,14 +2,10 @@
 
 import jax
 import jax.numpy as jnp
-from jax import lax
 from jaxtyping import Array, Bool, Float, Int, PyTree
 
 from jaxfl.kernels.similarity import inverse_norms, squared_differences
 from jaxfl.types import Scalar
-
-# Entries of a block of coordinates whose order statistics a CPU finds at a time.
-BLOCK = 2**18
 
 
 def trimmed_mean(stacked: PyTree, trim: Scalar, reported: Bool[Array, "m"]) -> PyTree:
@@ -30,23 +26,15 @@ def trimmed_mean(stacked: PyTree, trim: Scalar, reported: Bool[Array, "m"]) -> P
     """
     reported = reported | ~reported.any()
     count = reported.sum()
-    cut = jnp.minimum(jnp.floor(trim * count + 1e-4), (count - 1) // 2).astype(jnp.int32)
-    last = count - cut - 1
+    cut = jnp.minimum(jnp.floor(trim * count + 1e-4), (count - 1) // 2)
+    rank = jnp.arange(reported.size)
+    kept = (rank >= cut) & (rank < count - cut)
 
     def leaf(x: Array) -> Array:
-        # Values that do not count are behind all others.
-        x = jnp.where(reported.reshape(-1, *[1] * (x.ndim - 1)), x, jnp.inf)
-        keys = _ordered_bits(x)
-        low, high = _of_ranks(keys, (cut, last))
-        # The kept values: those between, and as many of the smallest and largest as have a rank
-        # from `cut` to `last`.
-        between = jnp.sum(jnp.where((keys > low) & (keys < high), x, 0.0), axis=0)
-        at_low = jnp.count_nonzero(keys <= low, axis=0) - cut
-        at_high = last + 1 - jnp.count_nonzero(keys < high, axis=0)
-        smallest = jnp.max(x, axis=0, where=keys == low, initial=-jnp.inf)
-        largest = jnp.max(x, axis=0, where=keys == high, initial=-jnp.inf)
-        total = between + at_low * smallest + at_high * largest
-        return jnp.where(low[0] == high[0], smallest, total / (last + 1 - cut)).astype(x.dtype)
+        column = (-1, *[1] * (x.ndim - 1))
+        # Values that do not count are sorted behind all others.
+        ordered = jnp.sort(jnp.where(reported.reshape(column), x, jnp.inf), axis=0)
+        return jnp.sum(jnp.where(kept.reshape(column), ordered, 0.0), axis=0) / kept.sum()
 
     return jax.tree.map(leaf, stacked)
 
@@ -140,62 +128,3 @@ def clip_updates(
     return jax.tree.map(
         lambda b, u: b + u * factors.reshape(-1, *[1] * (u.ndim - 1)), before, updates
     )
-
-
-def _ordered_bits(x: Float[Array, "m ..."]) -> Int[Array, "m ..."]:
-    """Whole numbers in the order of the floats: their bits, inverted for negative floats."""
-    whole = jnp.dtype(f"int{8 * x.dtype.itemsize}")
-    bits = lax.bitcast_convert_type(x, whole)
-    return jnp.where(bits < 0, bits ^ jnp.iinfo(whole).max, bits)
-
-
-def _of_ranks(
-    keys: Int[Array, "m ..."], ranks: tuple[Int[Array, ""], ...]
-) -> list[Int[Array, "1 ..."]]:
-    """The key of each rank, from 0, in each coordinate.
-
-    A CPU takes the coordinates in blocks that fit into its cache, since each bit reads all keys.
-    """
-    flat = keys.reshape(keys.shape[0], -1)
-    size = flat.shape[1]
-    block = max(BLOCK // keys.shape[0], 128)
-
-    def whole(flat: Array, *ranks: Array) -> Array:
-        return _bisection(flat, ranks)
-
-    def by_blocks(flat: Array, *ranks: Array) -> Array:
-        if size <= block:
-            return whole(flat, *ranks)
-
-        def fill(number: Array, found: Array) -> Array:
-            # The last block overlaps the one before it.
-            start = jnp.minimum(number * block, size - block)
-            part = lax.dynamic_slice_in_dim(flat, start, block, axis=1)
-            return lax.dynamic_update_slice_in_dim(found, whole(part, *ranks), start, axis=1)
-
-        empty = jnp.zeros((len(ranks), size), flat.dtype)
-        return lax.fori_loop(0, -(-size // block), fill, empty)
-
-    found = lax.platform_dependent(flat, *ranks, cpu=by_blocks, default=whole)
-    return [key.reshape(1, *keys.shape[1:]) for key in found]
-
-
-def _bisection(keys: Int[Array, "m d"], ranks: tuple[Int[Array, ""], ...]) -> Int[Array, "r d"]:
-    """The key of each rank in each coordinate, one bit after another.
-
-    On CPU it is several times as fast as XLA's sort, which calls a function for each comparison.
-    """
-    bits = 8 * keys.dtype.itemsize
-    lowest = jnp.full((1, keys.shape[1]), jnp.iinfo(keys.dtype).min, keys.dtype)
-
-    def add_bit(number: Array, found: list[Array]) -> list[Array]:
-        # The first bit takes the lowest number to 0.
-        bit = lax.shift_left(jnp.ones((), keys.dtype), (bits - 1 - number).astype(keys.dtype))
-
-        def largest(key: Array, rank: Array) -> Array:
-            below = jnp.count_nonzero(keys < key + bit, axis=0, keepdims=True)
-            return jnp.where(below <= rank, key + bit, key)
-
-        return [largest(key, rank) for key, rank in zip(found, ranks, strict=True)]
-
-    return jnp.concatenate(lax.fori_loop(0, bits, add_bit, [lowest for _ in ranks]))
