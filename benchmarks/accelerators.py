@@ -2,7 +2,7 @@
 
 `python -m benchmarks.accelerators --platform cuda|tpu [METHOD ...] [--parts rounds steps]` compiles
 for an H100 or for four chips of a TPU v5e, on a machine that has neither, in an environment with
-the compiler: `pip install 'jaxfl[tpu]'`, or `'jaxfl[cuda]'`. Each row is kept in accelerators.json
+the compiler: `pip install -e '.[tpu]'`, or `'.[cuda]'`. Each row is kept in accelerators.json
 as soon as it is known, and docs/accelerators.md is written from it, so the two platforms may be
 compiled in different environments. It takes half an hour to two hours a platform on two cores.
 """

@@ -145,7 +145,8 @@ def compile_run(built: Built, done: int = 0) -> Program:
     with jax.set_mesh(mesh.make_mesh(devices_of(config))):
         # Not jitted: the task's own `init` is, and it is the same program for all methods.
         state = seeds.each(init, (0, 0))(numbers, federation)
-        state = mesh.place(state, axis=seeds.client_axis)
+        # Copied, because the first round takes its memory: it may hold one array in two places.
+        state = jax.tree.map(jnp.copy, mesh.place(state, axis=seeds.client_axis))
         layout = jax.tree.map(lambda x: x.sharding, state)  # of what comes out as of what goes in
         programs, trained = {}, None
         for length in {end - start for start, end in stretches(config, done)}:
