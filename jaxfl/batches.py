@@ -72,7 +72,7 @@ def _sequence(key: PRNGKey, count: Int[Array, ""], length: int) -> Int[Array, "l
     # Neither is negative; `//` and `%` are longer programs.
     epoch = lax.div(slot, count)
     example = lax.rem(slot, count)
-    return order.shuffled(epoch, jax.random.bits(key, (length,)), example)
+    return order.shuffled(epoch, jax.random.bits(key, (length,), jnp.uint32), example)
 
 
 def _orders(key: PRNGKey, count: Int[Array, ""], n: int, epochs: int) -> Int[Array, "e n"]:
@@ -80,7 +80,7 @@ def _orders(key: PRNGKey, count: Int[Array, ""], n: int, epochs: int) -> Int[Arr
 
     To sort epochs apart takes much less time than to sort the sequence.
     """
-    bits = jax.random.bits(key, (epochs * n,))
+    bits = jax.random.bits(key, (epochs * n,), jnp.uint32)
     slot = jnp.arange(n)
     own = bits[jnp.arange(epochs)[:, None] * count + slot[None]]
     # The sort is stable, so that padding comes last also after an example with the largest bits.

@@ -22,6 +22,8 @@ def test_every_combination_is_refused_in_one_line_or_gives_sound_results(tmp_pat
 FOUND = [
     "run fedah --dataset labels --partition iid --clients 1 --rounds 1 --local-steps 1 "
     "--attack replacement --compress int8",
+    # Its first state holds one array in two places.
+    "run heurfedamp --dataset labels --partition iid --clients 5 --rounds 1 --local-steps 1",
 ]
 
 

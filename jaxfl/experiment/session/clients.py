@@ -155,7 +155,7 @@ def unseen(setting: Setting) -> np.ndarray:
     return chosen
 
 
-def flip_labels(federation: Federation, malicious: np.ndarray, classes: int) -> Federation:
+def flip_labels(federation: Federation, malicious: Array | np.ndarray, classes: int) -> Federation:
     """The federation in which malicious clients train and validate on flipped labels.
 
     Args:
