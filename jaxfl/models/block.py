@@ -77,12 +77,8 @@ _batch_last.defvjp(_block_forward, _block_backward)
 
 
 def _forward(x: Array, kernel: Array, bias: Array, padding: Padding) -> tuple[Array, Array]:
-    first, *others = tiles.product(tiles.patches(x.transpose(3, 1, 2, 0), kernel, padding), kernel)
-    best = first
-    winner = jnp.zeros(first.shape, jnp.int8)
-    for i, value in enumerate(others, start=1):
-        winner = jnp.where(value > best, jnp.int8(i), winner)
-        best = jnp.where(value > best, value, best)
+    four = tiles.product(tiles.patches(x.transpose(3, 1, 2, 0), kernel, padding), kernel)
+    best, winner = patches.largest(list(four))
     y = nn.relu(best + bias[:, None, None, None])
     return y.transpose(3, 1, 2, 0), winner
 
