@@ -29,6 +29,7 @@ FURTHER = (
     "jaxfl.admm",
     "jaxfl.displacement",
     "jaxfl.evaluate",
+    "jaxfl.graph_measures",
     "jaxfl.protocols",
     "jaxfl.papers",
     "jaxfl.data.concept",

@@ -20,6 +20,7 @@ from jaxfl import (
     uplink,
 )
 from jaxfl.evaluate import make_evaluate
+from jaxfl.graph_measures import measure_graph
 from jaxfl.optimizers import sgd
 from jaxfl.rounds import check_finite, make_rounds
 from jaxfl.summaries import summarise
@@ -42,6 +43,7 @@ __all__ = [
     "load",
     "make_evaluate",
     "make_rounds",
+    "measure_graph",
     "mesh",
     "models",
     "participation",

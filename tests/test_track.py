@@ -270,6 +270,7 @@ def test_numbers_that_are_null_are_left_out():
     line = {"round": 1, "seconds": 0.5, "loss": None, "up": 3, "down": 4, "up_bytes": 12}
     line |= {"before": scores | {"mean": -0.5}, "after": scores, "batches": 2, "measure": "rmse"}
     line |= {"metrics": {"drift": 0.25}}
+    line |= {"graph": {"body": {"collaborators": 2.0, "edge_precision": None}}}
     found = numbers_of(line)
     assert found == {
         "test/negative_mse": -0.5,
@@ -279,6 +280,7 @@ def test_numbers_that_are_null_are_left_out():
         "sent/down_floats": 4,
         "sent/up_bytes": 12,
         "method/drift": 0.25,
+        "graph/body/collaborators": 2.0,
     }
 
 

@@ -15,10 +15,11 @@ from jaxfl import mesh
 from jaxfl.experiment.config import devices_of
 from jaxfl.experiment.privacy.guarantee import claim
 from jaxfl.experiment.session.build import Built
-from jaxfl.experiment.session.clients import malicious, unseen
+from jaxfl.experiment.session.clients import malicious, true_groups, unseen
 from jaxfl.experiment.session.inputs import inputs_of
 from jaxfl.experiment.session.records import Record
 from jaxfl.experiment.show.scores import STAGES, over_seeds
+from jaxfl.graph_measures import measure_graph
 from jaxfl.summaries import select_on_val, summarise
 from jaxfl.version import VERSION
 
@@ -83,6 +84,9 @@ class History:
         self.malicious = malicious(built.config)
         self.unseen = unseen(built.config)
         self.measure = "accuracy" if built.data.source.classes else "rmse"
+        source = built.data.source
+        # The true groups of each seed, None where all clients differ.
+        self.groups = [true_groups(built.config, source, parts) for parts in built.data.parts]
         sizes = mesh.fetch(built.data.federation.sizes)
         self.sizes: np.ndarray = self.seeds.with_axis(sizes)  # [S, C]
         self.lines: list[dict[str, Any]] = []
@@ -122,7 +126,8 @@ class History:
         named = {"diverged": sorted(self.recent)} if self.recent else {}
         self.recent = set()
         sent = self.sent | {"up_bytes": self._bytes()}
-        self.lines.append(make_line(record, self.sizes, self.unseen, sent) | named)
+        graph = self._graph_measures(record)
+        self.lines.append(make_line(record, self.sizes, self.unseen, sent) | graph | named)
         return self.lines[-1]
 
     def arrays(self) -> dict[str, np.ndarray]:
@@ -199,6 +204,7 @@ class History:
             "down": last["down"],
             "up_bytes": last["up_bytes"],
             "batches": last["batches"],
+            **({"graph": last["graph"]} if "graph" in last else {}),
             "diverged": {str(client): rounds for client, rounds in sorted(self.diverged.items())},
             **self._privacy(),
             "inputs": self.inputs,
@@ -208,6 +214,20 @@ class History:
 
     def _all_weights(self) -> dict[str, np.ndarray]:
         return {name: np.concatenate(pieces, axis=1) for name, pieces in self.weights.items()}
+
+    def _graph_measures(self, record: Record) -> dict[str, Any]:
+        """`graph` of a line: numbers of the last round's weights, means over the seeds."""
+        found = {}
+        for name, weights in _named(record.info.weights).items():
+            part = name.removeprefix(WEIGHTS).lstrip("_")
+            seeds = []
+            for seed, groups in enumerate(self.groups):
+                ids = record.ids[seed, -1]
+                own = None if groups is None else groups[ids]
+                seeds.append(measure_graph(weights[seed, -1], own, self.malicious[ids]))
+            numbers = _mean_of_known(seeds)
+            found |= {part: numbers} if part else numbers
+        return {"graph": found} if found else {}
 
     def _privacy(self) -> dict[str, Any]:
         if self.exposure is None:
@@ -229,6 +249,15 @@ def versions() -> dict[str, Any]:
     names = ("jax", "jaxlib", "flax", "optax", "numpy")
     found = {"jaxfl": VERSION} | {name: metadata.version(name) for name in names}
     return {"python": platform.python_version(), **found, "device": jax.devices()[0].device_kind}
+
+
+def _mean_of_known(records: list[dict[str, float | None]]) -> dict[str, float | None]:
+    """The mean of each number over the records that know it; None if no record does."""
+    found = {}
+    for name in dict.fromkeys(name for record in records for name in record):
+        values = [record[name] for record in records if record.get(name) is not None]
+        found[name] = float(np.mean(values)) if values else None
+    return found
 
 
 def _named(weights: PyTree) -> dict[str, np.ndarray]:

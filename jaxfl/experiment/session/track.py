@@ -13,6 +13,8 @@ import sys
 from pathlib import Path
 from typing import Any, Literal, Protocol
 
+from flax.traverse_util import flatten_dict
+
 from jaxfl import mesh
 from jaxfl.errors import InputError, check, warn
 from jaxfl.experiment.config import Config
@@ -267,6 +269,7 @@ def numbers_of(line: dict[str, Any]) -> dict[str, Number]:
     if "unseen" in line:
         numbers |= _scores("unseen", line["unseen"], measure)
     numbers |= {f"method/{name}": value for name, value in line.get("metrics", {}).items()}
+    numbers |= flatten_dict({"graph": line.get("graph", {})}, sep="/")
     return {name: value for name, value in numbers.items() if value is not None}
 
 

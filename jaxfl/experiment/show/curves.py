@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure, SubFigure
-from matplotlib.ticker import LogLocator, MaxNLocator, NullFormatter, StrMethodFormatter
+from matplotlib.ticker import LogLocator, NullFormatter, StrMethodFormatter
 
 from jaxfl.experiment.config import Config
 from jaxfl.experiment.show.drawing import (
@@ -15,11 +15,13 @@ from jaxfl.experiment.show.drawing import (
     OTHERS,
     canvas,
     colour_of,
+    finish_rounds,
     label_ends,
     line_styles,
     literal,
     shorten,
 )
+from jaxfl.experiment.show.graph_curves import draw_graph_measures, graph_measures
 from jaxfl.experiment.show.grouping import Group, comparable_groups, heading
 from jaxfl.experiment.show.heading import setting_line
 from jaxfl.experiment.show.pooling import pool_seeds
@@ -38,14 +40,15 @@ OFFSET = {"textcoords": "offset points"}
 def draw_curves(
     lines: list[dict[str, Any]], config: Config | None = None, measure: str = "accuracy"
 ) -> Figure:
-    """Scores and training loss of a run by round; bands are the deviation over seeds.
+    """Scores, training loss and measures of the weights by round; bands: deviation over seeds.
 
     Args:
       lines: the run's lines of `metrics.jsonl`.
       config: of the run, for the title.
       measure: what the scores are, of `scores.MEASURES`.
     """
-    figure, (scores, loss) = canvas(2, width=5.4)
+    of_graph = graph_measures(lines)
+    figure, (scores, loss, *further) = canvas(2, rows=2 if of_graph else 1, width=5.4)
     rounds = [line["round"] for line in lines]
     colour = colour_of(config.algorithm) if config else "black"
     mark = {"marker": "o", "markersize": 3} if len(rounds) < 40 else {}
@@ -78,8 +81,10 @@ def draw_curves(
         loss.yaxis.set_major_formatter(StrMethodFormatter("{x:g}"))
         loss.yaxis.set_minor_formatter(NullFormatter())
     for panel in (scores, loss):
-        _finish_rounds(panel, rounds)
+        finish_rounds(panel, rounds)
     label_ends(scores, ends, styles)
+    if of_graph:
+        draw_graph_measures(further, rounds, of_graph)
     if config is not None:
         figure.suptitle(literal(f"{config.name}: {setting_line([config])}"), fontsize=9)
     return figure
@@ -139,7 +144,7 @@ def _draw_group(part: SubFigure, group: Group, highlight: Collection[str]) -> No
     _set_score_limits(curves, shown_values, measure)
     name = MEASURES[measure][0]
     curves.set(xlabel="round", title=f"test {name} of the deployed models")
-    _finish_rounds(curves, every_round)
+    finish_rounds(curves, every_round)
     label_ends(curves, ends, styles)
     _draw_last_round(last, labels, runs, styles, measure)
     part.suptitle(literal(heading(group)), fontsize=9)
@@ -236,13 +241,6 @@ def _set_score_limits(panel: Axes, values: list[np.ndarray], measure: str) -> No
     limits = score_limits(values, measure)
     if limits is not None:
         panel.set_ylim(*limits)
-
-
-def _finish_rounds(panel: Axes, rounds: list[int]) -> None:
-    panel.xaxis.set_major_locator(MaxNLocator(integer=True))
-    if len(set(rounds)) > 1:
-        panel.set_xlim(min(rounds), max(rounds))
-    panel.grid(alpha=0.25)
 
 
 def _draw_band(

@@ -8,6 +8,7 @@ import matplotlib
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from matplotlib.ticker import MaxNLocator
 from PIL import Image
 
 from jaxfl.algorithms import ALGORITHMS
@@ -95,10 +96,12 @@ def gif(frames: Sequence[Figure], milliseconds: int) -> bytes:
     return buffer.getvalue()
 
 
-def canvas(columns: int, width: float = 5.0, height: float = 4.2) -> tuple[Figure, Sequence[Axes]]:
-    """A figure with panels side by side."""
-    figure = Figure(figsize=(columns * width, height), layout="constrained")
-    panels = figure.subplots(1, columns, squeeze=False)[0]
+def canvas(
+    columns: int, width: float = 5.0, height: float = 4.2, rows: int = 1
+) -> tuple[Figure, Sequence[Axes]]:
+    """A figure with panels side by side, row after row."""
+    figure = Figure(figsize=(columns * width, rows * height), layout="constrained")
+    panels = figure.subplots(rows, columns, squeeze=False).ravel()
     for panel in panels:
         panel.spines[["top", "right"]].set_visible(False)
     return figure, list(panels)
@@ -114,6 +117,14 @@ def shorten(text: str, length: int) -> str:
     if len(text) <= length:
         return text
     return f"{text[: length // 2 - 1]}...{text[-(length - length // 2 - 2) :]}"
+
+
+def finish_rounds(panel: Axes, rounds: list[int]) -> None:
+    """Limits and ticks of an axis of rounds, and a grid."""
+    panel.xaxis.set_major_locator(MaxNLocator(integer=True))
+    if len(set(rounds)) > 1:
+        panel.set_xlim(min(rounds), max(rounds))
+    panel.grid(alpha=0.25)
 
 
 def label_ends(panel: Axes, ends: dict[str, float], styles: dict[str, dict[str, Any]]) -> None:

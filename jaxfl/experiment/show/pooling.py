@@ -75,6 +75,8 @@ def _pool(members: list[dict[str, Any]]) -> dict[str, Any]:
     summary = first | {
         name: _pool_scores([one[name] for one in summaries]) for name in POOLED if name in first
     }
+    if "graph" in first:
+        summary["graph"] = _pool_graphs(summaries)
     # What is sent and computed is counted for one seed; the time is that of all.
     summary["seconds"] = sum(one["seconds"] for one in summaries)
     lines = [_pool_lines(list(rows)) for rows in zip(*(r["lines"] for r in members), strict=True)]
@@ -87,7 +89,27 @@ def _pool(members: list[dict[str, Any]]) -> dict[str, Any]:
 def _pool_lines(lines: list[dict[str, Any]]) -> dict[str, Any]:
     losses = [line["loss"] for line in lines if line["loss"] is not None]
     loss = sum(losses) / len(losses) if losses else None
-    return lines[0] | {"loss": loss} | _pool_scores(lines)
+    graph = {"graph": _pool_graphs(lines)} if "graph" in lines[0] else {}
+    return lines[0] | {"loss": loss} | graph | _pool_scores(lines)
+
+
+def _pool_graphs(parts: list[dict[str, Any]]) -> dict[str, Any]:
+    """The numbers of the weights in several runs, means over their seeds."""
+    seeds = [len(each_seed(part.get("final", part))) for part in parts]
+    return _mean([part.get("graph", {}) for part in parts], seeds)
+
+
+def _mean(graphs: list[dict[str, Any]], seeds: list[int]) -> dict[str, Any]:
+    found: dict[str, Any] = {}
+    for name, value in graphs[0].items():
+        if isinstance(value, dict):
+            found[name] = _mean([graph.get(name, {}) for graph in graphs], seeds)
+            continue
+        pairs = [(graph.get(name), count) for graph, count in zip(graphs, seeds, strict=True)]
+        known = [(number, count) for number, count in pairs if number is not None]
+        total = sum(count for _, count in known)
+        found[name] = sum(number * count for number, count in known) / total if total else None
+    return found
 
 
 def _pool_scores(parts: list[dict[str, Any]]) -> dict[str, Any]:

@@ -114,6 +114,16 @@ def ranked(summaries: dict[str, dict[str, Any]]) -> dict[str, dict[str, Any]]:
     return {label: summaries[label] for label in sorted(summaries, key=score, reverse=True)}
 
 
+def most_mixed(graph: dict[str, Any]) -> dict[str, float | None]:
+    """The numbers of a graph; where parts of the model have their own, those of the most mixed one.
+
+    Args:
+      graph: `graph` of a line of `metrics.jsonl` or of a summary.
+    """
+    parts = [value for value in graph.values() if isinstance(value, dict)]
+    return max(parts, key=lambda part: part.get("collaborators") or 0.0) if parts else graph
+
+
 def comparison_rows(runs: dict[str, dict[str, Any]]) -> list[dict[str, Any]]:
     """The content of `comparison.json`.
 
@@ -125,7 +135,7 @@ def comparison_rows(runs: dict[str, dict[str, Any]]) -> list[dict[str, Any]]:
     content = []
     for label, found in runs.items():
         summary = found["summary"]
-        unseen = {"unseen": summary["unseen"]} if "unseen" in summary else {}
+        further = {key: summary[key] for key in ("graph", "unseen") if key in summary}
         place = {"run": label, "directory": found["directory"]}
-        content.append({key: summary[key] for key in keys} | unseen | place)
+        content.append({key: summary[key] for key in keys} | further | place)
     return content

@@ -16,6 +16,7 @@ from jaxfl.experiment.show.scores import (
     Runs,
     amount,
     gains,
+    most_mixed,
     ranked,
     score_text,
     spread_text,
@@ -28,6 +29,12 @@ NAMES = {"accuracy": "accuracy", "rmse": "RMSE"}  # of the first column of score
 WORTH_A_WARNING = {"accuracy": 0.5, "rmse": 0.0}
 SCORES = ("worst clients", "after training", "best by validation", "weighted")  # their titles
 UNSEEN = ", unseen"  # behind the name of a run, in the row of its clients that were never seen
+# Titles of numbers of the mixing weights, and their names in a summary.
+GRAPH = {
+    "collaborators": "collaborators",
+    "groups found": "group_agreement",
+    "malicious weight": "malicious_weight",
+}
 BETTER = {"accuracy": 1, "rmse": -1}  # the sign of a gain that is good
 
 
@@ -139,11 +146,16 @@ def _gain_text(measure: str, stages: dict[str, Any], other: dict[str, Any]) -> s
 
 def _further_cells(summary: dict[str, Any], part: str) -> dict[str, str]:
     """The further cells of a row, by the title of the column: amounts, and other scores."""
-    titles = ("sent", "received", "gradients", "seconds", "best by validation", "weighted")
+    titles = (
+        *("sent", "received", "gradients", "seconds", "best by validation", "weighted"),
+        *GRAPH,
+    )
     if part != "final":
         return dict.fromkeys(titles, "-")
     measure = summary["measure"]
     chosen = score_text(measure, summary["selected_on_val"], "before", "mean")
+    graph = most_mixed(summary.get("graph", {}))
+    numbers = {title: graph.get(name) for title, name in GRAPH.items()}
     return {
         "sent": amount(summary["up"]),
         "received": amount(summary["down"]),
@@ -151,6 +163,7 @@ def _further_cells(summary: dict[str, Any], part: str) -> dict[str, str]:
         "seconds": f"{summary['seconds']:.1f}",
         "best by validation": chosen,
         "weighted": score_text(measure, summary["final"], "before", "weighted"),
+        **{title: "-" if number is None else f"{number:.2f}" for title, number in numbers.items()},
     }
 
 
@@ -186,6 +199,9 @@ def meaning_of_scores(runs: Runs) -> Meaning:
         ("seconds", "without compiling"),
         ("best by validation", "each client at its own best validation score"),
         ("weighted", "by numbers of examples"),
+        ("collaborators", "effective number of clients to whom a client listens, last round"),
+        ("groups found", "adjusted Rand index of the weights' blocks and the true groups"),
+        ("malicious weight", "what benign clients give to malicious ones"),
         *([("", "unseen: clients that took part in no round")] if unseen else []),
     ]
 

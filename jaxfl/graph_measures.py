@@ -1,0 +1,145 @@
+"""What a graph of mixing weights is judged by: how many collaborate, and whether they should.
+
+All functions take the weights W [M, M] (receiver, sender) of one round, whose rows sum to one, on
+the host.
+"""
+
+import numpy as np
+from jaxtyping import Bool, Float, Int
+
+Weights = Float[np.ndarray, "m m"]
+Groups = Int[np.ndarray, "m"]
+
+
+def measure_graph(
+    weights: Weights,
+    groups: Groups | None = None,
+    malicious: Bool[np.ndarray, "m"] | None = None,
+) -> dict[str, float | None]:
+    """Numbers that describe a graph of mixing weights, by name.
+
+    Malicious clients do not count as receivers, except in `second_singular_value`, and the groups
+    are those of the benign clients.
+
+    Args:
+      weights: of one round.
+      groups: the true group of each client; None if all clients differ.
+      malicious: which clients attack; None if nobody does.
+
+    Returns:
+      `collaborators`, `self_weight`, `second_singular_value`; with two groups or more
+      `group_agreement`, `edge_precision`, `edge_recall`; with malicious clients
+      `malicious_weight`. None where a number is not defined. The functions of this module say what
+      each of them is.
+
+    Example:
+      >>> weights = np.kron(np.eye(2), np.full((2, 2), 0.5))  # two groups of two clients
+      >>> found = measure_graph(weights, groups=np.array([0, 0, 1, 1]))
+      >>> found["collaborators"], found["self_weight"], found["second_singular_value"]
+      (2.0, 0.5, 1.0)
+      >>> found["group_agreement"], found["edge_precision"], found["edge_recall"]
+      (1.0, 1.0, 1.0)
+    """
+    weights = np.asarray(weights, float)
+    if malicious is None:
+        malicious = np.zeros(len(weights), bool)
+    benign = ~malicious
+    if not benign.any() or not np.isfinite(weights).all():
+        return {}
+    found: dict[str, float | None] = {
+        "collaborators": float(effective_collaborators(weights)[benign].mean()),
+        "self_weight": float(np.diagonal(weights)[benign].mean()),
+        "second_singular_value": second_singular_value(weights),
+    }
+    if groups is not None and np.unique(groups[benign]).size > 1:
+        between = weights[np.ix_(benign, benign)]
+        precision, recall = edge_precision_recall(between, groups[benign])
+        found["group_agreement"] = group_agreement(between, groups[benign])
+        found["edge_precision"] = precision
+        found["edge_recall"] = recall
+    if malicious.any():
+        found["malicious_weight"] = float(weights[np.ix_(benign, malicious)].sum(axis=1).mean())
+    # Six digits: the last ones of a singular value depend on the linear algebra library.
+    return {name: None if value is None else round(value, 6) for name, value in found.items()}
+
+
+def effective_collaborators(weights: Weights) -> Float[np.ndarray, "m"]:
+    """How many clients each receiver listens to: exp of the entropy of its weights [M].
+
+    1 for a client that keeps its own model, M for a client that weighs all M clients equally.
+
+    Example:
+      >>> effective_collaborators(np.array([[1.0, 0.0], [0.5, 0.5]])).round(6).tolist()
+      [1.0, 2.0]
+    """
+    positive = np.where(weights > 0, weights, 1.0)
+    return np.exp(-np.sum(positive * np.log(positive), axis=1))
+
+
+def second_singular_value(weights: Weights) -> float:
+    """How far the clients are from one common model: 0 if all rows are equal, 1 without mixing.
+
+    Example:
+      >>> second_singular_value(np.full((3, 3), 1 / 3)), second_singular_value(np.eye(3))
+      (0.0, 1.0)
+    """
+    values = np.linalg.svd(weights, compute_uv=False)
+    return round(float(values[1]), 6) if values.size > 1 else 0.0
+
+
+def group_agreement(weights: Weights, groups: Groups) -> float:
+    """Adjusted Rand index of the blocks of the weights and the true groups.
+
+    The blocks are found from the weights in both directions, W + W', by hierarchical clustering
+    with average linkage into as many blocks as there are groups. 1: the blocks are the groups;
+    about 0: they have no more in common than blocks drawn at random; 0 if all weights between
+    different clients are equal.
+
+    Source: Hubert and Arabie 1985, Comparing partitions,
+    https://doi.org/10.1007/BF01908075.
+
+    Example:
+      >>> weights = np.kron(np.eye(2), np.full((2, 2), 0.5))
+      >>> group_agreement(weights, np.array([0, 0, 1, 1]))
+      1.0
+    """
+    from sklearn.cluster import AgglomerativeClustering
+    from sklearn.metrics import adjusted_rand_score
+
+    both = weights + weights.T
+    distances = both.max() - both
+    between = distances[~np.eye(len(weights), dtype=bool)]
+    if np.ptp(between) <= 1e-6 * np.abs(both).max():
+        return 0.0
+    np.fill_diagonal(distances, 0.0)
+    clustering = AgglomerativeClustering(
+        np.unique(groups).size, metric="precomputed", linkage="average"
+    )
+    return float(adjusted_rand_score(groups, clustering.fit_predict(distances)))
+
+
+def edge_precision_recall(weights: Weights, groups: Groups) -> tuple[float | None, float | None]:
+    """Precision and recall of the edges between clients of the same group.
+
+    An edge goes from a sender to each receiver that gives it more than the mean of the weights that
+    this receiver gives to other clients. Precision is the share of edges within a group, recall
+    the share of the pairs (receiver, other client of its group) that have an edge.
+
+    Returns:
+      (precision, recall); None for the precision without edges, and for the recall if no group has
+      two clients.
+
+    Example:
+      >>> weights = np.array([[0.5, 0.4, 0.1], [0.1, 0.5, 0.4], [0.25, 0.25, 0.5]])
+      >>> edge_precision_recall(weights, np.array([0, 0, 1]))
+      (0.5, 0.5)
+    """
+    others = ~np.eye(len(weights), dtype=bool)
+    mean = np.sum(weights * others, axis=1, keepdims=True) / max(len(weights) - 1, 1)
+    # Equal weights differ by rounding, and make no edge.
+    edges = others & (weights > mean * (1 + 1e-4))
+    same = others & (groups[:, None] == groups[None])
+    found = int((edges & same).sum())
+    precision = found / int(edges.sum()) if edges.any() else None
+    recall = found / int(same.sum()) if same.any() else None
+    return precision, recall
