@@ -49,12 +49,15 @@ def gfedmtl(
     server_of: Int[ArrayLike, "c"] | None = None,
     cluster_of: Int[ArrayLike, "c"] | None = None,
     graph: Literal["ring", "alone"] | Shaped[ArrayLike, "s s"] = "ring",
+    agreement: Literal["mean", "integral"] = "mean",
+    kappa: Annotated[Scalar, NOT_NEGATIVE] = 0.2,
     primal: Literal["fit", "exact"] = "fit",
     dual_step: Annotated[Scalar | None, NOT_NEGATIVE] = None,
 ) -> Algorithm:
     """Servers learn a model for each cluster by ADMM, with their neighbours and other clusters.
 
-    State: clients = `admm.Client`; server = (w_qs [S, Q, ...], the learner of tau or nothing).
+    State: clients = `admm.Client`; server = (w_qs [S, Q, ...], the learner of tau or nothing, the
+    integral e_qs [S, Q, ...] or nothing).
     Metrics: `disagreement` of the servers; if tau is learned, the mean `tau` between clusters.
 
     Args:
@@ -73,6 +76,15 @@ def gfedmtl(
       cluster_of: the cluster of each client [C]. None: clusters are found from the first updates of
         the clients' models.
       graph: the graph of the servers, by name or as an adjacency matrix [S, S].
+      agreement: how servers come to agree: by the mean with their neighbours (17) alone ("mean"),
+        which leaves a distance between servers whose clients differ; or with an integral of what is
+        left of it ("integral", not the paper's): e_qs grows by kappa times the mean of the
+        neighbours' u less the server's own. w_qs + e_qs is where clients train in (13), and what a
+        cell without a client that has reported has in (14). All weights of (17) are then those of
+        `consensus.metropolis`, so that the e_qs of a cluster sum to 0 over the servers: they are at
+        rest only where all neighbours agree, and with tau 0 at the best common model. e is the dual
+        of the constraint that all servers of a cluster have one model. No further traffic.
+      kappa: the rate of the integral.
       primal: how (13) is solved: by the task's training ("fit"), or exactly if the loss is
         quadratic ("exact"), see `admm.primal`.
       dual_step: the step of the dual (16), in units of rho. None: 1 with `primal="exact"`, as in
@@ -100,6 +112,7 @@ def gfedmtl(
     )
     check_graph(adjacency, servers)
     loss = data_loss(task.problem)
+    average = consensus.metropolis if agreement == "integral" else consensus.neighbourhood
     side = admm.primal(loss, task.trainer, rho, lam, primal == "exact")
     step = admm.dual_rate(rho, dual_step, primal == "exact")
     explore = task.trainer(loss)
@@ -120,6 +133,10 @@ def gfedmtl(
         """Models [S, Q, ...] as one axis [S * Q, ...]."""
         return jax.tree.map(lambda x: x.reshape(-1, *x.shape[2:]), models)
 
+    def of_servers(models: Params) -> Params:
+        """Models [S * Q, ...] as [S, Q, ...]."""
+        return jax.tree.map(lambda x: x.reshape(servers, clusters, *x.shape[1:]), models)
+
     def init(key: PRNGKey, train: Dataset) -> State:
         model = task.problem.init(key)
         ids = jnp.arange(train.mask.shape[0])
@@ -132,11 +149,14 @@ def gfedmtl(
         cell = jnp.asarray(server * clusters + cluster)
         clients = side.enlist(model, train, cell, servers * clusters)._replace(joining=joining)
         models = tree.broadcast(tree.broadcast(model, clusters), servers)
-        return State(clients, (models, coupling.init(tau, clusters)))
+        integral = jax.tree.map(jnp.zeros_like, models) if agreement == "integral" else ()
+        return State(clients, (models, coupling.init(tau, clusters), integral))
 
     def round(key: PRNGKey, state: State, cohort: Cohort) -> tuple[State, Info]:
         client = state.clients
-        models, learner = state.server
+        models, learner, integral = state.server
+        if agreement == "integral":
+            models = jax.tree.map(jnp.add, models, integral)
         before = in_cells(models)
         centre = tree.take(before, client.cell)
         # (13): the new models of the clients.
@@ -149,10 +169,14 @@ def gfedmtl(
         stack = jax.tree.map(lambda r, b: jnp.concatenate([r, b]), received, before)
         strength = coupling.strength(learner) if learned else jnp.asarray(tau, float)
         cells = jnp.where(info.reported, client.cell, -1)
-        coupled, exchanged = consensus.server_round(cells, adjacency, strength, clusters)
-        u = tree.take(mix(coupled, stack), client.cell)
-        w = mix(exchanged, stack)
-        models = jax.tree.map(lambda new, old: new.reshape(old.shape), w, models)
+        coupled, exchanged = consensus.server_round(cells, adjacency, strength, clusters, average)
+        u_of_cells = mix(coupled, stack)
+        u = tree.take(u_of_cells, client.cell)
+        models = of_servers(mix(exchanged, stack))
+        if agreement == "integral":
+            # The integral of the distance from the neighbours.
+            towards = of_servers(mix(consensus.apart(adjacency, clusters), u_of_cells))
+            integral = jax.tree.map(lambda e, d: e + kappa * d, integral, towards)
         # (16): the new duals of the clients.
         dual = admm.ascend(client.dual, fitted.params, u, step)
         # The search for clusters counts in a client's first round.
@@ -180,7 +204,7 @@ def gfedmtl(
                 metrics=info.metrics | {"tau": coupling.mean(strength, clusters)},
             )
         client = client._replace(model=fitted.params, seen=jnp.ones_like(client.seen), dual=dual)
-        return State(client, (models, learner)), info
+        return State(client, (models, learner, integral)), info
 
     def models(state: State, cohort: Cohort) -> Params:
         client = tree.take(state.clients, cohort.ids)

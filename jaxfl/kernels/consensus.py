@@ -5,6 +5,8 @@ cells; cell s * Q + q is cluster q at server s. Every step of a server is a row-
 over cells, so a whole round of the servers is one matrix from uploads to what they hold.
 """
 
+from collections.abc import Callable
+
 import jax
 import jax.numpy as jnp
 from jax.lax import Precision
@@ -68,13 +70,39 @@ def neighbourhood(adjacency: Shaped[Array, "s s"]) -> Float[Array, "s s"]:
     return closed / closed.sum(axis=1, keepdims=True)
 
 
-def exchange(adjacency: Shaped[Array, "s s"], tau: Strength, clusters: int) -> Float[Array, "p p"]:
+def metropolis(adjacency: Shaped[Array, "s s"]) -> Float[Array, "s s"]:
+    """Symmetric weights of neighbours, 1 / (1 + the larger degree of the two), doubly stochastic.
+
+    As `neighbourhood` where all degrees are equal. The mean over all servers of what they hold does
+    not change.
+
+    Source: Xiao, Boyd and Lall, 2005, https://doi.org/10.1109/IPSN.2005.1440896, equation (3).
+
+    Args:
+      adjacency: of the servers, symmetric with a zero diagonal [S, S].
+
+    Example:
+      >>> metropolis(jnp.array([[0.0, 1.0], [1.0, 0.0]])).tolist()
+      [[0.5, 0.5], [0.5, 0.5]]
+    """
+    degree = adjacency.sum(axis=1)
+    edges = adjacency / (1 + jnp.maximum(degree[:, None], degree[None]))
+    return edges + jnp.diag(1 - edges.sum(axis=1))
+
+
+def exchange(
+    adjacency: Shaped[Array, "s s"],
+    tau: Strength,
+    clusters: int,
+    average: Callable[[Array], Array] = neighbourhood,
+) -> Float[Array, "p p"]:
     """(17) and (18): the mean with neighbours, then learning from the neighbours' other clusters.
 
     Args:
       adjacency: of the servers, symmetric with a zero diagonal [S, S].
       tau: see `couple`.
       clusters: Q.
+      average: adjacency -> the weights of (17), `neighbourhood` or `metropolis`.
 
     Returns:
       Row-stochastic [P, P].
@@ -85,14 +113,18 @@ def exchange(adjacency: Shaped[Array, "s s"], tau: Strength, clusters: int) -> F
     """
     others = _others(tau, clusters)
     # (17)
-    same = jnp.kron(neighbourhood(adjacency), jnp.eye(clusters))
+    same = jnp.kron(average(adjacency), jnp.eye(clusters))
     # (18): the models of the neighbours alone, not the server's own.
     foreign = jnp.kron(adjacency, others)
     return (same + foreign) / (1 + foreign.sum(axis=1, keepdims=True))
 
 
 def server_round(
-    cells: Int[Array, "m"], adjacency: Shaped[Array, "s s"], tau: Strength, clusters: int
+    cells: Int[Array, "m"],
+    adjacency: Shaped[Array, "s s"],
+    tau: Strength,
+    clusters: int,
+    average: Callable[[Array], Array] = neighbourhood,
 ) -> tuple[Float[Array, "p mp"], Float[Array, "p mp"]]:
     """(14) to (18): what the servers make of the uploads, as two matrices.
 
@@ -101,6 +133,7 @@ def server_round(
       adjacency: of the servers [S, S].
       tau: see `couple`.
       clusters: Q.
+      average: see `exchange`.
 
     Returns:
       The models u after (15) and w after (18), [P, M + P] each: weights of the uploads, then of the
@@ -117,8 +150,26 @@ def server_round(
     collected = collect(cells, servers * clusters)
     coupled = jnp.matmul(within, collected, precision=Precision.HIGHEST)
     # (17) and (18)
-    between = exchange(adjacency, tau, clusters)
+    between = exchange(adjacency, tau, clusters, average)
     return coupled, jnp.matmul(between, coupled, precision=Precision.HIGHEST)
+
+
+def apart(adjacency: Shaped[Array, "s s"], clusters: int) -> Float[Array, "p p"]:
+    """How far each cell is from the same cluster at the neighbours: a matrix over cells.
+
+    `mix(apart(...), models)` is the `metropolis` mean of a cell's neighbours less its own model; it
+    is 0 where all servers of a connected graph agree, and sums to 0 over the servers.
+
+    Args:
+      adjacency: of the servers [S, S].
+      clusters: Q.
+
+    Example:
+      >>> apart(jnp.array([[0.0, 1.0], [1.0, 0.0]]), 1).tolist()
+      [[-0.5, 0.5], [0.5, -0.5]]
+    """
+    towards = metropolis(adjacency) - jnp.eye(adjacency.shape[0])
+    return jnp.kron(towards, jnp.eye(clusters))
 
 
 def tau_grad(

@@ -65,8 +65,10 @@ def own(data, client):
     return np.asarray(data.x[client], float)[mask], np.asarray(data.y[client], float)[mask]
 
 
-def paper(cohorts, tau=TAU, edges=EDGES, server=SERVER, cluster=CLUSTER, shape=(S, Q)):
+def paper(cohorts, tau=TAU, edges=EDGES, server=SERVER, cluster=CLUSTER, shape=(S, Q), kappa=None):
     """The method client by client and server by server, in float64.
+
+    With `kappa` the servers have integrals, and the weights of neighbours are those of Metropolis.
 
     Returns:
       w_k after each round; for the last round u of (15), w after (18), and the weights of the
@@ -78,6 +80,7 @@ def paper(cohorts, tau=TAU, edges=EDGES, server=SERVER, cluster=CLUSTER, shape=(
     w = np.zeros((C, D))
     phi = np.zeros((C, D))
     model = np.zeros((servers, clusters, D))
+    integral = np.zeros((servers, clusters, D))
     # A unit vector goes with each client's message through all steps. The result is the weight of
     # each message.
     upload = np.eye(C)
@@ -86,10 +89,9 @@ def paper(cohorts, tau=TAU, edges=EDGES, server=SERVER, cluster=CLUSTER, shape=(
         for k in cohort:  # (13), in closed form
             x, y = own(data, k)
             members = sum((server == server[k]) & (cluster == cluster[k]))
+            centre = (model + integral)[server[k], cluster[k]]
             hessian = 2 / len(y) * x.T @ x + (2 * LAM / members + RHO) * np.eye(D)
-            w[k] = np.linalg.solve(
-                hessian, 2 / len(y) * x.T @ y + phi[k] + RHO * model[server[k], cluster[k]]
-            )
+            w[k] = np.linalg.solve(hessian, 2 / len(y) * x.T @ y + phi[k] + RHO * centre)
         v, u, mean, new = (np.zeros((servers, clusters, D + C)) for _ in range(4))
         for s in range(servers):
             for q in range(clusters):  # (14)
@@ -98,7 +100,7 @@ def paper(cohorts, tau=TAU, edges=EDGES, server=SERVER, cluster=CLUSTER, shape=(
                 if there:
                     v[s, q] = np.mean(sent, axis=0)
                 else:
-                    v[s, q] = np.concatenate([model[s, q], np.zeros(C)])
+                    v[s, q] = np.concatenate([(model + integral)[s, q], np.zeros(C)])
         for s in range(servers):
             for q in range(clusters):  # (15)
                 others = [r for r in range(clusters) if r != q]
@@ -111,6 +113,11 @@ def paper(cohorts, tau=TAU, edges=EDGES, server=SERVER, cluster=CLUSTER, shape=(
             for q in range(clusters):  # (17), (18)
                 others = [r for r in range(clusters) if r != q]
                 mean[s, q] = (u[s, q] + sum(u[t, q] for t in near)) / (len(near) + 1)
+                if kappa is not None:
+                    shares = [1 / (1 + max(len(near), sum(edges[t]))) for t in near]
+                    moves = [a * (u[t, q] - u[s, q]) for a, t in zip(shares, near, strict=True)]
+                    mean[s, q] = u[s, q] + sum(moves)
+                    integral[s, q] += kappa * sum(moves)[:D]
                 new[s, q] = mean[s, q] + sum(tau[q, r] * u[t, r] for r in others for t in near)
                 new[s, q] /= 1 + len(near) * sum(tau[q, r] for r in others)
         model = new[..., :D]
@@ -147,6 +154,44 @@ def test_rounds_equal_numpy_written_from_the_paper(cohorts, tau):
     np.testing.assert_allclose(info.metrics["disagreement"][-1], apart, rtol=1e-4)
     assert info.up.tolist() == [[D] * len(c) for c in cohorts]
     assert info.down.tolist() == [[2 * D] * len(c) for c in cohorts]
+
+
+@pytest.mark.parametrize("cohorts", [FULL, PARTIAL])
+def test_rounds_with_an_integral_equal_numpy(cohorts):
+    algorithm = exact(agreement="integral", kappa=0.3)
+    schedule = jaxfl.participation.schedule(cohorts)
+    expected, _, models, weights = paper(cohorts, kappa=0.3)
+    state, info, _ = run(algorithm, regressions(), 3, participation=schedule)
+    np.testing.assert_allclose(tree.ravel(state.clients.model), expected[-1], atol=1e-5)
+    servers = np.asarray(jax.tree.leaves(state.server[0])[0]).reshape(S, Q, D)
+    np.testing.assert_allclose(servers, models, atol=1e-5)
+    np.testing.assert_allclose(info.weights[-1], weights, atol=1e-5)
+
+
+def test_with_an_integral_servers_with_different_clients_agree_and_without_they_do_not():
+    """Each server has clients of one of three targets; with tau 0 only (17) brings them together.
+
+    With the integral all servers come to the least squares of all clients' examples.
+    """
+    rng = np.random.default_rng(1)
+    clients = 6
+    x = rng.normal(size=(clients, 8, D))
+    y = np.einsum("knd,kd->kn", x, rng.normal(size=(S, D))[np.arange(clients) % S])
+    part = Dataset(x.astype(np.float32), y.astype(np.float32), np.ones((clients, 8), bool))
+    data = Federation(part, part, part)
+    # Each client's mean squared error has the same weight.
+    pooled = np.linalg.lstsq(x.reshape(-1, D), y.reshape(-1), rcond=None)[0]
+    places = {"clusters": 1, "server_of": None, "cluster_of": np.zeros(clients, int)}
+    far = {}
+    for agreement in ("mean", "integral"):
+        algorithm = exact(agreement=agreement, tau=0.0, lam=0.0, **places)
+        start = algorithm.init(jax.random.key(0), data.train)
+        rounds = jaxfl.make_rounds(algorithm, jaxfl.participation.full(clients))
+        state, _ = rounds(jax.random.key(0), data, start, 0, 300)
+        servers = np.asarray(jax.tree.leaves(state.server[0])[0]).reshape(S, D)
+        far[agreement] = np.abs(servers - pooled).max()
+    assert far["integral"] < 1e-3
+    assert far["mean"] > 0.05
 
 
 def one_cluster(cohorts):
