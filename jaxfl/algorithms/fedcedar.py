@@ -4,11 +4,12 @@ from typing import Annotated, Literal, NamedTuple
 
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Int
+from jaxtyping import Array, Bool, Int
 
 from jaxfl import tree
+from jaxfl.deployment import deploy_key
 from jaxfl.errors import check
-from jaxfl.kernels.cluster import kmeans
+from jaxfl.kernels.cluster import distances_between, kmeans, match
 from jaxfl.kernels.mixing import leave_out, mix
 from jaxfl.kernels.propagate import contraction, graph_rows, propagate
 from jaxfl.kernels.similarity import cosine
@@ -39,6 +40,17 @@ class Server(NamedTuple):
     round: Int[Array, ""]
     # the initial model if differences from it are compared, otherwise ()
     initial: Params
+    # what nodes with an identity need, otherwise ()
+    kept: "Kept | tuple[()]"
+
+
+class Kept(NamedTuple):
+    """What the server knows of nodes that stay the same over rounds."""
+
+    # [K, ...] the centre of each node when it last had members
+    centres: Params
+    # [K] whether it has ever had any
+    held: Bool[Array, "k"]
 
 
 @method(
@@ -69,11 +81,12 @@ def fedcedar(
     graph: Literal["sum", "softmax"] = "sum",
     temperature: Annotated[Scalar | None, POSITIVE] = None,
     personal: bool = True,
+    identity: Literal["round", "kept", "chosen"] = "round",
 ) -> Algorithm:
     """Clusters of models are the nodes of a graph, and models propagate between the nodes.
 
     A client that took part in the last round gets the model of its node; any other client gets the
-    mean of the nodes' models.
+    mean of the nodes' models (but see `identity`).
 
     State: clients = `Client`; server = `Server`. Metrics: `contraction`, see `kernels.propagate`;
     if it is 0, all nodes have the same model.
@@ -89,9 +102,18 @@ def fedcedar(
       graph: edges are the cosines divided by their sum ("sum"), or the softmax of the cosines.
       temperature: of the softmax, see `kernels.propagate`.
       personal: False: all clients get the mean of the nodes' models (AS-3).
+      identity: the nodes of a round are those of that round alone ("round", the paper), or nodes
+        keep an identity over the rounds ("kept" and "chosen", not the paper's): each cluster
+        continues the node from which most of its members come, or else one that nobody was in, or
+        else the one with the nearest centre. A node without members in a round keeps its model. A
+        client that was away gets the model of the node that it was last in, which is better where
+        clients form groups, and worse where they do not. So with "chosen" each client receives both
+        the model of its node and the mean of all nodes, and takes the one with the lower loss on
+        its training data, when it trains and when it deploys.
 
     Raises:
-      InputError: a temperature is given and the graph is not a softmax.
+      InputError: a temperature is given and the graph is not a softmax, or nodes have an identity
+        and all clients get their mean.
 
     Differs: negative cosines count as 0, and empty clusters do not count. The authors' code uses a
     client's position in the last cohort as its id; here, as in the paper, a client that returns
@@ -106,28 +128,65 @@ def fedcedar(
         temperature is None or graph == "softmax",
         "temperature is of the softmax: choose graph=softmax, or leave it",
     )
-    fit = task.trainer(data_loss(task.problem))
+    check(
+        personal or identity == "round",
+        f"with personal=False no client gets a node, and identity={identity} is of nodes: leave it",
+    )
+    loss = data_loss(task.problem)
+    fit = task.trainer(loss)
+    evaluate = task.evaluate(loss)
 
     def init(key: PRNGKey, train: Dataset) -> State:
         model = task.problem.init(key)
         first = jnp.zeros(train.mask.shape[0], jnp.int32)
         initial = model if feature == "update" else ()
-        server = Server(tree.broadcast(model, clusters), jnp.zeros((), jnp.int32), initial)
+        models = tree.broadcast(model, clusters)
+        kept = () if identity == "round" else Kept(models, jnp.zeros(clusters, bool))
+        server = Server(models, jnp.zeros((), jnp.int32), initial, kept)
         return State(Client(first, first - 1), server)
 
-    def current(client: Client, server: Server) -> Params:
+    def current(client: Client, server: Server, cohort: Cohort) -> Params:
         """The model of each client's node, or the mean of the nodes."""
         # Whether the client took part in the last round. Before round 0 all clients did, by their
         # initial state, and all nodes have the initial model.
-        recent = (client.seen == server.round - 1) & personal
+        has_node = (client.seen == server.round - 1) & personal
+        if identity != "round":
+            has_node = client.seen >= 0
         own_node = jax.nn.one_hot(client.cluster, clusters)
-        weights = jnp.where(recent[:, None], own_node, 1 / clusters)
-        return mix(weights, server.models)
+        weights = jnp.where(has_node[:, None], own_node, 1 / clusters)
+        models = mix(weights, server.models)
+        if identity != "chosen":
+            return models
+        mean = mix(jnp.full_like(weights, 1 / clusters), server.models)
+        of_node, of_mean = (
+            evaluate(deploy_key(), of, cohort.train, cohort.ids) for of in (models, mean)
+        )
+        # A loss that is not a number is not lower.
+        return tree.choose(~(of_mean < of_node), models, mean)
+
+    def identify(
+        cluster: Array, centres: Array, received: Params, client: Client, server: Server, info: Info
+    ) -> tuple[Array, Array, Kept]:
+        """The clusters by the numbers of the nodes that they continue, and these nodes."""
+        returning = (client.seen >= 0) & info.reported
+        before = jax.nn.one_hot(client.cluster, clusters) * returning[:, None]
+        votes = jax.nn.one_hot(cluster, clusters).T @ before
+        found = mix(centres, received)
+        kept = server.kept
+        # A cluster without members that return takes a node that nobody was in, if there is one.
+        counts = centres.any(axis=1)[:, None] & kept.held[None]
+        apart = jnp.where(counts, distances_between(found, kept.centres), 0.0)
+        node = match(votes, apart)
+        # Row n is that of the cluster that continues node n.
+        cluster_of = jnp.argsort(node)
+        exists = centres.any(axis=1)[cluster_of]
+        now = tree.choose(exists, tree.take(found, cluster_of), kept.centres)
+        return node[cluster], centres[cluster_of], Kept(now, kept.held | exists)
 
     def round(key: PRNGKey, state: State, cohort: Cohort) -> tuple[State, Info]:
         server = state.server
         clients = cohort.ids.size
-        start = current(state.clients, server)
+        start = current(state.clients, server, cohort)
         _, received, info = train_and_upload(task, fit, key, start, None, cohort)
         reported = info.reported
         # Section 3.2, (1): clusters of models; each centre is the mean of its members.
@@ -139,6 +198,11 @@ def fedcedar(
             centres = jax.nn.one_hot(cluster, clusters, axis=0)
         # A cluster without a client that has reported is empty.
         centres = leave_out(centres, reported) * (reported | ~reported.any())[None]
+        kept = ()
+        if identity != "round":
+            cluster, centres, kept = identify(
+                cluster, centres, received, state.clients, server, info
+            )
         exists = centres.any(axis=1)
         # Section 3.3: the cosines of the centres are the edges of the graph. Section 3.4, (2): P
         # steps of propagation over the graph.
@@ -155,10 +219,16 @@ def fedcedar(
             weights=weights, metrics={"contraction": contraction(edges, hops, exists)}
         )
         client = Client(cluster, jnp.full_like(cohort.ids, server.round))
-        server = Server(mix(nodes, received), server.round + 1, server.initial)
+        models = mix(nodes, received)
+        if identity != "round":
+            # A node without members keeps its model, if it ever had any.
+            models = tree.choose(~exists & server.kept.held, server.models, models)
+        if identity == "chosen":
+            info = info._replace(down=2 * info.down)
+        server = Server(models, server.round + 1, server.initial, kept)
         return State(client, server), info
 
     def models(state: State, cohort: Cohort) -> Params:
-        return current(tree.take(state.clients, cohort.ids), state.server)
+        return current(tree.take(state.clients, cohort.ids), state.server, cohort)
 
     return Algorithm(init, round, models, task.problem.apply)

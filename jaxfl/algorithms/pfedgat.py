@@ -1,10 +1,10 @@
 """pFedGAT: the server learns graph attention from the clients' losses."""
 
-from typing import Annotated, Literal
+from typing import Annotated, Literal, NamedTuple
 
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Float
+from jaxtyping import Array, Bool, Float
 
 from jaxfl import tree
 from jaxfl.kernels.attention import attention_weights, init_attention, layer_norm
@@ -17,6 +17,28 @@ from jaxfl.registry import method
 from jaxfl.skeleton import train_and_upload
 from jaxfl.streams import stream
 from jaxfl.types import Algorithm, Cohort, Dataset, Info, Params, PRNGKey, Scalar, State, Task
+
+
+class Upload(NamedTuple):
+    """A client's last upload, from which the server learns in its next round."""
+
+    # [C, ...] the model
+    sent: Params
+    # [C, ...] what the attention compared of it; nothing if that is the model
+    compared: Params
+    # [C] whether there is one
+    known: Bool[Array, "*c"]
+
+
+class Client(NamedTuple):
+    """The state of each client."""
+
+    # [C, ...] the mixture, which the client deploys and from which it trains
+    model: Params
+    # [C, C] logits of its weights by client id if `attention` is "free"; otherwise nothing
+    logits: Params
+    # [C] its last upload if `wire` is "update"; otherwise nothing
+    last: Params
 
 
 @method(
@@ -45,15 +67,14 @@ def pfedgat(
     slope: float = 0.2,
     eta: Scalar = 0.01,
     normalised: bool = False,
-    wire: Literal["gradient", "inner", "scalars"] = "gradient",
+    wire: Literal["gradient", "inner", "scalars", "update"] = "gradient",
     radius: Annotated[float, POSITIVE] = 0.1,
 ) -> Algorithm:
     """Each client receives its own mixture of models, with weights from learned graph attention.
 
-    State: clients = (the mixture, the logits of its weights by client id [C, C] if `attention` is
-    "free"); server = (W and a, the initial model if `feature` is "update"). Metrics: `feedback`,
-    the mean of the clients' validation losses at their mixtures; `entropy`, the mean entropy of a
-    row of the weights.
+    State: clients = `Client`; server = (W and a, the initial model if `feature` is "update").
+    Metrics: `feedback`, the mean of the clients' validation losses at their mixtures, of their
+    training losses if `wire` is "update"; `entropy`, the mean entropy of a row of the weights.
 
     Args:
       task: the model and its training.
@@ -70,9 +91,18 @@ def pfedgat(
         with features by the order of eta, not of D eta.
       wire: what a client sends after it has received its mixture: the gradient of its loss, through
         the uplink ("gradient"); the products of that gradient with all models, which the server
-        sends it ("inner"); or two losses, at mixtures with disturbed weights ("scalars").
+        sends it ("inner"); two losses, at mixtures with disturbed weights ("scalars"); or nothing
+        ("update", see below).
       radius: M times the disturbance of a weight, with "scalars". The estimate of dL/dR is noisy,
         with a variance of order M.
+
+    With `wire="update"`, which is not the paper's, clients send their models alone, and no
+    validation data are needed. Local training moves a client from its mixture along the negative
+    gradients of its loss. So start - trained, which the server has in the client's next round,
+    stands for the gradient at the mixture, as in pFedHN (https://arxiv.org/abs/2103.04628), and its
+    products with the last uploads of the cohort stand for dL_i / dR_ij. (9) and (10) are a step at
+    the weights that the attention gives to these uploads, before it weighs the new ones. A
+    difference is as large as the sum of a client's steps: eta is to be smaller with more steps.
 
     Differs: in the paper a client sends only its loss, from which (10) cannot be computed; hence
     `wire`. Losses are those of validation data, not of the test set; a client without validation
@@ -95,13 +125,18 @@ def pfedgat(
         clients = train.mask.shape[0]
         if score is None:
             learned = ()
-            logits = jnp.zeros((clients, clients))
+            logits: Params = jnp.zeros((clients, clients))
         else:
             server_key = stream(key, "server")
             learned = init_attention(server_key, model, score, heads, width, unit=normalised)
             logits = ()
+        stacked = tree.broadcast(model, clients)
+        last: Params = ()
+        if wire == "update":
+            zero = jax.tree.map(jnp.zeros_like, stacked)
+            last = Upload(stacked, () if feature == "weights" else zero, jnp.zeros(clients, bool))
         initial = model if feature == "update" else ()
-        return State((tree.broadcast(model, clients), logits), (learned, initial))
+        return State(Client(stacked, logits, last), (learned, initial))
 
     def compare(received: Params, start: Params, initial: Params) -> Params:
         if feature == "weights":
@@ -132,39 +167,54 @@ def pfedgat(
         return answer.loss, gram(grads, received), answer.batches
 
     def round(key: PRNGKey, state: State, cohort: Cohort) -> tuple[State, Info]:
-        start, logits = state.clients
+        start, logits, last = state.clients
         learned, initial = state.server
         M = cohort.ids.size
         trained, received, info = train_and_upload(task, fit, key, start, None, cohort)
         D = tree.size(received) // M
         compared = compare(received, start, initial)
 
-        # (3) to (7): mixing weights R of the received models.
-        def weigh(learned, logits) -> Float[Array, "m m"]:
+        # (3) to (7): mixing weights R of models.
+        def weigh(learned, logits, compared: Params, counted: Array) -> Float[Array, "m m"]:
             if score is None:
                 rows = jax.nn.softmax(logits[:, cohort.ids])
             else:
                 features = layer_norm(compared, unit=normalised)
                 rows = attention_weights(learned, features, score, slope)
-            return isolate(rows, info.reported)
+            return isolate(rows, counted)
 
-        weights, pull_back = jax.vjp(weigh, learned, logits)
+        # The weights that the clients' answers are about, of these uploads or of the last ones.
+        about = (compared, info.reported)
+        if wire == "update":
+            about = (last.sent if feature == "weights" else last.compared, last.known)
+        weights, pull_back = jax.vjp(lambda *given: weigh(*given, *about), learned, logits)
 
         # The clients' losses at their mixtures, and the derivatives with respect to R.
-        losses, derivatives, more_batches = ask_clients(key, weights, received, cohort)
+        if wire == "update":
+            moved = jax.tree.map(jnp.subtract, start, received)
+            derivatives = jnp.where(last.known[:, None], gram(moved, last.sent), 0.0)
+            losses = info.loss
+            more_batches = 0
+        else:
+            losses, derivatives, more_batches = ask_clients(key, weights, received, cohort)
 
         # (9) and (10): a step of SGD. Derivatives that are NaN or inf count as 0.
         grads = pull_back(jnp.where(jnp.isfinite(derivatives), derivatives, 0))
         learned, logits = jax.tree.map(lambda x, g: x - eta * g, (learned, logits), grads)
+        if wire == "update":
+            weights = weigh(learned, logits, compared, info.reported)
+            known = jnp.ones_like(last.known)
+            last = Upload(received, () if feature == "weights" else compared, known)
 
         # (8): each client's mixture.
         model, accepted = task.accept(trained, mix(weights, received), cohort)
         weights = keep_own(weights, accepted)
-        up = {"gradient": 2 * D, "inner": D + M, "scalars": D + 2}[wire]
-        down = {"gradient": D, "inner": M * D + M, "scalars": 2 * D}[wire]
-        # A client without validation data has no loss.
-        known = (cohort.val.mask > 0).any(axis=1) & jnp.isfinite(losses)
-        feedback = jnp.sum(jnp.where(known, losses, 0.0)) / jnp.maximum(known.sum(), 1)
+        up = {"gradient": 2 * D, "inner": D + M, "scalars": D + 2, "update": D}[wire]
+        down = {"gradient": D, "inner": M * D + M, "scalars": 2 * D, "update": D}[wire]
+        # A client without the data of its loss has none.
+        data = cohort.train if wire == "update" else cohort.val
+        has_loss = (data.mask > 0).any(axis=1) & jnp.isfinite(losses)
+        feedback = jnp.sum(jnp.where(has_loss, losses, 0.0)) / jnp.maximum(has_loss.sum(), 1)
         entropy = jax.scipy.special.entr(weights).sum(axis=1).mean()
         info = info._replace(
             weights=weights,
@@ -173,9 +223,9 @@ def pfedgat(
             batches=info.batches + more_batches,
             metrics={"feedback": feedback, "entropy": entropy},
         )
-        return State((model, logits), (learned, initial)), info
+        return State(Client(model, logits, last), (learned, initial)), info
 
     def models(state: State, cohort: Cohort) -> Params:
-        return tree.take(state.clients[0], cohort.ids)
+        return tree.take(state.clients.model, cohort.ids)
 
-    return Algorithm(init, round, models, task.problem.apply, validates=True)
+    return Algorithm(init, round, models, task.problem.apply, validates=wire != "update")

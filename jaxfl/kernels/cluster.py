@@ -4,6 +4,7 @@ from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
+import optax
 from jax import lax
 from jax.lax import Precision
 from jaxtyping import Array, Bool, Float, Int, Key, PyTree
@@ -145,10 +146,25 @@ def nearest(stacked: PyTree, centres: PyTree) -> Int[Array, "m"]:
       >>> nearest(jnp.array([[1.0], [7.0]]), jnp.array([[0.0], [8.0]])).tolist()
       [0, 1]
     """
+    return distances_between(stacked, centres).argmin(axis=1).astype(jnp.int32)
+
+
+def distances_between(stacked: PyTree, centres: PyTree) -> Float[Array, "m k"]:
+    """The squared distance of each model to each centre, in a common unit [M, K].
+
+    Args:
+      stacked: models [M, ...].
+      centres: [K, ...].
+
+    Example:
+      >>> found = distances_between(jnp.array([[1.0], [7.0]]), jnp.array([[0.0], [8.0]]))
+      >>> (found / found[0, 0]).round(3).tolist()
+      [[1.0, 49.0], [49.0, 1.0]]
+    """
     both = jax.tree.map(lambda m, c: jnp.concatenate([m, c]), stacked, centres)
     models = jax.tree.leaves(stacked)[0].shape[0]
     distances, _ = squared_distances_in_unit(both)
-    return distances[:models, models:].argmin(axis=1).astype(jnp.int32)
+    return distances[:models, models:]
 
 
 def centres(
@@ -177,6 +193,29 @@ def centres(
     return jax.tree.map(
         lambda m, b: jnp.where((count > 0).reshape(-1, *[1] * (m.ndim - 1)), m, b), means, before
     )
+
+
+def match(
+    votes: Float[Array, "k k"] | Int[Array, "k k"], distances: Float[Array, "k k"]
+) -> Int[Array, "k"]:
+    """The old cluster that each new one continues, each old one once [K].
+
+    It is the assignment with most votes, and among those the one with the smallest sum of
+    distances (Hungarian algorithm: Kuhn, 1955, https://doi.org/10.1002/nav.3800020109).
+
+    Args:
+      votes: how many members of a new cluster were in an old one [K, K] (new, old).
+      distances: of their centres, finite and not negative [K, K] (new, old).
+
+    Example:
+      >>> match(jnp.array([[0, 2], [0, 0]]), jnp.zeros((2, 2))).tolist()
+      [1, 0]
+    """
+    # All distances of an assignment together weigh less than one vote.
+    largest = jnp.maximum(distances.max(), 1e-30)
+    costs = distances / (largest * (distances.shape[0] + 1)) - votes
+    new, old = optax.assignment.hungarian_algorithm(costs)
+    return jnp.zeros_like(old).at[new].set(old)
 
 
 def together(assignment: Int[Array, "m"], reported: Bool[Array, "m"]) -> Float[Array, "m m"]:

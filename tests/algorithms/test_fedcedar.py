@@ -6,6 +6,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from scipy.optimize import linear_sum_assignment
 from scipy.special import softmax
 from sklearn.cluster import KMeans
 from toys import deployed, full, init_key, linear, opposite_groups, run, run_key
@@ -108,6 +109,103 @@ def test_rounds_equal_numpy_written_from_the_paper(options):
     np.testing.assert_allclose(tree.ravel(deployed(algorithm, state, CLIENTS)), held, atol=1e-5)
 
 
+@pytest.mark.parametrize("options", [{"clusters": 2}, {"clusters": 3, "feature": "update"}])
+def test_rounds_with_nodes_that_keep_their_identity_equal_numpy(options):
+    """Client 3 is away in round 1, client 4 in rounds 0 and 2; both deploy their last node."""
+    data = opposite_groups(clients=CLIENTS, sizes=SIZES)
+    key = jax.random.key(3)
+    algorithm = variant(identity="kept", hops=1, **options)
+    start = algorithm.init(jax.random.key(9), data.train)
+    state, _, _ = run(algorithm, data, 3, key=key, state=start, participation=SCHEDULE)
+
+    initial = deployed(algorithm, start, CLIENTS, data)
+    like = jax.tree.map(lambda x: x[0], initial)
+    initial = np.asarray(tree.ravel(initial)[0], np.float64)
+    count = options["clusters"]
+    node_of = {}
+    nodes = np.stack([initial] * count)
+    centres = nodes.copy()
+    held_before = np.zeros(count, bool)
+    for number, ids in enumerate(COHORTS):
+        held = [nodes[node_of[i]] if i in node_of else nodes.mean(axis=0) for i in range(CLIENTS)]
+        stacked = tree.unravel(jnp.asarray(np.stack(held), jnp.float32), like)
+        trained, _, _ = run(
+            LOCAL, data, 1, key=key, state=State(stacked, ()), start=number, participation=SCHEDULE
+        )
+        models = np.asarray(tree.ravel(trained.clients), np.float64)[ids]
+        labels = KMeans(count, n_init=10, random_state=0).fit(models).labels_
+        found = np.stack([models[labels == k].mean(axis=0) for k in range(count)])
+        # A cluster continues the node of most of its members, then the nearest one.
+        votes = np.zeros((count, count))
+        for i, k in zip(ids, labels, strict=True):
+            if i in node_of:
+                votes[k, node_of[i]] += 1
+        apart = ((found[:, None] - centres[None]) ** 2).sum(axis=-1)
+        apart[:, ~held_before] = 0
+        held_before[:] = True
+        rows, columns = linear_sum_assignment(1e-6 * apart / max(apart.max(), 1) - votes)
+        continues = dict(zip(rows, columns, strict=True))
+        node_of |= {i: continues[k] for i, k in zip(ids, labels, strict=True)}
+        centres = found[[next(k for k in continues if continues[k] == n) for n in range(count)]]
+        # Sections 3.3 and 3.4.
+        compared = centres - (initial if options.get("feature") == "update" else 0)
+        units = compared / np.linalg.norm(compared, axis=1, keepdims=True)
+        edges = np.maximum(units @ units.T, 0)
+        nodes = edges / edges.sum(axis=1, keepdims=True) @ centres
+    expected = [nodes[node_of[i]] for i in range(CLIENTS)]
+    np.testing.assert_allclose(
+        tree.ravel(deployed(algorithm, state, CLIENTS, data)), expected, atol=1e-5
+    )
+
+
+def test_a_node_without_members_keeps_its_model_for_those_who_return():
+    """Three nodes, two clients a round: round 1 has client 0 again and a new one, and not client 1.
+
+    The new client takes the node that nobody was in, so that of client 1 has no members.
+    """
+    cohorts = jaxfl.participation.schedule([[0, 1], [0, 2]])
+    data = opposite_groups(clients=3)
+    found = {}
+    for identity in ("round", "kept"):
+        algorithm = variant(clusters=3, hops=0, identity=identity)
+        before, _, _ = run(algorithm, data, 1, participation=cohorts)
+        after, _, _ = run(algorithm, data, 2, participation=cohorts)
+        found[identity] = [
+            np.asarray(tree.ravel(deployed(algorithm, state, 3, data)))[1]
+            for state in (before, after)
+        ]
+    np.testing.assert_array_equal(*found["kept"])
+    assert np.abs(np.subtract(*found["round"])).max() > 0.05
+
+
+def test_each_client_takes_the_node_or_the_mean_by_its_training_loss():
+    data = opposite_groups(clients=CLIENTS, sizes=SIZES)
+    kept, chosen = (variant(clusters=2, hops=0, identity=name) for name in ("kept", "chosen"))
+    state, _, _ = run(kept, data, 3, participation=SCHEDULE)
+    # Clients 1 and 2 have changed places: each has the other group's node.
+    swapped = state.clients.cluster.at[jnp.array([1, 2])].set(
+        state.clients.cluster[jnp.array([2, 1])]
+    )
+    state = State(state.clients._replace(cluster=swapped), state.server)
+    nodes = np.asarray(tree.ravel(deployed(kept, state, CLIENTS, data)))
+    mean = np.asarray(tree.ravel(state.server.models)).mean(axis=0)
+    models = np.asarray(tree.ravel(deployed(chosen, state, CLIENTS, data)))
+
+    def loss(model, client):
+        mask = np.asarray(data.train.mask[client])
+        x = np.asarray(data.train.x[client])[mask]
+        y = np.asarray(data.train.y[client])[mask]
+        logits = x @ model[2:].reshape(8, 2) + model[:2]
+        return np.mean(np.log(np.exp(logits).sum(axis=1)) - logits[np.arange(len(y)), y])
+
+    takes_mean = [loss(mean, i) < loss(nodes[i], i) for i in range(CLIENTS)]
+    assert takes_mean[1]
+    assert takes_mean[2]
+    assert not all(takes_mean)
+    expected = np.where(np.array(takes_mean)[:, None], mean, nodes)
+    np.testing.assert_allclose(models, expected, atol=1e-6)
+
+
 def test_a_node_for_each_client_stands_also_for_clients_with_equal_models():
     """AS-1 with three equal uploads of five: the row of a client is that of R = cos / row sum."""
     models = np.random.default_rng(1).normal(size=(5, 18)) + 0.5
@@ -189,6 +287,7 @@ def test_a_sweep_of_temperatures():
     [
         ({"clusters": 0}, "clusters of fedcedar is 0"),
         ({"hops": -1}, "hops of fedcedar is -1"),
+        ({"personal": False, "identity": "kept"}, "identity=kept is of nodes"),
         ({"temperature": 0.5}, "graph=softmax"),
         (
             {"temperature": 0.0, "graph": "softmax"},

@@ -154,6 +154,66 @@ def test_rounds_equal_numpy_written_from_the_paper(feature, normalised, slope):
         np.testing.assert_allclose(getattr(found, name), getattr(paper, name), atol=1e-5)
 
 
+@pytest.mark.parametrize("feature", ["weights", "round"])
+def test_rounds_that_learn_from_updates_equal_numpy(feature):
+    """A client's last upload may be of another round than that of the others."""
+    cohorts = np.array([[0, 1, 2], [1, 3, 4], [0, 1, 4]])
+    task = linear(steps=STEPS, batch_size=BATCH, optimizer=optax.sgd(RATE))
+    data = opposite_groups(clients=5, sizes=[40, 25, 30, 10, 20])
+    algorithm = pfedgat(task, heads=HEADS, width=WIDTH, eta=ETA, feature=feature, wire="update")
+    assert not algorithm.validates
+    key = jax.random.key(3)
+    state = stirred(algorithm.init(jax.random.key(9), data.train))
+    paper = Paper(state.server[0], normalised=False)
+    start = Paper(state.server[0], normalised=False)
+    models = np.asarray(tree.ravel(state.clients.model), np.float64)
+    last = {}
+    for number, ids in enumerate(cohorts):
+        schedule = jaxfl.participation.schedule(ids[None])
+        stacked = tree.unravel(
+            jnp.asarray(models, jnp.float32), jax.tree.map(lambda x: x[0], state.clients.model)
+        )
+        of_local, _, _ = run(
+            made(local, optimizer=optax.sgd(RATE), steps=STEPS, batch_size=BATCH),
+            data,
+            1,
+            key=key,
+            state=State(stacked, ()),
+            start=number,
+            participation=schedule,
+        )
+        trained = np.asarray(tree.ravel(of_local.clients), np.float64)[ids]
+        state, info, _ = run(
+            algorithm, data, 1, key=key, state=state, start=number, participation=schedule
+        )
+        # The server learns from the clients that it knows.
+        rows = [r for r, i in enumerate(ids) if i in last]
+        if rows:
+            h = [last[ids[r]][1] for r in rows]
+            _, heads = paper.forward(h)
+            derivatives = np.array(
+                [
+                    [(models[ids[r]] - trained[r]) @ last[ids[other]][0] for other in rows]
+                    for r in rows
+                ]
+            )
+            paper.step(h, heads, derivatives)
+        h = [
+            paper.features(t - (models[i] if feature == "round" else 0))
+            for t, i in zip(trained, ids, strict=True)
+        ]
+        weights, _ = paper.forward(h)
+        np.testing.assert_allclose(info.weights[0], weights, atol=1e-5)
+        for r, i in enumerate(ids):
+            last[i] = (trained[r], h[r])
+        models[ids] = weights @ trained
+    np.testing.assert_allclose(tree.ravel(deployed(algorithm, state, 5)), models, atol=1e-5)
+    found = Paper(state.server[0], normalised=False)
+    for name in ("w", "a"):
+        assert np.abs(getattr(paper, name) - getattr(start, name)).max() > 1e-3
+        np.testing.assert_allclose(getattr(found, name), getattr(paper, name), atol=1e-5)
+
+
 @pytest.mark.parametrize("attention", ["gat", "gatv2", "dot", "free"])
 def test_the_step_is_the_gradient_of_the_losses_through_the_mixture(attention):
     """The step on W and a equals `jax.grad` of the sum of the losses at the mixtures."""
@@ -165,7 +225,7 @@ def test_the_step_is_the_gradient_of_the_losses_through_the_mixture(attention):
     start = algorithm.init(jax.random.key(2), data.train)
     if attention == "free":
         logits = jnp.asarray(np.random.default_rng(0).normal(size=(clients, clients)), jnp.float32)
-        start = State((start.clients[0], logits), start.server)
+        start = State(start.clients._replace(logits=logits), start.server)
     start = stirred(start)
     state, info, _ = run(algorithm, data, 1, key=key, state=start)
     received = run(made(local), data, 1, key=key, state=State(start.clients[0], ()))[0].clients
@@ -210,7 +270,7 @@ def test_two_losses_a_client_give_the_gradient_on_average(attention, radius):
     models = jax.tree.map(
         lambda x: x + jax.random.normal(jax.random.key(1), x.shape), start.clients[0]
     )
-    start = State((models, start.clients[1]), start.server)
+    start = State(start.clients._replace(model=models), start.server)
     cohort = Cohort(jnp.arange(4), data.train, data.val)
 
     def step(algorithm, key):
@@ -242,7 +302,12 @@ def test_the_floats_that_are_sent_are_counted():
     """A model has 18 floats, and four clients take part."""
     data = opposite_groups(clients=4)
     cohort = Cohort(jnp.arange(4), data.train, data.val)
-    sent = {"gradient": (2 * 18, 18), "inner": (18 + 4, 4 * 18 + 4), "scalars": (18 + 2, 2 * 18)}
+    sent = {
+        "gradient": (2 * 18, 18),
+        "inner": (18 + 4, 4 * 18 + 4),
+        "scalars": (18 + 2, 2 * 18),
+        "update": (18, 18),
+    }
     for wire, (up, down) in sent.items():
         algorithm = pfedgat(linear(), wire=wire, heads=1)
         state = algorithm.init(jax.random.key(0), cohort.train)
