@@ -12,12 +12,13 @@ from jaxfl.errors import check
 from jaxfl.kernels.alignment import Alignment, misalignment
 from jaxfl.kernels.mixing import isolate, keep_own, mix, size_weights
 from jaxfl.kernels.similarity import LARGEST, Measure, inverse_norms, similarities
-from jaxfl.kernels.simplex import Solver, alpha_for_groups, collaboration_rows
+from jaxfl.kernels.simplex import Solver, alpha_for_groups, collaboration_rows, measured_rows
 from jaxfl.objectives import data_loss
 from jaxfl.options import COUNT, POSITIVE
 from jaxfl.papers import Paper
 from jaxfl.registry import method
 from jaxfl.skeleton import train_and_upload
+from jaxfl.streams import stream
 from jaxfl.types import Algorithm, Cohort, Dataset, Info, Params, PRNGKey, Scalar, State, Task
 
 
@@ -29,6 +30,13 @@ class Client(NamedTuple):
     # with which the client aligns its model: the normalised aggregate of (3) [C, ...], or a factor
     # of `model` [C]; at first 0
     anchor: Params
+
+
+def halves(data: Dataset) -> tuple[Dataset, Dataset]:
+    """Every other example of each client [M, n, ...], and the others."""
+    number = jnp.cumsum(data.mask > 0, axis=-1)
+    first = data._replace(mask=data.mask & (number % 2 == 1))
+    return first, data._replace(mask=data.mask & (number % 2 == 0))
 
 
 @method(
@@ -51,7 +59,7 @@ class Client(NamedTuple):
 def pfedgraph(
     task: Task,
     *,
-    alpha: Annotated[Scalar | None, POSITIVE] = None,
+    alpha: Annotated[Scalar | None, POSITIVE] | Literal["measured"] = None,
     group: Annotated[int | None, COUNT] = None,
     alpha_form: Literal["code", "paper"] = "code",
     lam: Scalar = 0.01,
@@ -72,7 +80,11 @@ def pfedgraph(
     Args:
       task: the model and its training.
       alpha: balance of data size and similarity, see `kernels.simplex`. None: .08 M ("code"), or .8
-        ("paper").
+        ("paper"). "measured", not the paper's: no balance has to be chosen. Each client trains on
+        two halves of its examples, and sends both models. The mean of the two is its model, and
+        their distance tells how uncertain it is; `simplex.measured_rows` weighs this variance
+        against the distance of other clients. It computes as many gradients with epochs, and twice
+        as many with steps.
       group: m, the size of the smallest group of similar clients that should not mix with others.
         It sets alpha for cohorts of any size, see `simplex.alpha_for_groups`. None: as above.
       alpha_form: the term that alpha multiplies: the one with the sizes ("code", as in the authors'
@@ -95,7 +107,8 @@ def pfedgraph(
       cap: the largest weight of an edge, one number or [C, C].
 
     Raises:
-      InputError: a cap is given, but the solver does not take one; or alpha is given in two ways.
+      InputError: a cap is given, but the solver does not take one; alpha is given in two ways; or
+        alpha is measured and an option is given that it does not have.
 
     Differs: (4) is solved exactly. With the anchor "approx" the aggregate is divided by its norm,
     so that `lam` means the same as with "cosine".
@@ -112,6 +125,13 @@ def pfedgraph(
     check(
         group is None or (alpha is None and alpha_form == "code"),
         "group sets alpha: give group=M or alpha=NUMBER with alpha_form=..., not both",
+    )
+    measured = isinstance(alpha, str)
+    others = (alpha_form, similarity, measure, snap, prior, solver)
+    check(
+        not measured or others == ("code", "delta", "cosine", 0.9, "size", "projection"),
+        "alpha=measured compares distances and asks for no other option of the quadratic program: "
+        "leave alpha_form, similarity, measure, snap, prior and solver",
     )
     loss = data_loss(task.problem)
 
@@ -141,6 +161,31 @@ def pfedgraph(
             caps,
         )
 
+    def train_on_halves(
+        key: PRNGKey, start: Params, centre: tuple, cohort: Cohort
+    ) -> tuple[Params, Params, Array, Info]:
+        """The mean of two models of each client, as trained and as received, the rows, the info."""
+        first, second = halves(cohort.train)
+        one = train_and_upload(task, fit, key, start, centre, cohort._replace(train=first))
+        other = fit(stream(key, "second_fit"), start, centre, cohort._replace(train=second))
+        upload_key = stream(key, "second_upload")
+        again, reported = task.upload(upload_key, start, other.params, cohort.ids)
+        reported = reported & one.info.reported
+        chosen = [tree.select(x, "" if layers is None else layers) for x in (one.received, again)]
+        rows = measured_rows(*chosen, reported)
+        trained, received = (
+            jax.tree.map(lambda a, c: (a + c) / 2, *pair)
+            for pair in ((one.trained, other.params), (one.received, again))
+        )
+        info = one.info._replace(
+            loss=(one.info.loss + other.loss) / 2,
+            trained=trained,
+            up=2 * one.info.up,
+            batches=one.info.batches + other.batches,
+            reported=reported,
+        )
+        return trained, received, rows, info
+
     def init(key: PRNGKey, train: Dataset) -> State:
         model = task.problem.init(key)
         clients = train.mask.shape[0]
@@ -154,10 +199,13 @@ def pfedgraph(
         start, aligned = state.clients
         ones = jnp.ones(cohort.ids.size)
         centre = (aligned, ones) if anchor == "cosine" else (start, aligned)
-        trained, received, info = train_and_upload(task, fit, key, start, centre, cohort)
-        # (4): the quadratic program gives a row of weights for each client.
-        sizes = cohort.sizes if prior == "size" else info.reported
-        rows = graph(received, state.server, sizes, cohort.ids, info.reported)
+        if measured:
+            trained, received, rows, info = train_on_halves(key, start, centre, cohort)
+        else:
+            trained, received, info = train_and_upload(task, fit, key, start, centre, cohort)
+            # (4): the quadratic program gives a row of weights for each client.
+            sizes = cohort.sizes if prior == "size" else info.reported
+            rows = graph(received, state.server, sizes, cohort.ids, info.reported)
         weights = isolate(rows, info.reported)
         # The aggregate of each client, from which it trains in the next round.
         model, accepted = task.accept(trained, mix(weights, received), cohort)

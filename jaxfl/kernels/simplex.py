@@ -11,9 +11,9 @@ from typing import Literal
 import jax
 import jax.numpy as jnp
 from jax import lax
-from jaxtyping import Array, Bool, Float, Int
+from jaxtyping import Array, Bool, Float, Int, PyTree
 
-from jaxfl.kernels.similarity import LARGEST
+from jaxfl.kernels.similarity import LARGEST, squared_differences
 from jaxfl.types import Scalar
 
 Solver = Literal["projection", "jaxopt", "none"]
@@ -103,6 +103,89 @@ def alpha_for_groups(
     typical = jnp.where(jnp.isnan(typical), 0.0, typical)
     # Where everyone is alike any alpha serves, but not 0.
     return jnp.maximum(group * (1 - typical) / 2, 1e-3)
+
+
+def measured_rows(first: PyTree, second: PyTree, reported: Bool[Array, "m"]) -> Float[Array, "m m"]:
+    """Rows of a collaboration graph from measured bias and variance, without a hyper-parameter.
+
+    Client i wants the mixture sum_j w_j m_j that is nearest to the model that it would have with
+    endless data. Its expected squared distance is a variance, sum_j w_j^2 v_j, and a squared bias,
+    |sum_j w_j (mu_j - mu_i)|^2, which is at most sum_j w_j b_ij with b_ij = |mu_j - mu_i|^2. Each
+    client trains on two halves of its examples, a_j and c_j, and m_j is their mean. Then
+    v_j = |a_j - c_j|^2 / 4 has the variance of m_j as its expectation, and the mean of
+    |a_i - a_j|^2, |a_i - c_j|^2, |c_i - a_j|^2 and |c_i - c_j|^2 exceeds b_ij by 2 v_i + 2 v_j.
+    min_w sum_j v_j w_j^2 + b_ij w_j on the simplex has the solution of a water filling:
+    w_j = max(0, (t - b_ij) / (2 v_j)), with t so that the sum is 1.
+
+    Not pFedGraph's. The same trade is made, with known distances, by Chayti et al. 2021,
+    https://arxiv.org/abs/2111.05968, and Even, Massoulié and Scaman 2022,
+    https://arxiv.org/abs/2201.13097.
+
+    Args:
+      first: models a [M, ...].
+      second: models c [M, ...].
+      reported: whose models count [M]. The others have no weight in the rows of those who count.
+
+    Returns:
+      Row-stochastic [M, M].
+
+    Example:
+      >>> first = jnp.array([[0.0], [1.0], [60.0]])
+      >>> second = jnp.array([[2.0], [1.0], [62.0]])
+      >>> measured_rows(first, second, jnp.ones(3, bool)).round(2).tolist()
+      [[0.0, 1.0, 0.0], [0.0, 1.0, 0.0], [0.0, 0.0, 1.0]]
+    """
+    M = reported.size
+    both = jax.tree.map(lambda a, c: jnp.concatenate([a, c]), first, second)
+    # From differences: an enormous model takes no digits of the others.
+    blocks = squared_differences(both).reshape(2, M, 2, M)
+    variance = jnp.diagonal(blocks[0, :, 1]) / 4
+    # Halves that are equal by chance would take all weight.
+    known = jnp.where(reported, variance, 0.0)
+    typical = known.sum() / jnp.maximum(reported.sum(), 1)
+    variance = jnp.maximum(variance, jnp.maximum(1e-3 * typical, 1e-30))
+    bias = blocks.mean(axis=(0, 2)) - 2 * (variance[:, None] + variance[None])
+    bias = jnp.where(jnp.eye(M, dtype=bool), 0.0, jnp.maximum(bias, 0.0))
+    bias = jnp.where(reported[None], bias, jnp.inf)
+    return fill_rows(bias, variance)
+
+
+def fill_rows(costs: Float[Array, "r m"], curvature: Float[Array, "m"]) -> Float[Array, "r m"]:
+    """The rows w on the simplex that minimise sum_j v_j w_j^2 + b_j w_j, exact up to rounding.
+
+    A water filling: w_j = max(0, (t - b_j) / (2 v_j)). The level t falls from that of all entries
+    as entries above it are taken out, until none is, which takes finitely many steps.
+
+    Args:
+      costs: b [R, M]; an infinite one has no weight. At least one of a row is finite.
+      curvature: v [M], positive.
+
+    Returns:
+      Row-stochastic [R, M].
+
+    Example:
+      >>> fill_rows(jnp.array([[0.0, 0.0, 9.0]]), jnp.array([1.0, 3.0, 1.0])).tolist()
+      [[0.75, 0.25, 0.0]]
+    """
+    # Costs in units of the smallest curvature, less the lowest of the row.
+    unit = curvature.min()
+    rate = 0.5 * unit / curvature[None]
+    below = (costs - costs.min(axis=1, keepdims=True)) / unit
+
+    def level(counts: Array) -> Array:
+        total = jnp.sum(jnp.where(counts, rate, 0.0), axis=1, keepdims=True)
+        filled = jnp.sum(jnp.where(counts, rate * below, 0.0), axis=1, keepdims=True)
+        return (1 + filled) / total
+
+    def step(carry: tuple[Array, Array]) -> tuple[Array, Array]:
+        counts, _ = carry
+        return counts & (below < level(counts)), counts
+
+    counts = jnp.isfinite(below)
+    start = (counts & (below < level(counts)), counts)
+    counts, _ = lax.while_loop(lambda carry: (carry[0] != carry[1]).any(), step, start)
+    weights = jnp.where(counts, jnp.maximum(level(counts) - below, 0.0) * rate, 0.0)
+    return weights / weights.sum(axis=1, keepdims=True)
 
 
 @jax.custom_jvp

@@ -6,13 +6,14 @@ import numpy as np
 import optax
 import pytest
 from scipy.optimize import minimize
-from toys import deployed, differ, equal, federation, linear, opposite_groups, run
+from toys import deployed, differ, equal, federation, init_key, linear, opposite_groups, run
 
 import jaxfl
 from jaxfl import tree
-from jaxfl.algorithms import pfedgraph
+from jaxfl.algorithms import local, pfedgraph
 from jaxfl.errors import InputError
 from jaxfl.kernels.alignment import misalignment
+from jaxfl.kernels.simplex import measured_rows
 from jaxfl.local import minibatches
 from jaxfl.streams import client_keys, stream
 from jaxfl.types import Cohort, State
@@ -341,3 +342,32 @@ def test_a_small_group_is_left_alone_if_its_size_is_given():
         shares.append(weights[38:, 38:].sum(axis=1))
     assert (shares[0] < 0.5).all()
     np.testing.assert_allclose(shares[1], 1, atol=1e-6)
+
+
+def test_measured_weights_are_those_of_two_trainings_on_halves():
+    """Each half by itself: a client that holds it alone, in FedAvg's local training."""
+    data = opposite_groups(sizes=[40, 25, 31, 40, 12, 9])
+    task = linear(steps=4, batch_size=40)  # all examples in each batch: the order does not matter
+    algorithm = pfedgraph(task, alpha="measured", lam=0.0)
+    state, info, _ = run(algorithm, data, 1)
+    assert info.up.tolist() == [[2 * 18] * 6]
+    assert info.batches.tolist() == [[2 * 4] * 6]
+    models = []
+    start = algorithm.init(init_key(), data.train)
+    for parity in (0, 1):
+        mask = np.asarray(data.train.mask)
+        counts = mask & (np.cumsum(mask, axis=1) % 2 == (1 - parity))
+        half = data._replace(train=data.train._replace(mask=jnp.asarray(counts)))
+        one = run(local(task), half, 1, state=State(start.clients.model, ()))[0].clients
+        models.append(one)
+    weights = np.asarray(measured_rows(*models, jnp.ones(6, bool)))
+    np.testing.assert_allclose(info.weights[0], weights, atol=1e-4)
+    mean = jax.tree.map(lambda a, c: (a + c) / 2, *models)
+    expected = np.asarray(weights @ np.asarray(tree.ravel(mean)))
+    np.testing.assert_allclose(tree.ravel(deployed(algorithm, state, 6)), expected, atol=1e-4)
+
+
+@pytest.mark.parametrize("option", [{"snap": None}, {"prior": "equal"}, {"solver": "none"}])
+def test_measured_weights_take_no_option_of_the_quadratic_program(option):
+    with pytest.raises(InputError, match="alpha=measured compares distances"):
+        pfedgraph(linear(), alpha="measured", **option)
