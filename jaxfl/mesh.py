@@ -20,6 +20,7 @@ from jax.sharding import AxisType, Mesh, NamedSharding, PartitionSpec
 from jaxtyping import PyTree
 
 from jaxfl.errors import InputError, check
+from jaxfl.ragged import join_shared, split_shared
 from jaxfl.types import CLIENTS, Federation, Pool, State
 
 # The devices of a CPU share a pool of threads, and a device that waits for another one in a
@@ -150,9 +151,10 @@ def make_mesh(devices: int | None = None) -> Mesh:
 def place(tree: PyTree, *, axis: int = 0) -> PyTree:
     """Puts a federation, a state or a stack on the devices of the mesh in use (`jax.set_mesh`).
 
-    A client axis is divided among the devices if their number divides it; everything else is copied
-    to every device. Every process passes the same values. Without a mesh the tree itself is
-    returned.
+    A client axis is divided among the devices if their number divides it. Everything else is copied
+    to every device; the devices of a CPU share one copy. The examples of `Ragged` arrays are copied
+    too, since each device reads those of its clients by row number. Every process passes the same
+    values. Without a mesh the tree itself is returned.
 
     Args:
       tree: a `Federation`, a `State`, or a pytree [C, ...].
@@ -173,7 +175,8 @@ def place(tree: PyTree, *, axis: int = 0) -> PyTree:
         return Federation(*(place(part, axis=axis) for part in tree))
     if isinstance(tree, Pool):
         return Pool(_put(tree.x, mesh, None), _put(tree.y, mesh, None), place(tree.mask, axis=axis))
-    return _put(tree, mesh, axis)
+    own, shared = split_shared(tree)
+    return join_shared(_put(own, mesh, axis), _put(shared, mesh, None))
 
 
 def layout(stacked: PyTree, *, axis: int = 0) -> PyTree:
@@ -202,6 +205,10 @@ def _put(tree: PyTree, mesh: Mesh, axis: int | None) -> PyTree:
     def leaf(x: jax.Array | np.ndarray) -> jax.Array:
         sharding = _sharding(x.shape, mesh, axis)
         if jax.process_count() == 1:
+            if sharding.is_fully_replicated and mesh.devices.flat[0].platform == "cpu":
+                # The devices of a CPU share the memory of a NumPy array. Of a JAX array each would
+                # have a copy.
+                x = np.asarray(x)
             return jax.device_put(x, sharding)
         # An array that is already on the mesh, in any layout.
         if isinstance(x, jax.Array) and not x.is_fully_addressable:
