@@ -86,7 +86,7 @@ def score_clients(
         count = jnp.count_nonzero(data.mask)
 
         def add(number: Array, sums: tuple[Array, Array]) -> tuple[Array, Array]:
-            chosen = lax.dynamic_slice(rows, (number * size,), (size,))
+            chosen = order.not_fused(lax.dynamic_slice(rows, (number * size,), (size,)))
             real = number * size + jnp.arange(size) < count
             weights = jnp.where(real, data.mask[chosen], 0.0)
             values = score(apply(params, data.x[chosen]), data.y[chosen])

@@ -174,9 +174,9 @@ def place(tree: PyTree, *, axis: int = 0) -> PyTree:
     if isinstance(tree, Federation):
         return Federation(*(place(part, axis=axis) for part in tree))
     if isinstance(tree, Pool):
-        return Pool(_put(tree.x, mesh, None), _put(tree.y, mesh, None), place(tree.mask, axis=axis))
+        return Pool(_share(tree.x, mesh), _share(tree.y, mesh), place(tree.mask, axis=axis))
     own, shared = split_shared(tree)
-    return join_shared(_put(own, mesh, axis), _put(shared, mesh, None))
+    return join_shared(_put(own, mesh, axis), _share(shared, mesh))
 
 
 def layout(stacked: PyTree, *, axis: int = 0) -> PyTree:
@@ -205,10 +205,6 @@ def _put(tree: PyTree, mesh: Mesh, axis: int | None) -> PyTree:
     def leaf(x: jax.Array | np.ndarray) -> jax.Array:
         sharding = _sharding(x.shape, mesh, axis)
         if jax.process_count() == 1:
-            if sharding.is_fully_replicated and mesh.devices.flat[0].platform == "cpu":
-                # The devices of a CPU share the memory of a NumPy array. Of a JAX array each would
-                # have a copy.
-                x = np.asarray(x)
             return jax.device_put(x, sharding)
         # An array that is already on the mesh, in any layout.
         if isinstance(x, jax.Array) and not x.is_fully_addressable:
@@ -217,6 +213,14 @@ def _put(tree: PyTree, mesh: Mesh, axis: int | None) -> PyTree:
         return jax.make_array_from_callback(host.shape, sharding, lambda index: host[index])
 
     return jax.tree.map(leaf, tree)
+
+
+def _share(tree: PyTree, mesh: Mesh) -> PyTree:
+    """Puts examples that all clients share on every device."""
+    if jax.process_count() == 1 and mesh.devices.flat[0].platform == "cpu":
+        # The devices of a CPU share the memory of a NumPy array; of a JAX array each has a copy.
+        tree = jax.tree.map(np.asarray, tree)
+    return _put(tree, mesh, None)
 
 
 def fetch(tree: PyTree) -> PyTree:

@@ -9,6 +9,8 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, PyTree
 
+from jaxfl import order
+
 __all__ = ["Ragged", "is_ragged", "join_shared", "padded", "ragged", "split_shared", "stack"]
 
 
@@ -101,7 +103,10 @@ class Ragged:
         on_host = not any(isinstance(x, Array) for x in (self.values, self.rows, start, position))
         numpy = np if on_host else jnp
         inside = numpy.minimum(position, numpy.maximum(size - 1, 0))
-        return numpy.asarray(self.values)[numpy.asarray(self.rows)[start + inside]]
+        rows = numpy.asarray(self.rows)[start + inside]
+        if not on_host and rows.ndim == 1:
+            rows = order.not_fused(rows)
+        return numpy.asarray(self.values)[rows]
 
     def __jax_array__(self) -> Array:
         return jnp.asarray(self.padded())
