@@ -86,7 +86,9 @@ def score_clients(
         count = jnp.count_nonzero(data.mask)
 
         def add(number: Array, sums: tuple[Array, Array]) -> tuple[Array, Array]:
-            chosen = order.not_fused(lax.dynamic_slice(rows, (number * size,), (size,)))
+            chosen = lax.dynamic_slice(rows, (number * size,), (size,))
+            if feature_axes == 3:
+                chosen = order.not_fused(chosen, data.mask.size)
             real = number * size + jnp.arange(size) < count
             weights = jnp.where(real, data.mask[chosen], 0.0)
             values = score(apply(params, data.x[chosen]), data.y[chosen])

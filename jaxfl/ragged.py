@@ -13,6 +13,9 @@ from jaxfl import order
 
 __all__ = ["Ragged", "is_ragged", "join_shared", "padded", "ragged", "split_shared", "stack"]
 
+# The number of axes of several images.
+IMAGES = 4
+
 
 @jax.tree_util.register_dataclass
 @dataclass(frozen=True, eq=False)
@@ -104,8 +107,8 @@ class Ragged:
         numpy = np if on_host else jnp
         inside = numpy.minimum(position, numpy.maximum(size - 1, 0))
         rows = numpy.asarray(self.rows)[start + inside]
-        if not on_host and rows.ndim == 1:
-            rows = order.not_fused(rows)
+        if not on_host and rows.ndim == 1 and self.values.ndim == IMAGES:
+            rows = order.not_fused(rows, self.values.shape[0])
         return numpy.asarray(self.values)[rows]
 
     def __jax_array__(self) -> Array:

@@ -128,7 +128,7 @@ def federate(
 
 
 def _held_examples(
-    x: np.ndarray, y: np.ndarray, parts: Parts
+    x: Array | np.ndarray, y: np.ndarray, parts: Parts
 ) -> tuple[Array, Array, list[np.ndarray]]:
     """The examples x and y on the device, and the rows of each client in them.
 

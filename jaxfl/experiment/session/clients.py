@@ -174,8 +174,14 @@ def flip_labels(federation: Federation, malicious: Array | np.ndarray, classes: 
 
 
 def make_federation(source: Source, parts: list[Parts], options: DataOptions) -> Federation:
-    """The federation of one seed, or those of several padded alike and stacked [seeds, C, ...]."""
+    """The federation of one seed, or those of several padded alike and stacked [seeds, C, ...].
+
+    The seeds share their training examples, unless a concept changes them or most are left out.
+    """
     chosen = {name: getattr(options, name) for name in ("val", "own", "test", "feedback")}
+    if options.concept is None and len(parts) > 1:
+        # One array, which the federations of all seeds share.
+        source = source._replace(x_train=jnp.asarray(source.x_train))
     each = []
     for place, part in enumerate(parts):
         concept = make_concept(options, source, options.seed + place)
