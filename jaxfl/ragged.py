@@ -111,6 +111,9 @@ class Ragged:
             rows = order.not_fused(rows, self.values.shape[0])
         return numpy.asarray(self.values)[rows]
 
+    def __len__(self) -> int:
+        return self.shape[0]
+
     def __jax_array__(self) -> Array:
         return jnp.asarray(self.padded())
 

@@ -27,6 +27,7 @@ PADDED[2, :2] = VALUES[[5, 7]]
 def test_a_ragged_array_converts_to_the_padded_one():
     held = ragged(VALUES, PARTS)
     assert (held.shape, held.ndim, held.dtype) == (PADDED.shape, 3, PADDED.dtype)
+    assert len(held) == 3
     np.testing.assert_array_equal(np.asarray(held), PADDED)
     np.testing.assert_array_equal(jnp.asarray(held), PADDED)
     np.testing.assert_array_equal(jit(lambda x: -x.padded())(held), -PADDED)
@@ -110,6 +111,21 @@ def test_a_federation_takes_no_more_than_1_3_times_its_data(sizes, devices):
         data = mesh.place(federate(source, parts, test="own"))
     assert held_bytes(data) <= 1.3 * (source.x_train.nbytes + source.y_train.nbytes)
     assert data.train.mask.shape[0] == 100
+
+
+def test_a_federation_on_a_cpu_shares_the_memory_of_the_data_set():
+    source = from_arrays(np.ones((40, 3)), np.arange(40) % 2)
+    data = federate(source, np.array_split(np.arange(40), 4), test="own")
+    for part in data:
+        assert part.x.values.unsafe_buffer_pointer() == source.x_train.ctypes.data
+    with jax.set_mesh(mesh.make_mesh(4)):
+        spread = mesh.place(data)
+    pointers = {
+        shard.data.unsafe_buffer_pointer()
+        for part in spread
+        for shard in part.x.values.addressable_shards
+    }
+    assert pointers == {source.x_train.ctypes.data}
 
 
 def test_examples_that_no_client_holds_are_left_out_where_they_are_many():

@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Literal
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array
@@ -37,7 +38,7 @@ def federate(
     The training set is followed by the validation set, and by the test set if `test` is "own".
 
     Args:
-      source: the data set.
+      source: the data set. On a CPU the federation may share its arrays: do not write to them.
       parts: rows of its training set for each client, shuffled, as the partitions return them.
       val: fraction of each client's examples for validation, rounded down.
       own: fraction of each client's examples for testing if `test` is "own", rounded down.
@@ -109,7 +110,7 @@ def federate(
         weights_of = [row[row > 0] for row in weights]
         if concept is None:
             held_out = Pool(
-                jnp.asarray(source.x_test), jnp.asarray(source.y_test), jnp.asarray(weights)
+                jax.device_put(source.x_test), jnp.asarray(source.y_test), jnp.asarray(weights)
             )
             leak = (held_out.x, held_out.y, counting, weights_of)
         else:
@@ -136,7 +137,8 @@ def _held_examples(
     """
     held = np.unique(np.concatenate(parts))
     if held.size >= MOSTLY * len(x):
-        return jnp.asarray(x), jnp.asarray(y), list(parts)
+        # On a CPU it takes no memory, see `arrays.aligned_copy`.
+        return jax.device_put(x), jnp.asarray(y), list(parts)
     places = [np.searchsorted(held, rows) for rows in parts]
     return jnp.asarray(x[held]), jnp.asarray(y[held]), places
 
@@ -184,10 +186,11 @@ def _by_rows(
 ) -> Dataset:
     """The rows of (x, y) that each client holds [C, n, ...]; the mask holds weights if given."""
     held = ragged(x, parts)
-    position = np.arange(held.length)
-    mask = position < np.array([len(part) for part in parts])[:, None]
-    if weights is not None:
-        mask = mask.astype(np.float32)
+    if weights is None:
+        # Made on the device, so that the host holds no copy of what may be a large array.
+        mask = jnp.arange(held.length)[None] < held.size[:, None]
+    else:
+        mask = np.zeros(held.shape[:2], np.float32)
         for row, own in zip(mask, weights, strict=True):
             row[: len(own)] = own
     return Dataset(held, replace(held, values=y), jnp.asarray(mask))

@@ -181,7 +181,7 @@ def make_federation(source: Source, parts: list[Parts], options: DataOptions) ->
     chosen = {name: getattr(options, name) for name in ("val", "own", "test", "feedback")}
     if options.concept is None and len(parts) > 1:
         # One array, which the federations of all seeds share.
-        source = source._replace(x_train=jnp.asarray(source.x_train))
+        source = source._replace(x_train=jax.device_put(source.x_train))
     each = []
     for place, part in enumerate(parts):
         concept = make_concept(options, source, options.seed + place)
