@@ -11,6 +11,7 @@ import numpy as np
 
 import jaxfl
 from jaxfl import mesh
+from jaxfl.ragged import is_ragged
 from jaxfl.types import Algorithm, Dataset, Federation
 
 
@@ -64,7 +65,7 @@ def compile_round(algorithm: Algorithm, federation: Federation) -> tuple[Callabl
 
 def without_evaluation(train: Dataset) -> Federation:
     """A federation without validation and test examples."""
-    nothing = jax.tree.map(lambda x: x[:, :0], train)
+    nothing = jax.tree.map(lambda x: x[:, :0], train, is_leaf=is_ragged)
     return Federation(train, nothing, nothing)
 
 

@@ -38,6 +38,7 @@ SECTIONS: dict[str, Callable[[Path | None, float], str]] = {
     "pfedgraph_round": lambda peers, floor: pfedgraph_round.section(peers),
     "server_step": server_step.section,
     "unequal_clients": lambda peers, floor: unequal_clients.section(peers),
+    "unequal_memory": lambda peers, floor: unequal_clients.memory_section(),
     "gradient_through_rounds": lambda peers, floor: gradient_through_rounds.section(),
     "growth": lambda peers, floor: growth.section(),
 }

@@ -14,6 +14,7 @@ from jaxtyping import Array, Bool, Float, Int, PyTree
 
 from jaxfl import tree
 from jaxfl.batch_statistics import parameters
+from jaxfl.ragged import padded
 from jaxfl.types import Cohort, Fit, Fitted, Objective, Params, PRNGKey, Scalar
 
 
@@ -92,7 +93,7 @@ def primal(
             hessian = jax.hessian(lambda w: objective(unflatten(w), data, anchor, key)[0])(flat)
             return cho_solve(cho_factor(hessian), jnp.eye(flat.size))
 
-        return client._replace(inverse=jax.vmap(invert)(train, dual, peers))
+        return client._replace(inverse=jax.vmap(invert)(padded(train), dual, peers))
 
     def newton(
         start: Params, data: PyTree, anchor: tuple, inverse: Array, key: PRNGKey
@@ -115,7 +116,7 @@ def primal(
             empty = ~(cohort.train.mask > 0).any(axis=1)
             return fitted._replace(params=tree.choose(empty, alone, fitted.params))
         steps = jax.vmap(newton, (0, 0, 0, 0, None))
-        models, losses = steps(centre, cohort.train, anchor, client.inverse, key)
+        models, losses = steps(centre, padded(cohort.train), anchor, client.inverse, key)
         return Fitted(models, losses, jnp.zeros_like(cohort.ids))
 
     def _without_examples(dual: Params, centre: Params, decay: Array) -> Params:

@@ -87,6 +87,8 @@ def score_clients(
 
         def add(number: Array, sums: tuple[Array, Array]) -> tuple[Array, Array]:
             chosen = lax.dynamic_slice(rows, (number * size,), (size,))
+            if feature_axes == 3:
+                chosen = order.not_fused(chosen, data.mask.size)
             real = number * size + jnp.arange(size) < count
             weights = jnp.where(real, data.mask[chosen], 0.0)
             values = score(apply(params, data.x[chosen]), data.y[chosen])

@@ -52,8 +52,9 @@ class Functions(NamedTuple):
     # (model, x [B]) -> the input of the head [B, d], by the module's method `features`; None if the
     # module has no such method, or if its statistics are recomputed
     features: Callable[[Params, Array], Array] | None
-    # (model, examples [n]) -> the model with its statistics; None if it contains them or needs none
-    recall: Callable[[Params, Dataset], Params] | None
+    # (model, examples [n], (x [B] of the examples) -> input of the model [B]) -> the model with its
+    # statistics; None if it contains them or needs none
+    recall: Callable[[Params, Dataset, Callable[[Array], Array]], Params] | None
     # whether the loss of a batch depends on the batch as a whole
     whole_batch: bool
 
@@ -122,9 +123,12 @@ def functions(
         predictions, after = train(model, x, mask, key)
         return predictions, change_term(model[STATISTICS], after) if averaged else None
 
-    def recall(models: Params, data: Dataset) -> Params:
+    def recall(models: Params, data: Dataset, model_input: Callable[[Array], Array]) -> Params:
+        def of_inputs(model: Params, x: Array, mask: Array, key: PRNGKey) -> tuple[Array, Params]:
+            return train(model, model_input(x), mask, key)
+
         return jax.tree.map(
-            lambda model: model | {STATISTICS: _statistics(train, model, data)},
+            lambda model: model | {STATISTICS: _statistics(of_inputs, model, data)},
             models,
             is_leaf=_is_model,
         )

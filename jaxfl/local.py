@@ -217,10 +217,8 @@ def trainer(
         def on_device(shared: tuple, *stacked: PyTree) -> Fitted:
             clients = stacked[0].size
             lanes = _lanes(chunk, clients)
-            if lanes == 1:
-                return lax.map(lambda client: one(*client), stacked)
-            if lanes == clients:
-                return jax.vmap(one)(*stacked)
+            if lanes in (1, clients):
+                return tree.some_at_a_time(one, 1 if lanes == 1 else "all")(*stacked)
             return fit_in_lanes(used, lanes, *stacked)
 
         return tree.on_every_device(on_device)(*arguments)

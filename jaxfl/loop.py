@@ -11,6 +11,7 @@ from jax.extend.core import ClosedJaxpr, jaxpr_as_fun
 from jaxtyping import Array, Int, PyTree
 
 from jaxfl import tree
+from jaxfl.ragged import Ragged, is_ragged
 from jaxfl.types import Dataset
 
 
@@ -130,10 +131,10 @@ def sum_parts(function: Callable, data: Dataset, size: int) -> PyTree:
         mask = jnp.where(rows < n, data.mask[held], jnp.zeros((), data.mask.dtype))
         return Dataset(data.x[held], data.y[held], mask)
 
-    def shapes(x: Array) -> jax.ShapeDtypeStruct:
+    def shapes(x: Array | Ragged) -> jax.ShapeDtypeStruct:
         return jax.ShapeDtypeStruct((size, *x.shape[1:]), x.dtype)
 
-    result = jax.eval_shape(function, jax.tree.map(shapes, data))
+    result = jax.eval_shape(function, jax.tree.map(shapes, data, is_leaf=is_ragged))
     zero = jax.tree.map(lambda x: jnp.zeros(x.shape, x.dtype), result)
     if n == 0:
         return zero

@@ -20,6 +20,7 @@ from jax.sharding import AxisType, Mesh, NamedSharding, PartitionSpec
 from jaxtyping import PyTree
 
 from jaxfl.errors import InputError, check
+from jaxfl.ragged import join_shared, split_shared
 from jaxfl.types import CLIENTS, Federation, Pool, State
 
 # The devices of a CPU share a pool of threads, and a device that waits for another one in a
@@ -150,9 +151,10 @@ def make_mesh(devices: int | None = None) -> Mesh:
 def place(tree: PyTree, *, axis: int = 0) -> PyTree:
     """Puts a federation, a state or a stack on the devices of the mesh in use (`jax.set_mesh`).
 
-    A client axis is divided among the devices if their number divides it; everything else is copied
-    to every device. Every process passes the same values. Without a mesh the tree itself is
-    returned.
+    A client axis is divided among the devices if their number divides it. Everything else is copied
+    to every device; the devices of a CPU share one copy. The examples of `Ragged` arrays are copied
+    too, since each device reads those of its clients by row number. Every process passes the same
+    values. Without a mesh the tree itself is returned.
 
     Args:
       tree: a `Federation`, a `State`, or a pytree [C, ...].
@@ -172,8 +174,9 @@ def place(tree: PyTree, *, axis: int = 0) -> PyTree:
     if isinstance(tree, Federation):
         return Federation(*(place(part, axis=axis) for part in tree))
     if isinstance(tree, Pool):
-        return Pool(_put(tree.x, mesh, None), _put(tree.y, mesh, None), place(tree.mask, axis=axis))
-    return _put(tree, mesh, axis)
+        return Pool(_share(tree.x, mesh), _share(tree.y, mesh), place(tree.mask, axis=axis))
+    own, shared = split_shared(tree)
+    return join_shared(_put(own, mesh, axis), _share(shared, mesh))
 
 
 def layout(stacked: PyTree, *, axis: int = 0) -> PyTree:
@@ -210,6 +213,14 @@ def _put(tree: PyTree, mesh: Mesh, axis: int | None) -> PyTree:
         return jax.make_array_from_callback(host.shape, sharding, lambda index: host[index])
 
     return jax.tree.map(leaf, tree)
+
+
+def _share(tree: PyTree, mesh: Mesh) -> PyTree:
+    """Puts examples that all clients share on every device."""
+    if jax.process_count() == 1 and mesh.devices.flat[0].platform == "cpu":
+        # The devices of a CPU share the memory of a NumPy array; of a JAX array each has a copy.
+        tree = jax.tree.map(np.asarray, tree)
+    return _put(tree, mesh, None)
 
 
 def fetch(tree: PyTree) -> PyTree:

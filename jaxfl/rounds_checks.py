@@ -10,7 +10,9 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, PyTree
 
+from jaxfl import tree
 from jaxfl.errors import InputError, check
+from jaxfl.ragged import is_ragged
 from jaxfl.types import Algorithm, Cohort, Dataset, Federation, Pool, PRNGKey, State
 
 __all__ = [
@@ -100,20 +102,20 @@ def label_check(algorithm: Algorithm) -> Callable[[Federation, State], None]:
 
 def _has_labels(part: Dataset | Pool) -> bool:
     """Whether the targets are integers that this process can read."""
-    local = getattr(part.y, "is_fully_addressable", True)
-    return local and part.y.dtype.kind in "iu" and part.y.size > 0
+    local = all(getattr(leaf, "is_fully_addressable", True) for leaf in jax.tree.leaves(part.y))
+    return local and part.y.dtype.kind in "iu" and 0 not in part.y.shape
 
 
 def _check_range(name: str, part: Dataset | Pool, outputs: int) -> None:
     """Raises an `InputError` if a label that counts is not one of the model's outputs."""
     counts = np.asarray(part.mask) > 0
-    labels = np.asarray(part.y)
-    if counts.ndim > labels.ndim:  # a pool
+    if counts.ndim > part.y.ndim:  # a pool
         counts = counts.any(axis=0)
-    if counts.shape != labels.shape or not counts.any():
+    if counts.shape != part.y.shape or not counts.any():
         return
-    low = labels[counts].min()
-    high = labels[counts].max()
+    labels = np.asarray(jax.device_get(part.y)[np.nonzero(counts)])
+    low = labels.min()
+    high = labels.max()
     check(
         low >= 0 and high < outputs,
         f"the {name} data hold labels from {low} to {high}, the model has {outputs} outputs: "
@@ -125,10 +127,9 @@ def _outputs(algorithm: Algorithm, federation: Federation, state: State) -> int:
     """The number of outputs of the model that a client deploys; 0 if it cannot be told."""
 
     def predict(federation: Federation, state: State) -> Array:
-        train = jax.tree.map(lambda x: x[:1], federation.train)
-        val = jax.tree.map(lambda x: x[:1], federation.val)
+        train, val = tree.take((federation.train, federation.val), jnp.arange(1))
         models = algorithm.models(state, Cohort(jnp.arange(1), train, val))
-        model, train = jax.tree.map(lambda x: x[0], (models, train))
+        model, train = jax.tree.map(lambda x: x[0], (models, train), is_leaf=is_ragged)
         if algorithm.recall is not None:
             model = algorithm.recall(model, train)
         return algorithm.apply(model, train.x[:1])

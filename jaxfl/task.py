@@ -226,9 +226,7 @@ def supervised(
         return predictions.astype(jnp.float32), term
 
     def on_model_inputs(recall: Callable) -> Callable:
-        return lambda params, train: recall(
-            params, train._replace(x=_to_float(train.x, scale, shift))
-        )
+        return lambda params, train: recall(params, train, lambda x: _to_float(x, scale, shift))
 
     head = getattr(model, "head", None) or None
     problem = Problem(

@@ -12,6 +12,7 @@ from jaxtyping import Array, Bool, Int, PyTree, Shaped
 
 from jaxfl import target
 from jaxfl.layers import Layers, combine, join, path, select, split
+from jaxfl.ragged import is_ragged, join_shared, split_shared
 from jaxfl.types import CLIENTS, Chunk, Params, Scalar
 
 __all__ = [
@@ -32,6 +33,7 @@ __all__ = [
     "select",
     "side_by_side",
     "size",
+    "some_at_a_time",
     "split",
     "squared_distance",
     "subtract",
@@ -42,13 +44,13 @@ __all__ = [
 
 
 def take(tree: PyTree, ids: Int[Array, "m"]) -> PyTree:
-    """Rows `ids` of every leaf: [C, ...] -> [M, ...].
+    """Rows `ids` of every leaf: [C, ...] -> [M, ...]. No example of a `Ragged` array is copied.
 
     Example:
       >>> take({"w": jnp.array([[1.0], [2.0], [3.0]])}, jnp.array([2, 0]))["w"].tolist()
       [[3.0], [1.0]]
     """
-    return jax.tree.map(lambda x: x[ids], tree)
+    return jax.tree.map(lambda x: x[ids], tree, is_leaf=is_ragged)
 
 
 def put(tree: PyTree, ids: Int[Array, "m"], rows: PyTree) -> PyTree:
@@ -209,14 +211,36 @@ def over_clients(function: Callable, chunk: Chunk, *shared: PyTree) -> Callable:
     """
 
     def on_device(shared: tuple, *stacked: PyTree) -> PyTree:
-        size = side_by_side(chunk)
-        if size == "all":
-            return jax.vmap(lambda *one: function(*one, *shared))(*stacked)
-        # One client at a time is a plain loop, without a batch axis of length 1.
-        batch_size = None if size == 1 else size
-        return lax.map(lambda one: function(*one, *shared), stacked, batch_size=batch_size)
+        return some_at_a_time(function, side_by_side(chunk), *shared)(*stacked)
 
     return on_every_device(on_device, shared)
+
+
+def some_at_a_time(function: Callable, size: int | Literal["all"], *shared: PyTree) -> Callable:
+    """A function of one client, mapped over stacked arguments [M, ...] on one device.
+
+    Args:
+      function: as for `over_clients`.
+      size: how many clients are computed side by side.
+      shared: as for `over_clients`.
+
+    Example:
+      >>> some_at_a_time(lambda x: x + 1, 2)(jnp.array([1.0, 2.0, 3.0])).tolist()
+      [2.0, 3.0, 4.0]
+    """
+
+    def mapped(*stacked: PyTree) -> PyTree:
+        stacked, examples = split_shared(stacked)
+
+        def one(client: tuple) -> PyTree:
+            return function(*join_shared(client, examples), *shared)
+
+        if size == "all":
+            return jax.vmap(lambda *client: one(client))(*stacked)
+        # One client at a time is a plain loop, without a batch axis of length 1.
+        return lax.map(one, stacked, batch_size=None if size == 1 else size)
+
+    return mapped
 
 
 def side_by_side(chunk: Chunk) -> int | Literal["all"]:
@@ -251,14 +275,21 @@ def on_every_device(function: Callable, shared: tuple = ()) -> Callable:
         devices = jax.sharding.get_abstract_mesh().shape.get(CLIENTS, 1)
         if devices == 1:
             return function(shared, *stacked)
+        stacked, examples = split_shared(stacked)
         clients = jax.tree.leaves(stacked)[0].shape[0]
         by_clients = PartitionSpec(CLIENTS)
         specs = (PartitionSpec(), *[by_clients] * len(stacked))
-        each = jax.shard_map(function, in_specs=specs, out_specs=by_clients, check_vma=False)
+
+        def on_device(same: tuple, *own: PyTree) -> PyTree:
+            shared, examples = same
+            return function(shared, *join_shared(own, examples))
+
+        each = jax.shard_map(on_device, in_specs=specs, out_specs=by_clients, check_vma=False)
         if clients % devices == 0:
-            return each(shared, *stacked)
+            return each((shared, examples), *stacked)
         rows = jnp.pad(jnp.arange(clients), (0, -clients % devices))
-        filled = each(shared, *take(stacked, rows))
+        own = jax.tree.map(lambda x: x[rows], stacked)
+        filled = each((shared, examples), *own)
         return jax.tree.map(lambda x: x[:clients], filled)
 
     return spread

@@ -4,7 +4,7 @@ Axes (the same letter everywhere): C clients, M cohort (the clients of one round
 of a client, B batch, D parameters of a model, K clusters, T rounds. A shape in brackets stands
 beside the field it describes.
 
-A NamedTuple is a pytree and may be traced. A frozen dataclass is never traced.
+A NamedTuple is a pytree and may be traced. A frozen dataclass is never traced, except `Ragged`.
 """
 
 from collections.abc import Callable
@@ -12,6 +12,8 @@ from typing import Literal, NamedTuple, Protocol, runtime_checkable
 
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int, Key, PyTree
+
+from jaxfl.ragged import Ragged
 
 # A hyper-parameter on which no code branches, so that `vmap` can sweep it.
 Scalar = float | int | Array
@@ -26,12 +28,16 @@ Params = PyTree
 
 
 class Dataset(NamedTuple):
-    """Padded examples. Rows where the mask is 0 are padding, and no result depends on them."""
+    """Padded examples. Rows where the mask is 0 are padding, and no result depends on them.
+
+    Of clients with different numbers of examples, x and y may be `Ragged` arrays, which store no
+    padding. They are indexed in the same way, and `jnp.asarray` makes padded arrays of them.
+    """
 
     # [..., n, *feature]
-    x: Array
+    x: Array | Ragged
     # [..., n, *target]
-    y: Array
+    y: Array | Ragged
     # [..., n] bool, or float with the weight of each example in data that is only evaluated
     mask: Array
 

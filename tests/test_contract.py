@@ -34,6 +34,7 @@ from toys import (
     predictors,
     run,
     shallow,
+    unpadded,
 )
 
 import jaxfl
@@ -202,6 +203,29 @@ def test_a_scan_traces_a_round_once_and_gives_what_single_rounds_give_in_chunks_
 def test_padding_changes_no_bit_of_programs_as_shipped(factory):
     algorithm = made(factory, shallow)
     equal(run(algorithm, uneven(), 2, exact=True), run(algorithm, padded(), 2, exact=True))
+
+
+@functools.cache
+def by_rows():
+    """The same again, each example stored once and read by row number."""
+    return unpadded(uneven())
+
+
+@pytest.mark.long
+def test_examples_that_are_read_by_row_number_change_nothing(factory):
+    algorithm = made(factory, shallow)
+    found = run(algorithm, by_rows(), 2, participation=half(C))
+    close(found, run(algorithm, uneven(), 2, participation=half(C)), 1e-6)
+
+
+@pytest.mark.slow
+def test_examples_that_are_read_by_row_number_change_no_bit_of_programs_as_shipped(factory):
+    algorithm = made(factory, shallow)
+    one = run(algorithm, uneven(), 2, exact=True)
+    equal(one, run(algorithm, by_rows(), 2, exact=True))
+    with jax.set_mesh(mesh.make_mesh(4)):
+        spread = run(algorithm, mesh.place(by_rows()), 1, exact=True)
+        equal(spread, run(algorithm, mesh.place(uneven()), 1, exact=True))
 
 
 @pytest.mark.long

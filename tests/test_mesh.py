@@ -14,6 +14,7 @@ from jaxfl import mesh, tree
 from jaxfl.cli import main
 from jaxfl.data import federate, load, pathological
 from jaxfl.errors import InputError
+from jaxfl.ragged import split_shared
 from jaxfl.types import State
 
 
@@ -57,10 +58,9 @@ def test_a_federation_and_a_state_are_split_by_clients_if_the_devices_divide_the
     with jax.set_mesh(mesh.make_mesh(2)):
         halves = mesh.place(federation)
         split = mesh.place(state)
-        assert layouts((halves.train, halves.val, halves.test.mask, split.clients)) == {
-            PartitionSpec("clients")
-        }
-        assert layouts((halves.test.x, halves.test.y, split.server)) == {PartitionSpec()}
+        own, examples = split_shared((halves.train, halves.val))
+        assert layouts((own, halves.test.mask, split.clients)) == {PartitionSpec("clients")}
+        assert layouts((examples, halves.test.x, halves.test.y, split.server)) == {PartitionSpec()}
         equal(federation, halves)
         behind = mesh.place(
             jax.tree.map(lambda x: jnp.stack([x, x]), opposite_groups(clients=6)), axis=1

@@ -14,6 +14,7 @@ from jaxfl import mesh
 from jaxfl.gradients import full_gradient, full_loss
 from jaxfl.local import trainer
 from jaxfl.models.mlp import mlp
+from jaxfl.ragged import ragged
 from jaxfl.task import faithful, upload_through
 from jaxfl.types import Cohort, Dataset, Federation, Problem, Task
 
@@ -270,3 +271,21 @@ def differ(a, b):
         (np.asarray(x) != np.asarray(y)).any()
         for x, y in zip(jax.tree.leaves(a), jax.tree.leaves(b), strict=True)
     )
+
+
+def unpadded(data):
+    """The federation with the same examples in arrays without padding, in an order of their own."""
+
+    def by_rows(part):
+        mask = np.asarray(part.mask) > 0
+        assert (mask == np.sort(mask, axis=1)[:, ::-1]).all(), "padding comes last"
+        place = np.random.default_rng(0).permutation(mask.sum())
+        parts = np.split(place, np.cumsum(mask.sum(axis=1))[:-1])
+
+        def leaf(x):
+            values = np.asarray(x)[mask]
+            return ragged(values[np.argsort(place)], parts, length=mask.shape[1])
+
+        return part._replace(x=leaf(part.x), y=leaf(part.y))
+
+    return jaxfl.types.Federation(*(by_rows(part) for part in data))

@@ -7,7 +7,7 @@ import sys
 
 import jax
 import numpy as np
-from toys import SIZES, made, opposite_groups, run, shallow
+from toys import SIZES, made, opposite_groups, run, shallow, unpadded
 
 from jaxfl import mesh
 from jaxfl.algorithms import ALGORITHMS
@@ -17,8 +17,11 @@ mesh.prepare_host(1)
 mesh.join_processes(sys.argv[1], 2, int(sys.argv[2]))
 leaves = {}
 with jax.set_mesh(mesh.make_mesh()):
-    data = mesh.place(opposite_groups(sizes=SIZES))
-    for name in list(ALGORITHMS)[:: int(sys.argv[4])]:
+    padded = opposite_groups(sizes=SIZES)
+    # Arrays with and without padding, in turns.
+    forms = (mesh.place(padded), mesh.place(unpadded(padded)))
+    for turn, name in enumerate(list(ALGORITHMS)[:: int(sys.argv[4])]):
+        data = forms[turn % 2]
         algorithm = made(ALGORITHMS[name], shallow)
         start = jax.jit(algorithm.init)(jax.random.fold_in(jax.random.key(0), 10**6), data.train)
         state, info, _ = run(algorithm, data, 1, state=mesh.place(start))

@@ -97,7 +97,7 @@ def fedrod(task: Task) -> Algorithm:
             "head": state.clients,
         }
         # log n_c of each client and class [M, classes].
-        labels = jax.nn.one_hot(cohort.train.y, state.clients["bias"].shape[-1])
+        labels = jax.nn.one_hot(jnp.asarray(cohort.train.y), state.clients["bias"].shape[-1])
         counts = jnp.sum(labels * cohort.train.mask[..., None], axis=1)
         prior = jnp.where(counts > 0, jnp.log(counts), -1e9)
         trained, received, info = train_and_upload(

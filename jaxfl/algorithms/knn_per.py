@@ -86,8 +86,12 @@ def knn_per(
             classes,
             "knn_per counts the classes of neighbours: choose a data set for classification",
         )
-        found = lax.map(lambda x: features(model, x[None])[0], train.x, batch_size=PART)
-        return Memory(model, found.reshape(len(found), -1), train.y, train.mask)
+
+        def features_of_example(position: Int[Array, ""]) -> Array:
+            return features(model, train.x[position][None])[0]
+
+        found = lax.map(features_of_example, jnp.arange(train.mask.size), batch_size=PART)
+        return Memory(model, found.reshape(len(found), -1), jnp.asarray(train.y), train.mask)
 
     def apply(known: Params | Memory, x: Array) -> Array:
         if not isinstance(known, Memory):

@@ -10,6 +10,9 @@ from jaxfl.errors import InputError, check
 
 Shift = float | tuple[float, ...]  # of all features, or of each channel (the last axis)
 
+# Bytes: JAX shares the memory of NumPy arrays that begin at a multiple of it.
+ALIGNMENT = 64
+
 
 class Source(NamedTuple):
     """A data set with its targets as it is on disk, before any client exists."""
@@ -172,15 +175,30 @@ def from_arrays(
         feature = np.float32
     target = np.int32 if classes else np.float32
     return Source(
-        x_train.astype(feature),
+        aligned_copy(x_train, feature),
         y_train.astype(target),
-        x_test.astype(feature),
+        aligned_copy(x_test, feature),
         y_test.astype(target),
         classes,
         scale,
         vocabulary=sizes,
         owners=None if owners is None else owners.astype(np.int64),
     )
+
+
+def aligned_copy(x: np.ndarray, dtype: type) -> np.ndarray:
+    """A copy whose memory JAX can share on a CPU, so that a federation needs no further copy.
+
+    Example:
+      >>> aligned_copy(np.ones((3, 2)), np.float32).ctypes.data % 64
+      0
+    """
+    size = x.size * np.dtype(dtype).itemsize
+    memory = np.empty(size + ALIGNMENT, np.uint8)
+    start = -memory.ctypes.data % ALIGNMENT
+    copy = memory[start : start + size].view(dtype).reshape(x.shape)
+    copy[...] = x
+    return copy
 
 
 def merge_test_set(source: Source) -> Source:

@@ -1,20 +1,26 @@
-"""A federation: the clients' examples, divided into parts, padded and stacked."""
+"""A federation: the clients' examples, divided into parts, stored once and read by row number."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Literal
 
+import jax
 import jax.numpy as jnp
 import numpy as np
+from jaxtyping import Array
 
 from jaxfl.data.arrays import Source
 from jaxfl.data.concept import Concept, shift_training_set
 from jaxfl.data.partition import Parts
 from jaxfl.errors import check
+from jaxfl.ragged import ragged
 from jaxfl.types import Dataset, Federation, Pool
 
 TestProtocol = Literal["reweighted", "own", "global"]
 Feedback = Literal["val", "test-leaking"]
 MOST_BYTES = 8 * 2**30  # of test examples, where each client has a test set of its own
+# The share of the examples that clients hold, from which on all examples are kept.
+MOSTLY = 0.75
 
 
 def federate(
@@ -27,12 +33,12 @@ def federate(
     feedback: Feedback = "val",
     concept: Concept | None = None,
 ) -> Federation:
-    """Stacks the clients' examples: the first of each client are its training set.
+    """Divides the clients' examples: the first of each client are its training set.
 
     The training set is followed by the validation set, and by the test set if `test` is "own".
 
     Args:
-      source: the data set.
+      source: the data set. On a CPU the federation may share its arrays: do not write to them.
       parts: rows of its training set for each client, shuffled, as the partitions return them.
       val: fraction of each client's examples for validation, rounded down.
       own: fraction of each client's examples for testing if `test` is "own", rounded down.
@@ -48,8 +54,9 @@ def federate(
         examples that the client is scored on.
 
     Returns:
-      Arrays with the client axis first; the test set of "reweighted" and "global" is one `Pool`, or
-      with a concept a copy for each client, of the examples that count for it.
+      Arrays with the client axis first. The examples of clients are `Ragged` arrays, which share
+      the examples of the data set and hold no padding. The test set of "reweighted" and "global" is
+      one `Pool`, or with a concept a copy for each client, of the examples that count for it.
 
     Raises:
       InputError: a client holds no example, the fractions leave no training examples, there is
@@ -84,15 +91,14 @@ def federate(
     )
 
     seen = source if concept is None else shift_training_set(source, parts, concept)
-    x = seen.x_train
-    y = seen.y_train
+    x, y, held = _held_examples(seen.x_train, seen.y_train, parts)
     cuts = [int(len(rows) * val) for rows in parts]
     ends = [len(rows) - int(len(rows) * own) for rows in parts]
-    trains = [rows[: end - cut] for rows, cut, end in zip(parts, cuts, ends, strict=True)]
-    vals = [rows[end - cut : end] for rows, cut, end in zip(parts, cuts, ends, strict=True)]
+    trains = [rows[: end - cut] for rows, cut, end in zip(held, cuts, ends, strict=True)]
+    vals = [rows[end - cut : end] for rows, cut, end in zip(held, cuts, ends, strict=True)]
     if test == "own":
-        tests = [rows[end:] for rows, end in zip(parts, ends, strict=True)]
-        held_out = _stack(x, y, tests)
+        tests = [rows[end:] for rows, end in zip(held, ends, strict=True)]
+        held_out = _by_rows(x, y, tests)
         leak = (x, y, tests, [np.ones(len(rows)) for rows in tests])
     else:
         weights = np.ones((len(parts), len(source.y_test)), np.float32)
@@ -103,28 +109,43 @@ def federate(
         counting = [np.flatnonzero(row) for row in weights]
         weights_of = [row[row > 0] for row in weights]
         if concept is None:
-            leak = (source.x_test, source.y_test, counting, weights_of)
             held_out = Pool(
-                jnp.asarray(source.x_test), jnp.asarray(source.y_test), jnp.asarray(weights)
+                jax.device_put(source.x_test), jnp.asarray(source.y_test), jnp.asarray(weights)
             )
+            leak = (held_out.x, held_out.y, counting, weights_of)
         else:
             leak = (*_test_views(source, counting, concept), weights_of)
-            held_out = _stack_weighted(*leak)
+            held_out = _by_rows(*leak)
     if feedback == "val":
-        validation = _stack(x, y, vals)
+        validation = _by_rows(x, y, vals)
     else:
         # The copy of the test set weighs as much as the validation set in its place.
         *copied, weights_of = leak
         scaled = [
             own * (size / max(own.sum(), 1e-9)) for own, size in zip(weights_of, cuts, strict=True)
         ]
-        validation = _stack_weighted(*copied, scaled)
-    return Federation(_stack(x, y, trains), validation, held_out)
+        validation = _by_rows(*copied, scaled)
+    return Federation(_by_rows(x, y, trains), validation, held_out)
+
+
+def _held_examples(
+    x: Array | np.ndarray, y: np.ndarray, parts: Parts
+) -> tuple[Array, Array, list[np.ndarray]]:
+    """The examples x and y on the device, and the rows of each client in them.
+
+    Where clients hold few of the examples, the others are left out.
+    """
+    held = np.unique(np.concatenate(parts))
+    if held.size >= MOSTLY * len(x):
+        # On a CPU it takes no memory, see `arrays.aligned_copy`.
+        return jax.device_put(x), jnp.asarray(y), list(parts)
+    places = [np.searchsorted(held, rows) for rows in parts]
+    return jnp.asarray(x[held]), jnp.asarray(y[held]), places
 
 
 def _test_views(
     source: Source, parts: Sequence[np.ndarray], concept: Concept
-) -> tuple[np.ndarray, np.ndarray, list[np.ndarray]]:
+) -> tuple[Array, Array, list[np.ndarray]]:
     """The test examples as each client sees them, one client after the other.
 
     Args:
@@ -152,35 +173,27 @@ def _test_views(
     ]
     ends = np.cumsum([len(rows) for rows in parts])
     places = np.split(np.arange(ends[-1]), ends[:-1])
-    return np.concatenate([x for x, _ in views]), np.concatenate([y for _, y in views]), places
+    x = jnp.asarray(np.concatenate([x for x, _ in views]))
+    y = jnp.asarray(np.concatenate([y for _, y in views]))
+    return x, y, places
 
 
-def _stack_weighted(
-    x: np.ndarray,
-    y: np.ndarray,
+def _by_rows(
+    x: Array,
+    y: Array,
     parts: Sequence[np.ndarray],
-    weights: Sequence[np.ndarray],
+    weights: Sequence[np.ndarray] | None = None,
 ) -> Dataset:
-    """As `_stack`, but the mask holds the rows' weights."""
-    stacked = _stack(x, y, parts)
-    mask = np.zeros(stacked.mask.shape, np.float32)
-    for row, own in zip(mask, weights, strict=True):
-        row[: len(own)] = own
-    return stacked._replace(mask=jnp.asarray(mask))
-
-
-def _stack(x: np.ndarray, y: np.ndarray, parts: Sequence[np.ndarray]) -> Dataset:
-    """Rows of (x, y) for each client [C, n, ...], padded with zeros to the longest list."""
-    longest = max(1, *map(len, parts))
-    rows = np.stack([np.pad(part, (0, longest - len(part))) for part in parts])
-    mask = np.arange(longest)[None] < np.array([len(part) for part in parts])[:, None]
-
-    def gather(values: np.ndarray) -> np.ndarray:
-        taken = values[rows]
-        taken[~mask] = 0
-        return taken
-
-    return Dataset(jnp.asarray(gather(x)), jnp.asarray(gather(y)), jnp.asarray(mask))
+    """The rows of (x, y) that each client holds [C, n, ...]; the mask holds weights if given."""
+    held = ragged(x, parts)
+    if weights is None:
+        # Made on the device, so that the host holds no copy of what may be a large array.
+        mask = jnp.arange(held.length)[None] < held.size[:, None]
+    else:
+        mask = np.zeros(held.shape[:2], np.float32)
+        for row, own in zip(mask, weights, strict=True):
+            row[: len(own)] = own
+    return Dataset(held, replace(held, values=y), jnp.asarray(mask))
 
 
 def label_counts(source: Source, parts: Parts) -> np.ndarray:

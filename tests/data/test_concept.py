@@ -156,8 +156,8 @@ def test_several_seeds_have_the_concepts_that_they_have_alone():
     ]
     both = gather(resolve(Setting(**{**setting.__dict__, "seeds": 2}))).federation
     for place, one in enumerate(alone):
-        equal(both.train.y[place], one.train.y)
-        equal(both.test.y[place], one.test.y)
+        equal(np.asarray(both.train.y)[place], np.asarray(one.train.y))
+        equal(np.asarray(both.test.y)[place], np.asarray(one.test.y))
     assert (np.asarray(alone[0].train.y) != np.asarray(alone[1].train.y)).any()
 
 

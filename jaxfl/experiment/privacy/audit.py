@@ -105,14 +105,15 @@ def audit(
     key = jax.random.key(0)
     start, (clients, server) = jax.make_jaxpr(begin, return_shape=True)(examples, key, masks)
     width = len(jax.tree.leaves(clients))
-    flow = follow(start.jaxpr, _first(len(examples), start.jaxpr))
+    followed = len(jax.tree.leaves(examples))
+    flow = follow(start.jaxpr, _first(followed, start.jaxpr))
     told = flow.learned or any(flow.outputs[width:])
     own = flow.outputs[:width]  # which leaves of the clients' half depend on examples
 
     loop = jax.make_jaxpr(proceed)(examples, clients, key, masks, server).jaxpr
     while True:  # until no further leaf does
-        others = len(loop.invars) - len(examples) - width
-        flow = follow(loop, [True] * len(examples) + own + [False] * others)
+        others = len(loop.invars) - followed - width
+        flow = follow(loop, [True] * followed + own + [False] * others)
         told |= flow.learned or any(flow.outputs[width:])
         merged = [a or b for a, b in zip(own, flow.outputs[:width], strict=True)]
         if merged == own:

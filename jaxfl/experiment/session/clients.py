@@ -27,6 +27,7 @@ from jaxfl.experiment.config import DataOptions, Resolved, Setting, devices_of
 from jaxfl.experiment.config.rules import count_unseen
 from jaxfl.experiment.session.seeds import seeds_of
 from jaxfl.experiment.store.digests import digest_arrays
+from jaxfl.ragged import Ragged, is_ragged, stack
 from jaxfl.types import Dataset, Federation
 from jaxfl.uplink import FLIPPED, malicious_clients
 
@@ -166,22 +167,31 @@ def flip_labels(federation: Federation, malicious: Array | np.ndarray, classes: 
 
     def flipped(part: Dataset) -> Dataset:
         chosen = malicious.reshape(*[1] * (part.y.ndim - 2), -1, 1)  # behind an axis of seeds
-        return part._replace(y=jnp.where(chosen, classes - 1 - part.y, part.y))
+        y = jnp.asarray(part.y)
+        return part._replace(y=jnp.where(chosen, classes - 1 - y, y))
 
     return federation._replace(train=flipped(federation.train), val=flipped(federation.val))
 
 
 def make_federation(source: Source, parts: list[Parts], options: DataOptions) -> Federation:
-    """The federation of one seed, or those of several padded alike and stacked [seeds, C, ...]."""
+    """The federation of one seed, or those of several padded alike and stacked [seeds, C, ...].
+
+    The seeds share their training examples, unless a concept changes them or most are left out.
+    """
     chosen = {name: getattr(options, name) for name in ("val", "own", "test", "feedback")}
+    if options.concept is None and len(parts) > 1:
+        # One array, which the federations of all seeds share.
+        source = source._replace(x_train=jax.device_put(source.x_train))
     each = []
     for place, part in enumerate(parts):
         concept = make_concept(options, source, options.seed + place)
         each.append(federate(source, part, **chosen, concept=concept))
 
-    def stack(*leaves: Array) -> Array:
+    def stack_seeds(*leaves: Array | Ragged) -> Array | Ragged:
+        if is_ragged(leaves[0]):
+            return stack(leaves)
         shape = np.max([x.shape for x in leaves], axis=0)
         gaps = [[(0, int(s - d)) for s, d in zip(shape, x.shape, strict=True)] for x in leaves]
         return jnp.stack([jnp.pad(x, gap) for x, gap in zip(leaves, gaps, strict=True)])
 
-    return each[0] if len(each) == 1 else jax.tree.map(stack, *each)
+    return each[0] if len(each) == 1 else jax.tree.map(stack_seeds, *each, is_leaf=is_ragged)

@@ -17,6 +17,7 @@ from jaxfl.experiment.session.clients import gather
 from jaxfl.experiment.session.inputs import check_inputs, source_of
 from jaxfl.experiment.session.seeds import seeds_of
 from jaxfl.experiment.store.arrays import read_arrays
+from jaxfl.ragged import is_ragged
 from jaxfl.types import Algorithm, Dataset, Params
 
 
@@ -183,7 +184,7 @@ class FinishedRun:
 
     def _examples(self, place: tuple[int, ...]) -> Dataset:
         """The training examples of a client, for methods that predict with them."""
-        return jax.tree.map(lambda leaf: leaf[place], self._train)
+        return jax.tree.map(lambda leaf: leaf[place], self._train, is_leaf=is_ragged)
 
     @cached_property
     def _train(self) -> Dataset:

@@ -13,6 +13,7 @@ import numpy as np
 from jaxtyping import PyTree
 
 from jaxfl.experiment.config import Setting
+from jaxfl.ragged import is_ragged, join_shared, split_shared
 
 
 class Seeds(NamedTuple):
@@ -43,15 +44,30 @@ class Seeds(NamedTuple):
     def each(self, function: Callable, axes: tuple[int | None, ...]) -> Callable:
         """A function of one seed as one of the run: its `vmap`, or itself.
 
+        All seeds share the examples of `Ragged` arrays.
+
         Args:
           function: of arrays of one seed.
           axes: 0 for every argument that has the axis of seeds, None for the others.
         """
-        return jax.vmap(function, in_axes=axes) if self.count > 1 else function
+        if self.count == 1:
+            return function
+
+        def mapped(*arguments: PyTree) -> PyTree:
+            own, shared = split_shared(arguments)
+
+            def of_one_seed(*own: PyTree) -> PyTree:
+                return function(*join_shared(own, shared))
+
+            return jax.vmap(of_one_seed, in_axes=axes)(*own)
+
+        return mapped
 
     def one(self, tree: PyTree) -> PyTree:
         """Of a tree of the run, that of the first seed."""
-        return jax.tree.map(lambda x: x[0], tree) if self.count > 1 else tree
+        if self.count == 1:
+            return tree
+        return jax.tree.map(lambda x: x[0], tree, is_leaf=is_ragged)
 
     def with_axis(self, tree: PyTree) -> PyTree:
         """A tree of the run with the axis of seeds in any case [S, ...]."""

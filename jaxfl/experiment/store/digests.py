@@ -15,6 +15,7 @@ from jaxtyping import PyTree
 from jaxfl import mesh
 from jaxfl.experiment.config import parse_json
 from jaxfl.experiment.store import files
+from jaxfl.ragged import is_ragged
 
 MANIFEST = "manifest.json"
 
@@ -22,13 +23,18 @@ MANIFEST = "manifest.json"
 def digest_arrays(tree: PyTree) -> str:
     """The SHA-256 of the arrays of a pytree: of their types, shapes and bytes.
 
-    If several processes run together, each must call it.
+    The digest of a `Ragged` array is that of the padded array, which is made client by client. If
+    several processes run together, each must call it.
     """
     found = hashlib.sha256()
-    for leaf in jax.tree.leaves(tree):
-        array = np.ascontiguousarray(mesh.fetch(leaf))
+    for leaf in jax.tree.leaves(tree, is_leaf=is_ragged):
+        array = mesh.fetch(leaf)
         found.update(f"{array.dtype.str} {array.shape}".encode())
-        found.update(array)
+        if is_ragged(array):
+            for client in np.ndindex(array.start.shape):
+                found.update(np.ascontiguousarray(array[client].padded()))
+        else:
+            found.update(np.ascontiguousarray(array))
     return found.hexdigest()
 
 
