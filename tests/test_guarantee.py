@@ -106,6 +106,7 @@ OPEN = {  # what the server learns beside, by default hyper-parameters
         "ifca",
         "cfl",
         "fedsem",
+        "pfedccg",  # the weights, and so the starts of the updates, follow the counts of labels
     },
     "example": {
         "apfl",  # trains with a share of the models that plain gradients have found
@@ -114,6 +115,7 @@ OPEN = {  # what the server learns beside, by default hyper-parameters
         "fedfomo",
         "fedrod",  # trains with the counts of its labels
         "ifca",
+        "pfedccg",
         "pfedgat",  # sends plain gradients of validation losses
         "scaffold",
     },

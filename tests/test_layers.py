@@ -27,6 +27,7 @@ FREE = {
     "objectives",
     "topology",
     "optimizers",
+    "labels",
 }
 ALLOWED = {
     "errors": set(),
@@ -42,6 +43,7 @@ ALLOWED = {
     "streams": set(),
     "objectives": {"batch_statistics", "tree", "types"},
     "topology": {"errors"},
+    "labels": {"errors", "types"},
     "optimizers": {"errors", "types"},
     "kernels": {"types"},
     "gradients": FREE,

@@ -40,6 +40,7 @@ from jaxfl.algorithms.multi_krum import multi_krum
 from jaxfl.algorithms.norm_clipping import norm_clipping
 from jaxfl.algorithms.per_fedavg import per_fedavg
 from jaxfl.algorithms.pfedbayes import pfedbayes
+from jaxfl.algorithms.pfedccg import pfedccg
 from jaxfl.algorithms.pfedgat import pfedgat
 from jaxfl.algorithms.pfedgraph import pfedgraph
 from jaxfl.algorithms.pfedhn import pfedhn
@@ -86,6 +87,7 @@ ALGORITHMS: dict[str, AlgorithmFactory] = {
         norm_clipping,
         per_fedavg,
         pfedbayes,
+        pfedccg,
         pfedgat,
         pfedgraph,
         pfedhn,

@@ -12,6 +12,7 @@ from jaxfl.kernels import (
     fomo,
     mixing,
     propagate,
+    reversible,
     robust,
 )
 from jaxfl.kernels.similarity import (
@@ -210,6 +211,31 @@ TABLE = [
     Kernel(
         "propagate.contraction",
         lambda c: propagate.contraction(graph(c), 3, some(c)),
+        "none",
+        "nonnegative",
+    ),
+    Kernel(
+        "reversible.label_similarity",
+        lambda c: reversible.label_similarity(jnp.abs(c.models)),
+        "pairs",
+        "twins symmetric nonnegative",
+        0,
+    ),
+    Kernel(
+        "reversible.reversible_rows",
+        lambda c: reversible.reversible_rows(graph(c), c.sizes * c.reported, 0.4),
+        "pairs",
+        "simplex",
+    ),
+    Kernel(
+        "reversible.transport_plan",
+        lambda c: reversible.transport_plan(0.4 * graph(c), mixing.size_weights(c.sizes)),
+        "pairs",
+        "symmetric nonnegative",
+    ),
+    Kernel(
+        "reversible.strength_of_round",
+        lambda c: reversible.strength_of_round(3, 0.2, 0.2, 1.0, strength(c)),
         "none",
         "nonnegative",
     ),
