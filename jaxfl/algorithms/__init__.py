@@ -28,6 +28,7 @@ from jaxfl.algorithms.fedsem import fedsem
 from jaxfl.algorithms.fedyogi import fedyogi
 from jaxfl.algorithms.gfed import gfed
 from jaxfl.algorithms.gfedmtl import gfedmtl
+from jaxfl.algorithms.gossip import gossip
 from jaxfl.algorithms.heurfedamp import heurfedamp
 from jaxfl.algorithms.ifca import ifca
 from jaxfl.algorithms.knn_per import knn_per
@@ -45,6 +46,7 @@ from jaxfl.algorithms.pfedgat import pfedgat
 from jaxfl.algorithms.pfedgraph import pfedgraph
 from jaxfl.algorithms.pfedhn import pfedhn
 from jaxfl.algorithms.pfedme import pfedme
+from jaxfl.algorithms.push_sum import push_sum
 from jaxfl.algorithms.scaffold import scaffold
 from jaxfl.algorithms.sfl import sfl
 from jaxfl.algorithms.trimmed_mean import trimmed_mean
@@ -76,6 +78,7 @@ ALGORITHMS: dict[str, AlgorithmFactory] = {
         fedyogi,
         gfed,
         gfedmtl,
+        gossip,
         heurfedamp,
         ifca,
         knn_per,
@@ -92,6 +95,7 @@ ALGORITHMS: dict[str, AlgorithmFactory] = {
         pfedgraph,
         pfedhn,
         pfedme,
+        push_sum,
         scaffold,
         sfl,
         trimmed_mean,

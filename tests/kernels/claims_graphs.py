@@ -10,6 +10,7 @@ from jaxfl.kernels import (
     cluster,
     consensus,
     fomo,
+    gossip,
     mixing,
     propagate,
     reversible,
@@ -40,6 +41,10 @@ RING = jnp.ones((2, 2)) - jnp.eye(2)  # two servers, of two clusters each
 
 def graph(c):  # row-stochastic weights that no model changes
     return jax.nn.softmax(-0.3 * jnp.abs(c.ids[:, None] - c.ids[None]).astype(jnp.float32), axis=1)
+
+
+def linked(c):  # edges of a directed graph
+    return ((c.ids[:, None] + 2 * c.ids[None]) % 3 == 0) * (1.0 - jnp.eye(c.ids.size))
 
 
 def some(c):  # nodes, at least one
@@ -179,6 +184,22 @@ TABLE = [
         "pairs",
         "simplex_or_zero",
         0,
+    ),
+    Kernel(
+        "gossip.metropolis", lambda c: gossip.metropolis(linked(c), c.reported), "pairs", "simplex"
+    ),
+    Kernel(
+        "gossip.column_stochastic",
+        lambda c: gossip.column_stochastic(linked(c), c.reported).T,
+        "pairs",
+        "simplex",
+    ),
+    Kernel(
+        "gossip.spectral_gap",
+        lambda c: gossip.spectral_gap(graph(c)),
+        "none",
+        "nonnegative",
+        tolerance=1e-3,
     ),
     Kernel("mixing.mix", lambda c: mixing.mix(graph(c), c.models), "rows", "between", 1),
     Kernel(
