@@ -6,6 +6,7 @@ Graphs of servers are symmetric [S, S]. A network of clients is a sequence of gr
 
 from collections.abc import Callable
 from pathlib import Path
+from typing import NamedTuple
 
 import jax.numpy as jnp
 import numpy as np
@@ -243,9 +244,25 @@ def given_network(graph: str | ArrayLike, directed: bool) -> np.ndarray:
     return edges
 
 
-def network_of(
-    graph: str | ArrayLike, degree: int, seed: int, directed: bool
-) -> Callable[[Int[Array, "m"], Array], Float[Array, "m m"]]:
+class Network(NamedTuple):
+    """The graphs of the clients of cohorts."""
+
+    # (ids [M], number of the round) -> edges [M, M] (receiver, sender)
+    edges: Callable[[Int[Array, "m"], Array], Float[Array, "m m"]]
+    # C of a given graph; None for one that a name makes for any number of clients
+    clients: int | None
+
+    def check(self, clients: int) -> None:
+        """Raises an `InputError` unless the graph is of that many clients."""
+        size = self.clients
+        check(
+            size is None or size == clients,
+            f"the graph has {size} clients, and there are {clients}: expected a row and a column "
+            "for each",
+        )
+
+
+def network_of(graph: str | ArrayLike, degree: int, seed: int, directed: bool) -> Network:
     """The graph of the clients of a cohort in a round.
 
     Args:
@@ -255,15 +272,15 @@ def network_of(
       directed: whether the graph may be directed.
 
     Returns:
-      (ids [M], number of the round) -> edges [M, M] (receiver, sender). In a named graph the
-      clients stand in the order of their ids; of a given one they are a part.
+      In a named graph the clients of a cohort stand in the order of their ids; of a given one they
+      are a part.
 
     Raises:
       InputError: see `given_network`.
 
     Example:
-      >>> edges = network_of("ring", 0, 0, directed=True)
-      >>> edges(jnp.array([7, 3]), 0).tolist()
+      >>> network = network_of("ring", 0, 0, directed=True)
+      >>> network.edges(jnp.array([7, 3]), 0).tolist()
       [[0.0, 1.0], [1.0, 0.0]]
     """
     known = DIRECTED_NETWORKS if directed else NETWORKS
@@ -274,10 +291,10 @@ def network_of(
             place = jnp.argsort(jnp.argsort(ids))
             return graphs[number % len(graphs)][place][:, place]
 
-        return named
+        return Network(named, None)
     given = given_network(graph, directed)
 
     def part(ids: Int[Array, "m"], number: Array) -> Float[Array, "m m"]:
         return jnp.asarray(given, jnp.float32)[ids][:, ids]
 
-    return part
+    return Network(part, len(given))

@@ -107,6 +107,7 @@ OPEN = {  # what the server learns beside, by default hyper-parameters
         "cfl",
         "fedsem",
         "pfedccg",  # the weights, and so the starts of the updates, follow the counts of labels
+        "fedproto",  # the server learns which classes a client has
     },
     "example": {
         "apfl",  # trains with a share of the models that plain gradients have found
@@ -116,6 +117,9 @@ OPEN = {  # what the server learns beside, by default hyper-parameters
         "fedrod",  # trains with the counts of its labels
         "ifca",
         "pfedccg",
+        "fedala",  # as apfl
+        "feddbe",  # sends mean features of the examples
+        "fedproto",
         "pfedgat",  # sends plain gradients of validation losses
         "scaffold",
     },

@@ -71,6 +71,7 @@ ALLOWED = {
     "deployment": FREE,
     "heads": FREE,
     "skeleton": FREE | {"kernels", "deployment", "heads"},
+    "blending": FREE,
     "attraction": FREE | {"kernels", "skeleton"},
     "displacement": {"types"},
     "algorithms": FREE
@@ -79,6 +80,7 @@ ALLOWED = {
         "admm",
         "displacement",
         "attraction",
+        "blending",
         "skeleton",
         "deployment",
         "registry",

@@ -11,15 +11,20 @@ from jaxfl.algorithms.cfl import cfl
 from jaxfl.algorithms.ditto import ditto
 from jaxfl.algorithms.fedadam import fedadam
 from jaxfl.algorithms.fedah import fedah
+from jaxfl.algorithms.fedala import fedala
 from jaxfl.algorithms.fedamp import fedamp
 from jaxfl.algorithms.fedavg import fedavg
 from jaxfl.algorithms.fedavg_ft import fedavg_ft
 from jaxfl.algorithms.fedavgm import fedavgm
+from jaxfl.algorithms.fedbabu import fedbabu
 from jaxfl.algorithms.fedbn import fedbn
 from jaxfl.algorithms.fedcedar import fedcedar
+from jaxfl.algorithms.feddbe import feddbe
+from jaxfl.algorithms.feddyn import feddyn
 from jaxfl.algorithms.fedfomo import fedfomo
 from jaxfl.algorithms.fednova import fednova
 from jaxfl.algorithms.fedper import fedper
+from jaxfl.algorithms.fedproto import fedproto
 from jaxfl.algorithms.fedprox import fedprox
 from jaxfl.algorithms.fedprox_ft import fedprox_ft
 from jaxfl.algorithms.fedrep import fedrep
@@ -63,13 +68,18 @@ ALGORITHMS: dict[str, AlgorithmFactory] = {
         ditto,
         fedadam,
         fedah,
+        fedala,
         fedamp,
         fedavgm,
+        fedbabu,
         fedbn,
         fedcedar,
+        feddbe,
+        feddyn,
         fedfomo,
         fednova,
         fedper,
+        fedproto,
         fedprox,
         fedprox_ft,
         fedrep,

@@ -71,7 +71,8 @@ def gossip(
       seed: of these two graphs.
 
     Raises:
-      InputError: the graph has no such name and is no such file, or is directed.
+      InputError: the graph has no such name and is no such file, is directed, or is of
+        another number of clients.
 
     Differs: neighbours take the mean after a round of many local steps. In Algorithm 1 an iteration
     has one step, along the gradient at the model before the mean. The paper's result is the mean of
@@ -84,14 +85,15 @@ def gossip(
       ((4, 4), ['spectral_gap'])
     """
     fit = task.trainer(data_loss(task.problem))
-    neighbours = network_of(graph, degree, seed, directed=False)
+    network = network_of(graph, degree, seed, directed=False)
 
     def init(key: PRNGKey, train: Dataset) -> State:
+        network.check(train.mask.shape[0])
         model = task.problem.init(key)
         return State(tree.broadcast(model, train.mask.shape[0]), jnp.zeros((), jnp.int32))
 
     def round(key: PRNGKey, state: State, cohort: Cohort) -> tuple[State, Info]:
-        edges = neighbours(cohort.ids, state.server)
+        edges = network.edges(cohort.ids, state.server)
         trained, received, info = train_and_upload(task, fit, key, state.clients, None, cohort)
         weights = metropolis(edges, info.reported, own)
         gap = spectral_gap(weights)

@@ -72,7 +72,8 @@ def push_sum(
       own: at least this share stays with the client. At 1 it is local training.
 
     Raises:
-      InputError: the graph has no such name and is no such file.
+      InputError: the graph has no such name and is no such file, or is of another number of
+        clients.
 
     Differs: a round has many local steps, whose whole change is added to x; in Algorithm 1 an
     iteration has one step.
@@ -83,9 +84,10 @@ def push_sum(
       ((4,), ['spectral_gap'])
     """
     fit = task.trainer(data_loss(task.problem))
-    receivers = network_of(graph, 0, 0, directed=True)
+    network = network_of(graph, 0, 0, directed=True)
 
     def init(key: PRNGKey, train: Dataset) -> State:
+        network.check(train.mask.shape[0])
         clients = train.mask.shape[0]
         total = tree.broadcast(task.problem.init(key), clients)
         return State(Client(total, jnp.ones(clients)), jnp.zeros((), jnp.int32))
@@ -94,7 +96,7 @@ def push_sum(
         return tree.scale(client.total, 1 / client.weight)
 
     def round(key: PRNGKey, state: State, cohort: Cohort) -> tuple[State, Info]:
-        edges = receivers(cohort.ids, state.server)
+        edges = network.edges(cohort.ids, state.server)
         total, weight = state.clients
         start = ratio(state.clients)
         # Line 3: a step at z, taken by x.

@@ -124,5 +124,8 @@ def test_graphs_that_are_none_are_refused_in_one_line(tmp_path):
         gossip(quadratic(), graph="rings")
     with pytest.raises(InputError, match="directed: expected a symmetric matrix"):
         gossip(quadratic(), graph=np.triu(np.ones((5, 5))))
+    np.save(file, np.ones((5, 4)))
     with pytest.raises(InputError, match="expected a square matrix"):
-        push_sum(quadratic(), graph=np.ones((5, 4)))
+        push_sum(quadratic(), graph=file)
+    with pytest.raises(InputError, match="the graph has 4 clients, and there are 5"):
+        gossip(quadratic(), graph=np.ones((4, 4))).init(jax.random.key(0), DATA.train)
