@@ -108,6 +108,11 @@ OPEN = {  # what the server learns beside, by default hyper-parameters
         "fedsem",
         "pfedccg",  # the weights, and so the starts of the updates, follow the counts of labels
         "fedproto",  # the server learns which classes a client has
+        "fedpac",
+        # clients start from mixtures whose weights follow losses or gradients without noise
+        "meritfed",
+        "dpfl",
+        "cobo",
     },
     "example": {
         "apfl",  # trains with a share of the models that plain gradients have found
@@ -120,6 +125,10 @@ OPEN = {  # what the server learns beside, by default hyper-parameters
         "fedala",  # as apfl
         "feddbe",  # sends mean features of the examples
         "fedproto",
+        "fedpac",
+        "meritfed",
+        "dpfl",
+        "cobo",
         "pfedgat",  # sends plain gradients of validation losses
         "scaffold",
     },

@@ -8,7 +8,9 @@ two classes. `initial_state(algorithm)` gives the shapes of a state of four clie
 
 from jaxfl.algorithms.apfl import apfl
 from jaxfl.algorithms.cfl import cfl
+from jaxfl.algorithms.cobo import cobo
 from jaxfl.algorithms.ditto import ditto
+from jaxfl.algorithms.dpfl import dpfl
 from jaxfl.algorithms.fedadam import fedadam
 from jaxfl.algorithms.fedah import fedah
 from jaxfl.algorithms.fedala import fedala
@@ -23,6 +25,7 @@ from jaxfl.algorithms.feddbe import feddbe
 from jaxfl.algorithms.feddyn import feddyn
 from jaxfl.algorithms.fedfomo import fedfomo
 from jaxfl.algorithms.fednova import fednova
+from jaxfl.algorithms.fedpac import fedpac
 from jaxfl.algorithms.fedper import fedper
 from jaxfl.algorithms.fedproto import fedproto
 from jaxfl.algorithms.fedprox import fedprox
@@ -41,6 +44,7 @@ from jaxfl.algorithms.krum import krum
 from jaxfl.algorithms.lg_fedavg import lg_fedavg
 from jaxfl.algorithms.local import local
 from jaxfl.algorithms.median import median
+from jaxfl.algorithms.meritfed import meritfed
 from jaxfl.algorithms.moon import moon
 from jaxfl.algorithms.multi_krum import multi_krum
 from jaxfl.algorithms.norm_clipping import norm_clipping
@@ -51,6 +55,7 @@ from jaxfl.algorithms.pfedgat import pfedgat
 from jaxfl.algorithms.pfedgraph import pfedgraph
 from jaxfl.algorithms.pfedhn import pfedhn
 from jaxfl.algorithms.pfedme import pfedme
+from jaxfl.algorithms.pfedsim import pfedsim
 from jaxfl.algorithms.push_sum import push_sum
 from jaxfl.algorithms.scaffold import scaffold
 from jaxfl.algorithms.sfl import sfl
@@ -65,7 +70,9 @@ ALGORITHMS: dict[str, AlgorithmFactory] = {
         fedavg_ft,
         apfl,
         cfl,
+        cobo,
         ditto,
+        dpfl,
         fedadam,
         fedah,
         fedala,
@@ -78,6 +85,7 @@ ALGORITHMS: dict[str, AlgorithmFactory] = {
         feddyn,
         fedfomo,
         fednova,
+        fedpac,
         fedper,
         fedproto,
         fedprox,
@@ -95,6 +103,7 @@ ALGORITHMS: dict[str, AlgorithmFactory] = {
         krum,
         lg_fedavg,
         median,
+        meritfed,
         moon,
         multi_krum,
         norm_clipping,
@@ -105,6 +114,7 @@ ALGORITHMS: dict[str, AlgorithmFactory] = {
         pfedgraph,
         pfedhn,
         pfedme,
+        pfedsim,
         push_sum,
         scaffold,
         sfl,

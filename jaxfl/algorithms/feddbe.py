@@ -14,7 +14,14 @@ from jaxfl.objectives import loss_of, masked_mean
 from jaxfl.options import NOT_NEGATIVE
 from jaxfl.papers import Paper
 from jaxfl.registry import method
-from jaxfl.skeleton import features_of, head_of, mean_by_size, part_weights, upload
+from jaxfl.skeleton import (
+    class_features,
+    features_of,
+    head_of,
+    mean_by_size,
+    part_weights,
+    upload,
+)
 from jaxfl.streams import stream
 from jaxfl.types import Algorithm, Cohort, Dataset, Info, Params, PRNGKey, Scalar, State, Task
 
@@ -111,7 +118,7 @@ def feddbe(task: Task, *, kappa: Annotated[Scalar, NOT_NEGATIVE] = 50.0) -> Algo
     fit = task.trainer(objective, whole_batch=True)
 
     def mean_features(model: Params, data: Dataset) -> Float[Array, "d"]:
-        return jax.vmap(masked_mean, (1, None))(features(model, data.x), data.mask)
+        return class_features(features, model, data, 1)[0][0]
 
     def init(key: PRNGKey, train: Dataset) -> State:
         model = problem.init(key)

@@ -13,7 +13,7 @@ from jaxfl.objectives import data_loss, masked_mean
 from jaxfl.options import NOT_NEGATIVE
 from jaxfl.papers import Paper
 from jaxfl.registry import method
-from jaxfl.skeleton import features_of, upload
+from jaxfl.skeleton import class_features, features_of, upload
 from jaxfl.streams import stream
 from jaxfl.types import Algorithm, Cohort, Dataset, Info, Params, PRNGKey, Scalar, State, Task
 
@@ -93,10 +93,7 @@ def fedproto(
 
     def own_prototypes(model: Params, data: Dataset, server: Prototypes) -> Prototypes:
         """The client's mean features of each class, or the server's where it has no example."""
-        labels = jax.nn.one_hot(data.y, server.known.size) * data.mask[:, None]
-        counts = labels.sum(axis=0)
-        found = jnp.where(data.mask[:, None] > 0, features(model, data.x), 0.0)
-        means = labels.T @ found / jnp.maximum(counts, 1)[:, None]
+        means, counts = class_features(features, model, data, server.known.size)
         has = counts > 0
         return Prototypes(jnp.where(has[:, None], means, server.values), has)
 

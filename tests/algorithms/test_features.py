@@ -8,10 +8,11 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 import pytest
+from scipy.optimize import minimize
 from toys import deployed, federation, run
 
 import jaxfl
-from jaxfl.algorithms import fedbabu, feddbe, fedproto
+from jaxfl.algorithms import fedbabu, feddbe, fedpac, fedproto
 from jaxfl.models.mlp import mlp
 
 RATE = 0.3
@@ -158,3 +159,69 @@ def test_rounds_of_fedproto_equal_numpy(predict):
         features = forward(models[1], X[0])[0]
         gaps = ((features[:, None] - expected[None]) ** 2).sum(axis=2)
         np.testing.assert_array_equal(found, gaps.argmin(axis=1))
+
+
+def statistics(model, x, y):
+    """h and V of FedPAC, example by example."""
+    features = forward(model, x)[0]
+    h = np.zeros((3, 5))
+    spread = 0.0
+    for c in np.unique(y):
+        own = features[y == c]
+        share = len(own) / len(y)
+        h[c] = share * own.mean(axis=0)
+        spread += share * np.trace(own.T @ own / len(own)) - share**2 * own.mean(axis=0) @ own.mean(
+            axis=0
+        )
+    return h.ravel(), spread / len(y)
+
+
+def test_rounds_of_fedpac_equal_numpy():
+    lam = 0.7
+    algorithm = fedpac(TASK, lam=lam)
+    state = algorithm.init(jax.random.key(0), DATA.train)
+    first = deployed(algorithm, state, 3)
+    models = [as_numpy(jax.tree.map(lambda v, i=i: v[i], first)) for i in range(3)]
+    state, info, _ = run(algorithm, DATA, 2, state=state)
+    prototypes = {}
+    for _ in range(2):
+        told = [statistics(model, x, y) for model, x, y in zip(models, X, Y, strict=True)]
+        sent = {}
+        for i, (x, y) in enumerate(zip(X, Y, strict=True)):
+            by_layer, _ = gradients(models[i], x, y)
+            models[i] = [*models[i][:2], *(models[i][k] - RATE * by_layer[k] for k in (2, 3))]
+            for _ in range(STEPS):
+                features = forward(models[i], x)[0]
+                target = np.stack([prototypes.get(c, f) for c, f in zip(y, features, strict=True)])
+                more = lam * 2 * (features - target) / 5 / len(y)
+                by_layer, _ = gradients(models[i], x, y, more=more)
+                models[i] = [*(models[i][k] - RATE * by_layer[k] for k in (0, 1)), *models[i][2:]]
+            features = forward(models[i], x)[0]
+            for c in np.unique(y):
+                sent.setdefault(c, []).append(features[y == c].mean(axis=0))
+        prototypes = {c: np.mean(each, axis=0) for c, each in sent.items()}
+        rows = []
+        for h_i, _ in told:
+            matrix = np.diag([v for _, v in told]) + np.array(
+                [[(h_i - one) @ (h_i - other) for other, _ in told] for one, _ in told]
+            )
+            found = minimize(
+                lambda a, matrix=matrix: a @ matrix @ a,
+                np.full(3, 1 / 3),
+                jac=lambda a, matrix=matrix: 2 * matrix @ a,
+                bounds=[(0, 1)] * 3,
+                constraints={"type": "eq", "fun": lambda a: a.sum() - 1},
+                method="SLSQP",
+                options={"ftol": 1e-15, "maxiter": 500},
+            )
+            rows.append(found.x)
+        body = mean(models)[:2]
+        heads = [
+            [sum(w * m[k] for w, m in zip(row, models, strict=True)) for k in (2, 3)]
+            for row in rows
+        ]
+        models = [[*body, *own] for own in heads]
+    np.testing.assert_allclose(info.weights["head"][1], rows, atol=2e-4)
+    served = deployed(algorithm, state, 3)
+    for i in range(3):
+        assert_layers(jax.tree.map(lambda v, i=i: v[i], served), models[i])

@@ -8,9 +8,11 @@ from jaxfl.kernels import (
     amp,
     bipartition,
     cluster,
+    combination,
     consensus,
     fomo,
     gossip,
+    merit,
     mixing,
     propagate,
     reversible,
@@ -156,6 +158,14 @@ TABLE = [
     Kernel(
         "cluster.together", lambda c: cluster.together(halves(c), c.reported), "pairs", "simplex"
     ),
+    Kernel(
+        "combination.combination_rows",
+        lambda c: combination.combination_rows(jnp.abs(c.models[:, 0]), c.models, c.reported),
+        "pairs",
+        "simplex",
+        decades=9,
+        tolerance=1e-2,
+    ),
     Kernel("consensus.collect", lambda c: consensus.collect(cells(c), 4), "columns", "simplex"),
     Kernel("consensus.couple", lambda c: consensus.couple(strength(c), 3), "none", "simplex"),
     Kernel("consensus.neighbourhood", lambda c: consensus.neighbourhood(RING), "none", "simplex"),
@@ -201,6 +211,17 @@ TABLE = [
         "nonnegative",
         tolerance=1e-3,
     ),
+    Kernel(
+        "merit.exponentiated",
+        lambda c: merit.exponentiated(graph(c), grid(c), 0.5),
+        "pairs",
+        "simplex",
+        tolerance=1e-4,
+    ),
+    Kernel(
+        "merit.head_weights", lambda c: merit.head_weights(cosine(c.models)), "pairs", "simplex"
+    ),
+    Kernel("merit.pulled", lambda c: merit.pulled(linked(c) > 0, 0.3), "pairs", "simplex"),
     Kernel("mixing.mix", lambda c: mixing.mix(graph(c), c.models), "rows", "between", 1),
     Kernel(
         "mixing.leave_out", lambda c: mixing.leave_out(graph(c), c.reported), "pairs", "simplex"
