@@ -175,7 +175,7 @@ def random_regular(nodes: int, degree: int = 4, seed: int = 0) -> np.ndarray:
     )
 
 
-# name -> (nodes, degree, seed) -> graphs [P, M, M] in which neighbours exchange models
+# name -> (nodes, degree, seed) -> graphs [P, M, M]; the second table has directed ones
 NETWORKS: dict[str, Callable[[int, int, int], np.ndarray]] = {
     "ring": lambda nodes, degree, seed: ring(nodes)[None],
     "grid": lambda nodes, degree, seed: grid(nodes)[None],
@@ -189,7 +189,6 @@ NETWORKS: dict[str, Callable[[int, int, int], np.ndarray]] = {
         [circulant(nodes, [hop]) for hop in powers_of_two(nodes)]
     ),
 }
-# likewise, directed
 DIRECTED_NETWORKS: dict[str, Callable[[int, int, int], np.ndarray]] = {
     "ring": lambda nodes, degree, seed: circulant(nodes, [1])[None],
     "exponential": lambda nodes, degree, seed: circulant(nodes, powers_of_two(nodes))[None],
@@ -210,9 +209,9 @@ def given_network(graph: str | ArrayLike, directed: bool) -> np.ndarray:
         directed and may not be.
 
     Example:
-      >>> given_network([[1, 1], [1, 1]], directed=False).tolist()
+      >>> given_network(np.array([[1, 1], [1, 1]]), directed=False).tolist()
       [[0.0, 1.0], [1.0, 0.0]]
-      >>> given_network([[0, 1], [0, 0]], directed=False)
+      >>> given_network(np.array([[0, 1], [0, 0]]), directed=False)
       Traceback (most recent call last):
       jaxfl.errors.InputError: the graph of the clients is directed: expected ...
     """
@@ -221,7 +220,8 @@ def given_network(graph: str | ArrayLike, directed: bool) -> np.ndarray:
         source = f"the graph in {graph}"
         check(
             Path(graph).suffix == ".npy" and Path(graph).is_file(),
-            f"graph is {graph!r}: expected a name, or a file that ends with .npy and exists",
+            f"graph is {graph!r}: expected a file that ends with .npy and exists, or one of "
+            + ", ".join(DIRECTED_NETWORKS if directed else NETWORKS),
         )
         try:
             graph = np.load(graph, allow_pickle=False)
@@ -280,7 +280,7 @@ def network_of(graph: str | ArrayLike, degree: int, seed: int, directed: bool) -
 
     Example:
       >>> network = network_of("ring", 0, 0, directed=True)
-      >>> network.edges(jnp.array([7, 3]), 0).tolist()
+      >>> network.edges(jnp.array([7, 3]), jnp.array(0)).tolist()
       [[0.0, 1.0], [1.0, 0.0]]
     """
     known = DIRECTED_NETWORKS if directed else NETWORKS

@@ -122,7 +122,6 @@ OPEN = {  # what the server learns beside, by default hyper-parameters
         "fedrod",  # trains with the counts of its labels
         "ifca",
         "pfedccg",
-        "fedala",  # as apfl
         "feddbe",  # sends mean features of the examples
         "fedproto",
         "fedpac",

@@ -57,6 +57,7 @@ class Statistics(NamedTuple):
     ),
     personal="the head",
     sends="its model, the mean features of its classes before and after training, and a variance",
+    absent="the mixture of heads of its last round, with the current body",
     defaults="ours; one epoch for the head as in the authors' code",
     turn_first="lower lam, the attraction to the prototypes; then head_epochs",
 )
