@@ -3,6 +3,7 @@
 import jax
 import jax.numpy as jnp
 import numpy as np
+import pytest
 from toys import federation, linear, made, opposite_groups, quadratic, run
 
 from jaxfl.algorithms import cobo, dpfl, local, meritfed
@@ -96,6 +97,7 @@ def test_a_round_of_cobo_equals_numpy():
     assert info.up.tolist() == [[3 * 5] * 5]
 
 
+@pytest.mark.slow
 def test_they_find_opposite_groups():
     data = opposite_groups()
     same = np.arange(6)[:, None] % 2 == np.arange(6)[None] % 2
