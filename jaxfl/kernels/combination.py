@@ -30,7 +30,7 @@ def combination_rows(
     Example:
       >>> means = jnp.array([[0.0], [0.0], [9.0]])
       >>> rows = combination_rows(jnp.ones(3), means, jnp.ones(3, bool))
-      >>> rows[0].round(2).tolist()
+      >>> rows[0].round(1).tolist()
       [0.5, 0.5, 0.0]
     """
     clients = variances.size
