@@ -8,7 +8,8 @@ from jaxtyping import Array, Float
 
 from jaxfl.errors import InputError
 from jaxfl.layers import Layers, select
-from jaxfl.types import Params, Problem
+from jaxfl.loop import sum_parts
+from jaxfl.types import Dataset, Params, Problem
 
 
 def head_of(problem: Problem, head: Layers | None) -> Layers:
@@ -51,6 +52,42 @@ def features_of(problem: Problem) -> Callable[[Params, Array], Array]:
             "statistics=averaged",
         )
     return problem.features
+
+
+# Examples whose features are computed at a time.
+PART = 64
+
+
+def class_features(
+    features: Callable[[Params, Array], Array], model: Params, data: Dataset, classes: int
+) -> tuple[Float[Array, "k d"], Float[Array, "k"]]:
+    """The mean features of a client's examples of each class, and the numbers of examples.
+
+    Args:
+      features: of the problem, see `features_of`.
+      model: of the client.
+      data: of the client [n, ...], with labels.
+      classes: K. With 1 all examples count as one class, whatever their labels are.
+
+    Returns:
+      Means [K, d], 0 for a class without examples; and numbers [K].
+
+    Example:
+      >>> data = Dataset(jnp.array([[1.0], [3.0], [9.0]]), jnp.array([1, 1, 0]), jnp.ones(3, bool))
+      >>> means, counts = class_features(lambda model, x: model * x, 10.0, data, classes=2)
+      >>> means.tolist(), counts.tolist()
+      ([[90.0], [20.0]], [1.0, 2.0])
+    """
+
+    def sums(part: Dataset) -> tuple[Array, Array]:
+        one = jnp.ones((part.mask.size, 1))
+        members = one if classes == 1 else jax.nn.one_hot(part.y, classes)
+        members = jnp.where(part.mask[:, None] > 0, members, 0.0)
+        found = jnp.where(part.mask[:, None] > 0, features(model, part.x), 0.0)
+        return jnp.matmul(members.T, found, precision="highest"), members.sum(axis=0)
+
+    totals, counts = sum_parts(sums, data, PART)
+    return totals / jnp.maximum(counts, 1.0)[:, None], counts
 
 
 def part_weights(

@@ -9,7 +9,7 @@ from jaxtyping import Array, Bool, Float, PyTree
 
 from jaxfl import tree
 from jaxfl.deployment import Personal, personal_models, start_personal
-from jaxfl.heads import features_of, head_of, part_weights
+from jaxfl.heads import class_features, features_of, head_of, part_weights
 from jaxfl.kernels.mixing import mix, size_weights
 from jaxfl.kernels.server import optimizer_step
 from jaxfl.objectives import data_loss
@@ -31,6 +31,7 @@ from jaxfl.types import (
 __all__ = [
     "Aggregate",
     "Round",
+    "class_features",
     "features_of",
     "global_model",
     "head_of",

@@ -1,10 +1,18 @@
-"""Graphs of servers: symmetric matrices [S, S] of zeros and ones with a zero diagonal."""
+"""Graphs of servers and of clients: matrices of zeros and ones with a zero diagonal.
+
+Graphs of servers are symmetric [S, S]. A network of clients is a sequence of graphs [P, M, M]
+(receiver, sender), one for each round in turn; most have one graph.
+"""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import NamedTuple
 
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, ArrayLike, Shaped
+from jaxtyping import Array, ArrayLike, Float, Int, Shaped
 
-from jaxfl.errors import InputError
+from jaxfl.errors import InputError, check
 
 
 def ring(servers: int) -> np.ndarray:
@@ -77,3 +85,216 @@ def adjacency(graph: str | Shaped[ArrayLike, "s s"], servers: int) -> Shaped[Arr
       [[0.0, 1.0], [1.0, 0.0]]
     """
     return jnp.asarray(TOPOLOGIES[graph](servers) if isinstance(graph, str) else graph)
+
+
+def grid(nodes: int) -> np.ndarray:
+    """A square grid, row by row; each node is linked to those above, below and beside it.
+
+    Example:
+      >>> grid(4).sum(axis=1).tolist()
+      [2.0, 2.0, 2.0, 2.0]
+    """
+    width = int(np.ceil(np.sqrt(nodes)))
+    row, column = np.divmod(np.arange(nodes), width)
+    steps = np.abs(row[:, None] - row[None]) + np.abs(column[:, None] - column[None])
+    return (steps == 1).astype(float)
+
+
+def complete(nodes: int) -> np.ndarray:
+    """Each node is linked to all others.
+
+    Example:
+      >>> complete(2).tolist()
+      [[0.0, 1.0], [1.0, 0.0]]
+    """
+    return np.ones((nodes, nodes)) - np.eye(nodes)
+
+
+def circulant(nodes: int, hops: list[int]) -> np.ndarray:
+    """Node j sends to the nodes j + hop, counted around a circle; a directed graph.
+
+    Example:
+      >>> circulant(3, [1]).tolist()
+      [[0.0, 0.0, 1.0], [1.0, 0.0, 0.0], [0.0, 1.0, 0.0]]
+    """
+    graph = np.zeros((nodes, nodes))
+    for hop in hops:
+        graph[(np.arange(nodes) + hop) % nodes, np.arange(nodes)] = 1
+    return graph * (1 - np.eye(nodes))
+
+
+def powers_of_two(nodes: int) -> list[int]:
+    """The hops of exponential graphs: 1, 2, 4, ..., below the number of nodes; [1] for one node.
+
+    Example:
+      >>> powers_of_two(6)
+      [1, 2, 4]
+    """
+    return [2**k for k in range(max(int(np.ceil(np.log2(nodes))), 1))]
+
+
+def random_regular(nodes: int, degree: int = 4, seed: int = 0) -> np.ndarray:
+    """A connected graph in which each node has `degree` neighbours, or all others if these are few.
+
+    A ring in which each node is linked to its nearest nodes, after many random swaps of the ends of
+    two edges.
+
+    Args:
+      nodes: M.
+      degree: of each node.
+      seed: of the swaps.
+
+    Raises:
+      InputError: there is no such graph, because the nodes and the degree are odd; or none that is
+        connected was found, as for degree 1.
+
+    Example:
+      >>> random_regular(9, degree=4).sum(axis=1).tolist()
+      [4.0, 4.0, 4.0, 4.0, 4.0, 4.0, 4.0, 4.0, 4.0]
+    """
+    degree = min(degree, nodes - 1)
+    check(
+        nodes * degree % 2 == 0,
+        f"no graph of {nodes} clients has {degree} neighbours each: expected an even degree",
+    )
+    half = list(range(1, degree // 2 + 1)) + ([nodes // 2] if degree % 2 else [])
+    rng = np.random.default_rng(seed)
+    for _ in range(100):
+        graph = circulant(nodes, half)
+        graph = np.maximum(graph, graph.T)
+        for _ in range(10 * nodes * degree):
+            edges = np.argwhere(graph)
+            (a, b), (c, d) = edges[rng.integers(len(edges), size=2)]
+            if len({a, b, c, d}) == 4 and not graph[a, d] and not graph[c, b]:
+                graph[[a, b, c, d], [b, a, d, c]] = 0
+                graph[[a, d, c, b], [d, a, b, c]] = 1
+        if _is_connected(graph):
+            return graph
+    raise InputError(
+        f"none of 100 graphs of {nodes} clients with degree {degree} is connected: raise the degree"
+    )
+
+
+# name -> (nodes, degree, seed) -> graphs [P, M, M]; the second table has directed ones
+NETWORKS: dict[str, Callable[[int, int, int], np.ndarray]] = {
+    "ring": lambda nodes, degree, seed: ring(nodes)[None],
+    "grid": lambda nodes, degree, seed: grid(nodes)[None],
+    "exponential": lambda nodes, degree, seed: np.maximum(
+        circulant(nodes, powers_of_two(nodes)), circulant(nodes, powers_of_two(nodes)).T
+    )[None],
+    "random_regular": lambda nodes, degree, seed: random_regular(nodes, degree, seed)[None],
+    "erdos_renyi": lambda nodes, degree, seed: erdos_renyi(nodes, float(degree), seed)[None],
+    "complete": lambda nodes, degree, seed: complete(nodes)[None],
+    "one_peer": lambda nodes, degree, seed: np.stack(
+        [circulant(nodes, [hop]) for hop in powers_of_two(nodes)]
+    ),
+}
+DIRECTED_NETWORKS: dict[str, Callable[[int, int, int], np.ndarray]] = {
+    "ring": lambda nodes, degree, seed: circulant(nodes, [1])[None],
+    "exponential": lambda nodes, degree, seed: circulant(nodes, powers_of_two(nodes))[None],
+    "one_peer": NETWORKS["one_peer"],
+}
+
+
+def given_network(graph: str | ArrayLike, directed: bool) -> np.ndarray:
+    """A graph of all clients from an array or from the NumPy file of that name.
+
+    Args:
+      graph: the array [C, C] (receiver, sender), or the path of a file (.npy) with it. Edges are
+        the entries that are not zero; the diagonal does not matter.
+      directed: whether the graph may be directed.
+
+    Raises:
+      InputError: there is no such file or no square matrix of numbers in it, or the graph is
+        directed and may not be.
+
+    Example:
+      >>> given_network(np.array([[1, 1], [1, 1]]), directed=False).tolist()
+      [[0.0, 1.0], [1.0, 0.0]]
+      >>> given_network(np.array([[0, 1], [0, 0]]), directed=False)
+      Traceback (most recent call last):
+      jaxfl.errors.InputError: the graph of the clients is directed: expected ...
+    """
+    source = "the graph of the clients"
+    if isinstance(graph, str):
+        source = f"the graph in {graph}"
+        check(
+            Path(graph).suffix == ".npy" and Path(graph).is_file(),
+            f"graph is {graph!r}: expected a file that ends with .npy and exists, or one of "
+            + ", ".join(DIRECTED_NETWORKS if directed else NETWORKS),
+        )
+        try:
+            graph = np.load(graph, allow_pickle=False)
+        except (OSError, ValueError) as error:
+            raise InputError(
+                f"{source} cannot be read: expected an array of numbers, saved with numpy.save"
+            ) from error
+    array = np.asarray(graph)
+    square = array.ndim == 2 and array.shape[0] == array.shape[1]
+    check(
+        square and array.dtype.kind in "biuf" and bool(np.isfinite(array).all()),
+        f"{source} has shape {array.shape} and type {array.dtype}: expected a square matrix of "
+        "finite numbers, a row and a column for each client",
+    )
+    edges = (array != 0) * (1.0 - np.eye(len(array)))
+    check(
+        directed or bool((edges == edges.T).all()),
+        f"{source} is directed: expected a symmetric matrix, or choose push_sum",
+    )
+    return edges
+
+
+class Network(NamedTuple):
+    """The graphs of the clients of cohorts."""
+
+    # (ids [M], number of the round) -> edges [M, M] (receiver, sender)
+    edges: Callable[[Int[Array, "m"], Array], Float[Array, "m m"]]
+    # C of a given graph; None for one that a name makes for any number of clients
+    clients: int | None
+
+    def check(self, clients: int) -> None:
+        """Raises an `InputError` unless the graph is of that many clients."""
+        size = self.clients
+        check(
+            size is None or size == clients,
+            f"the graph has {size} clients, and there are {clients}: expected a row and a column "
+            "for each",
+        )
+
+
+def network_of(graph: str | ArrayLike, degree: int, seed: int, directed: bool) -> Network:
+    """The graph of the clients of a cohort in a round.
+
+    Args:
+      graph: a name, the path of a NumPy file, or an array, see `given_network`.
+      degree: of graphs that are drawn at random.
+      seed: of these graphs.
+      directed: whether the graph may be directed.
+
+    Returns:
+      In a named graph the clients of a cohort stand in the order of their ids; of a given one they
+      are a part.
+
+    Raises:
+      InputError: see `given_network`.
+
+    Example:
+      >>> network = network_of("ring", 0, 0, directed=True)
+      >>> network.edges(jnp.array([7, 3]), jnp.array(0)).tolist()
+      [[0.0, 1.0], [1.0, 0.0]]
+    """
+    known = DIRECTED_NETWORKS if directed else NETWORKS
+    if isinstance(graph, str) and graph in known:
+
+        def named(ids: Int[Array, "m"], number: Array) -> Float[Array, "m m"]:
+            graphs = jnp.asarray(known[graph](ids.size, degree, seed), jnp.float32)
+            place = jnp.argsort(jnp.argsort(ids))
+            return graphs[number % len(graphs)][place][:, place]
+
+        return Network(named, None)
+    given = given_network(graph, directed)
+
+    def part(ids: Int[Array, "m"], number: Array) -> Float[Array, "m m"]:
+        return jnp.asarray(given, jnp.float32)[ids][:, ids]
+
+    return Network(part, len(given))

@@ -8,12 +8,10 @@ A NamedTuple is a pytree and may be traced. A frozen dataclass is never traced, 
 """
 
 from collections.abc import Callable
-from typing import Literal, NamedTuple, Protocol, runtime_checkable
+from typing import Any, Literal, NamedTuple, Protocol, runtime_checkable
 
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int, Key, PyTree
-
-from jaxfl.ragged import Ragged
 
 # A hyper-parameter on which no code branches, so that `vmap` can sweep it.
 Scalar = float | int | Array
@@ -34,10 +32,10 @@ class Dataset(NamedTuple):
     padding. They are indexed in the same way, and `jnp.asarray` makes padded arrays of them.
     """
 
-    # [..., n, *feature]
-    x: Array | Ragged
-    # [..., n, *target]
-    y: Array | Ragged
+    # [..., n, *feature], an array or a `ragged.Ragged`
+    x: Any
+    # [..., n, *target], likewise
+    y: Any
     # [..., n] bool, or float with the weight of each example in data that is only evaluated
     mask: Array
 

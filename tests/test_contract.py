@@ -398,7 +398,11 @@ def test_where_nobody_reports_everything_stays_finite(factory):
 
 @pytest.mark.long
 def test_equal_clients_all_reach_the_common_optimum(factory):
-    """Within 2,000 rounds, in one scan, each predicts the labels by their frequencies."""
+    """Within 2,000 rounds, in one scan, each predicts the labels by their frequencies.
+
+    A method that leaves a part of the model as it was at first, for clients to fine-tune, predicts
+    them better than at first, as far as that part allows.
+    """
     data, kinds, frequencies = coins()
     algorithm, key = (
         made(factory, shallow, optimizer=jaxfl.sgd(0.05, 0.0, 0.0), batch_size=32),
@@ -406,12 +410,19 @@ def test_equal_clients_all_reach_the_common_optimum(factory):
     )
     start = jit(algorithm.init)(jax.random.fold_in(key, 10**6), data.train)
     state, _ = make_rounds(algorithm, full(4))(key, data, start, 0, 2000)
-    logits = jit(jax.vmap(algorithm.apply, (0, None)))(
-        predictors(algorithm, state, data.train), kinds
-    )
-    np.testing.assert_allclose(
-        jax.nn.softmax(logits), np.broadcast_to(frequencies, (4, 2, 2)), atol=0.05
-    )
+
+    def predicted(state):
+        models = predictors(algorithm, state, data.train)
+        return models, jax.nn.softmax(jit(jax.vmap(algorithm.apply, (0, None)))(models, kinds))
+
+    first, guessed = predicted(start)
+    last, found = predicted(state)
+    expected = np.broadcast_to(frequencies, (4, 2, 2))
+    pairs = zip(jax.tree.leaves(first), jax.tree.leaves(last), strict=True)
+    if any(np.array_equal(one, other) for one, other in pairs):
+        assert np.abs(found - expected).max() < 0.7 * np.abs(guessed - expected).max()
+    else:
+        np.testing.assert_allclose(found, expected, atol=0.05)
 
 
 @pytest.mark.long

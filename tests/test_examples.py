@@ -35,6 +35,7 @@ EXEMPT = {
     "jaxfl.kernels.coupling.Learner": STATE,
     "jaxfl.kernels.gaussian.Gaussian": STATE,
     "jaxfl.kernels.hypernet.Hypernet": STATE,
+    "jaxfl.topology.Network": RESULT,
     "jaxfl.deployment.Personal": STATE,
     "jaxfl.attraction.Client": STATE,
     "jaxfl.admm.Client": STATE,

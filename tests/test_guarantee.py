@@ -106,6 +106,13 @@ OPEN = {  # what the server learns beside, by default hyper-parameters
         "ifca",
         "cfl",
         "fedsem",
+        "pfedccg",  # the weights, and so the starts of the updates, follow the counts of labels
+        "fedproto",  # the server learns which classes a client has
+        "fedpac",
+        # clients start from mixtures whose weights follow losses or gradients without noise
+        "meritfed",
+        "dpfl",
+        "cobo",
     },
     "example": {
         "apfl",  # trains with a share of the models that plain gradients have found
@@ -114,6 +121,13 @@ OPEN = {  # what the server learns beside, by default hyper-parameters
         "fedfomo",
         "fedrod",  # trains with the counts of its labels
         "ifca",
+        "pfedccg",
+        "feddbe",  # sends mean features of the examples
+        "fedproto",
+        "fedpac",
+        "meritfed",
+        "dpfl",
+        "cobo",
         "pfedgat",  # sends plain gradients of validation losses
         "scaffold",
     },

@@ -27,6 +27,7 @@ FREE = {
     "objectives",
     "topology",
     "optimizers",
+    "labels",
 }
 ALLOWED = {
     "errors": set(),
@@ -42,6 +43,7 @@ ALLOWED = {
     "streams": set(),
     "objectives": {"batch_statistics", "tree", "types"},
     "topology": {"errors"},
+    "labels": {"errors", "types"},
     "optimizers": {"errors", "types"},
     "kernels": {"types"},
     "gradients": FREE,
@@ -69,6 +71,7 @@ ALLOWED = {
     "deployment": FREE,
     "heads": FREE,
     "skeleton": FREE | {"kernels", "deployment", "heads"},
+    "blending": FREE,
     "attraction": FREE | {"kernels", "skeleton"},
     "displacement": {"types"},
     "algorithms": FREE
@@ -77,6 +80,7 @@ ALLOWED = {
         "admm",
         "displacement",
         "attraction",
+        "blending",
         "skeleton",
         "deployment",
         "registry",

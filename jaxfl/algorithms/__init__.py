@@ -8,18 +8,26 @@ two classes. `initial_state(algorithm)` gives the shapes of a state of four clie
 
 from jaxfl.algorithms.apfl import apfl
 from jaxfl.algorithms.cfl import cfl
+from jaxfl.algorithms.cobo import cobo
 from jaxfl.algorithms.ditto import ditto
+from jaxfl.algorithms.dpfl import dpfl
 from jaxfl.algorithms.fedadam import fedadam
 from jaxfl.algorithms.fedah import fedah
+from jaxfl.algorithms.fedala import fedala
 from jaxfl.algorithms.fedamp import fedamp
 from jaxfl.algorithms.fedavg import fedavg
 from jaxfl.algorithms.fedavg_ft import fedavg_ft
 from jaxfl.algorithms.fedavgm import fedavgm
+from jaxfl.algorithms.fedbabu import fedbabu
 from jaxfl.algorithms.fedbn import fedbn
 from jaxfl.algorithms.fedcedar import fedcedar
+from jaxfl.algorithms.feddbe import feddbe
+from jaxfl.algorithms.feddyn import feddyn
 from jaxfl.algorithms.fedfomo import fedfomo
 from jaxfl.algorithms.fednova import fednova
+from jaxfl.algorithms.fedpac import fedpac
 from jaxfl.algorithms.fedper import fedper
+from jaxfl.algorithms.fedproto import fedproto
 from jaxfl.algorithms.fedprox import fedprox
 from jaxfl.algorithms.fedprox_ft import fedprox_ft
 from jaxfl.algorithms.fedrep import fedrep
@@ -28,6 +36,7 @@ from jaxfl.algorithms.fedsem import fedsem
 from jaxfl.algorithms.fedyogi import fedyogi
 from jaxfl.algorithms.gfed import gfed
 from jaxfl.algorithms.gfedmtl import gfedmtl
+from jaxfl.algorithms.gossip import gossip
 from jaxfl.algorithms.heurfedamp import heurfedamp
 from jaxfl.algorithms.ifca import ifca
 from jaxfl.algorithms.knn_per import knn_per
@@ -35,15 +44,19 @@ from jaxfl.algorithms.krum import krum
 from jaxfl.algorithms.lg_fedavg import lg_fedavg
 from jaxfl.algorithms.local import local
 from jaxfl.algorithms.median import median
+from jaxfl.algorithms.meritfed import meritfed
 from jaxfl.algorithms.moon import moon
 from jaxfl.algorithms.multi_krum import multi_krum
 from jaxfl.algorithms.norm_clipping import norm_clipping
 from jaxfl.algorithms.per_fedavg import per_fedavg
 from jaxfl.algorithms.pfedbayes import pfedbayes
+from jaxfl.algorithms.pfedccg import pfedccg
 from jaxfl.algorithms.pfedgat import pfedgat
 from jaxfl.algorithms.pfedgraph import pfedgraph
 from jaxfl.algorithms.pfedhn import pfedhn
 from jaxfl.algorithms.pfedme import pfedme
+from jaxfl.algorithms.pfedsim import pfedsim
+from jaxfl.algorithms.push_sum import push_sum
 from jaxfl.algorithms.scaffold import scaffold
 from jaxfl.algorithms.sfl import sfl
 from jaxfl.algorithms.trimmed_mean import trimmed_mean
@@ -57,16 +70,24 @@ ALGORITHMS: dict[str, AlgorithmFactory] = {
         fedavg_ft,
         apfl,
         cfl,
+        cobo,
         ditto,
+        dpfl,
         fedadam,
         fedah,
+        fedala,
         fedamp,
         fedavgm,
+        fedbabu,
         fedbn,
         fedcedar,
+        feddbe,
+        feddyn,
         fedfomo,
         fednova,
+        fedpac,
         fedper,
+        fedproto,
         fedprox,
         fedprox_ft,
         fedrep,
@@ -75,21 +96,26 @@ ALGORITHMS: dict[str, AlgorithmFactory] = {
         fedyogi,
         gfed,
         gfedmtl,
+        gossip,
         heurfedamp,
         ifca,
         knn_per,
         krum,
         lg_fedavg,
         median,
+        meritfed,
         moon,
         multi_krum,
         norm_clipping,
         per_fedavg,
         pfedbayes,
+        pfedccg,
         pfedgat,
         pfedgraph,
         pfedhn,
         pfedme,
+        pfedsim,
+        push_sum,
         scaffold,
         sfl,
         trimmed_mean,

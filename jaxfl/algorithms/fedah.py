@@ -4,10 +4,9 @@ from typing import Annotated, NamedTuple
 
 import jax
 import jax.numpy as jnp
-import optax
-from jaxtyping import Array, Bool, Float
 
 from jaxfl import tree
+from jaxfl.blending import blended, blended_weights, learned_blend
 from jaxfl.objectives import data_loss, of_part
 from jaxfl.options import COUNT, POSITIVE
 from jaxfl.papers import Paper
@@ -81,19 +80,7 @@ def fedah(
     head = head_of(task.problem, head)
     loss = of_part(data_loss(task.problem))
 
-    def blended(own: Params, other: Params, blend: Params) -> Params:
-        return jax.tree.map(lambda h, g, a: h + (g - h) * a, own, other, blend)
-
-    def blend_loss(blend: Params, batch: Dataset, fixed: tuple, key: PRNGKey):
-        own, other, body = fixed
-        return loss(blended(own, other, blend), batch, body, key)
-
-    clip = optax.stateless(
-        lambda updates, blend: jax.tree.map(lambda u, a: jnp.clip(a + u, 0, 1) - a, updates, blend)
-    )
-    fit_blend = task.trainer(
-        blend_loss, epochs=blend_epochs, optimizer=optax.chain(optax.sgd(rate), clip)
-    )
+    fit_blend = learned_blend(task, rate, blend_epochs)
     fit_head = task.trainer(loss, epochs=head_epochs)
     fit_body = task.trainer(loss)
 
@@ -122,21 +109,13 @@ def fedah(
                 "body",
                 "head",
                 trained_body.params,
-                head_weights(body_weights, blend.params, info.reported),
+                blended_weights(body_weights, blend.params, info.reported),
             ),
             batches=info.batches + trained_head.batches + blend.batches,
             trained=trained,
         )
         client = Client(trained_head.params, blend.params)
         return State(client, model), info
-
-    def head_weights(
-        body_weights: Float[Array, "m m"], blend: Params, reported: Bool[Array, "m"]
-    ) -> Float[Array, "m m"]:
-        """The client's own head, and the global head with the mean of A."""
-        mean_blend = tree.ravel(blend).mean(axis=1)
-        mean_blend = jnp.where(reported, mean_blend, 0.0)[:, None]  # [M, 1]
-        return (1 - mean_blend) * jnp.eye(reported.size) + mean_blend * body_weights
 
     def models(state: State, cohort: Cohort) -> Params:
         client = tree.take(state.clients, cohort.ids)

@@ -4,7 +4,7 @@ from typing import Annotated, Literal, NamedTuple
 
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Bool, Int
+from jaxtyping import Array, Bool, Int, PyTree
 
 from jaxfl import tree
 from jaxfl.deployment import deploy_key
@@ -40,8 +40,8 @@ class Server(NamedTuple):
     round: Int[Array, ""]
     # the initial model if differences from it are compared, otherwise ()
     initial: Params
-    # what nodes with an identity need, otherwise ()
-    kept: "Kept | tuple[()]"
+    # `Kept` if nodes have an identity, otherwise ()
+    kept: PyTree
 
 
 class Kept(NamedTuple):

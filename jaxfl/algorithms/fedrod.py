@@ -6,7 +6,7 @@ from jax import lax
 from jaxtyping import Array, Float
 
 from jaxfl import tree
-from jaxfl.errors import check
+from jaxfl.labels import check_labels, label_counts
 from jaxfl.objectives import data_loss, loss_of
 from jaxfl.papers import Paper
 from jaxfl.registry import method
@@ -79,12 +79,7 @@ def fedrod(task: Task) -> Algorithm:
 
     def init(key: PRNGKey, train: Dataset) -> State:
         model = problem.init(key)
-        labels = train.y.ndim == 2 and jnp.issubdtype(train.y.dtype, jnp.integer)
-        check(
-            labels,
-            "FedRoD needs labels, a whole number an example: choose another algorithm for this "
-            "data",
-        )
+        check_labels(train, "FedRoD")
         example = train.x[0, :1]
         d = jax.eval_shape(features, model, example).shape[-1]
         classes = jax.eval_shape(problem.apply, model, example).shape[-1]
@@ -97,8 +92,7 @@ def fedrod(task: Task) -> Algorithm:
             "head": state.clients,
         }
         # log n_c of each client and class [M, classes].
-        labels = jax.nn.one_hot(jnp.asarray(cohort.train.y), state.clients["bias"].shape[-1])
-        counts = jnp.sum(labels * cohort.train.mask[..., None], axis=1)
+        counts = label_counts(cohort.train, state.clients["bias"].shape[-1])
         prior = jnp.where(counts > 0, jnp.log(counts), -1e9)
         trained, received, info = train_and_upload(
             task, fit, key, start, prior, cohort, sends=lambda model: model["global"]

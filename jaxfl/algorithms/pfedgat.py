@@ -184,10 +184,14 @@ def pfedgat(
             return isolate(rows, counted)
 
         # The weights that the clients' answers are about, of these uploads or of the last ones.
-        about = (compared, info.reported)
+        about = compared
+        counted = info.reported
         if wire == "update":
-            about = (last.sent if feature == "weights" else last.compared, last.known)
-        weights, pull_back = jax.vjp(lambda *given: weigh(*given, *about), learned, logits)
+            about = last.sent if feature == "weights" else last.compared
+            counted = last.known
+        weights, pull_back = jax.vjp(
+            lambda *given: weigh(*given, compared=about, counted=counted), learned, logits
+        )
 
         # The clients' losses at their mixtures, and the derivatives with respect to R.
         if wire == "update":

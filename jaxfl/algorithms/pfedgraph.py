@@ -127,6 +127,7 @@ def pfedgraph(
         "group sets alpha: give group=M or alpha=NUMBER with alpha_form=..., not both",
     )
     measured = isinstance(alpha, str)
+    balance = None if isinstance(alpha, str) else alpha
     others = (alpha_form, similarity, measure, snap, prior, solver)
     check(
         not measured or others == ("code", "delta", "cosine", 0.9, "size", "projection"),
@@ -151,7 +152,7 @@ def pfedgraph(
         caps = jnp.asarray(cap)[ids][:, ids] if getattr(cap, "ndim", 0) else cap
         # A client that has not reported is in nobody's program: the others share its weight by (4).
         near = jnp.where(reported[None], similarities(chosen, measure, snap), -LARGEST)
-        strength = alpha if group is None else alpha_for_groups(near, reported, group)
+        strength = balance if group is None else alpha_for_groups(near, reported, group)
         return collaboration_rows(
             near,
             size_weights(sizes * reported),
@@ -171,8 +172,10 @@ def pfedgraph(
         upload_key = stream(key, "second_upload")
         again, reported = task.upload(upload_key, start, other.params, cohort.ids)
         reported = reported & one.info.reported
-        chosen = [tree.select(x, "" if layers is None else layers) for x in (one.received, again)]
-        rows = measured_rows(*chosen, reported)
+        chosen = "" if layers is None else layers
+        rows = measured_rows(
+            tree.select(one.received, chosen), tree.select(again, chosen), reported
+        )
         trained, received = (
             jax.tree.map(lambda a, c: (a + c) / 2, *pair)
             for pair in ((one.trained, other.params), (one.received, again))

@@ -8,10 +8,14 @@ from jaxfl.kernels import (
     amp,
     bipartition,
     cluster,
+    combination,
     consensus,
     fomo,
+    gossip,
+    merit,
     mixing,
     propagate,
+    reversible,
     robust,
 )
 from jaxfl.kernels.similarity import (
@@ -39,6 +43,10 @@ RING = jnp.ones((2, 2)) - jnp.eye(2)  # two servers, of two clusters each
 
 def graph(c):  # row-stochastic weights that no model changes
     return jax.nn.softmax(-0.3 * jnp.abs(c.ids[:, None] - c.ids[None]).astype(jnp.float32), axis=1)
+
+
+def linked(c):  # edges of a directed graph
+    return ((c.ids[:, None] + 2 * c.ids[None]) % 3 == 0) * (1.0 - jnp.eye(c.ids.size))
 
 
 def some(c):  # nodes, at least one
@@ -150,6 +158,14 @@ TABLE = [
     Kernel(
         "cluster.together", lambda c: cluster.together(halves(c), c.reported), "pairs", "simplex"
     ),
+    Kernel(
+        "combination.combination_rows",
+        lambda c: combination.combination_rows(jnp.abs(c.models[:, 0]), c.models, c.reported),
+        "pairs",
+        "simplex",
+        decades=9,
+        tolerance=1e-2,
+    ),
     Kernel("consensus.collect", lambda c: consensus.collect(cells(c), 4), "columns", "simplex"),
     Kernel("consensus.couple", lambda c: consensus.couple(strength(c), 3), "none", "simplex"),
     Kernel("consensus.neighbourhood", lambda c: consensus.neighbourhood(RING), "none", "simplex"),
@@ -179,6 +195,33 @@ TABLE = [
         "simplex_or_zero",
         0,
     ),
+    Kernel(
+        "gossip.metropolis", lambda c: gossip.metropolis(linked(c), c.reported), "pairs", "simplex"
+    ),
+    Kernel(
+        "gossip.column_stochastic",
+        lambda c: gossip.column_stochastic(linked(c), c.reported).T,
+        "pairs",
+        "simplex",
+    ),
+    Kernel(
+        "gossip.spectral_gap",
+        lambda c: gossip.spectral_gap(graph(c)),
+        "none",
+        "nonnegative",
+        tolerance=1e-3,
+    ),
+    Kernel(
+        "merit.exponentiated",
+        lambda c: merit.exponentiated(graph(c), grid(c), 0.5),
+        "pairs",
+        "simplex",
+        tolerance=1e-4,
+    ),
+    Kernel(
+        "merit.head_weights", lambda c: merit.head_weights(cosine(c.models)), "pairs", "simplex"
+    ),
+    Kernel("merit.pulled", lambda c: merit.pulled(linked(c) > 0, 0.3), "pairs", "simplex"),
     Kernel("mixing.mix", lambda c: mixing.mix(graph(c), c.models), "rows", "between", 1),
     Kernel(
         "mixing.leave_out", lambda c: mixing.leave_out(graph(c), c.reported), "pairs", "simplex"
@@ -210,6 +253,31 @@ TABLE = [
     Kernel(
         "propagate.contraction",
         lambda c: propagate.contraction(graph(c), 3, some(c)),
+        "none",
+        "nonnegative",
+    ),
+    Kernel(
+        "reversible.label_similarity",
+        lambda c: reversible.label_similarity(jnp.abs(c.models)),
+        "pairs",
+        "twins symmetric nonnegative",
+        0,
+    ),
+    Kernel(
+        "reversible.reversible_rows",
+        lambda c: reversible.reversible_rows(graph(c), c.sizes * c.reported, 0.4),
+        "pairs",
+        "simplex",
+    ),
+    Kernel(
+        "reversible.transport_plan",
+        lambda c: reversible.transport_plan(0.4 * graph(c), mixing.size_weights(c.sizes)),
+        "pairs",
+        "symmetric nonnegative",
+    ),
+    Kernel(
+        "reversible.strength_of_round",
+        lambda c: reversible.strength_of_round(3, 0.2, 0.2, 1.0, strength(c)),
         "none",
         "nonnegative",
     ),

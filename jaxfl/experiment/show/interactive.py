@@ -13,7 +13,15 @@ import numpy as np
 import plotly.graph_objects as go
 from matplotlib.colors import to_hex, to_rgb
 
-from jaxfl.experiment.show.drawing import MALICIOUS, OTHERS, colour_of, line_styles, shorten
+from jaxfl.experiment.show.drawing import (
+    LONG_DASHES,
+    LONG_DASHES_AND_DOTS,
+    MALICIOUS,
+    OTHERS,
+    colour_of,
+    line_styles,
+    shorten,
+)
 from jaxfl.experiment.show.scores import MEASURES, Runs, ranked, score_text
 from jaxfl.experiment.show.series import (
     FEW,
@@ -24,7 +32,14 @@ from jaxfl.experiment.show.series import (
 )
 
 View = dict[str, Any]
-DASHES = {"-": "solid", "--": "dash", "-.": "dashdot", ":": "dot"}
+DASHES = {
+    "-": "solid",
+    "--": "dash",
+    "-.": "dashdot",
+    ":": "dot",
+    LONG_DASHES: "longdash",
+    LONG_DASHES_AND_DOTS: "longdashdot",
+}
 KINDS = (  # of curves: name, stage and score
     ("deployed models", "before", "mean"),
     ("worst clients", "before", "worst10"),

@@ -1,0 +1,120 @@
+"""CoBo: two clients collaborate if their gradients at the midpoint of their models agree."""
+
+from typing import Annotated
+
+import jax
+import jax.numpy as jnp
+from jax import lax
+from jaxtyping import Array, Float, Int
+
+from jaxfl import tree
+from jaxfl.batch_statistics import parameters
+from jaxfl.kernels.merit import pulled
+from jaxfl.kernels.mixing import keep_own, mix
+from jaxfl.objectives import data_loss
+from jaxfl.options import FRACTION
+from jaxfl.papers import Paper
+from jaxfl.registry import method
+from jaxfl.skeleton import train_and_upload
+from jaxfl.streams import stream
+from jaxfl.types import (
+    Algorithm,
+    Cohort,
+    Dataset,
+    Gradients,
+    Info,
+    Params,
+    PRNGKey,
+    Scalar,
+    State,
+    Task,
+)
+
+
+@method(
+    title="CoBo",
+    paper=Paper(
+        authors="Hashemi, Diba and He, Lie and Jaggi, Martin",
+        title="CoBo: Collaborative Learning via Bilevel Optimization",
+        venue="NeurIPS",
+        year=2024,
+        link="https://arxiv.org/abs/2409.05539",
+    ),
+    personal="the whole model",
+    sends="its model, and its gradient at the midpoint with each other client",
+    defaults="ours",
+    offers_mixture=True,
+    turn_first="lower pull, the attraction to the clients that agree: at 0 it is local training",
+)
+def cobo(task: Task, *, pull: Annotated[Scalar, FRACTION] = 0.1) -> Algorithm:
+    """Each client trains its own model and moves toward those whose gradients agree with its own.
+
+    For each pair, both clients compute the gradient of their loss at z = (x_i + x_j) / 2. The
+    inner problem, the largest w <grad f_i(z), grad f_j(z)> with w in [0, 1], has the solution
+    w_ij = 1 if the inner product is positive, otherwise 0. Then x_i moves by
+    -pull sum_j w_ij (x_i - x_j).
+
+    State: clients = the model of each client; server = nothing. Metrics: `edges`, the mean number
+    of clients with which a client agrees.
+
+    Args:
+      task: the model and its training.
+      pull: eta rho summed over the steps of a round: the weight of each client that agrees. With
+        more than 1 / pull of them a client takes their mean.
+
+    Differs: all pairs are compared in each round, on all training examples, after local training;
+    the authors draw some pairs and batches in each step, and keep the w of the others. A client
+    moves toward the others once in a round, not in each step.
+
+    Example:
+      >>> _, info = one_round(cobo(task, pull=0.2))
+      >>> info.weights.shape, list(info.metrics)
+      ((4, 4), ['edges'])
+    """
+    loss = data_loss(task.problem)
+    fit = task.trainer(loss)
+    gradient = task.gradient(loss)
+
+    def init(key: PRNGKey, train: Dataset) -> State:
+        return State(tree.broadcast(task.problem.init(key), train.mask.shape[0]), ())
+
+    def round(key: PRNGKey, state: State, cohort: Cohort) -> tuple[State, Info]:
+        clients = cohort.ids.size
+        trained, received, info = train_and_upload(task, fit, key, state.clients, None, cohort)
+        evaluate_key = stream(key, "evaluate")
+        places = jnp.arange(clients)
+
+        def grads_at(models: Params) -> Gradients:
+            return gradient(evaluate_key, models, cohort.train, cohort.ids)
+
+        def agreement(hop: Array) -> tuple[Float[Array, "m"], Int[Array, "m"]]:
+            """The inner product for each client and the one `hop` places after it; the batches."""
+            after = (places + hop) % clients
+            midpoints = jax.tree.map(lambda x: (x + x[after]) / 2, received)
+            own = grads_at(midpoints)
+            others = grads_at(tree.take(midpoints, (places - hop) % clients))
+            of_after = tree.take(parameters(others.grads), after)
+            products = jax.vmap(tree.dot)(parameters(own.grads), of_after)
+            return products, own.batches + others.batches
+
+        hops = jnp.arange(1, clients // 2 + 1)
+        products, batches = lax.map(agreement, hops)  # [hops, M]
+        pairs = (places[None] + hops[:, None]) % clients
+        aligned = jnp.zeros((clients, clients), bool)
+        aligned = aligned.at[jnp.broadcast_to(places, pairs.shape), pairs].set(products > 0)
+        aligned = (aligned | aligned.T) & info.reported[:, None] & info.reported[None]
+        weights = pulled(aligned, pull)
+        model, accepted = task.accept(trained, mix(weights, received), cohort)
+        info = info._replace(
+            weights=keep_own(weights, accepted),
+            up=clients * info.up,
+            down=(clients - 1) * info.down,
+            batches=info.batches + batches.sum(axis=0),
+            metrics={"edges": aligned.sum() / clients},
+        )
+        return State(model, ()), info
+
+    def models(state: State, cohort: Cohort) -> Params:
+        return tree.take(state.clients, cohort.ids)
+
+    return Algorithm(init, round, models, task.problem.apply)

@@ -1,0 +1,122 @@
+"""FedALA: clients start from a mixture of their own and the global model, learned by parameter."""
+
+from typing import Annotated, NamedTuple
+
+import jax
+import jax.numpy as jnp
+
+from jaxfl import tree
+from jaxfl.blending import blended, blended_weights, learned_blend
+from jaxfl.objectives import data_loss
+from jaxfl.options import COUNT, POSITIVE
+from jaxfl.papers import Paper
+from jaxfl.registry import method
+from jaxfl.skeleton import head_of, mean_by_size, part_weights, upload
+from jaxfl.streams import stream
+from jaxfl.types import Algorithm, Cohort, Dataset, Info, Params, PRNGKey, Scalar, State, Task
+
+
+class Client(NamedTuple):
+    """The state of each client."""
+
+    # [C, ...] the upper layers as the client last trained them
+    own: Params
+    # [C, ...] W, of the shape of these layers: the weight of the global model, from 0 to 1
+    blend: Params
+
+
+@method(
+    title="FedALA",
+    paper=Paper(
+        authors="Zhang, Jianqing and Hua, Yang and Wang, Hao and Song, Tao and Xue, Zhengui and "
+        "Ma, Ruhui and Guan, Haibing",
+        title="FedALA: Adaptive Local Aggregation for Personalized Federated Learning",
+        venue="AAAI",
+        year=2023,
+        link="https://arxiv.org/abs/2212.01197",
+    ),
+    place="Algorithm 1",
+    personal="the upper layers",
+    sends="its model",
+    defaults="the authors' code",
+    turn_first="blend_epochs: with more of them the upper layers are more the client's own",
+)
+def fedala(
+    task: Task,
+    *,
+    rate: Annotated[Scalar, POSITIVE] = 1.0,
+    blend_epochs: Annotated[int, COUNT] = 1,
+    layers: tree.Layers | None = None,
+) -> Algorithm:
+    """FedAvg whose clients start from own + W (global - own), with one entry of W a parameter.
+
+    This holds for the upper layers; the lower layers are those of the global model. In a round a
+    client first learns W: it lowers its loss at this mixture by gradient steps, and each entry is
+    clipped to [0, 1]. Then it trains the whole model from the mixture and sends it. A client
+    deploys the mixture.
+
+    State: clients = `Client`, where W starts at 1; server = the global model. Weights: "lower", and
+    "upper" with the mean of W over the parameters.
+
+    Args:
+      task: the model and its training.
+      rate: learning rate eta of W.
+      blend_epochs: passes over the data to learn W in a round.
+      layers: the upper layers: a regular expression to find in their paths, or a predicate. None:
+        the model's head, as in the authors' code.
+
+    Raises:
+      InputError: the model names no head and no layers are given, or none matches.
+
+    Differs: W is learned on all examples and with the same number of passes in each round; the
+    authors draw 80 % of them, and go on until the loss changes no more in the first round. A client
+    deploys the mixture with the W of its last round; the authors' code learns W again before each
+    evaluation.
+
+    Example:
+      >>> _, info = one_round(fedala(task))
+      >>> sorted(info.weights)
+      ['lower', 'upper']
+    """
+    layers = head_of(task.problem, layers)
+    loss = data_loss(task.problem)
+    fit_blend = learned_blend(task, rate, blend_epochs)
+    fit = task.trainer(loss)
+
+    def init(key: PRNGKey, train: Dataset) -> State:
+        model = task.problem.init(key)
+        own = tree.broadcast(tree.split(model, layers)[0], train.mask.shape[0])
+        return State(Client(own, jax.tree.map(jnp.ones_like, own)), model)
+
+    def round(key: PRNGKey, state: State, cohort: Cohort) -> tuple[State, Info]:
+        own = state.clients.own
+        start = tree.broadcast(state.server, cohort.ids.size)
+        upper, lower = tree.split(start, layers)
+        # The weights W, by gradients at the mixture.
+        blend = fit_blend(
+            stream(key, "second_fit"), state.clients.blend, (own, upper, lower), cohort
+        )
+        mixture = tree.join(blended(own, upper, blend.params), lower)
+        # Local training of the whole model, and FedAvg.
+        fitted = fit(stream(key, "fit"), mixture, None, cohort)
+        received, info = upload(task, key, fitted, start, fitted.params, cohort)
+        model, weights = mean_by_size(received, start, info.reported, cohort)
+        matrix = tree.broadcast(weights, cohort.ids.size)
+        info = info._replace(
+            weights=part_weights(
+                matrix,
+                "lower",
+                "upper",
+                lower,
+                blended_weights(matrix, blend.params, info.reported),
+            ),
+            batches=info.batches + blend.batches,
+        )
+        return State(Client(tree.split(fitted.params, layers)[0], blend.params), model), info
+
+    def models(state: State, cohort: Cohort) -> Params:
+        client = tree.take(state.clients, cohort.ids)
+        upper, lower = tree.split(tree.broadcast(state.server, cohort.ids.size), layers)
+        return tree.join(blended(client.own, upper, client.blend), lower)
+
+    return Algorithm(init, round, models, task.problem.apply)

@@ -1,0 +1,167 @@
+"""FedDBE: each client keeps what is its own in the mean of the features, apart from the model."""
+
+from typing import Annotated, NamedTuple
+
+import jax
+import jax.numpy as jnp
+from jax import lax
+from jaxtyping import Array, Bool, Float
+
+from jaxfl import tree
+from jaxfl.errors import check
+from jaxfl.kernels.mixing import mix
+from jaxfl.objectives import loss_of, masked_mean
+from jaxfl.options import NOT_NEGATIVE
+from jaxfl.papers import Paper
+from jaxfl.registry import method
+from jaxfl.skeleton import (
+    class_features,
+    features_of,
+    head_of,
+    mean_by_size,
+    part_weights,
+    upload,
+)
+from jaxfl.streams import stream
+from jaxfl.types import Algorithm, Cohort, Dataset, Info, Params, PRNGKey, Scalar, State, Task
+
+
+class Server(NamedTuple):
+    """The state of the server."""
+
+    model: Params
+    # the mean of the clients' mean features after the first round [d]
+    consensus: Float[Array, "d"]
+    # whether a first round has made it
+    known: Bool[Array, ""]
+
+
+@method(
+    title="FedAvg+DBE",
+    paper=Paper(
+        authors="Zhang, Jianqing and Hua, Yang and Cao, Jian and Wang, Hao and Song, Tao and "
+        "Xue, Zhengui and Ma, Ruhui and Guan, Haibing",
+        title="Eliminating Domain Bias for Federated Learning in Representation Space",
+        venue="NeurIPS",
+        year=2023,
+        link="https://arxiv.org/abs/2311.14975",
+    ),
+    personal="the memory of the representation bias, which is added to the features",
+    sends="its model, and its mean features in the first round",
+    defaults="the authors' code",
+    turn_first="lower kappa: the features are then freer to differ between clients",
+)
+def feddbe(task: Task, *, kappa: Annotated[Scalar, NOT_NEGATIVE] = 50.0) -> Algorithm:
+    """FedAvg, with a memory of each client that is added to the features before the head.
+
+    The memory z, one number for each feature, is trained with the model and stays with the client.
+    A regulariser, kappa times the mean of half the squared differences between the mean features of
+    the batch and a consensus, keeps the features of all clients around the same mean, so that the
+    memory takes what is the client's own. The first round is one of FedAvg, without both. Then
+    clients send their mean features, and the consensus is their mean by size; it does not change
+    any more.
+
+    State: clients = z [C, d], at first 0; server = `Server`. Weights: "global" and "memory".
+
+    Args:
+      task: the model and its training.
+      kappa: strength of the regulariser; 50 in the authors' script for a convolutional network.
+
+    Raises:
+      InputError: the model does not define its features or names no head, or its head is not one
+        linear layer.
+
+    Differs: mean features are those of a batch, the moving average with mu = 1 of the authors'
+    script; in the first round they are of all examples after training. The authors discard the
+    models of a first training that serves only for the consensus.
+
+    Example:
+      >>> state, info = one_round(feddbe(task, kappa=1.0))
+      >>> state.clients.shape, sorted(info.weights)
+      ((4, 8), ['global', 'memory'])
+    """
+    problem = task.problem
+    features = features_of(problem)
+    head = head_of(problem, None)
+
+    def kernel(model: Params) -> Float[Array, "d k"]:
+        """The weights of the head, which is linear: a change of its input adds z @ kernel."""
+        matrices = [x for x in jax.tree.leaves(tree.select(model, head)) if x.ndim == 2]
+        check(
+            len(matrices) == 1,
+            f"FedDBE needs a head of one linear layer, and {head!r} has {len(matrices)} matrices: "
+            "choose another model",
+        )
+        return matrices[0]
+
+    def shifted(logits: Array, params: dict) -> Array:
+        return logits + (params["memory"] @ kernel(params["model"]))[None]
+
+    def apply(params: dict, x: Array) -> Array:
+        return shifted(problem.apply(params["model"], x), params)
+
+    def objective(params: dict, batch: Dataset, anchor: tuple, key: PRNGKey):
+        consensus, known = anchor
+        used = params | {"memory": known * params["memory"]}
+
+        def predict(_: dict, x: Array, mask: Array, key: PRNGKey):
+            if problem.predict is None:
+                return apply(used, x), None
+            logits, term = problem.predict(params["model"], x, mask, key)
+            return shifted(logits, used), term
+
+        value, aux = loss_of(problem, predict)(params, batch, None, key)
+        found = features(params["model"], batch.x)
+        mean = jax.vmap(masked_mean, (1, None))(found, batch.mask)
+        return value + known * kappa * jnp.mean((mean - consensus) ** 2) / 2, aux
+
+    fit = task.trainer(objective, whole_batch=True)
+
+    def mean_features(model: Params, data: Dataset) -> Float[Array, "d"]:
+        return class_features(features, model, data, 1)[0][0]
+
+    def init(key: PRNGKey, train: Dataset) -> State:
+        model = problem.init(key)
+        kernel(model)
+        width = jax.eval_shape(features, model, train.x[0, :1]).shape[-1]
+        memory = jnp.zeros((train.mask.shape[0], width))
+        return State(memory, Server(model, jnp.zeros(width), jnp.zeros((), bool)))
+
+    def round(key: PRNGKey, state: State, cohort: Cohort) -> tuple[State, Info]:
+        server = state.server
+        clients = cohort.ids.size
+        model = tree.broadcast(server.model, clients)
+        start = {"model": model, "memory": state.clients}
+        known = jnp.float32(server.known)
+        anchor = (tree.broadcast(server.consensus, clients), jnp.full(clients, known))
+        fitted = fit(stream(key, "fit"), start, anchor, cohort)
+        trained = fitted.params
+        # The mean features of the trained models, in the first round.
+        nothing = jnp.zeros_like(state.clients)
+        means = lax.cond(
+            server.known,
+            lambda: nothing,
+            lambda: tree.over_clients(mean_features, "auto")(trained["model"], cohort.train),
+        )
+        before = (model, nothing)
+        (received, sent), info = upload(
+            task, key, fitted, before, (trained["model"], means), cohort
+        )
+        new, weights = mean_by_size(received, model, info.reported, cohort)
+        first = ~server.known & info.reported.any()
+        consensus = jnp.where(first, mix(weights, sent), server.consensus)
+        matrix = tree.broadcast(weights, clients)
+        floats = jnp.where(server.known, 0, consensus.size)
+        info = info._replace(
+            weights=part_weights(matrix, "global", "memory", received),
+            up=info.up - consensus.size + floats,
+        )
+        return State(trained["memory"], Server(new, consensus, server.known | first)), info
+
+    def models(state: State, cohort: Cohort) -> Params:
+        return {
+            "model": tree.broadcast(state.server.model, cohort.ids.size),
+            "memory": tree.take(state.clients, cohort.ids),
+        }
+
+    return Algorithm(init, round, models, apply)

@@ -1,0 +1,112 @@
+"""FedDyn: a linear term in each client's loss, so that local optima agree with the global one."""
+
+from typing import Annotated, NamedTuple
+
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Int
+
+from jaxfl import tree
+from jaxfl.batch_statistics import of_statistics, parameters
+from jaxfl.objectives import data_loss, proximal
+from jaxfl.options import POSITIVE
+from jaxfl.papers import Paper
+from jaxfl.registry import method
+from jaxfl.skeleton import train_and_upload, unweighted_mean
+from jaxfl.types import Algorithm, Cohort, Dataset, Info, Params, PRNGKey, Scalar, State, Task
+
+
+class Server(NamedTuple):
+    """The state of the server."""
+
+    # theta, the global model
+    model: Params
+    # h, the mean of the clients' linear terms, with the sign of a change of the model
+    correction: Params
+    # m, the number of clients
+    clients: Int[Array, ""]
+
+
+@method(
+    title="FedDyn",
+    paper=Paper(
+        authors="Acar, Durmus Alp Emre and Zhao, Yue and Matas Navarro, Ramon and "
+        "Mattina, Matthew and Whatmough, Paul N. and Saligrama, Venkatesh",
+        title="Federated Learning Based on Dynamic Regularization",
+        venue="ICLR",
+        year=2021,
+        link="https://arxiv.org/abs/2111.04263",
+    ),
+    place="Algorithm 1",
+    personal="",
+    sends="its model",
+    defaults="the authors' code",
+    turn_first="raise alpha: clients then stay nearer to the global model; one model cannot fit "
+    "clients that differ",
+)
+def feddyn(task: Task, *, alpha: Annotated[Scalar, POSITIVE] = 0.01) -> Algorithm:
+    """FedAvg with a dynamic regulariser, whose fixed points are those of the common loss.
+
+    Client k minimises its loss minus <g_k, theta> plus alpha / 2 |theta - theta^(t-1)|^2, from the
+    global model theta^(t-1). Then g_k changes by -alpha (theta_k - theta^(t-1)), which makes it the
+    gradient of its loss at theta_k where that is the minimum. The server keeps h, which changes by
+    -alpha times the sum of these differences over the number m of all clients, and takes the mean
+    of the models less h / alpha.
+
+    State: clients = g_k, at first 0; server = `Server`.
+
+    Args:
+      task: the model and its training.
+      alpha: strength of both terms; .01 in the authors' code.
+
+    Differs: statistics of BatchNorm have no terms: the server takes their mean.
+
+    Example:
+      >>> state = initial_state(feddyn(task, alpha=0.1))
+      >>> state.server._fields
+      ('model', 'correction', 'clients')
+    """
+    near = proximal(data_loss(task.problem), alpha)
+
+    def objective(params: Params, batch: Dataset, anchor: tuple, key: PRNGKey):
+        linear, centre = anchor
+        value, aux = near(params, batch, centre, key)
+        return value - tree.dot(parameters(params), parameters(linear)), aux
+
+    fit = task.trainer(objective)
+
+    def without_statistics(model: Params) -> Params:
+        """The model with zeros in place of its statistics."""
+        return jax.tree_util.tree_map_with_path(
+            lambda path, x: jnp.zeros_like(x) if of_statistics(tree.path(path)) else x, model
+        )
+
+    def init(key: PRNGKey, train: Dataset) -> State:
+        model = task.problem.init(key)
+        clients = train.mask.shape[0]
+        zero = jax.tree.map(jnp.zeros_like, model)
+        return State(tree.broadcast(zero, clients), Server(model, zero, jnp.int32(clients)))
+
+    def round(key: PRNGKey, state: State, cohort: Cohort) -> tuple[State, Info]:
+        server = state.server
+        start = tree.broadcast(server.model, cohort.ids.size)
+        anchor = (state.clients, start)
+        trained, received, info = train_and_upload(task, fit, key, start, anchor, cohort)
+        # The client's linear term, of its own model, whatever the server receives of it.
+        moved = without_statistics(tree.subtract(trained, server.model))
+        linear = jax.tree.map(lambda g, d: g - alpha * d, state.clients, moved)
+        # h, and the mean of the models less h / alpha.
+        mean, info = unweighted_mean(received, info)
+        fraction = info.reported.sum() / server.clients
+        change = without_statistics(jax.tree.map(jnp.subtract, mean, server.model))
+        correction = jax.tree.map(lambda h, d: h - alpha * fraction * d, server.correction, change)
+        model = jax.tree.map(lambda x, h: x - h / alpha, mean, correction)
+        # Where nobody has reported, everything stays.
+        kept = Server(server.model, server.correction, server.clients)
+        found = Server(model, correction, server.clients)
+        return State(linear, tree.where(info.reported.any(), found, kept)), info
+
+    def models(state: State, cohort: Cohort) -> Params:
+        return tree.broadcast(state.server.model, cohort.ids.size)
+
+    return Algorithm(init, round, models, task.problem.apply)

@@ -1,0 +1,120 @@
+"""Push-sum (SGP): gossip on a directed graph, where each client counts what it has received."""
+
+from typing import Annotated, Literal, NamedTuple
+
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, ArrayLike, Float, Shaped
+
+from jaxfl import tree
+from jaxfl.kernels.gossip import column_stochastic, spectral_gap
+from jaxfl.kernels.mixing import mix
+from jaxfl.objectives import data_loss
+from jaxfl.options import FRACTION
+from jaxfl.papers import Paper
+from jaxfl.registry import method
+from jaxfl.skeleton import upload
+from jaxfl.streams import stream
+from jaxfl.topology import network_of
+from jaxfl.types import Algorithm, Cohort, Dataset, Info, Params, PRNGKey, Scalar, State, Task
+
+
+class Client(NamedTuple):
+    """The state of each client."""
+
+    # [C, ...] x, the sum of the models received, each times its share
+    total: Params
+    # [C] w, the sum of these shares
+    weight: Float[Array, "*c"]
+
+
+@method(
+    title="SGP",
+    paper=Paper(
+        authors="Assran, Mahmoud and Loizou, Nicolas and Ballas, Nicolas and Rabbat, Michael",
+        title="Stochastic Gradient Push for Distributed Deep Learning",
+        venue="ICML",
+        year=2019,
+        link="https://arxiv.org/abs/1811.10792",
+    ),
+    place="Algorithm 1",
+    personal="the whole model",
+    sends="its model and a scalar weight, to each receiver",
+    defaults="the paper",
+    separating={"own": 0.9},
+    turn_first="own: raise it where senders differ from the client, lower it where they are alike",
+)
+def push_sum(
+    task: Task,
+    *,
+    graph: Literal["one_peer", "exponential", "ring"] | str | Shaped[ArrayLike, "c c"] = "one_peer",
+    own: Annotated[Scalar, FRACTION] = 0.0,
+) -> Algorithm:
+    """Clients send shares of their models along directed edges, and divide by the shares they got.
+
+    A client divides its model equally among itself and its receivers: the matrix P of the shares is
+    column-stochastic. It holds a sum of shares of models, x, and the sum of the shares, w, at first
+    1. Its model is z = x / w. In a round it trains from z, adds the change to x, and sends its
+    shares of x and w. So the sum of all x stays where it is, and without training every z
+    approaches the mean of the first models, whatever the directed graph is.
+
+    With "one_peer" client i sends to the client 1, 2, 4, ... places further in a circle, in turn;
+    "exponential" has all these edges in each round. Clients of a cohort stand in a named graph in
+    the order of their ids. What is sent and received is counted for each neighbour.
+
+    State: clients = `Client`; server = the number of rounds so far. Metrics: `spectral_gap` of P.
+    Weights: those of the other clients' z in a client's new z.
+
+    Args:
+      task: the model and its training.
+      graph: by name, the path of a NumPy file (.npy), or an array [C, C] (receiver, sender) of
+        zeros and ones.
+      own: at least this share stays with the client. At 1 it is local training.
+
+    Raises:
+      InputError: the graph has no such name and is no such file, or is of another number of
+        clients.
+
+    Differs: a round has many local steps, whose whole change is added to x; in Algorithm 1 an
+    iteration has one step.
+
+    Example:
+      >>> state, info = one_round(push_sum(task, graph="ring"))
+      >>> state.clients.weight.shape, list(info.metrics)
+      ((4,), ['spectral_gap'])
+    """
+    fit = task.trainer(data_loss(task.problem))
+    network = network_of(graph, 0, 0, directed=True)
+
+    def init(key: PRNGKey, train: Dataset) -> State:
+        network.check(train.mask.shape[0])
+        clients = train.mask.shape[0]
+        total = tree.broadcast(task.problem.init(key), clients)
+        return State(Client(total, jnp.ones(clients)), jnp.zeros((), jnp.int32))
+
+    def ratio(client: Client) -> Params:
+        return tree.scale(client.total, 1 / client.weight)
+
+    def round(key: PRNGKey, state: State, cohort: Cohort) -> tuple[State, Info]:
+        edges = network.edges(cohort.ids, state.server)
+        total, weight = state.clients
+        start = ratio(state.clients)
+        # Line 3: a step at z, taken by x.
+        fitted = fit(stream(key, "fit"), start, None, cohort)
+        moved = jax.tree.map(lambda x, y, z: x + (y - z), total, fitted.params, start)
+        received, info = upload(task, key, fitted, total, moved, cohort)
+        # Lines 4 to 6: the shares of x and of w.
+        shares = column_stochastic(edges, info.reported, own)
+        sums = Client(mix(shares, received), shares @ weight)
+        info = info._replace(
+            weights=shares * weight[None] / sums.weight[:, None],
+            up=(info.up + 1) * edges.sum(axis=0).astype(int),
+            down=(info.down + 1) * edges.sum(axis=1).astype(int),
+            metrics={"spectral_gap": spectral_gap(shares)},
+        )
+        return State(sums, state.server + 1), info
+
+    def models(state: State, cohort: Cohort) -> Params:
+        return ratio(tree.take(state.clients, cohort.ids))
+
+    return Algorithm(init, round, models, task.problem.apply)

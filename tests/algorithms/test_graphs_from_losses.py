@@ -1,0 +1,107 @@
+"""Graphs that clients find by losses or gradients: MeritFed, DPFL and CoBo, beside NumPy."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from toys import federation, linear, made, opposite_groups, quadratic, run
+
+from jaxfl.algorithms import cobo, dpfl, local, meritfed
+from jaxfl.types import State
+
+rng = np.random.default_rng(1)
+CENTRES = np.array([[1.0, 0, 0], [0.7, 0.5, 0], [-2.0, 1, 0], [0, 0, 1.5], [-1.8, 1, 0.2]])
+SIZES = (20, 30, 10, 4, 15)
+X = [
+    (c + 0.5 * rng.normal(size=(n, 3))).astype(np.float32)
+    for c, n in zip(CENTRES, SIZES, strict=True)
+]
+CUTS = [n - n // 5 for n in SIZES]  # client 3 has no validation examples
+DATA = federation(X, [np.zeros(len(x), np.int32) for x in X])
+BEGIN = rng.normal(size=(5, 3)).astype(np.float32)
+
+
+def one_round(algorithm, steps=20):
+    """The trained models, the new ones and the info of a round from different models."""
+    start = algorithm.init(jax.random.key(0), DATA.train)._replace(
+        clients={"w": jnp.asarray(BEGIN)}
+    )
+    state, info, _ = run(algorithm, DATA, 1, state=start)
+    trained, _, _ = run(
+        made(local, quadratic, steps=steps), DATA, 1, state=State(start.clients, ())
+    )
+    return np.asarray(trained.clients["w"], np.float64), state, info
+
+
+def test_a_round_of_meritfed_equals_numpy():
+    algorithm = meritfed(quadratic(), rate=0.5, steps=4)
+    trained, state, info = one_round(algorithm)
+    for i, (x, cut) in enumerate(zip(X, CUTS, strict=True)):
+        weights = np.full(5, 0.2) if cut < len(x) else np.eye(5)[i]
+        for _ in range(4 if cut < len(x) else 0):
+            slope = weights @ trained - x[cut:].mean(axis=0)
+            weights = weights * np.exp(-0.5 * trained @ slope)
+            weights /= weights.sum()
+        np.testing.assert_allclose(info.weights[0, i], weights, atol=1e-5)
+        np.testing.assert_allclose(state.clients["w"][i], weights @ trained, atol=1e-5)
+    assert info.down.tolist() == [[12] * 5]
+
+
+def test_a_round_of_dpfl_equals_a_greedy_choice_in_numpy():
+    algorithm = dpfl(quadratic(), budget=2)
+    trained, state, info = one_round(algorithm)
+    edges = 0
+    for i, (x, cut) in enumerate(zip(X, CUTS, strict=True)):
+        chosen = [i]
+
+        def loss(members, x=x, cut=cut):
+            sizes = np.array([SIZES[j] for j in members])
+            mean = sizes / sizes.sum() @ trained[members]
+            return np.mean(np.sum((x[cut:] - mean) ** 2, axis=1))
+
+        for _ in range(2 if cut < len(x) else 0):
+            offers = {j: loss([*chosen, j]) for j in range(5) if j not in chosen}
+            best = min(offers, key=offers.get)
+            if offers[best] > loss(chosen):
+                break
+            chosen.append(best)
+        weights = np.zeros(5)
+        weights[chosen] = np.array(SIZES)[chosen] / np.array(SIZES)[chosen].sum()
+        edges += len(chosen) - 1
+        np.testing.assert_allclose(info.weights[0, i], weights, atol=1e-6)
+        np.testing.assert_allclose(state.clients["w"][i], weights @ trained, atol=1e-5)
+    assert 0 < edges < 10
+    np.testing.assert_allclose(info.metrics["edges"], edges / 5, atol=1e-6)
+
+
+def test_a_round_of_cobo_equals_numpy():
+    """After one local step, when clients are not yet where their own loss is lowest."""
+    algorithm = cobo(quadratic(steps=1), pull=0.3)
+    trained, state, info = one_round(algorithm, steps=1)
+    best = np.stack([x[:cut].mean(axis=0) for x, cut in zip(X, CUTS, strict=True)])
+    expected = trained.copy()
+    edges = 0
+    for i in range(5):
+        agreeing = []
+        for j in range(5):
+            middle = (trained[i] + trained[j]) / 2
+            if j != i and (middle - best[i]) @ (middle - best[j]) > 0:
+                agreeing.append(j)
+        pull = min(0.3, 1 / max(len(agreeing), 1))
+        for j in agreeing:
+            expected[i] -= pull * (trained[i] - trained[j])
+        edges += len(agreeing)
+    assert 0 < edges < 20
+    np.testing.assert_allclose(state.clients["w"], expected, atol=1e-5)
+    np.testing.assert_allclose(info.metrics["edges"], edges / 5, atol=1e-6)
+    assert info.up.tolist() == [[3 * 5] * 5]
+
+
+@pytest.mark.slow
+def test_they_find_opposite_groups():
+    data = opposite_groups()
+    same = np.arange(6)[:, None] % 2 == np.arange(6)[None] % 2
+    for algorithm in (meritfed, dpfl, cobo):
+        _, info, _ = run(algorithm(linear(steps=20)), data, 3)
+        weights = np.asarray(info.weights[-1])
+        assert weights[~same].max() < weights[same].min() or weights[~same].max() == 0, algorithm

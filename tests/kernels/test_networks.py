@@ -1,0 +1,64 @@
+"""Networks of clients and the weights on them."""
+
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from jaxfl.errors import InputError
+from jaxfl.kernels.gossip import column_stochastic, metropolis, spectral_gap
+from jaxfl.topology import DIRECTED_NETWORKS, NETWORKS, random_regular
+
+
+@pytest.mark.parametrize("name", sorted(NETWORKS))
+@pytest.mark.parametrize("clients", [6, 16])
+def test_metropolis_weights_of_every_network_are_doubly_stochastic(name, clients):
+    for graph in NETWORKS[name](clients, 4, 0):
+        weights = np.asarray(metropolis(jnp.float32(graph), jnp.ones(clients, bool)))
+        assert weights.min() >= 0
+        np.testing.assert_allclose(weights.sum(axis=0), 1, atol=1e-6)
+        np.testing.assert_allclose(weights.sum(axis=1), 1, atol=1e-6)
+
+
+@pytest.mark.parametrize("name", sorted(DIRECTED_NETWORKS))
+def test_shares_sum_to_one_for_each_sender(name):
+    reported = np.arange(7) != 3
+    for graph in DIRECTED_NETWORKS[name](7, 4, 0):
+        shares = np.asarray(column_stochastic(jnp.float32(graph), jnp.asarray(reported), 0.2))
+        np.testing.assert_allclose(shares.sum(axis=0), 1, atol=1e-6)
+        np.testing.assert_array_equal(shares[3], np.eye(7)[3])
+        assert (np.diag(shares) >= 0.2).all()
+
+
+def test_one_peer_for_each_power_of_two_is_an_exact_mean():
+    """After log2 M rounds, of a number of clients that is a power of two."""
+    total = np.eye(8)
+    for graph in NETWORKS["one_peer"](8, 0, 0):
+        total = np.asarray(metropolis(jnp.float32(graph), jnp.ones(8, bool))) @ total
+    np.testing.assert_allclose(total, 1 / 8, atol=1e-6)
+
+
+@pytest.mark.parametrize("name", ["ring", "grid", "erdos_renyi"])
+def test_the_spectral_gap_is_that_of_the_eigenvalues(name):
+    graph = NETWORKS[name](9, 3, 0)[0]
+    weights = metropolis(jnp.float32(graph), jnp.ones(9, bool))
+    moduli = np.sort(np.abs(np.linalg.eigvalsh(np.asarray(weights, np.float64))))
+    np.testing.assert_allclose(spectral_gap(weights), 1 - moduli[-2], atol=2e-3)
+
+
+def test_the_gap_of_one_client_and_of_two_groups():
+    assert spectral_gap(jnp.ones((1, 1))) == 1
+    assert abs(spectral_gap(jnp.kron(jnp.eye(2), jnp.full((3, 3), 1 / 3)))) < 1e-6
+
+
+@pytest.mark.parametrize(("nodes", "degree"), [(9, 4), (10, 3), (3, 4)])
+def test_random_regular_graphs_have_equal_degrees_and_are_simple(nodes, degree):
+    graph = random_regular(nodes, degree, seed=1)
+    np.testing.assert_array_equal(graph, graph.T)
+    np.testing.assert_array_equal(graph.sum(axis=0), min(degree, nodes - 1))
+    assert not np.diag(graph).any()
+    assert nodes == 3 or (graph != random_regular(nodes, degree, seed=2)).any()
+
+
+def test_a_regular_graph_of_odd_numbers_does_not_exist():
+    with pytest.raises(InputError, match="expected an even degree"):
+        random_regular(9, 3)
