@@ -190,9 +190,9 @@ NETWORKS: dict[str, Callable[[int, int, int], np.ndarray]] = {
     ),
 }
 DIRECTED_NETWORKS: dict[str, Callable[[int, int, int], np.ndarray]] = {
-    "ring": lambda nodes, degree, seed: circulant(nodes, [1])[None],
-    "exponential": lambda nodes, degree, seed: circulant(nodes, powers_of_two(nodes))[None],
     "one_peer": NETWORKS["one_peer"],
+    "exponential": lambda nodes, degree, seed: circulant(nodes, powers_of_two(nodes))[None],
+    "ring": lambda nodes, degree, seed: circulant(nodes, [1])[None],
 }
 
 
@@ -220,8 +220,8 @@ def given_network(graph: str | ArrayLike, directed: bool) -> np.ndarray:
         source = f"the graph in {graph}"
         check(
             Path(graph).suffix == ".npy" and Path(graph).is_file(),
-            f"graph is {graph!r}: expected a file that ends with .npy and exists, or one of "
-            + ", ".join(DIRECTED_NETWORKS if directed else NETWORKS),
+            f"graph of {'push_sum' if directed else 'gossip'} is {graph!r}: expected a .npy file "
+            "that exists, or one of " + ", ".join(DIRECTED_NETWORKS if directed else NETWORKS),
         )
         try:
             graph = np.load(graph, allow_pickle=False)

@@ -26,13 +26,9 @@ Params = PyTree
 
 
 class Dataset(NamedTuple):
-    """Padded examples. Rows where the mask is 0 are padding, and no result depends on them.
+    """Padded examples. Rows where the mask is 0 are padding, and no result depends on them."""
 
-    Of clients with different numbers of examples, x and y may be `Ragged` arrays, which store no
-    padding. They are indexed in the same way, and `jnp.asarray` makes padded arrays of them.
-    """
-
-    # [..., n, *feature], an array or a `ragged.Ragged`
+    # [..., n, *feature], an array or a `ragged.Ragged`, which is indexed alike and has no padding
     x: Any
     # [..., n, *target], likewise
     y: Any

@@ -81,9 +81,9 @@ def gfedmtl(
         left of it ("integral", not the paper's): e_qs grows by kappa times the mean of the
         neighbours' u less the server's own. w_qs + e_qs is where clients train in (13), and what a
         cell without a client that has reported has in (14). All weights of (17) are then those of
-        `consensus.metropolis`, so that the e_qs of a cluster sum to 0 over the servers: they are at
-        rest only where all neighbours agree, and with tau 0 at the best common model. e is the dual
-        of the constraint that all servers of a cluster have one model. No further traffic.
+        `consensus.symmetric_neighbourhood`. So the e_qs of a cluster sum to 0 over the servers, and
+        are at rest only where all neighbours agree, with tau 0 at the best common model. e is the
+        dual of the constraint that all servers of a cluster have one model. No further traffic.
       kappa: the rate of the integral.
       primal: how (13) is solved: by the task's training ("fit"), or exactly if the loss is
         quadratic ("exact"), see `admm.primal`.
@@ -112,7 +112,9 @@ def gfedmtl(
     )
     check_graph(adjacency, servers)
     loss = data_loss(task.problem)
-    average = consensus.metropolis if agreement == "integral" else consensus.neighbourhood
+    average = consensus.neighbourhood
+    if agreement == "integral":
+        average = consensus.symmetric_neighbourhood
     side = admm.primal(loss, task.trainer, rho, lam, primal == "exact")
     step = admm.dual_rate(rho, dual_step, primal == "exact")
     explore = task.trainer(loss)

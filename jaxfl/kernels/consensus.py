@@ -12,6 +12,8 @@ import jax.numpy as jnp
 from jax.lax import Precision
 from jaxtyping import Array, Float, Int, PyTree, Shaped
 
+from jaxfl.kernels.gossip import metropolis
+
 # tau: one number, or one of each pair of clusters (receiver, sender) [Q, Q]
 Strength = Float[Array, "*qq"] | float | int
 
@@ -70,24 +72,21 @@ def neighbourhood(adjacency: Shaped[Array, "s s"]) -> Float[Array, "s s"]:
     return closed / closed.sum(axis=1, keepdims=True)
 
 
-def metropolis(adjacency: Shaped[Array, "s s"]) -> Float[Array, "s s"]:
-    """Symmetric weights of neighbours, 1 / (1 + the larger degree of the two), doubly stochastic.
+def symmetric_neighbourhood(adjacency: Shaped[Array, "s s"]) -> Float[Array, "s s"]:
+    """As `neighbourhood`, with weights that are symmetric and therefore doubly stochastic [S, S].
 
-    As `neighbourhood` where all degrees are equal. The mean over all servers of what they hold does
-    not change.
-
-    Source: Xiao, Boyd and Lall, 2005, https://doi.org/10.1109/IPSN.2005.1440896, equation (3).
+    They are those of Metropolis and Hastings, and equal to `neighbourhood` where all degrees are
+    equal. The mean over all servers of what they hold does not change.
 
     Args:
       adjacency: of the servers, symmetric with a zero diagonal [S, S].
 
     Example:
-      >>> metropolis(jnp.array([[0.0, 1.0], [1.0, 0.0]])).tolist()
+      >>> symmetric_neighbourhood(jnp.array([[0.0, 1.0], [1.0, 0.0]])).tolist()
       [[0.5, 0.5], [0.5, 0.5]]
     """
-    degree = adjacency.sum(axis=1)
-    edges = adjacency / (1 + jnp.maximum(degree[:, None], degree[None]))
-    return edges + jnp.diag(1 - edges.sum(axis=1))
+    graph = jnp.asarray(adjacency, float)
+    return metropolis(graph, jnp.ones(graph.shape[0], bool))
 
 
 def exchange(
@@ -102,7 +101,7 @@ def exchange(
       adjacency: of the servers, symmetric with a zero diagonal [S, S].
       tau: see `couple`.
       clusters: Q.
-      average: adjacency -> the weights of (17), `neighbourhood` or `metropolis`.
+      average: adjacency -> the weights of (17), `neighbourhood` or `symmetric_neighbourhood`.
 
     Returns:
       Row-stochastic [P, P].
@@ -157,7 +156,7 @@ def server_round(
 def apart(adjacency: Shaped[Array, "s s"], clusters: int) -> Float[Array, "p p"]:
     """How far each cell is from the same cluster at the neighbours: a matrix over cells.
 
-    `mix(apart(...), models)` is the `metropolis` mean of a cell's neighbours less its own model; it
+    `mix(apart(...), models)` is the mean of `symmetric_neighbourhood` less a cell's own model; it
     is 0 where all servers of a connected graph agree, and sums to 0 over the servers.
 
     Args:
@@ -168,7 +167,7 @@ def apart(adjacency: Shaped[Array, "s s"], clusters: int) -> Float[Array, "p p"]
       >>> apart(jnp.array([[0.0, 1.0], [1.0, 0.0]]), 1).tolist()
       [[-0.5, 0.5], [0.5, -0.5]]
     """
-    towards = metropolis(adjacency) - jnp.eye(adjacency.shape[0])
+    towards = symmetric_neighbourhood(adjacency) - jnp.eye(adjacency.shape[0])
     return jnp.kron(towards, jnp.eye(clusters))
 
 

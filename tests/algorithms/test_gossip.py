@@ -120,7 +120,7 @@ def test_graphs_that_are_none_are_refused_in_one_line(tmp_path):
     np.save(file, np.array([{}], object), allow_pickle=True)
     with pytest.raises(InputError, match="cannot be read: expected an array of numbers"):
         gossip(quadratic(), graph=file)
-    with pytest.raises(InputError, match=r"ends with \.npy and exists, or one of ring, grid"):
+    with pytest.raises(InputError, match=r"a \.npy file that exists, or one of ring, grid"):
         gossip(quadratic(), graph="rings")
     with pytest.raises(InputError, match="directed: expected a symmetric matrix"):
         gossip(quadratic(), graph=np.triu(np.ones((5, 5))))
