@@ -61,7 +61,10 @@ def all_states(clients, state):
 def check_same(algorithm, stored, directory, participation=None, rounds=4):
     """Rounds on disk are those in memory: state, info, ids, deployed models, scores."""
     participation = participation or half(C)
-    memory, info, ids = run(algorithm, uneven(), rounds, participation=participation, exact=True)
+    first = algorithm.init(init_key(), uneven().train)
+    memory, info, ids = run(
+        algorithm, uneven(), rounds, state=first, participation=participation, exact=True
+    )
     clients, state = start(algorithm, stored, directory)
     advance = stored_rounds(algorithm, participation, stored, clients)
     state, (stored_info, stored_ids) = advance(run_key(), state, 0, rounds)

@@ -41,7 +41,7 @@ def open_clients(
         clients.protect(state)
         jaxfl.checkpoint.save(path, round, state)
 
-    After the process has ended, go on with `resume=True` and `jaxfl.checkpoint.restore(path, like)`,
+    After the process has ended, go on with `resume=True` and `checkpoint.restore(path, like)`,
     where `like` is the state that this function returns.
 
     Args:

@@ -91,8 +91,8 @@ def open_federation(directory: Path | str) -> StoredFederation:
     be those that it names.
 
     Args:
-      directory: with folders "train" and, if there are such examples, "val" and "test"; `jaxfl.on_disk.federation`
-        describes their files.
+      directory: with folders "train" and, if there are such examples, "val" and "test";
+        `jaxfl.on_disk.federation` describes their files.
 
     Raises:
       InputError: a file is missing or damaged, or the arrays do not fit together.

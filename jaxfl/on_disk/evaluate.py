@@ -72,7 +72,8 @@ def make_stored_evaluate(
 
     Returns:
       evaluate(key, state, ids [E], trained=None, round=None) -> Evaluation with scores [E], NumPy
-      arrays. With `after="trained"` the ids are those of one round.
+      arrays. With `after="trained"` the ids are those of one round. With `compile_only=True` it
+      compiles its program and returns None.
     """
     of_models = make_evaluate_cohort(
         algorithm, task, batch_size=batch_size, chunk=chunk, after=after
@@ -97,7 +98,9 @@ def make_stored_evaluate(
         ids: Int[np.ndarray, "e"],
         trained: Params | None = None,
         round: int | None = None,
-    ) -> Evaluation:
+        *,
+        compile_only: bool = False,
+    ) -> Evaluation | None:
         check_places(state.clients, federation.clients)
         ids = np.asarray(ids)
         places = np.asarray(state.clients)
@@ -110,7 +113,11 @@ def make_stored_evaluate(
         found = []
         for some, data, rows in read_ahead(read, in_parts(ids, size)):
             states = mesh.place(State(rows, state.server))
-            found.append(mesh.fetch(assess(key, some, mesh.place(data), states, trained, number)))
+            arguments = (key, some, mesh.place(data), states, trained, number)
+            if compile_only:
+                assess.lower(*arguments).compile()
+                return None
+            found.append(mesh.fetch(assess(*arguments)))
         return jax.tree.map(lambda *x: np.concatenate(x)[: ids.size], *found)
 
     return evaluate

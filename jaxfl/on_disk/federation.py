@@ -1,6 +1,7 @@
 """A federation in a directory, of which the data of a cohort are read.
 
-The examples of all clients lie one client after the other. A part ("train", "val" or "test") is a folder of arrays:
+The examples of all clients lie one client after the other. A part ("train", "val" or "test") is a
+folder of arrays:
 
 - `x.npy` [N, *feature] and `y.npy` [N, *target]: the examples of all clients
 - `offsets.npy` [C + 1]: client c has the rows offsets[c] to offsets[c + 1] - 1
@@ -19,7 +20,7 @@ from typing import NamedTuple
 import numpy as np
 from jaxtyping import Array, Int
 
-from jaxfl.errors import InputError, check
+from jaxfl.errors import InputError
 from jaxfl.types import Dataset, Federation, Pool
 
 PARTS = ("train", "val", "test")
@@ -111,6 +112,16 @@ class StoredFederation:
     def sizes(self) -> Int[np.ndarray, "*c"]:
         """Examples that each client owns, train and validation together [C]."""
         return self.count("train") + self.count("val")
+
+    def mask(self, name: str) -> np.ndarray:
+        """The mask of all clients in a part with offsets [C, n]."""
+        part = self.parts[name]
+        real = np.arange(part.longest) < np.diff(part.offsets)[:, None]
+        if not part.weighted:
+            return real
+        mask = np.zeros(real.shape, np.float32)
+        mask[real] = load_mapped(part.folder / "weights.npy")
+        return mask
 
     def count(self, name: str) -> Int[np.ndarray, "*c"]:
         """The number of examples of each client in a part with offsets [C]."""

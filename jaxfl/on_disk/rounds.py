@@ -42,7 +42,8 @@ def make_stored_rounds(
     Returns:
       rounds(key, state, start, length) -> (state, (Info [T, ...], ids [T, M])), NumPy arrays except
       for the state of the server. The given state can be read afterwards only if it was protected.
-      It raises an InputError as `make_rounds` does, and if the state is not the newest one.
+      It raises an InputError as `make_rounds` does, and if the state is not the newest one. With
+      `compile_only=True` it compiles the program of a round and returns the shapes of its Info.
 
     Example:
       >>> federation = jaxfl.data.ridge(0, dim=3).federation  # of 150 clients
@@ -89,8 +90,13 @@ def make_stored_rounds(
         return train, val, clients.read(places, ids)
 
     def rounds(
-        key: PRNGKey, state: State, start: int | np.integer, length: int
-    ) -> tuple[State, tuple[Info, np.ndarray]]:
+        key: PRNGKey,
+        state: State,
+        start: int | np.integer,
+        length: int,
+        *,
+        compile_only: bool = False,
+    ) -> tuple[State, tuple[Info, np.ndarray]] | Info:
         check_places(state.clients, federation.clients)
         places = np.array(state.clients)
         server = state.server
@@ -109,8 +115,12 @@ def make_stored_rounds(
                     states = _newest(states, ids, after, cohorts[-1])
                 check_labels(Federation(train, val, val), State(states, server))
                 before = mesh.place(State(states, server))
-                data = mesh.place((train, val))
-                computed, info = step(round_key, np.int32(number), ids, before, *data)
+                arguments = (round_key, np.int32(number), ids, before, *mesh.place((train, val)))
+                if compile_only:
+                    lowered = step.lower(*arguments)
+                    lowered.compile()
+                    return lowered.out_info[1]
+                computed, info = step(*arguments)
                 cohorts.append(ids)
                 if number != numbers[-1]:
                     round_key, ids = drawn(key, number + 1)
