@@ -59,7 +59,8 @@ class ClientStates:
           InputError: there is no file to go on with, or it is of another method or model.
         """
         self.first = first
-        self._file = Path(directory) / ROWS
+        self._directory = Path(directory)
+        self._file = self._directory / ROWS
         leaves, self._structure = jax.tree.flatten(first.row)
         self._leaves: list[Leaf] = []
         end = HEAD.itemsize
@@ -68,10 +69,10 @@ class ClientStates:
             self._leaves.append(Leaf(end, end + size, leaf.shape, np.dtype(leaf.dtype)))
             end += size
         self._width = end
+        # A new file is made when its first row is written.
+        self._exists = resume
         if resume:
             self._check_layout()
-        else:
-            self._create()
         # Rows of an earlier process are not used again before `keep` new states are protected.
         self._end = self._capacity()
         self._protected = deque([np.arange(self._end)], maxlen=keep)
@@ -143,6 +144,8 @@ class ClientStates:
           clients: their states [M, ...].
           done: the number of rounds done.
         """
+        if not self._exists:
+            self._create()
         slots = np.array([self._slot(int(slot)) for slot in places[ids, 0]], np.int64)
         if self._end > self._capacity():
             os.truncate(self._file, (self._end + max(MORE, self._end // 4)) * self._width)
@@ -176,8 +179,9 @@ class ClientStates:
         Args:
           state: the newest one.
         """
-        with self._file.open("rb+") as file:
-            os.fsync(file.fileno())
+        if self._exists:
+            with self._file.open("rb+") as file:
+                os.fsync(file.fileno())
         slots = np.asarray(state.clients)[:, 0]
         self._protected.append(slots[slots >= 0])
         self._is_protected = np.zeros(self._end, bool)
@@ -190,7 +194,7 @@ class ClientStates:
         return np.memmap(self._file, np.uint8, mode, shape=(self._capacity(), self._width))
 
     def _capacity(self) -> int:
-        return self._file.stat().st_size // self._width
+        return self._file.stat().st_size // self._width if self._exists else 0
 
     def _layout(self) -> dict:
         """What the bytes of a row are, as JSON."""
@@ -198,18 +202,19 @@ class ClientStates:
         return {"clients": self.first.clients, "bytes": self._width, "leaves": leaves}
 
     def _create(self) -> None:
-        self._file.parent.mkdir(parents=True, exist_ok=True)
+        self._directory.mkdir(parents=True, exist_ok=True)
         self._file.write_bytes(b"")
-        (self._file.parent / LAYOUT).write_text(json.dumps(self._layout(), indent=1))
+        (self._directory / LAYOUT).write_text(json.dumps(self._layout(), indent=1))
+        self._exists = True
 
     def _check_layout(self) -> None:
-        path = self._file.parent / LAYOUT
+        path = self._directory / LAYOUT
         try:
             found = json.loads(path.read_text())
             self._capacity()
         except (OSError, ValueError) as error:
             raise InputError(
-                f"cannot read the clients' states in {self._file.parent} ({error!r:.200}): run anew"
+                f"cannot read the clients' states in {self._directory} ({error!r:.200}): run anew"
             ) from error
         check(
             found == json.loads(json.dumps(self._layout())),

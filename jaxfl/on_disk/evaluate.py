@@ -97,7 +97,7 @@ def make_stored_evaluate(
         state: State,
         ids: Int[np.ndarray, "e"],
         trained: Params | None = None,
-        round: int | None = None,
+        round: int | np.integer | None = None,
         *,
         compile_only: bool = False,
     ) -> Evaluation | None:

@@ -29,7 +29,7 @@ def make_stored_rounds(
     clients: ClientStates,
     *,
     trained: bool = False,
-) -> Callable[..., tuple[State, tuple[Info, Array]]]:
+) -> Callable[..., tuple[State, tuple[Info, np.ndarray]]]:
     """As `jaxfl.make_rounds`, for clients on disk: the results have the same bits.
 
     Args:

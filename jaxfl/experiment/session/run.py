@@ -3,6 +3,7 @@
 Where several processes run together, each calls these functions alike and the first one writes.
 """
 
+import shutil
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -191,6 +192,9 @@ def record_run(
     if mesh.is_main_process():
         vanished = output.vanished(out, history, written)
         output.finish(out, built, history, program.seconds, models)
+        if not written:
+            # Only a checkpoint could read them again.
+            shutil.rmtree(out / files.STATES, ignore_errors=True)
         _tell(out, history, vanished)
     return history
 

@@ -21,8 +21,6 @@ from jaxfl.uplink import FLIPPED
 
 # Which data set, partition and options a directory was written from.
 ORIGIN = "origin.json"
-# The folder of the clients' states in the directory of a run.
-STATES = "clients"
 
 
 def origin_of(setting: Setting, source: Source) -> dict[str, Any]:

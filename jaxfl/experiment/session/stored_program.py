@@ -5,7 +5,6 @@ from pathlib import Path
 
 import jax
 import numpy as np
-from jaxtyping import Array
 
 from jaxfl import mesh
 from jaxfl.errors import check
@@ -23,7 +22,7 @@ from jaxfl.experiment.session.program import (
     random_stream,
     stretches,
 )
-from jaxfl.experiment.session.stored_data import STATES
+from jaxfl.experiment.store import files
 from jaxfl.on_disk import make_stored_evaluate, make_stored_rounds, open_clients
 from jaxfl.types import Info, Params, State
 
@@ -53,7 +52,7 @@ def _stored_program(built: Built, directory: Path, done: int) -> Program:
     seed = np.uint32(config.seed)
     with jax.set_mesh(devices):
         clients, state = open_clients(
-            directory / STATES,
+            directory / files.STATES,
             built.algorithm,
             random_stream(seed, INIT),
             stored,
@@ -72,7 +71,7 @@ def _stored_program(built: Built, directory: Path, done: int) -> Program:
     )
 
     def advance(length: int):
-        def advance_so_far(state: State, start: np.int32) -> tuple[State, tuple[Info, Array]]:
+        def advance_so_far(state: State, start: np.int32) -> tuple[State, tuple[Info, np.ndarray]]:
             with jax.set_mesh(devices):
                 return rounds(random_stream(seed, ROUNDS), state, start, length)
 
