@@ -154,8 +154,8 @@ def test_a_run_that_was_killed_goes_on_with_the_same_bits(stored, tmp_path):
     expected = jax.device_get((rows(clients, lost), lost.server, info))
     # Half of the rows of a later round.
     with (tmp_path / "clients.bin").open("r+b") as file:
-        file.seek(int(lost.clients[:, 0].max()) * clients._width)
-        file.write(b"\xff" * (clients._width // 2))
+        file.seek(int(lost.clients[:, 0].max()) * clients.row_bytes)
+        file.write(b"\xff" * (clients.row_bytes // 2))
 
     clients, like = start(algorithm, stored, tmp_path, resume=True)
     done, state = checkpoint.restore(tmp_path / "checkpoint", like)

@@ -17,8 +17,9 @@ import numpy as np
 from jaxtyping import Array, Int, PyTree
 
 from jaxfl.errors import InputError, check
-from jaxfl.on_disk.initial import First
-from jaxfl.types import State
+from jaxfl.on_disk.federation import StoredFederation
+from jaxfl.on_disk.initial import First, initial_state
+from jaxfl.types import Algorithm, PRNGKey, State
 
 ROWS = "clients.bin"
 LAYOUT = "layout.json"
@@ -44,6 +45,20 @@ class ClientStates:
 
     Attributes:
       first: the states before the first round.
+      row_bytes: what the state of a client takes in the file.
+
+    Example:
+      >>> federation = jaxfl.data.ridge(0, dim=3).federation  # of 150 clients
+      >>> stored = jaxfl.on_disk.write_federation("its-data", federation)
+      >>> algorithm = jaxfl.algorithms.local(jaxfl.regression(jaxfl.models.linear(), np.zeros(3)))
+      >>> first = initial_state(algorithm, jax.random.key(0), stored)
+      >>> clients = ClientStates("its-states", first)
+      >>> state = clients.start()
+      >>> ids = np.array([7, 9])
+      >>> models = clients.read(state.clients, ids)
+      >>> clients.write(state.clients, ids, models, 1)
+      >>> state.clients[ids].tolist()
+      [[0, 1], [1, 1]]
     """
 
     def __init__(self, directory: Path | str, first: First, *, keep: int = 2, resume: bool = False):
@@ -68,7 +83,7 @@ class ClientStates:
             size = int(np.prod(leaf.shape)) * np.dtype(leaf.dtype).itemsize
             self._leaves.append(Leaf(end, end + size, leaf.shape, np.dtype(leaf.dtype)))
             end += size
-        self._width = end
+        self.row_bytes = end
         # A new file is made when its first row is written.
         self._exists = resume
         if resume:
@@ -105,7 +120,7 @@ class ClientStates:
 
     def _read_rows(self, places: np.ndarray, ids: np.ndarray) -> list[np.ndarray]:
         """The leaves of clients that have rows."""
-        rows = np.empty((0, self._width), np.uint8)
+        rows = np.empty((0, self.row_bytes), np.uint8)
         if ids.size:
             # Mapped anew each time, because pages of a mapping count as memory of the process.
             slots = places[:, 0]
@@ -148,11 +163,11 @@ class ClientStates:
             self._create()
         slots = np.array([self._slot(int(slot)) for slot in places[ids, 0]], np.int64)
         if self._end > self._capacity():
-            os.truncate(self._file, (self._end + max(MORE, self._end // 4)) * self._width)
+            os.truncate(self._file, (self._end + max(MORE, self._end // 4)) * self.row_bytes)
         heads = np.zeros(ids.size, HEAD)
         heads["client"] = ids
         heads["round"] = done
-        rows = np.empty((ids.size, self._width), np.uint8)
+        rows = np.empty((ids.size, self.row_bytes), np.uint8)
         rows[:, : HEAD.itemsize] = heads[:, None].view(np.uint8)
         for leaf, values in zip(self._leaves, jax.tree.leaves(clients), strict=True):
             flat = np.ascontiguousarray(values).reshape(ids.size, -1)
@@ -191,15 +206,15 @@ class ClientStates:
         self._free = np.flatnonzero(~self._is_protected)[::-1].tolist()
 
     def _map(self, mode: str = "r") -> np.ndarray:
-        return np.memmap(self._file, np.uint8, mode, shape=(self._capacity(), self._width))
+        return np.memmap(self._file, np.uint8, mode, shape=(self._capacity(), self.row_bytes))
 
     def _capacity(self) -> int:
-        return self._file.stat().st_size // self._width if self._exists else 0
+        return self._file.stat().st_size // self.row_bytes if self._exists else 0
 
     def _layout(self) -> dict:
         """What the bytes of a row are, as JSON."""
         leaves = [[leaf.begin, list(leaf.shape), str(leaf.dtype)] for leaf in self._leaves]
-        return {"clients": self.first.clients, "bytes": self._width, "leaves": leaves}
+        return {"clients": self.first.clients, "bytes": self.row_bytes, "leaves": leaves}
 
     def _create(self) -> None:
         self._directory.mkdir(parents=True, exist_ok=True)
@@ -221,6 +236,52 @@ class ClientStates:
             f"{path} names other arrays than the clients of this method and model have: go on with "
             "the method, model and number of clients of before, or run anew",
         )
+
+
+def open_clients(
+    directory: Path | str,
+    algorithm: Algorithm,
+    key: PRNGKey,
+    federation: StoredFederation,
+    *,
+    keep: int = 2,
+    resume: bool = False,
+) -> tuple[ClientStates, State]:
+    """The file of the clients' states in a directory, and the state before the first round.
+
+    A client gets a row in the file when it first takes part. The state is small: its `clients` say
+    where each client's row is [C, 2]. Before a checkpoint of it, call `protect`:
+
+        clients.protect(state)
+        jaxfl.checkpoint.save(path, round, state)
+
+    After the process has ended, go on with `resume=True` and `checkpoint.restore(path, like)`,
+    where `like` is the state that this function returns.
+
+    Args:
+      directory: of the file.
+      algorithm: has `init`.
+      key: for it.
+      federation: the data of all clients.
+      keep: how many protected states stay readable, the newest ones.
+      resume: go on with the file that is there; otherwise a new one takes its place.
+
+    Raises:
+      InputError: there is no such file, it is of another method or model, or the first states of
+        the method's clients depend on all clients at once and do not fit into memory.
+
+    Example:
+      >>> federation = jaxfl.data.ridge(0, dim=3).federation  # of 150 clients
+      >>> stored = jaxfl.on_disk.write_federation("my-data", federation)
+      >>> algorithm = jaxfl.algorithms.local(jaxfl.regression(jaxfl.models.linear(), np.zeros(3)))
+      >>> clients, state = open_clients("my-states", algorithm, jax.random.key(0), stored)
+      >>> state.clients.shape, state.clients[0].tolist()
+      ((150, 2), [-1, -1])
+    """
+    clients = ClientStates(
+        directory, initial_state(algorithm, key, federation), keep=keep, resume=resume
+    )
+    return clients, clients.start()
 
 
 def check_places(places: Array | np.ndarray, clients: int) -> None:

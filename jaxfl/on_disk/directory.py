@@ -96,6 +96,14 @@ def open_federation(directory: Path | str) -> StoredFederation:
 
     Raises:
       InputError: a file is missing or damaged, or the arrays do not fit together.
+
+    Example:
+      >>> Path("own/train").mkdir(parents=True)
+      >>> np.save("own/train/x.npy", np.zeros((5, 8), np.float32))  # three clients of 2, 0, 3
+      >>> np.save("own/train/y.npy", np.array([0, 1, 1, 0, 1], np.int32))
+      >>> np.save("own/train/offsets.npy", np.array([0, 2, 2, 5]))
+      >>> open_federation("own").sizes.tolist()
+      [2, 0, 3]
     """
     directory = Path(directory)
     check(

@@ -74,6 +74,17 @@ def make_stored_evaluate(
       evaluate(key, state, ids [E], trained=None, round=None) -> Evaluation with scores [E], NumPy
       arrays. With `after="trained"` the ids are those of one round. With `compile_only=True` it
       compiles its program and returns None.
+
+    Example:
+      >>> federation = jaxfl.data.ridge(0, dim=3).federation  # of 150 clients
+      >>> stored = jaxfl.on_disk.write_federation("scored-data", federation)
+      >>> task = jaxfl.regression(jaxfl.models.linear(), np.zeros(3))
+      >>> algorithm = jaxfl.algorithms.fedavg(task)
+      >>> key = jax.random.key(0)
+      >>> clients, state = jaxfl.on_disk.open_clients("scored-states", algorithm, key, stored)
+      >>> evaluate = make_stored_evaluate(algorithm, task, stored, clients, after="none")
+      >>> evaluate(key, state, np.arange(150)).before.test.shape
+      (150,)
     """
     of_models = make_evaluate_cohort(
         algorithm, task, batch_size=batch_size, chunk=chunk, after=after

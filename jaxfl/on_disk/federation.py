@@ -50,6 +50,12 @@ class StoredFederation:
       directory: where it lies.
       clients: C, the number of clients.
       parts: of "train", "val" and "test", where their examples lie.
+
+    Example:
+      >>> federation = jaxfl.data.ridge(0, dim=3).federation  # of 150 clients
+      >>> stored = jaxfl.on_disk.write_federation("ridge", federation)
+      >>> stored.read(np.array([7, 9])).train.x.shape[0], stored.sizes.shape
+      (2, (150,))
     """
 
     directory: Path
@@ -61,12 +67,6 @@ class StoredFederation:
 
         All parts are padded to the largest client of the federation, so that the shapes are those
         of every other cohort of M clients.
-
-        Example:
-          >>> federation = jaxfl.data.ridge(0, dim=3).federation  # of 150 clients
-          >>> stored = jaxfl.on_disk.write_federation(Path("ridge"), federation)
-          >>> stored.read(np.array([7, 9])).train.x.shape[0]
-          2
         """
         return Federation(*(self.read_part(name, ids) for name in PARTS))
 
