@@ -252,16 +252,6 @@ def make_evaluate_cohort(
     Returns:
       evaluate_cohort(key, cohort, test, deployed [M, ...], trained=None) -> Evaluation, not jitted.
       `test` has the test sets of the cohort [M, n, ...], or a pool with weights [M, n].
-
-    Example:
-      >>> federation = jaxfl.data.ridge(0, dim=3).federation  # of 150 clients
-      >>> task = jaxfl.regression(jaxfl.models.linear(), np.zeros(3))
-      >>> score_cohort = make_evaluate_cohort(jaxfl.algorithms.fedavg(task), task, after="none")
-      >>> key = jax.random.key(0)
-      >>> models = jax.vmap(task.problem.init)(jax.random.split(key, 150))
-      >>> cohort = Cohort(jnp.arange(150), federation.train, federation.val)
-      >>> score_cohort(key, cohort, federation.test, models).before.test.shape
-      (150,)
     """
     fine_tune = task.trainer(data_loss(task.problem, algorithm.apply))
 

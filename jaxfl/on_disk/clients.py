@@ -17,9 +17,8 @@ import numpy as np
 from jaxtyping import Array, Int, PyTree
 
 from jaxfl.errors import InputError, check
-from jaxfl.on_disk.federation import StoredFederation
-from jaxfl.on_disk.initial import First, initial_state
-from jaxfl.types import Algorithm, PRNGKey, State
+from jaxfl.on_disk.initial import First
+from jaxfl.types import State
 
 ROWS = "clients.bin"
 LAYOUT = "layout.json"
@@ -51,7 +50,7 @@ class ClientStates:
       >>> federation = jaxfl.data.ridge(0, dim=3).federation  # of 150 clients
       >>> stored = jaxfl.on_disk.write_federation("its-data", federation)
       >>> algorithm = jaxfl.algorithms.local(jaxfl.regression(jaxfl.models.linear(), np.zeros(3)))
-      >>> first = initial_state(algorithm, jax.random.key(0), stored)
+      >>> first = jaxfl.on_disk.initial.initial_state(algorithm, jax.random.key(0), stored)
       >>> clients = ClientStates("its-states", first)
       >>> state = clients.start()
       >>> ids = np.array([7, 9])
@@ -98,12 +97,24 @@ class ClientStates:
         """The state before the first round: no client has a row."""
         return State(np.full((self.first.clients, 2), -1, np.int32), self.first.server)
 
-    def read(self, places: Int[np.ndarray, "c 2"], ids: Int[np.ndarray, "m"]) -> PyTree:
+    def first_of(self, places: Int[np.ndarray, "c 2"], ids: Int[np.ndarray, "m"]) -> PyTree:
+        """The states [M, ...] before their first round; None if all of the clients have rows.
+
+        Args:
+          places: `clients` of the state.
+          ids: of the clients.
+        """
+        return None if (places[ids, 0] >= 0).all() else self.first.rows(ids)
+
+    def read(
+        self, places: Int[np.ndarray, "c 2"], ids: Int[np.ndarray, "m"], first: PyTree = None
+    ) -> PyTree:
         """The states of some clients [M, ...] as NumPy arrays.
 
         Args:
           places: `clients` of the state.
           ids: of the clients.
+          first: `first_of` these clients, if it is known; it is changed.
 
         Raises:
           InputError: the row of a client was written over since, or the file was damaged.
@@ -113,7 +124,7 @@ class ClientStates:
         found = self._read_rows(places[seen], ids[seen])
         if seen.all():
             return jax.tree.unflatten(self._structure, found)
-        others = jax.tree.leaves(self.first.rows(ids))
+        others = jax.tree.leaves(self.first.rows(ids) if first is None else first)
         for leaf, rows in zip(others, found, strict=True):
             leaf[seen] = rows
         return jax.tree.unflatten(self._structure, others)
@@ -236,52 +247,6 @@ class ClientStates:
             f"{path} names other arrays than the clients of this method and model have: go on with "
             "the method, model and number of clients of before, or run anew",
         )
-
-
-def open_clients(
-    directory: Path | str,
-    algorithm: Algorithm,
-    key: PRNGKey,
-    federation: StoredFederation,
-    *,
-    keep: int = 2,
-    resume: bool = False,
-) -> tuple[ClientStates, State]:
-    """The file of the clients' states in a directory, and the state before the first round.
-
-    A client gets a row in the file when it first takes part. The state is small: its `clients` say
-    where each client's row is [C, 2]. Before a checkpoint of it, call `protect`:
-
-        clients.protect(state)
-        jaxfl.checkpoint.save(path, round, state)
-
-    After the process has ended, go on with `resume=True` and `checkpoint.restore(path, like)`,
-    where `like` is the state that this function returns.
-
-    Args:
-      directory: of the file.
-      algorithm: has `init`.
-      key: for it.
-      federation: the data of all clients.
-      keep: how many protected states stay readable, the newest ones.
-      resume: go on with the file that is there; otherwise a new one takes its place.
-
-    Raises:
-      InputError: there is no such file, it is of another method or model, or the first states of
-        the method's clients depend on all clients at once and do not fit into memory.
-
-    Example:
-      >>> federation = jaxfl.data.ridge(0, dim=3).federation  # of 150 clients
-      >>> stored = jaxfl.on_disk.write_federation("my-data", federation)
-      >>> algorithm = jaxfl.algorithms.local(jaxfl.regression(jaxfl.models.linear(), np.zeros(3)))
-      >>> clients, state = open_clients("my-states", algorithm, jax.random.key(0), stored)
-      >>> state.clients.shape, state.clients[0].tolist()
-      ((150, 2), [-1, -1])
-    """
-    clients = ClientStates(
-        directory, initial_state(algorithm, key, federation), keep=keep, resume=resume
-    )
-    return clients, clients.start()
 
 
 def check_places(places: Array | np.ndarray, clients: int) -> None:

@@ -84,10 +84,10 @@ def make_stored_rounds(
         check_cohorts(ids[None], federation.clients, number)
         return round_key, ids
 
-    def read(places: np.ndarray, ids: np.ndarray) -> tuple[Dataset, Dataset, PyTree]:
+    def read(places: np.ndarray, ids: np.ndarray, first: PyTree) -> tuple[Dataset, Dataset, PyTree]:
         train = federation.read_part("train", ids)
         val = federation.read_part("val", ids)
-        return train, val, clients.read(places, ids)
+        return train, val, clients.read(places, ids, first)
 
     def rounds(
         key: PRNGKey,
@@ -106,7 +106,7 @@ def make_stored_rounds(
         numbers = range(int(start), int(start) + length)
         with ThreadPoolExecutor(max_workers=1) as thread:
             round_key, ids = drawn(key, numbers[0])
-            coming = thread.submit(read, places, ids)
+            coming = thread.submit(read, places, ids, clients.first_of(places, ids))
             written: Future | None = None
             after: PyTree = None
             for number in numbers:
@@ -120,11 +120,14 @@ def make_stored_rounds(
                     lowered = step.lower(*arguments)
                     lowered.compile()
                     return lowered.out_info[1]
-                computed, info = step(*arguments)
                 cohorts.append(ids)
+                # All that the devices compute of the next round: they take one program after the
+                # other, and these results would else come after those of this round.
                 if number != numbers[-1]:
                     round_key, ids = drawn(key, number + 1)
-                    coming = thread.submit(read, places, ids)
+                    first = clients.first_of(places, ids)
+                    coming = thread.submit(read, places, ids, first)
+                computed, info = step(*arguments)
                 after = mesh.fetch(computed.clients)
                 server = computed.server
                 last = info.trained if trained else None
