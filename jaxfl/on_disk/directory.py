@@ -9,6 +9,7 @@ import shutil
 from pathlib import Path
 from typing import Any
 
+import jax
 import numpy as np
 
 from jaxfl.errors import InputError, check
@@ -62,7 +63,10 @@ def _flatten(part: Dataset) -> dict[str, np.ndarray]:
     mask = np.asarray(part.mask)
     real = mask != 0
     offsets = np.concatenate([[0], np.cumsum(real.sum(axis=1))])
-    arrays = {"x": np.asarray(part.x)[real], "y": np.asarray(part.y)[real], "offsets": offsets}
+    # Of arrays that store no padding, the examples are read without making any.
+    x = np.asarray(jax.device_get(part.x)[np.nonzero(real)])
+    y = np.asarray(jax.device_get(part.y)[np.nonzero(real)])
+    arrays = {"x": x, "y": y, "offsets": offsets}
     if mask.dtype != bool:
         arrays["weights"] = mask[real]
     return arrays
