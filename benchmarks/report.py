@@ -21,6 +21,7 @@ from benchmarks import (
     gradient_through_rounds,
     growth,
     local_training,
+    many_clients,
     pfedgraph_round,
     server_step,
     unequal_clients,
@@ -41,6 +42,7 @@ SECTIONS: dict[str, Callable[[Path | None, float], str]] = {
     "unequal_memory": lambda peers, floor: unequal_clients.memory_section(),
     "gradient_through_rounds": lambda peers, floor: gradient_through_rounds.section(),
     "growth": lambda peers, floor: growth.section(),
+    "many_clients": lambda peers, floor: many_clients.section(),
 }
 
 

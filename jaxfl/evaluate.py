@@ -210,7 +210,9 @@ def make_evaluate_models(
       >>> evaluate_models(key, federation, models, jnp.arange(2)).before.test.shape
       (2,)
     """
-    fine_tune = task.trainer(data_loss(task.problem, algorithm.apply))
+    evaluate_cohort = make_evaluate_cohort(
+        algorithm, task, batch_size=batch_size, chunk=chunk, after=after
+    )
 
     def evaluate_models(
         key: PRNGKey,
@@ -225,7 +227,41 @@ def make_evaluate_models(
             test = federation.test._replace(mask=federation.test.mask[ids])
         else:
             test = tree.take(federation.test, ids)
+        return evaluate_cohort(key, cohort, test, deployed, trained)
 
+    return evaluate_models
+
+
+def make_evaluate_cohort(
+    algorithm: Algorithm,
+    task: Task,
+    *,
+    batch_size: int | None = None,
+    chunk: Chunk = "auto",
+    after: After = "fine_tuned",
+) -> Callable:
+    """As `make_evaluate_models`, for a cohort whose data are given alone.
+
+    Args:
+      algorithm: says how a client predicts.
+      task: see `make_evaluate`, also for the other arguments.
+      batch_size: number of examples predicted at a time.
+      chunk: clients computed side by side.
+      after: what is scored second.
+
+    Returns:
+      evaluate_cohort(key, cohort, test, deployed [M, ...], trained=None) -> Evaluation, not jitted.
+      `test` has the test sets of the cohort [M, n, ...], or a pool with weights [M, n].
+    """
+    fine_tune = task.trainer(data_loss(task.problem, algorithm.apply))
+
+    def evaluate_cohort(
+        key: PRNGKey,
+        cohort: Cohort,
+        test: Dataset | Pool,
+        deployed: Params,
+        trained: Params | None = None,
+    ) -> Evaluation:
         def score_on(params: Params, data: Dataset | Pool) -> Float[Array, "m"]:
             return score_clients(
                 algorithm.apply,
@@ -244,7 +280,7 @@ def make_evaluate_models(
             return Scores(score_on(params, cohort.val), score_on(params, test))
 
         if after == "none":
-            unknown = jnp.full(ids.shape, jnp.nan)
+            unknown = jnp.full(cohort.ids.shape, jnp.nan)
             return Evaluation(scores(deployed), Scores(unknown, unknown))
         if after == "fine_tuned":
             trained = fine_tune(key, deployed, None, cohort).params
@@ -253,7 +289,7 @@ def make_evaluate_models(
             "the scores after training are those of the models that a round trained: give them as "
             "`trained`, from the info of make_rounds(..., trained=True)",
         )
-        trained = tree.choose(tree.finite(trained, ids.size), trained, deployed)
+        trained = tree.choose(tree.finite(trained, cohort.ids.size), trained, deployed)
         return Evaluation(scores(deployed), scores(trained))
 
-    return evaluate_models
+    return evaluate_cohort

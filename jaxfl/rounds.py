@@ -62,8 +62,7 @@ def make_rounds(
     """
 
     def one_round(key: PRNGKey, federation: Federation, state: State, number: Int[Array, ""]):
-        sample_key, round_key = jax.random.split(jax.random.fold_in(key, number))
-        ids = jnp.sort(participation(sample_key, number))
+        round_key, ids = draw_cohort(participation, key, number)
         clients = federation.train.mask.shape[0]
         check(
             ids.size <= clients,
@@ -79,7 +78,7 @@ def make_rounds(
             train, val = tree.take((federation.train, federation.val), ids)
             cohort = Cohort(ids, train, val, number)
             before = State(tree.take(state.clients, ids), state.server)
-        after, info = keep_finite(before, *algorithm.round(round_key, before, cohort))
+        after, info = cohort_round(algorithm, round_key, before, cohort)
         if not everybody:
             after = State(tree.put(state.clients, ids, after.clients), after.server)
         return after, info, ids
@@ -132,6 +131,39 @@ def make_rounds(
         return after, (info, ids)
 
     return rounds
+
+
+def draw_cohort(
+    participation: Participation, key: PRNGKey, number: Int[Array, ""]
+) -> tuple[PRNGKey, Int[Array, "m"]]:
+    """The key of round `number`, and the sorted ids of its clients [M].
+
+    Args:
+      participation: (key, round) -> ids [M].
+      key: of all rounds.
+      number: of the round.
+
+    Example:
+      >>> _, ids = draw_cohort(jaxfl.participation.full(3), jax.random.key(0), 0)
+      >>> ids.tolist()
+      [0, 1, 2]
+    """
+    sample_key, round_key = jax.random.split(jax.random.fold_in(key, number))
+    return round_key, jnp.sort(participation(sample_key, number))
+
+
+def cohort_round(
+    algorithm: Algorithm, round_key: PRNGKey, before: State, cohort: Cohort
+) -> tuple[State, Info]:
+    """One round of a cohort, whose state changes only where the new state is finite.
+
+    Args:
+      algorithm: what happens in a round.
+      round_key: of `draw_cohort`.
+      before: the state, with the clients of the cohort only [M, ...].
+      cohort: the clients of the round.
+    """
+    return keep_finite(before, *algorithm.round(round_key, before, cohort))
 
 
 def keep_finite(before: State, after: State, info: Info) -> tuple[State, Info]:

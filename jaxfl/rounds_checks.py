@@ -141,7 +141,7 @@ def _outputs(algorithm: Algorithm, federation: Federation, state: State) -> int:
     return predictions.shape[1] if len(predictions.shape) == 2 else 0
 
 
-def check_cohorts(ids: Array, clients: int, start: int) -> None:
+def check_cohorts(ids: Array | np.ndarray, clients: int, start: int) -> None:
     """Raises an `InputError` if a cohort [T, M] names a client twice, or one that there is not."""
     if not getattr(ids, "is_fully_addressable", True):
         return

@@ -222,7 +222,7 @@ def main(runs: int = 1000, seed: int = 0, minutes: float = 1e9, build_only: bool
       build_only: compile and execute nothing; a round is traced with all its checks.
     """
     if build_only:
-        session.compile_run = stop
+        session.make_program = stop
     with tempfile.TemporaryDirectory() as folder:
         os.environ.pop("JAXFL_DATA_DIR", None)
         print(fuzz(runs, seed, Path(folder), minutes))

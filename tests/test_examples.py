@@ -45,6 +45,7 @@ EXEMPT = {
     "jaxfl.mesh.prepare_host": PROCESS,
     "jaxfl.mesh.keep_programs": PROCESS,
     "jaxfl.experiment.Tracking": "it needs the library of a tracker; docs/tracking.md shows it",
+    "jaxfl.evaluate.make_evaluate_cohort": "`make_evaluate_models` calls it, whose example is one",
     "jaxfl.experiment.resume_comparison": "as `resume`, on the directory that `compare` writes",
 }
 TYPES = "docs/concepts.md and the examples of `make_rounds` and `federate` show it"

@@ -60,6 +60,7 @@ ALLOWED = {
     "protocols": {"summaries"},
     "checkpoint": FREE,
     "mesh": FREE,
+    "on_disk": FREE | {"evaluate", "mesh", "rounds", "rounds_checks"},
     "flax_model": FREE,
     "acceptance": FREE,
     "losses": {"errors"},
@@ -102,6 +103,7 @@ ALLOWED = {
         "protocols",
         "checkpoint",
         "mesh",
+        "on_disk",
         "task",
     }
     | {"models", "data", "uplink", "algorithms", "registry", "version"},

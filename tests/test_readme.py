@@ -107,6 +107,21 @@ def test_the_short_programs_of_the_pages():
     np.testing.assert_allclose(mean["bias"], [1.0])
 
 
+def test_clients_on_disk_as_the_guide_has_them(tmp_path, monkeypatch):
+    """With fewer clients and a smaller model."""
+    monkeypatch.chdir(tmp_path)
+    names = {}
+    for program in programs("docs/guides/many_clients.md")[1:]:
+        small = program.replace("100_000", "200").replace("lenet(10)", "linear(10)")
+        exec(small, names)
+    assert names["ids"].shape == (2, 100)
+    assert names["scores"].shape == (100,)
+    assert np.isfinite(names["scores"]).all()
+    number, state = names["checkpoint"].restore(Path("checkpoint"), names["state"])
+    assert number == 2
+    assert (state.clients == names["state"].clients).all()
+
+
 @pytest.mark.parametrize(
     ("page", "kind", "table", "name"),
     [

@@ -80,7 +80,7 @@ def fedrod(task: Task) -> Algorithm:
     def init(key: PRNGKey, train: Dataset) -> State:
         model = problem.init(key)
         check_labels(train, "FedRoD")
-        example = train.x[0, :1]
+        example = jax.ShapeDtypeStruct((1, *train.x.shape[2:]), train.x.dtype)
         d = jax.eval_shape(features, model, example).shape[-1]
         classes = jax.eval_shape(problem.apply, model, example).shape[-1]
         head = {"kernel": jnp.zeros((d, classes)), "bias": jnp.zeros(classes)}

@@ -179,6 +179,9 @@ class RunOptions:
     score_after: After = "fine_tuned"
     """what is scored as `after`, beside the deployed models: these after fine-tuning, the models
     that the clients trained in the round before the server answered, or none (quicker)"""
+    store: str | None = None
+    """directory of the clients' data, made from the data set if it is new: the data and the states
+    of the clients then lie on disk, and a round reads its cohort only"""
     checkpoint_every: Annotated[int | None, MANY] = None
     """rounds between two checkpoints, from which `jaxfl resume DIR` goes on; none if not given, but
     on Ctrl-C"""

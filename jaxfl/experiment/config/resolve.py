@@ -2,6 +2,7 @@
 
 import dataclasses
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, TypeVar
 
 import jax
@@ -60,6 +61,8 @@ def resolve(setting: Setting, source: Source | None = None) -> Resolved:
     if setting.dataset not in SOURCES:  # config.json names the folder for a reader elsewhere
         folder = str(data_dir(setting.data_dir).absolute())
         setting = dataclasses.replace(setting, data_dir=folder)
+    if setting.store is not None:
+        setting = dataclasses.replace(setting, store=str(Path(setting.store).absolute()))
     return Resolved(setting, source)
 
 

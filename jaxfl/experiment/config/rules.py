@@ -130,6 +130,21 @@ def check_scored(options: RunOptions) -> None:
     )
 
 
+def check_store(options: RunOptions) -> None:
+    """Raises an `InputError` if clients on disk are given to what needs all of them in memory."""
+    if options.store is None:
+        return
+    check(
+        options.seeds == 1,
+        f"--store is given and --seeds is {options.seeds}: run one seed after the other",
+    )
+    check(
+        not options.keep_models,
+        "--store keeps the clients on disk, and models.npz would hold the models of all: add "
+        "--no-keep-models",
+    )
+
+
 def check_hyper(algorithm: str, hyper: dict[str, Any]) -> None:
     """Checks the names and values of hyper-parameters by the signature of the algorithm's factory.
 

@@ -37,6 +37,7 @@ class Setting(RunOptions, UploadOptions, TrainingOptions, DataOptions):
         rules.check_strength(self)
         rules.check_noise(self, self)
         rules.check_scored(self)
+        rules.check_store(self)
 
 
 @dataclass(frozen=True)

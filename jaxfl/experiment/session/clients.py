@@ -26,7 +26,9 @@ from jaxfl.data.partition import OWNED, Parts
 from jaxfl.experiment.config import DataOptions, Resolved, Setting, devices_of
 from jaxfl.experiment.config.rules import count_unseen
 from jaxfl.experiment.session.seeds import seeds_of
+from jaxfl.experiment.session.stored_data import digest_stored, find_stored, outline, store
 from jaxfl.experiment.store.digests import digest_arrays
+from jaxfl.on_disk import StoredFederation
 from jaxfl.ragged import Ragged, is_ragged, stack
 from jaxfl.types import Dataset, Federation
 from jaxfl.uplink import FLIPPED, malicious_clients
@@ -38,12 +40,14 @@ class Data:
 
     source: Source
     parts: list[Parts]  # of each seed
-    federation: Federation  # [C, ...], or [seeds, C, ...] if there are several
+    # [C, ...], or [seeds, C, ...] if there are several; without examples if they lie on disk
+    federation: Federation
+    stored: StoredFederation | None = None
 
     @cached_property
     def digest(self) -> str:
         """The digest of the federation; if several processes run together, each must ask for it."""
-        return digest_arrays(self.federation)
+        return digest_arrays(self.federation) if self.stored is None else digest_stored(self.stored)
 
 
 def gather(resolved: Resolved) -> Data:
@@ -60,9 +64,16 @@ def gather(resolved: Resolved) -> Data:
     setting, source = resolved.config, resolved.source
     seeds = seeds_of(setting)
     parts = [assign(setting, source, seed) for seed in seeds.numbers]
+    if setting.store is not None:
+        stored = find_stored(setting, source)
+        if stored is not None:
+            return Data(source, parts, outline(stored), stored)
     federation = make_federation(source, parts, setting)
     if setting.attack in FLIPPED:
         federation = flip_labels(federation, malicious(setting), source.classes)
+    if setting.store is not None:
+        stored = store(setting, source, federation)
+        return Data(source, parts, outline(stored), stored)
     with jax.set_mesh(mesh.make_mesh(devices_of(setting))):
         return Data(source, parts, mesh.place(federation, axis=seeds.client_axis))
 

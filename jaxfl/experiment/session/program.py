@@ -25,6 +25,11 @@ START = np.int32(0)  # round numbers are int32 throughout
 INIT, ROUNDS, EVALUATE = range(3)  # streams of a run's random numbers
 
 
+def random_stream(seed: Array | np.uint32, number: int) -> jax.Array:
+    """The key of one of a run's streams of random numbers."""
+    return jax.random.fold_in(jax.random.key(seed, impl="threefry2x32"), number)
+
+
 class OneSeed(NamedTuple):
     """The computation of a run for one seed, pure functions of the seed and its federation."""
 
@@ -64,21 +69,18 @@ def one_seed(built: Built, algorithm: Algorithm, after: After) -> OneSeed:
     rounds = make_rounds(algorithm, built.participation, trained=after == "trained")
     evaluate = make_evaluate_models(algorithm, built.task, chunk=built.config.chunk, after=after)
 
-    def stream(seed: Array | np.uint32, number: int) -> jax.Array:
-        return jax.random.fold_in(jax.random.key(seed, impl="threefry2x32"), number)
-
     def init(seed, federation):
-        return algorithm.init(stream(seed, INIT), federation.train)
+        return algorithm.init(random_stream(seed, INIT), federation.train)
 
     def advance(length, seed, federation, state, start):
-        return rounds(stream(seed, ROUNDS), federation, state, start, length=length)
+        return rounds(random_stream(seed, ROUNDS), federation, state, start, length=length)
 
     def deploy(federation, state, ids):
         train, val = tree.take((federation.train, federation.val), ids)
         return algorithm.models(state, Cohort(ids, train, val))
 
     def assess(seed, federation, deployed, number, ids, trained=None):
-        key = jax.random.fold_in(stream(seed, EVALUATE), number)
+        key = jax.random.fold_in(random_stream(seed, EVALUATE), number)
         # Fine-tuning has the learning rate of the last round.
         return evaluate(key, federation, deployed, ids, trained, round=number - 1)
 
@@ -99,6 +101,8 @@ class Program:
     seconds: float  # spent on compiling
     done: int = 0  # rounds that `state` has behind it
     before: float = 0.0  # seconds that they took
+    # called with a state before a checkpoint of it is written
+    before_checkpoint: Callable[[State], None] = lambda state: None
 
 
 def stops(rounds: int, every: int | None) -> list[int]:

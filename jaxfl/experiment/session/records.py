@@ -71,7 +71,8 @@ def wait_for(computed: PyTree, meanwhile: Callable[[], None]) -> None:
     reading an array does, would leave Ctrl-C without an answer until they are done.
     """
     nap = 0.0005
-    while not all(leaf.is_ready() for leaf in jax.tree.leaves(computed)):
+    arrays = [leaf for leaf in jax.tree.leaves(computed) if isinstance(leaf, jax.Array)]
+    while not all(leaf.is_ready() for leaf in arrays):
         meanwhile()
         time.sleep(nap)
         nap = min(2 * nap, LONGEST_NAP)

@@ -3,6 +3,7 @@
 Where several processes run together, each calls these functions alike and the first one writes.
 """
 
+import shutil
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -16,8 +17,9 @@ from jaxfl.experiment.session.build import Built, build
 from jaxfl.experiment.session.clients import gather
 from jaxfl.experiment.session.history import History
 from jaxfl.experiment.session.interrupt import answer, interruptible
-from jaxfl.experiment.session.program import Program, compile_run, stops
+from jaxfl.experiment.session.program import Program, stops
 from jaxfl.experiment.session.records import records
+from jaxfl.experiment.session.stored_program import make_program
 from jaxfl.experiment.store import files
 
 # (config, a line of metrics.jsonl and its measure; at first None)
@@ -58,7 +60,7 @@ def execute(
     files.check_free([out], overwrite)
     built = _build(config)
     follow(built.config, None)
-    program = compile_run(built)
+    program = make_program(built, out)
     with files.locked(out):
         if mesh.is_main_process():
             output.begin(out, built, overwrite)
@@ -105,7 +107,7 @@ def resume(
         built = _build(config if devices is None else replace(config, devices=devices))
         newest = checkpoints.find_checkpoint(directory, built.config, built.data.digest)
         follow(built.config, None)
-        program = compile_run(built, int(newest.name) if newest else 0)
+        program = make_program(built, directory, int(newest.name) if newest else 0)
         if rounds is not None and mesh.is_main_process():
             output.reopen(directory, rounds)
         return record_run(program, directory, follow, newest).summary(program.seconds)
@@ -180,6 +182,7 @@ def record_run(
             _check_convergence(config, history, record.round)
             stopped = record.round < config.rounds and mesh.any_process(asked.is_set())
             if record.round in due or stopped:
+                program.before_checkpoint(record.state)
                 written.append(
                     checkpoints.write_checkpoint(out, record, history, best, built.data.digest)
                 )
@@ -189,6 +192,9 @@ def record_run(
     if mesh.is_main_process():
         vanished = output.vanished(out, history, written)
         output.finish(out, built, history, program.seconds, models)
+        if not written:
+            # Only a checkpoint could read them again.
+            shutil.rmtree(out / files.STATES, ignore_errors=True)
         _tell(out, history, vanished)
     return history
 

@@ -44,6 +44,7 @@ COMPARISON_FILES = (
     *_pictures("comparison"),
 )
 SWEEP_FILES = ("sweep.json", "best.json", *_pictures("sweep"))
+STATES = "clients"  # a directory of the states of clients on disk
 CHECKPOINTS = "checkpoints"  # a directory beside the files of a run
 CONFIGS = "configs.json"  # beside them, where the runs were made
 GRAPHS = _pictures("graphs")  # likewise
@@ -167,6 +168,7 @@ def create(directory: Path, names: tuple[str, ...], overwrite: bool) -> None:
         if names == RUN_FILES:
             for old in checkpoints(directory):
                 shutil.rmtree(old)
+            shutil.rmtree(directory / STATES, ignore_errors=True)
 
 
 def make_directory(directory: Path) -> None:

@@ -49,6 +49,10 @@ def _fit(config: Resolved, data: Data) -> Resolved:
         config.config.local_epochs is None,
         "an equal budget is one of steps: give --local-steps in place of --local-epochs",
     )
+    check(
+        data.stored is None,
+        "--store and --equal-budget are given, which needs all clients in memory: leave out one",
+    )
     budget = config.config.local_steps
     fewer = max(budget // 2, 1)
     counted = gradients(config, data)

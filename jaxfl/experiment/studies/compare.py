@@ -13,8 +13,8 @@ from jaxfl.experiment.config import Config, load_config, load_configs, resolve, 
 from jaxfl.experiment.session import output
 from jaxfl.experiment.session.build import Built, build
 from jaxfl.experiment.session.clients import Data, gather
-from jaxfl.experiment.session.program import compile_run
 from jaxfl.experiment.session.run import Follow, execute, record_run, resume, silent, to_resume
+from jaxfl.experiment.session.stored_program import make_program
 from jaxfl.experiment.store import files
 from jaxfl.experiment.store.finished import last_graph, load_finished, write_comparison
 from jaxfl.experiment.studies.budget import equalise
@@ -182,7 +182,7 @@ def _run_all(
     for place, built in enumerate(ready):
         name = built.config.name
         follow(built.config, None)
-        program = compile_run(built)
+        program = make_program(built, directories[name])
         if place == 0:
             held.enter_context(files.locked(out))
             if mesh.is_main_process():

@@ -84,6 +84,10 @@ def search(config: Config, points: list[Point], follow: Follow = silent) -> list
     Raises:
       InputError: a name or a value that the algorithm or the setting does not take.
     """
+    check(
+        config.store is None,
+        "--store is given, and a search keeps the clients of its trials in memory: leave it out",
+    )
     configs = [_with_point(config, point) for point in points]  # every value is checked
     numbers = _swept(config.algorithm)
     groups: dict[str, list[int]] = {}

@@ -1,0 +1,179 @@
+"""Time and memory of a round of 100 clients whose data and personal models lie on disk.
+
+`python -m benchmarks.many_clients 100000` prints JSON. Each case has its own process, because the
+peak memory is that of a process.
+"""
+
+import json
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+import jax
+import numpy as np
+
+import jaxfl
+from benchmarks.growth import peak_gib
+from benchmarks.measure import use_all_cores
+from benchmarks.peers import ROOT
+from benchmarks.peers.work import print_json
+from jaxfl import checkpoint, on_disk
+
+COHORT = 100
+# Examples of a client for training and for testing.
+TRAIN = 50
+TEST = 10
+SIDE = 28
+BATCH = 10
+EPOCHS = 5
+# Clients that are written at a time.
+BLOCK = 1000
+# Rounds that are timed together.
+ROUNDS = 4
+
+
+def write_clients(directory: Path, clients: int) -> None:
+    """A federation of random images, written block by block and never in memory as a whole."""
+    rng = np.random.default_rng(0)
+    for name, count in (("train", TRAIN), ("test", TEST)):
+        folder = directory / name
+        folder.mkdir(parents=True)
+        examples = clients * count
+        x = folder / "x.npy"
+        np.lib.format.open_memmap(x, "w+", np.uint8, (examples, SIDE, SIDE, 1))
+        block = rng.integers(0, 256, (BLOCK * count, SIDE, SIDE, 1), np.uint8)
+        for number, first in enumerate(range(0, examples, len(block))):
+            # Mapped anew for each block, because pages of a mapping count as memory.
+            rows = np.load(x, mmap_mode="r+")[first : first + len(block)]
+            # The images of each block are others: pixels are taken modulo 256.
+            rows[:] = block[: len(rows)] + np.uint8(number % 256)
+            del rows
+        np.save(folder / "y.npy", (np.arange(examples) % 10).astype(np.int32))
+        np.save(folder / "offsets.npy", np.arange(clients + 1) * count)
+
+
+def measure(clients: int, repeats: int = 5) -> dict[str, float]:
+    """Seconds of a round, of a checkpoint and of resuming, peak memory, and size on the disk.
+
+    Args:
+      clients: C.
+      repeats: how many times some rounds are timed; the best time counts.
+    """
+    with tempfile.TemporaryDirectory() as folder:
+        directory = Path(folder)
+        write_clients(directory / "data", clients)
+        return _measure(directory, clients, repeats)
+
+
+def _measure(directory: Path, clients: int, repeats: int) -> dict[str, float]:
+    federation = on_disk.open_federation(directory / "data")
+    task = jaxfl.classification(
+        jaxfl.models.lenet(10),
+        np.zeros((SIDE, SIDE, 1), np.uint8),
+        batch_size=BATCH,
+        epochs=EPOCHS,
+        scale=255,
+    )
+    algorithm = jaxfl.algorithms.pfedgraph(task)
+    key = jax.random.key(0)
+    states, first = on_disk.open_clients(directory / "states", algorithm, key, federation)
+    sample = jaxfl.participation.uniform(clients, COHORT / clients)
+    advance = on_disk.make_stored_rounds(algorithm, sample, federation, states)
+    evaluate = on_disk.make_stored_evaluate(algorithm, task, federation, states, after="none")
+
+    state, _ = advance(key, first, 0, 1)
+    done = 1
+    seconds = cpu_seconds = float("inf")
+    for _ in range(repeats):
+        # Several rounds in one call, because the first one of a call is not read ahead.
+        began = time.perf_counter()
+        cpu_began = time.process_time()
+        state, (_, ids) = advance(key, state, done, ROUNDS)
+        seconds = min(seconds, (time.perf_counter() - began) / ROUNDS)
+        cpu_seconds = min(cpu_seconds, (time.process_time() - cpu_began) / ROUNDS)
+        done += ROUNDS
+    evaluate(key, state, ids[-1])
+    began = time.perf_counter()
+    evaluate(key, state, ids[-1])
+    evaluation = time.perf_counter() - began
+
+    began = time.perf_counter()
+    states.protect(state)
+    checkpoint.save(directory / "checkpoint", done, state)
+    saving = time.perf_counter() - began
+    _, (expected, _) = advance(key, state, done, 1)
+
+    began = time.perf_counter()
+    states, first = on_disk.open_clients(
+        directory / "states", algorithm, key, federation, resume=True
+    )
+    done, state = checkpoint.restore(directory / "checkpoint", first)
+    resuming = time.perf_counter() - began
+    advance = on_disk.make_stored_rounds(algorithm, sample, federation, states)
+    _, (found, _) = advance(key, state, done, 1)
+    np.testing.assert_array_equal(found.loss, expected.loss)
+    written = sum(path.stat().st_blocks for path in (directory / "states").iterdir()) * 512
+    return {
+        "round": seconds,
+        "cpu": cpu_seconds,
+        "evaluation": evaluation,
+        "checkpoint": saving,
+        "resume": resuming,
+        "peak_gib": peak_gib(),
+        "states_gib": written / 2**30,
+        "row": states.row_bytes,
+    }
+
+
+def in_own_process(clients: int) -> dict[str, float]:
+    """As `measure`."""
+    command = [sys.executable, "-m", "benchmarks.many_clients", str(clients)]
+    done = subprocess.run(command, capture_output=True, text=True, cwd=ROOT, check=True)
+    return json.loads(done.stdout.splitlines()[-1])
+
+
+def section(sizes: tuple[int, ...] = (1_000, 10_000, 100_000)) -> str:
+    """The table."""
+    rows = []
+    first = 0.0
+    for clients in sizes:
+        found = in_own_process(clients)
+        first = first or found["round"]
+        cells = [
+            f"{clients:,}",
+            f"{found['round']:.2f}",
+            f"{found['round'] / first:.2f}",
+            f"{found['cpu']:.2f}",
+            f"{found['evaluation']:.2f}",
+            f"{found['checkpoint']:.2f}",
+            f"{found['resume']:.2f}",
+            f"{found['peak_gib']:.2f}",
+            f"{clients * found['row'] / 2**30:.1f}",
+            f"{found['states_gib']:.2f}",
+        ]
+        rows.append(f"| {' | '.join(cells)} |")
+    return TEXT.format(rows="\n".join(rows), rounds=1 + 5 * ROUNDS)
+
+
+TEXT = """## More clients than fit into memory
+
+pFedGraph on clients of 50 images 28x28 for training and 10 for testing, each with a personal LeNet,
+100 clients a round and 5 epochs of batch 10: data and states lie on disk (`jaxfl.on_disk`), and a
+round reads its cohort. Each number of clients in a process of its own; best of five times 4 rounds.
+*Relative* is the time of a round in units of that of the first line. The evaluation is that of the
+100 clients of a round, without fine-tuning. A checkpoint includes that all states are on the disk;
+resuming is from the start of reading to the state, compiling included, and the round after it has
+the same bits as without the stop. *All states* is what the states of all clients would take, and
+*written* what the file takes after {rounds} rounds.
+
+| clients | round, s | relative | CPU time, s | evaluation, s | checkpoint, s | resume, s | peak memory, GiB | all states, GiB | written, GiB |
+|---|---:|---:|---:|---:|---:|---:|---:|---:|---:|
+{rows}
+"""  # noqa: E501 - the head of a table
+
+
+if __name__ == "__main__":
+    with use_all_cores():
+        print_json(**measure(int(sys.argv[1])))

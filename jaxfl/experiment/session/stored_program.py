@@ -1,0 +1,112 @@
+"""What a run computes whose clients lie on disk, in the form of a `Program`."""
+
+import time
+from pathlib import Path
+
+import jax
+import numpy as np
+
+from jaxfl import mesh
+from jaxfl.errors import check
+from jaxfl.evaluate import Evaluation
+from jaxfl.experiment.config import devices_of
+from jaxfl.experiment.session.build import Built
+from jaxfl.experiment.session.program import (
+    EVALUATE,
+    INIT,
+    ROUNDS,
+    START,
+    Program,
+    compile_run,
+    evaluated_ids,
+    random_stream,
+    stretches,
+)
+from jaxfl.experiment.store import files
+from jaxfl.on_disk import make_stored_evaluate, make_stored_rounds, open_clients
+from jaxfl.types import Info, Params, State
+
+
+def make_program(built: Built, directory: Path, done: int = 0) -> Program:
+    """What a run computes, wherever its clients lie.
+
+    Args:
+      built: the run.
+      directory: of the run; the states of clients on disk lie in it.
+      done: rounds that are already done; a checkpoint has their state.
+    """
+    if built.data.stored is None:
+        return compile_run(built, done)
+    return _stored_program(built, directory, done)
+
+
+def _stored_program(built: Built, directory: Path, done: int) -> Program:
+    began = time.perf_counter()
+    config = built.config
+    stored = built.data.stored
+    check(
+        jax.process_count() == 1,
+        f"--store is given to {jax.process_count()} processes that run together: start one",
+    )
+    devices = mesh.make_mesh(devices_of(config))
+    seed = np.uint32(config.seed)
+    with jax.set_mesh(devices):
+        clients, state = open_clients(
+            directory / files.STATES,
+            built.algorithm,
+            random_stream(seed, INIT),
+            stored,
+            keep=config.keep,
+            resume=done > 0,
+        )
+    rounds = make_stored_rounds(
+        built.algorithm,
+        built.participation,
+        stored,
+        clients,
+        trained=config.score_after == "trained",
+    )
+    assess = make_stored_evaluate(
+        built.algorithm, built.task, stored, clients, chunk=config.chunk, after=config.score_after
+    )
+
+    def advance(length: int):
+        def advance_so_far(state: State, start: np.int32) -> tuple[State, tuple[Info, np.ndarray]]:
+            with jax.set_mesh(devices):
+                return rounds(random_stream(seed, ROUNDS), state, start, length)
+
+        return advance_so_far
+
+    def evaluate(
+        state: State, number: np.int32, ids: np.ndarray, trained: Params | None
+    ) -> Evaluation:
+        with jax.set_mesh(devices):
+            key = jax.random.fold_in(random_stream(seed, EVALUATE), number)
+            # Fine-tuning has the learning rate of the last round.
+            return assess(key, state, ids, trained, round=number - 1)
+
+    with jax.set_mesh(devices):
+        shapes = rounds(random_stream(seed, ROUNDS), state, 0, 1, compile_only=True)
+        ids = np.arange(shapes.loss.shape[0], dtype=np.int32)
+        trained = None
+        if config.score_after == "trained":
+            zeros = jax.tree.map(lambda x: np.zeros(x.shape, x.dtype), shapes.trained)
+            trained = mesh.place(zeros)
+        key = jax.random.fold_in(random_stream(seed, EVALUATE), START)
+        evaluated = evaluated_ids(built, ids)
+        assess(key, state, evaluated, trained, round=0, compile_only=True)
+    lengths = {end - start for start, end in stretches(config, done)}
+    return Program(
+        built,
+        state,
+        {length: advance(length) for length in lengths},
+        evaluate,
+        _no_models,
+        time.perf_counter() - began,
+        done,
+        before_checkpoint=clients.protect,
+    )
+
+
+def _no_models(state: State) -> Params:
+    raise AssertionError("a run whose clients lie on disk keeps no models of all of them")

@@ -1,0 +1,21 @@
+"""More clients than fit into memory: their data and states lie on disk, a round reads its cohort.
+
+Results have the same bits as those of the functions without "stored" in their names.
+"""
+
+from jaxfl.on_disk.clients import ClientStates
+from jaxfl.on_disk.directory import open_federation, write_federation
+from jaxfl.on_disk.evaluate import make_stored_evaluate
+from jaxfl.on_disk.federation import StoredFederation
+from jaxfl.on_disk.opening import open_clients
+from jaxfl.on_disk.rounds import make_stored_rounds
+
+__all__ = [
+    "ClientStates",
+    "StoredFederation",
+    "make_stored_evaluate",
+    "make_stored_rounds",
+    "open_clients",
+    "open_federation",
+    "write_federation",
+]
