@@ -112,8 +112,11 @@ def measured_rows(first: PyTree, second: PyTree, reported: Bool[Array, "m"]) -> 
     endless data. Its expected squared distance is a variance, sum_j w_j^2 v_j, and a squared bias,
     |sum_j w_j (mu_j - mu_i)|^2, which is at most sum_j w_j b_ij with b_ij = |mu_j - mu_i|^2. Each
     client trains on two halves of its examples, a_j and c_j, and m_j is their mean. Then
-    v_j = |a_j - c_j|^2 / 4 has the variance of m_j as its expectation, and the mean of
+    |a_j - c_j|^2 / 4 has the variance of m_j as its expectation; v_j is the mean of it and of the
+    mean over all clients, because one difference is an uncertain measure. The mean of
     |a_i - a_j|^2, |a_i - c_j|^2, |c_i - a_j|^2 and |c_i - c_j|^2 exceeds b_ij by 2 v_i + 2 v_j.
+    It counts less two standard errors of this mean of four, so that a distance which may be chance
+    keeps nobody apart.
     min_w sum_j v_j w_j^2 + b_ij w_j on the simplex has the solution of a water filling:
     w_j = max(0, (t - b_ij) / (2 v_j)), with t so that the sum is 1.
 
@@ -130,21 +133,23 @@ def measured_rows(first: PyTree, second: PyTree, reported: Bool[Array, "m"]) -> 
       Row-stochastic [M, M].
 
     Example:
-      >>> first = jnp.array([[0.0], [1.0], [60.0]])
-      >>> second = jnp.array([[2.0], [1.0], [62.0]])
+      >>> first = jnp.array([[0.0, 2.0], [0.0, 2.0], [60.0, 1.0]])
+      >>> second = jnp.array([[2.0, 0.0], [2.0, 0.0], [61.0, 3.0]])
       >>> measured_rows(first, second, jnp.ones(3, bool)).round(2).tolist()
-      [[0.0, 1.0, 0.0], [0.0, 1.0, 0.0], [0.0, 0.0, 1.0]]
+      [[0.5, 0.5, 0.0], [0.5, 0.5, 0.0], [0.0, 0.0, 1.0]]
     """
     M = reported.size
     both = jax.tree.map(lambda a, c: jnp.concatenate([a, c]), first, second)
     # From differences: an enormous model takes no digits of the others.
     blocks = squared_differences(both).reshape(2, M, 2, M)
     variance = jnp.diagonal(blocks[0, :, 1]) / 4
-    # Halves that are equal by chance would take all weight.
+    # A variance from one difference is uncertain: it counts as much as the mean of all.
     known = jnp.where(reported, variance, 0.0)
     typical = known.sum() / jnp.maximum(reported.sum(), 1)
-    variance = jnp.maximum(variance, jnp.maximum(1e-3 * typical, 1e-30))
-    bias = blocks.mean(axis=(0, 2)) - 2 * (variance[:, None] + variance[None])
+    variance = jnp.maximum((variance + typical) / 2, 1e-30)
+    four = blocks.transpose(0, 2, 1, 3).reshape(4, M, M)
+    certain = four.mean(axis=0) - jnp.std(four, axis=0, ddof=1)
+    bias = certain - 2 * (variance[:, None] + variance[None])
     bias = jnp.where(jnp.eye(M, dtype=bool), 0.0, jnp.maximum(bias, 0.0))
     bias = jnp.where(reported[None], bias, jnp.inf)
     return fill_rows(bias, variance)

@@ -69,6 +69,15 @@ def test_measured_weights_come_near_to_those_of_one_who_knows_the_groups():
     assert default > 4 * oracle
 
 
+def test_clients_of_one_group_weigh_nearly_the_same():
+    """Without a margin for chance half of the distances would count, and few would collaborate."""
+    rng = np.random.default_rng(3)
+    (first, second), true = draw(rng, groups=1, clients=30)
+    weights = measured_rows(first, second, jnp.ones(30, bool))
+    oracle = error(np.full((30, 30), 1 / 30), (first + second) / 2, true)
+    assert error(weights, (first + second) / 2, true) < 1.6 * oracle
+
+
 def test_clients_that_are_alike_collaborate_and_the_certain_ones_weigh_more():
     rng = np.random.default_rng(1)
     centre = rng.normal(size=400)
@@ -77,7 +86,7 @@ def test_clients_that_are_alike_collaborate_and_the_certain_ones_weigh_more():
         jnp.asarray(centre + noise * rng.normal(size=(4, 400)), jnp.float32) for _ in range(2)
     )
     weights = np.asarray(measured_rows(first, second, jnp.ones(4, bool)))
-    assert (weights[:, :2].sum(axis=1) > 0.75).all()
+    assert (weights[:, :2].sum(axis=1) > 0.6).all()
 
 
 def test_who_has_not_reported_has_no_weight_and_changes_no_row():
