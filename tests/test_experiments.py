@@ -13,6 +13,7 @@ SLOW = {
     "adaptive",
     "fedcedar_case_study",
     "gfedmtl_fig2",
+    "gfedmtl_integral",
     "pfedgat_attention",
 }
 SCRIPTS = [

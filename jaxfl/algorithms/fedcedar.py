@@ -9,7 +9,7 @@ from jaxtyping import Array, Bool, Int, PyTree
 from jaxfl import tree
 from jaxfl.deployment import deploy_key
 from jaxfl.errors import check
-from jaxfl.kernels.cluster import distances_between, kmeans, match
+from jaxfl.kernels.cluster import continued, distances_between, kmeans
 from jaxfl.kernels.mixing import leave_out, mix
 from jaxfl.kernels.propagate import contraction, graph_rows, propagate
 from jaxfl.kernels.similarity import cosine
@@ -104,12 +104,12 @@ def fedcedar(
       personal: False: all clients get the mean of the nodes' models (AS-3).
       identity: the nodes of a round are those of that round alone ("round", the paper), or nodes
         keep an identity over the rounds ("kept" and "chosen", not the paper's): each cluster
-        continues the node from which most of its members come, or else one that nobody was in, or
-        else the one with the nearest centre. A node without members in a round keeps its model. A
-        client that was away gets the model of the node that it was last in, which is better where
-        clients form groups, and worse where they do not. So with "chosen" each client receives both
-        the model of its node and the mean of all nodes, and takes the one with the lower loss on
-        its training data, when it trains and when it deploys.
+        continues the node from which most of its members come, or one that nobody was in, or else
+        the one with the nearest centre; several clusters may continue one node. A node without
+        members in a round keeps its model. A client that was away gets the model of the node that
+        it was last in, which is better where clients form groups, and worse where they do not. So
+        with "chosen" each client receives both the model of its node and the mean of all nodes, and
+        takes the one with the lower loss on its training data, when it trains and when it deploys.
 
     Raises:
       InputError: a temperature is given and the graph is not a softmax, or nodes have an identity
@@ -167,21 +167,20 @@ def fedcedar(
     def identify(
         cluster: Array, centres: Array, received: Params, client: Client, server: Server, info: Info
     ) -> tuple[Array, Array, Kept]:
-        """The clusters by the numbers of the nodes that they continue, and these nodes."""
+        """The node of each client, the averaging of each node's members [K, M], and the nodes."""
         returning = (client.seen >= 0) & info.reported
         before = jax.nn.one_hot(client.cluster, clusters) * returning[:, None]
         votes = jax.nn.one_hot(cluster, clusters).T @ before
-        found = mix(centres, received)
         kept = server.kept
-        # A cluster without members that return takes a node that nobody was in, if there is one.
-        counts = centres.any(axis=1)[:, None] & kept.held[None]
-        apart = jnp.where(counts, distances_between(found, kept.centres), 0.0)
-        node = match(votes, apart)
-        # Row n is that of the cluster that continues node n.
-        cluster_of = jnp.argsort(node)
-        exists = centres.any(axis=1)[cluster_of]
-        now = tree.choose(exists, tree.take(found, cluster_of), kept.centres)
-        return node[cluster], centres[cluster_of], Kept(now, kept.held | exists)
+        distances = distances_between(mix(centres, received), kept.centres)
+        node = continued(votes, distances, kept.held, centres.any(axis=1))
+        # Clusters that continue one node are one cluster.
+        counts = info.reported | ~info.reported.any()
+        members = jax.nn.one_hot(node[cluster], clusters, axis=0) * counts[None]
+        averaging = members / jnp.maximum(members.sum(axis=1), 1)[:, None]
+        exists = members.any(axis=1)
+        now = tree.choose(exists, mix(averaging, received), kept.centres)
+        return node[cluster], averaging, Kept(now, kept.held | exists)
 
     def round(key: PRNGKey, state: State, cohort: Cohort) -> tuple[State, Info]:
         server = state.server

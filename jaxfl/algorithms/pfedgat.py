@@ -55,7 +55,7 @@ class Client(NamedTuple):
     defaults="the paper; width is ours",
     offers_mixture=True,
     separating={"feature": "round", "attention": "dot", "eta": 0.1},
-    turn_first="feature=round attention=dot eta=0.1: the defaults mix nearly evenly",
+    turn_first="feature=round attention=dot wire=update: the defaults mix nearly evenly",
 )
 def pfedgat(
     task: Task,

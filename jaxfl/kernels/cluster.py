@@ -4,7 +4,6 @@ from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
-import optax
 from jax import lax
 from jax.lax import Precision
 from jaxtyping import Array, Bool, Float, Int, Key, PyTree
@@ -195,27 +194,41 @@ def centres(
     )
 
 
-def match(
-    votes: Float[Array, "k k"] | Int[Array, "k k"], distances: Float[Array, "k k"]
+def continued(
+    votes: Float[Array, "k k"] | Int[Array, "k k"],
+    distances: Float[Array, "k k"],
+    held: Bool[Array, "k"],
+    exists: Bool[Array, "k"],
 ) -> Int[Array, "k"]:
-    """The old cluster that each new one continues, each old one once [K].
+    """The old cluster that each new one continues [K]; several may continue one.
 
-    It is the assignment with most votes, and among those the one with the smallest sum of
-    distances (Hungarian algorithm: Kuhn, 1955, https://doi.org/10.1002/nav.3800020109).
+    It is the one from which most of its members come, the nearest one of several. A new cluster of
+    clients that were in no cluster continues one that nobody was ever in, as long as there are any,
+    each another one; and then the nearest one.
 
     Args:
       votes: how many members of a new cluster were in an old one [K, K] (new, old).
       distances: of their centres, finite and not negative [K, K] (new, old).
+      held: whether anybody was ever in an old cluster [K].
+      exists: whether anybody is in a new cluster [K].
 
     Example:
-      >>> match(jnp.array([[0, 2], [0, 0]]), jnp.zeros((2, 2))).tolist()
-      [1, 0]
+      >>> votes = jnp.array([[0, 2, 0], [0, 1, 0], [0, 0, 0]])
+      >>> held = jnp.array([False, True, True])
+      >>> continued(votes, jnp.ones((3, 3)), held, jnp.ones(3, bool)).tolist()
+      [1, 1, 0]
     """
-    # All distances of an assignment together weigh less than one vote.
-    largest = jnp.maximum(distances.max(), 1e-30)
-    costs = distances / (largest * (distances.shape[0] + 1)) - votes
-    new, old = optax.assignment.hungarian_algorithm(costs)
-    return jnp.zeros_like(old).at[new].set(old)
+    # All distances together weigh less than one vote.
+    near = distances / (jnp.maximum(distances.max(), 1e-30) * (distances.shape[0] + 1))
+    voted = votes.any(axis=1)
+    # Free clusters go one by one to the new ones without votes that exist.
+    free = jnp.cumsum(~held)
+    turn = jnp.cumsum(~voted & exists)
+    place = jnp.searchsorted(free, turn)
+    fits = ~voted & exists & (place < held.size)
+    nearest_held = jnp.argmin(jnp.where(held[None], near, jnp.inf), axis=1)
+    chosen = jnp.where(voted, jnp.argmax(votes - near, axis=1), nearest_held)
+    return jnp.where(fits, place, chosen).astype(jnp.int32)
 
 
 def together(assignment: Int[Array, "m"], reported: Bool[Array, "m"]) -> Float[Array, "m m"]:

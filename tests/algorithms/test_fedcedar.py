@@ -6,7 +6,6 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from scipy.optimize import linear_sum_assignment
 from scipy.special import softmax
 from sklearn.cluster import KMeans
 from toys import deployed, full, init_key, linear, opposite_groups, run, run_key
@@ -125,7 +124,7 @@ def test_rounds_with_nodes_that_keep_their_identity_equal_numpy(options):
     node_of = {}
     nodes = np.stack([initial] * count)
     centres = nodes.copy()
-    held_before = np.zeros(count, bool)
+    taken = set()
     for number, ids in enumerate(COHORTS):
         held = [nodes[node_of[i]] if i in node_of else nodes.mean(axis=0) for i in range(CLIENTS)]
         stacked = tree.unravel(jnp.asarray(np.stack(held), jnp.float32), like)
@@ -135,23 +134,31 @@ def test_rounds_with_nodes_that_keep_their_identity_equal_numpy(options):
         models = np.asarray(tree.ravel(trained.clients), np.float64)[ids]
         labels = KMeans(count, n_init=10, random_state=0).fit(models).labels_
         found = np.stack([models[labels == k].mean(axis=0) for k in range(count)])
-        # A cluster continues the node of most of its members, then the nearest one.
-        votes = np.zeros((count, count))
-        for i, k in zip(ids, labels, strict=True):
-            if i in node_of:
-                votes[k, node_of[i]] += 1
+        # A cluster continues the node of most of its members, or a free one, or the nearest one.
+        free = sorted(set(range(count)) - set(node_of.values()) - taken)
+        before = dict(node_of)
         apart = ((found[:, None] - centres[None]) ** 2).sum(axis=-1)
-        apart[:, ~held_before] = 0
-        held_before[:] = True
-        rows, columns = linear_sum_assignment(1e-6 * apart / max(apart.max(), 1) - votes)
-        continues = dict(zip(rows, columns, strict=True))
-        node_of |= {i: continues[k] for i, k in zip(ids, labels, strict=True)}
-        centres = found[[next(k for k in continues if continues[k] == n) for n in range(count)]]
-        # Sections 3.3 and 3.4.
-        compared = centres - (initial if options.get("feature") == "update" else 0)
+        for k in range(count):
+            members = ids[labels == k]
+            votes = [sum(before.get(i) == n for i in members) for n in range(count)]
+            if max(votes):
+                node = max(range(count), key=lambda n: (votes[n], -apart[k, n]))
+            else:
+                node = free.pop(0) if free else int(apart[k].argmin())
+            taken.add(node)
+            node_of |= dict.fromkeys(members.tolist(), node)
+        for n in range(count):
+            rows = [r for r, i in enumerate(ids.tolist()) if node_of[i] == n]
+            if rows:
+                centres[n] = models[rows].mean(axis=0)
+        # Sections 3.3 and 3.4, for the nodes with members.
+        present = sorted({node_of[i] for i in ids.tolist()})
+        compared = centres[present] - (initial if options.get("feature") == "update" else 0)
         units = compared / np.linalg.norm(compared, axis=1, keepdims=True)
         edges = np.maximum(units @ units.T, 0)
-        nodes = edges / edges.sum(axis=1, keepdims=True) @ centres
+        moved = edges / edges.sum(axis=1, keepdims=True) @ centres[present]
+        nodes[present] = moved
+        nodes[sorted(set(range(count)) - taken)] = moved.mean(axis=0)
     expected = [nodes[node_of[i]] for i in range(CLIENTS)]
     np.testing.assert_allclose(
         tree.ravel(deployed(algorithm, state, CLIENTS, data)), expected, atol=1e-5
