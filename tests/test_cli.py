@@ -75,6 +75,7 @@ def test_a_run_writes_what_the_documentation_says(capsys):
             "down",
             "up_bytes",
             "batches",
+            "graph",
         }
         assert row["up_bytes"] == 4 * row["up"]
         assert row["batches"] == 3 * 10 * row["round"]  # steps, clients
@@ -566,7 +567,7 @@ def test_a_config_of_an_earlier_version_still_loads():
     assert main(["run", "--config", "c.json", "--out", "x"]) == 0
     later = {"optimizer": "sgd", "schedule": "constant", "decay": 0.99, "decay_every": 10}
     later |= {"malicious": [], "unseen": 0.0, "label": None, "score_after": "fine_tuned"}
-    later |= {"keep_models": True}
+    later |= {"keep_models": True, "store": None}
     later |= {"format": ["png"]}
     assert load("x/config.json") == earlier | later
 

@@ -129,7 +129,6 @@ OPEN = {  # what the server learns beside, by default hyper-parameters
         "dpfl",
         "cobo",
         "pfedgat",  # sends plain gradients of validation losses
-        "scaffold",
     },
 }
 

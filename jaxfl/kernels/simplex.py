@@ -150,8 +150,8 @@ def measured_rows(first: PyTree, second: PyTree, reported: Bool[Array, "m"]) -> 
     four = blocks.transpose(0, 2, 1, 3).reshape(4, M, M)
     certain = four.mean(axis=0) - jnp.std(four, axis=0, ddof=1)
     bias = certain - 2 * (variance[:, None] + variance[None])
-    bias = jnp.where(jnp.eye(M, dtype=bool), 0.0, jnp.maximum(bias, 0.0))
-    bias = jnp.where(reported[None], bias, jnp.inf)
+    bias = jnp.where(reported[None], jnp.maximum(bias, 0.0), jnp.inf)
+    bias = jnp.where(jnp.eye(M, dtype=bool), 0.0, bias)
     return fill_rows(bias, variance)
 
 

@@ -34,6 +34,8 @@ from jaxfl.kernels.similarity import (
 from jaxfl.kernels.simplex import (
     alpha_for_groups,
     collaboration_rows,
+    fill_rows,
+    measured_rows,
     project_capped_rows,
     project_rows,
 )
@@ -154,6 +156,23 @@ TABLE = [
         "rows",
         "twins general",
     ),
+    Kernel(
+        "cluster.distances_between",
+        lambda c: cluster.distances_between(c.models, jnp.eye(2, c.models.shape[1])),
+        "rows",
+        "nonnegative",
+    ),
+    Kernel(
+        "cluster.continued",
+        lambda c: cluster.continued(
+            jnp.array([[0, 2, 0], [0, 1, 0], [0, 0, 0]]),
+            jnp.abs(c.models[0, 0]) * jnp.ones((3, 3)),
+            jnp.array([True, True, False]),
+            jnp.ones(3, bool),
+        ),
+        "none",
+        "nonnegative",
+    ),
     Kernel("cluster.centres", centres, "none", degree=1),
     Kernel(
         "cluster.together", lambda c: cluster.together(halves(c), c.reported), "pairs", "simplex"
@@ -169,6 +188,13 @@ TABLE = [
     Kernel("consensus.collect", lambda c: consensus.collect(cells(c), 4), "columns", "simplex"),
     Kernel("consensus.couple", lambda c: consensus.couple(strength(c), 3), "none", "simplex"),
     Kernel("consensus.neighbourhood", lambda c: consensus.neighbourhood(RING), "none", "simplex"),
+    Kernel(
+        "consensus.symmetric_neighbourhood",
+        lambda c: consensus.symmetric_neighbourhood(RING),
+        "none",
+        "simplex",
+    ),
+    Kernel("consensus.apart", lambda c: consensus.apart(RING, 2), "none"),
     Kernel(
         "consensus.exchange", lambda c: consensus.exchange(RING, strength(c), 2), "none", "simplex"
     ),
@@ -367,6 +393,20 @@ TABLE = [
         -1,
     ),
     Kernel("similarity.scaled", lambda c: scaled(c.models)[0], "rows", "twins"),
+    Kernel(
+        "simplex.measured_rows",
+        lambda c: measured_rows(c.models, 0.5 * c.models, c.reported),
+        "pairs",
+        "simplex",
+        tolerance=1e-3,
+    ),
+    Kernel(
+        "simplex.fill_rows",
+        lambda c: fill_rows(jnp.abs(grid(c)), 1.0 + c.sizes),
+        "pairs",
+        "simplex",
+        tolerance=1e-4,
+    ),
     Kernel("simplex.collaboration_rows: code", collaboration(), "pairs", OF_COSINES),
     Kernel("simplex.collaboration_rows: paper", collaboration(form="paper"), "pairs", OF_COSINES),
     Kernel(

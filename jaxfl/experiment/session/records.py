@@ -71,7 +71,7 @@ def wait_for(computed: PyTree, meanwhile: Callable[[], None]) -> None:
     reading an array does, would leave Ctrl-C without an answer until they are done.
     """
     nap = 0.0005
-    arrays = [leaf for leaf in jax.tree.leaves(computed) if isinstance(leaf, jax.Array)]
+    arrays = [leaf for leaf in jax.tree.leaves(computed) if hasattr(leaf, "is_ready")]
     while not all(leaf.is_ready() for leaf in arrays):
         meanwhile()
         time.sleep(nap)

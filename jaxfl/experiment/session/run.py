@@ -3,7 +3,6 @@
 Where several processes run together, each calls these functions alike and the first one writes.
 """
 
-import shutil
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -194,7 +193,7 @@ def record_run(
         output.finish(out, built, history, program.seconds, models)
         if not written:
             # Only a checkpoint could read them again.
-            shutil.rmtree(out / files.STATES, ignore_errors=True)
+            files.remove(out / files.STATES)
         _tell(out, history, vanished)
     return history
 

@@ -65,7 +65,7 @@ def store(setting: Setting, source: Source, federation: Federation) -> StoredFed
     """Writes the federation of a setting into its directory."""
     directory = Path(setting.store)
     with files.writing(directory):
-        directory.absolute().parent.mkdir(parents=True, exist_ok=True)
+        files.make_directory(directory.absolute().parent)
         stored = write_federation(directory, jax.device_get(federation))
         files.write_json(directory / ORIGIN, origin_of(setting, source))
     return stored

@@ -254,10 +254,10 @@ def write_file(file: Path, content: bytes | str) -> None:
             raise
 
 
-def remove(file: Path) -> None:
-    """Removes a file of a run, if it is there."""
-    with writing(file):
-        file.unlink(missing_ok=True)
+def remove(path: Path) -> None:
+    """Removes a file or a directory of a run, if it is there."""
+    with writing(path):
+        shutil.rmtree(path) if path.is_dir() else path.unlink(missing_ok=True)
 
 
 def write_json(file: Path, content: Any) -> None:
