@@ -141,7 +141,8 @@ def measured_rows(first: PyTree, second: PyTree, reported: Bool[Array, "m"]) -> 
     M = reported.size
     both = jax.tree.map(lambda a, c: jnp.concatenate([a, c]), first, second)
     # From differences: an enormous model takes no digits of the others.
-    blocks = squared_differences(both).reshape(2, M, 2, M)
+    distances = squared_differences(both)
+    blocks = (distances / jnp.maximum(distances.max(), 1e-30)).reshape(2, M, 2, M)
     variance = jnp.diagonal(blocks[0, :, 1]) / 4
     # A variance from one difference is uncertain: it counts as much as the mean of all.
     known = jnp.where(reported, variance, 0.0)
