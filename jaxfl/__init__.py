@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from jaxfl import (
     algorithms,
+    clock,
     data,
     errors,
     kernels,
@@ -19,6 +20,7 @@ from jaxfl import (
     tree,
     types,
     uplink,
+    work,
 )
 from jaxfl.evaluate import make_evaluate
 from jaxfl.graph_measures import measure_graph
@@ -38,6 +40,7 @@ __all__ = [
     "algorithms",
     "check_finite",
     "classification",
+    "clock",
     "data",
     "errors",
     "kernels",
@@ -56,6 +59,7 @@ __all__ = [
     "tree",
     "types",
     "uplink",
+    "work",
 ]
 
 

@@ -11,6 +11,7 @@ from jaxtyping import Array, Bool, Float
 
 from jaxfl import tree
 from jaxfl.batch_statistics import parameters
+from jaxfl.edges import keep_edges
 from jaxfl.kernels.alignment import misalignment
 from jaxfl.kernels.mixing import keep_own, mix
 from jaxfl.objectives import data_loss
@@ -106,8 +107,9 @@ def attracted_round(
       >>> jax.eval_shape(lambda: attracted_round(*given))[1].weights.shape
       (4, 4)
     """
-    mixture, accepted = task.accept(clients.model, mix(weights, clients.received), cohort)
+    kept = keep_edges(task, weights)
+    mixture, accepted = task.accept(clients.model, mix(kept.rows, clients.received), cohort)
     anchor = (mixture, factor * accepted)
     trained, received, info = train_and_upload(task, fit, key, clients.model, anchor, cohort)
     after = Client(trained, received, jnp.ones_like(clients.seen))
-    return after, info._replace(weights=keep_own(weights, accepted))
+    return after, info._replace(weights=keep_own(kept.weights, accepted))

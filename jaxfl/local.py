@@ -7,7 +7,7 @@ import jax
 import jax.numpy as jnp
 import optax
 from jax import lax
-from jaxtyping import Array, Bool, Int, Key, PyTree
+from jaxtyping import Array, Bool, Float, Int, Key, PyTree
 
 from jaxfl import tree
 from jaxfl.batches import minibatches
@@ -40,7 +40,7 @@ class _Batches(NamedTuple):
     rows: Int[Array, "*m s b"]
     # which of them count [S, B]
     counts: Bool[Array, "*m s b"]
-    # the number of batches with examples
+    # the number of batches that the client computes, all of which have examples
     taken: Int[Array, "*m"]
 
 
@@ -57,6 +57,24 @@ def _lanes(chunk: Chunk, clients: int) -> int:
     if size == "all":
         size = clients if clients < MANY else -(-clients // PARTS)
     return min(size, clients)
+
+
+def part_of(steps: Int[Array, "*m"], work: Float[Array, "*m"]) -> Int[Array, "*m"]:
+    """The number of steps that a client takes which computes a part of its local training.
+
+    It is work * steps, rounded up; at least 1 step where there are any.
+
+    Args:
+      steps: all steps of its local training.
+      work: the fraction of them that it computes, in (0, 1].
+
+    Example:
+      >>> part_of(jnp.array([200, 200, 3, 0]), jnp.array([1.0, 0.6, 0.1, 0.5])).tolist()
+      [200, 120, 1, 0]
+    """
+    # Less a little: a fraction k / E of E times b steps is k times b steps, whatever its rounding.
+    part = jnp.ceil(work * steps * (1 - 1e-6)).astype(steps.dtype)
+    return jnp.clip(part, jnp.minimum(steps, 1), steps)
 
 
 def trainer(
@@ -91,15 +109,18 @@ def trainer(
       micro: number of examples whose gradient is computed at a time, see `accumulated`.
       whole_batch: whether the objective depends on a batch as a whole; then a batch is never
         computed in parts.
-      chunk: clients trained side by side, see `tree.over_clients`. With `epochs`, the next client
-        takes the place of one that is done, and "all" is a quarter of 32 or more clients.
+      chunk: clients trained side by side, see `tree.over_clients`. With `epochs` or unequal work,
+        the next client takes the place of one that is done, and "all" is a quarter of 32 or more
+        clients.
       example_clip: largest L2 norm of an example's gradient, see `private`. None: no clipping and
         no noise.
       example_noise: noise on the sum of a batch's gradients, in units of `example_clip`.
 
     Returns:
       fit(key, params [M], anchor [M], cohort) -> Fitted. A client's random numbers depend only on
-      the key and the client's id.
+      the key and the client's id. If the cohort has `work`, each client takes only the first part
+      of its steps, see `part_of`; a client that is done leaves its place to the next, as with
+      `epochs`.
 
     Raises:
       InputError: not exactly one of `steps` and `epochs` is given, a number is below 1, or examples
@@ -132,10 +153,13 @@ def trainer(
     else:
         gradient = private(objective, example_clip, example_noise)
 
-    def draw(key: PRNGKey, mask: Array) -> _Batches:
+    def draw(key: PRNGKey, mask: Array, work: Array | None) -> _Batches:
         order_key, step_key = jax.random.split(key)
         rows, counts = minibatches(order_key, mask, batch_size, steps=steps, epochs=epochs)
-        return _Batches(step_key, rows, counts, jnp.count_nonzero(counts.any(axis=1)))
+        taken = jnp.count_nonzero(counts.any(axis=1))
+        if work is not None:
+            taken = part_of(taken, work)
+        return _Batches(step_key, rows, counts, taken)
 
     def step(
         optimizer: optax.GradientTransformation,
@@ -175,11 +199,12 @@ def trainer(
         params: Params,
         anchor: PyTree,
         data: Dataset,
+        work: Array | None,
     ) -> Fitted:
-        batches = draw(key, data.mask)
+        batches = draw(key, data.mask, work)
         one = partial(step, optimizer, batches, anchor, data, ())
         start = begin(optimizer, params)
-        if steps is None:
+        if steps is None or work is not None:
             most = batches.rows.shape[0]
             return fitted(repeat(one, start, batches.taken, most=most), batches.taken)
 
@@ -195,8 +220,9 @@ def trainer(
         params: Params,
         anchor: PyTree,
         data: Dataset,
+        work: Array | None,
     ) -> Fitted:
-        batches = jax.vmap(draw)(keys, data.mask)
+        batches = jax.vmap(draw)(keys, data.mask, work)
 
         def of_client(client: Array, carry: tuple, number: Array) -> tuple:
             return step(optimizer, batches, anchor, data, (client,), carry, number)
@@ -210,8 +236,8 @@ def trainer(
         keys = client_keys(key, cohort.ids)
         used = optimizer_of_round(optimizer, cohort.round)
         one = partial(fit_client, used)
-        arguments = (keys, params, anchor, cohort.train)
-        if steps is not None:
+        arguments = (keys, params, anchor, cohort.train, cohort.work)
+        if steps is not None and cohort.work is None:
             return tree.over_clients(one, chunk)(*arguments)
 
         def on_device(shared: tuple, *stacked: PyTree) -> Fitted:

@@ -28,6 +28,7 @@ VENUES = {
     "ICML": ("International Conference on Machine Learning", "booktitle"),
     "IEEE TNNLS": ("IEEE Transactions on Neural Networks and Learning Systems", "journal"),
     "IJCAI": ("International Joint Conference on Artificial Intelligence", "booktitle"),
+    "Knowledge-Based Systems": ("Knowledge-Based Systems", "journal"),
     "MLSys": ("Proceedings of Machine Learning and Systems", "booktitle"),
     "NeurIPS": ("Advances in Neural Information Processing Systems", "booktitle"),
     "NeurIPS Workshop on Federated Learning": (

@@ -30,6 +30,8 @@ class Facts:
     absent: str = ""
     # whether the server offers each client a model that the client may refuse, by `Task.accept`
     offers_mixture: bool = False
+    # whether the graph may be limited to the largest weights of each row, by `edges.keep_edges`
+    takes_top_edges: bool = False
     # options that separate groups of clients in few rounds, if the method's defaults do not
     separating: dict[str, Any] = field(default_factory=dict)
     # what a reference to the method needs (`jaxfl cite`); None if there is no publication
@@ -49,6 +51,7 @@ def method(
     defaults: str = "",
     absent: str = "",
     offers_mixture: bool = False,
+    takes_top_edges: bool = False,
     separating: dict[str, Any] | None = None,
     turn_first: str = "",
 ) -> Callable[[AlgorithmFactory], AlgorithmFactory]:
@@ -71,6 +74,8 @@ def method(
         something else than what it would deploy otherwise.
       offers_mixture: whether the server offers each client a model that the client may refuse: the
         method calls `Task.accept`.
+      takes_top_edges: whether the graph may be limited to the largest weights of each row: the
+        method calls `edges.keep_edges`.
       separating: options with which the method separates groups of clients in few rounds; None if
         its defaults do.
       turn_first: what to change first where clients score worse than with local training, one short
@@ -94,6 +99,7 @@ def method(
         defaults=defaults,
         absent=absent,
         offers_mixture=offers_mixture,
+        takes_top_edges=takes_top_edges,
         separating=separating or {},
         publication=publication,
         turn_first=turn_first,

@@ -22,14 +22,30 @@ from jaxfl.rounds_checks import (
     check_validation,
     label_check,
 )
-from jaxfl.types import Algorithm, Cohort, Federation, Info, Participation, PRNGKey, State
+from jaxfl.streams import stream
+from jaxfl.types import (
+    Algorithm,
+    Cohort,
+    Federation,
+    Info,
+    Loss,
+    Participation,
+    PRNGKey,
+    State,
+    Work,
+)
 
 # (key, federation, state, start, length) -> (state, (Info [T, ...], ids [T, M]))
 Rounds = Callable[..., tuple[State, tuple[Info, Array]]]
 
 
 def make_rounds(
-    algorithm: Algorithm, participation: Participation, *, trained: bool = False
+    algorithm: Algorithm,
+    participation: Participation,
+    *,
+    work: Work | None = None,
+    lost: Loss | None = None,
+    trained: bool = False,
 ) -> Rounds:
     """The jitted function that runs rounds `start`, ..., `start + length - 1`.
 
@@ -40,6 +56,10 @@ def make_rounds(
     Args:
       algorithm: what happens in a round.
       participation: (key, round) -> ids [M], each client at most once; the order does not matter.
+      work: (key, ids [M]) -> the fraction of its local steps that each client takes [M], such as
+        `work.stragglers`. None: all clients take all steps.
+      lost: (key, ids [M], work [M] or None) -> whose uploads are lost [M], such as `work.drop`.
+        None: all uploads arrive.
       trained: whether the info has the models that the clients trained in the last round [M, ...].
 
     Returns:
@@ -78,7 +98,7 @@ def make_rounds(
             train, val = tree.take((federation.train, federation.val), ids)
             cohort = Cohort(ids, train, val, number)
             before = State(tree.take(state.clients, ids), state.server)
-        after, info = cohort_round(algorithm, round_key, before, cohort)
+        after, info = cohort_round(algorithm, round_key, before, cohort, work=work, lost=lost)
         if not everybody:
             after = State(tree.put(state.clients, ids, after.clients), after.server)
         return after, info, ids
@@ -153,7 +173,13 @@ def draw_cohort(
 
 
 def cohort_round(
-    algorithm: Algorithm, round_key: PRNGKey, before: State, cohort: Cohort
+    algorithm: Algorithm,
+    round_key: PRNGKey,
+    before: State,
+    cohort: Cohort,
+    *,
+    work: Work | None = None,
+    lost: Loss | None = None,
 ) -> tuple[State, Info]:
     """One round of a cohort, whose state changes only where the new state is finite.
 
@@ -162,8 +188,16 @@ def cohort_round(
       round_key: of `draw_cohort`.
       before: the state, with the clients of the cohort only [M, ...].
       cohort: the clients of the round.
+      work: see `make_rounds`, as for `lost`.
+      lost: whose uploads are lost; the info says it.
     """
-    return keep_finite(before, *algorithm.round(round_key, before, cohort))
+    if work is not None:
+        cohort = cohort._replace(work=work(stream(round_key, "work"), cohort.ids))
+    if lost is not None:
+        gone = lost(stream(round_key, "lost"), cohort.ids, cohort.work)
+        cohort = cohort._replace(lost=gone)
+    after, info = keep_finite(before, *algorithm.round(round_key, before, cohort))
+    return after, info._replace(lost=cohort.lost)
 
 
 def keep_finite(before: State, after: State, info: Info) -> tuple[State, Info]:
@@ -182,7 +216,8 @@ def keep_finite(before: State, after: State, info: Info) -> tuple[State, Info]:
 def check_finite(info: Info, ids: Array | np.ndarray, start: int = 0) -> None:
     """Raises an error if an update of a client was not finite, and so was left out of its round.
 
-    The loss of a round is not finite either if the model or the data are at fault.
+    The loss of a round is not finite either if the model or the data are at fault. An update that
+    was lost on its way is no error.
 
     Args:
       info: of some rounds, as `make_rounds` returns it; its arrays may have an axis of seeds first.
@@ -200,6 +235,8 @@ def check_finite(info: Info, ids: Array | np.ndarray, start: int = 0) -> None:
       jaxfl.errors.Diverged: an update of client 7 was not finite in round 1, and was left out: ...
     """
     reported = np.asarray(info.reported)
+    if info.lost is not None:
+        reported = reported | np.asarray(info.lost)
     left_out = np.argwhere(~reported)
     if not left_out.size:
         return

@@ -116,7 +116,8 @@ def upload(
       >>> sent[0].tolist(), sent[1].reported.tolist()
       ([[1.0], [2.0], [3.0], [0.0]], [True, True, True, False])
     """
-    received, reported = task.upload(stream(key, "upload"), before, after, cohort.ids)
+    upload_key = stream(key, "upload")
+    received, reported = task.upload(upload_key, before, after, cohort.ids, cohort.lost)
     return received, tell(fitted, reported, tree.size(after) // cohort.ids.size)
 
 

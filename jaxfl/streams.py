@@ -19,6 +19,8 @@ Stream = Literal[
     "third_fit",  # a third one
     "second_upload",  # a second upload in the same round
     "disturb",  # disturbances of mixing weights
+    "work",  # how much of its local training each client does
+    "lost",  # whose uploads are lost
 ]
 
 

@@ -7,11 +7,12 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from flax import linen as nn
-from jaxtyping import Array, Bool, Int, Shaped
+from jaxtyping import Array, Shaped
 
-from jaxfl import flax_model, tree
+from jaxfl import flax_model
 from jaxfl.acceptance import Acceptance, accept_validated
 from jaxfl.batch_statistics import moving_statistics
+from jaxfl.edges import top_edges as keep_top_edges
 from jaxfl.errors import check
 from jaxfl.gradients import full_gradient, full_loss
 from jaxfl.local import trainer
@@ -31,40 +32,9 @@ from jaxfl.types import (
     Scalar,
     Task,
     Uplink,
-    Upload,
     take_offered,
 )
-
-
-def faithful(key: PRNGKey, before: Params, after: Params, ids: Int[Array, "m"]) -> Params:
-    """The uplink that changes nothing: the server receives what the clients trained.
-
-    Example:
-      >>> faithful(jax.random.key(0), jnp.zeros((2, 1)), jnp.ones((2, 1)), jnp.arange(2)).tolist()
-      [[1.0], [1.0]]
-    """
-    return after
-
-
-def upload_through(uplink: Uplink) -> Upload:
-    """The upload through an uplink; a client whose upload has a NaN or an inf has not reported.
-
-    Example:
-      >>> upload = upload_through(faithful)
-      >>> after = jnp.array([[1.0], [jnp.nan]])
-      >>> received, reported = upload(jax.random.key(0), jnp.zeros((2, 1)), after, jnp.arange(2))
-      >>> received.tolist(), reported.tolist()
-      ([[1.0], [0.0]], [True, False])
-    """
-
-    def upload(
-        key: PRNGKey, before: Params, after: Params, ids: Int[Array, "m"]
-    ) -> tuple[Params, Bool[Array, "m"]]:
-        received = uplink(key, before, after, ids)
-        reported = tree.finite(received, ids.size)
-        return tree.choose(reported, received, before), reported
-
-    return upload
+from jaxfl.upload import faithful, upload_through
 
 
 def classification(model: nn.Module, example: Array | np.ndarray, **training: Any) -> Task:
@@ -130,7 +100,9 @@ def supervised(
     statistics: flax_model.Statistics = "averaged",
     compute: Literal["float32", "bfloat16"] = "float32",
     uplink: Uplink = faithful,
+    defence: Uplink = faithful,
     acceptance: Acceptance = "always",
+    top_edges: int | None = None,
     example_clip: Scalar | None = None,
     example_noise: Scalar = 0.0,
 ) -> Task:
@@ -165,10 +137,13 @@ def supervised(
       compute: type of the model's arithmetic; "bfloat16" is for accelerators. Parameters,
         gradients, predictions, the optimiser and the server's step stay float32.
       uplink: what the server receives of the clients' models.
+      defence: what the server does to them before it looks at them, see `upload_through`.
       acceptance: a client takes the model that the server offers to it "always", or keeps its own
         model where that is clearly better on its validation data ("validated", see
         `acceptance.accept_validated`). It has an effect in the methods that call `Task.accept`,
         which docs/methods.md names.
+      top_edges: a client mixes its own model with those of the so many clients that have the
+        largest weights in its row, in the methods that docs/methods.md names. None: with all.
       example_clip: the gradient on each example is clipped to this L2 norm, see
         `gradients.private`.
       example_noise: standard deviation of the noise on the sum of a batch's gradients, in units of
@@ -268,7 +243,9 @@ def supervised(
     accept = take_offered
     if acceptance == "validated":
         accept = accept_validated(problem, evaluate_of, chunk)
-    return Task(problem, trainer_of, gradient_of, evaluate_of, upload_through(uplink), accept)
+    keep_edges = None if top_edges is None else keep_top_edges(top_edges)
+    upload = upload_through(uplink, defence)
+    return Task(problem, trainer_of, gradient_of, evaluate_of, upload, accept, keep_edges)
 
 
 def _to_float(

@@ -12,7 +12,13 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, ArrayLike, Float, Int, Shaped
 
-from jaxfl.errors import InputError, check
+from jaxfl.errors import check
+from jaxfl.npy import read_npy
+from jaxfl.random_graphs import erdos_renyi, random_regular
+
+
+def _undirected(graph: np.ndarray) -> np.ndarray:
+    return np.maximum(graph, graph.T)
 
 
 def ring(servers: int) -> np.ndarray:
@@ -22,35 +28,7 @@ def ring(servers: int) -> np.ndarray:
       >>> ring(3).tolist()
       [[0.0, 1.0, 1.0], [1.0, 0.0, 1.0], [1.0, 1.0, 0.0]]
     """
-    after = np.roll(np.eye(servers), 1, axis=1)
-    return np.maximum(after, after.T) * (1 - np.eye(servers))
-
-
-def erdos_renyi(servers: int, degree: float = 3.0, seed: int = 0) -> np.ndarray:
-    """Each edge exists with probability `degree` / (S - 1); drawn again until it is connected.
-
-    Args:
-      servers: S.
-      degree: mean number of neighbours in a draw. If it is small, most draws are rejected.
-      seed: of the draws.
-
-    Raises:
-      InputError: none of 1,000 graphs is connected.
-
-    Example:
-      >>> erdos_renyi(4, degree=3.0).sum(axis=1).tolist()
-      [3.0, 3.0, 3.0, 3.0]
-    """
-    rng = np.random.default_rng(seed)
-    for _ in range(1000):
-        upper = np.triu(rng.random((servers, servers)) * (servers - 1) < degree, k=1)
-        graph = (upper | upper.T).astype(float)
-        if _is_connected(graph):
-            return graph
-    raise InputError(
-        f"none of 1,000 graphs of {servers} servers with mean degree {degree} is connected: "
-        "raise the degree"
-    )
+    return _undirected(np.roll(np.eye(servers), 1, axis=1)) * (1 - np.eye(servers))
 
 
 def alone(servers: int) -> np.ndarray:
@@ -61,13 +39,6 @@ def alone(servers: int) -> np.ndarray:
       [[0.0, 0.0], [0.0, 0.0]]
     """
     return np.zeros((servers, servers))
-
-
-def _is_connected(graph: np.ndarray) -> bool:
-    reached = np.eye(len(graph)) + graph
-    for _ in range(len(graph)):
-        reached = np.minimum(reached @ reached, 1)
-    return bool((reached > 0).all())
 
 
 TOPOLOGIES = {f.__name__: f for f in (ring, erdos_renyi, alone)}
@@ -133,55 +104,13 @@ def powers_of_two(nodes: int) -> list[int]:
     return [2**k for k in range(max(int(np.ceil(np.log2(nodes))), 1))]
 
 
-def random_regular(nodes: int, degree: int = 4, seed: int = 0) -> np.ndarray:
-    """A connected graph in which each node has `degree` neighbours, or all others if these are few.
-
-    A ring in which each node is linked to its nearest nodes, after many random swaps of the ends of
-    two edges.
-
-    Args:
-      nodes: M.
-      degree: of each node.
-      seed: of the swaps.
-
-    Raises:
-      InputError: there is no such graph, because the nodes and the degree are odd; or none that is
-        connected was found, as for degree 1.
-
-    Example:
-      >>> random_regular(9, degree=4).sum(axis=1).tolist()
-      [4.0, 4.0, 4.0, 4.0, 4.0, 4.0, 4.0, 4.0, 4.0]
-    """
-    degree = min(degree, nodes - 1)
-    check(
-        nodes * degree % 2 == 0,
-        f"no graph of {nodes} clients has {degree} neighbours each: expected an even degree",
-    )
-    half = list(range(1, degree // 2 + 1)) + ([nodes // 2] if degree % 2 else [])
-    rng = np.random.default_rng(seed)
-    for _ in range(100):
-        graph = circulant(nodes, half)
-        graph = np.maximum(graph, graph.T)
-        for _ in range(10 * nodes * degree):
-            edges = np.argwhere(graph)
-            (a, b), (c, d) = edges[rng.integers(len(edges), size=2)]
-            if len({a, b, c, d}) == 4 and not graph[a, d] and not graph[c, b]:
-                graph[[a, b, c, d], [b, a, d, c]] = 0
-                graph[[a, d, c, b], [d, a, b, c]] = 1
-        if _is_connected(graph):
-            return graph
-    raise InputError(
-        f"none of 100 graphs of {nodes} clients with degree {degree} is connected: raise the degree"
-    )
-
-
 # name -> (nodes, degree, seed) -> graphs [P, M, M]; the second table has directed ones
 NETWORKS: dict[str, Callable[[int, int, int], np.ndarray]] = {
     "ring": lambda nodes, degree, seed: ring(nodes)[None],
     "grid": lambda nodes, degree, seed: grid(nodes)[None],
-    "exponential": lambda nodes, degree, seed: np.maximum(
-        circulant(nodes, powers_of_two(nodes)), circulant(nodes, powers_of_two(nodes)).T
-    )[None],
+    "exponential": lambda nodes, degree, seed: _undirected(circulant(nodes, powers_of_two(nodes)))[
+        None
+    ],
     "random_regular": lambda nodes, degree, seed: random_regular(nodes, degree, seed)[None],
     "erdos_renyi": lambda nodes, degree, seed: erdos_renyi(nodes, float(degree), seed)[None],
     "complete": lambda nodes, degree, seed: complete(nodes)[None],
@@ -223,12 +152,7 @@ def given_network(graph: str | ArrayLike, directed: bool) -> np.ndarray:
             f"graph of {'push_sum' if directed else 'gossip'} is {graph!r}: expected a .npy file "
             "that exists, or one of " + ", ".join(DIRECTED_NETWORKS if directed else NETWORKS),
         )
-        try:
-            graph = np.load(graph, allow_pickle=False)
-        except (OSError, ValueError) as error:
-            raise InputError(
-                f"{source} cannot be read: expected an array of numbers, saved with numpy.save"
-            ) from error
+        graph = read_npy(graph, "the graph")
     array = np.asarray(graph)
     square = array.ndim == 2 and array.shape[0] == array.shape[1]
     check(

@@ -39,10 +39,8 @@ class Dataset(NamedTuple):
 class Pool(NamedTuple):
     """One set of examples for all clients; each client weighs it differently (pFedGraph's test)."""
 
-    # [n, *feature]
-    x: Array
-    # [n, *target]
-    y: Array
+    x: Array  # [n, *feature]
+    y: Array  # [n, *target]
     # [C, n] the weight of each example for each client
     mask: Array
 
@@ -50,12 +48,9 @@ class Pool(NamedTuple):
 class Federation(NamedTuple):
     """The data of all clients."""
 
-    # [C, n, ...]
-    train: Dataset
-    # [C, n, ...]
-    val: Dataset
-    # [C, n, ...] or one pool
-    test: Dataset | Pool
+    train: Dataset  # [C, n, ...]
+    val: Dataset  # [C, n, ...]
+    test: Dataset | Pool  # [C, n, ...] or one pool
 
     @property
     def sizes(self) -> Int[Array, "*c"]:
@@ -66,14 +61,15 @@ class Federation(NamedTuple):
 class Cohort(NamedTuple):
     """The clients of one round with their data."""
 
-    # [M]
     ids: Int[Array, "m"]
-    # [M, n, ...]
-    train: Dataset
-    # [M, n, ...]
-    val: Dataset
+    train: Dataset  # [M, n, ...]
+    val: Dataset  # [M, n, ...]
     # the number of the round, which only an optimiser that depends on the round needs
     round: Int[Array, ""] | int | None = None
+    # [M] the fraction in (0, 1] of its local steps that each client takes; None: all of them
+    work: Float[Array, "*m"] | None = None
+    # [M] whether what the client uploads in this round is lost on its way; None: nothing is
+    lost: Bool[Array, "*m"] | None = None
 
     @property
     def sizes(self) -> Int[Array, "*m"]:
@@ -114,20 +110,21 @@ class Info(NamedTuple):
     down: Int[Array, "*m"]
     # [M] number of gradients that each client computes on batches; two losses on one batch are two
     batches: Int[Array, "*m"]
-    # [M] whether the client's upload is finite and therefore counts
+    # [M] whether the client's upload has arrived and is finite, and therefore counts
     reported: Bool[Array, "*m"]
     # further numbers of the method, by name
     metrics: dict[str, Float[Array, "*s"]] = {}  # noqa: RUF012 - never written
     # [M, ...] the models that the clients have trained, before the server answers, in the form in
     # which they would be deployed; `make_rounds` keeps those of the last round, where it is asked
     trained: Params | None = None
+    # [M] `lost` of the cohort: whose uploads were lost on their way
+    lost: Bool[Array, "*m"] | None = None
 
 
 class Fitted(NamedTuple):
     """What local training returns."""
 
-    # [M, ...]
-    params: Params
+    params: Params  # [M, ...]
     # [M] mean of the objective's aux over the steps
     loss: Float[Array, "*m"]
     # [M] number of batches on which the client computed a gradient
@@ -195,13 +192,14 @@ class Uplink(Protocol):
 
 @runtime_checkable
 class Upload(Protocol):
-    """(key, before [M], after [M], ids [M]) -> (received [M], reported [M] bool).
+    """(key, before [M], after [M], ids [M], lost [M] or None) -> (received [M], reported [M] bool).
 
-    A client whose upload is not finite has not reported; its model `before` stands in its place.
+    A client whose upload is lost or not finite has not reported; its model `before` stands in its
+    place. `lost` is that of the cohort.
     """
 
     def __call__(
-        self, key: PRNGKey, before: Params, after: Params, ids: Array, /
+        self, key: PRNGKey, before: Params, after: Params, ids: Array, lost: Array | None = None, /
     ) -> tuple[Params, Array]: ...
 
 
@@ -223,6 +221,10 @@ def take_offered(own: Params, offered: Params, cohort: Cohort) -> tuple[Params, 
 
 # (key, round) -> ids [M]; M is the same in every round
 Participation = Callable[[PRNGKey, Array], Array]
+# (key, ids [M]) -> `work` of the cohort [M]
+Work = Callable[[PRNGKey, Array], Array]
+# (key, ids [M], work [M] or None) -> `lost` of the cohort [M]
+Loss = Callable[[PRNGKey, Array, Array | None], Array]
 
 
 class Problem(NamedTuple):
@@ -231,16 +233,13 @@ class Problem(NamedTuple):
     The loss and its gradient are computed from these, see `jaxfl.objectives`.
     """
 
-    # key -> one model
-    init: Callable[[PRNGKey], Params]
-    # (params, x [B]) -> predictions [B]
-    apply: Callable[[Params, Array], Array]
+    init: Callable[[PRNGKey], Params]  # key -> one model
+    apply: Callable[[Params, Array], Array]  # (params, x [B]) -> predictions [B]
     # (predictions [B], y [B]) -> [B], what training lowers
     error: Callable[[Array, Array], Array]
     # (predictions [B], y [B]) -> [B], higher is better
     score: Callable[[Array, Array], Array]
-    # a regular expression that finds the paths of the head's parameters (the other parameters are
-    # the body); None if the model has no head
+    # a regular expression that finds the head's parameters by path; None if the model has no head
     head: str | None = None
     # (params, x [B]) -> the input of the head [B, d]; None if the model does not define it
     features: Callable[[Params, Array], Array] | None = None
@@ -257,10 +256,10 @@ class Task(NamedTuple):
 
     - trainer: (objective, **changes) -> Fit. The changes are keyword arguments of `local.trainer`
       that differ from the task's own: steps, epochs, optimizer, whole_batch.
-    - gradient: (objective) -> Gradient
-    - evaluate: (objective) -> Evaluate
+    - gradient: (objective) -> Gradient; evaluate: (objective) -> Evaluate
     - upload: an Upload
     - accept: an Accept, for methods that offer a model to each client
+    - keep_edges: for methods with a graph, see `jaxfl.edges`; None: they keep all edges
     """
 
     problem: Problem
@@ -269,6 +268,7 @@ class Task(NamedTuple):
     evaluate: Callable[[Objective], Evaluate]
     upload: Upload
     accept: Accept = take_offered
+    keep_edges: Callable | None = None
 
 
 class Algorithm(NamedTuple):

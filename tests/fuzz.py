@@ -81,6 +81,8 @@ GROUPS = [
     {"test": ["global", "reweighted"]},
     {"concept": ["rotation", "swapped_labels"], "concept-groups": ["2", "4"]},
     {"concept": ["feature_noise"], "feature-noise": ["0", "0.5"]},
+    {"speeds": ["0", "1", "10"], "speed-seed": ["0", "7"], "target": ["0.3", "1"]},
+    {"speeds": ["0.5"], "arrivals": ["asynchronous"], "participation": ["0.3", "0.5"]},
 ]
 SPLITS = {
     "iid": {},

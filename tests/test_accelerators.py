@@ -101,12 +101,13 @@ def test_the_page_has_a_section_for_each_platform_and_says_what_does_not_compile
         for conv in ("grouped", "patches")
     }
     rows = {
-        "tpu": {"rounds": {"fedavg": row()}},
+        "tpu": {"rounds": {"fedavg": row()}, "mlp_rounds": {"cfl": row(), "krum": failing}},
         "cuda": {"rounds": {"fedavg": row(), "krum": failing}, "steps": steps},
     }
     page = accelerators_page.page(rows)
     assert page.index("NVIDIA H100") < page.index("TPU v5e")
     assert "1 of 2 rounds compile. These do not: krum (ValueError: no)." in page
+    assert "With an MLP in place of LeNet: 1 of 2 rounds compile. These do not: krum" in page
     # A millisecond for 3.35 GB on the H100, and for 819 MB on the TPU.
     assert "| fedavg | 7 | 3 | 44 | 1.00 | 3.350 | 1.000 |" in page
     assert "| fedavg | 7 | 3 | 44 | 0.00 | 0.819 | 1.000 |" in page

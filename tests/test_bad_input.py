@@ -192,6 +192,9 @@ def prepare():
         "markup": {"summary": {"algorithm": "[red]a\n|b"}},
         "label": {"summary": {"label": "[red]a\n|b"}},
         "unseen": {"summary": {"unseen": {"before": 1}}},
+        "time": {"summary": {"time": "late"}},
+        "target": {"summary": {"target": {"round": "soon"}}},
+        "numeric": {"summary": {"target": 3}},
         "measure": {"summary": {"measure": ["accuracy"]}},
         "up": {"summary": {"up": "many"}},
         "score": {"summary": {"final": {"before": SCORES | {"mean": "high"}, "after": SCORES}}},
@@ -331,8 +334,8 @@ COUNTS = [
     "batch-size",
 ]
 COUNTS += ["local-steps", "local-epochs", "chunk", "devices", "decay-every"]
-COUNTS += ["concept-groups"]
-FRACTIONS = ["val", "own", "momentum", "attack-ratio", "unseen"]
+COUNTS += ["concept-groups", "top-edges"]
+FRACTIONS = ["val", "own", "momentum", "attack-ratio", "unseen", "least-work", "drop"]
 NUMBERS = [
     *[
         ([*RUN, f"--{name}", value], f"--{name} is {value}: expected a whole number from 1 to")
@@ -368,7 +371,7 @@ NUMBERS = [
     ],
     *[
         ([*RUN, f"--{name}", "-1"], f"--{name} is -1: expected a whole number of at least 0")
-        for name in ("seed", "attack-seed")
+        for name in ("seed", "attack-seed", "speed-seed")
     ],
     ([*RUN, "--attack-seed", HUGE], "expected a whole number of at least 0 and below 2^31"),
     *[
@@ -385,6 +388,18 @@ NUMBERS = [
         ([*RUN, f"--{name}", v], f"--{name} is")
         for name in ("delta", "top-k")
         for v in ["nan", "inf", "-1", "0", "1.1"]
+    ],
+    *[
+        ([*RUN, "--stragglers", v], f"--stragglers is {float(v)}: expected a fraction in [0, 1]")
+        for v in ["nan", "inf", "-1", "1.1"]
+    ],
+    *[
+        ([*RUN, "--speeds", v], f"--speeds is {float(v)}: expected a number in [0, 10]")
+        for v in ["nan", "inf", "-1", "11"]
+    ],
+    *[
+        ([*RUN, "--target", v], f"--target is {float(v)}: expected")
+        for v in ["nan", "-1", "0", "2"]
     ],
     ([*RUN, "--seed", "3000000000"], "--seed is 3000000000: expected a whole number of at least 0"),
     ([*RUN, "--seed", HUGE], "expected a whole number of at least 0 and below 2^31"),
@@ -815,6 +830,9 @@ NO_RUNS = [
     "scores",
     "label",
     "unseen",
+    "time",
+    "target",
+    "numeric",
 ]
 REPORTS = [
     (["report"], "no directories: give those of runs or comparisons"),

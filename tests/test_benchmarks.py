@@ -18,6 +18,7 @@ from benchmarks import (
     kernel_rounds,
     kernels,
     report,
+    sparse_step,
     unequal_clients,
 )
 from benchmarks.accelerator_rows import Session, measure_row, read_rows
@@ -53,6 +54,12 @@ def test_the_loops_compute_what_the_kernels_compute():
     for i, model in enumerate(received):
         for name in "ab":
             np.testing.assert_allclose(model[name], expected[name][i], atol=5e-3)
+
+
+def test_the_section_of_many_clients_has_each_part_of_the_step():
+    text = sparse_step.section(100.0, sizes=(12,), size=40)
+    rows = [line.split("|")[2].strip() for line in text.splitlines() if line.startswith("| 12 ")]
+    assert rows == ["similarities", "weights", "mixing", "all", "floor of one product"]
 
 
 def test_batches_are_epochs_end_to_end():

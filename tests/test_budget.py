@@ -45,3 +45,4 @@ def test_the_command_line_says_what_is_stated_of_a_method(factory):
     for said in (facts.paper, facts.personal, facts.sends, facts.defaults, *parameters(factory)):
         assert said in words
     assert ("--defend accept" in words) == facts.offers_mixture
+    assert ("--top-edges" in words) == facts.takes_top_edges

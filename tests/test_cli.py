@@ -567,7 +567,10 @@ def test_a_config_of_an_earlier_version_still_loads():
     assert main(["run", "--config", "c.json", "--out", "x"]) == 0
     later = {"optimizer": "sgd", "schedule": "constant", "decay": 0.99, "decay_every": 10}
     later |= {"malicious": [], "unseen": 0.0, "label": None, "score_after": "fine_tuned"}
-    later |= {"keep_models": True, "store": None}
+    later |= {"keep_models": True, "store": None, "work_file": None, "drop": 0.0}
+    later |= {"stragglers": 0.0, "least_work": 0.0, "drop_stragglers": False}
+    later |= {"speeds": None, "speed_seed": 0, "durations": None, "arrivals": "synchronous"}
+    later |= {"target": None, "top_edges": None}
     later |= {"format": ["png"]}
     assert load("x/config.json") == earlier | later
 

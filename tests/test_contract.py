@@ -41,6 +41,7 @@ import jaxfl
 from jaxfl import checkpoint, mesh, tree
 from jaxfl.algorithms import ALGORITHMS
 from jaxfl.batch_statistics import statistics
+from jaxfl.edges import Edges
 from jaxfl.errors import InputError
 from jaxfl.registry import facts_of
 from jaxfl.streams import Stream
@@ -83,6 +84,10 @@ class Traced(typing.NamedTuple):
     deployed: typing.Any
     # whether the round offers each client a model that it may refuse
     offers: bool
+    # whether it asks the task which edges of its graph to keep
+    limits: bool
+    # of each upload, whether the method says to it which clients' uploads are lost
+    losses: list[bool]
 
 
 @functools.cache
@@ -94,19 +99,32 @@ def traced(factory):
         asked.append(own)
         return take_offered(own, offered, cohort)
 
-    noisy = attack("gauss", np.ones(C, bool))
-    algorithm = factory(shallow(uplink=noisy)._replace(accept=accept))
+    limited = []
+
+    def keep_edges(weights):
+        limited.append(weights)
+        return Edges(weights, weights)
+
+    plain = shallow(uplink=attack("gauss", np.ones(C, bool)))
+    losses = []
+
+    def upload(key, before, after, ids, lost=None):
+        losses.append(lost is not None)
+        return plain.upload(key, before, after, ids, lost)
+
+    algorithm = factory(plain._replace(accept=accept, keep_edges=keep_edges, upload=upload))
     data = uneven()
     key = jax.random.key(0)
     init, state = jax.make_jaxpr(algorithm.init, return_shape=True)(key, data.train)
-    cohort = cohort_of(data, np.arange(C))
+    losses.clear()  # before the first round nothing is lost
+    cohort = cohort_of(data, np.arange(C))._replace(lost=jnp.zeros(C, bool))
     step, (after, info) = jax.make_jaxpr(algorithm.round, return_shape=True)(key, state, cohort)
     models = jax.eval_shape(algorithm.models, state, cohort)
-    return Traced(init, step, state, after, info, models, bool(asked))
+    return Traced(init, step, state, after, info, models, bool(asked), bool(limited), losses)
 
 
 def test_a_round_keeps_shapes_and_dtypes(factory):
-    _, _, state, after, info, deployed, _ = traced(factory)
+    _, _, state, after, info, deployed, *_ = traced(factory)
     assert jax.tree.structure(after) == jax.tree.structure(state)
     for old, new in zip(jax.tree.leaves(state), jax.tree.leaves(after), strict=True):
         assert (new.shape, new.dtype, new.weak_type) == (old.shape, old.dtype, old.weak_type)
@@ -122,6 +140,14 @@ def test_a_round_keeps_shapes_and_dtypes(factory):
 
 def test_a_method_says_whether_it_offers_mixtures_that_clients_may_refuse(factory):
     assert traced(factory).offers == facts_of(factory).offers_mixture
+
+
+def test_a_method_says_whether_its_graph_may_be_limited_to_the_largest_weights(factory):
+    assert traced(factory).limits == facts_of(factory).takes_top_edges
+
+
+def test_every_upload_of_a_round_can_be_lost(factory):
+    assert all(traced(factory).losses)
 
 
 def test_client_state_has_the_client_axis_first(factory):

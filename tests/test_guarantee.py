@@ -113,6 +113,7 @@ OPEN = {  # what the server learns beside, by default hyper-parameters
         "meritfed",
         "dpfl",
         "cobo",
+        "learned_graph",  # clients choose a mixture by their validation losses
     },
     "example": {
         "apfl",  # trains with a share of the models that plain gradients have found
@@ -128,6 +129,7 @@ OPEN = {  # what the server learns beside, by default hyper-parameters
         "meritfed",
         "dpfl",
         "cobo",
+        "learned_graph",
         "pfedgat",  # sends plain gradients of validation losses
     },
 }
@@ -179,6 +181,36 @@ def test_an_audit_counts_uploads_and_trainings():
     assert len(ditto.round.fits) == 2
     joining = audit(ALGORITHMS["gfedmtl"], shallow(), {}, examples()).joining
     assert (len(joining.uploads), len(joining.fits)) == (1, 1)
+
+
+@pytest.mark.parametrize("unit", ["client", "example"])
+def test_a_training_without_the_noise_of_the_task_is_no_noised_training(unit):
+    """The server learns what such a training makes of the examples, or of none."""
+
+    def telling(objective):
+        def factory(task):
+            plain = fedavg(task)
+            fit = task.trainer(objective, example_clip=None)
+
+            def round(key, state, cohort):
+                after, info = plain.round(key, state, cohort)
+                found = fit(key, jnp.zeros(3), None, cohort).params
+                return State((), jax.tree.map(lambda w: w + 0 * found.sum(), after.server)), info
+
+            return plain._replace(round=round)
+
+        return factory
+
+    def of_examples(position, batch, anchor, key):
+        return position * batch.x.mean(), position
+
+    def of_none(position, batch, anchor, key):
+        return position, position
+
+    assert not audit(telling(of_examples), shallow(), {}, examples(), unit).sealed
+    found = audit(telling(of_none), shallow(), {}, examples(), unit)
+    assert found.sealed
+    assert len(found.round.fits) == 1
 
 
 def rounds_of(repeat):

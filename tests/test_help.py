@@ -7,6 +7,7 @@ import pytest
 
 from jaxfl.cli import NAMES, main, parse
 from jaxfl.cli.options import Compare, Run
+from jaxfl.experiment.config.clock import ClockOptions
 from jaxfl.experiment.config.fields import DataOptions, RunOptions, TrainingOptions, UploadOptions
 
 
@@ -31,6 +32,7 @@ def test_the_help_shows_each_group_of_options_in_a_box_of_its_own(command, capsy
         "training options": TrainingOptions,
         "run options": RunOptions,
         "upload options": UploadOptions,
+        "clock options": ClockOptions,
     }
     others = ("positional arguments", "process options")
     assert [title for title in shown if title not in others] == ["options", *groups]

@@ -33,7 +33,9 @@ NOTEBOOKS = (
 TESTED = {
     "README.md": "test_from_python",
     "docs/guides/devices.md": "test_from_python",
+    "docs/guides/asynchronous.md": "test_the_short_programs_of_the_pages",
     "docs/guides/many_clients.md": "test_the_short_programs_of_the_pages",
+    "docs/guides/unreliable_clients.md": "tests/test_work.py",
     "docs/tutorials/coming_from.md": "test_the_short_programs_of_the_pages",
     "docs/tutorials/own_model.md": "test_names_of_your_own_on_the_command_line",
     "docs/tutorials/own_attack.md": "test_names_of_your_own_on_the_command_line",
@@ -101,6 +103,9 @@ def test_the_short_programs_of_the_pages():
     cohort = names["participation"](jax.random.key(0), 0)
     assert cohort.shape == (100,)
     assert len(set(cohort.tolist())) == 100
+    exec(programs("docs/guides/asynchronous.md")[0], names)
+    cohort = names["participation"](jax.random.key(0), 499)
+    assert sorted(cohort.tolist()) == sorted(names["ids"][499].tolist())
     exec(programs("docs/tutorials/coming_from.md")[0], names)
     models = {"bias": jnp.array([[0.0], [4.0], [100.0]])}
     mean = names["aggregate"](models, jnp.array([3, 1, 5]), jnp.array([True, True, False]))

@@ -26,7 +26,8 @@ accelerators.ROUND_CLIENTS = 4
 accelerators.EXAMPLES = accelerators.HELD_OUT = 8
 accelerators.STEPS = 2
 accelerators.BATCH = 4
-row = accelerators.measure("tpu", functools.partial(accelerators.round_program, "tpu", sys.argv[1]))
+lower = functools.partial(accelerators.round_program, "tpu", "rounds", sys.argv[1])
+row = accelerators.measure("tpu", lower)
 assert "error" not in row, row
 assert row["kernels"] > 0
 """

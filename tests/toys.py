@@ -15,8 +15,8 @@ from jaxfl.gradients import full_gradient, full_loss
 from jaxfl.local import trainer
 from jaxfl.models.mlp import mlp
 from jaxfl.ragged import ragged
-from jaxfl.task import faithful, upload_through
 from jaxfl.types import Cohort, Dataset, Federation, Problem, Task
+from jaxfl.upload import faithful, upload_through
 
 # The compiler options of a user, for programs whose bits are compared; conftest.py sets others.
 SHIPPED = (

@@ -12,14 +12,17 @@ from jaxfl.algorithms.cobo import cobo
 from jaxfl.algorithms.ditto import ditto
 from jaxfl.algorithms.dpfl import dpfl
 from jaxfl.algorithms.fedadam import fedadam
+from jaxfl.algorithms.fedaghn import fedaghn
 from jaxfl.algorithms.fedah import fedah
 from jaxfl.algorithms.fedala import fedala
 from jaxfl.algorithms.fedamp import fedamp
+from jaxfl.algorithms.fedasync import fedasync
 from jaxfl.algorithms.fedavg import fedavg
 from jaxfl.algorithms.fedavg_ft import fedavg_ft
 from jaxfl.algorithms.fedavgm import fedavgm
 from jaxfl.algorithms.fedbabu import fedbabu
 from jaxfl.algorithms.fedbn import fedbn
+from jaxfl.algorithms.fedbuff import fedbuff
 from jaxfl.algorithms.fedcedar import fedcedar
 from jaxfl.algorithms.feddbe import feddbe
 from jaxfl.algorithms.feddyn import feddyn
@@ -41,6 +44,7 @@ from jaxfl.algorithms.heurfedamp import heurfedamp
 from jaxfl.algorithms.ifca import ifca
 from jaxfl.algorithms.knn_per import knn_per
 from jaxfl.algorithms.krum import krum
+from jaxfl.algorithms.learned_graph import learned_graph
 from jaxfl.algorithms.lg_fedavg import lg_fedavg
 from jaxfl.algorithms.local import local
 from jaxfl.algorithms.median import median
@@ -74,12 +78,15 @@ ALGORITHMS: dict[str, AlgorithmFactory] = {
         ditto,
         dpfl,
         fedadam,
+        fedaghn,
         fedah,
         fedala,
         fedamp,
+        fedasync,
         fedavgm,
         fedbabu,
         fedbn,
+        fedbuff,
         fedcedar,
         feddbe,
         feddyn,
@@ -101,6 +108,7 @@ ALGORITHMS: dict[str, AlgorithmFactory] = {
         ifca,
         knn_per,
         krum,
+        learned_graph,
         lg_fedavg,
         median,
         meritfed,

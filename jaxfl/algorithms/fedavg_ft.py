@@ -18,7 +18,7 @@ def fedavg_ft(task: Task) -> Algorithm:
     """FedAvg, but each client deploys the model that it last trained from the global model.
 
     There is no separate phase of fine-tuning: the local steps of a round are the fine-tuning. A
-    client that has never taken part deploys the initial model.
+    client that has never taken part deploys the current global model.
 
     State: clients = each client's last trained model; server = the global model.
 

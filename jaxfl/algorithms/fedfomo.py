@@ -6,6 +6,7 @@ from jax import lax
 from jaxtyping import Array
 
 from jaxfl import tree
+from jaxfl.edges import keep_edges
 from jaxfl.kernels.fomo import fomo_weights
 from jaxfl.kernels.mixing import mix
 from jaxfl.objectives import data_loss
@@ -28,6 +29,7 @@ from jaxfl.types import Algorithm, Cohort, Dataset, Info, Params, PRNGKey, State
     ),
     personal="the mixture of models",
     sends="its model",
+    takes_top_edges=True,
     turn_first="raise --val: a client chooses whom to learn from on its validation examples",
 )
 def fedfomo(task: Task) -> Algorithm:
@@ -81,12 +83,13 @@ def fedfomo(task: Task) -> Algorithm:
         offered = jnp.where(info.reported[:, None], offered, jnp.inf)
         weights = fomo_weights(before, offered.T, jnp.sqrt(squared.T))
         found = weights.sum(axis=1) > 0
+        kept = keep_edges(task, weights)
 
         # A client for which no model has a weight keeps a model of its own.
         validates = cohort.val.mask.any(axis=1)
-        kept = tree.choose(validates, start, trained)
-        model = tree.choose(found, mix(weights, received), kept)
-        weights = jnp.where(found[:, None], weights, jnp.eye(clients))
+        own = tree.choose(validates, start, trained)
+        model = tree.choose(found, mix(kept.rows, received), own)
+        weights = jnp.where(found[:, None], kept.weights, jnp.eye(clients))
         return State(model, ()), info._replace(weights=weights, down=(clients - 1) * info.down)
 
     def models(state: State, cohort: Cohort) -> Params:

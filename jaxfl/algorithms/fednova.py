@@ -38,7 +38,7 @@ def fednova(task: Task) -> Algorithm:
     it twice: by its size and by its steps. Here each update is divided by |a_i|, how far the
     client's steps go along a constant gradient of 1. The mean of these, weighted by the fractions
     p_i of the examples, is taken times sum_i p_i |a_i|. If all clients take equally many steps,
-    this is FedAvg.
+    this is FedAvg. A client that takes a part of its epochs (`work.stragglers`) is measured so.
 
     State: clients = nothing; server = the global model.
 

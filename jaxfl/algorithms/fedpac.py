@@ -7,6 +7,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float
 
 from jaxfl import tree
+from jaxfl.edges import keep_edges
 from jaxfl.kernels.combination import combination_rows
 from jaxfl.kernels.mixing import isolate, mix
 from jaxfl.labels import check_labels, class_count
@@ -57,6 +58,7 @@ class Statistics(NamedTuple):
     ),
     personal="the head",
     sends="its model, the mean features of its classes before and after training, and a variance",
+    takes_top_edges=True,
     absent="the mixture of heads of its last round, with the current body",
     defaults="ours; one epoch for the head as in the authors' code",
     turn_first="lower lam, the attraction to the prototypes; then head_epochs",
@@ -168,15 +170,15 @@ def fedpac(
         by_head = combination_rows(
             statistics.variance, statistics.means.reshape(clients, -1), info.reported
         )
-        by_head = isolate(by_head, info.reported)
+        kept = keep_edges(task, isolate(by_head, info.reported))
         matrix = tree.broadcast(weights, clients)
         info = info._replace(
-            weights=part_weights(matrix, "body", "head", bodies, by_head),
+            weights=part_weights(matrix, "body", "head", bodies, kept.weights),
             batches=info.batches + own.batches,
             trained=trained,
         )
         after = Server(body, prototypes, state.server.known | some)
-        return State(mix(by_head, heads), after), info
+        return State(mix(kept.rows, heads), after), info
 
     def models(state: State, cohort: Cohort) -> Params:
         own = tree.take(state.clients, cohort.ids)

@@ -32,8 +32,8 @@ def fedprox(task: Task, *, mu: Annotated[Scalar, NOT_NEGATIVE] = 0.01) -> Algori
         tables use .01.
 
     Differs: clients are weighted by their numbers of examples; in the paper they are drawn with
-    probabilities proportional to these. All clients take the task's number of steps; in the paper
-    slow clients take fewer.
+    probabilities proportional to these. Stragglers that take fewer steps, as in the paper, are an
+    option of the run: `work.stragglers`.
 
     Example:
       >>> state = initial_state(fedprox(task, mu=0.1))

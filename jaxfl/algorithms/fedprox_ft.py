@@ -23,7 +23,7 @@ def fedprox_ft(task: Task, *, mu: Annotated[Scalar, NOT_NEGATIVE] = 0.01) -> Alg
     """FedProx, but each client deploys the model that it last trained from the global model.
 
     As in `fedavg_ft`, there is no separate phase of fine-tuning. A client that has never taken part
-    deploys the initial model.
+    deploys the current global model.
 
     State: clients = each client's last trained model; server = the global model.
 

@@ -196,7 +196,7 @@ def gfedmtl(
             answer = gradient(stream(key, "evaluate"), u, cohort.val, cohort.ids)
             zero = jax.tree.map(jnp.zeros_like, answer.grads)
             answer_key = stream(key, "second_upload")
-            received_grads, _ = task.upload(answer_key, zero, answer.grads, cohort.ids)
+            received_grads, _ = task.upload(answer_key, zero, answer.grads, cohort.ids, cohort.lost)
             products = similarity.gram(received_grads, stack)
             grad = consensus.tau_grad(products, cells, adjacency, strength, clusters)
             learner = coupling.update(learner, grad, rate)

@@ -9,6 +9,7 @@ from jaxtyping import Array, Float
 
 from jaxfl import tree
 from jaxfl.batch_statistics import parameters
+from jaxfl.edges import keep_edges
 from jaxfl.kernels.merit import exponentiated
 from jaxfl.kernels.mixing import isolate, mix, size_weights
 from jaxfl.objectives import data_loss
@@ -31,6 +32,7 @@ from jaxfl.types import Algorithm, Cohort, Dataset, Info, Params, PRNGKey, Scala
     ),
     personal="the mixture of models",
     sends="its model",
+    takes_top_edges=True,
     defaults="ours",
     turn_first="raise steps or rate, so that the weights go further from equal ones; then --val",
 )
@@ -104,12 +106,13 @@ def meritfed(
         # A client without validation data keeps its own model.
         validates = cohort.val.mask.any(axis=1)[:, None]
         weights = jnp.where(validates, isolate(weights, info.reported), jnp.eye(clients))
+        kept = keep_edges(task, weights)
         info = info._replace(
-            weights=weights,
+            weights=kept.weights,
             down=(clients - 1) * info.down,
             batches=info.batches + batches,
         )
-        return State(mix(weights, received), ()), info
+        return State(mix(kept.rows, received), ()), info
 
     def models(state: State, cohort: Cohort) -> Params:
         return tree.take(state.clients, cohort.ids)

@@ -6,6 +6,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Int
 
 from jaxfl import tree
+from jaxfl.edges import keep_edges
 from jaxfl.kernels.mixing import isolate, keep_own, mix
 from jaxfl.kernels.reversible import label_similarity, reversible_rows, strength_of_round
 from jaxfl.labels import check_labels, class_count, label_counts
@@ -31,6 +32,7 @@ class Server(NamedTuple):
     sends="its model and the counts of its labels",
     defaults="the authors' code",
     offers_mixture=True,
+    takes_top_edges=True,
     turn_first="raise first, the strength of collaboration with similar clients: at 0 the method "
     "is FedAvg",
 )
@@ -94,9 +96,9 @@ def pfedccg(
         similarity = label_similarity(label_counts(cohort.train, classes))
         strength = strength_of_round(state.server.rounds, first, rise, middle, width)
         rows = reversible_rows(similarity, cohort.sizes * info.reported, strength)
-        weights = isolate(rows, info.reported)
-        model, accepted = task.accept(trained, mix(weights, received), cohort)
-        info = info._replace(weights=keep_own(weights, accepted), up=info.up + classes)
+        kept = keep_edges(task, isolate(rows, info.reported))
+        model, accepted = task.accept(trained, mix(kept.rows, received), cohort)
+        info = info._replace(weights=keep_own(kept.weights, accepted), up=info.up + classes)
         return State(model, Server(state.server.rounds + 1)), info
 
     def models(state: State, cohort: Cohort) -> Params:

@@ -7,6 +7,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float
 
 from jaxfl import tree
+from jaxfl.edges import keep_edges
 from jaxfl.kernels.attention import attention_weights, init_attention, layer_norm
 from jaxfl.kernels.mixing import disturbance, isolate, keep_own, mix
 from jaxfl.kernels.similarity import gram
@@ -54,6 +55,7 @@ class Client(NamedTuple):
     sends="its model, and an answer to its mixture",
     defaults="the paper; width is ours",
     offers_mixture=True,
+    takes_top_edges=True,
     separating={"feature": "round", "attention": "dot", "eta": 0.1},
     turn_first="feature=round attention=dot wire=update: the defaults mix nearly evenly",
 )
@@ -159,11 +161,13 @@ def pfedgat(
             derivatives = ((above - below) / 2)[:, None] * step / (radius / M) ** 2
             return (above + below) / 2, derivatives, 0
         # By the chain rule, dL_i / dR_ij is the product of the gradient at mixture i with model j.
-        answer = gradient(evaluate_key, mix(weights, received), cohort.val, cohort.ids)
+        rows = keep_edges(task, weights).rows
+        answer = gradient(evaluate_key, mix(rows, received), cohort.val, cohort.ids)
         grads = answer.grads
         if wire == "gradient":
             zero = jax.tree.map(jnp.zeros_like, grads)
-            grads, _ = task.upload(stream(key, "second_upload"), zero, grads, cohort.ids)
+            upload_key = stream(key, "second_upload")
+            grads, _ = task.upload(upload_key, zero, grads, cohort.ids, cohort.lost)
         return answer.loss, gram(grads, received), answer.batches
 
     def round(key: PRNGKey, state: State, cohort: Cohort) -> tuple[State, Info]:
@@ -181,7 +185,7 @@ def pfedgat(
             else:
                 features = layer_norm(compared, unit=normalised)
                 rows = attention_weights(learned, features, score, slope)
-            return isolate(rows, counted)
+            return keep_edges(task, isolate(rows, counted)).weights
 
         # The weights that the clients' answers are about, of these uploads or of the last ones.
         about = compared
@@ -211,7 +215,8 @@ def pfedgat(
             last = Upload(received, () if feature == "weights" else compared, known)
 
         # (8): each client's mixture.
-        model, accepted = task.accept(trained, mix(weights, received), cohort)
+        mixture = mix(keep_edges(task, weights).rows, received)
+        model, accepted = task.accept(trained, mixture, cohort)
         weights = keep_own(weights, accepted)
         up = {"gradient": 2 * D, "inner": D + M, "scalars": D + 2, "update": D}[wire]
         down = {"gradient": D, "inner": M * D + M, "scalars": 2 * D, "update": D}[wire]

@@ -8,11 +8,13 @@ from jaxtyping import Array, Float
 
 from jaxfl import tree
 from jaxfl.batch_statistics import parameters
+from jaxfl.edges import keep_edges
 from jaxfl.errors import check
 from jaxfl.kernels.alignment import Alignment, misalignment
 from jaxfl.kernels.mixing import isolate, keep_own, mix, size_weights
 from jaxfl.kernels.similarity import LARGEST, Measure, inverse_norms, similarities
 from jaxfl.kernels.simplex import Solver, alpha_for_groups, collaboration_rows, measured_rows
+from jaxfl.kernels.sketch import sketches
 from jaxfl.objectives import data_loss
 from jaxfl.options import COUNT, POSITIVE
 from jaxfl.papers import Paper
@@ -53,6 +55,7 @@ def halves(data: Dataset) -> tuple[Dataset, Dataset]:
     sends="its model",
     defaults="the authors' code",
     offers_mixture=True,
+    takes_top_edges=True,
     turn_first="lower alpha (try 0.2), or give group=2: a client then learns only from clients "
     "that are more similar to it",
 )
@@ -67,6 +70,7 @@ def pfedgraph(
     similarity: Literal["delta", "raw"] = "delta",
     measure: Measure = "cosine",
     layers: tree.Layers | None = None,
+    sketch: Annotated[int | None, COUNT] = None,
     snap: Scalar | None = 0.9,
     prior: Literal["size", "equal"] = "size",
     solver: Solver = "projection",
@@ -100,6 +104,10 @@ def pfedgraph(
         lengths into account.
       layers: the layers that are compared: a regular expression to find in their paths, or a
         predicate. None: all layers.
+      sketch: d, the number of floats that stand for a model when models are compared, not the
+        paper's: the similarities of a large cohort are those of random projections, see
+        `kernels.sketch`. A cosine has an error of about 1 / sqrt(d) at most. None: models are
+        compared exactly.
       snap: cosines above this number count as 1, as in the authors' code. None: no cosine does.
       prior: p in (4): each client's fraction of the data ("size"), or 1 / M ("equal", Table 9).
       solver: the solver of (4). "jaxopt" allows a `cap`; with "none" the similarities are the
@@ -107,8 +115,9 @@ def pfedgraph(
       cap: the largest weight of an edge, one number or [C, C].
 
     Raises:
-      InputError: a cap is given, but the solver does not take one; alpha is given in two ways; or
-        alpha is measured and an option is given that it does not have.
+      InputError: a cap is given, but the solver does not take one; alpha is given in two ways;
+        alpha is measured and an option is given that it does not have; or sketches are to have
+        distances of measure l1, which they do not keep.
 
     Differs: (4) is solved exactly. With the anchor "approx" the aggregate is divided by its norm,
     so that `lam` means the same as with "cosine".
@@ -128,11 +137,15 @@ def pfedgraph(
     )
     measured = isinstance(alpha, str)
     balance = None if isinstance(alpha, str) else alpha
-    others = (alpha_form, similarity, measure, snap, prior, solver)
+    others = (alpha_form, similarity, measure, snap, prior, solver, sketch)
     check(
-        not measured or others == ("code", "delta", "cosine", 0.9, "size", "projection"),
+        not measured or others == ("code", "delta", "cosine", 0.9, "size", "projection", None),
         "alpha=measured compares distances and asks for no other option of the quadratic program: "
-        "leave alpha_form, similarity, measure, snap, prior and solver",
+        "leave alpha_form, similarity, measure, snap, prior, solver and sketch",
+    )
+    check(
+        sketch is None or measure != "l1",
+        "sketches keep inner products and no l1 distances: choose another measure, or no sketch",
     )
     loss = data_loss(task.problem)
 
@@ -145,10 +158,12 @@ def pfedgraph(
     fit = task.trainer(objective)
 
     def graph(
-        received: Params, initial: Params, sizes: Array, ids: Array, reported: Array
+        key: PRNGKey, received: Params, initial: Params, sizes: Array, ids: Array, reported: Array
     ) -> Float[Array, "m m"]:
         compared = tree.subtract(received, initial) if similarity == "delta" else received
         chosen = tree.select(compared, "" if layers is None else layers)
+        if sketch is not None:
+            chosen = sketches(stream(key, "server"), chosen, sketch)
         caps = jnp.asarray(cap)[ids][:, ids] if getattr(cap, "ndim", 0) else cap
         # A client that has not reported is in nobody's program: the others share its weight by (4).
         near = jnp.where(reported[None], similarities(chosen, measure, snap), -LARGEST)
@@ -170,7 +185,7 @@ def pfedgraph(
         one = train_and_upload(task, fit, key, start, centre, cohort._replace(train=first))
         other = fit(stream(key, "second_fit"), start, centre, cohort._replace(train=second))
         upload_key = stream(key, "second_upload")
-        again, reported = task.upload(upload_key, start, other.params, cohort.ids)
+        again, reported = task.upload(upload_key, start, other.params, cohort.ids, cohort.lost)
         reported = reported & one.info.reported
         chosen = "" if layers is None else layers
         rows = measured_rows(
@@ -208,15 +223,16 @@ def pfedgraph(
             trained, received, info = train_and_upload(task, fit, key, start, centre, cohort)
             # (4): the quadratic program gives a row of weights for each client.
             sizes = cohort.sizes if prior == "size" else info.reported
-            rows = graph(received, state.server, sizes, cohort.ids, info.reported)
-        weights = isolate(rows, info.reported)
+            rows = graph(key, received, state.server, sizes, cohort.ids, info.reported)
+        kept = keep_edges(task, isolate(rows, info.reported))
         # The aggregate of each client, from which it trains in the next round.
-        model, accepted = task.accept(trained, mix(weights, received), cohort)
-        weights = keep_own(weights, accepted)
+        model, accepted = task.accept(trained, mix(kept.rows, received), cohort)
+        weights = keep_own(kept.weights, accepted)
         # (3): the anchor of the regulariser in the next round.
         aligned = inverse_norms(model) if anchor == "approx" else ones
         if anchor == "cosine":
-            aligned = mix(weights, tree.scale(received, inverse_norms(received)))
+            rows = keep_edges(task, weights).rows
+            aligned = mix(rows, tree.scale(received, inverse_norms(received)))
         info = info._replace(weights=weights, down=(1 + (anchor == "cosine")) * info.down)
         return State(Client(model, aligned), state.server), info
 

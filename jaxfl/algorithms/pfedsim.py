@@ -6,6 +6,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Bool, Int
 
 from jaxfl import tree
+from jaxfl.edges import keep_edges
 from jaxfl.kernels.merit import head_weights
 from jaxfl.kernels.mixing import isolate, mix, size_weights
 from jaxfl.kernels.similarity import cosine
@@ -48,6 +49,7 @@ class Server(NamedTuple):
     ),
     personal="the whole model, since the warm-up",
     sends="its model",
+    takes_top_edges=True,
     defaults="ours",
     separating={"warmup": 2},
     turn_first="warmup: half of the rounds; the personal rounds come after it",
@@ -103,6 +105,7 @@ def pfedsim(
         # The weights of FedAvg in the warm-up, and then those by the similarity of the heads.
         shares = size_weights(cohort.sizes * info.reported)
         by_head = isolate(head_weights(cosine(heads)), info.reported)
+        by_head = keep_edges(task, by_head).weights
         weights = jnp.where(warm, tree.broadcast(shares, clients), by_head)
         own_weights = jnp.where(warm, weights, jnp.eye(clients))
         mixture = tree.join(mix(own_weights, heads), mix(weights, bodies))

@@ -67,8 +67,8 @@ def scaffold(
       server_rate: eta_g, how far the server goes to the mean of the clients' models; 1 in the
         experiments.
       local_rate: eta_l K of option II, how far the local steps of a round go along a constant
-        gradient of 1. None: measured on the task's optimiser, so that momentum counts; give it if
-        examples are clipped, which would disturb the measurement.
+        gradient of 1. None: measured on the task's optimiser, so that momentum counts. A client
+        that takes only a part of its steps goes that part of it.
 
     The server updates c by the changes of the c_i as they arrive (line 17). Therefore c is the mean
     of all c_i if the uplink changes nothing. With noise or compression it differs from the mean by
@@ -100,9 +100,16 @@ def scaffold(
 
     def travelled(key: PRNGKey, cohort: Cohort) -> Array:
         """How far each client's local steps go along a constant gradient of 1 [M]."""
-        if local_rate is not None:
-            return jnp.broadcast_to(jnp.asarray(local_rate, jnp.float32), cohort.ids.shape)
-        return measure(stream(key, "second_fit"), cohort)
+        measure_key = stream(key, "second_fit")
+        if local_rate is None:
+            return measure(measure_key, cohort)
+        given = jnp.broadcast_to(jnp.asarray(local_rate, jnp.float32), cohort.ids.shape)
+        if cohort.work is None:
+            return given
+        # The given distance is that of all steps.
+        whole = measure(measure_key, cohort._replace(work=None))
+        part = measure(measure_key, cohort)
+        return given * part / jnp.where(whole > 0, whole, 1.0)
 
     def round(key: PRNGKey, state: State, cohort: Cohort) -> tuple[State, Info]:
         server = state.server

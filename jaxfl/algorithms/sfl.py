@@ -8,6 +8,7 @@ from jaxtyping import ArrayLike, Shaped
 from jaxfl import tree
 from jaxfl.batch_statistics import parameters
 from jaxfl.deployment import Personal, personal_models, start_personal
+from jaxfl.edges import keep_edges
 from jaxfl.errors import check
 from jaxfl.kernels.alignment import misalignment
 from jaxfl.kernels.mixing import isolate, keep_own, mix, size_weights
@@ -35,6 +36,7 @@ from jaxfl.types import Algorithm, Cohort, Dataset, Info, Params, PRNGKey, Scala
     sends="its model",
     defaults="ours: a learned graph in place of a given one; hops and lam follow the authors' code",
     offers_mixture=True,
+    takes_top_edges=True,
     turn_first="lower lam, the attraction to the graph model; then lower hops or temperature",
 )
 def sfl(
@@ -118,11 +120,11 @@ def sfl(
             degrees = edges.sum(axis=1, keepdims=True)
             rows = learned_weight * rows + (1 - learned_weight) * edges / degrees
         # u = A^hops w, and g is the mean of u.
-        weights = isolate(propagate(rows, hops), info.reported)
-        offered = mix(weights, received)
+        kept = keep_edges(task, isolate(propagate(rows, hops), info.reported))
+        offered = mix(kept.rows, received)
         mean = mix(size_weights(info.reported), offered)
         model, accepted = task.accept(trained, offered, cohort)
-        info = info._replace(weights=keep_own(weights, accepted), down=2 * info.down)
+        info = info._replace(weights=keep_own(kept.weights, accepted), down=2 * info.down)
         return State(Personal(model, jnp.ones_like(info.reported)), mean), info
 
     def models(state: State, cohort: Cohort) -> Params:

@@ -18,7 +18,7 @@ from typing import Annotated, Any
 import tyro
 
 # The order of the boxes; other groups follow.
-ORDER = ["DataOptions", "TrainingOptions", "RunOptions", "UploadOptions"]
+ORDER = ["DataOptions", "TrainingOptions", "RunOptions", "UploadOptions", "ClockOptions"]
 # Options of a smaller group stand in the first box, with the options of the command itself.
 SMALLEST_GROUP = 3
 # Defaults that the help leaves out.

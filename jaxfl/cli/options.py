@@ -6,7 +6,13 @@ from typing import Annotated, Literal
 
 import tyro
 
-from jaxfl.experiment.config import DataOptions, RunOptions, TrainingOptions, UploadOptions
+from jaxfl.experiment.config import (
+    ClockOptions,
+    DataOptions,
+    RunOptions,
+    TrainingOptions,
+    UploadOptions,
+)
 from jaxfl.experiment.config.fields import MANY
 from jaxfl.experiment.session.kept import Which
 from jaxfl.experiment.session.track import Tracker
@@ -18,7 +24,7 @@ DEVICES = Range(low=1, high=1024)
 
 
 @dataclass(frozen=True)  # the fields of the last class come first
-class SettingOptions(RunOptions, UploadOptions, TrainingOptions, DataOptions):
+class SettingOptions(ClockOptions, RunOptions, UploadOptions, TrainingOptions, DataOptions):
     """Everything about a run but its algorithm, unchecked: `experiment.Setting` checks it."""
 
 

@@ -40,8 +40,8 @@ def heuristic(cosines: Float[Array, "m m"], own: Scalar, sigma: Scalar) -> Float
 
     Args:
       cosines: of all pairs of models [M, M].
-      own: weight of a client's own model.
-      sigma: sharpness of the softmax.
+      own: weight of a client's own model, one number or one for each client [M, 1].
+      sigma: sharpness of the softmax, likewise.
 
     Returns:
       Row-stochastic [M, M].

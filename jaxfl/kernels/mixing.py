@@ -5,17 +5,19 @@ import jax.numpy as jnp
 from jax.lax import Precision
 from jaxtyping import Array, Bool, Float, Key, PyTree, Shaped
 
+from jaxfl.kernels.sparse import SparseRows, mix_rows
 from jaxfl.types import Scalar
 
 
-def mix(weights: PyTree[Float[Array, "*r m"]], stacked: PyTree) -> PyTree:
+def mix(weights: PyTree, stacked: PyTree) -> PyTree:
     """Weighted sums of models: model r of the result is the sum over m of `weights[r, m]` model m.
 
     Args:
       weights: [R, M]; R receivers, M senders. A single row [M] makes a single model. Or one such
         matrix for each part of the model, as a pytree prefix of `stacked`: {"body": W, "head":
         jnp.eye(M)} mixes the bodies of models {"body": ..., "head": ...} and leaves each client its
-        head. The prefix may go down to one matrix a leaf.
+        head. The prefix may go down to one matrix a leaf. In place of a matrix it may have
+        `sparse.SparseRows`, see `sparse.mix_rows`.
       stacked: models [M, ...].
 
     Returns:
@@ -30,7 +32,10 @@ def mix(weights: PyTree[Float[Array, "*r m"]], stacked: PyTree) -> PyTree:
       [[3.0], [4.0]]
     """
 
-    def mix_part(matrix: Array, part: PyTree) -> PyTree:
+    def mix_part(matrix: Array | SparseRows, part: PyTree) -> PyTree:
+        if isinstance(matrix, SparseRows):
+            return mix_rows(matrix, part)
+
         def leaf(x: Array) -> Array:
             x_cast = x.astype(matrix.dtype)
             mixed = jnp.tensordot(matrix, x_cast, axes=1, precision=Precision.HIGHEST)
@@ -38,7 +43,10 @@ def mix(weights: PyTree[Float[Array, "*r m"]], stacked: PyTree) -> PyTree:
 
         return jax.tree.map(leaf, part)
 
-    return jax.tree.map(mix_part, weights, stacked)
+    def is_rows(part: PyTree) -> bool:
+        return isinstance(part, SparseRows)
+
+    return jax.tree.map(mix_part, weights, stacked, is_leaf=is_rows)
 
 
 def leave_out(weights: Float[Array, "r m"], reported: Bool[Array, "m"]) -> Float[Array, "r m"]:

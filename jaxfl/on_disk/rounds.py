@@ -19,7 +19,18 @@ from jaxfl.on_disk.clients import ClientStates, check_places
 from jaxfl.on_disk.federation import StoredFederation
 from jaxfl.rounds import cohort_round, draw_cohort
 from jaxfl.rounds_checks import check_cohorts, label_check
-from jaxfl.types import Algorithm, Cohort, Dataset, Federation, Info, Participation, PRNGKey, State
+from jaxfl.types import (
+    Algorithm,
+    Cohort,
+    Dataset,
+    Federation,
+    Info,
+    Loss,
+    Participation,
+    PRNGKey,
+    State,
+    Work,
+)
 
 
 def make_stored_rounds(
@@ -28,6 +39,8 @@ def make_stored_rounds(
     federation: StoredFederation,
     clients: ClientStates,
     *,
+    work: Work | None = None,
+    lost: Loss | None = None,
     trained: bool = False,
 ) -> Callable[..., tuple[State, tuple[Info, np.ndarray]]]:
     """As `jaxfl.make_rounds`, for clients on disk: the results have the same bits.
@@ -37,6 +50,8 @@ def make_stored_rounds(
       participation: (key, round) -> ids [M].
       federation: the data of all clients.
       clients: the states of all clients.
+      work: how much of its local training each client does, see `make_rounds`.
+      lost: whose uploads are lost, see `make_rounds`.
       trained: whether the info has the models that the clients trained in the last round [M, ...].
 
     Returns:
@@ -76,7 +91,8 @@ def make_stored_rounds(
         train: Dataset,
         val: Dataset,
     ) -> tuple[State, Info]:
-        return cohort_round(algorithm, round_key, before, Cohort(ids, train, val, number))
+        cohort = Cohort(ids, train, val, number)
+        return cohort_round(algorithm, round_key, before, cohort, work=work, lost=lost)
 
     def drawn(key: PRNGKey, number: int) -> tuple[PRNGKey, np.ndarray]:
         round_key, ids = draw(key, np.int32(number))

@@ -43,13 +43,19 @@ def norm(momentum, steps):
 
 
 @pytest.mark.parametrize("momentum", [0.0, 0.9])
-def test_a_round_equals_numpy_written_from_the_paper(momentum):
+@pytest.mark.parametrize(
+    ("work", "steps"),
+    [(None, [3, 6, 12]), (np.array([1 / 3, 1, 2 / 3], np.float32), [1, 6, 8])],
+    ids=["all_epochs", "one_three_and_two_epochs"],
+)
+def test_a_round_equals_numpy_written_from_the_paper(momentum, work, steps):
     algorithm = fednova(task(momentum))
     state = algorithm.init(jax.random.key(0), DATA.train)
-    cohort = Cohort(np.arange(3), DATA.train, DATA.val)
+    cohort = Cohort(np.arange(3), DATA.train, DATA.val, work=work)
     after, info = jax.jit(algorithm.round)(jax.random.key(1), state, cohort)
     x = flat(tree.broadcast(state.server, 1))[0]
-    a = norm(momentum, np.array([3, 6, 12]))
+    assert info.batches.tolist() == steps
+    a = norm(momentum, np.array(steps))
     p = np.array(SIZES) / sum(SIZES)
     d = (x - flat(info.trained)) / (RATE * a[:, None])
     expected = x - RATE * (p @ a) * (p @ d)

@@ -22,8 +22,8 @@ from jaxfl.models import linear as linear_model
 from jaxfl.models.cnn import CNN
 from jaxfl.objectives import data_loss
 from jaxfl.streams import stream
-from jaxfl.task import faithful, upload_through
 from jaxfl.types import Cohort, Dataset, Federation, Problem, Task
+from jaxfl.upload import faithful, upload_through
 
 # Servers, clusters, parameters, clients.
 S = 3

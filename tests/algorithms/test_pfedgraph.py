@@ -371,3 +371,26 @@ def test_measured_weights_are_those_of_two_trainings_on_halves():
 def test_measured_weights_take_no_option_of_the_quadratic_program(option):
     with pytest.raises(InputError, match="alpha=measured compares distances"):
         pfedgraph(linear(), alpha="measured", **option)
+
+
+def test_sketches_of_all_parameters_give_the_weights_of_the_models():
+    """The kernel has 16 parameters in one leaf: its sketch of 16 numbers is a rotation of it."""
+    data = opposite_groups()
+    exact = last_weights(data, rounds=2, snap=None, layers="kernel")
+    sketched = last_weights(data, rounds=2, snap=None, layers="kernel", sketch=16)
+    np.testing.assert_allclose(sketched, exact, atol=1e-5)
+
+
+def test_weights_of_short_sketches_are_other_ones_in_each_round_and_find_the_groups():
+    weights = last_weights(opposite_groups(), rounds=3, snap=None, alpha=0.2, sketch=8)
+    same = np.equal.outer(np.arange(6) % 2, np.arange(6) % 2)
+    assert weights[same].min() > weights[~same].max()
+
+
+@pytest.mark.parametrize(
+    ("option", "message"),
+    [({"measure": "l1"}, "no l1 distances"), ({"alpha": "measured"}, "snap, prior, solver and sk")],
+)
+def test_sketches_are_refused_where_they_have_no_meaning(option, message):
+    with pytest.raises(InputError, match=message):
+        pfedgraph(linear(), sketch=8, **option)

@@ -98,6 +98,24 @@ def test_with_momentum_option_ii_takes_the_mean_gradient_that_the_steps_followed
     np.testing.assert_allclose(tree.ravel(half.clients), ratio * 3.0 * mean_input, rtol=1e-4)
 
 
+def test_clipping_of_examples_does_not_shorten_the_distance_that_option_ii_divides_by():
+    """No example's gradient is as long as the clip here, but a gradient of 1 would be longer."""
+    task = jaxfl.regression(
+        mlp(1, hidden=()),
+        np.zeros(2),
+        steps=5,
+        batch_size=8,
+        optimizer=optax.sgd(0.1),
+        example_clip=0.5,
+    )
+    constant = task._replace(
+        problem=task.problem._replace(error=lambda prediction, y: 0.05 * prediction[:, 0])
+    )
+    assert 0.05 * np.linalg.norm(FULL, axis=-1).max() < 0.5
+    state, _, _ = run(scaffold(constant), DATA, 1)
+    np.testing.assert_allclose(tree.ravel(state.clients), 0.05 * FULL.mean(axis=1), atol=1e-6)
+
+
 def test_the_servers_control_variate_stays_the_clients_mean_if_one_does_not_report():
     spoilt = DATA._replace(train=DATA.train._replace(x=DATA.train.x.at[1].set(np.nan)))
     state, _, _ = run(scaffold(TASK), spoilt, 2)

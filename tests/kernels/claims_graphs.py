@@ -12,11 +12,13 @@ from jaxfl.kernels import (
     consensus,
     fomo,
     gossip,
+    learned,
     merit,
     mixing,
     propagate,
     reversible,
     robust,
+    sparse,
 )
 from jaxfl.kernels.similarity import (
     cosine,
@@ -45,6 +47,15 @@ RING = jnp.ones((2, 2)) - jnp.eye(2)  # two servers, of two clusters each
 
 def graph(c):  # row-stochastic weights that no model changes
     return jax.nn.softmax(-0.3 * jnp.abs(c.ids[:, None] - c.ids[None]).astype(jnp.float32), axis=1)
+
+
+def ranked(c):  # the same without ties
+    away = jnp.abs(c.ids[:, None] - c.ids[None] + 0.5)
+    return jax.nn.softmax(-0.3 * away.astype(jnp.float32), axis=1)
+
+
+def few(c):  # two entries of each row
+    return sparse.sparse_rows(sparse.keep_largest(ranked(c), 1), 2)
 
 
 def linked(c):  # edges of a directed graph
@@ -96,6 +107,12 @@ def collaboration(measure="cosine", form="code", **options):
         return collaboration_rows(similarity, mixing.size_weights(c.sizes), None, form, **options)
 
     return rows
+
+
+def rows_of_learned(c):
+    found = learned.layer_similarities(c.models, c.models + 1.0)
+    weights = learned.initial_parameters(1)._replace(similarity=jnp.array([1.0, 0.5, -0.3]))
+    return mixing.isolate(learned.learned_rows(weights, found, c.sizes, c.reported), c.reported)
 
 
 def capped(c):
@@ -236,6 +253,21 @@ TABLE = [
         "none",
         "nonnegative",
         tolerance=1e-3,
+    ),
+    Kernel("learned.initial_parameters", lambda c: learned.initial_parameters(2)[3], "none"),
+    Kernel(
+        "learned.layer_similarities",
+        lambda c: learned.layer_similarities(c.models, c.models)[1],
+        "pairs",
+        COSINES,
+        0,
+    ),
+    Kernel("learned.learned_rows", rows_of_learned, "pairs", "simplex", tolerance=1e-4),
+    Kernel(
+        "learned.project_smoothly",
+        lambda c: learned.project_smoothly(grid(c), 0.1),
+        "pairs",
+        "simplex",
     ),
     Kernel(
         "merit.exponentiated",
@@ -445,4 +477,13 @@ TABLE = [
     ),
     Kernel("simplex.project_rows", lambda c: project_rows(grid(c)), "pairs", "simplex"),
     Kernel("simplex.project_capped_rows", capped, "pairs", "simplex"),
+    Kernel(
+        "sparse.largest_edges", lambda c: sparse.largest_edges(ranked(c), 2), "pairs", "nonnegative"
+    ),
+    Kernel("sparse.keep_largest", lambda c: sparse.keep_largest(ranked(c), 2), "pairs", "simplex"),
+    Kernel("sparse.sparse_rows", lambda c: few(c).values, "rows", "nonnegative"),
+    Kernel(
+        "sparse.dense_rows", lambda c: sparse.dense_rows(few(c), c.ids.size), "pairs", "simplex"
+    ),
+    Kernel("sparse.mix_rows", lambda c: sparse.mix_rows(few(c), c.models), "rows", "between", 1),
 ]

@@ -18,6 +18,7 @@ from jaxfl.kernels import (
 from jaxfl.kernels.alignment import misalignment
 from jaxfl.kernels.gaussian import Gaussian
 from jaxfl.kernels.mixing import mix, size_weights
+from jaxfl.kernels.sketch import sketches
 from jaxfl.types import Cohort
 
 
@@ -165,4 +166,5 @@ TABLE = [
     ),
     Kernel("server.optimizer_step: sgd", served(optax.sgd(1.0)), "none", "", 1),
     Kernel("server.optimizer_step: adam", served(optax.adam(0.1)), "none", "general", decades=15),
+    Kernel("sketch.sketches", lambda c: sketches(KEY, c.models, 5), "rows", "twins", 1),
 ]

@@ -1,5 +1,7 @@
 """Networks of clients and the weights on them."""
 
+import time
+
 import jax.numpy as jnp
 import numpy as np
 import pytest
@@ -57,6 +59,27 @@ def test_random_regular_graphs_have_equal_degrees_and_are_simple(nodes, degree):
     np.testing.assert_array_equal(graph.sum(axis=0), min(degree, nodes - 1))
     assert not np.diag(graph).any()
     assert nodes == 3 or (graph != random_regular(nodes, degree, seed=2)).any()
+
+
+def test_a_regular_graph_is_random_and_no_ring_of_near_clients():
+    """Random graphs expand: the second eigenvalue is near 2 sqrt(degree - 1), that of a ring 4."""
+    graph = random_regular(400, 4)
+    moduli = np.sort(np.abs(np.linalg.eigvalsh(graph)))
+    assert moduli[-2] < 2 * np.sqrt(3) + 0.15
+
+
+def test_a_regular_graph_of_thousands_of_clients_is_made_in_seconds():
+    began = time.process_time()
+    graph = random_regular(2000, 3)
+    assert time.process_time() - began < 5
+    assert (graph.sum(axis=0) == 3).all()
+
+
+def test_a_regular_graph_of_degree_one_is_connected_for_two_clients_only():
+    np.testing.assert_array_equal(random_regular(2, 1), [[0, 1], [1, 0]])
+    np.testing.assert_array_equal(random_regular(1, 4), [[0]])
+    with pytest.raises(InputError, match="none of 100 graphs of 4 clients with degree 1"):
+        random_regular(4, 1)
 
 
 def test_a_regular_graph_of_odd_numbers_does_not_exist():

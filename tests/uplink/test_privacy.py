@@ -6,8 +6,8 @@ from toys import equal
 
 from jaxfl import tree
 from jaxfl.errors import InputError
-from jaxfl.task import upload_through
 from jaxfl.uplink import attack, chain, gaussian
+from jaxfl.upload import upload_through
 
 RNG = np.random.default_rng(0)
 BEFORE = {"kernel": RNG.normal(size=(3, 40, 5)), "bias": RNG.normal(size=(3, 5))}

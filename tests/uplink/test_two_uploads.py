@@ -18,10 +18,10 @@ def drawn(factory, **options):
     noise = gaussian(1.0, 1.0)
     found = []
 
-    def upload(key, before, after, ids):
+    def upload(key, before, after, ids, lost=None):
         still = noise(key, before, before, ids)
         found.append((tree.ravel(still) - tree.ravel(before)).ravel())
-        return plain.upload(key, before, after, ids)
+        return plain.upload(key, before, after, ids, lost)
 
     algorithm = factory(plain._replace(upload=upload), **options)
 

@@ -1,6 +1,7 @@
 """What is run: options in groups, what they may be, and defaults that depend on the data."""
 
 from jaxfl.experiment.config.changes import differences
+from jaxfl.experiment.config.clock import ClockOptions, has_clock
 from jaxfl.experiment.config.fields import (
     DataOptions,
     RunOptions,
@@ -22,6 +23,7 @@ from jaxfl.experiment.config.text import (
 
 __all__ = [
     "PRESETS",
+    "ClockOptions",
     "Config",
     "DataOptions",
     "Preset",
@@ -32,6 +34,7 @@ __all__ = [
     "UploadOptions",
     "devices_of",
     "differences",
+    "has_clock",
     "hyper_by_algorithm",
     "load_config",
     "load_configs",

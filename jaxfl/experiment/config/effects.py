@@ -62,6 +62,13 @@ EFFECTS = {
     "attack_seed": DRAWN,
     "malicious": ATTACKED,
     "attack_scale": ATTACKED,
+    "least_work": Effect("--stragglers", lambda run: run.stragglers > 0),
+    "drop_stragglers": Effect("--stragglers", lambda run: run.stragglers > 0),
+    "speed_seed": Effect("--speeds", lambda setting: setting.speeds is not None),
+    "arrivals": Effect(
+        "--speeds or --durations",
+        lambda setting: setting.speeds is not None or setting.durations is not None,
+    ),
     "delta": Effect(
         "--noise or --example-noise", lambda setting: setting.noise or setting.example_noise
     ),

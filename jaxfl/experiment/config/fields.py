@@ -34,6 +34,7 @@ EVERY_CLIENT = Range(0, 1, low_included=False, words="a fraction in (0, 1], 1 fo
 SKEW = Range(0, low_included=False, words="a positive number, smaller for more skew")
 PICTURE_FORMATS = ("png", "pdf", "svg")
 DELTA = Range(0, 1, False, False, words="a number in (0, 1), far below 1 / clients")
+PART = Range(0, 1, words="a fraction in [0, 1]")
 SOME = Range(0, 1, low_included=False, words="a fraction in (0, 1]")
 
 
@@ -170,8 +171,23 @@ class RunOptions:
     unseen: Annotated[float, BELOW_ONE] = 0.0
     """fraction of the clients that take part in no round: newcomers, whose scores stand apart from
     those of the others"""
+    stragglers: Annotated[float, PART] = 0.0
+    """fraction of the clients that, anew in each round, take only a random part of their local
+    steps, or whole epochs of --local-epochs; see docs/guides/unreliable_clients.md"""
+    least_work: Annotated[float, BELOW_ONE] = 0.0
+    """smallest part of its local steps that a straggler takes"""
+    drop_stragglers: bool = False
+    """lose the uploads of the clients that take only a part of their steps"""
+    work_file: str | None = None
+    """NumPy file (.npy) with the part of its local steps that each client takes in every round, in
+    place of --stragglers: numbers [clients] in (0, 1]"""
+    drop: Annotated[float, BELOW_ONE] = 0.0
+    """probability that what a client uploads in a round is lost after its training"""
     rounds: Annotated[int, MANY] = 20
     """communication rounds"""
+    top_edges: Annotated[int | None, MANY] = None
+    """other clients whose models a client mixes with its own, those of the largest weights in its
+    row; all if not given; for methods with a graph, see docs/methods.md"""
     eval_every: Annotated[int, MANY] = 1
     """rounds between two evaluations; the last round is always evaluated"""
     eval_on: Literal["all", "participants"] = "all"

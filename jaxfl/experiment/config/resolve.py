@@ -11,6 +11,7 @@ from jaxfl import participation
 from jaxfl.data import Source, load, merge_test_set, natural
 from jaxfl.data.sources import SOURCES, data_dir
 from jaxfl.experiment.config import rules
+from jaxfl.experiment.config.clock import check_target
 from jaxfl.experiment.config.effects import check_effects
 from jaxfl.experiment.config.fields import DataOptions, TrainingOptions
 from jaxfl.experiment.config.setting import Setting
@@ -57,12 +58,15 @@ def resolve(setting: Setting, source: Source | None = None) -> Resolved:
     rules.check_data(setting, source)
     rules.check_model(setting, source)
     rules.check_attack(setting, setting.dataset, source)
+    check_target(setting, source.classes)
     check_effects(setting)
     if setting.dataset not in SOURCES:  # config.json names the folder for a reader elsewhere
         folder = str(data_dir(setting.data_dir).absolute())
         setting = dataclasses.replace(setting, data_dir=folder)
-    if setting.store is not None:
-        setting = dataclasses.replace(setting, store=str(Path(setting.store).absolute()))
+    for name in ("store", "durations", "work_file"):
+        given = getattr(setting, name)
+        if given is not None:
+            setting = dataclasses.replace(setting, **{name: str(Path(given).absolute())})
     return Resolved(setting, source)
 
 

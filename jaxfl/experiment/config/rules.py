@@ -145,6 +145,14 @@ def check_store(options: RunOptions) -> None:
     )
 
 
+def check_work(options: RunOptions) -> None:
+    """Raises an `InputError` if the work of the clients is both given and drawn."""
+    check(
+        options.work_file is None or options.stragglers == 0,
+        "both --work-file and --stragglers are given: choose one",
+    )
+
+
 def check_hyper(algorithm: str, hyper: dict[str, Any]) -> None:
     """Checks the names and values of hyper-parameters by the signature of the algorithm's factory.
 

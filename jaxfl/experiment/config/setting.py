@@ -6,6 +6,7 @@ from typing import Annotated, Any
 
 from jaxfl.algorithms import ALGORITHMS
 from jaxfl.experiment.config import rules
+from jaxfl.experiment.config.clock import ClockOptions, check_clock
 from jaxfl.experiment.config.fields import (
     DataOptions,
     Names,
@@ -17,7 +18,7 @@ from jaxfl.experiment.config.fields import (
 
 
 @dataclass(frozen=True)  # the fields of the last class come first
-class Setting(RunOptions, UploadOptions, TrainingOptions, DataOptions):
+class Setting(ClockOptions, RunOptions, UploadOptions, TrainingOptions, DataOptions):
     """Everything about a run but its algorithm.
 
     Raises:
@@ -38,6 +39,8 @@ class Setting(RunOptions, UploadOptions, TrainingOptions, DataOptions):
         rules.check_noise(self, self)
         rules.check_scored(self)
         rules.check_store(self)
+        rules.check_work(self)
+        check_clock(self)
 
 
 @dataclass(frozen=True)

@@ -10,6 +10,9 @@ from jaxtyping import PyTree
 from jaxfl.experiment.privacy.marks import find_marks, follow, mark, mark_passing
 from jaxfl.types import AlgorithmFactory, Cohort, Dataset, Federation, State, Task
 
+# What protects examples in local training.
+PROTECTION = {"example_clip", "example_noise"}
+
 
 class Work(NamedTuple):
     """What one client does."""
@@ -58,7 +61,7 @@ def audit(
     shapes: list[PyTree] = []  # of what one client sends, by the number in the mark's label
     changes: list[dict[str, Any]] = []  # of each training, likewise
 
-    def upload(key, before, after, ids):
+    def upload(key, before, after, ids, lost=None):
         shapes.append(jax.tree.map(lambda x: jax.ShapeDtypeStruct(x.shape[1:], x.dtype), after))
         learned = before if unit == "client" else (before, after)
         reported = jax.ShapeDtypeStruct((ids.size,), bool)
@@ -66,6 +69,9 @@ def audit(
 
     def trainer(objective, **differing):
         fit = task.trainer(objective, **differing)
+        if not PROTECTION.isdisjoint(differing):
+            # It has not the noise of the task, so it is followed like any other computation.
+            return fit
         changes.append(differing)
         label = ("fit", len(changes) - 1)
 

@@ -11,7 +11,7 @@ import optax
 from flax import linen as nn
 from jaxtyping import Array
 
-from jaxfl import mesh, participation, tree
+from jaxfl import mesh, tree
 from jaxfl.algorithms import ALGORITHMS
 from jaxfl.data import Source
 from jaxfl.data.augment import AUGMENTATIONS
@@ -20,8 +20,16 @@ from jaxfl.experiment.config import Config, Resolved, Setting
 from jaxfl.experiment.config.rules import takes_names
 from jaxfl.experiment.privacy.audit import audit
 from jaxfl.experiment.privacy.guarantee import Exposure, expose
-from jaxfl.experiment.session.clients import Data, malicious, unseen
+from jaxfl.experiment.session.clients import Data, malicious
+from jaxfl.experiment.session.conditions import given_fractions, make_loss, make_work
 from jaxfl.experiment.session.seeds import Seeds, seeds_of
+from jaxfl.experiment.session.timing import (
+    Timing,
+    check_late,
+    make_participation,
+    make_timing,
+)
+from jaxfl.experiment.store.digests import digest_arrays
 from jaxfl.models import MODELS
 from jaxfl.optimizers import OPTIMIZERS, SCHEDULES, Optimizer
 from jaxfl.registry import facts_of
@@ -30,6 +38,7 @@ from jaxfl.types import (
     Algorithm,
     Cohort,
     Federation,
+    Loss,
     Params,
     Participation,
     PRNGKey,
@@ -37,6 +46,7 @@ from jaxfl.types import (
     State,
     Task,
     Uplink,
+    Work,
 )
 from jaxfl.uplink import Compression, attack, chain, defence_links, gaussian, quantise, top_k
 
@@ -56,6 +66,16 @@ class Built:
     # bytes that a client's uploads of a round take beyond 4 a float: negative if compressed
     excess: int = 0
     exposure: Exposure | None = None  # of who is protected by clipping
+    timing: Timing | None = None  # of the virtual clock
+    work: Work | None = None  # how much of its local training each client does
+    lost: Loss | None = None  # whose uploads are lost
+    fractions: np.ndarray | None = None  # of their local steps that clients take [C], if given
+
+    @property
+    def digest(self) -> str:
+        """The digest of the clients' data, and of their work where a file gives it."""
+        own = "" if self.fractions is None else f" {digest_arrays(self.fractions)}"
+        return self.data.digest + own
 
     @property
     def seeds(self) -> Seeds:
@@ -90,9 +110,26 @@ def build(resolved: Resolved, data: Data) -> Built:
     jax.eval_shape(partial(rehearse, algorithm), jax.random.key(0), first)
     if "accept" in config.defend:
         check_acceptance(config, task, first)
-    sample = make_participation(config)
+    check_top_edges(config)
+    timing = make_timing(config)
+    check_late(config, ALGORITHMS[config.algorithm], task, first)
+    sample = make_participation(config, timing)
+    fractions = given_fractions(config, first.train.mask.shape[0])
+    work = make_work(config, fractions)
     excess, exposure = inspect_uploads(config, task, data, first)
-    return Built(config, data, task, algorithm, sample, excess, exposure)
+    return Built(
+        config,
+        data,
+        task,
+        algorithm,
+        sample,
+        excess,
+        exposure,
+        timing,
+        work=work,
+        lost=make_loss(config),
+        fractions=fractions,
+    )
 
 
 def make_task(setting: Setting, source: Source) -> Task:
@@ -114,7 +151,9 @@ def make_task(setting: Setting, source: Source) -> Task:
         chunk=setting.chunk,
         compute=setting.compute,
         uplink=chain(*links(setting)),
+        defence=chain(*defence_links(setting.defend)),
         acceptance="validated" if "accept" in setting.defend else "always",
+        top_edges=setting.top_edges,
         example_clip=setting.example_clip,
         example_noise=setting.example_noise,
     )
@@ -132,13 +171,6 @@ def make_optimizer(setting: Setting) -> Optimizer:
         setting.lr, setting.rounds, setting.decay, setting.decay_every
     )
     return lambda number: with_rate(schedule(number))
-
-
-def make_participation(config: Config) -> Participation:
-    """A uniform sample of the clients in each round, without those that take part in none."""
-    seen = np.flatnonzero(~unseen(config))
-    sample = participation.uniform(seen.size, config.participation)
-    return sample if seen.size == config.clients else participation.among(seen, sample)
 
 
 def make_model(name: str, source: Source) -> nn.Module:
@@ -180,17 +212,27 @@ def check_acceptance(config: Config, task: Task, federation: Federation) -> None
     )
 
 
+def check_top_edges(config: Config) -> None:
+    """Checks that the method has a graph of which it may keep a part.
+
+    Raises:
+      InputError: --top-edges is given, and the method does not say that it takes it.
+    """
+    known = [name for name, made in ALGORITHMS.items() if facts_of(made).takes_top_edges]
+    check(
+        config.top_edges is None or facts_of(ALGORITHMS[config.algorithm]).takes_top_edges,
+        f"--top-edges: {config.algorithm} has no weights of which a client could keep the largest, "
+        f"choose {', '.join(known[:-1])} or {known[-1]}, or leave it out",
+    )
+
+
 def links(setting: Setting) -> list[Uplink]:
-    """What happens to an upload: the attack, noise, compression, defences, in this order."""
+    """What happens to an upload until it is sent: the attack, noise, compression, in this order."""
     poison = None
     if setting.attack:
         poison = attack(setting.attack, malicious(setting), setting.attack_scale)
-    made = (
-        poison,
-        gaussian(setting.clip, setting.noise) if setting.clip else None,
-        compressor(setting),
-    )
-    return [link for link in made if link] + defence_links(setting.defend)
+    noise = gaussian(setting.clip, setting.noise) if setting.clip else None
+    return [link for link in (poison, noise, compressor(setting)) if link]
 
 
 def compressor(setting: Setting) -> Compression | None:

@@ -107,7 +107,7 @@ def find_checkpoint(directory: Path, config: Config, data: str) -> Path | None:
     Args:
       directory: of the run.
       config: of the run now, resolved.
-      data: the digest of the clients' data now.
+      data: the digest of the clients' data now, and of their given work.
 
     Raises:
       InputError: all checkpoints are damaged, or the options or the data have changed since.
@@ -125,9 +125,10 @@ def find_checkpoint(directory: Path, config: Config, data: str) -> Path | None:
             f"the options of the run have changed since {path} was written ({'; '.join(changed)}): "
             "restore them, or run anew with --overwrite",
         )
+        given = "" if config.work_file is None else f" or the numbers in {config.work_file}"
         check(
             manifest["data"] == data,
-            f"the examples of {config.dataset} have changed since {path} was written: "
+            f"the examples of {config.dataset}{given} have changed since {path} was written: "
             "restore them, or run anew with --overwrite",
         )
         for reason in reasons:

@@ -12,13 +12,16 @@ import numpy as np
 from jaxtyping import PyTree
 
 from jaxfl import mesh
+from jaxfl.errors import check
 from jaxfl.experiment.config import devices_of
 from jaxfl.experiment.privacy.guarantee import claim
 from jaxfl.experiment.session.build import Built
 from jaxfl.experiment.session.clients import malicious, true_groups, unseen
 from jaxfl.experiment.session.inputs import inputs_of
 from jaxfl.experiment.session.records import Record
+from jaxfl.experiment.session.timing import time_of
 from jaxfl.experiment.show.scores import STAGES, over_seeds
+from jaxfl.experiment.show.targets import timed_summary
 from jaxfl.graph_measures import measure_graph
 from jaxfl.summaries import select_on_val, summarise
 from jaxfl.version import VERSION
@@ -55,8 +58,8 @@ def make_line(
       record: an evaluation, NaN for malicious clients.
       sizes: examples of each client [S, C].
       unseen: clients that take part in no round [C]; their scores stand apart.
-      sent: floats `up` and `down`, bytes `up_bytes`, and gradient `batches`, by all clients since
-        round 0.
+      sent: floats `up` and `down`, bytes `up_bytes`, gradient `batches`, and uploads `reported` and
+        `lost` if some are lost, of all clients since round 0.
     """
     own = {
         name: number_or_null(values[:, -1].mean()) for name, values in record.info.metrics.items()
@@ -80,6 +83,8 @@ class History:
         self.seeds = built.seeds
         self.excess = built.excess
         self.exposure = built.exposure
+        self.timing = built.timing
+        self.elapsed = np.zeros(built.config.seeds)  # virtual time of each seed
         self.inputs = inputs_of(built.data.source)
         self.malicious = malicious(built.config)
         self.unseen = unseen(built.config)
@@ -96,6 +101,8 @@ class History:
         self.weights: dict[str, list[np.ndarray]] = {}  # by name in graph.npz
         self.ids: list[np.ndarray] = []
         self.sent = {"up": 0, "down": 0, "batches": 0}
+        if built.lost is not None:
+            self.sent |= {"reported": 0, "lost": 0}
         # client -> rounds that it was left out of, over all seeds
         self.diverged: Counter[int] = Counter()
         self.recent: set[int] = set()  # clients that were left out since the last line
@@ -104,10 +111,13 @@ class History:
         """Takes in a record and returns its line of `metrics.jsonl`, None without an evaluation."""
         for way in self.sent:
             self.sent[way] += round(getattr(record.info, way).sum(dtype=np.int64) / len(self.sizes))
-        gone = record.ids[~record.info.reported].tolist()
+        lost = False if record.info.lost is None else record.info.lost
+        gone = record.ids[~(record.info.reported | lost)].tolist()
         self.diverged.update(gone)
         self.recent |= set(gone)
         self.ids.append(record.ids)
+        if self.timing is not None:
+            self.elapsed = self.timing.after(record.ids, self.elapsed, record.round)
         for name, weights in _named(record.info.weights).items():
             self.weights.setdefault(name, []).append(weights)
         if record.evaluation is None:
@@ -127,7 +137,8 @@ class History:
         self.recent = set()
         sent = self.sent | {"up_bytes": self._bytes()}
         graph = self._graph_measures(record)
-        self.lines.append(make_line(record, self.sizes, self.unseen, sent) | graph | named)
+        line = make_line(record, self.sizes, self.unseen, sent)
+        self.lines.append(line | time_of(self.timing, self.elapsed) | graph | named)
         return self.lines[-1]
 
     def arrays(self) -> dict[str, np.ndarray]:
@@ -137,6 +148,8 @@ class History:
         kept["diverged"] = np.array(sorted(self.diverged.elements()), np.int64)
         kept["recent"] = np.array(sorted(self.recent), np.int64)
         kept["ids"] = np.concatenate(self.ids, axis=1)
+        if self.timing is not None:
+            kept |= {"elapsed": self.elapsed, "durations": self.timing.durations}
         return kept | self._all_weights()
 
     def restore(self, arrays: dict[str, np.ndarray], lines: list[dict[str, Any]]) -> None:
@@ -147,6 +160,10 @@ class History:
         self.diverged = Counter(arrays["diverged"].tolist())
         self.recent = set(arrays["recent"].tolist())
         self.ids = [arrays["ids"]]
+        if self.timing is not None:
+            same = np.array_equal(arrays["durations"], self.timing.durations)
+            check(same, "the durations of the clients have changed since")
+            self.elapsed = arrays["elapsed"]
         self.weights = {name: [arrays[name]] for name in arrays if name.startswith(WEIGHTS)}
 
     def clients(self) -> dict[str, np.ndarray]:
@@ -198,12 +215,14 @@ class History:
             "selected_on_val": over_seeds(chosen),
             **({"unseen": last["unseen"]} if "unseen" in last else {}),
             "rounds": last["round"],
+            **timed_summary(self.config.target, self.lines, self.measure),
             "seconds": last["seconds"],
             "compile_seconds": round(compile_seconds, 3),
             "up": last["up"],
             "down": last["down"],
             "up_bytes": last["up_bytes"],
             "batches": last["batches"],
+            **{way: last[way] for way in ("reported", "lost") if way in last},
             **({"graph": last["graph"]} if "graph" in last else {}),
             "diverged": {str(client): rounds for client, rounds in sorted(self.diverged.items())},
             **self._privacy(),

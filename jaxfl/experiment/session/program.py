@@ -66,7 +66,13 @@ def one_seed(built: Built, algorithm: Algorithm, after: After) -> OneSeed:
       algorithm: the run's own, or the same with other hyper-parameters.
       after: what is scored beside the deployed models.
     """
-    rounds = make_rounds(algorithm, built.participation, trained=after == "trained")
+    rounds = make_rounds(
+        algorithm,
+        built.participation,
+        work=built.work,
+        lost=built.lost,
+        trained=after == "trained",
+    )
     evaluate = make_evaluate_models(algorithm, built.task, chunk=built.config.chunk, after=after)
 
     def init(seed, federation):

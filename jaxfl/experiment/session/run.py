@@ -104,7 +104,7 @@ def resume(
     with files.locked(directory):
         config = to_resume(directory, rounds)  # another process may have finished it
         built = _build(config if devices is None else replace(config, devices=devices))
-        newest = checkpoints.find_checkpoint(directory, built.config, built.data.digest)
+        newest = checkpoints.find_checkpoint(directory, built.config, built.digest)
         follow(built.config, None)
         program = make_program(built, directory, int(newest.name) if newest else 0)
         if rounds is not None and mesh.is_main_process():
@@ -183,7 +183,7 @@ def record_run(
             if record.round in due or stopped:
                 program.before_checkpoint(record.state)
                 written.append(
-                    checkpoints.write_checkpoint(out, record, history, best, built.data.digest)
+                    checkpoints.write_checkpoint(out, record, history, best, built.digest)
                 )
             if stopped:
                 raise KeyboardInterrupt(f"after round {record.round}: jaxfl resume {out} goes on")

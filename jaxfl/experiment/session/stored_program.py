@@ -64,6 +64,8 @@ def _stored_program(built: Built, directory: Path, done: int) -> Program:
         built.participation,
         stored,
         clients,
+        work=built.work,
+        lost=built.lost,
         trained=config.score_after == "trained",
     )
     assess = make_stored_evaluate(

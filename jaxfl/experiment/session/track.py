@@ -262,6 +262,7 @@ def numbers_of(line: dict[str, Any]) -> dict[str, Number]:
         "train/loss": line["loss"],
         "train/batches": line["batches"],
         "time/seconds": line["seconds"],
+        "time/virtual": line.get("time"),
         "sent/up_floats": line["up"],
         "sent/down_floats": line["down"],
         "sent/up_bytes": line["up_bytes"],

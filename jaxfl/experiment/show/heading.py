@@ -94,8 +94,19 @@ def _clients(shared: dict[str, Any]) -> str:
         parts.append(f"at most {shared['max_examples']} examples each")
     if shared.get("participation", 1.0) < 1:
         parts.append(f"{100 * shared['participation']:g} % in each round")
+    if shared.get("speeds") is not None:
+        parts.append(f"speeds {shared['speeds']:g}")
+    if shared.get("arrivals") == "asynchronous":
+        parts.append("asynchronous arrivals")
     if shared.get("unseen", 0.0) > 0:
         parts.append(f"{100 * shared['unseen']:g} % unseen")
+    if shared.get("stragglers", 0.0) > 0:
+        lost = ", whose uploads are lost" if shared.get("drop_stragglers") else ""
+        parts.append(f"{100 * shared['stragglers']:g} % stragglers{lost}")
+    if shared.get("work_file") is not None:
+        parts.append("given work of each client")
+    if shared.get("drop", 0.0) > 0:
+        parts.append(f"{100 * shared['drop']:g} % of the uploads lost")
     if shared.get("attack") is not None:
         parts.append(f"attack {shared['attack']}")
     return ", ".join(part for part in parts if part)

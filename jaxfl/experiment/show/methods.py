@@ -80,6 +80,9 @@ def describe_factory(factory: AlgorithmFactory) -> list[str | dict[str, str]]:
         "defence": "a client may refuse its mixture (--defend accept)"
         if facts.offers_mixture
         else "",
+        "sparse graph": "a client may keep its largest weights only (--top-edges K)"
+        if facts.takes_top_edges
+        else "",
         "turn first": facts.turn_first,
         "defaults": facts.defaults,
         "cite": f"jaxfl cite {factory.__name__}" if facts.publication else "",

@@ -5,6 +5,7 @@ from typing import Any
 
 from jaxfl.experiment.config import Config
 from jaxfl.experiment.show.scores import Runs, each_seed, over_seeds
+from jaxfl.experiment.show.targets import pool_timed
 
 # Options that change no score, and the seeds.
 NOT_COMPARED = {
@@ -77,6 +78,7 @@ def _pool(members: list[dict[str, Any]]) -> dict[str, Any]:
     }
     if "graph" in first:
         summary["graph"] = _pool_graphs(summaries)
+    summary |= pool_timed(summaries)
     # What is sent and computed is counted for one seed; the time is that of all.
     summary["seconds"] = sum(one["seconds"] for one in summaries)
     lines = [_pool_lines(list(rows)) for rows in zip(*(r["lines"] for r in members), strict=True)]

@@ -16,6 +16,8 @@ MEASURES = {  # of a score: what it is called, and how a stored value is shown
 # unknown; and more, see `store.finished.load_finished`.
 Runs = dict[str, dict[str, Any]]
 STAGES = ("before", "after")  # fine-tuning
+# What only some summaries have, and `comparison.json` too.
+FURTHER = ("graph", "unseen", "time", "times", "target")
 
 
 def over_seeds(seeds: list[dict[str, dict]]) -> dict[str, Any]:
@@ -135,7 +137,7 @@ def comparison_rows(runs: dict[str, dict[str, Any]]) -> list[dict[str, Any]]:
     content = []
     for label, found in runs.items():
         summary = found["summary"]
-        further = {key: summary[key] for key in ("graph", "unseen") if key in summary}
+        further = {key: summary[key] for key in FURTHER if key in summary}
         place = {"run": label, "directory": found["directory"]}
         content.append({key: summary[key] for key in keys} | further | place)
     return content

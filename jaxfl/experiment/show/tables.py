@@ -21,6 +21,7 @@ from jaxfl.experiment.show.scores import (
     score_text,
     spread_text,
 )
+from jaxfl.experiment.show.targets import timed_cells
 from jaxfl.registry import facts_of
 
 REFERENCES = ("local", "fedavg")  # the other runs are compared with them
@@ -147,6 +148,7 @@ def _gain_text(measure: str, stages: dict[str, Any], other: dict[str, Any]) -> s
 def _further_cells(summary: dict[str, Any], part: str) -> dict[str, str]:
     """The further cells of a row, by the title of the column: amounts, and other scores."""
     titles = (
+        *timed_cells({}),
         *("sent", "received", "gradients", "seconds", "best by validation", "weighted"),
         *GRAPH,
     )
@@ -157,6 +159,7 @@ def _further_cells(summary: dict[str, Any], part: str) -> dict[str, str]:
     graph = most_mixed(summary.get("graph", {}))
     numbers = {title: graph.get(name) for title, name in GRAPH.items()}
     return {
+        **timed_cells(summary),
         "sent": amount(summary["up"]),
         "received": amount(summary["down"]),
         "gradients": amount(summary["batches"]),
@@ -194,6 +197,9 @@ def meaning_of_scores(runs: Runs) -> Meaning:
         *spread,
         ("worst clients", "mean of the worst tenth of them"),
         ("after training", "after further local training"),
+        ("rounds to target", "until the mean score is that of --target"),
+        ("time to target", "virtual time until then"),
+        ("virtual time", "of all rounds"),
         ("sent", "floats that all clients sent"),
         ("gradients", "computed on batches by all clients"),
         ("seconds", "without compiling"),

@@ -181,6 +181,9 @@ def _made(runs: Runs) -> dict[str, dict[str, str]]:
             one |= {name: str(version) for name, version in versions.items()}
         one["devices"] = str(summary.get("devices", "unknown"))
         one["seconds"] = f"{summary['seconds']:.1f}, and {summary['compile_seconds']} to compile"
+        if "lost" in summary:
+            one["uploads that arrived"] = str(summary["reported"])
+            one["uploads lost"] = str(summary["lost"])
         diverged = summary.get("diverged")
         if isinstance(diverged, dict) and diverged:
             one["rounds without a finite update"] = ", ".join(

@@ -1,0 +1,168 @@
+"""FedAGHN: attention between the clients' updates, with trained scalars for each layer."""
+
+from typing import Annotated, NamedTuple
+
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Bool, Float
+
+from jaxfl import layers, tree
+from jaxfl.batch_statistics import of_statistics
+from jaxfl.edges import keep_edges
+from jaxfl.kernels.amp import heuristic
+from jaxfl.kernels.mixing import isolate, keep_own, mix
+from jaxfl.kernels.similarity import cosine, gram
+from jaxfl.objectives import data_loss
+from jaxfl.options import NOT_NEGATIVE
+from jaxfl.papers import Paper
+from jaxfl.registry import method
+from jaxfl.skeleton import train_and_upload
+from jaxfl.types import Algorithm, Cohort, Dataset, Info, Params, PRNGKey, Scalar, State, Task
+
+
+class Client(NamedTuple):
+    """The state of each client."""
+
+    # [C, ...] the model that it last trained, which it deploys
+    model: Params
+    # [C, ...] what the server last received from it
+    received: Params
+    # [C, ...] its last update: what the server received less the mixture from which it trained
+    update: Params
+    # [C, L] p, the weight of its own model for each layer; the others have 1 together
+    own: Float[Array, "*c l"]
+    # [C, L] s, the factor of its cosines for each layer
+    sharpness: Float[Array, "*c l"]
+    # [C] whether the server has received anything
+    seen: Bool[Array, "*c"]
+
+
+def layer_of(path: str) -> str:
+    """The layer of a leaf: the module of a parameter, `Dense_0` of `params/Dense_0/kernel`."""
+    return "/".join(path.split("/")[1:-1]) or path
+
+
+def by_layer(model: Params) -> dict[str, list[Array]]:
+    """The parameters of each layer; statistics of BatchNorm are not compared."""
+    found: dict[str, list[Array]] = {}
+    for keys, leaf in jax.tree_util.tree_leaves_with_path(model):
+        name = layers.path(keys)
+        if not of_statistics(name):
+            found.setdefault(layer_of(name), []).append(leaf)
+    return found
+
+
+@method(
+    title="FedAGHN",
+    paper=Paper(
+        authors="Song, Jiarui and Shen, Yunheng and Hou, Chengbin and Wang, Pengyu and Wang, Jinbao"
+        " and Tang, Ke and Lv, Hairong",
+        title="FedAGHN: Personalized Federated Learning with Attentive Graph HyperNetworks",
+        venue="Knowledge-Based Systems",
+        year=2025,
+        link="https://arxiv.org/abs/2501.16379",
+    ),
+    personal="the whole model",
+    sends="its model",
+    defaults="the authors' code",
+    offers_mixture=True,
+    takes_top_edges=True,
+    separating={"own": 1.0, "sharpness": 10.0},
+    turn_first="raise own, the weight of a client's own model, and sharpness: the defaults mix "
+    "nearly evenly",
+)
+def fedaghn(
+    task: Task,
+    *,
+    own: Annotated[Scalar, NOT_NEGATIVE] = 0.03,
+    sharpness: Scalar = 0.5,
+    eta: Annotated[Scalar, NOT_NEGATIVE] = 0.005,
+) -> Algorithm:
+    """Each layer of each client is a mixture by attention, whose two scalars the server trains.
+
+    At the start of a round the server sends each client of the cohort a mixture of the models that
+    it last received from the cohort. In a layer the others have the weights of a softmax of s_i
+    times the cosines of the last updates of this layer, the client itself has the weight p_i, and
+    the row is scaled to 1. The client trains from the mixture and deploys what it trained. Local
+    training moves it along the negative gradients of its loss, so start - received stands for the
+    gradient at the mixture; its products with the models of the mixture are the derivatives of the
+    loss by the weights, and the chain rule gives those by s_i and p_i, on which the server takes a
+    step of SGD. p_i stays 0 or more.
+
+    State: clients = `Client`; server = nothing. Weights: a matrix for each layer. Metrics: `own`
+    and `sharpness`, the means of p and s over layers and clients of the round.
+
+    Args:
+      task: the model and its training.
+      own: p, at first, for all layers and clients.
+      sharpness: s, at first.
+      eta: learning rate of p and s. 0: they stay as they are.
+
+    Differs: the paper was not at hand, and formulas and defaults are those of its authors' code,
+    but for the sign of the step on p and s. The code multiplies the Jacobian by received - start
+    and descends, which moves the mixture away from the trained model; here the mixture moves toward
+    it, as in pFedHN (https://arxiv.org/abs/2103.04628). There is no momentum of p and s. A client
+    from which the server has received nothing is in nobody's mixture, and starts from the initial
+    model.
+
+    Example:
+      >>> _, info = one_round(fedaghn(task, own=1.0))
+      >>> sorted(info.weights), sorted(info.metrics)
+      (['Dense_0', 'Dense_1'], ['own', 'sharpness'])
+    """
+    fit = task.trainer(data_loss(task.problem))
+
+    def init(key: PRNGKey, train: Dataset) -> State:
+        model = task.problem.init(key)
+        clients = train.mask.shape[0]
+        stacked = tree.broadcast(model, clients)
+        nothing = jax.tree.map(jnp.zeros_like, stacked)
+        ones = jnp.ones((clients, len(by_layer(model))))
+        seen = jnp.zeros(clients, bool)
+        client = Client(stacked, stacked, nothing, own * ones, sharpness * ones, seen)
+        return State(client, ())
+
+    def round(key: PRNGKey, state: State, cohort: Cohort) -> tuple[State, Info]:
+        client: Client = state.clients
+        near = {name: cosine(part) for name, part in by_layer(client.update).items()}
+
+        # The weights of each layer, by softmax attention between the last updates.
+        def weigh(own: Array, sharpness: Array) -> dict[str, Array]:
+            found = {}
+            for place, (name, cosines) in enumerate(near.items()):
+                share = own[:, place, None] / (1 + own[:, place, None])
+                rows = heuristic(cosines, share, sharpness[:, place, None])
+                found[name] = keep_edges(task, isolate(rows, client.seen)).weights
+            return found
+
+        weights, pull_back = jax.vjp(weigh, client.own, client.sharpness)
+        # Each client trains from its mixture of every layer.
+        rows = {name: keep_edges(task, matrix).rows for name, matrix in weights.items()}
+        by_leaf = jax.tree_util.tree_map_with_path(
+            lambda keys, leaf: rows[layer_of(layers.path(keys))], client.received
+        )
+        start, accepted = task.accept(client.model, mix(by_leaf, client.received), cohort)
+        trained, received, info = train_and_upload(task, fit, key, start, None, cohort)
+
+        # The derivatives of the losses by the weights, and a step on the scalars.
+        moved = by_layer(jax.tree.map(jnp.subtract, start, received))
+        sent = by_layer(client.received)
+        known = (accepted & client.seen)[:, None]
+        derivatives = {name: jnp.where(known, gram(moved[name], sent[name]), 0.0) for name in sent}
+        grads = pull_back(jax.tree.map(lambda x: jnp.where(jnp.isfinite(x), x, 0.0), derivatives))
+        own_after, sharpness_after = (
+            x - eta * g for x, g in zip((client.own, client.sharpness), grads, strict=True)
+        )
+        own_after = jnp.maximum(own_after, 0.0)
+        info = info._replace(
+            weights={name: keep_own(matrix, accepted) for name, matrix in weights.items()},
+            metrics={"own": own_after.mean(), "sharpness": sharpness_after.mean()},
+        )
+        update = jax.tree.map(jnp.subtract, received, start)
+        seen = jnp.ones_like(client.seen)
+        return State(Client(trained, received, update, own_after, sharpness_after, seen), ()), info
+
+    def models(state: State, cohort: Cohort) -> Params:
+        return tree.take(state.clients.model, cohort.ids)
+
+    return Algorithm(init, round, models, task.problem.apply)

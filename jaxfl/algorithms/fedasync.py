@@ -1,0 +1,123 @@
+"""FedAsync: the server mixes in each model as it arrives, less if it is stale."""
+
+from typing import Annotated
+
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Float, Int
+
+from jaxfl import tree
+from jaxfl.kernels.mixing import mix
+from jaxfl.objectives import data_loss, proximal
+from jaxfl.options import FRACTION, NOT_NEGATIVE
+from jaxfl.papers import Paper
+from jaxfl.registry import method
+from jaxfl.skeleton import train_and_upload
+from jaxfl.staleness import Discount, discount, download, shares, staleness_metrics
+from jaxfl.streams import client_keys, stream
+from jaxfl.types import Algorithm, Cohort, Dataset, Info, Params, PRNGKey, Scalar, State, Task
+
+# The exponent of the polynomial discount, and the slope of the hinge.
+SLOPES = {"constant": 0.0, "polynomial": 0.5, "hinge": 10.0}
+
+
+@method(
+    title="FedAsync",
+    paper=Paper(
+        authors="Xie, Cong and Koyejo, Sanmi and Gupta, Indranil",
+        title="Asynchronous Federated Optimization",
+        venue="",
+        year=2019,
+        link="https://arxiv.org/abs/1903.03934",
+    ),
+    place="Algorithm 1",
+    personal="",
+    sends="its model",
+    defaults="ours",
+    turn_first="lower alpha if the accuracy jumps; one model cannot fit clients that differ",
+)
+def fedasync(
+    task: Task,
+    *,
+    alpha: Annotated[Scalar, FRACTION] = 0.6,
+    staleness: Discount = "polynomial",
+    a: Annotated[Scalar | None, NOT_NEGATIVE] = None,
+    b: Annotated[Scalar, NOT_NEGATIVE] = 4.0,
+    rho: Annotated[Scalar, NOT_NEGATIVE] = 0.005,
+) -> Algorithm:
+    """One global model, which moves toward each model that arrives: x + alpha s(d) (x_new - x).
+
+    A client trains from the model that it received when it last took part, with a proximal term
+    rho / 2 |x - start|^2. Its staleness d is the number of models that the server has mixed in
+    since then. The models of a cohort are mixed in one after the other, in an order that is drawn
+    anew in each round; a cohort of one client is the paper's. The schedule of clients that arrive
+    late is that of `clock.arrivals`, on the command line `--arrivals asynchronous`. Under
+    another participation, a client that is in every round has a d of less than M.
+
+    State: clients = `Download`, with the number of models mixed in as versions; server = (the
+    global model, that number). Metrics: `staleness` (mean of the cohort) and `largest_staleness`.
+    The weights are the shares of the clients in what the round adds.
+
+    Args:
+      task: the model and its training.
+      alpha: what a model counts that is not stale.
+      staleness: s, what a stale model counts of that, see `staleness.discount`.
+      a: the exponent of "polynomial" (.5 if None), or the slope of "hinge" (10 if None).
+      b: models that "hinge" does not count.
+      rho: strength of the proximal term.
+
+    Differs: d is 0 if no other model has arrived since, where the paper's t - tau is 1. The clients
+    of a cohort receive the model of after its last member. All clients train at the same time;
+    the paper's scheduler triggers some of them.
+
+    Example:
+      >>> state, info = one_round(fedasync(task, staleness="hinge"))
+      >>> state.clients.version.shape, sorted(info.metrics)
+      ((4,), ['largest_staleness', 'staleness'])
+    """
+    fit = task.trainer(proximal(data_loss(task.problem), rho))
+    slope = SLOPES[staleness] if a is None else a
+
+    def init(key: PRNGKey, train: Dataset) -> State:
+        model = task.problem.init(key)
+        mixed = jnp.zeros((), jnp.int32)
+        return State(download(model, mixed, train.mask.shape[0]), (model, mixed))
+
+    def round(key: PRNGKey, state: State, cohort: Cohort) -> tuple[State, Info]:
+        model, mixed = state.server
+        start = state.clients.model
+        _, received, info = train_and_upload(task, fit, key, start, start, cohort)
+        order = _order(stream(key, "server"), cohort.ids)
+        arrived = info.reported[order].astype(jnp.int32)
+        # Between its download and its turn, the server has also mixed in those before it.
+        before = (jnp.cumsum(arrived) - arrived)[jnp.argsort(order)]
+        delay = mixed - state.clients.version + before
+        # Algorithm 1: alpha_t = alpha s(t - tau).
+        steps = alpha * discount(delay, staleness, slope, b) * info.reported
+        counts = _left_in_the_end(steps[order])[jnp.argsort(order)]
+        # x_t = (1 - alpha_t) x_(t-1) + alpha_t x_new, for one arrival after the other.
+        added = mix(counts, received)
+        kept = jnp.prod(1 - steps)
+        model = jax.tree.map(lambda old, new: kept * old + new, model, added)
+        mixed = mixed + arrived.sum()
+        info = info._replace(
+            weights=tree.broadcast(shares(counts), cohort.ids.size),
+            metrics=staleness_metrics(delay, info.reported),
+        )
+        return State(download(model, mixed, cohort.ids.size), (model, mixed)), info
+
+    def models(state: State, cohort: Cohort) -> Params:
+        return tree.broadcast(state.server[0], cohort.ids.size)
+
+    return Algorithm(init, round, models, task.problem.apply)
+
+
+def _order(key: PRNGKey, ids: Int[Array, "m"]) -> Int[Array, "m"]:
+    """The places of the clients in the order in which their models are mixed in."""
+    return jnp.argsort(jax.vmap(jax.random.uniform)(client_keys(key, ids)))
+
+
+def _left_in_the_end(steps: Float[Array, "m"]) -> Float[Array, "m"]:
+    """What is left of each model after the last one: a_j times the product of 1 - a_k behind it."""
+    behind = jnp.cumprod((1 - steps)[::-1])[::-1]
+    return steps * jnp.append(behind[1:], 1.0)

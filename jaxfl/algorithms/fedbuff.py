@@ -1,0 +1,95 @@
+"""FedBuff: the server takes a step with a buffer of updates, some of which are stale."""
+
+from typing import Annotated
+
+import jax
+import jax.numpy as jnp
+
+from jaxfl import tree
+from jaxfl.batch_statistics import of_statistics
+from jaxfl.kernels.mixing import mix
+from jaxfl.objectives import data_loss
+from jaxfl.options import POSITIVE
+from jaxfl.papers import Paper
+from jaxfl.registry import method
+from jaxfl.skeleton import train_and_upload
+from jaxfl.staleness import discount, download, shares, staleness_metrics
+from jaxfl.types import Algorithm, Cohort, Dataset, Info, Params, PRNGKey, Scalar, State, Task
+
+
+@method(
+    title="FedBuff",
+    paper=Paper(
+        authors="Nguyen, John and Malik, Kshitiz and Zhan, Hongyuan and Yousefpour, Ashkan and "
+        "Rabbat, Michael and Malek, Mani and Huba, Dzmitry",
+        title="Federated Learning with Buffered Asynchronous Aggregation",
+        venue="AISTATS",
+        year=2022,
+        link="https://arxiv.org/abs/2106.06639",
+    ),
+    place="Algorithm 1",
+    personal="",
+    sends="its update",
+    defaults="ours",
+    turn_first="lower rate if the accuracy jumps; one model cannot fit clients that differ",
+)
+def fedbuff(task: Task, *, rate: Annotated[Scalar, POSITIVE] = 1.0) -> Algorithm:
+    """One global model, moved by the mean of K updates of clients, less if these are stale.
+
+    A client trains from the model that it received when it last took part. The clients of a cohort
+    are the buffer, K = M. Their updates, trained minus start, count 1 / sqrt(1 + d) where the
+    server has taken d steps since the client received its start; the server adds their mean times
+    `rate`. The schedule of clients that arrive late is that of `clock.arrivals`, on the command
+    line `--arrivals asynchronous`. Under another participation, d is the number of rounds since
+    the client last took part, less one.
+
+    State: clients = `Download`, with the server's steps as versions; server = (the global model,
+    the number of steps). Metrics: `staleness` (mean of the cohort) and `largest_staleness`. The
+    weights are the shares of the clients in the step.
+
+    Args:
+      task: the model and its training.
+      rate: eta_g, the learning rate of the server.
+
+    Differs: a client that has arrived waits for the server's step before it begins anew; in the
+    paper a new client begins at once, from the model of before the step. All clients train at the
+    same time, while the paper draws those that do. The local learning rate does not depend on the
+    number of examples. Statistics of BatchNorm are the mean of the clients', with the same shares.
+
+    Example:
+      >>> state, info = one_round(fedbuff(task))
+      >>> state.clients.version.shape, sorted(info.metrics)
+      ((4,), ['largest_staleness', 'staleness'])
+    """
+    fit = task.trainer(data_loss(task.problem))
+
+    def init(key: PRNGKey, train: Dataset) -> State:
+        model = task.problem.init(key)
+        steps = jnp.zeros((), jnp.int32)
+        return State(download(model, steps, train.mask.shape[0]), (model, steps))
+
+    def round(key: PRNGKey, state: State, cohort: Cohort) -> tuple[State, Info]:
+        model, steps = state.server
+        start = state.clients.model
+        _, received, info = train_and_upload(task, fit, key, start, None, cohort)
+        # Section 5: the update of client i counts 1 / sqrt(1 + tau_i).
+        staleness = steps - state.clients.version
+        counts = discount(staleness, "polynomial", 0.5, 0.0) * info.reported
+        updates = jax.tree.map(jnp.subtract, received, start)
+        # Algorithm 1, lines 9 to 12: the sum of the updates over K, times eta_g.
+        mean = mix(counts / jnp.maximum(info.reported.sum(), 1), updates)
+        moved = jax.tree.map(lambda old, step: old + rate * step, model, mean)
+        weights = shares(counts)
+        moved = tree.combine(of_statistics, mix(weights, received), moved)
+        model = tree.where(info.reported.any(), moved, model)
+        steps = steps + 1
+        info = info._replace(
+            weights=tree.broadcast(weights, cohort.ids.size),
+            metrics=staleness_metrics(staleness, info.reported),
+        )
+        return State(download(model, steps, cohort.ids.size), (model, steps)), info
+
+    def models(state: State, cohort: Cohort) -> Params:
+        return tree.broadcast(state.server[0], cohort.ids.size)
+
+    return Algorithm(init, round, models, task.problem.apply)
