@@ -32,9 +32,9 @@ from jaxfl.experiment.config.text import to_json
 from jaxfl.experiment.session.build import make_task
 from jaxfl.experiment.session.clients import flip_labels
 from jaxfl.experiment.show import drawing
-from jaxfl.task import faithful, upload_through
 from jaxfl.types import Federation
 from jaxfl.uplink import DEFENCES, FLIPPED, attack, chain, defence_links, malicious_clients
+from jaxfl.upload import faithful, upload_through
 
 
 class Threat(NamedTuple):

@@ -23,8 +23,8 @@ from jaxfl.evaluate import make_evaluate
 from jaxfl.experiment import Config, build, gather, resolve
 from jaxfl.experiment.session.clients import Data
 from jaxfl.experiment.show import drawing
-from jaxfl.task import upload_through
 from jaxfl.uplink import attack, malicious_clients
+from jaxfl.upload import upload_through
 
 METHODS = ("local", "fedavg", "fedavg_ft", "ditto", "cfl", "median", "krum", "pfedgraph")
 ATTACKS = ("shuffle", "same_value", "sign_flip", "gauss")
