@@ -141,7 +141,7 @@ def blazefl(session: Session) -> None:
             batch_size=50,
             epochs=epochs,
             optimizer=optax.sgd(0.1),
-            scale=255,
+            scale=255.0,
         )
         one_round, compiling = compile_round(
             jaxfl.algorithms.fedavg(task), without_evaluation(train)

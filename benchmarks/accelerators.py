@@ -30,7 +30,7 @@ from jaxfl.objectives import data_loss
 from jaxfl.types import CLIENTS, Cohort, Dataset, Federation, State, Task
 
 Platform = Literal["cuda", "tpu"]
-Part = Literal["rounds", "steps"]
+Part = Literal["rounds", "mlp_rounds", "steps"]
 
 IMAGE = (32, 32, 3)
 # The federation of the rounds.
@@ -59,11 +59,11 @@ def random_key(mesh: Mesh) -> PyTree:
     return placed(jax.eval_shape(lambda: jax.random.key(0)), mesh)
 
 
-def round_program(platform: Platform, method: str) -> jax.stages.Lowered:
+def round_program(platform: Platform, part: Part, method: str) -> jax.stages.Lowered:
     """A round of all clients by a method, traced for the described devices."""
     mesh = described.mesh_of(platform)
     task = jaxfl.classification(
-        jaxfl.models.lenet(10),
+        jaxfl.models.lenet(10) if part == "rounds" else jaxfl.models.mlp(10),
         np.zeros(IMAGE, np.uint8),
         scale=255.0,
         steps=STEPS,
@@ -183,16 +183,17 @@ def main(
     Args:
       methods: whose rounds are compiled; all of the registry if none is named.
       platform: an NVIDIA H100, or four chips of a TPU v5e.
-      parts: rounds of methods, local steps of models.
+      parts: rounds of methods with LeNet, and with an MLP, which compile sooner; local steps of
+        models.
       skip_known: only what has no row yet, or did not compile.
     """
     described.prepare()
     known = json.loads(ROWS.read_text()).get(platform, {}) if skip_known else {}
-    if "rounds" in parts:
-        for method in methods or sorted(ALGORITHMS):
-            if "kernels" not in known.get("rounds", {}).get(method, {}):
-                lower = partial(round_program, platform, method)
-                keep(platform, "rounds", method, measure(platform, lower))
+    for part in ("rounds", "mlp_rounds"):
+        for method in methods or sorted(ALGORITHMS) if part in parts else ():
+            if "kernels" not in known.get(part, {}).get(method, {}):
+                lower = partial(round_program, platform, part, method)
+                keep(platform, part, method, measure(platform, lower))
     if "steps" in parts:
         for model, clients, batch, arithmetic in CASES:
             for conv in ("patches", "grouped"):

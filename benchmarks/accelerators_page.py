@@ -19,7 +19,7 @@ def page(rows: dict[str, Any]) -> str:
     """The page.
 
     Args:
-      rows: platform -> part, "rounds" or "steps" -> name -> what `accelerators.measure` tells.
+      rows: platform -> part, such as "rounds" -> name -> what `accelerators.measure` tells.
     """
     sections = [
         section(platform, DEVICES[platform], rows[platform])
@@ -33,14 +33,9 @@ def section(platform: str, device: Device, parts: dict[str, Any]) -> str:
     """The tables of one platform."""
     rounds = parts.get("rounds", {})
     steps = parts.get("steps", {})
-    failed = [name for name in sorted(rounds) if "error" in rounds[name]]
-    told = f"{len(rounds) - len(failed)} of {len(rounds)} rounds compile."
-    if failed:
-        reasons = [f"{name} ({rounds[name]['error']})" for name in failed]
-        told += f" These do not: {'; '.join(reasons)}."
-    missing = sorted(set(ALGORITHMS) - set(rounds))
-    if missing:
-        told += f" Not tried yet: {', '.join(missing)}."
+    told = f"{compiled(rounds)} LeNet on 32x32x3 images, 100 clients, 20 steps of batch 64."
+    if "mlp_rounds" in parts:
+        told += f" With an MLP in place of LeNet: {compiled(parts['mlp_rounds'])}"
     lines = [
         f"## {device.name}",
         "",
@@ -51,7 +46,7 @@ def section(platform: str, device: Device, parts: dict[str, Any]) -> str:
         ),
         "### Rounds",
         "",
-        f"{told} LeNet on 32x32x3 images, 100 clients, 20 steps of batch 64.",
+        told,
         "",
         "| method | compiling, s (CPU) | temporaries, MiB | kernels a step | GFLOP | GB "
         "| bound, ms |",
@@ -74,6 +69,19 @@ def section(platform: str, device: Device, parts: dict[str, Any]) -> str:
             title = f"{model}, {int(clients):,} clients, batch {batch}, {arithmetic}"
             lines.append(f"| {title} | {conv} | {cells(steps[name], platform, arithmetic)} |")
     return "\n".join([*lines, ""])
+
+
+def compiled(rounds: dict[str, Any]) -> str:
+    """How many methods compile, and which do not or were not tried."""
+    failed = [name for name in sorted(rounds) if "error" in rounds[name]]
+    told = f"{len(rounds) - len(failed)} of {len(rounds)} rounds compile."
+    if failed:
+        reasons = [f"{name} ({rounds[name]['error']})" for name in failed]
+        told += f" These do not: {'; '.join(reasons)}."
+    missing = sorted(set(ALGORITHMS) - set(rounds))
+    if missing:
+        told += f" Not tried yet: {', '.join(missing)}."
+    return told
 
 
 def order(name: str) -> tuple:

@@ -74,7 +74,7 @@ def _measure(directory: Path, clients: int, repeats: int) -> dict[str, float]:
         np.zeros((SIDE, SIDE, 1), np.uint8),
         batch_size=BATCH,
         epochs=EPOCHS,
-        scale=255,
+        scale=255.0,
     )
     algorithm = jaxfl.algorithms.pfedgraph(task)
     key = jax.random.key(0)

@@ -24,6 +24,7 @@ from benchmarks import (
     many_clients,
     pfedgraph_round,
     server_step,
+    sparse_step,
     unequal_clients,
 )
 from benchmarks.measure import product_gflops, use_all_cores
@@ -38,6 +39,7 @@ SECTIONS: dict[str, Callable[[Path | None, float], str]] = {
     "fedavg_round": lambda peers, floor: fedavg_round.section(peers),
     "pfedgraph_round": lambda peers, floor: pfedgraph_round.section(peers),
     "server_step": server_step.section,
+    "sparse_step": lambda peers, floor: sparse_step.section(floor),
     "unequal_clients": lambda peers, floor: unequal_clients.section(peers),
     "unequal_memory": lambda peers, floor: unequal_clients.memory_section(),
     "gradient_through_rounds": lambda peers, floor: gradient_through_rounds.section(),

@@ -48,7 +48,7 @@ def dirichlet_sizes(clients: int, examples: int, beta: float = 0.1) -> np.ndarra
     rng = np.random.default_rng(0)
     fair = examples / clients
     smallest = max(1, min(10, int(fair) // 2))
-    while True:
+    for _ in range(1000):
         sizes = np.zeros(clients, int)
         for _ in range(10):
             proportions = rng.dirichlet(np.full(clients, beta)) * (sizes < fair)
@@ -58,6 +58,7 @@ def dirichlet_sizes(clients: int, examples: int, beta: float = 0.1) -> np.ndarra
             sizes += np.diff(ends, prepend=0).astype(int)
         if sizes.min() >= smallest:
             return sizes
+    raise ValueError(f"no draw gives each of {clients} clients {smallest} of {examples} examples")
 
 
 def clients_of(work: Unequal) -> list[tuple[np.ndarray, np.ndarray]]:
