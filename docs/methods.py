@@ -15,6 +15,9 @@ from jaxfl.registry import facts_of
 OFFERING = ", ".join(
     f"`{name}`" for name in ALGORITHMS if facts_of(ALGORITHMS[name]).offers_mixture
 )
+LIMITED = ", ".join(
+    f"`{name}`" for name in ALGORITHMS if facts_of(ALGORITHMS[name]).takes_top_edges
+)
 HEAD = f"""# The methods
 
 `python docs/methods.py` writes this page from the files in `jaxfl/algorithms/`. To change the page,
@@ -31,6 +34,9 @@ can be set in Python only.
 
 These methods offer a mixture to each client, which the client may refuse (`--defend accept`, see
 [robustness.md](robustness.md)): {OFFERING}.
+
+In these methods a client may keep only the largest weights of its row (`--top-edges K`, see
+[sparse graphs](guides/sparse_graphs.md)): {LIMITED}.
 """
 
 
@@ -136,6 +142,8 @@ def method_page(name: str) -> str:
         lines += [f"| absent clients | a client that was absent deploys {facts.absent} |"]
     if facts.offers_mixture:
         lines += ["| defence | a client may refuse the offered mixture: `--defend accept` |"]
+    if facts.takes_top_edges:
+        lines += ["| sparse graph | a client may keep its largest weights only: `--top-edges K` |"]
     lines += ["", plain(parts.text), ""]
     if "State" in parts.sections:
         lines += ["## State", "", plain(parts.sections["State"]), ""]
