@@ -10,8 +10,10 @@ The paper's protocol is `--preset pfedgat-dirichlet`, with `--methods local pfed
 per_fedavg "pfedgat, as published"`; its other picture has `--dataset cifar100`.
 """
 
+import json
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -21,6 +23,7 @@ from rich.console import Console
 from rich.table import Table
 
 import jaxfl
+from jaxfl.errors import check
 from jaxfl.experiment import Setting, resolve
 from jaxfl.experiment.config.presets import preset as preset_named
 from jaxfl.experiment.session.build import make_task
@@ -37,6 +40,7 @@ DIGITS = {  # options without a preset
     "local_steps": 50,
     "batch_size": 32,
 }
+RESULTS = "results.json"
 EARLY = 8  # the clients that take part from the start
 # The hyper-parameters of the paper's other methods.
 PUBLISHED = preset_named("pfedgat-dirichlet").hyper
@@ -95,6 +99,24 @@ def run(
     return before, after, weights[-1]
 
 
+def load(file: Path, known: dict[str, Any]) -> dict[str, dict[str, np.ndarray]]:
+    """The results that a file has, by method; none if there is no file.
+
+    Raises:
+      InputError: they are those of another setting.
+    """
+    if not file.exists():
+        return {}
+    found = json.loads(file.read_text())
+    methods = found.pop("methods")
+    check(
+        found == known,
+        f"{file} has results of other options, which are not written over: give another --out, or "
+        "remove it",
+    )
+    return {name: {k: np.asarray(v) for k, v in one.items()} for name, one in methods.items()}
+
+
 def picture(results: dict[str, dict[str, np.ndarray]]) -> bytes:
     """Accuracy of the newcomers by round, and the weights of the last method."""
     rounds = range(len(next(iter(results.values()))["before"][0]))
@@ -144,14 +166,15 @@ def main(
     batch_size: int | None = None,
     methods: tuple[str, ...] = tuple(METHODS),
 ) -> None:
-    """Runs every method, prints the table and writes it with its picture.
+    """Runs every method that has no result yet, prints the table and writes it with its picture.
 
     Args:
       preset: name of a protocol, which the other options change; `DIGITS` if not given.
       dataset: name of the data set; digits without a preset.
       data_dir: folder of the data; that of JAXFL_DATA_DIR if not given.
       model: name of the model; mlp without a preset.
-      out: directory to write.
+      out: directory to write. It keeps the results of each method: a run that was stopped, or that
+        has more methods, goes on with those that are missing.
       alone: rounds without the newcomers.
       together: rounds with them.
       seeds: partitions and initial models.
@@ -180,23 +203,27 @@ def main(
     keys = jax.vmap(jax.random.key)(jnp.arange(seeds))
     if seeds == 1:  # the axis of seeds is added
         federation = jax.tree.map(lambda x: x[None], federation)
-    results = {}
+    told = {name: value for name, value in options.items() if name != "data_dir"}
+    known = {"setting": told | {"seeds": seeds, "alone": alone, "together": together}}
+    kept = load(out / RESULTS, json.loads(json.dumps(known)))
     for name in methods:
+        if name in kept:
+            continue
         factory, hyper = (METHODS | OTHERS)[name]
         side_by_side = jax.vmap(partial(run, factory(task, **hyper), task, alone, together))
         found = map(np.asarray, jax.jit(side_by_side)(keys, federation))
-        results[name] = dict(zip(("before", "after", "weights"), found, strict=True))
+        kept[name] = dict(zip(("before", "after", "weights"), found, strict=True))
+        out.mkdir(parents=True, exist_ok=True)
+        plain = {n: {k: v.tolist() for k, v in result.items()} for n, result in kept.items()}
+        files.write_json(out / RESULTS, known | {"methods": plain})
+    results = {name: kept[name] for name in methods}
     table = Table("", "newcomers: deployed", "fine-tuned", "the others: deployed", "fine-tuned")
     for name, result in results.items():
         last = [100 * result[stage][:, -1] for stage in ("before", "after")]  # [S, C]
         numbers = [x[:, who].mean() for who in (slice(EARLY, None), slice(EARLY)) for x in last]
         table.add_row(name, *(f"{x:.1f}" for x in numbers))
     Console().print(table)
-    out.mkdir(parents=True, exist_ok=True)
     files.write_file(out / "newcomers.png", picture(results))
-    files.write_json(
-        out / "results.json", {n: {k: v.tolist() for k, v in r.items()} for n, r in results.items()}
-    )
 
 
 if __name__ == "__main__":

@@ -1,11 +1,14 @@
 """Each script of `experiments/` runs with its smallest options (`SMOKE`) and writes its results."""
 
 import importlib
+import json
 from pathlib import Path
 
 import pytest
 
+from experiments import pfedgat_newcomers
 from experiments.tables import standins
+from jaxfl.errors import InputError
 
 FOLDER = Path(__file__).parent.parent / "experiments"
 # Many programs to compile.
@@ -62,3 +65,21 @@ def test_a_script_takes_the_data_and_the_model_of_its_paper(name, dataset, optio
     script = importlib.import_module(f"experiments.{name}")
     script.main(out=tmp_path / "out", data_dir=str(tmp_path), **script.SMOKE | options)
     assert {".json", ".png"} <= {file.suffix for file in (tmp_path / "out").iterdir()}
+
+
+def test_newcomers_keep_the_results_of_each_method(tmp_path, monkeypatch):
+    smoke = pfedgat_newcomers.SMOKE | {"methods": ("fedavg",)}
+    pfedgat_newcomers.main(out=tmp_path, **smoke)
+    first = json.loads((tmp_path / "results.json").read_text())["methods"]
+    with pytest.raises(InputError, match="results of other options"):
+        pfedgat_newcomers.main(out=tmp_path, **smoke | {"local_steps": 2})
+
+    def never(*_):
+        raise AssertionError("fedavg runs again")
+
+    methods = pfedgat_newcomers.METHODS | {"fedavg": (never, {})}
+    monkeypatch.setattr(pfedgat_newcomers, "METHODS", methods)
+    pfedgat_newcomers.main(out=tmp_path, **smoke | {"methods": ("fedavg", "local")})
+    found = json.loads((tmp_path / "results.json").read_text())["methods"]
+    assert list(found) == ["fedavg", "local"]
+    assert found["fedavg"] == first["fedavg"]
