@@ -79,16 +79,16 @@ def pytest_configure(config):
 def pytest_collection_modifyitems(config, items):
     """Marks, groups, and leaves out the slow tests of other shares.
 
-    Of the tests marked `long`, each is quick for an eighth of the algorithms, another eighth for
-    the next test, and slow for the others. All tests of an algorithm run in one process: what one
-    of them compiled, the others need not compile again.
+    Of the tests marked `long`, each is quick for a sixteenth of the algorithms, another sixteenth
+    for the next test, and slow for the others. All tests of an algorithm run in one process: what
+    one of them compiled, the others need not compile again.
     """
     names = sorted(ALGORITHMS)
     long = sorted({item.originalname for item in items if item.get_closest_marker("long")})
     for item in items:
         if item.originalname in long:
             turn = names.index(item.callspec.params["factory"]) + long.index(item.originalname)
-            if turn % 8:
+            if turn % 16:
                 item.add_marker(pytest.mark.slow)
         if "factory" in item.fixturenames:
             item.add_marker(pytest.mark.xdist_group(_algorithm(item)))

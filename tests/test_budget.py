@@ -16,6 +16,7 @@ from jaxfl.registry import facts_of
 SETTING = Config(model="linear", clients=5, local_steps=12)
 
 
+@pytest.mark.slow
 def test_methods_of_more_gradients_take_fewer_steps():
     setting = resolve(SETTING)
     data = gather(setting)

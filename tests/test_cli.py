@@ -111,6 +111,7 @@ def test_a_run_writes_what_the_documentation_says(capsys):
     assert "\x1b" not in shown.out  # quiet: no progress bar, no colours
 
 
+@pytest.mark.slow
 def test_epochs_on_the_command_line_take_the_place_of_steps_in_the_file():
     Path("c.json").write_text('{"algorithm": "local", "rounds": 1, "local_steps": 2}')
     assert main(["run", "--config", "c.json", "--local-epochs", "1", "--out", "x"]) == 0
@@ -120,6 +121,7 @@ def test_epochs_on_the_command_line_take_the_place_of_steps_in_the_file():
     )
 
 
+@pytest.mark.slow
 def test_the_config_says_where_the_data_was(monkeypatch):
     npz("mine.npz")
     monkeypatch.setenv("JAXFL_DATA_DIR", ".")
@@ -210,6 +212,7 @@ def test_several_seeds_are_the_single_runs_side_by_side():
     )
 
 
+@pytest.mark.slow
 def test_evaluating_participants_only_leaves_the_others_blank():
     options = ["--participation", "0.3", "--eval-on", "participants", "--out", "x"]
     assert main(["run", "fedavg_ft", *SHORT, *options]) == 0
@@ -218,6 +221,7 @@ def test_evaluating_participants_only_leaves_the_others_blank():
             assert np.flatnonzero(~np.isnan(scores)).tolist() == ids.tolist()
 
 
+@pytest.mark.slow
 def test_leaking_is_on_record_and_makes_validation_the_test():
     main(
         ["run", "pfedgat", *SHORT, "--hyper", "heads=1", "--feedback", "test-leaking", "--out", "x"]
@@ -371,6 +375,7 @@ def test_describe(capsys):
     assert Path("x.png").read_bytes().startswith(b"\x89PNG")
 
 
+@pytest.mark.slow
 def test_numbers_to_predict_are_scored_by_rmse(capsys):
     rng = np.random.default_rng(0)
     x = rng.normal(size=(90, 3)).astype(np.float32)
@@ -413,6 +418,7 @@ def test_numbers_to_predict_are_scored_by_rmse(capsys):
     assert "scored by accuracy and rmse: give runs of one measure" in capsys.readouterr().err
 
 
+@pytest.mark.slow
 def test_ratings_and_texts_choose_their_models():
     rng = np.random.default_rng(0)
     words = rng.integers(0, 30, (80, 8)).astype(np.int32)
@@ -454,6 +460,7 @@ def npz(name, **changes):
     np.savez(name, **arrays)
 
 
+@pytest.mark.slow
 def test_overwriting_replaces_the_run_and_touches_nothing_else():
     assert main(["run", "pfedgraph", *SHORT, "--out", "x"]) == 0
     Path("x/notes.txt").write_text("mine")
@@ -494,6 +501,7 @@ def test_without_a_command_the_program_shows_its_help(capsys):
     assert shown.err == ""
 
 
+@pytest.mark.slow
 def test_the_package_runs_as_a_module():
     done = subprocess.run(
         [sys.executable, "-m", "jaxfl", "run", "nothing"],
@@ -505,6 +513,7 @@ def test_the_package_runs_as_a_module():
     assert done.stderr.startswith("jaxfl: unknown algorithm 'nothing'")
 
 
+@pytest.mark.slow
 def test_the_program_as_a_process():
     """A call from a shell ends with exit code 2 and the message, without a traceback."""
     program = [sys.executable, "-c", "import sys, jaxfl.cli; sys.exit(jaxfl.cli.main())"]
@@ -516,6 +525,7 @@ def test_the_program_as_a_process():
     assert "Traceback" not in done.stderr
 
 
+@pytest.mark.slow
 def test_parts_of_the_model_with_their_own_weights_are_each_stored_and_drawn(monkeypatch):
     """A personal head is the identity there."""
 
@@ -546,6 +556,7 @@ def test_parts_of_the_model_with_their_own_weights_are_each_stored_and_drawn(mon
         assert Path(picture).read_bytes().startswith(b"\x89PNG")
 
 
+@pytest.mark.slow
 def test_a_config_of_an_earlier_version_still_loads():
     """Its fields stand in another order, and it leaves the local steps open."""
     earlier = {
@@ -575,6 +586,7 @@ def test_a_config_of_an_earlier_version_still_loads():
     assert load("x/config.json") == earlier | later
 
 
+@pytest.mark.slow
 def test_options_of_a_file_that_lose_their_effect_are_left_out():
     config = {"algorithm": "local", "partition": "dirichlet", "beta": 0.1, "clients": 3}
     config |= {"attack": "gauss", "attack_ratio": 0.3, "rounds": 1, "local_steps": 1}
@@ -584,6 +596,7 @@ def test_options_of_a_file_that_lose_their_effect_are_left_out():
     assert (found["beta"], found["top_k"], found["attack_ratio"]) == (0.5, 0.1, 0.3)
 
 
+@pytest.mark.slow
 def test_named_malicious_clients_and_drawn_ones_replace_each_other():
     config = {"algorithm": "local", "clients": 4, "partition": "iid", "attack": "gauss"}
     config |= {"rounds": 1, "local_steps": 1, "model": "linear"}
@@ -611,6 +624,7 @@ def shell(line, **environment):
     )
 
 
+@pytest.mark.slow
 def test_nobody_has_to_read_the_output_to_its_end():
     done = shell("$J run --help | true; $J list | true")
     assert done.returncode == 0

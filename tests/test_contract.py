@@ -502,6 +502,7 @@ def twins():
     return jax.tree.map(lambda x: x[np.arange(8) % 2], opposite_groups(examples=20))
 
 
+@pytest.mark.long
 def test_clients_never_seen_or_long_away_deploy_what_the_server_knows_now(factory):
     """If the server has models that changed, clients that were never seen deploy something of them.
 

@@ -92,6 +92,7 @@ def test_methods_without_a_graph_refuse_the_option(tmp_path, monkeypatch, capsys
     assert not facts_of(fedavg).takes_top_edges
 
 
+@pytest.mark.slow
 def test_a_run_keeps_the_largest_weights(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     short = [*SHORT, "--model", "linear", "--top-edges", "1"]

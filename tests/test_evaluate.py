@@ -63,6 +63,7 @@ def test_examples_that_do_not_count_are_not_computed():
     assert computed == [2, 2]
 
 
+@pytest.mark.slow
 def test_the_label_reweighted_protocol_equals_its_formula():
     """acc_i = sum_c q_i(c) correct_c / sum_c q_i(c) total_c, as in pFedGraph's reference code."""
     source = load("digits")
@@ -90,6 +91,7 @@ def test_the_label_reweighted_protocol_equals_its_formula():
         )
 
 
+@pytest.mark.slow
 def test_fine_tuning_starts_from_the_deployed_model_and_leaves_the_state_alone():
     data = opposite_groups()
     task = linear(steps=20)

@@ -26,6 +26,7 @@ SCRIPTS = [
 ]
 
 
+@pytest.mark.slow
 @pytest.mark.pictures
 @pytest.mark.parametrize("name", SCRIPTS)
 def test_a_script_runs_and_writes_numbers_and_pictures(name, tmp_path, monkeypatch):

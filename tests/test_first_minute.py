@@ -116,6 +116,7 @@ def test_a_search_says_how_far_it_is():
     ]
 
 
+@pytest.mark.slow(seconds=12)
 @pytest.mark.pictures
 def test_pictures_have_the_formats_asked_for_and_a_new_run_replaces_them():
     words = ["run", "pfedgraph", *SHORT, "--out", "x"]
@@ -160,6 +161,7 @@ def test_a_second_interruption_ends_the_wait_for_the_devices_at_once():
         wait_for(NeverReady(), two_interruptions(asked))
 
 
+@pytest.mark.slow
 def test_after_a_second_interruption_the_process_does_not_wait_for_the_devices():
     code = """
 import atexit, sys, time

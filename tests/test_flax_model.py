@@ -31,6 +31,7 @@ def everybody(data):
     return Cohort(jnp.arange(len(SIZES)), data.train, data.val)
 
 
+@pytest.mark.slow
 def test_local_steps_are_those_of_flax_and_the_optimiser_leaves_the_statistics_alone():
     """A batch holds all examples; momentum and weight decay apply to the parameters alone."""
     data = opposite_groups(clients=4, sizes=SIZES, pad=5, rubbish=1e3)
@@ -78,6 +79,7 @@ def test_recomputed_statistics_are_those_of_the_real_examples():
     assert (nobody["batch_stats"]["BatchNorm_0"]["var"] == 1).all()
 
 
+@pytest.mark.slow
 def test_recomputed_statistics_are_neither_sent_nor_kept():
     data = opposite_groups(clients=4, sizes=SIZES)
     task = normed(statistics="recomputed")
@@ -103,6 +105,7 @@ def test_dropout_acts_in_training_alone():
     assert not differ(*(task.problem.apply(model, batch.x) for _ in range(2)))
 
 
+@pytest.mark.slow
 def test_fedavg_averages_the_statistics_and_fedbn_keeps_them():
     data = opposite_groups(clients=4, sizes=SIZES)
     task = normed()

@@ -27,6 +27,7 @@ FOUND = [
 ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("line", FOUND)
 def test_a_combination_that_once_went_wrong(line, data, tmp_path):
     arguments = [*line.split(), "--data-dir", str(data)]

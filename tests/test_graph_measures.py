@@ -97,6 +97,7 @@ def test_a_client_whose_weights_are_not_finite_leaves_nothing_to_measure():
     assert measure_graph(np.full((2, 2), np.nan)) == {}
 
 
+@pytest.mark.slow
 def test_a_run_writes_the_measures_of_its_weights(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     options = [*SHORT, "--partition", "pathological", "--out", "x"]

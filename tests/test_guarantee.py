@@ -352,6 +352,7 @@ def test_a_run_says_what_it_guarantees_and_repeats_itself(capsys):
     capsys.readouterr()
 
 
+@pytest.mark.slow
 def test_a_run_with_noise_on_gradients_says_how_often_an_example_was_in_a_batch():
     options = ["--example-clip", "1", "--example-noise", "6", "--batch-size", "20", "--seeds", "2"]
     options += ["--clients", "3", "--max-examples", "20", "--partition", "iid"]

@@ -169,6 +169,7 @@ def trace(view, name):
     return next(one for one in view["figure"]["data"] if one.get("name") == name)
 
 
+@pytest.mark.slow
 def test_the_table_has_the_scores_of_the_summaries_and_the_best_run_first(compared, page):
     titles, *rows = page.tables[0]
     assert titles[:2] == ["method", "accuracy"]

@@ -78,6 +78,7 @@ def test_the_version_is_that_of_the_installed_package():
     assert jaxfl.__version__ == importlib.metadata.version("jaxfl")
 
 
+@pytest.mark.slow
 def test_a_copy_of_the_source_that_is_not_installed_has_an_unknown_version():
     loaded = python(
         "import importlib.metadata as metadata",

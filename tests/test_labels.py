@@ -55,6 +55,7 @@ def test_a_directory_has_a_safe_name(label, name):
     assert directory_name(label) == name
 
 
+@pytest.mark.slow(seconds=12)
 @pytest.mark.pictures
 def test_one_algorithm_several_times_is_told_apart_everywhere(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)

@@ -246,6 +246,7 @@ def test_init_files_of_experiment_only_reexport():
                 assert exports or documents or isinstance(node, ast.ImportFrom), module
 
 
+@pytest.mark.slow
 def test_libraries_of_pictures_and_of_the_command_line_are_imported_where_they_are_used():
     heavy = {"matplotlib", "plotly", "tyro", "orbax", "sklearn", "dp_accounting"}
     code = f"import sys, jaxfl.experiment; print(*({heavy} & set(sys.modules)))"

@@ -46,6 +46,7 @@ def accuracies(run, part, which="last", seed=None):
     return found
 
 
+@pytest.mark.slow
 def test_the_last_models_predict_what_the_run_scored(short):
     run = jaxfl.load(short)
     np.testing.assert_allclose(accuracies(run, "test"), run.clients["before_test"][-1], atol=1e-6)
@@ -58,6 +59,7 @@ def test_the_best_models_have_the_best_validation_score_of_each_client(short):
     assert (best > run.clients["before_val"][-1]).any()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("algorithm", ["knn_per", "fedrod"])
 def test_methods_that_predict_in_their_own_way_do_so_again(algorithm, tmp_path):
     """kNN-Per looks at the examples of the client, FedRoD adds two heads."""
@@ -66,6 +68,7 @@ def test_methods_that_predict_in_their_own_way_do_so_again(algorithm, tmp_path):
     np.testing.assert_allclose(accuracies(run, "test"), run.clients["before_test"][-1], atol=1e-6)
 
 
+@pytest.mark.slow(seconds=9)
 def test_several_seeds_have_models_each(tmp_path):
     execute(dataclasses.replace(SHORT, seed=3, seeds=2, rounds=1), tmp_path / "run")
     run = jaxfl.load(tmp_path / "run")
@@ -77,6 +80,7 @@ def test_several_seeds_have_models_each(tmp_path):
         run.predict(0, np.zeros((1, 8, 8, 1)), seed=5)
 
 
+@pytest.mark.slow
 def test_numbers_as_targets_are_predicted_as_numbers(tmp_path):
     rng = np.random.default_rng(0)
     x = rng.normal(size=(80, 3)).astype(np.float32)

@@ -163,6 +163,7 @@ def test_many_clients_side_by_side_compute_little_more_than_their_batches(monkey
     close(fitted, alone, 1e-6)
 
 
+@pytest.mark.slow
 def test_lanes_train_clients_with_their_own_anchors_and_random_numbers():
     def pulled(params, batch, anchor, key):
         loss, aux = mean_squares(params, batch, None, key)
@@ -214,6 +215,7 @@ def test_random_numbers_are_sorted_as_numpy_sorts_them(n):
     np.testing.assert_array_equal(found, np.argsort(bits, kind="stable"))
 
 
+@pytest.mark.slow
 def test_epochs_have_the_order_of_as_many_steps():
     mask = jnp.arange(40) < 23
     by_epochs = minibatches(jax.random.key(3), mask, 4, epochs=3)
@@ -224,6 +226,7 @@ def test_epochs_have_the_order_of_as_many_steps():
     assert not by_epochs[1][18:].any()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("chunk", [1, 2, "all"])
 def test_a_gradient_goes_back_through_rounds_of_epochs(chunk):
     """The derivative by the learning rate in reverse and forward mode, and by a difference."""

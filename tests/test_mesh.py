@@ -76,6 +76,7 @@ def test_too_many_devices_are_refused():
         mesh.make_mesh(5)
 
 
+@pytest.mark.slow(seconds=10)
 def test_a_run_does_not_depend_on_the_number_of_devices(tmp_path):
     """Weights and scores are the same up to rounding, and the cohorts are the same."""
     short = [

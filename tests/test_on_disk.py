@@ -87,6 +87,7 @@ def test_scores_on_disk_are_the_scores_in_memory(factory, stored, tmp_path, opti
     check_scores(made(factory, shallow), stored, tmp_path)
 
 
+@pytest.mark.slow(seconds=8)
 def test_scores_of_personal_models_on_disk_are_those_in_memory(stored, tmp_path, optimized):
     check_scores(made(ALGORITHMS["ditto"], shallow), stored, tmp_path)
 
@@ -184,6 +185,7 @@ def test_first_states_that_depend_on_all_clients_are_refused_where_they_do_not_f
         initial_state(algorithm, init_key(), stored, in_memory=1000)
 
 
+@pytest.mark.slow
 def test_a_federation_on_disk_is_the_one_that_was_written(stored):
     data = stored.read(np.array([4, 1]))
     for part, expected in zip(data, uneven(), strict=True):

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import jax
 import numpy as np
+import pytest
 
 from experiments.partitions import record, side_by_side
 from jaxfl.experiment import Config, gather, resolve
@@ -40,6 +41,7 @@ def test_the_graph_that_is_kept_is_that_of_the_part_that_clients_mix():
     assert kept["pairs"]["graph"]["group_agreement"] == [1.0]
 
 
+@pytest.mark.slow
 def test_partitions_side_by_side_hold_the_examples_of_each():
     config = resolve(Config(clients=3, seeds=2, partition="iid")).config
     alone = [

@@ -36,6 +36,7 @@ def known_models(monkeypatch):
     MODELS.update(known)
 
 
+@pytest.mark.slow
 def test_a_model_of_a_file_is_known_by_name_where_the_file_is_named(tmp_path, capsys):
     (tmp_path / "mine.py").write_text(NET)
     plugin = ["--plugin", str(tmp_path / "mine.py")]

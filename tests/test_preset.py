@@ -25,6 +25,7 @@ def test_the_options_of_a_preset_are_those_of_the_command_but_for_what_is_given(
     assert moved.beta == 0.5
 
 
+@pytest.mark.slow(seconds=9)
 def test_a_comparison_takes_hyper_parameters_and_score_from_the_preset(tmp_path, capsys):
     out = tmp_path / "out"
     words = ["compare", "--preset", "pfedgraph-severe"]
@@ -44,6 +45,7 @@ def test_a_comparison_takes_hyper_parameters_and_score_from_the_preset(tmp_path,
         assert f"{score:.4f}" in shown, name
 
 
+@pytest.mark.slow
 def test_the_trained_models_that_a_run_scores_are_those_before_the_server_answers(tmp_path):
     """FedAvg's scores after training are those that FedAvg with fine-tuning deploys."""
     for name, after in (("fedavg", "trained"), ("fedavg_ft", "none")):

@@ -172,6 +172,7 @@ def test_nan_of_one_client_does_not_reach_another_one():
     assert info.reported.tolist() == [[False, True, True]]
 
 
+@pytest.mark.slow
 def test_fine_tuned_scores_are_those_of_padded_data():
     data = opposite_groups(sizes=SIZES)
     task = linear(steps=None, epochs=2)

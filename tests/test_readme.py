@@ -213,6 +213,7 @@ def test_the_steps_for_a_new_method_work_as_told(tmp_path):
     assert "halfway" in told("python -m jaxfl list algorithms")
 
 
+@pytest.mark.slow
 def test_clusters_with_the_weights_of_a_quadratic_program():
     names = {}
     exec(programs("docs/algorithms.md")[0], names)

@@ -266,6 +266,7 @@ def finished(tmp_path_factory):
     return folder
 
 
+@pytest.mark.slow(seconds=9)
 def test_a_report_is_printed_in_the_format_asked_for(finished, capsys):
     capsys.readouterr()
     words = ["report", str(finished / "0.3"), "--against", "local"]

@@ -82,6 +82,7 @@ def test_an_interrupted_run_resumes_to_the_same_bits(whole, tmp_path, capsys):
     assert summaries[0] == summaries[1]
 
 
+@pytest.mark.slow
 def test_a_finished_run_goes_on_to_the_same_bits(whole, tmp_path, capsys):
     config, undisturbed = whole
     execute(dataclasses.replace(config, rounds=6), tmp_path / "x")
@@ -131,6 +132,7 @@ def test_a_run_without_a_checkpoint_is_begun_anew_and_devices_may_change(tmp_pat
     assert (out / "metrics.jsonl").read_text().count("\n") == 3
 
 
+@pytest.mark.slow
 def test_what_cannot_be_resumed_is_said(tmp_path, capsys):
     """What a stopped run may have become in the meantime: test_stopped.py."""
     assert main(["resume", str(tmp_path)]) == 2
@@ -152,6 +154,7 @@ def test_what_cannot_be_resumed_is_said(tmp_path, capsys):
             resume(broken)
 
 
+@pytest.mark.slow
 def test_a_second_interruption_is_at_once(tmp_path):
     def follow(config, line):
         if line is not None:
@@ -188,6 +191,7 @@ def test_a_full_disk_is_one_line_and_leaves_whole_lines(tmp_path):
     assert not list((tmp_path / "x").glob(".*"))
 
 
+@pytest.mark.slow
 def test_a_disk_without_room_for_a_checkpoint_is_one_line(tmp_path, monkeypatch):
     monkeypatch.setattr(checkpoint.shutil, "disk_usage", lambda path: SimpleNamespace(free=1000))
     with pytest.raises(InputError, match=r"cannot write .*checkpoints \(No space left on device\)"):
@@ -195,6 +199,7 @@ def test_a_disk_without_room_for_a_checkpoint_is_one_line(tmp_path, monkeypatch)
     assert not files.checkpoints(tmp_path / "x")
 
 
+@pytest.mark.slow
 def test_divergence_is_named_or_stops_the_run(tmp_path, monkeypatch, capsys):
     options = [
         "--rounds",
@@ -226,6 +231,7 @@ def test_divergence_is_named_or_stops_the_run(tmp_path, monkeypatch, capsys):
     assert (tmp_path / "y/metrics.jsonl").read_text().count("\n") == 1
 
 
+@pytest.mark.slow
 def test_who_stops_at_divergence_does_not_resume_over_it(tmp_path):
     config = dataclasses.replace(
         SHORT, algorithm="fedavg", seeds=1, lr=1e38, fail_on_divergence=True
@@ -236,6 +242,7 @@ def test_who_stops_at_divergence_does_not_resume_over_it(tmp_path):
         resume(tmp_path / "x")
 
 
+@pytest.mark.slow
 def test_errors_too_large_to_square_are_numbers_in_the_files(tmp_path):
     rng = np.random.default_rng(0)
     x = rng.normal(size=(80, 3)).astype(np.float32)

@@ -61,6 +61,7 @@ def assert_same(out, whole):
     assert files[0] == files[1]
 
 
+@pytest.mark.slow(seconds=19)
 def test_a_stopped_comparison_goes_on_to_the_same_bits(whole, tmp_path, capsys):
     out = tmp_path / "x"
     with pytest.raises(KeyboardInterrupt, match=r"jaxfl resume .*x goes on"):
@@ -88,6 +89,7 @@ def test_a_comparison_without_its_table_is_written_anew(whole, tmp_path):
     assert_same(out, whole)
 
 
+@pytest.mark.slow(seconds=8)
 def test_a_finished_comparison_goes_on_for_more_rounds(whole, tmp_path, capsys):
     out = tmp_path / "x"
     shutil.copytree(whole, out)
@@ -100,6 +102,7 @@ def test_a_finished_comparison_goes_on_for_more_rounds(whole, tmp_path, capsys):
         resume_comparison(out, rounds=4)
 
 
+@pytest.mark.slow(seconds=8)
 def test_a_comparison_stopped_on_its_way_to_more_rounds_gives_all_runs_so_many(whole, tmp_path):
     out = tmp_path / "x"
     shutil.copytree(whole, out)

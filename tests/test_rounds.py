@@ -22,6 +22,7 @@ def test_four_rounds_in_one_scan_are_two_and_two_bit_for_bit():
     equal(jax.tree.map(lambda x: x[2:], info), last)
 
 
+@pytest.mark.slow
 def test_padding_changes_no_bit():
     """A slow test of the contract checks this for every algorithm."""
     algorithm = made(jaxfl.algorithms.pfedgraph)
@@ -32,6 +33,7 @@ def test_padding_changes_no_bit():
     )
 
 
+@pytest.mark.slow
 def test_a_gradient_through_rounds_is_that_of_finite_differences():
     """In float64, where differences are exact enough to be seen."""
 

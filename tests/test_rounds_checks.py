@@ -184,6 +184,7 @@ def test_methods_that_learn_from_validation_data_refuse_to_run_without_any(learn
     check_validation(algorithm, data._replace(val=one))
 
 
+@pytest.mark.slow
 def test_a_run_without_validation_data_is_refused_before_it_is_compiled(
     tmp_path, monkeypatch, capsys
 ):

@@ -300,6 +300,7 @@ def another_process(directory):
         process.communicate()
 
 
+@pytest.mark.slow
 def test_two_processes_do_not_share_a_directory(runs, stopped, capsys):
     before = {path: path.stat().st_mtime_ns for path in stopped.rglob("*")}
     short = ["--data-dir", str(runs), "--dataset", "mine", "--test", "own", "--partition", "iid"]
@@ -394,6 +395,7 @@ def test_a_run_is_locked_while_it_writes_and_what_vanishes_is_named_at_its_end(r
     assert not list(out.glob(".*"))
 
 
+@pytest.mark.slow
 def test_a_run_in_which_nobody_is_scored_says_so(runs, tmp_path, capsys):
     options = ["--dataset", "mine", "--data-dir", str(runs), "--test", "own", "--own", "0"]
     options += ["--rounds", "1", "--local-steps", "1", "--partition", "iid", "--clients", "3"]

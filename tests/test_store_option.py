@@ -57,6 +57,7 @@ def stored(data, **changes):
     return dataclasses.replace(SHORT, store=str(data), **changes)
 
 
+@pytest.mark.slow(seconds=9)
 def test_a_run_on_disk_has_the_scores_of_the_run_in_memory(whole, tmp_path):
     execute(SHORT, tmp_path / "memory")
     lines = [
@@ -72,6 +73,7 @@ def test_a_run_on_disk_has_the_scores_of_the_run_in_memory(whole, tmp_path):
         np.testing.assert_allclose(disk["after_test"], memory["after_test"], atol=1e-6)
 
 
+@pytest.mark.slow
 def test_the_data_are_written_once_and_opened_again(whole, data, tmp_path):
     before = (data / "train" / "x.npy").stat().st_mtime_ns
     execute(stored(data, algorithm="fedavg", rounds=1, eval_on="participants"), tmp_path / "run")
@@ -80,6 +82,7 @@ def test_the_data_are_written_once_and_opened_again(whole, data, tmp_path):
     assert load_config(tmp_path / "run/config.json").store == str(data)
 
 
+@pytest.mark.slow
 def test_an_interrupted_run_on_disk_resumes_to_the_same_bits(whole, data, tmp_path):
     with pytest.raises(KeyboardInterrupt, match=r"after round 3: jaxfl resume .* goes on"):
         execute(stored(data), tmp_path / "run", follow=interrupt_after(1))
@@ -87,6 +90,7 @@ def test_an_interrupted_run_on_disk_resumes_to_the_same_bits(whole, data, tmp_pa
     assert same(finished(tmp_path / "run"), finished(whole))
 
 
+@pytest.mark.slow
 def test_a_run_on_disk_that_died_resumes_to_the_same_bits(whole, data, tmp_path):
     """It dies after round 3, whose states have been written, but no checkpoint."""
 
@@ -103,6 +107,7 @@ def test_a_run_on_disk_that_died_resumes_to_the_same_bits(whole, data, tmp_path)
     assert same(finished(tmp_path / "run"), finished(whole))
 
 
+@pytest.mark.slow
 def test_states_that_no_checkpoint_can_read_are_removed(data, tmp_path):
     execute(stored(data, checkpoint_every=None, rounds=1), tmp_path / "run")
     assert not (tmp_path / "run/clients").exists()
@@ -152,6 +157,7 @@ def test_commands_that_keep_all_clients_in_memory_refuse_a_store(command, data, 
     assert "--store" in capsys.readouterr().err
 
 
+@pytest.mark.slow
 def test_malicious_clients_and_clipping_work_on_disk(tmp_path):
     """What depends on the clients' ids and sizes finds these of all clients."""
     options = {"attack": "label_flip", "attack_ratio": 0.5, "clip": 1.0, "noise": 0.1}

@@ -52,6 +52,7 @@ def test_a_trial_scores_what_its_run_scores():
     assert Path("s/sweep.png").read_bytes().startswith(b"\x89PNG")
 
 
+@pytest.mark.slow
 def test_numbers_of_two_seeds_side_by_side_give_what_one_alone_gives():
     options = ["sweep", "pfedgraph", *SHORT, "--seeds", "2"]
     assert main([*options, "--over", "alpha=0.3,0.9", "--out", "both"]) == 0

@@ -36,6 +36,7 @@ def made(folder):
     return config, results.compute(config, folder / "results", folder / "runs")
 
 
+@pytest.mark.slow
 def test_a_result_has_the_scores_that_the_run_wrote(folder, made):
     config, result = made
     (out,) = (folder / "runs").iterdir()
@@ -57,6 +58,7 @@ def test_a_result_has_the_scores_that_the_run_wrote(folder, made):
     assert results.read(config, folder / "results") == result
 
 
+@pytest.mark.slow
 def test_a_cell_that_was_stopped_goes_on(folder, monkeypatch):
     config = tiny(folder, seed=3)
     undisturbed = results.compute(config, folder / "whole", folder / "whole_runs")
@@ -91,6 +93,7 @@ def test_options_that_decide_about_no_number_do_not_decide_about_the_file(folder
         assert results.file_of(other) != results.file_of(config), change
 
 
+@pytest.mark.slow
 def test_a_fingerprint_is_stale_when_the_code_gives_other_numbers(folder, monkeypatch):
     config = tiny(folder, score_after="trained")
     before = staleness.fingerprint(config)

@@ -85,6 +85,7 @@ def test_features_are_the_input_of_the_head():
     )
 
 
+@pytest.mark.slow
 def test_a_trainer_may_differ_in_steps_epochs_and_optimiser():
     data = opposite_groups()
     task = logistic()
@@ -102,6 +103,7 @@ def test_a_trainer_may_differ_in_steps_epochs_and_optimiser():
     equal(trained(epochs=1), trained(steps=4))  # 32 examples in batches of 8
 
 
+@pytest.mark.slow
 def test_batches_are_counted_as_training_takes_them():
     # 32, 20, 8 and 1 of these examples are for training.
     data = opposite_groups(clients=4, sizes=[40, 25, 9, 1])

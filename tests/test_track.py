@@ -146,6 +146,7 @@ def compared(folder):
     return out, calls
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("tracker", list(TRACKERS))
 def test_a_tracker_gets_what_the_files_of_each_run_say(tracker, told, tmp_path_factory):
     out, calls = compared(tmp_path_factory.getbasetemp())
@@ -178,6 +179,7 @@ def test_a_tracker_gets_what_the_files_of_each_run_say(tracker, told, tmp_path_f
         assert run.ended in ("closed", 0, "FINISHED", "finished")
 
 
+@pytest.mark.slow
 def test_a_run_that_goes_on_is_tracked_from_there(told):
     runs = told("tensorboard")
     assert main(["run", "fedavg", *SHORT, "--checkpoint-every", "2", "--out", "x"]) == 0
@@ -306,6 +308,7 @@ def test_the_event_files_of_tensorboard_hold_the_scores():
         assert shown["test/accuracy", row["round"]] == pytest.approx(row["before"]["mean"])
 
 
+@pytest.mark.slow
 def test_the_program_of_the_page_follows_a_run(capsys):
     page = (Path(__file__).parent.parent / "docs/tracking.md").read_text()
     (program,) = re.findall(r"```python\n(.*?)```", page, re.DOTALL)

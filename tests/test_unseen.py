@@ -43,6 +43,7 @@ def test_newcomers_are_benign_and_the_same_for_every_seed():
     assert not unseen(Setting(clients=10)).any()
 
 
+@pytest.mark.slow
 def test_newcomers_have_scores_of_their_own_and_no_part_in_the_rounds(tmp_path, capsys):
     out = tmp_path / "x"
     options = ["--partition", "iid", "--unseen", "0.3", "--participation", "0.5"]

@@ -35,6 +35,7 @@ def summary_of(out):
     return json.loads((Path(out) / "summary.json").read_text())
 
 
+@pytest.mark.slow
 def test_clients_that_arrive_late_are_those_of_the_schedule(tmp_path, capsys):
     out = tmp_path / "x"
     options = ["--speeds", "1", "--speed-seed", "3", "--seeds", "2", "--target", "0.01"]
@@ -84,6 +85,7 @@ RESUMED = Config(
 )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("arrivals", ["synchronous", "asynchronous"])
 def test_a_run_that_was_stopped_goes_on_to_the_same_bits_and_times(arrivals, tmp_path):
     config = dataclasses.replace(RESUMED, arrivals=arrivals)
@@ -113,6 +115,7 @@ def test_durations_that_change_before_a_run_goes_on_are_refused(tmp_path):
         resume(tmp_path / "x")
 
 
+@pytest.mark.slow
 def test_late_clients_on_disk_have_the_times_and_scores_of_those_in_memory(tmp_path):
     options = [*SHORT, *LATE, "--speeds", "1", "--no-keep-models"]
     assert main(["run", "fedasync", *options, "--out", str(tmp_path / "memory")]) == 0

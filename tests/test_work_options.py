@@ -41,6 +41,7 @@ def whole(tmp_path_factory):
     return out
 
 
+@pytest.mark.slow
 def test_lost_uploads_are_counted_and_are_no_divergence(whole):
     lines = [json.loads(line) for line in (whole / "metrics.jsonl").read_text().splitlines()]
     assert [line["reported"] + line["lost"] for line in lines] == [6, 12]
@@ -76,6 +77,7 @@ def test_clients_on_disk_draw_the_same(whole, tmp_path):
         assert value == pytest.approx(expected["final"]["before"][statistic], abs=1e-6)
 
 
+@pytest.mark.slow
 def test_a_file_gives_the_work_of_each_client_and_may_not_change(tmp_path):
     file = tmp_path / "work.npy"
     np.save(file, np.array([1, 0.5, 0.5, 0.5, 0.5, 0.5]))
@@ -115,6 +117,7 @@ def test_wrong_options_are_one_line(options, message, tmp_path, monkeypatch, cap
     assert not (tmp_path / "x").exists()
 
 
+@pytest.mark.slow
 def test_the_bound_of_privacy_does_not_rest_on_losses_or_on_work():
     """A lost upload counts as one that was read: epsilon is not lower than without losses."""
     from jaxfl.experiment import resolve

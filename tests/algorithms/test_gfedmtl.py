@@ -538,6 +538,7 @@ def test_a_client_without_examples_leaves_the_consensus_of_the_others(method):
     np.testing.assert_allclose(found[0], found[1], atol=1e-2)
 
 
+@pytest.mark.slow
 def test_clusters_are_found_by_the_directions_of_the_first_updates():
     """Five planted directions whose members have cosines of about .2 with each other."""
     rng = np.random.default_rng(0)

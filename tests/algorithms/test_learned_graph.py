@@ -206,6 +206,7 @@ def hidden_groups(clients=8):
     return task, data, centres
 
 
+@pytest.mark.slow
 def test_it_finds_groups_that_the_cosine_of_whole_models_misses():
     task, data, centres = hidden_groups()
     same = centres[:, None, 0] == centres[None, :, 0]

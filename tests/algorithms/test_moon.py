@@ -4,6 +4,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import optax
+import pytest
 from toys import close, opposite_groups, run, shallow
 
 from jaxfl.algorithms import fedavg, moon
@@ -32,6 +33,7 @@ def test_the_contrast_is_equation_3_and_has_a_gradient_at_zero():
     assert jnp.isfinite(jax.grad(lambda v: contrast(v, zero + 1, zero - 1, 0.3).sum())(zero)).all()
 
 
+@pytest.mark.slow
 def test_a_step_lowers_the_contrast_with_the_global_model_and_the_last_local_model():
     """One step on all examples is the rate times the gradient, found by finite differences."""
     data = opposite_groups(sizes=[10, 10, 5, 5, 10, 5])

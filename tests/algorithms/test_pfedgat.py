@@ -154,6 +154,7 @@ def test_rounds_equal_numpy_written_from_the_paper(feature, normalised, slope):
         np.testing.assert_allclose(getattr(found, name), getattr(paper, name), atol=1e-5)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("feature", ["weights", "round"])
 def test_rounds_that_learn_from_updates_equal_numpy(feature):
     """A client's last upload may be of another round than that of the others."""
@@ -334,6 +335,7 @@ def test_gradients_go_through_the_uplink_as_models_do():
     close(steps[1], jax.tree.map(jnp.negative, steps[0]), 1e-6)
 
 
+@pytest.mark.slow
 def test_clients_that_join_late_need_no_new_attention():
     """Four of six clients, then all: new clients have the initial model, and W and a serve all."""
     data = opposite_groups()

@@ -228,6 +228,7 @@ def test_caps_of_edges_stay_with_their_clients():
         assert weights[members.index(4), members.index(2)] > 0.1
 
 
+@pytest.mark.slow
 def test_the_regulariser_aligns_a_client_with_its_aggregate():
     """With a stronger regulariser the angle of trained models to the aggregates is smaller."""
     data = opposite_groups(clients=4)
@@ -344,6 +345,7 @@ def test_a_small_group_is_left_alone_if_its_size_is_given():
     np.testing.assert_allclose(shares[1], 1, atol=1e-6)
 
 
+@pytest.mark.slow
 def test_measured_weights_are_those_of_two_trainings_on_halves():
     """Each half by itself: a client that holds it alone, in FedAvg's local training."""
     data = opposite_groups(sizes=[40, 25, 31, 40, 12, 9])

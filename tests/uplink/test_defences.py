@@ -154,6 +154,7 @@ ALONE = {"pfedgraph": {"lam": 0.0}, "sfl": {"lam": 0.0}}
 ATTACKED = attack("boost", np.array([False] * 5 + [True]), 30.0)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["pfedgraph", "pfedgat", "sfl"])
 def test_with_acceptance_no_attack_makes_a_client_clearly_worse_on_validation_data(name):
     """Worse than its own training made it, which is seen where all start from one model."""
@@ -236,6 +237,7 @@ def test_defences_follow_a_relabelling_and_work_with_some_of_the_clients(defend)
     close(*found, tolerance=1e-5)
 
 
+@pytest.mark.slow
 def test_defences_are_vmapped_over_seeds():
     data = opposite_groups()
     task = linear(
