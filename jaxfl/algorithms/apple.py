@@ -31,7 +31,7 @@ class Client(NamedTuple):
     core: Params
     # [C, C] p, by client id
     relation: Float[Array, "*c c"]
-    # [C] its fraction of the examples of all clients, which p is at first
+    # [C] its fraction of the training examples of all clients, which p is at first
     fraction: Float[Array, "*c"]
     # [C] in how many rounds the server has received its core model
     rounds: Int[Array, "*c"]
@@ -89,8 +89,9 @@ def apple(
     The personal model of client i is sum_j p_ij w_j: w_j is the core model that the server last
     received from client j, and w_i the client's own one. Local training moves w_i and p_i together,
     along the gradient of the loss at the personal model plus
-    lambda(r) mu / 2 |p_i - p_0|^2, where p_0 are the clients' fractions of all examples, at which
-    p_i starts. A client deploys its personal model after local training, and sends its core model.
+    lambda(r) mu / 2 |p_i - p_0|^2, where p_0 are the clients' fractions of all training examples,
+    at which p_i starts. A client deploys its personal model after local training, and sends its
+    core model; it goes on from that as the server has received it, with its noise or compression.
 
     Nothing keeps p_ij above 0 or their sum at 1. `weights` has a normal form: negative weights are
     0, and each row is scaled to sum to 1. p itself is `state.clients.relation` [C, C], by client

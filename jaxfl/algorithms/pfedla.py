@@ -89,12 +89,13 @@ def pfedla(
         for 20 rounds on digits. 0: they stay as they are.
 
     Differs: the paper was not at hand. Formulas and defaults are those of another implementation
-    (FL-bench), but for these: hypernetworks of all clients start apart and their layers as normal
-    numbers of variance 1 / width; clients of a round train side by side, where the code mixes in
-    what the clients before have just trained; a layer is a module, in the code a single array; the
-    step on v and psi descends the loss, where the code multiplies the Jacobian by trained - start
-    and descends, which moves the mixture away from the trained model. A client from which the
-    server has received nothing is in nobody's mixture, and starts from the initial model.
+    (FL-bench), but for these: hypernetworks of all clients start apart, their layers as normal
+    numbers of variance 1 / (number of inputs); clients of a round train side by side, where the
+    code mixes in what the clients before have just trained; the server keeps what a client has
+    trained, not its former model plus the update; a layer is a module, in the code a single array;
+    the step on v and psi descends the loss, where the code multiplies the Jacobian by
+    trained - start and descends, which moves the mixture away from the trained model. A client from
+    which the server has received nothing is in nobody's mixture, and starts from the initial model.
 
     Example:
       >>> _, info = one_round(pfedla(task, keep=1))
