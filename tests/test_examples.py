@@ -38,6 +38,7 @@ EXEMPT = {
     "jaxfl.topology.Network": RESULT,
     "jaxfl.deployment.Personal": STATE,
     "jaxfl.attraction.Client": STATE,
+    "jaxfl.layerwise.Mixed": RESULT,
     "jaxfl.staleness.Download": STATE,
     "jaxfl.admm.Client": STATE,
     "jaxfl.admm.Primal": RESULT,

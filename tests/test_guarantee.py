@@ -213,6 +213,35 @@ def test_a_training_without_the_noise_of_the_task_is_no_noised_training(unit):
     assert len(found.round.fits) == 1
 
 
+def test_what_an_objective_takes_from_outside_its_anchor_is_no_secret():
+    """The centre of the training is the mean of the examples, in the round's own objective."""
+
+    def telling(closed):
+        def factory(task):
+            plain = fedavg(task)
+            loss = data_loss(task.problem)
+
+            def round(key, state, cohort):
+                centre = cohort.train.x.mean()
+
+                def objective(params, batch, anchor, key):
+                    value, aux = loss(params, batch, None, key)
+                    return value + centre * jax.tree.leaves(params)[0].sum(), aux
+
+                start = tree.broadcast(state.server, 3)
+                fitted = task.trainer(objective if closed else loss)(key, start, None, cohort)
+                received, _ = task.upload(key, start, fitted.params, cohort.ids)
+                _, info = plain.round(key, state, cohort)
+                return State((), jax.tree.map(lambda x: x.mean(axis=0), received)), info
+
+            return plain._replace(round=round)
+
+        return factory
+
+    assert audit(telling(False), shallow(), {}, examples(), "example").sealed
+    assert not audit(telling(True), shallow(), {}, examples(), "example").sealed
+
+
 def rounds_of(repeat):
     """FedAvg whose training and upload of a round stand in what `repeat` makes of them.
 

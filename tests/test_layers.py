@@ -84,6 +84,7 @@ ALLOWED = {
     "heads": FREE,
     "skeleton": FREE | {"kernels", "deployment", "heads"},
     "blending": FREE,
+    "layerwise": FREE | {"edges", "kernels", "skeleton"},
     "attraction": FREE | {"edges", "kernels", "skeleton"},
     "displacement": {"types"},
     "algorithms": FREE
@@ -95,6 +96,7 @@ ALLOWED = {
         "edges",
         "attraction",
         "blending",
+        "layerwise",
         "skeleton",
         "deployment",
         "registry",

@@ -7,6 +7,7 @@ two classes. `initial_state(algorithm)` gives the shapes of a state of four clie
 """
 
 from jaxfl.algorithms.apfl import apfl
+from jaxfl.algorithms.apple import apple
 from jaxfl.algorithms.cfl import cfl
 from jaxfl.algorithms.cobo import cobo
 from jaxfl.algorithms.ditto import ditto
@@ -58,6 +59,7 @@ from jaxfl.algorithms.pfedccg import pfedccg
 from jaxfl.algorithms.pfedgat import pfedgat
 from jaxfl.algorithms.pfedgraph import pfedgraph
 from jaxfl.algorithms.pfedhn import pfedhn
+from jaxfl.algorithms.pfedla import pfedla
 from jaxfl.algorithms.pfedme import pfedme
 from jaxfl.algorithms.pfedsim import pfedsim
 from jaxfl.algorithms.push_sum import push_sum
@@ -73,6 +75,7 @@ ALGORITHMS: dict[str, AlgorithmFactory] = {
         fedavg,
         fedavg_ft,
         apfl,
+        apple,
         cfl,
         cobo,
         ditto,
@@ -121,6 +124,7 @@ ALGORITHMS: dict[str, AlgorithmFactory] = {
         pfedgat,
         pfedgraph,
         pfedhn,
+        pfedla,
         pfedme,
         pfedsim,
         push_sum,

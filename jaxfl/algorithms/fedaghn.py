@@ -6,17 +6,14 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float
 
-from jaxfl import layers, tree
-from jaxfl.batch_statistics import of_statistics
-from jaxfl.edges import keep_edges
+from jaxfl import tree
 from jaxfl.kernels.amp import heuristic
-from jaxfl.kernels.mixing import isolate, keep_own, mix
-from jaxfl.kernels.similarity import cosine, gram
+from jaxfl.kernels.similarity import cosine
+from jaxfl.layerwise import Weights, by_layer, train_from_mixtures
 from jaxfl.objectives import data_loss
 from jaxfl.options import NOT_NEGATIVE
 from jaxfl.papers import Paper
 from jaxfl.registry import method
-from jaxfl.skeleton import train_and_upload
 from jaxfl.types import Algorithm, Cohort, Dataset, Info, Params, PRNGKey, Scalar, State, Task
 
 
@@ -35,21 +32,6 @@ class Client(NamedTuple):
     sharpness: Float[Array, "*c l"]
     # [C] whether the server has received anything
     seen: Bool[Array, "*c"]
-
-
-def layer_of(path: str) -> str:
-    """The layer of a leaf: the module of a parameter, `Dense_0` of `params/Dense_0/kernel`."""
-    return "/".join(path.split("/")[1:-1]) or path
-
-
-def by_layer(model: Params) -> dict[str, list[Array]]:
-    """The parameters of each layer; statistics of BatchNorm are not compared."""
-    found: dict[str, list[Array]] = {}
-    for keys, leaf in jax.tree_util.tree_leaves_with_path(model):
-        name = layers.path(keys)
-        if not of_statistics(name):
-            found.setdefault(layer_of(name), []).append(leaf)
-    return found
 
 
 @method(
@@ -127,40 +109,30 @@ def fedaghn(
         near = {name: cosine(part) for name, part in by_layer(client.update).items()}
 
         # The weights of each layer, by softmax attention between the last updates.
-        def weigh(own: Array, sharpness: Array) -> dict[str, Array]:
+        def weigh(learned: tuple[Array, Array]) -> Weights:
+            own, sharpness = learned
             found = {}
             for place, (name, cosines) in enumerate(near.items()):
                 share = own[:, place, None] / (1 + own[:, place, None])
-                rows = heuristic(cosines, share, sharpness[:, place, None])
-                found[name] = keep_edges(task, isolate(rows, client.seen)).weights
+                found[name] = heuristic(cosines, share, sharpness[:, place, None])
             return found
 
-        weights, pull_back = jax.vjp(weigh, client.own, client.sharpness)
-        # Each client trains from its mixture of every layer.
-        rows = {name: keep_edges(task, matrix).rows for name, matrix in weights.items()}
-        by_leaf = jax.tree_util.tree_map_with_path(
-            lambda keys, leaf: rows[layer_of(layers.path(keys))], client.received
+        learned = (client.own, client.sharpness)
+        mixed = train_from_mixtures(
+            task, fit, key, weigh, learned, client.model, client.received, client.seen, cohort
         )
-        start, accepted = task.accept(client.model, mix(by_leaf, client.received), cohort)
-        trained, received, info = train_and_upload(task, fit, key, start, None, cohort)
-
-        # The derivatives of the losses by the weights, and a step on the scalars.
-        moved = by_layer(jax.tree.map(jnp.subtract, start, received))
-        sent = by_layer(client.received)
-        known = (accepted & client.seen)[:, None]
-        derivatives = {name: jnp.where(known, gram(moved[name], sent[name]), 0.0) for name in sent}
-        grads = pull_back(jax.tree.map(lambda x: jnp.where(jnp.isfinite(x), x, 0.0), derivatives))
+        # A step on the scalars.
         own_after, sharpness_after = (
-            x - eta * g for x, g in zip((client.own, client.sharpness), grads, strict=True)
+            x - eta * g for x, g in zip(learned, mixed.grads, strict=True)
         )
         own_after = jnp.maximum(own_after, 0.0)
-        info = info._replace(
-            weights={name: keep_own(matrix, accepted) for name, matrix in weights.items()},
-            metrics={"own": own_after.mean(), "sharpness": sharpness_after.mean()},
+        info = mixed.info._replace(
+            metrics={"own": own_after.mean(), "sharpness": sharpness_after.mean()}
         )
-        update = jax.tree.map(jnp.subtract, received, start)
+        update = jax.tree.map(jnp.subtract, mixed.received, mixed.start)
         seen = jnp.ones_like(client.seen)
-        return State(Client(trained, received, update, own_after, sharpness_after, seen), ()), info
+        clients = Client(mixed.trained, mixed.received, update, own_after, sharpness_after, seen)
+        return State(clients, ()), info
 
     def models(state: State, cohort: Cohort) -> Params:
         return tree.take(state.clients.model, cohort.ids)

@@ -100,6 +100,30 @@ def keep_own(weights: Float[Array, "m m"], accepted: Bool[Array, "m"]) -> Float[
     return jnp.where(accepted[:, None], weights, jnp.eye(accepted.size))
 
 
+def positive_rows(values: Float[Array, "m m"]) -> Float[Array, "m m"]:
+    """Weights in proportion to the positive values of each row; the others have weight 0.
+
+    A row without a positive value is that of the identity.
+
+    Args:
+      values: of any sign [M, M].
+
+    Returns:
+      Row-stochastic [M, M].
+
+    Example:
+      >>> positive_rows(jnp.array([[3.0, 1.0], [-1.0, -2.0]])).tolist()
+      [[0.75, 0.25], [0.0, 1.0]]
+    """
+    positive = jnp.maximum(values, 0.0)
+    # Divided by the largest one first, a sum of large values is finite.
+    largest = positive.max(axis=1, keepdims=True)
+    shares = positive / jnp.where(largest > 0, largest, 1.0)
+    total = shares.sum(axis=1, keepdims=True)
+    rows = shares / jnp.where(total > 0, total, 1.0)
+    return jnp.where(largest > 0, rows, jnp.eye(len(values)))
+
+
 def size_weights(sizes: Shaped[Array, "m"]) -> Float[Array, "m"]:
     """Weights in proportion to numbers of examples, p_i = n_i / sum_j n_j; 1 / M if there are none.
 

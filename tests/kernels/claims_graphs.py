@@ -289,6 +289,7 @@ TABLE = [
     Kernel(
         "mixing.size_weights", lambda c: mixing.size_weights(c.sizes)[None], "columns", "simplex"
     ),
+    Kernel("mixing.positive_rows", lambda c: mixing.positive_rows(grid(c)), "pairs", "simplex", 0),
     Kernel("mixing.disturbance", lambda c: mixing.disturbance(KEY, c.ids.size, 0.1), "none"),
     Kernel(
         "propagate.graph_rows: sum",

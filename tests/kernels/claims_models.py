@@ -64,6 +64,11 @@ def made(x):
     return hypernet.generate(net._replace(kernel=jnp.linspace(-1, 1, 12).reshape(4, 3)), x)
 
 
+def contributed(x):
+    net = hypernet.init_weight_net(KEY, ["layer"], 3, x.size, 4, 2)
+    return hypernet.contributions(net, x)["layer"]
+
+
 def labels(query, stored, labels, mask):
     return neighbours.neighbour_labels(query, stored, labels % 3, mask, 3, 2, 1.0)
 
@@ -150,6 +155,13 @@ TABLE = [
         "none",
     ),
     Kernel("hypernet.generate", each(made), "rows", "twins", 1),
+    Kernel(
+        "hypernet.init_weight_net",
+        lambda c: hypernet.init_weight_net(KEY, ["layer"], c.ids.size, 2, 4, 1).kernel["layer"],
+        "none",
+        "nonnegative",
+    ),
+    Kernel("hypernet.contributions", each(contributed), "rows", POSITIVE, 1),
     Kernel(
         "neighbours.neighbour_labels: query",
         labels_near,

@@ -5,7 +5,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from jaxfl.kernels.mixing import disturbance, isolate, leave_out, mix, size_weights
+from jaxfl.kernels.mixing import (
+    disturbance,
+    isolate,
+    leave_out,
+    mix,
+    positive_rows,
+    size_weights,
+)
 
 
 @settings(deadline=None, max_examples=10)
@@ -140,3 +147,16 @@ def test_disturbances_keep_the_sums_of_rows_and_have_equal_variance_in_all_other
     np.testing.assert_allclose(steps.sum(axis=2), 0, atol=1e-6)
     seen = np.einsum("kri,krj->rij", steps, steps) / len(steps)
     np.testing.assert_allclose(seen, np.tile(0.25 * (np.eye(3) - 1 / 3), (3, 1, 1)), atol=0.01)
+
+
+@settings(deadline=None, max_examples=20)
+@given(st.integers(0, 2**32 - 1))
+def test_positive_rows_are_shares_of_what_is_positive(seed):
+    values = np.random.default_rng(seed).normal(-0.5, size=(3, 3)).astype(np.float32)
+    found = positive_rows(jnp.asarray(values))
+    for place, row in enumerate(values.astype(np.float64)):
+        total = sum(value for value in row if value > 0)
+        expected = [value / total if value > 0 else 0 for value in row] if total else None
+        np.testing.assert_allclose(found[place], expected or np.eye(3)[place], atol=1e-6)
+    gradient = jax.grad(lambda x: positive_rows(x)[0, 0])(jnp.zeros((3, 3)))
+    assert np.isfinite(gradient).all()

@@ -7,7 +7,7 @@ import jax.numpy as jnp
 from jax.extend.core import Jaxpr
 from jaxtyping import PyTree
 
-from jaxfl.experiment.privacy.marks import find_marks, follow, mark, mark_passing
+from jaxfl.experiment.privacy.marks import find_marks, follow, mark, mark_passing, traced_call
 from jaxfl.types import AlgorithmFactory, Cohort, Dataset, Federation, State, Task
 
 # What protects examples in local training.
@@ -78,8 +78,8 @@ def audit(
         def marked(key, params, anchor, cohort):
             if unit == "client":
                 return fit(key, mark_passing(label, params), anchor, cohort)
-            results = jax.eval_shape(fit, key, params, anchor, cohort)
-            return mark(label, (params, anchor), results)
+            outside, results = traced_call(fit, key, params, anchor, cohort)
+            return mark(label, (params, anchor, outside), results)
 
         return marked
 

@@ -5,7 +5,7 @@ Nothing is computed: a program with marks can be traced, not run.
 """
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple
 
 import jax
@@ -55,6 +55,15 @@ def mark_passing(label: Any, values: PyTree) -> PyTree:
     shapes = tuple((tuple(jnp.shape(x)), jnp.result_type(x)) for x in leaves)
     found = MARK.bind(*leaves, label=label, shapes=shapes, batch=(), clean=False)
     return structure.unflatten(found)
+
+
+def traced_call(function: Callable, *arguments: PyTree) -> tuple[list, PyTree]:
+    """What a function uses beside its arguments, and the shapes of its results.
+
+    An objective of local training may use arrays of the round that are not in its anchor.
+    """
+    program, results = jax.make_jaxpr(function, return_shape=True)(*arguments)
+    return list(program.consts), results
 
 
 @MARK.def_abstract_eval

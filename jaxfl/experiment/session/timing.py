@@ -11,7 +11,7 @@ from jaxtyping import Float, Int
 from jaxfl import clock, participation
 from jaxfl.errors import check
 from jaxfl.experiment.config import Config, Setting, has_clock
-from jaxfl.experiment.privacy.marks import follow, mark
+from jaxfl.experiment.privacy.marks import follow, mark, traced_call
 from jaxfl.experiment.session.clients import unseen
 from jaxfl.types import AlgorithmFactory, Cohort, Dataset, Federation, Participation, State, Task
 
@@ -117,8 +117,8 @@ def starts_from_server(
         fit = task.trainer(objective, **differing)
 
         def marked(key, params, anchor, cohort):
-            results = jax.eval_shape(fit, key, params, anchor, cohort)
-            return mark("fit", (params, anchor), results)
+            outside, results = traced_call(fit, key, params, anchor, cohort)
+            return mark("fit", (params, anchor, outside), results)
 
         return marked
 

@@ -1,0 +1,207 @@
+"""APPLE: each client learns how much of every other client's core model its model contains."""
+
+from typing import Annotated, Literal, NamedTuple
+
+import jax
+import jax.numpy as jnp
+from jax import lax
+from jaxtyping import Array, Bool, Float, Int
+
+from jaxfl import tree
+from jaxfl.batch_statistics import of_statistics
+from jaxfl.kernels.mixing import mix, positive_rows, size_weights
+from jaxfl.objectives import data_loss
+from jaxfl.options import COUNT_OR_ZERO, NOT_NEGATIVE
+from jaxfl.papers import Paper
+from jaxfl.registry import method
+from jaxfl.skeleton import upload
+from jaxfl.streams import stream
+from jaxfl.types import Algorithm, Cohort, Dataset, Info, Params, PRNGKey, Scalar, State, Task
+
+# The exponential schedule of the regulariser ends with this fraction of its strength.
+LAST = 1e-3
+
+
+class Client(NamedTuple):
+    """The state of each client."""
+
+    # [C, ...] the personal model of the round in which it last took part, which it deploys
+    model: Params
+    # [C, ...] its core model, as the server received it
+    core: Params
+    # [C, C] p, by client id
+    relation: Float[Array, "*c c"]
+    # [C] its fraction of the training examples of all clients, which p is at first
+    fraction: Float[Array, "*c"]
+    # [C] in how many rounds the server has received its core model
+    rounds: Int[Array, "*c"]
+
+
+class Anchor(NamedTuple):
+    """What local training of a client needs beside the core models of the cohort."""
+
+    # [M] whose core models it has received
+    taken: Bool[Array, "*m m"]
+    # [M] 1 at its own place
+    own: Float[Array, "*m m"]
+    # [] the weights of all other clients
+    rest: Float[Array, "*m"]
+    # [] strength of the regulariser
+    strength: Float[Array, "*m"]
+
+
+def scaled_gradient(x: Params, factor: Scalar) -> Params:
+    """The same values; gradients by them are multiplied by the factor."""
+
+    def leaf(value: Array) -> Array:
+        fixed = lax.stop_gradient(value)
+        return fixed + factor * (value - fixed)
+
+    return jax.tree.map(leaf, x)
+
+
+@method(
+    title="APPLE",
+    paper=Paper(
+        authors="Luo, Jun and Wu, Shandong",
+        title="Adapt to Adaptation: Learning Personalization for Cross-Silo Federated Learning",
+        venue="IJCAI",
+        year=2022,
+        link="https://arxiv.org/abs/2110.08394",
+    ),
+    personal="the mixture of core models",
+    sends="its core model",
+    defaults="the authors' code, but for the rate, which is ours",
+    separating={"rate": 0.1},
+    turn_first="take fewer local steps; then change rate, of the weights, by factors of ten",
+)
+def apple(
+    task: Task,
+    *,
+    rate: Annotated[Scalar, NOT_NEGATIVE] = 0.001,
+    core_rate: Annotated[Scalar, NOT_NEGATIVE] = 1.0,
+    mu: Annotated[Scalar, NOT_NEGATIVE] = 0.1,
+    until: Annotated[int, COUNT_OR_ZERO] = 16,
+    schedule: Literal["exponential", "cosine"] = "exponential",
+) -> Algorithm:
+    """Each client trains a core model and the weights with which it mixes the core models of all.
+
+    The personal model of client i is sum_j p_ij w_j: w_j is the core model that the server last
+    received from client j, and w_i the client's own one. Local training moves w_i and p_i together,
+    along the gradient of the loss at the personal model plus
+    lambda(r) mu / 2 |p_i - p_0|^2, where p_0 are the clients' fractions of all training examples,
+    at which p_i starts. A client deploys its personal model after local training, and sends its
+    core model; it goes on from that as the server has received it, with its noise or compression.
+
+    Nothing keeps p_ij above 0 or their sum at 1. `weights` has a normal form: negative weights are
+    0, and each row is scaled to sum to 1. p itself is `state.clients.relation` [C, C], by client
+    id. Metrics, means over clients: `own`, p_ii; `total`, sum_j p_ij; `negative`, the sum of the
+    negative weights times -1.
+
+    State: clients = `Client`, with C * C numbers for p; server = nothing. The core models that a
+    client receives are in memory once for all clients. A client receives M - 1 models in a round.
+
+    With 200 local steps each client by itself moves the mixture to where it suits the client; all
+    of them do so at once, and the mixture goes too far. Fewer steps, or a smaller core_rate, make
+    the movements smaller; weights that clients learn quickly make them go apart.
+
+    Args:
+      task: the model and its training. Weight decay is on p too.
+      rate: learning rate of p as a multiple of that of the models. It multiplies gradients, so it
+        has no effect in Adam, which rescales them. The authors' is .1.
+      core_rate: learning rate of the core model, likewise. As a function of the core model the
+        gradient of client i has the factor p_ii, about 1 / C at first; another implementation
+        (PFLlib) takes C here.
+      mu: strength of the regulariser.
+      until: L, the number of rounds of a client after which lambda is 0; 16 are a tenth of the
+        rounds in the authors' code.
+      schedule: lambda(r) is .001^(r / L) ("exponential") or (1 + cos(pi r / L)) / 2 ("cosine").
+
+    Differs: the paper was not at hand. Formulas and defaults are those of its authors' code, in
+    which the regulariser lacks the factor 1 / 2 (PFLlib has it), and core models start apart: here
+    they start from one model, so that its scale depends on the sum of p, and p is to move slowly.
+    All clients take part there. Here the weights of clients outside the cohort, or from which the
+    server has received nothing, go to the client's own core model, and p_ij of these clients stay
+    as they are; so a client's first round is local training. The authors' limit on the number of
+    models that a client downloads is left out. With BatchNorm, a client has the statistics of its
+    core model: variances with negative weights would not be variances.
+
+    Example:
+      >>> state, info = one_round(apple(task, rate=0.01))
+      >>> state.clients.relation.shape, sorted(info.metrics)
+      ((4, 4), ['negative', 'own', 'total'])
+    """
+    loss = data_loss(task.problem)
+
+    def init(key: PRNGKey, train: Dataset) -> State:
+        clients = train.mask.shape[0]
+        model = tree.broadcast(task.problem.init(key), clients)
+        fraction = size_weights((train.mask > 0).sum(axis=1))
+        relation = tree.broadcast(fraction, clients)
+        return State(Client(model, model, relation, fraction, jnp.zeros(clients, int)), ())
+
+    def strength(rounds: Int[Array, "m"]) -> Float[Array, "m"]:
+        """lambda(r) mu of each client, which is 0 from round `until` on."""
+        part = rounds / max(until, 1)
+        falling = LAST**part if schedule == "exponential" else (jnp.cos(jnp.pi * part) + 1) / 2
+        return mu * jnp.where(rounds < until, falling, 0.0)
+
+    def effective(relation: Float[Array, "*m m"], anchor: Anchor) -> Float[Array, "*m m"]:
+        """The weights of the cohort's core models; a client's own has those of all absent ones."""
+        own = anchor.own * (relation + anchor.rest[..., None])
+        return jnp.where(anchor.taken, relation, own)
+
+    def personal(core: Params, relation: Float[Array, "m"], anchor: Anchor, sent: Params) -> Params:
+        """sum_j p_j w_j, with the client's own core model in place of what it has sent."""
+        weights = effective(relation, anchor)
+        others = mix(jnp.where(anchor.taken, weights, 0.0), sent)
+        own = jnp.sum(anchor.own * weights)
+        mixture = jax.tree.map(lambda w, x: own * w + x, core, others)
+        return tree.combine(of_statistics, core, mixture)
+
+    def round(key: PRNGKey, state: State, cohort: Cohort) -> tuple[State, Info]:
+        client: Client = state.clients
+        ids = cohort.ids
+        relation = client.relation[:, ids]
+        first = client.fraction
+        itself = jnp.eye(ids.size, dtype=bool)
+        taken = (client.rounds > 0)[None] & ~itself
+        rest = client.relation.sum(axis=1) - jnp.where(taken | itself, relation, 0.0).sum(axis=1)
+        anchor = Anchor(taken, itself.astype(jnp.float32), rest, strength(client.rounds))
+
+        # All clients share the core models that the server sends: no client has a copy.
+        def objective(params: dict, batch: Dataset, anchor: Anchor, key: PRNGKey):
+            # Before it has received anything, there is nothing to weigh.
+            p = scaled_gradient(params["relation"], rate * anchor.taken.any())
+            scaled = scaled_gradient(params["core"], core_rate)
+            core = tree.combine(of_statistics, params["core"], scaled)
+            value, aux = loss(personal(core, p, anchor, client.core), batch, None, key)
+            return value + anchor.strength / 2 * jnp.sum((p - first) ** 2), aux
+
+        start = {"core": client.core, "relation": relation}
+        fitted = task.trainer(objective)(stream(key, "fit"), start, anchor, cohort)
+        core = fitted.params["core"]
+        relation = fitted.params["relation"]
+        model = jax.vmap(personal, (0, 0, 0, None))(core, relation, anchor, client.core)
+        received, info = upload(task, key, fitted._replace(params=model), client.core, core, cohort)
+
+        # The normal form of the weights.
+        found = effective(relation, anchor)
+        weights = positive_rows(jnp.where(info.reported[:, None], found, 0.0))
+        after = client.relation.at[:, ids].set(relation)
+        info = info._replace(
+            weights=weights,
+            down=(ids.size - 1) * info.down,
+            metrics={
+                "own": jnp.mean(jnp.diagonal(relation), where=info.reported),
+                "total": jnp.mean(after.sum(axis=1), where=info.reported),
+                "negative": jnp.mean(jnp.maximum(-found, 0.0).sum(axis=1), where=info.reported),
+            },
+        )
+        clients = Client(model, received, after, client.fraction, client.rounds + 1)
+        return State(clients, ()), info
+
+    def models(state: State, cohort: Cohort) -> Params:
+        return tree.take(state.clients.model, cohort.ids)
+
+    return Algorithm(init, round, models, task.problem.apply)
