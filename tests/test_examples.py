@@ -31,6 +31,7 @@ EXEMPT = {
     "jaxfl.evaluate.Evaluation": RESULT,
     "jaxfl.protocols.Scored": RESULT,
     "jaxfl.kernels.cluster.Clusters": RESULT,
+    "jaxfl.kernels.coalitions.Coalitions": RESULT,
     "jaxfl.kernels.attention.Attention": STATE,
     "jaxfl.kernels.coupling.Learner": STATE,
     "jaxfl.kernels.gaussian.Gaussian": STATE,
