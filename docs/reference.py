@@ -28,6 +28,7 @@ FURTHER = (
     "jaxfl.attraction",
     "jaxfl.admm",
     "jaxfl.displacement",
+    "jaxfl.hierarchy",
     "jaxfl.staleness",
     "jaxfl.evaluate",
     "jaxfl.graph_measures",
