@@ -28,6 +28,7 @@ FURTHER = (
     "jaxfl.attraction",
     "jaxfl.admm",
     "jaxfl.displacement",
+    "jaxfl.divergence",
     "jaxfl.hierarchy",
     "jaxfl.staleness",
     "jaxfl.evaluate",

@@ -41,6 +41,8 @@ EXEMPT = {
     "jaxfl.attraction.Client": STATE,
     "jaxfl.staleness.Download": STATE,
     "jaxfl.admm.Client": STATE,
+    "jaxfl.divergence.Divergences": RESULT,
+    "jaxfl.divergence.Examples": RESULT,
     "jaxfl.admm.Primal": RESULT,
     "jaxfl.mesh.join_processes": PROCESS,
     "jaxfl.mesh.check_backend": PROCESS,

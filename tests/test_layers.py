@@ -88,11 +88,13 @@ ALLOWED = {
     "blending": FREE,
     "attraction": FREE | {"edges", "kernels", "skeleton"},
     "displacement": {"types"},
+    "divergence": FREE,
     "algorithms": FREE
     | {
         "kernels",
         "admm",
         "displacement",
+        "divergence",
         "staleness",
         "edges",
         "attraction",
