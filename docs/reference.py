@@ -28,6 +28,8 @@ FURTHER = (
     "jaxfl.attraction",
     "jaxfl.admm",
     "jaxfl.displacement",
+    "jaxfl.divergence",
+    "jaxfl.hierarchy",
     "jaxfl.layerwise",
     "jaxfl.staleness",
     "jaxfl.evaluate",

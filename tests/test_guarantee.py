@@ -114,6 +114,7 @@ OPEN = {  # what the server learns beside, by default hyper-parameters
         "dpfl",
         "cobo",
         "learned_graph",  # clients choose a mixture by their validation losses
+        "fedcollab",  # coalitions follow discriminators of the examples, without noise
     },
     "example": {
         "apfl",  # trains with a share of the models that plain gradients have found
@@ -130,6 +131,7 @@ OPEN = {  # what the server learns beside, by default hyper-parameters
         "dpfl",
         "cobo",
         "learned_graph",
+        "fedcollab",
         "pfedgat",  # sends plain gradients of validation losses
     },
 }

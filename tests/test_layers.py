@@ -29,6 +29,7 @@ FREE = {
     "npy",
     "random_graphs",
     "topology",
+    "hierarchy",
     "optimizers",
     "labels",
 }
@@ -49,6 +50,7 @@ ALLOWED = {
     "objectives": {"batch_statistics", "tree", "types"},
     "random_graphs": {"errors"},
     "topology": {"errors", "npy", "random_graphs"},
+    "hierarchy": {"errors", "npy"},
     "labels": {"errors", "types"},
     "optimizers": {"errors", "types"},
     "kernels": {"types"},
@@ -87,11 +89,13 @@ ALLOWED = {
     "layerwise": FREE | {"edges", "kernels", "skeleton"},
     "attraction": FREE | {"edges", "kernels", "skeleton"},
     "displacement": {"types"},
+    "divergence": FREE,
     "algorithms": FREE
     | {
         "kernels",
         "admm",
         "displacement",
+        "divergence",
         "staleness",
         "edges",
         "attraction",

@@ -227,3 +227,13 @@ def test_clusters_with_the_weights_of_a_quadratic_program():
     np.testing.assert_allclose(weights.sum(axis=1), 1, atol=1e-6)
     same = np.arange(6)[:, None] % 2 == np.arange(6) % 2
     np.testing.assert_allclose(weights[same], 1 / 3, atol=1e-6)
+
+
+def test_a_hierarchy_of_servers_in_a_line():
+    names = {}
+    exec(programs("docs/algorithms.md")[1], names)
+    weights, line, server_of = (names[name] for name in ("weights", "line", "server_of"))
+    shares = np.asarray(weights[2]) @ np.eye(3)[server_of]
+    np.testing.assert_allclose(shares, line[server_of], atol=1e-6)
+    assert (np.asarray(weights[0])[server_of[:, None] != server_of[None]] == 0).all()
+    names["algorithm"].init(jax.random.key(0), opposite_groups(clients=10).train)

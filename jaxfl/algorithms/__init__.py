@@ -25,6 +25,7 @@ from jaxfl.algorithms.fedbabu import fedbabu
 from jaxfl.algorithms.fedbn import fedbn
 from jaxfl.algorithms.fedbuff import fedbuff
 from jaxfl.algorithms.fedcedar import fedcedar
+from jaxfl.algorithms.fedcollab import fedcollab
 from jaxfl.algorithms.feddbe import feddbe
 from jaxfl.algorithms.feddyn import feddyn
 from jaxfl.algorithms.fedfomo import fedfomo
@@ -91,6 +92,7 @@ ALGORITHMS: dict[str, AlgorithmFactory] = {
         fedbn,
         fedbuff,
         fedcedar,
+        fedcollab,
         feddbe,
         feddyn,
         fedfomo,

@@ -3,11 +3,13 @@
 from typing import Annotated, Literal
 
 import jax.numpy as jnp
-from jaxtyping import ArrayLike, Shaped
+from jaxtyping import Array, ArrayLike, Bool, Float, Int, Shaped
 
 from jaxfl import tree
+from jaxfl.errors import check
+from jaxfl.hierarchy import given_weights, hierarchy
 from jaxfl.kernels.gossip import metropolis, spectral_gap
-from jaxfl.kernels.mixing import keep_own, mix
+from jaxfl.kernels.mixing import isolate, keep_own, mix, within
 from jaxfl.objectives import data_loss
 from jaxfl.options import COUNT, COUNT_OR_ZERO, FRACTION
 from jaxfl.papers import Paper
@@ -40,13 +42,23 @@ def gossip(
     task: Task,
     *,
     graph: Literal[
-        "ring", "grid", "exponential", "random_regular", "erdos_renyi", "complete", "one_peer"
+        "ring",
+        "grid",
+        "exponential",
+        "random_regular",
+        "erdos_renyi",
+        "complete",
+        "one_peer",
+        "hierarchy",
     ]
     | str
-    | Shaped[ArrayLike, "c c"] = "ring",
+    | Shaped[ArrayLike, "*p c c"] = "ring",
     own: Annotated[Scalar, FRACTION] = 0.0,
     degree: Annotated[int, COUNT] = 4,
     seed: Annotated[int, COUNT_OR_ZERO] = 0,
+    weights: Literal["metropolis", "given"] = "metropolis",
+    servers: Annotated[int, COUNT] = 2,
+    every: Annotated[int, COUNT] = 1,
 ) -> Algorithm:
     """Each client trains its own model and takes the mean with its neighbours; there is no server.
 
@@ -56,23 +68,35 @@ def gossip(
     its own, in turn (Ying et al., 2021, https://arxiv.org/abs/2110.13363). The clients of a cohort
     stand in a named graph in the order of their ids, so that each cohort has a whole graph.
 
-    What is sent and received is counted for each neighbour.
+    With "hierarchy" clients exchange models through edge servers: client i has the server i mod S,
+    which takes the mean of its clients by size, and in each k-th round all servers take the mean by
+    size, as with HierFAVG's cloud (Liu et al., 2020, https://arxiv.org/abs/1905.06641).
+
+    What is sent and received is counted for each neighbour; in a hierarchy a client sends and
+    receives one model, and the traffic between servers is not counted.
 
     State: clients = the client's model; server = the number of rounds so far. Metrics:
     `spectral_gap` of the round's weights, see `kernels.gossip`.
 
     Args:
       task: the model and its training.
-      graph: by name, the path of a NumPy file (.npy), or an array [C, C] of zeros and ones.
+      graph: by name, the path of a NumPy file (.npy), or an array [C, C] of zeros and ones; see
+        `weights`.
       own: at least this weight stays with the client, and the graph divides the rest. At 1 it is
         local training.
       degree: neighbours of a client in a "random_regular" graph; their mean number with
         "erdos_renyi".
       seed: of these two graphs.
+      weights: "given": the array or file has mixing weights in place of edges, row-stochastic
+        [C, C] (receiver, sender), or [P, C, C], one for each round in turn, for example of
+        `hierarchy.hierarchy`. The rows of a cohort, or without clients that have not reported, are
+        rescaled. If columns do not sum to 1, the mean of all models moves.
+      servers: S, the number of edge servers of a "hierarchy".
+      every: k, in each k-th round the servers of a "hierarchy" mix.
 
     Raises:
       InputError: the graph has no such name and is no such file, is directed, or is of
-        another number of clients.
+        another number of clients; or given weights are not row-stochastic.
 
     Differs: neighbours take the mean after a round of many local steps. In Algorithm 1 an iteration
     has one step, along the gradient at the model before the mean. The paper's result is the mean of
@@ -85,24 +109,60 @@ def gossip(
       ((4, 4), ['spectral_gap'])
     """
     fit = task.trainer(data_loss(task.problem))
-    network = network_of(graph, degree, seed, directed=False)
+    named = isinstance(graph, str) and graph == "hierarchy"
+    check(
+        weights == "metropolis" or not named,
+        "gossip has weights=given and graph=hierarchy, which has weights of its own: leave out one",
+    )
+    matrices = jnp.asarray(given_weights(graph)) if weights == "given" else None
+    network = None if named or matrices is not None else network_of(graph, degree, seed, False)
+
+    def weigh(
+        number: Int[Array, ""], reported: Bool[Array, "m"], cohort: Cohort
+    ) -> tuple[Float[Array, "m m"], Int[Array, "m"], Int[Array, "m"]]:
+        """The weights of a round, and to how many others each client sends and from how many."""
+        if network is not None:
+            edges = network.edges(cohort.ids, number)
+            counts = edges.sum(axis=0).astype(int), edges.sum(axis=1).astype(int)
+            return metropolis(edges, reported, own), *counts
+        if matrices is None:
+            sizes = cohort.sizes * reported
+            of_servers = (cohort.ids % servers, sizes, servers)
+            below, mixed = (hierarchy(*of_servers, graph=g) for g in ("alone", "cloud"))
+            rows = jnp.where((number + 1) % every == 0, mixed, below)
+            counts = jnp.ones_like(cohort.ids), jnp.ones_like(cohort.ids)
+        else:
+            rows = matrices[number % len(matrices)][cohort.ids][:, cohort.ids]
+            edges = (rows > 0) & ~jnp.eye(cohort.ids.size, dtype=bool)
+            counts = edges.sum(axis=0), edges.sum(axis=1)
+            rows = within(rows, reported)
+        alone = jnp.eye(cohort.ids.size)
+        return own * alone + (1 - own) * isolate(rows, reported), *counts
 
     def init(key: PRNGKey, train: Dataset) -> State:
-        network.check(train.mask.shape[0])
+        clients = train.mask.shape[0]
+        if network is not None:
+            network.check(clients)
+        if matrices is not None:
+            size = matrices.shape[1]
+            check(
+                size == clients,
+                f"the mixing weights are of {size} clients, and there are {clients}: expected a "
+                "row and a column for each",
+            )
         model = task.problem.init(key)
-        return State(tree.broadcast(model, train.mask.shape[0]), jnp.zeros((), jnp.int32))
+        return State(tree.broadcast(model, clients), jnp.zeros((), jnp.int32))
 
     def round(key: PRNGKey, state: State, cohort: Cohort) -> tuple[State, Info]:
-        edges = network.edges(cohort.ids, state.server)
         trained, received, info = train_and_upload(task, fit, key, state.clients, None, cohort)
-        weights = metropolis(edges, info.reported, own)
-        gap = spectral_gap(weights)
+        rows, to_others, from_others = weigh(state.server, info.reported, cohort)
+        gap = spectral_gap(rows)
         # Line 5 of Algorithm 1: the weighted mean over the neighbourhood.
-        model, accepted = task.accept(trained, mix(weights, received), cohort)
+        model, accepted = task.accept(trained, mix(rows, received), cohort)
         info = info._replace(
-            weights=keep_own(weights, accepted),
-            up=info.up * edges.sum(axis=0).astype(int),
-            down=info.down * edges.sum(axis=1).astype(int),
+            weights=keep_own(rows, accepted),
+            up=info.up * to_others,
+            down=info.down * from_others,
             metrics={"spectral_gap": gap},
         )
         return State(model, state.server + 1), info

@@ -86,6 +86,26 @@ def isolate(weights: Float[Array, "m m"], reported: Bool[Array, "m"]) -> Float[A
     return jnp.where(reported[:, None], leave_out(weights, reported), jnp.eye(reported.size))
 
 
+def within(weights: Float[Array, "m m"], reported: Bool[Array, "m"]) -> Float[Array, "m m"]:
+    """The weights of some clients, a part of those of all, with rows that sum to one again.
+
+    Senders that did not report are left out. A client that is left without senders keeps its own
+    model.
+
+    Args:
+      weights: not negative [M, M].
+      reported: whether the model of each client counts [M].
+
+    Example:
+      >>> within(jnp.array([[0.2, 0.6], [0.0, 0.0]]), jnp.ones(2, bool)).tolist()
+      [[0.25, 0.75], [0.0, 1.0]]
+    """
+    kept = jnp.where(reported[None], weights, 0.0)
+    total = kept.sum(axis=1, keepdims=True)
+    rows = kept / jnp.where(total > 0, total, 1.0)
+    return jnp.where(total > 0, rows, jnp.eye(reported.size))
+
+
 def keep_own(weights: Float[Array, "m m"], accepted: Bool[Array, "m"]) -> Float[Array, "m m"]:
     """The weights, with a row of the identity for each client that keeps its own model.
 

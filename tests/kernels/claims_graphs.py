@@ -8,6 +8,7 @@ from jaxfl.kernels import (
     amp,
     bipartition,
     cluster,
+    coalitions,
     combination,
     consensus,
     fomo,
@@ -123,6 +124,15 @@ def chosen(count):
     return lambda c: robust.krum(c.models, c.ids, c.reported, None, count)[None]
 
 
+def apart(c):  # divergences between 0 and 1 [M, M]
+    return -line(c) / (1 - line(c))
+
+
+def coalitions_of(c):
+    found = coalitions.find_coalitions(KEY, apart(c), c.sizes, c.ids, 5.0, coalitions=3, starts=4)
+    return coalitions.coalition_weights(found.coalition, c.sizes)
+
+
 def shortened(c):
     return robust.clip_updates(jnp.zeros_like(c.models), c.models, None, c.reported)
 
@@ -189,6 +199,25 @@ TABLE = [
         ),
         "none",
         "nonnegative",
+    ),
+    Kernel(
+        "coalitions.error_bounds",
+        lambda c: coalitions.error_bounds(halves(c), apart(c), c.sizes, 5.0),
+        "rows",
+        "nonnegative",
+    ),
+    Kernel("coalitions.find_coalitions", coalitions_of, "pairs", "simplex"),
+    Kernel(
+        "coalitions.in_order",
+        lambda c: coalitions.coalition_weights(coalitions.in_order(c.ids % 3), c.sizes),
+        "pairs",
+        "simplex",
+    ),
+    Kernel(
+        "coalitions.coalition_weights",
+        lambda c: coalitions.coalition_weights(halves(c), c.sizes),
+        "pairs",
+        "simplex",
     ),
     Kernel("cluster.centres", centres, "none", degree=1),
     Kernel(
@@ -280,6 +309,12 @@ TABLE = [
         "merit.head_weights", lambda c: merit.head_weights(cosine(c.models)), "pairs", "simplex"
     ),
     Kernel("merit.pulled", lambda c: merit.pulled(linked(c) > 0, 0.3), "pairs", "simplex"),
+    Kernel(
+        "mixing.within",
+        lambda c: mixing.within(graph(c) / 2, c.reported),
+        "pairs",
+        "simplex",
+    ),
     Kernel("mixing.mix", lambda c: mixing.mix(graph(c), c.models), "rows", "between", 1),
     Kernel(
         "mixing.leave_out", lambda c: mixing.leave_out(graph(c), c.reported), "pairs", "simplex"
