@@ -49,8 +49,8 @@ class Server(NamedTuple):
     personal="the memory of the representation bias, which is added to the features",
     sends="its model, and its mean features in the first round",
     defaults="the authors' code",
-    turn_first="where it fails, take no momentum, or a tenth of the learning rate: kappa limits the "
-    "steps",
+    turn_first="where it fails, take no momentum, or a tenth of the learning rate: kappa limits "
+    "the steps",
 )
 def feddbe(task: Task, *, kappa: Annotated[Scalar, NOT_NEGATIVE] = 50.0) -> Algorithm:
     """FedAvg, with a memory of each client that is added to the features before the head.
@@ -66,11 +66,11 @@ def feddbe(task: Task, *, kappa: Annotated[Scalar, NOT_NEGATIVE] = 50.0) -> Algo
 
     Args:
       task: the model and its training.
-      kappa: strength of the regulariser; 50 in the authors' script, whose clients train a
-        convolutional network at a rate of .005 without momentum. It limits the steps:
-        with an MLP on Fashion-MNIST, two labels a client, a rate of .01 and a momentum of .9 the
-        features diverge in the second round, after which nearly all are 0 for every image (10 to
-        21 %); without momentum, or at a rate of .001, it has 95 to 96 %.
+      kappa: strength of the regulariser; 50 in the authors' script, for a convolutional network and
+        SGD without momentum. It limits the steps: with an MLP on Fashion-MNIST, two labels a
+        client, a rate of .01 and a momentum of .9 the features diverge in the second round, after
+        which nearly all are 0 for every image (10 to 21 %); without momentum, or at a rate of .001,
+        it has 95 to 96 %.
 
     Raises:
       InputError: the model does not define its features or names no head, or its head is not one
