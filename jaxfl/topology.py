@@ -147,10 +147,12 @@ def given_network(graph: str | ArrayLike, directed: bool) -> np.ndarray:
     source = "the graph of the clients"
     if isinstance(graph, str):
         source = f"the graph in {graph}"
+        # Gossip also takes a hierarchy, which has weights of its own.
+        names = DIRECTED_NETWORKS if directed else (*NETWORKS, "hierarchy")
         check(
             Path(graph).suffix == ".npy" and Path(graph).is_file(),
             f"graph of {'push_sum' if directed else 'gossip'} is {graph!r}: expected a .npy file "
-            "that exists, or one of " + ", ".join(DIRECTED_NETWORKS if directed else NETWORKS),
+            f"that exists, or one of {', '.join(names)}",
         )
         graph = read_npy(graph, "the graph")
     array = np.asarray(graph)

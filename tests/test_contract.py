@@ -182,7 +182,8 @@ def test_neither_four_devices_nor_padding_changes_anything(factory):
     close(run(algorithm, uneven(), 1), spread, 1e-6)
 
 
-@pytest.mark.parametrize("every", [20, pytest.param(1, marks=pytest.mark.slow(seconds=120))])
+@pytest.mark.slow(seconds=70)
+@pytest.mark.parametrize("every", [20, 1])
 def test_two_processes_give_what_one_gives(tmp_path, every):
     """One round of every twentieth algorithm, or of each; two processes share the clients."""
     out = tmp_path / "leaves.npz"

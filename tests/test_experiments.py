@@ -68,6 +68,7 @@ def test_a_script_takes_the_data_and_the_model_of_its_paper(name, dataset, optio
     assert {".json", ".png"} <= {file.suffix for file in (tmp_path / "out").iterdir()}
 
 
+@pytest.mark.slow(seconds=10)
 def test_newcomers_keep_the_results_of_each_method(tmp_path, monkeypatch):
     smoke = pfedgat_newcomers.SMOKE | {"methods": ("fedavg",)}
     pfedgat_newcomers.main(out=tmp_path, **smoke)

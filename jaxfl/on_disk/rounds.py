@@ -43,7 +43,7 @@ def make_stored_rounds(
     lost: Loss | None = None,
     trained: bool = False,
 ) -> Callable[..., tuple[State, tuple[Info, np.ndarray]]]:
-    """As `jaxfl.make_rounds`, for clients on disk: the results have the same bits.
+    """As `jaxfl.make_rounds`, for clients on disk: the results are the same, up to rounding.
 
     Args:
       algorithm: what happens in a round.
