@@ -104,7 +104,9 @@ def starts_from_server(
     """Whether local training begins from the server's state, or is drawn to it.
 
     If not, clients train from what they have kept since they last took part. The answer is read
-    from the program of a round; nothing is computed. An answer of False can be relied on.
+    from the program of a round; nothing is computed. An answer of False can be relied on for the
+    server's state. It says nothing of mixtures that a round makes of other clients' states before
+    training, as those of FedAGHN, pFedLA and APPLE, which are newer than a late client's start.
 
     Args:
       factory: the method.
