@@ -32,6 +32,9 @@ class Facts:
     offers_mixture: bool = False
     # whether the graph may be limited to the largest weights of each row, by `edges.keep_edges`
     takes_top_edges: bool = False
+    # whether a round begins with mixtures of what other clients have sent by then, from which no
+    # late client could have trained
+    mixes_before_training: bool = False
     # options that separate groups of clients in few rounds, if the method's defaults do not
     separating: dict[str, Any] = field(default_factory=dict)
     # what a reference to the method needs (`jaxfl cite`); None if there is no publication
@@ -52,6 +55,7 @@ def method(
     absent: str = "",
     offers_mixture: bool = False,
     takes_top_edges: bool = False,
+    mixes_before_training: bool = False,
     separating: dict[str, Any] | None = None,
     turn_first: str = "",
 ) -> Callable[[AlgorithmFactory], AlgorithmFactory]:
@@ -76,6 +80,8 @@ def method(
         method calls `Task.accept`.
       takes_top_edges: whether the graph may be limited to the largest weights of each row: the
         method calls `edges.keep_edges`.
+      mixes_before_training: whether a round begins with mixtures of what other clients have sent
+        by then: a client that arrives late could not have trained from them.
       separating: options with which the method separates groups of clients in few rounds; None if
         its defaults do.
       turn_first: what to change first where clients score worse than with local training, one short
@@ -100,6 +106,7 @@ def method(
         absent=absent,
         offers_mixture=offers_mixture,
         takes_top_edges=takes_top_edges,
+        mixes_before_training=mixes_before_training,
         separating=separating or {},
         publication=publication,
         turn_first=turn_first,

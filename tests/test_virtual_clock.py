@@ -5,6 +5,8 @@ import json
 import re
 from pathlib import Path
 
+import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
 from finished_runs import run as finished_run
@@ -21,6 +23,8 @@ from jaxfl.experiment.session.timing import starts_from_server
 from jaxfl.experiment.show.formats import markdown
 from jaxfl.experiment.show.sections import sections
 from jaxfl.experiment.show.targets import pool_timed, timed_summary
+from jaxfl.registry import facts_of
+from jaxfl.types import Cohort, State
 
 SHORT = ["--rounds", "4", "--local-steps", "2", "--model", "linear", "--clients", "6"]
 SHORT += ["--partition", "iid", "--participation", "0.34", "--score-after", "none"]
@@ -164,7 +168,7 @@ def test_options_that_make_no_sense_are_one_line(given, said, tmp_path, monkeypa
     [
         *(("fedavg", True), ("ditto", True), ("scaffold", True), ("fedrep", True)),
         *(("fedasync", False), ("fedbuff", False), ("pfedgraph", False), ("local", False)),
-        *(("fedamp", False), ("gossip", False)),
+        *(("pfedccg", False), ("gossip", False)),
     ],
 )
 def test_a_method_whose_clients_train_from_the_newest_model_is_found_out(name, newest):
@@ -172,16 +176,67 @@ def test_a_method_whose_clients_train_from_the_newest_model_is_found_out(name, n
     assert starts_from_server(ALGORITHMS[name], shallow(), {}, data) == newest
 
 
+@pytest.mark.parametrize("name", ["fedamp", "heurfedamp", "fedaghn", "pfedla", "apple"])
+def test_late_clients_cannot_train_from_mixtures_of_newer_models(name, tmp_path, capsys):
+    assert main(["run", name, *SHORT, *LATE, "--speeds", "1", "--out", str(tmp_path / "x")]) == 2
+    shown = capsys.readouterr()
+    assert f"{name} train from mixtures of what others have sent by now" in shown.err
+    assert (shown.out, shown.err.count("\n")) == ("", 1)
+    assert not (tmp_path / "x").exists()
+
+
+@pytest.mark.long
+def test_a_method_says_whether_a_round_begins_with_mixtures(factory):
+    """What clients train to depends on another client's state only if the method says so."""
+    task, found = shallow(), []
+
+    def trainer(objective, **differing):
+        fit = task.trainer(objective, **differing)
+
+        def recorded(*arguments):
+            fitted = fit(*arguments)
+            jax.debug.callback(found.append, fitted.params)
+            return fitted
+
+        return recorded
+
+    def disturbed(x):
+        """Other numbers in the state of client 0."""
+        if not jnp.issubdtype(x.dtype, jnp.floating):
+            return x
+        return x.at[0].add(0.1 * jax.random.normal(jax.random.key(1), x.shape[1:]))
+
+    algorithm = factory(task._replace(trainer=trainer))
+    data = opposite_groups()
+    proceed = jax.jit(algorithm.round)
+    cohort = Cohort(jnp.arange(6), data.train, data.val, round=0)
+    state = algorithm.init(jax.random.key(0), data.train)
+    for number in range(2):
+        state, _ = proceed(jax.random.key(number), state, cohort._replace(round=number))
+    results = []
+    for clients in (state.clients, jax.tree.map(disturbed, state.clients)):
+        found.clear()
+        jax.block_until_ready(proceed(jax.random.key(2), State(clients, state.server), cohort))
+        jax.effects_barrier()
+        results.append([np.asarray(x)[1:] for x in jax.tree.leaves(found)])
+    assert results[0]
+    moved = any(not np.allclose(*pair, atol=1e-6) for pair in zip(*results, strict=True))
+    assert moved == facts_of(factory).mixes_before_training
+
+
 @pytest.mark.slow
 def test_the_guide_names_every_method_that_clients_may_run_late():
     guide = (Path(__file__).parent.parent / "docs/guides/asynchronous.md").read_text()
     rows = [row.split("|")[1] for row in guide.splitlines() if row.startswith("| `")]
     named = {name for row in rows for name in re.findall(r"`(\w+)`", row)} & set(ALGORITHMS)
+    refused = guide.split("Other methods are refused")[1].split("##")[0]
+    mixing = {name for name, made in ALGORITHMS.items() if facts_of(made).mixes_before_training}
     data, task = opposite_groups(), shallow()
     late = {
         name for name, made in ALGORITHMS.items() if not starts_from_server(made, task, {}, data)
     }
-    assert named == late
+    assert named == late - mixing
+    assert mixing <= set(re.findall(r"`(\w+)`", refused))
 
 
 def lines(*means, times=None, measure="accuracy"):

@@ -72,6 +72,7 @@ def scaled_gradient(x: Params, factor: Scalar) -> Params:
     personal="the mixture of core models",
     sends="its core model",
     defaults="the authors' code, but for the rate, which is ours",
+    mixes_before_training=True,
     separating={"rate": 0.1},
     turn_first="take fewer local steps; then change rate, of the weights, by factors of ten",
 )

@@ -21,6 +21,7 @@ from jaxfl.types import Algorithm, Cohort, Dataset, Info, Params, PRNGKey, Scala
     defaults="ours",
     offers_mixture=True,
     takes_top_edges=True,
+    mixes_before_training=True,
     turn_first="lower lam: clients are then less attracted to the mixture; then sigma, in the "
     "order of the squared distances of models",
 )

@@ -20,6 +20,7 @@ from jaxfl.types import Algorithm, Cohort, Dataset, Info, Params, PRNGKey, Scala
     defaults="pFedGraph's tables",
     offers_mixture=True,
     takes_top_edges=True,
+    mixes_before_training=True,
     turn_first="raise own, the weight of a client's own model; then sigma: higher prefers similar "
     "clients",
 )

@@ -47,6 +47,7 @@ class Client(NamedTuple):
     defaults="another implementation (FL-bench), but for the rate, which is ours",
     offers_mixture=True,
     takes_top_edges=True,
+    mixes_before_training=True,
     separating={"rate": 1000.0},
     turn_first="raise rate tenfold: the weights move slowly from equal ones",
 )

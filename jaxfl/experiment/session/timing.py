@@ -9,10 +9,11 @@ import numpy as np
 from jaxtyping import Float, Int
 
 from jaxfl import clock, participation
-from jaxfl.errors import check
+from jaxfl.errors import InputError, check
 from jaxfl.experiment.config import Config, Setting, has_clock
 from jaxfl.experiment.privacy.marks import follow, mark, traced_call
 from jaxfl.experiment.session.clients import unseen
+from jaxfl.registry import facts_of
 from jaxfl.types import AlgorithmFactory, Cohort, Dataset, Federation, Participation, State, Task
 
 
@@ -81,7 +82,7 @@ def make_participation(config: Setting, timing: Timing | None) -> Participation:
 
 
 def check_late(config: Config, factory: AlgorithmFactory, task: Task, first: Federation) -> None:
-    """Raises an `InputError` if clients arrive late and the method has no model that is as old.
+    """Raises an `InputError` if clients that arrive late train from what is newer than their start.
 
     Args:
       config: of the run.
@@ -89,12 +90,18 @@ def check_late(config: Config, factory: AlgorithmFactory, task: Task, first: Fed
       task: what the method is given.
       first: the federation of the first seed.
     """
-    check(
-        config.arrivals == "synchronous"
-        or not starts_from_server(factory, task, config.hyper, first),
-        f"--arrivals asynchronous: clients of {config.algorithm} train from the server's newest "
-        "model, which did not exist when late clients began: choose fedasync, fedbuff or a method "
-        "whose clients train from what they have received last, such as pfedgraph",
+    if config.arrivals == "synchronous":
+        return
+    if facts_of(factory).mixes_before_training:
+        newest = "mixtures of what others have sent by now"
+    elif starts_from_server(factory, task, config.hyper, first):
+        newest = "the server's newest model"
+    else:
+        return
+    raise InputError(
+        f"--arrivals asynchronous: clients of {config.algorithm} train from {newest}, which did "
+        "not exist when late clients began: choose fedasync, fedbuff or a method whose clients "
+        "train from what they have received last, such as pfedgraph"
     )
 
 
@@ -105,8 +112,8 @@ def starts_from_server(
 
     If not, clients train from what they have kept since they last took part. The answer is read
     from the program of a round; nothing is computed. An answer of False can be relied on for the
-    server's state. It says nothing of mixtures that a round makes of other clients' states before
-    training, as those of FedAGHN, pFedLA and APPLE, which are newer than a late client's start.
+    server's state. Of mixtures that a round makes of other clients' states before training it says
+    nothing: the method states them, `mixes_before_training`.
 
     Args:
       factory: the method.
