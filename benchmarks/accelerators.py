@@ -9,6 +9,7 @@ compiled in different environments. It takes half an hour to two hours a platfor
 
 import json
 import os
+import sys
 import time
 from collections.abc import Callable
 from functools import partial
@@ -170,6 +171,20 @@ def keep(platform: Platform, part: Part, name: str, row: dict[str, Any]) -> None
     print(f"{platform} {name}: {told}", flush=True)
 
 
+def check_request(platform: Platform, methods: tuple[str, ...]) -> None:
+    """Ends the program with one line if nothing could be compiled; no row is lost then."""
+    unknown = [name for name in methods if name not in ALGORITHMS]
+    if unknown:
+        sys.exit(f"there is no method {unknown[0]}: choose from {', '.join(sorted(ALGORITHMS))}")
+    try:
+        described.mesh_of(platform)
+    except (NotImplementedError, RuntimeError, ValueError) as error:
+        sys.exit(
+            f"this environment has no compiler for {platform} ({str(error).splitlines()[0]}): "
+            f"install jaxfl into one of its own with pip install -e '.[{platform}]'"
+        )
+
+
 def main(
     methods: tyro.conf.Positional[tuple[str, ...]] = (),
     /,
@@ -188,6 +203,7 @@ def main(
       skip_known: only what has no row yet, or did not compile.
     """
     described.prepare()
+    check_request(platform, methods)
     known = json.loads(ROWS.read_text()).get(platform, {}) if skip_known else {}
     for part in ("rounds", "mlp_rounds"):
         for method in methods or sorted(ALGORITHMS) if part in parts else ():

@@ -1,6 +1,8 @@
 """What is read from compiled programs, and the page that is written from it; nothing compiles."""
 
-from benchmarks import accelerators_page, described
+import pytest
+
+from benchmarks import accelerators, accelerators_page, described
 
 # Two loops, one around the other. The inner one has a fusion that reads one row of its first
 # operand, a product in a fusion, a product of a library, and a convolution of a library.
@@ -119,3 +121,19 @@ def test_the_page_has_a_section_for_each_platform_and_says_what_does_not_compile
     ]
     widths = {line.count("|") for line in page.splitlines() if line.startswith("| fedavg")}
     assert widths == {8}
+
+
+def test_without_a_compiler_one_line_says_so_and_no_row_is_written(monkeypatch):
+    def mesh_of(platform):
+        raise NotImplementedError("topology not implemented")
+
+    def keep(*_):
+        pytest.fail("a row was written")
+
+    monkeypatch.setattr(described, "prepare", lambda: None)
+    monkeypatch.setattr(described, "mesh_of", mesh_of)
+    monkeypatch.setattr(accelerators, "keep", keep)
+    with pytest.raises(SystemExit, match="this environment has no compiler for cuda"):
+        accelerators.main(platform="cuda")
+    with pytest.raises(SystemExit, match="there is no method fedavg2: choose from apfl, "):
+        accelerators.main(("fedavg2",), platform="cuda")
