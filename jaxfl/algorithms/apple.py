@@ -74,7 +74,8 @@ def scaled_gradient(x: Params, factor: Scalar) -> Params:
     defaults="the authors' code, but for the rate, which is ours",
     mixes_before_training=True,
     separating={"rate": 0.1},
-    turn_first="take fewer local steps; then change rate, of the weights, by factors of ten",
+    turn_first="run more rounds; with ten local steps or fewer, raise core_rate to the number of "
+    "clients",
 )
 def apple(
     task: Task,
@@ -102,9 +103,12 @@ def apple(
     State: clients = `Client`, with C * C numbers for p; server = nothing. The core models that a
     client receives are in memory once for all clients. A client receives M - 1 models in a round.
 
-    With 200 local steps each client by itself moves the mixture to where it suits the client; all
-    of them do so at once, and the mixture goes too far. Fewer steps, or a smaller core_rate, make
-    the movements smaller; weights that clients learn quickly make them go apart.
+    A client's gradient by its core model has the factor p_ii, which is 1 / C at first, and its
+    personal model moves by p_ii times what the core model moves. So clients learn slowly at first:
+    of ten clients of digits with rotated images and 50 local steps, APPLE has 29.8 % after 20
+    rounds and 89.3 after 100 (local training 85.3). core_rate = C hastens it where local steps are
+    few: 200 rounds of 10 steps give 90.2 with it, and 61.3 without. With 50 steps it makes the
+    first rounds unstable.
 
     Args:
       task: the model and its training. Weight decay is on p too.
