@@ -10,6 +10,7 @@ from jaxtyping import Array
 import jaxfl
 from benchmarks.measure import best_ms
 from jaxfl import mesh
+from jaxfl.ragged import padded
 from jaxfl.types import Cohort
 
 AT = {"alpha": 0.3, "lam": 0.5}
@@ -34,6 +35,8 @@ def validation_loss(rounds: int, steps: int) -> Callable[[dict[str, Array]], Arr
     key = jax.random.key(0)
     start = jaxfl.algorithms.pfedgraph(task, snap=None).init(key, data.train)
     everybody = Cohort(jnp.arange(10), data.train, data.val)
+    # vmap needs an array with a row for each client.
+    validation = padded(data.val)
 
     def loss(values: dict[str, Array]) -> Array:
         algorithm = jaxfl.algorithms.pfedgraph(task, snap=None, **values)
@@ -44,7 +47,7 @@ def validation_loss(rounds: int, steps: int) -> Callable[[dict[str, Array]], Arr
             errors = task.problem.error(algorithm.apply(model, own.x), own.y)
             return jnp.sum(errors * own.mask) / jnp.sum(own.mask)
 
-        return jax.vmap(on_validation)(algorithm.models(state, everybody), data.val).mean()
+        return jax.vmap(on_validation)(algorithm.models(state, everybody), validation).mean()
 
     return loss
 

@@ -312,6 +312,7 @@ def test_no_two_streams_of_a_round_share_a_key_for_any_client(factory):
                 assert often == 1 or name == "evaluate", name
 
 
+@pytest.mark.long
 def test_the_same_seed_gives_the_same_bits_and_another_seed_others(factory):
     algorithm, data = made(factory, shallow), uneven()
     once, again, other = (run(algorithm, data, 2, key=jax.random.key(s))[0] for s in (4, 4, 5))
