@@ -173,7 +173,9 @@ def parse(
         if option_given in given and other in start:  # it replaces the value from there
             start = start | {other: none}
     data = {name: value for name, value in start.items() if name in DATA}
-    defaults = {Run: Run(**start), Compare: Compare(**start), Describe: Describe(**data)}
+    defaults = {}
+    if start:
+        defaults = {Run: Run(**start), Compare: Compare(**start), Describe: Describe(**data)}
     forms = {name: grouped(kind, defaults.get(kind)) for name, kind in NAMES.items()}
     commands = functools.reduce(
         operator.or_,

@@ -34,10 +34,27 @@ def grouped(command: type, default: Any = None) -> type:
       command: the flat dataclass of the command.
       default: an instance of it from which the options start; None for the defaults of the class.
     """
+    return _from_the_class(command) if default is None else _grouped(command, vars(default))
+
+
+def flat(command: type, parsed: Any) -> Any:
+    """The command of an instance of the class that `grouped` has made."""
+    values = {}
+    for field in dataclasses.fields(parsed):
+        value = getattr(parsed, field.name)
+        values |= vars(value) if dataclasses.is_dataclass(value) else {field.name: value}
+    return command(**values)
+
+
+@functools.cache
+def _from_the_class(command: type) -> type:
+    """`grouped` with the defaults of the class, which do not change."""
+    return _grouped(command, {field.name: field.default for field in dataclasses.fields(command)})
+
+
+def _grouped(command: type, defaults: dict[str, Any]) -> type:
+    """`grouped` with the default of each option."""
     hints = typing.get_type_hints(command, include_extras=True)
-    defaults = {field.name: field.default for field in dataclasses.fields(command)}
-    if default is not None:
-        defaults = vars(default)
     members = []
     boxes = []
     for group in _groups(command):
@@ -50,17 +67,10 @@ def grouped(command: type, default: Any = None) -> type:
             continue
         box = _make(group, options)
         title = group.__name__.removesuffix("Options").lower()
-        boxes.append((title, box, dataclasses.field(default_factory=box)))
+        # The text is given, so the parser does not search the sources for it.
+        noted = Annotated[box, tyro.conf.arg(help=inspect.getdoc(group))]
+        boxes.append((title, noted, dataclasses.field(default_factory=box)))
     return _make(command, members + boxes)
-
-
-def flat(command: type, parsed: Any) -> Any:
-    """The command of an instance of the class that `grouped` has made."""
-    values = {}
-    for field in dataclasses.fields(parsed):
-        value = getattr(parsed, field.name)
-        values |= vars(value) if dataclasses.is_dataclass(value) else {field.name: value}
-    return command(**values)
 
 
 def _make(like: type, members: list[Any]) -> type:
