@@ -64,6 +64,10 @@ def test_importing_jaxfl_works_where_these_libraries_cannot_be_imported():
     assert loaded == [str(ROOT / "jaxfl" / "__init__.py")]
 
 
+def test_the_command_line_starts_without_the_slowest_library():
+    assert python("import sys, jaxfl.cli", "print('scipy.stats' in sys.modules)") == ["False"]
+
+
 @pytest.mark.parametrize("name", jaxfl.__all__)
 def test_a_public_name_is_there(name):
     assert hasattr(jaxfl, name)
