@@ -15,6 +15,7 @@ from benchmarks import (
     accelerator_rows,
     accelerator_session,
     fedavg_round,
+    gradient_through_rounds,
     kernel_rounds,
     kernels,
     report,
@@ -60,6 +61,14 @@ def test_the_section_of_many_clients_has_each_part_of_the_step():
     text = sparse_step.section(100.0, sizes=(12,), size=40)
     rows = [line.split("|")[2].strip() for line in text.splitlines() if line.startswith("| 12 ")]
     assert rows == ["similarities", "weights", "mixing", "all", "floor of one product"]
+
+
+@pytest.mark.slow(seconds=15)
+def test_the_gradient_through_rounds_is_compiled_and_timed():
+    section = gradient_through_rounds.section(rounds=2, steps=1)
+    rows = [line.split("|") for line in section.splitlines() if line.startswith("| loss")]
+    assert [row[1].strip() for row in rows] == ["loss", "loss and gradient"]
+    assert all(float(cell) > 0 for row in rows for cell in row[2:-1])
 
 
 def test_batches_are_epochs_end_to_end():
