@@ -6,7 +6,6 @@ from jaxfl.data.describe import describe_groups, describe_partition
 from jaxfl.data.federate import federate
 from jaxfl.data.partition import (
     PARTITIONS,
-    dirichlet,
     iid,
     natural,
     node_of,
@@ -16,7 +15,13 @@ from jaxfl.data.partition import (
     shards,
 )
 from jaxfl.data.ridge import Ridge, mse_db, ridge
-from jaxfl.data.skews import labels, quantity, unbalanced_pathological
+from jaxfl.data.skews import (
+    dirichlet,
+    labels,
+    niid_bench_dirichlet,
+    quantity,
+    unbalanced_pathological,
+)
 from jaxfl.data.sources import SOURCES, list_data_sets, load
 
 __all__ = [
@@ -39,6 +44,7 @@ __all__ = [
     "merge_test_set",
     "mse_db",
     "natural",
+    "niid_bench_dirichlet",
     "node_of",
     "nodes",
     "owner_groups",

@@ -8,7 +8,13 @@ from collections.abc import Callable
 import numpy as np
 
 from jaxfl.data.parts import Parts, check_clients, check_labels, shuffled
-from jaxfl.data.skews import labels, quantity, unbalanced_pathological
+from jaxfl.data.skews import (
+    dirichlet,
+    labels,
+    niid_bench_dirichlet,
+    quantity,
+    unbalanced_pathological,
+)
 from jaxfl.errors import InputError, check
 
 
@@ -62,51 +68,6 @@ def pathological(labels: np.ndarray, clients: int, seed: int, classes_per_client
         for client, piece in zip(holders, np.array_split(rows, len(holders)), strict=True):
             parts[client].append(piece)
     return shuffled(parts, rng)
-
-
-def dirichlet(
-    labels: np.ndarray, clients: int, seed: int, beta: float = 0.5, smallest: int = 10
-) -> Parts:
-    """Each class is cut by proportions drawn from Dir(beta); a smaller beta is a stronger skew.
-
-    As in pFedGraph's code (after Yurochkin et al., 2019, https://arxiv.org/abs/1905.12022): a
-    client that already holds its fair share N / C gets nothing of later classes, and everything is
-    drawn again until every client holds `smallest` examples (or half the fair share, if less).
-
-    Raises:
-      InputError: beta is not positive, or a client has too few examples in each of 1,000 draws.
-
-    Example:
-      >>> labels = np.repeat([0, 1], 50)
-      >>> [np.bincount(labels[rows]).tolist() for rows in dirichlet(labels, 2, seed=0)]
-      [[23, 9], [27, 41]]
-    """
-    check_labels(labels, clients)
-    check(
-        0 < beta < np.inf,
-        f"beta is {beta}: expected a positive number, 0.1 for strong skew, 100 for almost none",
-    )
-    fair = len(labels) / clients
-    smallest = max(1, min(smallest, int(fair) // 2))
-    rng = np.random.default_rng(seed)
-    for _ in range(1000):
-        parts: list[list[np.ndarray]] = [[] for _ in range(clients)]
-        sizes = np.zeros(clients, int)
-        for label in range(int(labels.max()) + 1):
-            rows = rng.permutation(np.flatnonzero(labels == label))
-            proportions = rng.dirichlet(np.full(clients, beta)) * (sizes < fair)
-            if proportions.sum() == 0:  # only clients with a full share were drawn
-                proportions = (sizes < fair).astype(float)
-            cuts = (np.cumsum(proportions / proportions.sum())[:-1] * len(rows)).astype(int)
-            for client, piece in enumerate(np.split(rows, cuts)):
-                parts[client].append(piece)
-                sizes[client] += len(piece)
-        if sizes.min() >= smallest:
-            return shuffled(parts, rng)
-    raise InputError(
-        f"no Dirichlet partition with beta {beta} gives each of {clients} clients {smallest} of "
-        f"{len(labels)} examples: raise beta or lower the number of clients"
-    )
 
 
 def shards(labels: np.ndarray, clients: int, seed: int, classes_per_client: int = 2) -> Parts:
@@ -287,6 +248,7 @@ PARTITIONS: dict[str, Callable[..., Parts]] = {
         unbalanced_pathological,
         labels,
         dirichlet,
+        niid_bench_dirichlet,
         quantity,
         shards,
         nodes,

@@ -25,6 +25,8 @@ def check_clients(labels: np.ndarray, clients: int) -> None:
     )
 
 
-def shuffled(parts: list[list[np.ndarray]], rng: np.random.Generator) -> Parts:
+def shuffled(
+    parts: list[list[np.ndarray]], rng: np.random.Generator | np.random.RandomState
+) -> Parts:
     """The pieces of each client joined and shuffled."""
     return [rng.permutation(np.concatenate(pieces)) for pieces in parts]

@@ -10,6 +10,7 @@ from jaxfl.data import (
     labels,
     load,
     natural,
+    niid_bench_dirichlet,
     node_of,
     nodes,
     owner_groups,
@@ -72,6 +73,25 @@ def test_dirichlet_gives_a_full_client_nothing_of_further_classes():
     held = counts(dirichlet(LABELS, 10, seed=0, beta=0.05))
     before = np.cumsum(held, axis=1) - held
     assert (held[before >= 60] == 0).all()
+
+
+def test_the_rows_of_niid_bench_are_those_that_pfedgraphs_code_prints():
+    """`noniid` in its data_partition.py, after np.random.seed: what that code returned here."""
+    parts = niid_bench_dirichlet(np.repeat(np.arange(3), 40), 4, seed=1, beta=0.5)
+    assert parts[0].tolist() == [
+        *(35, 37, 34, 0, 10, 119, 3, 33, 23, 1, 81, 49, 29, 112, 17, 28, 12, 16, 82, 22, 18),
+    ]
+    assert [len(rows) for rows in parts] == [21, 27, 36, 36]
+    assert [rows[-1] for rows in parts] == [18, 21, 67, 98]
+    # ten clients, and as many images of each label as CIFAR-10 has
+    parts = niid_bench_dirichlet(np.repeat(np.arange(10), 5000), 10, seed=0, beta=0.1)
+    sizes = [7615, 5142, 7498, 865, 2731, 6130, 6415, 3034, 6091, 4479]
+    assert [len(rows) for rows in parts] == sizes
+    assert [rows[:3].tolist() for rows in parts[:3]] == [
+        [44924, 7972, 43474],
+        [46262, 48425, 45725],
+        [26967, 19407, 26188],
+    ]
 
 
 def test_shards_are_equal_and_of_few_labels():

@@ -53,7 +53,8 @@ class DataOptions:
     """labels a client holds (pathological, unbalanced_pathological, labels), or shards that it
     draws (shards)"""
     beta: Annotated[float, SKEW] = 0.5
-    """Dirichlet concentration (dirichlet, quantity); smaller is a stronger skew"""
+    """Dirichlet concentration (dirichlet, niid_bench_dirichlet, quantity); smaller is a stronger
+    skew"""
     topology: Annotated[int, Range(low=3, high=5)] = 5
     """nodes of the partition `nodes`: 3, 4 or 5"""
     clients: Annotated[int | None, MANY] = None

@@ -77,7 +77,7 @@ def _data(shared: dict[str, Any]) -> str:
             "labels": "{} labels each",
             "shards": "{} shards each",
         },
-        "beta": {"dirichlet": "beta {}", "quantity": "beta {}"},
+        "beta": dict.fromkeys(("dirichlet", "niid_bench_dirichlet", "quantity"), "beta {}"),
         "topology": {"nodes": "{} nodes"},
     }
     for name, texts in details.items():
