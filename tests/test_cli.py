@@ -470,6 +470,21 @@ def test_overwriting_replaces_the_run_and_touches_nothing_else():
     assert Path("x/notes.txt").read_text() == "mine"
 
 
+@pytest.mark.slow
+def test_overwriting_leaves_nothing_of_another_kind_of_results(capsys):
+    assert main(["run", "fedprox", *SHORT, "--checkpoint-every", "1", "--out", "x"]) == 0
+    both = ["compare", "--algorithms", "local", "fedavg", *SHORT, "--out", "x", "--overwrite"]
+    assert main(both) == 0
+    assert not Path("x/config.json").exists()
+    assert not list(Path("x").glob("checkpoints/*"))
+    capsys.readouterr()
+    assert main(["report", "x"]) == 0
+    assert "fedprox" not in capsys.readouterr().out
+    assert main(["run", "scaffold", *SHORT, "--out", "x", "--overwrite"]) == 0
+    assert not Path("x/configs.json").exists()
+    assert not Path("x/comparison.json").exists()
+
+
 def test_help_names_every_option(capsys):
     with pytest.raises(SystemExit) as stopped:
         main(["run", "--help"])

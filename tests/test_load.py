@@ -163,5 +163,12 @@ def test_the_command_line_predicts(short, tmp_path, capsys):
     assert "exists: choose another --out" in capsys.readouterr().err
     np.savez(tmp_path / "new.npz", x=x, y=expected[:3])
     assert main([*arguments, "--out", str(tmp_path / "none.csv")]) == 2
-    assert "does not have shape (5,): give a target for each input" in capsys.readouterr().err
+    assert "is not numbers of shape (5,): give a target for each input" in capsys.readouterr().err
+    for held, message in (
+        ({"x": x, "y": np.array(list("abcde"))}, "is not numbers of shape (5,)"),
+        ({"x": x[:0]}, "the inputs hold no example: give one or more"),
+    ):
+        np.savez(tmp_path / "new.npz", **held)
+        assert main([*arguments, "--out", str(tmp_path / "none.csv")]) == 2
+        assert message in capsys.readouterr().err
     assert not (tmp_path / "none.csv").exists()

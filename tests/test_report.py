@@ -22,6 +22,7 @@ from jaxfl.experiment.show.tables import table_cells
 from jaxfl.experiment.show.tidy import score_records
 
 pytestmark = pytest.mark.xdist_group("report")  # one process makes the comparisons
+PAIRS = {"fedavg": (0, 1), "local": (0, 2)}
 TWO_SETTINGS = unnamed(
     run(name, score, partition="dirichlet", beta=beta)
     for beta, scores in ((0.5, (0.5, 0.7)), (0.1, (0.8, 0.6)))
@@ -51,6 +52,24 @@ def test_runs_of_several_seeds_are_pooled_but_not_where_a_seed_occurs_twice():
     (found,) = pool_seeds({"a": first, "b": later}).values()
     assert found["seed_numbers"] == [0, 1, 2]
     assert len(pool_seeds({"a": first, "b": run("local", 0.7, seed=1)})) == 2
+
+
+def test_runs_of_other_seeds_are_not_compared_seed_by_seed():
+    """Seeds 0 and 1 of one method, and 0 and 2 of another."""
+    each = [run(name, 0.5, seed=seed) for name, seeds in PAIRS.items() for seed in seeds]
+    tables = sections(unnamed(each))
+    found = {
+        table.heading.partition(":")[0]: [row[0] for row in table.cells.rows] for table in tables
+    }
+    assert found == {"seeds 0 1": ["fedavg"], "seeds 0 2": ["local"]}
+
+
+def test_where_the_clients_lie_makes_no_other_run():
+    runs = {
+        name: run("local", 0.5, seed=i, store=name, keep_models=False)
+        for i, name in enumerate("ab")
+    }
+    assert [one["seed_numbers"] for one in pool_seeds(runs).values()] == [[0, 1]]
 
 
 def test_runs_with_other_clients_stand_in_tables_of_their_own():

@@ -133,6 +133,27 @@ def test_a_run_without_a_checkpoint_is_begun_anew_and_devices_may_change(tmp_pat
 
 
 @pytest.mark.slow
+def test_a_run_that_ended_before_its_summary_is_resumed(tmp_path):
+    """It is killed after its last checkpoint; scores after training need what a round trained."""
+    options = {"participation": 1.0, "score_after": "trained"}
+    config = dataclasses.replace(SHORT, rounds=2, seeds=1, **options)
+    execute(config, tmp_path)
+    expected = json.loads((tmp_path / "summary.json").read_text())
+    (tmp_path / "summary.json").unlink()
+    found = resume(tmp_path)
+    assert (found["final"], found["batches"]) == (expected["final"], expected["batches"])
+
+
+def test_what_all_seeds_have_lost_does_not_depend_on_how_often_it_is_counted(tmp_path):
+    config = dataclasses.replace(SHORT, algorithm="fedavg", rounds=12, drop=0.1, seeds=2)
+    counted = []
+    for every in (1, 12):
+        often = dataclasses.replace(config, eval_every=every, checkpoint_every=None)
+        found = execute(often, tmp_path / str(every))
+        counted.append({way: found[way] for way in ("reported", "lost", "batches")})
+    assert counted[0] == counted[1]
+
+
 def test_what_cannot_be_resumed_is_said(tmp_path, capsys):
     """What a stopped run may have become in the meantime: test_stopped.py."""
     assert main(["resume", str(tmp_path)]) == 2

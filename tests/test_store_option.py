@@ -118,6 +118,16 @@ def test_states_that_no_checkpoint_can_read_are_removed(data, tmp_path):
     assert not (tmp_path / "run/clients").exists()
 
 
+@pytest.mark.slow
+def test_states_that_the_last_checkpoint_needs_stay_where_a_run_is_resumed_at_its_end(
+    data, tmp_path
+):
+    execute(stored(data, rounds=1), tmp_path / "run")
+    (tmp_path / "run/summary.json").unlink()
+    resume(tmp_path / "run")
+    assert resume(tmp_path / "run", rounds=2)["final"]["before"]["mean"] is not None
+
+
 def test_states_that_were_removed_are_missed(data, tmp_path):
     with pytest.raises(KeyboardInterrupt):
         execute(stored(data), tmp_path / "run", follow=interrupt_after(1))

@@ -52,6 +52,15 @@ def test_a_trial_scores_what_its_run_scores():
     assert Path("s/sweep.png").read_bytes().startswith(b"\x89PNG")
 
 
+def test_malicious_clients_have_no_scores():
+    given = ["--attack", "label_flip", "--malicious", "0", "3", "--val", "0.4"]
+    assert main(["sweep", "local", *SHORT, *given, "--over", "lr=0.01", "--out", "s"]) == 0
+    found = json.loads(Path("s/sweep.json").read_text())["best"]
+    assert main(["run", "--config", "s/best.json", "--out", "r"]) == 0
+    with np.load("r/clients.npz") as scores:
+        assert found["test"] == pytest.approx(np.nanmean(scores["before_test"][-1]), abs=1e-6)
+
+
 @pytest.mark.slow
 def test_numbers_of_two_seeds_side_by_side_give_what_one_alone_gives():
     options = ["sweep", "pfedgraph", *SHORT, "--seeds", "2"]

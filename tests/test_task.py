@@ -156,9 +156,10 @@ def test_a_model_without_a_head_is_refused_by_methods_that_need_one():
     assert fedper(task, head="bias").init(KEY, opposite_groups(features=5).train).server
 
 
-def test_models_see_pixels_as_the_option_says():
-    source = load("digits")._replace(scale=255.0)
-    x = jnp.asarray([[0], [255]], jnp.uint8).reshape(2, 1, 1, 1)
+@pytest.mark.parametrize("white", [16, 255])
+def test_models_see_pixels_as_the_option_says(white):
+    source = load("digits")._replace(scale=float(white))
+    x = jnp.asarray([[0], [white]], jnp.uint8).reshape(2, 1, 1, 1)
     seen = {}
     for pixels in ("channels", "unit", "centred"):
         setting = Setting(model="linear", pixels=pixels, local_steps=1)

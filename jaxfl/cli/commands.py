@@ -244,7 +244,7 @@ def sweep(command: Sweep, console: Console) -> None:
         with SearchFollower(console) as follow:
             trials = search.search(config, points, follow)
         with files.locked(out):
-            files.create(out, files.SWEEP_FILES, command.overwrite)
+            files.create(out, files.EVERYTHING, command.overwrite)
             best = search.write_search(config, trials, out, show_test=command.show_test)
     shown = ["val", "test"] if command.show_test else ["val"]
     titles = {"val": "validation", "test": "test (not for choosing)"}

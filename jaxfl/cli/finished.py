@@ -52,8 +52,9 @@ def predict(command: Predict, console: Console) -> None:
     mesh.check_backend()
     predictions = found.predict(command.client, held["x"], which=command.which, seed=command.seed)
     check(
-        "y" not in held or held["y"].shape == predictions.shape,
-        f"y in {command.input} does not have shape {predictions.shape}: give a target for each "
+        "y" not in held
+        or (held["y"].shape == predictions.shape and held["y"].dtype.kind in "buif"),
+        f"y in {command.input} is not numbers of shape {predictions.shape}: give a target for each "
         "input, or leave it out",
     )
     if command.out is None:

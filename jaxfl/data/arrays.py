@@ -29,6 +29,11 @@ class Source(NamedTuple):
     mirrors: bool = False  # whether a mirrored image keeps its meaning: a cat does, a digit not
     owners: np.ndarray | None = None  # [N] the natural client of each training example
 
+    @property
+    def white(self) -> float:
+        """The largest value of a pixel: 16 for digits, 255 for other bytes, 1 for real numbers."""
+        return self.scale if isinstance(self.scale, float) else 255.0
+
 
 # Means and standard deviations of each channel, for values in [0, 1]. CIFAR: from pFedGraph's code;
 # the grey sets: of their training images; SVHN: the values in common use.
@@ -169,6 +174,10 @@ def from_arrays(
         _check_ids(x_train, x_test, sizes, name)
         feature = np.int32
     elif x_train.dtype == np.uint8:
+        check(
+            x_test.dtype == np.uint8,
+            f"x_train of {name} has type uint8 and x_test {x_test.dtype}: expected the same",
+        )
         feature = np.uint8
         scale = 255.0
     else:

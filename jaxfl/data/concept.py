@@ -167,8 +167,7 @@ def feature_noise(source: Source, clients: int, seed: int = 0, level: float = 0.
         "concept feature_noise changes numbers, and these examples hold ids: choose another "
         "concept or data set",
     )
-    unit = source.scale if isinstance(source.scale, float) else 255.0
-    deviations = unit * level * np.arange(clients) / max(clients - 1, 1)
+    deviations = source.white * level * np.arange(clients) / max(clients - 1, 1)
 
     def disturb(client: int, x: np.ndarray, y: np.ndarray, part: str):
         rng = np.random.default_rng([seed, client, int(part == "test")])

@@ -125,6 +125,10 @@ def test_bytes_are_divided_by_255_when_used():
             {"x_test": np.zeros((6, 5), np.float32)},
             r"have shape \(4,\) in train and \(5,\) in test",
         ),
+        (
+            {"x_train": np.zeros((20, 4), np.uint8)},
+            "x_train of the data has type uint8 and x_test float32: expected the same",
+        ),
     ],
 )
 def test_bad_arrays(changes, message):

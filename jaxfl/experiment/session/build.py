@@ -50,8 +50,9 @@ from jaxfl.types import (
 )
 from jaxfl.uplink import Compression, attack, chain, defence_links, gaussian, quantise, top_k
 
-# Models see (x - shift) / scale of bytes x; otherwise as the data set says.
-PIXELS = {"unit": (255.0, 0.0), "centred": (127.5, 127.5)}
+# Models see (x - shift) / scale of bytes x. These are in parts of a white pixel; otherwise the data
+# set says them.
+PIXELS = {"unit": (1.0, 0.0), "centred": (0.5, 0.5)}
 
 
 @dataclass(frozen=True)
@@ -135,7 +136,9 @@ def build(resolved: Resolved, data: Data) -> Built:
 def make_task(setting: Setting, source: Source) -> Task:
     """The model on the data, how clients train it, and what happens to their uploads."""
     kind = classification if source.classes else regression
-    scale, shift = PIXELS.get(setting.pixels, (source.scale, source.shift))
+    scale, shift = source.scale, source.shift
+    if setting.pixels in PIXELS:
+        scale, shift = (source.white * part for part in PIXELS[setting.pixels])
     if source.vocabulary:
         scale = None
     return kind(

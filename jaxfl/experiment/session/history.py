@@ -100,7 +100,7 @@ class History:
         }
         self.weights: dict[str, list[np.ndarray]] = {}  # by name in graph.npz
         self.ids: list[np.ndarray] = []
-        self.sent = {"up": 0, "down": 0, "batches": 0}
+        self.sent = {"up": 0, "down": 0, "batches": 0}  # of all seeds
         if built.lost is not None:
             self.sent |= {"reported": 0, "lost": 0}
         # client -> rounds that it was left out of, over all seeds
@@ -110,7 +110,7 @@ class History:
     def add(self, record: Record) -> dict[str, Any] | None:
         """Takes in a record and returns its line of `metrics.jsonl`, None without an evaluation."""
         for way in self.sent:
-            self.sent[way] += round(getattr(record.info, way).sum(dtype=np.int64) / len(self.sizes))
+            self.sent[way] += int(getattr(record.info, way).sum(dtype=np.int64))
         lost = False if record.info.lost is None else record.info.lost
         gone = record.ids[~(record.info.reported | lost)].tolist()
         self.diverged.update(gone)
@@ -135,16 +135,15 @@ class History:
             rows.append(row)
         named = {"diverged": sorted(self.recent)} if self.recent else {}
         self.recent = set()
-        sent = self.sent | {"up_bytes": self._bytes()}
         graph = self._graph_measures(record)
-        line = make_line(record, self.sizes, self.unseen, sent)
+        line = make_line(record, self.sizes, self.unseen, self._sent())
         self.lines.append(line | time_of(self.timing, self.elapsed) | graph | named)
         return self.lines[-1]
 
     def arrays(self) -> dict[str, np.ndarray]:
         """What a checkpoint keeps beside `lines`; see `restore`."""
         kept = {f"scores_{name}": np.array(rows, np.float32) for name, rows in self.scores.items()}
-        kept |= {f"sent_{way}": np.array(number) for way, number in self.sent.items()}
+        kept |= {f"total_{way}": np.array(number) for way, number in self.sent.items()}
         kept["diverged"] = np.array(sorted(self.diverged.elements()), np.int64)
         kept["recent"] = np.array(sorted(self.recent), np.int64)
         kept["ids"] = np.concatenate(self.ids, axis=1)
@@ -156,7 +155,7 @@ class History:
         """Takes in what `arrays` and `lines` were."""
         self.lines = lines
         self.scores = {name: list(arrays[f"scores_{name}"]) for name in self.scores}
-        self.sent = {way: int(arrays[f"sent_{way}"]) for way in self.sent}
+        self.sent = {way: int(arrays[f"total_{way}"]) for way in self.sent}
         self.diverged = Counter(arrays["diverged"].tolist())
         self.recent = set(arrays["recent"].tolist())
         self.ids = [arrays["ids"]]
@@ -253,9 +252,14 @@ class History:
             return {}
         return {"privacy": claim(self.config, self.exposure, self.ids)}
 
-    def _bytes(self) -> int:
-        """Bytes that all clients have sent: 4 a float, and the excess of each round's uploads."""
-        return 4 * self.sent["up"] + self.excess * sum(ids[0].size for ids in self.ids)
+    def _sent(self) -> dict[str, int]:
+        """What all clients have sent and computed, the mean over the seeds.
+
+        Bytes are 4 a float, and the excess of each round's uploads.
+        """
+        sent = {way: round(total / len(self.sizes)) for way, total in self.sent.items()}
+        uploads = sum(ids[0].size for ids in self.ids)
+        return sent | {"up_bytes": 4 * sent["up"] + self.excess * uploads}
 
 
 def number_or_null(value: float | np.floating) -> float | None:

@@ -45,7 +45,8 @@ def check_inputs(x: np.ndarray, inputs: dict[str, Any]) -> np.ndarray:
     """The inputs [B, *shape] in the type of the data of the run.
 
     Raises:
-      InputError: they have another shape, or numbers that this type does not hold.
+      InputError: there is none, or they have another shape, or numbers that this type does not
+        hold.
     """
     x = np.asarray(x)
     shape = tuple(inputs["shape"])
@@ -54,6 +55,7 @@ def check_inputs(x: np.ndarray, inputs: dict[str, Any]) -> np.ndarray:
         x.ndim == len(shape) + 1 and x.shape[1:] == shape,
         f"the inputs have shape {x.shape}: expected ({wanted})",
     )
+    check(len(x) > 0, "the inputs hold no example: give one or more")
     dtype = np.dtype(inputs["dtype"])
     whole = np.issubdtype(dtype, np.integer)
     check(

@@ -25,7 +25,7 @@ def begin(directory: Path, built: Built, overwrite: bool) -> None:
     from jaxfl.experiment.show.partition import draw_partition
     from jaxfl.experiment.store.pictures import write_picture
 
-    files.create(directory, files.RUN_FILES, overwrite)
+    files.create(directory, files.EVERYTHING, overwrite)
     figure = draw_partition(built.data.source, built.data.parts[0], built.config)
     write_picture(directory, "partition", figure, built.config.format)
     # From now on the run can be resumed.

@@ -159,7 +159,8 @@ def compile_run(built: Built, done: int = 0) -> Program:
         state = jax.tree.map(jnp.copy, mesh.place(state, axis=seeds.client_axis))
         layout = jax.tree.map(lambda x: x.sharding, state)  # of what comes out as of what goes in
         programs, trained = {}, None
-        for length in {end - start for start, end in stretches(config, done)}:
+        # Where no round is left, one is compiled for the shapes of what it gives.
+        for length in {end - start for start, end in stretches(config, done)} or {1}:
             many = seeds.each(partial(advance, length), (0, 0, 0, None))
             compiled = jax.jit(many, donate_argnums=2, out_shardings=(layout, None))
             lowered = compiled.lower(numbers, federation, state, START)

@@ -191,8 +191,8 @@ def record_run(
     if mesh.is_main_process():
         vanished = output.vanished(out, history, written)
         output.finish(out, built, history, program.seconds, models)
-        if not written:
-            # Only a checkpoint could read them again.
+        if not config.checkpoint_every:
+            # Only a checkpoint of the last round could read them again.
             files.remove(out / files.STATES)
         _tell(out, history, vanished)
     return history

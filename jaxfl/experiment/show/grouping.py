@@ -23,15 +23,28 @@ def comparable_groups(runs: Runs) -> list[Group]:
     """
     known = {label: run["config"] for label, run in runs.items() if run.get("config") is not None}
     names = [name for name in differing_options(list(known.values())) if name in SAME_CLIENTS]
-    if not names:
+    # Seeds of pooled runs need not follow each other, and then their configs do not tell them.
+    seeds_of = {
+        label: tuple(runs[label].get("seed_numbers", range(one.seed, one.seed + one.seeds)))
+        for label, one in known.items()
+    }
+    if not names and len(set(seeds_of.values())) < 2:
         return [Group("", shortly_named(runs))]
     found: dict[tuple, Runs] = {}
     for label, config in known.items():
         values = tuple(getattr(config, name) for name in names)
-        found.setdefault(values, {})[label] = runs[label]
+        found.setdefault((values, seeds_of[label]), {})[label] = runs[label]
+    settings = [values for values, _ in found]
+
+    def setting(values: tuple, seeds: tuple[int, ...]) -> str:
+        options = _as_options(names, values)
+        if settings.count(values) == 1:
+            return options
+        return ", ".join(part for part in (options, f"seeds {' '.join(map(str, seeds))}") if part)
+
     groups = [
-        Group(_as_options(names, values), shortly_named(found[values]))
-        for values in sorted(found, key=lambda values: [sort_key(value) for value in values])
+        Group(setting(*key), shortly_named(found[key]))
+        for key in sorted(found, key=lambda key: ([sort_key(value) for value in key[0]], key[1]))
     ]
     unknown = {label: run for label, run in runs.items() if label not in known}
     return groups + [Group("unknown setting", {label: run}) for label, run in unknown.items()]

@@ -20,6 +20,7 @@ UNIMPORTANT = {
     "hyper",
     "keep",
     "label",
+    "store",
 }
 # Options on which clients and scores depend: runs that differ in one cannot be compared.
 SAME_CLIENTS = {one.name for one in fields(DataOptions)} | {

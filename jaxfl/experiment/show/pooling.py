@@ -19,6 +19,7 @@ NOT_COMPARED = {
     "keep_models",
     "seed",
     "seeds",
+    "store",
 }
 POOLED = ("final", "selected_on_val", "unseen")  # scores of a summary
 
@@ -83,7 +84,8 @@ def _pool(members: list[dict[str, Any]]) -> dict[str, Any]:
     summary["seconds"] = sum(one["seconds"] for one in summaries)
     lines = [_pool_lines(list(rows)) for rows in zip(*(r["lines"] for r in members), strict=True)]
     seeds = [seed for run in members for seed in seed_numbers(run)]
-    config = replace(members[0]["config"], seed=seeds[0], seeds=len(seeds))
+    # Each of the runs may have clients on disk, and no one run has several seeds there.
+    config = replace(members[0]["config"], seed=seeds[0], seeds=len(seeds), store=None)
     pooled = {"summary": summary, "lines": lines, "config": config, "seed_numbers": seeds}
     return members[0] | pooled
 

@@ -48,6 +48,8 @@ STATES = "clients"  # a directory of the states of clients on disk
 CHECKPOINTS = "checkpoints"  # a directory beside the files of a run
 CONFIGS = "configs.json"  # beside them, where the runs were made
 GRAPHS = _pictures("graphs")  # likewise
+# What a run, a comparison and a search take the place of, whatever it is.
+EVERYTHING = (*RUN_FILES, *COMPARISON_FILES, *SWEEP_FILES, *GRAPHS, CONFIGS)
 LOCK = ".lock"  # there while a process writes into the directory
 # What file systems say that know no locks, such as some that many hosts share.
 NO_LOCKS = (errno.ENOSYS, errno.ENOLCK, errno.EOPNOTSUPP)
@@ -126,8 +128,7 @@ def _lock(path: Path) -> int | None:
 def _check_free(directory: Path, overwrite: bool) -> None:
     check_writable(directory)
     try:
-        names = (*RUN_FILES, *COMPARISON_FILES, *SWEEP_FILES, *GRAPHS, CONFIGS, CHECKPOINTS)
-        held = [name for name in names if (directory / name).exists()]
+        held = [name for name in (*EVERYTHING, CHECKPOINTS) if (directory / name).exists()]
     except OSError as error:
         raise InputError(
             f"{directory} cannot be a directory ({error.strerror}): give another one with --out"
@@ -158,14 +159,16 @@ def check_writable(directory: Path, named_by: str = "--out") -> None:
 def create(directory: Path, names: tuple[str, ...], overwrite: bool) -> None:
     """Makes the directory for files of these names.
 
-    With `overwrite`, earlier files of these names are removed, and no others.
+    With `overwrite`, earlier files of these names are removed, and no others. If these are all
+    names, a run's checkpoints and the states of its clients go with it.
     """
     _check_free(directory, overwrite)
     make_directory(directory)
     with _making(directory):
+        was_run = any((directory / name).exists() for name in RUN_FILES)
         for name in names:
             (directory / name).unlink(missing_ok=True)
-        if names == RUN_FILES:
+        if names == EVERYTHING and (was_run or checkpoints(directory)):
             for old in checkpoints(directory):
                 shutil.rmtree(old)
             shutil.rmtree(directory / STATES, ignore_errors=True)

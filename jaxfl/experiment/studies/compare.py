@@ -186,8 +186,7 @@ def _run_all(
         if place == 0:
             held.enter_context(files.locked(out))
             if mesh.is_main_process():
-                names = (*files.COMPARISON_FILES, *files.GRAPHS, files.CONFIGS)
-                files.create(out, names, overwrite)
+                files.create(out, files.EVERYTHING, overwrite)
                 # From now on the comparison can be resumed.
                 files.write_file(out / files.CONFIGS, to_json(configs))
         with files.locked(directories[name]), _told(out):

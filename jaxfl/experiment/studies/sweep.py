@@ -17,7 +17,7 @@ from jaxfl.errors import check
 from jaxfl.experiment.config import Config, Setting, devices_of, resolve, to_json
 from jaxfl.experiment.config.fields import hints, option, read_field
 from jaxfl.experiment.session.build import Built, build
-from jaxfl.experiment.session.clients import Data, gather, unseen
+from jaxfl.experiment.session.clients import Data, gather, malicious, unseen
 from jaxfl.experiment.session.history import number_or_null
 from jaxfl.experiment.session.program import START, one_seed
 from jaxfl.experiment.store import files
@@ -159,14 +159,15 @@ def _together(built: Built, points: list[Point], numbers: set[str]) -> list[Tria
         if name in numbers and all(_is_number(point[name]) for point in points)
     ]
 
-    seen = jnp.flatnonzero(~unseen(config))
+    # As in a run, malicious clients have no scores.
+    scored_ids = jnp.flatnonzero(~(unseen(config) | malicious(config)))
 
     def trial(values: dict[str, Array], seed: Array, federation):
         init, advance, deploy, assess = one_seed(built, built.with_hyper(**values), "none")
         state = init(seed, federation)
         state, _ = advance(config.rounds, seed, federation, state, START)
-        deployed = deploy(federation, state, seen)
-        scored = assess(seed, federation, deployed, config.rounds, seen)
+        deployed = deploy(federation, state, scored_ids)
+        scored = assess(seed, federation, deployed, config.rounds, scored_ids)
         return jnp.nanmean(scored.before.val), jnp.nanmean(scored.before.test)
 
     run: Callable = seeds.each(trial, (None, 0, 0))
