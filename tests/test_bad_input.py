@@ -418,6 +418,10 @@ FITS = [
         "expected fractions that leave some to train",
     ),
     (
+        [*RUN, "--attack", "shuffle", "--attack-ratio", "0.01"],
+        "--attack-ratio is 0.01, less than half a client of ",
+    ),
+    (
         [*RUN, "--attack", "shuffle", "--attack-ratio", "0.99"],
         "expected a fraction that leaves benign clients",
     ),

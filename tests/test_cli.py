@@ -121,6 +121,14 @@ def test_epochs_on_the_command_line_take_the_place_of_steps_in_the_file():
     )
 
 
+def test_durations_and_work_of_each_client_take_the_place_of_drawn_ones_in_the_file():
+    Path("c.json").write_text('{"algorithm": "local", "speeds": 0.5, "stragglers": 0.5}')
+    given = ["--durations", "d.npy", "--work-file", "w.npy"]
+    command = parse(["run", "--config", "c.json", *given])
+    assert (command.speeds, command.durations) == (None, "d.npy")
+    assert (command.stragglers, command.work_file) == (0.0, "w.npy")
+
+
 @pytest.mark.slow
 def test_the_config_says_where_the_data_was(monkeypatch):
     npz("mine.npz")

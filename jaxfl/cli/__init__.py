@@ -58,6 +58,10 @@ REPLACED = (
     ("--local-epochs", "local_steps", None),
     ("--attack-ratio", "malicious", ()),
     ("--attack-seed", "malicious", ()),
+    ("--speeds", "durations", None),
+    ("--durations", "speeds", None),
+    ("--stragglers", "work_file", None),
+    ("--work-file", "stragglers", 0.0),
 )
 
 

@@ -42,7 +42,7 @@ def check_seeds(seed: int, seeds: int) -> None:
 
 
 def check_benign(upload: UploadOptions, clients: int | None) -> None:
-    """Raises an `InputError` if an attack leaves no benign client, or names clients wrongly."""
+    """Raises an `InputError` if all clients or none are malicious, or they are named wrongly."""
     ids = upload.malicious
     for name in ("attack_ratio", "attack_seed"):
         value = getattr(upload, name)
@@ -69,6 +69,11 @@ def check_benign(upload: UploadOptions, clients: int | None) -> None:
     check(
         upload.attack is None or bool(ids) or drawn < clients,
         f"--attack-ratio is {upload.attack_ratio}: expected a fraction that leaves benign clients",
+    )
+    check(
+        upload.attack is None or bool(ids) or drawn > 0 or upload.attack_ratio == 0,
+        f"--attack-ratio is {upload.attack_ratio}, less than half a client of {clients}: raise it, "
+        "or give 0 for no malicious client",
     )
 
 
