@@ -419,7 +419,7 @@ FITS = [
     ),
     (
         [*RUN, "--attack", "shuffle", "--attack-ratio", "0.01"],
-        "--attack-ratio is 0.01, less than half a client of ",
+        "--attack-ratio is 0.01, which of ",
     ),
     (
         [*RUN, "--attack", "shuffle", "--attack-ratio", "0.99"],

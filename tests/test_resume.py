@@ -144,6 +144,7 @@ def test_a_run_that_ended_before_its_summary_is_resumed(tmp_path):
     assert (found["final"], found["batches"]) == (expected["final"], expected["batches"])
 
 
+@pytest.mark.slow
 def test_what_all_seeds_have_lost_does_not_depend_on_how_often_it_is_counted(tmp_path):
     config = dataclasses.replace(SHORT, algorithm="fedavg", rounds=12, drop=0.1, seeds=2)
     counted = []
@@ -154,6 +155,7 @@ def test_what_all_seeds_have_lost_does_not_depend_on_how_often_it_is_counted(tmp
     assert counted[0] == counted[1]
 
 
+@pytest.mark.slow
 def test_what_cannot_be_resumed_is_said(tmp_path, capsys):
     """What a stopped run may have become in the meantime: test_stopped.py."""
     assert main(["resume", str(tmp_path)]) == 2

@@ -168,6 +168,14 @@ def test_rounds_may_be_added(runs, stopped, tmp_path):
     assert same(content(stopped), content(tmp_path / "longer"))
 
 
+@pytest.mark.slow
+def test_the_format_of_pictures_may_change(stopped):
+    edit(stopped, format=["svg"])
+    resume(stopped)
+    assert (stopped / "curves.svg").exists()
+    assert (stopped / "partition.png").exists()
+
+
 def test_rounds_may_not_be_taken_back(runs, config, data):
     longer = dataclasses.replace(config, rounds=8)
     assert find_checkpoint(runs / "stopped", longer, data).name == "000003"

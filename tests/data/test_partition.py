@@ -76,7 +76,7 @@ def test_dirichlet_gives_a_full_client_nothing_of_further_classes():
 
 
 def test_the_rows_of_niid_bench_are_those_that_pfedgraphs_code_prints():
-    """`noniid` in its data_partition.py, after np.random.seed: what that code returned here."""
+    """`noniid` in its data_partition.py, after np.random.seed: numbers that this code returned."""
     parts = niid_bench_dirichlet(np.repeat(np.arange(3), 40), 4, seed=1, beta=0.5)
     assert parts[0].tolist() == [
         *(35, 37, 34, 0, 10, 119, 3, 33, 23, 1, 81, 49, 29, 112, 17, 28, 12, 16, 82, 22, 18),

@@ -72,8 +72,8 @@ def check_benign(upload: UploadOptions, clients: int | None) -> None:
     )
     check(
         upload.attack is None or bool(ids) or drawn > 0 or upload.attack_ratio == 0,
-        f"--attack-ratio is {upload.attack_ratio}, less than half a client of {clients}: raise it, "
-        "or give 0 for no malicious client",
+        f"--attack-ratio is {upload.attack_ratio}, which of {clients} clients is nobody: raise "
+        "it, or give 0",
     )
 
 

@@ -52,13 +52,14 @@ def vanished(directory: Path, history: History, checkpoints: list[Path]) -> list
       history: of the run.
       checkpoints: those that this run has written, the oldest first.
     """
-    from jaxfl.experiment.store.pictures import still_formats
-
     metrics = directory / "metrics.jsonl"
     content = files.json_lines(history.lines)
-    pictures = [f"partition.{format}" for format in still_formats(history.config.format)]
-    expected = [directory / name for name in ("config.json", *pictures)]
-    gone = [path for path in (*expected, *checkpoints[-history.config.keep :]) if not path.exists()]
+    expected = [directory / "config.json", *checkpoints[-history.config.keep :]]
+    gone = [path for path in expected if not path.exists()]
+    # In whatever format, for a run that goes on may have another one than when it began.
+    partitions = [directory / name for name in files.RUN_FILES if name.startswith("partition.")]
+    if not any(path.exists() for path in partitions):
+        gone.append(partitions[0])
     if not metrics.is_file() or metrics.read_text() != content:
         files.write_file(metrics, content)
         gone.append(metrics)
