@@ -38,6 +38,8 @@ def compile_once(tmp_path_factory):
     jax.config.update("jax_persistent_cache_min_entry_size_bytes", -1)
 
 
+# How many parameters of a test marked `long` there are for one that is quick.
+EVERY = 32
 EMPTY_PNG = b"\x89PNG\r\n\x1a\n"
 
 
@@ -79,17 +81,20 @@ def pytest_configure(config):
 def pytest_collection_modifyitems(config, items):
     """Marks, groups, and leaves out the slow tests of other shares.
 
-    Of the tests marked `long`, each is quick for a sixteenth of the algorithms, another sixteenth
-    for the next test, and slow for the others. All tests of an algorithm run in one process: what
-    one of them compiled, the others need not compile again.
+    A test marked `long` is quick for one in `EVERY` of its parameters, or one in `every` of the
+    marker, others for the next such test, and slow for the rest. All tests of an algorithm run in
+    one process: what one of them compiled, the others need not compile again.
     """
-    names = sorted(ALGORITHMS)
-    long = sorted({item.originalname for item in items if item.get_closest_marker("long")})
+    cases = {}
     for item in items:
-        if item.originalname in long:
-            turn = names.index(item.callspec.params["factory"]) + long.index(item.originalname)
-            if turn % 16:
+        if item.get_closest_marker("long"):
+            cases.setdefault((item.path, item.originalname), []).append(item)
+    for offset, test in enumerate(sorted(cases)):
+        for number, item in enumerate(sorted(cases[test], key=lambda item: item.name)):
+            every = item.get_closest_marker("long").kwargs.get("every", EVERY)
+            if (number + offset) % every:
                 item.add_marker(pytest.mark.slow)
+    for item in items:
         if "factory" in item.fixturenames:
             item.add_marker(pytest.mark.xdist_group(_algorithm(item)))
     # Tests of one algorithm in a file come one after the other, as xdist has them.

@@ -79,6 +79,7 @@ def test_group_norm_equals_flaxs_forward_and_backward():
         GroupNorm(4).init(jax.random.key(0), x)
 
 
+@pytest.mark.slow(seconds=4)
 def test_training_learns():
     """Colour images with one bright half; clients have different sizes, so rows are padded."""
     rng = np.random.default_rng(0)

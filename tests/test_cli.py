@@ -152,6 +152,7 @@ def test_the_config_says_where_the_data_was(monkeypatch):
     assert main(["run", "--config", "../x/config.json", "--out", "y"]) == 0
 
 
+@pytest.mark.slow(seconds=12)
 def test_a_config_repeats_its_run_and_options_change_it():
     options = [
         "--hyper",
@@ -240,6 +241,7 @@ def test_leaking_is_on_record_and_makes_validation_the_test():
     assert {"feedback", "entropy"} == set(lines("x")[-1]["metrics"])
 
 
+@pytest.mark.slow(seconds=15)
 @pytest.mark.pictures
 def test_compare_and_report(capsys):
     assert (

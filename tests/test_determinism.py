@@ -114,6 +114,7 @@ def test_two_processes_that_know_nothing_of_each_other_get_the_same_bits(tmp_pat
     equal(arrays, other_arrays)
 
 
+@pytest.mark.slow(seconds=4)
 def test_rounds_one_by_one_are_rounds_in_one_scan_bit_for_bit():
     """Therefore the number of evaluations of a run changes no bit of its rounds."""
     algorithm = made(jaxfl.algorithms.pfedgraph)

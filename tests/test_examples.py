@@ -89,6 +89,7 @@ def finished_run(tmp_path_factory):
     return out
 
 
+@pytest.mark.long(every=4)
 @pytest.mark.parametrize("name", sorted(THINGS.keys() - EXEMPT.keys()))
 def test_every_public_name_has_an_example_that_holds(name, tmp_path, monkeypatch, request):
     """Files of an example lie in a folder of its own, with a finished run if it names one."""

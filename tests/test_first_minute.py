@@ -138,6 +138,7 @@ def test_an_unknown_format_is_refused(capsys):
     assert "unknown picture format 'bmp'" in capsys.readouterr().err
 
 
+@pytest.mark.slow(seconds=4)
 def test_a_report_of_many_runs_takes_runs_to_highlight():
     assert main(["run", "local", *SHORT, "--out", "x"]) == 0
     words = ["report", "x", "--highlight", "local", "--format", "png", "pdf", "--out", "y"]

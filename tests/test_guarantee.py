@@ -348,6 +348,7 @@ def here(tmp_path, monkeypatch):
     monkeypatch.delenv("JAXFL_DATA_DIR", raising=False)
 
 
+@pytest.mark.slow(seconds=7)
 def test_a_run_says_what_it_guarantees_and_repeats_itself(capsys):
     options = [
         "--clip",

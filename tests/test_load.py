@@ -52,6 +52,7 @@ def test_the_last_models_predict_what_the_run_scored(short):
     np.testing.assert_allclose(accuracies(run, "test"), run.clients["before_test"][-1], atol=1e-6)
 
 
+@pytest.mark.slow(seconds=7)
 def test_the_best_models_have_the_best_validation_score_of_each_client(short):
     run = jaxfl.load(short)
     best = run.clients["before_val"].max(axis=0)

@@ -23,6 +23,7 @@ def order(key, real, padded, batch, **amount):
 cases = st.sampled_from([(1, 4, 3), (7, 7, 3), (7, 12, 3), (6, 9, 3), (5, 5, 8)])
 
 
+@pytest.mark.slow(seconds=15)
 @settings(deadline=None, max_examples=25)
 @given(cases, st.integers(0, 1000))
 def test_every_epoch_visits_each_example_once_and_its_last_batch_is_short(case, key):

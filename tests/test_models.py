@@ -43,6 +43,7 @@ def test_parameter_counts(name, classes, example, count):
     assert tree.size(params_of(MODELS[name](classes), example)) == count
 
 
+@pytest.mark.long(every=5)
 @pytest.mark.parametrize("name", sorted(MODELS))
 def test_each_model_names_its_head(name):
     """The head is every parameter whose shape depends on the classes; mf's is the users' part."""

@@ -84,6 +84,7 @@ def test_every_link_to_a_page_names_a_file():
                 assert (page.parent / target).exists(), f"{page.relative_to(ROOT)}: {target}"
 
 
+@pytest.mark.slow(seconds=9)
 def test_from_python(capsys):
     names = {}
     exec(programs("README.md")[0], names)

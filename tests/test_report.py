@@ -301,6 +301,7 @@ def test_a_report_is_printed_in_the_format_asked_for(finished, capsys):
     assert record["before_mean"] == pytest.approx(100 * mean, abs=1e-5)
 
 
+@pytest.mark.slow(seconds=8)
 def test_a_report_by_an_option_is_written_beside_what_a_comparison_writes(finished, capsys):
     directories = [str(finished / beta) for beta in ("0.3", "0.5")]
     words = ["report", *directories, "--by", "beta", "--format", "latex", "csv", "png"]

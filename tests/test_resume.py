@@ -47,7 +47,10 @@ def interrupt_after(lines, number=signal.SIGINT):
 
 
 # Tests of one run are in one group, so that one process makes the run.
-RUNS = [pytest.param(name, marks=pytest.mark.xdist_group(name)) for name in ("ditto", "fedyogi")]
+RUNS = [
+    pytest.param("ditto", marks=[pytest.mark.xdist_group("ditto"), pytest.mark.slow]),
+    pytest.param("fedyogi", marks=pytest.mark.xdist_group("fedyogi")),
+]
 
 
 @pytest.fixture(scope="module", params=RUNS)
@@ -189,6 +192,7 @@ def test_a_second_interruption_is_at_once(tmp_path):
     assert not interruption.value.args
 
 
+@pytest.mark.slow(seconds=4)
 def test_a_full_disk_is_one_line_and_leaves_whole_lines(tmp_path):
     """The limit of the system on the size of a file stands for a full disk."""
     before = resource.getrlimit(resource.RLIMIT_FSIZE)

@@ -121,6 +121,7 @@ def test_a_comparison_stopped_on_its_way_to_more_rounds_gives_all_runs_so_many(w
     assert {summary["rounds"] for summary in summaries.values()} == {5}
 
 
+@pytest.mark.slow(seconds=4)
 def test_a_stopped_comparison_is_not_overwritten_by_accident(tmp_path):
     out = tmp_path / "x"
     with pytest.raises(KeyboardInterrupt):

@@ -84,6 +84,7 @@ def test_a_cell_that_was_stopped_goes_on(folder, monkeypatch):
     assert anew["fingerprint"] == {"loss": [2.0]}
 
 
+@pytest.mark.slow(seconds=4)
 def test_options_that_decide_about_no_number_do_not_decide_about_the_file(folder, made):
     config, _ = made
     aside = dataclasses.replace(config, data_dir="elsewhere", devices=1, chunk=2, keep=5)

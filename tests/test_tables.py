@@ -93,6 +93,7 @@ def test_the_table_in_the_readme_is_a_part_of_the_papers_tables():
     assert set(shown) <= set(table.splitlines())
 
 
+@pytest.mark.slow(seconds=5)
 def test_no_two_cells_of_a_table_of_scores_are_the_same_run():
     """But for local training under attacks, which no attack changes."""
     for name in NAMES:

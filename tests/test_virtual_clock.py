@@ -108,6 +108,7 @@ def test_a_run_that_was_stopped_goes_on_to_the_same_bits_and_times(arrivals, tmp
     assert longer["time"] > expected["time"]
 
 
+@pytest.mark.slow(seconds=4)
 def test_durations_that_change_before_a_run_goes_on_are_refused(tmp_path):
     file = tmp_path / "durations.npy"
     np.save(file, np.arange(1, 7))

@@ -78,6 +78,7 @@ def first_batches(cohort, client, count, amount):
     return w, np.mean(losses)
 
 
+@pytest.mark.long(every=3)
 @pytest.mark.parametrize("chunk", [1, 2, "all"])
 @pytest.mark.parametrize(
     ("amount", "parts", "expected"),
@@ -216,6 +217,7 @@ def test_an_upload_that_is_not_finite_is_still_an_error_where_another_is_lost():
         jaxfl.check_finite(info, ids)
 
 
+@pytest.mark.long(every=3)
 @pytest.mark.parametrize(
     ("method", "options"),
     [
@@ -340,6 +342,7 @@ def test_fedavg_favours_clients_with_much_work_and_fednova_does_not(method, divi
     assert bias < 0.1 if divided else bias > 0.7
 
 
+@pytest.mark.long(every=3)
 @pytest.mark.parametrize(
     ("method", "options", "expected"),
     [

@@ -52,6 +52,7 @@ def test_lost_uploads_are_counted_and_are_no_divergence(whole):
     assert summary["diverged"] == {}
 
 
+@pytest.mark.slow(seconds=6)
 def test_stragglers_compute_fewer_gradients(whole, tmp_path):
     plain = dataclasses.replace(SHORT, stragglers=0.0, drop=0.0, fail_on_divergence=True)
     summary = execute(plain, tmp_path / "plain")
@@ -59,6 +60,7 @@ def test_stragglers_compute_fewer_gradients(whole, tmp_path):
     assert load(whole / "summary.json")["batches"] < summary["batches"]
 
 
+@pytest.mark.slow(seconds=8)
 def test_a_run_that_was_stopped_goes_on_to_the_same_draws(whole, tmp_path):
     out = tmp_path / "run"
     with pytest.raises(KeyboardInterrupt):

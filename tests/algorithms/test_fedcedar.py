@@ -79,6 +79,7 @@ def paper_server(
     return np.array(own), mean, np.array(own_weights), far
 
 
+@pytest.mark.long(every=4)
 @pytest.mark.parametrize("options", VARIANTS, ids=str)
 def test_rounds_equal_numpy_written_from_the_paper(options):
     data = opposite_groups(clients=CLIENTS, sizes=SIZES)
@@ -275,6 +276,7 @@ def test_near_a_common_start_models_are_similar_and_updates_are_not():
     assert found["update"] > 0.5
 
 
+@pytest.mark.slow(seconds=4)
 def test_a_sweep_of_temperatures():
     def last(temperature):
         algorithm = fedcedar(TASK, clusters=2, graph="softmax", temperature=temperature)

@@ -112,6 +112,7 @@ def test_clients_that_differ_in_labels_alone_are_apart():
     assert matrix[same].max() < 0.25
 
 
+@pytest.mark.slow(seconds=4)
 def test_rows_read_by_number_and_padding_give_the_same_estimate():
     data = opposite_groups(clients=4, sizes=[40, 25, 31, 12])
     whole = estimate(data.train)
@@ -192,6 +193,7 @@ def test_the_estimation_counts_in_the_first_round_of_a_client():
             assert info.down[number, place] == 3 + once * down
 
 
+@pytest.mark.long(every=2)
 @pytest.mark.parametrize(("trade", "like"), [(1e6, fedavg), (0.0, local)])
 def test_at_its_limits_it_is_fedavg_or_local_training(trade, like):
     found = fedcollab(quadratic(), trade=trade, steps=5)

@@ -168,6 +168,7 @@ def test_rounds_with_an_integral_equal_numpy(cohorts):
     np.testing.assert_allclose(info.weights[-1], weights, atol=1e-5)
 
 
+@pytest.mark.slow(seconds=4)
 def test_with_an_integral_servers_with_different_clients_agree_and_without_they_do_not():
     """Each server has clients of one of three targets; with tau 0 only (17) brings them together.
 

@@ -18,6 +18,7 @@ from jaxfl.task import faithful, upload_through
 from jaxfl.types import Dataset, Federation, Problem, State, Task
 
 
+@pytest.mark.long(every=2)
 @pytest.mark.parametrize("guard", ["client", "none"])
 def test_without_learning_it_is_pfedgraph(guard):
     data = opposite_groups(sizes=SIZES)
@@ -104,6 +105,7 @@ def first_gradient(algorithm, data, start):
     return graph, float(mean.lam) / 0.1, initial, info
 
 
+@pytest.mark.long(every=4)
 @pytest.mark.parametrize(("alpha", "soft"), [(3.0, 0.01), (0.15, 1.0)])
 @pytest.mark.parametrize("through", [0, 3])
 def test_the_gradient_through_mixing_and_local_steps_equals_differences(alpha, soft, through):
@@ -229,6 +231,7 @@ def validation_losses(task, data, models):
     return np.asarray(jax.vmap(loss)(models, data.val))
 
 
+@pytest.mark.long(every=2)
 @pytest.mark.parametrize("guard", ["client", "server"])
 def test_the_guard_keeps_validation_losses_below_those_of_the_first_graph(guard):
     """Theta is turned so that clients give their own model no weight, and others as they differ."""

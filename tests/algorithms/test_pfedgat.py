@@ -90,6 +90,7 @@ class Paper:
             self.a[m] = self.a[m] - ETA * d_a
 
 
+@pytest.mark.long(every=3)
 @pytest.mark.parametrize(
     ("feature", "normalised", "slope"),
     [("weights", False, 0.2), ("update", True, 0.05), ("round", False, 0.2)],
@@ -215,6 +216,7 @@ def test_rounds_that_learn_from_updates_equal_numpy(feature):
         np.testing.assert_allclose(getattr(found, name), getattr(paper, name), atol=1e-5)
 
 
+@pytest.mark.long(every=4)
 @pytest.mark.parametrize("attention", ["gat", "gatv2", "dot", "free"])
 def test_the_step_is_the_gradient_of_the_losses_through_the_mixture(attention):
     """The step on W and a equals `jax.grad` of the sum of the losses at the mixtures."""

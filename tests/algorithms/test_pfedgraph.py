@@ -277,6 +277,7 @@ def test_the_regularisers_equal_numpy(kind):
     np.testing.assert_allclose(found, 0.7 * expected[kind], rtol=1e-5)
 
 
+@pytest.mark.long(every=4)
 @pytest.mark.parametrize("kind", ["approx", "inner", "l2", "l1"])
 def test_a_regulariser_is_off_in_the_first_round_and_on_in_the_second(kind):
     data = opposite_groups(clients=4)

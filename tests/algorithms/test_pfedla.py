@@ -3,6 +3,7 @@
 import jax
 import jax.numpy as jnp
 import numpy as np
+import pytest
 from toys import deployed, equal, full, opposite_groups, run, shallow
 
 import jaxfl
@@ -88,6 +89,7 @@ def test_a_round_mixes_layers_by_the_networks_of_its_clients_and_steps_on_them()
     equal(deployed(algorithm, after, 5), now.received)
 
 
+@pytest.mark.slow(seconds=4)
 def test_learned_weights_find_the_groups():
     """At first all weights are nearly equal, and those of the other group fall."""
     same = np.equal.outer(np.arange(5) % 2, np.arange(5) % 2)
