@@ -12,6 +12,7 @@ from jaxfl.cli import main
 from jaxfl.errors import InputError, RunWarning
 from jaxfl.experiment import Config, execute, gather, resolve
 from jaxfl.experiment.session import kept
+from jaxfl.experiment.session.inputs import check_inputs, inputs_of
 
 SHORT = Config(
     algorithm="fedamp",
@@ -131,6 +132,15 @@ def test_a_large_file_of_models_is_told_before_the_run(tmp_path, monkeypatch):
 def test_inputs_that_do_not_fit_are_refused(short, client, x, message):
     with pytest.raises(InputError, match=message):
         jaxfl.load(short).predict(client, x)
+
+
+@pytest.mark.parametrize("ids", [[[3, 0]], [[0, 6]], [[0, 0], [0, -1]]])
+def test_ids_outside_the_vocabulary_are_refused(ids):
+    pairs = np.array([[0, 5], [2, 1], [1, 0]])
+    inputs = inputs_of(jaxfl.data.from_arrays(pairs, np.ones(3), vocabulary=(3, 6)))
+    np.testing.assert_array_equal(check_inputs(pairs, inputs), pairs)
+    with pytest.raises(InputError, match=r"ids outside 0 to \[2 5\]: give the ids of the run's"):
+        check_inputs(np.array(ids), inputs)
 
 
 def test_a_directory_without_a_finished_run_is_refused(short, tmp_path):

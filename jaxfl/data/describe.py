@@ -12,8 +12,8 @@ def describe_partition(source: Source, parts: Parts) -> dict[str, str]:
 
     "size imbalance" is the Gini coefficient of the clients' numbers of examples: 0 if all hold
     equally many, near 1 if one holds all. "label skew" is the total variation distance between a
-    client's label frequencies and those of all clients together, averaged over clients: 0 for
-    identical clients.
+    client's label frequencies and those of all clients together, averaged over clients that have
+    examples: 0 for identical clients.
 
     Args:
       source: the data set.
@@ -29,7 +29,7 @@ def describe_partition(source: Source, parts: Parts) -> dict[str, str]:
     counts = label_counts(source, parts)  # [C, classes]
     sizes = counts.sum(axis=1)
     held = (counts > 0).sum(axis=1)
-    frequencies = counts / sizes[:, None]
+    frequencies = counts[sizes > 0] / sizes[sizes > 0, None]
     skew = np.abs(frequencies - counts.sum(axis=0) / counts.sum()).sum(axis=1) / 2
     gini = np.abs(sizes[:, None] - sizes[None]).mean() / (2 * sizes.mean())
     targets = (

@@ -5,6 +5,7 @@ from hypothesis import strategies as st
 
 from jaxfl.data import (
     PARTITIONS,
+    describe_partition,
     dirichlet,
     iid,
     labels,
@@ -297,3 +298,12 @@ def test_digits_are_what_they_should_be():
 def test_bad_input(make, message):
     with pytest.raises(InputError, match=message):
         make()
+
+
+def test_clients_without_examples_are_left_out_of_the_label_skew():
+    source = load("digits")
+    parts = pathological(source.y_train, clients=10, seed=0)
+    empty = [*parts, np.zeros(0, int)]
+    found = describe_partition(source, empty)
+    assert found["label skew"] == describe_partition(source, parts)["label skew"]
+    assert found["clients"] == "11"

@@ -45,8 +45,8 @@ def check_inputs(x: np.ndarray, inputs: dict[str, Any]) -> np.ndarray:
     """The inputs [B, *shape] in the type of the data of the run.
 
     Raises:
-      InputError: there is none, or they have another shape, or numbers that this type does not
-        hold.
+      InputError: there is none, or they have another shape, numbers that this type does not hold,
+        or ids that are not in the vocabulary.
     """
     x = np.asarray(x)
     shape = tuple(inputs["shape"])
@@ -68,5 +68,10 @@ def check_inputs(x: np.ndarray, inputs: dict[str, Any]) -> np.ndarray:
         not whole or bool((taken == x).all()),
         f"the inputs do not fit into {dtype}: give them as in the data of the run, before any "
         "scaling",
+    )
+    values = np.array(inputs["vocabulary"])
+    check(
+        not values.size or bool(((taken >= 0) & (taken < values)).all()),
+        f"the inputs hold ids outside 0 to {values - 1}: give the ids of the run's own data set",
     )
     return taken

@@ -8,7 +8,7 @@ NIID_BENCH = Preset(
     "on the test set, as published",
     {
         "dataset": "cifar10",
-        "partition": "dirichlet",
+        "partition": "niid_bench_dirichlet",
         "beta": 0.5,
         "clients": 10,
         "val": 0.0,

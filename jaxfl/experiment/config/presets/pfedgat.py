@@ -18,7 +18,9 @@ PRESETS = {
         "pFedGAT, table 1 (pathological); " + PFEDGAT.source
     ),
     "pfedgat-dirichlet": PFEDGAT.with_options(
-        "pFedGAT, tables 1 to 4 (Dirichlet .1); " + PFEDGAT.source, partition="dirichlet", beta=0.1
+        "pFedGAT, tables 1 to 4 (Dirichlet .1); " + PFEDGAT.source,
+        partition="niid_bench_dirichlet",
+        beta=0.1,
     ),
     "pfedgat-iid": PFEDGAT.with_options(
         "pFedGAT, table 1 (IID); " + PFEDGAT.source, partition="iid"
@@ -27,7 +29,7 @@ PRESETS = {
 PRESETS |= {
     f"pfedgat-dirichlet-{beta}": PFEDGAT.with_options(
         f"pFedGAT, tables 1, 2 and 4 (Dirichlet {beta}); " + PFEDGAT.source,
-        partition="dirichlet",
+        partition="niid_bench_dirichlet",
         beta=beta,
     )
     for beta in (0.3, 0.5)

@@ -50,7 +50,7 @@ PFEDGRAPH = Preset(
 LEVELS = {
     "extreme": ("5 clients, 2 labels each", {"clients": 5}),
     "severe": ("10 clients, 2 labels each", {}),
-    "modest": ("Dirichlet .1", {"partition": "dirichlet", "beta": 0.1}),
+    "modest": ("Dirichlet .1", {"partition": "niid_bench_dirichlet", "beta": 0.1}),
     "homo": ("homogeneous", {"partition": "iid"}),
 }
 TEXTS = {"dataset": "yahoo_answers", "model": "textcnn"}
