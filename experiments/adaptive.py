@@ -32,6 +32,7 @@ from jaxfl.experiment.config.text import to_json
 from jaxfl.experiment.session.build import make_task
 from jaxfl.experiment.session.clients import flip_labels
 from jaxfl.experiment.show import drawing
+from jaxfl.ragged import padded
 from jaxfl.types import Federation
 from jaxfl.uplink import DEFENCES, FLIPPED, attack, chain, defence_links, malicious_clients
 from jaxfl.upload import faithful, upload_through
@@ -111,7 +112,7 @@ STRENGTHS = {"collude": 1.0, "boost": 10.0, "mimic": 1.0, "ipm": 1.0}
 SMOKE = {
     "rounds": 1,
     "local_steps": 1,
-    "seeds": 1,
+    "seeds": 2,
     "partitions": ("iid",),
     "methods": ("local", "pfedgraph all"),
 }
@@ -293,7 +294,7 @@ def main(
         file.write_text(json.dumps({"setting": told, "accuracy": found}, indent=2) + "\n")
 
     every = [resolve(dataclasses.replace(setting, partition=name)) for name in partitions]
-    federations = [gather(one).federation for one in every]
+    federations = [padded(gather(one).federation) for one in every]
     if seeds == 1:
         federations = [jax.tree.map(lambda x: x[None], f) for f in federations]
     federations = same_shapes(federations)

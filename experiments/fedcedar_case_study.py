@@ -31,6 +31,7 @@ from jaxfl.experiment import Setting, gather, resolve
 from jaxfl.experiment.config.presets import preset as preset_named
 from jaxfl.experiment.session.build import make_task
 from jaxfl.experiment.show import drawing
+from jaxfl.ragged import padded
 from jaxfl.types import Federation
 
 Examples = int | Literal["all"]  # training examples that a client keeps
@@ -47,7 +48,7 @@ DIGITS = {  # options without a preset
     "rounds": 50,
 }
 FRACTION = 0.3
-SMOKE = {"rounds": 2, "per_node": 2, "topologies": (3,), "seeds": 1, "local_epochs": 1}
+SMOKE = {"rounds": 2, "per_node": 2, "topologies": (3,), "seeds": 2, "local_epochs": 1}
 
 
 def keep(federation: Federation, examples: Examples) -> Federation:
@@ -75,7 +76,7 @@ def study(setting: Setting, examples: tuple[Examples, ...]) -> dict[str, np.ndar
     node = node_of(clients, topology)
     per_node = clients // topology
     data = gather(resolved)
-    federation = data.federation
+    federation = padded(data.federation)
     if setting.seeds == 1:  # the axis of seeds is added
         federation = jax.tree.map(lambda x: x[None], federation)
     task = make_task(resolved.config, data.source)

@@ -24,10 +24,10 @@ from rich.table import Table
 
 import jaxfl
 from jaxfl.errors import check
-from jaxfl.experiment import Setting, resolve
+from jaxfl.experiment import Setting, gather, resolve
 from jaxfl.experiment.config.presets import preset as preset_named
 from jaxfl.experiment.session.build import make_task
-from jaxfl.experiment.session.clients import make_federation
+from jaxfl.experiment.session.seeds import seeds_of
 from jaxfl.experiment.show import drawing
 from jaxfl.experiment.store import files
 from jaxfl.types import Algorithm, Federation, Task
@@ -36,6 +36,8 @@ CLIENTS = 10
 DIGITS = {  # options without a preset
     "dataset": "digits",
     "model": "mlp",
+    "partition": "dirichlet",
+    "beta": 0.1,
     "test": "reweighted",
     "local_steps": 50,
     "batch_size": 32,
@@ -60,7 +62,7 @@ OTHERS = {  # of the paper's figure; its FedAMP is HeurFedAMP, as in its tables
     "heurfedamp": (jaxfl.algorithms.heurfedamp, PUBLISHED["heurfedamp"]),
     "per_fedavg": (jaxfl.algorithms.per_fedavg, PUBLISHED["per_fedavg"]),
 }
-SMOKE = {"alone": 1, "together": 1, "seeds": 1, "local_steps": 1, "methods": ("fedavg",)}
+SMOKE = {"alone": 1, "together": 1, "seeds": 2, "local_steps": 1, "methods": ("fedavg",)}
 
 
 def run(
@@ -68,7 +70,7 @@ def run(
     task: Task,
     alone: int,
     together: int,
-    key: jax.Array,
+    seed: jax.Array,
     federation: Federation,
 ) -> tuple[jax.Array, ...]:
     """Rounds without the newcomers, then rounds with them, which are evaluated one by one.
@@ -77,6 +79,7 @@ def run(
       Accuracy before and after fine-tuning, when the newcomers join and after each round with them
       [1 + together, 10]; the last mixing weights [10, 10].
     """
+    key = jax.random.key(seed)
     early = jaxfl.participation.schedule(np.arange(EARLY)[None])
     first, then = (
         jaxfl.make_rounds(algorithm, who) for who in (early, jaxfl.participation.full(CLIENTS))
@@ -194,15 +197,11 @@ def main(
     if local_steps or local_epochs:
         amount = None if local_epochs else local_steps
         options = options | {"local_steps": amount, "local_epochs": local_epochs}
-    setting = Setting(**options)
+    setting = Setting(**options | {"clients": CLIENTS, "seeds": seeds})
     resolved = resolve(setting)
-    source = resolved.source
-    parts = [jaxfl.data.dirichlet(source.y_train, CLIENTS, seed, beta=0.1) for seed in range(seeds)]
-    federation = make_federation(source, parts, setting)
-    task = make_task(resolved.config, source)
-    keys = jax.vmap(jax.random.key)(jnp.arange(seeds))
-    if seeds == 1:  # the axis of seeds is added
-        federation = jax.tree.map(lambda x: x[None], federation)
+    federation = gather(resolved).federation
+    task = make_task(resolved.config, resolved.source)
+    several = seeds_of(setting)
     told = {name: value for name, value in options.items() if name != "data_dir"}
     known = {"setting": told | {"seeds": seeds, "alone": alone, "together": together}}
     kept = load(out / RESULTS, json.loads(json.dumps(known)))
@@ -210,8 +209,9 @@ def main(
         if name in kept:
             continue
         factory, hyper = (METHODS | OTHERS)[name]
-        side_by_side = jax.vmap(partial(run, factory(task, **hyper), task, alone, together))
-        found = map(np.asarray, jax.jit(side_by_side)(keys, federation))
+        of_one_seed = partial(run, factory(task, **hyper), task, alone, together)
+        of_each = jax.jit(several.each(of_one_seed, (0, 0)))
+        found = map(np.asarray, several.with_axis(of_each(several.argument(), federation)))
         kept[name] = dict(zip(("before", "after", "weights"), found, strict=True))
         out.mkdir(parents=True, exist_ok=True)
         plain = {n: {k: v.tolist() for k, v in result.items()} for n, result in kept.items()}

@@ -392,6 +392,7 @@ def test_one_lie_is_felt_wherever_clients_mix_and_leaves_everything_finite(facto
     assert all(np.isfinite(x).all() for x in jax.tree.leaves((misled, told)))
 
 
+@pytest.mark.long(every=4)
 @pytest.mark.parametrize("rubbish", [np.nan, np.inf])
 def test_what_is_not_finite_reaches_nobody(factory, rubbish):
     """A client whose update is NaN or inf is named, and left out until it is finite again."""

@@ -227,6 +227,7 @@ def test_an_upload_that_is_not_finite_is_still_an_error_where_another_is_lost():
     ],
     ids=["pfedgraph", "pfedgat", "gfedmtl"],
 )
+@pytest.mark.slow(seconds=7)
 def test_both_uploads_of_a_round_are_lost_together(method, options):
     """What a client without an upload has learned changes nothing for the others."""
     data = opposite_groups()
