@@ -21,7 +21,7 @@ from jaxfl.data.concept import feature_noise, rotation, swapped_labels
 from jaxfl.errors import InputError
 from jaxfl.experiment.config import Config, Setting, resolve
 from jaxfl.experiment.session.build import build
-from jaxfl.experiment.session.clients import assign, gather, true_groups
+from jaxfl.experiment.session.clients import gather, true_groups
 from jaxfl.experiment.session.program import compile_run
 from jaxfl.experiment.session.records import records
 from jaxfl.types import Pool
@@ -164,7 +164,7 @@ def test_several_seeds_have_the_concepts_that_they_have_alone():
 def groups_of(**options):
     resolved = resolve(Setting(**options))
     config, source = resolved.config, resolved.source
-    return true_groups(config, source, assign(config, source, config.seed))
+    return true_groups(config, source, config.seed)
 
 
 def test_true_groups_are_those_of_the_partition_and_of_the_concept():
@@ -172,6 +172,8 @@ def test_true_groups_are_those_of_the_partition_and_of_the_concept():
     assert groups_of(partition="iid", clients=4).tolist() == [0, 0, 0, 0]
     assert groups_of(partition="pathological").tolist() == [0, 1, 2, 3, 4, 0, 1, 2, 3, 4]
     assert groups_of(partition="nodes", topology=3, clients=5).tolist() == [0, 1, 2, 0, 1]
+    few = groups_of(partition="pathological", max_examples=1)
+    assert few.tolist() == [0, 1, 2, 3, 4, 0, 1, 2, 3, 4]
     assert groups_of(partition="unbalanced_pathological", clients=20).tolist() == [
         client // 4 for client in range(20)
     ]

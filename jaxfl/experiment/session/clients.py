@@ -79,14 +79,18 @@ def gather(resolved: Resolved) -> Data:
 
 
 def assign(options: DataOptions, source: Source, seed: int) -> Parts:
-    """The rows of the training set that each client holds, by the partition of the options."""
+    """The rows of the training set that each client holds, by the options."""
+    return [rows[: options.max_examples] for rows in divide(options, source, seed)]
+
+
+def divide(options: DataOptions, source: Source, seed: int) -> Parts:
+    """The rows that the partition gives each client, of which it may hold the first alone."""
     partition = PARTITIONS[options.partition]
     fields = {field.name for field in dataclasses.fields(options)} - {"clients", "seed"}
     taken = fields & set(inspect.signature(partition).parameters)
     by = source.owners if options.partition in OWNED else source.y_train
     chosen = {name: getattr(options, name) for name in taken}
-    parts = partition(by, options.clients, seed, **chosen)
-    return [rows[: options.max_examples] for rows in parts]
+    return partition(by, options.clients, seed, **chosen)
 
 
 def make_concept(options: DataOptions, source: Source, seed: int) -> Concept | None:
@@ -104,17 +108,17 @@ ONE_GROUP = ("iid", "quantity")  # partitions whose clients are samples of one p
 BY_LABELS = ("pathological", "unbalanced_pathological", "labels", "nodes")  # of a set of labels
 
 
-def true_groups(options: DataOptions, source: Source, parts: Parts) -> np.ndarray | None:
+def true_groups(options: DataOptions, source: Source, seed: int) -> np.ndarray | None:
     """The group of each client [C], which methods that learn a graph or clusters should find.
 
-    Clients of one group hold the same set of labels, under a partition that gives clients such
+    Clients of one group are given the same set of labels, under a partition that gives clients such
     sets, and have the same concept, under a concept with groups. Groups are numbered in the order
     of their first clients, so that they are those of `data.node_of` and of `data.concept_of`.
 
     Args:
       options: complete options of the data.
       source: the data set.
-      parts: rows of its training set for each client.
+      seed: of the partition.
 
     Returns:
       None where all clients differ: under the concept `feature_noise`, and without a concept under
@@ -125,10 +129,10 @@ def true_groups(options: DataOptions, source: Source, parts: Parts) -> np.ndarra
         return None
     columns = []
     if options.partition in BY_LABELS:
-        columns.append(label_counts(source, parts) > 0)
+        columns.append(label_counts(source, divide(options, source, seed)) > 0)
     if options.concept is not None:
-        columns.append(concept_of(len(parts), options.concept_groups)[:, None])
-    rows = np.concatenate([np.zeros((len(parts), 1)), *columns], axis=1)
+        columns.append(concept_of(options.clients, options.concept_groups)[:, None])
+    rows = np.concatenate([np.zeros((options.clients, 1)), *columns], axis=1)
     _, first, group = np.unique(rows, axis=0, return_index=True, return_inverse=True)
     return np.argsort(np.argsort(first))[group]
 
@@ -143,7 +147,7 @@ def describe_clients(options: DataOptions, source: Source, parts: Parts) -> dict
     if options.concept is not None:
         make_concept(options, source, options.seed)  # for what it refuses
         described["concept"] = options.concept
-    groups = true_groups(options, source, parts)
+    groups = true_groups(options, source, options.seed)
     if groups is not None:
         described["true groups"] = describe_groups(groups)
     return described

@@ -81,7 +81,7 @@ def _holdings(config: Config, sources: dict[str, Source]) -> tuple[Holdings, str
         order = np.arange(config.clients or 0)
         clients = Clients(order, np.zeros((len(order), 4)), "", None, malicious(config))
         return Holdings(clients, None, []), str(error)
-    groups = true_groups(resolved.config, source, parts)
+    groups = true_groups(resolved.config, source, config.seed)
     clients = clients_of(source, parts, groups, malicious(resolved.config))
     counts = label_counts(source, parts)
     kind = "" if source.classes else "tenth "
