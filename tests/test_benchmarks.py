@@ -19,6 +19,7 @@ from benchmarks import (
     kernel_rounds,
     kernels,
     report,
+    same_start,
     sparse_step,
     unequal_clients,
 )
@@ -28,6 +29,7 @@ from benchmarks.kernel_inputs import left_out
 from benchmarks.peers import run_peer, server_loops
 from benchmarks.peers.unequal import PARTITIONS, Unequal, clients_of
 from benchmarks.peers.work import Work, batches, client
+from experiments.tables import standins
 from jaxfl.kernels.mixing import mix
 from jaxfl.kernels.similarity import cosine
 from jaxfl.kernels.simplex import collaboration_rows
@@ -69,6 +71,34 @@ def test_the_gradient_through_rounds_is_compiled_and_timed():
     rows = [line.split("|") for line in section.splitlines() if line.startswith("| loss")]
     assert [row[1].strip() for row in rows] == ["loss", "loss and gradient"]
     assert all(np.isfinite([float(cell) for cell in row[2:-1]]).all() for row in rows)
+
+
+def test_pytorch_gets_the_same_lenet():
+    """Its layers, written with channels first, give the same logits."""
+    model = jaxfl.models.lenet(10)
+    images = jax.random.normal(jax.random.key(0), (3, 32, 32, 3))
+    params = jax.tree.map(lambda x: x + 0.01, model.init(jax.random.key(1), images))
+    layers = same_start.as_pytorch(params)
+    x = images.transpose(0, 3, 1, 2)
+    for place in (0, 3):
+        x = jax.lax.conv(x, layers[f"{place}.weight"], (1, 1), "VALID")
+        x = jax.nn.relu(x + layers[f"{place}.bias"][None, :, None, None])
+        x = x.reshape(*x.shape[:2], x.shape[2] // 2, 2, x.shape[3] // 2, 2).max(axis=(3, 5))
+    x = x.reshape(3, -1)
+    for place in (7, 9):
+        x = jax.nn.relu(x @ layers[f"{place}.weight"].T + layers[f"{place}.bias"][None])
+    logits = x @ layers["11.weight"].T + layers["11.bias"][None]
+    np.testing.assert_allclose(logits, model.apply(params, images), atol=1e-5)
+
+
+@pytest.mark.slow(seconds=15)
+def test_a_run_from_the_same_start_without_peers(tmp_path, capsys):
+    standins.write("cifar10", tmp_path)
+    same_start.main(data_dir=str(tmp_path), rounds=1, seeds=1, local_steps=1)
+    rows = dict(line.split("|")[1:3] for line in capsys.readouterr().out.splitlines()[2:])
+    *peers, ours = rows.values()
+    assert [cell.strip() for cell in peers] == ["not run"] * len(same_start.STARTS)
+    assert 0 <= float(ours) <= 100
 
 
 def test_batches_are_epochs_end_to_end():

@@ -14,6 +14,7 @@ PLACES = {
     "torch_fedavg": "torch",
     "torch_round": "torch",
     "torch_unequal": "torch",
+    "torch_same_start": "torch",
     "server_loops": "torch",
     "fedjax": "fedjax",
     "fedjax_unequal": "fedjax",
