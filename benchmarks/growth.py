@@ -7,7 +7,6 @@ memory is that of a process.
 import json
 import subprocess
 import sys
-from pathlib import Path
 
 import jax.numpy as jnp
 import numpy as np
@@ -15,7 +14,7 @@ import numpy as np
 import jaxfl
 from benchmarks.measure import best_ms, compile_round, use_all_cores, without_evaluation
 from benchmarks.peers import ROOT
-from benchmarks.peers.work import print_json
+from benchmarks.peers.work import peak_gib, print_json
 from jaxfl.types import Dataset
 
 
@@ -35,12 +34,6 @@ def growth(clients: int, steps: int = 5, batch: int = 16) -> dict[str, float]:
     one_round, _ = compile_round(jaxfl.algorithms.local(task), without_evaluation(train))
     ms = best_ms(one_round, max(2, 1_000 // clients)) / clients / steps
     return {"ms": ms, "peak_gib": peak_gib()}
-
-
-def peak_gib() -> float:
-    """Peak memory of this process on Linux; `getrusage` would include its parent process."""
-    lines = Path("/proc/self/status").read_text().splitlines()
-    return next(int(line.split()[1]) for line in lines if line.startswith("VmHWM")) / 2**20
 
 
 def section(sizes: tuple[int, ...] = (10, 100, 1_000, 10_000)) -> str:

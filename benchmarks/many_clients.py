@@ -1,7 +1,7 @@
 """Time and memory of a round of 100 clients whose data and personal models lie on disk.
 
-`python -m benchmarks.many_clients 100000` prints JSON. Each case has its own process, because the
-peak memory is that of a process.
+`python -m benchmarks.many_clients pfedgraph 100000` prints JSON. Each case has its own
+process, because the peak memory is that of a process.
 """
 
 import json
@@ -15,85 +15,64 @@ import jax
 import numpy as np
 
 import jaxfl
-from benchmarks.growth import peak_gib
 from benchmarks.measure import use_all_cores
-from benchmarks.peers import ROOT
-from benchmarks.peers.work import print_json
+from benchmarks.peers import ROOT, peer_cells, run_peer, stored
+from benchmarks.peers.work import peak_gib, print_json
 from jaxfl import checkpoint, on_disk
 
-COHORT = 100
-# Examples of a client for training and for testing.
-TRAIN = 50
-TEST = 10
-SIDE = 28
-BATCH = 10
-EPOCHS = 5
-# Clients that are written at a time.
-BLOCK = 1000
-# Rounds that are timed together.
-ROUNDS = 4
+PEERS = {"FedJAX, SQLite": "fedjax_stored", "pfl": "pfl_stored"}
 
 
 def write_clients(directory: Path, clients: int) -> None:
     """A federation of random images, written block by block and never in memory as a whole."""
-    rng = np.random.default_rng(0)
-    for name, count in (("train", TRAIN), ("test", TEST)):
+    for name, count in (("train", stored.TRAIN), ("test", stored.TEST)):
         folder = directory / name
         folder.mkdir(parents=True)
-        examples = clients * count
-        x = folder / "x.npy"
-        np.lib.format.open_memmap(x, "w+", np.uint8, (examples, SIDE, SIDE, 1))
-        block = rng.integers(0, 256, (BLOCK * count, SIDE, SIDE, 1), np.uint8)
-        for number, first in enumerate(range(0, examples, len(block))):
-            # Mapped anew for each block, because pages of a mapping count as memory.
-            rows = np.load(x, mmap_mode="r+")[first : first + len(block)]
-            # The images of each block are others: pixels are taken modulo 256.
-            rows[:] = block[: len(rows)] + np.uint8(number % 256)
-            del rows
-        np.save(folder / "y.npy", (np.arange(examples) % 10).astype(np.int32))
+        stored.write_images(folder / "x.npy", clients, count)
+        np.save(folder / "y.npy", stored.labels(clients * count))
         np.save(folder / "offsets.npy", np.arange(clients + 1) * count)
 
 
-def measure(clients: int, repeats: int = 5) -> dict[str, float]:
+def measure(method: str, clients: int) -> dict[str, float]:
     """Seconds of a round, of a checkpoint and of resuming, peak memory, and size on the disk.
 
     Args:
+      method: a name of the registry.
       clients: C.
-      repeats: how many times some rounds are timed; the best time counts.
     """
     with tempfile.TemporaryDirectory() as folder:
         directory = Path(folder)
         write_clients(directory / "data", clients)
-        return _measure(directory, clients, repeats)
+        return _measure(directory, method, clients)
 
 
-def _measure(directory: Path, clients: int, repeats: int) -> dict[str, float]:
+def _measure(directory: Path, method: str, clients: int) -> dict[str, float]:
     federation = on_disk.open_federation(directory / "data")
     task = jaxfl.classification(
         jaxfl.models.lenet(10),
-        np.zeros((SIDE, SIDE, 1), np.uint8),
-        batch_size=BATCH,
-        epochs=EPOCHS,
+        np.zeros((stored.SIDE, stored.SIDE, 1), np.uint8),
+        batch_size=stored.BATCH,
+        epochs=stored.EPOCHS,
         scale=255.0,
     )
-    algorithm = jaxfl.algorithms.pfedgraph(task)
+    algorithm = getattr(jaxfl.algorithms, method)(task)
     key = jax.random.key(0)
     states, first = on_disk.open_clients(directory / "states", algorithm, key, federation)
-    sample = jaxfl.participation.uniform(clients, COHORT / clients)
+    sample = jaxfl.participation.uniform(clients, stored.COHORT / clients)
     advance = on_disk.make_stored_rounds(algorithm, sample, federation, states)
     evaluate = on_disk.make_stored_evaluate(algorithm, task, federation, states, after="none")
 
     state, _ = advance(key, first, 0, 1)
     done = 1
     seconds = cpu_seconds = float("inf")
-    for _ in range(repeats):
+    for _ in range(stored.REPEATS):
         # Several rounds in one call, because the first one of a call is not read ahead.
         began = time.perf_counter()
         cpu_began = time.process_time()
-        state, (_, ids) = advance(key, state, done, ROUNDS)
-        seconds = min(seconds, (time.perf_counter() - began) / ROUNDS)
-        cpu_seconds = min(cpu_seconds, (time.process_time() - cpu_began) / ROUNDS)
-        done += ROUNDS
+        state, (_, ids) = advance(key, state, done, stored.ROUNDS)
+        seconds = min(seconds, (time.perf_counter() - began) / stored.ROUNDS)
+        cpu_seconds = min(cpu_seconds, (time.process_time() - cpu_began) / stored.ROUNDS)
+        done += stored.ROUNDS
     evaluate(key, state, ids[-1])
     began = time.perf_counter()
     evaluate(key, state, ids[-1])
@@ -127,19 +106,20 @@ def _measure(directory: Path, clients: int, repeats: int) -> dict[str, float]:
     }
 
 
-def in_own_process(clients: int) -> dict[str, float]:
+def in_own_process(method: str, clients: int) -> dict[str, float]:
     """As `measure`."""
-    command = [sys.executable, "-m", "benchmarks.many_clients", str(clients)]
+    command = [sys.executable, "-m", "benchmarks.many_clients", method, str(clients)]
     done = subprocess.run(command, capture_output=True, text=True, cwd=ROOT, check=True)
     return json.loads(done.stdout.splitlines()[-1])
 
 
-def section(sizes: tuple[int, ...] = (1_000, 10_000, 100_000)) -> str:
-    """The table."""
+def section(environments: Path | None, sizes: tuple[int, ...] = (1_000, 10_000, 100_000)) -> str:
+    """Both tables."""
     rows = []
+    peers = []
     first = 0.0
     for clients in sizes:
-        found = in_own_process(clients)
+        found = in_own_process("pfedgraph", clients)
         first = first or found["round"]
         cells = [
             f"{clients:,}",
@@ -154,7 +134,22 @@ def section(sizes: tuple[int, ...] = (1_000, 10_000, 100_000)) -> str:
             f"{found['states_gib']:.2f}",
         ]
         rows.append(f"| {' | '.join(cells)} |")
-    return TEXT.format(rows="\n".join(rows), rounds=1 + 5 * ROUNDS)
+        ours = in_own_process("fedavg", clients)
+        cells = [f"{clients:,}", f"{ours['round']:.2f}", f"{ours['peak_gib']:.2f}"]
+        for peer in PEERS.values():
+            theirs = run_peer(environments, peer, clients)
+            cells.append(peer_cells(theirs, ours["round"], "round"))
+            cells.append("" if isinstance(theirs, str) else f"{theirs['peak_gib']:.2f}")
+        peers.append(f"| {' | '.join(cells)} |")
+    columns = " | ".join(f"{name}, s | times jaxfl | GiB" for name in PEERS)
+    rule = "---:|" * 3 * len(PEERS)
+    return TEXT.format(
+        rows="\n".join(rows),
+        rounds=stored.ALL_ROUNDS,
+        peers="\n".join(peers),
+        columns=columns,
+        rule=rule,
+    )
 
 
 TEXT = """## More clients than fit into memory
@@ -171,9 +166,16 @@ the same bits as without the stop. *All states* is what the states of all client
 | clients | round, s | relative | CPU time, s | evaluation, s | checkpoint, s | resume, s | peak memory, GiB | all states, GiB | written, GiB |
 |---|---:|---:|---:|---:|---:|---:|---:|---:|---:|
 {rows}
+
+FedJAX and pfl keep no personal models of clients on the disk, so the same rounds of federated
+averaging stand beside theirs. FedJAX reads its clients from SQLite, pfl from one mapped array.
+
+| clients | jaxfl, s | GiB | {columns} |
+|---|---:|---:|{rule}
+{peers}
 """  # noqa: E501 - the head of a table
 
 
 if __name__ == "__main__":
     with use_all_cores():
-        print_json(**measure(int(sys.argv[1])))
+        print_json(**measure(sys.argv[1], int(sys.argv[2])))

@@ -44,7 +44,7 @@ SECTIONS: dict[str, Callable[[Path | None, float], str]] = {
     "unequal_memory": lambda peers, floor: unequal_clients.memory_section(),
     "gradient_through_rounds": lambda peers, floor: gradient_through_rounds.section(),
     "growth": lambda peers, floor: growth.section(),
-    "many_clients": lambda peers, floor: many_clients.section(),
+    "many_clients": lambda peers, floor: many_clients.section(peers),
 }
 
 

@@ -14,11 +14,10 @@ import jax
 import numpy as np
 
 import jaxfl
-from benchmarks.growth import peak_gib
 from benchmarks.measure import best_ms, compile_round, use_all_cores, without_evaluation
 from benchmarks.peers import ROOT, peer_cells, run_peer
 from benchmarks.peers.unequal import PARTITIONS, Unequal, unequal_from_arguments
-from benchmarks.peers.work import images, print_json
+from benchmarks.peers.work import images, peak_gib, print_json
 from jaxfl.types import Dataset
 
 BATCH = 16

@@ -18,6 +18,7 @@ from benchmarks import (
     gradient_through_rounds,
     kernel_rounds,
     kernels,
+    many_clients,
     report,
     same_start,
     sparse_step,
@@ -26,7 +27,7 @@ from benchmarks import (
 from benchmarks.accelerator_rows import Session, measure_row, read_rows
 from benchmarks.kernel_cases import KERNELS
 from benchmarks.kernel_inputs import left_out
-from benchmarks.peers import run_peer, server_loops
+from benchmarks.peers import run_peer, server_loops, stored
 from benchmarks.peers.unequal import PARTITIONS, Unequal, clients_of
 from benchmarks.peers.work import Work, batches, client
 from experiments.tables import standins
@@ -160,6 +161,35 @@ def test_the_table_of_unequal_clients_has_a_row_for_each_case():
     assert len(rows) == 1 + len(PARTITIONS)
     assert {row.count("|") for row in rows} == {11}
     assert sum(row.count("not run") for row in rows) == 2 * len(unequal_clients.PEERS)
+
+
+def test_images_on_the_disk_are_those_of_the_blocks(tmp_path, monkeypatch):
+    monkeypatch.setattr(stored, "BLOCK", 2)
+    stored.write_images(tmp_path / "x.npy", 5, 3)
+    found = np.load(tmp_path / "x.npy")
+    blocks = list(stored.blocks(5, 3))
+    assert [len(block) for block in blocks] == [6, 6, 3]
+    np.testing.assert_array_equal(found, np.concatenate(blocks))
+    assert len(np.unique(found.reshape(15, -1), axis=0)) == 15
+
+
+def test_the_best_rounds_on_the_disk_are_those_that_follow_each_other():
+    seconds = [9.0] + [4.0, 1.0, 4.0, 4.0] + [3.0] * 4 * (stored.REPEATS - 1)
+    assert len(seconds) == stored.ALL_ROUNDS
+    assert stored.seconds_of_round(seconds) == 3.0
+
+
+@pytest.mark.slow
+def test_clients_on_the_disk_have_a_row_in_both_tables(monkeypatch):
+    small = {"COHORT": 2, "TRAIN": 4, "TEST": 2, "BATCH": 2, "EPOCHS": 1, "REPEATS": 1, "ROUNDS": 2}
+    for name, value in small.items():
+        monkeypatch.setattr(stored, name, value)
+    monkeypatch.setattr(many_clients, "in_own_process", many_clients.measure)
+    tables = many_clients.section(None, sizes=(10,))
+    own, beside = (line for line in tables.splitlines() if line.startswith("| 10 |"))
+    assert own.count("|") == 11
+    assert beside.count("|") == 4 + 3 * len(many_clients.PEERS)
+    assert beside.count("not run") == len(many_clients.PEERS)
 
 
 @functools.cache

@@ -18,7 +18,9 @@ PLACES = {
     "server_loops": "torch",
     "fedjax": "fedjax",
     "fedjax_unequal": "fedjax",
+    "fedjax_stored": "fedjax",
     "pfl": "pfl",
+    "pfl_stored": "pfl",
     "flower": "flower",
     "blazefl": "blazefl",
 }

@@ -37,11 +37,13 @@ def lenet(batch) -> jax.Array:
 
 
 def federated_averaging(
-    clients: list[tuple[np.ndarray, np.ndarray]], batches: fedjax.ShuffleRepeatBatchHParams
-) -> Callable[[], None]:
-    """A function that runs the next round over the clients, each with its x and y."""
+    batches: fedjax.ShuffleRepeatBatchHParams,
+    shape: tuple[int, ...] = (32, 32, 3),
+    parameters: int = 62_006,
+) -> tuple[fedjax.FederatedAlgorithm, fedjax.algorithms.fed_avg.ServerState]:
+    """The algorithm and its first state, for images of this shape."""
     fedjax.set_for_each_client_backend("jit")
-    example = {"x": jnp.zeros((1, 32, 32, 3)), "y": jnp.zeros(1, int)}
+    example = {"x": jnp.zeros((1, *shape)), "y": jnp.zeros(1, int)}
     model = fedjax.create_model_from_haiku(
         transformed_forward_pass=hk.transform(lenet),
         sample_batch=example,
@@ -56,11 +58,19 @@ def federated_averaging(
         fedjax.optimizers.sgd(1.0),
         batches,
     )
+    state = algorithm.init(model.init(jax.random.PRNGKey(0)))
+    assert sum(x.size for x in jax.tree.leaves(state.params)) == parameters
+    return algorithm, state
+
+
+def rounds_of(
+    clients: list[tuple[np.ndarray, np.ndarray]], batches: fedjax.ShuffleRepeatBatchHParams
+) -> Callable[[], None]:
+    """A function that runs the next round over the clients, each with its x and y."""
+    algorithm, state = federated_averaging(batches)
     data = [fedjax.ClientDataset(dict(zip("xy", own, strict=True))) for own in clients]
     keys = jax.random.split(jax.random.PRNGKey(0), len(data))
     cohort = [(str(number), own, keys[number]) for number, own in enumerate(data)]
-    state = algorithm.init(model.init(jax.random.PRNGKey(0)))
-    assert sum(x.size for x in jax.tree.leaves(state.params)) == 62_006
 
     def one_round():
         nonlocal state
@@ -78,7 +88,7 @@ def versions() -> str:
 def main() -> None:
     """Runs rounds and prints the best."""
     work = work_from_arguments()
-    one_round = federated_averaging(
+    one_round = rounds_of(
         [client(number) for number in range(work.clients)],
         fedjax.ShuffleRepeatBatchHParams(
             batch_size=work.batch, num_epochs=None, num_steps=work.steps

@@ -5,7 +5,7 @@ It needs the environment of `fedjax`.
 
 import fedjax
 
-from benchmarks.peers.fedjax import federated_averaging, versions
+from benchmarks.peers.fedjax import rounds_of, versions
 from benchmarks.peers.unequal import clients_of, ms_of_batch, unequal_from_arguments
 from benchmarks.peers.work import print_json, timed
 
@@ -14,7 +14,7 @@ def main() -> None:
     """Runs rounds and prints the best."""
     work = unequal_from_arguments()
     batches = fedjax.ShuffleRepeatBatchHParams(batch_size=work.batch, num_epochs=1)
-    one_round = federated_averaging(clients_of(work), batches)
+    one_round = rounds_of(clients_of(work), batches)
     print_json(ms=ms_of_batch(timed(one_round), work), version=versions())
 
 

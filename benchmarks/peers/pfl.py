@@ -37,9 +37,9 @@ from benchmarks.peers.work import (
 class LeNet(torch.nn.Module):
     """The model with the methods that pfl needs."""
 
-    def __init__(self):
+    def __init__(self, side: int, channels: int):
         super().__init__()
-        self.net = lenet(32, 3)
+        self.net = lenet(side, channels)
 
     def loss(self, x, y):
         """Mean cross-entropy of a batch."""
@@ -75,40 +75,51 @@ class Watch(TrainingProcessCallback):
         return False, Metrics()
 
 
-def main() -> None:
-    """Runs rounds and prints the best."""
-    work = work_from_arguments()
-    users = [Shuffled(number, work) for number in range(work.clients)]
-    data = FederatedDataset(
-        users.__getitem__, get_user_sampler("minimize_reuse", range(work.clients))
-    )
-    net = LeNet()
+def seconds_of_rounds(
+    data: FederatedDataset, net: LeNet, cohort: int, rounds: int, **training: int | None
+) -> list[float]:
+    """Seconds of each round of federated averaging; `training` is about batches and epochs."""
     model = PyTorchModel(
         net, local_optimizer_create=sgd, central_optimizer=torch.optim.SGD(net.parameters(), lr=1.0)
     )
     watch = Watch()
     FederatedAveraging().run(
         NNAlgorithmParams(
-            central_num_iterations=ROUNDS,
-            evaluation_frequency=10 * ROUNDS,
-            train_cohort_size=work.clients,
+            central_num_iterations=rounds,
+            evaluation_frequency=10 * rounds,
+            train_cohort_size=cohort,
             val_cohort_size=0,
         ),
         SimulatedBackend(data, data, postprocessors=[WeightByDatapoints()]),
         model,
-        NNTrainHyperParams(
-            local_num_epochs=None,
-            local_num_steps=work.steps,
-            local_learning_rate=LEARNING_RATE,
-            local_batch_size=work.batch,
-        ),
+        NNTrainHyperParams(local_learning_rate=LEARNING_RATE, **training),
         NNEvalHyperParams(local_batch_size=None),
         [watch],
     )
-    print_json(
-        ms=ms(np.diff(watch.ends).tolist(), work),
-        version=f"{version('pfl')}, torch {torch.__version__}",
+    return np.diff(watch.ends).tolist()
+
+
+def versions() -> str:
+    """The versions that run."""
+    return f"{version('pfl')}, torch {torch.__version__}"
+
+
+def main() -> None:
+    """Runs rounds and prints the best."""
+    work = work_from_arguments()
+    users = [Shuffled(number, work) for number in range(work.clients)]
+    seconds = seconds_of_rounds(
+        FederatedDataset(
+            users.__getitem__, get_user_sampler("minimize_reuse", range(work.clients))
+        ),
+        LeNet(32, 3),
+        work.clients,
+        ROUNDS,
+        local_num_epochs=None,
+        local_num_steps=work.steps,
+        local_batch_size=work.batch,
     )
+    print_json(ms=ms(seconds, work), version=versions())
 
 
 if __name__ == "__main__":

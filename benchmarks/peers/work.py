@@ -10,6 +10,7 @@ import json
 import sys
 import time
 from collections.abc import Iterator
+from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
@@ -70,6 +71,12 @@ def timed(one_round, rounds: int = ROUNDS) -> list[float]:
 def ms(seconds: list[float], work: Work) -> float:
     """Milliseconds of a client step in the best round; the first round only warms up."""
     return 1e3 * min(seconds[1:]) / work.clients / work.steps
+
+
+def peak_gib() -> float:
+    """Peak memory of this process on Linux; `getrusage` would include its parent process."""
+    lines = Path("/proc/self/status").read_text().splitlines()
+    return next(int(line.split()[1]) for line in lines if line.startswith("VmHWM")) / 2**20
 
 
 def print_json(**found: object) -> None:
