@@ -1,10 +1,12 @@
 """The networks of FedCedar (Wang et al., PAKDD 2024, section 4.1), with GroupNorm."""
 
+import itertools
 from functools import partial
 
 from flax import linen as nn
 
 from jaxfl.errors import check
+from jaxfl.models.block import ConvReluPool
 from jaxfl.models.conv import Conv, conv, max_pool
 from jaxfl.models.norm import GroupNorm
 
@@ -34,13 +36,20 @@ class Cedar(nn.Module):
             f"cedar3 and cedar6 take images of 8x8 or more, not {shape}: choose cnn or mlp",
         )
         way = partial(conv, way=self.conv)
+        layers = itertools.count()
         for stage in self.stages:
             for number, width in enumerate(stage):
-                x = nn.Conv(width, (3, 3), conv_general_dilated=way)(x)
-                if number == 0 and self.groups:
+                name = f"Conv_{next(layers)}"
+                normalised = number == 0 and self.groups
+                pooled = number == len(stage) - 1
+                if pooled and not normalised:
+                    x = ConvReluPool(width, (3, 3), conv=self.conv, name=name)(x)
+                    continue
+                x = nn.Conv(width, (3, 3), conv_general_dilated=way, name=name)(x)
+                if normalised:
                     x = GroupNorm(self.groups)(x)
-                x = nn.relu(x)
-            x = max_pool(x)
+                # Pooling before ReLU gives the same, since both are monotone, and is faster.
+                x = nn.relu(max_pool(x) if pooled else x)
         x = nn.relu(nn.Dense(self.hidden)(x.reshape(x.shape[0], -1)))
         return x if until_head else nn.Dense(self.classes)(x)
 
