@@ -38,7 +38,6 @@ MODELS = {
     "lenet": partial(jaxfl.models.lenet, 10),
     "three": Three,
     "cedar6": partial(jaxfl.models.cedar6, 10),
-    "cedar3": partial(jaxfl.models.cedar3, 10),
 }
 CASES = (
     ("lenet", 32, 16),

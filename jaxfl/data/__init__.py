@@ -1,5 +1,6 @@
 """From a data set to a federation: load, partition, federate."""
 
+from jaxfl.data import augment
 from jaxfl.data.arrays import Source, from_arrays, merge_test_set
 from jaxfl.data.concept import CONCEPTS, concept_of, label_permutations
 from jaxfl.data.describe import describe_groups, describe_partition
@@ -30,6 +31,7 @@ __all__ = [
     "SOURCES",
     "Ridge",
     "Source",
+    "augment",
     "concept_of",
     "describe_groups",
     "describe_partition",
