@@ -19,6 +19,7 @@ from benchmarks import (
     kernel_rounds,
     kernels,
     many_clients,
+    pfedgraph_round,
     report,
     same_start,
     sparse_step,
@@ -140,6 +141,23 @@ def test_a_table_has_a_row_for_each_framework():
     assert len(rows) == 2 + len(fedavg_round.PEERS)
     assert {row.count("|") for row in rows} == {5}
     assert sum("not run" in row for row in rows) == len(fedavg_round.PEERS)
+
+
+def test_clients_with_two_labels_are_scored_on_a_fifth_of_the_images():
+    every, two = (pfedgraph_round.federation(2, labels).test.mask for labels in (10, 2))
+    assert every.sum() == every.size
+    np.testing.assert_allclose(two.mean(axis=1), 0.2, atol=0.02)
+
+
+def test_the_table_of_a_whole_round_compares_each_row_with_the_script(monkeypatch):
+    parts = {"round": 5.0, "scores": 3.0, "evaluation": 15.0, "compile_seconds": 1.0}
+    two = parts | {"scores": 1.0}
+    script = {"training": 25.0, "server": 5.0, "evaluation": 18.0, "version": "torch 2"}
+    found = {10: parts, 2: two}
+    monkeypatch.setattr(pfedgraph_round, "seconds", lambda work, labels=10: found[labels])
+    monkeypatch.setattr(pfedgraph_round, "run_peer", lambda *arguments: script)
+    rows = [line for line in pfedgraph_round.section(None).splitlines() if line.startswith("| ")]
+    assert [row.split("|")[-2].strip() for row in rows[1:]] == ["6.0", "8.0", "2.4", "1.0"]
 
 
 def test_unequal_clients_divide_the_same_examples():
