@@ -55,7 +55,7 @@ def _measure(directory: Path, method: str, clients: int) -> dict[str, float]:
         epochs=stored.EPOCHS,
         scale=255.0,
     )
-    algorithm = getattr(jaxfl.algorithms, method)(task)
+    algorithm = jaxfl.algorithms.ALGORITHMS[method](task)
     key = jax.random.key(0)
     states, first = on_disk.open_clients(directory / "states", algorithm, key, federation)
     sample = jaxfl.participation.uniform(clients, stored.COHORT / clients)

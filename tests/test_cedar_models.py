@@ -50,6 +50,50 @@ def test_parameters(model, shape, stages, hidden, total):
     assert count(groups=None) == by_hand(stages, hidden, shape, normalised=False)
 
 
+class Plain(nn.Module):
+    """FedCedar's network layer by layer: flax's convolutions and normalisation, pooling last."""
+
+    stages: list[list[int]]
+    hidden: int
+    groups: int | None
+
+    @nn.compact
+    def __call__(self, x):
+        for stage in self.stages:
+            for number, wide in enumerate(stage):
+                x = nn.Conv(wide, (3, 3))(x)
+                if number == 0 and self.groups:
+                    x = nn.GroupNorm(self.groups)(x)
+                x = nn.relu(x)
+            x = nn.max_pool(x, (2, 2), (2, 2))
+        x = nn.relu(nn.Dense(self.hidden)(x.reshape(x.shape[0], -1)))
+        return nn.Dense(10)(x)
+
+
+@pytest.mark.slow(seconds=4)
+@pytest.mark.parametrize("groups", [8, None])
+@pytest.mark.parametrize(("model", "stages", "hidden"), [(cedar3, THREE, 128), (cedar6, SIX, 512)])
+def test_a_network_equals_flaxs_layers_forward_and_backward(model, stages, hidden, groups):
+    x = jax.random.normal(jax.random.key(0), (3, 10, 8, 3))
+    ours, theirs = model(10, groups), Plain(stages, hidden, groups)
+    params = theirs.init(jax.random.key(1), x)["params"]
+    # With scales that are not 1, and biases and shifts that are not 0.
+    params = jax.tree.map(
+        lambda p: p + 0.1 * jnp.sin(jnp.arange(1.0 * len(p))) if p.ndim == 1 else p, params
+    )
+    expected = jax.eval_shape(ours.init, jax.random.key(1), x)["params"]
+    assert jax.tree.map(jnp.shape, params) == jax.tree.map(jnp.shape, dict(expected))
+
+    def loss(network, params):
+        return jnp.mean(jnp.sin(network.apply({"params": params}, x)))
+
+    found, reference = (
+        jax.value_and_grad(partial(loss, network))(params) for network in (ours, theirs)
+    )
+    for a, b in zip(jax.tree.leaves(found), jax.tree.leaves(reference), strict=True):
+        np.testing.assert_allclose(a, b, rtol=1e-3, atol=1e-5)
+
+
 @pytest.mark.parametrize("name", ["cedar3", "cedar6"])
 def test_other_inputs_are_refused(name):
     for shape, message in (((4,), "choose mlp"), ((7, 9, 1), "8x8 or more, not 7x9x1")):
