@@ -9,7 +9,7 @@ training examples of digits; the right panel shows clients with fewer.
 The paper's protocol is `--preset fedcedar-case-study --examples all`.
 """
 
-import json
+from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
 from typing import Literal
@@ -24,6 +24,7 @@ from rich.table import Table
 from sklearn.metrics import rand_score
 
 import jaxfl
+from experiments import kept
 from jaxfl import participation
 from jaxfl.algorithms import fedcedar
 from jaxfl.data import node_of
@@ -31,6 +32,7 @@ from jaxfl.experiment import Setting, gather, resolve
 from jaxfl.experiment.config.presets import preset as preset_named
 from jaxfl.experiment.session.build import make_task
 from jaxfl.experiment.show import drawing
+from jaxfl.experiment.store import files
 from jaxfl.ragged import padded
 from jaxfl.types import Federation
 
@@ -47,6 +49,7 @@ DIGITS = {  # options without a preset
     "weight_decay": 0.0,
     "rounds": 50,
 }
+RESULTS = "rand.json"
 FRACTION = 0.3
 SMOKE = {"rounds": 2, "per_node": 2, "topologies": (3,), "seeds": 2, "local_epochs": 1}
 
@@ -125,55 +128,69 @@ def picture(
 ) -> bytes:
     """Rand index by round and by a client's number of examples, mean and range of the seeds.
 
-    The solid lines of the left panel have the last number of examples, the dashed lines `FEW`. The
-    right panel is left out if there is one number alone.
+    With one number of examples each topology has a panel. With several the solid lines of the left
+    panel have the last of them, and the dashed lines have `FEW`.
     """
-    figure, panels = drawing.canvas(min(len(examples), 2), width=5.6)
-    by_round = panels[0]
-    for i, (topology, result) in enumerate(found.items()):
-        colour = drawing.COLOURS[i]
-        rand = result["rand"]
-        rounds = PERIOD * np.arange(1, rand.shape[2] + 1)
-        # The widths differ so that lines at 1 do not hide each other.
-        thick = {"color": colour, "linewidth": 6 - 2 * i}
-        band(by_round, rounds, rand[-1], label=f"{topology} nodes", **thick)
-        if FEW in examples:
-            few = rand[examples.index(FEW)]
-            band(by_round, rounds, few, color=colour, linestyle="--", linewidth=1.2)
-        for by_examples in panels[1:]:
-            band(
-                by_examples,
-                result["examples"],
-                rand.mean(axis=2).T,
-                label=f"{topology} nodes",
-                marker="o",
-                **thick,
-            )
-        for panel in panels:
-            panel.axhline(chance(topology), color=colour, linewidth=1, linestyle=":")
-    if FEW in examples:
-        label = f"{FEW} examples a client"
-        by_round.plot([], [], color="0.4", linestyle="--", linewidth=1.2, label=label)
-    by_round.plot([], [], color="0.4", linestyle=":", linewidth=1, label="chance")
-    by_round.set(
-        xlabel="round",
-        ylabel="Rand index, clusters and nodes",
-        title=f"{examples[-1]} examples" + (", and few" if FEW in examples[:-1] else ""),
-    )
-    by_round.legend(frameon=False, ncols=2, loc="lower right", fontsize=8)
-    for by_examples in panels[1:]:
-        by_examples.set(
-            xlabel="training examples of a client", title="mean over the rounds", xscale="log"
-        )
-        most = max(result["examples"].max() for result in found.values())
-        ticks = 2 ** np.arange(np.ceil(np.log2(most)).astype(int) + 1)  # 1, 2, 4, ...
-        by_examples.set_xticks(ticks, ticks.astype(str).tolist(), minor=False)
-        by_examples.set_xticks([], minor=True)
+    if len(examples) == 1:
+        figure, panels = drawing.canvas(len(found), width=4.0, height=3.4)
+        for i, (topology, result) in enumerate(found.items()):
+            style = {"color": drawing.COLOURS[i], "marker": "o", "markersize": 3}
+            by_round(panels[i], result["rand"][0], **style)
+            draw_chance(panels[i], topology, drawing.COLOURS[i])
+            panels[i].set(title=f"{topology} nodes", xlabel="round")
+        panels[0].set_ylabel("Rand index")
+        panels[0].legend(frameon=False, loc="lower left")
+    else:
+        figure, panels = drawing.canvas(2, width=5.6)
+        by_number(panels, found, examples)
     for panel in panels:
         panel.set_ylim(0.3, 1.03)
         panel.grid(alpha=0.25)
-    figure.suptitle(f"FedCedar on {dataset}: clusters of uploaded models against the true nodes")
+    figure.suptitle(f"FedCedar on {dataset}: clusters of uploaded models and true nodes")
     return drawing.png(figure)
+
+
+def by_number(
+    panels: Sequence[Axes], found: dict[int, dict[str, np.ndarray]], examples: tuple[Examples, ...]
+) -> None:
+    """All topologies by round in the left panel, and by number of examples in the right one."""
+    left, right = panels
+    for i, (topology, result) in enumerate(found.items()):
+        colour = drawing.COLOURS[i]
+        # The widths differ so that lines at 1 do not hide each other.
+        style = {"color": colour, "linewidth": 6 - 2 * i, "label": f"{topology} nodes"}
+        by_round(left, result["rand"][-1], **style)
+        if FEW in examples:
+            few = result["rand"][examples.index(FEW)]
+            by_round(left, few, color=colour, linestyle="--", linewidth=1.2)
+        band(right, result["examples"], result["rand"].mean(axis=2).T, marker="o", **style)
+        for panel in panels:
+            draw_chance(panel, topology, colour)
+    if FEW in examples:
+        label = f"{FEW} examples a client"
+        left.plot([], [], color="0.4", linestyle="--", linewidth=1.2, label=label)
+    left.plot([], [], color="0.4", linestyle=":", linewidth=1, label="chance")
+    left.set(
+        xlabel="round",
+        ylabel="Rand index",
+        title=f"{examples[-1]} examples" + (", and few" if FEW in examples[:-1] else ""),
+    )
+    left.legend(frameon=False, ncols=2, loc="lower right", fontsize=8)
+    right.set(xlabel="training examples of a client", title="mean over the rounds", xscale="log")
+    most = max(result["examples"].max() for result in found.values())
+    ticks = 2 ** np.arange(np.ceil(np.log2(most)).astype(int) + 1)  # 1, 2, 4, ...
+    right.set_xticks(ticks, ticks.astype(str).tolist(), minor=False)
+    right.set_xticks([], minor=True)
+
+
+def by_round(panel: Axes, rand: np.ndarray, **style) -> None:
+    """The Rand index of the seeds by round; rand [seeds, rounds / 5]."""
+    band(panel, PERIOD * np.arange(1, rand.shape[1] + 1), rand, **style)
+
+
+def draw_chance(panel: Axes, topology: int, colour: str) -> None:
+    """A line at the Rand index of random clusters."""
+    panel.axhline(chance(topology), color=colour, linewidth=1, linestyle=":", label="chance")
 
 
 def band(panel: Axes, x: np.ndarray, values: np.ndarray, **style) -> None:
@@ -198,14 +215,15 @@ def main(
     batch_size: int | None = None,
     examples: tuple[Examples, ...] = (1, 2, 4, 8, "all"),
 ) -> None:
-    """Runs the topologies, prints the table, and writes its numbers and the picture.
+    """Runs every topology that has no result yet, prints the table and writes it with its picture.
 
     Args:
       preset: name of a protocol, which the other options change; `DIGITS` if not given.
       dataset: name of the data set, with ten labels; digits without a preset.
       data_dir: folder of the data; that of JAXFL_DATA_DIR if not given.
       model: name of the model; mlp without a preset.
-      out: directory to write.
+      out: directory to write. It keeps the results of each topology: a run that was stopped, or
+        that has more topologies, goes on with those that are missing.
       rounds: communication rounds; 50 without a preset.
       per_node: clients of each node.
       topologies: numbers of nodes.
@@ -226,10 +244,16 @@ def main(
     }
     options = preset_named(preset).options if preset else DIGITS
     options = options | {name: value for name, value in given.items() if value is not None}
-    found = {}
+    told = {name: value for name, value in options.items() if name != "data_dir"}
+    told |= {"per_node": per_node, "examples": examples}
+    known = kept.load(out / RESULTS, told)
     for topology in topologies:
+        if str(topology) in known:
+            continue
         nodes = {"partition": "nodes", "topology": topology, "clients": topology * per_node}
-        found[topology] = study(Setting(**(options | nodes)), examples)
+        known[str(topology)] = study(Setting(**(options | nodes)), examples)
+        kept.save(out / RESULTS, told, known)
+    found = {topology: known[str(topology)] for topology in topologies}
     table = Table("nodes", "examples of a client", "Rand index", "seeds", "chance", "contraction")
     for topology, result in found.items():
         for held, rand, contraction in zip(
@@ -246,12 +270,8 @@ def main(
             )
             table.add_row(str(topology), *row)
     Console().print(table)
-    out.mkdir(parents=True, exist_ok=True)
-    numbers = {
-        t: {name: values.tolist() for name, values in result.items()} for t, result in found.items()
-    }
-    (out / "rand.json").write_text(json.dumps(numbers, indent=2) + "\n")
-    (out / "rand.png").write_bytes(picture(found, options["dataset"], examples))
+    drawn = picture(found, options["dataset"], examples)
+    files.write_file(out / "rand.png", drawn)
 
 
 if __name__ == "__main__":

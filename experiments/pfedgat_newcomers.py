@@ -10,10 +10,8 @@ The paper's protocol is `--preset pfedgat-dirichlet`, with `--methods local pfed
 per_fedavg "pfedgat, as published"`; its other picture has `--dataset cifar100`.
 """
 
-import json
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -23,7 +21,7 @@ from rich.console import Console
 from rich.table import Table
 
 import jaxfl
-from jaxfl.errors import check
+from experiments import kept
 from jaxfl.experiment import Setting, gather, resolve
 from jaxfl.experiment.config.presets import preset as preset_named
 from jaxfl.experiment.session.build import make_task
@@ -100,24 +98,6 @@ def run(
     _, (later, weights) = jax.lax.scan(step, state, alone + jnp.arange(together))
     before, after = jax.tree.map(lambda a, b: jnp.concatenate([a[None], b]), joining, later)
     return before, after, weights[-1]
-
-
-def load(file: Path, known: dict[str, Any]) -> dict[str, dict[str, np.ndarray]]:
-    """The results that a file has, by method; none if there is no file.
-
-    Raises:
-      InputError: they are those of another setting.
-    """
-    if not file.exists():
-        return {}
-    found = json.loads(file.read_text())
-    methods = found.pop("methods")
-    check(
-        found == known,
-        f"{file} has results of other options, which are not written over: give another --out, or "
-        "remove it",
-    )
-    return {name: {k: np.asarray(v) for k, v in one.items()} for name, one in methods.items()}
 
 
 def picture(results: dict[str, dict[str, np.ndarray]]) -> bytes:
@@ -203,20 +183,18 @@ def main(
     task = make_task(resolved.config, resolved.source)
     several = seeds_of(setting)
     told = {name: value for name, value in options.items() if name != "data_dir"}
-    known = {"setting": told | {"seeds": seeds, "alone": alone, "together": together}}
-    kept = load(out / RESULTS, json.loads(json.dumps(known)))
+    told |= {"seeds": seeds, "alone": alone, "together": together}
+    found = kept.load(out / RESULTS, told)
     for name in methods:
-        if name in kept:
+        if name in found:
             continue
         factory, hyper = (METHODS | OTHERS)[name]
         of_one_seed = partial(run, factory(task, **hyper), task, alone, together)
         of_each = jax.jit(several.each(of_one_seed, (0, 0)))
-        found = map(np.asarray, several.with_axis(of_each(several.argument(), federation)))
-        kept[name] = dict(zip(("before", "after", "weights"), found, strict=True))
-        out.mkdir(parents=True, exist_ok=True)
-        plain = {n: {k: v.tolist() for k, v in result.items()} for n, result in kept.items()}
-        files.write_json(out / RESULTS, known | {"methods": plain})
-    results = {name: kept[name] for name in methods}
+        scores = map(np.asarray, several.with_axis(of_each(several.argument(), federation)))
+        found[name] = dict(zip(("before", "after", "weights"), scores, strict=True))
+        kept.save(out / RESULTS, told, found)
+    results = {name: found[name] for name in methods}
     table = Table("", "newcomers: deployed", "fine-tuned", "the others: deployed", "fine-tuned")
     for name, result in results.items():
         last = [100 * result[stage][:, -1] for stage in ("before", "after")]  # [S, C]

@@ -4,9 +4,10 @@ import importlib
 import json
 from pathlib import Path
 
+import numpy as np
 import pytest
 
-from experiments import pfedgat_newcomers
+from experiments import kept, pfedgat_newcomers
 from experiments.tables import standins
 from jaxfl.errors import InputError
 
@@ -22,7 +23,7 @@ SLOW = {
 SCRIPTS = [
     pytest.param(file.stem, marks=pytest.mark.slow) if file.stem in SLOW else file.stem
     for file in sorted(FOLDER.glob("*.py"))
-    if file.stem != "__init__"
+    if file.stem not in {"__init__", "kept"}
 ]
 
 
@@ -68,11 +69,34 @@ def test_a_script_takes_the_data_and_the_model_of_its_paper(name, dataset, optio
     assert {".json", ".png"} <= {file.suffix for file in (tmp_path / "out").iterdir()}
 
 
+def test_kept_results_are_those_of_the_same_options(tmp_path):
+    file = tmp_path / "new" / "results.json"
+    assert kept.load(file, {"examples": ("all",)}) == {}
+    kept.save(file, {"examples": ("all",)}, {"3": {"rand": np.array([[0.1, 1.0]])}})
+    found = kept.load(file, {"examples": ("all",)})
+    assert list(found) == ["3"]
+    np.testing.assert_array_equal(found["3"]["rand"], [[0.1, 1.0]])
+    for options in ({"examples": (1,)}, {"examples": ("all",), "seeds": 1}, {}):
+        with pytest.raises(InputError, match="results of other options"):
+            kept.load(file, options)
+    assert kept.load(file, {"examples": ("all",)}).keys() == {"3"}
+
+
+def test_a_file_of_other_results_is_refused(tmp_path):
+    file = tmp_path / "rand.json"
+    file.write_text('{"3": {"rand": [[1.0]]}}')
+    with pytest.raises(InputError, match="results of other options"):
+        kept.load(file, {"seeds": 1})
+    file.write_text('{"3": ')
+    with pytest.raises(InputError, match="is not JSON"):
+        kept.load(file, {"seeds": 1})
+
+
 @pytest.mark.slow(seconds=10)
 def test_newcomers_keep_the_results_of_each_method(tmp_path, monkeypatch):
     smoke = pfedgat_newcomers.SMOKE | {"methods": ("fedavg",)}
     pfedgat_newcomers.main(out=tmp_path, **smoke)
-    first = json.loads((tmp_path / "results.json").read_text())["methods"]
+    first = json.loads((tmp_path / "results.json").read_text())["results"]
     with pytest.raises(InputError, match="results of other options"):
         pfedgat_newcomers.main(out=tmp_path, **smoke | {"local_steps": 2})
 
@@ -82,6 +106,6 @@ def test_newcomers_keep_the_results_of_each_method(tmp_path, monkeypatch):
     methods = pfedgat_newcomers.METHODS | {"fedavg": (never, {})}
     monkeypatch.setattr(pfedgat_newcomers, "METHODS", methods)
     pfedgat_newcomers.main(out=tmp_path, **smoke | {"methods": ("fedavg", "local")})
-    found = json.loads((tmp_path / "results.json").read_text())["methods"]
+    found = json.loads((tmp_path / "results.json").read_text())["results"]
     assert list(found) == ["fedavg", "local"]
     assert found["fedavg"] == first["fedavg"]

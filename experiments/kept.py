@@ -1,0 +1,49 @@
+"""The results of a script that goes on after a stop, in one JSON file: `options` and `results`."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from jaxfl.errors import InputError, check
+from jaxfl.experiment.store import files
+
+Results = dict[str, dict[str, np.ndarray]]  # by the name of a part, then by that of an array
+
+
+def load(file: Path, options: dict[str, Any]) -> Results:
+    """The results that a file has; none if there is no file.
+
+    Args:
+      file: what `save` wrote.
+      options: those of this run, which JSON can hold.
+
+    Raises:
+      InputError: the file is not JSON, or its results are those of other options.
+    """
+    if not file.exists():
+        return {}
+    try:
+        found = json.loads(file.read_text())
+    except ValueError as error:
+        raise InputError(f"{file} is not JSON: give another --out, or remove it") from error
+    check(
+        found.get("options") == json.loads(json.dumps(options)),
+        f"{file} has results of other options, which are not written over: give another --out, or "
+        "remove it",
+    )
+    return {
+        name: {key: np.asarray(values) for key, values in part.items()}
+        for name, part in found["results"].items()
+    }
+
+
+def save(file: Path, options: dict[str, Any], results: Results) -> None:
+    """Writes the options and the results of a run, and makes the folder if there is none."""
+    plain = {
+        name: {key: values.tolist() for key, values in part.items()}
+        for name, part in results.items()
+    }
+    file.parent.mkdir(parents=True, exist_ok=True)
+    files.write_json(file, {"options": options, "results": plain})
