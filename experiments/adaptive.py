@@ -7,7 +7,6 @@ malicious clients. Each result is written as soon as it is there; a second call 
 """
 
 import dataclasses
-import json
 import time
 from collections.abc import Callable
 from functools import partial
@@ -22,16 +21,16 @@ from jax import lax
 from rich.console import Console
 from rich.table import Table
 
+from experiments import kept
 from jaxfl import make_rounds, participation, tree
 from jaxfl.algorithms import ALGORITHMS
 from jaxfl.data import Source
-from jaxfl.errors import check
 from jaxfl.evaluate import make_evaluate
 from jaxfl.experiment import Config, gather, resolve
-from jaxfl.experiment.config.text import to_json
 from jaxfl.experiment.session.build import make_task
 from jaxfl.experiment.session.clients import flip_labels
 from jaxfl.experiment.show import drawing
+from jaxfl.experiment.store import files
 from jaxfl.ragged import padded
 from jaxfl.types import Federation
 from jaxfl.uplink import DEFENCES, FLIPPED, attack, chain, defence_links, malicious_clients
@@ -272,7 +271,6 @@ def main(
       methods: columns of the table, "local" first.
       out: directory to write; accuracies that it holds already are not computed again.
     """
-    out.mkdir(parents=True, exist_ok=True)
     file = out / "accuracy.json"
     setting = Config(
         dataset=dataset,
@@ -285,14 +283,11 @@ def main(
         clients=10,
         max_examples=max_examples,
     )
-    told = json.loads(to_json(setting))
-    before = json.loads(file.read_text()) if file.exists() else {"setting": told, "accuracy": {}}
-    check(before["setting"] == told, f"{file} is of another setting: choose another folder")
-    found: dict[str, Found] = before["accuracy"]
-
-    def save() -> None:
-        file.write_text(json.dumps({"setting": told, "accuracy": found}, indent=2) + "\n")
-
+    told = {
+        name: value for name, value in dataclasses.asdict(setting).items() if name != "data_dir"
+    }
+    found: dict[str, Found] = kept.load(file, told)
+    save = partial(kept.save, file, told, found)
     every = [resolve(dataclasses.replace(setting, partition=name)) for name in partitions]
     federations = [padded(gather(one).federation) for one in every]
     if seeds == 1:
@@ -317,8 +312,8 @@ def main(
         console.print(table(found[partition], f"{dataset}, {partition}"))
     # The file may hold other partitions, in part.
     shown = {partition: found[partition] for partition in partitions}
-    (out / "table.md").write_text(markdown(shown))
-    (out / "adaptive.png").write_bytes(picture(shown))
+    files.write_file(out / "table.md", markdown(shown))
+    files.write_file(out / "adaptive.png", picture(shown))
 
 
 if __name__ == "__main__":

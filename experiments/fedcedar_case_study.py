@@ -58,8 +58,8 @@ def keep(federation: Federation, examples: Examples) -> Federation:
     """The federation with at most `examples` training examples per client, in the same shapes."""
     mask = federation.train.mask
     limit = mask.shape[-1] if examples == "all" else examples
-    kept = mask & (jnp.arange(mask.shape[-1]) < limit)[None, None]
-    return federation._replace(train=federation.train._replace(mask=kept))
+    first = mask & (jnp.arange(mask.shape[-1]) < limit)[None, None]
+    return federation._replace(train=federation.train._replace(mask=first))
 
 
 def study(setting: Setting, examples: tuple[Examples, ...]) -> dict[str, np.ndarray]:

@@ -4,12 +4,13 @@ import json
 from pathlib import Path
 from typing import Any
 
+import jax
 import numpy as np
 
 from jaxfl.errors import InputError, check
 from jaxfl.experiment.store import files
 
-Results = dict[str, dict[str, np.ndarray]]  # by the name of a part, then by that of an array
+Results = dict[str, Any]  # by the name of a part: an array, or a dict of such
 
 
 def load(file: Path, options: dict[str, Any]) -> Results:
@@ -29,21 +30,15 @@ def load(file: Path, options: dict[str, Any]) -> Results:
     except ValueError as error:
         raise InputError(f"{file} is not JSON: give another --out, or remove it") from error
     check(
-        found.get("options") == json.loads(json.dumps(options)),
+        isinstance(found, dict) and found.get("options") == json.loads(json.dumps(options)),
         f"{file} has results of other options, which are not written over: give another --out, or "
         "remove it",
     )
-    return {
-        name: {key: np.asarray(values) for key, values in part.items()}
-        for name, part in found["results"].items()
-    }
+    return jax.tree.map(np.asarray, found["results"], is_leaf=lambda x: isinstance(x, list))
 
 
 def save(file: Path, options: dict[str, Any], results: Results) -> None:
     """Writes the options and the results of a run, and makes the folder if there is none."""
-    plain = {
-        name: {key: values.tolist() for key, values in part.items()}
-        for name, part in results.items()
-    }
+    plain = jax.tree.map(lambda x: np.asarray(x).tolist(), results)
     file.parent.mkdir(parents=True, exist_ok=True)
     files.write_json(file, {"options": options, "results": plain})

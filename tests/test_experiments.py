@@ -84,9 +84,10 @@ def test_kept_results_are_those_of_the_same_options(tmp_path):
 
 def test_a_file_of_other_results_is_refused(tmp_path):
     file = tmp_path / "rand.json"
-    file.write_text('{"3": {"rand": [[1.0]]}}')
-    with pytest.raises(InputError, match="results of other options"):
-        kept.load(file, {"seeds": 1})
+    for text in ('{"3": {"rand": [[1.0]]}}', "[1.0]"):
+        file.write_text(text)
+        with pytest.raises(InputError, match="results of other options"):
+            kept.load(file, {"seeds": 1})
     file.write_text('{"3": ')
     with pytest.raises(InputError, match="is not JSON"):
         kept.load(file, {"seeds": 1})
