@@ -45,7 +45,7 @@ def last_ten(stages: list[Scored], sizes: np.ndarray) -> np.ndarray:
       >>> last_ten([Scored(scores, scores)], np.array([10, 30])).tolist()
       [2.5, 3.5, 4.5, 5.5, 6.5, 7.5, 8.5, 9.5, 10.5, 11.5]
     """
-    return _by_evaluation(stages[-1].test[-10:], np.ones_like(sizes))
+    return _row_means(stages[-1].test[-10:], np.ones_like(sizes))
 
 
 def best_round(stages: list[Scored], sizes: np.ndarray) -> np.ndarray:
@@ -59,7 +59,7 @@ def best_round(stages: list[Scored], sizes: np.ndarray) -> np.ndarray:
       >>> best_round([Scored(scores, scores)], np.array([10, 30])).tolist()
       [0.375]
     """
-    means = _by_evaluation(stages[-1].test, sizes)
+    means = _row_means(stages[-1].test, sizes)
     return np.max(means, where=np.isfinite(means), initial=-np.inf, keepdims=True)
 
 
@@ -74,8 +74,8 @@ def last(stages: list[Scored], sizes: np.ndarray) -> np.ndarray:
     return stages[-1].test[-1]
 
 
-def _by_evaluation(scores: np.ndarray, weights: np.ndarray) -> np.ndarray:
-    """The weighted mean over the clients with a score [E], NaN where no client has one."""
+def _row_means(scores: np.ndarray, weights: np.ndarray) -> np.ndarray:
+    """The weighted mean of each row's scores that are there [E], NaN for a row without one."""
     known = ~np.isnan(scores)
     totals = (known * weights).sum(axis=1)
     sums = (np.where(known, scores, 0.0) * weights).sum(axis=1)
@@ -108,13 +108,45 @@ def numbers(clients: dict[str, np.ndarray], rule: str, stage: str) -> np.ndarray
       >>> numbers(arrays, "last", "before").tolist()
       [0.75, 0.25]
     """
+    return RULES[rule](*_seen(clients, stage))
+
+
+def by_client(clients: dict[str, np.ndarray], rule: str, stage: str) -> np.ndarray:
+    """Each client's test score in the evaluations that a rule takes [C], NaN if it has none.
+
+    They are the last ten for `last_ten`, of which this is the mean, and that of the highest mean
+    over clients for `best_round`. Clients that take part in no round (`unseen`) are left out.
+
+    Args:
+      clients: arrays of `clients.npz` of a run of one seed, as for `numbers`.
+      rule: a name of `RULES`.
+      stage: "before", "after" or "both", see `STAGES`.
+
+    Example:
+      >>> each = np.array([[0.25, 0.5], [0.75, np.nan]])
+      >>> arrays = {"sizes": np.array([10, 30]), "before_val": each, "before_test": each}
+      >>> by_client(arrays, "last_ten", "before").tolist()
+      [0.5, 0.5]
+    """
+    stages, sizes = _seen(clients, stage)
+    test = stages[-1].test
+    if rule == "last_ten":
+        return _row_means(test[-10:].T, np.ones(len(test[-10:])))
+    if rule == "best_round":
+        means = _row_means(test, sizes)
+        return test[np.argmax(np.where(np.isfinite(means), means, -np.inf))]
+    return RULES[rule](stages, sizes)
+
+
+def _seen(clients: dict[str, np.ndarray], stage: str) -> tuple[list[Scored], np.ndarray]:
+    """The scores of a stage and the sizes, of the clients that take part in rounds."""
     sizes = clients["sizes"]
     seen = ~clients.get("unseen", np.zeros(sizes.shape, bool))
     stages = [
         Scored(clients[f"{name}_val"][:, seen], clients[f"{name}_test"][:, seen])
         for name in STAGES[stage]
     ]
-    return RULES[rule](stages, sizes[seen])
+    return stages, sizes[seen]
 
 
 def scores(clients: dict[str, np.ndarray], rule: str, stage: str) -> list[float]:

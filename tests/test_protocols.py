@@ -96,3 +96,18 @@ def test_newcomers_do_not_count(rule):
     found = protocols.score(arrays | {"unseen": newcomers}, rule, "both")
     assert found == protocols.score(others, rule, "both")
     assert found != protocols.score(arrays, rule, "both")
+
+
+def test_the_scores_of_single_clients_are_those_of_the_evaluations_that_a_rule_takes():
+    arrays = clients(np.random.default_rng(3))
+    test, sizes = arrays["after_test"], arrays["sizes"]
+    there = ~np.isnan(test)
+    for client, found in enumerate(protocols.by_client(arrays, "last_ten", "after")):
+        known = [score for score in test[-10:, client] if not np.isnan(score)]
+        assert found == pytest.approx(sum(known) / len(known))
+    means = [(test[e] * sizes)[there[e]].sum() / sizes[there[e]].sum() for e in range(14)]
+    best = protocols.by_client(arrays, "best_round", "after")
+    np.testing.assert_array_equal(best, test[means.index(max(means))])
+    for rule in ("selected_on_val", "last"):
+        found = protocols.by_client(arrays, rule, "after")
+        np.testing.assert_array_equal(found, protocols.numbers(arrays, rule, "after"))

@@ -3,9 +3,13 @@
 import dataclasses
 import json
 import shutil
+import subprocess
+import sys
+from pathlib import Path
 
 import numpy as np
 import pytest
+from rich.console import Console
 
 from experiments.tables import page, results, specification, staleness, standins
 from jaxfl.algorithms import ALGORITHMS
@@ -13,6 +17,7 @@ from jaxfl.errors import InputError
 from jaxfl.experiment import Config
 from jaxfl.experiment.config import PRESETS, preset
 
+ROOT = Path(__file__).parents[1]
 SEPARATE = ("algorithm", "hyper", "seed")
 
 
@@ -156,3 +161,31 @@ def test_every_preset_makes_a_run_and_says_where_it_stands():
         assert len(found.source) > 20, name
     with pytest.raises(InputError, match="preset"):
         preset("pfedgraph-sever")
+
+
+def telling_cells(name: str) -> list[specification.Cell]:
+    """A cell from the middle of each data set of a table."""
+    cells = specification.load(name).cells(0)
+    chosen = []
+    for dataset in dict.fromkeys(cell.config.dataset for cell in cells):
+        own = [cell for cell in cells if cell.config.dataset == dataset]
+        chosen.append(own[len(own) // 2])
+    return chosen
+
+
+@pytest.mark.slow(seconds=20)
+@pytest.mark.parametrize("name", [name for name in specification.names() if telling_cells(name)])
+def test_a_table_runs_on_stand_ins_of_its_data(name):
+    console = Console(record=True)
+    standins.smoke(telling_cells(name), console)
+    assert console.export_text().count(": runs") == len(telling_cells(name))
+
+
+@pytest.mark.slow(seconds=20)
+def test_the_command_of_a_table_runs_it_in_small_and_keeps_nothing():
+    kept = {*results.FOLDER.rglob("*.json")}
+    command = [sys.executable, "-m", "experiments.tables", "pfedgraph.table12"]
+    told = [*command, "--scale", "smoke", "--only", "FedAvg", "MovieLens-1M"]
+    found = subprocess.run(told, capture_output=True, text=True, check=True, cwd=ROOT)
+    assert "FedAvg: runs" in found.stdout
+    assert {*results.FOLDER.rglob("*.json")} == kept

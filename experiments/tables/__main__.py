@@ -21,6 +21,7 @@ from experiments.tables.staleness import fingerprint, stale
 from experiments.tables.standins import smoke
 from jaxfl import mesh
 from jaxfl.errors import InputError, check
+from jaxfl.experiment.store import files
 
 PAGE = Path(__file__).parents[2] / "docs" / "papers.md"
 SECONDS = {"s": 1, "m": 60, "h": 3600}
@@ -37,7 +38,7 @@ def main(
     page: bool = False,
     check_stale: bool = False,
 ) -> None:
-    """Runs missing cells, the most telling first, and prints each table.
+    """Runs missing cells, the most telling first, prints each table and writes docs/papers.md.
 
     Args:
       tables: such as pfedgraph.table1; none: lists them all.
@@ -47,15 +48,13 @@ def main(
       run: run what is missing; otherwise only print.
       scale: "smoke": a few steps on random data of the same form, to try whether a table runs;
         nothing of it is kept.
-      page: write docs/papers.md from all results that there are.
+      page: write docs/papers.md, and nothing else.
       check_stale: mark the results whose code gives other numbers now; they are run again next
         time. It takes some seconds a cell.
     """
     console = Console()
     if page:
-        text = whole([specification.load(name) for name in specification.names()])
-        PAGE.write_text(text)
-        console.print(f"written to {PAGE}", highlight=False)
+        _write_page(console)
         return
     if not tables:
         console.print(_listing())
@@ -77,12 +76,20 @@ def main(
     elif run:
         _start()
         failed = _fill(cells, ends, console)
+    if check_stale or run:
+        _write_page(console)
     for table in loaded:
         if table.script:
-            console.print(f"{table.name} is drawn by python -m {table.script}")
+            console.print(f"{table.name} is drawn by: {table.command}", soft_wrap=True)
         if table.columns:
             console.print(terminal(table))
     check(not failed, "; ".join(failed))
+
+
+def _write_page(console: Console) -> None:
+    """Writes docs/papers.md from all results that there are."""
+    files.write_file(PAGE, whole([specification.load(name) for name in specification.names()]))
+    console.print(f"written to {PAGE}", highlight=False)
 
 
 def _start() -> None:
@@ -106,7 +113,7 @@ def _fill(cells: list[Cell], ends: float, console: Console) -> list[str]:
             break
         name = f"{cell.column.name}, {cell.row.name}, seed {cell.config.seed}"
         try:
-            result = results.compute(cell.config, fingerprint=fingerprint)
+            result = results.compute(cell.config, rule=cell.rule, fingerprint=fingerprint)
         except InputError as error:
             failed.append(f"{name}: {error}")
             continue

@@ -124,6 +124,7 @@ def compute(
     config: Config,
     folder: Path = FOLDER,
     work: Path = WORK,
+    rule: str = "selected_on_val",
     fingerprint: Callable[[Config], dict[str, list[float]]] | None = None,
 ) -> Result:
     """Runs a cell, or goes on with it after a stop, and writes its result.
@@ -135,6 +136,7 @@ def compute(
       config: what to run.
       folder: of the results.
       work: where the run itself is written.
+      rule: how the scores of single clients are taken, see `jaxfl.protocols`.
       fingerprint: what tells later whether the result is stale, see `staleness`.
     """
     file = file_of(config, folder)
@@ -154,7 +156,7 @@ def compute(
     every = max(config.rounds // 10, 1)
     kept = dataclasses.replace(config, checkpoint_every=every, keep=1, keep_models=False)
     summary = resume(out) if stopped else execute(kept, out, overwrite=True)
-    result = _result(config, summary, out)
+    result = _result(config, summary, out, rule)
     if found is not None:
         result["fingerprint"] = found
     return write(config, result, folder)
@@ -174,20 +176,22 @@ def score(result: Result, rule: str, stage: str) -> float | None:
     return result["scores"][rule].get(stage)
 
 
-def _result(config: Config, summary: dict[str, Any], out: Path) -> Result:
+def _result(config: Config, summary: dict[str, Any], out: Path, rule: str) -> Result:
     with np.load(out / "clients.npz", allow_pickle=False) as opened:
         clients = dict(opened)
     stages = ["before"] if config.score_after == "none" else list(protocols.STAGES)
     scores = {
-        rule: {
-            stage: _rounded(protocols.score(clients, rule, stage))
+        name: {
+            stage: _rounded(protocols.score(clients, name, stage))
             for stage in stages
-            if stage != "both" or rule == "selected_on_val"
+            if stage != "both" or name == "selected_on_val"
         }
-        for rule in protocols.RULES
+        for name in protocols.RULES
     }
-    selected = {
-        stage: _rounded(protocols.numbers(clients, "selected_on_val", stage)) for stage in stages
+    single = {
+        stage: _rounded(protocols.by_client(clients, rule, stage))
+        for stage in stages
+        if stage != "both" or rule == "selected_on_val"
     }
     lines = files.read_json_lines(out / "metrics.jsonl")
     shown = [stage for stage in stages if stage != "both"]
@@ -201,7 +205,7 @@ def _result(config: Config, summary: dict[str, Any], out: Path) -> Result:
             ids = [] if config.participation == 1 else opened["ids"][-1].tolist()
     return {
         "scores": scores,
-        "clients": selected,
+        "clients": single,
         "rounds": [line["round"] for line in lines],
         "curves": curves,
         "weights": weights,

@@ -84,6 +84,6 @@ def smoke(cells: list[Cell], console: Console) -> None:
             config = small(cell.config, folder)
             file = results.file_of(config, folder)
             if file not in done:
-                results.compute(config, folder / "results", folder / "runs")
+                results.compute(config, folder / "results", folder / "runs", cell.rule)
                 done.add(file)
             console.print(f"{cell.column.name}, {cell.row.name}: runs", highlight=False)

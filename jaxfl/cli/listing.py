@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 
 from rich.console import Console
 
+from jaxfl import protocols
 from jaxfl.algorithms import ALGORITHMS
 from jaxfl.cli.options import List
 from jaxfl.data import CONCEPTS, PARTITIONS, list_data_sets
@@ -160,4 +161,17 @@ def _preset(found: Preset) -> Described:
         name: " ".join(f"{key}={value}" for key, value in values.items())
         for name, values in found.hyper.items()
     }
-    return [found.source, {"options": options}, *(["Hyper-parameters:", hyper] if hyper else [])]
+    rule = (inspect.getdoc(protocols.RULES[found.rule]) or "").partition(" [")[0]  # of the shape
+    stages = {
+        stage: ", ".join(method for method, scored in found.stages.items() if scored == stage)
+        for stage in protocols.STAGES
+    }
+    stages[found.stage] = "all other methods" if any(stages.values()) else "all methods"
+    return [
+        found.source,
+        {"options": options},
+        *(["Hyper-parameters:", hyper] if hyper else []),
+        f"Score ({found.rule}): {rule[:1].lower()}{rule[1:]}. Scored before local training, as "
+        "deployed, or after it:",
+        {stage: methods for stage, methods in stages.items() if methods},
+    ]

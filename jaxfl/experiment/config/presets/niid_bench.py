@@ -4,8 +4,8 @@ from jaxfl.experiment.config.presets.definition import Preset
 
 # NIID-Bench, section V, as Flower ran it again.
 NIID_BENCH = Preset(
-    "NIID-Bench (ICDE 2022), section V, and Flower's rerun of it; the best of all rounds is chosen "
-    "on the test set, as published",
+    "NIID-Bench (ICDE 2022), section V, and Flower's rerun of it; MNIST and Fashion-MNIST have "
+    "`--augment none`; the best of all rounds is chosen on the test set, as in the rerun",
     {
         "dataset": "cifar10",
         "partition": "niid_bench_dirichlet",

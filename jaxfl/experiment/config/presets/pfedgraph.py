@@ -4,7 +4,9 @@ from jaxfl.experiment.config.presets.definition import Preset
 
 # pFedGraph: section 4.1, appendices C.1.2 and C.1.4, and the authors' code.
 PFEDGRAPH = Preset(
-    "pFedGraph, sections 4.1 and C.1; when and what is scored: the authors' code",
+    "pFedGraph, sections 4.1 and C.1; the model (section 4.1 says three convolutions), FedRep's "
+    "head_steps, when and what is scored: the authors' code; CIFAR-100 has `--local-steps 400` and "
+    "20 labels a client",
     {
         "dataset": "cifar10",
         "partition": "pathological",
@@ -65,7 +67,10 @@ PRESETS = {
 }
 PRESETS |= {
     f"pfedgraph-yahoo-{level}": PFEDGRAPH.with_options(
-        f"pFedGraph, table 2 ({level}): {what}; {PFEDGRAPH.source}", **TEXTS, **options
+        f"pFedGraph, table 2 ({level}): {what}; all texts are divided (appendix C.1.3 says 3,072 a "
+        f"client); {PFEDGRAPH.source}",
+        **TEXTS,
+        **options,
     )
     for level, (what, options) in LEVELS.items()
 }

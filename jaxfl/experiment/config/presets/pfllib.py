@@ -35,6 +35,8 @@ PRESETS = {
         "2 of ten labels, unequally many examples of each; " + PFLLIB.source
     ),
     "pfllib-dirichlet": PFLLIB.with_options(
-        "Dirichlet .1; " + PFLLIB.source, partition="dirichlet", beta=0.1
+        "Dirichlet .1, drawn again until each client has 10 examples (there 40); " + PFLLIB.source,
+        partition="dirichlet",
+        beta=0.1,
     ),
 }
