@@ -1,5 +1,6 @@
 """A table beside its published numbers, for the terminal and for docs/papers.md."""
 
+import re
 import textwrap
 from pathlib import Path
 from typing import NamedTuple
@@ -11,15 +12,17 @@ from experiments.tables import results
 from experiments.tables.specification import Column, Row, Table
 
 SEEDS = range(10)  # seeds whose results are looked for
+TEXTS = Path(__file__).parent
 
 
 LEGEND = """
 A cell shows our score and, in brackets, the published one, in % unless a table says otherwise.
 **Bold**: they are more than a point apart, or more than the margin of a table in another unit.
 After a semicolon: the number of a second source. ± is the standard deviation over seeds; without it
-a cell is one seed. †: made by older code, which gives other numbers now. Where the authors' code
-shows how scores were taken, they are taken so here (`jaxfl list presets`). A table of which nothing
-is computed yet is in this list alone.
+a cell is one seed, or a mean over columns that have different seeds. †: computed by an older
+version; the present code gives another number. Where the authors' code shows how scores were taken,
+they are taken so here (`jaxfl list presets`). A 95 % interval in the text is one over the clients
+of a run: it tells whether the clients agree on a difference, not what another seed would give.
 """.strip()
 
 
@@ -70,9 +73,7 @@ def entries(table: Table, folder: Path = results.FOLDER) -> dict[tuple[str, str]
         for column in table.columns:
             if column.mean_of:
                 parts = [found[row.name, name] for name in column.mean_of]
-                common = set.intersection(*(set(part) for part in parts))
-                means = {seed: float(np.mean([p[seed] for p in parts])) for seed in common}
-                found[row.name, column.name] = means
+                found[row.name, column.name] = _means(parts)
                 if any((row.name, name) in old for name in column.mean_of):
                     old.add((row.name, column.name))
     published = _numbers(table, {row.name: row.published for row in table.rows})
@@ -88,6 +89,15 @@ def entries(table: Table, folder: Path = results.FOLDER) -> dict[tuple[str, str]
         )
         for key, scores in found.items()
     }
+
+
+def _means(columns: list[dict[int, float]]) -> dict[int, float]:
+    """Seed -> mean over columns; if their seeds are not the same, one mean of all that is shown."""
+    if all(column.keys() == columns[0].keys() for column in columns):
+        return {seed: float(np.mean([c[seed] for c in columns])) for seed in columns[0]}
+    if not all(columns):
+        return {}
+    return {0: float(np.mean([np.mean(list(column.values())) for column in columns]))}
 
 
 def _numbers(
@@ -129,7 +139,7 @@ def terminal(table: Table, folder: Path = results.FOLDER) -> Shown:
 
 
 def markdown(table: Table, folder: Path = results.FOLDER) -> str:
-    """A section of docs/papers.md: the columns in which something is computed."""
+    """A section of docs/papers.md: the columns in which something is computed, and what it says."""
     known = entries(table, folder)
     columns = [
         column
@@ -137,27 +147,36 @@ def markdown(table: Table, folder: Path = results.FOLDER) -> str:
         if any(known[row.name, column.name].ours for row in table.rows)
     ]
     rows = [row for row in table.rows if any(known[row.name, c.name].ours for c in columns)]
-    there = sum(bool(known[r.name, c.name].ours) for r in rows for c in columns if not c.mean_of)
-    count = len(table.rows) * sum(not column.mean_of for column in table.columns)
-    heading = f"### {table.place[0].upper()}{table.place[1:]}. {table.title}"
-    lines = [heading, ""]
+    there, count = _counts(table, folder)
+    lines = [f"### {_heading(table)}", ""]
     if table.note:
         lines += [_wrapped(table.note), ""]
     if table.also:
         lines += [f"After a semicolon: {table.also}.", ""]
     if table.script:
-        lines += [f"Drawn by `python -m {table.script}`.", ""]
+        lines += [_wrapped(f"Drawn by `{table.command}`."), ""]
     if table.picture:
         lines += [f"![{table.title}]({table.picture})", ""]
     if table.rows:
-        command = f"python -m experiments.tables {table.name}"
-        lines += [f"Cells computed: {there} of {count} (`{command}`).", ""]
+        lines += [f"Cells computed: {there} of {count} (`{table.command}`).", ""]
     if rows:
         header = ["", *(column.name for column in columns)]
         body = [[row.name, *(_cell(known[row.name, c.name]) for c in columns)] for row in rows]
         every = [header, ["---"] + ["---:"] * len(columns), *body]
         lines += [*(f"| {' | '.join(cells)} |" for cells in every), ""]
+    paper, _, name = table.name.partition(".")
+    lines += _text(TEXTS / paper / f"{name}.md")
     return "\n".join(lines)
+
+
+def _heading(table: Table) -> str:
+    return f"{table.place[0].upper()}{table.place[1:]}. {table.title}"
+
+
+def _link(table: Table) -> str:
+    """The place of a table as a link to its section, by the rule of the hosts of Markdown."""
+    anchor = re.sub(r"[^\w -]", "", _heading(table).lower()).replace(" ", "-")
+    return f"[{table.place}](#{anchor})"
 
 
 def _wrapped(text: str) -> str:
@@ -178,10 +197,19 @@ def _cell(entry: Entry) -> str:
 
 
 def whole(tables: list[Table], folder: Path = results.FOLDER) -> str:
-    """docs/papers.md.
+    """docs/papers.md: what is computed, a section for each paper, what is not computed yet.
 
-    Beside the tables of a paper, `findings.md` comes before them and `protocol.md` behind them.
+    The paper with the most tables comes first. The texts of a paper stand beside its tables:
+    `findings.md` comes before them, `NAME.md` behind the table NAME, and `protocol.md` last.
     """
+    papers: dict[str, list[Table]] = {}
+    missing: list[Table] = []
+    for table in tables:
+        if table.picture or _counts(table, folder)[0]:
+            papers.setdefault(table.paper, []).append(table)
+        else:
+            missing.append(table)
+    computed = sorted(papers.items(), key=lambda item: -len(item[1]))
     lines = [
         "# The papers' tables",
         "",
@@ -189,31 +217,39 @@ def whole(tables: list[Table], folder: Path = results.FOLDER) -> str:
         "",
         _wrapped(LEGEND),
         "",
-        "| table | what it shows | computed | command |",
+        "| paper | table | what it shows | cells computed |",
+        "|---|---|---|---:|",
+    ]
+    for paper, own in computed:
+        for table in own:
+            there, count = _counts(table, folder)
+            cells = f"{there} of {count}" if count else "drawn"
+            lines.append(f"| {paper} | {_link(table)} | {table.title} | {cells} |")
+    lines += ["", "[Not computed yet](#not-computed-yet) has the other tables.", ""]
+    for paper, own in computed:
+        texts = TEXTS / own[0].name.partition(".")[0]
+        lines += [f"## [{paper}]({own[0].link})" if own[0].link else f"## {paper}", ""]
+        lines += _text(texts / "findings.md")
+        lines += [markdown(table, folder) for table in own]
+        lines += _text(texts / "protocol.md")
+    lines += [
+        "## Not computed yet",
+        "",
+        "Each is one command, which tests run in small.",
+        "",
+        "| table | what it shows | cells | command |",
         "|---|---|---:|---|",
     ]
-    papers: dict[str, list[Table]] = {}
-    told = set()  # tables that have something to show
-    for table in tables:
-        papers.setdefault(table.paper, []).append(table)
-        known = entries(table, folder)
-        plain = {column.name for column in table.columns if not column.mean_of}
-        cells = [entry for (_, column), entry in known.items() if column in plain]
-        there = sum(bool(entry.ours) for entry in cells)
-        drawn = "drawn" if table.picture else "a script"
-        count = f"{there} of {len(cells)}" if cells else drawn
-        command = f"experiments.tables {table.name}" if cells else table.script
-        shown = f"{table.paper}, {table.place} | {table.title}"
-        lines.append(f"| {shown} | {count} | `python -m {command}` |")
-        if there or not cells:
-            told.add(table.name)
-    lines.append("")
-    for paper, own in papers.items():
-        link = f"[{paper}]({own[0].link})" if own[0].link else paper
-        texts = Path(__file__).parent / own[0].name.partition(".")[0]
-        parts = _text(texts / "findings.md")
-        parts += [markdown(table, folder) for table in own if table.name in told]
-        parts += _text(texts / "protocol.md")
-        if parts:
-            lines += [f"## {link}", "", *parts]
-    return "\n".join(lines).rstrip() + "\n"
+    for table in missing:
+        count = _counts(table, folder)[1] or ""
+        shown = f"[{table.paper}]({table.link})" if table.link else table.paper
+        lines.append(f"| {shown}, {table.place} | {table.title} | {count} | `{table.command}` |")
+    return "\n".join(lines) + "\n"
+
+
+def _counts(table: Table, folder: Path) -> tuple[int, int]:
+    """How many cells have a number, and how many there are."""
+    plain = {column.name for column in table.columns if not column.mean_of}
+    known = entries(table, folder)
+    cells = [entry for (_, column), entry in known.items() if column in plain]
+    return sum(bool(entry.ours) for entry in cells), len(cells)

@@ -87,10 +87,18 @@ class Table(Part):
     margin: float = 1.0  # a difference above it is marked
     note: str = ""  # what the reader must know beside the numbers
     script: str = ""  # the module that draws a figure, if it is more than this table
+    arguments: str = ""  # of the script, at the paper's protocol
     picture: str = ""  # what it drew at the paper's protocol: a file below docs/
     columns: tuple[Column, ...] = ()
     rows: tuple[Row, ...] = ()
     first: tuple[str, ...] = ()  # names of the rows to compute first
+
+    @property
+    def command(self) -> str:
+        """What computes the table, or draws the figure, at the paper's protocol."""
+        if self.rows:
+            return f"python -m experiments.tables {self.name}"
+        return f"python -m {self.script} {self.arguments}".strip()
 
     def cell(self, row: Row, column: Column, seed: int) -> Cell:
         """The run of a row and a column.
