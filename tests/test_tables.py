@@ -269,8 +269,31 @@ def test_the_page_shows_numbers_of_a_second_source_and_of_other_units(tmp_path):
     assert "a rerun" in shown
 
 
+def test_a_mean_over_columns_is_that_of_the_numbers_that_are_shown(tmp_path):
+    columns = (
+        Column(name="few", options={"clients": 4}),
+        Column(name="many", options={"clients": 8}),
+        Column(name="mean", mean_of=("few", "many")),
+    )
+    made = table(columns=columns, rows=(Row(name="FedAvg", algorithm="fedavg"),), place="here")
+
+    def mean_after(column: Column, seed: int, score: float) -> tuple[float, ...]:
+        config = made.cell(made.rows[0], column, seed).config
+        results.write(config, {"scores": {"last": {"before": score}}}, tmp_path)
+        return page.entries(made, tmp_path)["FedAvg", "mean"].ours
+
+    assert mean_after(columns[0], 0, 0.5) == ()
+    assert mean_after(columns[1], 0, 0.7) == pytest.approx((60.0,))
+    # Two seeds of one column, one of the other.
+    assert mean_after(columns[0], 1, 0.3) == pytest.approx((55.0,))
+    # A mean for each seed.
+    assert mean_after(columns[1], 1, 0.9) == pytest.approx((60.0, 60.0))
+
+
 def test_there_is_a_file_for_each_table_and_figure_with_results():
-    present = {file.relative_to(FOLDER).with_suffix("").as_posix() for file in FOLDER.glob("*/*")}
+    present = {
+        file.relative_to(FOLDER).with_suffix("").as_posix() for file in FOLDER.glob("*/*.toml")
+    }
     wanted = {
         *(f"pfedgraph/table{number}" for number in range(1, 15)),
         *("pfedgraph/figure2", "pfedgraph/figure3", "pfedgraph/figure4a", "pfedgraph/figure4b"),
