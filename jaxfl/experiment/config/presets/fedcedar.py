@@ -51,8 +51,8 @@ PRESETS = {
         model="cedar6",
     ),
     "fedcedar-case-study": FEDCEDAR.with_options(
-        "FedCedar, section 4.4: 20 clients in each of 5 nodes (of 3: `--topology 3 --clients 60 "
-        "--hyper fedcedar.clusters=3`; of 4 likewise); that every fifth round draws as many "
+        "FedCedar, section 4.4: 20 clients in each of 5 nodes (of 3: `--topology 3 --clients 60` "
+        "and clusters=3; of 4 likewise); that every fifth round draws as many "
         "clients of each node: experiments/fedcedar_case_study.py; " + FEDCEDAR.source,
         partition="nodes",
         clients=100,
