@@ -13,6 +13,7 @@ import sys
 import time
 from collections.abc import Callable
 from functools import partial
+from itertools import product
 from typing import Any, Literal
 
 import jax
@@ -99,21 +100,8 @@ def step_program(platform: Platform, task: Task, clients: int, examples: int) ->
 
 
 # Model, clients, batch, arithmetic of the table of local steps; each with both convolutions.
-CASES = (
-    ("lenet", 10, 10, "float32"),
-    ("lenet", 10, 64, "float32"),
-    ("lenet", 100, 10, "float32"),
-    ("lenet", 100, 64, "float32"),
-    ("lenet", 100, 64, "bfloat16"),
-    ("lenet", 1000, 10, "float32"),
-    ("lenet", 1000, 64, "float32"),
-    ("three", 10, 64, "float32"),
-    ("three", 100, 10, "float32"),
-    ("three", 100, 64, "float32"),
-    ("three", 100, 64, "bfloat16"),
-    ("cedar6", 10, 10, "float32"),
-    ("cedar6", 10, 64, "bfloat16"),
-    ("cedar6", 100, 10, "float32"),
+CASES = tuple(
+    product(("lenet", "three", "cedar6"), (10, 100, 1000), (10, 64), ("float32", "bfloat16"))
 )
 
 

@@ -341,4 +341,21 @@ def test_a_session_runs_blazefls_benchmark(tmp_path):
     accelerator_parts.blazefl(Session(tmp_path, time.monotonic() + 60, smallest=True))
     (row,) = read_rows(tmp_path)
     assert row["found"]["seconds"] > 0
+
+
+def test_a_session_runs_the_tests_of_the_determinism_page(tmp_path):
+    accelerator_parts.determinism(Session(tmp_path, time.monotonic() + 60, smallest=True))
+    (row,) = read_rows(tmp_path)
+    assert row["found"] == {"outcome": "PASSED"}
+
+
+@pytest.mark.slow(seconds=40)
+def test_a_session_runs_cells_of_table_1(tmp_path):
+    accelerator_parts.table1(Session(tmp_path, time.monotonic() + 120, smallest=True))
+    rows = read_rows(tmp_path)
+    assert rows
+    assert {row["found"]["runs"] for row in rows} == {"yes"}
+
+
+def test_a_session_knows_its_parts():
     assert set(accelerator_parts.PARTS) == set(accelerator_session.PARTS)
