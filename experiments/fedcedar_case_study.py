@@ -213,6 +213,9 @@ def main(
     seeds: int = 3,
     local_epochs: int | None = None,
     batch_size: int | None = None,
+    optimizer: str | None = None,
+    momentum: float | None = None,
+    weight_decay: float | None = None,
     examples: tuple[Examples, ...] = (1, 2, 4, 8, "all"),
 ) -> None:
     """Runs every topology that has no result yet, prints the table and writes it with its picture.
@@ -230,6 +233,9 @@ def main(
       seeds: partitions and initial models.
       local_epochs: local epochs per round; 5 without a preset.
       batch_size: examples in a local step; 16 without a preset.
+      optimizer: of local training; sgd without a preset.
+      momentum: of sgd; 0.5 without a preset.
+      weight_decay: of local training; 0 without a preset.
       examples: numbers of training examples that a client keeps; each of them is a study of its
         own.
     """
@@ -239,6 +245,9 @@ def main(
         "model": model,
         "local_epochs": local_epochs,
         "batch_size": batch_size,
+        "optimizer": optimizer,
+        "momentum": momentum,
+        "weight_decay": weight_decay,
         "rounds": rounds,
         "seeds": seeds,
     }
