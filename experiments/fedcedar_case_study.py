@@ -139,7 +139,7 @@ def picture(
             draw_chance(panels[i], topology, drawing.COLOURS[i])
             panels[i].set(title=f"{topology} nodes", xlabel="round")
         panels[0].set_ylabel("Rand index")
-        panels[0].legend(frameon=False, loc="lower left")
+        panels[-1].legend(frameon=False, loc="lower left")
     else:
         figure, panels = drawing.canvas(2, width=5.6)
         by_number(panels, found, examples)
