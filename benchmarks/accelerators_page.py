@@ -143,14 +143,14 @@ writes once; what it does inside is not seen, so the bound says little about `gr
 Of the 44 kernels of a step of LeNet, 14 are batched products and 10 update the arrays of the
 parameters, one each. XLA does not merge the updates. With all parameters in one vector there is one
 update, but slices of the vector take the place of the others: one kernel fewer in all. The other 20
-cut patches, add biases, choose and gather batches, and compute the loss. The temporaries of each
-row below are less than the bytes that a step moves. A row with more temporaries than the card has
-memory compiles, but does not run: `--chunk` trains fewer clients at a time.
+were not looked at one by one. The temporaries of each row below are less than the bytes that a step
+moves. Some rows have more temporaries than the card has memory; `--chunk` trains fewer clients at a
+time.
 
-Where a step is short, starting its kernels takes longer than their work. To unroll the loop over
-steps saves little: with 10 clients and batches of 10, two and four steps in a body have 42 and 40
-kernels a step in place of 45, and 1.8 and 3.4 times the temporaries (2026-11-24). So the loop is
-not unrolled.
+Where a step is short, we expect that starting its kernels takes longer than their work. To unroll
+the loop over steps saves few of them: with 10 clients and batches of 10, two and four steps in a
+body have 42 and 40 kernels a step in place of 45, and 1.8 and 3.4 times the temporaries
+(2026-11-24). So the loop is not unrolled.
 """,
     "tpu": """Published rates of a chip: {gigabytes:,.0f} GB/s, {teraflops:.0f} TFLOP/s for
 bfloat16, in which a TPU multiplies float32 by default. Rounds are compiled for four chips with 25

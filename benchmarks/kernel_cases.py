@@ -3,9 +3,8 @@
 What a client computes is not here: alignment, contrastive, gaussian, neighbours. Neither are
 coupling, fomo and gossip, which are arithmetic on a few numbers for each pair of clients, nor
 hypernet and server, which are a product and an optimiser of other libraries. coalitions,
-combination and reversible take numbers for pairs of clients, not models. merit asks the clients for
-losses, and learned is the projection of simplex with learned parameters. sketch and sparse are in
-`sparse_step.py`.
+combination, merit and reversible, which take no models, and learned have no benchmark. sketch and
+sparse are in `sparse_step.py`.
 """
 
 import functools

@@ -343,7 +343,8 @@ def test_a_session_runs_blazefls_benchmark(tmp_path):
     assert row["found"]["seconds"] > 0
 
 
-def test_a_session_runs_the_tests_of_the_determinism_page(tmp_path):
+@pytest.mark.slow(seconds=10)
+def test_a_session_writes_the_outcomes_of_tests(tmp_path):
     accelerator_parts.determinism(Session(tmp_path, time.monotonic() + 60, smallest=True))
     (row,) = read_rows(tmp_path)
     assert row["found"] == {"outcome": "PASSED"}
