@@ -2,6 +2,7 @@
 
 from typing import Annotated, NamedTuple
 
+import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Int
 
@@ -93,6 +94,8 @@ def fedcollab(
     """
     fit = task.trainer(data_loss(task.problem))
 
+    # One program: operation by operation, it takes twice as long to compile.
+    @jax.jit
     def init(key: PRNGKey, train: Dataset) -> State:
         sizes = jnp.sum(train.mask > 0, axis=1)
         found = estimate_divergences(

@@ -120,6 +120,8 @@ def gfedmtl(
     explore = task.trainer(loss)
     gradient = task.gradient(loss)
 
+    # One program: operation by operation, it takes five times as long to compile.
+    @jax.jit
     def find_clusters(
         key: PRNGKey, model: Params, train: Dataset, ids: Array
     ) -> tuple[Int[Array, "c"], Int[Array, "c"]]:
