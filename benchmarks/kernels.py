@@ -105,15 +105,14 @@ Measured on {date} by `python -m benchmarks.kernels`: {machine}, {software}.
 One device, that is one process with all cores. Each side runs several times and the best counts;
 compiling is apart.
 
-The floor is the least time that a kernel can take on this machine: its floating-point operations at
-{gflops:.0f} GFLOP/s (products of 2048x2048), or the bytes that it reads and writes at
-{gbs:.0f} GB/s (an addition to 128 MiB in place), or the call of a compiled program
-({dispatch:.3f} ms), whatever takes longest; all three are measured in the same process. A product
-of models with themselves counts in full, although half of a symmetric matrix would do, which NumPy
-uses. Models that fit into the cache are read faster than memory, so small ones can be below the
-floor. `times jaxfl` is the time of the peer over that of jaxfl: below 1 the peer is faster. The
-peers are in `benchmarks/kernel_peers.py`, and `tests/test_benchmarks.py` tests that they compute
-the same.
+The floor is about the least time that a kernel can take on this machine: its floating-point
+operations at {gflops:.0f} GFLOP/s (products of 2048x2048), or the bytes that it reads and writes at
+{gbs:.0f} GB/s (an addition to 128 MiB in place), or the call of a compiled program ({dispatch:.3f}
+ms), whichever takes longest; all three are measured in the same process. A product of models with
+themselves counts in full, although half of a symmetric matrix would do, which NumPy uses. Models
+that fit into the cache are read faster than memory, so small ones can be below the floor. `times
+jaxfl` is the time of the peer over that of jaxfl: below 1 the peer is faster. The peers are in
+`benchmarks/kernel_peers.py`, and `tests/test_benchmarks.py` tests that they compute the same.
 
 New arrays of more than 32 MB cost far more than their bytes: glibc takes each from the system and
 gives it back, and the system clears every page of it (NumPy asks for larger pages, XLA does not).
@@ -148,7 +147,8 @@ and so do their peers; SciPy's SLSQP and jaxopt's OSQP take too long for more mo
 
 A toy federation: 20 clients with 64 examples of 64 features, an MLP with 128 hidden units, 10 steps
 of batch 16. The floor is the products of local training. The peer is a NumPy loop over clients and
-steps without a server.
+steps without a server. It is the same for all four and runs anew for each, so its times show how
+much those of one program differ.
 
 | system | clients | ms | times floor | compiling, s | peer | ms | times jaxfl |
 |---|---:|---:|---:|---:|---|---:|---:|
