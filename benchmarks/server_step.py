@@ -87,18 +87,20 @@ program a row, a sum a pair and layer.
 {rows}
 
 The floor is the two products at the rate above. With few models the products are too thin for that
-rate. Split over the devices of one CPU the step takes longer than on one of them, for the models
-must be brought together: `--devices 1` is better where the server outweighs local training, which
-is rare.
+rate. With 50 models on one device, most of the time goes to the product for the cosines, which XLA
+leaves to one core because its result has only 50 x 50 numbers. To bring every model to a scale at
+which no square overflows takes a seventh of the step with 50 models, and a quarter with 200,
+because it writes them anew (2026-11-25).
 
-With 50 models on one device, some 6 ms go to the product for the cosines, which XLA leaves to one
-core because its result has only 50 x 50 numbers; 1.7 ms to bring every model to a scale at which no
-square overflows (with 200 models it takes longer than the product, for it writes them anew); 2.5 ms
-to mixing. Over two devices XLA transposes the models of each device before it gathers them, and
-gathers them again to mix. If the kernels gather them before both products, 10, 50 and 200 models
-take 1.0, 1.2 and 1.3 times the time of one device in place of 1.4, 1.8 and 1.9 (2026-11-23, one
-trial). That is not done: kernels would have to know of devices, for a millisecond of a round of
-five seconds.
+Split over the devices of one CPU, the step takes longer than on one of them: XLA transposes the
+models of each device before it gathers them, and gathers them again to mix. Two other programs were
+tried with 10, 50, 100 and 200 models (2026-11-25, one trial). If the rows of the matrices are
+divided for both products, the step takes 2.3, 1.4, 1.3 and 1.4 times as long as on one device; this
+was not tried in a whole round. If their columns are divided, it takes 1.7, 1.3, 1.2 and 1.3 times
+as long; but in a whole round, where the models are arrays layer by layer, dividing each array made
+the round slower. To use one device for the whole round does not help either: with a single local
+step of batch 16, a round of 10, 100 and 200 clients takes 15, 162 and 359 ms on one device, and 12,
+142 and 339 ms on two.
 
 K-means of 30 such models in 5 clusters, ten restarts: {own:.1f} ms, scikit-learn {sklearn:.1f} ms
 ({ratio:.1f} times).

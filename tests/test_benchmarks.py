@@ -67,6 +67,21 @@ def test_the_section_of_many_clients_has_each_part_of_the_step():
     assert rows == ["similarities", "weights", "mixing", "all", "floor of one product"]
 
 
+def test_the_step_of_many_clients_is_timed_on_one_device(monkeypatch):
+    seen = []
+
+    def step_ms(clients, size):
+        seen.append(jnp.zeros(clients).sharding.num_devices)
+        parts = ("exact cosines", "cosines of sketches", "weights", "largest weights")
+        return dict.fromkeys((*parts, "dense mixing", "sparse mixing"), 1.0)
+
+    monkeypatch.setattr(sparse_step, "step_ms", step_ms)
+    with jax.set_mesh(jaxfl.mesh.make_mesh()):
+        assert jnp.zeros(8).sharding.num_devices > 1
+        sparse_step.section(100.0, sizes=(8,), size=40)
+    assert seen == [1]
+
+
 @pytest.mark.slow(seconds=15)
 def test_the_gradient_through_rounds_is_compiled_and_timed():
     section = gradient_through_rounds.section(rounds=2, steps=1)
@@ -172,6 +187,20 @@ def test_unequal_clients_divide_the_same_examples():
     np.testing.assert_array_equal(train.y[3][train.mask[3]], data[3][1])
 
 
+def test_the_table_of_memory_is_in_units_of_the_images(monkeypatch):
+    def peaks(_, partition, clients, examples):
+        held = unequal_clients.sizes_of(partition, clients, examples).sum()
+        mib = held * unequal_clients.IMAGE / 2**20
+        return {"loading": 100 + 2 * mib, "rounds": 200 + 1.25 * mib}
+
+    monkeypatch.setattr(unequal_clients, "in_own_process", peaks)
+    table = unequal_clients.memory_section(examples=20_000)
+    rows = [line for line in table.splitlines() if line.startswith("| 1")]
+    assert [row.split(" | ")[-1] for row in rows] == ["1.25 |"] * 6
+    # 1,000 clients padded to 10,000 examples, in units of 10,000 + 999 * 50
+    assert rows[-1].split(" | ")[2] == "166.8"
+
+
 @pytest.mark.slow
 def test_the_table_of_unequal_clients_has_a_row_for_each_case():
     table = unequal_clients.section(None, clients=(2,), batches=(4,), examples=40)
@@ -204,9 +233,10 @@ def test_clients_on_the_disk_have_a_row_in_both_tables(monkeypatch):
         monkeypatch.setattr(stored, name, value)
     monkeypatch.setattr(many_clients, "in_own_process", many_clients.measure)
     tables = many_clients.section(None, sizes=(10,))
-    own, beside = (line for line in tables.splitlines() if line.startswith("| 10 |"))
-    assert own.count("|") == 11
-    assert beside.count("|") == 4 + 3 * len(many_clients.PEERS)
+    headers = [line for line in tables.splitlines() if line.startswith("| clients |")]
+    rows = [line for line in tables.splitlines() if line.startswith("| 10 |")]
+    assert [row.count("|") for row in rows] == [header.count("|") for header in headers]
+    _, beside = rows
     assert beside.count("not run") == len(many_clients.PEERS)
 
 
