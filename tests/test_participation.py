@@ -25,6 +25,21 @@ def test_uniform_draws_each_client_equally_often_and_none_twice():
     np.testing.assert_allclose(frequency, 0.3, atol=4 * np.sqrt(0.3 * 0.7 / 400))
 
 
+def test_many_clients_are_drawn_equally_often_and_none_twice():
+    clients = 2 * participation.PERMUTED
+    ids = draw(participation.uniform(clients, 0.1))
+    assert ids.shape == (400, clients // 10)
+    assert (np.diff(ids, axis=1) > 0).all()
+    times = np.bincount(ids.ravel(), minlength=clients)
+    # A binomial variance: no client is drawn more often than others.
+    variance = 400 * 0.1 * 0.9
+    np.testing.assert_allclose(times.var(), variance, rtol=0.05)
+    by_id = times.reshape(100, -1).mean(axis=1)
+    np.testing.assert_allclose(by_id, 40, atol=4 * np.sqrt(variance / (clients / 100)))
+    together = [np.intersect1d(one, other).size for one, other in zip(ids[1:], ids, strict=False)]
+    np.testing.assert_allclose(np.mean(together), clients / 100, rtol=0.05)
+
+
 @pytest.mark.parametrize(("fraction", "size"), [(1.0, 10), (0.96, 10), (0.5, 5), (0.01, 1)])
 def test_uniform_rounds_and_takes_at_least_one(fraction, size):
     assert draw(participation.uniform(10, fraction), 2).shape == (2, size)
