@@ -231,6 +231,7 @@ def test_clients_on_the_disk_have_a_row_in_both_tables(monkeypatch):
     small = {"COHORT": 2, "TRAIN": 4, "TEST": 2, "BATCH": 2, "EPOCHS": 1, "REPEATS": 1, "ROUNDS": 2}
     for name, value in small.items():
         monkeypatch.setattr(stored, name, value)
+    monkeypatch.setattr(many_clients, "FRESH_GIB", 0)
     monkeypatch.setattr(many_clients, "in_own_process", many_clients.measure)
     tables = many_clients.section(None, sizes=(10,))
     headers = [line for line in tables.splitlines() if line.startswith("| clients |")]

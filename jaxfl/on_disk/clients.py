@@ -131,16 +131,18 @@ class ClientStates:
 
     def _read_rows(self, places: np.ndarray, ids: np.ndarray) -> list[np.ndarray]:
         """The leaves of clients that have rows."""
-        rows = np.empty((0, self.row_bytes), np.uint8)
+        rows = np.empty((ids.size, self.row_bytes), np.uint8)
         if ids.size:
-            # Mapped anew each time, because pages of a mapping count as memory of the process.
             slots = places[:, 0]
             check(
                 slots.max() < self._capacity(),
                 f"{self._file} has {self._capacity()} rows, the state names row {slots.max()}: "
                 "the file was cut or belongs to another run, run anew",
             )
-            rows = self._map()[slots]
+            with self._file.open("rb") as file:
+                for slot, row in zip(slots.tolist(), rows, strict=True):
+                    file.seek(slot * self.row_bytes)
+                    file.readinto(row)
         heads = np.ascontiguousarray(rows[:, : HEAD.itemsize]).view(HEAD)[:, 0]
         wrong = (heads["client"] != ids) | (heads["round"] != places[:, 1])
         check(
@@ -183,7 +185,11 @@ class ClientStates:
         for leaf, values in zip(self._leaves, jax.tree.leaves(clients), strict=True):
             flat = np.ascontiguousarray(values).reshape(ids.size, -1)
             rows[:, leaf.begin : leaf.end] = flat.view(np.uint8)
-        self._map("r+")[slots] = rows
+        # Not through a mapping: its pages are made one by one, which takes longer than the copies.
+        with self._file.open("rb+") as file:
+            for slot, row in zip(slots.tolist(), rows, strict=True):
+                file.seek(slot * self.row_bytes)
+                file.write(row)
         places[ids, 0] = slots
         places[ids, 1] = done
 
@@ -215,9 +221,6 @@ class ClientStates:
             self._is_protected[kept] = True
         # The last one first, so that the rows are taken in their order.
         self._free = np.flatnonzero(~self._is_protected)[::-1].tolist()
-
-    def _map(self, mode: str = "r") -> np.ndarray:
-        return np.memmap(self._file, np.uint8, mode, shape=(self._capacity(), self.row_bytes))
 
     def _capacity(self) -> int:
         return self._file.stat().st_size // self.row_bytes if self._exists else 0
