@@ -123,20 +123,21 @@ Convolution, bias, ReLU and pooling are one operation with one gradient (`jaxfl/
 3x3 convolutions of 16 channels or more go by Winograd's way (`jaxfl/models/tiles.py`), clients run
 one at a time on each core (`chunk="auto"`, a device a core), and batches in parts of 16 (`micro`).
 
-The goals for LeNet on 32x32 are 4.5 times the PyTorch loop (the first of the two columns) with
-batch 16 and 3.3 with batch 64. Three runs on 2026-11-24 and 25 gave 4.0, 3.2 and 4.0 with batch 16,
-and 3.1, 3.7 and 2.7 with batch 64. A trace says what the time of all operations consists of
-(2026-11-25; batch 16, then 64): 57 and 58 % are the five products of the convolutions, 19 and 22 %
-making patches, adding them up and pooling, 11 and 11 % the products of the dense layers, and the
-rest reading the batch, the update and the loop. The five products have 65.7 million operations for
-a batch of 16. One of them takes 0.06 ms in the trace, and 0.20 ms timed alone with a core for each
-device; with that the five take 0.72 ms of a core, as at the rate of products of 2048x2048 (0.75
-ms). So we expect little from them, and to reach 4.5 more than half of what patches and pooling take
-would have to go. The product of the first kernel's gradient takes a third of the time of the five
-in the trace; in five other layouts of its factors it took 1.1 to 2.9 times as long.
+The goals are 4.5 times the PyTorch loop (the first of the two columns) for LeNet on 32x32 with
+batch 16, 3.3 with batch 64, and 1.2 for cedar6. On 2026-11-25 the first two were reached on a newer
+processor, whose products of 2048x2048 reach 409 GFLOP/s: 4.6 and 3.8, and 1.1 for cedar6. Its step
+has 12.9 billion operations if convolutions are computed directly, which is nine tenths of that rate
+in jaxfl's 35.1 ms, and so leaves little to gain; PyTorch is at eight tenths.
 
-Times differ between runs, and ratios with them. In these three runs a step of cedar6 took PyTorch
-137, 81 and 72 ms, and jaxfl 71, 63 and 62 ms; one of LeNet with batch 16 took PyTorch 2.6, 3.0 and
-2.1 ms, and jaxfl 0.65, 0.95 and 0.54 ms. In the second run short scripts ran beside it for a
-moment.
+Three runs on an older processor (176 to 184 GFLOP/s) on 2026-11-24 and 25 gave 4.0, 3.2 and 4.0
+with batch 16, 3.1, 3.7 and 2.7 with batch 64, and 1.9, 1.3 and 1.2 for cedar6. In the second of
+them short scripts ran beside it for a moment. A trace on that processor says what the time of all
+operations of LeNet consists of (batch 16, then 64): 57 and 58 % are the five products of the
+convolutions, 19 and 22 % making patches, adding them up and pooling, 11 and 11 % the products of
+the dense layers, and the rest reading the batch, the update and the loop. The five products have
+65.7 million operations for a batch of 16. One of them takes 0.06 ms in the trace, and 0.20 ms timed
+alone with a core for each device; with that the five take 0.72 ms of a core, as at the rate of
+products of 2048x2048 (0.75 ms). The product of the first kernel's gradient takes a third of the
+time of the five in the trace; in five other layouts of its factors it took 1.1 to 2.9 times as
+long.
 """

@@ -189,9 +189,9 @@ the file takes after {rounds} rounds.
 The goal is a round that takes at most 1.1 times as long with more clients. This machine is virtual:
 its host gives it memory that was not used for some time page by page. So another process fills 2
 GiB and ends before rounds are timed. Without that, most rounds of 100,000 clients write into such
-memory: writing takes 85 to 95 ms of a core in place of 10 to 25, and a round took 1.16 to 1.23 times
-as long as with 1,000 clients (2026-11-25). Also, up to that day a permutation of all clients was
-sorted twice to draw 100 of them, which took 35 ms with 100,000.
+memory: writing takes 85 to 95 ms of a core in place of 10 to 25, and a round took 1.16 to 1.23
+times as long as with 1,000 clients (2026-11-25). Also, up to that day a permutation of all clients
+was sorted twice to draw 100 of them, which took 35 ms with 100,000.
 
 FedJAX and pfl keep no personal models of clients on the disk, so the same rounds of federated
 averaging stand beside theirs. FedJAX reads its clients from SQLite, pfl from one mapped array.

@@ -123,7 +123,9 @@ first line. Clients with two labels are scored on 2,000 of the 10,000 test image
 are computed; the script computes all of them. By default `jaxfl run` fine-tunes the deployed models
 for the score after, in the rounds that are evaluated: the third line.
 
-On 2026-11-23, 24 and 25 the script took 44, 71 and 45 s, and jaxfl 9.0, 9.2 and 7.3 s. The goals
-are 6.5 times in the first line and 8 in the second. Nearly all of the training is 2,000 local steps
-of 2.1 to 2.2 ms; [one local step](#one-local-sgd-step-of-one-client) says where their time goes.
+The goals are 6.5 times in the first line and 8 in the second. On 2026-11-23, 24 and 25 the script
+took 44, 71 and 45 s on an older processor (176 to 184 GFLOP/s), and jaxfl 9.0, 9.2 and 7.3 s, the
+first line; later on 2026-11-25 it took 23.6 s on a newer one (409 GFLOP/s), and jaxfl 3.7 s. Nearly
+all of the training is 2,000 local steps of 1.1 ms there; [one local
+step](#one-local-sgd-step-of-one-client) says where their time goes.
 """

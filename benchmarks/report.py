@@ -101,7 +101,8 @@ HEAD = """# Performance
 
 Each section is made by `python -m benchmarks.report`, and says when. Each side runs several times
 and the best counts, compiling and start-up apart; nothing else runs, for PyTorch's threads suffer
-from company.
+from company. Processors of different generations have the same name here; the rate of matrix
+products tells them apart.
 
 """
 MEASURED = """*{date}: {machine}, {software}; matrix products of 2048x2048 reach {floor:.0f} GFLOP/s
