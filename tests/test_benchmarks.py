@@ -197,8 +197,8 @@ def test_the_table_of_memory_is_in_units_of_the_images(monkeypatch):
     table = unequal_clients.memory_section(examples=20_000)
     rows = [line for line in table.splitlines() if line.startswith("| 1")]
     assert [row.split(" | ")[-1] for row in rows] == ["1.25 |"] * 6
-    # 1,000 clients padded to 10,000 examples, in units of 10,000 + 999 * 50
-    assert rows[-1].split(" | ")[2] == "166.8"
+    # 1,000 clients padded to 4,000 examples, in units of 4,000 + 999 * 16
+    assert rows[-1].split(" | ")[2] == "200.2"
 
 
 @pytest.mark.slow
