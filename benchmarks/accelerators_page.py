@@ -143,13 +143,13 @@ writes once; what it does inside is not seen, so the bound says little about `gr
 Of the 44 kernels of a step of LeNet, 14 are batched products and 10 update the arrays of the
 parameters, one each. XLA does not merge the updates. With all parameters in one vector there is one
 update, but slices of the vector take the place of the others: one kernel fewer in all. The other 20
-(100 clients, batch 64, float32; 2026-11-25): two gather patches, two spread kernels, two add
-biases, pool and apply ReLU, and three are the gradient of that; three are the gradients of the
-dense layers' biases, two of them with that of ReLU; five compute the loss, its gradient and its
-sum; two order the rows of a batch, and one counts steps. So the goal of 30 would be missed by five
-with one kernel for all updates. The temporaries of each row below are less than the bytes that a
-step moves. Some rows have more temporaries than the card has memory; `--chunk` trains fewer clients
-at a time.
+are these (100 clients, batch 64, float32; 2026-11-25): two gather patches, two write a
+convolution's weights at the offsets of a tile, two add biases, pool and apply ReLU, and three are
+the gradient of that; three are the gradients of the dense layers' biases, two of them with that of
+ReLU; five compute the loss, its gradient and its sum; two order the rows of a batch, and one counts
+steps. The goal is 30 kernels a step. With one kernel for all updates there would still be 35. The
+temporaries of each row below are less than the bytes that a step moves. Some rows have more
+temporaries than the card has memory; `--chunk` trains fewer clients at a time.
 
 Where a step is short, we expect that starting its kernels takes longer than their work. To unroll
 the loop over steps saves few of them: with 10 clients and batches of 10, two and four steps in a

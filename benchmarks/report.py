@@ -105,8 +105,8 @@ from company. Processors of different generations have the same name here; the r
 products tells them apart.
 
 """
-MEASURED = """*{date}: {machine}, {software}; matrix products of 2048x2048 reach {floor:.0f} GFLOP/s
-in the same run.*
+MEASURED = """*{date}: {machine}, {software};
+matrix products of 2048x2048 reach {floor:.0f} GFLOP/s in the same run.*
 """
 
 

@@ -95,5 +95,6 @@ are those of the quadratic program, and of the choice of the largest.
 A product of matrices is bound by its 2 M^2 D operations, the floor at the rate above; rates differ
 by a few per cent within a run, so a product can be below it. Each part is timed as a program of its
 own; together they take longer than the whole step of the section before. The root mean square of
-the error of a cosine of two random models is {errors} numbers.
+the error of a cosine of two random models is
+{errors} numbers.
 """

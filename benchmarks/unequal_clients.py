@@ -198,9 +198,9 @@ of MiB. The goal is *data* of at most 1.3.
 
 Of 1,000 clients the rounds take 502 to 509 MiB beyond what the process holds before them, whether
 equal clients have 1,000 or 60,000 images among them, or one has 10,000 and each other one 50
-(2026-11-25): no image is there twice, and only masks are padded. Before that day the last line had
-those 59,950 images and came to 1.47 and 1.50. For processes that differ by tens of MiB, 176 MiB of
-images are too few: three other processes gave 1.18.
+(2026-11-25): no image is there twice, and only masks are padded. Earlier on that day the last line
+had those 59,950 images, 176 MiB, and came to 1.50 and 1.47; three other processes gave 1.18. So few
+images are not enough for processes that differ by tens of MiB.
 
 *Loading* includes compiling. Its peak is when the images are there twice, because
 `jaxfl.data.from_arrays` copies the caller's array into memory that JAX can share.

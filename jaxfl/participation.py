@@ -13,8 +13,9 @@ from numpy.typing import ArrayLike
 from jaxfl.errors import check
 from jaxfl.types import Participation
 
-# A permutation sorts all clients, twice where they are many, in 3 ms of a core for so many clients
-# and in 35 ms for ten times as many. The clients with the largest numbers are found in 0.4 ms.
+# A permutation sorts all clients, twice where they are many: 3 ms of a core for 10,000 clients and
+# 35 ms for 100,000. To find the largest of 100,000 numbers takes 0.4 ms for the 100 largest, and 3
+# to 12 ms for a tenth to nine tenths of them.
 PERMUTED = 10_000
 
 

@@ -2,6 +2,7 @@
 
 import functools
 import json
+import os
 
 import jax
 import numpy as np
@@ -148,6 +149,22 @@ def test_a_protected_state_stays_as_it_was_while_rounds_go_on(stored, tmp_path):
     assert newest.clients[:, 0].max() < 2 * C
     with pytest.raises(InputError, match="holds a newer state of client"):
         rows(clients, protected)
+
+
+def test_a_file_that_is_cut_is_refused(stored, tmp_path, monkeypatch):
+    algorithm = made(ALGORITHMS["ditto"])
+    clients, first = start(algorithm, stored, tmp_path)
+    rounds = on_disk.make_stored_rounds(algorithm, full(C), stored, clients)
+    state, _ = rounds(run_key(), first, 0, 1)
+    file = tmp_path / "clients.bin"
+    rows_held = file.stat().st_size // clients.row_bytes
+    os.truncate(file, C * clients.row_bytes - 1)
+    with pytest.raises(InputError, match=f"has {C - 1} rows, the state names row {C - 1}"):
+        rows(clients, state)
+    # While it is read.
+    monkeypatch.setattr(clients, "_capacity", lambda: rows_held)
+    with pytest.raises(InputError, match=f"ends within row {C - 1}: the file was cut"):
+        rows(clients, state)
 
 
 def test_a_run_that_was_killed_goes_on_with_the_same_bits(stored, tmp_path):

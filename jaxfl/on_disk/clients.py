@@ -142,7 +142,10 @@ class ClientStates:
             with self._file.open("rb") as file:
                 for slot, row in zip(slots.tolist(), rows, strict=True):
                     file.seek(slot * self.row_bytes)
-                    file.readinto(row)
+                    check(
+                        file.readinto(row) == self.row_bytes,
+                        f"{self._file} ends within row {slot}: the file was cut, run anew",
+                    )
         heads = np.ascontiguousarray(rows[:, : HEAD.itemsize]).view(HEAD)[:, 0]
         wrong = (heads["client"] != ids) | (heads["round"] != places[:, 1])
         check(
