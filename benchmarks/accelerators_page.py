@@ -167,7 +167,9 @@ Compiling takes long because of the convolutions. Of a step of LeNet with 25 cli
 themselves, the weight gradient of the first convolution takes 13 seconds of a core and that of the
 second 7, their forward passes and pooling some 11; an MLP's whole training takes 10. A sort of two
 keys took 9 more, and therefore examples are ordered by counting on a TPU (`jaxfl/order.py`), with
-the same batches. For this reason all methods are compiled with an MLP, and few with LeNet.
+the same batches. These seconds are of an older processor than those of the table (2026-11-25). The
+goal is 30 seconds a round: 44 of the 61 rounds of LeNet below take less, and with an MLP, compiled
+on the older processor, 57 of 61; the longest take 86 and 54.
 """,
 }
 HEAD = """# Programs for accelerators
