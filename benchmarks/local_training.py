@@ -125,10 +125,12 @@ one at a time on each core (`chunk="auto"`, a device a core), and batches in par
 
 The goals are 4.5 times the PyTorch loop (the first of the two columns) for LeNet on 32x32 with
 batch 16, 3.3 with batch 64, and 1.2 for cedar6. On 2026-11-25, on a newer processor (409 GFLOP/s),
-the first two were reached, with 4.6 and 3.8, and the third was missed, with 1.1. A step of cedar6
-has 12.9 billion operations if convolutions are computed directly. Counted so, jaxfl is at nine
-tenths of the rate of products, and PyTorch at eight tenths. Winograd's way needs fewer operations,
-so this is no bound.
+the first two were reached, with 4.6 and 3.8, and the third was missed, with 1.1; two more runs gave
+1.19 and 1.12. A step of cedar6 has 12.9 billion operations if convolutions are computed directly.
+Counted so, jaxfl is at nine tenths of the rate of products, and PyTorch at eight tenths. Winograd's
+way needs fewer operations, so this is no bound: a trace says that 56 % of the time of all
+operations are the products of the convolutions, and 33 % what Winograd's way does around them,
+which is cutting tiles, adding them up and copying.
 
 Three runs on an older processor (175 to 184 GFLOP/s) on 2026-11-24 and 25 gave 4.0, 3.2 and 4.0
 with batch 16, 3.1, 3.7 and 2.7 with batch 64, and 1.9, 1.3 and 1.2 for cedar6. In the second of

@@ -83,7 +83,10 @@ def test_a_cell_that_was_stopped_goes_on(folder, monkeypatch):
     (changed,) = (folder / "changed_runs").iterdir()
     (changed / "fingerprint.json").write_text('{"loss": [1.0]}')
     anew = results.compute(
-        config, folder / "changed", folder / "changed_runs", lambda config: {"loss": [2.0]}
+        config,
+        folder / "changed",
+        folder / "changed_runs",
+        fingerprint=lambda config: {"loss": [2.0]},
     )
     assert anew["scores"] == undisturbed["scores"]
     assert anew["fingerprint"] == {"loss": [2.0]}

@@ -225,13 +225,16 @@ def run(
 @functools.cache
 def run_key():
     """The key of `run`'s rounds if none is given."""
-    return jax.random.key(0)
+    # The first call may be in a function that is traced, and what is kept must not be a tracer.
+    with jax.ensure_compile_time_eval():
+        return jax.random.key(0)
 
 
 @functools.cache
 def init_key():
     """The key of `run`'s initial state if no key is given, made once for all algorithms."""
-    return jax.random.fold_in(run_key(), 10**6)
+    with jax.ensure_compile_time_eval():
+        return jax.random.fold_in(run_key(), 10**6)
 
 
 def pick(tree, ids):
