@@ -187,12 +187,12 @@ the file takes after {rounds} rounds.
 {rows}
 
 The goal is a round that takes at most 1.1 times as long with more clients; it was reached on
-2026-11-25. This machine is virtual: memory that was not used for some time comes from its host
-again, page by page. So another process fills 2 GiB and ends before rounds are timed. Without that,
-most rounds of 100,000 clients write into such memory: writing takes 85 to 95 ms of a core in place
-of 10 to 25, and a round took 1.16 to 1.23 times as long as with 1,000 clients (2026-11-25). Also,
-up to that day 100 of 100,000 clients were drawn by a permutation, which sorts twice and took 35 ms.
-Up to 10,000 clients are still drawn so.
+2026-11-25, in memory that was used shortly before. This machine is virtual: memory that was not
+used for some time comes from its host again, page by page. So another process fills 2 GiB and ends
+before rounds are timed. Without that, most rounds of 100,000 clients write into such memory:
+writing takes 85 to 95 ms of a core in place of 10 to 25, and a round took 1.08 to 1.22 times as
+long as with 1,000 clients (2026-11-25). Also, up to that day 100 of 100,000 clients were drawn by a
+permutation, which sorts twice and took 35 ms. Up to 10,000 clients are still drawn so.
 
 FedJAX and pfl keep no personal models of clients on the disk, so the same rounds of federated
 averaging stand beside theirs. FedJAX reads its clients from SQLite, pfl from one mapped array.
