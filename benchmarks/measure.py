@@ -10,9 +10,9 @@ import jax.numpy as jnp
 import numpy as np
 
 import jaxfl
-from jaxfl import mesh
-from jaxfl.ragged import is_ragged
-from jaxfl.types import Algorithm, Dataset, Federation
+from jaxfl.core.ragged import is_ragged
+from jaxfl.core.types import Algorithm, Dataset, Federation
+from jaxfl.simulation import mesh
 
 
 def best_ms(function: Callable, repeats: int = 7) -> float:

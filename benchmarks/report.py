@@ -16,7 +16,9 @@ from pathlib import Path
 import jax
 import tyro
 
-from benchmarks import (
+from benchmarks.measure import product_gflops, use_all_cores
+from benchmarks.peers import ROOT
+from benchmarks.rounds import (
     fedavg_round,
     gradient_through_rounds,
     growth,
@@ -27,9 +29,7 @@ from benchmarks import (
     sparse_step,
     unequal_clients,
 )
-from benchmarks.measure import product_gflops, use_all_cores
-from benchmarks.peers import ROOT
-from jaxfl.errors import check_name
+from jaxfl.core.errors import check_name
 
 PAGE = ROOT / "docs" / "performance.md"
 # In the order of the page: a function of the folder of the peers' environments and of the speed of

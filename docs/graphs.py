@@ -9,9 +9,9 @@ from pathlib import Path
 
 from jaxfl.experiment import build, gather, load_config, resolve
 from jaxfl.experiment.config import load_configs
-from jaxfl.experiment.session.output import drawn_clients
-from jaxfl.experiment.show.drawing import render
-from jaxfl.experiment.show.graphs import Graph, draw_graphs
+from jaxfl.experiment.pictures.drawing import render
+from jaxfl.experiment.pictures.graphs import Graph, draw_graphs
+from jaxfl.experiment.session.directory import drawn_clients
 from jaxfl.experiment.store import files
 from jaxfl.experiment.store.finished import last_graph
 

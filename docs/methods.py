@@ -8,9 +8,9 @@ import re
 from pathlib import Path
 
 from jaxfl.algorithms import ALGORITHMS
-from jaxfl.experiment.show.methods import parts_of
-from jaxfl.options import describe, parameters
-from jaxfl.registry import facts_of
+from jaxfl.cli.describe_method import parts_of
+from jaxfl.core.facts import facts_of
+from jaxfl.core.options import describe, parameters
 
 OFFERING = ", ".join(
     f"`{name}`" for name in ALGORITHMS if facts_of(ALGORITHMS[name]).offers_mixture

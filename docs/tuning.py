@@ -3,8 +3,8 @@
 from pathlib import Path
 
 from jaxfl.algorithms import ALGORITHMS
-from jaxfl.options import parameters
-from jaxfl.registry import facts_of
+from jaxfl.core.facts import facts_of
+from jaxfl.core.options import parameters
 
 PAGE = Path(__file__).with_name("tuning.md")
 START = "<!-- python docs/tuning.py writes this table -->\n"

@@ -1,5 +1,5 @@
 """The central experiments of the papers, one script each: `python -m experiments.NAME`.
 
 Each script has a function `main(out, ...)`, whose arguments are the options of the command line,
-and `SMOKE`, the arguments of its smallest run, which tests/test_experiments.py runs.
+and `SMOKE`, the arguments of its smallest run, which tests/experiments/test_experiments.py runs.
 """

@@ -22,19 +22,21 @@ from rich.console import Console
 from rich.table import Table
 
 from experiments import kept
-from jaxfl import make_rounds, participation, tree
+from jaxfl import make_rounds
 from jaxfl.algorithms import ALGORITHMS
+from jaxfl.core import tree
+from jaxfl.core.ragged import padded
+from jaxfl.core.types import Federation
 from jaxfl.data import Source
-from jaxfl.evaluate import make_evaluate
 from jaxfl.experiment import Config, gather, resolve
+from jaxfl.experiment.pictures import drawing
 from jaxfl.experiment.session.build import make_task
 from jaxfl.experiment.session.clients import flip_labels
-from jaxfl.experiment.show import drawing
 from jaxfl.experiment.store import files
-from jaxfl.ragged import padded
-from jaxfl.types import Federation
+from jaxfl.simulation import participation
+from jaxfl.simulation.evaluate import make_evaluate
+from jaxfl.training.upload import faithful, upload_through
 from jaxfl.uplink import DEFENCES, FLIPPED, attack, chain, defence_links, malicious_clients
-from jaxfl.upload import faithful, upload_through
 
 
 class Threat(NamedTuple):

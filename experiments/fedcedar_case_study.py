@@ -25,16 +25,16 @@ from sklearn.metrics import rand_score
 
 import jaxfl
 from experiments import kept
-from jaxfl import participation
 from jaxfl.algorithms import fedcedar
+from jaxfl.core.ragged import padded
+from jaxfl.core.types import Federation
 from jaxfl.data import node_of
 from jaxfl.experiment import Setting, gather, resolve
 from jaxfl.experiment.config.presets import preset as preset_named
+from jaxfl.experiment.pictures import drawing
 from jaxfl.experiment.session.build import make_task
-from jaxfl.experiment.show import drawing
 from jaxfl.experiment.store import files
-from jaxfl.ragged import padded
-from jaxfl.types import Federation
+from jaxfl.simulation import participation
 
 Examples = int | Literal["all"]  # training examples that a client keeps
 FEW = 2  # examples of the dashed lines

@@ -27,12 +27,13 @@ from rich.console import Console
 from rich.table import Table
 
 import jaxfl
-from jaxfl import participation, tree
 from jaxfl.algorithms import gfed, gfedmtl
+from jaxfl.core import tree
+from jaxfl.core.types import Algorithm, Cohort, Participation
 from jaxfl.data import Ridge, mse_db, ridge
-from jaxfl.experiment.show import drawing
+from jaxfl.experiment.pictures import drawing
 from jaxfl.experiment.store import files
-from jaxfl.types import Algorithm, Cohort, Participation
+from jaxfl.simulation import participation
 
 SERVERS = 10
 CLIENTS = 15  # of each server

@@ -18,10 +18,10 @@ from rich.table import Table
 
 from experiments import gfedmtl_fig2 as figure_2
 from jaxfl.algorithms import gfedmtl
+from jaxfl.core.types import Algorithm, Participation
 from jaxfl.data import Ridge
-from jaxfl.experiment.show import drawing
+from jaxfl.experiment.pictures import drawing
 from jaxfl.experiment.store import files
-from jaxfl.types import Algorithm, Participation
 
 KAPPAS = (0.05, 0.2, 0.4)
 TAUS = (0.0, 0.1, 0.5)

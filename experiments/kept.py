@@ -7,7 +7,7 @@ from typing import Any
 import jax
 import numpy as np
 
-from jaxfl.errors import InputError, check
+from jaxfl.core.errors import InputError, check
 from jaxfl.experiment.store import files
 
 Results = dict[str, Any]  # by the name of a part: an array, or a dict of such

@@ -15,7 +15,7 @@ from rich.table import Table
 
 from jaxfl.data import iid, load, niid_bench_dirichlet, pathological
 from jaxfl.data.federate import label_counts
-from jaxfl.experiment.show import drawing
+from jaxfl.experiment.pictures import drawing
 from jaxfl.experiment.store import files
 
 CLIENTS = 10

@@ -24,14 +24,14 @@ from rich.table import Table
 
 import jaxfl
 from jaxfl.algorithms import ALGORITHMS
+from jaxfl.core.errors import check_name
+from jaxfl.core.types import Dataset, Federation, Pool
 from jaxfl.data import Source
-from jaxfl.errors import check_name
 from jaxfl.experiment import Config, build, gather, resolve
+from jaxfl.experiment.pictures import drawing
 from jaxfl.experiment.session.clients import Data, true_groups
 from jaxfl.experiment.session.history import versions
-from jaxfl.experiment.show import drawing
 from jaxfl.experiment.store import files
-from jaxfl.types import Dataset, Federation, Pool
 
 PARTITIONS: dict[str, dict[str, Any]] = {
     "labels": {"partition": "pathological"},

@@ -19,10 +19,9 @@ from rich.table import Table
 
 from jaxfl.data import iid, load, pathological
 from jaxfl.experiment import Config, Setting, build, resolve
+from jaxfl.experiment.pictures import drawing
 from jaxfl.experiment.session.clients import Data, make_federation
-from jaxfl.experiment.session.program import compile_run
-from jaxfl.experiment.session.records import records
-from jaxfl.experiment.show import drawing
+from jaxfl.experiment.session.program import compile_run, records
 from jaxfl.experiment.store import files
 
 CLIENTS = 10

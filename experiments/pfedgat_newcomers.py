@@ -22,13 +22,13 @@ from rich.table import Table
 
 import jaxfl
 from experiments import kept
+from jaxfl.core.types import Algorithm, Federation, Task
 from jaxfl.experiment import Setting, gather, resolve
 from jaxfl.experiment.config.presets import preset as preset_named
+from jaxfl.experiment.pictures import drawing
 from jaxfl.experiment.session.build import make_task
 from jaxfl.experiment.session.seeds import seeds_of
-from jaxfl.experiment.show import drawing
 from jaxfl.experiment.store import files
-from jaxfl.types import Algorithm, Federation, Task
 
 CLIENTS = 10
 DIGITS = {  # options without a preset

@@ -19,12 +19,12 @@ from rich.table import Table
 
 from jaxfl import make_rounds
 from jaxfl.algorithms import ALGORITHMS
-from jaxfl.evaluate import make_evaluate
 from jaxfl.experiment import Config, build, gather, resolve
+from jaxfl.experiment.pictures import drawing
 from jaxfl.experiment.session.clients import Data
-from jaxfl.experiment.show import drawing
+from jaxfl.simulation.evaluate import make_evaluate
+from jaxfl.training.upload import upload_through
 from jaxfl.uplink import attack, malicious_clients
-from jaxfl.upload import upload_through
 
 METHODS = ("local", "fedavg", "fedavg_ft", "ditto", "cfl", "median", "krum", "pfedgraph")
 ATTACKS = ("shuffle", "same_value", "sign_flip", "gauss")

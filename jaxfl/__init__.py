@@ -1,34 +1,27 @@
 """jaxfl: personalized federated learning on collaboration graphs, in pure JAX.
 
-`__all__` is the public surface, with the public names of the modules in it. `jaxfl.checkpoint` is
-public too; it is imported by its own name, since it needs orbax.
+`__all__` is the public surface, with the public names of the modules in it. Eleven folders hold the
+code; the docstring of each says who lives there. `jaxfl.checkpoint` is public too and is imported
+when it is asked for, since it needs orbax.
 """
 
+import sys
+from types import ModuleType
 from typing import TYPE_CHECKING
 
-from jaxfl import (
-    algorithms,
-    clock,
-    data,
-    errors,
-    kernels,
-    mesh,
-    models,
-    on_disk,
-    participation,
-    topology,
-    tree,
-    types,
-    uplink,
-    work,
-)
-from jaxfl.evaluate import make_evaluate
-from jaxfl.graph_measures import measure_graph
-from jaxfl.optimizers import sgd
-from jaxfl.rounds import check_finite, make_rounds
-from jaxfl.summaries import summarise
-from jaxfl.task import classification, regression
-from jaxfl.version import VERSION as __version__
+from jaxfl import algorithms, data, kernels, models, uplink
+from jaxfl.algorithms.steps import uploads
+from jaxfl.core import errors, facts, options, ragged, streams, tree, types
+from jaxfl.core.version import VERSION as __version__
+from jaxfl.graphs import hierarchy, topology
+from jaxfl.graphs.measures import measure_graph
+from jaxfl.simulation import clock, mesh, on_disk, participation, work
+from jaxfl.simulation.evaluate import make_evaluate
+from jaxfl.simulation.rounds import check_finite, make_rounds
+from jaxfl.simulation.scoring import summarise
+from jaxfl.training import objectives, task
+from jaxfl.training.optimizers import sgd
+from jaxfl.training.task import classification, regression
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -61,6 +54,37 @@ __all__ = [
     "uplink",
     "work",
 ]
+
+# Short names under which programs import these modules too: `from jaxfl.types import State`.
+_SHORT = {
+    "clock": clock,
+    "errors": errors,
+    "hierarchy": hierarchy,
+    "mesh": mesh,
+    "objectives": objectives,
+    "on_disk": on_disk,
+    "options": options,
+    "participation": participation,
+    "ragged": ragged,
+    "registry": facts,
+    "skeleton": uploads,
+    "streams": streams,
+    "task": task,
+    "topology": topology,
+    "tree": tree,
+    "types": types,
+    "work": work,
+}
+sys.modules.update({f"{__name__}.{name}": module for name, module in _SHORT.items()})
+
+
+def __getattr__(name: str) -> ModuleType:
+    """`jaxfl.checkpoint`, which needs orbax."""
+    if name == "checkpoint":
+        from jaxfl.simulation import checkpoint
+
+        return checkpoint
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 
 def load(directory: "Path | str") -> "FinishedRun":

@@ -1,8 +1,10 @@
 """Runs the example in a docstring, and what the examples of methods use."""
 
 import doctest
+import importlib.util
 import inspect
 import sys
+from pathlib import Path
 
 import jax
 import jax.numpy as jnp
@@ -10,8 +12,9 @@ import numpy as np
 from toys import opposite_groups, pick
 
 import jaxfl
-from jaxfl.types import Cohort
+from jaxfl.core.types import Cohort
 
+DOCS = Path(__file__).parents[1] / "docs"
 CLIENTS = 4
 # The names that every example sees, beside those of its module.
 COMMON = {"jax": jax, "jnp": jnp, "np": np, "jaxfl": jaxfl}
@@ -53,3 +56,11 @@ def one_round(algorithm):
     """The shapes of the state and the info after a round of four clients; nothing is computed."""
     key = jax.random.key(0)
     return jax.eval_shape(algorithm.round, key, initial_state(algorithm), four_clients())
+
+
+def script(name):
+    """A script of the folder docs, as a module."""
+    spec = importlib.util.spec_from_file_location(f"docs_{name}", DOCS / f"{name}.py")
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module

@@ -1,5 +1,8 @@
 """Finished runs without running anything."""
 
+import json
+from pathlib import Path
+
 from jaxfl.experiment import Config
 
 AMOUNTS = {"up": 904_000, "down": 1_810_000, "up_bytes": 1, "batches": 40_000, "seconds": 12.3}
@@ -26,3 +29,54 @@ def run(algorithm, *means, after=None, measure="accuracy", **options):
 def unnamed(runs):
     """The runs as they are read from directories, where names may occur twice."""
     return {f"runs/{n}": run | {"name": run["summary"]["algorithm"]} for n, run in enumerate(runs)}
+
+
+SCORES = {"mean": 0.5, "weighted": 0.5, "std": 0.1, "worst10": 0.2}
+
+
+STAGES = {"before": SCORES, "after": SCORES}
+
+
+LINE = {
+    "round": 1,
+    "seconds": 1.0,
+    "loss": 1.0,
+    "up": 1,
+    "up_bytes": 4,
+    "down": 1,
+    "batches": 1,
+} | STAGES
+
+
+SUMMARY = {"algorithm": "fedavg", "measure": "accuracy", "final": STAGES, "selected_on_val": STAGES}
+SUMMARY |= {"seconds": 1.0, "compile_seconds": 1.0, "up": 1, "up_bytes": 4, "down": 1, "batches": 1}
+
+
+def write_run(directory, summary=None, lines=None):
+    """The files of a finished run; `summary` changes it, or is the text of the file."""
+    Path(directory).mkdir(parents=True)
+    text = summary if isinstance(summary, str) else json.dumps(SUMMARY | (summary or {}))
+    Path(directory, "summary.json").write_text(text)
+    Path(directory, "metrics.jsonl").write_text(json.dumps(LINE) + "\n" if lines is None else lines)
+
+
+def stages(mean, seeds=(), after=None):
+    """`before` and `after` of an evaluation, and those of each seed."""
+
+    def scores(value):
+        return dict.fromkeys(("mean", "weighted", "std", "worst10"), value)
+
+    found = {"before": scores(mean), "after": scores(after)}
+    each = [{"before": scores(seed), "after": scores(after)} for seed in seeds]
+    return found | ({"seeds": each} if each else {})
+
+
+def evaluated_run(algorithm, *means, seeds=(), after=None):
+    """A finished run with a line for each mean."""
+    lines = [
+        {"round": number, "loss": 1.0} | stages(mean, seeds, after)
+        for number, mean in enumerate(means, 1)
+    ]
+    final = {name: lines[-1][name] for name in ("before", "after", "seeds") if name in lines[-1]}
+    summary = {"algorithm": algorithm, "measure": "accuracy", "final": final}
+    return {"summary": summary, "lines": lines}

@@ -23,9 +23,9 @@ import tyro
 
 from jaxfl.algorithms import ALGORITHMS
 from jaxfl.cli import main as program
+from jaxfl.core.options import parameters
 from jaxfl.experiment.session import run as session
 from jaxfl.models import MODELS
-from jaxfl.options import parameters
 from jaxfl.uplink import ATTACKS
 
 # Values of hyper-parameters, beside the words in their types.

@@ -6,6 +6,7 @@ All numbers must be equal, bit for bit.
 """
 
 import json
+import os
 import random
 import shutil
 import signal
@@ -26,6 +27,18 @@ HYPER = {
     "pfedgat": ["wire=gradient", "heads=2"],
     "gfedmtl": ["tau=learned", "servers=2", "clusters=2"],
 }
+
+
+def interrupt_after(lines, number=signal.SIGINT):
+    """Follows a run and asks it to stop after so many lines."""
+    seen = []
+
+    def follow(config, line):
+        seen.append(line)
+        if sum(row is not None for row in seen) == lines:
+            os.kill(os.getpid(), number)
+
+    return follow
 
 
 def start(arguments: list[str]) -> subprocess.Popen:

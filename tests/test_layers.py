@@ -1,191 +1,74 @@
-"""The layers of docs/design.md, read from the imports with `ast`; and the sizes of files."""
+"""The house of docs/design.md: its table of rooms, held against the imports."""
 
 import ast
+import re
 import subprocess
 import sys
-from pathlib import Path
 
 import pytest
+from house import PACKAGE, arrows, floors, imports, modules
 
-PACKAGE = Path(__file__).parent.parent / "jaxfl"
-FILES = sorted(PACKAGE.rglob("*.py"))
+MODULES = modules()
+DESIGN = (PACKAGE.parent / "docs" / "design.md").read_text()
 
-# What a module (or all modules of a folder) may import from jaxfl; a name stands for everything
-# below it.
-FREE = {
-    "batch_statistics",
-    "errors",
-    "options",
-    "types",
-    "layers",
-    "order",
-    "ragged",
-    "target",
-    "tree",
-    "batches",
-    "loop",
-    "streams",
-    "objectives",
-    "npy",
-    "random_graphs",
-    "topology",
-    "hierarchy",
-    "optimizers",
-    "labels",
-}
-ALLOWED = {
-    "errors": set(),
-    "options": {"errors"},
-    "npy": {"errors"},
-    "types": set(),
-    "layers": {"errors", "types"},
-    "target": set(),
-    "order": {"target"},
-    "ragged": {"order"},
-    "tree": {"layers", "ragged", "target", "types"},
-    "batches": {"order", "types"},
-    "loop": {"ragged", "tree", "types"},
-    "batch_statistics": {"tree"},
-    "streams": set(),
-    "objectives": {"batch_statistics", "tree", "types"},
-    "random_graphs": {"errors"},
-    "topology": {"errors", "npy", "random_graphs"},
-    "hierarchy": {"errors", "npy"},
-    "labels": {"errors", "types"},
-    "optimizers": {"errors", "types"},
-    "kernels": {"types"},
-    "gradients": FREE,
-    "edges": {"kernels", "types"},
-    "local": FREE | {"gradients"},
-    "admm": FREE,
-    "participation": {"errors", "options", "types"},
-    "work": {"errors", "npy", "streams", "types"},
-    "clock": {"errors", "npy"},
-    "staleness": {"tree", "types"},
-    "rounds": FREE | {"rounds_checks"},
-    "rounds_checks": FREE,
-    "evaluate": FREE,
-    "summaries": set(),
-    "graph_measures": set(),
-    "protocols": {"summaries"},
-    "checkpoint": FREE,
-    "mesh": FREE,
-    "on_disk": FREE | {"evaluate", "mesh", "rounds", "rounds_checks"},
-    "flax_model": FREE,
-    "acceptance": FREE,
-    "upload": FREE,
-    "losses": {"errors"},
-    "task": FREE | {"local", "losses", "gradients", "flax_model", "acceptance", "edges", "upload"},
-    "models": FREE,
-    "uplink": FREE | {"kernels"},
-    "data": FREE,
-    "version": set(),
-    "papers": {"version"},
-    "registry": {"options", "types", "papers"},
-    "deployment": FREE,
-    "heads": FREE,
-    "skeleton": FREE | {"kernels", "deployment", "heads"},
-    "blending": FREE,
-    "layerwise": FREE | {"edges", "kernels", "skeleton"},
-    "attraction": FREE | {"edges", "kernels", "skeleton"},
-    "displacement": {"types"},
-    "divergence": FREE,
-    "algorithms": FREE
-    | {
-        "kernels",
-        "admm",
-        "displacement",
-        "divergence",
-        "staleness",
-        "edges",
-        "attraction",
-        "blending",
-        "layerwise",
-        "skeleton",
-        "deployment",
-        "registry",
-        "papers",
-    },
-    "experiment": FREE
-    | {
-        "kernels",
-        "local",
-        "gradients",
-        "participation",
-        "clock",
-        "rounds",
-        "rounds_checks",
-        "evaluate",
-        "summaries",
-        "graph_measures",
-        "protocols",
-        "checkpoint",
-        "mesh",
-        "on_disk",
-        "task",
-        "work",
+
+def rooms_of_design():
+    """What each room may import, as the table of docs/design.md says."""
+    table = DESIGN[DESIGN.index("| room | may import |") :].split("\n\n")[0]
+    rows = [line.strip("|").split("|") for line in table.splitlines()[2:]]
+    names = {room.strip(): allowed.strip() for room, allowed, _ in rows}
+    return {
+        room: set() if allowed == "nothing" else set(allowed.split(", "))
+        for room, allowed in names.items()
     }
-    | {"models", "data", "uplink", "algorithms", "registry", "version"},
-    "__main__": {"cli"},
-    "cli": {
-        "mesh",
-        "protocols",
-        "errors",
-        "options",
-        "experiment",
-        "algorithms",
-        "data",
-        "models",
-        "uplink",
-        "papers",
-        "registry",
-        "version",
-    },
-}
 
 
-def name(file):
-    """`jaxfl/data/sources.py` -> `data.sources`; a package's `__init__` is the package."""
-    parts = file.relative_to(PACKAGE).with_suffix("").parts
-    return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
+ROOMS = rooms_of_design()
+# The rooms of `experiment`: each may import those before it.
+INSIDE = re.search(r"in this order:(.*?)\.", DESIGN, re.S)[1]
+EXPERIMENT = re.findall(r"`(\w+)`", INSIDE)
 
 
-MODULES = {name(file): file for file in FILES}
+def test_the_top_of_the_package_has_the_rooms_of_the_table_and_nothing_else():
+    assert len(ROOMS) == 11
+    names = {path.name for path in PACKAGE.iterdir() if path.name != "__pycache__"}
+    assert names == {*ROOMS, "__init__.py", "__main__.py", "py.typed"}
 
 
-def imports(file):
-    """The jaxfl modules that a file imports, in functions too."""
-    found = set()
-    for node in ast.walk(ast.parse(file.read_text())):
-        if isinstance(node, ast.Import):
-            wanted = [alias.name for alias in node.names]
-        elif isinstance(node, ast.ImportFrom):
-            assert node.level == 0, f"{file}: relative import"
-            below = [f"{node.module}.{alias.name}" for alias in node.names]
-            wanted = [b if b.removeprefix("jaxfl.") in MODULES else node.module for b in below]
-        else:
-            continue
-        found |= {
-            w.removeprefix("jaxfl").removeprefix(".") for w in wanted if w.split(".")[0] == "jaxfl"
-        }
-    return found
+@pytest.mark.parametrize("room", ROOMS)
+def test_a_room_imports_only_rooms_that_it_may(room):
+    for module, file in MODULES.items():
+        if module.split(".")[0] == room:
+            for other in imports(file, MODULES):
+                allowed = other.split(".")[0] in {room, *ROOMS[room]}
+                assert allowed, f"{module} imports {other or 'jaxfl'}"
 
 
-@pytest.mark.parametrize("module", [m for m in MODULES if m])
-def test_an_arrow_may_skip_but_never_turn_back(module):
-    layer = module.split(".")[0]
-    for other in imports(MODULES[module]):
-        inside = other.split(".")[0] == layer
-        assert inside or other.split(".")[0] in ALLOWED[layer], f"{module} imports {other}"
+def test_the_table_is_in_the_order_of_the_house_and_allows_nothing_that_no_room_uses():
+    for place, (room, allowed) in enumerate(ROOMS.items()):
+        assert allowed <= set(list(ROOMS)[:place]), f"{room} imports upwards"
+    assert arrows() == ROOMS
+    assert max(floors(ROOMS).values()) == DESIGN.split("```")[1].count("+\n|")
+
+
+def test_every_folder_says_who_lives_there():
+    for module, file in MODULES.items():
+        if file.name == "__init__.py" and module:
+            words = ast.get_docstring(ast.parse(file.read_text()))
+            assert words, f"{file} has no docstring"
+            if module in ROOMS:
+                assert "import" in words, f"{file} does not say what the room may import"
 
 
 def test_algorithms_do_not_know_each_other():
     for module, file in MODULES.items():
         if module.startswith("algorithms."):
-            assert not [other for other in imports(file) if other.startswith("algorithms")], module
+            others = {other for other in imports(file, MODULES) if other.startswith("algorithms")}
+            assert all(other.startswith("algorithms.steps") for other in others), module
 
 
 def test_kernels_import_only_numerical_libraries():
+    numerical = {"jax", "optax", "jaxopt", "jaxtyping", "collections", "typing", "warnings"}
     for module, file in MODULES.items():
         if module.startswith("kernels"):
             roots = set()
@@ -194,21 +77,11 @@ def test_kernels_import_only_numerical_libraries():
                     roots |= {alias.name.split(".")[0] for alias in node.names}
                 elif isinstance(node, ast.ImportFrom):
                     roots.add(node.module.split(".")[0])
-            # Of jaxfl only other kernels and types: the first test of this file.
-            assert roots <= {
-                "jax",
-                "jaxtyping",
-                "optax",
-                "jaxopt",
-                "collections",
-                "typing",
-                "warnings",
-                "jaxfl",
-            }, module
+            assert roots <= {*numerical, "jaxfl"}, module
 
 
 def test_no_import_circle():
-    graph = {module: imports(file) & set(MODULES) for module, file in MODULES.items()}
+    graph = {name: imports(file, MODULES) & set(MODULES) for name, file in MODULES.items()}
     done, path = set(), []
 
     def visit(module):
@@ -224,23 +97,14 @@ def test_no_import_circle():
         visit(module)
 
 
-@pytest.mark.parametrize("file", FILES, ids=name)
-def test_files_are_short(file):
-    assert len(file.read_text().splitlines()) <= 300
-
-
-# The rooms of `experiment`: each may import those before it.
-ROOMS = ["config", "show", "store", "privacy", "session", "studies"]
-
-
 def test_a_room_of_experiment_imports_only_rooms_before_it():
-    inside = {module: file for module, file in MODULES.items() if module.startswith("experiment.")}
-    assert {module.split(".")[1] for module in inside} == set(ROOMS)
+    inside = {name: file for name, file in MODULES.items() if name.startswith("experiment.")}
+    assert {name.split(".")[1] for name in inside} == set(EXPERIMENT)
     for module, file in inside.items():
-        place = ROOMS.index(module.split(".")[1])
-        for other in imports(file):
-            if other.split(".")[0] == "experiment":
-                assert ROOMS.index(other.split(".")[1]) <= place, f"{module} imports {other}"
+        place = EXPERIMENT.index(module.split(".")[1])
+        for other in imports(file, MODULES):
+            if other.startswith("experiment."):
+                assert EXPERIMENT.index(other.split(".")[1]) <= place, f"{module} imports {other}"
 
 
 def test_init_files_of_experiment_only_reexport():

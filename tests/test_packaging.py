@@ -85,7 +85,7 @@ def test_the_tests_in_the_source_distribution_run_in_it(built, tmp_path):
     path = {"PYTHONPATH": str(unpacked)}
     collected = run(*tests, "--collect-only", "-m", "", cwd=unpacked, **path)
     assert int(re.search(r"(\d+) tests collected", collected)[1]) > 4000
-    chosen = ("tests/test_import.py", "tests/test_cite.py", "tests/test_tables.py")
+    chosen = ("tests/test_import.py", "tests/cli/test_cite.py", "tests/experiments/test_tables.py")
     run(*tests, *chosen, cwd=unpacked, **path)
 
 

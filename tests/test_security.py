@@ -17,14 +17,14 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from test_bad_input import run_of
+from finished_runs import write_run
 
 import jaxfl
 from jaxfl import experiment
 from jaxfl.algorithms import ALGORITHMS
 from jaxfl.cli import main
+from jaxfl.core.errors import InputError
 from jaxfl.data import list_data_sets, load
-from jaxfl.errors import InputError
 from jaxfl.experiment import Config
 from jaxfl.experiment.store.finished import load_finished
 
@@ -356,9 +356,9 @@ def test_a_config_cannot_name_where_to_write(inside, capsys):
 def test_a_comparison_leads_nowhere_else(name, inside, capsys):
     """Its names choose among its own subdirectories."""
     name = name.format(root=inside)
-    run_of(inside / "secret_run", {"algorithm": "secret"})
-    run_of(inside / "x" / "secret_run", {"algorithm": "secret"})
-    run_of("table/fedavg")
+    write_run(inside / "secret_run", {"algorithm": "secret"})
+    write_run(inside / "x" / "secret_run", {"algorithm": "secret"})
+    write_run("table/fedavg")
     rows = [{"algorithm": "fedavg", "run": name}, {"algorithm": name, "run": name}]
     Path("table/comparison.json").write_text(json.dumps(rows))
     before = files(inside)
@@ -373,13 +373,13 @@ def test_what_a_summary_says_is_no_path_and_no_markup(inside, capsys):
     for number, name in enumerate(
         ("../../x", "[link=file:///etc]x[/link]", "a|b", "\x1b[31mred", "")
     ):
-        run_of(f"run{number}", {"algorithm": name})
+        write_run(f"run{number}", {"algorithm": name})
         assert "is no run of jaxfl" in refused(["report", f"run{number}", "--out", "new"], capsys)
     assert not Path("new").exists()
 
 
 def test_a_link_in_the_place_of_a_file_is_replaced_not_followed(inside):
-    run_of("run")
+    write_run("run")
     Path("new").mkdir()
     for name in ("comparison.json", ".comparison.json.part", "comparison.md", "comparison.png"):
         Path("new", name).symlink_to(inside / "secret.npz")

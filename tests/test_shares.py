@@ -12,7 +12,8 @@ import pytest
 import shares
 
 ROOT = Path(__file__).parent.parent
-FILE = "tests/test_conv.py"  # its slow tests are a handful, and it is collected quickly
+# Its slow tests are a handful, and it is collected quickly.
+FILE = "tests/models/convolution/test_conv.py"
 TIMES = {f"test{number}": 1 + number**2 % 37 for number in range(50)}
 
 

@@ -10,13 +10,13 @@ import optax
 from flax import linen as nn
 
 import jaxfl
-from jaxfl import mesh
-from jaxfl.gradients import full_gradient, full_loss
-from jaxfl.local import trainer
+from jaxfl.core.ragged import ragged
+from jaxfl.core.types import Cohort, Dataset, Federation, Problem, Task
 from jaxfl.models.mlp import mlp
-from jaxfl.ragged import ragged
-from jaxfl.types import Cohort, Dataset, Federation, Problem, Task
-from jaxfl.upload import faithful, upload_through
+from jaxfl.simulation import mesh
+from jaxfl.training.gradients import full_gradient, full_loss
+from jaxfl.training.trainer import trainer
+from jaxfl.training.upload import faithful, upload_through
 
 # The compiler options of a user, for programs whose bits are compared; conftest.py sets others.
 SHIPPED = (

@@ -9,8 +9,8 @@ import jax
 import numpy as np
 from toys import SIZES, made, opposite_groups, run, shallow, unpadded
 
-from jaxfl import mesh
 from jaxfl.algorithms import ALGORITHMS
+from jaxfl.simulation import mesh
 
 jax.config.update("jax_disable_most_optimizations", True)  # as conftest.py
 mesh.prepare_host(1)

@@ -1,9 +1,9 @@
 """FedAvg as a PyTorch loop, from given initial weights on given clients or from its own.
 
 `python -m benchmarks.peers.torch_same_start FILE ROUNDS STEPS SEED START`, where FILE is what
-`benchmarks.same_start` writes (CIFAR-10, the rows of each client, initial weights) and START one of
-its `STARTS`. A client trains on the first four fifths of its rows in batches of 64, with random
-crops and flips. Prints the accuracy on the test set as JSON. Environment: `pip install
+`benchmarks.rounds.same_start` writes (CIFAR-10, the rows of each client, initial weights) and START
+one of its `STARTS`. A client trains on the first four fifths of its rows in batches of 64, with
+random crops and flips. Prints the accuracy on the test set as JSON. Environment: `pip install
 torch==2.13.0` (the CPU build).
 """
 

@@ -19,9 +19,9 @@ from experiments.tables.page import terminal, whole
 from experiments.tables.specification import Cell
 from experiments.tables.staleness import fingerprint, stale
 from experiments.tables.standins import smoke
-from jaxfl import mesh
-from jaxfl.errors import InputError, check
+from jaxfl.core.errors import InputError, check
 from jaxfl.experiment.store import files
+from jaxfl.simulation import mesh
 
 PAGE = Path(__file__).parents[2] / "docs" / "papers.md"
 SECONDS = {"s": 1, "m": 60, "h": 3600}

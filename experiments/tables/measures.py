@@ -20,9 +20,9 @@ from typing import Any
 import numpy as np
 from jaxtyping import Bool, Float, Int
 
+from jaxfl.core.errors import InputError, check
 from jaxfl.data import node_of
 from jaxfl.data.partition import NODES
-from jaxfl.errors import InputError, check
 from jaxfl.experiment import Config
 from jaxfl.experiment.session.clients import malicious
 

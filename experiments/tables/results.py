@@ -14,13 +14,13 @@ from typing import Any
 
 import numpy as np
 
-from jaxfl import protocols
 from jaxfl.algorithms import ALGORITHMS
+from jaxfl.core.options import parameters, takes_fractions
 from jaxfl.experiment import Config, execute, resume
 from jaxfl.experiment.config.effects import idle
 from jaxfl.experiment.config.resolve import LOCAL_STEPS
 from jaxfl.experiment.store import files
-from jaxfl.options import parameters, takes_fractions
+from jaxfl.simulation import scoring
 
 FOLDER = Path(__file__).parent.parent / "results"
 WORK = Path(__file__).parents[2] / "runs" / "tables"
@@ -136,7 +136,7 @@ def compute(
       config: what to run.
       folder: of the results.
       work: where the run itself is written.
-      rule: how the scores of single clients are taken, see `jaxfl.protocols`.
+      rule: how the scores of single clients are taken, see `jaxfl.simulation.scoring`.
       fingerprint: what tells later whether the result is stale, see `staleness`.
     """
     file = file_of(config, folder)
@@ -179,17 +179,17 @@ def score(result: Result, rule: str, stage: str) -> float | None:
 def _result(config: Config, summary: dict[str, Any], out: Path, rule: str) -> Result:
     with np.load(out / "clients.npz", allow_pickle=False) as opened:
         clients = dict(opened)
-    stages = ["before"] if config.score_after == "none" else list(protocols.STAGES)
+    stages = ["before"] if config.score_after == "none" else list(scoring.SCORED_STAGES)
     scores = {
         name: {
-            stage: _rounded(protocols.score(clients, name, stage))
+            stage: _rounded(scoring.score(clients, name, stage))
             for stage in stages
             if stage != "both" or name == "selected_on_val"
         }
-        for name in protocols.RULES
+        for name in scoring.RULES
     }
     single = {
-        stage: _rounded(protocols.by_client(clients, rule, stage))
+        stage: _rounded(scoring.by_client(clients, rule, stage))
         for stage in stages
         if stage != "both" or rule == "selected_on_val"
     }

@@ -13,7 +13,7 @@ from typing import Any
 
 from experiments.tables.measures import MEASURES, OF_WEIGHTS, of_weights
 from experiments.tables.results import Result, score
-from jaxfl.errors import InputError, check, check_name
+from jaxfl.core.errors import InputError, check, check_name
 from jaxfl.experiment import Config
 from jaxfl.experiment.config import preset
 from jaxfl.experiment.config.effects import idle
@@ -60,7 +60,7 @@ class Cell:
     row: Row
     column: Column
     config: Config
-    rule: str  # how its score is taken, see `jaxfl.protocols`
+    rule: str  # how its score is taken, see `jaxfl.simulation.scoring`
     stage: str
     measure: str  # see `measures`
 

@@ -12,7 +12,7 @@ from rich.console import Console
 
 from experiments.tables import results
 from experiments.tables.specification import Cell
-from jaxfl.errors import check
+from jaxfl.core.errors import check
 from jaxfl.experiment import Config
 
 # data set -> shape of an image, classes

@@ -1,5 +1,8 @@
 """The algorithms, by name. A new algorithm is a file in this folder and two lines in this file.
 
+May import `core`, `graphs`, `kernels` and `training`, and no method imports another: what two of
+them share goes to `steps`.
+
 In the examples of the docstrings, `task` is a model with a body of eight features and a head for
 two classes. `initial_state(algorithm)` gives the shapes of a state of four clients, and
 `one_round(algorithm)` those of the state and the info after a round
@@ -67,7 +70,7 @@ from jaxfl.algorithms.push_sum import push_sum
 from jaxfl.algorithms.scaffold import scaffold
 from jaxfl.algorithms.sfl import sfl
 from jaxfl.algorithms.trimmed_mean import trimmed_mean
-from jaxfl.types import AlgorithmFactory
+from jaxfl.core.types import AlgorithmFactory
 
 ALGORITHMS: dict[str, AlgorithmFactory] = {
     f.__name__: f

@@ -7,16 +7,16 @@ import jax.numpy as jnp
 from jax import lax
 from jaxtyping import Array, Bool, Float, Int
 
-from jaxfl import tree
-from jaxfl.batch_statistics import of_statistics
+from jaxfl.algorithms.steps.uploads import upload
+from jaxfl.core import tree
+from jaxfl.core.facts import method
+from jaxfl.core.options import COUNT_OR_ZERO, NOT_NEGATIVE
+from jaxfl.core.papers import Paper
+from jaxfl.core.streams import stream
+from jaxfl.core.types import Algorithm, Cohort, Dataset, Info, Params, PRNGKey, Scalar, State, Task
 from jaxfl.kernels.mixing import mix, positive_rows, size_weights
-from jaxfl.objectives import data_loss
-from jaxfl.options import COUNT_OR_ZERO, NOT_NEGATIVE
-from jaxfl.papers import Paper
-from jaxfl.registry import method
-from jaxfl.skeleton import upload
-from jaxfl.streams import stream
-from jaxfl.types import Algorithm, Cohort, Dataset, Info, Params, PRNGKey, Scalar, State, Task
+from jaxfl.training.batch_statistics import of_statistics
+from jaxfl.training.objectives import data_loss
 
 # The exponential schedule of the regulariser ends with this fraction of its strength.
 LAST = 1e-3

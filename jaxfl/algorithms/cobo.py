@@ -7,17 +7,13 @@ import jax.numpy as jnp
 from jax import lax
 from jaxtyping import Array, Float, Int
 
-from jaxfl import tree
-from jaxfl.batch_statistics import parameters
-from jaxfl.kernels.merit import pulled
-from jaxfl.kernels.mixing import keep_own, mix
-from jaxfl.objectives import data_loss
-from jaxfl.options import FRACTION
-from jaxfl.papers import Paper
-from jaxfl.registry import method
-from jaxfl.skeleton import train_and_upload
-from jaxfl.streams import stream
-from jaxfl.types import (
+from jaxfl.algorithms.steps.uploads import train_and_upload
+from jaxfl.core import tree
+from jaxfl.core.facts import method
+from jaxfl.core.options import FRACTION
+from jaxfl.core.papers import Paper
+from jaxfl.core.streams import stream
+from jaxfl.core.types import (
     Algorithm,
     Cohort,
     Dataset,
@@ -29,6 +25,10 @@ from jaxfl.types import (
     State,
     Task,
 )
+from jaxfl.kernels.merit import pulled
+from jaxfl.kernels.mixing import keep_own, mix
+from jaxfl.training.batch_statistics import parameters
+from jaxfl.training.objectives import data_loss
 
 
 @method(

@@ -4,15 +4,16 @@ from typing import Annotated
 
 import jax.numpy as jnp
 
-from jaxfl import tree
-from jaxfl.deployment import Personal, personal_models, start_personal
-from jaxfl.objectives import data_loss, proximal
-from jaxfl.options import NOT_NEGATIVE
-from jaxfl.papers import Paper
-from jaxfl.registry import method
-from jaxfl.skeleton import train_and_upload, unweighted_mean
-from jaxfl.streams import stream
-from jaxfl.types import Algorithm, Cohort, Dataset, Info, Params, PRNGKey, Scalar, State, Task
+from jaxfl.algorithms.steps.personal import Personal, personal_models, start_personal
+from jaxfl.algorithms.steps.templates import unweighted_mean
+from jaxfl.algorithms.steps.uploads import train_and_upload
+from jaxfl.core import tree
+from jaxfl.core.facts import method
+from jaxfl.core.options import NOT_NEGATIVE
+from jaxfl.core.papers import Paper
+from jaxfl.core.streams import stream
+from jaxfl.core.types import Algorithm, Cohort, Dataset, Info, Params, PRNGKey, Scalar, State, Task
+from jaxfl.training.objectives import data_loss, proximal
 
 
 @method(

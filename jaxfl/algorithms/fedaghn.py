@@ -6,15 +6,15 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float
 
-from jaxfl import tree
+from jaxfl.algorithms.steps.layerwise import Weights, by_layer, train_from_mixtures
+from jaxfl.core import tree
+from jaxfl.core.facts import method
+from jaxfl.core.options import NOT_NEGATIVE
+from jaxfl.core.papers import Paper
+from jaxfl.core.types import Algorithm, Cohort, Dataset, Info, Params, PRNGKey, Scalar, State, Task
 from jaxfl.kernels.amp import heuristic
 from jaxfl.kernels.similarity import cosine
-from jaxfl.layerwise import Weights, by_layer, train_from_mixtures
-from jaxfl.objectives import data_loss
-from jaxfl.options import NOT_NEGATIVE
-from jaxfl.papers import Paper
-from jaxfl.registry import method
-from jaxfl.types import Algorithm, Cohort, Dataset, Info, Params, PRNGKey, Scalar, State, Task
+from jaxfl.training.objectives import data_loss
 
 
 class Client(NamedTuple):

@@ -5,15 +5,17 @@ from typing import Annotated, NamedTuple
 import jax
 import jax.numpy as jnp
 
-from jaxfl import tree
-from jaxfl.blending import blended, blended_weights, learned_blend
-from jaxfl.objectives import data_loss
-from jaxfl.options import COUNT, POSITIVE
-from jaxfl.papers import Paper
-from jaxfl.registry import method
-from jaxfl.skeleton import head_of, mean_by_size, part_weights, upload
-from jaxfl.streams import stream
-from jaxfl.types import Algorithm, Cohort, Dataset, Info, Params, PRNGKey, Scalar, State, Task
+from jaxfl.algorithms.steps.blending import blended, blended_weights, learned_blend
+from jaxfl.algorithms.steps.heads import head_of, part_weights
+from jaxfl.algorithms.steps.templates import mean_by_size
+from jaxfl.algorithms.steps.uploads import upload
+from jaxfl.core import tree
+from jaxfl.core.facts import method
+from jaxfl.core.options import COUNT, POSITIVE
+from jaxfl.core.papers import Paper
+from jaxfl.core.streams import stream
+from jaxfl.core.types import Algorithm, Cohort, Dataset, Info, Params, PRNGKey, Scalar, State, Task
+from jaxfl.training.objectives import data_loss
 
 
 class Client(NamedTuple):

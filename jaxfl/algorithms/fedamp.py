@@ -2,14 +2,14 @@
 
 from typing import Annotated
 
-from jaxfl import papers, tree
-from jaxfl.attraction import attracted, attracted_round, first_clients
+from jaxfl.algorithms.steps.attraction import attracted, attracted_round, first_clients
+from jaxfl.core import papers, tree
+from jaxfl.core.facts import method
+from jaxfl.core.options import NOT_NEGATIVE, POSITIVE
+from jaxfl.core.types import Algorithm, Cohort, Dataset, Info, Params, PRNGKey, Scalar, State, Task
 from jaxfl.kernels.amp import attentive
 from jaxfl.kernels.mixing import isolate
 from jaxfl.kernels.similarity import squared_distances
-from jaxfl.options import NOT_NEGATIVE, POSITIVE
-from jaxfl.registry import method
-from jaxfl.types import Algorithm, Cohort, Dataset, Info, Params, PRNGKey, Scalar, State, Task
 
 
 @method(

@@ -6,16 +6,16 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Int
 
-from jaxfl import tree
+from jaxfl.algorithms.steps.staleness import Discount, discount, download, shares, staleness_metrics
+from jaxfl.algorithms.steps.uploads import train_and_upload
+from jaxfl.core import tree
+from jaxfl.core.facts import method
+from jaxfl.core.options import FRACTION, NOT_NEGATIVE
+from jaxfl.core.papers import Paper
+from jaxfl.core.streams import client_keys, stream
+from jaxfl.core.types import Algorithm, Cohort, Dataset, Info, Params, PRNGKey, Scalar, State, Task
 from jaxfl.kernels.mixing import mix
-from jaxfl.objectives import data_loss, proximal
-from jaxfl.options import FRACTION, NOT_NEGATIVE
-from jaxfl.papers import Paper
-from jaxfl.registry import method
-from jaxfl.skeleton import train_and_upload
-from jaxfl.staleness import Discount, discount, download, shares, staleness_metrics
-from jaxfl.streams import client_keys, stream
-from jaxfl.types import Algorithm, Cohort, Dataset, Info, Params, PRNGKey, Scalar, State, Task
+from jaxfl.training.objectives import data_loss, proximal
 
 # The exponent of the polynomial discount, and the slope of the hinge.
 SLOPES = {"constant": 0.0, "polynomial": 0.5, "hinge": 10.0}

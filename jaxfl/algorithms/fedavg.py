@@ -1,9 +1,9 @@
 """FedAvg: the mean of the clients' models."""
 
-from jaxfl import papers
-from jaxfl.registry import method
-from jaxfl.skeleton import global_model
-from jaxfl.types import Algorithm, Task
+from jaxfl.algorithms.steps.templates import global_model
+from jaxfl.core import papers
+from jaxfl.core.facts import method
+from jaxfl.core.types import Algorithm, Task
 
 
 @method(

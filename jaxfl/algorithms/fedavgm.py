@@ -4,11 +4,11 @@ from typing import Annotated
 
 import optax
 
-from jaxfl.options import POSITIVE
-from jaxfl.papers import Paper
-from jaxfl.registry import method
-from jaxfl.skeleton import global_model
-from jaxfl.types import Algorithm, Scalar, Task
+from jaxfl.algorithms.steps.templates import global_model
+from jaxfl.core.facts import method
+from jaxfl.core.options import POSITIVE
+from jaxfl.core.papers import Paper
+from jaxfl.core.types import Algorithm, Scalar, Task
 
 
 @method(

@@ -1,11 +1,13 @@
 """FedBABU: the body is trained and averaged; the head stays as it was at first."""
 
-from jaxfl import tree
-from jaxfl.objectives import data_loss, of_part
-from jaxfl.papers import Paper
-from jaxfl.registry import method
-from jaxfl.skeleton import head_of, mean_by_size, part_weights, train_and_upload
-from jaxfl.types import Algorithm, Cohort, Dataset, Info, Params, PRNGKey, State, Task
+from jaxfl.algorithms.steps.heads import head_of, part_weights
+from jaxfl.algorithms.steps.templates import mean_by_size
+from jaxfl.algorithms.steps.uploads import train_and_upload
+from jaxfl.core import tree
+from jaxfl.core.facts import method
+from jaxfl.core.papers import Paper
+from jaxfl.core.types import Algorithm, Cohort, Dataset, Info, Params, PRNGKey, State, Task
+from jaxfl.training.objectives import data_loss, of_part
 
 
 @method(

@@ -1,10 +1,10 @@
 """FedBN: personal normalisation layers."""
 
-from jaxfl import tree
-from jaxfl.papers import Paper
-from jaxfl.registry import method
-from jaxfl.skeleton import partial_model
-from jaxfl.types import Algorithm, Params, Task
+from jaxfl.algorithms.steps.templates import partial_model
+from jaxfl.core import tree
+from jaxfl.core.facts import method
+from jaxfl.core.papers import Paper
+from jaxfl.core.types import Algorithm, Params, Task
 
 
 @method(

@@ -5,16 +5,16 @@ from typing import Annotated
 import jax
 import jax.numpy as jnp
 
-from jaxfl import tree
-from jaxfl.batch_statistics import of_statistics
+from jaxfl.algorithms.steps.staleness import discount, download, shares, staleness_metrics
+from jaxfl.algorithms.steps.uploads import train_and_upload
+from jaxfl.core import tree
+from jaxfl.core.facts import method
+from jaxfl.core.options import POSITIVE
+from jaxfl.core.papers import Paper
+from jaxfl.core.types import Algorithm, Cohort, Dataset, Info, Params, PRNGKey, Scalar, State, Task
 from jaxfl.kernels.mixing import mix
-from jaxfl.objectives import data_loss
-from jaxfl.options import POSITIVE
-from jaxfl.papers import Paper
-from jaxfl.registry import method
-from jaxfl.skeleton import train_and_upload
-from jaxfl.staleness import discount, download, shares, staleness_metrics
-from jaxfl.types import Algorithm, Cohort, Dataset, Info, Params, PRNGKey, Scalar, State, Task
+from jaxfl.training.batch_statistics import of_statistics
+from jaxfl.training.objectives import data_loss
 
 
 @method(

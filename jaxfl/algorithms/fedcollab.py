@@ -6,17 +6,17 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Int
 
-from jaxfl import tree
-from jaxfl.divergence import estimate_divergences
+from jaxfl.algorithms.steps.divergence import estimate_divergences
+from jaxfl.algorithms.steps.uploads import train_and_upload
+from jaxfl.core import tree
+from jaxfl.core.facts import method
+from jaxfl.core.options import COUNT, NOT_NEGATIVE, POSITIVE
+from jaxfl.core.papers import Paper
+from jaxfl.core.streams import stream
+from jaxfl.core.types import Algorithm, Cohort, Dataset, Info, Params, PRNGKey, Scalar, State, Task
 from jaxfl.kernels.coalitions import coalition_weights, find_coalitions
 from jaxfl.kernels.mixing import leave_out, mix
-from jaxfl.objectives import data_loss
-from jaxfl.options import COUNT, NOT_NEGATIVE, POSITIVE
-from jaxfl.papers import Paper
-from jaxfl.registry import method
-from jaxfl.skeleton import train_and_upload
-from jaxfl.streams import stream
-from jaxfl.types import Algorithm, Cohort, Dataset, Info, Params, PRNGKey, Scalar, State, Task
+from jaxfl.training.objectives import data_loss
 
 
 class Client(NamedTuple):

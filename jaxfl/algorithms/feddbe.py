@@ -7,23 +7,19 @@ import jax.numpy as jnp
 from jax import lax
 from jaxtyping import Array, Bool, Float
 
-from jaxfl import tree
-from jaxfl.errors import check
+from jaxfl.algorithms.steps.heads import class_features, features_of, head_of, part_weights
+from jaxfl.algorithms.steps.templates import mean_by_size
+from jaxfl.algorithms.steps.uploads import upload
+from jaxfl.core import tree
+from jaxfl.core.errors import check
+from jaxfl.core.facts import method
+from jaxfl.core.options import NOT_NEGATIVE
+from jaxfl.core.over_clients import over_clients
+from jaxfl.core.papers import Paper
+from jaxfl.core.streams import stream
+from jaxfl.core.types import Algorithm, Cohort, Dataset, Info, Params, PRNGKey, Scalar, State, Task
 from jaxfl.kernels.mixing import mix
-from jaxfl.objectives import loss_of, masked_mean
-from jaxfl.options import NOT_NEGATIVE
-from jaxfl.papers import Paper
-from jaxfl.registry import method
-from jaxfl.skeleton import (
-    class_features,
-    features_of,
-    head_of,
-    mean_by_size,
-    part_weights,
-    upload,
-)
-from jaxfl.streams import stream
-from jaxfl.types import Algorithm, Cohort, Dataset, Info, Params, PRNGKey, Scalar, State, Task
+from jaxfl.training.objectives import loss_of, masked_mean
 
 
 class Server(NamedTuple):
@@ -146,7 +142,7 @@ def feddbe(task: Task, *, kappa: Annotated[Scalar, NOT_NEGATIVE] = 50.0) -> Algo
         means = lax.cond(
             server.known,
             lambda: nothing,
-            lambda: tree.over_clients(mean_features, "auto")(trained["model"], cohort.train),
+            lambda: over_clients(mean_features, "auto")(trained["model"], cohort.train),
         )
         before = (model, nothing)
         (received, sent), info = upload(

@@ -6,25 +6,31 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float
 
-from jaxfl import tree
-from jaxfl.edges import keep_edges
+from jaxfl.algorithms.steps.heads import class_features, features_of, head_of, part_weights
+from jaxfl.algorithms.steps.labels import check_labels, class_count
+from jaxfl.algorithms.steps.templates import mean_by_size
+from jaxfl.algorithms.steps.uploads import upload
+from jaxfl.core import tree
+from jaxfl.core.facts import method
+from jaxfl.core.options import COUNT, NOT_NEGATIVE
+from jaxfl.core.over_clients import over_clients
+from jaxfl.core.papers import Paper
+from jaxfl.core.streams import stream
+from jaxfl.core.types import (
+    Algorithm,
+    Cohort,
+    Dataset,
+    Info,
+    Params,
+    PRNGKey,
+    Scalar,
+    State,
+    Task,
+    keep_edges,
+)
 from jaxfl.kernels.combination import combination_rows
 from jaxfl.kernels.mixing import isolate, mix
-from jaxfl.labels import check_labels, class_count
-from jaxfl.objectives import data_loss, masked_mean, of_part
-from jaxfl.options import COUNT, NOT_NEGATIVE
-from jaxfl.papers import Paper
-from jaxfl.registry import method
-from jaxfl.skeleton import (
-    class_features,
-    features_of,
-    head_of,
-    mean_by_size,
-    part_weights,
-    upload,
-)
-from jaxfl.streams import stream
-from jaxfl.types import Algorithm, Cohort, Dataset, Info, Params, PRNGKey, Scalar, State, Task
+from jaxfl.training.objectives import data_loss, masked_mean, of_part
 
 
 class Server(NamedTuple):
@@ -148,12 +154,12 @@ def fedpac(
         clients = cohort.ids.size
         server = tree.broadcast(state.server, clients)
         start = tree.join(state.clients, server.body)
-        told = tree.over_clients(describe, "auto")(start, cohort.train, server)
+        told = over_clients(describe, "auto")(start, cohort.train, server)
         # The head with the body fixed, then the body with the head fixed.
         own = fit_head(stream(key, "second_fit"), state.clients, server.body, cohort)
         fitted = fit_body(stream(key, "fit"), server.body, (own.params, server), cohort)
         trained = tree.join(own.params, fitted.params)
-        prototypes, has = tree.over_clients(class_means, "auto")(trained, cohort.train, server)
+        prototypes, has = over_clients(class_means, "auto")(trained, cohort.train, server)
         nothing = jax.tree.map(jnp.zeros_like, told)
         before = (start, server.prototypes, nothing)
         received, info = upload(task, key, fitted, before, (trained, prototypes, told), cohort)

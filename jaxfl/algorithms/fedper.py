@@ -1,10 +1,11 @@
 """FedPer: personal heads on a shared body."""
 
-from jaxfl import tree
-from jaxfl.papers import Paper
-from jaxfl.registry import method
-from jaxfl.skeleton import head_of, partial_model
-from jaxfl.types import Algorithm, Params, Task
+from jaxfl.algorithms.steps.heads import head_of
+from jaxfl.algorithms.steps.templates import partial_model
+from jaxfl.core import tree
+from jaxfl.core.facts import method
+from jaxfl.core.papers import Paper
+from jaxfl.core.types import Algorithm, Params, Task
 
 
 @method(

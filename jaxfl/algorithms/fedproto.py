@@ -6,16 +6,18 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float
 
-from jaxfl import tree
+from jaxfl.algorithms.steps.heads import class_features, features_of
+from jaxfl.algorithms.steps.labels import check_labels, class_count
+from jaxfl.algorithms.steps.uploads import upload
+from jaxfl.core import tree
+from jaxfl.core.facts import method
+from jaxfl.core.options import NOT_NEGATIVE
+from jaxfl.core.over_clients import over_clients
+from jaxfl.core.papers import Paper
+from jaxfl.core.streams import stream
+from jaxfl.core.types import Algorithm, Cohort, Dataset, Info, Params, PRNGKey, Scalar, State, Task
 from jaxfl.kernels.mixing import mix
-from jaxfl.labels import check_labels, class_count
-from jaxfl.objectives import data_loss, masked_mean
-from jaxfl.options import NOT_NEGATIVE
-from jaxfl.papers import Paper
-from jaxfl.registry import method
-from jaxfl.skeleton import class_features, features_of, upload
-from jaxfl.streams import stream
-from jaxfl.types import Algorithm, Cohort, Dataset, Info, Params, PRNGKey, Scalar, State, Task
+from jaxfl.training.objectives import data_loss, masked_mean
 
 
 class Prototypes(NamedTuple):
@@ -121,7 +123,7 @@ def fedproto(
         clients = cohort.ids.size
         server = tree.broadcast(state.server, clients)
         fitted = fit(stream(key, "fit"), state.clients, server, cohort)
-        own = tree.over_clients(own_prototypes, "auto")(fitted.params, cohort.train, server)
+        own = over_clients(own_prototypes, "auto")(fitted.params, cohort.train, server)
         received, info = upload(task, key, fitted, server.values, own.values, cohort)
         # The weights of the senders of each class [K, M]; rows of classes without a sender are 0.
         senders = (own.known & info.reported[:, None]).T.astype(jnp.float32)

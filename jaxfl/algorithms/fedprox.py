@@ -2,12 +2,12 @@
 
 from typing import Annotated
 
-from jaxfl import papers
-from jaxfl.objectives import data_loss, proximal
-from jaxfl.options import NOT_NEGATIVE
-from jaxfl.registry import method
-from jaxfl.skeleton import global_model
-from jaxfl.types import Algorithm, Scalar, Task
+from jaxfl.algorithms.steps.templates import global_model
+from jaxfl.core import papers
+from jaxfl.core.facts import method
+from jaxfl.core.options import NOT_NEGATIVE
+from jaxfl.core.types import Algorithm, Scalar, Task
+from jaxfl.training.objectives import data_loss, proximal
 
 
 @method(

@@ -2,14 +2,16 @@
 
 from typing import Annotated
 
-from jaxfl import tree
-from jaxfl.objectives import data_loss, of_part
-from jaxfl.options import COUNT
-from jaxfl.papers import Paper
-from jaxfl.registry import method
-from jaxfl.skeleton import head_of, part_weights, train_and_upload, unweighted_mean
-from jaxfl.streams import stream
-from jaxfl.types import Algorithm, Cohort, Dataset, Info, Params, PRNGKey, State, Task
+from jaxfl.algorithms.steps.heads import head_of, part_weights
+from jaxfl.algorithms.steps.templates import unweighted_mean
+from jaxfl.algorithms.steps.uploads import train_and_upload
+from jaxfl.core import tree
+from jaxfl.core.facts import method
+from jaxfl.core.options import COUNT
+from jaxfl.core.papers import Paper
+from jaxfl.core.streams import stream
+from jaxfl.core.types import Algorithm, Cohort, Dataset, Info, Params, PRNGKey, State, Task
+from jaxfl.training.objectives import data_loss, of_part
 
 
 @method(

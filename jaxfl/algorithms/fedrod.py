@@ -5,13 +5,15 @@ import jax.numpy as jnp
 from jax import lax
 from jaxtyping import Array, Float
 
-from jaxfl import tree
-from jaxfl.labels import check_labels, label_counts
-from jaxfl.objectives import data_loss, loss_of
-from jaxfl.papers import Paper
-from jaxfl.registry import method
-from jaxfl.skeleton import features_of, mean_by_size, part_weights, train_and_upload
-from jaxfl.types import Algorithm, Cohort, Dataset, Info, Params, PRNGKey, State, Task
+from jaxfl.algorithms.steps.heads import features_of, part_weights
+from jaxfl.algorithms.steps.labels import check_labels, label_counts
+from jaxfl.algorithms.steps.templates import mean_by_size
+from jaxfl.algorithms.steps.uploads import train_and_upload
+from jaxfl.core import tree
+from jaxfl.core.facts import method
+from jaxfl.core.papers import Paper
+from jaxfl.core.types import Algorithm, Cohort, Dataset, Info, Params, PRNGKey, State, Task
+from jaxfl.training.objectives import data_loss, loss_of
 
 
 @method(

@@ -6,16 +6,16 @@ import jax.numpy as jnp
 from jax import lax
 from jaxtyping import Array, Bool, Int
 
-from jaxfl import tree
-from jaxfl.deployment import deploy_key, lowest_loss
+from jaxfl.algorithms.steps.personal import deploy_key, lowest_loss
+from jaxfl.algorithms.steps.uploads import train_and_upload
+from jaxfl.core import tree
+from jaxfl.core.facts import method
+from jaxfl.core.options import COUNT
+from jaxfl.core.papers import Paper
+from jaxfl.core.streams import stream
+from jaxfl.core.types import Algorithm, Cohort, Dataset, Info, Params, PRNGKey, State, Task
 from jaxfl.kernels.cluster import centres, kmeans, nearest, together
-from jaxfl.objectives import data_loss
-from jaxfl.options import COUNT
-from jaxfl.papers import Paper
-from jaxfl.registry import method
-from jaxfl.skeleton import train_and_upload
-from jaxfl.streams import stream
-from jaxfl.types import Algorithm, Cohort, Dataset, Info, Params, PRNGKey, State, Task
+from jaxfl.training.objectives import data_loss
 
 
 class Server(NamedTuple):

@@ -6,18 +6,21 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, ArrayLike, Int, Shaped
 
-from jaxfl import admm, topology, tree
-from jaxfl.errors import check, check_graph, check_groups
+from jaxfl.algorithms.steps import admm
+from jaxfl.algorithms.steps.uploads import upload
+from jaxfl.core import tree
+from jaxfl.core.errors import check
+from jaxfl.core.facts import method
+from jaxfl.core.options import COUNT, NOT_NEGATIVE, POSITIVE
+from jaxfl.core.papers import Paper
+from jaxfl.core.streams import stream
+from jaxfl.core.types import Algorithm, Cohort, Dataset, Info, Params, PRNGKey, Scalar, State, Task
+from jaxfl.graphs import topology
+from jaxfl.graphs.topology import check_graph, check_groups
 from jaxfl.kernels import consensus, coupling, similarity
 from jaxfl.kernels.cluster import kmeans
 from jaxfl.kernels.mixing import mix
-from jaxfl.objectives import data_loss
-from jaxfl.options import COUNT, NOT_NEGATIVE, POSITIVE
-from jaxfl.papers import Paper
-from jaxfl.registry import method
-from jaxfl.skeleton import upload
-from jaxfl.streams import stream
-from jaxfl.types import Algorithm, Cohort, Dataset, Info, Params, PRNGKey, Scalar, State, Task
+from jaxfl.training.objectives import data_loss
 
 
 @method(

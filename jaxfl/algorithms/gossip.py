@@ -5,18 +5,18 @@ from typing import Annotated, Literal
 import jax.numpy as jnp
 from jaxtyping import Array, ArrayLike, Bool, Float, Int, Shaped
 
-from jaxfl import tree
-from jaxfl.errors import check
-from jaxfl.hierarchy import given_weights, hierarchy
+from jaxfl.algorithms.steps.uploads import train_and_upload
+from jaxfl.core import tree
+from jaxfl.core.errors import check
+from jaxfl.core.facts import method
+from jaxfl.core.options import COUNT, COUNT_OR_ZERO, FRACTION
+from jaxfl.core.papers import Paper
+from jaxfl.core.types import Algorithm, Cohort, Dataset, Info, Params, PRNGKey, Scalar, State, Task
+from jaxfl.graphs.hierarchy import given_weights, hierarchy
+from jaxfl.graphs.topology import network_of
 from jaxfl.kernels.gossip import metropolis, spectral_gap
 from jaxfl.kernels.mixing import isolate, keep_own, mix, within
-from jaxfl.objectives import data_loss
-from jaxfl.options import COUNT, COUNT_OR_ZERO, FRACTION
-from jaxfl.papers import Paper
-from jaxfl.registry import method
-from jaxfl.skeleton import train_and_upload
-from jaxfl.topology import network_of
-from jaxfl.types import Algorithm, Cohort, Dataset, Info, Params, PRNGKey, Scalar, State, Task
+from jaxfl.training.objectives import data_loss
 
 
 @method(

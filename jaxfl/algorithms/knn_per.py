@@ -7,13 +7,14 @@ import jax.numpy as jnp
 from jax import lax
 from jaxtyping import Array, Bool, Float, Int
 
-from jaxfl.errors import check
+from jaxfl.algorithms.steps.heads import features_of
+from jaxfl.algorithms.steps.templates import global_model
+from jaxfl.core.errors import check
+from jaxfl.core.facts import method
+from jaxfl.core.options import COUNT, FRACTION, POSITIVE
+from jaxfl.core.papers import Paper
+from jaxfl.core.types import Algorithm, Dataset, Params, Scalar, Task
 from jaxfl.kernels.neighbours import neighbour_labels
-from jaxfl.options import COUNT, FRACTION, POSITIVE
-from jaxfl.papers import Paper
-from jaxfl.registry import method
-from jaxfl.skeleton import features_of, global_model
-from jaxfl.types import Algorithm, Dataset, Params, Scalar, Task
 
 # number of examples whose features are computed at a time
 PART = 32

@@ -4,14 +4,14 @@ from typing import Annotated
 
 from jaxtyping import Array
 
-from jaxfl import papers
-from jaxfl.errors import check_byzantine
+from jaxfl.algorithms.steps.templates import global_model
+from jaxfl.core import papers
+from jaxfl.core.facts import method
+from jaxfl.core.options import COUNT_OR_ZERO
+from jaxfl.core.types import Algorithm, Cohort, Params, Task
 from jaxfl.kernels import robust
 from jaxfl.kernels.mixing import mix
-from jaxfl.options import COUNT_OR_ZERO
-from jaxfl.registry import method
-from jaxfl.skeleton import global_model
-from jaxfl.types import Algorithm, Cohort, Params, Task
+from jaxfl.kernels.robust import check_byzantine
 
 
 @method(

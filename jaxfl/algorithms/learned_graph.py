@@ -8,8 +8,12 @@ import optax
 from jax import lax
 from jaxtyping import Array, Bool, Float, Int
 
-from jaxfl import tree
-from jaxfl.batch_statistics import parameters
+from jaxfl.algorithms.steps.uploads import train_and_upload
+from jaxfl.core import tree
+from jaxfl.core.facts import method
+from jaxfl.core.options import COUNT, COUNT_OR_ZERO, NOT_NEGATIVE, POSITIVE
+from jaxfl.core.streams import stream
+from jaxfl.core.types import Algorithm, Cohort, Dataset, Info, Params, PRNGKey, Scalar, State, Task
 from jaxfl.kernels.alignment import misalignment
 from jaxfl.kernels.learned import (
     GraphParameters,
@@ -19,12 +23,8 @@ from jaxfl.kernels.learned import (
 )
 from jaxfl.kernels.mixing import isolate, keep_own, mix
 from jaxfl.kernels.similarity import gram, inverse_norms
-from jaxfl.objectives import data_loss
-from jaxfl.options import COUNT, COUNT_OR_ZERO, NOT_NEGATIVE, POSITIVE
-from jaxfl.registry import method
-from jaxfl.skeleton import train_and_upload
-from jaxfl.streams import stream
-from jaxfl.types import Algorithm, Cohort, Dataset, Info, Params, PRNGKey, Scalar, State, Task
+from jaxfl.training.batch_statistics import parameters
+from jaxfl.training.objectives import data_loss
 
 # Added to Adam's root of squares: parameters whose gradients are far below it hardly move.
 EPSILON = 1e-3

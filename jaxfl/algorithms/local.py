@@ -2,12 +2,12 @@
 
 import jax.numpy as jnp
 
-from jaxfl import tree
-from jaxfl.objectives import data_loss
-from jaxfl.registry import method
-from jaxfl.skeleton import tell
-from jaxfl.streams import stream
-from jaxfl.types import Algorithm, Cohort, Dataset, Info, Params, PRNGKey, State, Task
+from jaxfl.algorithms.steps.uploads import tell
+from jaxfl.core import tree
+from jaxfl.core.facts import method
+from jaxfl.core.streams import stream
+from jaxfl.core.types import Algorithm, Cohort, Dataset, Info, Params, PRNGKey, State, Task
+from jaxfl.training.objectives import data_loss
 
 
 @method(

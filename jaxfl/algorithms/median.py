@@ -2,11 +2,11 @@
 
 from jaxtyping import Array
 
-from jaxfl import papers
+from jaxfl.algorithms.steps.templates import global_model
+from jaxfl.core import papers
+from jaxfl.core.facts import method
+from jaxfl.core.types import Algorithm, Cohort, Params, Task
 from jaxfl.kernels import robust
-from jaxfl.registry import method
-from jaxfl.skeleton import global_model
-from jaxfl.types import Algorithm, Cohort, Params, Task
 
 
 @method(

@@ -7,18 +7,28 @@ import jax.numpy as jnp
 from jax import lax
 from jaxtyping import Array, Float
 
-from jaxfl import tree
-from jaxfl.batch_statistics import parameters
-from jaxfl.edges import keep_edges
+from jaxfl.algorithms.steps.uploads import train_and_upload
+from jaxfl.core import tree
+from jaxfl.core.facts import method
+from jaxfl.core.options import COUNT, POSITIVE
+from jaxfl.core.papers import Paper
+from jaxfl.core.streams import stream
+from jaxfl.core.types import (
+    Algorithm,
+    Cohort,
+    Dataset,
+    Info,
+    Params,
+    PRNGKey,
+    Scalar,
+    State,
+    Task,
+    keep_edges,
+)
 from jaxfl.kernels.merit import exponentiated
 from jaxfl.kernels.mixing import isolate, mix, size_weights
-from jaxfl.objectives import data_loss
-from jaxfl.options import COUNT, POSITIVE
-from jaxfl.papers import Paper
-from jaxfl.registry import method
-from jaxfl.skeleton import train_and_upload
-from jaxfl.streams import stream
-from jaxfl.types import Algorithm, Cohort, Dataset, Info, Params, PRNGKey, Scalar, State, Task
+from jaxfl.training.batch_statistics import parameters
+from jaxfl.training.objectives import data_loss
 
 
 @method(

@@ -2,13 +2,14 @@
 
 from typing import Annotated
 
+from jaxfl.algorithms.steps.heads import features_of
+from jaxfl.algorithms.steps.templates import global_model
+from jaxfl.core.facts import method
+from jaxfl.core.options import POSITIVE
+from jaxfl.core.papers import Paper
+from jaxfl.core.types import Algorithm, Dataset, Params, PRNGKey, Scalar, Task
 from jaxfl.kernels.contrastive import contrast
-from jaxfl.objectives import data_loss, masked_mean
-from jaxfl.options import POSITIVE
-from jaxfl.papers import Paper
-from jaxfl.registry import method
-from jaxfl.skeleton import features_of, global_model
-from jaxfl.types import Algorithm, Dataset, Params, PRNGKey, Scalar, Task
+from jaxfl.training.objectives import data_loss, masked_mean
 
 
 @method(

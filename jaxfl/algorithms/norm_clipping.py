@@ -4,12 +4,12 @@ from typing import Annotated
 
 from jaxtyping import Array
 
+from jaxfl.algorithms.steps.templates import global_model, mean_by_size
+from jaxfl.core.facts import method
+from jaxfl.core.options import POSITIVE
+from jaxfl.core.papers import Paper
+from jaxfl.core.types import Algorithm, Cohort, Params, Scalar, Task
 from jaxfl.kernels import robust
-from jaxfl.options import POSITIVE
-from jaxfl.papers import Paper
-from jaxfl.registry import method
-from jaxfl.skeleton import global_model, mean_by_size
-from jaxfl.types import Algorithm, Cohort, Params, Scalar, Task
 
 
 @method(

@@ -4,14 +4,14 @@ import jax
 import jax.numpy as jnp
 from jax import lax
 
-from jaxfl import tree
-from jaxfl.deployment import deploy_key
+from jaxfl.algorithms.steps.personal import deploy_key
+from jaxfl.algorithms.steps.uploads import train_and_upload
+from jaxfl.core import tree
+from jaxfl.core.facts import method
+from jaxfl.core.papers import Paper
+from jaxfl.core.types import Algorithm, Cohort, Dataset, Info, Params, PRNGKey, Scalar, State, Task
 from jaxfl.kernels.mixing import mix, size_weights
-from jaxfl.objectives import data_loss
-from jaxfl.papers import Paper
-from jaxfl.registry import method
-from jaxfl.skeleton import train_and_upload
-from jaxfl.types import Algorithm, Cohort, Dataset, Info, Params, PRNGKey, Scalar, State, Task
+from jaxfl.training.objectives import data_loss
 
 
 @method(

@@ -7,16 +7,17 @@ import jax.numpy as jnp
 import optax
 from jaxtyping import Array
 
-from jaxfl import tree
-from jaxfl.batch_statistics import of_statistics, parameters
-from jaxfl.deployment import Personal, personal_models, start_personal
+from jaxfl.algorithms.steps.personal import Personal, personal_models, start_personal
+from jaxfl.algorithms.steps.templates import unweighted_mean
+from jaxfl.algorithms.steps.uploads import train_and_upload
+from jaxfl.core import tree
+from jaxfl.core.facts import method
+from jaxfl.core.options import NOT_NEGATIVE, POSITIVE
+from jaxfl.core.papers import Paper
+from jaxfl.core.types import Algorithm, Cohort, Dataset, Info, Params, PRNGKey, Scalar, State, Task
 from jaxfl.kernels.gaussian import Gaussian, divergence, draw
-from jaxfl.objectives import data_loss
-from jaxfl.options import NOT_NEGATIVE, POSITIVE
-from jaxfl.papers import Paper
-from jaxfl.registry import method
-from jaxfl.skeleton import train_and_upload, unweighted_mean
-from jaxfl.types import Algorithm, Cohort, Dataset, Info, Params, PRNGKey, Scalar, State, Task
+from jaxfl.training.batch_statistics import of_statistics, parameters
+from jaxfl.training.objectives import data_loss
 
 
 @method(

@@ -5,16 +5,26 @@ from typing import Annotated, NamedTuple
 import jax.numpy as jnp
 from jaxtyping import Array, Int
 
-from jaxfl import tree
-from jaxfl.edges import keep_edges
+from jaxfl.algorithms.steps.labels import check_labels, class_count, label_counts
+from jaxfl.algorithms.steps.uploads import train_and_upload
+from jaxfl.core import tree
+from jaxfl.core.facts import method
+from jaxfl.core.options import NOT_NEGATIVE, POSITIVE
+from jaxfl.core.types import (
+    Algorithm,
+    Cohort,
+    Dataset,
+    Info,
+    Params,
+    PRNGKey,
+    Scalar,
+    State,
+    Task,
+    keep_edges,
+)
 from jaxfl.kernels.mixing import isolate, keep_own, mix
 from jaxfl.kernels.reversible import label_similarity, reversible_rows, strength_of_round
-from jaxfl.labels import check_labels, class_count, label_counts
-from jaxfl.objectives import data_loss
-from jaxfl.options import NOT_NEGATIVE, POSITIVE
-from jaxfl.registry import method
-from jaxfl.skeleton import train_and_upload
-from jaxfl.types import Algorithm, Cohort, Dataset, Info, Params, PRNGKey, Scalar, State, Task
+from jaxfl.training.objectives import data_loss
 
 
 class Server(NamedTuple):

@@ -6,22 +6,32 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from jaxfl import tree
-from jaxfl.batch_statistics import parameters
-from jaxfl.edges import keep_edges
-from jaxfl.errors import check
+from jaxfl.algorithms.steps.uploads import train_and_upload
+from jaxfl.core import tree
+from jaxfl.core.errors import check
+from jaxfl.core.facts import method
+from jaxfl.core.options import COUNT, POSITIVE
+from jaxfl.core.papers import Paper
+from jaxfl.core.streams import stream
+from jaxfl.core.types import (
+    Algorithm,
+    Cohort,
+    Dataset,
+    Info,
+    Params,
+    PRNGKey,
+    Scalar,
+    State,
+    Task,
+    keep_edges,
+)
 from jaxfl.kernels.alignment import Alignment, misalignment
 from jaxfl.kernels.mixing import isolate, keep_own, mix, size_weights
 from jaxfl.kernels.similarity import LARGEST, Measure, inverse_norms, similarities
 from jaxfl.kernels.simplex import Solver, alpha_for_groups, collaboration_rows, measured_rows
 from jaxfl.kernels.sketch import sketches
-from jaxfl.objectives import data_loss
-from jaxfl.options import COUNT, POSITIVE
-from jaxfl.papers import Paper
-from jaxfl.registry import method
-from jaxfl.skeleton import train_and_upload
-from jaxfl.streams import stream
-from jaxfl.types import Algorithm, Cohort, Dataset, Info, Params, PRNGKey, Scalar, State, Task
+from jaxfl.training.batch_statistics import parameters
+from jaxfl.training.objectives import data_loss
 
 
 class Client(NamedTuple):

@@ -7,14 +7,14 @@ import jax.numpy as jnp
 import optax
 from jaxtyping import Array
 
+from jaxfl.algorithms.steps.uploads import train_and_upload
+from jaxfl.core.facts import method
+from jaxfl.core.options import COUNT, COUNT_OR_ZERO, NOT_NEGATIVE, POSITIVE
+from jaxfl.core.papers import Paper
+from jaxfl.core.streams import stream
+from jaxfl.core.types import Algorithm, Cohort, Dataset, Info, Params, PRNGKey, Scalar, State, Task
 from jaxfl.kernels.hypernet import generate, init_hypernet
-from jaxfl.objectives import data_loss
-from jaxfl.options import COUNT, COUNT_OR_ZERO, NOT_NEGATIVE, POSITIVE
-from jaxfl.papers import Paper
-from jaxfl.registry import method
-from jaxfl.skeleton import train_and_upload
-from jaxfl.streams import stream
-from jaxfl.types import Algorithm, Cohort, Dataset, Info, Params, PRNGKey, Scalar, State, Task
+from jaxfl.training.objectives import data_loss
 
 
 @method(

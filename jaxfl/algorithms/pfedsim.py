@@ -5,17 +5,27 @@ from typing import Annotated, NamedTuple
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Int
 
-from jaxfl import tree
-from jaxfl.edges import keep_edges
+from jaxfl.algorithms.steps.heads import head_of, part_weights
+from jaxfl.algorithms.steps.uploads import train_and_upload
+from jaxfl.core import tree
+from jaxfl.core.facts import method
+from jaxfl.core.options import COUNT_OR_ZERO
+from jaxfl.core.papers import Paper
+from jaxfl.core.types import (
+    Algorithm,
+    Cohort,
+    Dataset,
+    Info,
+    Params,
+    PRNGKey,
+    State,
+    Task,
+    keep_edges,
+)
 from jaxfl.kernels.merit import head_weights
 from jaxfl.kernels.mixing import isolate, mix, size_weights
 from jaxfl.kernels.similarity import cosine
-from jaxfl.objectives import data_loss
-from jaxfl.options import COUNT_OR_ZERO
-from jaxfl.papers import Paper
-from jaxfl.registry import method
-from jaxfl.skeleton import head_of, part_weights, train_and_upload
-from jaxfl.types import Algorithm, Cohort, Dataset, Info, Params, PRNGKey, State, Task
+from jaxfl.training.objectives import data_loss
 
 
 class Client(NamedTuple):

@@ -6,17 +6,17 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, ArrayLike, Float, Shaped
 
-from jaxfl import tree
+from jaxfl.algorithms.steps.uploads import upload
+from jaxfl.core import tree
+from jaxfl.core.facts import method
+from jaxfl.core.options import FRACTION
+from jaxfl.core.papers import Paper
+from jaxfl.core.streams import stream
+from jaxfl.core.types import Algorithm, Cohort, Dataset, Info, Params, PRNGKey, Scalar, State, Task
+from jaxfl.graphs.topology import network_of
 from jaxfl.kernels.gossip import column_stochastic, spectral_gap
 from jaxfl.kernels.mixing import mix
-from jaxfl.objectives import data_loss
-from jaxfl.options import FRACTION
-from jaxfl.papers import Paper
-from jaxfl.registry import method
-from jaxfl.skeleton import upload
-from jaxfl.streams import stream
-from jaxfl.topology import network_of
-from jaxfl.types import Algorithm, Cohort, Dataset, Info, Params, PRNGKey, Scalar, State, Task
+from jaxfl.training.objectives import data_loss
 
 
 class Client(NamedTuple):

@@ -6,16 +6,17 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Int
 
-from jaxfl import tree
-from jaxfl.batch_statistics import parameters
-from jaxfl.displacement import displacement
-from jaxfl.objectives import data_loss
-from jaxfl.options import POSITIVE
-from jaxfl.papers import Paper
-from jaxfl.registry import method
-from jaxfl.skeleton import unweighted_mean, upload
-from jaxfl.streams import stream
-from jaxfl.types import Algorithm, Cohort, Dataset, Info, Params, PRNGKey, Scalar, State, Task
+from jaxfl.algorithms.steps.displacement import displacement
+from jaxfl.algorithms.steps.templates import unweighted_mean
+from jaxfl.algorithms.steps.uploads import upload
+from jaxfl.core import tree
+from jaxfl.core.facts import method
+from jaxfl.core.options import POSITIVE
+from jaxfl.core.papers import Paper
+from jaxfl.core.streams import stream
+from jaxfl.core.types import Algorithm, Cohort, Dataset, Info, Params, PRNGKey, Scalar, State, Task
+from jaxfl.training.batch_statistics import parameters
+from jaxfl.training.objectives import data_loss
 
 
 class Server(NamedTuple):

@@ -5,21 +5,31 @@ from typing import Annotated
 import jax.numpy as jnp
 from jaxtyping import ArrayLike, Shaped
 
-from jaxfl import tree
-from jaxfl.batch_statistics import parameters
-from jaxfl.deployment import Personal, personal_models, start_personal
-from jaxfl.edges import keep_edges
-from jaxfl.errors import check
+from jaxfl.algorithms.steps.personal import Personal, personal_models, start_personal
+from jaxfl.algorithms.steps.uploads import train_and_upload
+from jaxfl.core import tree
+from jaxfl.core.errors import check
+from jaxfl.core.facts import method
+from jaxfl.core.options import COUNT_OR_ZERO, NOT_NEGATIVE, POSITIVE
+from jaxfl.core.papers import Paper
+from jaxfl.core.types import (
+    Algorithm,
+    Cohort,
+    Dataset,
+    Info,
+    Params,
+    PRNGKey,
+    Scalar,
+    State,
+    Task,
+    keep_edges,
+)
 from jaxfl.kernels.alignment import misalignment
 from jaxfl.kernels.mixing import isolate, keep_own, mix, size_weights
 from jaxfl.kernels.propagate import graph_rows, propagate
 from jaxfl.kernels.similarity import cosine
-from jaxfl.objectives import data_loss
-from jaxfl.options import COUNT_OR_ZERO, NOT_NEGATIVE, POSITIVE
-from jaxfl.papers import Paper
-from jaxfl.registry import method
-from jaxfl.skeleton import train_and_upload
-from jaxfl.types import Algorithm, Cohort, Dataset, Info, Params, PRNGKey, Scalar, State, Task
+from jaxfl.training.batch_statistics import parameters
+from jaxfl.training.objectives import data_loss
 
 
 @method(

@@ -4,12 +4,12 @@ from typing import Annotated
 
 from jaxtyping import Array
 
-from jaxfl import papers
+from jaxfl.algorithms.steps.templates import global_model
+from jaxfl.core import papers
+from jaxfl.core.facts import method
+from jaxfl.core.options import Range
+from jaxfl.core.types import Algorithm, Cohort, Params, Scalar, Task
 from jaxfl.kernels import robust
-from jaxfl.options import Range
-from jaxfl.registry import method
-from jaxfl.skeleton import global_model
-from jaxfl.types import Algorithm, Cohort, Params, Scalar, Task
 
 
 @method(

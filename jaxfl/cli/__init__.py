@@ -1,4 +1,8 @@
-"""The command line: `jaxfl run | compare | sweep | resume | report | predict | list | ...`."""
+"""The command line: `jaxfl run | compare | sweep | resume | report | predict | list | ...`.
+
+May import every other room. A new command is a class in `options` and a function in `commands`;
+what it computes goes to `experiment`, where Python reaches it too.
+"""
 
 import atexit
 import contextlib
@@ -33,11 +37,11 @@ from jaxfl.cli.options import (
     Sweep,
 )
 from jaxfl.cli.plugins import run_plugins
-from jaxfl.errors import Diverged, InputError, RunWarning, check
+from jaxfl.core.errors import Diverged, InputError, RunWarning, check
+from jaxfl.core.version import VERSION
 from jaxfl.experiment.config import load_config, preset
 from jaxfl.experiment.config.effects import idle
 from jaxfl.experiment.config.fields import option
-from jaxfl.version import VERSION
 
 # The words after `jaxfl`, in the order of its help, and the options behind each.
 NAMES = {

@@ -7,9 +7,9 @@ from itertools import pairwise, takewhile
 
 from rich.text import Text
 
-from jaxfl.errors import did_you_mean
+from jaxfl.core.errors import did_you_mean
+from jaxfl.core.options import describe
 from jaxfl.experiment.config.fields import hints, option
-from jaxfl.options import describe
 
 # How the parser's messages begin.
 WRONG_VALUE = re.compile(r"(?:Error parsing|invalid choice .* for argument) '?(--[\w-]+)'?[:.] ")

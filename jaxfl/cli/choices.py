@@ -6,17 +6,17 @@ import os
 from rich.console import Console
 from rich.table import Table
 
-from jaxfl import papers
 from jaxfl.algorithms import ALGORITHMS
 from jaxfl.cli.options import Cite, Describe, Prepare
-from jaxfl.data.prepare import prepare as prepare_data
+from jaxfl.core import papers
+from jaxfl.core.errors import check, check_name
+from jaxfl.core.facts import facts_of
+from jaxfl.data.published.prepare import prepare as prepare_data
 from jaxfl.data.sources import SOURCES, data_dir
-from jaxfl.errors import check, check_name
 from jaxfl.experiment.config import DataOptions, resolve_data
 from jaxfl.experiment.config.fields import PICTURE_FORMATS, check_fields
 from jaxfl.experiment.session.clients import assign, describe_clients
 from jaxfl.experiment.store import files
-from jaxfl.registry import facts_of
 
 DATA = [field.name for field in dataclasses.fields(DataOptions)]
 
@@ -43,8 +43,8 @@ def prepare(command: Prepare, console: Console) -> None:
 
 def describe(command: Describe, console: Console) -> None:
     """`jaxfl describe`."""
-    from jaxfl.experiment.show.drawing import render
-    from jaxfl.experiment.show.partition import draw_partition
+    from jaxfl.experiment.pictures.drawing import render
+    from jaxfl.experiment.pictures.partition import draw_partition
 
     if command.out:
         check(

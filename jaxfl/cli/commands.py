@@ -10,7 +10,7 @@ import numpy as np
 from rich.console import Console
 from rich.table import Table
 
-from jaxfl import experiment, mesh, protocols
+from jaxfl import experiment
 from jaxfl.algorithms import ALGORITHMS
 from jaxfl.cli.choices import cite, describe, prepare
 from jaxfl.cli.finished import predict, report
@@ -29,7 +29,7 @@ from jaxfl.cli.options import (
     Sweep,
 )
 from jaxfl.cli.progress import Follower, SearchFollower
-from jaxfl.errors import check
+from jaxfl.core.errors import check
 from jaxfl.experiment.config import (
     Config,
     hyper_by_algorithm,
@@ -41,13 +41,14 @@ from jaxfl.experiment.config import (
 )
 from jaxfl.experiment.config.fields import check_fields
 from jaxfl.experiment.session.run import to_resume
-from jaxfl.experiment.session.track import Tracking, check_library, each_of
-from jaxfl.experiment.show.terminal import print_scores
 from jaxfl.experiment.store import files
-from jaxfl.experiment.store.arrays import read_arrays
+from jaxfl.experiment.store.files import read_arrays
 from jaxfl.experiment.store.finished import load_finished
 from jaxfl.experiment.studies import sweep as search
 from jaxfl.experiment.studies.compare import comparison_to_resume, run_directories
+from jaxfl.experiment.tables.formats import print_scores
+from jaxfl.experiment.trackers import Tracking, check_library, each_of
+from jaxfl.simulation import mesh, scoring
 
 # The preset of `jaxfl compare` where no option says anything about the data.
 DEMONSTRATION = "demo"
@@ -211,7 +212,7 @@ def show_protocol(
             table.add_row(label, f"- (its stage needs --score-after trained: {stage})")
             continue
         clients = read_arrays(out / "clients.npz")
-        scores = protocols.scores(clients, found.rule, stage)
+        scores = scoring.scores(clients, found.rule, stage)
         spread = f" ± {np.std(scores, ddof=1):.4f}" if len(scores) > 1 else ""
         table.add_row(label, f"{np.mean(scores):.4f}{spread}")
     console.print(table)

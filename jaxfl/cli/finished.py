@@ -1,17 +1,21 @@
 """The commands about finished runs."""
 
+from pathlib import Path
+
 import numpy as np
 from rich.console import Console
 
-from jaxfl import experiment, mesh
+from jaxfl import experiment
 from jaxfl.cli.options import Predict, Report
-from jaxfl.cli.page import is_of_search, write_html
+from jaxfl.core.errors import check
 from jaxfl.data.arrays import read_npz
-from jaxfl.errors import check
-from jaxfl.experiment.show.sections import sections
-from jaxfl.experiment.show.terminal import print_sections
+from jaxfl.experiment.html.page import check_page, is_search, write_page
 from jaxfl.experiment.store import files
-from jaxfl.experiment.store.finished import TEXTS, load_finished, text_of, write_comparison
+from jaxfl.experiment.store.finished import load_finished
+from jaxfl.experiment.studies.comparison import TEXTS, text_of, write_comparison
+from jaxfl.experiment.tables.formats import print_sections
+from jaxfl.experiment.tables.sections import sections
+from jaxfl.simulation import mesh
 
 
 def report(command: Report, console: Console) -> None:
@@ -70,3 +74,21 @@ def predict(command: Predict, console: Console) -> None:
         else:
             error = np.sqrt(np.mean(np.square(predictions - held["y"])))
             console.print(f"root mean squared error: {error:.4f}")
+
+
+def is_of_search(command: Report, file: Path) -> bool:
+    """Whether the page is of a search, which has no table of runs; the options are checked first.
+
+    Raises:
+      InputError: the page cannot be written, see `check_page`.
+    """
+    check_page(file, command.overwrite)
+    mesh.check_backend()
+    return any(map(is_search, command.directories))
+
+
+def write_html(command: Report, file: Path, console: Console) -> None:
+    """Writes the page and says where it is."""
+    options = {"highlight": command.highlight, "by": command.by, "against": command.against}
+    write_page(command.directories, file, overwrite=command.overwrite, **options)
+    console.print(f"written to {file}", markup=False, highlight=False)

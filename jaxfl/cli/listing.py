@@ -7,22 +7,17 @@ from typing import Any, NamedTuple
 
 from rich.console import Console
 
-from jaxfl import protocols
 from jaxfl.algorithms import ALGORITHMS
+from jaxfl.cli.describe_method import describe_factory, describe_function, first_line, short_line
 from jaxfl.cli.options import List
+from jaxfl.core.errors import check_name
 from jaxfl.data import CONCEPTS, PARTITIONS, list_data_sets
 from jaxfl.data.augment import AUGMENTATIONS
-from jaxfl.errors import check_name
 from jaxfl.experiment.config import PRESETS
 from jaxfl.experiment.config.fields import as_typed, option
 from jaxfl.experiment.config.presets.definition import Preset
-from jaxfl.experiment.show.methods import (
-    describe_factory,
-    describe_function,
-    first_line,
-    short_line,
-)
 from jaxfl.models import MODELS
+from jaxfl.simulation import scoring
 from jaxfl.uplink import ATTACKS
 
 # The widest line of a text; a terminal may have less.
@@ -161,10 +156,10 @@ def _preset(found: Preset) -> Described:
         name: " ".join(f"{key}={value}" for key, value in values.items())
         for name, values in found.hyper.items()
     }
-    rule = (inspect.getdoc(protocols.RULES[found.rule]) or "").partition(" [")[0]  # of the shape
+    rule = (inspect.getdoc(scoring.RULES[found.rule]) or "").partition(" [")[0]  # of the shape
     stages = {
         stage: ", ".join(method for method, scored in found.stages.items() if scored == stage)
-        for stage in protocols.STAGES
+        for stage in scoring.SCORED_STAGES
     }
     stages[found.stage] = "all other methods" if any(stages.values()) else "all methods"
     return [

@@ -6,6 +6,7 @@ from typing import Annotated, Literal
 
 import tyro
 
+from jaxfl.core.options import Range
 from jaxfl.experiment.config import (
     ClockOptions,
     DataOptions,
@@ -14,9 +15,8 @@ from jaxfl.experiment.config import (
     UploadOptions,
 )
 from jaxfl.experiment.config.fields import MANY
-from jaxfl.experiment.session.kept import Which
-from jaxfl.experiment.session.track import Tracker
-from jaxfl.options import Range
+from jaxfl.experiment.session.models import Which
+from jaxfl.experiment.trackers import Tracker
 
 ReportFormat = Literal["md", "latex", "csv", "json", "png", "pdf", "svg"]
 TRIALS = Range(low=1, high=1_000_000)

@@ -8,7 +8,7 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from jaxfl.errors import InputError, check
+from jaxfl.core.errors import InputError, check
 
 
 def run_plugins(files: Sequence[str]) -> None:

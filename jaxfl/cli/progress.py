@@ -15,7 +15,7 @@ from rich.table import Column
 from rich.text import Text
 
 from jaxfl.experiment.config import Config
-from jaxfl.experiment.show.scores import MEASURES
+from jaxfl.simulation.scoring import MEASURES
 
 WAITING = "waiting"
 COMPILING = "compiling"

@@ -1,6 +1,9 @@
-"""From a data set to a federation: load, partition, federate."""
+"""From a data set to a federation: load, partition, federate.
 
-from jaxfl.data import augment
+May import `core` and `graphs`. A new partition goes to `skews`, a difference between clients to
+`concept`, a published data set to `published`.
+"""
+
 from jaxfl.data.arrays import Source, from_arrays, merge_test_set
 from jaxfl.data.concept import CONCEPTS, concept_of, label_permutations
 from jaxfl.data.describe import describe_groups, describe_partition

@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from jaxfl.errors import InputError, check
+from jaxfl.core.errors import InputError, check
 
 Shift = float | tuple[float, ...]  # of all features, or of each channel (the last axis)
 

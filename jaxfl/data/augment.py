@@ -6,7 +6,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Shaped
 
-from jaxfl.types import PRNGKey
+from jaxfl.core.types import PRNGKey
 
 
 def crop_flip(key: PRNGKey, x: Shaped[Array, "b h w c"], pad: int = 4) -> Shaped[Array, "b h w c"]:

@@ -11,9 +11,9 @@ from typing import Literal
 
 import numpy as np
 
+from jaxfl.core.errors import check
 from jaxfl.data.arrays import Source
-from jaxfl.data.parts import Parts
-from jaxfl.errors import check
+from jaxfl.data.skews import Parts
 
 # (client, x [n, *feature], y [n], which part of the data set they are from) -> the client's (x, y)
 Concept = Callable[

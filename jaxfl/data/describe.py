@@ -4,7 +4,7 @@ import numpy as np
 
 from jaxfl.data.arrays import Source
 from jaxfl.data.federate import label_counts
-from jaxfl.data.partition import Parts
+from jaxfl.data.skews import Parts
 
 
 def describe_partition(source: Source, parts: Parts) -> dict[str, str]:

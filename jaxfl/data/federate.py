@@ -9,12 +9,12 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array
 
+from jaxfl.core.errors import check
+from jaxfl.core.ragged import ragged
+from jaxfl.core.types import Dataset, Federation, Pool
 from jaxfl.data.arrays import Source
 from jaxfl.data.concept import Concept, shift_training_set
-from jaxfl.data.partition import Parts
-from jaxfl.errors import check
-from jaxfl.ragged import ragged
-from jaxfl.types import Dataset, Federation, Pool
+from jaxfl.data.skews import Parts
 
 TestProtocol = Literal["reweighted", "own", "global"]
 Feedback = Literal["val", "test-leaking"]

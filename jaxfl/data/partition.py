@@ -7,15 +7,18 @@ from collections.abc import Callable
 
 import numpy as np
 
-from jaxfl.data.parts import Parts, check_clients, check_labels, shuffled
+from jaxfl.core.errors import InputError, check
 from jaxfl.data.skews import (
+    Parts,
+    check_clients,
+    check_labels,
     dirichlet,
     labels,
     niid_bench_dirichlet,
     quantity,
+    shuffled,
     unbalanced_pathological,
 )
-from jaxfl.errors import InputError, check
 
 
 def iid(labels: np.ndarray, clients: int, seed: int) -> Parts:

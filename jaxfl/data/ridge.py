@@ -6,9 +6,10 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Shaped
 
-from jaxfl import topology
-from jaxfl.errors import check, check_graph
-from jaxfl.types import Dataset, Federation
+from jaxfl.core.errors import check
+from jaxfl.core.types import Dataset, Federation
+from jaxfl.graphs import topology
+from jaxfl.graphs.topology import check_graph
 
 
 class Ridge(NamedTuple):

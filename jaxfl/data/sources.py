@@ -6,11 +6,11 @@ from pathlib import Path
 
 import numpy as np
 
+from jaxfl.core.errors import InputError, check, check_name
 from jaxfl.data.arrays import Source, from_npz
-from jaxfl.data.heart_disease import load_heart_disease
-from jaxfl.data.prepare import prepare
-from jaxfl.data.recipes import RECIPES, file_stem, has_published_files
-from jaxfl.errors import InputError, check, check_name
+from jaxfl.data.published.heart_disease import load_heart_disease
+from jaxfl.data.published.prepare import prepare
+from jaxfl.data.published.recipes import RECIPES, file_stem, has_published_files
 
 
 def digits() -> Source:

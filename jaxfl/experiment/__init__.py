@@ -1,12 +1,14 @@
 """Whole runs: a config in, a directory of metrics, arrays and pictures out.
 
-The rooms, each of which uses only those before it:
+May import every room but `cli`. Its own rooms, each of which uses only those before it:
 
 - `config`: what is run; options, what they may be, and what data sets choose
-- `show`: scores in tables, pictures
-- `store`: files
 - `privacy`: what clients let out, and the guarantee that noise gives
+- `store`: files
+- `tables`, `pictures`: scores in tables, curves and graphs
 - `session`: one run
+- `trackers`: other programs that follow a run
+- `html`: the report as one page
 - `studies`: several runs; comparisons, equal budgets, search
 """
 
@@ -15,8 +17,8 @@ from jaxfl.experiment.session.build import build
 from jaxfl.experiment.session.clients import gather
 from jaxfl.experiment.session.load import FinishedRun, load
 from jaxfl.experiment.session.run import execute, resume
-from jaxfl.experiment.session.track import Tracking
 from jaxfl.experiment.studies.compare import compare, resume_comparison
+from jaxfl.experiment.trackers import Tracking
 
 __all__ = [
     "Config",

@@ -1,1 +1,5 @@
-"""Server-side mathematics: arrays in, arrays out. Nothing here knows what a federation is."""
+"""The server's mathematics: functions from arrays to arrays, held against independent references.
+
+May import `core`, and of other libraries jax, optax and jaxopt. A new similarity,
+aggregate or solver goes here, one subject a file, with its claims in `tests/kernels`.
+"""

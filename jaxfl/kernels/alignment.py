@@ -9,7 +9,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, PyTree
 
-from jaxfl.types import Scalar
+from jaxfl.core.types import Scalar
 
 Alignment = Literal["cosine", "approx", "inner", "l2", "l1"]
 

@@ -14,8 +14,8 @@ import jax.numpy as jnp
 from jax.lax import Precision
 from jaxtyping import Array, Float, Key, PyTree
 
+from jaxfl.core.types import Scalar
 from jaxfl.kernels.similarity import scaled
-from jaxfl.types import Scalar
 
 Score = Literal["gat", "gatv2", "dot"]
 

@@ -7,7 +7,7 @@ import jax.numpy as jnp
 from jax import lax
 from jaxtyping import Array, Float, Int, Key, Shaped
 
-from jaxfl.types import Scalar
+from jaxfl.core.types import Scalar
 
 # No search takes so many passes over the clients; rounding errors could let one go on for ever.
 PASSES = 100

@@ -7,7 +7,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from jaxfl.types import Scalar
+from jaxfl.core.types import Scalar
 
 
 def contrast(

@@ -10,7 +10,7 @@ import jax.numpy as jnp
 import optax
 from jaxtyping import Array, Float
 
-from jaxfl.types import Scalar
+from jaxfl.core.types import Scalar
 
 
 class Learner(NamedTuple):

@@ -13,10 +13,10 @@ from jax import lax
 from jax.lax import Precision
 from jaxtyping import Array, Bool, Float, Int, PyTree
 
+from jaxfl.core.types import Scalar
 from jaxfl.kernels.mixing import size_weights
 from jaxfl.kernels.similarity import LARGEST, cosine, similarities
 from jaxfl.kernels.simplex import project_rows
-from jaxfl.types import Scalar
 
 # Bounds of log_alpha where it is used: alpha is not more than 150 times as large or as small.
 WIDEST = 5.0

@@ -4,7 +4,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float
 
-from jaxfl.types import Scalar
+from jaxfl.core.types import Scalar
 
 # The cosine that counts as equal heads, whose weight would be infinite (pFedSim).
 ALIKE = 0.9999

@@ -5,8 +5,8 @@ import jax.numpy as jnp
 from jax.lax import Precision
 from jaxtyping import Array, Bool, Float, Key, PyTree, Shaped
 
+from jaxfl.core.types import Scalar
 from jaxfl.kernels.sparse import SparseRows, mix_rows
-from jaxfl.types import Scalar
 
 
 def mix(weights: PyTree, stacked: PyTree) -> PyTree:

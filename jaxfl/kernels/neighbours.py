@@ -9,7 +9,7 @@ from jax import lax
 from jax.lax import Precision
 from jaxtyping import Array, Bool, Float, Int
 
-from jaxfl.types import Scalar
+from jaxfl.core.types import Scalar
 
 
 def neighbour_labels(

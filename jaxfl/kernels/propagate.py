@@ -9,7 +9,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float
 
-from jaxfl.types import Scalar
+from jaxfl.core.types import Scalar
 
 
 def graph_rows(

@@ -11,7 +11,7 @@ import jax.numpy as jnp
 from jax import lax
 from jaxtyping import Array, Bool, Float, Shaped
 
-from jaxfl.types import Scalar
+from jaxfl.core.types import Scalar
 
 # Newton steps for the multipliers of the row sums; fewer than ten are usual.
 MOST_STEPS = 60

@@ -17,7 +17,7 @@ from jax import lax
 from jax.lax import Precision
 from jaxtyping import Array, Float, PyTree
 
-from jaxfl.types import Scalar
+from jaxfl.core.types import Scalar
 
 Measure = Literal["cosine", "dice", "inner", "l2", "l1"]
 

@@ -13,8 +13,8 @@ import jax.numpy as jnp
 from jax import lax
 from jaxtyping import Array, Bool, Float, Int, PyTree
 
+from jaxfl.core.types import Scalar
 from jaxfl.kernels.similarity import LARGEST, squared_differences
-from jaxfl.types import Scalar
 
 Solver = Literal["projection", "jaxopt", "none"]
 

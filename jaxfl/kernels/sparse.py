@@ -1,5 +1,6 @@
 """Mixing weights with few edges: the largest weights of each row, and mixing by sparse rows."""
 
+from collections.abc import Callable
 from typing import NamedTuple
 
 import jax
@@ -7,8 +8,15 @@ import jax.numpy as jnp
 from jax import lax
 from jaxtyping import Array, Bool, Float, Int, PyTree
 
+from jaxfl.core.types import Edges
+
 # How many senders `mix_rows` adds in one pass; a program of more takes long to compile.
 AT_A_TIME = 16
+
+
+# Sparse rows are mixed with where a row has at most one edge for so many clients: it is quicker,
+# since a product of matrices is bound by operations and a sum of few models by memory.
+SPARSE_FROM = 8
 
 
 class SparseRows(NamedTuple):
@@ -155,3 +163,27 @@ def mix_rows(rows: SparseRows, stacked: PyTree) -> PyTree:
         return total.astype(x.dtype).reshape(-1, *x.shape[1:])
 
     return jax.tree.map(leaf, stacked)
+
+
+def top_edges(count: int) -> Callable[[Float[Array, "m m"]], Edges]:
+    """A task's `keep_edges`: each client mixes its own model with those of `count` others.
+
+    These are the models of the largest weights in its row, which is rescaled to its former sum. In
+    a cohort of many clients the models are mixed by sparse rows.
+
+    Args:
+      count: k, the number of other clients.
+
+    Example:
+      >>> edges = top_edges(1)(jnp.full((100, 100), 0.01))
+      >>> edges.weights.shape, edges.rows.values.shape
+      ((100, 100), (100, 2))
+    """
+
+    def keep(weights: Float[Array, "m m"]) -> Edges:
+        clients = weights.shape[0]
+        kept = keep_largest(weights, count)
+        many = clients >= SPARSE_FROM * (count + 1)
+        return Edges(kept, sparse_rows(kept, count + 1) if many else kept)
+
+    return keep

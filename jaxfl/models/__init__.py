@@ -2,6 +2,8 @@
 
 Outputs are the logits of classes, or numbers to regress to. A module's attribute `head` is a
 regular expression that matches the paths of its head's parameters; all others are its body.
+
+May import `core`. A new model is a file here and a line in `MODELS`.
 """
 
 from jaxfl.models.cedar import cedar3, cedar6

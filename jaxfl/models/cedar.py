@@ -5,9 +5,9 @@ from functools import partial
 
 from flax import linen as nn
 
-from jaxfl.errors import check
-from jaxfl.models.block import ConvReluPool
-from jaxfl.models.conv import Conv, conv, max_pool
+from jaxfl.core.errors import check
+from jaxfl.models.convolution.block import ConvReluPool
+from jaxfl.models.convolution.conv import Conv, conv, max_pool
 from jaxfl.models.norm import GroupNorm
 
 
@@ -68,7 +68,7 @@ def cedar3(classes: int, groups: int | None = 8, conv: Conv = "auto") -> nn.Modu
     Differs: the paper gives the number of layers, for MNIST and SVHN, but no widths; the authors'
     code has two convolutions, with dropout.
 
-    `conv` is the way of computing convolutions, see `jaxfl.models.conv.Conv`.
+    `conv` is the way of computing convolutions, see `jaxfl.models.convolution.conv.Conv`.
 
     Example:
       >>> shapes = jax.eval_shape(cedar3(10).init, jax.random.key(0), jnp.zeros((1, 28, 28, 1)))
@@ -88,7 +88,7 @@ def cedar6(classes: int, groups: int | None = 8, conv: Conv = "auto") -> nn.Modu
     Differs: the authors' code, for CIFAR-10, has the same convolutions with BatchNorm in place of
     GroupNorm, dropout, and dense 1024 and 512 without a layer of 10 logits.
 
-    `conv` is the way of computing convolutions, see `jaxfl.models.conv.Conv`.
+    `conv` is the way of computing convolutions, see `jaxfl.models.convolution.conv.Conv`.
 
     Example:
       >>> shapes = jax.eval_shape(cedar6(10).init, jax.random.key(0), jnp.zeros((1, 32, 32, 3)))

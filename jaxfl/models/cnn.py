@@ -2,9 +2,9 @@
 
 from flax import linen as nn
 
-from jaxfl.errors import check
-from jaxfl.models.block import ConvReluPool
-from jaxfl.models.conv import Conv
+from jaxfl.core.errors import check
+from jaxfl.models.convolution.block import ConvReluPool
+from jaxfl.models.convolution.conv import Conv
 
 
 class CNN(nn.Module):
@@ -41,7 +41,7 @@ class CNN(nn.Module):
 def cnn(classes: int, conv: Conv = "auto") -> nn.Module:
     """Two convolutions (3x3; 16, 32 channels) with ReLU and 2x2 max-pooling, dense 64, logits.
 
-    `conv` is the way of computing convolutions, see `jaxfl.models.conv.Conv`.
+    `conv` is the way of computing convolutions, see `jaxfl.models.convolution.conv.Conv`.
 
     Example:
       >>> shapes = jax.eval_shape(cnn(10).init, jax.random.key(0), jnp.zeros((1, 8, 8, 1)))

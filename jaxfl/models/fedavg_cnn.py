@@ -2,9 +2,9 @@
 
 from flax import linen as nn
 
-from jaxfl.errors import check
-from jaxfl.models.block import ConvReluPool
-from jaxfl.models.conv import Conv
+from jaxfl.core.errors import check
+from jaxfl.models.convolution.block import ConvReluPool
+from jaxfl.models.convolution.conv import Conv
 from jaxfl.models.lenet import pytorch_uniform
 
 
@@ -50,7 +50,7 @@ def fedavg_cnn(classes: int, conv: Conv = "auto") -> nn.Module:
     Differs: biases start at zero, PyTorch's are random. The CNN of the FedAvg paper (McMahan et
     al., 2017, https://arxiv.org/abs/1602.05629) pads its convolutions: 1,663,370 parameters.
 
-    `conv` is the way of computing convolutions, see `jaxfl.models.conv.Conv`.
+    `conv` is the way of computing convolutions, see `jaxfl.models.convolution.conv.Conv`.
 
     Example:
       >>> shapes = jax.eval_shape(fedavg_cnn(10).init, jax.random.key(0), jnp.zeros((1, 28, 28, 1)))

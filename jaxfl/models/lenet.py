@@ -3,9 +3,9 @@
 from flax import linen as nn
 from jax.nn import initializers
 
-from jaxfl.errors import check
-from jaxfl.models.block import ConvReluPool
-from jaxfl.models.conv import Conv
+from jaxfl.core.errors import check
+from jaxfl.models.convolution.block import ConvReluPool
+from jaxfl.models.convolution.conv import Conv
 
 # U(-1, 1) / sqrt(fan in), PyTorch's default.
 pytorch_uniform = initializers.variance_scaling(1 / 3, "fan_in", "uniform")
@@ -54,7 +54,7 @@ def lenet(classes: int, conv: Conv = "auto") -> nn.Module:
     Differs: biases start at zero; PyTorch's are random. The papers write "3 conv + 3 fc", but their
     code has two convolutions, as MOON's.
 
-    `conv` is the way of computing convolutions, see `jaxfl.models.conv.Conv`.
+    `conv` is the way of computing convolutions, see `jaxfl.models.convolution.conv.Conv`.
 
     Example:
       >>> shapes = jax.eval_shape(lenet(10).init, jax.random.key(0), jnp.zeros((1, 32, 32, 3)))

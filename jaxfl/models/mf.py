@@ -7,7 +7,7 @@ import jax.numpy as jnp
 from flax import linen as nn
 from jax.nn import initializers
 
-from jaxfl.errors import check
+from jaxfl.core.errors import check
 
 
 class MF(nn.Module):

@@ -1,10 +1,10 @@
-"""Group normalisation in the layout of `jaxfl.models.conv`, with the batch innermost."""
+"""Group normalisation in the layout of `convolution.conv`, with the batch innermost."""
 
 import jax.numpy as jnp
 from flax import linen as nn
 from jax import lax
 
-from jaxfl.errors import check
+from jaxfl.core.errors import check
 
 
 class GroupNorm(nn.Module):

@@ -7,8 +7,8 @@ from functools import partial
 
 from flax import linen as nn
 
-from jaxfl.errors import check
-from jaxfl.models.conv import Conv, conv
+from jaxfl.core.errors import check
+from jaxfl.models.convolution.conv import Conv, conv
 from jaxfl.models.norm import GroupNorm
 
 
@@ -58,7 +58,7 @@ def resnet8(classes: int, conv: Conv = "auto") -> nn.Module:
     78,042 parameters for 32x32x3 images and 10 classes. A block has two 3x3 convolutions; where the
     size changes, its shortcut is a 1x1 convolution.
 
-    `conv` is the way of computing convolutions, see `jaxfl.models.conv.Conv`.
+    `conv` is the way of computing convolutions, see `jaxfl.models.convolution.conv.Conv`.
 
     Example:
       >>> shapes = jax.eval_shape(resnet8(10).init, jax.random.key(0), jnp.zeros((1, 32, 32, 3)))

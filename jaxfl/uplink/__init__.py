@@ -1,9 +1,13 @@
-"""What may happen to models on their way to the server: `(key, before, after, ids) -> received`."""
+"""What may happen to models on their way to the server: `(key, before, after, ids) -> received`.
+
+May import `core` and `kernels`. A new attack goes to `attacks` or `together`, a defence to
+`defences`, a compression to `compression`.
+"""
 
 import jax
 from jaxtyping import Array, Int
 
-from jaxfl.types import Params, PRNGKey, Uplink
+from jaxfl.core.types import Params, PRNGKey, Uplink
 from jaxfl.uplink.attacks import ATTACKS, FLIPPED, SCALED, attack, check_scale, malicious_clients
 from jaxfl.uplink.compression import Compression, quantise, top_k
 from jaxfl.uplink.defences import DEFENCES, clip_to_median, deduplicate, defence_links

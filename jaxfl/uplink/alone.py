@@ -8,7 +8,7 @@ import jax
 import jax.numpy as jnp
 from jax import flatten_util
 
-from jaxfl.types import Params, PRNGKey
+from jaxfl.core.types import Params, PRNGKey
 
 
 def shuffle(key: PRNGKey, before: Params, after: Params) -> Params:

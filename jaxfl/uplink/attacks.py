@@ -14,10 +14,10 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, ArrayLike, Bool, Int
 
-from jaxfl import tree
-from jaxfl.errors import check, check_name
-from jaxfl.options import POSITIVE, check_range
-from jaxfl.types import Params, PRNGKey, Scalar, Uplink
+from jaxfl.core import tree
+from jaxfl.core.errors import check, check_name
+from jaxfl.core.options import POSITIVE, check_range
+from jaxfl.core.types import Params, PRNGKey, Scalar, Uplink
 from jaxfl.uplink.alone import ALONE
 from jaxfl.uplink.together import TOGETHER
 

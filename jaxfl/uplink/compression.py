@@ -11,9 +11,9 @@ import jax.numpy as jnp
 from jax import flatten_util
 from jaxtyping import Array, Int
 
-from jaxfl import tree
-from jaxfl.errors import check
-from jaxfl.types import Params, PRNGKey
+from jaxfl.core import tree
+from jaxfl.core.errors import check
+from jaxfl.core.types import Params, PRNGKey
 
 __all__ = ["Compression", "quantise", "top_k"]
 

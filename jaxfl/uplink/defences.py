@@ -8,12 +8,12 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Int
 
-from jaxfl import tree
-from jaxfl.errors import check_name
+from jaxfl.core import tree
+from jaxfl.core.errors import check_name
+from jaxfl.core.options import FRACTION, check_range
+from jaxfl.core.types import Params, PRNGKey, Scalar, Uplink
 from jaxfl.kernels.robust import clip_updates
 from jaxfl.kernels.similarity import cosine
-from jaxfl.options import FRACTION, check_range
-from jaxfl.types import Params, PRNGKey, Scalar, Uplink
 
 __all__ = ["DEFENCES", "clip_to_median", "deduplicate", "defence_links"]
 

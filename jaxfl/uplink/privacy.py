@@ -12,8 +12,8 @@ import jax.numpy as jnp
 from jax import flatten_util
 from jaxtyping import Array, Int
 
-from jaxfl.options import NOT_NEGATIVE, POSITIVE, check_range
-from jaxfl.types import Params, PRNGKey, Scalar, Uplink
+from jaxfl.core.options import NOT_NEGATIVE, POSITIVE, check_range
+from jaxfl.core.types import Params, PRNGKey, Scalar, Uplink
 
 __all__ = ["gaussian"]
 

@@ -13,9 +13,9 @@ import jax.numpy as jnp
 from jax.lax import Precision
 from jaxtyping import Array, Bool, Float
 
-from jaxfl import tree
+from jaxfl.core import tree
+from jaxfl.core.types import Params, Scalar
 from jaxfl.kernels.similarity import squared_distances
-from jaxfl.types import Params, Scalar
 
 
 def little(

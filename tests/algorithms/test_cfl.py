@@ -7,8 +7,8 @@ import jax.numpy as jnp
 import numpy as np
 from toys import deployed, linear, opposite_groups, run
 
-from jaxfl import tree
 from jaxfl.algorithms import cfl
+from jaxfl.core import tree
 from jaxfl.kernels.bipartition import bipartition, split_clusters
 
 

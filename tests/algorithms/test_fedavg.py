@@ -2,9 +2,9 @@ import jax
 import numpy as np
 from toys import close, deployed, linear, opposite_groups, run
 
-from jaxfl import tree
 from jaxfl.algorithms import fedavg, fedavg_ft, local
-from jaxfl.types import State
+from jaxfl.core import tree
+from jaxfl.core.types import State
 
 SIZES = [40, 10, 20, 30, 40, 20]
 

@@ -7,9 +7,9 @@ from flax import linen as nn
 from toys import close, deployed, opposite_groups, run, shallow
 
 import jaxfl
-from jaxfl import tree
 from jaxfl.algorithms import fedavg, fedbn, local
-from jaxfl.types import State
+from jaxfl.core import tree
+from jaxfl.core.types import State
 
 SIZES = [40, 10, 20, 30, 40, 20]
 

@@ -11,10 +11,10 @@ from sklearn.cluster import KMeans
 from toys import deployed, full, init_key, linear, opposite_groups, run, run_key
 
 import jaxfl
-from jaxfl import tree
 from jaxfl.algorithms import fedcedar, local
-from jaxfl.errors import InputError
-from jaxfl.types import State
+from jaxfl.core import tree
+from jaxfl.core.errors import InputError
+from jaxfl.core.types import State
 
 CLIENTS = 6
 SIZES = [40, 25, 30, 10, 20, 35]

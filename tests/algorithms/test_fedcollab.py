@@ -21,10 +21,10 @@ from toys import (
 
 import jaxfl
 from jaxfl.algorithms import fedavg, fedcollab, local
-from jaxfl.batches import minibatches
-from jaxfl.divergence import discriminator, estimate_divergences, take_examples
-from jaxfl.streams import client_keys, stream
-from jaxfl.types import Dataset, State
+from jaxfl.algorithms.steps.divergence import discriminator, estimate_divergences, take_examples
+from jaxfl.core.streams import client_keys, stream
+from jaxfl.core.types import Dataset, State
+from jaxfl.training.batches import minibatches
 
 KEY = jax.random.key(3)
 CLIENTS = 5

@@ -7,10 +7,10 @@ import pytest
 from toys import close, federation, run
 
 import jaxfl
-from jaxfl import tree
 from jaxfl.algorithms import fedavg, fednova
+from jaxfl.core import tree
+from jaxfl.core.types import Cohort
 from jaxfl.models.mlp import mlp
-from jaxfl.types import Cohort
 
 RATE = 0.05
 EPOCHS = 3

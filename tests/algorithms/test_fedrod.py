@@ -8,7 +8,7 @@ import pytest
 from toys import deployed, federation, linear, quadratic, run
 
 from jaxfl.algorithms import fedrod
-from jaxfl.errors import InputError
+from jaxfl.core.errors import InputError
 
 RATE = 0.2
 STEPS = 4

@@ -5,8 +5,8 @@ import numpy as np
 from toys import deployed, linear, made, opposite_groups, run
 
 import jaxfl
-from jaxfl import tree
 from jaxfl.algorithms import fedsem, local
+from jaxfl.core import tree
 
 CLUSTERS = 2
 

@@ -13,17 +13,17 @@ from sklearn.metrics import adjusted_rand_score
 from toys import close, deployed, federation, linear, opposite_groups, run
 
 import jaxfl
-from jaxfl import tree
 from jaxfl.algorithms import fedavg, gfed, gfedmtl
-from jaxfl.errors import InputError
+from jaxfl.core import tree
+from jaxfl.core.errors import InputError
+from jaxfl.core.streams import stream
+from jaxfl.core.types import Cohort, Dataset, Federation, Problem, Task
 from jaxfl.kernels import coupling
 from jaxfl.kernels.mixing import mix
 from jaxfl.models import linear as linear_model
 from jaxfl.models.cnn import CNN
-from jaxfl.objectives import data_loss
-from jaxfl.streams import stream
-from jaxfl.types import Cohort, Dataset, Federation, Problem, Task
-from jaxfl.upload import faithful, upload_through
+from jaxfl.training.objectives import data_loss
+from jaxfl.training.upload import faithful, upload_through
 
 # Servers, clusters, parameters, clients.
 S = 3

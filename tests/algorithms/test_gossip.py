@@ -8,8 +8,8 @@ from toys import close, deployed, federation, made, quadratic, run
 
 import jaxfl
 from jaxfl.algorithms import fedavg, gossip, local, push_sum
-from jaxfl.errors import InputError
-from jaxfl.types import State
+from jaxfl.core.errors import InputError
+from jaxfl.core.types import State
 
 CLIENTS = 5
 rng = np.random.default_rng(0)

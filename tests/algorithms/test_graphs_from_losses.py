@@ -7,7 +7,7 @@ import pytest
 from toys import federation, linear, made, opposite_groups, quadratic, run
 
 from jaxfl.algorithms import cobo, dpfl, local, meritfed
-from jaxfl.types import State
+from jaxfl.core.types import State
 
 rng = np.random.default_rng(1)
 CENTRES = np.array([[1.0, 0, 0], [0.7, 0.5, 0], [-2.0, 1, 0], [0, 0, 1.5], [-1.8, 1, 0.2]])

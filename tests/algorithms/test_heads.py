@@ -6,10 +6,10 @@ import optax
 import pytest
 from toys import close, deployed, equal, opposite_groups, run, shallow
 
-from jaxfl import tree
 from jaxfl.algorithms import fedper, fedrep, lg_fedavg, local
-from jaxfl.errors import InputError
-from jaxfl.types import State
+from jaxfl.core import tree
+from jaxfl.core.errors import InputError
+from jaxfl.core.types import State
 
 SIZES = [40, 10, 20, 30, 40, 20]
 WEIGHTS = np.array(SIZES) / sum(SIZES)

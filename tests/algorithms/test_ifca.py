@@ -5,8 +5,8 @@ import jax.numpy as jnp
 import numpy as np
 from toys import full, jit, linear, made, make_rounds, opposite_groups, run
 
-from jaxfl import tree
 from jaxfl.algorithms import ifca, local
+from jaxfl.core import tree
 
 
 def test_planted_clusters_are_found():

@@ -9,9 +9,10 @@ import numpy as np
 import pytest
 from toys import linear, make_rounds, opposite_groups, run
 
-from jaxfl import clock, participation, tree
 from jaxfl.algorithms import fedasync, fedavg, fedbuff, fedprox
-from jaxfl.staleness import discount
+from jaxfl.algorithms.steps.staleness import discount
+from jaxfl.core import tree
+from jaxfl.simulation import clock, participation
 
 C = 5
 STEPS = 14

@@ -8,14 +8,14 @@ import pytest
 from scipy.optimize import brentq
 from toys import SIZES, close, deployed, federation, half, linear, opposite_groups, quadratic, run
 
-from jaxfl import mesh
 from jaxfl.algorithms import learned_graph, pfedgraph
+from jaxfl.core.types import Dataset, Federation, Problem, State, Task
 from jaxfl.experiment.privacy.audit import audit
-from jaxfl.gradients import full_gradient, full_loss
 from jaxfl.kernels.learned import project_smoothly
-from jaxfl.local import trainer
-from jaxfl.task import faithful, upload_through
-from jaxfl.types import Dataset, Federation, Problem, State, Task
+from jaxfl.simulation import mesh
+from jaxfl.training.gradients import full_gradient, full_loss
+from jaxfl.training.trainer import trainer
+from jaxfl.training.upload import faithful, upload_through
 
 
 @pytest.mark.long(every=2)

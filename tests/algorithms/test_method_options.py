@@ -13,9 +13,9 @@ from toys import linear, opposite_groups, run
 
 import jaxfl
 from jaxfl.algorithms import ALGORITHMS, gfedmtl, krum, multi_krum, pfedgat, trimmed_mean
-from jaxfl.errors import InputError
+from jaxfl.core.errors import InputError
+from jaxfl.core.types import Cohort
 from jaxfl.experiment import Setting
-from jaxfl.types import Cohort
 
 
 def choices(hint):

@@ -8,9 +8,9 @@ import pytest
 from toys import close, opposite_groups, run, shallow
 
 from jaxfl.algorithms import fedavg, moon
-from jaxfl.deployment import Personal
+from jaxfl.algorithms.steps.personal import Personal
+from jaxfl.core.types import State
 from jaxfl.kernels.contrastive import contrast
-from jaxfl.types import State
 
 
 def paper(own, near, far, temperature):

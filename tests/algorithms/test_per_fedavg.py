@@ -7,8 +7,8 @@ import pytest
 from toys import deployed, federation, quadratic, run
 
 from jaxfl.algorithms import per_fedavg
-from jaxfl.types import Cohort
-from jaxfl.upload import upload_through
+from jaxfl.core.types import Cohort
+from jaxfl.training.upload import upload_through
 
 RATE = 0.1
 ALPHA = 0.3

@@ -8,8 +8,8 @@ from scipy.integrate import quad
 from toys import deployed, federation, jit, quadratic, run
 
 from jaxfl.algorithms import pfedbayes
+from jaxfl.core.streams import stream
 from jaxfl.kernels.gaussian import FLOOR, Gaussian, deviation, divergence
-from jaxfl.streams import stream
 
 
 def test_the_divergence_is_the_integral():

@@ -10,7 +10,7 @@ from toys import federation, made, quadratic, run
 
 import jaxfl
 from jaxfl.algorithms import fedavg, local, pfedccg
-from jaxfl.errors import InputError
+from jaxfl.core.errors import InputError
 
 rng = np.random.default_rng(0)
 X = [(c + 0.3 * rng.normal(size=(n, 3))).astype(np.float32) for c, n in enumerate((10, 20, 15, 5))]

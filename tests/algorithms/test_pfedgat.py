@@ -9,15 +9,15 @@ from scipy.special import logsumexp
 from toys import close, deployed, federation, linear, made, opposite_groups, quadratic, run
 
 import jaxfl
-from jaxfl import tree
 from jaxfl.algorithms import local, pfedgat
-from jaxfl.errors import InputError
+from jaxfl.core import tree
+from jaxfl.core.errors import InputError
+from jaxfl.core.streams import client_keys, stream
+from jaxfl.core.types import Cohort, State
 from jaxfl.kernels.attention import attention_weights, layer_norm
 from jaxfl.kernels.mixing import mix
-from jaxfl.local import minibatches
-from jaxfl.objectives import data_loss
-from jaxfl.streams import client_keys, stream
-from jaxfl.types import Cohort, State
+from jaxfl.training.batches import minibatches
+from jaxfl.training.objectives import data_loss
 
 STEPS = 6
 BATCH = 8

@@ -9,14 +9,14 @@ from scipy.optimize import minimize
 from toys import deployed, differ, equal, federation, init_key, linear, opposite_groups, run
 
 import jaxfl
-from jaxfl import tree
 from jaxfl.algorithms import local, pfedgraph
-from jaxfl.errors import InputError
+from jaxfl.core import tree
+from jaxfl.core.errors import InputError
+from jaxfl.core.streams import client_keys, stream
+from jaxfl.core.types import Cohort, State
 from jaxfl.kernels.alignment import misalignment
 from jaxfl.kernels.simplex import measured_rows
-from jaxfl.local import minibatches
-from jaxfl.streams import client_keys, stream
-from jaxfl.types import Cohort, State
+from jaxfl.training.batches import minibatches
 
 STEPS = 6
 BATCH = 8

@@ -5,8 +5,8 @@ import jax.numpy as jnp
 import numpy as np
 from toys import deployed, jit, linear, opposite_groups, run
 
-from jaxfl import tree
 from jaxfl.algorithms import pfedhn
+from jaxfl.core import tree
 
 RATE = 0.1
 DECAY = 0.01

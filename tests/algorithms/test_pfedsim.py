@@ -4,8 +4,8 @@ import jax
 import numpy as np
 from toys import deployed, opposite_groups, run, shallow
 
-from jaxfl import tree
 from jaxfl.algorithms import fedavg, pfedsim
+from jaxfl.core import tree
 
 SIZES = [40, 25, 31, 40]
 DATA = opposite_groups(clients=4, sizes=SIZES)

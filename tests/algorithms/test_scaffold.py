@@ -7,8 +7,8 @@ import pytest
 from toys import deployed, federation, run
 
 import jaxfl
-from jaxfl import tree
 from jaxfl.algorithms import fedavg, scaffold
+from jaxfl.core import tree
 from jaxfl.models.mlp import mlp
 
 STEPS = 8
@@ -43,7 +43,11 @@ def test_rounds_of_some_clients_equal_numpy_written_from_the_paper(option):
     algorithm = scaffold(TASK, option=option, server_rate=0.8)
     start = algorithm.init(jax.random.key(0), DATA.train)
     state, info, _ = run(
-        algorithm, DATA, 3, state=start, participation=jaxfl.participation.schedule(cohorts)
+        algorithm,
+        DATA,
+        3,
+        state=start,
+        participation=jaxfl.participation.schedule(cohorts),
     )
     x = flat(start.server.model)
     c = np.zeros(3)

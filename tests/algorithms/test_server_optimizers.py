@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 from toys import deployed, full, linear, make_rounds, opposite_groups
 
-from jaxfl import tree
 from jaxfl.algorithms import fedadam, fedavgm, fedyogi
+from jaxfl.core import tree
 
 ROUNDS = 3
 

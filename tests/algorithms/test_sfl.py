@@ -7,9 +7,9 @@ import pytest
 from toys import deployed, federation, jit, make_rounds, quadratic, run
 
 import jaxfl
-from jaxfl import tree
 from jaxfl.algorithms import sfl
-from jaxfl.errors import InputError
+from jaxfl.core import tree
+from jaxfl.core.errors import InputError
 
 GRAPH = np.array([[0, 2, 0, 0], [2, 0, 1, 0], [0, 1, 0, 0], [0, 0, 0, 0]], np.float32)
 

@@ -5,7 +5,7 @@ import pytest
 
 import jaxfl
 from jaxfl.data.augment import crop_flip, reflect_crop_flip
-from jaxfl.objectives import data_loss
+from jaxfl.training.objectives import data_loss
 
 
 @pytest.mark.parametrize(

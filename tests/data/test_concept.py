@@ -6,6 +6,8 @@ import numpy as np
 import pytest
 from toys import equal
 
+from jaxfl.core.errors import InputError
+from jaxfl.core.types import Pool
 from jaxfl.data import concept as concepts
 from jaxfl.data import (
     concept_of,
@@ -18,13 +20,10 @@ from jaxfl.data import (
     pathological,
 )
 from jaxfl.data.concept import feature_noise, rotation, swapped_labels
-from jaxfl.errors import InputError
 from jaxfl.experiment.config import Config, Setting, resolve
 from jaxfl.experiment.session.build import build
 from jaxfl.experiment.session.clients import gather, true_groups
-from jaxfl.experiment.session.program import compile_run
-from jaxfl.experiment.session.records import records
-from jaxfl.types import Pool
+from jaxfl.experiment.session.program import compile_run, records
 
 SOURCE = load("digits")
 CLIENTS = 8

@@ -2,10 +2,10 @@ import numpy as np
 import pytest
 from toys import equal
 
+from jaxfl.core.errors import InputError
+from jaxfl.core.types import Pool
 from jaxfl.data import dirichlet, federate, load, pathological
 from jaxfl.data.federate import group_order, label_counts
-from jaxfl.errors import InputError
-from jaxfl.types import Pool
 
 SOURCE = load("digits")
 PARTS = dirichlet(SOURCE.y_train, 10, seed=0, beta=0.3)

@@ -7,10 +7,10 @@ import numpy as np
 import pytest
 import scipy.io
 
+from jaxfl.core.errors import InputError
 from jaxfl.data import list_data_sets, load
-from jaxfl.data.images import read_svhn
-from jaxfl.data.prepare import prepare
-from jaxfl.errors import InputError
+from jaxfl.data.published.images import read_svhn
+from jaxfl.data.published.prepare import prepare
 
 CIFAR10 = "cifar-10-batches-bin"
 CIFAR100 = "cifar-100-binary"

@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 
+from jaxfl.core.errors import InputError
 from jaxfl.data import from_arrays, load, merge_test_set
-from jaxfl.errors import InputError
 from jaxfl.experiment.config import DataOptions, Setting, resolve, resolve_data
 from jaxfl.experiment.session.clients import gather
 

@@ -7,8 +7,9 @@ from functools import partial
 import numpy as np
 import pytest
 
+from jaxfl.core.errors import InputError
 from jaxfl.data import load
-from jaxfl.data.originals import (
+from jaxfl.data.published.originals import (
     HOSPITALS,
     read_heart_disease,
     read_idx,
@@ -17,7 +18,6 @@ from jaxfl.data.originals import (
     read_shakespeare,
     read_topics_csv,
 )
-from jaxfl.errors import InputError
 
 
 def fails(read, message):

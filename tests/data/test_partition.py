@@ -3,6 +3,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from jaxfl.core.errors import InputError
 from jaxfl.data import (
     PARTITIONS,
     describe_partition,
@@ -20,7 +21,6 @@ from jaxfl.data import (
     shards,
     unbalanced_pathological,
 )
-from jaxfl.errors import InputError
 
 OWNERS = np.random.default_rng(1).permutation(np.repeat(np.arange(20), 30))
 LABELS = np.random.default_rng(0).permutation(np.repeat(np.arange(10), 60))

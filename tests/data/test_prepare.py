@@ -8,11 +8,11 @@ import pytest
 import rich.console
 from rich.console import Console
 
-from jaxfl.data import prepare as module
-from jaxfl.data import progress
-from jaxfl.data.prepare import prepare
-from jaxfl.data.recipes import RECIPES, file_stem
-from jaxfl.errors import InputError
+from jaxfl.core.errors import InputError
+from jaxfl.data.published import prepare as module
+from jaxfl.data.published import progress
+from jaxfl.data.published.prepare import prepare
+from jaxfl.data.published.recipes import RECIPES, file_stem
 
 
 def loaded(file):

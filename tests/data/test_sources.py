@@ -5,10 +5,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from jaxfl.core.errors import InputError
 from jaxfl.data import list_data_sets, load
 from jaxfl.data.arrays import from_arrays
-from jaxfl.data.originals import HOSPITALS
-from jaxfl.errors import InputError
+from jaxfl.data.published.originals import HOSPITALS
 
 
 def arrays(**changes):

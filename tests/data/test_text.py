@@ -1,8 +1,8 @@
 import numpy as np
 import pytest
 
-from jaxfl.data.text import build_vocabulary, find_words, tokenise
-from jaxfl.errors import InputError
+from jaxfl.core.errors import InputError
+from jaxfl.data.published.text import build_vocabulary, find_words, tokenise
 
 TEXTS = ["The cat, the DOG.", "A cat's dog: don't!", ""]
 

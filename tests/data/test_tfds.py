@@ -8,11 +8,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from jaxfl.data import tfds
-from jaxfl.data.prepare import prepare
-from jaxfl.data.ratings import split_ratings
-from jaxfl.data.recipes import RECIPES
-from jaxfl.errors import InputError
+from jaxfl.core.errors import InputError
+from jaxfl.data.published import tfds
+from jaxfl.data.published.prepare import prepare
+from jaxfl.data.published.ratings import split_ratings
+from jaxfl.data.published.recipes import RECIPES
 
 MANUAL = os.environ.get("JAXFL_TFDS_MANUAL_DIR")
 pytestmark = [

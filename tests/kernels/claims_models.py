@@ -5,21 +5,13 @@ import jax.numpy as jnp
 import optax
 from claims import KEY, Kernel, each
 
-from jaxfl import admm
-from jaxfl.kernels import (
-    attention,
-    contrastive,
-    coupling,
-    gaussian,
-    hypernet,
-    neighbours,
-    server,
-)
+from jaxfl.algorithms.steps import admm
+from jaxfl.core.types import Cohort
+from jaxfl.kernels import attention, contrastive, coupling, gaussian, hypernet, neighbours, server
 from jaxfl.kernels.alignment import misalignment
 from jaxfl.kernels.gaussian import Gaussian
 from jaxfl.kernels.mixing import mix, size_weights
 from jaxfl.kernels.sketch import sketches
-from jaxfl.types import Cohort
 
 
 def fitted(c):

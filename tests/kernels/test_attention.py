@@ -5,7 +5,7 @@ import pytest
 from jax.extend.core import jaxprs_in_params
 from jax.test_util import check_grads
 
-from jaxfl import tree
+from jaxfl.core import tree
 from jaxfl.kernels.attention import attention_weights, init_attention, layer_norm
 
 HEADS = 3

@@ -7,7 +7,7 @@ import pytest
 from sklearn.cluster import KMeans
 from sklearn.metrics import adjusted_rand_score
 
-from jaxfl import tree
+from jaxfl.core import tree
 from jaxfl.kernels.cluster import kmeans
 from jaxfl.kernels.mixing import mix
 from jaxfl.kernels.similarity import squared_distances

@@ -5,9 +5,10 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from jaxfl.graphs.random_graphs import erdos_renyi
+from jaxfl.graphs.topology import ring
 from jaxfl.kernels import consensus, coupling
 from jaxfl.kernels.mixing import mix
-from jaxfl.topology import erdos_renyi, ring
 
 S, Q, D = 5, 3, 4
 PAIRS = np.random.default_rng(5).uniform(0, 2, size=(Q, Q))

@@ -6,9 +6,10 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from jaxfl.errors import InputError
+from jaxfl.core.errors import InputError
+from jaxfl.graphs.random_graphs import random_regular
+from jaxfl.graphs.topology import DIRECTED_NETWORKS, NETWORKS
 from jaxfl.kernels.gossip import column_stochastic, metropolis, spectral_gap
-from jaxfl.topology import DIRECTED_NETWORKS, NETWORKS, random_regular
 
 
 @pytest.mark.parametrize("name", sorted(NETWORKS))

@@ -11,26 +11,28 @@ import pytest
 from claims import Clients
 from claims_graphs import TABLE as GRAPHS
 from claims_models import TABLE as MODELS
-from hypothesis import Phase, assume, given, settings
+from draws import clients, draws, extreme, general, moderate, seeds
+from hypothesis import assume, given
 from hypothesis import strategies as st
-from hypothesis.extra.numpy import arrays
 
-import jaxfl.admm
+import jaxfl.algorithms.steps.admm
 import jaxfl.kernels
 
 TABLE = GRAPHS + MODELS
 SHAPES = [(1, 1), (2, 3), (5, 12)]  # few, since a kernel is compiled for each
 # The mathematics of ADMM clients is claimed beside that of the server.
-MODULES = [Path(jaxfl.admm.__file__), *Path(jaxfl.kernels.__file__).parent.glob("[!_]*.py")]
+MODULES = [
+    Path(jaxfl.algorithms.steps.admm.__file__),
+    *Path(jaxfl.kernels.__file__).parent.glob("[!_]*.py"),
+]
 MATHEMATICS = {
     file.stem: importlib.import_module(
-        f"jaxfl.{file.stem}" if file.stem == "admm" else f"jaxfl.kernels.{file.stem}"
+        f"jaxfl.algorithms.steps.{file.stem}"
+        if file.stem == "admm"
+        else f"jaxfl.kernels.{file.stem}"
     )
     for file in MODULES
 }
-draws = settings(
-    max_examples=15, deadline=None, derandomize=True, phases=[Phase.generate, Phase.shrink]
-)
 
 
 def over(holds):
@@ -50,46 +52,6 @@ def compiled(of):
 
 def result(kernel, clients):
     return np.asarray(compiled(kernel.of)(clients), np.float64)
-
-
-seeds = st.integers(0, 2**32 - 1)  # of what need not be drawn entry by entry
-
-
-@st.composite
-def clients(draw, models):
-    """Clients with the given models, ids in any order; some have no examples or did not report."""
-    x = models(draw, draw(st.sampled_from(SHAPES)))
-    rng = np.random.default_rng(draw(seeds))
-    number = len(x)
-    sizes = rng.integers(0, 2**30, number, np.int32) * (rng.random(number) < 0.7)
-    return Clients(
-        x, rng.permutation(number).astype(np.int32) * 3 + 1, sizes, rng.random(number) < 0.7
-    )
-
-
-def moderate(draw, shape):
-    """Hundredths up to 10, with zero models and copies of others."""
-    entries = draw(arrays(np.int16, shape, elements=st.integers(-1000, 1000)))
-    of = draw(arrays(np.int8, shape[0], elements=st.integers(-1, shape[0] - 1)))  # -1: a zero model
-    return np.where(of[:, None] < 0, 0, entries[of] / 100).astype(np.float32)
-
-
-def general(draw, shape):
-    """Random models, no two of which are equal or near."""
-    return np.random.default_rng(draw(seeds)).normal(size=shape).astype(np.float32)
-
-
-def extreme(decades):
-    """Models of all claimed sizes, zero models and copies among them."""
-
-    def models(draw, shape):
-        entries = draw(
-            arrays(np.float32, shape, elements=st.floats(-1, 1, width=32, allow_subnormal=False))
-        )
-        powers = draw(arrays(np.int8, shape[0], elements=st.integers(-decades, decades)))
-        return (entries * 10.0 ** powers[:, None]).astype(np.float32)
-
-    return models
 
 
 def drawn(kernel):

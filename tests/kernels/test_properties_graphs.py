@@ -7,20 +7,11 @@ import jax.numpy as jnp
 import numpy as np
 from claims import KEY
 from claims_graphs import RING, collaboration, graph, kmeans, line, split_clusters
+from draws import clients, draws, extreme, general, moderate, seeds
 from hypothesis import given
 from hypothesis import strategies as st
-from test_properties import clients, draws, extreme, general, moderate, seeds
 
-from jaxfl.kernels import (
-    amp,
-    bipartition,
-    consensus,
-    fomo,
-    mixing,
-    propagate,
-    similarity,
-    simplex,
-)
+from jaxfl.kernels import amp, bipartition, consensus, fomo, mixing, propagate, similarity, simplex
 
 jit = functools.cache(jax.jit)
 HUGE = [np.float32(10.0**power) for power in (3, 10, 20, 30)]

@@ -8,11 +8,11 @@ import numpy as np
 import optax
 from claims import KEY
 from claims_models import contrasted, fitted
+from draws import clients, draws, extreme, general, moderate
 from hypothesis import given
 from hypothesis import strategies as st
-from test_properties import clients, draws, extreme, general, moderate
 
-from jaxfl import admm
+from jaxfl.algorithms.steps import admm
 from jaxfl.kernels import (
     alignment,
     attention,

@@ -5,7 +5,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from sklearn.metrics.pairwise import cosine_similarity
 
-from jaxfl import tree
+from jaxfl.core import tree
 from jaxfl.kernels.similarity import (
     cosine,
     dice,

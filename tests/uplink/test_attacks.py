@@ -7,9 +7,9 @@ import numpy as np
 import pytest
 from toys import linear, opposite_groups, run
 
-from jaxfl import tree
 from jaxfl.algorithms import fedavg
-from jaxfl.errors import InputError
+from jaxfl.core import tree
+from jaxfl.core.errors import InputError
 from jaxfl.experiment import Setting, gather, resolve
 from jaxfl.uplink import ATTACKS, attack, malicious_clients
 

@@ -3,9 +3,9 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from jaxfl.errors import InputError
+from jaxfl.core.errors import InputError
+from jaxfl.training.upload import upload_through
 from jaxfl.uplink import quantise, top_k
-from jaxfl.upload import upload_through
 
 RNG = np.random.default_rng(0)
 UPDATE = {"kernel": 3 * RNG.normal(size=(2, 6, 5)), "bias": 0.1 * RNG.normal(size=(2, 7))}

@@ -9,18 +9,18 @@ import numpy as np
 import pytest
 from toys import close, equal, jit, linear, made, opposite_groups, run
 
-from jaxfl import tree
-from jaxfl.acceptance import accept_validated
 from jaxfl.algorithms import ALGORITHMS, fedamp, heurfedamp, local, pfedgat, pfedgraph, sfl
 from jaxfl.cli import main
-from jaxfl.errors import InputError
+from jaxfl.core import tree
+from jaxfl.core.errors import InputError
+from jaxfl.core.facts import facts_of
+from jaxfl.core.types import Cohort
 from jaxfl.experiment import Setting, build, gather, load_config, resolve
 from jaxfl.experiment.config import Config
 from jaxfl.experiment.config.text import to_json
 from jaxfl.experiment.privacy.audit import audit
-from jaxfl.objectives import data_loss
-from jaxfl.registry import facts_of
-from jaxfl.types import Cohort
+from jaxfl.training.acceptance import accept_validated
+from jaxfl.training.objectives import data_loss
 from jaxfl.uplink import attack, chain, clip_to_median, deduplicate, defence_links, gaussian
 
 KEY = jax.random.key(0)

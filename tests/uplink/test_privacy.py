@@ -4,10 +4,10 @@ import numpy as np
 import pytest
 from toys import equal
 
-from jaxfl import tree
-from jaxfl.errors import InputError
+from jaxfl.core import tree
+from jaxfl.core.errors import InputError
+from jaxfl.training.upload import upload_through
 from jaxfl.uplink import attack, chain, gaussian
-from jaxfl.upload import upload_through
 
 RNG = np.random.default_rng(0)
 BEFORE = {"kernel": RNG.normal(size=(3, 40, 5)), "bias": RNG.normal(size=(3, 5))}

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from toys import jit
 
-from jaxfl import tree
+from jaxfl.core import tree
 from jaxfl.uplink import attack
 
 RNG = np.random.default_rng(5)

@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 from toys import jit, opposite_groups, shallow
 
-from jaxfl import tree
 from jaxfl.algorithms import gfedmtl, pfedgat
-from jaxfl.types import Cohort
+from jaxfl.core import tree
+from jaxfl.core.types import Cohort
 from jaxfl.uplink import gaussian
 
 

@@ -1,22 +1,24 @@
 """What is run: options in groups, what they may be, and defaults that depend on the data."""
 
 from jaxfl.experiment.config.changes import differences
-from jaxfl.experiment.config.clock import ClockOptions, has_clock
 from jaxfl.experiment.config.fields import (
+    ClockOptions,
     DataOptions,
     RunOptions,
     TrainingOptions,
     UploadOptions,
+    has_clock,
 )
-from jaxfl.experiment.config.methods import hyper_by_algorithm, parse_methods
 from jaxfl.experiment.config.presets import PRESETS, Preset, preset
 from jaxfl.experiment.config.resolve import Resolved, devices_of, resolve, resolve_data
 from jaxfl.experiment.config.setting import Config, Setting
 from jaxfl.experiment.config.text import (
+    hyper_by_algorithm,
     load_config,
     load_configs,
     parse_hyper,
     parse_json,
+    parse_methods,
     parse_value,
     to_json,
 )

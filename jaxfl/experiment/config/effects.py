@@ -5,8 +5,8 @@ from collections.abc import Callable
 from dataclasses import fields
 from typing import Any, NamedTuple
 
+from jaxfl.core.errors import InputError
 from jaxfl.data import CONCEPTS, PARTITIONS
-from jaxfl.errors import InputError
 from jaxfl.experiment.config.fields import as_typed, option
 
 

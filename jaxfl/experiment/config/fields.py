@@ -8,13 +8,13 @@ from collections.abc import Collection
 from dataclasses import dataclass, field, fields
 from typing import Annotated, Any, Literal
 
+from jaxfl.core.errors import InputError, check_name
+from jaxfl.core.options import NOT_NEGATIVE, POSITIVE, Range, accepts, expected, takes_fractions
 from jaxfl.data import CONCEPTS, PARTITIONS
 from jaxfl.data.augment import AUGMENTATIONS
-from jaxfl.errors import InputError, check_name
-from jaxfl.evaluate import After
 from jaxfl.models import MODELS
-from jaxfl.optimizers import OPTIMIZERS, SCHEDULES
-from jaxfl.options import NOT_NEGATIVE, POSITIVE, Range, accepts, expected, takes_fractions
+from jaxfl.simulation.evaluate import After
+from jaxfl.training.optimizers import OPTIMIZERS, SCHEDULES
 from jaxfl.uplink import ATTACKS, DEFENCES
 
 
@@ -36,6 +36,10 @@ PICTURE_FORMATS = ("png", "pdf", "svg")
 DELTA = Range(0, 1, False, False, words="a number in (0, 1), far below 1 / clients")
 PART = Range(0, 1, words="a fraction in [0, 1]")
 SOME = Range(0, 1, low_included=False, words="a fraction in (0, 1]")
+
+
+# Beyond, the times of clients are too far apart to be added.
+SPREAD = Range(low=0, high=10)
 
 
 @dataclass(frozen=True)
@@ -220,6 +224,30 @@ class RunOptions:
     devices: Annotated[int, Range(low=1, high=1024)] | Literal["auto"] = "auto"
     """devices of each process that share the clients; auto: all, at most one a client; of a CPU,
     one a core"""
+
+
+@dataclass(frozen=True)
+class ClockOptions:
+    """A virtual clock of clients that differ in speed, and when a target is reached."""
+
+    speeds: Annotated[float | None, SPREAD] = None
+    """clients take different times for a round: sigma of their log-normal distribution, whose
+    median is 1, and 0 if all take 1; a virtual clock then runs beside the rounds"""
+    speed_seed: Annotated[int, SEED] = 0
+    """which clients are slow, whatever the seed of the run"""
+    durations: str | None = None
+    """NumPy file (.npy) with the time that each client takes for a round, in place of --speeds"""
+    arrivals: Literal["synchronous", "asynchronous"] = "synchronous"
+    """when a round ends: with the slowest client of a drawn cohort, or (asynchronous) as soon as
+    --participation of all clients have arrived, while the others go on training"""
+    target: Annotated[float | None, POSITIVE] = None
+    """mean score of which the summary says when it is first reached: an accuracy in (0, 1], or an
+    RMSE; in rounds, and in virtual time with --speeds or --durations"""
+
+
+def has_clock(options: ClockOptions) -> bool:
+    """Whether a virtual clock runs beside the rounds."""
+    return options.speeds is not None or options.durations is not None
 
 
 def option(name: str) -> str:

@@ -7,14 +7,14 @@ from typing import Any, TypeVar
 
 import jax
 
-from jaxfl import participation
 from jaxfl.data import Source, load, merge_test_set, natural
 from jaxfl.data.sources import SOURCES, data_dir
 from jaxfl.experiment.config import rules
-from jaxfl.experiment.config.clock import check_target
 from jaxfl.experiment.config.effects import check_effects
 from jaxfl.experiment.config.fields import DataOptions, TrainingOptions
+from jaxfl.experiment.config.rules import check_target
 from jaxfl.experiment.config.setting import Setting
+from jaxfl.simulation import participation
 
 LOCAL_STEPS = 200  # pFedGraph, section 4.1
 

@@ -10,9 +10,11 @@ from typing import Annotated, Any
 import numpy as np
 
 from jaxfl.algorithms import ALGORITHMS
+from jaxfl.core.errors import check, check_name
+from jaxfl.core.options import COUNT_OR_ZERO, parameters, takes_fractions, takes_numbers
 from jaxfl.data import Source
-from jaxfl.errors import check, check_name
 from jaxfl.experiment.config.fields import (
+    ClockOptions,
     DataOptions,
     RunOptions,
     TrainingOptions,
@@ -22,7 +24,6 @@ from jaxfl.experiment.config.fields import (
     option,
 )
 from jaxfl.models import MODELS
-from jaxfl.options import COUNT_OR_ZERO, parameters, takes_fractions, takes_numbers
 from jaxfl.uplink import FLIPPED, check_scale
 
 
@@ -238,3 +239,24 @@ def check_attack(upload: UploadOptions, dataset: str, source: Source) -> None:
 def takes_names(model: str) -> bool:
     """Whether a model embeds names, of words or of users and items, and needs their number."""
     return "vocabulary" in inspect.signature(MODELS[model]).parameters
+
+
+def check_clock(options: ClockOptions) -> None:
+    """Raises an `InputError` if the times of the clients are given twice."""
+    check(
+        options.speeds is None or options.durations is None,
+        "both --speeds and --durations are given: choose one",
+    )
+
+
+def check_target(options: ClockOptions, classes: int) -> None:
+    """Raises an `InputError` if the target is no score of the data.
+
+    Args:
+      options: with the target.
+      classes: of the data; 0 for numbers as targets.
+    """
+    check(
+        options.target is None or not classes or options.target <= 1,
+        f"--target is {options.target}: expected an accuracy in (0, 1], such as 0.8",
+    )

@@ -6,8 +6,8 @@ from typing import Annotated, Any
 
 from jaxfl.algorithms import ALGORITHMS
 from jaxfl.experiment.config import rules
-from jaxfl.experiment.config.clock import ClockOptions, check_clock
 from jaxfl.experiment.config.fields import (
+    ClockOptions,
     DataOptions,
     Names,
     RunOptions,
@@ -15,6 +15,7 @@ from jaxfl.experiment.config.fields import (
     UploadOptions,
     check_fields,
 )
+from jaxfl.experiment.config.rules import check_clock
 
 
 @dataclass(frozen=True)  # the fields of the last class come first

@@ -7,8 +7,8 @@ import jax.numpy as jnp
 from jax.extend.core import Jaxpr
 from jaxtyping import PyTree
 
-from jaxfl.experiment.privacy.marks import find_marks, follow, mark, mark_passing, traced_call
-from jaxfl.types import AlgorithmFactory, Cohort, Dataset, Federation, State, Task
+from jaxfl.core.dataflow import find_marks, follow, mark, mark_passing, traced_call
+from jaxfl.core.types import AlgorithmFactory, Cohort, Dataset, Federation, State, Task
 
 # What protects examples in local training.
 PROTECTION = {"example_clip", "example_noise"}

@@ -6,10 +6,10 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Bool, Int
 
-from jaxfl.errors import InputError
+from jaxfl.core.errors import InputError
 from jaxfl.experiment.config import Setting
 from jaxfl.experiment.privacy.audit import Audit, Work
-from jaxfl.gradients import count_batches
+from jaxfl.training.gradients import count_batches
 
 SAID = (
     "numbers of examples and who takes part are known to all; the seed, from which the noise is "

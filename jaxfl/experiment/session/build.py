@@ -11,30 +11,11 @@ import optax
 from flax import linen as nn
 from jaxtyping import Array
 
-from jaxfl import mesh, tree
 from jaxfl.algorithms import ALGORITHMS
-from jaxfl.data import Source
-from jaxfl.data.augment import AUGMENTATIONS
-from jaxfl.errors import check
-from jaxfl.experiment.config import Config, Resolved, Setting
-from jaxfl.experiment.config.rules import takes_names
-from jaxfl.experiment.privacy.audit import audit
-from jaxfl.experiment.privacy.guarantee import Exposure, expose
-from jaxfl.experiment.session.clients import Data, malicious
-from jaxfl.experiment.session.conditions import given_fractions, make_loss, make_work
-from jaxfl.experiment.session.seeds import Seeds, seeds_of
-from jaxfl.experiment.session.timing import (
-    Timing,
-    check_late,
-    make_participation,
-    make_timing,
-)
-from jaxfl.experiment.store.digests import digest_arrays
-from jaxfl.models import MODELS
-from jaxfl.optimizers import OPTIMIZERS, SCHEDULES, Optimizer
-from jaxfl.registry import facts_of
-from jaxfl.task import classification, regression
-from jaxfl.types import (
+from jaxfl.core import tree
+from jaxfl.core.errors import check
+from jaxfl.core.facts import facts_of
+from jaxfl.core.types import (
     Algorithm,
     Cohort,
     Federation,
@@ -48,6 +29,28 @@ from jaxfl.types import (
     Uplink,
     Work,
 )
+from jaxfl.data import Source
+from jaxfl.data.augment import AUGMENTATIONS
+from jaxfl.experiment.config import Config, Resolved, Setting
+from jaxfl.experiment.config.rules import takes_names
+from jaxfl.experiment.privacy.audit import audit
+from jaxfl.experiment.privacy.guarantee import Exposure, expose
+from jaxfl.experiment.session.availability import (
+    Timing,
+    check_late,
+    given_fractions,
+    make_loss,
+    make_participation,
+    make_timing,
+    make_work,
+)
+from jaxfl.experiment.session.clients import Data, malicious
+from jaxfl.experiment.session.seeds import Seeds, seeds_of
+from jaxfl.experiment.store.manifest import digest_arrays
+from jaxfl.models import MODELS
+from jaxfl.simulation import mesh
+from jaxfl.training.optimizers import OPTIMIZERS, SCHEDULES, Optimizer
+from jaxfl.training.task import classification, regression
 from jaxfl.uplink import Compression, attack, chain, defence_links, gaussian, quantise, top_k
 
 # Models see (x - shift) / scale of bytes x. These are in parts of a white pixel; otherwise the data

@@ -3,61 +3,19 @@
 import dataclasses
 import os
 import shutil
-from functools import partial
 from pathlib import Path
-from typing import NamedTuple
 
 import jax
-import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float
 
-from jaxfl import checkpoint, mesh, tree
-from jaxfl.errors import InputError, check, warn
+from jaxfl.core.errors import InputError, check, warn
 from jaxfl.experiment.config import Config, devices_of, differences
 from jaxfl.experiment.session.history import History
-from jaxfl.experiment.session.program import Program
-from jaxfl.experiment.session.records import Record
-from jaxfl.experiment.session.seeds import Seeds
-from jaxfl.experiment.store import digests, files
-from jaxfl.types import Params
-
-
-class Best(NamedTuple):
-    """The models with which the clients scored best on their validation data so far.
-
-    With several seeds [S, C].
-    """
-
-    val: Float[Array, "*c"]  # [C] that score; -inf before the first
-    models: Params  # [C, ...]; of a client without validation data the last one
-
-
-def no_best(program: Program) -> Best:
-    """Before the first evaluation: what the clients would deploy."""
-    models = program.deploy(program.state)
-    built = program.built
-    return Best(jnp.full(built.seeds.shape(built.config.clients), -jnp.inf), models)
-
-
-def better(best: Best, program: Program, record: Record) -> Best:
-    """The best models after an evaluation of some of the clients."""
-    config, seeds = program.built.config, program.built.seeds
-    val = np.full((config.seeds, config.clients), -np.inf, np.float32)
-    # A client without a score keeps its newest model.
-    evaluated = np.nan_to_num(record.evaluation.before.val, nan=np.inf)
-    np.put_along_axis(val, record.evaluated, evaluated, axis=1)
-    score = jnp.asarray(seeds.without_axis(val))
-    return _keep_better(seeds, best, score, program.deploy(record.state))
-
-
-@partial(jax.jit, static_argnums=0)
-def _keep_better(seeds: Seeds, best: Best, val: Array, models: Params) -> Best:
-    def keep(best: Best, val: Array, models: Params) -> Best:
-        newer = (val > best.val) | (val == jnp.inf)
-        return Best(jnp.maximum(best.val, val), tree.choose(newer, models, best.models))
-
-    return seeds.each(keep, (0, 0, 0))(best, val, models)
+from jaxfl.experiment.session.models import Best
+from jaxfl.experiment.session.program import Program, Record
+from jaxfl.experiment.store import files
+from jaxfl.experiment.store.manifest import read_manifest, write_manifest
+from jaxfl.simulation import checkpoint, mesh
 
 
 def write_checkpoint(
@@ -91,7 +49,7 @@ def write_checkpoint(
             )
             files.write_file(part / "metrics.jsonl", files.json_lines(history.lines))
             options = dataclasses.asdict(history.config)
-            digests.write_manifest(part, record.round, options, data)
+            write_manifest(part, record.round, options, data)
             shutil.rmtree(whole, ignore_errors=True)
             os.replace(part, whole)
             for old in files.checkpoints(out)[: -history.config.keep]:
@@ -115,7 +73,7 @@ def find_checkpoint(directory: Path, config: Config, data: str) -> Path | None:
     reasons = []
     for path in reversed(files.checkpoints(directory)):
         try:
-            manifest = digests.read_manifest(path)
+            manifest = read_manifest(path)
         except ValueError as error:
             reasons.append(f"{path} cannot be used ({error})")
             continue

@@ -10,7 +10,8 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array
 
-from jaxfl import mesh
+from jaxfl.core.ragged import Ragged, is_ragged, stack
+from jaxfl.core.types import Dataset, Federation
 from jaxfl.data import (
     CONCEPTS,
     PARTITIONS,
@@ -22,15 +23,15 @@ from jaxfl.data import (
 )
 from jaxfl.data.concept import Concept
 from jaxfl.data.federate import label_counts
-from jaxfl.data.partition import OWNED, Parts
+from jaxfl.data.partition import OWNED
+from jaxfl.data.skews import Parts
 from jaxfl.experiment.config import DataOptions, Resolved, Setting, devices_of
 from jaxfl.experiment.config.rules import count_unseen
 from jaxfl.experiment.session.seeds import seeds_of
 from jaxfl.experiment.session.stored_data import digest_stored, find_stored, outline, store
-from jaxfl.experiment.store.digests import digest_arrays
-from jaxfl.on_disk import StoredFederation
-from jaxfl.ragged import Ragged, is_ragged, stack
-from jaxfl.types import Dataset, Federation
+from jaxfl.experiment.store.manifest import digest_arrays
+from jaxfl.simulation import mesh
+from jaxfl.simulation.on_disk import StoredFederation
 from jaxfl.uplink import FLIPPED, malicious_clients
 
 

@@ -11,20 +11,18 @@ import jax
 import numpy as np
 from jaxtyping import PyTree
 
-from jaxfl import mesh
-from jaxfl.errors import check
+from jaxfl.core.errors import check
+from jaxfl.core.version import VERSION
 from jaxfl.experiment.config import devices_of
 from jaxfl.experiment.privacy.guarantee import claim
+from jaxfl.experiment.session.availability import time_of
 from jaxfl.experiment.session.build import Built
 from jaxfl.experiment.session.clients import malicious, true_groups, unseen
-from jaxfl.experiment.session.inputs import inputs_of
-from jaxfl.experiment.session.records import Record
-from jaxfl.experiment.session.timing import time_of
-from jaxfl.experiment.show.scores import STAGES, over_seeds
-from jaxfl.experiment.show.targets import timed_summary
-from jaxfl.graph_measures import measure_graph
-from jaxfl.summaries import select_on_val, summarise
-from jaxfl.version import VERSION
+from jaxfl.experiment.session.model_inputs import inputs_of
+from jaxfl.experiment.session.program import Record
+from jaxfl.graphs.measures import measure_graph
+from jaxfl.simulation import mesh
+from jaxfl.simulation.scoring import STAGES, over_seeds, select_on_val, summarise, timed_summary
 
 WEIGHTS = "weights"
 

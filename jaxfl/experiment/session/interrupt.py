@@ -5,7 +5,7 @@ import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
-from jaxfl.errors import warn
+from jaxfl.core.errors import warn
 
 
 @contextmanager

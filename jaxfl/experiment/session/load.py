@@ -9,16 +9,16 @@ import jax
 import numpy as np
 
 from jaxfl.algorithms import ALGORITHMS
-from jaxfl.errors import InputError, check
+from jaxfl.core.errors import InputError, check
+from jaxfl.core.ragged import is_ragged
+from jaxfl.core.types import Algorithm, Dataset, Params
 from jaxfl.experiment.config import Config, load_config, parse_json, resolve
-from jaxfl.experiment.session import kept
 from jaxfl.experiment.session.build import make_task
 from jaxfl.experiment.session.clients import gather
-from jaxfl.experiment.session.inputs import check_inputs, source_of
+from jaxfl.experiment.session.model_inputs import check_inputs, source_of
+from jaxfl.experiment.session.models import Which, read_models
 from jaxfl.experiment.session.seeds import seeds_of
-from jaxfl.experiment.store.arrays import read_arrays
-from jaxfl.ragged import is_ragged
-from jaxfl.types import Algorithm, Dataset, Params
+from jaxfl.experiment.store.files import read_arrays
 
 
 def load(directory: Path | str) -> "FinishedRun":
@@ -106,7 +106,7 @@ class FinishedRun:
         Raises:
           InputError: the run has kept none.
         """
-        return kept.read_models(self.directory, "last")
+        return read_models(self.directory, "last")
 
     @cached_property
     def best_models(self) -> Params:
@@ -117,10 +117,10 @@ class FinishedRun:
         Raises:
           InputError: the run has kept none.
         """
-        return kept.read_models(self.directory, "best")
+        return read_models(self.directory, "best")
 
     def scores(
-        self, client: int, x: np.ndarray, *, which: kept.Which = "last", seed: int | None = None
+        self, client: int, x: np.ndarray, *, which: Which = "last", seed: int | None = None
     ) -> np.ndarray:
         """What the model of a client says of the inputs: logits [B, classes], or numbers [B, 1].
 
@@ -155,7 +155,7 @@ class FinishedRun:
         return np.asarray(self._apply(model, x))
 
     def predict(
-        self, client: int, x: np.ndarray, *, which: kept.Which = "last", seed: int | None = None
+        self, client: int, x: np.ndarray, *, which: Which = "last", seed: int | None = None
     ) -> np.ndarray:
         """The labels that the model of a client predicts [B], or the numbers if these are targets.
 

@@ -1,7 +1,7 @@
 """What a run computes: four functions of one seed, compiled for all seeds of the run."""
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import partial
 from itertools import pairwise
@@ -10,16 +10,17 @@ from typing import NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array
+from jaxtyping import Array, PyTree
 
-from jaxfl import mesh, tree
-from jaxfl.evaluate import After, Evaluation, make_evaluate_models
+from jaxfl.core import tree
+from jaxfl.core.types import Algorithm, Cohort, Federation, Info, Params, State
 from jaxfl.experiment.config import Config, devices_of
 from jaxfl.experiment.session.build import Built
 from jaxfl.experiment.session.clients import unseen
-from jaxfl.rounds import make_rounds
-from jaxfl.rounds_checks import check_validation
-from jaxfl.types import Algorithm, Cohort, Federation, Info, Params, State
+from jaxfl.simulation import mesh
+from jaxfl.simulation.checks import check_validation
+from jaxfl.simulation.evaluate import After, Evaluation, make_evaluate_models
+from jaxfl.simulation.rounds import make_rounds
 
 START = np.int32(0)  # round numbers are int32 throughout
 INIT, ROUNDS, EVALUATE = range(3)  # streams of a run's random numbers
@@ -28,6 +29,9 @@ INIT, ROUNDS, EVALUATE = range(3)  # streams of a run's random numbers
 def random_stream(seed: Array | np.uint32, number: int) -> jax.Array:
     """The key of one of a run's streams of random numbers."""
     return jax.random.fold_in(jax.random.key(seed, impl="threefry2x32"), number)
+
+
+LONGEST_NAP = 0.02  # seconds between two looks at a computation under way
 
 
 class OneSeed(NamedTuple):
@@ -41,6 +45,37 @@ class OneSeed(NamedTuple):
     deploy: Callable[[Federation, State, Array], Params]
     # (seed, federation, deployed, rounds done, ids, trained) -> Evaluation
     assess: Callable[..., Evaluation]
+
+
+@dataclass(frozen=True)
+class Program:
+    """A run, compiled."""
+
+    built: Built
+    state: State  # before round 0; running consumes it
+    advance: dict[int, Callable]  # (state, start) -> (state, (Info, ids)), by number of rounds
+    evaluate: Callable  # (state, round, ids, trained) -> Evaluation
+    # state -> the models that all clients deploy [C, ...], with several seeds [S, C, ...]; for runs
+    # that keep models
+    deploy: Callable
+    seconds: float  # spent on compiling
+    done: int = 0  # rounds that `state` has behind it
+    before: float = 0.0  # seconds that they took
+    # called with a state before a checkpoint of it is written
+    before_checkpoint: Callable[[State], None] = lambda state: None
+
+
+@dataclass(frozen=True)
+class Record:
+    """A stretch of rounds, and the evaluation after it if one is due; NumPy arrays, seeds first."""
+
+    round: int  # rounds done
+    seconds: float  # since the start, without compiling
+    evaluation: Evaluation | None  # [S, E]
+    evaluated: np.ndarray  # [S, E] ids of the clients evaluated
+    info: Info  # [S, L, ...] of the L rounds since the last record
+    ids: np.ndarray  # [S, L, M] ids of the cohorts
+    state: State  # after it, on the devices; gone when the next stretch begins
 
 
 def evaluated_ids(built: Built, ids: np.ndarray) -> np.ndarray:
@@ -91,24 +126,6 @@ def one_seed(built: Built, algorithm: Algorithm, after: After) -> OneSeed:
         return evaluate(key, federation, deployed, ids, trained, round=number - 1)
 
     return OneSeed(init, advance, deploy, assess)
-
-
-@dataclass(frozen=True)
-class Program:
-    """A run, compiled."""
-
-    built: Built
-    state: State  # before round 0; running consumes it
-    advance: dict[int, Callable]  # (state, start) -> (state, (Info, ids)), by number of rounds
-    evaluate: Callable  # (state, round, ids, trained) -> Evaluation
-    # state -> the models that all clients deploy [C, ...], with several seeds [S, C, ...]; for runs
-    # that keep models
-    deploy: Callable
-    seconds: float  # spent on compiling
-    done: int = 0  # rounds that `state` has behind it
-    before: float = 0.0  # seconds that they took
-    # called with a state before a checkpoint of it is written
-    before_checkpoint: Callable[[State], None] = lambda state: None
 
 
 def stops(rounds: int, every: int | None) -> list[int]:
@@ -197,3 +214,50 @@ def compile_run(built: Built, done: int = 0) -> Program:
         compiling,
         done,
     )
+
+
+def nothing() -> None:
+    """What there is to do while a stretch is computed: nothing."""
+
+
+def records(program: Program, meanwhile: Callable[[], None] = nothing) -> Iterator[Record]:
+    """Executes the run, or what remains of it; yields a record after each stretch.
+
+    Args:
+      program: the run.
+      meanwhile: called again and again while the devices compute.
+    """
+    config, seeds = program.built.config, program.built.seeds
+    began = time.perf_counter() - program.before
+    state, due = program.state, stops(config.rounds, config.eval_every)
+    for start, end in stretches(config, program.done):
+        state, (info, ids) = program.advance[end - start](state, np.int32(start))
+        wait_for(ids, meanwhile)
+        ids = mesh.fetch(ids)
+        evaluated = evaluated_ids(program.built, ids[..., -1, :])
+        evaluation = None
+        if end in due:
+            with jax.set_mesh(mesh.make_mesh(devices_of(config))):
+                trained = mesh.place(info.trained, axis=seeds.client_axis)
+            found = program.evaluate(state, np.int32(end), evaluated, trained)
+            wait_for(found, meanwhile)
+            evaluation = mesh.fetch(found)
+        info = mesh.fetch(info._replace(trained=None))
+        found = seeds.with_axis((evaluation, evaluated, info, ids))
+        seconds = time.perf_counter() - began
+        evaluation, evaluated, info, ids = found
+        yield Record(end, seconds, evaluation, evaluated, info, ids, state)
+
+
+def wait_for(computed: PyTree, meanwhile: Callable[[], None]) -> None:
+    """Returns when the arrays are computed.
+
+    Python handles a signal only between its own instructions: a call that waits for the devices, as
+    reading an array does, would leave Ctrl-C without an answer until they are done.
+    """
+    nap = 0.0005
+    arrays = [leaf for leaf in jax.tree.leaves(computed) if hasattr(leaf, "is_ready")]
+    while not all(leaf.is_ready() for leaf in arrays):
+        meanwhile()
+        time.sleep(nap)
+        nap = min(2 * nap, LONGEST_NAP)

@@ -8,18 +8,19 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from jaxfl import mesh
-from jaxfl.errors import Diverged, InputError, check, warn
+from jaxfl.core.errors import Diverged, InputError, check, warn
 from jaxfl.experiment.config import Config, load_config, resolve
-from jaxfl.experiment.session import checkpoints, kept, output
+from jaxfl.experiment.session import checkpoints
 from jaxfl.experiment.session.build import Built, build
 from jaxfl.experiment.session.clients import gather
+from jaxfl.experiment.session.directory import begin, finish, reopen, vanished_files
 from jaxfl.experiment.session.history import History
 from jaxfl.experiment.session.interrupt import answer, interruptible
-from jaxfl.experiment.session.program import Program, stops
-from jaxfl.experiment.session.records import records
+from jaxfl.experiment.session.models import better, models_of, no_best, tell_size
+from jaxfl.experiment.session.program import Program, records, stops
 from jaxfl.experiment.session.stored_program import make_program
 from jaxfl.experiment.store import files
+from jaxfl.simulation import mesh
 
 # (config, a line of metrics.jsonl and its measure; at first None)
 Follow = Callable[[Config, dict[str, Any] | None], None]
@@ -62,7 +63,7 @@ def execute(
     program = make_program(built, out)
     with files.locked(out):
         if mesh.is_main_process():
-            output.begin(out, built, overwrite)
+            begin(out, built, overwrite)
         return record_run(program, out, follow).summary(program.seconds)
 
 
@@ -108,7 +109,7 @@ def resume(
         follow(built.config, None)
         program = make_program(built, directory, int(newest.name) if newest else 0)
         if rounds is not None and mesh.is_main_process():
-            output.reopen(directory, rounds)
+            reopen(directory, rounds)
         return record_run(program, directory, follow, newest).summary(program.seconds)
 
 
@@ -159,9 +160,9 @@ def record_run(
     """Executes a compiled run, from a checkpoint if one is given, and writes its directory."""
     built, config = program.built, program.built.config
     history = History(built)
-    best = checkpoints.no_best(program) if config.keep_models else None
+    best = no_best(program) if config.keep_models else None
     if best and mesh.is_main_process():
-        kept.tell_size(best, out)
+        tell_size(best, out)
     if checkpoint is not None:
         program, best = checkpoints.read_checkpoint(checkpoint, program, best, history)
     if mesh.is_main_process():
@@ -177,7 +178,7 @@ def record_run(
                 if mesh.is_main_process():
                     files.append_line(out, line)
                 follow(config, line | {"measure": history.measure})
-                best = best and checkpoints.better(best, program, record)
+                best = best and better(best, program, record)
             _check_convergence(config, history, record.round)
             stopped = record.round < config.rounds and mesh.any_process(asked.is_set())
             if record.round in due or stopped:
@@ -187,10 +188,10 @@ def record_run(
                 )
             if stopped:
                 raise KeyboardInterrupt(f"after round {record.round}: jaxfl resume {out} goes on")
-    models = kept.models_of(program, state, best) if best else {}
+    models = models_of(program, state, best) if best else {}
     if mesh.is_main_process():
-        vanished = output.vanished(out, history, written)
-        output.finish(out, built, history, program.seconds, models)
+        vanished = vanished_files(out, history, written)
+        finish(out, built, history, program.seconds, models)
         if not config.checkpoint_every:
             # Only a checkpoint of the last round could read them again.
             files.remove(out / files.STATES)

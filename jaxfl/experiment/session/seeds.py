@@ -12,8 +12,8 @@ import jax
 import numpy as np
 from jaxtyping import PyTree
 
+from jaxfl.core.ragged import is_ragged, join_shared, split_shared
 from jaxfl.experiment.config import Setting
-from jaxfl.ragged import is_ragged, join_shared, split_shared
 
 
 class Seeds(NamedTuple):

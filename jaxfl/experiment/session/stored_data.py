@@ -9,14 +9,14 @@ from typing import Any
 import jax
 import numpy as np
 
+from jaxfl.core.errors import InputError, check
+from jaxfl.core.types import Dataset, Federation, Pool
 from jaxfl.data import Source
-from jaxfl.errors import InputError, check
 from jaxfl.experiment.config import DataOptions, Setting, parse_json
 from jaxfl.experiment.store import files
-from jaxfl.experiment.store.digests import digest_arrays
-from jaxfl.on_disk import StoredFederation, open_federation, write_federation
-from jaxfl.on_disk.federation import PARTS, Part
-from jaxfl.types import Dataset, Federation, Pool
+from jaxfl.experiment.store.manifest import digest_arrays
+from jaxfl.simulation.on_disk import StoredFederation, open_federation, write_federation
+from jaxfl.simulation.on_disk.federation import PARTS, Part
 from jaxfl.uplink import FLIPPED
 
 # Which data set, partition and options a directory was written from.
@@ -49,7 +49,7 @@ def find_stored(setting: Setting, source: Source) -> StoredFederation | None:
     except (OSError, ValueError) as error:
         raise InputError(
             f"--store {directory} holds no data that jaxfl run wrote ({type(error).__name__}): "
-            "name a new directory; your own federation is for jaxfl.on_disk in Python"
+            "name a new directory; your own federation is for jaxfl.simulation.on_disk in Python"
         ) from error
     expected = origin_of(setting, source)
     changed = [name for name in expected if found.get(name) != expected[name]]

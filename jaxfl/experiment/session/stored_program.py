@@ -6,9 +6,8 @@ from pathlib import Path
 import jax
 import numpy as np
 
-from jaxfl import mesh
-from jaxfl.errors import check
-from jaxfl.evaluate import Evaluation
+from jaxfl.core.errors import check
+from jaxfl.core.types import Info, Params, State
 from jaxfl.experiment.config import devices_of
 from jaxfl.experiment.session.build import Built
 from jaxfl.experiment.session.program import (
@@ -23,8 +22,9 @@ from jaxfl.experiment.session.program import (
     stretches,
 )
 from jaxfl.experiment.store import files
-from jaxfl.on_disk import make_stored_evaluate, make_stored_rounds, open_clients
-from jaxfl.types import Info, Params, State
+from jaxfl.simulation import mesh
+from jaxfl.simulation.evaluate import Evaluation
+from jaxfl.simulation.on_disk import make_stored_evaluate, make_stored_rounds, open_clients
 
 
 def make_program(built: Built, directory: Path, done: int = 0) -> Program:

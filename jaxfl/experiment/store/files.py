@@ -14,9 +14,9 @@ from typing import Any
 
 import numpy as np
 
-from jaxfl import mesh
-from jaxfl.errors import InputError, check, warn
+from jaxfl.core.errors import InputError, check, warn
 from jaxfl.experiment.config.fields import PICTURE_FORMATS
+from jaxfl.simulation import mesh
 
 try:
     import fcntl
@@ -298,3 +298,16 @@ def json_lines(lines: list[dict[str, Any]]) -> str:
 def read_json_lines(file: Path) -> list[dict[str, Any]]:
     """What `json_lines` wrote."""
     return [json.loads(line) for line in file.read_text().splitlines()]
+
+
+def read_arrays(file: Path, prefix: str = "") -> dict[str, np.ndarray]:
+    """The arrays of an npz file whose names begin with the prefix.
+
+    Raises:
+      InputError: the file cannot be read.
+    """
+    try:
+        with file.open("rb") as opened, np.load(opened, allow_pickle=False) as arrays:
+            return {name: arrays[name] for name in arrays if name.startswith(prefix)}
+    except Exception as error:  # NumPy raises a dozen types for a damaged or hostile file
+        raise InputError(f"cannot read {file} ({error!r:.200}): run again") from error

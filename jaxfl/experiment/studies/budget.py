@@ -3,11 +3,11 @@
 import jax
 import jax.numpy as jnp
 
-from jaxfl.errors import check
+from jaxfl.core.errors import check
+from jaxfl.core.types import Cohort
 from jaxfl.experiment.config import Resolved
 from jaxfl.experiment.session.build import build
 from jaxfl.experiment.session.clients import Data
-from jaxfl.types import Cohort
 
 
 def equalise(configs: list[Resolved], data: Data) -> list[Resolved]:

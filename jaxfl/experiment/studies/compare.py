@@ -7,17 +7,18 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from jaxfl import mesh
-from jaxfl.errors import check
+from jaxfl.core.errors import check
 from jaxfl.experiment.config import Config, load_config, load_configs, resolve, to_json
-from jaxfl.experiment.session import output
 from jaxfl.experiment.session.build import Built, build
 from jaxfl.experiment.session.clients import Data, gather
+from jaxfl.experiment.session.directory import begin, drawn_clients
 from jaxfl.experiment.session.run import Follow, execute, record_run, resume, silent, to_resume
 from jaxfl.experiment.session.stored_program import make_program
 from jaxfl.experiment.store import files
-from jaxfl.experiment.store.finished import last_graph, load_finished, write_comparison
+from jaxfl.experiment.store.finished import last_graph, load_finished
 from jaxfl.experiment.studies.budget import equalise
+from jaxfl.experiment.studies.comparison import write_comparison
+from jaxfl.simulation import mesh
 
 
 def compare(
@@ -191,7 +192,7 @@ def _run_all(
                 files.write_file(out / files.CONFIGS, to_json(configs))
         with files.locked(directories[name]), _told(out):
             if mesh.is_main_process():
-                output.begin(directories[name], built, overwrite)
+                begin(directories[name], built, overwrite)
             history = record_run(program, directories[name], follow)
         summaries[name] = history.summary(program.seconds)
     if not mesh.is_main_process():
@@ -207,12 +208,12 @@ def _finish(out: Path, directories: dict[str, Path], first: Built) -> dict[str, 
       directories: those of its finished runs, by their names.
       first: the first run.
     """
-    from jaxfl.experiment.show.graphs import Graph, draw_graphs
-    from jaxfl.experiment.store.pictures import write_picture
+    from jaxfl.experiment.pictures.drawing import write_picture
+    from jaxfl.experiment.pictures.graphs import Graph, draw_graphs
 
     graphs = {name: last_graph(run) for name, run in directories.items()}
     found = {name: Graph(*graph) for name, graph in graphs.items() if graph is not None}
     if found:
-        figure = draw_graphs(found, output.drawn_clients(first))
+        figure = draw_graphs(found, drawn_clients(first))
         write_picture(out, "graphs", figure, first.config.format)
     return write_comparison(load_finished(list(directories.values())), out, first.config.format)

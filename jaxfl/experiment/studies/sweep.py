@@ -11,9 +11,9 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array
 
-from jaxfl import mesh
 from jaxfl.algorithms import ALGORITHMS
-from jaxfl.errors import check
+from jaxfl.core.errors import check
+from jaxfl.core.options import parameters, takes_traced_numbers
 from jaxfl.experiment.config import Config, Setting, devices_of, resolve, to_json
 from jaxfl.experiment.config.fields import hints, option, read_field
 from jaxfl.experiment.session.build import Built, build
@@ -21,7 +21,7 @@ from jaxfl.experiment.session.clients import Data, gather, malicious, unseen
 from jaxfl.experiment.session.history import number_or_null
 from jaxfl.experiment.session.program import START, one_seed
 from jaxfl.experiment.store import files
-from jaxfl.options import parameters, takes_traced_numbers
+from jaxfl.simulation import mesh
 
 Point = dict[str, Any]  # a value for each name that is searched
 # (trials done, trials, the best validation score so far); None before the first score
@@ -133,9 +133,9 @@ def write_search(
     Returns:
       The best trial by validation score: the only one whose test score is written by default.
     """
-    from jaxfl.experiment.show.curves import draw_sweep
-    from jaxfl.experiment.show.heading import setting_line
-    from jaxfl.experiment.store.pictures import write_picture
+    from jaxfl.experiment.pictures.curves import draw_sweep
+    from jaxfl.experiment.pictures.drawing import write_picture
+    from jaxfl.experiment.tables.heading import setting_line
 
     best = trials[0]
     rows = [

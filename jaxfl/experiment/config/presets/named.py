@@ -1,6 +1,6 @@
 """All presets by name."""
 
-from jaxfl.errors import check_name
+from jaxfl.core.errors import check_name
 from jaxfl.experiment.config.presets import demo, fedcedar, niid_bench, pfedgat, pfedgraph, pfllib
 from jaxfl.experiment.config.presets.definition import Preset
 

@@ -1,0 +1,1 @@
+"""Programs of rounds compiled for a GPU or a TPU, present or described; docs/accelerators.md."""

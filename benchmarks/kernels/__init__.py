@@ -1,0 +1,1 @@
+"""The server's kernels beside their floor and their peers; docs/kernels.md."""

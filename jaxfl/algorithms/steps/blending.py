@@ -1,0 +1,76 @@
+"""A part of the model that clients mix of their own and the global one by parameter: FedALA, FedAH.
+
+The mixture is own + A (global - own), with one entry of A in [0, 1] for each parameter.
+"""
+
+import jax
+import jax.numpy as jnp
+import optax
+from jaxtyping import Array, Bool, Float
+
+from jaxfl.core import tree
+from jaxfl.core.types import Dataset, Fit, Params, PRNGKey, Scalar, Task
+from jaxfl.training.objectives import data_loss, of_part
+
+__all__ = ["blended", "blended_weights", "learned_blend"]
+
+
+def blended(own: Params, other: Params, blend: Params) -> Params:
+    """The mixture own + A (other - own).
+
+    Example:
+      >>> blended(jnp.array([0.0, 0.0]), jnp.array([2.0, 4.0]), jnp.array([1.0, 0.5])).tolist()
+      [2.0, 2.0]
+    """
+    return jax.tree.map(lambda h, g, a: h + (g - h) * a, own, other, blend)
+
+
+def learned_blend(task: Task, rate: Scalar, epochs: int) -> Fit:
+    """A function that lowers the loss of the mixture by gradient steps on A, clipped to [0, 1].
+
+    Its anchor is (own [M], other [M], rest [M]): both forms of the part, and the rest of the model.
+
+    Args:
+      task: the model and its batches.
+      rate: learning rate of A.
+      epochs: passes over the data.
+
+    Example:
+      >>> fit = learned_blend(task, 1.0, 1)
+      >>> model = tree.broadcast(task.problem.init(jax.random.key(0)), 4)
+      >>> own, rest = tree.split(model, "Dense_1")
+      >>> blend = jax.tree.map(jnp.ones_like, own)
+      >>> start = (jax.random.key(0), blend, (own, own, rest), cohort)
+      >>> jax.eval_shape(fit, *start).loss.shape
+      (4,)
+    """
+    loss = of_part(data_loss(task.problem))
+
+    def objective(blend: Params, batch: Dataset, fixed: tuple, key: PRNGKey):
+        own, other, rest = fixed
+        return loss(blended(own, other, blend), batch, rest, key)
+
+    clip = optax.stateless(
+        lambda updates, blend: jax.tree.map(lambda u, a: jnp.clip(a + u, 0, 1) - a, updates, blend)
+    )
+    return task.trainer(objective, epochs=epochs, optimizer=optax.chain(optax.sgd(rate), clip))
+
+
+def blended_weights(
+    weights: Float[Array, "m m"], blend: Params, reported: Bool[Array, "m"]
+) -> Float[Array, "m m"]:
+    """The weights of the part: the client's own, and the global one with the mean of A.
+
+    Args:
+      weights: of the global model [M, M].
+      blend: A [M, ...].
+      reported: a client that has not reported keeps its own part [M].
+
+    Example:
+      >>> mean = jnp.full((2, 2), 0.5)
+      >>> blended_weights(mean, jnp.array([[0.5], [0.0]]), jnp.ones(2, bool)).tolist()
+      [[0.75, 0.25], [0.0, 1.0]]
+    """
+    mean_blend = tree.ravel(blend).mean(axis=1)
+    mean_blend = jnp.where(reported, mean_blend, 0.0)[:, None]  # [M, 1]
+    return (1 - mean_blend) * jnp.eye(reported.size) + mean_blend * weights

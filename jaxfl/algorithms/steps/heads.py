@@ -1,0 +1,118 @@
+"""A model in two parts: its head, what enters the head, and the weights of both parts."""
+
+from collections.abc import Callable
+
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Float
+
+from jaxfl.core.errors import InputError
+from jaxfl.core.tree import Layers, select
+from jaxfl.core.types import Dataset, Params, Problem
+from jaxfl.training.loop import sum_parts
+
+
+def head_of(problem: Problem, head: Layers | None) -> Layers:
+    """The layers that are the head: the given ones, or those that the model names.
+
+    Raises:
+      InputError: no layers are given and the model names none, or no layer matches.
+
+    Example:
+      >>> head_of(task.problem, None), head_of(task.problem, "kernel")
+      ('Dense_1', 'kernel')
+    """
+    found = problem.head if head is None else head
+    if found is None:
+        raise InputError(
+            "this method needs to know the model's head, and the model names none: give "
+            "head=PATTERN, a regular expression that finds the head's parameters, or choose "
+            "another model",
+        )
+    # This raises an error if no layer matches.
+    select(jax.eval_shape(problem.init, jax.random.key(0)), found)
+    return found
+
+
+def features_of(problem: Problem) -> Callable[[Params, Array], Array]:
+    """The function that computes the input of the model's head: (params, x [B]) -> [B, d].
+
+    Raises:
+      InputError: the model does not define it.
+
+    Example:
+      >>> features = features_of(task.problem)
+      >>> features(task.problem.init(jax.random.key(0)), jnp.zeros((5, 8))).shape
+      (5, 8)
+    """
+    if problem.features is None:
+        raise InputError(
+            "this method needs the model's features: give the flax module a method features(x) "
+            "that returns what enters its last layer, or choose another model or "
+            "statistics=averaged",
+        )
+    return problem.features
+
+
+# Examples whose features are computed at a time.
+PART = 64
+
+
+def class_features(
+    features: Callable[[Params, Array], Array], model: Params, data: Dataset, classes: int
+) -> tuple[Float[Array, "k d"], Float[Array, "k"]]:
+    """The mean features of a client's examples of each class, and the numbers of examples.
+
+    Args:
+      features: of the problem, see `features_of`.
+      model: of the client.
+      data: of the client [n, ...], with labels.
+      classes: K. With 1 all examples count as one class, whatever their labels are.
+
+    Returns:
+      Means [K, d], 0 for a class without examples; and numbers [K].
+
+    Example:
+      >>> data = Dataset(jnp.array([[1.0], [3.0], [9.0]]), jnp.array([1, 1, 0]), jnp.ones(3, bool))
+      >>> means, counts = class_features(lambda model, x: model * x, 10.0, data, classes=2)
+      >>> means.tolist(), counts.tolist()
+      ([[90.0], [20.0]], [1.0, 2.0])
+    """
+
+    def sums(part: Dataset) -> tuple[Array, Array]:
+        one = jnp.ones((part.mask.size, 1))
+        members = one if classes == 1 else jax.nn.one_hot(part.y, classes)
+        members = jnp.where(part.mask[:, None] > 0, members, 0.0)
+        found = jnp.where(part.mask[:, None] > 0, features(model, part.x), 0.0)
+        return jnp.matmul(members.T, found, precision="highest"), members.sum(axis=0)
+
+    totals, counts = sum_parts(sums, data, PART)
+    return totals / jnp.maximum(counts, 1.0)[:, None], counts
+
+
+def part_weights(
+    weights: Float[Array, "m m"],
+    shared: str,
+    own: str,
+    received: Params,
+    own_weights: Float[Array, "m m"] | None = None,
+) -> dict[str, Float[Array, "m m"]]:
+    """The weights of a model in two parts: one is averaged, and each client has its own other part.
+
+    Args:
+      weights: of the shared part [M, M].
+      shared: the name of the shared part.
+      own: the name of the part that clients have of their own.
+      received: the shared part [M, ...]. If it has no parameters, its weights are the identity.
+      own_weights: of the own part [M, M]. None: the identity, since clients keep the part.
+
+    Example:
+      >>> received = {"body": jnp.zeros((2, 3))}
+      >>> part_weights(jnp.full((2, 2), 0.5), "body", "head", received)["head"].tolist()
+      [[1.0, 0.0], [0.0, 1.0]]
+    """
+    identity = jnp.eye(weights.shape[0])
+    return {
+        shared: weights if jax.tree.leaves(received) else identity,
+        own: identity if own_weights is None else own_weights,
+    }

@@ -1,0 +1,67 @@
+"""The labels of the clients' examples: whether there are any, how many classes, their counts."""
+
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Float
+
+from jaxfl.core.errors import check
+from jaxfl.core.types import Dataset, Problem
+
+__all__ = ["check_labels", "class_count", "label_counts"]
+
+
+def check_labels(train: Dataset, title: str) -> None:
+    """Refuses data without labels.
+
+    Args:
+      train: the clients' examples [C, n, ...].
+      title: the method's, for the message.
+
+    Raises:
+      InputError: the targets are not one whole number for each example.
+
+    Example:
+      >>> targets = Dataset(jnp.zeros((1, 2, 3)), jnp.zeros((1, 2)), jnp.ones((1, 2), bool))
+      >>> check_labels(targets, "FedRoD")
+      Traceback (most recent call last):
+      jaxfl.errors.InputError: FedRoD needs labels, a whole number an example: choose another ...
+    """
+    labels = train.y.ndim == 2 and jnp.issubdtype(train.y.dtype, jnp.integer)
+    check(
+        labels,
+        f"{title} needs labels, a whole number an example: choose another algorithm for this data",
+    )
+
+
+def class_count(problem: Problem, train: Dataset) -> int:
+    """The number of classes that the model tells apart: its number of outputs for an example.
+
+    Args:
+      problem: of the model; nothing is computed.
+      train: the clients' examples [C, n, ...].
+
+    Example:
+      >>> train = Dataset(jnp.zeros((1, 2, 8)), jnp.zeros((1, 2), int), jnp.ones((1, 2), bool))
+      >>> class_count(task.problem, train)
+      2
+    """
+    model = jax.eval_shape(problem.init, jax.random.key(0))
+    example = jax.ShapeDtypeStruct((1, *train.x.shape[2:]), train.x.dtype)
+    return jax.eval_shape(problem.apply, model, example).shape[-1]
+
+
+def label_counts(data: Dataset, classes: int) -> Float[Array, "m k"]:
+    """How many examples of each class the clients have [M, K].
+
+    Args:
+      data: of M clients [M, n, ...].
+      classes: K.
+
+    Example:
+      >>> labels = jnp.array([[1, 1, 0], [0, 0, 0]])
+      >>> mask = jnp.array([[True, True, True], [True, False, False]])
+      >>> label_counts(Dataset(jnp.zeros((2, 3, 1)), labels, mask), 2).tolist()
+      [[1.0, 2.0], [1.0, 0.0]]
+    """
+    labels = jax.nn.one_hot(jnp.asarray(data.y), classes)
+    return jnp.sum(labels * data.mask[..., None], axis=1)

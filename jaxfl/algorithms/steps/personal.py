@@ -1,0 +1,93 @@
+"""What clients deploy that were never seen or have been away: steps that methods share."""
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+from jax import lax
+from jaxtyping import Array, Bool, Float, Int
+
+from jaxfl.core import tree
+from jaxfl.core.types import Cohort, Params, PRNGKey, Task
+from jaxfl.training.objectives import data_loss
+
+
+class Personal(NamedTuple):
+    """A personal model for each client, and who has one already."""
+
+    # [C, ...]
+    model: Params
+    # [C] whether the client has taken part in a round and reported
+    seen: Bool[Array, "*c"]
+
+
+def start_personal(model: Params, clients: int) -> Personal:
+    """The state of clients that have not taken part yet.
+
+    Example:
+      >>> clients = start_personal(jnp.array([1.0, 2.0]), clients=3)
+      >>> clients.model.shape, clients.seen.tolist()
+      ((3, 2), [False, False, False])
+    """
+    return Personal(tree.broadcast(model, clients), jnp.zeros(clients, bool))
+
+
+def personal_models(clients: Personal, server: Params) -> Params:
+    """The personal models [M, ...]; a client that was never seen has the server's current model.
+
+    Args:
+      clients: of M clients.
+      server: one model.
+
+    Example:
+      >>> clients = Personal(jnp.array([[1.0], [2.0]]), seen=jnp.array([True, False]))
+      >>> personal_models(clients, jnp.array([90.0])).tolist()
+      [[1.0], [90.0]]
+    """
+    others = tree.broadcast(server, clients.seen.size)
+    return tree.choose(clients.seen, clients.model, others)
+
+
+def lowest_loss(task: Task) -> Callable[..., Int[Array, "m"]]:
+    """The choice of one of K models by the loss on the client's own training data.
+
+    Returns:
+      choose(key, models [K, ...], cohort, allowed [M, K] or None) -> the number of each client's
+      model [M]. A NaN is never the lowest loss.
+
+    Example:
+      >>> choose = lowest_loss(task)
+      >>> models = tree.broadcast(task.problem.init(jax.random.key(0)), 3)
+      >>> jax.eval_shape(choose, jax.random.key(0), models, cohort).shape
+      (4,)
+    """
+    evaluate = task.evaluate(data_loss(task.problem))
+
+    def choose(
+        key: PRNGKey, models: Params, cohort: Cohort, allowed: Bool[Array, "m k"] | None = None
+    ) -> Int[Array, "m"]:
+        def losses(model: Params) -> Float[Array, "m"]:
+            stacked = tree.broadcast(model, cohort.ids.size)
+            return evaluate(key, stacked, cohort.train, cohort.ids)
+
+        found = lax.map(losses, models).T  # [M, K]
+        found = jnp.where(jnp.isnan(found), jnp.finfo(found.dtype).max, found)
+        if allowed is not None:
+            found = jnp.where(allowed, found, jnp.inf)
+        return found.argmin(axis=1).astype(jnp.int32)
+
+    return choose
+
+
+def deploy_key() -> PRNGKey:
+    """The key with which a client chooses or takes a step before it deploys a model.
+
+    It is always the same: only models that draw random numbers in training, such as those of
+    dropout, need it.
+
+    Example:
+      >>> bool(deploy_key() == deploy_key())
+      True
+    """
+    return jax.random.key(0)

@@ -1,0 +1,83 @@
+"""The one exception that means "your input is wrong", with a message that fits on a line."""
+
+import warnings
+from collections.abc import Iterable
+from difflib import get_close_matches
+
+import numpy as np
+
+
+class InputError(ValueError):
+    """Bad input: the message says what was wrong, what was expected and how to mend it."""
+
+
+class Diverged(RuntimeError):
+    """A run stops because a client's update is not finite; the message says whose and when."""
+
+
+class RunWarning(UserWarning):
+    """A run goes on, and its result may not be what was expected; the message fits on a line."""
+
+
+def warn(message: str) -> None:
+    """Warns with a `RunWarning`; the command line prints it on standard error.
+
+    Example:
+      >>> with warnings.catch_warnings(record=True) as found:
+      ...     warnings.simplefilter("always")
+      ...     warn("the scores are those of 2 of 10 clients")
+      >>> found[0].category.__name__
+      'RunWarning'
+    """
+    warnings.warn(message, RunWarning, stacklevel=3)
+
+
+def check(ok: bool | np.bool_, message: str) -> None:
+    """Raises `InputError(message)` unless `ok`.
+
+    Example:
+      >>> check(0 > 1, "clients is 0: expected 1 or more")
+      Traceback (most recent call last):
+      jaxfl.errors.InputError: clients is 0: expected 1 or more
+    """
+    if not ok:
+        raise InputError(message)
+
+
+def check_name(kind: str, name: str, known: Iterable[str], otherwise: str = "") -> None:
+    """Raises an `InputError` that offers the nearest known names, unless `name` is one of them.
+
+    Args:
+      kind: what the name stands for, in the singular ("algorithm", "data set").
+      name: what the user wrote.
+      known: all names that are accepted.
+      otherwise: what to say if no known name is near; "" to list all of them.
+
+    Example:
+      >>> check_name("algorithm", "fedavgg", ["fedavg", "local"])
+      Traceback (most recent call last):
+      jaxfl.errors.InputError: unknown algorithm 'fedavgg': did you mean fedavg?
+    """
+    known = sorted(known)
+    if name not in known:
+        otherwise = otherwise or f"choose from {', '.join(known)}"
+        raise InputError(f"unknown {kind} {name!r}: {did_you_mean(name, known) or otherwise}")
+
+
+def did_you_mean(name: str, known: Iterable[str]) -> str:
+    """A question that offers the known names that are nearest; "" if there is none.
+
+    Example:
+      >>> did_you_mean("Fed-Avg", ["fed_avg", "local"]), did_you_mean("sum", ["fed_avg", "local"])
+      ('did you mean fed_avg?', '')
+    """
+    plain = {_plain(one): one for one in known}
+    if _plain(name) in plain:
+        return f"did you mean {plain[_plain(name)]}?"
+    nearest = get_close_matches(_plain(name), plain, n=3, cutoff=0.5)
+    return f"did you mean {' or '.join(plain[one] for one in nearest)}?" if nearest else ""
+
+
+def _plain(name: str) -> str:
+    """The name without what one forgets: capitals, and whether it has `-` or `_`."""
+    return name.casefold().replace("-", "_")

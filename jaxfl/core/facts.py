@@ -1,0 +1,131 @@
+"""The facts of a method, stated beside its code: the command line, docs and tests read them."""
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+from jaxfl.core.options import checked
+from jaxfl.core.papers import Paper
+from jaxfl.core.types import AlgorithmFactory
+
+
+@dataclass(frozen=True)
+class Facts:
+    """The facts of a method."""
+
+    # the method's name as the paper writes it
+    title: str
+    # authors, title, venue, year, and the place in the paper
+    paper: str
+    # URL of the paper; "" if there is none
+    link: str
+    # the part of the deployed model that belongs to one client; "" if all clients deploy one model
+    personal: str
+    # what a client uploads in a round; "" for nothing
+    sends: str
+    # where the defaults of the options come from; "" if there are none to choose
+    defaults: str = ""
+    # what a client deploys that was absent in the last round, if the paper gives it something else
+    # than what it would deploy otherwise; "" if absence makes no difference
+    absent: str = ""
+    # whether the server offers each client a model that the client may refuse, by `Task.accept`
+    offers_mixture: bool = False
+    # whether the graph may be limited to the largest weights of each row, by `edges.keep_edges`
+    takes_top_edges: bool = False
+    # whether a round begins with mixtures of what other clients have sent by then, from which no
+    # late client could have trained
+    mixes_before_training: bool = False
+    # options that separate groups of clients in few rounds, if the method's defaults do not
+    separating: dict[str, Any] = field(default_factory=dict)
+    # what a reference to the method needs (`jaxfl cite`); None if there is no publication
+    publication: Paper | None = None
+    # what to change first where clients score worse than with local training; "" if it is unknown
+    turn_first: str = ""
+
+
+def method(
+    *,
+    title: str,
+    paper: Paper | str,
+    place: str = "",
+    link: str = "",
+    personal: str,
+    sends: str,
+    defaults: str = "",
+    absent: str = "",
+    offers_mixture: bool = False,
+    takes_top_edges: bool = False,
+    mixes_before_training: bool = False,
+    separating: dict[str, Any] | None = None,
+    turn_first: str = "",
+) -> Callable[[AlgorithmFactory], AlgorithmFactory]:
+    """A decorator that attaches facts to an algorithm's factory and checks the factory's options.
+
+    An option is checked against its type hint: `Annotated[Scalar, POSITIVE]`, `Literal["a", "b"]`.
+    A factory without this decorator works as well, but its facts are unknown.
+
+    Args:
+      title: the method's name as the paper writes it.
+      paper: the publication; a text, if there is none that could be cited.
+      place: the place in the paper, such as "Algorithm 1".
+      link: a URL beside a text in place of a publication; "" if there is none.
+      personal: the part of the deployed model that belongs to one client, such as "the head"; "" if
+        all clients deploy one model.
+      sends: what a client uploads in a round, such as "its model"; "" for nothing.
+      defaults: where the defaults of the options come from, such as "the paper", "the authors'
+        code", "ours"; "" if there are none to choose.
+      absent: what a client deploys that was absent in the last round, if the paper gives it
+        something else than what it would deploy otherwise.
+      offers_mixture: whether the server offers each client a model that the client may refuse: the
+        method calls `Task.accept`.
+      takes_top_edges: whether the graph may be limited to the largest weights of each row: the
+        method calls `edges.keep_edges`.
+      mixes_before_training: whether a round begins with mixtures of what other clients have sent
+        by then: a client that arrives late could not have trained from them.
+      separating: options with which the method separates groups of clients in few rounds; None if
+        its defaults do.
+      turn_first: what to change first where clients score worse than with local training, one short
+        sentence without a full stop: tables and docs/tuning.md show it.
+
+    Example:
+      >>> @method(title="Mine", paper="this page", personal="", sends="its model")
+      ... def mine(task, *, rate: float = 0.1): ...
+      >>> mine(None, rate="fast")
+      Traceback (most recent call last):
+      jaxfl.errors.InputError: hyper-parameter rate of mine is 'fast': expected a number
+    """
+    publication = paper if isinstance(paper, Paper) else None
+    stated = paper.text if isinstance(paper, Paper) else paper
+    facts = Facts(
+        title=title,
+        paper=f"{stated}, {place}" if place else stated,
+        link=publication.link if publication else link,
+        personal=personal,
+        sends=sends,
+        defaults=defaults,
+        absent=absent,
+        offers_mixture=offers_mixture,
+        takes_top_edges=takes_top_edges,
+        mixes_before_training=mixes_before_training,
+        separating=separating or {},
+        publication=publication,
+        turn_first=turn_first,
+    )
+
+    def decorate(factory: AlgorithmFactory) -> AlgorithmFactory:
+        registered = checked(factory)
+        registered.facts = facts
+        return registered
+
+    return decorate
+
+
+def facts_of(factory: AlgorithmFactory) -> Facts:
+    """The facts of a method; for a factory without facts, only its name.
+
+    Example:
+      >>> facts = facts_of(jaxfl.algorithms.fedavg)
+      >>> facts.title, facts.publication.year
+      ('FedAvg', 2017)
+    """
+    return getattr(factory, "facts", Facts(factory.__name__, "", "", "", ""))

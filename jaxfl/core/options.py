@@ -1,0 +1,295 @@
+"""What an option may be: its type hint and its range, as words and as a check.
+
+A hint says it all: `Annotated[Scalar, POSITIVE]`, `Annotated[int | None, COUNT]`,
+`Literal["ring", "alone"]`. The command line, `config.json` and the factories of the algorithms read
+the same hints. A range holds for every number of the hint that it annotates; names, null and true
+or false pass it.
+"""
+
+import functools
+import inspect
+import math
+import types
+import typing
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Annotated, Any, NamedTuple
+
+import jax
+import numpy as np
+
+from jaxfl.core.errors import check
+
+LARGEST = float(np.finfo(np.float32).max)  # a larger number is infinite where JAX computes
+
+
+@dataclass(frozen=True)
+class Range:
+    """The numbers from `low` to `high`.
+
+    Example:
+      >>> unit = Range(low=0, high=1, high_included=False)
+      >>> 0 in unit, 1 in unit, unit.describe("number")
+      (True, False, 'a number in [0, 1)')
+    """
+
+    low: float | int = -math.inf
+    high: float | int = math.inf
+    low_included: bool = True
+    high_included: bool = True
+    words: str = ""  # for the error message, in place of the words made of the ends
+
+    def __contains__(self, number: Any) -> bool:
+        """Whether the number lies in the range; NaN lies in none."""
+        above = number >= self.low if self.low_included else number > self.low
+        below = number <= self.high if self.high_included else number < self.high
+        return bool(above and below)
+
+    def describe(self, noun: str) -> str:
+        """The range in words: "a positive number", for the noun "number" or "whole number"."""
+        if self.words:
+            return self.words
+        if self.high == math.inf and self.low == 0:
+            return f"a {'non-negative' if self.low_included else 'positive'} {noun}"
+        if self.high == math.inf:
+            return f"a {noun} {'of at least' if self.low_included else 'above'} {self.low:,}"
+        if noun == "whole number" and self.low_included and self.high_included:
+            return f"a {noun} from {self.low:,} to {self.high:,}"
+        opening = "[" if self.low_included else "("
+        closing = "]" if self.high_included else ")"
+        return f"a {noun} in {opening}{self.low:,}, {self.high:,}{closing}"
+
+
+POSITIVE = Range(low=0, low_included=False)
+NOT_NEGATIVE = Range(low=0)
+FRACTION = Range(low=0, high=1)
+COUNT = Range(low=1, high=10_000)  # of clusters, servers, steps, epochs
+COUNT_OR_ZERO = Range(low=0, high=10_000)
+
+WORDS = {
+    float: "a number",
+    int: "a whole number",
+    bool: "true or false",
+    str: "text",
+    dict: "an object",
+    tuple: "a list",
+    types.NoneType: "null",
+}
+JSON_TYPES = (type(None), bool, int, float, str, np.number, np.bool_)
+
+
+class Parameter(NamedTuple):
+    """A keyword-only option of a function."""
+
+    hint: Any  # with its ranges
+    default: Any
+
+
+def parameters(factory: Callable) -> dict[str, Parameter]:
+    """The options of an algorithm: the keyword-only arguments of its factory, by name.
+
+    Example:
+      >>> list(parameters(jaxfl.algorithms.fedprox))
+      ['mu']
+    """
+    hints = typing.get_type_hints(factory, include_extras=True)
+    return {
+        name: Parameter(hints[name], parameter.default)
+        for name, parameter in inspect.signature(factory).parameters.items()
+        if parameter.kind is inspect.Parameter.KEYWORD_ONLY
+    }
+
+
+def takes_numbers(hint: Any) -> bool:
+    """Whether the hint admits Python numbers.
+
+    Example:
+      >>> takes_numbers(float | None), takes_numbers(str)
+      (True, False)
+    """
+    return any(base in (int, float) for base, _ in _alternatives(hint))
+
+
+def takes_fractions(hint: Any) -> bool:
+    """Whether the hint admits Python numbers that are not whole.
+
+    Example:
+      >>> takes_fractions(float | None), takes_fractions(int | None)
+      (True, False)
+    """
+    return float in _bases(hint)
+
+
+def takes_traced_numbers(hint: Any) -> bool:
+    """Whether the hint admits a traced number, as `Scalar` does: a sweep may vmap over it.
+
+    Example:
+      >>> takes_traced_numbers(jaxfl.types.Scalar), takes_traced_numbers(float)
+      (True, False)
+    """
+    return any(base is jax.Array for base, _ in _alternatives(hint))
+
+
+def describe(hint: Any) -> str:
+    """The hint in words: "a positive number or null". Arrays and functions are not mentioned.
+
+    Example:
+      >>> describe(Annotated[float | None, POSITIVE])
+      'a positive number or null'
+    """
+    alternatives = _alternatives(hint)
+    bases = [base for base, _ in alternatives]
+    parts = []
+    for base, limits in alternatives:
+        if typing.get_origin(base) is typing.Literal:
+            parts.append("one of " + ", ".join(map(str, typing.get_args(base))))
+        elif base is int and float in bases:
+            continue  # "a number" says it
+        elif base in (int, float) and limits is not None:
+            parts.append(limits.describe("whole number" if base is int else "number"))
+        elif _plain(base) is tuple and typing.get_args(base):
+            inner = typing.get_args(base)[0]
+            noun = "whole number" if inner is int else "name"
+            if typing.get_origin(inner) is typing.Literal:
+                parts.append(f"a list, each {describe(inner)}")
+            elif limits:
+                parts.append(f"a list, each {limits.describe(noun)}")
+            else:
+                parts.append(f"a list of {noun}s")
+        elif _plain(base) in WORDS:
+            parts.append(WORDS[_plain(base)])
+    return " or ".join(parts)
+
+
+def accepts(hint: Any, value: Any) -> bool:
+    """Whether a JSON value fits the hint: of its type, in its range, finite and within 32 bits.
+
+    Example:
+      >>> accepts(Annotated[int, COUNT], 3), accepts(Annotated[int, COUNT], 0)
+      (True, False)
+    """
+    return any(_accepts(base, limits, value) for base, limits in _alternatives(hint))
+
+
+def expected(hint: Any, value: Any) -> str:
+    """What `accepts` wants in place of the value, in words.
+
+    Example:
+      >>> expected(Annotated[float, POSITIVE], math.inf)
+      'a positive number, finite and within 32 bits'
+    """
+    number = type(value) in (int, float) and not abs(value) < 2**31  # NaN included
+    bounded = [limits is not None and limits.high < math.inf for _, limits in _alternatives(hint)]
+    return describe(hint) + (", finite and within 32 bits" if number and not any(bounded) else "")
+
+
+def check_value(what: str, hint: Any, value: Any) -> None:
+    """Checks an argument of a Python function: names, numbers and their ranges.
+
+    Arrays, traced ones too, and anything else that JSON cannot hold pass. A number may be infinite
+    where its range has no end.
+
+    Args:
+      what: the argument, for the message: "clip".
+      hint: its type hint.
+      value: what was given.
+
+    Raises:
+      InputError: a name, number, bool or None that the hint does not admit.
+
+    Example:
+      >>> check_value("graph", typing.Literal["ring", "alone"], "star")
+      Traceback (most recent call last):
+      jaxfl.errors.InputError: graph is 'star': expected one of ring, alone
+    """
+    checkable = isinstance(value, JSON_TYPES) and Any not in _bases(hint)
+    fits = not checkable or any(_fits(base, limits, value) for base, limits in _alternatives(hint))
+    check(fits, f"{what} is {value!r:.80}: expected {describe(hint)}")
+
+
+def check_range(limits: Range, **values: Any) -> None:
+    """Checks the numbers among the values against a range; None and traced arrays pass.
+
+    Raises:
+      InputError: a number outside the range; the message names it.
+
+    Example:
+      >>> check_range(FRACTION, own=2.0)
+      Traceback (most recent call last):
+      jaxfl.errors.InputError: own is 2.0: expected a number in [0, 1]
+    """
+    for name, value in values.items():
+        if value is not None:
+            check_value(name, Annotated[float | int | jax.Array, limits], value)
+
+
+def checked(factory: Callable) -> Callable:
+    """The factory of an algorithm, with its given options checked as `check_value` does.
+
+    Example:
+      >>> def mine(task, *, rate: Annotated[float, POSITIVE] = 0.1): ...
+      >>> checked(mine)(None, rate=-1.0)
+      Traceback (most recent call last):
+      jaxfl.errors.InputError: hyper-parameter rate of mine is -1.0: expected a positive number
+    """
+    known = parameters(factory)
+
+    @functools.wraps(factory)
+    def checking(*given: Any, **options: Any) -> Any:
+        for name, value in options.items():
+            if name in known:  # Python itself refuses the others
+                what = f"hyper-parameter {name} of {factory.__name__}"
+                check_value(what, known[name].hint, value)
+        return factory(*given, **options)
+
+    return checking
+
+
+def _alternatives(hint: Any, limits: Range | None = None) -> list[tuple[Any, Range | None]]:
+    """The members of a union, or the one type, each with its range."""
+    if typing.get_origin(hint) is typing.Annotated:
+        inner, *notes = typing.get_args(hint)
+        ranges = [note for note in notes if isinstance(note, Range)]
+        return _alternatives(inner, ranges[0] if ranges else limits)
+    if typing.get_origin(hint) in (typing.Union, types.UnionType):
+        return [pair for part in typing.get_args(hint) for pair in _alternatives(part, limits)]
+    return [(hint, limits)]
+
+
+def _bases(hint: Any) -> list[Any]:
+    return [base for base, _ in _alternatives(hint)]
+
+
+def _plain(base: Any) -> Any:
+    """`dict[str, Any]` -> `dict`."""
+    return typing.get_origin(base) or base
+
+
+def _accepts(base: Any, limits: Range | None, value: Any) -> bool:
+    """Whether a JSON value fits one alternative of a hint."""
+    if base is float and type(value) is float:
+        return abs(value) <= LARGEST and (limits is None or value in limits)
+    if base in (int, float):
+        whole = type(value) is int and abs(value) < 2**31  # JAX counts in 32 bits
+        return whole and (limits is None or value in limits)
+    if _plain(base) is tuple and type(value) is tuple and typing.get_args(base):
+        return all(_accepts(typing.get_args(base)[0], limits, element) for element in value)
+    return _listed(base, value) or type(value) is _plain(base)
+
+
+def _fits(base: Any, limits: Range | None, value: Any) -> bool:
+    """Whether an argument of a Python function fits one alternative of a hint."""
+    if base in (int, float):
+        wanted = (int, np.integer) if base is int else (int, float, np.number)
+        number = isinstance(value, wanted) and not isinstance(value, bool)
+        return number and (limits is None or value in limits)
+    if base is bool:
+        return isinstance(value, bool | np.bool_)
+    return _listed(base, value) or type(value) is _plain(base)
+
+
+def _listed(base: Any, value: Any) -> bool:
+    """Whether the base is a `Literal` that lists the value, of the same type: True is not 1."""
+    if typing.get_origin(base) is not typing.Literal:
+        return False
+    return any(type(name) is type(value) and name == value for name in typing.get_args(base))

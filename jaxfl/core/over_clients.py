@@ -1,0 +1,119 @@
+"""A function of one client, over stacked clients: side by side, in chunks, on several devices."""
+
+from collections.abc import Callable
+from typing import Literal
+
+import jax
+import jax.numpy as jnp
+from jax import lax
+from jax.sharding import PartitionSpec
+from jaxtyping import PyTree
+
+from jaxfl.core import target
+from jaxfl.core.ragged import join_shared, split_shared
+from jaxfl.core.types import CLIENTS, Chunk
+
+
+def over_clients(function: Callable, chunk: Chunk, *shared: PyTree) -> Callable:
+    """A function of one client, mapped over stacked arguments [M, ...].
+
+    Where a mesh of devices is in use (`jax.set_mesh`, see `mesh`), each device computes some of the
+    clients.
+
+    Args:
+      function: takes and returns pytrees of one client; its last arguments are those that all
+        clients share.
+      chunk: how many clients a device computes side by side; the result is the same. "all" is
+        `vmap`; a number needs less memory; "auto" is 1 on a CPU, whose cache holds the work of one
+        client but not of ten, and "all" on other devices.
+      shared: arguments that are the same for all clients, such as a pool of examples.
+
+    Example:
+      >>> add = over_clients(lambda x, shared: x + shared, "all", 10.0)
+      >>> add(jnp.array([1.0, 2.0])).tolist()
+      [11.0, 12.0]
+    """
+
+    def on_device(shared: tuple, *stacked: PyTree) -> PyTree:
+        return some_at_a_time(function, side_by_side(chunk), *shared)(*stacked)
+
+    return on_every_device(on_device, shared)
+
+
+def some_at_a_time(function: Callable, size: int | Literal["all"], *shared: PyTree) -> Callable:
+    """A function of one client, mapped over stacked arguments [M, ...] on one device.
+
+    Args:
+      function: as for `over_clients`.
+      size: how many clients are computed side by side.
+      shared: as for `over_clients`.
+
+    Example:
+      >>> some_at_a_time(lambda x: x + 1, 2)(jnp.array([1.0, 2.0, 3.0])).tolist()
+      [2.0, 3.0, 4.0]
+    """
+
+    def mapped(*stacked: PyTree) -> PyTree:
+        stacked, examples = split_shared(stacked)
+
+        def one(client: tuple) -> PyTree:
+            return function(*join_shared(client, examples), *shared)
+
+        if size == "all":
+            return jax.vmap(lambda *client: one(client))(*stacked)
+        # One client at a time is a plain loop, without a batch axis of length 1.
+        return lax.map(one, stacked, batch_size=None if size == 1 else size)
+
+    return mapped
+
+
+def side_by_side(chunk: Chunk) -> int | Literal["all"]:
+    """How many clients a device computes side by side, see `over_clients`; "auto" is decided.
+
+    Example:
+      >>> with jax.default_device("cpu"):
+      ...     side_by_side("auto")
+      1
+    """
+    if chunk == "auto":
+        return 1 if target.platform() == "cpu" else "all"
+    return chunk
+
+
+def on_every_device(function: Callable, shared: tuple = ()) -> Callable:
+    """A function of stacked arguments that each device of the mesh applies to rows of its own.
+
+    Without a mesh in use, the function is called as it is. If the number of rows is not a multiple
+    of the number of devices, the first row is computed again to fill the gap.
+
+    Args:
+      function: (shared, *stacked) -> stacked.
+      shared: its first argument, the same on all devices.
+
+    Example:
+      >>> on_every_device(lambda shared, x: shared[0] * x, (10.0,))(jnp.array([1.0, 2.0])).tolist()
+      [10.0, 20.0]
+    """
+
+    def spread(*stacked: PyTree) -> PyTree:
+        devices = jax.sharding.get_abstract_mesh().shape.get(CLIENTS, 1)
+        if devices == 1:
+            return function(shared, *stacked)
+        stacked, examples = split_shared(stacked)
+        clients = jax.tree.leaves(stacked)[0].shape[0]
+        by_clients = PartitionSpec(CLIENTS)
+        specs = (PartitionSpec(), *[by_clients] * len(stacked))
+
+        def on_device(same: tuple, *own: PyTree) -> PyTree:
+            shared, examples = same
+            return function(shared, *join_shared(own, examples))
+
+        each = jax.shard_map(on_device, in_specs=specs, out_specs=by_clients, check_vma=False)
+        if clients % devices == 0:
+            return each((shared, examples), *stacked)
+        rows = jnp.pad(jnp.arange(clients), (0, -clients % devices))
+        own = jax.tree.map(lambda x: x[rows], stacked)
+        filled = each((shared, examples), *own)
+        return jax.tree.map(lambda x: x[:clients], filled)
+
+    return spread

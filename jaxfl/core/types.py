@@ -1,0 +1,330 @@
+"""The types that everything speaks, and the letters of the axes.
+
+Axes (the same letter everywhere): C clients, M cohort (the clients of one round), n padded examples
+of a client, B batch, D parameters of a model, K clusters, T rounds. A shape in brackets stands
+beside the field it describes.
+
+A NamedTuple is a pytree and may be traced. A frozen dataclass is never traced, except `Ragged`.
+"""
+
+from collections.abc import Callable
+from typing import Any, Literal, NamedTuple, Protocol, runtime_checkable
+
+import jax.numpy as jnp
+from jaxtyping import Array, Bool, Float, Int, Key, PyTree
+
+# A hyper-parameter on which no code branches, so that `vmap` can sweep it.
+Scalar = float | int | Array
+PRNGKey = Key[Array, ""]
+# How many clients are computed side by side.
+Chunk = int | Literal["auto", "all"]
+Micro = int | Literal["auto"] | None
+# The name of the client axis in a mesh of devices.
+CLIENTS = "clients"
+# One model, or models stacked with the client axis first.
+Params = PyTree
+
+
+class Dataset(NamedTuple):
+    """Padded examples. Rows where the mask is 0 are padding, and no result depends on them."""
+
+    # [..., n, *feature], an array or a `ragged.Ragged`, which is indexed alike and has no padding
+    x: Any
+    # [..., n, *target], likewise
+    y: Any
+    # [..., n] bool, or float with the weight of each example in data that is only evaluated
+    mask: Array
+
+
+class Pool(NamedTuple):
+    """One set of examples for all clients; each client weighs it differently (pFedGraph's test)."""
+
+    x: Array  # [n, *feature]
+    y: Array  # [n, *target]
+    # [C, n] the weight of each example for each client
+    mask: Array
+
+
+class Federation(NamedTuple):
+    """The data of all clients."""
+
+    train: Dataset  # [C, n, ...]
+    val: Dataset  # [C, n, ...]
+    test: Dataset | Pool  # [C, n, ...] or one pool
+
+    @property
+    def sizes(self) -> Int[Array, "*c"]:
+        """Examples that each client owns, train and validation together [C]."""
+        return _count(self.train) + _count(self.val)
+
+
+class Cohort(NamedTuple):
+    """The clients of one round with their data."""
+
+    ids: Int[Array, "m"]
+    train: Dataset  # [M, n, ...]
+    val: Dataset  # [M, n, ...]
+    # the number of the round, which only an optimiser that depends on the round needs
+    round: Int[Array, ""] | int | None = None
+    # [M] the fraction in (0, 1] of its local steps that each client takes; None: all of them
+    work: Float[Array, "*m"] | None = None
+    # [M] whether what the client uploads in this round is lost on its way; None: nothing is
+    lost: Bool[Array, "*m"] | None = None
+
+    @property
+    def sizes(self) -> Int[Array, "*m"]:
+        """Examples that each client owns, train and validation together [M]."""
+        return _count(self.train) + _count(self.val)
+
+
+def _count(data: Dataset) -> Int[Array, "*c"]:
+    """The number of examples; a row that stands for k examples has weight k in the mask."""
+    return jnp.round(jnp.sum(data.mask, axis=-1)).astype(int)
+
+
+class State(NamedTuple):
+    """What the next round needs and nothing else: no random key, no history.
+
+    The invariant: every leaf of `clients` has the client axis first; no leaf of `server` has it.
+    """
+
+    clients: PyTree  # [C, ...]
+    server: PyTree
+
+
+class Info(NamedTuple):
+    """What a round reports.
+
+    `weights` is one matrix, or a dict with one matrix for each part of the model, such as
+    {"body": W, "head": I}. A part that every client keeps has the identity matrix. `weights` is
+    None for an aggregation that is not a weighted mean, such as a median.
+    """
+
+    # [M] mean training loss of each client
+    loss: Float[Array, "*m"]
+    # [M, M] mixing weights (receiver, sender), rows sum to one
+    weights: PyTree
+    # [M] floats that each client sends to the server
+    up: Int[Array, "*m"]
+    # [M] floats that the server sends to each client
+    down: Int[Array, "*m"]
+    # [M] number of gradients that each client computes on batches; two losses on one batch are two
+    batches: Int[Array, "*m"]
+    # [M] whether the client's upload has arrived and is finite, and therefore counts
+    reported: Bool[Array, "*m"]
+    # further numbers of the method, by name
+    metrics: dict[str, Float[Array, "*s"]] = {}  # noqa: RUF012 - never written
+    # [M, ...] the models that the clients have trained, before the server answers, in the form in
+    # which they would be deployed; `make_rounds` keeps those of the last round, where it is asked
+    trained: Params | None = None
+    # [M] `lost` of the cohort: whose uploads were lost on their way
+    lost: Bool[Array, "*m"] | None = None
+
+
+class Fitted(NamedTuple):
+    """What local training returns."""
+
+    params: Params  # [M, ...]
+    # [M] mean of the objective's aux over the steps
+    loss: Float[Array, "*m"]
+    # [M] number of batches on which the client computed a gradient
+    batches: Int[Array, "*m"]
+
+
+class Gradients(NamedTuple):
+    """The losses and gradients of given models on all data of the clients."""
+
+    # [M] mean loss, weighted by the mask; 0 for a client without examples
+    loss: Float[Array, "*m"]
+    # [M, ...] the gradient of that loss
+    grads: Params
+    # [M] number of batches on which the client computed a gradient
+    batches: Int[Array, "*m"]
+
+
+@runtime_checkable
+class Objective(Protocol):
+    """(params, batch [B], anchor, key) -> (loss to differentiate, aux to report), for one client.
+
+    The loss and the aux are each a mean over the batch's real examples plus terms that do not
+    depend on the examples, so that a batch may be computed in parts. The anchor is any pytree that
+    the objective needs for its client: a proximal centre, a direction, a linear term.
+    """
+
+    def __call__(
+        self, params: Params, batch: Dataset, anchor: PyTree, key: PRNGKey, /
+    ) -> tuple: ...
+
+
+@runtime_checkable
+class Fit(Protocol):
+    """(key, params [M], anchor [M], cohort) -> Fitted: local training of a cohort."""
+
+    def __call__(
+        self, key: PRNGKey, params: Params, anchor: PyTree, cohort: Cohort, /
+    ) -> Fitted: ...
+
+
+@runtime_checkable
+class Gradient(Protocol):
+    """(key, params [M], data [M], ids [M]) -> Gradients, over all of each client's data."""
+
+    def __call__(self, key: PRNGKey, params: Params, data: Dataset, ids: Array, /) -> Gradients: ...
+
+
+@runtime_checkable
+class Evaluate(Protocol):
+    """(key, params [M], data [M], ids [M]) -> mean loss [M], over all of each client's data."""
+
+    def __call__(self, key: PRNGKey, params: Params, data: Dataset, ids: Array, /) -> Array: ...
+
+
+@runtime_checkable
+class Uplink(Protocol):
+    """(key, before [M], after [M], ids [M]) -> received [M].
+
+    What the server receives when clients had the models `before` local training and have the
+    models `after` it. An uplink is an attack, noise or compression.
+    """
+
+    def __call__(self, key: PRNGKey, before: Params, after: Params, ids: Array, /) -> Params: ...
+
+
+@runtime_checkable
+class Upload(Protocol):
+    """(key, before [M], after [M], ids [M], lost [M] or None) -> (received [M], reported [M] bool).
+
+    A client whose upload is lost or not finite has not reported; its model `before` stands in its
+    place. `lost` is that of the cohort.
+    """
+
+    def __call__(
+        self, key: PRNGKey, before: Params, after: Params, ids: Array, lost: Array | None = None, /
+    ) -> tuple[Params, Array]: ...
+
+
+@runtime_checkable
+class Accept(Protocol):
+    """(own [M], offered [M], cohort) -> (taken [M], accepted [M] bool).
+
+    What each client takes of its own model and the one that the server offers to it. No random
+    number is drawn.
+    """
+
+    def __call__(self, own: Params, offered: Params, cohort: Cohort, /) -> tuple[Params, Array]: ...
+
+
+def take_offered(own: Params, offered: Params, cohort: Cohort) -> tuple[Params, Array]:
+    """Every client takes what the server offers to it."""
+    return offered, jnp.ones(cohort.ids.size, bool)
+
+
+# (key, round) -> ids [M]; M is the same in every round
+Participation = Callable[[PRNGKey, Array], Array]
+# (key, ids [M]) -> `work` of the cohort [M]
+Work = Callable[[PRNGKey, Array], Array]
+# (key, ids [M], work [M] or None) -> `lost` of the cohort [M]
+Loss = Callable[[PRNGKey, Array, Array | None], Array]
+
+
+class Problem(NamedTuple):
+    """What is learned: a model, the error that training lowers, the score that evaluation averages.
+
+    The loss and its gradient are computed from these, see `jaxfl.training.objectives`.
+    """
+
+    init: Callable[[PRNGKey], Params]  # key -> one model
+    apply: Callable[[Params, Array], Array]  # (params, x [B]) -> predictions [B]
+    # (predictions [B], y [B]) -> [B], what training lowers
+    error: Callable[[Array, Array], Array]
+    # (predictions [B], y [B]) -> [B], higher is better
+    score: Callable[[Array, Array], Array]
+    # a regular expression that finds the head's parameters by path; None if the model has no head
+    head: str | None = None
+    # (params, x [B]) -> the input of the head [B, d]; None if the model does not define it
+    features: Callable[[Params, Array], Array] | None = None
+    # (params, x [B], mask [B], key) -> (predictions [B], a term of the loss or None): the
+    # predictions in training, with dropout and the statistics of the batch; None: as `apply`
+    predict: Callable[[Params, Array, Array, PRNGKey], tuple[Array, Array | None]] | None = None
+    # (params, train [n]) -> the argument that `apply` takes instead of the params, which is the
+    # params with the statistics of the client's own examples; None: `apply` takes the params
+    recall: Callable[[Params, Dataset], Params] | None = None
+
+
+class Task(NamedTuple):
+    """Everything that an algorithm is given: the problem, and what it may ask of the clients.
+
+    - trainer: (objective, **changes) -> Fit. The changes are keyword arguments of `local.trainer`
+      that differ from the task's own: steps, epochs, optimizer, whole_batch.
+    - gradient: (objective) -> Gradient; evaluate: (objective) -> Evaluate
+    - upload: an Upload
+    - accept: an Accept, for methods that offer a model to each client
+    - keep_edges: for methods with a graph, see `jaxfl.kernels.sparse`; None: they keep all edges
+    """
+
+    problem: Problem
+    trainer: Callable[..., Fit]
+    gradient: Callable[[Objective], Gradient]
+    evaluate: Callable[[Objective], Evaluate]
+    upload: Upload
+    accept: Accept = take_offered
+    keep_edges: Callable | None = None
+
+
+class Algorithm(NamedTuple):
+    """A federated algorithm as pure functions.
+
+    - init: (key, train [C]) -> State
+    - round: (key, State with clients [M], Cohort) -> (State, Info); the new state has the shapes
+      and dtypes of the old one
+    - models: (State with clients [C], Cohort) -> params [M, ...], the model that each client of the
+      cohort deploys now: a function of the current state of the server, of the client's own state
+      and of its own data, however long the client has been away
+    - apply: (params, x [B]) -> predictions [B] of one client
+    - recall: (params, train [n]) -> the argument that `apply` takes instead of the params when the
+      client predicts; None: `apply` takes the params. A method sets it if its clients predict with
+      more than a model, for example with their own training examples.
+    - validates: whether the method learns from the clients' validation data. A run in which no
+      client has any is then refused.
+    """
+
+    init: Callable[[PRNGKey, Dataset], State]
+    round: Callable[[PRNGKey, State, Cohort], tuple[State, Info]]
+    models: Callable[[State, Cohort], Params]
+    apply: Callable[[Params, Array], Array]
+    recall: Callable[[Params, Dataset], PyTree] | None = None
+    validates: bool = False
+
+
+# (task, *, hyper-parameters) -> Algorithm
+AlgorithmFactory = Callable[..., Algorithm]
+
+
+class Edges(NamedTuple):
+    """The mixing weights of the edges that stay, for the graph of the round and for `mix`."""
+
+    # [M, M] (receiver, sender), 0 where there is no edge
+    weights: Float[Array, "m m"]
+    # the same weights in the form in which `mix` takes them: a matrix, or
+    # `kernels.sparse.SparseRows`
+    rows: PyTree
+
+
+def keep_edges(task: Task, weights: Float[Array, "m m"]) -> Edges:
+    """The edges that the task keeps of a graph: all of them, unless it was made with `top_edges`.
+
+    A method that calls it says so in its facts, `takes_top_edges`.
+
+    Args:
+      task: of the method.
+      weights: [M, M] (receiver, sender).
+
+    Example:
+      >>> limited = task._replace(keep_edges=top_edges(1))
+      >>> weights = jnp.array([[0.5, 0.25, 0.25], [0.25, 0.5, 0.25], [0.0, 0.25, 0.75]])
+      >>> (keep_edges(limited, weights).weights > 0).sum(axis=1).tolist()
+      [2, 2, 2]
+    """
+    if task.keep_edges is None:
+        return Edges(weights, weights)
+    return task.keep_edges(weights)

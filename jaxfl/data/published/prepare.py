@@ -1,0 +1,150 @@
+"""Turns published files, or a set of TensorFlow Datasets, into one `NAME.npz` of plain arrays."""
+
+import contextlib
+import os
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+
+from jaxfl.core.errors import InputError, check
+from jaxfl.core.options import POSITIVE, check_range
+from jaxfl.data.published import text, tfds
+from jaxfl.data.published.originals import Arrays
+from jaxfl.data.published.progress import Track, show_progress
+from jaxfl.data.published.recipes import RECIPES, Recipe, file_stem
+
+MAX_LENGTH = 100_000  # words kept of a text
+
+
+def prepare(
+    name: str,
+    directory: str | os.PathLike,
+    *,
+    manual_dir: str | os.PathLike | None = None,
+    words: int = 10_000,
+    length: int = 128,
+) -> Path:
+    """Writes `directory/NAME.npz`, unless it already exists.
+
+    Published files are looked for in `directory` and in `manual_dir`: in the set's own folder
+    (`RECIPES`), or in `manual_dir` itself. Without them TensorFlow Datasets prepares the set and
+    downloads what `manual_dir` does not hold.
+
+    The file holds `x_train y_train x_test y_test`. Images: x uint8 [N, h, w, channel], y int32.
+    Texts: x int32 [N, length] word ids, y int32, `vocabulary` [1] and the `words` with ids from
+    2 on. Ratings: x int32 [N, 2] (user, item), y float32, `vocabulary` [2], `owners` int32 [N].
+    Shakespeare: x int32 [N, 80], y int32, `vocabulary`, `words` (characters with ids from 0 on),
+    `owners`, and no test examples.
+
+    Args:
+      name: of `RECIPES`, or of another set for image or text classification in TensorFlow
+        Datasets.
+      directory: folder of the data sets; made if it does not exist.
+      manual_dir: folder with files that were downloaded by hand.
+      words: size of the vocabulary, the most frequent words of the training texts.
+      length: words kept of each text.
+
+    Returns:
+      The path of the file.
+
+    Raises:
+      InputError: the name is unknown, files are missing or damaged, TensorFlow Datasets is needed
+        and not installed, or there is no network.
+    """
+    check_range(POSITIVE, words=words, length=length)
+    check(
+        length <= MAX_LENGTH,
+        f"length is {length!r:.40}: expected at most {MAX_LENGTH:,} words of a text",
+    )
+    directory = Path(directory)
+    target = directory / f"{file_stem(name)}.npz"
+    if target.exists():
+        return target
+    manual = Path(manual_dir) if manual_dir else None
+    check(
+        manual is None or manual.is_dir(),
+        f"the folder {manual} of files downloaded by hand does not exist: "
+        "correct --tfds-manual-dir",
+    )
+    with _created_folder(directory), show_progress(f"preparing {name}") as track:
+        arrays = _read(name, directory, manual, track)
+        if isinstance(arrays.get("x_train"), list):
+            arrays = _tokenise(arrays, words, length, track)
+        _write_npz(target, arrays)
+    return target
+
+
+@contextlib.contextmanager
+def _created_folder(directory: Path) -> Iterator[None]:
+    """Makes the folder; removes what it made if an exception leaves it empty."""
+    try:
+        created = [path for path in (directory, *directory.parents) if not path.exists()]
+        directory.mkdir(parents=True, exist_ok=True)
+    except (OSError, ValueError) as error:
+        raise InputError(
+            f"cannot make the data folder {directory} ({error}): choose another --data-dir"
+        ) from error
+    try:
+        yield
+    except BaseException:
+        with contextlib.suppress(OSError):  # a folder that is not empty stays
+            for path in created:
+                path.rmdir()
+        raise
+
+
+def _read(name: str, directory: Path, manual: Path | None, track: Track) -> Arrays:
+    """The arrays of a set, from its published files or from TensorFlow Datasets."""
+    recipe = RECIPES.get(name, Recipe(""))
+    folders = [directory / recipe.folder]
+    if manual:
+        folders += [manual / recipe.folder, manual]
+    if recipe.read:
+        for folder in folders:
+            if any((folder / file).exists() for file in recipe.files):
+                try:
+                    return recipe.read(folder, track=track)
+                except OSError as error:
+                    raise InputError(f"cannot read {name} in {folder}: {error}") from error
+    check(
+        recipe.tfds,
+        f"the files of {name} were not found: expected {' and '.join(recipe.files)}, as published, "
+        f"in {folders[0]}, or in a folder FILES that is given as --tfds-manual-dir FILES",
+    )
+    if manual and recipe.folder and (manual / recipe.folder).is_dir():
+        manual = manual / recipe.folder
+    with tempfile.TemporaryDirectory(
+        dir=directory, prefix=f".{file_stem(name)}.", ignore_cleanup_errors=True
+    ) as work:
+        return tfds.read(name, Path(work), manual_dir=manual, fields=recipe.fields, track=track)
+
+
+def _tokenise(arrays: Arrays, words: int, length: int, track: Track) -> Arrays:
+    """The arrays with word ids in place of texts."""
+    train = arrays["x_train"]
+    test = arrays["x_test"]
+    vocabulary = text.build_vocabulary(track(train, "counting words", len(train)), words)
+    return arrays | {
+        "x_train": text.tokenise(track(train, "tokenising", len(train)), vocabulary, length),
+        "x_test": text.tokenise(track(test, "tokenising", len(test)), vocabulary, length),
+        "vocabulary": np.array([len(vocabulary) + text.RESERVED]),
+        "words": np.array(vocabulary, str),
+    }
+
+
+def _write_npz(target: Path, arrays: Arrays) -> None:
+    """Writes the whole file, or nothing."""
+    part = target.with_name(f".{target.name}.{os.getpid()}.part")
+    try:
+        part.unlink(missing_ok=True)
+        with part.open("xb") as file:  # a new file: an existing link in its place is not followed
+            np.savez(file, **arrays)
+        os.replace(part, target)
+    except OSError as error:
+        raise InputError(
+            f"cannot write {target} ({error}): make room or choose another --data-dir"
+        ) from error
+    finally:
+        part.unlink(missing_ok=True)

@@ -1,0 +1,160 @@
+"""Interactive figures of the clients of a run: who learns from whom, who holds what, scores."""
+
+from collections.abc import Collection
+from typing import Any
+
+import numpy as np
+
+from jaxfl.experiment.html.curves import View, listed, make_figure, make_view, plain, styles_of
+from jaxfl.experiment.pictures.clients import Clients
+from jaxfl.experiment.pictures.drawing import MALICIOUS, MANY
+from jaxfl.experiment.pictures.graphs import Graph, blocks
+from jaxfl.experiment.tables.scores import Runs
+from jaxfl.simulation.scoring import MEASURES
+
+GREY = "#7f8c9b"  # of amounts
+
+
+def graph_view(name: str, part: str, rounds: dict[int, Graph], clients: Clients) -> View:
+    """Mixing weights by round as a matrix, groups of clients side by side.
+
+    Args:
+      name: of the view.
+      part: of the model; "" where one matrix is for the whole.
+      rounds: number of a round -> its graph.
+      clients: the order and the groups of the clients.
+    """
+    frames = []
+    for number, graph in rounds.items():
+        order = clients.sort(graph.ids)
+        ids = graph.ids[order]
+        weights = graph.by_part[part]
+        matrix = np.round(weights[np.ix_(order, order)].astype(float), 4)
+        frames.append(
+            {
+                "round": number,
+                "clients": _client_names(ids, clients),
+                "z": [listed(row) for row in matrix],
+                "shapes": [_outline(start, end) for start, end in blocks(ids, clients)],
+            }
+        )
+    # One scale for all rounds, so that colours can be compared; equal weights are in its middle.
+    known = [weight for frame in frames for row in frame["z"] for weight in row if weight]
+    gap = 1 if len(frames[0]["z"]) <= MANY else 0
+    figure = make_figure("receiver", "sender")
+    figure.add_heatmap(
+        zmin=0,
+        zmax=max([2 / len(frames[0]["z"]), *known]),
+        colorbar={"title": {"text": "weight", "side": "right"}, "thickness": 12},
+        xgap=gap,
+        ygap=gap,
+        hovertemplate="receiver %{y}<br>sender %{x}<br>weight %{z:.4f}<extra></extra>",
+    )
+    figure.update_xaxes(type="category", showgrid=False, constrain="domain")
+    figure.update_yaxes(
+        type="category",
+        showgrid=False,
+        autorange="reversed",
+        scaleanchor="x",
+        constrain="domain",
+    )
+    return make_view(name, figure) | {"frames": frames, "rounds": max(rounds)}
+
+
+def _outline(start: int, end: int) -> dict[str, Any]:
+    """The outline around a group of clients."""
+    low, high = start - 0.5, end - 0.5
+    line = {"color": "darkorange", "width": 2}
+    return {"type": "rect", "x0": low, "y0": low, "x1": high, "y1": high, "line": line}
+
+
+def holding_view(name: str, counts: np.ndarray, titles: list[str], clients: Clients) -> View:
+    """The number of examples of each label at each client, and in all.
+
+    Args:
+      name: of the view.
+      counts: examples of each label at each client [C, L].
+      titles: names of the labels [L].
+      clients: the order of the clients.
+    """
+    order = clients.order
+    names = _client_names(order, clients)
+    counts = counts[order]
+    labels = [plain(title) for title in titles]
+    figure = make_figure("", "client")
+    figure.add_heatmap(
+        x=names,
+        y=labels,
+        z=counts.T.tolist(),
+        zmin=0,
+        xgap=1 if len(order) <= MANY else 0,
+        ygap=1 if len(labels) <= MANY else 0,
+        colorbar={
+            "title": {"text": "examples", "side": "right"},
+            "thickness": 12,
+            "len": 0.72,
+            "y": 0.35,
+        },
+        hovertemplate="client %{x}<br>label %{y}<br>%{z} examples<extra></extra>",
+    )
+    figure.add_bar(
+        x=names,
+        y=counts.sum(axis=1).tolist(),
+        yaxis="y2",
+        marker={"color": GREY},
+        hovertemplate="client %{x}<br>%{y} examples<extra></extra>",
+        showlegend=False,
+    )
+    figure.update_layout(
+        xaxis={"type": "category", "showgrid": False},
+        yaxis={"type": "category", "domain": [0, 0.7], "title": "label", "showgrid": False},
+        yaxis2={"domain": [0.76, 1], "title": {"text": "examples"}, "nticks": 4},
+    )
+    return make_view(name, figure)
+
+
+def score_view(
+    name: str,
+    runs: Runs,
+    scores: dict[str, np.ndarray],
+    clients: Clients,
+    highlight: Collection[str] = (),
+) -> View:
+    """The score of each client's deployed model.
+
+    Args:
+      name: of the view.
+      runs: label -> content of a run.
+      scores: label -> stored score of each client [C], NaN where it has none.
+      clients: the order of the clients.
+      highlight: as in `curve_views`.
+    """
+    measure = next(iter(runs.values()))["summary"]["measure"]
+    title, shown, digits = MEASURES[measure]
+    figure = make_figure(f"test {title}", "client")
+    names = _client_names(clients.order, clients)
+    for label, style in styles_of(runs, highlight).items():
+        if label in scores:
+            stored = scores[label][clients.order]
+            values = [shown(float(score)) if np.isfinite(score) else None for score in stored]
+            figure.add_scatter(
+                x=names,
+                y=values,
+                name=plain(label),
+                mode="markers",
+                marker={"color": style["color"], "size": 8 if len(names) <= MANY else 5},
+                hovertemplate=f"client %{{x}}: %{{y:{digits}}}",
+                showlegend=style["in_colour"],
+            )
+    figure.update_layout(hovermode="closest", xaxis={"type": "category"})
+    return make_view(name, figure)
+
+
+def _client_names(ids: np.ndarray, clients: Clients) -> list[str]:
+    """The ids of clients as the axes name them, malicious ones in red."""
+    return [
+        f'<span style="color:{MALICIOUS}">{client}</span>'
+        if clients.malicious[client]
+        else str(client)
+        for client in ids.tolist()
+    ]

@@ -1,0 +1,226 @@
+"""The parts of a report's page about clients: who learned from whom, who holds what, scores."""
+
+from collections.abc import Collection, Sequence
+from typing import NamedTuple
+
+import numpy as np
+
+from jaxfl.core.errors import InputError, check
+from jaxfl.data import Source
+from jaxfl.data.federate import label_counts
+from jaxfl.experiment.config import Config, resolve
+from jaxfl.experiment.html import document
+from jaxfl.experiment.pictures.clients import Clients, Holdings, clients_of
+from jaxfl.experiment.pictures.drawing import shorten
+from jaxfl.experiment.pictures.graphs import Graph, evenly_spaced
+from jaxfl.experiment.session.clients import assign, malicious, true_groups
+from jaxfl.experiment.session.history import WEIGHTS
+from jaxfl.experiment.session.load import FinishedRun
+from jaxfl.experiment.session.seeds import seeds_of
+from jaxfl.experiment.tables.grouping import Group
+from jaxfl.experiment.tables.scores import Runs, ranked
+from jaxfl.simulation.scoring import MEASURES
+
+FRAMES = 60  # rounds at most, of a graph with a slider
+NUMBERS = 2_000_000  # at most, of all graphs of the page together: some twelve megabytes
+CELLS = 200_000  # at most, of the labels of all clients
+ROWS = 1000  # clients at most, in the table of clients
+SEED = "With several seeds, this is the first one."
+
+
+class Found(NamedTuple):
+    """Runs with the same clients, and what is known of these."""
+
+    name: str
+    runs: Runs
+    loaded: dict[str, FinishedRun]
+    holdings: Holdings
+    problem: str  # why it is not known who holds what, or ""
+
+
+def client_parts(groups: Sequence[Group], highlight: Collection[str] = ()) -> list[document.Part]:
+    """The parts about the clients of runs; what is not known is left out.
+
+    Args:
+      groups: of `show.grouping.comparable_groups`.
+      highlight: labels or methods that are in colour among many.
+
+    Raises:
+      InputError: the arrays of a run are damaged.
+    """
+    sources: dict[str, Source] = {}
+    found = []
+    for group in groups:
+        loaded = {
+            label: FinishedRun(group.runs[label]["path"], group.runs[label]["config"])
+            for label in ranked({label: run["summary"] for label, run in group.runs.items()})
+            if group.runs[label]["config"] is not None
+            and group.runs[label]["config"].clients is not None
+        }
+        if loaded:
+            holdings, problem = _holdings(next(iter(loaded.values())).config, sources)
+            name = group.setting or "all runs"
+            found.append(Found(name, group.runs, loaded, holdings, problem))
+    if not found:
+        return []
+    return [*_graphs(found), _clients(found, highlight)]
+
+
+def _holdings(config: Config, sources: dict[str, Source]) -> tuple[Holdings, str]:
+    """Who holds what in the first seed of a run, and why that is not known, if it is not.
+
+    Args:
+      config: of the run.
+      sources: data sets that were loaded before; that of the run is added.
+    """
+    place = repr((config.dataset, config.data_dir, config.merge_test))
+    try:
+        resolved = resolve(config, sources.get(place))
+        sources[place] = source = resolved.source
+        parts = assign(resolved.config, source, config.seed)
+    except InputError as error:  # the data set is not on this machine, for example
+        order = np.arange(config.clients or 0)
+        clients = Clients(order, np.zeros((len(order), 4)), "", None, malicious(config))
+        return Holdings(clients, None, []), str(error)
+    groups = true_groups(resolved.config, source, config.seed)
+    clients = clients_of(source, parts, groups, malicious(resolved.config))
+    counts = label_counts(source, parts)
+    kind = "" if source.classes else "tenth "
+    names = [f"{kind}{number}" for number in range(counts.shape[1])]
+    return Holdings(clients, counts, names), ""
+
+
+def _graphs(found: Sequence[Found]) -> list[document.Part]:
+    """The mixing weights by round, of all runs that have some."""
+    from jaxfl.experiment.html.client_figures import graph_view
+
+    graphs = [(one, label, _graph(run)) for one in found for label, run in one.loaded.items()]
+    matrices = [
+        (one, label, name, graph) for one, label, graph in graphs for name in graph if name != "ids"
+    ]
+    if not matrices:
+        return []
+    views = []
+    fewer = False
+    for one, label, name, graph in matrices:
+        ids = graph["ids"]
+        most = min(FRAMES, NUMBERS // len(matrices) // ids.shape[1] ** 2)
+        if most == 0:
+            continue
+        fewer |= most < len(ids)
+        rounds = {
+            place + 1: Graph({name: graph[name][place]}, ids[place])
+            for place in evenly_spaced(len(ids), most)
+        }
+        part = next(iter(rounds[1].by_part))
+        title = f"{label} ({part})" if part else label
+        title = f"{title}, {one.name}" if len(found) > 1 else title
+        views.append(graph_view(title, part, rounds, one.holdings.clients))
+    said = ["A row is a client that receives, a column a client that sends."]
+    if any(one.holdings.clients.groups is not None for one in found):
+        said.append("Groups of clients are outlined.")
+    if any(one.holdings.clients.malicious.any() for one in found):
+        said.append("Malicious clients are red.")
+    if fewer:
+        said.append("The slider has some of the rounds; graph.npz has all.")
+    if _has_seeds(found):
+        said.append(SEED)
+    if len(views) < len(matrices):
+        said.append("Some graphs have too many clients for this page: graph.png shows them.")
+    body = document.panel("mixing weights by round", views, "weights of", 520) if views else ""
+    note = document.paragraph(" ".join(said), "caption")
+    return [document.Part("graph", "Who learned from whom", body + note)]
+
+
+def _has_seeds(found: Sequence[Found]) -> bool:
+    return any(run.config.seeds > 1 for one in found for run in one.loaded.values())
+
+
+def _graph(run: FinishedRun) -> dict[str, np.ndarray]:
+    """The weights [T, M, M] of each part in the first seed, and `ids` [T, M]; empty for none."""
+    if not (run.directory / "graph.npz").exists():
+        return {}
+    arrays = seeds_of(run.config).one(run.graph)
+    ids = arrays.get("ids", np.zeros(0))
+    weights = {name: array for name, array in arrays.items() if name.startswith(WEIGHTS)}
+    check(
+        ids.ndim == 2
+        and ids.size > 0
+        and ids.dtype.kind in "iu"
+        and 0 <= ids.min() <= ids.max() < (run.config.clients or 0)
+        and all(w.shape == (*ids.shape, ids.shape[1]) for w in weights.values())
+        and all(w.dtype.kind == "f" for w in weights.values()),
+        f"{run.directory / 'graph.npz'} does not hold the weights of the run: run again",
+    )
+    return weights | {"ids": ids}
+
+
+def _scores(run: FinishedRun) -> np.ndarray:
+    """The stored test score of each client's deployed model, first seed, last round [C]."""
+    scores = seeds_of(run.config).one(run.clients).get("before_test", np.zeros(0))
+    check(
+        scores.ndim == 2
+        and len(scores) > 0
+        and scores.shape[1] == run.config.clients
+        and scores.dtype.kind == "f",
+        f"{run.directory / 'clients.npz'} does not hold the scores of the run: run again",
+    )
+    return scores[-1]
+
+
+def _clients(found: Sequence[Found], highlight: Collection[str]) -> document.Part:
+    """Who holds what, and the scores client by client."""
+    from jaxfl.experiment.html.client_figures import holding_view, score_view
+
+    measure = next(iter(found[0].runs.values()))["summary"]["measure"]
+    known = [
+        (one.name, one.holdings.counts, one.holdings.labels, one.holdings.clients)
+        for one in found
+        if one.holdings.counts is not None
+    ]
+    small = [one for one in known if one[1].size <= CELLS]
+    body = []
+    if small:
+        views = [holding_view(*one) for one in small]
+        body.append(
+            document.panel("examples of each label at each client", views, "clients of", 460)
+        )
+    notes = [
+        f"Who holds what is not known here ({one.name}): {one.problem}"
+        for one in found
+        if one.problem
+    ]
+    if len(small) < len(known):
+        notes.append("Some runs have too many clients for this page: partition.png shows them.")
+    body += [document.paragraph(note, "caption") for note in notes]
+    body.append(f"<h3>Test {MEASURES[measure][0]} of each client's deployed model, last round</h3>")
+    scores = [{label: _scores(run) for label, run in one.loaded.items()} for one in found]
+    views = [
+        score_view(one.name, one.runs, each, one.holdings.clients, highlight)
+        for one, each in zip(found, scores, strict=True)
+    ]
+    body.append(document.panel("score of each client", views, "clients of", 380))
+    if _has_seeds(found):
+        body.append(document.paragraph(SEED, "caption"))
+    for one, each in zip(found, scores, strict=True):
+        title = "Client by client" if len(found) == 1 else f"Client by client ({one.name})"
+        body.append(document.details(title, _table(each, one.holdings, measure)))
+    return document.Part("clients", "Who holds what", "\n".join(body))
+
+
+def _table(scores: dict[str, np.ndarray], holdings: Holdings, measure: str) -> str:
+    """A row for each client: its group, its examples, its labels, and its score in each run."""
+    _, shown, digits = MEASURES[measure]
+    groups, counts = holdings.clients.groups, holdings.counts
+    titles = ["client", *(["group"] if groups is not None else [])]
+    titles += [] if counts is None else ["examples", "labels"]
+    rows = []
+    for client in holdings.clients.order.tolist()[:ROWS]:
+        row = [str(client), *([str(groups[client])] if groups is not None else [])]
+        if counts is not None:
+            labels = [holdings.labels[label] for label in np.flatnonzero(counts[client])]
+            row += [str(counts[client].sum()), shorten(" ".join(labels), 40)]
+        for one in scores.values():
+            row.append(f"{shown(float(one[client])):{digits}}" if np.isfinite(one[client]) else "-")
+        rows.append(row)
+    return document.table([*titles, *scores], rows)

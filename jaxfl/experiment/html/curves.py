@@ -1,0 +1,264 @@
+"""Interactive figures of finished runs and searches, by plotly (the extra `report`).
+
+A view is what a panel of the page shows at a time: {"name", "figure"}, and with a slider "frames",
+the data of each step. Colours are those of the pictures; the page adapts them to a dark screen.
+"""
+
+import json
+from collections.abc import Collection, Sequence
+from html import escape
+from typing import Any
+
+import numpy as np
+import plotly.graph_objects as go
+from matplotlib.colors import to_hex, to_rgb
+
+from jaxfl.experiment.pictures.drawing import (
+    LONG_DASHES,
+    LONG_DASHES_AND_DOTS,
+    MALICIOUS,
+    OTHERS,
+    colour_of,
+    line_styles,
+    shorten,
+)
+from jaxfl.experiment.tables.scores import (
+    FEW,
+    Runs,
+    coloured_runs,
+    ranked,
+    score_by_round,
+    score_limits,
+    score_text,
+    spans_magnitudes,
+)
+from jaxfl.simulation.scoring import MEASURES
+
+View = dict[str, Any]
+DASHES = {
+    "-": "solid",
+    "--": "dash",
+    "-.": "dashdot",
+    ":": "dot",
+    LONG_DASHES: "longdash",
+    LONG_DASHES_AND_DOTS: "longdashdot",
+}
+KINDS = (  # of curves: name, stage and score
+    ("deployed models", "before", "mean"),
+    ("worst clients", "before", "worst10"),
+    ("after training", "after", "mean"),
+)
+
+
+def curve_views(runs: Runs, highlight: Collection[str] = ()) -> list[View]:
+    """Scores and training loss by round, with bands of the deviation over seeds.
+
+    Args:
+      runs: label -> content of a run.
+      highlight: labels or methods that are in colour among many.
+    """
+    measure = next(iter(runs.values()))["summary"]["measure"]
+    if len(runs) == 1:
+        views = [_curves_of_one(runs, measure)]
+    else:
+        views = [_score_curves(runs, kind, measure, highlight) for kind in KINDS]
+    found = [view for view in (*views, _loss_curves(runs, highlight)) if view is not None]
+    for view in found:
+        layout = view["figure"]["layout"]
+        layout["xaxis"] |= _round_axis(runs)
+        layout["hovermode"] = "x unified" if len(runs) <= FEW else "closest"
+    return found
+
+
+def _round_axis(runs: Runs) -> dict[str, Any]:
+    """The axis of rounds: no further than the rounds, and no ticks between them."""
+    rounds = [line["round"] for run in runs.values() for line in run["lines"]]
+    span = max(rounds) - min(rounds)
+    room = max(0.02 * span, 0.1)
+    ticks = {"dtick": 1} if span <= 10 else {}
+    return {"range": [min(rounds) - room, max(rounds) + room]} | ticks
+
+
+def _score_curves(
+    runs: Runs, kind: tuple[str, str, str], measure: str, highlight: Collection[str]
+) -> View | None:
+    title, stage, name = kind
+    figure = make_figure(f"test {MEASURES[measure][0]}, {title}", "round")
+    shown_values = []
+    for label, style in styles_of(runs, highlight).items():
+        lines = runs[label]["lines"]
+        rounds = [line["round"] for line in lines]
+        values, spread = score_by_round(lines, stage, name, measure)
+        if not np.isfinite(values).any():
+            continue
+        in_colour = style.pop("in_colour")
+        if in_colour:
+            shown_values.append(values - spread)
+            _add_band(figure, label, rounds, values, spread, style["color"])
+        texts = [score_text(measure, line, stage, name) for line in lines]
+        _add_curve(figure, label, rounds, listed(values), texts, style, in_colour)
+    if not figure.data:
+        return None
+    figure.update_yaxes(range=score_limits(shown_values, measure))
+    return make_view(title, figure)
+
+
+def _curves_of_one(runs: Runs, measure: str) -> View | None:
+    """All scores of one run, as its picture has them."""
+    (run,) = runs.values()
+    colour = to_hex(colour_of(run["summary"]["algorithm"]))
+    figure = make_figure(f"test {MEASURES[measure][0]}", "round")
+    lines = run["lines"]
+    rounds = [line["round"] for line in lines]
+    shown_values = []
+    for (title, stage, name), dash in zip(KINDS, ("solid", "dash", "dot"), strict=True):
+        values, spread = score_by_round(lines, stage, name, measure)
+        if np.isfinite(values).any():
+            shown_values.append(values - spread)
+            style = {"color": "#8c8c8c" if name == "worst10" else colour, "dash": dash}
+            _add_band(figure, title, rounds, values, spread, style["color"])
+            texts = [score_text(measure, line, stage, name) for line in lines]
+            _add_curve(figure, title, rounds, listed(values), texts, style, True)
+    figure.update_yaxes(range=score_limits(shown_values, measure))
+    return make_view("test scores", figure) if figure.data else None
+
+
+def _add_band(
+    figure: go.Figure,
+    label: str,
+    rounds: list[int],
+    values: np.ndarray,
+    spread: np.ndarray,
+    colour: str,
+) -> None:
+    """The deviation over seeds, if there are several."""
+    if spread.any():
+        figure.add_scatter(
+            x=rounds + rounds[::-1],
+            y=listed([*(values + spread), *(values - spread)[::-1]]),
+            fill="toself",
+            fillcolor=f"rgba({_rgb(colour)}, 0.15)",
+            line={"width": 0},
+            mode="lines",
+            hoverinfo="skip",
+            showlegend=False,
+            legendgroup=label,
+        )
+
+
+def _loss_curves(runs: Runs, highlight: Collection[str]) -> View | None:
+    figure = make_figure("training loss, mean over clients", "round")
+    for label, style in styles_of(runs, highlight).items():
+        lines = runs[label]["lines"]
+        losses = [line["loss"] for line in lines]
+        in_colour = style.pop("in_colour")
+        if any(loss is not None and loss > 0 for loss in losses):
+            texts = ["-" if loss is None else f"{loss:.4g}" for loss in losses]
+            rounds = [line["round"] for line in lines]
+            _add_curve(figure, label, rounds, losses, texts, style, in_colour)
+    figure.update_yaxes(type="log", dtick="D2")
+    return make_view("training loss", figure) if figure.data else None
+
+
+def _add_curve(
+    figure: go.Figure,
+    label: str,
+    rounds: list[int],
+    values: list[float | None],
+    texts: list[str],
+    style: dict[str, str],
+    in_colour: bool,
+) -> None:
+    figure.add_scatter(
+        x=rounds,
+        y=values,
+        customdata=texts,
+        name=plain(label),
+        mode="lines+markers" if len(rounds) < 40 else "lines",
+        line=style | {"width": 2.2 if in_colour else 1.2},
+        marker={"size": 5},
+        showlegend=in_colour,
+        legendgroup=label,
+        hovertemplate="%{customdata}",
+    )
+
+
+def styles_of(runs: Runs, highlight: Collection[str]) -> dict[str, dict[str, Any]]:
+    """Colour and dash of the line of each run, the best run first, and whether it is in colour."""
+    labels = list(ranked({label: run["summary"] for label, run in runs.items()}))
+    styles = line_styles({label: runs[label]["summary"]["algorithm"] for label in labels})
+    coloured = coloured_runs(labels, runs, highlight)
+    return {
+        label: {
+            "color": to_hex(styles[label]["color"] if label in coloured else OTHERS),
+            "dash": DASHES[styles[label]["linestyle"]] if label in coloured else "solid",
+            "in_colour": label in coloured,
+        }
+        for label in labels
+    }
+
+
+def search_views(trials: Sequence[dict[str, Any]]) -> list[View]:
+    """Validation scores against each value that was varied, the best trial in red.
+
+    Args:
+      trials: of `sweep.json`, the best first.
+    """
+    views = []
+    said = [
+        "<br>".join(plain(f"{name} = {value}") for name, value in trial["point"].items())
+        for trial in trials
+    ]
+    for name in trials[0]["point"]:
+        values = [trial["point"][name] for trial in trials]
+        numbers = all(type(value) in (int, float) for value in values)
+        figure = make_figure("validation score", plain(name))
+        for title, chosen, colour, size in (
+            ("trials", slice(1, None), "#7f8c9b", 9),
+            ("best", slice(0, 1), MALICIOUS, 13),
+        ):
+            figure.add_scatter(
+                x=[value if numbers else plain(str(value)) for value in values][chosen],
+                y=[trial["val"] for trial in trials][chosen],
+                customdata=said[chosen],
+                name=title,
+                mode="markers",
+                marker={"color": to_hex(colour), "size": size},
+                hovertemplate="%{customdata}<br>validation score %{y:.4f}",
+            )
+        axis = "log" if spans_magnitudes(values) else "linear" if numbers else "category"
+        figure.update_layout(hovermode="closest", xaxis={"type": axis})
+        views.append(make_view(name, figure))
+    return views
+
+
+def plain(text: str) -> str:
+    """The text as plotly shows it letter by letter: no tags, and not too long for a legend."""
+    return escape(shorten(text, 48), quote=False)
+
+
+def make_figure(title: str, below: str) -> go.Figure:
+    """An empty figure with the titles of its axes."""
+    figure = go.Figure()
+    figure.update_layout(
+        template="none",
+        margin={"l": 64, "r": 12, "t": 16, "b": 48},
+        legend={"orientation": "h", "yanchor": "bottom", "y": 1.02, "x": 0},
+        xaxis={"title": {"text": below}, "automargin": True, "zeroline": False},
+        yaxis={"title": {"text": title}, "automargin": True, "zeroline": False},
+    )
+    return figure
+
+
+def make_view(name: str, figure: go.Figure) -> View:
+    """The view of a figure, as JSON has it."""
+    return {"name": name, "figure": json.loads(str(figure.to_json(engine="json")))}
+
+
+def listed(values: Sequence[float] | np.ndarray) -> list[float | None]:
+    """The values as JSON has them: null where they are not finite."""
+    return [float(value) if np.isfinite(value) else None for value in values]
+
+
+def _rgb(colour: str) -> str:
+    return ", ".join(str(round(255 * part)) for part in to_rgb(colour))

@@ -1,0 +1,263 @@
+"""The report of finished runs, or of a search, as one HTML page: `jaxfl report --html`."""
+
+import importlib.util
+import shlex
+from collections.abc import Collection, Sequence
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+from matplotlib.colors import to_hex
+
+from jaxfl.core.errors import InputError, check
+from jaxfl.experiment.config import Config, load_config, parse_json, to_json
+from jaxfl.experiment.config.changes import changed_options
+from jaxfl.experiment.html import document
+from jaxfl.experiment.html.clients import client_parts
+from jaxfl.experiment.pictures.drawing import line_styles
+from jaxfl.experiment.store import files
+from jaxfl.experiment.store.finished import load_finished
+from jaxfl.experiment.tables.grouping import Group, comparable_groups, heading
+from jaxfl.experiment.tables.heading import setting_line
+from jaxfl.experiment.tables.pooling import pool_seeds
+from jaxfl.experiment.tables.scores import Runs, ranked
+from jaxfl.experiment.tables.sections import Section, sections
+from jaxfl.experiment.tables.tables import NAMES, caption
+from jaxfl.simulation.scoring import MEASURES
+
+
+def check_page(file: Path, overwrite: bool) -> None:
+    """Checks that a page may be written, before anything is read; creates nothing.
+
+    Raises:
+      InputError: the file exists, cannot be written, or plotly is not installed.
+    """
+    check(
+        importlib.util.find_spec("plotly") is not None,
+        "--html needs plotly, which is not installed: pip install 'jaxfl[report]'",
+    )
+    files.check_writable(file.parent, "--html")
+    check(
+        overwrite or not file.exists(),
+        f"{file} exists: choose another file with --html, or add --overwrite",
+    )
+    check(not file.is_dir(), f"{file} is a directory: give a file with --html")
+
+
+def is_search(directory: Path) -> bool:
+    """Whether the directory holds a search, and no runs."""
+    return (directory / "sweep.json").is_file() and not any(
+        (directory / name).is_file() for name in ("summary.json", "comparison.json")
+    )
+
+
+def write_page(
+    directories: Sequence[Path],
+    file: Path,
+    *,
+    overwrite: bool = False,
+    highlight: Collection[str] = (),
+    by: str | None = None,
+    against: str | None = None,
+) -> None:
+    """Writes the page of finished runs, or of one search.
+
+    Args:
+      directories: of runs or comparisons, or that of one search.
+      file: to write.
+      overwrite: replace the file.
+      highlight: runs or methods that are in colour among many.
+      by: as in `show.sections.sections`.
+      against: as in `show.sections.sections`.
+
+    Raises:
+      InputError: see `check_page`, `load_finished` and `show.sections.sections`; or several
+        searches are given.
+    """
+    check_page(file, overwrite)
+    from plotly.offline import get_plotlyjs
+
+    if any(is_search(directory) for directory in directories):
+        check(
+            len(directories) == 1 and by is None and against is None,
+            "a search has a page of its own: give its directory alone, without --by and --against",
+        )
+        title, setting, parts = _search(directories[0])
+    else:
+        runs = load_finished(list(directories), clients=against is not None)
+        again = ["jaxfl", "report", *map(str, directories), "--html", str(file), "--overwrite"]
+        for name, value in (("--by", by), ("--against", against)):
+            again += [] if value is None else [name, value]
+        again += ["--highlight", *highlight] if highlight else []
+        title, setting, parts = _runs(runs, sections(runs, by=by, against=against), highlight)
+        parts.append(_repeat(runs, again))
+    content = document.make_page(title, setting, parts, get_plotlyjs())
+    files.make_directory(file.parent)
+    files.write_file(file, content)
+
+
+def _runs(
+    runs: Runs, tables: Sequence[Section], highlight: Collection[str]
+) -> tuple[str, str, list[document.Part]]:
+    """The title, the setting and the parts of a page of runs."""
+    from jaxfl.experiment.html.curves import curve_views
+
+    groups = comparable_groups(runs)
+    pooled = comparable_groups(pool_seeds(runs))  # as the tables have them
+    curves = [
+        view | {"name": ", ".join(part for part in (view["name"], group.setting) if part)}
+        for group in pooled
+        for view in curve_views(group.runs, highlight)
+    ]
+    best_first = ranked({label: run["summary"] for label, run in runs.items()})
+    each = {label: runs[label] for label in best_first}
+    title = next(iter(each)) if len(each) == 1 else f"Comparison of {len(each)} runs"
+    setting = heading(groups[0]) if len(groups) == 1 else ""
+    parts = [
+        _tables(tables, pooled, setting),
+        document.Part("curves", "By round", document.panel("scores by round", curves, "curves of")),
+        *client_parts(groups, highlight),
+        _configuration({label: run["config"] for label, run in each.items()}),
+        document.Part("made", "How it was made", document.facts(_made(each))),
+    ]
+    return title, setting, parts
+
+
+def _tables(tables: Sequence[Section], groups: Sequence[Group], setting: str) -> document.Part:
+    """The tables of runs, each with what stands around it.
+
+    Args:
+      tables: of `show.sections.sections`.
+      groups: the runs, for the colours.
+      setting: what stands at the top of the page, and is not repeated.
+    """
+    colours = {}
+    for group in groups:
+        algorithms = {label: run["summary"]["algorithm"] for label, run in group.runs.items()}
+        styles = line_styles(algorithms)
+        colours |= {label: to_hex(style["color"]) for label, style in styles.items()}
+    measure = next(iter(groups[0].runs.values()))["summary"]["measure"]
+    direction = "descending" if measure == "accuracy" else "ascending"
+    body = []
+    for table in tables:
+        titles, rows, best = table.cells
+        score = titles.index(NAMES[measure]) + 1 if NAMES[measure] in titles else None
+        order = None if score is None or len(rows) == 1 else (score, direction)
+        said = caption(table.meaning, titles)
+        if table.heading not in ("", setting):
+            body.append(document.paragraph(table.heading, "above"))
+        cells = [[name, *row] for name, row in rows]
+        body.append(document.table(["method", *titles], cells, colours, order, best))
+        body.append(document.paragraph(f"{said[0].upper()}{said[1:]}.", "caption"))
+        body += [
+            document.paragraph(f"{line} (docs/tuning.md).", "warning") for line in table.warnings
+        ]
+    return document.Part("table", f"Test {MEASURES[measure][0]}", "\n".join(body))
+
+
+def _configuration(configs: dict[str, Config | None]) -> document.Part:
+    """What differs from the defaults, and the whole configs."""
+    known = {label: config for label, config in configs.items() if config is not None}
+    changed = {label: changed_options(config) for label, config in known.items()}
+    if all(label == config.algorithm for label, config in known.items()):
+        for options in changed.values():
+            del options["algorithm"]  # the labels say it
+    said = "Options that are not the defaults of the program, or that the data set has chosen:"
+    parts = [document.paragraph(said, "caption"), document.facts(changed)]
+    for label in (label for label in configs if label not in known):
+        parts.append(document.paragraph(f"{label}: no config.json that this version can read."))
+    for label, config in known.items():
+        title = "All options (config.json)" if len(known) == 1 else f"All options of {label}"
+        parts.append(document.details(title, document.commands([to_json(config).rstrip()])))
+    return document.Part("configuration", "Configuration", "\n".join(parts))
+
+
+def _made(runs: Runs) -> dict[str, dict[str, str]]:
+    """When and with what each run was made, by label."""
+    found = {}
+    for label, run in runs.items():
+        summary = run["summary"]
+        written = datetime.fromtimestamp((run["path"] / "summary.json").stat().st_mtime)
+        one = {"finished (summary.json)": f"{written:%Y-%m-%d %H:%M}"}
+        versions = summary.get("versions")
+        if isinstance(versions, dict):
+            one |= {name: str(version) for name, version in versions.items()}
+        one["devices"] = str(summary.get("devices", "unknown"))
+        one["seconds"] = f"{summary['seconds']:.1f}, and {summary['compile_seconds']} to compile"
+        if "lost" in summary:
+            one["uploads that arrived"] = str(summary["reported"])
+            one["uploads lost"] = str(summary["lost"])
+        diverged = summary.get("diverged")
+        if isinstance(diverged, dict) and diverged:
+            one["rounds without a finite update"] = ", ".join(
+                f"client {client}: {rounds}" for client, rounds in diverged.items()
+            )
+        found[label] = one
+    return found
+
+
+def _repeat(runs: Runs, again: list[str]) -> document.Part:
+    lines = [
+        shlex.join(["jaxfl", "run", "--config", str(run["path"] / "config.json")])
+        for run in runs.values()
+        if run["config"] is not None
+    ]
+    body = document.commands([*lines, shlex.join(again)])
+    note = "The commands start in the folder in which this page was made."
+    return document.Part("repeat", "To repeat it", body + document.paragraph(note, "caption"))
+
+
+def _search(directory: Path) -> tuple[str, str, list[document.Part]]:
+    """The title, the setting and the parts of the page of a search."""
+    from jaxfl.experiment.html.curves import search_views
+
+    file = directory / "sweep.json"
+    try:
+        content = parse_json(file.read_text())
+        trials: list[dict[str, Any]] = [
+            {"point": dict(trial["point"]), "val": _number(trial["val"])}
+            | ({"test": _number(trial[SHOWN])} if SHOWN in trial else {})
+            for trial in content["trials"]
+        ]
+        names = list(trials[0]["point"])
+        rows = [
+            [str(number), *_trial_cells(trial, names)] for number, trial in enumerate(trials, 1)
+        ]
+        test = _number(content["best"]["test"])
+    except (OSError, ValueError, LookupError, TypeError, AttributeError) as error:
+        raise InputError(
+            f"{file} is no search of jaxfl ({error!r:.200}): run jaxfl sweep again"
+        ) from error
+    best = load_config(directory / "best.json")
+    shown = ["validation", *(["test (not for choosing)"] if "test" in trials[0] else [])]
+    tested = "no test score" if test is None else f"Test score of the best trial: {test:.4f}."
+    table = document.table(["trial", *names, *shown], rows, None, (0, "ascending"))
+    figure = document.panel("validation score by value", search_views(trials), "by")
+    command = shlex.join(["jaxfl", "run", "--config", str(directory / "best.json")])
+    note = "Runs the best trial, from the folder in which this page was made."
+    parts = [
+        document.Part("trials", "Trials", table + document.paragraph(tested)),
+        document.Part("values", "Validation score by value", figure),
+        _configuration({"best.json": best}),
+        document.Part(
+            "run", "To run the best", document.commands([command]) + document.paragraph(note)
+        ),
+    ]
+    return f"Search for {best.algorithm}", setting_line([best]), parts
+
+
+SHOWN = "test_not_for_choosing"  # the test score of a trial, with --show-test
+
+
+def _number(value: Any) -> float | None:
+    return None if value is None else float(value)
+
+
+def _trial_cells(trial: dict[str, Any], names: Sequence[str]) -> list[str]:
+    """The cells of a trial's row, without its number."""
+    scores = [trial[name] for name in ("val", "test") if name in trial]
+    return [*(str(trial["point"][name]) for name in names), *map(_score, scores)]
+
+
+def _score(score: float | None) -> str:
+    return "-" if score is None else f"{score:.4f}"

@@ -1,0 +1,311 @@
+"""Pictures of scores: by round, of several runs, and of a search."""
+
+import statistics
+from collections.abc import Collection, Sequence
+from typing import Any
+
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure, SubFigure
+from matplotlib.ticker import LogLocator, NullFormatter, StrMethodFormatter
+
+from jaxfl.experiment.config import Config
+from jaxfl.experiment.pictures.drawing import (
+    COLOURS,
+    MALICIOUS,
+    OTHERS,
+    canvas,
+    colour_of,
+    finish_rounds,
+    label_ends,
+    line_styles,
+    literal,
+    shorten,
+)
+from jaxfl.experiment.tables.grouping import Group, comparable_groups, heading
+from jaxfl.experiment.tables.heading import setting_line
+from jaxfl.experiment.tables.pooling import pool_seeds
+from jaxfl.experiment.tables.scores import (
+    FEW,
+    by_seed,
+    coloured_runs,
+    most_mixed,
+    ranked,
+    score_by_round,
+    score_limits,
+    spans_magnitudes,
+)
+from jaxfl.simulation.scoring import MEASURES
+
+OFFSET = {"textcoords": "offset points"}
+
+
+# The measures that lie between 0 and 1, with their names in the picture and their colours.
+SHARES = {
+    "self_weight": ("own weight", COLOURS[7]),
+    "second_singular_value": ("2nd singular value", COLOURS[4]),
+    "group_agreement": ("groups found", COLOURS[2]),
+    "edge_precision": ("edge precision", COLOURS[9]),
+    "edge_recall": ("edge recall", COLOURS[0]),
+    "malicious_weight": ("malicious weight", MALICIOUS),
+}
+
+
+def draw_curves(
+    lines: list[dict[str, Any]], config: Config | None = None, measure: str = "accuracy"
+) -> Figure:
+    """Scores, training loss and measures of the weights by round; bands: deviation over seeds.
+
+    Args:
+      lines: the run's lines of `metrics.jsonl`.
+      config: of the run, for the title.
+      measure: what the scores are, of `scores.MEASURES`.
+    """
+    of_graph = graph_measures(lines)
+    figure, (scores, loss, *further) = canvas(2, rows=2 if of_graph else 1, width=5.4)
+    rounds = [line["round"] for line in lines]
+    colour = colour_of(config.algorithm) if config else "black"
+    mark = {"marker": "o", "markersize": 3} if len(rounds) < 40 else {}
+    kinds = (
+        ("deployed", "before", "mean", {"color": colour, "linestyle": "-"}),
+        ("after training", "after", "mean", {"color": colour, "linestyle": ":"}),
+        ("worst clients", "before", "worst10", {"color": "0.55", "linestyle": "--"}),
+    )
+    ends = {}
+    styles = {}
+    shown_values = []
+    for label, stage, name, style in kinds:
+        values, spread = score_by_round(lines, stage, name, measure)
+        if not np.isfinite(values).any():
+            continue
+        scores.plot(rounds, values, **style, **mark)
+        _draw_band(scores, rounds, values, spread, style["color"])
+        ends[label] = values[-1]
+        styles[label] = style
+        shown_values.append(values - spread)
+    _set_score_limits(scores, shown_values, measure)
+    scores.set(xlabel="round", title=f"test {MEASURES[measure][0]}")
+    losses = [np.nan if line["loss"] is None else line["loss"] for line in lines]
+    loss.plot(rounds, losses, color=colour, **mark)
+    # A loss may be 0 throughout, for example where all examples have one label.
+    loss.set(xlabel="round", title="training loss, mean over clients")
+    if loss.dataLim.y1 > 0:
+        loss.set_yscale("log")
+        loss.yaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
+        loss.yaxis.set_major_formatter(StrMethodFormatter("{x:g}"))
+        loss.yaxis.set_minor_formatter(NullFormatter())
+    for panel in (scores, loss):
+        finish_rounds(panel, rounds)
+    label_ends(scores, ends, styles)
+    if of_graph:
+        draw_graph_measures(further, rounds, of_graph)
+    if config is not None:
+        figure.suptitle(literal(f"{config.name}: {setting_line([config])}"), fontsize=9)
+    return figure
+
+
+def draw_comparison(runs: dict[str, dict[str, Any]], highlight: Collection[str] = ()) -> Figure:
+    """Scores of several runs: by round, and those of the last round.
+
+    Runs with other clients have panels of their own, one below the other. Bands and bars are the
+    deviation over seeds. Of many runs the best are in colour, local training and FedAvg, and those
+    to highlight; the others are grey.
+
+    Args:
+      runs: label -> {"summary": ..., "lines": ..., "config": ...}, as
+        `store.finished.load_finished` returns them.
+      highlight: labels or methods that are in colour among many.
+    """
+    groups = comparable_groups(pool_seeds(runs))
+    heights = [max(4.2, 1.4 + 0.21 * len(group.runs)) for group in groups]
+    figure = Figure(figsize=(11.8, sum(heights)), layout="constrained")
+    parts = figure.subfigures(len(groups), 1, squeeze=False, height_ratios=heights)[:, 0]
+    for part, group in zip(parts, groups, strict=True):
+        _draw_group(part, group, highlight)
+    return figure
+
+
+def _draw_group(part: SubFigure, group: Group, highlight: Collection[str]) -> None:
+    """The runs of one group in two panels."""
+    runs = group.runs
+    measure = next(iter(runs.values()))["summary"]["measure"]
+    labels = list(ranked({label: run["summary"] for label, run in runs.items()}))
+    styles = line_styles({label: runs[label]["summary"]["algorithm"] for label in labels})
+    coloured = coloured_runs(labels, runs, highlight)
+    for label in labels:
+        if label not in coloured:
+            styles[label] = {"color": OTHERS, "linestyle": "-"}
+    curves, last = part.subplots(1, 2)
+    for panel in (curves, last):
+        panel.spines[["top", "right"]].set_visible(False)
+    ends: dict[str, float] = {}
+    shown_values = []
+    every_round: list[int] = []
+    for depth, label in enumerate(reversed(labels)):  # the best is drawn last
+        lines = runs[label]["lines"]
+        rounds = [line["round"] for line in lines]
+        every_round += rounds
+        values, spread = score_by_round(lines, "before", "mean", measure)
+        style = styles[label]
+        top = depth + (len(labels) if label in coloured else 0)
+        marker = "o" if len(lines) < 5 else None
+        width = 1.8 if label in coloured else 1.0
+        curves.plot(rounds, values, **style, linewidth=width, marker=marker, zorder=2 + top)
+        if label in coloured:
+            _draw_band(curves, rounds, values, spread, style["color"])
+            ends[label] = values[-1] if len(values) else np.nan
+            shown_values.append(values - spread)
+    _set_score_limits(curves, shown_values, measure)
+    name = MEASURES[measure][0]
+    curves.set(xlabel="round", title=f"test {name} of the deployed models")
+    finish_rounds(curves, every_round)
+    label_ends(curves, ends, styles)
+    _draw_last_round(last, labels, runs, styles, measure)
+    part.suptitle(literal(heading(group)), fontsize=9)
+
+
+def _draw_last_round(
+    panel: Axes,
+    labels: list[str],
+    runs: dict[str, dict[str, Any]],
+    styles: dict[str, dict[str, Any]],
+    measure: str,
+) -> None:
+    """A row for each run: the mean over clients, the worst clients, and after local training."""
+    _, shown, digits = MEASURES[measure]
+    places = np.arange(len(labels))[::-1]
+    kinds = (
+        ("mean over clients", "before", "mean", "o", 1.0),
+        ("worst clients", "before", "worst10", "|", 1.0),
+        ("after training", "after", "mean", "D", 0.45),
+    )
+    small = len(labels) > FEW
+    for place, label in zip(places, labels, strict=True):
+        final = runs[label]["summary"]["final"]
+        colour = styles[label]["color"]
+        if colour == OTHERS:
+            colour = "0.6"
+        for _, stage, name, marker, alpha in kinds:
+            value = final[stage][name]
+            if value is None:  # it was not scored
+                continue
+            seeds = [shown(seed) for seed in by_seed(final, stage, name)]
+            spread = statistics.stdev(seeds) if seeds else None
+            size = {"o": 7, "|": 10, "D": 4}[marker] * (0.75 if small else 1)
+            panel.errorbar(
+                shown(value),
+                place,
+                xerr=spread,
+                fmt=marker,
+                color=colour,
+                markersize=size,
+                alpha=alpha,
+                elinewidth=1.2,
+                capsize=2.5 if name == "mean" else 0,
+            )
+            if (stage, name) == ("before", "mean"):
+                text = f"{shown(value):{digits}}" + (f" ±{spread:{digits}}" if spread else "")
+                panel.annotate(
+                    text,
+                    (shown(value), place),
+                    (0, 5 if small else 7),
+                    ha="center",
+                    fontsize=6 if small else 8,
+                    **OFFSET,
+                )
+    panel.set_yticks(
+        places, [literal(shorten(label, 30)) for label in labels], fontsize=7 if small else 9
+    )
+    panel.set_ylim(-0.7, len(labels) - 0.2)
+    panel.grid(alpha=0.25)
+    panel.set_title(f"{MEASURES[measure][0]}, last round")
+    scored = any(run["summary"]["final"]["after"]["mean"] is not None for run in runs.values())
+    for name, _, _, marker, alpha in kinds[: 3 if scored else 2]:
+        style = {"marker": marker, "linestyle": "", "color": "0.4", "alpha": alpha}
+        panel.plot([], [], label=name, **style)
+    panel.figure.legend(frameon=False, fontsize=8, loc="outside lower right", ncols=3)
+
+
+def draw_sweep(trials: list[dict[str, Any]], title: str = "") -> Figure:
+    """Validation scores of a search against each value that was varied, the best trial in red.
+
+    Args:
+      trials: of `studies.sweep.search`, the best first.
+      title: of the picture.
+    """
+    names = list(trials[0]["point"])
+    figure, panels = canvas(len(names), width=4.2, height=3.6)
+    scores = [np.nan if trial["val"] is None else trial["val"] for trial in trials]
+    for panel, name in zip(panels, names, strict=True):
+        values = [trial["point"][name] for trial in trials]
+        numbers = all(type(value) in (int, float) for value in values)
+        places = values if numbers else [str(value) for value in values]
+        panel.scatter(places, scores, s=22, color="0.45", alpha=0.6, linewidths=0)
+        panel.scatter(places[:1], scores[:1], s=45, color=MALICIOUS, label="best")
+        if spans_magnitudes(values):
+            panel.set_xscale("log")
+        panel.set(xlabel=name, ylabel="validation score")
+        panel.grid(alpha=0.25)
+    panels[0].legend(frameon=False, fontsize=8)
+    figure.suptitle(literal(title), fontsize=9)
+    return figure
+
+
+def _set_score_limits(panel: Axes, values: list[np.ndarray], measure: str) -> None:
+    limits = score_limits(values, measure)
+    if limits is not None:
+        panel.set_ylim(*limits)
+
+
+def _draw_band(
+    panel: Axes, rounds: list[int], values: np.ndarray, spread: np.ndarray, colour: Any
+) -> None:
+    if spread.any():
+        panel.fill_between(
+            rounds, values - spread, values + spread, color=colour, alpha=0.15, linewidth=0
+        )
+
+
+def graph_measures(lines: list[dict[str, Any]]) -> dict[str, np.ndarray]:
+    """The measures of the weights by name [E], of the part of the model that is mixed most.
+
+    Args:
+      lines: of `metrics.jsonl`.
+
+    Returns:
+      Nothing for a method without weights.
+    """
+    records = [most_mixed(line.get("graph", {})) for line in lines]
+    names = dict.fromkeys(name for record in records for name in record)
+    return {name: np.array([record.get(name) for record in records], dtype=float) for name in names}
+
+
+def draw_graph_measures(
+    panels: Sequence[Axes], rounds: list[int], measures: dict[str, np.ndarray]
+) -> None:
+    """Curves of the measures: the number of collaborators, and those that lie between 0 and 1.
+
+    Args:
+      panels: the two in which they are drawn.
+      rounds: of the evaluations [E].
+      measures: of `graph_measures`.
+    """
+    mark = {"marker": "o", "markersize": 3} if len(rounds) < 40 else {}
+    numbers, shares = panels
+    numbers.plot(rounds, measures["collaborators"], color="black", **mark)
+    numbers.set(xlabel="round", title="effective number of collaborators, mean over clients")
+    numbers.set_ylim(0, 1.05 * max(np.nanmax(measures["collaborators"]), 2.0))
+    ends = {}
+    styles = {}
+    for name, (label, colour) in SHARES.items():
+        values = measures.get(name)
+        if values is None or not np.isfinite(values).any():
+            continue
+        shares.plot(rounds, values, color=colour, **mark)
+        ends[label] = values[-1]
+        styles[label] = {"color": colour}
+    low, high = shares.get_ylim()
+    shares.set(xlabel="round", title="mixing weights", ylim=(min(low, -0.05), max(high, 1.05)))
+    finish_rounds(numbers, rounds)
+    finish_rounds(shares, rounds)
+    label_ends(shares, ends, styles)

@@ -1,0 +1,156 @@
+"""Pictures of mixing weights: one run, its rounds, and several runs side by side."""
+
+import textwrap
+from dataclasses import dataclass
+from itertools import pairwise
+
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.patches import Rectangle
+
+from jaxfl.experiment.config import Config
+from jaxfl.experiment.pictures.clients import Clients
+from jaxfl.experiment.pictures.drawing import MALICIOUS, MANY, literal
+from jaxfl.experiment.pictures.network import draw_network
+from jaxfl.experiment.tables.heading import setting_line
+
+
+@dataclass(frozen=True)
+class Graph:
+    """Mixing weights of one round."""
+
+    weights: dict[str, np.ndarray]  # as in graph.npz: "weights", or "weights_PART", each [M, M]
+    ids: np.ndarray  # the clients of the rows and columns [M]
+
+    @property
+    def by_part(self) -> dict[str, np.ndarray]:
+        """The weights of each part of the model; "" where one matrix is for the whole."""
+        return {name.removeprefix("weights").lstrip("_"): w for name, w in self.weights.items()}
+
+
+def evenly_spaced(rounds: int, most: int) -> list[int]:
+    """The places of at most so many of the rounds, with the first and the last one."""
+    return np.unique(np.linspace(0, rounds - 1, min(most, rounds)).round().astype(int)).tolist()
+
+
+def draw_graph(graph: Graph, clients: Clients, config: Config, number: int | None = None) -> Figure:
+    """Mixing weights as a matrix and as a network, groups of clients side by side.
+
+    Each part of the model that has its own weights is a row.
+
+    Args:
+      graph: of a round.
+      clients: of `show.clients.clients_of`.
+      config: for the title.
+      number: of the round; None: the last one.
+    """
+    order = clients.sort(graph.ids)
+    ids = graph.ids[order]
+    figure = Figure(figsize=(10.8, 0.3 + 4.7 * len(graph.weights)), layout="constrained")
+    rows = figure.subplots(len(graph.weights), 2, squeeze=False)
+    for (matrix, network), (part, weights) in zip(rows, graph.by_part.items(), strict=True):
+        ordered = weights[np.ix_(order, order)]
+        title = f"mixing weights of {part}" if part else "mixing weights"
+        _draw_matrix(matrix, ordered, ids, clients, title)
+        draw_network(network, ordered, ids, clients)
+    number = config.rounds if number is None else number
+    seed = ", first seed" if config.seeds > 1 else ""
+    title = f"{config.name}, round {number}{seed}: {setting_line([config])}"
+    figure.suptitle(literal(title), fontsize=9)
+    return figure
+
+
+def _draw_matrix(
+    panel: Axes, weights: np.ndarray, ids: np.ndarray, clients: Clients, title: str
+) -> None:
+    """The weights [M, M] as colours, with an outline around each group of clients."""
+    image = panel.imshow(weights, cmap="Blues", vmin=0, vmax=max(weights.max(), 1e-9))
+    panel.figure.colorbar(image, ax=panel, shrink=0.8, label="weight")
+    panel.set(xlabel="sender", ylabel="receiver", title=title)
+    if len(ids) <= MANY:
+        size = 8 if len(ids) <= 20 else 6
+        panel.set_xticks(range(len(ids)), ids, fontsize=size, rotation=90 if len(ids) > 20 else 0)
+        panel.set_yticks(range(len(ids)), ids, fontsize=size)
+        for label in (*panel.get_xticklabels(), *panel.get_yticklabels()):
+            label.set_color(MALICIOUS if clients.malicious[int(label.get_text())] else "black")
+    else:
+        panel.set(xlabel="sender (clients ordered by group)", ylabel="receiver")
+        panel.set_xticks([])
+        panel.set_yticks([])
+    for start, end in blocks(ids, clients):
+        corner = (start - 0.5, start - 0.5)
+        panel.add_patch(
+            Rectangle(
+                corner,
+                end - start,
+                end - start,
+                fill=False,
+                edgecolor="darkorange",
+                linewidth=1.4,
+                clip_on=False,
+            )
+        )
+    panel.spines[:].set_visible(False)
+
+
+def blocks(ids: np.ndarray, clients: Clients) -> list[tuple[int, int]]:
+    """The (first, last + 1) places of each group of two clients or more, malicious ones apart."""
+    if clients.groups is None:
+        return []
+    key = np.stack([clients.groups[ids], clients.malicious[ids]])
+    starts = np.flatnonzero(np.any(key[:, 1:] != key[:, :-1], axis=0)) + 1
+    bounds = [0, *starts.tolist(), len(ids)]
+    found = [(a, b) for a, b in pairwise(bounds) if b - a > 1]
+    return found if len(bounds) > 2 else []
+
+
+def draw_graphs(graphs: dict[str, Graph], clients: Clients) -> Figure:
+    """Mixing weights of several algorithms side by side.
+
+    Groups of clients stand next to each other. Algorithms, or parts of their models, whose weights
+    are equal share a panel; "fedbn (norms)" is the part "norms" of the model.
+
+    Args:
+      graphs: of a round, by algorithm.
+      clients: of `show.clients.clients_of`.
+    """
+    found = {
+        literal(f"{label} ({part})" if part else label): (weights, graph.ids)
+        for label, graph in graphs.items()
+        for part, weights in graph.by_part.items()
+    }
+    groups: list[list[str]] = []
+    for label, one in found.items():
+        equal = [group for group in groups if _are_equal(found[group[0]], one)]
+        equal[0].append(label) if equal else groups.append([label])
+    columns = min(6, len(groups))
+    rows = -(-len(groups) // columns)
+    figure = Figure(figsize=(2.1 * columns, 2.3 * rows), layout="constrained")
+    panels = figure.subplots(rows, columns, squeeze=False).ravel()
+    for panel in panels[len(groups) :]:
+        panel.axis("off")
+    for panel, group in zip(panels, groups, strict=False):
+        weights, ids = found[group[0]]
+        order = clients.sort(ids)
+        panel.imshow(
+            weights[np.ix_(order, order)],
+            cmap="Blues",
+            vmin=0,
+            vmax=max(weights.max(), 1 / len(ids)),
+        )
+        others = f" and {len(group) - 1} more" if len(group) > 1 else ""
+        panel.set_title(f"{group[0]}{others}\nlargest {weights.max():.2f}", fontsize=8)
+        panel.set_xticks([])
+        panel.set_yticks([])
+    figure.supylabel("receiver", fontsize=9)
+    shared = [f"{group[0]}: also {', '.join(group[1:])}" for group in groups if len(group) > 1]
+    figure.supxlabel(
+        "\n".join(["sender", *(textwrap.fill(line, 22 * columns) for line in shared)]), fontsize=9
+    )
+    return figure
+
+
+def _are_equal(one: tuple[np.ndarray, np.ndarray], other: tuple[np.ndarray, np.ndarray]) -> bool:
+    """Whether two graphs have the same clients and, to three digits, the same weights."""
+    return np.array_equal(one[1], other[1]) and np.allclose(one[0], other[0], atol=5e-4)

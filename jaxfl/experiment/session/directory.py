@@ -1,0 +1,123 @@
+"""What a run writes into its directory when it begins and when it is finished."""
+
+import dataclasses
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from jaxfl.experiment.config import load_config, to_json
+from jaxfl.experiment.session.build import Built
+from jaxfl.experiment.session.clients import malicious, true_groups
+from jaxfl.experiment.session.history import WEIGHTS, History
+from jaxfl.experiment.store import files
+
+if TYPE_CHECKING:
+    from jaxfl.experiment.pictures.clients import Clients
+
+FRAMES = 40  # at most, of a picture that moves
+MILLISECONDS = 300  # a frame
+
+
+def begin(directory: Path, built: Built, overwrite: bool) -> None:
+    """Opens the directory of a run: the picture of the partition, and the config."""
+    from jaxfl.experiment.pictures.drawing import write_picture
+    from jaxfl.experiment.pictures.partition import draw_partition
+
+    files.create(directory, files.EVERYTHING, overwrite)
+    figure = draw_partition(built.data.source, built.data.parts[0], built.config)
+    write_picture(directory, "partition", figure, built.config.format)
+    # From now on the run can be resumed.
+    files.write_file(directory / "config.json", to_json(built.config))
+
+
+def reopen(directory: Path, rounds: int) -> None:
+    """Opens a run for more rounds; from now on it counts as stopped.
+
+    Options of its config stay as they were given: another number of devices is of this time only.
+    """
+    config = load_config(directory / "config.json")
+    files.remove(directory / "summary.json")
+    files.write_file(directory / "config.json", to_json(dataclasses.replace(config, rounds=rounds)))
+
+
+def vanished_files(directory: Path, history: History, checkpoints: list[Path]) -> list[str]:
+    """The files that another program has removed or changed since this run wrote them.
+
+    The metrics are written again.
+
+    Args:
+      directory: of the run.
+      history: of the run.
+      checkpoints: those that this run has written, the oldest first.
+    """
+    metrics = directory / "metrics.jsonl"
+    content = files.json_lines(history.lines)
+    expected = [directory / "config.json", *checkpoints[-history.config.keep :]]
+    gone = [path for path in expected if not path.exists()]
+    # In whatever format, for a run that goes on may have another one than when it began.
+    partitions = [directory / name for name in files.RUN_FILES if name.startswith("partition.")]
+    if not any(path.exists() for path in partitions):
+        gone.append(partitions[0])
+    if not metrics.is_file() or metrics.read_text() != content:
+        files.write_file(metrics, content)
+        gone.append(metrics)
+    return [path.relative_to(directory).as_posix() for path in gone]
+
+
+def finish(
+    directory: Path,
+    built: Built,
+    history: History,
+    compile_seconds: float,
+    models: dict[str, np.ndarray],
+) -> None:
+    """Closes the directory of a run: its arrays, models, pictures and, last, the summary."""
+    from jaxfl.experiment.pictures.curves import draw_curves
+    from jaxfl.experiment.pictures.drawing import write_picture
+    from jaxfl.experiment.pictures.graphs import Graph, draw_graph
+
+    config = built.config
+    files.write_npz(directory / "clients.npz", history.clients())
+    curves = draw_curves(history.lines, config, history.measure)
+    write_picture(directory, "curves", curves, config.format)
+    if models:
+        files.write_npz(directory / models.FILE, models, compressed=False)
+    last = history.last_graph()
+    if last is not None:
+        files.write_npz(directory / "graph.npz", history.graph())
+        clients = drawn_clients(built)
+        write_picture(directory, "graph", draw_graph(Graph(*last), clients, config), config.format)
+        if "gif" in config.format:
+            _write_rounds(directory / "graph.gif", built, history, clients)
+    files.write_json(directory / "summary.json", history.summary(compile_seconds))
+
+
+def drawn_clients(built: Built) -> "Clients":
+    """What pictures of graphs show of the clients of a run, in its first seed."""
+    from jaxfl.experiment.pictures.clients import clients_of
+
+    source = built.data.source
+    parts = built.data.parts[0]
+    groups = true_groups(built.config, source, built.config.seed)
+    return clients_of(source, parts, groups, malicious(built.config))
+
+
+def _write_rounds(file: Path, built: Built, history: History, clients: "Clients") -> None:
+    """Writes the graph of the first seed by round as a picture that moves."""
+    from jaxfl.experiment.pictures.drawing import gif
+    from jaxfl.experiment.pictures.graphs import Graph, draw_graph, evenly_spaced
+
+    arrays = history.seeds.with_axis(history.graph())
+    ids = arrays["ids"][0]
+    names = [name for name in arrays if name.startswith(WEIGHTS)]
+    frames = [
+        draw_graph(
+            Graph({name: arrays[name][0, number] for name in names}, ids[number]),
+            clients,
+            built.config,
+            number + 1,
+        )
+        for number in evenly_spaced(len(ids), FRAMES)
+    ]
+    files.write_file(file, gif(frames, MILLISECONDS))

@@ -1,0 +1,77 @@
+"""What the models of a run take and predict, so that they are used without the data of the run."""
+
+from typing import Any
+
+import numpy as np
+
+from jaxfl.core.errors import check
+from jaxfl.data import Source
+
+
+def inputs_of(source: Source) -> dict[str, Any]:
+    """What a model takes and predicts, as JSON."""
+    shown = source.x_train
+    return {
+        "shape": list(shown.shape[1:]),
+        "dtype": str(shown.dtype),
+        "classes": int(source.classes),
+        "scale": source.scale,
+        "shift": source.shift,
+        "vocabulary": list(source.vocabulary),
+    }
+
+
+def source_of(inputs: dict[str, Any]) -> Source:
+    """A data set without an example, for which the models of a run can be made again."""
+
+    def numbers(value: Any) -> Any:
+        return tuple(value) if isinstance(value, list) else value
+
+    x = np.zeros((1, *inputs["shape"]), inputs["dtype"])
+    y = np.zeros(1, np.int32 if inputs["classes"] else np.float32)
+    return Source(
+        x,
+        y,
+        x[:0],
+        y[:0],
+        inputs["classes"],
+        numbers(inputs["scale"]),
+        numbers(inputs["shift"]),
+        tuple(inputs["vocabulary"]),
+    )
+
+
+def check_inputs(x: np.ndarray, inputs: dict[str, Any]) -> np.ndarray:
+    """The inputs [B, *shape] in the type of the data of the run.
+
+    Raises:
+      InputError: there is none, or they have another shape, numbers that this type does not hold,
+        or ids that are not in the vocabulary.
+    """
+    x = np.asarray(x)
+    shape = tuple(inputs["shape"])
+    wanted = ", ".join(map(str, ("B", *shape)))
+    check(
+        x.ndim == len(shape) + 1 and x.shape[1:] == shape,
+        f"the inputs have shape {x.shape}: expected ({wanted})",
+    )
+    check(len(x) > 0, "the inputs hold no example: give one or more")
+    dtype = np.dtype(inputs["dtype"])
+    whole = np.issubdtype(dtype, np.integer)
+    check(
+        np.issubdtype(x.dtype, np.number) or x.dtype == bool,
+        f"the inputs are {x.dtype}: expected {dtype}",
+    )
+    with np.errstate(invalid="ignore"):
+        taken = x.astype(dtype)
+    check(
+        not whole or bool((taken == x).all()),
+        f"the inputs do not fit into {dtype}: give them as in the data of the run, before any "
+        "scaling",
+    )
+    values = np.array(inputs["vocabulary"])
+    check(
+        not values.size or bool(((taken >= 0) & (taken < values)).all()),
+        f"the inputs hold ids outside 0 to {values - 1}: give the ids of the run's own data set",
+    )
+    return taken

@@ -1,0 +1,103 @@
+"""The manifest of a checkpoint: digests of its files and of the data, and the options of the run.
+
+`manifest.json` is the last file of a checkpoint that is written.
+"""
+
+import hashlib
+import json
+from pathlib import Path
+from typing import Any
+
+import jax
+import numpy as np
+from jaxtyping import PyTree
+
+from jaxfl.core.ragged import is_ragged
+from jaxfl.experiment.config import parse_json
+from jaxfl.experiment.store import files
+from jaxfl.simulation import mesh
+
+MANIFEST = "manifest.json"
+
+
+def digest_arrays(tree: PyTree) -> str:
+    """The SHA-256 of the arrays of a pytree: of their types, shapes and bytes.
+
+    The digest of a `Ragged` array is that of the padded array, which is made client by client. If
+    several processes run together, each must call it.
+    """
+    found = hashlib.sha256()
+    for leaf in jax.tree.leaves(tree, is_leaf=is_ragged):
+        array = mesh.fetch(leaf)
+        found.update(f"{array.dtype.str} {array.shape}".encode())
+        if is_ragged(array):
+            for client in np.ndindex(array.start.shape):
+                found.update(np.ascontiguousarray(array[client].padded()))
+        else:
+            found.update(np.ascontiguousarray(array))
+    return found.hexdigest()
+
+
+def digest_files(folder: Path) -> dict[str, str]:
+    """The SHA-256 of every file below a folder, by its path there; that of the manifest is absent.
+
+    Raises:
+      OSError: a file cannot be read.
+    """
+    every = {path.relative_to(folder).as_posix(): path for path in folder.rglob("*")}
+    return {
+        name: _digest(path.read_bytes())
+        for name, path in sorted(every.items())
+        if path.is_file() and name != MANIFEST
+    }
+
+
+def write_manifest(folder: Path, round: int, options: dict[str, Any], data: str) -> None:
+    """Writes the manifest of a checkpoint.
+
+    Args:
+      folder: the checkpoint; its other files are complete.
+      round: the number of rounds done.
+      options: of the run, as JSON holds them.
+      data: the digest of the clients' data.
+    """
+    content = {"round": round, "options": options, "data": data, "files": digest_files(folder)}
+    content["manifest"] = _digest(_as_bytes(content))
+    files.write_json(folder / MANIFEST, content)
+
+
+def read_manifest(folder: Path) -> dict[str, Any]:
+    """The manifest of a checkpoint whose files are those that were written.
+
+    Raises:
+      ValueError: the checkpoint has no manifest, or a file is missing, added or changed.
+    """
+    try:
+        content = parse_json((folder / MANIFEST).read_text())
+    except FileNotFoundError as error:
+        raise ValueError(f"no {MANIFEST}; an earlier version of jaxfl wrote none") from error
+    except (OSError, ValueError) as error:
+        raise ValueError(f"{MANIFEST} is damaged") from error
+    if not isinstance(content, dict) or content.pop("manifest", "") != _digest(_as_bytes(content)):
+        raise ValueError(f"{MANIFEST} is damaged")
+    if folder.name != f"{content['round']:06}":
+        raise ValueError(f"it is of round {content['round']}")
+    try:
+        found = digest_files(folder)
+    except OSError as error:
+        raise ValueError(str(error)) from error
+    written = content["files"]
+    other = sorted(
+        name for name in found.keys() | written.keys() if found.get(name) != written.get(name)
+    )
+    if other:
+        raise ValueError(f"{other[0]} is damaged or of another checkpoint")
+    return content
+
+
+def _digest(content: bytes) -> str:
+    return hashlib.sha256(content).hexdigest()
+
+
+def _as_bytes(content: dict[str, Any]) -> bytes:
+    return json.dumps(content, sort_keys=True).encode()

@@ -1,0 +1,82 @@
+"""TODO docstring."""
+
+from collections.abc import Collection, Sequence
+from pathlib import Path
+from typing import Any
+
+from jaxfl.experiment.store import files
+from jaxfl.experiment.tables.formats import as_json, comma_separated, latex, markdown
+from jaxfl.experiment.tables.scores import comparison_rows
+from jaxfl.experiment.tables.sections import sections
+from jaxfl.experiment.tables.tidy import score_records
+
+# The formats of the table of runs, and the files that hold it beside the picture.
+TEXTS = {
+    "md": "comparison.md",
+    "latex": "comparison.tex",
+    "csv": "scores.csv",
+    "json": "scores.json",
+}
+
+
+def text_of(
+    runs: dict[str, dict[str, Any]],
+    format: str,
+    *,
+    by: str | None = None,
+    against: str | None = None,
+) -> str:
+    """The table of finished runs as text.
+
+    Args:
+      runs: of `load_finished`.
+      format: "md" or "latex", for the tables of `show.sections.sections`; "csv" or "json", for the
+        records of `show.tidy.score_records`.
+      by: as in `show.sections.sections`; an option that differs is in every record anyway.
+      against: as in `show.sections.sections`.
+
+    Raises:
+      InputError: as `show.sections.sections`.
+    """
+    tables = sections(runs, by=by, against=against)
+    if format in ("md", "latex"):
+        return {"md": markdown, "latex": latex}[format](tables)
+    records = score_records(runs, against)
+    return {"csv": comma_separated, "json": as_json}[format](records)
+
+
+def write_comparison(
+    runs: dict[str, dict[str, Any]],
+    out: Path,
+    formats: Sequence[str] = ("png",),
+    highlight: Collection[str] = (),
+    *,
+    by: str | None = None,
+    against: str | None = None,
+) -> dict[str, dict[str, Any]]:
+    """Writes the comparison of finished runs, of `load_finished`, into `out`.
+
+    Args:
+      runs: label -> content of a run.
+      out: the directory to write.
+      formats: of the picture, as `--format`; and of `TEXTS`, for the table in other files.
+      highlight: runs or methods that are in colour among many.
+      by: as in `show.sections.sections`.
+      against: as in `show.sections.sections`.
+
+    Returns:
+      The summary of each run.
+
+    Raises:
+      InputError: as `show.sections.sections`, before anything is written.
+    """
+    from jaxfl.experiment.pictures.curves import draw_comparison
+    from jaxfl.experiment.pictures.drawing import write_picture
+
+    texts = {"md", *formats} & set(TEXTS)
+    contents = {name: text_of(runs, name, by=by, against=against) for name in sorted(texts)}
+    files.write_json(out / "comparison.json", comparison_rows(runs))
+    for name, text in contents.items():
+        files.write_file(out / TEXTS[name], text)
+    write_picture(out, "comparison", draw_comparison(runs, highlight), formats)
+    return {label: found["summary"] for label, found in runs.items()}

@@ -1,0 +1,1 @@
+"""Scores of runs as tables: for the terminal, Markdown, LaTeX and CSV."""

@@ -1,0 +1,160 @@
+"""Tables of finished runs as Markdown, LaTeX, CSV and JSON."""
+
+import csv
+import io
+import json
+import re
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from rich.box import SIMPLE_HEAD
+from rich.console import Console
+from rich.measure import Measurement
+from rich.table import Table
+from rich.text import Text
+
+from jaxfl.experiment.tables.scores import Runs
+from jaxfl.experiment.tables.sections import Section, sections
+from jaxfl.experiment.tables.tables import Cells, caption
+
+TEX = {  # what letters mean something else in LaTeX, as they are typed there
+    "\\": r"\textbackslash{}",
+    "~": r"\textasciitilde{}",
+    "^": r"\textasciicircum{}",
+    "<": r"$<$",
+    ">": r"$>$",
+    "±": r"$\pm$",
+    **{letter: f"\\{letter}" for letter in "&%$#_{}"},
+}
+
+
+def markdown(tables: Sequence[Section]) -> str:
+    """The tables as Markdown, with their headings, captions and warnings; the best in bold."""
+    parts = []
+    for table in tables:
+        titles = table.cells.titles
+        lines = [f"| method | {' | '.join(titles)} |", f"|---|{'---:|' * len(titles)}"]
+        lines += [f"| {' | '.join(row)} |" for row in _rows(table, _escaped, "**{}**")]
+        parts += [_escaped(table.heading), "\n".join(lines), _caption(table)]
+        parts += [f"{_escaped(line)} (docs/tuning.md)." for line in table.warnings]
+    return "\n\n".join(part for part in parts if part) + "\n"
+
+
+def latex(tables: Sequence[Section]) -> str:
+    """The tables as LaTeX, for the package booktabs, the best in bold.
+
+    Headings, captions and warnings are comments.
+    """
+    parts = []
+    for table in tables:
+        said = [table.heading, _caption(table), *table.warnings]
+        lines = [f"% {line}" for line in said if line]
+        lines.append(rf"\begin{{tabular}}{{l{'r' * len(table.cells.titles)}}}")
+        head = " & ".join(tex(title) for title in ("method", *table.cells.titles))
+        lines += [r"\toprule", rf"{head} \\", r"\midrule"]
+        lines += [rf"{' & '.join(row)} \\" for row in _rows(table, tex, r"\textbf{{{}}}")]
+        lines += [r"\bottomrule", r"\end{tabular}"]
+        parts.append("\n".join(lines))
+    return "\n\n".join(["% needs \\usepackage{booktabs}", *parts]) + "\n"
+
+
+def tex(text: str) -> str:
+    """The text as it is typed in LaTeX, with the minus of numbers, and a dash for no value."""
+    if text == "-":
+        return "--"
+    typed = "".join(TEX.get(letter, letter) for letter in text)
+    return re.sub(r"(?<![\w.])-(?=\d)", "$-$", typed)
+
+
+def comma_separated(records: Sequence[dict[str, Any]]) -> str:
+    """Records as CSV: a line of names, then a line for each record; nothing where a value is None.
+
+    A text that a spreadsheet would take for a formula begins with an apostrophe.
+    """
+    names = list(dict.fromkeys(name for record in records for name in record))
+    buffer = io.StringIO()
+    writer = csv.DictWriter(buffer, names, lineterminator="\n")
+    writer.writeheader()
+    for record in records:
+        writer.writerow({name: _harmless(value) for name, value in record.items()})
+    return buffer.getvalue()
+
+
+def as_json(records: Sequence[dict[str, Any]]) -> str:
+    """Records as a JSON list."""
+    return json.dumps(list(records), indent=1, allow_nan=False) + "\n"
+
+
+def _rows(table: Section, escape: Callable[[str], str], bold: str) -> list[list[str]]:
+    """The rows of a table as text, each with its name first."""
+    found = []
+    for place, (name, cells) in enumerate(table.cells.rows):
+        row = [
+            bold.format(escape(cell)) if (place, column) in table.cells.best else escape(cell)
+            for column, cell in enumerate(cells)
+        ]
+        found.append([escape(name), *row])
+    return found
+
+
+def _caption(table: Section) -> str:
+    """The caption as a sentence."""
+    text = caption(table.meaning, table.cells.titles)
+    return f"{text[0].upper()}{text[1:]}."
+
+
+def _escaped(text: str) -> str:
+    return text.replace("|", r"\|")
+
+
+def _harmless(value: Any) -> Any:
+    formula = isinstance(value, str) and value.startswith(("=", "+", "@", "-"))
+    return f"'{value}" if formula else value
+
+
+def print_scores(runs: Runs, console: Console) -> None:
+    """Prints the tables of runs; see `print_sections`."""
+    print_sections(sections(runs), console)
+
+
+def print_sections(tables: Sequence[Section], console: Console) -> None:
+    """Prints tables, each with its heading above it, its caption and warnings below it.
+
+    Names of runs are never cut: where a table may be narrowed, columns that do not fit are left
+    out, the last first.
+    """
+    for place, table in enumerate(tables):
+        if place:
+            console.print()
+        cells = table.cells
+        count = len(cells.titles)
+        while table.narrows and count > 1 and _width(_table(cells, count), console) > console.width:
+            count -= 1
+        if table.heading:
+            console.print(Text(table.heading))
+        console.print(_table(cells, count))
+        console.print(Text(caption(table.meaning, cells.titles[:count]), style="dim italic"))
+        for line in table.warnings:
+            console.print(Text(f"{line} (docs/tuning.md)", style="yellow"))
+
+
+def _table(cells: Cells, count: int) -> Table:
+    """The first columns of the table, the best scores in bold."""
+    shown = Table(box=SIMPLE_HEAD, pad_edge=False, collapse_padding=True)
+    shown.add_column("method", overflow="fold")
+    for title in cells.titles[:count]:
+        # A title of several words takes a line for each.
+        shown.add_column("\n".join(title.split()), justify="right", no_wrap=True, vertical="bottom")
+    for place, (name, row) in enumerate(cells.rows):
+        texts = [
+            Text(cell, style="bold" if (place, column) in cells.best else "")
+            for column, cell in enumerate(row[:count])
+        ]
+        shown.add_row(Text(name), *texts)
+    return shown
+
+
+def _width(table: Table, console: Console) -> int:
+    """The columns of the terminal that the table takes if nothing is folded."""
+    options = console.options.update(max_width=100_000)
+    return Measurement.get(console, options, table).maximum

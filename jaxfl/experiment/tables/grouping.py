@@ -1,0 +1,112 @@
+"""Which runs can stand in one table, and the short names that they have there."""
+
+from collections.abc import Iterable
+from typing import Any, NamedTuple
+
+from jaxfl.experiment.config import Config
+from jaxfl.experiment.config.fields import as_typed, option
+from jaxfl.experiment.tables.heading import SAME_CLIENTS, differing_options, setting_line
+from jaxfl.experiment.tables.scores import Runs
+
+
+class Group(NamedTuple):
+    """Runs with the same clients: their scores can be compared."""
+
+    setting: str  # what the other groups have otherwise, as "--beta 0.1"; "" if there is one group
+    runs: Runs  # by short names
+
+
+def comparable_groups(runs: Runs) -> list[Group]:
+    """The runs in groups with the same clients, in the order of the options that differ.
+
+    Runs whose config is unknown are taken to fit if there is one group; else they stand alone.
+    """
+    known = {label: run["config"] for label, run in runs.items() if run.get("config") is not None}
+    names = [name for name in differing_options(list(known.values())) if name in SAME_CLIENTS]
+    # Seeds of pooled runs need not follow each other, and then their configs do not tell them.
+    seeds_of = {
+        label: tuple(runs[label].get("seed_numbers", range(one.seed, one.seed + one.seeds)))
+        for label, one in known.items()
+    }
+    if not names and len(set(seeds_of.values())) < 2:
+        return [Group("", shortly_named(runs))]
+    found: dict[tuple, Runs] = {}
+    for label, config in known.items():
+        values = tuple(getattr(config, name) for name in names)
+        found.setdefault((values, seeds_of[label]), {})[label] = runs[label]
+    settings = [values for values, _ in found]
+
+    def setting(values: tuple, seeds: tuple[int, ...]) -> str:
+        options = _as_options(names, values)
+        if settings.count(values) == 1:
+            return options
+        return ", ".join(part for part in (options, f"seeds {' '.join(map(str, seeds))}") if part)
+
+    groups = [
+        Group(setting(*key), shortly_named(found[key]))
+        for key in sorted(found, key=lambda key: ([sort_key(value) for value in key[0]], key[1]))
+    ]
+    unknown = {label: run for label, run in runs.items() if label not in known}
+    return groups + [Group("unknown setting", {label: run}) for label, run in unknown.items()]
+
+
+def heading(group: Group) -> str:
+    """The setting of the runs; "" if it is unknown."""
+    line = setting_line([run.get("config") for run in group.runs.values()])
+    return ": ".join(part for part in (group.setting, line) if part)
+
+
+def shortly_named(runs: Runs, ignored: str | None = None) -> Runs:
+    """The runs by the shortest names that tell them apart.
+
+    That is the `name` of a run; where this occurs twice, with the hyper-parameters,
+    then with the options in which these runs differ, else as it was named before.
+
+    Args:
+      runs: by other names.
+      ignored: an option or a hyper-parameter that no name has.
+    """
+    names = {label: run.get("name", label) for label, run in runs.items()}
+    for further in (_with_hyper, _with_options):
+        for name in _twice(names.values()):
+            same = [label for label in names if names[label] == name]
+            configs = [runs[label].get("config") for label in same]
+            if None not in configs:
+                names |= dict(zip(same, further(name, configs, ignored), strict=True))
+    twice = _twice(names.values())
+    return {(label if names[label] in twice else names[label]): run for label, run in runs.items()}
+
+
+def sort_key(value: Any) -> tuple[int, Any]:
+    """Orders values of an option: nothing, then numbers, then texts."""
+    if value is None:
+        return (0, 0)
+    return (1, value) if isinstance(value, bool | int | float) else (2, str(value))
+
+
+def _twice(names: Iterable[str]) -> list[str]:
+    names = list(names)
+    return [name for name in dict.fromkeys(names) if names.count(name) > 1]
+
+
+def _with_hyper(name: str, configs: list[Config], ignored: str | None) -> list[str]:
+    """The name with the hyper-parameters in which the runs differ, as `jaxfl compare` takes it."""
+    keys = sorted({key for config in configs for key in config.hyper} - {ignored})
+    keys = [key for key in keys if len({repr(config.hyper.get(key)) for config in configs}) > 1]
+    found = []
+    for config in configs:
+        pairs = [f"{key}={config.hyper[key]}" for key in keys if key in config.hyper]
+        found.append(f"{name}:{','.join(pairs)}" if pairs else name)
+    return found
+
+
+def _with_options(name: str, configs: list[Config], ignored: str | None) -> list[str]:
+    names = [one for one in differing_options(configs) if one != ignored]
+    values = [[getattr(config, one) for one in names] for config in configs]
+    return [f"{name} {_as_options(names, row)}".strip() for row in values]
+
+
+def _as_options(names: list[str], values: Iterable[Any]) -> str:
+    return " ".join(
+        f"{option(name)} {as_typed(value)}" for name, value in zip(names, values, strict=True)
+    )

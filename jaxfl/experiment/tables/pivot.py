@@ -1,0 +1,154 @@
+"""A table of finished runs by an option: a row for each method, a column for each value."""
+
+from dataclasses import fields
+from typing import Any, NamedTuple
+
+from jaxfl.algorithms import ALGORITHMS
+from jaxfl.core.errors import check, check_name
+from jaxfl.core.options import parameters
+from jaxfl.experiment.config import Config
+from jaxfl.experiment.config.fields import as_typed, option
+from jaxfl.experiment.tables.differences import difference, reference_of, short_difference
+from jaxfl.experiment.tables.grouping import shortly_named, sort_key
+from jaxfl.experiment.tables.heading import SAME_CLIENTS, differing_options
+from jaxfl.experiment.tables.scores import Runs, score_text
+from jaxfl.experiment.tables.tables import Cells, Meaning, best_places
+from jaxfl.simulation.scoring import MEASURES, each_seed
+
+OPTIONS = {one.name for one in fields(Config)} - {"algorithm", "hyper", "label"}
+ANY = object()  # the value of a hyper-parameter that a method does not have
+
+
+class Pivot(NamedTuple):
+    """Runs by the value of an option and by name; all of a column have the same clients."""
+
+    name: str  # of the option or the hyper-parameter
+    columns: dict[Any, Runs]  # value -> the runs, by names that all columns share
+
+
+def pivot(runs: Runs, by: str) -> Pivot:
+    """Puts the runs in columns by the value that an option or a hyper-parameter has in them.
+
+    A run of a method without this hyper-parameter is in every column.
+
+    Args:
+      runs: whose configs are known.
+      by: the option, as in `Config` or as typed ("local_steps" or "--local-steps"), or the
+        hyper-parameter.
+
+    Raises:
+      InputError: there is no such option, a config is unknown, or two runs of one method and value
+        differ in something else.
+    """
+    name = by.removeprefix("--").replace("-", "_")
+    configs = {label: run["config"] for label, run in runs.items() if run.get("config") is not None}
+    unknown = [label for label in runs if label not in configs]
+    check(
+        not unknown,
+        f"--by {by}: the config of {', '.join(unknown[:3])} is unknown: leave it out",
+    )
+    known = {key for config in configs.values() for key in (*OPTIONS, *_parameters(config))}
+    check_name("option of the runs", name, known)
+    others = differing_options(list(configs.values()))
+    others = [option(other) for other in others if other in SAME_CLIENTS and other != name]
+    check(
+        not others,
+        f"--by {by}: the runs differ in {' and '.join(others)} too: give runs whose clients differ "
+        f"in {by} alone",
+    )
+    names = _row_names(runs, name)
+    values = {label: _value(config, name) for label, config in configs.items()}
+    columns: dict[Any, Runs] = {
+        value: {} for value in sorted({*values.values()} - {ANY}, key=sort_key)
+    }
+    for label, run in runs.items():
+        row = names[label]
+        for value, column in columns.items():
+            if values[label] in (value, ANY):
+                check(
+                    row not in column,
+                    f"--by {by}: there are two runs of {row} with {by} {as_typed(value)}: leave "
+                    "one out",
+                )
+                column[row] = run
+    return Pivot(name, columns)
+
+
+def pivot_cells(found: Pivot, against: str | None = None) -> Cells:
+    """The scores of the deployed models, or their differences from one run.
+
+    Args:
+      found: the runs.
+      against: the name of a run or a method of every column, from which the others differ.
+
+    Raises:
+      InputError: as `reference_of`.
+    """
+    names = dict.fromkeys(name for column in found.columns.values() for name in column)
+    titles = [
+        f"{found.name} {'not set' if value is None else as_typed(value)}" for value in found.columns
+    ]
+    cells: dict[str, list[str]] = {name: [] for name in names}
+    best = set()
+    for place, (title, column) in enumerate(zip(titles, found.columns.values(), strict=True)):
+        reference = None if against is None else column[reference_of(column, against, title)]
+        for name, row in cells.items():
+            row.append(_cell(column.get(name), reference))
+        if reference is None and len(names) > 1:
+            measure = next(iter(column.values()))["summary"]["measure"]
+            rows = best_places([row[-1] for row in cells.values()], measure)
+            best |= {(row, place) for row in rows}
+    rows = [(name, row) for name, row in cells.items() if against is None or set(row) != {"-"}]
+    return Cells(titles, rows, frozenset(best))
+
+
+def meaning_of_pivot(found: Pivot) -> Meaning:
+    """What the numbers of `pivot_cells` are."""
+    summaries = [run["summary"] for runs in found.columns.values() for run in runs.values()]
+    seeds = sorted({len(each_seed(summary["final"])) for summary in summaries})
+    name = MEASURES[summaries[0]["measure"]][0]
+    meaning = [("", f"test {name} of the models that clients deploy, mean over clients")]
+    if seeds[-1] > 1:
+        numbers = " or ".join(str(number) for number in seeds)
+        meaning.append(("", f"±: standard deviation over {numbers} seeds"))
+    return meaning
+
+
+def _cell(run: dict[str, Any] | None, reference: dict[str, Any] | None) -> str:
+    if run is None or run is reference:
+        return "-"
+    measure = run["summary"]["measure"]
+    if reference is None:
+        return score_text(measure, run["summary"]["final"], "before", "mean")
+    return short_difference(difference(run, reference), MEASURES[measure][2])
+
+
+def _row_names(runs: Runs, by: str) -> dict[str, str]:
+    """The name of the row of each run: one row holds the runs that differ in the option alone."""
+    options = [o for o in differing_options([r["config"] for r in runs.values()]) if o != by]
+    rows = {}
+    first: Runs = {}  # of each row
+    for label, run in runs.items():
+        config = run["config"]
+        # A label may hold the value of the hyper-parameter.
+        name = config.algorithm if by in _parameters(config) else run.get("name", label)
+        hyper = sorted((key, value) for key, value in config.hyper.items() if key != by)
+        values = [getattr(config, one) for one in options]
+        rows[label] = repr([config.algorithm, name, hyper, values])
+        first.setdefault(rows[label], run | {"name": name})
+    names = dict(zip(first, shortly_named(first, ignored=by), strict=True))
+    return {label: names[row] for label, row in rows.items()}
+
+
+def _parameters(config: Config) -> dict[str, Any]:
+    """The hyper-parameters of the run's method, with their defaults."""
+    known = parameters(ALGORITHMS[config.algorithm])
+    return {name: parameter.default for name, parameter in known.items()}
+
+
+def _value(config: Config, name: str) -> Any:
+    """The value of the option in the run; ANY if its method does not have the hyper-parameter."""
+    if name in OPTIONS:
+        return getattr(config, name)
+    value = config.hyper.get(name, _parameters(config).get(name, ANY))
+    return tuple(value) if isinstance(value, list) else value

@@ -1,0 +1,234 @@
+"""The table of finished runs: its columns, rows, caption and warnings, and its Markdown."""
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+from jaxfl.algorithms import ALGORITHMS
+from jaxfl.core.facts import facts_of
+from jaxfl.experiment.config import Config
+from jaxfl.experiment.config.fields import as_typed
+from jaxfl.experiment.tables.heading import SAME_CLIENTS, differing_options, have_same_clients
+from jaxfl.experiment.tables.scores import (
+    Runs,
+    amount,
+    gains,
+    most_mixed,
+    ranked,
+    score_text,
+    spread_text,
+)
+from jaxfl.experiment.tables.targets import timed_cells
+from jaxfl.simulation.scoring import MEASURES
+
+REFERENCES = ("local", "fedavg")  # the other runs are compared with them
+NAMES = {"accuracy": "accuracy", "rmse": "RMSE"}  # of the first column of scores
+# A mean loss against local training that is worth a warning, as scores are shown.
+WORTH_A_WARNING = {"accuracy": 0.5, "rmse": 0.0}
+SCORES = ("worst clients", "after training", "best by validation", "weighted")  # their titles
+UNSEEN = ", unseen"  # behind the name of a run, in the row of its clients that were never seen
+# Titles of numbers of the mixing weights, and their names in a summary.
+GRAPH = {
+    "collaborators": "collaborators",
+    "groups found": "group_agreement",
+    "malicious weight": "malicious_weight",
+}
+BETTER = {"accuracy": 1, "rmse": -1}  # the sign of a gain that is good
+
+
+class Cells(NamedTuple):
+    """A table as text. The first columns matter most: a narrow terminal leaves out the last."""
+
+    titles: list[str]  # of the columns behind the name of the run
+    rows: list[tuple[str, list[str]]]  # (name, a cell for each title)
+    best: frozenset[tuple[int, int]] = frozenset()  # (row, column) of the best scores of a column
+
+
+def table_cells(runs: Runs) -> Cells:
+    """The table of runs, the best first, without columns in which no run has a value.
+
+    A run with clients that were never seen has a second row for them.
+    """
+    references = _references(runs)
+    configs = [run["config"] for run in runs.values() if run.get("config") is not None]
+    options = [name for name in differing_options(configs) if name not in SAME_CLIENTS]
+    names = []
+    columns: dict[str, list[str]] = {}
+    for label, summary in ranked({label: run["summary"] for label, run in runs.items()}).items():
+        for name, part in ((label, "final"), (f"{label}{UNSEEN}", "unseen")):
+            if part not in summary:
+                continue
+            names.append(name)
+            cells = _option_cells(runs[label].get("config"), options)
+            cells |= _score_cells(label, summary, part, references)
+            cells |= _further_cells(summary, part)
+            for title, cell in cells.items():
+                columns.setdefault(title, []).append(cell)
+    kept = {title: cells for title, cells in columns.items() if set(cells) != {"-"}}
+    rows = zip(*kept.values(), strict=True)
+    return Cells(
+        list(kept),
+        [(name, list(row)) for name, row in zip(names, rows, strict=True)],
+        _best_of_runs(kept, names, next(iter(runs.values()))["summary"]["measure"]),
+    )
+
+
+def best_places(cells: Sequence[str], measure: str) -> list[int]:
+    """The places of the best scores of a column: those that show the best number."""
+    numbers = [BETTER[measure] * float(cell.split()[0]) if cell != "-" else None for cell in cells]
+    best = max((number for number in numbers if number is not None), default=None)
+    return [place for place, number in enumerate(numbers) if number is not None and number == best]
+
+
+def _best_of_runs(
+    columns: dict[str, list[str]], names: list[str], measure: str
+) -> frozenset[tuple[int, int]]:
+    """The best scores of each column; clients that were never seen are compared on their own."""
+    found = set()
+    parts = [name.endswith(UNSEEN) for name in names]
+    for part in set(parts):
+        rows = [row for row, own in enumerate(parts) if own == part]
+        for column, (title, cells) in enumerate(columns.items()):
+            if title in (NAMES[measure], *SCORES) and len(rows) > 1:
+                best = best_places([cells[row] for row in rows], measure)
+                found |= {(rows[place], column) for place in best}
+    return frozenset(found)
+
+
+def _references(runs: Runs) -> dict[str, tuple[str, dict[str, Any]]]:
+    """The label and the summary of each reference; without those that are missing or ambiguous."""
+    if not have_same_clients([run.get("config") for run in runs.values()]):
+        return {}
+    found = {}
+    for name in REFERENCES:
+        labels = [label for label, run in runs.items() if run["summary"]["algorithm"] == name]
+        if len(labels) == 1 and len(runs) > 1:
+            found[name] = (labels[0], runs[labels[0]]["summary"])
+    return found
+
+
+def _option_cells(config: Config | None, names: Sequence[str]) -> dict[str, str]:
+    """The cells of a row that are options, by the title of the column."""
+    values = [None if config is None else getattr(config, name) for name in names]
+    texts = ["-" if value is None else as_typed(value) for value in values]
+    return dict(zip((name.replace("_", " ") for name in names), texts, strict=True))
+
+
+def _score_cells(
+    label: str,
+    summary: dict[str, Any],
+    part: str,
+    references: dict[str, tuple[str, dict[str, Any]]],
+) -> dict[str, str]:
+    """The cells of a row that are scores, by the title of the column."""
+    measure = summary["measure"]
+    stages = summary[part]
+    cells = {NAMES[measure]: score_text(measure, stages, "before", "mean")}
+    for name, (reference, other) in references.items():
+        itself = label == reference or part not in other
+        cells[f"over {name}"] = "-" if itself else _gain_text(measure, stages, other[part])
+    cells["worst clients"] = score_text(measure, stages, "before", "worst10")
+    cells["after training"] = score_text(measure, stages, "after", "mean")
+    return cells
+
+
+def _gain_text(measure: str, stages: dict[str, Any], other: dict[str, Any]) -> str:
+    found = gains(measure, stages, other)
+    if found is None:
+        return "-"
+    digits = MEASURES[measure][2]
+    mean, seeds = found
+    rounded = round(mean, int(digits[1])) + 0.0  # no -0.0
+    return f"{rounded:+{digits}}{spread_text(seeds, digits)}"
+
+
+def _further_cells(summary: dict[str, Any], part: str) -> dict[str, str]:
+    """The further cells of a row, by the title of the column: amounts, and other scores."""
+    titles = (
+        *timed_cells({}),
+        *("sent", "received", "gradients", "seconds", "best by validation", "weighted"),
+        *GRAPH,
+    )
+    if part != "final":
+        return dict.fromkeys(titles, "-")
+    measure = summary["measure"]
+    chosen = score_text(measure, summary["selected_on_val"], "before", "mean")
+    graph = most_mixed(summary.get("graph", {}))
+    numbers = {title: graph.get(name) for title, name in GRAPH.items()}
+    return {
+        **timed_cells(summary),
+        "sent": amount(summary["up"]),
+        "received": amount(summary["down"]),
+        "gradients": amount(summary["batches"]),
+        "seconds": f"{summary['seconds']:.1f}",
+        "best by validation": chosen,
+        "weighted": score_text(measure, summary["final"], "before", "weighted"),
+        **{title: "-" if number is None else f"{number:.2f}" for title, number in numbers.items()},
+    }
+
+
+# What a caption says: the title of the column that a text is about, "" for all, and the text.
+Meaning = Sequence[tuple[str, str]]
+
+
+def caption(meaning: Meaning, titles: Sequence[str]) -> str:
+    """What the columns mean, without the columns that are left out."""
+    return "; ".join(
+        f"{title}: {text}" if title else text
+        for title, text in meaning
+        if not title or title in titles
+    )
+
+
+def meaning_of_scores(runs: Runs) -> Meaning:
+    """What the columns of `table_cells` mean, for runs of one measure."""
+    summaries = [run["summary"] for run in runs.values()]
+    measure = summaries[0]["measure"]
+    seeds = max(len(summary["final"].get("seeds", [])) for summary in summaries)
+    name = MEASURES[measure][0]
+    deployed = f"test {name} of the models that clients deploy, mean over clients"
+    spread = [("", f"±: standard deviation over {seeds} seeds")] if seeds > 1 else []
+    unseen = any("unseen" in summary for summary in summaries)
+    return [
+        (NAMES[measure], deployed),
+        *spread,
+        ("worst clients", "mean of the worst tenth of them"),
+        ("after training", "after further local training"),
+        ("rounds to target", "until the mean score is that of --target"),
+        ("time to target", "virtual time until then"),
+        ("virtual time", "of all rounds"),
+        ("sent", "floats that all clients sent"),
+        ("gradients", "computed on batches by all clients"),
+        ("seconds", "without compiling"),
+        ("best by validation", "each client at its own best validation score"),
+        ("weighted", "by numbers of examples"),
+        ("collaborators", "effective number of clients to whom a client listens, last round"),
+        ("groups found", "adjusted Rand index of the weights' blocks and the true groups"),
+        ("malicious weight", "what benign clients give to malicious ones"),
+        *([("", "unseen: clients that took part in no round")] if unseen else []),
+    ]
+
+
+def warnings(runs: Runs) -> list[str]:
+    """A line for each run whose clients are worse than with local training, and what to turn first.
+
+    With several seeds, only where they are worse with every seed.
+    """
+    references = _references(runs)
+    if "local" not in references:
+        return []
+    label_of_local, local = references["local"]
+    lines = []
+    for label, run in runs.items():
+        summary = run["summary"]
+        measure = summary["measure"]
+        found = gains(measure, summary["final"], local["final"])
+        if label == label_of_local or found is None:
+            continue
+        losses = [-BETTER[measure] * gain for gain in (found[0], *found[1])]
+        if losses[0] > WORTH_A_WARNING[measure] and min(losses) > 0:
+            factory = ALGORITHMS.get(summary["algorithm"])
+            advice = facts_of(factory).turn_first if factory else ""
+            turn = f"; turn first: {advice}" if advice else ""
+            digits = MEASURES[measure][2]
+            lines.append(f"{label} is worse than local training by {losses[0]:{digits}}{turn}")
+    return lines

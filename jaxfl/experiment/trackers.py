@@ -1,0 +1,295 @@
+"""Sends what runs measure to a tracker: TensorBoard, Weights & Biases, MLflow or Trackio.
+
+Each tracker is a class below: it opens a run, logs numbers at a round, and closes the run. Its
+library is imported only if it is asked for, and reads its own settings, such as `WANDB_MODE` or
+`MLFLOW_TRACKING_URI`.
+"""
+
+import dataclasses
+import importlib.util
+import json
+import os
+import sys
+from pathlib import Path
+from typing import Any, Literal, Protocol
+
+from flax.traverse_util import flatten_dict
+
+from jaxfl.core.errors import InputError, check, warn
+from jaxfl.experiment.config import Config
+from jaxfl.experiment.config.text import parse_json
+from jaxfl.experiment.session.run import Follow
+from jaxfl.simulation import mesh
+
+Tracker = Literal["tensorboard", "wandb", "mlflow", "trackio"]
+
+# The names of the scores as metrics.jsonl stores them.
+SHOWN = {"accuracy": "accuracy", "rmse": "negative_mse"}
+
+Number = float | int
+
+PROJECT = "jaxfl"  # where the settings of a tracker name no project or experiment
+
+
+class Tracked(Protocol):
+    """A run of a tracker, made of a name, a directory, the options, and the first round."""
+
+    def log(self, numbers: dict[str, Number], step: int) -> None:
+        """Takes in numbers after a round."""
+        ...
+
+    def close(self, final: dict[str, Number], step: int) -> None:
+        """Takes in the numbers of the summary, none if the run was stopped, and ends the run."""
+        ...
+
+
+class TensorBoard:
+    """Event files in the folder `tensorboard` of the run's directory."""
+
+    def __init__(self, name: str, directory: Path, options: dict[str, Any]):
+        from tensorboardX import SummaryWriter
+
+        self.open = lambda step: SummaryWriter(str(directory / "tensorboard"), purge_step=step)
+        self.writer = None
+        self.options = options
+
+    def log(self, numbers: dict[str, Number], step: int) -> None:
+        """See `Tracked`. The files are made here, when the run has its directory."""
+        if self.writer is None:
+            self.writer = self.open(step)
+            self.writer.add_text("config", f"```\n{json.dumps(self.options, indent=2)}\n```", step)
+        for name, value in numbers.items():
+            self.writer.add_scalar(name, value, step)
+        self.writer.flush()
+
+    def close(self, final: dict[str, Number], step: int) -> None:
+        """See `Tracked`."""
+        if self.writer is not None:
+            self.log(final, step)
+            self.writer.close()
+
+
+class WeightsAndBiases:
+    """A run of the project `WANDB_PROJECT`."""
+
+    def __init__(self, name: str, directory: Path, options: dict[str, Any]):
+        import wandb
+
+        project = os.environ.get("WANDB_PROJECT", PROJECT)
+        self.run = wandb.init(project=project, name=name, config=options, reinit="create_new")
+
+    def log(self, numbers: dict[str, Number], step: int) -> None:
+        """See `Tracked`."""
+        self.run.log(numbers, step=step)
+
+    def close(self, final: dict[str, Number], step: int) -> None:
+        """See `Tracked`."""
+        self.run.summary.update(final)
+        self.run.finish(exit_code=0 if final else 1)
+
+
+class MLflow:
+    """A run of the experiment `MLFLOW_EXPERIMENT_NAME`."""
+
+    def __init__(self, name: str, directory: Path, options: dict[str, Any]):
+        import mlflow
+
+        self.mlflow = mlflow
+        experiment = mlflow.set_experiment(os.environ.get("MLFLOW_EXPERIMENT_NAME", PROJECT))
+        run = mlflow.MlflowClient().create_run(experiment.experiment_id, run_name=name)
+        self.run_id = run.info.run_id
+        mlflow.log_params(options, run_id=self.run_id)
+
+    def log(self, numbers: dict[str, Number], step: int) -> None:
+        """See `Tracked`."""
+        self.mlflow.log_metrics(numbers, step=step, run_id=self.run_id)
+
+    def close(self, final: dict[str, Number], step: int) -> None:
+        """See `Tracked`."""
+        self.log(final, step)
+        status = "FINISHED" if final else "KILLED"
+        self.mlflow.MlflowClient().set_terminated(self.run_id, status)
+
+
+class Trackio:
+    """A run of the project `TRACKIO_PROJECT`."""
+
+    def __init__(self, name: str, directory: Path, options: dict[str, Any]):
+        import trackio
+
+        project = os.environ.get("TRACKIO_PROJECT", PROJECT)
+        self.run = trackio.init(project=project, name=name, config=options, embed=False)
+
+    def log(self, numbers: dict[str, Number], step: int) -> None:
+        """See `Tracked`."""
+        self.run.log(numbers, step=step)
+
+    def close(self, final: dict[str, Number], step: int) -> None:
+        """See `Tracked`."""
+        if final:
+            self.log(final, step)
+        self.run.finish()
+
+
+# The class of each tracker and the library that it needs.
+TRACKERS: dict[Tracker, tuple[type, str]] = {
+    "tensorboard": (TensorBoard, "tensorboardX"),
+    "wandb": (WeightsAndBiases, "wandb"),
+    "mlflow": (MLflow, "mlflow"),
+    "trackio": (Trackio, "trackio"),
+}
+
+
+class Tracking:
+    """A `follow` for `execute`, `resume` and `compare` that sends what runs measure to a tracker.
+
+    The runs may follow each other, as in a comparison: each is a run of the tracker. Use it as a
+    context, which ends the last run. Of several processes, the first one tracks.
+
+    A tracker that fails while a run is under way is left out with a warning: the run goes on.
+
+    Args:
+      tracker: which one; None for none.
+      directories: of each run, by the name of its config.
+
+    Raises:
+      InputError: the tracker's library is not installed.
+    """
+
+    def __init__(self, tracker: Tracker | None, directories: dict[str, Path]):
+        check_library(tracker)
+        self.tracker = tracker if mesh.is_main_process() else None
+        self.directories = directories
+        self.config: Config | None = None
+        self.run: Tracked | None = None
+        self.step = 0
+
+    def __enter__(self) -> "Tracking":
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self.end()
+
+    def __call__(self, config: Config, line: dict[str, Any] | None) -> None:
+        """Begins a run, or sends what is new of it.
+
+        Raises:
+          InputError: the tracker opens no run, for example because nobody is logged in.
+        """
+        if self.tracker is None:
+            return
+        if line is None:
+            self.end()
+            self.begin(config, self.tracker)
+        # A finished run of a comparison that goes on has one line and does not begin.
+        elif self.run is not None and self.config is not None and self.config.name == config.name:
+            self.step = line["round"]
+            try:
+                self.run.log(numbers_of(line), self.step)
+            except Exception as error:  # whatever a library raises
+                self._leave_out(error)
+
+    def begin(self, config: Config, tracker: Tracker) -> None:
+        """Opens a run of the tracker, with all options of the config."""
+        directory = self.directories[config.name]
+        several = len(self.directories) > 1
+        name = f"{directory.parent.name}/{directory.name}" if several else directory.name
+        try:
+            self.run = TRACKERS[tracker][0](name or config.name, directory, options_of(config))
+        except Exception as error:  # whatever a library raises
+            raise InputError(
+                f"--track {tracker}: it opens no run ({' '.join(str(error).split()):.200}): mend "
+                "its settings, or leave --track out"
+            ) from error
+        self.config = config
+        self.step = 0
+
+    def end(self) -> None:
+        """Ends the run of the tracker that is open, if any."""
+        if self.run is None or self.config is None:
+            return
+        summary = self.directories[self.config.name] / "summary.json"
+        # Before the first evaluation it may be that of a run that is about to be replaced.
+        done = parse_json(summary.read_text()) if self.step and summary.exists() else None
+        try:
+            self.run.close(final_numbers(done) if done else {}, self.step)
+        except Exception as error:  # whatever a library raises
+            self._leave_out(error)
+        self.run = None
+
+    def _leave_out(self, error: Exception) -> None:
+        self.run = None
+        warn(f"--track {self.tracker} failed, and the run goes on without it: {error!r:.200}")
+
+
+def each_of(*followers: Follow) -> Follow:
+    """A `follow` that calls several, one after the other."""
+
+    def follow(config: Config, line: dict[str, Any] | None) -> None:
+        for one in followers:
+            one(config, line)
+
+    return follow
+
+
+def check_library(tracker: Tracker | None) -> None:
+    """Raises an `InputError` if the library of a tracker is not installed."""
+    if tracker is None:
+        return
+    library = TRACKERS[tracker][1]
+    check(
+        library in sys.modules or importlib.util.find_spec(library) is not None,
+        f"--track {tracker} needs {library}, which is not installed: pip install 'jaxfl[{tracker}]'"
+        ", or leave --track out",
+    )
+
+
+def options_of(config: Config) -> dict[str, Any]:
+    """All options of a config, hyper-parameters as `hyper.NAME`."""
+    options = dataclasses.asdict(config)
+    hyper = options.pop("hyper")
+    return options | {f"hyper.{name}": value for name, value in hyper.items()}
+
+
+def numbers_of(line: dict[str, Any]) -> dict[str, Number]:
+    """The numbers of a line of metrics.jsonl under the names that a tracker shows.
+
+    Args:
+      line: with its `measure`. What is null there is left out.
+    """
+    measure = SHOWN[line["measure"]]
+    numbers = _scores("test", line, measure) | {
+        "train/loss": line["loss"],
+        "train/batches": line["batches"],
+        "time/seconds": line["seconds"],
+        "time/virtual": line.get("time"),
+        "sent/up_floats": line["up"],
+        "sent/down_floats": line["down"],
+        "sent/up_bytes": line["up_bytes"],
+    }
+    if "unseen" in line:
+        numbers |= _scores("unseen", line["unseen"], measure)
+    numbers |= {f"method/{name}": value for name, value in line.get("metrics", {}).items()}
+    numbers |= flatten_dict({"graph": line.get("graph", {})}, sep="/")
+    return {name: value for name, value in numbers.items() if value is not None}
+
+
+def final_numbers(summary: dict[str, Any]) -> dict[str, Number]:
+    """The numbers of a summary.json under the names that a tracker shows."""
+    measure = SHOWN[summary["measure"]]
+    numbers = _scores("final", summary["final"], measure)
+    numbers |= _scores("selected_on_val", summary["selected_on_val"], measure)
+    return {name: value for name, value in numbers.items() if value is not None}
+
+
+def _scores(group: str, stages: dict[str, Any], measure: str) -> dict[str, Number | None]:
+    """The scores of the deployed models, and of those after fine-tuning."""
+    before = stages["before"]
+    after = stages["after"]
+    return {
+        f"{group}/{measure}": before["mean"],
+        f"{group}/{measure}_weighted": before["weighted"],
+        f"{group}/worst10": before["worst10"],
+        f"{group}/{measure}_after": after["mean"],
+        f"{group}/worst10_after": after["worst10"],
+    }

@@ -1,0 +1,98 @@
+"""Convolution, bias, ReLU and 2x2 max-pooling as one operation, fast in a loop of steps on CPU.
+
+In the plain composition the four outputs of a pooling window read four overlapping patches, and
+bias and ReLU are applied to four values of which one survives. Here the four patches are read as
+one, of (k + 1) x (k + 1). One product with the kernel at its four offsets gives all four outputs.
+The largest goes on to bias and ReLU (the result is the same, since both are monotone), and its
+position is kept for the gradient. `patches.block` does the same in the way of a GPU.
+"""
+
+from collections.abc import Callable
+from functools import partial
+
+import jax
+import jax.numpy as jnp
+from flax import linen as nn
+from jax import lax
+from jaxtyping import Array, Float
+
+from jaxfl.models.convolution import patches, tiles
+from jaxfl.models.convolution.conv import NHWC, Conv, layout_of, max_pool
+
+Padding = tuple[tuple[int, int], tuple[int, int]]
+
+
+class ConvReluPool(nn.Module):
+    """`max_pool(relu(Conv(features, kernel_size)(x)))`, with the parameters of `nn.Conv`."""
+
+    features: int
+    kernel_size: tuple[int, int]
+    padding: str = "SAME"
+    kernel_init: Callable = nn.linear.default_kernel_init
+    conv: Conv = "auto"
+
+    @nn.compact
+    def __call__(self, x: Array) -> Array:
+        """[n, h, w, ci] -> [n, h / 2, w / 2, features]."""
+        kernel = self.param(
+            "kernel", self.kernel_init, (*self.kernel_size, x.shape[-1], self.features)
+        )
+        bias = self.param("bias", nn.initializers.zeros_init(), (self.features,))
+        pads = lax.padtype_to_pads(x.shape[1:3], self.kernel_size, (1, 1), self.padding)
+        return conv_relu_pool(x, kernel, bias, tuple(tuple(p) for p in pads), self.conv)
+
+
+def conv_relu_pool(
+    x: Float[Array, "n h w ci"],
+    kernel: Float[Array, "kh kw ci co"],
+    bias: Float[Array, "co"],
+    padding: Padding,
+    way: Conv = "auto",
+) -> Float[Array, "n h2 w2 co"]:
+    """Convolution (stride 1), bias, ReLU, 2x2 max-pooling; an odd last row or column is dropped."""
+    layout = layout_of(way)
+    if layout == "batch last":
+        return _batch_last(x, kernel, bias, padding)
+    if layout == "grouped":
+        y = lax.conv_general_dilated(x, kernel, (1, 1), padding, dimension_numbers=NHWC)
+        return max_pool(nn.relu(y + bias[None, None, None]))
+    return patches.block(x, kernel, bias, padding)
+
+
+@partial(jax.custom_vjp, nondiff_argnums=(3,))
+def _batch_last(x: Array, kernel: Array, bias: Array, padding: Padding) -> Array:
+    return _forward(x, kernel, bias, padding)[0]
+
+
+def _block_forward(x: Array, kernel: Array, bias: Array, padding: Padding):
+    y, winner = _forward(x, kernel, bias, padding)
+    return y, (x, kernel, y, winner)
+
+
+def _block_backward(padding: Padding, saved: tuple, gradient: Array):
+    return _backward(*saved, gradient, padding)
+
+
+_batch_last.defvjp(_block_forward, _block_backward)
+
+
+def _forward(x: Array, kernel: Array, bias: Array, padding: Padding) -> tuple[Array, Array]:
+    four = tiles.product(tiles.patches(x.transpose(3, 1, 2, 0), kernel, padding), kernel)
+    best, winner = patches.largest(list(four))
+    y = nn.relu(best + bias[:, None, None, None])
+    return y.transpose(3, 1, 2, 0), winner
+
+
+def _backward(x: Array, kernel: Array, y: Array, winner: Array, gradient: Array, padding: Padding):
+    # XLA does not repeat a division in each consumer. So this one keeps the loops of the products
+    # apart from the computation of the gradient.
+    alive = gradient.transpose(3, 1, 2, 0) / jnp.where(
+        y.transpose(3, 1, 2, 0) > 0, 1.0, jnp.inf
+    ).astype(y.dtype)
+    corner = jnp.arange(4, dtype=jnp.int8).reshape(4, 1, 1, 1, 1)
+    spread = jnp.where(winner[None] == corner, alive[None], 0.0)  # [4, co, h2, w2, n]
+    read = tiles.patches(x.transpose(3, 1, 2, 0), kernel, padding)
+    by_patches, by_kernel = tiles.product_backward(read, kernel, spread)
+    _, height, width, _ = x.shape
+    image = tiles.image_of(by_patches, (height, width), padding)
+    return image.transpose(3, 1, 2, 0), by_kernel, alive.sum(axis=(1, 2, 3))

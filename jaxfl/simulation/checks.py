@@ -1,0 +1,158 @@
+"""What `rounds` checks before and after its scan: the state, the data and the cohorts.
+
+Each check raises an `InputError` of one line, and reads arrays that this process can read.
+"""
+
+from collections.abc import Callable
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, PyTree
+
+from jaxfl.core import tree
+from jaxfl.core.errors import InputError, check
+from jaxfl.core.ragged import is_ragged
+from jaxfl.core.types import Algorithm, Cohort, Dataset, Federation, Pool, PRNGKey, State
+
+__all__ = [
+    "check_client_axis",
+    "check_cohorts",
+    "check_structure",
+    "check_validation",
+    "label_check",
+]
+
+
+def check_validation(algorithm: Algorithm, federation: Federation) -> None:
+    """Raises an `InputError` if the algorithm learns from validation data and no client has any."""
+    mask = federation.val.mask
+    if not algorithm.validates or not getattr(mask, "is_fully_addressable", True):
+        return
+    check(
+        bool((mask > 0).any()),
+        "the method learns from the clients' validation data, and no client has any: give each "
+        "some, such as a fifth of its examples (--val 0.2), or choose another method",
+    )
+
+
+def check_client_axis(federation: Federation, state: PyTree) -> None:
+    """Raises an `InputError` unless the state has one row for each client of the federation."""
+    check(
+        isinstance(state, State),
+        f"the state has type {type(state).__name__}: expected the State of algorithm.init",
+    )
+    clients = federation.train.mask.shape[0]
+    wrong = [np.shape(x) for x in jax.tree.leaves(state.clients) if np.shape(x)[:1] != (clients,)]
+    check(
+        not wrong,
+        f"the state has clients' arrays of shape {wrong[:1]}, the federation has {clients} "
+        "clients: expected a row for each; make the state by algorithm.init of this federation",
+    )
+
+
+def check_structure(
+    algorithm: Algorithm, key: PRNGKey, federation: Federation, state: State
+) -> None:
+    """Raises an `InputError` if the state is not one that this algorithm makes."""
+    expected = jax.eval_shape(algorithm.init, key, federation.train)
+    same = jax.tree.structure(expected) == jax.tree.structure(state) and all(
+        made.shape == np.shape(given)
+        for made, given in zip(jax.tree.leaves(expected), jax.tree.leaves(state), strict=True)
+    )
+    check(
+        same,
+        "the state is of another algorithm, model or federation: expected one with the arrays "
+        f"{_shapes(expected)}, got {_shapes(state)}; make it by algorithm.init",
+    )
+
+
+def _shapes(tree: PyTree) -> str:
+    shapes = [str(np.shape(x)) for x in jax.tree.leaves(tree)]
+    return ", ".join(shapes[:6]) + (", ..." if len(shapes) > 6 else "")
+
+
+def label_check(algorithm: Algorithm) -> Callable[[Federation, State], None]:
+    """A check of labels against the number of the model's outputs.
+
+    Targets are labels if they are integers, one an example, and the model has several outputs.
+
+    Returns:
+      check_labels(federation, state), which raises an `InputError` if a label is out of range. It
+      does nothing if the targets are the same arrays as in its last call that raised no error.
+    """
+    in_range: tuple = ()
+    outputs: int | None = None
+
+    def check_labels(federation: Federation, state: State) -> None:
+        nonlocal in_range, outputs
+        targets = tuple(part.y for part in federation)
+        if [id(y) for y in targets] == [id(y) for y in in_range]:
+            return
+        parts = {name: part for name, part in federation._asdict().items() if _has_labels(part)}
+        if parts and outputs is None:
+            outputs = _outputs(algorithm, federation, state)
+        for name, part in parts.items():
+            if outputs is not None and outputs > 1:
+                _check_range(name, part, outputs)
+        in_range = targets
+
+    return check_labels
+
+
+def _has_labels(part: Dataset | Pool) -> bool:
+    """Whether the targets are integers that this process can read."""
+    local = all(getattr(leaf, "is_fully_addressable", True) for leaf in jax.tree.leaves(part.y))
+    return local and part.y.dtype.kind in "iu" and 0 not in part.y.shape
+
+
+def _check_range(name: str, part: Dataset | Pool, outputs: int) -> None:
+    """Raises an `InputError` if a label that counts is not one of the model's outputs."""
+    counts = np.asarray(part.mask) > 0
+    if counts.ndim > part.y.ndim:  # a pool
+        counts = counts.any(axis=0)
+    if counts.shape != part.y.shape or not counts.any():
+        return
+    labels = np.asarray(jax.device_get(part.y)[np.nonzero(counts)])
+    low = labels.min()
+    high = labels.max()
+    check(
+        low >= 0 and high < outputs,
+        f"the {name} data hold labels from {low} to {high}, the model has {outputs} outputs: "
+        f"expected labels from 0 to {outputs - 1}, or a model with more outputs",
+    )
+
+
+def _outputs(algorithm: Algorithm, federation: Federation, state: State) -> int:
+    """The number of outputs of the model that a client deploys; 0 if it cannot be told."""
+
+    def predict(federation: Federation, state: State) -> Array:
+        train, val = tree.take((federation.train, federation.val), jnp.arange(1))
+        models = algorithm.models(state, Cohort(jnp.arange(1), train, val))
+        model, train = jax.tree.map(lambda x: x[0], (models, train), is_leaf=is_ragged)
+        if algorithm.recall is not None:
+            model = algorithm.recall(model, train)
+        return algorithm.apply(model, train.x[:1])
+
+    try:
+        predictions = jax.eval_shape(predict, federation, state)
+    except Exception:  # the round itself says what is wrong
+        return 0
+    return predictions.shape[1] if len(predictions.shape) == 2 else 0
+
+
+def check_cohorts(ids: Array | np.ndarray, clients: int, start: int) -> None:
+    """Raises an `InputError` if a cohort [T, M] names a client twice, or one that there is not."""
+    if not getattr(ids, "is_fully_addressable", True):
+        return
+    rows = np.asarray(ids)
+    outside = (rows < 0) | (rows >= clients)
+    twice = np.zeros(rows.shape, bool)
+    twice[:, 1:] = rows[:, 1:] == rows[:, :-1]  # the ids of a round are sorted
+    for wrong, what in ((outside, "names client"), (twice, "names twice client")):
+        if wrong.any():
+            number, place = np.argwhere(wrong)[0]
+            raise InputError(
+                f"the participation {what} {rows[number, place]} in round {start + number}: "
+                f"expected each of the clients 0 to {clients - 1} at most once"
+            )

@@ -1,0 +1,296 @@
+"""Evaluation: scores of the deployed models on the clients' data, before and after fine-tuning."""
+
+from collections.abc import Callable
+from typing import Literal, NamedTuple
+
+import jax
+import jax.numpy as jnp
+from jax import lax
+from jaxtyping import Array, Float, Int
+
+from jaxfl.core import order, target, tree
+from jaxfl.core.errors import check
+from jaxfl.core.over_clients import over_clients
+from jaxfl.core.types import (
+    Algorithm,
+    Chunk,
+    Cohort,
+    Dataset,
+    Federation,
+    Params,
+    Pool,
+    PRNGKey,
+    State,
+    Task,
+)
+from jaxfl.training.objectives import data_loss
+
+
+class Scores(NamedTuple):
+    """The mean score of each client on each set; NaN for a client that has no data in the set."""
+
+    # [M]
+    val: Float[Array, "*m"]
+    # [M]
+    test: Float[Array, "*m"]
+
+
+# What the second score of an evaluation is the score of.
+After = Literal["fine_tuned", "trained", "none"]
+
+
+class Evaluation(NamedTuple):
+    """Scores of the deployed models, and of the models after local training."""
+
+    before: Scores
+    # of the deployed models after each client has fine-tuned its own, or of the models that the
+    # clients trained in the last round, before the server's answer, or all NaN
+    after: Scores
+
+
+def score_clients(
+    apply: Callable,
+    score: Callable,
+    params: Params,
+    data: Dataset | Pool,
+    *,
+    batch_size: int | None = None,
+    chunk: Chunk = "auto",
+) -> Float[Array, "m"]:
+    """The weighted mean score of each client's model on its data [M].
+
+    Args:
+      apply: (params, x [B]) -> prediction [B] of one client.
+      score: (prediction [B], y [B]) -> [B].
+      params: [M, ...].
+      data: [M, n, ...], or one pool [n, ...] with weights [M, n].
+      batch_size: number of examples predicted at a time. None: 20 for images on a CPU, so that the
+        patches of a batch fit into the cache; otherwise 256.
+      chunk: clients computed side by side, see `over_clients`.
+
+    Example:
+      >>> data = Dataset(jnp.ones((2, 3, 1)), jnp.ones((2, 3)), jnp.ones((2, 3), bool))
+      >>> score = lambda prediction, y: -jnp.abs(prediction[:, 0] - y)
+      >>> score_clients(lambda w, x: w * x, score, jnp.array([1.0, 5.0]), data).tolist()
+      [0.0, -4.0]
+    """
+    feature_axes = data.x.ndim - (1 if isinstance(data, Pool) else 2)
+
+    def one(params: Params, data: Dataset) -> Float[Array, ""]:
+        at_once = batch_size
+        if at_once is None:
+            at_once = 20 if feature_axes == 3 and target.platform() == "cpu" else 256
+        # Only batches with examples that count are computed: these examples come first.
+        size = min(at_once, max(data.mask.size, 1))
+        rows = order.real_first(data.mask != 0)
+        rows = jnp.pad(rows, (0, -rows.size % size))
+        count = jnp.count_nonzero(data.mask)
+
+        def add(number: Array, sums: tuple[Array, Array]) -> tuple[Array, Array]:
+            chosen = lax.dynamic_slice(rows, (number * size,), (size,))
+            if feature_axes == 3:
+                chosen = order.not_fused(chosen, data.mask.size)
+            real = number * size + jnp.arange(size) < count
+            weights = jnp.where(real, data.mask[chosen], 0.0)
+            values = score(apply(params, data.x[chosen]), data.y[chosen])
+            total = jnp.sum(jnp.where(weights > 0, values * weights, 0.0))
+            return sums[0] + total, sums[1] + jnp.sum(weights, dtype=jnp.float32)
+
+        zero = jnp.zeros(())
+        total, weight = lax.fori_loop(0, -(-count // size), add, (zero, zero))
+        return jnp.where(weight > 0, total / jnp.where(weight > 0, weight, 1.0), jnp.nan)
+
+    if isinstance(data, Pool):
+
+        def from_pool(params: Params, mask: Array, x: Array, y: Array) -> Float[Array, ""]:
+            return one(params, Dataset(x, y, mask))
+
+        return over_clients(from_pool, chunk, data.x, data.y)(params, data.mask)
+    return over_clients(one, chunk)(params, data)
+
+
+def make_evaluate(
+    algorithm: Algorithm,
+    task: Task,
+    *,
+    batch_size: int | None = None,
+    chunk: Chunk = "auto",
+    after: After = "fine_tuned",
+) -> Callable:
+    """The jitted function that evaluates the clients `ids`.
+
+    The deployed models are scored first. The second score is that of one of these:
+
+    - "fine_tuned": the deployed models after the task's own local training on its data loss, which
+      does not change the state;
+    - "trained": the models that the clients trained in the last round, before the server answered.
+      They need no further training;
+    - "none": nothing, and the second score is NaN.
+
+    A client whose model is not finite after training has the deployed model instead.
+
+    Args:
+      algorithm: says which model a client deploys and how the client predicts. Its `recall` is
+        applied to the models before and after fine-tuning.
+      task: has the loss of fine-tuning and the score.
+      batch_size: number of examples predicted at a time, see `score_clients`.
+      chunk: clients computed side by side, see `over_clients`.
+      after: what is scored second.
+
+    Returns:
+      evaluate(key, federation, state, ids [M], trained=None, round=None) -> Evaluation with scores
+      [M]. `trained` has the models [M, ...] of "trained", `Info.trained` of the round whose clients
+      are `ids`. If the task's optimiser depends on the round, fine-tuning has that of the given
+      round.
+
+    Example:
+      >>> federation = jaxfl.data.ridge(0, dim=3).federation  # of 150 clients
+      >>> task = jaxfl.regression(jaxfl.models.linear(), np.zeros(3))
+      >>> algorithm = jaxfl.algorithms.fedavg(task)
+      >>> evaluate = jaxfl.make_evaluate(algorithm, task, after="none")
+      >>> key = jax.random.key(0)
+      >>> state = algorithm.init(key, federation.train)
+      >>> evaluate(key, federation, state, jnp.arange(150)).before.test.shape
+      (150,)
+    """
+    of_models = make_evaluate_models(
+        algorithm, task, batch_size=batch_size, chunk=chunk, after=after
+    )
+
+    @jax.jit
+    def evaluate(
+        key: PRNGKey,
+        federation: Federation,
+        state: State,
+        ids: Int[Array, "m"],
+        trained: Params | None = None,
+        round: Int[Array, ""] | int | None = None,
+    ) -> Evaluation:
+        deployed = algorithm.models(state, _cohort(federation, ids, round))
+        return of_models(key, federation, deployed, ids, trained, round)
+
+    return evaluate
+
+
+def _cohort(federation: Federation, ids: Array, round: Array | int | None) -> Cohort:
+    train, val = tree.take((federation.train, federation.val), ids)
+    return Cohort(ids, train, val, round)
+
+
+def make_evaluate_models(
+    algorithm: Algorithm,
+    task: Task,
+    *,
+    batch_size: int | None = None,
+    chunk: Chunk = "auto",
+    after: After = "fine_tuned",
+) -> Callable:
+    """As `make_evaluate`, for deployed models that are given.
+
+    It needs no state. Where clients predict with the model alone, it is the same program for all
+    methods, which is compiled once.
+
+    Args:
+      algorithm: says how a client predicts.
+      task: see `make_evaluate`, also for the other arguments.
+      batch_size: number of examples predicted at a time.
+      chunk: clients computed side by side.
+      after: what is scored second.
+
+    Returns:
+      evaluate_models(key, federation, deployed [M, ...], ids [M], trained=None, round=None) ->
+      Evaluation, not jitted.
+
+    Example:
+      >>> federation = jaxfl.data.ridge(0, dim=3).federation  # of 150 clients
+      >>> task = jaxfl.regression(jaxfl.models.linear(), np.zeros(3))
+      >>> algorithm = jaxfl.algorithms.fedavg(task)
+      >>> evaluate_models = make_evaluate_models(algorithm, task, after="none")
+      >>> key = jax.random.key(0)
+      >>> models = jax.vmap(task.problem.init)(jax.random.split(key, 2))
+      >>> evaluate_models(key, federation, models, jnp.arange(2)).before.test.shape
+      (2,)
+    """
+    evaluate_cohort = make_evaluate_cohort(
+        algorithm, task, batch_size=batch_size, chunk=chunk, after=after
+    )
+
+    def evaluate_models(
+        key: PRNGKey,
+        federation: Federation,
+        deployed: Params,
+        ids: Int[Array, "m"],
+        trained: Params | None = None,
+        round: Int[Array, ""] | int | None = None,
+    ) -> Evaluation:
+        cohort = _cohort(federation, ids, round)
+        if isinstance(federation.test, Pool):
+            test = federation.test._replace(mask=federation.test.mask[ids])
+        else:
+            test = tree.take(federation.test, ids)
+        return evaluate_cohort(key, cohort, test, deployed, trained)
+
+    return evaluate_models
+
+
+def make_evaluate_cohort(
+    algorithm: Algorithm,
+    task: Task,
+    *,
+    batch_size: int | None = None,
+    chunk: Chunk = "auto",
+    after: After = "fine_tuned",
+) -> Callable:
+    """As `make_evaluate_models`, for a cohort whose data are given alone.
+
+    Args:
+      algorithm: says how a client predicts.
+      task: see `make_evaluate`, also for the other arguments.
+      batch_size: number of examples predicted at a time.
+      chunk: clients computed side by side.
+      after: what is scored second.
+
+    Returns:
+      evaluate_cohort(key, cohort, test, deployed [M, ...], trained=None) -> Evaluation, not jitted.
+      `test` has the test sets of the cohort [M, n, ...], or a pool with weights [M, n].
+    """
+    fine_tune = task.trainer(data_loss(task.problem, algorithm.apply))
+
+    def evaluate_cohort(
+        key: PRNGKey,
+        cohort: Cohort,
+        test: Dataset | Pool,
+        deployed: Params,
+        trained: Params | None = None,
+    ) -> Evaluation:
+        def score_on(params: Params, data: Dataset | Pool) -> Float[Array, "m"]:
+            return score_clients(
+                algorithm.apply,
+                task.problem.score,
+                params,
+                data,
+                batch_size=batch_size,
+                chunk=chunk,
+            )
+
+        def scores(params: Params) -> Scores:
+            if task.problem.recall is not None:
+                params = over_clients(task.problem.recall, chunk)(params, cohort.train)
+            if algorithm.recall is not None:
+                params = over_clients(algorithm.recall, chunk)(params, cohort.train)
+            return Scores(score_on(params, cohort.val), score_on(params, test))
+
+        if after == "none":
+            unknown = jnp.full(cohort.ids.shape, jnp.nan)
+            return Evaluation(scores(deployed), Scores(unknown, unknown))
+        if after == "fine_tuned":
+            trained = fine_tune(key, deployed, None, cohort).params
+        check(
+            trained is not None,
+            "the scores after training are those of the models that a round trained: give them as "
+            "`trained`, from the info of make_rounds(..., trained=True)",
+        )
+        trained = tree.choose(tree.finite(trained, cohort.ids.size), trained, deployed)
+        return Evaluation(scores(deployed), scores(trained))
+
+    return evaluate_cohort

@@ -1,0 +1,211 @@
+"""Writes federations into directories, and opens directories of federations.
+
+`jaxfl.on_disk.federation` describes the files.
+"""
+
+import json
+import os
+import shutil
+from pathlib import Path
+from typing import Any
+
+import jax
+import numpy as np
+
+from jaxfl.core.errors import InputError, check
+from jaxfl.core.types import Dataset, Federation, Pool
+from jaxfl.simulation.on_disk.federation import PARTS, Part, StoredFederation, load_mapped
+
+MANIFEST = "federation.json"
+VERSION = 1
+
+
+def write_federation(directory: Path | str, federation: Federation) -> StoredFederation:
+    """Writes a federation that fits into memory, completely or not at all.
+
+    Args:
+      directory: to write; it must not exist, or be empty.
+      federation: the data of all clients.
+
+    Raises:
+      InputError: the directory is not empty.
+
+    Example:
+      >>> federation = jaxfl.data.ridge(0, dim=3).federation
+      >>> jaxfl.on_disk.write_federation(Path("stored"), federation).clients
+      150
+    """
+    directory = Path(directory)
+    taken = directory.exists() and (not directory.is_dir() or any(directory.iterdir()))
+    check(not taken, f"{directory} is not empty: name a new directory for the federation")
+    unfinished = directory.with_name(f".{directory.name}.part")
+    shutil.rmtree(unfinished, ignore_errors=True)
+    longest = {}
+    for name, part in zip(PARTS, federation, strict=True):
+        folder = unfinished / name
+        folder.mkdir(parents=True)
+        if isinstance(part, Pool):
+            arrays = {"x": part.x, "y": part.y, "weights": part.mask}
+        else:
+            arrays = _flatten(part)
+            longest[name] = part.mask.shape[1]
+        for array_name, values in arrays.items():
+            np.save(folder / f"{array_name}.npy", np.asarray(values), allow_pickle=False)
+    write_manifest(unfinished, federation.train.mask.shape[0], longest)
+    if directory.exists():
+        directory.rmdir()
+    os.replace(unfinished, directory)
+    return open_federation(directory)
+
+
+def _flatten(part: Dataset) -> dict[str, np.ndarray]:
+    """The arrays of a part: its real examples, one client after the other."""
+    mask = np.asarray(part.mask)
+    real = mask != 0
+    offsets = np.concatenate([[0], np.cumsum(real.sum(axis=1))])
+    # Of arrays that store no padding, the examples are read without making any.
+    x = np.asarray(jax.device_get(part.x)[np.nonzero(real)])
+    y = np.asarray(jax.device_get(part.y)[np.nonzero(real)])
+    arrays = {"x": x, "y": y, "offsets": offsets}
+    if mask.dtype != bool:
+        arrays["weights"] = mask[real]
+    return arrays
+
+
+def write_manifest(directory: Path, clients: int, longest: dict[str, int]) -> None:
+    """Writes `federation.json`: what the arrays of a directory must be when it is opened.
+
+    Args:
+      directory: with the arrays.
+      clients: C.
+      longest: by part, to how many examples of a client it is padded when it is read.
+    """
+    arrays = {}
+    for path in sorted(directory.glob("*/*.npy")):
+        found = load_mapped(path)
+        arrays[path.relative_to(directory).as_posix()] = [list(found.shape), str(found.dtype)]
+    content = {"version": VERSION, "clients": clients, "longest": longest, "arrays": arrays}
+    (directory / MANIFEST).write_text(json.dumps(content, indent=1))
+
+
+def open_federation(directory: Path | str) -> StoredFederation:
+    """The federation in a directory that `write_federation` or you have written.
+
+    Only the offsets are read now. `federation.json` is optional; where it exists, the arrays must
+    be those that it names.
+
+    Args:
+      directory: with folders "train" and, if there are such examples, "val" and "test";
+        `jaxfl.on_disk.federation` describes their files.
+
+    Raises:
+      InputError: a file is missing or damaged, or the arrays do not fit together.
+
+    Example:
+      >>> Path("own/train").mkdir(parents=True)
+      >>> np.save("own/train/x.npy", np.zeros((5, 8), np.float32))  # three clients of 2, 0, 3
+      >>> np.save("own/train/y.npy", np.array([0, 1, 1, 0, 1], np.int32))
+      >>> np.save("own/train/offsets.npy", np.array([0, 2, 2, 5]))
+      >>> open_federation("own").sizes.tolist()
+      [2, 0, 3]
+    """
+    directory = Path(directory)
+    check(
+        (directory / "train").is_dir(),
+        f"{directory} holds no federation: expected folders train, val and test with x.npy, y.npy "
+        "and offsets.npy",
+    )
+    manifest = _read_manifest(directory)
+    longest = manifest.get("longest", {})
+    parts = {"train": _open_part(directory / "train", longest.get("train"), None)}
+    clients = len(parts["train"].offsets) - 1
+    for name in PARTS[1:]:
+        parts[name] = _open_part(directory / name, longest.get(name), parts["train"])
+    check(
+        manifest.get("clients", clients) == clients,
+        f"{directory / MANIFEST} names {manifest.get('clients')} clients, the offsets {clients}: "
+        "write the directory again",
+    )
+    return StoredFederation(directory, clients, parts)
+
+
+def _read_manifest(directory: Path) -> dict[str, Any]:
+    path = directory / MANIFEST
+    if not path.exists():
+        return {}
+    try:
+        manifest = json.loads(path.read_text())
+        arrays = manifest["arrays"].items()
+        version = manifest["version"]
+    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+        raise InputError(
+            f"cannot read {path} ({error!r:.200}): write the directory again, or remove this file"
+        ) from error
+    check(version == VERSION, f"{path} has version {version}: expected {VERSION}")
+    for name, expected in arrays:
+        found = load_mapped(directory / name)
+        described = [list(found.shape), str(found.dtype)]
+        check(
+            described == expected,
+            f"{directory / name} has shape and type {described}, {MANIFEST} names {expected}: "
+            "write the directory again, or remove federation.json if the arrays are right",
+        )
+    return manifest
+
+
+def _open_part(folder: Path, longest: int | None, train: Part | None) -> Part:
+    """A part as its arrays say; without a folder, one of no examples like those of `train`."""
+    if not folder.is_dir():
+        empty = np.zeros_like(train.offsets)
+        return train._replace(folder=None, offsets=empty, longest=1, weighted=False)
+    x = load_mapped(folder / "x.npy")
+    y = load_mapped(folder / "y.npy")
+    check(
+        x.ndim > 0 and y.ndim > 0 and len(x) == len(y),
+        f"{folder} has x.npy of shape {x.shape} and y.npy of shape {y.shape}: expected as many "
+        "targets as examples",
+    )
+    weighted = (folder / "weights.npy").exists()
+    described = (x.shape[1:], y.shape[1:], (x.dtype, y.dtype), weighted)
+    shared = train is not None and folder.name == "test" and not (folder / "offsets.npy").exists()
+    if shared:
+        expected = (len(train.offsets) - 1, len(x))
+        _check_weights(folder, weighted, expected)
+        return Part(folder, None, len(x), *described)
+    _check_weights(folder, weighted, (len(x),))
+    offsets = np.array(load_mapped(folder / "offsets.npy"))
+    rising = (
+        offsets.ndim == 1
+        and offsets.size > 1
+        and offsets.dtype.kind in "iu"
+        and offsets[0] == 0
+        and offsets[-1] == len(x)
+        and bool((offsets[1:] >= offsets[:-1]).all())
+    )
+    check(
+        rising,
+        f"{folder / 'offsets.npy'} has shape {offsets.shape} and type {offsets.dtype}: expected "
+        f"whole numbers [clients + 1] that rise from 0 to {len(x)}, the number of examples",
+    )
+    check(
+        train is None or offsets.size == train.offsets.size,
+        f"{folder / 'offsets.npy'} has {offsets.size - 1} clients, train "
+        f"{0 if train is None else train.offsets.size - 1}: expected as many",
+    )
+    largest = max(1, int(np.diff(offsets).max()))
+    check(
+        longest is None or longest >= largest,
+        f"{folder} is padded to {longest} examples, and a client has {largest}: remove "
+        f"{MANIFEST} or write it again",
+    )
+    return Part(folder, offsets.astype(np.int64), longest or largest, *described)
+
+
+def _check_weights(folder: Path, weighted: bool, expected: tuple[int, ...]) -> None:
+    if weighted:
+        found = load_mapped(folder / "weights.npy")
+        check(
+            found.shape == expected and found.dtype.kind == "f",
+            f"{folder / 'weights.npy'} has shape {found.shape} and type {found.dtype}: expected "
+            f"fractions of shape {expected}",
+        )

@@ -1,0 +1,149 @@
+"""A federation in a directory, of which the data of a cohort are read.
+
+The examples of all clients lie one client after the other. A part ("train", "val" or "test") is a
+folder of arrays:
+
+- `x.npy` [N, *feature] and `y.npy` [N, *target]: the examples of all clients
+- `offsets.npy` [C + 1]: client c has the rows offsets[c] to offsets[c + 1] - 1
+- `weights.npy` [N], if examples of the part have weights
+
+The test part may be one set for all clients instead. It then has no `offsets.npy`, and its
+`weights.npy` [C, N], if there is one, weighs the examples for each client. A part without a folder
+has no examples; "train" must be there. Nothing is pickled.
+"""
+
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+from jaxtyping import Array, Int
+
+from jaxfl.core.errors import InputError
+from jaxfl.core.types import Dataset, Federation, Pool
+
+PARTS = ("train", "val", "test")
+
+
+class Part(NamedTuple):
+    """What the arrays of a part say without their examples."""
+
+    # where its arrays lie; None for a part without examples
+    folder: Path | None
+    # [C + 1] first row of each client; None for one set of all clients
+    offsets: Int[np.ndarray, "*c"] | None
+    # examples of a client in the padded arrays, or of the one set
+    longest: int
+    # of one example
+    feature: tuple[int, ...]
+    target: tuple[int, ...]
+    types: tuple[np.dtype, np.dtype]
+    weighted: bool
+
+
+@dataclass(frozen=True)
+class StoredFederation:
+    """A federation in a directory, see `open_federation`.
+
+    Attributes:
+      directory: where it lies.
+      clients: C, the number of clients.
+      parts: of "train", "val" and "test", where their examples lie.
+
+    Example:
+      >>> federation = jaxfl.data.ridge(0, dim=3).federation  # of 150 clients
+      >>> stored = jaxfl.on_disk.write_federation("ridge", federation)
+      >>> stored.read(np.array([7, 9])).train.x.shape[0], stored.sizes.shape
+      (2, (150,))
+    """
+
+    directory: Path
+    clients: int
+    parts: dict[str, Part]
+
+    def read(self, ids: Int[Array, "m"] | np.ndarray) -> Federation:
+        """The data of some clients as NumPy arrays [M, n, ...], in the order of the ids.
+
+        All parts are padded to the largest client of the federation, so that the shapes are those
+        of every other cohort of M clients.
+        """
+        return Federation(*(self.read_part(name, ids) for name in PARTS))
+
+    def read_part(self, name: str, ids: Int[Array, "m"] | np.ndarray) -> Dataset | Pool:
+        """One part of the data of some clients, see `read`."""
+        part = self.parts[name]
+        ids = np.asarray(ids)
+        if part.offsets is None:
+            return self._pool(part, ids)
+        shape = (ids.size, part.longest)
+        x = np.zeros((*shape, *part.feature), part.types[0])
+        y = np.zeros((*shape, *part.target), part.types[1])
+        mask = np.zeros(shape, np.float32 if part.weighted else bool)
+        if part.folder is None:
+            return Dataset(x, y, mask)
+        # Mapped anew each time, because pages of a mapping count as memory of the process.
+        all_x = load_mapped(part.folder / "x.npy")
+        all_y = load_mapped(part.folder / "y.npy")
+        weights = load_mapped(part.folder / "weights.npy") if part.weighted else None
+        for place, client in enumerate(ids):
+            first = part.offsets[client]
+            last = part.offsets[client + 1]
+            count = last - first
+            x[place, :count] = all_x[first:last]
+            y[place, :count] = all_y[first:last]
+            mask[place, :count] = True if weights is None else weights[first:last]
+        return Dataset(x, y, mask)
+
+    def _pool(self, part: Part, ids: np.ndarray) -> Pool:
+        x, y = self._shared
+        if part.weighted:
+            weights = np.array(load_mapped(part.folder / "weights.npy")[ids])
+        else:
+            weights = np.ones((ids.size, part.longest), np.float32)
+        return Pool(x, y, weights)
+
+    @cached_property
+    def _shared(self) -> tuple[np.ndarray, np.ndarray]:
+        folder = self.parts["test"].folder
+        return np.array(load_mapped(folder / "x.npy")), np.array(load_mapped(folder / "y.npy"))
+
+    @cached_property
+    def sizes(self) -> Int[np.ndarray, "*c"]:
+        """Examples that each client owns, train and validation together [C]."""
+        return self.count("train") + self.count("val")
+
+    def mask(self, name: str) -> np.ndarray:
+        """The mask of all clients in a part with offsets [C, n]."""
+        part = self.parts[name]
+        real = np.arange(part.longest) < np.diff(part.offsets)[:, None]
+        if not part.weighted:
+            return real
+        mask = np.zeros(real.shape, np.float32)
+        mask[real] = load_mapped(part.folder / "weights.npy")
+        return mask
+
+    def count(self, name: str) -> Int[np.ndarray, "*c"]:
+        """The number of examples of each client in a part with offsets [C]."""
+        part = self.parts[name]
+        if part.weighted:
+            weights = np.array(load_mapped(part.folder / "weights.npy"), np.float64)
+            sums = np.concatenate([[0.0], np.cumsum(weights)])[part.offsets]
+            return np.round(np.diff(sums)).astype(np.int64)
+        return np.diff(part.offsets)
+
+
+def load_mapped(path: Path) -> np.ndarray:
+    """An array that is mapped, not read."""
+    try:
+        return np.load(path, mmap_mode="r", allow_pickle=False)
+    except (OSError, ValueError, EOFError) as error:
+        # An empty array cannot be mapped.
+        if isinstance(error, ValueError) and path.is_file():
+            try:
+                return np.load(path, allow_pickle=False)
+            except (OSError, ValueError, EOFError):
+                pass
+        raise InputError(
+            f"cannot read {path} ({error!r:.200}): write the directory again"
+        ) from error

@@ -1,0 +1,94 @@
+"""A client that refuses the model which the server offers to it: the mirror of an upload."""
+
+from collections.abc import Callable
+from typing import Literal
+
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Bool, Float, PyTree
+
+from jaxfl.core import tree
+from jaxfl.core.over_clients import over_clients
+from jaxfl.core.types import (
+    Accept,
+    Chunk,
+    Cohort,
+    Dataset,
+    Evaluate,
+    Objective,
+    Params,
+    PRNGKey,
+    Problem,
+)
+from jaxfl.training.objectives import masked_mean
+
+__all__ = ["Acceptance", "accept_validated"]
+
+# A client always takes the model that the server offers to it, or only a model that is not clearly
+# worse on its validation data than its own.
+Acceptance = Literal["always", "validated"]
+# Standard errors above which a mean difference of losses is no chance
+CLEARLY = 1.0
+
+
+def accept_validated(
+    problem: Problem, evaluate_of: Callable[[Objective], Evaluate], chunk: Chunk = "auto"
+) -> Accept:
+    """A client keeps its own model where the offered one is clearly worse on its validation data.
+
+    That is, where the mean over its validation examples of (loss of the offered model - loss of its
+    own model) is positive and more than one standard error of that mean. Without this margin,
+    benign mixtures would be refused by chance where a client has few validation examples.
+
+    A client also keeps its own model where the offered model or its loss is not finite, unless its
+    own loss is not finite either. A client without validation data takes every finite offer.
+
+    Args:
+      problem: its `recall` completes a model before it predicts.
+      evaluate_of: the task's function that makes an `Evaluate` of an objective.
+      chunk: clients computed side by side, see `over_clients`.
+
+    Example:
+      >>> accept = accept_validated(task.problem, task.evaluate)
+      >>> own = tree.broadcast(task.problem.init(jax.random.key(0)), 4)
+      >>> offered = jax.tree.map(lambda x: x * jnp.nan, own)
+      >>> accept(own, offered, cohort)[1].tolist()
+      [False, False, False, False]
+    """
+
+    def differences(models: tuple[Params, Params], batch: Dataset) -> Float[Array, "b"]:
+        own, offered = (problem.error(problem.apply(m, batch.x), batch.y) for m in models)
+        return offered - own
+
+    def first_moment(models: PyTree, batch: Dataset, anchor: PyTree, key: PRNGKey):
+        value = masked_mean(differences(models, batch), batch.mask)
+        return value, value
+
+    def second_moment(models: PyTree, batch: Dataset, anchor: PyTree, key: PRNGKey):
+        value = masked_mean(differences(models, batch) ** 2, batch.mask)
+        return value, value
+
+    mean_of = evaluate_of(first_moment)
+    square_of = evaluate_of(second_moment)
+
+    def complete(models: Params, cohort: Cohort) -> Params:
+        if problem.recall is None:
+            return models
+        return over_clients(problem.recall, chunk)(models, cohort.train)
+
+    def accept(own: Params, offered: Params, cohort: Cohort) -> tuple[Params, Bool[Array, "m"]]:
+        models = (complete(own, cohort), complete(offered, cohort))
+        # A deployed model predicts without random numbers, so any key will do.
+        key = jax.random.key(0)
+        mean = mean_of(key, models, cohort.val, cohort.ids)
+        square = square_of(key, models, cohort.val, cohort.ids)
+        count = jnp.maximum(jnp.sum(cohort.val.mask > 0, axis=1), 1)
+        error = jnp.sqrt(jnp.maximum(square - mean**2, 0.0) / count)
+        # Without finite squares there is no standard error, and the mean alone decides.
+        error = jnp.where(jnp.isfinite(error), error, 0.0)
+        finite = tree.finite(offered, cohort.ids.size)
+        own_finite = tree.finite(own, cohort.ids.size)
+        accepted = finite & ((mean <= CLEARLY * error) | ~own_finite)
+        return tree.choose(accepted, offered, own), accepted
+
+    return accept

@@ -1,0 +1,69 @@
+"""The running statistics of BatchNorm as a part of a model.
+
+Training moves them toward the statistics of each batch. Nothing else does: a penalty of an
+objective is on the parameters (`parameters`), and the optimiser takes the statistics' own step.
+"""
+
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import optax
+from jaxtyping import Array, PyTree
+
+from jaxfl.core import tree
+
+# flax's name of the collection
+STATISTICS = "batch_stats"
+
+
+def of_statistics(path: str) -> bool:
+    """Whether the path of a leaf is that of a statistic.
+
+    Example:
+      >>> of_statistics("batch_stats/BatchNorm_0/mean")
+      True
+    """
+    return STATISTICS in path.split("/")
+
+
+def parameters(model: PyTree) -> Any:
+    """The model without its statistics: None in place of each, which JAX does not count as a leaf.
+
+    Args:
+      model: anything that contains models.
+
+    Example:
+      >>> parameters({"params": {"bias": 1.0}, "batch_stats": {"mean": 2.0}})
+      {'batch_stats': {'mean': None}, 'params': {'bias': 1.0}}
+    """
+    _, rest = tree.split(model, of_statistics)
+    return rest
+
+
+def statistics(model: PyTree) -> Any:
+    """The statistics of the model: None in place of each parameter."""
+    taken, _ = tree.split(model, of_statistics)
+    return taken
+
+
+def change_term(before: PyTree, after: PyTree) -> Array:
+    """A term of a loss with value 0 and, with respect to `before`, the gradient before - after."""
+
+    def leaf(old: Array, new: Array) -> Array:
+        change = jax.lax.stop_gradient(old - new)
+        return jnp.sum(change * (old - jax.lax.stop_gradient(old)))
+
+    return sum(jax.tree.leaves(jax.tree.map(leaf, before, after)), jnp.zeros(()))
+
+
+def moving_statistics(optimizer: optax.GradientTransformation) -> optax.GradientTransformation:
+    """The optimiser for the parameters, and SGD with rate 1 for the statistics."""
+
+    def labels(model: PyTree) -> PyTree:
+        def label(keys: tuple, leaf: Array) -> str:
+            return "statistics" if of_statistics(tree.path(keys)) else "parameters"
+
+        return jax.tree_util.tree_map_with_path(label, model)
+
+    return optax.partition({"parameters": optimizer, "statistics": optax.sgd(1.0)}, labels)

@@ -1,0 +1,216 @@
+"""A flax module as pure functions: parameters, dropout, batch statistics.
+
+A module with dropout or batch statistics behaves differently in training. Its `__call__` then takes
+an argument `train`, as is usual in flax.
+
+The statistics of BatchNorm are handled in one of two ways.
+
+- "averaged": the statistics are a part of the model, in the collection `batch_stats`. Every method
+  sends, mixes and deploys them like parameters. A method that keeps some layers on the clients can
+  keep the statistics there: `fedbn` does so, and with `norms="batch_stats"` it keeps nothing else.
+  Local training updates the statistics by a term of the loss, whose value is 0 and whose gradient
+  is the change of the statistics with its sign turned. The optimiser subtracts that gradient
+  unchanged. A penalty of a method's objective is on the parameters alone
+  (`batch_statistics.parameters`).
+- "recomputed": the statistics are not a part of the model. Before a client predicts with a model,
+  it computes the statistics on its own training examples.
+
+Padded rows do not count in the statistics.
+"""
+
+import inspect
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+from typing import Any, Literal, NamedTuple
+
+import jax
+import jax.numpy as jnp
+from flax import linen as nn
+from jaxtyping import Array, PyTree
+
+from jaxfl.core import tree
+from jaxfl.core.errors import check
+from jaxfl.core.types import Dataset, Params, PRNGKey
+from jaxfl.training.batch_statistics import STATISTICS, change_term
+from jaxfl.training.loop import sum_parts
+
+# number of examples on which statistics are recomputed at a time
+PART = 256
+
+Statistics = Literal["averaged", "recomputed"]
+
+
+class Functions(NamedTuple):
+    """The functions of a module that a problem needs."""
+
+    # (key, x [1]) -> one model
+    init: Callable[[PRNGKey, Array], Params]
+    # (model, x [B]) -> predictions [B]
+    apply: Callable[[Params, Array], Array]
+    # (model, x [B], mask [B], key) -> (predictions [B], a term of the loss or None)
+    predict: Callable[[Params, Array, Array, PRNGKey], tuple[Array, Array | None]]
+    # (model, x [B]) -> the input of the head [B, d], by the module's method `features`; None if the
+    # module has no such method, or if its statistics are recomputed
+    features: Callable[[Params, Array], Array] | None
+    # (model, examples [n], (x [B] of the examples) -> input of the model [B]) -> the model with its
+    # statistics; None if it contains them or needs none
+    recall: Callable[[Params, Dataset, Callable[[Array], Array]], Params] | None
+    # whether the loss of a batch depends on the batch as a whole
+    whole_batch: bool
+
+
+def functions(
+    module: nn.Module, example: jax.ShapeDtypeStruct, statistics: Statistics
+) -> Functions:
+    """The module as pure functions.
+
+    Args:
+      module: maps x [B, *feature] to predictions.
+      example: the shape of one input [1, *feature] of the module.
+      statistics: how batch statistics are handled.
+
+    Raises:
+      InputError: the module has batch statistics and its `__call__` takes no `train`.
+    """
+    trains = "train" in inspect.signature(type(module).__call__).parameters
+    evaluation: dict[str, Any] = {"train": False} if trains else {}
+
+    def init_all(key: PRNGKey, x: Array) -> Params:
+        return module.init(key, x, **evaluation)
+
+    shapes = jax.eval_shape(init_all, jax.random.key(0), example)
+    stateful = STATISTICS in shapes
+    check(
+        trains or not stateful,
+        f"{type(module).__name__} has batch statistics, and its __call__ takes no `train`: add the "
+        "argument, as in BatchNorm(use_running_average=not train)",
+    )
+    averaged = stateful and statistics == "averaged"
+    recomputed = stateful and not averaged
+
+    def apply(model: Params, x: Array) -> Array:
+        model = _with_positive_variances(model) if stateful else model
+        return _array(module.apply(model, x, **evaluation))
+
+    def features(model: Params, x: Array) -> Array:
+        model = _with_positive_variances(model) if stateful else model
+        return _array(module.apply(model, x, method="features"))
+
+    # Recomputed statistics are not known during training, so there are no features then.
+    readable = features if hasattr(module, "features") and not recomputed else None
+
+    if not trains:
+
+        def plain(model: Params, x: Array, mask: Array, key: PRNGKey) -> tuple[Array, None]:
+            return apply(model, x), None
+
+        return Functions(init_all, apply, plain, readable, None, whole_batch=False)
+
+    zeros = jax.tree.map(lambda s: jnp.zeros(s.shape, s.dtype), shapes.get(STATISTICS, {}))
+
+    def init(key: PRNGKey, x: Array) -> Params:
+        model = init_all(key, x)
+        return model if averaged else {name: model[name] for name in model if name != STATISTICS}
+
+    def train(model: Params, x: Array, mask: Array, key: PRNGKey) -> tuple[Array, Params]:
+        before = {STATISTICS: zeros} | model if stateful else model
+        changing: Any = {"mutable": [STATISTICS], "rngs": {"dropout": key}}
+        with _counting(mask):
+            predictions, changed = module.apply(before, x, train=True, **changing)
+        return _array(predictions), changed.get(STATISTICS, {})
+
+    def predict(model: Params, x: Array, mask: Array, key: PRNGKey) -> tuple[Array, Array | None]:
+        predictions, after = train(model, x, mask, key)
+        return predictions, change_term(model[STATISTICS], after) if averaged else None
+
+    def recall(models: Params, data: Dataset, model_input: Callable[[Array], Array]) -> Params:
+        def of_inputs(model: Params, x: Array, mask: Array, key: PRNGKey) -> tuple[Array, Params]:
+            return train(model, model_input(x), mask, key)
+
+        return jax.tree.map(
+            lambda model: model | {STATISTICS: _statistics(of_inputs, model, data)},
+            models,
+            is_leaf=_is_model,
+        )
+
+    return Functions(
+        init, apply, predict, readable, recall if recomputed else None, whole_batch=stateful
+    )
+
+
+def _array(predictions: Any) -> Array:
+    """The predictions of a module, which flax does not declare to be one array."""
+    return predictions
+
+
+def _is_model(node: Any) -> bool:
+    return isinstance(node, dict) and "params" in node
+
+
+def _counting(mask: Array, momenta: dict | None = None) -> AbstractContextManager:
+    """A context in which BatchNorm counts only the rows of the mask, or all rows if it is empty.
+
+    Each BatchNorm writes its momentum into `momenta`, under its path.
+    """
+    counts = (mask > 0) | ~(mask > 0).any()
+
+    def intercept(call: Callable, arguments: tuple, named: dict, context: Any):
+        norm = context.module
+        if isinstance(norm, nn.BatchNorm) and context.method_name == "__call__":
+            rows = counts.reshape(-1, *[1] * (arguments[0].ndim - 1))
+            named = named | {"mask": rows}
+            if momenta is not None:
+                momenta[norm.path] = norm.momentum
+        return call(*arguments, **named)
+
+    return nn.intercept_methods(intercept)
+
+
+def _statistics(train: Callable, model: Params, data: Dataset) -> PyTree:
+    """The mean and the variance of the input of each BatchNorm over all examples."""
+    momenta: dict = {}
+    # A fixed key for dropout, so that the statistics of a model are always the same.
+    key = jax.random.key(0)
+
+    def sums(part: Dataset) -> tuple[PyTree, PyTree, Array]:
+        with _counting(part.mask, momenta):
+            _, moved = train(model, part.x, part.mask, key)
+        count = jnp.sum(part.mask > 0)
+        # A step moves the statistics from 0 by (1 - momentum) times the statistics of the batch.
+        means = {}
+        squares = {}
+        for path, (mean, variance) in _norms(moved):
+            means[path] = mean / (1 - momenta[path])
+            squares[path] = variance / (1 - momenta[path]) + jnp.square(means[path])
+        return jax.tree.map(lambda x: count * x, (means, squares, jnp.ones(())))
+
+    means, squares, total = sum_parts(sums, data, PART)
+    found: dict = {}
+    for path in means:
+        mean = means[path] / jnp.maximum(total, 1)
+        variance = squares[path] / jnp.maximum(total, 1) - jnp.square(mean)
+        at = found
+        for name in path:
+            at = at.setdefault(name, {})
+        at["mean"] = mean
+        at["var"] = jnp.where(total > 0, jnp.maximum(variance, 0.0), 1.0)
+    return found
+
+
+def _norms(statistics: PyTree, path: tuple = ()):
+    """(path, (mean, variance)) of each BatchNorm."""
+    if "mean" in statistics:
+        yield path, (statistics["mean"], statistics["var"])
+    else:
+        for name, below in statistics.items():
+            yield from _norms(below, (*path, name))
+
+
+def _with_positive_variances(model: Params) -> Params:
+    """The model with its variances at least 0: noise or a server's step can make them negative."""
+
+    def leaf(keys: tuple, x: Array) -> Array:
+        names = tree.path(keys).split("/")
+        return jnp.maximum(x, 0.0) if names[0] == STATISTICS and names[-1] == "var" else x
+
+    return jax.tree_util.tree_map_with_path(leaf, model)

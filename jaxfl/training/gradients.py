@@ -1,0 +1,198 @@
+"""Gradients of an objective on a batch (in parts, or privately) and on all data of a client."""
+
+from collections.abc import Callable
+
+import jax
+import jax.numpy as jnp
+import optax
+from jax import lax
+from jaxtyping import Array, Int, PyTree, Shaped
+
+from jaxfl.core import target, tree
+from jaxfl.core.over_clients import over_clients
+from jaxfl.core.streams import client_keys
+from jaxfl.core.types import (
+    Chunk,
+    Dataset,
+    Evaluate,
+    Gradient,
+    Gradients,
+    Micro,
+    Objective,
+    Params,
+    PRNGKey,
+    Scalar,
+)
+from jaxfl.training.loop import sum_parts
+
+
+def accumulated(objective: Objective, batch_size: int, micro: Micro) -> Callable:
+    """The gradient of an objective on a batch, computed a few examples at a time.
+
+    This is faster where the data of a whole batch do not fit into the cache. The objective is a
+    mean over the batch's real examples plus terms that do not depend on them. The gradient is
+    therefore the mean of the gradients on the parts, weighted by their numbers of real examples.
+    For an objective without random numbers the result is the same up to rounding; an objective with
+    random numbers gets a different key for each part.
+
+    Args:
+      objective: (params, batch [B], anchor, key) -> (loss, aux).
+      batch_size: B.
+      micro: number of examples in a part. The whole batch is computed at once if it is None, if it
+        does not divide B, or if it is B or more. "auto" is 16 on a CPU and None elsewhere.
+
+    Returns:
+      gradient(params, batch [B], anchor, key) -> (gradient, aux).
+    """
+    gradient = jax.grad(objective, has_aux=True)
+
+    def in_parts(
+        params: Params, batch: Dataset, anchor: PyTree, key: PRNGKey
+    ) -> tuple[Params, Array]:
+        size = _size_of_part(micro)
+        if size is None or size >= batch_size or batch_size % size:
+            return gradient(params, batch, anchor, key)
+        parts = jax.tree.map(lambda x: x.reshape(-1, size, *x.shape[1:]), batch)
+        real = jnp.maximum(jnp.count_nonzero(batch.mask), 1)
+        fractions = jnp.count_nonzero(parts.mask, axis=1) / real
+
+        def add(total, inputs):
+            number, part, fraction = inputs
+            found = gradient(params, part, anchor, jax.random.fold_in(key, number))
+            return jax.tree.map(lambda t, f: t + fraction * f, total, found), None
+
+        zero = jax.tree.map(jnp.zeros_like, jax.eval_shape(gradient, params, batch, anchor, key))
+        return lax.scan(add, zero, (jnp.arange(fractions.size), parts, fractions))[0]
+
+    return in_parts
+
+
+def _size_of_part(micro: Micro) -> int | None:
+    """The number of examples in a part, on the platform that the program is compiled for."""
+    if micro == "auto":
+        return 16 if target.platform() == "cpu" else None
+    return micro
+
+
+def private(objective: Objective, clip: Scalar, noise: Scalar) -> Callable:
+    """A private gradient: the gradient on each example is clipped, and noise is added to their sum.
+
+    Abadi et al., "Deep Learning with Differential Privacy", CCS 2016, Algorithm 1,
+    https://arxiv.org/abs/1607.00133, computed by optax. The gradient on an example is that of the
+    objective on a batch of this one example, including the terms that do not depend on the example.
+    A padded row adds nothing.
+
+    Differs: in the paper each batch is drawn from all examples, and the sum is divided by the
+    expected size of a batch. Here batches are those of an epoch, and the sum is divided by the
+    number of real examples in the batch.
+
+    Args:
+      objective: (params, batch, anchor, key) -> (loss, aux).
+      clip: largest L2 norm of an example's gradient.
+      noise: standard deviation of the noise on each parameter of the sum, in units of `clip`.
+
+    Returns:
+      gradient(params, batch [B], anchor, key) -> (gradient, mean aux).
+    """
+
+    def gradient(
+        params: Params, batch: Dataset, anchor: PyTree, key: PRNGKey
+    ) -> tuple[Params, Array]:
+        noise_key, key = jax.random.split(key)
+        rows = batch.mask.size
+
+        def one(x: Array, y: Array, key: PRNGKey) -> tuple[Params, Array]:
+            alone = Dataset(x[None], y[None], jnp.ones(1, bool))
+            return jax.grad(objective, has_aux=True)(params, alone, anchor, key)
+
+        each = jax.vmap(one)(batch.x, batch.y, jax.random.split(key, rows))
+        grads, aux = tree.choose(batch.mask, each, jax.tree.map(jnp.zeros_like, each))
+        inverse = 1 / jnp.maximum(jnp.count_nonzero(batch.mask), 1)
+        aggregate = optax.contrib.differentially_private_aggregate(clip, noise, noise_key)
+        # optax takes the mean over all rows; the gradients on padded rows are zero.
+        mean, _ = aggregate.update(grads, aggregate.init(params))
+        return jax.tree.map(lambda g: g * (rows * inverse), mean), jnp.sum(aux) * inverse
+
+    return gradient
+
+
+def full_gradient(
+    objective: Objective, *, batch_size: int, micro: Micro = None, chunk: Chunk = "auto"
+) -> Gradient:
+    """A function that computes each client's mean loss, and its gradient, on all of its data.
+
+    The examples are taken in parts of equal size, so that padding changes no bit, and the memory
+    needed does not grow with the number of examples. Parts of padding alone are not computed.
+
+    Args:
+      objective: as for `trainer`, without an anchor.
+      batch_size: B, the number of examples that counts as one batch.
+      micro: number of examples whose gradient is computed at a time; B if None; "auto" is 16 on a
+        CPU and B elsewhere.
+      chunk: clients computed side by side, see `over_clients`.
+
+    Returns:
+      gradient(key, params [M], data [M, n], ids [M]) -> Gradients.
+    """
+
+    def one(key: PRNGKey, params: Params, data: Dataset) -> tuple[Array, Params]:
+        def weighted(part: Dataset) -> tuple[Array, Params]:
+            (loss, _), grads = jax.value_and_grad(objective, has_aux=True)(params, part, None, key)
+            return jax.tree.map(lambda x: x * part.mask.sum(), (loss, grads))
+
+        return _mean_over_parts(weighted, data, _size_of_part(micro) or batch_size)
+
+    def gradient(key: PRNGKey, params: Params, data: Dataset, ids: Int[Array, "m"]) -> Gradients:
+        keys = client_keys(key, ids)
+        loss, grads = over_clients(one, chunk)(keys, params, data)
+        return Gradients(loss, grads, count_batches(data.mask, batch_size, epochs=1))
+
+    return gradient
+
+
+def full_loss(
+    objective: Objective, *, batch_size: int, micro: Micro = None, chunk: Chunk = "auto"
+) -> Evaluate:
+    """A function that computes each client's mean loss on all of its data.
+
+    Args:
+      objective: as for `trainer`, without an anchor.
+      batch_size: number of examples whose loss is computed at a time, unless `micro` says so.
+      micro: as for `full_gradient`.
+      chunk: clients computed side by side, see `over_clients`.
+
+    Returns:
+      evaluate(key, params [M], data [M, n], ids [M]) -> mean loss [M], weighted by the mask; 0 for
+      a client without examples.
+    """
+
+    def one(key: PRNGKey, params: Params, data: Dataset) -> Array:
+        def weighted(part: Dataset) -> Array:
+            return objective(params, part, None, key)[0] * part.mask.sum()
+
+        return _mean_over_parts(weighted, data, _size_of_part(micro) or batch_size)
+
+    def evaluate(key: PRNGKey, params: Params, data: Dataset, ids: Int[Array, "m"]) -> Array:
+        return over_clients(one, chunk)(client_keys(key, ids), params, data)
+
+    return evaluate
+
+
+def _mean_over_parts(weighted: Callable, data: Dataset, size: int) -> PyTree:
+    """The sum of `weighted` over all parts of the data, over the mask's sum; 0 without data."""
+    total = data.mask.sum()
+    sums = sum_parts(weighted, data, size)
+    return jax.tree.map(lambda x: x / jnp.where(total > 0, total, 1), sums)
+
+
+def count_batches(
+    mask: Shaped[Array, "m n"],
+    batch_size: int,
+    *,
+    steps: int | None = None,
+    epochs: int | None = None,
+) -> Int[Array, "m"]:
+    """How many batches `trainer` takes from each client [M]; 0 for a client without examples."""
+    sizes = (mask > 0).sum(axis=1)
+    batches = steps if epochs is None else epochs * -(-sizes // batch_size)
+    return batches * (sizes > 0)

@@ -1,0 +1,176 @@
+"""Objectives that local training lowers: (params, batch, anchor, key) -> (loss, aux).
+
+The aux is the plain data loss, so that the training losses of all methods can be compared.
+"""
+
+from collections.abc import Callable
+
+import jax
+import jax.numpy as jnp
+import optax
+from jaxtyping import Array, Float, Int, PyTree, Shaped
+
+from jaxfl.core import tree
+from jaxfl.core.errors import check
+from jaxfl.core.types import Dataset, Objective, Params, PRNGKey, Problem, Scalar
+from jaxfl.training.batch_statistics import parameters
+
+
+def data_loss(problem: Problem, apply: Callable | None = None) -> Objective:
+    """The mean error of a batch's predictions in training.
+
+    Args:
+      problem: its error is averaged.
+      apply: (params, x [B]) -> predictions [B], the same in training and evaluation. None: the
+        problem's own predictions in training.
+
+    Example:
+      >>> params = task.problem.init(jax.random.key(0))
+      >>> batch = Dataset(jnp.zeros((2, 8)), jnp.array([0, 1]), jnp.ones(2, bool))
+      >>> value, aux = data_loss(task.problem)(params, batch, None, jax.random.key(0))
+      >>> round(value.item(), 3)  # two logits of 0
+      0.693
+    """
+    evaluated = problem.apply if apply is None else apply
+
+    def predict(params: Params, x: Array, mask: Array, key: PRNGKey):
+        if problem.predict is not None and evaluated is problem.apply:
+            return problem.predict(params, x, mask, key)
+        return evaluated(params, x), None
+
+    return loss_of(problem, predict)
+
+
+def loss_of(problem: Problem, predict: Callable) -> Objective:
+    """The mean error of a batch's predictions, given the function that predicts.
+
+    Args:
+      problem: its error is averaged.
+      predict: (params, x [B], mask [B], key) -> (predictions [B], term). A term that is not None is
+        added to the loss, but not to the aux.
+
+    Example:
+      >>> problem = jaxfl.regression(jaxfl.models.linear(), jnp.zeros(1)).problem
+      >>> loss = loss_of(problem, lambda params, x, mask, key: (params * x, 0.5))
+      >>> batch = Dataset(jnp.ones((2, 1)), jnp.zeros(2), jnp.ones(2, bool))
+      >>> [part.item() for part in loss(3.0, batch, None, jax.random.key(0))]
+      [9.5, 9.0]
+    """
+
+    def loss(params: Params, batch: Dataset, anchor: PyTree, key: PRNGKey) -> tuple[Array, Array]:
+        predictions, term = predict(params, batch.x, batch.mask, key)
+        mean = masked_mean(problem.error(predictions, batch.y), batch.mask)
+        return mean if term is None else mean + term, mean
+
+    return loss
+
+
+def proximal(loss: Objective, strength: Scalar) -> Objective:
+    """The loss plus strength / 2 |w - anchor|^2 of the parameters; the anchor is a model.
+
+    Example:
+      >>> objective = proximal(data_loss(task.problem), strength=0.5)
+      >>> params = task.problem.init(jax.random.key(0))
+      >>> anchor = jax.tree.map(lambda x: x + 2, params)  # |w - anchor|^2 = 4 * 90
+      >>> batch = Dataset(jnp.zeros((2, 8)), jnp.array([0, 1]), jnp.ones(2, bool))
+      >>> value, aux = objective(params, batch, anchor, jax.random.key(0))
+      >>> round((value - aux).item(), 2)
+      90.0
+    """
+
+    def objective(params: Params, batch: Dataset, anchor: Params, key: PRNGKey):
+        value, aux = loss(params, batch, None, key)
+        squared = tree.squared_distance(parameters(params), parameters(anchor))
+        return value + strength / 2 * squared, aux
+
+    return objective
+
+
+def of_part(loss: Objective) -> Objective:
+    """The loss of a model in two parts: one is trained, the other is the anchor (`tree.split`).
+
+    Example:
+      >>> params = task.problem.init(jax.random.key(0))
+      >>> head, body = tree.split(params, "Dense_1")
+      >>> batch = Dataset(jnp.zeros((2, 8)), jnp.array([0, 1]), jnp.ones(2, bool))
+      >>> value, aux = of_part(data_loss(task.problem))(head, batch, body, jax.random.key(0))
+      >>> round(value.item(), 3)
+      0.693
+    """
+
+    def objective(part: Params, batch: Dataset, rest: Params, key: PRNGKey):
+        return loss(tree.join(part, rest), batch, None, key)
+
+    return objective
+
+
+def with_augmentation(
+    objective: Objective, augment: Callable[[PRNGKey, Array], Array]
+) -> Objective:
+    """The objective on batches whose inputs are augmented at random, by (key, x [B]) -> x [B].
+
+    Example:
+      >>> total = lambda params, batch, anchor, key: (batch.x.sum(), batch.x.sum())
+      >>> brighter = with_augmentation(total, lambda key, x: x + 1)
+      >>> batch = Dataset(jnp.zeros((2, 1)), jnp.zeros(2), jnp.ones(2))
+      >>> brighter((), batch, None, jax.random.key(0))[0].item()
+      2.0
+    """
+
+    def augmented(params: Params, batch: Dataset, anchor: PyTree, key: PRNGKey):
+        key, augment_key = jax.random.split(key)
+        batch = batch._replace(x=augment(augment_key, batch.x))
+        return objective(params, batch, anchor, key)
+
+    return augmented
+
+
+def masked_mean(values: Float[Array, "b"], mask: Array) -> Float[Array, ""]:
+    """The mean of the values weighted by the mask; 0 if the mask is 0 everywhere.
+
+    Example:
+      >>> masked_mean(jnp.array([1.0, 3.0, 90.0]), jnp.array([True, True, False])).item()
+      2.0
+    """
+    total = jnp.sum(mask, dtype=jnp.float32)
+    return jnp.sum(jnp.where(mask > 0, values * mask, 0.0)) / jnp.where(total > 0, total, 1.0)
+
+
+def cross_entropy(logits: Float[Array, "b classes"], y: Int[Array, "b"]) -> Float[Array, "b"]:
+    """Softmax cross-entropy of each example; with one output it would be 0 whatever the model.
+
+    Example:
+      >>> print(cross_entropy(jnp.array([[0.0, 0.0], [90.0, 0.0]]), jnp.array([1, 0])).round(3))
+      [0.693 0.   ]
+    """
+    check(
+        logits.shape[-1] > 1,
+        "the model has one output, and its softmax is always 1: expected an output for each class, "
+        "two or more; change the model, or use regression for targets that are numbers",
+    )
+    return optax.softmax_cross_entropy_with_integer_labels(logits, y)
+
+
+def correct(logits: Float[Array, "b classes"], y: Int[Array, "b"]) -> Float[Array, "b"]:
+    """1 for an example whose label has the largest logit, otherwise 0; the mean is the accuracy.
+
+    Example:
+      >>> correct(jnp.array([[1.0, 2.0], [1.0, 2.0]]), jnp.array([1, 0])).tolist()
+      [1.0, 0.0]
+    """
+    return (logits.argmax(axis=-1) == y).astype(jnp.float32)
+
+
+def squared_error(prediction: Float[Array, "b k"], y: Shaped[Array, "b *k"]) -> Float[Array, "b"]:
+    """Squared distance of each prediction [B, k] from its target [B, k], or [B] if k is 1.
+
+    Example:
+      >>> squared_error(jnp.array([[2.0], [3.0]]), jnp.array([5.0, 3.0])).tolist()
+      [9.0, 0.0]
+    """
+    check(
+        prediction.size == y.size,
+        f"the model predicts {prediction.shape[1]} numbers an example, the targets have shape "
+        f"{y.shape}: expected as many",
+    )
+    return jnp.sum(jnp.square(prediction - y.reshape(prediction.shape)), axis=-1)

@@ -1,0 +1,131 @@
+"""Optimisers of local training and schedules of their learning rate, by name.
+
+The state of an optimiser is new in each round, so a schedule goes over rounds, not over local
+steps: within a round the learning rate is constant.
+"""
+
+from collections.abc import Callable
+
+import optax
+from jaxtyping import Array, Int
+
+from jaxfl.core.errors import InputError
+from jaxfl.core.types import Scalar
+
+# An optimiser of local training, or a function from the number of a round to that of the round.
+Optimizer = optax.GradientTransformation | Callable[[Array], optax.GradientTransformation]
+
+
+def sgd(
+    learning_rate: Scalar = 0.01, momentum: float = 0.9, weight_decay: float = 1e-5
+) -> optax.GradientTransformation:
+    """SGD as in PyTorch and in the papers: decay is added to the gradient, before the momentum.
+
+    Example:
+      >>> optimizer = jaxfl.sgd(0.5, momentum=0.0, weight_decay=0.0)
+      >>> model = jnp.array([1.0])
+      >>> optimizer.update(jnp.array([2.0]), optimizer.init(model), model)[0].tolist()
+      [-1.0]
+    """
+    return optax.chain(
+        optax.add_decayed_weights(weight_decay),
+        optax.sgd(learning_rate, momentum if momentum else None),
+    )
+
+
+def adamw(
+    learning_rate: Scalar, momentum: float, weight_decay: float
+) -> optax.GradientTransformation:
+    """AdamW: the weights decay beside the step of Adam, by `learning_rate * weight_decay`.
+
+    Example:
+      >>> optimizer = adamw(0.5, momentum=0.0, weight_decay=0.0)
+      >>> model = jnp.array([1.0])
+      >>> optimizer.update(jnp.array([9.0]), optimizer.init(model), model)[0].round(3).tolist()
+      [-0.5]
+    """
+    return optax.adamw(learning_rate, weight_decay=weight_decay)
+
+
+def _with_decayed_weights(optimizer: Callable[[Scalar], optax.GradientTransformation]) -> Callable:
+    """An optimiser of optax, where decay is added to the gradient as in PyTorch."""
+
+    def make(learning_rate: Scalar, momentum: float, weight_decay: float):
+        return optax.chain(optax.add_decayed_weights(weight_decay), optimizer(learning_rate))
+
+    return make
+
+
+# (learning rate, momentum, weight decay) -> optimiser; only sgd has a momentum
+OPTIMIZERS: dict[str, Callable[[Scalar, float, float], optax.GradientTransformation]] = {
+    "sgd": sgd,
+    "adam": _with_decayed_weights(optax.adam),
+    "adamw": adamw,
+    "rmsprop": _with_decayed_weights(optax.rmsprop),
+    "adagrad": _with_decayed_weights(optax.adagrad),
+}
+
+
+def _exponential(rate: float, rounds: int, decay: float, decay_every: int) -> optax.Schedule:
+    return optax.exponential_decay(rate, 1, decay)
+
+
+def _step(rate: float, rounds: int, decay: float, decay_every: int) -> optax.Schedule:
+    return optax.exponential_decay(rate, decay_every, decay, staircase=True)
+
+
+def _cosine(rate: float, rounds: int, decay: float, decay_every: int) -> optax.Schedule:
+    return optax.cosine_decay_schedule(rate, rounds)
+
+
+# (learning rate of round 0, rounds, decay, decay_every) -> (round -> learning rate)
+SCHEDULES: dict[str, Callable[[float, int, float, int], optax.Schedule]] = {
+    "exponential": _exponential,
+    "step": _step,
+    "cosine": _cosine,
+}
+
+
+def optimizer_of_round(
+    optimizer: Optimizer, number: Int[Array, ""] | int | None
+) -> optax.GradientTransformation:
+    """The optimiser of one round.
+
+    Args:
+      optimizer: of all rounds, or a function of the number of a round.
+      number: of the round.
+
+    Raises:
+      InputError: the optimiser depends on the round, and no number is given.
+
+    Example:
+      >>> optimizer = optimizer_of_round(lambda number: sgd(0.5**number, 0.0, 0.0), 2)
+      >>> model = jnp.array([1.0])
+      >>> optimizer.update(jnp.array([1.0]), optimizer.init(model), model)[0].tolist()
+      [-0.25]
+    """
+    if not callable(optimizer):
+        return optimizer
+    if number is None:
+        raise InputError(
+            "the optimiser depends on the round, and no round is given: give its number, as in "
+            "Cohort(..., round=0) or evaluate(..., round=0)"
+        )
+    return optimizer(number)
+
+
+def map_optimizer(
+    change: Callable[[optax.GradientTransformation], optax.GradientTransformation],
+    optimizer: Optimizer,
+) -> Optimizer:
+    """The optimiser with a change, which applies to that of each round if they differ.
+
+    Example:
+      >>> halved = map_optimizer(lambda one: optax.chain(one, optax.scale(0.5)), sgd(1.0, 0.0, 0.0))
+      >>> model = jnp.array([1.0])
+      >>> halved.update(jnp.array([1.0]), halved.init(model), model)[0].tolist()
+      [-0.5]
+    """
+    if callable(optimizer):
+        return lambda number: change(optimizer(number))
+    return change(optimizer)

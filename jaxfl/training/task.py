@@ -1,0 +1,259 @@
+"""A task: the problem, and what an algorithm may ask of the clients."""
+
+from collections.abc import Callable, Sequence
+from typing import Any, Literal
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from flax import linen as nn
+from jaxtyping import Array, Shaped
+
+from jaxfl.core.errors import check
+from jaxfl.core.types import (
+    Chunk,
+    Evaluate,
+    Fit,
+    Gradient,
+    Micro,
+    Objective,
+    Params,
+    PRNGKey,
+    Problem,
+    Scalar,
+    Task,
+    Uplink,
+    take_offered,
+)
+from jaxfl.kernels.sparse import top_edges as keep_top_edges
+from jaxfl.training import flax_model
+from jaxfl.training.acceptance import Acceptance, accept_validated
+from jaxfl.training.batch_statistics import moving_statistics
+from jaxfl.training.gradients import full_gradient, full_loss
+from jaxfl.training.objectives import correct, cross_entropy, squared_error, with_augmentation
+from jaxfl.training.optimizers import Optimizer, map_optimizer, sgd
+from jaxfl.training.trainer import trainer
+from jaxfl.training.upload import faithful, upload_through
+
+
+def classification(model: nn.Module, example: Array | np.ndarray, **training: Any) -> Task:
+    """Classification by softmax cross-entropy, scored by accuracy.
+
+    Args:
+      model: a flax module that maps x [B, *feature] to logits [B, classes].
+      example: one input [*feature].
+      training: keyword arguments of `supervised`.
+
+    Raises:
+      InputError: the model has one output; raised when its loss is first traced.
+
+    Example:
+      >>> task = jaxfl.classification(jaxfl.models.mlp(10), np.zeros((8, 8)), steps=20)
+      >>> params = task.problem.init(jax.random.key(0))
+      >>> task.problem.apply(params, jnp.zeros((5, 8, 8))).shape
+      (5, 10)
+    """
+    return supervised(model, example, cross_entropy, correct, **training)
+
+
+def regression(model: nn.Module, example: Array | np.ndarray, **training: Any) -> Task:
+    """Regression by squared error; the score is the squared error times -1.
+
+    A mean score of s is an RMSE of sqrt(-s).
+
+    Args:
+      model: a flax module that maps x [B, *feature] to numbers [B, k]; targets are [B, k], or [B]
+        if k is 1.
+      example: one input [*feature].
+      training: keyword arguments of `supervised`.
+
+    Example:
+      >>> task = jaxfl.regression(jaxfl.models.linear(), np.zeros(3))
+      >>> task.problem.score(jnp.array([[2.0]]), jnp.array([5.0])).tolist()
+      [-9.0]
+    """
+    return supervised(
+        model,
+        example,
+        squared_error,
+        lambda prediction, y: -squared_error(prediction, y),
+        **training,
+    )
+
+
+def supervised(
+    model: nn.Module,
+    example: Array | np.ndarray,
+    error: Callable[[Array, Array], Array],
+    score: Callable[[Array, Array], Array],
+    *,
+    optimizer: Optimizer | None = None,
+    batch_size: int = 64,
+    steps: int | None = None,
+    epochs: int | None = None,
+    scale: float | Sequence[float] | None = 1.0,
+    shift: float | Sequence[float] = 0.0,
+    augment: Callable[[PRNGKey, Array], Array] | None = None,
+    micro: int | None = None,
+    chunk: Chunk = "auto",
+    statistics: flax_model.Statistics = "averaged",
+    compute: Literal["float32", "bfloat16"] = "float32",
+    uplink: Uplink = faithful,
+    defence: Uplink = faithful,
+    acceptance: Acceptance = "always",
+    top_edges: int | None = None,
+    example_clip: Scalar | None = None,
+    example_noise: Scalar = 0.0,
+) -> Task:
+    """A model that is trained on the mean error of its predictions.
+
+    Args:
+      model: a flax module that maps x [B, *feature] to predictions.
+      example: one input [*feature], of any dtype: its shape fixes the shapes of the parameters.
+      error: (prediction [B], y [B]) -> [B], what training lowers.
+      score: (prediction [B], y [B]) -> [B], what evaluation averages; higher is better.
+      optimizer: any optax optimiser, or a function from the number of a round to the optimiser of
+        that round, for a schedule of the learning rate: `lambda t: sgd(0.1 * 0.99**t)`. None: SGD
+        with learning rate .01, momentum .9 and weight decay 1e-5.
+      batch_size: number of examples in a local step.
+      steps: local steps in a round; give this or `epochs`. Without either there are 200 steps.
+        These defaults are pFedGraph's (section 4.1).
+      epochs: local epochs in a round.
+      scale: the input of the model is (x - shift) / scale, converted to float32 batch by batch, so
+        that data may stay uint8; one number, or one for each channel. None: the input is x as it
+        is, for ids of words or users.
+      shift: see `scale`.
+      augment: (key, x [B]) -> x [B], changes the inputs of each batch of local training, for
+        example `data.augment.crop_flip`.
+      micro: number of examples whose gradient is computed at a time, see `gradients.accumulated`.
+        None: 16 for a model with convolutions on a CPU, where the patches of more examples do not
+        fit into the cache; otherwise the whole batch.
+      chunk: clients trained side by side, see `tree.over_clients`; "auto" is "all" for a model
+        without convolutions.
+      statistics: those of BatchNorm are a part of the model and are sent and mixed ("averaged"), or
+        each client recomputes them on its own training examples before it predicts ("recomputed"),
+        see `flax_model`.
+      compute: type of the model's arithmetic; "bfloat16" is for accelerators. Parameters,
+        gradients, predictions, the optimiser and the server's step stay float32.
+      uplink: what the server receives of the clients' models.
+      defence: what the server does to them before it looks at them, see `upload_through`.
+      acceptance: a client takes the model that the server offers to it "always", or keeps its own
+        model where that is clearly better on its validation data ("validated", see
+        `acceptance.accept_validated`). It has an effect in the methods that call `Task.accept`,
+        which docs/methods.md names.
+      top_edges: a client mixes its own model with those of the so many clients that have the
+        largest weights in its row, in the methods that docs/methods.md names. None: with all.
+      example_clip: the gradient on each example is clipped to this L2 norm, see
+        `gradients.private`.
+      example_noise: standard deviation of the noise on the sum of a batch's gradients, in units of
+        `example_clip`.
+
+    Raises:
+      InputError: `example_clip` is given and the model has batch statistics. A method whose
+        objective depends on a batch as a whole raises it too if `example_clip` is given.
+
+    Example:
+      >>> error = lambda prediction, y: jnp.abs(prediction[:, 0] - y)
+      >>> score = lambda prediction, y: -error(prediction, y)
+      >>> task = supervised(jaxfl.models.linear(), np.zeros(3), error, score, steps=10)
+      >>> task.problem.score(jnp.array([[2.0]]), jnp.array([5.0])).tolist()
+      [-3.0]
+    """
+    if optimizer is None:
+        optimizer = sgd()
+    if steps is None and epochs is None:
+        steps = 200
+
+    def model_input() -> Array:
+        return _to_float(jnp.asarray(example)[None], scale, shift)
+
+    pure = flax_model.functions(model, jax.eval_shape(model_input), statistics)
+    check(
+        example_clip is None or not pure.whole_batch,
+        "batch statistics are of a batch as a whole, which clipping example by example "
+        "(example_clip) takes apart: choose a model without BatchNorm",
+    )
+
+    # Compiled by itself: where a method's `init` is not, all methods share this program.
+    @jax.jit
+    def init(key: PRNGKey) -> Params:
+        return pure.init(key, model_input())
+
+    leaves = jax.tree.leaves(jax.eval_shape(init, jax.random.key(0)))
+    convolutional = any(leaf.ndim == 4 for leaf in leaves)
+    parts: Micro = "auto" if micro is None and convolutional else micro
+    if chunk == "auto" and not convolutional:
+        chunk = "all"
+
+    def cast(params: Params, x: Array) -> tuple[Params, Array]:
+        inputs = _to_float(x, scale, shift)
+        if compute == "float32":
+            return params, inputs
+        params = jax.tree.map(lambda leaf: leaf.astype(compute), params)
+        return params, inputs if scale is None else inputs.astype(compute)
+
+    def in_float32(function: Callable) -> Callable:
+        return lambda params, x: function(*cast(params, x)).astype(jnp.float32)
+
+    def predict(params: Params, x: Array, mask: Array, key: PRNGKey):
+        predictions, term = pure.predict(*cast(params, x), mask, key)
+        return predictions.astype(jnp.float32), term
+
+    def on_model_inputs(recall: Callable) -> Callable:
+        return lambda params, train: recall(params, train, lambda x: _to_float(x, scale, shift))
+
+    head = getattr(model, "head", None) or None
+    problem = Problem(
+        init,
+        in_float32(pure.apply),
+        error,
+        score,
+        head,
+        features=None if pure.features is None else in_float32(pure.features),
+        predict=predict,
+        recall=None if pure.recall is None else on_model_inputs(pure.recall),
+    )
+    options = {
+        "optimizer": optimizer,
+        "batch_size": batch_size,
+        "micro": parts,
+        "chunk": chunk,
+        "example_clip": example_clip,
+        "example_noise": example_noise,
+    }
+    amount = {"steps": steps, "epochs": epochs}
+
+    def trainer_of(objective: Objective, **changes: Any) -> Fit:
+        if augment is not None:
+            objective = with_augmentation(objective, augment)
+        default_amount = {} if "steps" in changes or "epochs" in changes else amount
+        used: dict[str, Any] = options | default_amount | changes
+        if pure.whole_batch:
+            used["whole_batch"] = True
+            used["optimizer"] = map_optimizer(moving_statistics, used["optimizer"])
+        return trainer(objective, **used)
+
+    def gradient_of(objective: Objective) -> Gradient:
+        return full_gradient(objective, batch_size=batch_size, micro=parts, chunk=chunk)
+
+    def evaluate_of(objective: Objective) -> Evaluate:
+        return full_loss(objective, batch_size=batch_size, micro=parts, chunk=chunk)
+
+    accept = take_offered
+    if acceptance == "validated":
+        accept = accept_validated(problem, evaluate_of, chunk)
+    keep_edges = None if top_edges is None else keep_top_edges(top_edges)
+    upload = upload_through(uplink, defence)
+    return Task(problem, trainer_of, gradient_of, evaluate_of, upload, accept, keep_edges)
+
+
+def _to_float(
+    x: Shaped[Array, "..."], scale: float | Sequence[float] | None, shift: float | Sequence[float]
+) -> Shaped[Array, "..."]:
+    if scale is None:
+        return x
+
+    def along_channels(values: float | Sequence[float]) -> Array:
+        return jnp.asarray(values, jnp.float32).reshape(*[1] * (x.ndim - 1), -1)
+
+    return (x.astype(jnp.float32) - along_channels(shift)) / along_channels(scale)

@@ -1,0 +1,914 @@
+"""Bad input on the command line: one line of error, exit code 2, no traceback, nothing written.
+
+A table of arguments and of words that the line must hold. The files that the rows name are made
+once, by `FILES`.
+"""
+
+import io
+import json
+import pickle
+import re
+import sys
+import typing
+from pathlib import Path
+
+import jax
+import numpy as np
+import pytest
+from finished_runs import LINE, SCORES, SUMMARY, write_run
+
+from jaxfl.algorithms import ALGORITHMS
+from jaxfl.cli import main
+from jaxfl.cli.commands import COMMANDS
+from jaxfl.core.options import takes_numbers
+from jaxfl.experiment.config import Setting
+
+HUGE = "1" + 30 * "0"
+DEEP = 100_000 * "["
+
+
+def npz(name, **changes):
+    """A good data set of 40 examples with changes; an array that is changed to None is left out."""
+    rng = np.random.default_rng(0)
+    arrays = {"x_train": rng.random((40, 4), np.float32), "y_train": np.arange(40) % 4}
+    arrays |= {"x_test": rng.random((8, 4), np.float32), "y_test": np.arange(8) % 4} | changes
+    np.savez(name, **{key: array for key, array in arrays.items() if array is not None})
+
+
+def with_value(value):
+    x = np.random.default_rng(0).random((40, 4))
+    x[3, 2] = value
+    return x
+
+
+def prepare():
+    """All files that the table names, in the working directory."""
+    integers = {"x_train": np.ones((40, 4), np.int32), "x_test": np.ones((8, 4), np.int32)}
+    objects = np.empty(40, object)
+    objects[:] = [{}] * 40
+    sets = {
+        "good": {},
+        "inf": {"x_train": with_value(np.inf)},
+        "nan": {"x_train": with_value(np.nan)},
+        "nan_test": {"x_test": with_value(np.nan)[:8]},
+        "huge": {"x_train": with_value(1e300)},
+        "object": {"x_train": objects},
+        "complex": {"x_train": np.ones((40, 4), complex)},
+        "letters": {"x_train": np.full((40, 4), "a")},
+        "blank": {"x_train": np.zeros((40, 0)), "x_test": np.zeros((8, 0))},
+        "empty": {"x_train": np.zeros((0, 4)), "y_train": np.zeros(0, int)},
+        "number": {"x_train": np.array(3.0), "y_train": np.array(3)},
+        "flat": {"x_train": np.zeros(40)},
+        "narrow": {"x_test": np.zeros((8, 3))},
+        "short": {"y_train": np.arange(39) % 4},
+        "label": {"y_test": np.arange(8)},
+        "negative": {"y_train": np.arange(40) % 4 - 1},
+        "gaps": {"y_train": np.arange(40) % 4 * 2},
+        "giant_label": {"y_train": np.full(40, 2**63, np.uint64)},
+        "float_label": {"y_test": np.arange(8) / 2},
+        "nan_target": {"y_train": np.full(40, np.nan), "y_test": np.zeros(8)},
+        "true": {"y_train": np.arange(40) % 2 == 0},
+        "one": {
+            "x_train": np.zeros((1, 4)),
+            "y_train": np.zeros(1, int),
+            "y_test": np.zeros(8, int),
+        },
+        "one_class": {"y_train": np.zeros(40, int), "y_test": np.zeros(8, int)},
+        "no_x": {"x_train": None},
+        "no_y": {"y_train": None},
+        "no_x_test": {"x_test": None},
+        "no_y_test": {"y_test": None},
+        "numbers": {"y_train": np.linspace(0, 1, 40), "y_test": np.linspace(0, 1, 8)},
+        "few_each": {"owners": np.arange(40)},
+        "owners_2d": {"owners": np.zeros((40, 2), int)},
+        "owners_float": {"owners": np.zeros(40)},
+        "words_text": {"vocabulary": np.array(["a"])} | integers,
+        "words_0d": {"vocabulary": np.array(5)} | integers,
+        "words_nan": {"vocabulary": np.array([np.nan])} | integers,
+        "words_negative": {"vocabulary": np.array([-3])} | integers,
+        "words_float": {"vocabulary": np.array([3])},
+        "words_few": {"vocabulary": np.array([1])} | integers,
+        "words_huge": {"vocabulary": np.array([2**62])} | integers,
+        "tiny": {
+            "x_train": np.zeros((40, 3, 3, 1), np.uint8),
+            "x_test": np.zeros((8, 3, 3, 1), np.uint8),
+        },
+    }
+    for name, changes in sets.items():
+        npz(f"{name}.npz", **changes)
+    Path("torn.npz").write_bytes(Path("good.npz").read_bytes()[:99])
+    np.savez_compressed("corrupt.npz", x_train=np.arange(4000.0), y_train=0)
+    torn = bytearray(Path("corrupt.npz").read_bytes())
+    torn[200:300] = bytes(100)
+    Path("corrupt.npz").write_bytes(torn)
+    Path("pickle.npz").write_bytes(pickle.dumps(None))
+    Path("nothing.npz").touch()
+    Path("folder.npz").mkdir()
+    for name, x in {
+        "text": np.full((20, 13), "a"),
+        "flat": np.zeros(20),
+        "missing": np.full((20, 13), np.nan),
+        "infinite": np.full((20, 13), np.inf),
+    }.items():
+        Path("hearts", name).mkdir(parents=True)
+        np.savez(
+            f"hearts/{name}/heart_disease.npz", x=x, y=np.arange(20) % 2, hospital=np.arange(20) % 2
+        )
+    configs = {
+        "text": "rounds: 3",
+        "nothing": "",
+        "null": "null",
+        "list": "[1, 2]",
+        "torn": '{"algorithm": "fedavg", ',
+        "deep": DEEP,
+        "deep_hyper": '{"algorithm": "fedavg", "hyper": ' + 100_000 * '{"a": ',
+        "nameless": '{"rounds": 3}',
+        "number": '{"algorithm": 1}',
+        "path": '{"algorithm": "../../x"}',
+        "field": '{"algorithm": "fedavg", "round": 3}',
+        "private": '{"algorithm": "fedavg", "__class__": 3}',
+        "type": '{"algorithm": "fedavg", "rounds": "three"}',
+        "true": '{"algorithm": "fedavg", "rounds": true}',
+        "float": '{"algorithm": "fedavg", "rounds": 2.0}',
+        "null_rounds": '{"algorithm": "fedavg", "rounds": null}',
+        "nan": '{"algorithm": "fedavg", "lr": NaN}',
+        "inf": '{"algorithm": "fedavg", "lr": 1e400}',
+        "huge": f'{{"algorithm": "fedavg", "lr": 1{400 * "0"}}}',
+        "digits": f'{{"algorithm": "fedavg", "rounds": 1{5000 * "0"}}}',
+        "negative": '{"algorithm": "fedavg", "rounds": -1}',
+        "choice": '{"algorithm": "fedavg", "test": "none"}',
+        "devices": '{"algorithm": "fedavg", "devices": "three"}',
+        "set": '{"algorithm": "fedavg", "dataset": "../good"}',
+        "set_list": '{"algorithm": "fedavg", "dataset": ["digits"]}',
+        "zero_byte": '{"algorithm": "fedavg", "dataset": "a\\u0000b"}',
+        "zero_folder": '{"algorithm": "fedavg", "dataset": "a", "data_dir": "a\\u0000\\nb"}',
+        "hyper_list": '{"algorithm": "pfedgraph", "hyper": [1]}',
+        "hyper_name": '{"algorithm": "pfedgraph", "hyper": {"alhpa": 1}}',
+        "hyper_object": '{"algorithm": "pfedgraph", "hyper": {"alpha": {"a": 1}}}',
+        "steps": '{"algorithm": "fedavg", "local_steps": 1, "local_epochs": 1}',
+        "malicious": '{"algorithm": "fedavg", "attack": "gauss", "attack_ratio": 0.2, '
+        '"malicious": [1]}',
+        "ids": '{"algorithm": "fedavg", "attack": "gauss", "malicious": ["one"]}',
+        "label_number": '{"algorithm": "fedavg", "label": 3}',
+        "label": '{"algorithm": "fedavg", "label": "a\\nb"}',
+    }
+    for name, text in configs.items():
+        Path(f"{name}.json").write_text(text)
+    Path("bytes.json").write_bytes(b"\xff\xfe\x00")
+    Path("loop").symlink_to("loop")
+    Path("held").mkdir()
+    Path("held/config.json").write_text("{}")
+    Path("swept").mkdir()
+    Path("swept/sweep.json").write_text("{}")
+    Path("compared/local").mkdir(parents=True)
+    Path("compared/local/summary.json").write_text("{}")
+    runs = {
+        "good": {},
+        "bare": {"summary": '{"algorithm": 1}'},
+        "text": {"summary": "hello"},
+        "deep": {"summary": DEEP},
+        "nan": {"summary": {"seconds": float("nan")}},
+        "nameless": {"summary": {"algorithm": 1}},
+        "markup": {"summary": {"algorithm": "[red]a\n|b"}},
+        "label": {"summary": {"label": "[red]a\n|b"}},
+        "unseen": {"summary": {"unseen": {"before": 1}}},
+        "time": {"summary": {"time": "late"}},
+        "target": {"summary": {"target": {"round": "soon"}}},
+        "numeric": {"summary": {"target": 3}},
+        "measure": {"summary": {"measure": ["accuracy"]}},
+        "up": {"summary": {"up": "many"}},
+        "score": {"summary": {"final": {"before": SCORES | {"mean": "high"}, "after": SCORES}}},
+        "inf": {"summary": json.dumps(SUMMARY).replace("0.5", "1e400")},
+        "lines": {"lines": "[1]\n"},
+        "torn": {"lines": json.dumps(LINE)[:40]},
+        "rounds": {"lines": json.dumps(LINE | {"round": "one"})},
+        "scores": {"lines": json.dumps(LINE | {"before": {}})},
+    }
+    for name, content in runs.items():
+        write_run(f"runs/{name}", **content)
+    write_run("rmse", {"measure": "rmse"})
+    comparisons = {
+        "numbers": "[1]",
+        "object": '{"a": 1}',
+        "deep": DEEP,
+        "list": '[{"algorithm": ["a"]}]',
+        "directory": '[{"algorithm": "a", "directory": ["a"]}]',
+        "above": '[{"algorithm": "../../good", "run": "../../good"}]',
+    }
+    for name, text in comparisons.items():
+        write_run(f"tables/{name}/fedavg")
+        Path(f"tables/{name}/comparison.json").write_text(text)
+
+
+IID = ["--partition", "iid"]
+RUN = ["run", "fedavg"]
+HYPER = ["run", "pfedgraph", "--hyper"]
+DATA = ["--data-dir", "."]
+SWEEP = ["sweep", "pfedgraph", "--over"]
+
+NAMES = [
+    (["run", "fedavgg"], "unknown algorithm 'fedavgg': did you mean fedavg"),
+    (["run", "FedAvg"], "did you mean fedavg?"),
+    (["run", "pFedGraph"], "unknown algorithm 'pFedGraph': did you mean pfedgraph?"),
+    (["run", "fedavg-ft"], "unknown algorithm 'fedavg-ft': did you mean fedavg_ft?"),
+    (["run", "FEDPRR"], "did you mean fedper"),
+    (["run", "zzz"], f"unknown algorithm 'zzz': choose from {', '.join(sorted(ALGORITHMS))}"),
+    (["run", "../x"], "unknown algorithm '../x': choose from"),
+    (["run", "a\0b"], r"unknown algorithm 'a\x00b'"),
+    (["run"], "no algorithm: name one"),
+    (["compare", "--algorithms", "local", "pfedgraf"], "did you mean pfedgraph"),
+    (["compare", "local", "pfedgraf"], "did you mean pfedgraph"),
+    (["compare", "local", "--algorithms", "fedavg"], "--algorithms is given twice"),
+    (["compare", "--algorithms", "local,fedavg"], "separate algorithms by spaces"),
+    (["compare", "--algorithms", "local", "../x"], "unknown algorithm '../x'"),
+    (["compare", "--algorithms", "local", "local"], "'local' is named twice"),
+    (["compare", "--algorithms", "ditto:lam=1", "ditto:lam=1"], "'ditto:lam=1' is named twice"),
+    (["compare", "--algorithms", "ditto:lam=1", "ditto:Lam=1"], "Lam"),
+    (["compare", "--algorithms", "local", "dito:lam=1"], "unknown algorithm 'dito': did you mean"),
+    (["compare", "--algorithms", "ditto:"], "'ditto:': expected ALGORITHM:KEY=VALUE"),
+    (["compare", "--algorithms", "ditto:lam"], "hyper-parameter 'lam': expected KEY=VALUE"),
+    (["compare", "--algorithms", "ditto:lam=1,lam=2"], "'lam' is given twice"),
+    (["compare", "--algorithms", "ditto:mu=1"], "unknown hyper-parameter of ditto 'mu'"),
+    (["compare", "--algorithms", "ditto:lam=-1"], "lam of ditto is -1: expected a non-negative"),
+    (["compare", "--algorithms", "ditto:lam=\x1b"], r"lam of ditto is '\x1b': expected"),
+    ([*RUN, "--optimizer", "adm"], "unknown optimizer 'adm': did you mean adam"),
+    ([*RUN, "--schedule", "cosin"], "unknown schedule 'cosin': did you mean cosine"),
+    (["compare", "--algorithms"], "no algorithms: name some"),
+    (["compare", "--algorithms", "local", "--algorithms", "fedavg"], "--algorithms is given twice"),
+    (
+        ["compare", "--equal-budget", "--local-epochs", "1"],
+        "give --local-steps in place of --local-epochs",
+    ),
+    (["sweep", "fedavgg", "--over", "lr=1"], "did you mean fedavg"),
+    ([*RUN, "--partition", "dirichelt"], "unknown partition 'dirichelt': did you mean dirichlet"),
+    ([*RUN, "--partition", "../x"], "unknown partition '../x': choose from"),
+    ([*RUN, "--concept", "rotations"], "unknown concept 'rotations': did you mean rotation"),
+    ([*RUN, "--model", "mpl"], "unknown model 'mpl': did you mean mlp"),
+    ([*RUN, "--model", ""], "unknown model '': choose from"),
+    ([*RUN, "--augment", "flip"], "unknown augment 'flip': "),
+    ([*RUN, "--preset", "pfedgraph-sever"], "unknown preset 'pfedgraph-sever': "),
+    ([*RUN, "--preset", "pfedgraph-severe", "--config", "c.json"], "both --config and --preset"),
+    ([*RUN, "--attack", "shufle"], "unknown attack 'shufle': did you mean shuffle"),
+    (["describe", "--partition", "dirichelt"], "did you mean dirichlet"),
+    (["describe", "--dataset", "digit"], "did you mean digits"),
+]
+
+COMMAND_LINES = [
+    (["fly"], "Unrecognized options: fly; Available subcommands: run, resume, compare"),
+    (["list", "zzz"], "unknown kind or name 'zzz': see `jaxfl list`"),
+    (["list", "algorithm"], "unknown kind or name 'algorithm': did you mean algorithms?"),
+    (["list", "pFedGraf"], "did you mean pfedgraph"),
+    (["list", "../x"], "unknown kind or name '../x'"),
+    (["prepare"], "Missing from jaxfl prepare: NAME which one"),
+    (["cite", "pfedgrap"], "did you mean pfedgraph"),
+    (["predict", "nowhere"], "Missing from jaxfl predict: --input"),
+    (["predict", "nowhere", "--input", "x.npz"], "nowhere holds no finished run"),
+    ([*RUN, "again"], "Unrecognized options: again"),
+    ([*RUN, "--roundz", "3"], "unknown option of jaxfl run '--roundz': did you mean --rounds"),
+    ([*RUN, "--no-lr"], "Unrecognized options: --no-lr"),
+    (["resume", "x", "--lr", "3"], "jaxfl resume takes no --lr: it is an option of jaxfl run, "),
+    (["cite", "--plugin=x.py"], "jaxfl cite takes no --plugin: it is an option of jaxfl run, "),
+    (["--plugin", "x.py", "run", "fedavg"], "Unrecognized or misplaced options: --plugin"),
+    ([*RUN, "--seeds", "0", "1", "2"], "Unrecognized options: 1, 2; --seeds takes one value"),
+    ([*RUN, "--beta=.1", ".5"], "Unrecognized options: .5"),
+    (
+        [*RUN, "--rounds", "many"],
+        "--rounds is many: expected a whole number from 1 to 1,000,000; --rounds INT communication",
+    ),
+    ([*RUN, "--rounds", "1.5"], "--rounds is 1.5: expected a whole number from 1 to 1,000,000"),
+    ([*RUN, "--rounds", "1e400"], "--rounds INT communication rounds (default: 20)"),
+    ([*RUN, "--rounds", 5000 * "1"], f"--rounds is {80 * '1'}: expected a whole number"),
+    ([*RUN, "--lr", "fast"], "--lr is fast: expected a non-negative number"),
+    ([*RUN, "--lr=fast"], "--lr is fast: expected a non-negative number"),
+    ([*RUN, "--local_steps", "x"], "--local-steps is x: expected a whole number"),
+    ([*RUN, "--malicious", "a", "1"], "--malicious is a 1: expected a list, each a non-negative"),
+    ([*RUN, "--test", "none"], "--test is none: expected one of reweighted, own, global"),
+    ([*RUN, "--chunk", "some"], "from 1 to 1,000,000 or one of auto, all"),
+    (["report", "x", "--format", "jpg"], "--format is jpg: expected a list, each one of md, "),
+    ([*RUN, "--out", "new", "--config"], "Missing value for argument '--config'"),
+    ([*RUN, "--out"], "Missing value for argument '--out'"),
+    ([*RUN, "--processes", "2"], "--coordinator, --processes and --process"),
+    ([*RUN, "--cluster", "--process", "0"], "from the cluster: give it alone, or leave it out"),
+    ([*RUN, "--cluster"], "no cluster says which processes run together"),
+    ([*RUN, "--coordinator", "x", "--processes", "2", "--process", "0"], "expected HOST:PORT"),
+    ([*RUN, "--coordinator", "x:y", "--processes", "2", "--process", "0"], "expected HOST:PORT"),
+    (
+        [*RUN, "--coordinator", "x:1", "--processes", "2", "--process", "2"],
+        "process 2 of 2 processes: expected",
+    ),
+    (
+        [*RUN, "--coordinator", "x:1", "--processes", "0", "--process", "0"],
+        "process 0 of 0 processes: expected",
+    ),
+]
+
+COUNTS = [
+    "keep",
+    "checkpoint-every",
+    "rounds",
+    "eval-every",
+    "seeds",
+    "clients",
+    "max-examples",
+    "classes-per-client",
+    "batch-size",
+]
+COUNTS += ["local-steps", "local-epochs", "chunk", "devices", "decay-every"]
+COUNTS += ["concept-groups", "top-edges"]
+FRACTIONS = ["val", "own", "momentum", "attack-ratio", "unseen", "least-work", "drop"]
+NUMBERS = [
+    *[
+        ([*RUN, f"--{name}", value], f"--{name} is {value}: expected a whole number from 1 to")
+        for name in COUNTS
+        for value in ["0", "-1"]
+    ],
+    *[
+        ([*RUN, f"--{name}", HUGE], f"--{name} is {HUGE}: expected a whole number from 1 to")
+        for name in COUNTS
+    ],
+    *[
+        ([*RUN, f"--{name}", v], f"--{name} is")
+        for name in FRACTIONS
+        for v in ["nan", "inf", "-1", "1", "1e400"]
+    ],
+    *[
+        ([*RUN, f"--{name}", v], f"--{name} is")
+        for name in ("lr", "weight-decay")
+        for v in ["nan", "inf", "-1", "1e400"]
+    ],
+    *[
+        ([*RUN, "--beta", v], "expected a positive number")
+        for v in ["nan", "inf", "-1", "0", "1e400"]
+    ],
+    *[
+        ([*RUN, f"--{name}", v], f"--{name} is {float(v)}: expected a fraction in (0, 1]")
+        for name in ("participation", "decay")
+        for v in ["nan", "inf", "-1", "0", "1.01", "1e400"]
+    ],
+    *[
+        ([*RUN, "--topology", value], "expected a whole number from 3 to 5")
+        for value in ("-1", "0", "2", HUGE)
+    ],
+    *[
+        ([*RUN, f"--{name}", "-1"], f"--{name} is -1: expected a whole number of at least 0")
+        for name in ("seed", "attack-seed", "speed-seed")
+    ],
+    ([*RUN, "--attack-seed", HUGE], "expected a whole number of at least 0 and below 2^31"),
+    *[
+        ([*RUN, f"--{name}", v], f"--{name} is")
+        for name in ("clip", "example-clip", "attack-scale")
+        for v in ["nan", "inf", "-1", "0"]
+    ],
+    *[
+        ([*RUN, f"--{name}", v], f"--{name} is")
+        for name in ("noise", "example-noise", "feature-noise")
+        for v in ["nan", "inf", "-1"]
+    ],
+    *[
+        ([*RUN, f"--{name}", v], f"--{name} is")
+        for name in ("delta", "top-k")
+        for v in ["nan", "inf", "-1", "0", "1.1"]
+    ],
+    *[
+        ([*RUN, "--stragglers", v], f"--stragglers is {float(v)}: expected a fraction in [0, 1]")
+        for v in ["nan", "inf", "-1", "1.1"]
+    ],
+    *[
+        ([*RUN, "--speeds", v], f"--speeds is {float(v)}: expected a number in [0, 10]")
+        for v in ["nan", "inf", "-1", "11"]
+    ],
+    *[
+        ([*RUN, "--target", v], f"--target is {float(v)}: expected")
+        for v in ["nan", "-1", "0", "2"]
+    ],
+    ([*RUN, "--seed", "3000000000"], "--seed is 3000000000: expected a whole number of at least 0"),
+    ([*RUN, "--seed", HUGE], "expected a whole number of at least 0 and below 2^31"),
+    (
+        [*RUN, "--seed", "2147483647", "--seeds", "2"],
+        "--seed is 2147483647: expected 2 numbers below 2^31 from there",
+    ),
+    ([*RUN, "--devices", "99"], "99 devices asked for: JAX has"),
+    ([*RUN, "--clients", "2000", *IID], "--clients is 2000: digits has 1437 training examples"),
+]
+
+FITS = [
+    ([*RUN, "--local-steps", "1", "--local-epochs", "1"], "both --local-steps and --local-epochs"),
+    (
+        [*RUN, "--test", "own", "--val", "0.5", "--own", "0.5"],
+        "expected fractions that leave some to train",
+    ),
+    (
+        [*RUN, "--attack", "shuffle", "--attack-ratio", "0.01"],
+        "--attack-ratio is 0.01, which of ",
+    ),
+    (
+        [*RUN, "--attack", "shuffle", "--attack-ratio", "0.99"],
+        "expected a fraction that leaves benign clients",
+    ),
+    ([*RUN, "--classes-per-client", "3"], "3 classes a client do not divide 10 classes"),
+    ([*RUN, "--clients", "7"], "2 classes a client do not divide 10 classes among 7 clients"),
+    ([*RUN, "--partition", "shards", "--clients", "1000"], "1000 clients with 2 shards each"),
+    (
+        [*RUN, "--partition", "nodes", "--clients", "2"],
+        "2 clients for 5 nodes: expected at least one a node",
+    ),
+    ([*RUN, "--partition", "natural"], "name no owners: choose another partition"),
+    (
+        [*RUN, "--model", "textcnn"],
+        "model textcnn takes names of words or users, the data hold numbers",
+    ),
+    ([*RUN, "--model", "mf"], "model mf takes names of words or users"),
+    ([*RUN, "--dataset", "good", *DATA, "--pixels", "unit"], "--pixels unit takes images of bytes"),
+    (
+        [*RUN, "--score-after", "trained", "--participation", "0.5"],
+        "--score-after trained scores the models of the clients of a round",
+    ),
+    (
+        [*RUN, "--dataset", "good", *DATA, "--augment", "crop_flip"],
+        "crop_flip takes images, not (4,)",
+    ),
+    (
+        [*RUN, "--dataset", "tiny", "--model", "cnn", *IID, *DATA],
+        "cnn takes images of 4x4 or more, not 3x3",
+    ),
+    (
+        [*RUN, "--dataset", "good", "--model", "cnn", *IID, *DATA],
+        "cnn takes images [h, w, channel]",
+    ),
+    (
+        [*RUN, "--dataset", "good", *DATA, "--partition", "nodes"],
+        "which the data lack: choose another data set",
+    ),
+    (
+        [*RUN, "--dataset", "numbers", *DATA, "--partition", "dirichlet"],
+        "choose partition iid or natural",
+    ),
+    ([*RUN, "--dataset", "numbers", *DATA, "--test", "reweighted"], "choose test own or global"),
+    ([*RUN, "--dataset", "one", *DATA], "--clients is 10: one has 1 training examples"),
+    ([*RUN, "--dataset", "one_class", *DATA], "2 classes a client do not divide 1 classes"),
+    (
+        [*RUN, "--dataset", "few_each", *DATA],
+        "no owner has 10 examples or more: choose another partition",
+    ),
+    (["describe", "--classes-per-client", "3"], "3 classes a client do not divide 10 classes"),
+    ([*RUN, "--concept", "rotation", "--concept-groups", "3"], "expected 2 or 4"),
+    (
+        ["describe", "--dataset", "good", *DATA, *IID, "--concept", "rotation"],
+        "concept rotation takes images",
+    ),
+    (
+        ["describe", "--dataset", "numbers", *DATA, *IID, "--concept", "swapped_labels"],
+        "these targets are numbers",
+    ),
+    ([*RUN, "--merge-test", "--test", "global"], "no test set for test global: choose test own"),
+    ([*RUN, "--partition", "owner_groups"], "name no owners: choose another partition"),
+    (
+        [*RUN, "--dataset", "few_each", *DATA, "--partition", "owner_groups", "--merge-test"],
+        "cannot be merged with them: leave out --merge-test",
+    ),
+    ([*RUN, "--noise", "1"], "--noise is given without --clip, its unit: give both"),
+    ([*RUN, "--clip", "1", "--example-clip", "1"], "both --clip and --example-clip are given"),
+    (
+        [*RUN, "--dataset", "numbers", *DATA, *IID, "--attack", "label_flip"],
+        "flips labels, numbers has none",
+    ),
+    (["resume", "."], ". holds no run to resume: resume held in it"),
+    (["resume", "good.npz"], "good.npz holds no run to resume"),
+    (["resume", "nowhere", "--devices", "0"], "nowhere holds no run to resume"),
+]
+
+ATTACKED = [*RUN, *IID, "--attack", "gauss", "--clients", "3"]
+CLIENTS = [
+    ([*ATTACKED, "--malicious", "0", "3"], "--malicious is 0 3: expected ids of the 3 clients"),
+    ([*ATTACKED, "--malicious", "0", "-1"], "expected a list, each a non-negative whole number"),
+    ([*ATTACKED, "--malicious", "0", "1", "0"], "names a client twice (0 1 0): name each id once"),
+    ([*ATTACKED, "--malicious", "0", "1", "2"], "names all 3 clients: leave at least one benign"),
+    ([*ATTACKED, "--malicious"], "--malicious names nobody: give ids of clients"),
+    ([*ATTACKED, "--malicious", "a"], "--malicious is a: expected a list"),
+    ([*ATTACKED, "--malicious", "0", "--malicious", "1"], "--malicious is given twice"),
+    (
+        [*ATTACKED, "--malicious", "0", "--attack-ratio", "0.4"],
+        "both --malicious and --attack-ratio are given",
+    ),
+    (
+        [*ATTACKED, "--attack-seed=0", "--malicious", "0"],
+        "both --malicious and --attack-seed are given",
+    ),
+    ([*ATTACKED, "--unseen", "0.7"], "leaves at least one of the 2 benign clients for the rounds"),
+    ([*ATTACKED, "--unseen", "0.3", "--score-after", "trained"], "those of --unseen are in none"),
+    ([*RUN, "--clients", "1", *IID, "--unseen", "0.1"], "at least one of the 1 benign clients"),
+]
+
+IDLE = [
+    ([*RUN, "--beta", "0.1"], "--beta is 0.1, and has no effect without --partition dirichlet or "),
+    (
+        [*RUN, *IID, "--classes-per-client", "3"],
+        "without --partition pathological or unbalanced_pathological or labels or shards",
+    ),
+    ([*RUN, "--concept-groups", "2"], "without --concept rotation or swapped_labels: "),
+    ([*RUN, "--feature-noise", "0.2"], "without --concept feature_noise: leave it out"),
+    ([*RUN, "--concept", "rotation", "--feature-noise", "1"], "without --concept feature_noise"),
+    ([*RUN, "--topology", "3"], "without --partition nodes: leave it out, or give both"),
+    ([*RUN, "--own", "0.5"], "--own is 0.5, and has no effect without --test own"),
+    ([*RUN, "--attack-ratio", "0.2"], "--attack-ratio is 0.2, and has no effect without --attack"),
+    ([*RUN, "--attack-seed", "1"], "--attack-seed is 1, and has no effect without --attack"),
+    ([*RUN, "--malicious", "1", "2"], "--malicious is 1 2, and has no effect without --attack"),
+    ([*RUN, "--optimizer", "adam", "--momentum", "0.5"], "no effect without --optimizer sgd"),
+    ([*RUN, "--decay", "0.5"], "has no effect without --schedule exponential or step"),
+    ([*RUN, "--schedule", "cosine", "--decay", "0.5"], "without --schedule exponential or step"),
+    ([*RUN, "--schedule", "exponential", "--decay-every", "5"], "without --schedule step"),
+    ([*RUN, "--delta", "1e-3"], "has no effect without --noise or --example-noise"),
+    ([*RUN, "--clip", "1", "--delta", "1e-3"], "has no effect without --noise or --example-noise"),
+    ([*RUN, "--top-k", "0.5"], "--top-k is 0.5, and has no effect without --compress topk"),
+    ([*RUN, "--compress", "int8", "--top-k", "0.5"], "has no effect without --compress topk"),
+    (["compare", "--beta", "0.1"], "has no effect without --partition dirichlet"),
+    (["describe", "--beta", "0.1"], "has no effect without --partition dirichlet"),
+    ([*SWEEP, "beta=0.1,0.2"], "--beta is 0.1, and has no effect without --partition dirichlet"),
+]
+
+HYPER_PARAMETERS = [
+    ([*RUN, "--hyper", "alpha=1"], "fedavg has no hyper-parameter 'alpha'"),
+    ([*HYPER, "alhpa=1"], "unknown hyper-parameter of pfedgraph 'alhpa': did you mean alpha"),
+    ([*HYPER, "../x=1"], "unknown hyper-parameter of pfedgraph '../x'"),
+    ([*HYPER, "alpha"], "expected KEY=VALUE"),
+    ([*HYPER, "=1"], "expected KEY=VALUE"),
+    ([*HYPER, "alpha=1", "alpha=2"], "given twice"),
+    ([*HYPER, "alpha=1", "--hyper", "lam=1"], "--hyper is given twice"),
+    *[
+        ([*HYPER, f"alpha={v}"], "expected a positive number or null")
+        for v in ("high", "", "true", "[]", "{}", "NaN", DEEP)
+    ],
+    *[
+        ([*HYPER, f"alpha={v}"], "finite and within 32 bits")
+        for v in ("1e400", "1e300", HUGE, "1" + 400 * "0")
+    ],
+    ([*HYPER, "alpha=1" + 5000 * "0"], "expected a positive number or null"),
+    ([*HYPER, "alpha=0"], "alpha of pfedgraph is 0: expected a positive number or null"),
+    *[
+        (
+            ["run", "gfed", "--hyper", f"servers={v}"],
+            f"servers of gfed is {v}: expected a whole number from 1 to",
+        )
+        for v in ("-1", "100000000")
+    ],
+    (
+        ["run", "fedrep", "--hyper", "head_epochs=100000000"],
+        "expected a whole number from 1 to 10,000",
+    ),
+    ([*HYPER, "anchor=cosin"], "expected one of cosine, approx"),
+    ([*HYPER, "cap=0.5"], "choose solver=jaxopt"),
+    (
+        [*HYPER, "solver=jaxopt", "cap=0"],
+        "cap of pfedgraph is 0: expected a positive number or null",
+    ),
+    ([*HYPER, "layers=1"], "hyper-parameter layers of pfedgraph is 1: expected text"),
+    ([*HYPER, "layers=("], "'(' is no regular expression"),
+    ([*HYPER, "layers=zzz"], "no layer matches 'zzz': choose from params/Dense_0/bias"),
+    (["compare", "--hyper", "alfa=1"], "unknown hyper-parameter 'alfa': did you mean alpha"),
+    (["compare", "--hyper", "pfedgraph.alfa=1"], "of pfedgraph 'alfa': did you mean alpha"),
+    (["compare", "--hyper", "pfedgraf.alpha=1"], "unknown algorithm 'pfedgraf': did you mean"),
+    (["compare", "--hyper", "ditto.lam=1"], "'ditto.lam' is for ditto, which is not compared"),
+    ([*HYPER, "pfedgraph.alpha=1"], "unknown hyper-parameter of pfedgraph 'pfedgraph.alpha'"),
+    (
+        ["compare", "--hyper", "alpha=high"],
+        "hyper-parameter alpha of pfedgraph is 'high': expected a positive number",
+    ),
+]
+
+SWEEPS = [
+    (["sweep", "pfedgraph"], "nothing to vary: give --over"),
+    ([*SWEEP, "alpha=1", "--over", "lam=1"], "--over is given twice"),
+    ([*SWEEP, "alpha=0:1"], "alpha: a range needs --trials"),
+    *[
+        ([*SWEEP, f"alpha={text}", "--trials", "2"], "is no range: expected LOW:HIGH")
+        for text in ("0:inf", "-inf:1", "nan:1", "2:1", "0:1:log", "1:2:3:4")
+    ],
+    (
+        [*SWEEP, "alpha=1", "--trials", "-1"],
+        "--trials is -1: expected a whole number from 1 to 1,000,000",
+    ),
+    ([*SWEEP, "alpha=1", "--trials", HUGE], "expected a whole number from 1 to 1,000,000"),
+    (
+        [*SWEEP, "alpha=1,,2"],
+        "hyper-parameter alpha of pfedgraph is '': expected a positive number",
+    ),
+    ([*SWEEP, "alpha=NaN"], "expected a positive number or null"),
+    ([*SWEEP, "rounds=0"], "--rounds is 0: expected a whole number from 1 to 1,000,000"),
+    ([*SWEEP, "rounds=x"], "--rounds is 'x': expected a whole number"),
+    ([*SWEEP, f"seed={HUGE}"], "expected a whole number of at least 0 and below 2^31"),
+    ([*SWEEP, "dataset=../good"], "unknown data set '../good'"),
+    ([*SWEEP, "algorithm=local"], "unknown hyper-parameter of pfedgraph 'algorithm'"),
+    ([*SWEEP, "out=x"], "unknown hyper-parameter of pfedgraph 'out'"),
+    ([*SWEEP, "alpha=1", "--hyper", "x=1"], "unknown hyper-parameter of pfedgraph 'x'"),
+    ([*SWEEP, "alpha=1", "--out", "swept"], "swept already holds a run (sweep.json)"),
+]
+
+DATA_FILES = {
+    "inf": "x_train of inf.npz holds 1 NaN or infinite values",
+    "nan": "x_train of nan.npz holds 1 NaN or infinite values",
+    "nan_test": "x_test of nan_test.npz holds 1 NaN or infinite values",
+    "huge": "x_train of huge.npz holds 1 NaN or infinite values",
+    "object": "cannot read object.npz as plain npz arrays",
+    "complex": "x_train of complex.npz has type complex128: expected real numbers",
+    "letters": "expected real numbers",
+    "blank": "x_train of blank.npz has shape (40, 0)",
+    "empty": "x_train of empty.npz has shape (0, 4)",
+    "number": "x_train of number.npz has shape (): expected [examples, *feature]",
+    "flat": "x_train of flat.npz has shape (40,)",
+    "narrow": "have shape (4,) in train and (3,) in test: expected the same",
+    "short": "y_train of short.npz has shape (39,): expected (40,)",
+    "label": "y_test of label.npz holds the label 7: expected 0 to 3",
+    "negative": "y_train of negative.npz holds the label -1: expected 0",
+    "gaps": "holds 4 of the labels 0 to 6: number them without gaps",
+    "giant_label": "number them without gaps",
+    "float_label": "y_test of float_label.npz has type float64: expected integer labels",
+    "nan_target": "y_train of nan_target.npz holds 40 NaN or infinite values",
+    "true": "y_train of true.npz has type bool: expected integer labels",
+    "no_x": "no_x.npz lacks x_train",
+    "no_y": "no_y.npz lacks y_train",
+    "no_x_test": "y_test of no_x_test.npz has shape (8,): expected (0,)",
+    "no_y_test": "y_test of no_y_test.npz has shape (0,): expected (8,)",
+    "owners_2d": "owners of owners_2d.npz have shape (40, 2): expected integers (40,)",
+    "owners_float": "expected integers (40,)",
+    "words_text": "vocabulary of words_text.npz is ['a']: expected positive integers",
+    "words_0d": "vocabulary of words_0d.npz is 5: expected positive integers, a list of them",
+    "words_nan": "expected positive integers",
+    "words_negative": "vocabulary of words_negative.npz is [-3]: expected positive integers",
+    "words_float": "expected integers, and one number of values",
+    "words_few": "x_train of words_few.npz holds ids outside 0 to [0]",
+    "words_huge": "vocabulary of words_huge.npz",
+    "torn": "cannot read torn.npz as plain npz arrays",
+    "corrupt": "cannot read corrupt.npz as plain npz arrays",
+    "pickle": "cannot read pickle.npz as plain npz arrays",
+    "nothing": "cannot read nothing.npz as plain npz arrays",
+    "folder": "cannot read folder.npz as plain npz arrays",
+}
+DATA_SETS = [
+    *[([*RUN, "--dataset", name, *DATA], message) for name, message in DATA_FILES.items()],
+    *[
+        (
+            [*RUN, "--dataset", "heart_disease", "--data-dir", f"hearts/{name}"],
+            "expected real numbers [patients, 13]",
+        )
+        for name in ("text", "flat", "missing", "infinite")
+    ],
+    (["describe", "--dataset", "nan", *DATA], "x_train of nan.npz holds 1 NaN"),
+    ([*RUN, "--dataset", "digit"], "unknown data set 'digit': did you mean digits"),
+    *[
+        ([*RUN, "--dataset", name, *DATA], "unknown data set")
+        for name in (
+            "../good",
+            "..",
+            ".",
+            "",
+            "a/b",
+            "./good",
+            "good.npz",
+            "/etc/passwd",
+            "a\0b",
+            "a\nb",
+            "*",
+        )
+    ],
+    (
+        [*RUN, "--dataset", "cifar10"],
+        "get it with `jaxfl prepare cifar10 --data-dir DIR`, and give the same DIR",
+    ),
+    (
+        [*RUN, "--dataset", "movielens/1m-ratings", *DATA],
+        "`jaxfl prepare movielens/1m-ratings --data-dir",
+    ),
+    ([*RUN, "--dataset", "good", "--data-dir", "none"], "the data folder none does not exist"),
+    (
+        [*RUN, "--dataset", "good", "--data-dir", "good.npz"],
+        "the data folder good.npz does not exist or is not a folder",
+    ),
+    (["list", "--data-dir", "none"], "the data folder none does not exist"),
+    (["list", "datasets", "--data-dir", "a\0b"], r"the data folder a\x00b does not exist"),
+    (["prepare", "mnist"], "no folder to write to: give --data-dir DIR or set JAXFL_DATA_DIR"),
+    (
+        ["prepare", "yahoo_answers", *DATA],
+        "expected train.csv and test.csv, as published, in yahoo_answers_csv",
+    ),
+    (
+        ["prepare", "yahoo_answers", "--data-dir", "new/folder"],
+        "the files of yahoo_answers were not found: expected train.csv",
+    ),
+    *[
+        (["prepare", name, *DATA], "is not the name of a data set: expected letters, digits")
+        for name in (
+            "../escape",
+            "..",
+            ".",
+            "",
+            "/etc/passwd",
+            "a/../b",
+            "a//b",
+            "a/",
+            "a\0b",
+            "a b",
+            300 * "a",
+        )
+    ],
+    (["prepare", "digits", *DATA], "digits is embedded: --dataset digits needs no preparation"),
+    (["prepare", "mnist", "--data-dir", "text.json"], "cannot make the data folder text.json"),
+    (["prepare", "mnist", "--data-dir", "text.json/x"], "cannot make the data folder text.json/x"),
+    (["prepare", "mnist", "--data-dir", "a\0b"], r"cannot make the data folder a\x00b"),
+    (["prepare", "mnist", *DATA, "--words", "0"], "words is 0"),
+    (["prepare", "mnist", *DATA, "--length", "-1"], "length is -1: expected a positive number"),
+    (["prepare", "mnist", *DATA, "--length", HUGE], "expected at most 100,000 words of a text"),
+    (
+        ["prepare", "mnist", *DATA, "--tfds-manual-dir", "nowhere"],
+        "nowhere of files downloaded by hand does not exist",
+    ),
+]
+
+CONFIG_FILES = {
+    "nowhere": "cannot read nowhere.json as a config",
+    "bytes": "cannot read bytes.json as a config",
+    "text": "cannot read text.json as a config",
+    "nothing": "cannot read nothing.json as a config",
+    "torn": "cannot read torn.json as a config",
+    "deep": "cannot read deep.json as a config (it is nested too deeply)",
+    "deep_hyper": "it is nested too deeply",
+    "null": "null.json is no config: expected a JSON object",
+    "list": "list.json is no config",
+    "nameless": "expected a JSON object with at least an algorithm",
+    "number": "number.json is no config",
+    "path": "unknown algorithm '../../x'",
+    "field": "unknown field in field.json 'round': did you mean rounds",
+    "private": "unknown field in private.json '__class__'",
+    "type": "rounds in type.json is 'three': expected a whole number",
+    "true": "rounds in true.json is True: expected a whole number",
+    "float": "rounds in float.json is 2.0: expected a whole number",
+    "null_rounds": "rounds in null_rounds.json is None: expected a whole number",
+    "nan": "cannot read nan.json as a config (NaN is no JSON)",
+    "inf": "lr in inf.json is inf: expected a non-negative number, finite",
+    "huge": "expected a non-negative number, finite and within 32 bits",
+    "digits": "cannot read digits.json as a config",
+    "negative": "rounds in negative.json is -1: expected a whole number from 1 to",
+    "choice": "test in choice.json is 'none': expected one of",
+    "devices": "devices in devices.json is 'three': expected a whole number from 1 to 1,024 or one",
+    "set": "unknown data set '../good'",
+    "set_list": "dataset in set_list.json is ['digits']: expected text",
+    "zero_byte": r"unknown data set 'a\x00b'",
+    "zero_folder": r"the data folder a\x00\nb does not exist",
+    "malicious": "--attack-ratio is 0.2, and --malicious names the clients: leave out one of them",
+    "ids": "malicious in ids.json is ('one',): expected a list, each a non-negative whole number",
+    "label_number": "label in label_number.json is 3: expected text or null",
+    "label": "label is 'a\\nb': expected 1 to 100 letters that can be printed",
+    "hyper_list": "hyper in hyper_list.json is [1]: expected an object",
+    "hyper_name": "did you mean alpha",
+    "hyper_object": "hyper-parameter alpha of pfedgraph is {'a': 1}: expected a positive number",
+    "steps": "both --local-steps and --local-epochs",
+}
+CONFIGS = [
+    *[(["run", "--config", f"{name}.json"], message) for name, message in CONFIG_FILES.items()],
+    (["run", "--config", "."], "cannot read . as a config"),
+    (["run", "--config", "loop"], "cannot read loop as a config"),
+    (["run", "--config=field.json"], "unknown field in field.json 'round'"),
+]
+
+WRITERS = [RUN, ["compare", "--algorithms", "local"], [*SWEEP, "alpha=1"], ["report", "runs/good"]]
+NO_FOLDERS = {
+    "good.npz": "good.npz is a file: give a directory with --out",
+    "good.npz/x/y": "good.npz is a file: give a directory with --out",
+    "/dev/null/x": "/dev/null is a file: give a directory with --out",
+    "loop": "loop is a file: give a directory with --out",
+    "a\0b": "cannot be a directory: give another one with --out",
+    "x" * 300: "cannot be a directory (File name too long)",
+}
+FOLDERS = [
+    *[
+        ([*words, "--out", out], message)
+        for words in WRITERS
+        for out, message in NO_FOLDERS.items()
+    ],
+    (
+        [*RUN, "--out", "held"],
+        "held already holds a run (config.json): choose another --out, or add --overwrite",
+    ),
+    (["compare", "--out", "compared"], "compared/local already holds a run (summary.json)"),
+    (["report", "runs/good", "--out", "runs/good"], "already holds a run"),
+    (["describe", "--out", "good.npz"], "good.npz exists: name another file, or remove it"),
+    (["describe", "--out", "held"], "held exists: name another file, or remove it"),
+    (["describe", "--out", "good.npz/x"], "good.npz is a file"),
+    (["describe", "--out", "loop"], "loop exists"),
+    (["describe", "--out", "a\0b"], "cannot be a directory"),
+]
+
+NO_RUNS = [
+    "bare",
+    "text",
+    "deep",
+    "nan",
+    "nameless",
+    "markup",
+    "measure",
+    "up",
+    "score",
+    "inf",
+    "lines",
+    "torn",
+    "rounds",
+    "scores",
+    "label",
+    "unseen",
+    "time",
+    "target",
+    "numeric",
+]
+REPORTS = [
+    (["report"], "no directories: give those of runs or comparisons"),
+    (["report", "nowhere"], "nowhere is no directory"),
+    (["report", "good.npz"], "good.npz is no directory"),
+    (["report", "a\0b"], r"a\x00b is no directory"),
+    (["report", "held"], "held holds no finished run"),
+    (["report", "runs/good", "rmse"], "scored by accuracy and rmse: give runs of one measure"),
+    *[
+        (["report", f"runs/{name}", "--out", "new"], f"runs/{name} is no run of jaxfl")
+        for name in NO_RUNS
+    ],
+    *[
+        (["report", f"tables/{name}"], f"tables/{name}/comparison.json is no comparison of jaxfl")
+        for name in ("numbers", "object", "deep", "list", "directory")
+    ],
+    (["report", "tables/above"], "tables/above holds no finished run"),
+]
+
+BAD = [
+    *NAMES,
+    *COMMAND_LINES,
+    *NUMBERS,
+    *FITS,
+    *CLIENTS,
+    *IDLE,
+    *HYPER_PARAMETERS,
+    *SWEEPS,
+    *DATA_SETS,
+    *CONFIGS,
+    *FOLDERS,
+    *REPORTS,
+]
+
+
+@pytest.fixture(scope="module")
+def prepared(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("bad")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(folder)
+        prepare()
+    return folder
+
+
+@pytest.fixture
+def here(prepared, monkeypatch):
+    jax.devices()  # counted now, as conftest.py asks: `--devices` could change it before JAX starts
+    monkeypatch.chdir(prepared)
+    monkeypatch.delenv("JAXFL_DATA_DIR", raising=False)
+    return prepared
+
+
+def everything(folder):
+    """What lies below a folder: of each file its size, and when it was written."""
+
+    def mark(path):
+        return None if path.is_dir() else (path.lstat().st_size, path.lstat().st_mtime_ns)
+
+    return {path: mark(path) for path in folder.rglob("*")}
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"), BAD, ids=[" ".join(words)[:60] for words, _ in BAD]
+)
+def test_bad_input_is_one_line_and_nothing_is_written(arguments, message, here, capsys):
+    before = everything(here)
+    writes = arguments[:1] in (["run"], ["compare"], ["sweep"]) and "--out" not in arguments
+    assert main([*arguments, *(["--out", "new"] if writes else [])]) == 2
+    shown = capsys.readouterr()
+    assert shown.out == ""
+    assert message in shown.err
+    assert re.fullmatch(
+        r"jaxfl: [^\n]+[:;.] [^\n]+\n", shown.err
+    )  # what was wrong, and what is expected
+    assert "Traceback" not in shown.err
+    assert len(shown.err) < 1500
+    assert everything(here) == before
+
+
+@pytest.mark.parametrize("encoding", ["utf-8", "ascii"])
+def test_the_parser_speaks_in_one_line_wherever_it_is_printed(encoding, here, capsys, monkeypatch):
+    """The parser draws boxes with lines or in ASCII, and in colours on a terminal."""
+    monkeypatch.setattr(sys, "stdout", io.TextIOWrapper(io.BytesIO(), encoding=encoding))
+    monkeypatch.setattr(sys.stdout, "isatty", lambda: encoding == "utf-8", raising=False)
+    monkeypatch.setenv("TERM", "xterm")
+    assert main(["prepare"]) == 2
+    assert capsys.readouterr().err.startswith("jaxfl: Missing from jaxfl prepare: NAME which one: ")
+
+
+def test_the_table_tries_every_number_and_every_command():
+    numeric = {name for name, hint in typing.get_type_hints(Setting).items() if takes_numbers(hint)}
+    assert numeric <= {words[2].removeprefix("--").replace("-", "_") for words, _ in NUMBERS}
+    assert {command.__name__.lower() for command in COMMANDS} <= {
+        words[0] for words, _ in BAD if words
+    }

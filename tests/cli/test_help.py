@@ -1,0 +1,72 @@
+"""The help of the commands: its groups, its order, and what it leaves out."""
+
+import dataclasses
+import re
+
+import pytest
+
+from jaxfl.cli import NAMES, main, parse
+from jaxfl.cli.options import Compare, Run
+from jaxfl.experiment.config.fields import (
+    ClockOptions,
+    DataOptions,
+    RunOptions,
+    TrainingOptions,
+    UploadOptions,
+)
+
+
+def help_of(command, capsys):
+    with pytest.raises(SystemExit) as stopped:
+        main([command, "--help"])
+    assert stopped.value.code == 0
+    return capsys.readouterr().out
+
+
+def boxes(shown):
+    """The title of each box -> its text, in the order of the help; captured, boxes are ASCII."""
+    parts = re.split(r"^ (\S.*?) *\n -+ *\n", shown, flags=re.MULTILINE)
+    return dict(zip(parts[1::2], parts[2::2], strict=True))
+
+
+@pytest.mark.parametrize("command", ["run", "compare", "sweep"])
+def test_the_help_shows_each_group_of_options_in_a_box_of_its_own(command, capsys):
+    shown = boxes(help_of(command, capsys))
+    groups = {
+        "data options": DataOptions,
+        "training options": TrainingOptions,
+        "run options": RunOptions,
+        "upload options": UploadOptions,
+        "clock options": ClockOptions,
+    }
+    others = ("positional arguments", "process options")
+    assert [title for title in shown if title not in others] == ["options", *groups]
+    for title, group in groups.items():
+        assert group.__doc__ in " ".join(shown[title].split())
+        for field in dataclasses.fields(group):
+            option = "--" + field.name.replace("_", "-")
+            assert re.search(rf"^  {option}[ ,\n]", shown[title], re.MULTILINE), option
+            assert not re.search(rf"^  {option}[ ,\n]", shown["options"], re.MULTILINE), option
+
+
+def test_the_help_begins_with_what_is_needed_first(capsys):
+    shown = help_of("run", capsys)
+    assert "[ALGORITHM]" in shown.splitlines()[0]
+    options = ("[ALGORITHM]", "--hyper", "--dataset", "--clip")
+    places = [shown.index(f"\n  {name} ") for name in options]
+    assert places == sorted(places)
+    assert len(boxes(shown)["options"].splitlines()) < 20
+
+
+@pytest.mark.parametrize("command", list(NAMES))
+def test_the_help_shows_no_default_that_says_nothing(command, capsys):
+    shown = help_of(command, capsys)
+    for noise in ("{None}", "default: None", "default: )", "default: False"):
+        assert noise not in shown, noise
+    for line in shown.splitlines()[4:]:
+        assert len(line) <= 80
+
+
+def test_options_start_from_the_class_if_nothing_else_is_given():
+    assert parse(["run", "fedavg"]) == Run(algorithm="fedavg")
+    assert parse(["compare", "--dataset", "digits"]) == Compare()

@@ -1,0 +1,65 @@
+"""`--preset`: the protocol of a table from the command line, and options that change it."""
+
+import dataclasses
+import json
+
+import numpy as np
+import pytest
+
+from jaxfl.cli import main, parse
+from jaxfl.experiment.config import PRESETS, preset
+from jaxfl.simulation import scoring
+
+SMALL = ["--dataset", "digits", "--model", "linear", "--rounds", "2", "--local-steps", "2"]
+
+
+def test_the_options_of_a_preset_are_those_of_the_command_but_for_what_is_given():
+    command = parse(["run", "local", "--preset", "pfedgraph-modest", "--beta", "0.3"])
+    expected = preset("pfedgraph-modest").options | {"beta": 0.3}
+    found = {name: getattr(command, name) for name in expected}
+    assert found == expected
+    changed = parse(["compare", "--preset", "pfedgat-iid", "--local-steps", "7"])
+    assert (changed.local_steps, changed.local_epochs) == (7, None)
+    # What had its effect in the preset alone is left out where it has none.
+    moved = parse(["describe", "--preset=pfedgraph-modest", "--partition", "iid"])
+    assert moved.beta == 0.5
+
+
+@pytest.mark.slow(seconds=9)
+def test_a_comparison_takes_hyper_parameters_and_score_from_the_preset(tmp_path, capsys):
+    out = tmp_path / "out"
+    words = ["compare", "--preset", "pfedgraph-severe"]
+    words += ["--algorithms", "cfl", "per_fedavg", "ditto"]
+    words += ["--hyper", "per_fedavg.alpha=0.5", "--out", str(out), *SMALL]
+    assert main(words) == 0
+    hyper = {
+        name: json.loads((out / name / "config.json").read_text())["hyper"]
+        for name in ("cfl", "per_fedavg", "ditto")
+    }
+    assert hyper["cfl"] == preset("pfedgraph-severe").hyper["cfl"]
+    assert hyper["per_fedavg"] == {"alpha": 0.5}
+    shown = capsys.readouterr().out
+    for name, stage in (("cfl", "after"), ("ditto", "before")):
+        with np.load(out / name / "clients.npz") as opened:
+            score = scoring.score(dict(opened), "selected_on_val", stage)
+        assert f"{score:.4f}" in shown, name
+
+
+@pytest.mark.slow
+def test_the_trained_models_that_a_run_scores_are_those_before_the_server_answers(tmp_path):
+    """FedAvg's scores after training are those that FedAvg with fine-tuning deploys."""
+    for name, after in (("fedavg", "trained"), ("fedavg_ft", "none")):
+        words = ["run", name, "--score-after", after, "--out", str(tmp_path / name), *SMALL]
+        assert main(words) == 0
+    with (
+        np.load(tmp_path / "fedavg" / "clients.npz") as one,
+        np.load(tmp_path / "fedavg_ft" / "clients.npz") as other,
+    ):
+        np.testing.assert_array_equal(one["after_test"], other["before_test"])
+        assert np.isnan(other["after_test"]).all()
+
+
+@pytest.mark.parametrize("name", PRESETS)
+def test_the_options_of_a_preset_exist(name):
+    known = {field.name for field in dataclasses.fields(parse(["run", "local"]))}
+    assert set(PRESETS[name].options) <= known

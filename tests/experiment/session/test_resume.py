@@ -1,0 +1,421 @@
+"""What `resume` finds in the directory of a stopped run: checks of files, options and data."""
+
+import contextlib
+import dataclasses
+import errno
+import fcntl
+import hashlib
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+from kill import content, same
+
+from jaxfl.cli import main
+from jaxfl.core.errors import InputError, RunWarning
+from jaxfl.experiment import Config, compare, execute, gather, load_config, resolve, resume
+from jaxfl.experiment.config import differences
+from jaxfl.experiment.session.checkpoints import find_checkpoint
+from jaxfl.experiment.store import files, manifest
+
+STOPS = Config(
+    algorithm="fedavg",
+    dataset="mine",
+    partition="iid",
+    model="linear",
+    rounds=5,
+    local_steps=1,
+    batch_size=4,
+    clients=3,
+    eval_every=2,
+    checkpoint_every=1,
+    keep=3,
+    devices=1,
+    test="own",
+)
+
+
+def write_data(folder, factor=1.0):
+    rng = np.random.default_rng(0)
+    x = factor * rng.normal(size=(60, 4)).astype(np.float32)
+    np.savez(folder / "mine.npz", x_train=x, y_train=np.arange(60) % 3)
+
+
+@contextlib.contextmanager
+def stopping(lines):
+    """A function that follows a run and interrupts it at once after so many lines."""
+    seen = []
+
+    def follow(config, line):
+        seen.extend([] if line is None else [line])
+        if len(seen) == lines:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        yield follow
+
+
+@pytest.fixture(scope="module")
+def runs(tmp_path_factory):
+    """A whole run, and the same run stopped after the checkpoint of round 3."""
+    folder = tmp_path_factory.mktemp("runs")
+    write_data(folder)
+    config = dataclasses.replace(STOPS, data_dir=str(folder))
+    execute(config, folder / "whole")
+    with stopping(2) as follow:
+        execute(config, folder / "stopped", follow=follow)
+    assert [path.name for path in files.checkpoints(folder / "stopped")] == [
+        "000001",
+        "000002",
+        "000003",
+    ]
+    return folder
+
+
+@pytest.fixture
+def stopped(runs, tmp_path):
+    shutil.copytree(runs / "stopped", tmp_path / "x")
+    return tmp_path / "x"
+
+
+@pytest.fixture(scope="module")
+def config(runs):
+    """The config of the stopped run, as it was resolved."""
+    return load_config(runs / "stopped/config.json")
+
+
+@pytest.fixture(scope="module")
+def data(config):
+    """The digest of the data of the stopped run."""
+    return gather(resolve(config)).digest
+
+
+def edit(directory, **changes):
+    config = json.loads((directory / "config.json").read_text())
+    (directory / "config.json").write_text(json.dumps(config | changes))
+
+
+CHANGES = {
+    "lr": 0.5,
+    "seed": 1,
+    "partition": "dirichlet",
+    "batch_size": 5,
+    "local_steps": 2,
+    "attack": "gauss",
+    "eval_on": "participants",
+    "eval_every": 1,
+    "participation": 0.5,
+    "momentum": 0.0,
+    "clients": 4,
+    "val": 0.3,
+    "model": "mlp",
+    "checkpoint_every": 2,
+    "clip": 1.0,
+}
+
+
+@pytest.mark.parametrize("name", CHANGES)
+def test_a_changed_option_is_named_and_refused(name, runs, config, data):
+    changed = dataclasses.replace(config, **{name: CHANGES[name]})
+    was = f"--{name.replace('_', '-')} was {getattr(config, name)} and is {CHANGES[name]}"
+    with pytest.raises(InputError, match=re.escape(was)):
+        find_checkpoint(runs / "stopped", changed, data)
+
+
+def test_a_changed_config_is_one_line_on_the_command_line(stopped, capsys):
+    edit(stopped, lr=0.5, partition="dirichlet")
+    assert main(["resume", str(stopped)]) == 2
+    said = capsys.readouterr().err
+    assert "--lr was 0.01 and is 0.5; --partition was iid and is dirichlet" in said
+    assert said.count("\n") == 1
+    assert not (stopped / "summary.json").exists()
+
+
+def test_another_algorithm_and_other_hyper_parameters_are_named(runs, config, data):
+    changed = dataclasses.replace(config, algorithm="fedprox", hyper={"mu": 0.5})
+    with pytest.raises(
+        InputError,
+        match=r"algorithm was fedavg and is fedprox; hyper-parameter mu was not given and is 0.5",
+    ):
+        find_checkpoint(runs / "stopped", changed, data)
+
+
+def test_changed_data_are_refused(stopped, tmp_path):
+    write_data(tmp_path, factor=1.0001)
+    edit(stopped, data_dir=str(tmp_path))
+    with pytest.raises(InputError, match="the examples of mine have changed since"):
+        resume(stopped)
+
+
+def test_data_may_move_and_devices_and_chunks_may_change(runs, stopped, config, data, tmp_path):
+    write_data(tmp_path)
+    moved = dataclasses.replace(config, data_dir=str(tmp_path), chunk=1, keep=1, devices=2)
+    assert gather(resolve(moved)).digest == data
+    assert find_checkpoint(stopped, moved, data).name == "000003"
+
+
+@pytest.mark.slow
+def test_rounds_may_be_added(runs, stopped, tmp_path):
+    edit(stopped, rounds=8)
+    longer = dataclasses.replace(STOPS, data_dir=str(runs), rounds=8)
+    execute(longer, tmp_path / "longer")
+    resume(stopped)
+    assert same(content(stopped), content(tmp_path / "longer"))
+
+
+@pytest.mark.slow
+def test_the_format_of_pictures_may_change(stopped):
+    edit(stopped, format=["svg"])
+    resume(stopped)
+    assert (stopped / "curves.svg").exists()
+    assert (stopped / "partition.png").exists()
+
+
+def test_rounds_may_not_be_taken_back(runs, config, data):
+    longer = dataclasses.replace(config, rounds=8)
+    assert find_checkpoint(runs / "stopped", longer, data).name == "000003"
+    with pytest.raises(InputError, match="--rounds is 2 and 3 are done"):
+        find_checkpoint(runs / "stopped", dataclasses.replace(config, rounds=2), data)
+
+
+def flip(file):
+    """Changes one bit in the middle of a file."""
+    held = bytearray(file.read_bytes())
+    held[len(held) // 2] ^= 1
+    file.write_bytes(held)
+
+
+def of_another_checkpoint(name):
+    def replace(path):
+        other = path.parent / "000001" / name
+        if other.is_dir():
+            shutil.rmtree(path / name)
+            shutil.copytree(other, path / name)
+        else:
+            shutil.copy(other, path / name)
+
+    return replace
+
+
+def largest(path):
+    return max((p for p in path.rglob("*") if p.is_file()), key=lambda p: p.stat().st_size)
+
+
+DAMAGE = {
+    "a bit of the state": lambda path: flip(largest(path / "state")),
+    "a bit of the history": lambda path: flip(path / "history.npz"),
+    "half of the history": lambda path: os.truncate(path / "history.npz", 99),
+    "a bit of the metrics": lambda path: flip(path / "metrics.jsonl"),
+    "a bit of the manifest": lambda path: flip(path / "manifest.json"),
+    "no manifest": lambda path: (path / "manifest.json").unlink(),
+    "no history": lambda path: (path / "history.npz").unlink(),
+    "another state": of_another_checkpoint("state"),
+    "another history": of_another_checkpoint("history.npz"),
+    "another manifest": of_another_checkpoint("manifest.json"),
+}
+
+
+@pytest.mark.parametrize("name", DAMAGE)
+def test_a_damaged_checkpoint_is_skipped_for_the_one_before(name, stopped, config, data):
+    DAMAGE[name](files.checkpoints(stopped)[-1])
+    with pytest.warns(RunWarning, match=r"000003 cannot be used \(.*\): the run goes on from .*02"):
+        assert find_checkpoint(stopped, config, data).name == "000002"
+
+
+def test_a_run_goes_on_from_the_checkpoint_before_to_the_same_bits(runs, stopped, capsys):
+    flip(stopped / "checkpoints/000003/history.npz")
+    assert main(["resume", str(stopped)]) == 0
+    said = capsys.readouterr().err
+    assert said.startswith("jaxfl: ")
+    assert "history.npz is damaged or of another checkpoint" in said
+    assert said.count("\n") == 1
+    assert same(content(stopped), content(runs / "whole"))
+
+
+def test_without_a_good_checkpoint_nothing_is_resumed(stopped, config, data):
+    for path in files.checkpoints(stopped):
+        flip(path / "history.npz")
+    with pytest.raises(InputError, match=r"000003 cannot be used .*; .*000001 .*: remove .*to beg"):
+        find_checkpoint(stopped, config, data)
+    shutil.rmtree(stopped / "checkpoints")
+    assert find_checkpoint(stopped, config, data) is None
+
+
+def test_checkpoints_of_an_earlier_version_are_refused(stopped, config, data):
+    for path in files.checkpoints(stopped):
+        (path / "manifest.json").unlink()
+    with pytest.raises(InputError, match=r"no manifest.json; an earlier version of jaxfl wrote no"):
+        find_checkpoint(stopped, config, data)
+
+
+def test_a_manifest_has_the_digest_of_each_file(runs):
+    folder = files.checkpoints(runs / "whole")[-1]
+    held = json.loads((folder / "manifest.json").read_text())["files"]
+    for name in ("history.npz", "metrics.jsonl"):
+        assert held[name] == hashlib.sha256((folder / name).read_bytes()).hexdigest()
+    assert sum(name.startswith("state/") for name in held) >= 2
+
+
+def test_digests_of_arrays_see_types_shapes_and_values():
+    x = np.arange(6, dtype=np.float32)
+    others = [x.astype(np.float64), x.reshape(2, 3), x + 1, [x[:3], x[3:]], np.zeros(0)]
+    found = {manifest.digest_arrays(y) for y in [x, *others]}
+    assert len(found) == 6
+    assert manifest.digest_arrays(x.copy()) == manifest.digest_arrays(x)
+
+
+def test_an_option_that_an_earlier_version_lacked_had_its_default():
+    was = dataclasses.asdict(STOPS)
+    del was["compute"]
+    assert differences(was, STOPS, 0) == []
+    changed = dataclasses.replace(STOPS, compute="bfloat16")
+    assert differences(was, changed, 0) == ["--compute was float32 and is bfloat16"]
+
+
+def test_a_schedule_that_ends_with_the_rounds_keeps_them():
+    cosine = dataclasses.replace(STOPS, schedule="cosine")
+    longer = dataclasses.replace(cosine, rounds=cosine.rounds + 5)
+    (said,) = differences(dataclasses.asdict(cosine), longer, 0)
+    assert said.startswith(f"--rounds was {cosine.rounds} and is {longer.rounds}")
+    assert differences(dataclasses.asdict(STOPS), longer, 0) != []
+    plain = dataclasses.replace(STOPS, rounds=STOPS.rounds + 5)
+    assert differences(dataclasses.asdict(STOPS), plain, 0) == []
+
+
+# Two processes and one directory.
+
+
+@contextlib.contextmanager
+def another_process(directory):
+    """A process that holds the lock of a directory."""
+    code = (
+        "import sys, time; from pathlib import Path; from jaxfl.experiment.store import files\n"
+        "with files.locked(Path(sys.argv[1])): print('held', flush=True); time.sleep(60)"
+    )
+    process = subprocess.Popen(
+        [sys.executable, "-c", code, str(directory)], stdout=subprocess.PIPE, text=True
+    )
+    try:
+        assert process.stdout.readline() == "held\n"
+        yield process
+    finally:
+        process.kill()
+        process.communicate()
+
+
+@pytest.mark.slow
+def test_two_processes_do_not_share_a_directory(runs, stopped, capsys):
+    before = {path: path.stat().st_mtime_ns for path in stopped.rglob("*")}
+    short = ["--data-dir", str(runs), "--dataset", "mine", "--test", "own", "--partition", "iid"]
+    run = ["run", "fedavg", *short, "--rounds", "1", "--out", str(stopped), "--overwrite"]
+    with another_process(stopped):
+        for command in (["resume", str(stopped)], run):
+            assert main(command) == 2
+            said = capsys.readouterr().err
+            assert f"another process writes the run in {stopped}: wait for its end" in said
+            assert said.count("\n") == 1
+    now = {path: path.stat().st_mtime_ns for path in stopped.rglob("*")}
+    assert {p: t for p, t in now.items() if p in before and p != stopped} == {
+        p: t for p, t in before.items() if p != stopped
+    }
+    # The process was killed: the lock is free, though its file is still there.
+    assert (stopped / files.LOCK).exists()
+    resume(stopped)
+    assert not (stopped / files.LOCK).exists()
+
+
+@pytest.mark.slow
+def test_a_comparison_locks_its_directory_and_those_of_its_runs(runs, tmp_path):
+    config = dataclasses.replace(STOPS, data_dir=str(runs), rounds=1)
+    seen = []
+
+    def follow(_, line):
+        if line is not None:
+            for directory in (tmp_path / "x", tmp_path / "x/local"):
+                with (
+                    pytest.raises(InputError, match="another process writes"),
+                    files.locked(directory),
+                ):
+                    pass
+            seen.append(line)
+
+    compare([dataclasses.replace(config, algorithm="local")], tmp_path / "x", follow=follow)
+    assert len(seen) == 1
+    assert not list(tmp_path.rglob(".lock"))
+
+
+def test_a_lock_that_was_removed_by_its_owner_is_taken_again(tmp_path, monkeypatch):
+    """The owner removes the file between the opening and the locking of it by another process."""
+    lock = fcntl.flock
+    calls = []
+
+    def flock(file, operation):
+        if not calls:
+            (tmp_path / files.LOCK).unlink()
+        calls.append(file)
+        lock(file, operation)
+
+    monkeypatch.setattr(fcntl, "flock", flock)
+    with files.locked(tmp_path):
+        assert len(calls) == 2
+        assert (tmp_path / files.LOCK).exists()
+
+
+def test_a_file_system_without_locks_is_said_and_used(tmp_path, monkeypatch):
+    def flock(file, operation):
+        raise OSError(errno.ENOSYS, "Function not implemented")
+
+    monkeypatch.setattr(fcntl, "flock", flock)
+    with (
+        pytest.warns(RunWarning, match=r"\.lock cannot be locked \(Function not imple"),
+        files.locked(tmp_path),
+    ):
+        pass
+    assert not list(tmp_path.iterdir())
+
+
+# What vanishes during a run, and runs without a score.
+
+
+def test_a_run_is_locked_while_it_writes_and_what_vanishes_is_named_at_its_end(runs, tmp_path):
+    config = dataclasses.replace(STOPS, data_dir=str(runs), rounds=4)
+    out = tmp_path / "x"
+
+    def follow(_, line):
+        if line is not None and line["round"] == 4:
+            with pytest.raises(InputError, match="another process writes"):
+                execute(config, out, overwrite=True)
+            shutil.rmtree(out / "checkpoints")
+            (out / "metrics.jsonl").unlink()
+            (out / "config.json").unlink()
+
+    gone = "config.json, checkpoints/000002, checkpoints/000003, metrics.jsonl in .*"
+    with pytest.raises(InputError, match=rf"{gone} vanished or changed during the run"):
+        execute(config, out, follow=follow)
+    assert (out / "summary.json").exists()
+    rows = (out / "metrics.jsonl").read_text().splitlines()
+    assert [json.loads(row)["round"] for row in rows] == [2, 4]
+    assert not list(out.glob(".*"))
+
+
+@pytest.mark.slow
+def test_a_run_in_which_nobody_is_scored_says_so(runs, tmp_path, capsys):
+    options = ["--dataset", "mine", "--data-dir", str(runs), "--test", "own", "--own", "0"]
+    options += ["--rounds", "1", "--local-steps", "1", "--partition", "iid", "--clients", "3"]
+    assert main(["run", "fedavg", *options, "--out", str(tmp_path / "x")]) == 0
+    said = capsys.readouterr().err
+    assert "has a score" in said
+    assert said.count("\n") == 1
+
+
+def test_runs_that_start_in_the_same_second_have_directories_of_their_own(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    with files.new_directory("runs/now") as first, files.new_directory("runs/now") as second:
+        assert (str(first), str(second)) == ("runs/now", "runs/now-2")
+        (second / "file").touch()
+    assert [path.name for path in (tmp_path / "runs").iterdir()] == ["now-2"]

@@ -1,0 +1,144 @@
+"""Search over hyper-parameters: trials equal single runs, and validation alone chooses."""
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from jaxfl.cli import main
+from jaxfl.core.errors import InputError
+from jaxfl.experiment.config import parse_value
+from jaxfl.experiment.studies.sweep import grid_points, parse_space, random_points
+
+SHORT = [
+    "--rounds",
+    "2",
+    "--local-steps",
+    "3",
+    "--model",
+    "linear",
+    "--partition",
+    "dirichlet",
+    "--eval-every",
+    "2",
+]
+
+
+@pytest.fixture(autouse=True)
+def here(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+
+
+@pytest.mark.slow
+def test_a_trial_scores_what_its_run_scores():
+    assert (
+        main(["sweep", "fedcedar", *SHORT, "--over", "clusters=2,3", "lr=0.01,0.1", "--out", "s"])
+        == 0
+    )
+    found = json.loads(Path("s/sweep.json").read_text())
+    vals = [trial["val"] for trial in found["trials"]]
+    assert len(vals) == 4
+    assert vals == sorted(vals, reverse=True)
+    assert all("test" not in trial for trial in found["trials"])
+    assert main(["run", "--config", "s/best.json", "--out", "r"]) == 0
+    with np.load("r/clients.npz") as scores:
+        assert found["best"]["val"] == pytest.approx(
+            float(scores["before_val"][-1].mean()), abs=1e-6
+        )
+        assert found["best"]["test"] == pytest.approx(
+            float(scores["before_test"][-1].mean()), abs=1e-6
+        )
+    assert Path("s/sweep.png").read_bytes().startswith(b"\x89PNG")
+
+
+@pytest.mark.slow(seconds=6)
+def test_malicious_clients_have_no_scores():
+    given = ["--attack", "label_flip", "--malicious", "0", "3", "--val", "0.4"]
+    assert main(["sweep", "local", *SHORT, *given, "--over", "lr=0.01", "--out", "s"]) == 0
+    found = json.loads(Path("s/sweep.json").read_text())["best"]
+    assert main(["run", "--config", "s/best.json", "--out", "r"]) == 0
+    with np.load("r/clients.npz") as scores:
+        assert found["test"] == pytest.approx(np.nanmean(scores["before_test"][-1]), abs=1e-6)
+
+
+@pytest.mark.slow
+def test_numbers_of_two_seeds_side_by_side_give_what_one_alone_gives():
+    options = ["sweep", "pfedgraph", *SHORT, "--seeds", "2"]
+    assert main([*options, "--over", "alpha=0.3,0.9", "--out", "both"]) == 0
+    assert main([*options, "--over", "alpha=0.9", "--out", "one"]) == 0
+    both, one = (
+        json.loads(Path(name, "sweep.json").read_text())["trials"] for name in ("both", "one")
+    )
+    assert all(set(trial) == {"point", "val"} for trial in both)  # no test score unasked
+    (same,) = [trial for trial in both if trial["point"] == {"alpha": 0.9}]
+    assert same["val"] == pytest.approx(one[0]["val"], abs=1e-3)
+
+
+def test_test_scores_of_all_trials_are_shown_when_they_are_asked_for(capsys):
+    options = ["sweep", "fedprox", *SHORT, "--over", "mu=0.1,10"]
+    assert main([*options, "--show-test", "--out", "shown"]) == 0
+    assert "test (not for choosing)" in " ".join(capsys.readouterr().out.split())
+    found = json.loads(Path("shown/sweep.json").read_text())
+    scores = [trial["test_not_for_choosing"] for trial in found["trials"]]
+    assert scores[0] == found["best"]["test"]
+    assert len(scores) == 2
+    vals = [trial["val"] for trial in found["trials"]]
+    assert vals == sorted(vals, reverse=True)  # the order is that of the validation scores
+
+
+def test_spaces():
+    space = parse_space(
+        ("alpha=0.2,0.8", "lam=0.001:1:log", "anchor=cosine,approx", "own=-1:1"), parse_value
+    )
+    assert space["alpha"] == [0.2, 0.8]
+    assert space["lam"] == (0.001, 1.0, "log")
+    assert space["anchor"] == ["cosine", "approx"]
+    drawn = random_points(space, 200, seed=0)
+    assert drawn == random_points(space, 200, seed=0) != random_points(space, 200, seed=1)
+    lams = np.array([point["lam"] for point in drawn])
+    assert lams.min() >= 0.001
+    assert lams.max() <= 1
+    assert 0.3 < (lams < 0.03).mean() < 0.7  # log-uniform: the middle of the exponents
+    assert {point["alpha"] for point in drawn} == {0.2, 0.8}
+    assert abs(np.mean([point["own"] for point in drawn])) < 0.2
+    assert len(grid_points({"a": [1, 2], "b": [3, 4, 5]})) == 6
+
+
+@pytest.mark.parametrize(
+    ("pairs", "message"),
+    [
+        (("alpha",), "expected NAME=VALUE"),
+        (("alpha=",), "expected NAME=VALUE"),
+        (("alpha=1", "alpha=2"), "'alpha' is given twice"),
+        (("alpha=2:1",), "is no range"),
+        (("alpha=0:1:log",), "is no range"),
+        (("alpha=a:b",), "is no range"),
+        (("alpha=0:1:lin",), "is no range"),
+        (("alpha=0:1:log:2",), "is no range"),
+    ],
+)
+def test_no_space(pairs, message):
+    with pytest.raises(InputError, match=message):
+        parse_space(pairs, parse_value)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ([], "nothing to vary"),
+        (["--over", "alpha=0:1"], "alpha: a range needs --trials"),
+        (
+            ["--over", "alpha=0:1", "--trials", "0"],
+            "--trials is 0: expected a whole number from 1 to",
+        ),
+        (["--over", "alhpa=1,2"], "did you mean alpha"),
+        (["--over", "alpha=1,-2"], "alpha of pfedgraph is -2: expected a positive number"),
+        (["--over", "lr=a,b"], "--lr is 'a': expected a non-negative number"),
+        (["--over", "alpha=1,2", "--val", "0"], "no trial has a finite validation score"),
+    ],
+)
+def test_bad_input_writes_nothing(arguments, message, capsys):
+    assert main(["sweep", "pfedgraph", *SHORT, *arguments, "--out", "s"]) == 2
+    assert message in capsys.readouterr().err
+    assert not Path("s/sweep.json").exists()

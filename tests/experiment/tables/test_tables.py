@@ -1,0 +1,138 @@
+"""Tables of scores: gains, deviations over seeds, widths, headings and warnings."""
+
+import io
+
+import pytest
+from finished_runs import run
+from rich.console import Console
+
+from jaxfl.algorithms import ALGORITHMS
+from jaxfl.core.facts import facts_of
+from jaxfl.experiment import Config
+from jaxfl.experiment.tables.formats import markdown, print_scores
+from jaxfl.experiment.tables.heading import have_same_clients, setting_line
+from jaxfl.experiment.tables.sections import sections
+from jaxfl.experiment.tables.tables import table_cells, warnings
+
+
+def printed(runs, width):
+    file = io.StringIO()
+    print_scores(runs, Console(file=file, width=width))
+    return file.getvalue()
+
+
+def column(runs, title):
+    table = table_cells(runs)
+    return {name: cells[table.titles.index(title)] for name, cells in table.rows}
+
+
+def test_gains_are_differences_seed_by_seed():
+    runs = {"local": run("local", 0.5, 0.7), "ditto": run("ditto", 0.6, 0.8)}
+    assert column(runs, "accuracy") == {"ditto": "70.0 ±14.1", "local": "60.0 ±14.1"}
+    assert column(runs, "over local") == {"ditto": "+10.0 ±0.0", "local": "-"}
+    assert "over fedavg" not in table_cells(runs).titles
+
+
+def test_a_gain_needs_one_reference_with_the_same_clients():
+    twice = {"local": run("local", 0.5), "b": run("local", 0.6), "ditto": run("ditto", 0.7)}
+    assert "over local" not in table_cells(twice).titles
+    other = {"local": run("local", 0.5), "ditto": run("ditto", 0.7, seed=1)}
+    assert "over local" not in table_cells(other).titles
+    lower_rate = {"local": run("local", 0.5), "ditto": run("ditto", 0.7, lr=0.1)}
+    assert column(lower_rate, "over local")["ditto"] == "+20.0"
+
+
+def test_columns_without_a_value_are_left_out():
+    assert "after training" not in table_cells({"local": run("local", 0.5)}).titles
+    assert column({"local": run("local", 0.5, after=0.75)}, "after training") == {"local": "75.0"}
+
+
+@pytest.mark.parametrize("width", [40, 60, 80, 100, 200])
+def test_names_are_whole_and_lines_fit_at_every_width(width):
+    runs = {
+        name: run(name.partition(":")[0], 0.9, 0.95, after=0.9)
+        for name in ("local", "fedavg", "pfedgraph:alpha=0.4", "per_fedavg")
+    }
+    shown = printed(runs, width)
+    for name in runs:
+        assert name in shown
+    assert all(len(line.rstrip()) <= width for line in shown.splitlines())
+    assert "92.5 ±3.5" in shown
+
+
+def test_eighty_columns_have_the_gains_and_the_worst_clients():
+    runs = {name: run(name, 0.9, 0.95) for name in ("local", "fedavg", "fedavg_ft", "pfedgraph")}
+    shown = printed(runs, 80)
+    head = shown.split("─")[0]
+    for word in ("accuracy", "local", "fedavg", "worst", "clients"):
+        assert word in head
+    assert "±: standard deviation over 2 seeds" in " ".join(shown.split())
+
+
+def test_a_name_longer_than_the_terminal_is_folded_and_not_cut():
+    name = "pfedgraph:" + ",".join(f"option{i}=value" for i in range(8))
+    shown = printed({name: run("pfedgraph", 0.9)}, 50)
+    assert name in "".join(shown.split())[: len("".join(shown.split()))].replace("90.0", "")
+
+
+def test_the_heading_says_what_was_run():
+    config = Config(
+        algorithm="local",
+        partition="pathological",
+        classes_per_client=5,
+        clients=10,
+        max_examples=30,
+        local_steps=200,
+        seeds=3,
+    )
+    assert setting_line([config]) == (
+        "digits, pathological (5 labels each); 10 clients, at most 30 examples each; "
+        "20 rounds, 200 local steps, 3 seeds"
+    )
+    assert setting_line([None]) == ""
+
+
+def test_the_heading_names_the_options_in_which_runs_differ():
+    one, other = (Config(partition="dirichlet", clients=5, beta=beta) for beta in (0.1, 0.5))
+    line = setting_line([one, other])
+    assert line.endswith("the runs differ in --beta")
+    assert "0.1" not in line
+    assert not have_same_clients([one, other])
+    assert have_same_clients([one, None])
+
+
+def test_a_method_below_local_training_is_named_with_what_to_turn_first():
+    runs = {"local": run("local", 0.9), "pfedgraph": run("pfedgraph", 0.8)}
+    (line,) = warnings(runs)
+    assert line.startswith("pfedgraph is worse than local training by 10.0; turn first: ")
+    assert "alpha" in line
+    assert line in markdown(sections(runs))
+    assert "worse than local training" in " ".join(printed(runs, 80).split())
+
+
+@pytest.mark.parametrize(
+    ("local", "other"),
+    [((0.9,), (0.899,)), ((0.9,), (0.95,)), ((0.9, 0.5), (0.6, 0.6))],
+    ids=["nearly equal", "better", "better with one seed"],
+)
+def test_there_is_no_warning_without_a_clear_loss(local, other):
+    assert warnings({"local": run("local", *local), "ditto": run("ditto", *other)}) == []
+
+
+def test_an_error_is_a_loss_where_it_is_larger():
+    runs = {
+        "local": run("local", -0.01, measure="rmse"),
+        "ditto": run("ditto", -0.04, measure="rmse"),
+    }
+    assert column(runs, "RMSE") == {"local": "0.100", "ditto": "0.200"}
+    assert column(runs, "over local")["ditto"] == "+0.100"
+    (line,) = warnings(runs)
+    assert "by 0.100" in line
+
+
+@pytest.mark.parametrize("name", ALGORITHMS)
+def test_each_method_says_what_to_turn_first(name):
+    advice = facts_of(ALGORITHMS[name]).turn_first
+    assert advice
+    assert not advice.endswith(".")
+    assert "|" not in advice

@@ -1,0 +1,140 @@
+"""Measures of mixing weights, against other libraries, and where a run shows them."""
+
+import itertools
+import json
+
+import numpy as np
+import pytest
+import scipy.linalg
+import scipy.stats
+from finished_runs import evaluated_run
+
+from jaxfl import measure_graph
+from jaxfl.cli import main
+from jaxfl.experiment.pictures.curves import graph_measures
+from jaxfl.experiment.tables.pooling import pool_seeds
+from jaxfl.experiment.tables.scores import most_mixed
+from jaxfl.graphs.measures import (
+    edge_precision_recall,
+    effective_collaborators,
+    group_agreement,
+    second_singular_value,
+)
+
+SHORT = ["--clients", "10", "--rounds", "2", "--local-steps", "2", "--score-after", "none"]
+
+
+def stochastic(seed, clients=7):
+    weights = np.random.default_rng(seed).gamma(0.3, size=(clients, clients))
+    weights[0, 1:] = 0.0
+    return weights / weights.sum(axis=1, keepdims=True)
+
+
+def test_the_number_of_collaborators_is_the_exponential_of_scipys_entropy():
+    weights = stochastic(0)
+    found = effective_collaborators(weights)
+    np.testing.assert_allclose(found, np.exp(scipy.stats.entropy(weights, axis=1)), rtol=1e-12)
+    assert found[0] == 1.0
+
+
+def test_the_second_singular_value_is_the_root_of_an_eigenvalue():
+    weights = stochastic(1)
+    eigenvalues = scipy.linalg.eigvals(weights @ weights.T)
+    expected = np.sort(np.sqrt(np.abs(eigenvalues)))[-2]
+    assert second_singular_value(weights) == pytest.approx(expected, abs=1e-6)
+    assert second_singular_value(np.ones((1, 1))) == 0.0
+
+
+def pair_counting_rand_index(one, other):
+    """Hubert and Arabie's index, from the pairs that are together in both, one or the other."""
+    pairs = list(itertools.combinations(range(len(one)), 2))
+    same = np.array([[one[i] == one[j], other[i] == other[j]] for i, j in pairs])
+    both = np.sum(same.all(axis=1))
+    expected = same[:, 0].sum() * same[:, 1].sum() / len(pairs)
+    highest = same.sum() / 2
+    return (both - expected) / (highest - expected)
+
+
+def test_the_agreement_counts_pairs_of_clients_in_the_same_block():
+    # The blocks of these weights are {0, 1, 2} and {3, 4, 5}.
+    weights = np.kron(np.eye(2), np.full((3, 3), 0.3)) + np.full((6, 6), 0.1 / 6)
+    for groups in ([0, 0, 0, 1, 1, 1], [0, 0, 1, 1, 1, 1], [0, 1, 0, 1, 0, 1]):
+        expected = pair_counting_rand_index([0, 0, 0, 1, 1, 1], groups)
+        assert group_agreement(weights, np.array(groups)) == pytest.approx(expected)
+
+
+@pytest.mark.parametrize("weights", [np.full((4, 4), 0.25), np.eye(4)])
+def test_weights_without_structure_have_no_edges_and_find_no_groups(weights):
+    found = measure_graph(weights, groups=np.array([0, 0, 1, 1]))
+    assert found["group_agreement"] == 0.0
+    assert found["edge_precision"] is None
+    assert found["edge_recall"] == 0.0
+
+
+def test_precision_and_recall_of_edges_are_counted_one_by_one():
+    weights = np.random.default_rng(2).random((8, 8))
+    groups = np.array([0, 1, 2, 0, 1, 0, 2, 0])
+    hits = edges = pairs = 0
+    for i in range(8):
+        others = [j for j in range(8) if j != i]
+        mean = sum(weights[i, j] for j in others) / 7
+        for j in others:
+            edges += weights[i, j] > mean
+            pairs += groups[i] == groups[j]
+            hits += weights[i, j] > mean and groups[i] == groups[j]
+    assert edge_precision_recall(weights, groups) == (hits / edges, hits / pairs)
+
+
+def test_malicious_clients_count_as_senders_of_the_weight_given_to_them_alone():
+    weights = np.array([[0.5, 0.3, 0.2], [0.4, 0.4, 0.2], [0.0, 0.0, 1.0]])
+    malicious = np.array([False, False, True])
+    found = measure_graph(weights, groups=np.array([0, 1, 1]), malicious=malicious)
+    assert found["malicious_weight"] == pytest.approx(0.2)
+    assert found["self_weight"] == pytest.approx(0.45)
+    assert found["edge_recall"] is None
+
+
+def test_a_client_whose_weights_are_not_finite_leaves_nothing_to_measure():
+    assert measure_graph(np.full((2, 2), np.nan)) == {}
+
+
+@pytest.mark.slow
+def test_a_run_writes_the_measures_of_its_weights(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    options = [*SHORT, "--partition", "pathological", "--out", "x"]
+    assert main(["run", "pfedgraph", *options]) == 0
+    line = json.loads((tmp_path / "x/metrics.jsonl").read_text().splitlines()[-1])
+    arrays = np.load("x/graph.npz")
+    # Ten clients with two labels each are those of five groups.
+    groups = np.arange(10) % 5
+    assert line["graph"] == measure_graph(arrays["weights"][-1], groups)
+    assert json.loads((tmp_path / "x/summary.json").read_text())["graph"] == line["graph"]
+
+
+def test_of_several_parts_the_most_mixed_one_is_shown():
+    head = {"collaborators": 1.0, "self_weight": 1.0}
+    body = {"collaborators": 4.0, "self_weight": 0.25}
+    assert most_mixed({"head": head, "body": body}) == body
+    assert most_mixed(body) == body
+    assert most_mixed({}) == {}
+
+
+def test_measures_that_are_not_defined_are_gaps_in_the_curve():
+    lines = [{"graph": {"collaborators": 2.0, "edge_precision": p}} for p in (None, 0.5)]
+    np.testing.assert_array_equal(graph_measures(lines)["edge_precision"], [np.nan, 0.5])
+    assert graph_measures([{"round": 1}]) == {}
+
+
+def test_the_measures_of_pooled_runs_are_means_over_all_seeds():
+    from jaxfl.experiment import Config
+
+    runs = {}
+    for name, first, count, numbers in (("a", 0, 1, (1.0, None)), ("b", 1, 2, (4.0, 0.5))):
+        one = evaluated_run("local", 0.5, seeds=(0.5,) * count)
+        graph = {"body": {"collaborators": numbers[0], "edge_precision": numbers[1]}}
+        one["lines"] = [line | {"graph": graph} for line in one["lines"]]
+        one["summary"] |= {"graph": graph, "selected_on_val": one["summary"]["final"], "seconds": 1}
+        runs[name] = one | {"config": Config(algorithm="local", seed=first, seeds=count)}
+    (pooled,) = pool_seeds(runs).values()
+    assert pooled["summary"]["graph"]["body"] == {"collaborators": 3.0, "edge_precision": 0.5}
+    assert pooled["lines"][0]["graph"] == pooled["summary"]["graph"]

@@ -1,0 +1,153 @@
+import json
+import os
+import subprocess
+import sys
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from jax.sharding import PartitionSpec
+from toys import equal, opposite_groups
+
+from jaxfl.cli import main
+from jaxfl.core.errors import InputError
+from jaxfl.core.over_clients import over_clients
+from jaxfl.core.ragged import split_shared
+from jaxfl.core.types import State
+from jaxfl.data import federate, load, pathological
+from jaxfl.simulation import mesh
+
+
+def layouts(placed):
+    return {x.sharding.spec for x in jax.tree.leaves(placed)}
+
+
+@pytest.mark.parametrize("clients", [5, 8])
+@pytest.mark.parametrize("chunk", [1, 2, "all"])
+def test_each_device_computes_some_of_the_clients(clients, chunk):
+    seen = []
+    common = jnp.arange(3.0)
+
+    def one(key, x):
+        seen.append(x.shape)
+        return {"sum": (x * common).sum() + jax.random.normal(key), "double": 2 * x}
+
+    arguments = (
+        jax.random.split(jax.random.key(0), clients),
+        jnp.arange(3.0 * clients).reshape(clients, 3),
+    )
+    alone = jax.jit(over_clients(one, chunk))(*arguments)
+    with jax.set_mesh(mesh.make_mesh(4)):
+        spread = jax.jit(over_clients(one, chunk))(
+            *mesh.place(arguments[:1]), *mesh.place(arguments[1:])
+        )
+        seeds = jax.jit(jax.vmap(over_clients(one, chunk), (None, 0)))(
+            arguments[0], arguments[1][None]
+        )
+    equal(alone, spread)
+    equal(alone, jax.tree.map(lambda x: x[0], seeds))
+    if clients == 8:
+        assert layouts(spread) == {PartitionSpec("clients")}
+    assert set(seen) == {(3,)}
+
+
+def test_a_federation_and_a_state_are_split_by_clients_if_the_devices_divide_them():
+    source = load("digits")
+    federation = federate(source, pathological(source.y_train, 10, 0))
+    state = State({"w": jnp.zeros((10, 3))}, {"w": jnp.zeros(10)})
+    with jax.set_mesh(mesh.make_mesh(2)):
+        halves = mesh.place(federation)
+        split = mesh.place(state)
+        own, examples = split_shared((halves.train, halves.val))
+        assert layouts((own, halves.test.mask, split.clients)) == {PartitionSpec("clients")}
+        assert layouts((examples, halves.test.x, halves.test.y, split.server)) == {PartitionSpec()}
+        equal(federation, halves)
+        behind = mesh.place(
+            jax.tree.map(lambda x: jnp.stack([x, x]), opposite_groups(clients=6)), axis=1
+        )
+        assert layouts(behind) == {PartitionSpec(None, "clients")}
+    with jax.set_mesh(mesh.make_mesh(4)):
+        assert layouts(mesh.place(federation)) == {PartitionSpec()}
+    assert mesh.place(federation) is federation
+
+
+def test_too_many_devices_are_refused():
+    with pytest.raises(InputError, match="5 devices asked for: JAX has 4"):
+        mesh.make_mesh(5)
+
+
+@pytest.mark.slow(seconds=10)
+def test_a_run_does_not_depend_on_the_number_of_devices(tmp_path):
+    """Weights and scores are the same up to rounding, and the cohorts are the same."""
+    short = [
+        "run",
+        "pfedgraph",
+        "--rounds",
+        "2",
+        "--local-steps",
+        "3",
+        "--model",
+        "linear",
+        "--participation",
+        "0.6",
+        "--seeds",
+        "2",
+    ]
+    for devices in ("1", "2"):
+        assert main([*short, "--devices", devices, "--out", str(tmp_path / devices)]) == 0
+        summary = json.loads((tmp_path / devices / "summary.json").read_text())
+        assert summary["devices"] == int(devices)
+    with np.load(tmp_path / "1" / "graph.npz") as one, np.load(tmp_path / "2" / "graph.npz") as two:
+        np.testing.assert_array_equal(one["ids"], two["ids"])
+        np.testing.assert_allclose(one["weights"], two["weights"], atol=1e-5)
+    with (
+        np.load(tmp_path / "1" / "clients.npz") as one,
+        np.load(tmp_path / "2" / "clients.npz") as two,
+    ):
+        np.testing.assert_allclose(one["after_test"], two["after_test"], atol=1e-2)
+
+
+@pytest.mark.slow(seconds=20)
+def test_processes_that_a_cluster_started_find_each_other(tmp_path):
+    """With the variables that SLURM sets for two tasks on one node."""
+    out = tmp_path / "run"
+    words = ["run", "fedavg", "--cluster", "--clients", "5", "--rounds", "1", "--local-steps", "1"]
+    words += ["--model", "linear", "--devices", "1", "--out", str(out)]
+    running = []
+    for process in ("0", "1"):
+        said = {
+            "SLURM_JOB_ID": str(os.getpid()),
+            "SLURM_STEP_NODELIST": "localhost",
+            "SLURM_STEP_NUM_NODES": "1",
+            "SLURM_NTASKS": "2",
+            "SLURM_PROCID": process,
+            "SLURM_LOCALID": process,
+        }
+        command = [sys.executable, "-m", "jaxfl", *words]
+        running.append(
+            subprocess.Popen(
+                command, env=os.environ | said, stdout=subprocess.PIPE, stderr=subprocess.PIPE
+            )
+        )
+    ended = [process.communicate(timeout=200) for process in running]
+    assert [process.returncode for process in running] == [0, 0], ended
+    assert (out / "summary.json").exists()
+    assert b"written to" in ended[0][0]
+    assert b"written to" not in ended[1][0]  # the first process alone writes
+
+
+@pytest.mark.slow(seconds=40)
+def test_collective_operations_in_a_branch_do_not_keep_two_devices_waiting(tmp_path):
+    """The second run takes its programs from the cache, and aborted in four of five cases."""
+    words = ["run", "fedsem", "--rounds", "4", "--devices", "2", "--no-keep-models", "--overwrite"]
+    limits = "warn_stuck_timeout_seconds=5 --xla_cpu_collective_call_terminate_timeout_seconds=8"
+    flags = f"--xla_cpu_collective_call_{limits}"
+    clean = os.environ | {"XLA_FLAGS": flags, "XDG_CACHE_HOME": str(tmp_path / "cache")}
+    for _ in range(4):
+        ended = subprocess.run(
+            [sys.executable, "-m", "jaxfl", *words, "--out", str(tmp_path / "run")],
+            env=clean,
+            capture_output=True,
+        )
+        assert ended.returncode == 0, ended.stderr[-500:]

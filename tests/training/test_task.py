@@ -1,0 +1,169 @@
+"""Tasks: regression, features, training with other options, counted batches, missing heads."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+import pytest
+from flax import linen as nn
+from sklearn.linear_model import LinearRegression
+from toys import differ, equal, opposite_groups
+from toys import linear as logistic
+
+import jaxfl
+from jaxfl.algorithms import fedah, fedper, fedrep, fedrod, knn_per, lg_fedavg, moon
+from jaxfl.core import tree
+from jaxfl.core.errors import InputError
+from jaxfl.core.types import Cohort, Dataset
+from jaxfl.data import load
+from jaxfl.experiment import Setting
+from jaxfl.experiment.session.build import make_task
+from jaxfl.models import linear, mlp
+from jaxfl.training.gradients import count_batches
+from jaxfl.training.objectives import data_loss
+
+KEY = jax.random.key(0)
+
+
+def batch(outputs=(), seed=0):
+    rng = np.random.default_rng(seed)
+    x = rng.normal(size=(12, 3)).astype(np.float32)
+    y = rng.normal(size=(12, *outputs)).astype(np.float32)
+    return Dataset(jnp.asarray(x), jnp.asarray(y), jnp.arange(12) < 10)
+
+
+@pytest.mark.parametrize("outputs", [(), (1,), (2,)])
+def test_the_loss_is_the_mean_squared_error_of_real_examples(outputs):
+    data = batch(outputs)
+    task = jaxfl.regression(linear(*outputs), jnp.zeros(3))
+    params = task.problem.init(KEY)
+    assert not any(x.any() for x in jax.tree.leaves(params))
+    np.testing.assert_allclose(
+        data_loss(task.problem)(params, data, None, KEY)[0],
+        np.sum(data.y[:10] ** 2) / 10,
+        rtol=1e-5,
+    )
+    squares = np.sum(np.square(np.asarray(data.y)).reshape(12, -1), axis=1)
+    np.testing.assert_allclose(
+        task.problem.score(task.problem.apply(params, data.x), data.y), -squares, rtol=1e-5
+    )
+
+
+def test_training_reaches_least_squares():
+    data = batch()
+    task = jaxfl.regression(
+        linear(), jnp.zeros(3), batch_size=12, steps=400, optimizer=optax.sgd(0.1)
+    )
+    stacked = jax.tree.map(lambda x: x[None], (task.problem.init(KEY), data))
+    fit = task.trainer(data_loss(task.problem))
+    cohort = Cohort(jnp.arange(1), stacked[1], stacked[1])
+    model = fit(jax.random.key(1), stacked[0], None, cohort).params
+    best = LinearRegression().fit(data.x[:10], data.y[:10])
+    layer = model["params"]["Dense_0"]
+    np.testing.assert_allclose(layer["kernel"][0, :, 0], best.coef_, atol=1e-4)
+    np.testing.assert_allclose(layer["bias"][0, 0], best.intercept_, atol=1e-4)
+    assert "bias" not in linear(bias=False).init(KEY, data.x)["params"]["Dense_0"]
+
+
+def test_targets_must_fit_the_model():
+    task = jaxfl.regression(linear(2), jnp.zeros(3))
+    with pytest.raises(
+        InputError, match=r"predicts 2 numbers an example, the targets have shape \(12,\)"
+    ):
+        data_loss(task.problem)(task.problem.init(KEY), batch(), None, KEY)
+
+
+def test_features_are_the_input_of_the_head():
+    task = jaxfl.classification(mlp(3, hidden=(7,)), jnp.zeros(5))
+    params = task.problem.init(jax.random.key(0))
+    x = jax.random.normal(jax.random.key(1), (4, 5))
+    head = params["params"][task.problem.head]
+    features = jax.jit(task.problem.features)(params, x)
+    assert features.shape == (4, 7)
+    np.testing.assert_allclose(
+        features @ head["kernel"] + head["bias"][None], task.problem.apply(params, x), atol=1e-6
+    )
+
+
+@pytest.mark.slow
+def test_a_trainer_may_differ_in_steps_epochs_and_optimiser():
+    data = opposite_groups()
+    task = logistic()
+    cohort = Cohort(jnp.arange(6), data.train, data.val)
+    start = tree.broadcast(task.problem.init(jax.random.key(0)), 6)
+
+    def trained(**changes):
+        return task.trainer(data_loss(task.problem), **changes)(
+            jax.random.key(1), start, None, cohort
+        ).params
+
+    equal(trained(), trained(steps=5))
+    equal(trained(optimizer=optax.sgd(0.0)), start)
+    assert differ(trained(), trained(steps=6))
+    equal(trained(epochs=1), trained(steps=4))  # 32 examples in batches of 8
+
+
+@pytest.mark.slow
+def test_batches_are_counted_as_training_takes_them():
+    # 32, 20, 8 and 1 of these examples are for training.
+    data = opposite_groups(clients=4, sizes=[40, 25, 9, 1])
+    cohort = Cohort(jnp.arange(4), data.train, data.val)
+    start = tree.broadcast(logistic().problem.init(KEY), 4)
+
+    def taken(task, **changes):
+        fit = task.trainer(data_loss(task.problem), **changes)
+        return fit(KEY, start, None, cohort).batches.tolist()
+
+    task = logistic()  # batches of 8
+    assert taken(task) == [5, 5, 5, 5]
+    assert taken(task, epochs=2) == [8, 6, 2, 2]
+    assert taken(logistic(steps=None, epochs=1)) == [4, 3, 1, 1]
+    assert count_batches(data.train.mask, 8, epochs=2).tolist() == [8, 6, 2, 2]
+    gradient = task.gradient(data_loss(task.problem))
+    assert gradient(KEY, start, data.train, jnp.arange(4)).batches.tolist() == [4, 3, 1, 1]
+
+
+def test_the_loss_on_all_data_is_that_of_the_full_gradient():
+    data = opposite_groups(clients=3, sizes=[40, 9, 1])
+    task = logistic()
+    start = jax.vmap(task.problem.init)(jax.random.split(KEY, 3))
+    loss = data_loss(task.problem)
+    found = task.evaluate(loss)(KEY, start, data.train, jnp.arange(3))
+    asked = task.gradient(loss)(KEY, start, data.train, jnp.arange(3))
+    np.testing.assert_allclose(found, asked.loss, rtol=1e-6)
+    for i in range(3):
+        alone = jax.tree.map(lambda x, i=i: x[i][data.train.mask[i]], data.train)
+        one = jax.tree.map(lambda x, i=i: x[i], start)
+        np.testing.assert_allclose(found[i], loss(one, alone, None, KEY)[0], rtol=1e-5)
+
+
+def test_a_model_without_a_head_is_refused_by_methods_that_need_one():
+    class Headless(nn.Module):
+        @nn.compact
+        def __call__(self, x):
+            return nn.Dense(2)(x)
+
+    task = jaxfl.classification(Headless(), jnp.zeros(5))
+    assert task.problem.head is None
+    for method in (fedper, fedrep, lg_fedavg, fedah):
+        with pytest.raises(InputError, match="the model names none: give head=PATTERN"):
+            method(task)
+    for method in (moon, knn_per, fedrod):
+        with pytest.raises(
+            InputError, match="needs the model's features: give the flax module a method"
+        ):
+            method(task)
+    assert fedper(task, head="bias").init(KEY, opposite_groups(features=5).train).server
+
+
+@pytest.mark.parametrize("white", [16, 255])
+def test_models_see_pixels_as_the_option_says(white):
+    source = load("digits")._replace(scale=float(white))
+    x = jnp.asarray([[0], [white]], jnp.uint8).reshape(2, 1, 1, 1)
+    seen = {}
+    for pixels in ("channels", "unit", "centred"):
+        setting = Setting(model="linear", pixels=pixels, local_steps=1)
+        task = make_task(setting, source._replace(x_train=np.zeros((1, 1, 1, 1), np.uint8)))
+        ones = jax.tree.map(jnp.ones_like, task.problem.init(jax.random.key(0)))
+        seen[pixels] = (task.problem.apply(ones, x)[:, 0] - 1).tolist()
+    assert seen == {"channels": [0, 1], "unit": [0, 1], "centred": [-1, 1]}
