@@ -42,7 +42,7 @@ def client_parts(groups: Sequence[Group], highlight: Collection[str] = ()) -> li
     """The parts about the clients of runs; what is not known is left out.
 
     Args:
-      groups: of `show.grouping.comparable_groups`.
+      groups: of `tables.grouping.comparable_groups`.
       highlight: labels or methods that are in colour among many.
 
     Raises:

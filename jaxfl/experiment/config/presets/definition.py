@@ -7,7 +7,7 @@ from typing import Any, Literal
 # Which scores of an evaluation count: of the deployed models ("before" fine-tuning), of the models
 # after local training ("after"), or the better of both, by validation.
 Stage = Literal["before", "after", "both"]
-# How a table makes one number of all evaluations, see `protocols`.
+# How a table makes one number of all evaluations, see `simulation.scoring`.
 Rule = Literal["selected_on_val", "last_ten", "best_round", "last"]
 
 
