@@ -1,4 +1,4 @@
-"""TODO docstring."""
+"""Files of a comparison: its table as text, `comparison.json`, its picture."""
 
 from collections.abc import Collection, Sequence
 from pathlib import Path
@@ -29,9 +29,9 @@ def text_of(
     """The table of finished runs as text.
 
     Args:
-      runs: of `load_finished`. format: "md" or "latex", for the tables of
-      `tables.sections.sections`; "csv" or "json", for the
-        records of `tables.tidy.score_records`.
+      runs: of `load_finished`.
+      format: "md" or "latex", for the tables of `tables.sections.sections`; "csv" or "json", for
+        the records of `tables.tidy.score_records`.
       by: as in `tables.sections.sections`; an option that differs is in every record anyway.
       against: as in `tables.sections.sections`.
 
