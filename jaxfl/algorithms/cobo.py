@@ -27,7 +27,7 @@ from jaxfl.core.types import (
 )
 from jaxfl.kernels.merit import pulled
 from jaxfl.kernels.mixing import keep_own, mix
-from jaxfl.training.batch_statistics import parameters
+from jaxfl.training.batch_statistics import trainable
 from jaxfl.training.objectives import data_loss
 
 
@@ -93,8 +93,8 @@ def cobo(task: Task, *, pull: Annotated[Scalar, FRACTION] = 0.1) -> Algorithm:
             midpoints = jax.tree.map(lambda x: (x + x[after]) / 2, received)
             own = grads_at(midpoints)
             others = grads_at(tree.take(midpoints, (places - hop) % clients))
-            of_after = tree.take(parameters(others.grads), after)
-            products = jax.vmap(tree.dot)(parameters(own.grads), of_after)
+            of_after = tree.take(trainable(others.grads), after)
+            products = jax.vmap(tree.dot)(trainable(own.grads), of_after)
             return products, own.batches + others.batches
 
         hops = jnp.arange(1, clients // 2 + 1)

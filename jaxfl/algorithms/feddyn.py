@@ -13,7 +13,7 @@ from jaxfl.core.facts import method
 from jaxfl.core.options import POSITIVE
 from jaxfl.core.papers import Paper
 from jaxfl.core.types import Algorithm, Cohort, Dataset, Info, Params, PRNGKey, Scalar, State, Task
-from jaxfl.training.batch_statistics import of_statistics, parameters
+from jaxfl.training.batch_statistics import of_statistics, trainable
 from jaxfl.training.objectives import data_loss, proximal
 
 
@@ -72,7 +72,7 @@ def feddyn(task: Task, *, alpha: Annotated[Scalar, POSITIVE] = 0.01) -> Algorith
     def objective(params: Params, batch: Dataset, anchor: tuple, key: PRNGKey):
         linear, centre = anchor
         value, aux = near(params, batch, centre, key)
-        return value - tree.dot(parameters(params), parameters(linear)), aux
+        return value - tree.dot(trainable(params), trainable(linear)), aux
 
     fit = task.trainer(objective)
 

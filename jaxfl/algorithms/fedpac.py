@@ -7,7 +7,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float
 
 from jaxfl.algorithms.steps.heads import class_features, features_of, head_of, part_weights
-from jaxfl.algorithms.steps.labels import check_labels, class_count
+from jaxfl.algorithms.steps.labels import class_count, require_labels
 from jaxfl.algorithms.steps.templates import mean_by_size
 from jaxfl.algorithms.steps.uploads import upload
 from jaxfl.core import tree
@@ -142,7 +142,7 @@ def fedpac(
         return Statistics(shares[:, None] * means, spread.sum() / total)
 
     def init(key: PRNGKey, train: Dataset) -> State:
-        check_labels(train, "FedPAC")
+        require_labels(train, "FedPAC")
         model = problem.init(key)
         own, body = tree.split(model, head)
         classes = class_count(problem, train)

@@ -7,7 +7,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float
 
 from jaxfl.algorithms.steps.heads import class_features, features_of
-from jaxfl.algorithms.steps.labels import check_labels, class_count
+from jaxfl.algorithms.steps.labels import class_count, require_labels
 from jaxfl.algorithms.steps.uploads import upload
 from jaxfl.core import tree
 from jaxfl.core.facts import method
@@ -112,7 +112,7 @@ def fedproto(
         return {"model": model, "prototypes": tree.broadcast(server, clients)}
 
     def init(key: PRNGKey, train: Dataset) -> State:
-        check_labels(train, "FedProto")
+        require_labels(train, "FedProto")
         model = problem.init(key)
         classes = class_count(problem, train)
         width = jax.eval_shape(features, model, train.x[0, :1]).shape[-1]

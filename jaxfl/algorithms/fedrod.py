@@ -6,7 +6,7 @@ from jax import lax
 from jaxtyping import Array, Float
 
 from jaxfl.algorithms.steps.heads import features_of, part_weights
-from jaxfl.algorithms.steps.labels import check_labels, label_counts
+from jaxfl.algorithms.steps.labels import class_sizes, require_labels
 from jaxfl.algorithms.steps.templates import mean_by_size
 from jaxfl.algorithms.steps.uploads import train_and_upload
 from jaxfl.core import tree
@@ -81,7 +81,7 @@ def fedrod(task: Task) -> Algorithm:
 
     def init(key: PRNGKey, train: Dataset) -> State:
         model = problem.init(key)
-        check_labels(train, "FedRoD")
+        require_labels(train, "FedRoD")
         example = jax.ShapeDtypeStruct((1, *train.x.shape[2:]), train.x.dtype)
         d = jax.eval_shape(features, model, example).shape[-1]
         classes = jax.eval_shape(problem.apply, model, example).shape[-1]
@@ -94,7 +94,7 @@ def fedrod(task: Task) -> Algorithm:
             "head": state.clients,
         }
         # log n_c of each client and class [M, classes].
-        counts = label_counts(cohort.train, state.clients["bias"].shape[-1])
+        counts = class_sizes(cohort.train, state.clients["bias"].shape[-1])
         prior = jnp.where(counts > 0, jnp.log(counts), -1e9)
         trained, received, info = train_and_upload(
             task, fit, key, start, prior, cohort, sends=lambda model: model["global"]

@@ -23,7 +23,7 @@ from jaxfl.kernels.learned import (
 )
 from jaxfl.kernels.mixing import isolate, keep_own, mix
 from jaxfl.kernels.similarity import gram, inverse_norms
-from jaxfl.training.batch_statistics import parameters
+from jaxfl.training.batch_statistics import trainable
 from jaxfl.training.objectives import data_loss
 
 # Added to Adam's root of squares: parameters whose gradients are far below it hardly move.
@@ -141,7 +141,7 @@ def learned_graph(
     def objective(params: Params, batch: Dataset, aligned: tuple, key: PRNGKey):
         centre, strength = aligned
         value, aux = loss(params, batch, None, key)
-        apart = misalignment(parameters(params), parameters(centre), strength, "cosine")
+        apart = misalignment(trainable(params), trainable(centre), strength, "cosine")
         return value + apart / 2, aux
 
     fit = task.trainer(objective)

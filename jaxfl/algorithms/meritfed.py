@@ -27,7 +27,7 @@ from jaxfl.core.types import (
 )
 from jaxfl.kernels.merit import exponentiated
 from jaxfl.kernels.mixing import isolate, mix, size_weights
-from jaxfl.training.batch_statistics import parameters
+from jaxfl.training.batch_statistics import trainable
 from jaxfl.training.objectives import data_loss
 
 
@@ -89,7 +89,7 @@ def meritfed(
         clients = cohort.ids.size
         _, received, info = train_and_upload(task, fit, key, state.clients, None, cohort)
         evaluate_key = stream(key, "evaluate")
-        sent = parameters(received)
+        sent = trainable(received)
 
         def inner(grads: Params) -> Float[Array, "m m"]:
             """<y_j, grad of client i> [M, M]."""
@@ -97,7 +97,7 @@ def meritfed(
                 lambda g, y: jnp.matmul(
                     g.reshape(clients, -1), y.reshape(clients, -1).T, precision="highest"
                 ),
-                parameters(grads),
+                trainable(grads),
                 sent,
             )
             return sum(jax.tree.leaves(products), jnp.zeros((clients, clients)))

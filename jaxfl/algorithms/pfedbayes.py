@@ -16,7 +16,7 @@ from jaxfl.core.options import NOT_NEGATIVE, POSITIVE
 from jaxfl.core.papers import Paper
 from jaxfl.core.types import Algorithm, Cohort, Dataset, Info, Params, PRNGKey, Scalar, State, Task
 from jaxfl.kernels.gaussian import Gaussian, divergence, draw
-from jaxfl.training.batch_statistics import of_statistics, parameters
+from jaxfl.training.batch_statistics import of_statistics, trainable
 from jaxfl.training.objectives import data_loss
 
 
@@ -79,7 +79,7 @@ def pfedbayes(
         # Statistics are not drawn: they are those of the mean.
         drawn = tree.combine(of_statistics, q.mean, draw(draw_key, q))
         value, aux = loss(drawn, batch, None, loss_key)
-        q, w = parameters(q), parameters(w)
+        q, w = trainable(q), trainable(w)
         # The paper's objective is n times that of q. Adam does not notice the factor; SGD would.
         own = strength * divergence(q, jax.lax.stop_gradient(w))
         shared = zeta * divergence(jax.lax.stop_gradient(q), w)

@@ -5,7 +5,7 @@ from typing import Annotated, NamedTuple
 import jax.numpy as jnp
 from jaxtyping import Array, Int
 
-from jaxfl.algorithms.steps.labels import check_labels, class_count, label_counts
+from jaxfl.algorithms.steps.labels import class_count, class_sizes, require_labels
 from jaxfl.algorithms.steps.uploads import train_and_upload
 from jaxfl.core import tree
 from jaxfl.core.facts import method
@@ -95,7 +95,7 @@ def pfedccg(
     fit = task.trainer(data_loss(task.problem))
 
     def init(key: PRNGKey, train: Dataset) -> State:
-        check_labels(train, "pFedCCG")
+        require_labels(train, "pFedCCG")
         model = task.problem.init(key)
         return State(tree.broadcast(model, train.mask.shape[0]), Server(jnp.zeros((), jnp.int32)))
 
@@ -103,7 +103,7 @@ def pfedccg(
         trained, received, info = train_and_upload(task, fit, key, state.clients, None, cohort)
         # The template S, from the label counts that came with the models.
         classes = class_count(task.problem, cohort.train)
-        similarity = label_similarity(label_counts(cohort.train, classes))
+        similarity = label_similarity(class_sizes(cohort.train, classes))
         strength = strength_of_round(state.server.rounds, first, rise, middle, width)
         rows = reversible_rows(similarity, cohort.sizes * info.reported, strength)
         kept = keep_edges(task, isolate(rows, info.reported))

@@ -30,7 +30,7 @@ from jaxfl.kernels.mixing import isolate, keep_own, mix, size_weights
 from jaxfl.kernels.similarity import LARGEST, Measure, inverse_norms, similarities
 from jaxfl.kernels.simplex import Solver, alpha_for_groups, collaboration_rows, measured_rows
 from jaxfl.kernels.sketch import sketches
-from jaxfl.training.batch_statistics import parameters
+from jaxfl.training.batch_statistics import trainable
 from jaxfl.training.objectives import data_loss
 
 
@@ -162,7 +162,7 @@ def pfedgraph(
     def objective(params: Params, batch: Dataset, aligned: tuple, key: PRNGKey):
         centre, factor = aligned
         value, aux = loss(params, batch, None, key)
-        apart = misalignment(parameters(params), parameters(centre), factor, anchor)
+        apart = misalignment(trainable(params), trainable(centre), factor, anchor)
         return value + lam / 2 * apart, aux
 
     fit = task.trainer(objective)

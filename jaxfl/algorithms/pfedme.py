@@ -17,7 +17,7 @@ from jaxfl.core.options import COUNT, NOT_NEGATIVE, POSITIVE
 from jaxfl.core.papers import Paper
 from jaxfl.core.streams import stream
 from jaxfl.core.types import Algorithm, Cohort, Dataset, Info, Params, PRNGKey, Scalar, State, Task
-from jaxfl.training.batch_statistics import change_term, moving_statistics, parameters, statistics
+from jaxfl.training.batch_statistics import change_term, moving_statistics, statistics, trainable
 from jaxfl.training.objectives import data_loss, proximal
 
 
@@ -84,7 +84,7 @@ def pfedme(
             return optax.apply_updates(theta, updates), aux
 
         theta, aux = lax.scan(step, centre, jnp.arange(inner_steps))
-        apart = tree.squared_distance(parameters(w), parameters(theta))
+        apart = tree.squared_distance(trainable(w), trainable(theta))
         # w's statistics are those of theta.
         moved = change_term(statistics(w), statistics(theta))
         return lam / 2 * apart + moved, aux[-1]

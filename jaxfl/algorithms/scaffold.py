@@ -15,7 +15,7 @@ from jaxfl.core.options import POSITIVE
 from jaxfl.core.papers import Paper
 from jaxfl.core.streams import stream
 from jaxfl.core.types import Algorithm, Cohort, Dataset, Info, Params, PRNGKey, Scalar, State, Task
-from jaxfl.training.batch_statistics import parameters
+from jaxfl.training.batch_statistics import trainable
 from jaxfl.training.objectives import data_loss
 
 
@@ -87,7 +87,7 @@ def scaffold(
 
     def objective(params: Params, batch: Dataset, correction: Params, key: PRNGKey):
         value, aux = loss(params, batch, None, key)
-        return value + tree.dot(parameters(params), parameters(correction)), aux
+        return value + tree.dot(trainable(params), trainable(correction)), aux
 
     fit = task.trainer(objective)
     gradient = task.gradient(loss)

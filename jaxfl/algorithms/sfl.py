@@ -28,7 +28,7 @@ from jaxfl.kernels.alignment import misalignment
 from jaxfl.kernels.mixing import isolate, keep_own, mix, size_weights
 from jaxfl.kernels.propagate import graph_rows, propagate
 from jaxfl.kernels.similarity import cosine
-from jaxfl.training.batch_statistics import parameters
+from jaxfl.training.batch_statistics import trainable
 from jaxfl.training.objectives import data_loss
 
 
@@ -107,8 +107,8 @@ def sfl(
 
     def objective(params: Params, batch: Dataset, centres: tuple, key: PRNGKey):
         value, aux = loss(params, batch, None, key)
-        own = parameters(params)
-        pulls = (misalignment(own, parameters(c), lam / 2, "l2") for c in centres)
+        own = trainable(params)
+        pulls = (misalignment(own, trainable(c), lam / 2, "l2") for c in centres)
         return value + sum(pulls), aux
 
     fit = task.trainer(objective)

@@ -113,9 +113,9 @@ def method(
     )
 
     def decorate(factory: AlgorithmFactory) -> AlgorithmFactory:
-        registered = checked(factory)
-        registered.facts = facts
-        return registered
+        factory = checked(factory)
+        factory.facts = facts
+        return factory
 
     return decorate
 

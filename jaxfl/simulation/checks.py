@@ -78,13 +78,13 @@ def label_check(algorithm: Algorithm) -> Callable[[Federation, State], None]:
     Targets are labels if they are integers, one an example, and the model has several outputs.
 
     Returns:
-      check_labels(federation, state), which raises an `InputError` if a label is out of range. It
-      does nothing if the targets are the same arrays as in its last call that raised no error.
+      check_label_range(federation, state), which raises an `InputError` if a label is out of range.
+      It does nothing if the targets are the same arrays as in its last call that raised no error.
     """
     in_range: tuple = ()
     outputs: int | None = None
 
-    def check_labels(federation: Federation, state: State) -> None:
+    def check_label_range(federation: Federation, state: State) -> None:
         nonlocal in_range, outputs
         targets = tuple(part.y for part in federation)
         if [id(y) for y in targets] == [id(y) for y in in_range]:
@@ -97,7 +97,7 @@ def label_check(algorithm: Algorithm) -> Callable[[Federation, State], None]:
                 _check_range(name, part, outputs)
         in_range = targets
 
-    return check_labels
+    return check_label_range
 
 
 def _has_labels(part: Dataset | Pool) -> bool:

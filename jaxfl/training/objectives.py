@@ -13,7 +13,7 @@ from jaxtyping import Array, Float, Int, PyTree, Shaped
 from jaxfl.core import tree
 from jaxfl.core.errors import check
 from jaxfl.core.types import Dataset, Objective, Params, PRNGKey, Problem, Scalar
-from jaxfl.training.batch_statistics import parameters
+from jaxfl.training.batch_statistics import trainable
 
 
 def data_loss(problem: Problem, apply: Callable | None = None) -> Objective:
@@ -80,7 +80,7 @@ def proximal(loss: Objective, strength: Scalar) -> Objective:
 
     def objective(params: Params, batch: Dataset, anchor: Params, key: PRNGKey):
         value, aux = loss(params, batch, None, key)
-        squared = tree.squared_distance(parameters(params), parameters(anchor))
+        squared = tree.squared_distance(trainable(params), trainable(anchor))
         return value + strength / 2 * squared, aux
 
     return objective

@@ -15,7 +15,7 @@ from jaxtyping import Array, Bool, Float, Int, PyTree
 from jaxfl.core import tree
 from jaxfl.core.ragged import padded
 from jaxfl.core.types import Cohort, Fit, Fitted, Objective, Params, PRNGKey, Scalar
-from jaxfl.training.batch_statistics import parameters
+from jaxfl.training.batch_statistics import trainable
 
 
 class Client(NamedTuple):
@@ -70,7 +70,7 @@ def primal(
     def objective(params: Params, batch: PyTree, anchor: tuple, key: PRNGKey):
         dual, centre, decay = anchor
         value, aux = loss(params, batch, None, key)
-        pull = augmented(parameters(params), parameters(dual), parameters(centre), decay, rho)
+        pull = augmented(trainable(params), trainable(dual), trainable(centre), decay, rho)
         return value + pull, aux
 
     fit = trainer(objective)

@@ -26,7 +26,7 @@ from jaxfl.core.types import (
 )
 from jaxfl.kernels.alignment import misalignment
 from jaxfl.kernels.mixing import keep_own, mix
-from jaxfl.training.batch_statistics import parameters
+from jaxfl.training.batch_statistics import trainable
 from jaxfl.training.objectives import data_loss
 
 __all__ = ["Client", "attracted", "attracted_round", "first_clients"]
@@ -71,7 +71,7 @@ def attracted(problem: Problem) -> Objective:
     def objective(params: Params, batch: Dataset, anchor: tuple, key: PRNGKey):
         mixture, factor = anchor
         value, aux = loss(params, batch, None, key)
-        return value + misalignment(parameters(params), parameters(mixture), factor, "l2"), aux
+        return value + misalignment(trainable(params), trainable(mixture), factor, "l2"), aux
 
     return objective
 

@@ -26,7 +26,7 @@ BATCH = 32
 PAIRS = 32
 # Labels count so much more than the numbers of an example, as in the authors' code.
 EMPHASIS = 2.0
-LARGEST = np.iinfo(np.int32).max
+INT32_MAX = np.iinfo(np.int32).max
 
 
 class Examples(NamedTuple):
@@ -231,8 +231,8 @@ def estimate_divergences(
     means = 2 * (features + told)
     return Divergences(
         found + found.T,
-        up=min(others * (steps * floats + 1) + means + 1, LARGEST),
-        down=min(others * (steps + 1) * floats + means, LARGEST),
+        up=min(others * (steps * floats + 1) + means + 1, INT32_MAX),
+        down=min(others * (steps + 1) * floats + means, INT32_MAX),
     )
 
 

@@ -58,7 +58,7 @@ def unweighted_mean(received: Params, info: Info) -> tuple[Params, Info]:
       The mean, and the info with its weights [M, M].
 
     Example:
-      >>> info = tell(Fitted((), jnp.zeros(2), jnp.full(2, 5)), jnp.ones(2, bool), 1)
+      >>> info = round_info(Fitted((), jnp.zeros(2), jnp.full(2, 5)), jnp.ones(2, bool), 1)
       >>> mean, info = unweighted_mean(jnp.array([[1.0], [3.0]]), info)
       >>> mean.tolist(), info.weights.tolist()
       ([2.0], [[0.5, 0.5], [0.5, 0.5]])

@@ -92,15 +92,15 @@ def upload(
     """
     upload_key = stream(key, "upload")
     received, reported = task.upload(upload_key, before, after, cohort.ids, cohort.lost)
-    return received, tell(fitted, reported, tree.size(after) // cohort.ids.size)
+    return received, round_info(fitted, reported, tree.size(after) // cohort.ids.size)
 
 
-def tell(fitted: Fitted, reported: Bool[Array, "m"], floats: int) -> Info:
+def round_info(fitted: Fitted, reported: Bool[Array, "m"], floats: int) -> Info:
     """The `Info`, without weights, of a round in which a client sends and gets `floats` floats.
 
     Example:
       >>> fitted = Fitted(jnp.ones((2, 90)), loss=jnp.zeros(2), batches=jnp.full(2, 5))
-      >>> tell(fitted, jnp.ones(2, bool), 90).up.tolist()
+      >>> round_info(fitted, jnp.ones(2, bool), 90).up.tolist()
       [90, 90]
     """
     sent = jnp.full(reported.shape, floats)

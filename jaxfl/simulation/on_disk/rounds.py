@@ -74,7 +74,7 @@ def make_stored_rounds(
       ((4, 15), (4, 15, 15))
     """
     draw = jax.jit(partial(draw_cohort, participation))
-    check_labels = label_check(algorithm)
+    check_label_range = label_check(algorithm)
     if algorithm.validates:
         check(
             bool(federation.count("val").any()),
@@ -129,7 +129,7 @@ def make_stored_rounds(
                 train, val, states = coming.result()
                 if cohorts:
                     states = _newest(states, ids, after, cohorts[-1])
-                check_labels(Federation(train, val, val), State(states, server))
+                check_label_range(Federation(train, val, val), State(states, server))
                 before = mesh.place(State(states, server))
                 arguments = (round_key, np.int32(number), ids, before, *mesh.place((train, val)))
                 if compile_only:
