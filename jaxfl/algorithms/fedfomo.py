@@ -19,7 +19,6 @@ from jaxfl.core.types import (
     PRNGKey,
     State,
     Task,
-    keep_edges,
 )
 from jaxfl.kernels.fomo import fomo_weights
 from jaxfl.kernels.mixing import mix
@@ -92,7 +91,7 @@ def fedfomo(task: Task) -> Algorithm:
         offered = jnp.where(info.reported[:, None], offered, jnp.inf)
         weights = fomo_weights(before, offered.T, jnp.sqrt(squared.T))
         found = weights.sum(axis=1) > 0
-        kept = keep_edges(task, weights)
+        kept = task.keep_edges(weights)
 
         # A client for which no model has a weight keeps a model of its own.
         validates = cohort.val.mask.any(axis=1)

@@ -26,7 +26,6 @@ from jaxfl.core.types import (
     Scalar,
     State,
     Task,
-    keep_edges,
 )
 from jaxfl.kernels.combination import combination_rows
 from jaxfl.kernels.mixing import isolate, mix
@@ -176,7 +175,7 @@ def fedpac(
         by_head = combination_rows(
             statistics.variance, statistics.means.reshape(clients, -1), info.reported
         )
-        kept = keep_edges(task, isolate(by_head, info.reported))
+        kept = task.keep_edges(isolate(by_head, info.reported))
         matrix = tree.broadcast(weights, clients)
         info = info._replace(
             weights=part_weights(matrix, "body", "head", bodies, kept.weights),

@@ -23,7 +23,6 @@ from jaxfl.core.types import (
     Scalar,
     State,
     Task,
-    keep_edges,
 )
 from jaxfl.kernels.merit import exponentiated
 from jaxfl.kernels.mixing import isolate, mix, size_weights
@@ -116,7 +115,7 @@ def meritfed(
         # A client without validation data keeps its own model.
         validates = cohort.val.mask.any(axis=1)[:, None]
         weights = jnp.where(validates, isolate(weights, info.reported), jnp.eye(clients))
-        kept = keep_edges(task, weights)
+        kept = task.keep_edges(weights)
         info = info._replace(
             weights=kept.weights,
             down=(clients - 1) * info.down,

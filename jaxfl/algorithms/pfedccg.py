@@ -20,7 +20,6 @@ from jaxfl.core.types import (
     Scalar,
     State,
     Task,
-    keep_edges,
 )
 from jaxfl.kernels.mixing import isolate, keep_own, mix
 from jaxfl.kernels.reversible import label_similarity, reversible_rows, strength_of_round
@@ -106,7 +105,7 @@ def pfedccg(
         similarity = label_similarity(class_sizes(cohort.train, classes))
         strength = strength_of_round(state.server.rounds, first, rise, middle, width)
         rows = reversible_rows(similarity, cohort.sizes * info.reported, strength)
-        kept = keep_edges(task, isolate(rows, info.reported))
+        kept = task.keep_edges(isolate(rows, info.reported))
         model, accepted = task.accept(trained, mix(kept.rows, received), cohort)
         info = info._replace(weights=keep_own(kept.weights, accepted), up=info.up + classes)
         return State(model, Server(state.server.rounds + 1)), info

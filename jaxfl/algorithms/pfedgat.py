@@ -22,7 +22,6 @@ from jaxfl.core.types import (
     Scalar,
     State,
     Task,
-    keep_edges,
 )
 from jaxfl.kernels.attention import attention_weights, init_attention, layer_norm
 from jaxfl.kernels.mixing import disturbance, isolate, keep_own, mix
@@ -171,7 +170,7 @@ def pfedgat(
             derivatives = ((above - below) / 2)[:, None] * step / (radius / M) ** 2
             return (above + below) / 2, derivatives, 0
         # By the chain rule, dL_i / dR_ij is the product of the gradient at mixture i with model j.
-        rows = keep_edges(task, weights).rows
+        rows = task.keep_edges(weights).rows
         answer = gradient(evaluate_key, mix(rows, received), cohort.val, cohort.ids)
         grads = answer.grads
         if wire == "gradient":
@@ -195,7 +194,7 @@ def pfedgat(
             else:
                 features = layer_norm(compared, unit=normalised)
                 rows = attention_weights(learned, features, score, slope)
-            return keep_edges(task, isolate(rows, counted)).weights
+            return task.keep_edges(isolate(rows, counted)).weights
 
         # The weights that the clients' answers are about, of these uploads or of the last ones.
         about = compared
@@ -225,7 +224,7 @@ def pfedgat(
             last = Upload(received, () if feature == "weights" else compared, known)
 
         # (8): each client's mixture.
-        mixture = mix(keep_edges(task, weights).rows, received)
+        mixture = mix(task.keep_edges(weights).rows, received)
         model, accepted = task.accept(trained, mixture, cohort)
         weights = keep_own(weights, accepted)
         up = {"gradient": 2 * D, "inner": D + M, "scalars": D + 2, "update": D}[wire]

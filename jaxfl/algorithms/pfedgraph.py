@@ -23,7 +23,6 @@ from jaxfl.core.types import (
     Scalar,
     State,
     Task,
-    keep_edges,
 )
 from jaxfl.kernels.alignment import Alignment, misalignment
 from jaxfl.kernels.mixing import isolate, keep_own, mix, size_weights
@@ -234,14 +233,14 @@ def pfedgraph(
             # (4): the quadratic program gives a row of weights for each client.
             sizes = cohort.sizes if prior == "size" else info.reported
             rows = graph(key, received, state.server, sizes, cohort.ids, info.reported)
-        kept = keep_edges(task, isolate(rows, info.reported))
+        kept = task.keep_edges(isolate(rows, info.reported))
         # The aggregate of each client, from which it trains in the next round.
         model, accepted = task.accept(trained, mix(kept.rows, received), cohort)
         weights = keep_own(kept.weights, accepted)
         # (3): the anchor of the regulariser in the next round.
         aligned = inverse_norms(model) if anchor == "approx" else ones
         if anchor == "cosine":
-            rows = keep_edges(task, weights).rows
+            rows = task.keep_edges(weights).rows
             aligned = mix(rows, tree.scale(received, inverse_norms(received)))
         info = info._replace(weights=weights, down=(1 + (anchor == "cosine")) * info.down)
         return State(Client(model, aligned), state.server), info

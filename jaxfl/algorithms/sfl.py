@@ -22,7 +22,6 @@ from jaxfl.core.types import (
     Scalar,
     State,
     Task,
-    keep_edges,
 )
 from jaxfl.kernels.alignment import misalignment
 from jaxfl.kernels.mixing import isolate, keep_own, mix, size_weights
@@ -130,7 +129,7 @@ def sfl(
             degrees = edges.sum(axis=1, keepdims=True)
             rows = learned_weight * rows + (1 - learned_weight) * edges / degrees
         # u = A^hops w, and g is the mean of u.
-        kept = keep_edges(task, isolate(propagate(rows, hops), info.reported))
+        kept = task.keep_edges(isolate(propagate(rows, hops), info.reported))
         offered = mix(kept.rows, received)
         mean = mix(size_weights(info.reported), offered)
         model, accepted = task.accept(trained, offered, cohort)

@@ -30,7 +30,7 @@ class Facts:
     absent: str = ""
     # whether the server offers each client a model that the client may refuse, by `Task.accept`
     offers_mixture: bool = False
-    # whether the graph may be limited to the largest weights of each row, by `edges.keep_edges`
+    # whether the graph may be limited to the largest weights of each row, by `Task.keep_edges`
     takes_top_edges: bool = False
     # whether a round begins with mixtures of what other clients have sent by then, from which no
     # late client could have trained
@@ -79,7 +79,7 @@ def method(
       offers_mixture: whether the server offers each client a model that the client may refuse: the
         method calls `Task.accept`.
       takes_top_edges: whether the graph may be limited to the largest weights of each row: the
-        method calls `edges.keep_edges`.
+        method calls `Task.keep_edges`.
       mixes_before_training: whether a round begins with mixtures of what other clients have sent
         by then: a client that arrives late could not have trained from them.
       separating: options with which the method separates groups of clients in few rounds; None if

@@ -219,6 +219,37 @@ def take_offered(own: Params, offered: Params, cohort: Cohort) -> tuple[Params, 
     return offered, jnp.ones(cohort.ids.size, bool)
 
 
+class Edges(NamedTuple):
+    """The mixing weights of the edges that stay, for the graph of the round and for `mix`."""
+
+    # [M, M] (receiver, sender), 0 where there is no edge
+    weights: Float[Array, "m m"]
+    # the same weights in the form in which `mix` takes them: a matrix, or
+    # `kernels.sparse.SparseRows`
+    rows: PyTree
+
+
+@runtime_checkable
+class KeepEdges(Protocol):
+    """(weights [M, M]) -> Edges: which edges of a graph stay, and the weights on them."""
+
+    def __call__(self, weights: Float[Array, "m m"], /) -> Edges: ...
+
+
+def keep_all_edges(weights: Float[Array, "m m"]) -> Edges:
+    """Every edge of the graph stays, with its weight.
+
+    Args:
+      weights: [M, M] (receiver, sender).
+
+    Example:
+      >>> edges = keep_all_edges(jnp.eye(3))
+      >>> edges.rows is edges.weights
+      True
+    """
+    return Edges(weights, weights)
+
+
 # (key, round) -> ids [M]; M is the same in every round
 Participation = Callable[[PRNGKey, Array], Array]
 # (key, ids [M]) -> `work` of the cohort [M]
@@ -259,7 +290,8 @@ class Task(NamedTuple):
     - gradient: (objective) -> Gradient; evaluate: (objective) -> Evaluate
     - upload: an Upload
     - accept: an Accept, for methods that offer a model to each client
-    - keep_edges: for methods with a graph, see `jaxfl.kernels.sparse`; None: they keep all edges
+    - keep_edges: a KeepEdges, for methods with a graph, which say so in their facts
+      (`takes_top_edges`); see `jaxfl.kernels.sparse`
     """
 
     problem: Problem
@@ -268,7 +300,7 @@ class Task(NamedTuple):
     evaluate: Callable[[Objective], Evaluate]
     upload: Upload
     accept: Accept = take_offered
-    keep_edges: Callable | None = None
+    keep_edges: KeepEdges = keep_all_edges
 
 
 class Algorithm(NamedTuple):
@@ -298,33 +330,3 @@ class Algorithm(NamedTuple):
 
 # (task, *, hyper-parameters) -> Algorithm
 AlgorithmFactory = Callable[..., Algorithm]
-
-
-class Edges(NamedTuple):
-    """The mixing weights of the edges that stay, for the graph of the round and for `mix`."""
-
-    # [M, M] (receiver, sender), 0 where there is no edge
-    weights: Float[Array, "m m"]
-    # the same weights in the form in which `mix` takes them: a matrix, or
-    # `kernels.sparse.SparseRows`
-    rows: PyTree
-
-
-def keep_edges(task: Task, weights: Float[Array, "m m"]) -> Edges:
-    """The edges that the task keeps of a graph: all of them, unless it was made with `top_edges`.
-
-    A method that calls it says so in its facts, `takes_top_edges`.
-
-    Args:
-      task: of the method.
-      weights: [M, M] (receiver, sender).
-
-    Example:
-      >>> limited = task._replace(keep_edges=top_edges(1))
-      >>> weights = jnp.array([[0.5, 0.25, 0.25], [0.25, 0.5, 0.25], [0.0, 0.25, 0.75]])
-      >>> (keep_edges(limited, weights).weights > 0).sum(axis=1).tolist()
-      [2, 2, 2]
-    """
-    if task.keep_edges is None:
-        return Edges(weights, weights)
-    return task.keep_edges(weights)

@@ -1,6 +1,5 @@
 """Mixing weights with few edges: the largest weights of each row, and mixing by sparse rows."""
 
-from collections.abc import Callable
 from typing import NamedTuple
 
 import jax
@@ -8,7 +7,7 @@ import jax.numpy as jnp
 from jax import lax
 from jaxtyping import Array, Bool, Float, Int, PyTree
 
-from jaxfl.core.types import Edges
+from jaxfl.core.types import Edges, KeepEdges
 
 # How many senders `mix_rows` adds in one pass; a program of more takes long to compile.
 AT_A_TIME = 16
@@ -165,7 +164,7 @@ def mix_rows(rows: SparseRows, stacked: PyTree) -> PyTree:
     return jax.tree.map(leaf, stacked)
 
 
-def top_edges(count: int) -> Callable[[Float[Array, "m m"]], Edges]:
+def top_edges(count: int) -> KeepEdges:
     """A task's `keep_edges`: each client mixes its own model with those of `count` others.
 
     These are the models of the largest weights in its row, which is rescaled to its former sum. In

@@ -23,6 +23,7 @@ from jaxfl.core.types import (
     Scalar,
     Task,
     Uplink,
+    keep_all_edges,
     take_offered,
 )
 from jaxfl.kernels.sparse import top_edges as keep_top_edges
@@ -242,7 +243,7 @@ def supervised(
     accept = take_offered
     if acceptance == "validated":
         accept = accept_validated(problem, evaluate_of, chunk)
-    keep_edges = None if top_edges is None else keep_top_edges(top_edges)
+    keep_edges = keep_all_edges if top_edges is None else keep_top_edges(top_edges)
     upload = upload_through(uplink, defence)
     return Task(problem, trainer_of, gradient_of, evaluate_of, upload, accept, keep_edges)
 

@@ -22,7 +22,6 @@ from jaxfl.core.types import (
     Problem,
     Scalar,
     Task,
-    keep_edges,
 )
 from jaxfl.kernels.alignment import misalignment
 from jaxfl.kernels.mixing import keep_own, mix
@@ -107,7 +106,7 @@ def attracted_round(
       >>> jax.eval_shape(lambda: attracted_round(*given))[1].weights.shape
       (4, 4)
     """
-    kept = keep_edges(task, weights)
+    kept = task.keep_edges(weights)
     mixture, accepted = task.accept(clients.model, mix(kept.rows, clients.received), cohort)
     anchor = (mixture, factor * accepted)
     trained, received, info = train_and_upload(task, fit, key, clients.model, anchor, cohort)

@@ -9,7 +9,7 @@ from jaxtyping import Array, Bool, Float, PyTree
 
 from jaxfl.algorithms.steps.uploads import train_and_upload
 from jaxfl.core import tree
-from jaxfl.core.types import Cohort, Fit, Info, Params, PRNGKey, Task, keep_edges
+from jaxfl.core.types import Cohort, Fit, Info, Params, PRNGKey, Task
 from jaxfl.kernels.mixing import isolate, keep_own, mix
 from jaxfl.kernels.similarity import gram
 from jaxfl.training.batch_statistics import of_statistics
@@ -103,11 +103,11 @@ def train_from_mixtures(
 
     def kept(learned: PyTree) -> Weights:
         found = weigh(learned)
-        return {name: keep_edges(task, isolate(found[name], seen)).weights for name in found}
+        return {name: task.keep_edges(isolate(found[name], seen)).weights for name in found}
 
     weights, pull_back = jax.vjp(kept, learned)
     # Each client trains from its mixture of every layer.
-    rows = {name: keep_edges(task, matrix).rows for name, matrix in weights.items()}
+    rows = {name: task.keep_edges(matrix).rows for name, matrix in weights.items()}
     by_leaf = jax.tree_util.tree_map_with_path(
         lambda keys, leaf: rows[layer_of(tree.path(keys))], received
     )
