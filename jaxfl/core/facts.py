@@ -95,10 +95,10 @@ def method(
       jaxfl.errors.InputError: hyper-parameter rate of mine is 'fast': expected a number
     """
     publication = paper if isinstance(paper, Paper) else None
-    stated = paper.text if isinstance(paper, Paper) else paper
+    reference = paper.text if isinstance(paper, Paper) else paper
     facts = Facts(
         title=title,
-        paper=f"{stated}, {place}" if place else stated,
+        paper=f"{reference}, {place}" if place else reference,
         link=publication.link if publication else link,
         personal=personal,
         sends=sends,

@@ -205,18 +205,18 @@ class Upload(Protocol):
 
 @runtime_checkable
 class Accept(Protocol):
-    """(own [M], offered [M], cohort) -> (taken [M], accepted [M] bool).
+    """(model [M], offer [M], cohort) -> (model or offer [M], accepted [M] bool).
 
-    What each client takes of its own model and the one that the server offers to it. No random
-    number is drawn.
+    What each client takes: its own model, or the one that the server offers to it. No random number
+    is drawn.
     """
 
-    def __call__(self, own: Params, offered: Params, cohort: Cohort, /) -> tuple[Params, Array]: ...
+    def __call__(self, model: Params, offer: Params, cohort: Cohort, /) -> tuple[Params, Array]: ...
 
 
-def take_offered(own: Params, offered: Params, cohort: Cohort) -> tuple[Params, Array]:
+def take_offer(model: Params, offer: Params, cohort: Cohort) -> tuple[Params, Array]:
     """Every client takes what the server offers to it."""
-    return offered, jnp.ones(cohort.ids.size, bool)
+    return offer, jnp.ones(cohort.ids.size, bool)
 
 
 class Edges(NamedTuple):
@@ -299,7 +299,7 @@ class Task(NamedTuple):
     gradient: Callable[[Objective], Gradient]
     evaluate: Callable[[Objective], Evaluate]
     upload: Upload
-    accept: Accept = take_offered
+    accept: Accept = take_offer
     keep_edges: KeepEdges = keep_all_edges
 
 

@@ -43,8 +43,8 @@ def trainable(model: PyTree) -> Any:
 
 def statistics(model: PyTree) -> Any:
     """The statistics of the model: None in place of each parameter."""
-    taken, _ = tree.split(model, of_statistics)
-    return taken
+    leaves, _ = tree.split(model, of_statistics)
+    return leaves
 
 
 def change_term(before: PyTree, after: PyTree) -> Array:

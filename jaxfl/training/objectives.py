@@ -31,12 +31,12 @@ def data_loss(problem: Problem, apply: Callable | None = None) -> Objective:
       >>> round(value.item(), 3)  # two logits of 0
       0.693
     """
-    evaluated = problem.apply if apply is None else apply
+    forward = problem.apply if apply is None else apply
 
     def predict(params: Params, x: Array, mask: Array, key: PRNGKey):
-        if problem.predict is not None and evaluated is problem.apply:
+        if problem.predict is not None and forward is problem.apply:
             return problem.predict(params, x, mask, key)
-        return evaluated(params, x), None
+        return forward(params, x), None
 
     return loss_of(problem, predict)
 

@@ -59,7 +59,7 @@ FUNCTIONS = ("Objective", "Fit", "Gradient", "Evaluate", "Uplink", "Upload", "Ac
 EXEMPT |= {f"jaxfl.core.types.{name}": TYPES for name in PLAIN}
 EXEMPT |= {f"jaxfl.core.types.{name}": PROTOCOL for name in FUNCTIONS}
 EXEMPT |= {f"jaxfl.core.types.{name}": RESULT for name in ("Fitted", "Gradients")}
-EXEMPT |= {"jaxfl.core.types.take_offered": "`accept_validated` shows what an `Accept` returns"}
+EXEMPT |= {"jaxfl.core.types.take_offer": "`accept_validated` shows what an `Accept` returns"}
 
 
 def public_things():
