@@ -25,7 +25,7 @@ from jaxfl.core.types import (
     State,
     Task,
 )
-from jaxfl.kernels.merit import pulled
+from jaxfl.kernels.merit import pull_rows
 from jaxfl.kernels.mixing import keep_own, mix
 from jaxfl.training.batch_statistics import trainable
 from jaxfl.training.objectives import data_loss
@@ -103,7 +103,7 @@ def cobo(task: Task, *, pull: Annotated[Scalar, FRACTION] = 0.1) -> Algorithm:
         aligned = jnp.zeros((clients, clients), bool)
         aligned = aligned.at[jnp.broadcast_to(places, pairs.shape), pairs].set(products > 0)
         aligned = (aligned | aligned.T) & info.reported[:, None] & info.reported[None]
-        weights = pulled(aligned, pull)
+        weights = pull_rows(aligned, pull)
         model, accepted = task.accept(trained, mix(weights, received), cohort)
         info = info._replace(
             weights=keep_own(weights, accepted),

@@ -15,7 +15,7 @@ from jaxfl.core.options import COUNT, COUNT_OR_ZERO, POSITIVE
 from jaxfl.core.papers import Paper
 from jaxfl.core.streams import stream
 from jaxfl.core.types import Algorithm, Cohort, Dataset, Info, Params, PRNGKey, Scalar, State, Task
-from jaxfl.kernels.cluster import continued, distances_between, kmeans
+from jaxfl.kernels.cluster import distances_between, kmeans, predecessors
 from jaxfl.kernels.mixing import leave_out, mix
 from jaxfl.kernels.propagate import contraction, graph_rows, propagate
 from jaxfl.kernels.similarity import cosine
@@ -173,7 +173,7 @@ def fedcedar(
         votes = jax.nn.one_hot(cluster, clusters).T @ before
         kept = server.kept
         distances = distances_between(mix(centres, received), kept.centres)
-        node = continued(votes, distances, kept.held, centres.any(axis=1))
+        node = predecessors(votes, distances, kept.held, centres.any(axis=1))
         # Clusters that continue one node are one cluster.
         counts = info.reported | ~info.reported.any()
         members = jax.nn.one_hot(node[cluster], clusters, axis=0) * counts[None]

@@ -182,7 +182,7 @@ def gfedmtl(
         models = of_servers(mix(exchanged, stack))
         if agreement == "integral":
             # The integral of the distance from the neighbours.
-            towards = of_servers(mix(consensus.apart(adjacency, clusters), u_of_cells))
+            towards = of_servers(mix(consensus.disagreement_rows(adjacency, clusters), u_of_cells))
             integral = jax.tree.map(lambda e, d: e + kappa * d, integral, towards)
         # (16): the new duals of the clients.
         dual = admm.ascend(client.dual, fitted.params, u, step)

@@ -59,8 +59,8 @@ def largest_edges(weights: Float[Array, "m m"], count: int) -> Bool[Array, "m m"
     # Row i begins with the client after i, and ends with the one before it.
     others = (places[:, None] + places[None, 1:]) % clients
     ranked = jnp.take_along_axis(lax.stop_gradient(weights), others, axis=1)
-    chosen = jnp.take_along_axis(others, lax.top_k(ranked, count)[1], axis=1)
-    return jnp.eye(clients, dtype=bool).at[places[:, None], chosen].set(True)
+    columns = jnp.take_along_axis(others, lax.top_k(ranked, count)[1], axis=1)
+    return jnp.eye(clients, dtype=bool).at[places[:, None], columns].set(True)
 
 
 def keep_largest(weights: Float[Array, "m m"], count: int) -> Float[Array, "m m"]:
@@ -80,10 +80,10 @@ def keep_largest(weights: Float[Array, "m m"], count: int) -> Float[Array, "m m"
     """
     if count >= weights.shape[0] - 1:
         return weights
-    kept = jnp.where(largest_edges(weights, count), weights, 0.0)
-    total = kept.sum(axis=1, keepdims=True)
+    edges = jnp.where(largest_edges(weights, count), weights, 0.0)
+    total = edges.sum(axis=1, keepdims=True)
     former = lax.stop_gradient(weights).sum(axis=1, keepdims=True)
-    rescaled = kept * former / jnp.where(total > 0, total, 1.0)
+    rescaled = edges * former / jnp.where(total > 0, total, 1.0)
     return jnp.where(total > 0, rescaled, weights)
 
 
@@ -153,8 +153,8 @@ def mix_rows(rows: SparseRows, stacked: PyTree) -> PyTree:
 
         def add(total: Array, part: SparseRows) -> tuple[Array, None]:
             for j in range(width):
-                sent = flat[part.columns[:, j]].astype(total.dtype)
-                total = total + part.values[:, j, None] * sent
+                models = flat[part.columns[:, j]].astype(total.dtype)
+                total = total + part.values[:, j, None] * models
             return total, None
 
         total = jnp.zeros((receivers, flat.shape[1]), rows.values.dtype)
@@ -181,8 +181,8 @@ def top_edges(count: int) -> KeepEdges:
 
     def keep(weights: Float[Array, "m m"]) -> Edges:
         clients = weights.shape[0]
-        kept = keep_largest(weights, count)
+        largest = keep_largest(weights, count)
         many = clients >= SPARSE_FROM * (count + 1)
-        return Edges(kept, sparse_rows(kept, count + 1) if many else kept)
+        return Edges(largest, sparse_rows(largest, count + 1) if many else largest)
 
     return keep

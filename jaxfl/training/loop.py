@@ -80,12 +80,10 @@ def repeat_in_lanes(
 
     def run(counts: Array, starts: PyTree, outside: list) -> PyTree:
         queues = _deal(counts, lanes)
-        step_of_lanes = jax.vmap(
-            lambda client, carry, number: step(client, carry, number, *outside)
-        )
+        step_lanes = jax.vmap(lambda client, carry, number: step(client, carry, number, *outside))
 
         def advance(time: Array, state: _Lanes) -> _Lanes:
-            carries = step_of_lanes(state.client, state.carry, state.number)
+            carries = step_lanes(state.client, state.carry, state.number)
             number = state.number + 1
             ended = (number == counts[state.client]) & (time < queues.loads)
             # What a lane has not finished is written nowhere: there is no row M.
