@@ -91,11 +91,11 @@ def cobo(task: Task, *, pull: Annotated[Scalar, FRACTION] = 0.1) -> Algorithm:
             """The inner product for each client and the one `hop` places after it; the batches."""
             after = (places + hop) % clients
             midpoints = jax.tree.map(lambda x: (x + x[after]) / 2, received)
-            own = grads_at(midpoints)
+            gradients = grads_at(midpoints)
             others = grads_at(tree.take(midpoints, (places - hop) % clients))
             of_after = tree.take(trainable(others.grads), after)
-            products = jax.vmap(tree.dot)(trainable(own.grads), of_after)
-            return products, own.batches + others.batches
+            products = jax.vmap(tree.dot)(trainable(gradients.grads), of_after)
+            return products, gradients.batches + others.batches
 
         hops = jnp.arange(1, clients // 2 + 1)
         products, batches = lax.map(agreement, hops)  # [hops, M]

@@ -107,16 +107,16 @@ def fedaghn(
 
     def round(key: PRNGKey, state: State, cohort: Cohort) -> tuple[State, Info]:
         client: Client = state.clients
-        near = {name: cosine(part) for name, part in by_layer(client.update).items()}
+        similarity = {name: cosine(leaves) for name, leaves in by_layer(client.update).items()}
 
         # The weights of each layer, by softmax attention between the last updates.
         def weigh(learned: tuple[Array, Array]) -> Weights:
             own, sharpness = learned
-            found = {}
-            for place, (name, cosines) in enumerate(near.items()):
+            weights = {}
+            for place, (name, cosines) in enumerate(similarity.items()):
                 share = own[:, place, None] / (1 + own[:, place, None])
-                found[name] = heuristic(cosines, share, sharpness[:, place, None])
-            return found
+                weights[name] = heuristic(cosines, share, sharpness[:, place, None])
+            return weights
 
         learned = (client.own, client.sharpness)
         mixed = train_from_mixtures(

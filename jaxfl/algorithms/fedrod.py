@@ -66,12 +66,12 @@ def fedrod(task: Task) -> Algorithm:
         return problem.apply(params["global"], x) + head_input @ head["kernel"] + head["bias"][None]
 
     def objective(params: dict, batch: Dataset, prior: Float[Array, "classes"], key: PRNGKey):
-        def balanced(model: Params, x: Array, mask: Array, key: PRNGKey):
+        def balanced_logits(model: Params, x: Array, mask: Array, key: PRNGKey):
             logits, term = predict(model, x, mask, key)
             return logits + prior[None], term
 
         # The balanced softmax trains the global model.
-        loss, _ = loss_of(problem, balanced)(params["global"], batch, None, key)
+        loss, _ = loss_of(problem, balanced_logits)(params["global"], batch, None, key)
         # The plain softmax trains the personal head alone.
         frozen = params | {"global": lax.stop_gradient(params["global"])}
         personal, aux = data_loss(problem, apply)(frozen, batch, None, key)

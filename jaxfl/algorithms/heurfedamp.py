@@ -2,7 +2,7 @@
 
 from typing import Annotated, Literal
 
-from jaxfl.algorithms.steps.attraction import attracted, attracted_round, first_clients
+from jaxfl.algorithms.steps.attraction import attraction, attraction_round, first_clients
 from jaxfl.core import papers, tree
 from jaxfl.core.facts import method
 from jaxfl.core.options import FRACTION, NOT_NEGATIVE
@@ -57,7 +57,7 @@ def heurfedamp(
       >>> state.server
       ()
     """
-    fit = task.trainer(attracted(task.problem))
+    fit = task.trainer(attraction(task.problem))
 
     def init(key: PRNGKey, train: Dataset) -> State:
         initial = task.problem.init(key)
@@ -66,13 +66,13 @@ def heurfedamp(
 
     def round(key: PRNGKey, state: State, cohort: Cohort) -> tuple[State, Info]:
         clients, initial = state
-        compared = clients.received
+        features = clients.received
         if similarity == "delta":
-            compared = tree.subtract(compared, initial)
+            features = tree.subtract(features, initial)
         # The weights xi of the others' models.
-        weights = isolate(heuristic(cosine(compared), own, sigma), clients.seen)
+        weights = isolate(heuristic(cosine(features), own, sigma), clients.seen)
         factor = lam / 2 * clients.seen
-        clients, info = attracted_round(task, fit, key, clients, weights, factor, cohort)
+        clients, info = attraction_round(task, fit, key, clients, weights, factor, cohort)
         return State(clients, initial), info
 
     def models(state: State, cohort: Cohort) -> Params:

@@ -88,7 +88,7 @@ def meritfed(
         clients = cohort.ids.size
         _, received, info = train_and_upload(task, fit, key, state.clients, None, cohort)
         evaluate_key = stream(key, "evaluate")
-        sent = trainable(received)
+        senders = trainable(received)
 
         def inner(grads: Params) -> Float[Array, "m m"]:
             """<y_j, grad of client i> [M, M]."""
@@ -97,17 +97,17 @@ def meritfed(
                     g.reshape(clients, -1), y.reshape(clients, -1).T, precision="highest"
                 ),
                 trainable(grads),
-                sent,
+                senders,
             )
             return sum(jax.tree.leaves(products), jnp.zeros((clients, clients)))
 
         def step(carry: tuple[Array, Array], _: None) -> tuple[tuple[Array, Array], None]:
             weights, batches = carry
-            asked = gradient(evaluate_key, mix(weights, received), cohort.val, cohort.ids)
-            by_weights = inner(asked.grads)
-            known = jnp.isfinite(by_weights).all(axis=1, keepdims=True)
-            stepped = exponentiated(weights, jnp.where(known, by_weights, 0.0), rate)
-            return (stepped, batches + asked.batches), None
+            answer = gradient(evaluate_key, mix(weights, received), cohort.val, cohort.ids)
+            by_weights = inner(answer.grads)
+            mask = jnp.isfinite(by_weights).all(axis=1, keepdims=True)
+            after = exponentiated(weights, jnp.where(mask, by_weights, 0.0), rate)
+            return (after, batches + answer.batches), None
 
         equal = tree.broadcast(size_weights(info.reported), clients)
         begin = (equal, jnp.zeros_like(info.batches))
@@ -115,13 +115,13 @@ def meritfed(
         # A client without validation data keeps its own model.
         validates = cohort.val.mask.any(axis=1)[:, None]
         weights = jnp.where(validates, isolate(weights, info.reported), jnp.eye(clients))
-        kept = task.keep_edges(weights)
+        edges = task.keep_edges(weights)
         info = info._replace(
-            weights=kept.weights,
+            weights=edges.weights,
             down=(clients - 1) * info.down,
             batches=info.batches + batches,
         )
-        return State(mix(kept.rows, received), ()), info
+        return State(mix(edges.rows, received), ()), info
 
     def models(state: State, cohort: Cohort) -> Params:
         return tree.take(state.clients, cohort.ids)

@@ -33,9 +33,9 @@ class Upload(NamedTuple):
     """A client's last upload, from which the server learns in its next round."""
 
     # [C, ...] the model
-    sent: Params
+    model: Params
     # [C, ...] what the attention compared of it; nothing if that is the model
-    compared: Params
+    inputs: Params
     # [C] whether there is one
     known: Bool[Array, "*c"]
 
@@ -185,31 +185,31 @@ def pfedgat(
         M = cohort.ids.size
         trained, received, info = train_and_upload(task, fit, key, start, None, cohort)
         D = tree.size(received) // M
-        compared = compare(received, start, initial)
+        inputs = compare(received, start, initial)
 
         # (3) to (7): mixing weights R of models.
-        def weigh(learned, logits, compared: Params, counted: Array) -> Float[Array, "m m"]:
+        def weigh(learned, logits, inputs: Params, mask: Array) -> Float[Array, "m m"]:
             if score is None:
                 rows = jax.nn.softmax(logits[:, cohort.ids])
             else:
-                features = layer_norm(compared, unit=normalised)
+                features = layer_norm(inputs, unit=normalised)
                 rows = attention_weights(learned, features, score, slope)
-            return task.keep_edges(isolate(rows, counted)).weights
+            return task.keep_edges(isolate(rows, mask)).weights
 
         # The weights that the clients' answers are about, of these uploads or of the last ones.
-        about = compared
-        counted = info.reported
+        about = inputs
+        mask = info.reported
         if wire == "update":
-            about = last.sent if feature == "weights" else last.compared
-            counted = last.known
+            about = last.model if feature == "weights" else last.inputs
+            mask = last.known
         weights, pull_back = jax.vjp(
-            lambda *given: weigh(*given, compared=about, counted=counted), learned, logits
+            lambda *arguments: weigh(*arguments, inputs=about, mask=mask), learned, logits
         )
 
         # The clients' losses at their mixtures, and the derivatives with respect to R.
         if wire == "update":
-            moved = jax.tree.map(jnp.subtract, start, received)
-            derivatives = jnp.where(last.known[:, None], gram(moved, last.sent), 0.0)
+            drift = jax.tree.map(jnp.subtract, start, received)
+            derivatives = jnp.where(last.known[:, None], gram(drift, last.model), 0.0)
             losses = info.loss
             more_batches = 0
         else:
@@ -219,9 +219,9 @@ def pfedgat(
         grads = pull_back(jnp.where(jnp.isfinite(derivatives), derivatives, 0))
         learned, logits = jax.tree.map(lambda x, g: x - eta * g, (learned, logits), grads)
         if wire == "update":
-            weights = weigh(learned, logits, compared, info.reported)
+            weights = weigh(learned, logits, inputs, info.reported)
             known = jnp.ones_like(last.known)
-            last = Upload(received, () if feature == "weights" else compared, known)
+            last = Upload(received, () if feature == "weights" else inputs, known)
 
         # (8): each client's mixture.
         mixture = mix(task.keep_edges(weights).rows, received)

@@ -161,24 +161,24 @@ def pfedgraph(
     def objective(params: Params, batch: Dataset, aligned: tuple, key: PRNGKey):
         centre, factor = aligned
         value, aux = loss(params, batch, None, key)
-        apart = misalignment(trainable(params), trainable(centre), factor, anchor)
-        return value + lam / 2 * apart, aux
+        distance = misalignment(trainable(params), trainable(centre), factor, anchor)
+        return value + lam / 2 * distance, aux
 
     fit = task.trainer(objective)
 
     def graph(
         key: PRNGKey, received: Params, initial: Params, sizes: Array, ids: Array, reported: Array
     ) -> Float[Array, "m m"]:
-        compared = tree.subtract(received, initial) if similarity == "delta" else received
-        chosen = tree.select(compared, "" if layers is None else layers)
+        features = tree.subtract(received, initial) if similarity == "delta" else received
+        leaves = tree.select(features, "" if layers is None else layers)
         if sketch is not None:
-            chosen = sketches(stream(key, "server"), chosen, sketch)
+            leaves = sketches(stream(key, "server"), leaves, sketch)
         caps = jnp.asarray(cap)[ids][:, ids] if getattr(cap, "ndim", 0) else cap
         # A client that has not reported is in nobody's program: the others share its weight by (4).
-        near = jnp.where(reported[None], similarities(chosen, measure, snap), -LARGEST)
-        strength = balance if group is None else alpha_for_groups(near, reported, group)
+        scores = jnp.where(reported[None], similarities(leaves, measure, snap), -LARGEST)
+        strength = balance if group is None else alpha_for_groups(scores, reported, group)
         return collaboration_rows(
-            near,
+            scores,
             size_weights(sizes * reported),
             strength,
             alpha_form,
@@ -196,9 +196,9 @@ def pfedgraph(
         upload_key = stream(key, "second_upload")
         again, reported = task.upload(upload_key, start, other.params, cohort.ids, cohort.lost)
         reported = reported & one.info.reported
-        chosen = "" if layers is None else layers
+        predicate = "" if layers is None else layers
         rows = measured_rows(
-            tree.select(one.received, chosen), tree.select(again, chosen), reported
+            tree.select(one.received, predicate), tree.select(again, predicate), reported
         )
         trained, received = (
             jax.tree.map(lambda a, c: (a + c) / 2, *pair)
@@ -233,10 +233,10 @@ def pfedgraph(
             # (4): the quadratic program gives a row of weights for each client.
             sizes = cohort.sizes if prior == "size" else info.reported
             rows = graph(key, received, state.server, sizes, cohort.ids, info.reported)
-        kept = task.keep_edges(isolate(rows, info.reported))
+        edges = task.keep_edges(isolate(rows, info.reported))
         # The aggregate of each client, from which it trains in the next round.
-        model, accepted = task.accept(trained, mix(kept.rows, received), cohort)
-        weights = keep_own(kept.weights, accepted)
+        model, accepted = task.accept(trained, mix(edges.rows, received), cohort)
+        weights = keep_own(edges.weights, accepted)
         # (3): the anchor of the regulariser in the next round.
         aligned = inverse_norms(model) if anchor == "approx" else ones
         if anchor == "cosine":

@@ -119,11 +119,11 @@ def pfedla(
 
     def keep_layers(rows: Weights) -> Weights:
         """The `keep` layers in which a client has its largest weights are its own alone."""
-        own = jnp.stack([jnp.diagonal(matrix) for matrix in rows.values()])  # [L, M]
-        rank = jnp.argsort(jnp.argsort(-own, axis=0, stable=True), axis=0, stable=True)
+        diagonals = jnp.stack([jnp.diagonal(matrix) for matrix in rows.values()])  # [L, M]
+        rank = jnp.argsort(jnp.argsort(-diagonals, axis=0, stable=True), axis=0, stable=True)
         return {
-            name: jnp.where(kept[:, None], jnp.eye(own.shape[1]), matrix)
-            for kept, (name, matrix) in zip(rank < keep, rows.items(), strict=True)
+            name: jnp.where(mask[:, None], jnp.eye(diagonals.shape[1]), matrix)
+            for mask, (name, matrix) in zip(rank < keep, rows.items(), strict=True)
         }
 
     def round(key: PRNGKey, state: State, cohort: Cohort) -> tuple[State, Info]:
@@ -132,8 +132,8 @@ def pfedla(
         # The weights of each layer, by the clients' hypernetworks.
         def weigh(learned: tuple[Float[Array, "m e"], Hypernet]) -> Weights:
             v, net = learned
-            found = jax.vmap(contributions)(net, v)
-            rows = {name: positive_rows(of[:, cohort.ids]) for name, of in found.items()}
+            values = jax.vmap(contributions)(net, v)
+            rows = {name: positive_rows(of[:, cohort.ids]) for name, of in values.items()}
             return keep_layers(rows) if keep else rows
 
         learned = (client.embedding, client.net)
@@ -146,8 +146,8 @@ def pfedla(
             return x - rate * gradient
 
         v, net = jax.tree.map(step, learned, mixed.grads)
-        own = jnp.stack([jnp.diagonal(matrix) for matrix in mixed.info.weights.values()])
-        info = mixed.info._replace(metrics={"own": own.mean()})
+        diagonals = jnp.stack([jnp.diagonal(matrix) for matrix in mixed.info.weights.values()])
+        info = mixed.info._replace(metrics={"own": diagonals.mean()})
         seen = jnp.ones_like(client.seen)
         return State(Client(mixed.trained, mixed.received, v, net, seen), ()), info
 

@@ -72,26 +72,26 @@ def pfedme(
       (4, 2)
     """
     inner = moving_statistics(optax.sgd(inner_rate))
-    near = proximal(data_loss(task.problem), lam)
+    proximal_loss = proximal(data_loss(task.problem), lam)
 
     def envelope(w: Params, batch: Dataset, anchor: None, key: PRNGKey):
         centre = lax.stop_gradient(w)
 
         def step(theta: Params, number: Array):
             step_key = jax.random.fold_in(key, number)
-            grads, aux = jax.grad(near, has_aux=True)(theta, batch, centre, step_key)
+            grads, aux = jax.grad(proximal_loss, has_aux=True)(theta, batch, centre, step_key)
             updates, _ = inner.update(grads, inner.init(theta), theta)
             return optax.apply_updates(theta, updates), aux
 
         theta, aux = lax.scan(step, centre, jnp.arange(inner_steps))
-        apart = tree.squared_distance(trainable(w), trainable(theta))
+        distance = tree.squared_distance(trainable(w), trainable(theta))
         # w's statistics are those of theta.
-        moved = change_term(statistics(w), statistics(theta))
-        return lam / 2 * apart + moved, aux[-1]
+        statistics_term = change_term(statistics(w), statistics(theta))
+        return lam / 2 * distance + statistics_term, aux[-1]
 
     # theta depends on a batch as a whole.
     fit = task.trainer(envelope, whole_batch=True)
-    personalize = task.trainer(near, steps=inner_steps, optimizer=optax.sgd(inner_rate))
+    personalize = task.trainer(proximal_loss, steps=inner_steps, optimizer=optax.sgd(inner_rate))
 
     def init(key: PRNGKey, train: Dataset) -> State:
         model = task.problem.init(key)

@@ -116,11 +116,11 @@ def pfedsim(
         by_head = isolate(head_weights(cosine(heads)), info.reported)
         by_head = task.keep_edges(by_head).weights
         weights = jnp.where(warm, tree.broadcast(shares, clients), by_head)
-        own_weights = jnp.where(warm, weights, jnp.eye(clients))
-        mixture = tree.join(mix(own_weights, heads), mix(weights, bodies))
+        personal_weights = jnp.where(warm, weights, jnp.eye(clients))
+        mixture = tree.join(mix(personal_weights, heads), mix(weights, bodies))
         model = tree.where(warm, mix(shares, received), server.model)
         info = info._replace(
-            weights=part_weights(weights, "body", "head", bodies, own_weights),
+            weights=part_weights(weights, "body", "head", bodies, personal_weights),
         )
         seen = jnp.broadcast_to(~warm, client.seen.shape)
         return State(Client(mixture, trained, seen), Server(model, server.rounds + 1)), info

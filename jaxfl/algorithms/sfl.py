@@ -106,8 +106,8 @@ def sfl(
 
     def objective(params: Params, batch: Dataset, centres: tuple, key: PRNGKey):
         value, aux = loss(params, batch, None, key)
-        own = trainable(params)
-        pulls = (misalignment(own, trainable(c), lam / 2, "l2") for c in centres)
+        model = trainable(params)
+        pulls = (misalignment(model, trainable(c), lam / 2, "l2") for c in centres)
         return value + sum(pulls), aux
 
     fit = task.trainer(objective)
@@ -124,16 +124,16 @@ def sfl(
         # A is the learned graph, mixed with the given graph and its edges of clients to themselves.
         rows = graph_rows(cosine(tree.subtract(received, state.server)), "softmax", temperature)
         if graph is not None:
-            given = jnp.asarray(graph, float)[cohort.ids][:, cohort.ids]
-            edges = jnp.maximum(given, jnp.eye(clients))
+            adjacency = jnp.asarray(graph, float)[cohort.ids][:, cohort.ids]
+            edges = jnp.maximum(adjacency, jnp.eye(clients))
             degrees = edges.sum(axis=1, keepdims=True)
             rows = learned_weight * rows + (1 - learned_weight) * edges / degrees
         # u = A^hops w, and g is the mean of u.
-        kept = task.keep_edges(isolate(propagate(rows, hops), info.reported))
-        offered = mix(kept.rows, received)
-        mean = mix(size_weights(info.reported), offered)
-        model, accepted = task.accept(trained, offered, cohort)
-        info = info._replace(weights=keep_own(kept.weights, accepted), down=2 * info.down)
+        mixing_edges = task.keep_edges(isolate(propagate(rows, hops), info.reported))
+        mixture = mix(mixing_edges.rows, received)
+        mean = mix(size_weights(info.reported), mixture)
+        model, accepted = task.accept(trained, mixture, cohort)
+        info = info._replace(weights=keep_own(mixing_edges.weights, accepted), down=2 * info.down)
         return State(Personal(model, jnp.ones_like(info.reported)), mean), info
 
     def models(state: State, cohort: Cohort) -> Params:

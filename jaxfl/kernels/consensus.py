@@ -156,8 +156,8 @@ def server_round(
 def disagreement_rows(adjacency: Shaped[Array, "s s"], clusters: int) -> Float[Array, "p p"]:
     """How far each cell is from the same cluster at the neighbours: a matrix over cells.
 
-    `mix(disagreement_rows(...), models)` is the mean of `symmetric_neighbourhood` less a cell's own model; it
-    is 0 where all servers of a connected graph agree, and sums to 0 over the servers.
+    `mix(disagreement_rows(...), models)` is the mean of `symmetric_neighbourhood` less a cell's own
+    model; it is 0 where all servers of a connected graph agree, and sums to 0 over the servers.
 
     Args:
       adjacency: of the servers [S, S].

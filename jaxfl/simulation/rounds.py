@@ -194,8 +194,8 @@ def cohort_round(
     if work is not None:
         cohort = cohort._replace(work=work(stream(round_key, "work"), cohort.ids))
     if lost is not None:
-        gone = lost(stream(round_key, "lost"), cohort.ids, cohort.work)
-        cohort = cohort._replace(lost=gone)
+        lost_uploads = lost(stream(round_key, "lost"), cohort.ids, cohort.work)
+        cohort = cohort._replace(lost=lost_uploads)
     after, info = keep_finite(before, *algorithm.round(round_key, before, cohort))
     return after, info._replace(lost=cohort.lost)
 

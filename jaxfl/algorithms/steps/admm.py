@@ -120,8 +120,8 @@ def primal(
         return Fitted(models, losses, jnp.zeros_like(cohort.ids))
 
     def _without_examples(dual: Params, centre: Params, decay: Array) -> Params:
-        pulled = jax.tree.map(lambda phi, u: phi + rho * u, dual, centre)
-        return tree.scale(pulled, 1 / (rho + 2 * decay))
+        sums = jax.tree.map(lambda phi, u: phi + rho * u, dual, centre)
+        return tree.scale(sums, 1 / (rho + 2 * decay))
 
     return Primal(enlist, solve)
 

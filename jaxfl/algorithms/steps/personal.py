@@ -71,11 +71,11 @@ def lowest_loss(task: Task) -> Callable[..., Int[Array, "m"]]:
             stacked = tree.broadcast(model, cohort.ids.size)
             return evaluate(key, stacked, cohort.train, cohort.ids)
 
-        found = lax.map(losses, models).T  # [M, K]
-        found = jnp.where(jnp.isnan(found), jnp.finfo(found.dtype).max, found)
+        values = lax.map(losses, models).T  # [M, K]
+        values = jnp.where(jnp.isnan(values), jnp.finfo(values.dtype).max, values)
         if allowed is not None:
-            found = jnp.where(allowed, found, jnp.inf)
-        return found.argmin(axis=1).astype(jnp.int32)
+            values = jnp.where(allowed, values, jnp.inf)
+        return values.argmin(axis=1).astype(jnp.int32)
 
     return choose
 

@@ -86,8 +86,8 @@ def upload(
     Example:
       >>> after = jnp.array([[1.0], [2.0], [3.0], [jnp.nan]])
       >>> fitted = Fitted(after, loss=jnp.zeros(4), batches=jnp.full(4, 5))
-      >>> sent = upload(task, jax.random.key(0), fitted, jnp.zeros((4, 1)), after, cohort)
-      >>> sent[0].tolist(), sent[1].reported.tolist()
+      >>> result = upload(task, jax.random.key(0), fitted, jnp.zeros((4, 1)), after, cohort)
+      >>> result[0].tolist(), result[1].reported.tolist()
       ([[1.0], [2.0], [3.0], [0.0]], [True, True, True, False])
     """
     upload_key = stream(key, "upload")
@@ -103,5 +103,5 @@ def round_info(fitted: Fitted, reported: Bool[Array, "m"], floats: int) -> Info:
       >>> round_info(fitted, jnp.ones(2, bool), 90).up.tolist()
       [90, 90]
     """
-    sent = jnp.full(reported.shape, floats)
-    return Info(fitted.loss, None, sent, sent, fitted.batches, reported, trained=fitted.params)
+    counts = jnp.full(reported.shape, floats)
+    return Info(fitted.loss, None, counts, counts, fitted.batches, reported, trained=fitted.params)
