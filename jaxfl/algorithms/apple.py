@@ -7,6 +7,7 @@ import jax.numpy as jnp
 from jax import lax
 from jaxtyping import Array, Bool, Float, Int
 
+from jaxfl.algorithms.steps.personal import models_in_state
 from jaxfl.algorithms.steps.uploads import upload
 from jaxfl.core import tree
 from jaxfl.core.facts import method
@@ -212,7 +213,4 @@ def apple(
         clients = Client(model, received, after, client.fraction, client.rounds + 1)
         return State(clients, ()), info
 
-    def models(state: State, cohort: Cohort) -> Params:
-        return tree.take(state.clients.model, cohort.ids)
-
-    return Algorithm(init, round, models, task.problem.apply)
+    return Algorithm(init, round, models_in_state, task.problem.apply)

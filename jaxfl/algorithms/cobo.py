@@ -7,6 +7,7 @@ import jax.numpy as jnp
 from jax import lax
 from jaxtyping import Array, Float, Int
 
+from jaxfl.algorithms.steps.personal import own_models
 from jaxfl.algorithms.steps.uploads import train_and_upload
 from jaxfl.core import tree
 from jaxfl.core.facts import method
@@ -114,7 +115,4 @@ def cobo(task: Task, *, pull: Annotated[Scalar, FRACTION] = 0.1) -> Algorithm:
         )
         return State(model, ()), info
 
-    def models(state: State, cohort: Cohort) -> Params:
-        return tree.take(state.clients, cohort.ids)
-
-    return Algorithm(init, round, models, task.problem.apply)
+    return Algorithm(init, round, own_models, task.problem.apply)

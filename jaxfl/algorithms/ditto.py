@@ -4,7 +4,12 @@ from typing import Annotated
 
 import jax.numpy as jnp
 
-from jaxfl.algorithms.steps.personal import Personal, personal_models, start_personal
+from jaxfl.algorithms.steps.personal import (
+    Personal,
+    personal_models,
+    personal_or_global,
+    start_personal,
+)
 from jaxfl.algorithms.steps.templates import unweighted_mean
 from jaxfl.algorithms.steps.uploads import train_and_upload
 from jaxfl.core import tree
@@ -12,7 +17,7 @@ from jaxfl.core.facts import method
 from jaxfl.core.options import NOT_NEGATIVE
 from jaxfl.core.papers import Paper
 from jaxfl.core.streams import stream
-from jaxfl.core.types import Algorithm, Cohort, Dataset, Info, Params, PRNGKey, Scalar, State, Task
+from jaxfl.core.types import Algorithm, Cohort, Dataset, Info, PRNGKey, Scalar, State, Task
 from jaxfl.training.objectives import data_loss, proximal
 
 
@@ -74,7 +79,4 @@ def ditto(task: Task, *, lam: Annotated[Scalar, NOT_NEGATIVE] = 1.0) -> Algorith
         )
         return State(Personal(fitted.params, jnp.ones_like(info.reported)), server), info
 
-    def models(state: State, cohort: Cohort) -> Params:
-        return personal_models(tree.take(state.clients, cohort.ids), state.server)
-
-    return Algorithm(init, round, models, task.problem.apply)
+    return Algorithm(init, round, personal_or_global, task.problem.apply)

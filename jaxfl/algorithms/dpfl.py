@@ -6,13 +6,14 @@ import jax.numpy as jnp
 from jax import lax
 from jaxtyping import Array, Bool, Float
 
+from jaxfl.algorithms.steps.personal import own_models
 from jaxfl.algorithms.steps.uploads import train_and_upload
 from jaxfl.core import tree
 from jaxfl.core.facts import method
 from jaxfl.core.options import COUNT_OR_ZERO
 from jaxfl.core.papers import Paper
 from jaxfl.core.streams import stream
-from jaxfl.core.types import Algorithm, Cohort, Dataset, Info, Params, PRNGKey, State, Task
+from jaxfl.core.types import Algorithm, Cohort, Dataset, Info, PRNGKey, State, Task
 from jaxfl.kernels.mixing import isolate, mix
 from jaxfl.training.objectives import data_loss
 
@@ -108,7 +109,4 @@ def dpfl(task: Task, *, budget: Annotated[int, COUNT_OR_ZERO] = 3) -> Algorithm:
         )
         return State(mix(weights, received), ()), info
 
-    def models(state: State, cohort: Cohort) -> Params:
-        return tree.take(state.clients, cohort.ids)
-
-    return Algorithm(init, round, models, task.problem.apply, validates=True)
+    return Algorithm(init, round, own_models, task.problem.apply, validates=True)

@@ -7,6 +7,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float
 
 from jaxfl.algorithms.steps.layerwise import Weights, by_layer, train_from_mixtures
+from jaxfl.algorithms.steps.personal import models_in_state
 from jaxfl.core import tree
 from jaxfl.core.facts import method
 from jaxfl.core.options import NOT_NEGATIVE
@@ -135,7 +136,4 @@ def fedaghn(
         clients = Client(mixed.trained, mixed.received, update, own_after, sharpness_after, seen)
         return State(clients, ()), info
 
-    def models(state: State, cohort: Cohort) -> Params:
-        return tree.take(state.clients.model, cohort.ids)
-
-    return Algorithm(init, round, models, task.problem.apply)
+    return Algorithm(init, round, models_in_state, task.problem.apply)

@@ -3,10 +3,11 @@
 from typing import Annotated
 
 from jaxfl.algorithms.steps.attraction import attraction, attraction_round, first_clients
-from jaxfl.core import papers, tree
+from jaxfl.algorithms.steps.personal import models_in_state
+from jaxfl.core import papers
 from jaxfl.core.facts import method
 from jaxfl.core.options import NOT_NEGATIVE, POSITIVE
-from jaxfl.core.types import Algorithm, Cohort, Dataset, Info, Params, PRNGKey, Scalar, State, Task
+from jaxfl.core.types import Algorithm, Cohort, Dataset, Info, PRNGKey, Scalar, State, Task
 from jaxfl.kernels.amp import attentive
 from jaxfl.kernels.mixing import isolate
 from jaxfl.kernels.similarity import squared_distances
@@ -72,7 +73,4 @@ def fedamp(
         clients, info = attraction_round(task, fit, key, clients, weights, factor, cohort)
         return State(clients, ()), info
 
-    def models(state: State, cohort: Cohort) -> Params:
-        return tree.take(state.clients.model, cohort.ids)
-
-    return Algorithm(init, round, models, task.problem.apply)
+    return Algorithm(init, round, models_in_state, task.problem.apply)

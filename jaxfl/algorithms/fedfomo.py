@@ -5,6 +5,7 @@ import jax.numpy as jnp
 from jax import lax
 from jaxtyping import Array
 
+from jaxfl.algorithms.steps.personal import own_models
 from jaxfl.algorithms.steps.uploads import train_and_upload
 from jaxfl.core import tree
 from jaxfl.core.facts import method
@@ -100,7 +101,4 @@ def fedfomo(task: Task) -> Algorithm:
         weights = jnp.where(has_weight[:, None], edges.weights, jnp.eye(clients))
         return State(model, ()), info._replace(weights=weights, down=(clients - 1) * info.down)
 
-    def models(state: State, cohort: Cohort) -> Params:
-        return tree.take(state.clients, cohort.ids)
-
-    return Algorithm(init, round, models, task.problem.apply, validates=True)
+    return Algorithm(init, round, own_models, task.problem.apply, validates=True)

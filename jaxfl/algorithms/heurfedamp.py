@@ -3,10 +3,11 @@
 from typing import Annotated, Literal
 
 from jaxfl.algorithms.steps.attraction import attraction, attraction_round, first_clients
+from jaxfl.algorithms.steps.personal import models_in_state
 from jaxfl.core import papers, tree
 from jaxfl.core.facts import method
 from jaxfl.core.options import FRACTION, NOT_NEGATIVE
-from jaxfl.core.types import Algorithm, Cohort, Dataset, Info, Params, PRNGKey, Scalar, State, Task
+from jaxfl.core.types import Algorithm, Cohort, Dataset, Info, PRNGKey, Scalar, State, Task
 from jaxfl.kernels.amp import heuristic
 from jaxfl.kernels.mixing import isolate
 from jaxfl.kernels.similarity import cosine
@@ -75,7 +76,4 @@ def heurfedamp(
         clients, info = attraction_round(task, fit, key, clients, weights, factor, cohort)
         return State(clients, initial), info
 
-    def models(state: State, cohort: Cohort) -> Params:
-        return tree.take(state.clients.model, cohort.ids)
-
-    return Algorithm(init, round, models, task.problem.apply)
+    return Algorithm(init, round, models_in_state, task.problem.apply)

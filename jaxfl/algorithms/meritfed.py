@@ -7,6 +7,7 @@ import jax.numpy as jnp
 from jax import lax
 from jaxtyping import Array, Float
 
+from jaxfl.algorithms.steps.personal import own_models
 from jaxfl.algorithms.steps.uploads import train_and_upload
 from jaxfl.core import tree
 from jaxfl.core.facts import method
@@ -123,7 +124,4 @@ def meritfed(
         )
         return State(mix(edges.rows, received), ()), info
 
-    def models(state: State, cohort: Cohort) -> Params:
-        return tree.take(state.clients, cohort.ids)
-
-    return Algorithm(init, round, models, task.problem.apply, validates=True)
+    return Algorithm(init, round, own_models, task.problem.apply, validates=True)

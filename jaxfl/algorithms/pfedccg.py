@@ -6,6 +6,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Int
 
 from jaxfl.algorithms.steps.labels import class_count, class_sizes, require_labels
+from jaxfl.algorithms.steps.personal import own_models
 from jaxfl.algorithms.steps.uploads import train_and_upload
 from jaxfl.core import tree
 from jaxfl.core.facts import method
@@ -15,7 +16,6 @@ from jaxfl.core.types import (
     Cohort,
     Dataset,
     Info,
-    Params,
     PRNGKey,
     Scalar,
     State,
@@ -110,7 +110,4 @@ def pfedccg(
         info = info._replace(weights=keep_own(kept.weights, accepted), up=info.up + classes)
         return State(model, Server(state.server.rounds + 1)), info
 
-    def models(state: State, cohort: Cohort) -> Params:
-        return tree.take(state.clients, cohort.ids)
-
-    return Algorithm(init, round, models, task.problem.apply)
+    return Algorithm(init, round, own_models, task.problem.apply)

@@ -6,6 +6,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float
 
+from jaxfl.algorithms.steps.personal import models_in_state
 from jaxfl.algorithms.steps.uploads import train_and_upload
 from jaxfl.core import tree
 from jaxfl.core.facts import method
@@ -243,7 +244,4 @@ def pfedgat(
         )
         return State(Client(model, logits, last), (learned, initial)), info
 
-    def models(state: State, cohort: Cohort) -> Params:
-        return tree.take(state.clients.model, cohort.ids)
-
-    return Algorithm(init, round, models, task.problem.apply, validates=wire != "update")
+    return Algorithm(init, round, models_in_state, task.problem.apply, validates=wire != "update")

@@ -6,6 +6,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
+from jaxfl.algorithms.steps.personal import models_in_state
 from jaxfl.algorithms.steps.uploads import train_and_upload
 from jaxfl.core import tree
 from jaxfl.core.errors import check
@@ -245,7 +246,4 @@ def pfedgraph(
         info = info._replace(weights=weights, down=(1 + (anchor == "cosine")) * info.down)
         return State(Client(model, aligned), state.server), info
 
-    def models(state: State, cohort: Cohort) -> Params:
-        return tree.take(state.clients.model, cohort.ids)
-
-    return Algorithm(init, round, models, task.problem.apply)
+    return Algorithm(init, round, models_in_state, task.problem.apply)

@@ -7,6 +7,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float
 
 from jaxfl.algorithms.steps.layerwise import Weights, by_layer, train_from_mixtures
+from jaxfl.algorithms.steps.personal import models_in_state
 from jaxfl.core import tree
 from jaxfl.core.facts import method
 from jaxfl.core.options import COUNT, COUNT_OR_ZERO, NOT_NEGATIVE
@@ -151,7 +152,4 @@ def pfedla(
         seen = jnp.ones_like(client.seen)
         return State(Client(mixed.trained, mixed.received, v, net, seen), ()), info
 
-    def models(state: State, cohort: Cohort) -> Params:
-        return tree.take(state.clients.model, cohort.ids)
-
-    return Algorithm(init, round, models, task.problem.apply)
+    return Algorithm(init, round, models_in_state, task.problem.apply)

@@ -8,7 +8,11 @@ import optax
 from jax import lax
 from jaxtyping import Array
 
-from jaxfl.algorithms.steps.personal import Personal, personal_models, start_personal
+from jaxfl.algorithms.steps.personal import (
+    Personal,
+    personal_or_global,
+    start_personal,
+)
 from jaxfl.algorithms.steps.templates import unweighted_mean
 from jaxfl.algorithms.steps.uploads import train_and_upload
 from jaxfl.core import tree
@@ -108,7 +112,4 @@ def pfedme(
         info = info._replace(batches=inner_steps * info.batches + theta.batches)
         return State(Personal(theta.params, jnp.ones_like(info.reported)), model), info
 
-    def models(state: State, cohort: Cohort) -> Params:
-        return personal_models(tree.take(state.clients, cohort.ids), state.server)
-
-    return Algorithm(init, round, models, task.problem.apply)
+    return Algorithm(init, round, personal_or_global, task.problem.apply)

@@ -5,7 +5,12 @@ from typing import Annotated
 import jax.numpy as jnp
 from jaxtyping import ArrayLike, Shaped
 
-from jaxfl.algorithms.steps.personal import Personal, personal_models, start_personal
+from jaxfl.algorithms.steps.personal import (
+    Personal,
+    personal_models,
+    personal_or_global,
+    start_personal,
+)
 from jaxfl.algorithms.steps.uploads import train_and_upload
 from jaxfl.core import tree
 from jaxfl.core.errors import check
@@ -136,7 +141,4 @@ def sfl(
         info = info._replace(weights=keep_own(mixing_edges.weights, accepted), down=2 * info.down)
         return State(Personal(model, jnp.ones_like(info.reported)), mean), info
 
-    def models(state: State, cohort: Cohort) -> Params:
-        return personal_models(tree.take(state.clients, cohort.ids), state.server)
-
-    return Algorithm(init, round, models, task.problem.apply)
+    return Algorithm(init, round, personal_or_global, task.problem.apply)
