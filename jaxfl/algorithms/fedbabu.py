@@ -51,14 +51,14 @@ def fedbabu(task: Task, *, head: tree.Layers | None = None) -> Algorithm:
     head = head_of(task.problem, head)
 
     def init(key: PRNGKey, train: Dataset) -> State:
-        fixed, body = tree.split(task.problem.init(key), head)
-        return State((), (body, fixed))
+        initial_head, body = tree.split(task.problem.init(key), head)
+        return State((), (body, initial_head))
 
     def round(key: PRNGKey, state: State, cohort: Cohort) -> tuple[State, Info]:
         clients = cohort.ids.size
-        body, fixed = state.server
+        body, initial_head = state.server
         start = tree.broadcast(body, clients)
-        heads = tree.broadcast(fixed, clients)
+        heads = tree.broadcast(initial_head, clients)
         _, received, info = train_and_upload(task, fit, key, start, heads, cohort)
         body, weights = mean_by_size(received, start, info.reported, cohort)
         matrix = tree.broadcast(weights, clients)
@@ -66,7 +66,7 @@ def fedbabu(task: Task, *, head: tree.Layers | None = None) -> Algorithm:
             weights=part_weights(matrix, "body", "head", received),
             trained=tree.join(info.trained, heads),
         )
-        return State((), (body, fixed)), info
+        return State((), (body, initial_head)), info
 
     def models(state: State, cohort: Cohort) -> Params:
         return tree.broadcast(tree.join(*state.server), cohort.ids.size)

@@ -30,7 +30,7 @@ class Facts:
     absent: str = ""
     # whether the server offers each client a model that the client may refuse, by `Task.accept`
     offers_mixture: bool = False
-    # whether the graph may be limited to the largest weights of each row, by `types.keep_edges`
+    # whether the graph may be limited to the largest weights of each row, by `Task.keep_edges`
     takes_top_edges: bool = False
     # whether a round begins with mixtures of what other clients have sent by then, from which no
     # late client could have trained
@@ -79,7 +79,7 @@ def method(
       offers_mixture: whether the server offers each client a model that the client may refuse: the
         method calls `Task.accept`.
       takes_top_edges: whether the graph may be limited to the largest weights of each row: the
-        method calls `types.keep_edges`.
+        method calls `Task.keep_edges`.
       mixes_before_training: whether a round begins with mixtures of what other clients have sent
         by then: a client that arrives late could not have trained from them.
       separating: options with which the method separates groups of clients in few rounds; None if
@@ -95,10 +95,10 @@ def method(
       jaxfl.errors.InputError: hyper-parameter rate of mine is 'fast': expected a number
     """
     publication = paper if isinstance(paper, Paper) else None
-    stated = paper.text if isinstance(paper, Paper) else paper
+    reference = paper.text if isinstance(paper, Paper) else paper
     facts = Facts(
         title=title,
-        paper=f"{stated}, {place}" if place else stated,
+        paper=f"{reference}, {place}" if place else reference,
         link=publication.link if publication else link,
         personal=personal,
         sends=sends,
@@ -113,9 +113,9 @@ def method(
     )
 
     def decorate(factory: AlgorithmFactory) -> AlgorithmFactory:
-        registered = checked(factory)
-        registered.facts = facts
-        return registered
+        factory = checked(factory)
+        factory.facts = facts
+        return factory
 
     return decorate
 

@@ -20,7 +20,7 @@ import numpy as np
 
 from jaxfl.core.errors import check
 
-LARGEST = float(np.finfo(np.float32).max)  # a larger number is infinite where JAX computes
+FLOAT32_MAX = float(np.finfo(np.float32).max)  # a larger number is infinite where JAX computes
 
 
 @dataclass(frozen=True)
@@ -268,7 +268,7 @@ def _plain(base: Any) -> Any:
 def _accepts(base: Any, limits: Range | None, value: Any) -> bool:
     """Whether a JSON value fits one alternative of a hint."""
     if base is float and type(value) is float:
-        return abs(value) <= LARGEST and (limits is None or value in limits)
+        return abs(value) <= FLOAT32_MAX and (limits is None or value in limits)
     if base in (int, float):
         whole = type(value) is int and abs(value) < 2**31  # JAX counts in 32 bits
         return whole and (limits is None or value in limits)

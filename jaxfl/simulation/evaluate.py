@@ -87,12 +87,12 @@ def score_clients(
         count = jnp.count_nonzero(data.mask)
 
         def add(number: Array, sums: tuple[Array, Array]) -> tuple[Array, Array]:
-            chosen = lax.dynamic_slice(rows, (number * size,), (size,))
+            batch_rows = lax.dynamic_slice(rows, (number * size,), (size,))
             if feature_axes == 3:
-                chosen = order.not_fused(chosen, data.mask.size)
+                batch_rows = order.not_fused(batch_rows, data.mask.size)
             real = number * size + jnp.arange(size) < count
-            weights = jnp.where(real, data.mask[chosen], 0.0)
-            values = score(apply(params, data.x[chosen]), data.y[chosen])
+            weights = jnp.where(real, data.mask[batch_rows], 0.0)
+            values = score(apply(params, data.x[batch_rows]), data.y[batch_rows])
             total = jnp.sum(jnp.where(weights > 0, values * weights, 0.0))
             return sums[0] + total, sums[1] + jnp.sum(weights, dtype=jnp.float32)
 

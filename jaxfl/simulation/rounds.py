@@ -123,7 +123,7 @@ def make_rounds(
         (after, last), (info, ids) = lax.scan(step, (state, last), start + jnp.arange(length))
         return after, (info._replace(trained=last), ids)
 
-    check_labels = label_check(algorithm)
+    check_label_range = label_check(algorithm)
 
     @wraps(scan)
     def rounds(
@@ -137,7 +137,7 @@ def make_rounds(
             return scan(key, federation, state, start, length)
         check_client_axis(federation, state)
         check_validation(algorithm, federation)
-        check_labels(federation, state)
+        check_label_range(federation, state)
         try:
             after, (info, ids) = scan(key, federation, state, start, length)
         except InputError:
@@ -194,8 +194,8 @@ def cohort_round(
     if work is not None:
         cohort = cohort._replace(work=work(stream(round_key, "work"), cohort.ids))
     if lost is not None:
-        gone = lost(stream(round_key, "lost"), cohort.ids, cohort.work)
-        cohort = cohort._replace(lost=gone)
+        lost_uploads = lost(stream(round_key, "lost"), cohort.ids, cohort.work)
+        cohort = cohort._replace(lost=lost_uploads)
     after, info = keep_finite(before, *algorithm.round(round_key, before, cohort))
     return after, info._replace(lost=cohort.lost)
 

@@ -43,7 +43,7 @@ from jaxfl.core import tree
 from jaxfl.core.errors import InputError
 from jaxfl.core.facts import facts_of
 from jaxfl.core.streams import Stream
-from jaxfl.core.types import Cohort, Edges, State, take_offered
+from jaxfl.core.types import Cohort, Edges, State, take_offer
 from jaxfl.simulation import checkpoint, mesh
 from jaxfl.training.batch_statistics import statistics
 from jaxfl.uplink import attack
@@ -97,7 +97,7 @@ def traced(factory):
 
     def accept(own, offered, cohort):
         asked.append(own)
-        return take_offered(own, offered, cohort)
+        return take_offer(own, offered, cohort)
 
     limited = []
 

@@ -121,15 +121,15 @@ def make_stored_evaluate(
             return some, federation.read(some), clients.read(places, some)
 
         number = None if round is None else np.int32(round)
-        found = []
+        scores = []
         for some, data, rows in read_ahead(read, in_parts(ids, size)):
             states = mesh.place(State(rows, state.server))
             arguments = (key, some, mesh.place(data), states, trained, number)
             if compile_only:
                 assess.lower(*arguments).compile()
                 return None
-            found.append(mesh.fetch(assess(*arguments)))
-        return jax.tree.map(lambda *x: np.concatenate(x)[: ids.size], *found)
+            scores.append(mesh.fetch(assess(*arguments)))
+        return jax.tree.map(lambda *x: np.concatenate(x)[: ids.size], *scores)
 
     return evaluate
 
@@ -143,16 +143,16 @@ def in_parts(ids: Int[np.ndarray, "e"], size: int) -> list[Int[np.ndarray, "m"]]
     """
     if ids.size <= size:
         return [ids]
-    filled = np.pad(ids, (0, -ids.size % size), mode="edge")
-    return list(filled.reshape(-1, size))
+    padded = np.pad(ids, (0, -ids.size % size), mode="edge")
+    return list(padded.reshape(-1, size))
 
 
 def read_ahead(read: Callable, items: list) -> Iterator:
     """`read(item)` for each item; a thread reads the next one while the caller uses this one."""
     with ThreadPoolExecutor(max_workers=1) as thread:
-        coming = thread.submit(read, items[0])
+        future = thread.submit(read, items[0])
         for item in [*items[1:], None]:
-            found = coming.result()
+            value = future.result()
             if item is not None:
-                coming = thread.submit(read, item)
-            yield found
+                future = thread.submit(read, item)
+            yield value
