@@ -22,15 +22,15 @@ from jaxfl.training.objectives import data_loss, of_part
     place="Algorithm 1",
     personal="",
     sends="its body",
-    turn_first="look at the scores after training: the method is made for models that clients "
-    "fine-tune",
+    turn_first="look at the scores of the fine-tuned models: the method is made for models that "
+    "clients fine-tune",
 )
 def fedbabu(task: Task, *, head: tree.Layers | None = None) -> Algorithm:
     """FedAvg of the body, below a head that is the same random one for everybody and never trained.
 
     As no client changes the head, their bodies learn features for one common classifier. The
     personalized models of the paper are those after each client has fine-tuned the whole model,
-    which an evaluation reports as "after": `make_evaluate(..., after=...)`, `--after`.
+    which an evaluation reports as `fine_tuned`: `make_evaluate(..., after="fine_tuned")`.
 
     State: clients = nothing; server = (the global body, the head). Weights: "body" and "head".
 

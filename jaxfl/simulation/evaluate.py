@@ -1,7 +1,7 @@
-"""Evaluation: scores of the deployed models on the clients' data, before and after fine-tuning."""
+"""Evaluation: scores of the models on the clients' data, as deployed and after local training."""
 
 from collections.abc import Callable
-from typing import Literal, NamedTuple
+from typing import Literal, NamedTuple, get_args
 
 import jax
 import jax.numpy as jnp
@@ -35,17 +35,37 @@ class Scores(NamedTuple):
     test: Float[Array, "*m"]
 
 
-# What the second score of an evaluation is the score of.
+# The models after local training that an evaluation scores beside the deployed ones.
 After = Literal["fine_tuned", "trained", "none"]
 
 
 class Evaluation(NamedTuple):
-    """Scores of the deployed models, and of the models after local training."""
+    """Scores by stage: of the deployed models, and of at most one kind of models after training.
 
-    before: Scores
-    # of the deployed models after each client has fine-tuned its own, or of the models that the
-    # clients trained in the last round, before the server's answer, or all NaN
-    after: Scores
+    A stage that was not scored is None.
+    """
+
+    # of the models with which the clients predict
+    deployed: Scores
+    # of the models that the clients trained in the last round, before the server answered
+    trained: Scores | None = None
+    # of the deployed models after each client has trained its own
+    fine_tuned: Scores | None = None
+
+
+Stage = Literal["deployed", "trained", "fine_tuned"]
+STAGES: tuple[Stage, ...] = get_args(Stage)
+
+
+def by_stage(evaluation: Evaluation) -> dict[Stage, Scores]:
+    """The scores of an evaluation by stage, without the stages that were not scored.
+
+    Example:
+      >>> list(by_stage(Evaluation(Scores(val=jnp.ones(2), test=jnp.ones(2)))))
+      ['deployed']
+    """
+    found = {stage: getattr(evaluation, stage) for stage in STAGES}
+    return {stage: scores for stage, scores in found.items() if scores is not None}
 
 
 def score_clients(
@@ -119,23 +139,24 @@ def make_evaluate(
 ) -> Callable:
     """The jitted function that evaluates the clients `ids`.
 
-    The deployed models are scored first. The second score is that of one of these:
+    The deployed models are scored, and beside them the models after local training that `after`
+    names:
 
     - "fine_tuned": the deployed models after the task's own local training on its data loss, which
       does not change the state;
     - "trained": the models that the clients trained in the last round, before the server answered.
       They need no further training;
-    - "none": nothing, and the second score is NaN.
+    - "none": no others.
 
     A client whose model is not finite after training has the deployed model instead.
 
     Args:
       algorithm: says which model a client deploys and how the client predicts. Its `recall` is
-        applied to the models before and after fine-tuning.
+        applied to all models that are scored.
       task: has the loss of fine-tuning and the score.
       batch_size: number of examples predicted at a time, see `score_clients`.
       chunk: clients computed side by side, see `over_clients`.
-      after: what is scored second.
+      after: the models after local training that are scored.
 
     Returns:
       evaluate(key, federation, state, ids [M], trained=None, round=None) -> Evaluation with scores
@@ -150,7 +171,7 @@ def make_evaluate(
       >>> evaluate = jaxfl.make_evaluate(algorithm, task, after="none")
       >>> key = jax.random.key(0)
       >>> state = algorithm.init(key, federation.train)
-      >>> evaluate(key, federation, state, jnp.arange(150)).before.test.shape
+      >>> evaluate(key, federation, state, jnp.arange(150)).deployed.test.shape
       (150,)
     """
     of_models = make_evaluate_models(
@@ -195,7 +216,7 @@ def make_evaluate_models(
       task: see `make_evaluate`, also for the other arguments.
       batch_size: number of examples predicted at a time.
       chunk: clients computed side by side.
-      after: what is scored second.
+      after: the models after local training that are scored.
 
     Returns:
       evaluate_models(key, federation, deployed [M, ...], ids [M], trained=None, round=None) ->
@@ -208,7 +229,7 @@ def make_evaluate_models(
       >>> evaluate_models = make_evaluate_models(algorithm, task, after="none")
       >>> key = jax.random.key(0)
       >>> models = jax.vmap(task.problem.init)(jax.random.split(key, 2))
-      >>> evaluate_models(key, federation, models, jnp.arange(2)).before.test.shape
+      >>> evaluate_models(key, federation, models, jnp.arange(2)).deployed.test.shape
       (2,)
     """
     evaluate_cohort = make_evaluate_cohort(
@@ -248,7 +269,7 @@ def make_evaluate_cohort(
       task: see `make_evaluate`, also for the other arguments.
       batch_size: number of examples predicted at a time.
       chunk: clients computed side by side.
-      after: what is scored second.
+      after: the models after local training that are scored.
 
     Returns:
       evaluate_cohort(key, cohort, test, deployed [M, ...], trained=None) -> Evaluation, not jitted.
@@ -281,8 +302,7 @@ def make_evaluate_cohort(
             return Scores(score_on(params, cohort.val), score_on(params, test))
 
         if after == "none":
-            unknown = jnp.full(cohort.ids.shape, jnp.nan)
-            return Evaluation(scores(deployed), Scores(unknown, unknown))
+            return Evaluation(scores(deployed))
         if after == "fine_tuned":
             trained = fine_tune(key, deployed, None, cohort).params
         check(
@@ -291,6 +311,9 @@ def make_evaluate_cohort(
             "`trained`, from the info of make_rounds(..., trained=True)",
         )
         trained = tree.choose(tree.finite(trained, cohort.ids.size), trained, deployed)
-        return Evaluation(scores(deployed), scores(trained))
+        scores_deployed = scores(deployed)
+        if after == "trained":
+            return Evaluation(scores_deployed, trained=scores(trained))
+        return Evaluation(scores_deployed, fine_tuned=scores(trained))
 
     return evaluate_cohort

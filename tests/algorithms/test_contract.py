@@ -494,8 +494,8 @@ def test_opposite_groups_need_personal_models(factory):
     if personal and apart:
         assert own > 0.7
     scores = make_evaluate(algorithm, task)(jax.random.key(0), data, state, ids)
-    np.testing.assert_allclose(scores.before.test.mean(), own, atol=1e-6)
-    assert scores.after.test.mean() > 0.9
+    np.testing.assert_allclose(scores.deployed.test.mean(), own, atol=1e-6)
+    assert scores.fine_tuned.test.mean() > 0.9
 
 
 # Eight clients in two groups, each with the data of the first client of its group. Four of them
@@ -559,7 +559,7 @@ def test_batch_statistics_and_dropout_keep_the_contract(factory):
     close((state, info), run(algorithm, padded(), 2)[:2], 1e-4)
     assert all(np.isfinite(x).all() for x in jax.tree.leaves((state, info)))
     scores = make_evaluate(algorithm, normed())(jax.random.key(0), uneven(), state, np.arange(C))
-    assert np.isfinite(scores.before.test).all()
+    assert np.isfinite(scores.deployed.test).all()
     models = deployed(algorithm, state, C, uneven())
     assert all(np.abs(x).max() < 10 for x in jax.tree.leaves(statistics(models)))
     if facts_of(factory).personal.startswith("the normalisation"):
@@ -576,5 +576,5 @@ def test_a_client_with_one_example(factory):
     scores = make_evaluate(algorithm, shallow(steps=20))(
         jax.random.key(0), data, state, np.arange(C)
     )
-    assert np.isnan(scores.before.val).tolist() == [True] + [False] * 5
-    assert np.isfinite(scores.before.test).all()
+    assert np.isnan(scores.deployed.val).tolist() == [True] + [False] * 5
+    assert np.isfinite(scores.deployed.test).all()

@@ -198,8 +198,9 @@ class RunOptions:
     eval_on: Literal["all", "participants"] = "all"
     """clients to evaluate: all, or those of the round"""
     score_after: After = "fine_tuned"
-    """what is scored as `after`, beside the deployed models: these after fine-tuning, the models
-    that the clients trained in the round before the server answered, or none (quicker)"""
+    """models after local training that are scored beside the deployed ones: fine_tuned (the
+    deployed models after further training), trained (those of the round, before the server
+    answered), or none (quicker)"""
     store: str | None = None
     """directory of the clients' data, made from the data set if it is new: the data and the states
     of the clients then lie on disk, and a round reads its cohort only"""

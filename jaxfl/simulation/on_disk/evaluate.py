@@ -67,7 +67,7 @@ def make_stored_evaluate(
       clients: the states of all clients.
       batch_size: number of examples predicted at a time.
       chunk: clients computed side by side.
-      after: what is scored second.
+      after: the models after local training that are scored.
       together: how many clients are read together.
 
     Returns:
@@ -83,7 +83,7 @@ def make_stored_evaluate(
       >>> key = jax.random.key(0)
       >>> clients, state = jaxfl.on_disk.open_clients("scored-states", algorithm, key, stored)
       >>> evaluate = make_stored_evaluate(algorithm, task, stored, clients, after="none")
-      >>> evaluate(key, state, np.arange(150)).before.test.shape
+      >>> evaluate(key, state, np.arange(150)).deployed.test.shape
       (150,)
     """
     of_models = make_evaluate_cohort(
