@@ -314,6 +314,7 @@ def test_the_command_line_takes_several_defences(tmp_path, monkeypatch, capsys):
     offering = {name for name, of in ALGORITHMS.items() if facts_of(of).offers_mixture}
     assert set(named.replace(" or ", ", ").split(", ")) == offering
     assert offering >= set(FACTORIES)
+    assert "a method of your own says so by offers_mixture=True" in told
     assert not (tmp_path / "x").exists()
 
 
