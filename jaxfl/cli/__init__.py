@@ -34,13 +34,14 @@ from jaxfl.cli.options import (
     Report,
     Resume,
     Run,
+    SettingOptions,
     Sweep,
 )
 from jaxfl.cli.plugins import run_plugins
 from jaxfl.core.errors import Diverged, InputError, RunWarning, check
 from jaxfl.core.version import VERSION
 from jaxfl.experiment.config import load_config, preset
-from jaxfl.experiment.config.effects import idle
+from jaxfl.experiment.config.effects import check_typed, idle, replaced
 from jaxfl.experiment.config.fields import option
 
 # The words after `jaxfl`, in the order of its help, and the options behind each.
@@ -56,17 +57,6 @@ NAMES = {
     "predict": Predict,
     "cite": Cite,
 }
-# An option on the command line, the option of a file or a preset that it replaces, its default.
-REPLACED = (
-    ("--local-steps", "local_epochs", None),
-    ("--local-epochs", "local_steps", None),
-    ("--attack-ratio", "malicious", ()),
-    ("--attack-seed", "malicious", ()),
-    ("--speeds", "durations", None),
-    ("--durations", "speeds", None),
-    ("--stragglers", "work_file", None),
-    ("--work-file", "stragglers", 0.0),
-)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -158,12 +148,7 @@ def parse(
             f"{many} is given twice: give it once, with all its values behind it",
         )
     given = {word.split("=")[0].replace("_", "-") for word in arguments}
-    drawn = sorted(given & {"--attack-ratio", "--attack-seed"})
-    check(
-        "--malicious" not in given or not drawn,
-        f"both --malicious and {''.join(drawn[:1])} are given: name the malicious clients, or let "
-        "them be drawn",
-    )
+    check_typed(SettingOptions, given)
     if hasattr(NAMES.get("".join(arguments[:1])), "plugin"):
         run_plugins(values("--plugin", arguments))
     files, presets = values("--config", arguments), values("--preset", arguments)
@@ -177,9 +162,7 @@ def parse(
         presets = [DEMONSTRATION]
     if presets:
         start = preset(presets[-1]).scored_options
-    for option_given, other, none in REPLACED:
-        if option_given in given and other in start:  # it replaces the value from there
-            start = start | {other: none}
+    start = start | {k: v for k, v in replaced(SettingOptions, given).items() if k in start}
     data = {name: value for name, value in start.items() if name in DATA}
     defaults = {}
     if start:

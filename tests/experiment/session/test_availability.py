@@ -171,9 +171,7 @@ def test_a_method_that_does_not_say_where_its_clients_start_is_refused(tmp_path,
 
     monkeypatch.setitem(ALGORITHMS, "mine", mine)
     late = dataclasses.replace(RESUMED, algorithm="mine", arrivals="asynchronous")
-    with pytest.raises(
-        InputError, match=r"mine train from the server's .* own says so by st"
-    ):
+    with pytest.raises(InputError, match=r"mine train from the server's .* own says so by st"):
         execute(late, tmp_path / "x")
     monkeypatch.setitem(ALGORITHMS, "mine", stating(mine))
     assert build_of(late).timing.ids is not None
