@@ -40,9 +40,9 @@ from jaxfl.cli.options import (
 from jaxfl.cli.plugins import run_plugins
 from jaxfl.core.errors import Diverged, InputError, RunWarning, check
 from jaxfl.core.version import VERSION
-from jaxfl.experiment.config import load_config, preset
+from jaxfl.experiment.config import DataOptions, load_config, preset
 from jaxfl.experiment.config.effects import check_typed, idle, replaced
-from jaxfl.experiment.config.fields import option
+from jaxfl.experiment.config.fields import SEED, notes_of, option
 
 # The words after `jaxfl`, in the order of its help, and the options behind each.
 NAMES = {
@@ -157,7 +157,8 @@ def parse(
     if arguments[:1] == ["run"] and files:
         config = load_config(Path(files[-1]))
         start = {name: getattr(config, name) for name in SETTING}
-    about_data = given & {option(name) for name in DATA if name != "seed"}
+    seeds = {name for name, notes in notes_of(DataOptions).items() if SEED in notes}
+    about_data = given & {option(name) for name in DATA if name not in seeds}
     if arguments[:1] == ["compare"] and not presets and not about_data:
         presets = [DEMONSTRATION]
     if presets:

@@ -22,6 +22,7 @@ from jaxfl.cli import main
 from jaxfl.cli.commands import COMMANDS
 from jaxfl.core.options import takes_numbers
 from jaxfl.experiment.config import Setting
+from jaxfl.experiment.config.fields import SEED, notes_of
 
 HUGE = "1" + 30 * "0"
 DEEP = 100_000 * "["
@@ -315,6 +316,7 @@ COUNTS = [
 ]
 COUNTS += ["local-steps", "local-epochs", "chunk", "devices", "decay-every"]
 COUNTS += ["concept-groups", "top-edges"]
+SEEDS = [name.replace("_", "-") for name, notes in notes_of(Setting).items() if SEED in notes]
 FRACTIONS = ["val", "own", "momentum", "attack-ratio", "unseen", "least-work", "drop"]
 NUMBERS = [
     *[
@@ -351,7 +353,7 @@ NUMBERS = [
     ],
     *[
         ([*RUN, f"--{name}", "-1"], f"--{name} is -1: expected a whole number of at least 0")
-        for name in ("seed", "attack-seed", "speed-seed")
+        for name in SEEDS
     ],
     ([*RUN, "--attack-seed", HUGE], "expected a whole number of at least 0 and below 2^31"),
     *[

@@ -344,6 +344,16 @@ def has_clock(options: ClockOptions) -> bool:
     return options.speeds is not None or options.durations is not None
 
 
+def seed_of_data(options: DataOptions, place: int = 0) -> int:
+    """The seed that draws who holds which examples.
+
+    Args:
+      options: of the data.
+      place: of the seed among the seeds of a run, from 0.
+    """
+    return options.seed + place
+
+
 def option(name: str) -> str:
     """The command-line option of a field."""
     return "--" + name.replace("_", "-")
