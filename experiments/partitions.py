@@ -267,7 +267,7 @@ def main(
     data = {name: gather(resolve(config, source)) for name, config in configs.items()}
     federation = side_by_side([one.federation for one in data.values()])
     groups = {
-        name: [true_groups(configs[name], source, seed) for seed in range(seeds)]
+        name: [true_groups(configs[name], source, place) for place in range(seeds)]
         for name in PARTITIONS
     }
     first = next(iter(PARTITIONS))

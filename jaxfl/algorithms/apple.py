@@ -74,6 +74,7 @@ def scaled_gradient(x: Params, factor: Scalar) -> Params:
     sends="its core model",
     defaults="the authors' code, but for the rate, which is ours",
     mixes_before_training=True,
+    starts_from_server=False,
     separating={"rate": 0.1},
     turn_first="run more rounds; with ten local steps or fewer, raise core_rate to the number of "
     "clients",

@@ -45,6 +45,7 @@ from jaxfl.training.objectives import data_loss
     sends="its model, and its gradient at the midpoint with each other client",
     defaults="ours",
     offers_mixture=True,
+    starts_from_server=False,
     turn_first="lower pull, the attraction to the clients that agree: at 0 it is local training",
 )
 def cobo(task: Task, *, pull: Annotated[Scalar, FRACTION] = 0.1) -> Algorithm:

@@ -30,6 +30,7 @@ from jaxfl.training.objectives import data_loss
     personal="the mixture of models",
     sends="its model",
     defaults="ours",
+    starts_from_server=False,
     turn_first="budget, the number of collaborators; then raise --val, by which they are chosen",
 )
 def dpfl(task: Task, *, budget: Annotated[int, COUNT_OR_ZERO] = 3) -> Algorithm:

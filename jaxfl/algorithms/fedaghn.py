@@ -51,6 +51,7 @@ class Client(NamedTuple):
     offers_mixture=True,
     takes_top_edges=True,
     mixes_before_training=True,
+    starts_from_server=False,
     separating={"own": 1.0, "sharpness": 10.0},
     turn_first="raise own, the weight of a client's own model, and sharpness: the defaults mix "
     "nearly evenly",

@@ -23,6 +23,7 @@ from jaxfl.kernels.similarity import squared_distances
     offers_mixture=True,
     takes_top_edges=True,
     mixes_before_training=True,
+    starts_from_server=False,
     turn_first="lower lam: clients are then less attracted to the mixture; then sigma, in the "
     "order of the squared distances of models",
 )

@@ -34,6 +34,7 @@ SLOPES = {"constant": 0.0, "polynomial": 0.5, "hinge": 10.0}
     personal="",
     sends="its model",
     defaults="ours",
+    starts_from_server=False,
     turn_first="lower alpha if the accuracy jumps; one model cannot fit clients that differ",
 )
 def fedasync(

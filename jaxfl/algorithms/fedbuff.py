@@ -31,6 +31,7 @@ from jaxfl.training.objectives import data_loss
     personal="",
     sends="its update",
     defaults="ours",
+    starts_from_server=False,
     turn_first="lower rate if the accuracy jumps; one model cannot fit clients that differ",
 )
 def fedbuff(task: Task, *, rate: Annotated[Scalar, POSITIVE] = 1.0) -> Algorithm:

@@ -39,6 +39,7 @@ from jaxfl.training.objectives import data_loss
     personal="the mixture of models",
     sends="its model",
     takes_top_edges=True,
+    starts_from_server=False,
     turn_first="raise --val: a client chooses whom to learn from on its validation examples",
 )
 def fedfomo(task: Task) -> Algorithm:

@@ -36,6 +36,7 @@ from jaxfl.training.objectives import data_loss
     sends="its model, to each neighbour",
     defaults="ours",
     offers_mixture=True,
+    starts_from_server=False,
     separating={"own": 0.9},
     turn_first="own: raise it where neighbours differ, lower it where they are alike",
 )

@@ -17,6 +17,7 @@ from jaxfl.training.objectives import data_loss
     link="",
     personal="the whole model",
     sends="",
+    starts_from_server=False,
     turn_first="--local-steps and --lr: they decide how well a client learns alone",
 )
 def local(task: Task) -> Algorithm:

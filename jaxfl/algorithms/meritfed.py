@@ -43,6 +43,7 @@ from jaxfl.training.objectives import data_loss
     personal="the mixture of models",
     sends="its model",
     takes_top_edges=True,
+    starts_from_server=False,
     defaults="ours",
     turn_first="raise steps or rate, so that the weights go further from equal ones; then --val",
 )

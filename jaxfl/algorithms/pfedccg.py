@@ -42,6 +42,7 @@ class Server(NamedTuple):
     defaults="the authors' code",
     offers_mixture=True,
     takes_top_edges=True,
+    starts_from_server=False,
     turn_first="raise first, the strength of collaboration with similar clients: at 0 the method "
     "is FedAvg",
 )

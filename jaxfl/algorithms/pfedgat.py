@@ -66,6 +66,7 @@ class Client(NamedTuple):
     defaults="the paper; width is ours",
     offers_mixture=True,
     takes_top_edges=True,
+    starts_from_server=False,
     separating={"feature": "round", "attention": "dot", "eta": 0.1},
     turn_first="feature=round attention=dot wire=update: the defaults mix nearly evenly",
 )

@@ -66,6 +66,7 @@ def halves(data: Dataset) -> tuple[Dataset, Dataset]:
     defaults="the authors' code",
     offers_mixture=True,
     takes_top_edges=True,
+    starts_from_server=False,
     turn_first="lower alpha (try 0.2), or give group=2: a client then learns only from clients "
     "that are more similar to it",
 )

@@ -49,6 +49,7 @@ class Client(NamedTuple):
     offers_mixture=True,
     takes_top_edges=True,
     mixes_before_training=True,
+    starts_from_server=False,
     separating={"rate": 1000.0},
     turn_first="raise rate tenfold: the weights move slowly from equal ones",
 )

@@ -41,6 +41,7 @@ class Client(NamedTuple):
     personal="the whole model",
     sends="its model and a scalar weight, to each receiver",
     defaults="the paper",
+    starts_from_server=False,
     separating={"own": 0.9},
     turn_first="own: raise it where senders differ from the client, lower it where they are alike",
 )

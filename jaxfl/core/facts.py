@@ -35,6 +35,9 @@ class Facts:
     # whether a round begins with mixtures of what other clients have sent by then, from which no
     # late client could have trained
     mixes_before_training: bool = False
+    # whether local training begins from the server's newest state, or is drawn to it, from which no
+    # late client could have trained
+    starts_from_server: bool = True
     # options that separate groups of clients in few rounds, if the method's defaults do not
     separating: dict[str, Any] = field(default_factory=dict)
     # what a reference to the method needs (`jaxfl cite`); None if there is no publication
@@ -56,6 +59,7 @@ def method(
     offers_mixture: bool = False,
     takes_top_edges: bool = False,
     mixes_before_training: bool = False,
+    starts_from_server: bool = True,
     separating: dict[str, Any] | None = None,
     turn_first: str = "",
 ) -> Callable[[AlgorithmFactory], AlgorithmFactory]:
@@ -82,6 +86,9 @@ def method(
         method calls `Task.keep_edges`.
       mixes_before_training: whether a round begins with mixtures of what other clients have sent
         by then: a client that arrives late could not have trained from them.
+      starts_from_server: whether local training begins from the server's newest state, or is drawn
+        to it, under some value of the options; False if clients train from what they have kept
+        since they last took part, so that they may arrive late.
       separating: options with which the method separates groups of clients in few rounds; None if
         its defaults do.
       turn_first: what to change first where clients score worse than with local training, one short
@@ -107,6 +114,7 @@ def method(
         offers_mixture=offers_mixture,
         takes_top_edges=takes_top_edges,
         mixes_before_training=mixes_before_training,
+        starts_from_server=starts_from_server,
         separating=separating or {},
         publication=publication,
         turn_first=turn_first,

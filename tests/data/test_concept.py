@@ -163,7 +163,7 @@ def test_several_seeds_have_the_concepts_that_they_have_alone():
 def groups_of(**options):
     resolved = resolve(Setting(**options))
     config, source = resolved.config, resolved.source
-    return true_groups(config, source, config.seed)
+    return true_groups(config, source)
 
 
 def test_true_groups_are_those_of_the_partition_and_of_the_concept():

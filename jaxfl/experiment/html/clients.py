@@ -77,12 +77,12 @@ def _holdings(config: Config, sources: dict[str, Source]) -> tuple[Holdings, str
     try:
         resolved = resolve(config, sources.get(place))
         sources[place] = source = resolved.source
-        parts = assign(resolved.config, source, config.seed)
+        parts = assign(resolved.config, source)
     except InputError as error:  # the data set is not on this machine, for example
         order = np.arange(config.clients or 0)
         clients = Clients(order, np.zeros((len(order), 4)), "", None, malicious(config))
         return Holdings(clients, None, []), str(error)
-    groups = true_groups(resolved.config, source, config.seed)
+    groups = true_groups(resolved.config, source)
     clients = clients_of(source, parts, groups, malicious(resolved.config))
     counts = label_counts(source, parts)
     kind = "" if source.classes else "tenth "

@@ -100,7 +100,7 @@ def drawn_clients(built: Built) -> "Clients":
 
     source = built.data.source
     parts = built.data.parts[0]
-    groups = true_groups(built.config, source, built.config.seed)
+    groups = true_groups(built.config, source)
     return clients_of(source, parts, groups, malicious(built.config))
 
 

@@ -91,7 +91,8 @@ class History:
         self.measure = "accuracy" if built.data.source.classes else "rmse"
         source = built.data.source
         # The true groups of each seed, None where all clients differ.
-        self.groups = [true_groups(built.config, source, seed) for seed in self.seeds.numbers]
+        places = range(self.seeds.count)
+        self.groups = [true_groups(built.config, source, place) for place in places]
         sizes = mesh.fetch(built.data.federation.sizes)
         self.sizes: np.ndarray = self.seeds.with_axis(sizes)  # [S, C]
         self.lines: list[dict[str, Any]] = []

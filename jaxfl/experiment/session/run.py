@@ -93,8 +93,8 @@ def resume(
 
     Raises:
       InputError: the directory holds no run or a finished one, another process writes into it, the
-        options or the data have changed since the checkpoint (`config.changes` names the options
-        that may change), all checkpoints are damaged, or files of the run vanished.
+        options or the data have changed since the checkpoint (`RESUMABLE` marks the options that
+        may change), all checkpoints are damaged, or files of the run vanished.
 
     Example:
       >>> summary = resume(Path("runs/digits"), rounds=2)  # it had 1 round and its checkpoint
