@@ -10,6 +10,8 @@ from typing import Literal, get_args
 import jax
 from jaxtyping import Array, Int, Key
 
+from jaxfl.core.options import checked
+
 Stream = Literal[
     "fit",  # the first local training of a round, so that all methods see the same batches
     "upload",  # the noise on the clients' uploads
@@ -24,6 +26,7 @@ Stream = Literal[
 ]
 
 
+@checked
 def stream(key: Key[Array, ""], name: Stream) -> Key[Array, ""]:
     """The key of a stream.
 
