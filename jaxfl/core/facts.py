@@ -2,11 +2,13 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, ParamSpec
 
 from jaxfl.core.options import checked
 from jaxfl.core.papers import Paper
-from jaxfl.core.types import AlgorithmFactory
+from jaxfl.core.types import Algorithm, AlgorithmFactory
+
+_P = ParamSpec("_P")
 
 
 @dataclass(frozen=True)
@@ -62,7 +64,7 @@ def method(
     starts_from_server: bool = True,
     separating: dict[str, Any] | None = None,
     turn_first: str = "",
-) -> Callable[[AlgorithmFactory], AlgorithmFactory]:
+) -> Callable[[Callable[_P, Algorithm]], Callable[_P, Algorithm]]:
     """A decorator that attaches facts to an algorithm's factory and checks the factory's options.
 
     An option is checked against its type hint: `Annotated[Scalar, POSITIVE]`, `Literal["a", "b"]`.
@@ -120,8 +122,8 @@ def method(
         turn_first=turn_first,
     )
 
-    def decorate(factory: AlgorithmFactory) -> AlgorithmFactory:
-        factory = checked(factory)
+    def decorate(factory: Callable[_P, Algorithm]) -> Callable[_P, Algorithm]:
+        factory = checked(factory, "hyper-parameter")
         factory.facts = facts
         return factory
 

@@ -10,10 +10,12 @@ from jax.sharding import PartitionSpec
 from jaxtyping import PyTree
 
 from jaxfl.core import target
+from jaxfl.core.options import checked
 from jaxfl.core.ragged import join_shared, split_shared
 from jaxfl.core.types import CLIENTS, Chunk
 
 
+@checked
 def over_clients(function: Callable, chunk: Chunk, *shared: PyTree) -> Callable:
     """A function of one client, mapped over stacked arguments [M, ...].
 
@@ -40,6 +42,7 @@ def over_clients(function: Callable, chunk: Chunk, *shared: PyTree) -> Callable:
     return on_every_device(on_device, shared)
 
 
+@checked
 def some_at_a_time(function: Callable, size: int | Literal["all"], *shared: PyTree) -> Callable:
     """A function of one client, mapped over stacked arguments [M, ...] on one device.
 
@@ -67,6 +70,7 @@ def some_at_a_time(function: Callable, size: int | Literal["all"], *shared: PyTr
     return map_clients
 
 
+@checked
 def side_by_side(chunk: Chunk) -> int | Literal["all"]:
     """How many clients a device computes side by side, see `over_clients`; "auto" is decided.
 

@@ -14,6 +14,8 @@ from typing import Literal, get_args
 import jax
 from jaxtyping import Array, Int, Key
 
+from jaxfl.core.options import checked
+
 # Append only: the place of a name decides the bits of results.
 Stream = Literal[
     "fit",  # the first local training of a round, so that all methods see the same batches
@@ -29,6 +31,7 @@ Stream = Literal[
 ]
 
 
+@checked
 def stream(key: Key[Array, ""], name: Stream) -> Key[Array, ""]:
     """The key of a stream.
 

@@ -10,6 +10,7 @@ import numpy as np
 from jaxtyping import Array
 
 from jaxfl.core.errors import check
+from jaxfl.core.options import checked
 from jaxfl.core.ragged import ragged
 from jaxfl.core.types import Dataset, Federation, Pool
 from jaxfl.data.arrays import Source
@@ -23,6 +24,7 @@ MOST_BYTES = 8 * 2**30  # of test examples, where each client has a test set of 
 MOSTLY = 0.75
 
 
+@checked
 def federate(
     source: Source,
     parts: Parts,

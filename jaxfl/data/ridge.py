@@ -7,6 +7,7 @@ import numpy as np
 from jaxtyping import Array, Float, Shaped
 
 from jaxfl.core.errors import check
+from jaxfl.core.options import checked
 from jaxfl.core.types import Dataset, Federation
 from jaxfl.graphs import topology
 from jaxfl.graphs.topology import check_graph
@@ -23,6 +24,7 @@ class Ridge(NamedTuple):
     optimum: Array  # [Q, D] least squares on each cluster's pooled test data, w* in (19)
 
 
+@checked
 def ridge(
     seed: int,
     *,

@@ -16,6 +16,7 @@ from typing import Any, Literal, Protocol
 from flax.traverse_util import flatten_dict
 
 from jaxfl.core.errors import InputError, check, warn
+from jaxfl.core.options import checked
 from jaxfl.experiment.config import Config
 from jaxfl.experiment.config.text import parse_json
 from jaxfl.experiment.session.run import Follow
@@ -233,6 +234,7 @@ def each_of(*followers: Follow) -> Follow:
     return follow
 
 
+@checked
 def check_library(tracker: Tracker | None) -> None:
     """Raises an `InputError` if the library of a tracker is not installed."""
     if tracker is None:

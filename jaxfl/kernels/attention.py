@@ -14,6 +14,7 @@ import jax.numpy as jnp
 from jax.lax import Precision
 from jaxtyping import Array, Float, Key, PyTree
 
+from jaxfl.core.options import checked
 from jaxfl.core.types import Scalar
 from jaxfl.kernels.similarity import scaled
 
@@ -61,6 +62,7 @@ def layer_norm(stacked: PyTree, *, unit: bool = False) -> PyTree:
     return jax.tree.map(leaf, stacked)
 
 
+@checked
 def init_attention(
     key: Key[Array, ""], model: PyTree, score: Score, heads: int, width: int, *, unit: bool = False
 ) -> Attention:
@@ -101,6 +103,7 @@ def init_attention(
     return Attention(receiver, jax.tree.map(jnp.zeros_like, receiver), ())
 
 
+@checked
 def attention_weights(
     attention: Attention, features: PyTree, score: Score, negative_slope: Scalar = 0.2
 ) -> Float[Array, "n n"]:

@@ -9,9 +9,12 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float
 
+from jaxfl.core.errors import check
+from jaxfl.core.options import checked
 from jaxfl.core.types import Scalar
 
 
+@checked
 def graph_rows(
     cosines: Float[Array, "k k"],
     form: Literal["sum", "softmax"] = "sum",
@@ -29,10 +32,17 @@ def graph_rows(
       form: how cosines become weights.
       temperature: of the softmax, positive; .1 if None.
 
+    Raises:
+      InputError: a temperature is given and the form is not that of the softmax.
+
     Example:
       >>> graph_rows(jnp.array([[1.0, -0.5], [-0.5, 1.0]])).tolist()
       [[1.0, 0.0], [0.0, 1.0]]
     """
+    check(
+        temperature is None or form == "softmax",
+        "temperature is of the softmax: choose form=softmax, or leave it",
+    )
     if form == "sum":
         edges = jnp.maximum(cosines, 0.0)
     else:

@@ -13,12 +13,15 @@ import jax.numpy as jnp
 from jax import lax
 from jaxtyping import Array, Bool, Float, Int, PyTree
 
+from jaxfl.core.errors import check
+from jaxfl.core.options import checked
 from jaxfl.core.types import Scalar
 from jaxfl.kernels.similarity import LARGEST, squared_differences
 
 Solver = Literal["projection", "jaxopt", "none"]
 
 
+@checked
 def collaboration_rows(
     similarity: Float[Array, "m m"],
     prior: Float[Array, "m"],
@@ -52,11 +55,18 @@ def collaboration_rows(
     Returns:
       Row-stochastic [M, M].
 
+    Raises:
+      InputError: caps are given, but the solver does not take them.
+
     Example:
       >>> prior = jnp.array([0.5, 0.5])
       >>> collaboration_rows(jnp.array([[1.0, 0.5], [0.5, 1.0]]), prior, 1.0, "paper").tolist()
       [[0.625, 0.375], [0.375, 0.625]]
     """
+    check(
+        caps is None or solver == "jaxopt",
+        "only one solver takes caps: choose solver=jaxopt, or no caps",
+    )
     if solver == "none":
         positive = jnp.maximum(similarity, 0.0)
         # Relative to the largest, so that the sum neither overflows nor vanishes.

@@ -8,6 +8,7 @@ from functools import partial
 from flax import linen as nn
 
 from jaxfl.core.errors import check
+from jaxfl.core.options import checked
 from jaxfl.models.convolution.conv import Conv, conv
 from jaxfl.models.norm import GroupNorm
 
@@ -52,6 +53,7 @@ class ResNet(nn.Module):
         return self(x, until_head=True)
 
 
+@checked
 def resnet8(classes: int, conv: Conv = "auto") -> nn.Module:
     """A 3x3 convolution, three residual blocks (16, 32, 64 channels) with GroupNorm, mean, logits.
 

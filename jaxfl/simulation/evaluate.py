@@ -1,7 +1,7 @@
 """Evaluation: scores of the models on the clients' data, as deployed and after local training."""
 
 from collections.abc import Callable
-from typing import Literal, NamedTuple, get_args
+from typing import Literal, NamedTuple, Protocol, get_args, runtime_checkable
 
 import jax
 import jax.numpy as jnp
@@ -10,6 +10,7 @@ from jaxtyping import Array, Float, Int
 
 from jaxfl.core import order, target, tree
 from jaxfl.core.errors import check
+from jaxfl.core.options import checked
 from jaxfl.core.over_clients import over_clients
 from jaxfl.core.types import (
     Algorithm,
@@ -68,6 +69,57 @@ def by_stage(evaluation: Evaluation) -> dict[Stage, Scores]:
     return {stage: scores for stage, scores in found.items() if scores is not None}
 
 
+@runtime_checkable
+class EvaluateState(Protocol):
+    """(key, federation, state, ids [M], trained=None, round=None) -> Evaluation."""
+
+    def __call__(
+        self,
+        key: PRNGKey,
+        federation: Federation,
+        state: State,
+        ids: Int[Array, "m"],
+        trained: Params | None = None,
+        round: Int[Array, ""] | int | None = None,
+    ) -> Evaluation:
+        """See `make_evaluate`."""
+        ...
+
+
+@runtime_checkable
+class EvaluateModels(Protocol):
+    """(key, federation, deployed [M, ...], ids [M], trained=None, round=None) -> Evaluation."""
+
+    def __call__(
+        self,
+        key: PRNGKey,
+        federation: Federation,
+        deployed: Params,
+        ids: Int[Array, "m"],
+        trained: Params | None = None,
+        round: Int[Array, ""] | int | None = None,
+    ) -> Evaluation:
+        """See `make_evaluate_models`."""
+        ...
+
+
+@runtime_checkable
+class EvaluateCohort(Protocol):
+    """(key, cohort, test, deployed [M, ...], trained=None) -> Evaluation."""
+
+    def __call__(
+        self,
+        key: PRNGKey,
+        cohort: Cohort,
+        test: Dataset | Pool,
+        deployed: Params,
+        trained: Params | None = None,
+    ) -> Evaluation:
+        """See `make_evaluate_cohort`."""
+        ...
+
+
+@checked
 def score_clients(
     apply: Callable,
     score: Callable,
@@ -129,6 +181,7 @@ def score_clients(
     return over_clients(one, chunk)(params, data)
 
 
+@checked
 def make_evaluate(
     algorithm: Algorithm,
     task: Task,
@@ -136,7 +189,7 @@ def make_evaluate(
     batch_size: int | None = None,
     chunk: Chunk = "auto",
     after: After = "fine_tuned",
-) -> Callable:
+) -> EvaluateState:
     """The jitted function that evaluates the clients `ids`.
 
     The deployed models are scored, and beside them the models after local training that `after`
@@ -198,6 +251,7 @@ def _cohort(federation: Federation, ids: Array, round: Array | int | None) -> Co
     return Cohort(ids, train, val, round)
 
 
+@checked
 def make_evaluate_models(
     algorithm: Algorithm,
     task: Task,
@@ -205,7 +259,7 @@ def make_evaluate_models(
     batch_size: int | None = None,
     chunk: Chunk = "auto",
     after: After = "fine_tuned",
-) -> Callable:
+) -> EvaluateModels:
     """As `make_evaluate`, for deployed models that are given.
 
     It needs no state. Where clients predict with the model alone, it is the same program for all
@@ -254,6 +308,7 @@ def make_evaluate_models(
     return evaluate_models
 
 
+@checked
 def make_evaluate_cohort(
     algorithm: Algorithm,
     task: Task,
@@ -261,7 +316,7 @@ def make_evaluate_cohort(
     batch_size: int | None = None,
     chunk: Chunk = "auto",
     after: After = "fine_tuned",
-) -> Callable:
+) -> EvaluateCohort:
     """As `make_evaluate_models`, for a cohort whose data are given alone.
 
     Args:

@@ -3,8 +3,8 @@
 Nothing here depends on the algorithm.
 """
 
-from collections.abc import Callable
 from functools import partial, wraps
+from typing import Protocol, runtime_checkable
 
 import jax
 import jax.numpy as jnp
@@ -35,8 +35,21 @@ from jaxfl.simulation.checks import (
     label_check,
 )
 
-# (key, federation, state, start, length) -> (state, (Info [T, ...], ids [T, M]))
-Rounds = Callable[..., tuple[State, tuple[Info, Array]]]
+
+@runtime_checkable
+class Rounds(Protocol):
+    """(key, federation, state, start, length) -> (state, (Info [T, ...], ids [T, M]))."""
+
+    def __call__(
+        self,
+        key: PRNGKey,
+        federation: Federation,
+        state: State,
+        start: int | np.integer | Array,
+        length: int,
+    ) -> tuple[State, tuple[Info, Array]]:
+        """See `make_rounds`."""
+        ...
 
 
 def make_rounds(
@@ -132,7 +145,7 @@ def make_rounds(
         state: PyTree,
         start: int | np.integer | Array,
         length: int,
-    ):
+    ) -> tuple[State, tuple[Info, Array]]:
         if any(isinstance(x, Tracer) for x in jax.tree.leaves((key, federation, state, start))):
             return scan(key, federation, state, start, length)
         check_client_axis(federation, state)

@@ -8,6 +8,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, PyTree
 
 from jaxfl.core import tree
+from jaxfl.core.options import checked
 from jaxfl.core.over_clients import over_clients
 from jaxfl.core.types import (
     Accept,
@@ -31,6 +32,7 @@ Acceptance = Literal["always", "validated"]
 CLEARLY = 1.0
 
 
+@checked
 def accept_validated(
     problem: Problem, evaluate_of: Callable[[Objective], Evaluate], chunk: Chunk = "auto"
 ) -> Accept:

@@ -30,6 +30,7 @@ from jaxtyping import Array, PyTree
 
 from jaxfl.core import tree
 from jaxfl.core.errors import check
+from jaxfl.core.options import checked
 from jaxfl.core.types import Dataset, Params, PRNGKey
 from jaxfl.training.batch_statistics import STATISTICS, change_term
 from jaxfl.training.loop import sum_parts
@@ -59,6 +60,7 @@ class Functions(NamedTuple):
     whole_batch: bool
 
 
+@checked
 def functions(
     module: nn.Module, example: jax.ShapeDtypeStruct, statistics: Statistics
 ) -> Functions:

@@ -9,6 +9,7 @@ from jax import lax
 from jaxtyping import Array, Int, PyTree, Shaped
 
 from jaxfl.core import target, tree
+from jaxfl.core.options import checked
 from jaxfl.core.over_clients import over_clients
 from jaxfl.core.streams import client_keys
 from jaxfl.core.types import (
@@ -26,6 +27,7 @@ from jaxfl.core.types import (
 from jaxfl.training.loop import sum_parts
 
 
+@checked
 def accumulated_gradient(objective: Objective, batch_size: int, micro: Micro) -> Callable:
     """The gradient of an objective on a batch, computed a few examples at a time.
 
@@ -116,6 +118,7 @@ def private(objective: Objective, clip: Scalar, noise: Scalar) -> Callable:
     return gradient
 
 
+@checked
 def full_gradient(
     objective: Objective, *, batch_size: int, micro: Micro = None, chunk: Chunk = "auto"
 ) -> Gradient:
@@ -150,6 +153,7 @@ def full_gradient(
     return gradient
 
 
+@checked
 def full_loss(
     objective: Objective, *, batch_size: int, micro: Micro = None, chunk: Chunk = "auto"
 ) -> Evaluate:

@@ -1,7 +1,7 @@
 """A task: the problem, and what an algorithm may ask of the clients."""
 
 from collections.abc import Callable, Sequence
-from typing import Any, Literal
+from typing import Any, Literal, TypedDict, Unpack
 
 import jax
 import jax.numpy as jnp
@@ -10,6 +10,7 @@ from flax import linen as nn
 from jaxtyping import Array, Shaped
 
 from jaxfl.core.errors import check
+from jaxfl.core.options import checked
 from jaxfl.core.types import (
     Chunk,
     Evaluate,
@@ -36,8 +37,34 @@ from jaxfl.training.optimizers import Optimizer, map_optimizer, sgd
 from jaxfl.training.trainer import trainer
 from jaxfl.training.upload import faithful, upload_through
 
+Compute = Literal["float32", "bfloat16"]
 
-def classification(model: nn.Module, example: Array | np.ndarray, **training: Any) -> Task:
+
+class Training(TypedDict, total=False):
+    """The keyword arguments of `supervised`, which describes them and has their defaults."""
+
+    optimizer: Optimizer | None
+    batch_size: int
+    steps: int | None
+    epochs: int | None
+    scale: float | Sequence[float] | None
+    shift: float | Sequence[float]
+    augment: Callable[[PRNGKey, Array], Array] | None
+    micro: int | None
+    chunk: Chunk
+    statistics: flax_model.Statistics
+    compute: Compute
+    uplink: Uplink
+    defence: Uplink
+    acceptance: Acceptance
+    top_edges: int | None
+    example_clip: Scalar | None
+    example_noise: Scalar
+
+
+def classification(
+    model: nn.Module, example: Array | np.ndarray, **training: Unpack[Training]
+) -> Task:
     """Classification by softmax cross-entropy, scored by accuracy.
 
     Args:
@@ -57,7 +84,7 @@ def classification(model: nn.Module, example: Array | np.ndarray, **training: An
     return supervised(model, example, cross_entropy, correct, **training)
 
 
-def regression(model: nn.Module, example: Array | np.ndarray, **training: Any) -> Task:
+def regression(model: nn.Module, example: Array | np.ndarray, **training: Unpack[Training]) -> Task:
     """Regression by squared error; the score is the squared error times -1.
 
     A mean score of s is an RMSE of sqrt(-s).
@@ -82,6 +109,7 @@ def regression(model: nn.Module, example: Array | np.ndarray, **training: Any) -
     )
 
 
+@checked
 def supervised(
     model: nn.Module,
     example: Array | np.ndarray,
@@ -98,7 +126,7 @@ def supervised(
     micro: int | None = None,
     chunk: Chunk = "auto",
     statistics: flax_model.Statistics = "averaged",
-    compute: Literal["float32", "bfloat16"] = "float32",
+    compute: Compute = "float32",
     uplink: Uplink = faithful,
     defence: Uplink = faithful,
     acceptance: Acceptance = "always",

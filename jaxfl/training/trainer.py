@@ -11,7 +11,7 @@ from jaxtyping import Array, Bool, Float, Int, Key, PyTree
 
 from jaxfl.core import tree
 from jaxfl.core.errors import check
-from jaxfl.core.options import NOT_NEGATIVE, POSITIVE, check_range
+from jaxfl.core.options import NOT_NEGATIVE, POSITIVE, check_range, checked
 from jaxfl.core.over_clients import on_every_device, over_clients, side_by_side, some_at_a_time
 from jaxfl.core.streams import client_keys
 from jaxfl.core.types import (
@@ -78,6 +78,7 @@ def steps_of_work(steps: Int[Array, "*m"], work: Float[Array, "*m"]) -> Int[Arra
     return jnp.clip(count, jnp.minimum(steps, 1), steps)
 
 
+@checked
 def trainer(
     objective: Objective,
     optimizer: Optimizer,
@@ -125,8 +126,8 @@ def trainer(
       `epochs`.
 
     Raises:
-      InputError: not exactly one of `steps` and `epochs` is given, a number is below 1, or examples
-        are to be clipped and the objective needs whole batches.
+      InputError: not exactly one of `steps` and `epochs` is given, a number is below 1, examples
+        are to be clipped and the objective needs whole batches, or there is noise without a clip.
     """
     check(
         (steps is None) != (epochs is None),
@@ -145,6 +146,10 @@ def trainer(
         )
     check_range(POSITIVE, example_clip=example_clip)
     check_range(NOT_NEGATIVE, example_noise=example_noise)
+    check(
+        example_clip is not None or (isinstance(example_noise, int | float) and not example_noise),
+        "example_noise is in units of example_clip: give example_clip too, or no noise",
+    )
     check(
         example_clip is None or not whole_batch,
         "the method trains on a batch as a whole, which clipping example by example (example_clip) "

@@ -6,6 +6,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int
 
 from jaxfl.core import tree
+from jaxfl.core.options import checked
 from jaxfl.core.types import Params, Scalar
 
 Discount = Literal["constant", "polynomial", "hinge"]
@@ -36,6 +37,7 @@ def download(model: Params, version: Int[Array, ""], clients: int) -> Download:
     return Download(tree.broadcast(model, clients), tree.broadcast(version, clients))
 
 
+@checked
 def discount(
     staleness: Int[Array, "*m"], form: Discount, a: Scalar, b: Scalar
 ) -> Float[Array, "*m"]:

@@ -15,6 +15,7 @@ from jaxtyping import Array, Float
 
 from jaxfl.core import tree
 from jaxfl.core.errors import check, warn
+from jaxfl.core.options import checked
 from jaxfl.core.types import Params, State
 from jaxfl.experiment.session.program import Program, Record
 from jaxfl.experiment.session.seeds import Seeds
@@ -82,6 +83,7 @@ def tell_size(best: Best, directory: Path) -> None:
         warn(f"{directory / FILE} will take {size / 1e9:.1f} GB: --no-keep-models leaves it out")
 
 
+@checked
 def read_models(directory: Path, which: Which) -> Params:
     """The models of all clients [C, ...], with several seeds [S, C, ...].
 

@@ -20,6 +20,7 @@ from jax import lax
 from jaxtyping import Array, Float, Int8
 
 from jaxfl.core import target
+from jaxfl.core.options import checked
 from jaxfl.models.convolution import patches, tiles
 
 NHWC = lax.ConvDimensionNumbers((0, 3, 1, 2), (3, 2, 0, 1), (0, 3, 1, 2))  # with HWIO kernels
@@ -40,6 +41,7 @@ class Window(NamedTuple):
     dilation: tuple[int, int]
 
 
+@checked
 def conv(
     lhs: Array,
     rhs: Array,
@@ -92,6 +94,7 @@ def _conv(x: Array, kernel: Array, window: Window, precision, way: Conv) -> Arra
     return patches.convolution(x, kernel, *window, precision)
 
 
+@checked
 def layout_of(way: Conv) -> Literal["batch last", "batch first", "grouped"]:
     """How the program being traced computes a convolution, which depends on its platform."""
     platform = target.platform()

@@ -8,6 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Int, PyTree, Shaped
 
+from jaxfl.core.options import checked
 from jaxfl.core.types import Algorithm, Chunk, Cohort, Federation, Params, PRNGKey, State, Task
 from jaxfl.simulation import mesh
 from jaxfl.simulation.evaluate import After, Evaluation, make_evaluate_cohort
@@ -47,6 +48,7 @@ def deployed_models(algorithm: Algorithm, state: State, cohort: Cohort) -> Param
     return algorithm.models(State(rows, state.server), cohort)
 
 
+@checked
 def make_stored_evaluate(
     algorithm: Algorithm,
     task: Task,
