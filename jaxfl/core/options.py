@@ -214,7 +214,7 @@ def check_value(what: str, hint: Any, value: Any) -> None:
     Example:
       >>> check_value("graph", typing.Literal["ring", "alone"], "star")
       Traceback (most recent call last):
-      jaxfl.errors.InputError: graph is 'star': expected one of ring, alone
+      jaxfl.core.errors.InputError: graph is 'star': expected one of ring, alone
     """
     checkable = isinstance(value, JSON_TYPES) and Any not in _bases(hint)
     fits = not checkable or any(_fits(base, limits, value) for base, limits in _alternatives(hint))
@@ -231,7 +231,7 @@ def check_range(limits: Range, **values: Any) -> None:
     Example:
       >>> check_range(FRACTION, own=2.0)
       Traceback (most recent call last):
-      jaxfl.errors.InputError: own is 2.0: expected a number in [0, 1]
+      jaxfl.core.errors.InputError: own is 2.0: expected a number in [0, 1]
     """
     for name, value in values.items():
         if value is not None:

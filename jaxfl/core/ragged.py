@@ -136,7 +136,12 @@ def _are_arrays(index: tuple) -> bool:
 
 
 def is_ragged(node: Any) -> bool:
-    """Whether it is a `Ragged` array."""
+    """Whether it is a `Ragged` array.
+
+    Example:
+      >>> is_ragged(jnp.ones(3))
+      False
+    """
     return isinstance(node, Ragged)
 
 

@@ -34,6 +34,13 @@ def minibatches(
     Returns:
       Row numbers of the client's data [S, B], and which of them count [S, B]. None of them counts
       if the client has no data.
+
+    Example:
+      >>> rows, counts = minibatches(jax.random.key(0), jnp.ones(5, bool), 2, epochs=1)
+      >>> rows.shape, counts.sum().item()
+      ((3, 2), 5)
+      >>> sorted(rows[counts].tolist())
+      [0, 1, 2, 3, 4]
     """
     n = mask.shape[0]
     real = jnp.count_nonzero(mask)
