@@ -58,7 +58,9 @@ def unweighted_mean(received: Params, info: Info) -> tuple[Params, Info]:
       The mean, and the info with its weights [M, M].
 
     Example:
-      >>> info = round_info(Fitted((), jnp.zeros(2), jnp.full(2, 5)), jnp.ones(2, bool), 1)
+      >>> fitted = jaxfl.types.Fitted((), jnp.zeros(2), jnp.full(2, 5))
+      >>> uploads = jaxfl.algorithms.steps.uploads
+      >>> info = uploads.round_info(fitted, jnp.ones(2, bool), 1)
       >>> mean, info = unweighted_mean(jnp.array([[1.0], [3.0]]), info)
       >>> mean.tolist(), info.weights.tolist()
       ([2.0], [[0.5, 0.5], [0.5, 0.5]])
