@@ -54,7 +54,7 @@ class Config(Setting):
     Example:
       >>> Config(algorithm="pfedgraph", hyper={"alpha": -1.0})
       Traceback (most recent call last):
-      jaxfl.errors.InputError: hyper-parameter alpha of pfedgraph is -1.0: expected ...
+      jaxfl.core.errors.InputError: hyper-parameter alpha of pfedgraph is -1.0: expected ...
     """
 
     algorithm: Annotated[str, Names("algorithm", ALGORITHMS)] = "fedavg"
