@@ -88,16 +88,18 @@ def fedah(
 
     def init(key: PRNGKey, train: Dataset) -> State:
         model = task.problem.init(key)
-        own = tree.broadcast(tree.split(model, head)[0], train.mask.shape[0])
-        return State(Client(own, jax.tree.map(jnp.ones_like, own)), model)
+        heads = tree.broadcast(tree.split(model, head)[0], train.mask.shape[0])
+        return State(Client(heads, jax.tree.map(jnp.ones_like, heads)), model)
 
     def round(key: PRNGKey, state: State, cohort: Cohort) -> tuple[State, Info]:
-        own = state.clients.head
+        heads = state.clients.head
         start = tree.broadcast(state.server, cohort.ids.size)
-        other, body = tree.split(start, head)
+        global_head, body = tree.split(start, head)
         # Each client learns its A, then trains the head, then the body.
-        blend = fit_blend(stream(key, "third_fit"), state.clients.blend, (own, other, body), cohort)
-        begin = blended(own, other, blend.params)
+        blend = fit_blend(
+            stream(key, "third_fit"), state.clients.blend, (heads, global_head, body), cohort
+        )
+        begin = blended(heads, global_head, blend.params)
         trained_head = fit_head(stream(key, "second_fit"), begin, body, cohort)
         trained_body = fit_body(stream(key, "fit"), body, trained_head.params, cohort)
         trained = tree.join(trained_head.params, trained_body.params)
@@ -121,7 +123,7 @@ def fedah(
 
     def models(state: State, cohort: Cohort) -> Params:
         client = tree.take(state.clients, cohort.ids)
-        other, body = tree.split(tree.broadcast(state.server, cohort.ids.size), head)
-        return tree.join(blended(client.head, other, client.blend), body)
+        global_head, body = tree.split(tree.broadcast(state.server, cohort.ids.size), head)
+        return tree.join(blended(client.head, global_head, client.blend), body)
 
     return Algorithm(init, round, models, task.problem.apply)

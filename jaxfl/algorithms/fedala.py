@@ -22,7 +22,7 @@ class Client(NamedTuple):
     """The state of each client."""
 
     # [C, ...] the upper layers as the client last trained them
-    own: Params
+    upper: Params
     # [C, ...] W, of the shape of these layers: the weight of the global model, from 0 to 1
     blend: Params
 
@@ -50,7 +50,7 @@ def fedala(
     blend_epochs: Annotated[int, COUNT] = 1,
     layers: tree.Layers | None = None,
 ) -> Algorithm:
-    """FedAvg whose clients start from own + W (global - own), with one entry of W a parameter.
+    """FedAvg whose clients start from local + W (global - local), with one entry of W a parameter.
 
     This holds for the upper layers; the lower layers are those of the global model. In a round a
     client first learns W: it lowers its loss at this mixture by gradient steps, and each entry is
@@ -87,18 +87,18 @@ def fedala(
 
     def init(key: PRNGKey, train: Dataset) -> State:
         model = task.problem.init(key)
-        own = tree.broadcast(tree.split(model, layers)[0], train.mask.shape[0])
-        return State(Client(own, jax.tree.map(jnp.ones_like, own)), model)
+        upper = tree.broadcast(tree.split(model, layers)[0], train.mask.shape[0])
+        return State(Client(upper, jax.tree.map(jnp.ones_like, upper)), model)
 
     def round(key: PRNGKey, state: State, cohort: Cohort) -> tuple[State, Info]:
-        own = state.clients.own
+        local = state.clients.upper
         start = tree.broadcast(state.server, cohort.ids.size)
         upper, lower = tree.split(start, layers)
         # The weights W, by gradients at the mixture.
         blend = fit_blend(
-            stream(key, "second_fit"), state.clients.blend, (own, upper, lower), cohort
+            stream(key, "second_fit"), state.clients.blend, (local, upper, lower), cohort
         )
-        mixture = tree.join(blended(own, upper, blend.params), lower)
+        mixture = tree.join(blended(local, upper, blend.params), lower)
         # Local training of the whole model, and FedAvg.
         fitted = fit(stream(key, "fit"), mixture, None, cohort)
         received, info = upload(task, key, fitted, start, fitted.params, cohort)
@@ -119,6 +119,6 @@ def fedala(
     def models(state: State, cohort: Cohort) -> Params:
         client = tree.take(state.clients, cohort.ids)
         upper, lower = tree.split(tree.broadcast(state.server, cohort.ids.size), layers)
-        return tree.join(blended(client.own, upper, client.blend), lower)
+        return tree.join(blended(client.upper, upper, client.blend), lower)
 
     return Algorithm(init, round, models, task.problem.apply)

@@ -79,10 +79,10 @@ def fedbuff(task: Task, *, rate: Annotated[Scalar, POSITIVE] = 1.0) -> Algorithm
         updates = jax.tree.map(jnp.subtract, received, start)
         # Algorithm 1, lines 9 to 12: the sum of the updates over K, times eta_g.
         mean = mix(counts / jnp.maximum(info.reported.sum(), 1), updates)
-        moved = jax.tree.map(lambda old, step: old + rate * step, model, mean)
+        after = jax.tree.map(lambda old, step: old + rate * step, model, mean)
         weights = shares(counts)
-        moved = tree.combine(of_statistics, mix(weights, received), moved)
-        model = tree.where(info.reported.any(), moved, model)
+        after = tree.combine(of_statistics, mix(weights, received), after)
+        model = tree.where(info.reported.any(), after, model)
         steps = steps + 1
         info = info._replace(
             weights=tree.broadcast(weights, cohort.ids.size),

@@ -2,11 +2,13 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, ParamSpec
 
 from jaxfl.core.options import checked
 from jaxfl.core.papers import Paper
-from jaxfl.core.types import AlgorithmFactory
+from jaxfl.core.types import Algorithm, AlgorithmFactory
+
+_P = ParamSpec("_P")
 
 
 @dataclass(frozen=True)
@@ -30,7 +32,7 @@ class Facts:
     absent: str = ""
     # whether the server offers each client a model that the client may refuse, by `Task.accept`
     offers_mixture: bool = False
-    # whether the graph may be limited to the largest weights of each row, by `edges.keep_edges`
+    # whether the graph may be limited to the largest weights of each row, by `Task.keep_edges`
     takes_top_edges: bool = False
     # whether a round begins with mixtures of what other clients have sent by then, from which no
     # late client could have trained
@@ -62,7 +64,7 @@ def method(
     starts_from_server: bool = True,
     separating: dict[str, Any] | None = None,
     turn_first: str = "",
-) -> Callable[[AlgorithmFactory], AlgorithmFactory]:
+) -> Callable[[Callable[_P, Algorithm]], Callable[_P, Algorithm]]:
     """A decorator that attaches facts to an algorithm's factory and checks the factory's options.
 
     An option is checked against its type hint: `Annotated[Scalar, POSITIVE]`, `Literal["a", "b"]`.
@@ -83,7 +85,7 @@ def method(
       offers_mixture: whether the server offers each client a model that the client may refuse: the
         method calls `Task.accept`.
       takes_top_edges: whether the graph may be limited to the largest weights of each row: the
-        method calls `edges.keep_edges`.
+        method calls `Task.keep_edges`.
       mixes_before_training: whether a round begins with mixtures of what other clients have sent
         by then: a client that arrives late could not have trained from them.
       starts_from_server: whether local training begins from the server's newest state, or is drawn
@@ -102,10 +104,10 @@ def method(
       jaxfl.errors.InputError: hyper-parameter rate of mine is 'fast': expected a number
     """
     publication = paper if isinstance(paper, Paper) else None
-    stated = paper.text if isinstance(paper, Paper) else paper
+    reference = paper.text if isinstance(paper, Paper) else paper
     facts = Facts(
         title=title,
-        paper=f"{stated}, {place}" if place else stated,
+        paper=f"{reference}, {place}" if place else reference,
         link=publication.link if publication else link,
         personal=personal,
         sends=sends,
@@ -120,10 +122,10 @@ def method(
         turn_first=turn_first,
     )
 
-    def decorate(factory: AlgorithmFactory) -> AlgorithmFactory:
-        registered = checked(factory)
-        registered.facts = facts
-        return registered
+    def decorate(factory: Callable[_P, Algorithm]) -> Callable[_P, Algorithm]:
+        factory = checked(factory, "hyper-parameter")
+        factory.facts = facts
+        return factory
 
     return decorate
 

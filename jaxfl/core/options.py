@@ -8,19 +8,23 @@ or false pass it.
 
 import functools
 import inspect
+import itertools
 import math
 import types
 import typing
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Annotated, Any, NamedTuple
+from typing import Annotated, Any, NamedTuple, ParamSpec, TypeVar
 
 import jax
 import numpy as np
 
-from jaxfl.core.errors import check
+from jaxfl.core.errors import InputError
 
-LARGEST = float(np.finfo(np.float32).max)  # a larger number is infinite where JAX computes
+_P = ParamSpec("_P")
+_R = TypeVar("_R")
+
+FLOAT32_MAX = float(np.finfo(np.float32).max)  # a larger number is infinite where JAX computes
 
 
 @dataclass(frozen=True)
@@ -130,6 +134,16 @@ def takes_traced_numbers(hint: Any) -> bool:
     return any(base is jax.Array for base, _ in _alternatives(hint))
 
 
+def lists_names(hint: Any) -> bool:
+    """Whether the hint lists names, alone or beside other types.
+
+    Example:
+      >>> lists_names(jaxfl.types.Chunk), lists_names(str)
+      (True, False)
+    """
+    return any(typing.get_origin(base) is typing.Literal for base in _bases(hint))
+
+
 def describe(hint: Any) -> str:
     """The hint in words: "a positive number or null". Arrays and functions are not mentioned.
 
@@ -204,7 +218,8 @@ def check_value(what: str, hint: Any, value: Any) -> None:
     """
     checkable = isinstance(value, JSON_TYPES) and Any not in _bases(hint)
     fits = not checkable or any(_fits(base, limits, value) for base, limits in _alternatives(hint))
-    check(fits, f"{what} is {value!r:.80}: expected {describe(hint)}")
+    if not fits:  # the message is made only here: functions check their names at every call
+        raise InputError(f"{what} is {value!r:.80}: expected {describe(hint)}")
 
 
 def check_range(limits: Range, **values: Any) -> None:
@@ -223,24 +238,38 @@ def check_range(limits: Range, **values: Any) -> None:
             check_value(name, Annotated[float | int | jax.Array, limits], value)
 
 
-def checked(factory: Callable) -> Callable:
-    """The factory of an algorithm, with its given options checked as `check_value` does.
+def checked(function: Callable[_P, _R], noun: str = "") -> Callable[_P, _R]:
+    """The function, which checks the names and options that it is given, as `check_value` does.
+
+    It checks the arguments whose hints list names (`Literal`), and all keyword-only arguments. The
+    check takes place where the function is called, so a traced function is checked once.
+
+    Args:
+      function: with type hints.
+      noun: what the message calls an argument, if not by its name alone: "hyper-parameter".
 
     Example:
       >>> def mine(task, *, rate: Annotated[float, POSITIVE] = 0.1): ...
       >>> checked(mine)(None, rate=-1.0)
       Traceback (most recent call last):
-      jaxfl.errors.InputError: hyper-parameter rate of mine is -1.0: expected a positive number
+      jaxfl.core.errors.InputError: rate of mine is -1.0: expected a positive number
     """
-    known = parameters(factory)
+    hints = typing.get_type_hints(function, include_extras=True)
+    arguments = inspect.signature(function).parameters
+    known = {
+        name: hints[name]
+        for name, argument in arguments.items()
+        if name in hints
+        and (argument.kind is inspect.Parameter.KEYWORD_ONLY or lists_names(hints[name]))
+    }
+    positions = tuple(arguments)
 
-    @functools.wraps(factory)
-    def checking(*given: Any, **options: Any) -> Any:
-        for name, value in options.items():
+    @functools.wraps(function)
+    def checking(*given: _P.args, **options: _P.kwargs) -> _R:
+        for name, value in itertools.chain(zip(positions, given, strict=False), options.items()):
             if name in known:  # Python itself refuses the others
-                what = f"hyper-parameter {name} of {factory.__name__}"
-                check_value(what, known[name].hint, value)
-        return factory(*given, **options)
+                check_value(f"{noun} {name} of {function.__name__}".lstrip(), known[name], value)
+        return function(*given, **options)
 
     return checking
 
@@ -268,7 +297,7 @@ def _plain(base: Any) -> Any:
 def _accepts(base: Any, limits: Range | None, value: Any) -> bool:
     """Whether a JSON value fits one alternative of a hint."""
     if base is float and type(value) is float:
-        return abs(value) <= LARGEST and (limits is None or value in limits)
+        return abs(value) <= FLOAT32_MAX and (limits is None or value in limits)
     if base in (int, float):
         whole = type(value) is int and abs(value) < 2**31  # JAX counts in 32 bits
         return whole and (limits is None or value in limits)

@@ -10,10 +10,12 @@ from jax.sharding import PartitionSpec
 from jaxtyping import PyTree
 
 from jaxfl.core import target
+from jaxfl.core.options import checked
 from jaxfl.core.ragged import join_shared, split_shared
 from jaxfl.core.types import CLIENTS, Chunk
 
 
+@checked
 def over_clients(function: Callable, chunk: Chunk, *shared: PyTree) -> Callable:
     """A function of one client, mapped over stacked arguments [M, ...].
 
@@ -40,6 +42,7 @@ def over_clients(function: Callable, chunk: Chunk, *shared: PyTree) -> Callable:
     return on_every_device(on_device, shared)
 
 
+@checked
 def some_at_a_time(function: Callable, size: int | Literal["all"], *shared: PyTree) -> Callable:
     """A function of one client, mapped over stacked arguments [M, ...] on one device.
 
@@ -53,7 +56,7 @@ def some_at_a_time(function: Callable, size: int | Literal["all"], *shared: PyTr
       [2.0, 3.0, 4.0]
     """
 
-    def mapped(*stacked: PyTree) -> PyTree:
+    def map_clients(*stacked: PyTree) -> PyTree:
         stacked, examples = split_shared(stacked)
 
         def one(client: tuple) -> PyTree:
@@ -64,9 +67,10 @@ def some_at_a_time(function: Callable, size: int | Literal["all"], *shared: PyTr
         # One client at a time is a plain loop, without a batch axis of length 1.
         return lax.map(one, stacked, batch_size=None if size == 1 else size)
 
-    return mapped
+    return map_clients
 
 
+@checked
 def side_by_side(chunk: Chunk) -> int | Literal["all"]:
     """How many clients a device computes side by side, see `over_clients`; "auto" is decided.
 
@@ -104,16 +108,16 @@ def on_every_device(function: Callable, shared: tuple = ()) -> Callable:
         by_clients = PartitionSpec(CLIENTS)
         specs = (PartitionSpec(), *[by_clients] * len(stacked))
 
-        def on_device(same: tuple, *own: PyTree) -> PyTree:
+        def on_device(same: tuple, *local: PyTree) -> PyTree:
             shared, examples = same
-            return function(shared, *join_shared(own, examples))
+            return function(shared, *join_shared(local, examples))
 
         each = jax.shard_map(on_device, in_specs=specs, out_specs=by_clients, check_vma=False)
         if clients % devices == 0:
             return each((shared, examples), *stacked)
         rows = jnp.pad(jnp.arange(clients), (0, -clients % devices))
-        own = jax.tree.map(lambda x: x[rows], stacked)
-        filled = each((shared, examples), *own)
-        return jax.tree.map(lambda x: x[:clients], filled)
+        stacked = jax.tree.map(lambda x: x[rows], stacked)
+        results = each((shared, examples), *stacked)
+        return jax.tree.map(lambda x: x[:clients], results)
 
     return spread

@@ -211,11 +211,12 @@ def split_shared(tree: PyTree) -> tuple[PyTree, PyTree]:
     elsewhere. Since None is no leaf, either tree has only arrays of its own kind.
 
     Example:
-      >>> own, shared = split_shared(ragged(np.zeros((9, 4)), [np.array([2, 0]), np.array([1])]))
-      >>> [x.shape for x in jax.tree.leaves(own)], [x.shape for x in jax.tree.leaves(shared)]
+      >>> whole = ragged(np.zeros((9, 4)), [np.array([2, 0]), np.array([1])])
+      >>> by_client, shared = split_shared(whole)
+      >>> [x.shape for x in jax.tree.leaves(by_client)], [x.shape for x in jax.tree.leaves(shared)]
       ([(2,), (2,)], [(9, 4), (3,)])
     """
-    own = jax.tree.map(
+    by_client = jax.tree.map(
         lambda x: replace(x, values=None, rows=None) if is_ragged(x) else x,
         tree,
         is_leaf=is_ragged,
@@ -225,10 +226,10 @@ def split_shared(tree: PyTree) -> tuple[PyTree, PyTree]:
         tree,
         is_leaf=is_ragged,
     )
-    return own, shared
+    return by_client, shared
 
 
-def join_shared(own: PyTree, shared: PyTree) -> PyTree:
+def join_shared(by_client: PyTree, shared: PyTree) -> PyTree:
     """The inverse of `split_shared`.
 
     Example:
@@ -238,7 +239,7 @@ def join_shared(own: PyTree, shared: PyTree) -> PyTree:
     """
     return jax.tree.map(
         lambda x, s: replace(x, values=s.values, rows=s.rows) if is_ragged(x) else x,
-        own,
+        by_client,
         shared,
         is_leaf=is_ragged,
     )

@@ -7,6 +7,7 @@ import numpy as np
 from jaxtyping import Array, Float, Shaped
 
 from jaxfl.core.errors import check
+from jaxfl.core.options import checked
 from jaxfl.core.types import Dataset, Federation
 from jaxfl.graphs import topology
 from jaxfl.graphs.topology import check_graph
@@ -23,6 +24,7 @@ class Ridge(NamedTuple):
     optimum: Array  # [Q, D] least squares on each cluster's pooled test data, w* in (19)
 
 
+@checked
 def ridge(
     seed: int,
     *,
@@ -107,11 +109,11 @@ def ridge(
     train, val, test = draw(samples), draw(held_out), draw(held_out)
     optimum = np.zeros_like(truth)
     for q in range(clusters):
-        x, y, mask = (part[cluster == q] for part in test)
-        known = np.count_nonzero(mask)
+        x, y, mask = (array[cluster == q] for array in test)
+        count = np.count_nonzero(mask)
         check(
-            not len(x) or known >= dim,
-            f"cluster {q} has {known} test examples for {dim} unknowns: raise held_out, "
+            not len(x) or count >= dim,
+            f"cluster {q} has {count} test examples for {dim} unknowns: raise held_out, "
             "clients_per_server or concentration, or take another seed",
         )
         optimum[q] = np.linalg.lstsq(x[mask], y[mask], rcond=None)[0] if len(x) else truth[q]

@@ -10,6 +10,7 @@ from jaxtyping import Array, ArrayLike, Float, Int, Shaped
 
 from jaxfl.core.errors import InputError, check
 from jaxfl.core.npy import read_npy
+from jaxfl.core.options import checked
 from jaxfl.graphs.topology import check_groups
 
 __all__ = ["given_weights", "hierarchy", "hierarchy_in_turn"]
@@ -20,6 +21,7 @@ ServerGraph = Literal["cloud", "alone"] | Shaped[ArrayLike, "s s"]
 ROUNDING = 1e-4
 
 
+@checked
 def hierarchy(
     server_of: Int[ArrayLike, "c"],
     sizes: Shaped[ArrayLike, "c"],
@@ -74,6 +76,7 @@ def hierarchy(
     return jnp.where(receives[:, None], weights, jnp.eye(sizes.size))
 
 
+@checked
 def hierarchy_in_turn(
     server_of: Int[ArrayLike, "c"],
     sizes: Shaped[ArrayLike, "c"],

@@ -91,14 +91,14 @@ def _swap_ends(edges: np.ndarray, rng: np.random.Generator) -> np.ndarray:
     ends = edges.tolist()
     linked = {frozenset(edge) for edge in ends}
     draws = rng.integers(len(ends), size=(20 * len(ends), 2)).tolist() if ends else []
-    turned = (rng.random(len(draws)) < 0.5).tolist()
-    for (first, second), turn in zip(draws, turned, strict=True):
+    turns = (rng.random(len(draws)) < 0.5).tolist()
+    for (first, second), turn in zip(draws, turns, strict=True):
         a, b = ends[first]
         c, d = reversed(ends[second]) if turn else ends[second]
-        made = (frozenset((a, d)), frozenset((c, b)))
-        if len({a, b, c, d}) == 4 and linked.isdisjoint(made):
+        swap = (frozenset((a, d)), frozenset((c, b)))
+        if len({a, b, c, d}) == 4 and linked.isdisjoint(swap):
             linked -= {frozenset((a, b)), frozenset((c, d))}
-            linked |= set(made)
+            linked |= set(swap)
             ends[first] = [a, d]
             ends[second] = [c, b]
     return np.array(ends, int).reshape(-1, 2)

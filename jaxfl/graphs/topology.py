@@ -210,21 +210,21 @@ def network_of(graph: str | ArrayLike, degree: int, seed: int, directed: bool) -
       >>> network.edges(jnp.array([7, 3]), jnp.array(0)).tolist()
       [[0.0, 1.0], [1.0, 0.0]]
     """
-    known = DIRECTED_NETWORKS if directed else NETWORKS
-    if isinstance(graph, str) and graph in known:
+    networks = DIRECTED_NETWORKS if directed else NETWORKS
+    if isinstance(graph, str) and graph in networks:
 
         def named(ids: Int[Array, "m"], number: Array) -> Float[Array, "m m"]:
-            graphs = jnp.asarray(known[graph](ids.size, degree, seed), jnp.float32)
+            graphs = jnp.asarray(networks[graph](ids.size, degree, seed), jnp.float32)
             place = jnp.argsort(jnp.argsort(ids))
             return graphs[number % len(graphs)][place][:, place]
 
         return Network(named, None)
-    given = given_network(graph, directed)
+    adjacency = given_network(graph, directed)
 
-    def part(ids: Int[Array, "m"], number: Array) -> Float[Array, "m m"]:
-        return jnp.asarray(given, jnp.float32)[ids][:, ids]
+    def subgraph(ids: Int[Array, "m"], number: Array) -> Float[Array, "m m"]:
+        return jnp.asarray(adjacency, jnp.float32)[ids][:, ids]
 
-    return Network(part, len(given))
+    return Network(subgraph, len(adjacency))
 
 
 def check_graph(adjacency: object, nodes: int) -> None:

@@ -9,11 +9,13 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, PyTree
 
+from jaxfl.core.options import checked
 from jaxfl.core.types import Scalar
 
 Alignment = Literal["cosine", "approx", "inner", "l2", "l1"]
 
 
+@checked
 def misalignment(
     model: PyTree, aggregate: PyTree, factor: Scalar, kind: Alignment
 ) -> Float[Array, ""]:

@@ -9,9 +9,12 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float
 
+from jaxfl.core.errors import check
+from jaxfl.core.options import checked
 from jaxfl.core.types import Scalar
 
 
+@checked
 def graph_rows(
     cosines: Float[Array, "k k"],
     form: Literal["sum", "softmax"] = "sum",
@@ -29,10 +32,17 @@ def graph_rows(
       form: how cosines become weights.
       temperature: of the softmax, positive; .1 if None.
 
+    Raises:
+      InputError: a temperature is given and the form is not that of the softmax.
+
     Example:
       >>> graph_rows(jnp.array([[1.0, -0.5], [-0.5, 1.0]])).tolist()
       [[1.0, 0.0], [0.0, 1.0]]
     """
+    check(
+        temperature is None or form == "softmax",
+        "temperature is of the softmax: choose form=softmax, or leave it",
+    )
     if form == "sum":
         edges = jnp.maximum(cosines, 0.0)
     else:
@@ -90,8 +100,8 @@ def contraction(
     # R^P and (R - 1 mean)^P have the same differences of rows; in the former they are lost in the
     # rounding of their mean.
     power = _power(jnp.where(exists[:, None], rows - mean[None], 0.0), hops)
-    apart = jnp.abs(power[:, None] - power[None]).sum(axis=-1)
-    return jnp.max(apart, where=exists[:, None] & exists[None], initial=0.0) / 2
+    distances = jnp.abs(power[:, None] - power[None]).sum(axis=-1)
+    return jnp.max(distances, where=exists[:, None] & exists[None], initial=0.0) / 2
 
 
 def _power(matrix: Float[Array, "k k"], exponent: int) -> Float[Array, "k k"]:

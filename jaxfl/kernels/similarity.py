@@ -17,6 +17,7 @@ from jax import lax
 from jax.lax import Precision
 from jaxtyping import Array, Float, PyTree
 
+from jaxfl.core.options import checked
 from jaxfl.core.types import Scalar
 
 Measure = Literal["cosine", "dice", "inner", "l2", "l1"]
@@ -88,6 +89,7 @@ def dice(stacked: PyTree) -> Float[Array, "m m"]:
     return cosine(stacked) * 2 * ratio / (1 + ratio**2)
 
 
+@checked
 def similarities(
     stacked: PyTree, measure: Measure, snap: Scalar | None = None
 ) -> Float[Array, "m m"]:

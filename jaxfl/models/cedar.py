@@ -6,6 +6,7 @@ from functools import partial
 from flax import linen as nn
 
 from jaxfl.core.errors import check
+from jaxfl.core.options import checked
 from jaxfl.models.convolution.block import ConvReluPool
 from jaxfl.models.convolution.conv import Conv, conv, max_pool
 from jaxfl.models.norm import GroupNorm
@@ -58,6 +59,7 @@ class Cedar(nn.Module):
         return self(x, until_head=True)
 
 
+@checked
 def cedar3(classes: int, groups: int | None = 8, conv: Conv = "auto") -> nn.Module:
     """Three convolutions (3x3; 16, 32, 64 channels), dense 128, logits.
 
@@ -78,6 +80,7 @@ def cedar3(classes: int, groups: int | None = 8, conv: Conv = "auto") -> nn.Modu
     return Cedar(classes, ((16,), (32,), (64,)), 128, groups, conv)
 
 
+@checked
 def cedar6(classes: int, groups: int | None = 8, conv: Conv = "auto") -> nn.Module:
     """Six convolutions (3x3; 32, 64, 128, 128, 256, 256 channels), dense 512, logits.
 

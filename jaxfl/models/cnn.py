@@ -3,6 +3,7 @@
 from flax import linen as nn
 
 from jaxfl.core.errors import check
+from jaxfl.core.options import checked
 from jaxfl.models.convolution.block import ConvReluPool
 from jaxfl.models.convolution.conv import Conv
 
@@ -38,6 +39,7 @@ class CNN(nn.Module):
         return self(x, until_head=True)
 
 
+@checked
 def cnn(classes: int, conv: Conv = "auto") -> nn.Module:
     """Two convolutions (3x3; 16, 32 channels) with ReLU and 2x2 max-pooling, dense 64, logits.
 

@@ -3,6 +3,7 @@
 from flax import linen as nn
 
 from jaxfl.core.errors import check
+from jaxfl.core.options import checked
 from jaxfl.models.convolution.block import ConvReluPool
 from jaxfl.models.convolution.conv import Conv
 from jaxfl.models.lenet import pytorch_uniform
@@ -40,6 +41,7 @@ class FedAvgCNN(nn.Module):
         return self(x, until_head=True)
 
 
+@checked
 def fedavg_cnn(classes: int, conv: Conv = "auto") -> nn.Module:
     """Two convolutions (5x5; 32, 64 channels, no padding) with 2x2 max-pooling, dense 512, logits.
 

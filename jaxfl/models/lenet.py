@@ -4,6 +4,7 @@ from flax import linen as nn
 from jax.nn import initializers
 
 from jaxfl.core.errors import check
+from jaxfl.core.options import checked
 from jaxfl.models.convolution.block import ConvReluPool
 from jaxfl.models.convolution.conv import Conv
 
@@ -45,6 +46,7 @@ class LeNet(nn.Module):
         return self(x, until_head=True)
 
 
+@checked
 def lenet(classes: int, conv: Conv = "auto") -> nn.Module:
     """Two convolutions (5x5; 6, 16 channels) with 2x2 max-pooling, dense 120, 84, logits.
 

@@ -8,6 +8,7 @@ from functools import partial
 from flax import linen as nn
 
 from jaxfl.core.errors import check
+from jaxfl.core.options import checked
 from jaxfl.models.convolution.conv import Conv, conv
 from jaxfl.models.norm import GroupNorm
 
@@ -42,8 +43,8 @@ class ResNet(nn.Module):
         x = nn.relu(layer(x, self.widths[0], 3))
         for number, width in enumerate(self.widths):
             stride = 1 if number == 0 else 2
-            changed = layer(nn.relu(layer(x, width, 3, stride)), width, 3)
-            x = nn.relu(changed + (x if number == 0 else layer(x, width, 1, stride)))
+            branch = layer(nn.relu(layer(x, width, 3, stride)), width, 3)
+            x = nn.relu(branch + (x if number == 0 else layer(x, width, 1, stride)))
         x = x.mean(axis=(1, 2))
         return x if until_head else nn.Dense(self.classes)(x)
 
@@ -52,6 +53,7 @@ class ResNet(nn.Module):
         return self(x, until_head=True)
 
 
+@checked
 def resnet8(classes: int, conv: Conv = "auto") -> nn.Module:
     """A 3x3 convolution, three residual blocks (16, 32, 64 channels) with GroupNorm, mean, logits.
 

@@ -57,8 +57,8 @@ def check_structure(
     """Raises an `InputError` if the state is not one that this algorithm makes."""
     expected = jax.eval_shape(algorithm.init, key, federation.train)
     same = jax.tree.structure(expected) == jax.tree.structure(state) and all(
-        made.shape == np.shape(given)
-        for made, given in zip(jax.tree.leaves(expected), jax.tree.leaves(state), strict=True)
+        struct.shape == np.shape(leaf)
+        for struct, leaf in zip(jax.tree.leaves(expected), jax.tree.leaves(state), strict=True)
     )
     check(
         same,
@@ -78,42 +78,42 @@ def label_check(algorithm: Algorithm) -> Callable[[Federation, State], None]:
     Targets are labels if they are integers, one an example, and the model has several outputs.
 
     Returns:
-      check_labels(federation, state), which raises an `InputError` if a label is out of range. It
-      does nothing if the targets are the same arrays as in its last call that raised no error.
+      check_label_range(federation, state), which raises an `InputError` if a label is out of range.
+      It does nothing if the targets are the same arrays as in its last call that raised no error.
     """
     in_range: tuple = ()
     outputs: int | None = None
 
-    def check_labels(federation: Federation, state: State) -> None:
+    def check_label_range(federation: Federation, state: State) -> None:
         nonlocal in_range, outputs
-        targets = tuple(part.y for part in federation)
+        targets = tuple(data.y for data in federation)
         if [id(y) for y in targets] == [id(y) for y in in_range]:
             return
-        parts = {name: part for name, part in federation._asdict().items() if _has_labels(part)}
+        parts = {name: data for name, data in federation._asdict().items() if _has_labels(data)}
         if parts and outputs is None:
             outputs = _outputs(algorithm, federation, state)
-        for name, part in parts.items():
+        for name, data in parts.items():
             if outputs is not None and outputs > 1:
-                _check_range(name, part, outputs)
+                _check_range(name, data, outputs)
         in_range = targets
 
-    return check_labels
+    return check_label_range
 
 
-def _has_labels(part: Dataset | Pool) -> bool:
+def _has_labels(data: Dataset | Pool) -> bool:
     """Whether the targets are integers that this process can read."""
-    local = all(getattr(leaf, "is_fully_addressable", True) for leaf in jax.tree.leaves(part.y))
-    return local and part.y.dtype.kind in "iu" and 0 not in part.y.shape
+    local = all(getattr(leaf, "is_fully_addressable", True) for leaf in jax.tree.leaves(data.y))
+    return local and data.y.dtype.kind in "iu" and 0 not in data.y.shape
 
 
-def _check_range(name: str, part: Dataset | Pool, outputs: int) -> None:
+def _check_range(name: str, data: Dataset | Pool, outputs: int) -> None:
     """Raises an `InputError` if a label that counts is not one of the model's outputs."""
-    counts = np.asarray(part.mask) > 0
-    if counts.ndim > part.y.ndim:  # a pool
+    counts = np.asarray(data.mask) > 0
+    if counts.ndim > data.y.ndim:  # a pool
         counts = counts.any(axis=0)
-    if counts.shape != part.y.shape or not counts.any():
+    if counts.shape != data.y.shape or not counts.any():
         return
-    labels = np.asarray(jax.device_get(part.y)[np.nonzero(counts)])
+    labels = np.asarray(jax.device_get(data.y)[np.nonzero(counts)])
     low = labels.min()
     high = labels.max()
     check(

@@ -3,8 +3,8 @@
 Nothing here depends on the algorithm.
 """
 
-from collections.abc import Callable
 from functools import partial, wraps
+from typing import Protocol, runtime_checkable
 
 import jax
 import jax.numpy as jnp
@@ -35,8 +35,21 @@ from jaxfl.simulation.checks import (
     label_check,
 )
 
-# (key, federation, state, start, length) -> (state, (Info [T, ...], ids [T, M]))
-Rounds = Callable[..., tuple[State, tuple[Info, Array]]]
+
+@runtime_checkable
+class Rounds(Protocol):
+    """(key, federation, state, start, length) -> (state, (Info [T, ...], ids [T, M]))."""
+
+    def __call__(
+        self,
+        key: PRNGKey,
+        federation: Federation,
+        state: State,
+        start: int | np.integer | Array,
+        length: int,
+    ) -> tuple[State, tuple[Info, Array]]:
+        """See `make_rounds`."""
+        ...
 
 
 def make_rounds(
@@ -123,7 +136,7 @@ def make_rounds(
         (after, last), (info, ids) = lax.scan(step, (state, last), start + jnp.arange(length))
         return after, (info._replace(trained=last), ids)
 
-    check_labels = label_check(algorithm)
+    check_label_range = label_check(algorithm)
 
     @wraps(scan)
     def rounds(
@@ -132,12 +145,12 @@ def make_rounds(
         state: PyTree,
         start: int | np.integer | Array,
         length: int,
-    ):
+    ) -> tuple[State, tuple[Info, Array]]:
         if any(isinstance(x, Tracer) for x in jax.tree.leaves((key, federation, state, start))):
             return scan(key, federation, state, start, length)
         check_client_axis(federation, state)
         check_validation(algorithm, federation)
-        check_labels(federation, state)
+        check_label_range(federation, state)
         try:
             after, (info, ids) = scan(key, federation, state, start, length)
         except InputError:
@@ -194,8 +207,8 @@ def cohort_round(
     if work is not None:
         cohort = cohort._replace(work=work(stream(round_key, "work"), cohort.ids))
     if lost is not None:
-        gone = lost(stream(round_key, "lost"), cohort.ids, cohort.work)
-        cohort = cohort._replace(lost=gone)
+        lost_uploads = lost(stream(round_key, "lost"), cohort.ids, cohort.work)
+        cohort = cohort._replace(lost=lost_uploads)
     after, info = keep_finite(before, *algorithm.round(round_key, before, cohort))
     return after, info._replace(lost=cohort.lost)
 

@@ -1,13 +1,21 @@
 """How published tables make one number of all evaluations of a run."""
 
 from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 from jaxtyping import Float
 
-# The stages of an evaluation in the order of time: clients train, then the server answers.
-SCORED_STAGES = {"before": ("before",), "after": ("after",), "both": ("after", "before")}
+from jaxfl.simulation.evaluate import STAGES, Stage
+
+# Which scores of an evaluation a table takes: those of one stage, or for each client the better of
+# two by validation.
+TableStage = Stage | Literal["both"]
+# Of equal validation scores the first one counts: clients train, then the server answers.
+TABLE_STAGES: dict[TableStage, tuple[Stage, ...]] = {
+    **{stage: (stage,) for stage in STAGES},
+    "both": ("trained", "deployed"),
+}
 
 
 class Scored(NamedTuple):
@@ -148,7 +156,7 @@ RULES: dict[str, Callable[[list[Scored], np.ndarray], np.ndarray]] = {
 }
 
 
-def numbers(clients: dict[str, np.ndarray], rule: str, stage: str) -> np.ndarray:
+def numbers(clients: dict[str, np.ndarray], rule: str, stage: TableStage) -> np.ndarray:
     """The numbers whose mean is the score of a run by the rule of a table.
 
     Clients that take part in no round (`unseen`) do not count.
@@ -157,18 +165,18 @@ def numbers(clients: dict[str, np.ndarray], rule: str, stage: str) -> np.ndarray
       clients: arrays of `clients.npz` of a run of one seed: scores [E, C], sizes [C] and, in files
         that have it, unseen [C].
       rule: a name of `RULES`.
-      stage: "before", "after" or "both", see `SCORED_STAGES`.
+      stage: a name of `TABLE_STAGES`.
 
     Example:
       >>> scores = np.array([[0.5, 0.5], [0.75, 0.25]])
-      >>> arrays = {"sizes": np.array([10, 30]), "before_val": scores, "before_test": scores}
-      >>> numbers(arrays, "last", "before").tolist()
+      >>> arrays = {"sizes": np.array([10, 30]), "deployed_val": scores, "deployed_test": scores}
+      >>> numbers(arrays, "last", "deployed").tolist()
       [0.75, 0.25]
     """
     return RULES[rule](*_seen(clients, stage))
 
 
-def by_client(clients: dict[str, np.ndarray], rule: str, stage: str) -> np.ndarray:
+def by_client(clients: dict[str, np.ndarray], rule: str, stage: TableStage) -> np.ndarray:
     """Each client's test score in the evaluations that a rule takes [C], NaN if it has none.
 
     They are the last ten for `last_ten`, of which this is the mean, and that of the highest mean
@@ -177,12 +185,12 @@ def by_client(clients: dict[str, np.ndarray], rule: str, stage: str) -> np.ndarr
     Args:
       clients: arrays of `clients.npz` of a run of one seed, as for `numbers`.
       rule: a name of `RULES`.
-      stage: "before", "after" or "both", see `SCORED_STAGES`.
+      stage: a name of `TABLE_STAGES`.
 
     Example:
       >>> each = np.array([[0.25, 0.5], [0.75, np.nan]])
-      >>> arrays = {"sizes": np.array([10, 30]), "before_val": each, "before_test": each}
-      >>> by_client(arrays, "last_ten", "before").tolist()
+      >>> arrays = {"sizes": np.array([10, 30]), "deployed_val": each, "deployed_test": each}
+      >>> by_client(arrays, "last_ten", "deployed").tolist()
       [0.5, 0.5]
     """
     stages, sizes = _seen(clients, stage)
@@ -195,46 +203,46 @@ def by_client(clients: dict[str, np.ndarray], rule: str, stage: str) -> np.ndarr
     return RULES[rule](stages, sizes)
 
 
-def _seen(clients: dict[str, np.ndarray], stage: str) -> tuple[list[Scored], np.ndarray]:
+def _seen(clients: dict[str, np.ndarray], stage: TableStage) -> tuple[list[Scored], np.ndarray]:
     """The scores of a stage and the sizes, of the clients that take part in rounds."""
     sizes = clients["sizes"]
     seen = ~clients.get("unseen", np.zeros(sizes.shape, bool))
     stages = [
         Scored(clients[f"{name}_val"][:, seen], clients[f"{name}_test"][:, seen])
-        for name in SCORED_STAGES[stage]
+        for name in TABLE_STAGES[stage]
     ]
     return stages, sizes[seen]
 
 
-def scores(clients: dict[str, np.ndarray], rule: str, stage: str) -> list[float]:
+def scores(clients: dict[str, np.ndarray], rule: str, stage: TableStage) -> list[float]:
     """The score of each seed of a run, see `score`.
 
     Args:
       clients: arrays of `clients.npz` of a run, with several seeds [S, E, C].
       rule: a name of `RULES`.
-      stage: "before", "after" or "both", see `SCORED_STAGES`.
+      stage: a name of `TABLE_STAGES`.
 
     Example:
       >>> each = np.array([[[0.5, 0.5]], [[0.75, 0.25]], [[1.0, 0.5]]])  # of 3 seeds and 2 clients
-      >>> arrays = {"sizes": np.full((3, 2), 10), "before_val": each, "before_test": each}
-      >>> scores(arrays, "last", "before")
+      >>> arrays = {"sizes": np.full((3, 2), 10), "deployed_val": each, "deployed_test": each}
+      >>> scores(arrays, "last", "deployed")
       [0.5, 0.5, 0.75]
     """
-    if clients["before_test"].ndim == 2:
+    if clients["deployed_test"].ndim == 2:
         return [score(clients, rule, stage)]
     seeded = {name for name in clients if name == "sizes" or name.endswith(("_val", "_test"))}
-    each = range(len(clients["before_test"]))
+    each = range(len(clients["deployed_test"]))
     split = [{k: v[s] if k in seeded else v for k, v in clients.items()} for s in each]
     return [score(one, rule, stage) for one in split]
 
 
-def score(clients: dict[str, np.ndarray], rule: str, stage: str) -> float:
+def score(clients: dict[str, np.ndarray], rule: str, stage: TableStage) -> float:
     """The score of a run by the rule of a table, the mean of `numbers`; NaN if there is none.
 
     Example:
       >>> each = np.array([[0.5, 0.5], [0.75, 0.5]])
-      >>> arrays = {"sizes": np.array([10, 30]), "before_val": each, "before_test": each}
-      >>> score(arrays, "last", "before")
+      >>> arrays = {"sizes": np.array([10, 30]), "deployed_val": each, "deployed_test": each}
+      >>> score(arrays, "last", "deployed")
       0.625
     """
     found = numbers(clients, rule, stage)
@@ -247,9 +255,6 @@ MEASURES = {  # of a score: what it is called, and how a stored value is shown
     # stored as minus the mean squared error
     "rmse": ("RMSE", lambda score: max(-score, 0.0) ** 0.5, ".3f"),
 }
-
-
-STAGES = ("before", "after")  # fine-tuning
 
 
 def over_seeds(seeds: list[dict[str, dict]]) -> dict[str, Any]:
@@ -267,8 +272,8 @@ def _mean(values: list[float | None]) -> float | None:
 
 
 def each_seed(stages: dict[str, Any]) -> list[dict[str, Any]]:
-    """`before` and `after` of each seed; of the only one, if there is one."""
-    return stages.get("seeds", [{stage: stages[stage] for stage in STAGES}])
+    """The scores by stage of each seed; of the only one, if there is one."""
+    return stages.get("seeds", [{stage: stages[stage] for stage in STAGES if stage in stages}])
 
 
 def timed_summary(
@@ -323,7 +328,7 @@ def _first_reached(
     """The round and the time of the first evaluation in which a seed has the target score."""
     names = [name for name in ("round", "time") if name in lines[0]]
     for line in lines:
-        score = each_seed(line)[seed]["before"]["mean"]
+        score = each_seed(line)[seed]["deployed"]["mean"]
         if score is not None and _reaches(score, target, measure):
             own = line | ({"time": line["times"][seed]} if "times" in line else {})
             return {name: own[name] for name in names}

@@ -1,7 +1,7 @@
 """The running statistics of BatchNorm as a part of a model.
 
 Training moves them toward the statistics of each batch. Nothing else does: a penalty of an
-objective is on the parameters (`parameters`), and the optimiser takes the statistics' own step.
+objective is on the parameters (`trainable`), and the optimiser takes the statistics' own step.
 """
 
 from typing import Any
@@ -27,14 +27,14 @@ def of_statistics(path: str) -> bool:
     return STATISTICS in path.split("/")
 
 
-def parameters(model: PyTree) -> Any:
-    """The model without its statistics: None in place of each, which JAX does not count as a leaf.
+def trainable(model: PyTree) -> Any:
+    """The trainable part of a model: None in place of each statistic, which JAX counts as no leaf.
 
     Args:
       model: anything that contains models.
 
     Example:
-      >>> parameters({"params": {"bias": 1.0}, "batch_stats": {"mean": 2.0}})
+      >>> trainable({"params": {"bias": 1.0}, "batch_stats": {"mean": 2.0}})
       {'batch_stats': {'mean': None}, 'params': {'bias': 1.0}}
     """
     _, rest = tree.split(model, of_statistics)
@@ -43,8 +43,8 @@ def parameters(model: PyTree) -> Any:
 
 def statistics(model: PyTree) -> Any:
     """The statistics of the model: None in place of each parameter."""
-    taken, _ = tree.split(model, of_statistics)
-    return taken
+    leaves, _ = tree.split(model, of_statistics)
+    return leaves
 
 
 def change_term(before: PyTree, after: PyTree) -> Array:

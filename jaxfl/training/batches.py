@@ -82,10 +82,10 @@ def _orders(key: PRNGKey, count: Int[Array, ""], n: int, epochs: int) -> Int[Arr
     """
     bits = jax.random.bits(key, (epochs * n,), jnp.uint32)
     slot = jnp.arange(n)
-    own = bits[jnp.arange(epochs)[:, None] * count + slot[None]]
+    numbers = bits[jnp.arange(epochs)[:, None] * count + slot[None]]
     # The sort is stable, so that padding comes last also after an example with the largest bits.
-    own = jnp.where(slot[None] < count, own, ~jnp.uint32(0))
-    return jax.vmap(_stable_argsort)(own)
+    numbers = jnp.where(slot[None] < count, numbers, ~jnp.uint32(0))
+    return jax.vmap(_stable_argsort)(numbers)
 
 
 def _stable_argsort(bits: Shaped[Array, "n"]) -> Int[Array, "n"]:

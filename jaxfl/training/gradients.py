@@ -9,6 +9,7 @@ from jax import lax
 from jaxtyping import Array, Int, PyTree, Shaped
 
 from jaxfl.core import target, tree
+from jaxfl.core.options import checked
 from jaxfl.core.over_clients import over_clients
 from jaxfl.core.streams import client_keys
 from jaxfl.core.types import (
@@ -26,7 +27,8 @@ from jaxfl.core.types import (
 from jaxfl.training.loop import sum_parts
 
 
-def accumulated(objective: Objective, batch_size: int, micro: Micro) -> Callable:
+@checked
+def accumulated_gradient(objective: Objective, batch_size: int, micro: Micro) -> Callable:
     """The gradient of an objective on a batch, computed a few examples at a time.
 
     This is faster where the data of a whole batch do not fit into the cache. The objective is a
@@ -58,8 +60,8 @@ def accumulated(objective: Objective, batch_size: int, micro: Micro) -> Callable
 
         def add(total, inputs):
             number, part, fraction = inputs
-            found = gradient(params, part, anchor, jax.random.fold_in(key, number))
-            return jax.tree.map(lambda t, f: t + fraction * f, total, found), None
+            terms = gradient(params, part, anchor, jax.random.fold_in(key, number))
+            return jax.tree.map(lambda t, f: t + fraction * f, total, terms), None
 
         zero = jax.tree.map(jnp.zeros_like, jax.eval_shape(gradient, params, batch, anchor, key))
         return lax.scan(add, zero, (jnp.arange(fractions.size), parts, fractions))[0]
@@ -116,6 +118,7 @@ def private(objective: Objective, clip: Scalar, noise: Scalar) -> Callable:
     return gradient
 
 
+@checked
 def full_gradient(
     objective: Objective, *, batch_size: int, micro: Micro = None, chunk: Chunk = "auto"
 ) -> Gradient:
@@ -136,11 +139,11 @@ def full_gradient(
     """
 
     def one(key: PRNGKey, params: Params, data: Dataset) -> tuple[Array, Params]:
-        def weighted(part: Dataset) -> tuple[Array, Params]:
+        def weighted_sums(part: Dataset) -> tuple[Array, Params]:
             (loss, _), grads = jax.value_and_grad(objective, has_aux=True)(params, part, None, key)
             return jax.tree.map(lambda x: x * part.mask.sum(), (loss, grads))
 
-        return _mean_over_parts(weighted, data, _size_of_part(micro) or batch_size)
+        return _mean_over_parts(weighted_sums, data, _size_of_part(micro) or batch_size)
 
     def gradient(key: PRNGKey, params: Params, data: Dataset, ids: Int[Array, "m"]) -> Gradients:
         keys = client_keys(key, ids)
@@ -150,6 +153,7 @@ def full_gradient(
     return gradient
 
 
+@checked
 def full_loss(
     objective: Objective, *, batch_size: int, micro: Micro = None, chunk: Chunk = "auto"
 ) -> Evaluate:
@@ -167,10 +171,10 @@ def full_loss(
     """
 
     def one(key: PRNGKey, params: Params, data: Dataset) -> Array:
-        def weighted(part: Dataset) -> Array:
+        def weighted_loss(part: Dataset) -> Array:
             return objective(params, part, None, key)[0] * part.mask.sum()
 
-        return _mean_over_parts(weighted, data, _size_of_part(micro) or batch_size)
+        return _mean_over_parts(weighted_loss, data, _size_of_part(micro) or batch_size)
 
     def evaluate(key: PRNGKey, params: Params, data: Dataset, ids: Int[Array, "m"]) -> Array:
         return over_clients(one, chunk)(client_keys(key, ids), params, data)
@@ -178,10 +182,10 @@ def full_loss(
     return evaluate
 
 
-def _mean_over_parts(weighted: Callable, data: Dataset, size: int) -> PyTree:
-    """The sum of `weighted` over all parts of the data, over the mask's sum; 0 without data."""
+def _mean_over_parts(sum_of_part: Callable, data: Dataset, size: int) -> PyTree:
+    """The sum of `sum_of_part` over all parts of the data, over the mask's sum; 0 without data."""
     total = data.mask.sum()
-    sums = sum_parts(weighted, data, size)
+    sums = sum_parts(sum_of_part, data, size)
     return jax.tree.map(lambda x: x / jnp.where(total > 0, total, 1), sums)
 
 

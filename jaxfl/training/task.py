@@ -1,7 +1,7 @@
 """A task: the problem, and what an algorithm may ask of the clients."""
 
 from collections.abc import Callable, Sequence
-from typing import Any, Literal
+from typing import Any, Literal, TypedDict, Unpack
 
 import jax
 import jax.numpy as jnp
@@ -10,6 +10,7 @@ from flax import linen as nn
 from jaxtyping import Array, Shaped
 
 from jaxfl.core.errors import check
+from jaxfl.core.options import checked
 from jaxfl.core.types import (
     Chunk,
     Evaluate,
@@ -23,7 +24,8 @@ from jaxfl.core.types import (
     Scalar,
     Task,
     Uplink,
-    take_offered,
+    keep_all_edges,
+    take_offer,
 )
 from jaxfl.kernels.sparse import top_edges as keep_top_edges
 from jaxfl.training import flax_model
@@ -35,8 +37,34 @@ from jaxfl.training.optimizers import Optimizer, map_optimizer, sgd
 from jaxfl.training.trainer import trainer
 from jaxfl.training.upload import faithful, upload_through
 
+Compute = Literal["float32", "bfloat16"]
 
-def classification(model: nn.Module, example: Array | np.ndarray, **training: Any) -> Task:
+
+class Training(TypedDict, total=False):
+    """The keyword arguments of `supervised`, which describes them and has their defaults."""
+
+    optimizer: Optimizer | None
+    batch_size: int
+    steps: int | None
+    epochs: int | None
+    scale: float | Sequence[float] | None
+    shift: float | Sequence[float]
+    augment: Callable[[PRNGKey, Array], Array] | None
+    micro: int | None
+    chunk: Chunk
+    statistics: flax_model.Statistics
+    compute: Compute
+    uplink: Uplink
+    defence: Uplink
+    acceptance: Acceptance
+    top_edges: int | None
+    example_clip: Scalar | None
+    example_noise: Scalar
+
+
+def classification(
+    model: nn.Module, example: Array | np.ndarray, **training: Unpack[Training]
+) -> Task:
     """Classification by softmax cross-entropy, scored by accuracy.
 
     Args:
@@ -56,7 +84,7 @@ def classification(model: nn.Module, example: Array | np.ndarray, **training: An
     return supervised(model, example, cross_entropy, correct, **training)
 
 
-def regression(model: nn.Module, example: Array | np.ndarray, **training: Any) -> Task:
+def regression(model: nn.Module, example: Array | np.ndarray, **training: Unpack[Training]) -> Task:
     """Regression by squared error; the score is the squared error times -1.
 
     A mean score of s is an RMSE of sqrt(-s).
@@ -81,6 +109,7 @@ def regression(model: nn.Module, example: Array | np.ndarray, **training: Any) -
     )
 
 
+@checked
 def supervised(
     model: nn.Module,
     example: Array | np.ndarray,
@@ -97,7 +126,7 @@ def supervised(
     micro: int | None = None,
     chunk: Chunk = "auto",
     statistics: flax_model.Statistics = "averaged",
-    compute: Literal["float32", "bfloat16"] = "float32",
+    compute: Compute = "float32",
     uplink: Uplink = faithful,
     defence: Uplink = faithful,
     acceptance: Acceptance = "always",
@@ -125,7 +154,8 @@ def supervised(
       shift: see `scale`.
       augment: (key, x [B]) -> x [B], changes the inputs of each batch of local training, for
         example `data.augment.crop_flip`.
-      micro: number of examples whose gradient is computed at a time, see `gradients.accumulated`.
+      micro: number of examples whose gradient is computed at a time, see
+        `gradients.accumulated_gradient`.
         None: 16 for a model with convolutions on a CPU, where the patches of more examples do not
         fit into the cache; otherwise the whole batch.
       chunk: clients trained side by side, see `tree.over_clients`; "auto" is "all" for a model
@@ -227,11 +257,11 @@ def supervised(
         if augment is not None:
             objective = with_augmentation(objective, augment)
         default_amount = {} if "steps" in changes or "epochs" in changes else amount
-        used: dict[str, Any] = options | default_amount | changes
+        settings: dict[str, Any] = options | default_amount | changes
         if pure.whole_batch:
-            used["whole_batch"] = True
-            used["optimizer"] = map_optimizer(moving_statistics, used["optimizer"])
-        return trainer(objective, **used)
+            settings["whole_batch"] = True
+            settings["optimizer"] = map_optimizer(moving_statistics, settings["optimizer"])
+        return trainer(objective, **settings)
 
     def gradient_of(objective: Objective) -> Gradient:
         return full_gradient(objective, batch_size=batch_size, micro=parts, chunk=chunk)
@@ -239,10 +269,10 @@ def supervised(
     def evaluate_of(objective: Objective) -> Evaluate:
         return full_loss(objective, batch_size=batch_size, micro=parts, chunk=chunk)
 
-    accept = take_offered
+    accept = take_offer
     if acceptance == "validated":
         accept = accept_validated(problem, evaluate_of, chunk)
-    keep_edges = None if top_edges is None else keep_top_edges(top_edges)
+    keep_edges = keep_all_edges if top_edges is None else keep_top_edges(top_edges)
     upload = upload_through(uplink, defence)
     return Task(problem, trainer_of, gradient_of, evaluate_of, upload, accept, keep_edges)
 

@@ -45,7 +45,7 @@ from jaxfl.core.errors import InputError
 from jaxfl.core.facts import facts_of
 from jaxfl.core.options import accepts, parameters, takes_fractions
 from jaxfl.core.streams import Stream
-from jaxfl.core.types import Cohort, Edges, State, take_offered
+from jaxfl.core.types import Cohort, Edges, State, take_offer
 from jaxfl.simulation import checkpoint, mesh
 from jaxfl.training.batch_statistics import statistics
 from jaxfl.uplink import attack
@@ -122,7 +122,7 @@ def traced(factory, **hyper):
 
     def accept(own, offered, cohort):
         asked.append(own)
-        return take_offered(own, offered, cohort)
+        return take_offer(own, offered, cohort)
 
     limited = []
 
@@ -539,8 +539,8 @@ def test_opposite_groups_need_personal_models(factory):
     if personal and apart:
         assert own > 0.7
     scores = make_evaluate(algorithm, task)(jax.random.key(0), data, state, ids)
-    np.testing.assert_allclose(scores.before.test.mean(), own, atol=1e-6)
-    assert scores.after.test.mean() > 0.9
+    np.testing.assert_allclose(scores.deployed.test.mean(), own, atol=1e-6)
+    assert scores.fine_tuned.test.mean() > 0.9
 
 
 # Eight clients in two groups, each with the data of the first client of its group. Four of them
@@ -604,7 +604,7 @@ def test_batch_statistics_and_dropout_keep_the_contract(factory):
     close((state, info), run(algorithm, padded(), 2)[:2], 1e-4)
     assert all(np.isfinite(x).all() for x in jax.tree.leaves((state, info)))
     scores = make_evaluate(algorithm, normed())(jax.random.key(0), uneven(), state, np.arange(C))
-    assert np.isfinite(scores.before.test).all()
+    assert np.isfinite(scores.deployed.test).all()
     models = deployed(algorithm, state, C, uneven())
     assert all(np.abs(x).max() < 10 for x in jax.tree.leaves(statistics(models)))
     if facts_of(factory).personal.startswith("the normalisation"):
@@ -621,5 +621,5 @@ def test_a_client_with_one_example(factory):
     scores = make_evaluate(algorithm, shallow(steps=20))(
         jax.random.key(0), data, state, np.arange(C)
     )
-    assert np.isnan(scores.before.val).tolist() == [True] + [False] * 5
-    assert np.isfinite(scores.before.test).all()
+    assert np.isnan(scores.deployed.val).tolist() == [True] + [False] * 5
+    assert np.isfinite(scores.deployed.test).all()

@@ -172,18 +172,18 @@ def prepare():
         "nameless": {"summary": {"algorithm": 1}},
         "markup": {"summary": {"algorithm": "[red]a\n|b"}},
         "label": {"summary": {"label": "[red]a\n|b"}},
-        "unseen": {"summary": {"unseen": {"before": 1}}},
+        "unseen": {"summary": {"unseen": {"deployed": 1}}},
         "time": {"summary": {"time": "late"}},
         "target": {"summary": {"target": {"round": "soon"}}},
         "numeric": {"summary": {"target": 3}},
         "measure": {"summary": {"measure": ["accuracy"]}},
         "up": {"summary": {"up": "many"}},
-        "score": {"summary": {"final": {"before": SCORES | {"mean": "high"}, "after": SCORES}}},
+        "score": {"summary": {"final": {"deployed": SCORES | {"mean": "high"}}}},
         "inf": {"summary": json.dumps(SUMMARY).replace("0.5", "1e400")},
         "lines": {"lines": "[1]\n"},
         "torn": {"lines": json.dumps(LINE)[:40]},
         "rounds": {"lines": json.dumps(LINE | {"round": "one"})},
-        "scores": {"lines": json.dumps(LINE | {"before": {}})},
+        "scores": {"lines": json.dumps(LINE | {"deployed": {}})},
     }
     for name, content in runs.items():
         write_run(f"runs/{name}", **content)

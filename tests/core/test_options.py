@@ -156,7 +156,7 @@ def test_the_parameters_of_a_factory_are_its_keyword_only_options():
 )
 def test_a_checked_factory_refuses_a_wrong_option(options, said):
     with pytest.raises(InputError, match=f"^hyper-parameter {said}"):
-        checked(build)("task", **options)
+        checked(build, "hyper-parameter")("task", **options)
 
 
 def test_a_checked_factory_passes_everything_else_on():

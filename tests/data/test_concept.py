@@ -242,7 +242,7 @@ def score_of(algorithm, **options):
     options |= {"rounds": 3, "eval_every": 3, "local_steps": 20, "lr": 0.1}
     resolved = resolve(Config(algorithm=algorithm, **options))
     (record,) = records(compile_run(build(resolved, gather(resolved))))
-    return float(np.mean(record.evaluation.before.test))
+    return float(np.mean(record.evaluation.deployed.test))
 
 
 def test_clients_with_swapped_labels_are_scored_with_their_own_names():

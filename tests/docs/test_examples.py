@@ -55,11 +55,15 @@ EXEMPT = {
 }
 TYPES = "docs/concepts.md and the examples of `make_rounds` and `federate` show it"
 PLAIN = ("Dataset", "Pool", "Federation", "Cohort", "State", "Info", "Problem", "Task", "Algorithm")
-FUNCTIONS = ("Objective", "Fit", "Gradient", "Evaluate", "Uplink", "Upload", "Accept")
+FUNCTIONS = ("Objective", "Fit", "Gradient", "Evaluate", "Uplink", "Upload", "Accept", "KeepEdges")
 EXEMPT |= {f"jaxfl.core.types.{name}": TYPES for name in PLAIN}
 EXEMPT |= {f"jaxfl.core.types.{name}": PROTOCOL for name in FUNCTIONS}
+EXEMPT |= {
+    f"jaxfl.simulation.evaluate.Evaluate{of}": PROTOCOL for of in ("State", "Models", "Cohort")
+}
+EXEMPT |= {"jaxfl.training.task.Training": "the examples of `classification` show it"}
 EXEMPT |= {f"jaxfl.core.types.{name}": RESULT for name in ("Fitted", "Gradients")}
-EXEMPT |= {"jaxfl.core.types.take_offered": "`accept_validated` shows what an `Accept` returns"}
+EXEMPT |= {"jaxfl.core.types.take_offer": "`accept_validated` shows what an `Accept` returns"}
 
 
 def public_things():

@@ -89,7 +89,7 @@ def test_every_link_to_a_page_names_a_file():
 def test_from_python(capsys):
     names = {}
     exec(programs("README.md")[0], names)
-    assert names["scores"].before.test.mean() > 0.95
+    assert names["scores"].deployed.test.mean() > 0.95
     weights = np.asarray(names["info"].weights[-1])
     pairs = np.arange(10)[:, None] % 5 == np.arange(10)[None] % 5
     assert weights[~pairs].max() < 0.01

@@ -5,6 +5,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.special import softmax
 
+from jaxfl.core.errors import InputError
 from jaxfl.kernels.propagate import contraction, graph_rows, propagate
 from jaxfl.kernels.similarity import cosine
 
@@ -126,3 +127,8 @@ def test_contraction_bounds_every_difference_and_is_reached(nodes, seed):
 def test_contraction_of_no_mixing_and_of_one_mean():
     assert float(contraction(jnp.eye(4))) == 1
     assert float(contraction(jnp.full((4, 4), 1 / 4))) == 0
+
+
+def test_a_temperature_without_a_softmax_is_refused():
+    with pytest.raises(InputError, match="temperature is of the softmax"):
+        graph_rows(jnp.eye(3), temperature=0.5)

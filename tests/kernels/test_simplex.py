@@ -7,6 +7,7 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 from scipy.optimize import minimize
 
+from jaxfl.core.errors import InputError
 from jaxfl.kernels.simplex import (
     alpha_for_groups,
     collaboration_rows,
@@ -165,3 +166,9 @@ def test_the_projection_needs_no_sort():
     """XLA on CPU sorts the rows of 1,000 clients twenty times more slowly than NumPy."""
     program = jax.jit(project_rows).lower(jnp.ones((5, 3))).as_text()
     assert "sort" not in program
+
+
+@pytest.mark.parametrize("solver", ["projection", "none"])
+def test_caps_are_refused_by_a_solver_that_does_not_take_them(solver):
+    with pytest.raises(InputError, match="only one solver takes caps"):
+        collaboration_rows(jnp.eye(3), jnp.full(3, 1 / 3), 0.5, "code", solver, caps=0.4)

@@ -1,5 +1,7 @@
 """Tasks: regression, features, training with other options, counted batches, missing heads."""
 
+import inspect
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -21,6 +23,7 @@ from jaxfl.experiment.session.build import make_task
 from jaxfl.models import linear, mlp
 from jaxfl.training.gradients import count_batches
 from jaxfl.training.objectives import data_loss
+from jaxfl.training.task import Training, supervised
 
 KEY = jax.random.key(0)
 
@@ -167,3 +170,10 @@ def test_models_see_pixels_as_the_option_says(white):
         ones = jax.tree.map(jnp.ones_like, task.problem.init(jax.random.key(0)))
         seen[pixels] = (task.problem.apply(ones, x)[:, 0] - 1).tolist()
     assert seen == {"channels": [0, 1], "unit": [0, 1], "centred": [-1, 1]}
+
+
+def test_the_keywords_of_classification_are_those_of_supervised():
+    """A type checker reads `Training`, which lists the keywords of `supervised` once more."""
+    stated = inspect.signature(supervised).parameters.values()
+    options = {p.name: p.annotation for p in stated if p.kind is p.KEYWORD_ONLY}
+    assert options == Training.__annotations__

@@ -230,3 +230,9 @@ def test_the_full_gradient_is_that_of_the_weighted_mean_over_all_examples(batch_
 def test_bad_amounts(options, message):
     with pytest.raises(InputError, match=message):
         trainer(mean_squares, optax.sgd(0.1), **({"batch_size": 4} | options))
+
+
+@pytest.mark.parametrize("noise", [0.5, jnp.float32(0.5)])
+def test_noise_on_examples_without_a_clip_is_refused(noise):
+    with pytest.raises(InputError, match="example_noise is in units of example_clip"):
+        trainer(mean_squares, optax.sgd(0.1), batch_size=4, steps=1, example_noise=noise)

@@ -1,6 +1,6 @@
 """A part of the model that clients mix of their own and the global one by parameter: FedALA, FedAH.
 
-The mixture is own + A (global - own), with one entry of A in [0, 1] for each parameter.
+The mixture is local + A (global - local), with one entry of A in [0, 1] for each parameter.
 """
 
 import jax
@@ -15,20 +15,20 @@ from jaxfl.training.objectives import data_loss, of_part
 __all__ = ["blended", "blended_weights", "learned_blend"]
 
 
-def blended(own: Params, other: Params, blend: Params) -> Params:
-    """The mixture own + A (other - own).
+def blended(local: Params, other: Params, blend: Params) -> Params:
+    """The mixture local + A (other - local).
 
     Example:
       >>> blended(jnp.array([0.0, 0.0]), jnp.array([2.0, 4.0]), jnp.array([1.0, 0.5])).tolist()
       [2.0, 2.0]
     """
-    return jax.tree.map(lambda h, g, a: h + (g - h) * a, own, other, blend)
+    return jax.tree.map(lambda h, g, a: h + (g - h) * a, local, other, blend)
 
 
 def learned_blend(task: Task, rate: Scalar, epochs: int) -> Fit:
     """A function that lowers the loss of the mixture by gradient steps on A, clipped to [0, 1].
 
-    Its anchor is (own [M], other [M], rest [M]): both forms of the part, and the rest of the model.
+    Its anchor is (local [M], other [M], rest [M]): both forms of the part, and the model's rest.
 
     Args:
       task: the model and its batches.
@@ -38,17 +38,17 @@ def learned_blend(task: Task, rate: Scalar, epochs: int) -> Fit:
     Example:
       >>> fit = learned_blend(task, 1.0, 1)
       >>> model = tree.broadcast(task.problem.init(jax.random.key(0)), 4)
-      >>> own, rest = tree.split(model, "Dense_1")
-      >>> blend = jax.tree.map(jnp.ones_like, own)
-      >>> start = (jax.random.key(0), blend, (own, own, rest), cohort)
+      >>> local, rest = tree.split(model, "Dense_1")
+      >>> blend = jax.tree.map(jnp.ones_like, local)
+      >>> start = (jax.random.key(0), blend, (local, local, rest), cohort)
       >>> jax.eval_shape(fit, *start).loss.shape
       (4,)
     """
     loss = of_part(data_loss(task.problem))
 
-    def objective(blend: Params, batch: Dataset, fixed: tuple, key: PRNGKey):
-        own, other, rest = fixed
-        return loss(blended(own, other, blend), batch, rest, key)
+    def objective(blend: Params, batch: Dataset, anchor: tuple, key: PRNGKey):
+        local, other, rest = anchor
+        return loss(blended(local, other, blend), batch, rest, key)
 
     clip = optax.stateless(
         lambda updates, blend: jax.tree.map(lambda u, a: jnp.clip(a + u, 0, 1) - a, updates, blend)

@@ -40,7 +40,7 @@ def mean_by_size(
     Example:
       >>> received = jnp.array([[1.0], [3.0], [90.0], [90.0]])
       >>> reported = jnp.array([True, True, False, False])
-      >>> [found.tolist() for found in mean_by_size(received, received, reported, cohort)]
+      >>> [result.tolist() for result in mean_by_size(received, received, reported, cohort)]
       [[2.0], [0.5, 0.5, 0.0, 0.0]]
     """
     weights = size_weights(cohort.sizes * reported)
@@ -58,7 +58,7 @@ def unweighted_mean(received: Params, info: Info) -> tuple[Params, Info]:
       The mean, and the info with its weights [M, M].
 
     Example:
-      >>> info = tell(Fitted((), jnp.zeros(2), jnp.full(2, 5)), jnp.ones(2, bool), 1)
+      >>> info = round_info(Fitted((), jnp.zeros(2), jnp.full(2, 5)), jnp.ones(2, bool), 1)
       >>> mean, info = unweighted_mean(jnp.array([[1.0], [3.0]]), info)
       >>> mean.tolist(), info.weights.tolist()
       ([2.0], [[0.5, 0.5], [0.5, 0.5]])
@@ -140,21 +140,22 @@ def partial_model(
     task: Task,
     divide: Callable[[Params], tuple[Params, Params]],
     shared: str,
-    own: str,
+    personal: str,
     by_size: bool = True,
 ) -> Algorithm:
     """A method that averages one part of the model as FedAvg does; each client keeps the other.
 
-    Both parts are trained together. A client deploys the mean of the shared part with its own part.
+    Both parts are trained together. A client deploys the mean of the shared part with its personal
+    part.
 
-    State: clients = each client's own part; server = the shared part. Weights: one matrix for each
-    part, by name; the matrix of the own part is the identity.
+    State: clients = each client's personal part; server = the shared part. Weights: one matrix for
+    each part, by name; the matrix of the personal part is the identity.
 
     Args:
       task: the problem and its clients.
-      divide: model -> (shared part, own part), see `tree.split`.
+      divide: model -> (shared part, personal part), see `tree.split`.
       shared: the name of the shared part.
-      own: the name of the part that clients keep.
+      personal: the name of the part that clients keep.
       by_size: clients weigh by their numbers of examples in the mean; False: equally.
 
     Example:
@@ -178,7 +179,7 @@ def partial_model(
             info = info._replace(weights=tree.broadcast(weights, cohort.ids.size))
         else:
             server, info = unweighted_mean(received, info)
-        info = info._replace(weights=part_weights(info.weights, shared, own, received))
+        info = info._replace(weights=part_weights(info.weights, shared, personal, received))
         return State(divide(trained)[1], server), info
 
     def models(state: State, cohort: Cohort) -> Params:

@@ -281,8 +281,9 @@ class RunOptions:
             when="trained",
         ),
     ] = "fine_tuned"
-    """what is scored as `after`, beside the deployed models: these after fine-tuning, the models
-    that the clients trained in the round before the server answered, or none (quicker)"""
+    """models after local training that are scored beside the deployed ones: fine_tuned (the
+    deployed models after further training), trained (those of the round, before the server
+    answered), or none (quicker)"""
     store: Annotated[
         str | None,
         PATH,

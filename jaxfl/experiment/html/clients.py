@@ -42,7 +42,7 @@ def client_parts(groups: Sequence[Group], highlight: Collection[str] = ()) -> li
     """The parts about the clients of runs; what is not known is left out.
 
     Args:
-      groups: of `show.grouping.comparable_groups`.
+      groups: of `tables.grouping.comparable_groups`.
       highlight: labels or methods that are in colour among many.
 
     Raises:
@@ -157,7 +157,7 @@ def _graph(run: FinishedRun) -> dict[str, np.ndarray]:
 
 def _scores(run: FinishedRun) -> np.ndarray:
     """The stored test score of each client's deployed model, first seed, last round [C]."""
-    scores = seeds_of(run.config).one(run.clients).get("before_test", np.zeros(0))
+    scores = seeds_of(run.config).one(run.clients).get("deployed_test", np.zeros(0))
     check(
         scores.ndim == 2
         and len(scores) > 0

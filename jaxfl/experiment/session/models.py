@@ -15,6 +15,7 @@ from jaxtyping import Array, Float
 
 from jaxfl.core import tree
 from jaxfl.core.errors import check, warn
+from jaxfl.core.options import checked
 from jaxfl.core.types import Params, State
 from jaxfl.experiment.session.program import Program, Record
 from jaxfl.experiment.session.seeds import Seeds
@@ -53,7 +54,7 @@ def better(best: Best, program: Program, record: Record) -> Best:
     config, seeds = program.built.config, program.built.seeds
     val = np.full((config.seeds, config.clients), -np.inf, np.float32)
     # A client without a score keeps its newest model.
-    evaluated = np.nan_to_num(record.evaluation.before.val, nan=np.inf)
+    evaluated = np.nan_to_num(record.evaluation.deployed.val, nan=np.inf)
     np.put_along_axis(val, record.evaluated, evaluated, axis=1)
     score = jnp.asarray(seeds.without_axis(val))
     return _keep_better(seeds, best, score, program.deploy(record.state))
@@ -82,6 +83,7 @@ def tell_size(best: Best, directory: Path) -> None:
         warn(f"{directory / FILE} will take {size / 1e9:.1f} GB: --no-keep-models leaves it out")
 
 
+@checked
 def read_models(directory: Path, which: Which) -> Params:
     """The models of all clients [C, ...], with several seeds [S, C, ...].
 

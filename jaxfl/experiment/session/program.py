@@ -13,6 +13,7 @@ import numpy as np
 from jaxtyping import Array, PyTree
 
 from jaxfl.core import tree
+from jaxfl.core.options import checked
 from jaxfl.core.types import Algorithm, Cohort, Federation, Info, Params, State
 from jaxfl.experiment.config import Config, devices_of
 from jaxfl.experiment.session.build import Built
@@ -93,6 +94,7 @@ def evaluated_ids(built: Built, ids: np.ndarray) -> np.ndarray:
     return np.concatenate([ids, newcomers], axis=-1)
 
 
+@checked
 def one_seed(built: Built, algorithm: Algorithm, after: After) -> OneSeed:
     """The computation of a run for one seed.
 

@@ -54,7 +54,7 @@ def execute(
     Example:
       >>> config = Config(algorithm="fedavg", clients=5, rounds=1, local_steps=5)
       >>> summary = execute(config, Path("runs/mine"))
-      >>> sorted(summary["final"]["before"])
+      >>> sorted(summary["final"]["deployed"])
       ['mean', 'std', 'weighted', 'worst10']
     """
     files.check_free([out], overwrite)
@@ -206,7 +206,7 @@ def _build(config: Config) -> Built:
 
 def _tell(out: Path, history: History, vanished: list[str]) -> None:
     """Says what the user of a finished run must know."""
-    if history.lines and history.lines[-1]["before"]["mean"] is None:
+    if history.lines and history.lines[-1]["deployed"]["mean"] is None:
         warn(
             f"no client of the run in {out} has a score: every benign client that was evaluated "
             "lacks test examples; choose another --test or --own, or --eval-on all"

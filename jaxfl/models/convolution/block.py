@@ -16,6 +16,7 @@ from flax import linen as nn
 from jax import lax
 from jaxtyping import Array, Float
 
+from jaxfl.core.options import checked
 from jaxfl.models.convolution import patches, tiles
 from jaxfl.models.convolution.conv import NHWC, Conv, layout_of, max_pool
 
@@ -42,6 +43,7 @@ class ConvReluPool(nn.Module):
         return conv_relu_pool(x, kernel, bias, tuple(tuple(p) for p in pads), self.conv)
 
 
+@checked
 def conv_relu_pool(
     x: Float[Array, "n h w ci"],
     kernel: Float[Array, "kh kw ci co"],
@@ -69,8 +71,8 @@ def _block_forward(x: Array, kernel: Array, bias: Array, padding: Padding):
     return y, (x, kernel, y, winner)
 
 
-def _block_backward(padding: Padding, saved: tuple, gradient: Array):
-    return _backward(*saved, gradient, padding)
+def _block_backward(padding: Padding, residuals: tuple, gradient: Array):
+    return _backward(*residuals, gradient, padding)
 
 
 _batch_last.defvjp(_block_forward, _block_backward)

@@ -95,7 +95,7 @@ def plan(
         outputs = high.tile * wide.tile * kernel[3]
         # The patches are written and read twice, and their gradient is written and read. There are
         # three products.
-        moved = 5 * rows * patch + 3 * patch * outputs + 4 * rows * outputs
-        return moved + 6 * rows * patch * outputs / OPERATIONS_A_NUMBER
+        traffic = 5 * rows * patch + 3 * patch * outputs + 4 * rows * outputs
+        return traffic + 6 * rows * patch * outputs / OPERATIONS_A_NUMBER
 
     return Plan(*min(itertools.product(*sides), key=cost))

@@ -127,7 +127,7 @@ def test_late_clients_on_disk_have_the_times_and_scores_of_those_in_memory(tmp_p
     assert main(["run", "fedasync", *options, "--out", str(tmp_path / "disk")]) == 0
     for one, other in zip(lines_of(tmp_path / "memory"), lines_of(tmp_path / "disk"), strict=True):
         assert one["time"] == other["time"]
-        assert one["before"] == pytest.approx(other["before"], abs=1e-6)
+        assert one["deployed"] == pytest.approx(other["deployed"], abs=1e-6)
         assert one["metrics"] == pytest.approx(other["metrics"])
 
 
@@ -253,7 +253,7 @@ def lines(*means, times=None, measure="accuracy"):
     found = []
     for place, mean in enumerate(means):
         scores = dict.fromkeys(("mean", "weighted", "std", "worst10"), mean)
-        line = {"round": 2 * place + 2, "loss": 1.0, "before": scores, "after": scores}
+        line = {"round": 2 * place + 2, "loss": 1.0, "deployed": scores, "fine_tuned": scores}
         found.append(line | ({"time": times[place]} if times else {}))
     return found
 
