@@ -43,7 +43,7 @@ from jaxfl.algorithms import ALGORITHMS
 from jaxfl.core import tree
 from jaxfl.core.errors import InputError
 from jaxfl.core.facts import facts_of
-from jaxfl.core.options import accepts, parameters
+from jaxfl.core.options import accepts, parameters, takes_fractions
 from jaxfl.core.streams import Stream
 from jaxfl.core.types import Cohort, Edges, State, take_offer
 from jaxfl.simulation import checkpoint, mesh
@@ -105,7 +105,7 @@ def variants(factory):
             if typing.get_origin(part) is typing.Literal
             for choice in typing.get_args(part)
         ]
-        values = [*names, True, False, None, 0, 1, 0.5]
+        values = [*names, True, False, None, *((0.0, 1.0) if takes_fractions(hint) else (0, 1))]
         found += [{name: value} for value in values if accepts(hint, value) and value != default]
     return found
 

@@ -131,7 +131,10 @@ class DataOptions:
     """what methods learn from beside the training data (pfedgat) and checkpoints are chosen by: the
     client's validation part, or, comparable to no other results, its test set"""
     seed: Annotated[int, SEED, Heading("seed {}", "seeds", always=True, unless="seeds")] = 0
-    """seed of the partition, the initial model, participation and batches"""
+    """seed of the initial model, participation and batches, and of the data"""
+    data_seed: Annotated[int | None, SEED, Heading("data seed {}", "seeds")] = None
+    """seed of the data apart: of the partition, the split into training, validation and test, and
+    the concept; all --seeds then share the same data, and differ by training alone"""
 
 
 @dataclass(frozen=True)
@@ -352,7 +355,7 @@ def seed_of_data(options: DataOptions, place: int = 0) -> int:
       options: of the data.
       place: of the seed among the seeds of a run, from 0.
     """
-    return options.seed + place
+    return options.seed + place if options.data_seed is None else options.data_seed
 
 
 def option(name: str) -> str:

@@ -138,8 +138,8 @@ def test_states_that_were_removed_are_missed(data, tmp_path):
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"seeds": 2}, "--seeds is 2: run one seed after the other"),
-        ({"keep_models": True}, "add --no-keep-models"),
+        ({"seeds": 2}, "--store is given without --seeds 1, as it runs one seed after the other"),
+        ({"keep_models": True}, "--store is given without --no-keep-models"),
     ],
 )
 def test_what_needs_all_clients_in_memory_is_refused(options, message, data):
