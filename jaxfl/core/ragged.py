@@ -108,7 +108,7 @@ class Ragged:
         inside = numpy.minimum(position, numpy.maximum(size - 1, 0))
         rows = numpy.asarray(self.rows)[start + inside]
         if not on_host and rows.ndim == 1 and self.values.ndim == IMAGES:
-            rows = order.not_fused(rows, self.values.shape[0])
+            rows = order.not_fused(jnp.asarray(rows), self.values.shape[0])
         return numpy.asarray(self.values)[rows]
 
     def __len__(self) -> int:

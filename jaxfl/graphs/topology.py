@@ -227,7 +227,7 @@ def network_of(graph: str | ArrayLike, degree: int, seed: int, directed: bool) -
     return Network(subgraph, len(adjacency))
 
 
-def check_graph(adjacency: object, nodes: int) -> None:
+def check_graph(adjacency: ArrayLike, nodes: int) -> None:
     """Raises an `InputError` unless the array is the adjacency of an undirected graph.
 
     Only the shape of a traced array is checked.
@@ -254,7 +254,7 @@ def check_graph(adjacency: object, nodes: int) -> None:
         check(simple, f"the adjacency of the servers is of no undirected graph: {expected}")
 
 
-def check_groups(clients: int, **given: tuple[object, int]) -> None:
+def check_groups(clients: int, **given: tuple[ArrayLike, int]) -> None:
     """Raises an `InputError` unless each array gives every client one of so many groups.
 
     Only the shapes of traced arrays are checked.

@@ -9,6 +9,7 @@ from jax import lax
 from jaxtyping import Array, Int, PyTree, Shaped
 
 from jaxfl.core import target, tree
+from jaxfl.core.errors import InputError
 from jaxfl.core.options import checked
 from jaxfl.core.over_clients import over_clients
 from jaxfl.core.streams import client_keys
@@ -225,11 +226,17 @@ def count_batches(
 ) -> Int[Array, "m"]:
     """How many batches `trainer` takes from each client [M]; 0 for a client without examples.
 
+    Raises:
+      InputError: neither steps nor epochs are given.
+
     Example:
       >>> mask = jnp.array([[1, 1, 1], [1, 0, 0], [0, 0, 0]])
       >>> count_batches(mask, 2, epochs=5).tolist(), count_batches(mask, 2, steps=7).tolist()
       ([10, 5, 0], [7, 7, 0])
     """
     sizes = (mask > 0).sum(axis=1)
-    batches = steps if epochs is None else epochs * -(-sizes // batch_size)
-    return batches * (sizes > 0)
+    if epochs is not None:
+        return epochs * -(-sizes // batch_size) * (sizes > 0)
+    if steps is None:
+        raise InputError("there is no number of batches: give steps or epochs")
+    return steps * (sizes > 0)
