@@ -78,23 +78,23 @@ WORDS = {
 JSON_TYPES = (type(None), bool, int, float, str, np.number, np.bool_)
 
 
-class Parameter(NamedTuple):
+class Option(NamedTuple):
     """A keyword-only option of a function."""
 
     hint: Any  # with its ranges
     default: Any
 
 
-def parameters(factory: Callable) -> dict[str, Parameter]:
+def options_of(factory: Callable) -> dict[str, Option]:
     """The options of an algorithm: the keyword-only arguments of its factory, by name.
 
     Example:
-      >>> list(parameters(jaxfl.algorithms.fedprox))
+      >>> list(options_of(jaxfl.algorithms.fedprox))
       ['mu']
     """
     hints = typing.get_type_hints(factory, include_extras=True)
     return {
-        name: Parameter(hints[name], parameter.default)
+        name: Option(hints[name], parameter.default)
         for name, parameter in inspect.signature(factory).parameters.items()
         if parameter.kind is inspect.Parameter.KEYWORD_ONLY
     }
@@ -232,14 +232,14 @@ def checked(factory: Callable) -> Callable:
       Traceback (most recent call last):
       jaxfl.errors.InputError: hyper-parameter rate of mine is -1.0: expected a positive number
     """
-    known = parameters(factory)
+    options_by_name = options_of(factory)
 
     @functools.wraps(factory)
     def checking(*given: Any, **options: Any) -> Any:
         for name, value in options.items():
-            if name in known:  # Python itself refuses the others
+            if name in options_by_name:  # Python itself refuses the others
                 what = f"hyper-parameter {name} of {factory.__name__}"
-                check_value(what, known[name].hint, value)
+                check_value(what, options_by_name[name].hint, value)
         return factory(*given, **options)
 
     return checking
