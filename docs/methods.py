@@ -10,7 +10,7 @@ from pathlib import Path
 from jaxfl.algorithms import ALGORITHMS
 from jaxfl.cli.describe_method import parts_of
 from jaxfl.core.facts import facts_of
-from jaxfl.core.options import describe, parameters
+from jaxfl.core.options import describe, options_of
 
 OFFERING = ", ".join(
     f"`{name}`" for name in ALGORITHMS if facts_of(ALGORITHMS[name]).offers_mixture
@@ -63,7 +63,7 @@ def section(name: str) -> str:
     ]
     if facts.absent:
         lines += ["", f"Clients absent in the last round deploy {facts.absent}."]
-    options = parameters(factory)
+    options = options_of(factory)
     if options:
         lines += ["", "| option | default | allowed values |", "|---|---|---|"]
     for option, (hint, default) in options.items():
@@ -122,7 +122,7 @@ def method_page(name: str) -> str:
     facts = facts_of(factory)
     parts = parts_of(factory)
     paper = f"[{facts.paper}]({facts.link})" if facts.link else facts.paper
-    options = parameters(factory)
+    options = options_of(factory)
     lines = [
         f"# {facts.title}",
         "",

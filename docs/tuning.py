@@ -4,7 +4,7 @@ from pathlib import Path
 
 from jaxfl.algorithms import ALGORITHMS
 from jaxfl.core.facts import facts_of
-from jaxfl.core.options import parameters
+from jaxfl.core.options import options_of
 
 PAGE = Path(__file__).with_name("tuning.md")
 START = "<!-- python docs/tuning.py writes this table -->\n"
@@ -15,7 +15,7 @@ def table() -> str:
     """A row for each method: what to turn first, and its options with their defaults."""
     lines = ["| method | turn first | options and defaults |", "|---|---|---|"]
     for name, factory in ALGORITHMS.items():
-        options = [f"`{option}={default}`" for option, (_, default) in parameters(factory).items()]
+        options = [f"`{option}={default}`" for option, (_, default) in options_of(factory).items()]
         first = facts_of(factory).turn_first or "-"
         lines.append(f"| [`{name}`](methods.md#{name}) | {first} | {' '.join(options) or '-'} |")
     return "\n".join(lines) + "\n"

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from jaxfl.algorithms import ALGORITHMS
-from jaxfl.core.options import parameters, takes_fractions
+from jaxfl.core.options import options_of, takes_fractions
 from jaxfl.experiment import Config, execute, resume
 from jaxfl.experiment.config.effects import idle
 from jaxfl.experiment.config.resolve import LOCAL_STEPS
@@ -50,7 +50,7 @@ def complete(config: Config) -> dict[str, Any]:
     left_out = {*ASIDE, *idle(config)}
     if config.local_epochs is None and config.local_steps is None:
         config = dataclasses.replace(config, local_steps=LOCAL_STEPS)
-    known = parameters(ALGORITHMS[config.algorithm])
+    known = options_of(ALGORITHMS[config.algorithm])
     every = {k: v for k, v in dataclasses.asdict(config).items() if k not in left_out}
     given = {name: one.default for name, one in known.items()} | config.hyper
     every["hyper"] = {name: _as_taken(value, known[name].hint) for name, value in given.items()}
@@ -63,7 +63,7 @@ def essence(config: Config) -> dict[str, Any]:
     An option that jaxfl has since got, with what was done before as its default, changes nothing.
     """
     defaults = {one.name: one.default for one in dataclasses.fields(config)}
-    known = parameters(ALGORITHMS[config.algorithm])
+    known = options_of(ALGORITHMS[config.algorithm])
     every = complete(config)
     kept = {k: v for k, v in every.items() if k in ALWAYS or v != _plain(defaults.get(k))}
     kept["hyper"] = {k: v for k, v in every["hyper"].items() if v != known[k].default}

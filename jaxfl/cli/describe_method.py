@@ -5,7 +5,7 @@ import re
 from typing import Any, NamedTuple
 
 from jaxfl.core.facts import facts_of
-from jaxfl.core.options import describe, parameters
+from jaxfl.core.options import describe, options_of
 from jaxfl.core.types import AlgorithmFactory
 
 SECTION = re.compile(r"^(Args|Returns|Raises|Differs|Example|State):\s*(.*)$")
@@ -88,7 +88,7 @@ def describe_factory(factory: AlgorithmFactory) -> list[str | dict[str, str]]:
         "cite": f"jaxfl cite {factory.__name__}" if facts.publication else "",
     }
     options = {}
-    for name, (hint, default) in parameters(factory).items():
+    for name, (hint, default) in options_of(factory).items():
         words = [describe(hint) or "an array, in Python only", parts.options.get(name, "")]
         options[f"{name}={default}"] = "; ".join(word for word in words if word)
     return [

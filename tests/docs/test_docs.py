@@ -11,7 +11,7 @@ from examples import script
 import jaxfl
 from jaxfl.algorithms import ALGORITHMS
 from jaxfl.core.facts import facts_of
-from jaxfl.core.options import parameters
+from jaxfl.core.options import options_of
 from jaxfl.core.papers import Paper
 from jaxfl.experiment import Config
 
@@ -30,7 +30,7 @@ def test_the_page_of_all_methods_is_that_of_the_present_docstrings():
 def test_a_page_has_every_option_with_its_meaning_and_every_fact(factory):
     name = factory.__name__
     page = methods.method_page(name)
-    for option in parameters(factory):
+    for option in options_of(factory):
         rows = re.findall(rf"^\| `{option}` \|.*\| (.*) \|$", page, re.MULTILINE)
         assert len(rows) == 1, f"{option} of {name}"
         assert rows[0], f"{option} of {name}: no meaning in the docstring"

@@ -13,7 +13,7 @@ from jaxtyping import Array
 
 from jaxfl.algorithms import ALGORITHMS
 from jaxfl.core.errors import check
-from jaxfl.core.options import parameters, takes_traced_numbers
+from jaxfl.core.options import options_of, takes_traced_numbers
 from jaxfl.experiment.config import Config, Setting, devices_of, resolve, to_json
 from jaxfl.experiment.config.fields import hints, option, read_field
 from jaxfl.experiment.session.build import Built, build
@@ -187,7 +187,7 @@ def _together(built: Built, points: list[Point], numbers: set[str]) -> list[Tria
 
 def _swept(algorithm: str) -> set[str]:
     """The hyper-parameters that may be traced."""
-    known = parameters(ALGORITHMS[algorithm])
+    known = options_of(ALGORITHMS[algorithm])
     return {name for name, parameter in known.items() if takes_traced_numbers(parameter.hint)}
 
 

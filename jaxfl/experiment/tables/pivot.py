@@ -5,7 +5,7 @@ from typing import Any, NamedTuple
 
 from jaxfl.algorithms import ALGORITHMS
 from jaxfl.core.errors import check, check_name
-from jaxfl.core.options import parameters
+from jaxfl.core.options import options_of
 from jaxfl.experiment.config import Config
 from jaxfl.experiment.config.fields import as_typed, option
 from jaxfl.experiment.tables.differences import difference, reference_of, short_difference
@@ -142,7 +142,7 @@ def _row_names(runs: Runs, by: str) -> dict[str, str]:
 
 def _parameters(config: Config) -> dict[str, Any]:
     """The hyper-parameters of the run's method, with their defaults."""
-    known = parameters(ALGORITHMS[config.algorithm])
+    known = options_of(ALGORITHMS[config.algorithm])
     return {name: parameter.default for name, parameter in known.items()}
 
 
