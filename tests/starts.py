@@ -5,8 +5,8 @@ from functools import partial
 import jax
 import jax.numpy as jnp
 
-from jaxfl.core.dataflow import follow, mark, traced_call
 from jaxfl.core.types import Cohort, State
+from jaxfl.experiment.privacy.dataflow import follow, mark, traced_call
 
 
 def starts_from_server(factory, task, hyper, federation):

@@ -22,7 +22,7 @@ class Client(NamedTuple):
     """The state of each client."""
 
     # [C, ...] v_i
-    own: Personal
+    personal: Personal
     # [C] the weight of v_i in the model that the client deploys
     alpha: Float[Array, "*c"]
 
@@ -94,7 +94,7 @@ def apfl(
 
     def round(key: PRNGKey, state: State, cohort: Cohort) -> tuple[State, Info]:
         alphas = state.clients.alpha
-        personal = personal_models(state.clients.own, state.server)
+        personal = personal_models(state.clients.personal, state.server)
         start = tree.broadcast(state.server, cohort.ids.size)
         more_batches = 0
         if rate is not None:
@@ -121,7 +121,7 @@ def apfl(
 
     def models(state: State, cohort: Cohort) -> Params:
         client = tree.take(state.clients, cohort.ids)
-        personal = personal_models(client.own, state.server)
+        personal = personal_models(client.personal, state.server)
         return jax.vmap(mixture, (0, 0, None))(client.alpha, personal, state.server)
 
     return Algorithm(init, round, models, task.problem.apply)

@@ -1,11 +1,15 @@
 """FedALA: clients start from a mixture of their own and the global model, learned by parameter."""
 
-from typing import Annotated, NamedTuple
+from typing import Annotated
 
-import jax
-import jax.numpy as jnp
-
-from jaxfl.algorithms.steps.blending import blended, blended_weights, learned_blend
+from jaxfl.algorithms.steps.blending import (
+    Client,
+    blended,
+    blended_models,
+    blended_weights,
+    first_blend,
+    learned_blend,
+)
 from jaxfl.algorithms.steps.heads import head_of, part_weights
 from jaxfl.algorithms.steps.templates import mean_by_size
 from jaxfl.algorithms.steps.uploads import upload
@@ -14,17 +18,8 @@ from jaxfl.core.facts import method
 from jaxfl.core.options import COUNT, POSITIVE
 from jaxfl.core.papers import Paper
 from jaxfl.core.streams import stream
-from jaxfl.core.types import Algorithm, Cohort, Dataset, Info, Params, PRNGKey, Scalar, State, Task
+from jaxfl.core.types import Algorithm, Cohort, Dataset, Info, PRNGKey, Scalar, State, Task
 from jaxfl.training.objectives import data_loss
-
-
-class Client(NamedTuple):
-    """The state of each client."""
-
-    # [C, ...] the upper layers as the client last trained them
-    upper: Params
-    # [C, ...] W, of the shape of these layers: the weight of the global model, from 0 to 1
-    blend: Params
 
 
 @method(
@@ -87,11 +82,10 @@ def fedala(
 
     def init(key: PRNGKey, train: Dataset) -> State:
         model = task.problem.init(key)
-        upper = tree.broadcast(tree.split(model, layers)[0], train.mask.shape[0])
-        return State(Client(upper, jax.tree.map(jnp.ones_like, upper)), model)
+        return State(first_blend(model, layers, train.mask.shape[0]), model)
 
     def round(key: PRNGKey, state: State, cohort: Cohort) -> tuple[State, Info]:
-        local = state.clients.upper
+        local = state.clients.part
         start = tree.broadcast(state.server, cohort.ids.size)
         upper, lower = tree.split(start, layers)
         # The weights W, by gradients at the mixture.
@@ -116,9 +110,4 @@ def fedala(
         )
         return State(Client(tree.split(fitted.params, layers)[0], blend.params), model), info
 
-    def models(state: State, cohort: Cohort) -> Params:
-        client = tree.take(state.clients, cohort.ids)
-        upper, lower = tree.split(tree.broadcast(state.server, cohort.ids.size), layers)
-        return tree.join(blended(client.upper, upper, client.blend), lower)
-
-    return Algorithm(init, round, models, task.problem.apply)
+    return Algorithm(init, round, blended_models(layers), task.problem.apply)

@@ -106,9 +106,9 @@ def pfedccg(
         similarity = label_similarity(class_sizes(cohort.train, classes))
         strength = strength_of_round(state.server.rounds, first, rise, middle, width)
         rows = reversible_rows(similarity, cohort.sizes * info.reported, strength)
-        kept = task.keep_edges(isolate(rows, info.reported))
-        model, accepted = task.accept(trained, mix(kept.rows, received), cohort)
-        info = info._replace(weights=keep_own(kept.weights, accepted), up=info.up + classes)
+        edges = task.keep_edges(isolate(rows, info.reported))
+        model, accepted = task.accept(trained, mix(edges.rows, received), cohort)
+        info = info._replace(weights=keep_own(edges.weights, accepted), up=info.up + classes)
         return State(model, Server(state.server.rounds + 1)), info
 
     return Algorithm(init, round, own_models, task.problem.apply)

@@ -38,7 +38,7 @@ def check(ok: bool | np.bool_, message: str) -> None:
     Example:
       >>> check(0 > 1, "clients is 0: expected 1 or more")
       Traceback (most recent call last):
-      jaxfl.errors.InputError: clients is 0: expected 1 or more
+      jaxfl.core.errors.InputError: clients is 0: expected 1 or more
     """
     if not ok:
         raise InputError(message)
@@ -56,7 +56,7 @@ def check_name(kind: str, name: str, names: Iterable[str], otherwise: str = "") 
     Example:
       >>> check_name("algorithm", "fedavgg", ["fedavg", "local"])
       Traceback (most recent call last):
-      jaxfl.errors.InputError: unknown algorithm 'fedavgg': did you mean fedavg?
+      jaxfl.core.errors.InputError: unknown algorithm 'fedavgg': did you mean fedavg?
     """
     names = sorted(names)
     if name not in names:

@@ -101,7 +101,7 @@ def method(
       ... def mine(task, *, rate: float = 0.1): ...
       >>> mine(None, rate="fast")
       Traceback (most recent call last):
-      jaxfl.errors.InputError: hyper-parameter rate of mine is 'fast': expected a number
+      jaxfl.core.errors.InputError: hyper-parameter rate of mine is 'fast': expected a number
     """
     publication = paper if isinstance(paper, Paper) else None
     reference = paper.text if isinstance(paper, Paper) else paper

@@ -93,12 +93,12 @@ class Ragged:
 
     def padded(self) -> Array | np.ndarray:
         """The padded array, with zeros after the examples of each client."""
-        found = self[(slice(None),) * (self.start.ndim + 1)]
+        values = self[(slice(None),) * (self.start.ndim + 1)]
         position = np.arange(self.length)[(*[None] * self.start.ndim, ...)]
         counts = position < self.size[..., None]
-        counts = counts.reshape(*counts.shape, *[1] * (found.ndim - counts.ndim))
-        where = np.where if isinstance(found, np.ndarray) else jnp.where
-        return where(counts, found, np.zeros((), found.dtype))
+        counts = counts.reshape(*counts.shape, *[1] * (values.ndim - counts.ndim))
+        where = np.where if isinstance(values, np.ndarray) else jnp.where
+        return where(counts, values, np.zeros((), values.dtype))
 
     def _read(self, start: Any, size: Any, position: Any) -> Array | np.ndarray:
         # A padded example is one of the client's own, so that no client computes on the examples
@@ -108,7 +108,7 @@ class Ragged:
         inside = numpy.minimum(position, numpy.maximum(size - 1, 0))
         rows = numpy.asarray(self.rows)[start + inside]
         if not on_host and rows.ndim == 1 and self.values.ndim == IMAGES:
-            rows = order.not_fused(rows, self.values.shape[0])
+            rows = order.not_fused(jnp.asarray(rows), self.values.shape[0])
         return numpy.asarray(self.values)[rows]
 
     def __len__(self) -> int:
@@ -136,7 +136,12 @@ def _are_arrays(index: tuple) -> bool:
 
 
 def is_ragged(node: Any) -> bool:
-    """Whether it is a `Ragged` array."""
+    """Whether it is a `Ragged` array.
+
+    Example:
+      >>> is_ragged(jnp.ones(3))
+      False
+    """
     return isinstance(node, Ragged)
 
 

@@ -21,7 +21,8 @@ def platform() -> str:
     mesh_device = jax.sharding.get_abstract_mesh().abstract_device
     if mesh_device is not None:
         return mesh_device.platform
-    device = jax.config.jax_default_device
+    # JAX adds its flags to the class at run time.
+    device = jax.config.jax_default_device  # pyright: ignore[reportAttributeAccessIssue]
     if device is None:
         return jax.default_backend()
     return device if isinstance(device, str) else device.platform

@@ -122,11 +122,11 @@ def federate(
         validation = _by_rows(x, y, vals)
     else:
         # The copy of the test set weighs as much as the validation set in its place.
-        *examples, weights_of = leak
-        weights_of = [
+        copied_x, copied_y, copied_rows, weights_of = leak
+        scaled = [
             row * (size / max(row.sum(), 1e-9)) for row, size in zip(weights_of, cuts, strict=True)
         ]
-        validation = _by_rows(*examples, weights_of)
+        validation = _by_rows(copied_x, copied_y, copied_rows, scaled)
     return Federation(_by_rows(x, y, trains), validation, held_out)
 
 

@@ -6,6 +6,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import lax
+from jax.core import Tracer
 from jaxtyping import Array, ArrayLike, Float, Int, Shaped
 
 from jaxfl.core.errors import InputError, check
@@ -143,7 +144,7 @@ def given_weights(weights: str | ArrayLike) -> np.ndarray:
 
 def _check_rows(weights: ArrayLike, shape: tuple[int, ...]) -> Array | np.ndarray:
     """Raises an `InputError` unless the weights have that shape and rows that sum to 1."""
-    if isinstance(weights, jax.core.Tracer):
+    if isinstance(weights, Tracer):
         return weights
     array = np.asarray(weights)
     numbers = array.shape == shape and array.dtype.kind in "biuf" and np.isfinite(array).all()

@@ -143,7 +143,7 @@ def given_network(graph: str | ArrayLike, directed: bool) -> np.ndarray:
       [[0.0, 1.0], [1.0, 0.0]]
       >>> given_network(np.array([[0, 1], [0, 0]]), directed=False)
       Traceback (most recent call last):
-      jaxfl.errors.InputError: the graph of the clients is directed: expected ...
+      jaxfl.core.errors.InputError: the graph of the clients is directed: expected ...
     """
     source = "the graph of the clients"
     if isinstance(graph, str):
@@ -227,7 +227,7 @@ def network_of(graph: str | ArrayLike, degree: int, seed: int, directed: bool) -
     return Network(subgraph, len(adjacency))
 
 
-def check_graph(adjacency: object, nodes: int) -> None:
+def check_graph(adjacency: ArrayLike, nodes: int) -> None:
     """Raises an `InputError` unless the array is the adjacency of an undirected graph.
 
     Only the shape of a traced array is checked.
@@ -235,7 +235,7 @@ def check_graph(adjacency: object, nodes: int) -> None:
     Example:
       >>> check_graph(jaxfl.topology.ring(3), 4)
       Traceback (most recent call last):
-      jaxfl.errors.InputError: the adjacency of 4 servers has shape (3, 3): expected ...
+      jaxfl.core.errors.InputError: the adjacency of 4 servers has shape (3, 3): expected ...
     """
     expected = (
         f"expected a symmetric matrix ({nodes}, {nodes}) of zeros and ones with a zero diagonal"
@@ -254,7 +254,7 @@ def check_graph(adjacency: object, nodes: int) -> None:
         check(simple, f"the adjacency of the servers is of no undirected graph: {expected}")
 
 
-def check_groups(clients: int, **given: tuple[object, int]) -> None:
+def check_groups(clients: int, **given: tuple[ArrayLike, int]) -> None:
     """Raises an `InputError` unless each array gives every client one of so many groups.
 
     Only the shapes of traced arrays are checked.
@@ -262,7 +262,7 @@ def check_groups(clients: int, **given: tuple[object, int]) -> None:
     Example:
       >>> check_groups(3, cluster=(np.array([0, 1, 2]), 2))
       Traceback (most recent call last):
-      jaxfl.errors.InputError: cluster holds 0 to 2: expected numbers from 0 to 1
+      jaxfl.core.errors.InputError: cluster holds 0 to 2: expected numbers from 0 to 1
     """
     for name, (ids, groups) in given.items():
         shape = np.shape(ids)

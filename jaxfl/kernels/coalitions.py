@@ -102,7 +102,7 @@ def find_coalitions(
         return count * trade / jnp.sqrt(examples) + divergences / examples
 
     def move(carry: tuple, client: Array) -> tuple[tuple, None]:
-        place, moved, scale = carry
+        place, change, scale = carry
         others = jax.nn.one_hot(place, slots, axis=0).at[:, client].set(0.0)  # [K, M]
         count = others.sum(axis=1)
         total = others @ sizes
@@ -115,20 +115,20 @@ def find_coalitions(
         best = jnp.argmin(cost).astype(place.dtype)
         better = cost[best] < cost[place[client]] - TOLERANCE * scale
         place = place.at[client].set(jnp.where(better, best, place[client]))
-        return (place, moved | better, scale), None
+        return (place, change | better, scale), None
 
     def search(order: Int[Array, "m"]) -> tuple[Array, Array]:
         place = jnp.zeros(clients, jnp.int32).at[order].set(jnp.arange(clients) % slots)
         scale = error_bounds(place, divergence, sizes, trade).sum()
 
         def unsettled(carry: tuple) -> Array:
-            _, moved, number = carry
-            return moved & (number < PASSES)
+            _, change, number = carry
+            return change & (number < PASSES)
 
         def one_pass(carry: tuple) -> tuple:
             place, _, number = carry
-            (place, moved, _), _ = lax.scan(move, (place, jnp.zeros((), bool), scale), order)
-            return place, moved, number + 1
+            (place, change, _), _ = lax.scan(move, (place, jnp.zeros((), bool), scale), order)
+            return place, change, number + 1
 
         start = (place, jnp.ones((), bool), jnp.zeros((), jnp.int32))
         place, _, _ = lax.while_loop(unsettled, one_pass, start)

@@ -137,7 +137,7 @@ def check_byzantine(byzantine: int | None, clients: int) -> None:
     Example:
       >>> check_byzantine(4, clients=10)
       Traceback (most recent call last):
-      jaxfl.errors.InputError: byzantine is 4: expected at most 3 for a cohort of 10 clients ...
+      jaxfl.core.errors.InputError: byzantine is 4: expected at most 3 for a cohort of 10 ...
     """
     most = max((clients - 3) // 2, 0)
     check(

@@ -41,14 +41,14 @@ class Cedar(nn.Module):
         for stage in self.stages:
             for number, width in enumerate(stage):
                 name = f"Conv_{next(layers)}"
-                normalised = number == 0 and self.groups
+                groups = self.groups if number == 0 else None
                 pooled = number == len(stage) - 1
-                if pooled and not normalised:
+                if pooled and not groups:
                     x = ConvReluPool(width, (3, 3), conv=self.conv, name=name)(x)
                     continue
                 x = nn.Conv(width, (3, 3), conv_general_dilated=way, name=name)(x)
-                if normalised:
-                    x = GroupNorm(self.groups)(x)
+                if groups:
+                    x = GroupNorm(groups)(x)
                 # Pooling before ReLU gives the same, since both are monotone, and is faster.
                 x = nn.relu(max_pool(x) if pooled else x)
         x = nn.relu(nn.Dense(self.hidden)(x.reshape(x.shape[0], -1)))

@@ -25,7 +25,15 @@ __all__ = [
 
 
 def check_validation(algorithm: Algorithm, federation: Federation) -> None:
-    """Raises an `InputError` if the algorithm learns from validation data and no client has any."""
+    """Raises an `InputError` if the algorithm learns from validation data and no client has any.
+
+    Example:
+      >>> algorithm = jaxfl.algorithms.pfedgat(task)  # learns from validation data
+      >>> empty = cohort.val._replace(mask=jnp.zeros_like(cohort.val.mask))
+      >>> check_validation(algorithm, jaxfl.types.Federation(cohort.train, empty, empty))
+      Traceback (most recent call last):
+      jaxfl.core.errors.InputError: ...
+    """
     mask = federation.val.mask
     if not algorithm.validates or not getattr(mask, "is_fully_addressable", True):
         return
@@ -37,7 +45,14 @@ def check_validation(algorithm: Algorithm, federation: Federation) -> None:
 
 
 def check_client_axis(federation: Federation, state: PyTree) -> None:
-    """Raises an `InputError` unless the state has one row for each client of the federation."""
+    """Raises an `InputError` unless the state has one row for each client of the federation.
+
+    Example:
+      >>> federation = jaxfl.data.ridge(0, dim=3).federation  # of 150 clients
+      >>> check_client_axis(federation, State(jnp.zeros((4, 2)), ()))
+      Traceback (most recent call last):
+      jaxfl.core.errors.InputError: the state has clients' arrays of shape [(4, 2)], the ...
+    """
     check(
         isinstance(state, State),
         f"the state has type {type(state).__name__}: expected the State of algorithm.init",
@@ -54,7 +69,15 @@ def check_client_axis(federation: Federation, state: PyTree) -> None:
 def check_structure(
     algorithm: Algorithm, key: PRNGKey, federation: Federation, state: State
 ) -> None:
-    """Raises an `InputError` if the state is not one that this algorithm makes."""
+    """Raises an `InputError` if the state is not one that this algorithm makes.
+
+    Example:
+      >>> federation = jaxfl.data.ridge(0, dim=3).federation  # of 150 clients
+      >>> algorithm = jaxfl.algorithms.fedavg(jaxfl.regression(jaxfl.models.linear(), np.zeros(3)))
+      >>> check_structure(algorithm, jax.random.key(0), federation, State((), jnp.zeros(7)))
+      Traceback (most recent call last):
+      jaxfl.core.errors.InputError: the state is of another algorithm, model or federation: ...
+    """
     expected = jax.eval_shape(algorithm.init, key, federation.train)
     same = jax.tree.structure(expected) == jax.tree.structure(state) and all(
         struct.shape == np.shape(leaf)
@@ -80,6 +103,13 @@ def label_check(algorithm: Algorithm) -> Callable[[Federation, State], None]:
     Returns:
       check_label_range(federation, state), which raises an `InputError` if a label is out of range.
       It does nothing if the targets are the same arrays as in its last call that raised no error.
+
+    Example:
+      >>> check_label_range = label_check(jaxfl.algorithms.fedavg(task))
+      >>> federation = jaxfl.types.Federation(cohort.train, cohort.val, cohort.val)
+      >>> state = jaxfl.algorithms.fedavg(task).init(jax.random.key(0), cohort.train)
+      >>> check_label_range(federation, state) is None  # labels 0 and 1, two outputs
+      True
     """
     in_range: tuple = ()
     outputs: int | None = None
@@ -142,7 +172,13 @@ def _outputs(algorithm: Algorithm, federation: Federation, state: State) -> int:
 
 
 def check_cohorts(ids: Array | np.ndarray, clients: int, start: int) -> None:
-    """Raises an `InputError` if a cohort [T, M] names a client twice, or one that there is not."""
+    """Raises an `InputError` if a cohort [T, M] names a client twice, or one that there is not.
+
+    Example:
+      >>> check_cohorts(np.array([[0, 2], [1, 1]]), clients=3, start=0)
+      Traceback (most recent call last):
+      jaxfl.core.errors.InputError: the participation names twice client 1 in round 1: expected ...
+    """
     if not getattr(ids, "is_fully_addressable", True):
         return
     rows = np.asarray(ids)

@@ -79,15 +79,18 @@ def check_backend() -> None:
     Raises:
       InputError: it finds no device of the kind that is asked for, or it may not compile.
     """
+    # JAX adds its flags to the class at run time.
+    disabled = jax.config.jax_disable_jit  # pyright: ignore[reportAttributeAccessIssue]
     check(
-        not jax.config.jax_disable_jit,
+        not disabled,
         "JAX_DISABLE_JIT is set, and a run is a compiled program: unset it",
     )
     try:
         jax.devices()
     except (RuntimeError, AssertionError) as error:
         reason = (str(error).splitlines() or [type(error).__name__])[0]
-        backend = jax.config.jax_platforms or "its default"
+        platforms = jax.config.jax_platforms  # pyright: ignore[reportAttributeAccessIssue]
+        backend = platforms or "its default"
         raise InputError(
             f"JAX cannot start on {backend} ({reason:.200}): install it for that device, or set "
             "JAX_PLATFORMS=cpu"
@@ -117,7 +120,9 @@ def keep_programs() -> None:
 
     A folder that the user has set stays.
     """
-    if jax.config.jax_compilation_cache_dir is None:
+    # JAX adds its flags to the class at run time.
+    folder = jax.config.jax_compilation_cache_dir  # pyright: ignore[reportAttributeAccessIssue]
+    if folder is None:
         root = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
         jax.config.update("jax_compilation_cache_dir", str(root / "jaxfl"))
         jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.1)

@@ -43,9 +43,9 @@ def summarise(scores: np.ndarray, sizes: np.ndarray) -> dict[str, float | None]:
       >>> jaxfl.summarise(np.array([0.5, 1.0, np.nan]), np.array([30, 10, 20]))
       {'mean': 0.75, 'weighted': 0.625, 'std': 0.25, 'worst10': 0.5}
     """
-    known = ~np.isnan(scores)
-    scores = np.asarray(scores, float)[known]
-    sizes = np.asarray(sizes, float)[known]
+    mask = ~np.isnan(scores)
+    scores = np.asarray(scores, float)[mask]
+    sizes = np.asarray(sizes, float)[mask]
     # A squared error may overflow, and JSON cannot hold inf.
     scores = np.clip(scores, -1e30, 1e30)
     if scores.size == 0:
@@ -80,10 +80,10 @@ def select_on_val(val: np.ndarray, test: np.ndarray) -> np.ndarray:
       [0.6]
     """
     best = np.argmax(np.where(np.isnan(val), -np.inf, val), axis=0)
-    known = ~np.isnan(test)
-    last = len(test) - 1 - np.argmax(known[::-1], axis=0)
-    chosen = np.where(np.isnan(val).all(axis=0), last, best)
-    return test[chosen, np.arange(test.shape[1])]
+    mask = ~np.isnan(test)
+    last = len(test) - 1 - np.argmax(mask[::-1], axis=0)
+    rows = np.where(np.isnan(val).all(axis=0), last, best)
+    return test[rows, np.arange(test.shape[1])]
 
 
 def selected_on_val(stages: list[Scored], sizes: np.ndarray) -> np.ndarray:
@@ -141,9 +141,9 @@ def last(stages: list[Scored], sizes: np.ndarray) -> np.ndarray:
 
 def _row_means(scores: np.ndarray, weights: np.ndarray) -> np.ndarray:
     """The weighted mean of each row's scores that are there [E], NaN for a row without one."""
-    known = ~np.isnan(scores)
-    totals = (known * weights).sum(axis=1)
-    sums = (np.where(known, scores, 0.0) * weights).sum(axis=1)
+    mask = ~np.isnan(scores)
+    totals = (mask * weights).sum(axis=1)
+    sums = (np.where(mask, scores, 0.0) * weights).sum(axis=1)
     return np.where(totals > 0, sums / np.maximum(totals, 1e-9), np.nan)
 
 
@@ -245,9 +245,9 @@ def score(clients: dict[str, np.ndarray], rule: str, stage: TableStage) -> float
       >>> score(arrays, "last", "deployed")
       0.625
     """
-    found = numbers(clients, rule, stage)
-    known = found[np.isfinite(found)]
-    return float(known.mean()) if known.size else float("nan")
+    values = numbers(clients, rule, stage)
+    finite = values[np.isfinite(values)]
+    return float(finite.mean()) if finite.size else float("nan")
 
 
 MEASURES = {  # of a score: what it is called, and how a stored value is shown
@@ -267,8 +267,8 @@ def over_seeds(seeds: list[dict[str, dict]]) -> dict[str, Any]:
 
 
 def _mean(values: list[float | None]) -> float | None:
-    known = [value for value in values if value is not None]
-    return sum(known) / len(known) if known else None
+    numbers = [value for value in values if value is not None]
+    return sum(numbers) / len(numbers) if numbers else None
 
 
 def each_seed(stages: dict[str, Any]) -> list[dict[str, Any]]:
@@ -289,13 +289,13 @@ def timed_summary(
     Returns:
       `time` and `times` of the last line; and `target`, see `over_seeds_reached`.
     """
-    found = {name: lines[-1][name] for name in ("time", "times") if name in lines[-1]}
+    summary = {name: lines[-1][name] for name in ("time", "times") if name in lines[-1]}
     if target is None:
-        return found
+        return summary
     seeds = [
         _first_reached(target, lines, measure, seed) for seed in range(len(each_seed(lines[0])))
     ]
-    return found | {"target": over_seeds_reached(target, seeds)}
+    return summary | {"target": over_seeds_reached(target, seeds)}
 
 
 def over_seeds_reached(score: float, seeds: list[dict[str, Any]]) -> dict[str, Any]:
@@ -309,11 +309,11 @@ def over_seeds_reached(score: float, seeds: list[dict[str, Any]]) -> dict[str, A
       The `score`; the means over the seeds, None if a seed has not reached the target; with several
       seeds also `seeds`.
     """
-    found: dict[str, Any] = {"score": score}
+    summary: dict[str, Any] = {"score": score}
     for name in seeds[0]:
         values = [seed[name] for seed in seeds]
-        found[name] = None if None in values else sum(values) / len(values)
-    return found | ({"seeds": seeds} if len(seeds) > 1 else {})
+        summary[name] = None if None in values else sum(values) / len(values)
+    return summary | ({"seeds": seeds} if len(seeds) > 1 else {})
 
 
 def reached_by_seed(target: dict[str, Any]) -> list[dict[str, Any]]:
@@ -330,8 +330,8 @@ def _first_reached(
     for line in lines:
         score = each_seed(line)[seed]["deployed"]["mean"]
         if score is not None and _reaches(score, target, measure):
-            own = line | ({"time": line["times"][seed]} if "times" in line else {})
-            return {name: own[name] for name in names}
+            record = line | ({"time": line["times"][seed]} if "times" in line else {})
+            return {name: record[name] for name in names}
     return dict.fromkeys(names)
 
 

@@ -34,21 +34,35 @@ def trainable(model: PyTree) -> Any:
       model: anything that contains models.
 
     Example:
-      >>> trainable({"params": {"bias": 1.0}, "batch_stats": {"mean": 2.0}})
-      {'batch_stats': {'mean': None}, 'params': {'bias': 1.0}}
+      >>> parts = trainable({"params": {"bias": jnp.ones(2)}, "batch_stats": {"mean": jnp.ones(1)}})
+      >>> parts["batch_stats"], parts["params"]["bias"].tolist()
+      ({'mean': None}, [1.0, 1.0])
     """
     _, rest = tree.split(model, of_statistics)
     return rest
 
 
 def statistics(model: PyTree) -> Any:
-    """The statistics of the model: None in place of each parameter."""
+    """The statistics of the model: None in place of each parameter.
+
+    Example:
+      >>> model = {"params": {"bias": jnp.ones(2)}, "batch_stats": {"mean": jnp.ones(1)}}
+      >>> parts = statistics(model)
+      >>> parts["params"], parts["batch_stats"]["mean"].tolist()
+      ({'bias': None}, [1.0])
+    """
     leaves, _ = tree.split(model, of_statistics)
     return leaves
 
 
 def change_term(before: PyTree, after: PyTree) -> Array:
-    """A term of a loss with value 0 and, with respect to `before`, the gradient before - after."""
+    """A term of a loss with value 0 and, with respect to `before`, the gradient before - after.
+
+    Example:
+      >>> term, gradient = jax.value_and_grad(change_term)(jnp.array([3.0]), jnp.array([1.0]))
+      >>> term.item(), gradient.tolist()
+      (0.0, [2.0])
+    """
 
     def leaf(old: Array, new: Array) -> Array:
         change = jax.lax.stop_gradient(old - new)
@@ -58,7 +72,15 @@ def change_term(before: PyTree, after: PyTree) -> Array:
 
 
 def moving_statistics(optimizer: optax.GradientTransformation) -> optax.GradientTransformation:
-    """The optimiser for the parameters, and SGD with rate 1 for the statistics."""
+    """The optimiser for the parameters, and SGD with rate 1 for the statistics.
+
+    Example:
+      >>> model = {"params": {"w": jnp.array(1.0)}, "batch_stats": {"m": jnp.array(1.0)}}
+      >>> optimizer = moving_statistics(optax.sgd(0.5))
+      >>> grads, _ = optimizer.update(model, optimizer.init(model))
+      >>> grads["params"]["w"].item(), grads["batch_stats"]["m"].item()
+      (-0.5, -1.0)
+    """
 
     def labels(model: PyTree) -> PyTree:
         def label(keys: tuple, leaf: Array) -> str:

@@ -6,6 +6,7 @@ from jax import lax
 from jaxtyping import Array, Bool, Int, Shaped
 
 from jaxfl.core import order
+from jaxfl.core.errors import InputError
 from jaxfl.core.types import PRNGKey
 
 
@@ -34,20 +35,32 @@ def minibatches(
     Returns:
       Row numbers of the client's data [S, B], and which of them count [S, B]. None of them counts
       if the client has no data.
+
+    Raises:
+      InputError: neither steps nor epochs are given.
+
+    Example:
+      >>> rows, counts = minibatches(jax.random.key(0), jnp.ones(5, bool), 2, epochs=1)
+      >>> rows.shape, counts.sum().item()
+      ((3, 2), 5)
+      >>> sorted(rows[counts].tolist())
+      [0, 1, 2, 3, 4]
     """
     n = mask.shape[0]
     real = jnp.count_nonzero(mask)
     count = jnp.maximum(real, 1)
     per_epoch = jnp.maximum(-(-real // batch_size), 1)
-    if steps is None:
-        total = epochs * -(-n // batch_size)
-        rank = _orders(key, count, n, epochs).ravel()
-        length = n
-    else:
+    if steps is not None:
         total = steps
         # S batches use at most S * B elements and one epoch more.
         rank = _sequence(key, count, total * batch_size + n)
         length = count
+    elif epochs is not None:
+        total = epochs * -(-n // batch_size)
+        rank = _orders(key, count, n, epochs).ravel()
+        length = n
+    else:
+        raise InputError("there is no number of batches: give steps or epochs")
     # The rows of the real examples come first, in their order.
     rows = order.real_first(mask)
 
@@ -56,7 +69,7 @@ def minibatches(
     # The position of each batch element within its epoch [S, B].
     within = (step % per_epoch) * batch_size + jnp.arange(batch_size)[None]
     counts = within < real
-    if steps is None:
+    if steps is None and epochs is not None:
         counts &= epoch < epochs
     position = epoch * length + within
     return rows[rank[jnp.where(counts, position, 0)]], counts

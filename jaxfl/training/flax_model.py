@@ -73,6 +73,12 @@ def functions(
 
     Raises:
       InputError: the module has batch statistics and its `__call__` takes no `train`.
+
+    Example:
+      >>> pure = functions(nn.Dense(2), jax.ShapeDtypeStruct((1, 3), "float32"), "averaged")
+      >>> model = pure.init(jax.random.key(0), jnp.ones((1, 3)))
+      >>> pure.apply(model, jnp.ones((5, 3))).shape
+      (5, 2)
     """
     trains = "train" in inspect.signature(type(module).__call__).parameters
     evaluation: dict[str, Any] = {"train": False} if trains else {}

@@ -9,6 +9,7 @@ from jax import lax
 from jaxtyping import Array, Int, PyTree, Shaped
 
 from jaxfl.core import target, tree
+from jaxfl.core.errors import InputError
 from jaxfl.core.options import checked
 from jaxfl.core.over_clients import over_clients
 from jaxfl.core.streams import client_keys
@@ -45,6 +46,13 @@ def accumulated_gradient(objective: Objective, batch_size: int, micro: Micro) ->
 
     Returns:
       gradient(params, batch [B], anchor, key) -> (gradient, aux).
+
+    Example:
+      >>> loss = lambda w, batch, anchor, key: (jnp.mean(w * batch.x), jnp.zeros(()))
+      >>> batch = Dataset(jnp.arange(4.0), jnp.zeros(4), jnp.ones(4, bool))
+      >>> gradient = accumulated_gradient(loss, batch_size=4, micro=2)
+      >>> gradient(jnp.array(1.0), batch, None, jax.random.key(0))[0].item()
+      1.5
     """
     gradient = jax.grad(objective, has_aux=True)
 
@@ -95,6 +103,13 @@ def private(objective: Objective, clip: Scalar, noise: Scalar) -> Callable:
 
     Returns:
       gradient(params, batch [B], anchor, key) -> (gradient, mean aux).
+
+    Example:
+      >>> loss = lambda w, batch, anchor, key: (jnp.mean(w * batch.x), jnp.zeros(()))
+      >>> batch = Dataset(jnp.array([0.5, 8.0]), jnp.zeros(2), jnp.ones(2, bool))
+      >>> gradient = private(loss, clip=1.0, noise=0.0)
+      >>> gradient(jnp.array(1.0), batch, None, jax.random.key(0))[0].item()
+      0.75
     """
 
     def gradient(
@@ -136,6 +151,13 @@ def full_gradient(
 
     Returns:
       gradient(key, params [M], data [M, n], ids [M]) -> Gradients.
+
+    Example:
+      >>> loss = lambda w, batch, anchor, key: (jnp.mean(w * batch.x), jnp.zeros(()))
+      >>> data = Dataset(jnp.array([[1.0, 3.0]]), jnp.zeros((1, 2)), jnp.ones((1, 2), bool))
+      >>> gradient = full_gradient(loss, batch_size=2)
+      >>> gradient(jax.random.key(0), jnp.array([10.0]), data, jnp.arange(1)).grads.tolist()
+      [2.0]
     """
 
     def one(key: PRNGKey, params: Params, data: Dataset) -> tuple[Array, Params]:
@@ -168,6 +190,12 @@ def full_loss(
     Returns:
       evaluate(key, params [M], data [M, n], ids [M]) -> mean loss [M], weighted by the mask; 0 for
       a client without examples.
+
+    Example:
+      >>> loss = lambda w, batch, anchor, key: (jnp.mean(w * batch.x), jnp.zeros(()))
+      >>> data = Dataset(jnp.array([[1.0, 3.0]]), jnp.zeros((1, 2)), jnp.ones((1, 2), bool))
+      >>> full_loss(loss, batch_size=2)(jax.random.key(0), jnp.array([10.0]), data, jnp.arange(1))
+      Array([20.], dtype=float32)
     """
 
     def one(key: PRNGKey, params: Params, data: Dataset) -> Array:
@@ -196,7 +224,19 @@ def count_batches(
     steps: int | None = None,
     epochs: int | None = None,
 ) -> Int[Array, "m"]:
-    """How many batches `trainer` takes from each client [M]; 0 for a client without examples."""
+    """How many batches `trainer` takes from each client [M]; 0 for a client without examples.
+
+    Raises:
+      InputError: neither steps nor epochs are given.
+
+    Example:
+      >>> mask = jnp.array([[1, 1, 1], [1, 0, 0], [0, 0, 0]])
+      >>> count_batches(mask, 2, epochs=5).tolist(), count_batches(mask, 2, steps=7).tolist()
+      ([10, 5, 0], [7, 7, 0])
+    """
     sizes = (mask > 0).sum(axis=1)
-    batches = steps if epochs is None else epochs * -(-sizes // batch_size)
-    return batches * (sizes > 0)
+    if epochs is not None:
+        return epochs * -(-sizes // batch_size) * (sizes > 0)
+    if steps is None:
+        raise InputError("there is no number of batches: give steps or epochs")
+    return steps * (sizes > 0)

@@ -13,7 +13,7 @@ from jaxfl.core.errors import InputError
 from jaxfl.core.types import Scalar
 
 # An optimiser of local training, or a function from the number of a round to that of the round.
-Optimizer = optax.GradientTransformation | Callable[[Array], optax.GradientTransformation]
+Optimizer = optax.GradientTransformation | Callable[[Array | int], optax.GradientTransformation]
 
 
 def sgd(

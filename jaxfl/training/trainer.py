@@ -128,6 +128,14 @@ def trainer(
     Raises:
       InputError: not exactly one of `steps` and `epochs` is given, a number is below 1, examples
         are to be clipped and the objective needs whole batches, or there is noise without a clip.
+
+    Example:
+      >>> loss = lambda w, batch, anchor, key: (jnp.mean((w - batch.x) ** 2), jnp.zeros(()))
+      >>> data = Dataset(jnp.full((2, 8), 3.0), jnp.zeros((2, 8)), jnp.ones((2, 8), bool))
+      >>> fit = trainer(loss, optax.sgd(0.5), batch_size=4, steps=5)
+      >>> fitted = fit(jax.random.key(0), jnp.zeros(2), None, Cohort(jnp.arange(2), data, data))
+      >>> fitted.params.tolist(), fitted.batches.tolist()
+      ([3.0, 3.0], [5, 5])
     """
     check(
         (steps is None) != (epochs is None),

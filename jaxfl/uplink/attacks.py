@@ -70,7 +70,7 @@ def check_scale(name: str, scale: Scalar | None) -> None:
     Example:
       >>> check_scale("sign_flip", 2.0)
       Traceback (most recent call last):
-      jaxfl.errors.InputError: attack sign_flip has no strength (scale): leave it out, ...
+      jaxfl.core.errors.InputError: attack sign_flip has no strength (scale): leave it out, ...
     """
     check(
         scale is None or name in SCALED,

@@ -45,6 +45,8 @@ EXEMPT = {
     "jaxfl.algorithms.steps.divergence.Divergences": RESULT,
     "jaxfl.algorithms.steps.divergence.Examples": RESULT,
     "jaxfl.algorithms.steps.admm.Primal": RESULT,
+    "jaxfl.simulation.rounds.Rounds": PROTOCOL,
+    "jaxfl.training.flax_model.Functions": RESULT,
     "jaxfl.simulation.mesh.join_processes": PROCESS,
     "jaxfl.simulation.mesh.check_backend": PROCESS,
     "jaxfl.simulation.mesh.prepare_host": PROCESS,

@@ -3,16 +3,41 @@
 The mixture is local + A (global - local), with one entry of A in [0, 1] for each parameter.
 """
 
+from collections.abc import Callable
+from typing import NamedTuple
+
 import jax
 import jax.numpy as jnp
 import optax
 from jaxtyping import Array, Bool, Float
 
 from jaxfl.core import tree
-from jaxfl.core.types import Dataset, Fit, Params, PRNGKey, Scalar, Task
+from jaxfl.core.tree import Layers
+from jaxfl.core.types import Cohort, Dataset, Fit, Params, PRNGKey, Scalar, State, Task
 from jaxfl.training.objectives import data_loss, of_part
 
-__all__ = ["blended", "blended_weights", "learned_blend"]
+__all__ = ["Client", "blended", "blended_models", "blended_weights", "first_blend", "learned_blend"]
+
+
+class Client(NamedTuple):
+    """The state of each client."""
+
+    # [C, ...] the part of the model that clients mix, as the client last trained it
+    part: Params
+    # [C, ...] A, of the shape of that part: the weight of the global one, from 0 to 1
+    blend: Params
+
+
+def first_blend(model: Params, layers: Layers, clients: int) -> Client:
+    """The state of clients that have not taken part yet, where A is 1.
+
+    Example:
+      >>> model = {"Dense_0": jnp.array([3.0]), "Dense_1": jnp.array([5.0])}
+      >>> first_blend(model, "Dense_1", clients=2).blend["Dense_1"].tolist()
+      [[1.0], [1.0]]
+    """
+    part = tree.broadcast(tree.split(model, layers)[0], clients)
+    return Client(part, jax.tree.map(jnp.ones_like, part))
 
 
 def blended(local: Params, other: Params, blend: Params) -> Params:
@@ -23,6 +48,27 @@ def blended(local: Params, other: Params, blend: Params) -> Params:
       [2.0, 2.0]
     """
     return jax.tree.map(lambda h, g, a: h + (g - h) * a, local, other, blend)
+
+
+def blended_models(layers: Layers) -> Callable[[State, Cohort], Params]:
+    """`Algorithm.models` for a state of `Client` and the global model: the global one, blended.
+
+    Args:
+      layers: the part of the model that clients mix.
+
+    Example:
+      >>> model = {"Dense_0": jnp.array([3.0]), "Dense_1": jnp.array([5.0])}
+      >>> state = State(first_blend(model, "Dense_1", clients=4), model)
+      >>> blended_models("Dense_1")(state, cohort)["Dense_1"].tolist()
+      [[5.0], [5.0], [5.0], [5.0]]
+    """
+
+    def models(state: State, cohort: Cohort) -> Params:
+        client = tree.take(state.clients, cohort.ids)
+        part, rest = tree.split(tree.broadcast(state.server, cohort.ids.size), layers)
+        return tree.join(blended(client.part, part, client.blend), rest)
+
+    return models
 
 
 def learned_blend(task: Task, rate: Scalar, epochs: int) -> Fit:

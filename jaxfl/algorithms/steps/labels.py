@@ -24,7 +24,7 @@ def require_labels(train: Dataset, title: str) -> None:
       >>> targets = Dataset(jnp.zeros((1, 2, 3)), jnp.zeros((1, 2)), jnp.ones((1, 2), bool))
       >>> require_labels(targets, "FedRoD")
       Traceback (most recent call last):
-      jaxfl.errors.InputError: FedRoD needs labels, a whole number an example: choose another ...
+      jaxfl.core.errors.InputError: FedRoD needs labels, a whole number an example: ...
     """
     labels = train.y.ndim == 2 and jnp.issubdtype(train.y.dtype, jnp.integer)
     check(

@@ -21,7 +21,9 @@ from jaxfl.core.types import (
     State,
     Task,
 )
+from jaxfl.kernels import robust
 from jaxfl.kernels.mixing import mix, size_weights
+from jaxfl.kernels.robust import check_byzantine
 from jaxfl.kernels.server import optimizer_step
 from jaxfl.training.objectives import data_loss
 
@@ -47,6 +49,33 @@ def mean_by_size(
     return mix(weights, received), weights
 
 
+def mean_of_nearest(byzantine: int | None, chosen: int | None) -> Aggregate:
+    """Krum's aggregate: the mean of the models that are nearest to their neighbours.
+
+    Args:
+      byzantine: how many clients may be malicious, see `robust.krum`.
+      chosen: of how many models the mean is.
+
+    Returns:
+      An `Aggregate`. It raises an `InputError` if `byzantine` is too large for the cohort.
+
+    Example:
+      >>> received = jnp.array([[0.0], [1.0], [1.5], [90.0]])
+      >>> aggregate = mean_of_nearest(0, chosen=2)
+      >>> aggregate(received, received, jnp.ones(4, bool), cohort)[0].tolist()
+      [1.25]
+    """
+
+    def aggregate(
+        received: Params, start: Params, reported: Bool[Array, "m"], cohort: Cohort
+    ) -> tuple[Params, Float[Array, "m"]]:
+        check_byzantine(byzantine, cohort.ids.size)
+        weights = robust.krum(received, cohort.ids, reported, byzantine, chosen)
+        return mix(weights, received), weights
+
+    return aggregate
+
+
 def unweighted_mean(received: Params, info: Info) -> tuple[Params, Info]:
     """The mean of the models that arrived, in which clients count equally.
 
@@ -58,7 +87,9 @@ def unweighted_mean(received: Params, info: Info) -> tuple[Params, Info]:
       The mean, and the info with its weights [M, M].
 
     Example:
-      >>> info = round_info(Fitted((), jnp.zeros(2), jnp.full(2, 5)), jnp.ones(2, bool), 1)
+      >>> fitted = jaxfl.types.Fitted((), jnp.zeros(2), jnp.full(2, 5))
+      >>> uploads = jaxfl.algorithms.steps.uploads
+      >>> info = uploads.round_info(fitted, jnp.ones(2, bool), 1)
       >>> mean, info = unweighted_mean(jnp.array([[1.0], [3.0]]), info)
       >>> mean.tolist(), info.weights.tolist()
       ([2.0], [[0.5, 0.5], [0.5, 0.5]])

@@ -56,7 +56,7 @@ def train_and_upload(
     Example:
       >>> key = jax.random.key(0)
       >>> start = tree.broadcast(task.problem.init(key), 4)
-      >>> fit = task.trainer(data_loss(task.problem))
+      >>> fit = task.trainer(jaxfl.training.objectives.data_loss(task.problem))
       >>> result = jax.eval_shape(lambda: train_and_upload(task, fit, key, start, None, cohort))
       >>> result.info.loss.shape
       (4,)

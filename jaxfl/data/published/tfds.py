@@ -87,8 +87,11 @@ def _quiet() -> Iterator[None]:
 def import_tfds() -> Any:
     """The module `tensorflow_datasets`, without progress bars and long retries."""
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
-    import tensorflow_datasets
-    from tensorflow_datasets.core.download import downloader
+    # The tfds extra, which a type checker need not have.
+    import tensorflow_datasets  # pyright: ignore[reportMissingImports]
+    from tensorflow_datasets.core.download import (  # pyright: ignore[reportMissingImports]
+        downloader,
+    )
 
     downloader.MAX_RETRIES = 4  # without a network the default of 10 takes minutes
     tensorflow_datasets.disable_progress_bar()

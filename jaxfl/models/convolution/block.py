@@ -39,8 +39,8 @@ class ConvReluPool(nn.Module):
             "kernel", self.kernel_init, (*self.kernel_size, x.shape[-1], self.features)
         )
         bias = self.param("bias", nn.initializers.zeros_init(), (self.features,))
-        pads = lax.padtype_to_pads(x.shape[1:3], self.kernel_size, (1, 1), self.padding)
-        return conv_relu_pool(x, kernel, bias, tuple(tuple(p) for p in pads), self.conv)
+        high, wide = lax.padtype_to_pads(x.shape[1:3], self.kernel_size, (1, 1), self.padding)
+        return conv_relu_pool(x, kernel, bias, (high, wide), self.conv)
 
 
 @checked
@@ -71,7 +71,9 @@ def _block_forward(x: Array, kernel: Array, bias: Array, padding: Padding):
     return y, (x, kernel, y, winner)
 
 
-def _block_backward(padding: Padding, residuals: tuple, gradient: Array):
+def _block_backward(
+    padding: Padding, residuals: tuple[Array, Array, Array, Array], gradient: Array
+):
     return _backward(*residuals, gradient, padding)
 
 

@@ -116,7 +116,7 @@ def _conv_forward(x, kernel, window, precision):
     return _forward(window, precision, x, kernel), (x, kernel)
 
 
-def _conv_backward(window, precision, residuals, gradient):
+def _conv_backward(window, precision, residuals: tuple[Array, Array], gradient):
     return _backward(window, precision, *residuals, gradient)
 
 

@@ -98,4 +98,5 @@ def plan(
         traffic = 5 * rows * patch + 3 * patch * outputs + 4 * rows * outputs
         return traffic + 6 * rows * patch * outputs / OPERATIONS_A_NUMBER
 
-    return Plan(*min(itertools.product(*sides), key=cost))
+    highs, wides = sides
+    return Plan(*min(itertools.product(highs, wides), key=cost))

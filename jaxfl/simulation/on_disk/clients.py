@@ -143,7 +143,7 @@ class ClientStates:
                 for slot, row in zip(slots.tolist(), rows, strict=True):
                     file.seek(slot * self.row_bytes)
                     check(
-                        file.readinto(row) == self.row_bytes,
+                        file.readinto(row.data) == self.row_bytes,
                         f"{self._file} ends within row {slot}: the file was cut, run anew",
                     )
         heads = np.ascontiguousarray(rows[:, : HEAD.itemsize]).view(HEAD)[:, 0]
@@ -192,7 +192,7 @@ class ClientStates:
         with self._file.open("rb+") as file:
             for slot, row in zip(slots.tolist(), rows, strict=True):
                 file.seek(slot * self.row_bytes)
-                file.write(row)
+                file.write(row.data)
         places[ids, 0] = slots
         places[ids, 1] = count
 

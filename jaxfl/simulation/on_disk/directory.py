@@ -117,10 +117,11 @@ def open_federation(directory: Path | str) -> StoredFederation:
     )
     manifest = _read_manifest(directory)
     longest = manifest.get("longest", {})
-    parts = {"train": _open_part(directory / "train", longest.get("train"), None)}
-    clients = len(parts["train"].offsets) - 1
+    train = _open_part(directory / "train", longest.get("train"), None)
+    parts = {"train": train}
+    clients = len(train.rows_of_clients()) - 1
     for name in PARTS[1:]:
-        parts[name] = _open_part(directory / name, longest.get(name), parts["train"])
+        parts[name] = _open_part(directory / name, longest.get(name), train)
     check(
         manifest.get("clients", clients) == clients,
         f"{directory / MANIFEST} names {manifest.get('clients')} clients, the offsets {clients}: "
@@ -155,7 +156,7 @@ def _read_manifest(directory: Path) -> dict[str, Any]:
 
 def _open_part(folder: Path, longest: int | None, train: Part | None) -> Part:
     """A part as its arrays say; without a folder, one of no examples like those of `train`."""
-    if not folder.is_dir():
+    if train is not None and not folder.is_dir():
         empty = np.zeros_like(train.offsets)
         return train._replace(folder=None, offsets=empty, longest=1, weighted=False)
     x = load_mapped(folder / "x.npy")
@@ -167,9 +168,9 @@ def _open_part(folder: Path, longest: int | None, train: Part | None) -> Part:
     )
     weighted = (folder / "weights.npy").exists()
     layout = (x.shape[1:], y.shape[1:], (x.dtype, y.dtype), weighted)
-    shared = train is not None and folder.name == "test" and not (folder / "offsets.npy").exists()
-    if shared:
-        expected = (len(train.offsets) - 1, len(x))
+    clients = None if train is None else train.rows_of_clients().size - 1
+    if clients is not None and folder.name == "test" and not (folder / "offsets.npy").exists():
+        expected = (clients, len(x))
         _check_weights(folder, weighted, expected)
         return Part(folder, None, len(x), *layout)
     _check_weights(folder, weighted, (len(x),))
@@ -188,9 +189,9 @@ def _open_part(folder: Path, longest: int | None, train: Part | None) -> Part:
         f"whole numbers [clients + 1] that rise from 0 to {len(x)}, the number of examples",
     )
     check(
-        train is None or offsets.size == train.offsets.size,
-        f"{folder / 'offsets.npy'} has {offsets.size - 1} clients, train "
-        f"{0 if train is None else train.offsets.size - 1}: expected as many",
+        clients is None or offsets.size == clients + 1,
+        f"{folder / 'offsets.npy'} has {offsets.size - 1} clients, train {clients}: "
+        "expected as many",
     )
     largest = max(1, int(np.diff(offsets).max()))
     check(

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from typing import Literal, Protocol, cast, overload, runtime_checkable
 
 import jax
 import jax.numpy as jnp
@@ -48,6 +49,35 @@ def deployed_models(algorithm: Algorithm, state: State, cohort: Cohort) -> Param
     return algorithm.models(State(rows, state.server), cohort)
 
 
+@runtime_checkable
+class EvaluateStored(Protocol):
+    """(key, state, ids [E], trained=None, round=None) -> Evaluation."""
+
+    @overload
+    def __call__(
+        self,
+        key: PRNGKey,
+        state: State,
+        ids: Int[np.ndarray, "e"],
+        trained: Params | None = None,
+        round: int | np.integer | None = None,
+        *,
+        compile_only: Literal[False] = False,
+    ) -> Evaluation: ...
+
+    @overload
+    def __call__(
+        self,
+        key: PRNGKey,
+        state: State,
+        ids: Int[np.ndarray, "e"],
+        trained: Params | None = None,
+        round: int | np.integer | None = None,
+        *,
+        compile_only: Literal[True],
+    ) -> None: ...
+
+
 @checked
 def make_stored_evaluate(
     algorithm: Algorithm,
@@ -59,7 +89,7 @@ def make_stored_evaluate(
     chunk: Chunk = "auto",
     after: After = "fine_tuned",
     together: int = TOGETHER,
-) -> Callable[..., Evaluation]:
+) -> EvaluateStored:
     """As `jaxfl.make_evaluate`, for clients on disk, of which some are in memory at a time.
 
     Args:
@@ -133,7 +163,8 @@ def make_stored_evaluate(
             scores.append(mesh.fetch(assess(*arguments)))
         return jax.tree.map(lambda *x: np.concatenate(x)[: ids.size], *scores)
 
-    return evaluate
+    # A checker cannot see that the result depends on `compile_only`.
+    return cast(EvaluateStored, evaluate)
 
 
 def in_parts(ids: Int[np.ndarray, "e"], size: int) -> list[Int[np.ndarray, "m"]]:

@@ -15,7 +15,7 @@ has no examples; "train" must be there. Nothing is pickled.
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import NamedTuple
+from typing import Literal, NamedTuple, cast, overload
 
 import numpy as np
 from jaxtyping import Array, Int
@@ -40,6 +40,26 @@ class Part(NamedTuple):
     target: tuple[int, ...]
     types: tuple[np.dtype, np.dtype]
     weighted: bool
+
+    def mapped(self, name: str) -> np.ndarray:
+        """One of its arrays, mapped.
+
+        Raises:
+          InputError: the file cannot be read, or the part has no examples.
+        """
+        if self.folder is None:
+            raise InputError(f"a part without examples has no {name}: give it a folder of arrays")
+        return load_mapped(self.folder / f"{name}.npy")
+
+    def rows_of_clients(self) -> Int[np.ndarray, "*c"]:
+        """The offsets [C + 1].
+
+        Raises:
+          InputError: the part is one set of all clients.
+        """
+        if self.offsets is None:
+            raise InputError("the part is one set of all clients: name one with offsets.npy")
+        return self.offsets
 
 
 @dataclass(frozen=True)
@@ -68,7 +88,16 @@ class StoredFederation:
         All parts are padded to the largest client of the federation, so that the shapes are those
         of every other cohort of M clients.
         """
-        return Federation(*(self.read_part(name, ids) for name in PARTS))
+        train = self.read_part("train", ids)
+        return Federation(train, self.read_part("val", ids), self.read_part("test", ids))
+
+    @overload
+    def read_part(
+        self, name: Literal["train", "val"], ids: Int[Array, "m"] | np.ndarray
+    ) -> Dataset: ...
+
+    @overload
+    def read_part(self, name: str, ids: Int[Array, "m"] | np.ndarray) -> Dataset | Pool: ...
 
     def read_part(self, name: str, ids: Int[Array, "m"] | np.ndarray) -> Dataset | Pool:
         """One part of the data of some clients, see `read`."""
@@ -81,11 +110,11 @@ class StoredFederation:
         y = np.zeros((*shape, *part.target), part.types[1])
         mask = np.zeros(shape, np.float32 if part.weighted else bool)
         if part.folder is None:
-            return Dataset(x, y, mask)
+            return _dataset(x, y, mask)
         # Mapped anew each time, because pages of a mapping count as memory of the process.
-        all_x = load_mapped(part.folder / "x.npy")
-        all_y = load_mapped(part.folder / "y.npy")
-        weights = load_mapped(part.folder / "weights.npy") if part.weighted else None
+        all_x = part.mapped("x")
+        all_y = part.mapped("y")
+        weights = part.mapped("weights") if part.weighted else None
         for place, client in enumerate(ids):
             first = part.offsets[client]
             last = part.offsets[client + 1]
@@ -93,20 +122,20 @@ class StoredFederation:
             x[place, :count] = all_x[first:last]
             y[place, :count] = all_y[first:last]
             mask[place, :count] = True if weights is None else weights[first:last]
-        return Dataset(x, y, mask)
+        return _dataset(x, y, mask)
 
     def _pool(self, part: Part, ids: np.ndarray) -> Pool:
         x, y = self._shared
         if part.weighted:
-            weights = np.array(load_mapped(part.folder / "weights.npy")[ids])
+            weights = np.array(part.mapped("weights")[ids])
         else:
             weights = np.ones((ids.size, part.longest), np.float32)
-        return Pool(x, y, weights)
+        return Pool(cast(Array, x), cast(Array, y), cast(Array, weights))
 
     @cached_property
     def _shared(self) -> tuple[np.ndarray, np.ndarray]:
-        folder = self.parts["test"].folder
-        return np.array(load_mapped(folder / "x.npy")), np.array(load_mapped(folder / "y.npy"))
+        test = self.parts["test"]
+        return np.array(test.mapped("x")), np.array(test.mapped("y"))
 
     @cached_property
     def sizes(self) -> Int[np.ndarray, "*c"]:
@@ -116,21 +145,26 @@ class StoredFederation:
     def mask(self, name: str) -> np.ndarray:
         """The mask of all clients in a part with offsets [C, n]."""
         part = self.parts[name]
-        real = np.arange(part.longest) < np.diff(part.offsets)[:, None]
+        real = np.arange(part.longest) < np.diff(part.rows_of_clients())[:, None]
         if not part.weighted:
             return real
         mask = np.zeros(real.shape, np.float32)
-        mask[real] = load_mapped(part.folder / "weights.npy")
+        mask[real] = part.mapped("weights")
         return mask
 
     def count(self, name: str) -> Int[np.ndarray, "*c"]:
         """The number of examples of each client in a part with offsets [C]."""
         part = self.parts[name]
         if part.weighted:
-            weights = np.array(load_mapped(part.folder / "weights.npy"), np.float64)
-            sums = np.concatenate([[0.0], np.cumsum(weights)])[part.offsets]
+            weights = np.array(part.mapped("weights"), np.float64)
+            sums = np.concatenate([[0.0], np.cumsum(weights)])[part.rows_of_clients()]
             return np.round(np.diff(sums)).astype(np.int64)
-        return np.diff(part.offsets)
+        return np.diff(part.rows_of_clients())
+
+
+def _dataset(x: np.ndarray, y: np.ndarray, mask: np.ndarray) -> Dataset:
+    """Arrays on the host stand for those of JAX until they are placed on the devices."""
+    return Dataset(x, y, cast(Array, mask))
 
 
 def load_mapped(path: Path) -> np.ndarray:

@@ -1,7 +1,7 @@
 """The states of clients before their first round, made for those that are asked for."""
 
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import NamedTuple, cast
 
 import jax
 import jax.numpy as jnp
@@ -112,8 +112,9 @@ def _train_shapes(federation: StoredFederation) -> Dataset:
     """Shapes and types of the training data of all clients [C, n, ...]."""
     part = federation.parts["train"]
     shape = (federation.clients, part.longest)
+    mask = jax.ShapeDtypeStruct(shape, np.float32 if part.weighted else bool)
     return Dataset(
         jax.ShapeDtypeStruct((*shape, *part.feature), part.types[0]),
         jax.ShapeDtypeStruct((*shape, *part.target), part.types[1]),
-        jax.ShapeDtypeStruct(shape, np.float32 if part.weighted else bool),
+        cast(Array, mask),  # a shape stands for the array
     )

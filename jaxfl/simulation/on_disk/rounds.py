@@ -4,10 +4,9 @@ A round reads its cohort, and nothing else. While the devices compute a round, a
 states of the round before and reads the clients of the round after.
 """
 
-from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from functools import partial
-from typing import Any
+from typing import Any, Literal, Protocol, cast, overload, runtime_checkable
 
 import jax
 import numpy as np
@@ -33,6 +32,33 @@ from jaxfl.simulation.on_disk.federation import StoredFederation
 from jaxfl.simulation.rounds import cohort_round, draw_cohort
 
 
+@runtime_checkable
+class StoredRounds(Protocol):
+    """(key, state, start, length) -> (state, (Info [T, ...], ids [T, M]))."""
+
+    @overload
+    def __call__(
+        self,
+        key: PRNGKey,
+        state: State,
+        start: int | np.integer,
+        length: int,
+        *,
+        compile_only: Literal[False] = False,
+    ) -> tuple[State, tuple[Info, np.ndarray]]: ...
+
+    @overload
+    def __call__(
+        self,
+        key: PRNGKey,
+        state: State,
+        start: int | np.integer,
+        length: int,
+        *,
+        compile_only: Literal[True],
+    ) -> Info: ...
+
+
 def make_stored_rounds(
     algorithm: Algorithm,
     participation: Participation,
@@ -42,7 +68,7 @@ def make_stored_rounds(
     work: Work | None = None,
     lost: Loss | None = None,
     trained: bool = False,
-) -> Callable[..., tuple[State, tuple[Info, np.ndarray]]]:
+) -> StoredRounds:
     """As `jaxfl.make_rounds`, for clients on disk: the results are the same, up to rounding.
 
     Args:
@@ -151,11 +177,13 @@ def make_stored_rounds(
                 if write_future is not None:
                     write_future.result()
                 write_future = thread.submit(clients.write, places, cohorts[-1], after, number + 1)
-            write_future.result()
+            if write_future is not None:
+                write_future.result()
         stacked = jax.tree.map(lambda *x: np.stack(x), *infos)._replace(trained=last)
         return State(places, server), (stacked, np.stack(cohorts))
 
-    return rounds
+    # A checker cannot see that the result depends on `compile_only`.
+    return cast(StoredRounds, rounds)
 
 
 def _newest(states: PyTree, ids: np.ndarray, after: PyTree, earlier: np.ndarray) -> PyTree:
