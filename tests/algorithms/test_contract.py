@@ -43,7 +43,7 @@ from jaxfl.algorithms import ALGORITHMS
 from jaxfl.core import tree
 from jaxfl.core.errors import InputError
 from jaxfl.core.facts import facts_of
-from jaxfl.core.options import accepts, parameters, takes_fractions
+from jaxfl.core.options import accepts, options_of, takes_fractions
 from jaxfl.core.streams import Stream
 from jaxfl.core.types import Cohort, Edges, State, take_offer
 from jaxfl.simulation import checkpoint, mesh
@@ -98,7 +98,7 @@ def variants(factory):
     One of them at a time; the method may refuse it.
     """
     found = []
-    for name, (hint, default) in parameters(factory).items():
+    for name, (hint, default) in options_of(factory).items():
         names = [
             choice
             for part in _parts(hint)
