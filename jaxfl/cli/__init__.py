@@ -31,6 +31,7 @@ from jaxfl.cli.arguments import (
 )
 from jaxfl.cli.choices import DATA
 from jaxfl.cli.commands import COMMANDS, DEMONSTRATION, SETTING
+from jaxfl.cli.completion import completion
 from jaxfl.cli.groups import Unreadable, registry
 from jaxfl.cli.options import (
     Cite,
@@ -90,6 +91,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         if arguments == ["--version"]:
             console.out(f"jaxfl {VERSION}", highlight=False)
+            return 0
+        if arguments[:1] == ["--completion"]:
+            check(len(arguments) == 2, "--completion takes one value: bash or zsh")
+            console.out(completion(arguments[1], NAMES), highlight=False, end="")
             return 0
         command = parse(arguments or ["--help"])
         with one_line_warnings(errors):
@@ -233,6 +238,7 @@ def read(arguments: Sequence[str], defaults: dict[type, Any]) -> Any:
                 prog="jaxfl",
                 description="Personalized federated learning on collaboration graphs, in JAX.\n\n"
                 "jaxfl COMMAND --help lists the options of a command.\n"
+                "jaxfl --completion SHELL prints what bash or zsh needs to complete them.\n"
                 "jaxfl --version prints the version.",
                 args=arguments,
                 config=(tyro.conf.OmitSubcommandPrefixes, tyro.conf.OmitArgPrefixes),

@@ -256,6 +256,9 @@ NAMES = [
 COMMAND_LINES = [
     (["rnu", "fedavg"], "unknown command 'rnu': did you mean run?"),
     (["fly"], "unknown command 'fly': choose from cite, compare, describe"),
+    (["--completion"], "--completion takes one value: bash or zsh"),
+    (["--completion", "zhs"], "unknown shell 'zhs': did you mean zsh?"),
+    (["--completion", "tcsh2", "x"], "--completion takes one value"),
     (["list", "zzz"], "unknown kind or name 'zzz': see `jaxfl list`"),
     (["list", "algorithm"], "unknown kind or name 'algorithm': did you mean algorithms?"),
     (["list", "pFedGraf"], "did you mean pfedgraph"),
