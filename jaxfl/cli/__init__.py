@@ -15,15 +15,24 @@ import sys
 import warnings
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import tyro
 from rich.console import Console
+from tyro.constructors import MISSING
 
-from jaxfl.cli.arguments import refusal, values, with_names
+from jaxfl.cli.arguments import (
+    check_all_read,
+    check_command,
+    check_complete,
+    missing_value,
+    values,
+    with_names,
+)
 from jaxfl.cli.choices import DATA
 from jaxfl.cli.commands import COMMANDS, DEMONSTRATION, SETTING
-from jaxfl.cli.groups import flat, grouped
+from jaxfl.cli.completion import completion
+from jaxfl.cli.groups import Unreadable, registry
 from jaxfl.cli.options import (
     Cite,
     Compare,
@@ -72,6 +81,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         if arguments == ["--version"]:
             console.out(f"jaxfl {VERSION}", highlight=False)
+            return 0
+        if arguments[:1] == ["--completion"]:
+            check(len(arguments) == 2, "--completion takes one value: bash or zsh")
+            console.out(completion(arguments[1], NAMES), highlight=False, end="")
             return 0
         command = parse(arguments or ["--help"])
         with one_line_warnings(errors):
@@ -142,6 +155,7 @@ def parse(
 ) -> Run | Resume | Compare | Describe | List | Predict | Prepare | Report | Sweep | Cite:
     """The command with its options; they start from those of `--config` or `--preset`, if given."""
     arguments = with_names(arguments)
+    check_command(arguments[0], NAMES)
     for many in ("--hyper", "--algorithms", "--over", "--malicious", "--defend"):
         check(
             arguments.count(many) < 2,
@@ -168,28 +182,7 @@ def parse(
     defaults = {}
     if start:
         defaults = {Run: Run(**start), Compare: Compare(**start), Describe: Describe(**data)}
-    forms = {name: grouped(kind, defaults.get(kind)) for name, kind in NAMES.items()}
-    commands = functools.reduce(
-        operator.or_,
-        (Annotated[form, tyro.conf.subcommand(name)] for name, form in forms.items()),
-    )
-    try:
-        with contextlib.redirect_stderr(io.StringIO()) as said:
-            parsed = tyro.cli(
-                commands,
-                prog="jaxfl",
-                description="Personalized federated learning on collaboration graphs, in JAX.\n\n"
-                "jaxfl COMMAND --help lists the options of a command.\n"
-                "jaxfl --version prints the version.",
-                args=arguments,
-                config=(tyro.conf.OmitSubcommandPrefixes, tyro.conf.OmitArgPrefixes),
-            )
-    except SystemExit as stopped:
-        if not stopped.code:  # it has shown its help
-            sys.stdout.flush()
-            raise
-        raise InputError(refusal(said.getvalue(), NAMES, arguments)) from None
-    command = next(flat(NAMES[name], parsed) for name in forms if isinstance(parsed, forms[name]))
+    command = read(arguments, defaults)
     check(
         "--malicious" not in given or bool(command.malicious),
         "--malicious names nobody: give ids of clients, or leave it out",
@@ -203,3 +196,46 @@ def parse(
         left_out = {name: getattr(defaults, name) for name in unused}
         command = dataclasses.replace(command, **left_out)
     return command
+
+
+def read(arguments: Sequence[str], defaults: dict[type, Any]) -> Any:
+    """The command of a command line, as the parser reads it.
+
+    Args:
+      arguments: the command line.
+      defaults: instances of commands from which their options start.
+
+    Raises:
+      InputError: it cannot be read.
+    """
+    commands = functools.reduce(
+        operator.or_,
+        (
+            Annotated[kind, tyro.conf.subcommand(name, default=defaults.get(kind, MISSING))]
+            for name, kind in NAMES.items()
+        ),
+    )
+    try:
+        with contextlib.redirect_stderr(io.StringIO()):  # the parser draws a box of its errors
+            parsed, unread = tyro.cli(
+                commands,
+                prog="jaxfl",
+                description="Personalized federated learning on collaboration graphs, in JAX.\n\n"
+                "jaxfl COMMAND --help lists the options of a command.\n"
+                "jaxfl --completion SHELL prints what bash or zsh needs to complete them.\n"
+                "jaxfl --version prints the version.",
+                args=arguments,
+                config=(tyro.conf.OmitSubcommandPrefixes, tyro.conf.OmitArgPrefixes),
+                registry=registry(NAMES.values()),
+                return_unknown_args=True,
+            )
+    except Unreadable as error:
+        raise InputError(str(error)) from None
+    except SystemExit as stopped:
+        if not stopped.code:  # it has shown its help
+            sys.stdout.flush()
+            raise
+        raise InputError(missing_value(arguments, NAMES)) from None
+    check_all_read(unread, arguments, NAMES)
+    check_complete(parsed.keywords, arguments[0], parsed.func)
+    return parsed()
