@@ -15,7 +15,7 @@ import sys
 import warnings
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import tyro
 from rich.console import Console
@@ -125,7 +125,7 @@ def leave_at_once(code: int) -> None:
 def one_line_warnings(errors: Console) -> Iterator[None]:
     """Within, each warning of a run is one line on standard error."""
 
-    def show(message: Warning | str, category: type[Warning], *where: object) -> None:
+    def show(message: Warning | str, category: type[Warning], *where: Any) -> None:
         if issubclass(category, RunWarning):
             said = f"jaxfl: {visible(str(message))}"
             if hasattr(sys.stderr, "rich_proxied_file"):  # a live display puts it above itself
@@ -168,7 +168,7 @@ def parse(
         run_plugins(values("--plugin", arguments))
     files, presets = values("--config", arguments), values("--preset", arguments)
     check(not (files and presets), "both --config and --preset are given: choose one")
-    start = {}  # the values from which the options start
+    start: dict[str, Any] = {}  # the values from which the options start
     if arguments[:1] == ["run"] and files:
         config = load_config(Path(files[-1]))
         start = {name: getattr(config, name) for name in SETTING}
@@ -179,7 +179,7 @@ def parse(
         start = preset(presets[-1]).scored_options
     for option_given, other, none in REPLACED:
         if option_given in given and other in start:  # it replaces the value from there
-            start = start | {other: none}
+            start |= {other: none}
     data = {name: value for name, value in start.items() if name in DATA}
     defaults = {}
     if start:

@@ -6,7 +6,7 @@ The options of the command line and the fields of `config.json` are these fields
 import typing
 from collections.abc import Collection
 from dataclasses import dataclass, field, fields
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, TypeVar
 
 from jaxfl.core.errors import InputError, check_name
 from jaxfl.core.options import NOT_NEGATIVE, POSITIVE, Range, accepts, expected, takes_fractions
@@ -16,6 +16,8 @@ from jaxfl.models import MODELS
 from jaxfl.simulation.evaluate import After
 from jaxfl.training.optimizers import OPTIMIZERS, SCHEDULES
 from jaxfl.uplink import ATTACKS, DEFENCES
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, eq=False)
@@ -253,6 +255,17 @@ def has_clock(options: ClockOptions) -> bool:
 def option(name: str) -> str:
     """The command-line option of a field."""
     return "--" + name.replace("_", "-")
+
+
+def value_of(option: T | None) -> T:
+    """The value of an option that a setting may leave open, and that `resolve` fills in.
+
+    Raises:
+      InputError: it is open.
+    """
+    if option is None:
+        raise InputError("an option is left open: give it, or call jaxfl.experiment.resolve first")
+    return option
 
 
 def as_typed(value: Any) -> str:
