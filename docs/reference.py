@@ -8,56 +8,31 @@ import re
 from pathlib import Path
 from types import ModuleType
 
-import jaxfl
-
-# Beside the modules in `jaxfl.__all__`: whole runs, what the author of a method imports, and the
-# functions behind names in tables.
+# The rooms of the house from below, of which modules are public; a package with `__all__` as one.
+ROOMS = ("core", "graphs", "kernels", "models", "data", "training", "uplink")
+ROOMS += ("algorithms.steps", "simulation", "experiment")
+# The functions behind names in tables.
 FURTHER = (
-    "jaxfl.simulation.checkpoint",
-    "jaxfl.experiment",
-    "jaxfl.training.task",
-    "jaxfl.training.objectives",
-    "jaxfl.algorithms.steps.templates",
-    "jaxfl.training.objectives",
-    "jaxfl.core.facts",
-    "jaxfl.core.options",
-    "jaxfl.core.streams",
-    "jaxfl.training.optimizers",
-    "jaxfl.algorithms.steps.personal",
-    "jaxfl.training.acceptance",
-    "jaxfl.algorithms.steps.attraction",
-    "jaxfl.algorithms.steps.admm",
-    "jaxfl.algorithms.steps.displacement",
-    "jaxfl.algorithms.steps.divergence",
-    "jaxfl.graphs.hierarchy",
-    "jaxfl.algorithms.steps.layerwise",
-    "jaxfl.algorithms.steps.staleness",
-    "jaxfl.simulation.evaluate",
-    "jaxfl.graphs.measures",
-    "jaxfl.simulation.scoring",
-    "jaxfl.core.papers",
-    "jaxfl.data.concept",
     "jaxfl.data.augment",
+    "jaxfl.data.concept",
     "jaxfl.uplink.alone",
     "jaxfl.uplink.together",
 )
-ELSEWHERE = ("jaxfl.algorithms",)  # methods.py writes a page for each of them
 FIELD = re.compile(r"^    (\w+)\s*:")
 
 
+def modules_of(package: ModuleType) -> list[str]:
+    """The modules of a package; one with `__all__` stands for the files in it."""
+    if hasattr(package, "__all__") or not hasattr(package, "__path__"):
+        return [package.__name__]
+    parts = [f"{package.__name__}.{part.name}" for part in pkgutil.iter_modules(package.__path__)]
+    return [name for part in parts for name in modules_of(importlib.import_module(part))]
+
+
 def public_modules() -> list[str]:
-    """The modules of the reference; a package without `__all__` stands for the files in it."""
-    modules = ["jaxfl"]
-    for name in jaxfl.__all__:
-        module = getattr(jaxfl, name)
-        if not inspect.ismodule(module) or module.__name__ in ELSEWHERE:
-            continue
-        if hasattr(module, "__path__") and not hasattr(module, "__all__"):
-            found = pkgutil.iter_modules(module.__path__)
-            modules += [f"{module.__name__}.{part.name}" for part in found]
-        else:
-            modules.append(module.__name__)
-    return [*modules, *(name for name in FURTHER if name not in modules)]
+    """The modules of the reference."""
+    rooms = [importlib.import_module(f"jaxfl.{room}") for room in ROOMS]
+    return ["jaxfl", *(name for room in rooms for name in modules_of(room)), *FURTHER]
 
 
 def public_names(module: ModuleType) -> list[str]:
@@ -136,9 +111,8 @@ def index(modules: list[str]) -> str:
         "=============",
         "",
         "The public surface is ``jaxfl.__all__``, the public names of the modules in it, and",
-        "``jaxfl.checkpoint``. The other modules below are whole runs (``jaxfl.experiment``), what",
-        "the author of a method imports, and the functions behind names in tables, such as",
-        "``CONCEPTS`` and ``ATTACKS``. :doc:`/methods` has a page for each method.",
+        "``jaxfl.checkpoint``. The modules below stand in the order of the rooms of the house",
+        "(:doc:`/design`). :doc:`/methods` has a page for each method.",
         "",
         "An example sees the names of its module, ``jax``, ``jnp``, ``np`` and ``jaxfl``. In those",
         "for authors of methods, ``task`` is a model with a body of eight features and a head for",

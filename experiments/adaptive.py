@@ -164,7 +164,7 @@ def program(setting: Setting, algorithm: str, hyper: dict[str, Any], source: Sou
         state, _ = rounds(jax.random.fold_in(key, 1), poisoned, state, 0, setting.rounds)
         evaluate = make_evaluate(made, task)
         scores = evaluate(jax.random.fold_in(key, 2), poisoned, state, jnp.arange(clients))
-        return jnp.mean(scores.before.test, where=~malicious)
+        return jnp.mean(scores.deployed.test, where=~malicious)
 
     each = jax.jit(jax.vmap(final, (0, 0, None, None, None, None)))
     seeds = jnp.arange(setting.seed, setting.seed + setting.seeds)

@@ -120,7 +120,7 @@ def scores(config: Config, data: Data, federation: Federation) -> dict[str, Any]
             )
             found = evaluate(jax.random.fold_in(key, 2), federation, state, jnp.arange(clients))
             last = jax.tree.map(lambda w: w[-1], info.weights)
-            return state, (found.before.test, info.batches.sum(axis=0).mean(), last)
+            return state, (found.deployed.test, info.batches.sum(axis=0).mean(), last)
 
         starts = jnp.arange(0, config.rounds, STRETCH)
         _, (tested, batches, weights) = jax.lax.scan(stretch, state, starts)
@@ -268,7 +268,7 @@ def main(
     data = {name: gather(resolve(config, source)) for name, config in configs.items()}
     federation = side_by_side([one.federation for one in data.values()])
     groups = {
-        name: [true_groups(configs[name], source, seed) for seed in range(seeds)]
+        name: [true_groups(configs[name], source, place) for place in range(seeds)]
         for name in PARTITIONS
     }
     first = next(iter(PARTITIONS))

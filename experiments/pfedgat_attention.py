@@ -23,6 +23,7 @@ from jaxfl.experiment.pictures import drawing
 from jaxfl.experiment.session.clients import Data, make_federation
 from jaxfl.experiment.session.program import compile_run, records
 from jaxfl.experiment.store import files
+from jaxfl.simulation.evaluate import by_stage
 
 CLIENTS = 10
 GROUPS = 5
@@ -115,7 +116,7 @@ def measure(record: Any, seeds: int) -> dict[str, np.ndarray]:
     """
     weights = np.asarray(record.info.weights, np.float64).reshape(2, seeds, -1, CLIENTS, CLIENTS)
     entropy = -(weights * np.log(np.maximum(weights, 1e-30))).sum(axis=-1).mean(axis=(1, 3))
-    scores = {"before": record.evaluation.before.test, "after": record.evaluation.after.test}
+    stages = by_stage(record.evaluation)
     found = {
         # A client's weight on its own pair, itself included.
         "own": (weights[0] * SAME).sum(axis=-1).mean(axis=(0, 2)),
@@ -127,8 +128,8 @@ def measure(record: Any, seeds: int) -> dict[str, np.ndarray]:
         "iid_weights": weights[1, 0, -1],
     }
     for i, partition in enumerate(("pathological", "iid")):
-        for stage, score in scores.items():
-            found[f"{partition}_{stage}"] = score.reshape(2, -1)[i].mean()
+        for stage, scores in stages.items():
+            found[f"{partition}_{stage}"] = scores.test.reshape(2, -1)[i].mean()
     return found
 
 
@@ -139,10 +140,10 @@ def row(name: str, result: dict[str, np.ndarray]) -> dict[str, str]:
         "eta": f"{VARIANTS[name].get('eta', 0.01):g}",
         "own pair": f"{result['own'][-1]:.2f}",
         "entropy": f"{result['entropy'][-1]:.2f}",
-        "deployed": f"{100 * result['pathological_before']:.1f}",
-        "fine-tuned": f"{100 * result['pathological_after']:.1f}",
+        "deployed": f"{100 * result['pathological_deployed']:.1f}",
+        "fine-tuned": f"{100 * result['pathological_fine_tuned']:.1f}",
         "IID: largest distance from 1/N": f"{result['iid_distance'][-1]:.3f}",
-        "IID: deployed": f"{100 * result['iid_before']:.1f}",
+        "IID: deployed": f"{100 * result['iid_deployed']:.1f}",
     }
 
 

@@ -75,8 +75,8 @@ def run(
     """Rounds without the newcomers, then rounds with them, which are evaluated one by one.
 
     Returns:
-      Accuracy before and after fine-tuning, when the newcomers join and after each round with them
-      [1 + together, 10]; the last mixing weights [10, 10].
+      Accuracy of the deployed and the fine-tuned models, when the newcomers join and after each
+      round with them [1 + together, 10]; the last mixing weights [10, 10].
     """
     key = jax.random.key(seed)
     early = jaxfl.participation.schedule(np.arange(EARLY)[None])
@@ -87,7 +87,7 @@ def run(
 
     def scores(state):
         found = evaluate(key, federation, state, jnp.arange(CLIENTS))
-        return found.before.test, found.after.test
+        return found.deployed.test, found.fine_tuned.test
 
     def step(state, number):
         state, (info, _) = then(key, federation, state, start=number, length=1)
@@ -97,21 +97,21 @@ def run(
     state, _ = first(key, federation, state, start=0, length=alone)
     joining = scores(state)
     _, (later, weights) = jax.lax.scan(step, state, alone + jnp.arange(together))
-    before, after = jax.tree.map(lambda a, b: jnp.concatenate([a[None], b]), joining, later)
-    return before, after, weights[-1]
+    deployed, fine_tuned = jax.tree.map(lambda a, b: jnp.concatenate([a[None], b]), joining, later)
+    return deployed, fine_tuned, weights[-1]
 
 
 def picture(results: dict[str, dict[str, np.ndarray]]) -> bytes:
     """Accuracy of the newcomers by round, and the weights of the last method."""
-    rounds = range(len(next(iter(results.values()))["before"][0]))
+    rounds = range(len(next(iter(results.values()))["deployed"][0]))
     figure, (deployed, tuned, heat) = drawing.canvas(3, width=4.6)
     for colour, (name, result) in zip(drawing.COLOURS, results.items(), strict=False):
-        for panel, stage in ((deployed, "before"), (tuned, "after")):
+        for panel, stage in ((deployed, "deployed"), (tuned, "fine_tuned")):
             newcomers = 100 * result[stage][:, :, EARLY:].mean(axis=(0, 2))
             panel.plot(rounds, newcomers, color=colour, marker="o", markersize=4, label=name)
     for panel, title in (
         (deployed, "newcomers: deployed models"),
-        (tuned, "newcomers: after fine-tuning"),
+        (tuned, "newcomers: fine-tuned models"),
     ):
         panel.set(
             xlabel="rounds since they joined",
@@ -195,12 +195,12 @@ def main(
         of_one_seed = partial(run, factory(task, **hyper), task, alone, together)
         of_each = jax.jit(several.each(of_one_seed, (0, 0)))
         scores = map(np.asarray, several.with_axis(of_each(several.argument(), federation)))
-        found[name] = dict(zip(("before", "after", "weights"), scores, strict=True))
+        found[name] = dict(zip(("deployed", "fine_tuned", "weights"), scores, strict=True))
         kept.save(out / RESULTS, told, found)
     results = {name: found[name] for name in methods}
     table = Table("", "newcomers: deployed", "fine-tuned", "the others: deployed", "fine-tuned")
     for name, result in results.items():
-        last = [100 * result[stage][:, -1] for stage in ("before", "after")]  # [S, C]
+        last = [100 * result[stage][:, -1] for stage in ("deployed", "fine_tuned")]  # [S, C]
         numbers = [x[:, who].mean() for who in (slice(EARLY, None), slice(EARLY)) for x in last]
         table.add_row(name, *(f"{x:.1f}" for x in numbers))
     Console().print(table)

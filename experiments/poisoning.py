@@ -53,7 +53,7 @@ def accuracies(config: Config, data: Data) -> dict[str, list[float]]:
         scores = make_evaluate(algorithm, built.task)(
             jax.random.fold_in(key, 2), data.federation, state, ids
         )
-        return jnp.mean(scores.before.test, where=~malicious)
+        return jnp.mean(scores.deployed.test, where=~malicious)
 
     run = jax.jit(final)
     found = {"none": [float(run(0, np.zeros(clients, bool)))]}

@@ -59,6 +59,7 @@ __all__ = [
 _SHORT = {
     "clock": clock,
     "errors": errors,
+    "facts": facts,
     "hierarchy": hierarchy,
     "mesh": mesh,
     "objectives": objectives,
@@ -66,13 +67,12 @@ _SHORT = {
     "options": options,
     "participation": participation,
     "ragged": ragged,
-    "registry": facts,
-    "skeleton": uploads,
     "streams": streams,
     "task": task,
     "topology": topology,
     "tree": tree,
     "types": types,
+    "uploads": uploads,
     "work": work,
 }
 sys.modules.update({f"{__name__}.{name}": module for name, module in _SHORT.items()})

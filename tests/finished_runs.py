@@ -8,17 +8,10 @@ from jaxfl.experiment import Config
 AMOUNTS = {"up": 904_000, "down": 1_810_000, "up_bytes": 1, "batches": 40_000, "seconds": 12.3}
 
 
-def run(algorithm, *means, after=None, measure="accuracy", **options):
+def run(algorithm, *means, fine_tuned=None, measure="accuracy", **options):
     """A finished run with one mean score for each seed."""
 
-    def stages(values):
-        average = sum(values) / len(values)
-        scores = dict.fromkeys(("mean", "weighted", "std", "worst10"), average)
-        return {"before": scores, "after": dict.fromkeys(scores, after)}
-
-    final = stages(means)
-    if len(means) > 1:
-        final["seeds"] = [stages([mean]) for mean in means]
+    final = stages(sum(means) / len(means), means if len(means) > 1 else (), fine_tuned)
     summary = AMOUNTS | {"algorithm": algorithm, "measure": measure}
     summary |= {"final": final, "selected_on_val": final}
     config = Config(algorithm=algorithm, **options)
@@ -34,7 +27,7 @@ def unnamed(runs):
 SCORES = {"mean": 0.5, "weighted": 0.5, "std": 0.1, "worst10": 0.2}
 
 
-STAGES = {"before": SCORES, "after": SCORES}
+STAGES = {"deployed": SCORES, "fine_tuned": SCORES}
 
 
 LINE = {
@@ -60,23 +53,24 @@ def write_run(directory, summary=None, lines=None):
     Path(directory, "metrics.jsonl").write_text(json.dumps(LINE) + "\n" if lines is None else lines)
 
 
-def stages(mean, seeds=(), after=None):
-    """`before` and `after` of an evaluation, and those of each seed."""
+def stages(mean, seeds=(), fine_tuned=None):
+    """The scores of an evaluation by stage, and those of each seed."""
 
     def scores(value):
         return dict.fromkeys(("mean", "weighted", "std", "worst10"), value)
 
-    found = {"before": scores(mean), "after": scores(after)}
-    each = [{"before": scores(seed), "after": scores(after)} for seed in seeds]
-    return found | ({"seeds": each} if each else {})
+    others = {} if fine_tuned is None else {"fine_tuned": scores(fine_tuned)}
+    each = [{"deployed": scores(seed)} | others for seed in seeds]
+    return {"deployed": scores(mean)} | others | ({"seeds": each} if each else {})
 
 
-def evaluated_run(algorithm, *means, seeds=(), after=None):
+def evaluated_run(algorithm, *means, seeds=(), fine_tuned=None):
     """A finished run with a line for each mean."""
     lines = [
-        {"round": number, "loss": 1.0} | stages(mean, seeds, after)
+        {"round": number, "loss": 1.0} | stages(mean, seeds, fine_tuned)
         for number, mean in enumerate(means, 1)
     ]
-    final = {name: lines[-1][name] for name in ("before", "after", "seeds") if name in lines[-1]}
+    names = ("deployed", "fine_tuned", "seeds")
+    final = {name: lines[-1][name] for name in names if name in lines[-1]}
     summary = {"algorithm": algorithm, "measure": "accuracy", "final": final}
     return {"summary": summary, "lines": lines}

@@ -172,7 +172,7 @@ def attempt(arguments: list[str], out: Path) -> str:
 def unsound(out: Path, lines: list[str]) -> str:
     """What is wrong with the files of a finished run; empty if nothing is."""
     summary = json.loads((out / "summary.json").read_text())
-    last = summary["final"]["before"]["mean"]
+    last = summary["final"]["deployed"]["mean"]
     if (last is None) != any("has a score" in line for line in lines):
         return f"the mean score is {last}, said: {lines}"
     if last is not None and summary["measure"] == "accuracy" and not -1e-6 <= last <= 1 + 1e-6:

@@ -21,7 +21,7 @@ def page(rows: dict[str, Any]) -> str:
     """The page.
 
     Args:
-      rows: platform -> part, such as "rounds" -> name -> what `accelerators.measure` tells.
+      rows: platform -> part, such as "rounds" -> name -> what `measure` tells.
     """
     sections = [
         section(platform, DEVICES[platform], rows[platform])

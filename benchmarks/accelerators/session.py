@@ -2,7 +2,7 @@
 
 `python -m benchmarks.accelerators.session [PART ...]` measures what is worth most first. Each part
 is a process of its own and takes ten minutes at most (`--budget`): `rates`, `steps`, `torch`,
-`determinism`, `blazefl`, `table1` (`accelerator_parts.py`). Rows are written one by one, so an
+`determinism`, `blazefl`, `table1` (`parts.py`). Rows are written one by one, so an
 aborted session keeps what it has measured, and the next start goes on with what is missing. Last, a
 page of all rows is written. `--smallest` tries the programs on a CPU.
 """

@@ -88,7 +88,7 @@ def section(environments: Path | None, clients: int = 10, batch: int = 64, steps
     lines = [
         row("jaxfl", ours["round"], ours["scores"], script),
         row("jaxfl, clients with two labels", two["round"], two["scores"], script),
-        row("jaxfl, fine-tuned for the score after", ours["round"], ours["evaluation"], script),
+        row("jaxfl, fine-tuned before it is scored", ours["round"], ours["evaluation"], script),
     ]
     if isinstance(peer, str):
         lines.append(f"| PyTorch script | {peer} | | | |")
@@ -121,7 +121,7 @@ takes {compiling:.1f} s more.
 The script scores the models that the round trained, as `jaxfl run --score-after trained` does: the
 first line. Clients with two labels are scored on 2,000 of the 10,000 test images, and only these
 are computed; the script computes all of them. By default `jaxfl run` fine-tunes the deployed models
-for the score after, in the rounds that are evaluated: the third line.
+and scores these, in the rounds that are evaluated: the third line.
 
 The goals are 6.5 times in the first line and 8 in the second. On 2026-11-25, on a newer processor
 (409 GFLOP/s), the first was missed, with 6.4, and the second reached, with 8.6. On an older

@@ -74,7 +74,7 @@ def scores(config: Config, peers: Path | None) -> dict[str, float | str]:
             found[name] = peer if isinstance(peer, str) else 100 * peer["accuracy"]
     *_, last = records(program)
     assert last.evaluation is not None
-    return found | {"jaxfl": 100 * float(last.evaluation.before.test.mean())}
+    return found | {"jaxfl": 100 * float(last.evaluation.deployed.test.mean())}
 
 
 def main(

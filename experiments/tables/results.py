@@ -21,6 +21,7 @@ from jaxfl.experiment.config.effects import idle
 from jaxfl.experiment.config.resolve import LOCAL_STEPS
 from jaxfl.experiment.store import files
 from jaxfl.simulation import scoring
+from jaxfl.simulation.scoring import TableStage
 
 FOLDER = Path(__file__).parent.parent / "results"
 WORK = Path(__file__).parents[2] / "runs" / "tables"
@@ -179,7 +180,8 @@ def score(result: Result, rule: str, stage: str) -> float | None:
 def _result(config: Config, summary: dict[str, Any], out: Path, rule: str) -> Result:
     with np.load(out / "clients.npz", allow_pickle=False) as opened:
         clients = dict(opened)
-    stages = ["before"] if config.score_after == "none" else list(scoring.SCORED_STAGES)
+    others = {"none": (), "trained": ("trained", "both"), "fine_tuned": ("fine_tuned",)}
+    stages: list[TableStage] = ["deployed", *others[config.score_after]]
     scores = {
         name: {
             stage: _rounded(scoring.score(clients, name, stage))

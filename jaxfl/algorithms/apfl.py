@@ -22,7 +22,7 @@ class Client(NamedTuple):
     """The state of each client."""
 
     # [C, ...] v_i
-    own: Personal
+    personal: Personal
     # [C] the weight of v_i in the model that the client deploys
     alpha: Float[Array, "*c"]
 
@@ -73,13 +73,13 @@ def apfl(
     """
     loss = data_loss(task.problem)
 
-    def mixture(alpha: Array, own: Params, shared: Params) -> Params:
-        return jax.tree.map(lambda v, w: alpha * v + (1 - alpha) * w, own, shared)
+    def mixture(alpha: Array, personal: Params, shared: Params) -> Params:
+        return jax.tree.map(lambda v, w: alpha * v + (1 - alpha) * w, personal, shared)
 
     def objective(params: tuple, batch: Dataset, alpha: Array, key: PRNGKey):
-        own, shared = params
+        personal, shared = params
         value, _ = loss(shared, batch, None, key)
-        mixed = mixture(alpha, own, jax.lax.stop_gradient(shared))
+        mixed = mixture(alpha, personal, jax.lax.stop_gradient(shared))
         mixed_value, aux = loss(mixed, batch, None, key)
         return value + mixed_value, aux
 
@@ -94,20 +94,20 @@ def apfl(
 
     def round(key: PRNGKey, state: State, cohort: Cohort) -> tuple[State, Info]:
         alphas = state.clients.alpha
-        own = personal_models(state.clients.own, state.server)
+        personal = personal_models(state.clients.personal, state.server)
         start = tree.broadcast(state.server, cohort.ids.size)
         more_batches = 0
         if rate is not None:
             # (10): a step down the derivative of the mixture's loss with respect to alpha.
-            mixed = jax.vmap(mixture)(alphas, own, start)
+            mixed = jax.vmap(mixture)(alphas, personal, start)
             answer = gradient(stream(key, "evaluate"), mixed, cohort.train, cohort.ids)
-            direction = jax.tree.map(jnp.subtract, own, start)
+            direction = jax.tree.map(jnp.subtract, personal, start)
             derivative = jax.vmap(tree.dot)(answer.grads, direction)
             alphas = jnp.clip(alphas - rate * derivative, 0, 1)
             more_batches = answer.batches
         # Local steps of v and w; the clients send w.
         trained, received, info = train_and_upload(
-            task, fit, key, (own, start), alphas, cohort, sends=lambda models: models[1]
+            task, fit, key, (personal, start), alphas, cohort, sends=lambda models: models[1]
         )
         # The new global model is the unweighted mean.
         model, info = unweighted_mean(received, info)
@@ -116,12 +116,12 @@ def apfl(
             metrics={"alpha": alphas.mean(where=info.reported)},
             trained=jax.vmap(mixture)(alphas, *trained),
         )
-        own = Personal(trained[0], jnp.ones_like(info.reported))
-        return State(Client(own, alphas), model), info
+        personal = Personal(trained[0], jnp.ones_like(info.reported))
+        return State(Client(personal, alphas), model), info
 
     def models(state: State, cohort: Cohort) -> Params:
         client = tree.take(state.clients, cohort.ids)
-        own = personal_models(client.own, state.server)
-        return jax.vmap(mixture, (0, 0, None))(client.alpha, own, state.server)
+        personal = personal_models(client.personal, state.server)
+        return jax.vmap(mixture, (0, 0, None))(client.alpha, personal, state.server)
 
     return Algorithm(init, round, models, task.problem.apply)

@@ -7,6 +7,7 @@ import jax.numpy as jnp
 from jax import lax
 from jaxtyping import Array, Bool, Float, Int
 
+from jaxfl.algorithms.steps.personal import models_in_state
 from jaxfl.algorithms.steps.uploads import upload
 from jaxfl.core import tree
 from jaxfl.core.facts import method
@@ -41,9 +42,9 @@ class Anchor(NamedTuple):
     """What local training of a client needs beside the core models of the cohort."""
 
     # [M] whose core models it has received
-    taken: Bool[Array, "*m m"]
+    senders: Bool[Array, "*m m"]
     # [M] 1 at its own place
-    own: Float[Array, "*m m"]
+    itself: Float[Array, "*m m"]
     # [] the weights of all other clients
     rest: Float[Array, "*m"]
     # [] strength of the regulariser
@@ -54,8 +55,8 @@ def scaled_gradient(x: Params, factor: Scalar) -> Params:
     """The same values; gradients by them are multiplied by the factor."""
 
     def leaf(value: Array) -> Array:
-        fixed = lax.stop_gradient(value)
-        return fixed + factor * (value - fixed)
+        constant = lax.stop_gradient(value)
+        return constant + factor * (value - constant)
 
     return jax.tree.map(leaf, x)
 
@@ -73,6 +74,7 @@ def scaled_gradient(x: Params, factor: Scalar) -> Params:
     sends="its core model",
     defaults="the authors' code, but for the rate, which is ours",
     mixes_before_training=True,
+    starts_from_server=False,
     separating={"rate": 0.1},
     turn_first="run more rounds; with ten local steps or fewer, raise core_rate to the number of "
     "clients",
@@ -147,21 +149,25 @@ def apple(
 
     def strength(rounds: Int[Array, "m"]) -> Float[Array, "m"]:
         """lambda(r) mu of each client, which is 0 from round `until` on."""
-        part = rounds / max(until, 1)
-        falling = LAST**part if schedule == "exponential" else (jnp.cos(jnp.pi * part) + 1) / 2
-        return mu * jnp.where(rounds < until, falling, 0.0)
+        progress = rounds / max(until, 1)
+        decay = (
+            LAST**progress if schedule == "exponential" else (jnp.cos(jnp.pi * progress) + 1) / 2
+        )
+        return mu * jnp.where(rounds < until, decay, 0.0)
 
     def effective(relation: Float[Array, "*m m"], anchor: Anchor) -> Float[Array, "*m m"]:
         """The weights of the cohort's core models; a client's own has those of all absent ones."""
-        own = anchor.own * (relation + anchor.rest[..., None])
-        return jnp.where(anchor.taken, relation, own)
+        diagonal = anchor.itself * (relation + anchor.rest[..., None])
+        return jnp.where(anchor.senders, relation, diagonal)
 
-    def personal(core: Params, relation: Float[Array, "m"], anchor: Anchor, sent: Params) -> Params:
+    def personal(
+        core: Params, relation: Float[Array, "m"], anchor: Anchor, models: Params
+    ) -> Params:
         """sum_j p_j w_j, with the client's own core model in place of what it has sent."""
         weights = effective(relation, anchor)
-        others = mix(jnp.where(anchor.taken, weights, 0.0), sent)
-        own = jnp.sum(anchor.own * weights)
-        mixture = jax.tree.map(lambda w, x: own * w + x, core, others)
+        others = mix(jnp.where(anchor.senders, weights, 0.0), models)
+        own_weight = jnp.sum(anchor.itself * weights)
+        mixture = jax.tree.map(lambda w, x: own_weight * w + x, core, others)
         return tree.combine(of_statistics, core, mixture)
 
     def round(key: PRNGKey, state: State, cohort: Cohort) -> tuple[State, Info]:
@@ -170,14 +176,14 @@ def apple(
         relation = client.relation[:, ids]
         first = client.fraction
         itself = jnp.eye(ids.size, dtype=bool)
-        taken = (client.rounds > 0)[None] & ~itself
-        rest = client.relation.sum(axis=1) - jnp.where(taken | itself, relation, 0.0).sum(axis=1)
-        anchor = Anchor(taken, itself.astype(jnp.float32), rest, strength(client.rounds))
+        senders = (client.rounds > 0)[None] & ~itself
+        rest = client.relation.sum(axis=1) - jnp.where(senders | itself, relation, 0.0).sum(axis=1)
+        anchor = Anchor(senders, itself.astype(jnp.float32), rest, strength(client.rounds))
 
         # All clients share the core models that the server sends: no client has a copy.
         def objective(params: dict, batch: Dataset, anchor: Anchor, key: PRNGKey):
             # Before it has received anything, there is nothing to weigh.
-            p = scaled_gradient(params["relation"], rate * anchor.taken.any())
+            p = scaled_gradient(params["relation"], rate * anchor.senders.any())
             scaled = scaled_gradient(params["core"], core_rate)
             core = tree.combine(of_statistics, params["core"], scaled)
             value, aux = loss(personal(core, p, anchor, client.core), batch, None, key)
@@ -191,8 +197,8 @@ def apple(
         received, info = upload(task, key, fitted._replace(params=model), client.core, core, cohort)
 
         # The normal form of the weights.
-        found = effective(relation, anchor)
-        weights = positive_rows(jnp.where(info.reported[:, None], found, 0.0))
+        effective_weights = effective(relation, anchor)
+        weights = positive_rows(jnp.where(info.reported[:, None], effective_weights, 0.0))
         after = client.relation.at[:, ids].set(relation)
         info = info._replace(
             weights=weights,
@@ -200,13 +206,12 @@ def apple(
             metrics={
                 "own": jnp.mean(jnp.diagonal(relation), where=info.reported),
                 "total": jnp.mean(after.sum(axis=1), where=info.reported),
-                "negative": jnp.mean(jnp.maximum(-found, 0.0).sum(axis=1), where=info.reported),
+                "negative": jnp.mean(
+                    jnp.maximum(-effective_weights, 0.0).sum(axis=1), where=info.reported
+                ),
             },
         )
         clients = Client(model, received, after, client.fraction, client.rounds + 1)
         return State(clients, ()), info
 
-    def models(state: State, cohort: Cohort) -> Params:
-        return tree.take(state.clients.model, cohort.ids)
-
-    return Algorithm(init, round, models, task.problem.apply)
+    return Algorithm(init, round, models_in_state, task.problem.apply)

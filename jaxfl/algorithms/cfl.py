@@ -114,12 +114,12 @@ def cfl(
     ) -> tuple[Int[Array, "m"], Bool[Array, "m k"]]:
         """The cluster of each client now, and the clusters from which it chose."""
         parts = descendants(client.cluster, client.known, server.parents, server.count)
-        chosen = lax.cond(
+        cluster = lax.cond(
             (parts.sum(axis=1) > 1).any(),
             lambda: choose(key, server.models, cohort, parts),
             lambda: client.cluster,
         )
-        return chosen, parts
+        return cluster, parts
 
     def lengths(updates: Params) -> Array:
         return jnp.sqrt(jax.vmap(tree.dot)(updates, updates))
@@ -136,12 +136,12 @@ def cfl(
         mean_length = lengths(mix(together(cluster, reported), update))
         member = (cluster[None] == jnp.arange(clusters)[:, None]) & reported[None]  # [K, M]
         converged = jnp.max(jnp.where(member, mean_length[None], 0.0), axis=1) < eps1
-        apart = jnp.max(jnp.where(member, lengths(update)[None], 0.0), axis=1) > eps2
-        wanted = converged & apart & (member.sum(axis=1) > 2) & (server.round >= warmup)
+        divergent = jnp.max(jnp.where(member, lengths(update)[None], 0.0), axis=1) > eps2
+        candidates = converged & divergent & (member.sum(axis=1) > 2) & (server.round >= warmup)
         # Algorithm 1: the clients that leave their cluster for a new one.
         groups = jnp.where(reported, cluster, clusters)
         leaves = bipartition(cosine(update), groups, cohort.ids) & reported
-        cluster, parent, count = split_clusters(cluster, leaves, wanted, server.count)
+        cluster, parent, count = split_clusters(cluster, leaves, candidates, server.count)
         # FedAvg in each cluster; a new cluster starts from the model of its parent.
         models = centres(received, cluster, tree.take(server.models, parent), reported)
         parents = jnp.where(parent == jnp.arange(clusters), server.parents, parent)

@@ -7,6 +7,7 @@ import jax.numpy as jnp
 from jax import lax
 from jaxtyping import Array, Float, Int
 
+from jaxfl.algorithms.steps.personal import own_models
 from jaxfl.algorithms.steps.uploads import train_and_upload
 from jaxfl.core import tree
 from jaxfl.core.facts import method
@@ -25,9 +26,9 @@ from jaxfl.core.types import (
     State,
     Task,
 )
-from jaxfl.kernels.merit import pulled
+from jaxfl.kernels.merit import pull_rows
 from jaxfl.kernels.mixing import keep_own, mix
-from jaxfl.training.batch_statistics import parameters
+from jaxfl.training.batch_statistics import trainable
 from jaxfl.training.objectives import data_loss
 
 
@@ -44,6 +45,7 @@ from jaxfl.training.objectives import data_loss
     sends="its model, and its gradient at the midpoint with each other client",
     defaults="ours",
     offers_mixture=True,
+    starts_from_server=False,
     turn_first="lower pull, the attraction to the clients that agree: at 0 it is local training",
 )
 def cobo(task: Task, *, pull: Annotated[Scalar, FRACTION] = 0.1) -> Algorithm:
@@ -91,11 +93,11 @@ def cobo(task: Task, *, pull: Annotated[Scalar, FRACTION] = 0.1) -> Algorithm:
             """The inner product for each client and the one `hop` places after it; the batches."""
             after = (places + hop) % clients
             midpoints = jax.tree.map(lambda x: (x + x[after]) / 2, received)
-            own = grads_at(midpoints)
+            gradients = grads_at(midpoints)
             others = grads_at(tree.take(midpoints, (places - hop) % clients))
-            of_after = tree.take(parameters(others.grads), after)
-            products = jax.vmap(tree.dot)(parameters(own.grads), of_after)
-            return products, own.batches + others.batches
+            of_after = tree.take(trainable(others.grads), after)
+            products = jax.vmap(tree.dot)(trainable(gradients.grads), of_after)
+            return products, gradients.batches + others.batches
 
         hops = jnp.arange(1, clients // 2 + 1)
         products, batches = lax.map(agreement, hops)  # [hops, M]
@@ -103,7 +105,7 @@ def cobo(task: Task, *, pull: Annotated[Scalar, FRACTION] = 0.1) -> Algorithm:
         aligned = jnp.zeros((clients, clients), bool)
         aligned = aligned.at[jnp.broadcast_to(places, pairs.shape), pairs].set(products > 0)
         aligned = (aligned | aligned.T) & info.reported[:, None] & info.reported[None]
-        weights = pulled(aligned, pull)
+        weights = pull_rows(aligned, pull)
         model, accepted = task.accept(trained, mix(weights, received), cohort)
         info = info._replace(
             weights=keep_own(weights, accepted),
@@ -114,7 +116,4 @@ def cobo(task: Task, *, pull: Annotated[Scalar, FRACTION] = 0.1) -> Algorithm:
         )
         return State(model, ()), info
 
-    def models(state: State, cohort: Cohort) -> Params:
-        return tree.take(state.clients, cohort.ids)
-
-    return Algorithm(init, round, models, task.problem.apply)
+    return Algorithm(init, round, own_models, task.problem.apply)

@@ -4,7 +4,12 @@ from typing import Annotated
 
 import jax.numpy as jnp
 
-from jaxfl.algorithms.steps.personal import Personal, personal_models, start_personal
+from jaxfl.algorithms.steps.personal import (
+    Personal,
+    personal_models,
+    personal_or_global,
+    start_personal,
+)
 from jaxfl.algorithms.steps.templates import unweighted_mean
 from jaxfl.algorithms.steps.uploads import train_and_upload
 from jaxfl.core import tree
@@ -12,7 +17,7 @@ from jaxfl.core.facts import method
 from jaxfl.core.options import NOT_NEGATIVE
 from jaxfl.core.papers import Paper
 from jaxfl.core.streams import stream
-from jaxfl.core.types import Algorithm, Cohort, Dataset, Info, Params, PRNGKey, Scalar, State, Task
+from jaxfl.core.types import Algorithm, Cohort, Dataset, Info, PRNGKey, Scalar, State, Task
 from jaxfl.training.objectives import data_loss, proximal
 
 
@@ -57,7 +62,7 @@ def ditto(task: Task, *, lam: Annotated[Scalar, NOT_NEGATIVE] = 1.0) -> Algorith
     """
     loss = data_loss(task.problem)
     fit = task.trainer(loss)
-    fit_own = task.trainer(proximal(loss, lam))
+    fit_personal = task.trainer(proximal(loss, lam))
 
     def init(key: PRNGKey, train: Dataset) -> State:
         model = task.problem.init(key)
@@ -65,14 +70,13 @@ def ditto(task: Task, *, lam: Annotated[Scalar, NOT_NEGATIVE] = 1.0) -> Algorith
 
     def round(key: PRNGKey, state: State, cohort: Cohort) -> tuple[State, Info]:
         start = tree.broadcast(state.server, cohort.ids.size)
-        own = personal_models(state.clients, state.server)
-        own = fit_own(stream(key, "second_fit"), own, start, cohort)
+        personal = personal_models(state.clients, state.server)
+        fitted = fit_personal(stream(key, "second_fit"), personal, start, cohort)
         _, received, info = train_and_upload(task, fit, key, start, None, cohort)
         server, info = unweighted_mean(received, info)
-        info = info._replace(loss=own.loss, batches=info.batches + own.batches, trained=own.params)
-        return State(Personal(own.params, jnp.ones_like(info.reported)), server), info
+        info = info._replace(
+            loss=fitted.loss, batches=info.batches + fitted.batches, trained=fitted.params
+        )
+        return State(Personal(fitted.params, jnp.ones_like(info.reported)), server), info
 
-    def models(state: State, cohort: Cohort) -> Params:
-        return personal_models(tree.take(state.clients, cohort.ids), state.server)
-
-    return Algorithm(init, round, models, task.problem.apply)
+    return Algorithm(init, round, personal_or_global, task.problem.apply)

@@ -6,13 +6,14 @@ import jax.numpy as jnp
 from jax import lax
 from jaxtyping import Array, Bool, Float
 
+from jaxfl.algorithms.steps.personal import own_models
 from jaxfl.algorithms.steps.uploads import train_and_upload
 from jaxfl.core import tree
 from jaxfl.core.facts import method
 from jaxfl.core.options import COUNT_OR_ZERO
 from jaxfl.core.papers import Paper
 from jaxfl.core.streams import stream
-from jaxfl.core.types import Algorithm, Cohort, Dataset, Info, Params, PRNGKey, State, Task
+from jaxfl.core.types import Algorithm, Cohort, Dataset, Info, PRNGKey, State, Task
 from jaxfl.kernels.mixing import isolate, mix
 from jaxfl.training.objectives import data_loss
 
@@ -29,6 +30,7 @@ from jaxfl.training.objectives import data_loss
     personal="the mixture of models",
     sends="its model",
     defaults="ours",
+    starts_from_server=False,
     turn_first="budget, the number of collaborators; then raise --val, by which they are chosen",
 )
 def dpfl(task: Task, *, budget: Annotated[int, COUNT_OR_ZERO] = 3) -> Algorithm:
@@ -72,41 +74,40 @@ def dpfl(task: Task, *, budget: Annotated[int, COUNT_OR_ZERO] = 3) -> Algorithm:
         sizes = jnp.maximum(cohort.sizes, 1).astype(jnp.float32)
         places = jnp.arange(clients)
 
-        def losses(chosen: Bool[Array, "m m"]) -> Float[Array, "m"]:
+        def losses(neighbours: Bool[Array, "m m"]) -> Float[Array, "m"]:
             """The validation loss of each client at the mean of its set; NaN counts as large."""
-            found = evaluate(evaluate_key, mix(rows_of(chosen), received), cohort.val, cohort.ids)
-            return jnp.where(jnp.isnan(found), jnp.finfo(found.dtype).max, found)
+            values = evaluate(
+                evaluate_key, mix(rows_of(neighbours), received), cohort.val, cohort.ids
+            )
+            return jnp.where(jnp.isnan(values), jnp.finfo(values.dtype).max, values)
 
-        def rows_of(chosen: Bool[Array, "m m"]) -> Float[Array, "m m"]:
-            weights = jnp.where(chosen, sizes[None], 0.0)
+        def rows_of(neighbours: Bool[Array, "m m"]) -> Float[Array, "m m"]:
+            weights = jnp.where(neighbours, sizes[None], 0.0)
             return weights / weights.sum(axis=1, keepdims=True)
 
         def add(carry: tuple[Array, Array, Array], _: None) -> tuple[tuple, None]:
-            chosen, best, going = carry
+            neighbours, best, active = carry
 
             def offer(sender: Array) -> Float[Array, "m"]:
-                return losses(chosen | (places == sender)[None])
+                return losses(neighbours | (places == sender)[None])
 
-            offered = lax.map(offer, places).T  # [M, M] (receiver, sender)
-            free = ~chosen & info.reported[None]
-            offered = jnp.where(free, offered, jnp.inf)
-            sender = offered.argmin(axis=1)
-            value = offered.min(axis=1)
-            going = going & (value <= best) & free.any(axis=1)
-            chosen = chosen | (going[:, None] & (places[None] == sender[:, None]))
-            return (chosen, jnp.where(going, value, best), going), None
+            offers = lax.map(offer, places).T  # [M, M] (receiver, sender)
+            free = ~neighbours & info.reported[None]
+            offers = jnp.where(free, offers, jnp.inf)
+            sender = offers.argmin(axis=1)
+            value = offers.min(axis=1)
+            active = active & (value <= best) & free.any(axis=1)
+            neighbours = neighbours | (active[:, None] & (places[None] == sender[:, None]))
+            return (neighbours, jnp.where(active, value, best), active), None
 
         alone = jnp.eye(clients, dtype=bool)
         begin = (alone, losses(alone), cohort.val.mask.any(axis=1))
-        (chosen, _, _), _ = lax.scan(add, begin, None, length=min(budget, clients - 1))
-        weights = isolate(rows_of(chosen), info.reported)
+        (neighbours, _, _), _ = lax.scan(add, begin, None, length=min(budget, clients - 1))
+        weights = isolate(rows_of(neighbours), info.reported)
         edges = (weights > 0).sum() / clients - 1
         info = info._replace(
             weights=weights, down=(clients - 1) * info.down, metrics={"edges": edges}
         )
         return State(mix(weights, received), ()), info
 
-    def models(state: State, cohort: Cohort) -> Params:
-        return tree.take(state.clients, cohort.ids)
-
-    return Algorithm(init, round, models, task.problem.apply, validates=True)
+    return Algorithm(init, round, own_models, task.problem.apply, validates=True)

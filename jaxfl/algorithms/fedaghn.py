@@ -7,6 +7,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float
 
 from jaxfl.algorithms.steps.layerwise import Weights, by_layer, train_from_mixtures
+from jaxfl.algorithms.steps.personal import models_in_state
 from jaxfl.core import tree
 from jaxfl.core.facts import method
 from jaxfl.core.options import NOT_NEGATIVE
@@ -50,6 +51,7 @@ class Client(NamedTuple):
     offers_mixture=True,
     takes_top_edges=True,
     mixes_before_training=True,
+    starts_from_server=False,
     separating={"own": 1.0, "sharpness": 10.0},
     turn_first="raise own, the weight of a client's own model, and sharpness: the defaults mix "
     "nearly evenly",
@@ -107,16 +109,16 @@ def fedaghn(
 
     def round(key: PRNGKey, state: State, cohort: Cohort) -> tuple[State, Info]:
         client: Client = state.clients
-        near = {name: cosine(part) for name, part in by_layer(client.update).items()}
+        similarity = {name: cosine(leaves) for name, leaves in by_layer(client.update).items()}
 
         # The weights of each layer, by softmax attention between the last updates.
         def weigh(learned: tuple[Array, Array]) -> Weights:
             own, sharpness = learned
-            found = {}
-            for place, (name, cosines) in enumerate(near.items()):
+            weights = {}
+            for place, (name, cosines) in enumerate(similarity.items()):
                 share = own[:, place, None] / (1 + own[:, place, None])
-                found[name] = heuristic(cosines, share, sharpness[:, place, None])
-            return found
+                weights[name] = heuristic(cosines, share, sharpness[:, place, None])
+            return weights
 
         learned = (client.own, client.sharpness)
         mixed = train_from_mixtures(
@@ -135,7 +137,4 @@ def fedaghn(
         clients = Client(mixed.trained, mixed.received, update, own_after, sharpness_after, seen)
         return State(clients, ()), info
 
-    def models(state: State, cohort: Cohort) -> Params:
-        return tree.take(state.clients.model, cohort.ids)
-
-    return Algorithm(init, round, models, task.problem.apply)
+    return Algorithm(init, round, models_in_state, task.problem.apply)

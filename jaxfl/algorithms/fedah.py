@@ -1,11 +1,15 @@
 """FedAH: personal heads that start from a learned mixture with the global head."""
 
-from typing import Annotated, NamedTuple
+from typing import Annotated
 
-import jax
-import jax.numpy as jnp
-
-from jaxfl.algorithms.steps.blending import blended, blended_weights, learned_blend
+from jaxfl.algorithms.steps.blending import (
+    Client,
+    blended,
+    blended_models,
+    blended_weights,
+    first_blend,
+    learned_blend,
+)
 from jaxfl.algorithms.steps.heads import head_of, part_weights
 from jaxfl.algorithms.steps.templates import mean_by_size
 from jaxfl.algorithms.steps.uploads import upload
@@ -14,17 +18,8 @@ from jaxfl.core.facts import method
 from jaxfl.core.options import COUNT, POSITIVE
 from jaxfl.core.papers import Paper
 from jaxfl.core.streams import stream
-from jaxfl.core.types import Algorithm, Cohort, Dataset, Info, Params, PRNGKey, Scalar, State, Task
+from jaxfl.core.types import Algorithm, Cohort, Dataset, Info, PRNGKey, Scalar, State, Task
 from jaxfl.training.objectives import data_loss, of_part
-
-
-class Client(NamedTuple):
-    """The state of each client."""
-
-    # [C, ...] the head as the client last trained it
-    head: Params
-    # [C, ...] A, of the shape of the head: the weight of the global head, from 0 to 1
-    blend: Params
 
 
 @method(
@@ -88,16 +83,17 @@ def fedah(
 
     def init(key: PRNGKey, train: Dataset) -> State:
         model = task.problem.init(key)
-        own = tree.broadcast(tree.split(model, head)[0], train.mask.shape[0])
-        return State(Client(own, jax.tree.map(jnp.ones_like, own)), model)
+        return State(first_blend(model, head, train.mask.shape[0]), model)
 
     def round(key: PRNGKey, state: State, cohort: Cohort) -> tuple[State, Info]:
-        own = state.clients.head
+        heads = state.clients.part
         start = tree.broadcast(state.server, cohort.ids.size)
-        other, body = tree.split(start, head)
+        global_head, body = tree.split(start, head)
         # Each client learns its A, then trains the head, then the body.
-        blend = fit_blend(stream(key, "third_fit"), state.clients.blend, (own, other, body), cohort)
-        begin = blended(own, other, blend.params)
+        blend = fit_blend(
+            stream(key, "third_fit"), state.clients.blend, (heads, global_head, body), cohort
+        )
+        begin = blended(heads, global_head, blend.params)
         trained_head = fit_head(stream(key, "second_fit"), begin, body, cohort)
         trained_body = fit_body(stream(key, "fit"), body, trained_head.params, cohort)
         trained = tree.join(trained_head.params, trained_body.params)
@@ -119,9 +115,4 @@ def fedah(
         client = Client(trained_head.params, blend.params)
         return State(client, model), info
 
-    def models(state: State, cohort: Cohort) -> Params:
-        client = tree.take(state.clients, cohort.ids)
-        other, body = tree.split(tree.broadcast(state.server, cohort.ids.size), head)
-        return tree.join(blended(client.head, other, client.blend), body)
-
-    return Algorithm(init, round, models, task.problem.apply)
+    return Algorithm(init, round, blended_models(head), task.problem.apply)

@@ -1,11 +1,15 @@
 """FedALA: clients start from a mixture of their own and the global model, learned by parameter."""
 
-from typing import Annotated, NamedTuple
+from typing import Annotated
 
-import jax
-import jax.numpy as jnp
-
-from jaxfl.algorithms.steps.blending import blended, blended_weights, learned_blend
+from jaxfl.algorithms.steps.blending import (
+    Client,
+    blended,
+    blended_models,
+    blended_weights,
+    first_blend,
+    learned_blend,
+)
 from jaxfl.algorithms.steps.heads import head_of, part_weights
 from jaxfl.algorithms.steps.templates import mean_by_size
 from jaxfl.algorithms.steps.uploads import upload
@@ -14,17 +18,8 @@ from jaxfl.core.facts import method
 from jaxfl.core.options import COUNT, POSITIVE
 from jaxfl.core.papers import Paper
 from jaxfl.core.streams import stream
-from jaxfl.core.types import Algorithm, Cohort, Dataset, Info, Params, PRNGKey, Scalar, State, Task
+from jaxfl.core.types import Algorithm, Cohort, Dataset, Info, PRNGKey, Scalar, State, Task
 from jaxfl.training.objectives import data_loss
-
-
-class Client(NamedTuple):
-    """The state of each client."""
-
-    # [C, ...] the upper layers as the client last trained them
-    own: Params
-    # [C, ...] W, of the shape of these layers: the weight of the global model, from 0 to 1
-    blend: Params
 
 
 @method(
@@ -50,7 +45,7 @@ def fedala(
     blend_epochs: Annotated[int, COUNT] = 1,
     layers: tree.Layers | None = None,
 ) -> Algorithm:
-    """FedAvg whose clients start from own + W (global - own), with one entry of W a parameter.
+    """FedAvg whose clients start from local + W (global - local), with one entry of W a parameter.
 
     This holds for the upper layers; the lower layers are those of the global model. In a round a
     client first learns W: it lowers its loss at this mixture by gradient steps, and each entry is
@@ -87,18 +82,17 @@ def fedala(
 
     def init(key: PRNGKey, train: Dataset) -> State:
         model = task.problem.init(key)
-        own = tree.broadcast(tree.split(model, layers)[0], train.mask.shape[0])
-        return State(Client(own, jax.tree.map(jnp.ones_like, own)), model)
+        return State(first_blend(model, layers, train.mask.shape[0]), model)
 
     def round(key: PRNGKey, state: State, cohort: Cohort) -> tuple[State, Info]:
-        own = state.clients.own
+        local = state.clients.part
         start = tree.broadcast(state.server, cohort.ids.size)
         upper, lower = tree.split(start, layers)
         # The weights W, by gradients at the mixture.
         blend = fit_blend(
-            stream(key, "second_fit"), state.clients.blend, (own, upper, lower), cohort
+            stream(key, "second_fit"), state.clients.blend, (local, upper, lower), cohort
         )
-        mixture = tree.join(blended(own, upper, blend.params), lower)
+        mixture = tree.join(blended(local, upper, blend.params), lower)
         # Local training of the whole model, and FedAvg.
         fitted = fit(stream(key, "fit"), mixture, None, cohort)
         received, info = upload(task, key, fitted, start, fitted.params, cohort)
@@ -116,9 +110,4 @@ def fedala(
         )
         return State(Client(tree.split(fitted.params, layers)[0], blend.params), model), info
 
-    def models(state: State, cohort: Cohort) -> Params:
-        client = tree.take(state.clients, cohort.ids)
-        upper, lower = tree.split(tree.broadcast(state.server, cohort.ids.size), layers)
-        return tree.join(blended(client.own, upper, client.blend), lower)
-
-    return Algorithm(init, round, models, task.problem.apply)
+    return Algorithm(init, round, blended_models(layers), task.problem.apply)

@@ -2,11 +2,12 @@
 
 from typing import Annotated
 
-from jaxfl.algorithms.steps.attraction import attracted, attracted_round, first_clients
-from jaxfl.core import papers, tree
+from jaxfl.algorithms.steps.attraction import attraction, attraction_round, first_clients
+from jaxfl.algorithms.steps.personal import models_in_state
+from jaxfl.core import papers
 from jaxfl.core.facts import method
 from jaxfl.core.options import NOT_NEGATIVE, POSITIVE
-from jaxfl.core.types import Algorithm, Cohort, Dataset, Info, Params, PRNGKey, Scalar, State, Task
+from jaxfl.core.types import Algorithm, Cohort, Dataset, Info, PRNGKey, Scalar, State, Task
 from jaxfl.kernels.amp import attentive
 from jaxfl.kernels.mixing import isolate
 from jaxfl.kernels.similarity import squared_distances
@@ -22,6 +23,7 @@ from jaxfl.kernels.similarity import squared_distances
     offers_mixture=True,
     takes_top_edges=True,
     mixes_before_training=True,
+    starts_from_server=False,
     turn_first="lower lam: clients are then less attracted to the mixture; then sigma, in the "
     "order of the squared distances of models",
 )
@@ -57,7 +59,7 @@ def fedamp(
       >>> info.weights.shape
       (4, 4)
     """
-    fit = task.trainer(attracted(task.problem))
+    fit = task.trainer(attraction(task.problem))
 
     def init(key: PRNGKey, train: Dataset) -> State:
         return State(first_clients(task.problem.init(key), train.mask.shape[0]), ())
@@ -69,10 +71,7 @@ def fedamp(
         xi = attentive(squared_distances(clients.received), step, sigma)
         weights = isolate(xi, clients.seen)
         factor = lam / (2 * step)
-        clients, info = attracted_round(task, fit, key, clients, weights, factor, cohort)
+        clients, info = attraction_round(task, fit, key, clients, weights, factor, cohort)
         return State(clients, ()), info
 
-    def models(state: State, cohort: Cohort) -> Params:
-        return tree.take(state.clients.model, cohort.ids)
-
-    return Algorithm(init, round, models, task.problem.apply)
+    return Algorithm(init, round, models_in_state, task.problem.apply)

@@ -34,6 +34,7 @@ SLOPES = {"constant": 0.0, "polynomial": 0.5, "hinge": 10.0}
     personal="",
     sends="its model",
     defaults="ours",
+    starts_from_server=False,
     turn_first="lower alpha if the accuracy jumps; one model cannot fit clients that differ",
 )
 def fedasync(
@@ -96,9 +97,9 @@ def fedasync(
         steps = alpha * discount(delay, staleness, slope, b) * info.reported
         counts = _left_in_the_end(steps[order])[jnp.argsort(order)]
         # x_t = (1 - alpha_t) x_(t-1) + alpha_t x_new, for one arrival after the other.
-        added = mix(counts, received)
-        kept = jnp.prod(1 - steps)
-        model = jax.tree.map(lambda old, new: kept * old + new, model, added)
+        increment = mix(counts, received)
+        factor = jnp.prod(1 - steps)
+        model = jax.tree.map(lambda old, new: factor * old + new, model, increment)
         mixed = mixed + arrived.sum()
         info = info._replace(
             weights=tree.broadcast(shares(counts), cohort.ids.size),

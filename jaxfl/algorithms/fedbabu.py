@@ -22,15 +22,15 @@ from jaxfl.training.objectives import data_loss, of_part
     place="Algorithm 1",
     personal="",
     sends="its body",
-    turn_first="look at the scores after training: the method is made for models that clients "
-    "fine-tune",
+    turn_first="look at the scores of the fine-tuned models: the method is made for models that "
+    "clients fine-tune",
 )
 def fedbabu(task: Task, *, head: tree.Layers | None = None) -> Algorithm:
     """FedAvg of the body, below a head that is the same random one for everybody and never trained.
 
     As no client changes the head, their bodies learn features for one common classifier. The
     personalized models of the paper are those after each client has fine-tuned the whole model,
-    which an evaluation reports as "after": `make_evaluate(..., after=...)`, `--after`.
+    which an evaluation reports as `fine_tuned`: `make_evaluate(..., after="fine_tuned")`.
 
     State: clients = nothing; server = (the global body, the head). Weights: "body" and "head".
 
@@ -51,14 +51,14 @@ def fedbabu(task: Task, *, head: tree.Layers | None = None) -> Algorithm:
     head = head_of(task.problem, head)
 
     def init(key: PRNGKey, train: Dataset) -> State:
-        fixed, body = tree.split(task.problem.init(key), head)
-        return State((), (body, fixed))
+        initial_head, body = tree.split(task.problem.init(key), head)
+        return State((), (body, initial_head))
 
     def round(key: PRNGKey, state: State, cohort: Cohort) -> tuple[State, Info]:
         clients = cohort.ids.size
-        body, fixed = state.server
+        body, initial_head = state.server
         start = tree.broadcast(body, clients)
-        heads = tree.broadcast(fixed, clients)
+        heads = tree.broadcast(initial_head, clients)
         _, received, info = train_and_upload(task, fit, key, start, heads, cohort)
         body, weights = mean_by_size(received, start, info.reported, cohort)
         matrix = tree.broadcast(weights, clients)
@@ -66,7 +66,7 @@ def fedbabu(task: Task, *, head: tree.Layers | None = None) -> Algorithm:
             weights=part_weights(matrix, "body", "head", received),
             trained=tree.join(info.trained, heads),
         )
-        return State((), (body, fixed)), info
+        return State((), (body, initial_head)), info
 
     def models(state: State, cohort: Cohort) -> Params:
         return tree.broadcast(tree.join(*state.server), cohort.ids.size)

@@ -42,7 +42,7 @@ def fedbn(task: Task, *, norms: tree.Layers = "[Nn]orm") -> Algorithm:
     """
 
     def divide(model: Params) -> tuple[Params, Params]:
-        own, shared = tree.split(model, norms)
-        return shared, own
+        personal, shared = tree.split(model, norms)
+        return shared, personal
 
     return partial_model(task, divide, "shared", "norms", by_size=False)

@@ -31,6 +31,7 @@ from jaxfl.training.objectives import data_loss
     personal="",
     sends="its update",
     defaults="ours",
+    starts_from_server=False,
     turn_first="lower rate if the accuracy jumps; one model cannot fit clients that differ",
 )
 def fedbuff(task: Task, *, rate: Annotated[Scalar, POSITIVE] = 1.0) -> Algorithm:
@@ -78,10 +79,10 @@ def fedbuff(task: Task, *, rate: Annotated[Scalar, POSITIVE] = 1.0) -> Algorithm
         updates = jax.tree.map(jnp.subtract, received, start)
         # Algorithm 1, lines 9 to 12: the sum of the updates over K, times eta_g.
         mean = mix(counts / jnp.maximum(info.reported.sum(), 1), updates)
-        moved = jax.tree.map(lambda old, step: old + rate * step, model, mean)
+        after = jax.tree.map(lambda old, step: old + rate * step, model, mean)
         weights = shares(counts)
-        moved = tree.combine(of_statistics, mix(weights, received), moved)
-        model = tree.where(info.reported.any(), moved, model)
+        after = tree.combine(of_statistics, mix(weights, received), after)
+        model = tree.where(info.reported.any(), after, model)
         steps = steps + 1
         info = info._replace(
             weights=tree.broadcast(weights, cohort.ids.size),

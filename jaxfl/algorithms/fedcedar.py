@@ -15,7 +15,7 @@ from jaxfl.core.options import COUNT, COUNT_OR_ZERO, POSITIVE
 from jaxfl.core.papers import Paper
 from jaxfl.core.streams import stream
 from jaxfl.core.types import Algorithm, Cohort, Dataset, Info, Params, PRNGKey, Scalar, State, Task
-from jaxfl.kernels.cluster import continued, distances_between, kmeans
+from jaxfl.kernels.cluster import distances_between, kmeans, predecessors
 from jaxfl.kernels.mixing import leave_out, mix
 from jaxfl.kernels.propagate import contraction, graph_rows, propagate
 from jaxfl.kernels.similarity import cosine
@@ -40,17 +40,17 @@ class Server(NamedTuple):
     round: Int[Array, ""]
     # the initial model if differences from it are compared, otherwise ()
     initial: Params
-    # `Kept` if nodes have an identity, otherwise ()
-    kept: PyTree
+    # `Nodes` if nodes have an identity, otherwise ()
+    nodes: PyTree
 
 
-class Kept(NamedTuple):
+class Nodes(NamedTuple):
     """What the server knows of nodes that stay the same over rounds."""
 
     # [K, ...] the centre of each node when it last had members
     centres: Params
     # [K] whether it has ever had any
-    held: Bool[Array, "k"]
+    occupied: Bool[Array, "k"]
 
 
 @method(
@@ -141,8 +141,8 @@ def fedcedar(
         first = jnp.zeros(train.mask.shape[0], jnp.int32)
         initial = model if feature == "update" else ()
         models = tree.broadcast(model, clusters)
-        kept = () if identity == "round" else Kept(models, jnp.zeros(clusters, bool))
-        server = Server(models, jnp.zeros((), jnp.int32), initial, kept)
+        memory = () if identity == "round" else Nodes(models, jnp.zeros(clusters, bool))
+        server = Server(models, jnp.zeros((), jnp.int32), initial, memory)
         return State(Client(first, first - 1), server)
 
     def current(client: Client, server: Server, cohort: Cohort) -> Params:
@@ -166,21 +166,21 @@ def fedcedar(
 
     def identify(
         cluster: Array, centres: Array, received: Params, client: Client, server: Server, info: Info
-    ) -> tuple[Array, Array, Kept]:
+    ) -> tuple[Array, Array, Nodes]:
         """The node of each client, the averaging of each node's members [K, M], and the nodes."""
-        returning = (client.seen >= 0) & info.reported
-        before = jax.nn.one_hot(client.cluster, clusters) * returning[:, None]
+        again = (client.seen >= 0) & info.reported
+        before = jax.nn.one_hot(client.cluster, clusters) * again[:, None]
         votes = jax.nn.one_hot(cluster, clusters).T @ before
-        kept = server.kept
-        distances = distances_between(mix(centres, received), kept.centres)
-        node = continued(votes, distances, kept.held, centres.any(axis=1))
+        memory = server.nodes
+        distances = distances_between(mix(centres, received), memory.centres)
+        node = predecessors(votes, distances, memory.occupied, centres.any(axis=1))
         # Clusters that continue one node are one cluster.
         counts = info.reported | ~info.reported.any()
         members = jax.nn.one_hot(node[cluster], clusters, axis=0) * counts[None]
         averaging = members / jnp.maximum(members.sum(axis=1), 1)[:, None]
         exists = members.any(axis=1)
-        now = tree.choose(exists, mix(averaging, received), kept.centres)
-        return node[cluster], averaging, Kept(now, kept.held | exists)
+        now = tree.choose(exists, mix(averaging, received), memory.centres)
+        return node[cluster], averaging, Nodes(now, memory.occupied | exists)
 
     def round(key: PRNGKey, state: State, cohort: Cohort) -> tuple[State, Info]:
         server = state.server
@@ -197,18 +197,18 @@ def fedcedar(
             centres = jax.nn.one_hot(cluster, clusters, axis=0)
         # A cluster without a client that has reported is empty.
         centres = leave_out(centres, reported) * (reported | ~reported.any())[None]
-        kept = ()
+        memory = ()
         if identity != "round":
-            cluster, centres, kept = identify(
+            cluster, centres, memory = identify(
                 cluster, centres, received, state.clients, server, info
             )
         exists = centres.any(axis=1)
         # Section 3.3: the cosines of the centres are the edges of the graph. Section 3.4, (2): P
         # steps of propagation over the graph.
-        compared = received
+        features = received
         if feature == "update":
-            compared = tree.subtract(received, server.initial)
-        edges = graph_rows(cosine(mix(centres, compared)), graph, temperature)
+            features = tree.subtract(received, server.initial)
+        edges = graph_rows(cosine(mix(centres, features)), graph, temperature)
         nodes = mix(propagate(edges, hops, exists), centres)  # [K, M]
         # Section 3.5: each client gets the model of its node.
         weights = nodes[cluster]
@@ -221,10 +221,10 @@ def fedcedar(
         models = mix(nodes, received)
         if identity != "round":
             # A node without members keeps its model, if it ever had any.
-            models = tree.choose(~exists & server.kept.held, server.models, models)
+            models = tree.choose(~exists & server.nodes.occupied, server.models, models)
         if identity == "chosen":
             info = info._replace(down=2 * info.down)
-        server = Server(models, server.round + 1, server.initial, kept)
+        server = Server(models, server.round + 1, server.initial, memory)
         return State(client, server), info
 
     def models(state: State, cohort: Cohort) -> Params:

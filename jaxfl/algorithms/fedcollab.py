@@ -98,12 +98,12 @@ def fedcollab(
     @jax.jit
     def init(key: PRNGKey, train: Dataset) -> State:
         sizes = jnp.sum(train.mask > 0, axis=1)
-        found = estimate_divergences(
+        divergences = estimate_divergences(
             key, task.problem, train, steps=steps, rate=rate, most=examples
         )
         coalition, _ = find_coalitions(
             stream(key, "evaluate"),
-            found.matrix,
+            divergences.matrix,
             sizes,
             jnp.arange(sizes.size),
             trade,
@@ -111,7 +111,9 @@ def fedcollab(
             starts=starts,
         )
         client = Client(
-            coalition, jnp.full_like(coalition, found.up), jnp.full_like(coalition, found.down)
+            coalition,
+            jnp.full_like(coalition, divergences.up),
+            jnp.full_like(coalition, divergences.down),
         )
         return State(client, tree.broadcast(task.problem.init(key), coalitions))
 

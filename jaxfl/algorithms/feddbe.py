@@ -95,26 +95,26 @@ def feddbe(task: Task, *, kappa: Annotated[Scalar, NOT_NEGATIVE] = 50.0) -> Algo
         )
         return matrices[0]
 
-    def shifted(logits: Array, params: dict) -> Array:
+    def add_memory(logits: Array, params: dict) -> Array:
         return logits + (params["memory"] @ kernel(params["model"]))[None]
 
     def apply(params: dict, x: Array) -> Array:
-        return shifted(problem.apply(params["model"], x), params)
+        return add_memory(problem.apply(params["model"], x), params)
 
     def objective(params: dict, batch: Dataset, anchor: tuple, key: PRNGKey):
-        consensus, known = anchor
-        used = params | {"memory": known * params["memory"]}
+        consensus, exists = anchor
+        current = params | {"memory": exists * params["memory"]}
 
         def predict(_: dict, x: Array, mask: Array, key: PRNGKey):
             if problem.predict is None:
-                return apply(used, x), None
+                return apply(current, x), None
             logits, term = problem.predict(params["model"], x, mask, key)
-            return shifted(logits, used), term
+            return add_memory(logits, current), term
 
         value, aux = loss_of(problem, predict)(params, batch, None, key)
-        found = features(params["model"], batch.x)
-        mean = jax.vmap(masked_mean, (1, None))(found, batch.mask)
-        return value + known * kappa * jnp.mean((mean - consensus) ** 2) / 2, aux
+        embeddings = features(params["model"], batch.x)
+        mean = jax.vmap(masked_mean, (1, None))(embeddings, batch.mask)
+        return value + exists * kappa * jnp.mean((mean - consensus) ** 2) / 2, aux
 
     fit = task.trainer(objective, whole_batch=True)
 
@@ -133,8 +133,8 @@ def feddbe(task: Task, *, kappa: Annotated[Scalar, NOT_NEGATIVE] = 50.0) -> Algo
         clients = cohort.ids.size
         model = tree.broadcast(server.model, clients)
         start = {"model": model, "memory": state.clients}
-        known = jnp.float32(server.known)
-        anchor = (tree.broadcast(server.consensus, clients), jnp.full(clients, known))
+        exists = jnp.float32(server.known)
+        anchor = (tree.broadcast(server.consensus, clients), jnp.full(clients, exists))
         fitted = fit(stream(key, "fit"), start, anchor, cohort)
         trained = fitted.params
         # The mean features of the trained models, in the first round.
@@ -145,12 +145,12 @@ def feddbe(task: Task, *, kappa: Annotated[Scalar, NOT_NEGATIVE] = 50.0) -> Algo
             lambda: over_clients(mean_features, "auto")(trained["model"], cohort.train),
         )
         before = (model, nothing)
-        (received, sent), info = upload(
+        (received, received_means), info = upload(
             task, key, fitted, before, (trained["model"], means), cohort
         )
         new, weights = mean_by_size(received, model, info.reported, cohort)
         first = ~server.known & info.reported.any()
-        consensus = jnp.where(first, mix(weights, sent), server.consensus)
+        consensus = jnp.where(first, mix(weights, received_means), server.consensus)
         matrix = tree.broadcast(weights, clients)
         floats = jnp.where(server.known, 0, consensus.size)
         info = info._replace(

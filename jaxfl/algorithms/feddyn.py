@@ -13,7 +13,7 @@ from jaxfl.core.facts import method
 from jaxfl.core.options import POSITIVE
 from jaxfl.core.papers import Paper
 from jaxfl.core.types import Algorithm, Cohort, Dataset, Info, Params, PRNGKey, Scalar, State, Task
-from jaxfl.training.batch_statistics import of_statistics, parameters
+from jaxfl.training.batch_statistics import of_statistics, trainable
 from jaxfl.training.objectives import data_loss, proximal
 
 
@@ -67,12 +67,12 @@ def feddyn(task: Task, *, alpha: Annotated[Scalar, POSITIVE] = 0.01) -> Algorith
       >>> state.server._fields
       ('model', 'correction', 'clients')
     """
-    near = proximal(data_loss(task.problem), alpha)
+    proximal_loss = proximal(data_loss(task.problem), alpha)
 
     def objective(params: Params, batch: Dataset, anchor: tuple, key: PRNGKey):
         linear, centre = anchor
-        value, aux = near(params, batch, centre, key)
-        return value - tree.dot(parameters(params), parameters(linear)), aux
+        value, aux = proximal_loss(params, batch, centre, key)
+        return value - tree.dot(trainable(params), trainable(linear)), aux
 
     fit = task.trainer(objective)
 
@@ -94,8 +94,8 @@ def feddyn(task: Task, *, alpha: Annotated[Scalar, POSITIVE] = 0.01) -> Algorith
         anchor = (state.clients, start)
         trained, received, info = train_and_upload(task, fit, key, start, anchor, cohort)
         # The client's linear term, of its own model, whatever the server receives of it.
-        moved = without_statistics(tree.subtract(trained, server.model))
-        linear = jax.tree.map(lambda g, d: g - alpha * d, state.clients, moved)
+        drift = without_statistics(tree.subtract(trained, server.model))
+        linear = jax.tree.map(lambda g, d: g - alpha * d, state.clients, drift)
         # h, and the mean of the models less h / alpha.
         mean, info = unweighted_mean(received, info)
         fraction = info.reported.sum() / server.clients
@@ -103,9 +103,9 @@ def feddyn(task: Task, *, alpha: Annotated[Scalar, POSITIVE] = 0.01) -> Algorith
         correction = jax.tree.map(lambda h, d: h - alpha * fraction * d, server.correction, change)
         model = jax.tree.map(lambda x, h: x - h / alpha, mean, correction)
         # Where nobody has reported, everything stays.
-        kept = Server(server.model, server.correction, server.clients)
-        found = Server(model, correction, server.clients)
-        return State(linear, tree.where(info.reported.any(), found, kept)), info
+        before = Server(server.model, server.correction, server.clients)
+        after = Server(model, correction, server.clients)
+        return State(linear, tree.where(info.reported.any(), after, before)), info
 
     def models(state: State, cohort: Cohort) -> Params:
         return tree.broadcast(state.server.model, cohort.ids.size)

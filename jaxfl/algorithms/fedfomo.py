@@ -5,6 +5,7 @@ import jax.numpy as jnp
 from jax import lax
 from jaxtyping import Array
 
+from jaxfl.algorithms.steps.personal import own_models
 from jaxfl.algorithms.steps.uploads import train_and_upload
 from jaxfl.core import tree
 from jaxfl.core.facts import method
@@ -19,7 +20,6 @@ from jaxfl.core.types import (
     PRNGKey,
     State,
     Task,
-    keep_edges,
 )
 from jaxfl.kernels.fomo import fomo_weights
 from jaxfl.kernels.mixing import mix
@@ -39,6 +39,7 @@ from jaxfl.training.objectives import data_loss
     personal="the mixture of models",
     sends="its model",
     takes_top_edges=True,
+    starts_from_server=False,
     turn_first="raise --val: a client chooses whom to learn from on its validation examples",
 )
 def fedfomo(task: Task) -> Algorithm:
@@ -88,20 +89,17 @@ def fedfomo(task: Task) -> Algorithm:
 
         # How much each model lowers the loss, divided by its distance.
         before = losses(start)
-        offered, squared = lax.map(offer, received)  # [M, M] each (model, client)
-        offered = jnp.where(info.reported[:, None], offered, jnp.inf)
-        weights = fomo_weights(before, offered.T, jnp.sqrt(squared.T))
-        found = weights.sum(axis=1) > 0
-        kept = keep_edges(task, weights)
+        offers, squared = lax.map(offer, received)  # [M, M] each (model, client)
+        offers = jnp.where(info.reported[:, None], offers, jnp.inf)
+        weights = fomo_weights(before, offers.T, jnp.sqrt(squared.T))
+        has_weight = weights.sum(axis=1) > 0
+        edges = task.keep_edges(weights)
 
         # A client for which no model has a weight keeps a model of its own.
         validates = cohort.val.mask.any(axis=1)
-        own = tree.choose(validates, start, trained)
-        model = tree.choose(found, mix(kept.rows, received), own)
-        weights = jnp.where(found[:, None], kept.weights, jnp.eye(clients))
+        fallback = tree.choose(validates, start, trained)
+        model = tree.choose(has_weight, mix(edges.rows, received), fallback)
+        weights = jnp.where(has_weight[:, None], edges.weights, jnp.eye(clients))
         return State(model, ()), info._replace(weights=weights, down=(clients - 1) * info.down)
 
-    def models(state: State, cohort: Cohort) -> Params:
-        return tree.take(state.clients, cohort.ids)
-
-    return Algorithm(init, round, models, task.problem.apply, validates=True)
+    return Algorithm(init, round, own_models, task.problem.apply, validates=True)

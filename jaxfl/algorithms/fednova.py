@@ -63,9 +63,9 @@ def fednova(task: Task) -> Algorithm:
         start = tree.broadcast(state.server, cohort.ids.size)
         _, received, info = train_and_upload(task, fit, key, start, None, cohort)
         distance = measure(stream(key, "second_fit"), cohort)
-        moved = info.reported & (distance > 0)
-        inverse = jnp.where(moved, 1 / jnp.where(moved, distance, 1.0), 0.0)
-        fractions = size_weights(cohort.sizes * moved)
+        mask = info.reported & (distance > 0)
+        inverse = jnp.where(mask, 1 / jnp.where(mask, distance, 1.0), 0.0)
+        fractions = size_weights(cohort.sizes * mask)
         # (7): sum_i p_i |a_i| times sum_i p_i (y_i - x) / |a_i|. The second sum is a mean of the
         # updates with weights in proportion to p_i / |a_i|, times the sum of the p_i / |a_i|.
         shares = fractions * inverse

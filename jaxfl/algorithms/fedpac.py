@@ -7,7 +7,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float
 
 from jaxfl.algorithms.steps.heads import class_features, features_of, head_of, part_weights
-from jaxfl.algorithms.steps.labels import check_labels, class_count
+from jaxfl.algorithms.steps.labels import class_count, require_labels
 from jaxfl.algorithms.steps.templates import mean_by_size
 from jaxfl.algorithms.steps.uploads import upload
 from jaxfl.core import tree
@@ -26,7 +26,6 @@ from jaxfl.core.types import (
     Scalar,
     State,
     Task,
-    keep_edges,
 )
 from jaxfl.kernels.combination import combination_rows
 from jaxfl.kernels.mixing import isolate, mix
@@ -110,16 +109,16 @@ def fedpac(
     head = head_of(problem, None)
     part_loss = of_part(data_loss(problem))
 
-    def aligned(body: Params, batch: Dataset, anchor: tuple, key: PRNGKey):
-        own, server = anchor
-        value, aux = part_loss(body, batch, own, key)
-        found = features(tree.join(body, own), batch.x)
-        squared = jnp.mean((found - server.prototypes[batch.y]) ** 2, axis=1)
-        apart = masked_mean(jnp.where(server.known[batch.y], squared, 0.0), batch.mask)
-        return value + lam * apart, aux
+    def alignment(body: Params, batch: Dataset, anchor: tuple, key: PRNGKey):
+        personal, server = anchor
+        value, aux = part_loss(body, batch, personal, key)
+        embeddings = features(tree.join(body, personal), batch.x)
+        squared = jnp.mean((embeddings - server.prototypes[batch.y]) ** 2, axis=1)
+        distance = masked_mean(jnp.where(server.known[batch.y], squared, 0.0), batch.mask)
+        return value + lam * distance, aux
 
     fit_head = task.trainer(part_loss, epochs=head_epochs)
-    fit_body = task.trainer(aligned)
+    fit_body = task.trainer(alignment)
 
     def class_means(model: Params, data: Dataset, server: Server) -> tuple[Array, Array]:
         """The client's mean features of each class, the server's where it has no example [K, d]."""
@@ -142,52 +141,52 @@ def fedpac(
         return Statistics(shares[:, None] * means, spread.sum() / total)
 
     def init(key: PRNGKey, train: Dataset) -> State:
-        check_labels(train, "FedPAC")
+        require_labels(train, "FedPAC")
         model = problem.init(key)
-        own, body = tree.split(model, head)
+        personal, body = tree.split(model, head)
         classes = class_count(problem, train)
         width = jax.eval_shape(features, model, train.x[0, :1]).shape[-1]
         server = Server(body, jnp.zeros((classes, width)), jnp.zeros(classes, bool))
-        return State(tree.broadcast(own, train.mask.shape[0]), server)
+        return State(tree.broadcast(personal, train.mask.shape[0]), server)
 
     def round(key: PRNGKey, state: State, cohort: Cohort) -> tuple[State, Info]:
         clients = cohort.ids.size
         server = tree.broadcast(state.server, clients)
         start = tree.join(state.clients, server.body)
-        told = over_clients(describe, "auto")(start, cohort.train, server)
+        summaries = over_clients(describe, "auto")(start, cohort.train, server)
         # The head with the body fixed, then the body with the head fixed.
-        own = fit_head(stream(key, "second_fit"), state.clients, server.body, cohort)
-        fitted = fit_body(stream(key, "fit"), server.body, (own.params, server), cohort)
-        trained = tree.join(own.params, fitted.params)
+        personal = fit_head(stream(key, "second_fit"), state.clients, server.body, cohort)
+        fitted = fit_body(stream(key, "fit"), server.body, (personal.params, server), cohort)
+        trained = tree.join(personal.params, fitted.params)
         prototypes, has = over_clients(class_means, "auto")(trained, cohort.train, server)
-        nothing = jax.tree.map(jnp.zeros_like, told)
+        nothing = jax.tree.map(jnp.zeros_like, summaries)
         before = (start, server.prototypes, nothing)
-        received, info = upload(task, key, fitted, before, (trained, prototypes, told), cohort)
-        models, sent, statistics = received
+        received, info = upload(task, key, fitted, before, (trained, prototypes, summaries), cohort)
+        models, received_prototypes, statistics = received
         heads, bodies = tree.split(models, head)
         # The mean of the bodies, and of the prototypes of each class over those who have it.
         body, weights = mean_by_size(bodies, server.body, info.reported, cohort)
         senders = (has & info.reported[:, None]).T.astype(jnp.float32)
         rows = senders / jnp.maximum(senders.sum(axis=1, keepdims=True), 1)
         some = senders.any(axis=1)
-        found = jax.vmap(mix)(rows, jnp.swapaxes(sent, 0, 1))
-        prototypes = jnp.where(some[:, None], found, state.server.prototypes)
+        means = jax.vmap(mix)(rows, jnp.swapaxes(received_prototypes, 0, 1))
+        prototypes = jnp.where(some[:, None], means, state.server.prototypes)
         # The combination of heads.
         by_head = combination_rows(
             statistics.variance, statistics.means.reshape(clients, -1), info.reported
         )
-        kept = keep_edges(task, isolate(by_head, info.reported))
+        edges = task.keep_edges(isolate(by_head, info.reported))
         matrix = tree.broadcast(weights, clients)
         info = info._replace(
-            weights=part_weights(matrix, "body", "head", bodies, kept.weights),
-            batches=info.batches + own.batches,
+            weights=part_weights(matrix, "body", "head", bodies, edges.weights),
+            batches=info.batches + personal.batches,
             trained=trained,
         )
         after = Server(body, prototypes, state.server.known | some)
-        return State(mix(kept.rows, heads), after), info
+        return State(mix(edges.rows, heads), after), info
 
     def models(state: State, cohort: Cohort) -> Params:
-        own = tree.take(state.clients, cohort.ids)
-        return tree.join(own, tree.broadcast(state.server.body, cohort.ids.size))
+        personal = tree.take(state.clients, cohort.ids)
+        return tree.join(personal, tree.broadcast(state.server.body, cohort.ids.size))
 
     return Algorithm(init, round, models, problem.apply)

@@ -46,7 +46,7 @@ def fedper(task: Task, *, head: tree.Layers | None = None) -> Algorithm:
     head = head_of(task.problem, head)
 
     def divide(model: Params) -> tuple[Params, Params]:
-        own, body = tree.split(model, head)
-        return body, own
+        personal, body = tree.split(model, head)
+        return body, personal
 
     return partial_model(task, divide, "body", "head")

@@ -7,7 +7,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float
 
 from jaxfl.algorithms.steps.heads import class_features, features_of
-from jaxfl.algorithms.steps.labels import check_labels, class_count
+from jaxfl.algorithms.steps.labels import class_count, require_labels
 from jaxfl.algorithms.steps.uploads import upload
 from jaxfl.core import tree
 from jaxfl.core.facts import method
@@ -88,23 +88,23 @@ def fedproto(
         value, aux = loss(params, batch, None, key)
         # The features of an example and the prototype of its class, if there is one.
         squared = jnp.mean((features(params, batch.x) - server.values[batch.y]) ** 2, axis=1)
-        apart = masked_mean(jnp.where(server.known[batch.y], squared, 0.0), batch.mask)
-        return value + lam * apart, aux
+        distance = masked_mean(jnp.where(server.known[batch.y], squared, 0.0), batch.mask)
+        return value + lam * distance, aux
 
     fit = task.trainer(objective)
 
-    def own_prototypes(model: Params, data: Dataset, server: Prototypes) -> Prototypes:
+    def client_prototypes(model: Params, data: Dataset, server: Prototypes) -> Prototypes:
         """The client's mean features of each class, or the server's where it has no example."""
         means, counts = class_features(features, model, data, server.known.size)
         has = counts > 0
         return Prototypes(jnp.where(has[:, None], means, server.values), has)
 
     def nearest(params: dict, x: Array) -> Float[Array, "b k"]:
-        found = features(params["model"], x)
-        values, known = params["prototypes"]
-        distances = jnp.sum((found[:, None] - values[None]) ** 2, axis=2)
-        by_distance = jnp.where(known[None], -distances, jnp.finfo(jnp.float32).min / 2)
-        return jnp.where(known.any(), by_distance, problem.apply(params["model"], x))
+        embeddings = features(params["model"], x)
+        values, mask = params["prototypes"]
+        distances = jnp.sum((embeddings[:, None] - values[None]) ** 2, axis=2)
+        by_distance = jnp.where(mask[None], -distances, jnp.finfo(jnp.float32).min / 2)
+        return jnp.where(mask.any(), by_distance, problem.apply(params["model"], x))
 
     def deployed(model: Params, server: Prototypes, clients: int) -> Params:
         if predict == "head":
@@ -112,7 +112,7 @@ def fedproto(
         return {"model": model, "prototypes": tree.broadcast(server, clients)}
 
     def init(key: PRNGKey, train: Dataset) -> State:
-        check_labels(train, "FedProto")
+        require_labels(train, "FedProto")
         model = problem.init(key)
         classes = class_count(problem, train)
         width = jax.eval_shape(features, model, train.x[0, :1]).shape[-1]
@@ -123,23 +123,23 @@ def fedproto(
         clients = cohort.ids.size
         server = tree.broadcast(state.server, clients)
         fitted = fit(stream(key, "fit"), state.clients, server, cohort)
-        own = over_clients(own_prototypes, "auto")(fitted.params, cohort.train, server)
-        received, info = upload(task, key, fitted, server.values, own.values, cohort)
+        prototypes = over_clients(client_prototypes, "auto")(fitted.params, cohort.train, server)
+        received, info = upload(task, key, fitted, server.values, prototypes.values, cohort)
         # The weights of the senders of each class [K, M]; rows of classes without a sender are 0.
-        senders = (own.known & info.reported[:, None]).T.astype(jnp.float32)
+        senders = (prototypes.known & info.reported[:, None]).T.astype(jnp.float32)
         rows = senders / jnp.maximum(senders.sum(axis=1, keepdims=True), 1)
-        sent = senders.any(axis=1)
-        found = jax.vmap(mix)(rows, jnp.swapaxes(received, 0, 1))
+        exists = senders.any(axis=1)
+        means = jax.vmap(mix)(rows, jnp.swapaxes(received, 0, 1))
         after = Prototypes(
-            jnp.where(sent[:, None], found, state.server.values), state.server.known | sent
+            jnp.where(exists[:, None], means, state.server.values), state.server.known | exists
         )
-        mean = rows.sum(axis=0) / jnp.maximum(sent.sum(), 1)
+        mean = rows.sum(axis=0) / jnp.maximum(exists.sum(), 1)
         identity = jnp.eye(clients)
-        floats = info.up + sent.size
+        floats = info.up + exists.size
         info = info._replace(
             weights={
                 "model": identity,
-                "prototypes": jnp.where(sent.any(), tree.broadcast(mean, clients), identity),
+                "prototypes": jnp.where(exists.any(), tree.broadcast(mean, clients), identity),
             },
             up=floats,
             down=floats,
@@ -148,7 +148,7 @@ def fedproto(
         return State(fitted.params, after), info
 
     def models(state: State, cohort: Cohort) -> Params:
-        own = tree.take(state.clients, cohort.ids)
-        return deployed(own, state.server, cohort.ids.size)
+        model = tree.take(state.clients, cohort.ids)
+        return deployed(model, state.server, cohort.ids.size)
 
     return Algorithm(init, round, models, problem.apply if predict == "head" else nearest)

@@ -68,22 +68,22 @@ def fedrep(
     head = head_of(task.problem, head)
 
     def init(key: PRNGKey, train: Dataset) -> State:
-        own, body = tree.split(task.problem.init(key), head)
-        return State(tree.broadcast(own, train.mask.shape[0]), body)
+        heads, body = tree.split(task.problem.init(key), head)
+        return State(tree.broadcast(heads, train.mask.shape[0]), body)
 
     def round(key: PRNGKey, state: State, cohort: Cohort) -> tuple[State, Info]:
         start = tree.broadcast(state.server, cohort.ids.size)
         # The head with the body fixed, then the body with the head fixed.
-        own = fit_head(stream(key, "second_fit"), state.clients, start, cohort)
-        _, received, info = train_and_upload(task, fit_body, key, start, own.params, cohort)
+        heads = fit_head(stream(key, "second_fit"), state.clients, start, cohort)
+        _, received, info = train_and_upload(task, fit_body, key, start, heads.params, cohort)
         # The unweighted mean of the bodies.
         body, info = unweighted_mean(received, info)
         info = info._replace(
             weights=part_weights(info.weights, "body", "head", received),
-            batches=info.batches + own.batches,
-            trained=tree.join(own.params, info.trained),
+            batches=info.batches + heads.batches,
+            trained=tree.join(heads.params, info.trained),
         )
-        return State(own.params, body), info
+        return State(heads.params, body), info
 
     def models(state: State, cohort: Cohort) -> Params:
         return tree.join(

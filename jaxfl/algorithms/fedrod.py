@@ -6,7 +6,7 @@ from jax import lax
 from jaxtyping import Array, Float
 
 from jaxfl.algorithms.steps.heads import features_of, part_weights
-from jaxfl.algorithms.steps.labels import check_labels, label_counts
+from jaxfl.algorithms.steps.labels import class_sizes, require_labels
 from jaxfl.algorithms.steps.templates import mean_by_size
 from jaxfl.algorithms.steps.uploads import train_and_upload
 from jaxfl.core import tree
@@ -66,12 +66,12 @@ def fedrod(task: Task) -> Algorithm:
         return problem.apply(params["global"], x) + head_input @ head["kernel"] + head["bias"][None]
 
     def objective(params: dict, batch: Dataset, prior: Float[Array, "classes"], key: PRNGKey):
-        def balanced(model: Params, x: Array, mask: Array, key: PRNGKey):
+        def balanced_logits(model: Params, x: Array, mask: Array, key: PRNGKey):
             logits, term = predict(model, x, mask, key)
             return logits + prior[None], term
 
         # The balanced softmax trains the global model.
-        loss, _ = loss_of(problem, balanced)(params["global"], batch, None, key)
+        loss, _ = loss_of(problem, balanced_logits)(params["global"], batch, None, key)
         # The plain softmax trains the personal head alone.
         frozen = params | {"global": lax.stop_gradient(params["global"])}
         personal, aux = data_loss(problem, apply)(frozen, batch, None, key)
@@ -81,7 +81,7 @@ def fedrod(task: Task) -> Algorithm:
 
     def init(key: PRNGKey, train: Dataset) -> State:
         model = problem.init(key)
-        check_labels(train, "FedRoD")
+        require_labels(train, "FedRoD")
         example = jax.ShapeDtypeStruct((1, *train.x.shape[2:]), train.x.dtype)
         d = jax.eval_shape(features, model, example).shape[-1]
         classes = jax.eval_shape(problem.apply, model, example).shape[-1]
@@ -94,7 +94,7 @@ def fedrod(task: Task) -> Algorithm:
             "head": state.clients,
         }
         # log n_c of each client and class [M, classes].
-        counts = label_counts(cohort.train, state.clients["bias"].shape[-1])
+        counts = class_sizes(cohort.train, state.clients["bias"].shape[-1])
         prior = jnp.where(counts > 0, jnp.log(counts), -1e9)
         trained, received, info = train_and_upload(
             task, fit, key, start, prior, cohort, sends=lambda model: model["global"]

@@ -103,8 +103,8 @@ def gfed(
     def init(key: PRNGKey, train: Dataset) -> State:
         model = task.problem.init(key)
         ids = jnp.arange(train.mask.shape[0])
-        given = ids % servers if server_of is None else server_of
-        check_groups(ids.size, server_of=(given, servers))
+        server = ids % servers if server_of is None else server_of
+        check_groups(ids.size, server_of=(server, servers))
         clients = side.enlist(model, train, server_of_client(ids), servers) if by_admm else ()
         return State(clients, tree.broadcast(model, servers))
 
@@ -114,35 +114,35 @@ def gfed(
         centre = tree.take(before, cell)
         if by_admm:
             fitted = side.solve(stream(key, "fit"), client, centre, cohort)
-            sent = admm.message(fitted.params, client.dual, rho)
+            uploads = admm.message(fitted.params, client.dual, rho)
         else:
             fitted = fit(stream(key, "fit"), centre, None, cohort)
-            sent = fitted.params
-        received, info = upload(task, key, fitted, centre, sent, cohort)
+            uploads = fitted.params
+        received, info = upload(task, key, fitted, centre, uploads, cohort)
         # The means of the servers, as weights of the uploads and of the models before.
         stack = jax.tree.map(lambda r, b: jnp.concatenate([r, b]), received, before)
         cells = jnp.where(info.reported, cell, -1)
-        own, averaged = consensus.server_round(cells, adjacency, 0.0, 1)
-        models = mix(averaged, stack)
+        u, w = consensus.server_round(cells, adjacency, 0.0, 1)
+        models = mix(w, stack)
         if by_admm:
             # (16) of GFedMtl: the duals of the clients.
-            dual = admm.ascend(client.dual, fitted.params, mix(own[cell], stack), step)
+            dual = admm.ascend(client.dual, fitted.params, mix(u[cell], stack), step)
             client = client._replace(
                 model=fitted.params, seen=jnp.ones_like(client.seen), dual=dual
             )
         one_cluster = jax.tree.map(lambda x: x[:, None], models)
         info = info._replace(
-            weights=consensus.upload_weights(averaged[cell]),
+            weights=consensus.upload_weights(w[cell]),
             down=(1 + by_admm) * info.down,
             metrics={"disagreement": consensus.disagreement(one_cluster)},
         )
         return State(client, models), info
 
     def models(state: State, cohort: Cohort) -> Params:
-        own = tree.take(state.server, server_of_client(cohort.ids))
+        model = tree.take(state.server, server_of_client(cohort.ids))
         if by_admm:
             client = tree.take(state.clients, cohort.ids)
-            return tree.choose(client.seen, client.model, own)
-        return own
+            return tree.choose(client.seen, client.model, model)
+        return model
 
     return Algorithm(init, round, models, task.problem.apply)

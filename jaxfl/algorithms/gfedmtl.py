@@ -130,11 +130,11 @@ def gfedmtl(
     ) -> tuple[Int[Array, "c"], Int[Array, "c"]]:
         """The cluster of each client, and the batches of the training that finds it."""
         start = tree.broadcast(model, ids.size)
-        moved = explore(stream(key, "fit"), start, None, Cohort(ids, train, train, round=0))
-        received, _ = task.upload(stream(key, "upload"), start, moved.params, ids)
+        fitted = explore(stream(key, "fit"), start, None, Cohort(ids, train, train, round=0))
+        received, _ = task.upload(stream(key, "upload"), start, fitted.params, ids)
         update = tree.subtract(received, model)
         direction = tree.scale(update, similarity.inverse_norms(update))
-        return kmeans(stream(key, "server"), direction, ids, clusters).assignment, moved.batches
+        return kmeans(stream(key, "server"), direction, ids, clusters).assignment, fitted.batches
 
     def in_cells(models: Params) -> Params:
         """Models [S, Q, ...] as one axis [S * Q, ...]."""
@@ -168,28 +168,28 @@ def gfedmtl(
         centre = tree.take(before, client.cell)
         # (13): the new models of the clients.
         fitted = side.solve(stream(key, "fit"), client, centre, cohort)
-        sent = admm.message(fitted.params, client.dual, rho)
-        received, info = upload(task, key, fitted, centre, sent, cohort)
+        uploads = admm.message(fitted.params, client.dual, rho)
+        received, info = upload(task, key, fitted, centre, uploads, cohort)
         floats = info.up
         # (14) to (18): the steps of the servers, as weights of the uploads and of the models
         # before. (14) and (15) give u, (17) and (18) give w.
         stack = jax.tree.map(lambda r, b: jnp.concatenate([r, b]), received, before)
         strength = coupling.strength(learner) if learned else jnp.asarray(tau, float)
         cells = jnp.where(info.reported, client.cell, -1)
-        coupled, exchanged = consensus.server_round(cells, adjacency, strength, clusters, average)
-        u_of_cells = mix(coupled, stack)
+        u_rows, w_rows = consensus.server_round(cells, adjacency, strength, clusters, average)
+        u_of_cells = mix(u_rows, stack)
         u = tree.take(u_of_cells, client.cell)
-        models = of_servers(mix(exchanged, stack))
+        models = of_servers(mix(w_rows, stack))
         if agreement == "integral":
             # The integral of the distance from the neighbours.
-            towards = of_servers(mix(consensus.apart(adjacency, clusters), u_of_cells))
+            towards = of_servers(mix(consensus.disagreement_rows(adjacency, clusters), u_of_cells))
             integral = jax.tree.map(lambda e, d: e + kappa * d, integral, towards)
         # (16): the new duals of the clients.
         dual = admm.ascend(client.dual, fitted.params, u, step)
         # The search for clusters counts in a client's first round.
         first = ~client.seen & info.reported
         info = info._replace(
-            weights=consensus.upload_weights(exchanged[client.cell]),
+            weights=consensus.upload_weights(w_rows[client.cell]),
             up=info.up * jnp.where(first & (cluster_of is None), 2, 1),
             batches=info.batches + jnp.where(first, client.joining, 0),
             down=2 * info.down,

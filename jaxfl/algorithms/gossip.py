@@ -5,13 +5,14 @@ from typing import Annotated, Literal
 import jax.numpy as jnp
 from jaxtyping import Array, ArrayLike, Bool, Float, Int, Shaped
 
+from jaxfl.algorithms.steps.personal import own_models
 from jaxfl.algorithms.steps.uploads import train_and_upload
 from jaxfl.core import tree
 from jaxfl.core.errors import check
 from jaxfl.core.facts import method
 from jaxfl.core.options import COUNT, COUNT_OR_ZERO, FRACTION
 from jaxfl.core.papers import Paper
-from jaxfl.core.types import Algorithm, Cohort, Dataset, Info, Params, PRNGKey, Scalar, State, Task
+from jaxfl.core.types import Algorithm, Cohort, Dataset, Info, PRNGKey, Scalar, State, Task
 from jaxfl.graphs.hierarchy import given_weights, hierarchy
 from jaxfl.graphs.topology import network_of
 from jaxfl.kernels.gossip import metropolis, spectral_gap
@@ -35,6 +36,7 @@ from jaxfl.training.objectives import data_loss
     sends="its model, to each neighbour",
     defaults="ours",
     offers_mixture=True,
+    starts_from_server=False,
     separating={"own": 0.9},
     turn_first="own: raise it where neighbours differ, lower it where they are alike",
 )
@@ -167,7 +169,4 @@ def gossip(
         )
         return State(model, state.server + 1), info
 
-    def models(state: State, cohort: Cohort) -> Params:
-        return tree.take(state.clients, cohort.ids)
-
-    return Algorithm(init, round, models, task.problem.apply)
+    return Algorithm(init, round, own_models, task.problem.apply)

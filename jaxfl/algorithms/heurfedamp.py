@@ -2,11 +2,12 @@
 
 from typing import Annotated, Literal
 
-from jaxfl.algorithms.steps.attraction import attracted, attracted_round, first_clients
+from jaxfl.algorithms.steps.attraction import attraction, attraction_round, first_clients
+from jaxfl.algorithms.steps.personal import models_in_state
 from jaxfl.core import papers, tree
 from jaxfl.core.facts import method
 from jaxfl.core.options import FRACTION, NOT_NEGATIVE
-from jaxfl.core.types import Algorithm, Cohort, Dataset, Info, Params, PRNGKey, Scalar, State, Task
+from jaxfl.core.types import Algorithm, Cohort, Dataset, Info, PRNGKey, Scalar, State, Task
 from jaxfl.kernels.amp import heuristic
 from jaxfl.kernels.mixing import isolate
 from jaxfl.kernels.similarity import cosine
@@ -57,7 +58,7 @@ def heurfedamp(
       >>> state.server
       ()
     """
-    fit = task.trainer(attracted(task.problem))
+    fit = task.trainer(attraction(task.problem))
 
     def init(key: PRNGKey, train: Dataset) -> State:
         initial = task.problem.init(key)
@@ -66,16 +67,13 @@ def heurfedamp(
 
     def round(key: PRNGKey, state: State, cohort: Cohort) -> tuple[State, Info]:
         clients, initial = state
-        compared = clients.received
+        features = clients.received
         if similarity == "delta":
-            compared = tree.subtract(compared, initial)
+            features = tree.subtract(features, initial)
         # The weights xi of the others' models.
-        weights = isolate(heuristic(cosine(compared), own, sigma), clients.seen)
+        weights = isolate(heuristic(cosine(features), own, sigma), clients.seen)
         factor = lam / 2 * clients.seen
-        clients, info = attracted_round(task, fit, key, clients, weights, factor, cohort)
+        clients, info = attraction_round(task, fit, key, clients, weights, factor, cohort)
         return State(clients, initial), info
 
-    def models(state: State, cohort: Cohort) -> Params:
-        return tree.take(state.clients.model, cohort.ids)
-
-    return Algorithm(init, round, models, task.problem.apply)
+    return Algorithm(init, round, models_in_state, task.problem.apply)

@@ -61,13 +61,13 @@ def ifca(task: Task, *, clusters: Annotated[int, COUNT] = 4) -> Algorithm:
 
     def round(key: PRNGKey, state: State, cohort: Cohort) -> tuple[State, Info]:
         # Line 6: each client chooses the cluster with the lowest loss.
-        chosen = choose(stream(key, "evaluate"), state.server, cohort)
-        start = tree.take(state.server, chosen)
+        cluster = choose(stream(key, "evaluate"), state.server, cohort)
+        start = tree.take(state.server, cluster)
         _, received, info = train_and_upload(task, fit, key, start, None, cohort)
         # Line 15: model averaging in each cluster.
-        server = centres(received, chosen, state.server, info.reported)
+        server = centres(received, cluster, state.server, info.reported)
         info = info._replace(
-            weights=together(chosen, info.reported),
+            weights=together(cluster, info.reported),
             up=info.up + 1,
             down=clusters * info.down,
         )

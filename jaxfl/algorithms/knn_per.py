@@ -91,22 +91,24 @@ def knn_per(
         def features_of_example(position: Int[Array, ""]) -> Array:
             return features(model, train.x[position][None])[0]
 
-        found = lax.map(features_of_example, jnp.arange(train.mask.size), batch_size=PART)
-        return Memory(model, found.reshape(len(found), -1), jnp.asarray(train.y), train.mask)
+        embeddings = lax.map(features_of_example, jnp.arange(train.mask.size), batch_size=PART)
+        return Memory(
+            model, embeddings.reshape(len(embeddings), -1), jnp.asarray(train.y), train.mask
+        )
 
-    def apply(known: Params | Memory, x: Array) -> Array:
-        if not isinstance(known, Memory):
-            return task.problem.apply(known, x)
-        logits = task.problem.apply(known.model, x)
+    def apply(memory: Params | Memory, x: Array) -> Array:
+        if not isinstance(memory, Memory):
+            return task.problem.apply(memory, x)
+        logits = task.problem.apply(memory.model, x)
         by_neighbours = neighbour_labels(
-            features(known.model, x).reshape(len(x), -1),
-            *known[1:],
+            features(memory.model, x).reshape(len(x), -1),
+            *memory[1:],
             classes=logits.shape[1],
             neighbours=neighbours,
             scale=scale,
         )
         # A client without examples predicts with the model alone.
-        weight = lam * known.mask.any()
+        weight = lam * memory.mask.any()
         blend = weight * by_neighbours + (1 - weight) * jax.nn.softmax(logits)
         return jnp.log(jnp.maximum(blend, 1e-30))
 

@@ -8,6 +8,7 @@ import optax
 from jax import lax
 from jaxtyping import Array, Bool, Float, Int
 
+from jaxfl.algorithms.steps.personal import models_in_state
 from jaxfl.algorithms.steps.uploads import train_and_upload
 from jaxfl.core import tree
 from jaxfl.core.facts import method
@@ -23,7 +24,7 @@ from jaxfl.kernels.learned import (
 )
 from jaxfl.kernels.mixing import isolate, keep_own, mix
 from jaxfl.kernels.similarity import gram, inverse_norms
-from jaxfl.training.batch_statistics import parameters
+from jaxfl.training.batch_statistics import trainable
 from jaxfl.training.objectives import data_loss
 
 # Added to Adam's root of squares: parameters whose gradients are far below it hardly move.
@@ -141,8 +142,8 @@ def learned_graph(
     def objective(params: Params, batch: Dataset, aligned: tuple, key: PRNGKey):
         centre, strength = aligned
         value, aux = loss(params, batch, None, key)
-        apart = misalignment(parameters(params), parameters(centre), strength, "cosine")
-        return value + apart / 2, aux
+        distance = misalignment(trainable(params), trainable(centre), strength, "cosine")
+        return value + distance / 2, aux
 
     fit = task.trainer(objective)
     # The derivative computes each step again, so that only the models between steps are kept.
@@ -164,13 +165,13 @@ def learned_graph(
         return State(clients, Server(model, learned, optimizer.init(learned), rounds))
 
     def ask_clients(
-        key: PRNGKey, offered: Params, anchor: Params, strength: Float[Array, "m"], cohort: Cohort
+        key: PRNGKey, mixtures: Params, anchor: Params, strength: Float[Array, "m"], cohort: Cohort
     ) -> tuple[tuple, Array]:
         """The gradients of L_i by its mixture [M, ...] and by its lam [M], as received; batches."""
         evaluate_key = stream(key, "evaluate")
         if through == 0:
-            answer = gradient(evaluate_key, offered, cohort.val, cohort.ids)
-            sent = (answer.grads,)
+            answer = gradient(evaluate_key, mixtures, cohort.val, cohort.ids)
+            gradients = (answer.grads,)
             batches = answer.batches
         else:
 
@@ -178,13 +179,15 @@ def learned_graph(
                 key_of_steps = stream(key, "second_fit")
                 return few_steps(key_of_steps, models, (anchor, strength), cohort).params
 
-            after, pull_back = jax.vjp(train, offered, strength)
+            after, pull_back = jax.vjp(train, mixtures, strength)
             answer = gradient(evaluate_key, after, cohort.val, cohort.ids)
-            sent = pull_back(answer.grads)
+            gradients = pull_back(answer.grads)
             has_train = (cohort.train.mask > 0).any(axis=1)
             batches = answer.batches + 3 * through * has_train
-        zero = jax.tree.map(jnp.zeros_like, sent)
-        received, _ = task.upload(stream(key, "second_upload"), zero, sent, cohort.ids, cohort.lost)
+        zero = jax.tree.map(jnp.zeros_like, gradients)
+        received, _ = task.upload(
+            stream(key, "second_upload"), zero, gradients, cohort.ids, cohort.lost
+        )
         return received, batches
 
     def choose(
@@ -206,29 +209,29 @@ def learned_graph(
         )
         D = tree.size(received) // M
         latest = jax.tree.map(jnp.subtract, received, start)
-        found = layer_similarities(tree.subtract(received, initial), latest, snap)
+        measures = layer_similarities(tree.subtract(received, initial), latest, snap)
 
         def weigh(graph: GraphParameters) -> Float[Array, "m m"]:
-            rows = learned_rows(graph, found, cohort.sizes, info.reported, alpha, soft)
+            rows = learned_rows(graph, measures, cohort.sizes, info.reported, alpha, soft)
             return isolate(rows, info.reported)
 
         # The mixtures of the graph as learned so far.
         normalised = tree.scale(received, inverse_norms(received))
         weights, pull_back = jax.vjp(weigh, learned.graph)
-        offered = mix(weights, received)
+        mixtures = mix(weights, received)
         counts = (cohort.val.mask > 0).any(axis=1) & info.reported
 
         # The gradient of the mean of the validation losses at these mixtures by theta.
         def learn() -> tuple[Learned, optax.OptState, Array]:
             anchor = mix(weights, normalised)
-            (grads, *by_lam), batches = ask_clients(key, offered, anchor, strength, cohort)
+            (grads, *by_lam), batches = ask_clients(key, mixtures, anchor, strength, cohort)
             products = gram(grads, received)
-            known = counts[:, None] & jnp.isfinite(products)
+            mask = counts[:, None] & jnp.isfinite(products)
             clients = jnp.maximum(counts.sum(), 1)
-            (by_graph,) = pull_back(jnp.where(known, products, 0.0) / clients)
+            (by_graph,) = pull_back(jnp.where(mask, products, 0.0) / clients)
             by_lam = by_lam[0] if by_lam else jnp.zeros(M)
-            known = counts & jnp.isfinite(by_lam)
-            by_theta = Learned(by_graph, jnp.where(known, by_lam, 0.0).sum() / clients)
+            mask = counts & jnp.isfinite(by_lam)
+            by_theta = Learned(by_graph, jnp.where(mask, by_lam, 0.0).sum() / clients)
             # The square of a gradient that is enormous would stop Adam for good.
             by_theta = jax.tree.map(lambda x: jnp.clip(jnp.nan_to_num(x), -1.0, 1.0), by_theta)
             updates, after = optimizer.update(by_theta, opt_state)
@@ -248,22 +251,22 @@ def learned_graph(
             of_first = weigh(first(initial).graph)
             fallback = mix(of_first, received)
             evaluate_key = stream(key, "evaluate")
-            now = evaluate(evaluate_key, offered, cohort.val, cohort.ids)
+            now = evaluate(evaluate_key, mixtures, cohort.val, cohort.ids)
             before = evaluate(evaluate_key, fallback, cohort.val, cohort.ids)
             counts = counts & jnp.isfinite(now) & jnp.isfinite(before)
-            chosen = choose(now, before, counts)
-            weights = jnp.where(chosen[:, None], weights, of_first)
-            offered = tree.choose(chosen, offered, fallback)
-            gained = jnp.where(counts & chosen, before - now, 0.0)
-            metrics["chosen"] = chosen.mean()
-            metrics["gain"] = gained.sum() / jnp.maximum(counts.sum(), 1)
-        model, accepted = task.accept(trained, offered, cohort)
+            takers = choose(now, before, counts)
+            weights = jnp.where(takers[:, None], weights, of_first)
+            mixtures = tree.choose(takers, mixtures, fallback)
+            gains = jnp.where(counts & takers, before - now, 0.0)
+            metrics["chosen"] = takers.mean()
+            metrics["gain"] = gains.sum() / jnp.maximum(counts.sum(), 1)
+        model, accepted = task.accept(trained, mixtures, cohort)
         weights = keep_own(weights, accepted)
-        guarded = guard != "none"
+        has_guard = guard != "none"
         info = info._replace(
             weights=weights,
-            up=info.up + (D + (through > 0)) * learns + guarded,
-            down=(2 + guarded) * info.down,
+            up=info.up + (D + (through > 0)) * learns + has_guard,
+            down=(2 + has_guard) * info.down,
             batches=info.batches + batches,
             metrics=metrics,
         )
@@ -274,7 +277,4 @@ def learned_graph(
         balance = 0.08 * clients if alpha is None else alpha
         return balance * jnp.exp(learned.graph.log_alpha)
 
-    def models(state: State, cohort: Cohort) -> Params:
-        return tree.take(state.clients.model, cohort.ids)
-
-    return Algorithm(init, round, models, task.problem.apply, validates=True)
+    return Algorithm(init, round, models_in_state, task.problem.apply, validates=True)

@@ -2,11 +2,12 @@
 
 import jax.numpy as jnp
 
-from jaxfl.algorithms.steps.uploads import tell
+from jaxfl.algorithms.steps.personal import own_models
+from jaxfl.algorithms.steps.uploads import round_info
 from jaxfl.core import tree
 from jaxfl.core.facts import method
 from jaxfl.core.streams import stream
-from jaxfl.core.types import Algorithm, Cohort, Dataset, Info, Params, PRNGKey, State, Task
+from jaxfl.core.types import Algorithm, Cohort, Dataset, Info, PRNGKey, State, Task
 from jaxfl.training.objectives import data_loss
 
 
@@ -16,6 +17,7 @@ from jaxfl.training.objectives import data_loss
     link="",
     personal="the whole model",
     sends="",
+    starts_from_server=False,
     turn_first="--local-steps and --lr: they decide how well a client learns alone",
 )
 def local(task: Task) -> Algorithm:
@@ -38,10 +40,7 @@ def local(task: Task) -> Algorithm:
 
     def round(key: PRNGKey, state: State, cohort: Cohort) -> tuple[State, Info]:
         fitted = fit(stream(key, "fit"), state.clients, None, cohort)
-        info = tell(fitted, tree.finite(fitted.params, cohort.ids.size), 0)
+        info = round_info(fitted, tree.finite(fitted.params, cohort.ids.size), 0)
         return State(fitted.params, ()), info._replace(weights=jnp.eye(cohort.ids.size))
 
-    def models(state: State, cohort: Cohort) -> Params:
-        return tree.take(state.clients, cohort.ids)
-
-    return Algorithm(init, round, models, task.problem.apply)
+    return Algorithm(init, round, own_models, task.problem.apply)

@@ -7,6 +7,7 @@ import jax.numpy as jnp
 from jax import lax
 from jaxtyping import Array, Float
 
+from jaxfl.algorithms.steps.personal import own_models
 from jaxfl.algorithms.steps.uploads import train_and_upload
 from jaxfl.core import tree
 from jaxfl.core.facts import method
@@ -23,11 +24,10 @@ from jaxfl.core.types import (
     Scalar,
     State,
     Task,
-    keep_edges,
 )
 from jaxfl.kernels.merit import exponentiated
 from jaxfl.kernels.mixing import isolate, mix, size_weights
-from jaxfl.training.batch_statistics import parameters
+from jaxfl.training.batch_statistics import trainable
 from jaxfl.training.objectives import data_loss
 
 
@@ -43,6 +43,7 @@ from jaxfl.training.objectives import data_loss
     personal="the mixture of models",
     sends="its model",
     takes_top_edges=True,
+    starts_from_server=False,
     defaults="ours",
     turn_first="raise steps or rate, so that the weights go further from equal ones; then --val",
 )
@@ -89,7 +90,7 @@ def meritfed(
         clients = cohort.ids.size
         _, received, info = train_and_upload(task, fit, key, state.clients, None, cohort)
         evaluate_key = stream(key, "evaluate")
-        sent = parameters(received)
+        senders = trainable(received)
 
         def inner(grads: Params) -> Float[Array, "m m"]:
             """<y_j, grad of client i> [M, M]."""
@@ -97,18 +98,18 @@ def meritfed(
                 lambda g, y: jnp.matmul(
                     g.reshape(clients, -1), y.reshape(clients, -1).T, precision="highest"
                 ),
-                parameters(grads),
-                sent,
+                trainable(grads),
+                senders,
             )
             return sum(jax.tree.leaves(products), jnp.zeros((clients, clients)))
 
         def step(carry: tuple[Array, Array], _: None) -> tuple[tuple[Array, Array], None]:
             weights, batches = carry
-            asked = gradient(evaluate_key, mix(weights, received), cohort.val, cohort.ids)
-            by_weights = inner(asked.grads)
-            known = jnp.isfinite(by_weights).all(axis=1, keepdims=True)
-            stepped = exponentiated(weights, jnp.where(known, by_weights, 0.0), rate)
-            return (stepped, batches + asked.batches), None
+            answer = gradient(evaluate_key, mix(weights, received), cohort.val, cohort.ids)
+            by_weights = inner(answer.grads)
+            mask = jnp.isfinite(by_weights).all(axis=1, keepdims=True)
+            after = exponentiated(weights, jnp.where(mask, by_weights, 0.0), rate)
+            return (after, batches + answer.batches), None
 
         equal = tree.broadcast(size_weights(info.reported), clients)
         begin = (equal, jnp.zeros_like(info.batches))
@@ -116,15 +117,12 @@ def meritfed(
         # A client without validation data keeps its own model.
         validates = cohort.val.mask.any(axis=1)[:, None]
         weights = jnp.where(validates, isolate(weights, info.reported), jnp.eye(clients))
-        kept = keep_edges(task, weights)
+        edges = task.keep_edges(weights)
         info = info._replace(
-            weights=kept.weights,
+            weights=edges.weights,
             down=(clients - 1) * info.down,
             batches=info.batches + batches,
         )
-        return State(mix(kept.rows, received), ()), info
+        return State(mix(edges.rows, received), ()), info
 
-    def models(state: State, cohort: Cohort) -> Params:
-        return tree.take(state.clients, cohort.ids)
-
-    return Algorithm(init, round, models, task.problem.apply, validates=True)
+    return Algorithm(init, round, own_models, task.problem.apply, validates=True)

@@ -61,10 +61,10 @@ def moon(
         value, aux = loss(params, batch, None, key)
         # (3): features near those of the global model, far from those of the last local model.
         start, last_model = others
-        own = features(params, batch.x)
-        near = features(start, batch.x)
-        far = features(last_model, batch.x)
-        contrasts = contrast(own, near, far, temperature)
+        embeddings = features(params, batch.x)
+        positive = features(start, batch.x)
+        negative = features(last_model, batch.x)
+        contrasts = contrast(embeddings, positive, negative, temperature)
         return value + mu * masked_mean(contrasts, batch.mask), aux
 
     return global_model(

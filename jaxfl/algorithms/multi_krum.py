@@ -2,16 +2,11 @@
 
 from typing import Annotated
 
-from jaxtyping import Array
-
-from jaxfl.algorithms.steps.templates import global_model
+from jaxfl.algorithms.steps.templates import global_model, mean_of_nearest
 from jaxfl.core import papers
 from jaxfl.core.facts import method
 from jaxfl.core.options import COUNT, COUNT_OR_ZERO
-from jaxfl.core.types import Algorithm, Cohort, Params, Task
-from jaxfl.kernels import robust
-from jaxfl.kernels.mixing import mix
-from jaxfl.kernels.robust import check_byzantine
+from jaxfl.core.types import Algorithm, Task
 
 
 @method(
@@ -47,12 +42,4 @@ def multi_krum(
       >>> info.weights.shape
       (4, 4)
     """
-
-    def aggregate(
-        received: Params, start: Params, reported: Array, cohort: Cohort
-    ) -> tuple[Params, Array]:
-        check_byzantine(byzantine, cohort.ids.size)
-        weights = robust.krum(received, cohort.ids, reported, byzantine, chosen)
-        return mix(weights, received), weights
-
-    return global_model(task, aggregate=aggregate)
+    return global_model(task, aggregate=mean_of_nearest(byzantine, chosen))

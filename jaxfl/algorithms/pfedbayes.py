@@ -16,7 +16,7 @@ from jaxfl.core.options import NOT_NEGATIVE, POSITIVE
 from jaxfl.core.papers import Paper
 from jaxfl.core.types import Algorithm, Cohort, Dataset, Info, Params, PRNGKey, Scalar, State, Task
 from jaxfl.kernels.gaussian import Gaussian, divergence, draw
-from jaxfl.training.batch_statistics import of_statistics, parameters
+from jaxfl.training.batch_statistics import of_statistics, trainable
 from jaxfl.training.objectives import data_loss
 
 
@@ -77,13 +77,13 @@ def pfedbayes(
         draw_key, loss_key = jax.random.split(key)
         q, w = params
         # Statistics are not drawn: they are those of the mean.
-        drawn = tree.combine(of_statistics, q.mean, draw(draw_key, q))
-        value, aux = loss(drawn, batch, None, loss_key)
-        q, w = parameters(q), parameters(w)
+        sample = tree.combine(of_statistics, q.mean, draw(draw_key, q))
+        value, aux = loss(sample, batch, None, loss_key)
+        q, w = trainable(q), trainable(w)
         # The paper's objective is n times that of q. Adam does not notice the factor; SGD would.
-        own = strength * divergence(q, jax.lax.stop_gradient(w))
-        shared = zeta * divergence(jax.lax.stop_gradient(q), w)
-        return value + own + shared, aux
+        q_term = strength * divergence(q, jax.lax.stop_gradient(w))
+        w_term = zeta * divergence(jax.lax.stop_gradient(q), w)
+        return value + q_term + w_term, aux
 
     def copy_of_w(trained: tuple) -> Gaussian:
         q, w = trained
@@ -100,9 +100,9 @@ def pfedbayes(
     def round(key: PRNGKey, state: State, cohort: Cohort) -> tuple[State, Info]:
         start = tree.broadcast(state.server, cohort.ids.size)
         strength = zeta / jnp.maximum(cohort.train.mask.sum(axis=1), 1)
-        own = personal_models(state.clients, state.server)
+        personal = personal_models(state.clients, state.server)
         trained, received, info = train_and_upload(
-            task, fit, key, (own, start), strength, cohort, sends=copy_of_w
+            task, fit, key, (personal, start), strength, cohort, sends=copy_of_w
         )
         # The server moves w to the mean of the copies by the fraction beta.
         mean, info = unweighted_mean(received, info)

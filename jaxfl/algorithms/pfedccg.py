@@ -5,7 +5,8 @@ from typing import Annotated, NamedTuple
 import jax.numpy as jnp
 from jaxtyping import Array, Int
 
-from jaxfl.algorithms.steps.labels import check_labels, class_count, label_counts
+from jaxfl.algorithms.steps.labels import class_count, class_sizes, require_labels
+from jaxfl.algorithms.steps.personal import own_models
 from jaxfl.algorithms.steps.uploads import train_and_upload
 from jaxfl.core import tree
 from jaxfl.core.facts import method
@@ -15,12 +16,10 @@ from jaxfl.core.types import (
     Cohort,
     Dataset,
     Info,
-    Params,
     PRNGKey,
     Scalar,
     State,
     Task,
-    keep_edges,
 )
 from jaxfl.kernels.mixing import isolate, keep_own, mix
 from jaxfl.kernels.reversible import label_similarity, reversible_rows, strength_of_round
@@ -43,6 +42,7 @@ class Server(NamedTuple):
     defaults="the authors' code",
     offers_mixture=True,
     takes_top_edges=True,
+    starts_from_server=False,
     turn_first="raise first, the strength of collaboration with similar clients: at 0 the method "
     "is FedAvg",
 )
@@ -95,7 +95,7 @@ def pfedccg(
     fit = task.trainer(data_loss(task.problem))
 
     def init(key: PRNGKey, train: Dataset) -> State:
-        check_labels(train, "pFedCCG")
+        require_labels(train, "pFedCCG")
         model = task.problem.init(key)
         return State(tree.broadcast(model, train.mask.shape[0]), Server(jnp.zeros((), jnp.int32)))
 
@@ -103,15 +103,12 @@ def pfedccg(
         trained, received, info = train_and_upload(task, fit, key, state.clients, None, cohort)
         # The template S, from the label counts that came with the models.
         classes = class_count(task.problem, cohort.train)
-        similarity = label_similarity(label_counts(cohort.train, classes))
+        similarity = label_similarity(class_sizes(cohort.train, classes))
         strength = strength_of_round(state.server.rounds, first, rise, middle, width)
         rows = reversible_rows(similarity, cohort.sizes * info.reported, strength)
-        kept = keep_edges(task, isolate(rows, info.reported))
-        model, accepted = task.accept(trained, mix(kept.rows, received), cohort)
-        info = info._replace(weights=keep_own(kept.weights, accepted), up=info.up + classes)
+        edges = task.keep_edges(isolate(rows, info.reported))
+        model, accepted = task.accept(trained, mix(edges.rows, received), cohort)
+        info = info._replace(weights=keep_own(edges.weights, accepted), up=info.up + classes)
         return State(model, Server(state.server.rounds + 1)), info
 
-    def models(state: State, cohort: Cohort) -> Params:
-        return tree.take(state.clients, cohort.ids)
-
-    return Algorithm(init, round, models, task.problem.apply)
+    return Algorithm(init, round, own_models, task.problem.apply)

@@ -6,6 +6,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float
 
+from jaxfl.algorithms.steps.personal import models_in_state
 from jaxfl.algorithms.steps.uploads import train_and_upload
 from jaxfl.core import tree
 from jaxfl.core.facts import method
@@ -22,7 +23,6 @@ from jaxfl.core.types import (
     Scalar,
     State,
     Task,
-    keep_edges,
 )
 from jaxfl.kernels.attention import attention_weights, init_attention, layer_norm
 from jaxfl.kernels.mixing import disturbance, isolate, keep_own, mix
@@ -34,9 +34,9 @@ class Upload(NamedTuple):
     """A client's last upload, from which the server learns in its next round."""
 
     # [C, ...] the model
-    sent: Params
+    model: Params
     # [C, ...] what the attention compared of it; nothing if that is the model
-    compared: Params
+    inputs: Params
     # [C] whether there is one
     known: Bool[Array, "*c"]
 
@@ -66,6 +66,7 @@ class Client(NamedTuple):
     defaults="the paper; width is ours",
     offers_mixture=True,
     takes_top_edges=True,
+    starts_from_server=False,
     separating={"feature": "round", "attention": "dot", "eta": 0.1},
     turn_first="feature=round attention=dot wire=update: the defaults mix nearly evenly",
 )
@@ -171,7 +172,7 @@ def pfedgat(
             derivatives = ((above - below) / 2)[:, None] * step / (radius / M) ** 2
             return (above + below) / 2, derivatives, 0
         # By the chain rule, dL_i / dR_ij is the product of the gradient at mixture i with model j.
-        rows = keep_edges(task, weights).rows
+        rows = task.keep_edges(weights).rows
         answer = gradient(evaluate_key, mix(rows, received), cohort.val, cohort.ids)
         grads = answer.grads
         if wire == "gradient":
@@ -186,31 +187,31 @@ def pfedgat(
         M = cohort.ids.size
         trained, received, info = train_and_upload(task, fit, key, start, None, cohort)
         D = tree.size(received) // M
-        compared = compare(received, start, initial)
+        inputs = compare(received, start, initial)
 
         # (3) to (7): mixing weights R of models.
-        def weigh(learned, logits, compared: Params, counted: Array) -> Float[Array, "m m"]:
+        def weigh(learned, logits, inputs: Params, mask: Array) -> Float[Array, "m m"]:
             if score is None:
                 rows = jax.nn.softmax(logits[:, cohort.ids])
             else:
-                features = layer_norm(compared, unit=normalised)
+                features = layer_norm(inputs, unit=normalised)
                 rows = attention_weights(learned, features, score, slope)
-            return keep_edges(task, isolate(rows, counted)).weights
+            return task.keep_edges(isolate(rows, mask)).weights
 
         # The weights that the clients' answers are about, of these uploads or of the last ones.
-        about = compared
-        counted = info.reported
+        about = inputs
+        mask = info.reported
         if wire == "update":
-            about = last.sent if feature == "weights" else last.compared
-            counted = last.known
+            about = last.model if feature == "weights" else last.inputs
+            mask = last.known
         weights, pull_back = jax.vjp(
-            lambda *given: weigh(*given, compared=about, counted=counted), learned, logits
+            lambda *arguments: weigh(*arguments, inputs=about, mask=mask), learned, logits
         )
 
         # The clients' losses at their mixtures, and the derivatives with respect to R.
         if wire == "update":
-            moved = jax.tree.map(jnp.subtract, start, received)
-            derivatives = jnp.where(last.known[:, None], gram(moved, last.sent), 0.0)
+            drift = jax.tree.map(jnp.subtract, start, received)
+            derivatives = jnp.where(last.known[:, None], gram(drift, last.model), 0.0)
             losses = info.loss
             more_batches = 0
         else:
@@ -220,12 +221,12 @@ def pfedgat(
         grads = pull_back(jnp.where(jnp.isfinite(derivatives), derivatives, 0))
         learned, logits = jax.tree.map(lambda x, g: x - eta * g, (learned, logits), grads)
         if wire == "update":
-            weights = weigh(learned, logits, compared, info.reported)
+            weights = weigh(learned, logits, inputs, info.reported)
             known = jnp.ones_like(last.known)
-            last = Upload(received, () if feature == "weights" else compared, known)
+            last = Upload(received, () if feature == "weights" else inputs, known)
 
         # (8): each client's mixture.
-        mixture = mix(keep_edges(task, weights).rows, received)
+        mixture = mix(task.keep_edges(weights).rows, received)
         model, accepted = task.accept(trained, mixture, cohort)
         weights = keep_own(weights, accepted)
         up = {"gradient": 2 * D, "inner": D + M, "scalars": D + 2, "update": D}[wire]
@@ -244,7 +245,4 @@ def pfedgat(
         )
         return State(Client(model, logits, last), (learned, initial)), info
 
-    def models(state: State, cohort: Cohort) -> Params:
-        return tree.take(state.clients.model, cohort.ids)
-
-    return Algorithm(init, round, models, task.problem.apply, validates=wire != "update")
+    return Algorithm(init, round, models_in_state, task.problem.apply, validates=wire != "update")

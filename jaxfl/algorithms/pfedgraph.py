@@ -6,6 +6,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
+from jaxfl.algorithms.steps.personal import models_in_state
 from jaxfl.algorithms.steps.uploads import train_and_upload
 from jaxfl.core import tree
 from jaxfl.core.errors import check
@@ -23,14 +24,13 @@ from jaxfl.core.types import (
     Scalar,
     State,
     Task,
-    keep_edges,
 )
 from jaxfl.kernels.alignment import Alignment, misalignment
 from jaxfl.kernels.mixing import isolate, keep_own, mix, size_weights
 from jaxfl.kernels.similarity import LARGEST, Measure, inverse_norms, similarities
 from jaxfl.kernels.simplex import Solver, alpha_for_groups, collaboration_rows, measured_rows
 from jaxfl.kernels.sketch import sketches
-from jaxfl.training.batch_statistics import parameters
+from jaxfl.training.batch_statistics import trainable
 from jaxfl.training.objectives import data_loss
 
 
@@ -66,6 +66,7 @@ def halves(data: Dataset) -> tuple[Dataset, Dataset]:
     defaults="the authors' code",
     offers_mixture=True,
     takes_top_edges=True,
+    starts_from_server=False,
     turn_first="lower alpha (try 0.2), or give group=2: a client then learns only from clients "
     "that are more similar to it",
 )
@@ -162,24 +163,24 @@ def pfedgraph(
     def objective(params: Params, batch: Dataset, aligned: tuple, key: PRNGKey):
         centre, factor = aligned
         value, aux = loss(params, batch, None, key)
-        apart = misalignment(parameters(params), parameters(centre), factor, anchor)
-        return value + lam / 2 * apart, aux
+        distance = misalignment(trainable(params), trainable(centre), factor, anchor)
+        return value + lam / 2 * distance, aux
 
     fit = task.trainer(objective)
 
     def graph(
         key: PRNGKey, received: Params, initial: Params, sizes: Array, ids: Array, reported: Array
     ) -> Float[Array, "m m"]:
-        compared = tree.subtract(received, initial) if similarity == "delta" else received
-        chosen = tree.select(compared, "" if layers is None else layers)
+        features = tree.subtract(received, initial) if similarity == "delta" else received
+        leaves = tree.select(features, "" if layers is None else layers)
         if sketch is not None:
-            chosen = sketches(stream(key, "server"), chosen, sketch)
+            leaves = sketches(stream(key, "server"), leaves, sketch)
         caps = jnp.asarray(cap)[ids][:, ids] if getattr(cap, "ndim", 0) else cap
         # A client that has not reported is in nobody's program: the others share its weight by (4).
-        near = jnp.where(reported[None], similarities(chosen, measure, snap), -LARGEST)
-        strength = balance if group is None else alpha_for_groups(near, reported, group)
+        scores = jnp.where(reported[None], similarities(leaves, measure, snap), -LARGEST)
+        strength = balance if group is None else alpha_for_groups(scores, reported, group)
         return collaboration_rows(
-            near,
+            scores,
             size_weights(sizes * reported),
             strength,
             alpha_form,
@@ -197,9 +198,9 @@ def pfedgraph(
         upload_key = stream(key, "second_upload")
         again, reported = task.upload(upload_key, start, other.params, cohort.ids, cohort.lost)
         reported = reported & one.info.reported
-        chosen = "" if layers is None else layers
+        predicate = "" if layers is None else layers
         rows = measured_rows(
-            tree.select(one.received, chosen), tree.select(again, chosen), reported
+            tree.select(one.received, predicate), tree.select(again, predicate), reported
         )
         trained, received = (
             jax.tree.map(lambda a, c: (a + c) / 2, *pair)
@@ -234,19 +235,16 @@ def pfedgraph(
             # (4): the quadratic program gives a row of weights for each client.
             sizes = cohort.sizes if prior == "size" else info.reported
             rows = graph(key, received, state.server, sizes, cohort.ids, info.reported)
-        kept = keep_edges(task, isolate(rows, info.reported))
+        edges = task.keep_edges(isolate(rows, info.reported))
         # The aggregate of each client, from which it trains in the next round.
-        model, accepted = task.accept(trained, mix(kept.rows, received), cohort)
-        weights = keep_own(kept.weights, accepted)
+        model, accepted = task.accept(trained, mix(edges.rows, received), cohort)
+        weights = keep_own(edges.weights, accepted)
         # (3): the anchor of the regulariser in the next round.
         aligned = inverse_norms(model) if anchor == "approx" else ones
         if anchor == "cosine":
-            rows = keep_edges(task, weights).rows
+            rows = task.keep_edges(weights).rows
             aligned = mix(rows, tree.scale(received, inverse_norms(received)))
         info = info._replace(weights=weights, down=(1 + (anchor == "cosine")) * info.down)
         return State(Client(model, aligned), state.server), info
 
-    def models(state: State, cohort: Cohort) -> Params:
-        return tree.take(state.clients.model, cohort.ids)
-
-    return Algorithm(init, round, models, task.problem.apply)
+    return Algorithm(init, round, models_in_state, task.problem.apply)

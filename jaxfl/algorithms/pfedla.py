@@ -7,6 +7,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float
 
 from jaxfl.algorithms.steps.layerwise import Weights, by_layer, train_from_mixtures
+from jaxfl.algorithms.steps.personal import models_in_state
 from jaxfl.core import tree
 from jaxfl.core.facts import method
 from jaxfl.core.options import COUNT, COUNT_OR_ZERO, NOT_NEGATIVE
@@ -48,6 +49,7 @@ class Client(NamedTuple):
     offers_mixture=True,
     takes_top_edges=True,
     mixes_before_training=True,
+    starts_from_server=False,
     separating={"rate": 1000.0},
     turn_first="raise rate tenfold: the weights move slowly from equal ones",
 )
@@ -119,11 +121,11 @@ def pfedla(
 
     def keep_layers(rows: Weights) -> Weights:
         """The `keep` layers in which a client has its largest weights are its own alone."""
-        own = jnp.stack([jnp.diagonal(matrix) for matrix in rows.values()])  # [L, M]
-        rank = jnp.argsort(jnp.argsort(-own, axis=0, stable=True), axis=0, stable=True)
+        diagonals = jnp.stack([jnp.diagonal(matrix) for matrix in rows.values()])  # [L, M]
+        rank = jnp.argsort(jnp.argsort(-diagonals, axis=0, stable=True), axis=0, stable=True)
         return {
-            name: jnp.where(kept[:, None], jnp.eye(own.shape[1]), matrix)
-            for kept, (name, matrix) in zip(rank < keep, rows.items(), strict=True)
+            name: jnp.where(mask[:, None], jnp.eye(diagonals.shape[1]), matrix)
+            for mask, (name, matrix) in zip(rank < keep, rows.items(), strict=True)
         }
 
     def round(key: PRNGKey, state: State, cohort: Cohort) -> tuple[State, Info]:
@@ -132,8 +134,8 @@ def pfedla(
         # The weights of each layer, by the clients' hypernetworks.
         def weigh(learned: tuple[Float[Array, "m e"], Hypernet]) -> Weights:
             v, net = learned
-            found = jax.vmap(contributions)(net, v)
-            rows = {name: positive_rows(of[:, cohort.ids]) for name, of in found.items()}
+            values = jax.vmap(contributions)(net, v)
+            rows = {name: positive_rows(of[:, cohort.ids]) for name, of in values.items()}
             return keep_layers(rows) if keep else rows
 
         learned = (client.embedding, client.net)
@@ -146,12 +148,9 @@ def pfedla(
             return x - rate * gradient
 
         v, net = jax.tree.map(step, learned, mixed.grads)
-        own = jnp.stack([jnp.diagonal(matrix) for matrix in mixed.info.weights.values()])
-        info = mixed.info._replace(metrics={"own": own.mean()})
+        diagonals = jnp.stack([jnp.diagonal(matrix) for matrix in mixed.info.weights.values()])
+        info = mixed.info._replace(metrics={"own": diagonals.mean()})
         seen = jnp.ones_like(client.seen)
         return State(Client(mixed.trained, mixed.received, v, net, seen), ()), info
 
-    def models(state: State, cohort: Cohort) -> Params:
-        return tree.take(state.clients.model, cohort.ids)
-
-    return Algorithm(init, round, models, task.problem.apply)
+    return Algorithm(init, round, models_in_state, task.problem.apply)

@@ -8,7 +8,11 @@ import optax
 from jax import lax
 from jaxtyping import Array
 
-from jaxfl.algorithms.steps.personal import Personal, personal_models, start_personal
+from jaxfl.algorithms.steps.personal import (
+    Personal,
+    personal_or_global,
+    start_personal,
+)
 from jaxfl.algorithms.steps.templates import unweighted_mean
 from jaxfl.algorithms.steps.uploads import train_and_upload
 from jaxfl.core import tree
@@ -17,7 +21,7 @@ from jaxfl.core.options import COUNT, NOT_NEGATIVE, POSITIVE
 from jaxfl.core.papers import Paper
 from jaxfl.core.streams import stream
 from jaxfl.core.types import Algorithm, Cohort, Dataset, Info, Params, PRNGKey, Scalar, State, Task
-from jaxfl.training.batch_statistics import change_term, moving_statistics, parameters, statistics
+from jaxfl.training.batch_statistics import change_term, moving_statistics, statistics, trainable
 from jaxfl.training.objectives import data_loss, proximal
 
 
@@ -72,26 +76,26 @@ def pfedme(
       (4, 2)
     """
     inner = moving_statistics(optax.sgd(inner_rate))
-    near = proximal(data_loss(task.problem), lam)
+    proximal_loss = proximal(data_loss(task.problem), lam)
 
     def envelope(w: Params, batch: Dataset, anchor: None, key: PRNGKey):
         centre = lax.stop_gradient(w)
 
         def step(theta: Params, number: Array):
             step_key = jax.random.fold_in(key, number)
-            grads, aux = jax.grad(near, has_aux=True)(theta, batch, centre, step_key)
+            grads, aux = jax.grad(proximal_loss, has_aux=True)(theta, batch, centre, step_key)
             updates, _ = inner.update(grads, inner.init(theta), theta)
             return optax.apply_updates(theta, updates), aux
 
         theta, aux = lax.scan(step, centre, jnp.arange(inner_steps))
-        apart = tree.squared_distance(parameters(w), parameters(theta))
+        distance = tree.squared_distance(trainable(w), trainable(theta))
         # w's statistics are those of theta.
-        moved = change_term(statistics(w), statistics(theta))
-        return lam / 2 * apart + moved, aux[-1]
+        statistics_term = change_term(statistics(w), statistics(theta))
+        return lam / 2 * distance + statistics_term, aux[-1]
 
     # theta depends on a batch as a whole.
     fit = task.trainer(envelope, whole_batch=True)
-    personalize = task.trainer(near, steps=inner_steps, optimizer=optax.sgd(inner_rate))
+    personalize = task.trainer(proximal_loss, steps=inner_steps, optimizer=optax.sgd(inner_rate))
 
     def init(key: PRNGKey, train: Dataset) -> State:
         model = task.problem.init(key)
@@ -108,7 +112,4 @@ def pfedme(
         info = info._replace(batches=inner_steps * info.batches + theta.batches)
         return State(Personal(theta.params, jnp.ones_like(info.reported)), model), info
 
-    def models(state: State, cohort: Cohort) -> Params:
-        return personal_models(tree.take(state.clients, cohort.ids), state.server)
-
-    return Algorithm(init, round, models, task.problem.apply)
+    return Algorithm(init, round, personal_or_global, task.problem.apply)

@@ -20,7 +20,6 @@ from jaxfl.core.types import (
     PRNGKey,
     State,
     Task,
-    keep_edges,
 )
 from jaxfl.kernels.merit import head_weights
 from jaxfl.kernels.mixing import isolate, mix, size_weights
@@ -115,13 +114,13 @@ def pfedsim(
         # The weights of FedAvg in the warm-up, and then those by the similarity of the heads.
         shares = size_weights(cohort.sizes * info.reported)
         by_head = isolate(head_weights(cosine(heads)), info.reported)
-        by_head = keep_edges(task, by_head).weights
+        by_head = task.keep_edges(by_head).weights
         weights = jnp.where(warm, tree.broadcast(shares, clients), by_head)
-        own_weights = jnp.where(warm, weights, jnp.eye(clients))
-        mixture = tree.join(mix(own_weights, heads), mix(weights, bodies))
+        personal_weights = jnp.where(warm, weights, jnp.eye(clients))
+        mixture = tree.join(mix(personal_weights, heads), mix(weights, bodies))
         model = tree.where(warm, mix(shares, received), server.model)
         info = info._replace(
-            weights=part_weights(weights, "body", "head", bodies, own_weights),
+            weights=part_weights(weights, "body", "head", bodies, personal_weights),
         )
         seen = jnp.broadcast_to(~warm, client.seen.shape)
         return State(Client(mixture, trained, seen), Server(model, server.rounds + 1)), info

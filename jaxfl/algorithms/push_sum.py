@@ -41,6 +41,7 @@ class Client(NamedTuple):
     personal="the whole model",
     sends="its model and a scalar weight, to each receiver",
     defaults="the paper",
+    starts_from_server=False,
     separating={"own": 0.9},
     turn_first="own: raise it where senders differ from the client, lower it where they are alike",
 )
@@ -101,8 +102,8 @@ def push_sum(
         start = ratio(state.clients)
         # Line 3: a step at z, taken by x.
         fitted = fit(stream(key, "fit"), start, None, cohort)
-        moved = jax.tree.map(lambda x, y, z: x + (y - z), total, fitted.params, start)
-        received, info = upload(task, key, fitted, total, moved, cohort)
+        uploads = jax.tree.map(lambda x, y, z: x + (y - z), total, fitted.params, start)
+        received, info = upload(task, key, fitted, total, uploads, cohort)
         # Lines 4 to 6: the shares of x and of w.
         shares = column_stochastic(edges, info.reported, own)
         sums = Client(mix(shares, received), shares @ weight)

@@ -15,7 +15,7 @@ from jaxfl.core.options import POSITIVE
 from jaxfl.core.papers import Paper
 from jaxfl.core.streams import stream
 from jaxfl.core.types import Algorithm, Cohort, Dataset, Info, Params, PRNGKey, Scalar, State, Task
-from jaxfl.training.batch_statistics import parameters
+from jaxfl.training.batch_statistics import trainable
 from jaxfl.training.objectives import data_loss
 
 
@@ -87,7 +87,7 @@ def scaffold(
 
     def objective(params: Params, batch: Dataset, correction: Params, key: PRNGKey):
         value, aux = loss(params, batch, None, key)
-        return value + tree.dot(parameters(params), parameters(correction)), aux
+        return value + tree.dot(trainable(params), trainable(correction)), aux
 
     fit = task.trainer(objective)
     gradient = task.gradient(loss)
@@ -99,43 +99,43 @@ def scaffold(
         zero = jax.tree.map(jnp.zeros_like, model)
         return State(tree.broadcast(zero, clients), Server(model, zero, jnp.int32(clients)))
 
-    def travelled(key: PRNGKey, cohort: Cohort) -> Array:
+    def displacements(key: PRNGKey, cohort: Cohort) -> Array:
         """How far each client's local steps go along a constant gradient of 1 [M]."""
         measure_key = stream(key, "second_fit")
         if local_rate is None:
             return measure(measure_key, cohort)
-        given = jnp.broadcast_to(jnp.asarray(local_rate, jnp.float32), cohort.ids.shape)
+        length = jnp.broadcast_to(jnp.asarray(local_rate, jnp.float32), cohort.ids.shape)
         if cohort.work is None:
-            return given
+            return length
         # The given distance is that of all steps.
         whole = measure(measure_key, cohort._replace(work=None))
-        part = measure(measure_key, cohort)
-        return given * part / jnp.where(whole > 0, whole, 1.0)
+        distance = measure(measure_key, cohort)
+        return length * distance / jnp.where(whole > 0, whole, 1.0)
 
     def round(key: PRNGKey, state: State, cohort: Cohort) -> tuple[State, Info]:
         server = state.server
-        own = state.clients
+        variates = state.clients
         start = tree.broadcast(server.model, cohort.ids.size)
         # Line 10: local steps with the gradient g_i(y_i) - c_i + c.
-        correction = jax.tree.map(lambda c, c_i: c[None] - c_i, server.control, own)
+        correction = jax.tree.map(lambda c, c_i: c[None] - c_i, server.control, variates)
         fitted = fit(stream(key, "fit"), start, correction, cohort)
         if option == "I":
-            asked = gradient(stream(key, "evaluate"), start, cohort.train, cohort.ids)
-            control = asked.grads
-            extra = asked.batches
+            answer = gradient(stream(key, "evaluate"), start, cohort.train, cohort.ids)
+            control = answer.grads
+            extra = answer.batches
         else:
             # c_i - c + (x - y_i) / (K eta_l), and c_i for a client without a local step.
-            distance = travelled(key, cohort)
+            distance = displacements(key, cohort)
             inverse = jnp.where(distance > 0, 1 / jnp.where(distance > 0, distance, 1.0), 0.0)
             mean_grad = tree.scale(jax.tree.map(jnp.subtract, start, fitted.params), inverse)
-            moved = jax.tree.map(jnp.subtract, mean_grad, correction)
-            control = tree.choose(distance > 0, moved, own)
+            candidates = jax.tree.map(jnp.subtract, mean_grad, correction)
+            control = tree.choose(distance > 0, candidates, variates)
             extra = 0
         after = (fitted.params, control)
-        (trained, controls), info = upload(task, key, fitted, (start, own), after, cohort)
+        (trained, controls), info = upload(task, key, fitted, (start, variates), after, cohort)
         # Lines 16 and 17: the global model moves to the mean of the models, and the control variate
         # of the server changes by |S| / N times the mean change of the clients' control variates.
-        changes = jax.tree.map(jnp.subtract, controls, own)
+        changes = jax.tree.map(jnp.subtract, controls, variates)
         (mean, change), info = unweighted_mean((trained, changes), info)
         model = jax.tree.map(lambda x, y: x + server_rate * (y - x), server.model, mean)
         fraction = info.reported.sum() / server.clients

@@ -5,7 +5,12 @@ from typing import Annotated
 import jax.numpy as jnp
 from jaxtyping import ArrayLike, Shaped
 
-from jaxfl.algorithms.steps.personal import Personal, personal_models, start_personal
+from jaxfl.algorithms.steps.personal import (
+    Personal,
+    personal_models,
+    personal_or_global,
+    start_personal,
+)
 from jaxfl.algorithms.steps.uploads import train_and_upload
 from jaxfl.core import tree
 from jaxfl.core.errors import check
@@ -22,13 +27,12 @@ from jaxfl.core.types import (
     Scalar,
     State,
     Task,
-    keep_edges,
 )
 from jaxfl.kernels.alignment import misalignment
 from jaxfl.kernels.mixing import isolate, keep_own, mix, size_weights
 from jaxfl.kernels.propagate import graph_rows, propagate
 from jaxfl.kernels.similarity import cosine
-from jaxfl.training.batch_statistics import parameters
+from jaxfl.training.batch_statistics import trainable
 from jaxfl.training.objectives import data_loss
 
 
@@ -107,8 +111,8 @@ def sfl(
 
     def objective(params: Params, batch: Dataset, centres: tuple, key: PRNGKey):
         value, aux = loss(params, batch, None, key)
-        own = parameters(params)
-        pulls = (misalignment(own, parameters(c), lam / 2, "l2") for c in centres)
+        model = trainable(params)
+        pulls = (misalignment(model, trainable(c), lam / 2, "l2") for c in centres)
         return value + sum(pulls), aux
 
     fit = task.trainer(objective)
@@ -125,19 +129,16 @@ def sfl(
         # A is the learned graph, mixed with the given graph and its edges of clients to themselves.
         rows = graph_rows(cosine(tree.subtract(received, state.server)), "softmax", temperature)
         if graph is not None:
-            given = jnp.asarray(graph, float)[cohort.ids][:, cohort.ids]
-            edges = jnp.maximum(given, jnp.eye(clients))
+            adjacency = jnp.asarray(graph, float)[cohort.ids][:, cohort.ids]
+            edges = jnp.maximum(adjacency, jnp.eye(clients))
             degrees = edges.sum(axis=1, keepdims=True)
             rows = learned_weight * rows + (1 - learned_weight) * edges / degrees
         # u = A^hops w, and g is the mean of u.
-        kept = keep_edges(task, isolate(propagate(rows, hops), info.reported))
-        offered = mix(kept.rows, received)
-        mean = mix(size_weights(info.reported), offered)
-        model, accepted = task.accept(trained, offered, cohort)
-        info = info._replace(weights=keep_own(kept.weights, accepted), down=2 * info.down)
+        mixing_edges = task.keep_edges(isolate(propagate(rows, hops), info.reported))
+        mixture = mix(mixing_edges.rows, received)
+        mean = mix(size_weights(info.reported), mixture)
+        model, accepted = task.accept(trained, mixture, cohort)
+        info = info._replace(weights=keep_own(mixing_edges.weights, accepted), down=2 * info.down)
         return State(Personal(model, jnp.ones_like(info.reported)), mean), info
 
-    def models(state: State, cohort: Cohort) -> Params:
-        return personal_models(tree.take(state.clients, cohort.ids), state.server)
-
-    return Algorithm(init, round, models, task.problem.apply)
+    return Algorithm(init, round, personal_or_global, task.problem.apply)

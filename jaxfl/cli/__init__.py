@@ -34,14 +34,15 @@ from jaxfl.cli.options import (
     Report,
     Resume,
     Run,
+    SettingOptions,
     Sweep,
 )
 from jaxfl.cli.plugins import run_plugins
 from jaxfl.core.errors import Diverged, InputError, RunWarning, check
 from jaxfl.core.version import VERSION
-from jaxfl.experiment.config import load_config, preset
-from jaxfl.experiment.config.effects import idle
-from jaxfl.experiment.config.fields import option
+from jaxfl.experiment.config import DataOptions, load_config, preset
+from jaxfl.experiment.config.effects import check_typed, idle, replaced
+from jaxfl.experiment.config.fields import SEED, notes_of, option
 
 # The words after `jaxfl`, in the order of its help, and the options behind each.
 NAMES = {
@@ -56,17 +57,6 @@ NAMES = {
     "predict": Predict,
     "cite": Cite,
 }
-# An option on the command line, the option of a file or a preset that it replaces, its default.
-REPLACED = (
-    ("--local-steps", "local_epochs", None),
-    ("--local-epochs", "local_steps", None),
-    ("--attack-ratio", "malicious", ()),
-    ("--attack-seed", "malicious", ()),
-    ("--speeds", "durations", None),
-    ("--durations", "speeds", None),
-    ("--stragglers", "work_file", None),
-    ("--work-file", "stragglers", 0.0),
-)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -158,12 +148,7 @@ def parse(
             f"{many} is given twice: give it once, with all its values behind it",
         )
     given = {word.split("=")[0].replace("_", "-") for word in arguments}
-    drawn = sorted(given & {"--attack-ratio", "--attack-seed"})
-    check(
-        "--malicious" not in given or not drawn,
-        f"both --malicious and {''.join(drawn[:1])} are given: name the malicious clients, or let "
-        "them be drawn",
-    )
+    check_typed(SettingOptions, given)
     if hasattr(NAMES.get("".join(arguments[:1])), "plugin"):
         run_plugins(values("--plugin", arguments))
     files, presets = values("--config", arguments), values("--preset", arguments)
@@ -172,14 +157,13 @@ def parse(
     if arguments[:1] == ["run"] and files:
         config = load_config(Path(files[-1]))
         start = {name: getattr(config, name) for name in SETTING}
-    about_data = given & {option(name) for name in DATA if name != "seed"}
+    seeds = {name for name, notes in notes_of(DataOptions).items() if SEED in notes}
+    about_data = given & {option(name) for name in DATA if name not in seeds}
     if arguments[:1] == ["compare"] and not presets and not about_data:
         presets = [DEMONSTRATION]
     if presets:
         start = preset(presets[-1]).scored_options
-    for option_given, other, none in REPLACED:
-        if option_given in given and other in start:  # it replaces the value from there
-            start |= {other: none}
+    start |= {k: v for k, v in replaced(SettingOptions, given).items() if k in start}
     data = {name: value for name, value in start.items() if name in DATA}
     defaults = {}
     if start:

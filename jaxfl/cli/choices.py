@@ -58,7 +58,7 @@ def describe(command: Describe, console: Console) -> None:
     asked = DataOptions(**{name: getattr(command, name) for name in DATA})
     check_fields(asked)
     options, source = resolve_data(asked)
-    parts = assign(options, source, options.seed)
+    parts = assign(options, source)
     table = Table(
         "",
         "",

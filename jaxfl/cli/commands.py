@@ -202,13 +202,13 @@ def show_protocol(
     if command.preset is None or not mesh.is_main_process():
         return
     found = preset(command.preset)
-    if (found.rule, found.stage, found.stages) == ("last", "before", {}):
+    if (found.rule, found.stage, found.stages) == ("last", "deployed", {}):
         return  # the table of scores says the same
     title = f"{command.preset}, {found.rule}"
     table = Table("", "score", title=title, title_justify="left")
     for label, (algorithm, out) in runs.items():
         stage = found.stage_of(algorithm)
-        if stage != "before" and command.score_after != "trained":
+        if stage != "deployed" and command.score_after != "trained":
             table.add_row(label, f"- (its stage needs --score-after trained: {stage})")
             continue
         clients = read_arrays(out / "clients.npz")

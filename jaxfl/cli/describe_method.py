@@ -1,4 +1,4 @@
-"""An algorithm in words, from what its factory states: `registry.Facts`, options, documentation."""
+"""An algorithm in words, from what its factory states: `facts.Facts`, options, documentation."""
 
 import inspect
 import re

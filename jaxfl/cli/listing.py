@@ -159,14 +159,14 @@ def _preset(found: Preset) -> Described:
     rule = (inspect.getdoc(scoring.RULES[found.rule]) or "").partition(" [")[0]  # of the shape
     stages = {
         stage: ", ".join(method for method, scored in found.stages.items() if scored == stage)
-        for stage in scoring.SCORED_STAGES
+        for stage in scoring.TABLE_STAGES
     }
     stages[found.stage] = "all other methods" if any(stages.values()) else "all methods"
     return [
         found.source,
         {"options": options},
         *(["Hyper-parameters:", hyper] if hyper else []),
-        f"Score ({found.rule}): {rule[:1].lower()}{rule[1:]}. Scored before local training, as "
-        "deployed, or after it:",
+        f"Score ({found.rule}): {rule[:1].lower()}{rule[1:]}. The models that are scored: "
+        "deployed, trained in the round before the server answers, or the better of both:",
         {stage: methods for stage, methods in stages.items() if methods},
     ]

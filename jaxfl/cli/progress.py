@@ -63,7 +63,7 @@ class Follower:
             return
         self.progress.start_task(task)
         name, shown, digits = MEASURES[line["measure"]]
-        mean = line["before"]["mean"]
+        mean = line["deployed"]["mean"]
         score = "no score" if mean is None else f"{name.split()[0]} {shown(mean):{digits}}"
         self.progress.update(task, completed=line["round"], state=score)
         if not self.console.is_terminal:

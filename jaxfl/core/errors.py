@@ -23,10 +23,10 @@ def warn(message: str) -> None:
     """Warns with a `RunWarning`; the command line prints it on standard error.
 
     Example:
-      >>> with warnings.catch_warnings(record=True) as found:
+      >>> with warnings.catch_warnings(record=True) as caught:
       ...     warnings.simplefilter("always")
       ...     warn("the scores are those of 2 of 10 clients")
-      >>> found[0].category.__name__
+      >>> caught[0].category.__name__
       'RunWarning'
     """
     warnings.warn(message, RunWarning, stacklevel=3)
@@ -38,40 +38,40 @@ def check(ok: bool | np.bool_, message: str) -> None:
     Example:
       >>> check(0 > 1, "clients is 0: expected 1 or more")
       Traceback (most recent call last):
-      jaxfl.errors.InputError: clients is 0: expected 1 or more
+      jaxfl.core.errors.InputError: clients is 0: expected 1 or more
     """
     if not ok:
         raise InputError(message)
 
 
-def check_name(kind: str, name: str, known: Iterable[str], otherwise: str = "") -> None:
+def check_name(kind: str, name: str, names: Iterable[str], otherwise: str = "") -> None:
     """Raises an `InputError` that offers the nearest known names, unless `name` is one of them.
 
     Args:
       kind: what the name stands for, in the singular ("algorithm", "data set").
       name: what the user wrote.
-      known: all names that are accepted.
-      otherwise: what to say if no known name is near; "" to list all of them.
+      names: all names that are accepted.
+      otherwise: what to say if none of them is near; "" to list all of them.
 
     Example:
       >>> check_name("algorithm", "fedavgg", ["fedavg", "local"])
       Traceback (most recent call last):
-      jaxfl.errors.InputError: unknown algorithm 'fedavgg': did you mean fedavg?
+      jaxfl.core.errors.InputError: unknown algorithm 'fedavgg': did you mean fedavg?
     """
-    known = sorted(known)
-    if name not in known:
-        otherwise = otherwise or f"choose from {', '.join(known)}"
-        raise InputError(f"unknown {kind} {name!r}: {did_you_mean(name, known) or otherwise}")
+    names = sorted(names)
+    if name not in names:
+        otherwise = otherwise or f"choose from {', '.join(names)}"
+        raise InputError(f"unknown {kind} {name!r}: {did_you_mean(name, names) or otherwise}")
 
 
-def did_you_mean(name: str, known: Iterable[str]) -> str:
+def did_you_mean(name: str, names: Iterable[str]) -> str:
     """A question that offers the known names that are nearest; "" if there is none.
 
     Example:
       >>> did_you_mean("Fed-Avg", ["fed_avg", "local"]), did_you_mean("sum", ["fed_avg", "local"])
       ('did you mean fed_avg?', '')
     """
-    plain = {_plain(one): one for one in known}
+    plain = {_plain(one): one for one in names}
     if _plain(name) in plain:
         return f"did you mean {plain[_plain(name)]}?"
     nearest = get_close_matches(_plain(name), plain, n=3, cutoff=0.5)

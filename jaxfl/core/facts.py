@@ -32,11 +32,14 @@ class Facts:
     absent: str = ""
     # whether the server offers each client a model that the client may refuse, by `Task.accept`
     offers_mixture: bool = False
-    # whether the graph may be limited to the largest weights of each row, by `edges.keep_edges`
+    # whether the graph may be limited to the largest weights of each row, by `Task.keep_edges`
     takes_top_edges: bool = False
     # whether a round begins with mixtures of what other clients have sent by then, from which no
     # late client could have trained
     mixes_before_training: bool = False
+    # whether local training begins from the server's newest state, or is drawn to it, from which no
+    # late client could have trained
+    starts_from_server: bool = True
     # options that separate groups of clients in few rounds, if the method's defaults do not
     separating: dict[str, Any] = field(default_factory=dict)
     # what a reference to the method needs (`jaxfl cite`); None if there is no publication
@@ -58,6 +61,7 @@ def method(
     offers_mixture: bool = False,
     takes_top_edges: bool = False,
     mixes_before_training: bool = False,
+    starts_from_server: bool = True,
     separating: dict[str, Any] | None = None,
     turn_first: str = "",
 ) -> Callable[[Callable[_P, Algorithm]], Callable[_P, Algorithm]]:
@@ -81,9 +85,12 @@ def method(
       offers_mixture: whether the server offers each client a model that the client may refuse: the
         method calls `Task.accept`.
       takes_top_edges: whether the graph may be limited to the largest weights of each row: the
-        method calls `edges.keep_edges`.
+        method calls `Task.keep_edges`.
       mixes_before_training: whether a round begins with mixtures of what other clients have sent
         by then: a client that arrives late could not have trained from them.
+      starts_from_server: whether local training begins from the server's newest state, or is drawn
+        to it, under some value of the options; False if clients train from what they have kept
+        since they last took part, so that they may arrive late.
       separating: options with which the method separates groups of clients in few rounds; None if
         its defaults do.
       turn_first: what to change first where clients score worse than with local training, one short
@@ -94,13 +101,13 @@ def method(
       ... def mine(task, *, rate: float = 0.1): ...
       >>> mine(None, rate="fast")
       Traceback (most recent call last):
-      jaxfl.errors.InputError: hyper-parameter rate of mine is 'fast': expected a number
+      jaxfl.core.errors.InputError: hyper-parameter rate of mine is 'fast': expected a number
     """
     publication = paper if isinstance(paper, Paper) else None
-    stated = paper.text if isinstance(paper, Paper) else paper
+    reference = paper.text if isinstance(paper, Paper) else paper
     facts = Facts(
         title=title,
-        paper=f"{stated}, {place}" if place else stated,
+        paper=f"{reference}, {place}" if place else reference,
         link=publication.link if publication else link,
         personal=personal,
         sends=sends,
@@ -109,15 +116,16 @@ def method(
         offers_mixture=offers_mixture,
         takes_top_edges=takes_top_edges,
         mixes_before_training=mixes_before_training,
+        starts_from_server=starts_from_server,
         separating=separating or {},
         publication=publication,
         turn_first=turn_first,
     )
 
     def decorate(factory: Callable[_P, Algorithm]) -> Callable[_P, Algorithm]:
-        registered = checked(factory, "hyper-parameter")
-        registered.facts = facts
-        return registered
+        factory = checked(factory, "hyper-parameter")
+        factory.facts = facts
+        return factory
 
     return decorate
 

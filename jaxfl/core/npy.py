@@ -31,9 +31,9 @@ def read_npy(file: str | Path, what: str) -> np.ndarray:
         f"{what} in {path}: expected a .npy file that exists",
     )
     try:
-        with path.open("rb") as opened:
-            found = np.load(opened, allow_pickle=False)
+        with path.open("rb") as handle:
+            array = np.load(handle, allow_pickle=False)
     except (OSError, ValueError, EOFError, MemoryError, BadZipFile) as error:
         raise InputError(UNREADABLE.format(what=what, path=path)) from error
-    check(isinstance(found, np.ndarray), UNREADABLE.format(what=what, path=path))
-    return found
+    check(isinstance(array, np.ndarray), UNREADABLE.format(what=what, path=path))
+    return array

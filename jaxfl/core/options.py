@@ -24,7 +24,7 @@ from jaxfl.core.errors import InputError
 _P = ParamSpec("_P")
 _R = TypeVar("_R")
 
-LARGEST = float(np.finfo(np.float32).max)  # a larger number is infinite where JAX computes
+FLOAT32_MAX = float(np.finfo(np.float32).max)  # a larger number is infinite where JAX computes
 
 
 @dataclass(frozen=True)
@@ -193,8 +193,8 @@ def expected(hint: Any, value: Any) -> str:
       'a positive number, finite and within 32 bits'
     """
     number = type(value) in (int, float) and not abs(value) < 2**31  # NaN included
-    bounded = [limits is not None and limits.high < math.inf for _, limits in _alternatives(hint)]
-    return describe(hint) + (", finite and within 32 bits" if number and not any(bounded) else "")
+    ends = [limits is not None and limits.high < math.inf for _, limits in _alternatives(hint)]
+    return describe(hint) + (", finite and within 32 bits" if number and not any(ends) else "")
 
 
 def check_value(what: str, hint: Any, value: Any) -> None:
@@ -214,7 +214,7 @@ def check_value(what: str, hint: Any, value: Any) -> None:
     Example:
       >>> check_value("graph", typing.Literal["ring", "alone"], "star")
       Traceback (most recent call last):
-      jaxfl.errors.InputError: graph is 'star': expected one of ring, alone
+      jaxfl.core.errors.InputError: graph is 'star': expected one of ring, alone
     """
     checkable = isinstance(value, JSON_TYPES) and Any not in _bases(hint)
     fits = not checkable or any(_fits(base, limits, value) for base, limits in _alternatives(hint))
@@ -231,7 +231,7 @@ def check_range(limits: Range, **values: Any) -> None:
     Example:
       >>> check_range(FRACTION, own=2.0)
       Traceback (most recent call last):
-      jaxfl.errors.InputError: own is 2.0: expected a number in [0, 1]
+      jaxfl.core.errors.InputError: own is 2.0: expected a number in [0, 1]
     """
     for name, value in values.items():
         if value is not None:
@@ -281,7 +281,7 @@ def _alternatives(hint: Any, limits: Range | None = None) -> list[tuple[Any, Ran
         ranges = [note for note in notes if isinstance(note, Range)]
         return _alternatives(inner, ranges[0] if ranges else limits)
     if typing.get_origin(hint) in (typing.Union, types.UnionType):
-        return [pair for part in typing.get_args(hint) for pair in _alternatives(part, limits)]
+        return [pair for member in typing.get_args(hint) for pair in _alternatives(member, limits)]
     return [(hint, limits)]
 
 
@@ -297,7 +297,7 @@ def _plain(base: Any) -> Any:
 def _accepts(base: Any, limits: Range | None, value: Any) -> bool:
     """Whether a JSON value fits one alternative of a hint."""
     if base is float and type(value) is float:
-        return abs(value) <= LARGEST and (limits is None or value in limits)
+        return abs(value) <= FLOAT32_MAX and (limits is None or value in limits)
     if base in (int, float):
         whole = type(value) is int and abs(value) < 2**31  # JAX counts in 32 bits
         return whole and (limits is None or value in limits)
@@ -309,8 +309,8 @@ def _accepts(base: Any, limits: Range | None, value: Any) -> bool:
 def _fits(base: Any, limits: Range | None, value: Any) -> bool:
     """Whether an argument of a Python function fits one alternative of a hint."""
     if base in (int, float):
-        wanted = (int, np.integer) if base is int else (int, float, np.number)
-        number = isinstance(value, wanted) and not isinstance(value, bool)
+        number_types = (int, np.integer) if base is int else (int, float, np.number)
+        number = isinstance(value, number_types) and not isinstance(value, bool)
         return number and (limits is None or value in limits)
     if base is bool:
         return isinstance(value, bool | np.bool_)

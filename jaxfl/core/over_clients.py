@@ -56,7 +56,7 @@ def some_at_a_time(function: Callable, size: int | Literal["all"], *shared: PyTr
       [2.0, 3.0, 4.0]
     """
 
-    def mapped(*stacked: PyTree) -> PyTree:
+    def map_clients(*stacked: PyTree) -> PyTree:
         stacked, examples = split_shared(stacked)
 
         def one(client: tuple) -> PyTree:
@@ -67,7 +67,7 @@ def some_at_a_time(function: Callable, size: int | Literal["all"], *shared: PyTr
         # One client at a time is a plain loop, without a batch axis of length 1.
         return lax.map(one, stacked, batch_size=None if size == 1 else size)
 
-    return mapped
+    return map_clients
 
 
 @checked
@@ -108,16 +108,16 @@ def on_every_device(function: Callable, shared: tuple = ()) -> Callable:
         by_clients = PartitionSpec(CLIENTS)
         specs = (PartitionSpec(), *[by_clients] * len(stacked))
 
-        def on_device(same: tuple, *own: PyTree) -> PyTree:
+        def on_device(same: tuple, *local: PyTree) -> PyTree:
             shared, examples = same
-            return function(shared, *join_shared(own, examples))
+            return function(shared, *join_shared(local, examples))
 
         each = jax.shard_map(on_device, in_specs=specs, out_specs=by_clients, check_vma=False)
         if clients % devices == 0:
             return each((shared, examples), *stacked)
         rows = jnp.pad(jnp.arange(clients), (0, -clients % devices))
-        own = jax.tree.map(lambda x: x[rows], stacked)
-        filled = each((shared, examples), *own)
-        return jax.tree.map(lambda x: x[:clients], filled)
+        stacked = jax.tree.map(lambda x: x[rows], stacked)
+        results = each((shared, examples), *stacked)
+        return jax.tree.map(lambda x: x[:clients], results)
 
     return spread

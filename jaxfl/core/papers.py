@@ -154,8 +154,8 @@ def entry(kind: str, key: str, fields: dict[str, str]) -> str:
 
 def _latex(text: str) -> str:
     """The text with commands of LaTeX in place of accents."""
-    found = unicodedata.normalize("NFD", text)
-    return re.sub(r"(\w)([\u0300-\u036f])", lambda m: f"{{\\{ACCENTS[m[2]]}{m[1]}}}", found)
+    letters = unicodedata.normalize("NFD", text)
+    return re.sub(r"(\w)([\u0300-\u036f])", lambda m: f"{{\\{ACCENTS[m[2]]}{m[1]}}}", letters)
 
 
 def _ascii(text: str) -> str:

@@ -93,12 +93,12 @@ class Ragged:
 
     def padded(self) -> Array | np.ndarray:
         """The padded array, with zeros after the examples of each client."""
-        found = self[(slice(None),) * (self.start.ndim + 1)]
+        values = self[(slice(None),) * (self.start.ndim + 1)]
         position = np.arange(self.length)[(*[None] * self.start.ndim, ...)]
         counts = position < self.size[..., None]
-        counts = counts.reshape(*counts.shape, *[1] * (found.ndim - counts.ndim))
-        where = np.where if isinstance(found, np.ndarray) else jnp.where
-        return where(counts, found, np.zeros((), found.dtype))
+        counts = counts.reshape(*counts.shape, *[1] * (values.ndim - counts.ndim))
+        where = np.where if isinstance(values, np.ndarray) else jnp.where
+        return where(counts, values, np.zeros((), values.dtype))
 
     def _read(self, start: Any, size: Any, position: Any) -> Array | np.ndarray:
         # A padded example is one of the client's own, so that no client computes on the examples
@@ -136,7 +136,12 @@ def _are_arrays(index: tuple) -> bool:
 
 
 def is_ragged(node: Any) -> bool:
-    """Whether it is a `Ragged` array."""
+    """Whether it is a `Ragged` array.
+
+    Example:
+      >>> is_ragged(jnp.ones(3))
+      False
+    """
     return isinstance(node, Ragged)
 
 
@@ -211,11 +216,12 @@ def split_shared(tree: PyTree) -> tuple[PyTree, PyTree]:
     elsewhere. Since None is no leaf, either tree has only arrays of its own kind.
 
     Example:
-      >>> own, shared = split_shared(ragged(np.zeros((9, 4)), [np.array([2, 0]), np.array([1])]))
-      >>> [x.shape for x in jax.tree.leaves(own)], [x.shape for x in jax.tree.leaves(shared)]
+      >>> whole = ragged(np.zeros((9, 4)), [np.array([2, 0]), np.array([1])])
+      >>> by_client, shared = split_shared(whole)
+      >>> [x.shape for x in jax.tree.leaves(by_client)], [x.shape for x in jax.tree.leaves(shared)]
       ([(2,), (2,)], [(9, 4), (3,)])
     """
-    own = jax.tree.map(
+    by_client = jax.tree.map(
         lambda x: replace(x, values=None, rows=None) if is_ragged(x) else x,
         tree,
         is_leaf=is_ragged,
@@ -225,10 +231,10 @@ def split_shared(tree: PyTree) -> tuple[PyTree, PyTree]:
         tree,
         is_leaf=is_ragged,
     )
-    return own, shared
+    return by_client, shared
 
 
-def join_shared(own: PyTree, shared: PyTree) -> PyTree:
+def join_shared(by_client: PyTree, shared: PyTree) -> PyTree:
     """The inverse of `split_shared`.
 
     Example:
@@ -238,7 +244,7 @@ def join_shared(own: PyTree, shared: PyTree) -> PyTree:
     """
     return jax.tree.map(
         lambda x, s: replace(x, values=s.values, rows=s.rows) if is_ragged(x) else x,
-        own,
+        by_client,
         shared,
         is_leaf=is_ragged,
     )

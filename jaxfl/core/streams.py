@@ -3,6 +3,10 @@
 The key of a round is split into one key for each stream, before any client id is folded in. The key
 of a client is the key of its stream with the client's id folded in. Therefore no client gets the
 same key from two streams.
+
+The number of a stream is its place in `Stream`, and it is folded into the key, so the order of the
+names decides the bits of all results. The list is append only: a new stream goes to the end, and no
+name is moved or removed.
 """
 
 from typing import Literal, get_args
@@ -12,6 +16,7 @@ from jaxtyping import Array, Int, Key
 
 from jaxfl.core.options import checked
 
+# Append only: the place of a name decides the bits of results.
 Stream = Literal[
     "fit",  # the first local training of a round, so that all methods see the same batches
     "upload",  # the noise on the clients' uploads

@@ -18,9 +18,9 @@ def platform() -> str:
       ...     target.platform()
       'cpu'
     """
-    described = jax.sharding.get_abstract_mesh().abstract_device
-    if described is not None:
-        return described.platform
+    mesh_device = jax.sharding.get_abstract_mesh().abstract_device
+    if mesh_device is not None:
+        return mesh_device.platform
     # JAX adds its flags to the class at run time.
     device = jax.config.jax_default_device  # pyright: ignore[reportAttributeAccessIssue]
     if device is None:

@@ -194,12 +194,12 @@ def select(model: Params, predicate: Layers) -> list:
     """
     holds = _path_test(predicate)
     paths = [(path(keys), leaf) for keys, leaf in jax.tree_util.tree_leaves_with_path(model)]
-    chosen = [leaf for name, leaf in paths if holds(name)]
+    leaves = [leaf for name, leaf in paths if holds(name)]
     check(
-        bool(chosen),
+        bool(leaves),
         f"no layer matches {predicate!r}: choose from {', '.join(name for name, _ in paths)}",
     )
-    return chosen
+    return leaves
 
 
 def _path_test(predicate: Layers) -> Callable:

@@ -205,18 +205,49 @@ class Upload(Protocol):
 
 @runtime_checkable
 class Accept(Protocol):
-    """(own [M], offered [M], cohort) -> (taken [M], accepted [M] bool).
+    """(model [M], offer [M], cohort) -> (model or offer [M], accepted [M] bool).
 
-    What each client takes of its own model and the one that the server offers to it. No random
-    number is drawn.
+    What each client takes: its own model, or the one that the server offers to it. No random number
+    is drawn.
     """
 
-    def __call__(self, own: Params, offered: Params, cohort: Cohort, /) -> tuple[Params, Array]: ...
+    def __call__(self, model: Params, offer: Params, cohort: Cohort, /) -> tuple[Params, Array]: ...
 
 
-def take_offered(own: Params, offered: Params, cohort: Cohort) -> tuple[Params, Array]:
+def take_offer(model: Params, offer: Params, cohort: Cohort) -> tuple[Params, Array]:
     """Every client takes what the server offers to it."""
-    return offered, jnp.ones(cohort.ids.size, bool)
+    return offer, jnp.ones(cohort.ids.size, bool)
+
+
+class Edges(NamedTuple):
+    """The mixing weights of the edges that stay, for the graph of the round and for `mix`."""
+
+    # [M, M] (receiver, sender), 0 where there is no edge
+    weights: Float[Array, "m m"]
+    # the same weights in the form in which `mix` takes them: a matrix, or
+    # `kernels.sparse.SparseRows`
+    rows: PyTree
+
+
+@runtime_checkable
+class KeepEdges(Protocol):
+    """(weights [M, M]) -> Edges: which edges of a graph stay, and the weights on them."""
+
+    def __call__(self, weights: Float[Array, "m m"], /) -> Edges: ...
+
+
+def keep_all_edges(weights: Float[Array, "m m"]) -> Edges:
+    """Every edge of the graph stays, with its weight.
+
+    Args:
+      weights: [M, M] (receiver, sender).
+
+    Example:
+      >>> edges = keep_all_edges(jnp.eye(3))
+      >>> edges.rows is edges.weights
+      True
+    """
+    return Edges(weights, weights)
 
 
 # (key, round) -> ids [M]; M is the same in every round
@@ -254,12 +285,13 @@ class Problem(NamedTuple):
 class Task(NamedTuple):
     """Everything that an algorithm is given: the problem, and what it may ask of the clients.
 
-    - trainer: (objective, **changes) -> Fit. The changes are keyword arguments of `local.trainer`
+    - trainer: (objective, **changes) -> Fit. The changes are keyword arguments of `trainer.trainer`
       that differ from the task's own: steps, epochs, optimizer, whole_batch.
     - gradient: (objective) -> Gradient; evaluate: (objective) -> Evaluate
     - upload: an Upload
     - accept: an Accept, for methods that offer a model to each client
-    - keep_edges: for methods with a graph, see `jaxfl.kernels.sparse`; None: they keep all edges
+    - keep_edges: a KeepEdges, for methods with a graph, which say so in their facts
+      (`takes_top_edges`); see `jaxfl.kernels.sparse`
     """
 
     problem: Problem
@@ -267,8 +299,8 @@ class Task(NamedTuple):
     gradient: Callable[[Objective], Gradient]
     evaluate: Callable[[Objective], Evaluate]
     upload: Upload
-    accept: Accept = take_offered
-    keep_edges: Callable | None = None
+    accept: Accept = take_offer
+    keep_edges: KeepEdges = keep_all_edges
 
 
 class Algorithm(NamedTuple):
@@ -298,33 +330,3 @@ class Algorithm(NamedTuple):
 
 # (task, *, hyper-parameters) -> Algorithm
 AlgorithmFactory = Callable[..., Algorithm]
-
-
-class Edges(NamedTuple):
-    """The mixing weights of the edges that stay, for the graph of the round and for `mix`."""
-
-    # [M, M] (receiver, sender), 0 where there is no edge
-    weights: Float[Array, "m m"]
-    # the same weights in the form in which `mix` takes them: a matrix, or
-    # `kernels.sparse.SparseRows`
-    rows: PyTree
-
-
-def keep_edges(task: Task, weights: Float[Array, "m m"]) -> Edges:
-    """The edges that the task keeps of a graph: all of them, unless it was made with `top_edges`.
-
-    A method that calls it says so in its facts, `takes_top_edges`.
-
-    Args:
-      task: of the method.
-      weights: [M, M] (receiver, sender).
-
-    Example:
-      >>> limited = task._replace(keep_edges=top_edges(1))
-      >>> weights = jnp.array([[0.5, 0.25, 0.25], [0.25, 0.5, 0.25], [0.0, 0.25, 0.75]])
-      >>> (keep_edges(limited, weights).weights > 0).sum(axis=1).tolist()
-      [2, 2, 2]
-    """
-    if task.keep_edges is None:
-        return Edges(weights, weights)
-    return task.keep_edges(weights)

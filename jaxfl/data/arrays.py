@@ -56,8 +56,8 @@ def from_npz(file: Path) -> Source:
     Raises:
       InputError: the file is damaged or hostile, or does not hold examples with targets.
     """
-    held = read_npz(file, ("x_train", "y_train"), ("x_test", "y_test", "owners", "vocabulary"))
-    source = from_arrays(**held, name=str(file))
+    arrays = read_npz(file, ("x_train", "y_train"), ("x_test", "y_test", "owners", "vocabulary"))
+    source = from_arrays(**arrays, name=str(file))
     mean, deviation = CHANNELS.get(file.stem, ((), ()))
     source = source._replace(mirrors=file.stem in MIRRORS)
     if source.x_train.dtype == np.uint8 and source.x_train.shape[-1] == len(mean):
@@ -76,15 +76,15 @@ def read_npz(
       InputError: the file cannot be read without unpickling, or lacks a required array.
     """
     try:
-        with file.open("rb") as opened, np.load(opened, allow_pickle=False) as arrays:
-            held = {key: arrays[key] for key in (*required, *optional) if key in arrays}
+        with file.open("rb") as handle, np.load(handle, allow_pickle=False) as npz:
+            arrays = {key: npz[key] for key in (*required, *optional) if key in npz}
     except Exception as error:  # NumPy raises a dozen types for a damaged or hostile file
         raise InputError(
             f"cannot read {file} as plain npz arrays ({error!r:.200}): write it with numpy.savez"
         ) from error
-    missing = [key for key in required if key not in held]
+    missing = [key for key in required if key not in arrays]
     check(not missing, f"{file} lacks {', '.join(missing)}: expected arrays {', '.join(required)}")
-    return held
+    return arrays
 
 
 def from_arrays(
@@ -126,28 +126,28 @@ def from_arrays(
     y_train = np.asarray(y_train)
     x_test = x_train[:0] if x_test is None else np.asarray(x_test)
     y_test = y_train[:0] if y_test is None else np.asarray(y_test)
-    for part, x, y in (("train", x_train, y_train), ("test", x_test, y_test)):
+    for split, x, y in (("train", x_train, y_train), ("test", x_test, y_test)):
         check(
-            x.ndim >= 2 and (x.size > 0 or (part == "test" and x.shape[0] == 0)),
-            f"x_{part} of {name} has shape {x.shape}: expected [examples, *feature]",
+            x.ndim >= 2 and (x.size > 0 or (split == "test" and x.shape[0] == 0)),
+            f"x_{split} of {name} has shape {x.shape}: expected [examples, *feature]",
         )
         check(
             y.shape == (len(x),),
-            f"y_{part} of {name} has shape {y.shape}: expected ({len(x)},), one target per example",
+            f"y_{split} of {name} has shape {y.shape}: expected ({len(x)},), one target an example",
         )
         check(
-            x.dtype.kind in "uif", f"x_{part} of {name} has type {x.dtype}: expected real numbers"
+            x.dtype.kind in "uif", f"x_{split} of {name} has type {x.dtype}: expected real numbers"
         )
         check(
             y.dtype.kind in ("f" if y_train.dtype.kind == "f" else "ui"),
-            f"y_{part} of {name} has type {y.dtype}: expected integer labels, "
+            f"y_{split} of {name} has type {y.dtype}: expected integer labels, "
             "or numbers to predict in train and test",
         )
         for letter, values in (("x", x), ("y", y)):
             bad = _count_not_finite(values)
             check(
                 bad == 0,
-                f"{letter}_{part} of {name} holds {bad} NaN or infinite values: "
+                f"{letter}_{split} of {name} holds {bad} NaN or infinite values: "
                 "remove or replace them",
             )
     check(
@@ -245,19 +245,19 @@ def _count_not_finite(values: np.ndarray) -> int:
 
 def _count_classes(y_train: np.ndarray, y_test: np.ndarray, name: str) -> int:
     classes = int(y_train.max()) + 1
-    for part, y in (("train", y_train), ("test", y_test)):
+    for split, y in (("train", y_train), ("test", y_test)):
         low = int(y.min(initial=0))
         high = int(y.max(initial=0))
         outside = low if low < 0 else high
         check(
             low >= 0 and high < classes,
-            f"y_{part} of {name} holds the label {outside}: "
+            f"y_{split} of {name} holds the label {outside}: "
             f"expected 0 to {classes - 1}, the largest label of y_train",
         )
-    held = len(np.unique(y_train))
+    count = len(np.unique(y_train))
     check(
-        held == classes,
-        f"y_train of {name} holds {held} of the labels 0 to {classes - 1}: "
+        count == classes,
+        f"y_train of {name} holds {count} of the labels 0 to {classes - 1}: "
         "number them without gaps",
     )
     return classes
@@ -272,10 +272,10 @@ def _check_ids(
         f"vocabulary of {name} is {vocabulary} for examples of shape {x_train.shape[1:]} "
         f"and type {x_train.dtype}: expected integers, and one number of values or one per column",
     )
-    for part, x in (("train", x_train), ("test", x_test)):
+    for split, x in (("train", x_train), ("test", x_test)):
         high = x.max(axis=0, initial=0) if len(vocabulary) > 1 else x.max(initial=0)
         check(
             x.min(initial=0) >= 0 and bool(np.all(high < np.array(vocabulary))),
-            f"x_{part} of {name} holds ids outside 0 to {np.array(vocabulary) - 1}: "
+            f"x_{split} of {name} holds ids outside 0 to {np.array(vocabulary) - 1}: "
             "correct them or the vocabulary",
         )

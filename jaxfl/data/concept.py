@@ -15,7 +15,7 @@ from jaxfl.core.errors import check
 from jaxfl.data.arrays import Source
 from jaxfl.data.skews import Parts
 
-# (client, x [n, *feature], y [n], which part of the data set they are from) -> the client's (x, y)
+# (client, x [n, *feature], y [n], the split of the data set) -> the client's (x, y)
 Concept = Callable[
     [int, np.ndarray, np.ndarray, Literal["train", "test"]], tuple[np.ndarray, np.ndarray]
 ]
@@ -69,7 +69,7 @@ def rotation(source: Source, clients: int, seed: int = 0, groups: int = 4) -> Co
     )
     _check_groups(clients, groups)
 
-    def rotate(client: int, x: np.ndarray, y: np.ndarray, part: str):
+    def rotate(client: int, x: np.ndarray, y: np.ndarray, split: str):
         return np.rot90(x, client % groups * (4 // groups), axes=(1, 2)), y
 
     return rotate
@@ -106,7 +106,7 @@ def swapped_labels(source: Source, clients: int, seed: int = 0, groups: int = 4)
     _check_groups(clients, groups)
     permutations = label_permutations(source.classes, groups, seed)
 
-    def swap(client: int, x: np.ndarray, y: np.ndarray, part: str):
+    def swap(client: int, x: np.ndarray, y: np.ndarray, split: str):
         return x, permutations[client % groups][y]
 
     return swap
@@ -128,12 +128,12 @@ def label_permutations(classes: int, groups: int, seed: int = 0) -> np.ndarray:
         f"{factorial(min(classes, 10))} orders, choose fewer groups",
     )
     rng = np.random.default_rng(seed)
-    drawn = [tuple(range(classes))]
-    while len(drawn) < groups:
+    permutations = [tuple(range(classes))]
+    while len(permutations) < groups:
         permutation = tuple(rng.permutation(classes).tolist())
-        if permutation not in drawn:
-            drawn.append(permutation)
-    return np.array(drawn, np.int32)
+        if permutation not in permutations:
+            permutations.append(permutation)
+    return np.array(permutations, np.int32)
 
 
 def feature_noise(source: Source, clients: int, seed: int = 0, level: float = 0.1) -> Concept:
@@ -169,8 +169,8 @@ def feature_noise(source: Source, clients: int, seed: int = 0, level: float = 0.
     )
     deviations = source.white * level * np.arange(clients) / max(clients - 1, 1)
 
-    def disturb(client: int, x: np.ndarray, y: np.ndarray, part: str):
-        rng = np.random.default_rng([seed, client, int(part == "test")])
+    def disturb(client: int, x: np.ndarray, y: np.ndarray, split: str):
+        rng = np.random.default_rng([seed, client, int(split == "test")])
         noise = rng.standard_normal(x.shape, np.float32)
         return x.astype(np.float32) + np.float32(deviations[client]) * noise, y
 
@@ -195,7 +195,7 @@ def shift_training_set(source: Source, parts: Parts, concept: Concept) -> Source
 
     Example:
       >>> source = jaxfl.data.from_arrays(np.ones((4, 1)), np.array([0, 1, 0, 1]))
-      >>> double = lambda client, x, y, part: (x * (client + 1), y)
+      >>> double = lambda client, x, y, split: (x * (client + 1), y)
       >>> shift_training_set(source, [np.array([0, 1]), np.array([2, 3])], double).x_train.tolist()
       [[1.0], [1.0], [2.0], [2.0]]
     """
@@ -205,15 +205,15 @@ def shift_training_set(source: Source, parts: Parts, concept: Concept) -> Source
         "clients hold the same examples, which a concept changes in different ways: "
         "choose a partition that gives each example to one client",
     )
-    changed = [
-        concept(client, source.x_train[own], source.y_train[own], "train")
-        for client, own in enumerate(parts)
+    views = [
+        concept(client, source.x_train[rows_of_client], source.y_train[rows_of_client], "train")
+        for client, rows_of_client in enumerate(parts)
     ]
-    x = source.x_train.astype(changed[0][0].dtype)
-    y = source.y_train.copy()
-    x[rows] = np.concatenate([seen for seen, _ in changed])
-    y[rows] = np.concatenate([named for _, named in changed])
-    return source._replace(x_train=x, y_train=y)
+    x_train = source.x_train.astype(views[0][0].dtype)
+    y_train = source.y_train.copy()
+    x_train[rows] = np.concatenate([x for x, _ in views])
+    y_train[rows] = np.concatenate([y for _, y in views])
+    return source._replace(x_train=x_train, y_train=y_train)
 
 
 def _check_groups(clients: int, groups: int) -> None:

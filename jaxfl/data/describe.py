@@ -22,13 +22,13 @@ def describe_partition(source: Source, parts: Parts) -> dict[str, str]:
     Example:
       >>> source = jaxfl.data.load("digits")
       >>> parts = jaxfl.data.pathological(source.y_train, clients=10, seed=0)
-      >>> found = describe_partition(source, parts)
-      >>> found["labels a client"], found["size imbalance"], found["label skew"]
+      >>> description = describe_partition(source, parts)
+      >>> description["labels a client"], description["size imbalance"], description["label skew"]
       ('2', '0.00', '0.80')
     """
     counts = label_counts(source, parts)  # [C, classes]
     sizes = counts.sum(axis=1)
-    held = (counts > 0).sum(axis=1)
+    labels = (counts > 0).sum(axis=1)
     frequencies = counts[sizes > 0] / sizes[sizes > 0, None]
     skew = np.abs(frequencies - counts.sum(axis=0) / counts.sum()).sum(axis=1) / 2
     gini = np.abs(sizes[:, None] - sizes[None]).mean() / (2 * sizes.mean())
@@ -44,7 +44,7 @@ def describe_partition(source: Source, parts: Parts) -> dict[str, str]:
         "targets": targets,
         "clients": f"{len(parts)}",
         "examples a client": _spread(sizes),
-        "labels a client" if source.classes else "tenths a client": _spread(held),
+        "labels a client" if source.classes else "tenths a client": _spread(labels),
         "size imbalance": f"{gini:.2f}",
         "label skew": f"{skew.mean():.2f}",
     }

@@ -92,14 +92,14 @@ def federate(
         "use fewer clients or another partition",
     )
 
-    seen = source if concept is None else shift_training_set(source, parts, concept)
-    x, y, held = _held_examples(seen.x_train, seen.y_train, parts)
+    training = source if concept is None else shift_training_set(source, parts, concept)
+    x, y, places = _examples_of_clients(training.x_train, training.y_train, parts)
     cuts = [int(len(rows) * val) for rows in parts]
     ends = [len(rows) - int(len(rows) * own) for rows in parts]
-    trains = [rows[: end - cut] for rows, cut, end in zip(held, cuts, ends, strict=True)]
-    vals = [rows[end - cut : end] for rows, cut, end in zip(held, cuts, ends, strict=True)]
+    trains = [rows[: end - cut] for rows, cut, end in zip(places, cuts, ends, strict=True)]
+    vals = [rows[end - cut : end] for rows, cut, end in zip(places, cuts, ends, strict=True)]
     if test == "own":
-        tests = [rows[end:] for rows, end in zip(held, ends, strict=True)]
+        tests = [rows[end:] for rows, end in zip(places, ends, strict=True)]
         held_out = _by_rows(x, y, tests)
         leak = (x, y, tests, [np.ones(len(rows)) for rows in tests])
     else:
@@ -124,25 +124,25 @@ def federate(
         # The copy of the test set weighs as much as the validation set in its place.
         copied_x, copied_y, copied_rows, weights_of = leak
         scaled = [
-            own * (size / max(own.sum(), 1e-9)) for own, size in zip(weights_of, cuts, strict=True)
+            row * (size / max(row.sum(), 1e-9)) for row, size in zip(weights_of, cuts, strict=True)
         ]
         validation = _by_rows(copied_x, copied_y, copied_rows, scaled)
     return Federation(_by_rows(x, y, trains), validation, held_out)
 
 
-def _held_examples(
+def _examples_of_clients(
     x: Array | np.ndarray, y: np.ndarray, parts: Parts
 ) -> tuple[Array, Array, list[np.ndarray]]:
     """The examples x and y on the device, and the rows of each client in them.
 
     Where clients hold few of the examples, the others are left out.
     """
-    held = np.unique(np.concatenate(parts))
-    if held.size >= MOSTLY * len(x):
+    rows = np.unique(np.concatenate(parts))
+    if rows.size >= MOSTLY * len(x):
         # On a CPU it takes no memory, see `arrays.aligned_copy`.
         return jax.device_put(x), jnp.asarray(y), list(parts)
-    places = [np.searchsorted(held, rows) for rows in parts]
-    return jnp.asarray(x[held]), jnp.asarray(y[held]), places
+    places = [np.searchsorted(rows, part) for part in parts]
+    return jnp.asarray(x[rows]), jnp.asarray(y[rows]), places
 
 
 def _test_views(
@@ -187,15 +187,15 @@ def _by_rows(
     weights: Sequence[np.ndarray] | None = None,
 ) -> Dataset:
     """The rows of (x, y) that each client holds [C, n, ...]; the mask holds weights if given."""
-    held = ragged(x, parts)
+    examples = ragged(x, parts)
     if weights is None:
         # Made on the device, so that the host holds no copy of what may be a large array.
-        mask = jnp.arange(held.length)[None] < held.size[:, None]
+        mask = jnp.arange(examples.length)[None] < examples.size[:, None]
     else:
-        mask = np.zeros(held.shape[:2], np.float32)
-        for row, own in zip(mask, weights, strict=True):
-            row[: len(own)] = own
-    return Dataset(held, replace(held, values=y), jnp.asarray(mask))
+        mask = np.zeros(examples.shape[:2], np.float32)
+        for row, values in zip(mask, weights, strict=True):
+            row[: len(values)] = values
+    return Dataset(examples, replace(examples, values=y), jnp.asarray(mask))
 
 
 def label_counts(source: Source, parts: Parts) -> np.ndarray:

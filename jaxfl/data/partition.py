@@ -104,8 +104,8 @@ def shards(labels: np.ndarray, clients: int, seed: int, classes_per_client: int 
     order = rng.permutation(len(labels))
     order = order[np.argsort(labels[order], kind="stable")]
     pieces = order[: len(labels) // count * count].reshape(count, -1)
-    drawn = rng.permutation(count).reshape(clients, classes_per_client)
-    return [pieces[row].T.reshape(-1) for row in drawn]
+    hands = rng.permutation(count).reshape(clients, classes_per_client)
+    return [pieces[row].T.reshape(-1) for row in hands]
 
 
 # Labels of each node (FedCedar, figure 2).
@@ -187,21 +187,21 @@ def natural(
     """
     if owners is None:
         raise InputError("these data name no owners: choose another partition than natural")
-    found, counts = np.unique(owners, return_counts=True)
+    ids, counts = np.unique(owners, return_counts=True)
     enough = counts >= smallest
-    found = found[enough]
+    ids = ids[enough]
     counts = counts[enough]
     check(
-        len(found) > 0,
+        len(ids) > 0,
         f"no owner has {smallest} examples or more: choose another partition than natural",
     )
-    clients = len(found) if clients is None else clients
+    clients = len(ids) if clients is None else clients
     check(
-        1 <= clients <= len(found),
-        f"{clients} clients of a natural partition: expected 1 to {len(found)}, "
+        1 <= clients <= len(ids),
+        f"{clients} clients of a natural partition: expected 1 to {len(ids)}, "
         f"the number of owners with {smallest} examples or more",
     )
-    largest = np.sort(found[np.argsort(-counts, kind="stable")[:clients]])
+    largest = np.sort(ids[np.argsort(-counts, kind="stable")[:clients]])
     rng = np.random.default_rng(seed)
     return [rng.permutation(np.flatnonzero(owners == owner)) for owner in largest]
 
@@ -229,15 +229,15 @@ def owner_groups(owners: np.ndarray | None, clients: int, seed: int) -> Parts:
     """
     if owners is None:
         raise InputError("these data name no owners: choose another partition than owner_groups")
-    found, number = np.unique(owners, return_inverse=True)
+    ids, number = np.unique(owners, return_inverse=True)
     check(
-        1 <= clients <= len(found),
-        f"{clients} clients for {len(found)} owners: expected 1 to {len(found)} clients, "
+        1 <= clients <= len(ids),
+        f"{clients} clients for {len(ids)} owners: expected 1 to {len(ids)} clients, "
         "at most one client an owner",
     )
     rng = np.random.default_rng(seed)
-    client_of = np.empty(len(found), int)
-    for client, group in enumerate(np.array_split(rng.permutation(len(found)), clients)):
+    client_of = np.empty(len(ids), int)
+    for client, group in enumerate(np.array_split(rng.permutation(len(ids)), clients)):
         client_of[group] = client
     holder = client_of[number]
     return [rng.permutation(np.flatnonzero(holder == client)) for client in range(clients)]

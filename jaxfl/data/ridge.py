@@ -109,11 +109,11 @@ def ridge(
     train, val, test = draw(samples), draw(held_out), draw(held_out)
     optimum = np.zeros_like(truth)
     for q in range(clusters):
-        x, y, mask = (part[cluster == q] for part in test)
-        known = np.count_nonzero(mask)
+        x, y, mask = (array[cluster == q] for array in test)
+        count = np.count_nonzero(mask)
         check(
-            not len(x) or known >= dim,
-            f"cluster {q} has {known} test examples for {dim} unknowns: raise held_out, "
+            not len(x) or count >= dim,
+            f"cluster {q} has {count} test examples for {dim} unknowns: raise held_out, "
             "clients_per_server or concentration, or take another seed",
         )
         optimum[q] = np.linalg.lstsq(x[mask], y[mask], rcond=None)[0] if len(x) else truth[q]

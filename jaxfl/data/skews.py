@@ -57,14 +57,16 @@ def labels(targets: np.ndarray, clients: int, seed: int, classes_per_client: int
     """
     classes = _count_classes(targets, clients, classes_per_client)
     rng = np.random.default_rng(seed)
-    held = []
+    label_sets = []
     for client in range(clients):
         first = client % classes
         others = np.delete(np.arange(classes), first)
-        held.append({first, *rng.choice(others, classes_per_client - 1, replace=False).tolist()})
+        label_sets.append(
+            {first, *rng.choice(others, classes_per_client - 1, replace=False).tolist()}
+        )
     parts: list[list[np.ndarray]] = [[] for _ in range(clients)]
     for label in range(classes):
-        holders = [client for client in range(clients) if label in held[client]]
+        holders = [client for client in range(clients) if label in label_sets[client]]
         if not holders:
             continue
         rows = _rows_of(label, targets, len(holders), rng)

@@ -34,10 +34,10 @@ SOURCES: dict[str, Callable[[], Source]] = {"digits": digits}
 READERS = {"heart_disease": load_heart_disease}  # of files with other arrays than `from_npz`
 
 
-def data_dir(given: str | os.PathLike | None = None) -> Path | None:
+def data_dir(directory: str | os.PathLike | None = None) -> Path | None:
     """The given folder, else that of the environment variable `JAXFL_DATA_DIR`, else None."""
-    chosen = given or os.environ.get("JAXFL_DATA_DIR")
-    return Path(chosen) if chosen else None
+    path = directory or os.environ.get("JAXFL_DATA_DIR")
+    return Path(path) if path else None
 
 
 def list_data_sets(directory: str | os.PathLike | None = None) -> dict[str, str]:
@@ -47,10 +47,10 @@ def list_data_sets(directory: str | os.PathLike | None = None) -> dict[str, str]
       >>> list_data_sets()["digits"]
       "scikit-learn's handwritten digits: 1,797 grey images 8x8, 10 classes."
     """
-    embedded = {name: str(source.__doc__).splitlines()[0] for name, source in SOURCES.items()}
+    library = {name: str(source.__doc__).splitlines()[0] for name, source in SOURCES.items()}
     folder = data_dir(directory)
     if folder is None:
-        return embedded
+        return library
     check(
         folder.is_dir(),
         f"the data folder {folder} does not exist or is not a folder: "
@@ -62,7 +62,7 @@ def list_data_sets(directory: str | os.PathLike | None = None) -> dict[str, str]
         for name, recipe in RECIPES.items()
         if has_published_files(name, folder)
     }
-    return published | ready | embedded
+    return published | ready | library
 
 
 def load(name: str, directory: str | os.PathLike | None = None) -> Source:
@@ -94,16 +94,16 @@ def load(name: str, directory: str | os.PathLike | None = None) -> Source:
 
 def check_known(name: str, directory: str | os.PathLike | None = None) -> None:
     """Raises an `InputError`, which names the command to use, if `load` would not find the set."""
-    known = list_data_sets(directory)
+    names = list_data_sets(directory)
     stems = _file_stems()
-    if name in stems and stems[name] not in known:
+    if name in stems and stems[name] not in names:
         folder = data_dir(directory)
         where = "" if folder else ", and give the same DIR with --data-dir or JAXFL_DATA_DIR"
         raise InputError(
             f"data set {name} was not found: "
             f"get it with `jaxfl prepare {name} --data-dir {folder or 'DIR'}`{where}"
         )
-    check_name("data set", name, known | stems)
+    check_name("data set", name, names | stems)
 
 
 def _file_stems() -> dict[str, str]:

@@ -21,6 +21,7 @@ from jaxfl.experiment.config import Config
 from jaxfl.experiment.config.text import parse_json
 from jaxfl.experiment.session.run import Follow
 from jaxfl.simulation import mesh
+from jaxfl.simulation.evaluate import STAGES
 
 Tracker = Literal["tensorboard", "wandb", "mlflow", "trackio"]
 
@@ -285,13 +286,10 @@ def final_numbers(summary: dict[str, Any]) -> dict[str, Number]:
 
 
 def _scores(group: str, stages: dict[str, Any], measure: str) -> dict[str, Number | None]:
-    """The scores of the deployed models, and of those after fine-tuning."""
-    before = stages["before"]
-    after = stages["after"]
-    return {
-        f"{group}/{measure}": before["mean"],
-        f"{group}/{measure}_weighted": before["weighted"],
-        f"{group}/worst10": before["worst10"],
-        f"{group}/{measure}_after": after["mean"],
-        f"{group}/worst10_after": after["worst10"],
-    }
+    """The scores of the deployed models, and those of other stages under their names."""
+    numbers = {f"{group}/{measure}_weighted": stages["deployed"]["weighted"]}
+    for stage in (stage for stage in STAGES if stage in stages):
+        behind = "" if stage == "deployed" else f"_{stage}"
+        numbers[f"{group}/{measure}{behind}"] = stages[stage]["mean"]
+        numbers[f"{group}/worst10{behind}"] = stages[stage]["worst10"]
+    return numbers

@@ -34,10 +34,10 @@ def measure_graph(
 
     Example:
       >>> weights = np.kron(np.eye(2), np.full((2, 2), 0.5))  # two groups of two clients
-      >>> found = measure_graph(weights, groups=np.array([0, 0, 1, 1]))
-      >>> found["collaborators"], found["self_weight"], found["second_singular_value"]
+      >>> measures = measure_graph(weights, groups=np.array([0, 0, 1, 1]))
+      >>> measures["collaborators"], measures["self_weight"], measures["second_singular_value"]
       (2.0, 0.5, 1.0)
-      >>> found["group_agreement"], found["edge_precision"], found["edge_recall"]
+      >>> measures["group_agreement"], measures["edge_precision"], measures["edge_recall"]
       (1.0, 1.0, 1.0)
     """
     weights = np.asarray(weights, float)
@@ -46,7 +46,7 @@ def measure_graph(
     benign = ~malicious
     if not benign.any() or not np.isfinite(weights).all():
         return {}
-    found: dict[str, float | None] = {
+    measures: dict[str, float | None] = {
         "collaborators": float(effective_collaborators(weights)[benign].mean()),
         "self_weight": float(np.diagonal(weights)[benign].mean()),
         "second_singular_value": second_singular_value(weights),
@@ -54,13 +54,13 @@ def measure_graph(
     if groups is not None and np.unique(groups[benign]).size > 1:
         between = weights[np.ix_(benign, benign)]
         precision, recall = edge_precision_recall(between, groups[benign])
-        found["group_agreement"] = group_agreement(between, groups[benign])
-        found["edge_precision"] = precision
-        found["edge_recall"] = recall
+        measures["group_agreement"] = group_agreement(between, groups[benign])
+        measures["edge_precision"] = precision
+        measures["edge_recall"] = recall
     if malicious.any():
-        found["malicious_weight"] = float(weights[np.ix_(benign, malicious)].sum(axis=1).mean())
+        measures["malicious_weight"] = float(weights[np.ix_(benign, malicious)].sum(axis=1).mean())
     # Six digits: the last ones of a singular value depend on the linear algebra library.
-    return {name: None if value is None else round(value, 6) for name, value in found.items()}
+    return {name: None if value is None else round(value, 6) for name, value in measures.items()}
 
 
 def effective_collaborators(weights: Weights) -> Float[np.ndarray, "m"]:
@@ -139,7 +139,7 @@ def edge_precision_recall(weights: Weights, groups: Groups) -> tuple[float | Non
     # Equal weights differ by rounding, and make no edge.
     edges = others & (weights > mean * (1 + 1e-4))
     same = others & (groups[:, None] == groups[None])
-    found = int((edges & same).sum())
-    precision = found / int(edges.sum()) if edges.any() else None
-    recall = found / int(same.sum()) if same.any() else None
+    hits = int((edges & same).sum())
+    precision = hits / int(edges.sum()) if edges.any() else None
+    recall = hits / int(same.sum()) if same.any() else None
     return precision, recall

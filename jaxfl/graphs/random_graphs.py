@@ -89,16 +89,16 @@ def _swap_ends(edges: np.ndarray, rng: np.random.Generator) -> np.ndarray:
     a - b and c - d become a - d and c - b where this makes no loop and no edge that is there.
     """
     ends = edges.tolist()
-    linked = {frozenset(edge) for edge in ends}
+    present = {frozenset(edge) for edge in ends}
     draws = rng.integers(len(ends), size=(20 * len(ends), 2)).tolist() if ends else []
-    turned = (rng.random(len(draws)) < 0.5).tolist()
-    for (first, second), turn in zip(draws, turned, strict=True):
+    turns = (rng.random(len(draws)) < 0.5).tolist()
+    for (first, second), turn in zip(draws, turns, strict=True):
         a, b = ends[first]
         c, d = reversed(ends[second]) if turn else ends[second]
-        made = (frozenset((a, d)), frozenset((c, b)))
-        if len({a, b, c, d}) == 4 and linked.isdisjoint(made):
-            linked -= {frozenset((a, b)), frozenset((c, d))}
-            linked |= set(made)
+        swap = (frozenset((a, d)), frozenset((c, b)))
+        if len({a, b, c, d}) == 4 and present.isdisjoint(swap):
+            present -= {frozenset((a, b)), frozenset((c, d))}
+            present |= set(swap)
             ends[first] = [a, d]
             ends[second] = [c, b]
     return np.array(ends, int).reshape(-1, 2)

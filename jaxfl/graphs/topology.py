@@ -143,7 +143,7 @@ def given_network(graph: str | ArrayLike, directed: bool) -> np.ndarray:
       [[0.0, 1.0], [1.0, 0.0]]
       >>> given_network(np.array([[0, 1], [0, 0]]), directed=False)
       Traceback (most recent call last):
-      jaxfl.errors.InputError: the graph of the clients is directed: expected ...
+      jaxfl.core.errors.InputError: the graph of the clients is directed: expected ...
     """
     source = "the graph of the clients"
     if isinstance(graph, str):
@@ -210,21 +210,21 @@ def network_of(graph: str | ArrayLike, degree: int, seed: int, directed: bool) -
       >>> network.edges(jnp.array([7, 3]), jnp.array(0)).tolist()
       [[0.0, 1.0], [1.0, 0.0]]
     """
-    known = DIRECTED_NETWORKS if directed else NETWORKS
-    if isinstance(graph, str) and graph in known:
+    networks = DIRECTED_NETWORKS if directed else NETWORKS
+    if isinstance(graph, str) and graph in networks:
 
         def named(ids: Int[Array, "m"], number: Array) -> Float[Array, "m m"]:
-            graphs = jnp.asarray(known[graph](ids.size, degree, seed), jnp.float32)
+            graphs = jnp.asarray(networks[graph](ids.size, degree, seed), jnp.float32)
             place = jnp.argsort(jnp.argsort(ids))
             return graphs[number % len(graphs)][place][:, place]
 
         return Network(named, None)
-    given = given_network(graph, directed)
+    adjacency = given_network(graph, directed)
 
-    def part(ids: Int[Array, "m"], number: Array) -> Float[Array, "m m"]:
-        return jnp.asarray(given, jnp.float32)[ids][:, ids]
+    def subgraph(ids: Int[Array, "m"], number: Array) -> Float[Array, "m m"]:
+        return jnp.asarray(adjacency, jnp.float32)[ids][:, ids]
 
-    return Network(part, len(given))
+    return Network(subgraph, len(adjacency))
 
 
 def check_graph(adjacency: ArrayLike, nodes: int) -> None:
@@ -235,7 +235,7 @@ def check_graph(adjacency: ArrayLike, nodes: int) -> None:
     Example:
       >>> check_graph(jaxfl.topology.ring(3), 4)
       Traceback (most recent call last):
-      jaxfl.errors.InputError: the adjacency of 4 servers has shape (3, 3): expected ...
+      jaxfl.core.errors.InputError: the adjacency of 4 servers has shape (3, 3): expected ...
     """
     expected = (
         f"expected a symmetric matrix ({nodes}, {nodes}) of zeros and ones with a zero diagonal"
@@ -262,7 +262,7 @@ def check_groups(clients: int, **given: tuple[ArrayLike, int]) -> None:
     Example:
       >>> check_groups(3, cluster=(np.array([0, 1, 2]), 2))
       Traceback (most recent call last):
-      jaxfl.errors.InputError: cluster holds 0 to 2: expected numbers from 0 to 1
+      jaxfl.core.errors.InputError: cluster holds 0 to 2: expected numbers from 0 to 1
     """
     for name, (ids, groups) in given.items():
         shape = np.shape(ids)

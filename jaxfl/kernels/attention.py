@@ -86,8 +86,8 @@ def init_attention(
     leaves, structure = jax.tree.flatten(model)
     sizes = [jnp.size(x) for x in leaves]
     # One draw for all leaves: each further one is seconds of compiling.
-    drawn = jax.random.normal(key, (2 if score == "gatv2" else 1, heads, width, sum(sizes)))
-    drawn = drawn if unit else drawn * sum(sizes) ** -0.5
+    values = jax.random.normal(key, (2 if score == "gatv2" else 1, heads, width, sum(sizes)))
+    values = values if unit else values * sum(sizes) ** -0.5
 
     def unflatten(matrix: Float[Array, "h k d"]) -> PyTree:
         parts = jnp.split(matrix, [sum(sizes[:i]) for i in range(1, len(sizes))], axis=-1)
@@ -95,11 +95,11 @@ def init_attention(
             [p.reshape(heads, width, *jnp.shape(x)) for p, x in zip(parts, leaves, strict=True)]
         )
 
-    receiver = unflatten(drawn[0])
+    receiver = unflatten(values[0])
     if score == "gat":
         return Attention(receiver, (), jnp.zeros((heads, 2, width)))
     if score == "gatv2":
-        return Attention(receiver, unflatten(drawn[1]), jnp.zeros((heads, width)))
+        return Attention(receiver, unflatten(values[1]), jnp.zeros((heads, width)))
     return Attention(receiver, jax.tree.map(jnp.zeros_like, receiver), ())
 
 
@@ -132,9 +132,11 @@ def attention_weights(
     """
     z = _project(attention.receiver, features)
     if score == "gat":
-        own, other = jnp.einsum("nhk,hsk->snh", z, attention.vector, precision=Precision.HIGHEST)
+        receivers, senders = jnp.einsum(
+            "nhk,hsk->snh", z, attention.vector, precision=Precision.HIGHEST
+        )
         # [N, N, H]
-        scores = jax.nn.leaky_relu(own[:, None] + other[None], negative_slope)
+        scores = jax.nn.leaky_relu(receivers[:, None] + senders[None], negative_slope)
     elif score == "gatv2":
         sums = z[:, None] + _project(attention.sender, features)[None]
         # [N, N, H, d']

@@ -52,7 +52,7 @@ def bipartition(
 def split_clusters(
     cluster: Int[Array, "m"],
     leaves: Bool[Array, "m"],
-    wanted: Bool[Array, "k"],
+    candidates: Bool[Array, "k"],
     free: Int[Array, ""],
 ) -> tuple[Int[Array, "m"], Int[Array, "k"], Int[Array, ""]]:
     """New clusters for the clients that leave, numbered from the first free number up to K - 1.
@@ -62,7 +62,7 @@ def split_clusters(
     Args:
       cluster: of each client [M].
       leaves: which clients leave if their cluster splits [M].
-      wanted: which of the K clusters should split [K].
+      candidates: which of the K clusters should split [K].
       free: the first free number, which is how many clusters there are.
 
     Returns:
@@ -71,14 +71,14 @@ def split_clusters(
 
     Example:
       >>> leaves = jnp.array([False, True])
-      >>> wanted = jnp.array([True, False, False])
-      >>> split_clusters(jnp.array([0, 0]), leaves, wanted, jnp.array(1))[0].tolist()
+      >>> candidates = jnp.array([True, False, False])
+      >>> split_clusters(jnp.array([0, 0]), leaves, candidates, jnp.array(1))[0].tolist()
       [0, 1]
     """
-    K = wanted.size
+    K = candidates.size
     # The number of the new half of each cluster that splits.
-    number = free + jnp.cumsum(wanted) - 1
-    splits = wanted & (number < K)
+    number = free + jnp.cumsum(candidates) - 1
+    splits = candidates & (number < K)
     after = jnp.where(splits[cluster] & leaves, number[cluster], cluster)
     parent = jnp.arange(K).at[jnp.where(splits, number, K)].set(jnp.arange(K), mode="drop")
     return after.astype(cluster.dtype), parent, free + jnp.count_nonzero(splits).astype(free.dtype)
@@ -86,15 +86,15 @@ def split_clusters(
 
 def descendants(
     cluster: Int[Array, "m"],
-    known: Int[Array, "m"],
+    counts: Int[Array, "m"],
     parents: Int[Array, "k"],
     count: Int[Array, ""],
 ) -> Bool[Array, "m k"]:
-    """Which clusters are parts of the one that a client was in when there were `known` clusters.
+    """Which clusters are parts of the one that a client was in when there were `counts` clusters.
 
     Args:
       cluster: of each client then [M].
-      known: how many clusters there were then [M].
+      counts: how many clusters there were then [M].
       parents: the cluster from which each of the K clusters has split off, which has a smaller
         number [K].
       count: how many clusters there are now.
@@ -107,7 +107,7 @@ def descendants(
     numbers = jnp.arange(parents.size)
 
     def upwards(_: Array, ancestor: Int[Array, "m k"]) -> Int[Array, "m k"]:
-        return jnp.where(ancestor >= known[:, None], parents[ancestor], ancestor)
+        return jnp.where(ancestor >= counts[:, None], parents[ancestor], ancestor)
 
     start = jnp.broadcast_to(numbers, (cluster.size, parents.size))
     ancestor = lax.fori_loop(0, parents.size, upwards, start)

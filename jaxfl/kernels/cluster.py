@@ -69,8 +69,8 @@ def kmeans(
         def add(nearest: Float[Array, "m"], noise: Float[Array, "m"]):
             # The largest of log p + Gumbel noise is a draw in proportion to p, and the next ones
             # are further draws.
-            drawn = jnp.log(nearest) + noise
-            _, candidates = lax.top_k(drawn, min(CANDIDATES, ids.size))
+            scores = jnp.log(nearest) + noise
+            _, candidates = lax.top_k(scores, min(CANDIDATES, ids.size))
             # The candidate that leaves the smallest sum of squared distances [candidates, M].
             after = jnp.minimum(nearest[None], distances[candidates])
             best = after.sum(axis=1).argmin()
@@ -104,34 +104,34 @@ def kmeans(
         factor = jnp.where(member, n / jnp.maximum(n - 1, 1), n / (n + 1))
         cost = factor * jnp.where(n > 0, to_centres, 0.0)
         now = jnp.sum(jnp.where(member, cost, 0.0), axis=0)
-        saved = now - cost.min(axis=0)
-        model = saved.argmax()
-        moved = assignment.at[model].set(cost[:, model].argmin())
-        moved = jnp.where(saved[model] > 1e-5 * now[model], moved, assignment)
-        return jnp.where((nearest != assignment).any(), nearest, moved)
+        gains = now - cost.min(axis=0)
+        model = gains.argmax()
+        trial = assignment.at[model].set(cost[:, model].argmin())
+        trial = jnp.where(gains[model] > 1e-5 * now[model], trial, assignment)
+        return jnp.where((nearest != assignment).any(), nearest, trial)
 
     def converge(noise: Float[Array, "k m"]) -> Int[Array, "m"]:
         def step(carry):
             assignment, _, number = carry
             return improve(assignment), assignment, number + 1
 
-        def moving(carry):
+        def unsettled(carry):
             assignment, before, number = carry
             return (assignment != before).any() & (number < iterations)
 
         start = distances[seeds(noise)].argmin(axis=0)
-        return lax.while_loop(moving, step, (start, start - 1, 0))[0]
+        return lax.while_loop(unsettled, step, (start, start - 1, 0))[0]
 
     # All restarts [restarts, M], and the first of the best: rounding does not decide between them.
-    found = jax.vmap(converge)(jax.vmap(noise)(ids).transpose(1, 2, 0))
-    inertia = jax.vmap(lambda assignment: division(assignment)[0].inertia)(found)
-    best = found[jnp.argmax(inertia <= (1 + 1e-5) * inertia.min())]
+    assignments = jax.vmap(converge)(jax.vmap(noise)(ids).transpose(1, 2, 0))
+    inertia = jax.vmap(lambda assignment: division(assignment)[0].inertia)(assignments)
+    best = assignments[jnp.argmax(inertia <= (1 + 1e-5) * inertia.min())]
     # Clusters are numbered by their smallest id [K].
     largest_id = jnp.iinfo(ids.dtype).max
     smallest = jnp.full(clusters, largest_id, ids.dtype).at[best].min(ids)
     number = jnp.sum(smallest[None] < smallest[:, None], axis=1)
-    divided = division(number[best])[0]
-    return divided._replace(inertia=jnp.minimum(divided.inertia * unit * unit, LARGEST))
+    result = division(number[best])[0]
+    return result._replace(inertia=jnp.minimum(result.inertia * unit * unit, LARGEST))
 
 
 def nearest(stacked: PyTree, centres: PyTree) -> Int[Array, "m"]:
@@ -156,8 +156,8 @@ def distances_between(stacked: PyTree, centres: PyTree) -> Float[Array, "m k"]:
       centres: [K, ...].
 
     Example:
-      >>> found = distances_between(jnp.array([[1.0], [7.0]]), jnp.array([[0.0], [8.0]]))
-      >>> found.argmin(axis=1).tolist()
+      >>> distances = distances_between(jnp.array([[1.0], [7.0]]), jnp.array([[0.0], [8.0]]))
+      >>> distances.argmin(axis=1).tolist()
       [0, 1]
     """
     both = jax.tree.map(lambda m, c: jnp.concatenate([m, c]), stacked, centres)
@@ -194,10 +194,10 @@ def centres(
     )
 
 
-def continued(
+def predecessors(
     votes: Float[Array, "k k"] | Int[Array, "k k"],
     distances: Float[Array, "k k"],
-    held: Bool[Array, "k"],
+    occupied: Bool[Array, "k"],
     exists: Bool[Array, "k"],
 ) -> Int[Array, "k"]:
     """The old cluster that each new one continues [K]; several may continue one.
@@ -209,26 +209,26 @@ def continued(
     Args:
       votes: how many members of a new cluster were in an old one [K, K] (new, old).
       distances: of their centres, finite and not negative [K, K] (new, old).
-      held: whether anybody was ever in an old cluster [K].
+      occupied: whether anybody was ever in an old cluster [K].
       exists: whether anybody is in a new cluster [K].
 
     Example:
       >>> votes = jnp.array([[0, 2, 0], [0, 1, 0], [0, 0, 0]])
-      >>> held = jnp.array([False, True, True])
-      >>> continued(votes, jnp.ones((3, 3)), held, jnp.ones(3, bool)).tolist()
+      >>> occupied = jnp.array([False, True, True])
+      >>> predecessors(votes, jnp.ones((3, 3)), occupied, jnp.ones(3, bool)).tolist()
       [1, 1, 0]
     """
     # All distances together weigh less than one vote.
-    near = distances / (jnp.maximum(distances.max(), 1e-30) * (distances.shape[0] + 1))
-    voted = votes.any(axis=1)
+    distance = distances / (jnp.maximum(distances.max(), 1e-30) * (distances.shape[0] + 1))
+    has_votes = votes.any(axis=1)
     # Free clusters go one by one to the new ones without votes that exist.
-    free = jnp.cumsum(~held)
-    turn = jnp.cumsum(~voted & exists)
+    free = jnp.cumsum(~occupied)
+    turn = jnp.cumsum(~has_votes & exists)
     place = jnp.searchsorted(free, turn)
-    fits = ~voted & exists & (place < held.size)
-    nearest_held = jnp.argmin(jnp.where(held[None], near, jnp.inf), axis=1)
-    chosen = jnp.where(voted, jnp.argmax(votes - near, axis=1), nearest_held)
-    return jnp.where(fits, place, chosen).astype(jnp.int32)
+    fits = ~has_votes & exists & (place < occupied.size)
+    nearest_one = jnp.argmin(jnp.where(occupied[None], distance, jnp.inf), axis=1)
+    predecessor = jnp.where(has_votes, jnp.argmax(votes - distance, axis=1), nearest_one)
+    return jnp.where(fits, place, predecessor).astype(jnp.int32)
 
 
 def together(assignment: Int[Array, "m"], reported: Bool[Array, "m"]) -> Float[Array, "m m"]:

@@ -85,10 +85,10 @@ def find_coalitions(
     Example:
       >>> far = jnp.array([[0.0, 0.1, 0.9], [0.1, 0.0, 0.9], [0.9, 0.9, 0.0]])
       >>> sizes = jnp.array([100, 100, 100])
-      >>> found = find_coalitions(
+      >>> result = find_coalitions(
       ...     jax.random.key(0), far, sizes, jnp.arange(3), trade=5.0, coalitions=3
       ... )
-      >>> found.coalition.tolist()
+      >>> result.coalition.tolist()
       [0, 0, 1]
     """
     clients = divergence.shape[0]
@@ -96,42 +96,42 @@ def find_coalitions(
     sizes = jnp.maximum(sizes.astype(jnp.float32), 1.0)
     shifts = divergence * sizes[None]
 
-    def value(count: Array, total: Array, apart: Array) -> Array:
+    def value(count: Array, total: Array, divergences: Array) -> Array:
         """The sum of the bounds of coalitions, of their clients, examples and m_j d_ij."""
-        held = jnp.where(count > 0, total, 1.0)
-        return count * trade / jnp.sqrt(held) + apart / held
+        examples = jnp.where(count > 0, total, 1.0)
+        return count * trade / jnp.sqrt(examples) + divergences / examples
 
     def move(carry: tuple, client: Array) -> tuple[tuple, None]:
-        place, moved, scale = carry
+        place, change, scale = carry
         others = jax.nn.one_hot(place, slots, axis=0).at[:, client].set(0.0)  # [K, M]
         count = others.sum(axis=1)
         total = others @ sizes
         # The sum of m_j d_ij over pairs of each coalition, without and with the client.
-        apart = jnp.sum(others * (others @ shifts.T), axis=1)
+        divergences = jnp.sum(others * (others @ shifts.T), axis=1)
         to_client = others @ (sizes * divergence[client])
         from_client = sizes[client] * (others @ divergence[:, client])
-        joined = apart + to_client + from_client
-        cost = value(count + 1, total + sizes[client], joined) - value(count, total, apart)
+        sums = divergences + to_client + from_client
+        cost = value(count + 1, total + sizes[client], sums) - value(count, total, divergences)
         best = jnp.argmin(cost).astype(place.dtype)
         better = cost[best] < cost[place[client]] - TOLERANCE * scale
         place = place.at[client].set(jnp.where(better, best, place[client]))
-        return (place, moved | better, scale), None
+        return (place, change | better, scale), None
 
     def search(order: Int[Array, "m"]) -> tuple[Array, Array]:
         place = jnp.zeros(clients, jnp.int32).at[order].set(jnp.arange(clients) % slots)
         scale = error_bounds(place, divergence, sizes, trade).sum()
 
-        def going(carry: tuple) -> Array:
-            _, moved, number = carry
-            return moved & (number < PASSES)
+        def unsettled(carry: tuple) -> Array:
+            _, change, number = carry
+            return change & (number < PASSES)
 
         def one_pass(carry: tuple) -> tuple:
             place, _, number = carry
-            (place, moved, _), _ = lax.scan(move, (place, jnp.zeros((), bool), scale), order)
-            return place, moved, number + 1
+            (place, change, _), _ = lax.scan(move, (place, jnp.zeros((), bool), scale), order)
+            return place, change, number + 1
 
         start = (place, jnp.ones((), bool), jnp.zeros((), jnp.int32))
-        place, _, _ = lax.while_loop(going, one_pass, start)
+        place, _, _ = lax.while_loop(unsettled, one_pass, start)
         return place, error_bounds(place, divergence, sizes, trade).mean()
 
     def draw(key: Key[Array, ""]) -> Int[Array, "m"]:
@@ -168,6 +168,6 @@ def coalition_weights(coalition: Int[Array, "m"], sizes: Shaped[Array, "m"]) -> 
       [[0.25, 0.75, 0.0], [0.25, 0.75, 0.0], [0.0, 0.0, 1.0]]
     """
     same = coalition[:, None] == coalition[None]
-    held = same * sizes[None].astype(jnp.float32)
-    rows = jnp.where(held.any(axis=1, keepdims=True), held, same)
+    shares = same * sizes[None].astype(jnp.float32)
+    rows = jnp.where(shares.any(axis=1, keepdims=True), shares, same)
     return rows / rows.sum(axis=1, keepdims=True)

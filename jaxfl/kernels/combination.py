@@ -55,15 +55,15 @@ def combination_rows(
         change = new - rows
         # A row restarts where the step goes against the momentum.
         against = jnp.sum((point - new) * change, axis=1) > 0
-        following = (1 + jnp.sqrt(1 + 4 * momentum**2)) / 2
-        factor = jnp.where(against, 0.0, (momentum - 1) / following)
-        momentum = jnp.where(against, 1.0, following)
+        next_momentum = (1 + jnp.sqrt(1 + 4 * momentum**2)) / 2
+        factor = jnp.where(against, 0.0, (momentum - 1) / next_momentum)
+        momentum = jnp.where(against, 1.0, next_momentum)
         return new, new + factor[:, None] * change, momentum, jnp.abs(change).max(), number + 1
 
-    def changing(carry: tuple[Array, ...]) -> Array:
+    def unsettled(carry: tuple[Array, ...]) -> Array:
         return (carry[3] > 1e-7) & (carry[4] < MOST_STEPS)
 
     start = project(jnp.eye(clients))
     begin = (start, start, jnp.ones(clients), jnp.full((), jnp.inf), jnp.zeros((), jnp.int32))
-    rows = lax.while_loop(changing, step, begin)[0]
+    rows = lax.while_loop(unsettled, step, begin)[0]
     return jnp.where(reported.any(), rows, jnp.eye(clients))

@@ -146,25 +146,25 @@ def server_round(
     servers = adjacency.shape[0]
     # (14) and (15)
     within = jnp.kron(jnp.eye(servers), couple(tau, clusters))
-    collected = collect(cells, servers * clusters)
-    coupled = jnp.matmul(within, collected, precision=Precision.HIGHEST)
+    sums = collect(cells, servers * clusters)
+    u = jnp.matmul(within, sums, precision=Precision.HIGHEST)
     # (17) and (18)
     between = exchange(adjacency, tau, clusters, average)
-    return coupled, jnp.matmul(between, coupled, precision=Precision.HIGHEST)
+    return u, jnp.matmul(between, u, precision=Precision.HIGHEST)
 
 
-def apart(adjacency: Shaped[Array, "s s"], clusters: int) -> Float[Array, "p p"]:
+def disagreement_rows(adjacency: Shaped[Array, "s s"], clusters: int) -> Float[Array, "p p"]:
     """How far each cell is from the same cluster at the neighbours: a matrix over cells.
 
-    `mix(apart(...), models)` is the mean of `symmetric_neighbourhood` less a cell's own model; it
-    is 0 where all servers of a connected graph agree, and sums to 0 over the servers.
+    `mix(disagreement_rows(...), models)` is the mean of `symmetric_neighbourhood` less a cell's own
+    model; it is 0 where all servers of a connected graph agree, and sums to 0 over the servers.
 
     Args:
       adjacency: of the servers [S, S].
       clusters: Q.
 
     Example:
-      >>> apart(jnp.array([[0.0, 1.0], [1.0, 0.0]]), 1).tolist()
+      >>> disagreement_rows(jnp.array([[0.0, 1.0], [1.0, 0.0]]), 1).tolist()
       [[-0.5, 0.5], [0.5, -0.5]]
     """
     towards = symmetric_neighbourhood(adjacency) - jnp.eye(adjacency.shape[0])

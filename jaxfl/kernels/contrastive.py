@@ -11,21 +11,21 @@ from jaxfl.core.types import Scalar
 
 
 def contrast(
-    own: Float[Array, "b d"],
-    near: Float[Array, "b d"],
-    far: Float[Array, "b d"],
+    features: Float[Array, "b d"],
+    positive: Float[Array, "b d"],
+    negative: Float[Array, "b d"],
     temperature: Scalar,
 ) -> Float[Array, "b"]:
     """The model-contrastive loss of each example (equation 3) [B].
 
-    -log(exp(cos(own, near) / t) / (exp(cos(own, near) / t) + exp(cos(own, far) / t))), with t the
-    temperature. The cosine with a vector of zeros is 0. If the product of two lengths is below 1e-6
-    it counts as 1e-6, which makes the cosine smaller; entries up to 1e8 have a cosine.
+    -log(exp(cos(z, z+) / t) / (exp(cos(z, z+) / t) + exp(cos(z, z-) / t))), with t the temperature.
+    The cosine with a vector of zeros is 0. If the product of two lengths is below 1e-6 it counts as
+    1e-6, which makes the cosine smaller; entries up to 1e8 have a cosine.
 
     Args:
-      own: representations to compare [B, d].
-      near: those to which they should be similar [B, d].
-      far: those to which they should not [B, d].
+      features: z, representations to compare [B, d].
+      positive: z+, those to which they should be similar [B, d].
+      negative: z-, those to which they should not [B, d].
       temperature: t.
 
     Example:
@@ -38,4 +38,4 @@ def contrast(
         squares = jnp.sum(a * a, axis=-1) * jnp.sum(b * b, axis=-1)
         return jnp.sum(a * b, axis=-1) * jax.lax.rsqrt(jnp.maximum(squares, 1e-12))
 
-    return jax.nn.softplus((cosine(own, far) - cosine(own, near)) / temperature)
+    return jax.nn.softplus((cosine(features, negative) - cosine(features, positive)) / temperature)

@@ -81,7 +81,7 @@ def layer_similarities(
 
 def learned_rows(
     parameters: GraphParameters,
-    found: Float[Array, "f m m"],
+    measures: Float[Array, "f m m"],
     sizes: Int[Array, "m"],
     reported: Bool[Array, "m"],
     alpha: Scalar | None = None,
@@ -94,7 +94,7 @@ def learned_rows(
 
     Args:
       parameters: what is learned.
-      found: the similarities of `layer_similarities` [F, M, M].
+      measures: the similarities of `layer_similarities` [F, M, M].
       sizes: n, numbers of examples [M].
       reported: whose models count [M]; the others have no weight.
       alpha: at the start, positive. None: .08 M, as in pFedGraph's code.
@@ -105,9 +105,9 @@ def learned_rows(
       Row-stochastic [M, M], with derivatives by the parameters.
 
     Example:
-      >>> found = jnp.eye(2)[None] * 9
+      >>> measures = jnp.eye(2)[None] * 9
       >>> three = GraphParameters(*map(jnp.float32, (0, 0, 1)), jnp.ones(1))
-      >>> learned_rows(three, found, jnp.array([5, 5]), jnp.ones(2, bool)).tolist()
+      >>> learned_rows(three, measures, jnp.array([5, 5]), jnp.ones(2, bool)).tolist()
       [[1.0, 0.0], [0.0, 1.0]]
     """
     M = reported.size
@@ -116,11 +116,11 @@ def learned_rows(
     share = size_weights(sizes * reported)
     power = jnp.where(share > 0, jnp.where(share > 0, share, 1.0) ** parameters.prior, 0.0)
     prior = power / power.sum()
-    near = jnp.tensordot(parameters.similarity, found, axes=1, precision=Precision.HIGHEST)
-    near = near + parameters.own * jnp.eye(M)
+    similarity = jnp.tensordot(parameters.similarity, measures, axes=1, precision=Precision.HIGHEST)
+    similarity = similarity + parameters.own * jnp.eye(M)
     # A shift of a row changes nothing, so the largest entry needs no derivative.
-    largest = jnp.where(reported[None], near, -LARGEST).max(axis=1, keepdims=True)
-    below = jnp.where(reported[None], near - lax.stop_gradient(largest), 0.0)
+    largest = jnp.where(reported[None], similarity, -LARGEST).max(axis=1, keepdims=True)
+    below = jnp.where(reported[None], similarity - lax.stop_gradient(largest), 0.0)
     scaled_up = jnp.maximum(below * (0.5 / balance), -LARGEST)
     target = jnp.where(reported[None], prior[None] + scaled_up, -LARGEST)
     return project_smoothly(target, soft / M)

@@ -48,14 +48,14 @@ def head_weights(cosines: Float[Array, "m m"]) -> Float[Array, "m m"]:
       >>> head_weights(jnp.array([[1.0, 0.0], [0.0, 1.0]])).tolist()
       [[1.0, 0.0], [0.0, 1.0]]
     """
-    own = jnp.eye(cosines.shape[0], dtype=bool)
-    near = jnp.where(own, ALIKE, jnp.clip(cosines, 0.0, ALIKE))
-    weights = -jnp.log1p(-near)
+    diagonal = jnp.eye(cosines.shape[0], dtype=bool)
+    similarity = jnp.where(diagonal, ALIKE, jnp.clip(cosines, 0.0, ALIKE))
+    weights = -jnp.log1p(-similarity)
     return weights / weights.sum(axis=1, keepdims=True)
 
 
-def pulled(aligned: Bool[Array, "m m"], pull: Scalar) -> Float[Array, "m m"]:
-    """CoBo's step to the neighbours: x_i - pull sum_j w_ij (x_i - x_j), as weights.
+def pull_rows(aligned: Bool[Array, "m m"], pull: Scalar) -> Float[Array, "m m"]:
+    """CoBo's step to the neighbours, x_i - pull sum_j w_ij (x_i - x_j), as rows of weights.
 
     Args:
       aligned: w, who collaborates with whom [M, M]; the diagonal does not matter.
@@ -66,7 +66,7 @@ def pulled(aligned: Bool[Array, "m m"], pull: Scalar) -> Float[Array, "m m"]:
       Row-stochastic [M, M].
 
     Example:
-      >>> pulled(jnp.array([[True, True], [True, True]]), 0.25).tolist()
+      >>> pull_rows(jnp.array([[True, True], [True, True]]), 0.25).tolist()
       [[0.75, 0.25], [0.25, 0.75]]
     """
     others = jnp.where(aligned & ~jnp.eye(aligned.shape[0], dtype=bool), 1.0, 0.0)

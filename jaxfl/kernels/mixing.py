@@ -63,9 +63,11 @@ def leave_out(weights: Float[Array, "r m"], reported: Bool[Array, "m"]) -> Float
       >>> leave_out(jnp.array([[0.25, 0.5, 0.25]]), jnp.array([True, False, True])).tolist()
       [[0.5, 0.0, 0.5]]
     """
-    kept = jnp.where(reported[None], weights, 0.0)
-    total = kept.sum(axis=1, keepdims=True)
-    rescaled = kept * weights.sum(axis=1, keepdims=True) / jnp.where(total > 0, total, 1)
+    reported_weights = jnp.where(reported[None], weights, 0.0)
+    total = reported_weights.sum(axis=1, keepdims=True)
+    rescaled = (
+        reported_weights * weights.sum(axis=1, keepdims=True) / jnp.where(total > 0, total, 1)
+    )
     return jnp.where(reported.all() | (total <= 0), weights, rescaled)
 
 
@@ -100,9 +102,9 @@ def within(weights: Float[Array, "m m"], reported: Bool[Array, "m"]) -> Float[Ar
       >>> within(jnp.array([[0.2, 0.6], [0.0, 0.0]]), jnp.ones(2, bool)).tolist()
       [[0.25, 0.75], [0.0, 1.0]]
     """
-    kept = jnp.where(reported[None], weights, 0.0)
-    total = kept.sum(axis=1, keepdims=True)
-    rows = kept / jnp.where(total > 0, total, 1.0)
+    reported_weights = jnp.where(reported[None], weights, 0.0)
+    total = reported_weights.sum(axis=1, keepdims=True)
+    rows = reported_weights / jnp.where(total > 0, total, 1.0)
     return jnp.where(total > 0, rows, jnp.eye(reported.size))
 
 

@@ -14,7 +14,7 @@ from jaxfl.core.types import Scalar
 
 def neighbour_labels(
     query: Float[Array, "b d"],
-    stored: Float[Array, "n d"],
+    memory: Float[Array, "n d"],
     labels: Int[Array, "n"],
     mask: Bool[Array, "n"],
     classes: int,
@@ -28,7 +28,7 @@ def neighbour_labels(
 
     Args:
       query: features f [B, d].
-      stored: features f_j of the stored examples [N, d].
+      memory: features f_j of the stored examples [N, d].
       labels: of the stored examples [N].
       mask: which stored examples are real [N].
       classes: number of classes.
@@ -39,22 +39,22 @@ def neighbour_labels(
       Rows that sum to 1 [B, classes]; rows of zeros if there is no example.
 
     Example:
-      >>> stored = jnp.array([[0.0], [1.0], [90.0]])
-      >>> near = (jnp.array([0, 1, 2]), jnp.ones(3, bool), 3, 2, 1.0)
-      >>> neighbour_labels(jnp.array([[0.5]]), stored, *near).tolist()
+      >>> memory = jnp.array([[0.0], [1.0], [90.0]])
+      >>> labels = (jnp.array([0, 1, 2]), jnp.ones(3, bool), 3, 2, 1.0)
+      >>> neighbour_labels(jnp.array([[0.5]]), memory, *labels).tolist()
       [[0.5, 0.5, 0.0]]
     """
     # Squared distances from inner products of the features less their mean.
-    centre = jnp.sum(jnp.where(mask[:, None], stored, 0.0), axis=0) / jnp.maximum(mask.sum(), 1)
+    centre = jnp.sum(jnp.where(mask[:, None], memory, 0.0), axis=0) / jnp.maximum(mask.sum(), 1)
     query = query - centre[None]
-    stored = jnp.where(mask[:, None], stored - centre[None], 0.0)
-    products = jnp.matmul(query, stored.T, precision=Precision.HIGHEST)
-    own, other = (jnp.sum(jnp.square(x), axis=1) for x in (query, stored))
-    distances = jnp.maximum(own[:, None] + other[None] - 2 * products, 0.0)
+    memory = jnp.where(mask[:, None], memory - centre[None], 0.0)
+    products = jnp.matmul(query, memory.T, precision=Precision.HIGHEST)
+    query_norms, memory_norms = (jnp.sum(jnp.square(x), axis=1) for x in (query, memory))
+    distances = jnp.maximum(query_norms[:, None] + memory_norms[None] - 2 * products, 0.0)
     # The k nearest [B, k], padding behind all examples.
-    near, rows = lax.top_k(jnp.where(mask[None], -distances, -1e30), min(neighbours, mask.size))
+    logits, rows = lax.top_k(jnp.where(mask[None], -distances, -1e30), min(neighbours, mask.size))
     # Relative to the nearest, which becomes exactly 0: large quotients would differ by rounding.
-    near = near - near[:, :1]
-    weights = jax.nn.softmax(near / (query.shape[1] * scale), axis=1) * mask[rows]
+    logits = logits - logits[:, :1]
+    weights = jax.nn.softmax(logits / (query.shape[1] * scale), axis=1) * mask[rows]
     one_hot = jax.nn.one_hot(labels[rows], classes)
     return jnp.einsum("bk,bkc->bc", weights, one_hot, precision=Precision.HIGHEST)

@@ -100,8 +100,8 @@ def contraction(
     # R^P and (R - 1 mean)^P have the same differences of rows; in the former they are lost in the
     # rounding of their mean.
     power = _power(jnp.where(exists[:, None], rows - mean[None], 0.0), hops)
-    apart = jnp.abs(power[:, None] - power[None]).sum(axis=-1)
-    return jnp.max(apart, where=exists[:, None] & exists[None], initial=0.0) / 2
+    distances = jnp.abs(power[:, None] - power[None]).sum(axis=-1)
+    return jnp.max(distances, where=exists[:, None] & exists[None], initial=0.0) / 2
 
 
 def _power(matrix: Float[Array, "k k"], exponent: int) -> Float[Array, "k k"]:

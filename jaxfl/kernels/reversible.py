@@ -135,14 +135,14 @@ def transport_plan(gain: Float[Array, "m m"], q: Float[Array, "m"]) -> Float[Arr
         def halve(_: Array, ends: tuple[Array, Array]) -> tuple[Array, Array]:
             low, high = ends
             middle = (low + high) / 2
-            passed = slope(middle) > 0
-            return jnp.where(passed, low, middle), jnp.where(passed, middle, high)
+            uphill = slope(middle) > 0
+            return jnp.where(uphill, low, middle), jnp.where(uphill, middle, high)
 
         low, _ = lax.fori_loop(0, HALVINGS, halve, (jnp.zeros(()), jnp.ones(())))
         short = slope(1.0) > 0.1 * jnp.abs(move @ excess)
         multipliers = multipliers + jnp.where(short, low, 1.0) * move
-        found = _plan(setup, multipliers).sum(axis=1) - q
-        return multipliers, jnp.abs(found * setup.inverse).max(), step + 1
+        residual = _plan(setup, multipliers).sum(axis=1) - q
+        return multipliers, jnp.abs(residual * setup.inverse).max(), step + 1
 
     def wrong(carry: tuple[Array, Array, Array]) -> Array:
         return (carry[1] > 1e-6) & (carry[2] < MOST_STEPS)
@@ -203,7 +203,7 @@ def _derivative(primals: tuple[Array, Array], tangents: tuple[Array, Array]) -> 
     cost_change = (inverse_change[:, None] + inverse_change[None]) / 2
     # The change of K with the multipliers fixed, and then that with K 1 = q kept.
     gain_change = (gain_change + gain_change.T) / 2
-    fixed = jnp.where(active, (gain_change - plan * cost_change) / setup.cost, 0.0)
-    move = _solve(setup, active, q_change - fixed.sum(axis=1))
+    direct = jnp.where(active, (gain_change - plan * cost_change) / setup.cost, 0.0)
+    move = _solve(setup, active, q_change - direct.sum(axis=1))
     both = (move[:, None] + move[None]) / 2
-    return plan, fixed + jnp.where(active, both / setup.cost, 0.0)
+    return plan, direct + jnp.where(active, both / setup.cost, 0.0)

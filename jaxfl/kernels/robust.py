@@ -29,13 +29,13 @@ def trimmed_mean(stacked: PyTree, trim: Scalar, reported: Bool[Array, "m"]) -> P
     count = reported.sum()
     cut = jnp.minimum(jnp.floor(trim * count + 1e-4), (count - 1) // 2)
     rank = jnp.arange(reported.size)
-    kept = (rank >= cut) & (rank < count - cut)
+    middle = (rank >= cut) & (rank < count - cut)
 
     def leaf(x: Array) -> Array:
         column = (-1, *[1] * (x.ndim - 1))
         # Values that do not count are sorted behind all others.
-        ordered = jnp.sort(jnp.where(reported.reshape(column), x, jnp.inf), axis=0)
-        return jnp.sum(jnp.where(kept.reshape(column), ordered, 0.0), axis=0) / kept.sum()
+        values = jnp.sort(jnp.where(reported.reshape(column), x, jnp.inf), axis=0)
+        return jnp.sum(jnp.where(middle.reshape(column), values, 0.0), axis=0) / middle.sum()
 
     return jax.tree.map(leaf, stacked)
 
@@ -89,15 +89,15 @@ def krum(
     # The score: the sum over the R - f - 2 nearest other models.
     others = ~jnp.eye(reported.size, dtype=bool) & reported[None]
     distances = jnp.sort(jnp.where(others, squared_differences(stacked), jnp.inf), axis=1)
-    near = jnp.arange(reported.size) < jnp.clip(count - malicious - 2, 1, count - 1)
-    score = jnp.sum(jnp.where(near[None], distances, 0.0), axis=1)
+    neighbours = jnp.arange(reported.size) < jnp.clip(count - malicious - 2, 1, count - 1)
+    score = jnp.sum(jnp.where(neighbours[None], distances, 0.0), axis=1)
     score = jnp.where(reported, score, jnp.inf)
     # The choice: a model is taken if fewer than m others go before it; [i, j]: j goes before i.
-    tied = jnp.isclose(score[:, None], score[None], rtol=1e-5, atol=0)
-    before = jnp.where(tied, ids[None] < ids[:, None], score[None] < score[:, None])
+    ties = jnp.isclose(score[:, None], score[None], rtol=1e-5, atol=0)
+    before = jnp.where(ties, ids[None] < ids[:, None], score[None] < score[:, None])
     number = count - malicious if chosen is None else jnp.minimum(chosen, count)
-    taken = before.sum(axis=1) < number
-    return (taken & reported) / (taken & reported).sum()
+    winners = before.sum(axis=1) < number
+    return (winners & reported) / (winners & reported).sum()
 
 
 def clip_updates(
@@ -137,7 +137,7 @@ def check_byzantine(byzantine: int | None, clients: int) -> None:
     Example:
       >>> check_byzantine(4, clients=10)
       Traceback (most recent call last):
-      jaxfl.errors.InputError: byzantine is 4: expected at most 3 for a cohort of 10 clients ...
+      jaxfl.core.errors.InputError: byzantine is 4: expected at most 3 for a cohort of 10 ...
     """
     most = max((clients - 3) // 2, 0)
     check(

@@ -155,8 +155,8 @@ def measured_rows(first: PyTree, second: PyTree, reported: Bool[Array, "m"]) -> 
     blocks = (distances / jnp.maximum(distances.max(), 1e-30)).reshape(2, M, 2, M)
     variance = jnp.diagonal(blocks[0, :, 1]) / 4
     # A variance from one difference is uncertain: it counts as much as the mean of all.
-    known = jnp.where(reported, variance, 0.0)
-    typical = known.sum() / jnp.maximum(reported.sum(), 1)
+    variances = jnp.where(reported, variance, 0.0)
+    typical = variances.sum() / jnp.maximum(reported.sum(), 1)
     variance = jnp.maximum((variance + typical) / 2, 1e-30)
     four = blocks.transpose(0, 2, 1, 3).reshape(4, M, M)
     certain = four.mean(axis=0) - jnp.std(four, axis=0, ddof=1)
@@ -190,8 +190,8 @@ def fill_rows(costs: Float[Array, "r m"], curvature: Float[Array, "m"]) -> Float
 
     def level(counts: Array) -> Array:
         total = jnp.sum(jnp.where(counts, rate, 0.0), axis=1, keepdims=True)
-        filled = jnp.sum(jnp.where(counts, rate * below, 0.0), axis=1, keepdims=True)
-        return (1 + filled) / total
+        cost = jnp.sum(jnp.where(counts, rate * below, 0.0), axis=1, keepdims=True)
+        return (1 + cost) / total
 
     def step(carry: tuple[Array, Array]) -> tuple[Array, Array]:
         counts, _ = carry
@@ -233,7 +233,7 @@ def project_rows(rows: Float[Array, "r m"]) -> Float[Array, "r m"]:
         total = jnp.sum(jnp.where(positive, below, 0.0), axis=1, keepdims=True)
         return below, jnp.maximum(threshold, (total - 1) / now), now, count
 
-    def changing(carry: tuple[Array, ...]) -> Array:
+    def unsettled(carry: tuple[Array, ...]) -> Array:
         return (carry[2] != carry[3]).any()
 
     # Relative to the largest entry, so that entries near it keep their digits.
@@ -241,7 +241,7 @@ def project_rows(rows: Float[Array, "r m"]) -> Float[Array, "r m"]:
     column = jnp.zeros_like(below[:, :1])
     count = jnp.zeros(column.shape, int)
     start = (below, column - 1, count, count - 1)
-    below, threshold, _, _ = lax.while_loop(changing, step, start)
+    below, threshold, _, _ = lax.while_loop(unsettled, step, start)
     return jnp.maximum(below - threshold, 0.0)
 
 
@@ -250,10 +250,10 @@ def _derivative(primals: tuple[Array], tangents: tuple[Array]) -> tuple[Array, A
     """Positive weights follow their entries less the mean; the others stay at 0."""
     weights = project_rows(*primals)
     positive = weights > 0
-    moved = jnp.where(positive, tangents[0], 0.0)
+    changes = jnp.where(positive, tangents[0], 0.0)
     count = jnp.count_nonzero(positive, axis=1, keepdims=True)
-    mean = moved.sum(axis=1, keepdims=True) / count
-    return weights, jnp.where(positive, moved - mean, 0.0)
+    mean = changes.sum(axis=1, keepdims=True) / count
+    return weights, jnp.where(positive, changes - mean, 0.0)
 
 
 def project_capped_rows(

@@ -38,8 +38,8 @@ def sketches(key: Key[Array, ""], stacked: PyTree, size: int) -> Float[Array, "m
 
     Example:
       >>> models = jnp.array([[3.0, 4.0], [0.0, 2.0]])
-      >>> found = sketches(jax.random.key(0), models, 8)
-      >>> (found @ found.T).tolist()
+      >>> rows = sketches(jax.random.key(0), models, 8)
+      >>> (rows @ rows.T).tolist()
       [[25.0, 8.0], [8.0, 4.0]]
     """
     power = scaled(stacked)[1]
@@ -50,8 +50,8 @@ def sketches(key: Key[Array, ""], stacked: PyTree, size: int) -> Float[Array, "m
     ) -> Float[Array, "m d"]:
         sign_key, turn_key = jax.random.split(block_key)
         signs = jax.random.rademacher(sign_key, (1, size), block.dtype)[:, : block.shape[1]]
-        signed = block / power[:, None] * signs
-        padded = jnp.pad(signed, ((0, 0), (0, size - block.shape[1])))
+        products = block / power[:, None] * signs
+        padded = jnp.pad(products, ((0, 0), (0, size - block.shape[1])))
         return total + jnp.roll(padded, jax.random.randint(turn_key, (), 0, size), axis=1)
 
     def add_leaf(

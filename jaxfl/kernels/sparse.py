@@ -1,6 +1,5 @@
 """Mixing weights with few edges: the largest weights of each row, and mixing by sparse rows."""
 
-from collections.abc import Callable
 from typing import NamedTuple
 
 import jax
@@ -8,7 +7,7 @@ import jax.numpy as jnp
 from jax import lax
 from jaxtyping import Array, Bool, Float, Int, PyTree
 
-from jaxfl.core.types import Edges
+from jaxfl.core.types import Edges, KeepEdges
 
 # How many senders `mix_rows` adds in one pass; a program of more takes long to compile.
 AT_A_TIME = 16
@@ -60,8 +59,8 @@ def largest_edges(weights: Float[Array, "m m"], count: int) -> Bool[Array, "m m"
     # Row i begins with the client after i, and ends with the one before it.
     others = (places[:, None] + places[None, 1:]) % clients
     ranked = jnp.take_along_axis(lax.stop_gradient(weights), others, axis=1)
-    chosen = jnp.take_along_axis(others, lax.top_k(ranked, count)[1], axis=1)
-    return jnp.eye(clients, dtype=bool).at[places[:, None], chosen].set(True)
+    columns = jnp.take_along_axis(others, lax.top_k(ranked, count)[1], axis=1)
+    return jnp.eye(clients, dtype=bool).at[places[:, None], columns].set(True)
 
 
 def keep_largest(weights: Float[Array, "m m"], count: int) -> Float[Array, "m m"]:
@@ -81,10 +80,10 @@ def keep_largest(weights: Float[Array, "m m"], count: int) -> Float[Array, "m m"
     """
     if count >= weights.shape[0] - 1:
         return weights
-    kept = jnp.where(largest_edges(weights, count), weights, 0.0)
-    total = kept.sum(axis=1, keepdims=True)
+    edges = jnp.where(largest_edges(weights, count), weights, 0.0)
+    total = edges.sum(axis=1, keepdims=True)
     former = lax.stop_gradient(weights).sum(axis=1, keepdims=True)
-    rescaled = kept * former / jnp.where(total > 0, total, 1.0)
+    rescaled = edges * former / jnp.where(total > 0, total, 1.0)
     return jnp.where(total > 0, rescaled, weights)
 
 
@@ -154,8 +153,8 @@ def mix_rows(rows: SparseRows, stacked: PyTree) -> PyTree:
 
         def add(total: Array, part: SparseRows) -> tuple[Array, None]:
             for j in range(width):
-                sent = flat[part.columns[:, j]].astype(total.dtype)
-                total = total + part.values[:, j, None] * sent
+                models = flat[part.columns[:, j]].astype(total.dtype)
+                total = total + part.values[:, j, None] * models
             return total, None
 
         total = jnp.zeros((receivers, flat.shape[1]), rows.values.dtype)
@@ -165,7 +164,7 @@ def mix_rows(rows: SparseRows, stacked: PyTree) -> PyTree:
     return jax.tree.map(leaf, stacked)
 
 
-def top_edges(count: int) -> Callable[[Float[Array, "m m"]], Edges]:
+def top_edges(count: int) -> KeepEdges:
     """A task's `keep_edges`: each client mixes its own model with those of `count` others.
 
     These are the models of the largest weights in its row, which is rescaled to its former sum. In
@@ -182,8 +181,8 @@ def top_edges(count: int) -> Callable[[Float[Array, "m m"]], Edges]:
 
     def keep(weights: Float[Array, "m m"]) -> Edges:
         clients = weights.shape[0]
-        kept = keep_largest(weights, count)
+        largest = keep_largest(weights, count)
         many = clients >= SPARSE_FROM * (count + 1)
-        return Edges(kept, sparse_rows(kept, count + 1) if many else kept)
+        return Edges(largest, sparse_rows(largest, count + 1) if many else largest)
 
     return keep

@@ -29,9 +29,9 @@ class GroupNorm(nn.Module):
         scale = self.param("scale", nn.initializers.ones, (c,)).reshape(self.groups, -1, 1)
         bias = self.param("bias", nn.initializers.zeros, (c,)).reshape(self.groups, -1, 1)
         inside = x.transpose(3, 1, 2, 0)
-        grouped = inside.reshape(self.groups, -1, n)
-        mean = grouped.mean(axis=1)[:, None]  # [group, 1, n]
-        variance = jnp.square(grouped).mean(axis=1)[:, None] - jnp.square(mean)
+        rows = inside.reshape(self.groups, -1, n)
+        mean = rows.mean(axis=1)[:, None]  # [group, 1, n]
+        variance = jnp.square(rows).mean(axis=1)[:, None] - jnp.square(mean)
         # [group, c / group, n]
         factor = scale * lax.rsqrt(jnp.maximum(variance, 0.0) + self.epsilon)
         shift = bias - mean * factor

@@ -43,8 +43,8 @@ class ResNet(nn.Module):
         x = nn.relu(layer(x, self.widths[0], 3))
         for number, width in enumerate(self.widths):
             stride = 1 if number == 0 else 2
-            changed = layer(nn.relu(layer(x, width, 3, stride)), width, 3)
-            x = nn.relu(changed + (x if number == 0 else layer(x, width, 1, stride)))
+            branch = layer(nn.relu(layer(x, width, 3, stride)), width, 3)
+            x = nn.relu(branch + (x if number == 0 else layer(x, width, 1, stride)))
         x = x.mean(axis=(1, 2))
         return x if until_head else nn.Dense(self.classes)(x)
 

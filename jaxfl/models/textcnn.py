@@ -37,8 +37,8 @@ class TextCNN(nn.Module):
             f"textcnn takes {longest} words or more, not {x.shape[1]}: pad the texts",
         )
         # [B, length, width]
-        embedded = nn.Embed(self.words, self.width, embedding_init=small_uniform)(x)
-        found = []
+        vectors = nn.Embed(self.words, self.width, embedding_init=small_uniform)(x)
+        maxima = []
         for span in self.spans:
             kernel = self.param(
                 f"kernel_{span}", pytorch_uniform, (span * self.width, self.channels)
@@ -48,11 +48,11 @@ class TextCNN(nn.Module):
             parts = kernel.reshape(span, self.width, self.channels)
             # [B, places, channels]
             sums = sum(
-                (embedded[:, i : i + places] @ parts[i] for i in range(span)),
-                start=jnp.zeros((), embedded.dtype),
+                (vectors[:, i : i + places] @ parts[i] for i in range(span)),
+                start=jnp.zeros((), vectors.dtype),
             )
-            found.append(nn.relu(sums.max(axis=1) + bias[None]))
-        x = jnp.concatenate(found, axis=1)
+            maxima.append(nn.relu(sums.max(axis=1) + bias[None]))
+        x = jnp.concatenate(maxima, axis=1)
         return x if until_head else nn.Dense(self.classes, kernel_init=pytorch_uniform)(x)
 
     def features(self, x):

@@ -62,19 +62,19 @@ def restore(path: Path, like: PyTree) -> tuple[int, PyTree]:
     """
     import orbax.checkpoint as ocp
 
-    wanted = _leaves(
+    template = _leaves(
         jax.tree.map(lambda x: np.broadcast_to(np.zeros((), x.dtype), np.shape(x)), like)
     )
     with ocp.StandardCheckpointer() as checkpointer:
-        saved = checkpointer.restore(
-            Path(path).absolute(), {"round": np.zeros((), np.int32), "state": wanted}
+        content = checkpointer.restore(
+            Path(path).absolute(), {"round": np.zeros((), np.int32), "state": template}
         )
-    expected = {name: (leaf.shape, leaf.dtype) for name, leaf in wanted.items()}
-    found = {name: (leaf.shape, leaf.dtype) for name, leaf in saved["state"].items()}
-    if expected != found:
+    expected = {name: (leaf.shape, leaf.dtype) for name, leaf in template.items()}
+    shapes = {name: (leaf.shape, leaf.dtype) for name, leaf in content["state"].items()}
+    if expected != shapes:
         raise ValueError("its arrays have other shapes or types")
-    leaves = [saved["state"][name] for name in wanted]
-    return int(saved["round"]), jax.tree.unflatten(jax.tree.structure(like), leaves)
+    leaves = [content["state"][name] for name in template]
+    return int(content["round"]), jax.tree.unflatten(jax.tree.structure(like), leaves)
 
 
 def _leaves(state: PyTree) -> dict:

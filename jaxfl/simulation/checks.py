@@ -25,7 +25,15 @@ __all__ = [
 
 
 def check_validation(algorithm: Algorithm, federation: Federation) -> None:
-    """Raises an `InputError` if the algorithm learns from validation data and no client has any."""
+    """Raises an `InputError` if the algorithm learns from validation data and no client has any.
+
+    Example:
+      >>> algorithm = jaxfl.algorithms.pfedgat(task)  # learns from validation data
+      >>> empty = cohort.val._replace(mask=jnp.zeros_like(cohort.val.mask))
+      >>> check_validation(algorithm, jaxfl.types.Federation(cohort.train, empty, empty))
+      Traceback (most recent call last):
+      jaxfl.core.errors.InputError: ...
+    """
     mask = federation.val.mask
     if not algorithm.validates or not getattr(mask, "is_fully_addressable", True):
         return
@@ -37,7 +45,14 @@ def check_validation(algorithm: Algorithm, federation: Federation) -> None:
 
 
 def check_client_axis(federation: Federation, state: PyTree) -> None:
-    """Raises an `InputError` unless the state has one row for each client of the federation."""
+    """Raises an `InputError` unless the state has one row for each client of the federation.
+
+    Example:
+      >>> federation = jaxfl.data.ridge(0, dim=3).federation  # of 150 clients
+      >>> check_client_axis(federation, State(jnp.zeros((4, 2)), ()))
+      Traceback (most recent call last):
+      jaxfl.core.errors.InputError: the state has clients' arrays of shape [(4, 2)], the ...
+    """
     check(
         isinstance(state, State),
         f"the state has type {type(state).__name__}: expected the State of algorithm.init",
@@ -54,11 +69,19 @@ def check_client_axis(federation: Federation, state: PyTree) -> None:
 def check_structure(
     algorithm: Algorithm, key: PRNGKey, federation: Federation, state: State
 ) -> None:
-    """Raises an `InputError` if the state is not one that this algorithm makes."""
+    """Raises an `InputError` if the state is not one that this algorithm makes.
+
+    Example:
+      >>> federation = jaxfl.data.ridge(0, dim=3).federation  # of 150 clients
+      >>> algorithm = jaxfl.algorithms.fedavg(jaxfl.regression(jaxfl.models.linear(), np.zeros(3)))
+      >>> check_structure(algorithm, jax.random.key(0), federation, State((), jnp.zeros(7)))
+      Traceback (most recent call last):
+      jaxfl.core.errors.InputError: the state is of another algorithm, model or federation: ...
+    """
     expected = jax.eval_shape(algorithm.init, key, federation.train)
     same = jax.tree.structure(expected) == jax.tree.structure(state) and all(
-        made.shape == np.shape(given)
-        for made, given in zip(jax.tree.leaves(expected), jax.tree.leaves(state), strict=True)
+        struct.shape == np.shape(leaf)
+        for struct, leaf in zip(jax.tree.leaves(expected), jax.tree.leaves(state), strict=True)
     )
     check(
         same,
@@ -78,42 +101,49 @@ def label_check(algorithm: Algorithm) -> Callable[[Federation, State], None]:
     Targets are labels if they are integers, one an example, and the model has several outputs.
 
     Returns:
-      check_labels(federation, state), which raises an `InputError` if a label is out of range. It
-      does nothing if the targets are the same arrays as in its last call that raised no error.
+      check_label_range(federation, state), which raises an `InputError` if a label is out of range.
+      It does nothing if the targets are the same arrays as in its last call that raised no error.
+
+    Example:
+      >>> check_label_range = label_check(jaxfl.algorithms.fedavg(task))
+      >>> federation = jaxfl.types.Federation(cohort.train, cohort.val, cohort.val)
+      >>> state = jaxfl.algorithms.fedavg(task).init(jax.random.key(0), cohort.train)
+      >>> check_label_range(federation, state) is None  # labels 0 and 1, two outputs
+      True
     """
     in_range: tuple = ()
     outputs: int | None = None
 
-    def check_labels(federation: Federation, state: State) -> None:
+    def check_label_range(federation: Federation, state: State) -> None:
         nonlocal in_range, outputs
-        targets = tuple(part.y for part in federation)
+        targets = tuple(data.y for data in federation)
         if [id(y) for y in targets] == [id(y) for y in in_range]:
             return
-        parts = {name: part for name, part in federation._asdict().items() if _has_labels(part)}
+        parts = {name: data for name, data in federation._asdict().items() if _has_labels(data)}
         if parts and outputs is None:
             outputs = _outputs(algorithm, federation, state)
-        for name, part in parts.items():
+        for name, data in parts.items():
             if outputs is not None and outputs > 1:
-                _check_range(name, part, outputs)
+                _check_range(name, data, outputs)
         in_range = targets
 
-    return check_labels
+    return check_label_range
 
 
-def _has_labels(part: Dataset | Pool) -> bool:
+def _has_labels(data: Dataset | Pool) -> bool:
     """Whether the targets are integers that this process can read."""
-    local = all(getattr(leaf, "is_fully_addressable", True) for leaf in jax.tree.leaves(part.y))
-    return local and part.y.dtype.kind in "iu" and 0 not in part.y.shape
+    local = all(getattr(leaf, "is_fully_addressable", True) for leaf in jax.tree.leaves(data.y))
+    return local and data.y.dtype.kind in "iu" and 0 not in data.y.shape
 
 
-def _check_range(name: str, part: Dataset | Pool, outputs: int) -> None:
+def _check_range(name: str, data: Dataset | Pool, outputs: int) -> None:
     """Raises an `InputError` if a label that counts is not one of the model's outputs."""
-    counts = np.asarray(part.mask) > 0
-    if counts.ndim > part.y.ndim:  # a pool
+    counts = np.asarray(data.mask) > 0
+    if counts.ndim > data.y.ndim:  # a pool
         counts = counts.any(axis=0)
-    if counts.shape != part.y.shape or not counts.any():
+    if counts.shape != data.y.shape or not counts.any():
         return
-    labels = np.asarray(jax.device_get(part.y)[np.nonzero(counts)])
+    labels = np.asarray(jax.device_get(data.y)[np.nonzero(counts)])
     low = labels.min()
     high = labels.max()
     check(
@@ -142,7 +172,13 @@ def _outputs(algorithm: Algorithm, federation: Federation, state: State) -> int:
 
 
 def check_cohorts(ids: Array | np.ndarray, clients: int, start: int) -> None:
-    """Raises an `InputError` if a cohort [T, M] names a client twice, or one that there is not."""
+    """Raises an `InputError` if a cohort [T, M] names a client twice, or one that there is not.
+
+    Example:
+      >>> check_cohorts(np.array([[0, 2], [1, 1]]), clients=3, start=0)
+      Traceback (most recent call last):
+      jaxfl.core.errors.InputError: the participation names twice client 1 in round 1: expected ...
+    """
     if not getattr(ids, "is_fully_addressable", True):
         return
     rows = np.asarray(ids)

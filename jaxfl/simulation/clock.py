@@ -55,7 +55,7 @@ def given_durations(durations: str | ArrayLike, clients: int) -> Float[np.ndarra
       [1.0, 2.0, 2.5]
       >>> given_durations([1, 0], clients=2)
       Traceback (most recent call last):
-      jaxfl.errors.InputError: the durations have shape (2,) and type ..., from 0 to 1: expected ...
+      jaxfl.core.errors.InputError: the durations have shape (2,) and type ..., ...
     """
     source = "the durations"
     if isinstance(durations, str):

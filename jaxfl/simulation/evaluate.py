@@ -1,7 +1,7 @@
-"""Evaluation: scores of the deployed models on the clients' data, before and after fine-tuning."""
+"""Evaluation: scores of the models on the clients' data, as deployed and after local training."""
 
 from collections.abc import Callable
-from typing import Literal, NamedTuple, Protocol, runtime_checkable
+from typing import Literal, NamedTuple, Protocol, get_args, runtime_checkable
 
 import jax
 import jax.numpy as jnp
@@ -36,17 +36,37 @@ class Scores(NamedTuple):
     test: Float[Array, "*m"]
 
 
-# What the second score of an evaluation is the score of.
+# The models after local training that an evaluation scores beside the deployed ones.
 After = Literal["fine_tuned", "trained", "none"]
 
 
 class Evaluation(NamedTuple):
-    """Scores of the deployed models, and of the models after local training."""
+    """Scores by stage: of the deployed models, and of at most one kind of models after training.
 
-    before: Scores
-    # of the deployed models after each client has fine-tuned its own, or of the models that the
-    # clients trained in the last round, before the server's answer, or all NaN
-    after: Scores
+    A stage that was not scored is None.
+    """
+
+    # of the models with which the clients predict
+    deployed: Scores
+    # of the models that the clients trained in the last round, before the server answered
+    trained: Scores | None = None
+    # of the deployed models after each client has trained its own
+    fine_tuned: Scores | None = None
+
+
+Stage = Literal["deployed", "trained", "fine_tuned"]
+STAGES: tuple[Stage, ...] = get_args(Stage)
+
+
+def by_stage(evaluation: Evaluation) -> dict[Stage, Scores]:
+    """The scores of an evaluation by stage, without the stages that were not scored.
+
+    Example:
+      >>> list(by_stage(Evaluation(Scores(val=jnp.ones(2), test=jnp.ones(2)))))
+      ['deployed']
+    """
+    found = {stage: getattr(evaluation, stage) for stage in STAGES}
+    return {stage: scores for stage, scores in found.items() if scores is not None}
 
 
 @runtime_checkable
@@ -139,12 +159,12 @@ def score_clients(
         count = jnp.count_nonzero(data.mask)
 
         def add(number: Array, sums: tuple[Array, Array]) -> tuple[Array, Array]:
-            chosen = lax.dynamic_slice(rows, (number * size,), (size,))
+            batch_rows = lax.dynamic_slice(rows, (number * size,), (size,))
             if feature_axes == 3:
-                chosen = order.not_fused(chosen, data.mask.size)
+                batch_rows = order.not_fused(batch_rows, data.mask.size)
             real = number * size + jnp.arange(size) < count
-            weights = jnp.where(real, data.mask[chosen], 0.0)
-            values = score(apply(params, data.x[chosen]), data.y[chosen])
+            weights = jnp.where(real, data.mask[batch_rows], 0.0)
+            values = score(apply(params, data.x[batch_rows]), data.y[batch_rows])
             total = jnp.sum(jnp.where(weights > 0, values * weights, 0.0))
             return sums[0] + total, sums[1] + jnp.sum(weights, dtype=jnp.float32)
 
@@ -172,23 +192,24 @@ def make_evaluate(
 ) -> EvaluateState:
     """The jitted function that evaluates the clients `ids`.
 
-    The deployed models are scored first. The second score is that of one of these:
+    The deployed models are scored, and beside them the models after local training that `after`
+    names:
 
     - "fine_tuned": the deployed models after the task's own local training on its data loss, which
       does not change the state;
     - "trained": the models that the clients trained in the last round, before the server answered.
       They need no further training;
-    - "none": nothing, and the second score is NaN.
+    - "none": no others.
 
     A client whose model is not finite after training has the deployed model instead.
 
     Args:
       algorithm: says which model a client deploys and how the client predicts. Its `recall` is
-        applied to the models before and after fine-tuning.
+        applied to all models that are scored.
       task: has the loss of fine-tuning and the score.
       batch_size: number of examples predicted at a time, see `score_clients`.
       chunk: clients computed side by side, see `over_clients`.
-      after: what is scored second.
+      after: the models after local training that are scored.
 
     Returns:
       evaluate(key, federation, state, ids [M], trained=None, round=None) -> Evaluation with scores
@@ -203,7 +224,7 @@ def make_evaluate(
       >>> evaluate = jaxfl.make_evaluate(algorithm, task, after="none")
       >>> key = jax.random.key(0)
       >>> state = algorithm.init(key, federation.train)
-      >>> evaluate(key, federation, state, jnp.arange(150)).before.test.shape
+      >>> evaluate(key, federation, state, jnp.arange(150)).deployed.test.shape
       (150,)
     """
     of_models = make_evaluate_models(
@@ -249,7 +270,7 @@ def make_evaluate_models(
       task: see `make_evaluate`, also for the other arguments.
       batch_size: number of examples predicted at a time.
       chunk: clients computed side by side.
-      after: what is scored second.
+      after: the models after local training that are scored.
 
     Returns:
       evaluate_models(key, federation, deployed [M, ...], ids [M], trained=None, round=None) ->
@@ -262,7 +283,7 @@ def make_evaluate_models(
       >>> evaluate_models = make_evaluate_models(algorithm, task, after="none")
       >>> key = jax.random.key(0)
       >>> models = jax.vmap(task.problem.init)(jax.random.split(key, 2))
-      >>> evaluate_models(key, federation, models, jnp.arange(2)).before.test.shape
+      >>> evaluate_models(key, federation, models, jnp.arange(2)).deployed.test.shape
       (2,)
     """
     evaluate_cohort = make_evaluate_cohort(
@@ -303,7 +324,7 @@ def make_evaluate_cohort(
       task: see `make_evaluate`, also for the other arguments.
       batch_size: number of examples predicted at a time.
       chunk: clients computed side by side.
-      after: what is scored second.
+      after: the models after local training that are scored.
 
     Returns:
       evaluate_cohort(key, cohort, test, deployed [M, ...], trained=None) -> Evaluation, not jitted.
@@ -336,8 +357,7 @@ def make_evaluate_cohort(
             return Scores(score_on(params, cohort.val), score_on(params, test))
 
         if after == "none":
-            unknown = jnp.full(cohort.ids.shape, jnp.nan)
-            return Evaluation(scores(deployed), Scores(unknown, unknown))
+            return Evaluation(scores(deployed))
         if after == "fine_tuned":
             trained = fine_tune(key, deployed, None, cohort).params
         check(
@@ -346,6 +366,9 @@ def make_evaluate_cohort(
             "`trained`, from the info of make_rounds(..., trained=True)",
         )
         trained = tree.choose(tree.finite(trained, cohort.ids.size), trained, deployed)
-        return Evaluation(scores(deployed), scores(trained))
+        scores_deployed = scores(deployed)
+        if after == "trained":
+            return Evaluation(scores_deployed, trained=scores(trained))
+        return Evaluation(scores_deployed, fine_tuned=scores(trained))
 
     return evaluate_cohort

@@ -50,8 +50,8 @@ def join_processes(
     """
     if coordinator is not None:
         port = coordinator.rpartition(":")[2]
-        known = ":" in coordinator and port.isdecimal() and 0 < int(port) < 2**16
-        check(known, f"the coordinator is {coordinator!r}: expected HOST:PORT, as localhost:8476")
+        valid = ":" in coordinator and port.isdecimal() and 0 < int(port) < 2**16
+        check(valid, f"the coordinator is {coordinator!r}: expected HOST:PORT, as localhost:8476")
     if processes is not None and process is not None:
         check(
             0 <= process < processes,
@@ -90,9 +90,9 @@ def check_backend() -> None:
     except (RuntimeError, AssertionError) as error:
         reason = (str(error).splitlines() or [type(error).__name__])[0]
         platforms = jax.config.jax_platforms  # pyright: ignore[reportAttributeAccessIssue]
-        asked = platforms or "its default"
+        backend = platforms or "its default"
         raise InputError(
-            f"JAX cannot start on {asked} ({reason:.200}): install it for that device, or set "
+            f"JAX cannot start on {backend} ({reason:.200}): install it for that device, or set "
             "JAX_PLATFORMS=cpu"
         ) from error
 
@@ -147,10 +147,12 @@ def make_mesh(devices: int | None = None) -> Mesh:
         f"ask for 1 to {available}; on CPU set JAX_NUM_CPU_DEVICES={count} "
         "before the program starts",
     )
-    chosen = [device for local in every for device in local[:count]]
+    mesh_devices = [device for local in every for device in local[:count]]
     # Under JAX's default, Explicit, the layout would be part of each array's type, and `vmap` over
     # clients would fail.
-    return jax.make_mesh((len(chosen),), (CLIENTS,), axis_types=(AxisType.Auto,), devices=chosen)
+    return jax.make_mesh(
+        (len(mesh_devices),), (CLIENTS,), axis_types=(AxisType.Auto,), devices=mesh_devices
+    )
 
 
 def place(tree: PyTree, *, axis: int = 0) -> PyTree:
@@ -177,11 +179,11 @@ def place(tree: PyTree, *, axis: int = 0) -> PyTree:
     if isinstance(tree, State):
         return State(place(tree.clients, axis=axis), _put(tree.server, mesh, None))
     if isinstance(tree, Federation):
-        return Federation(*(place(part, axis=axis) for part in tree))
+        return Federation(*(place(data, axis=axis) for data in tree))
     if isinstance(tree, Pool):
         return Pool(_share(tree.x, mesh), _share(tree.y, mesh), place(tree.mask, axis=axis))
-    own, shared = split_shared(tree)
-    return join_shared(_put(own, mesh, axis), _share(shared, mesh))
+    by_client, shared = split_shared(tree)
+    return join_shared(_put(by_client, mesh, axis), _share(shared, mesh))
 
 
 def layout(stacked: PyTree, *, axis: int = 0) -> PyTree:
@@ -262,8 +264,8 @@ def from_main_process(text: str) -> str:
     if jax.process_count() == 1:
         return text
     letters = np.zeros(4096, np.uint8)
-    encoded = np.frombuffer(text.encode()[:4096], np.uint8)
-    letters[: encoded.size] = encoded
+    content = np.frombuffer(text.encode()[:4096], np.uint8)
+    letters[: content.size] = content
     return bytes(multihost_utils.broadcast_one_to_all(letters)).rstrip(b"\0").decode()
 
 

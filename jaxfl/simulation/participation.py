@@ -120,8 +120,8 @@ def stratified(groups: ArrayLike, size: int) -> Participation:
 
     def sample(key, number):
         keys = jax.random.split(key, len(members))
-        chosen = [jax.random.permutation(k, m)[:size] for k, m in zip(keys, members, strict=True)]
-        return jnp.concatenate(chosen)
+        samples = [jax.random.permutation(k, m)[:size] for k, m in zip(keys, members, strict=True)]
+        return jnp.concatenate(samples)
 
     return sample
 

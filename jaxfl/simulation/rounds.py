@@ -136,7 +136,7 @@ def make_rounds(
         (after, last), (info, ids) = lax.scan(step, (state, last), start + jnp.arange(length))
         return after, (info._replace(trained=last), ids)
 
-    check_labels = label_check(algorithm)
+    check_label_range = label_check(algorithm)
 
     @wraps(scan)
     def rounds(
@@ -150,7 +150,7 @@ def make_rounds(
             return scan(key, federation, state, start, length)
         check_client_axis(federation, state)
         check_validation(algorithm, federation)
-        check_labels(federation, state)
+        check_label_range(federation, state)
         try:
             after, (info, ids) = scan(key, federation, state, start, length)
         except InputError:
@@ -177,7 +177,7 @@ def draw_cohort(
       number: of the round.
 
     Example:
-      >>> _, ids = draw_cohort(jaxfl.participation.full(3), jax.random.key(0), 0)
+      >>> _, ids = draw_cohort(jaxfl.participation.full(3), jax.random.key(0), jnp.array(0))
       >>> ids.tolist()
       [0, 1, 2]
     """
@@ -203,12 +203,19 @@ def cohort_round(
       cohort: the clients of the round.
       work: see `make_rounds`, as for `lost`.
       lost: whose uploads are lost; the info says it.
+
+    Example:
+      >>> algorithm = jaxfl.algorithms.fedavg(task)
+      >>> key = jax.random.key(0)
+      >>> state = algorithm.init(key, cohort.train)
+      >>> cohort_round(algorithm, key, state, cohort)[1].reported.tolist()
+      [True, True, True, True]
     """
     if work is not None:
         cohort = cohort._replace(work=work(stream(round_key, "work"), cohort.ids))
     if lost is not None:
-        gone = lost(stream(round_key, "lost"), cohort.ids, cohort.work)
-        cohort = cohort._replace(lost=gone)
+        lost_uploads = lost(stream(round_key, "lost"), cohort.ids, cohort.work)
+        cohort = cohort._replace(lost=lost_uploads)
     after, info = keep_finite(before, *algorithm.round(round_key, before, cohort))
     return after, info._replace(lost=cohort.lost)
 
@@ -218,6 +225,13 @@ def keep_finite(before: State, after: State, info: Info) -> tuple[State, Info]:
 
     A client keeps its state from before if it has not reported, or if its new state is not finite.
     If the server's new state is not finite, no state changes and no client counts as reported.
+
+    Example:
+      >>> before, after = State(jnp.zeros(2), ()), State(jnp.array([1.0, jnp.nan]), ())
+      >>> info = Info(jnp.zeros(2), None, None, None, None, reported=jnp.ones(2, bool))
+      >>> state, info = keep_finite(before, after, info)
+      >>> state.clients.tolist(), info.reported.tolist()
+      ([1.0, 0.0], [True, False])
     """
     server_finite = tree.finite(tree.broadcast(after.server, 1), 1)[0]
     reported = info.reported & server_finite & tree.finite(after.clients, info.loss.size)
@@ -245,7 +259,7 @@ def check_finite(info: Info, ids: Array | np.ndarray, start: int = 0) -> None:
       >>> info = Info(loss=None, weights=None, up=None, down=None, batches=None, reported=reported)
       >>> jaxfl.check_finite(info, ids=np.array([[4, 7], [4, 7]]))
       Traceback (most recent call last):
-      jaxfl.errors.Diverged: an update of client 7 was not finite in round 1, and was left out: ...
+      jaxfl.core.errors.Diverged: an update of client 7 was not finite in round 1, ...
     """
     reported = np.asarray(info.reported)
     if info.lost is not None:

@@ -1,13 +1,21 @@
 """How published tables make one number of all evaluations of a run."""
 
 from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 from jaxtyping import Float
 
-# The stages of an evaluation in the order of time: clients train, then the server answers.
-SCORED_STAGES = {"before": ("before",), "after": ("after",), "both": ("after", "before")}
+from jaxfl.simulation.evaluate import STAGES, Stage
+
+# Which scores of an evaluation a table takes: those of one stage, or for each client the better of
+# two by validation.
+TableStage = Stage | Literal["both"]
+# Of equal validation scores the first one counts: clients train, then the server answers.
+TABLE_STAGES: dict[TableStage, tuple[Stage, ...]] = {
+    **{stage: (stage,) for stage in STAGES},
+    "both": ("trained", "deployed"),
+}
 
 
 class Scored(NamedTuple):
@@ -35,9 +43,9 @@ def summarise(scores: np.ndarray, sizes: np.ndarray) -> dict[str, float | None]:
       >>> jaxfl.summarise(np.array([0.5, 1.0, np.nan]), np.array([30, 10, 20]))
       {'mean': 0.75, 'weighted': 0.625, 'std': 0.25, 'worst10': 0.5}
     """
-    known = ~np.isnan(scores)
-    scores = np.asarray(scores, float)[known]
-    sizes = np.asarray(sizes, float)[known]
+    mask = ~np.isnan(scores)
+    scores = np.asarray(scores, float)[mask]
+    sizes = np.asarray(sizes, float)[mask]
     # A squared error may overflow, and JSON cannot hold inf.
     scores = np.clip(scores, -1e30, 1e30)
     if scores.size == 0:
@@ -72,10 +80,10 @@ def select_on_val(val: np.ndarray, test: np.ndarray) -> np.ndarray:
       [0.6]
     """
     best = np.argmax(np.where(np.isnan(val), -np.inf, val), axis=0)
-    known = ~np.isnan(test)
-    last = len(test) - 1 - np.argmax(known[::-1], axis=0)
-    chosen = np.where(np.isnan(val).all(axis=0), last, best)
-    return test[chosen, np.arange(test.shape[1])]
+    mask = ~np.isnan(test)
+    last = len(test) - 1 - np.argmax(mask[::-1], axis=0)
+    rows = np.where(np.isnan(val).all(axis=0), last, best)
+    return test[rows, np.arange(test.shape[1])]
 
 
 def selected_on_val(stages: list[Scored], sizes: np.ndarray) -> np.ndarray:
@@ -133,9 +141,9 @@ def last(stages: list[Scored], sizes: np.ndarray) -> np.ndarray:
 
 def _row_means(scores: np.ndarray, weights: np.ndarray) -> np.ndarray:
     """The weighted mean of each row's scores that are there [E], NaN for a row without one."""
-    known = ~np.isnan(scores)
-    totals = (known * weights).sum(axis=1)
-    sums = (np.where(known, scores, 0.0) * weights).sum(axis=1)
+    mask = ~np.isnan(scores)
+    totals = (mask * weights).sum(axis=1)
+    sums = (np.where(mask, scores, 0.0) * weights).sum(axis=1)
     return np.where(totals > 0, sums / np.maximum(totals, 1e-9), np.nan)
 
 
@@ -148,7 +156,7 @@ RULES: dict[str, Callable[[list[Scored], np.ndarray], np.ndarray]] = {
 }
 
 
-def numbers(clients: dict[str, np.ndarray], rule: str, stage: str) -> np.ndarray:
+def numbers(clients: dict[str, np.ndarray], rule: str, stage: TableStage) -> np.ndarray:
     """The numbers whose mean is the score of a run by the rule of a table.
 
     Clients that take part in no round (`unseen`) do not count.
@@ -157,18 +165,18 @@ def numbers(clients: dict[str, np.ndarray], rule: str, stage: str) -> np.ndarray
       clients: arrays of `clients.npz` of a run of one seed: scores [E, C], sizes [C] and, in files
         that have it, unseen [C].
       rule: a name of `RULES`.
-      stage: "before", "after" or "both", see `SCORED_STAGES`.
+      stage: a name of `TABLE_STAGES`.
 
     Example:
       >>> scores = np.array([[0.5, 0.5], [0.75, 0.25]])
-      >>> arrays = {"sizes": np.array([10, 30]), "before_val": scores, "before_test": scores}
-      >>> numbers(arrays, "last", "before").tolist()
+      >>> arrays = {"sizes": np.array([10, 30]), "deployed_val": scores, "deployed_test": scores}
+      >>> numbers(arrays, "last", "deployed").tolist()
       [0.75, 0.25]
     """
     return RULES[rule](*_seen(clients, stage))
 
 
-def by_client(clients: dict[str, np.ndarray], rule: str, stage: str) -> np.ndarray:
+def by_client(clients: dict[str, np.ndarray], rule: str, stage: TableStage) -> np.ndarray:
     """Each client's test score in the evaluations that a rule takes [C], NaN if it has none.
 
     They are the last ten for `last_ten`, of which this is the mean, and that of the highest mean
@@ -177,12 +185,12 @@ def by_client(clients: dict[str, np.ndarray], rule: str, stage: str) -> np.ndarr
     Args:
       clients: arrays of `clients.npz` of a run of one seed, as for `numbers`.
       rule: a name of `RULES`.
-      stage: "before", "after" or "both", see `SCORED_STAGES`.
+      stage: a name of `TABLE_STAGES`.
 
     Example:
       >>> each = np.array([[0.25, 0.5], [0.75, np.nan]])
-      >>> arrays = {"sizes": np.array([10, 30]), "before_val": each, "before_test": each}
-      >>> by_client(arrays, "last_ten", "before").tolist()
+      >>> arrays = {"sizes": np.array([10, 30]), "deployed_val": each, "deployed_test": each}
+      >>> by_client(arrays, "last_ten", "deployed").tolist()
       [0.5, 0.5]
     """
     stages, sizes = _seen(clients, stage)
@@ -195,51 +203,51 @@ def by_client(clients: dict[str, np.ndarray], rule: str, stage: str) -> np.ndarr
     return RULES[rule](stages, sizes)
 
 
-def _seen(clients: dict[str, np.ndarray], stage: str) -> tuple[list[Scored], np.ndarray]:
+def _seen(clients: dict[str, np.ndarray], stage: TableStage) -> tuple[list[Scored], np.ndarray]:
     """The scores of a stage and the sizes, of the clients that take part in rounds."""
     sizes = clients["sizes"]
     seen = ~clients.get("unseen", np.zeros(sizes.shape, bool))
     stages = [
         Scored(clients[f"{name}_val"][:, seen], clients[f"{name}_test"][:, seen])
-        for name in SCORED_STAGES[stage]
+        for name in TABLE_STAGES[stage]
     ]
     return stages, sizes[seen]
 
 
-def scores(clients: dict[str, np.ndarray], rule: str, stage: str) -> list[float]:
+def scores(clients: dict[str, np.ndarray], rule: str, stage: TableStage) -> list[float]:
     """The score of each seed of a run, see `score`.
 
     Args:
       clients: arrays of `clients.npz` of a run, with several seeds [S, E, C].
       rule: a name of `RULES`.
-      stage: "before", "after" or "both", see `SCORED_STAGES`.
+      stage: a name of `TABLE_STAGES`.
 
     Example:
       >>> each = np.array([[[0.5, 0.5]], [[0.75, 0.25]], [[1.0, 0.5]]])  # of 3 seeds and 2 clients
-      >>> arrays = {"sizes": np.full((3, 2), 10), "before_val": each, "before_test": each}
-      >>> scores(arrays, "last", "before")
+      >>> arrays = {"sizes": np.full((3, 2), 10), "deployed_val": each, "deployed_test": each}
+      >>> scores(arrays, "last", "deployed")
       [0.5, 0.5, 0.75]
     """
-    if clients["before_test"].ndim == 2:
+    if clients["deployed_test"].ndim == 2:
         return [score(clients, rule, stage)]
     seeded = {name for name in clients if name == "sizes" or name.endswith(("_val", "_test"))}
-    each = range(len(clients["before_test"]))
+    each = range(len(clients["deployed_test"]))
     split = [{k: v[s] if k in seeded else v for k, v in clients.items()} for s in each]
     return [score(one, rule, stage) for one in split]
 
 
-def score(clients: dict[str, np.ndarray], rule: str, stage: str) -> float:
+def score(clients: dict[str, np.ndarray], rule: str, stage: TableStage) -> float:
     """The score of a run by the rule of a table, the mean of `numbers`; NaN if there is none.
 
     Example:
       >>> each = np.array([[0.5, 0.5], [0.75, 0.5]])
-      >>> arrays = {"sizes": np.array([10, 30]), "before_val": each, "before_test": each}
-      >>> score(arrays, "last", "before")
+      >>> arrays = {"sizes": np.array([10, 30]), "deployed_val": each, "deployed_test": each}
+      >>> score(arrays, "last", "deployed")
       0.625
     """
-    found = numbers(clients, rule, stage)
-    known = found[np.isfinite(found)]
-    return float(known.mean()) if known.size else float("nan")
+    values = numbers(clients, rule, stage)
+    finite = values[np.isfinite(values)]
+    return float(finite.mean()) if finite.size else float("nan")
 
 
 MEASURES = {  # of a score: what it is called, and how a stored value is shown
@@ -247,9 +255,6 @@ MEASURES = {  # of a score: what it is called, and how a stored value is shown
     # stored as minus the mean squared error
     "rmse": ("RMSE", lambda score: max(-score, 0.0) ** 0.5, ".3f"),
 }
-
-
-STAGES = ("before", "after")  # fine-tuning
 
 
 def over_seeds(seeds: list[dict[str, dict]]) -> dict[str, Any]:
@@ -262,13 +267,13 @@ def over_seeds(seeds: list[dict[str, dict]]) -> dict[str, Any]:
 
 
 def _mean(values: list[float | None]) -> float | None:
-    known = [value for value in values if value is not None]
-    return sum(known) / len(known) if known else None
+    numbers = [value for value in values if value is not None]
+    return sum(numbers) / len(numbers) if numbers else None
 
 
 def each_seed(stages: dict[str, Any]) -> list[dict[str, Any]]:
-    """`before` and `after` of each seed; of the only one, if there is one."""
-    return stages.get("seeds", [{stage: stages[stage] for stage in STAGES}])
+    """The scores by stage of each seed; of the only one, if there is one."""
+    return stages.get("seeds", [{stage: stages[stage] for stage in STAGES if stage in stages}])
 
 
 def timed_summary(
@@ -284,13 +289,13 @@ def timed_summary(
     Returns:
       `time` and `times` of the last line; and `target`, see `over_seeds_reached`.
     """
-    found = {name: lines[-1][name] for name in ("time", "times") if name in lines[-1]}
+    summary = {name: lines[-1][name] for name in ("time", "times") if name in lines[-1]}
     if target is None:
-        return found
+        return summary
     seeds = [
         _first_reached(target, lines, measure, seed) for seed in range(len(each_seed(lines[0])))
     ]
-    return found | {"target": over_seeds_reached(target, seeds)}
+    return summary | {"target": over_seeds_reached(target, seeds)}
 
 
 def over_seeds_reached(score: float, seeds: list[dict[str, Any]]) -> dict[str, Any]:
@@ -304,11 +309,11 @@ def over_seeds_reached(score: float, seeds: list[dict[str, Any]]) -> dict[str, A
       The `score`; the means over the seeds, None if a seed has not reached the target; with several
       seeds also `seeds`.
     """
-    found: dict[str, Any] = {"score": score}
+    summary: dict[str, Any] = {"score": score}
     for name in seeds[0]:
         values = [seed[name] for seed in seeds]
-        found[name] = None if None in values else sum(values) / len(values)
-    return found | ({"seeds": seeds} if len(seeds) > 1 else {})
+        summary[name] = None if None in values else sum(values) / len(values)
+    return summary | ({"seeds": seeds} if len(seeds) > 1 else {})
 
 
 def reached_by_seed(target: dict[str, Any]) -> list[dict[str, Any]]:
@@ -323,10 +328,10 @@ def _first_reached(
     """The round and the time of the first evaluation in which a seed has the target score."""
     names = [name for name in ("round", "time") if name in lines[0]]
     for line in lines:
-        score = each_seed(line)[seed]["before"]["mean"]
+        score = each_seed(line)[seed]["deployed"]["mean"]
         if score is not None and _reaches(score, target, measure):
-            own = line | ({"time": line["times"][seed]} if "times" in line else {})
-            return {name: own[name] for name in names}
+            record = line | ({"time": line["times"][seed]} if "times" in line else {})
+            return {name: record[name] for name in names}
     return dict.fromkeys(names)
 
 

@@ -53,12 +53,12 @@ def stragglers(fraction: float, *, least: float = 0.0, epochs: int | None = None
     def draw(key: PRNGKey) -> Float[Array, ""]:
         who_key, part_key = jax.random.split(key)
         if epochs is None:
-            part = 1 - (1 - least) * jax.random.uniform(part_key)
+            share = 1 - (1 - least) * jax.random.uniform(part_key)
         else:
             # 1e-6 is for rounding: .4 * 5 is 2.
             fewest = max(1, int(np.ceil(least * epochs - 1e-6)))
-            part = jax.random.randint(part_key, (), fewest, epochs + 1) / epochs
-        return jnp.where(jax.random.uniform(who_key) < fraction, part, 1.0)
+            share = jax.random.randint(part_key, (), fewest, epochs + 1) / epochs
+        return jnp.where(jax.random.uniform(who_key) < fraction, share, 1.0)
 
     def work(key: PRNGKey, ids: Int[Array, "m"]) -> Float[Array, "m"]:
         return jax.vmap(draw)(client_keys(key, ids))
@@ -79,7 +79,7 @@ def given(fractions: ArrayLike) -> Work:
       >>> given([1.0, 0.5, 0.25])(jax.random.key(0), jnp.array([0, 2])).tolist()
       [1.0, 0.25]
     """
-    table = jnp.asarray(_checked(np.asarray(fractions), "the work of the clients"), jnp.float32)
+    table = jnp.asarray(_fractions(np.asarray(fractions), "the work of the clients"), jnp.float32)
     return lambda key, ids: table[ids]
 
 
@@ -96,16 +96,16 @@ def read_fractions(file: str | Path, clients: int) -> Float[np.ndarray, "c"]:
     """
     what = "the work of the clients"
     source = f"{what} in {file}"
-    checked = _checked(read_npy(file, what), source)
+    table = _fractions(read_npy(file, what), source)
     check(
-        checked.size == clients,
-        f"{source} has {checked.size} numbers, and there are {clients} clients: expected one each",
+        table.size == clients,
+        f"{source} has {table.size} numbers, and there are {clients} clients: expected one each",
     )
-    return checked
+    return table
 
 
-def _checked(array: np.ndarray, source: str) -> np.ndarray:
-    """The array, if it is one of fractions of clients [C]."""
+def _fractions(array: np.ndarray, source: str) -> np.ndarray:
+    """The array, if it holds fractions of clients [C]."""
     check(
         array.ndim == 1 and array.size > 0 and array.dtype.kind in "iuf",
         f"{source} has shape {array.shape} and type {array.dtype}: expected numbers [clients]",
@@ -143,9 +143,9 @@ def drop(rate: float, *, stragglers: bool = False) -> Loss:
     def lost(
         key: PRNGKey, ids: Int[Array, "m"], work: Float[Array, "m"] | None
     ) -> Bool[Array, "m"]:
-        gone = jax.vmap(jax.random.uniform)(client_keys(key, ids)) < rate
+        mask = jax.vmap(jax.random.uniform)(client_keys(key, ids)) < rate
         if stragglers and work is not None:
-            gone = gone | (work < 1)
-        return gone
+            mask = mask | (work < 1)
+        return mask
 
     return lost

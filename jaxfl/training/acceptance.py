@@ -52,15 +52,15 @@ def accept_validated(
 
     Example:
       >>> accept = accept_validated(task.problem, task.evaluate)
-      >>> own = tree.broadcast(task.problem.init(jax.random.key(0)), 4)
-      >>> offered = jax.tree.map(lambda x: x * jnp.nan, own)
-      >>> accept(own, offered, cohort)[1].tolist()
+      >>> models = tree.broadcast(task.problem.init(jax.random.key(0)), 4)
+      >>> offers = jax.tree.map(lambda x: x * jnp.nan, models)
+      >>> accept(models, offers, cohort)[1].tolist()
       [False, False, False, False]
     """
 
     def differences(models: tuple[Params, Params], batch: Dataset) -> Float[Array, "b"]:
-        own, offered = (problem.error(problem.apply(m, batch.x), batch.y) for m in models)
-        return offered - own
+        error, offer_error = (problem.error(problem.apply(m, batch.x), batch.y) for m in models)
+        return offer_error - error
 
     def first_moment(models: PyTree, batch: Dataset, anchor: PyTree, key: PRNGKey):
         value = masked_mean(differences(models, batch), batch.mask)
@@ -78,8 +78,8 @@ def accept_validated(
             return models
         return over_clients(problem.recall, chunk)(models, cohort.train)
 
-    def accept(own: Params, offered: Params, cohort: Cohort) -> tuple[Params, Bool[Array, "m"]]:
-        models = (complete(own, cohort), complete(offered, cohort))
+    def accept(model: Params, offer: Params, cohort: Cohort) -> tuple[Params, Bool[Array, "m"]]:
+        models = (complete(model, cohort), complete(offer, cohort))
         # A deployed model predicts without random numbers, so any key will do.
         key = jax.random.key(0)
         mean = mean_of(key, models, cohort.val, cohort.ids)
@@ -88,9 +88,9 @@ def accept_validated(
         error = jnp.sqrt(jnp.maximum(square - mean**2, 0.0) / count)
         # Without finite squares there is no standard error, and the mean alone decides.
         error = jnp.where(jnp.isfinite(error), error, 0.0)
-        finite = tree.finite(offered, cohort.ids.size)
-        own_finite = tree.finite(own, cohort.ids.size)
-        accepted = finite & ((mean <= CLEARLY * error) | ~own_finite)
-        return tree.choose(accepted, offered, own), accepted
+        finite = tree.finite(offer, cohort.ids.size)
+        model_finite = tree.finite(model, cohort.ids.size)
+        accepted = finite & ((mean <= CLEARLY * error) | ~model_finite)
+        return tree.choose(accepted, offer, model), accepted
 
     return accept

@@ -1,7 +1,7 @@
 """The running statistics of BatchNorm as a part of a model.
 
 Training moves them toward the statistics of each batch. Nothing else does: a penalty of an
-objective is on the parameters (`parameters`), and the optimiser takes the statistics' own step.
+objective is on the parameters (`trainable`), and the optimiser takes the statistics' own step.
 """
 
 from typing import Any
@@ -27,28 +27,42 @@ def of_statistics(path: str) -> bool:
     return STATISTICS in path.split("/")
 
 
-def parameters(model: PyTree) -> Any:
-    """The model without its statistics: None in place of each, which JAX does not count as a leaf.
+def trainable(model: PyTree) -> Any:
+    """The trainable part of a model: None in place of each statistic, which JAX counts as no leaf.
 
     Args:
       model: anything that contains models.
 
     Example:
-      >>> parameters({"params": {"bias": 1.0}, "batch_stats": {"mean": 2.0}})
-      {'batch_stats': {'mean': None}, 'params': {'bias': 1.0}}
+      >>> parts = trainable({"params": {"bias": jnp.ones(2)}, "batch_stats": {"mean": jnp.ones(1)}})
+      >>> parts["batch_stats"], parts["params"]["bias"].tolist()
+      ({'mean': None}, [1.0, 1.0])
     """
     _, rest = tree.split(model, of_statistics)
     return rest
 
 
 def statistics(model: PyTree) -> Any:
-    """The statistics of the model: None in place of each parameter."""
-    taken, _ = tree.split(model, of_statistics)
-    return taken
+    """The statistics of the model: None in place of each parameter.
+
+    Example:
+      >>> model = {"params": {"bias": jnp.ones(2)}, "batch_stats": {"mean": jnp.ones(1)}}
+      >>> parts = statistics(model)
+      >>> parts["params"], parts["batch_stats"]["mean"].tolist()
+      ({'bias': None}, [1.0])
+    """
+    leaves, _ = tree.split(model, of_statistics)
+    return leaves
 
 
 def change_term(before: PyTree, after: PyTree) -> Array:
-    """A term of a loss with value 0 and, with respect to `before`, the gradient before - after."""
+    """A term of a loss with value 0 and, with respect to `before`, the gradient before - after.
+
+    Example:
+      >>> term, gradient = jax.value_and_grad(change_term)(jnp.array([3.0]), jnp.array([1.0]))
+      >>> term.item(), gradient.tolist()
+      (0.0, [2.0])
+    """
 
     def leaf(old: Array, new: Array) -> Array:
         change = jax.lax.stop_gradient(old - new)
@@ -58,7 +72,15 @@ def change_term(before: PyTree, after: PyTree) -> Array:
 
 
 def moving_statistics(optimizer: optax.GradientTransformation) -> optax.GradientTransformation:
-    """The optimiser for the parameters, and SGD with rate 1 for the statistics."""
+    """The optimiser for the parameters, and SGD with rate 1 for the statistics.
+
+    Example:
+      >>> model = {"params": {"w": jnp.array(1.0)}, "batch_stats": {"m": jnp.array(1.0)}}
+      >>> optimizer = moving_statistics(optax.sgd(0.5))
+      >>> grads, _ = optimizer.update(model, optimizer.init(model))
+      >>> grads["params"]["w"].item(), grads["batch_stats"]["m"].item()
+      (-0.5, -1.0)
+    """
 
     def labels(model: PyTree) -> PyTree:
         def label(keys: tuple, leaf: Array) -> str:

@@ -38,6 +38,13 @@ def minibatches(
 
     Raises:
       InputError: neither steps nor epochs are given.
+
+    Example:
+      >>> rows, counts = minibatches(jax.random.key(0), jnp.ones(5, bool), 2, epochs=1)
+      >>> rows.shape, counts.sum().item()
+      ((3, 2), 5)
+      >>> sorted(rows[counts].tolist())
+      [0, 1, 2, 3, 4]
     """
     n = mask.shape[0]
     real = jnp.count_nonzero(mask)
@@ -88,10 +95,10 @@ def _orders(key: PRNGKey, count: Int[Array, ""], n: int, epochs: int) -> Int[Arr
     """
     bits = jax.random.bits(key, (epochs * n,), jnp.uint32)
     slot = jnp.arange(n)
-    own = bits[jnp.arange(epochs)[:, None] * count + slot[None]]
+    numbers = bits[jnp.arange(epochs)[:, None] * count + slot[None]]
     # The sort is stable, so that padding comes last also after an example with the largest bits.
-    own = jnp.where(slot[None] < count, own, ~jnp.uint32(0))
-    return jax.vmap(_stable_argsort)(own)
+    numbers = jnp.where(slot[None] < count, numbers, ~jnp.uint32(0))
+    return jax.vmap(_stable_argsort)(numbers)
 
 
 def _stable_argsort(bits: Shaped[Array, "n"]) -> Int[Array, "n"]:

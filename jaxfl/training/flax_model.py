@@ -73,6 +73,12 @@ def functions(
 
     Raises:
       InputError: the module has batch statistics and its `__call__` takes no `train`.
+
+    Example:
+      >>> pure = functions(nn.Dense(2), jax.ShapeDtypeStruct((1, 3), "float32"), "averaged")
+      >>> model = pure.init(jax.random.key(0), jnp.ones((1, 3)))
+      >>> pure.apply(model, jnp.ones((5, 3))).shape
+      (5, 2)
     """
     trains = "train" in inspect.signature(type(module).__call__).parameters
     evaluation: dict[str, Any] = {"train": False} if trains else {}
@@ -116,10 +122,10 @@ def functions(
 
     def train(model: Params, x: Array, mask: Array, key: PRNGKey) -> tuple[Array, Params]:
         before = {STATISTICS: zeros} | model if stateful else model
-        changing: Any = {"mutable": [STATISTICS], "rngs": {"dropout": key}}
+        options: Any = {"mutable": [STATISTICS], "rngs": {"dropout": key}}
         with _counting(mask):
-            predictions, changed = module.apply(before, x, train=True, **changing)
-        return _array(predictions), changed.get(STATISTICS, {})
+            predictions, updates = module.apply(before, x, train=True, **options)
+        return _array(predictions), updates.get(STATISTICS, {})
 
     def predict(model: Params, x: Array, mask: Array, key: PRNGKey) -> tuple[Array, Array | None]:
         predictions, after = train(model, x, mask, key)
@@ -176,27 +182,27 @@ def _statistics(train: Callable, model: Params, data: Dataset) -> PyTree:
 
     def sums(part: Dataset) -> tuple[PyTree, PyTree, Array]:
         with _counting(part.mask, momenta):
-            _, moved = train(model, part.x, part.mask, key)
+            _, updates = train(model, part.x, part.mask, key)
         count = jnp.sum(part.mask > 0)
         # A step moves the statistics from 0 by (1 - momentum) times the statistics of the batch.
         means = {}
         squares = {}
-        for path, (mean, variance) in _norms(moved):
+        for path, (mean, variance) in _norms(updates):
             means[path] = mean / (1 - momenta[path])
             squares[path] = variance / (1 - momenta[path]) + jnp.square(means[path])
         return jax.tree.map(lambda x: count * x, (means, squares, jnp.ones(())))
 
     means, squares, total = sum_parts(sums, data, PART)
-    found: dict = {}
+    collection: dict = {}
     for path in means:
         mean = means[path] / jnp.maximum(total, 1)
         variance = squares[path] / jnp.maximum(total, 1) - jnp.square(mean)
-        at = found
+        at = collection
         for name in path:
             at = at.setdefault(name, {})
         at["mean"] = mean
         at["var"] = jnp.where(total > 0, jnp.maximum(variance, 0.0), 1.0)
-    return found
+    return collection
 
 
 def _norms(statistics: PyTree, path: tuple = ()):

@@ -29,7 +29,7 @@ from jaxfl.training.loop import sum_parts
 
 
 @checked
-def accumulated(objective: Objective, batch_size: int, micro: Micro) -> Callable:
+def accumulated_gradient(objective: Objective, batch_size: int, micro: Micro) -> Callable:
     """The gradient of an objective on a batch, computed a few examples at a time.
 
     This is faster where the data of a whole batch do not fit into the cache. The objective is a
@@ -46,6 +46,13 @@ def accumulated(objective: Objective, batch_size: int, micro: Micro) -> Callable
 
     Returns:
       gradient(params, batch [B], anchor, key) -> (gradient, aux).
+
+    Example:
+      >>> loss = lambda w, batch, anchor, key: (jnp.mean(w * batch.x), jnp.zeros(()))
+      >>> batch = Dataset(jnp.arange(4.0), jnp.zeros(4), jnp.ones(4, bool))
+      >>> gradient = accumulated_gradient(loss, batch_size=4, micro=2)
+      >>> gradient(jnp.array(1.0), batch, None, jax.random.key(0))[0].item()
+      1.5
     """
     gradient = jax.grad(objective, has_aux=True)
 
@@ -61,8 +68,8 @@ def accumulated(objective: Objective, batch_size: int, micro: Micro) -> Callable
 
         def add(total, inputs):
             number, part, fraction = inputs
-            found = gradient(params, part, anchor, jax.random.fold_in(key, number))
-            return jax.tree.map(lambda t, f: t + fraction * f, total, found), None
+            terms = gradient(params, part, anchor, jax.random.fold_in(key, number))
+            return jax.tree.map(lambda t, f: t + fraction * f, total, terms), None
 
         zero = jax.tree.map(jnp.zeros_like, jax.eval_shape(gradient, params, batch, anchor, key))
         return lax.scan(add, zero, (jnp.arange(fractions.size), parts, fractions))[0]
@@ -96,6 +103,13 @@ def private(objective: Objective, clip: Scalar, noise: Scalar) -> Callable:
 
     Returns:
       gradient(params, batch [B], anchor, key) -> (gradient, mean aux).
+
+    Example:
+      >>> loss = lambda w, batch, anchor, key: (jnp.mean(w * batch.x), jnp.zeros(()))
+      >>> batch = Dataset(jnp.array([0.5, 8.0]), jnp.zeros(2), jnp.ones(2, bool))
+      >>> gradient = private(loss, clip=1.0, noise=0.0)
+      >>> gradient(jnp.array(1.0), batch, None, jax.random.key(0))[0].item()
+      0.75
     """
 
     def gradient(
@@ -137,14 +151,21 @@ def full_gradient(
 
     Returns:
       gradient(key, params [M], data [M, n], ids [M]) -> Gradients.
+
+    Example:
+      >>> loss = lambda w, batch, anchor, key: (jnp.mean(w * batch.x), jnp.zeros(()))
+      >>> data = Dataset(jnp.array([[1.0, 3.0]]), jnp.zeros((1, 2)), jnp.ones((1, 2), bool))
+      >>> gradient = full_gradient(loss, batch_size=2)
+      >>> gradient(jax.random.key(0), jnp.array([10.0]), data, jnp.arange(1)).grads.tolist()
+      [2.0]
     """
 
     def one(key: PRNGKey, params: Params, data: Dataset) -> tuple[Array, Params]:
-        def weighted(part: Dataset) -> tuple[Array, Params]:
+        def weighted_sums(part: Dataset) -> tuple[Array, Params]:
             (loss, _), grads = jax.value_and_grad(objective, has_aux=True)(params, part, None, key)
             return jax.tree.map(lambda x: x * part.mask.sum(), (loss, grads))
 
-        return _mean_over_parts(weighted, data, _size_of_part(micro) or batch_size)
+        return _mean_over_parts(weighted_sums, data, _size_of_part(micro) or batch_size)
 
     def gradient(key: PRNGKey, params: Params, data: Dataset, ids: Int[Array, "m"]) -> Gradients:
         keys = client_keys(key, ids)
@@ -169,13 +190,19 @@ def full_loss(
     Returns:
       evaluate(key, params [M], data [M, n], ids [M]) -> mean loss [M], weighted by the mask; 0 for
       a client without examples.
+
+    Example:
+      >>> loss = lambda w, batch, anchor, key: (jnp.mean(w * batch.x), jnp.zeros(()))
+      >>> data = Dataset(jnp.array([[1.0, 3.0]]), jnp.zeros((1, 2)), jnp.ones((1, 2), bool))
+      >>> full_loss(loss, batch_size=2)(jax.random.key(0), jnp.array([10.0]), data, jnp.arange(1))
+      Array([20.], dtype=float32)
     """
 
     def one(key: PRNGKey, params: Params, data: Dataset) -> Array:
-        def weighted(part: Dataset) -> Array:
+        def weighted_loss(part: Dataset) -> Array:
             return objective(params, part, None, key)[0] * part.mask.sum()
 
-        return _mean_over_parts(weighted, data, _size_of_part(micro) or batch_size)
+        return _mean_over_parts(weighted_loss, data, _size_of_part(micro) or batch_size)
 
     def evaluate(key: PRNGKey, params: Params, data: Dataset, ids: Int[Array, "m"]) -> Array:
         return over_clients(one, chunk)(client_keys(key, ids), params, data)
@@ -183,10 +210,10 @@ def full_loss(
     return evaluate
 
 
-def _mean_over_parts(weighted: Callable, data: Dataset, size: int) -> PyTree:
-    """The sum of `weighted` over all parts of the data, over the mask's sum; 0 without data."""
+def _mean_over_parts(sum_of_part: Callable, data: Dataset, size: int) -> PyTree:
+    """The sum of `sum_of_part` over all parts of the data, over the mask's sum; 0 without data."""
     total = data.mask.sum()
-    sums = sum_parts(weighted, data, size)
+    sums = sum_parts(sum_of_part, data, size)
     return jax.tree.map(lambda x: x / jnp.where(total > 0, total, 1), sums)
 
 
@@ -201,6 +228,11 @@ def count_batches(
 
     Raises:
       InputError: neither steps nor epochs are given.
+
+    Example:
+      >>> mask = jnp.array([[1, 1, 1], [1, 0, 0], [0, 0, 0]])
+      >>> count_batches(mask, 2, epochs=5).tolist(), count_batches(mask, 2, steps=7).tolist()
+      ([10, 5, 0], [7, 7, 0])
     """
     sizes = (mask > 0).sum(axis=1)
     if epochs is not None:

@@ -80,18 +80,18 @@ def repeat_in_lanes(
 
     def run(counts: Array, starts: PyTree, outside: list) -> PyTree:
         queues = _deal(counts, lanes)
-        own = jax.vmap(lambda client, carry, number: step(client, carry, number, *outside))
+        step_lanes = jax.vmap(lambda client, carry, number: step(client, carry, number, *outside))
 
         def advance(time: Array, state: _Lanes) -> _Lanes:
-            moved = own(state.client, state.carry, state.number)
+            carries = step_lanes(state.client, state.carry, state.number)
             number = state.number + 1
-            done = (number == counts[state.client]) & (time < queues.loads)
+            ended = (number == counts[state.client]) & (time < queues.loads)
             # What a lane has not finished is written nowhere: there is no row M.
-            row = jnp.where(done, state.client, clients)
-            out = jax.tree.map(lambda x, m: x.at[row].set(m, mode="drop"), state.out, moved)
-            client = jnp.where(done, queues.next[state.client], state.client)
-            carry = tree.choose(done, tree.take(starts, client), moved)
-            return _Lanes(client, jnp.where(done, 0, number), carry, out)
+            row = jnp.where(ended, state.client, clients)
+            out = jax.tree.map(lambda x, m: x.at[row].set(m, mode="drop"), state.out, carries)
+            client = jnp.where(ended, queues.next[state.client], state.client)
+            carry = tree.choose(ended, tree.take(starts, client), carries)
+            return _Lanes(client, jnp.where(ended, 0, number), carry, out)
 
         begin = _Lanes(queues.first, jnp.zeros(lanes, int), tree.take(starts, queues.first), starts)
         return lax.fori_loop(0, queues.loads.max(), advance, begin).out
@@ -124,12 +124,12 @@ def sum_parts(function: Callable, data: Dataset, size: int) -> PyTree:
     """
     n = data.mask.size
 
-    def part(number: Array) -> Dataset:
+    def examples(number: Array) -> Dataset:
         rows = number * size + jnp.arange(size)
         # As in local training: the gather of sorted rows is not fused into what follows.
-        held = jnp.sort(jnp.minimum(rows, n - 1))
-        mask = jnp.where(rows < n, data.mask[held], jnp.zeros((), data.mask.dtype))
-        return Dataset(data.x[held], data.y[held], mask)
+        places = jnp.sort(jnp.minimum(rows, n - 1))
+        mask = jnp.where(rows < n, data.mask[places], jnp.zeros((), data.mask.dtype))
+        return Dataset(data.x[places], data.y[places], mask)
 
     def shapes(x: Array | Ragged) -> jax.ShapeDtypeStruct:
         return jax.ShapeDtypeStruct((size, *x.shape[1:]), x.dtype)
@@ -140,7 +140,7 @@ def sum_parts(function: Callable, data: Dataset, size: int) -> PyTree:
         return zero
 
     def add(total: PyTree, number: Array) -> PyTree:
-        return jax.tree.map(jnp.add, total, function(part(number)))
+        return jax.tree.map(jnp.add, total, function(examples(number)))
 
     last = jnp.max(jnp.where(data.mask > 0, jnp.arange(1, n + 1), 0))
     return repeat(add, zero, -(-last // size), most=-(-n // size))
@@ -208,13 +208,13 @@ def _with_outside(function: Callable, *example: PyTree) -> tuple[Callable, list]
     closed, shapes = jax.make_jaxpr(function, return_shape=True)(*example)
     structure = jax.tree.structure(shapes)
 
-    def converted(*arguments: PyTree) -> PyTree:
+    def call(*arguments: PyTree) -> PyTree:
         inside = jax.tree.leaves(arguments[: len(example)])
         outside = arguments[len(example) :]
         results = jaxpr_as_fun(ClosedJaxpr(closed.jaxpr, outside))(*inside)
         return jax.tree.unflatten(structure, results)
 
-    return converted, closed.consts
+    return call, closed.consts
 
 
 def _with_derivative_of(slow: Callable, fast: Callable) -> Callable:
@@ -225,16 +225,16 @@ def _with_derivative_of(slow: Callable, fast: Callable) -> Callable:
         leaves, structure = jax.tree.flatten(primals)
         directions = jax.tree.leaves(tangents, is_leaf=_is_zero)
         # Only what varies is differentiated: a batch of examples has no derivatives to carry.
-        varied = [number for number, t in enumerate(directions) if not _is_zero(t)]
+        places = [number for number, t in enumerate(directions) if not _is_zero(t)]
 
-        def of_varied(*values: Array) -> PyTree:
-            filled = list(leaves)
-            for number, value in zip(varied, values, strict=True):
-                filled[number] = value
-            return slow(*jax.tree.unflatten(structure, filled))
+        def of_places(*values: Array) -> PyTree:
+            arguments = list(leaves)
+            for number, value in zip(places, values, strict=True):
+                arguments[number] = value
+            return slow(*jax.tree.unflatten(structure, arguments))
 
-        chosen = [leaves[number] for number in varied]
-        return jax.jvp(of_varied, chosen, [directions[number] for number in varied])
+        start = [leaves[number] for number in places]
+        return jax.jvp(of_places, start, [directions[number] for number in places])
 
     function.defjvp(derivative, symbolic_zeros=True)
     return function

@@ -13,7 +13,7 @@ from jaxtyping import Array, Float, Int, PyTree, Shaped
 from jaxfl.core import tree
 from jaxfl.core.errors import check
 from jaxfl.core.types import Dataset, Objective, Params, PRNGKey, Problem, Scalar
-from jaxfl.training.batch_statistics import parameters
+from jaxfl.training.batch_statistics import trainable
 
 
 def data_loss(problem: Problem, apply: Callable | None = None) -> Objective:
@@ -31,12 +31,12 @@ def data_loss(problem: Problem, apply: Callable | None = None) -> Objective:
       >>> round(value.item(), 3)  # two logits of 0
       0.693
     """
-    evaluated = problem.apply if apply is None else apply
+    forward = problem.apply if apply is None else apply
 
     def predict(params: Params, x: Array, mask: Array, key: PRNGKey):
-        if problem.predict is not None and evaluated is problem.apply:
+        if problem.predict is not None and forward is problem.apply:
             return problem.predict(params, x, mask, key)
-        return evaluated(params, x), None
+        return forward(params, x), None
 
     return loss_of(problem, predict)
 
@@ -80,7 +80,7 @@ def proximal(loss: Objective, strength: Scalar) -> Objective:
 
     def objective(params: Params, batch: Dataset, anchor: Params, key: PRNGKey):
         value, aux = loss(params, batch, None, key)
-        squared = tree.squared_distance(parameters(params), parameters(anchor))
+        squared = tree.squared_distance(trainable(params), trainable(anchor))
         return value + strength / 2 * squared, aux
 
     return objective

@@ -24,7 +24,8 @@ from jaxfl.core.types import (
     Scalar,
     Task,
     Uplink,
-    take_offered,
+    keep_all_edges,
+    take_offer,
 )
 from jaxfl.kernels.sparse import top_edges as keep_top_edges
 from jaxfl.training import flax_model
@@ -153,7 +154,8 @@ def supervised(
       shift: see `scale`.
       augment: (key, x [B]) -> x [B], changes the inputs of each batch of local training, for
         example `data.augment.crop_flip`.
-      micro: number of examples whose gradient is computed at a time, see `gradients.accumulated`.
+      micro: number of examples whose gradient is computed at a time, see
+        `gradients.accumulated_gradient`.
         None: 16 for a model with convolutions on a CPU, where the patches of more examples do not
         fit into the cache; otherwise the whole batch.
       chunk: clients trained side by side, see `tree.over_clients`; "auto" is "all" for a model
@@ -255,11 +257,11 @@ def supervised(
         if augment is not None:
             objective = with_augmentation(objective, augment)
         default_amount = {} if "steps" in changes or "epochs" in changes else amount
-        used: dict[str, Any] = options | default_amount | changes
+        settings: dict[str, Any] = options | default_amount | changes
         if pure.whole_batch:
-            used["whole_batch"] = True
-            used["optimizer"] = map_optimizer(moving_statistics, used["optimizer"])
-        return trainer(objective, **used)
+            settings["whole_batch"] = True
+            settings["optimizer"] = map_optimizer(moving_statistics, settings["optimizer"])
+        return trainer(objective, **settings)
 
     def gradient_of(objective: Objective) -> Gradient:
         return full_gradient(objective, batch_size=batch_size, micro=parts, chunk=chunk)
@@ -267,10 +269,10 @@ def supervised(
     def evaluate_of(objective: Objective) -> Evaluate:
         return full_loss(objective, batch_size=batch_size, micro=parts, chunk=chunk)
 
-    accept = take_offered
+    accept = take_offer
     if acceptance == "validated":
         accept = accept_validated(problem, evaluate_of, chunk)
-    keep_edges = None if top_edges is None else keep_top_edges(top_edges)
+    keep_edges = keep_all_edges if top_edges is None else keep_top_edges(top_edges)
     upload = upload_through(uplink, defence)
     return Task(problem, trainer_of, gradient_of, evaluate_of, upload, accept, keep_edges)
 

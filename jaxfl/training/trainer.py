@@ -27,7 +27,7 @@ from jaxfl.core.types import (
     Scalar,
 )
 from jaxfl.training.batches import minibatches
-from jaxfl.training.gradients import accumulated, private
+from jaxfl.training.gradients import accumulated_gradient, private
 from jaxfl.training.loop import repeat, repeat_in_lanes
 from jaxfl.training.optimizers import Optimizer, optimizer_of_round
 
@@ -42,7 +42,7 @@ class _Batches(NamedTuple):
     # which of them count [S, B]
     counts: Bool[Array, "*m s b"]
     # the number of batches that the client computes, all of which have examples
-    taken: Int[Array, "*m"]
+    steps: Int[Array, "*m"]
 
 
 # From this number of clients on, those side by side are a part of them, so that the others fill
@@ -60,7 +60,7 @@ def _lanes(chunk: Chunk, clients: int) -> int:
     return min(size, clients)
 
 
-def part_of(steps: Int[Array, "*m"], work: Float[Array, "*m"]) -> Int[Array, "*m"]:
+def steps_of_work(steps: Int[Array, "*m"], work: Float[Array, "*m"]) -> Int[Array, "*m"]:
     """The number of steps that a client takes which computes a part of its local training.
 
     It is work * steps, rounded up; at least 1 step where there are any.
@@ -70,12 +70,12 @@ def part_of(steps: Int[Array, "*m"], work: Float[Array, "*m"]) -> Int[Array, "*m
       work: the fraction of them that it computes, in (0, 1].
 
     Example:
-      >>> part_of(jnp.array([200, 200, 3, 0]), jnp.array([1.0, 0.6, 0.1, 0.5])).tolist()
+      >>> steps_of_work(jnp.array([200, 200, 3, 0]), jnp.array([1.0, 0.6, 0.1, 0.5])).tolist()
       [200, 120, 1, 0]
     """
     # Less a little: a fraction k / E of E times b steps is k times b steps, whatever its rounding.
-    part = jnp.ceil(work * steps * (1 - 1e-6)).astype(steps.dtype)
-    return jnp.clip(part, jnp.minimum(steps, 1), steps)
+    count = jnp.ceil(work * steps * (1 - 1e-6)).astype(steps.dtype)
+    return jnp.clip(count, jnp.minimum(steps, 1), steps)
 
 
 @checked
@@ -108,7 +108,8 @@ def trainer(
         epoch; give this or `epochs`.
       epochs: passes over the client's own data. Only batches with examples are computed; a
         derivative through the training costs as many steps for each client as for the largest.
-      micro: number of examples whose gradient is computed at a time, see `accumulated`.
+      micro: number of examples whose gradient is computed at a time, see
+        `accumulated_gradient`.
       whole_batch: whether the objective depends on a batch as a whole; then a batch is never
         computed in parts.
       chunk: clients trained side by side, see `over_clients`. With `epochs` or unequal work,
@@ -121,12 +122,20 @@ def trainer(
     Returns:
       fit(key, params [M], anchor [M], cohort) -> Fitted. A client's random numbers depend only on
       the key and the client's id. If the cohort has `work`, each client takes only the first part
-      of its steps, see `part_of`; a client that is done leaves its place to the next, as with
+      of its steps, see `steps_of_work`; a client that is done leaves its place to the next, as with
       `epochs`.
 
     Raises:
       InputError: not exactly one of `steps` and `epochs` is given, a number is below 1, examples
         are to be clipped and the objective needs whole batches, or there is noise without a clip.
+
+    Example:
+      >>> loss = lambda w, batch, anchor, key: (jnp.mean((w - batch.x) ** 2), jnp.zeros(()))
+      >>> data = Dataset(jnp.full((2, 8), 3.0), jnp.zeros((2, 8)), jnp.ones((2, 8), bool))
+      >>> fit = trainer(loss, optax.sgd(0.5), batch_size=4, steps=5)
+      >>> fitted = fit(jax.random.key(0), jnp.zeros(2), None, Cohort(jnp.arange(2), data, data))
+      >>> fitted.params.tolist(), fitted.batches.tolist()
+      ([3.0, 3.0], [5, 5])
     """
     check(
         (steps is None) != (epochs is None),
@@ -155,17 +164,17 @@ def trainer(
         "takes apart: choose another method, or clip and noise its uploads",
     )
     if example_clip is None:
-        gradient = accumulated(objective, batch_size, None if whole_batch else micro)
+        gradient = accumulated_gradient(objective, batch_size, None if whole_batch else micro)
     else:
         gradient = private(objective, example_clip, example_noise)
 
     def draw(key: PRNGKey, mask: Array, work: Array | None) -> _Batches:
         order_key, step_key = jax.random.split(key)
         rows, counts = minibatches(order_key, mask, batch_size, steps=steps, epochs=epochs)
-        taken = jnp.count_nonzero(counts.any(axis=1))
+        count = jnp.count_nonzero(counts.any(axis=1))
         if work is not None:
-            taken = part_of(taken, work)
-        return _Batches(step_key, rows, counts, taken)
+            count = steps_of_work(count, work)
+        return _Batches(step_key, rows, counts, count)
 
     def step(
         optimizer: optax.GradientTransformation,
@@ -195,9 +204,9 @@ def trainer(
     def begin(optimizer: optax.GradientTransformation, params: Params) -> tuple:
         return params, optimizer.init(params), jnp.zeros(())
 
-    def fitted(carry: tuple, taken: Array) -> Fitted:
+    def fitted(carry: tuple, count: Array) -> Fitted:
         params, _, total = carry
-        return Fitted(params, total / jnp.maximum(taken, 1), taken)
+        return Fitted(params, total / jnp.maximum(count, 1), count)
 
     def fit_client(
         optimizer: optax.GradientTransformation,
@@ -212,12 +221,12 @@ def trainer(
         start = begin(optimizer, params)
         if steps is None or work is not None:
             most = batches.rows.shape[0]
-            return fitted(repeat(one, start, batches.taken, most=most), batches.taken)
+            return fitted(repeat(one, start, batches.steps, most=most), batches.steps)
 
         def masked(carry: tuple, number: Array) -> tuple[tuple, None]:
-            return tree.where(number < batches.taken, one(carry, number), carry), None
+            return tree.where(number < batches.steps, one(carry, number), carry), None
 
-        return fitted(lax.scan(masked, start, jnp.arange(steps))[0], batches.taken)
+        return fitted(lax.scan(masked, start, jnp.arange(steps))[0], batches.steps)
 
     def fit_in_lanes(
         optimizer: optax.GradientTransformation,
@@ -235,13 +244,13 @@ def trainer(
 
         starts = jax.vmap(partial(begin, optimizer))(params)
         most = batches.rows.shape[1]
-        ends = repeat_in_lanes(of_client, starts, batches.taken, lanes=lanes, most=most)
-        return fitted(ends, batches.taken)
+        ends = repeat_in_lanes(of_client, starts, batches.steps, lanes=lanes, most=most)
+        return fitted(ends, batches.steps)
 
     def fit(key: PRNGKey, params: Params, anchor: PyTree, cohort: Cohort) -> Fitted:
         keys = client_keys(key, cohort.ids)
-        used = optimizer_of_round(optimizer, cohort.round)
-        one = partial(fit_client, used)
+        round_optimizer = optimizer_of_round(optimizer, cohort.round)
+        one = partial(fit_client, round_optimizer)
         arguments = (keys, params, anchor, cohort.train, cohort.work)
         if steps is not None and cohort.work is None:
             return over_clients(one, chunk)(*arguments)
@@ -251,7 +260,7 @@ def trainer(
             lanes = _lanes(chunk, clients)
             if lanes in (1, clients):
                 return some_at_a_time(one, 1 if lanes == 1 else "all")(*stacked)
-            return fit_in_lanes(used, lanes, *stacked)
+            return fit_in_lanes(round_optimizer, lanes, *stacked)
 
         return on_every_device(on_device)(*arguments)
 

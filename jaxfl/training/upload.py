@@ -42,11 +42,11 @@ def upload_through(uplink: Uplink, defence: Uplink = faithful) -> Upload:
         ids: Int[Array, "m"],
         lost: Bool[Array, "m"] | None = None,
     ) -> tuple[Params, Bool[Array, "m"]]:
-        sent = uplink(key, before, after, ids)
+        uploads = uplink(key, before, after, ids)
         if lost is not None:
-            nothing = jax.tree.map(lambda x: jnp.full_like(x, jnp.nan), sent)
-            sent = tree.choose(lost, nothing, sent)
-        received = defence(key, before, sent, ids)
+            nothing = jax.tree.map(lambda x: jnp.full_like(x, jnp.nan), uploads)
+            uploads = tree.choose(lost, nothing, uploads)
+        received = defence(key, before, uploads, ids)
         reported = tree.finite(received, ids.size)
         return tree.choose(reported, received, before), reported
 

@@ -55,11 +55,11 @@ def attack(name: str, malicious: Bool[ArrayLike, "c"], scale: Scalar | None = No
 
     def uplink(key: PRNGKey, before: Params, after: Params, ids: Int[Array, "m"]) -> Params:
         if ATTACKS[name] in TOGETHER:
-            sent = poison(before, after, is_malicious[ids])
+            uploads = poison(before, after, is_malicious[ids])
         else:
             keys = jax.vmap(jax.random.fold_in, (None, 0))(key, ids)
-            sent = jax.vmap(poison)(keys, before, after)
-        return tree.choose(is_malicious[ids], sent, after)
+            uploads = jax.vmap(poison)(keys, before, after)
+        return tree.choose(is_malicious[ids], uploads, after)
 
     return uplink
 
@@ -70,7 +70,7 @@ def check_scale(name: str, scale: Scalar | None) -> None:
     Example:
       >>> check_scale("sign_flip", 2.0)
       Traceback (most recent call last):
-      jaxfl.errors.InputError: attack sign_flip has no strength (scale): leave it out, ...
+      jaxfl.core.errors.InputError: attack sign_flip has no strength (scale): leave it out, ...
     """
     check(
         scale is None or name in SCALED,
@@ -97,6 +97,6 @@ def malicious_clients(clients: int, ratio: float, seed: int = 0) -> Bool[np.ndar
       4
     """
     check(0 <= ratio < 1, f"an attack ratio of {ratio}: expected a fraction in [0, 1)")
-    chosen = np.zeros(clients, bool)
-    chosen[np.random.default_rng(seed).permutation(clients)[: round(ratio * clients)]] = True
-    return chosen
+    malicious = np.zeros(clients, bool)
+    malicious[np.random.default_rng(seed).permutation(clients)[: round(ratio * clients)]] = True
+    return malicious

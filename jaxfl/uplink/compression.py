@@ -61,7 +61,7 @@ def quantise(bits: int = 8) -> Compression:
     check(2 <= bits <= 16, f"quantisation to {bits} bits: expected 2 to 16")
     levels = 2 ** (bits - 1) - 1
 
-    def rounded(key: PRNGKey, u: Array) -> Array:
+    def round_leaf(key: PRNGKey, u: Array) -> Array:
         scale = jnp.max(jnp.abs(u), initial=0.0) / levels
         # The floor of x plus uniform noise is an integer next to x with mean x.
         exact = u / jnp.where(scale > 0, scale, 1)
@@ -70,7 +70,7 @@ def quantise(bits: int = 8) -> Compression:
 
     def read(key: PRNGKey, update: Params) -> Params:
         leaves, structure = jax.tree.flatten(update)
-        return structure.unflatten(map(rounded, jax.random.split(key, len(leaves)), leaves))
+        return structure.unflatten(map(round_leaf, jax.random.split(key, len(leaves)), leaves))
 
     def size(model: Params) -> int:
         return -(-bits * tree.size(model) // 8) + 4 * len(jax.tree.leaves(model))
@@ -101,12 +101,12 @@ def top_k(fraction: float) -> Compression:
     """
     check(0 < fraction <= 1, f"top-k of a fraction of {fraction}: expected a fraction in (0, 1]")
 
-    def kept(parameters: int) -> int:
+    def count(parameters: int) -> int:
         return min(max(round(fraction * parameters), 1), parameters)
 
     def read(key: PRNGKey, update: Params) -> Params:
         flat, unflatten = flatten_util.ravel_pytree(update)
-        places = jax.lax.top_k(jnp.abs(flat), kept(flat.size))[1]
+        places = jax.lax.top_k(jnp.abs(flat), count(flat.size))[1]
         return unflatten(jnp.zeros_like(flat).at[places].set(flat[places]))
 
-    return Compression(read, lambda model: 8 * kept(tree.size(model)))
+    return Compression(read, lambda model: 8 * count(tree.size(model)))

@@ -69,8 +69,8 @@ def deduplicate(threshold: Scalar = IDENTICAL) -> Uplink:
         finite = tree.finite(after, ids.size)
         updates = jax.tree.map(jnp.subtract, tree.choose(finite, after, before), before)
         others = ~jnp.eye(ids.size, dtype=bool)
-        copied = ((cosine(updates) > threshold) & others).any(axis=1)
-        return tree.choose(copied, before, after)
+        copies = ((cosine(updates) > threshold) & others).any(axis=1)
+        return tree.choose(copies, before, after)
 
     return uplink
 

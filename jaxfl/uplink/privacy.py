@@ -46,8 +46,8 @@ def gaussian(clip: Scalar, noise: Scalar) -> Uplink:
         start, unflatten = flatten_util.ravel_pytree(before)
         update = flatten_util.ravel_pytree(after)[0] - start
         clipped = update * (clip / jnp.maximum(jnp.linalg.norm(update), clip))
-        drawn = jax.random.normal(key, start.shape, start.dtype)
-        return unflatten(start + clipped + noise * clip * drawn)
+        normal = jax.random.normal(key, start.shape, start.dtype)
+        return unflatten(start + clipped + noise * clip * normal)
 
     def uplink(key: PRNGKey, before: Params, after: Params, ids: Int[Array, "m"]) -> Params:
         keys = jax.vmap(jax.random.fold_in, (None, 0))(key, ids)

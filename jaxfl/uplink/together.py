@@ -43,10 +43,10 @@ def little(
     z = quantile if scale is None else scale
 
     def leaf(x: Array) -> Array:
-        chosen = malicious.reshape(-1, *[1] * (x.ndim - 1))
+        mask = malicious.reshape(-1, *[1] * (x.ndim - 1))
         divisor = jnp.maximum(count, 1)
-        mean = jnp.sum(jnp.where(chosen, x, 0.0), axis=0) / divisor
-        variance = jnp.sum(jnp.where(chosen, (x - mean[None]) ** 2, 0.0), axis=0) / divisor
+        mean = jnp.sum(jnp.where(mask, x, 0.0), axis=0) / divisor
+        variance = jnp.sum(jnp.where(mask, (x - mean[None]) ** 2, 0.0), axis=0) / divisor
         return jnp.broadcast_to((mean - z * jnp.sqrt(variance))[None], x.shape)
 
     return jax.tree.map(leaf, after)
@@ -82,8 +82,8 @@ def collude(
       >>> collude(jnp.zeros((3, 1)), after, jnp.array([True, True, False])).tolist()
       [[2.0], [2.0], [2.0]]
     """
-    updates, counted = _updates(before, after, malicious)
-    return _after(before, scale * _mean(updates, counted))
+    updates, mask = _updates(before, after, malicious)
+    return _after(before, scale * _mean(updates, mask))
 
 
 def boost(
@@ -98,8 +98,8 @@ def boost(
       >>> boost(jnp.zeros((3, 1)), after, jnp.array([True, False, False]))[0].tolist()
       [20.0]
     """
-    updates, counted = _updates(before, after, ~malicious)
-    return _after(before, scale * _mean(updates, counted))
+    updates, mask = _updates(before, after, ~malicious)
+    return _after(before, scale * _mean(updates, mask))
 
 
 def mimic(
@@ -119,13 +119,13 @@ def mimic(
       >>> mimic(jnp.zeros((3, 1)), after, jnp.array([True, False, False]))[0].tolist()
       [5.0]
     """
-    updates, counted = _updates(before, after, ~malicious)
-    centred = jnp.where(counted[:, None], updates - _mean(updates, counted)[None], 0.0)
+    updates, mask = _updates(before, after, ~malicious)
+    centred = jnp.where(mask[:, None], updates - _mean(updates, mask)[None], 0.0)
     # z is the first right singular vector; the Gram matrix has the left one and needs less memory.
     products = jnp.matmul(centred, centred.T, precision=Precision.HIGHEST)
-    left = jnp.linalg.eigh(products)[1][:, -1]
-    component = jnp.abs(updates @ (left @ centred))
-    victim = jnp.argmax(jnp.where(counted, component, -1.0))
+    vector = jnp.linalg.eigh(products)[1][:, -1]
+    component = jnp.abs(updates @ (vector @ centred))
+    victim = jnp.argmax(jnp.where(mask, component, -1.0))
     return _after(before, scale * updates[victim])
 
 
@@ -140,8 +140,8 @@ def ipm(before: Params, after: Params, malicious: Bool[Array, "m"], scale: Scala
       >>> ipm(jnp.zeros((3, 1)), after, jnp.array([True, False, False]), scale=0.5)[0].tolist()
       [-1.0]
     """
-    updates, counted = _updates(before, after, ~malicious)
-    return _after(before, -scale * _mean(updates, counted))
+    updates, mask = _updates(before, after, ~malicious)
+    return _after(before, -scale * _mean(updates, mask))
 
 
 def min_max(before: Params, after: Params, malicious: Bool[Array, "m"]) -> Params:
@@ -160,8 +160,8 @@ def min_max(before: Params, after: Params, malicious: Bool[Array, "m"]) -> Param
       >>> min_max(jnp.zeros((3, 1)), after, jnp.array([True, False, False]))[0].tolist()
       [1.0]
     """
-    updates, counted = _updates(before, after, ~malicious)
-    mean, deviation, bounds = _spread(updates, counted)
+    updates, mask = _updates(before, after, ~malicious)
+    mean, deviation, bounds = _spread(updates, mask)
     gap = mean[None] - updates
     slope = gap @ deviation
     # |gap - gamma deviation|^2 = a gamma^2 - 2 slope gamma + |gap|^2 reaches the bound at the
@@ -169,7 +169,7 @@ def min_max(before: Params, after: Params, malicious: Bool[Array, "m"]) -> Param
     a = deviation @ deviation
     room = jnp.maximum(bounds.max() - jnp.sum(gap**2, axis=1), 0.0)
     roots = (slope + jnp.sqrt(slope**2 + a * room)) / jnp.where(a > 0, a, 1.0)
-    gamma = jnp.min(jnp.where(counted, roots, jnp.inf))
+    gamma = jnp.min(jnp.where(mask, roots, jnp.inf))
     return _after(before, mean - jnp.where(a > 0, gamma, 0.0) * deviation)
 
 
@@ -186,41 +186,41 @@ def min_sum(before: Params, after: Params, malicious: Bool[Array, "m"]) -> Param
       >>> min_sum(jnp.zeros((3, 1)), after, jnp.array([True, False, False]))[0].tolist()
       [1.0]
     """
-    updates, counted = _updates(before, after, ~malicious)
-    mean, deviation, bounds = _spread(updates, counted)
+    updates, mask = _updates(before, after, ~malicious)
+    mean, deviation, bounds = _spread(updates, mask)
     # The gaps to the mean sum to zero, so the sum of the squared distances has no linear term.
-    around_mean = jnp.sum(jnp.where(counted[:, None], (updates - mean[None]) ** 2, 0.0))
+    around_mean = jnp.sum(jnp.where(mask[:, None], (updates - mean[None]) ** 2, 0.0))
     room = jnp.maximum(bounds.sum(axis=1).max() - around_mean, 0.0)
-    a = counted.sum() * (deviation @ deviation)
+    a = mask.sum() * (deviation @ deviation)
     gamma = jnp.sqrt(room / jnp.where(a > 0, a, 1.0))
     return _after(before, mean - jnp.where(a > 0, gamma, 0.0) * deviation)
 
 
 def _updates(
-    before: Params, after: Params, chosen: Bool[Array, "m"]
+    before: Params, after: Params, clients: Bool[Array, "m"]
 ) -> tuple[Float[Array, "m d"], Bool[Array, "m"]]:
-    """The updates of the chosen clients, 0 for the others, and which of them count: finite ones."""
+    """The updates of these clients, 0 for the others, and which of them count: finite ones."""
     updates = tree.ravel(after) - tree.ravel(before)
-    counted = chosen & jnp.isfinite(updates).all(axis=1)
-    return jnp.where(counted[:, None], updates, 0.0), counted
+    mask = clients & jnp.isfinite(updates).all(axis=1)
+    return jnp.where(mask[:, None], updates, 0.0), mask
 
 
-def _mean(updates: Float[Array, "m d"], counted: Bool[Array, "m"]) -> Float[Array, "d"]:
+def _mean(updates: Float[Array, "m d"], mask: Bool[Array, "m"]) -> Float[Array, "d"]:
     """The mean of the updates that count; the others are 0."""
-    return updates.sum(axis=0) / jnp.maximum(counted.sum(), 1)
+    return updates.sum(axis=0) / jnp.maximum(mask.sum(), 1)
 
 
 def _spread(
-    updates: Float[Array, "m d"], counted: Bool[Array, "m"]
+    updates: Float[Array, "m d"], mask: Bool[Array, "m"]
 ) -> tuple[Float[Array, "d"], Float[Array, "d"], Float[Array, "m m"]]:
     """The mean and the standard deviation of the updates that count, and their squared distances.
 
     A distance to an update that does not count is 0.
     """
-    mean = _mean(updates, counted)
-    centred = jnp.where(counted[:, None], updates - mean[None], 0.0)
-    deviation = jnp.sqrt(jnp.sum(centred**2, axis=0) / jnp.maximum(counted.sum(), 1))
-    both = counted[:, None] & counted[None]
+    mean = _mean(updates, mask)
+    centred = jnp.where(mask[:, None], updates - mean[None], 0.0)
+    deviation = jnp.sqrt(jnp.sum(centred**2, axis=0) / jnp.maximum(mask.sum(), 1))
+    both = mask[:, None] & mask[None]
     return mean, deviation, jnp.where(both, squared_distances(centred), 0.0)
 
 

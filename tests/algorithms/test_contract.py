@@ -14,6 +14,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from lineage import lineages
+from starts import starts_from_server
 from toys import (
     SIZES,
     close,
@@ -42,8 +43,9 @@ from jaxfl.algorithms import ALGORITHMS
 from jaxfl.core import tree
 from jaxfl.core.errors import InputError
 from jaxfl.core.facts import facts_of
+from jaxfl.core.options import accepts, parameters, takes_fractions
 from jaxfl.core.streams import Stream
-from jaxfl.core.types import Cohort, Edges, State, take_offered
+from jaxfl.core.types import Cohort, Edges, State, take_offer
 from jaxfl.simulation import checkpoint, mesh
 from jaxfl.training.batch_statistics import statistics
 from jaxfl.uplink import attack
@@ -90,14 +92,37 @@ class Traced(typing.NamedTuple):
     losses: list[bool]
 
 
+def variants(factory):
+    """Options of the method that may change what a round does: a name, a yes or no, 0, 1 or null.
+
+    One of them at a time; the method may refuse it.
+    """
+    found = []
+    for name, (hint, default) in parameters(factory).items():
+        names = [
+            choice
+            for part in _parts(hint)
+            if typing.get_origin(part) is typing.Literal
+            for choice in typing.get_args(part)
+        ]
+        values = [*names, True, False, None, *((0.0, 1.0) if takes_fractions(hint) else (0, 1))]
+        found += [{name: value} for value in values if accepts(hint, value) and value != default]
+    return found
+
+
+def _parts(hint):
+    """The hint and all hints within it."""
+    return [hint, *(part for inner in typing.get_args(hint) for part in _parts(inner))]
+
+
 @functools.cache
-def traced(factory):
+def traced(factory, **hyper):
     """The method under an attack that draws random numbers; it is traced once for several tests."""
     asked = []
 
     def accept(own, offered, cohort):
         asked.append(own)
-        return take_offered(own, offered, cohort)
+        return take_offer(own, offered, cohort)
 
     limited = []
 
@@ -112,7 +137,8 @@ def traced(factory):
         losses.append(lost is not None)
         return plain.upload(key, before, after, ids, lost)
 
-    algorithm = factory(plain._replace(accept=accept, keep_edges=keep_edges, upload=upload))
+    task = plain._replace(accept=accept, keep_edges=keep_edges, upload=upload)
+    algorithm = factory(task, **hyper)
     data = uneven()
     key = jax.random.key(0)
     init, state = jax.make_jaxpr(algorithm.init, return_shape=True)(key, data.train)
@@ -144,6 +170,25 @@ def test_a_method_says_whether_it_offers_mixtures_that_clients_may_refuse(factor
 
 def test_a_method_says_whether_its_graph_may_be_limited_to_the_largest_weights(factory):
     assert traced(factory).limits == facts_of(factory).takes_top_edges
+
+
+def test_a_method_says_whether_its_clients_start_from_the_server(factory):
+    stated = facts_of(factory).starts_from_server
+    assert starts_from_server(factory, shallow(), {}, uneven()) == stated, "starts_from_server"
+
+
+@pytest.mark.long
+def test_what_a_method_says_of_itself_holds_under_each_of_its_options(factory):
+    facts = facts_of(factory)
+    for hyper in variants(factory):
+        try:
+            found = traced(factory, **hyper)
+        except InputError:  # an option that takes effect beside another one only
+            continue
+        assert found.offers == facts.offers_mixture, hyper
+        assert found.limits == facts.takes_top_edges, hyper
+        if not facts.starts_from_server:
+            assert not starts_from_server(factory, shallow(), hyper, uneven()), hyper
 
 
 def test_every_upload_of_a_round_can_be_lost(factory):
@@ -494,8 +539,8 @@ def test_opposite_groups_need_personal_models(factory):
     if personal and apart:
         assert own > 0.7
     scores = make_evaluate(algorithm, task)(jax.random.key(0), data, state, ids)
-    np.testing.assert_allclose(scores.before.test.mean(), own, atol=1e-6)
-    assert scores.after.test.mean() > 0.9
+    np.testing.assert_allclose(scores.deployed.test.mean(), own, atol=1e-6)
+    assert scores.fine_tuned.test.mean() > 0.9
 
 
 # Eight clients in two groups, each with the data of the first client of its group. Four of them
@@ -559,7 +604,7 @@ def test_batch_statistics_and_dropout_keep_the_contract(factory):
     close((state, info), run(algorithm, padded(), 2)[:2], 1e-4)
     assert all(np.isfinite(x).all() for x in jax.tree.leaves((state, info)))
     scores = make_evaluate(algorithm, normed())(jax.random.key(0), uneven(), state, np.arange(C))
-    assert np.isfinite(scores.before.test).all()
+    assert np.isfinite(scores.deployed.test).all()
     models = deployed(algorithm, state, C, uneven())
     assert all(np.abs(x).max() < 10 for x in jax.tree.leaves(statistics(models)))
     if facts_of(factory).personal.startswith("the normalisation"):
@@ -576,5 +621,5 @@ def test_a_client_with_one_example(factory):
     scores = make_evaluate(algorithm, shallow(steps=20))(
         jax.random.key(0), data, state, np.arange(C)
     )
-    assert np.isnan(scores.before.val).tolist() == [True] + [False] * 5
-    assert np.isfinite(scores.before.test).all()
+    assert np.isnan(scores.deployed.val).tolist() == [True] + [False] * 5
+    assert np.isfinite(scores.deployed.test).all()

@@ -58,8 +58,8 @@ def test_evaluation_recalls_before_and_after_fine_tuning():
         make_evaluate(a, task)(jax.random.key(0), data, state, jnp.arange(6))
         for a in (algorithm, bare)
     )
-    assert with_memory.before.test.mean() > 0.8 > 0.6 > without.before.test.mean()
-    assert np.abs(with_memory.after.test - without.after.test).max() > 0
+    assert with_memory.deployed.test.mean() > 0.8 > 0.6 > without.deployed.test.mean()
+    assert np.abs(with_memory.fine_tuned.test - without.fine_tuned.test).max() > 0
 
 
 def test_without_examples_there_are_no_neighbours():

@@ -22,6 +22,7 @@ from jaxfl.cli import main
 from jaxfl.cli.commands import COMMANDS
 from jaxfl.core.options import takes_numbers
 from jaxfl.experiment.config import Setting
+from jaxfl.experiment.config.fields import SEED, notes_of
 
 HUGE = "1" + 30 * "0"
 DEEP = 100_000 * "["
@@ -171,18 +172,18 @@ def prepare():
         "nameless": {"summary": {"algorithm": 1}},
         "markup": {"summary": {"algorithm": "[red]a\n|b"}},
         "label": {"summary": {"label": "[red]a\n|b"}},
-        "unseen": {"summary": {"unseen": {"before": 1}}},
+        "unseen": {"summary": {"unseen": {"deployed": 1}}},
         "time": {"summary": {"time": "late"}},
         "target": {"summary": {"target": {"round": "soon"}}},
         "numeric": {"summary": {"target": 3}},
         "measure": {"summary": {"measure": ["accuracy"]}},
         "up": {"summary": {"up": "many"}},
-        "score": {"summary": {"final": {"before": SCORES | {"mean": "high"}, "after": SCORES}}},
+        "score": {"summary": {"final": {"deployed": SCORES | {"mean": "high"}}}},
         "inf": {"summary": json.dumps(SUMMARY).replace("0.5", "1e400")},
         "lines": {"lines": "[1]\n"},
         "torn": {"lines": json.dumps(LINE)[:40]},
         "rounds": {"lines": json.dumps(LINE | {"round": "one"})},
-        "scores": {"lines": json.dumps(LINE | {"before": {}})},
+        "scores": {"lines": json.dumps(LINE | {"deployed": {}})},
     }
     for name, content in runs.items():
         write_run(f"runs/{name}", **content)
@@ -315,6 +316,7 @@ COUNTS = [
 ]
 COUNTS += ["local-steps", "local-epochs", "chunk", "devices", "decay-every"]
 COUNTS += ["concept-groups", "top-edges"]
+SEEDS = [name.replace("_", "-") for name, notes in notes_of(Setting).items() if SEED in notes]
 FRACTIONS = ["val", "own", "momentum", "attack-ratio", "unseen", "least-work", "drop"]
 NUMBERS = [
     *[
@@ -351,7 +353,7 @@ NUMBERS = [
     ],
     *[
         ([*RUN, f"--{name}", "-1"], f"--{name} is -1: expected a whole number of at least 0")
-        for name in ("seed", "attack-seed", "speed-seed")
+        for name in SEEDS
     ],
     ([*RUN, "--attack-seed", HUGE], "expected a whole number of at least 0 and below 2^31"),
     *[
@@ -421,7 +423,7 @@ FITS = [
     ([*RUN, "--dataset", "good", *DATA, "--pixels", "unit"], "--pixels unit takes images of bytes"),
     (
         [*RUN, "--score-after", "trained", "--participation", "0.5"],
-        "--score-after trained scores the models of the clients of a round",
+        "--score-after trained is given without --eval-on participants or --participation 1, as",
     ),
     (
         [*RUN, "--dataset", "good", *DATA, "--augment", "crop_flip"],
@@ -467,6 +469,11 @@ FITS = [
         "cannot be merged with them: leave out --merge-test",
     ),
     ([*RUN, "--noise", "1"], "--noise is given without --clip, its unit: give both"),
+    (
+        [*RUN, "--store", "x", "--no-keep-models", "--seeds", "2"],
+        "--store is given without --seeds 1, as it runs one seed after the other: give both",
+    ),
+    ([*RUN, "--store", "x"], "--store is given without --no-keep-models, as models.npz would"),
     ([*RUN, "--clip", "1", "--example-clip", "1"], "both --clip and --example-clip are given"),
     (
         [*RUN, "--dataset", "numbers", *DATA, *IID, "--attack", "label_flip"],
@@ -517,6 +524,10 @@ IDLE = [
     ([*RUN, "--decay", "0.5"], "has no effect without --schedule exponential or step"),
     ([*RUN, "--schedule", "cosine", "--decay", "0.5"], "without --schedule exponential or step"),
     ([*RUN, "--schedule", "exponential", "--decay-every", "5"], "without --schedule step"),
+    (
+        [*RUN, "--attack", "gauss", "--attack-scale", "2"],
+        "--attack-scale is 2.0, and has no effect without --attack little or replacement",
+    ),
     ([*RUN, "--delta", "1e-3"], "has no effect without --noise or --example-noise"),
     ([*RUN, "--clip", "1", "--delta", "1e-3"], "has no effect without --noise or --example-noise"),
     ([*RUN, "--top-k", "0.5"], "--top-k is 0.5, and has no effect without --compress topk"),
@@ -753,7 +764,7 @@ CONFIG_FILES = {
     "set_list": "dataset in set_list.json is ['digits']: expected text",
     "zero_byte": r"unknown data set 'a\x00b'",
     "zero_folder": r"the data folder a\x00\nb does not exist",
-    "malicious": "--attack-ratio is 0.2, and --malicious names the clients: leave out one of them",
+    "malicious": "both --malicious and --attack-ratio are given: name the malicious clients, or",
     "ids": "malicious in ids.json is ('one',): expected a list, each a non-negative whole number",
     "label_number": "label in label_number.json is 3: expected text or null",
     "label": "label is 'a\\nb': expected 1 to 100 letters that can be printed",

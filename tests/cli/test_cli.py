@@ -69,8 +69,8 @@ def test_a_run_writes_what_the_documentation_says(capsys):
             "round",
             "seconds",
             "loss",
-            "before",
-            "after",
+            "deployed",
+            "fine_tuned",
             "up",
             "down",
             "up_bytes",
@@ -79,11 +79,11 @@ def test_a_run_writes_what_the_documentation_says(capsys):
         }
         assert row["up_bytes"] == 4 * row["up"]
         assert row["batches"] == 3 * 10 * row["round"]  # steps, clients
-        assert set(row["before"]) == set(row["after"]) == STATISTICS
-        assert all(0 <= value <= 1 for value in row["before"].values())
+        assert set(row["deployed"]) == set(row["fine_tuned"]) == STATISTICS
+        assert all(0 <= value <= 1 for value in row["deployed"].values())
     summary = load("x/summary.json")
     with np.load("x/clients.npz") as clients:
-        for stage in ("before", "after"):
+        for stage in ("deployed", "fine_tuned"):
             best = clients[f"{stage}_val"].argmax(axis=0)
             chosen = clients[f"{stage}_test"][best, np.arange(10)]
             assert summary["selected_on_val"][stage]["mean"] == pytest.approx(float(chosen.mean()))
@@ -95,14 +95,14 @@ def test_a_run_writes_what_the_documentation_says(capsys):
         "compile_seconds",
         "versions",
     } <= set(summary)
-    assert summary["final"] == {stage: rows[-1][stage] for stage in ("before", "after")}
+    assert summary["final"] == {stage: rows[-1][stage] for stage in ("deployed", "fine_tuned")}
     with np.load("x/graph.npz") as graph:
         assert graph["weights"].shape == (2, 10, 10)
         assert graph["ids"].tolist() == [list(range(10))] * 2
     with np.load("x/clients.npz") as clients:
-        scores = clients["before_test"]
+        scores = clients["deployed_test"]
         assert scores.shape == (2, 10)
-        assert rows[1]["before"]["mean"] == pytest.approx(float(scores[1].mean()))
+        assert rows[1]["deployed"]["mean"] == pytest.approx(float(scores[1].mean()))
     for picture in ("curves.png", "graph.png", "partition.png"):
         assert Path("x", picture).read_bytes().startswith(b"\x89PNG")
     shown = capsys.readouterr()
@@ -211,13 +211,13 @@ def test_several_seeds_are_the_single_runs_side_by_side():
     for i, seed in enumerate((3, 4)):
         assert main([*options, "--seed", str(seed), "--out", f"one{i}"]) == 0
         (alone,) = lines(f"one{i}")
-        for stage in ("before", "after"):
+        for stage in ("deployed", "fine_tuned"):
             assert row["seeds"][i][stage] == pytest.approx(alone[stage], abs=0.02)
         with np.load("both/graph.npz") as both, np.load(f"one{i}/graph.npz") as one:
             np.testing.assert_array_equal(both["ids"][i], one["ids"])
             np.testing.assert_allclose(both["weights"][i], one["weights"], rtol=1e-6)
-    assert row["before"]["mean"] == pytest.approx(
-        np.mean([seed["before"]["mean"] for seed in row["seeds"]])
+    assert row["deployed"]["mean"] == pytest.approx(
+        np.mean([seed["deployed"]["mean"] for seed in row["seeds"]])
     )
 
 
@@ -226,7 +226,7 @@ def test_evaluating_participants_only_leaves_the_others_blank():
     options = ["--participation", "0.3", "--eval-on", "participants", "--out", "x"]
     assert main(["run", "fedavg_ft", *SHORT, *options]) == 0
     with np.load("x/clients.npz") as clients, np.load("x/graph.npz") as graph:
-        for scores, ids in zip(clients["after_test"], graph["ids"], strict=True):
+        for scores, ids in zip(clients["fine_tuned_test"], graph["ids"], strict=True):
             assert np.flatnonzero(~np.isnan(scores)).tolist() == ids.tolist()
 
 
@@ -237,7 +237,7 @@ def test_leaking_is_on_record_and_makes_validation_the_test():
     )
     assert load("x/config.json")["feedback"] == "test-leaking"
     with np.load("x/clients.npz") as clients:
-        np.testing.assert_allclose(clients["before_val"], clients["before_test"], atol=1e-5)
+        np.testing.assert_allclose(clients["deployed_val"], clients["deployed_test"], atol=1e-5)
     assert {"feedback", "entropy"} == set(lines("x")[-1]["metrics"])
 
 
@@ -264,7 +264,9 @@ def test_compare_and_report(capsys):
     assert [row["algorithm"] for row in rows] == ["local", "pfedgraph"]
     for row in rows:
         assert {"final", "selected_on_val", "seconds", "up", "down"} <= set(row)
-        assert set(row["final"]["before"]) == set(row["selected_on_val"]["after"]) == STATISTICS
+        assert (
+            set(row["final"]["deployed"]) == set(row["selected_on_val"]["fine_tuned"]) == STATISTICS
+        )
         assert {file.name for file in Path("x", row["algorithm"]).iterdir()} == RUN_FILES
     assert (rows[0]["up"], rows[0]["down"]) == (0, 0)
     assert rows[1]["down"] == 2 * rows[1]["up"] > 0
@@ -420,7 +422,7 @@ def test_numbers_to_predict_are_scored_by_rmse(capsys):
     }
     assert {name: config[name] for name in chosen} == chosen
     assert summary["measure"] == "rmse"
-    mean = summary["final"]["before"]["mean"]  # minus the mean squared error
+    mean = summary["final"]["deployed"]["mean"]  # minus the mean squared error
     assert -1e-4 < mean <= 0
     assert f"{(-mean) ** 0.5:.3f}" in capsys.readouterr().out
     assert main(["run", "local", *SHORT, "--out", "y"]) == 0
@@ -632,7 +634,7 @@ def test_named_malicious_clients_and_drawn_ones_replace_each_other():
     assert (found["malicious"], found["attack_ratio"], found["attack_seed"]) == ([0, 3], 0.4, 0)
     with np.load("x/clients.npz") as clients:
         assert np.flatnonzero(clients["malicious"]).tolist() == [0, 3]
-        assert np.isnan(clients["before_test"]).nonzero()[1].tolist() == [0, 3]
+        assert np.isnan(clients["deployed_test"]).nonzero()[1].tolist() == [0, 3]
     command = parse(["run", "--config", "named.json", "--attack-ratio", "0.5"])
     assert (command.malicious, command.attack_ratio) == ((), 0.5)
     assert parse(["run", "--config", "named.json"]).malicious == (1, 2)

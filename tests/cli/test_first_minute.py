@@ -83,7 +83,7 @@ def test_without_a_terminal_each_evaluation_is_a_plain_line():
     with Follower([config], Console(file=file, width=20)) as follow:
         follow(config, None)
         for number in (2, 4):
-            line = {"round": number, "seconds": 1.0, "before": {"mean": 0.5}}
+            line = {"round": number, "seconds": 1.0, "deployed": {"mean": 0.5}}
             follow(config, line | {"measure": "accuracy"})
     assert file.getvalue().splitlines() == [
         "pfedgraph: round 2 of 4, accuracy 50.0, 1.0 s",
@@ -97,7 +97,7 @@ def test_on_a_terminal_each_run_is_one_live_line_with_its_whole_name():
     configs = [Config(algorithm="pfedgraph", label=f"pfedgraph:alpha=0.{n}") for n in (1, 2)]
     console = Console(file=file, width=80, force_terminal=True, color_system=None)
     with Follower(configs, console) as follow:
-        line = {"round": 10, "seconds": 1.0, "before": {"mean": 0.5}, "measure": "accuracy"}
+        line = {"round": 10, "seconds": 1.0, "deployed": {"mean": 0.5}, "measure": "accuracy"}
         follow(configs[0], None)
         follow(configs[0], line)
     rows = file.getvalue().splitlines()

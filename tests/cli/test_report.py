@@ -41,8 +41,8 @@ def test_runs_that_differ_in_their_seed_alone_are_one_run_of_several_seeds():
     assert (found["config"].seed, found["config"].seeds) == (2, 3)
     assert found["summary"]["seconds"] == pytest.approx(3 * other["summary"]["seconds"])
     for stages in (found["summary"]["final"], found["lines"][0]):
-        assert stages["before"]["mean"] == pytest.approx(1.4 / 3)
-        means = [seed["before"]["mean"] for seed in stages["seeds"]]
+        assert stages["deployed"]["mean"] == pytest.approx(1.4 / 3)
+        means = [seed["deployed"]["mean"] for seed in stages["seeds"]]
         assert means == pytest.approx([0.2, 0.3, 0.9])
 
 
@@ -254,7 +254,7 @@ def test_records_have_a_row_for_each_run_and_seed_with_differences_of_one_seed()
         ]
     )
     records = [one for one in score_records(runs, "local") if one["part"] == "final"]
-    found = [(one["run"], one["seed"], one["before_mean"], one["difference"]) for one in records]
+    found = [(one["run"], one["seed"], one["deployed_mean"], one["difference"]) for one in records]
     assert found == [
         ("local", 3, 50.0, 0.0),
         ("local", 4, 75.0, 0.0),
@@ -263,8 +263,8 @@ def test_records_have_a_row_for_each_run_and_seed_with_differences_of_one_seed()
     ]
     assert {one["measure"] for one in records} == {"accuracy in %"}
     read = list(csv.DictReader(io.StringIO(comma_separated(records))))
-    assert [float(one["before_mean"]) for one in read] == [50, 75, 75, 50]
-    assert read[0]["after_mean"] == ""
+    assert [float(one["deployed_mean"]) for one in read] == [50, 75, 75, 50]
+    assert read[0]["fine_tuned_mean"] == ""
 
 
 def test_a_text_that_a_spreadsheet_would_run_is_no_formula():
@@ -297,8 +297,8 @@ def test_a_report_is_printed_in_the_format_asked_for(finished, capsys):
     records = json.loads(capsys.readouterr().out)
     summary = json.loads((finished / "0.3/fedavg/summary.json").read_text())
     (record,) = [one for one in records if (one["run"], one["part"]) == ("fedavg", "final")]
-    mean = summary["final"]["before"]["mean"]
-    assert record["before_mean"] == pytest.approx(100 * mean, abs=1e-5)
+    mean = summary["final"]["deployed"]["mean"]
+    assert record["deployed_mean"] == pytest.approx(100 * mean, abs=1e-5)
 
 
 @pytest.mark.slow(seconds=8)

@@ -163,7 +163,7 @@ def test_several_seeds_have_the_concepts_that_they_have_alone():
 def groups_of(**options):
     resolved = resolve(Setting(**options))
     config, source = resolved.config, resolved.source
-    return true_groups(config, source, config.seed)
+    return true_groups(config, source)
 
 
 def test_true_groups_are_those_of_the_partition_and_of_the_concept():
@@ -242,7 +242,7 @@ def score_of(algorithm, **options):
     options |= {"rounds": 3, "eval_every": 3, "local_steps": 20, "lr": 0.1}
     resolved = resolve(Config(algorithm=algorithm, **options))
     (record,) = records(compile_run(build(resolved, gather(resolved))))
-    return float(np.mean(record.evaluation.before.test))
+    return float(np.mean(record.evaluation.deployed.test))
 
 
 def test_clients_with_swapped_labels_are_scored_with_their_own_names():

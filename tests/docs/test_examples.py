@@ -45,6 +45,8 @@ EXEMPT = {
     "jaxfl.algorithms.steps.divergence.Divergences": RESULT,
     "jaxfl.algorithms.steps.divergence.Examples": RESULT,
     "jaxfl.algorithms.steps.admm.Primal": RESULT,
+    "jaxfl.simulation.rounds.Rounds": PROTOCOL,
+    "jaxfl.training.flax_model.Functions": RESULT,
     "jaxfl.simulation.mesh.join_processes": PROCESS,
     "jaxfl.simulation.mesh.check_backend": PROCESS,
     "jaxfl.simulation.mesh.prepare_host": PROCESS,
@@ -55,7 +57,7 @@ EXEMPT = {
 }
 TYPES = "docs/concepts.md and the examples of `make_rounds` and `federate` show it"
 PLAIN = ("Dataset", "Pool", "Federation", "Cohort", "State", "Info", "Problem", "Task", "Algorithm")
-FUNCTIONS = ("Objective", "Fit", "Gradient", "Evaluate", "Uplink", "Upload", "Accept")
+FUNCTIONS = ("Objective", "Fit", "Gradient", "Evaluate", "Uplink", "Upload", "Accept", "KeepEdges")
 EXEMPT |= {f"jaxfl.core.types.{name}": TYPES for name in PLAIN}
 EXEMPT |= {f"jaxfl.core.types.{name}": PROTOCOL for name in FUNCTIONS}
 EXEMPT |= {
@@ -63,7 +65,7 @@ EXEMPT |= {
 }
 EXEMPT |= {"jaxfl.training.task.Training": "the examples of `classification` show it"}
 EXEMPT |= {f"jaxfl.core.types.{name}": RESULT for name in ("Fitted", "Gradients")}
-EXEMPT |= {"jaxfl.core.types.take_offered": "`accept_validated` shows what an `Accept` returns"}
+EXEMPT |= {"jaxfl.core.types.take_offer": "`accept_validated` shows what an `Accept` returns"}
 
 
 def public_things():

@@ -42,7 +42,8 @@ TESTED = {
     "docs/tutorials/own_method.md": "test_names_of_your_own_on_the_command_line",
     "docs/algorithms.md": "test_clusters_with_the_weights_of_a_quadratic_program",
     "docs/tracking.md": "tests/experiment/test_trackers.py",
-    "docs/files.md": "tests/experiment/session/test_load.py",  # the names stand for a run of the reader's own
+    # The names in it stand for a run of the reader's own.
+    "docs/files.md": "tests/experiment/session/test_load.py",
     "docs/report.md": "tests/cli/test_report.py",  # pandas is not installed here
 }
 
@@ -88,7 +89,7 @@ def test_every_link_to_a_page_names_a_file():
 def test_from_python(capsys):
     names = {}
     exec(programs("README.md")[0], names)
-    assert names["scores"].before.test.mean() > 0.95
+    assert names["scores"].deployed.test.mean() > 0.95
     weights = np.asarray(names["info"].weights[-1])
     pairs = np.arange(10)[:, None] % 5 == np.arange(10)[None] % 5
     assert weights[~pairs].max() < 0.01

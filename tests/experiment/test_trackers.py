@@ -165,17 +165,17 @@ def test_a_tracker_gets_what_the_files_of_each_run_say(tracker, told, tmp_path_f
         assert [row["round"] for row in rows] == sorted({step for step, _ in run.logged})
         for row in rows:
             got = run.at(row["round"])
-            assert got["test/accuracy"] == row["before"]["mean"]
-            assert got["test/worst10"] == row["before"]["worst10"]
-            assert got["test/accuracy_after"] == row["after"]["mean"]
+            assert got["test/accuracy"] == row["deployed"]["mean"]
+            assert got["test/worst10"] == row["deployed"]["worst10"]
+            assert got["test/accuracy_fine_tuned"] == row["fine_tuned"]["mean"]
             assert got["train/loss"] == row["loss"]
             assert got["time/seconds"] == row["seconds"]
             assert got["sent/up_floats"] == row["up"]
             assert got["sent/down_floats"] == row["down"]
         summary = json.loads((out / name / "summary.json").read_text())
         final = run.final or run.at(2)
-        assert final["final/accuracy"] == summary["final"]["before"]["mean"]
-        assert final["selected_on_val/worst10"] == summary["selected_on_val"]["before"]["worst10"]
+        assert final["final/accuracy"] == summary["final"]["deployed"]["mean"]
+        assert final["selected_on_val/worst10"] == summary["selected_on_val"]["deployed"]["worst10"]
         assert run.ended in ("closed", 0, "FINISHED", "finished")
 
 
@@ -207,7 +207,7 @@ def test_the_command_line_tracks_each_run_of_a_comparison_and_no_config_says_so(
     short = [*SHORT, "--rounds", "1"]
     assert main(["compare", "local", *short, "--track", "wandb", "--out", "x"]) == 0
     assert [run.name for run in runs] == ["local"]
-    assert runs[0].at(1)["test/accuracy"] == lines("x/local")[0]["before"]["mean"]
+    assert runs[0].at(1)["test/accuracy"] == lines("x/local")[0]["deployed"]["mean"]
     assert runs[0].ended == 0
     assert "track" not in json.loads(Path("x/local/config.json").read_text())
 
@@ -270,7 +270,8 @@ def test_a_tracker_that_fails_later_does_not_stop_the_run(told, monkeypatch, cap
 def test_numbers_that_are_null_are_left_out():
     scores = {"mean": None, "weighted": None, "std": None, "worst10": None}
     line = {"round": 1, "seconds": 0.5, "loss": None, "up": 3, "down": 4, "up_bytes": 12}
-    line |= {"before": scores | {"mean": -0.5}, "after": scores, "batches": 2, "measure": "rmse"}
+    line |= {"deployed": scores | {"mean": -0.5}, "fine_tuned": scores}
+    line |= {"batches": 2, "measure": "rmse"}
     line |= {"metrics": {"drift": 0.25}}
     line |= {"graph": {"body": {"collaborators": 2.0, "edge_precision": None}}}
     found = numbers_of(line)
@@ -305,7 +306,7 @@ def test_the_event_files_of_tensorboard_hold_the_scores():
         for value in event.summary.value:
             shown[value.tag, event.step] = value.simple_value
     for row in lines("x"):
-        assert shown["test/accuracy", row["round"]] == pytest.approx(row["before"]["mean"])
+        assert shown["test/accuracy", row["round"]] == pytest.approx(row["deployed"]["mean"])
 
 
 @pytest.mark.slow
@@ -315,7 +316,7 @@ def test_the_program_of_the_page_follows_a_run(capsys):
     exec(program, {})
     shown = capsys.readouterr().out.splitlines()
     assert shown[0] == "pfedgraph begins"
-    scores = [row["before"]["mean"] for row in lines("runs/followed")]
+    scores = [row["deployed"]["mean"] for row in lines("runs/followed")]
     assert shown[1:] == [f"pfedgraph round {i + 1} accuracy {s}" for i, s in enumerate(scores)]
 
 

@@ -47,13 +47,13 @@ def test_a_result_has_the_scores_that_the_run_wrote(folder, made):
     (out,) = (folder / "runs").iterdir()
     with np.load(out / "clients.npz") as opened:
         clients = dict(opened)
-    last = clients["before_test"][-1].mean()
-    assert results.score(result, "last", "before") == pytest.approx(last, abs=1e-4)
+    last = clients["deployed_test"][-1].mean()
+    assert results.score(result, "last", "deployed") == pytest.approx(last, abs=1e-4)
     chosen = []
     for client in range(10):
         best, test = -1.0, None
         for evaluation in range(2):
-            for stage in ("after", "before"):
+            for stage in ("trained", "deployed"):
                 val = clients[f"{stage}_val"][evaluation, client]
                 if val > best:
                     best, test = val, clients[f"{stage}_test"][evaluation, client]
@@ -107,7 +107,7 @@ def test_a_fingerprint_is_stale_when_the_code_gives_other_numbers(folder, monkey
     config = tiny(folder, score_after="trained")
     before = staleness.fingerprint(config)
     assert {name: len(values) for name, values in before.items()} == dict.fromkeys(
-        ("loss", "after_test", "after_val", "before_test", "before_val"), 3
+        ("loss", "deployed_test", "deployed_val", "trained_test", "trained_val"), 3
     )
     assert not staleness.stale(config, before)
     assert staleness.stale(config, None)
@@ -118,7 +118,7 @@ def test_a_fingerprint_is_stale_when_the_code_gives_other_numbers(folder, monkey
         assert staleness.stale(config, before)
     # Another score of the same models.
     found = {name: list(values) for name, values in before.items()}
-    found["before_test"][-1] += 0.05
+    found["deployed_test"][-1] += 0.05
     assert staleness.stale(config, found)
 
 
@@ -135,7 +135,7 @@ def test_the_page_compares_and_marks_what_is_off(folder, made):
     config, result = made
     options = {k: v for k, v in results.essence(config).items() if k not in SEPARATE}
     assert "hyper" in results.complete(config)
-    ours = 100 * results.score(result, "last", "before")
+    ours = 100 * results.score(result, "last", "deployed")
     rows = (
         specification.Row(name="near", algorithm="pfedgraph", published=(round(ours, 2), None)),
         specification.Row(name="far", algorithm="pfedgraph", published=(ours + 5, None)),

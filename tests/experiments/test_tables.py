@@ -260,7 +260,7 @@ def test_the_page_shows_numbers_of_a_second_source_and_of_other_units(tmp_path):
     row = Row(name="FedAvg", algorithm="fedavg", published=(0.9,), also=(0.7,), measure="loss")
     made = table(rows=(row,), also="a rerun", unit="loss", digits=3, margin=0.1, place="somewhere")
     config = made.cell(row, made.columns[0], 0).config
-    results.write(config, {"scores": {"last": {"before": -0.75}}}, tmp_path)
+    results.write(config, {"scores": {"last": {"deployed": -0.75}}}, tmp_path)
     (entry,) = page.entries(made, tmp_path).values()
     assert entry.ours == (0.75,)
     assert entry.off
@@ -279,7 +279,7 @@ def test_a_mean_over_columns_is_that_of_the_numbers_that_are_shown(tmp_path):
 
     def mean_after(column: Column, seed: int, score: float) -> tuple[float, ...]:
         config = made.cell(made.rows[0], column, seed).config
-        results.write(config, {"scores": {"last": {"before": score}}}, tmp_path)
+        results.write(config, {"scores": {"last": {"deployed": score}}}, tmp_path)
         return page.entries(made, tmp_path)["FedAvg", "mean"].ours
 
     assert mean_after(columns[0], 0, 0.5) == ()

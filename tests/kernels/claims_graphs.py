@@ -190,8 +190,8 @@ TABLE = [
         "nonnegative",
     ),
     Kernel(
-        "cluster.continued",
-        lambda c: cluster.continued(
+        "cluster.predecessors",
+        lambda c: cluster.predecessors(
             jnp.array([[0, 2, 0], [0, 1, 0], [0, 0, 0]]),
             jnp.abs(c.models[0, 0]) * jnp.ones((3, 3)),
             jnp.array([True, True, False]),
@@ -240,7 +240,7 @@ TABLE = [
         "none",
         "simplex",
     ),
-    Kernel("consensus.apart", lambda c: consensus.apart(RING, 2), "none"),
+    Kernel("consensus.disagreement_rows", lambda c: consensus.disagreement_rows(RING, 2), "none"),
     Kernel(
         "consensus.exchange", lambda c: consensus.exchange(RING, strength(c), 2), "none", "simplex"
     ),
@@ -308,7 +308,7 @@ TABLE = [
     Kernel(
         "merit.head_weights", lambda c: merit.head_weights(cosine(c.models)), "pairs", "simplex"
     ),
-    Kernel("merit.pulled", lambda c: merit.pulled(linked(c) > 0, 0.3), "pairs", "simplex"),
+    Kernel("merit.pull_rows", lambda c: merit.pull_rows(linked(c) > 0, 0.3), "pairs", "simplex"),
     Kernel(
         "mixing.within",
         lambda c: mixing.within(graph(c) / 2, c.reported),

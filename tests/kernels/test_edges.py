@@ -10,7 +10,6 @@ from jaxfl.algorithms import ALGORITHMS, fedavg, local, pfedgraph
 from jaxfl.cli import main
 from jaxfl.core.errors import InputError
 from jaxfl.core.facts import facts_of
-from jaxfl.core.types import keep_edges
 from jaxfl.experiment import Config
 from jaxfl.kernels.sparse import SparseRows, dense_rows, top_edges
 
@@ -74,9 +73,9 @@ def test_many_clients_are_mixed_by_sparse_rows_and_few_by_a_matrix():
 
 def test_a_task_without_a_limit_keeps_the_weights_as_they_are():
     weights = jnp.full((3, 3), 1 / 3)
-    kept = keep_edges(linear(), weights)
-    assert kept.weights is weights
-    assert kept.rows is weights
+    edges = linear().keep_edges(weights)
+    assert edges.weights is weights
+    assert edges.rows is weights
 
 
 def test_methods_without_a_graph_refuse_the_option(tmp_path, monkeypatch, capsys):

@@ -11,7 +11,12 @@ from jaxfl.algorithms import fedavg, fedavg_ft, local
 from jaxfl.core.errors import InputError
 from jaxfl.core.types import Dataset, Pool
 from jaxfl.data import federate, load, pathological
-from jaxfl.simulation.evaluate import make_evaluate, make_evaluate_models, score_clients
+from jaxfl.simulation.evaluate import (
+    by_stage,
+    make_evaluate,
+    make_evaluate_models,
+    score_clients,
+)
 from jaxfl.simulation.participation import full
 from jaxfl.simulation.rounds import make_rounds
 from jaxfl.simulation.scoring import select_on_val, summarise
@@ -76,7 +81,7 @@ def test_the_label_reweighted_protocol_equals_its_formula():
     state, _, _ = run(algorithm, data, 1)
     scores = make_evaluate(algorithm, task)(
         jax.random.key(0), data, state, jnp.arange(10)
-    ).before.test
+    ).deployed.test
     for client, rows in enumerate(parts):
         q = np.bincount(source.y_train[rows], minlength=10) / len(rows)
         params = jax.tree.map(lambda x, client=client: x[client], state.clients)
@@ -101,9 +106,9 @@ def test_fine_tuning_starts_from_the_deployed_model_and_leaves_the_state_alone()
     some = jnp.array([4, 1])
     all_scores = evaluate(jax.random.key(0), data, state, jnp.arange(6))
     scores = evaluate(jax.random.key(0), data, state, some)
-    np.testing.assert_allclose(scores.after.test, all_scores.after.test[some], rtol=1e-6)
-    assert scores.before.test.mean() < 0.65 < 0.9 < scores.after.test.mean()
-    assert not np.allclose(scores.before.val, scores.after.val)
+    np.testing.assert_allclose(scores.fine_tuned.test, all_scores.fine_tuned.test[some], rtol=1e-6)
+    assert scores.deployed.test.mean() < 0.65 < 0.9 < scores.fine_tuned.test.mean()
+    assert not np.allclose(scores.deployed.val, scores.fine_tuned.val)
 
 
 def test_trained_models_are_those_of_the_round_before_the_server_answers():
@@ -120,14 +125,15 @@ def test_trained_models_are_those_of_the_round_before_the_server_answers():
         state, (info, _) = rounds(key, data, state, 0, 4)
         evaluate = make_evaluate(algorithm, task, after="trained")
         found[factory] = evaluate(key, data, state, ids, info.trained)
-    np.testing.assert_array_equal(found[fedavg].after.test, found[fedavg_ft].before.test)
-    np.testing.assert_array_equal(found[fedavg].after.val, found[fedavg_ft].after.val)
-    assert not np.allclose(found[fedavg].after.test, found[fedavg].before.test)
+    np.testing.assert_array_equal(found[fedavg].trained.test, found[fedavg_ft].deployed.test)
+    np.testing.assert_array_equal(found[fedavg].trained.val, found[fedavg_ft].trained.val)
+    assert not np.allclose(found[fedavg].trained.test, found[fedavg].deployed.test)
     with pytest.raises(InputError, match="trained=True"):
         make_evaluate(algorithm, task, after="trained")(key, data, state, ids)
     nothing = make_evaluate(algorithm, task, after="none")(key, data, state, ids)
-    assert np.isnan(nothing.after.test).all()
-    assert np.isfinite(nothing.before.test).all()
+    assert list(by_stage(nothing)) == ["deployed"]
+    assert list(by_stage(found[fedavg])) == ["deployed", "trained"]
+    assert np.isfinite(nothing.deployed.test).all()
 
 
 def test_test_scores_do_not_change_the_selection():
@@ -209,6 +215,6 @@ def test_an_algorithms_own_apply_is_used_for_scores_and_for_fine_tuning():
         make_evaluate(a, task)(jax.random.key(0), data, state, jnp.arange(6))
         for a in (plain, signed)
     )
-    expected = np.where(np.arange(6) % 2 == 0, usual.before.test, 1 - usual.before.test)
-    np.testing.assert_allclose(turned.before.test, expected, atol=1e-6)
-    assert (turned.after.test[1::2] > turned.before.test[1::2] + 0.2).all()
+    expected = np.where(np.arange(6) % 2 == 0, usual.deployed.test, 1 - usual.deployed.test)
+    np.testing.assert_allclose(turned.deployed.test, expected, atol=1e-6)
+    assert (turned.fine_tuned.test[1::2] > turned.deployed.test[1::2] + 0.2).all()

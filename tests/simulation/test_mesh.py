@@ -105,7 +105,7 @@ def test_a_run_does_not_depend_on_the_number_of_devices(tmp_path):
         np.load(tmp_path / "1" / "clients.npz") as one,
         np.load(tmp_path / "2" / "clients.npz") as two,
     ):
-        np.testing.assert_allclose(one["after_test"], two["after_test"], atol=1e-2)
+        np.testing.assert_allclose(one["fine_tuned_test"], two["fine_tuned_test"], atol=1e-2)
 
 
 @pytest.mark.slow(seconds=20)

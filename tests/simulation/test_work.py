@@ -45,7 +45,7 @@ from jaxfl.core.types import Cohort
 from jaxfl.simulation import mesh, on_disk, work
 from jaxfl.training.batches import minibatches
 from jaxfl.training.objectives import masked_mean
-from jaxfl.training.trainer import part_of, trainer
+from jaxfl.training.trainer import steps_of_work, trainer
 from jaxfl.training.upload import faithful, upload_through
 from jaxfl.uplink import clip_to_median
 
@@ -86,7 +86,7 @@ def first_batches(cohort, client, count, amount):
     [({"steps": 7}, [0.4, 1.0, 0.01], [3, 7, 1]), ({"epochs": 4}, [0.25, 0.5, 1.0], [3, 2, 8])],
     ids=["steps", "epochs"],
 )
-def test_training_ends_after_the_first_part_of_the_steps(amount, parts, expected, chunk):
+def test_training_ends_after_the_first_steps_of_work_the_steps(amount, parts, expected, chunk):
     """Clients of nine, four and six examples have three, one and two batches of four an epoch."""
     cohort = clients()._replace(work=jnp.array(parts))
     fit = trainer(mean_squares, optax.sgd(0.1), batch_size=4, chunk=chunk, **amount)
@@ -114,11 +114,13 @@ def test_a_client_without_examples_takes_no_step_whatever_its_part():
     equal(fitted.params[1], jnp.ones(3))
 
 
-def test_a_part_of_all_steps_is_rounded_up_as_fractions_are():
+def test_a_steps_of_work_all_steps_is_rounded_up_as_fractions_are():
     for denominator in (3, 5, 7, 10, 50):
         parts = [Fraction(k, denominator) for k in range(1, denominator + 1)]
         for steps in (1, 7, 200, 1550, 50_000):
-            found = part_of(jnp.full(denominator, steps), jnp.array([float(p) for p in parts]))
+            found = steps_of_work(
+                jnp.full(denominator, steps), jnp.array([float(p) for p in parts])
+            )
             assert found.tolist() == [-(-p * steps // 1) for p in parts]
 
 

@@ -90,7 +90,7 @@ def test_recomputed_statistics_are_neither_sent_nor_kept():
     assert run(fedavg(normed()), data, 1)[1].up[0, 0] == info.up[0, 0] + 2 * 8
     evaluate = jaxfl.make_evaluate(algorithm, task)
     scores = evaluate(KEY, data, state, jnp.arange(4))
-    assert np.isfinite(scores.before.test).all()
+    assert np.isfinite(scores.deployed.test).all()
     equal(scores, evaluate(KEY, data, state, jnp.arange(4)))
 
 

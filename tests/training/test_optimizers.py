@@ -61,9 +61,9 @@ def test_fine_tuning_has_the_rate_of_the_round_that_is_given():
     evaluate = jaxfl.make_evaluate(algorithm, task)
     state = algorithm.init(KEY, DATA.train)
     still = evaluate(KEY, DATA, state, jnp.arange(6), round=1)
-    equal(still.before, still.after)
+    equal(still.deployed, still.fine_tuned)
     moved = evaluate(KEY, DATA, state, jnp.arange(6), round=0)
-    assert (np.asarray(moved.after.test) > np.asarray(moved.before.test)).any()
+    assert (np.asarray(moved.fine_tuned.test) > np.asarray(moved.deployed.test)).any()
     with pytest.raises(InputError, match="round=0"):
         evaluate(KEY, DATA, state, jnp.arange(6))
 

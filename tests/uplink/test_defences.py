@@ -300,8 +300,8 @@ def test_the_options_of_attacks_and_defences_are_checked_and_read_back(tmp_path)
         Setting(defend=("clipp",))
     with pytest.raises(InputError, match=r"--attack-scale is 2.0, and has no effect without --att"):
         resolve(Config(attack_scale=2.0))
-    with pytest.raises(InputError, match="attack gauss has no strength"):
-        Setting(attack="gauss", attack_scale=2.0)
+    with pytest.raises(InputError, match=r"--attack-scale is 2.0, and has no effect without --att"):
+        resolve(Config(attack="gauss", attack_scale=2.0))
 
 
 def test_the_command_line_takes_several_defences(tmp_path, monkeypatch, capsys):
@@ -314,6 +314,7 @@ def test_the_command_line_takes_several_defences(tmp_path, monkeypatch, capsys):
     offering = {name for name, of in ALGORITHMS.items() if facts_of(of).offers_mixture}
     assert set(named.replace(" or ", ", ").split(", ")) == offering
     assert offering >= set(FACTORIES)
+    assert "a method of your own says so by offers_mixture=True" in told
     assert not (tmp_path / "x").exists()
 
 

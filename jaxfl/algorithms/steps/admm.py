@@ -15,7 +15,7 @@ from jaxtyping import Array, Bool, Float, Int, PyTree
 from jaxfl.core import tree
 from jaxfl.core.ragged import padded
 from jaxfl.core.types import Cohort, Fit, Fitted, Objective, Params, PRNGKey, Scalar
-from jaxfl.training.batch_statistics import parameters
+from jaxfl.training.batch_statistics import trainable
 
 
 class Client(NamedTuple):
@@ -70,7 +70,7 @@ def primal(
     def objective(params: Params, batch: PyTree, anchor: tuple, key: PRNGKey):
         dual, centre, decay = anchor
         value, aux = loss(params, batch, None, key)
-        pull = augmented(parameters(params), parameters(dual), parameters(centre), decay, rho)
+        pull = augmented(trainable(params), trainable(dual), trainable(centre), decay, rho)
         return value + pull, aux
 
     fit = trainer(objective)
@@ -120,8 +120,8 @@ def primal(
         return Fitted(models, losses, jnp.zeros_like(cohort.ids))
 
     def _without_examples(dual: Params, centre: Params, decay: Array) -> Params:
-        pulled = jax.tree.map(lambda phi, u: phi + rho * u, dual, centre)
-        return tree.scale(pulled, 1 / (rho + 2 * decay))
+        sums = jax.tree.map(lambda phi, u: phi + rho * u, dual, centre)
+        return tree.scale(sums, 1 / (rho + 2 * decay))
 
     return Primal(enlist, solve)
 

@@ -22,14 +22,13 @@ from jaxfl.core.types import (
     Problem,
     Scalar,
     Task,
-    keep_edges,
 )
 from jaxfl.kernels.alignment import misalignment
 from jaxfl.kernels.mixing import keep_own, mix
-from jaxfl.training.batch_statistics import parameters
+from jaxfl.training.batch_statistics import trainable
 from jaxfl.training.objectives import data_loss
 
-__all__ = ["Client", "attracted", "attracted_round", "first_clients"]
+__all__ = ["Client", "attraction", "attraction_round", "first_clients"]
 
 
 class Client(NamedTuple):
@@ -55,14 +54,14 @@ def first_clients(model: Params, clients: int) -> Client:
     return Client(models, models, jnp.zeros(clients, bool))
 
 
-def attracted(problem: Problem) -> Objective:
+def attraction(problem: Problem) -> Objective:
     """The data loss plus factor |w - u|^2, where the anchor is (u, factor).
 
     Example:
       >>> params = task.problem.init(jax.random.key(0))
       >>> mixture = jax.tree.map(lambda x: x + 1, params)  # of 90 parameters
       >>> batch = Dataset(jnp.zeros((2, 8)), jnp.array([0, 1]), jnp.ones(2, bool))
-      >>> value, aux = attracted(task.problem)(params, batch, (mixture, 0.5), jax.random.key(0))
+      >>> value, aux = attraction(task.problem)(params, batch, (mixture, 0.5), jax.random.key(0))
       >>> round((value - aux).item(), 2)
       45.0
     """
@@ -71,12 +70,12 @@ def attracted(problem: Problem) -> Objective:
     def objective(params: Params, batch: Dataset, anchor: tuple, key: PRNGKey):
         mixture, factor = anchor
         value, aux = loss(params, batch, None, key)
-        return value + misalignment(parameters(params), parameters(mixture), factor, "l2"), aux
+        return value + misalignment(trainable(params), trainable(mixture), factor, "l2"), aux
 
     return objective
 
 
-def attracted_round(
+def attraction_round(
     task: Task,
     fit: Fit,
     key: PRNGKey,
@@ -92,7 +91,7 @@ def attracted_round(
 
     Args:
       task: has the upload, and whether clients refuse.
-      fit: training on the `attracted` objective.
+      fit: training on the objective `attraction`.
       key: of the round.
       clients: the state of the cohort [M, ...].
       weights: of the models that the server last received [M, M].
@@ -101,15 +100,15 @@ def attracted_round(
 
     Example:
       >>> key = jax.random.key(0)
-      >>> fit = task.trainer(attracted(task.problem))
+      >>> fit = task.trainer(attraction(task.problem))
       >>> start = first_clients(task.problem.init(key), 4)
-      >>> given = (task, fit, key, start, jnp.eye(4), 0.1, cohort)
-      >>> jax.eval_shape(lambda: attracted_round(*given))[1].weights.shape
+      >>> arguments = (task, fit, key, start, jnp.eye(4), 0.1, cohort)
+      >>> jax.eval_shape(lambda: attraction_round(*arguments))[1].weights.shape
       (4, 4)
     """
-    kept = keep_edges(task, weights)
-    mixture, accepted = task.accept(clients.model, mix(kept.rows, clients.received), cohort)
+    edges = task.keep_edges(weights)
+    mixture, accepted = task.accept(clients.model, mix(edges.rows, clients.received), cohort)
     anchor = (mixture, factor * accepted)
     trained, received, info = train_and_upload(task, fit, key, clients.model, anchor, cohort)
     after = Client(trained, received, jnp.ones_like(clients.seen))
-    return after, info._replace(weights=keep_own(kept.weights, accepted))
+    return after, info._replace(weights=keep_own(edges.weights, accepted))

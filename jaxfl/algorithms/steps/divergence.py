@@ -26,7 +26,7 @@ BATCH = 32
 PAIRS = 32
 # Labels count so much more than the numbers of an example, as in the authors' code.
 EMPHASIS = 2.0
-LARGEST = np.iinfo(np.int32).max
+INT32_MAX = np.iinfo(np.int32).max
 
 
 class Examples(NamedTuple):
@@ -65,8 +65,8 @@ def take_examples(key: PRNGKey, problem: Problem, train: Dataset, most: int) -> 
       most: of how many examples of each client.
 
     Example:
-      >>> found = take_examples(jax.random.key(0), task.problem, cohort.train, 5)
-      >>> found.x.shape, found.y.shape
+      >>> examples = take_examples(jax.random.key(0), task.problem, cohort.train, 5)
+      >>> examples.x.shape, examples.y.shape
       ((4, 5, 8), (4, 5, 2))
     """
     clients, n = train.mask.shape
@@ -90,10 +90,10 @@ def take_examples(key: PRNGKey, problem: Problem, train: Dataset, most: int) -> 
     keys = client_keys(stream(key, "fit"), jnp.arange(clients))
     x, y, real = over_clients(of_client, "auto")(keys, train)
     unit = classes / np.sqrt(max(classes - 1, 1))
-    return Examples(standardised(x, real), unit * y if labels else standardised(y, real), real)
+    return Examples(standardise(x, real), unit * y if labels else standardise(y, real), real)
 
 
-def standardised(x: Float[Array, "c e f"], real: Bool[Array, "c e"]) -> Float[Array, "c e f"]:
+def standardise(x: Float[Array, "c e f"], real: Bool[Array, "c e"]) -> Float[Array, "c e f"]:
     """Numbers with mean 0 and a deviation of about 1 over all examples that count.
 
     A number that hardly varies stays smaller. Clients with numbers that are not finite do not count
@@ -104,7 +104,7 @@ def standardised(x: Float[Array, "c e f"], real: Bool[Array, "c e"]) -> Float[Ar
       real: which examples count [C, E].
 
     Example:
-      >>> standardised(jnp.array([[[1.0]], [[3.0]]]), jnp.ones((2, 1), bool)).round(1).tolist()
+      >>> standardise(jnp.array([[[1.0]], [[3.0]]]), jnp.ones((2, 1), bool)).round(1).tolist()
       [[[-0.9]], [[0.9]]]
     """
     sound = jnp.isfinite(jnp.where(real[..., None], x, 0.0)).all(axis=(1, 2))
@@ -172,8 +172,8 @@ def estimate_divergences(
       discriminator and sends its share. Sums for means and deviations are included.
 
     Example:
-      >>> found = estimate_divergences(jax.random.key(0), task.problem, cohort.train, steps=5)
-      >>> found.matrix.shape, found.up > found.down / 2
+      >>> result = estimate_divergences(jax.random.key(0), task.problem, cohort.train, steps=5)
+      >>> result.matrix.shape, result.up > result.down / 2
       ((4, 4), True)
     """
     examples = take_examples(key, problem, train, most)
@@ -184,7 +184,7 @@ def estimate_divergences(
     rows, counts = jax.vmap(lambda key, real: minibatches(key, real & learns, BATCH, steps=steps))(
         keys, examples.real
     )
-    held = examples.real & ~learns[None]
+    held_out = examples.real & ~learns[None]
     start = discriminator(stream(key, "third_fit"), features, examples.y.shape[-1])
     optimizer = optax.sgd(rate)
 
@@ -194,13 +194,13 @@ def estimate_divergences(
         errors = jnp.where(real, jax.nn.softplus(sign * output), 0.0)
         return errors.sum() / jnp.maximum(real.sum(), 1)
 
-    def mistaken(model: Params, client: Int[Array, ""], sign: float) -> Float[Array, ""]:
+    def error_share(model: Params, client: Int[Array, ""], sign: float) -> Float[Array, ""]:
         """The share of a client's held-out examples that are taken for the other's."""
         output = sign * logits(model, examples.x[client], examples.y[client])
-        own = held[client]
-        wrong = jnp.where(own, (output > 0) + 0.5 * (output == 0), 0.0).sum()
-        share = jnp.where(own.any(), wrong / jnp.maximum(own.sum(), 1), 0.5)
-        finite = jnp.isfinite(jnp.where(own, output, 0.0)).all()
+        mask = held_out[client]
+        wrong = jnp.where(mask, (output > 0) + 0.5 * (output == 0), 0.0).sum()
+        share = jnp.where(mask.any(), wrong / jnp.maximum(mask.sum(), 1), 0.5)
+        finite = jnp.isfinite(jnp.where(mask, output, 0.0)).all()
         return jnp.where(finite, share, 0.0)
 
     def of_pair(pair: tuple[Array, Array]) -> Float[Array, ""]:
@@ -215,24 +215,24 @@ def estimate_divergences(
             return (optax.apply_updates(model, updates), opt_state), None
 
         (model, _), _ = lax.scan(step, (start, optimizer.init(start)), jnp.arange(steps))
-        return 1.0 - mistaken(model, one, 1.0) - mistaken(model, other, -1.0)
+        return 1.0 - error_share(model, one, 1.0) - error_share(model, other, -1.0)
 
     first, second = np.triu_indices(clients, 1)
-    found = jnp.zeros((clients, clients))
+    matrix = jnp.zeros((clients, clients))
     if first.size:
         # Parts of equal size are one program; the last part may repeat some pairs.
         parts = -(-first.size // PAIRS)
         places = np.resize(np.arange(first.size), (parts, -(-first.size // parts)))
         pairs = (jnp.asarray(first[places]), jnp.asarray(second[places]))
         values = lax.map(jax.vmap(of_pair), pairs).ravel()[: first.size]
-        found = found.at[first, second].set(jnp.clip(values, 0.0, 1.0))
+        matrix = matrix.at[first, second].set(jnp.clip(values, 0.0, 1.0))
     floats, others = tree.size(start), clients - 1
-    told = 0 if has_classes(problem, train) else examples.y.shape[-1]
-    means = 2 * (features + told)
+    width = 0 if has_classes(problem, train) else examples.y.shape[-1]
+    means = 2 * (features + width)
     return Divergences(
-        found + found.T,
-        up=min(others * (steps * floats + 1) + means + 1, LARGEST),
-        down=min(others * (steps + 1) * floats + means, LARGEST),
+        matrix + matrix.T,
+        up=min(others * (steps * floats + 1) + means + 1, INT32_MAX),
+        down=min(others * (steps + 1) * floats + means, INT32_MAX),
     )
 
 

@@ -22,16 +22,16 @@ def head_of(problem: Problem, head: Layers | None) -> Layers:
       >>> head_of(task.problem, None), head_of(task.problem, "kernel")
       ('Dense_1', 'kernel')
     """
-    found = problem.head if head is None else head
-    if found is None:
+    layers = problem.head if head is None else head
+    if layers is None:
         raise InputError(
             "this method needs to know the model's head, and the model names none: give "
             "head=PATTERN, a regular expression that finds the head's parameters, or choose "
             "another model",
         )
     # This raises an error if no layer matches.
-    select(jax.eval_shape(problem.init, jax.random.key(0)), found)
-    return found
+    select(jax.eval_shape(problem.init, jax.random.key(0)), layers)
+    return layers
 
 
 def features_of(problem: Problem) -> Callable[[Params, Array], Array]:
@@ -79,12 +79,12 @@ def class_features(
       ([[90.0], [20.0]], [1.0, 2.0])
     """
 
-    def sums(part: Dataset) -> tuple[Array, Array]:
-        one = jnp.ones((part.mask.size, 1))
-        members = one if classes == 1 else jax.nn.one_hot(part.y, classes)
-        members = jnp.where(part.mask[:, None] > 0, members, 0.0)
-        found = jnp.where(part.mask[:, None] > 0, features(model, part.x), 0.0)
-        return jnp.matmul(members.T, found, precision="highest"), members.sum(axis=0)
+    def sums(examples: Dataset) -> tuple[Array, Array]:
+        one = jnp.ones((examples.mask.size, 1))
+        members = one if classes == 1 else jax.nn.one_hot(examples.y, classes)
+        members = jnp.where(examples.mask[:, None] > 0, members, 0.0)
+        embeddings = jnp.where(examples.mask[:, None] > 0, features(model, examples.x), 0.0)
+        return jnp.matmul(members.T, embeddings, precision="highest"), members.sum(axis=0)
 
     totals, counts = sum_parts(sums, data, PART)
     return totals / jnp.maximum(counts, 1.0)[:, None], counts
@@ -93,18 +93,18 @@ def class_features(
 def part_weights(
     weights: Float[Array, "m m"],
     shared: str,
-    own: str,
+    personal: str,
     received: Params,
-    own_weights: Float[Array, "m m"] | None = None,
+    personal_weights: Float[Array, "m m"] | None = None,
 ) -> dict[str, Float[Array, "m m"]]:
     """The weights of a model in two parts: one is averaged, and each client has its own other part.
 
     Args:
       weights: of the shared part [M, M].
       shared: the name of the shared part.
-      own: the name of the part that clients have of their own.
+      personal: the name of the part that clients have of their own.
       received: the shared part [M, ...]. If it has no parameters, its weights are the identity.
-      own_weights: of the own part [M, M]. None: the identity, since clients keep the part.
+      personal_weights: of the personal part [M, M]. None: the identity, since clients keep it.
 
     Example:
       >>> received = {"body": jnp.zeros((2, 3))}
@@ -114,5 +114,5 @@ def part_weights(
     identity = jnp.eye(weights.shape[0])
     return {
         shared: weights if jax.tree.leaves(received) else identity,
-        own: identity if own_weights is None else own_weights,
+        personal: identity if personal_weights is None else personal_weights,
     }

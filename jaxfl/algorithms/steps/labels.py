@@ -1,4 +1,4 @@
-"""The labels of the clients' examples: whether there are any, how many classes, their counts."""
+"""The labels of the clients' examples: whether there are any, how many classes, their sizes."""
 
 import jax
 import jax.numpy as jnp
@@ -7,10 +7,10 @@ from jaxtyping import Array, Float
 from jaxfl.core.errors import check
 from jaxfl.core.types import Dataset, Problem
 
-__all__ = ["check_labels", "class_count", "label_counts"]
+__all__ = ["class_count", "class_sizes", "require_labels"]
 
 
-def check_labels(train: Dataset, title: str) -> None:
+def require_labels(train: Dataset, title: str) -> None:
     """Refuses data without labels.
 
     Args:
@@ -22,9 +22,9 @@ def check_labels(train: Dataset, title: str) -> None:
 
     Example:
       >>> targets = Dataset(jnp.zeros((1, 2, 3)), jnp.zeros((1, 2)), jnp.ones((1, 2), bool))
-      >>> check_labels(targets, "FedRoD")
+      >>> require_labels(targets, "FedRoD")
       Traceback (most recent call last):
-      jaxfl.errors.InputError: FedRoD needs labels, a whole number an example: choose another ...
+      jaxfl.core.errors.InputError: FedRoD needs labels, a whole number an example: ...
     """
     labels = train.y.ndim == 2 and jnp.issubdtype(train.y.dtype, jnp.integer)
     check(
@@ -50,7 +50,7 @@ def class_count(problem: Problem, train: Dataset) -> int:
     return jax.eval_shape(problem.apply, model, example).shape[-1]
 
 
-def label_counts(data: Dataset, classes: int) -> Float[Array, "m k"]:
+def class_sizes(data: Dataset, classes: int) -> Float[Array, "m k"]:
     """How many examples of each class the clients have [M, K].
 
     Args:
@@ -60,8 +60,8 @@ def label_counts(data: Dataset, classes: int) -> Float[Array, "m k"]:
     Example:
       >>> labels = jnp.array([[1, 1, 0], [0, 0, 0]])
       >>> mask = jnp.array([[True, True, True], [True, False, False]])
-      >>> label_counts(Dataset(jnp.zeros((2, 3, 1)), labels, mask), 2).tolist()
+      >>> class_sizes(Dataset(jnp.zeros((2, 3, 1)), labels, mask), 2).tolist()
       [[1.0, 2.0], [1.0, 0.0]]
     """
-    labels = jax.nn.one_hot(jnp.asarray(data.y), classes)
-    return jnp.sum(labels * data.mask[..., None], axis=1)
+    one_hot = jax.nn.one_hot(jnp.asarray(data.y), classes)
+    return jnp.sum(one_hot * data.mask[..., None], axis=1)

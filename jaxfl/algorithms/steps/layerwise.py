@@ -9,7 +9,7 @@ from jaxtyping import Array, Bool, Float, PyTree
 
 from jaxfl.algorithms.steps.uploads import train_and_upload
 from jaxfl.core import tree
-from jaxfl.core.types import Cohort, Fit, Info, Params, PRNGKey, Task, keep_edges
+from jaxfl.core.types import Cohort, Fit, Info, Params, PRNGKey, Task
 from jaxfl.kernels.mixing import isolate, keep_own, mix
 from jaxfl.kernels.similarity import gram
 from jaxfl.training.batch_statistics import of_statistics
@@ -35,16 +35,16 @@ def by_layer(model: Params) -> dict[str, list[Array]]:
       model: one model or a stack.
 
     Example:
-      >>> found = by_layer({"params": {"Dense_0": {"bias": jnp.zeros(2), "kernel": jnp.ones(2)}}})
-      >>> [(name, len(leaves)) for name, leaves in found.items()]
+      >>> layers = by_layer({"params": {"Dense_0": {"bias": jnp.zeros(2), "kernel": jnp.ones(2)}}})
+      >>> [(name, len(leaves)) for name, leaves in layers.items()]
       [('Dense_0', 2)]
     """
-    found: dict[str, list[Array]] = {}
+    layers: dict[str, list[Array]] = {}
     for keys, leaf in jax.tree_util.tree_leaves_with_path(model):
         name = tree.path(keys)
         if not of_statistics(name):
-            found.setdefault(layer_of(name), []).append(leaf)
-    return found
+            layers.setdefault(layer_of(name), []).append(leaf)
+    return layers
 
 
 class Mixed(NamedTuple):
@@ -101,13 +101,13 @@ def train_from_mixtures(
       ((), ['Dense_0', 'Dense_1'])
     """
 
-    def kept(learned: PyTree) -> Weights:
-        found = weigh(learned)
-        return {name: keep_edges(task, isolate(found[name], seen)).weights for name in found}
+    def edge_weights(learned: PyTree) -> Weights:
+        layers = weigh(learned)
+        return {name: task.keep_edges(isolate(layers[name], seen)).weights for name in layers}
 
-    weights, pull_back = jax.vjp(kept, learned)
+    weights, pull_back = jax.vjp(edge_weights, learned)
     # Each client trains from its mixture of every layer.
-    rows = {name: keep_edges(task, matrix).rows for name, matrix in weights.items()}
+    rows = {name: task.keep_edges(matrix).rows for name, matrix in weights.items()}
     by_leaf = jax.tree_util.tree_map_with_path(
         lambda keys, leaf: rows[layer_of(tree.path(keys))], received
     )
@@ -115,10 +115,10 @@ def train_from_mixtures(
     trained, arrived, info = train_and_upload(task, fit, key, start, None, cohort)
 
     # The derivatives of the losses by the weights, and by what the weights are made of.
-    moved = by_layer(jax.tree.map(jnp.subtract, start, arrived))
-    sent = by_layer(received)
-    known = (accepted & seen)[:, None]
-    derivatives = {name: jnp.where(known, gram(moved[name], sent[name]), 0.0) for name in sent}
+    drifts = by_layer(jax.tree.map(jnp.subtract, start, arrived))
+    models = by_layer(received)
+    mask = (accepted & seen)[:, None]
+    derivatives = {name: jnp.where(mask, gram(drifts[name], models[name]), 0.0) for name in models}
     (grads,) = pull_back(jax.tree.map(lambda x: jnp.where(jnp.isfinite(x), x, 0.0), derivatives))
     info = info._replace(weights={name: keep_own(w, accepted) for name, w in weights.items()})
     return Mixed(start, trained, arrived, grads, info)

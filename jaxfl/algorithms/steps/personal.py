@@ -1,4 +1,4 @@
-"""What clients deploy that were never seen or have been away: steps that methods share."""
+"""The models that clients deploy, also clients that were never seen or have been away."""
 
 from collections.abc import Callable
 from typing import NamedTuple
@@ -9,7 +9,7 @@ from jax import lax
 from jaxtyping import Array, Bool, Float, Int
 
 from jaxfl.core import tree
-from jaxfl.core.types import Cohort, Params, PRNGKey, Task
+from jaxfl.core.types import Cohort, Params, PRNGKey, State, Task
 from jaxfl.training.objectives import data_loss
 
 
@@ -49,6 +49,38 @@ def personal_models(clients: Personal, server: Params) -> Params:
     return tree.choose(clients.seen, clients.model, others)
 
 
+def own_models(state: State, cohort: Cohort) -> Params:
+    """What `Algorithm.models` returns where the state of a client is the model that it deploys.
+
+    Example:
+      >>> own_models(State(jnp.array([[1.0], [2.0], [3.0], [4.0]]), ()), cohort).tolist()
+      [[1.0], [2.0], [3.0], [4.0]]
+    """
+    return tree.take(state.clients, cohort.ids)
+
+
+def models_in_state(state: State, cohort: Cohort) -> Params:
+    """What `Algorithm.models` returns where a client deploys the `model` of its state.
+
+    Example:
+      >>> clients = Personal(jnp.array([[1.0], [2.0], [3.0], [4.0]]), seen=jnp.ones(4, bool))
+      >>> models_in_state(State(clients, ()), cohort).tolist()
+      [[1.0], [2.0], [3.0], [4.0]]
+    """
+    return tree.take(state.clients.model, cohort.ids)
+
+
+def personal_or_global(state: State, cohort: Cohort) -> Params:
+    """What `Algorithm.models` returns for a state of `Personal` and the global model.
+
+    Example:
+      >>> clients = Personal(jnp.array([[1.0], [2.0], [3.0], [4.0]]), seen=jnp.arange(4) > 0)
+      >>> personal_or_global(State(clients, jnp.array([90.0])), cohort).tolist()
+      [[90.0], [2.0], [3.0], [4.0]]
+    """
+    return personal_models(tree.take(state.clients, cohort.ids), state.server)
+
+
 def lowest_loss(task: Task) -> Callable[..., Int[Array, "m"]]:
     """The choice of one of K models by the loss on the client's own training data.
 
@@ -71,11 +103,11 @@ def lowest_loss(task: Task) -> Callable[..., Int[Array, "m"]]:
             stacked = tree.broadcast(model, cohort.ids.size)
             return evaluate(key, stacked, cohort.train, cohort.ids)
 
-        found = lax.map(losses, models).T  # [M, K]
-        found = jnp.where(jnp.isnan(found), jnp.finfo(found.dtype).max, found)
+        values = lax.map(losses, models).T  # [M, K]
+        values = jnp.where(jnp.isnan(values), jnp.finfo(values.dtype).max, values)
         if allowed is not None:
-            found = jnp.where(allowed, found, jnp.inf)
-        return found.argmin(axis=1).astype(jnp.int32)
+            values = jnp.where(allowed, values, jnp.inf)
+        return values.argmin(axis=1).astype(jnp.int32)
 
     return choose
 

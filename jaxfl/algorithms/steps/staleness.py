@@ -30,8 +30,8 @@ def download(model: Params, version: Int[Array, ""], clients: int) -> Download:
       clients: how many receive it.
 
     Example:
-      >>> found = download(jnp.array([1.0, 2.0]), jnp.array(7), clients=3)
-      >>> found.model.shape, found.version.tolist()
+      >>> result = download(jnp.array([1.0, 2.0]), jnp.array(7), clients=3)
+      >>> result.model.shape, result.version.tolist()
       ((3, 2), [7, 7, 7])
     """
     return Download(tree.broadcast(model, clients), tree.broadcast(version, clients))
@@ -80,13 +80,13 @@ def staleness_metrics(
       reported: which of them count [M].
 
     Example:
-      >>> found = staleness_metrics(jnp.array([0, 4, 9]), jnp.array([True, True, False]))
-      >>> {name: float(value) for name, value in found.items()}
+      >>> metrics = staleness_metrics(jnp.array([0, 4, 9]), jnp.array([True, True, False]))
+      >>> {name: float(value) for name, value in metrics.items()}
       {'staleness': 2.0, 'largest_staleness': 4.0}
     """
-    counted = jnp.where(reported, staleness, 0).astype(jnp.float32)
-    mean = counted.sum() / jnp.maximum(reported.sum(), 1)
-    return {"staleness": mean, "largest_staleness": counted.max()}
+    delays = jnp.where(reported, staleness, 0).astype(jnp.float32)
+    mean = delays.sum() / jnp.maximum(reported.sum(), 1)
+    return {"staleness": mean, "largest_staleness": delays.max()}
 
 
 def shares(counts: Float[Array, "m"]) -> Float[Array, "m"]:

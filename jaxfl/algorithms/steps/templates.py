@@ -21,7 +21,9 @@ from jaxfl.core.types import (
     State,
     Task,
 )
+from jaxfl.kernels import robust
 from jaxfl.kernels.mixing import mix, size_weights
+from jaxfl.kernels.robust import check_byzantine
 from jaxfl.kernels.server import optimizer_step
 from jaxfl.training.objectives import data_loss
 
@@ -40,11 +42,38 @@ def mean_by_size(
     Example:
       >>> received = jnp.array([[1.0], [3.0], [90.0], [90.0]])
       >>> reported = jnp.array([True, True, False, False])
-      >>> [found.tolist() for found in mean_by_size(received, received, reported, cohort)]
+      >>> [result.tolist() for result in mean_by_size(received, received, reported, cohort)]
       [[2.0], [0.5, 0.5, 0.0, 0.0]]
     """
     weights = size_weights(cohort.sizes * reported)
     return mix(weights, received), weights
+
+
+def mean_of_nearest(byzantine: int | None, chosen: int | None) -> Aggregate:
+    """Krum's aggregate: the mean of the models that are nearest to their neighbours.
+
+    Args:
+      byzantine: how many clients may be malicious, see `robust.krum`.
+      chosen: of how many models the mean is.
+
+    Returns:
+      An `Aggregate`. It raises an `InputError` if `byzantine` is too large for the cohort.
+
+    Example:
+      >>> received = jnp.array([[0.0], [1.0], [1.5], [90.0]])
+      >>> aggregate = mean_of_nearest(0, chosen=2)
+      >>> aggregate(received, received, jnp.ones(4, bool), cohort)[0].tolist()
+      [1.25]
+    """
+
+    def aggregate(
+        received: Params, start: Params, reported: Bool[Array, "m"], cohort: Cohort
+    ) -> tuple[Params, Float[Array, "m"]]:
+        check_byzantine(byzantine, cohort.ids.size)
+        weights = robust.krum(received, cohort.ids, reported, byzantine, chosen)
+        return mix(weights, received), weights
+
+    return aggregate
 
 
 def unweighted_mean(received: Params, info: Info) -> tuple[Params, Info]:
@@ -58,7 +87,9 @@ def unweighted_mean(received: Params, info: Info) -> tuple[Params, Info]:
       The mean, and the info with its weights [M, M].
 
     Example:
-      >>> info = tell(Fitted((), jnp.zeros(2), jnp.full(2, 5)), jnp.ones(2, bool), 1)
+      >>> fitted = jaxfl.types.Fitted((), jnp.zeros(2), jnp.full(2, 5))
+      >>> uploads = jaxfl.algorithms.steps.uploads
+      >>> info = uploads.round_info(fitted, jnp.ones(2, bool), 1)
       >>> mean, info = unweighted_mean(jnp.array([[1.0], [3.0]]), info)
       >>> mean.tolist(), info.weights.tolist()
       ([2.0], [[0.5, 0.5], [0.5, 0.5]])
@@ -140,21 +171,22 @@ def partial_model(
     task: Task,
     divide: Callable[[Params], tuple[Params, Params]],
     shared: str,
-    own: str,
+    personal: str,
     by_size: bool = True,
 ) -> Algorithm:
     """A method that averages one part of the model as FedAvg does; each client keeps the other.
 
-    Both parts are trained together. A client deploys the mean of the shared part with its own part.
+    Both parts are trained together. A client deploys the mean of the shared part with its personal
+    part.
 
-    State: clients = each client's own part; server = the shared part. Weights: one matrix for each
-    part, by name; the matrix of the own part is the identity.
+    State: clients = each client's personal part; server = the shared part. Weights: one matrix for
+    each part, by name; the matrix of the personal part is the identity.
 
     Args:
       task: the problem and its clients.
-      divide: model -> (shared part, own part), see `tree.split`.
+      divide: model -> (shared part, personal part), see `tree.split`.
       shared: the name of the shared part.
-      own: the name of the part that clients keep.
+      personal: the name of the part that clients keep.
       by_size: clients weigh by their numbers of examples in the mean; False: equally.
 
     Example:
@@ -178,7 +210,7 @@ def partial_model(
             info = info._replace(weights=tree.broadcast(weights, cohort.ids.size))
         else:
             server, info = unweighted_mean(received, info)
-        info = info._replace(weights=part_weights(info.weights, shared, own, received))
+        info = info._replace(weights=part_weights(info.weights, shared, personal, received))
         return State(divide(trained)[1], server), info
 
     def models(state: State, cohort: Cohort) -> Params:

@@ -56,7 +56,7 @@ def train_and_upload(
     Example:
       >>> key = jax.random.key(0)
       >>> start = tree.broadcast(task.problem.init(key), 4)
-      >>> fit = task.trainer(data_loss(task.problem))
+      >>> fit = task.trainer(jaxfl.training.objectives.data_loss(task.problem))
       >>> result = jax.eval_shape(lambda: train_and_upload(task, fit, key, start, None, cohort))
       >>> result.info.loss.shape
       (4,)
@@ -86,22 +86,22 @@ def upload(
     Example:
       >>> after = jnp.array([[1.0], [2.0], [3.0], [jnp.nan]])
       >>> fitted = Fitted(after, loss=jnp.zeros(4), batches=jnp.full(4, 5))
-      >>> sent = upload(task, jax.random.key(0), fitted, jnp.zeros((4, 1)), after, cohort)
-      >>> sent[0].tolist(), sent[1].reported.tolist()
+      >>> result = upload(task, jax.random.key(0), fitted, jnp.zeros((4, 1)), after, cohort)
+      >>> result[0].tolist(), result[1].reported.tolist()
       ([[1.0], [2.0], [3.0], [0.0]], [True, True, True, False])
     """
     upload_key = stream(key, "upload")
     received, reported = task.upload(upload_key, before, after, cohort.ids, cohort.lost)
-    return received, tell(fitted, reported, tree.size(after) // cohort.ids.size)
+    return received, round_info(fitted, reported, tree.size(after) // cohort.ids.size)
 
 
-def tell(fitted: Fitted, reported: Bool[Array, "m"], floats: int) -> Info:
+def round_info(fitted: Fitted, reported: Bool[Array, "m"], floats: int) -> Info:
     """The `Info`, without weights, of a round in which a client sends and gets `floats` floats.
 
     Example:
       >>> fitted = Fitted(jnp.ones((2, 90)), loss=jnp.zeros(2), batches=jnp.full(2, 5))
-      >>> tell(fitted, jnp.ones(2, bool), 90).up.tolist()
+      >>> round_info(fitted, jnp.ones(2, bool), 90).up.tolist()
       [90, 90]
     """
-    sent = jnp.full(reported.shape, floats)
-    return Info(fitted.loss, None, sent, sent, fitted.batches, reported, trained=fitted.params)
+    counts = jnp.full(reported.shape, floats)
+    return Info(fitted.loss, None, counts, counts, fitted.batches, reported, trained=fitted.params)

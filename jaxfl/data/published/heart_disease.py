@@ -21,8 +21,8 @@ def load_heart_disease(file: Path) -> Source:
     Raises:
       InputError: the file is damaged, or a column is missing for all patients.
     """
-    held = read_npz(file, ("x", "y", "hospital"))
-    x = held["x"]
+    arrays = read_npz(file, ("x", "y", "hospital"))
+    x = arrays["x"]
     check(
         x.ndim == 2
         and x.dtype.kind == "f"
@@ -32,7 +32,7 @@ def load_heart_disease(file: Path) -> Source:
         " all finite or NaN and no column all NaN; remove the file and prepare it again",
     )
     x = x.astype(np.float32)
-    measured = ~np.isnan(x)
+    mask = ~np.isnan(x)
     x = (x - np.nanmean(x, axis=0)) / np.maximum(np.nanstd(x, axis=0), 1e-6)
-    findings = np.concatenate([np.where(measured, x, 0), measured], axis=1)
-    return from_arrays(findings, held["y"], owners=held["hospital"], name=str(file))
+    findings = np.concatenate([np.where(mask, x, 0), mask], axis=1)
+    return from_arrays(findings, arrays["y"], owners=arrays["hospital"], name=str(file))

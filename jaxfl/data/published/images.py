@@ -89,9 +89,9 @@ def read_svhn(folder: Path, track: Track = no_progress) -> Arrays:
       InputError: a file is missing or damaged, or holds other arrays or labels.
     """
     arrays = {}
-    for part, name in zip(("train", "test"), track(SVHN_FILES, "reading", 2), strict=True):
+    for split, name in zip(("train", "test"), track(SVHN_FILES, "reading", 2), strict=True):
         x, y = _read_mat(folder / name)
-        arrays |= {f"x_{part}": x, f"y_{part}": y}
+        arrays |= {f"x_{split}": x, f"y_{split}": y}
     return arrays
 
 
@@ -101,13 +101,13 @@ def _read_mat(file: Path) -> tuple[np.ndarray, np.ndarray]:
 
     existing(file)
     try:
-        held = loadmat(file, variable_names=("X", "y"))
+        arrays = loadmat(file, variable_names=("X", "y"))
     except Exception as error:  # SciPy raises a dozen types for a damaged or hostile file
         raise InputError(
             f"cannot read {file} as a MATLAB file ({error!r:.200}): download it again"
         ) from error
-    x = held.get("X", np.zeros(0))
-    y = held.get("y", np.zeros(0))
+    x = arrays.get("X", np.zeros(0))
+    y = arrays.get("y", np.zeros(0))
     check(
         x.ndim == 4
         and x.shape[:3] == (SIDE, SIDE, 3)

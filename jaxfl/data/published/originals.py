@@ -53,30 +53,31 @@ def read_idx(folder: Path, checksums: Mapping[str, str], track: Track = no_progr
     Raises:
       InputError: a file is missing, or differs from the published one.
     """
-    held = [
+    contents = [
         _read_idx_array(folder / name, md5)
         for name, md5 in track(checksums.items(), "reading", len(checksums))
     ]
     arrays = {}
-    for part, (x, y) in {"train": held[:2], "test": held[2:]}.items():
+    for split, (x, y) in {"train": contents[:2], "test": contents[2:]}.items():
         check(
             x.ndim == 3 and y.shape == x.shape[:1],
-            f"the {part} images in {folder} have shape {x.shape}, the labels {y.shape}: "
+            f"the {split} images in {folder} have shape {x.shape}, the labels {y.shape}: "
             "expected [n, h, w] and [n]",
         )
-        arrays |= {f"x_{part}": x[..., None], f"y_{part}": y.astype(np.int32)}
+        arrays |= {f"x_{split}": x[..., None], f"y_{split}": y.astype(np.int32)}
     return arrays
 
 
 def _read_idx_array(file: Path, md5: str) -> np.ndarray:
     """The array of bytes in one compressed IDX file."""
-    packed = existing(file).read_bytes()
-    found = hashlib.md5(packed, usedforsecurity=False).hexdigest()
+    data = existing(file).read_bytes()
+    digest = hashlib.md5(data, usedforsecurity=False).hexdigest()
     check(
-        found == md5, f"{file} has the md5 {found}: expected {md5} as published, download it again"
+        digest == md5,
+        f"{file} has the md5 {digest}: expected {md5} as published, download it again",
     )
     try:
-        raw = gzip.decompress(packed)
+        raw = gzip.decompress(data)
         if raw[:3] != b"\0\0\x08":  # two zeros, then the type: unsigned bytes
             raise ValueError(f"it starts with {raw[:3]}")
         shape = np.frombuffer(raw, ">u4", raw[3], offset=4)
@@ -99,29 +100,29 @@ def read_topics_csv(folder: Path, classes: int, fields: int, track: Track = no_p
       fields: number of texts in a row; they are joined to one.
       track: shows progress.
     """
-    known = [str(i) for i in range(1, classes + 1)]
+    names = [str(i) for i in range(1, classes + 1)]
     arrays = {}
-    for part in ("train", "test"):
-        file = existing(folder / f"{part}.csv")
+    for split in ("train", "test"):
+        file = existing(folder / f"{split}.csv")
         texts = []
         labels = []
         try:
-            with file.open(encoding="utf-8", newline="") as opened:
-                rows = csv.reader(opened, strict=True)
+            with file.open(encoding="utf-8", newline="") as handle:
+                rows = csv.reader(handle, strict=True)
                 for row in track(rows, f"reading {file.name}", None):
                     check(
-                        len(row) == 1 + fields and row[0] in known,
+                        len(row) == 1 + fields and row[0] in names,
                         f"{file}, line {rows.line_num}: "
                         f"expected a class from 1 to {classes} and {fields} texts",
                     )
                     texts.append(" ".join(row[1:]).replace("\\n", " "))
-                    labels.append(known.index(row[0]))
+                    labels.append(names.index(row[0]))
         except (csv.Error, UnicodeDecodeError) as error:
             raise InputError(
                 f"{file} is not a csv file ({error}): it may be cut off, download it again"
             ) from error
         check(bool(texts), f"{file} is empty: download it again")
-        arrays |= {f"x_{part}": texts, f"y_{part}": np.array(labels, np.int32)}
+        arrays |= {f"x_{split}": texts, f"y_{split}": np.array(labels, np.int32)}
     return arrays
 
 
@@ -131,8 +132,8 @@ def read_newsgroups(folder: Path, track: Track = no_progress) -> Arrays:
     topics = sorted(entry.name for entry in train.iterdir() if entry.is_dir())
     check(bool(topics), f"{train} holds no topics: expected a folder for each")
     arrays = {}
-    for part in ("train", "test"):
-        whole = existing(folder / f"20news-bydate-{part}")
+    for split in ("train", "test"):
+        whole = existing(folder / f"20news-bydate-{split}")
         posts = [
             (i, file)
             for i, topic in enumerate(topics)
@@ -140,7 +141,7 @@ def read_newsgroups(folder: Path, track: Track = no_progress) -> Arrays:
         ]
         texts = [_read_post(file) for _, file in track(posts, f"reading {whole.name}", len(posts))]
         check(bool(texts), f"{whole} holds no posts: download it again")
-        arrays |= {f"x_{part}": texts, f"y_{part}": np.array([i for i, _ in posts], np.int32)}
+        arrays |= {f"x_{split}": texts, f"y_{split}": np.array([i for i, _ in posts], np.int32)}
     return arrays
 
 
@@ -238,27 +239,27 @@ def read_shakespeare(
                 f"{folder / 'input.txt'} does not start with a line 'NAME:': download it again"
             )
         speeches.setdefault(role, []).append(paragraph)
-    joined = ["\n".join(speeches[role]) for role in sorted(speeches)]
-    joined = [speech for speech in joined if len(speech) > length]
+    texts = ["\n".join(speeches[role]) for role in sorted(speeches)]
+    texts = [speech for speech in texts if len(speech) > length]
     check(
-        bool(joined),
+        bool(texts),
         f"no role in {folder / 'input.txt'} says more than {length} characters: download it again",
     )
 
     # Windows of `length` characters, and the character after each as its label.
-    stride = max(1, round(sum(len(speech) - length for speech in joined) / examples))
+    stride = max(1, round(sum(len(speech) - length for speech in texts) / examples))
     cuts = [
         (i, start)
-        for i, speech in enumerate(joined)
+        for i, speech in enumerate(texts)
         for start in range(0, len(speech) - length, stride)
     ]
-    frequency = Counter(joined[i][start + length] for i, start in cuts)
-    characters = sorted(set("".join(joined)), key=lambda c: (-frequency[c], c))
+    frequency = Counter(texts[i][start + length] for i, start in cuts)
+    characters = sorted(set("".join(texts)), key=lambda c: (-frequency[c], c))
     ids = {character: i for i, character in enumerate(characters)}
-    coded = [np.array([ids[c] for c in speech], np.int32) for speech in joined]
+    sequences = [np.array([ids[c] for c in speech], np.int32) for speech in texts]
     return {
-        "x_train": np.stack([coded[i][start : start + length] for i, start in cuts]),
-        "y_train": np.array([coded[i][start + length] for i, start in cuts], np.int32),
+        "x_train": np.stack([sequences[i][start : start + length] for i, start in cuts]),
+        "y_train": np.array([sequences[i][start + length] for i, start in cuts], np.int32),
         "x_test": np.zeros((0, length), np.int32),
         "y_test": np.zeros(0, np.int32),
         "vocabulary": np.array([len(characters)]),

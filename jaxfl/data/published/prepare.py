@@ -68,7 +68,7 @@ def prepare(
         f"the folder {manual} of files downloaded by hand does not exist: "
         "correct --tfds-manual-dir",
     )
-    with _created_folder(directory), show_progress(f"preparing {name}") as track:
+    with _new_folder(directory), show_progress(f"preparing {name}") as track:
         arrays = _read(name, directory, manual, track)
         if isinstance(arrays.get("x_train"), list):
             arrays = _tokenise(arrays, words, length, track)
@@ -77,10 +77,10 @@ def prepare(
 
 
 @contextlib.contextmanager
-def _created_folder(directory: Path) -> Iterator[None]:
+def _new_folder(directory: Path) -> Iterator[None]:
     """Makes the folder; removes what it made if an exception leaves it empty."""
     try:
-        created = [path for path in (directory, *directory.parents) if not path.exists()]
+        folders = [path for path in (directory, *directory.parents) if not path.exists()]
         directory.mkdir(parents=True, exist_ok=True)
     except (OSError, ValueError) as error:
         raise InputError(
@@ -90,7 +90,7 @@ def _created_folder(directory: Path) -> Iterator[None]:
         yield
     except BaseException:
         with contextlib.suppress(OSError):  # a folder that is not empty stays
-            for path in created:
+            for path in folders:
                 path.rmdir()
         raise
 
@@ -136,15 +136,15 @@ def _tokenise(arrays: Arrays, words: int, length: int, track: Track) -> Arrays:
 
 def _write_npz(target: Path, arrays: Arrays) -> None:
     """Writes the whole file, or nothing."""
-    part = target.with_name(f".{target.name}.{os.getpid()}.part")
+    draft = target.with_name(f".{target.name}.{os.getpid()}.part")
     try:
-        part.unlink(missing_ok=True)
-        with part.open("xb") as file:  # a new file: an existing link in its place is not followed
+        draft.unlink(missing_ok=True)
+        with draft.open("xb") as file:  # a new file: an existing link in its place is not followed
             np.savez(file, **arrays)
-        os.replace(part, target)
+        os.replace(draft, target)
     except OSError as error:
         raise InputError(
             f"cannot write {target} ({error}): make room or choose another --data-dir"
         ) from error
     finally:
-        part.unlink(missing_ok=True)
+        draft.unlink(missing_ok=True)

@@ -50,12 +50,12 @@ def show_progress(title: str) -> Iterator[Track]:
 
     def track(items: Iterable, text: str, total: int | None = None) -> Iterable:
         bar.update(task, description=f"{title}: {text}", total=total, completed=0)
-        return counted(items)
+        return count_up(items)
 
-    def counted(items: Iterable) -> Iterator:
-        for done, item in enumerate(items):
-            if done % 64 == 0:
-                bar.update(task, completed=done)
+    def count_up(items: Iterable) -> Iterator:
+        for number, item in enumerate(items):
+            if number % 64 == 0:
+                bar.update(task, completed=number)
             yield item
 
     if console.is_terminal:

@@ -158,8 +158,8 @@ def file_stem(name: str) -> str:
       InputError: the name holds anything but letters, digits, `_ . -` and single slashes between
         them.
     """
-    part = "[A-Za-z0-9_][A-Za-z0-9_.-]*"
-    valid = len(name) <= 100 and ".." not in name and re.fullmatch(f"{part}(/{part})*", name)
+    word = "[A-Za-z0-9_][A-Za-z0-9_.-]*"
+    valid = len(name) <= 100 and ".." not in name and re.fullmatch(f"{word}(/{word})*", name)
     check(
         bool(valid),
         f"{name!r:.80} is not the name of a data set: "

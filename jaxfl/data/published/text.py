@@ -60,7 +60,7 @@ def tokenise(
     rows = []
     for text in texts:
         row = np.full(length, PADDING, np.int32)
-        found = [ids.get(word, UNKNOWN) for word in find_words(text)[:length]]
-        row[: len(found)] = found
+        tokens = [ids.get(word, UNKNOWN) for word in find_words(text)[:length]]
+        row[: len(tokens)] = tokens
         rows.append(row)
     return np.stack(rows) if rows else np.zeros((0, length), np.int32)

@@ -103,9 +103,9 @@ def find_builder(tfds: Any, name: str, work: Path) -> Any:
     try:
         builder = tfds.builder(name, data_dir=work, file_format="array_record", try_gcs=False)
     except Exception as error:
-        known = tfds.list_builders(with_community_datasets=False)
-        nearest = get_close_matches(name.split("/")[0], known, n=3, cutoff=0.5)
-        if name.split("/")[0] in known:
+        names = tfds.list_builders(with_community_datasets=False)
+        nearest = get_close_matches(name.split("/")[0], names, n=3, cutoff=0.5)
+        if name.split("/")[0] in names:
             hint = f"({_one_line(error)})"
         elif nearest:
             hint = f"did you mean {' or '.join(nearest)}?"
@@ -145,11 +145,11 @@ def choose_columns(
 
     def only(kind: type) -> str:
         """The feature of that kind for supervised learning, or the only one of that kind, or ""."""
-        found = [key for key, feature in features.items() if isinstance(feature, kind)]
-        preferred = [key for key in found if key in supervised]
+        keys = [key for key, feature in features.items() if isinstance(feature, kind)]
+        preferred = [key for key in keys if key in supervised]
         if preferred:
             return preferred[0]
-        return found[0] if len(found) == 1 else ""
+        return keys[0] if len(keys) == 1 else ""
 
     label, image, text = (
         only(kind) for kind in (tfds.features.ClassLabel, tfds.features.Image, tfds.features.Text)
@@ -188,10 +188,10 @@ def _download_and_prepare(tfds: Any, name: str, builder: Any, manual_dir: Path |
         for cause in _causes(error):
             if isinstance(cause, requests.ConnectionError | requests.Timeout):
                 url = cause.request.url if cause.request else ""
-                wanted = [
-                    info.filename for known, info in _downloads(builder).items() if known == url
+                files = [
+                    info.filename for address, info in _downloads(builder).items() if address == url
                 ]
-                where = f"{' '.join(wanted)} from {url}" if wanted else url or "its files"
+                where = f"{' '.join(files)} from {url}" if files else url or "its files"
                 raise InputError(
                     f"cannot download {where} for {name}: without a network, {again}"
                 ) from error
@@ -230,9 +230,9 @@ def _read_arrays(
         )
     x, y = _examples(name, builder, "train", label, inputs, track)
     check(bool((y >= 0).all()), f"the labels of {name} are hidden: choose a set for classification")
-    for part in ("test", "validation"):
-        if part in parts:
-            x_test, y_test = _examples(name, builder, part, label, inputs, track)
+    for split in ("test", "validation"):
+        if split in parts:
+            x_test, y_test = _examples(name, builder, split, label, inputs, track)
             if (y_test >= 0).all():  # the hidden labels of a competition are -1
                 return {"x_train": x, "y_train": y, "x_test": x_test, "y_test": y_test}
 
@@ -247,22 +247,22 @@ def _read_arrays(
     return {"x_train": take(train), "y_train": y[train], "x_test": take(test), "y_test": y[test]}
 
 
-def _rows(builder: Any, part: str, columns: Sequence[str], track: Track) -> Iterator[list[Any]]:
+def _rows(builder: Any, split: str, columns: Sequence[str], track: Track) -> Iterator[list[Any]]:
     """The named columns of each example."""
-    source = builder.as_data_source(split=part)
+    source = builder.as_data_source(split=split)
     starts = range(0, len(source), CHUNK)
-    for first in track(starts, f"reading {part}", len(starts)):
+    for first in track(starts, f"reading {split}", len(starts)):
         for row in source.__getitems__(list(range(first, min(first + CHUNK, len(source))))):
             yield [row[column] for column in columns]
 
 
 def _examples(
-    name: str, builder: Any, part: str, label: str, inputs: Sequence[str], track: Track
+    name: str, builder: Any, split: str, label: str, inputs: Sequence[str], track: Track
 ) -> tuple[np.ndarray | list[str], np.ndarray]:
     """Images uint8 [N, h, w, channel] or texts, and labels int32 [N]."""
     xs = []
     labels = []
-    for value, *values in _rows(builder, part, (label, *inputs), track):
+    for value, *values in _rows(builder, split, (label, *inputs), track):
         labels.append(value)
         if isinstance(values[0], np.ndarray):
             expected = xs[0] if xs else values[0]
@@ -273,8 +273,8 @@ def _examples(
             )
             xs.append(values[0])
         else:
-            joined = " ".join(text.decode(errors="replace") for text in values)
+            passage = " ".join(text.decode(errors="replace") for text in values)
             # Yelp's reviews and AG's news write a line break as a backslash and an n.
-            xs.append(joined.replace("\\n", " "))
-    check(bool(xs), f"the part {part!r} of {name} is empty: choose another set")
+            xs.append(passage.replace("\\n", " "))
+    check(bool(xs), f"the part {split!r} of {name} is empty: choose another set")
     return np.stack(xs) if isinstance(xs[0], np.ndarray) else xs, np.array(labels, np.int32)

@@ -4,21 +4,13 @@ import dataclasses
 import json
 from typing import Any
 
-from jaxfl.experiment.config.fields import as_typed, option
+from jaxfl.experiment.config.fields import as_typed, marked, option
+from jaxfl.experiment.config.notes import RESUMABLE
 from jaxfl.experiment.config.setting import Config
 
-# The result is then the same up to rounding, or is the same with more of it. The number of rounds
-# may grow. Another data_dir is harmless, because the data themselves are compared.
-MAY_CHANGE = {
-    "chunk",
-    "data_dir",
-    "devices",
-    "fail_on_divergence",
-    "format",
-    "keep",
-    "label",
-    "rounds",
-}
+# Another data_dir is harmless, because the data themselves are compared; the number of rounds may
+# grow.
+MAY_CHANGE = marked(Config, RESUMABLE) | {"label"}
 
 
 def differences(was: dict[str, Any], config: Config, done: int) -> list[str]:

@@ -1,79 +1,14 @@
-"""Options that take effect only together with another one."""
+"""Options that need, exclude or replace each other: what the notes of their hints say, checked."""
 
-import inspect
-from collections.abc import Callable
+from collections.abc import Iterator
 from dataclasses import fields
-from typing import Any, NamedTuple
+from typing import Any, TypeVar
 
 from jaxfl.core.errors import InputError
-from jaxfl.data import CONCEPTS, PARTITIONS
-from jaxfl.experiment.config.fields import as_typed, option
+from jaxfl.experiment.config.fields import as_typed, notes_of, option
+from jaxfl.experiment.config.notes import GIVEN, Effect, Excludes, Needs, Others
 
-
-class Effect(NamedTuple):
-    """When an option takes effect."""
-
-    needs: str  # the other option, in words
-    active: Callable[[Any], bool]  # of the options; true if it is not known yet
-
-
-def _of_partitions(name: str) -> Effect:
-    """An option that some partitions take."""
-    takers = [
-        partition
-        for partition, function in PARTITIONS.items()
-        if name in inspect.signature(function).parameters
-    ]
-    return Effect(
-        f"--partition {' or '.join(takers)}", lambda data: data.partition in (*takers, None)
-    )
-
-
-def _of_concepts(name: str) -> Effect:
-    """An option that some concepts take as their argument `name`."""
-    takers = [
-        concept
-        for concept, function in CONCEPTS.items()
-        if name in inspect.signature(function).parameters
-    ]
-    return Effect(f"--concept {' or '.join(takers)}", lambda data: data.concept in takers)
-
-
-ATTACKED = Effect("--attack", lambda upload: upload.attack is not None)
-DRAWN = Effect(
-    "--attack",
-    lambda upload: upload.attack is not None and not upload.malicious,
-)
-# Options that take effect only together with another one.
-EFFECTS = {
-    "classes_per_client": _of_partitions("classes_per_client"),
-    "beta": _of_partitions("beta"),
-    "topology": _of_partitions("topology"),
-    "concept_groups": _of_concepts("groups"),
-    "feature_noise": _of_concepts("level"),
-    "momentum": Effect("--optimizer sgd", lambda training: training.optimizer == "sgd"),
-    "decay": Effect(
-        "--schedule exponential or step",
-        lambda training: training.schedule in ("exponential", "step"),
-    ),
-    "decay_every": Effect("--schedule step", lambda training: training.schedule == "step"),
-    "own": Effect("--test own", lambda data: data.test in ("own", None)),
-    "attack_ratio": DRAWN,
-    "attack_seed": DRAWN,
-    "malicious": ATTACKED,
-    "attack_scale": ATTACKED,
-    "least_work": Effect("--stragglers", lambda run: run.stragglers > 0),
-    "drop_stragglers": Effect("--stragglers", lambda run: run.stragglers > 0),
-    "speed_seed": Effect("--speeds", lambda setting: setting.speeds is not None),
-    "arrivals": Effect(
-        "--speeds or --durations",
-        lambda setting: setting.speeds is not None or setting.durations is not None,
-    ),
-    "delta": Effect(
-        "--noise or --example-noise", lambda setting: setting.noise or setting.example_noise
-    ),
-    "top_k": Effect("--compress topk", lambda upload: upload.compress == "topk"),
-}
+Note = TypeVar("Note")
 
 
 def idle(options: Any) -> list[str]:
@@ -82,13 +17,11 @@ def idle(options: Any) -> list[str]:
     Args:
       options: of the data or of a run.
     """
-    defaults = {field.name: field.default for field in fields(options)}
+    defaults, values = _defaults(options), vars(options)
     return [
         name
-        for name, effect in EFFECTS.items()
-        if name in defaults
-        and getattr(options, name) != defaults[name]
-        and not effect.active(options)
+        for name, note in _notes(type(options), Effect)
+        if values[name] != defaults[name] and not note.hold(values, defaults)
     ]
 
 
@@ -100,9 +33,103 @@ def check_effects(options: Any) -> None:
     Args:
       options: complete options of the data or of a run.
     """
+    needed = dict(_notes(type(options), Effect))
     for name in idle(options):
         value = getattr(options, name)
         raise InputError(
             f"{option(name)} is {as_typed(value)}, and has no effect without "
-            f"{EFFECTS[name].needs}: leave it out, or give both"
+            f"{_others(needed[name])}: leave it out, or give both"
         )
+
+
+def check_together(options: Any) -> None:
+    """Raises an `InputError` if an option is given with one that it excludes or without its need.
+
+    Args:
+      options: of the data or of a run; those that the data set will choose may be open.
+    """
+    defaults, values = _defaults(options), vars(options)
+
+    def given(name: str, when: Any) -> bool:
+        return values[name] != defaults[name] if when is None else values[name] == when
+
+    for name, note in _notes(type(options), Needs):
+        if given(name, note.when) and not note.hold(values, defaults):
+            why = f", {note.why}" if note.why else ""
+            raise InputError(
+                f"{_spelled(name, note.when)} is given without {_others(note)}{why}: give both"
+            )
+    for name, note in _notes(type(options), Excludes):
+        if given(name, note.when) and values[note.other] != defaults[note.other]:
+            raise InputError(_both(name, note))
+
+
+def alternatives(group: type) -> list[tuple[str, str]]:
+    """The pairs of options of which only one may be given.
+
+    Example:
+      >>> ("local_steps", "local_epochs") in alternatives(Setting)
+      True
+    """
+    return [(name, note.other) for name, note in _notes(group, Excludes) if note.when is None]
+
+
+def check_typed(group: type, typed: set[str]) -> None:
+    """Raises an `InputError` if two alternatives are typed, be it with the values of the defaults.
+
+    Args:
+      group: of the options of a command.
+      typed: the options on the command line, such as "--rounds".
+    """
+    for name, note in _notes(group, Excludes):
+        if note.when is None and {option(name), option(note.other)} <= typed:
+            raise InputError(_both(name, note))
+
+
+def replaced(group: type, typed: set[str]) -> dict[str, Any]:
+    """The options that give way to alternatives on the command line, with their defaults.
+
+    Args:
+      group: of the options of a command.
+      typed: the options on the command line, such as "--rounds".
+    """
+    defaults = {one.name: one.default for one in fields(group)}
+    pairs = alternatives(group)
+    return {
+        other: defaults[other]
+        for name, other in [*pairs, *((other, name) for name, other in pairs)]
+        if option(name) in typed
+    }
+
+
+def _defaults(options: Any) -> dict[str, Any]:
+    return {one.name: one.default for one in fields(options)}
+
+
+def _notes(group: type, kind: type[Note]) -> Iterator[tuple[str, Note]]:
+    """Each note of a kind, with the name of its field."""
+    for name, notes in notes_of(group).items():
+        yield from ((name, note) for note in notes if isinstance(note, kind))
+
+
+def _both(name: str, note: Excludes) -> str:
+    one, other = _spelled(name, note.when), option(note.other)
+    return f"both {one} and {other} are given: {note.choose}"
+
+
+def _others(note: Others) -> str:
+    """What the note asks for, as it is typed."""
+    return " or ".join(
+        option(name)
+        if values is GIVEN
+        else _spelled(name, *(value for value in values if value is not None))
+        for name, values in note.others.items()
+    )
+
+
+def _spelled(name: str, *values: Any) -> str:
+    """An option with the values that it may have, as they are typed."""
+    if values == (False,):
+        return option(f"no_{name}")
+    known = [as_typed(value) for value in values if value is not None]
+    return f"{option(name)} {' or '.join(known)}".rstrip()

@@ -3,33 +3,40 @@
 The options of the command line and the fields of `config.json` are these fields.
 """
 
+import functools
+import inspect
 import typing
-from collections.abc import Collection
-from dataclasses import dataclass, field, fields
+from collections.abc import Callable
+from dataclasses import dataclass, fields
 from typing import Annotated, Any, Literal, TypeVar
 
 from jaxfl.core.errors import InputError, check_name
 from jaxfl.core.options import NOT_NEGATIVE, POSITIVE, Range, accepts, expected, takes_fractions
 from jaxfl.data import CONCEPTS, PARTITIONS
 from jaxfl.data.augment import AUGMENTATIONS
+from jaxfl.experiment.config.notes import (
+    GIVEN,
+    NO_SCORE,
+    OF_CLIENTS,
+    PATH,
+    RESUMABLE,
+    Effect,
+    Excludes,
+    Heading,
+    Mark,
+    Names,
+    Needs,
+)
 from jaxfl.models import MODELS
 from jaxfl.simulation.evaluate import After
 from jaxfl.training.optimizers import OPTIMIZERS, SCHEDULES
-from jaxfl.uplink import ATTACKS, DEFENCES
+from jaxfl.uplink import ATTACKS, DEFENCES, SCALED
 
 T = TypeVar("T")
 
-
-@dataclass(frozen=True, eq=False)
-class Names:
-    """The names that a text may be: the keys of a table, which may grow."""
-
-    kind: str  # what a name stands for, in the singular
-    known: Collection[str] = field(repr=False)
-
-
 # A number typed by mistake would fill the memory before it fails.
 MANY = Range(low=1, high=1_000_000)
+NAMED_OR_DRAWN = "name the malicious clients, or let them be drawn"
 BELOW_ONE = Range(low=0, high=1, high_included=False)
 SEED = Range(low=0, high=2**31 - 1, words="a whole number of at least 0 and below 2^31")
 EVERY_CLIENT = Range(0, 1, low_included=False, words="a fraction in (0, 1], 1 for every client")
@@ -44,43 +51,80 @@ SOME = Range(0, 1, low_included=False, words="a fraction in (0, 1]")
 SPREAD = Range(low=0, high=10)
 
 
+def _takers(functions: dict[str, Callable], argument: str) -> tuple[str, ...]:
+    """The names of the functions that take an argument."""
+    return tuple(
+        name
+        for name, function in functions.items()
+        if argument in inspect.signature(function).parameters
+    )
+
+
+COUNTING = _takers(PARTITIONS, "classes_per_client")  # labels, or shards
+BY_LABELS = tuple(name for name in COUNTING if name != "shards")
+SHARED_OUT = _takers(PARTITIONS, "beta")
+NODES = _takers(PARTITIONS, "topology")
+
+
 @dataclass(frozen=True)
 class DataOptions:
     """Which data, and which client holds what."""
 
-    dataset: str = "digits"
+    dataset: Annotated[str, Heading("{}", "data", always=True)] = "digits"
     """data set, see `jaxfl list datasets`"""
-    data_dir: str | None = None
+    data_dir: Annotated[str | None, NO_SCORE, RESUMABLE] = None
     """folder of NAME.npz files; the environment's JAXFL_DATA_DIR if not given"""
-    partition: Annotated[str | None, Names("partition", PARTITIONS)] = None
+    partition: Annotated[str | None, Names("partition", PARTITIONS), Heading("{}", "data")] = None
     """who holds what, see `jaxfl list partitions`; natural where the data come from clients, else
     pathological"""
-    classes_per_client: Annotated[int, MANY] = 2
+    classes_per_client: Annotated[
+        int,
+        MANY,
+        Effect(partition=(*COUNTING, None)),
+        Heading(
+            "{} labels each", behind="partition", always=True, where=Effect(partition=BY_LABELS)
+        ),
+        Heading(
+            "{} shards each", behind="partition", always=True, where=Effect(partition="shards")
+        ),
+    ] = 2
     """labels a client holds (pathological, unbalanced_pathological, labels), or shards that it
     draws (shards)"""
-    beta: Annotated[float, SKEW] = 0.5
+    beta: Annotated[
+        float,
+        SKEW,
+        Effect(partition=(*SHARED_OUT, None)),
+        Heading("beta {}", behind="partition", always=True),
+    ] = 0.5
     """Dirichlet concentration (dirichlet, niid_bench_dirichlet, quantity); smaller is a stronger
     skew"""
-    topology: Annotated[int, Range(low=3, high=5)] = 5
+    topology: Annotated[
+        int,
+        Range(low=3, high=5),
+        Effect(partition=(*NODES, None)),
+        Heading("{} nodes", behind="partition", always=True),
+    ] = 5
     """nodes of the partition `nodes`: 3, 4 or 5"""
-    clients: Annotated[int | None, MANY] = None
+    clients: Annotated[int | None, MANY, Heading("{} clients", "clients")] = None
     """number of clients; 10, or all of a natural partition"""
-    concept: Annotated[str | None, Names("concept", CONCEPTS)] = None
+    concept: Annotated[str | None, Names("concept", CONCEPTS), Heading("{}", "data")] = None
     """what differs between clients, in training and test: groups of them have rotated images
     (rotation) or permuted labels (swapped_labels), or each has another level of noise
     (feature_noise)"""
-    concept_groups: Annotated[int, MANY] = 4
+    concept_groups: Annotated[int, MANY, Effect(concept=_takers(CONCEPTS, "groups"))] = 4
     """groups of clients with one concept: 2 or 4 for rotation; client i is in group i mod groups"""
-    feature_noise: Annotated[float, NOT_NEGATIVE] = 0.1
+    feature_noise: Annotated[float, NOT_NEGATIVE, Effect(concept=_takers(CONCEPTS, "level"))] = 0.1
     """standard deviation of the noise on the last client's examples, of pixels in [0, 1]"""
     merge_test: bool = False
     """divide training and test set together among the clients, who are then tested on a part of
     their own data"""
-    max_examples: Annotated[int | None, Range(low=1, high=2**31 - 1)] = None
+    max_examples: Annotated[
+        int | None, Range(low=1, high=2**31 - 1), Heading("at most {} examples each", "clients")
+    ] = None
     """most examples that a client may hold, the others are left out; no limit if not given"""
     val: Annotated[float, BELOW_ONE] = 0.2
     """fraction of a client's examples that validate"""
-    own: Annotated[float, BELOW_ONE] = 0.2
+    own: Annotated[float, BELOW_ONE, Effect(test=("own", None))] = 0.2
     """fraction of a client's examples that test it, if --test is own"""
     test: Literal["reweighted", "own", "global"] | None = None
     """test examples of a client: the whole test set weighted by the client's label frequencies, a
@@ -88,8 +132,11 @@ class DataOptions:
     feedback: Literal["val", "test-leaking"] = "val"
     """what methods learn from beside the training data (pfedgat) and checkpoints are chosen by: the
     client's validation part, or, comparable to no other results, its test set"""
-    seed: Annotated[int, SEED] = 0
-    """seed of the partition, the initial model, participation and batches"""
+    seed: Annotated[int, SEED, Heading("seed {}", "seeds", always=True, unless="seeds")] = 0
+    """seed of the initial model, participation and batches, and of the data"""
+    data_seed: Annotated[int | None, SEED, Heading("data seed {}", "seeds")] = None
+    """seed of the data apart: of the partition, the split into training, validation and test, and
+    the concept; all --seeds then share the same data, and differ by training alone"""
 
 
 @dataclass(frozen=True)
@@ -105,9 +152,11 @@ class TrainingOptions:
     pixels: Literal["channels", "unit", "centred"] = "channels"
     """what models see of images of bytes: values less the mean of their channel, over its standard
     deviation, where these are known (channels), values in [0, 1], or values in [-1, 1]"""
-    local_steps: Annotated[int | None, MANY] = None
+    local_steps: Annotated[
+        int | None, MANY, Excludes("local_epochs"), Heading("{} local step(s)", "training")
+    ] = None
     """local SGD steps a round; 200 if neither steps nor epochs are given"""
-    local_epochs: Annotated[int | None, MANY] = None
+    local_epochs: Annotated[int | None, MANY, Heading("{} local epoch(s)", "training")] = None
     """local epochs a round, in place of steps"""
     batch_size: Annotated[int, MANY] = 64
     """examples in a local step"""
@@ -115,20 +164,20 @@ class TrainingOptions:
     """learning rate"""
     optimizer: Annotated[str, Names("optimizer", OPTIMIZERS)] = "sgd"
     """optimiser of local training, new in each round: sgd, adam, adamw, rmsprop or adagrad"""
-    momentum: Annotated[float, BELOW_ONE] = 0.9
+    momentum: Annotated[float, BELOW_ONE, Effect(optimizer="sgd")] = 0.9
     """momentum of sgd"""
     weight_decay: Annotated[float, NOT_NEGATIVE] = 1e-5
     """weight decay, added to the gradient; adamw: beside the step"""
     schedule: Annotated[str, Names("schedule", ("constant", *SCHEDULES))] = "constant"
     """learning rate by round: constant, exponential (--lr times --decay^round), step (times --decay
     every --decay-every rounds) or cosine (to 0 after the last round)"""
-    decay: Annotated[float, SOME] = 0.99
+    decay: Annotated[float, SOME, Effect(schedule=("exponential", "step"))] = 0.99
     """factor of the learning rate under --schedule exponential or step"""
-    decay_every: Annotated[int, MANY] = 10
+    decay_every: Annotated[int, MANY, Effect(schedule="step")] = 10
     """rounds between two steps of --schedule step"""
     example_clip: Annotated[float | None, POSITIVE] = None
     """largest L2 norm of an example's gradient in local training"""
-    example_noise: Annotated[float, NOT_NEGATIVE] = 0.0
+    example_noise: Annotated[float, NOT_NEGATIVE, Needs(example_clip=GIVEN, why="its unit")] = 0.0
     """noise on the gradient of a batch, in units of --example-clip: privacy for single examples"""
     compute: Literal["float32", "bfloat16"] = "float32"
     """arithmetic of the models; bfloat16 is for accelerators, parameters stay float32"""
@@ -138,34 +187,47 @@ class TrainingOptions:
 class UploadOptions:
     """Attacks and defences, privacy and compression: what happens to a model on its way."""
 
-    attack: Annotated[str | None, Names("attack", ATTACKS)] = None
+    attack: Annotated[
+        str | None, Names("attack", ATTACKS), OF_CLIENTS, Heading("attack {}", "clients")
+    ] = None
     """what malicious clients send or train on, see `jaxfl list attacks`; scores are then means over
     the others"""
-    attack_ratio: Annotated[float, BELOW_ONE] = 0.4
+    attack_ratio: Annotated[float, BELOW_ONE, OF_CLIENTS, Effect(attack=GIVEN)] = 0.4
     """fraction of malicious clients under an attack"""
-    attack_seed: Annotated[int, SEED] = 0
+    attack_seed: Annotated[int, SEED, OF_CLIENTS, Effect(attack=GIVEN)] = 0
     """which clients are malicious, whatever the seed of the run"""
-    malicious: Annotated[tuple[int, ...], NOT_NEGATIVE] = ()
+    malicious: Annotated[
+        tuple[int, ...],
+        NOT_NEGATIVE,
+        OF_CLIENTS,
+        Effect(attack=GIVEN),
+        Excludes("attack_ratio", NAMED_OR_DRAWN),
+        Excludes("attack_seed", NAMED_OR_DRAWN),
+    ] = ()
     """ids of the malicious clients, in place of --attack-ratio and --attack-seed"""
-    attack_scale: Annotated[float | None, POSITIVE] = None
+    attack_scale: Annotated[float | None, POSITIVE, Effect(attack=SCALED)] = None
     """strength of an attack that has one, such as the factor of mimic; the attack's own default if
     not given"""
     defend: Annotated[tuple[str, ...], Names("defence", DEFENCES)] = ()
     """defences: clip (the server cuts updates to their median norm), deduplicate (updates that have
     a copy do not count), accept (a client keeps its own model where that is clearly better on its
     validation data); see docs/robustness.md"""
-    clip: Annotated[float | None, POSITIVE] = None
+    clip: Annotated[
+        float | None,
+        POSITIVE,
+        Excludes("example_clip", "choose whether clients or single examples are to be protected"),
+    ] = None
     """largest L2 norm of the update that a client sends, over all of its parameters; see
     docs/privacy.md"""
-    noise: Annotated[float, NOT_NEGATIVE] = 0.0
+    noise: Annotated[float, NOT_NEGATIVE, Needs(clip=GIVEN, why="its unit")] = 0.0
     """standard deviation of the noise that a client adds to its update, in units of --clip: privacy
     for clients"""
-    delta: Annotated[float, DELTA] = 1e-5
+    delta: Annotated[float, DELTA, Effect(noise=GIVEN, example_noise=GIVEN)] = 1e-5
     """delta of the guarantee (epsilon, delta) in summary.json, under --noise or --example-noise"""
     compress: Literal["none", "int8", "topk"] = "none"
     """what clients make of their updates before they send them: 8-bit integers, or the largest
     entries alone"""
-    top_k: Annotated[float, SOME] = 0.1
+    top_k: Annotated[float, SOME, Effect(compress="topk")] = 0.1
     """fraction of the entries that are sent under --compress topk"""
 
 
@@ -173,57 +235,87 @@ class UploadOptions:
 class RunOptions:
     """The rounds, what is evaluated and kept of them, and the devices."""
 
-    participation: Annotated[float, EVERY_CLIENT] = 1.0
+    participation: Annotated[
+        float, EVERY_CLIENT, Heading("{percent:g} % in each round", "clients")
+    ] = 1.0
     """fraction of the clients in each round, without those of --unseen"""
-    unseen: Annotated[float, BELOW_ONE] = 0.0
+    unseen: Annotated[float, BELOW_ONE, OF_CLIENTS, Heading("{percent:g} % unseen", "clients")] = (
+        0.0
+    )
     """fraction of the clients that take part in no round: newcomers, whose scores stand apart from
     those of the others"""
-    stragglers: Annotated[float, PART] = 0.0
+    stragglers: Annotated[float, PART, Heading("{percent:g} % stragglers", "clients")] = 0.0
     """fraction of the clients that, anew in each round, take only a random part of their local
     steps, or whole epochs of --local-epochs; see docs/guides/unreliable_clients.md"""
-    least_work: Annotated[float, BELOW_ONE] = 0.0
+    least_work: Annotated[float, BELOW_ONE, Effect(stragglers=GIVEN)] = 0.0
     """smallest part of its local steps that a straggler takes"""
-    drop_stragglers: bool = False
+    drop_stragglers: Annotated[
+        bool, Effect(stragglers=GIVEN), Heading("whose uploads are lost", "clients")
+    ] = False
     """lose the uploads of the clients that take only a part of their steps"""
-    work_file: str | None = None
+    work_file: Annotated[
+        str | None, PATH, Excludes("stragglers"), Heading("given work of each client", "clients")
+    ] = None
     """NumPy file (.npy) with the part of its local steps that each client takes in every round, in
     place of --stragglers: numbers [clients] in (0, 1]"""
-    drop: Annotated[float, BELOW_ONE] = 0.0
+    drop: Annotated[float, BELOW_ONE, Heading("{percent:g} % of the uploads lost", "clients")] = 0.0
     """probability that what a client uploads in a round is lost after its training"""
-    rounds: Annotated[int, MANY] = 20
+    rounds: Annotated[int, MANY, RESUMABLE, Heading("{} round(s)", "rounds", always=True)] = 20
     """communication rounds"""
     top_edges: Annotated[int | None, MANY] = None
     """other clients whose models a client mixes with its own, those of the largest weights in its
     row; all if not given; for methods with a graph, see docs/methods.md"""
     eval_every: Annotated[int, MANY] = 1
     """rounds between two evaluations; the last round is always evaluated"""
-    eval_on: Literal["all", "participants"] = "all"
+    eval_on: Annotated[Literal["all", "participants"], OF_CLIENTS] = "all"
     """clients to evaluate: all, or those of the round"""
-    score_after: After = "fine_tuned"
-    """what is scored as `after`, beside the deployed models: these after fine-tuning, the models
-    that the clients trained in the round before the server answered, or none (quicker)"""
-    store: str | None = None
+    score_after: Annotated[
+        After,
+        Needs(
+            eval_on="participants",
+            participation=1,
+            when="trained",
+            why="as it scores the models of the clients of a round",
+        ),
+        Excludes(
+            "unseen",
+            "those of --unseen are in none, whose models it scores; give --score-after fine_tuned",
+            when="trained",
+        ),
+    ] = "fine_tuned"
+    """models after local training that are scored beside the deployed ones: fine_tuned (the
+    deployed models after further training), trained (those of the round, before the server
+    answered), or none (quicker)"""
+    store: Annotated[
+        str | None,
+        PATH,
+        NO_SCORE,
+        Needs(seeds=1, why="as it runs one seed after the other"),
+        Needs(keep_models=False, why="as models.npz would hold the models of all clients"),
+    ] = None
     """directory of the clients' data, made from the data set if it is new: the data and the states
     of the clients then lie on disk, and a round reads its cohort only"""
-    checkpoint_every: Annotated[int | None, MANY] = None
+    checkpoint_every: Annotated[int | None, MANY, NO_SCORE] = None
     """rounds between two checkpoints, from which `jaxfl resume DIR` goes on; none if not given, but
     on Ctrl-C"""
-    keep: Annotated[int, MANY] = 2
+    keep: Annotated[int, MANY, NO_SCORE, RESUMABLE] = 2
     """checkpoints to keep, the newest ones"""
-    keep_models: bool = True
+    keep_models: Annotated[bool, NO_SCORE] = True
     """keep the models of the clients in models.npz, for `jaxfl predict` and `jaxfl.load`"""
-    format: Annotated[tuple[str, ...], Names("picture format", (*PICTURE_FORMATS, "gif"))] = (
-        "png",
-    )
+    format: Annotated[
+        tuple[str, ...], NO_SCORE, RESUMABLE, Names("picture format", (*PICTURE_FORMATS, "gif"))
+    ] = ("png",)
     """formats of the pictures: png, pdf, svg; gif is the graph by round, beside the others"""
-    fail_on_divergence: bool = False
+    fail_on_divergence: Annotated[bool, NO_SCORE, RESUMABLE] = False
     """stop when a client's update is not finite, instead of leaving it out of the round"""
-    seeds: Annotated[int, MANY] = 1
+    seeds: Annotated[int, MANY, OF_CLIENTS, Heading("{} seeds", "seeds")] = 1
     """how many seeds to run side by side: seed, seed + 1, ..."""
-    chunk: Annotated[int, MANY] | Literal["auto", "all"] = "auto"
+    chunk: Annotated[Annotated[int, MANY] | Literal["auto", "all"], NO_SCORE, RESUMABLE] = "auto"
     """clients computed side by side, the same result: a number, all, or auto (convolutions on CPU:
     one, else all)"""
-    devices: Annotated[int, Range(low=1, high=1024)] | Literal["auto"] = "auto"
+    devices: Annotated[
+        Annotated[int, Range(low=1, high=1024)] | Literal["auto"], NO_SCORE, RESUMABLE
+    ] = "auto"
     """devices of each process that share the clients; auto: all, at most one a client; of a CPU,
     one a core"""
 
@@ -232,14 +324,20 @@ class RunOptions:
 class ClockOptions:
     """A virtual clock of clients that differ in speed, and when a target is reached."""
 
-    speeds: Annotated[float | None, SPREAD] = None
+    speeds: Annotated[
+        float | None, SPREAD, Excludes("durations"), Heading("speeds {:g}", "clients")
+    ] = None
     """clients take different times for a round: sigma of their log-normal distribution, whose
     median is 1, and 0 if all take 1; a virtual clock then runs beside the rounds"""
-    speed_seed: Annotated[int, SEED] = 0
+    speed_seed: Annotated[int, SEED, Effect(speeds=GIVEN)] = 0
     """which clients are slow, whatever the seed of the run"""
-    durations: str | None = None
+    durations: Annotated[str | None, PATH] = None
     """NumPy file (.npy) with the time that each client takes for a round, in place of --speeds"""
-    arrivals: Literal["synchronous", "asynchronous"] = "synchronous"
+    arrivals: Annotated[
+        Literal["synchronous", "asynchronous"],
+        Effect(speeds=GIVEN, durations=GIVEN),
+        Heading("{} arrivals", "clients"),
+    ] = "synchronous"
     """when a round ends: with the slowest client of a drawn cohort, or (asynchronous) as soon as
     --participation of all clients have arrived, while the others go on training"""
     target: Annotated[float | None, POSITIVE] = None
@@ -250,6 +348,16 @@ class ClockOptions:
 def has_clock(options: ClockOptions) -> bool:
     """Whether a virtual clock runs beside the rounds."""
     return options.speeds is not None or options.durations is not None
+
+
+def seed_of_data(options: DataOptions, place: int = 0) -> int:
+    """The seed that draws who holds which examples.
+
+    Args:
+      options: of the data.
+      place: of the seed among the seeds of a run, from 0.
+    """
+    return options.seed + place if options.data_seed is None else options.data_seed
 
 
 def option(name: str) -> str:
@@ -278,6 +386,22 @@ def as_typed(value: Any) -> str:
 def hints(group: type) -> dict[str, Any]:
     """The type hints of a group's fields, with their ranges and names."""
     return typing.get_type_hints(group, include_extras=True)
+
+
+@functools.cache
+def notes_of(group: type) -> dict[str, tuple[Any, ...]]:
+    """The ranges, names and other notes of each field of a group, by the name of the field."""
+    return {name: getattr(hint, "__metadata__", ()) for name, hint in hints(group).items()}
+
+
+def marked(group: type, mark: Mark) -> set[str]:
+    """The fields of a group that bear a mark.
+
+    Example:
+      >>> "rounds" in marked(Config, RESUMABLE)
+      True
+    """
+    return {name for name, notes in notes_of(group).items() if mark in notes}
 
 
 def check_field(what: str, hint: Any, value: Any) -> None:

@@ -11,7 +11,8 @@ from jaxfl.data import Source, load, merge_test_set, natural
 from jaxfl.data.sources import SOURCES, data_dir
 from jaxfl.experiment.config import rules
 from jaxfl.experiment.config.effects import check_effects
-from jaxfl.experiment.config.fields import DataOptions, TrainingOptions, value_of
+from jaxfl.experiment.config.fields import DataOptions, TrainingOptions, marked, value_of
+from jaxfl.experiment.config.notes import PATH
 from jaxfl.experiment.config.rules import check_target
 from jaxfl.experiment.config.setting import Setting
 from jaxfl.simulation import participation
@@ -65,7 +66,7 @@ def resolve(setting: S, source: Source | None = None) -> Resolved[S]:
     if setting.dataset not in SOURCES:  # config.json names the folder for a reader elsewhere
         folder = str(value_of(data_dir(setting.data_dir)).absolute())
         setting = dataclasses.replace(setting, data_dir=folder)
-    for name in ("store", "durations", "work_file"):
+    for name in marked(type(setting), PATH):
         given = getattr(setting, name)
         if given is not None:
             setting = dataclasses.replace(setting, **{name: str(Path(given).absolute())})

@@ -1,7 +1,7 @@
-"""What options say together, and whether they fit the algorithm and the data.
+"""Whether options fit each other's numbers, the algorithm and the data.
 
-The range of each option stands in `fields`. What may stand in data at all is checked where they are
-read, for users of Python too: `data.arrays`.
+The range of each option stands in `fields`, and so do the options that it needs or excludes. What
+may stand in data at all is checked where they are read, for users of Python too: `data.arrays`.
 """
 
 import inspect
@@ -21,19 +21,10 @@ from jaxfl.experiment.config.fields import (
     UploadOptions,
     as_typed,
     check_field,
-    option,
     value_of,
 )
 from jaxfl.models import MODELS
-from jaxfl.uplink import FLIPPED, check_scale
-
-
-def check_steps(training: TrainingOptions) -> None:
-    """Raises an `InputError` if both local steps and local epochs are given."""
-    check(
-        training.local_steps is None or training.local_epochs is None,
-        "both --local-steps and --local-epochs are given: choose one",
-    )
+from jaxfl.uplink import FLIPPED
 
 
 def check_seeds(seed: int, seeds: int) -> None:
@@ -46,12 +37,6 @@ def check_seeds(seed: int, seeds: int) -> None:
 def check_benign(upload: UploadOptions, clients: int | None) -> None:
     """Raises an `InputError` if all clients or none are malicious, or they are named wrongly."""
     ids = upload.malicious
-    for name in ("attack_ratio", "attack_seed"):
-        value = getattr(upload, name)
-        check(
-            not ids or value == getattr(UploadOptions, name),
-            f"{option(name)} is {value}, and --malicious names the clients: leave out one of them",
-        )
     check(
         len(set(ids)) == len(ids),
         f"--malicious names a client twice ({as_typed(ids)}): name each id once",
@@ -95,68 +80,6 @@ def check_unseen(setting: Any) -> None:
         count_unseen(setting, setting.clients) < benign,
         f"--unseen is {setting.unseen}: expected a fraction that leaves at least one of the "
         f"{benign} benign clients for the rounds",
-    )
-
-
-def check_strength(upload: UploadOptions) -> None:
-    """Raises an `InputError` if a strength is given for an attack that has none."""
-    if upload.attack is not None:
-        check_scale(upload.attack, upload.attack_scale)
-
-
-def check_noise(upload: UploadOptions, training: TrainingOptions) -> None:
-    """Raises an `InputError` if there is noise without clipping, or clipping of both kinds."""
-    check(
-        upload.clip is not None or upload.noise == 0,
-        "--noise is given without --clip, its unit: give both",
-    )
-    check(
-        training.example_clip is not None or training.example_noise == 0,
-        "--example-noise is given without --example-clip, its unit: give both",
-    )
-    check(
-        upload.clip is None or training.example_clip is None,
-        "both --clip and --example-clip are given: choose whether clients or single examples are "
-        "to be protected",
-    )
-
-
-def check_scored(options: RunOptions) -> None:
-    """Raises an `InputError` if clients are to be scored whose models a round has not trained."""
-    check(
-        options.score_after != "trained"
-        or options.eval_on == "participants"
-        or options.participation == 1,
-        "--score-after trained scores the models of the clients of a round: give --eval-on "
-        "participants too, or --participation 1",
-    )
-    check(
-        options.score_after != "trained" or not options.unseen,
-        "--score-after trained scores the models of the clients of a round, and those of --unseen "
-        "are in none: give --score-after fine_tuned",
-    )
-
-
-def check_store(options: RunOptions) -> None:
-    """Raises an `InputError` if clients on disk are given to what needs all of them in memory."""
-    if options.store is None:
-        return
-    check(
-        options.seeds == 1,
-        f"--store is given and --seeds is {options.seeds}: run one seed after the other",
-    )
-    check(
-        not options.keep_models,
-        "--store keeps the clients on disk, and models.npz would hold the models of all: add "
-        "--no-keep-models",
-    )
-
-
-def check_work(options: RunOptions) -> None:
-    """Raises an `InputError` if the work of the clients is both given and drawn."""
-    check(
-        options.work_file is None or options.stragglers == 0,
-        "both --work-file and --stragglers are given: choose one",
     )
 
 
@@ -241,14 +164,6 @@ def check_attack(upload: UploadOptions, dataset: str, source: Source) -> None:
 def takes_names(model: str) -> bool:
     """Whether a model embeds names, of words or of users and items, and needs their number."""
     return "vocabulary" in inspect.signature(MODELS[model]).parameters
-
-
-def check_clock(options: ClockOptions) -> None:
-    """Raises an `InputError` if the times of the clients are given twice."""
-    check(
-        options.speeds is None or options.durations is None,
-        "both --speeds and --durations are given: choose one",
-    )
 
 
 def check_target(options: ClockOptions, classes: int) -> None:

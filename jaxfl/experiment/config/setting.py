@@ -6,16 +6,16 @@ from typing import Annotated, Any
 
 from jaxfl.algorithms import ALGORITHMS
 from jaxfl.experiment.config import rules
+from jaxfl.experiment.config.effects import check_together
 from jaxfl.experiment.config.fields import (
     ClockOptions,
     DataOptions,
-    Names,
     RunOptions,
     TrainingOptions,
     UploadOptions,
     check_fields,
 )
-from jaxfl.experiment.config.rules import check_clock
+from jaxfl.experiment.config.notes import Names
 
 
 @dataclass(frozen=True)  # the fields of the last class come first
@@ -32,16 +32,10 @@ class Setting(ClockOptions, RunOptions, UploadOptions, TrainingOptions, DataOpti
 
     def __post_init__(self):
         check_fields(self)
-        rules.check_steps(self)
+        check_together(self)
         rules.check_seeds(self.seed, self.seeds)
         rules.check_benign(self, self.clients)
         rules.check_unseen(self)
-        rules.check_strength(self)
-        rules.check_noise(self, self)
-        rules.check_scored(self)
-        rules.check_store(self)
-        rules.check_work(self)
-        check_clock(self)
 
 
 @dataclass(frozen=True)
@@ -60,7 +54,7 @@ class Config(Setting):
     Example:
       >>> Config(algorithm="pfedgraph", hyper={"alpha": -1.0})
       Traceback (most recent call last):
-      jaxfl.errors.InputError: hyper-parameter alpha of pfedgraph is -1.0: expected ...
+      jaxfl.core.errors.InputError: hyper-parameter alpha of pfedgraph is -1.0: expected ...
     """
 
     algorithm: Annotated[str, Names("algorithm", ALGORITHMS)] = "fedavg"

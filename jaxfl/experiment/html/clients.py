@@ -42,7 +42,7 @@ def client_parts(groups: Sequence[Group], highlight: Collection[str] = ()) -> li
     """The parts about the clients of runs; what is not known is left out.
 
     Args:
-      groups: of `show.grouping.comparable_groups`.
+      groups: of `tables.grouping.comparable_groups`.
       highlight: labels or methods that are in colour among many.
 
     Raises:
@@ -77,12 +77,12 @@ def _holdings(config: Config, sources: dict[str, Source]) -> tuple[Holdings, str
     try:
         resolved = resolve(config, sources.get(place))
         sources[place] = source = resolved.source
-        parts = assign(resolved.config, source, config.seed)
+        parts = assign(resolved.config, source)
     except InputError as error:  # the data set is not on this machine, for example
         order = np.arange(config.clients or 0)
         clients = Clients(order, np.zeros((len(order), 4)), "", None, malicious(config))
         return Holdings(clients, None, []), str(error)
-    groups = true_groups(resolved.config, source, config.seed)
+    groups = true_groups(resolved.config, source)
     clients = clients_of(source, parts, groups, malicious(resolved.config))
     counts = label_counts(source, parts)
     kind = "" if source.classes else "tenth "
@@ -157,7 +157,7 @@ def _graph(run: FinishedRun) -> dict[str, np.ndarray]:
 
 def _scores(run: FinishedRun) -> np.ndarray:
     """The stored test score of each client's deployed model, first seed, last round [C]."""
-    scores = seeds_of(run.config).one(run.clients).get("before_test", np.zeros(0))
+    scores = seeds_of(run.config).one(run.clients).get("deployed_test", np.zeros(0))
     check(
         scores.ndim == 2
         and len(scores) > 0

@@ -32,6 +32,7 @@ from jaxfl.experiment.tables.scores import (
     score_text,
     spans_magnitudes,
 )
+from jaxfl.simulation.evaluate import Stage
 from jaxfl.simulation.scoring import MEASURES
 
 View = dict[str, Any]
@@ -43,10 +44,11 @@ DASHES = {
     LONG_DASHES: "longdash",
     LONG_DASHES_AND_DOTS: "longdashdot",
 }
-KINDS = (  # of curves: name, stage and score
-    ("deployed models", "before", "mean"),
-    ("worst clients", "before", "worst10"),
-    ("after training", "after", "mean"),
+KINDS: tuple[tuple[str, Stage, str], ...] = (  # of curves: name, stage and score
+    ("deployed models", "deployed", "mean"),
+    ("worst clients", "deployed", "worst10"),
+    ("trained models", "trained", "mean"),
+    ("fine-tuned models", "fine_tuned", "mean"),
 )
 
 
@@ -80,7 +82,7 @@ def _round_axis(runs: Runs) -> dict[str, Any]:
 
 
 def _score_curves(
-    runs: Runs, kind: tuple[str, str, str], measure: str, highlight: Collection[str]
+    runs: Runs, kind: tuple[str, Stage, str], measure: str, highlight: Collection[str]
 ) -> View | None:
     title, stage, name = kind
     figure = make_figure(f"test {MEASURES[measure][0]}, {title}", "round")
@@ -111,7 +113,7 @@ def _curves_of_one(runs: Runs, measure: str) -> View | None:
     lines = run["lines"]
     rounds = [line["round"] for line in lines]
     shown_values = []
-    for (title, stage, name), dash in zip(KINDS, ("solid", "dash", "dot"), strict=True):
+    for (title, stage, name), dash in zip(KINDS, ("solid", "dash", "dot", "dot"), strict=True):
         values, spread = score_by_round(lines, stage, name, measure)
         if np.isfinite(values).any():
             shown_values.append(values - spread)

@@ -146,7 +146,7 @@ def panel(what: str, views: Sequence[dict[str, Any]], choice: str, height: int =
 
     Args:
       what: the figure in words, for those who do not see it.
-      views: of `show.interactive`.
+      views: of `html.curves`.
       choice: the title of the choice.
       height: in pixels.
     """

@@ -67,11 +67,11 @@ def write_page(
       file: to write.
       overwrite: replace the file.
       highlight: runs or methods that are in colour among many.
-      by: as in `show.sections.sections`.
-      against: as in `show.sections.sections`.
+      by: as in `tables.sections.sections`.
+      against: as in `tables.sections.sections`.
 
     Raises:
-      InputError: see `check_page`, `load_finished` and `show.sections.sections`; or several
+      InputError: see `check_page`, `load_finished` and `tables.sections.sections`; or several
         searches are given.
     """
     check_page(file, overwrite)
@@ -127,7 +127,7 @@ def _tables(tables: Sequence[Section], groups: Sequence[Group], setting: str) ->
     """The tables of runs, each with what stands around it.
 
     Args:
-      tables: of `show.sections.sections`.
+      tables: of `tables.sections.sections`.
       groups: the runs, for the colours.
       setting: what stands at the top of the page, and is not repeated.
     """

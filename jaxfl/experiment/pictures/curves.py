@@ -27,12 +27,14 @@ from jaxfl.experiment.tables.heading import setting_line
 from jaxfl.experiment.tables.pooling import pool_seeds
 from jaxfl.experiment.tables.scores import (
     FEW,
+    TITLES,
     by_seed,
     coloured_runs,
     most_mixed,
     ranked,
     score_by_round,
     score_limits,
+    score_of,
     spans_magnitudes,
 )
 from jaxfl.simulation.scoring import MEASURES
@@ -67,9 +69,10 @@ def draw_curves(
     colour = colour_of(config.algorithm) if config else "black"
     mark = {"marker": "o", "markersize": 3} if len(rounds) < 40 else {}
     kinds = (
-        ("deployed", "before", "mean", {"color": colour, "linestyle": "-"}),
-        ("after training", "after", "mean", {"color": colour, "linestyle": ":"}),
-        ("worst clients", "before", "worst10", {"color": "0.55", "linestyle": "--"}),
+        (TITLES["deployed"], "deployed", "mean", {"color": colour, "linestyle": "-"}),
+        (TITLES["trained"], "trained", "mean", {"color": colour, "linestyle": ":"}),
+        (TITLES["fine_tuned"], "fine_tuned", "mean", {"color": colour, "linestyle": ":"}),
+        ("worst clients", "deployed", "worst10", {"color": "0.55", "linestyle": "--"}),
     )
     ends = {}
     styles = {}
@@ -145,7 +148,7 @@ def _draw_group(part: SubFigure, group: Group, highlight: Collection[str]) -> No
         lines = runs[label]["lines"]
         rounds = [line["round"] for line in lines]
         every_round += rounds
-        values, spread = score_by_round(lines, "before", "mean", measure)
+        values, spread = score_by_round(lines, "deployed", "mean", measure)
         style = styles[label]
         top = depth + (len(labels) if label in coloured else 0)
         marker = "o" if len(lines) < 5 else None
@@ -171,13 +174,14 @@ def _draw_last_round(
     styles: dict[str, dict[str, Any]],
     measure: str,
 ) -> None:
-    """A row for each run: the mean over clients, the worst clients, and after local training."""
+    """A row for each run: the mean over clients, the worst clients, the mean after training."""
     _, shown, digits = MEASURES[measure]
     places = np.arange(len(labels))[::-1]
     kinds = (
-        ("mean over clients", "before", "mean", "o", 1.0),
-        ("worst clients", "before", "worst10", "|", 1.0),
-        ("after training", "after", "mean", "D", 0.45),
+        ("mean over clients", "deployed", "mean", "o", 1.0),
+        ("worst clients", "deployed", "worst10", "|", 1.0),
+        (TITLES["trained"], "trained", "mean", "s", 0.45),
+        (TITLES["fine_tuned"], "fine_tuned", "mean", "D", 0.45),
     )
     small = len(labels) > FEW
     for place, label in zip(places, labels, strict=True):
@@ -186,12 +190,12 @@ def _draw_last_round(
         if colour == OTHERS:
             colour = "0.6"
         for _, stage, name, marker, alpha in kinds:
-            value = final[stage][name]
+            value = score_of(final, stage, name)
             if value is None:  # it was not scored
                 continue
             seeds = [shown(seed) for seed in by_seed(final, stage, name)]
             spread = statistics.stdev(seeds) if seeds else None
-            size = {"o": 7, "|": 10, "D": 4}[marker] * (0.75 if small else 1)
+            size = {"o": 7, "|": 10, "s": 4, "D": 4}[marker] * (0.75 if small else 1)
             panel.errorbar(
                 shown(value),
                 place,
@@ -203,7 +207,7 @@ def _draw_last_round(
                 elinewidth=1.2,
                 capsize=2.5 if name == "mean" else 0,
             )
-            if (stage, name) == ("before", "mean"):
+            if (stage, name) == ("deployed", "mean"):
                 text = f"{shown(value):{digits}}" + (f" ±{spread:{digits}}" if spread else "")
                 panel.annotate(
                     text,
@@ -219,8 +223,10 @@ def _draw_last_round(
     panel.set_ylim(-0.7, len(labels) - 0.2)
     panel.grid(alpha=0.25)
     panel.set_title(f"{MEASURES[measure][0]}, last round")
-    scored = any(run["summary"]["final"]["after"]["mean"] is not None for run in runs.values())
-    for name, _, _, marker, alpha in kinds[: 3 if scored else 2]:
+    finals = [run["summary"]["final"] for run in runs.values()]
+    for name, stage, _, marker, alpha in kinds:
+        if all(score_of(final, stage, "mean") is None for final in finals):
+            continue
         style = {"marker": marker, "linestyle": "", "color": "0.4", "alpha": alpha}
         panel.plot([], [], label=name, **style)
     panel.figure.legend(frameon=False, fontsize=8, loc="outside lower right", ncols=3)

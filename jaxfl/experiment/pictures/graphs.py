@@ -41,7 +41,7 @@ def draw_graph(graph: Graph, clients: Clients, config: Config, number: int | Non
 
     Args:
       graph: of a round.
-      clients: of `show.clients.clients_of`.
+      clients: of `pictures.clients.clients_of`.
       config: for the title.
       number: of the round; None: the last one.
     """
@@ -113,7 +113,7 @@ def draw_graphs(graphs: dict[str, Graph], clients: Clients) -> Figure:
 
     Args:
       graphs: of a round, by algorithm.
-      clients: of `show.clients.clients_of`.
+      clients: of `pictures.clients.clients_of`.
     """
     found = {
         literal(f"{label} ({part})" if part else label): (weights, graph.ids)

@@ -7,8 +7,8 @@ import jax.numpy as jnp
 from jax.extend.core import Jaxpr
 from jaxtyping import PyTree
 
-from jaxfl.core.dataflow import find_marks, follow, mark, mark_passing, traced_call
 from jaxfl.core.types import AlgorithmFactory, Cohort, Dataset, Federation, State, Task
+from jaxfl.experiment.privacy.dataflow import find_marks, follow, mark, mark_passing, traced_call
 
 # What protects examples in local training.
 PROTECTION = {"example_clip", "example_noise"}
@@ -44,7 +44,7 @@ def audit(
     the server weighs by them. The server learns its half of the state, and has to know what an
     update is measured from (`before`), or the upload tells it more than the update. An answer of
     "sealed" can be relied on, the other errs on the safe side. Uploads and trainings are marked in
-    the traced program (`marks`), so that a method may have them in a scan or a condition.
+    the traced program (`dataflow`), so that a method may have them in a scan or a condition.
 
     Args:
       factory: the method.

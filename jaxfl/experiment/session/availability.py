@@ -1,28 +1,16 @@
 """The virtual clock of a run: its cohorts if clients arrive late, and its times."""
 
-from functools import partial
 from typing import Any, NamedTuple
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Float, Int
 
-from jaxfl.core.dataflow import follow, mark, traced_call
+from jaxfl.algorithms import ALGORITHMS
 from jaxfl.core.errors import InputError, check
 from jaxfl.core.facts import facts_of
-from jaxfl.core.types import (
-    AlgorithmFactory,
-    Cohort,
-    Dataset,
-    Federation,
-    Loss,
-    Participation,
-    State,
-    Task,
-    Work,
-)
-from jaxfl.experiment.config import Config, Setting, has_clock
+from jaxfl.core.types import Loss, Participation, Work
+from jaxfl.experiment.config import Setting, has_clock
 from jaxfl.experiment.session.clients import unseen
 from jaxfl.simulation import clock, participation, work
 
@@ -91,69 +79,28 @@ def make_participation(config: Setting, timing: Timing | None) -> Participation:
     return sample if seen.size == config.clients else participation.among(seen, sample)
 
 
-def check_late(config: Config, factory: AlgorithmFactory, task: Task, first: Federation) -> None:
+def check_late(arrivals: str, algorithm: str) -> None:
     """Raises an `InputError` if clients that arrive late train from what is newer than their start.
 
     Args:
-      config: of the run.
-      factory: its method.
-      task: what the method is given.
-      first: the federation of the first seed.
+      arrivals: "synchronous" or "asynchronous".
+      algorithm: the name of the method, which states what its clients train from.
     """
-    if config.arrivals == "synchronous":
+    if arrivals == "synchronous":
         return
-    if facts_of(factory).mixes_before_training:
+    facts = facts_of(ALGORITHMS[algorithm])
+    if facts.mixes_before_training:
         newest = "mixtures of what others have sent by now"
-    elif starts_from_server(factory, task, config.hyper, first):
+    elif facts.starts_from_server:
         newest = "the server's newest model"
     else:
         return
     raise InputError(
-        f"--arrivals asynchronous: clients of {config.algorithm} train from {newest}, which did "
-        "not exist when late clients began: choose fedasync, fedbuff or a method whose clients "
-        "train from what they have received last, such as pfedgraph"
+        f"--arrivals asynchronous: clients of {algorithm} train from {newest}, which did not exist "
+        "when late clients began: choose fedasync, fedbuff or a method whose clients train from "
+        "what they have received last, such as pfedgraph (a method of your own says so by "
+        "starts_from_server=False among its facts)"
     )
-
-
-def starts_from_server(
-    factory: AlgorithmFactory, task: Task, hyper: dict[str, Any], federation: Federation
-) -> bool:
-    """Whether local training begins from the server's state, or is drawn to it.
-
-    If not, clients train from what they have kept since they last took part. The answer is read
-    from the program of a round; nothing is computed. An answer of False can be relied on for the
-    server's state. Of mixtures that a round makes of other clients' states before training it says
-    nothing: the method states them, `mixes_before_training`.
-
-    Args:
-      factory: the method.
-      task: what it is given.
-      hyper: its hyper-parameters.
-      federation: of one seed.
-    """
-
-    def trainer(objective, **differing):
-        fit = task.trainer(objective, **differing)
-
-        def marked(key, params, anchor, cohort):
-            outside, results = traced_call(fit, key, params, anchor, cohort)
-            return mark("fit", (params, anchor, outside), results)
-
-        return marked
-
-    algorithm = factory(task._replace(trainer=trainer), **hyper)
-
-    def proceed(server: Any, clients: Any, key: Any, train: Dataset, val: Dataset) -> State:
-        cohort = Cohort(jnp.arange(train.mask.shape[0]), train, val, round=0)
-        return algorithm.round(key, State(clients, server), cohort)[0]
-
-    key = jax.random.key(0)
-    shape = partial(jax.tree.map, lambda x: jax.ShapeDtypeStruct(x.shape, x.dtype))
-    train, val = shape((federation.train, federation.val))
-    clients, server = jax.eval_shape(algorithm.init, key, train)
-    program = jax.make_jaxpr(proceed)(server, clients, key, train, val).jaxpr
-    own = len(jax.tree.leaves(server))
-    return follow(program, [place < own for place in range(len(program.invars))]).learned
 
 
 def time_of(timing: Timing | None, elapsed: np.ndarray) -> dict[str, Any]:

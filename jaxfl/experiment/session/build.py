@@ -9,7 +9,6 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 from flax import linen as nn
-from jaxtyping import Array
 
 from jaxfl.algorithms import ALGORITHMS
 from jaxfl.core import tree
@@ -20,7 +19,6 @@ from jaxfl.core.types import (
     Cohort,
     Federation,
     Loss,
-    Params,
     Participation,
     PRNGKey,
     Scalar,
@@ -113,10 +111,10 @@ def build(resolved: Resolved[Config], data: Data) -> Built:
     first = seeds_of(config).one(data.federation)
     jax.eval_shape(partial(rehearse, algorithm), jax.random.key(0), first)
     if "accept" in config.defend:
-        check_acceptance(config, task, first)
+        check_acceptance(config, first)
     check_top_edges(config)
     timing = make_timing(config)
-    check_late(config, ALGORITHMS[config.algorithm], task, first)
+    check_late(config.arrivals, config.algorithm)
     sample = make_participation(config, timing)
     fractions = given_fractions(config, first.train.mask.shape[0])
     work = make_work(config, fractions)
@@ -192,25 +190,18 @@ def rehearse(algorithm: Algorithm, key: PRNGKey, federation: Federation) -> Stat
     return algorithm.round(key, state, Cohort(ids, federation.train, federation.val, round=0))[0]
 
 
-def check_acceptance(config: Config, task: Task, federation: Federation) -> None:
-    """Checks that acceptance by clients has an effect: a round is traced, nothing is computed.
+def check_acceptance(config: Config, federation: Federation) -> None:
+    """Checks that acceptance by clients has an effect.
 
     Raises:
       InputError: the method offers no model to single clients, or nobody has validation data.
     """
-    asked = []
-
-    def accept(own: Params, offered: Params, cohort: Cohort) -> tuple[Params, Array]:
-        asked.append(True)
-        return task.accept(own, offered, cohort)
-
-    algorithm = ALGORITHMS[config.algorithm](task._replace(accept=accept), **config.hyper)
-    jax.eval_shape(partial(rehearse, algorithm), jax.random.key(0), federation)
     *first, last = [name for name, made in ALGORITHMS.items() if facts_of(made).offers_mixture]
     check(
-        bool(asked),
+        facts_of(ALGORITHMS[config.algorithm]).offers_mixture,
         f"--defend accept: {config.algorithm} offers no mixture that a client could refuse, choose "
-        f"{', '.join(first)} or {last}, or leave it out",
+        f"{', '.join(first)} or {last}, or leave it out (a method of your own says so by "
+        "offers_mixture=True among its facts)",
     )
     check(
         bool(jnp.any(mesh.fetch(federation.val.mask))),

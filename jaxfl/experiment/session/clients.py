@@ -26,6 +26,7 @@ from jaxfl.data.federate import label_counts
 from jaxfl.data.partition import OWNED
 from jaxfl.data.skews import Parts
 from jaxfl.experiment.config import DataOptions, Resolved, Setting, devices_of
+from jaxfl.experiment.config.fields import seed_of_data
 from jaxfl.experiment.config.rules import count_unseen
 from jaxfl.experiment.session.seeds import seeds_of
 from jaxfl.experiment.session.stored_data import digest_stored, find_stored, outline, store
@@ -64,7 +65,7 @@ def gather(resolved: Resolved) -> Data:
     """
     setting, source = resolved.config, resolved.source
     seeds = seeds_of(setting)
-    parts = [assign(setting, source, seed) for seed in seeds.numbers]
+    parts = [assign(setting, source, place) for place in range(seeds.count)]
     if setting.store is not None:
         stored = find_stored(setting, source)
         if stored is not None:
@@ -79,22 +80,28 @@ def gather(resolved: Resolved) -> Data:
         return Data(source, parts, mesh.place(federation, axis=seeds.client_axis))
 
 
-def assign(options: DataOptions, source: Source, seed: int) -> Parts:
-    """The rows of the training set that each client holds, by the options."""
-    return [rows[: options.max_examples] for rows in divide(options, source, seed)]
+def assign(options: DataOptions, source: Source, place: int = 0) -> Parts:
+    """The rows of the training set that each client holds, by the options.
+
+    Args:
+      options: complete options of the data.
+      source: the data set.
+      place: of the seed among those of the run, from 0.
+    """
+    return [rows[: options.max_examples] for rows in divide(options, source, place)]
 
 
-def divide(options: DataOptions, source: Source, seed: int) -> Parts:
+def divide(options: DataOptions, source: Source, place: int = 0) -> Parts:
     """The rows that the partition gives each client, of which it may hold the first alone."""
     partition = PARTITIONS[options.partition]
     fields = {field.name for field in dataclasses.fields(options)} - {"clients", "seed"}
     taken = fields & set(inspect.signature(partition).parameters)
     by = source.owners if options.partition in OWNED else source.y_train
     chosen = {name: getattr(options, name) for name in taken}
-    return partition(by, options.clients, seed, **chosen)
+    return partition(by, options.clients, seed_of_data(options, place), **chosen)
 
 
-def make_concept(options: DataOptions, source: Source, seed: int) -> Concept | None:
+def make_concept(options: DataOptions, source: Source, place: int = 0) -> Concept | None:
     """What each client makes of its examples, by the concept of the options."""
     if options.concept is None:
         return None
@@ -102,14 +109,14 @@ def make_concept(options: DataOptions, source: Source, seed: int) -> Concept | N
     given = {"groups": options.concept_groups, "level": options.feature_noise}
     taken = given.keys() & inspect.signature(factory).parameters.keys()
     chosen = {name: given[name] for name in taken}
-    return factory(source, options.clients, seed, **chosen)
+    return factory(source, options.clients, seed_of_data(options, place), **chosen)
 
 
 ONE_GROUP = ("iid", "quantity")  # partitions whose clients are samples of one population
 BY_LABELS = ("pathological", "unbalanced_pathological", "labels", "nodes")  # of a set of labels
 
 
-def true_groups(options: DataOptions, source: Source, seed: int) -> np.ndarray | None:
+def true_groups(options: DataOptions, source: Source, place: int = 0) -> np.ndarray | None:
     """The group of each client [C], which methods that learn a graph or clusters should find.
 
     Clients of one group are given the same set of labels, under a partition that gives clients such
@@ -119,7 +126,7 @@ def true_groups(options: DataOptions, source: Source, seed: int) -> np.ndarray |
     Args:
       options: complete options of the data.
       source: the data set.
-      seed: of the partition.
+      place: of the seed among those of the run, from 0.
 
     Returns:
       None where all clients differ: under the concept `feature_noise`, and without a concept under
@@ -130,7 +137,7 @@ def true_groups(options: DataOptions, source: Source, seed: int) -> np.ndarray |
         return None
     columns = []
     if options.partition in BY_LABELS:
-        columns.append(label_counts(source, divide(options, source, seed)) > 0)
+        columns.append(label_counts(source, divide(options, source, place)) > 0)
     if options.concept is not None:
         columns.append(concept_of(options.clients, options.concept_groups)[:, None])
     rows = np.concatenate([np.zeros((options.clients, 1)), *columns], axis=1)
@@ -146,9 +153,9 @@ def describe_clients(options: DataOptions, source: Source, parts: Parts) -> dict
     """
     described = describe_partition(source, parts)
     if options.concept is not None:
-        make_concept(options, source, options.seed)  # for what it refuses
+        make_concept(options, source)  # for what it refuses
         described["concept"] = options.concept
-    groups = true_groups(options, source, options.seed)
+    groups = true_groups(options, source)
     if groups is not None:
         described["true groups"] = describe_groups(groups)
     return described
@@ -200,7 +207,7 @@ def make_federation(source: Source, parts: list[Parts], options: DataOptions) ->
         source = source._replace(x_train=jax.device_put(source.x_train))
     each = []
     for place, part in enumerate(parts):
-        concept = make_concept(options, source, options.seed + place)
+        concept = make_concept(options, source, place)
         each.append(federate(source, part, **chosen, concept=concept))
 
     def stack_seeds(*leaves: Array | Ragged) -> Array | Ragged:

@@ -10,6 +10,7 @@ from jaxfl.experiment.config import load_config, to_json
 from jaxfl.experiment.session.build import Built
 from jaxfl.experiment.session.clients import malicious, true_groups
 from jaxfl.experiment.session.history import WEIGHTS, History
+from jaxfl.experiment.session.models import FILE as MODELS_FILE
 from jaxfl.experiment.store import files
 
 if TYPE_CHECKING:
@@ -82,7 +83,7 @@ def finish(
     curves = draw_curves(history.lines, config, history.measure)
     write_picture(directory, "curves", curves, config.format)
     if models:
-        files.write_npz(directory / models.FILE, models, compressed=False)
+        files.write_npz(directory / MODELS_FILE, models, compressed=False)
     last = history.last_graph()
     if last is not None:
         files.write_npz(directory / "graph.npz", history.graph())
@@ -99,7 +100,7 @@ def drawn_clients(built: Built) -> "Clients":
 
     source = built.data.source
     parts = built.data.parts[0]
-    groups = true_groups(built.config, source, built.config.seed)
+    groups = true_groups(built.config, source)
     return clients_of(source, parts, groups, malicious(built.config))
 
 

@@ -22,13 +22,14 @@ from jaxfl.experiment.session.model_inputs import inputs_of
 from jaxfl.experiment.session.program import Record
 from jaxfl.graphs.measures import measure_graph
 from jaxfl.simulation import mesh
-from jaxfl.simulation.scoring import STAGES, over_seeds, select_on_val, summarise, timed_summary
+from jaxfl.simulation.evaluate import STAGES, Stage, by_stage
+from jaxfl.simulation.scoring import over_seeds, select_on_val, summarise, timed_summary
 
 WEIGHTS = "weights"
 
 
 def score_statistics(record: Record, sizes: np.ndarray, counted: np.ndarray) -> dict[str, Any]:
-    """`before` and `after` of an evaluation, and with several seeds `seeds`, those of each seed.
+    """The scores of an evaluation by stage, and with several seeds `seeds`, those of each seed.
 
     Args:
       record: an evaluation, NaN for malicious clients.
@@ -37,11 +38,12 @@ def score_statistics(record: Record, sizes: np.ndarray, counted: np.ndarray) -> 
     """
     seeds = []
     for seed, ids in enumerate(record.evaluated):
-        stages = {stage: getattr(record.evaluation, stage).test[seed] for stage in STAGES}
         seeds.append(
             {
-                stage: summarise(np.where(counted[ids], scores, np.nan), sizes[seed][ids])
-                for stage, scores in stages.items()
+                stage: summarise(
+                    np.where(counted[ids], scores.test[seed], np.nan), sizes[seed][ids]
+                )
+                for stage, scores in by_stage(record.evaluation).items()
             }
         )
     return over_seeds(seeds)
@@ -89,12 +91,15 @@ class History:
         self.measure = "accuracy" if built.data.source.classes else "rmse"
         source = built.data.source
         # The true groups of each seed, None where all clients differ.
-        self.groups = [true_groups(built.config, source, seed) for seed in self.seeds.numbers]
+        places = range(self.seeds.count)
+        self.groups = [true_groups(built.config, source, place) for place in places]
         sizes = mesh.fetch(built.data.federation.sizes)
         self.sizes: np.ndarray = self.seeds.with_axis(sizes)  # [S, C]
         self.lines: list[dict[str, Any]] = []
+        after = built.config.score_after
+        self.stages: tuple[Stage, ...] = ("deployed",) if after == "none" else ("deployed", after)
         self.scores: dict[str, list[np.ndarray]] = {
-            f"{stage}_{part}": [] for stage in STAGES for part in ("val", "test")
+            f"{stage}_{part}": [] for stage in self.stages for part in ("val", "test")
         }
         self.weights: dict[str, list[np.ndarray]] = {}  # by name in graph.npz
         self.ids: list[np.ndarray] = []
@@ -124,13 +129,11 @@ class History:
             lambda s: np.where(self.malicious[record.evaluated], np.nan, s), record.evaluation
         )
         record = dataclasses.replace(record, evaluation=benign)
-        for name, rows in self.scores.items():
-            stage, part = name.split("_")
-            row = np.full(self.sizes.shape, np.nan, np.float32)
-            np.put_along_axis(
-                row, record.evaluated, getattr(getattr(record.evaluation, stage), part), axis=1
-            )
-            rows.append(row)
+        for stage, scores in by_stage(record.evaluation).items():
+            for part, values in scores._asdict().items():
+                row = np.full(self.sizes.shape, np.nan, np.float32)
+                np.put_along_axis(row, record.evaluated, values, axis=1)
+                self.scores[f"{stage}_{part}"].append(row)
         named = {"diverged": sorted(self.recent)} if self.recent else {}
         self.recent = set()
         graph = self._graph_measures(record)
@@ -195,7 +198,7 @@ class History:
                 stage: select_on_val(
                     *(np.stack(self.scores[f"{stage}_{part}"])[:, s] for part in ("val", "test"))
                 )
-                for stage in STAGES
+                for stage in self.stages
             }
             chosen.append(
                 {

@@ -71,9 +71,10 @@ class FinishedRun:
 
     @cached_property
     def metrics(self) -> dict[str, np.ndarray]:
-        """The numbers of the evaluations by name, [E] each: `round`, `loss`, `before_mean`, ...
+        """The numbers of the evaluations by name, [E] each: `round`, `loss`, `deployed_mean`, ...
 
-        They are those of `metrics.jsonl`, where `before_mean` is `mean` in `before`; null is NaN.
+        They are those of `metrics.jsonl`, where `deployed_mean` is `mean` in `deployed`; null is
+        NaN.
         `pandas.DataFrame(run.metrics)` is a table of them.
         """
         lines = [_flat(line) for line in self._parse("metrics.jsonl")]

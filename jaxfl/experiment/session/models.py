@@ -54,7 +54,7 @@ def better(best: Best, program: Program, record: Record) -> Best:
     config, seeds = program.built.config, program.built.seeds
     val = np.full((config.seeds, config.clients), -np.inf, np.float32)
     # A client without a score keeps its newest model.
-    evaluated = np.nan_to_num(record.evaluation.before.val, nan=np.inf)
+    evaluated = np.nan_to_num(record.evaluation.deployed.val, nan=np.inf)
     np.put_along_axis(val, record.evaluated, evaluated, axis=1)
     score = jnp.asarray(seeds.without_axis(val))
     return _keep_better(seeds, best, score, program.deploy(record.state))

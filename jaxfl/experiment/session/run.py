@@ -54,7 +54,7 @@ def execute(
     Example:
       >>> config = Config(algorithm="fedavg", clients=5, rounds=1, local_steps=5)
       >>> summary = execute(config, Path("runs/mine"))
-      >>> sorted(summary["final"]["before"])
+      >>> sorted(summary["final"]["deployed"])
       ['mean', 'std', 'weighted', 'worst10']
     """
     files.check_free([out], overwrite)
@@ -93,8 +93,8 @@ def resume(
 
     Raises:
       InputError: the directory holds no run or a finished one, another process writes into it, the
-        options or the data have changed since the checkpoint (`config.changes` names the options
-        that may change), all checkpoints are damaged, or files of the run vanished.
+        options or the data have changed since the checkpoint (`RESUMABLE` marks the options that
+        may change), all checkpoints are damaged, or files of the run vanished.
 
     Example:
       >>> summary = resume(Path("runs/digits"), rounds=2)  # it had 1 round and its checkpoint
@@ -206,7 +206,7 @@ def _build(config: Config) -> Built:
 
 def _tell(out: Path, history: History, vanished: list[str]) -> None:
     """Says what the user of a finished run must know."""
-    if history.lines and history.lines[-1]["before"]["mean"] is None:
+    if history.lines and history.lines[-1]["deployed"]["mean"] is None:
         warn(
             f"no client of the run in {out} has a score: every benign client that was evaluated "
             "lacks test examples; choose another --test or --own, or --eval-on all"

@@ -13,6 +13,7 @@ from jaxfl.core.errors import InputError, check
 from jaxfl.core.types import Dataset, Federation, Pool
 from jaxfl.data import Source
 from jaxfl.experiment.config import DataOptions, Setting, parse_json
+from jaxfl.experiment.config.fields import seed_of_data
 from jaxfl.experiment.store import files
 from jaxfl.experiment.store.manifest import digest_arrays
 from jaxfl.simulation.on_disk import StoredFederation, open_federation, write_federation
@@ -28,7 +29,7 @@ def origin_of(setting: Setting, source: Source) -> dict[str, Any]:
     names = [field.name for field in dataclasses.fields(DataOptions) if field.name != "data_dir"]
     if setting.attack in FLIPPED:
         names += ["attack", "attack_ratio", "attack_seed", "malicious"]
-    options = {name: getattr(setting, name) for name in names}
+    options = {name: getattr(setting, name) for name in names} | {"seed": seed_of_data(setting)}
     arrays = [source.x_train, source.y_train, source.x_test, source.y_test]
     return {name: list(v) if isinstance(v, tuple) else v for name, v in options.items()} | {
         "examples": digest_arrays([x for x in arrays if x is not None])

@@ -11,6 +11,7 @@ from jaxfl.experiment.config import Config, load_config, parse_json
 from jaxfl.experiment.store.files import read_arrays
 from jaxfl.experiment.tables.scores import comparison_rows
 from jaxfl.experiment.tables.tables import table_cells
+from jaxfl.simulation.evaluate import STAGES
 
 
 def load_finished(directories: list[Path], *, clients: bool = False) -> dict[str, dict[str, Any]]:
@@ -87,11 +88,12 @@ def _try_out(summary: dict[str, Any], lines: list[dict[str, Any]]) -> None:
     table_cells({"": {"summary": summary}})
     content = comparison_rows({"": {"summary": summary, "directory": ""}})
     json.dumps([content, lines], allow_nan=False)
-    scores = [summary["final"][stage]["mean"] for stage in ("before", "after")]
+    scores = [summary["final"][stage]["mean"] for stage in STAGES if stage in summary["final"]]
     scores += [line["loss"] for line in lines]
     for line in lines:
         for part in (line, *line.get("seeds", [])):
-            scores += [part[s][n] for s in ("before", "after") for n in ("mean", "worst10")]
+            there = [part[stage] for stage in STAGES if stage in part]
+            scores += [stage[name] for stage in there for name in ("mean", "worst10")]
     numbers = [line["round"] for line in lines] + [score for score in scores if score is not None]
     if not all(type(number) in (int, float) for number in numbers):
         raise TypeError("rounds and scores are numbers")
@@ -110,7 +112,7 @@ def _client_scores(run: Path) -> np.ndarray | None:
     file = run / "clients.npz"
     arrays = read_arrays(file)
     try:
-        scores = arrays["before_test"]
+        scores = arrays["deployed_test"]
         return np.where(arrays["unseen"], np.nan, scores[-1]) if scores.ndim == 2 else None
     except (LookupError, ValueError) as error:
         raise InputError(f"{file} is of an earlier version, or damaged: run again") from error

@@ -1,4 +1,4 @@
-"""TODO docstring."""
+"""Files of a comparison: its table as text, `comparison.json`, its picture."""
 
 from collections.abc import Collection, Sequence
 from pathlib import Path
@@ -30,13 +30,13 @@ def text_of(
 
     Args:
       runs: of `load_finished`.
-      format: "md" or "latex", for the tables of `show.sections.sections`; "csv" or "json", for the
-        records of `show.tidy.score_records`.
-      by: as in `show.sections.sections`; an option that differs is in every record anyway.
-      against: as in `show.sections.sections`.
+      format: "md" or "latex", for the tables of `tables.sections.sections`; "csv" or "json", for
+        the records of `tables.tidy.score_records`.
+      by: as in `tables.sections.sections`; an option that differs is in every record anyway.
+      against: as in `tables.sections.sections`.
 
     Raises:
-      InputError: as `show.sections.sections`.
+      InputError: as `tables.sections.sections`.
     """
     tables = sections(runs, by=by, against=against)
     if format in ("md", "latex"):
@@ -61,14 +61,14 @@ def write_comparison(
       out: the directory to write.
       formats: of the picture, as `--format`; and of `TEXTS`, for the table in other files.
       highlight: runs or methods that are in colour among many.
-      by: as in `show.sections.sections`.
-      against: as in `show.sections.sections`.
+      by: as in `tables.sections.sections`.
+      against: as in `tables.sections.sections`.
 
     Returns:
       The summary of each run.
 
     Raises:
-      InputError: as `show.sections.sections`, before anything is written.
+      InputError: as `tables.sections.sections`, before anything is written.
     """
     from jaxfl.experiment.pictures.curves import draw_comparison
     from jaxfl.experiment.pictures.drawing import write_picture

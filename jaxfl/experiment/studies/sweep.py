@@ -168,7 +168,7 @@ def _together(built: Built, points: list[Point], numbers: set[str]) -> list[Tria
         state, _ = advance(config.rounds, seed, federation, state, START)
         deployed = deploy(federation, state, scored_ids)
         scored = assess(seed, federation, deployed, config.rounds, scored_ids)
-        return jnp.nanmean(scored.before.val), jnp.nanmean(scored.before.test)
+        return jnp.nanmean(scored.deployed.val), jnp.nanmean(scored.deployed.test)
 
     run: Callable = seeds.each(trial, (None, 0, 0))
     columns = {name: jnp.array([float(point[name]) for point in points]) for name in varied}

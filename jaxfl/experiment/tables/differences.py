@@ -35,7 +35,7 @@ def difference(run: dict[str, Any], other: dict[str, Any]) -> Difference | None:
       The difference, or None if there is no pair of scores.
     """
     shown = MEASURES[run["summary"]["measure"]][1]
-    seeds = [by_seed(one["summary"]["final"], "before", "mean") for one in (run, other)]
+    seeds = [by_seed(one["summary"]["final"], "deployed", "mean") for one in (run, other)]
     if len(seeds[0]) == len(seeds[1]) > 1:
         pairs = np.array([[shown(score) for score in scores] for scores in seeds])
         noun = "seeds"

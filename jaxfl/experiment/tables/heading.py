@@ -1,37 +1,25 @@
-"""The setting of one or several runs in words: the heading of tables and the title of pictures."""
+"""The setting of one or several runs in words: the heading of tables and the title of pictures.
+
+How an option is called there stands in its hint, `config.notes.Heading`.
+"""
 
 from collections.abc import Sequence
 from dataclasses import fields
 from typing import Any
 
-from jaxfl.experiment.config import Config, DataOptions
-from jaxfl.experiment.config.fields import option
+from jaxfl.experiment.config import Config, DataOptions, Setting
+from jaxfl.experiment.config.fields import marked, notes_of, option
+from jaxfl.experiment.config.notes import NO_SCORE, OF_CLIENTS, Effect, Heading
 
 # Options that say how a run was made and not what it is.
-UNIMPORTANT = {
-    "algorithm",
-    "checkpoint_every",
-    "chunk",
-    "data_dir",
-    "devices",
-    "eval_every",
-    "fail_on_divergence",
-    "format",
-    "hyper",
-    "keep",
-    "label",
-    "store",
-}
+UNIMPORTANT = {"algorithm", "eval_every", "hyper", "label"} | marked(Setting, NO_SCORE)
 # Options on which clients and scores depend: runs that differ in one cannot be compared.
-SAME_CLIENTS = {one.name for one in fields(DataOptions)} | {
-    "attack",
-    "attack_ratio",
-    "attack_seed",
-    "eval_on",
-    "malicious",
-    "seeds",
-    "unseen",
-}
+SAME_CLIENTS = {one.name for one in fields(DataOptions)} | marked(Setting, OF_CLIENTS)
+# The parts of a heading, with commas within a sentence and semicolons between sentences.
+SENTENCES = (("data",), ("clients",), ("rounds", "training", "seeds"))
+NOTES = notes_of(Setting)
+HEADINGS = [(name, x) for name, notes in NOTES.items() for x in notes if isinstance(x, Heading)]
+DEFAULTS = {one.name: one.default for one in fields(Setting)}
 Configs = Sequence[Config | None]  # None where the config of a run is unknown
 
 
@@ -45,16 +33,16 @@ def setting_line(configs: Configs) -> str:
     shared = {
         one.name: getattr(first, one.name) for one in fields(Config) if one.name not in differing
     }
-    parts = [part for part in (_data(shared), _clients(shared), _work(shared)) if part]
+    line = _sentences(shared)
     if differing:
-        parts.append(f"the runs differ in {' '.join(option(name) for name in differing)}")
-    return "; ".join(parts)
+        line += f"; the runs differ in {' '.join(option(name) for name in differing)}"
+    return line.removeprefix("; ")
 
 
 def data_line(options: DataOptions) -> str:
     """The data and the clients in words."""
     shared = {one.name: getattr(options, one.name) for one in fields(DataOptions)}
-    return "; ".join(part for part in (_data(shared), _clients(shared)) if part)
+    return _sentences(shared, SENTENCES[:2])
 
 
 def differing_options(configs: Sequence[Config]) -> list[str]:
@@ -69,64 +57,35 @@ def have_same_clients(configs: Configs) -> bool:
     return not SAME_CLIENTS.intersection(differing_options(known))
 
 
-def _data(shared: dict[str, Any]) -> str:
-    partition = shared.get("partition")
-    details = {
-        "classes_per_client": {
-            "pathological": "{} labels each",
-            "unbalanced_pathological": "{} labels each",
-            "labels": "{} labels each",
-            "shards": "{} shards each",
-        },
-        "beta": dict.fromkeys(("dirichlet", "niid_bench_dirichlet", "quantity"), "beta {}"),
-        "topology": {"nodes": "{} nodes"},
-    }
-    for name, texts in details.items():
-        if partition in texts and name in shared:
-            partition = f"{partition} ({texts[partition].format(shared[name])})"
-    concept = shared.get("concept")
-    return ", ".join(part for part in (shared.get("dataset"), partition, concept) if part)
+def _sentences(shared: dict[str, Any], sentences: Sequence[Sequence[str]] = SENTENCES) -> str:
+    """What is told of options.
+
+    Args:
+      shared: the options that all runs share, by name.
+      sentences: the parts that are told.
+    """
+    told = [[text for part in parts for text in _told(shared, part=part)] for parts in sentences]
+    return "; ".join(", ".join(texts) for texts in told if texts)
 
 
-def _clients(shared: dict[str, Any]) -> str:
-    clients = shared.get("clients")
-    parts = [f"{clients} clients" if clients is not None else ""]
-    if shared.get("max_examples") is not None:
-        parts.append(f"at most {shared['max_examples']} examples each")
-    if shared.get("participation", 1.0) < 1:
-        parts.append(f"{100 * shared['participation']:g} % in each round")
-    if shared.get("speeds") is not None:
-        parts.append(f"speeds {shared['speeds']:g}")
-    if shared.get("arrivals") == "asynchronous":
-        parts.append("asynchronous arrivals")
-    if shared.get("unseen", 0.0) > 0:
-        parts.append(f"{100 * shared['unseen']:g} % unseen")
-    if shared.get("stragglers", 0.0) > 0:
-        lost = ", whose uploads are lost" if shared.get("drop_stragglers") else ""
-        parts.append(f"{100 * shared['stragglers']:g} % stragglers{lost}")
-    if shared.get("work_file") is not None:
-        parts.append("given work of each client")
-    if shared.get("drop", 0.0) > 0:
-        parts.append(f"{100 * shared['drop']:g} % of the uploads lost")
-    if shared.get("attack") is not None:
-        parts.append(f"attack {shared['attack']}")
-    return ", ".join(part for part in parts if part)
+def _told(shared: dict[str, Any], part: str = "", behind: str = "") -> list[str]:
+    """What is told in a part of the heading, or behind an option."""
+    texts = []
+    for name, heading in HEADINGS:
+        if (heading.part, heading.behind) == (part, behind) and _is_told(name, heading, shared):
+            text = heading.text(shared[name])
+            details = ", ".join(_told(shared, behind=name))
+            texts.append(f"{text} ({details})" if details else text)
+    return texts
 
 
-def _work(shared: dict[str, Any]) -> str:
-    parts = []
-    if "rounds" in shared:
-        parts.append(_count(shared["rounds"], "round"))
-    if shared.get("local_steps") is not None:
-        parts.append(_count(shared["local_steps"], "local step"))
-    if shared.get("local_epochs") is not None:
-        parts.append(_count(shared["local_epochs"], "local epoch"))
-    if shared.get("seeds", 1) > 1:
-        parts.append(f"{shared['seeds']} seeds")
-    elif "seed" in shared and "seeds" in shared:
-        parts.append(f"seed {shared['seed']}")
-    return ", ".join(parts)
-
-
-def _count(number: int, noun: str) -> str:
-    return f"{number} {noun}{'' if number == 1 else 's'}"
+def _is_told(name: str, heading: Heading, shared: dict[str, Any]) -> bool:
+    """Whether the runs share a value of the option that is worth telling."""
+    value = shared.get(name)
+    if value is None or (value == DEFAULTS[name] and not heading.always):
+        return False
+    if heading.unless and shared.get(heading.unless) != DEFAULTS[heading.unless]:
+        return False
+    effects = [note for note in NOTES[name] if isinstance(note, Effect)]
+    conditions = effects if heading.where is None else [heading.where]
+    return all(condition.hold(shared, DEFAULTS) for condition in conditions)

@@ -119,7 +119,7 @@ def _cell(run: dict[str, Any] | None, reference: dict[str, Any] | None) -> str:
         return "-"
     measure = run["summary"]["measure"]
     if reference is None:
-        return score_text(measure, run["summary"]["final"], "before", "mean")
+        return score_text(measure, run["summary"]["final"], "deployed", "mean")
     return short_difference(difference(run, reference), MEASURES[measure][2])
 
 

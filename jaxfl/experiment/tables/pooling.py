@@ -4,24 +4,14 @@ from dataclasses import fields, replace
 from typing import Any
 
 from jaxfl.experiment.config import Config
+from jaxfl.experiment.config.fields import marked
+from jaxfl.experiment.config.notes import NO_SCORE
 from jaxfl.experiment.tables.scores import Runs
 from jaxfl.experiment.tables.targets import pool_timed
 from jaxfl.simulation.scoring import each_seed, over_seeds
 
 # Options that change no score, and the seeds.
-NOT_COMPARED = {
-    "checkpoint_every",
-    "chunk",
-    "data_dir",
-    "devices",
-    "fail_on_divergence",
-    "format",
-    "keep",
-    "keep_models",
-    "seed",
-    "seeds",
-    "store",
-}
+NOT_COMPARED = marked(Config, NO_SCORE) | {"seed", "seeds"}
 POOLED = ("final", "selected_on_val", "unseen")  # scores of a summary
 
 

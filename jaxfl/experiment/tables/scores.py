@@ -7,11 +7,18 @@ from typing import Any
 
 import numpy as np
 
+from jaxfl.simulation.evaluate import Stage
 from jaxfl.simulation.scoring import MEASURES
 
 # label -> content of a run: `summary`, that of summary.json; `config`, its Config, or None if it is
 # unknown; and more, see `store.finished.load_finished`.
 Runs = dict[str, dict[str, Any]]
+# How tables and pictures call the stages of a score.
+TITLES: dict[Stage, str] = {
+    "deployed": "deployed",
+    "trained": "trained",
+    "fine_tuned": "fine-tuned",
+}
 # What only some summaries have, and `comparison.json` too.
 FURTHER = ("graph", "unseen", "time", "times", "target")
 
@@ -25,29 +32,40 @@ BEST = 5
 ALWAYS = ("local", "fedavg")  # what a reader compares the others with
 
 
-def by_seed(stages: dict[str, Any], stage: str, name: str) -> list[float]:
-    """A stored score of each seed; empty if there is one seed, or a seed without a score.
+def score_of(stages: dict[str, Any], stage: Stage, name: str) -> float | None:
+    """A stored score; None if there is none, or the stage was not scored.
 
     Args:
       stages: `final`, `selected_on_val` or `unseen` of a summary, or a line of `metrics.jsonl`.
-      stage: "before" or "after".
+      stage: of the score.
       name: "mean", "weighted" or "worst10".
     """
-    found = [seed[stage][name] for seed in stages.get("seeds", [])]
+    return stages[stage][name] if stage in stages else None
+
+
+def by_seed(stages: dict[str, Any], stage: Stage, name: str) -> list[float]:
+    """A stored score of each seed; empty if there is one seed, or a seed without a score.
+
+    Args:
+      stages: as in `score_of`.
+      stage: of the score.
+      name: as in `score_of`.
+    """
+    found = [score_of(seed, stage, name) for seed in stages.get("seeds", [])]
     return found if len(found) > 1 and None not in found else []
 
 
-def score_text(measure: str, stages: dict[str, Any], stage: str, name: str) -> str:
+def score_text(measure: str, stages: dict[str, Any], stage: Stage, name: str) -> str:
     """A score as tables show it, with ± its standard deviation over the seeds; "-" for none.
 
     Args:
       measure: of `MEASURES`.
-      stages: as in `by_seed`.
-      stage: as in `by_seed`.
-      name: as in `by_seed`.
+      stages: as in `score_of`.
+      stage: of the score.
+      name: as in `score_of`.
     """
     _, shown, digits = MEASURES[measure]
-    value = stages[stage][name]
+    value = score_of(stages, stage, name)
     if value is None:
         return "-"
     seeds = [shown(seed) for seed in by_seed(stages, stage, name)]
@@ -66,7 +84,7 @@ def gains(
 
     Args:
       measure: of `MEASURES`; under "rmse" a gain is negative.
-      stages: of the run, as in `by_seed`.
+      stages: of the run, as in `score_of`.
       reference: of the other run.
 
     Returns:
@@ -74,10 +92,10 @@ def gains(
       where they do not have the same number of seeds); None if a run has no score.
     """
     shown = MEASURES[measure][1]
-    pair = [part["before"]["mean"] for part in (stages, reference)]
+    pair = [score_of(part, "deployed", "mean") for part in (stages, reference)]
     if None in pair:
         return None
-    seeds, others = (by_seed(part, "before", "mean") for part in (stages, reference))
+    seeds, others = (by_seed(part, "deployed", "mean") for part in (stages, reference))
     differences = []
     if len(seeds) == len(others):
         differences = [shown(a) - shown(b) for a, b in zip(seeds, others, strict=True)]
@@ -96,7 +114,7 @@ def ranked(summaries: dict[str, dict[str, Any]]) -> dict[str, dict[str, Any]]:
     """The summaries by the mean score of the deployed models, the best first."""
 
     def score(label: str) -> float:
-        mean = summaries[label]["final"]["before"]["mean"]
+        mean = score_of(summaries[label]["final"], "deployed", "mean")
         return -math.inf if mean is None else mean
 
     return {label: summaries[label] for label in sorted(summaries, key=score, reverse=True)}
@@ -166,11 +184,12 @@ def spans_magnitudes(values: list[Any]) -> bool:
 
 
 def score_by_round(
-    lines: list[dict[str, Any]], stage: str, name: str, measure: str
+    lines: list[dict[str, Any]], stage: Stage, name: str, measure: str
 ) -> tuple[np.ndarray, np.ndarray]:
     """A score by round as it is shown, NaN where there is none, and its deviation over seeds."""
     shown = MEASURES[measure][1]
-    values = [np.nan if line[stage][name] is None else shown(line[stage][name]) for line in lines]
+    stored = [score_of(line, stage, name) for line in lines]
+    values = [np.nan if score is None else shown(score) for score in stored]
     seeds = [[shown(seed) for seed in by_seed(line, stage, name)] for line in lines]
     spread = [statistics.stdev(found) if found else 0.0 for found in seeds]
     return np.array(values, float), np.array(spread, float)

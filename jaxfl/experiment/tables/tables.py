@@ -9,6 +9,7 @@ from jaxfl.experiment.config import Config
 from jaxfl.experiment.config.fields import as_typed
 from jaxfl.experiment.tables.heading import SAME_CLIENTS, differing_options, have_same_clients
 from jaxfl.experiment.tables.scores import (
+    TITLES,
     Runs,
     amount,
     gains,
@@ -24,7 +25,14 @@ REFERENCES = ("local", "fedavg")  # the other runs are compared with them
 NAMES = {"accuracy": "accuracy", "rmse": "RMSE"}  # of the first column of scores
 # A mean loss against local training that is worth a warning, as scores are shown.
 WORTH_A_WARNING = {"accuracy": 0.5, "rmse": 0.0}
-SCORES = ("worst clients", "after training", "best by validation", "weighted")  # their titles
+# The titles of further columns of scores.
+SCORES = (
+    "worst clients",
+    TITLES["trained"],
+    TITLES["fine_tuned"],
+    "best by validation",
+    "weighted",
+)
 UNSEEN = ", unseen"  # behind the name of a run, in the row of its clients that were never seen
 # Titles of numbers of the mixing weights, and their names in a summary.
 GRAPH = {
@@ -122,12 +130,13 @@ def _score_cells(
     """The cells of a row that are scores, by the title of the column."""
     measure = summary["measure"]
     stages = summary[part]
-    cells = {NAMES[measure]: score_text(measure, stages, "before", "mean")}
+    cells = {NAMES[measure]: score_text(measure, stages, "deployed", "mean")}
     for name, (reference, other) in references.items():
         itself = label == reference or part not in other
         cells[f"over {name}"] = "-" if itself else _gain_text(measure, stages, other[part])
-    cells["worst clients"] = score_text(measure, stages, "before", "worst10")
-    cells["after training"] = score_text(measure, stages, "after", "mean")
+    cells["worst clients"] = score_text(measure, stages, "deployed", "worst10")
+    for stage in ("trained", "fine_tuned"):
+        cells[TITLES[stage]] = score_text(measure, stages, stage, "mean")
     return cells
 
 
@@ -151,7 +160,7 @@ def _further_cells(summary: dict[str, Any], part: str) -> dict[str, str]:
     if part != "final":
         return dict.fromkeys(titles, "-")
     measure = summary["measure"]
-    chosen = score_text(measure, summary["selected_on_val"], "before", "mean")
+    chosen = score_text(measure, summary["selected_on_val"], "deployed", "mean")
     graph = most_mixed(summary.get("graph", {}))
     numbers = {title: graph.get(name) for title, name in GRAPH.items()}
     return {
@@ -161,7 +170,7 @@ def _further_cells(summary: dict[str, Any], part: str) -> dict[str, str]:
         "gradients": amount(summary["batches"]),
         "seconds": f"{summary['seconds']:.1f}",
         "best by validation": chosen,
-        "weighted": score_text(measure, summary["final"], "before", "weighted"),
+        "weighted": score_text(measure, summary["final"], "deployed", "weighted"),
         **{title: "-" if number is None else f"{number:.2f}" for title, number in numbers.items()},
     }
 
@@ -192,7 +201,8 @@ def meaning_of_scores(runs: Runs) -> Meaning:
         (NAMES[measure], deployed),
         *spread,
         ("worst clients", "mean of the worst tenth of them"),
-        ("after training", "after further local training"),
+        (TITLES["trained"], "the models after the local training of the round"),
+        (TITLES["fine_tuned"], "the deployed models after further local training"),
         ("rounds to target", "until the mean score is that of --target"),
         ("time to target", "virtual time until then"),
         ("virtual time", "of all rounds"),

@@ -7,8 +7,9 @@ from jaxfl.experiment.tables.differences import reference_of
 from jaxfl.experiment.tables.grouping import comparable_groups
 from jaxfl.experiment.tables.heading import differing_options
 from jaxfl.experiment.tables.pooling import pool_seeds, seed_numbers
-from jaxfl.experiment.tables.scores import Runs
-from jaxfl.simulation.scoring import MEASURES, STAGES, each_seed
+from jaxfl.experiment.tables.scores import Runs, score_of
+from jaxfl.simulation.evaluate import STAGES
+from jaxfl.simulation.scoring import MEASURES, each_seed
 
 COUNTS = ("up", "down", "up_bytes", "batches")  # of a summary
 
@@ -36,7 +37,7 @@ def score_records(runs: Runs, against: str | None = None) -> list[dict[str, Any]
             others = {(record["part"], record["seed"]): record for record in reference}
             for record in (record for rows in own.values() for record in rows):
                 other = others.get((record["part"], record["seed"]), {})
-                pair = [one.get("before_mean") for one in (record, other)]
+                pair = [one.get("deployed_mean") for one in (record, other)]
                 record["difference"] = None if None in pair else round(pair[0] - pair[1], 6)
         records += [record for rows in own.values() for record in rows]
     return records
@@ -58,7 +59,7 @@ def _records(label: str, run: dict[str, Any], options: list[str]) -> list[dict[s
             record = about | {"seed": seed, "part": part, "measure": name}
             for stage in STAGES:
                 for kind in ("mean", "weighted", "worst10"):
-                    value = stages[stage][kind]
+                    value = score_of(stages, stage, kind)
                     record[f"{stage}_{kind}"] = None if value is None else round(shown(value), 6)
             found.append(record | {count: summary[count] for count in COUNTS})
     return found

@@ -71,8 +71,10 @@ def _block_forward(x: Array, kernel: Array, bias: Array, padding: Padding):
     return y, (x, kernel, y, winner)
 
 
-def _block_backward(padding: Padding, saved: tuple[Array, Array, Array, Array], gradient: Array):
-    return _backward(*saved, gradient, padding)
+def _block_backward(
+    padding: Padding, residuals: tuple[Array, Array, Array, Array], gradient: Array
+):
+    return _backward(*residuals, gradient, padding)
 
 
 _batch_last.defvjp(_block_forward, _block_backward)

@@ -59,14 +59,14 @@ def conv(
     any stride and kernel dilation and any padding that is not negative. In all other cases, and
     where `way` says so, this is `lax.conv_general_dilated` itself.
     """
-    covered = (
+    supported = (
         lhs.ndim == 4
         and (lhs_dilation is None or set(lhs_dilation) == {1})
         and lax.conv_dimension_numbers(lhs.shape, rhs.shape, rest.get("dimension_numbers")) == NHWC
         and all(rest.get(name, 1) == 1 for name in ("feature_group_count", "batch_group_count"))
         and rest.get("preferred_element_type") is None
     )
-    if covered:
+    if supported:
         dilation = (1, 1) if rhs_dilation is None else tuple(rhs_dilation)
         extent = [d * (k - 1) + 1 for k, d in zip(rhs.shape[:2], dilation, strict=True)]
         pads = padding
@@ -116,8 +116,8 @@ def _conv_forward(x, kernel, window, precision):
     return _forward(window, precision, x, kernel), (x, kernel)
 
 
-def _conv_backward(window, precision, saved: tuple[Array, Array], gradient):
-    return _backward(window, precision, *saved, gradient)
+def _conv_backward(window, precision, residuals: tuple[Array, Array], gradient):
+    return _backward(window, precision, *residuals, gradient)
 
 
 _batch_last.defvjp(_conv_forward, _conv_backward)
@@ -148,7 +148,7 @@ def _patches(x: Array, kernel_size: tuple[int, int], window: Window) -> Array:
     return jnp.stack(slices(rows, 3, 1), axis=1)
 
 
-def _tiled(window: Window, x: Array, kernel: Array) -> bool:
+def _uses_tiles(window: Window, x: Array, kernel: Array) -> bool:
     """Whether the outputs are computed in tiles of 2x2, which costs fewer multiplications."""
     outputs = (x.shape[1 + i] + sum(window.padding[i]) - kernel.shape[i] + 1 for i in range(2))
     plain = window.stride == window.dilation == (1, 1)
@@ -157,7 +157,7 @@ def _tiled(window: Window, x: Array, kernel: Array) -> bool:
 
 def _forward(window: Window, precision, x: Array, kernel: Array) -> Array:
     kh, kw, ci, co = kernel.shape
-    if _tiled(window, x, kernel):
+    if _uses_tiles(window, x, kernel):
         read = tiles.patches(x.transpose(3, 1, 2, 0), kernel, window.padding)
         four = tiles.product(read, kernel, precision)
         *_, high, wide, n = four.shape
@@ -176,7 +176,7 @@ def _backward(
 ) -> tuple[Array, Array]:
     kh, kw, ci, co = kernel.shape
     n, ho, wo, _ = gradient.shape
-    if _tiled(window, x, kernel):
+    if _uses_tiles(window, x, kernel):
         corners = gradient.reshape(n, ho // 2, 2, wo // 2, 2, co).transpose(2, 4, 5, 1, 3, 0)
         four = corners.reshape(4, co, ho // 2, wo // 2, n)
         read = tiles.patches(x.transpose(3, 1, 2, 0), kernel, window.padding)
@@ -243,12 +243,12 @@ def _pool_forward(x):
     return pooled, (winner, x.shape)
 
 
-def _pool_backward(saved, gradient):
-    winner, (n, h, w, c) = saved
+def _pool_backward(residuals, gradient):
+    winner, (n, h, w, c) = residuals
     corner = jnp.arange(4, dtype=jnp.int8).reshape(1, 1, 2, 1, 2, 1)
     inside = gradient if _is_batch_first() else gradient.transpose(3, 1, 2, 0)
-    chosen = winner[:, :, None, :, None] == corner
-    spread = jnp.where(chosen, inside[:, :, None, :, None], 0.0)
+    mask = winner[:, :, None, :, None] == corner
+    spread = jnp.where(mask, inside[:, :, None, :, None], 0.0)
     if _is_batch_first():
         image = spread.reshape(n, h // 2 * 2, w // 2 * 2, c)
     else:

@@ -70,8 +70,8 @@ def _readers(side: Side) -> Iterator[tuple[np.ndarray, np.ndarray, np.ndarray]]:
 def spread(kernel: Float[Array, "kh kw ci co"], tiles: Plan) -> Float[Array, "patch outputs"]:
     """The kernel at its place for each output of a tile, with zeros around it."""
     ci, co = kernel.shape[2:]
-    rows = _shifted(kernel, 0, tiles.high)  # [th, ph, kw, ci, co]
-    both = _shifted(rows, 2, tiles.wide)  # [th, ph, tw, pw, ci, co]
+    rows = _shift(kernel, 0, tiles.high)  # [th, ph, kw, ci, co]
+    both = _shift(rows, 2, tiles.wide)  # [th, ph, tw, pw, ci, co]
     th, ph, tw, pw = both.shape[:4]
     return both.transpose(1, 3, 4, 0, 2, 5).reshape(ph * pw * ci, th * tw * co)
 
@@ -83,7 +83,7 @@ def kernel_of(
     return jax.linear_transpose(functools.partial(spread, tiles=tiles), like)(products)[0]
 
 
-def _shifted(kernel: Array, axis: int, side: Side) -> Array:
+def _shift(kernel: Array, axis: int, side: Side) -> Array:
     """One axis of taps becomes two: outputs of a tile, and pixels that the tile reads.
 
     The kernel of output t is shifted by t strides. Copies of the kernel that are one stride longer
@@ -153,8 +153,8 @@ def _convolution_forward(x, kernel, stride, padding, dilation, precision):
     return to_image(products, x.shape[0], tiles), (x, patches, kernel)
 
 
-def _convolution_backward(stride, padding, dilation, precision, saved, gradient):
-    x, patches, kernel = saved
+def _convolution_backward(stride, padding, dilation, precision, residuals, gradient):
+    x, patches, kernel = residuals
     tiles = plan(x.shape, kernel.shape, stride, padding, dilation)
     rows = to_tiles(gradient, tiles).reshape(patches.shape[0], -1)
     return _by_image_and_kernel(patches, kernel, rows, x, tiles, precision)
@@ -199,8 +199,8 @@ def _block_forward(x, kernel, bias, padding):
     return to_image(jax.nn.relu(y), n, half), (x, patches, kernel, to_image(winner, n, half))
 
 
-def _block_backward(padding, saved, gradient):
-    x, patches, kernel, winner = saved
+def _block_backward(padding, residuals, gradient):
+    x, patches, kernel, winner = residuals
     tiles = plan(x.shape, kernel.shape, (1, 1), padding, (1, 1), pooled=True)
     # [n, a, b, th / 2, 1, tw / 2, 1, co]
     winner, inside = (

@@ -95,8 +95,8 @@ def plan(
         outputs = high.tile * wide.tile * kernel[3]
         # The patches are written and read twice, and their gradient is written and read. There are
         # three products.
-        moved = 5 * rows * patch + 3 * patch * outputs + 4 * rows * outputs
-        return moved + 6 * rows * patch * outputs / OPERATIONS_A_NUMBER
+        traffic = 5 * rows * patch + 3 * patch * outputs + 4 * rows * outputs
+        return traffic + 6 * rows * patch * outputs / OPERATIONS_A_NUMBER
 
     highs, wides = sides
     return Plan(*min(itertools.product(highs, wides), key=cost))

@@ -120,13 +120,13 @@ class ClientStates:
           InputError: the row of a client was written over since, or the file was damaged.
         """
         places = np.asarray(places)[ids]
-        seen = places[:, 0] >= 0
-        found = self._read_rows(places[seen], ids[seen])
-        if seen.all():
-            return jax.tree.unflatten(self._structure, found)
+        mask = places[:, 0] >= 0
+        leaves = self._read_rows(places[mask], ids[mask])
+        if mask.all():
+            return jax.tree.unflatten(self._structure, leaves)
         others = jax.tree.leaves(self.first.rows(ids) if first is None else first)
-        for leaf, rows in zip(others, found, strict=True):
-            leaf[seen] = rows
+        for leaf, rows in zip(others, leaves, strict=True):
+            leaf[mask] = rows
         return jax.tree.unflatten(self._structure, others)
 
     def _read_rows(self, places: np.ndarray, ids: np.ndarray) -> list[np.ndarray]:
@@ -165,7 +165,7 @@ class ClientStates:
         places: Int[np.ndarray, "c 2"],
         ids: Int[np.ndarray, "m"],
         clients: PyTree,
-        done: int,
+        count: int,
     ) -> None:
         """Writes the states of some clients, and their new places into `places`.
 
@@ -173,7 +173,7 @@ class ClientStates:
           places: `clients` of the state, a NumPy array that is changed.
           ids: of the clients.
           clients: their states [M, ...].
-          done: the number of rounds done.
+          count: the number of rounds done.
         """
         if not self._exists:
             self._create()
@@ -182,7 +182,7 @@ class ClientStates:
             os.truncate(self._file, (self._end + max(MORE, self._end // 4)) * self.row_bytes)
         heads = np.zeros(ids.size, HEAD)
         heads["client"] = ids
-        heads["round"] = done
+        heads["round"] = count
         rows = np.empty((ids.size, self.row_bytes), np.uint8)
         rows[:, : HEAD.itemsize] = heads[:, None].view(np.uint8)
         for leaf, values in zip(self._leaves, jax.tree.leaves(clients), strict=True):
@@ -194,7 +194,7 @@ class ClientStates:
                 file.seek(slot * self.row_bytes)
                 file.write(row.data)
         places[ids, 0] = slots
-        places[ids, 1] = done
+        places[ids, 1] = count
 
     def _slot(self, old: int) -> int:
         """Where to write a client whose newest row is `old`, -1 if it has none."""
@@ -220,8 +220,8 @@ class ClientStates:
         slots = np.asarray(state.clients)[:, 0]
         self._protected.append(slots[slots >= 0])
         self._is_protected = np.zeros(self._end, bool)
-        for kept in self._protected:
-            self._is_protected[kept] = True
+        for rows in self._protected:
+            self._is_protected[rows] = True
         # The last one first, so that the rows are taken in their order.
         self._free = np.flatnonzero(~self._is_protected)[::-1].tolist()
 
@@ -242,14 +242,14 @@ class ClientStates:
     def _check_layout(self) -> None:
         path = self._directory / LAYOUT
         try:
-            found = json.loads(path.read_text())
+            layout = json.loads(path.read_text())
             self._capacity()
         except (OSError, ValueError) as error:
             raise InputError(
                 f"cannot read the clients' states in {self._directory} ({error!r:.200}): run anew"
             ) from error
         check(
-            found == json.loads(json.dumps(self._layout())),
+            layout == json.loads(json.dumps(self._layout())),
             f"{path} names other arrays than the clients of this method and model have: go on with "
             "the method, model and number of clients of before, or run anew",
         )

@@ -36,19 +36,19 @@ def write_federation(directory: Path | str, federation: Federation) -> StoredFed
       150
     """
     directory = Path(directory)
-    taken = directory.exists() and (not directory.is_dir() or any(directory.iterdir()))
-    check(not taken, f"{directory} is not empty: name a new directory for the federation")
+    occupied = directory.exists() and (not directory.is_dir() or any(directory.iterdir()))
+    check(not occupied, f"{directory} is not empty: name a new directory for the federation")
     unfinished = directory.with_name(f".{directory.name}.part")
     shutil.rmtree(unfinished, ignore_errors=True)
     longest = {}
-    for name, part in zip(PARTS, federation, strict=True):
+    for name, data in zip(PARTS, federation, strict=True):
         folder = unfinished / name
         folder.mkdir(parents=True)
-        if isinstance(part, Pool):
-            arrays = {"x": part.x, "y": part.y, "weights": part.mask}
+        if isinstance(data, Pool):
+            arrays = {"x": data.x, "y": data.y, "weights": data.mask}
         else:
-            arrays = _flatten(part)
-            longest[name] = part.mask.shape[1]
+            arrays = _flatten(data)
+            longest[name] = data.mask.shape[1]
         for array_name, values in arrays.items():
             np.save(folder / f"{array_name}.npy", np.asarray(values), allow_pickle=False)
     write_manifest(unfinished, federation.train.mask.shape[0], longest)
@@ -58,14 +58,14 @@ def write_federation(directory: Path | str, federation: Federation) -> StoredFed
     return open_federation(directory)
 
 
-def _flatten(part: Dataset) -> dict[str, np.ndarray]:
+def _flatten(data: Dataset) -> dict[str, np.ndarray]:
     """The arrays of a part: its real examples, one client after the other."""
-    mask = np.asarray(part.mask)
+    mask = np.asarray(data.mask)
     real = mask != 0
     offsets = np.concatenate([[0], np.cumsum(real.sum(axis=1))])
     # Of arrays that store no padding, the examples are read without making any.
-    x = np.asarray(jax.device_get(part.x)[np.nonzero(real)])
-    y = np.asarray(jax.device_get(part.y)[np.nonzero(real)])
+    x = np.asarray(jax.device_get(data.x)[np.nonzero(real)])
+    y = np.asarray(jax.device_get(data.y)[np.nonzero(real)])
     arrays = {"x": x, "y": y, "offsets": offsets}
     if mask.dtype != bool:
         arrays["weights"] = mask[real]
@@ -82,8 +82,8 @@ def write_manifest(directory: Path, clients: int, longest: dict[str, int]) -> No
     """
     arrays = {}
     for path in sorted(directory.glob("*/*.npy")):
-        found = load_mapped(path)
-        arrays[path.relative_to(directory).as_posix()] = [list(found.shape), str(found.dtype)]
+        array = load_mapped(path)
+        arrays[path.relative_to(directory).as_posix()] = [list(array.shape), str(array.dtype)]
     content = {"version": VERSION, "clients": clients, "longest": longest, "arrays": arrays}
     (directory / MANIFEST).write_text(json.dumps(content, indent=1))
 
@@ -144,11 +144,11 @@ def _read_manifest(directory: Path) -> dict[str, Any]:
         ) from error
     check(version == VERSION, f"{path} has version {version}: expected {VERSION}")
     for name, expected in arrays:
-        found = load_mapped(directory / name)
-        described = [list(found.shape), str(found.dtype)]
+        array = load_mapped(directory / name)
+        layout = [list(array.shape), str(array.dtype)]
         check(
-            described == expected,
-            f"{directory / name} has shape and type {described}, {MANIFEST} names {expected}: "
+            layout == expected,
+            f"{directory / name} has shape and type {layout}, {MANIFEST} names {expected}: "
             "write the directory again, or remove federation.json if the arrays are right",
         )
     return manifest
@@ -167,15 +167,15 @@ def _open_part(folder: Path, longest: int | None, train: Part | None) -> Part:
         "targets as examples",
     )
     weighted = (folder / "weights.npy").exists()
-    described = (x.shape[1:], y.shape[1:], (x.dtype, y.dtype), weighted)
+    layout = (x.shape[1:], y.shape[1:], (x.dtype, y.dtype), weighted)
     clients = None if train is None else train.rows_of_clients().size - 1
     if clients is not None and folder.name == "test" and not (folder / "offsets.npy").exists():
         expected = (clients, len(x))
         _check_weights(folder, weighted, expected)
-        return Part(folder, None, len(x), *described)
+        return Part(folder, None, len(x), *layout)
     _check_weights(folder, weighted, (len(x),))
     offsets = np.array(load_mapped(folder / "offsets.npy"))
-    rising = (
+    valid = (
         offsets.ndim == 1
         and offsets.size > 1
         and offsets.dtype.kind in "iu"
@@ -184,7 +184,7 @@ def _open_part(folder: Path, longest: int | None, train: Part | None) -> Part:
         and bool((offsets[1:] >= offsets[:-1]).all())
     )
     check(
-        rising,
+        valid,
         f"{folder / 'offsets.npy'} has shape {offsets.shape} and type {offsets.dtype}: expected "
         f"whole numbers [clients + 1] that rise from 0 to {len(x)}, the number of examples",
     )
@@ -199,14 +199,14 @@ def _open_part(folder: Path, longest: int | None, train: Part | None) -> Part:
         f"{folder} is padded to {longest} examples, and a client has {largest}: remove "
         f"{MANIFEST} or write it again",
     )
-    return Part(folder, offsets.astype(np.int64), longest or largest, *described)
+    return Part(folder, offsets.astype(np.int64), longest or largest, *layout)
 
 
 def _check_weights(folder: Path, weighted: bool, expected: tuple[int, ...]) -> None:
     if weighted:
-        found = load_mapped(folder / "weights.npy")
+        array = load_mapped(folder / "weights.npy")
         check(
-            found.shape == expected and found.dtype.kind == "f",
-            f"{folder / 'weights.npy'} has shape {found.shape} and type {found.dtype}: expected "
+            array.shape == expected and array.dtype.kind == "f",
+            f"{folder / 'weights.npy'} has shape {array.shape} and type {array.dtype}: expected "
             f"fractions of shape {expected}",
         )

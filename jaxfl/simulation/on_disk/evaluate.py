@@ -99,7 +99,7 @@ def make_stored_evaluate(
       clients: the states of all clients.
       batch_size: number of examples predicted at a time.
       chunk: clients computed side by side.
-      after: what is scored second.
+      after: the models after local training that are scored.
       together: how many clients are read together.
 
     Returns:
@@ -115,7 +115,7 @@ def make_stored_evaluate(
       >>> key = jax.random.key(0)
       >>> clients, state = jaxfl.on_disk.open_clients("scored-states", algorithm, key, stored)
       >>> evaluate = make_stored_evaluate(algorithm, task, stored, clients, after="none")
-      >>> evaluate(key, state, np.arange(150)).before.test.shape
+      >>> evaluate(key, state, np.arange(150)).deployed.test.shape
       (150,)
     """
     of_models = make_evaluate_cohort(
@@ -153,15 +153,15 @@ def make_stored_evaluate(
             return some, federation.read(some), clients.read(places, some)
 
         number = None if round is None else np.int32(round)
-        found = []
+        scores = []
         for some, data, rows in read_ahead(read, in_parts(ids, size)):
             states = mesh.place(State(rows, state.server))
             arguments = (key, some, mesh.place(data), states, trained, number)
             if compile_only:
                 assess.lower(*arguments).compile()
                 return None
-            found.append(mesh.fetch(assess(*arguments)))
-        return jax.tree.map(lambda *x: np.concatenate(x)[: ids.size], *found)
+            scores.append(mesh.fetch(assess(*arguments)))
+        return jax.tree.map(lambda *x: np.concatenate(x)[: ids.size], *scores)
 
     # A checker cannot see that the result depends on `compile_only`.
     return cast(EvaluateStored, evaluate)
@@ -176,16 +176,16 @@ def in_parts(ids: Int[np.ndarray, "e"], size: int) -> list[Int[np.ndarray, "m"]]
     """
     if ids.size <= size:
         return [ids]
-    filled = np.pad(ids, (0, -ids.size % size), mode="edge")
-    return list(filled.reshape(-1, size))
+    padded = np.pad(ids, (0, -ids.size % size), mode="edge")
+    return list(padded.reshape(-1, size))
 
 
 def read_ahead(read: Callable, items: list) -> Iterator:
     """`read(item)` for each item; a thread reads the next one while the caller uses this one."""
     with ThreadPoolExecutor(max_workers=1) as thread:
-        coming = thread.submit(read, items[0])
+        future = thread.submit(read, items[0])
         for item in [*items[1:], None]:
-            found = coming.result()
+            value = future.result()
             if item is not None:
-                coming = thread.submit(read, item)
-            yield found
+                future = thread.submit(read, item)
+            yield value

@@ -63,16 +63,16 @@ def initial_state(
         jax.jit(clients).lower(key, jnp.arange(1))
     except (TypeError, AttributeError):
         return _whole(algorithm, key, federation, state, row, in_memory)
-    compiled: dict[int, Callable] = {}
+    programs: dict[int, Callable] = {}
 
     def rows(ids: Int[np.ndarray, "m"]) -> PyTree:
-        if ids.size not in compiled:
+        if ids.size not in programs:
             program = jax.jit(clients).lower(key, jnp.asarray(ids)).compile()
             # Of a broadcast model XLA makes only the rows that are taken.
-            needed = getattr(program.memory_analysis(), "temp_size_in_bytes", 0)
-            _check_memory(needed, in_memory)
-            compiled[ids.size] = program
-        return jax.tree.map(np.array, compiled[ids.size](key, jnp.asarray(ids)))
+            size = getattr(program.memory_analysis(), "temp_size_in_bytes", 0)
+            _check_memory(size, in_memory)
+            programs[ids.size] = program
+        return jax.tree.map(np.array, programs[ids.size](key, jnp.asarray(ids)))
 
     return First(federation.clients, rows, row, jax.jit(server)(key))
 
@@ -100,11 +100,11 @@ def _whole(
     )
 
 
-def _check_memory(needed: int, in_memory: int) -> None:
+def _check_memory(size: int, in_memory: int) -> None:
     check(
-        needed <= in_memory,
+        size <= in_memory,
         "the first states of this method's clients depend on all clients at once, which takes "
-        f"{needed / 1e9:.1f} GB: choose another method or fewer clients",
+        f"{size / 1e9:.1f} GB: choose another method or fewer clients",
     )
 
 

@@ -100,7 +100,7 @@ def make_stored_rounds(
       ((4, 15), (4, 15, 15))
     """
     draw = jax.jit(partial(draw_cohort, participation))
-    check_labels = label_check(algorithm)
+    check_label_range = label_check(algorithm)
     if algorithm.validates:
         check(
             bool(federation.count("val").any()),
@@ -120,7 +120,7 @@ def make_stored_rounds(
         cohort = Cohort(ids, train, val, number)
         return cohort_round(algorithm, round_key, before, cohort, work=work, lost=lost)
 
-    def drawn(key: PRNGKey, number: int) -> tuple[PRNGKey, np.ndarray]:
+    def draw_ids(key: PRNGKey, number: int) -> tuple[PRNGKey, np.ndarray]:
         round_key, ids = draw(key, np.int32(number))
         ids = np.asarray(ids)
         check_cohorts(ids[None], federation.clients, number)
@@ -147,38 +147,38 @@ def make_stored_rounds(
         last: Any = None
         numbers = range(int(start), int(start) + length)
         with ThreadPoolExecutor(max_workers=1) as thread:
-            round_key, ids = drawn(key, numbers[0])
-            coming = thread.submit(read, places, ids, clients.first_of(places, ids))
-            written: Future | None = None
+            round_key, ids = draw_ids(key, numbers[0])
+            read_future = thread.submit(read, places, ids, clients.first_of(places, ids))
+            write_future: Future | None = None
             after: PyTree = None
             for number in numbers:
-                train, val, states = coming.result()
+                train, val, states = read_future.result()
                 if cohorts:
                     states = _newest(states, ids, after, cohorts[-1])
-                check_labels(Federation(train, val, val), State(states, server))
+                check_label_range(Federation(train, val, val), State(states, server))
                 before = mesh.place(State(states, server))
                 arguments = (round_key, np.int32(number), ids, before, *mesh.place((train, val)))
                 if compile_only:
-                    lowered = step.lower(*arguments)
-                    lowered.compile()
-                    return lowered.out_info[1]
+                    program = step.lower(*arguments)
+                    program.compile()
+                    return program.out_info[1]
                 cohorts.append(ids)
                 # All that the devices compute of the next round: they take one program after the
                 # other, and these results would else come after those of this round.
                 if number != numbers[-1]:
-                    round_key, ids = drawn(key, number + 1)
+                    round_key, ids = draw_ids(key, number + 1)
                     first = clients.first_of(places, ids)
-                    coming = thread.submit(read, places, ids, first)
-                computed, info = step(*arguments)
-                after = mesh.fetch(computed.clients)
-                server = computed.server
+                    read_future = thread.submit(read, places, ids, first)
+                result, info = step(*arguments)
+                after = mesh.fetch(result.clients)
+                server = result.server
                 last = info.trained if trained else None
                 infos.append(mesh.fetch(info._replace(trained=None)))
-                if written is not None:
-                    written.result()
-                written = thread.submit(clients.write, places, cohorts[-1], after, number + 1)
-            if written is not None:
-                written.result()
+                if write_future is not None:
+                    write_future.result()
+                write_future = thread.submit(clients.write, places, cohorts[-1], after, number + 1)
+            if write_future is not None:
+                write_future.result()
         stacked = jax.tree.map(lambda *x: np.stack(x), *infos)._replace(trained=last)
         return State(places, server), (stacked, np.stack(cohorts))
 

@@ -39,7 +39,7 @@ def test_a_comparison_takes_hyper_parameters_and_score_from_the_preset(tmp_path,
     assert hyper["cfl"] == preset("pfedgraph-severe").hyper["cfl"]
     assert hyper["per_fedavg"] == {"alpha": 0.5}
     shown = capsys.readouterr().out
-    for name, stage in (("cfl", "after"), ("ditto", "before")):
+    for name, stage in (("cfl", "trained"), ("ditto", "deployed")):
         with np.load(out / name / "clients.npz") as opened:
             score = scoring.score(dict(opened), "selected_on_val", stage)
         assert f"{score:.4f}" in shown, name
@@ -47,7 +47,7 @@ def test_a_comparison_takes_hyper_parameters_and_score_from_the_preset(tmp_path,
 
 @pytest.mark.slow
 def test_the_trained_models_that_a_run_scores_are_those_before_the_server_answers(tmp_path):
-    """FedAvg's scores after training are those that FedAvg with fine-tuning deploys."""
+    """The scores of FedAvg's trained models are those that FedAvg with fine-tuning deploys."""
     for name, after in (("fedavg", "trained"), ("fedavg_ft", "none")):
         words = ["run", name, "--score-after", after, "--out", str(tmp_path / name), *SMALL]
         assert main(words) == 0
@@ -55,8 +55,8 @@ def test_the_trained_models_that_a_run_scores_are_those_before_the_server_answer
         np.load(tmp_path / "fedavg" / "clients.npz") as one,
         np.load(tmp_path / "fedavg_ft" / "clients.npz") as other,
     ):
-        np.testing.assert_array_equal(one["after_test"], other["before_test"])
-        assert np.isnan(other["after_test"]).all()
+        np.testing.assert_array_equal(one["trained_test"], other["deployed_test"])
+        assert {name for name in other if name.endswith("_test")} == {"deployed_test"}
 
 
 @pytest.mark.parametrize("name", PRESETS)

@@ -20,6 +20,7 @@ from jaxfl.cli import main
 from jaxfl.core.errors import InputError
 from jaxfl.experiment import Config, execute, gather, resolve
 from jaxfl.experiment.config.changes import changed_options
+from jaxfl.experiment.html import clients as page_clients
 from jaxfl.experiment.html.document import facts
 from jaxfl.experiment.html.page import write_page
 from jaxfl.experiment.pictures.clients import Clients
@@ -118,7 +119,7 @@ def derive(run, out, algorithm, factor):
     text = "".join(json.dumps(scaled(line, factor)) + "\n" for line in lines)
     Path(out, "metrics.jsonl").write_text(text)
     with np.load(run / "clients.npz") as stored:
-        arrays = dict(stored) | {"before_test": np.float32(factor) * stored["before_test"]}
+        arrays = dict(stored) | {"deployed_test": np.float32(factor) * stored["deployed_test"]}
     np.savez(Path(out, "clients.npz"), **arrays)
 
 
@@ -176,7 +177,7 @@ def test_the_table_has_the_scores_of_the_summaries_and_the_best_run_first(compar
     assert set(found) == {"local", HOSTILE, "fedper"}
     for label, algorithm in (("local", "local"), (HOSTILE, "fedamp"), ("fedper", "fedper")):
         final = run_of(compared, algorithm).summary["final"]
-        seeds = [100 * seed["before"]["mean"] for seed in final["seeds"]]
+        seeds = [100 * seed["deployed"]["mean"] for seed in final["seeds"]]
         text = f"{100 * final['before']['mean']:.1f} ±{statistics.stdev(seeds):.1f}"
         assert found[label]["accuracy"] == text
     assert [row[0] for row in rows] == [HOSTILE, "local", "fedper"]
@@ -194,14 +195,16 @@ def test_curves_have_the_scores_of_each_round_and_the_colour_of_the_method(compa
     curve = trace(view, "local")
     metrics = run_of(compared, "local").metrics
     assert curve["x"] == [1, 2, 3]
-    np.testing.assert_allclose(curve["y"], 100 * metrics["before_mean"])
+    np.testing.assert_allclose(curve["y"], 100 * metrics["deployed_mean"])
     assert to_rgb(curve["line"]["color"]) == to_rgb(METHODS["local"])
     assert curve["customdata"][-1] == next(row[1] for row in page.tables[0] if row[0] == "local")
     bands = [one for one in view["figure"]["data"] if one.get("fill") == "toself"]
     assert len(bands) == 3
     upper, lower = np.reshape(bands[0]["y"], (2, 3))
     np.testing.assert_allclose((upper + lower[::-1]) / 2, view["figure"]["data"][1]["y"])
-    assert "after training" not in panel(page, "deployed models")  # nothing was scored
+    assert (
+        panel(page, "deployed models").keys().isdisjoint(("trained models", "fine-tuned models"))
+    )  # nothing was scored
     losses = trace(panel(page, "training loss")["training loss"], "local")["y"]
     np.testing.assert_allclose(losses, metrics["loss"])
 
@@ -267,7 +270,7 @@ def test_the_page_has_the_score_of_each_client(compared, page):
     run = run_of(compared, "fedper")
     (view,) = page.views[-1]
     shown = trace(view, "fedper")
-    stored = run.clients["before_test"][0, -1]
+    stored = run.clients["deployed_test"][0, -1]
     for client, score in zip(shown["x"], shown["y"], strict=True):
         assert score == pytest.approx(100 * stored[int(client)], abs=1e-4)
     titles, *rows = page.tables[1]
@@ -361,8 +364,8 @@ def test_one_run_has_all_its_scores_in_one_figure(compared, tmp_path):
 
 def test_scores_that_are_missing_leave_gaps_in_the_curves(compared):
     scores = {"mean": None, "worst10": None, "weighted": None}
-    line = {"round": 1, "loss": None, "before": scores, "after": scores}
-    other = line | {"round": 2, "before": dict.fromkeys(scores, 0.5)}
+    line = {"round": 1, "loss": None, "deployed": scores, "fine_tuned": scores}
+    other = line | {"round": 2, "deployed": dict.fromkeys(scores, 0.5)}
     summary = {"algorithm": "local", "measure": "accuracy", "final": other}
     runs = {name: {"summary": summary, "lines": [line, other]} for name in ("a", "b")}
     views = {view["name"]: view for view in curve_views(runs)}
@@ -404,7 +407,7 @@ def test_runs_that_differ_in_the_seed_are_one_row_and_one_curve(compared, tmp_pa
     page = Page(Path("x.html"))
     titles, *rows = page.tables[0]
     assert [row[0] for row in rows] == ["local"]
-    mean = jaxfl.load(run).summary["final"]["before"]["mean"]
+    mean = jaxfl.load(run).summary["final"]["deployed"]["mean"]
     assert rows[0][titles.index("accuracy")].startswith(f"{75 * mean:.1f} ±")
     assert len([view for view in page.views[0] if "loss" not in view["name"]]) == 1
     assert len(page.views[1]) == 2  # but each run has its graph

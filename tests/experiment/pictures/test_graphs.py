@@ -140,7 +140,8 @@ def test_a_loss_of_zero_throughout_is_drawn_without_a_warning():
     scales = []
     for loss in (0.0, 0.5):
         lines = [
-            line | {"loss": loss} for line in evaluated_run("local", 1.0, 1.0, after=1.0)["lines"]
+            line | {"loss": loss}
+            for line in evaluated_run("local", 1.0, 1.0, fine_tuned=1.0)["lines"]
         ]
         scales.append(curves.draw_curves(lines).axes[1].get_yscale())
     assert scales == ["linear", "log"]

@@ -13,13 +13,12 @@ from finished_runs import run as finished_run
 from kill import content, interrupt_after, same
 from toys import opposite_groups, shallow
 
-from jaxfl.algorithms import ALGORITHMS
+from jaxfl.algorithms import ALGORITHMS, fedbuff
 from jaxfl.cli import main
 from jaxfl.core.errors import InputError
-from jaxfl.core.facts import facts_of
+from jaxfl.core.facts import facts_of, method
 from jaxfl.core.types import Cohort, State
-from jaxfl.experiment import Config, execute, resume
-from jaxfl.experiment.session.availability import starts_from_server
+from jaxfl.experiment import Config, build, execute, gather, resolve, resume
 from jaxfl.experiment.tables.formats import markdown
 from jaxfl.experiment.tables.sections import sections
 from jaxfl.experiment.tables.targets import pool_timed
@@ -128,7 +127,7 @@ def test_late_clients_on_disk_have_the_times_and_scores_of_those_in_memory(tmp_p
     assert main(["run", "fedasync", *options, "--out", str(tmp_path / "disk")]) == 0
     for one, other in zip(lines_of(tmp_path / "memory"), lines_of(tmp_path / "disk"), strict=True):
         assert one["time"] == other["time"]
-        assert one["before"] == pytest.approx(other["before"], abs=1e-6)
+        assert one["deployed"] == pytest.approx(other["deployed"], abs=1e-6)
         assert one["metrics"] == pytest.approx(other["metrics"])
 
 
@@ -164,17 +163,29 @@ def test_options_that_make_no_sense_are_one_line(given, said, tmp_path, monkeypa
     assert not Path("x").exists()
 
 
-@pytest.mark.parametrize(
-    ("name", "newest"),
-    [
-        *(("fedavg", True), ("ditto", True), ("scaffold", True), ("fedrep", True)),
-        *(("fedasync", False), ("fedbuff", False), ("pfedgraph", False), ("local", False)),
-        *(("pfedccg", False), ("gossip", False)),
-    ],
-)
-def test_a_method_whose_clients_train_from_the_newest_model_is_found_out(name, newest):
-    data = opposite_groups()
-    assert starts_from_server(ALGORITHMS[name], shallow(), {}, data) == newest
+def test_a_method_that_does_not_say_where_its_clients_start_is_refused(tmp_path, monkeypatch):
+    """No round is traced to find it out: the safe answer is taken, and the line says so."""
+
+    def mine(task):
+        return fedbuff(task)
+
+    monkeypatch.setitem(ALGORITHMS, "mine", mine)
+    late = dataclasses.replace(RESUMED, algorithm="mine", arrivals="asynchronous")
+    with pytest.raises(InputError, match=r"mine train from the server's .* own says so by st"):
+        execute(late, tmp_path / "x")
+    monkeypatch.setitem(ALGORITHMS, "mine", stating(mine))
+    assert build_of(late).timing.ids is not None
+
+
+def stating(factory):
+    """The method with the facts that its clients may arrive late."""
+    says = method(title="", paper="", personal="", sends="", starts_from_server=False)
+    return says(factory)
+
+
+def build_of(config):
+    resolved = resolve(config)
+    return build(resolved, gather(resolved))
 
 
 @pytest.mark.parametrize("name", ["fedamp", "heurfedamp", "fedaghn", "pfedla", "apple"])
@@ -225,17 +236,14 @@ def test_a_method_says_whether_a_round_begins_with_mixtures(factory):
     assert moved == facts_of(factory).mixes_before_training
 
 
-@pytest.mark.slow
 def test_the_guide_names_every_method_that_clients_may_run_late():
     guide = (Path(__file__).parents[3] / "docs/guides/asynchronous.md").read_text()
     rows = [row.split("|")[1] for row in guide.splitlines() if row.startswith("| `")]
     named = {name for row in rows for name in re.findall(r"`(\w+)`", row)} & set(ALGORITHMS)
     refused = guide.split("Other methods are refused")[1].split("##")[0]
-    mixing = {name for name, made in ALGORITHMS.items() if facts_of(made).mixes_before_training}
-    data, task = opposite_groups(), shallow()
-    late = {
-        name for name, made in ALGORITHMS.items() if not starts_from_server(made, task, {}, data)
-    }
+    facts = {name: facts_of(made) for name, made in ALGORITHMS.items()}
+    mixing = {name for name, stated in facts.items() if stated.mixes_before_training}
+    late = {name for name, stated in facts.items() if not stated.starts_from_server}
     assert named == late - mixing
     assert mixing <= set(re.findall(r"`(\w+)`", refused))
 
@@ -245,7 +253,7 @@ def lines(*means, times=None, measure="accuracy"):
     found = []
     for place, mean in enumerate(means):
         scores = dict.fromkeys(("mean", "weighted", "std", "worst10"), mean)
-        line = {"round": 2 * place + 2, "loss": 1.0, "before": scores, "after": scores}
+        line = {"round": 2 * place + 2, "loss": 1.0, "deployed": scores, "fine_tuned": scores}
         found.append(line | ({"time": times[place]} if times else {}))
     return found
 

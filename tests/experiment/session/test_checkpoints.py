@@ -97,7 +97,7 @@ def test_a_finished_run_without_its_last_checkpoint_does_not_go_on(whole, tmp_pa
 def test_checkpoints_hold_the_models_that_did_best_on_validation_data(whole):
     _, out = whole
     with np.load(out / "clients.npz", allow_pickle=False) as scores:
-        best = scores["before_val"].max(axis=1)  # [S, C]
+        best = scores["deployed_val"].max(axis=1)  # [S, C]
     state = content(out)
     held = [x for x in state.values() if x.shape == best.shape and x.dtype == np.float32]
     assert any(np.array_equal(x, best) for x in held)
@@ -112,7 +112,7 @@ def test_a_run_without_a_checkpoint_is_begun_anew_and_devices_may_change(tmp_pat
     (only,) = files.checkpoints(out)  # without --checkpoint-every, too
     resume(out, devices=2)
     a, b = (
-        np.load(path / "clients.npz", allow_pickle=False)["before_test"]
+        np.load(path / "clients.npz", allow_pickle=False)["deployed_test"]
         for path in (out, tmp_path / "whole")
     )
     np.testing.assert_allclose(a, b, atol=0.02)  # accuracies of few examples
@@ -270,7 +270,7 @@ def test_errors_too_large_to_square_are_numbers_in_the_files(tmp_path):
         "local_steps": 4,
     }
     summary = execute(Config(rounds=2, clients=4, **options), tmp_path / "x")
-    assert all(np.isfinite(value) for value in summary["final"]["before"].values())
+    assert all(np.isfinite(value) for value in summary["final"]["deployed"].values())
 
 
 @pytest.mark.slow(seconds=40)

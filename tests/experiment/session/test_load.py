@@ -11,6 +11,7 @@ import jaxfl
 from jaxfl.cli import main
 from jaxfl.core.errors import InputError, RunWarning
 from jaxfl.experiment import Config, execute, gather, resolve
+from jaxfl.experiment.session import models as kept
 from jaxfl.experiment.session.model_inputs import check_inputs, inputs_of
 
 SHORT = Config(
@@ -49,15 +50,15 @@ def accuracies(run, part, which="last", seed=None):
 @pytest.mark.slow
 def test_the_last_models_predict_what_the_run_scored(short):
     run = jaxfl.load(short)
-    np.testing.assert_allclose(accuracies(run, "test"), run.clients["before_test"][-1], atol=1e-6)
+    np.testing.assert_allclose(accuracies(run, "test"), run.clients["deployed_test"][-1], atol=1e-6)
 
 
 @pytest.mark.slow(seconds=7)
 def test_the_best_models_have_the_best_validation_score_of_each_client(short):
     run = jaxfl.load(short)
-    best = run.clients["before_val"].max(axis=0)
+    best = run.clients["deployed_val"].max(axis=0)
     np.testing.assert_allclose(accuracies(run, "val", "best"), best, atol=1e-6)
-    assert (best > run.clients["before_val"][-1]).any()
+    assert (best > run.clients["deployed_val"][-1]).any()
 
 
 @pytest.mark.slow
@@ -66,7 +67,7 @@ def test_methods_that_predict_in_their_own_way_do_so_again(algorithm, tmp_path):
     """kNN-Per looks at the examples of the client, FedRoD adds two heads."""
     execute(dataclasses.replace(SHORT, algorithm=algorithm, rounds=1), tmp_path / "run")
     run = jaxfl.load(tmp_path / "run")
-    np.testing.assert_allclose(accuracies(run, "test"), run.clients["before_test"][-1], atol=1e-6)
+    np.testing.assert_allclose(accuracies(run, "test"), run.clients["deployed_test"][-1], atol=1e-6)
 
 
 @pytest.mark.slow(seconds=9)
@@ -75,7 +76,7 @@ def test_several_seeds_have_models_each(tmp_path):
     run = jaxfl.load(tmp_path / "run")
     for place, seed in enumerate((3, 4)):
         np.testing.assert_allclose(
-            accuracies(run, "test", seed=seed), run.clients["before_test"][place, -1], atol=1e-6
+            accuracies(run, "test", seed=seed), run.clients["deployed_test"][place, -1], atol=1e-6
         )
     with pytest.raises(InputError, match="seed is 5: expected one of 3, 4"):
         run.predict(0, np.zeros((1, 8, 8, 1)), seed=5)
@@ -99,7 +100,7 @@ def test_metrics_are_arrays_of_the_evaluations(short):
     run = jaxfl.load(short)
     lines = [json.loads(line) for line in (short / "metrics.jsonl").read_text().splitlines()]
     assert run.metrics["round"].tolist() == [1, 2, 3]
-    assert run.metrics["before_worst10"].tolist() == [row["before"]["worst10"] for row in lines]
+    assert run.metrics["deployed_worst10"].tolist() == [row["deployed"]["worst10"] for row in lines]
     assert run.graph["weights"].shape == (3, 4, 4)
     assert run.config == dataclasses.replace(run.config, algorithm="fedamp")
 

@@ -65,11 +65,11 @@ def test_a_run_on_disk_has_the_scores_of_the_run_in_memory(whole, tmp_path):
     ]
     for memory, disk in zip(*lines, strict=True):
         assert disk.keys() == memory.keys()
-        assert disk["before"] == pytest.approx(memory["before"], abs=1e-6)
+        assert disk["deployed"] == pytest.approx(memory["deployed"], abs=1e-6)
         assert disk["up"] == memory["up"]
     with np.load(whole / "clients.npz") as disk, np.load(tmp_path / "memory/clients.npz") as memory:
         np.testing.assert_array_equal(disk["sizes"], memory["sizes"])
-        np.testing.assert_allclose(disk["after_test"], memory["after_test"], atol=1e-6)
+        np.testing.assert_allclose(disk["fine_tuned_test"], memory["fine_tuned_test"], atol=1e-6)
 
 
 @pytest.mark.slow
@@ -124,7 +124,7 @@ def test_states_that_the_last_checkpoint_needs_stay_where_a_run_is_resumed_at_it
     execute(stored(data, rounds=1), tmp_path / "run")
     (tmp_path / "run/summary.json").unlink()
     resume(tmp_path / "run")
-    assert resume(tmp_path / "run", rounds=2)["final"]["before"]["mean"] is not None
+    assert resume(tmp_path / "run", rounds=2)["final"]["deployed"]["mean"] is not None
 
 
 def test_states_that_were_removed_are_missed(data, tmp_path):
@@ -138,8 +138,8 @@ def test_states_that_were_removed_are_missed(data, tmp_path):
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"seeds": 2}, "--seeds is 2: run one seed after the other"),
-        ({"keep_models": True}, "add --no-keep-models"),
+        ({"seeds": 2}, "--store is given without --seeds 1, as it runs one seed after the other"),
+        ({"keep_models": True}, "--store is given without --no-keep-models"),
     ],
 )
 def test_what_needs_all_clients_in_memory_is_refused(options, message, data):
@@ -174,7 +174,7 @@ def test_malicious_clients_and_clipping_work_on_disk(tmp_path):
     memory = execute(config, tmp_path / "memory")
     disk = execute(dataclasses.replace(config, store=str(tmp_path / "data")), tmp_path / "disk")
     assert disk["privacy"] == memory["privacy"]
-    assert disk["final"]["before"] == pytest.approx(memory["final"]["before"], abs=1e-6)
+    assert disk["final"]["deployed"] == pytest.approx(memory["final"]["deployed"], abs=1e-6)
     flipped = on_disk.open_federation(tmp_path / "data").read(np.arange(6)).train.y
     clean = dataclasses.replace(SHORT, algorithm="fedavg", rounds=1, store=str(tmp_path / "clean"))
     execute(clean, tmp_path / "other")

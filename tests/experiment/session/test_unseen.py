@@ -55,8 +55,10 @@ def test_newcomers_have_scores_of_their_own_and_no_part_in_the_rounds(tmp_path, 
         ids = graph["ids"]  # [S, T, M]
         assert ids.shape == (2, 2, 4)  # half of the seven others, rounded
         assert not newcomers[ids].any()
-        scores = {stage: clients[f"{stage}_test"] for stage in ("before", "after")}  # [S, E, C]
-        val = clients["before_val"]
+        scores = {
+            stage: clients[f"{stage}_test"] for stage in ("deployed", "fine_tuned")
+        }  # [S, E, C]
+        val = clients["deployed_val"]
     summary = load(out / "summary.json")
     for stage, found in scores.items():
         assert not np.isnan(found[..., newcomers]).any()
@@ -66,9 +68,9 @@ def test_newcomers_have_scores_of_their_own_and_no_part_in_the_rounds(tmp_path, 
         assert summary["unseen"][stage]["mean"] == pytest.approx(np.mean(means))
         others = np.nanmean(last[:, ~newcomers], axis=1).mean()
         assert summary["final"][stage]["mean"] == pytest.approx(others, abs=1e-6)
-    chosen = [select_on_val(*pair) for pair in zip(val, scores["before"], strict=True)]
+    chosen = [select_on_val(*pair) for pair in zip(val, scores["deployed"], strict=True)]
     expected = np.nanmean(np.array(chosen)[:, ~newcomers], axis=1).mean()
-    found = summary["selected_on_val"]["before"]["mean"]
+    found = summary["selected_on_val"]["deployed"]["mean"]
     assert found == pytest.approx(float(expected), abs=1e-6)
     lines = [json.loads(line) for line in (out / "metrics.jsonl").read_text().splitlines()]
     assert lines[-1]["unseen"] == summary["unseen"]
@@ -79,7 +81,7 @@ def test_newcomers_have_scores_of_their_own_and_no_part_in_the_rounds(tmp_path, 
 def test_a_table_has_a_row_of_newcomers_where_a_run_has_some():
     def stages(mean):
         scores = {"mean": mean, "weighted": mean, "std": 0.0, "worst10": mean}
-        return {"before": scores, "after": scores}
+        return {"deployed": scores, "fine_tuned": scores}
 
     summary = dict.fromkeys(("up", "down", "up_bytes", "batches", "seconds"), 1)
     summary |= {"measure": "accuracy", "final": stages(0.5), "selected_on_val": stages(0.25)}
@@ -89,7 +91,7 @@ def test_a_table_has_a_row_of_newcomers_where_a_run_has_some():
     table = markdown(sections(runs)).replace("**", "").splitlines()
     cells = [[cell.strip() for cell in line.strip("|").split("|")] for line in table[:5]]
     titles, _, *found = cells
-    assert titles[:4] == ["method", "accuracy", "worst clients", "after training"]
+    assert titles[:4] == ["method", "accuracy", "worst clients", "fine-tuned"]
     assert [row[:4] for row in found] == [
         ["other", "75.0", "75.0", "75.0"],
         ["other, unseen", "12.5", "12.5", "12.5"],

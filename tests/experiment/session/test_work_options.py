@@ -74,8 +74,8 @@ def test_clients_on_disk_draw_the_same(whole, tmp_path):
     expected = load(whole / "summary.json")
     for name in ("lost", "reported", "batches"):
         assert summary[name] == expected[name]
-    for statistic, value in summary["final"]["before"].items():
-        assert value == pytest.approx(expected["final"]["before"][statistic], abs=1e-6)
+    for statistic, value in summary["final"]["deployed"].items():
+        assert value == pytest.approx(expected["final"]["deployed"][statistic], abs=1e-6)
 
 
 @pytest.mark.slow

@@ -82,7 +82,7 @@ def test_one_algorithm_several_times_is_told_apart_everywhere(tmp_path, monkeypa
 
 def test_letters_of_a_label_do_not_break_tables_and_pictures():
     scores = dict.fromkeys(("mean", "weighted", "std", "worst10"), 0.5)
-    stages = {"before": scores, "after": scores}
+    stages = {"deployed": scores, "fine_tuned": scores}
     summary = dict.fromkeys(("up", "down", "up_bytes", "batches", "seconds"), 1)
     summary |= {"measure": "accuracy", "final": stages, "selected_on_val": stages}
     summary |= {"algorithm": "fedper"}

@@ -44,10 +44,10 @@ def test_a_trial_scores_what_its_run_scores():
     assert main(["run", "--config", "s/best.json", "--out", "r"]) == 0
     with np.load("r/clients.npz") as scores:
         assert found["best"]["val"] == pytest.approx(
-            float(scores["before_val"][-1].mean()), abs=1e-6
+            float(scores["deployed_val"][-1].mean()), abs=1e-6
         )
         assert found["best"]["test"] == pytest.approx(
-            float(scores["before_test"][-1].mean()), abs=1e-6
+            float(scores["deployed_test"][-1].mean()), abs=1e-6
         )
     assert Path("s/sweep.png").read_bytes().startswith(b"\x89PNG")
 
@@ -59,7 +59,7 @@ def test_malicious_clients_have_no_scores():
     found = json.loads(Path("s/sweep.json").read_text())["best"]
     assert main(["run", "--config", "s/best.json", "--out", "r"]) == 0
     with np.load("r/clients.npz") as scores:
-        assert found["test"] == pytest.approx(np.nanmean(scores["before_test"][-1]), abs=1e-6)
+        assert found["test"] == pytest.approx(np.nanmean(scores["deployed_test"][-1]), abs=1e-6)
 
 
 @pytest.mark.slow

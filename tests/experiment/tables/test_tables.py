@@ -43,14 +43,16 @@ def test_a_gain_needs_one_reference_with_the_same_clients():
 
 
 def test_columns_without_a_value_are_left_out():
-    assert "after training" not in table_cells({"local": run("local", 0.5)}).titles
-    assert column({"local": run("local", 0.5, after=0.75)}, "after training") == {"local": "75.0"}
+    assert "fine-tuned" not in table_cells({"local": run("local", 0.5)}).titles
+    found = {"local": run("local", 0.5, fine_tuned=0.75)}
+    assert column(found, "fine-tuned") == {"local": "75.0"}
+    assert "trained" not in table_cells(found).titles
 
 
 @pytest.mark.parametrize("width", [40, 60, 80, 100, 200])
 def test_names_are_whole_and_lines_fit_at_every_width(width):
     runs = {
-        name: run(name.partition(":")[0], 0.9, 0.95, after=0.9)
+        name: run(name.partition(":")[0], 0.9, 0.95, fine_tuned=0.9)
         for name in ("local", "fedavg", "pfedgraph:alpha=0.4", "per_fedavg")
     }
     shown = printed(runs, width)

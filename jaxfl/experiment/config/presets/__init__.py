@@ -4,7 +4,7 @@ A preset says what an experiment runs: an option that is given besides changes i
 a paper and the code behind its tables differ, the preset follows the code, and its source says so.
 """
 
-from jaxfl.experiment.config.presets.definition import Preset, Rule, Stage
+from jaxfl.experiment.config.presets.definition import Preset, Rule
 from jaxfl.experiment.config.presets.named import PRESETS, preset
 
-__all__ = ["PRESETS", "Preset", "Rule", "Stage", "preset"]
+__all__ = ["PRESETS", "Preset", "Rule", "preset"]

@@ -4,10 +4,9 @@ import dataclasses
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-# Which scores of an evaluation count: of the deployed models ("before" fine-tuning), of the models
-# after local training ("after"), or the better of both, by validation.
-Stage = Literal["before", "after", "both"]
-# How a table makes one number of all evaluations, see `protocols`.
+from jaxfl.simulation.scoring import TableStage
+
+# How a table makes one number of all evaluations, see `jaxfl.simulation.scoring`.
 Rule = Literal["selected_on_val", "last_ten", "best_round", "last"]
 
 
@@ -19,23 +18,23 @@ class Preset:
     options: dict[str, Any]  # of `Setting`, by name
     hyper: dict[str, dict[str, Any]] = field(default_factory=dict)  # method -> its hyper-parameters
     rule: Rule = "selected_on_val"
-    stage: Stage = "before"  # of the methods that `stages` does not name
-    stages: dict[str, Stage] = field(default_factory=dict)  # method -> which scores count
+    stage: TableStage = "deployed"  # of the methods that `stages` does not name
+    stages: dict[str, TableStage] = field(default_factory=dict)  # method -> which scores count
 
-    def stage_of(self, algorithm: str) -> Stage:
+    def stage_of(self, algorithm: str) -> TableStage:
         """Which scores of a method count."""
         return self.stages.get(algorithm, self.stage)
 
     def options_of(self, algorithm: str) -> dict[str, Any]:
         """The options for one method; nothing is scored that its stage does not need."""
-        scored = "none" if self.stage_of(algorithm) == "before" else "trained"
+        scored = "none" if self.stage_of(algorithm) == "deployed" else "trained"
         return self.options | {"score_after": scored}
 
     @property
     def scored_options(self) -> dict[str, Any]:
         """The options for a comparison of methods: what one of them needs is scored for all."""
         stages = {self.stage, *self.stages.values()}
-        return self.options | {"score_after": "none" if stages == {"before"} else "trained"}
+        return self.options | {"score_after": "none" if stages == {"deployed"} else "trained"}
 
     def with_options(self, source: str, **options: Any) -> "Preset":
         """The same protocol with other options."""

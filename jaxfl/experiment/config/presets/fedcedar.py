@@ -34,8 +34,8 @@ FEDCEDAR = Preset(
         "ifca": {"clusters": 5},
     },
     rule="last_ten",
-    stage="after",
-    stages={"pfedme": "before"},  # its personal model, which is not the one that it sends
+    stage="trained",
+    stages={"pfedme": "deployed"},  # its personal model, which is not the one that it sends
 )
 
 PRESETS = {

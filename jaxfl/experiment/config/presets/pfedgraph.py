@@ -36,15 +36,15 @@ PFEDGRAPH = Preset(
         "pfedme": {"lam": 15.0, "inner_steps": 5, "inner_rate": 0.01, "beta": 1.0},
     },
     stages={
-        "cfl": "after",
-        "fedamp": "after",
-        "fedrep": "after",
-        "fedrod": "after",
-        "heurfedamp": "after",
-        "per_fedavg": "after",
+        "cfl": "trained",
+        "fedamp": "trained",
+        "fedrep": "trained",
+        "fedrod": "trained",
+        "heurfedamp": "trained",
+        "per_fedavg": "trained",
         "pfedgraph": "both",
-        "pfedhn": "after",
-        "pfedme": "after",
+        "pfedhn": "trained",
+        "pfedme": "trained",
     },
 )
 

@@ -21,7 +21,7 @@ MARK = Primitive("audit_mark")
 MARK.multiple_results = True
 
 
-class Found(NamedTuple):
+class Mark(NamedTuple):
     """A mark in a program: an upload or a training of one client."""
 
     label: Any  # of `mark`
@@ -45,16 +45,16 @@ def mark(label: Any, learned: PyTree, outputs: PyTree) -> PyTree:
     """
     leaves, structure = jax.tree.flatten(outputs)
     shapes = tuple((tuple(x.shape), x.dtype) for x in leaves)
-    found = MARK.bind(*jax.tree.leaves(learned), label=label, shapes=shapes, batch=(), clean=True)
-    return structure.unflatten(found)
+    results = MARK.bind(*jax.tree.leaves(learned), label=label, shapes=shapes, batch=(), clean=True)
+    return structure.unflatten(results)
 
 
 def mark_passing(label: Any, values: PyTree) -> PyTree:
     """Marks a place through which the values pass unchanged."""
     leaves, structure = jax.tree.flatten(values)
     shapes = tuple((tuple(jnp.shape(x)), jnp.result_type(x)) for x in leaves)
-    found = MARK.bind(*leaves, label=label, shapes=shapes, batch=(), clean=False)
-    return structure.unflatten(found)
+    results = MARK.bind(*leaves, label=label, shapes=shapes, batch=(), clean=False)
+    return structure.unflatten(results)
 
 
 def traced_call(function: Callable, *arguments: PyTree) -> tuple[list, PyTree]:
@@ -82,8 +82,8 @@ def _batch_mark(
         for x, axis in pairs
     ]
     shapes = tuple(((size, *shape), dtype) for shape, dtype in shapes)
-    found = MARK.bind(*front, label=label, shapes=shapes, batch=(size, *batch), clean=clean)
-    return found, [0] * len(found)
+    results = MARK.bind(*front, label=label, shapes=shapes, batch=(size, *batch), clean=clean)
+    return results, [0] * len(results)
 
 
 def _differentiate_mark(primals: Sequence, tangents: Sequence, *, clean: bool, **params: Any):
@@ -99,7 +99,7 @@ batching.primitive_batchers[MARK] = _batch_mark
 ad.primitive_jvps[MARK] = _differentiate_mark
 
 
-def find_marks(program: Jaxpr) -> list[Found]:
+def find_marks(program: Jaxpr) -> list[Mark]:
     """All marks of a program, with the number of times that they happen.
 
     Of the branches of a condition, all marks of the one with the most count.
@@ -107,27 +107,27 @@ def find_marks(program: Jaxpr) -> list[Found]:
     Raises:
       InputError: a mark in a loop whose number of turns is unknown.
     """
-    found = []
+    marks = []
     for step in program.eqns:
         name = step.primitive.name
         if step.primitive is MARK:
-            found.append(Found(step.params["label"], math.prod(step.params["batch"])))
+            marks.append(Mark(step.params["label"], math.prod(step.params["batch"])))
         elif name == "scan":
             inside = find_marks(step.params["jaxpr"].jaxpr)
-            found += [mark._replace(times=mark.times * step.params["length"]) for mark in inside]
+            marks += [mark._replace(times=mark.times * step.params["length"]) for mark in inside]
         elif name == "cond":
             branches = [find_marks(branch.jaxpr) for branch in step.params["branches"]]
-            found += max(branches, key=lambda marks: sum(mark.times for mark in marks))
+            marks += max(branches, key=lambda branch: sum(mark.times for mark in branch))
         else:
-            inside = [mark for part in _parts(step) for mark in find_marks(part)]
+            inside = [mark for body in _programs(step) for mark in find_marks(body)]
             if inside and name == "while":
                 raise InputError(
                     "the privacy of the method cannot be followed: it trains or uploads in a loop "
                     "whose number of turns is unknown; write it as lax.scan, or leave out clipping "
                     "and noise"
                 )
-            found += inside
-    return found
+            marks += inside
+    return marks
 
 
 def follow(program: Jaxpr, inputs: Sequence[bool]) -> Flow:
@@ -139,16 +139,16 @@ def follow(program: Jaxpr, inputs: Sequence[bool]) -> Flow:
       program: with marks.
       inputs: which of its inputs are followed.
     """
-    reached = {x for x, followed in zip(program.invars, inputs, strict=True) if followed}
+    reached = {x for x, flag in zip(program.invars, inputs, strict=True) if flag}
     learned = False
 
     def flags(variables: Sequence) -> list[bool]:
         return [not isinstance(x, Literal) and x in reached for x in variables]
 
     for step in program.eqns:
-        found = _follow_step(step, flags(step.invars))
-        learned |= found.learned
-        reached.update(x for x, hit in zip(step.outvars, found.outputs, strict=True) if hit)
+        flow = _follow_step(step, flags(step.invars))
+        learned |= flow.learned
+        reached.update(x for x, hit in zip(step.outvars, flow.outputs, strict=True) if hit)
     return Flow(flags(program.outvars), learned)
 
 
@@ -159,8 +159,8 @@ def _follow_step(step: JaxprEqn, inputs: list[bool]) -> Flow:
         if params["clean"]:
             return Flow([False] * len(step.outvars), any(inputs))
         return Flow(inputs, False)
-    parts = list(_parts(step))
-    if not parts or not any(inputs):
+    bodies = list(_programs(step))
+    if not bodies or not any(inputs):
         return Flow(everything, False)
     if name == "scan":
         return _follow_scan(step, inputs)
@@ -168,15 +168,15 @@ def _follow_step(step: JaxprEqn, inputs: list[bool]) -> Flow:
         return _follow_while(step, inputs)
     if name == "cond":
         which, *rest = inputs
-        flows = [follow(part, rest) for part in parts]
+        flows = [follow(body, rest) for body in bodies]
         outputs = [which or any(hits) for hits in zip(*(f.outputs for f in flows), strict=True)]
         # Whether something is uploaded may tell as much as what.
-        told = which and any(find_marks(part) for part in parts)
-        return Flow(outputs, told or any(flow.learned for flow in flows))
-    (part, *more) = parts
-    if not more and len(part.invars) == len(inputs) and len(part.outvars) == len(everything):
-        return follow(part, inputs)
-    return Flow(everything, any(find_marks(part) for part in parts))
+        leak = which and any(find_marks(body) for body in bodies)
+        return Flow(outputs, leak or any(flow.learned for flow in flows))
+    (body, *more) = bodies
+    if not more and len(body.invars) == len(inputs) and len(body.outvars) == len(everything):
+        return follow(body, inputs)
+    return Flow(everything, any(find_marks(body) for body in bodies))
 
 
 def _follow_scan(step: JaxprEqn, inputs: list[bool]) -> Flow:
@@ -186,10 +186,10 @@ def _follow_scan(step: JaxprEqn, inputs: list[bool]) -> Flow:
     while True:
         flow = follow(body, inputs)
         carry = flow.outputs[: last - first]
-        merged = [a or b for a, b in zip(inputs[first:last], carry, strict=True)]
-        if merged == inputs[first:last]:
-            return flow._replace(outputs=merged + flow.outputs[last - first :])
-        inputs = inputs[:first] + merged + inputs[last:]
+        union = [a or b for a, b in zip(inputs[first:last], carry, strict=True)]
+        if union == inputs[first:last]:
+            return flow._replace(outputs=union + flow.outputs[last - first :])
+        inputs = inputs[:first] + union + inputs[last:]
 
 
 def _follow_while(step: JaxprEqn, inputs: list[bool]) -> Flow:
@@ -197,20 +197,20 @@ def _follow_while(step: JaxprEqn, inputs: list[bool]) -> Flow:
     constants = of_condition + step.params["body_nconsts"]
     carry = inputs[constants:]
     while True:
-        going_on = follow(step.params["cond_jaxpr"].jaxpr, inputs[:of_condition] + carry)
+        condition = follow(step.params["cond_jaxpr"].jaxpr, inputs[:of_condition] + carry)
         flow = follow(step.params["body_jaxpr"].jaxpr, inputs[of_condition:constants] + carry)
-        turns = any(going_on.outputs)
-        merged = [a or b or turns for a, b in zip(carry, flow.outputs, strict=True)]
-        if merged == carry:
-            return Flow(carry, flow.learned or going_on.learned)
-        carry = merged
+        turns = any(condition.outputs)
+        union = [a or b or turns for a, b in zip(carry, flow.outputs, strict=True)]
+        if union == carry:
+            return Flow(carry, flow.learned or condition.learned)
+        carry = union
 
 
-def _parts(step: JaxprEqn) -> Iterator[Jaxpr]:
+def _programs(step: JaxprEqn) -> Iterator[Jaxpr]:
     """The programs inside a step: the body of a loop, branches, what is compiled apart."""
     for value in step.params.values():
-        for part in value if isinstance(value, tuple | list) else (value,):
-            if isinstance(part, ClosedJaxpr):
-                yield part.jaxpr
-            elif isinstance(part, Jaxpr):
-                yield part
+        for program in value if isinstance(value, tuple | list) else (value,):
+            if isinstance(program, ClosedJaxpr):
+                yield program.jaxpr
+            elif isinstance(program, Jaxpr):
+                yield program
