@@ -11,7 +11,7 @@ import time
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 import jax
 import jax.numpy as jnp
@@ -28,7 +28,7 @@ from jaxfl.core import tree
 from jaxfl.core.ragged import padded
 from jaxfl.core.types import Federation
 from jaxfl.data import Source
-from jaxfl.experiment import Config, gather, resolve
+from jaxfl.experiment import Config, Setting, gather, resolve
 from jaxfl.experiment.pictures import drawing
 from jaxfl.experiment.session.build import make_task
 from jaxfl.experiment.session.clients import flip_labels
@@ -119,14 +119,22 @@ SMOKE = {
 }
 # The accuracies of a partition: method -> threat -> mean over the benign clients of each seed
 Found = dict[str, dict[str, list[float]]]
+
+
 # (federations, threat, names of defences) -> accuracy of each seed
-Run = Callable[[Federation, Threat, tuple[str, ...]], list[float]]
+class Run(Protocol):
+    """(federations [S, C, ...], threat, names of the server's defences) -> accuracies [S]."""
+
+    def __call__(
+        self, federations: Federation, threat: Threat, defend: tuple[str, ...]
+    ) -> list[float]:
+        """See `program`."""
+        ...
 
 
-def program(setting: Config, algorithm: str, hyper: dict[str, Any], source: Source) -> Run:
+def program(setting: Setting, algorithm: str, hyper: dict[str, Any], source: Source) -> Run:
     """The accuracies of a method (federations, threat, defences) -> [S], one program for all."""
     task = make_task(dataclasses.replace(setting, defend=("accept",)), source)
-    ids = jnp.arange(setting.clients)
 
     def final(seed, federation, which, scale, malicious, defended):
         def poison(key, before, after, ids):
@@ -149,19 +157,21 @@ def program(setting: Config, algorithm: str, hyper: dict[str, Any], source: Sour
         links = map(only_if, defended, defence_links(DEFENCES))
         upload = upload_through(chain(poison, *links))
         made = ALGORITHMS[algorithm](task._replace(upload=upload, accept=accept), **hyper)
+        clients = federation.train.mask.shape[0]
         key = jax.random.key(seed)
         state = made.init(jax.random.fold_in(key, 0), poisoned.train)
-        rounds = make_rounds(made, participation.full(setting.clients))
+        rounds = make_rounds(made, participation.full(clients))
         state, _ = rounds(jax.random.fold_in(key, 1), poisoned, state, 0, setting.rounds)
         evaluate = make_evaluate(made, task)
-        scores = evaluate(jax.random.fold_in(key, 2), poisoned, state, ids)
+        scores = evaluate(jax.random.fold_in(key, 2), poisoned, state, jnp.arange(clients))
         return jnp.mean(scores.deployed.test, where=~malicious)
 
     each = jax.jit(jax.vmap(final, (0, 0, None, None, None, None)))
     seeds = jnp.arange(setting.seed, setting.seed + setting.seeds)
 
     def run(federations: Federation, threat: Threat, defend: tuple[str, ...]) -> list[float]:
-        malicious = malicious_clients(setting.clients, threat.malicious / setting.clients)
+        clients = federations.train.mask.shape[1]
+        malicious = malicious_clients(clients, threat.malicious / clients)
         scale = STRENGTHS.get(threat.attack, 1.0) if threat.scale is None else threat.scale
         which = NAMES.index(threat.attack)
         defended = np.array([name in defend for name in DEFENCES])

@@ -75,10 +75,10 @@ def study(setting: Setting, examples: tuple[Examples, ...]) -> dict[str, np.ndar
     """
     resolved = resolve(setting)
     topology = setting.topology
-    clients = resolved.config.clients
+    data = gather(resolved)
+    clients = data.federation.train.mask.shape[-2]
     node = node_of(clients, topology)
     per_node = clients // topology
-    data = gather(resolved)
     federation = padded(data.federation)
     if setting.seeds == 1:  # the axis of seeds is added
         federation = jax.tree.map(lambda x: x[None], federation)

@@ -11,7 +11,7 @@ docs/results/partitions.md from them.
 import json
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import jax
 import jax.numpy as jnp
@@ -151,7 +151,8 @@ def record(
       config: of the method.
       groups: the true groups of each partition and seed; None where all clients differ.
     """
-    budget = config.rounds * config.local_steps
+    steps = cast(int, config.local_steps)  # `resolve` has filled it in
+    budget = config.rounds * steps
     kept = {}
     for place, (name, true) in enumerate(groups.items()):
         rows = slice(place * config.seeds, (place + 1) * config.seeds)

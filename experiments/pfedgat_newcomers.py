@@ -12,6 +12,7 @@ per_fedavg "pfedgat, as published"`; its other picture has `--dataset cifar100`.
 
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -172,12 +173,14 @@ def main(
         "model": model,
         "batch_size": batch_size,
     }
-    options = preset_named(preset).options if preset else DIGITS
-    options = options | {name: value for name, value in given.items() if value is not None}
+    options: dict[str, Any] = dict(preset_named(preset).options if preset else DIGITS)
+    options |= {name: value for name, value in given.items() if value is not None}
     if local_steps or local_epochs:
         amount = None if local_epochs else local_steps
-        options = options | {"local_steps": amount, "local_epochs": local_epochs}
-    setting = Setting(**options | {"clients": CLIENTS, "seeds": seeds})
+        options |= {"local_steps": amount, "local_epochs": local_epochs}
+    used = dict(options)
+    used.update(clients=CLIENTS, seeds=seeds)
+    setting = Setting(**used)
     resolved = resolve(setting)
     federation = gather(resolved).federation
     task = make_task(resolved.config, resolved.source)

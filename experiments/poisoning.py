@@ -8,6 +8,7 @@ clients.
 import dataclasses
 import json
 from pathlib import Path
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -35,6 +36,7 @@ SMOKE = {"rounds": 1, "local_steps": 1, "methods": ("local", "pfedgraph")}
 def accuracies(config: Config, data: Data) -> dict[str, list[float]]:
     """The benign clients' mean accuracy with one method: by attack [RATIOS], and "none" [1]."""
     built = build(resolve(config, data.source), data)
+    clients = data.federation.train.mask.shape[-2]
 
     def final(which, malicious):
         def uplink(key, before, after, ids):
@@ -44,7 +46,7 @@ def accuracies(config: Config, data: Data) -> dict[str, list[float]]:
         task = built.task._replace(upload=upload_through(uplink))
         algorithm = ALGORITHMS[config.algorithm](task)
         key = jax.random.key(config.seed)
-        ids = jnp.arange(config.clients)
+        ids = jnp.arange(clients)
         state = algorithm.init(jax.random.fold_in(key, 0), data.federation.train)
         rounds = make_rounds(algorithm, built.participation)
         state, _ = rounds(jax.random.fold_in(key, 1), data.federation, state, 0, config.rounds)
@@ -54,9 +56,9 @@ def accuracies(config: Config, data: Data) -> dict[str, list[float]]:
         return jnp.mean(scores.deployed.test, where=~malicious)
 
     run = jax.jit(final)
-    found = {"none": [float(run(0, np.zeros(config.clients, bool)))]}
+    found = {"none": [float(run(0, np.zeros(clients, bool)))]}
     for which, name in enumerate(ATTACKS):
-        masks = [malicious_clients(config.clients, ratio) for ratio in RATIOS]
+        masks = [malicious_clients(clients, ratio) for ratio in RATIOS]
         found[name] = [float(run(which, mask)) for mask in masks]
     return found
 
@@ -81,7 +83,11 @@ def picture(found: dict[str, dict[str, list[float]]], title: str) -> bytes:
     for name, panel in zip(ATTACKS, panels, strict=True):
         for i, (method, row) in enumerate(found.items()):
             values = [100 * value for value in (*row["none"], *row[name])]
-            style = {"color": drawing.COLOURS[i - 1], "marker": "o", "markersize": 4}
+            style: dict[str, Any] = {
+                "color": drawing.COLOURS[i - 1],
+                "marker": "o",
+                "markersize": 4,
+            }
             if method == "local":  # not affected by any attack
                 style = {"color": "0.5", "linestyle": ":"}
             if method == "pfedgraph":

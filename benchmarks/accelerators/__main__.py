@@ -14,14 +14,14 @@ import time
 from collections.abc import Callable
 from functools import partial
 from itertools import product
-from typing import Any, Literal
+from typing import Any, Literal, cast
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 import tyro
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
-from jaxtyping import PyTree
+from jaxtyping import Array, PyTree
 
 import jaxfl
 from benchmarks.accelerators import described_devices
@@ -29,7 +29,9 @@ from benchmarks.accelerators.page import ROWS, write_page
 from benchmarks.rounds.local_training import MODELS
 from jaxfl.algorithms import ALGORITHMS
 from jaxfl.core.types import CLIENTS, Cohort, Dataset, Federation, State, Task
+from jaxfl.models.convolution.conv import Conv
 from jaxfl.training.objectives import data_loss
+from jaxfl.training.task import Compute
 
 Platform = Literal["cuda", "tpu"]
 Part = Literal["rounds", "mlp_rounds", "steps"]
@@ -46,7 +48,8 @@ def images(mesh: Mesh, clients: int, rows: int) -> Dataset:
     def shape(sides: tuple[int, ...], dtype: Any) -> jax.ShapeDtypeStruct:
         return jax.ShapeDtypeStruct((clients, rows, *sides), dtype)
 
-    data = Dataset(shape(IMAGE, jnp.uint8), shape((), jnp.int32), shape((), jnp.bool_))
+    mask = cast(Array, shape((), jnp.bool_))  # a shape stands for the array
+    data = Dataset(shape(IMAGE, jnp.uint8), shape((), jnp.int32), mask)
     return placed(data, mesh, CLIENTS)
 
 
@@ -100,12 +103,11 @@ def step_program(platform: Platform, task: Task, clients: int, examples: int) ->
 
 
 # Model, clients, batch, arithmetic of the table of local steps; each with both convolutions.
-CASES = tuple(
-    product(("lenet", "three", "cedar6"), (10, 100, 1000), (10, 64), ("float32", "bfloat16"))
-)
+ARITHMETIC: tuple[Compute, ...] = ("float32", "bfloat16")
+CASES = tuple(product(("lenet", "three", "cedar6"), (10, 100, 1000), (10, 64), ARITHMETIC))
 
 
-def case_task(model: str, batch: int, arithmetic: str, conv: str) -> Task:
+def case_task(model: str, batch: int, arithmetic: Compute, conv: Conv) -> Task:
     """Local training of a case: 20 steps."""
     return jaxfl.classification(
         MODELS[model](conv=conv),
@@ -130,12 +132,13 @@ def measure(platform: Platform, lower: Callable[[], jax.stages.Lowered]) -> dict
     except Exception as error:
         lines = str(error).splitlines() or [""]
         return {"error": f"{type(error).__name__}: {lines[0][:200]}"}
-    text = program.as_text()
+    text = program.as_text() or ""
+    memory = program.memory_analysis()
     row: dict[str, Any] = {
         "trace_seconds": round(traced - began, 1),
         "compile_seconds": round(compiled - traced, 1),
         "compile_cpu_seconds": round(used, 1),
-        "temporaries": program.memory_analysis().temp_size_in_bytes,
+        "temporaries": 0 if memory is None else memory.temp_size_in_bytes,
         "grouped": described_devices.is_grouped(text),
     }
     cost = described_devices.program_cost(program)

@@ -147,7 +147,7 @@ def _computations(text: str) -> dict[str, list[Instruction]]:
             match = INSTRUCTION.match(plain)
             if match:
                 operands = re.findall(r"%([\w.\-]+)", match.group(4))
-                bodies[name].append(Instruction(*match.group(1, 2, 3), operands, clean))
+                bodies[name].append(Instruction(match[1], match[2], match[3], operands, clean))
     return bodies
 
 

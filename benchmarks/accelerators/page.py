@@ -100,9 +100,8 @@ def cells(row: dict[str, Any], platform: str, arithmetic: str) -> str:
     if "error" in row:
         return f"does not compile: {row['error']} | | | | |"
     operations, moved = counted(row, platform)
-    known = operations is not None and moved is not None
     numbers = ["", "", ""]
-    if known:
+    if operations is not None and moved is not None:
         bound = 1e3 * lower_bound(DEVICES[platform], operations, moved, arithmetic)
         numbers = [f"{operations / 1e9:.2f}", f"{moved / 1e9:.3f}", f"{bound:.3f}"]
     return " | ".join(

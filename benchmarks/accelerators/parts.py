@@ -26,16 +26,18 @@ from benchmarks.measure import compile_round, copy_gbs, product_gflops, without_
 from benchmarks.peers import ROOT, run_peer
 from benchmarks.rounds.local_training import client_step_ms
 from jaxfl.core.types import Dataset
+from jaxfl.models.convolution.conv import Conv
+from jaxfl.training.task import Compute
 
 # How the arithmetic is done: the precision of products of float32, and the type of the model.
-ARITHMETIC = {
+ARITHMETIC: dict[str, tuple[str, Compute]] = {
     "float32": ("float32", "float32"),
     "TF32": ("tensorfloat32", "float32"),
     "bfloat16": ("bfloat16", "bfloat16"),
 }
 # The ways of convolution, if the models have a choice.
 CHOICE = "conv" in inspect.signature(jaxfl.models.lenet).parameters
-CONVOLUTIONS = ("patches", "grouped") if CHOICE else (None,)
+CONVOLUTIONS: tuple[Conv | None, ...] = ("patches", "grouped") if CHOICE else (None,)
 FIRST = ("tests/simulation/test_determinism.py", "tests/algorithms/test_contract.py")
 
 
@@ -65,11 +67,11 @@ def steps(session: Session) -> None:
         def step(
             clients: int = clients,
             batch: int = batch,
-            conv: str | None = conv,
+            conv: Conv | None = conv,
             precision: str = precision,
-            compute: str = compute,
+            compute: Compute = compute,
         ) -> dict:
-            model = jaxfl.models.lenet(10, **({} if conv is None else {"conv": conv}))
+            model = jaxfl.models.lenet(10) if conv is None else jaxfl.models.lenet(10, conv)
             size = {"steps": 2, "repeats": 1} if session.smallest else {"repeats": 3}
             with jax.default_matmul_precision(precision):
                 return client_step_ms(
@@ -214,7 +216,7 @@ def _lines(command: list[str], environment: dict[str, str], ends: float) -> Iter
         text=True,
     ) as process:
         try:
-            for line in process.stdout:
+            for line in process.stdout or ():
                 yield line
                 if time.monotonic() > ends:
                     break

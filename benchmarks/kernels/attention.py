@@ -7,15 +7,15 @@ import numpy as np
 
 from benchmarks.kernels import peers
 from benchmarks.kernels.inputs import HEADS, WIDTH, Kernel, Peer, attention_inputs, models
-from jaxfl.kernels.attention import Attention, attention_weights
+from jaxfl.kernels.attention import Attention, Score, attention_weights
 
 
-def attention(score: str, x, receiver, sender, vector) -> jax.Array:
+def attention(score: Score, x, receiver, sender, vector) -> jax.Array:
     """Mixing weights [M, M]."""
     return attention_weights(_parameters(score, receiver, sender, vector), x, score)
 
 
-def attention_grads(score: str, x, receiver, sender, vector, cotangent) -> tuple[jax.Array, ...]:
+def attention_grads(score: Score, x, receiver, sender, vector, cotangent) -> tuple[jax.Array, ...]:
     """The gradients by the parameters of the weights times the cotangent."""
     parameters = _parameters(score, receiver, sender, vector)
     pull_back = jax.vjp(lambda p: attention_weights(p, x, score), parameters)[1]
@@ -28,7 +28,7 @@ def _parameters(score: str, receiver, sender, vector) -> Attention:
     return Attention(receiver, sender, vector[:, 0] if score == "gatv2" else ())
 
 
-def attention_kernels(score: str) -> dict[str, Kernel]:
+def attention_kernels(score: Score) -> dict[str, Kernel]:
     """The forward and the backward pass of one score."""
     maps = 1 if score == "gat" else 2
     k = HEADS * WIDTH

@@ -9,6 +9,7 @@ sparse are in `sparse_step.py`.
 
 import functools
 from collections.abc import Callable
+from typing import Literal
 
 import jax
 import jax.numpy as jnp
@@ -61,11 +62,14 @@ def _none(m: int, d: int) -> float:
     return 0
 
 
-def _measured(measure: str) -> Callable:
+def _measured(measure: similarity.Measure) -> Callable:
     return lambda x: similarity.similarities(x, measure)
 
 
-def _cdist(metric: str) -> dict[str, Peer]:
+Metric = Literal["cityblock", "euclidean", "sqeuclidean"]
+
+
+def _cdist(metric: Metric) -> dict[str, Peer]:
     return {"SciPy": Peer(lambda x: distance.cdist(x, x, metric))}
 
 
@@ -215,8 +219,8 @@ OF_PAIRS = {
         _none,
         _square,
         {
-            name: Peer(lambda x, run=run: run(x, 4 / len(x)), *options)
-            for name, (run, *options) in _QUADRATIC.items()
+            name: Peer(lambda x, run=run: run(x, 4 / len(x)), most, compiled)
+            for name, (run, most, compiled) in _QUADRATIC.items()
         },
     ),
     "graph_rows": Kernel(

@@ -11,6 +11,7 @@ import os
 import tempfile
 from importlib.metadata import version
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
@@ -66,7 +67,7 @@ class Processes(FedAvgProcessPoolClientTrainer):
     """A process for each core, with models in shared memory; each process inherits the data."""
 
     @staticmethod
-    def worker(config, payload, device, stop_event, *, shm_buffer=None):
+    def worker(config, payload, device, stop_event, *, shm_buffer: Any = None):
         """Trains a client."""
         parameters, size = trained(config.cid, payload.model_parameters, work_from_arguments())
         shm_buffer.model_parameters.copy_(parameters)

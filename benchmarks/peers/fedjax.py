@@ -4,6 +4,9 @@ Environment: `pip install fedjax==0.0.17 jax==0.10.2`; with jax 0.5.3 it takes a
 long. With its jit backend FedJAX loops over clients and steps in Python and calls a compiled step.
 """
 
+# pyright: reportAttributeAccessIssue=false
+# Where FedJAX is not installed, a checker takes `fedjax` for this file.
+
 from collections.abc import Callable
 from importlib.metadata import version
 

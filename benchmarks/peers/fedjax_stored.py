@@ -3,6 +3,9 @@
 `python -m benchmarks.peers.fedjax_stored 1000` runs it. It needs the environment of `fedjax`.
 """
 
+# pyright: reportAttributeAccessIssue=false
+# Where FedJAX is not installed, a checker takes `fedjax` for the file beside this one.
+
 import sys
 import tempfile
 from collections.abc import Iterator

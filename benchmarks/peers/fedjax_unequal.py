@@ -3,6 +3,9 @@
 It needs the environment of `fedjax`.
 """
 
+# pyright: reportAttributeAccessIssue=false
+# Where FedJAX is not installed, a checker takes `fedjax` for the file beside this one.
+
 import fedjax
 
 from benchmarks.peers.fedjax import rounds_of, versions

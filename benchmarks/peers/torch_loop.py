@@ -137,7 +137,7 @@ def client_step_ms(
 
 def process_per_core_ms(*case: object) -> float:
     """Milliseconds per client step of one single-threaded process per core, all at once."""
-    cores = os.cpu_count()
+    cores = os.cpu_count() or 1
     with multiprocessing.get_context("spawn").Pool(cores, torch.set_num_threads, (1,)) as pool:
         return max(pool.starmap(client_step_ms, [case] * cores, chunksize=1)) / cores
 

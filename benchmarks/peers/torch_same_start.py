@@ -22,7 +22,9 @@ PAD = 4
 
 def normalised(pixels: np.ndarray) -> torch.Tensor:
     """Pixels [n, h, w, 3] as a network takes them [n, 3, h, w]."""
-    x = (pixels.astype(np.float32) / 255 - np.float32(MEAN)) / np.float32(STD)
+    x = (pixels.astype(np.float32) / 255 - np.asarray(MEAN, np.float32)) / np.asarray(
+        STD, np.float32
+    )
     return torch.from_numpy(x.transpose(0, 3, 1, 2).copy())
 
 

@@ -2,7 +2,6 @@
 
 from pathlib import Path
 
-import jax
 import jax.numpy as jnp
 import numpy as np
 
@@ -30,7 +29,7 @@ def federation(clients: int) -> Dataset:
         images, labels = client(number)
         n = len(labels)
         x[number, :n], y[number, :n], mask[number, :n] = images, labels, True
-    return jax.tree.map(jnp.asarray, Dataset(x, y, mask))
+    return Dataset(jnp.asarray(x), jnp.asarray(y), jnp.asarray(mask))
 
 
 def client_step_ms(work: Work) -> dict[str, float]:

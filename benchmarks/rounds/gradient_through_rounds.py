@@ -2,6 +2,7 @@
 
 import time
 from collections.abc import Callable
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -38,7 +39,7 @@ def validation_loss(rounds: int, steps: int) -> Callable[[dict[str, Array]], Arr
     # vmap needs an array with a row for each client.
     validation = padded(data.val)
 
-    def loss(values: dict[str, Array]) -> Array:
+    def loss(values: dict[str, Any]) -> Array:
         algorithm = jaxfl.algorithms.pfedgraph(task, snap=None, **values)
         run = jaxfl.make_rounds(algorithm, jaxfl.participation.full(10))
         state, _ = run(key, data, start, 0, rounds)
@@ -65,7 +66,7 @@ def section(rounds: int = 3, steps: int = 3) -> str:
             compiled = lowered.compile()
             compiling = time.perf_counter() - traced
             milliseconds = best_ms(lambda compiled=compiled: compiled(values))
-            kernels = f"{compiled.as_text().count(' fusion('):,}"
+            kernels = f"{(compiled.as_text() or '').count(' fusion('):,}"
             times = f"{traced - began:.1f} | {compiling:.1f} | {milliseconds:.1f}"
             rows.append(f"| {name} | {times} | {kernels} |")
     return TEXT.format(rounds=rounds, steps=steps, rows="\n".join(rows))

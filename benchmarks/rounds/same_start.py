@@ -10,6 +10,7 @@ weights and its split of the data; then only the order of the batches, crops and
 import tempfile
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import jax
 import numpy as np
@@ -65,14 +66,15 @@ def scores(config: Config, peers: Path | None) -> dict[str, float | str]:
     found = {}
     with tempfile.TemporaryDirectory() as folder:
         file = Path(folder) / "start.npz"
-        np.savez(file, parts=np.stack(data.parts[0]), **as_pytorch(first), **images, **labels)
+        arrays: dict[str, Any] = as_pytorch(first) | images | labels
+        np.savez(file, parts=np.stack(data.parts[0]), **arrays)
         for start, name in STARTS.items():
             numbers = (config.rounds, config.local_steps, config.seed)
             peer = run_peer(peers, "torch_same_start", file, *numbers, start)
             found[name] = peer if isinstance(peer, str) else 100 * peer["accuracy"]
     *_, last = records(program)
     assert last.evaluation is not None
-    return found | {"jaxfl": 100 * last.evaluation.deployed.test.mean()}
+    return found | {"jaxfl": 100 * float(last.evaluation.deployed.test.mean())}
 
 
 def main(
@@ -91,8 +93,9 @@ def main(
       seeds: how many seeds to run, one after the other.
       local_steps: local steps per round.
     """
-    changes = {"rounds": rounds, "eval_every": rounds, "local_steps": local_steps}
-    config = Config(**preset("pfedgraph-homo").options | changes | {"data_dir": data_dir})
+    options: dict[str, Any] = preset("pfedgraph-homo").options | {"data_dir": data_dir}
+    options |= {"rounds": rounds, "eval_every": rounds, "local_steps": local_steps}
+    config = Config(**options)
     columns = [scores(replace(config, seed=seed), peers) for seed in range(seeds)]
     print(f"| after {rounds} rounds | {' | '.join(f'seed {s}' for s in range(seeds))} |")
     print(f"|---|{'---:|' * seeds}")

@@ -108,8 +108,8 @@ class Table(Part):
         """
         where = f"{self.name}, {row.name}, {column.name}"
         parts = (self, column, row)
-        algorithm = next((p.algorithm for p in reversed(parts) if p.algorithm), None)
-        check(algorithm is not None, f"{where}: no algorithm is named")
+        algorithm = next((p.algorithm for p in reversed(parts) if p.algorithm), "")
+        check(bool(algorithm), f"{where}: no algorithm is named")
         chosen = next((p.preset for p in reversed(parts) if p.preset), None)
         base = preset(chosen) if chosen else Preset("", {}, rule="last")
         options = base.options_of(algorithm)

@@ -128,7 +128,7 @@ def leave_at_once(code: int) -> None:
 def one_line_warnings(errors: Console) -> Iterator[None]:
     """Within, each warning of a run is one line on standard error."""
 
-    def show(message: Warning | str, category: type[Warning], *where: object) -> None:
+    def show(message: Warning | str, category: type[Warning], *where: Any) -> None:
         if issubclass(category, RunWarning):
             said = f"jaxfl: {visible(str(message))}"
             if hasattr(sys.stderr, "rich_proxied_file"):  # a live display puts it above itself
@@ -167,7 +167,7 @@ def parse(
         run_plugins(values("--plugin", arguments))
     files, presets = values("--config", arguments), values("--preset", arguments)
     check(not (files and presets), "both --config and --preset are given: choose one")
-    start = {}  # the values from which the options start
+    start: dict[str, Any] = {}  # the values from which the options start
     if arguments[:1] == ["run"] and files:
         config = load_config(Path(files[-1]))
         start = {name: getattr(config, name) for name in SETTING}
@@ -177,7 +177,7 @@ def parse(
         presets = [DEMONSTRATION]
     if presets:
         start = preset(presets[-1]).scored_options
-    start = start | {k: v for k, v in replaced(SettingOptions, given).items() if k in start}
+    start |= {k: v for k, v in replaced(SettingOptions, given).items() if k in start}
     data = {name: value for name, value in start.items() if name in DATA}
     defaults = {}
     if start:

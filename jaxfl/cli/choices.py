@@ -9,7 +9,7 @@ from rich.table import Table
 from jaxfl.algorithms import ALGORITHMS
 from jaxfl.cli.options import Cite, Describe, Prepare
 from jaxfl.core import papers
-from jaxfl.core.errors import check, check_name
+from jaxfl.core.errors import InputError, check, check_name
 from jaxfl.core.facts import facts_of
 from jaxfl.data.published.prepare import prepare as prepare_data
 from jaxfl.data.sources import SOURCES, data_dir
@@ -28,7 +28,8 @@ def prepare(command: Prepare, console: Console) -> None:
         f"{command.name} is embedded: --dataset {command.name} needs no preparation",
     )
     folder = data_dir(command.data_dir)
-    check(folder is not None, "no folder to write to: give --data-dir DIR or set JAXFL_DATA_DIR")
+    if folder is None:
+        raise InputError("no folder to write to: give --data-dir DIR or set JAXFL_DATA_DIR")
     file = prepare_data(
         command.name,
         folder,

@@ -94,9 +94,9 @@ def directory(out: Path | None, name: str) -> contextlib.AbstractContextManager[
 def run(command: Run, console: Console) -> None:
     """`jaxfl run`."""
     earlier = load_config(command.config) if command.config else None
-    algorithm = command.algorithm or (earlier.algorithm if earlier else None)
+    algorithm = command.algorithm or (earlier.algorithm if earlier else "")
     check(
-        algorithm is not None,
+        bool(algorithm),
         "no algorithm: name one (see jaxfl list algorithms) or give --config FILE",
     )
     kept = earlier.hyper if earlier and earlier.algorithm == algorithm else {}
@@ -226,6 +226,7 @@ def sweep(command: Sweep, console: Console) -> None:
         "nothing to vary: give --over NAME=VALUE,VALUE, for example --over alpha=0.2,0.5,0.8",
     )
     ranges = [name for name, choice in space.items() if isinstance(choice, tuple)]
+    lists = {name: choice for name, choice in space.items() if isinstance(choice, list)}
     check(
         not ranges or command.trials is not None,
         f"{', '.join(ranges)}: a range needs --trials, how many to draw",
@@ -237,7 +238,7 @@ def sweep(command: Sweep, console: Console) -> None:
     points = (
         search.random_points(space, command.trials, command.seed)
         if command.trials
-        else search.grid_points(space)
+        else search.grid_points(lists)
     )
     settle(command, command.devices, console)
     with directory(command.out, "sweep") as out:

@@ -49,7 +49,7 @@ class TensorBoard:
     """Event files in the folder `tensorboard` of the run's directory."""
 
     def __init__(self, name: str, directory: Path, options: dict[str, Any]):
-        from tensorboardX import SummaryWriter
+        from tensorboardX import SummaryWriter  # pyright: ignore[reportMissingImports]
 
         self.open = lambda step: SummaryWriter(str(directory / "tensorboard"), purge_step=step)
         self.writer = None
@@ -75,7 +75,7 @@ class WeightsAndBiases:
     """A run of the project `WANDB_PROJECT`."""
 
     def __init__(self, name: str, directory: Path, options: dict[str, Any]):
-        import wandb
+        import wandb  # pyright: ignore[reportMissingImports]
 
         project = os.environ.get("WANDB_PROJECT", PROJECT)
         self.run = wandb.init(project=project, name=name, config=options, reinit="create_new")
@@ -94,7 +94,7 @@ class MLflow:
     """A run of the experiment `MLFLOW_EXPERIMENT_NAME`."""
 
     def __init__(self, name: str, directory: Path, options: dict[str, Any]):
-        import mlflow
+        import mlflow  # pyright: ignore[reportMissingImports]
 
         self.mlflow = mlflow
         experiment = mlflow.set_experiment(os.environ.get("MLFLOW_EXPERIMENT_NAME", PROJECT))
@@ -117,7 +117,7 @@ class Trackio:
     """A run of the project `TRACKIO_PROJECT`."""
 
     def __init__(self, name: str, directory: Path, options: dict[str, Any]):
-        import trackio
+        import trackio  # pyright: ignore[reportMissingImports]
 
         project = os.environ.get("TRACKIO_PROJECT", PROJECT)
         self.run = trackio.init(project=project, name=name, config=options, embed=False)
@@ -160,7 +160,7 @@ class Tracking:
 
     def __init__(self, tracker: Tracker | None, directories: dict[str, Path]):
         check_library(tracker)
-        self.tracker = tracker if mesh.is_main_process() else None
+        self.tracker: Tracker | None = tracker if mesh.is_main_process() else None
         self.directories = directories
         self.config: Config | None = None
         self.run: Tracked | None = None

@@ -8,7 +8,7 @@ import inspect
 import typing
 from collections.abc import Callable
 from dataclasses import dataclass, fields
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, TypeVar
 
 from jaxfl.core.errors import InputError, check_name
 from jaxfl.core.options import NOT_NEGATIVE, POSITIVE, Range, accepts, expected, takes_fractions
@@ -31,6 +31,8 @@ from jaxfl.models import MODELS
 from jaxfl.simulation.evaluate import After
 from jaxfl.training.optimizers import OPTIMIZERS, SCHEDULES
 from jaxfl.uplink import ATTACKS, DEFENCES, SCALED
+
+T = TypeVar("T")
 
 # A number typed by mistake would fill the memory before it fails.
 MANY = Range(low=1, high=1_000_000)
@@ -361,6 +363,17 @@ def seed_of_data(options: DataOptions, place: int = 0) -> int:
 def option(name: str) -> str:
     """The command-line option of a field."""
     return "--" + name.replace("_", "-")
+
+
+def value_of(option: T | None) -> T:
+    """The value of an option that a setting may leave open, and that `resolve` fills in.
+
+    Raises:
+      InputError: it is open.
+    """
+    if option is None:
+        raise InputError("an option is left open: give it, or call jaxfl.experiment.resolve first")
+    return option
 
 
 def as_typed(value: Any) -> str:

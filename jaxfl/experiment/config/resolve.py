@@ -3,7 +3,7 @@
 import dataclasses
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, Generic, TypeVar
 
 import jax
 
@@ -11,17 +11,19 @@ from jaxfl.data import Source, load, merge_test_set, natural
 from jaxfl.data.sources import SOURCES, data_dir
 from jaxfl.experiment.config import rules
 from jaxfl.experiment.config.effects import check_effects
-from jaxfl.experiment.config.fields import DataOptions, TrainingOptions, marked
+from jaxfl.experiment.config.fields import DataOptions, TrainingOptions, marked, value_of
 from jaxfl.experiment.config.notes import PATH
 from jaxfl.experiment.config.rules import check_target
 from jaxfl.experiment.config.setting import Setting
 from jaxfl.simulation import participation
 
 LOCAL_STEPS = 200  # pFedGraph, section 4.1
+# A setting, or the config of a run
+S = TypeVar("S", bound=Setting)
 
 
 @dataclass(frozen=True)
-class Resolved:
+class Resolved(Generic[S]):
     """A setting, or the config of a run, of which every option is known and fits its data set.
 
     Only the number of devices may be "auto", see `devices_of`.
@@ -29,15 +31,15 @@ class Resolved:
     Its `config` is what the rest of the program reads, and what `config.json` says.
     """
 
-    config: Setting
+    config: S
     source: Source
 
-    def replace(self, **changes: Any) -> "Resolved":
+    def replace(self, **changes: Any) -> "Resolved[S]":
         """The same with other options, which are independent of the data set."""
         return Resolved(dataclasses.replace(self.config, **changes), self.source)
 
 
-def resolve(setting: Setting, source: Source | None = None) -> Resolved:
+def resolve(setting: S, source: Source | None = None) -> Resolved[S]:
     """Fills in every option that depends on the data set and was not given.
 
     Args:
@@ -62,7 +64,7 @@ def resolve(setting: Setting, source: Source | None = None) -> Resolved:
     check_target(setting, source.classes)
     check_effects(setting)
     if setting.dataset not in SOURCES:  # config.json names the folder for a reader elsewhere
-        folder = str(data_dir(setting.data_dir).absolute())
+        folder = str(value_of(data_dir(setting.data_dir)).absolute())
         setting = dataclasses.replace(setting, data_dir=folder)
     for name in marked(type(setting), PATH):
         given = getattr(setting, name)
@@ -129,7 +131,8 @@ def devices_of(setting: Setting) -> int:
     """How many devices each process uses here; the config says "auto", so that it can move."""
     if setting.devices != "auto":
         return setting.devices
-    seen = setting.clients - rules.count_unseen(setting, setting.clients)
+    clients = value_of(setting.clients)
+    seen = clients - rules.count_unseen(setting, clients)
     sample = participation.uniform(seen, setting.participation)
     cohort = jax.eval_shape(sample, jax.random.key(0), 0).size
     return min(jax.local_device_count(), -(-cohort // jax.process_count()))

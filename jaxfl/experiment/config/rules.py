@@ -21,6 +21,7 @@ from jaxfl.experiment.config.fields import (
     UploadOptions,
     as_typed,
     check_field,
+    value_of,
 )
 from jaxfl.models import MODELS
 from jaxfl.uplink import FLIPPED
@@ -117,9 +118,10 @@ def check_data(data: DataOptions, source: Source) -> None:
     Raises:
       InputError: more clients than examples.
     """
+    clients = value_of(data.clients)
     check(
-        data.clients <= len(source.y_train),
-        f"--clients is {data.clients}: {data.dataset} has {len(source.y_train)} training examples, "
+        clients <= len(source.y_train),
+        f"--clients is {clients}: {data.dataset} has {len(source.y_train)} training examples, "
         "at most one client an example",
     )
 
@@ -142,7 +144,7 @@ def check_model(training: TrainingOptions, source: Source) -> None:
         f"--pixels {training.pixels} takes images of bytes, the data hold "
         f"{source.x_train.dtype}: leave it out",
     )
-    names = takes_names(training.model)
+    names = takes_names(value_of(training.model))
     check(
         names == bool(source.vocabulary),
         f"model {training.model} takes {'names of words or users' if names else 'numbers'}, the "

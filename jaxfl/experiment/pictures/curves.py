@@ -39,7 +39,7 @@ from jaxfl.experiment.tables.scores import (
 )
 from jaxfl.simulation.scoring import MEASURES
 
-OFFSET = {"textcoords": "offset points"}
+OFFSET: dict[str, Any] = {"textcoords": "offset points"}
 
 
 # The measures that lie between 0 and 1, with their names in the picture and their colours.

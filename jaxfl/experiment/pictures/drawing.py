@@ -7,6 +7,7 @@ from typing import Any
 
 import matplotlib
 import numpy as np
+from matplotlib import colors
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
@@ -16,7 +17,7 @@ from jaxfl.algorithms import ALGORITHMS
 from jaxfl.experiment.config.fields import PICTURE_FORMATS
 from jaxfl.experiment.store import files
 
-COLOURS = matplotlib.colormaps["tab10"].colors  # of series that are no methods
+COLOURS = matplotlib.color_sequences["tab10"]  # of series that are no methods
 LABELS = matplotlib.colormaps["turbo"]  # of labels, by their number
 MALICIOUS = "crimson"
 MANY = 40  # above so many clients they are not named one by one
@@ -66,7 +67,7 @@ def line_styles(algorithms: dict[str, str]) -> dict[str, dict[str, Any]]:
     for label, algorithm in algorithms.items():
         runs = [name for name, other in algorithms.items() if other == algorithm]
         number = runs.index(label)
-        colour = np.array(matplotlib.colors.to_rgb(colour_of(algorithm)))
+        colour = np.array(colors.to_rgb(colour_of(algorithm)))
         lighter = colour + (1 - colour) * 0.6 * number / len(runs)
         turn = 0 if algorithm in METHODS else _place(algorithm) // len(FURTHER)
         style = STYLES[(number + turn) % len(STYLES)]
@@ -78,7 +79,7 @@ def render(figure: Figure, format: str = "png") -> bytes:
     """The figure as a file: "png", "pdf" or "svg". The same figure gives the same bytes."""
     buffer = io.BytesIO()
     # No date and no random names; text stays text.
-    fixed = {"pdf.fonttype": 42, "svg.fonttype": "none", "svg.hashsalt": "jaxfl"}
+    fixed: dict[Any, Any] = {"pdf.fonttype": 42, "svg.fonttype": "none", "svg.hashsalt": "jaxfl"}
     undated = {"pdf": {"CreationDate": None}, "svg": {"Date": None}}.get(format, {})
     with matplotlib.rc_context(fixed):
         figure.savefig(buffer, format=format, dpi=150, metadata=undated)

@@ -59,12 +59,18 @@ def draw_network(panel: Axes, weights: np.ndarray, ids: np.ndarray, clients: Cli
     widths = np.where(clients.malicious[ids], 2.5, 1.0) * (1 if count <= MANY else 0.5)
     area = (2 * radius * 130) ** 2
     panel.scatter(
-        *points.T, s=area, c=clients.colours[ids], edgecolors=rims, linewidths=widths, zorder=2
+        *points.T,
+        s=area,
+        c=clients.colours[ids],
+        edgecolors=rims,
+        linewidths=widths.tolist(),
+        zorder=2,
     )
     if count <= MANY:
         for client, point in zip(ids, points, strict=True):
             panel.text(
-                *point,
+                point[0],
+                point[1],
                 str(client),
                 ha="center",
                 va="center",

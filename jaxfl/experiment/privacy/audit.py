@@ -98,12 +98,13 @@ def audit(
     masks = (train.mask, val.mask)
 
     def begin(examples, key, masks):
-        state = algorithm.init(key, Dataset(*examples[:2], masks[0]))
+        state = algorithm.init(key, Dataset(examples[0], examples[1], masks[0]))
         return state.clients, state.server
 
     def proceed(examples, clients, key, masks, server):
         ids = jnp.arange(masks[0].shape[0])
-        train, val = Dataset(*examples[:2], masks[0]), Dataset(*examples[2:], masks[1])
+        train = Dataset(examples[0], examples[1], masks[0])
+        val = Dataset(examples[2], examples[3], masks[1])
         cohort = Cohort(ids, train, val, round=0)
         state, _ = algorithm.round(key, State(clients, server), cohort)
         return state.clients, state.server

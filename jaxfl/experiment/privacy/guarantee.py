@@ -8,6 +8,7 @@ from jaxtyping import Bool, Int
 
 from jaxfl.core.errors import InputError
 from jaxfl.experiment.config import Setting
+from jaxfl.experiment.config.fields import value_of
 from jaxfl.experiment.privacy.audit import Audit, Work
 from jaxfl.training.gradients import count_batches
 
@@ -89,7 +90,7 @@ def claim(setting: Setting, exposure: Exposure, ids: list[np.ndarray]) -> dict[s
     )
     together = np.concatenate(ids, axis=1)
     rounds = np.stack(
-        [np.bincount(seed.ravel(), minlength=setting.clients) for seed in together]
+        [np.bincount(seed.ravel(), minlength=value_of(setting.clients)) for seed in together]
     )  # [S, C]
     worst = int((np.atleast_2d(exposure.joining) + np.atleast_2d(exposure.round) * rounds).max())
     bound, assumes = None, [EXAMPLE if example else CLIENT, PLAIN, SAID]

@@ -89,7 +89,7 @@ class Built:
         return ALGORITHMS[self.config.algorithm](self.task, **(self.config.hyper | hyper))
 
 
-def build(resolved: Resolved, data: Data) -> Built:
+def build(resolved: Resolved[Config], data: Data) -> Built:
     """Makes every part of the run and traces a round of it.
 
     Args:

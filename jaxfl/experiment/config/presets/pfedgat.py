@@ -11,7 +11,7 @@ PFEDGAT = Preset(
     "data, in the paper from test data; CIFAR-100 has 20 labels a client",
     PFEDGRAPH.options | {"local_steps": None, "local_epochs": 5},
     PFEDGRAPH.hyper | {"pfedgat": {"heads": 8, "slope": 0.2, "eta": 0.01}},
-    stages=PFEDGRAPH.stages | {"pfedgat": "both", "fedah": "trained"},
+    stages={**PFEDGRAPH.stages, "pfedgat": "both", "fedah": "trained"},
 )
 
 PRESETS = {
