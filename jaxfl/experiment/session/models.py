@@ -46,13 +46,13 @@ def no_best(program: Program) -> Best:
     """Before the first evaluation: what the clients would deploy."""
     models = program.deploy(program.state)
     built = program.built
-    return Best(jnp.full(built.seeds.shape(built.config.clients), -jnp.inf), models)
+    return Best(jnp.full(built.seeds.shape(built.clients), -jnp.inf), models)
 
 
 def better(best: Best, program: Program, record: Record) -> Best:
     """The best models after an evaluation of some of the clients."""
-    config, seeds = program.built.config, program.built.seeds
-    val = np.full((config.seeds, config.clients), -np.inf, np.float32)
+    seeds = program.built.seeds
+    val = np.full((seeds.count, program.built.clients), -np.inf, np.float32)
     # A client without a score keeps its newest model.
     evaluated = np.nan_to_num(record.evaluation.deployed.val, nan=np.inf)
     np.put_along_axis(val, record.evaluated, evaluated, axis=1)
