@@ -285,7 +285,7 @@ class Problem(NamedTuple):
 class Task(NamedTuple):
     """Everything that an algorithm is given: the problem, and what it may ask of the clients.
 
-    - trainer: (objective, **changes) -> Fit. The changes are keyword arguments of `local.trainer`
+    - trainer: (objective, **changes) -> Fit. The changes are keyword arguments of `trainer.trainer`
       that differ from the task's own: steps, epochs, optimizer, whole_batch.
     - gradient: (objective) -> Gradient; evaluate: (objective) -> Evaluate
     - upload: an Upload
