@@ -17,6 +17,7 @@ from jaxfl.experiment.config import DataOptions, resolve_data
 from jaxfl.experiment.config.fields import PICTURE_FORMATS, check_fields
 from jaxfl.experiment.session.clients import assign, describe_clients
 from jaxfl.experiment.store import files
+from jaxfl.experiment.tables.heading import data_line
 
 DATA = [field.name for field in dataclasses.fields(DataOptions)]
 
@@ -71,7 +72,7 @@ def describe(command: Describe, console: Console) -> None:
     console.print(table)
     if command.out:
         files.create(command.out.parent, (), overwrite=True)
-        figure = draw_partition(source, parts, options)
+        figure = draw_partition(source, parts, data_line(options))
         files.write_file(command.out, render(figure, format))
         console.print(f"written to {command.out}", markup=False, highlight=False)
 

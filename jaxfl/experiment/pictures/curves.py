@@ -9,7 +9,6 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure, SubFigure
 from matplotlib.ticker import LogLocator, NullFormatter, StrMethodFormatter
 
-from jaxfl.experiment.config import Config
 from jaxfl.experiment.pictures.drawing import (
     COLOURS,
     MALICIOUS,
@@ -23,7 +22,6 @@ from jaxfl.experiment.pictures.drawing import (
     shorten,
 )
 from jaxfl.experiment.tables.grouping import Group, comparable_groups, heading
-from jaxfl.experiment.tables.heading import setting_line
 from jaxfl.experiment.tables.pooling import pool_seeds
 from jaxfl.experiment.tables.scores import (
     FEW,
@@ -54,19 +52,24 @@ SHARES = {
 
 
 def draw_curves(
-    lines: list[dict[str, Any]], config: Config | None = None, measure: str = "accuracy"
+    lines: list[dict[str, Any]],
+    measure: str = "accuracy",
+    *,
+    title: str = "",
+    algorithm: str | None = None,
 ) -> Figure:
     """Scores, training loss and measures of the weights by round; bands: deviation over seeds.
 
     Args:
       lines: the run's lines of `metrics.jsonl`.
-      config: of the run, for the title.
       measure: what the scores are, of `scores.MEASURES`.
+      title: of the whole picture.
+      algorithm: whose colour the lines have; black if not given.
     """
     of_graph = graph_measures(lines)
     figure, (scores, loss, *further) = canvas(2, rows=2 if of_graph else 1, width=5.4)
     rounds = [line["round"] for line in lines]
-    colour = colour_of(config.algorithm) if config else "black"
+    colour = colour_of(algorithm) if algorithm else "black"
     mark = {"marker": "o", "markersize": 3} if len(rounds) < 40 else {}
     kinds = (
         (TITLES["deployed"], "deployed", "mean", {"color": colour, "linestyle": "-"}),
@@ -102,8 +105,8 @@ def draw_curves(
     label_ends(scores, ends, styles)
     if of_graph:
         draw_graph_measures(further, rounds, of_graph)
-    if config is not None:
-        figure.suptitle(literal(f"{config.name}: {setting_line([config])}"), fontsize=9)
+    if title:
+        figure.suptitle(literal(title), fontsize=9)
     return figure
 
 
