@@ -114,9 +114,8 @@ def test_the_hash_of_a_commit_chooses_its_share(tmp_path):
         subprocess.run([*git, "init", "--quiet"], cwd=folder, check=True)
         commit = ["commit", "--quiet", "--allow-empty", "--message", str(number)]
         subprocess.run([*git, *commit], cwd=folder, check=True)
-        done = subprocess.run(
-            ["bash", "-c", script], cwd=folder, capture_output=True, text=True, check=True
-        )
+        program = ["bash", "-c", script]
+        done = subprocess.run(program, cwd=folder, capture_output=True, text=True, check=True)
         place, shares_in_all = shares.which(done.stdout.partition("--slow-share ")[2].split()[0])
         assert shares_in_all == 7
         places.add(place)
