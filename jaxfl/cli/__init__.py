@@ -15,7 +15,7 @@ import sys
 import warnings
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, cast
 
 import tyro
 from rich.console import Console
@@ -176,7 +176,7 @@ def parse(
     try:
         with contextlib.redirect_stderr(io.StringIO()) as said:
             parsed = tyro.cli(
-                commands,
+                cast(Any, commands),  # a union that is made at run time
                 prog="jaxfl",
                 description="Personalized federated learning on collaboration graphs, in JAX.\n\n"
                 "jaxfl COMMAND --help lists the options of a command.\n"
