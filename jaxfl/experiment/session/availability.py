@@ -11,6 +11,7 @@ from jaxfl.core.errors import InputError, check
 from jaxfl.core.facts import facts_of
 from jaxfl.core.types import Loss, Participation, Work
 from jaxfl.experiment.config import Setting, has_clock
+from jaxfl.experiment.config.fields import value_of
 from jaxfl.experiment.session.clients import unseen
 from jaxfl.simulation import clock, participation, work
 
@@ -47,10 +48,11 @@ def make_timing(config: Setting) -> Timing | None:
     """
     if not has_clock(config):
         return None
+    clients = value_of(config.clients)
     if config.durations is None:
-        durations = clock.log_normal(config.clients, config.speeds, config.speed_seed)
+        durations = clock.log_normal(clients, value_of(config.speeds), config.speed_seed)
     else:
-        durations = clock.given_durations(config.durations, config.clients)
+        durations = clock.given_durations(config.durations, clients)
     if config.arrivals == "synchronous":
         return Timing(durations)
     seen = np.flatnonzero(~unseen(config))

@@ -1,8 +1,9 @@
 """From a resolved config to the things it names: task, algorithm, participation."""
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
-from typing import Any
+from typing import Any, cast
 
 import jax
 import jax.numpy as jnp
@@ -30,6 +31,7 @@ from jaxfl.core.types import (
 from jaxfl.data import Source
 from jaxfl.data.augment import AUGMENTATIONS
 from jaxfl.experiment.config import Config, Resolved, Setting
+from jaxfl.experiment.config.fields import value_of
 from jaxfl.experiment.config.rules import takes_names
 from jaxfl.experiment.privacy.audit import audit
 from jaxfl.experiment.privacy.guarantee import Exposure, expose
@@ -143,7 +145,7 @@ def make_task(setting: Setting, source: Source) -> Task:
     if source.vocabulary:
         scale = None
     return kind(
-        make_model(setting.model, source),
+        make_model(value_of(setting.model), source),
         source.x_train[0],
         optimizer=make_optimizer(setting),
         batch_size=setting.batch_size,
@@ -151,7 +153,7 @@ def make_task(setting: Setting, source: Source) -> Task:
         epochs=setting.local_epochs,
         scale=scale,
         shift=shift,
-        augment=AUGMENTATIONS.get(setting.augment),
+        augment=AUGMENTATIONS.get(value_of(setting.augment)),
         chunk=setting.chunk,
         compute=setting.compute,
         uplink=chain(*links(setting)),
@@ -174,13 +176,15 @@ def make_optimizer(setting: Setting) -> Optimizer:
     schedule = SCHEDULES[setting.schedule](
         setting.lr, setting.rounds, setting.decay, setting.decay_every
     )
-    return lambda number: with_rate(schedule(number))
+    # A schedule of optax returns a traced number, as a hyper-parameter may be.
+    return lambda number: with_rate(cast(Scalar, schedule(number)))
 
 
 def make_model(name: str, source: Source) -> nn.Module:
     """The model by name, for the targets of the data and the number of names that it embeds."""
-    names = {"vocabulary": source.vocabulary} if takes_names(name) else {}
-    return MODELS[name](source.classes or 1, **names)
+    names: dict[str, Any] = {"vocabulary": source.vocabulary} if takes_names(name) else {}
+    make: Callable[..., nn.Module] = MODELS[name]
+    return make(source.classes or 1, **names)
 
 
 def rehearse(algorithm: Algorithm, key: PRNGKey, federation: Federation) -> State:

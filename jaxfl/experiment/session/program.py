@@ -16,6 +16,7 @@ from jaxfl.core import tree
 from jaxfl.core.options import checked
 from jaxfl.core.types import Algorithm, Cohort, Federation, Info, Params, State
 from jaxfl.experiment.config import Config, devices_of
+from jaxfl.experiment.config.fields import value_of
 from jaxfl.experiment.session.build import Built
 from jaxfl.experiment.session.clients import unseen
 from jaxfl.simulation import mesh
@@ -86,7 +87,7 @@ def evaluated_ids(built: Built, ids: np.ndarray) -> np.ndarray:
       built: the run.
       ids: the clients of the last round [M] or [S, M].
     """
-    clients = np.arange(built.config.clients, dtype=ids.dtype)
+    clients = np.arange(value_of(built.config.clients), dtype=ids.dtype)
     if built.config.eval_on == "all":
         return np.broadcast_to(clients, (*ids.shape[:-1], clients.size))
     newcomers = clients[unseen(built.config)]
@@ -193,9 +194,8 @@ def compile_run(built: Built, done: int = 0) -> Program:
         models, deployed = compile_deploy(ids)
         many = jax.jit(seeds.each(assess, (0, 0, 0, None, 0, 0)))
         assessed = many.lower(numbers, federation, deployed, START, ids, trained).compile()
-        everybody = np.broadcast_to(
-            np.arange(config.clients, dtype=ids.dtype), seeds.shape(config.clients)
-        )
+        clients = value_of(config.clients)
+        everybody = np.broadcast_to(np.arange(clients, dtype=ids.dtype), seeds.shape(clients))
         models_of_all = models
         if config.keep_models and ids.shape != everybody.shape:
             models_of_all, _ = compile_deploy(everybody)

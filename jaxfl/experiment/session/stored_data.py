@@ -4,16 +4,17 @@ import dataclasses
 import hashlib
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import jax
 import numpy as np
+from jaxtyping import Array
 
 from jaxfl.core.errors import InputError, check
 from jaxfl.core.types import Dataset, Federation, Pool
 from jaxfl.data import Source
 from jaxfl.experiment.config import DataOptions, Setting, parse_json
-from jaxfl.experiment.config.fields import seed_of_data
+from jaxfl.experiment.config.fields import seed_of_data, value_of
 from jaxfl.experiment.store import files
 from jaxfl.experiment.store.manifest import digest_arrays
 from jaxfl.simulation.on_disk import StoredFederation, open_federation, write_federation
@@ -42,7 +43,7 @@ def find_stored(setting: Setting, source: Source) -> StoredFederation | None:
     Raises:
       InputError: the directory holds something else, or the federation of another setting.
     """
-    directory = Path(setting.store)
+    directory = Path(value_of(setting.store))
     if not directory.exists() or (directory.is_dir() and not any(directory.iterdir())):
         return None
     try:
@@ -64,7 +65,7 @@ def find_stored(setting: Setting, source: Source) -> StoredFederation | None:
 
 def store(setting: Setting, source: Source, federation: Federation) -> StoredFederation:
     """Writes the federation of a setting into its directory."""
-    directory = Path(setting.store)
+    directory = Path(value_of(setting.store))
     with files.writing(directory):
         files.make_directory(directory.absolute().parent)
         stored = write_federation(directory, jax.device_get(federation))
@@ -88,10 +89,10 @@ def outline(stored: StoredFederation) -> Federation:
         mask = _shape(shape, np.float32 if test.weighted else bool)
         held_out = Dataset(*_examples(test, shape), mask)
     parts = [
-        Dataset(*_examples(part, mask.shape), mask)
+        Dataset(*_examples(part, mask.shape), cast(Array, mask))
         for part, mask in zip((train, val), masks, strict=True)
     ]
-    return Federation(*parts, held_out)
+    return Federation(parts[0], parts[1], held_out)
 
 
 def digest_stored(stored: StoredFederation) -> str:
@@ -105,12 +106,14 @@ def digest_stored(stored: StoredFederation) -> str:
     return found.hexdigest()
 
 
-def _examples(part: Part, shape: tuple[int, ...]) -> tuple:
+def _examples(part: Part, shape: tuple[int, ...]) -> tuple[Any, Any]:
+    """Shapes that stand for the arrays x and y."""
     return (
         _shape((*shape, *part.feature), part.types[0]),
         _shape((*shape, *part.target), part.types[1]),
     )
 
 
-def _shape(shape: tuple[int, ...], dtype: Any) -> jax.ShapeDtypeStruct:
+def _shape(shape: tuple[int, ...], dtype: Any) -> Any:
+    """A shape that stands for the array."""
     return jax.ShapeDtypeStruct(shape, dtype)
