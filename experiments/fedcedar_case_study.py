@@ -19,6 +19,7 @@ import jax.numpy as jnp
 import numpy as np
 import tyro
 from matplotlib.axes import Axes
+from matplotlib.typing import ColorType
 from rich.console import Console
 from rich.table import Table
 from sklearn.metrics import rand_score
@@ -188,7 +189,7 @@ def by_round(panel: Axes, rand: np.ndarray, **style) -> None:
     band(panel, PERIOD * np.arange(1, rand.shape[1] + 1), rand, **style)
 
 
-def draw_chance(panel: Axes, topology: int, colour: str) -> None:
+def draw_chance(panel: Axes, topology: int, colour: ColorType) -> None:
     """A line at the Rand index of random clusters."""
     panel.axhline(chance(topology), color=colour, linewidth=1, linestyle=":", label="chance")
 

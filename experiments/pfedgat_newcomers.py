@@ -12,7 +12,7 @@ per_fedavg "pfedgat, as published"`; its other picture has `--dataset cifar100`.
 
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import jax
 import jax.numpy as jnp
@@ -30,6 +30,7 @@ from jaxfl.experiment.pictures import drawing
 from jaxfl.experiment.session.build import make_task
 from jaxfl.experiment.session.seeds import Seeds
 from jaxfl.experiment.store import files
+from jaxfl.simulation.evaluate import Scores
 
 CLIENTS = 10
 DIGITS = {  # options without a preset
@@ -87,7 +88,8 @@ def run(
 
     def scores(state):
         found = evaluate(key, federation, state, jnp.arange(CLIENTS))
-        return found.deployed.test, found.fine_tuned.test
+        fine_tuned = cast(Scores, found.fine_tuned)  # which `make_evaluate` scores by default
+        return found.deployed.test, fine_tuned.test
 
     def step(state, number):
         state, (info, _) = then(key, federation, state, start=number, length=1)

@@ -15,7 +15,7 @@ import sys
 import warnings
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, cast
 
 import tyro
 from rich.console import Console
@@ -101,8 +101,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         errors.print(f"jaxfl: {error}", style="red", markup=False)
         return 1
     except KeyboardInterrupt as interruption:
-        said = " ".join(["interrupted", *map(str, interruption.args)])
-        errors.print(f"jaxfl: {visible(said)}", style="red", markup=False)
+        message = " ".join(["interrupted", *map(str, interruption.args)])
+        errors.print(f"jaxfl: {visible(message)}", style="red", markup=False)
         if is_program:
             leave_at_once(130)
         return 130
@@ -130,11 +130,11 @@ def one_line_warnings(errors: Console) -> Iterator[None]:
 
     def show(message: Warning | str, category: type[Warning], *where: Any) -> None:
         if issubclass(category, RunWarning):
-            said = f"jaxfl: {visible(str(message))}"
+            line = f"jaxfl: {visible(str(message))}"
             if hasattr(sys.stderr, "rich_proxied_file"):  # a live display puts it above itself
-                print(said, file=sys.stderr)
+                print(line, file=sys.stderr)
             else:
-                errors.print(said, style="yellow", markup=False)
+                errors.print(line, style="yellow", markup=False)
         else:
             before(message, category, *where)
 
@@ -191,10 +191,10 @@ def parse(
         command = dataclasses.replace(command, preset=DEMONSTRATION)
     if start:
         # Options from there that have no effect together with the options given are left out.
-        unused = [name for name in idle(command) if option(name) not in given]
+        idle_names = [name for name in idle(command) if option(name) not in given]
         defaults = type(command)()
-        left_out = {name: getattr(defaults, name) for name in unused}
-        command = dataclasses.replace(command, **left_out)
+        neutral_values = {name: getattr(defaults, name) for name in idle_names}
+        command = dataclasses.replace(command, **neutral_values)
     return command
 
 
@@ -217,7 +217,7 @@ def read(arguments: Sequence[str], defaults: dict[type, Any]) -> Any:
     )
     try:
         with contextlib.redirect_stderr(io.StringIO()):  # the parser draws a box of its errors
-            parsed, unread = tyro.cli(
+            options, unread = tyro.cli(
                 commands,
                 prog="jaxfl",
                 description="Personalized federated learning on collaboration graphs, in JAX.\n\n"
@@ -237,5 +237,5 @@ def read(arguments: Sequence[str], defaults: dict[type, Any]) -> Any:
             raise
         raise InputError(missing_value(arguments, NAMES)) from None
     check_all_read(unread, arguments, NAMES)
-    check_complete(parsed.keywords, arguments[0], parsed.func)
-    return parsed()
+    check_complete(options.keywords, arguments[0], options.func)
+    return options()

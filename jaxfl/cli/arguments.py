@@ -10,8 +10,8 @@ from jaxfl.core.errors import InputError, check, check_name, did_you_mean
 
 def values(name: str, arguments: Sequence[str]) -> list[str]:
     """The values that follow an option on the command line, as `--name VALUE` or `--name=VALUE`."""
-    behind = [b for a, b in pairwise(arguments) if a == name]
-    return behind + [a.removeprefix(f"{name}=") for a in arguments if a.startswith(f"{name}=")]
+    followers = [b for a, b in pairwise(arguments) if a == name]
+    return followers + [a.removeprefix(f"{name}=") for a in arguments if a.startswith(f"{name}=")]
 
 
 def with_names(arguments: Sequence[str]) -> list[str]:

@@ -56,9 +56,9 @@ def describe(command: Describe, console: Console) -> None:
         files.check_writable(command.out)
         format = command.out.suffix.removeprefix(".") or "png"
         check_name("picture format", format, PICTURE_FORMATS)
-    asked = DataOptions(**{name: getattr(command, name) for name in DATA})
-    check_fields(asked)
-    options, source = resolve_data(asked)
+    request = DataOptions(**{name: getattr(command, name) for name in DATA})
+    check_fields(request)
+    options, source = resolve_data(request)
     parts = assign(options, source)
     table = Table(
         "",

@@ -73,24 +73,25 @@ def completion(shell: str, commands: dict[str, type]) -> str:
       InputError: another shell.
     """
     check_name("shell", shell, PREAMBLES)
+    names_by_kind = {name: list(kind.values) for name, kind in kinds(None).items()}
     numbers = {}
     options = []
     values: dict[str, list[str]] = {}  # what may stand there -> where: "run --dataset"
     for name, command in commands.items():
         numbers |= nargs(command)
-        switches = [f"--no-{one[2:]}" for one, number in nargs(command).items() if number == 0]
-        named = [option(field) for field, hint in hints(command).items() if not _is_first(hint)]
-        options.append(_case([name], " ".join([*named, *switches, "--help"])))
+        switches = [f"--no-{flag[2:]}" for flag, number in nargs(command).items() if number == 0]
+        names = [option(field) for field, hint in hints(command).items() if not _is_first(hint)]
+        options.append(_case([name], " ".join([*names, *switches, "--help"])))
         for field, hint in hints(command).items():
-            words = " ".join(filter(PLAIN.fullmatch, _names(field, hint)))
+            words = " ".join(filter(PLAIN.fullmatch, _names(field, hint, names_by_kind)))
             places = [] if _is_first(hint) else [option(field)]
             if _is_first(hint) or (name, field) == WITHOUT_OPTION:
                 places.append("")
             if words:
                 values.setdefault(words, []).extend(f'"{name} {place}"' for place in places)
     return PREAMBLES[shell] + SCRIPT.format(
-        flags=" ".join(one for one, number in numbers.items() if number == 0),
-        several=" ".join(one for one, number in numbers.items() if number == "*"),
+        flags=" ".join(flag for flag, number in numbers.items() if number == 0),
+        several=" ".join(flag for flag, number in numbers.items() if number == "*"),
         commands=" ".join([*commands, "--help", "--version"]),
         options="\n".join(options),
         values="\n".join(_case(places, words) for words, places in values.items()),
@@ -106,15 +107,14 @@ def _is_first(hint: Any) -> bool:
     return tyro.conf.Positional in getattr(hint, "__metadata__", ())
 
 
-def _names(field: str, hint: Any) -> list[str]:
+def _names(field: str, hint: Any, names_by_kind: dict[str, list[str]]) -> list[str]:
     """The names that are known for the values of an option."""
-    listed = {name: list(kind.known) for name, kind in kinds(None).items()}
     if field == "name":  # of `jaxfl prepare`
         return list(RECIPES)
     if field == "what":  # of `jaxfl list`
-        return [*listed, *itertools.chain(*listed.values())]
+        return [*names_by_kind, *itertools.chain(*names_by_kind.values())]
     if field in KINDS:
-        return listed[KINDS[field]]
+        return names_by_kind[KINDS[field]]
     notes = [note for note in getattr(hint, "__metadata__", ()) if isinstance(note, Names)]
     return [*itertools.chain(*(note.known for note in notes)), *_literals(hint)]
 

@@ -77,8 +77,8 @@ def groups_of(command: type) -> list[type]:
 @functools.cache
 def texts(group: type) -> dict[str, str]:
     """The options of a dataclass itself and the text below each of them, as one line."""
-    attributes = docstring_parser.parse_from_object(group).params
-    return {one.arg_name: " ".join((one.description or "").split()) for one in attributes}
+    params = docstring_parser.parse_from_object(group).params
+    return {param.arg_name: " ".join((param.description or "").split()) for param in params}
 
 
 def text_of(command: type, name: str) -> str:
@@ -114,16 +114,18 @@ def _fields(group: type, default: Any) -> tuple[StructFieldSpec, ...]:
         values = vars(default)
     options = []
     boxes = []
-    for part in groups_of(group):
-        if part is group or len(texts(part)) < SMALLEST_GROUP:
+    for section in groups_of(group):
+        if section is group or len(texts(section)) < SMALLEST_GROUP:
             options += [
                 StructFieldSpec(name, _form(group, name, values[name]), values[name])
-                for name in texts(part)
+                for name in texts(section)
             ]
             continue
-        title = part.__name__.removesuffix("Options").lower()
-        form = Annotated[part, tyro.conf.arg(help=inspect.getdoc(part))]
-        boxes.append(StructFieldSpec(title, form, part(**{n: values[n] for n in texts(part)})))
+        title = section.__name__.removesuffix("Options").lower()
+        form = Annotated[section, tyro.conf.arg(help=inspect.getdoc(section))]
+        boxes.append(
+            StructFieldSpec(title, form, section(**{n: values[n] for n in texts(section)}))
+        )
     return (*options, *boxes)
 
 
@@ -148,15 +150,15 @@ def _maker(command: type) -> Callable[..., functools.partial]:
 def _form(command: type, name: str, default: Any) -> Any:
     """The hint of an option with what the help says, and how its words are read."""
     hint = hints(command)[name]
-    shown = tyro.conf.arg(
+    display = tyro.conf.arg(
         help=next(texts(group)[name] for group in groups_of(command) if name in texts(group)),
         help_behavior_hint=_behaviour(default),
     )
     if _plain(hint) is bool or tyro.conf.UseAppendAction in _notes(hint):
-        return Annotated[hint, shown]  # any words will do
+        return Annotated[hint, display]  # any words will do
     # The parser warns of a default of another type than the hint's, as REQUIRED is.
     plain = Any if default is REQUIRED else _plain(hint)
-    return Annotated[(plain, *_notes(hint), shown, _reader(command, name, default))]
+    return Annotated[(plain, *_notes(hint), display, _reader(command, name, default))]
 
 
 def _behaviour(default: Any) -> str:
@@ -175,10 +177,10 @@ def _reader(command: type, name: str, default: Any) -> PrimitiveConstructorSpec:
         try:
             return spec.instance_from_str(words)
         except ValueError:
-            wrong = f"{option(name)} is {' '.join(words):.80}: expected "
+            problem = f"{option(name)} is {' '.join(words):.80}: expected "
             expected = describe(hint).replace(" or null", "")
             about = "" if spec.choices else f"; {text_of(command, name)} {_behaviour(default)}"
-            raise Unreadable(wrong + expected + about.rstrip()) from None
+            raise Unreadable(problem + expected + about.rstrip()) from None
 
     return dataclasses.replace(
         spec,

@@ -62,9 +62,9 @@ class Follower:
             self.progress.update(task, state=COMPILING)
             return
         self.progress.start_task(task)
-        name, shown, digits = MEASURES[line["measure"]]
+        name, scale, digits = MEASURES[line["measure"]]
         mean = line["deployed"]["mean"]
-        score = "no score" if mean is None else f"{name.split()[0]} {shown(mean):{digits}}"
+        score = "no score" if mean is None else f"{name.split()[0]} {scale(mean):{digits}}"
         self.progress.update(task, completed=line["round"], state=score)
         if not self.console.is_terminal:
             words = f"{config.name}: round {line['round']} of {config.rounds}, {score}, "

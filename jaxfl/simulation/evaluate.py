@@ -65,7 +65,7 @@ def by_stage(evaluation: Evaluation) -> dict[Stage, Scores]:
       >>> list(by_stage(Evaluation(Scores(val=jnp.ones(2), test=jnp.ones(2)))))
       ['deployed']
     """
-    found = {stage: getattr(evaluation, stage) for stage in STAGES}
+    found: dict[Stage, Scores | None] = {stage: getattr(evaluation, stage) for stage in STAGES}
     return {stage: scores for stage, scores in found.items() if scores is not None}
 
 

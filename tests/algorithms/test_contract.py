@@ -30,6 +30,7 @@ from toys import (
     make_evaluate,
     make_rounds,
     normed,
+    once,
     opposite_groups,
     pick,
     predictors,
@@ -53,13 +54,13 @@ from jaxfl.uplink import attack
 C = 6
 
 
-@functools.cache
+@once
 def uneven():
     """Six clients of different sizes. Most tests use them and so share one compiled program."""
     return opposite_groups(sizes=SIZES)
 
 
-@functools.cache
+@once
 def padded():
     """The same, each client padded with rubbish."""
     return opposite_groups(sizes=SIZES, pad=13, rubbish=1e3)
@@ -281,7 +282,7 @@ def test_padding_changes_no_bit_of_programs_as_shipped(factory):
     equal(run(algorithm, uneven(), 2, exact=True), run(algorithm, padded(), 2, exact=True))
 
 
-@functools.cache
+@once
 def by_rows():
     """The same again, each example stored once and read by row number."""
     return unpadded(uneven())
@@ -549,7 +550,7 @@ EARLY = [0, 1, 4, 5]
 LATE = [0, 1, 6, 7]
 
 
-@functools.cache
+@once
 def twins():
     return jax.tree.map(lambda x: x[np.arange(8) % 2], opposite_groups(examples=20))
 

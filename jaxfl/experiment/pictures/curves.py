@@ -35,6 +35,7 @@ from jaxfl.experiment.tables.scores import (
     score_of,
     spans_magnitudes,
 )
+from jaxfl.simulation.evaluate import Stage
 from jaxfl.simulation.scoring import MEASURES
 
 OFFSET: dict[str, Any] = {"textcoords": "offset points"}
@@ -71,7 +72,7 @@ def draw_curves(
     rounds = [line["round"] for line in lines]
     colour = colour_of(algorithm) if algorithm else "black"
     mark = {"marker": "o", "markersize": 3} if len(rounds) < 40 else {}
-    kinds = (
+    kinds: tuple[tuple[str, Stage, str, dict[str, str]], ...] = (
         (TITLES["deployed"], "deployed", "mean", {"color": colour, "linestyle": "-"}),
         (TITLES["trained"], "trained", "mean", {"color": colour, "linestyle": ":"}),
         (TITLES["fine_tuned"], "fine_tuned", "mean", {"color": colour, "linestyle": ":"}),
@@ -180,7 +181,7 @@ def _draw_last_round(
     """A row for each run: the mean over clients, the worst clients, the mean after training."""
     _, shown, digits = MEASURES[measure]
     places = np.arange(len(labels))[::-1]
-    kinds = (
+    kinds: tuple[tuple[str, Stage, str, str, float], ...] = (
         ("mean over clients", "deployed", "mean", "o", 1.0),
         ("worst clients", "deployed", "worst10", "|", 1.0),
         (TITLES["trained"], "trained", "mean", "s", 0.45),

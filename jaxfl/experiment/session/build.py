@@ -1,8 +1,9 @@
 """From a resolved config to the things it names: task, algorithm, participation."""
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property, partial
-from typing import Any
+from typing import Any, cast
 
 import jax
 import jax.numpy as jnp
@@ -30,6 +31,7 @@ from jaxfl.core.types import (
 from jaxfl.data import Source
 from jaxfl.data.augment import AUGMENTATIONS
 from jaxfl.experiment.config import Config, Resolved, Setting, devices_of
+from jaxfl.experiment.config.fields import value_of
 from jaxfl.experiment.config.rules import takes_names
 from jaxfl.experiment.privacy.audit import audit
 from jaxfl.experiment.privacy.guarantee import Exposure, expose
@@ -86,7 +88,7 @@ class Built:
     @property
     def clients(self) -> int:
         """The number of clients."""
-        return self.config.clients
+        return value_of(self.config.clients)
 
     @cached_property
     def devices(self) -> int:
@@ -141,10 +143,11 @@ def build(resolved: Resolved[Config], data: Data) -> Built:
     seen = np.flatnonzero(~unseen(config))
     timing = make_timing(config, seen)
     check_late(config.arrivals, config.algorithm)
-    sample = make_participation(timing, seen, config.clients, config.participation)
+    clients = value_of(config.clients)
+    sample = make_participation(timing, seen, clients, config.participation)
     fractions = None
     if config.work_file is not None:
-        fractions = read_fractions(config.work_file, config.clients)
+        fractions = read_fractions(config.work_file, clients)
     excess, exposure = inspect_uploads(config, task, data, first)
     return Built(
         config,
@@ -170,7 +173,7 @@ def make_task(setting: Setting, source: Source) -> Task:
     if source.vocabulary:
         scale = None
     return kind(
-        make_model(setting.model, source),
+        make_model(value_of(setting.model), source),
         source.x_train[0],
         optimizer=make_optimizer(setting),
         batch_size=setting.batch_size,
@@ -178,7 +181,7 @@ def make_task(setting: Setting, source: Source) -> Task:
         epochs=setting.local_epochs,
         scale=scale,
         shift=shift,
-        augment=AUGMENTATIONS.get(setting.augment),
+        augment=AUGMENTATIONS.get(value_of(setting.augment)),
         chunk=setting.chunk,
         compute=setting.compute,
         uplink=chain(*links(setting)),
@@ -201,13 +204,15 @@ def make_optimizer(setting: Setting) -> Optimizer:
     schedule = SCHEDULES[setting.schedule](
         setting.lr, setting.rounds, setting.decay, setting.decay_every
     )
-    return lambda number: with_rate(schedule(number))
+    # A schedule of optax returns a traced number, as a hyper-parameter may be.
+    return lambda number: with_rate(cast(Scalar, schedule(number)))
 
 
 def make_model(name: str, source: Source) -> nn.Module:
     """The model by name, for the targets of the data and the number of names that it embeds."""
-    names = {"vocabulary": source.vocabulary} if takes_names(name) else {}
-    return MODELS[name](source.classes or 1, **names)
+    names: dict[str, Any] = {"vocabulary": source.vocabulary} if takes_names(name) else {}
+    make: Callable[..., nn.Module] = MODELS[name]
+    return make(source.classes or 1, **names)
 
 
 def make_timing(setting: Setting, seen: np.ndarray) -> Timing | None:
@@ -222,7 +227,7 @@ def make_timing(setting: Setting, seen: np.ndarray) -> Timing | None:
         clients.
     """
     durations = find_durations(
-        setting.clients, setting.speeds, setting.speed_seed, setting.durations
+        value_of(setting.clients), setting.speeds, setting.speed_seed, setting.durations
     )
     if durations is None:
         return None

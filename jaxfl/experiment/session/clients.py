@@ -28,7 +28,7 @@ from jaxfl.data.federate import label_counts
 from jaxfl.data.partition import OWNED
 from jaxfl.data.skews import Parts
 from jaxfl.experiment.config import DataOptions, Resolved, Setting, devices_of
-from jaxfl.experiment.config.fields import seed_of_data
+from jaxfl.experiment.config.fields import seed_of_data, value_of
 from jaxfl.experiment.config.rules import count_unseen
 from jaxfl.experiment.session.seeds import Seeds
 from jaxfl.experiment.session.stored_data import digest_stored, find_stored, outline, store
@@ -96,7 +96,7 @@ def assign(options: DataOptions, source: Source, place: int = 0) -> Parts:
 
 def divide(options: DataOptions, source: Source, place: int = 0) -> Parts:
     """The rows that the partition gives each client, of which it may hold the first alone."""
-    partition = PARTITIONS[options.partition]
+    partition = PARTITIONS[value_of(options.partition)]
     fields = {field.name for field in dataclasses.fields(options)} - {"clients", "seed"}
     taken = fields & set(inspect.signature(partition).parameters)
     by = source.owners if options.partition in OWNED else source.y_train
@@ -142,8 +142,8 @@ def true_groups(options: DataOptions, source: Source, place: int = 0) -> np.ndar
     if options.partition in BY_LABELS:
         columns.append(label_counts(source, divide(options, source, place)) > 0)
     if options.concept is not None:
-        columns.append(concept_of(options.clients, options.concept_groups)[:, None])
-    rows = np.concatenate([np.zeros((options.clients, 1)), *columns], axis=1)
+        columns.append(concept_of(value_of(options.clients), options.concept_groups)[:, None])
+    rows = np.concatenate([np.zeros((value_of(options.clients), 1)), *columns], axis=1)
     _, first, group = np.unique(rows, axis=0, return_index=True, return_inverse=True)
     return np.argsort(np.argsort(first))[group]
 
@@ -166,19 +166,21 @@ def describe_clients(options: DataOptions, source: Source, parts: Parts) -> dict
 
 def malicious(setting: Setting) -> np.ndarray:
     """Which clients attack [C]."""
+    clients = value_of(setting.clients)
     if setting.malicious:
-        return np.isin(np.arange(setting.clients), setting.malicious)
+        return np.isin(np.arange(clients), setting.malicious)
     ratio = setting.attack_ratio if setting.attack else 0.0
-    return malicious_clients(setting.clients, ratio, setting.attack_seed)
+    return malicious_clients(clients, ratio, setting.attack_seed)
 
 
 def unseen(setting: Setting) -> np.ndarray:
     """Which clients take part in no round [C]: some of the benign ones, the same for every seed."""
     # From the other end than malicious clients, who are the first of such a permutation.
-    order = np.random.default_rng(0).permutation(setting.clients)[::-1]
+    clients = value_of(setting.clients)
+    order = np.random.default_rng(0).permutation(clients)[::-1]
     benign = order[~malicious(setting)[order]]
-    chosen = np.zeros(setting.clients, bool)
-    chosen[benign[: count_unseen(setting, setting.clients)]] = True
+    chosen = np.zeros(clients, bool)
+    chosen[benign[: count_unseen(setting, clients)]] = True
     return chosen
 
 
@@ -226,10 +228,12 @@ def make_federation(source: Source, parts: list[Parts], options: DataOptions) ->
         each.append(federate(source, part, **chosen, concept=concept))
 
     def stack_seeds(*leaves: Array | Ragged) -> Array | Ragged:
-        if is_ragged(leaves[0]):
-            return stack(leaves)
-        shape = np.max([x.shape for x in leaves], axis=0)
-        gaps = [[(0, int(s - d)) for s, d in zip(shape, x.shape, strict=True)] for x in leaves]
-        return jnp.stack([jnp.pad(x, gap) for x, gap in zip(leaves, gaps, strict=True)])
+        stored = [x for x in leaves if isinstance(x, Ragged)]
+        if stored:
+            return stack(stored)
+        arrays = [x for x in leaves if not isinstance(x, Ragged)]
+        shape = np.max([x.shape for x in arrays], axis=0)
+        gaps = [[(0, int(s - d)) for s, d in zip(shape, x.shape, strict=True)] for x in arrays]
+        return jnp.stack([jnp.pad(x, gap) for x, gap in zip(arrays, gaps, strict=True)])
 
     return each[0] if len(each) == 1 else jax.tree.map(stack_seeds, *each, is_leaf=is_ragged)

@@ -85,9 +85,9 @@ def finish(
     write_picture(directory, "curves", curves, config.format)
     if models:
         files.write_npz(directory / MODELS_FILE, models, compressed=False)
-    last = history.last_graph()
-    if last is not None:
-        files.write_npz(directory / "graph.npz", history.graph())
+    last, graph = history.last_graph(), history.graph()
+    if last is not None and graph is not None:
+        files.write_npz(directory / "graph.npz", graph)
         clients = drawn_clients(built)
         figure = draw_graph(Graph(*last), clients, graph_title(config))
         write_picture(directory, "graph", figure, config.format)

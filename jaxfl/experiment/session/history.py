@@ -5,7 +5,7 @@ import math
 import platform
 from collections import Counter
 from importlib import metadata
-from typing import Any
+from typing import Any, cast
 
 import jax
 import numpy as np
@@ -20,7 +20,7 @@ from jaxfl.experiment.session.model_inputs import inputs_of
 from jaxfl.experiment.session.program import Record
 from jaxfl.graphs.measures import measure_graph
 from jaxfl.simulation import mesh
-from jaxfl.simulation.evaluate import STAGES, Stage, by_stage
+from jaxfl.simulation.evaluate import STAGES, Evaluation, Stage, by_stage
 from jaxfl.simulation.scoring import over_seeds, select_on_val, summarise, timed_summary
 
 WEIGHTS = "weights"
@@ -35,13 +35,14 @@ def score_statistics(record: Record, sizes: np.ndarray, counted: np.ndarray) -> 
       counted: the clients whose scores count [C].
     """
     seeds = []
+    evaluation = cast(Evaluation, record.evaluation)  # a record without one has no line
     for seed, ids in enumerate(record.evaluated):
         seeds.append(
             {
                 stage: summarise(
                     np.where(counted[ids], scores.test[seed], np.nan), sizes[seed][ids]
                 )
-                for stage, scores in by_stage(record.evaluation).items()
+                for stage, scores in by_stage(evaluation).items()
             }
         )
     return over_seeds(seeds)
@@ -60,12 +61,13 @@ def make_line(
         `lost` if some are lost, of all clients since round 0.
     """
     own = {
-        name: number_or_null(values[:, -1].mean()) for name, values in record.info.metrics.items()
+        name: number_or_null(np.asarray(values)[:, -1].mean())
+        for name, values in record.info.metrics.items()
     }
     return {
         "round": record.round,
         "seconds": round(record.seconds, 3),
-        "loss": _mean_of_finite(record.info.loss[:, -1]),
+        "loss": _mean_of_finite(np.asarray(record.info.loss)[:, -1]),
         **score_statistics(record, sizes, ~unseen),
         **({"unseen": score_statistics(record, sizes, unseen)} if unseen.any() else {}),
         **sent,
@@ -124,7 +126,7 @@ class History:
             lambda s: np.where(self.malicious[record.evaluated], np.nan, s), record.evaluation
         )
         record = dataclasses.replace(record, evaluation=benign)
-        for stage, scores in by_stage(record.evaluation).items():
+        for stage, scores in by_stage(benign).items():
             for part, values in scores._asdict().items():
                 row = np.full(self.sizes.shape, np.nan, np.float32)
                 np.put_along_axis(row, record.evaluated, values, axis=1)
@@ -138,7 +140,9 @@ class History:
 
     def arrays(self) -> dict[str, np.ndarray]:
         """What a checkpoint keeps beside `lines`; see `restore`."""
-        kept = {f"scores_{name}": np.array(rows, np.float32) for name, rows in self.scores.items()}
+        kept: dict[str, np.ndarray] = {
+            f"scores_{name}": np.array(rows, np.float32) for name, rows in self.scores.items()
+        }
         kept |= {f"total_{way}": np.array(number) for way, number in self.sent.items()}
         kept["diverged"] = np.array(sorted(self.diverged.elements()), np.int64)
         kept["recent"] = np.array(sorted(self.recent), np.int64)
@@ -274,8 +278,9 @@ def _mean_of_known(records: list[dict[str, float | None]]) -> dict[str, float | 
     """The mean of each number over the records that know it; None if no record does."""
     found = {}
     for name in dict.fromkeys(name for record in records for name in record):
-        values = [record[name] for record in records if record.get(name) is not None]
-        found[name] = float(np.mean(values)) if values else None
+        values = [record.get(name) for record in records]
+        known = [value for value in values if value is not None]
+        found[name] = float(np.mean(known)) if known else None
     return found
 
 

@@ -168,10 +168,10 @@ class FinishedRun:
     @property
     def _inputs(self) -> dict[str, Any]:
         found = self.summary.get("inputs")
-        check(
-            found is not None,
-            f"{self.directory} is of an earlier version and holds no models: run again",
-        )
+        if found is None:
+            raise InputError(
+                f"{self.directory} is of an earlier version and holds no models: run again"
+            )
         return found
 
     @cached_property

@@ -50,7 +50,9 @@ def no_best(program: Program) -> Best:
 
 
 def better(best: Best, program: Program, record: Record) -> Best:
-    """The best models after an evaluation of some of the clients."""
+    """The best models after an evaluation of some of the clients; as they were without one."""
+    if record.evaluation is None:
+        return best
     seeds = program.built.seeds
     val = np.full((seeds.count, program.built.clients), -np.inf, np.float32)
     # A client without a score keeps its newest model.

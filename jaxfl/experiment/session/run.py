@@ -136,11 +136,11 @@ def to_resume(directory: Path, rounds: int | None = None) -> Config:
     check((directory / "config.json").is_file(), f"{directory} holds no run to resume: {hint}")
     config = load_config(directory / "config.json")
     if (directory / "summary.json").exists():
-        check(
-            rounds is not None,
-            f"the run in {directory} is finished: give --rounds, more than {config.rounds}, and it "
-            "goes on",
-        )
+        if rounds is None:
+            raise InputError(
+                f"the run in {directory} is finished: give --rounds, more than {config.rounds}, "
+                "and it goes on"
+            )
         check(
             rounds > config.rounds,
             f"--rounds is {rounds}, and the run in {directory} has {config.rounds}: give more",

@@ -3,10 +3,11 @@
 import hashlib
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import jax
 import numpy as np
+from jaxtyping import Array
 
 from jaxfl.core.errors import InputError, check
 from jaxfl.core.types import Dataset, Federation, Pool
@@ -72,10 +73,10 @@ def outline(stored: StoredFederation) -> Federation:
         mask = _shape(shape, np.float32 if test.weighted else bool)
         held_out = Dataset(*_examples(test, shape), mask)
     parts = [
-        Dataset(*_examples(part, mask.shape), mask)
+        Dataset(*_examples(part, mask.shape), cast(Array, mask))
         for part, mask in zip((train, val), masks, strict=True)
     ]
-    return Federation(*parts, held_out)
+    return Federation(parts[0], parts[1], held_out)
 
 
 def digest_stored(stored: StoredFederation) -> str:
@@ -89,12 +90,14 @@ def digest_stored(stored: StoredFederation) -> str:
     return found.hexdigest()
 
 
-def _examples(part: Part, shape: tuple[int, ...]) -> tuple:
+def _examples(part: Part, shape: tuple[int, ...]) -> tuple[Any, Any]:
+    """Shapes that stand for the arrays x and y."""
     return (
         _shape((*shape, *part.feature), part.types[0]),
         _shape((*shape, *part.target), part.types[1]),
     )
 
 
-def _shape(shape: tuple[int, ...], dtype: Any) -> jax.ShapeDtypeStruct:
+def _shape(shape: tuple[int, ...], dtype: Any) -> Any:
+    """A shape that stands for the array."""
     return jax.ShapeDtypeStruct(shape, dtype)

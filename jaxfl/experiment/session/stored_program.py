@@ -23,7 +23,12 @@ from jaxfl.experiment.session.program import (
 from jaxfl.experiment.store import files
 from jaxfl.simulation import mesh
 from jaxfl.simulation.evaluate import Evaluation
-from jaxfl.simulation.on_disk import make_stored_evaluate, make_stored_rounds, open_clients
+from jaxfl.simulation.on_disk import (
+    StoredFederation,
+    make_stored_evaluate,
+    make_stored_rounds,
+    open_clients,
+)
 
 
 def make_program(built: Built, directory: Path, done: int = 0) -> Program:
@@ -34,15 +39,15 @@ def make_program(built: Built, directory: Path, done: int = 0) -> Program:
       directory: of the run; the states of clients on disk lie in it.
       done: rounds that are already done; a checkpoint has their state.
     """
-    if built.data.stored is None:
+    stored = built.data.stored
+    if stored is None:
         return compile_run(built, done)
-    return _stored_program(built, directory, done)
+    return _stored_program(built, stored, directory, done)
 
 
-def _stored_program(built: Built, directory: Path, done: int) -> Program:
+def _stored_program(built: Built, stored: StoredFederation, directory: Path, done: int) -> Program:
     began = time.perf_counter()
     config = built.config
-    stored = built.data.stored
     check(
         jax.process_count() == 1,
         f"--store is given to {jax.process_count()} processes that run together: start one",

@@ -7,6 +7,7 @@ import json
 import os
 import re
 import shutil
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -18,10 +19,10 @@ from jaxfl.core.errors import InputError, check, warn
 from jaxfl.experiment.config.fields import PICTURE_FORMATS
 from jaxfl.simulation import mesh
 
-try:
-    import fcntl
-except ImportError:  # Windows has no such lock
+if sys.platform == "win32":  # which has no such lock
     fcntl = None
+else:
+    import fcntl
 
 
 def _pictures(*names: str) -> tuple[str, ...]:
@@ -87,10 +88,11 @@ def locked(directory: Path) -> Iterator[None]:
     make_directory(directory)
     with writing(path):
         file = _lock(path)
-    check(
-        file is not None,
-        f"another process writes the run in {directory}: wait for its end, or choose another --out",
-    )
+    if file is None:
+        raise InputError(
+            f"another process writes the run in {directory}: wait for its end, or choose another "
+            "--out"
+        )
     try:
         yield
     finally:
@@ -272,7 +274,8 @@ def write_npz(file: Path, arrays: dict[str, np.ndarray], *, compressed: bool = T
     """Writes arrays; models are hardly smaller if compressed, and take long."""
     buffer = io.BytesIO()
     save = np.savez_compressed if compressed else np.savez
-    save(buffer, **arrays)
+    by_name: dict[str, Any] = dict(arrays)
+    save(buffer, **by_name)
     write_file(file, buffer.getvalue())
 
 

@@ -5,12 +5,13 @@ import jax.numpy as jnp
 
 from jaxfl.core.errors import check
 from jaxfl.core.types import Cohort
-from jaxfl.experiment.config import Resolved
+from jaxfl.experiment.config import Config, Resolved
+from jaxfl.experiment.config.fields import value_of
 from jaxfl.experiment.session.build import build
 from jaxfl.experiment.session.clients import Data
 
 
-def equalise(configs: list[Resolved], data: Data) -> list[Resolved]:
+def equalise(configs: list[Resolved[Config]], data: Data) -> list[Resolved[Config]]:
     """The configs with other local steps, so that all methods take the same number of gradients.
 
     That is the number of one `fit` with the steps given. Phases of a fixed length stay as they are;
@@ -26,7 +27,7 @@ def equalise(configs: list[Resolved], data: Data) -> list[Resolved]:
     return [_fit(config, data) for config in configs]
 
 
-def gradients(config: Resolved, data: Data) -> float:
+def gradients(config: Resolved[Config], data: Data) -> float:
     """Batches whose gradient a client computes in a round, mean over all clients.
 
     Nothing else is computed.
@@ -44,7 +45,7 @@ def gradients(config: Resolved, data: Data) -> float:
     return float(counted.mean())
 
 
-def _fit(config: Resolved, data: Data) -> Resolved:
+def _fit(config: Resolved[Config], data: Data) -> Resolved[Config]:
     check(
         config.config.local_epochs is None,
         "an equal budget is one of steps: give --local-steps in place of --local-epochs",
@@ -53,7 +54,7 @@ def _fit(config: Resolved, data: Data) -> Resolved:
         data.stored is None,
         "--store and --equal-budget are given, which needs all clients in memory: leave out one",
     )
-    budget = config.config.local_steps
+    budget = value_of(config.config.local_steps)
     fewer = max(budget // 2, 1)
     counted = gradients(config, data)
     counted_of_fewer = gradients(config.replace(local_steps=fewer), data)

@@ -36,11 +36,12 @@ def difference(run: dict[str, Any], other: dict[str, Any]) -> Difference | None:
     """
     shown = MEASURES[run["summary"]["measure"]][1]
     seeds = [by_seed(one["summary"]["final"], "deployed", "mean") for one in (run, other)]
+    own, reference = run.get("client_scores"), other.get("client_scores")
     if len(seeds[0]) == len(seeds[1]) > 1:
         pairs = np.array([[shown(score) for score in scores] for scores in seeds])
         noun = "seeds"
-    elif np.shape(run.get("client_scores")) == np.shape(other.get("client_scores")) != ():
-        scores = np.stack([run["client_scores"], other["client_scores"]])
+    elif own is not None and reference is not None and np.shape(own) == np.shape(reference):
+        scores = np.stack([own, reference])
         scores = scores[:, np.isfinite(scores).all(axis=0)]
         pairs = np.array([[shown(score) for score in row] for row in scores.tolist()])
         noun = "clients"

@@ -70,8 +70,9 @@ def shortly_named(runs: Runs, ignored: str | None = None) -> Runs:
     for further in (_with_hyper, _with_options):
         for name in _twice(names.values()):
             same = [label for label in names if names[label] == name]
-            configs = [runs[label].get("config") for label in same]
-            if None not in configs:
+            found = [runs[label].get("config") for label in same]
+            configs = [config for config in found if config is not None]
+            if len(configs) == len(same):
                 names |= dict(zip(same, further(name, configs, ignored), strict=True))
     twice = _twice(names.values())
     return {(label if names[label] in twice else names[label]): run for label, run in runs.items()}

@@ -52,7 +52,8 @@ def by_seed(stages: dict[str, Any], stage: Stage, name: str) -> list[float]:
       name: as in `score_of`.
     """
     found = [score_of(seed, stage, name) for seed in stages.get("seeds", [])]
-    return found if len(found) > 1 and None not in found else []
+    known = [score for score in found if score is not None]
+    return known if len(known) == len(found) > 1 else []
 
 
 def score_text(measure: str, stages: dict[str, Any], stage: Stage, name: str) -> str:

@@ -38,7 +38,8 @@ def score_records(runs: Runs, against: str | None = None) -> list[dict[str, Any]
             for record in (record for rows in own.values() for record in rows):
                 other = others.get((record["part"], record["seed"]), {})
                 pair = [one.get("deployed_mean") for one in (record, other)]
-                record["difference"] = None if None in pair else round(pair[0] - pair[1], 6)
+                known = [mean for mean in pair if mean is not None]
+                record["difference"] = round(known[0] - known[1], 6) if len(known) == 2 else None
         records += [record for rows in own.values() for record in rows]
     return records
 
