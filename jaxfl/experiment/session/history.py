@@ -250,7 +250,7 @@ class History:
     def _privacy(self) -> dict[str, Any]:
         if self.exposure is None:
             return {}
-        return {"privacy": claim(self.config, self.exposure, self.ids)}
+        return {"privacy": claim(self.exposure, self.ids, self.malicious.size)}
 
     def _sent(self) -> dict[str, int]:
         """What all clients have sent and computed, the mean over the seeds.
