@@ -25,6 +25,7 @@ from jaxfl.core.types import (
 from jaxfl.experiment.config import Config, Setting, has_clock
 from jaxfl.experiment.session.clients import unseen
 from jaxfl.simulation import clock, participation, work
+from jaxfl.simulation.statistics import TimedStatistics
 
 
 class Timing(NamedTuple):
@@ -156,7 +157,7 @@ def starts_from_server(
     return follow(program, [place < own for place in range(len(program.invars))]).learned
 
 
-def time_of(timing: Timing | None, elapsed: np.ndarray) -> dict[str, Any]:
+def time_of(timing: Timing | None, elapsed: np.ndarray) -> TimedStatistics:
     """`time` of a line of `metrics.jsonl`, the mean over the seeds, and `times` of several seeds.
 
     Args:
@@ -165,8 +166,10 @@ def time_of(timing: Timing | None, elapsed: np.ndarray) -> dict[str, Any]:
     """
     if timing is None:
         return {}
-    several = {"times": elapsed.tolist()} if len(elapsed) > 1 else {}
-    return {"time": float(elapsed.mean()), **several}
+    found: TimedStatistics = {"time": float(elapsed.mean())}
+    if len(elapsed) > 1:
+        found["times"] = elapsed.tolist()
+    return found
 
 
 def given_fractions(setting: Setting, clients: int) -> np.ndarray | None:
