@@ -1,6 +1,6 @@
 """The virtual clock of a run: its cohorts if clients arrive late, and its times."""
 
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import jax
 import numpy as np
@@ -14,6 +14,7 @@ from jaxfl.experiment.config import Setting, has_clock
 from jaxfl.experiment.config.fields import value_of
 from jaxfl.experiment.session.clients import unseen
 from jaxfl.simulation import clock, participation, work
+from jaxfl.simulation.statistics import TimedStatistics
 
 
 class Timing(NamedTuple):
@@ -105,7 +106,7 @@ def check_late(arrivals: str, algorithm: str) -> None:
     )
 
 
-def time_of(timing: Timing | None, elapsed: np.ndarray) -> dict[str, Any]:
+def time_of(timing: Timing | None, elapsed: np.ndarray) -> TimedStatistics:
     """`time` of a line of `metrics.jsonl`, the mean over the seeds, and `times` of several seeds.
 
     Args:
@@ -114,8 +115,10 @@ def time_of(timing: Timing | None, elapsed: np.ndarray) -> dict[str, Any]:
     """
     if timing is None:
         return {}
-    several = {"times": elapsed.tolist()} if len(elapsed) > 1 else {}
-    return {"time": float(elapsed.mean()), **several}
+    found: TimedStatistics = {"time": float(elapsed.mean())}
+    if len(elapsed) > 1:
+        found["times"] = elapsed.tolist()
+    return found
 
 
 def given_fractions(setting: Setting, clients: int) -> np.ndarray | None:
