@@ -16,7 +16,7 @@ from jaxfl.experiment.pictures.graphs import Graph, evenly_spaced
 from jaxfl.experiment.session.clients import assign, malicious, true_groups
 from jaxfl.experiment.session.history import WEIGHTS
 from jaxfl.experiment.session.load import FinishedRun
-from jaxfl.experiment.session.seeds import seeds_of
+from jaxfl.experiment.session.seeds import Seeds
 from jaxfl.experiment.store.records import Runs
 from jaxfl.experiment.tables.grouping import Group
 from jaxfl.experiment.tables.scores import measure_of, ranked
@@ -141,7 +141,7 @@ def _graph(run: FinishedRun) -> dict[str, np.ndarray]:
     """The weights [T, M, M] of each part in the first seed, and `ids` [T, M]; empty for none."""
     if not (run.directory / "graph.npz").exists():
         return {}
-    arrays = seeds_of(run.config).one(run.graph)
+    arrays = Seeds(run.config.seed, run.config.seeds).one(run.graph)
     ids = arrays.get("ids", np.zeros(0))
     weights = {name: array for name, array in arrays.items() if name.startswith(WEIGHTS)}
     check(
@@ -158,7 +158,9 @@ def _graph(run: FinishedRun) -> dict[str, np.ndarray]:
 
 def _scores(run: FinishedRun) -> np.ndarray:
     """The stored test score of each client's deployed model, first seed, last round [C]."""
-    scores = seeds_of(run.config).one(run.clients).get("deployed_test", np.zeros(0))
+    scores = (
+        Seeds(run.config.seed, run.config.seeds).one(run.clients).get("deployed_test", np.zeros(0))
+    )
     check(
         scores.ndim == 2
         and len(scores) > 0

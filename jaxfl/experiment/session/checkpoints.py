@@ -9,7 +9,7 @@ import jax
 import numpy as np
 
 from jaxfl.core.errors import InputError, check, warn
-from jaxfl.experiment.config import Config, devices_of, differences
+from jaxfl.experiment.config import Config, differences
 from jaxfl.experiment.session.history import History
 from jaxfl.experiment.session.models import Best
 from jaxfl.experiment.session.program import Program, Record
@@ -111,7 +111,7 @@ def read_checkpoint(
     Raises:
       InputError: the checkpoint is not of this program.
     """
-    config, seeds = program.built.config, program.built.seeds
+    seeds = program.built.seeds
     try:
         number, (state, best) = checkpoint.restore(path / "state", (program.state, best))
         with (path / "history.npz").open("rb") as file, np.load(file, allow_pickle=False) as arrays:
@@ -123,7 +123,7 @@ def read_checkpoint(
             f"{path} is no checkpoint of this run ({reason}): remove it to resume from the one "
             "before, or run anew"
         ) from error
-    with jax.set_mesh(mesh.make_mesh(devices_of(config))):
+    with jax.set_mesh(mesh.make_mesh(program.built.devices)):
         state = mesh.place(jax.device_get(state), axis=seeds.client_axis)
         best = mesh.place(jax.device_get(best), axis=seeds.client_axis)
     return dataclasses.replace(program, state=state, done=number, before=seconds), best

@@ -8,7 +8,6 @@ import numpy as np
 
 from jaxfl.experiment.config import load_config, to_json
 from jaxfl.experiment.session.build import Built
-from jaxfl.experiment.session.clients import malicious, true_groups
 from jaxfl.experiment.session.history import WEIGHTS, History
 from jaxfl.experiment.session.models import FILE as MODELS_FILE
 from jaxfl.experiment.store import files
@@ -103,8 +102,7 @@ def drawn_clients(built: Built) -> "Clients":
 
     source = built.data.source
     parts = built.data.parts[0]
-    groups = true_groups(built.config, source)
-    return clients_of(source, parts, groups, malicious(built.config))
+    return clients_of(source, parts, built.groups[0], built.malicious)
 
 
 def _write_rounds(file: Path, built: Built, history: History, clients: "Clients") -> None:

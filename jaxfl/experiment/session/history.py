@@ -11,11 +11,9 @@ from jaxtyping import PyTree
 
 from jaxfl.core.errors import check
 from jaxfl.core.version import VERSION
-from jaxfl.experiment.config import devices_of
 from jaxfl.experiment.privacy.guarantee import claim
 from jaxfl.experiment.session.availability import time_of
 from jaxfl.experiment.session.build import Built
-from jaxfl.experiment.session.clients import malicious, true_groups, unseen
 from jaxfl.experiment.session.model_inputs import inputs_of
 from jaxfl.experiment.session.program import Record
 from jaxfl.experiment.store.records import (
@@ -104,15 +102,12 @@ class History:
         self.excess = built.excess
         self.exposure = built.exposure
         self.timing = built.timing
-        self.elapsed = np.zeros(built.config.seeds)  # virtual time of each seed
+        self.elapsed = np.zeros(self.seeds.count)  # virtual time of each seed
         self.inputs = inputs_of(built.data.source)
-        self.malicious = malicious(built.config)
-        self.unseen = unseen(built.config)
+        self.malicious, self.unseen = built.malicious, built.unseen
+        self.groups = built.groups
+        self.devices = built.devices
         self.measure: Measure = "accuracy" if built.data.source.classes else "rmse"
-        source = built.data.source
-        # The true groups of each seed, None where all clients differ.
-        places = range(self.seeds.count)
-        self.groups = [true_groups(built.config, source, place) for place in places]
         sizes = mesh.fetch(built.data.federation.sizes)
         self.sizes: np.ndarray = self.seeds.with_axis(sizes)  # [S, C]
         self.lines: list[Line] = []
@@ -232,7 +227,7 @@ class History:
             **self._sent(),
             "diverged": {str(client): rounds for client, rounds in sorted(self.diverged.items())},
             "inputs": self.inputs,
-            "devices": devices_of(self.config),
+            "devices": self.devices,
             "versions": versions(),
         }
         if "unseen" in last:

@@ -18,7 +18,7 @@ from jaxfl.experiment.session.build import make_task
 from jaxfl.experiment.session.clients import gather
 from jaxfl.experiment.session.model_inputs import check_inputs, source_of
 from jaxfl.experiment.session.models import Which, read_models
-from jaxfl.experiment.session.seeds import seeds_of
+from jaxfl.experiment.session.seeds import Seeds
 from jaxfl.experiment.store.files import read_arrays
 from jaxfl.experiment.store.records import Inputs, Summary, read_lines, read_summary
 
@@ -144,7 +144,7 @@ class FinishedRun:
             0 <= client < count,
             f"client is {client}: expected an id from 0 to {count - 1}",
         )
-        seeds = seeds_of(self.config)
+        seeds = Seeds(self.config.seed, self.config.seeds)
         number = seeds.first if seed is None else seed
         check(
             number in seeds.numbers,

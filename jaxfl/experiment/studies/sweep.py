@@ -14,10 +14,10 @@ from jaxtyping import Array
 from jaxfl.algorithms import ALGORITHMS
 from jaxfl.core.errors import check
 from jaxfl.core.options import options_of, takes_traced_numbers
-from jaxfl.experiment.config import Config, Setting, devices_of, resolve, to_json
+from jaxfl.experiment.config import Config, Setting, resolve, to_json
 from jaxfl.experiment.config.fields import hints, option, read_field
 from jaxfl.experiment.session.build import Built, build
-from jaxfl.experiment.session.clients import Data, gather, malicious, unseen
+from jaxfl.experiment.session.clients import Data, gather
 from jaxfl.experiment.session.history import number_or_null
 from jaxfl.experiment.session.program import START, one_seed
 from jaxfl.experiment.store import files
@@ -160,7 +160,7 @@ def _together(built: Built, points: list[Point], numbers: set[str]) -> list[Tria
     ]
 
     # As in a run, malicious clients have no scores.
-    scored_ids = jnp.flatnonzero(~(unseen(config) | malicious(config)))
+    scored_ids = jnp.flatnonzero(~(built.unseen | built.malicious))
 
     def trial(values: dict[str, Array], seed: Array, federation):
         init, advance, deploy, assess = one_seed(built, built.with_hyper(**values), "none")
@@ -174,7 +174,7 @@ def _together(built: Built, points: list[Point], numbers: set[str]) -> list[Tria
     columns = {name: jnp.array([float(point[name]) for point in points]) for name in varied}
     if columns:
         run = jax.vmap(run, in_axes=(0, None, None))
-    with jax.set_mesh(mesh.make_mesh(devices_of(config))):
+    with jax.set_mesh(mesh.make_mesh(built.devices)):
         found = jax.jit(run)(columns, seeds.argument(), built.data.federation)
     count = len(points) if columns else 1
     val, test = (np.asarray(mesh.fetch(x)).reshape(count, -1).mean(axis=1) for x in found)
