@@ -20,6 +20,7 @@ from jaxfl.experiment import Config, execute, resume
 from jaxfl.experiment.config.effects import idle
 from jaxfl.experiment.config.resolve import LOCAL_STEPS
 from jaxfl.experiment.store import files
+from jaxfl.experiment.store.records import Summary, read_lines
 from jaxfl.simulation import scoring
 from jaxfl.simulation.scoring import TableStage
 
@@ -177,7 +178,7 @@ def score(result: Result, rule: str, stage: str) -> float | None:
     return result["scores"][rule].get(stage)
 
 
-def _result(config: Config, summary: dict[str, Any], out: Path, rule: str) -> Result:
+def _result(config: Config, summary: Summary, out: Path, rule: str) -> Result:
     with np.load(out / "clients.npz", allow_pickle=False) as opened:
         clients = dict(opened)
     others = {"none": (), "trained": ("trained", "both"), "fine_tuned": ("fine_tuned",)}
@@ -195,7 +196,7 @@ def _result(config: Config, summary: dict[str, Any], out: Path, rule: str) -> Re
         for stage in stages
         if stage != "both" or rule == "selected_on_val"
     }
-    lines = files.read_json_lines(out / "metrics.jsonl")
+    lines = read_lines(out / "metrics.jsonl")
     shown = [stage for stage in stages if stage != "both"]
     curves = {stage: [_rounded(line[stage]["mean"]) for line in lines] for stage in shown}
     weights = {}

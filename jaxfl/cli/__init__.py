@@ -218,7 +218,7 @@ def read(arguments: Sequence[str], defaults: dict[type, Any]) -> Any:
     try:
         with contextlib.redirect_stderr(io.StringIO()):  # the parser draws a box of its errors
             options, unread = tyro.cli(
-                commands,
+                cast(Any, commands),  # a union that is made at run time
                 prog="jaxfl",
                 description="Personalized federated learning on collaboration graphs, in JAX.\n\n"
                 "jaxfl COMMAND --help lists the options of a command.\n"

@@ -44,6 +44,7 @@ from jaxfl.experiment.session.run import to_resume
 from jaxfl.experiment.store import files
 from jaxfl.experiment.store.files import read_arrays
 from jaxfl.experiment.store.finished import load_finished
+from jaxfl.experiment.store.records import RunRecord
 from jaxfl.experiment.studies import sweep as search
 from jaxfl.experiment.studies.compare import comparison_to_resume, run_directories
 from jaxfl.experiment.tables.formats import print_scores
@@ -113,9 +114,7 @@ def run(command: Run, console: Console) -> None:
         with Follower([config], console) as follow, tracking as track:
             options = {"overwrite": command.overwrite, "follow": each_of(follow, track)}
             summary = experiment.execute(config, out, **options)
-        print_scores(
-            {algorithm: {"summary": summary, "config": follow.configs[algorithm]}}, console
-        )
+        print_scores({algorithm: RunRecord(summary, [], follow.configs[algorithm])}, console)
         show_protocol(command, {algorithm: (algorithm, out)}, console)
         console.print(f"written to {out}", markup=False, highlight=False)
 
@@ -132,7 +131,7 @@ def resume(command: Resume, console: Console) -> None:
     with Follower([config], console) as follow, tracking as track:
         options = {"devices": command.devices, "rounds": command.rounds}
         summary = experiment.resume(command.directory, **options, follow=each_of(follow, track))
-    run = {"summary": summary, "config": follow.configs[config.name]}
+    run = RunRecord(summary, [], follow.configs[config.name])
     print_scores({config.name: run}, console)
     console.print(f"written to {command.directory}", markup=False, highlight=False)
 
@@ -175,7 +174,7 @@ def compare(command: Compare, console: Console) -> None:
             options = {"overwrite": command.overwrite, "equal_budget": command.equal_budget}
             summaries = experiment.compare(configs, out, **options, follow=each_of(follow, track))
         runs = {
-            name: {"summary": summary, "config": follow.configs[name]}
+            name: RunRecord(summary, [], follow.configs[name])
             for name, summary in summaries.items()
         }
         print_scores(runs, console)

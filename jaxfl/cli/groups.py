@@ -122,7 +122,7 @@ def _fields(group: type, default: Any) -> tuple[StructFieldSpec, ...]:
             ]
             continue
         title = section.__name__.removesuffix("Options").lower()
-        form = Annotated[section, tyro.conf.arg(help=inspect.getdoc(section))]
+        form: Any = Annotated[section, tyro.conf.arg(help=inspect.getdoc(section))]
         boxes.append(
             StructFieldSpec(title, form, section(**{n: values[n] for n in texts(section)}))
         )

@@ -1,7 +1,5 @@
 """Progress of runs and searches on the terminal, or as plain lines where there is no terminal."""
 
-from typing import Any
-
 from rich.console import Console
 from rich.progress import (
     BarColumn,
@@ -15,6 +13,7 @@ from rich.table import Column
 from rich.text import Text
 
 from jaxfl.experiment.config import Config
+from jaxfl.experiment.store.records import LineOfRun
 from jaxfl.simulation.scoring import MEASURES
 
 WAITING = "waiting"
@@ -54,7 +53,7 @@ class Follower:
     def __exit__(self, *exception: object) -> None:
         self.progress.stop()
 
-    def __call__(self, config: Config, line: dict[str, Any] | None) -> None:
+    def __call__(self, config: Config, line: LineOfRun | None) -> None:
         """Shows the round, the score and the speed of a run."""
         self.configs[config.name] = config
         task = self.tasks[config.name]

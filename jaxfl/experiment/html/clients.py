@@ -17,9 +17,11 @@ from jaxfl.experiment.session.clients import assign, malicious, true_groups
 from jaxfl.experiment.session.history import WEIGHTS
 from jaxfl.experiment.session.load import FinishedRun
 from jaxfl.experiment.session.seeds import Seeds
+from jaxfl.experiment.store.records import Runs
 from jaxfl.experiment.tables.grouping import Group
-from jaxfl.experiment.tables.scores import Runs, ranked
+from jaxfl.experiment.tables.scores import measure_of, ranked
 from jaxfl.simulation.scoring import MEASURES
+from jaxfl.simulation.statistics import Measure
 
 FRAMES = 60  # rounds at most, of a graph with a slider
 NUMBERS = 2_000_000  # at most, of all graphs of the page together: some twelve megabytes
@@ -52,10 +54,9 @@ def client_parts(groups: Sequence[Group], highlight: Collection[str] = ()) -> li
     found = []
     for group in groups:
         loaded = {
-            label: FinishedRun(group.runs[label]["path"], group.runs[label]["config"])
-            for label in ranked({label: run["summary"] for label, run in group.runs.items()})
-            if group.runs[label]["config"] is not None
-            and group.runs[label]["config"].clients is not None
+            label: FinishedRun(run.directory, run.config)
+            for label, run in ranked(group.runs).items()
+            if run.directory is not None and run.config is not None and run.config.clients
         }
         if loaded:
             holdings, problem = _holdings(next(iter(loaded.values())).config, sources)
@@ -174,7 +175,7 @@ def _clients(found: Sequence[Found], highlight: Collection[str]) -> document.Par
     """Who holds what, and the scores client by client."""
     from jaxfl.experiment.html.client_figures import holding_view, score_view
 
-    measure = next(iter(found[0].runs.values()))["summary"]["measure"]
+    measure = measure_of(found[0].runs)
     known = [
         (one.name, one.holdings.counts, one.holdings.labels, one.holdings.clients)
         for one in found
@@ -210,7 +211,7 @@ def _clients(found: Sequence[Found], highlight: Collection[str]) -> document.Par
     return document.Part("clients", "Who holds what", "\n".join(body))
 
 
-def _table(scores: dict[str, np.ndarray], holdings: Holdings, measure: str) -> str:
+def _table(scores: dict[str, np.ndarray], holdings: Holdings, measure: Measure) -> str:
     """A row for each client: its group, its examples, its labels, and its score in each run."""
     _, shown, digits = MEASURES[measure]
     groups, counts = holdings.clients.groups, holdings.counts

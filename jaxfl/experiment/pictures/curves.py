@@ -21,6 +21,7 @@ from jaxfl.experiment.pictures.drawing import (
     literal,
     shorten,
 )
+from jaxfl.experiment.store.records import Line, Runs, Trial
 from jaxfl.experiment.tables.grouping import Group, comparable_groups, heading
 from jaxfl.experiment.tables.pooling import pool_seeds
 from jaxfl.experiment.tables.scores import (
@@ -28,6 +29,7 @@ from jaxfl.experiment.tables.scores import (
     TITLES,
     by_seed,
     coloured_runs,
+    measure_of,
     most_mixed,
     ranked,
     score_by_round,
@@ -37,6 +39,7 @@ from jaxfl.experiment.tables.scores import (
 )
 from jaxfl.simulation.evaluate import Stage
 from jaxfl.simulation.scoring import MEASURES
+from jaxfl.simulation.statistics import Measure, Statistic
 
 OFFSET: dict[str, Any] = {"textcoords": "offset points"}
 
@@ -53,8 +56,8 @@ SHARES = {
 
 
 def draw_curves(
-    lines: list[dict[str, Any]],
-    measure: str = "accuracy",
+    lines: Sequence[Line],
+    measure: Measure = "accuracy",
     *,
     title: str = "",
     algorithm: str | None = None,
@@ -72,7 +75,7 @@ def draw_curves(
     rounds = [line["round"] for line in lines]
     colour = colour_of(algorithm) if algorithm else "black"
     mark = {"marker": "o", "markersize": 3} if len(rounds) < 40 else {}
-    kinds: tuple[tuple[str, Stage, str, dict[str, str]], ...] = (
+    kinds: tuple[tuple[str, Stage, Statistic, dict[str, Any]], ...] = (
         (TITLES["deployed"], "deployed", "mean", {"color": colour, "linestyle": "-"}),
         (TITLES["trained"], "trained", "mean", {"color": colour, "linestyle": ":"}),
         (TITLES["fine_tuned"], "fine_tuned", "mean", {"color": colour, "linestyle": ":"}),
@@ -111,7 +114,7 @@ def draw_curves(
     return figure
 
 
-def draw_comparison(runs: dict[str, dict[str, Any]], highlight: Collection[str] = ()) -> Figure:
+def draw_comparison(runs: Runs, highlight: Collection[str] = ()) -> Figure:
     """Scores of several runs: by round, and those of the last round.
 
     Runs with other clients have panels of their own, one below the other. Bands and bars are the
@@ -119,8 +122,7 @@ def draw_comparison(runs: dict[str, dict[str, Any]], highlight: Collection[str] 
     to highlight; the others are grey.
 
     Args:
-      runs: label -> {"summary": ..., "lines": ..., "config": ...}, as
-        `store.finished.load_finished` returns them.
+      runs: of `store.finished.load_finished`.
       highlight: labels or methods that are in colour among many.
     """
     groups = comparable_groups(pool_seeds(runs))
@@ -135,9 +137,9 @@ def draw_comparison(runs: dict[str, dict[str, Any]], highlight: Collection[str] 
 def _draw_group(part: SubFigure, group: Group, highlight: Collection[str]) -> None:
     """The runs of one group in two panels."""
     runs = group.runs
-    measure = next(iter(runs.values()))["summary"]["measure"]
-    labels = list(ranked({label: run["summary"] for label, run in runs.items()}))
-    styles = line_styles({label: runs[label]["summary"]["algorithm"] for label in labels})
+    measure = measure_of(runs)
+    labels = list(ranked(runs))
+    styles = line_styles({label: runs[label].summary["algorithm"] for label in labels})
     coloured = coloured_runs(labels, runs, highlight)
     for label in labels:
         if label not in coloured:
@@ -149,7 +151,7 @@ def _draw_group(part: SubFigure, group: Group, highlight: Collection[str]) -> No
     shown_values = []
     every_round: list[int] = []
     for depth, label in enumerate(reversed(labels)):  # the best is drawn last
-        lines = runs[label]["lines"]
+        lines = runs[label].lines
         rounds = [line["round"] for line in lines]
         every_round += rounds
         values, spread = score_by_round(lines, "deployed", "mean", measure)
@@ -174,14 +176,14 @@ def _draw_group(part: SubFigure, group: Group, highlight: Collection[str]) -> No
 def _draw_last_round(
     panel: Axes,
     labels: list[str],
-    runs: dict[str, dict[str, Any]],
+    runs: Runs,
     styles: dict[str, dict[str, Any]],
-    measure: str,
+    measure: Measure,
 ) -> None:
     """A row for each run: the mean over clients, the worst clients, the mean after training."""
     _, shown, digits = MEASURES[measure]
     places = np.arange(len(labels))[::-1]
-    kinds: tuple[tuple[str, Stage, str, str, float], ...] = (
+    kinds: tuple[tuple[str, Stage, Statistic, str, float], ...] = (
         ("mean over clients", "deployed", "mean", "o", 1.0),
         ("worst clients", "deployed", "worst10", "|", 1.0),
         (TITLES["trained"], "trained", "mean", "s", 0.45),
@@ -189,7 +191,7 @@ def _draw_last_round(
     )
     small = len(labels) > FEW
     for place, label in zip(places, labels, strict=True):
-        final = runs[label]["summary"]["final"]
+        final = runs[label].summary["final"]
         colour = styles[label]["color"]
         if colour == OTHERS:
             colour = "0.6"
@@ -227,7 +229,7 @@ def _draw_last_round(
     panel.set_ylim(-0.7, len(labels) - 0.2)
     panel.grid(alpha=0.25)
     panel.set_title(f"{MEASURES[measure][0]}, last round")
-    finals = [run["summary"]["final"] for run in runs.values()]
+    finals = [run.summary["final"] for run in runs.values()]
     for name, stage, _, marker, alpha in kinds:
         if all(score_of(final, stage, "mean") is None for final in finals):
             continue
@@ -236,7 +238,7 @@ def _draw_last_round(
     panel.figure.legend(frameon=False, fontsize=8, loc="outside lower right", ncols=3)
 
 
-def draw_sweep(trials: list[dict[str, Any]], title: str = "") -> Figure:
+def draw_sweep(trials: Sequence[Trial], title: str = "") -> Figure:
     """Validation scores of a search against each value that was varied, the best trial in red.
 
     Args:
@@ -261,7 +263,7 @@ def draw_sweep(trials: list[dict[str, Any]], title: str = "") -> Figure:
     return figure
 
 
-def _set_score_limits(panel: Axes, values: list[np.ndarray], measure: str) -> None:
+def _set_score_limits(panel: Axes, values: list[np.ndarray], measure: Measure) -> None:
     limits = score_limits(values, measure)
     if limits is not None:
         panel.set_ylim(*limits)
@@ -276,7 +278,7 @@ def _draw_band(
         )
 
 
-def graph_measures(lines: list[dict[str, Any]]) -> dict[str, np.ndarray]:
+def graph_measures(lines: Sequence[Line]) -> dict[str, np.ndarray]:
     """The measures of the weights by name [E], of the part of the model that is mixed most.
 
     Args:

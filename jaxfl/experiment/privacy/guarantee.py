@@ -1,6 +1,6 @@
 """The privacy budget of a run: what noise guarantees, by dp-accounting (the extra `privacy`)."""
 
-from typing import Any, Literal, NamedTuple
+from typing import Literal, NamedTuple, TypedDict
 
 import jax.numpy as jnp
 import numpy as np
@@ -98,7 +98,19 @@ def count_releases(
     return total.reshape(mask.shape[:-1])
 
 
-def claim(exposure: Exposure, ids: list[np.ndarray], clients: int) -> dict[str, Any]:
+class Privacy(TypedDict):
+    """What may be said of a run."""
+
+    unit: Literal["client", "example"]  # that is protected
+    clip: float
+    noise: float
+    delta: float
+    epsilon: float | None  # None: there is no bound
+    releases: int
+    assumes: list[str]
+
+
+def claim(exposure: Exposure, ids: list[np.ndarray], clients: int) -> Privacy:
     """What may be said of a run: `privacy` of `summary.json`.
 
     Args:

@@ -1,6 +1,6 @@
 """The virtual clock of a run: its cohorts if clients arrive late, and its times."""
 
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import jax
 import numpy as np
@@ -11,6 +11,7 @@ from jaxfl.core.errors import InputError, check
 from jaxfl.core.facts import facts_of
 from jaxfl.core.types import Participation
 from jaxfl.simulation import clock, participation
+from jaxfl.simulation.statistics import TimedStatistics
 
 
 class Timing(NamedTuple):
@@ -121,7 +122,7 @@ def check_late(arrivals: str, algorithm: str) -> None:
     )
 
 
-def time_of(timing: Timing | None, elapsed: np.ndarray) -> dict[str, Any]:
+def time_of(timing: Timing | None, elapsed: np.ndarray) -> TimedStatistics:
     """`time` of a line of `metrics.jsonl`, the mean over the seeds, and `times` of several seeds.
 
     Args:
@@ -130,5 +131,7 @@ def time_of(timing: Timing | None, elapsed: np.ndarray) -> dict[str, Any]:
     """
     if timing is None:
         return {}
-    several = {"times": elapsed.tolist()} if len(elapsed) > 1 else {}
-    return {"time": float(elapsed.mean()), **several}
+    times: TimedStatistics = {"time": float(elapsed.mean())}
+    if len(elapsed) > 1:
+        times["times"] = elapsed.tolist()
+    return times

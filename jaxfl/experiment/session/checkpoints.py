@@ -15,6 +15,7 @@ from jaxfl.experiment.session.models import Best
 from jaxfl.experiment.session.program import Program, Record
 from jaxfl.experiment.store import files
 from jaxfl.experiment.store.manifest import read_manifest, write_manifest
+from jaxfl.experiment.store.records import read_lines
 from jaxfl.simulation import checkpoint, mesh
 
 
@@ -114,7 +115,7 @@ def read_checkpoint(
     try:
         number, (state, best) = checkpoint.restore(path / "state", (program.state, best))
         with (path / "history.npz").open("rb") as file, np.load(file, allow_pickle=False) as arrays:
-            history.restore(dict(arrays), files.read_json_lines(path / "metrics.jsonl"))
+            history.restore(dict(arrays), read_lines(path / "metrics.jsonl"))
             seconds = float(arrays["seconds"])
     except Exception as error:  # NumPy and orbax raise a dozen types
         reason = (str(error).splitlines() or [type(error).__name__])[0]

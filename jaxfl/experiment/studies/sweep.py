@@ -21,13 +21,12 @@ from jaxfl.experiment.session.clients import Data, gather
 from jaxfl.experiment.session.history import number_or_null
 from jaxfl.experiment.session.program import START, one_seed
 from jaxfl.experiment.store import files
+from jaxfl.experiment.store.records import Search, Trial, TrialEntry
 from jaxfl.simulation import mesh
 
 Point = dict[str, Any]  # a value for each name that is searched
 # (trials done, trials, the best validation score so far); None before the first score
 Follow = Callable[[int, int, float | None], None]
-# {"point", "val", "test"}: mean scores of the deployed models, None if there are none
-Trial = dict[str, Any]
 OPTIONS = hints(Setting)  # by name
 # Trials that differ in these options share their clients.
 SHARED = {
@@ -138,12 +137,13 @@ def write_search(
     from jaxfl.experiment.tables.heading import setting_line
 
     best = trials[0]
-    rows = [
-        {"point": trial["point"], "val": trial["val"]}
-        | ({"test_not_for_choosing": trial["test"]} if show_test else {})
-        for trial in trials
-    ]
-    files.write_json(out / "sweep.json", {"trials": rows, "best": best})
+    rows: list[TrialEntry] = []
+    for trial in trials:
+        rows.append({"point": trial["point"], "val": trial["val"]})
+        if show_test:
+            rows[-1]["test_not_for_choosing"] = trial["test"]
+    found: Search = {"trials": rows, "best": best}
+    files.write_json(out / "sweep.json", found)
     files.write_file(out / "best.json", to_json(_with_point(config, best["point"])))
     title = f"{config.algorithm}: {setting_line([config])}"
     write_picture(out, "sweep", draw_sweep(trials, title), config.format)

@@ -141,8 +141,7 @@ def test_a_loss_of_zero_throughout_is_drawn_without_a_warning():
     scales = []
     for loss in (0.0, 0.5):
         lines = [
-            line | {"loss": loss}
-            for line in evaluated_run("local", 1.0, 1.0, fine_tuned=1.0)["lines"]
+            line | {"loss": loss} for line in evaluated_run("local", 1.0, 1.0, fine_tuned=1.0).lines
         ]
         scales.append(curves.draw_curves(lines).axes[1].get_yscale())
     assert scales == ["linear", "log"]
@@ -153,7 +152,7 @@ def test_what_was_not_scored_has_no_mark_and_no_curve():
     comparison = curves.draw_comparison({"local": one})
     labels = [text.get_text() for text in comparison.subfigs[0].legends[0].get_texts()]
     assert labels == ["mean over clients", "worst clients"]
-    alone = curves.draw_curves(one["lines"])
+    alone = curves.draw_curves(one.lines)
     assert texts(alone.axes[0]) == ["deployed", "worst clients"]
 
 

@@ -306,9 +306,10 @@ def test_runs_of_other_seeds_are_pooled():
 
 def test_the_table_says_when_the_target_was_reached():
     runs = {name: finished_run(name, 0.5, target=0.8, speeds=1.0) for name in ("local", "fedavg")}
-    runs["local"]["summary"] |= {"time": 90.0, "target": {"score": 0.8, "round": 7, "time": 12.25}}
+    target = {"score": 0.8, "round": 7, "time": 12.25}
+    runs["local"].summary.update({"time": 90.0, "target": target})
     missed = {"score": 0.8, "round": None, "time": None}
-    runs["fedavg"]["summary"] |= {"time": 45.0, "target": missed}
+    runs["fedavg"].summary.update({"time": 45.0, "target": missed})
     rows = markdown(sections(runs)).replace("**", "").splitlines()
     titles, *found = [[c.strip() for c in row.strip("|").split("|")] for row in rows if "|" in row]
     cells = {row[0]: dict(zip(titles, row, strict=True)) for row in found}
