@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from jaxfl.core.options import checked
 from jaxfl.simulation.evaluate import Stage
 from jaxfl.simulation.scoring import MEASURES
 
@@ -32,6 +33,7 @@ BEST = 5
 ALWAYS = ("local", "fedavg")  # what a reader compares the others with
 
 
+@checked
 def score_of(stages: dict[str, Any], stage: Stage, name: str) -> float | None:
     """A stored score; None if there is none, or the stage was not scored.
 
@@ -43,6 +45,7 @@ def score_of(stages: dict[str, Any], stage: Stage, name: str) -> float | None:
     return stages[stage][name] if stage in stages else None
 
 
+@checked
 def by_seed(stages: dict[str, Any], stage: Stage, name: str) -> list[float]:
     """A stored score of each seed; empty if there is one seed, or a seed without a score.
 
@@ -56,6 +59,7 @@ def by_seed(stages: dict[str, Any], stage: Stage, name: str) -> list[float]:
     return known if len(known) == len(found) > 1 else []
 
 
+@checked
 def score_text(measure: str, stages: dict[str, Any], stage: Stage, name: str) -> str:
     """A score as tables show it, with ± its standard deviation over the seeds; "-" for none.
 
@@ -184,6 +188,7 @@ def spans_magnitudes(values: list[Any]) -> bool:
     return numbers and min(values) > 0 and max(values) > 30 * min(values)
 
 
+@checked
 def score_by_round(
     lines: list[dict[str, Any]], stage: Stage, name: str, measure: str
 ) -> tuple[np.ndarray, np.ndarray]:
