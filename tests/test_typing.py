@@ -33,8 +33,8 @@ start: State = algorithm.init(key, federation.train)
 state, (info, ids) = rounds(key, federation, start, 0, length=20)
 scores = evaluate(key, federation, state, ids=jnp.arange(10))
 info.loss[-1].mean()
-first, second = scores
-first.test.mean() - second.val.mean()
+first = scores.deployed
+first.test.mean() - first.val.mean()
 near = similarities(jnp.ones((2, 3)), "cosine", snap=0.9)
 jaxfl.kernels.simplex.collaboration_rows(near, jnp.ones(2), 0.8, "code")
 """

@@ -6,6 +6,7 @@ from typing import Literal, NamedTuple
 import numpy as np
 from jaxtyping import Float
 
+from jaxfl.core.options import checked
 from jaxfl.simulation.evaluate import STAGES, Stage
 from jaxfl.simulation.statistics import (
     Measure,
@@ -166,6 +167,7 @@ RULES: dict[str, Callable[[list[Scored], np.ndarray], np.ndarray]] = {
 }
 
 
+@checked
 def numbers(clients: dict[str, np.ndarray], rule: str, stage: TableStage) -> np.ndarray:
     """The numbers whose mean is the score of a run by the rule of a table.
 
@@ -186,6 +188,7 @@ def numbers(clients: dict[str, np.ndarray], rule: str, stage: TableStage) -> np.
     return RULES[rule](*_seen(clients, stage))
 
 
+@checked
 def by_client(clients: dict[str, np.ndarray], rule: str, stage: TableStage) -> np.ndarray:
     """Each client's test score in the evaluations that a rule takes [C], NaN if it has none.
 
@@ -224,6 +227,7 @@ def _seen(clients: dict[str, np.ndarray], stage: TableStage) -> tuple[list[Score
     return stages, sizes[seen]
 
 
+@checked
 def scores(clients: dict[str, np.ndarray], rule: str, stage: TableStage) -> list[float]:
     """The score of each seed of a run, see `score`.
 
@@ -246,6 +250,7 @@ def scores(clients: dict[str, np.ndarray], rule: str, stage: TableStage) -> list
     return [score(one, rule, stage) for one in split]
 
 
+@checked
 def score(clients: dict[str, np.ndarray], rule: str, stage: TableStage) -> float:
     """The score of a run by the rule of a table, the mean of `numbers`; NaN if there is none.
 

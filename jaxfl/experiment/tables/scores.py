@@ -7,6 +7,7 @@ from typing import Any, get_type_hints
 
 import numpy as np
 
+from jaxfl.core.options import checked
 from jaxfl.experiment.store.records import ComparisonEntry, GraphMeasures, Line, Runs
 from jaxfl.simulation.evaluate import Stage
 from jaxfl.simulation.scoring import MEASURES
@@ -27,6 +28,7 @@ BEST = 5
 ALWAYS = ("local", "fedavg")  # what a reader compares the others with
 
 
+@checked
 def score_of(stages: StageStatistics, stage: Stage, name: Statistic) -> float | None:
     """A stored score; None if there is none, or the stage was not scored.
 
@@ -39,6 +41,7 @@ def score_of(stages: StageStatistics, stage: Stage, name: Statistic) -> float | 
     return None if found is None else found[name]
 
 
+@checked
 def by_seed(stages: SeedStatistics, stage: Stage, name: Statistic) -> list[float]:
     """A stored score of each seed; empty if there is one seed, or a seed without a score.
 
@@ -53,6 +56,7 @@ def by_seed(stages: SeedStatistics, stage: Stage, name: Statistic) -> list[float
     return known if len(known) == len(seeds) > 1 else []
 
 
+@checked
 def score_text(measure: Measure, stages: SeedStatistics, stage: Stage, name: Statistic) -> str:
     """A score as tables show it, with ± its standard deviation over the seeds; "-" for none.
 
@@ -184,6 +188,7 @@ def spans_magnitudes(values: list[Any]) -> bool:
     return numbers and min(values) > 0 and max(values) > 30 * min(values)
 
 
+@checked
 def score_by_round(
     lines: Sequence[Line], stage: Stage, name: Statistic, measure: Measure
 ) -> tuple[np.ndarray, np.ndarray]:
