@@ -4,7 +4,7 @@ import dataclasses
 import json
 from typing import Any
 
-from jaxfl.experiment.config.fields import as_typed, marked, option
+from jaxfl.experiment.config.hints import as_typed, marked, option
 from jaxfl.experiment.config.notes import NO_SCORE, RESUMABLE
 from jaxfl.experiment.config.setting import Config
 

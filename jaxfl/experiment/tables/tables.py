@@ -6,7 +6,7 @@ from typing import Literal, NamedTuple
 from jaxfl.algorithms import ALGORITHMS
 from jaxfl.core.facts import facts_of
 from jaxfl.experiment.config import Config
-from jaxfl.experiment.config.fields import as_typed
+from jaxfl.experiment.config.hints import as_typed
 from jaxfl.experiment.store.records import Runs, Summary
 from jaxfl.experiment.tables.heading import SAME_CLIENTS, differing_options, have_same_clients
 from jaxfl.experiment.tables.scores import (
