@@ -283,6 +283,6 @@ def _check_stages(value: Any, file: Path) -> None:
         stages = final if isinstance(final, dict) else value
         check(
             "before" not in stages or "deployed" in stages,
-            f"{file} is of an earlier version of jaxfl, which named the scores before and after "
-            "what are deployed, trained and fine_tuned now: run again",
+            f"{file} is of an earlier version of jaxfl, which called scores `before` and `after`: "
+            "run again",
         )
