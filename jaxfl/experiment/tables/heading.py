@@ -6,6 +6,7 @@ from typing import Any
 
 from jaxfl.experiment.config import Config, DataOptions
 from jaxfl.experiment.config.fields import option
+from jaxfl.experiment.store.records import Runs
 
 # Options that say how a run was made and not what it is.
 UNIMPORTANT = {
@@ -40,7 +41,7 @@ def setting_line(configs: Configs) -> str:
     known = [config for config in configs if config is not None]
     if not known:
         return ""
-    differing = differing_options(known)
+    differing = _differing(known)
     first = known[0]
     shared = {
         one.name: getattr(first, one.name) for one in fields(Config) if one.name not in differing
@@ -51,22 +52,31 @@ def setting_line(configs: Configs) -> str:
     return "; ".join(parts)
 
 
+def setting_of(runs: Runs) -> str:
+    """The `setting_line` of runs."""
+    return setting_line([run.config for run in runs.values()])
+
+
 def data_line(options: DataOptions) -> str:
     """The data and the clients in words."""
     shared = {one.name: getattr(options, one.name) for one in fields(DataOptions)}
     return "; ".join(part for part in (_data(shared), _clients(shared)) if part)
 
 
-def differing_options(configs: Sequence[Config]) -> list[str]:
-    """The options that are not the same in all runs."""
-    names = [one.name for one in fields(Config) if one.name not in UNIMPORTANT]
-    return [name for name in names if len({repr(getattr(one, name)) for one in configs}) > 1]
+def differing_options(runs: Runs) -> list[str]:
+    """The options that are not the same in all runs; those whose config is unknown are left out."""
+    return _differing([run.config for run in runs.values()])
 
 
-def have_same_clients(configs: Configs) -> bool:
+def have_same_clients(runs: Runs) -> bool:
     """Whether the scores of the runs can be compared; unknown configs are taken to fit."""
+    return not SAME_CLIENTS.intersection(differing_options(runs))
+
+
+def _differing(configs: Configs) -> list[str]:
     known = [config for config in configs if config is not None]
-    return not SAME_CLIENTS.intersection(differing_options(known))
+    names = [one.name for one in fields(Config) if one.name not in UNIMPORTANT]
+    return [name for name in names if len({repr(getattr(one, name)) for one in known}) > 1]
 
 
 def _data(shared: dict[str, Any]) -> str:
