@@ -21,6 +21,7 @@ os.environ.setdefault("JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS", "0.5")
 
 import methods  # noqa: E402 - found on the path that is set above
 import reference  # noqa: E402
+import tuning  # noqa: E402
 
 import jaxfl  # noqa: E402
 
@@ -86,9 +87,14 @@ def write_pages(app) -> None:
 
 
 def replace_source(app, name: str, source: list[str]) -> None:
-    """In the built pages each method has its own page, and methods.md is the table of them."""
+    """In the built pages each method has its own page, and methods.md is the table of them.
+
+    This table and that of tuning.md have the methods as they are, not as the committed pages do.
+    """
     if name == "methods":
         source[0] = methods.index()
+    if name == "tuning":
+        source[0] = tuning.page(source[0])
     source[0] = re.sub(r"\(((?:\.\./)*)methods\.md#(\w+)\)", r"(\1methods/\2.md)", source[0])
 
 

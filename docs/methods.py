@@ -1,24 +1,21 @@
 """Writes docs/methods.md from the facts and options of each method: `python docs/methods.py`.
 
-A build of the documentation also writes a page for each method (`write_pages`), which is not
-committed.
+The committed page is for readers on a code host. It is made anew before a release and whenever what
+it says of a method has changed; a method that is newer than the page may be absent from it, so that
+a new method need not commit it. A build of the documentation makes the page from the methods as
+they are (`index`), and a page for each method (`write_pages`), which is not committed.
 """
 
 import re
+from collections.abc import Collection, Iterable
 from pathlib import Path
 
 from jaxfl.algorithms import ALGORITHMS
 from jaxfl.cli.describe_method import parts_of
 from jaxfl.core.facts import facts_of
-from jaxfl.core.options import describe, parameters
+from jaxfl.core.options import describe, options_of
 
-OFFERING = ", ".join(
-    f"`{name}`" for name in ALGORITHMS if facts_of(ALGORITHMS[name]).offers_mixture
-)
-LIMITED = ", ".join(
-    f"`{name}`" for name in ALGORITHMS if facts_of(ALGORITHMS[name]).takes_top_edges
-)
-HEAD = f"""# The methods
+HEAD = """# The methods
 
 `python docs/methods.py` writes this page from the files in `jaxfl/algorithms/`. To change the page,
 change those files. Each file names the equations that it computes, and lists under "Differs:" where
@@ -33,11 +30,32 @@ argument in Python (`jaxfl.algorithms.ditto(task, lam=0.5)`). Options that take 
 can be set in Python only.
 
 These methods offer a mixture to each client, which the client may refuse (`--defend accept`, see
-[robustness.md](robustness.md)): {OFFERING}.
+[robustness.md](robustness.md)): {offering}.
 
 In these methods a client may keep only the largest weights of its row (`--top-edges K`, see
-[sparse graphs](guides/sparse_graphs.md)): {LIMITED}.
+[sparse graphs](guides/sparse_graphs.md)): {limited}.
+
+In these methods clients may arrive late (`--arrivals asynchronous`, see
+[late clients](guides/asynchronous.md)): {late}.
 """
+
+
+def head(names: Collection[str]) -> str:
+    """What stands above the table, for the methods of these names."""
+    facts = {name: facts_of(ALGORITHMS[name]) for name in names}
+    return HEAD.format(
+        offering=_listed(name for name in names if facts[name].offers_mixture),
+        limited=_listed(name for name in names if facts[name].takes_top_edges),
+        late=_listed(
+            name
+            for name in names
+            if not (facts[name].starts_from_server or facts[name].mixes_before_training)
+        ),
+    )
+
+
+def _listed(names: Iterable[str]) -> str:
+    return ", ".join(f"`{name}`" for name in names)
 
 
 def row(name: str) -> str:
@@ -63,7 +81,7 @@ def section(name: str) -> str:
     ]
     if facts.absent:
         lines += ["", f"Clients absent in the last round deploy {facts.absent}."]
-    options = parameters(factory)
+    options = options_of(factory)
     if options:
         lines += ["", "| option | default | allowed values |", "|---|---|---|"]
     for option, (hint, default) in options.items():
@@ -72,14 +90,19 @@ def section(name: str) -> str:
     return "\n".join(lines)
 
 
-def page() -> str:
-    """The whole page."""
+def page(names: Collection[str] = ALGORITHMS.keys()) -> str:
+    """The whole page, of all methods or of those of these names."""
     table = [
         "| method | paper | personal | a client sends | whose defaults |",
         "|---|---|---|---|---|",
     ]
-    table += [row(name) for name in ALGORITHMS]
-    return "\n\n".join([HEAD.rstrip(), "\n".join(table), *map(section, ALGORITHMS)]) + "\n"
+    table += [row(name) for name in names]
+    return "\n\n".join([head(names).rstrip(), "\n".join(table), *map(section, names)]) + "\n"
+
+
+def named(text: str) -> list[str]:
+    """The methods that a committed page or table names in its rows, of those that there are."""
+    return [name for name in re.findall(r"^\| \[`(\w+)`\]", text, re.M) if name in ALGORITHMS]
 
 
 # What follows is for the built documentation: docs/conf.py calls `index` and `write_pages`.
@@ -122,7 +145,7 @@ def method_page(name: str) -> str:
     facts = facts_of(factory)
     parts = parts_of(factory)
     paper = f"[{facts.paper}]({facts.link})" if facts.link else facts.paper
-    options = parameters(factory)
+    options = options_of(factory)
     lines = [
         f"# {facts.title}",
         "",

@@ -28,7 +28,7 @@ from jaxfl.experiment import Setting, gather, resolve
 from jaxfl.experiment.config.presets import preset as preset_named
 from jaxfl.experiment.pictures import drawing
 from jaxfl.experiment.session.build import make_task
-from jaxfl.experiment.session.seeds import seeds_of
+from jaxfl.experiment.session.seeds import Seeds
 from jaxfl.experiment.store import files
 from jaxfl.simulation.evaluate import Scores
 
@@ -186,7 +186,7 @@ def main(
     resolved = resolve(setting)
     federation = gather(resolved).federation
     task = make_task(resolved.config, resolved.source)
-    several = seeds_of(setting)
+    several = Seeds(setting.seed, setting.seeds)
     told = {name: value for name, value in options.items() if name != "data_dir"}
     told |= {"seeds": seeds, "alone": alone, "together": together}
     found = kept.load(out / RESULTS, told)

@@ -1,9 +1,11 @@
 """Finished runs without running anything."""
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 from jaxfl.experiment import Config
+from jaxfl.experiment.store.records import RunRecord
 
 AMOUNTS = {"up": 904_000, "down": 1_810_000, "up_bytes": 1, "batches": 40_000, "seconds": 12.3}
 
@@ -16,12 +18,13 @@ def run(algorithm, *means, fine_tuned=None, measure="accuracy", **options):
     summary |= {"final": final, "selected_on_val": final}
     config = Config(algorithm=algorithm, **options)
     lines = [{"round": 1, "loss": 1.0} | final]
-    return {"summary": summary, "config": config, "lines": lines}
+    return RunRecord(summary, lines, config)
 
 
 def unnamed(runs):
     """The runs as they are read from directories, where names may occur twice."""
-    return {f"runs/{n}": run | {"name": run["summary"]["algorithm"]} for n, run in enumerate(runs)}
+    named = [replace(run, name=run.summary["algorithm"]) for run in runs]
+    return {f"runs/{number}": run for number, run in enumerate(named)}
 
 
 SCORES = {"mean": 0.5, "weighted": 0.5, "std": 0.1, "worst10": 0.2}
@@ -73,4 +76,4 @@ def evaluated_run(algorithm, *means, seeds=(), fine_tuned=None):
     names = ("deployed", "fine_tuned", "seeds")
     final = {name: lines[-1][name] for name in names if name in lines[-1]}
     summary = {"algorithm": algorithm, "measure": "accuracy", "final": final}
-    return {"summary": summary, "lines": lines}
+    return RunRecord(summary, lines)

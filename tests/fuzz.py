@@ -23,7 +23,7 @@ import tyro
 
 from jaxfl.algorithms import ALGORITHMS
 from jaxfl.cli import main as program
-from jaxfl.core.options import parameters
+from jaxfl.core.options import options_of
 from jaxfl.experiment.session import run as session
 from jaxfl.models import MODELS
 from jaxfl.uplink import ATTACKS
@@ -116,7 +116,7 @@ def draw(chance: random.Random, folder: Path) -> list[str]:
         chosen |= {name: chance.choice(values) for name, values in group.items()}
     chosen[chance.choice(["local-steps", "local-steps", "local-epochs"])] = chance.choice("12")
     arguments = [word for name, value in chosen.items() for word in (f"--{name}", value)]
-    known = parameters(ALGORITHMS[algorithm])
+    known = options_of(ALGORITHMS[algorithm])
     hyper = []
     for name, parameter in known.items():
         if chance.random() < 0.2:

@@ -64,8 +64,14 @@ def test_importing_jaxfl_works_where_these_libraries_cannot_be_imported():
     assert loaded == [str(ROOT / "jaxfl" / "__init__.py")]
 
 
-def test_the_command_line_starts_without_the_slowest_library():
-    assert python("import sys, jaxfl.cli", "print('scipy.stats' in sys.modules)") == ["False"]
+@pytest.mark.parametrize("library", ["scipy.stats", "matplotlib"])
+def test_the_command_line_starts_without_the_slowest_libraries(library):
+    lines = (
+        "from jaxfl.cli import main",
+        "main(['--version'])",
+        f"print({library!r} in sys.modules)",
+    )
+    assert python(*lines) == [f"jaxfl {importlib.metadata.version('jaxfl')}", "False"]
 
 
 @pytest.mark.parametrize("name", jaxfl.__all__)

@@ -42,10 +42,10 @@ BUILTINS = {"compile", "__import__"}
 WRITERS = {
     "experiment/store/files.py",
     "experiment/session/checkpoints.py",
-    "data/prepare.py",
-    "checkpoint.py",
-    "on_disk/clients.py",
-    "on_disk/directory.py",
+    "data/published/prepare.py",
+    "simulation/checkpoint.py",
+    "simulation/on_disk/clients.py",
+    "simulation/on_disk/directory.py",
 }
 WRITING = {
     "write_text",
@@ -70,7 +70,7 @@ WRITING |= {
     "chmod",
 }
 # These calls write to memory, and `files.write_file` then writes the bytes.
-IN_MEMORY = {"experiment/show/drawing.py": ["first.save", "figure.savefig"]}
+IN_MEMORY = {"experiment/pictures/drawing.py": ["first.save", "figure.savefig"]}
 
 
 def calls(tree):

@@ -2,6 +2,7 @@
 
 import functools
 import os
+from concurrent.futures import ThreadPoolExecutor
 
 import jax
 import jax.numpy as jnp
@@ -26,6 +27,23 @@ SHIPPED = (
 )
 # The number of examples of each client in most tests of the contract.
 SIZES = [40, 25, 31, 40, 12, 9]
+
+
+def once(make):
+    """As `functools.cache`, for arrays that tests share; a thread of its own makes them.
+
+    The test that asks first may be in a trace, or in `jax.set_mesh`, whose arrays are on all its
+    devices and stay there: the programs of later tests would be programs of these devices too, with
+    other last digits. Traces and meshes are those of a thread.
+    """
+
+    @functools.cache
+    @functools.wraps(make)
+    def made_alone(*arguments):
+        with ThreadPoolExecutor(1) as alone:
+            return alone.submit(make, *arguments).result()
+
+    return made_alone
 
 
 def stack(xs, ys, pad=0, rubbish=0.0):
@@ -222,19 +240,16 @@ def run(
     return state, info, ids
 
 
-@functools.cache
+@once
 def run_key():
     """The key of `run`'s rounds if none is given."""
-    # The first call may be in a function that is traced, and what is kept must not be a tracer.
-    with jax.ensure_compile_time_eval():
-        return jax.random.key(0)
+    return jax.random.key(0)
 
 
-@functools.cache
+@once
 def init_key():
     """The key of `run`'s initial state if no key is given, made once for all algorithms."""
-    with jax.ensure_compile_time_eval():
-        return jax.random.fold_in(run_key(), 10**6)
+    return jax.random.fold_in(run_key(), 10**6)
 
 
 def pick(tree, ids):

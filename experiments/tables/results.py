@@ -15,11 +15,12 @@ from typing import Any
 import numpy as np
 
 from jaxfl.algorithms import ALGORITHMS
-from jaxfl.core.options import parameters, takes_fractions
+from jaxfl.core.options import options_of, takes_fractions
 from jaxfl.experiment import Config, execute, resume
 from jaxfl.experiment.config.effects import idle
 from jaxfl.experiment.config.resolve import LOCAL_STEPS
 from jaxfl.experiment.store import files
+from jaxfl.experiment.store.records import Summary, read_lines
 from jaxfl.simulation import scoring
 from jaxfl.simulation.scoring import TableStage
 
@@ -50,7 +51,7 @@ def complete(config: Config) -> dict[str, Any]:
     left_out = {*ASIDE, *idle(config)}
     if config.local_epochs is None and config.local_steps is None:
         config = dataclasses.replace(config, local_steps=LOCAL_STEPS)
-    known = parameters(ALGORITHMS[config.algorithm])
+    known = options_of(ALGORITHMS[config.algorithm])
     every = {k: v for k, v in dataclasses.asdict(config).items() if k not in left_out}
     given = {name: one.default for name, one in known.items()} | config.hyper
     every["hyper"] = {name: _as_taken(value, known[name].hint) for name, value in given.items()}
@@ -63,7 +64,7 @@ def essence(config: Config) -> dict[str, Any]:
     An option that jaxfl has since got, with what was done before as its default, changes nothing.
     """
     defaults = {one.name: one.default for one in dataclasses.fields(config)}
-    known = parameters(ALGORITHMS[config.algorithm])
+    known = options_of(ALGORITHMS[config.algorithm])
     every = complete(config)
     kept = {k: v for k, v in every.items() if k in ALWAYS or v != _plain(defaults.get(k))}
     kept["hyper"] = {k: v for k, v in every["hyper"].items() if v != known[k].default}
@@ -177,7 +178,7 @@ def score(result: Result, rule: str, stage: str) -> float | None:
     return result["scores"][rule].get(stage)
 
 
-def _result(config: Config, summary: dict[str, Any], out: Path, rule: str) -> Result:
+def _result(config: Config, summary: Summary, out: Path, rule: str) -> Result:
     with np.load(out / "clients.npz", allow_pickle=False) as opened:
         clients = dict(opened)
     others = {"none": (), "trained": ("trained", "both"), "fine_tuned": ("fine_tuned",)}
@@ -195,7 +196,7 @@ def _result(config: Config, summary: dict[str, Any], out: Path, rule: str) -> Re
         for stage in stages
         if stage != "both" or rule == "selected_on_val"
     }
-    lines = files.read_json_lines(out / "metrics.jsonl")
+    lines = read_lines(out / "metrics.jsonl")
     shown = [stage for stage in stages if stage != "both"]
     curves = {stage: [_rounded(line[stage]["mean"]) for line in lines] for stage in shown}
     weights = {}

@@ -14,7 +14,7 @@ import numpy as np
 
 from experiments.tables import standins
 from jaxfl.experiment import Config, execute
-from jaxfl.experiment.store import files
+from jaxfl.experiment.store.records import read_lines
 
 # Rounding differs between machines and versions of the compiler.
 TOLERANCE = 1e-3  # of losses, relative
@@ -32,7 +32,7 @@ def fingerprint(config: Config) -> Fingerprint:
         if short.local_steps is not None:
             short = dataclasses.replace(short, local_steps=3)
         execute(dataclasses.replace(short, rounds=3, lr=10 * short.lr), folder / "run")
-        lines = files.read_json_lines(folder / "run" / "metrics.jsonl")
+        lines = read_lines(folder / "run" / "metrics.jsonl")
         with np.load(folder / "run" / "clients.npz", allow_pickle=False) as opened:
             scores = {k: opened[k] for k in opened if k.endswith(("_val", "_test"))}
     found = {"loss": [_short(line["loss"]) for line in lines]}

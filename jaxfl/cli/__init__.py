@@ -19,11 +19,20 @@ from typing import Annotated, Any, cast
 
 import tyro
 from rich.console import Console
+from tyro.constructors import MISSING
 
-from jaxfl.cli.arguments import refusal, values, with_names
+from jaxfl.cli.arguments import (
+    check_all_read,
+    check_command,
+    check_complete,
+    missing_value,
+    values,
+    with_names,
+)
 from jaxfl.cli.choices import DATA
 from jaxfl.cli.commands import COMMANDS, DEMONSTRATION, SETTING
-from jaxfl.cli.groups import flat, grouped
+from jaxfl.cli.completion import completion
+from jaxfl.cli.groups import Unreadable, registry
 from jaxfl.cli.options import (
     Cite,
     Compare,
@@ -73,6 +82,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
         if arguments == ["--version"]:
             console.out(f"jaxfl {VERSION}", highlight=False)
             return 0
+        if arguments[:1] == ["--completion"]:
+            check(len(arguments) == 2, "--completion takes one value: bash or zsh")
+            console.out(completion(arguments[1], NAMES), highlight=False, end="")
+            return 0
         command = parse(arguments or ["--help"])
         with one_line_warnings(errors):
             COMMANDS[type(command)](command, console)
@@ -88,8 +101,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         errors.print(f"jaxfl: {error}", style="red", markup=False)
         return 1
     except KeyboardInterrupt as interruption:
-        said = " ".join(["interrupted", *map(str, interruption.args)])
-        errors.print(f"jaxfl: {visible(said)}", style="red", markup=False)
+        message = " ".join(["interrupted", *map(str, interruption.args)])
+        errors.print(f"jaxfl: {visible(message)}", style="red", markup=False)
         if is_program:
             leave_at_once(130)
         return 130
@@ -117,11 +130,11 @@ def one_line_warnings(errors: Console) -> Iterator[None]:
 
     def show(message: Warning | str, category: type[Warning], *where: Any) -> None:
         if issubclass(category, RunWarning):
-            said = f"jaxfl: {visible(str(message))}"
+            line = f"jaxfl: {visible(str(message))}"
             if hasattr(sys.stderr, "rich_proxied_file"):  # a live display puts it above itself
-                print(said, file=sys.stderr)
+                print(line, file=sys.stderr)
             else:
-                errors.print(said, style="yellow", markup=False)
+                errors.print(line, style="yellow", markup=False)
         else:
             before(message, category, *where)
 
@@ -142,6 +155,7 @@ def parse(
 ) -> Run | Resume | Compare | Describe | List | Predict | Prepare | Report | Sweep | Cite:
     """The command with its options; they start from those of `--config` or `--preset`, if given."""
     arguments = with_names(arguments)
+    check_command(arguments[0], NAMES)
     for many in ("--hyper", "--algorithms", "--over", "--malicious", "--defend"):
         check(
             arguments.count(many) < 2,
@@ -168,28 +182,7 @@ def parse(
     defaults = {}
     if start:
         defaults = {Run: Run(**start), Compare: Compare(**start), Describe: Describe(**data)}
-    forms = {name: grouped(kind, defaults.get(kind)) for name, kind in NAMES.items()}
-    commands = functools.reduce(
-        operator.or_,
-        (Annotated[form, tyro.conf.subcommand(name)] for name, form in forms.items()),
-    )
-    try:
-        with contextlib.redirect_stderr(io.StringIO()) as said:
-            parsed = tyro.cli(
-                cast(Any, commands),  # a union that is made at run time
-                prog="jaxfl",
-                description="Personalized federated learning on collaboration graphs, in JAX.\n\n"
-                "jaxfl COMMAND --help lists the options of a command.\n"
-                "jaxfl --version prints the version.",
-                args=arguments,
-                config=(tyro.conf.OmitSubcommandPrefixes, tyro.conf.OmitArgPrefixes),
-            )
-    except SystemExit as stopped:
-        if not stopped.code:  # it has shown its help
-            sys.stdout.flush()
-            raise
-        raise InputError(refusal(said.getvalue(), NAMES, arguments)) from None
-    command = next(flat(NAMES[name], parsed) for name in forms if isinstance(parsed, forms[name]))
+    command = read(arguments, defaults)
     check(
         "--malicious" not in given or bool(command.malicious),
         "--malicious names nobody: give ids of clients, or leave it out",
@@ -198,8 +191,51 @@ def parse(
         command = dataclasses.replace(command, preset=DEMONSTRATION)
     if start:
         # Options from there that have no effect together with the options given are left out.
-        unused = [name for name in idle(command) if option(name) not in given]
+        idle_names = [name for name in idle(command) if option(name) not in given]
         defaults = type(command)()
-        left_out = {name: getattr(defaults, name) for name in unused}
-        command = dataclasses.replace(command, **left_out)
+        neutral_values = {name: getattr(defaults, name) for name in idle_names}
+        command = dataclasses.replace(command, **neutral_values)
     return command
+
+
+def read(arguments: Sequence[str], defaults: dict[type, Any]) -> Any:
+    """The command of a command line, as the parser reads it.
+
+    Args:
+      arguments: the command line.
+      defaults: instances of commands from which their options start.
+
+    Raises:
+      InputError: it cannot be read.
+    """
+    commands = functools.reduce(
+        operator.or_,
+        (
+            Annotated[kind, tyro.conf.subcommand(name, default=defaults.get(kind, MISSING))]
+            for name, kind in NAMES.items()
+        ),
+    )
+    try:
+        with contextlib.redirect_stderr(io.StringIO()):  # the parser draws a box of its errors
+            options, unread = tyro.cli(
+                cast(Any, commands),  # a union that is made at run time
+                prog="jaxfl",
+                description="Personalized federated learning on collaboration graphs, in JAX.\n\n"
+                "jaxfl COMMAND --help lists the options of a command.\n"
+                "jaxfl --completion SHELL prints what bash or zsh needs to complete them.\n"
+                "jaxfl --version prints the version.",
+                args=arguments,
+                config=(tyro.conf.OmitSubcommandPrefixes, tyro.conf.OmitArgPrefixes),
+                registry=registry(NAMES.values()),
+                return_unknown_args=True,
+            )
+    except Unreadable as error:
+        raise InputError(str(error)) from None
+    except SystemExit as stopped:
+        if not stopped.code:  # it has shown its help
+            sys.stdout.flush()
+            raise
+        raise InputError(missing_value(arguments, NAMES)) from None
+    check_all_read(unread, arguments, NAMES)
+    check_complete(options.keywords, arguments[0], options.func)
+    return options()

@@ -1,27 +1,17 @@
-"""The words of a command line: what is read before the parser, and what its errors say."""
+"""The words of a command line: what is read before the parser, and what errors say of them."""
 
-import dataclasses
-import re
 from collections.abc import Sequence
-from itertools import pairwise, takewhile
+from itertools import pairwise
+from typing import Any
 
-from rich.text import Text
-
-from jaxfl.core.errors import did_you_mean
-from jaxfl.core.options import describe
-from jaxfl.experiment.config.fields import hints, option
-
-# How the parser's messages begin.
-WRONG_VALUE = re.compile(r"(?:Error parsing|invalid choice .* for argument) '?(--[\w-]+)'?[:.] ")
-UNKNOWN = re.compile(r"^Unrecognized options: ([^-,;][^,;]*)")
-# It ends with the help of the program, which has no options.
-HELP = re.compile(r"^For full helptext, (see|run) jaxfl.*--help$")
+from jaxfl.cli.groups import REQUIRED, nargs, text_of
+from jaxfl.core.errors import InputError, check, check_name, did_you_mean
 
 
 def values(name: str, arguments: Sequence[str]) -> list[str]:
     """The values that follow an option on the command line, as `--name VALUE` or `--name=VALUE`."""
-    apart = [b for a, b in pairwise(arguments) if a == name]
-    return apart + [a.removeprefix(f"{name}=") for a in arguments if a.startswith(f"{name}=")]
+    followers = [b for a, b in pairwise(arguments) if a == name]
+    return followers + [a.removeprefix(f"{name}=") for a in arguments if a.startswith(f"{name}=")]
 
 
 def with_names(arguments: Sequence[str]) -> list[str]:
@@ -31,75 +21,106 @@ def with_names(arguments: Sequence[str]) -> list[str]:
     return list(arguments)
 
 
-def refusal(said: str, commands: dict[str, type], arguments: Sequence[str]) -> str:
-    """What the parser says of a command line that it refuses, on one line and in plain words.
+def check_command(word: str, commands: dict[str, type]) -> None:
+    """Checks the first word of a command line: a command, or an option that asks for the help.
+
+    Raises:
+      InputError: it is neither.
+    """
+    if word in ("-h", "--help"):
+        return
+    check(
+        not _is_option(word),
+        f"{word} stands before the command: expected jaxfl COMMAND with its options behind it, "
+        f"COMMAND one of {', '.join(commands)}",
+    )
+    check_name("command", word, commands)
+
+
+def check_all_read(
+    unread: Sequence[str], arguments: Sequence[str], commands: dict[str, type]
+) -> None:
+    """Checks that the parser has read every word of a command line.
 
     Args:
-      said: its words.
-      commands: the dataclass of each command.
+      unread: the words that it has not.
       arguments: the command line.
+      commands: the dataclass of each command.
+
+    Raises:
+      InputError: an option that the command does not have, or a word where none is expected.
     """
-    line = unboxed(said)
-    chosen = "".join(arguments[:1])
-    if chosen not in commands:
-        return line
-    options = {option(field.name): field for field in dataclasses.fields(commands[chosen])}
-    if (wrong := WRONG_VALUE.match(line)) and wrong[1] in options:
-        hint = hints(commands[chosen])[options[wrong[1]].name]
-        _, help_begins, about = line.partition(f"; {wrong[1]} ")
-        given = " ".join(_behind(wrong[1], arguments))
-        expected = describe(hint).replace(" or null", "")
-        return f"{wrong[1]} is {given:.80}: expected {expected}{help_begins}{about}"
-    if not line.startswith("Unrecognized"):
-        return line
-    words = [option(word.partition("=")[0][2:]) for word in arguments if word.startswith("--")]
-    for word in words:
-        if word not in options and word.replace("--no-", "--") not in options:
-            return _unknown_option(word, chosen, commands)
-    for word in UNKNOWN.findall(line):
-        before = [name for name in arguments[: arguments.index(word)] if name.startswith("--")]
-        last = option(before[-1][2:]) if before else ""
-        if last in options and not isinstance(options[last].default, bool | tuple):
-            return f"{line}; {last} takes one value"
-    return line
+    for word in unread:
+        if _is_option(word):
+            raise InputError(_unknown_option(word, arguments[0], commands))
+    if unread:
+        room = _room(unread[0], arguments, commands[arguments[0]])
+        raise InputError(f"unexpected {', '.join(unread)}: {room}")
 
 
-def _unknown_option(word: str, chosen: str, commands: dict[str, type]) -> str:
-    """What to say of an option that a command does not have."""
-    having = {
-        name: [option(field.name) for field in dataclasses.fields(command)]
-        for name, command in commands.items()
-    }
-    others = [f"jaxfl {name}" for name, options in having.items() if word in options]
+def missing_value(arguments: Sequence[str], commands: dict[str, type]) -> str:
+    """What is wrong with a command line that the parser refuses: an option lacks its value."""
+    command = commands[arguments[0]]
+    numbers = nargs(command)
+    for word, follower in pairwise([*arguments, "--"]):
+        if numbers.get(_option(word)) == 1 and "=" not in word and _is_option(follower):
+            name = _option(word).removeprefix("--").replace("-", "_")
+            return f"Missing value for argument '{_option(word)}': {text_of(command, name)}"
+    return f"cannot read this command line: see jaxfl {arguments[0]} --help"
+
+
+def check_complete(options: dict[str, Any], name: str, command: type) -> None:
+    """Checks that the options of a command that have no default are given.
+
+    Args:
+      options: as the parser read them.
+      name: the name of the command.
+      command: its dataclass.
+
+    Raises:
+      InputError: some are missing; the message says what they are.
+    """
+    absent = [text_of(command, key) for key, value in options.items() if value is REQUIRED]
+    check(not absent, f"Missing from jaxfl {name}: {'; '.join(absent)}")
+
+
+def _unknown_option(word: str, name: str, commands: dict[str, type]) -> str:
+    """What to say of an option that a command does not have.
+
+    Args:
+      word: the option.
+      name: the name of the command.
+      commands: the dataclass of each command.
+    """
+    unknown = _option(word)
+    others = [f"jaxfl {other}" for other, command in commands.items() if unknown in nargs(command)]
     if others:
-        return f"jaxfl {chosen} takes no {word}: it is an option of {', '.join(others)}"
-    hint = did_you_mean(word, having[chosen]) or f"see jaxfl {chosen} --help"
-    return f"unknown option of jaxfl {chosen} {word!r}: {hint}"
+        return f"jaxfl {name} takes no {unknown}: it is an option of {', '.join(others)}"
+    nearest = did_you_mean(unknown, nargs(commands[name])) or f"see jaxfl {name} --help"
+    return f"unknown option of jaxfl {name} {unknown!r}: {nearest}"
 
 
-def unboxed(said: str) -> str:
-    """What the parser says in a box of several parts, in colours or in plain ASCII, as one line."""
-    rows = [
-        row.strip("│ ")
-        for row in Text.from_ansi(said).plain.splitlines()
-        if row.startswith(("│", "  "))
-    ]
-    parts = " ".join(row if row.strip("─-") else "\n" for row in rows if row).split("\n")
-    parts = [
-        part.partition(" Got errors:")[0].removeprefix(" Argument helptext:").strip()
-        for part in parts
-    ]
-    return (
-        "; ".join(part.rstrip(".") for part in parts if part and not HELP.match(part))
-        or "no such command line: see jaxfl --help"
-    )
+def _room(word: str, arguments: Sequence[str], command: type) -> str:
+    """How many values the option takes behind which a word stands that is one too many."""
+    places = [i for i, argument in enumerate(arguments) if f"={argument}".endswith(f"={word}")]
+    before = [_option(argument) for argument in arguments[: places[0] + 1] if _is_option(argument)]
+    number = nargs(command).get(before[-1]) if before else None
+    if number in (0, 1):
+        return f"{before[-1]} takes {'one' if number else 'no'} value"
+    return f"see jaxfl {arguments[0]} --help"
 
 
-def _behind(name: str, arguments: Sequence[str]) -> list[str]:
-    """The words behind the option `name`."""
-    spelled = [word.partition("=")[0].replace("_", "-") for word in arguments]
-    place = len(spelled) - 1 - spelled[::-1].index(name)
-    _, equals, value = arguments[place].partition("=")
-    if equals:
-        return [value]
-    return list(takewhile(lambda word: not word.startswith("--"), arguments[place + 1 :]))
+def _option(word: str) -> str:
+    """The option of a word as the help has it: "--local-steps" of "--local_steps=3"."""
+    return word.partition("=")[0].replace("_", "-")
+
+
+def _is_option(word: str) -> bool:
+    """Whether a word is an option, known or not, and no value: "-3" and "-inf" are numbers."""
+    if word.startswith("--"):
+        return True
+    try:
+        float(word)
+    except ValueError:
+        return word[:1] == "-" and word[1:2].isalpha()
+    return False

@@ -17,6 +17,7 @@ from jaxfl.experiment.config import DataOptions, resolve_data
 from jaxfl.experiment.config.fields import PICTURE_FORMATS, check_fields
 from jaxfl.experiment.session.clients import assign, describe_clients
 from jaxfl.experiment.store import files
+from jaxfl.experiment.tables.heading import data_line
 
 DATA = [field.name for field in dataclasses.fields(DataOptions)]
 
@@ -55,9 +56,9 @@ def describe(command: Describe, console: Console) -> None:
         files.check_writable(command.out)
         format = command.out.suffix.removeprefix(".") or "png"
         check_name("picture format", format, PICTURE_FORMATS)
-    asked = DataOptions(**{name: getattr(command, name) for name in DATA})
-    check_fields(asked)
-    options, source = resolve_data(asked)
+    request = DataOptions(**{name: getattr(command, name) for name in DATA})
+    check_fields(request)
+    options, source = resolve_data(request)
     parts = assign(options, source)
     table = Table(
         "",
@@ -71,7 +72,7 @@ def describe(command: Describe, console: Console) -> None:
     console.print(table)
     if command.out:
         files.create(command.out.parent, (), overwrite=True)
-        figure = draw_partition(source, parts, options)
+        figure = draw_partition(source, parts, data_line(options))
         files.write_file(command.out, render(figure, format))
         console.print(f"written to {command.out}", markup=False, highlight=False)
 

@@ -44,6 +44,7 @@ from jaxfl.experiment.session.run import to_resume
 from jaxfl.experiment.store import files
 from jaxfl.experiment.store.files import read_arrays
 from jaxfl.experiment.store.finished import load_finished
+from jaxfl.experiment.store.records import RunRecord
 from jaxfl.experiment.studies import sweep as search
 from jaxfl.experiment.studies.compare import comparison_to_resume, run_directories
 from jaxfl.experiment.tables.formats import print_scores
@@ -59,21 +60,23 @@ def settle(command: SettingOptions | Resume, devices: int | str, console: Consol
     """What has to be settled before JAX starts: processes, devices, and its cache."""
     check_library(getattr(command, "track", None))
     mesh.prepare_host(None if isinstance(devices, str) else devices)
-    given = [getattr(command, name, None) for name in ("coordinator", "processes", "process")]
+    process_options = [
+        getattr(command, name, None) for name in ("coordinator", "processes", "process")
+    ]
     if getattr(command, "cluster", False):
         check(
-            given == [None] * 3,
+            process_options == [None] * 3,
             "--cluster takes --coordinator, --processes and --process from the cluster: give it "
             "alone, or leave it out",
         )
         mesh.join_processes()
-    elif any(value is not None for value in given):
+    elif any(value is not None for value in process_options):
         check(
-            None not in given,
+            None not in process_options,
             "several processes need --coordinator, --processes and --process: give all three, or "
             "--cluster alone",
         )
-        mesh.join_processes(*given)
+        mesh.join_processes(*process_options)
     mesh.check_backend()
     console.quiet = not mesh.is_main_process()
     mesh.keep_programs()
@@ -93,17 +96,17 @@ def directory(out: Path | None, name: str) -> contextlib.AbstractContextManager[
 
 def run(command: Run, console: Console) -> None:
     """`jaxfl run`."""
-    earlier = load_config(command.config) if command.config else None
-    algorithm = command.algorithm or (earlier.algorithm if earlier else "")
+    template = load_config(command.config) if command.config else None
+    algorithm = command.algorithm or (template.algorithm if template else "")
     check(
         bool(algorithm),
         "no algorithm: name one (see jaxfl list algorithms) or give --config FILE",
     )
-    kept = earlier.hyper if earlier and earlier.algorithm == algorithm else {}
+    hyper = template.hyper if template and template.algorithm == algorithm else {}
     if command.preset:
-        kept = preset(command.preset).hyper.get(algorithm, {})
+        hyper = preset(command.preset).hyper.get(algorithm, {})
     config = Config(
-        **setting(command), algorithm=algorithm, hyper=kept | parse_hyper(command.hyper)
+        **setting(command), algorithm=algorithm, hyper=hyper | parse_hyper(command.hyper)
     )
     settle(command, command.devices, console)
     with directory(command.out, algorithm) as out:
@@ -111,9 +114,7 @@ def run(command: Run, console: Console) -> None:
         with Follower([config], console) as follow, tracking as track:
             options = {"overwrite": command.overwrite, "follow": each_of(follow, track)}
             summary = experiment.execute(config, out, **options)
-        print_scores(
-            {algorithm: {"summary": summary, "config": follow.configs[algorithm]}}, console
-        )
+        print_scores({algorithm: RunRecord(summary, [], follow.configs[algorithm])}, console)
         show_protocol(command, {algorithm: (algorithm, out)}, console)
         console.print(f"written to {out}", markup=False, highlight=False)
 
@@ -130,7 +131,7 @@ def resume(command: Resume, console: Console) -> None:
     with Follower([config], console) as follow, tracking as track:
         options = {"devices": command.devices, "rounds": command.rounds}
         summary = experiment.resume(command.directory, **options, follow=each_of(follow, track))
-    run = {"summary": summary, "config": follow.configs[config.name]}
+    run = RunRecord(summary, [], follow.configs[config.name])
     print_scores({config.name: run}, console)
     console.print(f"written to {command.directory}", markup=False, highlight=False)
 
@@ -154,16 +155,16 @@ def compare(command: Compare, console: Console) -> None:
     words = tuple(ALGORITHMS) if command.algorithms == ("all",) else command.algorithms
     methods = parse_methods(words)
     algorithms = [algorithm for algorithm, _ in methods.values()]
-    published = preset(command.preset).hyper if command.preset else {}
+    preset_hyper = preset(command.preset).hyper if command.preset else {}
     shared = hyper_by_algorithm(parse_hyper(command.hyper), algorithms)
     configs = [
         Config(
             **setting(command),
             algorithm=algorithm,
-            hyper=published.get(algorithm, {}) | shared[algorithm] | own,
+            hyper=preset_hyper.get(algorithm, {}) | shared[algorithm] | hyper,
             label=None if word == algorithm else word,
         )
-        for word, (algorithm, own) in methods.items()
+        for word, (algorithm, hyper) in methods.items()
     ]
     settle(command, command.devices, console)
     with directory(command.out, "compare") as out:
@@ -173,12 +174,14 @@ def compare(command: Compare, console: Console) -> None:
             options = {"overwrite": command.overwrite, "equal_budget": command.equal_budget}
             summaries = experiment.compare(configs, out, **options, follow=each_of(follow, track))
         runs = {
-            name: {"summary": summary, "config": follow.configs[name]}
+            name: RunRecord(summary, [], follow.configs[name])
             for name, summary in summaries.items()
         }
         print_scores(runs, console)
-        scored = {config.name: (config.algorithm, directories[config.name]) for config in configs}
-        show_protocol(command, scored, console)
+        locations = {
+            config.name: (config.algorithm, directories[config.name]) for config in configs
+        }
+        show_protocol(command, locations, console)
         if command.preset == DEMONSTRATION:
             console.print(
                 f"This is the demonstration (--preset {DEMONSTRATION}). With --dataset or another "
@@ -201,18 +204,18 @@ def show_protocol(
     """
     if command.preset is None or not mesh.is_main_process():
         return
-    found = preset(command.preset)
-    if (found.rule, found.stage, found.stages) == ("last", "deployed", {}):
+    protocol = preset(command.preset)
+    if (protocol.rule, protocol.stage, protocol.stages) == ("last", "deployed", {}):
         return  # the table of scores says the same
-    title = f"{command.preset}, {found.rule}"
+    title = f"{command.preset}, {protocol.rule}"
     table = Table("", "score", title=title, title_justify="left")
     for label, (algorithm, out) in runs.items():
-        stage = found.stage_of(algorithm)
+        stage = protocol.stage_of(algorithm)
         if stage != "deployed" and command.score_after != "trained":
             table.add_row(label, f"- (its stage needs --score-after trained: {stage})")
             continue
         clients = read_arrays(out / "clients.npz")
-        scores = scoring.scores(clients, found.rule, stage)
+        scores = scoring.scores(clients, protocol.rule, stage)
         spread = f" ± {np.std(scores, ddof=1):.4f}" if len(scores) > 1 else ""
         table.add_row(label, f"{np.mean(scores):.4f}{spread}")
     console.print(table)
@@ -248,16 +251,16 @@ def sweep(command: Sweep, console: Console) -> None:
         with files.locked(out):
             files.create(out, files.EVERYTHING, command.overwrite)
             best = search.write_search(config, trials, out, show_test=command.show_test)
-    shown = ["val", "test"] if command.show_test else ["val"]
+    columns = ["val", "test"] if command.show_test else ["val"]
     titles = {"val": "validation", "test": "test (not for choosing)"}
-    heads = [*space, *(titles[name] for name in shown)]
+    heads = [*space, *(titles[name] for name in columns)]
     table = Table(*heads, title=command.algorithm, title_justify="left")
     for trial in trials[:20]:
         cells = [
             f"{value:.4g}" if isinstance(value, float) else str(value)
             for value in trial["point"].values()
         ]
-        scores = ["-" if trial[name] is None else f"{trial[name]:.4f}" for name in shown]
+        scores = ["-" if trial[name] is None else f"{trial[name]:.4f}" for name in columns]
         table.add_row(*cells, *scores)
     console.print(table)
     if best["test"] is None:

@@ -5,7 +5,7 @@ import re
 from typing import Any, NamedTuple
 
 from jaxfl.core.facts import facts_of
-from jaxfl.core.options import describe, parameters
+from jaxfl.core.options import describe, options_of
 from jaxfl.core.types import AlgorithmFactory
 
 SECTION = re.compile(r"^(Args|Returns|Raises|Differs|Example|State):\s*(.*)$")
@@ -26,9 +26,9 @@ def parts_of(function: Any) -> Parts:
     blocks: dict[str, list[str]] = {"": []}
     name = ""
     for line in rest:
-        if found := SECTION.match(line):
-            name = found[1]
-            blocks[name] = [found[2]] if found[2] else []
+        if heading := SECTION.match(line):
+            name = heading[1]
+            blocks[name] = [heading[2]] if heading[2] else []
         elif line.startswith("  ") or not line or name in ("State", "Differs") or not name:
             blocks[name].append(line.removeprefix("  "))
         else:
@@ -48,18 +48,18 @@ def first_line(function: Any) -> str:
 def short_line(factory: AlgorithmFactory) -> str:
     """The first line of an algorithm's documentation, and its publication: ICML 2023."""
     paper = facts_of(factory).publication
-    published = f" ({paper.venue or 'preprint'} {paper.year})" if paper else ""
-    return first_line(factory).removesuffix(".") + published
+    venue = f" ({paper.venue or 'preprint'} {paper.year})" if paper else ""
+    return first_line(factory).removesuffix(".") + venue
 
 
 def describe_function(function: Any) -> list[str | dict[str, str]]:
     """What a function does, by its documentation: paragraphs and tables."""
     parts = parts_of(function)
-    described: list[str | dict[str, str]] = [parts.first]
-    described += [text for text in parts.text.split("\n\n") if text]
+    paragraphs: list[str | dict[str, str]] = [parts.first]
+    paragraphs += [text for text in parts.text.split("\n\n") if text]
     if "Differs" in parts.sections:
-        described.append({"differs": parts.sections["Differs"]})
-    return described
+        paragraphs.append({"differs": parts.sections["Differs"]})
+    return paragraphs
 
 
 def describe_factory(factory: AlgorithmFactory) -> list[str | dict[str, str]]:
@@ -71,7 +71,7 @@ def describe_factory(factory: AlgorithmFactory) -> list[str | dict[str, str]]:
     facts = facts_of(factory)
     parts = parts_of(factory)
     paragraphs = [parts.first, *(text for text in parts.text.split("\n\n") if text)]
-    stated = {
+    facts_by_label = {
         "paper": ", ".join(part for part in (facts.title, facts.paper) if part),
         "link": facts.link,
         "personal": facts.personal or "nothing: all clients deploy one model",
@@ -88,11 +88,11 @@ def describe_factory(factory: AlgorithmFactory) -> list[str | dict[str, str]]:
         "cite": f"jaxfl cite {factory.__name__}" if facts.publication else "",
     }
     options = {}
-    for name, (hint, default) in parameters(factory).items():
+    for name, (hint, default) in options_of(factory).items():
         words = [describe(hint) or "an array, in Python only", parts.options.get(name, "")]
         options[f"{name}={default}"] = "; ".join(word for word in words if word)
     return [
         *paragraphs,
-        {label: text for label, text in stated.items() if text},
+        {label: text for label, text in facts_by_label.items() if text},
         *(["Hyper-parameters (--hyper NAME=VALUE):", options] if options else []),
     ]

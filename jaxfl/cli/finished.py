@@ -9,7 +9,6 @@ from jaxfl import experiment
 from jaxfl.cli.options import Predict, Report
 from jaxfl.core.errors import check
 from jaxfl.data.arrays import read_npz
-from jaxfl.experiment.html.page import check_page, is_search, write_page
 from jaxfl.experiment.store import files
 from jaxfl.experiment.store.finished import load_finished
 from jaxfl.experiment.studies.comparison import TEXTS, text_of, write_comparison
@@ -47,17 +46,17 @@ def report(command: Report, console: Console) -> None:
 
 def predict(command: Predict, console: Console) -> None:
     """`jaxfl predict`."""
-    found = experiment.load(command.directory)
+    run = experiment.load(command.directory)
     check(
         command.out is None or command.overwrite or not command.out.exists(),
         f"{command.out} exists: choose another --out, or add --overwrite",
     )
-    held = read_npz(command.input, ("x",), ("y",))
+    arrays = read_npz(command.input, ("x",), ("y",))
     mesh.check_backend()
-    predictions = found.predict(command.client, held["x"], which=command.which, seed=command.seed)
+    predictions = run.predict(command.client, arrays["x"], which=command.which, seed=command.seed)
     check(
-        "y" not in held
-        or (held["y"].shape == predictions.shape and held["y"].dtype.kind in "buif"),
+        "y" not in arrays
+        or (arrays["y"].shape == predictions.shape and arrays["y"].dtype.kind in "buif"),
         f"y in {command.input} is not numbers of shape {predictions.shape}: give a target for each "
         "input, or leave it out",
     )
@@ -68,11 +67,11 @@ def predict(command: Predict, console: Console) -> None:
         rows = [f"{i},{value}\n" for i, value in enumerate(predictions.tolist())]
         files.write_file(command.out, "".join(["example,prediction\n", *rows]))
         console.print(f"written to {command.out}", markup=False, highlight=False)
-    if "y" in held:
-        if found.summary["measure"] == "accuracy":
-            console.print(f"accuracy: {np.mean(predictions == held['y']):.4f}")
+    if "y" in arrays:
+        if run.summary["measure"] == "accuracy":
+            console.print(f"accuracy: {np.mean(predictions == arrays['y']):.4f}")
         else:
-            error = np.sqrt(np.mean(np.square(predictions - held["y"])))
+            error = np.sqrt(np.mean(np.square(predictions - arrays["y"])))
             console.print(f"root mean squared error: {error:.4f}")
 
 
@@ -82,6 +81,8 @@ def is_of_search(command: Report, file: Path) -> bool:
     Raises:
       InputError: the page cannot be written, see `check_page`.
     """
+    from jaxfl.experiment.html.page import check_page, is_search  # it loads matplotlib
+
     check_page(file, command.overwrite)
     mesh.check_backend()
     return any(map(is_search, command.directories))
@@ -89,6 +90,8 @@ def is_of_search(command: Report, file: Path) -> bool:
 
 def write_html(command: Report, file: Path, console: Console) -> None:
     """Writes the page and says where it is."""
+    from jaxfl.experiment.html.page import write_page
+
     options = {"highlight": command.highlight, "by": command.by, "against": command.against}
     write_page(command.directories, file, overwrite=command.overwrite, **options)
     console.print(f"written to {file}", markup=False, highlight=False)

@@ -1,21 +1,30 @@
 """The options of a command in groups, as `jaxfl COMMAND --help` shows them.
 
-A command is one flat dataclass, made of dataclasses for what its options are about. The parser gets
-these as nested dataclasses, because it shows each nested dataclass in a box of its own.
+A command is one flat dataclass, made of dataclasses for what its options are about. The parser
+learns here that each of these is a box of its own, and how the words behind an option are read.
 """
 
-import ast
 import dataclasses
 import functools
 import inspect
-import textwrap
 import types
 import typing
-from itertools import pairwise
-from pathlib import Path
+from collections.abc import Callable, Collection
 from typing import Annotated, Any
 
+import docstring_parser
 import tyro
+from tyro.constructors import (
+    ConstructorRegistry,
+    PrimitiveConstructorSpec,
+    PrimitiveTypeInfo,
+    StructConstructorSpec,
+    StructFieldSpec,
+    StructTypeInfo,
+)
+
+from jaxfl.core.options import describe
+from jaxfl.experiment.config.fields import as_typed, hints, option
 
 # The order of the boxes; other groups follow.
 ORDER = ["DataOptions", "TrainingOptions", "RunOptions", "UploadOptions", "ClockOptions"]
@@ -23,65 +32,40 @@ ORDER = ["DataOptions", "TrainingOptions", "RunOptions", "UploadOptions", "Clock
 SMALLEST_GROUP = 3
 # Defaults that the help leaves out.
 PLAIN_DEFAULTS = ("", "None", "False")
-# What stands for the value of an option that may be None.
-PLACEHOLDERS = {str: "STR", int: "INT", float: "FLOAT", Path: "PATH"}
+# The value of an option that has no default, until the command line gives one.
+REQUIRED = object()
 
 
-def grouped(command: type, default: Any = None) -> type:
-    """A dataclass for the parser, with a nested dataclass for each group of a command's options.
+class Unreadable(Exception):
+    """The words behind an option are no value of it; the message is that of an `InputError`.
+
+    The parser catches every `ValueError`, and so every `InputError`, and draws a box.
+    """
+
+
+def registry(commands: Collection[type]) -> ConstructorRegistry:
+    """The rule by which the parser reads the dataclasses of commands.
+
+    What it reads is the command as a `functools.partial` of all its options, still to be called. An
+    option without a default that is not on the command line has the value `REQUIRED`.
 
     Args:
-      command: the flat dataclass of the command.
-      default: an instance of it from which the options start; None for the defaults of the class.
+      commands: the dataclasses.
     """
-    return _from_the_class(command) if default is None else _grouped(command, vars(default))
+    groups = {group for command in commands for group in groups_of(command)}
+    rules = ConstructorRegistry()
+
+    @rules.struct_rule
+    def rule(info: StructTypeInfo) -> StructConstructorSpec | None:
+        if info.type not in groups:
+            return None
+        fields = _fields(info.type, info.default if isinstance(info.default, info.type) else None)
+        return StructConstructorSpec(_maker(info.type), fields)
+
+    return rules
 
 
-def flat(command: type, parsed: Any) -> Any:
-    """The command of an instance of the class that `grouped` has made."""
-    values = {}
-    for field in dataclasses.fields(parsed):
-        value = getattr(parsed, field.name)
-        values |= vars(value) if dataclasses.is_dataclass(value) else {field.name: value}
-    return command(**values)
-
-
-@functools.cache
-def _from_the_class(command: type) -> type:
-    """`grouped` with the defaults of the class, which do not change."""
-    return _grouped(command, {field.name: field.default for field in dataclasses.fields(command)})
-
-
-def _grouped(command: type, defaults: dict[str, Any]) -> type:
-    """`grouped` with the default of each option."""
-    hints = typing.get_type_hints(command, include_extras=True)
-    members = []
-    boxes = []
-    for group in _groups(command):
-        options = [
-            (name, _shown(hints[name], text), dataclasses.field(default=defaults[name]))
-            for name, text in _texts(group).items()
-        ]
-        if group is command or len(options) < SMALLEST_GROUP:
-            members += options
-            continue
-        box = _make(group, options)
-        title = group.__name__.removesuffix("Options").lower()
-        # The text is given, so the parser does not search the sources for it.
-        noted = Annotated[box, tyro.conf.arg(help=inspect.getdoc(group))]
-        boxes.append((title, noted, dataclasses.field(default_factory=box)))
-    return _make(command, members + boxes)
-
-
-def _make(like: type, members: list[Any]) -> type:
-    """A dataclass with the name and the documentation of another one."""
-    documented = {"__doc__": like.__doc__}
-    return dataclasses.make_dataclass(
-        like.__name__, members, frozen=True, kw_only=True, namespace=documented
-    )
-
-
-def _groups(command: type) -> list[type]:
+def groups_of(command: type) -> list[type]:
     """The command and the dataclasses it is made of that have options, in the order of the help."""
     bases = [base for base in command.__mro__[1:] if inspect.get_annotations(base)]
     return [
@@ -91,39 +75,149 @@ def _groups(command: type) -> list[type]:
 
 
 @functools.cache
-def _texts(group: type) -> dict[str, str]:
+def texts(group: type) -> dict[str, str]:
     """The options of a dataclass itself and the text below each of them, as one line."""
-    source = ast.parse(textwrap.dedent(inspect.getsource(group)))
-    statements = next(node.body for node in source.body if isinstance(node, ast.ClassDef))
-    return {
-        ast.unparse(field.target): " ".join(ast.literal_eval(text.value).split())
-        for field, text in pairwise(statements)
-        if isinstance(field, ast.AnnAssign) and isinstance(text, ast.Expr)
-    }
+    params = docstring_parser.parse_from_object(group).params
+    return {param.arg_name: " ".join((param.description or "").split()) for param in params}
 
 
-def _shown(hint: Any, text: str) -> Any:
-    """The hint of an option as the help shows it."""
-    shown = tyro.conf.arg(
-        help=text,
-        metavar=_placeholder(hint),
-        help_behavior_hint=lambda value: "" if value in PLAIN_DEFAULTS else f"(default: {value})",
+def text_of(command: type, name: str) -> str:
+    """An option and what the help says of it: "--rounds INT communication rounds"."""
+    hint = hints(command)[name]
+    is_positional = tyro.conf.Positional in _notes(hint)
+    text = next(texts(group)[name] for group in groups_of(command) if name in texts(group))
+    return " ".join([*([] if is_positional else [option(name)]), _metavar(hint), text])
+
+
+def nargs(command: type) -> dict[str, int | str]:
+    """How many words the options of a command take, each time: 0, 1 or "*" for any number."""
+    numbers = {}
+    for name, hint in hints(command).items():
+        if _plain(hint) is bool:
+            numbers[option(name)] = 0
+        elif tyro.conf.UseAppendAction in _notes(hint):
+            numbers[option(name)] = 1
+        else:
+            numbers[option(name)] = _spec(hint).nargs
+    return numbers
+
+
+def _fields(group: type, default: Any) -> tuple[StructFieldSpec, ...]:
+    """The options of a command in its order, then a nested dataclass for each of its boxes.
+
+    Args:
+      group: the dataclass of a command, or of one box.
+      default: an instance of it from which the options start; None for the defaults of the class.
+    """
+    values = {field.name: _default(field) for field in dataclasses.fields(group)}
+    if default is not None:
+        values = vars(default)
+    options = []
+    boxes = []
+    for section in groups_of(group):
+        if section is group or len(texts(section)) < SMALLEST_GROUP:
+            options += [
+                StructFieldSpec(name, _form(group, name, values[name]), values[name])
+                for name in texts(section)
+            ]
+            continue
+        title = section.__name__.removesuffix("Options").lower()
+        form: Any = Annotated[section, tyro.conf.arg(help=inspect.getdoc(section))]
+        boxes.append(
+            StructFieldSpec(title, form, section(**{n: values[n] for n in texts(section)}))
+        )
+    return (*options, *boxes)
+
+
+def _default(field: dataclasses.Field) -> Any:
+    return REQUIRED if field.default is dataclasses.MISSING else field.default
+
+
+def _maker(command: type) -> Callable[..., functools.partial]:
+    """What joins a command's own options and its boxes; the help begins with its docstring."""
+
+    def make(**values: Any) -> functools.partial:
+        options = {}
+        for name, value in values.items():
+            is_box = isinstance(value, functools.partial)
+            options |= value.keywords if is_box else {name: value}
+        return functools.partial(command, **options)
+
+    make.__doc__ = command.__doc__
+    return make
+
+
+def _form(command: type, name: str, default: Any) -> Any:
+    """The hint of an option with what the help says, and how its words are read."""
+    hint = hints(command)[name]
+    display = tyro.conf.arg(
+        help=next(texts(group)[name] for group in groups_of(command) if name in texts(group)),
+        help_behavior_hint=_behaviour(default),
     )
-    return Annotated[hint, shown]
+    if _plain(hint) is bool or tyro.conf.UseAppendAction in _notes(hint):
+        return Annotated[hint, display]  # any words will do
+    # The parser warns of a default of another type than the hint's, as REQUIRED is.
+    plain = Any if default is REQUIRED else _plain(hint)
+    return Annotated[(plain, *_notes(hint), display, _reader(command, name, default))]
 
 
-def _placeholder(hint: Any) -> str | None:
-    """What stands for the value of an option that may be None; None to leave it to the parser."""
-    plain = hint
-    if typing.get_origin(hint) is Annotated:
-        plain, *notes = typing.get_args(hint)
-        if any(getattr(note, "metavar", None) for note in notes):
-            return None
-    if typing.get_origin(plain) not in (types.UnionType, typing.Union):
-        return None
-    kinds = [kind for kind in typing.get_args(plain) if kind is not types.NoneType]
-    if len(kinds) > 1:
-        return None
-    if typing.get_origin(kinds[0]) is typing.Literal:
-        return "{" + ",".join(typing.get_args(kinds[0])) + "}"
-    return PLACEHOLDERS[kinds[0]]
+def _behaviour(default: Any) -> str:
+    """What the help says of a default."""
+    if default is REQUIRED:
+        return "(required)"
+    return "" if as_typed(default) in PLAIN_DEFAULTS else f"(default: {as_typed(default)})"
+
+
+def _reader(command: type, name: str, default: Any) -> PrimitiveConstructorSpec:
+    """How the words behind an option are read: as the parser does, but for the error."""
+    hint = hints(command)[name]
+    spec = _spec(hint)
+
+    def read(words: list[str]) -> Any:
+        try:
+            return spec.instance_from_str(words)
+        except ValueError:
+            problem = f"{option(name)} is {' '.join(words):.80}: expected "
+            expected = describe(hint).replace(" or null", "")
+            about = "" if spec.choices else f"; {text_of(command, name)} {_behaviour(default)}"
+            raise Unreadable(problem + expected + about.rstrip()) from None
+
+    return dataclasses.replace(
+        spec,
+        metavar=_metavar(hint),
+        instance_from_str=read,
+        is_instance=lambda value: value is REQUIRED or spec.is_instance(value),
+        str_from_instance=lambda value: [] if value is REQUIRED else spec.str_from_instance(value),
+        choices=None,  # `read` refuses the others
+    )
+
+
+def _spec(hint: Any) -> PrimitiveConstructorSpec:
+    """How the parser reads a type by itself."""
+    spec = ConstructorRegistry.get_primitive_spec(PrimitiveTypeInfo.make(hint, set()))
+    if not isinstance(spec, PrimitiveConstructorSpec):
+        raise TypeError(f"the parser cannot read {hint}")
+    return spec
+
+
+def _metavar(hint: Any) -> str:
+    """What stands for the value of an option, where None needs no words: INT, {ring,alone}."""
+    for note in _notes(hint):
+        if getattr(note, "metavar", None):
+            return note.metavar
+    plain = _plain(hint)
+    if tyro.conf.UseAppendAction in _notes(hint):  # one of them at a time
+        plain, *_ = typing.get_args(plain)
+    if typing.get_origin(plain) in (types.UnionType, typing.Union):
+        kinds = [kind for kind in typing.get_args(plain) if kind is not types.NoneType]
+        plain = typing.Union[tuple(kinds)]  # noqa: UP007, for a tuple
+    return _spec(plain).metavar
+
+
+def _plain(hint: Any) -> Any:
+    """The hint without its notes."""
+    return typing.get_args(hint)[0] if typing.get_origin(hint) is Annotated else hint
+
+
+def _notes(hint: Any) -> tuple[Any, ...]:
+    return getattr(hint, "__metadata__", ())

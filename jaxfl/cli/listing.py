@@ -25,7 +25,7 @@ WIDEST = 100
 # A label that is longer stands on a line of its own.
 WIDEST_LABEL = 22
 
-Described = list[str | dict[str, str]]  # paragraphs, and tables of a label and a text
+Description = list[str | dict[str, str]]  # paragraphs, and tables of a label and a text
 
 
 # A line about a function, and all about it.
@@ -37,9 +37,9 @@ class Kind(NamedTuple):
 
     noun: str  # one of them
     use: str  # how it is used on the command line
-    known: dict[str, Any]  # what the names stand for
+    values: dict[str, Any]  # what the names stand for
     line: Callable[[Any], str]  # a line about it
-    describe: Callable[[Any], Described]  # all about it
+    describe: Callable[[Any], Description]  # all about it
 
 
 def kinds(data_dir: str | None) -> dict[str, Kind]:
@@ -57,7 +57,7 @@ def kinds(data_dir: str | None) -> dict[str, Kind]:
             "augmentation", "--augment {}", AUGMENTATIONS, first_line, describe_function
         ),
         "attacks": Kind("attack", "--attack {}", ATTACKS, *FUNCTIONS),
-        "presets": Kind("preset", "--preset {}", PRESETS, lambda found: found.source, _preset),
+        "presets": Kind("preset", "--preset {}", PRESETS, lambda preset: preset.source, _preset),
     }
 
 
@@ -69,16 +69,16 @@ def show(command: List, console: Console) -> None:
         lines = overview(every, width)
     elif command.what in every:
         kind = every[command.what]
-        texts = {name: kind.line(found) for name, found in kind.known.items()}
+        texts = {name: kind.line(value) for name, value in kind.values.items()}
         lines = table(texts, width if console.is_terminal else None)
     else:
-        names = [name for kind in every.values() for name in kind.known]
+        names = [name for kind in every.values() for name in kind.values]
         check_name("kind or name", command.what, [*every, *names], "see `jaxfl list`")
         lines = []
         for kind in every.values():
-            if command.what in kind.known:
+            if command.what in kind.values:
                 lines += [f"{command.what}: {kind.noun}, {kind.use.format(command.what)}", ""]
-                lines += page(kind.describe(kind.known[command.what]), width)
+                lines += page(kind.describe(kind.values[command.what]), width)
     for line in lines:
         console.out(line, highlight=False)
 
@@ -87,7 +87,7 @@ def overview(every: dict[str, Kind], width: int) -> list[str]:
     """The names of each kind."""
     lines = []
     for plural, kind in every.items():
-        names = wrapped("  ".join(kind.known), width, "  ", "  ")
+        names = wrap("  ".join(kind.values), width, "  ", "  ")
         lines += [f"{plural} ({kind.use.format('NAME')})", *names, ""]
     more = {
         "jaxfl list algorithms": "a line about each algorithm; the same for each kind",
@@ -96,11 +96,11 @@ def overview(every: dict[str, Kind], width: int) -> list[str]:
     return lines + table(more, width)
 
 
-def page(described: Described, width: int) -> list[str]:
+def page(description: Description, width: int) -> list[str]:
     """Paragraphs and tables with an empty line after each."""
     lines = []
-    for part in described:
-        lines += table(part, width) if isinstance(part, dict) else wrapped(part, width)
+    for part in description:
+        lines += table(part, width) if isinstance(part, dict) else wrap(part, width)
         lines.append("")
     return lines
 
@@ -120,11 +120,11 @@ def table(texts: dict[str, str], width: int | None) -> list[str]:
         if len(label) + 2 > room:
             lines.append(label)
         first = label.ljust(room) if len(label) + 2 <= room else room * " "
-        lines += wrapped(text, width, first, room * " ")
+        lines += wrap(text, width, first, room * " ")
     return lines
 
 
-def wrapped(text: str, width: int | None, first: str = "", others: str = "") -> list[str]:
+def wrap(text: str, width: int | None, first: str = "", others: str = "") -> list[str]:
     """A text in lines of a width, with an indentation; names and links stay whole."""
     if width is None:
         return [first + " ".join(text.split())]
@@ -138,35 +138,37 @@ def wrapped(text: str, width: int | None, first: str = "", others: str = "") -> 
     )
 
 
-def _model(model: Any) -> Described:
+def _model(model: Any) -> Description:
     """What a model is, and its options in Python."""
-    described = describe_function(model)
+    description = describe_function(model)
     options = {
-        f"{name}={one.default}": ""
-        for name, one in inspect.signature(model).parameters.items()
-        if one.default is not inspect.Parameter.empty and name not in ("parent", "name")
+        f"{name}={parameter.default}": ""
+        for name, parameter in inspect.signature(model).parameters.items()
+        if parameter.default is not inspect.Parameter.empty and name not in ("parent", "name")
     }
-    return [*described, "In Python: " + ", ".join(options)] if options else described
+    return [*description, "In Python: " + ", ".join(options)] if options else description
 
 
-def _preset(found: Preset) -> Described:
+def _preset(preset: Preset) -> Description:
     """The protocol of a preset, as options of the command line."""
-    options = " ".join(f"{option(name)} {as_typed(value)}" for name, value in found.options.items())
+    options = " ".join(
+        f"{option(name)} {as_typed(value)}" for name, value in preset.options.items()
+    )
     hyper = {
         name: " ".join(f"{key}={value}" for key, value in values.items())
-        for name, values in found.hyper.items()
+        for name, values in preset.hyper.items()
     }
-    rule = (inspect.getdoc(scoring.RULES[found.rule]) or "").partition(" [")[0]  # of the shape
+    rule = (inspect.getdoc(scoring.RULES[preset.rule]) or "").partition(" [")[0]  # of the shape
     stages = {
-        stage: ", ".join(method for method, scored in found.stages.items() if scored == stage)
+        stage: ", ".join(method for method, scored in preset.stages.items() if scored == stage)
         for stage in scoring.TABLE_STAGES
     }
-    stages[found.stage] = "all other methods" if any(stages.values()) else "all methods"
+    stages[preset.stage] = "all other methods" if any(stages.values()) else "all methods"
     return [
-        found.source,
+        preset.source,
         {"options": options},
         *(["Hyper-parameters:", hyper] if hyper else []),
-        f"Score ({found.rule}): {rule[:1].lower()}{rule[1:]}. The models that are scored: "
+        f"Score ({preset.rule}): {rule[:1].lower()}{rule[1:]}. The models that are scored: "
         "deployed, trained in the round before the server answers, or the better of both:",
         {stage: methods for stage, methods in stages.items() if methods},
     ]

@@ -205,7 +205,9 @@ class Describe(PresetOption, Plugins, DataOptions):
 class Report:
     """Put finished runs in one table."""
 
-    directories: Annotated[tyro.conf.Positional[tuple[Path, ...]], tyro.conf.arg(metavar="DIR ...")]
+    directories: Annotated[
+        tyro.conf.Positional[tuple[Path, ...]], tyro.conf.arg(metavar="DIR ...")
+    ] = ()
     """directories of runs or comparisons"""
     out: Path | None = None
     """also write comparison.json, comparison.md and the picture there"""

@@ -22,14 +22,14 @@ def run_plugins(files: Sequence[str]) -> None:
     for name in files:
         file = Path(name)
         check(file.is_file(), f"--plugin {name}: there is no such file, give a Python file")
-        module = f"jaxfl_plugin_{file.stem}"
-        spec = importlib.util.spec_from_file_location(module, file)
+        module_name = f"jaxfl_plugin_{file.stem}"
+        spec = importlib.util.spec_from_file_location(module_name, file)
         if spec is None or spec.loader is None:
             raise InputError(f"--plugin {name}: expected a Python file, NAME.py")
-        loaded = importlib.util.module_from_spec(spec)
+        module = importlib.util.module_from_spec(spec)
         # Python needs it there for dataclasses of the file.
-        sys.modules[module] = loaded
+        sys.modules[module_name] = module
         try:
-            spec.loader.exec_module(loaded)
+            spec.loader.exec_module(module)
         except Exception as error:  # whatever the file raises
             raise InputError(f"--plugin {name} cannot be run: {error!r:.300}") from error

@@ -1,7 +1,5 @@
 """Progress of runs and searches on the terminal, or as plain lines where there is no terminal."""
 
-from typing import Any
-
 from rich.console import Console
 from rich.progress import (
     BarColumn,
@@ -15,6 +13,7 @@ from rich.table import Column
 from rich.text import Text
 
 from jaxfl.experiment.config import Config
+from jaxfl.experiment.store.records import LineOfRun
 from jaxfl.simulation.scoring import MEASURES
 
 WAITING = "waiting"
@@ -54,7 +53,7 @@ class Follower:
     def __exit__(self, *exception: object) -> None:
         self.progress.stop()
 
-    def __call__(self, config: Config, line: dict[str, Any] | None) -> None:
+    def __call__(self, config: Config, line: LineOfRun | None) -> None:
         """Shows the round, the score and the speed of a run."""
         self.configs[config.name] = config
         task = self.tasks[config.name]
@@ -62,9 +61,9 @@ class Follower:
             self.progress.update(task, state=COMPILING)
             return
         self.progress.start_task(task)
-        name, shown, digits = MEASURES[line["measure"]]
+        name, scale, digits = MEASURES[line["measure"]]
         mean = line["deployed"]["mean"]
-        score = "no score" if mean is None else f"{name.split()[0]} {shown(mean):{digits}}"
+        score = "no score" if mean is None else f"{name.split()[0]} {scale(mean):{digits}}"
         self.progress.update(task, completed=line["round"], state=score)
         if not self.console.is_terminal:
             words = f"{config.name}: round {line['round']} of {config.rounds}, {score}, "

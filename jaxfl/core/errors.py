@@ -74,10 +74,10 @@ def did_you_mean(name: str, names: Iterable[str]) -> str:
     plain = {_plain(one): one for one in names}
     if _plain(name) in plain:
         return f"did you mean {plain[_plain(name)]}?"
-    nearest = get_close_matches(_plain(name), plain, n=3, cutoff=0.5)
+    nearest = get_close_matches(_plain(name), plain, n=3, cutoff=0.6)
     return f"did you mean {' or '.join(plain[one] for one in nearest)}?" if nearest else ""
 
 
 def _plain(name: str) -> str:
-    """The name without what one forgets: capitals, and whether it has `-` or `_`."""
-    return name.casefold().replace("-", "_")
+    """The name without what one forgets: capitals, the dashes of an option, `-` or `_`."""
+    return name.casefold().replace("-", "_").strip("_")

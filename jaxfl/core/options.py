@@ -82,23 +82,23 @@ WORDS = {
 JSON_TYPES = (type(None), bool, int, float, str, np.number, np.bool_)
 
 
-class Parameter(NamedTuple):
+class Option(NamedTuple):
     """A keyword-only option of a function."""
 
     hint: Any  # with its ranges
     default: Any
 
 
-def parameters(factory: Callable) -> dict[str, Parameter]:
+def options_of(factory: Callable) -> dict[str, Option]:
     """The options of an algorithm: the keyword-only arguments of its factory, by name.
 
     Example:
-      >>> list(parameters(jaxfl.algorithms.fedprox))
+      >>> list(options_of(jaxfl.algorithms.fedprox))
       ['mu']
     """
     hints = typing.get_type_hints(factory, include_extras=True)
     return {
-        name: Parameter(hints[name], parameter.default)
+        name: Option(hints[name], parameter.default)
         for name, parameter in inspect.signature(factory).parameters.items()
         if parameter.kind is inspect.Parameter.KEYWORD_ONLY
     }

@@ -31,7 +31,7 @@ class Ragged:
     further operations: take examples first, or convert the array.
 
     `jax.tree.map` and `vmap` see its four arrays, of which `values` and `rows` belong to all
-    clients: `tree.take`, `tree.over_clients` and `tree.on_every_device` leave them whole.
+    clients: `tree.take`, `over_clients` and `on_every_device` leave them whole.
 
     Example:
       >>> x = ragged(np.array([[10.0], [11.0], [12.0]]), [np.array([2, 0]), np.array([1])])

@@ -18,15 +18,16 @@ from flax.traverse_util import flatten_dict
 from jaxfl.core.errors import InputError, check, warn
 from jaxfl.core.options import checked
 from jaxfl.experiment.config import Config
-from jaxfl.experiment.config.text import parse_json
 from jaxfl.experiment.session.run import Follow
+from jaxfl.experiment.store.records import LineOfRun, Summary, read_summary
 from jaxfl.simulation import mesh
 from jaxfl.simulation.evaluate import STAGES
+from jaxfl.simulation.statistics import Measure, StageStatistics
 
 Tracker = Literal["tensorboard", "wandb", "mlflow", "trackio"]
 
 # The names of the scores as metrics.jsonl stores them.
-SHOWN = {"accuracy": "accuracy", "rmse": "negative_mse"}
+SHOWN: dict[Measure, str] = {"accuracy": "accuracy", "rmse": "negative_mse"}
 
 Number = float | int
 
@@ -172,7 +173,7 @@ class Tracking:
     def __exit__(self, *exception: object) -> None:
         self.end()
 
-    def __call__(self, config: Config, line: dict[str, Any] | None) -> None:
+    def __call__(self, config: Config, line: LineOfRun | None) -> None:
         """Begins a run, or sends what is new of it.
 
         Raises:
@@ -212,7 +213,7 @@ class Tracking:
             return
         summary = self.directories[self.config.name] / "summary.json"
         # Before the first evaluation it may be that of a run that is about to be replaced.
-        done = parse_json(summary.read_text()) if self.step and summary.exists() else None
+        done = read_summary(summary) if self.step and summary.exists() else None
         try:
             self.run.close(final_numbers(done) if done else {}, self.step)
         except Exception as error:  # whatever a library raises
@@ -227,7 +228,7 @@ class Tracking:
 def each_of(*followers: Follow) -> Follow:
     """A `follow` that calls several, one after the other."""
 
-    def follow(config: Config, line: dict[str, Any] | None) -> None:
+    def follow(config: Config, line: LineOfRun | None) -> None:
         for one in followers:
             one(config, line)
 
@@ -254,7 +255,7 @@ def options_of(config: Config) -> dict[str, Any]:
     return options | {f"hyper.{name}": value for name, value in hyper.items()}
 
 
-def numbers_of(line: dict[str, Any]) -> dict[str, Number]:
+def numbers_of(line: LineOfRun) -> dict[str, Number]:
     """The numbers of a line of metrics.jsonl under the names that a tracker shows.
 
     Args:
@@ -277,7 +278,7 @@ def numbers_of(line: dict[str, Any]) -> dict[str, Number]:
     return {name: value for name, value in numbers.items() if value is not None}
 
 
-def final_numbers(summary: dict[str, Any]) -> dict[str, Number]:
+def final_numbers(summary: Summary) -> dict[str, Number]:
     """The numbers of a summary.json under the names that a tracker shows."""
     measure = SHOWN[summary["measure"]]
     numbers = _scores("final", summary["final"], measure)
@@ -285,11 +286,12 @@ def final_numbers(summary: dict[str, Any]) -> dict[str, Number]:
     return {name: value for name, value in numbers.items() if value is not None}
 
 
-def _scores(group: str, stages: dict[str, Any], measure: str) -> dict[str, Number | None]:
+def _scores(group: str, stages: StageStatistics, measure: str) -> dict[str, Number | None]:
     """The scores of the deployed models, and those of other stages under their names."""
     numbers = {f"{group}/{measure}_weighted": stages["deployed"]["weighted"]}
-    for stage in (stage for stage in STAGES if stage in stages):
-        behind = "" if stage == "deployed" else f"_{stage}"
-        numbers[f"{group}/{measure}{behind}"] = stages[stage]["mean"]
-        numbers[f"{group}/worst10{behind}"] = stages[stage]["worst10"]
+    for stage in STAGES:
+        if scores := stages.get(stage):
+            behind = "" if stage == "deployed" else f"_{stage}"
+            numbers[f"{group}/{measure}{behind}"] = scores["mean"]
+            numbers[f"{group}/worst10{behind}"] = scores["worst10"]
     return numbers

@@ -1,7 +1,7 @@
 """Devices and processes; no other file names them.
 
 The client axis is divided over a mesh of one axis, "clients". Local training and evaluation run
-each client on one device (`tree.over_clients`); the server's step runs where its inputs are.
+each client on one device (`over_clients`); the server's step runs where its inputs are.
 Algorithms are the same with and without a mesh:
 
     with jax.set_mesh(mesh.make_mesh(4)):

@@ -1,13 +1,23 @@
 """How published tables make one number of all evaluations of a run."""
 
 from collections.abc import Callable, Sequence
-from typing import Any, Literal, NamedTuple
+from typing import Literal, NamedTuple
 
 import numpy as np
 from jaxtyping import Float
 
 from jaxfl.core.options import checked
 from jaxfl.simulation.evaluate import STAGES, Stage
+from jaxfl.simulation.statistics import (
+    Measure,
+    Reached,
+    RoundStatistics,
+    SeedStatistics,
+    StageStatistics,
+    Statistics,
+    Target,
+    TimedStatistics,
+)
 
 # Which scores of an evaluation a table takes: those of one stage, or for each client the better of
 # two by validation.
@@ -28,7 +38,7 @@ class Scored(NamedTuple):
     test: Float[np.ndarray, "e c"]
 
 
-def summarise(scores: np.ndarray, sizes: np.ndarray) -> dict[str, float | None]:
+def summarise(scores: np.ndarray, sizes: np.ndarray) -> Statistics:
     """The numbers that papers report for one evaluation.
 
     Args:
@@ -50,7 +60,7 @@ def summarise(scores: np.ndarray, sizes: np.ndarray) -> dict[str, float | None]:
     # A squared error may overflow, and JSON cannot hold inf.
     scores = np.clip(scores, -1e30, 1e30)
     if scores.size == 0:
-        return dict.fromkeys(("mean", "weighted", "std", "worst10"))
+        return {"mean": None, "weighted": None, "std": None, "worst10": None}
     worst = np.sort(scores)[: max(1, round(0.1 * scores.size))]
     return {
         "mean": float(scores.mean()),
@@ -255,20 +265,36 @@ def score(clients: dict[str, np.ndarray], rule: str, stage: TableStage) -> float
     return float(finite.mean()) if finite.size else float("nan")
 
 
-MEASURES = {  # of a score: what it is called, and how a stored value is shown
+# What a score is called, and how a stored value is shown.
+MEASURES: dict[Measure, tuple[str, Callable[[float], float], str]] = {
     "accuracy": ("accuracy in %", lambda score: 100 * score, ".1f"),
     # stored as minus the mean squared error
     "rmse": ("RMSE", lambda score: max(-score, 0.0) ** 0.5, ".3f"),
 }
 
 
-def over_seeds(seeds: list[dict[str, dict]]) -> dict[str, Any]:
-    """The mean of the summaries of each seed; with several seeds also `seeds`, the summaries."""
-    mean = {
-        stage: {name: _mean([seed[stage][name] for seed in seeds]) for name in seeds[0][stage]}
-        for stage in seeds[0]
+def over_seeds(seeds: list[StageStatistics]) -> SeedStatistics:
+    """The mean of the statistics of each seed; of several seeds also `seeds`, those of each.
+
+    All seeds were scored in the same stages.
+    """
+    found: SeedStatistics = {"deployed": _mean_statistics([seed["deployed"] for seed in seeds])}
+    if trained := [seed["trained"] for seed in seeds if "trained" in seed]:
+        found["trained"] = _mean_statistics(trained)
+    if fine_tuned := [seed["fine_tuned"] for seed in seeds if "fine_tuned" in seed]:
+        found["fine_tuned"] = _mean_statistics(fine_tuned)
+    if len(seeds) > 1:
+        found["seeds"] = seeds
+    return found
+
+
+def _mean_statistics(seeds: list[Statistics]) -> Statistics:
+    return {
+        "mean": _mean([seed["mean"] for seed in seeds]),
+        "weighted": _mean([seed["weighted"] for seed in seeds]),
+        "std": _mean([seed["std"] for seed in seeds]),
+        "worst10": _mean([seed["worst10"] for seed in seeds]),
     }
-    return mean | ({"seeds": seeds} if len(seeds) > 1 else {})
 
 
 def _mean(values: list[float | None]) -> float | None:
@@ -276,14 +302,22 @@ def _mean(values: list[float | None]) -> float | None:
     return sum(numbers) / len(numbers) if numbers else None
 
 
-def each_seed(stages: dict[str, Any]) -> list[dict[str, Any]]:
-    """The scores by stage of each seed; of the only one, if there is one."""
-    return stages.get("seeds", [{stage: stages[stage] for stage in STAGES if stage in stages}])
+def each_seed(stages: SeedStatistics) -> list[StageStatistics]:
+    """The statistics of each seed; of the only one, if there is one."""
+    if seeds := stages.get("seeds"):
+        return seeds
+    alone: StageStatistics = {"deployed": stages["deployed"]}
+    if "trained" in stages:
+        alone["trained"] = stages["trained"]
+    if "fine_tuned" in stages:
+        alone["fine_tuned"] = stages["fine_tuned"]
+    return [alone]
 
 
+@checked
 def timed_summary(
-    target: float | None, lines: Sequence[dict[str, Any]], measure: str
-) -> dict[str, Any]:
+    target: float | None, lines: Sequence[RoundStatistics], measure: Measure
+) -> TimedStatistics:
     """What a summary says of the virtual clock, if the run has one, and of a target, if it has one.
 
     Args:
@@ -294,16 +328,21 @@ def timed_summary(
     Returns:
       `time` and `times` of the last line; and `target`, see `over_seeds_reached`.
     """
-    summary = {name: lines[-1][name] for name in ("time", "times") if name in lines[-1]}
+    summary: TimedStatistics = {}
+    if "time" in lines[-1]:
+        summary["time"] = lines[-1]["time"]
+    if "times" in lines[-1]:
+        summary["times"] = lines[-1]["times"]
     if target is None:
         return summary
     seeds = [
         _first_reached(target, lines, measure, seed) for seed in range(len(each_seed(lines[0])))
     ]
-    return summary | {"target": over_seeds_reached(target, seeds)}
+    summary["target"] = over_seeds_reached(target, seeds)
+    return summary
 
 
-def over_seeds_reached(score: float, seeds: list[dict[str, Any]]) -> dict[str, Any]:
+def over_seeds_reached(score: float, seeds: list[Reached]) -> Target:
     """`target` of a summary.
 
     Args:
@@ -314,33 +353,48 @@ def over_seeds_reached(score: float, seeds: list[dict[str, Any]]) -> dict[str, A
       The `score`; the means over the seeds, None if a seed has not reached the target; with several
       seeds also `seeds`.
     """
-    summary: dict[str, Any] = {"score": score}
-    for name in seeds[0]:
-        values = [seed[name] for seed in seeds]
-        summary[name] = None if None in values else sum(values) / len(values)
-    return summary | ({"seeds": seeds} if len(seeds) > 1 else {})
+    target: Target = {"score": score}
+    if "round" in seeds[0]:
+        target["round"] = _mean_if_all_known([seed.get("round") for seed in seeds])
+    if "time" in seeds[0]:
+        target["time"] = _mean_if_all_known([seed.get("time") for seed in seeds])
+    if len(seeds) > 1:
+        target["seeds"] = seeds
+    return target
 
 
-def reached_by_seed(target: dict[str, Any]) -> list[dict[str, Any]]:
+def _mean_if_all_known(values: Sequence[int | float | None]) -> float | None:
+    known = [value for value in values if value is not None]
+    return sum(known) / len(known) if len(known) == len(values) else None
+
+
+def reached_by_seed(target: Target) -> list[Reached]:
     """`round` and `time` of each seed; of the only one, if there is one."""
-    alone = {name: value for name, value in target.items() if name in ("round", "time")}
-    return target.get("seeds", [alone])
+    if seeds := target.get("seeds"):
+        return seeds
+    alone: Reached = {}
+    if "round" in target:
+        alone["round"] = target["round"]
+    if "time" in target:
+        alone["time"] = target["time"]
+    return [alone]
 
 
 def _first_reached(
-    target: float, lines: Sequence[dict[str, Any]], measure: str, seed: int
-) -> dict[str, Any]:
+    target: float, lines: Sequence[RoundStatistics], measure: Measure, seed: int
+) -> Reached:
     """The round and the time of the first evaluation in which a seed has the target score."""
-    names = [name for name in ("round", "time") if name in lines[0]]
     for line in lines:
         score = each_seed(line)[seed]["deployed"]["mean"]
         if score is not None and _reaches(score, target, measure):
-            record = line | ({"time": line["times"][seed]} if "times" in line else {})
-            return {name: record[name] for name in names}
-    return dict.fromkeys(names)
+            if "time" not in line:
+                return {"round": line["round"]}
+            time = line["times"][seed] if "times" in line else line["time"]
+            return {"round": line["round"], "time": time}
+    return {"round": None, "time": None} if "time" in lines[0] else {"round": None}
 
 
-def _reaches(score: float, target: float, measure: str) -> bool:
+def _reaches(score: float, target: float, measure: Measure) -> bool:
     """Whether a stored score is as good as the target; of RMSE, smaller is better."""
     if measure == "accuracy":
         return score >= target

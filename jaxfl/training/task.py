@@ -158,7 +158,7 @@ def supervised(
         `gradients.accumulated_gradient`.
         None: 16 for a model with convolutions on a CPU, where the patches of more examples do not
         fit into the cache; otherwise the whole batch.
-      chunk: clients trained side by side, see `tree.over_clients`; "auto" is "all" for a model
+      chunk: clients trained side by side, see `over_clients`; "auto" is "all" for a model
         without convolutions.
       statistics: those of BatchNorm are a part of the model and are sent and mixed ("averaged"), or
         each client recomputes them on its own training examples before it predicts ("recomputed"),

@@ -30,6 +30,7 @@ from toys import (
     make_evaluate,
     make_rounds,
     normed,
+    once,
     opposite_groups,
     pick,
     predictors,
@@ -43,7 +44,7 @@ from jaxfl.algorithms import ALGORITHMS
 from jaxfl.core import tree
 from jaxfl.core.errors import InputError
 from jaxfl.core.facts import facts_of
-from jaxfl.core.options import accepts, parameters, takes_fractions
+from jaxfl.core.options import accepts, options_of, takes_fractions
 from jaxfl.core.streams import Stream
 from jaxfl.core.types import Cohort, Edges, State, take_offer
 from jaxfl.simulation import checkpoint, mesh
@@ -53,13 +54,13 @@ from jaxfl.uplink import attack
 C = 6
 
 
-@functools.cache
+@once
 def uneven():
     """Six clients of different sizes. Most tests use them and so share one compiled program."""
     return opposite_groups(sizes=SIZES)
 
 
-@functools.cache
+@once
 def padded():
     """The same, each client padded with rubbish."""
     return opposite_groups(sizes=SIZES, pad=13, rubbish=1e3)
@@ -98,7 +99,7 @@ def variants(factory):
     One of them at a time; the method may refuse it.
     """
     found = []
-    for name, (hint, default) in parameters(factory).items():
+    for name, (hint, default) in options_of(factory).items():
         names = [
             choice
             for part in _parts(hint)
@@ -281,7 +282,7 @@ def test_padding_changes_no_bit_of_programs_as_shipped(factory):
     equal(run(algorithm, uneven(), 2, exact=True), run(algorithm, padded(), 2, exact=True))
 
 
-@functools.cache
+@once
 def by_rows():
     """The same again, each example stored once and read by row number."""
     return unpadded(uneven())
@@ -549,7 +550,7 @@ EARLY = [0, 1, 4, 5]
 LATE = [0, 1, 6, 7]
 
 
-@functools.cache
+@once
 def twins():
     return jax.tree.map(lambda x: x[np.arange(8) % 2], opposite_groups(examples=20))
 

@@ -351,7 +351,7 @@ def test_a_session_measures_the_rates_of_the_device(tmp_path):
 
 
 def test_a_session_measures_a_step(tmp_path, monkeypatch):
-    monkeypatch.setattr(accelerator_parts, "ARITHMETIC", {"TF32": ("tensorfloat32", "float32")})
+    monkeypatch.setattr(parts, "ARITHMETIC", {"TF32": ("tensorfloat32", "float32")})
     # A model that compiles faster.
     monkeypatch.setattr(jaxfl.models, "lenet", lambda classes, **_: jaxfl.models.mlp(classes))
     parts.steps(Session(tmp_path, time.monotonic() + 60, smallest=True))

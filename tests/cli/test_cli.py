@@ -315,13 +315,6 @@ def test_the_algorithms_of_a_comparison_may_stand_without_their_option():
     assert parse(["compare", "local", "ditto:lam=1", *after]) == named
 
 
-def test_the_shell_can_complete_options(capsys):
-    with pytest.raises(SystemExit) as stopped:
-        main(["--tyro-print-completion", "bash"])
-    assert not stopped.value.code
-    assert "--participation" in capsys.readouterr().out
-
-
 def shown_list(capsys, *words):
     assert main(["list", *words]) == 0
     return capsys.readouterr().out

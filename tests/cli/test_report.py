@@ -4,6 +4,7 @@ import csv
 import io
 import json
 import shutil
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -37,10 +38,10 @@ def test_runs_that_differ_in_their_seed_alone_are_one_run_of_several_seeds():
     assert list(pooled) == ["runs/9", "other"]
     assert pooled["other"] is other
     found = pooled["runs/9"]
-    assert found["seed_numbers"] == [2, 3, 9]
-    assert (found["config"].seed, found["config"].seeds) == (2, 3)
-    assert found["summary"]["seconds"] == pytest.approx(3 * other["summary"]["seconds"])
-    for stages in (found["summary"]["final"], found["lines"][0]):
+    assert found.seeds == (2, 3, 9)
+    assert (found.config.seed, found.config.seeds) == (2, 3)
+    assert found.summary["seconds"] == pytest.approx(3 * other.summary["seconds"])
+    for stages in (found.summary["final"], found.lines[0]):
         assert stages["deployed"]["mean"] == pytest.approx(1.4 / 3)
         means = [seed["deployed"]["mean"] for seed in stages["seeds"]]
         assert means == pytest.approx([0.2, 0.3, 0.9])
@@ -50,7 +51,7 @@ def test_runs_of_several_seeds_are_pooled_but_not_where_a_seed_occurs_twice():
     first = run("local", 0.5, 0.6, seeds=2)
     later = run("local", 0.7, seed=2)
     (found,) = pool_seeds({"a": first, "b": later}).values()
-    assert found["seed_numbers"] == [0, 1, 2]
+    assert found.seeds == (0, 1, 2)
     assert len(pool_seeds({"a": first, "b": run("local", 0.7, seed=1)})) == 2
 
 
@@ -69,7 +70,7 @@ def test_where_the_clients_lie_makes_no_other_run():
         name: run("local", 0.5, seed=i, store=name, keep_models=False)
         for i, name in enumerate("ab")
     }
-    assert [one["seed_numbers"] for one in pool_seeds(runs).values()] == [[0, 1]]
+    assert [one.seeds for one in pool_seeds(runs).values()] == [(0, 1)]
 
 
 def test_runs_with_other_clients_stand_in_tables_of_their_own():
@@ -83,7 +84,7 @@ def test_runs_with_other_clients_stand_in_tables_of_their_own():
 
 
 def test_runs_without_a_config_stand_alone_among_several_settings():
-    unknown = run("ditto", 0.5) | {"config": None}
+    unknown = replace(run("ditto", 0.5), config=None)
     assert len(comparable_groups({"a": run("local", 0.5), "b": unknown})) == 1
     groups = comparable_groups(TWO_SETTINGS | {"b": unknown})
     assert [group.setting for group in groups] == ["--beta 0.1", "--beta 0.5", "unknown setting"]
@@ -139,13 +140,13 @@ def test_pairs_are_seeds_and_with_one_seed_the_clients_that_both_runs_score():
     several = difference(run("ditto", 0.5, 0.7, seeds=2), run("local", 0.4, 0.5, seeds=2))
     assert several.pairs == "2 seeds"
     assert several.mean == pytest.approx(15)
-    one = run("ditto", 0.5) | {"client_scores": np.array([0.9, np.nan, 0.3, 0.4])}
-    other = run("local", 0.5) | {"client_scores": np.array([0.8, 0.5, 0.1, np.nan])}
+    one = replace(run("ditto", 0.5), client_scores=np.array([0.9, np.nan, 0.3, 0.4]))
+    other = replace(run("local", 0.5), client_scores=np.array([0.8, 0.5, 0.1, np.nan]))
     found = difference(one, other)
     assert found.pairs == "2 clients"
     assert found.mean == pytest.approx(15)
     assert difference(run("ditto", 0.5), run("local", 0.5)) is None
-    assert difference(one, other | {"client_scores": np.ones(3)}) is None
+    assert difference(one, replace(other, client_scores=np.ones(3))) is None
 
 
 def test_differences_name_their_reference_or_are_refused():
@@ -211,7 +212,7 @@ def test_a_pivot_that_would_hide_something_is_refused():
     with pytest.raises(InputError, match="unknown option of the runs 'betta': did you mean beta"):
         pivot(TWO_SETTINGS, "betta")
     with pytest.raises(InputError, match="the config of x is unknown"):
-        pivot({"x": run("local", 0.5) | {"config": None}}, "beta")
+        pivot({"x": replace(run("local", 0.5), config=None)}, "beta")
 
 
 def test_the_best_scores_of_a_column_are_bold_in_markdown_and_latex():

@@ -16,14 +16,14 @@ from jaxfl.core.options import (
     FRACTION,
     NOT_NEGATIVE,
     POSITIVE,
-    Parameter,
+    Option,
     Range,
     accepts,
     check_value,
     checked,
     describe,
     expected,
-    parameters,
+    options_of,
     takes_numbers,
     takes_traced_numbers,
 )
@@ -132,10 +132,10 @@ def build(
 
 
 def test_the_parameters_of_a_factory_are_its_keyword_only_options():
-    known = parameters(build)
+    known = options_of(build)
     assert list(known) == ["rate", "clusters", "graph", "tau"]
-    assert known["rate"] == Parameter(POSITIVE_SCALAR, 0.1)
-    assert parameters(checked(build)) == known
+    assert known["rate"] == Option(POSITIVE_SCALAR, 0.1)
+    assert options_of(checked(build)) == known
     assert [takes_traced_numbers(known[name].hint) for name in known] == [True, False, False, True]
     assert [takes_numbers(known[name].hint) for name in ("rate", "clusters")] == [True, True]
     assert not takes_numbers(Literal["a"] | None)

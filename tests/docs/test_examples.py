@@ -26,7 +26,7 @@ EXEMPT = {
     "jaxfl.uplink.Compression": RESULT,
     "jaxfl.algorithms.steps.uploads.Round": RESULT,
     "jaxfl.core.facts.Facts": RESULT,
-    "jaxfl.core.options.Parameter": RESULT,
+    "jaxfl.core.options.Option": RESULT,
     "jaxfl.simulation.evaluate.Scores": RESULT,
     "jaxfl.simulation.evaluate.Evaluation": RESULT,
     "jaxfl.simulation.scoring.Scored": RESULT,

@@ -114,7 +114,7 @@ def test_a_fingerprint_is_stale_when_the_code_gives_other_numbers(folder, monkey
     # The same options with another method behind the name: its losses differ.
     with monkeypatch.context() as changed:
         changed.setitem(ALGORITHMS, "pfedgraph", lambda task, **hyper: ALGORITHMS["fedavg"](task))
-        changed.setattr(results, "parameters", lambda factory: {})
+        changed.setattr(results, "options_of", lambda factory: {})
         assert staleness.stale(config, before)
     # Another score of the same models.
     found = {name: list(values) for name, values in before.items()}
@@ -124,9 +124,9 @@ def test_a_fingerprint_is_stale_when_the_code_gives_other_numbers(folder, monkey
 
 def test_a_result_of_another_default_is_not_taken(folder, made, monkeypatch):
     config, _ = made
-    known = results.parameters(ALGORITHMS["pfedgraph"])
+    known = results.options_of(ALGORITHMS["pfedgraph"])
     moved = known | {"lam": known["lam"]._replace(default=0.5)}
-    monkeypatch.setattr(results, "parameters", lambda factory: moved)
+    monkeypatch.setattr(results, "options_of", lambda factory: moved)
     assert results.file_of(config, folder / "results").exists()
     assert results.read(config, folder / "results") is None
 

@@ -12,6 +12,7 @@ from finished_runs import evaluated_run
 from jaxfl import measure_graph
 from jaxfl.cli import main
 from jaxfl.experiment.pictures.curves import graph_measures
+from jaxfl.experiment.store.records import RunRecord
 from jaxfl.experiment.tables.pooling import pool_seeds
 from jaxfl.experiment.tables.scores import most_mixed
 from jaxfl.graphs.measures import (
@@ -132,9 +133,11 @@ def test_the_measures_of_pooled_runs_are_means_over_all_seeds():
     for name, first, count, numbers in (("a", 0, 1, (1.0, None)), ("b", 1, 2, (4.0, 0.5))):
         one = evaluated_run("local", 0.5, seeds=(0.5,) * count)
         graph = {"body": {"collaborators": numbers[0], "edge_precision": numbers[1]}}
-        one["lines"] = [line | {"graph": graph} for line in one["lines"]]
-        one["summary"] |= {"graph": graph, "selected_on_val": one["summary"]["final"], "seconds": 1}
-        runs[name] = one | {"config": Config(algorithm="local", seed=first, seeds=count)}
+        final = one.summary["final"]
+        summary = one.summary | {"graph": graph, "selected_on_val": final, "seconds": 1}
+        lines = [line | {"graph": graph} for line in one.lines]
+        config = Config(algorithm="local", seed=first, seeds=count)
+        runs[name] = RunRecord(summary, lines, config)
     (pooled,) = pool_seeds(runs).values()
-    assert pooled["summary"]["graph"]["body"] == {"collaborators": 3.0, "edge_precision": 0.5}
-    assert pooled["lines"][0]["graph"] == pooled["summary"]["graph"]
+    assert pooled.summary["graph"]["body"] == {"collaborators": 3.0, "edge_precision": 0.5}
+    assert pooled.lines[0]["graph"] == pooled.summary["graph"]

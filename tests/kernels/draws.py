@@ -6,6 +6,7 @@ from hypothesis import Phase, settings
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
+SHAPES = [(1, 1), (2, 3), (5, 12)]  # few, since a kernel is compiled for each
 draws = settings(
     max_examples=15, deadline=None, derandomize=True, phases=[Phase.generate, Phase.shrink]
 )

@@ -19,7 +19,6 @@ import jaxfl.algorithms.steps.admm
 import jaxfl.kernels
 
 TABLE = GRAPHS + MODELS
-SHAPES = [(1, 1), (2, 3), (5, 12)]  # few, since a kernel is compiled for each
 # The mathematics of ADMM clients is claimed beside that of the server.
 MODULES = [
     Path(jaxfl.algorithms.steps.admm.__file__),

@@ -8,7 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from jax.sharding import PartitionSpec
-from toys import equal, opposite_groups
+from toys import equal, once, opposite_groups
 
 from jaxfl.cli import main
 from jaxfl.core.errors import InputError
@@ -75,6 +75,15 @@ def test_a_federation_and_a_state_are_split_by_clients_if_the_devices_divide_the
 def test_too_many_devices_are_refused():
     with pytest.raises(InputError, match="5 devices asked for: JAX has 4"):
         mesh.make_mesh(5)
+
+
+def test_arrays_that_tests_share_are_on_one_device_though_a_mesh_and_a_trace_ask_first():
+    """Else the last digits of a test would depend on the tests before it."""
+    shared = once(lambda: jnp.arange(3))
+    with jax.set_mesh(mesh.make_mesh(4)):
+        assert len(jnp.arange(3).devices()) == 4
+        jax.eval_shape(shared)
+    assert len(shared().devices()) == 1
 
 
 @pytest.mark.slow(seconds=10)

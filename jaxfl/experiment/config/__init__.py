@@ -7,7 +7,6 @@ from jaxfl.experiment.config.fields import (
     RunOptions,
     TrainingOptions,
     UploadOptions,
-    has_clock,
 )
 from jaxfl.experiment.config.presets import PRESETS, Preset, preset
 from jaxfl.experiment.config.resolve import Resolved, devices_of, resolve, resolve_data
@@ -36,7 +35,6 @@ __all__ = [
     "UploadOptions",
     "devices_of",
     "differences",
-    "has_clock",
     "hyper_by_algorithm",
     "load_config",
     "load_configs",

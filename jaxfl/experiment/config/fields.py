@@ -345,11 +345,6 @@ class ClockOptions:
     RMSE; in rounds, and in virtual time with --speeds or --durations"""
 
 
-def has_clock(options: ClockOptions) -> bool:
-    """Whether a virtual clock runs beside the rounds."""
-    return options.speeds is not None or options.durations is not None
-
-
 def seed_of_data(options: DataOptions, place: int = 0) -> int:
     """The seed that draws who holds which examples.
 

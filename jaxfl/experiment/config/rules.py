@@ -11,7 +11,7 @@ import numpy as np
 
 from jaxfl.algorithms import ALGORITHMS
 from jaxfl.core.errors import check, check_name
-from jaxfl.core.options import COUNT_OR_ZERO, parameters, takes_fractions, takes_numbers
+from jaxfl.core.options import COUNT_OR_ZERO, options_of, takes_fractions, takes_numbers
 from jaxfl.data import Source
 from jaxfl.experiment.config.fields import (
     ClockOptions,
@@ -89,7 +89,7 @@ def check_hyper(algorithm: str, hyper: dict[str, Any]) -> None:
     Raises:
       InputError: the algorithm has no such hyper-parameter, or it takes no such value.
     """
-    known = parameters(ALGORITHMS[algorithm])
+    known = options_of(ALGORITHMS[algorithm])
     for name, value in hyper.items():
         check(
             bool(known),

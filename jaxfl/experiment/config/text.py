@@ -8,7 +8,7 @@ from typing import Any
 
 from jaxfl.algorithms import ALGORITHMS
 from jaxfl.core.errors import InputError, check, check_name
-from jaxfl.core.options import parameters
+from jaxfl.core.options import options_of
 from jaxfl.experiment.config.fields import hints, read_field
 from jaxfl.experiment.config.setting import Config
 
@@ -162,7 +162,7 @@ def hyper_by_algorithm(hyper: dict[str, Any], algorithms: Sequence[str]) -> dict
     Raises:
       InputError: no algorithm of the comparison has a hyper-parameter of this name.
     """
-    known = {algorithm: parameters(ALGORITHMS[algorithm]) for algorithm in algorithms}
+    known = {algorithm: options_of(ALGORITHMS[algorithm]) for algorithm in algorithms}
     found: dict[str, dict] = {algorithm: {} for algorithm in known}
     own: dict[str, dict] = {algorithm: {} for algorithm in known}
     for name, value in hyper.items():

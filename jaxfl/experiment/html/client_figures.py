@@ -9,7 +9,8 @@ from jaxfl.experiment.html.curves import View, listed, make_figure, make_view, p
 from jaxfl.experiment.pictures.clients import Clients
 from jaxfl.experiment.pictures.drawing import MALICIOUS, MANY
 from jaxfl.experiment.pictures.graphs import Graph, blocks
-from jaxfl.experiment.tables.scores import Runs
+from jaxfl.experiment.store.records import Runs
+from jaxfl.experiment.tables.scores import measure_of
 from jaxfl.simulation.scoring import MEASURES
 
 GREY = "#7f8c9b"  # of amounts
@@ -124,13 +125,12 @@ def score_view(
 
     Args:
       name: of the view.
-      runs: label -> content of a run.
+      runs: of clients that are the same.
       scores: label -> stored score of each client [C], NaN where it has none.
       clients: the order of the clients.
       highlight: as in `curve_views`.
     """
-    measure = next(iter(runs.values()))["summary"]["measure"]
-    title, shown, digits = MEASURES[measure]
+    title, shown, digits = MEASURES[measure_of(runs)]
     figure = make_figure(f"test {title}", "client")
     names = _client_names(clients.order, clients)
     for label, style in styles_of(runs, highlight).items():

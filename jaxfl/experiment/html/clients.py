@@ -16,10 +16,12 @@ from jaxfl.experiment.pictures.graphs import Graph, evenly_spaced
 from jaxfl.experiment.session.clients import assign, malicious, true_groups
 from jaxfl.experiment.session.history import WEIGHTS
 from jaxfl.experiment.session.load import FinishedRun
-from jaxfl.experiment.session.seeds import seeds_of
+from jaxfl.experiment.session.seeds import Seeds
+from jaxfl.experiment.store.records import Runs
 from jaxfl.experiment.tables.grouping import Group
-from jaxfl.experiment.tables.scores import Runs, ranked
+from jaxfl.experiment.tables.scores import measure_of, ranked
 from jaxfl.simulation.scoring import MEASURES
+from jaxfl.simulation.statistics import Measure
 
 FRAMES = 60  # rounds at most, of a graph with a slider
 NUMBERS = 2_000_000  # at most, of all graphs of the page together: some twelve megabytes
@@ -52,10 +54,9 @@ def client_parts(groups: Sequence[Group], highlight: Collection[str] = ()) -> li
     found = []
     for group in groups:
         loaded = {
-            label: FinishedRun(group.runs[label]["path"], group.runs[label]["config"])
-            for label in ranked({label: run["summary"] for label, run in group.runs.items()})
-            if group.runs[label]["config"] is not None
-            and group.runs[label]["config"].clients is not None
+            label: FinishedRun(run.directory, run.config)
+            for label, run in ranked(group.runs).items()
+            if run.directory is not None and run.config is not None and run.config.clients
         }
         if loaded:
             holdings, problem = _holdings(next(iter(loaded.values())).config, sources)
@@ -140,7 +141,7 @@ def _graph(run: FinishedRun) -> dict[str, np.ndarray]:
     """The weights [T, M, M] of each part in the first seed, and `ids` [T, M]; empty for none."""
     if not (run.directory / "graph.npz").exists():
         return {}
-    arrays = seeds_of(run.config).one(run.graph)
+    arrays = Seeds(run.config.seed, run.config.seeds).one(run.graph)
     ids = arrays.get("ids", np.zeros(0))
     weights = {name: array for name, array in arrays.items() if name.startswith(WEIGHTS)}
     check(
@@ -157,7 +158,9 @@ def _graph(run: FinishedRun) -> dict[str, np.ndarray]:
 
 def _scores(run: FinishedRun) -> np.ndarray:
     """The stored test score of each client's deployed model, first seed, last round [C]."""
-    scores = seeds_of(run.config).one(run.clients).get("deployed_test", np.zeros(0))
+    scores = (
+        Seeds(run.config.seed, run.config.seeds).one(run.clients).get("deployed_test", np.zeros(0))
+    )
     check(
         scores.ndim == 2
         and len(scores) > 0
@@ -172,7 +175,7 @@ def _clients(found: Sequence[Found], highlight: Collection[str]) -> document.Par
     """Who holds what, and the scores client by client."""
     from jaxfl.experiment.html.client_figures import holding_view, score_view
 
-    measure = next(iter(found[0].runs.values()))["summary"]["measure"]
+    measure = measure_of(found[0].runs)
     known = [
         (one.name, one.holdings.counts, one.holdings.labels, one.holdings.clients)
         for one in found
@@ -208,7 +211,7 @@ def _clients(found: Sequence[Found], highlight: Collection[str]) -> document.Par
     return document.Part("clients", "Who holds what", "\n".join(body))
 
 
-def _table(scores: dict[str, np.ndarray], holdings: Holdings, measure: str) -> str:
+def _table(scores: dict[str, np.ndarray], holdings: Holdings, measure: Measure) -> str:
     """A row for each client: its group, its examples, its labels, and its score in each run."""
     _, shown, digits = MEASURES[measure]
     groups, counts = holdings.clients.groups, holdings.counts

@@ -22,10 +22,11 @@ from jaxfl.experiment.pictures.drawing import (
     line_styles,
     shorten,
 )
+from jaxfl.experiment.store.records import Runs, TrialEntry
 from jaxfl.experiment.tables.scores import (
     FEW,
-    Runs,
     coloured_runs,
+    measure_of,
     ranked,
     score_by_round,
     score_limits,
@@ -34,6 +35,7 @@ from jaxfl.experiment.tables.scores import (
 )
 from jaxfl.simulation.evaluate import Stage
 from jaxfl.simulation.scoring import MEASURES
+from jaxfl.simulation.statistics import Measure, Statistic
 
 View = dict[str, Any]
 DASHES = {
@@ -44,7 +46,7 @@ DASHES = {
     LONG_DASHES: "longdash",
     LONG_DASHES_AND_DOTS: "longdashdot",
 }
-KINDS: tuple[tuple[str, Stage, str], ...] = (  # of curves: name, stage and score
+KINDS: tuple[tuple[str, Stage, Statistic], ...] = (  # of curves: name, stage and score
     ("deployed models", "deployed", "mean"),
     ("worst clients", "deployed", "worst10"),
     ("trained models", "trained", "mean"),
@@ -56,10 +58,10 @@ def curve_views(runs: Runs, highlight: Collection[str] = ()) -> list[View]:
     """Scores and training loss by round, with bands of the deviation over seeds.
 
     Args:
-      runs: label -> content of a run.
+      runs: of one measure.
       highlight: labels or methods that are in colour among many.
     """
-    measure = next(iter(runs.values()))["summary"]["measure"]
+    measure = measure_of(runs)
     if len(runs) == 1:
         views = [_curves_of_one(runs, measure)]
     else:
@@ -74,7 +76,7 @@ def curve_views(runs: Runs, highlight: Collection[str] = ()) -> list[View]:
 
 def _round_axis(runs: Runs) -> dict[str, Any]:
     """The axis of rounds: no further than the rounds, and no ticks between them."""
-    rounds = [line["round"] for run in runs.values() for line in run["lines"]]
+    rounds = [line["round"] for run in runs.values() for line in run.lines]
     span = max(rounds) - min(rounds)
     room = max(0.02 * span, 0.1)
     ticks = {"dtick": 1} if span <= 10 else {}
@@ -82,13 +84,13 @@ def _round_axis(runs: Runs) -> dict[str, Any]:
 
 
 def _score_curves(
-    runs: Runs, kind: tuple[str, Stage, str], measure: str, highlight: Collection[str]
+    runs: Runs, kind: tuple[str, Stage, Statistic], measure: Measure, highlight: Collection[str]
 ) -> View | None:
     title, stage, name = kind
     figure = make_figure(f"test {MEASURES[measure][0]}, {title}", "round")
     shown_values = []
     for label, style in styles_of(runs, highlight).items():
-        lines = runs[label]["lines"]
+        lines = runs[label].lines
         rounds = [line["round"] for line in lines]
         values, spread = score_by_round(lines, stage, name, measure)
         if not np.isfinite(values).any():
@@ -105,12 +107,12 @@ def _score_curves(
     return make_view(title, figure)
 
 
-def _curves_of_one(runs: Runs, measure: str) -> View | None:
+def _curves_of_one(runs: Runs, measure: Measure) -> View | None:
     """All scores of one run, as its picture has them."""
     (run,) = runs.values()
-    colour = to_hex(colour_of(run["summary"]["algorithm"]))
+    colour = to_hex(colour_of(run.summary["algorithm"]))
     figure = make_figure(f"test {MEASURES[measure][0]}", "round")
-    lines = run["lines"]
+    lines = run.lines
     rounds = [line["round"] for line in lines]
     shown_values = []
     for (title, stage, name), dash in zip(KINDS, ("solid", "dash", "dot", "dot"), strict=True):
@@ -151,7 +153,7 @@ def _add_band(
 def _loss_curves(runs: Runs, highlight: Collection[str]) -> View | None:
     figure = make_figure("training loss, mean over clients", "round")
     for label, style in styles_of(runs, highlight).items():
-        lines = runs[label]["lines"]
+        lines = runs[label].lines
         losses = [line["loss"] for line in lines]
         in_colour = style.pop("in_colour")
         if any(loss is not None and loss > 0 for loss in losses):
@@ -187,8 +189,8 @@ def _add_curve(
 
 def styles_of(runs: Runs, highlight: Collection[str]) -> dict[str, dict[str, Any]]:
     """Colour and dash of the line of each run, the best run first, and whether it is in colour."""
-    labels = list(ranked({label: run["summary"] for label, run in runs.items()}))
-    styles = line_styles({label: runs[label]["summary"]["algorithm"] for label in labels})
+    labels = list(ranked(runs))
+    styles = line_styles({label: runs[label].summary["algorithm"] for label in labels})
     coloured = coloured_runs(labels, runs, highlight)
     return {
         label: {
@@ -200,7 +202,7 @@ def styles_of(runs: Runs, highlight: Collection[str]) -> dict[str, dict[str, Any
     }
 
 
-def search_views(trials: Sequence[dict[str, Any]]) -> list[View]:
+def search_views(trials: Sequence[TrialEntry]) -> list[View]:
     """Validation scores against each value that was varied, the best trial in red.
 
     Args:

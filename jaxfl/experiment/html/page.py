@@ -5,22 +5,22 @@ import shlex
 from collections.abc import Collection, Sequence
 from datetime import datetime
 from pathlib import Path
-from typing import Any
 
 from matplotlib.colors import to_hex
 
-from jaxfl.core.errors import InputError, check
-from jaxfl.experiment.config import Config, load_config, parse_json, to_json
+from jaxfl.core.errors import check
+from jaxfl.experiment.config import Config, load_config, to_json
 from jaxfl.experiment.config.changes import changed_options
 from jaxfl.experiment.html import document
 from jaxfl.experiment.html.clients import client_parts
 from jaxfl.experiment.pictures.drawing import line_styles
 from jaxfl.experiment.store import files
 from jaxfl.experiment.store.finished import load_finished
+from jaxfl.experiment.store.records import Runs, TrialEntry, read_search
 from jaxfl.experiment.tables.grouping import Group, comparable_groups, heading
 from jaxfl.experiment.tables.heading import setting_line
 from jaxfl.experiment.tables.pooling import pool_seeds
-from jaxfl.experiment.tables.scores import Runs, ranked
+from jaxfl.experiment.tables.scores import measure_of, ranked
 from jaxfl.experiment.tables.sections import Section, sections
 from jaxfl.experiment.tables.tables import NAMES, caption
 from jaxfl.simulation.scoring import MEASURES
@@ -109,15 +109,14 @@ def _runs(
         for group in pooled
         for view in curve_views(group.runs, highlight)
     ]
-    best_first = ranked({label: run["summary"] for label, run in runs.items()})
-    each = {label: runs[label] for label in best_first}
+    each = ranked(runs)
     title = next(iter(each)) if len(each) == 1 else f"Comparison of {len(each)} runs"
     setting = heading(groups[0]) if len(groups) == 1 else ""
     parts = [
         _tables(tables, pooled, setting),
         document.Part("curves", "By round", document.panel("scores by round", curves, "curves of")),
         *client_parts(groups, highlight),
-        _configuration({label: run["config"] for label, run in each.items()}),
+        _configuration({label: run.config for label, run in each.items()}),
         document.Part("made", "How it was made", document.facts(_made(each))),
     ]
     return title, setting, parts
@@ -133,10 +132,10 @@ def _tables(tables: Sequence[Section], groups: Sequence[Group], setting: str) ->
     """
     colours = {}
     for group in groups:
-        algorithms = {label: run["summary"]["algorithm"] for label, run in group.runs.items()}
+        algorithms = {label: run.summary["algorithm"] for label, run in group.runs.items()}
         styles = line_styles(algorithms)
         colours |= {label: to_hex(style["color"]) for label, style in styles.items()}
-    measure = next(iter(groups[0].runs.values()))["summary"]["measure"]
+    measure = measure_of(groups[0].runs)
     direction = "descending" if measure == "accuracy" else "ascending"
     body = []
     for table in tables:
@@ -176,19 +175,18 @@ def _made(runs: Runs) -> dict[str, dict[str, str]]:
     """When and with what each run was made, by label."""
     found = {}
     for label, run in runs.items():
-        summary = run["summary"]
-        written = datetime.fromtimestamp((run["path"] / "summary.json").stat().st_mtime)
-        one = {"finished (summary.json)": f"{written:%Y-%m-%d %H:%M}"}
-        versions = summary.get("versions")
-        if isinstance(versions, dict):
-            one |= {name: str(version) for name, version in versions.items()}
+        summary = run.summary
+        one = {}
+        if run.directory is not None:
+            written = datetime.fromtimestamp((run.directory / "summary.json").stat().st_mtime)
+            one["finished (summary.json)"] = f"{written:%Y-%m-%d %H:%M}"
+        one |= summary.get("versions", {})
         one["devices"] = str(summary.get("devices", "unknown"))
         one["seconds"] = f"{summary['seconds']:.1f}, and {summary['compile_seconds']} to compile"
-        if "lost" in summary:
+        if "reported" in summary and "lost" in summary:
             one["uploads that arrived"] = str(summary["reported"])
             one["uploads lost"] = str(summary["lost"])
-        diverged = summary.get("diverged")
-        if isinstance(diverged, dict) and diverged:
+        if diverged := summary.get("diverged"):
             one["rounds without a finite update"] = ", ".join(
                 f"client {client}: {rounds}" for client, rounds in diverged.items()
             )
@@ -198,9 +196,9 @@ def _made(runs: Runs) -> dict[str, dict[str, str]]:
 
 def _repeat(runs: Runs, again: list[str]) -> document.Part:
     lines = [
-        shlex.join(["jaxfl", "run", "--config", str(run["path"] / "config.json")])
+        shlex.join(["jaxfl", "run", "--config", str(run.directory / "config.json")])
         for run in runs.values()
-        if run["config"] is not None
+        if run.directory is not None and run.config is not None
     ]
     body = document.commands([*lines, shlex.join(again)])
     note = "The commands start in the folder in which this page was made."
@@ -211,25 +209,14 @@ def _search(directory: Path) -> tuple[str, str, list[document.Part]]:
     """The title, the setting and the parts of the page of a search."""
     from jaxfl.experiment.html.curves import search_views
 
-    file = directory / "sweep.json"
-    try:
-        content = parse_json(file.read_text())
-        trials: list[dict[str, Any]] = [
-            {"point": dict(trial["point"]), "val": _number(trial["val"])}
-            | ({"test": _number(trial[SHOWN])} if SHOWN in trial else {})
-            for trial in content["trials"]
-        ]
-        names = list(trials[0]["point"])
-        rows = [
-            [str(number), *_trial_cells(trial, names)] for number, trial in enumerate(trials, 1)
-        ]
-        test = _number(content["best"]["test"])
-    except (OSError, ValueError, LookupError, TypeError, AttributeError) as error:
-        raise InputError(
-            f"{file} is no search of jaxfl ({error!r:.200}): run jaxfl sweep again"
-        ) from error
+    search = read_search(directory / "sweep.json")
+    trials = search["trials"]
+    names = list(trials[0]["point"])
+    rows = [[str(number), *_trial_cells(trial)] for number, trial in enumerate(trials, 1)]
+    test = search["best"]["test"]
     best = load_config(directory / "best.json")
-    shown = ["validation", *(["test (not for choosing)"] if "test" in trials[0] else [])]
+    tests = ["test (not for choosing)"] if "test_not_for_choosing" in trials[0] else []
+    shown = ["validation", *tests]
     tested = "no test score" if test is None else f"Test score of the best trial: {test:.4f}."
     table = document.table(["trial", *names, *shown], rows, None, (0, "ascending"))
     figure = document.panel("validation score by value", search_views(trials), "by")
@@ -246,17 +233,12 @@ def _search(directory: Path) -> tuple[str, str, list[document.Part]]:
     return f"Search for {best.algorithm}", setting_line([best]), parts
 
 
-SHOWN = "test_not_for_choosing"  # the test score of a trial, with --show-test
-
-
-def _number(value: Any) -> float | None:
-    return None if value is None else float(value)
-
-
-def _trial_cells(trial: dict[str, Any], names: Sequence[str]) -> list[str]:
+def _trial_cells(trial: TrialEntry) -> list[str]:
     """The cells of a trial's row, without its number."""
-    scores = [trial[name] for name in ("val", "test") if name in trial]
-    return [*(str(trial["point"][name]) for name in names), *map(_score, scores)]
+    scores = [trial["val"]]
+    if "test_not_for_choosing" in trial:
+        scores.append(trial["test_not_for_choosing"])
+    return [*map(str, trial["point"].values()), *map(_score, scores)]
 
 
 def _score(score: float | None) -> str:

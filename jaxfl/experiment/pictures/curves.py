@@ -9,7 +9,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure, SubFigure
 from matplotlib.ticker import LogLocator, NullFormatter, StrMethodFormatter
 
-from jaxfl.experiment.config import Config
+from jaxfl.core.options import checked
 from jaxfl.experiment.pictures.drawing import (
     COLOURS,
     MALICIOUS,
@@ -22,14 +22,15 @@ from jaxfl.experiment.pictures.drawing import (
     literal,
     shorten,
 )
+from jaxfl.experiment.store.records import Line, Runs, Trial
 from jaxfl.experiment.tables.grouping import Group, comparable_groups, heading
-from jaxfl.experiment.tables.heading import setting_line
 from jaxfl.experiment.tables.pooling import pool_seeds
 from jaxfl.experiment.tables.scores import (
     FEW,
     TITLES,
     by_seed,
     coloured_runs,
+    measure_of,
     most_mixed,
     ranked,
     score_by_round,
@@ -39,6 +40,7 @@ from jaxfl.experiment.tables.scores import (
 )
 from jaxfl.simulation.evaluate import Stage
 from jaxfl.simulation.scoring import MEASURES
+from jaxfl.simulation.statistics import Measure, Statistic
 
 OFFSET: dict[str, Any] = {"textcoords": "offset points"}
 
@@ -54,22 +56,28 @@ SHARES = {
 }
 
 
+@checked
 def draw_curves(
-    lines: list[dict[str, Any]], config: Config | None = None, measure: str = "accuracy"
+    lines: Sequence[Line],
+    measure: Measure = "accuracy",
+    *,
+    title: str = "",
+    algorithm: str | None = None,
 ) -> Figure:
     """Scores, training loss and measures of the weights by round; bands: deviation over seeds.
 
     Args:
       lines: the run's lines of `metrics.jsonl`.
-      config: of the run, for the title.
       measure: what the scores are, of `scores.MEASURES`.
+      title: of the whole picture.
+      algorithm: whose colour the lines have; black if not given.
     """
     of_graph = graph_measures(lines)
     figure, (scores, loss, *further) = canvas(2, rows=2 if of_graph else 1, width=5.4)
     rounds = [line["round"] for line in lines]
-    colour = colour_of(config.algorithm) if config else "black"
+    colour = colour_of(algorithm) if algorithm else "black"
     mark = {"marker": "o", "markersize": 3} if len(rounds) < 40 else {}
-    kinds: tuple[tuple[str, Stage, str, dict[str, str]], ...] = (
+    kinds: tuple[tuple[str, Stage, Statistic, dict[str, Any]], ...] = (
         (TITLES["deployed"], "deployed", "mean", {"color": colour, "linestyle": "-"}),
         (TITLES["trained"], "trained", "mean", {"color": colour, "linestyle": ":"}),
         (TITLES["fine_tuned"], "fine_tuned", "mean", {"color": colour, "linestyle": ":"}),
@@ -103,12 +111,12 @@ def draw_curves(
     label_ends(scores, ends, styles)
     if of_graph:
         draw_graph_measures(further, rounds, of_graph)
-    if config is not None:
-        figure.suptitle(literal(f"{config.name}: {setting_line([config])}"), fontsize=9)
+    if title:
+        figure.suptitle(literal(title), fontsize=9)
     return figure
 
 
-def draw_comparison(runs: dict[str, dict[str, Any]], highlight: Collection[str] = ()) -> Figure:
+def draw_comparison(runs: Runs, highlight: Collection[str] = ()) -> Figure:
     """Scores of several runs: by round, and those of the last round.
 
     Runs with other clients have panels of their own, one below the other. Bands and bars are the
@@ -116,8 +124,7 @@ def draw_comparison(runs: dict[str, dict[str, Any]], highlight: Collection[str] 
     to highlight; the others are grey.
 
     Args:
-      runs: label -> {"summary": ..., "lines": ..., "config": ...}, as
-        `store.finished.load_finished` returns them.
+      runs: of `store.finished.load_finished`.
       highlight: labels or methods that are in colour among many.
     """
     groups = comparable_groups(pool_seeds(runs))
@@ -132,9 +139,9 @@ def draw_comparison(runs: dict[str, dict[str, Any]], highlight: Collection[str] 
 def _draw_group(part: SubFigure, group: Group, highlight: Collection[str]) -> None:
     """The runs of one group in two panels."""
     runs = group.runs
-    measure = next(iter(runs.values()))["summary"]["measure"]
-    labels = list(ranked({label: run["summary"] for label, run in runs.items()}))
-    styles = line_styles({label: runs[label]["summary"]["algorithm"] for label in labels})
+    measure = measure_of(runs)
+    labels = list(ranked(runs))
+    styles = line_styles({label: runs[label].summary["algorithm"] for label in labels})
     coloured = coloured_runs(labels, runs, highlight)
     for label in labels:
         if label not in coloured:
@@ -146,7 +153,7 @@ def _draw_group(part: SubFigure, group: Group, highlight: Collection[str]) -> No
     shown_values = []
     every_round: list[int] = []
     for depth, label in enumerate(reversed(labels)):  # the best is drawn last
-        lines = runs[label]["lines"]
+        lines = runs[label].lines
         rounds = [line["round"] for line in lines]
         every_round += rounds
         values, spread = score_by_round(lines, "deployed", "mean", measure)
@@ -171,14 +178,14 @@ def _draw_group(part: SubFigure, group: Group, highlight: Collection[str]) -> No
 def _draw_last_round(
     panel: Axes,
     labels: list[str],
-    runs: dict[str, dict[str, Any]],
+    runs: Runs,
     styles: dict[str, dict[str, Any]],
-    measure: str,
+    measure: Measure,
 ) -> None:
     """A row for each run: the mean over clients, the worst clients, the mean after training."""
     _, shown, digits = MEASURES[measure]
     places = np.arange(len(labels))[::-1]
-    kinds: tuple[tuple[str, Stage, str, str, float], ...] = (
+    kinds: tuple[tuple[str, Stage, Statistic, str, float], ...] = (
         ("mean over clients", "deployed", "mean", "o", 1.0),
         ("worst clients", "deployed", "worst10", "|", 1.0),
         (TITLES["trained"], "trained", "mean", "s", 0.45),
@@ -186,7 +193,7 @@ def _draw_last_round(
     )
     small = len(labels) > FEW
     for place, label in zip(places, labels, strict=True):
-        final = runs[label]["summary"]["final"]
+        final = runs[label].summary["final"]
         colour = styles[label]["color"]
         if colour == OTHERS:
             colour = "0.6"
@@ -224,7 +231,7 @@ def _draw_last_round(
     panel.set_ylim(-0.7, len(labels) - 0.2)
     panel.grid(alpha=0.25)
     panel.set_title(f"{MEASURES[measure][0]}, last round")
-    finals = [run["summary"]["final"] for run in runs.values()]
+    finals = [run.summary["final"] for run in runs.values()]
     for name, stage, _, marker, alpha in kinds:
         if all(score_of(final, stage, "mean") is None for final in finals):
             continue
@@ -233,7 +240,7 @@ def _draw_last_round(
     panel.figure.legend(frameon=False, fontsize=8, loc="outside lower right", ncols=3)
 
 
-def draw_sweep(trials: list[dict[str, Any]], title: str = "") -> Figure:
+def draw_sweep(trials: Sequence[Trial], title: str = "") -> Figure:
     """Validation scores of a search against each value that was varied, the best trial in red.
 
     Args:
@@ -258,7 +265,7 @@ def draw_sweep(trials: list[dict[str, Any]], title: str = "") -> Figure:
     return figure
 
 
-def _set_score_limits(panel: Axes, values: list[np.ndarray], measure: str) -> None:
+def _set_score_limits(panel: Axes, values: list[np.ndarray], measure: Measure) -> None:
     limits = score_limits(values, measure)
     if limits is not None:
         panel.set_ylim(*limits)
@@ -273,7 +280,7 @@ def _draw_band(
         )
 
 
-def graph_measures(lines: list[dict[str, Any]]) -> dict[str, np.ndarray]:
+def graph_measures(lines: Sequence[Line]) -> dict[str, np.ndarray]:
     """The measures of the weights by name [E], of the part of the model that is mixed most.
 
     Args:

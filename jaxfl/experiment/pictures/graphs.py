@@ -9,11 +9,9 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.patches import Rectangle
 
-from jaxfl.experiment.config import Config
 from jaxfl.experiment.pictures.clients import Clients
 from jaxfl.experiment.pictures.drawing import MALICIOUS, MANY, literal
 from jaxfl.experiment.pictures.network import draw_network
-from jaxfl.experiment.tables.heading import setting_line
 
 
 @dataclass(frozen=True)
@@ -34,7 +32,7 @@ def evenly_spaced(rounds: int, most: int) -> list[int]:
     return np.unique(np.linspace(0, rounds - 1, min(most, rounds)).round().astype(int)).tolist()
 
 
-def draw_graph(graph: Graph, clients: Clients, config: Config, number: int | None = None) -> Figure:
+def draw_graph(graph: Graph, clients: Clients, title: str) -> Figure:
     """Mixing weights as a matrix and as a network, groups of clients side by side.
 
     Each part of the model that has its own weights is a row.
@@ -42,8 +40,7 @@ def draw_graph(graph: Graph, clients: Clients, config: Config, number: int | Non
     Args:
       graph: of a round.
       clients: of `pictures.clients.clients_of`.
-      config: for the title.
-      number: of the round; None: the last one.
+      title: of the picture, see `tables.heading.graph_title`.
     """
     order = clients.sort(graph.ids)
     ids = graph.ids[order]
@@ -51,12 +48,9 @@ def draw_graph(graph: Graph, clients: Clients, config: Config, number: int | Non
     rows = figure.subplots(len(graph.weights), 2, squeeze=False)
     for (matrix, network), (part, weights) in zip(rows, graph.by_part.items(), strict=True):
         ordered = weights[np.ix_(order, order)]
-        title = f"mixing weights of {part}" if part else "mixing weights"
-        _draw_matrix(matrix, ordered, ids, clients, title)
+        name = f"mixing weights of {part}" if part else "mixing weights"
+        _draw_matrix(matrix, ordered, ids, clients, name)
         draw_network(network, ordered, ids, clients)
-    number = config.rounds if number is None else number
-    seed = ", first seed" if config.seeds > 1 else ""
-    title = f"{config.name}, round {number}{seed}: {setting_line([config])}"
     figure.suptitle(literal(title), fontsize=9)
     return figure
 

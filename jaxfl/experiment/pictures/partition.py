@@ -7,18 +7,16 @@ from matplotlib.ticker import MaxNLocator
 from jaxfl.data import Source
 from jaxfl.data.federate import group_order, label_counts
 from jaxfl.data.skews import Parts
-from jaxfl.experiment.config import DataOptions
 from jaxfl.experiment.pictures.drawing import LABELS, MANY, canvas, literal
-from jaxfl.experiment.tables.heading import data_line
 
 
-def draw_partition(source: Source, parts: Parts, options: DataOptions) -> Figure:
+def draw_partition(source: Source, parts: Parts, title: str) -> Figure:
     """Who holds what: a disc for each client and label, its area the number of examples.
 
     Args:
       source: the data set.
       parts: rows of its training set for each client.
-      options: for the title.
+      title: of the picture, see `tables.heading.data_line`.
     """
     counts = label_counts(source, parts)
     order = group_order(counts)
@@ -44,5 +42,5 @@ def draw_partition(source: Source, parts: Parts, options: DataOptions) -> Figure
         axis.set_xlim(-0.7, clients - 0.3)
         if clients <= MANY:
             axis.set_xticks(range(clients), order, fontsize=8, rotation=90 if clients > 20 else 0)
-    figure.suptitle(literal(data_line(options)), fontsize=9)
+    figure.suptitle(literal(title), fontsize=9)
     return figure

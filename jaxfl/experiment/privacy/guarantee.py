@@ -1,6 +1,6 @@
 """The privacy budget of a run: what noise guarantees, by dp-accounting (the extra `privacy`)."""
 
-from typing import Any, NamedTuple
+from typing import Literal, NamedTuple, TypedDict
 
 import jax.numpy as jnp
 import numpy as np
@@ -76,7 +76,19 @@ def _batches(setting: Setting, work: Work, mask: np.ndarray) -> np.ndarray:
     return total.reshape(mask.shape[:-1])
 
 
-def claim(setting: Setting, exposure: Exposure, ids: list[np.ndarray]) -> dict[str, Any]:
+class Privacy(TypedDict):
+    """What may be said of a run."""
+
+    unit: Literal["client", "example"]  # that is protected
+    clip: float | None
+    noise: float
+    delta: float
+    epsilon: float | None  # None: there is no bound
+    releases: int
+    assumes: list[str]
+
+
+def claim(setting: Setting, exposure: Exposure, ids: list[np.ndarray]) -> Privacy:
     """What may be said of a run: `privacy` of `summary.json`.
 
     Args:

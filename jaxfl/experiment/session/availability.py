@@ -1,6 +1,6 @@
 """The virtual clock of a run: its cohorts if clients arrive late, and its times."""
 
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import jax
 import numpy as np
@@ -9,11 +9,9 @@ from jaxtyping import Float, Int
 from jaxfl.algorithms import ALGORITHMS
 from jaxfl.core.errors import InputError, check
 from jaxfl.core.facts import facts_of
-from jaxfl.core.types import Loss, Participation, Work
-from jaxfl.experiment.config import Setting, has_clock
-from jaxfl.experiment.config.fields import value_of
-from jaxfl.experiment.session.clients import unseen
-from jaxfl.simulation import clock, participation, work
+from jaxfl.core.types import Participation
+from jaxfl.simulation import clock, participation
+from jaxfl.simulation.statistics import TimedStatistics
 
 
 class Timing(NamedTuple):
@@ -39,46 +37,65 @@ class Timing(NamedTuple):
         return np.full(len(ids), self.times[number - 1])
 
 
-def make_timing(config: Setting) -> Timing | None:
-    """The virtual clock of a run; None if it has none.
+def find_durations(
+    clients: int, speeds: float | None, speed_seed: int, file: str | None
+) -> Float[np.ndarray, "c"] | None:
+    """The time that each client takes for a round [C]; None if no virtual clock runs.
+
+    Args:
+      clients: C.
+      speeds: sigma of the distribution from which the times are drawn.
+      speed_seed: of the draw.
+      file: that has the times, in place of a draw.
 
     Raises:
-      InputError: the file of durations does not fit, or an asynchronous step would wait for all
-        clients.
+      InputError: the file does not fit.
     """
-    if not has_clock(config):
-        return None
-    clients = value_of(config.clients)
-    if config.durations is None:
-        durations = clock.log_normal(clients, value_of(config.speeds), config.speed_seed)
-    else:
-        durations = clock.given_durations(config.durations, clients)
-    if config.arrivals == "synchronous":
-        return Timing(durations)
-    seen = np.flatnonzero(~unseen(config))
-    sample = participation.uniform(seen.size, config.participation)
+    if file is not None:
+        return clock.given_durations(file, clients)
+    return None if speeds is None else clock.log_normal(clients, speeds, speed_seed)
+
+
+def late_arrivals(
+    durations: Float[np.ndarray, "c"], seen: Int[np.ndarray, "n"], fraction: float, rounds: int
+) -> Timing:
+    """The virtual clock of an asynchronous run.
+
+    Args:
+      durations: the time that each client takes for a round [C].
+      seen: the clients that take part.
+      fraction: of these, for whose arrival a step of the server waits.
+      rounds: steps of the server.
+
+    Raises:
+      InputError: a step would wait for all clients.
+    """
+    sample = participation.uniform(seen.size, fraction)
     buffer = jax.eval_shape(sample, jax.random.key(0), 0).size
     check(
         buffer < seen.size,
         f"--arrivals asynchronous waits for all {seen.size} clients with --participation "
-        f"{config.participation}: give a smaller fraction, such as 0.1",
+        f"{fraction}: give a smaller fraction, such as 0.1",
     )
-    places, times = clock.arrivals(durations[seen], buffer, config.rounds)
+    places, times = clock.arrivals(durations[seen], buffer, rounds)
     return Timing(durations, seen[places], times)
 
 
-def make_participation(config: Setting, timing: Timing | None) -> Participation:
+def make_participation(
+    timing: Timing | None, seen: Int[np.ndarray, "n"], clients: int, fraction: float
+) -> Participation:
     """The clients that arrive, or a uniform sample in each round, without those that are in none.
 
     Args:
-      config: of the run.
-      timing: its virtual clock.
+      timing: the virtual clock, if one runs.
+      seen: the clients that take part.
+      clients: the number of all clients.
+      fraction: of those that take part, in each round.
     """
     if timing is not None and timing.ids is not None:
         return participation.schedule(timing.ids)
-    seen = np.flatnonzero(~unseen(config))
-    sample = participation.uniform(seen.size, config.participation)
-    return sample if seen.size == config.clients else participation.among(seen, sample)
+    sample = participation.uniform(seen.size, fraction)
+    return sample if seen.size == clients else participation.among(seen, sample)
 
 
 def check_late(arrivals: str, algorithm: str) -> None:
@@ -105,7 +122,7 @@ def check_late(arrivals: str, algorithm: str) -> None:
     )
 
 
-def time_of(timing: Timing | None, elapsed: np.ndarray) -> dict[str, Any]:
+def time_of(timing: Timing | None, elapsed: np.ndarray) -> TimedStatistics:
     """`time` of a line of `metrics.jsonl`, the mean over the seeds, and `times` of several seeds.
 
     Args:
@@ -114,43 +131,7 @@ def time_of(timing: Timing | None, elapsed: np.ndarray) -> dict[str, Any]:
     """
     if timing is None:
         return {}
-    several = {"times": elapsed.tolist()} if len(elapsed) > 1 else {}
-    return {"time": float(elapsed.mean()), **several}
-
-
-def given_fractions(setting: Setting, clients: int) -> np.ndarray | None:
-    """The part of its local steps that each client takes [C], where a file has it.
-
-    Args:
-      setting: of the run.
-      clients: C.
-
-    Raises:
-      InputError: the file does not have a fraction for each client.
-    """
-    if setting.work_file is None:
-        return None
-    return work.read_fractions(setting.work_file, clients)
-
-
-def make_work(setting: Setting, fractions: np.ndarray | None) -> Work | None:
-    """How much of its local training each client does, None if all clients do all of it.
-
-    Args:
-      setting: of the run.
-      fractions: see `given_fractions`.
-    """
-    if fractions is not None:
-        return work.given(fractions)
-    if setting.stragglers == 0:
-        return None
-    return work.stragglers(
-        setting.stragglers, least=setting.least_work, epochs=setting.local_epochs
-    )
-
-
-def make_loss(setting: Setting) -> Loss | None:
-    """Whose uploads are lost in a round, None if all arrive."""
-    if setting.drop == 0 and not setting.drop_stragglers:
-        return None
-    return work.drop(setting.drop, stragglers=setting.drop_stragglers)
+    times: TimedStatistics = {"time": float(elapsed.mean())}
+    if len(elapsed) > 1:
+        times["times"] = elapsed.tolist()
+    return times

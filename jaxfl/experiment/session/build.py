@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import partial
+from functools import cached_property, partial
 from typing import Any, cast
 
 import jax
@@ -30,7 +30,7 @@ from jaxfl.core.types import (
 )
 from jaxfl.data import Source
 from jaxfl.data.augment import AUGMENTATIONS
-from jaxfl.experiment.config import Config, Resolved, Setting
+from jaxfl.experiment.config import Config, Resolved, Setting, devices_of
 from jaxfl.experiment.config.fields import value_of
 from jaxfl.experiment.config.rules import takes_names
 from jaxfl.experiment.privacy.audit import audit
@@ -38,17 +38,16 @@ from jaxfl.experiment.privacy.guarantee import Exposure, expose
 from jaxfl.experiment.session.availability import (
     Timing,
     check_late,
-    given_fractions,
-    make_loss,
+    find_durations,
+    late_arrivals,
     make_participation,
-    make_timing,
-    make_work,
 )
-from jaxfl.experiment.session.clients import Data, malicious
-from jaxfl.experiment.session.seeds import Seeds, seeds_of
+from jaxfl.experiment.session.clients import Data, malicious, true_groups, unseen
+from jaxfl.experiment.session.seeds import Seeds
 from jaxfl.experiment.store.manifest import digest_arrays
 from jaxfl.models import MODELS
 from jaxfl.simulation import mesh
+from jaxfl.simulation.work import drop, given, read_fractions, stragglers
 from jaxfl.training.optimizers import OPTIMIZERS, SCHEDULES, Optimizer
 from jaxfl.training.task import classification, regression
 from jaxfl.uplink import Compression, attack, chain, defence_links, gaussian, quantise, top_k
@@ -84,7 +83,33 @@ class Built:
     @property
     def seeds(self) -> Seeds:
         """The seeds of the run."""
-        return seeds_of(self.config)
+        return Seeds(self.config.seed, self.config.seeds)
+
+    @property
+    def clients(self) -> int:
+        """The number of clients."""
+        return value_of(self.config.clients)
+
+    @cached_property
+    def devices(self) -> int:
+        """How many devices each process uses."""
+        return devices_of(self.config)
+
+    @cached_property
+    def malicious(self) -> np.ndarray:
+        """Which clients attack [C]."""
+        return malicious(self.config)
+
+    @cached_property
+    def unseen(self) -> np.ndarray:
+        """Which clients take part in no round [C]."""
+        return unseen(self.config)
+
+    @cached_property
+    def groups(self) -> list[np.ndarray | None]:
+        """The true groups of the clients [C] in each seed, None where all clients differ."""
+        places = range(self.seeds.count)
+        return [true_groups(self.config, self.data.source, place) for place in places]
 
     def with_hyper(self, **hyper: Any) -> Algorithm:
         """The algorithm with other hyper-parameters, which may be traced."""
@@ -110,16 +135,19 @@ def build(resolved: Resolved[Config], data: Data) -> Built:
     config = resolved.config
     task = make_task(config, data.source)
     algorithm = ALGORITHMS[config.algorithm](task, **config.hyper)
-    first = seeds_of(config).one(data.federation)
+    first = Seeds(config.seed, config.seeds).one(data.federation)
     jax.eval_shape(partial(rehearse, algorithm), jax.random.key(0), first)
     if "accept" in config.defend:
         check_acceptance(config, first)
     check_top_edges(config)
-    timing = make_timing(config)
+    seen = np.flatnonzero(~unseen(config))
+    timing = make_timing(config, seen)
     check_late(config.arrivals, config.algorithm)
-    sample = make_participation(config, timing)
-    fractions = given_fractions(config, first.train.mask.shape[0])
-    work = make_work(config, fractions)
+    clients = value_of(config.clients)
+    sample = make_participation(timing, seen, clients, config.participation)
+    fractions = None
+    if config.work_file is not None:
+        fractions = read_fractions(config.work_file, clients)
     excess, exposure = inspect_uploads(config, task, data, first)
     return Built(
         config,
@@ -130,7 +158,7 @@ def build(resolved: Resolved[Config], data: Data) -> Built:
         excess,
         exposure,
         timing,
-        work=work,
+        work=make_work(config, fractions),
         lost=make_loss(config),
         fractions=fractions,
     )
@@ -185,6 +213,48 @@ def make_model(name: str, source: Source) -> nn.Module:
     names: dict[str, Any] = {"vocabulary": source.vocabulary} if takes_names(name) else {}
     make: Callable[..., nn.Module] = MODELS[name]
     return make(source.classes or 1, **names)
+
+
+def make_timing(setting: Setting, seen: np.ndarray) -> Timing | None:
+    """The virtual clock of a run; None if it has none.
+
+    Args:
+      setting: of the run.
+      seen: ids of the clients that take part.
+
+    Raises:
+      InputError: the file of durations does not fit, or an asynchronous step would wait for all
+        clients.
+    """
+    durations = find_durations(
+        value_of(setting.clients), setting.speeds, setting.speed_seed, setting.durations
+    )
+    if durations is None:
+        return None
+    if setting.arrivals == "synchronous":
+        return Timing(durations)
+    return late_arrivals(durations, seen, setting.participation, setting.rounds)
+
+
+def make_work(setting: Setting, fractions: np.ndarray | None) -> Work | None:
+    """How much of its local training each client does, None if all clients do all of it.
+
+    Args:
+      setting: of the run.
+      fractions: the part of its local steps that each client takes [C], where a file has it.
+    """
+    if fractions is not None:
+        return given(fractions)
+    if setting.stragglers == 0:
+        return None
+    return stragglers(setting.stragglers, least=setting.least_work, epochs=setting.local_epochs)
+
+
+def make_loss(setting: Setting) -> Loss | None:
+    """Whose uploads are lost in a round, None if all arrive."""
+    if setting.drop == 0 and not setting.drop_stragglers:
+        return None
+    return drop(setting.drop, stragglers=setting.drop_stragglers)
 
 
 def rehearse(algorithm: Algorithm, key: PRNGKey, federation: Federation) -> State:

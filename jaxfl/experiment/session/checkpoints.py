@@ -9,12 +9,13 @@ import jax
 import numpy as np
 
 from jaxfl.core.errors import InputError, check, warn
-from jaxfl.experiment.config import Config, devices_of, differences
+from jaxfl.experiment.config import Config, differences
 from jaxfl.experiment.session.history import History
 from jaxfl.experiment.session.models import Best
 from jaxfl.experiment.session.program import Program, Record
 from jaxfl.experiment.store import files
 from jaxfl.experiment.store.manifest import read_manifest, write_manifest
+from jaxfl.experiment.store.records import read_lines
 from jaxfl.simulation import checkpoint, mesh
 
 
@@ -110,11 +111,11 @@ def read_checkpoint(
     Raises:
       InputError: the checkpoint is not of this program.
     """
-    config, seeds = program.built.config, program.built.seeds
+    seeds = program.built.seeds
     try:
         number, (state, best) = checkpoint.restore(path / "state", (program.state, best))
         with (path / "history.npz").open("rb") as file, np.load(file, allow_pickle=False) as arrays:
-            history.restore(dict(arrays), files.read_json_lines(path / "metrics.jsonl"))
+            history.restore(dict(arrays), read_lines(path / "metrics.jsonl"))
             seconds = float(arrays["seconds"])
     except Exception as error:  # NumPy and orbax raise a dozen types
         reason = (str(error).splitlines() or [type(error).__name__])[0]
@@ -122,7 +123,7 @@ def read_checkpoint(
             f"{path} is no checkpoint of this run ({reason}): remove it to resume from the one "
             "before, or run anew"
         ) from error
-    with jax.set_mesh(mesh.make_mesh(devices_of(config))):
+    with jax.set_mesh(mesh.make_mesh(program.built.devices)):
         state = mesh.place(jax.device_get(state), axis=seeds.client_axis)
         best = mesh.place(jax.device_get(best), axis=seeds.client_axis)
     return dataclasses.replace(program, state=state, done=number, before=seconds), best

@@ -4,6 +4,8 @@ import dataclasses
 import inspect
 from dataclasses import dataclass
 from functools import cached_property
+from pathlib import Path
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -28,7 +30,7 @@ from jaxfl.data.skews import Parts
 from jaxfl.experiment.config import DataOptions, Resolved, Setting, devices_of
 from jaxfl.experiment.config.fields import seed_of_data, value_of
 from jaxfl.experiment.config.rules import count_unseen
-from jaxfl.experiment.session.seeds import seeds_of
+from jaxfl.experiment.session.seeds import Seeds
 from jaxfl.experiment.session.stored_data import digest_stored, find_stored, outline, store
 from jaxfl.experiment.store.manifest import digest_arrays
 from jaxfl.simulation import mesh
@@ -64,17 +66,18 @@ def gather(resolved: Resolved) -> Data:
       ((5, 232, 8, 8, 1), [288, 288, 290, 288, 283])
     """
     setting, source = resolved.config, resolved.source
-    seeds = seeds_of(setting)
+    seeds = Seeds(setting.seed, setting.seeds)
     parts = [assign(setting, source, place) for place in range(seeds.count)]
     if setting.store is not None:
-        stored = find_stored(setting, source)
+        directory, origin = Path(setting.store), origin_of(setting, source)
+        stored = find_stored(directory, origin)
         if stored is not None:
             return Data(source, parts, outline(stored), stored)
     federation = make_federation(source, parts, setting)
     if setting.attack in FLIPPED:
         federation = flip_labels(federation, malicious(setting), source.classes)
     if setting.store is not None:
-        stored = store(setting, source, federation)
+        stored = store(directory, origin, federation)
         return Data(source, parts, outline(stored), stored)
     with jax.set_mesh(mesh.make_mesh(devices_of(setting))):
         return Data(source, parts, mesh.place(federation, axis=seeds.client_axis))
@@ -179,6 +182,18 @@ def unseen(setting: Setting) -> np.ndarray:
     chosen = np.zeros(clients, bool)
     chosen[benign[: count_unseen(setting, clients)]] = True
     return chosen
+
+
+def origin_of(setting: Setting, source: Source) -> dict[str, Any]:
+    """What the clients' data depend on, as JSON."""
+    names = [field.name for field in dataclasses.fields(DataOptions) if field.name != "data_dir"]
+    if setting.attack in FLIPPED:
+        names += ["attack", "attack_ratio", "attack_seed", "malicious"]
+    options = {name: getattr(setting, name) for name in names} | {"seed": seed_of_data(setting)}
+    arrays = [source.x_train, source.y_train, source.x_test, source.y_test]
+    return {name: list(v) if isinstance(v, tuple) else v for name, v in options.items()} | {
+        "examples": digest_arrays([x for x in arrays if x is not None])
+    }
 
 
 def flip_labels(federation: Federation, malicious: Array | np.ndarray, classes: int) -> Federation:

@@ -8,10 +8,10 @@ import numpy as np
 
 from jaxfl.experiment.config import load_config, to_json
 from jaxfl.experiment.session.build import Built
-from jaxfl.experiment.session.clients import malicious, true_groups
 from jaxfl.experiment.session.history import WEIGHTS, History
 from jaxfl.experiment.session.models import FILE as MODELS_FILE
 from jaxfl.experiment.store import files
+from jaxfl.experiment.tables.heading import data_line, graph_title, setting_line
 
 if TYPE_CHECKING:
     from jaxfl.experiment.pictures.clients import Clients
@@ -26,7 +26,7 @@ def begin(directory: Path, built: Built, overwrite: bool) -> None:
     from jaxfl.experiment.pictures.partition import draw_partition
 
     files.create(directory, files.EVERYTHING, overwrite)
-    figure = draw_partition(built.data.source, built.data.parts[0], built.config)
+    figure = draw_partition(built.data.source, built.data.parts[0], data_line(built.config))
     write_picture(directory, "partition", figure, built.config.format)
     # From now on the run can be resumed.
     files.write_file(directory / "config.json", to_json(built.config))
@@ -80,7 +80,8 @@ def finish(
 
     config = built.config
     files.write_npz(directory / "clients.npz", history.clients())
-    curves = draw_curves(history.lines, config, history.measure)
+    title = f"{config.name}: {setting_line([config])}"
+    curves = draw_curves(history.lines, history.measure, title=title, algorithm=config.algorithm)
     write_picture(directory, "curves", curves, config.format)
     if models:
         files.write_npz(directory / MODELS_FILE, models, compressed=False)
@@ -88,7 +89,8 @@ def finish(
     if last is not None and graph is not None:
         files.write_npz(directory / "graph.npz", graph)
         clients = drawn_clients(built)
-        write_picture(directory, "graph", draw_graph(Graph(*last), clients, config), config.format)
+        figure = draw_graph(Graph(*last), clients, graph_title(config))
+        write_picture(directory, "graph", figure, config.format)
         if "gif" in config.format:
             _write_rounds(directory / "graph.gif", built, history, clients)
     files.write_json(directory / "summary.json", history.summary(compile_seconds))
@@ -100,8 +102,7 @@ def drawn_clients(built: Built) -> "Clients":
 
     source = built.data.source
     parts = built.data.parts[0]
-    groups = true_groups(built.config, source)
-    return clients_of(source, parts, groups, malicious(built.config))
+    return clients_of(source, parts, built.groups[0], built.malicious)
 
 
 def _write_rounds(file: Path, built: Built, history: History, clients: "Clients") -> None:
@@ -116,8 +117,7 @@ def _write_rounds(file: Path, built: Built, history: History, clients: "Clients"
         draw_graph(
             Graph({name: arrays[name][0, number] for name in names}, ids[number]),
             clients,
-            built.config,
-            number + 1,
+            graph_title(built.config, number + 1),
         )
         for number in evenly_spaced(len(ids), FRAMES)
     ]

@@ -1,11 +1,9 @@
 """From records to what is written: one line an evaluation, arrays and one summary a run."""
 
-import dataclasses
 import math
 import platform
 from collections import Counter
 from importlib import metadata
-from typing import Any, cast
 
 import jax
 import numpy as np
@@ -13,68 +11,86 @@ from jaxtyping import PyTree
 
 from jaxfl.core.errors import check
 from jaxfl.core.version import VERSION
-from jaxfl.experiment.config import devices_of
 from jaxfl.experiment.privacy.guarantee import claim
 from jaxfl.experiment.session.availability import time_of
 from jaxfl.experiment.session.build import Built
-from jaxfl.experiment.session.clients import malicious, true_groups, unseen
 from jaxfl.experiment.session.model_inputs import inputs_of
 from jaxfl.experiment.session.program import Record
+from jaxfl.experiment.store.records import (
+    GraphMeasures,
+    Line,
+    Named,
+    Summary,
+    Traffic,
+)
 from jaxfl.graphs.measures import measure_graph
 from jaxfl.simulation import mesh
-from jaxfl.simulation.evaluate import STAGES, Evaluation, Stage, by_stage
-from jaxfl.simulation.scoring import over_seeds, select_on_val, summarise, timed_summary
+from jaxfl.simulation.evaluate import Evaluation, Stage, by_stage
+from jaxfl.simulation.scoring import (
+    each_seed,
+    over_seeds,
+    select_on_val,
+    summarise,
+    timed_summary,
+)
+from jaxfl.simulation.statistics import Measure, SeedStatistics, StageStatistics
 
 WEIGHTS = "weights"
 
 
-def score_statistics(record: Record, sizes: np.ndarray, counted: np.ndarray) -> dict[str, Any]:
-    """The scores of an evaluation by stage, and with several seeds `seeds`, those of each seed.
+def score_statistics(
+    record: Record, evaluation: Evaluation, sizes: np.ndarray, counted: np.ndarray
+) -> SeedStatistics:
+    """The statistics of an evaluation.
 
     Args:
-      record: an evaluation, NaN for malicious clients.
+      record: of the evaluation.
+      evaluation: of the record, NaN for malicious clients.
       sizes: examples of each client [S, C].
       counted: the clients whose scores count [C].
     """
     seeds = []
-    evaluation = cast(Evaluation, record.evaluation)  # a record without one has no line
     for seed, ids in enumerate(record.evaluated):
-        seeds.append(
-            {
-                stage: summarise(
-                    np.where(counted[ids], scores.test[seed], np.nan), sizes[seed][ids]
-                )
-                for stage, scores in by_stage(evaluation).items()
-            }
-        )
+        statistics = {
+            stage: summarise(np.where(counted[ids], scores.test[seed], np.nan), sizes[seed][ids])
+            for stage, scores in by_stage(evaluation).items()
+        }
+        seeds.append(StageStatistics(**statistics))
     return over_seeds(seeds)
 
 
 def make_line(
-    record: Record, sizes: np.ndarray, unseen: np.ndarray, sent: dict[str, int]
-) -> dict[str, Any]:
+    record: Record,
+    evaluation: Evaluation,
+    sizes: np.ndarray,
+    unseen: np.ndarray,
+    sent: Traffic,
+) -> Line:
     """One line of `metrics.jsonl`.
 
     Args:
-      record: an evaluation, NaN for malicious clients.
+      record: of the evaluation.
+      evaluation: of the record, NaN for malicious clients.
       sizes: examples of each client [S, C].
       unseen: clients that take part in no round [C]; their scores stand apart.
-      sent: floats `up` and `down`, bytes `up_bytes`, gradient `batches`, and uploads `reported` and
-        `lost` if some are lost, of all clients since round 0.
+      sent: since round 0.
     """
     own = {
         name: number_or_null(np.asarray(values)[:, -1].mean())
         for name, values in record.info.metrics.items()
     }
-    return {
+    line: Line = {
         "round": record.round,
         "seconds": round(record.seconds, 3),
         "loss": _mean_of_finite(np.asarray(record.info.loss)[:, -1]),
-        **score_statistics(record, sizes, ~unseen),
-        **({"unseen": score_statistics(record, sizes, unseen)} if unseen.any() else {}),
+        **score_statistics(record, evaluation, sizes, ~unseen),
         **sent,
-        **({"metrics": own} if own else {}),
     }
+    if unseen.any():
+        line["unseen"] = score_statistics(record, evaluation, sizes, unseen)
+    if own:
+        line["metrics"] = own
+    return line
 
 
 class History:
@@ -86,18 +102,15 @@ class History:
         self.excess = built.excess
         self.exposure = built.exposure
         self.timing = built.timing
-        self.elapsed = np.zeros(built.config.seeds)  # virtual time of each seed
+        self.elapsed = np.zeros(self.seeds.count)  # virtual time of each seed
         self.inputs = inputs_of(built.data.source)
-        self.malicious = malicious(built.config)
-        self.unseen = unseen(built.config)
-        self.measure = "accuracy" if built.data.source.classes else "rmse"
-        source = built.data.source
-        # The true groups of each seed, None where all clients differ.
-        places = range(self.seeds.count)
-        self.groups = [true_groups(built.config, source, place) for place in places]
+        self.malicious, self.unseen = built.malicious, built.unseen
+        self.groups = built.groups
+        self.devices = built.devices
+        self.measure: Measure = "accuracy" if built.data.source.classes else "rmse"
         sizes = mesh.fetch(built.data.federation.sizes)
         self.sizes: np.ndarray = self.seeds.with_axis(sizes)  # [S, C]
-        self.lines: list[dict[str, Any]] = []
+        self.lines: list[Line] = []
         after = built.config.score_after
         self.stages: tuple[Stage, ...] = ("deployed",) if after == "none" else ("deployed", after)
         self.scores: dict[str, list[np.ndarray]] = {
@@ -112,7 +125,7 @@ class History:
         self.diverged: Counter[int] = Counter()
         self.recent: set[int] = set()  # clients that were left out since the last line
 
-    def add(self, record: Record) -> dict[str, Any] | None:
+    def add(self, record: Record) -> Line | None:
         """Takes in a record and returns its line of `metrics.jsonl`, None without an evaluation."""
         for way in self.sent:
             self.sent[way] += int(getattr(record.info, way).sum(dtype=np.int64))
@@ -127,21 +140,23 @@ class History:
             self.weights.setdefault(name, []).append(weights)
         if record.evaluation is None:
             return None
-        benign = jax.tree.map(
+        benign: Evaluation = jax.tree.map(
             lambda s: np.where(self.malicious[record.evaluated], np.nan, s), record.evaluation
         )
-        record = dataclasses.replace(record, evaluation=benign)
         for stage, scores in by_stage(benign).items():
             for part, values in scores._asdict().items():
                 row = np.full(self.sizes.shape, np.nan, np.float32)
                 np.put_along_axis(row, record.evaluated, values, axis=1)
                 self.scores[f"{stage}_{part}"].append(row)
-        named = {"diverged": sorted(self.recent)} if self.recent else {}
+        scored = make_line(record, benign, self.sizes, self.unseen, self._sent())
+        line: Line = {**scored, **time_of(self.timing, self.elapsed)}
+        if graph := self._graph_measures(record):
+            line["graph"] = graph
+        if self.recent:
+            line["diverged"] = sorted(self.recent)
         self.recent = set()
-        graph = self._graph_measures(record)
-        line = make_line(record, self.sizes, self.unseen, self._sent())
-        self.lines.append(line | time_of(self.timing, self.elapsed) | graph | named)
-        return self.lines[-1]
+        self.lines.append(line)
+        return line
 
     def arrays(self) -> dict[str, np.ndarray]:
         """What a checkpoint keeps beside `lines`; see `restore`."""
@@ -156,7 +171,7 @@ class History:
             kept |= {"elapsed": self.elapsed, "durations": self.timing.durations}
         return kept | self._all_weights()
 
-    def restore(self, arrays: dict[str, np.ndarray], lines: list[dict[str, Any]]) -> None:
+    def restore(self, arrays: dict[str, np.ndarray], lines: list[Line]) -> None:
         """Takes in what `arrays` and `lines` were."""
         self.lines = lines
         self.scores = {name: list(arrays[f"scores_{name}"]) for name in self.scores}
@@ -194,53 +209,55 @@ class History:
         last = {name: pieces[-1][0, -1] for name, pieces in self.weights.items()}
         return last, self.ids[-1][0, -1]
 
-    def summary(self, compile_seconds: float) -> dict[str, Any]:
+    def summary(self, compile_seconds: float) -> Summary:
         """The content of `summary.json`."""
-        chosen = []
-        for s, sizes in enumerate(self.sizes):
-            tests = {
-                stage: select_on_val(
-                    *(np.stack(self.scores[f"{stage}_{part}"])[:, s] for part in ("val", "test"))
-                )
-                for stage in self.stages
-            }
-            chosen.append(
-                {
-                    stage: summarise(np.where(self.unseen, np.nan, test), sizes)
-                    for stage, test in tests.items()
-                }
-            )
         last = self.lines[-1]
-        return {
-            "algorithm": self.config.algorithm,
-            **({"label": self.config.label} if self.config.label else {}),
+        named: Named = {"algorithm": self.config.algorithm}
+        if self.config.label:
+            named["label"] = self.config.label
+        summary: Summary = {
+            **named,
             "measure": self.measure,
-            "final": {key: last[key] for key in (*STAGES, "seeds") if key in last},
-            "selected_on_val": over_seeds(chosen),
-            **({"unseen": last["unseen"]} if "unseen" in last else {}),
+            "final": over_seeds(each_seed(last)),
+            "selected_on_val": self._selected_on_val(),
             "rounds": last["round"],
             **timed_summary(self.config.target, self.lines, self.measure),
             "seconds": last["seconds"],
             "compile_seconds": round(compile_seconds, 3),
-            "up": last["up"],
-            "down": last["down"],
-            "up_bytes": last["up_bytes"],
-            "batches": last["batches"],
-            **{way: last[way] for way in ("reported", "lost") if way in last},
-            **({"graph": last["graph"]} if "graph" in last else {}),
+            **self._sent(),
             "diverged": {str(client): rounds for client, rounds in sorted(self.diverged.items())},
-            **self._privacy(),
             "inputs": self.inputs,
-            "devices": devices_of(self.config),
+            "devices": self.devices,
             "versions": versions(),
         }
+        if "unseen" in last:
+            summary["unseen"] = last["unseen"]
+        if "graph" in last:
+            summary["graph"] = last["graph"]
+        if self.exposure is not None:
+            summary["privacy"] = claim(self.config, self.exposure, self.ids)
+        return summary
+
+    def _selected_on_val(self) -> SeedStatistics:
+        """The statistics where each client takes the evaluation of its best validation score."""
+        seeds = []
+        for seed, sizes in enumerate(self.sizes):
+            statistics = {}
+            for stage in self.stages:
+                val, test = (
+                    np.stack(self.scores[f"{stage}_{part}"])[:, seed] for part in ("val", "test")
+                )
+                chosen = np.where(self.unseen, np.nan, select_on_val(val, test))
+                statistics[stage] = summarise(chosen, sizes)
+            seeds.append(StageStatistics(**statistics))
+        return over_seeds(seeds)
 
     def _all_weights(self) -> dict[str, np.ndarray]:
         return {name: np.concatenate(pieces, axis=1) for name, pieces in self.weights.items()}
 
-    def _graph_measures(self, record: Record) -> dict[str, Any]:
-        """`graph` of a line: numbers of the last round's weights, means over the seeds."""
-        found = {}
+    def _graph_measures(self, record: Record) -> GraphMeasures:
+        """Numbers of the last round's weights, means over the seeds; none without weights."""
+        found: GraphMeasures = {}
         for name, weights in _named(record.info.weights).items():
             part = name.removeprefix(WEIGHTS).lstrip("_")
             seeds = []
@@ -249,22 +266,20 @@ class History:
                 own = None if groups is None else groups[ids]
                 seeds.append(measure_graph(weights[seed, -1], own, self.malicious[ids]))
             numbers = _mean_of_known(seeds)
-            found |= {part: numbers} if part else numbers
-        return {"graph": found} if found else {}
+            if part:
+                found[part] = numbers
+            else:
+                found |= numbers
+        return found
 
-    def _privacy(self) -> dict[str, Any]:
-        if self.exposure is None:
-            return {}
-        return {"privacy": claim(self.config, self.exposure, self.ids)}
-
-    def _sent(self) -> dict[str, int]:
+    def _sent(self) -> Traffic:
         """What all clients have sent and computed, the mean over the seeds.
 
         Bytes are 4 a float, and the excess of each round's uploads.
         """
         sent = {way: round(total / len(self.sizes)) for way, total in self.sent.items()}
         uploads = sum(ids[0].size for ids in self.ids)
-        return sent | {"up_bytes": 4 * sent["up"] + self.excess * uploads}
+        return Traffic(**sent, up_bytes=4 * sent["up"] + self.excess * uploads)
 
 
 def number_or_null(value: float | np.floating) -> float | None:
@@ -272,7 +287,7 @@ def number_or_null(value: float | np.floating) -> float | None:
     return float(value) if math.isfinite(value) else None
 
 
-def versions() -> dict[str, Any]:
+def versions() -> dict[str, str]:
     """Versions of what computes, and the device that did."""
     names = ("jax", "jaxlib", "flax", "optax", "numpy")
     found = {"jaxfl": VERSION} | {name: metadata.version(name) for name in names}

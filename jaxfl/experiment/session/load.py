@@ -1,5 +1,6 @@
 """A finished run, read from its directory: what was scored, who learned from whom, the models."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -12,13 +13,14 @@ from jaxfl.algorithms import ALGORITHMS
 from jaxfl.core.errors import InputError, check
 from jaxfl.core.ragged import is_ragged
 from jaxfl.core.types import Algorithm, Dataset, Params
-from jaxfl.experiment.config import Config, load_config, parse_json, resolve
+from jaxfl.experiment.config import Config, load_config, resolve
 from jaxfl.experiment.session.build import make_task
 from jaxfl.experiment.session.clients import gather
 from jaxfl.experiment.session.model_inputs import check_inputs, source_of
 from jaxfl.experiment.session.models import Which, read_models
-from jaxfl.experiment.session.seeds import seeds_of
+from jaxfl.experiment.session.seeds import Seeds
 from jaxfl.experiment.store.files import read_arrays
+from jaxfl.experiment.store.records import Inputs, Summary, read_lines, read_summary
 
 
 def load(directory: Path | str) -> "FinishedRun":
@@ -43,7 +45,7 @@ def load(directory: Path | str) -> "FinishedRun":
         f"{path} holds no finished run (config.json and summary.json): {hint}",
     )
     run = FinishedRun(path, load_config(path / "config.json"))
-    check(isinstance(run.summary, dict), f"{path / 'summary.json'} is damaged: run again")
+    _ = run.summary  # what is no summary is refused now
     return run
 
 
@@ -65,9 +67,9 @@ class FinishedRun:
     config: Config
 
     @cached_property
-    def summary(self) -> dict[str, Any]:
+    def summary(self) -> Summary:
         """The content of `summary.json`, see docs/files.md."""
-        return self._parse("summary.json")[0]
+        return read_summary(self.directory / "summary.json")
 
     @cached_property
     def metrics(self) -> dict[str, np.ndarray]:
@@ -77,7 +79,7 @@ class FinishedRun:
         NaN.
         `pandas.DataFrame(run.metrics)` is a table of them.
         """
-        lines = [_flat(line) for line in self._parse("metrics.jsonl")]
+        lines = [_flat(line) for line in read_lines(self.directory / "metrics.jsonl")]
         names = dict.fromkeys(name for line in lines for name in line)
         return {name: np.array([line.get(name, np.nan) for line in lines]) for name in names}
 
@@ -142,7 +144,7 @@ class FinishedRun:
             0 <= client < count,
             f"client is {client}: expected an id from 0 to {count - 1}",
         )
-        seeds = seeds_of(self.config)
+        seeds = Seeds(self.config.seed, self.config.seeds)
         number = seeds.first if seed is None else seed
         check(
             number in seeds.numbers,
@@ -166,7 +168,7 @@ class FinishedRun:
         return found.argmax(axis=-1) if self._inputs["classes"] else found[:, 0]
 
     @property
-    def _inputs(self) -> dict[str, Any]:
+    def _inputs(self) -> Inputs:
         found = self.summary.get("inputs")
         if found is None:
             raise InputError(
@@ -191,17 +193,8 @@ class FinishedRun:
     def _train(self) -> Dataset:
         return gather(resolve(self.config)).federation.train
 
-    def _parse(self, name: str) -> list[Any]:
-        """The JSON objects of a file: of each line, or one."""
-        file = self.directory / name
-        try:
-            text = file.read_text()
-            return [parse_json(t) for t in (text.splitlines() if name.endswith("l") else [text])]
-        except (OSError, ValueError) as error:
-            raise InputError(f"cannot read {file} ({error!r:.200}): run again") from error
 
-
-def _flat(line: dict[str, Any], above: str = "") -> dict[str, float | int]:
+def _flat(line: Mapping[str, Any], above: str = "") -> dict[str, float | int]:
     """The numbers of a line by name; those of each seed and lists of clients are left out."""
     found: dict[str, float | int] = {}
     for name, value in line.items():

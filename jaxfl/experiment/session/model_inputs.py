@@ -1,30 +1,34 @@
 """What the models of a run take and predict, so that they are used without the data of the run."""
 
-from typing import Any
-
 import numpy as np
 
 from jaxfl.core.errors import check
 from jaxfl.data import Source
+from jaxfl.experiment.store.records import Inputs
 
 
-def inputs_of(source: Source) -> dict[str, Any]:
+def inputs_of(source: Source) -> Inputs:
     """What a model takes and predicts, as JSON."""
     shown = source.x_train
     return {
         "shape": list(shown.shape[1:]),
         "dtype": str(shown.dtype),
         "classes": int(source.classes),
-        "scale": source.scale,
-        "shift": source.shift,
+        "scale": _listed(source.scale),
+        "shift": _listed(source.shift),
         "vocabulary": list(source.vocabulary),
     }
 
 
-def source_of(inputs: dict[str, Any]) -> Source:
+def _listed(value: float | tuple[float, ...]) -> float | list[float]:
+    """A number, or a number for each channel, as JSON has it."""
+    return list(value) if isinstance(value, tuple) else value
+
+
+def source_of(inputs: Inputs) -> Source:
     """A data set without an example, for which the models of a run can be made again."""
 
-    def numbers(value: Any) -> Any:
+    def numbers(value: float | list[float]) -> float | tuple[float, ...]:
         return tuple(value) if isinstance(value, list) else value
 
     x = np.zeros((1, *inputs["shape"]), inputs["dtype"])
@@ -41,7 +45,7 @@ def source_of(inputs: dict[str, Any]) -> Source:
     )
 
 
-def check_inputs(x: np.ndarray, inputs: dict[str, Any]) -> np.ndarray:
+def check_inputs(x: np.ndarray, inputs: Inputs) -> np.ndarray:
     """The inputs [B, *shape] in the type of the data of the run.
 
     Raises:

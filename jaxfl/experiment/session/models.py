@@ -17,7 +17,6 @@ from jaxfl.core import tree
 from jaxfl.core.errors import check, warn
 from jaxfl.core.options import checked
 from jaxfl.core.types import Params, State
-from jaxfl.experiment.config.fields import value_of
 from jaxfl.experiment.session.program import Program, Record
 from jaxfl.experiment.session.seeds import Seeds
 from jaxfl.experiment.store.files import read_arrays
@@ -47,16 +46,15 @@ def no_best(program: Program) -> Best:
     """Before the first evaluation: what the clients would deploy."""
     models = program.deploy(program.state)
     built = program.built
-    clients = value_of(built.config.clients)
-    return Best(jnp.full(built.seeds.shape(clients), -jnp.inf), models)
+    return Best(jnp.full(built.seeds.shape(built.clients), -jnp.inf), models)
 
 
 def better(best: Best, program: Program, record: Record) -> Best:
     """The best models after an evaluation of some of the clients; as they were without one."""
     if record.evaluation is None:
         return best
-    config, seeds = program.built.config, program.built.seeds
-    val = np.full((config.seeds, value_of(config.clients)), -np.inf, np.float32)
+    seeds = program.built.seeds
+    val = np.full((seeds.count, program.built.clients), -np.inf, np.float32)
     # A client without a score keeps its newest model.
     evaluated = np.nan_to_num(record.evaluation.deployed.val, nan=np.inf)
     np.put_along_axis(val, record.evaluated, evaluated, axis=1)

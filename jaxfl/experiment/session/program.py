@@ -15,10 +15,7 @@ from jaxtyping import Array, PyTree
 from jaxfl.core import tree
 from jaxfl.core.options import checked
 from jaxfl.core.types import Algorithm, Cohort, Federation, Info, Params, State
-from jaxfl.experiment.config import Config, devices_of
-from jaxfl.experiment.config.fields import value_of
 from jaxfl.experiment.session.build import Built
-from jaxfl.experiment.session.clients import unseen
 from jaxfl.simulation import mesh
 from jaxfl.simulation.checks import check_validation
 from jaxfl.simulation.evaluate import After, Evaluation, make_evaluate_models
@@ -87,10 +84,10 @@ def evaluated_ids(built: Built, ids: np.ndarray) -> np.ndarray:
       built: the run.
       ids: the clients of the last round [M] or [S, M].
     """
-    clients = np.arange(value_of(built.config.clients), dtype=ids.dtype)
+    clients = np.arange(built.clients, dtype=ids.dtype)
     if built.config.eval_on == "all":
         return np.broadcast_to(clients, (*ids.shape[:-1], clients.size))
-    newcomers = clients[unseen(built.config)]
+    newcomers = clients[built.unseen]
     newcomers = np.broadcast_to(newcomers, (*ids.shape[:-1], newcomers.size))
     return np.concatenate([ids, newcomers], axis=-1)
 
@@ -136,15 +133,16 @@ def stops(rounds: int, every: int | None) -> list[int]:
     return sorted({*range(every or rounds, rounds + 1, every or rounds), rounds})
 
 
-def stretches(config: Config, done: int = 0) -> list[tuple[int, int]]:
+def stretches(built: Built, done: int = 0) -> list[tuple[int, int]]:
     """(first round, the one after the last) of what runs without a break.
 
     Breaks are for evaluations and checkpoints.
 
     Args:
-      config: of the run.
+      built: the run.
       done: rounds that are already done.
     """
+    config = built.config
     evaluations = stops(config.rounds, config.eval_every)
     checkpoints = stops(config.rounds, config.checkpoint_every)
     breaks = {stop for stop in (*evaluations, *checkpoints) if stop > done}
@@ -172,7 +170,7 @@ def compile_run(built: Built, done: int = 0) -> Program:
         return compiled, jax.tree.map(lambda x, where: x.update(sharding=where), shapes, shardings)
 
     check_validation(built.algorithm, federation)
-    with jax.set_mesh(mesh.make_mesh(devices_of(config))):
+    with jax.set_mesh(mesh.make_mesh(built.devices)):
         # Not jitted: the task's own `init` is, and it is the same program for all methods.
         state = seeds.each(init, (0, 0))(numbers, federation)
         # Copied, because the first round takes its memory: it may hold one array in two places.
@@ -180,7 +178,7 @@ def compile_run(built: Built, done: int = 0) -> Program:
         layout = jax.tree.map(lambda x: x.sharding, state)  # of what comes out as of what goes in
         programs, trained = {}, None
         # Where no round is left, one is compiled for the shapes of what it gives.
-        for length in {end - start for start, end in stretches(config, done)} or {1}:
+        for length in {end - start for start, end in stretches(built, done)} or {1}:
             many = seeds.each(partial(advance, length), (0, 0, 0, None))
             compiled = jax.jit(many, donate_argnums=2, out_shardings=(layout, None))
             lowered = compiled.lower(numbers, federation, state, START)
@@ -194,8 +192,9 @@ def compile_run(built: Built, done: int = 0) -> Program:
         models, deployed = compile_deploy(ids)
         many = jax.jit(seeds.each(assess, (0, 0, 0, None, 0, 0)))
         assessed = many.lower(numbers, federation, deployed, START, ids, trained).compile()
-        clients = value_of(config.clients)
-        everybody = np.broadcast_to(np.arange(clients, dtype=ids.dtype), seeds.shape(clients))
+        everybody = np.broadcast_to(
+            np.arange(built.clients, dtype=ids.dtype), seeds.shape(built.clients)
+        )
         models_of_all = models
         if config.keep_models and ids.shape != everybody.shape:
             models_of_all, _ = compile_deploy(everybody)
@@ -232,14 +231,14 @@ def records(program: Program, meanwhile: Callable[[], None] = nothing) -> Iterat
     config, seeds = program.built.config, program.built.seeds
     began = time.perf_counter() - program.before
     state, due = program.state, stops(config.rounds, config.eval_every)
-    for start, end in stretches(config, program.done):
+    for start, end in stretches(program.built, program.done):
         state, (info, ids) = program.advance[end - start](state, np.int32(start))
         wait_for(ids, meanwhile)
         ids = mesh.fetch(ids)
         evaluated = evaluated_ids(program.built, ids[..., -1, :])
         evaluation = None
         if end in due:
-            with jax.set_mesh(mesh.make_mesh(devices_of(config))):
+            with jax.set_mesh(mesh.make_mesh(program.built.devices)):
                 trained = mesh.place(info.trained, axis=seeds.client_axis)
             found = program.evaluate(state, np.int32(end), evaluated, trained)
             wait_for(found, meanwhile)

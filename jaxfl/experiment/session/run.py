@@ -6,7 +6,6 @@ Where several processes run together, each calls these functions alike and the f
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 from jaxfl.core.errors import Diverged, InputError, check, warn
 from jaxfl.experiment.config import Config, load_config, resolve
@@ -20,19 +19,20 @@ from jaxfl.experiment.session.models import better, models_of, no_best, tell_siz
 from jaxfl.experiment.session.program import Program, records, stops
 from jaxfl.experiment.session.stored_program import make_program
 from jaxfl.experiment.store import files
+from jaxfl.experiment.store.records import LineOfRun, Summary, check_version, read_summary
 from jaxfl.simulation import mesh
 
 # (config, a line of metrics.jsonl and its measure; at first None)
-Follow = Callable[[Config, dict[str, Any] | None], None]
+Follow = Callable[[Config, LineOfRun | None], None]
 
 
-def silent(config: Config, line: dict[str, Any] | None) -> None:
+def silent(config: Config, line: LineOfRun | None) -> None:
     """Follows a run without a word."""
 
 
 def execute(
     config: Config, out: Path, *, overwrite: bool = False, follow: Follow = silent
-) -> dict[str, Any]:
+) -> Summary:
     """One run from beginning to end; nothing is written before all is checked, loaded and compiled.
 
     Args:
@@ -73,7 +73,7 @@ def resume(
     devices: int | None = None,
     rounds: int | None = None,
     follow: Follow = silent,
-) -> dict[str, Any]:
+) -> Summary:
     """Goes on with a run that was stopped, from its newest checkpoint, or from round 0 without one.
 
     On the same number of devices the whole is what it would have been without the stop, bit for
@@ -135,7 +135,9 @@ def to_resume(directory: Path, rounds: int | None = None) -> Config:
     )
     check((directory / "config.json").is_file(), f"{directory} holds no run to resume: {hint}")
     config = load_config(directory / "config.json")
+    check_version(directory / "metrics.jsonl")
     if (directory / "summary.json").exists():
+        read_summary(directory / "summary.json")
         if rounds is None:
             raise InputError(
                 f"the run in {directory} is finished: give --rounds, more than {config.rounds}, "
@@ -177,7 +179,7 @@ def record_run(
             if line is not None:
                 if mesh.is_main_process():
                     files.append_line(out, line)
-                follow(config, line | {"measure": history.measure})
+                follow(config, {**line, "measure": history.measure})
                 best = best and better(best, program, record)
             _check_convergence(config, history, record.round)
             stopped = record.round < config.rounds and mesh.any_process(asked.is_set())

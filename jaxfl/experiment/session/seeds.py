@@ -13,7 +13,6 @@ import numpy as np
 from jaxtyping import PyTree
 
 from jaxfl.core.ragged import is_ragged, join_shared, split_shared
-from jaxfl.experiment.config import Setting
 
 
 class Seeds(NamedTuple):
@@ -76,8 +75,3 @@ class Seeds(NamedTuple):
     def without_axis(self, tree: PyTree) -> PyTree:
         """What `with_axis` made, as it is in the run and in its files."""
         return tree if self.count > 1 else jax.tree.map(lambda x: x[0], tree)
-
-
-def seeds_of(setting: Setting) -> Seeds:
-    """The seeds of a run."""
-    return Seeds(setting.seed, setting.seeds)

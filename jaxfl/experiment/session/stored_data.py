@@ -1,6 +1,5 @@
 """The clients of a run on disk: written once from the data set, and opened by every later run."""
 
-import dataclasses
 import hashlib
 from functools import partial
 from pathlib import Path
@@ -12,38 +11,25 @@ from jaxtyping import Array
 
 from jaxfl.core.errors import InputError, check
 from jaxfl.core.types import Dataset, Federation, Pool
-from jaxfl.data import Source
-from jaxfl.experiment.config import DataOptions, Setting, parse_json
-from jaxfl.experiment.config.fields import seed_of_data, value_of
+from jaxfl.experiment.config import parse_json
 from jaxfl.experiment.store import files
-from jaxfl.experiment.store.manifest import digest_arrays
 from jaxfl.simulation.on_disk import StoredFederation, open_federation, write_federation
 from jaxfl.simulation.on_disk.federation import PARTS, Part
-from jaxfl.uplink import FLIPPED
 
 # Which data set, partition and options a directory was written from.
 ORIGIN = "origin.json"
 
 
-def origin_of(setting: Setting, source: Source) -> dict[str, Any]:
-    """What the clients' data depend on, as JSON."""
-    names = [field.name for field in dataclasses.fields(DataOptions) if field.name != "data_dir"]
-    if setting.attack in FLIPPED:
-        names += ["attack", "attack_ratio", "attack_seed", "malicious"]
-    options = {name: getattr(setting, name) for name in names} | {"seed": seed_of_data(setting)}
-    arrays = [source.x_train, source.y_train, source.x_test, source.y_test]
-    return {name: list(v) if isinstance(v, tuple) else v for name, v in options.items()} | {
-        "examples": digest_arrays([x for x in arrays if x is not None])
-    }
+def find_stored(directory: Path, origin: dict[str, Any]) -> StoredFederation | None:
+    """The federation in a directory; None if nothing is there yet.
 
-
-def find_stored(setting: Setting, source: Source) -> StoredFederation | None:
-    """The federation in the directory of the setting; None if nothing is there yet.
+    Args:
+      directory: of the clients on disk.
+      origin: which data set, partition and options the federation must stem from, as JSON.
 
     Raises:
-      InputError: the directory holds something else, or the federation of another setting.
+      InputError: the directory holds something else, or a federation of another origin.
     """
-    directory = Path(value_of(setting.store))
     if not directory.exists() or (directory.is_dir() and not any(directory.iterdir())):
         return None
     try:
@@ -53,8 +39,7 @@ def find_stored(setting: Setting, source: Source) -> StoredFederation | None:
             f"--store {directory} holds no data that jaxfl run wrote ({type(error).__name__}): "
             "name a new directory; your own federation is for jaxfl.simulation.on_disk in Python"
         ) from error
-    expected = origin_of(setting, source)
-    changed = [name for name in expected if found.get(name) != expected[name]]
+    changed = [name for name in origin if found.get(name) != origin[name]]
     check(
         not changed,
         f"--store {directory} holds the clients of another run ({', '.join(changed)} differ): "
@@ -63,13 +48,12 @@ def find_stored(setting: Setting, source: Source) -> StoredFederation | None:
     return open_federation(directory)
 
 
-def store(setting: Setting, source: Source, federation: Federation) -> StoredFederation:
-    """Writes the federation of a setting into its directory."""
-    directory = Path(value_of(setting.store))
+def store(directory: Path, origin: dict[str, Any], federation: Federation) -> StoredFederation:
+    """Writes a federation into a directory, with what it stems from."""
     with files.writing(directory):
         files.make_directory(directory.absolute().parent)
         stored = write_federation(directory, jax.device_get(federation))
-        files.write_json(directory / ORIGIN, origin_of(setting, source))
+        files.write_json(directory / ORIGIN, origin)
     return stored
 
 

@@ -8,7 +8,6 @@ import numpy as np
 
 from jaxfl.core.errors import check
 from jaxfl.core.types import Info, Params, State
-from jaxfl.experiment.config import devices_of
 from jaxfl.experiment.session.build import Built
 from jaxfl.experiment.session.program import (
     EVALUATE,
@@ -53,8 +52,8 @@ def _stored_program(built: Built, stored: StoredFederation, directory: Path, don
         jax.process_count() == 1,
         f"--store is given to {jax.process_count()} processes that run together: start one",
     )
-    devices = mesh.make_mesh(devices_of(config))
-    seed = np.uint32(config.seed)
+    devices = mesh.make_mesh(built.devices)
+    seed = np.uint32(built.seeds.first)
     with jax.set_mesh(devices):
         clients, state = open_clients(
             directory / files.STATES,
@@ -102,7 +101,7 @@ def _stored_program(built: Built, stored: StoredFederation, directory: Path, don
         key = jax.random.fold_in(random_stream(seed, EVALUATE), START)
         evaluated = evaluated_ids(built, ids)
         assess(key, state, evaluated, trained, round=0, compile_only=True)
-    lengths = {end - start for start, end in stretches(config, done)}
+    lengths = {end - start for start, end in stretches(built, done)}
     return Program(
         built,
         state,

@@ -8,7 +8,7 @@ import os
 import re
 import shutil
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
@@ -279,7 +279,7 @@ def write_npz(file: Path, arrays: dict[str, np.ndarray], *, compressed: bool = T
     write_file(file, buffer.getvalue())
 
 
-def append_line(directory: Path, line: dict[str, Any]) -> None:
+def append_line(directory: Path, line: Mapping[str, object]) -> None:
     """Adds a line to `metrics.jsonl`, whole or not at all."""
     path = directory / "metrics.jsonl"
     with writing(path), path.open("ab", buffering=0) as file:
@@ -293,14 +293,9 @@ def append_line(directory: Path, line: dict[str, Any]) -> None:
             raise
 
 
-def json_lines(lines: list[dict[str, Any]]) -> str:
+def json_lines(lines: Sequence[Mapping[str, object]]) -> str:
     """The text of `metrics.jsonl`: one JSON object a line."""
     return "".join(json.dumps(line, allow_nan=False) + "\n" for line in lines)
-
-
-def read_json_lines(file: Path) -> list[dict[str, Any]]:
-    """What `json_lines` wrote."""
-    return [json.loads(line) for line in file.read_text().splitlines()]
 
 
 def read_arrays(file: Path, prefix: str = "") -> dict[str, np.ndarray]:

@@ -5,7 +5,6 @@ from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 from jaxfl.core.errors import check
 from jaxfl.experiment.config import Config, load_config, load_configs, resolve, to_json
@@ -15,7 +14,8 @@ from jaxfl.experiment.session.directory import begin, drawn_clients
 from jaxfl.experiment.session.run import Follow, execute, record_run, resume, silent, to_resume
 from jaxfl.experiment.session.stored_program import make_program
 from jaxfl.experiment.store import files
-from jaxfl.experiment.store.finished import last_graph, load_finished
+from jaxfl.experiment.store.finished import last_graph, load_finished, read_run
+from jaxfl.experiment.store.records import Summary, read_summary
 from jaxfl.experiment.studies.budget import equalise
 from jaxfl.experiment.studies.comparison import write_comparison
 from jaxfl.simulation import mesh
@@ -28,7 +28,7 @@ def compare(
     overwrite: bool = False,
     equal_budget: bool = False,
     follow: Follow = silent,
-) -> dict[str, dict[str, Any]]:
+) -> dict[str, Summary]:
     """Runs several algorithms in `out/ALGORITHM`, with a table and a picture of them all in `out`.
 
     A run with a label is in `out/LABEL`, where `-` stands for what a directory should not be named.
@@ -79,7 +79,7 @@ def resume_comparison(
     devices: int | None = None,
     rounds: int | None = None,
     follow: Follow = silent,
-) -> dict[str, dict[str, Any]]:
+) -> dict[str, Summary]:
     """Goes on with a comparison: finished runs stay, the others are resumed or begun.
 
     Args:
@@ -105,8 +105,8 @@ def resume_comparison(
             run = directories[config.name]
             with _told(directory):
                 if _is_finished(run, config):
-                    (found,) = load_finished([run]).values()
-                    follow(config, found["lines"][-1] | {"measure": found["summary"]["measure"]})
+                    found = read_run(run)
+                    follow(config, {**found.lines[-1], "measure": found.summary["measure"]})
                 elif (run / "config.json").exists():
                     resume(run, devices=devices, rounds=_more_rounds(run, config), follow=follow)
                 else:
@@ -132,6 +132,9 @@ def comparison_to_resume(directory: Path, rounds: int | None = None) -> list[Con
     if rounds is not None:
         configs = [replace(config, rounds=rounds) for config in configs]
     directories = run_directories(configs, directory)
+    for run in directories.values():
+        if (run / "summary.json").exists():
+            read_summary(run / "summary.json")
     unfinished = [one for one in configs if not _is_finished(directories[one.name], one)]
     check(
         bool(unfinished) or not (directory / "comparison.json").exists(),
@@ -172,7 +175,7 @@ def _told(out: Path) -> Iterator[None]:
 
 def _run_all(
     ready: list[Built], data: Data, out: Path, overwrite: bool, follow: Follow, held: ExitStack
-) -> dict[str, dict[str, Any]]:
+) -> dict[str, Summary]:
     """Executes the runs one after the other, and writes the comparison.
 
     The directory is locked in `held` as soon as the first program is compiled.
@@ -200,7 +203,7 @@ def _run_all(
     return _finish(out, directories, ready[0])
 
 
-def _finish(out: Path, directories: dict[str, Path], first: Built) -> dict[str, dict[str, Any]]:
+def _finish(out: Path, directories: dict[str, Path], first: Built) -> dict[str, Summary]:
     """Writes the graphs of all runs side by side, the table and the picture.
 
     Args:

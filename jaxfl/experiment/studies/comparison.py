@@ -2,11 +2,11 @@
 
 from collections.abc import Collection, Sequence
 from pathlib import Path
-from typing import Any
 
 from jaxfl.experiment.store import files
+from jaxfl.experiment.store.records import Runs, Summary
 from jaxfl.experiment.tables.formats import as_json, comma_separated, latex, markdown
-from jaxfl.experiment.tables.scores import comparison_rows
+from jaxfl.experiment.tables.scores import comparison_entries
 from jaxfl.experiment.tables.sections import sections
 from jaxfl.experiment.tables.tidy import score_records
 
@@ -20,7 +20,7 @@ TEXTS = {
 
 
 def text_of(
-    runs: dict[str, dict[str, Any]],
+    runs: Runs,
     format: str,
     *,
     by: str | None = None,
@@ -46,18 +46,18 @@ def text_of(
 
 
 def write_comparison(
-    runs: dict[str, dict[str, Any]],
+    runs: Runs,
     out: Path,
     formats: Sequence[str] = ("png",),
     highlight: Collection[str] = (),
     *,
     by: str | None = None,
     against: str | None = None,
-) -> dict[str, dict[str, Any]]:
+) -> dict[str, Summary]:
     """Writes the comparison of finished runs, of `load_finished`, into `out`.
 
     Args:
-      runs: label -> content of a run.
+      runs: of one measure.
       out: the directory to write.
       formats: of the picture, as `--format`; and of `TEXTS`, for the table in other files.
       highlight: runs or methods that are in colour among many.
@@ -75,8 +75,8 @@ def write_comparison(
 
     texts = {"md", *formats} & set(TEXTS)
     contents = {name: text_of(runs, name, by=by, against=against) for name in sorted(texts)}
-    files.write_json(out / "comparison.json", comparison_rows(runs))
+    files.write_json(out / "comparison.json", comparison_entries(runs))
     for name, text in contents.items():
         files.write_file(out / TEXTS[name], text)
     write_picture(out, "comparison", draw_comparison(runs, highlight), formats)
-    return {label: found["summary"] for label, found in runs.items()}
+    return {label: run.summary for label, run in runs.items()}

@@ -13,21 +13,20 @@ from jaxtyping import Array
 
 from jaxfl.algorithms import ALGORITHMS
 from jaxfl.core.errors import check
-from jaxfl.core.options import parameters, takes_traced_numbers
-from jaxfl.experiment.config import Config, Setting, devices_of, resolve, to_json
+from jaxfl.core.options import options_of, takes_traced_numbers
+from jaxfl.experiment.config import Config, Setting, resolve, to_json
 from jaxfl.experiment.config.fields import hints, option, read_field
 from jaxfl.experiment.session.build import Built, build
-from jaxfl.experiment.session.clients import Data, gather, malicious, unseen
+from jaxfl.experiment.session.clients import Data, gather
 from jaxfl.experiment.session.history import number_or_null
 from jaxfl.experiment.session.program import START, one_seed
 from jaxfl.experiment.store import files
+from jaxfl.experiment.store.records import Search, Trial, TrialEntry
 from jaxfl.simulation import mesh
 
 Point = dict[str, Any]  # a value for each name that is searched
 # (trials done, trials, the best validation score so far); None before the first score
 Follow = Callable[[int, int, float | None], None]
-# {"point", "val", "test"}: mean scores of the deployed models, None if there are none
-Trial = dict[str, Any]
 OPTIONS = hints(Setting)  # by name
 # Trials that differ in these options share their clients.
 SHARED = {
@@ -138,12 +137,13 @@ def write_search(
     from jaxfl.experiment.tables.heading import setting_line
 
     best = trials[0]
-    rows = [
-        {"point": trial["point"], "val": trial["val"]}
-        | ({"test_not_for_choosing": trial["test"]} if show_test else {})
-        for trial in trials
-    ]
-    files.write_json(out / "sweep.json", {"trials": rows, "best": best})
+    rows: list[TrialEntry] = []
+    for trial in trials:
+        rows.append({"point": trial["point"], "val": trial["val"]})
+        if show_test:
+            rows[-1]["test_not_for_choosing"] = trial["test"]
+    found: Search = {"trials": rows, "best": best}
+    files.write_json(out / "sweep.json", found)
     files.write_file(out / "best.json", to_json(_with_point(config, best["point"])))
     title = f"{config.algorithm}: {setting_line([config])}"
     write_picture(out, "sweep", draw_sweep(trials, title), config.format)
@@ -160,7 +160,7 @@ def _together(built: Built, points: list[Point], numbers: set[str]) -> list[Tria
     ]
 
     # As in a run, malicious clients have no scores.
-    scored_ids = jnp.flatnonzero(~(unseen(config) | malicious(config)))
+    scored_ids = jnp.flatnonzero(~(built.unseen | built.malicious))
 
     def trial(values: dict[str, Array], seed: Array, federation):
         init, advance, deploy, assess = one_seed(built, built.with_hyper(**values), "none")
@@ -174,7 +174,7 @@ def _together(built: Built, points: list[Point], numbers: set[str]) -> list[Tria
     columns = {name: jnp.array([float(point[name]) for point in points]) for name in varied}
     if columns:
         run = jax.vmap(run, in_axes=(0, None, None))
-    with jax.set_mesh(mesh.make_mesh(devices_of(config))):
+    with jax.set_mesh(mesh.make_mesh(built.devices)):
         found = jax.jit(run)(columns, seeds.argument(), built.data.federation)
     count = len(points) if columns else 1
     val, test = (np.asarray(mesh.fetch(x)).reshape(count, -1).mean(axis=1) for x in found)
@@ -187,7 +187,7 @@ def _together(built: Built, points: list[Point], numbers: set[str]) -> list[Tria
 
 def _swept(algorithm: str) -> set[str]:
     """The hyper-parameters that may be traced."""
-    known = parameters(ALGORITHMS[algorithm])
+    known = options_of(ALGORITHMS[algorithm])
     return {name for name, parameter in known.items() if takes_traced_numbers(parameter.hint)}
 
 

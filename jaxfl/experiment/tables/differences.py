@@ -1,11 +1,12 @@
 """Differences of runs from one of them, pair by pair, with a confidence interval and a test."""
 
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
 from jaxfl.core.errors import check
-from jaxfl.experiment.tables.scores import Runs, by_seed, ranked
+from jaxfl.experiment.store.records import RunRecord, Runs
+from jaxfl.experiment.tables.scores import by_seed, measure_of, ranked
 from jaxfl.experiment.tables.tables import Cells, Meaning
 from jaxfl.simulation.scoring import MEASURES
 
@@ -22,26 +23,27 @@ class Difference(NamedTuple):
     pairs: str  # "3 seeds" or "10 clients"
 
 
-def difference(run: dict[str, Any], other: dict[str, Any]) -> Difference | None:
+def difference(run: RunRecord, other: RunRecord) -> Difference | None:
     """How far the deployed models of a run are above those of another run with the same clients.
 
     The pairs are the seeds; with one seed they are its clients.
 
     Args:
-      run: its `summary`; with one seed also `client_scores` [C], NaN where none count.
+      run: with one seed it has the scores of its clients.
       other: likewise.
 
     Returns:
       The difference, or None if there is no pair of scores.
     """
-    shown = MEASURES[run["summary"]["measure"]][1]
-    seeds = [by_seed(one["summary"]["final"], "deployed", "mean") for one in (run, other)]
-    own, reference = run.get("client_scores"), other.get("client_scores")
+    shown = MEASURES[run.summary["measure"]][1]
+    seeds = [by_seed(one.summary["final"], "deployed", "mean") for one in (run, other)]
     if len(seeds[0]) == len(seeds[1]) > 1:
         pairs = np.array([[shown(score) for score in scores] for scores in seeds])
         noun = "seeds"
-    elif own is not None and reference is not None and np.shape(own) == np.shape(reference):
-        scores = np.stack([own, reference])
+    elif run.client_scores is not None and other.client_scores is not None:
+        if run.client_scores.shape != other.client_scores.shape:
+            return None
+        scores = np.stack([run.client_scores, other.client_scores])
         scores = scores[:, np.isfinite(scores).all(axis=0)]
         pairs = np.array([[shown(score) for score in row] for row in scores.tolist()])
         noun = "clients"
@@ -86,7 +88,7 @@ def reference_of(runs: Runs, against: str, setting: str = "") -> str:
       InputError: there is no such run, or several.
     """
     named = [label for label in runs if label == against]
-    named = named or [n for n, run in runs.items() if run["summary"]["algorithm"] == against]
+    named = named or [n for n, run in runs.items() if run.summary["algorithm"] == against]
     where = f" with {setting}" if setting else ""
     check(bool(named), f"--against {against}: no such run{where}, choose from {', '.join(runs)}")
     check(
@@ -108,9 +110,9 @@ def difference_cells(runs: Runs, against: str, setting: str = "") -> Cells:
       InputError: as `reference_of`.
     """
     reference = reference_of(runs, against, setting)
-    digits = MEASURES[runs[reference]["summary"]["measure"]][2]
+    digits = MEASURES[runs[reference].summary["measure"]][2]
     rows = []
-    for label in ranked({label: run["summary"] for label, run in runs.items()}):
+    for label in ranked(runs):
         if label == reference:
             continue
         found = difference(runs[label], runs[reference])
@@ -153,5 +155,5 @@ def meaning_of_pivoted_differences(runs: Runs) -> Meaning:
 
 
 def _deployed(runs: Runs) -> str:
-    name = MEASURES[next(iter(runs.values()))["summary"]["measure"]][0]
+    name = MEASURES[measure_of(runs)][0]
     return f"{name} of the deployed models"

@@ -13,7 +13,7 @@ from rich.measure import Measurement
 from rich.table import Table
 from rich.text import Text
 
-from jaxfl.experiment.tables.scores import Runs
+from jaxfl.experiment.store.records import Runs
 from jaxfl.experiment.tables.sections import Section, sections
 from jaxfl.experiment.tables.tables import Cells, caption
 

@@ -5,8 +5,8 @@ from typing import Any, NamedTuple
 
 from jaxfl.experiment.config import Config
 from jaxfl.experiment.config.fields import as_typed, option
+from jaxfl.experiment.store.records import Runs
 from jaxfl.experiment.tables.heading import SAME_CLIENTS, differing_options, setting_line
-from jaxfl.experiment.tables.scores import Runs
 
 
 class Group(NamedTuple):
@@ -21,13 +21,10 @@ def comparable_groups(runs: Runs) -> list[Group]:
 
     Runs whose config is unknown are taken to fit if there is one group; else they stand alone.
     """
-    known = {label: run["config"] for label, run in runs.items() if run.get("config") is not None}
+    known = {label: run.config for label, run in runs.items() if run.config is not None}
     names = [name for name in differing_options(list(known.values())) if name in SAME_CLIENTS]
     # Seeds of pooled runs need not follow each other, and then their configs do not tell them.
-    seeds_of = {
-        label: tuple(runs[label].get("seed_numbers", range(one.seed, one.seed + one.seeds)))
-        for label, one in known.items()
-    }
+    seeds_of = {label: runs[label].seeds for label in known}
     if not names and len(set(seeds_of.values())) < 2:
         return [Group("", shortly_named(runs))]
     found: dict[tuple, Runs] = {}
@@ -52,7 +49,7 @@ def comparable_groups(runs: Runs) -> list[Group]:
 
 def heading(group: Group) -> str:
     """The setting of the runs; "" if it is unknown."""
-    line = setting_line([run.get("config") for run in group.runs.values()])
+    line = setting_line([run.config for run in group.runs.values()])
     return ": ".join(part for part in (group.setting, line) if part)
 
 
@@ -66,12 +63,11 @@ def shortly_named(runs: Runs, ignored: str | None = None) -> Runs:
       runs: by other names.
       ignored: an option or a hyper-parameter that no name has.
     """
-    names = {label: run.get("name", label) for label, run in runs.items()}
+    names = {label: run.name or label for label, run in runs.items()}
     for further in (_with_hyper, _with_options):
         for name in _twice(names.values()):
             same = [label for label in names if names[label] == name]
-            found = [runs[label].get("config") for label in same]
-            configs = [config for config in found if config is not None]
+            configs = [config for label in same if (config := runs[label].config) is not None]
             if len(configs) == len(same):
                 names |= dict(zip(same, further(name, configs, ignored), strict=True))
     twice = _twice(names.values())

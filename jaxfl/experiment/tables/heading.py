@@ -39,6 +39,18 @@ def setting_line(configs: Configs) -> str:
     return line.removeprefix("; ")
 
 
+def graph_title(config: Config, number: int | None = None) -> str:
+    """The title of a picture of the graph of a round.
+
+    Args:
+      config: of the run.
+      number: of the round; None: the last one.
+    """
+    number = config.rounds if number is None else number
+    seed = ", first seed" if config.seeds > 1 else ""
+    return f"{config.name}, round {number}{seed}: {setting_line([config])}"
+
+
 def data_line(options: DataOptions) -> str:
     """The data and the clients in words."""
     shared = {one.name: getattr(options, one.name) for one in fields(DataOptions)}

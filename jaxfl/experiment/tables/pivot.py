@@ -1,17 +1,18 @@
 """A table of finished runs by an option: a row for each method, a column for each value."""
 
-from dataclasses import fields
+from dataclasses import fields, replace
 from typing import Any, NamedTuple
 
 from jaxfl.algorithms import ALGORITHMS
 from jaxfl.core.errors import check, check_name
-from jaxfl.core.options import parameters
+from jaxfl.core.options import options_of
 from jaxfl.experiment.config import Config
 from jaxfl.experiment.config.fields import as_typed, option
+from jaxfl.experiment.store.records import RunRecord, Runs
 from jaxfl.experiment.tables.differences import difference, reference_of, short_difference
 from jaxfl.experiment.tables.grouping import shortly_named, sort_key
 from jaxfl.experiment.tables.heading import SAME_CLIENTS, differing_options
-from jaxfl.experiment.tables.scores import Runs, score_text
+from jaxfl.experiment.tables.scores import measure_of, score_text
 from jaxfl.experiment.tables.tables import Cells, Meaning, best_places
 from jaxfl.simulation.scoring import MEASURES, each_seed
 
@@ -41,7 +42,7 @@ def pivot(runs: Runs, by: str) -> Pivot:
         differ in something else.
     """
     name = by.removeprefix("--").replace("-", "_")
-    configs = {label: run["config"] for label, run in runs.items() if run.get("config") is not None}
+    configs = {label: run.config for label, run in runs.items() if run.config is not None}
     unknown = [label for label in runs if label not in configs]
     check(
         not unknown,
@@ -56,7 +57,7 @@ def pivot(runs: Runs, by: str) -> Pivot:
         f"--by {by}: the runs differ in {' and '.join(others)} too: give runs whose clients differ "
         f"in {by} alone",
     )
-    names = _row_names(runs, name)
+    names = _row_names(runs, configs, name)
     values = {label: _value(config, name) for label, config in configs.items()}
     columns: dict[Any, Runs] = {
         value: {} for value in sorted({*values.values()} - {ANY}, key=sort_key)
@@ -95,7 +96,7 @@ def pivot_cells(found: Pivot, against: str | None = None) -> Cells:
         for name, row in cells.items():
             row.append(_cell(column.get(name), reference))
         if reference is None and len(names) > 1:
-            measure = next(iter(column.values()))["summary"]["measure"]
+            measure = measure_of(column)
             rows = best_places([row[-1] for row in cells.values()], measure)
             best |= {(row, place) for row in rows}
     rows = [(name, row) for name, row in cells.items() if against is None or set(row) != {"-"}]
@@ -104,7 +105,7 @@ def pivot_cells(found: Pivot, against: str | None = None) -> Cells:
 
 def meaning_of_pivot(found: Pivot) -> Meaning:
     """What the numbers of `pivot_cells` are."""
-    summaries = [run["summary"] for runs in found.columns.values() for run in runs.values()]
+    summaries = [run.summary for runs in found.columns.values() for run in runs.values()]
     seeds = sorted({len(each_seed(summary["final"])) for summary in summaries})
     name = MEASURES[summaries[0]["measure"]][0]
     meaning = [("", f"test {name} of the models that clients deploy, mean over clients")]
@@ -114,35 +115,35 @@ def meaning_of_pivot(found: Pivot) -> Meaning:
     return meaning
 
 
-def _cell(run: dict[str, Any] | None, reference: dict[str, Any] | None) -> str:
+def _cell(run: RunRecord | None, reference: RunRecord | None) -> str:
     if run is None or run is reference:
         return "-"
-    measure = run["summary"]["measure"]
+    measure = run.summary["measure"]
     if reference is None:
-        return score_text(measure, run["summary"]["final"], "deployed", "mean")
+        return score_text(measure, run.summary["final"], "deployed", "mean")
     return short_difference(difference(run, reference), MEASURES[measure][2])
 
 
-def _row_names(runs: Runs, by: str) -> dict[str, str]:
+def _row_names(runs: Runs, configs: dict[str, Config], by: str) -> dict[str, str]:
     """The name of the row of each run: one row holds the runs that differ in the option alone."""
-    options = [o for o in differing_options([r["config"] for r in runs.values()]) if o != by]
+    options = [one for one in differing_options(list(configs.values())) if one != by]
     rows = {}
     first: Runs = {}  # of each row
     for label, run in runs.items():
-        config = run["config"]
+        config = configs[label]
         # A label may hold the value of the hyper-parameter.
-        name = config.algorithm if by in _parameters(config) else run.get("name", label)
+        name = config.algorithm if by in _parameters(config) else run.name or label
         hyper = sorted((key, value) for key, value in config.hyper.items() if key != by)
         values = [getattr(config, one) for one in options]
         rows[label] = repr([config.algorithm, name, hyper, values])
-        first.setdefault(rows[label], run | {"name": name})
+        first.setdefault(rows[label], replace(run, name=name))
     names = dict(zip(first, shortly_named(first, ignored=by), strict=True))
     return {label: names[row] for label, row in rows.items()}
 
 
 def _parameters(config: Config) -> dict[str, Any]:
     """The hyper-parameters of the run's method, with their defaults."""
-    known = parameters(ALGORITHMS[config.algorithm])
+    known = options_of(ALGORITHMS[config.algorithm])
     return {name: parameter.default for name, parameter in known.items()}
 
 

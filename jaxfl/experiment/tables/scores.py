@@ -3,27 +3,22 @@
 import math
 import statistics
 from collections.abc import Collection, Sequence
-from typing import Any
+from typing import Any, get_type_hints
 
 import numpy as np
 
 from jaxfl.core.options import checked
+from jaxfl.experiment.store.records import ComparisonEntry, GraphMeasures, Line, Runs
 from jaxfl.simulation.evaluate import Stage
 from jaxfl.simulation.scoring import MEASURES
+from jaxfl.simulation.statistics import Measure, SeedStatistics, StageStatistics, Statistic
 
-# label -> content of a run: `summary`, that of summary.json; `config`, its Config, or None if it is
-# unknown; and more, see `store.finished.load_finished`.
-Runs = dict[str, dict[str, Any]]
 # How tables and pictures call the stages of a score.
 TITLES: dict[Stage, str] = {
     "deployed": "deployed",
     "trained": "trained",
     "fine_tuned": "fine-tuned",
 }
-# What only some summaries have, and `comparison.json` too.
-FURTHER = ("graph", "unseen", "time", "times", "target")
-
-
 FEW = 8  # with more runs, only the best and the chosen ones are in colour
 
 
@@ -34,19 +29,20 @@ ALWAYS = ("local", "fedavg")  # what a reader compares the others with
 
 
 @checked
-def score_of(stages: dict[str, Any], stage: Stage, name: str) -> float | None:
+def score_of(stages: StageStatistics, stage: Stage, name: Statistic) -> float | None:
     """A stored score; None if there is none, or the stage was not scored.
 
     Args:
       stages: `final`, `selected_on_val` or `unseen` of a summary, or a line of `metrics.jsonl`.
       stage: of the score.
-      name: "mean", "weighted" or "worst10".
+      name: of the statistic.
     """
-    return stages[stage][name] if stage in stages else None
+    found = stages.get(stage)
+    return None if found is None else found[name]
 
 
 @checked
-def by_seed(stages: dict[str, Any], stage: Stage, name: str) -> list[float]:
+def by_seed(stages: SeedStatistics, stage: Stage, name: Statistic) -> list[float]:
     """A stored score of each seed; empty if there is one seed, or a seed without a score.
 
     Args:
@@ -54,13 +50,14 @@ def by_seed(stages: dict[str, Any], stage: Stage, name: str) -> list[float]:
       stage: of the score.
       name: as in `score_of`.
     """
-    found = [score_of(seed, stage, name) for seed in stages.get("seeds", [])]
-    known = [score for score in found if score is not None]
-    return known if len(known) == len(found) > 1 else []
+    seeds = stages.get("seeds", [])
+    scores = [score_of(seed, stage, name) for seed in seeds]
+    known = [score for score in scores if score is not None]
+    return known if len(known) == len(seeds) > 1 else []
 
 
 @checked
-def score_text(measure: str, stages: dict[str, Any], stage: Stage, name: str) -> str:
+def score_text(measure: Measure, stages: SeedStatistics, stage: Stage, name: Statistic) -> str:
     """A score as tables show it, with ± its standard deviation over the seeds; "-" for none.
 
     Args:
@@ -82,8 +79,9 @@ def spread_text(seeds: Sequence[float], digits: str) -> str:
     return f" ±{statistics.stdev(seeds):{digits}}" if len(seeds) > 1 else ""
 
 
+@checked
 def gains(
-    measure: str, stages: dict[str, Any], reference: dict[str, Any]
+    measure: Measure, stages: SeedStatistics, reference: SeedStatistics
 ) -> tuple[float, list[float]] | None:
     """How far the deployed models of a run are above those of another run, as scores are shown.
 
@@ -97,14 +95,14 @@ def gains(
       where they do not have the same number of seeds); None if a run has no score.
     """
     shown = MEASURES[measure][1]
-    pair = [score_of(part, "deployed", "mean") for part in (stages, reference)]
-    if None in pair:
+    own, other = (score_of(part, "deployed", "mean") for part in (stages, reference))
+    if own is None or other is None:
         return None
     seeds, others = (by_seed(part, "deployed", "mean") for part in (stages, reference))
     differences = []
     if len(seeds) == len(others):
         differences = [shown(a) - shown(b) for a, b in zip(seeds, others, strict=True)]
-    return shown(pair[0]) - shown(pair[1]), differences
+    return shown(own) - shown(other), differences
 
 
 def amount(floats: int) -> str:
@@ -115,55 +113,59 @@ def amount(floats: int) -> str:
     return str(floats)
 
 
-def ranked(summaries: dict[str, dict[str, Any]]) -> dict[str, dict[str, Any]]:
-    """The summaries by the mean score of the deployed models, the best first."""
+def measure_of(runs: Runs) -> Measure:
+    """The measure of all scores of runs."""
+    return next(iter(runs.values())).summary["measure"]
+
+
+def ranked(runs: Runs) -> Runs:
+    """The runs by the mean score of the deployed models, the best first."""
 
     def score(label: str) -> float:
-        mean = score_of(summaries[label]["final"], "deployed", "mean")
+        mean = score_of(runs[label].summary["final"], "deployed", "mean")
         return -math.inf if mean is None else mean
 
-    return {label: summaries[label] for label in sorted(summaries, key=score, reverse=True)}
+    return {label: runs[label] for label in sorted(runs, key=score, reverse=True)}
 
 
-def most_mixed(graph: dict[str, Any]) -> dict[str, float | None]:
+def most_mixed(graph: GraphMeasures) -> dict[str, float | None]:
     """The numbers of a graph; where parts of the model have their own, those of the most mixed one.
 
     Args:
       graph: `graph` of a line of `metrics.jsonl` or of a summary.
     """
     parts = [value for value in graph.values() if isinstance(value, dict)]
-    return max(parts, key=lambda part: part.get("collaborators") or 0.0) if parts else graph
+    if parts:
+        return max(parts, key=lambda part: part.get("collaborators") or 0.0)
+    return {name: value for name, value in graph.items() if not isinstance(value, dict)}
 
 
-def comparison_rows(runs: dict[str, dict[str, Any]]) -> list[dict[str, Any]]:
+def comparison_entries(runs: Runs) -> list[ComparisonEntry]:
     """The content of `comparison.json`.
 
     Args:
-      runs: label -> {"summary": ..., "directory": ...}, of `store.finished.load_finished`.
+      runs: of `store.finished.load_finished`.
     """
-    keys = ("algorithm", "measure", "final", "selected_on_val", "seconds", "compile_seconds")
-    keys += ("up", "down", "up_bytes", "batches")
+    kept = get_type_hints(ComparisonEntry)
     content = []
-    for label, found in runs.items():
-        summary = found["summary"]
-        further = {key: summary[key] for key in FURTHER if key in summary}
-        place = {"run": label, "directory": found["directory"]}
-        content.append({key: summary[key] for key in keys} | further | place)
+    for label, run in runs.items():
+        entry: Any = {name: value for name, value in run.summary.items() if name in kept}
+        directory = {} if run.directory is None else {"directory": run.directory.resolve().name}
+        content.append(entry | {"run": label} | directory)
     return content
 
 
-def coloured_runs(
-    labels: list[str], runs: dict[str, dict[str, Any]], highlight: Collection[str]
-) -> set[str]:
+def coloured_runs(labels: list[str], runs: Runs, highlight: Collection[str]) -> set[str]:
     """The runs that are in colour: all of a few; of many the best, the references, the chosen."""
     if len(labels) <= FEW:
         return set(labels)
     chosen = {*ALWAYS, *highlight}
-    named = {label for label in labels if {label, runs[label]["summary"]["algorithm"]} & chosen}
+    named = {label for label in labels if {label, runs[label].summary["algorithm"]} & chosen}
     return named | set(labels[:BEST])
 
 
-def score_limits(values: list[np.ndarray], measure: str) -> tuple[float, float] | None:
+@checked
+def score_limits(values: list[np.ndarray], measure: Measure) -> tuple[float, float] | None:
     """The limits of the axis of scores; None: those that the library of the picture chooses.
 
     They show the second half of every curve: curves that begin lower enter from below.
@@ -190,7 +192,7 @@ def spans_magnitudes(values: list[Any]) -> bool:
 
 @checked
 def score_by_round(
-    lines: list[dict[str, Any]], stage: Stage, name: str, measure: str
+    lines: Sequence[Line], stage: Stage, name: Statistic, measure: Measure
 ) -> tuple[np.ndarray, np.ndarray]:
     """A score by round as it is shown, NaN where there is none, and its deviation over seeds."""
     shown = MEASURES[measure][1]

@@ -1,28 +1,32 @@
 """The table of finished runs: its columns, rows, caption and warnings, and its Markdown."""
 
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import Literal, NamedTuple
 
 from jaxfl.algorithms import ALGORITHMS
 from jaxfl.core.facts import facts_of
+from jaxfl.core.options import checked
 from jaxfl.experiment.config import Config
 from jaxfl.experiment.config.fields import as_typed
+from jaxfl.experiment.store.records import Runs, Summary
 from jaxfl.experiment.tables.heading import SAME_CLIENTS, differing_options, have_same_clients
 from jaxfl.experiment.tables.scores import (
     TITLES,
-    Runs,
     amount,
     gains,
+    measure_of,
     most_mixed,
     ranked,
     score_text,
     spread_text,
 )
-from jaxfl.experiment.tables.targets import timed_cells
+from jaxfl.experiment.tables.targets import TIMED, timed_cells
 from jaxfl.simulation.scoring import MEASURES
+from jaxfl.simulation.statistics import Measure, SeedStatistics
 
 REFERENCES = ("local", "fedavg")  # the other runs are compared with them
-NAMES = {"accuracy": "accuracy", "rmse": "RMSE"}  # of the first column of scores
+Part = Literal["final", "unseen"]  # of a summary: which clients a row is about
+NAMES: dict[Measure, str] = {"accuracy": "accuracy", "rmse": "RMSE"}  # of the first column
 # A mean loss against local training that is worth a warning, as scores are shown.
 WORTH_A_WARNING = {"accuracy": 0.5, "rmse": 0.0}
 # The titles of further columns of scores.
@@ -57,18 +61,24 @@ def table_cells(runs: Runs) -> Cells:
     A run with clients that were never seen has a second row for them.
     """
     references = _references(runs)
-    configs = [run["config"] for run in runs.values() if run.get("config") is not None]
+    configs = [run.config for run in runs.values() if run.config is not None]
     options = [name for name in differing_options(configs) if name not in SAME_CLIENTS]
     names = []
     columns: dict[str, list[str]] = {}
-    for label, summary in ranked({label: run["summary"] for label, run in runs.items()}).items():
-        for name, part in ((label, "final"), (f"{label}{UNSEEN}", "unseen")):
-            if part not in summary:
+    rows_of_clients: tuple[tuple[str, Part], ...] = (("", "final"), (UNSEEN, "unseen"))
+    for label, run in ranked(runs).items():
+        for behind, part in rows_of_clients:
+            stages = run.summary.get(part)
+            if stages is None:
                 continue
-            names.append(name)
-            cells = _option_cells(runs[label].get("config"), options)
-            cells |= _score_cells(label, summary, part, references)
-            cells |= _further_cells(summary, part)
+            names.append(f"{label}{behind}")
+            cells = _option_cells(run.config, options)
+            others = {
+                name: None if other == label else summary.get(part)
+                for name, (other, summary) in references.items()
+            }
+            cells |= _score_cells(run.summary["measure"], stages, others)
+            cells |= _further_cells(run.summary, part)
             for title, cell in cells.items():
                 columns.setdefault(title, []).append(cell)
     kept = {title: cells for title, cells in columns.items() if set(cells) != {"-"}}
@@ -76,11 +86,12 @@ def table_cells(runs: Runs) -> Cells:
     return Cells(
         list(kept),
         [(name, list(row)) for name, row in zip(names, rows, strict=True)],
-        _best_of_runs(kept, names, next(iter(runs.values()))["summary"]["measure"]),
+        _best_of_runs(kept, names, measure_of(runs)),
     )
 
 
-def best_places(cells: Sequence[str], measure: str) -> list[int]:
+@checked
+def best_places(cells: Sequence[str], measure: Measure) -> list[int]:
     """The places of the best scores of a column: those that show the best number."""
     numbers = [BETTER[measure] * float(cell.split()[0]) if cell != "-" else None for cell in cells]
     best = max((number for number in numbers if number is not None), default=None)
@@ -88,7 +99,7 @@ def best_places(cells: Sequence[str], measure: str) -> list[int]:
 
 
 def _best_of_runs(
-    columns: dict[str, list[str]], names: list[str], measure: str
+    columns: dict[str, list[str]], names: list[str], measure: Measure
 ) -> frozenset[tuple[int, int]]:
     """The best scores of each column; clients that were never seen are compared on their own."""
     found = set()
@@ -102,15 +113,15 @@ def _best_of_runs(
     return frozenset(found)
 
 
-def _references(runs: Runs) -> dict[str, tuple[str, dict[str, Any]]]:
+def _references(runs: Runs) -> dict[str, tuple[str, Summary]]:
     """The label and the summary of each reference; without those that are missing or ambiguous."""
-    if not have_same_clients([run.get("config") for run in runs.values()]):
+    if not have_same_clients([run.config for run in runs.values()]):
         return {}
     found = {}
     for name in REFERENCES:
-        labels = [label for label, run in runs.items() if run["summary"]["algorithm"] == name]
+        labels = [label for label, run in runs.items() if run.summary["algorithm"] == name]
         if len(labels) == 1 and len(runs) > 1:
-            found[name] = (labels[0], runs[labels[0]]["summary"])
+            found[name] = (labels[0], runs[labels[0]].summary)
     return found
 
 
@@ -122,25 +133,26 @@ def _option_cells(config: Config | None, names: Sequence[str]) -> dict[str, str]
 
 
 def _score_cells(
-    label: str,
-    summary: dict[str, Any],
-    part: str,
-    references: dict[str, tuple[str, dict[str, Any]]],
+    measure: Measure, stages: SeedStatistics, references: dict[str, SeedStatistics | None]
 ) -> dict[str, str]:
-    """The cells of a row that are scores, by the title of the column."""
-    measure = summary["measure"]
-    stages = summary[part]
+    """The cells of a row that are scores, by the title of the column.
+
+    Args:
+      measure: of the scores.
+      stages: of the clients of the row.
+      references: the scores of the same clients in each reference; None for the reference itself,
+        and for one without such clients.
+    """
     cells = {NAMES[measure]: score_text(measure, stages, "deployed", "mean")}
-    for name, (reference, other) in references.items():
-        itself = label == reference or part not in other
-        cells[f"over {name}"] = "-" if itself else _gain_text(measure, stages, other[part])
+    for name, other in references.items():
+        cells[f"over {name}"] = "-" if other is None else _gain_text(measure, stages, other)
     cells["worst clients"] = score_text(measure, stages, "deployed", "worst10")
-    for stage in ("trained", "fine_tuned"):
-        cells[TITLES[stage]] = score_text(measure, stages, stage, "mean")
+    cells[TITLES["trained"]] = score_text(measure, stages, "trained", "mean")
+    cells[TITLES["fine_tuned"]] = score_text(measure, stages, "fine_tuned", "mean")
     return cells
 
 
-def _gain_text(measure: str, stages: dict[str, Any], other: dict[str, Any]) -> str:
+def _gain_text(measure: Measure, stages: SeedStatistics, other: SeedStatistics) -> str:
     found = gains(measure, stages, other)
     if found is None:
         return "-"
@@ -150,10 +162,10 @@ def _gain_text(measure: str, stages: dict[str, Any], other: dict[str, Any]) -> s
     return f"{rounded:+{digits}}{spread_text(seeds, digits)}"
 
 
-def _further_cells(summary: dict[str, Any], part: str) -> dict[str, str]:
+def _further_cells(summary: Summary, part: Part) -> dict[str, str]:
     """The further cells of a row, by the title of the column: amounts, and other scores."""
     titles = (
-        *timed_cells({}),
+        *TIMED,
         *("sent", "received", "gradients", "seconds", "best by validation", "weighted"),
         *GRAPH,
     )
@@ -190,7 +202,7 @@ def caption(meaning: Meaning, titles: Sequence[str]) -> str:
 
 def meaning_of_scores(runs: Runs) -> Meaning:
     """What the columns of `table_cells` mean, for runs of one measure."""
-    summaries = [run["summary"] for run in runs.values()]
+    summaries = [run.summary for run in runs.values()]
     measure = summaries[0]["measure"]
     seeds = max(len(summary["final"].get("seeds", [])) for summary in summaries)
     name = MEASURES[measure][0]
@@ -229,7 +241,7 @@ def warnings(runs: Runs) -> list[str]:
     label_of_local, local = references["local"]
     lines = []
     for label, run in runs.items():
-        summary = run["summary"]
+        summary = run.summary
         measure = summary["measure"]
         found = gains(measure, summary["final"], local["final"])
         if label == label_of_local or found is None:

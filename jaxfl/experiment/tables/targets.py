@@ -1,46 +1,50 @@
 """When runs first had a target score, in rounds and in virtual time."""
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Literal
 
+from jaxfl.experiment.store.records import Summary
 from jaxfl.experiment.tables.scores import spread_text
 from jaxfl.simulation.scoring import over_seeds_reached, reached_by_seed
+from jaxfl.simulation.statistics import Target, TimedStatistics
 
 NOT_REACHED = "not reached"
 DIGITS = ".1f"  # of rounds and times
+TIMED = ("rounds to target", "time to target", "virtual time")  # titles of columns
 
 
-def pool_timed(summaries: Sequence[dict[str, Any]]) -> dict[str, Any]:
+def pool_timed(summaries: Sequence[Summary]) -> TimedStatistics:
     """What `timed_summary` says, of runs that differ in their seeds alone."""
-    found: dict[str, Any] = {}
-    if all("time" in summary for summary in summaries):
-        times = [time for one in summaries for time in one.get("times", [one["time"]])]
-        found |= {"time": sum(times) / len(times), "times": times}
-    if all("target" in summary for summary in summaries):
-        targets = [summary["target"] for summary in summaries]
+    found: TimedStatistics = {}
+    timed = [one for one in summaries if "time" in one]
+    if len(timed) == len(summaries):
+        times = [time for one in timed for time in one.get("times", [one["time"]])]
+        found["time"] = sum(times) / len(times)
+        found["times"] = times
+    targets = [one["target"] for one in summaries if "target" in one]
+    if len(targets) == len(summaries):
         seeds = [seed for target in targets for seed in reached_by_seed(target)]
         found["target"] = over_seeds_reached(targets[0]["score"], seeds)
     return found
 
 
-def timed_cells(summary: dict[str, Any]) -> dict[str, str]:
+def timed_cells(summary: Summary) -> dict[str, str]:
     """The cells of a row of the table, by the title of the column; "-" without clock or target."""
-    target = summary.get("target", {})
-    cells = {
-        f"{what} to target": _reached_text(target, name)
-        for what, name in (("rounds", "round"), ("time", "time"))
-    }
-    time = "-"
+    target = summary.get("target")
+    cells = [_reached_text(target, "round"), _reached_text(target, "time"), "-"]
     if "time" in summary:
-        time = f"{summary['time']:{DIGITS}}{spread_text(summary.get('times', []), DIGITS)}"
-    return cells | {"virtual time": time}
+        spread = spread_text(summary.get("times", []), DIGITS)
+        cells[-1] = f"{summary['time']:{DIGITS}}{spread}"
+    return dict(zip(TIMED, cells, strict=True))
 
 
-def _reached_text(target: dict[str, Any], name: str) -> str:
-    if name not in target:
+def _reached_text(target: Target | None, name: Literal["round", "time"]) -> str:
+    if target is None or name not in target:
         return "-"
-    if target[name] is None:
+    mean = target.get(name)
+    if mean is None:
         return NOT_REACHED
-    seeds = [float(seed[name]) for seed in reached_by_seed(target)]
+    reached = [seed.get(name) for seed in reached_by_seed(target)]
+    seeds = [float(number) for number in reached if number is not None]
     digits = ".0f" if name == "round" and len(seeds) == 1 else DIGITS
-    return f"{target[name]:{digits}}{spread_text(seeds, digits)}"
+    return f"{mean:{digits}}{spread_text(seeds, digits)}"

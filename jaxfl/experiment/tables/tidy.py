@@ -3,18 +3,21 @@
 from typing import Any
 
 from jaxfl.experiment.config.fields import as_typed
+from jaxfl.experiment.store.records import RunRecord, Runs, Summary
 from jaxfl.experiment.tables.differences import reference_of
 from jaxfl.experiment.tables.grouping import comparable_groups
 from jaxfl.experiment.tables.heading import differing_options
-from jaxfl.experiment.tables.pooling import pool_seeds, seed_numbers
-from jaxfl.experiment.tables.scores import Runs, score_of
+from jaxfl.experiment.tables.pooling import pool_seeds
+from jaxfl.experiment.tables.scores import score_of
 from jaxfl.simulation.evaluate import STAGES
 from jaxfl.simulation.scoring import MEASURES, each_seed
+from jaxfl.simulation.statistics import SeedStatistics, Statistic
 
-COUNTS = ("up", "down", "up_bytes", "batches")  # of a summary
+Record = dict[str, Any]  # a value for each column: a number, a text or None
+KINDS: tuple[Statistic, ...] = ("mean", "weighted", "worst10")
 
 
-def score_records(runs: Runs, against: str | None = None) -> list[dict[str, Any]]:
+def score_records(runs: Runs, against: str | None = None) -> list[Record]:
     """A record for each run, seed and part of the clients; None where a value is unknown.
 
     Scores are as tables show them: accuracies in %, errors as their root.
@@ -27,7 +30,7 @@ def score_records(runs: Runs, against: str | None = None) -> list[dict[str, Any]
     Raises:
       InputError: as `differences.reference_of`.
     """
-    configs = [run["config"] for run in runs.values() if run.get("config") is not None]
+    configs = [run.config for run in runs.values() if run.config is not None]
     options = [name for name in differing_options(configs) if name not in ("seed", "seeds")]
     records = []
     for group in comparable_groups(pool_seeds(runs)):
@@ -37,33 +40,39 @@ def score_records(runs: Runs, against: str | None = None) -> list[dict[str, Any]
             others = {(record["part"], record["seed"]): record for record in reference}
             for record in (record for rows in own.values() for record in rows):
                 other = others.get((record["part"], record["seed"]), {})
-                pair = [one.get("deployed_mean") for one in (record, other)]
-                known = [mean for mean in pair if mean is not None]
-                record["difference"] = round(known[0] - known[1], 6) if len(known) == 2 else None
+                score, less = (one.get("deployed_mean") for one in (record, other))
+                record["difference"] = None
+                if score is not None and less is not None:
+                    record["difference"] = round(score - less, 6)
         records += [record for rows in own.values() for record in rows]
     return records
 
 
-def _records(label: str, run: dict[str, Any], options: list[str]) -> list[dict[str, Any]]:
+def _records(label: str, run: RunRecord, options: list[str]) -> list[Record]:
     """The records of one run."""
-    summary = run["summary"]
-    config = run.get("config")
+    summary, config = run.summary, run.config
     hyper = {} if config is None else config.hyper
     name, shown, _ = MEASURES[summary["measure"]]
-    about = {"run": label, "algorithm": summary["algorithm"]}
+    about: Record = {"run": label, "algorithm": summary["algorithm"]}
     about["hyper"] = " ".join(f"{key}={value}" for key, value in sorted(hyper.items()))
     about |= {one: _plain(None if config is None else getattr(config, one)) for one in options}
     found = []
-    for part in ("final", "selected_on_val", "unseen"):
-        scores = each_seed(summary[part]) if part in summary else []
-        for seed, stages in zip(seed_numbers(run), scores, strict=False):
+    for part, statistics in _parts(summary).items():
+        for seed, stages in zip(run.seeds, each_seed(statistics), strict=False):
             record = about | {"seed": seed, "part": part, "measure": name}
             for stage in STAGES:
-                for kind in ("mean", "weighted", "worst10"):
+                for kind in KINDS:
                     value = score_of(stages, stage, kind)
                     record[f"{stage}_{kind}"] = None if value is None else round(shown(value), 6)
-            found.append(record | {count: summary[count] for count in COUNTS})
+            record |= {"up": summary["up"], "down": summary["down"]}
+            found.append(record | {"up_bytes": summary["up_bytes"], "batches": summary["batches"]})
     return found
+
+
+def _parts(summary: Summary) -> dict[str, SeedStatistics]:
+    """The parts of a summary that have scores."""
+    parts = {"final": summary["final"], "selected_on_val": summary["selected_on_val"]}
+    return parts | ({"unseen": summary["unseen"]} if "unseen" in summary else {})
 
 
 def _plain(value: Any) -> Any:

@@ -4,11 +4,10 @@ Results are those of the functions without "stored" in their names, up to the la
 programs that are compiled otherwise.
 """
 
-from jaxfl.simulation.on_disk.clients import ClientStates
+from jaxfl.simulation.on_disk.clients import ClientStates, open_clients
 from jaxfl.simulation.on_disk.directory import open_federation, write_federation
 from jaxfl.simulation.on_disk.evaluate import make_stored_evaluate
 from jaxfl.simulation.on_disk.federation import StoredFederation
-from jaxfl.simulation.on_disk.opening import open_clients
 from jaxfl.simulation.on_disk.rounds import make_stored_rounds
 
 __all__ = [

@@ -27,6 +27,7 @@ from jaxfl.experiment.pictures.clients import Clients
 from jaxfl.experiment.pictures.drawing import METHODS
 from jaxfl.experiment.pictures.graphs import Graph
 from jaxfl.experiment.store.finished import load_finished
+from jaxfl.experiment.store.records import RunRecord
 from jaxfl.experiment.studies.sweep import write_search
 
 pytest.importorskip("plotly")
@@ -367,7 +368,7 @@ def test_scores_that_are_missing_leave_gaps_in_the_curves(compared):
     line = {"round": 1, "loss": None, "deployed": scores, "fine_tuned": scores}
     other = line | {"round": 2, "deployed": dict.fromkeys(scores, 0.5)}
     summary = {"algorithm": "local", "measure": "accuracy", "final": other}
-    runs = {name: {"summary": summary, "lines": [line, other]} for name in ("a", "b")}
+    runs = {name: RunRecord(summary, [line, other]) for name in ("a", "b")}
     views = {view["name"]: view for view in curve_views(runs)}
     assert trace(views["deployed models"], "a")["y"] == [None, 50.0]
     assert set(views) == {"deployed models", "worst clients"}

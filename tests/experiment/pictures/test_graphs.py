@@ -12,6 +12,7 @@ from jaxfl.data import from_arrays
 from jaxfl.experiment import Config
 from jaxfl.experiment.pictures import curves, drawing, graphs, network
 from jaxfl.experiment.pictures.clients import clients_of
+from jaxfl.experiment.tables.heading import graph_title
 
 CLIENTS = 10
 SOURCE = from_arrays(np.zeros((40, 1)), np.arange(40) % 4, np.zeros((4, 1)), np.arange(4))
@@ -49,9 +50,8 @@ def test_groups_stand_side_by_side_in_outlines_and_malicious_clients_last():
     clients = clients_of(SOURCE, PARTS, GROUPS, malicious)
     assert clients.order.tolist() == [2, 4, 6, 8, 3, 5, 7, 9, 0, 1]
     weights = np.full((CLIENTS, CLIENTS), 0.1)
-    config = Config(algorithm="pfedgraph", clients=CLIENTS)
     figure = graphs.draw_graph(
-        graphs.Graph({"weights": weights}, np.arange(CLIENTS)), clients, config
+        graphs.Graph({"weights": weights}, np.arange(CLIENTS)), clients, "the last round"
     )
     outlines = [
         (patch.get_x() + 0.5, patch.get_width())
@@ -67,9 +67,8 @@ def test_an_arrow_goes_from_the_sender_to_the_receiver():
     weights = np.eye(3)
     weights[2] = [0.4, 0, 0.6]  # client 2 learns from client 0
     assert network.edges(weights) == [(2, 0)]
-    config = Config(algorithm="pfedgraph", clients=3)
     figure = graphs.draw_graph(
-        graphs.Graph({"weights": weights}, np.arange(3)), clients_of(SOURCE, PARTS[:3]), config
+        graphs.Graph({"weights": weights}, np.arange(3)), clients_of(SOURCE, PARTS[:3]), "few"
     )
     panel = figure.axes[1]
     (arrow,) = panel.patches
@@ -102,7 +101,9 @@ def test_the_pictures_of_the_rounds_are_one_that_moves():
     matrices = [np.eye(CLIENTS), np.full((CLIENTS, CLIENTS), 0.1)]
     frames = [
         graphs.draw_graph(
-            graphs.Graph({"weights": weights}, np.arange(CLIENTS)), clients, config, number
+            graphs.Graph({"weights": weights}, np.arange(CLIENTS)),
+            clients,
+            graph_title(config, number),
         )
         for number, weights in enumerate(matrices, 1)
     ]
@@ -140,8 +141,7 @@ def test_a_loss_of_zero_throughout_is_drawn_without_a_warning():
     scales = []
     for loss in (0.0, 0.5):
         lines = [
-            line | {"loss": loss}
-            for line in evaluated_run("local", 1.0, 1.0, fine_tuned=1.0)["lines"]
+            line | {"loss": loss} for line in evaluated_run("local", 1.0, 1.0, fine_tuned=1.0).lines
         ]
         scales.append(curves.draw_curves(lines).axes[1].get_yscale())
     assert scales == ["linear", "log"]
@@ -152,7 +152,7 @@ def test_what_was_not_scored_has_no_mark_and_no_curve():
     comparison = curves.draw_comparison({"local": one})
     labels = [text.get_text() for text in comparison.subfigs[0].legends[0].get_texts()]
     assert labels == ["mean over clients", "worst clients"]
-    alone = curves.draw_curves(one["lines"])
+    alone = curves.draw_curves(one.lines)
     assert texts(alone.axes[0]) == ["deployed", "worst clients"]
 
 

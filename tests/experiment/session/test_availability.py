@@ -9,6 +9,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from examples import DOCS, script
 from finished_runs import run as finished_run
 from kill import content, interrupt_after, same
 from toys import opposite_groups, shallow
@@ -25,6 +26,7 @@ from jaxfl.experiment.tables.targets import pool_timed
 from jaxfl.simulation import clock
 from jaxfl.simulation.scoring import timed_summary
 
+methods = script("methods")
 SHORT = ["--rounds", "4", "--local-steps", "2", "--model", "linear", "--clients", "6"]
 SHORT += ["--partition", "iid", "--participation", "0.34", "--score-after", "none"]
 LATE = ["--arrivals", "asynchronous"]
@@ -237,15 +239,16 @@ def test_a_method_says_whether_a_round_begins_with_mixtures(factory):
 
 
 def test_the_guide_names_every_method_that_clients_may_run_late():
-    guide = (Path(__file__).parents[3] / "docs/guides/asynchronous.md").read_text()
+    guide = (DOCS / "guides/asynchronous.md").read_text()
     rows = [row.split("|")[1] for row in guide.splitlines() if row.startswith("| `")]
     named = {name for row in rows for name in re.findall(r"`(\w+)`", row)} & set(ALGORITHMS)
     refused = guide.split("Other methods are refused")[1].split("##")[0]
     facts = {name: facts_of(made) for name, made in ALGORITHMS.items()}
     mixing = {name for name, stated in facts.items() if stated.mixes_before_training}
     late = {name for name, stated in facts.items() if not stated.starts_from_server}
-    assert named == late - mixing
-    assert mixing <= set(re.findall(r"`(\w+)`", refused))
+    new = set(ALGORITHMS) - set(methods.named((DOCS / "methods.md").read_text()))
+    assert named == late - mixing - new
+    assert mixing - new <= set(re.findall(r"`(\w+)`", refused))
 
 
 def lines(*means, times=None, measure="accuracy"):
@@ -303,9 +306,10 @@ def test_runs_of_other_seeds_are_pooled():
 
 def test_the_table_says_when_the_target_was_reached():
     runs = {name: finished_run(name, 0.5, target=0.8, speeds=1.0) for name in ("local", "fedavg")}
-    runs["local"]["summary"] |= {"time": 90.0, "target": {"score": 0.8, "round": 7, "time": 12.25}}
+    target = {"score": 0.8, "round": 7, "time": 12.25}
+    runs["local"].summary.update({"time": 90.0, "target": target})
     missed = {"score": 0.8, "round": None, "time": None}
-    runs["fedavg"]["summary"] |= {"time": 45.0, "target": missed}
+    runs["fedavg"].summary.update({"time": 45.0, "target": missed})
     rows = markdown(sections(runs)).replace("**", "").splitlines()
     titles, *found = [[c.strip() for c in row.strip("|").split("|")] for row in rows if "|" in row]
     cells = {row[0]: dict(zip(titles, row, strict=True)) for row in found}

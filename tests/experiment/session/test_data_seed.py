@@ -59,7 +59,7 @@ def test_it_is_an_option_as_any_other(tmp_path, capsys):
     assert json.loads((out / "config.json").read_text())["data_seed"] == 2
     with np.load(out / "clients.npz") as clients:
         np.testing.assert_array_equal(*clients["sizes"])
-        assert (clients["before_test"][0] != clients["before_test"][1]).any()
+        assert (clients["deployed_test"][0] != clients["deployed_test"][1]).any()
     one, other = (dataclasses.replace(SHORT, data_seed=seed) for seed in (None, 2))
     assert setting_line([other]).endswith("seed 0, data seed 2")
     assert not have_same_clients([one, other])

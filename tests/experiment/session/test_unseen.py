@@ -10,6 +10,7 @@ import pytest
 from jaxfl.cli import main
 from jaxfl.experiment import Setting
 from jaxfl.experiment.session.clients import malicious, unseen
+from jaxfl.experiment.store.records import RunRecord
 from jaxfl.experiment.tables.formats import markdown
 from jaxfl.experiment.tables.sections import sections
 from jaxfl.simulation import participation
@@ -87,7 +88,7 @@ def test_a_table_has_a_row_of_newcomers_where_a_run_has_some():
     summary |= {"measure": "accuracy", "final": stages(0.5), "selected_on_val": stages(0.25)}
     summary |= {"algorithm": "fedavg"}
     with_newcomers = summary | {"final": stages(0.75), "unseen": stages(0.125)}
-    runs = {"one": {"summary": summary}, "other": {"summary": with_newcomers}}
+    runs = {"one": RunRecord(summary, []), "other": RunRecord(with_newcomers, [])}
     table = markdown(sections(runs)).replace("**", "").splitlines()
     cells = [[cell.strip() for cell in line.strip("|").split("|")] for line in table[:5]]
     titles, _, *found = cells
@@ -99,4 +100,4 @@ def test_a_table_has_a_row_of_newcomers_where_a_run_has_some():
     ]
     assert {len(row) for row in found} == {len(titles)}
     assert "unseen: clients that took part in no round" in table[-1]
-    assert "unseen" not in markdown(sections({"one": {"summary": summary}}))
+    assert "unseen" not in markdown(sections({"one": RunRecord(summary, [])}))

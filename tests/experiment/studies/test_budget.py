@@ -9,7 +9,7 @@ from jaxfl.algorithms import ALGORITHMS
 from jaxfl.cli.describe_method import describe_factory
 from jaxfl.core.errors import InputError
 from jaxfl.core.facts import facts_of
-from jaxfl.core.options import parameters
+from jaxfl.core.options import options_of
 from jaxfl.experiment import Config, gather, resolve
 from jaxfl.experiment.studies.budget import equalise, gradients
 
@@ -43,7 +43,7 @@ def test_the_command_line_says_what_is_stated_of_a_method(factory):
     parts = describe_factory(factory)
     tables = [part for part in parts if isinstance(part, dict)]
     words = "\n".join(f"{label} {text}" for rows in tables for label, text in rows.items())
-    for said in (facts.paper, facts.personal, facts.sends, facts.defaults, *parameters(factory)):
+    for said in (facts.paper, facts.personal, facts.sends, facts.defaults, *options_of(factory)):
         assert said in words
     assert ("--defend accept" in words) == facts.offers_mixture
     assert ("--top-edges" in words) == facts.takes_top_edges

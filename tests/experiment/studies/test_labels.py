@@ -12,6 +12,7 @@ from jaxfl.experiment.config import hyper_by_algorithm, load_config, parse_metho
 from jaxfl.experiment.pictures.curves import draw_comparison
 from jaxfl.experiment.pictures.drawing import render
 from jaxfl.experiment.store.files import directory_name
+from jaxfl.experiment.store.records import RunRecord
 from jaxfl.experiment.tables.formats import markdown
 from jaxfl.experiment.tables.sections import sections
 
@@ -87,9 +88,9 @@ def test_letters_of_a_label_do_not_break_tables_and_pictures():
     summary |= {"measure": "accuracy", "final": stages, "selected_on_val": stages}
     summary |= {"algorithm": "fedper"}
     label = "fedper:head=a|$b$ $\\frac$"
-    assert r"| fedper:head=a\|$b$ " in markdown(sections({label: {"summary": summary}}))
+    assert r"| fedper:head=a\|$b$ " in markdown(sections({label: RunRecord(summary, [])}))
     line = {"round": 1, "loss": 1.0} | stages
-    runs = {name: {"summary": summary, "lines": [line]} for name in (label, "local")}
+    runs = {name: RunRecord(summary, [line]) for name in (label, "local")}
     assert render(draw_comparison(runs)).startswith(b"\x89PNG")
 
 

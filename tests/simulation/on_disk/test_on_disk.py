@@ -15,6 +15,7 @@ from toys import (
     init_key,
     linear,
     made,
+    once,
     opposite_groups,
     run_key,
     shallow,
@@ -31,7 +32,7 @@ from jaxfl.simulation.on_disk.initial import initial_state
 C = 6
 
 
-@functools.cache
+@once
 def uneven():
     return opposite_groups(sizes=SIZES)
 

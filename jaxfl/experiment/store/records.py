@@ -1,0 +1,288 @@
+"""What the files of runs, comparisons and searches hold, as types, and their readers.
+
+A file is valid if each field that its type names has a value of this type. Further fields, of a
+later version, are left alone. docs/files.md says what the fields mean.
+"""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, NotRequired, TypedDict
+
+import numpy as np
+
+from jaxfl.core.errors import InputError, check
+from jaxfl.experiment.config import Config, parse_json
+from jaxfl.experiment.privacy.guarantee import Privacy
+from jaxfl.experiment.store.parse import parse
+from jaxfl.simulation.scoring import each_seed
+from jaxfl.simulation.statistics import (
+    Measure,
+    RoundStatistics,
+    SeedStatistics,
+    TimedStatistics,
+)
+
+# Measures of mixing weights by name; of a model whose parts have their own weights, by part.
+GraphMeasures = dict[str, float | dict[str, float | None] | None]
+
+
+class Inputs(TypedDict):
+    """What the models of a run take and predict."""
+
+    shape: list[int]  # of one example
+    dtype: str
+    classes: int  # 0 if the targets are numbers
+    scale: float | list[float]  # models see (x - shift) / scale
+    shift: float | list[float]
+    vocabulary: list[int]  # number of ids in x, if these are ids
+
+
+class Amounts(TypedDict):
+    """What all clients sent, received and computed in all rounds so far, mean over the seeds."""
+
+    up: int  # floats
+    down: int
+    up_bytes: int
+    batches: int  # on which a gradient was computed
+
+
+class Traffic(Amounts):
+    """The same, and the uploads of a run that loses some."""
+
+    reported: NotRequired[int]
+    lost: NotRequired[int]
+
+
+class Line(RoundStatistics, Traffic):
+    """A line of `metrics.jsonl`."""
+
+    seconds: float
+    loss: float | None
+    unseen: NotRequired[SeedStatistics]  # of the clients that take part in no round
+    metrics: NotRequired[dict[str, float | None]]  # that the method defines
+    graph: NotRequired[GraphMeasures]
+    diverged: NotRequired[list[int]]  # ids of clients
+
+
+class LineOfRun(Line):
+    """A line, and what its scores are."""
+
+    measure: Measure
+
+
+class Named(TypedDict):
+    """The method of a run, and the name of the run where that is another one."""
+
+    algorithm: str
+    label: NotRequired[str]
+
+
+class Summary(Named, TimedStatistics, Traffic):
+    """The content of `summary.json`. An earlier version did not write what is not required."""
+
+    measure: Measure
+    final: SeedStatistics
+    selected_on_val: SeedStatistics
+    unseen: NotRequired[SeedStatistics]
+    rounds: NotRequired[int]
+    seconds: float
+    compile_seconds: float
+    graph: NotRequired[GraphMeasures]
+    diverged: NotRequired[dict[str, int]]  # id of a client -> rounds that it was left out of
+    privacy: NotRequired[Privacy]
+    inputs: NotRequired[Inputs]
+    devices: NotRequired[int]
+    versions: NotRequired[dict[str, str]]
+
+
+class ComparedRun(TypedDict):
+    """What is read of an entry of `comparison.json`."""
+
+    algorithm: str
+    directory: NotRequired[str]  # without one it has the name of the algorithm
+
+
+class ComparisonEntry(ComparedRun, TimedStatistics, Amounts):
+    """An entry of `comparison.json`."""
+
+    run: str  # its label in the table
+    measure: Measure
+    final: SeedStatistics
+    selected_on_val: SeedStatistics
+    unseen: NotRequired[SeedStatistics]
+    seconds: float
+    compile_seconds: float
+    graph: NotRequired[GraphMeasures]
+
+
+class Trial(TypedDict):
+    """A trial of a search: mean scores of the deployed models, None if there are none."""
+
+    point: dict[str, Any]  # a value for each name that is searched
+    val: float | None
+    test: float | None
+
+
+class TrialEntry(TypedDict):
+    """A trial in `sweep.json`, whose test score is written only on demand."""
+
+    point: dict[str, Any]
+    val: float | None
+    test_not_for_choosing: NotRequired[float | None]
+
+
+class Search(TypedDict):
+    """The content of `sweep.json`."""
+
+    trials: list[TrialEntry]  # the best first
+    best: Trial
+
+
+@dataclass(frozen=True)
+class RunRecord:
+    """A finished run as tables and pictures take it.
+
+    Attributes:
+      summary: that of `summary.json`.
+      lines: those of `metrics.jsonl`.
+      config: None if there is none that this version can read.
+      name: its label or its algorithm; None if only the table has a name for it.
+      directory: where it lies; None if it was not read from files.
+      client_scores: the last test scores of the deployed models of a run of one seed [C], NaN for
+        clients that do not count; None if they were not asked for.
+      pooled_seeds: the seeds, of runs that are taken for one run of several seeds.
+    """
+
+    summary: Summary
+    lines: list[Line]
+    config: Config | None = None
+    name: str | None = None
+    directory: Path | None = None
+    client_scores: np.ndarray | None = None
+    pooled_seeds: tuple[int, ...] = ()
+
+    @property
+    def seeds(self) -> tuple[int, ...]:
+        """The seeds; counted from 0 where the config is unknown."""
+        if self.pooled_seeds:
+            return self.pooled_seeds
+        if self.config is None:
+            return tuple(range(len(each_seed(self.summary["final"]))))
+        return tuple(range(self.config.seed, self.config.seed + self.config.seeds))
+
+
+Runs = dict[str, RunRecord]  # by the label in tables
+
+
+def read_summary(file: Path, mend: str = "run again") -> Summary:
+    """The summary of a run.
+
+    Args:
+      file: `summary.json`.
+      mend: what to do if it is none, for the message.
+
+    Raises:
+      InputError: the file cannot be read, is of an earlier version, or has a wrong field.
+    """
+    with _explained(f"{file.parent} is no run of jaxfl", mend):
+        summary: Summary = _parse_text(file.read_text(), Summary, file)
+        label = summary.get("label", "none")
+        if not summary["algorithm"].isidentifier():
+            raise ValueError(f"{file.name}: algorithm is no name of a method")
+        if not (label.isprintable() and label.strip()):
+            raise ValueError(f"{file.name}: label is no name")
+    return summary
+
+
+def read_lines(file: Path, mend: str = "run again") -> list[Line]:
+    """The lines of `metrics.jsonl`.
+
+    Args:
+      file: with the lines.
+      mend: as in `read_summary`.
+
+    Raises:
+      InputError: as `read_summary`.
+    """
+    with _explained(f"{file.parent} is no run of jaxfl", mend):
+        texts = enumerate(file.read_text().splitlines(), start=1)
+        return [_parse_text(text, Line, file, f", line {number}") for number, text in texts]
+
+
+def check_version(file: Path) -> None:
+    """Raises an `InputError` if a `metrics.jsonl` is of an earlier version.
+
+    A file that is missing or damaged passes: a run that goes on writes it anew.
+    """
+    try:
+        line = parse_json(file.read_text().partition("\n")[0])
+    except (OSError, ValueError):
+        return
+    _check_stages(line, file)
+
+
+def read_compared_runs(file: Path) -> list[ComparedRun]:
+    """The entries of `comparison.json`.
+
+    Raises:
+      InputError: the file cannot be read or has a wrong field.
+    """
+    with _explained(f"{file} is no comparison of jaxfl", "remove it, or name the runs"):
+        return _parse_text(file.read_text(), list[ComparedRun], file)
+
+
+def read_search(file: Path) -> Search:
+    """The content of `sweep.json`.
+
+    Raises:
+      InputError: the file cannot be read or has a wrong field.
+    """
+    with _explained(f"{file} is no search of jaxfl", "run jaxfl sweep again"):
+        search: Search = _parse_text(file.read_text(), Search, file)
+        names = {tuple(trial["point"]) for trial in search["trials"]}
+        if len(names) != 1:
+            raise ValueError(f"{file.name}: trials do not have one set of names")
+    return search
+
+
+@contextmanager
+def _explained(what: str, mend: str) -> Iterator[None]:
+    """Within, what is wrong with a file is an `InputError`."""
+    try:
+        yield
+    except InputError:
+        raise
+    except (OSError, ValueError) as error:
+        raise InputError(f"{what} ({error!s:.200}): {mend}") from error
+
+
+def _parse_text(text: str, hint: Any, file: Path, place: str = "") -> Any:
+    """A JSON value of a file, or of a place in it, which fits the hint.
+
+    Raises:
+      ValueError: it does not; the message names the file and the field.
+      InputError: it is of an earlier version.
+    """
+    try:
+        value = parse_json(text)
+        _check_stages(value, file)
+        parse(value, hint)
+    except InputError:
+        raise
+    except ValueError as error:
+        raise ValueError(f"{file.name}{place}: {error}") from error
+    return value
+
+
+def _check_stages(value: Any, file: Path) -> None:
+    """Raises an `InputError` if a summary or a line has the stages of an earlier version."""
+    if isinstance(value, dict):
+        final = value.get("final")
+        stages = final if isinstance(final, dict) else value
+        check(
+            "before" not in stages or "deployed" in stages,
+            f"{file} is of an earlier version of jaxfl, which named the scores before and after "
+            "what are deployed, trained and fine_tuned now: run again",
+        )
