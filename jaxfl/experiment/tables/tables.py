@@ -5,6 +5,7 @@ from typing import Literal, NamedTuple
 
 from jaxfl.algorithms import ALGORITHMS
 from jaxfl.core.facts import facts_of
+from jaxfl.core.options import checked
 from jaxfl.experiment.config.fields import as_typed
 from jaxfl.experiment.store.records import RunRecord, Runs, Summary
 from jaxfl.experiment.tables.heading import SAME_CLIENTS, differing_options, have_same_clients
@@ -87,6 +88,7 @@ def table_cells(runs: Runs) -> Cells:
     )
 
 
+@checked
 def best_places(cells: Sequence[str], measure: Measure) -> list[int]:
     """The places of the best scores of a column: those that show the best number."""
     numbers = [BETTER[measure] * float(cell.split()[0]) if cell != "-" else None for cell in cells]
