@@ -314,6 +314,7 @@ def each_seed(stages: SeedStatistics) -> list[StageStatistics]:
     return [alone]
 
 
+@checked
 def timed_summary(
     target: float | None, lines: Sequence[RoundStatistics], measure: Measure
 ) -> TimedStatistics:

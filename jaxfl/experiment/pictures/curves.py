@@ -9,6 +9,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure, SubFigure
 from matplotlib.ticker import LogLocator, NullFormatter, StrMethodFormatter
 
+from jaxfl.core.options import checked
 from jaxfl.experiment.pictures.drawing import (
     COLOURS,
     MALICIOUS,
@@ -55,6 +56,7 @@ SHARES = {
 }
 
 
+@checked
 def draw_curves(
     lines: Sequence[Line],
     measure: Measure = "accuracy",

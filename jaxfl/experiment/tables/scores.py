@@ -79,6 +79,7 @@ def spread_text(seeds: Sequence[float], digits: str) -> str:
     return f" ±{statistics.stdev(seeds):{digits}}" if len(seeds) > 1 else ""
 
 
+@checked
 def gains(
     measure: Measure, stages: SeedStatistics, reference: SeedStatistics
 ) -> tuple[float, list[float]] | None:
@@ -163,6 +164,7 @@ def coloured_runs(labels: list[str], runs: Runs, highlight: Collection[str]) -> 
     return named | set(labels[:BEST])
 
 
+@checked
 def score_limits(values: list[np.ndarray], measure: Measure) -> tuple[float, float] | None:
     """The limits of the axis of scores; None: those that the library of the picture chooses.
 
