@@ -55,11 +55,11 @@ __all__ = [
     "work",
 ]
 
-# Short names under which programs import these modules too: `from jaxfl.types import State`.
+# Short names under which programs import these modules too: `from jaxfl.types import State`. Two
+# are older than the modules behind them: `registry` and `skeleton`, from which methods import.
 _SHORT = {
     "clock": clock,
     "errors": errors,
-    "facts": facts,
     "hierarchy": hierarchy,
     "mesh": mesh,
     "objectives": objectives,
@@ -67,12 +67,13 @@ _SHORT = {
     "options": options,
     "participation": participation,
     "ragged": ragged,
+    "registry": facts,
+    "skeleton": uploads,
     "streams": streams,
     "task": task,
     "topology": topology,
     "tree": tree,
     "types": types,
-    "uploads": uploads,
     "work": work,
 }
 sys.modules.update({f"{__name__}.{name}": module for name, module in _SHORT.items()})

@@ -4,7 +4,6 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int, PyTree
 
-from jaxfl.core.errors import check
 from jaxfl.core.types import Scalar
 from jaxfl.kernels.similarity import inverse_norms, squared_differences
 
@@ -128,20 +127,4 @@ def clip_updates(
     factors = jnp.minimum(1.0, inverse * (median_norm if bound is None else bound))
     return jax.tree.map(
         lambda b, u: b + u * factors.reshape(-1, *[1] * (u.ndim - 1)), before, updates
-    )
-
-
-def check_byzantine(byzantine: int | None, clients: int) -> None:
-    """Raises an `InputError` unless Krum's guarantee holds for a cohort: 2 f + 2 < M.
-
-    Example:
-      >>> check_byzantine(4, clients=10)
-      Traceback (most recent call last):
-      jaxfl.core.errors.InputError: byzantine is 4: expected at most 3 for a cohort of 10 ...
-    """
-    most = max((clients - 3) // 2, 0)
-    check(
-        byzantine is None or byzantine <= most,
-        f"byzantine is {byzantine}: expected at most {most} for a cohort of {clients} clients "
-        "(2 f + 2 < M)",
     )

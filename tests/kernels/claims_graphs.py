@@ -521,5 +521,8 @@ TABLE = [
     Kernel(
         "sparse.dense_rows", lambda c: sparse.dense_rows(few(c), c.ids.size), "pairs", "simplex"
     ),
+    Kernel(
+        "sparse.top_edges", lambda c: sparse.top_edges(2)(ranked(c)).weights, "pairs", "simplex"
+    ),
     Kernel("sparse.mix_rows", lambda c: sparse.mix_rows(few(c), c.models), "rows", "between", 1),
 ]

@@ -10,6 +10,7 @@ from jaxfl.algorithms.steps.heads import part_weights
 from jaxfl.algorithms.steps.personal import Personal, personal_models, start_personal
 from jaxfl.algorithms.steps.uploads import train_and_upload
 from jaxfl.core import tree
+from jaxfl.core.errors import check
 from jaxfl.core.types import (
     Algorithm,
     Cohort,
@@ -23,7 +24,6 @@ from jaxfl.core.types import (
 )
 from jaxfl.kernels import robust
 from jaxfl.kernels.mixing import mix, size_weights
-from jaxfl.kernels.robust import check_byzantine
 from jaxfl.kernels.server import optimizer_step
 from jaxfl.training.objectives import data_loss
 
@@ -74,6 +74,22 @@ def mean_of_nearest(byzantine: int | None, chosen: int | None) -> Aggregate:
         return mix(weights, received), weights
 
     return aggregate
+
+
+def check_byzantine(byzantine: int | None, clients: int) -> None:
+    """Raises an `InputError` unless Krum's guarantee holds for a cohort: 2 f + 2 < M.
+
+    Example:
+      >>> check_byzantine(4, clients=10)
+      Traceback (most recent call last):
+      jaxfl.core.errors.InputError: byzantine is 4: expected at most 3 for a cohort of 10 ...
+    """
+    most = max((clients - 3) // 2, 0)
+    check(
+        byzantine is None or byzantine <= most,
+        f"byzantine is {byzantine}: expected at most {most} for a cohort of {clients} clients "
+        "(2 f + 2 < M)",
+    )
 
 
 def unweighted_mean(received: Params, info: Info) -> tuple[Params, Info]:

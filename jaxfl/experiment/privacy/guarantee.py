@@ -7,8 +7,6 @@ import numpy as np
 from jaxtyping import Bool, Int
 
 from jaxfl.core.errors import InputError
-from jaxfl.experiment.config import Setting
-from jaxfl.experiment.config.fields import value_of
 from jaxfl.experiment.privacy.audit import Audit, Work
 from jaxfl.training.gradients import count_batches
 
@@ -30,48 +28,72 @@ PLAIN = (
 )
 
 
+class Protection(NamedTuple):
+    """What clipping and noise are to protect."""
+
+    unit: Literal["client", "example"]
+    clip: float  # largest L2 norm of the update that a client sends, or of an example's gradient
+    noise: float  # standard deviation in units of `clip`; 0 for none
+    delta: float  # of the guarantee (epsilon, delta)
+
+
 class Exposure(NamedTuple):
     """How often noise alone protects a client, or its worst example, from the server."""
 
+    protection: Protection
     joining: Int[np.ndarray, "*c"]  # before the first round [C], with several seeds [S, C]
     round: Int[np.ndarray, "*c"]  # in a round that the client takes part in
     sealed: bool  # the server learns of it in no other way
 
 
-def expose(setting: Setting, audit: Audit, mask: Bool[np.ndarray, "*c n"]) -> Exposure:
+def expose(
+    protection: Protection,
+    audit: Audit,
+    mask: Bool[np.ndarray, "*c n"],
+    batch_size: int,
+    amount: dict[str, int],
+) -> Exposure:
     """Counts uploads of a client, or the batches that one of its examples is in.
 
     Args:
-      setting: with noise on uploads, or on gradients.
+      protection: by noise on uploads, or on gradients.
       audit: of the method.
       mask: of the training examples [C, n], with several seeds [S, C, n].
+      batch_size: of local training.
+      amount: of local training: its `steps` or its `epochs`.
 
     Raises:
       InputError: there is noise, and dp-accounting is not installed.
     """
-    if setting.noise or setting.example_noise:
-        epsilon(1.0, 0, setting.delta)  # so that a missing package is known before anything is run
-    count = _uploads if setting.example_clip is None else _batches
-    return Exposure(
-        count(setting, audit.joining, mask), count(setting, audit.round, mask), audit.sealed
-    )
+    if protection.noise:
+        # So that a missing package is known before anything is run.
+        epsilon(1.0, 0, protection.delta)
+
+    def count(work: Work) -> np.ndarray:
+        if protection.unit == "client":
+            return np.full(mask.shape[:-1], len(work.uploads))
+        return count_releases(work, mask, batch_size, amount)
+
+    return Exposure(protection, count(audit.joining), count(audit.round), audit.sealed)
 
 
-def _uploads(setting: Setting, work: Work, mask: np.ndarray) -> np.ndarray:
-    return np.full(mask.shape[:-1], len(work.uploads))
+def count_releases(
+    work: Work, mask: Bool[np.ndarray, "*c n"], batch_size: int, amount: dict[str, int]
+) -> Int[np.ndarray, "*c"]:
+    """The batches of all trainings that an example is in, one of each epoch that is begun.
 
-
-def _batches(setting: Setting, work: Work, mask: np.ndarray) -> np.ndarray:
-    """The batches of all trainings that an example is in, one of each epoch that is begun."""
+    Args:
+      work: what a client does.
+      mask: of the training examples [C, n], with several seeds [S, C, n].
+      batch_size: of local training.
+      amount: of a training that has none of its own: its `steps` or its `epochs`.
+    """
     flat = mask.reshape(-1, mask.shape[-1])
-    epoch = np.maximum(-(-np.count_nonzero(flat, axis=1) // setting.batch_size), 1)
-    own = {"steps": setting.local_steps}
-    if setting.local_epochs is not None:
-        own = {"epochs": setting.local_epochs}
+    epoch = np.maximum(-(-np.count_nonzero(flat, axis=1) // batch_size), 1)
     total = np.zeros(len(flat), int)
     for changes in work.fits:
-        amount = {name: changes[name] for name in ("steps", "epochs") if name in changes} or own
-        taken = np.asarray(count_batches(jnp.asarray(flat), setting.batch_size, **amount))
+        own = {name: changes[name] for name in ("steps", "epochs") if name in changes}
+        taken = np.asarray(count_batches(jnp.asarray(flat), batch_size, **(own or amount)))
         total += -(-taken // epoch)
     return total.reshape(mask.shape[:-1])
 
@@ -80,7 +102,7 @@ class Privacy(TypedDict):
     """What may be said of a run."""
 
     unit: Literal["client", "example"]  # that is protected
-    clip: float | None
+    clip: float
     noise: float
     delta: float
     epsilon: float | None  # None: there is no bound
@@ -88,22 +110,19 @@ class Privacy(TypedDict):
     assumes: list[str]
 
 
-def claim(setting: Setting, exposure: Exposure, ids: list[np.ndarray]) -> Privacy:
+def claim(exposure: Exposure, ids: list[np.ndarray], clients: int) -> Privacy:
     """What may be said of a run: `privacy` of `summary.json`.
 
     Args:
-      setting: of the run.
       exposure: of its clients.
       ids: of the clients of each round, in pieces [S, L, M].
+      clients: C.
     """
-    example = setting.example_clip is not None
-    clip, noise = (
-        (setting.example_clip, setting.example_noise) if example else (setting.clip, setting.noise)
-    )
+    unit, clip, noise, delta = exposure.protection
+    example = unit == "example"
     together = np.concatenate(ids, axis=1)
-    rounds = np.stack(
-        [np.bincount(seed.ravel(), minlength=value_of(setting.clients)) for seed in together]
-    )  # [S, C]
+    # [S, C]
+    rounds = np.stack([np.bincount(seed.ravel(), minlength=clients) for seed in together])
     worst = int((np.atleast_2d(exposure.joining) + np.atleast_2d(exposure.round) * rounds).max())
     bound, assumes = None, [EXAMPLE if example else CLIENT, PLAIN, SAID]
     if noise == 0:
@@ -118,12 +137,12 @@ def claim(setting: Setting, exposure: Exposure, ids: list[np.ndarray]) -> Privac
             f"no guarantee: the server learns of a client's data in another way than by {channel}"
         ]
     else:
-        bound = epsilon(noise, worst, setting.delta)
+        bound = epsilon(noise, worst, delta)
     return {
-        "unit": "example" if example else "client",
+        "unit": unit,
         "clip": clip,
         "noise": noise,
-        "delta": setting.delta,
+        "delta": delta,
         "epsilon": bound,
         "releases": worst,
         "assumes": assumes,

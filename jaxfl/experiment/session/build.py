@@ -34,7 +34,7 @@ from jaxfl.experiment.config import Config, Resolved, Setting, devices_of
 from jaxfl.experiment.config.fields import value_of
 from jaxfl.experiment.config.rules import takes_names
 from jaxfl.experiment.privacy.audit import audit
-from jaxfl.experiment.privacy.guarantee import Exposure, expose
+from jaxfl.experiment.privacy.guarantee import Exposure, Protection, expose
 from jaxfl.experiment.session.availability import (
     Timing,
     check_late,
@@ -311,6 +311,15 @@ def compressor(setting: Setting) -> Compression | None:
     return {"int8": quantise(), "topk": top_k(setting.top_k)}.get(setting.compress)
 
 
+def make_protection(setting: Setting) -> Protection | None:
+    """What clipping and noise are to protect; None without clipping."""
+    if setting.clip is not None:
+        return Protection("client", setting.clip, setting.noise, setting.delta)
+    if setting.example_clip is not None:
+        return Protection("example", setting.example_clip, setting.example_noise, setting.delta)
+    return None
+
+
 def inspect_uploads(
     config: Config, task: Task, data: Data, first: Federation
 ) -> tuple[int, Exposure | None]:
@@ -325,14 +334,17 @@ def inspect_uploads(
     Returns:
       `excess` and `exposure` of `Built`.
     """
-    clipped, smaller = config.clip or config.example_clip, compressor(config)
-    if not clipped and smaller is None:
+    protection, smaller = make_protection(config), compressor(config)
+    if protection is None and smaller is None:
         return 0, None
-    unit = "client" if config.example_clip is None else "example"
+    unit = "client" if protection is None else protection.unit
     found = audit(ALGORITHMS[config.algorithm], task, config.hyper, first, unit)
     excess = 0
     if smaller is not None:
         excess = sum(smaller.bytes(model) - 4 * tree.size(model) for model in found.round.uploads)
-    if not clipped:
+    if protection is None:
         return excess, None
-    return excess, expose(config, found, mesh.fetch(data.federation.train.mask))
+    steps, epochs = config.local_steps, config.local_epochs
+    amount = {"steps": value_of(steps)} if epochs is None else {"epochs": epochs}
+    mask = mesh.fetch(data.federation.train.mask)
+    return excess, expose(protection, found, mask, config.batch_size, amount)

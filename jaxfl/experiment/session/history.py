@@ -235,7 +235,7 @@ class History:
         if "graph" in last:
             summary["graph"] = last["graph"]
         if self.exposure is not None:
-            summary["privacy"] = claim(self.config, self.exposure, self.ids)
+            summary["privacy"] = claim(self.exposure, self.ids, self.malicious.size)
         return summary
 
     def _selected_on_val(self) -> SeedStatistics:

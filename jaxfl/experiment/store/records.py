@@ -172,6 +172,15 @@ class RunRecord:
             return tuple(range(len(each_seed(self.summary["final"]))))
         return tuple(range(self.config.seed, self.config.seed + self.config.seeds))
 
+    @property
+    def hyper(self) -> dict[str, Any]:
+        """The hyper-parameters that were given; none where the config is unknown."""
+        return {} if self.config is None else self.config.hyper
+
+    def option(self, name: str) -> Any:
+        """The value of an option; None where the config is unknown."""
+        return None if self.config is None else getattr(self.config, name)
+
 
 Runs = dict[str, RunRecord]  # by the label in tables
 
@@ -283,6 +292,6 @@ def _check_stages(value: Any, file: Path) -> None:
         stages = final if isinstance(final, dict) else value
         check(
             "before" not in stages or "deployed" in stages,
-            f"{file} is of an earlier version of jaxfl, which named the scores before and after "
-            "what are deployed, trained and fine_tuned now: run again",
+            f"{file} is of an earlier version of jaxfl, which called scores `before` and `after`: "
+            "run again",
         )

@@ -3,10 +3,9 @@
 from collections.abc import Iterable
 from typing import Any, NamedTuple
 
-from jaxfl.experiment.config import Config
 from jaxfl.experiment.config.fields import as_typed, option
 from jaxfl.experiment.store.records import Runs
-from jaxfl.experiment.tables.heading import SAME_CLIENTS, differing_options, setting_line
+from jaxfl.experiment.tables.heading import SAME_CLIENTS, differing_options, setting_of
 
 
 class Group(NamedTuple):
@@ -21,16 +20,15 @@ def comparable_groups(runs: Runs) -> list[Group]:
 
     Runs whose config is unknown are taken to fit if there is one group; else they stand alone.
     """
-    known = {label: run.config for label, run in runs.items() if run.config is not None}
-    names = [name for name in differing_options(list(known.values())) if name in SAME_CLIENTS]
+    known = {label: run for label, run in runs.items() if run.config is not None}
+    names = [name for name in differing_options(runs) if name in SAME_CLIENTS]
     # Seeds of pooled runs need not follow each other, and then their configs do not tell them.
-    seeds_of = {label: runs[label].seeds for label in known}
-    if not names and len(set(seeds_of.values())) < 2:
+    if not names and len({run.seeds for run in known.values()}) < 2:
         return [Group("", shortly_named(runs))]
     found: dict[tuple, Runs] = {}
-    for label, config in known.items():
-        values = tuple(getattr(config, name) for name in names)
-        found.setdefault((values, seeds_of[label]), {})[label] = runs[label]
+    for label, run in known.items():
+        values = tuple(run.option(name) for name in names)
+        found.setdefault((values, run.seeds), {})[label] = run
     settings = [values for values, _ in found]
 
     def setting(values: tuple, seeds: tuple[int, ...]) -> str:
@@ -49,8 +47,7 @@ def comparable_groups(runs: Runs) -> list[Group]:
 
 def heading(group: Group) -> str:
     """The setting of the runs; "" if it is unknown."""
-    line = setting_line([run.config for run in group.runs.values()])
-    return ": ".join(part for part in (group.setting, line) if part)
+    return ": ".join(part for part in (group.setting, setting_of(group.runs)) if part)
 
 
 def shortly_named(runs: Runs, ignored: str | None = None) -> Runs:
@@ -67,9 +64,9 @@ def shortly_named(runs: Runs, ignored: str | None = None) -> Runs:
     for further in (_with_hyper, _with_options):
         for name in _twice(names.values()):
             same = [label for label in names if names[label] == name]
-            configs = [config for label in same if (config := runs[label].config) is not None]
-            if len(configs) == len(same):
-                names |= dict(zip(same, further(name, configs, ignored), strict=True))
+            if all(runs[label].config is not None for label in same):
+                longer = further(name, {label: runs[label] for label in same}, ignored)
+                names |= dict(zip(same, longer, strict=True))
     twice = _twice(names.values())
     return {(label if names[label] in twice else names[label]): run for label, run in runs.items()}
 
@@ -86,20 +83,21 @@ def _twice(names: Iterable[str]) -> list[str]:
     return [name for name in dict.fromkeys(names) if names.count(name) > 1]
 
 
-def _with_hyper(name: str, configs: list[Config], ignored: str | None) -> list[str]:
+def _with_hyper(name: str, runs: Runs, ignored: str | None) -> list[str]:
     """The name with the hyper-parameters in which the runs differ, as `jaxfl compare` takes it."""
-    keys = sorted({key for config in configs for key in config.hyper} - {ignored})
-    keys = [key for key in keys if len({repr(config.hyper.get(key)) for config in configs}) > 1]
+    each = [run.hyper for run in runs.values()]
+    keys = sorted({key for hyper in each for key in hyper} - {ignored})
+    keys = [key for key in keys if len({repr(hyper.get(key)) for hyper in each}) > 1]
     found = []
-    for config in configs:
-        pairs = [f"{key}={config.hyper[key]}" for key in keys if key in config.hyper]
+    for hyper in each:
+        pairs = [f"{key}={hyper[key]}" for key in keys if key in hyper]
         found.append(f"{name}:{','.join(pairs)}" if pairs else name)
     return found
 
 
-def _with_options(name: str, configs: list[Config], ignored: str | None) -> list[str]:
-    names = [one for one in differing_options(configs) if one != ignored]
-    values = [[getattr(config, one) for one in names] for config in configs]
+def _with_options(name: str, runs: Runs, ignored: str | None) -> list[str]:
+    names = [one for one in differing_options(runs) if one != ignored]
+    values = [[run.option(one) for one in names] for run in runs.values()]
     return [f"{name} {_as_options(names, row)}".strip() for row in values]
 
 

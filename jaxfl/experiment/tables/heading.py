@@ -10,6 +10,7 @@ from typing import Any
 from jaxfl.experiment.config import Config, DataOptions, Setting
 from jaxfl.experiment.config.fields import marked, notes_of, option
 from jaxfl.experiment.config.notes import NO_SCORE, OF_CLIENTS, Effect, Heading
+from jaxfl.experiment.store.records import Runs
 
 # Options that say how a run was made and not what it is.
 UNIMPORTANT = {"algorithm", "eval_every", "hyper", "label"} | marked(Setting, NO_SCORE)
@@ -28,7 +29,7 @@ def setting_line(configs: Configs) -> str:
     known = [config for config in configs if config is not None]
     if not known:
         return ""
-    differing = differing_options(known)
+    differing = _differing(known)
     first = known[0]
     shared = {
         one.name: getattr(first, one.name) for one in fields(Config) if one.name not in differing
@@ -51,22 +52,31 @@ def graph_title(config: Config, number: int | None = None) -> str:
     return f"{config.name}, round {number}{seed}: {setting_line([config])}"
 
 
+def setting_of(runs: Runs) -> str:
+    """The `setting_line` of runs."""
+    return setting_line([run.config for run in runs.values()])
+
+
 def data_line(options: DataOptions) -> str:
     """The data and the clients in words."""
     shared = {one.name: getattr(options, one.name) for one in fields(DataOptions)}
     return _sentences(shared, SENTENCES[:2])
 
 
-def differing_options(configs: Sequence[Config]) -> list[str]:
-    """The options that are not the same in all runs."""
-    names = [one.name for one in fields(Config) if one.name not in UNIMPORTANT]
-    return [name for name in names if len({repr(getattr(one, name)) for one in configs}) > 1]
+def differing_options(runs: Runs) -> list[str]:
+    """The options that are not the same in all runs; those whose config is unknown are left out."""
+    return _differing([run.config for run in runs.values()])
 
 
-def have_same_clients(configs: Configs) -> bool:
+def have_same_clients(runs: Runs) -> bool:
     """Whether the scores of the runs can be compared; unknown configs are taken to fit."""
+    return not SAME_CLIENTS.intersection(differing_options(runs))
+
+
+def _differing(configs: Configs) -> list[str]:
     known = [config for config in configs if config is not None]
-    return not SAME_CLIENTS.intersection(differing_options(known))
+    names = [one.name for one in fields(Config) if one.name not in UNIMPORTANT]
+    return [name for name in names if len({repr(getattr(one, name)) for one in known}) > 1]
 
 
 def _sentences(shared: dict[str, Any], sentences: Sequence[Sequence[str]] = SENTENCES) -> str:

@@ -50,7 +50,7 @@ def pivot(runs: Runs, by: str) -> Pivot:
     )
     known = {key for config in configs.values() for key in (*OPTIONS, *_parameters(config))}
     check_name("option of the runs", name, known)
-    others = differing_options(list(configs.values()))
+    others = differing_options(runs)
     others = [option(other) for other in others if other in SAME_CLIENTS and other != name]
     check(
         not others,
@@ -126,7 +126,7 @@ def _cell(run: RunRecord | None, reference: RunRecord | None) -> str:
 
 def _row_names(runs: Runs, configs: dict[str, Config], by: str) -> dict[str, str]:
     """The name of the row of each run: one row holds the runs that differ in the option alone."""
-    options = [one for one in differing_options(list(configs.values())) if one != by]
+    options = [one for one in differing_options(runs) if one != by]
     rows = {}
     first: Runs = {}  # of each row
     for label, run in runs.items():

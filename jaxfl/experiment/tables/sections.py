@@ -9,7 +9,7 @@ from jaxfl.experiment.tables.differences import (
     meaning_of_pivoted_differences,
 )
 from jaxfl.experiment.tables.grouping import comparable_groups, heading
-from jaxfl.experiment.tables.heading import setting_line
+from jaxfl.experiment.tables.heading import setting_of
 from jaxfl.experiment.tables.pivot import meaning_of_pivot, pivot, pivot_cells
 from jaxfl.experiment.tables.pooling import pool_seeds
 from jaxfl.experiment.tables.tables import Cells, Meaning, meaning_of_scores, table_cells, warnings
@@ -56,7 +56,7 @@ def sections(runs: Runs, *, by: str | None = None, against: str | None = None) -
 
 def _by_option(runs: Runs, by: str, against: str | None) -> list[Section]:
     found = pivot(runs, by)
-    line = setting_line([run.config for run in runs.values()])
+    line = setting_of(runs)
     tables = [Section(line, pivot_cells(found), meaning_of_pivot(found), [], narrows=False)]
     if against is not None:
         cells = pivot_cells(found, against)

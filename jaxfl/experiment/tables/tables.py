@@ -6,9 +6,8 @@ from typing import Literal, NamedTuple
 from jaxfl.algorithms import ALGORITHMS
 from jaxfl.core.facts import facts_of
 from jaxfl.core.options import checked
-from jaxfl.experiment.config import Config
 from jaxfl.experiment.config.fields import as_typed
-from jaxfl.experiment.store.records import Runs, Summary
+from jaxfl.experiment.store.records import RunRecord, Runs, Summary
 from jaxfl.experiment.tables.heading import SAME_CLIENTS, differing_options, have_same_clients
 from jaxfl.experiment.tables.scores import (
     TITLES,
@@ -61,8 +60,7 @@ def table_cells(runs: Runs) -> Cells:
     A run with clients that were never seen has a second row for them.
     """
     references = _references(runs)
-    configs = [run.config for run in runs.values() if run.config is not None]
-    options = [name for name in differing_options(configs) if name not in SAME_CLIENTS]
+    options = [name for name in differing_options(runs) if name not in SAME_CLIENTS]
     names = []
     columns: dict[str, list[str]] = {}
     rows_of_clients: tuple[tuple[str, Part], ...] = (("", "final"), (UNSEEN, "unseen"))
@@ -72,7 +70,7 @@ def table_cells(runs: Runs) -> Cells:
             if stages is None:
                 continue
             names.append(f"{label}{behind}")
-            cells = _option_cells(run.config, options)
+            cells = _option_cells(run, options)
             others = {
                 name: None if other == label else summary.get(part)
                 for name, (other, summary) in references.items()
@@ -115,7 +113,7 @@ def _best_of_runs(
 
 def _references(runs: Runs) -> dict[str, tuple[str, Summary]]:
     """The label and the summary of each reference; without those that are missing or ambiguous."""
-    if not have_same_clients([run.config for run in runs.values()]):
+    if not have_same_clients(runs):
         return {}
     found = {}
     for name in REFERENCES:
@@ -125,9 +123,9 @@ def _references(runs: Runs) -> dict[str, tuple[str, Summary]]:
     return found
 
 
-def _option_cells(config: Config | None, names: Sequence[str]) -> dict[str, str]:
+def _option_cells(run: RunRecord, names: Sequence[str]) -> dict[str, str]:
     """The cells of a row that are options, by the title of the column."""
-    values = [None if config is None else getattr(config, name) for name in names]
+    values = [run.option(name) for name in names]
     texts = ["-" if value is None else as_typed(value) for value in values]
     return dict(zip((name.replace("_", " ") for name in names), texts, strict=True))
 

@@ -30,8 +30,7 @@ def score_records(runs: Runs, against: str | None = None) -> list[Record]:
     Raises:
       InputError: as `differences.reference_of`.
     """
-    configs = [run.config for run in runs.values() if run.config is not None]
-    options = [name for name in differing_options(configs) if name not in ("seed", "seeds")]
+    options = [name for name in differing_options(runs) if name not in ("seed", "seeds")]
     records = []
     for group in comparable_groups(pool_seeds(runs)):
         own = {label: _records(label, run, options) for label, run in group.runs.items()}
@@ -50,12 +49,11 @@ def score_records(runs: Runs, against: str | None = None) -> list[Record]:
 
 def _records(label: str, run: RunRecord, options: list[str]) -> list[Record]:
     """The records of one run."""
-    summary, config = run.summary, run.config
-    hyper = {} if config is None else config.hyper
+    summary = run.summary
     name, shown, _ = MEASURES[summary["measure"]]
     about: Record = {"run": label, "algorithm": summary["algorithm"]}
-    about["hyper"] = " ".join(f"{key}={value}" for key, value in sorted(hyper.items()))
-    about |= {one: _plain(None if config is None else getattr(config, one)) for one in options}
+    about["hyper"] = " ".join(f"{key}={value}" for key, value in sorted(run.hyper.items()))
+    about |= {one: _plain(run.option(one)) for one in options}
     found = []
     for part, statistics in _parts(summary).items():
         for seed, stages in zip(run.seeds, each_seed(statistics), strict=False):

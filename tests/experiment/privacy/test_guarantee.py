@@ -18,9 +18,8 @@ from jaxfl.cli import main
 from jaxfl.core import tree
 from jaxfl.core.errors import InputError
 from jaxfl.core.types import State
-from jaxfl.experiment.config import Setting
 from jaxfl.experiment.privacy.audit import Work, audit
-from jaxfl.experiment.privacy.guarantee import Exposure, _batches, claim, epsilon
+from jaxfl.experiment.privacy.guarantee import Exposure, Protection, claim, count_releases, epsilon
 from jaxfl.training.batches import minibatches
 from jaxfl.training.objectives import data_loss
 
@@ -59,35 +58,31 @@ def test_epsilon_of_nothing_sent():
     assert epsilon(1.0, 0, 1e-5) == 0
 
 
-@pytest.mark.parametrize(
-    "amount", [{"local_steps": 7}, {"local_epochs": 3}], ids=["steps", "epochs"]
-)
+@pytest.mark.parametrize("amount", [{"steps": 7}, {"epochs": 3}], ids=["steps", "epochs"])
 def test_batches_that_an_example_is_in(amount):
     mask = np.arange(12) < np.array([[12], [5], [1], [0]])
-    options = {name.removeprefix("local_"): value for name, value in amount.items()}
-    own = _batches(Setting(batch_size=4, **amount), Work((), ({},)), mask)
+    own = count_releases(Work((), ({},)), mask, 4, amount)
     for real, counted in zip(mask, own, strict=True):
-        rows, counts = minibatches(jax.random.key(0), jnp.asarray(real), 4, **options)
+        rows, counts = minibatches(jax.random.key(0), jnp.asarray(real), 4, **amount)
         assert counted == np.bincount(np.asarray(rows)[np.asarray(counts)], minlength=12).max()
-    both = _batches(
-        Setting(batch_size=4, **amount), Work((), ({"optimizer": None}, {"epochs": 2})), mask
-    )
+    both = count_releases(Work((), ({"optimizer": None}, {"epochs": 2})), mask, 4, amount)
     np.testing.assert_array_equal(both, own + 2 * mask.any(axis=1))
 
 
 def test_the_claim_is_of_the_client_that_lets_out_most():
-    setting = Setting(clients=3, clip=2.0, noise=5.0, delta=1e-6)
+    noised = Protection("client", clip=2.0, noise=5.0, delta=1e-6)
     ids = [
         np.array([[[0, 1], [1, 2]]]),
         np.array([[[1, 2]]]),
     ]  # client 1 three times, 2 twice, 0 once
-    exposure = Exposure(np.array([1, 1, 1]), np.array([1, 1, 4]), sealed=True)
-    said = claim(setting, exposure, ids)
+    exposure = Exposure(noised, np.array([1, 1, 1]), np.array([1, 1, 4]), sealed=True)
+    said = claim(exposure, ids, 3)
     assert (said["unit"], said["clip"], said["noise"], said["delta"]) == ("client", 2.0, 5.0, 1e-6)
     assert said["releases"] == 1 + 2 * 4
     assert said["epsilon"] == epsilon(5.0, 9, 1e-6)
-    assert claim(setting, exposure._replace(sealed=False), ids)["epsilon"] is None
-    assert claim(Setting(clients=3, clip=2.0), exposure, ids)["epsilon"] is None
+    assert claim(exposure._replace(sealed=False), ids, 3)["epsilon"] is None
+    clipped = exposure._replace(protection=noised._replace(noise=0.0))
+    assert claim(clipped, ids, 3)["epsilon"] is None
 
 
 def examples():

@@ -1,6 +1,7 @@
 """Tables of scores: gains, deviations over seeds, widths, headings and warnings."""
 
 import io
+from dataclasses import replace
 
 import pytest
 from finished_runs import run
@@ -10,7 +11,7 @@ from jaxfl.algorithms import ALGORITHMS
 from jaxfl.core.facts import facts_of
 from jaxfl.experiment import Config
 from jaxfl.experiment.tables.formats import markdown, print_scores
-from jaxfl.experiment.tables.heading import have_same_clients, setting_line
+from jaxfl.experiment.tables.heading import have_same_clients, setting_line, setting_of
 from jaxfl.experiment.tables.sections import sections
 from jaxfl.experiment.tables.tables import table_cells, warnings
 
@@ -95,12 +96,13 @@ def test_the_heading_says_what_was_run():
 
 
 def test_the_heading_names_the_options_in_which_runs_differ():
-    one, other = (Config(partition="dirichlet", clients=5, beta=beta) for beta in (0.1, 0.5))
-    line = setting_line([one, other])
+    options = {"partition": "dirichlet", "clients": 5}
+    one, other = (run("local", 0.5, beta=beta, **options) for beta in (0.1, 0.5))
+    line = setting_of({"one": one, "other": other})
     assert line.endswith("the runs differ in --beta")
     assert "0.1" not in line
-    assert not have_same_clients([one, other])
-    assert have_same_clients([one, None])
+    assert not have_same_clients({"one": one, "other": other})
+    assert have_same_clients({"one": one, "other": replace(other, config=None)})
 
 
 def test_a_method_below_local_training_is_named_with_what_to_turn_first():
