@@ -1,5 +1,6 @@
 """`jaxfl.core.options`: type hints in words, and as checks of JSON values and of arguments."""
 
+import inspect
 import math
 from typing import Annotated, Any, Literal
 
@@ -168,3 +169,18 @@ def test_a_checked_factory_passes_everything_else_on():
     assert jax.jit(lambda rate: made("task", rate=rate)[1])(-1.0) == -1
     with pytest.raises(TypeError, match="unexpected keyword"):
         made("task", speed=1)
+
+
+def test_a_checked_function_keeps_its_signature_and_can_be_traced():
+    def scaled(x: ArrayLike, form: Literal["half", "double"] = "half") -> ArrayLike:
+        """Half of x, or the double."""
+        return x / 2 if form == "half" else 2 * x
+
+    careful = checked(scaled)
+    assert inspect.signature(careful) == inspect.signature(scaled)
+    assert (careful.__name__, careful.__doc__) == (scaled.__name__, scaled.__doc__)
+    assert jax.jit(careful, static_argnames="form")(jnp.ones(()), form="double") == 2
+    assert jax.vmap(lambda x: careful(x, "double"))(jnp.ones(3)).tolist() == [2, 2, 2]
+    assert jax.grad(careful)(1.0) == 0.5
+    with pytest.raises(InputError, match="form of scaled is 'triple': expected one of half"):
+        jax.jit(careful, static_argnums=1)(jnp.ones(()), "triple")
