@@ -5,6 +5,7 @@ import json
 
 import numpy as np
 import pytest
+from finished_runs import run as finished_run
 
 from jaxfl.cli import main
 from jaxfl.experiment import Config, build, gather, resolve
@@ -62,7 +63,8 @@ def test_it_is_an_option_as_any_other(tmp_path, capsys):
         assert (clients["deployed_test"][0] != clients["deployed_test"][1]).any()
     one, other = (dataclasses.replace(SHORT, data_seed=seed) for seed in (None, 2))
     assert setting_line([other]).endswith("seed 0, data seed 2")
-    assert not have_same_clients([one, other])
+    runs = {str(seed): finished_run("local", 0.5, data_seed=seed) for seed in (None, 2)}
+    assert not have_same_clients(runs)
     (said,) = differences(dataclasses.asdict(one), other, 0)
     assert said == "--data-seed was None and is 2"
     capsys.readouterr()
