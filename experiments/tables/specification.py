@@ -17,7 +17,7 @@ from jaxfl.core.errors import InputError, check, check_name
 from jaxfl.experiment import Config
 from jaxfl.experiment.config import preset
 from jaxfl.experiment.config.effects import idle
-from jaxfl.experiment.config.fields import hints, read_field
+from jaxfl.experiment.config.hints import hints, read_field
 from jaxfl.experiment.config.presets import Preset
 
 FOLDER = Path(__file__).parent

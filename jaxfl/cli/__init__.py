@@ -51,7 +51,8 @@ from jaxfl.core.errors import Diverged, InputError, RunWarning, check
 from jaxfl.core.version import VERSION
 from jaxfl.experiment.config import DataOptions, load_config, preset
 from jaxfl.experiment.config.effects import check_typed, idle, replaced
-from jaxfl.experiment.config.fields import SEED, notes_of, option
+from jaxfl.experiment.config.fields import SEED
+from jaxfl.experiment.config.hints import notes_of, option
 
 # The words after `jaxfl`, in the order of its help, and the options behind each.
 NAMES = {

@@ -14,7 +14,8 @@ from jaxfl.core.facts import facts_of
 from jaxfl.data.published.prepare import prepare as prepare_data
 from jaxfl.data.sources import SOURCES, data_dir
 from jaxfl.experiment.config import DataOptions, resolve_data
-from jaxfl.experiment.config.fields import PICTURE_FORMATS, check_fields
+from jaxfl.experiment.config.fields import PICTURE_FORMATS
+from jaxfl.experiment.config.hints import check_fields
 from jaxfl.experiment.session.clients import assign, describe_clients
 from jaxfl.experiment.store import files
 from jaxfl.experiment.tables.heading import data_line

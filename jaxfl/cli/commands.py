@@ -39,7 +39,7 @@ from jaxfl.experiment.config import (
     parse_value,
     preset,
 )
-from jaxfl.experiment.config.fields import check_fields
+from jaxfl.experiment.config.hints import check_fields
 from jaxfl.experiment.session.run import to_resume
 from jaxfl.experiment.store import files
 from jaxfl.experiment.store.files import read_arrays

@@ -12,7 +12,7 @@ from jaxfl.cli.groups import nargs
 from jaxfl.cli.listing import kinds
 from jaxfl.core.errors import check_name
 from jaxfl.data.published.recipes import RECIPES
-from jaxfl.experiment.config.fields import hints, option
+from jaxfl.experiment.config.hints import hints, option
 from jaxfl.experiment.config.notes import Names
 
 # What zsh needs before it reads a script for bash.

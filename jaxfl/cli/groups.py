@@ -24,7 +24,7 @@ from tyro.constructors import (
 )
 
 from jaxfl.core.options import describe
-from jaxfl.experiment.config.fields import as_typed, hints, option
+from jaxfl.experiment.config.hints import as_typed, hints, option
 
 # The order of the boxes; other groups follow.
 ORDER = ["DataOptions", "TrainingOptions", "RunOptions", "UploadOptions", "ClockOptions"]

@@ -14,7 +14,7 @@ from jaxfl.core.errors import check_name
 from jaxfl.data import CONCEPTS, PARTITIONS, list_data_sets
 from jaxfl.data.augment import AUGMENTATIONS
 from jaxfl.experiment.config import PRESETS
-from jaxfl.experiment.config.fields import as_typed, option
+from jaxfl.experiment.config.hints import as_typed, option
 from jaxfl.experiment.config.presets.definition import Preset
 from jaxfl.models import MODELS
 from jaxfl.simulation import scoring

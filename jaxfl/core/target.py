@@ -15,7 +15,7 @@ def platform() -> str:
 
     Example:
       >>> with jax.default_device("cpu"):
-      ...     target.platform()
+      ...     platform()
       'cpu'
     """
     mesh_device = jax.sharding.get_abstract_mesh().abstract_device

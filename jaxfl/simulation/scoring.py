@@ -277,6 +277,13 @@ def over_seeds(seeds: list[StageStatistics]) -> SeedStatistics:
     """The mean of the statistics of each seed; of several seeds also `seeds`, those of each.
 
     All seeds were scored in the same stages.
+
+    Example:
+      >>> none = {"weighted": None, "std": None, "worst10": None}
+      >>> first, second = ({"deployed": {"mean": mean, **none}} for mean in (0.25, 0.75))
+      >>> stages = over_seeds([first, second])
+      >>> stages["deployed"]["mean"], stages["seeds"] == [first, second]
+      (0.5, True)
     """
     found: SeedStatistics = {"deployed": _mean_statistics([seed["deployed"] for seed in seeds])}
     if trained := [seed["trained"] for seed in seeds if "trained" in seed]:
@@ -303,7 +310,13 @@ def _mean(values: list[float | None]) -> float | None:
 
 
 def each_seed(stages: SeedStatistics) -> list[StageStatistics]:
-    """The statistics of each seed; of the only one, if there is one."""
+    """The statistics of each seed; of the only one, if there is one.
+
+    Example:
+      >>> scores = {"mean": 0.5, "weighted": 0.5, "std": 0.0, "worst10": 0.5}
+      >>> each_seed({"deployed": scores}) == [{"deployed": scores}]
+      True
+    """
     if seeds := stages.get("seeds"):
         return seeds
     alone: StageStatistics = {"deployed": stages["deployed"]}
@@ -327,6 +340,15 @@ def timed_summary(
 
     Returns:
       `time` and `times` of the last line; and `target`, see `over_seeds_reached`.
+
+    Example:
+      >>> none = {"weighted": None, "std": None, "worst10": None}
+      >>> lines = [
+      ...     {"round": number, "deployed": {"mean": mean, **none}}
+      ...     for number, mean in ((1, 0.25), (2, 0.75))
+      ... ]
+      >>> timed_summary(0.5, lines, "accuracy")
+      {'target': {'score': 0.5, 'round': 2.0}}
     """
     summary: TimedStatistics = {}
     if "time" in lines[-1]:
@@ -352,6 +374,10 @@ def over_seeds_reached(score: float, seeds: list[Reached]) -> Target:
     Returns:
       The `score`; the means over the seeds, None if a seed has not reached the target; with several
       seeds also `seeds`.
+
+    Example:
+      >>> over_seeds_reached(0.5, [{"round": 2}, {"round": 4}])
+      {'score': 0.5, 'round': 3.0, 'seeds': [{'round': 2}, {'round': 4}]}
     """
     target: Target = {"score": score}
     if "round" in seeds[0]:
@@ -369,7 +395,12 @@ def _mean_if_all_known(values: Sequence[int | float | None]) -> float | None:
 
 
 def reached_by_seed(target: Target) -> list[Reached]:
-    """`round` and `time` of each seed; of the only one, if there is one."""
+    """`round` and `time` of each seed; of the only one, if there is one.
+
+    Example:
+      >>> reached_by_seed({"score": 0.5, "round": 3.0})
+      [{'round': 3.0}]
+    """
     if seeds := target.get("seeds"):
         return seeds
     alone: Reached = {}

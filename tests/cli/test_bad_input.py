@@ -22,7 +22,8 @@ from jaxfl.cli import main
 from jaxfl.cli.commands import COMMANDS
 from jaxfl.core.options import takes_numbers
 from jaxfl.experiment.config import Setting
-from jaxfl.experiment.config.fields import SEED, notes_of
+from jaxfl.experiment.config.fields import SEED
+from jaxfl.experiment.config.hints import notes_of
 
 HUGE = "1" + 30 * "0"
 DEEP = 100_000 * "["

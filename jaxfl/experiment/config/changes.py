@@ -1,11 +1,11 @@
-"""Which options differ: from those of a stopped run, and from the defaults."""
+"""Which options differ: from those of a stopped run, from the defaults, and between seeds."""
 
 import dataclasses
 import json
 from typing import Any
 
-from jaxfl.experiment.config.fields import as_typed, marked, option
-from jaxfl.experiment.config.notes import RESUMABLE
+from jaxfl.experiment.config.hints import as_typed, marked, option
+from jaxfl.experiment.config.notes import NO_SCORE, RESUMABLE
 from jaxfl.experiment.config.setting import Config
 
 # Another data_dir is harmless, because the data themselves are compared; the number of rounds may
@@ -62,3 +62,16 @@ def changed_options(config: Config) -> dict[str, str]:
         if field.name not in ("algorithm", "hyper", "label") and value != field.default:
             found[option(field.name)] = as_typed(value)
     return found | {name: as_typed(value) for name, value in config.hyper.items()}
+
+
+def without_seeds(config: Config) -> str:
+    """What decides about the scores of a run but its seeds, as text to compare.
+
+    Example:
+      >>> without_seeds(Config(seed=1, keep=3)) == without_seeds(Config(seeds=2))
+      True
+    """
+    left_out = marked(Config, NO_SCORE) | {"seed", "seeds"}
+    names = [one.name for one in dataclasses.fields(config) if one.name not in left_out]
+    kept = {name: getattr(config, name) for name in names}
+    return repr(kept | {"hyper": sorted(config.hyper.items())})

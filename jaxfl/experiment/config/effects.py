@@ -5,7 +5,7 @@ from dataclasses import fields
 from typing import Any, TypeVar
 
 from jaxfl.core.errors import InputError
-from jaxfl.experiment.config.fields import as_typed, notes_of, option
+from jaxfl.experiment.config.hints import as_typed, notes_of, option
 from jaxfl.experiment.config.notes import GIVEN, Effect, Excludes, Needs, Others
 
 Note = TypeVar("Note")

@@ -11,7 +11,8 @@ from jaxfl.data import Source, load, merge_test_set, natural
 from jaxfl.data.sources import SOURCES, data_dir
 from jaxfl.experiment.config import rules
 from jaxfl.experiment.config.effects import check_effects
-from jaxfl.experiment.config.fields import DataOptions, TrainingOptions, marked, value_of
+from jaxfl.experiment.config.fields import DataOptions, TrainingOptions
+from jaxfl.experiment.config.hints import marked, value_of
 from jaxfl.experiment.config.notes import PATH
 from jaxfl.experiment.config.rules import check_target
 from jaxfl.experiment.config.setting import Setting

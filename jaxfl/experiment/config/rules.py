@@ -19,10 +19,8 @@ from jaxfl.experiment.config.fields import (
     RunOptions,
     TrainingOptions,
     UploadOptions,
-    as_typed,
-    check_field,
-    value_of,
 )
+from jaxfl.experiment.config.hints import as_typed, check_field, value_of
 from jaxfl.models import MODELS
 from jaxfl.uplink import FLIPPED
 

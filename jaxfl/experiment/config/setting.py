@@ -13,8 +13,8 @@ from jaxfl.experiment.config.fields import (
     RunOptions,
     TrainingOptions,
     UploadOptions,
-    check_fields,
 )
+from jaxfl.experiment.config.hints import check_fields
 from jaxfl.experiment.config.notes import Names
 
 

@@ -9,7 +9,7 @@ from typing import Any
 from jaxfl.algorithms import ALGORITHMS
 from jaxfl.core.errors import InputError, check, check_name
 from jaxfl.core.options import options_of
-from jaxfl.experiment.config.fields import hints, read_field
+from jaxfl.experiment.config.hints import hints, read_field
 from jaxfl.experiment.config.setting import Config
 
 

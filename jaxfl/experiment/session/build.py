@@ -31,7 +31,7 @@ from jaxfl.core.types import (
 from jaxfl.data import Source
 from jaxfl.data.augment import AUGMENTATIONS
 from jaxfl.experiment.config import Config, Resolved, Setting, devices_of
-from jaxfl.experiment.config.fields import value_of
+from jaxfl.experiment.config.hints import value_of
 from jaxfl.experiment.config.rules import takes_names
 from jaxfl.experiment.privacy.audit import audit
 from jaxfl.experiment.privacy.guarantee import Exposure, Protection, expose

@@ -28,7 +28,8 @@ from jaxfl.data.federate import label_counts
 from jaxfl.data.partition import OWNED
 from jaxfl.data.skews import Parts
 from jaxfl.experiment.config import DataOptions, Resolved, Setting, devices_of
-from jaxfl.experiment.config.fields import seed_of_data, value_of
+from jaxfl.experiment.config.fields import seed_of_data
+from jaxfl.experiment.config.hints import value_of
 from jaxfl.experiment.config.rules import count_unseen
 from jaxfl.experiment.session.seeds import Seeds
 from jaxfl.experiment.session.stored_data import digest_stored, find_stored, outline, store

@@ -6,7 +6,7 @@ import jax.numpy as jnp
 from jaxfl.core.errors import check
 from jaxfl.core.types import Cohort
 from jaxfl.experiment.config import Config, Resolved
-from jaxfl.experiment.config.fields import value_of
+from jaxfl.experiment.config.hints import value_of
 from jaxfl.experiment.session.build import build
 from jaxfl.experiment.session.clients import Data
 

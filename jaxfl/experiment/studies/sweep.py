@@ -15,7 +15,7 @@ from jaxfl.algorithms import ALGORITHMS
 from jaxfl.core.errors import check
 from jaxfl.core.options import options_of, takes_traced_numbers
 from jaxfl.experiment.config import Config, Setting, resolve, to_json
-from jaxfl.experiment.config.fields import hints, option, read_field
+from jaxfl.experiment.config.hints import hints, option, read_field
 from jaxfl.experiment.session.build import Built, build
 from jaxfl.experiment.session.clients import Data, gather
 from jaxfl.experiment.session.history import number_or_null

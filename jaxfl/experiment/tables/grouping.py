@@ -3,7 +3,7 @@
 from collections.abc import Iterable
 from typing import Any, NamedTuple
 
-from jaxfl.experiment.config.fields import as_typed, option
+from jaxfl.experiment.config.hints import as_typed, option
 from jaxfl.experiment.store.records import Runs
 from jaxfl.experiment.tables.heading import SAME_CLIENTS, differing_options, setting_of
 

@@ -7,7 +7,7 @@ from jaxfl.algorithms import ALGORITHMS
 from jaxfl.core.errors import check, check_name
 from jaxfl.core.options import options_of
 from jaxfl.experiment.config import Config
-from jaxfl.experiment.config.fields import as_typed, option
+from jaxfl.experiment.config.hints import as_typed, option
 from jaxfl.experiment.store.records import RunRecord, Runs
 from jaxfl.experiment.tables.differences import difference, reference_of, short_difference
 from jaxfl.experiment.tables.grouping import shortly_named, sort_key

@@ -1,18 +1,13 @@
 """Runs that differ in their seed alone are one run of several seeds."""
 
 from collections.abc import Sequence
-from dataclasses import fields, replace
+from dataclasses import replace
 
-from jaxfl.experiment.config import Config
-from jaxfl.experiment.config.fields import marked
-from jaxfl.experiment.config.notes import NO_SCORE
+from jaxfl.experiment.config.changes import without_seeds
 from jaxfl.experiment.store.records import GraphMeasures, Line, RunRecord, Runs, Summary
 from jaxfl.experiment.tables.targets import pool_timed
 from jaxfl.simulation.scoring import each_seed, over_seeds
 from jaxfl.simulation.statistics import SeedStatistics
-
-# Options that change no score, and the seeds.
-NOT_COMPARED = marked(Config, NO_SCORE) | {"seed", "seeds"}
 
 
 def pool_seeds(runs: Runs) -> Runs:
@@ -22,7 +17,7 @@ def pool_seeds(runs: Runs) -> Runs:
     """
     alike: dict[str, list[str]] = {}
     for label, run in runs.items():
-        name = label if run.config is None else _without_seed(run.config)
+        name = label if run.config is None else without_seeds(run.config)
         alike.setdefault(name, []).append(label)
     pooled = {}
     for labels in alike.values():
@@ -32,15 +27,6 @@ def pool_seeds(runs: Runs) -> Runs:
         else:
             pooled |= {label: runs[label] for label in labels}
     return {label: pooled[label] for label in runs if label in pooled}
-
-
-def _without_seed(config: Config) -> str:
-    kept = {
-        one.name: getattr(config, one.name)
-        for one in fields(Config)
-        if one.name not in NOT_COMPARED
-    }
-    return repr(kept | {"hyper": sorted(config.hyper.items())})
 
 
 def _fit(members: list[RunRecord]) -> bool:

@@ -6,7 +6,7 @@ from typing import Literal, NamedTuple
 from jaxfl.algorithms import ALGORITHMS
 from jaxfl.core.facts import facts_of
 from jaxfl.core.options import checked
-from jaxfl.experiment.config.fields import as_typed
+from jaxfl.experiment.config.hints import as_typed
 from jaxfl.experiment.store.records import RunRecord, Runs, Summary
 from jaxfl.experiment.tables.heading import SAME_CLIENTS, differing_options, have_same_clients
 from jaxfl.experiment.tables.scores import (

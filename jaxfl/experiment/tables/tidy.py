@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from jaxfl.experiment.config.fields import as_typed
+from jaxfl.experiment.config.hints import as_typed
 from jaxfl.experiment.store.records import RunRecord, Runs, Summary
 from jaxfl.experiment.tables.differences import reference_of
 from jaxfl.experiment.tables.grouping import comparable_groups

@@ -10,7 +10,7 @@ from jaxfl.core.options import accepts
 from jaxfl.experiment import Config, Setting
 from jaxfl.experiment.config import to_json
 from jaxfl.experiment.config.effects import alternatives, check_effects, idle
-from jaxfl.experiment.config.fields import hints, notes_of, option
+from jaxfl.experiment.config.hints import hints, notes_of, option
 from jaxfl.experiment.config.notes import GIVEN, Effect, Excludes, Heading, Needs, Others
 from jaxfl.experiment.tables.heading import SENTENCES, setting_line
 

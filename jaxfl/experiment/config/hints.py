@@ -1,0 +1,101 @@
+"""The fields of a group of options: how they are typed, their notes, and whether a value fits.
+
+All of it is read from the type hints, so it holds for any dataclass whose hints have notes.
+"""
+
+import functools
+import typing
+from dataclasses import fields
+from typing import Any, TypeVar
+
+from jaxfl.core.errors import InputError, check_name
+from jaxfl.core.options import accepts, expected, takes_fractions
+from jaxfl.experiment.config.notes import Mark, Names
+
+T = TypeVar("T")
+
+
+def option(name: str) -> str:
+    """The command-line option of a field."""
+    return "--" + name.replace("_", "-")
+
+
+def value_of(option: T | None) -> T:
+    """The value of an option that a setting may leave open, and that `resolve` fills in.
+
+    Raises:
+      InputError: it is open.
+    """
+    if option is None:
+        raise InputError("an option is left open: give it, or call jaxfl.experiment.resolve first")
+    return option
+
+
+def as_typed(value: Any) -> str:
+    """A value as it stands on the command line; of a long list the first elements."""
+    if not isinstance(value, tuple):
+        return str(value)
+    return " ".join(map(str, value[:20])) + (" ..." if len(value) > 20 else "")
+
+
+def hints(group: type) -> dict[str, Any]:
+    """The type hints of a group's fields, with their ranges and names."""
+    return typing.get_type_hints(group, include_extras=True)
+
+
+@functools.cache
+def notes_of(group: type) -> dict[str, tuple[Any, ...]]:
+    """The ranges, names and other notes of each field of a group, by the name of the field."""
+    return {name: getattr(hint, "__metadata__", ()) for name, hint in hints(group).items()}
+
+
+def marked(group: type, mark: Mark) -> set[str]:
+    """The fields of a group that bear a mark.
+
+    Example:
+      >>> "rounds" in marked(Config, RESUMABLE)
+      True
+    """
+    return {name for name, notes in notes_of(group).items() if mark in notes}
+
+
+def check_field(what: str, hint: Any, value: Any) -> None:
+    """Checks a JSON value by the hint of its field.
+
+    Args:
+      what: the field, for the message: "--rounds".
+      hint: its type, with a `Range` or with `Names`.
+      value: what was given.
+
+    Raises:
+      InputError: another type, a number out of range, or an unknown name.
+    """
+    if not accepts(hint, value):
+        raise InputError(f"{what} is {value!r:.80}: expected {expected(hint, value)}")
+    for note in getattr(hint, "__metadata__", ()):
+        if isinstance(note, Names) and value is not None:
+            for name in value if isinstance(value, tuple) else (value,):
+                check_name(note.kind, name, note.known)
+
+
+def read_field(what: str, hint: Any, value: Any) -> Any:
+    """A JSON value as its field has it, checked: 1 is 1.0 where the field takes fractions.
+
+    A list is a tuple where the field takes tuples.
+    """
+    takes_tuples = typing.get_origin(getattr(hint, "__origin__", hint)) is tuple
+    if isinstance(value, list) and takes_tuples:
+        value = tuple(value)
+    check_field(what, hint, value)
+    return float(value) if type(value) is int and takes_fractions(hint) else value
+
+
+def check_fields(options: Any, *names: str) -> None:
+    """Checks the named fields of a group by their hints; all fields if none is named.
+
+    Raises:
+      InputError: see `check_field`.
+    """
+    known = hints(type(options))
+    for name in names or [one.name for one in fields(options)]:
+        check_field(option(name), known[name], getattr(options, name))
