@@ -181,7 +181,7 @@ def make_task(setting: Setting, source: Source) -> Task:
         epochs=setting.local_epochs,
         scale=scale,
         shift=shift,
-        augment=AUGMENTATIONS.get(value_of(setting.augment)),
+        augment=AUGMENTATIONS.get(setting.augment or "none"),
         chunk=setting.chunk,
         compute=setting.compute,
         uplink=chain(*links(setting)),
