@@ -19,7 +19,7 @@ from jaxfl.experiment.session.program import Record
 from jaxfl.experiment.store.records import (
     GraphMeasures,
     Line,
-    Named,
+    RunName,
     Summary,
     Traffic,
 )
@@ -212,11 +212,11 @@ class History:
     def summary(self, compile_seconds: float) -> Summary:
         """The content of `summary.json`."""
         last = self.lines[-1]
-        named: Named = {"algorithm": self.config.algorithm}
+        name: RunName = {"algorithm": self.config.algorithm}
         if self.config.label:
-            named["label"] = self.config.label
+            name["label"] = self.config.label
         summary: Summary = {
-            **named,
+            **name,
             "measure": self.measure,
             "final": over_seeds(each_seed(last)),
             "selected_on_val": self._selected_on_val(),

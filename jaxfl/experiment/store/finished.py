@@ -10,7 +10,7 @@ from jaxfl.experiment.store.files import read_arrays
 from jaxfl.experiment.store.records import (
     RunRecord,
     Runs,
-    read_compared_runs,
+    read_comparison,
     read_lines,
     read_summary,
 )
@@ -130,4 +130,4 @@ def _compared(directory: Path) -> set[str] | None:
     if not file.exists():
         return None
     # An earlier version named no directories: they had the names of the algorithms.
-    return {run.get("directory", run["algorithm"]) for run in read_compared_runs(file)}
+    return {run.get("directory", run["algorithm"]) for run in read_comparison(file)}

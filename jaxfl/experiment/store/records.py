@@ -72,14 +72,14 @@ class LineOfRun(Line):
     measure: Measure
 
 
-class Named(TypedDict):
-    """The method of a run, and the name of the run where that is another one."""
+class RunName(TypedDict):
+    """The method of a run, and the label of the run if it has one."""
 
     algorithm: str
     label: NotRequired[str]
 
 
-class Summary(Named, TimedStatistics, Traffic):
+class Summary(RunName, TimedStatistics, Traffic):
     """The content of `summary.json`. An earlier version did not write what is not required."""
 
     measure: Measure
@@ -97,14 +97,14 @@ class Summary(Named, TimedStatistics, Traffic):
     versions: NotRequired[dict[str, str]]
 
 
-class ComparedRun(TypedDict):
+class ComparisonRun(TypedDict):
     """What is read of an entry of `comparison.json`."""
 
     algorithm: str
     directory: NotRequired[str]  # without one it has the name of the algorithm
 
 
-class ComparisonEntry(ComparedRun, TimedStatistics, Amounts):
+class ComparisonEntry(ComparisonRun, TimedStatistics, Amounts):
     """An entry of `comparison.json`."""
 
     run: str  # its label in the table
@@ -232,14 +232,14 @@ def check_version(file: Path) -> None:
     _check_stages(line, file)
 
 
-def read_compared_runs(file: Path) -> list[ComparedRun]:
+def read_comparison(file: Path) -> list[ComparisonRun]:
     """The entries of `comparison.json`.
 
     Raises:
       InputError: the file cannot be read or has a wrong field.
     """
     with _explained(f"{file} is no comparison of jaxfl", "remove it, or name the runs"):
-        return _parse_text(file.read_text(), list[ComparedRun], file)
+        return _parse_text(file.read_text(), list[ComparisonRun], file)
 
 
 def read_search(file: Path) -> Search:
