@@ -9,7 +9,6 @@ import sys
 from types import ModuleType
 from typing import TYPE_CHECKING
 
-from jaxfl import algorithms, data, kernels, models, uplink
 from jaxfl.algorithms.steps import uploads
 from jaxfl.core import errors, facts, options, ragged, streams, tree, types
 from jaxfl.core.version import VERSION as __version__
@@ -18,7 +17,7 @@ from jaxfl.graphs.measures import measure_graph
 from jaxfl.simulation import clock, mesh, on_disk, participation, work
 from jaxfl.simulation.evaluate import make_evaluate
 from jaxfl.simulation.rounds import check_finite, make_rounds
-from jaxfl.simulation.scoring import summarise
+from jaxfl.simulation.statistics import summarise
 from jaxfl.training import objectives, task
 from jaxfl.training.optimizers import sgd
 from jaxfl.training.task import classification, regression

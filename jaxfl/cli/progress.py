@@ -14,7 +14,7 @@ from rich.text import Text
 
 from jaxfl.experiment.config import Config
 from jaxfl.experiment.store.records import LineOfRun
-from jaxfl.simulation.scoring import MEASURES
+from jaxfl.simulation.statistics import MEASURES
 
 WAITING = "waiting"
 COMPILING = "compiling"

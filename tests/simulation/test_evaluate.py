@@ -19,7 +19,7 @@ from jaxfl.simulation.evaluate import (
 )
 from jaxfl.simulation.participation import full
 from jaxfl.simulation.rounds import make_rounds
-from jaxfl.simulation.scoring import select_on_val, summarise
+from jaxfl.simulation.statistics import select_on_val, summarise
 
 
 def predict(params, x):

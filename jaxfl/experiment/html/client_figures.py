@@ -11,7 +11,7 @@ from jaxfl.experiment.pictures.drawing import MALICIOUS, MANY
 from jaxfl.experiment.pictures.graphs import Graph, blocks
 from jaxfl.experiment.store.records import Runs
 from jaxfl.experiment.tables.scores import measure_of
-from jaxfl.simulation.scoring import MEASURES
+from jaxfl.simulation.statistics import MEASURES
 
 GREY = "#7f8c9b"  # of amounts
 

@@ -20,8 +20,7 @@ from jaxfl.experiment.session.seeds import Seeds
 from jaxfl.experiment.store.records import Runs
 from jaxfl.experiment.tables.grouping import Group
 from jaxfl.experiment.tables.scores import measure_of, ranked
-from jaxfl.simulation.scoring import MEASURES
-from jaxfl.simulation.statistics import Measure
+from jaxfl.simulation.statistics import MEASURES, Measure
 
 FRAMES = 60  # rounds at most, of a graph with a slider
 NUMBERS = 2_000_000  # at most, of all graphs of the page together: some twelve megabytes

@@ -23,7 +23,7 @@ from jaxfl.experiment.tables.pooling import pool_seeds
 from jaxfl.experiment.tables.scores import measure_of, ranked
 from jaxfl.experiment.tables.sections import Section, sections
 from jaxfl.experiment.tables.tables import NAMES, caption
-from jaxfl.simulation.scoring import MEASURES
+from jaxfl.simulation.statistics import MEASURES
 
 
 def check_page(file: Path, overwrite: bool) -> None:

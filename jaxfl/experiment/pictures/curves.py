@@ -39,8 +39,7 @@ from jaxfl.experiment.tables.scores import (
     spans_magnitudes,
 )
 from jaxfl.simulation.evaluate import Stage
-from jaxfl.simulation.scoring import MEASURES
-from jaxfl.simulation.statistics import Measure, Statistic
+from jaxfl.simulation.statistics import MEASURES, Measure, Statistic
 
 OFFSET: dict[str, Any] = {"textcoords": "offset points"}
 

@@ -26,14 +26,16 @@ from jaxfl.experiment.store.records import (
 from jaxfl.graphs.measures import measure_graph
 from jaxfl.simulation import mesh
 from jaxfl.simulation.evaluate import Evaluation, Stage, by_stage
-from jaxfl.simulation.scoring import (
+from jaxfl.simulation.statistics import (
+    Measure,
+    SeedStatistics,
+    StageStatistics,
     each_seed,
     over_seeds,
     select_on_val,
     summarise,
     timed_summary,
 )
-from jaxfl.simulation.statistics import Measure, SeedStatistics, StageStatistics
 
 WEIGHTS = "weights"
 

@@ -16,12 +16,12 @@ from jaxfl.core.errors import InputError, check
 from jaxfl.experiment.config import Config, parse_json
 from jaxfl.experiment.privacy.guarantee import Privacy
 from jaxfl.experiment.store.parse import parse
-from jaxfl.simulation.scoring import each_seed
 from jaxfl.simulation.statistics import (
     Measure,
     RoundStatistics,
     SeedStatistics,
     TimedStatistics,
+    each_seed,
 )
 
 # Measures of mixing weights by name; of a model whose parts have their own weights, by part.

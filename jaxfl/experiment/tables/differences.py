@@ -8,7 +8,7 @@ from jaxfl.core.errors import check
 from jaxfl.experiment.store.records import RunRecord, Runs
 from jaxfl.experiment.tables.scores import by_seed, measure_of, ranked
 from jaxfl.experiment.tables.tables import Cells, Meaning
-from jaxfl.simulation.scoring import MEASURES
+from jaxfl.simulation.statistics import MEASURES
 
 LEVEL = 0.95  # of the confidence interval
 

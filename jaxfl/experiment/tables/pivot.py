@@ -14,7 +14,7 @@ from jaxfl.experiment.tables.grouping import shortly_named, sort_key
 from jaxfl.experiment.tables.heading import SAME_CLIENTS, differing_options
 from jaxfl.experiment.tables.scores import measure_of, score_text
 from jaxfl.experiment.tables.tables import Cells, Meaning, best_places
-from jaxfl.simulation.scoring import MEASURES, each_seed
+from jaxfl.simulation.statistics import MEASURES, each_seed
 
 OPTIONS = {one.name for one in fields(Config)} - {"algorithm", "hyper", "label"}
 ANY = object()  # the value of a hyper-parameter that a method does not have

@@ -6,8 +6,7 @@ from dataclasses import replace
 from jaxfl.experiment.config.changes import without_seeds
 from jaxfl.experiment.store.records import GraphMeasures, Line, RunRecord, Runs, Summary
 from jaxfl.experiment.tables.targets import pool_timed
-from jaxfl.simulation.scoring import each_seed, over_seeds
-from jaxfl.simulation.statistics import SeedStatistics
+from jaxfl.simulation.statistics import SeedStatistics, each_seed, over_seeds
 
 
 def pool_seeds(runs: Runs) -> Runs:

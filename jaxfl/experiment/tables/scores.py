@@ -10,8 +10,13 @@ import numpy as np
 from jaxfl.core.options import checked
 from jaxfl.experiment.store.records import ComparisonEntry, GraphMeasures, Line, Runs
 from jaxfl.simulation.evaluate import Stage
-from jaxfl.simulation.scoring import MEASURES
-from jaxfl.simulation.statistics import Measure, SeedStatistics, StageStatistics, Statistic
+from jaxfl.simulation.statistics import (
+    MEASURES,
+    Measure,
+    SeedStatistics,
+    StageStatistics,
+    Statistic,
+)
 
 # How tables and pictures call the stages of a score.
 TITLES: dict[Stage, str] = {

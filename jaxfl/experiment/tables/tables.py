@@ -20,8 +20,7 @@ from jaxfl.experiment.tables.scores import (
     spread_text,
 )
 from jaxfl.experiment.tables.targets import TIMED, timed_cells
-from jaxfl.simulation.scoring import MEASURES
-from jaxfl.simulation.statistics import Measure, SeedStatistics
+from jaxfl.simulation.statistics import MEASURES, Measure, SeedStatistics
 
 REFERENCES = ("local", "fedavg")  # the other runs are compared with them
 Part = Literal["final", "unseen"]  # of a summary: which clients a row is about

@@ -5,8 +5,7 @@ from typing import Literal
 
 from jaxfl.experiment.store.records import Summary
 from jaxfl.experiment.tables.scores import spread_text
-from jaxfl.simulation.scoring import over_seeds_reached, reached_by_seed
-from jaxfl.simulation.statistics import Target, TimedStatistics
+from jaxfl.simulation.statistics import Target, TimedStatistics, over_seeds_reached, reached_by_seed
 
 NOT_REACHED = "not reached"
 DIGITS = ".1f"  # of rounds and times

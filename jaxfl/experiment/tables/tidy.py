@@ -10,8 +10,7 @@ from jaxfl.experiment.tables.heading import differing_options
 from jaxfl.experiment.tables.pooling import pool_seeds
 from jaxfl.experiment.tables.scores import score_of
 from jaxfl.simulation.evaluate import STAGES
-from jaxfl.simulation.scoring import MEASURES, each_seed
-from jaxfl.simulation.statistics import SeedStatistics, Statistic
+from jaxfl.simulation.statistics import MEASURES, SeedStatistics, Statistic, each_seed
 
 Record = dict[str, Any]  # a value for each column: a number, a text or None
 KINDS: tuple[Statistic, ...] = ("mean", "weighted", "worst10")

@@ -24,7 +24,7 @@ from jaxfl.experiment.tables.formats import markdown
 from jaxfl.experiment.tables.sections import sections
 from jaxfl.experiment.tables.targets import pool_timed
 from jaxfl.simulation import clock
-from jaxfl.simulation.scoring import timed_summary
+from jaxfl.simulation.statistics import timed_summary
 
 methods = script("methods")
 SHORT = ["--rounds", "4", "--local-steps", "2", "--model", "linear", "--clients", "6"]

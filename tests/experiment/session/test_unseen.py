@@ -14,7 +14,7 @@ from jaxfl.experiment.store.records import RunRecord
 from jaxfl.experiment.tables.formats import markdown
 from jaxfl.experiment.tables.sections import sections
 from jaxfl.simulation import participation
-from jaxfl.simulation.scoring import select_on_val
+from jaxfl.simulation.statistics import select_on_val
 
 SHORT = ["--rounds", "2", "--local-steps", "3", "--model", "linear", "--clients", "10"]
 
