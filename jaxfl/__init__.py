@@ -9,6 +9,7 @@ import sys
 from types import ModuleType
 from typing import TYPE_CHECKING
 
+from jaxfl import algorithms, data, kernels, models, uplink
 from jaxfl.algorithms.steps import uploads
 from jaxfl.core import errors, facts, options, ragged, streams, tree, types
 from jaxfl.core.version import VERSION as __version__

@@ -4,6 +4,7 @@ May import `core` and `graphs`. A new partition goes to `skews`, a difference be
 `concept`, a published data set to `published`.
 """
 
+from jaxfl.data import augment
 from jaxfl.data.arrays import Source, from_arrays, merge_test_set
 from jaxfl.data.concept import CONCEPTS, concept_of, label_permutations
 from jaxfl.data.describe import describe_groups, describe_partition
