@@ -77,7 +77,12 @@ def test_the_api_reference_has_every_public_name():
         elif thing.__name__ != "jaxfl.algorithms":
             for part in getattr(thing, "__all__", ()):
                 assert f":: {thing.__name__}.{part}\n" in text, f"{thing.__name__}.{part}"
-    for name in ("kernels.mixing.mix", "tree.take", "types.State", "checkpoint.save"):
+    for name in (
+        "kernels.mixing.mix",
+        "core.tree.take",
+        "core.types.State",
+        "simulation.checkpoint.save",
+    ):
         assert f":: jaxfl.{name}\n" in text
 
 
