@@ -2,8 +2,6 @@
 
 import contextlib
 import dataclasses
-import errno
-import fcntl
 import hashlib
 import json
 import os
@@ -19,9 +17,8 @@ from kill import content, same
 from jaxfl.cli import main
 from jaxfl.core.errors import InputError, RunWarning
 from jaxfl.experiment import Config, compare, execute, gather, load_config, resolve, resume
-from jaxfl.experiment.config import differences
 from jaxfl.experiment.session.checkpoints import find_checkpoint
-from jaxfl.experiment.store import files, manifest
+from jaxfl.experiment.store import files
 
 STOPS = Config(
     algorithm="fedavg",
@@ -261,32 +258,6 @@ def test_a_manifest_has_the_digest_of_each_file(runs):
     assert sum(name.startswith("state/") for name in held) >= 2
 
 
-def test_digests_of_arrays_see_types_shapes_and_values():
-    x = np.arange(6, dtype=np.float32)
-    others = [x.astype(np.float64), x.reshape(2, 3), x + 1, [x[:3], x[3:]], np.zeros(0)]
-    found = {manifest.digest_arrays(y) for y in [x, *others]}
-    assert len(found) == 6
-    assert manifest.digest_arrays(x.copy()) == manifest.digest_arrays(x)
-
-
-def test_an_option_that_an_earlier_version_lacked_had_its_default():
-    was = dataclasses.asdict(STOPS)
-    del was["compute"]
-    assert differences(was, STOPS, 0) == []
-    changed = dataclasses.replace(STOPS, compute="bfloat16")
-    assert differences(was, changed, 0) == ["--compute was float32 and is bfloat16"]
-
-
-def test_a_schedule_that_ends_with_the_rounds_keeps_them():
-    cosine = dataclasses.replace(STOPS, schedule="cosine")
-    longer = dataclasses.replace(cosine, rounds=cosine.rounds + 5)
-    (said,) = differences(dataclasses.asdict(cosine), longer, 0)
-    assert said.startswith(f"--rounds was {cosine.rounds} and is {longer.rounds}")
-    assert differences(dataclasses.asdict(STOPS), longer, 0) != []
-    plain = dataclasses.replace(STOPS, rounds=STOPS.rounds + 5)
-    assert differences(dataclasses.asdict(STOPS), plain, 0) == []
-
-
 # Two processes and one directory.
 
 
@@ -349,36 +320,6 @@ def test_a_comparison_locks_its_directory_and_those_of_its_runs(runs, tmp_path):
     assert not list(tmp_path.rglob(".lock"))
 
 
-def test_a_lock_that_was_removed_by_its_owner_is_taken_again(tmp_path, monkeypatch):
-    """The owner removes the file between the opening and the locking of it by another process."""
-    lock = fcntl.flock
-    calls = []
-
-    def flock(file, operation):
-        if not calls:
-            (tmp_path / files.LOCK).unlink()
-        calls.append(file)
-        lock(file, operation)
-
-    monkeypatch.setattr(fcntl, "flock", flock)
-    with files.locked(tmp_path):
-        assert len(calls) == 2
-        assert (tmp_path / files.LOCK).exists()
-
-
-def test_a_file_system_without_locks_is_said_and_used(tmp_path, monkeypatch):
-    def flock(file, operation):
-        raise OSError(errno.ENOSYS, "Function not implemented")
-
-    monkeypatch.setattr(fcntl, "flock", flock)
-    with (
-        pytest.warns(RunWarning, match=r"\.lock cannot be locked \(Function not imple"),
-        files.locked(tmp_path),
-    ):
-        pass
-    assert not list(tmp_path.iterdir())
-
-
 # What vanishes during a run, and runs without a score.
 
 
@@ -411,11 +352,3 @@ def test_a_run_in_which_nobody_is_scored_says_so(runs, tmp_path, capsys):
     said = capsys.readouterr().err
     assert "has a score" in said
     assert said.count("\n") == 1
-
-
-def test_runs_that_start_in_the_same_second_have_directories_of_their_own(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    with files.new_directory("runs/now") as first, files.new_directory("runs/now") as second:
-        assert (str(first), str(second)) == ("runs/now", "runs/now-2")
-        (second / "file").touch()
-    assert [path.name for path in (tmp_path / "runs").iterdir()] == ["now-2"]
