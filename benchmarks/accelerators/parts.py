@@ -71,7 +71,7 @@ def steps(session: Session) -> None:
             precision: str = precision,
             compute: Compute = compute,
         ) -> dict:
-            model = jaxfl.models.lenet(10) if conv is None else jaxfl.models.lenet(10, conv)
+            model = jaxfl.models.lenet(10) if conv is None else jaxfl.models.lenet(10, conv=conv)
             size = {"steps": 2, "repeats": 1} if session.smallest else {"repeats": 3}
             with jax.default_matmul_precision(precision):
                 return client_step_ms(
