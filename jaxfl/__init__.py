@@ -55,8 +55,8 @@ __all__ = [
     "work",
 ]
 
-# Short names under which programs import these modules too: `from jaxfl.types import State`. Two
-# are older than the modules behind them: `registry` and `skeleton`, from which methods import.
+# Short names under which programs import these modules too: `from jaxfl.types import State`. Users'
+# methods import from `registry` and `skeleton`, which are `core.facts` and `steps.uploads` now.
 _SHORT = {
     "clock": clock,
     "errors": errors,
@@ -91,7 +91,7 @@ def __getattr__(name: str) -> ModuleType:
 def load(directory: "Path | str") -> "FinishedRun":
     """Reads a finished run: its scores, who learned from whom, and the models of its clients.
 
-    See `jaxfl.experiment.load`. The command line and its libraries are imported at the first call.
+    See `jaxfl.experiment.load`. That room and its libraries are imported at the first call.
 
     Example:
       >>> run = jaxfl.load("runs/digits")

@@ -1,7 +1,8 @@
 """The command line: `jaxfl run | compare | sweep | resume | report | predict | list | ...`.
 
-May import every other room. A new command is a class in `options` and a function in `commands`;
-what it computes goes to `experiment`, where Python reaches it too.
+May import `core`, `models`, `data`, `uplink`, `algorithms`, `simulation` and `experiment`. A new
+command is a class in `options`, a function, and a line each in `NAMES` and `COMMANDS`; what it
+computes goes to `experiment`, where Python reaches it too.
 """
 
 import atexit

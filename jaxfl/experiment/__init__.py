@@ -1,11 +1,12 @@
 """Whole runs: a config in, a directory of metrics, arrays and pictures out.
 
-May import every room but `cli`. Its own rooms, each of which uses only those before it:
+May import every room below but `kernels`. Its own rooms, each of which uses only those before it:
 
 - `config`: what is run; options, what they may be, and what data sets choose
 - `privacy`: what clients let out, and the guarantee that noise gives
 - `store`: files
-- `tables`, `pictures`: scores in tables, curves and graphs
+- `tables`: scores in tables
+- `pictures`: curves, graphs and partitions
 - `session`: one run
 - `trackers`: other programs that follow a run
 - `html`: the report as one page

@@ -11,8 +11,6 @@ from jaxfl.core.types import Edges, KeepEdges
 
 # How many senders `mix_rows` adds in one pass; a program of more takes long to compile.
 AT_A_TIME = 16
-
-
 # Sparse rows are mixed with where a row has at most one edge for so many clients: it is quicker,
 # since a product of matrices is bound by operations and a sum of few models by memory.
 SPARSE_FROM = 8

@@ -1,7 +1,7 @@
 """What may happen to models on their way to the server: `(key, before, after, ids) -> received`.
 
-May import `core` and `kernels`. A new attack goes to `attacks` or `together`, a defence to
-`defences`, a compression to `compression`.
+May import `core` and `kernels`. A new attack goes to `alone`, or to `together` if
+the malicious clients know of each other; a defence to `defences`, a compression to `compression`.
 """
 
 import jax

@@ -1,4 +1,4 @@
-"""Which options differ: from those of a stopped run, from the defaults, and between seeds."""
+"""Which options differ from those of a stopped run or from the defaults."""
 
 import dataclasses
 import json
@@ -8,8 +8,7 @@ from jaxfl.experiment.config.hints import as_typed, marked, option
 from jaxfl.experiment.config.notes import NO_SCORE, RESUMABLE
 from jaxfl.experiment.config.setting import Config
 
-# Another data_dir is harmless, because the data themselves are compared; the number of rounds may
-# grow.
+# What may differ when a run goes on; a label is only a name.
 MAY_CHANGE = marked(Config, RESUMABLE) | {"label"}
 
 

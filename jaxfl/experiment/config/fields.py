@@ -39,8 +39,6 @@ PICTURE_FORMATS = ("png", "pdf", "svg")
 DELTA = Range(0, 1, False, False, words="a number in (0, 1), far below 1 / clients")
 PART = Range(0, 1, words="a fraction in [0, 1]")
 SOME = Range(0, 1, low_included=False, words="a fraction in (0, 1]")
-
-
 # Beyond, the times of clients are too far apart to be added.
 SPREAD = Range(low=0, high=10)
 

@@ -14,7 +14,6 @@ from jaxfl.experiment.config.effects import check_effects
 from jaxfl.experiment.config.fields import DataOptions, TrainingOptions
 from jaxfl.experiment.config.hints import marked, value_of
 from jaxfl.experiment.config.notes import PATH
-from jaxfl.experiment.config.rules import check_target
 from jaxfl.experiment.config.setting import Setting
 from jaxfl.simulation import participation
 
@@ -62,7 +61,7 @@ def resolve(setting: S, source: Source | None = None) -> Resolved[S]:
     rules.check_data(setting, source)
     rules.check_model(setting, source)
     rules.check_attack(setting, setting.dataset, source)
-    check_target(setting, source.classes)
+    rules.check_target(setting, source.classes)
     check_effects(setting)
     if setting.dataset not in SOURCES:  # config.json names the folder for a reader elsewhere
         folder = str(value_of(data_dir(setting.data_dir)).absolute())

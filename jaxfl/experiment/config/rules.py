@@ -1,4 +1,4 @@
-"""Whether options fit each other's numbers, the algorithm and the data.
+"""Whether options fit each other, the algorithm and the data.
 
 The range of each option stands in `fields`, and so do the options that it needs or excludes. What
 may stand in data at all is checked where they are read, for users of Python too: `data.arrays`.

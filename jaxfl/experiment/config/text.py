@@ -1,4 +1,4 @@
-"""Configs and values as text: `config.json`, JSON, and KEY=VALUE of the command line."""
+"""Configs, values and the methods of a comparison as text: JSON, and KEY=VALUE words."""
 
 import dataclasses
 import json
@@ -94,29 +94,6 @@ def load_configs(path: Path) -> list[Config]:
     return configs
 
 
-def _read(path: Path, what: str) -> Any:
-    try:
-        return parse_json(path.read_text())
-    except (OSError, ValueError) as error:
-        raise InputError(
-            f"cannot read {path} as {what} ({error}): give the config.json of a run"
-        ) from error
-
-
-def _config_from(content: Any, path: Path) -> Config:
-    check(
-        isinstance(content, dict) and isinstance(content.get("algorithm"), str),
-        f"{path} is no config: expected a JSON object with at least an algorithm, as in the "
-        "config.json of a run",
-    )
-    known = hints(Config)
-    values = {}
-    for name, value in content.items():
-        check_name(f"field in {path}", name, known)
-        values[name] = read_field(f"{name} in {path}", known[name], value)
-    return Config(**values)
-
-
 def parse_methods(words: Sequence[str]) -> dict[str, tuple[str, dict[str, Any]]]:
     """The algorithms of a comparison, each with the hyper-parameters that its word names.
 
@@ -182,3 +159,26 @@ def hyper_by_algorithm(hyper: dict[str, Any], algorithms: Sequence[str]) -> dict
         check_name(f"hyper-parameter of {algorithm}", key, known[algorithm])
         own[algorithm][key] = value
     return {algorithm: found[algorithm] | own[algorithm] for algorithm in found}
+
+
+def _read(path: Path, what: str) -> Any:
+    try:
+        return parse_json(path.read_text())
+    except (OSError, ValueError) as error:
+        raise InputError(
+            f"cannot read {path} as {what} ({error}): give the config.json of a run"
+        ) from error
+
+
+def _config_from(content: Any, path: Path) -> Config:
+    check(
+        isinstance(content, dict) and isinstance(content.get("algorithm"), str),
+        f"{path} is no config: expected a JSON object with at least an algorithm, as in the "
+        "config.json of a run",
+    )
+    known = hints(Config)
+    values = {}
+    for name, value in content.items():
+        check_name(f"field in {path}", name, known)
+        values[name] = read_field(f"{name} in {path}", known[name], value)
+    return Config(**values)

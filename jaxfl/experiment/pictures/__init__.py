@@ -1,1 +1,1 @@
-"""Shows runs and methods: scores in tables, and pictures as PNG bytes."""
+"""Pictures of runs: curves of scores, graphs of mixing weights, partitions."""

@@ -1,4 +1,4 @@
-"""Pictures of scores: by round, of several runs, and of a search."""
+"""Pictures of scores and of measures of the weights: by round, of several runs, of a search."""
 
 import statistics
 from collections.abc import Collection, Sequence
@@ -42,8 +42,6 @@ from jaxfl.simulation.evaluate import Stage
 from jaxfl.simulation.statistics import MEASURES, Measure, Statistic
 
 OFFSET: dict[str, Any] = {"textcoords": "offset points"}
-
-
 # The measures that lie between 0 and 1, with their names in the picture and their colours.
 SHARES = {
     "self_weight": ("own weight", COLOURS[7]),

@@ -1,4 +1,4 @@
-"""The virtual clock of a run: its cohorts if clients arrive late, and its times."""
+"""Who is available when: the cohorts of a run, and its virtual clock."""
 
 from typing import NamedTuple
 

@@ -1,4 +1,4 @@
-"""From a resolved config to the things it names: task, algorithm, participation."""
+"""From a resolved config to all parts of a run: task, algorithm, participation, work, privacy."""
 
 from collections.abc import Callable
 from dataclasses import dataclass

@@ -1,4 +1,4 @@
-"""From a resolved setting to its clients: who holds what, padded and on the devices."""
+"""From a resolved setting to its clients: who holds what, on the devices or on disk."""
 
 import dataclasses
 import inspect
@@ -37,6 +37,11 @@ from jaxfl.experiment.store.manifest import digest_arrays
 from jaxfl.simulation import mesh
 from jaxfl.simulation.on_disk import StoredFederation
 from jaxfl.uplink import FLIPPED, malicious_clients
+
+ONE_GROUP = ("iid", "quantity")  # partitions whose clients are samples of one population
+
+
+OF_LABEL_SETS = ("pathological", "unbalanced_pathological", "labels", "nodes")  # of a set of labels
 
 
 @dataclass(frozen=True)
@@ -116,10 +121,6 @@ def make_concept(options: DataOptions, source: Source, place: int = 0) -> Concep
     return factory(source, options.clients, seed_of_data(options, place), **chosen)
 
 
-ONE_GROUP = ("iid", "quantity")  # partitions whose clients are samples of one population
-BY_LABELS = ("pathological", "unbalanced_pathological", "labels", "nodes")  # of a set of labels
-
-
 def true_groups(options: DataOptions, source: Source, place: int = 0) -> np.ndarray | None:
     """The group of each client [C], which methods that learn a graph or clusters should find.
 
@@ -136,11 +137,11 @@ def true_groups(options: DataOptions, source: Source, place: int = 0) -> np.ndar
       None where all clients differ: under the concept `feature_noise`, and without a concept under
       the partitions `dirichlet`, `shards`, `natural` and `owner_groups`.
     """
-    grouped = options.partition in (*ONE_GROUP, *BY_LABELS) or options.concept is not None
+    grouped = options.partition in (*ONE_GROUP, *OF_LABEL_SETS) or options.concept is not None
     if not grouped or options.concept == "feature_noise":
         return None
     columns = []
-    if options.partition in BY_LABELS:
+    if options.partition in OF_LABEL_SETS:
         columns.append(label_counts(source, divide(options, source, place)) > 0)
     if options.concept is not None:
         columns.append(concept_of(value_of(options.clients), options.concept_groups)[:, None])

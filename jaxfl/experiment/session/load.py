@@ -76,8 +76,7 @@ class FinishedRun:
         """The numbers of the evaluations by name, [E] each: `round`, `loss`, `deployed_mean`, ...
 
         They are those of `metrics.jsonl`, where `deployed_mean` is `mean` in `deployed`; null is
-        NaN.
-        `pandas.DataFrame(run.metrics)` is a table of them.
+        NaN. `pandas.DataFrame(run.metrics)` is a table of them.
         """
         lines = [_flat(line) for line in read_lines(self.directory / "metrics.jsonl")]
         names = dict.fromkeys(name for line in lines for name in line)

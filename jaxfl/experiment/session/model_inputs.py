@@ -1,4 +1,4 @@
-"""What the models of a run take and predict, so that they are used without the data of the run."""
+"""What the models of a run take and predict, so that they can be used without its data."""
 
 import numpy as np
 

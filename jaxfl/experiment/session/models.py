@@ -23,8 +23,6 @@ from jaxfl.experiment.store.files import read_arrays
 from jaxfl.simulation import mesh
 
 FILE = "models.npz"
-
-
 LARGE = 10**9  # bytes of the file beyond which a run says so before it begins
 
 

@@ -23,14 +23,12 @@ from jaxfl.simulation.rounds import make_rounds
 
 START = np.int32(0)  # round numbers are int32 throughout
 INIT, ROUNDS, EVALUATE = range(3)  # streams of a run's random numbers
+LONGEST_NAP = 0.02  # seconds between two looks at a computation under way
 
 
 def random_stream(seed: Array | np.uint32, number: int) -> jax.Array:
     """The key of one of a run's streams of random numbers."""
     return jax.random.fold_in(jax.random.key(seed, impl="threefry2x32"), number)
-
-
-LONGEST_NAP = 0.02  # seconds between two looks at a computation under way
 
 
 class OneSeed(NamedTuple):

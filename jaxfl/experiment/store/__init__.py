@@ -1,1 +1,1 @@
-"""Files of runs: their names, how they are written, and how finished runs are read."""
+"""Files of runs: their names, what they hold, how they are written and read."""

@@ -47,9 +47,9 @@ COMPARISON_FILES = (
 SWEEP_FILES = ("sweep.json", "best.json", *_pictures("sweep"))
 STATES = "clients"  # a directory of the states of clients on disk
 CHECKPOINTS = "checkpoints"  # a directory beside the files of a run
-CONFIGS = "configs.json"  # beside them, where the runs were made
-GRAPHS = _pictures("graphs")  # likewise
-# What a run, a comparison and a search take the place of, whatever it is.
+CONFIGS = "configs.json"  # of a comparison that made its runs itself
+GRAPHS = _pictures("graphs")  # the picture of their graphs
+# All files that a new run, comparison or search removes under --overwrite.
 EVERYTHING = (*RUN_FILES, *COMPARISON_FILES, *SWEEP_FILES, *GRAPHS, CONFIGS)
 LOCK = ".lock"  # there while a process writes into the directory
 # What file systems say that know no locks, such as some that many hosts share.

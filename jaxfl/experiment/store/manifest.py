@@ -20,39 +20,6 @@ from jaxfl.simulation import mesh
 MANIFEST = "manifest.json"
 
 
-def digest_arrays(tree: PyTree) -> str:
-    """The SHA-256 of the arrays of a pytree: of their types, shapes and bytes.
-
-    The digest of a `Ragged` array is that of the padded array, which is made client by client. If
-    several processes run together, each must call it.
-    """
-    found = hashlib.sha256()
-    for leaf in jax.tree.leaves(tree, is_leaf=is_ragged):
-        array = mesh.fetch(leaf)
-        found.update(f"{array.dtype.str} {array.shape}".encode())
-        pieces = [array]
-        if is_ragged(array):
-            pieces = (array[client].padded() for client in np.ndindex(array.start.shape))
-        for piece in pieces:
-            # An array is a buffer, which the types of Python 3.11 cannot say.
-            found.update(np.ascontiguousarray(piece))  # pyright: ignore[reportArgumentType]
-    return found.hexdigest()
-
-
-def digest_files(folder: Path) -> dict[str, str]:
-    """The SHA-256 of every file below a folder, by its path there; that of the manifest is absent.
-
-    Raises:
-      OSError: a file cannot be read.
-    """
-    every = {path.relative_to(folder).as_posix(): path for path in folder.rglob("*")}
-    return {
-        name: _digest(path.read_bytes())
-        for name, path in sorted(every.items())
-        if path.is_file() and name != MANIFEST
-    }
-
-
 def write_manifest(folder: Path, round: int, options: dict[str, Any], data: str) -> None:
     """Writes the manifest of a checkpoint.
 
@@ -94,6 +61,39 @@ def read_manifest(folder: Path) -> dict[str, Any]:
     if other:
         raise ValueError(f"{other[0]} is damaged or of another checkpoint")
     return content
+
+
+def digest_arrays(tree: PyTree) -> str:
+    """The SHA-256 of the arrays of a pytree: of their types, shapes and bytes.
+
+    The digest of a `Ragged` array is that of the padded array, which is made client by client. If
+    several processes run together, each must call it.
+    """
+    found = hashlib.sha256()
+    for leaf in jax.tree.leaves(tree, is_leaf=is_ragged):
+        array = mesh.fetch(leaf)
+        found.update(f"{array.dtype.str} {array.shape}".encode())
+        pieces = [array]
+        if is_ragged(array):
+            pieces = (array[client].padded() for client in np.ndindex(array.start.shape))
+        for piece in pieces:
+            # An array is a buffer, which the types of Python 3.11 cannot say.
+            found.update(np.ascontiguousarray(piece))  # pyright: ignore[reportArgumentType]
+    return found.hexdigest()
+
+
+def digest_files(folder: Path) -> dict[str, str]:
+    """The SHA-256 of every file below a folder, by its path there; that of the manifest is absent.
+
+    Raises:
+      OSError: a file cannot be read.
+    """
+    every = {path.relative_to(folder).as_posix(): path for path in folder.rglob("*")}
+    return {
+        name: _digest(path.read_bytes())
+        for name, path in sorted(every.items())
+        if path.is_file() and name != MANIFEST
+    }
 
 
 def _digest(content: bytes) -> str:

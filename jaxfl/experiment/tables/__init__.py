@@ -1,1 +1,1 @@
-"""Scores of runs as tables: for the terminal, Markdown, LaTeX and CSV."""
+"""Scores of runs as tables: for the terminal, as Markdown, LaTeX, CSV and JSON."""

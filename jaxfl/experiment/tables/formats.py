@@ -1,4 +1,4 @@
-"""Tables of finished runs as Markdown, LaTeX, CSV and JSON."""
+"""Tables of finished runs on the terminal, and as Markdown, LaTeX, CSV and JSON."""
 
 import csv
 import io
@@ -85,6 +85,32 @@ def as_json(records: Sequence[dict[str, Any]]) -> str:
     return json.dumps(list(records), indent=1, allow_nan=False) + "\n"
 
 
+def print_scores(runs: Runs, console: Console) -> None:
+    """Prints the tables of runs; see `print_sections`."""
+    print_sections(sections(runs), console)
+
+
+def print_sections(tables: Sequence[Section], console: Console) -> None:
+    """Prints tables, each with its heading above it, its caption and warnings below it.
+
+    Names of runs are never cut: where a table may be narrowed, columns that do not fit are left
+    out, the last first.
+    """
+    for place, table in enumerate(tables):
+        if place:
+            console.print()
+        cells = table.cells
+        count = len(cells.titles)
+        while table.narrows and count > 1 and _width(_table(cells, count), console) > console.width:
+            count -= 1
+        if table.heading:
+            console.print(Text(table.heading))
+        console.print(_table(cells, count))
+        console.print(Text(caption(table.meaning, cells.titles[:count]), style="dim italic"))
+        for line in table.warnings:
+            console.print(Text(f"{line} (docs/tuning.md)", style="yellow"))
+
+
 def _rows(table: Section, escape: Callable[[str], str], bold: str) -> list[list[str]]:
     """The rows of a table as text, each with its name first."""
     found = []
@@ -110,32 +136,6 @@ def _escaped(text: str) -> str:
 def _harmless(value: Any) -> Any:
     formula = isinstance(value, str) and value.startswith(("=", "+", "@", "-"))
     return f"'{value}" if formula else value
-
-
-def print_scores(runs: Runs, console: Console) -> None:
-    """Prints the tables of runs; see `print_sections`."""
-    print_sections(sections(runs), console)
-
-
-def print_sections(tables: Sequence[Section], console: Console) -> None:
-    """Prints tables, each with its heading above it, its caption and warnings below it.
-
-    Names of runs are never cut: where a table may be narrowed, columns that do not fit are left
-    out, the last first.
-    """
-    for place, table in enumerate(tables):
-        if place:
-            console.print()
-        cells = table.cells
-        count = len(cells.titles)
-        while table.narrows and count > 1 and _width(_table(cells, count), console) > console.width:
-            count -= 1
-        if table.heading:
-            console.print(Text(table.heading))
-        console.print(_table(cells, count))
-        console.print(Text(caption(table.meaning, cells.titles[:count]), style="dim italic"))
-        for line in table.warnings:
-            console.print(Text(f"{line} (docs/tuning.md)", style="yellow"))
 
 
 def _table(cells: Cells, count: int) -> Table:

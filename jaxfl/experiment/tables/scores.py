@@ -25,11 +25,7 @@ TITLES: dict[Stage, str] = {
     "fine_tuned": "fine-tuned",
 }
 FEW = 8  # with more runs, only the best and the chosen ones are in colour
-
-
 BEST = 5
-
-
 ALWAYS = ("local", "fedavg")  # what a reader compares the others with
 
 

@@ -1,4 +1,4 @@
-"""The table of finished runs: its columns, rows, caption and warnings, and its Markdown."""
+"""The table of finished runs: its columns, rows, caption and warnings."""
 
 from collections.abc import Sequence
 from typing import Literal, NamedTuple
