@@ -21,7 +21,7 @@ from jax import lax
 from rich.console import Console
 from rich.table import Table
 
-from experiments import kept
+from experiments import partial_results
 from jaxfl import make_rounds
 from jaxfl.algorithms import ALGORITHMS
 from jaxfl.core import tree
@@ -118,7 +118,7 @@ SMOKE = {
     "methods": ("local", "pfedgraph all"),
 }
 # The accuracies of a partition: method -> threat -> mean over the benign clients of each seed
-Found = dict[str, dict[str, list[float]]]
+Accuracies = dict[str, dict[str, list[float]]]
 
 
 # (federations, threat, names of defences) -> accuracy of each seed
@@ -149,21 +149,21 @@ def program(setting: Setting, algorithm: str, hyper: dict[str, Any], source: Sou
             return uplink
 
         def accept(own, offered, cohort):
-            accepted = task.accept(own, offered, cohort)[1] | ~defended[2]
-            return tree.choose(accepted, offered, own), accepted
+            verdicts = task.accept(own, offered, cohort)[1] | ~defended[2]
+            return tree.choose(verdicts, offered, own), verdicts
 
         flips = jnp.array([name in FLIPPED for name in NAMES])[which]
-        poisoned = flip_labels(federation, malicious & flips, source.classes)
+        training_data = flip_labels(federation, malicious & flips, source.classes)
         links = map(only_if, defended, defence_links(DEFENCES))
         upload = upload_through(chain(poison, *links))
-        made = ALGORITHMS[algorithm](task._replace(upload=upload, accept=accept), **hyper)
+        method = ALGORITHMS[algorithm](task._replace(upload=upload, accept=accept), **hyper)
         clients = federation.train.mask.shape[0]
         key = jax.random.key(seed)
-        state = made.init(jax.random.fold_in(key, 0), poisoned.train)
-        rounds = make_rounds(made, participation.full(clients))
-        state, _ = rounds(jax.random.fold_in(key, 1), poisoned, state, 0, setting.rounds)
-        evaluate = make_evaluate(made, task)
-        scores = evaluate(jax.random.fold_in(key, 2), poisoned, state, jnp.arange(clients))
+        state = method.init(jax.random.fold_in(key, 0), training_data.train)
+        rounds = make_rounds(method, participation.full(clients))
+        state, _ = rounds(jax.random.fold_in(key, 1), training_data, state, 0, setting.rounds)
+        evaluate = make_evaluate(method, task)
+        scores = evaluate(jax.random.fold_in(key, 2), training_data, state, jnp.arange(clients))
         return jnp.mean(scores.deployed.test, where=~malicious)
 
     each = jax.jit(jax.vmap(final, (0, 0, None, None, None, None)))
@@ -175,8 +175,8 @@ def program(setting: Setting, algorithm: str, hyper: dict[str, Any], source: Sou
         scale = STRENGTHS.get(threat.attack, 1.0) if threat.scale is None else threat.scale
         which = NAMES.index(threat.attack)
         defended = np.array([name in defend for name in DEFENCES])
-        found = each(seeds, federations, which, scale, malicious, defended)
-        return np.asarray(found, float).tolist()
+        results = each(seeds, federations, which, scale, malicious, defended)
+        return np.asarray(results, float).tolist()
 
     return run
 
@@ -197,50 +197,50 @@ def same_shapes(federations: list[Federation]) -> list[Federation]:
     return [pad(federation) for federation in federations]
 
 
-def fill(known: dict[str, list[float]], run: Callable, save: Callable, alone: bool) -> None:
+def fill(scores: dict[str, list[float]], run: Callable, save: Callable, alone: bool) -> None:
     """Computes what is missing in the accuracies of a method; no attack reaches it if `alone`."""
     for threat in THREATS:
-        if threat.name in known:
+        if threat.name in scores:
             continue
-        same = [t.name for t in THREATS if t.malicious == threat.malicious and t.name in known]
-        known[threat.name] = known[same[0]] if alone and same else run(threat)
+        same = [t.name for t in THREATS if t.malicious == threat.malicious and t.name in scores]
+        scores[threat.name] = scores[same[0]] if alone and same else run(threat)
         save()
 
 
-def cells(found: Found) -> list[list[str]]:
+def cells(results: Accuracies) -> list[list[str]]:
     """Threats in rows, methods in columns: the name of the threat, and means over seeds in %."""
     return [
-        [threat.name, *(f"{100 * np.mean(row[threat.name]):.1f}" for row in found.values())]
+        [threat.name, *(f"{100 * np.mean(row[threat.name]):.1f}" for row in results.values())]
         for threat in THREATS
     ]
 
 
-def table(found: Found, title: str) -> Table:
+def table(results: Accuracies, title: str) -> Table:
     """The cells for the terminal."""
-    shown = Table("attack", *found, padding=0, title=title)
-    for row in cells(found):
-        shown.add_row(*row)
-    return shown
+    grid = Table("attack", *results, padding=0, title=title)
+    for row in cells(results):
+        grid.add_row(*row)
+    return grid
 
 
-def markdown(found: dict[str, Found]) -> str:
+def markdown(results: dict[str, Accuracies]) -> str:
     """A table for each partition."""
     lines = []
-    for partition, accuracies in found.items():
+    for partition, accuracies in results.items():
         header = ["attack", *accuracies]
         rows = [header, ["---"] + ["---:"] * len(accuracies), *cells(accuracies)]
         lines += [f"{partition}:", "", *(f"| {' | '.join(row)} |" for row in rows), ""]
     return "\n".join(lines)
 
 
-def picture(found: dict[str, Found]) -> bytes:
+def picture(results: dict[str, Accuracies]) -> bytes:
     """A panel for each partition: accuracy less that of local training, in colours."""
-    figure, panels = drawing.canvas(len(found), width=7.0, height=7.5)
-    for panel, (partition, row) in zip(panels, found.items(), strict=True):
+    figure, panels = drawing.canvas(len(results), width=7.0, height=7.5)
+    for panel, (partition, row) in zip(panels, results.items(), strict=True):
         names = [threat.name for threat in THREATS]
-        values = np.array([[100 * np.mean(known[n]) for known in row.values()] for n in names])
+        values = np.array([[100 * np.mean(scores[n]) for scores in row.values()] for n in names])
         gaps = values - values[:, [0]]
-        drawn = panel.imshow(gaps, cmap="RdBu", vmin=-20, vmax=20, aspect="auto")
+        image = panel.imshow(gaps, cmap="RdBu", vmin=-20, vmax=20, aspect="auto")
         panel.set_xticks(range(len(row)), list(row), rotation=90)
         panel.set_yticks(range(len(names)), names)
         panel.set_title(partition)
@@ -251,7 +251,7 @@ def picture(found: dict[str, Found]) -> bytes:
                 **{"ha": "center", "va": "center", "fontsize": 7},
                 color="white" if dark else "black",
             )
-    figure.colorbar(drawn, ax=panels, label="accuracy less that of local training, points")
+    figure.colorbar(image, ax=panels, label="accuracy less that of local training, points")
     return drawing.png(figure)
 
 
@@ -295,11 +295,11 @@ def main(
         clients=10,
         max_examples=max_examples,
     )
-    told = {
+    settings = {
         name: value for name, value in dataclasses.asdict(setting).items() if name != "data_dir"
     }
-    found: dict[str, Found] = kept.load(file, told)
-    save = partial(kept.save, file, told, found)
+    results: dict[str, Accuracies] = partial_results.load(file, settings)
+    save = partial(partial_results.save, file, settings, results)
     every = [resolve(dataclasses.replace(setting, partition=name)) for name in partitions]
     federations = [padded(gather(one).federation) for one in every]
     if seeds == 1:
@@ -310,22 +310,22 @@ def main(
     for name in methods:
         began = time.perf_counter()
         algorithm, defend, hyper = METHODS[name]
-        described = f"{algorithm} {hyper}"
-        if described not in programs:
-            programs[described] = program(every[0].config, algorithm, hyper, every[0].source)
+        label = f"{algorithm} {hyper}"
+        if label not in programs:
+            programs[label] = program(every[0].config, algorithm, hyper, every[0].source)
         for partition, federation in zip(partitions, federations, strict=True):
-            known = found.setdefault(partition, {}).setdefault(name, {})
-            one = partial(programs[described], federation, defend=defend)
-            fill(known, one, save, alone=name == "local")
+            scores = results.setdefault(partition, {}).setdefault(name, {})
+            one = partial(programs[label], federation, defend=defend)
+            fill(scores, one, save, alone=name == "local")
         console.print(f"{name}: {time.perf_counter() - began:.0f} s", highlight=False)
     for partition in partitions:
-        known = found[partition]
-        found[partition] = {name: known[name] for name in METHODS if name in known}
-        console.print(table(found[partition], f"{dataset}, {partition}"))
+        scores = results[partition]
+        results[partition] = {name: scores[name] for name in METHODS if name in scores}
+        console.print(table(results[partition], f"{dataset}, {partition}"))
     # The file may hold other partitions, in part.
-    shown = {partition: found[partition] for partition in partitions}
-    files.write_file(out / "table.md", markdown(shown))
-    files.write_file(out / "adaptive.png", picture(shown))
+    tables = {partition: results[partition] for partition in partitions}
+    files.write_file(out / "table.md", markdown(tables))
+    files.write_file(out / "adaptive.png", picture(tables))
 
 
 if __name__ == "__main__":

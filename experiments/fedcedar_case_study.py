@@ -25,7 +25,7 @@ from rich.table import Table
 from sklearn.metrics import rand_score
 
 import jaxfl
-from experiments import kept
+from experiments import partial_results
 from jaxfl.algorithms import fedcedar
 from jaxfl.core.ragged import padded
 from jaxfl.core.types import Federation
@@ -85,11 +85,11 @@ def study(setting: Setting, examples: tuple[Examples, ...]) -> dict[str, np.ndar
         federation = jax.tree.map(lambda x: x[None], federation)
     task = make_task(resolved.config, data.source)
     algorithm = fedcedar(task, clusters=topology)
-    drawn = max(1, round(FRACTION * per_node))
+    count = max(1, round(FRACTION * per_node))
     sample = participation.every(
         PERIOD,
-        participation.stratified(node, drawn),
-        participation.uniform(clients, drawn / per_node),
+        participation.stratified(node, count),
+        participation.uniform(clients, count / per_node),
     )
     # Side by side: [examples * seeds, ...].
     federations = jax.tree.map(
@@ -107,15 +107,15 @@ def study(setting: Setting, examples: tuple[Examples, ...]) -> dict[str, np.ndar
     for start in range(1, setting.rounds, PERIOD):  # the last of these PERIOD rounds is stratified
         state, (info, ids) = advance(keys, federations, state, start)
         last = np.asarray(ids)[:, -1]
-        found = np.take_along_axis(np.asarray(state.clients.cluster), last, axis=1)
-        rand.append([rand_score(node[i], c) for i, c in zip(last, found, strict=True)])
+        labels = np.take_along_axis(np.asarray(state.clients.cluster), last, axis=1)
+        rand.append([rand_score(node[i], c) for i, c in zip(last, labels, strict=True)])
         contraction.append(info.metrics["contraction"][:, -1])
     shape = (len(rand), len(examples), setting.seeds)
-    held = np.asarray(federations.train.mask.sum(axis=(1, 2))) / clients
+    sizes = np.asarray(federations.train.mask.sum(axis=(1, 2))) / clients
     return {
         "rand": np.reshape(rand, shape).transpose(1, 2, 0),
         "contraction": np.reshape(contraction, shape).transpose(1, 2, 0),
-        "examples": held.reshape(shape[1:]).mean(axis=1),
+        "examples": sizes.reshape(shape[1:]).mean(axis=1),
     }
 
 
@@ -125,7 +125,7 @@ def chance(nodes: int) -> float:
 
 
 def picture(
-    found: dict[int, dict[str, np.ndarray]], dataset: str, examples: tuple[Examples, ...]
+    results: dict[int, dict[str, np.ndarray]], dataset: str, examples: tuple[Examples, ...]
 ) -> bytes:
     """Rand index by round and by a client's number of examples, mean and range of the seeds.
 
@@ -133,8 +133,8 @@ def picture(
     panel have the last of them, and the dashed lines have `FEW`.
     """
     if len(examples) == 1:
-        figure, panels = drawing.canvas(len(found), width=4.0, height=3.4)
-        for i, (topology, result) in enumerate(found.items()):
+        figure, panels = drawing.canvas(len(results), width=4.0, height=3.4)
+        for i, (topology, result) in enumerate(results.items()):
             style = {"color": drawing.COLOURS[i], "marker": "o", "markersize": 3}
             by_round(panels[i], result["rand"][0], **style)
             draw_chance(panels[i], topology, drawing.COLOURS[i])
@@ -143,7 +143,7 @@ def picture(
         panels[-1].legend(frameon=False, loc="lower left")
     else:
         figure, panels = drawing.canvas(2, width=5.6)
-        by_number(panels, found, examples)
+        by_number(panels, results, examples)
     for panel in panels:
         panel.set_ylim(0.3, 1.03)
         panel.grid(alpha=0.25)
@@ -152,11 +152,13 @@ def picture(
 
 
 def by_number(
-    panels: Sequence[Axes], found: dict[int, dict[str, np.ndarray]], examples: tuple[Examples, ...]
+    panels: Sequence[Axes],
+    results: dict[int, dict[str, np.ndarray]],
+    examples: tuple[Examples, ...],
 ) -> None:
     """All topologies by round in the left panel, and by number of examples in the right one."""
     left, right = panels
-    for i, (topology, result) in enumerate(found.items()):
+    for i, (topology, result) in enumerate(results.items()):
         colour = drawing.COLOURS[i]
         # The widths differ so that lines at 1 do not hide each other.
         style = {"color": colour, "linewidth": 6 - 2 * i, "label": f"{topology} nodes"}
@@ -178,7 +180,7 @@ def by_number(
     )
     left.legend(frameon=False, ncols=2, loc="lower right", fontsize=8)
     right.set(xlabel="training examples of a client", title="mean over the rounds", xscale="log")
-    most = max(result["examples"].max() for result in found.values())
+    most = max(result["examples"].max() for result in results.values())
     ticks = 2 ** np.arange(np.ceil(np.log2(most)).astype(int) + 1)  # 1, 2, 4, ...
     right.set_xticks(ticks, ticks.astype(str).tolist(), minor=False)
     right.set_xticks([], minor=True)
@@ -240,7 +242,7 @@ def main(
       examples: numbers of training examples that a client keeps; each of them is a study of its
         own.
     """
-    given = {
+    arguments = {
         "dataset": dataset,
         "data_dir": data_dir,
         "model": model,
@@ -253,26 +255,26 @@ def main(
         "seeds": seeds,
     }
     options = preset_named(preset).options if preset else DIGITS
-    options = options | {name: value for name, value in given.items() if value is not None}
-    told = {name: value for name, value in options.items() if name != "data_dir"}
-    told |= {"per_node": per_node, "examples": examples}
-    known = kept.load(out / RESULTS, told)
+    options = options | {name: value for name, value in arguments.items() if value is not None}
+    settings = {name: value for name, value in options.items() if name != "data_dir"}
+    settings |= {"per_node": per_node, "examples": examples}
+    results = partial_results.load(out / RESULTS, settings)
     for topology in topologies:
-        if str(topology) in known:
+        if str(topology) in results:
             continue
         nodes = {"partition": "nodes", "topology": topology, "clients": topology * per_node}
-        known[str(topology)] = study(Setting(**(options | nodes)), examples)
-        kept.save(out / RESULTS, told, known)
-    found = {topology: known[str(topology)] for topology in topologies}
+        results[str(topology)] = study(Setting(**(options | nodes)), examples)
+        partial_results.save(out / RESULTS, settings, results)
+    by_topology = {topology: results[str(topology)] for topology in topologies}
     table = Table("nodes", "examples of a client", "Rand index", "seeds", "chance", "contraction")
-    for topology, result in found.items():
-        for held, rand, contraction in zip(
+    for topology, result in by_topology.items():
+        for size, rand, contraction in zip(
             *(result[k] for k in ("examples", "rand", "contraction")), strict=True
         ):
             by_seed = rand.mean(axis=1)
             spread = f"{by_seed.min():.3f} to {by_seed.max():.3f}"
             row = (
-                f"{held:.1f}",
+                f"{size:.1f}",
                 f"{by_seed.mean():.3f}",
                 spread,
                 f"{chance(topology):.3f}",
@@ -280,8 +282,8 @@ def main(
             )
             table.add_row(str(topology), *row)
     Console().print(table)
-    drawn = picture(found, options["dataset"], examples)
-    files.write_file(out / "rand.png", drawn)
+    image = picture(by_topology, options["dataset"], examples)
+    files.write_file(out / "rand.png", image)
 
 
 if __name__ == "__main__":

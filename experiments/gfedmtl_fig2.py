@@ -67,7 +67,7 @@ COLOURS = dict(zip(("GFed", *VARIANTS), drawing.COLOURS, strict=False)) | {
 }
 
 
-class Found(NamedTuple):
+class Measurement(NamedTuple):
     """Test MSE in dB by iteration, mean over the trials."""
 
     full: dict[str, np.ndarray]  # label -> [T], all clients in every iteration
@@ -155,11 +155,11 @@ def draw(trials: int, sigma: float) -> Ridge:
     )
 
 
-def measure(data: Ridge, iterations: int, swept: np.ndarray) -> Found:
+def measure(data: Ridge, iterations: int, grid: np.ndarray) -> Measurement:
     """All curves of stacked trials."""
     tau, edges = (
         jnp.array(column)
-        for column in zip(*VARIANTS.values(), *((t, 1.0) for t in swept), strict=True)
+        for column in zip(*VARIANTS.values(), *((t, 1.0) for t in grid), strict=True)
     )
     few = len(VARIANTS)
     every, _ = run(ours, EVERYBODY, iterations, data, tau, edges)
@@ -173,22 +173,22 @@ def measure(data: Ridge, iterations: int, swept: np.ndarray) -> Found:
     for label, factory in LEARNERS.items():
         full[label], taus[label] = run(factory, EVERYBODY, iterations, data)
     full, scheduled, taus = jax.tree.map(np.asarray, (full, scheduled, taus))
-    return Found(full, scheduled, swept, np.asarray(every[few:]), taus)
+    return Measurement(full, scheduled, grid, np.asarray(every[few:]), taus)
 
 
 def other_penalty(data: Ridge, iterations: int, rho: float) -> dict[str, dict[str, float]]:
     """Test MSE at the end for another rho, all clients and scheduled."""
     tau, edges = (jnp.array(column) for column in zip(*VARIANTS.values(), strict=True))
-    found = {}
+    curves = {}
     for name, who in (("full", EVERYBODY), ("scheduled", SOME)):
         mse = [
             run(partial(one_model, rho=rho), who, iterations, data)[0],
             *run(partial(ours, rho=rho), who, iterations, data, tau, edges)[0],
         ]
-        found[name] = {
+        curves[name] = {
             label: float(curve[-1]) for label, curve in zip(("GFed", *VARIANTS), mse, strict=True)
         }
-    return found
+    return curves
 
 
 def draw_curves(panel: Axes, curves: dict[str, np.ndarray], title: str) -> None:
@@ -201,57 +201,57 @@ def draw_curves(panel: Axes, curves: dict[str, np.ndarray], title: str) -> None:
     panel.grid(alpha=0.25)
 
 
-def draw_sweep(panel: Axes, found: Found, title: str, levels: tuple[str, ...] = ()) -> None:
+def draw_sweep(panel: Axes, result: Measurement, title: str, levels: tuple[str, ...] = ()) -> None:
     """Test MSE at the end against tau, with learned tau at its last value."""
-    swept = found.swept
-    last = found.sweep[:, -1]
-    panel.plot(swept, last, color="0.2", marker=".", markersize=4, label="fixed tau")
+    grid = result.swept
+    last = result.sweep[:, -1]
+    panel.plot(grid, last, color="0.2", marker=".", markersize=4, label="fixed tau")
     best = last.argmin()
-    panel.plot(swept[best], last[best], "o", color="0.2", fillstyle="none", markersize=10)
+    panel.plot(grid[best], last[best], "o", color="0.2", fillstyle="none", markersize=10)
     panel.annotate(
-        f"tau {swept[best]:.2g}",
-        (swept[best], last[best]),
+        f"tau {grid[best]:.2g}",
+        (grid[best], last[best]),
         (0, -16),
         textcoords="offset points",
         ha="center",
     )
-    for label, taus in found.taus.items():
+    for label, taus in result.taus.items():
         panel.plot(
-            taus[-1], found.full[label][-1], "*", color=COLOURS[label], markersize=13, label=label
+            taus[-1], result.full[label][-1], "*", color=COLOURS[label], markersize=13, label=label
         )
     for label in levels:
-        panel.axhline(found.full[label][-1], color=COLOURS[label], linestyle="--", label=label)
+        panel.axhline(result.full[label][-1], color=COLOURS[label], linestyle="--", label=label)
     panel.set_xscale("symlog", linthresh=1e-3, linscale=0.5)
     panel.set_xlim(-2e-4, 6)
-    iterations = found.sweep.shape[1]
+    iterations = result.sweep.shape[1]
     panel.set(xlabel="tau", ylabel=f"Test MSE after {iterations} iterations [dB]", title=title)
     panel.set_ylim(
-        min(last.min(), *(found.full[label][-1] for label in (*found.taus, *levels))) - 1.5,
+        min(last.min(), *(result.full[label][-1] for label in (*result.taus, *levels))) - 1.5,
         last[0] + 4,
     )
     panel.grid(alpha=0.25)
 
 
-def figure_2(found: Found) -> bytes:
+def figure_2(result: Measurement) -> bytes:
     """The paper's three panels."""
     figure, (left, middle, right) = drawing.canvas(3, height=4.6)
     draw_curves(
-        left, {k: v for k, v in found.full.items() if k not in found.taus}, "(a) all clients"
+        left, {k: v for k, v in result.full.items() if k not in result.taus}, "(a) all clients"
     )
     figure.legend(
         *left.get_legend_handles_labels(), loc="outside lower center", ncols=7, frameon=False
     )
-    draw_curves(middle, found.scheduled, f"(b) {SCHEDULED} of a server's {CLIENTS} clients")
+    draw_curves(middle, result.scheduled, f"(b) {SCHEDULED} of a server's {CLIENTS} clients")
     middle.set_ylim(left.get_ylim())
-    draw_sweep(right, found, "(c) strength of learning between clusters")
+    draw_sweep(right, result, "(c) strength of learning between clusters")
     right.legend(frameon=False, fontsize=8)
     return drawing.png(figure)
 
 
-def figure_learned(found: dict[float, Found]) -> bytes:
+def figure_learned(results: dict[float, Measurement]) -> bytes:
     """Learned tau by iteration, and its MSE beside fixed tau, for each distance of the clusters."""
-    figure, panels = drawing.canvas(2 * len(found), width=4.4)
-    for (sigma, one), value, error in zip(found.items(), panels[::2], panels[1::2], strict=True):
+    figure, panels = drawing.canvas(2 * len(results), width=4.4)
+    for (sigma, one), value, error in zip(results.items(), panels[::2], panels[1::2], strict=True):
         best = one.sweep[:, -1].argmin()
         for label, taus in one.taus.items():
             value.plot(range(1, len(taus) + 1), taus, color=COLOURS[label], label=label)
@@ -259,9 +259,9 @@ def figure_learned(found: dict[float, Found]) -> bytes:
         value.set(xlabel="iteration", ylabel="tau (mean over pairs)", yscale="log", ylim=(2e-3, 2))
         value.set_title(f"clusters (1 + U(-{sigma}, {sigma})) w")
         value.grid(alpha=0.25)
-        shown = {label: one.full[label] for label in ("tau 0", "tau .5", *one.taus)}
-        draw_curves(error, shown | {"best fixed tau": one.sweep[best]}, "")
-        error.set_ylim(min(curve.min() for curve in shown.values()) - 0.5, shown["tau 0"][-1] + 6)
+        curves = {label: one.full[label] for label in ("tau 0", "tau .5", *one.taus)}
+        draw_curves(error, curves | {"best fixed tau": one.sweep[best]}, "")
+        error.set_ylim(min(curve.min() for curve in curves.values()) - 0.5, curves["tau 0"][-1] + 6)
         value.legend(
             frameon=False,
             fontsize=8,
@@ -271,10 +271,10 @@ def figure_learned(found: dict[float, Found]) -> bytes:
     return drawing.png(figure)
 
 
-def figure_sigma(found: dict[float, Found]) -> bytes:
+def figure_sigma(results: dict[float, Measurement]) -> bytes:
     """The sweep beside one model for all clusters, for each distance of the clusters."""
-    figure, panels = drawing.canvas(len(found))
-    for panel, (sigma, one) in zip(panels, found.items(), strict=True):
+    figure, panels = drawing.canvas(len(results))
+    for panel, (sigma, one) in zip(panels, results.items(), strict=True):
         draw_sweep(panel, one, f"clusters (1 + U(-{sigma}, {sigma})) w", ("GFed",))
         panel.legend(frameon=False, fontsize=8)
     return drawing.png(figure)
@@ -285,29 +285,31 @@ def reached(curve: np.ndarray, level: float = -10.0) -> int | None:
     return int(np.argmax(curve <= level)) + 1 if (curve <= level).any() else None
 
 
-def numbers(found: Found) -> dict:
+def numbers(result: Measurement) -> dict:
     """The numbers for one distance of the clusters, for `numbers.json`."""
-    last = found.sweep[:, -1]
+    last = result.sweep[:, -1]
     return {
-        "test_mse_db": {label: float(curve[-1]) for label, curve in found.full.items()},
+        "test_mse_db": {label: float(curve[-1]) for label, curve in result.full.items()},
         "test_mse_db_scheduled": {
-            label: float(curve[-1]) for label, curve in found.scheduled.items()
+            label: float(curve[-1]) for label, curve in result.scheduled.items()
         },
-        "iterations_to_minus_10_db": {label: reached(curve) for label, curve in found.full.items()},
-        "sweep": {"tau": found.swept.tolist(), "test_mse_db": last.tolist()},
-        "best_tau": {"tau": float(found.swept[last.argmin()]), "test_mse_db": float(last.min())},
-        "learned_tau": {label: float(taus[-1]) for label, taus in found.taus.items()},
+        "iterations_to_minus_10_db": {
+            label: reached(curve) for label, curve in result.full.items()
+        },
+        "sweep": {"tau": result.swept.tolist(), "test_mse_db": last.tolist()},
+        "best_tau": {"tau": float(result.swept[last.argmin()]), "test_mse_db": float(last.min())},
+        "learned_tau": {label: float(taus[-1]) for label, taus in result.taus.items()},
     }
 
 
 def table(results: dict) -> Table:
     """The numbers for the terminal."""
-    near, far = (results[f"sigma {sigma}"] for sigma in SIGMAS)
+    first, second = (results[f"sigma {sigma}"] for sigma in SIGMAS)
     title = (
         f"Test MSE (dB) after {results['iterations']} iterations, "
         f"mean of {results['trials']} trials"
     )
-    shown = Table(title=title, box=SIMPLE_HEAD, pad_edge=False, collapse_padding=True)
+    grid = Table(title=title, box=SIMPLE_HEAD, pad_edge=False, collapse_padding=True)
     for name in (
         "",
         *(f"sigma {sigma}" for sigma in SIGMAS),
@@ -316,20 +318,20 @@ def table(results: dict) -> Table:
         "rho 1",
         "rho 1, 9 of 15",
     ):
-        shown.add_column(name, justify="right" if name else "left", no_wrap=not name)
-    columns = [near["test_mse_db"], far["test_mse_db"], near["iterations_to_minus_10_db"]]
-    columns += [near["test_mse_db_scheduled"], *results["sigma 0.1, rho 1"].values()]
+        grid.add_column(name, justify="right" if name else "left", no_wrap=not name)
+    columns = [first["test_mse_db"], second["test_mse_db"], first["iterations_to_minus_10_db"]]
+    columns += [first["test_mse_db_scheduled"], *results["sigma 0.1, rho 1"].values()]
     for label in columns[0]:
         cells = [column.get(label) for column in columns]
-        shown.add_row(
+        grid.add_row(
             label,
             *("" if c is None else f"{c:.1f}" if isinstance(c, float) else str(c) for c in cells),
         )
-    best = [one["best_tau"] for one in (near, far)]
-    shown.add_row(
+    best = [one["best_tau"] for one in (first, second)]
+    grid.add_row(
         "best fixed (tau)", *(f"{one['test_mse_db']:.1f} ({one['tau']:.2g})" for one in best)
     )
-    return shown
+    return grid
 
 
 def main(
@@ -346,14 +348,14 @@ def main(
     began = time.perf_counter()
     console = Console()
     out.mkdir(parents=True, exist_ok=True)
-    swept = np.concatenate([[0.0], np.geomspace(1e-3, 4.0, points - 1)])
+    grid = np.concatenate([[0.0], np.geomspace(1e-3, 4.0, points - 1)])
     data = {sigma: draw(trials, sigma) for sigma in SIGMAS}
-    found = {sigma: measure(stacked, iterations, swept) for sigma, stacked in data.items()}
-    files.write_file(out / "fig2.png", figure_2(found[SIGMAS[0]]))
-    files.write_file(out / "learned.png", figure_learned(found))
-    files.write_file(out / "sigma.png", figure_sigma(found))
+    measurements = {sigma: measure(batch, iterations, grid) for sigma, batch in data.items()}
+    files.write_file(out / "fig2.png", figure_2(measurements[SIGMAS[0]]))
+    files.write_file(out / "learned.png", figure_learned(measurements))
+    files.write_file(out / "sigma.png", figure_sigma(measurements))
     results = {"trials": trials, "iterations": iterations, "rho": RHO}
-    results |= {f"sigma {sigma}": numbers(one) for sigma, one in found.items()}
+    results |= {f"sigma {sigma}": numbers(one) for sigma, one in measurements.items()}
     results["sigma 0.1, rho 1"] = other_penalty(data[SIGMAS[0]], iterations, 1.0)
     files.write_json(out / "numbers.json", results)
     console.print(table(results))

@@ -53,10 +53,10 @@ def measure(data: Ridge, who: Participation, iterations: int) -> dict[float, dic
     pairs = list(itertools.product(TAUS, KAPPAS))
     tau, kappa = (jnp.array(column) for column in zip(*pairs, strict=True))
     integral, _ = figure_2.run(ours, who, iterations, data, tau, kappa)
-    found = {tau: {"mean": np.asarray(curve)} for tau, curve in zip(TAUS, mean, strict=True)}
+    curves = {tau: {"mean": np.asarray(curve)} for tau, curve in zip(TAUS, mean, strict=True)}
     for (tau, kappa), curve in zip(pairs, integral, strict=True):
-        found[tau][f"kappa {kappa:g}"] = np.asarray(curve)
-    return found
+        curves[tau][f"kappa {kappa:g}"] = np.asarray(curve)
+    return curves
 
 
 def main(
@@ -73,23 +73,23 @@ def main(
     for sigma in figure_2.SIGMAS:
         data = figure_2.draw(trials, sigma)
         for who, participation in WHO.items():
-            for tau, found in measure(data, participation, iterations).items():
-                curves[sigma, who, tau] = found
-    shown = Table(
+            for tau, result in measure(data, participation, iterations).items():
+                curves[sigma, who, tau] = result
+    table = Table(
         title=f"Test MSE (dB) after {iterations} iterations, mean of {trials} trials",
         box=SIMPLE_HEAD,
     )
     names = list(next(iter(curves.values())))
     for name in ("sigma", "who", "tau", *names):
-        shown.add_column(name, justify="left" if name == "who" else "right")
-    for (sigma, who, tau), found in curves.items():
-        last = [f"{found[name][-1]:.1f}" for name in names]
-        shown.add_row(f"{sigma:g}", who, f"{tau:g}", *last)
-    Console().print(shown)
+        table.add_column(name, justify="left" if name == "who" else "right")
+    for (sigma, who, tau), result in curves.items():
+        last = [f"{result[name][-1]:.1f}" for name in names]
+        table.add_row(f"{sigma:g}", who, f"{tau:g}", *last)
+    Console().print(table)
     records = [
         {"sigma": sigma, "clients": who, "tau": tau}
-        | {name: float(curve[-1]) for name, curve in found.items()}
-        for (sigma, who, tau), found in curves.items()
+        | {name: float(curve[-1]) for name, curve in result.items()}
+        for (sigma, who, tau), result in curves.items()
     ]
     out.mkdir(parents=True, exist_ok=True)
     files.write_json(

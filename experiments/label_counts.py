@@ -48,16 +48,16 @@ def main(
         for name, divide in PARTITIONS.items()
     }
     figure, panels = drawing.canvas(len(counts), width=3.6, height=3.6)
-    for panel, (name, found) in zip(panels, counts.items(), strict=True):
-        draw(panel, name, found)
+    for panel, (name, matrix) in zip(panels, counts.items(), strict=True):
+        draw(panel, name, matrix)
     out.mkdir(parents=True, exist_ok=True)
     files.write_file(out / "label_counts.png", drawing.png(figure))
     files.write_json(out / "label_counts.json", {k: v.tolist() for k, v in counts.items()})
     table = Table("partition", "labels a client", "examples a client")
-    for name, found in counts.items():
-        sizes = found.sum(axis=1)
-        held = (found > 0).sum(axis=1)
-        table.add_row(name, f"{held.min()} to {held.max()}", f"{sizes.min()} to {sizes.max()}")
+    for name, matrix in counts.items():
+        sizes = matrix.sum(axis=1)
+        labels = (matrix > 0).sum(axis=1)
+        table.add_row(name, f"{labels.min()} to {labels.max()}", f"{sizes.min()} to {sizes.max()}")
     Console().print(table)
 
 
@@ -70,8 +70,8 @@ def draw(panel: Axes, name: str, counts: np.ndarray) -> None:
       counts: [clients, labels].
     """
     client, label = np.nonzero(counts)
-    found = counts[client, label]
-    panel.scatter(client, label, s=250 * found / counts.max(), color=drawing.COLOURS[0])
+    count = counts[client, label]
+    panel.scatter(client, label, s=250 * count / counts.max(), color=drawing.COLOURS[0])
     panel.set(title=name, xlabel="client", ylabel="label")
     panel.set_xticks(range(counts.shape[0]))
     panel.set_yticks(range(counts.shape[1]))

@@ -76,19 +76,19 @@ def side_by_side(federations: list[Federation]) -> Federation:
             x, y = (jnp.broadcast_to(a[:, None], (*mask.shape[:2], *a.shape[1:])) for a in (x, y))
         return Dataset(x, y, mask)
 
-    def joined(*parts: Dataset | Pool) -> Dataset:
-        rows = [own_rows(part) for part in parts]
-        most = max(part.mask.shape[2] for part in rows)
+    def join(*parts: Dataset | Pool) -> Dataset:
+        rows = [own_rows(federation) for federation in parts]
+        most = max(federation.mask.shape[2] for federation in rows)
 
-        def padded(x: Array) -> Array:
+        def pad(x: Array) -> Array:
             return jnp.pad(x, [(0, most - n if axis == 2 else 0) for axis, n in enumerate(x.shape)])
 
-        return jax.tree.map(lambda *leaves: jnp.concatenate([*map(padded, leaves)]), *rows)
+        return jax.tree.map(lambda *leaves: jnp.concatenate([*map(pad, leaves)]), *rows)
 
     return Federation(
-        joined(*(one.train for one in federations)),
-        joined(*(one.val for one in federations)),
-        joined(*(one.test for one in federations)),
+        join(*(one.train for one in federations)),
+        join(*(one.val for one in federations)),
+        join(*(one.test for one in federations)),
     )
 
 
@@ -118,14 +118,16 @@ def scores(config: Config, data: Data, federation: Federation) -> dict[str, Any]
             state, (info, _) = rounds(
                 jax.random.fold_in(key, 1), federation, state, start, length=STRETCH
             )
-            found = evaluate(jax.random.fold_in(key, 2), federation, state, jnp.arange(clients))
+            evaluation = evaluate(
+                jax.random.fold_in(key, 2), federation, state, jnp.arange(clients)
+            )
             last = jax.tree.map(lambda w: w[-1], info.weights)
-            return state, (found.deployed.test, info.batches.sum(axis=0).mean(), last)
+            return state, (evaluation.deployed.test, info.batches.sum(axis=0).mean(), last)
 
         starts = jnp.arange(0, config.rounds, STRETCH)
-        _, (tested, batches, weights) = jax.lax.scan(stretch, state, starts)
+        _, (tests, batches, weights) = jax.lax.scan(stretch, state, starts)
         last = jax.tree.map(lambda w: w[-1], weights)
-        return tested.mean(axis=1), tested[-1].min(), jnp.cumsum(batches), last
+        return tests.mean(axis=1), tests[-1].min(), jnp.cumsum(batches), last
 
     partitions = federation.train.mask.shape[0] // config.seeds
     keys = jax.vmap(jax.random.key)(jnp.tile(jnp.arange(config.seeds), partitions))
@@ -139,7 +141,7 @@ def scores(config: Config, data: Data, federation: Federation) -> dict[str, Any]
 
 
 def record(
-    found: dict[str, Any], config: Config, groups: dict[str, list[np.ndarray | None]]
+    arrays: dict[str, Any], config: Config, groups: dict[str, list[np.ndarray | None]]
 ) -> dict[str, Any]:
     """What is kept of a method: by partition, its scores and what its graph is like.
 
@@ -147,33 +149,37 @@ def record(
     client has computed no more batches than one training of each round takes.
 
     Args:
-      found: of `scores`.
+      arrays: of `scores`.
       config: of the method.
       groups: the true groups of each partition and seed; None where all clients differ.
     """
     steps = cast(int, config.local_steps)  # `resolve` has filled it in
     budget = config.rounds * steps
-    kept = {}
+    results = {}
     for place, (name, true) in enumerate(groups.items()):
         rows = slice(place * config.seeds, (place + 1) * config.seeds)
-        spent, accuracy = found["batches"][rows], found["accuracy"][rows]
-        last = np.maximum((spent <= budget + 0.5).sum(axis=1) - 1, 0)
-        kept[name] = {
+        batches, accuracy = arrays["batches"][rows], arrays["accuracy"][rows]
+        last = np.maximum((batches <= budget + 0.5).sum(axis=1) - 1, 0)
+        results[name] = {
             "accuracy": np.round(accuracy[:, -1], 4).tolist(),
             "equal": np.round(accuracy[np.arange(len(last)), last], 4).tolist(),
-            "worst": np.round(found["worst"][rows], 4).tolist(),
-            "batches": round(float(spent[:, -1].mean()), 1),
+            "worst": np.round(arrays["worst"][rows], 4).tolist(),
+            "batches": round(float(batches[:, -1].mean()), 1),
         }
-        if found["weights"] is None:
+        if arrays["weights"] is None:
             continue
-        weights = jax.tree.map(lambda w, rows=rows: w[rows], found["weights"])
+        weights = jax.tree.map(lambda w, rows=rows: w[rows], arrays["weights"])
         parts = weights if isinstance(weights, dict) else {"": weights}
         # The part that clients mix most; what every client keeps is the identity.
-        mixed = min(parts.values(), key=lambda w: np.trace(w[0]))
-        measured = [jaxfl.measure_graph(w, own) for w, own in zip(mixed, true, strict=True)]
-        kept[name]["graph"] = {number: [one[number] for one in measured] for number in measured[0]}
-        kept[name]["weights"] = np.round(mixed[0].astype(float), 3).tolist()
-    return kept
+        matrices = min(parts.values(), key=lambda w: np.trace(w[0]))
+        measures = [
+            jaxfl.measure_graph(w, labels) for w, labels in zip(matrices, true, strict=True)
+        ]
+        results[name]["graph"] = {
+            number: [one[number] for one in measures] for number in measures[0]
+        }
+        results[name]["weights"] = np.round(matrices[0].astype(float), 3).tolist()
+    return results
 
 
 def load(folder: Path) -> tuple[dict[str, dict[str, Any]], dict[str, list[int] | None]]:
@@ -183,13 +189,13 @@ def load(folder: Path) -> tuple[dict[str, dict[str, Any]], dict[str, list[int] |
     return {name: one["partitions"] for name, one in results.items() if name in ALGORITHMS}, true
 
 
-def ranked(found: dict[str, dict[str, Any]]) -> list[str]:
+def ranked(results: dict[str, dict[str, Any]]) -> list[str]:
     """The methods by their mean accuracy over all partitions, the best first."""
 
     def mean(method: str) -> float:
-        return float(np.mean([one["accuracy"] for one in found[method].values()]))
+        return float(np.mean([one["accuracy"] for one in results[method].values()]))
 
-    return sorted(found, key=mean, reverse=True)
+    return sorted(results, key=mean, reverse=True)
 
 
 def has_graph(partitions: dict[str, Any]) -> bool:
@@ -198,21 +204,21 @@ def has_graph(partitions: dict[str, Any]) -> bool:
     return any(max(graph["second_singular_value"]) > SAME for graph in graphs)
 
 
-def picture(found: dict[str, dict[str, Any]], true: dict[str, list[int] | None]) -> bytes:
+def picture(results: dict[str, dict[str, Any]], true: dict[str, list[int] | None]) -> bytes:
     """The weights of the last round of each method, first seed, below the true groups.
 
     Methods have the order of `ranked`, and partitions are columns. Methods in which all clients
     receive the same are left out. In the first row a client shares its weight with its group alone.
     """
-    drawn = [name for name in ranked(found) if has_graph(found[name])]
-    figure = Figure(figsize=(1.3 * len(true) + 1.4, 1.3 * (len(drawn) + 1)), layout="constrained")
-    rows = figure.subplots(len(drawn) + 1, len(true), squeeze=False)
-    for panels, name in zip(rows, ["true groups", *drawn], strict=True):
+    methods = [name for name in ranked(results) if has_graph(results[name])]
+    figure = Figure(figsize=(1.3 * len(true) + 1.4, 1.3 * (len(methods) + 1)), layout="constrained")
+    rows = figure.subplots(len(methods) + 1, len(true), squeeze=False)
+    for panels, name in zip(rows, ["true groups", *methods], strict=True):
         panels[0].set_ylabel(name, rotation=0, ha="right", va="center", fontsize=9)
         for panel, (partition, groups) in zip(panels, true.items(), strict=True):
             panel.set(xticks=[], yticks=[])
             if name != "true groups":
-                weights = np.array(found[name][partition]["weights"])
+                weights = np.array(results[name][partition]["weights"])
             elif groups is None:
                 panel.text(0.5, 0.5, "none", ha="center", va="center", fontsize=8)
                 panel.spines[:].set_visible(False)
@@ -275,27 +281,27 @@ def main(
     out = RESULTS / dataset if out is None else out
     out.mkdir(parents=True, exist_ok=True)
     first_seed = {name: one[0] for name, one in groups.items()}
-    known = {name: None if one is None else one.tolist() for name, one in first_seed.items()}
-    files.write_json(out / GROUPS, known)
+    labels = {name: None if one is None else one.tolist() for name, one in first_seed.items()}
+    files.write_json(out / GROUPS, labels)
     for method in methods or ALGORITHMS:
         file = out / f"{method}.json"
         if file.exists() and not again:
             continue
         config = replace(configs[first], algorithm=method)
-        kept = record(scores(config, data[first], federation), config, groups)
+        entries = record(scores(config, data[first], federation), config, groups)
         settings = {"rounds": rounds, "local_steps": local_steps, "seeds": seeds}
         # On one line: thousands of weights would be as many lines.
-        content = settings | {"versions": versions(), "partitions": kept}
+        content = settings | {"versions": versions(), "partitions": entries}
         files.write_file(file, json.dumps(content) + "\n")
-        told = ", ".join(f"{100 * np.mean(one['accuracy']):.1f}" for one in kept.values())
-        print(f"{method}: {told}", flush=True)
-    found, true = load(out)
-    shown = Table("", *PARTITIONS, title=dataset)
-    for method in ranked(found):
-        cells = (one["accuracy"] for one in found[method].values())
-        shown.add_row(method, *(f"{100 * np.mean(a):.1f} ±{100 * np.std(a):.1f}" for a in cells))
-    Console().print(shown)
-    files.write_file(out / "graphs.png", picture(found, true))
+        text = ", ".join(f"{100 * np.mean(one['accuracy']):.1f}" for one in entries.values())
+        print(f"{method}: {text}", flush=True)
+    results, true = load(out)
+    table = Table("", *PARTITIONS, title=dataset)
+    for method in ranked(results):
+        cells = (one["accuracy"] for one in results[method].values())
+        table.add_row(method, *(f"{100 * np.mean(a):.1f} ±{100 * np.std(a):.1f}" for a in cells))
+    Console().print(table)
+    files.write_file(out / "graphs.png", picture(results, true))
 
 
 if __name__ == "__main__":

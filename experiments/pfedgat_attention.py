@@ -71,8 +71,8 @@ def main(
     """
     source = load(dataset, data_dir)
     labels = source.y_train
-    held = source.classes // GROUPS
-    parts = [pathological(labels, CLIENTS, seed, held) for seed in range(seeds)]
+    count = source.classes // GROUPS
+    parts = [pathological(labels, CLIENTS, seed, count) for seed in range(seeds)]
     parts += [iid(labels, CLIENTS, seed) for seed in range(seeds)]
     data = Data(source, parts, make_federation(source, parts, Setting(test="reweighted")))
     console = Console()
@@ -117,7 +117,7 @@ def measure(record: Any, seeds: int) -> dict[str, np.ndarray]:
     weights = np.asarray(record.info.weights, np.float64).reshape(2, seeds, -1, CLIENTS, CLIENTS)
     entropy = -(weights * np.log(np.maximum(weights, 1e-30))).sum(axis=-1).mean(axis=(1, 3))
     stages = by_stage(record.evaluation)
-    found = {
+    numbers = {
         # A client's weight on its own pair, itself included.
         "own": (weights[0] * SAME).sum(axis=-1).mean(axis=(0, 2)),
         "entropy": entropy[0],
@@ -129,8 +129,8 @@ def measure(record: Any, seeds: int) -> dict[str, np.ndarray]:
     }
     for i, partition in enumerate(("pathological", "iid")):
         for stage, scores in stages.items():
-            found[f"{partition}_{stage}"] = scores.test.reshape(2, -1)[i].mean()
-    return found
+            numbers[f"{partition}_{stage}"] = scores.test.reshape(2, -1)[i].mean()
+    return numbers
 
 
 def row(name: str, result: dict[str, np.ndarray]) -> dict[str, str]:
@@ -181,22 +181,22 @@ def heat_maps(results: dict[str, dict[str, np.ndarray]]) -> bytes:
 
 def curves(results: dict[str, dict[str, np.ndarray]]) -> bytes:
     """The weight of pathological clients on their own pair, and entropies, by round."""
-    figure, (own, entropy) = drawing.canvas(2, width=5.6)
+    figure, (pairs, entropy) = drawing.canvas(2, width=5.6)
     for colour, (name, result) in zip(drawing.COLOURS, results.items(), strict=False):
         rounds = np.arange(1, len(result["own"]) + 1)
-        own.plot(rounds, result["own"], color=colour, label=name)
+        pairs.plot(rounds, result["own"], color=colour, label=name)
         entropy.plot(rounds, result["entropy"], color=colour)
         entropy.plot(rounds, result["iid_entropy"], color=colour, linestyle=":")
-    own.axhline(0.3, color="0.6", linewidth=1, linestyle="--")
-    own.text(1, 0.31, "the most that 8 heads of GAT can give to pairs", color="0.4", fontsize=8)
-    own.set(xlabel="round", title="weight on the own pair (1/N each: 0.2)", ylim=(0, 1.02))
+    pairs.axhline(0.3, color="0.6", linewidth=1, linestyle="--")
+    pairs.text(1, 0.31, "the most that 8 heads of GAT can give to pairs", color="0.4", fontsize=8)
+    pairs.set(xlabel="round", title="weight on the own pair (1/N each: 0.2)", ylim=(0, 1.02))
     entropy.legend(
-        *own.get_legend_handles_labels(), frameon=False, fontsize=8, ncols=2, loc="lower left"
+        *pairs.get_legend_handles_labels(), frameon=False, fontsize=8, ncols=2, loc="lower left"
     )
     entropy.set(
         xlabel="round", title="entropy of the rows (dotted: IID)", ylim=(0, np.log(CLIENTS) + 0.05)
     )
-    for panel in (own, entropy):
+    for panel in (pairs, entropy):
         panel.grid(alpha=0.25)
     return drawing.png(figure)
 

@@ -22,7 +22,7 @@ from rich.console import Console
 from rich.table import Table
 
 import jaxfl
-from experiments import kept
+from experiments import partial_results
 from jaxfl.core.types import Algorithm, Federation, Task
 from jaxfl.experiment import Setting, gather, resolve
 from jaxfl.experiment.config.presets import preset as preset_named
@@ -87,9 +87,9 @@ def run(
     evaluate = jaxfl.make_evaluate(algorithm, task)
 
     def scores(state):
-        found = evaluate(key, federation, state, jnp.arange(CLIENTS))
-        fine_tuned = cast(Scores, found.fine_tuned)  # which `make_evaluate` scores by default
-        return found.deployed.test, fine_tuned.test
+        evaluation = evaluate(key, federation, state, jnp.arange(CLIENTS))
+        fine_tuned = cast(Scores, evaluation.fine_tuned)  # which `make_evaluate` scores by default
+        return evaluation.deployed.test, fine_tuned.test
 
     def step(state, number):
         state, (info, _) = then(key, federation, state, start=number, length=1)
@@ -97,9 +97,11 @@ def run(
 
     state = algorithm.init(key, federation.train)
     state, _ = first(key, federation, state, start=0, length=alone)
-    joining = scores(state)
+    start_scores = scores(state)
     _, (later, weights) = jax.lax.scan(step, state, alone + jnp.arange(together))
-    deployed, fine_tuned = jax.tree.map(lambda a, b: jnp.concatenate([a[None], b]), joining, later)
+    deployed, fine_tuned = jax.tree.map(
+        lambda a, b: jnp.concatenate([a[None], b]), start_scores, later
+    )
     return deployed, fine_tuned, weights[-1]
 
 
@@ -169,37 +171,37 @@ def main(
       batch_size: examples in a local step; 32 without a preset.
       methods: names of `METHODS` or `OTHERS`.
     """
-    given = {
+    arguments = {
         "dataset": dataset,
         "data_dir": data_dir,
         "model": model,
         "batch_size": batch_size,
     }
     options: dict[str, Any] = dict(preset_named(preset).options if preset else DIGITS)
-    options |= {name: value for name, value in given.items() if value is not None}
+    options |= {name: value for name, value in arguments.items() if value is not None}
     if local_steps or local_epochs:
         amount = None if local_epochs else local_steps
         options |= {"local_steps": amount, "local_epochs": local_epochs}
-    used = dict(options)
-    used.update(clients=CLIENTS, seeds=seeds)
-    setting = Setting(**used)
+    values = dict(options)
+    values.update(clients=CLIENTS, seeds=seeds)
+    setting = Setting(**values)
     resolved = resolve(setting)
     federation = gather(resolved).federation
     task = make_task(resolved.config, resolved.source)
     several = Seeds(setting.seed, setting.seeds)
-    told = {name: value for name, value in options.items() if name != "data_dir"}
-    told |= {"seeds": seeds, "alone": alone, "together": together}
-    found = kept.load(out / RESULTS, told)
+    settings = {name: value for name, value in options.items() if name != "data_dir"}
+    settings |= {"seeds": seeds, "alone": alone, "together": together}
+    by_name = partial_results.load(out / RESULTS, settings)
     for name in methods:
-        if name in found:
+        if name in by_name:
             continue
         factory, hyper = (METHODS | OTHERS)[name]
         of_one_seed = partial(run, factory(task, **hyper), task, alone, together)
         of_each = jax.jit(several.each(of_one_seed, (0, 0)))
         scores = map(np.asarray, several.with_axis(of_each(several.argument(), federation)))
-        found[name] = dict(zip(("deployed", "fine_tuned", "weights"), scores, strict=True))
-        kept.save(out / RESULTS, told, found)
-    results = {name: found[name] for name in methods}
+        by_name[name] = dict(zip(("deployed", "fine_tuned", "weights"), scores, strict=True))
+        partial_results.save(out / RESULTS, settings, by_name)
+    results = {name: by_name[name] for name in methods}
     table = Table("", "newcomers: deployed", "fine-tuned", "the others: deployed", "fine-tuned")
     for name, result in results.items():
         last = [100 * result[stage][:, -1] for stage in ("deployed", "fine_tuned")]  # [S, C]

@@ -56,32 +56,32 @@ def accuracies(config: Config, data: Data) -> dict[str, list[float]]:
         return jnp.mean(scores.deployed.test, where=~malicious)
 
     run = jax.jit(final)
-    found = {"none": [float(run(0, np.zeros(clients, bool)))]}
+    results = {"none": [float(run(0, np.zeros(clients, bool)))]}
     for which, name in enumerate(ATTACKS):
         masks = [malicious_clients(clients, ratio) for ratio in RATIOS]
-        found[name] = [float(run(which, mask)) for mask in masks]
-    return found
+        results[name] = [float(run(which, mask)) for mask in masks]
+    return results
 
 
-def table(found: dict[str, dict[str, list[float]]]) -> Table:
+def table(results: dict[str, dict[str, list[float]]]) -> Table:
     """Methods in columns, attacks and ratios in rows, accuracies in %."""
-    shown = Table("attack", "ratio", *found, padding=0)
+    grid = Table("attack", "ratio", *results, padding=0)
     for name in ("none", *ATTACKS):
         for i, ratio in enumerate(RATIOS if name in ATTACKS else ("",)):
-            shown.add_row(
+            grid.add_row(
                 "" if i else name,
                 str(ratio),
-                *(f"{100 * row[name][i]:.1f}" for row in found.values()),
+                *(f"{100 * row[name][i]:.1f}" for row in results.values()),
             )
-        shown.add_section()
-    return shown
+        grid.add_section()
+    return grid
 
 
-def picture(found: dict[str, dict[str, list[float]]], title: str) -> bytes:
+def picture(results: dict[str, dict[str, list[float]]], title: str) -> bytes:
     """A panel for each attack: accuracy by the fraction of malicious clients."""
     figure, panels = drawing.canvas(len(ATTACKS), width=3.2, height=3.8)
     for name, panel in zip(ATTACKS, panels, strict=True):
-        for i, (method, row) in enumerate(found.items()):
+        for i, (method, row) in enumerate(results.items()):
             values = [100 * value for value in (*row["none"], *row[name])]
             style: dict[str, Any] = {
                 "color": drawing.COLOURS[i - 1],
@@ -103,7 +103,7 @@ def picture(found: dict[str, dict[str, list[float]]], title: str) -> bytes:
     figure.legend(
         *panels[0].get_legend_handles_labels(),
         loc="outside lower center",
-        ncols=len(found),
+        ncols=len(results),
         frameon=False,
     )
     figure.suptitle(title)
@@ -139,15 +139,17 @@ def main(
         local_steps=local_steps,
     )
     data = gather(resolve(setting))
-    found = {}
+    results = {}
     for method in methods:
-        found[method] = accuracies(dataclasses.replace(setting, algorithm=method, clients=10), data)
-    Console().print(table(found))
+        results[method] = accuracies(
+            dataclasses.replace(setting, algorithm=method, clients=10), data
+        )
+    Console().print(table(results))
     out.mkdir(parents=True, exist_ok=True)
     (out / "accuracy.json").write_text(
-        json.dumps({"ratios": RATIOS, "methods": found}, indent=2) + "\n"
+        json.dumps({"ratios": RATIOS, "methods": results}, indent=2) + "\n"
     )
-    (out / "poisoning.png").write_bytes(picture(found, f"{dataset}, ten clients with IID data"))
+    (out / "poisoning.png").write_bytes(picture(results, f"{dataset}, ten clients with IID data"))
 
 
 if __name__ == "__main__":

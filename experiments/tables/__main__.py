@@ -61,11 +61,13 @@ def main(
         return
     check(seeds in range(1, 11), f"--seeds is {seeds}: expected 1 to 10")
     ends = time.monotonic() + _seconds(budget) if budget else float("inf")
-    loaded = [specification.load(name) for name in tables]
-    every = [cell for table in loaded for seed in range(seeds) for cell in table.cells(seed)]
-    cells = [cell for cell in every if wanted(cell, only)]
+    specifications = [specification.load(name) for name in tables]
+    every = [
+        cell for table in specifications for seed in range(seeds) for cell in table.cells(seed)
+    ]
+    cells = [cell for cell in every if has_words(cell, only)]
     check(bool(cells) or not every, f"--only {' '.join(only)} matches no cell: see their names")
-    failed: list[str] = []
+    errors: list[str] = []
     if scale == "smoke":
         _start()
         smoke(cells, console)
@@ -75,15 +77,15 @@ def main(
         _mark(cells, console)
     elif run:
         _start()
-        failed = _fill(cells, ends, console)
+        errors = _fill(cells, ends, console)
     if check_stale or run:
         _write_page(console)
-    for table in loaded:
+    for table in specifications:
         if table.script:
             console.print(f"{table.name} is drawn by: {table.command}", soft_wrap=True)
         if table.columns:
             console.print(terminal(table))
-    check(not failed, "; ".join(failed))
+    check(not errors, "; ".join(errors))
 
 
 def _write_page(console: Console) -> None:
@@ -104,7 +106,7 @@ def _fill(cells: list[Cell], ends: float, console: Console) -> list[str]:
     Returns:
       What kept cells from being run, a line each.
     """
-    failed = []
+    errors = []
     for cell in cells:
         if _is_there(cell):
             continue
@@ -115,12 +117,12 @@ def _fill(cells: list[Cell], ends: float, console: Console) -> list[str]:
         try:
             result = results.compute(cell.config, rule=cell.rule, fingerprint=fingerprint)
         except InputError as error:
-            failed.append(f"{name}: {error}")
+            errors.append(f"{name}: {error}")
             continue
         value = cell.value(result)
-        found = "no score" if value is None else f"{value:.4f}"
-        console.print(f"{name}: {found} ({result['seconds']:.0f} s)", highlight=False)
-    return failed
+        text = "no score" if value is None else f"{value:.4f}"
+        console.print(f"{name}: {text} ({result['seconds']:.0f} s)", highlight=False)
+    return errors
 
 
 def _is_there(cell: Cell) -> bool:
@@ -141,7 +143,7 @@ def _mark(cells: list[Cell], console: Console) -> None:
         results.write(cell.config, result)
 
 
-def wanted(cell: Cell, only: tuple[str, ...]) -> bool:
+def has_words(cell: Cell, only: tuple[str, ...]) -> bool:
     """Whether each word is a whole word of one of the names of a cell.
 
     Hyphens join words: `fedavg` is not in FedAvg-FT, and `cifar-10` is not in CIFAR-100.
@@ -149,31 +151,31 @@ def wanted(cell: Cell, only: tuple[str, ...]) -> bool:
     config = cell.config
     names = (cell.row.name, cell.column.name, config.algorithm, config.dataset)
 
-    def found(word: str) -> bool:
+    def is_there(word: str) -> bool:
         whole = rf"(?<![\w-]){re.escape(word)}(?![\w-])"
         return any(re.search(whole, name, re.IGNORECASE) for name in names)
 
-    return all(map(found, only))
+    return all(map(is_there, only))
 
 
 def _listing() -> Shown:
     """All tables, with how many of their cells are there."""
-    shown = Shown("table", "paper", "what it shows", "cells")
+    grid = Shown("table", "paper", "what it shows", "cells")
     for name in specification.names():
         table = specification.load(name)
         cells = table.cells(0)
         there = sum(results.read(cell.config) is not None for cell in cells)
-        done = f"{there} / {len(cells)}" if cells else table.script.removeprefix("experiments.")
-        shown.add_row(name, f"{table.paper}, {table.place}", table.title, done)
-    return shown
+        state = f"{there} / {len(cells)}" if cells else table.script.removeprefix("experiments.")
+        grid.add_row(name, f"{table.paper}, {table.place}", table.title, state)
+    return grid
 
 
 def _seconds(text: str) -> float:
     """`60m` -> 3600."""
-    found = re.fullmatch(r"(\d+)([smh])", text)
-    if found is None:
+    match = re.fullmatch(r"(\d+)([smh])", text)
+    if match is None:
         raise InputError(f"--budget is {text!r}: expected a number with s, m or h, such as 60m")
-    return int(found[1]) * SECONDS[found[2]]
+    return int(match[1]) * SECONDS[match[2]]
 
 
 if __name__ == "__main__":

@@ -134,19 +134,19 @@ def of_weights(measure: str, config: Config, result: dict[str, Any]) -> float | 
       result: `weights` by name in `graph.npz`, and `ids`, the clients of the last round, unless
         all clients took part.
     """
-    kept = result["weights"].get("weights")
-    if kept is None:
+    record = result["weights"].get("weights")
+    if record is None:
         return None
-    weights = np.array(kept, float)
+    weights = np.array(record, float)
     ids = np.array(result.get("ids") or range(len(weights)), int)
-    found = OF_WEIGHTS[measure](weights, config, ids)
-    return found if np.isfinite(found) else None
+    number = OF_WEIGHTS[measure](weights, config, ids)
+    return number if np.isfinite(number) else None
 
 
 def _mean(values: np.ndarray, config: Config, ids: np.ndarray) -> float:
     """The mean over benign receivers; NaN without one."""
-    chosen = values[~malicious(config)[ids]]
-    return float(np.mean(chosen)) if chosen.size else float("nan")
+    numbers = values[~malicious(config)[ids]]
+    return float(np.mean(numbers)) if numbers.size else float("nan")
 
 
 def _distances(config: Config) -> Int[np.ndarray, "c c"]:
@@ -174,8 +174,8 @@ def _relative_to_equal(weights: Weights, pairs: Bool[np.ndarray, "m m"]) -> floa
 
 def _relative_weight(weights: Weights, config: Config, ids: np.ndarray, *, same: bool) -> float:
     group = groups(config)[ids]
-    own = np.diagonal(weights)[:, None]
-    relative = np.divide(weights, own, out=np.full(weights.shape, np.nan), where=own > 0)
+    diagonal = np.diagonal(weights)[:, None]
+    relative = np.divide(weights, diagonal, out=np.full(weights.shape, np.nan), where=diagonal > 0)
     pairs = ((group[:, None] == group[None]) == same) & ~np.eye(len(ids), dtype=bool)
     pairs &= np.isfinite(relative)
     return float(np.mean(relative[pairs])) if pairs.any() else float("nan")

@@ -60,34 +60,34 @@ class Entry(NamedTuple):
 
 def entries(table: Table, folder: Path = results.FOLDER) -> dict[tuple[str, str], Entry]:
     """(row, column) -> what is known of it."""
-    found: dict[tuple[str, str], dict[int, float]] = {}
+    by_cell: dict[tuple[str, str], dict[int, float]] = {}
     old = set()
     for row in table.rows:
         for column in table.columns:
             if not column.mean_of:
                 key = (row.name, column.name)
-                found[key], stale = _scores(table, row, column, folder)
+                by_cell[key], stale = _scores(table, row, column, folder)
                 if stale:
                     old.add(key)
     for row in table.rows:
         for column in table.columns:
             if column.mean_of:
-                parts = [found[row.name, name] for name in column.mean_of]
-                found[row.name, column.name] = _means(parts)
+                parts = [by_cell[row.name, name] for name in column.mean_of]
+                by_cell[row.name, column.name] = _means(parts)
                 if any((row.name, name) in old for name in column.mean_of):
                     old.add((row.name, column.name))
-    published = _numbers(table, {row.name: row.published for row in table.rows})
+    references = _numbers(table, {row.name: row.published for row in table.rows})
     also = _numbers(table, {row.name: row.also for row in table.rows})
     return {
         key: Entry(
             tuple(scores[seed] for seed in sorted(scores)),
-            published.get(key),
+            references.get(key),
             key in old,
             also.get(key),
             table.digits,
             table.margin,
         )
-        for key, scores in found.items()
+        for key, scores in by_cell.items()
     }
 
 
@@ -115,10 +115,10 @@ def _scores(table: Table, row: Row, column: Column, folder: Path) -> tuple[dict[
     """Seed -> the number of a cell, in the unit of the table, and whether a result is stale."""
     factor = 100 if table.unit == "%" else 1
     cell = table.cell(row, column, 0)
-    known = results.read_seeds(cell.config, SEEDS, folder)
-    numbers = {seed: cell.value(result) for seed, result in known.items()}
+    by_seed = results.read_seeds(cell.config, SEEDS, folder)
+    numbers = {seed: cell.value(result) for seed, result in by_seed.items()}
     scores = {seed: factor * value for seed, value in numbers.items() if value is not None}
-    return scores, any(result.get("stale", False) for result in known.values())
+    return scores, any(result.get("stale", False) for result in by_seed.values())
 
 
 def terminal(table: Table, folder: Path = results.FOLDER) -> Shown:
@@ -126,42 +126,42 @@ def terminal(table: Table, folder: Path = results.FOLDER) -> Shown:
     title = f"{table.paper}, {table.place}, {table.unit}"
     second = [table.also] if table.also else []
     headers = ("", "", "ours", "published", "difference", *second)
-    shown = Shown(*headers, title=title, title_justify="left")
+    grid = Shown(*headers, title=title, title_justify="left")
     for (row, column), entry in entries(table, folder).items():
         if entry.ours:
-            published = "" if entry.published is None else f"{entry.published:g}"
+            text = "" if entry.published is None else f"{entry.published:g}"
             gap = "" if entry.difference is None else f"{entry.difference:+.{entry.digits}f}"
             colour = f"[yellow]{gap}[/]" if entry.off else gap
             also = "" if entry.also is None else f"{entry.also:g}"
             second = [also] if table.also else []
-            shown.add_row(column, row, entry.text, published, colour, *second)
-    return shown
+            grid.add_row(column, row, entry.text, text, colour, *second)
+    return grid
 
 
 def markdown(table: Table, folder: Path = results.FOLDER) -> str:
     """A section of docs/papers.md: the columns in which something is computed, and what it says."""
-    known = entries(table, folder)
+    by_cell = entries(table, folder)
     columns = [
         column
         for column in table.columns
-        if any(known[row.name, column.name].ours for row in table.rows)
+        if any(by_cell[row.name, column.name].ours for row in table.rows)
     ]
-    rows = [row for row in table.rows if any(known[row.name, c.name].ours for c in columns)]
+    rows = [row for row in table.rows if any(by_cell[row.name, c.name].ours for c in columns)]
     there, count = _counts(table, folder)
     lines = [f"### {_heading(table)}", ""]
     if table.note:
-        lines += [_wrapped(table.note), ""]
+        lines += [_wrap(table.note), ""]
     if table.also:
         lines += [f"After a semicolon: {table.also}.", ""]
     if table.script:
-        lines += [_wrapped(f"Drawn by `{table.command}`."), ""]
+        lines += [_wrap(f"Drawn by `{table.command}`."), ""]
     if table.picture:
         lines += [f"![{table.title}]({table.picture})", ""]
     if table.rows:
         lines += [f"Cells computed: {there} of {count} (`{table.command}`).", ""]
     if rows:
         header = ["", *(column.name for column in columns)]
-        body = [[row.name, *(_cell(known[row.name, c.name]) for c in columns)] for row in rows]
+        body = [[row.name, *(_cell(by_cell[row.name, c.name]) for c in columns)] for row in rows]
         every = [header, ["---"] + ["---:"] * len(columns), *body]
         lines += [*(f"| {' | '.join(cells)} |" for cells in every), ""]
     paper, _, name = table.name.partition(".")
@@ -179,7 +179,7 @@ def _link(table: Table) -> str:
     return f"[{table.place}](#{anchor})"
 
 
-def _wrapped(text: str) -> str:
+def _wrap(text: str) -> str:
     return textwrap.fill(" ".join(text.split()), 120, break_on_hyphens=False)
 
 
@@ -203,34 +203,34 @@ def whole(tables: list[Table], folder: Path = results.FOLDER) -> str:
     `findings.md` comes before them, `NAME.md` behind the table NAME, and `protocol.md` last.
     """
     papers: dict[str, list[Table]] = {}
-    missing: list[Table] = []
+    gaps: list[Table] = []
     for table in tables:
         if table.picture or _counts(table, folder)[0]:
             papers.setdefault(table.paper, []).append(table)
         else:
-            missing.append(table)
-    computed = sorted(papers.items(), key=lambda item: -len(item[1]))
+            gaps.append(table)
+    groups = sorted(papers.items(), key=lambda item: -len(item[1]))
     lines = [
         "# The papers' tables",
         "",
         "Made by `python -m experiments.tables --page` from the results in `experiments/results`.",
         "",
-        _wrapped(LEGEND),
+        _wrap(LEGEND),
         "",
         "| paper | table | what it shows | cells computed |",
         "|---|---|---|---:|",
     ]
-    for paper, own in computed:
-        for table in own:
+    for paper, members in groups:
+        for table in members:
             there, count = _counts(table, folder)
             cells = f"{there} of {count}" if count else "drawn"
             lines.append(f"| {paper} | {_link(table)} | {table.title} | {cells} |")
     lines += ["", "[Not computed yet](#not-computed-yet) has the other tables.", ""]
-    for paper, own in computed:
-        texts = TEXTS / own[0].name.partition(".")[0]
-        lines += [f"## [{paper}]({own[0].link})" if own[0].link else f"## {paper}", ""]
+    for paper, members in groups:
+        texts = TEXTS / members[0].name.partition(".")[0]
+        lines += [f"## [{paper}]({members[0].link})" if members[0].link else f"## {paper}", ""]
         lines += _text(texts / "findings.md")
-        lines += [markdown(table, folder) for table in own]
+        lines += [markdown(table, folder) for table in members]
         lines += _text(texts / "protocol.md")
     lines += [
         "## Not computed yet",
@@ -240,16 +240,16 @@ def whole(tables: list[Table], folder: Path = results.FOLDER) -> str:
         "| table | what it shows | cells | command |",
         "|---|---|---:|---|",
     ]
-    for table in missing:
+    for table in gaps:
         count = _counts(table, folder)[1] or ""
-        shown = f"[{table.paper}]({table.link})" if table.link else table.paper
-        lines.append(f"| {shown}, {table.place} | {table.title} | {count} | `{table.command}` |")
+        link = f"[{table.paper}]({table.link})" if table.link else table.paper
+        lines.append(f"| {link}, {table.place} | {table.title} | {count} | `{table.command}` |")
     return "\n".join(lines) + "\n"
 
 
 def _counts(table: Table, folder: Path) -> tuple[int, int]:
     """How many cells have a number, and how many there are."""
     plain = {column.name for column in table.columns if not column.mean_of}
-    known = entries(table, folder)
-    cells = [entry for (_, column), entry in known.items() if column in plain]
+    by_cell = entries(table, folder)
+    cells = [entry for (_, column), entry in by_cell.items() if column in plain]
     return sum(bool(entry.ours) for entry in cells), len(cells)

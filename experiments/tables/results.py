@@ -51,10 +51,10 @@ def complete(config: Config) -> dict[str, Any]:
     left_out = {*ASIDE, *idle(config)}
     if config.local_epochs is None and config.local_steps is None:
         config = dataclasses.replace(config, local_steps=LOCAL_STEPS)
-    known = options_of(ALGORITHMS[config.algorithm])
+    parameters = options_of(ALGORITHMS[config.algorithm])
     every = {k: v for k, v in dataclasses.asdict(config).items() if k not in left_out}
-    given = {name: one.default for name, one in known.items()} | config.hyper
-    every["hyper"] = {name: _as_taken(value, known[name].hint) for name, value in given.items()}
+    hyper = {name: one.default for name, one in parameters.items()} | config.hyper
+    every["hyper"] = {name: _number(value, parameters[name].hint) for name, value in hyper.items()}
     return json.loads(json.dumps(every))
 
 
@@ -64,11 +64,11 @@ def essence(config: Config) -> dict[str, Any]:
     An option that jaxfl has since got, with what was done before as its default, changes nothing.
     """
     defaults = {one.name: one.default for one in dataclasses.fields(config)}
-    known = options_of(ALGORITHMS[config.algorithm])
+    parameters = options_of(ALGORITHMS[config.algorithm])
     every = complete(config)
-    kept = {k: v for k, v in every.items() if k in ALWAYS or v != _plain(defaults.get(k))}
-    kept["hyper"] = {k: v for k, v in every["hyper"].items() if v != known[k].default}
-    return kept
+    options = {k: v for k, v in every.items() if k in ALWAYS or v != _plain(defaults.get(k))}
+    options["hyper"] = {k: v for k, v in every["hyper"].items() if v != parameters[k].default}
+    return options
 
 
 def _plain(value: Any) -> Any:
@@ -84,7 +84,7 @@ def _is_of(result: Result, config: Config) -> bool:
     return same and all(was["hyper"][name] == now["hyper"][name] for name in hyper)
 
 
-def _as_taken(value: Any, hint: Any) -> Any:
+def _number(value: Any, hint: Any) -> Any:
     """1 as 1.0 where a hyper-parameter takes fractions: the two are the same run."""
     return float(value) if type(value) is int and takes_fractions(hint) else value
 
@@ -107,12 +107,12 @@ def read(config: Config, folder: Path = FOLDER) -> Result | None:
 
 def read_seeds(config: Config, seeds: Iterable[int], folder: Path = FOLDER) -> dict[int, Result]:
     """Seed -> the result of a run with that seed, for those that are there."""
-    kept = essence(config)
-    known = {}
+    options = essence(config)
+    by_seed = {}
     for seed in seeds:
         run = dataclasses.replace(config, seed=seed)
-        known[seed] = _read(_file(kept | {"seed": seed}, folder), run)
-    return {seed: result for seed, result in known.items() if result is not None}
+        by_seed[seed] = _read(_file(options | {"seed": seed}, folder), run)
+    return {seed: result for seed, result in by_seed.items() if result is not None}
 
 
 def _read(file: Path, config: Config) -> Result | None:
@@ -144,23 +144,23 @@ def compute(
     file = file_of(config, folder)
     out = work / file.stem
     mark = out / "fingerprint.json"
-    found = None if fingerprint is None else fingerprint(config)
+    current = None if fingerprint is None else fingerprint(config)
     began = json.loads(mark.read_text()) if mark.exists() else None
-    stopped = (
+    goes_on = (
         (out / "config.json").exists()
         and not (out / "summary.json").exists()
-        and (found is None or found == began)
+        and (current is None or current == began)
     )
-    if found is not None and not stopped:
+    if current is not None and not goes_on:
         out.mkdir(parents=True, exist_ok=True)
-        files.write_json(mark, found)
+        files.write_json(mark, current)
     # A checkpoint every tenth of the run: a stop costs no more than that.
     every = max(config.rounds // 10, 1)
-    kept = dataclasses.replace(config, checkpoint_every=every, keep=1, keep_models=False)
-    summary = resume(out) if stopped else execute(kept, out, overwrite=True)
+    settings = dataclasses.replace(config, checkpoint_every=every, keep=1, keep_models=False)
+    summary = resume(out) if goes_on else execute(settings, out, overwrite=True)
     result = _result(config, summary, out, rule)
-    if found is not None:
-        result["fingerprint"] = found
+    if current is not None:
+        result["fingerprint"] = current
     return write(config, result, folder)
 
 
@@ -168,9 +168,9 @@ def write(config: Config, result: Result, folder: Path = FOLDER) -> Result:
     """Writes the result of a run with its config, and returns what is written."""
     file = file_of(config, folder)
     file.parent.mkdir(parents=True, exist_ok=True)
-    written = {"config": complete(config)} | result
-    files.write_file(file, json.dumps(written) + "\n")
-    return written
+    content = {"config": complete(config)} | result
+    files.write_file(file, json.dumps(content) + "\n")
+    return content
 
 
 def score(result: Result, rule: str, stage: str) -> float | None:
@@ -179,33 +179,35 @@ def score(result: Result, rule: str, stage: str) -> float | None:
 
 
 def _result(config: Config, summary: Summary, out: Path, rule: str) -> Result:
-    with np.load(out / "clients.npz", allow_pickle=False) as opened:
-        clients = dict(opened)
+    with np.load(out / "clients.npz", allow_pickle=False) as arrays:
+        clients = dict(arrays)
     others = {"none": (), "trained": ("trained", "both"), "fine_tuned": ("fine_tuned",)}
     stages: list[TableStage] = ["deployed", *others[config.score_after]]
     scores = {
         name: {
-            stage: _rounded(scoring.score(clients, name, stage))
+            stage: _json_numbers(scoring.score(clients, name, stage))
             for stage in stages
             if stage != "both" or name == "selected_on_val"
         }
         for name in scoring.RULES
     }
     single = {
-        stage: _rounded(scoring.by_client(clients, rule, stage))
+        stage: _json_numbers(scoring.by_client(clients, rule, stage))
         for stage in stages
         if stage != "both" or rule == "selected_on_val"
     }
     lines = read_lines(out / "metrics.jsonl")
-    shown = [stage for stage in stages if stage != "both"]
-    curves = {stage: [_rounded(line[stage]["mean"]) for line in lines] for stage in shown}
+    names = [stage for stage in stages if stage != "both"]
+    curves = {stage: [_json_numbers(line[stage]["mean"]) for line in lines] for stage in names}
     weights = {}
     ids = []  # of the clients of the last round, unless all take part
     small = config.partition == "nodes" or (config.clients or SMALL + 1) <= SMALL
     if (out / "graph.npz").exists() and small:
-        with np.load(out / "graph.npz", allow_pickle=False) as opened:
-            weights = {k: _rounded(v[-1]) for k, v in opened.items() if k.startswith("weights")}
-            ids = [] if config.participation == 1 else opened["ids"][-1].tolist()
+        with np.load(out / "graph.npz", allow_pickle=False) as arrays:
+            weights = {
+                k: _json_numbers(v[-1]) for k, v in arrays.items() if k.startswith("weights")
+            }
+            ids = [] if config.participation == 1 else arrays["ids"][-1].tolist()
     return {
         "scores": scores,
         "clients": single,
@@ -219,13 +221,13 @@ def _result(config: Config, summary: Summary, out: Path, rule: str) -> Result:
     }
 
 
-def _rounded(values: Any) -> Any:
+def _json_numbers(values: Any) -> Any:
     """Numbers to four digits, NaN as None, ready for JSON."""
     if values is None:
         return None
     array = np.asarray(values, float)
     if array.ndim:
-        return [_rounded(value) for value in array]
+        return [_json_numbers(value) for value in array]
     return round(float(array), 4) if np.isfinite(array) else None
 
 
@@ -245,6 +247,6 @@ def _commit() -> str:
         common = folder / (folder / "commondir").read_text().strip()
     if (common / name).exists():
         return (common / name).read_text()[:10]
-    packed = common / "packed-refs"
-    lines = packed.read_text().splitlines() if packed.exists() else []
+    refs = common / "packed-refs"
+    lines = refs.read_text().splitlines() if refs.exists() else []
     return next((line[:10] for line in lines if line.endswith(f" {name}")), "")

@@ -68,8 +68,8 @@ class Cell:
         """The number that the table shows of the result of its run; None if there is none."""
         if self.measure in OF_WEIGHTS:
             return of_weights(self.measure, self.config, result)
-        found = score(result, self.rule, self.stage)
-        return -found if self.measure == "loss" and found is not None else found
+        number = score(result, self.rule, self.stage)
+        return -number if self.measure == "loss" and number is not None else number
 
 
 @dataclass(frozen=True)
@@ -110,14 +110,14 @@ class Table(Part):
         parts = (self, column, row)
         algorithm = next((p.algorithm for p in reversed(parts) if p.algorithm), "")
         check(bool(algorithm), f"{where}: no algorithm is named")
-        chosen = next((p.preset for p in reversed(parts) if p.preset), None)
-        base = preset(chosen) if chosen else Preset("", {}, rule="last")
+        preset_name = next((p.preset for p in reversed(parts) if p.preset), None)
+        base = preset(preset_name) if preset_name else Preset("", {}, rule="last")
         options = base.options_of(algorithm)
         hyper = dict(base.hyper.get(algorithm, {}))
         for part in parts:
-            options = options | _filled(part.options)
-            own = {k: v for k, v in part.hyper.items() if not isinstance(v, dict)}
-            hyper |= _filled(own | part.hyper.get(algorithm, {}))
+            options = options | _values(part.options)
+            values = {k: v for k, v in part.hyper.items() if not isinstance(v, dict)}
+            hyper |= _values(values | part.hyper.get(algorithm, {}))
         types = hints(Config)
         for name, value in options.items():
             check_name(f"option of {where}", name, types)
@@ -156,8 +156,8 @@ def effective(config: Config) -> Config:
 
 def names() -> list[str]:
     """The names of all tables, "pfedgraph.table1", in the order of their numbers."""
-    found = [f"{file.parent.name}.{file.stem}" for file in FOLDER.glob("*/*.toml")]
-    return sorted(found, key=lambda name: [part.zfill(4) for part in re.split(r"(\d+)", name)])
+    stems = [f"{file.parent.name}.{file.stem}" for file in FOLDER.glob("*/*.toml")]
+    return sorted(stems, key=lambda name: [part.zfill(4) for part in re.split(r"(\d+)", name)])
 
 
 def load(name: str) -> Table:
@@ -170,10 +170,10 @@ def load(name: str) -> Table:
     paper, _, stem = name.partition(".")
     file = FOLDER / paper / f"{stem}.toml"
     content = tomllib.loads(file.read_text())
-    columns = tuple(_part(Column, found, file) for found in content.pop("columns", []))
-    rows = tuple(_part(Row, found, file) for found in content.pop("rows", []))
+    columns = tuple(_part(Column, fields, file) for fields in content.pop("columns", []))
+    rows = tuple(_part(Row, fields, file) for fields in content.pop("rows", []))
     table = dataclasses.replace(_part(Table, content, file), name=name, columns=columns, rows=rows)
-    known = [column.name for column in columns]
+    column_names = [column.name for column in columns]
     for row in rows:
         for numbers in (row.published, row.also):
             check(
@@ -187,7 +187,7 @@ def load(name: str) -> Table:
         )
     for column in columns:
         for other in column.mean_of:
-            check_name(f"column in {file}", other, known)
+            check_name(f"column in {file}", other, column_names)
     for one in table.first:
         check_name(f"row in {file}", one, [row.name for row in rows])
     return table
@@ -206,6 +206,6 @@ def _part(kind: type, content: dict[str, Any], file: Path) -> Any:
     return kind(**content)
 
 
-def _filled(values: dict[str, Any]) -> dict[str, Any]:
+def _values(values: dict[str, Any]) -> dict[str, Any]:
     """The values of a file, which cannot hold None: it has "" in its place."""
     return {name: None if value == "" else value for name, value in values.items()}

@@ -33,14 +33,14 @@ def fingerprint(config: Config) -> Fingerprint:
             short = dataclasses.replace(short, local_steps=3)
         execute(dataclasses.replace(short, rounds=3, lr=10 * short.lr), folder / "run")
         lines = read_lines(folder / "run" / "metrics.jsonl")
-        with np.load(folder / "run" / "clients.npz", allow_pickle=False) as opened:
-            scores = {k: opened[k] for k in opened if k.endswith(("_val", "_test"))}
-    found = {"loss": [_short(line["loss"]) for line in lines]}
+        with np.load(folder / "run" / "clients.npz", allow_pickle=False) as arrays:
+            scores = {k: arrays[k] for k in arrays if k.endswith(("_val", "_test"))}
+    numbers = {"loss": [_short(line["loss"]) for line in lines]}
     for part, values in sorted(scores.items()):
-        known = ~np.isnan(values)
-        sums = np.where(known, values, 0.0).sum(axis=1)
-        found[part] = [_short(x) for x in sums / np.maximum(known.sum(axis=1), 1)]
-    return found
+        mask = ~np.isnan(values)
+        sums = np.where(mask, values, 0.0).sum(axis=1)
+        numbers[part] = [_short(x) for x in sums / np.maximum(mask.sum(axis=1), 1)]
+    return numbers
 
 
 def stale(config: Config, before: Fingerprint | None) -> bool:

@@ -79,14 +79,14 @@ def smoke(cells: list[Cell], console: Console) -> None:
         folder = Path(name)
         for dataset in {cell.config.dataset for cell in cells}:
             write(dataset, folder)
-        done = set()
+        names = set()
         for cell in cells:
             config = small(cell.config, folder)
             # A hundred clients take a minute to compile; six a node leave each node some.
             few = 6 * config.topology
             config = dataclasses.replace(config, clients=min(config.clients or few, few))
             file = results.file_of(config, folder)
-            if file not in done:
+            if file not in names:
                 results.compute(config, folder / "results", folder / "runs", cell.rule)
-                done.add(file)
+                names.add(file)
             console.print(f"{cell.column.name}, {cell.row.name}: runs", highlight=False)

@@ -213,9 +213,9 @@ class Tracking:
             return
         summary = self.directories[self.config.name] / "summary.json"
         # Before the first evaluation it may be that of a run that is about to be replaced.
-        done = read_summary(summary) if self.step and summary.exists() else None
+        record = read_summary(summary) if self.step and summary.exists() else None
         try:
-            self.run.close(final_numbers(done) if done else {}, self.step)
+            self.run.close(final_numbers(record) if record else {}, self.step)
         except Exception as error:  # whatever a library raises
             self._leave_out(error)
         self.run = None

@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from experiments import kept, pfedgat_newcomers
+from experiments import partial_results, pfedgat_newcomers
 from experiments.tables import standins
 from jaxfl.core.errors import InputError
 
@@ -23,7 +23,7 @@ SLOW = {
 SCRIPTS = [
     pytest.param(file.stem, marks=pytest.mark.slow) if file.stem in SLOW else file.stem
     for file in sorted(FOLDER.glob("*.py"))
-    if file.stem not in {"__init__", "kept"}
+    if file.stem not in {"__init__", "partial_results"}
 ]
 
 
@@ -71,15 +71,15 @@ def test_a_script_takes_the_data_and_the_model_of_its_paper(name, dataset, optio
 
 def test_kept_results_are_those_of_the_same_options(tmp_path):
     file = tmp_path / "new" / "results.json"
-    assert kept.load(file, {"examples": ("all",)}) == {}
-    kept.save(file, {"examples": ("all",)}, {"3": {"rand": np.array([[0.1, 1.0]])}})
-    found = kept.load(file, {"examples": ("all",)})
+    assert partial_results.load(file, {"examples": ("all",)}) == {}
+    partial_results.save(file, {"examples": ("all",)}, {"3": {"rand": np.array([[0.1, 1.0]])}})
+    found = partial_results.load(file, {"examples": ("all",)})
     assert list(found) == ["3"]
     np.testing.assert_array_equal(found["3"]["rand"], [[0.1, 1.0]])
     for options in ({"examples": (1,)}, {"examples": ("all",), "seeds": 1}, {}):
         with pytest.raises(InputError, match="results of other options"):
-            kept.load(file, options)
-    assert kept.load(file, {"examples": ("all",)}).keys() == {"3"}
+            partial_results.load(file, options)
+    assert partial_results.load(file, {"examples": ("all",)}).keys() == {"3"}
 
 
 def test_a_file_of_other_results_is_refused(tmp_path):
@@ -87,10 +87,10 @@ def test_a_file_of_other_results_is_refused(tmp_path):
     for text in ('{"3": {"rand": [[1.0]]}}', "[1.0]"):
         file.write_text(text)
         with pytest.raises(InputError, match="results of other options"):
-            kept.load(file, {"seeds": 1})
+            partial_results.load(file, {"seeds": 1})
     file.write_text('{"3": ')
     with pytest.raises(InputError, match="is not JSON"):
-        kept.load(file, {"seeds": 1})
+        partial_results.load(file, {"seeds": 1})
 
 
 @pytest.mark.slow(seconds=10)

@@ -22,11 +22,11 @@ def differences(was: dict[str, Any], config: Config, done: int) -> list[str]:
     """
     defaults = {field.name: field.default for field in dataclasses.fields(config)}
     now = json.loads(json.dumps(dataclasses.asdict(config)))
-    found = []
+    changes = []
     if config.rounds < done:
-        found.append(f"--rounds is {config.rounds} and {done} are done")
+        changes.append(f"--rounds is {config.rounds} and {done} are done")
     if config.schedule == "cosine" and config.rounds != was["rounds"]:
-        found.append(
+        changes.append(
             f"--rounds was {was['rounds']} and is {config.rounds}, and --schedule cosine ends with "
             "them"
         )
@@ -35,13 +35,13 @@ def differences(was: dict[str, Any], config: Config, done: int) -> list[str]:
     for name in sorted(now.keys() - MAY_CHANGE - {"hyper"}):
         if was[name] != now[name]:
             title = name if name == "algorithm" else option(name)
-            found.append(f"{title} was {was[name]} and is {now[name]}")
+            changes.append(f"{title} was {was[name]} and is {now[name]}")
     for name in sorted(was["hyper"].keys() | now["hyper"].keys()):
         before = was["hyper"].get(name, "not given")
         after = now["hyper"].get(name, "not given")
         if before != after:
-            found.append(f"hyper-parameter {name} was {before} and is {after}")
-    return found
+            changes.append(f"hyper-parameter {name} was {before} and is {after}")
+    return changes
 
 
 def changed_options(config: Config) -> dict[str, str]:
@@ -55,12 +55,12 @@ def changed_options(config: Config) -> dict[str, str]:
     Returns:
       Option or hyper-parameter -> its value.
     """
-    found = {"algorithm": config.algorithm}
+    options = {"algorithm": config.algorithm}
     for field in dataclasses.fields(config):
         value = getattr(config, field.name)
         if field.name not in ("algorithm", "hyper", "label") and value != field.default:
-            found[option(field.name)] = as_typed(value)
-    return found | {name: as_typed(value) for name, value in config.hyper.items()}
+            options[option(field.name)] = as_typed(value)
+    return options | {name: as_typed(value) for name, value in config.hyper.items()}
 
 
 def without_seeds(config: Config) -> str:
@@ -70,7 +70,7 @@ def without_seeds(config: Config) -> str:
       >>> without_seeds(Config(seed=1, keep=3)) == without_seeds(Config(seeds=2))
       True
     """
-    left_out = marked(Config, NO_SCORE) | {"seed", "seeds"}
-    names = [one.name for one in dataclasses.fields(config) if one.name not in left_out]
-    kept = {name: getattr(config, name) for name in names}
-    return repr(kept | {"hyper": sorted(config.hyper.items())})
+    omissions = marked(Config, NO_SCORE) | {"seed", "seeds"}
+    names = [one.name for one in dataclasses.fields(config) if one.name not in omissions]
+    values = {name: getattr(config, name) for name in names}
+    return repr(values | {"hyper": sorted(config.hyper.items())})

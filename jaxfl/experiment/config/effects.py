@@ -33,12 +33,12 @@ def check_effects(options: Any) -> None:
     Args:
       options: complete options of the data or of a run.
     """
-    needed = dict(_notes(type(options), Effect))
+    notes = dict(_notes(type(options), Effect))
     for name in idle(options):
         value = getattr(options, name)
         raise InputError(
             f"{option(name)} is {as_typed(value)}, and has no effect without "
-            f"{_others(needed[name])}: leave it out, or give both"
+            f"{_others(notes[name])}: leave it out, or give both"
         )
 
 
@@ -50,17 +50,17 @@ def check_together(options: Any) -> None:
     """
     defaults, values = _defaults(options), vars(options)
 
-    def given(name: str, when: Any) -> bool:
+    def has_value(name: str, when: Any) -> bool:
         return values[name] != defaults[name] if when is None else values[name] == when
 
     for name, note in _notes(type(options), Needs):
-        if given(name, note.when) and not note.hold(values, defaults):
+        if has_value(name, note.when) and not note.hold(values, defaults):
             why = f", {note.why}" if note.why else ""
             raise InputError(
-                f"{_spelled(name, note.when)} is given without {_others(note)}{why}: give both"
+                f"{_spelling(name, note.when)} is given without {_others(note)}{why}: give both"
             )
     for name, note in _notes(type(options), Excludes):
-        if given(name, note.when) and values[note.other] != defaults[note.other]:
+        if has_value(name, note.when) and values[note.other] != defaults[note.other]:
             raise InputError(_both(name, note))
 
 
@@ -113,7 +113,7 @@ def _notes(group: type, kind: type[Note]) -> Iterator[tuple[str, Note]]:
 
 
 def _both(name: str, note: Excludes) -> str:
-    one, other = _spelled(name, note.when), option(note.other)
+    one, other = _spelling(name, note.when), option(note.other)
     return f"both {one} and {other} are given: {note.choose}"
 
 
@@ -122,14 +122,14 @@ def _others(note: Others) -> str:
     return " or ".join(
         option(name)
         if values is GIVEN
-        else _spelled(name, *(value for value in values if value is not None))
+        else _spelling(name, *(value for value in values if value is not None))
         for name, values in note.others.items()
     )
 
 
-def _spelled(name: str, *values: Any) -> str:
+def _spelling(name: str, *values: Any) -> str:
     """An option with the values that it may have, as they are typed."""
     if values == (False,):
         return option(f"no_{name}")
-    known = [as_typed(value) for value in values if value is not None]
-    return f"{option(name)} {' or '.join(known)}".rstrip()
+    words = [as_typed(value) for value in values if value is not None]
+    return f"{option(name)} {' or '.join(words)}".rstrip()

@@ -96,6 +96,6 @@ def check_fields(options: Any, *names: str) -> None:
     Raises:
       InputError: see `check_field`.
     """
-    known = hints(type(options))
+    types = hints(type(options))
     for name in names or [one.name for one in fields(options)]:
-        check_field(option(name), known[name], getattr(options, name))
+        check_field(option(name), types[name], getattr(options, name))

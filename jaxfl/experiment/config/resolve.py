@@ -56,8 +56,8 @@ def resolve(setting: S, source: Source | None = None) -> Resolved[S]:
     """
     source = _source(setting, source)
     steps = LOCAL_STEPS if setting.local_epochs is None else None
-    chosen = data_defaults(setting, source) | _training_defaults(source) | {"local_steps": steps}
-    setting = _fill(setting, chosen)
+    defaults = data_defaults(setting, source) | _training_defaults(source) | {"local_steps": steps}
+    setting = _fill(setting, defaults)
     rules.check_data(setting, source)
     rules.check_model(setting, source)
     rules.check_attack(setting, setting.dataset, source)
@@ -67,9 +67,9 @@ def resolve(setting: S, source: Source | None = None) -> Resolved[S]:
         folder = str(value_of(data_dir(setting.data_dir)).absolute())
         setting = dataclasses.replace(setting, data_dir=folder)
     for name in marked(type(setting), PATH):
-        given = getattr(setting, name)
-        if given is not None:
-            setting = dataclasses.replace(setting, **{name: str(Path(given).absolute())})
+        path = getattr(setting, name)
+        if path is not None:
+            setting = dataclasses.replace(setting, **{name: str(Path(path).absolute())})
     return Resolved(setting, source)
 
 
@@ -93,10 +93,10 @@ def _source(options: DataOptions, source: Source | None = None) -> Source:
       options: of the data.
       source: the data set, if it is at hand, merged or not.
     """
-    known = source or load(options.dataset, options.data_dir)
-    if options.merge_test and (source is None or len(known.y_test)):
-        return merge_test_set(known)
-    return known
+    data = source or load(options.dataset, options.data_dir)
+    if options.merge_test and (source is None or len(data.y_test)):
+        return merge_test_set(data)
+    return data
 
 
 def data_defaults(options: DataOptions, source: Source) -> dict[str, Any]:
@@ -105,10 +105,10 @@ def data_defaults(options: DataOptions, source: Source) -> dict[str, Any]:
     Raises:
       InputError: a natural partition of data that name no owners.
     """
-    owned = source.owners is not None
-    partition = "natural" if owned else "pathological" if source.classes else "iid"
-    shared = "reweighted" if source.classes else "global"
-    test = "own" if owned or not len(source.y_test) else shared
+    has_owners = source.owners is not None
+    partition = "natural" if has_owners else "pathological" if source.classes else "iid"
+    fallback = "reweighted" if source.classes else "global"
+    test = "own" if has_owners or not len(source.y_test) else fallback
     by_owner = (options.partition or partition) == "natural"
     clients = len(natural(source.owners)) if by_owner else 10
     return {"partition": partition, "test": test, "clients": clients}
@@ -141,6 +141,6 @@ def devices_of(setting: Setting) -> int:
 Options = TypeVar("Options", DataOptions, TrainingOptions, Setting)
 
 
-def _fill(options: Options, chosen: dict[str, Any]) -> Options:
-    open_ones = {name: value for name, value in chosen.items() if getattr(options, name) is None}
+def _fill(options: Options, defaults: dict[str, Any]) -> Options:
+    open_ones = {name: value for name, value in defaults.items() if getattr(options, name) is None}
     return dataclasses.replace(options, **open_ones)

@@ -50,13 +50,13 @@ def check_benign(upload: UploadOptions, clients: int | None) -> None:
         len(ids) < clients,
         f"--malicious names all {clients} clients: leave at least one benign client",
     )
-    drawn = round(upload.attack_ratio * clients)
+    count = round(upload.attack_ratio * clients)
     check(
-        upload.attack is None or bool(ids) or drawn < clients,
+        upload.attack is None or bool(ids) or count < clients,
         f"--attack-ratio is {upload.attack_ratio}: expected a fraction that leaves benign clients",
     )
     check(
-        upload.attack is None or bool(ids) or drawn > 0 or upload.attack_ratio == 0,
+        upload.attack is None or bool(ids) or count > 0 or upload.attack_ratio == 0,
         f"--attack-ratio is {upload.attack_ratio}, which of {clients} clients is nobody: raise "
         "it, or give 0",
     )
@@ -71,9 +71,9 @@ def check_unseen(setting: Any) -> None:
     """Raises an `InputError` if no benign client is left for the rounds."""
     if setting.clients is None:
         return
-    drawn = round(setting.attack_ratio * setting.clients)
-    attacking = len(setting.malicious) or drawn if setting.attack else 0
-    benign = setting.clients - attacking
+    count = round(setting.attack_ratio * setting.clients)
+    attackers = len(setting.malicious) or count if setting.attack else 0
+    benign = setting.clients - attackers
     check(
         count_unseen(setting, setting.clients) < benign,
         f"--unseen is {setting.unseen}: expected a fraction that leaves at least one of the "
@@ -87,14 +87,14 @@ def check_hyper(algorithm: str, hyper: dict[str, Any]) -> None:
     Raises:
       InputError: the algorithm has no such hyper-parameter, or it takes no such value.
     """
-    known = options_of(ALGORITHMS[algorithm])
+    parameters = options_of(ALGORITHMS[algorithm])
     for name, value in hyper.items():
         check(
-            bool(known),
+            bool(parameters),
             f"{algorithm} has no hyper-parameter {name!r}: it has none at all, leave out --hyper",
         )
-        check_name(f"hyper-parameter of {algorithm}", name, known)
-        hint = known[name].hint
+        check_name(f"hyper-parameter of {algorithm}", name, parameters)
+        hint = parameters[name].hint
         if takes_numbers(hint) and not takes_fractions(hint):  # steps, clusters, layers
             hint = Annotated[hint, COUNT_OR_ZERO]  # where the factory names no range of its own
         check_field(f"hyper-parameter {name} of {algorithm}", hint, value)

@@ -15,16 +15,16 @@ from jaxfl.experiment.config.setting import Config
 
 def parse_hyper(pairs: Sequence[str]) -> dict[str, Any]:
     """`("alpha=0.5", "anchor=approx")` -> `{"alpha": 0.5, "anchor": "approx"}`."""
-    parsed = {}
+    hyper = {}
     for pair in pairs:
         key, equals, value = pair.partition("=")
         check(
             bool(key and equals),
             f"hyper-parameter {pair!r}: expected KEY=VALUE, for example alpha=0.5",
         )
-        check(key not in parsed, f"hyper-parameter {key!r} is given twice: give it once")
-        parsed[key] = parse_value(value)
-    return parsed
+        check(key not in hyper, f"hyper-parameter {key!r} is given twice: give it once")
+        hyper[key] = parse_value(value)
+    return hyper
 
 
 def parse_value(text: str) -> Any:
@@ -114,14 +114,14 @@ def parse_methods(words: Sequence[str]) -> dict[str, tuple[str, dict[str, Any]]]
             f"{word!r} is named twice: name it once, or give each its own hyper-parameters, as in "
             "pfedgraph:alpha=0.4",
         )
-        algorithm, colon, own = word.partition(":")
+        algorithm, colon, pairs = word.partition(":")
         check(
             "," not in algorithm,
             f"{word!r} is no algorithm: separate algorithms by spaces, as in local fedavg",
         )
         check_name("algorithm", algorithm, ALGORITHMS)
-        check(not colon or bool(own), f"{word!r}: expected ALGORITHM:KEY=VALUE,KEY=VALUE")
-        methods[word] = (algorithm, parse_hyper(own.split(",")) if own else {})
+        check(not colon or bool(pairs), f"{word!r}: expected ALGORITHM:KEY=VALUE,KEY=VALUE")
+        methods[word] = (algorithm, parse_hyper(pairs.split(",")) if pairs else {})
     return methods
 
 
@@ -139,26 +139,26 @@ def hyper_by_algorithm(hyper: dict[str, Any], algorithms: Sequence[str]) -> dict
     Raises:
       InputError: no algorithm of the comparison has a hyper-parameter of this name.
     """
-    known = {algorithm: options_of(ALGORITHMS[algorithm]) for algorithm in algorithms}
-    found: dict[str, dict] = {algorithm: {} for algorithm in known}
-    own: dict[str, dict] = {algorithm: {} for algorithm in known}
+    parameters = {algorithm: options_of(ALGORITHMS[algorithm]) for algorithm in algorithms}
+    common: dict[str, dict] = {algorithm: {} for algorithm in parameters}
+    overrides: dict[str, dict] = {algorithm: {} for algorithm in parameters}
     for name, value in hyper.items():
         algorithm, dot, key = name.partition(".")
         if not dot:
-            check_name("hyper-parameter", name, set().union(*known.values()))
-            for one in found:
-                if name in known[one]:
-                    found[one][name] = value
+            check_name("hyper-parameter", name, set().union(*parameters.values()))
+            for one in common:
+                if name in parameters[one]:
+                    common[one][name] = value
             continue
         check_name("algorithm", algorithm, ALGORITHMS)
         check(
-            algorithm in known,
+            algorithm in parameters,
             f"hyper-parameter {name!r} is for {algorithm}, which is not compared: leave it out, or "
             f"add {algorithm} to --algorithms",
         )
-        check_name(f"hyper-parameter of {algorithm}", key, known[algorithm])
-        own[algorithm][key] = value
-    return {algorithm: found[algorithm] | own[algorithm] for algorithm in found}
+        check_name(f"hyper-parameter of {algorithm}", key, parameters[algorithm])
+        overrides[algorithm][key] = value
+    return {algorithm: common[algorithm] | overrides[algorithm] for algorithm in common}
 
 
 def _read(path: Path, what: str) -> Any:
@@ -176,9 +176,9 @@ def _config_from(content: Any, path: Path) -> Config:
         f"{path} is no config: expected a JSON object with at least an algorithm, as in the "
         "config.json of a run",
     )
-    known = hints(Config)
+    types = hints(Config)
     values = {}
     for name, value in content.items():
-        check_name(f"field in {path}", name, known)
-        values[name] = read_field(f"{name} in {path}", known[name], value)
+        check_name(f"field in {path}", name, types)
+        values[name] = read_field(f"{name} in {path}", types[name], value)
     return Config(**values)

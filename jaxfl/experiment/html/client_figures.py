@@ -40,12 +40,12 @@ def graph_view(name: str, part: str, rounds: dict[int, Graph], clients: Clients)
             }
         )
     # One scale for all rounds, so that colours can be compared; equal weights are in its middle.
-    known = [weight for frame in frames for row in frame["z"] for weight in row if weight]
+    links = [weight for frame in frames for row in frame["z"] for weight in row if weight]
     gap = 1 if len(frames[0]["z"]) <= MANY else 0
     figure = make_figure("receiver", "sender")
     figure.add_heatmap(
         zmin=0,
-        zmax=max([2 / len(frames[0]["z"]), *known]),
+        zmax=max([2 / len(frames[0]["z"]), *links]),
         colorbar={"title": {"text": "weight", "side": "right"}, "thickness": 12},
         xgap=gap,
         ygap=gap,
@@ -130,13 +130,13 @@ def score_view(
       clients: the order of the clients.
       highlight: as in `curve_views`.
     """
-    title, shown, digits = MEASURES[measure_of(runs)]
+    title, scale, digits = MEASURES[measure_of(runs)]
     figure = make_figure(f"test {title}", "client")
     names = _client_names(clients.order, clients)
     for label, style in styles_of(runs, highlight).items():
         if label in scores:
-            stored = scores[label][clients.order]
-            values = [shown(float(score)) if np.isfinite(score) else None for score in stored]
+            row = scores[label][clients.order]
+            values = [scale(float(score)) if np.isfinite(score) else None for score in row]
             figure.add_scatter(
                 x=names,
                 y=values,

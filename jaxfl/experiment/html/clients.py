@@ -29,7 +29,7 @@ ROWS = 1000  # clients at most, in the table of clients
 SEED = "With several seeds, this is the first one."
 
 
-class Found(NamedTuple):
+class GroupClients(NamedTuple):
     """Runs with the same clients, and what is known of these."""
 
     name: str
@@ -50,20 +50,20 @@ def client_parts(groups: Sequence[Group], highlight: Collection[str] = ()) -> li
       InputError: the arrays of a run are damaged.
     """
     sources: dict[str, Source] = {}
-    found = []
+    entries = []
     for group in groups:
-        loaded = {
+        runs = {
             label: FinishedRun(run.directory, run.config)
             for label, run in ranked(group.runs).items()
             if run.directory is not None and run.config is not None and run.config.clients
         }
-        if loaded:
-            holdings, problem = _holdings(next(iter(loaded.values())).config, sources)
+        if runs:
+            holdings, problem = _holdings(next(iter(runs.values())).config, sources)
             name = group.setting or "all runs"
-            found.append(Found(name, group.runs, loaded, holdings, problem))
-    if not found:
+            entries.append(GroupClients(name, group.runs, runs, holdings, problem))
+    if not entries:
         return []
-    return [*_graphs(found), _clients(found, highlight)]
+    return [*_graphs(entries), _clients(entries, highlight)]
 
 
 def _holdings(config: Config, sources: dict[str, Source]) -> tuple[Holdings, str]:
@@ -90,11 +90,11 @@ def _holdings(config: Config, sources: dict[str, Source]) -> tuple[Holdings, str
     return Holdings(clients, counts, names), ""
 
 
-def _graphs(found: Sequence[Found]) -> list[document.Part]:
+def _graphs(entries: Sequence[GroupClients]) -> list[document.Part]:
     """The mixing weights by round, of all runs that have some."""
     from jaxfl.experiment.html.client_figures import graph_view
 
-    graphs = [(one, label, _graph(run)) for one in found for label, run in one.loaded.items()]
+    graphs = [(one, label, _graph(run)) for one in entries for label, run in one.loaded.items()]
     matrices = [
         (one, label, name, graph) for one, label, graph in graphs for name in graph if name != "ids"
     ]
@@ -114,26 +114,26 @@ def _graphs(found: Sequence[Found]) -> list[document.Part]:
         }
         part = next(iter(rounds[1].by_part))
         title = f"{label} ({part})" if part else label
-        title = f"{title}, {one.name}" if len(found) > 1 else title
+        title = f"{title}, {one.name}" if len(entries) > 1 else title
         views.append(graph_view(title, part, rounds, one.holdings.clients))
-    said = ["A row is a client that receives, a column a client that sends."]
-    if any(one.holdings.clients.groups is not None for one in found):
-        said.append("Groups of clients are outlined.")
-    if any(one.holdings.clients.malicious.any() for one in found):
-        said.append("Malicious clients are red.")
+    sentences = ["A row is a client that receives, a column a client that sends."]
+    if any(one.holdings.clients.groups is not None for one in entries):
+        sentences.append("Groups of clients are outlined.")
+    if any(one.holdings.clients.malicious.any() for one in entries):
+        sentences.append("Malicious clients are red.")
     if fewer:
-        said.append("The slider has some of the rounds; graph.npz has all.")
-    if _has_seeds(found):
-        said.append(SEED)
+        sentences.append("The slider has some of the rounds; graph.npz has all.")
+    if _has_seeds(entries):
+        sentences.append(SEED)
     if len(views) < len(matrices):
-        said.append("Some graphs have too many clients for this page: graph.png shows them.")
+        sentences.append("Some graphs have too many clients for this page: graph.png shows them.")
     body = document.panel("mixing weights by round", views, "weights of", 520) if views else ""
-    note = document.paragraph(" ".join(said), "caption")
+    note = document.paragraph(" ".join(sentences), "caption")
     return [document.Part("graph", "Who learned from whom", body + note)]
 
 
-def _has_seeds(found: Sequence[Found]) -> bool:
-    return any(run.config.seeds > 1 for one in found for run in one.loaded.values())
+def _has_seeds(entries: Sequence[GroupClients]) -> bool:
+    return any(run.config.seeds > 1 for one in entries for run in one.loaded.values())
 
 
 def _graph(run: FinishedRun) -> dict[str, np.ndarray]:
@@ -170,17 +170,17 @@ def _scores(run: FinishedRun) -> np.ndarray:
     return scores[-1]
 
 
-def _clients(found: Sequence[Found], highlight: Collection[str]) -> document.Part:
+def _clients(entries: Sequence[GroupClients], highlight: Collection[str]) -> document.Part:
     """Who holds what, and the scores client by client."""
     from jaxfl.experiment.html.client_figures import holding_view, score_view
 
-    measure = measure_of(found[0].runs)
-    known = [
+    measure = measure_of(entries[0].runs)
+    holders = [
         (one.name, one.holdings.counts, one.holdings.labels, one.holdings.clients)
-        for one in found
+        for one in entries
         if one.holdings.counts is not None
     ]
-    small = [one for one in known if one[1].size <= CELLS]
+    small = [one for one in holders if one[1].size <= CELLS]
     body = []
     if small:
         views = [holding_view(*one) for one in small]
@@ -189,30 +189,30 @@ def _clients(found: Sequence[Found], highlight: Collection[str]) -> document.Par
         )
     notes = [
         f"Who holds what is not known here ({one.name}): {one.problem}"
-        for one in found
+        for one in entries
         if one.problem
     ]
-    if len(small) < len(known):
+    if len(small) < len(holders):
         notes.append("Some runs have too many clients for this page: partition.png shows them.")
     body += [document.paragraph(note, "caption") for note in notes]
     body.append(f"<h3>Test {MEASURES[measure][0]} of each client's deployed model, last round</h3>")
-    scores = [{label: _scores(run) for label, run in one.loaded.items()} for one in found]
+    scores = [{label: _scores(run) for label, run in one.loaded.items()} for one in entries]
     views = [
         score_view(one.name, one.runs, each, one.holdings.clients, highlight)
-        for one, each in zip(found, scores, strict=True)
+        for one, each in zip(entries, scores, strict=True)
     ]
     body.append(document.panel("score of each client", views, "clients of", 380))
-    if _has_seeds(found):
+    if _has_seeds(entries):
         body.append(document.paragraph(SEED, "caption"))
-    for one, each in zip(found, scores, strict=True):
-        title = "Client by client" if len(found) == 1 else f"Client by client ({one.name})"
+    for one, each in zip(entries, scores, strict=True):
+        title = "Client by client" if len(entries) == 1 else f"Client by client ({one.name})"
         body.append(document.details(title, _table(each, one.holdings, measure)))
     return document.Part("clients", "Who holds what", "\n".join(body))
 
 
 def _table(scores: dict[str, np.ndarray], holdings: Holdings, measure: Measure) -> str:
     """A row for each client: its group, its examples, its labels, and its score in each run."""
-    _, shown, digits = MEASURES[measure]
+    _, scale, digits = MEASURES[measure]
     groups, counts = holdings.clients.groups, holdings.counts
     titles = ["client", *(["group"] if groups is not None else [])]
     titles += [] if counts is None else ["examples", "labels"]
@@ -223,6 +223,6 @@ def _table(scores: dict[str, np.ndarray], holdings: Holdings, measure: Measure) 
             labels = [holdings.labels[label] for label in np.flatnonzero(counts[client])]
             row += [str(counts[client].sum()), shorten(" ".join(labels), 40)]
         for one in scores.values():
-            row.append(f"{shown(float(one[client])):{digits}}" if np.isfinite(one[client]) else "-")
+            row.append(f"{scale(float(one[client])):{digits}}" if np.isfinite(one[client]) else "-")
         rows.append(row)
     return document.table([*titles, *scores], rows)

@@ -65,12 +65,12 @@ def curve_views(runs: Runs, highlight: Collection[str] = ()) -> list[View]:
         views = [_curves_of_one(runs, measure)]
     else:
         views = [_score_curves(runs, kind, measure, highlight) for kind in KINDS]
-    found = [view for view in (*views, _loss_curves(runs, highlight)) if view is not None]
-    for view in found:
+    all_views = [view for view in (*views, _loss_curves(runs, highlight)) if view is not None]
+    for view in all_views:
         layout = view["figure"]["layout"]
         layout["xaxis"] |= _round_axis(runs)
         layout["hovermode"] = "x unified" if len(runs) <= FEW else "closest"
-    return found
+    return all_views
 
 
 def _round_axis(runs: Runs) -> dict[str, Any]:
@@ -87,7 +87,7 @@ def _score_curves(
 ) -> View | None:
     title, stage, name = kind
     figure = make_figure(f"test {MEASURES[measure][0]}, {title}", "round")
-    shown_values = []
+    axis_values = []
     for label, style in styles_of(runs, highlight).items():
         lines = runs[label].lines
         rounds = [line["round"] for line in lines]
@@ -96,13 +96,13 @@ def _score_curves(
             continue
         in_colour = style.pop("in_colour")
         if in_colour:
-            shown_values.append(values - spread)
+            axis_values.append(values - spread)
             _add_band(figure, label, rounds, values, spread, style["color"])
         texts = [score_text(measure, line, stage, name) for line in lines]
         _add_curve(figure, label, rounds, listed(values), texts, style, in_colour)
     if not figure.data:
         return None
-    figure.update_yaxes(range=score_limits(shown_values, measure))
+    figure.update_yaxes(range=score_limits(axis_values, measure))
     return make_view(title, figure)
 
 
@@ -113,16 +113,16 @@ def _curves_of_one(runs: Runs, measure: Measure) -> View | None:
     figure = make_figure(f"test {MEASURES[measure][0]}", "round")
     lines = run.lines
     rounds = [line["round"] for line in lines]
-    shown_values = []
+    axis_values = []
     for (title, stage, name), dash in zip(KINDS, ("solid", "dash", "dot", "dot"), strict=True):
         values, spread = score_by_round(lines, stage, name, measure)
         if np.isfinite(values).any():
-            shown_values.append(values - spread)
+            axis_values.append(values - spread)
             style = {"color": "#8c8c8c" if name == "worst10" else colour, "dash": dash}
             _add_band(figure, title, rounds, values, spread, style["color"])
             texts = [score_text(measure, line, stage, name) for line in lines]
             _add_curve(figure, title, rounds, listed(values), texts, style, True)
-    figure.update_yaxes(range=score_limits(shown_values, measure))
+    figure.update_yaxes(range=score_limits(axis_values, measure))
     return make_view("test scores", figure) if figure.data else None
 
 
@@ -190,12 +190,12 @@ def styles_of(runs: Runs, highlight: Collection[str]) -> dict[str, dict[str, Any
     """Colour and dash of the line of each run, the best run first, and whether it is in colour."""
     labels = list(ranked(runs))
     styles = line_styles({label: runs[label].summary["algorithm"] for label in labels})
-    coloured = coloured_runs(labels, runs, highlight)
+    highlights = coloured_runs(labels, runs, highlight)
     return {
         label: {
-            "color": to_hex(styles[label]["color"] if label in coloured else OTHERS),
-            "dash": DASHES[styles[label]["linestyle"]] if label in coloured else "solid",
-            "in_colour": label in coloured,
+            "color": to_hex(styles[label]["color"] if label in highlights else OTHERS),
+            "dash": DASHES[styles[label]["linestyle"]] if label in highlights else "solid",
+            "in_colour": label in highlights,
         }
         for label in labels
     }
@@ -208,7 +208,7 @@ def search_views(trials: Sequence[TrialEntry]) -> list[View]:
       trials: of `sweep.json`, the best first.
     """
     views = []
-    said = [
+    texts = [
         "<br>".join(plain(f"{name} = {value}") for name, value in trial["point"].items())
         for trial in trials
     ]
@@ -216,14 +216,14 @@ def search_views(trials: Sequence[TrialEntry]) -> list[View]:
         values = [trial["point"][name] for trial in trials]
         numbers = all(type(value) in (int, float) for value in values)
         figure = make_figure("validation score", plain(name))
-        for title, chosen, colour, size in (
+        for title, selection, colour, size in (
             ("trials", slice(1, None), "#7f8c9b", 9),
             ("best", slice(0, 1), MALICIOUS, 13),
         ):
             figure.add_scatter(
-                x=[value if numbers else plain(str(value)) for value in values][chosen],
-                y=[trial["val"] for trial in trials][chosen],
-                customdata=said[chosen],
+                x=[value if numbers else plain(str(value)) for value in values][selection],
+                y=[trial["val"] for trial in trials][selection],
+                customdata=texts[selection],
                 name=title,
                 mode="markers",
                 marker={"color": to_hex(colour), "size": size},
@@ -264,4 +264,4 @@ def listed(values: Sequence[float] | np.ndarray) -> list[float | None]:
 
 
 def _rgb(colour: str) -> str:
-    return ", ".join(str(round(255 * part)) for part in to_rgb(colour))
+    return ", ".join(str(round(255 * channel)) for channel in to_rgb(colour))

@@ -34,9 +34,9 @@ def make_page(title: str, setting: str, parts: Sequence[Part], library: str) -> 
     """
     style = (HERE / "page.css").read_text()
     program = (HERE / "page.js").read_text()
-    allowed = " ".join(f"'sha256-{_digest(script)}'" for script in (library, program))
+    digests = " ".join(f"'sha256-{_digest(script)}'" for script in (library, program))
     policy = (
-        f"default-src 'none'; script-src {allowed}; style-src 'unsafe-inline'; "
+        f"default-src 'none'; script-src {digests}; style-src 'unsafe-inline'; "
         "img-src data: blob:; base-uri 'none'; form-action 'none'"
     )
     links = " ".join(f'<a href="#{one.anchor}">{escape(one.title)}</a>' for one in parts)
@@ -121,18 +121,18 @@ def table(
     )
 
 
-def facts(found: dict[str, dict[str, str]]) -> str:
+def facts(columns: dict[str, dict[str, str]]) -> str:
     """A table of names and values: one value where all runs share it, else one for each run.
 
     Args:
-      found: label of a run -> name -> value; a run without a name is left out.
+      columns: label of a run -> name -> value; a run without a name is left out.
     """
-    names = dict.fromkeys(name for values in found.values() for name in values)
+    names = dict.fromkeys(name for values in columns.values() for name in values)
     rows = []
     for name in names:
-        values = {label: one[name] for label, one in found.items() if name in one}
-        shared = len(values) == len(found) and len(set(values.values())) == 1
-        if shared:
+        values = {label: one[name] for label, one in columns.items() if name in one}
+        is_common = len(values) == len(columns) and len(set(values.values())) == 1
+        if is_common:
             cell = escape(next(iter(values.values())))
         else:
             each = (f"<dt>{escape(k)}</dt><dd>{escape(v)}</dd>" for k, v in values.items())

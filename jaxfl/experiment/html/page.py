@@ -103,21 +103,21 @@ def _runs(
     from jaxfl.experiment.html.curves import curve_views
 
     groups = comparable_groups(runs)
-    pooled = comparable_groups(pool_seeds(runs))  # as the tables have them
+    pools = comparable_groups(pool_seeds(runs))  # as the tables have them
     curves = [
-        view | {"name": ", ".join(part for part in (view["name"], group.setting) if part)}
-        for group in pooled
+        view | {"name": ", ".join(text for text in (view["name"], group.setting) if text)}
+        for group in pools
         for view in curve_views(group.runs, highlight)
     ]
     each = ranked(runs)
     title = next(iter(each)) if len(each) == 1 else f"Comparison of {len(each)} runs"
     setting = heading(groups[0]) if len(groups) == 1 else ""
     parts = [
-        _tables(tables, pooled, setting),
+        _tables(tables, pools, setting),
         document.Part("curves", "By round", document.panel("scores by round", curves, "curves of")),
         *client_parts(groups, highlight),
         _configuration({label: run.config for label, run in each.items()}),
-        document.Part("made", "How it was made", document.facts(_made(each))),
+        document.Part("made", "How it was made", document.facts(_provenance(each))),
     ]
     return title, setting, parts
 
@@ -142,12 +142,12 @@ def _tables(tables: Sequence[Section], groups: Sequence[Group], setting: str) ->
         titles, rows, best = table.cells
         score = titles.index(NAMES[measure]) + 1 if NAMES[measure] in titles else None
         order = None if score is None or len(rows) == 1 else (score, direction)
-        said = caption(table.meaning, titles)
+        sentence = caption(table.meaning, titles)
         if table.heading not in ("", setting):
             body.append(document.paragraph(table.heading, "above"))
         cells = [[name, *row] for name, row in rows]
         body.append(document.table(["method", *titles], cells, colours, order, best))
-        body.append(document.paragraph(f"{said[0].upper()}{said[1:]}.", "caption"))
+        body.append(document.paragraph(f"{sentence[0].upper()}{sentence[1:]}.", "caption"))
         body += [
             document.paragraph(f"{line} (docs/tuning.md).", "warning") for line in table.warnings
         ]
@@ -156,30 +156,30 @@ def _tables(tables: Sequence[Section], groups: Sequence[Group], setting: str) ->
 
 def _configuration(configs: dict[str, Config | None]) -> document.Part:
     """What differs from the defaults, and the whole configs."""
-    known = {label: config for label, config in configs.items() if config is not None}
-    changed = {label: changed_options(config) for label, config in known.items()}
-    if all(label == config.algorithm for label, config in known.items()):
-        for options in changed.values():
+    by_label = {label: config for label, config in configs.items() if config is not None}
+    changes = {label: changed_options(config) for label, config in by_label.items()}
+    if all(label == config.algorithm for label, config in by_label.items()):
+        for options in changes.values():
             del options["algorithm"]  # the labels say it
-    said = "Options that are not the defaults of the program, or that the data set has chosen:"
-    parts = [document.paragraph(said, "caption"), document.facts(changed)]
-    for label in (label for label in configs if label not in known):
+    sentence = "Options that are not the defaults of the program, or that the data set has chosen:"
+    parts = [document.paragraph(sentence, "caption"), document.facts(changes)]
+    for label in (label for label in configs if label not in by_label):
         parts.append(document.paragraph(f"{label}: no config.json that this version can read."))
-    for label, config in known.items():
-        title = "All options (config.json)" if len(known) == 1 else f"All options of {label}"
+    for label, config in by_label.items():
+        title = "All options (config.json)" if len(by_label) == 1 else f"All options of {label}"
         parts.append(document.details(title, document.commands([to_json(config).rstrip()])))
     return document.Part("configuration", "Configuration", "\n".join(parts))
 
 
-def _made(runs: Runs) -> dict[str, dict[str, str]]:
+def _provenance(runs: Runs) -> dict[str, dict[str, str]]:
     """When and with what each run was made, by label."""
-    found = {}
+    columns = {}
     for label, run in runs.items():
         summary = run.summary
         one = {}
         if run.directory is not None:
-            written = datetime.fromtimestamp((run.directory / "summary.json").stat().st_mtime)
-            one["finished (summary.json)"] = f"{written:%Y-%m-%d %H:%M}"
+            time = datetime.fromtimestamp((run.directory / "summary.json").stat().st_mtime)
+            one["finished (summary.json)"] = f"{time:%Y-%m-%d %H:%M}"
         one |= summary.get("versions", {})
         one["devices"] = str(summary.get("devices", "unknown"))
         one["seconds"] = f"{summary['seconds']:.1f}, and {summary['compile_seconds']} to compile"
@@ -190,8 +190,8 @@ def _made(runs: Runs) -> dict[str, dict[str, str]]:
             one["rounds without a finite update"] = ", ".join(
                 f"client {client}: {rounds}" for client, rounds in diverged.items()
             )
-        found[label] = one
-    return found
+        columns[label] = one
+    return columns
 
 
 def _repeat(runs: Runs, again: list[str]) -> document.Part:
@@ -216,14 +216,14 @@ def _search(directory: Path) -> tuple[str, str, list[document.Part]]:
     test = search["best"]["test"]
     best = load_config(directory / "best.json")
     tests = ["test (not for choosing)"] if "test_not_for_choosing" in trials[0] else []
-    shown = ["validation", *tests]
-    tested = "no test score" if test is None else f"Test score of the best trial: {test:.4f}."
-    table = document.table(["trial", *names, *shown], rows, None, (0, "ascending"))
+    titles = ["validation", *tests]
+    sentence = "no test score" if test is None else f"Test score of the best trial: {test:.4f}."
+    table = document.table(["trial", *names, *titles], rows, None, (0, "ascending"))
     figure = document.panel("validation score by value", search_views(trials), "by")
     command = shlex.join(["jaxfl", "run", "--config", str(directory / "best.json")])
     note = "Runs the best trial, from the folder in which this page was made."
     parts = [
-        document.Part("trials", "Trials", table + document.paragraph(tested)),
+        document.Part("trials", "Trials", table + document.paragraph(sentence)),
         document.Part("values", "Validation score by value", figure),
         _configuration({"best.json": best}),
         document.Part(

@@ -82,7 +82,7 @@ def draw_curves(
     )
     ends = {}
     styles = {}
-    shown_values = []
+    axis_values = []
     for label, stage, name, style in kinds:
         values, spread = score_by_round(lines, stage, name, measure)
         if not np.isfinite(values).any():
@@ -91,8 +91,8 @@ def draw_curves(
         _draw_band(scores, rounds, values, spread, style["color"])
         ends[label] = values[-1]
         styles[label] = style
-        shown_values.append(values - spread)
-    _set_score_limits(scores, shown_values, measure)
+        axis_values.append(values - spread)
+    _set_score_limits(scores, axis_values, measure)
     scores.set(xlabel="round", title=f"test {MEASURES[measure][0]}")
     losses = [np.nan if line["loss"] is None else line["loss"] for line in lines]
     loss.plot(rounds, losses, color=colour, **mark)
@@ -128,26 +128,26 @@ def draw_comparison(runs: Runs, highlight: Collection[str] = ()) -> Figure:
     heights = [max(4.2, 1.4 + 0.21 * len(group.runs)) for group in groups]
     figure = Figure(figsize=(11.8, sum(heights)), layout="constrained")
     parts = figure.subfigures(len(groups), 1, squeeze=False, height_ratios=heights)[:, 0]
-    for part, group in zip(parts, groups, strict=True):
-        _draw_group(part, group, highlight)
+    for subfigure, group in zip(parts, groups, strict=True):
+        _draw_group(subfigure, group, highlight)
     return figure
 
 
-def _draw_group(part: SubFigure, group: Group, highlight: Collection[str]) -> None:
+def _draw_group(subfigure: SubFigure, group: Group, highlight: Collection[str]) -> None:
     """The runs of one group in two panels."""
     runs = group.runs
     measure = measure_of(runs)
     labels = list(ranked(runs))
     styles = line_styles({label: runs[label].summary["algorithm"] for label in labels})
-    coloured = coloured_runs(labels, runs, highlight)
+    highlights = coloured_runs(labels, runs, highlight)
     for label in labels:
-        if label not in coloured:
+        if label not in highlights:
             styles[label] = {"color": OTHERS, "linestyle": "-"}
-    curves, last = part.subplots(1, 2)
+    curves, last = subfigure.subplots(1, 2)
     for panel in (curves, last):
         panel.spines[["top", "right"]].set_visible(False)
     ends: dict[str, float] = {}
-    shown_values = []
+    axis_values = []
     every_round: list[int] = []
     for depth, label in enumerate(reversed(labels)):  # the best is drawn last
         lines = runs[label].lines
@@ -155,21 +155,21 @@ def _draw_group(part: SubFigure, group: Group, highlight: Collection[str]) -> No
         every_round += rounds
         values, spread = score_by_round(lines, "deployed", "mean", measure)
         style = styles[label]
-        top = depth + (len(labels) if label in coloured else 0)
+        top = depth + (len(labels) if label in highlights else 0)
         marker = "o" if len(lines) < 5 else None
-        width = 1.8 if label in coloured else 1.0
+        width = 1.8 if label in highlights else 1.0
         curves.plot(rounds, values, **style, linewidth=width, marker=marker, zorder=2 + top)
-        if label in coloured:
+        if label in highlights:
             _draw_band(curves, rounds, values, spread, style["color"])
             ends[label] = values[-1] if len(values) else np.nan
-            shown_values.append(values - spread)
-    _set_score_limits(curves, shown_values, measure)
+            axis_values.append(values - spread)
+    _set_score_limits(curves, axis_values, measure)
     name = MEASURES[measure][0]
     curves.set(xlabel="round", title=f"test {name} of the deployed models")
     finish_rounds(curves, every_round)
     label_ends(curves, ends, styles)
     _draw_last_round(last, labels, runs, styles, measure)
-    part.suptitle(literal(heading(group)), fontsize=9)
+    subfigure.suptitle(literal(heading(group)), fontsize=9)
 
 
 def _draw_last_round(
@@ -180,7 +180,7 @@ def _draw_last_round(
     measure: Measure,
 ) -> None:
     """A row for each run: the mean over clients, the worst clients, the mean after training."""
-    _, shown, digits = MEASURES[measure]
+    _, scale, digits = MEASURES[measure]
     places = np.arange(len(labels))[::-1]
     kinds: tuple[tuple[str, Stage, Statistic, str, float], ...] = (
         ("mean over clients", "deployed", "mean", "o", 1.0),
@@ -198,11 +198,11 @@ def _draw_last_round(
             value = score_of(final, stage, name)
             if value is None:  # it was not scored
                 continue
-            seeds = [shown(seed) for seed in by_seed(final, stage, name)]
+            seeds = [scale(seed) for seed in by_seed(final, stage, name)]
             spread = statistics.stdev(seeds) if seeds else None
             size = {"o": 7, "|": 10, "s": 4, "D": 4}[marker] * (0.75 if small else 1)
             panel.errorbar(
-                shown(value),
+                scale(value),
                 place,
                 xerr=spread,
                 fmt=marker,
@@ -213,10 +213,10 @@ def _draw_last_round(
                 capsize=2.5 if name == "mean" else 0,
             )
             if (stage, name) == ("deployed", "mean"):
-                text = f"{shown(value):{digits}}" + (f" ±{spread:{digits}}" if spread else "")
+                text = f"{scale(value):{digits}}" + (f" ±{spread:{digits}}" if spread else "")
                 panel.annotate(
                     text,
-                    (shown(value), place),
+                    (scale(value), place),
                     (0, 5 if small else 7),
                     ha="center",
                     fontsize=6 if small else 8,

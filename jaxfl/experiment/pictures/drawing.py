@@ -63,7 +63,7 @@ def line_styles(algorithms: dict[str, str]) -> dict[str, dict[str, Any]]:
     Args:
       algorithms: label of a run -> its method.
     """
-    found = {}
+    styles = {}
     for label, algorithm in algorithms.items():
         runs = [name for name, other in algorithms.items() if other == algorithm]
         number = runs.index(label)
@@ -71,18 +71,18 @@ def line_styles(algorithms: dict[str, str]) -> dict[str, dict[str, Any]]:
         lighter = colour + (1 - colour) * 0.6 * number / len(runs)
         turn = 0 if algorithm in METHODS else _place(algorithm) // len(FURTHER)
         style = STYLES[(number + turn) % len(STYLES)]
-        found[label] = {"color": tuple(lighter.tolist()), "linestyle": style}
-    return found
+        styles[label] = {"color": tuple(lighter.tolist()), "linestyle": style}
+    return styles
 
 
 def render(figure: Figure, format: str = "png") -> bytes:
     """The figure as a file: "png", "pdf" or "svg". The same figure gives the same bytes."""
     buffer = io.BytesIO()
     # No date and no random names; text stays text.
-    fixed: dict[Any, Any] = {"pdf.fonttype": 42, "svg.fonttype": "none", "svg.hashsalt": "jaxfl"}
-    undated = {"pdf": {"CreationDate": None}, "svg": {"Date": None}}.get(format, {})
-    with matplotlib.rc_context(fixed):
-        figure.savefig(buffer, format=format, dpi=150, metadata=undated)
+    settings: dict[Any, Any] = {"pdf.fonttype": 42, "svg.fonttype": "none", "svg.hashsalt": "jaxfl"}
+    metadata = {"pdf": {"CreationDate": None}, "svg": {"Date": None}}.get(format, {})
+    with matplotlib.rc_context(settings):
+        figure.savefig(buffer, format=format, dpi=150, metadata=metadata)
     return buffer.getvalue()
 
 
@@ -176,12 +176,12 @@ def spread_out(values: Sequence[float], gap: float, high: float) -> list[float]:
         while len(groups) > 1 and _lowest(groups[-1], gap) < _highest(groups[-2], gap) + gap:
             total, count = groups.pop()
             groups[-1] = [groups[-1][0] + total, groups[-1][1] + count]
-    placed = [
+    places = [
         _lowest(group, gap) + gap * number for group in groups for number in range(int(group[1]))
     ]
-    for number in reversed(range(len(placed))):
-        placed[number] = min(placed[number], high - gap * (len(placed) - 1 - number))
-    return placed
+    for number in reversed(range(len(places))):
+        places[number] = min(places[number], high - gap * (len(places) - 1 - number))
+    return places
 
 
 def _lowest(group: list[float], gap: float) -> float:
@@ -198,12 +198,12 @@ def write_picture(directory: Path, name: str, figure: Figure, formats: Sequence[
     Returns:
       The files.
     """
-    written = []
+    paths = []
     for format in still_formats(formats):
         file = directory / f"{name}.{format}"
         files.write_file(file, render(figure, format))
-        written.append(file)
-    return written
+        paths.append(file)
+    return paths
 
 
 def still_formats(formats: Sequence[str]) -> list[str]:

@@ -47,10 +47,10 @@ def draw_graph(graph: Graph, clients: Clients, title: str) -> Figure:
     figure = Figure(figsize=(10.8, 0.3 + 4.7 * len(graph.weights)), layout="constrained")
     rows = figure.subplots(len(graph.weights), 2, squeeze=False)
     for (matrix, network), (part, weights) in zip(rows, graph.by_part.items(), strict=True):
-        ordered = weights[np.ix_(order, order)]
+        values = weights[np.ix_(order, order)]
         name = f"mixing weights of {part}" if part else "mixing weights"
-        _draw_matrix(matrix, ordered, ids, clients, name)
-        draw_network(network, ordered, ids, clients)
+        _draw_matrix(matrix, values, ids, clients, name)
+        draw_network(network, values, ids, clients)
     figure.suptitle(literal(title), fontsize=9)
     return figure
 
@@ -95,8 +95,8 @@ def blocks(ids: np.ndarray, clients: Clients) -> list[tuple[int, int]]:
     key = np.stack([clients.groups[ids], clients.malicious[ids]])
     starts = np.flatnonzero(np.any(key[:, 1:] != key[:, :-1], axis=0)) + 1
     bounds = [0, *starts.tolist(), len(ids)]
-    found = [(a, b) for a, b in pairwise(bounds) if b - a > 1]
-    return found if len(bounds) > 2 else []
+    ranges = [(a, b) for a, b in pairwise(bounds) if b - a > 1]
+    return ranges if len(bounds) > 2 else []
 
 
 def draw_graphs(graphs: dict[str, Graph], clients: Clients) -> Figure:
@@ -109,14 +109,14 @@ def draw_graphs(graphs: dict[str, Graph], clients: Clients) -> Figure:
       graphs: of a round, by algorithm.
       clients: of `pictures.clients.clients_of`.
     """
-    found = {
+    matrices = {
         literal(f"{label} ({part})" if part else label): (weights, graph.ids)
         for label, graph in graphs.items()
         for part, weights in graph.by_part.items()
     }
     groups: list[list[str]] = []
-    for label, one in found.items():
-        equal = [group for group in groups if _are_equal(found[group[0]], one)]
+    for label, one in matrices.items():
+        equal = [group for group in groups if _are_equal(matrices[group[0]], one)]
         equal[0].append(label) if equal else groups.append([label])
     columns = min(6, len(groups))
     rows = -(-len(groups) // columns)
@@ -125,7 +125,7 @@ def draw_graphs(graphs: dict[str, Graph], clients: Clients) -> Figure:
     for panel in panels[len(groups) :]:
         panel.axis("off")
     for panel, group in zip(panels, groups, strict=False):
-        weights, ids = found[group[0]]
+        weights, ids = matrices[group[0]]
         order = clients.sort(ids)
         panel.imshow(
             weights[np.ix_(order, order)],
@@ -138,9 +138,9 @@ def draw_graphs(graphs: dict[str, Graph], clients: Clients) -> Figure:
         panel.set_xticks([])
         panel.set_yticks([])
     figure.supylabel("receiver", fontsize=9)
-    shared = [f"{group[0]}: also {', '.join(group[1:])}" for group in groups if len(group) > 1]
+    lines = [f"{group[0]}: also {', '.join(group[1:])}" for group in groups if len(group) > 1]
     figure.supxlabel(
-        "\n".join(["sender", *(textwrap.fill(line, 22 * columns) for line in shared)]), fontsize=9
+        "\n".join(["sender", *(textwrap.fill(line, 22 * columns) for line in lines)]), fontsize=9
     )
     return figure
 

@@ -20,13 +20,13 @@ def edges(weights: np.ndarray) -> list[tuple[int, int]]:
     others = weights - np.diag(np.diag(weights))
     enough = max(0.01 * others.max(), 1e-12)
     senders = len(weights) if len(weights) <= FEW else STRONGEST
-    found = [
+    pairs = [
         (receiver, sender)
         for receiver, row in enumerate(others)
         for sender in np.argsort(-row, kind="stable")[:senders].tolist()
         if row[sender] > enough
     ]
-    return sorted(found, key=lambda edge: others[edge])
+    return sorted(pairs, key=lambda edge: others[edge])
 
 
 def draw_network(panel: Axes, weights: np.ndarray, ids: np.ndarray, clients: Clients) -> None:
@@ -34,9 +34,9 @@ def draw_network(panel: Axes, weights: np.ndarray, ids: np.ndarray, clients: Cli
     count = len(ids)
     points, radius = places(None if clients.groups is None else clients.groups[ids], count)
     few = count <= FEW
-    found = edges(weights)
-    largest = max((weights[edge] for edge in found), default=1.0)
-    for receiver, sender in found:
+    pairs = edges(weights)
+    largest = max((weights[edge] for edge in pairs), default=1.0)
+    for receiver, sender in pairs:
         strength = weights[receiver, sender] / largest
         shrink = radius * 150
         panel.add_patch(

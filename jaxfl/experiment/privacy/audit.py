@@ -64,30 +64,30 @@ def audit(
     def upload(key, before, after, ids, lost=None):
         shapes.append(jax.tree.map(lambda x: jax.ShapeDtypeStruct(x.shape[1:], x.dtype), after))
         learned = before if unit == "client" else (before, after)
-        reported = jax.ShapeDtypeStruct((ids.size,), bool)
-        return mark(("upload", len(shapes) - 1), learned, (after, reported))
+        reports = jax.ShapeDtypeStruct((ids.size,), bool)
+        return mark(("upload", len(shapes) - 1), learned, (after, reports))
 
-    def trainer(objective, **differing):
-        fit = task.trainer(objective, **differing)
-        if not PROTECTION.isdisjoint(differing):
+    def trainer(objective, **options):
+        fit = task.trainer(objective, **options)
+        if not PROTECTION.isdisjoint(options):
             # It has not the noise of the task, so it is followed like any other computation.
             return fit
-        changes.append(differing)
+        changes.append(options)
         label = ("fit", len(changes) - 1)
 
-        def marked(key, params, anchor, cohort):
+        def marker(key, params, anchor, cohort):
             if unit == "client":
                 return fit(key, mark_passing(label, params), anchor, cohort)
             outside, results = traced_call(fit, key, params, anchor, cohort)
             return mark(label, (params, anchor, outside), results)
 
-        return marked
+        return marker
 
     def work(program: Jaxpr) -> Work:
-        found = [(*one.label, one.times) for one in find_marks(program)]
+        marks = [(*one.label, one.times) for one in find_marks(program)]
         return Work(
-            tuple(shapes[i] for kind, i, n in found if kind == "upload" for _ in range(n)),
-            tuple(changes[i] for kind, i, n in found if kind == "fit" for _ in range(n)),
+            tuple(shapes[i] for kind, i, n in marks if kind == "upload" for _ in range(n)),
+            tuple(changes[i] for kind, i, n in marks if kind == "fit" for _ in range(n)),
         )
 
     algorithm = factory(task._replace(upload=upload, trainer=trainer), **hyper)
@@ -112,20 +112,20 @@ def audit(
     key = jax.random.key(0)
     start, (clients, server) = jax.make_jaxpr(begin, return_shape=True)(examples, key, masks)
     width = len(jax.tree.leaves(clients))
-    followed = len(jax.tree.leaves(examples))
-    flow = follow(start.jaxpr, _first(followed, start.jaxpr))
-    told = flow.learned or any(flow.outputs[width:])
-    own = flow.outputs[:width]  # which leaves of the clients' half depend on examples
+    count = len(jax.tree.leaves(examples))
+    flow = follow(start.jaxpr, _first(count, start.jaxpr))
+    leak = flow.learned or any(flow.outputs[width:])
+    flags = flow.outputs[:width]  # which leaves of the clients' half depend on examples
 
     loop = jax.make_jaxpr(proceed)(examples, clients, key, masks, server).jaxpr
     while True:  # until no further leaf does
-        others = len(loop.invars) - followed - width
-        flow = follow(loop, [True] * followed + own + [False] * others)
-        told |= flow.learned or any(flow.outputs[width:])
-        merged = [a or b for a, b in zip(own, flow.outputs[:width], strict=True)]
-        if merged == own:
-            return Audit(work(start.jaxpr), work(loop), sealed=not told)
-        own = merged
+        others = len(loop.invars) - count - width
+        flow = follow(loop, [True] * count + flags + [False] * others)
+        leak |= flow.learned or any(flow.outputs[width:])
+        union = [a or b for a, b in zip(flags, flow.outputs[:width], strict=True)]
+        if union == flags:
+            return Audit(work(start.jaxpr), work(loop), sealed=not leak)
+        flags = union
 
 
 def _first(count: int, program: Jaxpr) -> list[bool]:

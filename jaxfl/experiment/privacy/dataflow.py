@@ -139,16 +139,16 @@ def follow(program: Jaxpr, inputs: Sequence[bool]) -> Flow:
       program: with marks.
       inputs: which of its inputs are followed.
     """
-    reached = {x for x, flag in zip(program.invars, inputs, strict=True) if flag}
+    dependents = {x for x, flag in zip(program.invars, inputs, strict=True) if flag}
     learned = False
 
     def flags(variables: Sequence) -> list[bool]:
-        return [not isinstance(x, Literal) and x in reached for x in variables]
+        return [not isinstance(x, Literal) and x in dependents for x in variables]
 
     for step in program.eqns:
         flow = _follow_step(step, flags(step.invars))
         learned |= flow.learned
-        reached.update(x for x, hit in zip(step.outvars, flow.outputs, strict=True) if hit)
+        dependents.update(x for x, hit in zip(step.outvars, flow.outputs, strict=True) if hit)
     return Flow(flags(program.outvars), learned)
 
 

@@ -92,9 +92,9 @@ def count_releases(
     epoch = np.maximum(-(-np.count_nonzero(flat, axis=1) // batch_size), 1)
     total = np.zeros(len(flat), int)
     for changes in work.fits:
-        own = {name: changes[name] for name in ("steps", "epochs") if name in changes}
-        taken = np.asarray(count_batches(jnp.asarray(flat), batch_size, **(own or amount)))
-        total += -(-taken // epoch)
+        length = {name: changes[name] for name in ("steps", "epochs") if name in changes}
+        batches = np.asarray(count_batches(jnp.asarray(flat), batch_size, **(length or amount)))
+        total += -(-batches // epoch)
     return total.reshape(mask.shape[:-1])
 
 

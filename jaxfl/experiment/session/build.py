@@ -77,8 +77,8 @@ class Built:
     @property
     def digest(self) -> str:
         """The digest of the clients' data, and of their work where a file gives it."""
-        own = "" if self.fractions is None else f" {digest_arrays(self.fractions)}"
-        return self.data.digest + own
+        suffix = "" if self.fractions is None else f" {digest_arrays(self.fractions)}"
+        return self.data.digest + suffix
 
     @property
     def seeds(self) -> Seeds:
@@ -169,7 +169,7 @@ def make_task(setting: Setting, source: Source) -> Task:
     kind = classification if source.classes else regression
     scale, shift = source.scale, source.shift
     if setting.pixels in PIXELS:
-        scale, shift = (source.white * part for part in PIXELS[setting.pixels])
+        scale, shift = (source.white * factor for factor in PIXELS[setting.pixels])
     if source.vocabulary:
         scale = None
     return kind(
@@ -270,7 +270,9 @@ def check_acceptance(config: Config, federation: Federation) -> None:
     Raises:
       InputError: the method offers no model to single clients, or nobody has validation data.
     """
-    *first, last = [name for name, made in ALGORITHMS.items() if facts_of(made).offers_mixture]
+    *first, last = [
+        name for name, factory in ALGORITHMS.items() if facts_of(factory).offers_mixture
+    ]
     check(
         facts_of(ALGORITHMS[config.algorithm]).offers_mixture,
         f"--defend accept: {config.algorithm} offers no mixture that a client could refuse, choose "
@@ -289,11 +291,11 @@ def check_top_edges(config: Config) -> None:
     Raises:
       InputError: --top-edges is given, and the method does not say that it takes it.
     """
-    known = [name for name, made in ALGORITHMS.items() if facts_of(made).takes_top_edges]
+    names = [name for name, factory in ALGORITHMS.items() if facts_of(factory).takes_top_edges]
     check(
         config.top_edges is None or facts_of(ALGORITHMS[config.algorithm]).takes_top_edges,
         f"--top-edges: {config.algorithm} has no weights of which a client could keep the largest, "
-        f"choose {', '.join(known[:-1])} or {known[-1]}, or leave it out",
+        f"choose {', '.join(names[:-1])} or {names[-1]}, or leave it out",
     )
 
 
@@ -338,13 +340,13 @@ def inspect_uploads(
     if protection is None and smaller is None:
         return 0, None
     unit = "client" if protection is None else protection.unit
-    found = audit(ALGORITHMS[config.algorithm], task, config.hyper, first, unit)
+    report = audit(ALGORITHMS[config.algorithm], task, config.hyper, first, unit)
     excess = 0
     if smaller is not None:
-        excess = sum(smaller.bytes(model) - 4 * tree.size(model) for model in found.round.uploads)
+        excess = sum(smaller.bytes(model) - 4 * tree.size(model) for model in report.round.uploads)
     if protection is None:
         return excess, None
     steps, epochs = config.local_steps, config.local_epochs
     amount = {"steps": value_of(steps)} if epochs is None else {"epochs": epochs}
     mask = mesh.fetch(data.federation.train.mask)
-    return excess, expose(protection, found, mask, config.batch_size, amount)
+    return excess, expose(protection, report, mask, config.batch_size, amount)

@@ -38,21 +38,21 @@ def write_checkpoint(
       The folder of the checkpoint.
     """
     folder = out / files.CHECKPOINTS
-    part, whole = folder / ".part", folder / f"{record.round:06}"
+    draft, whole = folder / ".part", folder / f"{record.round:06}"
     with files.writing(folder):
         if mesh.is_main_process():
-            shutil.rmtree(part, ignore_errors=True)
-            part.mkdir(parents=True)
-        checkpoint.save(part / "state", record.round, mesh.fetch((record.state, best)))
+            shutil.rmtree(draft, ignore_errors=True)
+            draft.mkdir(parents=True)
+        checkpoint.save(draft / "state", record.round, mesh.fetch((record.state, best)))
         if mesh.is_main_process():
             files.write_npz(
-                part / "history.npz", history.arrays() | {"seconds": np.array(record.seconds)}
+                draft / "history.npz", history.arrays() | {"seconds": np.array(record.seconds)}
             )
-            files.write_file(part / "metrics.jsonl", files.json_lines(history.lines))
+            files.write_file(draft / "metrics.jsonl", files.json_lines(history.lines))
             options = dataclasses.asdict(history.config)
-            write_manifest(part, record.round, options, data)
+            write_manifest(draft, record.round, options, data)
             shutil.rmtree(whole, ignore_errors=True)
-            os.replace(part, whole)
+            os.replace(draft, whole)
             for old in files.checkpoints(out)[: -history.config.keep]:
                 shutil.rmtree(old)
     return whole
@@ -78,16 +78,16 @@ def find_checkpoint(directory: Path, config: Config, data: str) -> Path | None:
         except ValueError as error:
             reasons.append(f"{path} cannot be used ({error})")
             continue
-        changed = differences(manifest["options"], config, manifest["round"])
+        changes = differences(manifest["options"], config, manifest["round"])
         check(
-            not changed,
-            f"the options of the run have changed since {path} was written ({'; '.join(changed)}): "
+            not changes,
+            f"the options of the run have changed since {path} was written ({'; '.join(changes)}): "
             "restore them, or run anew with --overwrite",
         )
-        given = "" if config.work_file is None else f" or the numbers in {config.work_file}"
+        suffix = "" if config.work_file is None else f" or the numbers in {config.work_file}"
         check(
             manifest["data"] == data,
-            f"the examples of {config.dataset}{given} have changed since {path} was written: "
+            f"the examples of {config.dataset}{suffix} have changed since {path} was written: "
             "restore them, or run anew with --overwrite",
         )
         for reason in reasons:

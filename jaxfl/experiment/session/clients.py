@@ -38,6 +38,7 @@ from jaxfl.simulation import mesh
 from jaxfl.simulation.on_disk import StoredFederation
 from jaxfl.uplink import FLIPPED, malicious_clients
 
+
 ONE_GROUP = ("iid", "quantity")  # partitions whose clients are samples of one population
 
 
@@ -104,10 +105,10 @@ def divide(options: DataOptions, source: Source, place: int = 0) -> Parts:
     """The rows that the partition gives each client, of which it may hold the first alone."""
     partition = PARTITIONS[value_of(options.partition)]
     fields = {field.name for field in dataclasses.fields(options)} - {"clients", "seed"}
-    taken = fields & set(inspect.signature(partition).parameters)
+    names = fields & set(inspect.signature(partition).parameters)
     by = source.owners if options.partition in OWNED else source.y_train
-    chosen = {name: getattr(options, name) for name in taken}
-    return partition(by, options.clients, seed_of_data(options, place), **chosen)
+    arguments = {name: getattr(options, name) for name in names}
+    return partition(by, options.clients, seed_of_data(options, place), **arguments)
 
 
 def make_concept(options: DataOptions, source: Source, place: int = 0) -> Concept | None:
@@ -115,10 +116,10 @@ def make_concept(options: DataOptions, source: Source, place: int = 0) -> Concep
     if options.concept is None:
         return None
     factory = CONCEPTS[options.concept]
-    given = {"groups": options.concept_groups, "level": options.feature_noise}
-    taken = given.keys() & inspect.signature(factory).parameters.keys()
-    chosen = {name: given[name] for name in taken}
-    return factory(source, options.clients, seed_of_data(options, place), **chosen)
+    values = {"groups": options.concept_groups, "level": options.feature_noise}
+    names = values.keys() & inspect.signature(factory).parameters.keys()
+    arguments = {name: values[name] for name in names}
+    return factory(source, options.clients, seed_of_data(options, place), **arguments)
 
 
 def true_groups(options: DataOptions, source: Source, place: int = 0) -> np.ndarray | None:
@@ -137,8 +138,8 @@ def true_groups(options: DataOptions, source: Source, place: int = 0) -> np.ndar
       None where all clients differ: under the concept `feature_noise`, and without a concept under
       the partitions `dirichlet`, `shards`, `natural` and `owner_groups`.
     """
-    grouped = options.partition in (*ONE_GROUP, *OF_LABEL_SETS) or options.concept is not None
-    if not grouped or options.concept == "feature_noise":
+    has_groups = options.partition in (*ONE_GROUP, *OF_LABEL_SETS) or options.concept is not None
+    if not has_groups or options.concept == "feature_noise":
         return None
     columns = []
     if options.partition in OF_LABEL_SETS:
@@ -156,14 +157,14 @@ def describe_clients(options: DataOptions, source: Source, parts: Parts) -> dict
     Raises:
       InputError: the concept does not fit the data.
     """
-    described = describe_partition(source, parts)
+    description = describe_partition(source, parts)
     if options.concept is not None:
         make_concept(options, source)  # for what it refuses
-        described["concept"] = options.concept
+        description["concept"] = options.concept
     groups = true_groups(options, source)
     if groups is not None:
-        described["true groups"] = describe_groups(groups)
-    return described
+        description["true groups"] = describe_groups(groups)
+    return description
 
 
 def malicious(setting: Setting) -> np.ndarray:
@@ -181,9 +182,9 @@ def unseen(setting: Setting) -> np.ndarray:
     clients = value_of(setting.clients)
     order = np.random.default_rng(0).permutation(clients)[::-1]
     benign = order[~malicious(setting)[order]]
-    chosen = np.zeros(clients, bool)
-    chosen[benign[: count_unseen(setting, clients)]] = True
-    return chosen
+    mask = np.zeros(clients, bool)
+    mask[benign[: count_unseen(setting, clients)]] = True
+    return mask
 
 
 def origin_of(setting: Setting, source: Source) -> dict[str, Any]:
@@ -207,12 +208,12 @@ def flip_labels(federation: Federation, malicious: Array | np.ndarray, classes: 
       classes: L; the label c becomes L - 1 - c.
     """
 
-    def flipped(part: Dataset) -> Dataset:
-        chosen = malicious.reshape(*[1] * (part.y.ndim - 2), -1, 1)  # behind an axis of seeds
-        y = jnp.asarray(part.y)
-        return part._replace(y=jnp.where(chosen, classes - 1 - y, y))
+    def flip(data: Dataset) -> Dataset:
+        mask = malicious.reshape(*[1] * (data.y.ndim - 2), -1, 1)  # behind an axis of seeds
+        y = jnp.asarray(data.y)
+        return data._replace(y=jnp.where(mask, classes - 1 - y, y))
 
-    return federation._replace(train=flipped(federation.train), val=flipped(federation.val))
+    return federation._replace(train=flip(federation.train), val=flip(federation.val))
 
 
 def make_federation(source: Source, parts: list[Parts], options: DataOptions) -> Federation:
@@ -220,19 +221,19 @@ def make_federation(source: Source, parts: list[Parts], options: DataOptions) ->
 
     The seeds share their training examples, unless a concept changes them or most are left out.
     """
-    chosen = {name: getattr(options, name) for name in ("val", "own", "test", "feedback")}
+    arguments = {name: getattr(options, name) for name in ("val", "own", "test", "feedback")}
     if options.concept is None and len(parts) > 1:
         # One array, which the federations of all seeds share.
         source = source._replace(x_train=jax.device_put(source.x_train))
     each = []
     for place, part in enumerate(parts):
         concept = make_concept(options, source, place)
-        each.append(federate(source, part, **chosen, concept=concept))
+        each.append(federate(source, part, **arguments, concept=concept))
 
     def stack_seeds(*leaves: Array | Ragged) -> Array | Ragged:
-        stored = [x for x in leaves if isinstance(x, Ragged)]
-        if stored:
-            return stack(stored)
+        ragged = [x for x in leaves if isinstance(x, Ragged)]
+        if ragged:
+            return stack(ragged)
         arrays = [x for x in leaves if not isinstance(x, Ragged)]
         shape = np.max([x.shape for x in arrays], axis=0)
         gaps = [[(0, int(s - d)) for s, d in zip(shape, x.shape, strict=True)] for x in arrays]

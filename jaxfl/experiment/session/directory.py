@@ -54,16 +54,16 @@ def vanished_files(directory: Path, history: History, checkpoints: list[Path]) -
     """
     metrics = directory / "metrics.jsonl"
     content = files.json_lines(history.lines)
-    expected = [directory / "config.json", *checkpoints[-history.config.keep :]]
-    gone = [path for path in expected if not path.exists()]
+    candidates = [directory / "config.json", *checkpoints[-history.config.keep :]]
+    losses = [path for path in candidates if not path.exists()]
     # In whatever format, for a run that goes on may have another one than when it began.
     partitions = [directory / name for name in files.RUN_FILES if name.startswith("partition.")]
     if not any(path.exists() for path in partitions):
-        gone.append(partitions[0])
+        losses.append(partitions[0])
     if not metrics.is_file() or metrics.read_text() != content:
         files.write_file(metrics, content)
-        gone.append(metrics)
-    return [path.relative_to(directory).as_posix() for path in gone]
+        losses.append(metrics)
+    return [path.relative_to(directory).as_posix() for path in losses]
 
 
 def finish(

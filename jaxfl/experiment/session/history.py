@@ -77,7 +77,7 @@ def make_line(
       unseen: clients that take part in no round [C]; their scores stand apart.
       sent: since round 0.
     """
-    own = {
+    metrics = {
         name: number_or_null(np.asarray(values)[:, -1].mean())
         for name, values in record.info.metrics.items()
     }
@@ -90,8 +90,8 @@ def make_line(
     }
     if unseen.any():
         line["unseen"] = score_statistics(record, evaluation, sizes, unseen)
-    if own:
-        line["metrics"] = own
+    if metrics:
+        line["metrics"] = metrics
     return line
 
 
@@ -132,13 +132,13 @@ class History:
         for way in self.sent:
             self.sent[way] += int(getattr(record.info, way).sum(dtype=np.int64))
         lost = False if record.info.lost is None else record.info.lost
-        gone = record.ids[~(record.info.reported | lost)].tolist()
-        self.diverged.update(gone)
-        self.recent |= set(gone)
+        clients = record.ids[~(record.info.reported | lost)].tolist()
+        self.diverged.update(clients)
+        self.recent |= set(clients)
         self.ids.append(record.ids)
         if self.timing is not None:
             self.elapsed = self.timing.after(record.ids, self.elapsed, record.round)
-        for name, weights in _named(record.info.weights).items():
+        for name, weights in _weights_by_name(record.info.weights).items():
             self.weights.setdefault(name, []).append(weights)
         if record.evaluation is None:
             return None
@@ -150,8 +150,8 @@ class History:
                 row = np.full(self.sizes.shape, np.nan, np.float32)
                 np.put_along_axis(row, record.evaluated, values, axis=1)
                 self.scores[f"{stage}_{part}"].append(row)
-        scored = make_line(record, benign, self.sizes, self.unseen, self._sent())
-        line: Line = {**scored, **time_of(self.timing, self.elapsed)}
+        statistics = make_line(record, benign, self.sizes, self.unseen, self._traffic())
+        line: Line = {**statistics, **time_of(self.timing, self.elapsed)}
         if graph := self._graph_measures(record):
             line["graph"] = graph
         if self.recent:
@@ -162,16 +162,16 @@ class History:
 
     def arrays(self) -> dict[str, np.ndarray]:
         """What a checkpoint keeps beside `lines`; see `restore`."""
-        kept: dict[str, np.ndarray] = {
+        arrays: dict[str, np.ndarray] = {
             f"scores_{name}": np.array(rows, np.float32) for name, rows in self.scores.items()
         }
-        kept |= {f"total_{way}": np.array(number) for way, number in self.sent.items()}
-        kept["diverged"] = np.array(sorted(self.diverged.elements()), np.int64)
-        kept["recent"] = np.array(sorted(self.recent), np.int64)
-        kept["ids"] = np.concatenate(self.ids, axis=1)
+        arrays |= {f"total_{way}": np.array(number) for way, number in self.sent.items()}
+        arrays["diverged"] = np.array(sorted(self.diverged.elements()), np.int64)
+        arrays["recent"] = np.array(sorted(self.recent), np.int64)
+        arrays["ids"] = np.concatenate(self.ids, axis=1)
         if self.timing is not None:
-            kept |= {"elapsed": self.elapsed, "durations": self.timing.durations}
-        return kept | self._all_weights()
+            arrays |= {"elapsed": self.elapsed, "durations": self.timing.durations}
+        return arrays | self._all_weights()
 
     def restore(self, arrays: dict[str, np.ndarray], lines: list[Line]) -> None:
         """Takes in what `arrays` and `lines` were."""
@@ -190,9 +190,9 @@ class History:
     def clients(self) -> dict[str, np.ndarray]:
         """Arrays of `clients.npz`: scores [E, C], with several seeds [S, E, C]."""
         scores = {name: np.stack(rows, axis=1) for name, rows in self.scores.items()}
-        stored = self.seeds.without_axis({"sizes": self.sizes} | scores)
+        arrays = self.seeds.without_axis({"sizes": self.sizes} | scores)
         rounds = np.array([row["round"] for row in self.lines])
-        return {"round": rounds, "malicious": self.malicious, "unseen": self.unseen} | stored
+        return {"round": rounds, "malicious": self.malicious, "unseen": self.unseen} | arrays
 
     def graph(self) -> dict[str, np.ndarray] | None:
         """Arrays of `graph.npz`, if any: weights [T, M, M] and ids [T, M], or [S, T, ...].
@@ -226,7 +226,7 @@ class History:
             **timed_summary(self.config.target, self.lines, self.measure),
             "seconds": last["seconds"],
             "compile_seconds": round(compile_seconds, 3),
-            **self._sent(),
+            **self._traffic(),
             "diverged": {str(client): rounds for client, rounds in sorted(self.diverged.items())},
             "inputs": self.inputs,
             "devices": self.devices,
@@ -249,8 +249,8 @@ class History:
                 val, test = (
                     np.stack(self.scores[f"{stage}_{part}"])[:, seed] for part in ("val", "test")
                 )
-                chosen = np.where(self.unseen, np.nan, select_on_val(val, test))
-                statistics[stage] = summarise(chosen, sizes)
+                scores = np.where(self.unseen, np.nan, select_on_val(val, test))
+                statistics[stage] = summarise(scores, sizes)
             seeds.append(StageStatistics(**statistics))
         return over_seeds(seeds)
 
@@ -259,29 +259,29 @@ class History:
 
     def _graph_measures(self, record: Record) -> GraphMeasures:
         """Numbers of the last round's weights, means over the seeds; none without weights."""
-        found: GraphMeasures = {}
-        for name, weights in _named(record.info.weights).items():
+        measures: GraphMeasures = {}
+        for name, weights in _weights_by_name(record.info.weights).items():
             part = name.removeprefix(WEIGHTS).lstrip("_")
             seeds = []
             for seed, groups in enumerate(self.groups):
                 ids = record.ids[seed, -1]
-                own = None if groups is None else groups[ids]
-                seeds.append(measure_graph(weights[seed, -1], own, self.malicious[ids]))
+                labels = None if groups is None else groups[ids]
+                seeds.append(measure_graph(weights[seed, -1], labels, self.malicious[ids]))
             numbers = _mean_of_known(seeds)
             if part:
-                found[part] = numbers
+                measures[part] = numbers
             else:
-                found |= numbers
-        return found
+                measures |= numbers
+        return measures
 
-    def _sent(self) -> Traffic:
+    def _traffic(self) -> Traffic:
         """What all clients have sent and computed, the mean over the seeds.
 
         Bytes are 4 a float, and the excess of each round's uploads.
         """
-        sent = {way: round(total / len(self.sizes)) for way, total in self.sent.items()}
+        means = {way: round(total / len(self.sizes)) for way, total in self.sent.items()}
         uploads = sum(ids[0].size for ids in self.ids)
-        return Traffic(**sent, up_bytes=4 * sent["up"] + self.excess * uploads)
+        return Traffic(**means, up_bytes=4 * means["up"] + self.excess * uploads)
 
 
 def number_or_null(value: float | np.floating) -> float | None:
@@ -292,21 +292,21 @@ def number_or_null(value: float | np.floating) -> float | None:
 def versions() -> dict[str, str]:
     """Versions of what computes, and the device that did."""
     names = ("jax", "jaxlib", "flax", "optax", "numpy")
-    found = {"jaxfl": VERSION} | {name: metadata.version(name) for name in names}
-    return {"python": platform.python_version(), **found, "device": jax.devices()[0].device_kind}
+    packages = {"jaxfl": VERSION} | {name: metadata.version(name) for name in names}
+    return {"python": platform.python_version(), **packages, "device": jax.devices()[0].device_kind}
 
 
 def _mean_of_known(records: list[dict[str, float | None]]) -> dict[str, float | None]:
     """The mean of each number over the records that know it; None if no record does."""
-    found = {}
+    means = {}
     for name in dict.fromkeys(name for record in records for name in record):
         values = [record.get(name) for record in records]
-        known = [value for value in values if value is not None]
-        found[name] = float(np.mean(known)) if known else None
-    return found
+        numbers = [value for value in values if value is not None]
+        means[name] = float(np.mean(numbers)) if numbers else None
+    return means
 
 
-def _named(weights: PyTree) -> dict[str, np.ndarray]:
+def _weights_by_name(weights: PyTree) -> dict[str, np.ndarray]:
     """Mixing weights by name in `graph.npz`: one matrix, or one for each part of the model."""
     if weights is None:
         return {}

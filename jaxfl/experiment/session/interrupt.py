@@ -14,32 +14,32 @@ def interruptible() -> Iterator[threading.Event]:
 
     In any thread but the main one Python delivers no signals, and the event is never set.
     """
-    asked = threading.Event()
+    request = threading.Event()
 
     def note(number: int, frame: object) -> None:
-        if asked.is_set():
+        if request.is_set():
             raise KeyboardInterrupt
-        asked.set()
+        request.set()
 
     if threading.current_thread() is not threading.main_thread():
-        yield asked
+        yield request
         return
     before = {number: signal.signal(number, note) for number in (signal.SIGINT, signal.SIGTERM)}
     try:
-        yield asked
+        yield request
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)
 
 
-def answer(asked: threading.Event) -> Callable[[], None]:
+def answer(request: threading.Event) -> Callable[[], None]:
     """A function that says once that a wish to stop was heard, as soon as the event is set."""
-    told = False
+    has_answered = False
 
     def tell() -> None:
-        nonlocal told
-        if asked.is_set() and not told:
-            told = True
+        nonlocal has_answered
+        if request.is_set() and not has_answered:
+            has_answered = True
             warn("stopping after the rounds under way; Ctrl-C again stops now")
 
     return tell

@@ -163,17 +163,17 @@ class FinishedRun:
 
         Arguments and errors are those of `scores`.
         """
-        found = self.scores(client, x, which=which, seed=seed)
-        return found.argmax(axis=-1) if self._inputs["classes"] else found[:, 0]
+        scores = self.scores(client, x, which=which, seed=seed)
+        return scores.argmax(axis=-1) if self._inputs["classes"] else scores[:, 0]
 
     @property
     def _inputs(self) -> Inputs:
-        found = self.summary.get("inputs")
-        if found is None:
+        inputs = self.summary.get("inputs")
+        if inputs is None:
             raise InputError(
                 f"{self.directory} is of an earlier version and holds no models: run again"
             )
-        return found
+        return inputs
 
     @cached_property
     def _algorithm(self) -> Algorithm:
@@ -195,10 +195,10 @@ class FinishedRun:
 
 def _flat(line: Mapping[str, Any], above: str = "") -> dict[str, float | int]:
     """The numbers of a line by name; those of each seed and lists of clients are left out."""
-    found: dict[str, float | int] = {}
+    numbers: dict[str, float | int] = {}
     for name, value in line.items():
         if isinstance(value, dict):
-            found |= _flat(value, f"{above}{name}_")
+            numbers |= _flat(value, f"{above}{name}_")
         elif value is None or isinstance(value, int | float):
-            found[f"{above}{name}"] = np.nan if value is None else value
-    return found
+            numbers[f"{above}{name}"] = np.nan if value is None else value
+    return numbers

@@ -9,18 +9,18 @@ from jaxfl.experiment.store.records import Inputs
 
 def inputs_of(source: Source) -> Inputs:
     """What a model takes and predicts, as JSON."""
-    shown = source.x_train
+    examples = source.x_train
     return {
-        "shape": list(shown.shape[1:]),
-        "dtype": str(shown.dtype),
+        "shape": list(examples.shape[1:]),
+        "dtype": str(examples.dtype),
         "classes": int(source.classes),
-        "scale": _listed(source.scale),
-        "shift": _listed(source.shift),
+        "scale": _json_value(source.scale),
+        "shift": _json_value(source.shift),
         "vocabulary": list(source.vocabulary),
     }
 
 
-def _listed(value: float | tuple[float, ...]) -> float | list[float]:
+def _json_value(value: float | tuple[float, ...]) -> float | list[float]:
     """A number, or a number for each channel, as JSON has it."""
     return list(value) if isinstance(value, tuple) else value
 
@@ -54,10 +54,10 @@ def check_inputs(x: np.ndarray, inputs: Inputs) -> np.ndarray:
     """
     x = np.asarray(x)
     shape = tuple(inputs["shape"])
-    wanted = ", ".join(map(str, ("B", *shape)))
+    form = ", ".join(map(str, ("B", *shape)))
     check(
         x.ndim == len(shape) + 1 and x.shape[1:] == shape,
-        f"the inputs have shape {x.shape}: expected ({wanted})",
+        f"the inputs have shape {x.shape}: expected ({form})",
     )
     check(len(x) > 0, "the inputs hold no example: give one or more")
     dtype = np.dtype(inputs["dtype"])
@@ -67,15 +67,15 @@ def check_inputs(x: np.ndarray, inputs: Inputs) -> np.ndarray:
         f"the inputs are {x.dtype}: expected {dtype}",
     )
     with np.errstate(invalid="ignore"):
-        taken = x.astype(dtype)
+        array = x.astype(dtype)
     check(
-        not whole or bool((taken == x).all()),
+        not whole or bool((array == x).all()),
         f"the inputs do not fit into {dtype}: give them as in the data of the run, before any "
         "scaling",
     )
     values = np.array(inputs["vocabulary"])
     check(
-        not values.size or bool(((taken >= 0) & (taken < values)).all()),
+        not values.size or bool(((array >= 0) & (array < values)).all()),
         f"the inputs hold ids outside 0 to {values - 1}: give the ids of the run's own data set",
     )
-    return taken
+    return array

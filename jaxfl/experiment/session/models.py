@@ -54,8 +54,8 @@ def better(best: Best, program: Program, record: Record) -> Best:
     seeds = program.built.seeds
     val = np.full((seeds.count, program.built.clients), -np.inf, np.float32)
     # A client without a score keeps its newest model.
-    evaluated = np.nan_to_num(record.evaluation.deployed.val, nan=np.inf)
-    np.put_along_axis(val, record.evaluated, evaluated, axis=1)
+    scores = np.nan_to_num(record.evaluation.deployed.val, nan=np.inf)
+    np.put_along_axis(val, record.evaluated, scores, axis=1)
     score = jnp.asarray(seeds.without_axis(val))
     return _keep_better(seeds, best, score, program.deploy(record.state))
 
@@ -71,9 +71,9 @@ def _keep_better(seeds: Seeds, best: Best, val: Array, models: Params) -> Best:
 
 def models_of(program: Program, state: State, best: Best) -> dict[str, np.ndarray]:
     """The arrays of `models.npz`; if several processes run together, each must ask for them."""
-    kept = {"last": program.deploy(state), "best": best.models}
-    named = jax.tree_util.tree_leaves_with_path(mesh.fetch(kept))
-    return {tree.path(keys): leaf for keys, leaf in named}
+    models = {"last": program.deploy(state), "best": best.models}
+    leaves = jax.tree_util.tree_leaves_with_path(mesh.fetch(models))
+    return {tree.path(keys): leaf for keys, leaf in leaves}
 
 
 def tell_size(best: Best, directory: Path) -> None:

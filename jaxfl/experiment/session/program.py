@@ -179,9 +179,9 @@ def compile_run(built: Built, done: int = 0) -> Program:
         for length in {end - start for start, end in stretches(built, done)} or {1}:
             many = seeds.each(partial(advance, length), (0, 0, 0, None))
             compiled = jax.jit(many, donate_argnums=2, out_shardings=(layout, None))
-            lowered = compiled.lower(numbers, federation, state, START)
-            programs[length] = partial(lowered.compile(), numbers, federation)
-            trained = lowered.out_info[1][0].trained
+            lowering = compiled.lower(numbers, federation, state, START)
+            programs[length] = partial(lowering.compile(), numbers, federation)
+            trained = lowering.out_info[1][0].trained
         zeros = jax.tree.map(lambda x: jnp.zeros(x.shape, x.dtype), trained)
         trained = mesh.place(zeros, axis=seeds.client_axis)
         cohort = jax.eval_shape(built.participation, jax.random.key(0), START)
@@ -189,7 +189,7 @@ def compile_run(built: Built, done: int = 0) -> Program:
         # Apart from the method's own models, so that scoring is the same program for all methods.
         models, deployed = compile_deploy(ids)
         many = jax.jit(seeds.each(assess, (0, 0, 0, None, 0, 0)))
-        assessed = many.lower(numbers, federation, deployed, START, ids, trained).compile()
+        scoring = many.lower(numbers, federation, deployed, START, ids, trained).compile()
         everybody = np.broadcast_to(
             np.arange(built.clients, dtype=ids.dtype), seeds.shape(built.clients)
         )
@@ -201,7 +201,7 @@ def compile_run(built: Built, done: int = 0) -> Program:
         state: State, number: np.int32, ids: np.ndarray, trained: Params | None
     ) -> Evaluation:
         deployed = models(federation, state, ids)
-        return assessed(numbers, federation, deployed, number, ids, trained)
+        return scoring(numbers, federation, deployed, number, ids, trained)
 
     compiling = time.perf_counter() - began
     return Program(
@@ -238,13 +238,13 @@ def records(program: Program, meanwhile: Callable[[], None] = nothing) -> Iterat
         if end in due:
             with jax.set_mesh(mesh.make_mesh(program.built.devices)):
                 trained = mesh.place(info.trained, axis=seeds.client_axis)
-            found = program.evaluate(state, np.int32(end), evaluated, trained)
-            wait_for(found, meanwhile)
-            evaluation = mesh.fetch(found)
+            results = program.evaluate(state, np.int32(end), evaluated, trained)
+            wait_for(results, meanwhile)
+            evaluation = mesh.fetch(results)
         info = mesh.fetch(info._replace(trained=None))
-        found = seeds.with_axis((evaluation, evaluated, info, ids))
+        results = seeds.with_axis((evaluation, evaluated, info, ids))
         seconds = time.perf_counter() - began
-        evaluation, evaluated, info, ids = found
+        evaluation, evaluated, info, ids = results
         yield Record(end, seconds, evaluation, evaluated, info, ids, state)
 
 

@@ -170,10 +170,10 @@ def record_run(
     if mesh.is_main_process():
         files.write_file(out / "metrics.jsonl", files.json_lines(history.lines))
     due = stops(config.rounds, config.checkpoint_every) if config.checkpoint_every else []
-    written = []
+    paths = []
     state = program.state
-    with interruptible() as asked:
-        for record in records(program, answer(asked)):
+    with interruptible() as request:
+        for record in records(program, answer(request)):
             state = record.state
             line = history.add(record)
             if line is not None:
@@ -182,17 +182,15 @@ def record_run(
                 follow(config, {**line, "measure": history.measure})
                 best = best and better(best, program, record)
             _check_convergence(config, history, record.round)
-            stopped = record.round < config.rounds and mesh.any_process(asked.is_set())
-            if record.round in due or stopped:
+            must_stop = record.round < config.rounds and mesh.any_process(request.is_set())
+            if record.round in due or must_stop:
                 program.before_checkpoint(record.state)
-                written.append(
-                    checkpoints.write_checkpoint(out, record, history, best, built.digest)
-                )
-            if stopped:
+                paths.append(checkpoints.write_checkpoint(out, record, history, best, built.digest))
+            if must_stop:
                 raise KeyboardInterrupt(f"after round {record.round}: jaxfl resume {out} goes on")
     models = models_of(program, state, best) if best else {}
     if mesh.is_main_process():
-        vanished = vanished_files(out, history, written)
+        vanished = vanished_files(out, history, paths)
         finish(out, built, history, program.seconds, models)
         if not config.checkpoint_every:
             # Only a checkpoint of the last round could read them again.
@@ -223,8 +221,8 @@ def _tell(out: Path, history: History, vanished: list[str]) -> None:
 def _check_convergence(config: Config, history: History, number: int) -> None:
     """Raises `Diverged` if a client was left out by round `number` and the config says to stop."""
     if config.fail_on_divergence and history.diverged:
-        gone = ", ".join(map(str, sorted(history.diverged)))
+        ids = ", ".join(map(str, sorted(history.diverged)))
         raise Diverged(
-            f"an update of client {gone} was not finite, by round {number}: lower --lr, or leave "
+            f"an update of client {ids} was not finite, by round {number}: lower --lr, or leave "
             "out --fail-on-divergence to go on without such updates"
         )

@@ -33,16 +33,16 @@ def find_stored(directory: Path, origin: dict[str, Any]) -> StoredFederation | N
     if not directory.exists() or (directory.is_dir() and not any(directory.iterdir())):
         return None
     try:
-        found = parse_json((directory / ORIGIN).read_text())
+        content = parse_json((directory / ORIGIN).read_text())
     except (OSError, ValueError) as error:
         raise InputError(
             f"--store {directory} holds no data that jaxfl run wrote ({type(error).__name__}): "
             "name a new directory; your own federation is for jaxfl.simulation.on_disk in Python"
         ) from error
-    changed = [name for name in origin if found.get(name) != origin[name]]
+    names = [name for name in origin if content.get(name) != origin[name]]
     check(
-        not changed,
-        f"--store {directory} holds the clients of another run ({', '.join(changed)} differ): "
+        not names,
+        f"--store {directory} holds the clients of another run ({', '.join(names)} differ): "
         "name a new directory",
     )
     return open_federation(directory)
@@ -67,27 +67,27 @@ def outline(stored: StoredFederation) -> Federation:
     clients = stored.clients
     if test.offsets is None:
         shape = (test.longest,)
-        held_out = Pool(*_examples(test, shape), _shape((clients, *shape), np.float32))
+        test_data = Pool(*_examples(test, shape), _shape((clients, *shape), np.float32))
     else:
         shape = (clients, test.longest)
         mask = _shape(shape, np.float32 if test.weighted else bool)
-        held_out = Dataset(*_examples(test, shape), mask)
+        test_data = Dataset(*_examples(test, shape), mask)
     parts = [
         Dataset(*_examples(part, mask.shape), cast(Array, mask))
         for part, mask in zip((train, val), masks, strict=True)
     ]
-    return Federation(parts[0], parts[1], held_out)
+    return Federation(parts[0], parts[1], test_data)
 
 
 def digest_stored(stored: StoredFederation) -> str:
     """The SHA-256 of all arrays of a federation on disk."""
-    found = hashlib.sha256()
+    digest = hashlib.sha256()
     for path in sorted(stored.directory.glob("*/*.npy")):
-        found.update(path.relative_to(stored.directory).as_posix().encode())
+        digest.update(path.relative_to(stored.directory).as_posix().encode())
         with path.open("rb") as file:
             for block in iter(partial(file.read, 2**20), b""):
-                found.update(block)
-    return found.hexdigest()
+                digest.update(block)
+    return digest.hexdigest()
 
 
 def _examples(part: Part, shape: tuple[int, ...]) -> tuple[Any, Any]:

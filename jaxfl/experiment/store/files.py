@@ -130,14 +130,14 @@ def _lock(path: Path) -> int | None:
 def _check_free(directory: Path, overwrite: bool) -> None:
     check_writable(directory)
     try:
-        held = [name for name in (*EVERYTHING, CHECKPOINTS) if (directory / name).exists()]
+        names = [name for name in (*EVERYTHING, CHECKPOINTS) if (directory / name).exists()]
     except OSError as error:
         raise InputError(
             f"{directory} cannot be a directory ({error.strerror}): give another one with --out"
         ) from error
     check(
-        not held or overwrite,
-        f"{directory} already holds a run ({', '.join(held[:2])}): choose another --out, or add "
+        not names or overwrite,
+        f"{directory} already holds a run ({', '.join(names[:2])}): choose another --out, or add "
         "--overwrite",
     )
 
@@ -247,15 +247,15 @@ def writing(path: Path) -> Iterator[None]:
 
 def write_file(file: Path, content: bytes | str) -> None:
     """Writes a file whole or not at all."""
-    part = file.with_name(f".{file.name}.part")
+    draft = file.with_name(f".{file.name}.part")
     with writing(file):
-        part.unlink(missing_ok=True)
+        draft.unlink(missing_ok=True)
         try:
-            with part.open("xb") as opened:  # a new file: a link in its place is not followed
-                opened.write(content.encode() if isinstance(content, str) else content)
-            os.replace(part, file)
+            with draft.open("xb") as stream:  # a new file: a link in its place is not followed
+                stream.write(content.encode() if isinstance(content, str) else content)
+            os.replace(draft, file)
         except OSError:
-            part.unlink(missing_ok=True)
+            draft.unlink(missing_ok=True)
             raise
 
 
@@ -305,7 +305,7 @@ def read_arrays(file: Path, prefix: str = "") -> dict[str, np.ndarray]:
       InputError: the file cannot be read.
     """
     try:
-        with file.open("rb") as opened, np.load(opened, allow_pickle=False) as arrays:
+        with file.open("rb") as stream, np.load(stream, allow_pickle=False) as arrays:
             return {name: arrays[name] for name in arrays if name.startswith(prefix)}
     except Exception as error:  # NumPy raises a dozen types for a damaged or hostile file
         raise InputError(f"cannot read {file} ({error!r:.200}): run again") from error

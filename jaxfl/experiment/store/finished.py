@@ -41,8 +41,8 @@ def load_finished(directories: list[Path], *, clients: bool = False) -> Runs:
             directory.is_dir(),
             f"{directory} is no directory: give the --out directory of a run or a comparison",
         )
-        below = _compared(directory)
-        found = sorted(
+        below = _run_names(directory)
+        paths = sorted(
             file.parent
             for file in (*directory.glob("summary.json"), *directory.glob("*/summary.json"))
             if file.parent == directory or below is None or file.parent.name in below
@@ -52,8 +52,8 @@ def load_finished(directories: list[Path], *, clients: bool = False) -> Runs:
             if (directory / "sweep.json").exists()
             else "give the --out directory of one"
         )
-        check(bool(found), f"{directory} holds no finished run (no summary.json): {hint}")
-        runs += [read_run(run, clients=clients) for run in found]
+        check(bool(paths), f"{directory} holds no finished run (no summary.json): {hint}")
+        runs += [read_run(run, clients=clients) for run in paths]
     measures = sorted({run.summary["measure"] for run in runs})
     check(
         len(measures) == 1,
@@ -124,7 +124,7 @@ def _config(run: Path) -> Config | None:
     return config if config.dataset.isprintable() else None
 
 
-def _compared(directory: Path) -> set[str] | None:
+def _run_names(directory: Path) -> set[str] | None:
     """The subdirectories of the comparison that the directory holds; None if it holds none."""
     file = directory / "comparison.json"
     if not file.exists():

@@ -51,12 +51,12 @@ def read_manifest(folder: Path) -> dict[str, Any]:
     if folder.name != f"{content['round']:06}":
         raise ValueError(f"it is of round {content['round']}")
     try:
-        found = digest_files(folder)
+        digests = digest_files(folder)
     except OSError as error:
         raise ValueError(str(error)) from error
-    written = content["files"]
+    record = content["files"]
     other = sorted(
-        name for name in found.keys() | written.keys() if found.get(name) != written.get(name)
+        name for name in digests.keys() | record.keys() if digests.get(name) != record.get(name)
     )
     if other:
         raise ValueError(f"{other[0]} is damaged or of another checkpoint")
@@ -69,17 +69,17 @@ def digest_arrays(tree: PyTree) -> str:
     The digest of a `Ragged` array is that of the padded array, which is made client by client. If
     several processes run together, each must call it.
     """
-    found = hashlib.sha256()
+    digest = hashlib.sha256()
     for leaf in jax.tree.leaves(tree, is_leaf=is_ragged):
         array = mesh.fetch(leaf)
-        found.update(f"{array.dtype.str} {array.shape}".encode())
+        digest.update(f"{array.dtype.str} {array.shape}".encode())
         pieces = [array]
         if is_ragged(array):
             pieces = (array[client].padded() for client in np.ndindex(array.start.shape))
         for piece in pieces:
             # An array is a buffer, which the types of Python 3.11 cannot say.
-            found.update(np.ascontiguousarray(piece))  # pyright: ignore[reportArgumentType]
-    return found.hexdigest()
+            digest.update(np.ascontiguousarray(piece))  # pyright: ignore[reportArgumentType]
+    return digest.hexdigest()
 
 
 def digest_files(folder: Path) -> dict[str, str]:

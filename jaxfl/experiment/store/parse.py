@@ -28,10 +28,10 @@ def parse(value: Any, hint: Any, field: str = "") -> None:
         return
     if is_typeddict(hint):
         _expect(isinstance(value, dict), value, hint, field)
-        for name, own in get_type_hints(hint).items():
+        for name, kind in get_type_hints(hint).items():
             where = f"{field}.{name}" if field else name
             if name in value:
-                parse(value[name], own, where)
+                parse(value[name], kind, where)
             elif name in hint.__required_keys__:
                 raise ValueError(f"{where} is missing")
     elif origin is list:

@@ -195,7 +195,7 @@ def read_summary(file: Path, mend: str = "run again") -> Summary:
     Raises:
       InputError: the file cannot be read, is of an earlier version, or has a wrong field.
     """
-    with _explained(f"{file.parent} is no run of jaxfl", mend):
+    with _input_errors(f"{file.parent} is no run of jaxfl", mend):
         summary: Summary = _parse_text(file.read_text(), Summary, file)
         label = summary.get("label", "none")
         if not summary["algorithm"].isidentifier():
@@ -215,7 +215,7 @@ def read_lines(file: Path, mend: str = "run again") -> list[Line]:
     Raises:
       InputError: as `read_summary`.
     """
-    with _explained(f"{file.parent} is no run of jaxfl", mend):
+    with _input_errors(f"{file.parent} is no run of jaxfl", mend):
         texts = enumerate(file.read_text().splitlines(), start=1)
         return [_parse_text(text, Line, file, f", line {number}") for number, text in texts]
 
@@ -238,7 +238,7 @@ def read_comparison(file: Path) -> list[ComparisonRun]:
     Raises:
       InputError: the file cannot be read or has a wrong field.
     """
-    with _explained(f"{file} is no comparison of jaxfl", "remove it, or name the runs"):
+    with _input_errors(f"{file} is no comparison of jaxfl", "remove it, or name the runs"):
         return _parse_text(file.read_text(), list[ComparisonRun], file)
 
 
@@ -248,7 +248,7 @@ def read_search(file: Path) -> Search:
     Raises:
       InputError: the file cannot be read or has a wrong field.
     """
-    with _explained(f"{file} is no search of jaxfl", "run jaxfl sweep again"):
+    with _input_errors(f"{file} is no search of jaxfl", "run jaxfl sweep again"):
         search: Search = _parse_text(file.read_text(), Search, file)
         names = {tuple(trial["point"]) for trial in search["trials"]}
         if len(names) != 1:
@@ -257,7 +257,7 @@ def read_search(file: Path) -> Search:
 
 
 @contextmanager
-def _explained(what: str, mend: str) -> Iterator[None]:
+def _input_errors(what: str, mend: str) -> Iterator[None]:
     """Within, what is wrong with a file is an `InputError`."""
     try:
         yield

@@ -41,8 +41,8 @@ def gradients(config: Resolved[Config], data: Data) -> float:
         _, info = built.algorithm.round(key, state, cohort)
         return info.batches
 
-    counted = jax.jit(count)(jax.random.key(0), built.seeds.one(data.federation))
-    return float(counted.mean())
+    counts = jax.jit(count)(jax.random.key(0), built.seeds.one(data.federation))
+    return float(counts.mean())
 
 
 def _fit(config: Resolved[Config], data: Data) -> Resolved[Config]:
@@ -56,9 +56,9 @@ def _fit(config: Resolved[Config], data: Data) -> Resolved[Config]:
     )
     budget = value_of(config.config.local_steps)
     fewer = max(budget // 2, 1)
-    counted = gradients(config, data)
-    counted_of_fewer = gradients(config.replace(local_steps=fewer), data)
-    if counted in (budget, counted_of_fewer):
+    count = gradients(config, data)
+    count_of_fewer = gradients(config.replace(local_steps=fewer), data)
+    if count in (budget, count_of_fewer):
         return config
-    per_step = (counted - counted_of_fewer) / (budget - fewer)
-    return config.replace(local_steps=max(1, round(budget - (counted - budget) / per_step)))
+    per_step = (count - count_of_fewer) / (budget - fewer)
+    return config.replace(local_steps=max(1, round(budget - (count - budget) / per_step)))

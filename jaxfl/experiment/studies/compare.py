@@ -69,8 +69,8 @@ def compare(
     if equal_budget:
         every = equalise(every, data)
     ready = [build(resolved, data) for resolved in every]
-    with ExitStack() as held:
-        return _run_all(ready, data, out, overwrite, follow, held)
+    with ExitStack() as locks:
+        return _run_all(ready, data, out, overwrite, follow, locks)
 
 
 def resume_comparison(
@@ -103,15 +103,15 @@ def resume_comparison(
             files.write_file(directory / files.CONFIGS, to_json(configs))
         for config in configs:
             run = directories[config.name]
-            with _told(directory):
+            with _resume_hint(directory):
                 if _is_finished(run, config):
-                    found = read_run(run)
-                    follow(config, {**found.lines[-1], "measure": found.summary["measure"]})
+                    result = read_run(run)
+                    follow(config, {**result.lines[-1], "measure": result.summary["measure"]})
                 elif (run / "config.json").exists():
                     resume(run, devices=devices, rounds=_more_rounds(run, config), follow=follow)
                 else:
-                    changed = {} if devices is None else {"devices": devices}
-                    execute(replace(config, **changed), run, follow=follow)
+                    changes = {} if devices is None else {"devices": devices}
+                    execute(replace(config, **changes), run, follow=follow)
         if not mesh.is_main_process():
             return {}
         first = resolve(load_config(directories[configs[0].name] / "config.json"))
@@ -135,13 +135,13 @@ def comparison_to_resume(directory: Path, rounds: int | None = None) -> list[Con
     for run in directories.values():
         if (run / "summary.json").exists():
             read_summary(run / "summary.json")
-    unfinished = [one for one in configs if not _is_finished(directories[one.name], one)]
+    rest = [one for one in configs if not _is_finished(directories[one.name], one)]
     check(
-        bool(unfinished) or not (directory / "comparison.json").exists(),
+        bool(rest) or not (directory / "comparison.json").exists(),
         f"the comparison in {directory} is finished: give --rounds, more than "
         f"{configs[0].rounds}, and it goes on",
     )
-    for config in unfinished:
+    for config in rest:
         run = directories[config.name]
         if (run / "config.json").exists():
             to_resume(run, _more_rounds(run, config))
@@ -165,7 +165,7 @@ def run_directories(configs: list[Config], out: Path) -> dict[str, Path]:
 
 
 @contextmanager
-def _told(out: Path) -> Iterator[None]:
+def _resume_hint(out: Path) -> Iterator[None]:
     """Within, an interruption says how to go on with the comparison."""
     try:
         yield
@@ -174,11 +174,11 @@ def _told(out: Path) -> Iterator[None]:
 
 
 def _run_all(
-    ready: list[Built], data: Data, out: Path, overwrite: bool, follow: Follow, held: ExitStack
+    ready: list[Built], data: Data, out: Path, overwrite: bool, follow: Follow, locks: ExitStack
 ) -> dict[str, Summary]:
     """Executes the runs one after the other, and writes the comparison.
 
-    The directory is locked in `held` as soon as the first program is compiled.
+    The directory is locked in `locks` as soon as the first program is compiled.
     """
     summaries = {}
     configs = [built.config for built in ready]
@@ -188,12 +188,12 @@ def _run_all(
         follow(built.config, None)
         program = make_program(built, directories[name])
         if place == 0:
-            held.enter_context(files.locked(out))
+            locks.enter_context(files.locked(out))
             if mesh.is_main_process():
                 files.create(out, files.EVERYTHING, overwrite)
                 # From now on the comparison can be resumed.
                 files.write_file(out / files.CONFIGS, to_json(configs))
-        with files.locked(directories[name]), _told(out):
+        with files.locked(directories[name]), _resume_hint(out):
             if mesh.is_main_process():
                 begin(directories[name], built, overwrite)
             history = record_run(program, directories[name], follow)
@@ -215,8 +215,8 @@ def _finish(out: Path, directories: dict[str, Path], first: Built) -> dict[str, 
     from jaxfl.experiment.pictures.graphs import Graph, draw_graphs
 
     graphs = {name: last_graph(run) for name, run in directories.items()}
-    found = {name: Graph(*graph) for name, graph in graphs.items() if graph is not None}
-    if found:
-        figure = draw_graphs(found, drawn_clients(first))
+    by_name = {name: Graph(*graph) for name, graph in graphs.items() if graph is not None}
+    if by_name:
+        figure = draw_graphs(by_name, drawn_clients(first))
         write_picture(out, "graphs", figure, first.config.format)
     return write_comparison(load_finished(list(directories.values())), out, first.config.format)

@@ -88,11 +88,11 @@ def search(config: Config, points: list[Point], follow: Follow = silent) -> list
         "--store is given, and a search keeps the clients of its trials in memory: leave it out",
     )
     configs = [_with_point(config, point) for point in points]  # every value is checked
-    numbers = _swept(config.algorithm)
+    numbers = _number_names(config.algorithm)
     groups: dict[str, list[int]] = {}
     for place, point in enumerate(points):
-        fixed = {n: v for n, v in point.items() if not (n in numbers and _is_number(v))}
-        groups.setdefault(repr(sorted(fixed.items())), []).append(place)
+        constants = {n: v for n, v in point.items() if not (n in numbers and _is_number(v))}
+        groups.setdefault(repr(sorted(constants.items())), []).append(place)
     data: dict[str, Data] = {}
     ready = []
     for group in groups.values():  # everything is built and checked before anything is run
@@ -107,8 +107,8 @@ def search(config: Config, points: list[Point], follow: Follow = silent) -> list
     follow(0, len(points), None)
     for built, group in ready:
         trials += _together(built, group, numbers)
-        known = [trial["val"] for trial in trials if trial["val"] is not None]
-        follow(len(trials), len(points), max(known, default=None))
+        scores = [trial["val"] for trial in trials if trial["val"] is not None]
+        follow(len(trials), len(points), max(scores, default=None))
     finite = any(trial["val"] is not None for trial in trials)
     check(finite, "no trial has a finite validation score: choose other values, or --val above 0")
     return sorted(
@@ -142,8 +142,8 @@ def write_search(
         rows.append({"point": trial["point"], "val": trial["val"]})
         if show_test:
             rows[-1]["test_not_for_choosing"] = trial["test"]
-    found: Search = {"trials": rows, "best": best}
-    files.write_json(out / "sweep.json", found)
+    record: Search = {"trials": rows, "best": best}
+    files.write_json(out / "sweep.json", record)
     files.write_file(out / "best.json", to_json(_with_point(config, best["point"])))
     title = f"{config.algorithm}: {setting_line([config])}"
     write_picture(out, "sweep", draw_sweep(trials, title), config.format)
@@ -153,31 +153,31 @@ def write_search(
 def _together(built: Built, points: list[Point], numbers: set[str]) -> list[Trial]:
     """The trials of points that differ in numbers alone, in one program."""
     config, seeds = built.config, built.seeds
-    varied = [
+    names = [
         name
         for name in points[0]
         if name in numbers and all(_is_number(point[name]) for point in points)
     ]
 
     # As in a run, malicious clients have no scores.
-    scored_ids = jnp.flatnonzero(~(built.unseen | built.malicious))
+    ids = jnp.flatnonzero(~(built.unseen | built.malicious))
 
     def trial(values: dict[str, Array], seed: Array, federation):
         init, advance, deploy, assess = one_seed(built, built.with_hyper(**values), "none")
         state = init(seed, federation)
         state, _ = advance(config.rounds, seed, federation, state, START)
-        deployed = deploy(federation, state, scored_ids)
-        scored = assess(seed, federation, deployed, config.rounds, scored_ids)
-        return jnp.nanmean(scored.deployed.val), jnp.nanmean(scored.deployed.test)
+        models = deploy(federation, state, ids)
+        evaluation = assess(seed, federation, models, config.rounds, ids)
+        return jnp.nanmean(evaluation.deployed.val), jnp.nanmean(evaluation.deployed.test)
 
     run: Callable = seeds.each(trial, (None, 0, 0))
-    columns = {name: jnp.array([float(point[name]) for point in points]) for name in varied}
+    columns = {name: jnp.array([float(point[name]) for point in points]) for name in names}
     if columns:
         run = jax.vmap(run, in_axes=(0, None, None))
     with jax.set_mesh(mesh.make_mesh(built.devices)):
-        found = jax.jit(run)(columns, seeds.argument(), built.data.federation)
+        results = jax.jit(run)(columns, seeds.argument(), built.data.federation)
     count = len(points) if columns else 1
-    val, test = (np.asarray(mesh.fetch(x)).reshape(count, -1).mean(axis=1) for x in found)
+    val, test = (np.asarray(mesh.fetch(x)).reshape(count, -1).mean(axis=1) for x in results)
     each = range(len(points)) if columns else [0] * len(points)
     return [
         {"point": point, "val": number_or_null(val[i]), "test": number_or_null(test[i])}
@@ -185,10 +185,10 @@ def _together(built: Built, points: list[Point], numbers: set[str]) -> list[Tria
     ]
 
 
-def _swept(algorithm: str) -> set[str]:
+def _number_names(algorithm: str) -> set[str]:
     """The hyper-parameters that may be traced."""
-    known = options_of(ALGORITHMS[algorithm])
-    return {name for name, parameter in known.items() if takes_traced_numbers(parameter.hint)}
+    parameters = options_of(ALGORITHMS[algorithm])
+    return {name for name, parameter in parameters.items() if takes_traced_numbers(parameter.hint)}
 
 
 def _with_point(config: Config, point: Point) -> Config:

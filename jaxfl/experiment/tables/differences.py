@@ -35,17 +35,17 @@ def difference(run: RunRecord, other: RunRecord) -> Difference | None:
     Returns:
       The difference, or None if there is no pair of scores.
     """
-    shown = MEASURES[run.summary["measure"]][1]
+    scale = MEASURES[run.summary["measure"]][1]
     seeds = [by_seed(one.summary["final"], "deployed", "mean") for one in (run, other)]
     if len(seeds[0]) == len(seeds[1]) > 1:
-        pairs = np.array([[shown(score) for score in scores] for scores in seeds])
+        pairs = np.array([[scale(score) for score in scores] for scores in seeds])
         noun = "seeds"
     elif run.client_scores is not None and other.client_scores is not None:
         if run.client_scores.shape != other.client_scores.shape:
             return None
         scores = np.stack([run.client_scores, other.client_scores])
         scores = scores[:, np.isfinite(scores).all(axis=0)]
-        pairs = np.array([[shown(score) for score in row] for row in scores.tolist()])
+        pairs = np.array([[scale(score) for score in row] for row in scores.tolist()])
         noun = "clients"
     else:
         return None
@@ -71,9 +71,9 @@ def paired(scores: np.ndarray, others: np.ndarray, noun: str) -> Difference:
         return Difference(mean, mean, mean, np.nan, pairs)
     from scipy import stats  # importing it takes a quarter of the command line's start
 
-    found = stats.ttest_rel(scores, others)
-    low, high = found.confidence_interval(LEVEL)
-    return Difference(mean, float(low), float(high), float(found.pvalue), pairs)
+    test = stats.ttest_rel(scores, others)
+    low, high = test.confidence_interval(LEVEL)
+    return Difference(mean, float(low), float(high), float(test.pvalue), pairs)
 
 
 def reference_of(runs: Runs, against: str, setting: str = "") -> str:
@@ -87,15 +87,15 @@ def reference_of(runs: Runs, against: str, setting: str = "") -> str:
     Raises:
       InputError: there is no such run, or several.
     """
-    named = [label for label in runs if label == against]
-    named = named or [n for n, run in runs.items() if run.summary["algorithm"] == against]
+    matches = [label for label in runs if label == against]
+    matches = matches or [n for n, run in runs.items() if run.summary["algorithm"] == against]
     where = f" with {setting}" if setting else ""
-    check(bool(named), f"--against {against}: no such run{where}, choose from {', '.join(runs)}")
+    check(bool(matches), f"--against {against}: no such run{where}, choose from {', '.join(runs)}")
     check(
-        len(named) == 1,
-        f"--against {against}: there are several{where}, choose from {', '.join(named)}",
+        len(matches) == 1,
+        f"--against {against}: there are several{where}, choose from {', '.join(matches)}",
     )
-    return named[0]
+    return matches[0]
 
 
 def difference_cells(runs: Runs, against: str, setting: str = "") -> Cells:
@@ -115,24 +115,24 @@ def difference_cells(runs: Runs, against: str, setting: str = "") -> Cells:
     for label in ranked(runs):
         if label == reference:
             continue
-        found = difference(runs[label], runs[reference])
-        rows.append((label, ["-"] * 4 if found is None else _texts(found, digits)))
+        value = difference(runs[label], runs[reference])
+        rows.append((label, ["-"] * 4 if value is None else _texts(value, digits)))
     return Cells(["difference", "interval", "p", "pairs"], rows)
 
 
-def short_difference(found: Difference | None, digits: str) -> str:
+def short_difference(value: Difference | None, digits: str) -> str:
     """A difference with its interval, in one cell."""
-    if found is None:
+    if value is None:
         return "-"
-    mean, interval, _, _ = _texts(found, digits)
+    mean, interval, _, _ = _texts(value, digits)
     return mean if interval == "-" else f"{mean} [{interval}]"
 
 
-def _texts(found: Difference, digits: str) -> list[str]:
-    mean, low, high = (f"{x + 0.0:+{digits}}" for x in (found.mean, found.low, found.high))
-    interval = "-" if np.isnan(found.low) else f"{low} to {high}"
-    p = "-" if np.isnan(found.p) else ("<0.001" if found.p < 0.001 else f"{found.p:.3f}")
-    return [mean, interval, p, found.pairs]
+def _texts(value: Difference, digits: str) -> list[str]:
+    mean, low, high = (f"{x + 0.0:+{digits}}" for x in (value.mean, value.low, value.high))
+    interval = "-" if np.isnan(value.low) else f"{low} to {high}"
+    p = "-" if np.isnan(value.p) else ("<0.001" if value.p < 0.001 else f"{value.p:.3f}")
+    return [mean, interval, p, value.pairs]
 
 
 PAIRS = "pairs are seeds, or the clients of one seed, which say nothing about other seeds"
@@ -141,7 +141,7 @@ PAIRS = "pairs are seeds, or the clients of one seed, which say nothing about ot
 def meaning_of_differences(runs: Runs) -> Meaning:
     """What the columns of `difference_cells` mean, for runs of one measure."""
     return [
-        ("difference", f"{_deployed(runs)}, mean over the pairs"),
+        ("difference", f"{_score_name(runs)}, mean over the pairs"),
         ("interval", "95 % confidence interval of the paired t-test"),
         ("p", "of the same test, two-sided, not corrected for the number of runs"),
         ("", PAIRS),
@@ -151,9 +151,9 @@ def meaning_of_differences(runs: Runs) -> Meaning:
 def meaning_of_pivoted_differences(runs: Runs) -> Meaning:
     """What a table of `short_difference` means, for runs of one measure."""
     interval = "95 % confidence interval of the paired t-test"
-    return [("", f"difference of the {_deployed(runs)} [{interval}]"), ("", PAIRS)]
+    return [("", f"difference of the {_score_name(runs)} [{interval}]"), ("", PAIRS)]
 
 
-def _deployed(runs: Runs) -> str:
+def _score_name(runs: Runs) -> str:
     name = MEASURES[measure_of(runs)][0]
     return f"{name} of the deployed models"

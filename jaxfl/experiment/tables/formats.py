@@ -34,9 +34,9 @@ def markdown(tables: Sequence[Section]) -> str:
     for table in tables:
         titles = table.cells.titles
         lines = [f"| method | {' | '.join(titles)} |", f"|---|{'---:|' * len(titles)}"]
-        lines += [f"| {' | '.join(row)} |" for row in _rows(table, _escaped, "**{}**")]
-        parts += [_escaped(table.heading), "\n".join(lines), _caption(table)]
-        parts += [f"{_escaped(line)} (docs/tuning.md)." for line in table.warnings]
+        lines += [f"| {' | '.join(row)} |" for row in _rows(table, _escape, "**{}**")]
+        parts += [_escape(table.heading), "\n".join(lines), _caption(table)]
+        parts += [f"{_escape(line)} (docs/tuning.md)." for line in table.warnings]
     return "\n\n".join(part for part in parts if part) + "\n"
 
 
@@ -47,8 +47,8 @@ def latex(tables: Sequence[Section]) -> str:
     """
     parts = []
     for table in tables:
-        said = [table.heading, _caption(table), *table.warnings]
-        lines = [f"% {line}" for line in said if line]
+        comments = [table.heading, _caption(table), *table.warnings]
+        lines = [f"% {line}" for line in comments if line]
         lines.append(rf"\begin{{tabular}}{{l{'r' * len(table.cells.titles)}}}")
         head = " & ".join(tex(title) for title in ("method", *table.cells.titles))
         lines += [r"\toprule", rf"{head} \\", r"\midrule"]
@@ -62,8 +62,8 @@ def tex(text: str) -> str:
     """The text as it is typed in LaTeX, with the minus of numbers, and a dash for no value."""
     if text == "-":
         return "--"
-    typed = "".join(TEX.get(letter, letter) for letter in text)
-    return re.sub(r"(?<![\w.])-(?=\d)", "$-$", typed)
+    source = "".join(TEX.get(letter, letter) for letter in text)
+    return re.sub(r"(?<![\w.])-(?=\d)", "$-$", source)
 
 
 def comma_separated(records: Sequence[dict[str, Any]]) -> str:
@@ -113,14 +113,14 @@ def print_sections(tables: Sequence[Section], console: Console) -> None:
 
 def _rows(table: Section, escape: Callable[[str], str], bold: str) -> list[list[str]]:
     """The rows of a table as text, each with its name first."""
-    found = []
+    rows = []
     for place, (name, cells) in enumerate(table.cells.rows):
         row = [
             bold.format(escape(cell)) if (place, column) in table.cells.best else escape(cell)
             for column, cell in enumerate(cells)
         ]
-        found.append([escape(name), *row])
-    return found
+        rows.append([escape(name), *row])
+    return rows
 
 
 def _caption(table: Section) -> str:
@@ -129,7 +129,7 @@ def _caption(table: Section) -> str:
     return f"{text[0].upper()}{text[1:]}."
 
 
-def _escaped(text: str) -> str:
+def _escape(text: str) -> str:
     return text.replace("|", r"\|")
 
 
@@ -140,18 +140,18 @@ def _harmless(value: Any) -> Any:
 
 def _table(cells: Cells, count: int) -> Table:
     """The first columns of the table, the best scores in bold."""
-    shown = Table(box=SIMPLE_HEAD, pad_edge=False, collapse_padding=True)
-    shown.add_column("method", overflow="fold")
+    grid = Table(box=SIMPLE_HEAD, pad_edge=False, collapse_padding=True)
+    grid.add_column("method", overflow="fold")
     for title in cells.titles[:count]:
         # A title of several words takes a line for each.
-        shown.add_column("\n".join(title.split()), justify="right", no_wrap=True, vertical="bottom")
+        grid.add_column("\n".join(title.split()), justify="right", no_wrap=True, vertical="bottom")
     for place, (name, row) in enumerate(cells.rows):
         texts = [
             Text(cell, style="bold" if (place, column) in cells.best else "")
             for column, cell in enumerate(row[:count])
         ]
-        shown.add_row(Text(name), *texts)
-    return shown
+        grid.add_row(Text(name), *texts)
+    return grid
 
 
 def _width(table: Table, console: Console) -> int:

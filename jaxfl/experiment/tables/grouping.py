@@ -20,16 +20,16 @@ def comparable_groups(runs: Runs) -> list[Group]:
 
     Runs whose config is unknown are taken to fit if there is one group; else they stand alone.
     """
-    known = {label: run for label, run in runs.items() if run.config is not None}
+    with_config = {label: run for label, run in runs.items() if run.config is not None}
     names = [name for name in differing_options(runs) if name in SAME_CLIENTS]
     # Seeds of pooled runs need not follow each other, and then their configs do not tell them.
-    if not names and len({run.seeds for run in known.values()}) < 2:
+    if not names and len({run.seeds for run in with_config.values()}) < 2:
         return [Group("", shortly_named(runs))]
-    found: dict[tuple, Runs] = {}
-    for label, run in known.items():
+    members: dict[tuple, Runs] = {}
+    for label, run in with_config.items():
         values = tuple(run.option(name) for name in names)
-        found.setdefault((values, run.seeds), {})[label] = run
-    settings = [values for values, _ in found]
+        members.setdefault((values, run.seeds), {})[label] = run
+    settings = [values for values, _ in members]
 
     def setting(values: tuple, seeds: tuple[int, ...]) -> str:
         options = _as_options(names, values)
@@ -38,11 +38,11 @@ def comparable_groups(runs: Runs) -> list[Group]:
         return ", ".join(part for part in (options, f"seeds {' '.join(map(str, seeds))}") if part)
 
     groups = [
-        Group(setting(*key), shortly_named(found[key]))
-        for key in sorted(found, key=lambda key: ([sort_key(value) for value in key[0]], key[1]))
+        Group(setting(*key), shortly_named(members[key]))
+        for key in sorted(members, key=lambda key: ([sort_key(value) for value in key[0]], key[1]))
     ]
-    unknown = {label: run for label, run in runs.items() if label not in known}
-    return groups + [Group("unknown setting", {label: run}) for label, run in unknown.items()]
+    others = {label: run for label, run in runs.items() if label not in with_config}
+    return groups + [Group("unknown setting", {label: run}) for label, run in others.items()]
 
 
 def heading(group: Group) -> str:
@@ -88,11 +88,11 @@ def _with_hyper(name: str, runs: Runs, ignored: str | None) -> list[str]:
     each = [run.hyper for run in runs.values()]
     keys = sorted({key for hyper in each for key in hyper} - {ignored})
     keys = [key for key in keys if len({repr(hyper.get(key)) for hyper in each}) > 1]
-    found = []
+    texts = []
     for hyper in each:
         pairs = [f"{key}={hyper[key]}" for key in keys if key in hyper]
-        found.append(f"{name}:{','.join(pairs)}" if pairs else name)
-    return found
+        texts.append(f"{name}:{','.join(pairs)}" if pairs else name)
+    return texts
 
 
 def _with_options(name: str, runs: Runs, ignored: str | None) -> list[str]:

@@ -26,17 +26,17 @@ Configs = Sequence[Config | None]  # None where the config of a run is unknown
 
 def setting_line(configs: Configs) -> str:
     """The setting that all runs share, and the options in which they differ; "" if unknown."""
-    known = [config for config in configs if config is not None]
-    if not known:
+    configs = [config for config in configs if config is not None]
+    if not configs:
         return ""
-    differing = _differing(known)
-    first = known[0]
-    shared = {
-        one.name: getattr(first, one.name) for one in fields(Config) if one.name not in differing
+    names = _difference_names(configs)
+    first = configs[0]
+    options = {
+        one.name: getattr(first, one.name) for one in fields(Config) if one.name not in names
     }
-    line = _sentences(shared)
-    if differing:
-        line += f"; the runs differ in {' '.join(option(name) for name in differing)}"
+    line = _sentences(options)
+    if names:
+        line += f"; the runs differ in {' '.join(option(name) for name in names)}"
     return line.removeprefix("; ")
 
 
@@ -59,13 +59,13 @@ def setting_of(runs: Runs) -> str:
 
 def data_line(options: DataOptions) -> str:
     """The data and the clients in words."""
-    shared = {one.name: getattr(options, one.name) for one in fields(DataOptions)}
-    return _sentences(shared, SENTENCES[:2])
+    values = {one.name: getattr(options, one.name) for one in fields(DataOptions)}
+    return _sentences(values, SENTENCES[:2])
 
 
 def differing_options(runs: Runs) -> list[str]:
     """The options that are not the same in all runs; those whose config is unknown are left out."""
-    return _differing([run.config for run in runs.values()])
+    return _difference_names([run.config for run in runs.values()])
 
 
 def have_same_clients(runs: Runs) -> bool:
@@ -73,41 +73,45 @@ def have_same_clients(runs: Runs) -> bool:
     return not SAME_CLIENTS.intersection(differing_options(runs))
 
 
-def _differing(configs: Configs) -> list[str]:
-    known = [config for config in configs if config is not None]
+def _difference_names(configs: Configs) -> list[str]:
+    configs = [config for config in configs if config is not None]
     names = [one.name for one in fields(Config) if one.name not in UNIMPORTANT]
-    return [name for name in names if len({repr(getattr(one, name)) for one in known}) > 1]
+    return [name for name in names if len({repr(getattr(one, name)) for one in configs}) > 1]
 
 
-def _sentences(shared: dict[str, Any], sentences: Sequence[Sequence[str]] = SENTENCES) -> str:
+def _sentences(options: dict[str, Any], sentences: Sequence[Sequence[str]] = SENTENCES) -> str:
     """What is told of options.
 
     Args:
-      shared: the options that all runs share, by name.
+      options: the options that all runs share, by name.
       sentences: the parts that are told.
     """
-    told = [[text for part in parts for text in _told(shared, part=part)] for parts in sentences]
-    return "; ".join(", ".join(texts) for texts in told if texts)
+    groups = [
+        [text for part in parts for text in _phrases(options, part=part)] for parts in sentences
+    ]
+    return "; ".join(", ".join(texts) for texts in groups if texts)
 
 
-def _told(shared: dict[str, Any], part: str = "", behind: str = "") -> list[str]:
+def _phrases(options: dict[str, Any], part: str = "", behind: str = "") -> list[str]:
     """What is told in a part of the heading, or behind an option."""
     texts = []
     for name, heading in HEADINGS:
-        if (heading.part, heading.behind) == (part, behind) and _is_told(name, heading, shared):
-            text = heading.text(shared[name])
-            details = ", ".join(_told(shared, behind=name))
+        if (heading.part, heading.behind) == (part, behind) and _is_relevant(
+            name, heading, options
+        ):
+            text = heading.text(options[name])
+            details = ", ".join(_phrases(options, behind=name))
             texts.append(f"{text} ({details})" if details else text)
     return texts
 
 
-def _is_told(name: str, heading: Heading, shared: dict[str, Any]) -> bool:
+def _is_relevant(name: str, heading: Heading, options: dict[str, Any]) -> bool:
     """Whether the runs share a value of the option that is worth telling."""
-    value = shared.get(name)
+    value = options.get(name)
     if value is None or (value == DEFAULTS[name] and not heading.always):
         return False
-    if heading.unless and shared.get(heading.unless) != DEFAULTS[heading.unless]:
+    if heading.unless and options.get(heading.unless) != DEFAULTS[heading.unless]:
         return False
     effects = [note for note in NOTES[name] if isinstance(note, Effect)]
     conditions = effects if heading.where is None else [heading.where]
-    return all(condition.hold(shared, DEFAULTS) for condition in conditions)
+    return all(condition.hold(options, DEFAULTS) for condition in conditions)

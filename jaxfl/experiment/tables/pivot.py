@@ -43,13 +43,13 @@ def pivot(runs: Runs, by: str) -> Pivot:
     """
     name = by.removeprefix("--").replace("-", "_")
     configs = {label: run.config for label, run in runs.items() if run.config is not None}
-    unknown = [label for label in runs if label not in configs]
+    labels = [label for label in runs if label not in configs]
     check(
-        not unknown,
-        f"--by {by}: the config of {', '.join(unknown[:3])} is unknown: leave it out",
+        not labels,
+        f"--by {by}: the config of {', '.join(labels[:3])} is unknown: leave it out",
     )
-    known = {key for config in configs.values() for key in (*OPTIONS, *_parameters(config))}
-    check_name("option of the runs", name, known)
+    options = {key for config in configs.values() for key in (*OPTIONS, *_parameters(config))}
+    check_name("option of the runs", name, options)
     others = differing_options(runs)
     others = [option(other) for other in others if other in SAME_CLIENTS and other != name]
     check(
@@ -75,23 +75,23 @@ def pivot(runs: Runs, by: str) -> Pivot:
     return Pivot(name, columns)
 
 
-def pivot_cells(found: Pivot, against: str | None = None) -> Cells:
+def pivot_cells(table: Pivot, against: str | None = None) -> Cells:
     """The scores of the deployed models, or their differences from one run.
 
     Args:
-      found: the runs.
+      table: the runs.
       against: the name of a run or a method of every column, from which the others differ.
 
     Raises:
       InputError: as `reference_of`.
     """
-    names = dict.fromkeys(name for column in found.columns.values() for name in column)
+    names = dict.fromkeys(name for column in table.columns.values() for name in column)
     titles = [
-        f"{found.name} {'not set' if value is None else as_typed(value)}" for value in found.columns
+        f"{table.name} {'not set' if value is None else as_typed(value)}" for value in table.columns
     ]
     cells: dict[str, list[str]] = {name: [] for name in names}
     best = set()
-    for place, (title, column) in enumerate(zip(titles, found.columns.values(), strict=True)):
+    for place, (title, column) in enumerate(zip(titles, table.columns.values(), strict=True)):
         reference = None if against is None else column[reference_of(column, against, title)]
         for name, row in cells.items():
             row.append(_cell(column.get(name), reference))
@@ -103,9 +103,9 @@ def pivot_cells(found: Pivot, against: str | None = None) -> Cells:
     return Cells(titles, rows, frozenset(best))
 
 
-def meaning_of_pivot(found: Pivot) -> Meaning:
+def meaning_of_pivot(table: Pivot) -> Meaning:
     """What the numbers of `pivot_cells` are."""
-    summaries = [run.summary for runs in found.columns.values() for run in runs.values()]
+    summaries = [run.summary for runs in table.columns.values() for run in runs.values()]
     seeds = sorted({len(each_seed(summary["final"])) for summary in summaries})
     name = MEASURES[summaries[0]["measure"]][0]
     meaning = [("", f"test {name} of the models that clients deploy, mean over clients")]
@@ -143,8 +143,8 @@ def _row_names(runs: Runs, configs: dict[str, Config], by: str) -> dict[str, str
 
 def _parameters(config: Config) -> dict[str, Any]:
     """The hyper-parameters of the run's method, with their defaults."""
-    known = options_of(ALGORITHMS[config.algorithm])
-    return {name: parameter.default for name, parameter in known.items()}
+    parameters = options_of(ALGORITHMS[config.algorithm])
+    return {name: parameter.default for name, parameter in parameters.items()}
 
 
 def _value(config: Config, name: str) -> Any:

@@ -18,14 +18,14 @@ def pool_seeds(runs: Runs) -> Runs:
     for label, run in runs.items():
         name = label if run.config is None else without_seeds(run.config)
         alike.setdefault(name, []).append(label)
-    pooled = {}
+    pools = {}
     for labels in alike.values():
         members = [runs[label] for label in labels]
         if len(members) > 1 and _fit(members):
-            pooled[labels[0]] = _pool(sorted(members, key=lambda run: run.seeds))
+            pools[labels[0]] = _pool(sorted(members, key=lambda run: run.seeds))
         else:
-            pooled |= {label: runs[label] for label in labels}
-    return {label: pooled[label] for label in runs if label in pooled}
+            pools |= {label: runs[label] for label in labels}
+    return {label: pools[label] for label in runs if label in pools}
 
 
 def _fit(members: list[RunRecord]) -> bool:
@@ -44,37 +44,37 @@ def _pool(members: list[RunRecord]) -> RunRecord:
     config = members[0].config
     seeds = tuple(seed for run in members for seed in run.seeds)
     # Each of the runs may have clients on disk, and no one run has several seeds there.
-    pooled = config and replace(config, seed=seeds[0], seeds=len(seeds), store=None)
+    setting = config and replace(config, seed=seeds[0], seeds=len(seeds), store=None)
     return replace(
         members[0],
         summary=_pool_summaries(summaries),
         lines=[_pool_lines(rows) for rows in lines],
-        config=pooled,
+        config=setting,
         pooled_seeds=seeds,
     )
 
 
 def _pool_summaries(summaries: list[Summary]) -> Summary:
-    pooled = summaries[0].copy()
+    summary = summaries[0].copy()
     finals = [one["final"] for one in summaries]
-    pooled["final"] = _pool_statistics(finals)
-    pooled["selected_on_val"] = _pool_statistics([one["selected_on_val"] for one in summaries])
+    summary["final"] = _pool_statistics(finals)
+    summary["selected_on_val"] = _pool_statistics([one["selected_on_val"] for one in summaries])
     if unseen := [one["unseen"] for one in summaries if "unseen" in one]:
-        pooled["unseen"] = _pool_statistics(unseen)
-    if "graph" in pooled:
-        pooled["graph"] = _pool_graphs([one.get("graph", {}) for one in summaries], finals)
+        summary["unseen"] = _pool_statistics(unseen)
+    if "graph" in summary:
+        summary["graph"] = _pool_graphs([one.get("graph", {}) for one in summaries], finals)
     # What is sent and computed is counted for one seed; the time is that of all.
-    pooled["seconds"] = sum(one["seconds"] for one in summaries)
-    return {**pooled, **pool_timed(summaries)}
+    summary["seconds"] = sum(one["seconds"] for one in summaries)
+    return {**summary, **pool_timed(summaries)}
 
 
 def _pool_lines(lines: list[Line]) -> Line:
-    pooled = lines[0].copy()
+    result = lines[0].copy()
     losses = [line["loss"] for line in lines if line["loss"] is not None]
-    pooled["loss"] = sum(losses) / len(losses) if losses else None
-    if "graph" in pooled:
-        pooled["graph"] = _pool_graphs([line.get("graph", {}) for line in lines], lines)
-    return {**pooled, **_pool_statistics(lines)}
+    result["loss"] = sum(losses) / len(losses) if losses else None
+    if "graph" in result:
+        result["graph"] = _pool_graphs([line.get("graph", {}) for line in lines], lines)
+    return {**result, **_pool_statistics(lines)}
 
 
 def _pool_statistics(parts: Sequence[SeedStatistics]) -> SeedStatistics:
@@ -90,21 +90,23 @@ def _pool_graphs(graphs: list[GraphMeasures], scores: Sequence[SeedStatistics]) 
       scores: of each run, which say how many seeds it has.
     """
     seeds = [len(each_seed(one)) for one in scores]
-    found: GraphMeasures = {}
+    measures: GraphMeasures = {}
     for name, value in graphs[0].items():
         values = [graph.get(name) for graph in graphs]
         if isinstance(value, dict):
             parts = [one if isinstance(one, dict) else {} for one in values]
-            found[name] = {
+            measures[name] = {
                 measure: _mean([part.get(measure) for part in parts], seeds) for measure in value
             }
         else:
-            found[name] = _mean([None if isinstance(one, dict) else one for one in values], seeds)
-    return found
+            measures[name] = _mean(
+                [None if isinstance(one, dict) else one for one in values], seeds
+            )
+    return measures
 
 
 def _mean(values: list[float | None], seeds: list[int]) -> float | None:
     """The mean of the numbers that are known, over the seeds of their runs."""
-    known = [(one, count) for one, count in zip(values, seeds, strict=True) if one is not None]
-    total = sum(count for _, count in known)
-    return sum(number * count for number, count in known) / total if total else None
+    pairs = [(one, count) for one, count in zip(values, seeds, strict=True) if one is not None]
+    total = sum(count for _, count in pairs)
+    return sum(number * count for number, count in pairs) / total if total else None

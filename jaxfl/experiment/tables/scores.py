@@ -38,8 +38,8 @@ def score_of(stages: StageStatistics, stage: Stage, name: Statistic) -> float | 
       stage: of the score.
       name: of the statistic.
     """
-    found = stages.get(stage)
-    return None if found is None else found[name]
+    statistics = stages.get(stage)
+    return None if statistics is None else statistics[name]
 
 
 @checked
@@ -53,8 +53,8 @@ def by_seed(stages: SeedStatistics, stage: Stage, name: Statistic) -> list[float
     """
     seeds = stages.get("seeds", [])
     scores = [score_of(seed, stage, name) for seed in seeds]
-    known = [score for score in scores if score is not None]
-    return known if len(known) == len(seeds) > 1 else []
+    numbers = [score for score in scores if score is not None]
+    return numbers if len(numbers) == len(seeds) > 1 else []
 
 
 @checked
@@ -67,12 +67,12 @@ def score_text(measure: Measure, stages: SeedStatistics, stage: Stage, name: Sta
       stage: of the score.
       name: as in `score_of`.
     """
-    _, shown, digits = MEASURES[measure]
+    _, scale, digits = MEASURES[measure]
     value = score_of(stages, stage, name)
     if value is None:
         return "-"
-    seeds = [shown(seed) for seed in by_seed(stages, stage, name)]
-    return f"{shown(value):{digits}}{spread_text(seeds, digits)}"
+    seeds = [scale(seed) for seed in by_seed(stages, stage, name)]
+    return f"{scale(value):{digits}}{spread_text(seeds, digits)}"
 
 
 def spread_text(seeds: Sequence[float], digits: str) -> str:
@@ -95,15 +95,15 @@ def gains(
       The difference of the means, and the difference of each seed, which both runs share (empty
       where they do not have the same number of seeds); None if a run has no score.
     """
-    shown = MEASURES[measure][1]
-    own, other = (score_of(part, "deployed", "mean") for part in (stages, reference))
-    if own is None or other is None:
+    scale = MEASURES[measure][1]
+    score, other = (score_of(record, "deployed", "mean") for record in (stages, reference))
+    if score is None or other is None:
         return None
-    seeds, others = (by_seed(part, "deployed", "mean") for part in (stages, reference))
+    seeds, others = (by_seed(record, "deployed", "mean") for record in (stages, reference))
     differences = []
     if len(seeds) == len(others):
-        differences = [shown(a) - shown(b) for a, b in zip(seeds, others, strict=True)]
-    return shown(own) - shown(other), differences
+        differences = [scale(a) - scale(b) for a, b in zip(seeds, others, strict=True)]
+    return scale(score) - scale(other), differences
 
 
 def amount(floats: int) -> str:
@@ -147,10 +147,10 @@ def comparison_entries(runs: Runs) -> list[ComparisonEntry]:
     Args:
       runs: of `store.finished.load_finished`.
     """
-    kept = get_type_hints(ComparisonEntry)
+    fields = get_type_hints(ComparisonEntry)
     content = []
     for label, run in runs.items():
-        entry: Any = {name: value for name, value in run.summary.items() if name in kept}
+        entry: Any = {name: value for name, value in run.summary.items() if name in fields}
         directory = {} if run.directory is None else {"directory": run.directory.resolve().name}
         content.append(entry | {"run": label} | directory)
     return content
@@ -160,9 +160,9 @@ def coloured_runs(labels: list[str], runs: Runs, highlight: Collection[str]) -> 
     """The runs that are in colour: all of a few; of many the best, the references, the chosen."""
     if len(labels) <= FEW:
         return set(labels)
-    chosen = {*ALWAYS, *highlight}
-    named = {label for label in labels if {label, runs[label].summary["algorithm"]} & chosen}
-    return named | set(labels[:BEST])
+    names = {*ALWAYS, *highlight}
+    matches = {label for label in labels if {label, runs[label].summary["algorithm"]} & names}
+    return matches | set(labels[:BEST])
 
 
 @checked
@@ -196,9 +196,9 @@ def score_by_round(
     lines: Sequence[Line], stage: Stage, name: Statistic, measure: Measure
 ) -> tuple[np.ndarray, np.ndarray]:
     """A score by round as it is shown, NaN where there is none, and its deviation over seeds."""
-    shown = MEASURES[measure][1]
-    stored = [score_of(line, stage, name) for line in lines]
-    values = [np.nan if score is None else shown(score) for score in stored]
-    seeds = [[shown(seed) for seed in by_seed(line, stage, name)] for line in lines]
-    spread = [statistics.stdev(found) if found else 0.0 for found in seeds]
+    scale = MEASURES[measure][1]
+    scores = [score_of(line, stage, name) for line in lines]
+    values = [np.nan if score is None else scale(score) for score in scores]
+    seeds = [[scale(seed) for seed in by_seed(line, stage, name)] for line in lines]
+    spread = [statistics.stdev(row) if row else 0.0 for row in seeds]
     return np.array(values, float), np.array(spread, float)

@@ -42,24 +42,24 @@ def sections(runs: Runs, *, by: str | None = None, against: str | None = None) -
     if by is not None:
         seeds_apart = by.removeprefix("--") in ("seed", "seeds")
         return _by_option(runs if seeds_apart else pool_seeds(runs), by, against)
-    found = []
+    listing = []
     for group in comparable_groups(pool_seeds(runs)):
         cells = table_cells(group.runs)
         meaning = meaning_of_scores(group.runs)
-        found.append(Section(heading(group), cells, meaning, warnings(group.runs)))
+        listing.append(Section(heading(group), cells, meaning, warnings(group.runs)))
         if against is not None:
             cells = difference_cells(group.runs, against, group.setting)
             meaning = meaning_of_differences(group.runs)
-            found.append(Section(f"against {against}", cells, meaning, [], narrows=False))
-    return found
+            listing.append(Section(f"against {against}", cells, meaning, [], narrows=False))
+    return listing
 
 
 def _by_option(runs: Runs, by: str, against: str | None) -> list[Section]:
-    found = pivot(runs, by)
+    table = pivot(runs, by)
     line = setting_of(runs)
-    tables = [Section(line, pivot_cells(found), meaning_of_pivot(found), [], narrows=False)]
+    tables = [Section(line, pivot_cells(table), meaning_of_pivot(table), [], narrows=False)]
     if against is not None:
-        cells = pivot_cells(found, against)
+        cells = pivot_cells(table, against)
         meaning = meaning_of_pivoted_differences(runs)
         tables.append(Section(f"against {against}", cells, meaning, [], narrows=False))
     return tables

@@ -78,12 +78,12 @@ def table_cells(runs: Runs) -> Cells:
             cells |= _further_cells(run.summary, part)
             for title, cell in cells.items():
                 columns.setdefault(title, []).append(cell)
-    kept = {title: cells for title, cells in columns.items() if set(cells) != {"-"}}
-    rows = zip(*kept.values(), strict=True)
+    content = {title: cells for title, cells in columns.items() if set(cells) != {"-"}}
+    rows = zip(*content.values(), strict=True)
     return Cells(
-        list(kept),
+        list(content),
         [(name, list(row)) for name, row in zip(names, rows, strict=True)],
-        _best_of_runs(kept, names, measure_of(runs)),
+        _best_of_runs(content, names, measure_of(runs)),
     )
 
 
@@ -99,27 +99,27 @@ def _best_of_runs(
     columns: dict[str, list[str]], names: list[str], measure: Measure
 ) -> frozenset[tuple[int, int]]:
     """The best scores of each column; clients that were never seen are compared on their own."""
-    found = set()
+    marks = set()
     parts = [name.endswith(UNSEEN) for name in names]
     for part in set(parts):
-        rows = [row for row, own in enumerate(parts) if own == part]
+        rows = [row for row, stages in enumerate(parts) if stages == part]
         for column, (title, cells) in enumerate(columns.items()):
             if title in (NAMES[measure], *SCORES) and len(rows) > 1:
                 best = best_places([cells[row] for row in rows], measure)
-                found |= {(rows[place], column) for place in best}
-    return frozenset(found)
+                marks |= {(rows[place], column) for place in best}
+    return frozenset(marks)
 
 
 def _references(runs: Runs) -> dict[str, tuple[str, Summary]]:
     """The label and the summary of each reference; without those that are missing or ambiguous."""
     if not have_same_clients(runs):
         return {}
-    found = {}
+    references = {}
     for name in REFERENCES:
         labels = [label for label, run in runs.items() if run.summary["algorithm"] == name]
         if len(labels) == 1 and len(runs) > 1:
-            found[name] = (labels[0], runs[labels[0]].summary)
-    return found
+            references[name] = (labels[0], runs[labels[0]].summary)
+    return references
 
 
 def _option_cells(run: RunRecord, names: Sequence[str]) -> dict[str, str]:
@@ -150,13 +150,13 @@ def _score_cells(
 
 
 def _gain_text(measure: Measure, stages: SeedStatistics, other: SeedStatistics) -> str:
-    found = gains(measure, stages, other)
-    if found is None:
+    gain = gains(measure, stages, other)
+    if gain is None:
         return "-"
     digits = MEASURES[measure][2]
-    mean, seeds = found
-    rounded = round(mean, int(digits[1])) + 0.0  # no -0.0
-    return f"{rounded:+{digits}}{spread_text(seeds, digits)}"
+    mean, seeds = gain
+    number = round(mean, int(digits[1])) + 0.0  # no -0.0
+    return f"{number:+{digits}}{spread_text(seeds, digits)}"
 
 
 def _further_cells(summary: Summary, part: Part) -> dict[str, str]:
@@ -169,7 +169,7 @@ def _further_cells(summary: Summary, part: Part) -> dict[str, str]:
     if part != "final":
         return dict.fromkeys(titles, "-")
     measure = summary["measure"]
-    chosen = score_text(measure, summary["selected_on_val"], "deployed", "mean")
+    text = score_text(measure, summary["selected_on_val"], "deployed", "mean")
     graph = most_mixed(summary.get("graph", {}))
     numbers = {title: graph.get(name) for title, name in GRAPH.items()}
     return {
@@ -178,7 +178,7 @@ def _further_cells(summary: Summary, part: Part) -> dict[str, str]:
         "received": amount(summary["down"]),
         "gradients": amount(summary["batches"]),
         "seconds": f"{summary['seconds']:.1f}",
-        "best by validation": chosen,
+        "best by validation": text,
         "weighted": score_text(measure, summary["final"], "deployed", "weighted"),
         **{title: "-" if number is None else f"{number:.2f}" for title, number in numbers.items()},
     }
@@ -203,11 +203,11 @@ def meaning_of_scores(runs: Runs) -> Meaning:
     measure = summaries[0]["measure"]
     seeds = max(len(summary["final"].get("seeds", [])) for summary in summaries)
     name = MEASURES[measure][0]
-    deployed = f"test {name} of the models that clients deploy, mean over clients"
+    text = f"test {name} of the models that clients deploy, mean over clients"
     spread = [("", f"±: standard deviation over {seeds} seeds")] if seeds > 1 else []
     unseen = any("unseen" in summary for summary in summaries)
     return [
-        (NAMES[measure], deployed),
+        (NAMES[measure], text),
         *spread,
         ("worst clients", "mean of the worst tenth of them"),
         (TITLES["trained"], "the models after the local training of the round"),
@@ -240,10 +240,10 @@ def warnings(runs: Runs) -> list[str]:
     for label, run in runs.items():
         summary = run.summary
         measure = summary["measure"]
-        found = gains(measure, summary["final"], local["final"])
-        if label == label_of_local or found is None:
+        difference = gains(measure, summary["final"], local["final"])
+        if label == label_of_local or difference is None:
             continue
-        losses = [-BETTER[measure] * gain for gain in (found[0], *found[1])]
+        losses = [-BETTER[measure] * gain for gain in (difference[0], *difference[1])]
         if losses[0] > WORTH_A_WARNING[measure] and min(losses) > 0:
             factory = ALGORITHMS.get(summary["algorithm"])
             advice = facts_of(factory).turn_first if factory else ""

@@ -14,17 +14,17 @@ TIMED = ("rounds to target", "time to target", "virtual time")  # titles of colu
 
 def pool_timed(summaries: Sequence[Summary]) -> TimedStatistics:
     """What `timed_summary` says, of runs that differ in their seeds alone."""
-    found: TimedStatistics = {}
-    timed = [one for one in summaries if "time" in one]
-    if len(timed) == len(summaries):
-        times = [time for one in timed for time in one.get("times", [one["time"]])]
-        found["time"] = sum(times) / len(times)
-        found["times"] = times
+    statistics: TimedStatistics = {}
+    records = [one for one in summaries if "time" in one]
+    if len(records) == len(summaries):
+        times = [time for one in records for time in one.get("times", [one["time"]])]
+        statistics["time"] = sum(times) / len(times)
+        statistics["times"] = times
     targets = [one["target"] for one in summaries if "target" in one]
     if len(targets) == len(summaries):
         seeds = [seed for target in targets for seed in reached_by_seed(target)]
-        found["target"] = over_seeds_reached(targets[0]["score"], seeds)
-    return found
+        statistics["target"] = over_seeds_reached(targets[0]["score"], seeds)
+    return statistics
 
 
 def timed_cells(summary: Summary) -> dict[str, str]:
@@ -43,7 +43,7 @@ def _reached_text(target: Target | None, name: Literal["round", "time"]) -> str:
     mean = target.get(name)
     if mean is None:
         return NOT_REACHED
-    reached = [seed.get(name) for seed in reached_by_seed(target)]
-    seeds = [float(number) for number in reached if number is not None]
+    rounds = [seed.get(name) for seed in reached_by_seed(target)]
+    seeds = [float(number) for number in rounds if number is not None]
     digits = ".0f" if name == "round" and len(seeds) == 1 else DIGITS
     return f"{mean:{digits}}{spread_text(seeds, digits)}"

@@ -32,38 +32,40 @@ def score_records(runs: Runs, against: str | None = None) -> list[Record]:
     options = [name for name in differing_options(runs) if name not in ("seed", "seeds")]
     records = []
     for group in comparable_groups(pool_seeds(runs)):
-        own = {label: _records(label, run, options) for label, run in group.runs.items()}
+        by_label = {label: _records(label, run, options) for label, run in group.runs.items()}
         if against is not None:
-            reference = own[reference_of(group.runs, against, group.setting)]
+            reference = by_label[reference_of(group.runs, against, group.setting)]
             others = {(record["part"], record["seed"]): record for record in reference}
-            for record in (record for rows in own.values() for record in rows):
+            for record in (record for rows in by_label.values() for record in rows):
                 other = others.get((record["part"], record["seed"]), {})
                 score, less = (one.get("deployed_mean") for one in (record, other))
                 record["difference"] = None
                 if score is not None and less is not None:
                     record["difference"] = round(score - less, 6)
-        records += [record for rows in own.values() for record in rows]
+        records += [record for rows in by_label.values() for record in rows]
     return records
 
 
 def _records(label: str, run: RunRecord, options: list[str]) -> list[Record]:
     """The records of one run."""
     summary = run.summary
-    name, shown, _ = MEASURES[summary["measure"]]
+    name, scale, _ = MEASURES[summary["measure"]]
     about: Record = {"run": label, "algorithm": summary["algorithm"]}
     about["hyper"] = " ".join(f"{key}={value}" for key, value in sorted(run.hyper.items()))
     about |= {one: _plain(run.option(one)) for one in options}
-    found = []
+    records = []
     for part, statistics in _parts(summary).items():
         for seed, stages in zip(run.seeds, each_seed(statistics), strict=False):
             record = about | {"seed": seed, "part": part, "measure": name}
             for stage in STAGES:
                 for kind in KINDS:
                     value = score_of(stages, stage, kind)
-                    record[f"{stage}_{kind}"] = None if value is None else round(shown(value), 6)
+                    record[f"{stage}_{kind}"] = None if value is None else round(scale(value), 6)
             record |= {"up": summary["up"], "down": summary["down"]}
-            found.append(record | {"up_bytes": summary["up_bytes"], "batches": summary["batches"]})
-    return found
+            records.append(
+                record | {"up_bytes": summary["up_bytes"], "batches": summary["batches"]}
+            )
+    return records
 
 
 def _parts(summary: Summary) -> dict[str, SeedStatistics]:

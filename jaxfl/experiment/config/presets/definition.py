@@ -27,8 +27,8 @@ class Preset:
 
     def options_of(self, algorithm: str) -> dict[str, Any]:
         """The options for one method; nothing is scored that its stage does not need."""
-        scored = "none" if self.stage_of(algorithm) == "deployed" else "trained"
-        return self.options | {"score_after": scored}
+        stage = "none" if self.stage_of(algorithm) == "deployed" else "trained"
+        return self.options | {"score_after": stage}
 
     @property
     def scored_options(self) -> dict[str, Any]:

@@ -26,15 +26,15 @@ def load(file: Path, options: dict[str, Any]) -> Results:
     if not file.exists():
         return {}
     try:
-        found = json.loads(file.read_text())
+        content = json.loads(file.read_text())
     except ValueError as error:
         raise InputError(f"{file} is not JSON: give another --out, or remove it") from error
     check(
-        isinstance(found, dict) and found.get("options") == json.loads(json.dumps(options)),
+        isinstance(content, dict) and content.get("options") == json.loads(json.dumps(options)),
         f"{file} has results of other options, which are not written over: give another --out, or "
         "remove it",
     )
-    return jax.tree.map(np.asarray, found["results"], is_leaf=lambda x: isinstance(x, list))
+    return jax.tree.map(np.asarray, content["results"], is_leaf=lambda x: isinstance(x, list))
 
 
 def save(file: Path, options: dict[str, Any], results: Results) -> None:
