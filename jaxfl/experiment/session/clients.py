@@ -38,7 +38,6 @@ from jaxfl.simulation import mesh
 from jaxfl.simulation.on_disk import StoredFederation
 from jaxfl.uplink import FLIPPED, malicious_clients
 
-
 ONE_GROUP = ("iid", "quantity")  # partitions whose clients are samples of one population
 
 
