@@ -265,7 +265,7 @@ def test_compare_and_report(capsys):
     for row in rows:
         assert {"final", "selected_on_val", "seconds", "up", "down"} <= set(row)
         assert (
-            set(row["final"]["deployed"]) == set(row["selected_on_val"]["fine_tuned"]) == STATISTICS
+            set(row["final"]["deployed"]) == set(row["selected_on_val"]["deployed"]) == STATISTICS
         )
         assert {file.name for file in Path("x", row["algorithm"]).iterdir()} == RUN_FILES
     assert (rows[0]["up"], rows[0]["down"]) == (0, 0)
@@ -601,7 +601,7 @@ def test_a_config_of_an_earlier_version_still_loads():
     later |= {"keep_models": True, "store": None, "work_file": None, "drop": 0.0}
     later |= {"stragglers": 0.0, "least_work": 0.0, "drop_stragglers": False}
     later |= {"speeds": None, "speed_seed": 0, "durations": None, "arrivals": "synchronous"}
-    later |= {"target": None, "top_edges": None}
+    later |= {"target": None, "top_edges": None, "data_seed": None}
     later |= {"format": ["png"]}
     assert load("x/config.json") == earlier | later
 

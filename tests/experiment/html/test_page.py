@@ -179,7 +179,7 @@ def test_the_table_has_the_scores_of_the_summaries_and_the_best_run_first(compar
     for label, algorithm in (("local", "local"), (HOSTILE, "fedamp"), ("fedper", "fedper")):
         final = run_of(compared, algorithm).summary["final"]
         seeds = [100 * seed["deployed"]["mean"] for seed in final["seeds"]]
-        text = f"{100 * final['before']['mean']:.1f} ±{statistics.stdev(seeds):.1f}"
+        text = f"{100 * final['deployed']['mean']:.1f} ±{statistics.stdev(seeds):.1f}"
         assert found[label]["accuracy"] == text
     assert [row[0] for row in rows] == [HOSTILE, "local", "fedper"]
 
