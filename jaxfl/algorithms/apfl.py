@@ -7,8 +7,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from jaxfl.algorithms.steps.personal import Personal, personal_models, start_personal
-from jaxfl.algorithms.steps.templates import unweighted_mean
-from jaxfl.algorithms.steps.uploads import train_and_upload
+from jaxfl.algorithms.steps.uploads import train_and_upload, unweighted_mean
 from jaxfl.core import tree
 from jaxfl.core.facts import method
 from jaxfl.core.options import FRACTION, NOT_NEGATIVE

@@ -2,22 +2,34 @@
 
 from typing import Annotated
 
-import jax.numpy as jnp
-
-from jaxfl.algorithms.steps.personal import (
-    Personal,
-    personal_models,
-    personal_or_global,
-    start_personal,
+from jaxfl.algorithms.steps.client import (
+    deploy_common,
+    deploy_personal,
+    init_personal,
+    seen,
+    train_and_send,
 )
-from jaxfl.algorithms.steps.templates import unweighted_mean
-from jaxfl.algorithms.steps.uploads import train_and_upload
+from jaxfl.algorithms.steps.composition import compose
+from jaxfl.algorithms.steps.personal import Personal
+from jaxfl.algorithms.steps.templates import equal_mean
 from jaxfl.core import tree
 from jaxfl.core.facts import method
+from jaxfl.core.messages import (
+    Down,
+    Exchange,
+    Outcome,
+    Report,
+    ServerState,
+    Up,
+    Uploads,
+    Wire,
+    download_server,
+    report_of,
+)
 from jaxfl.core.options import NOT_NEGATIVE
 from jaxfl.core.papers import Paper
 from jaxfl.core.streams import stream
-from jaxfl.core.types import Algorithm, Cohort, Dataset, Info, PRNGKey, Scalar, State, Task
+from jaxfl.core.types import Algorithm, Cohort, PRNGKey, Scalar, Task
 from jaxfl.training.objectives import data_loss, proximal
 
 
@@ -45,7 +57,7 @@ def ditto(task: Task, *, lam: Annotated[Scalar, NOT_NEGATIVE] = 1.0) -> Algorith
 
     A client that never took part deploys the current global model and trains its first v from it.
 
-    State: clients = v (`Personal`); server = the global model. The loss of a round is that of v.
+    State: memory = v (`Personal`); server = the global model. The loss of a round is that of v.
 
     Args:
       task: the model and its training, the same for both models.
@@ -57,26 +69,26 @@ def ditto(task: Task, *, lam: Annotated[Scalar, NOT_NEGATIVE] = 1.0) -> Algorith
 
     Example:
       >>> state = initial_state(ditto(task, lam=0.5))
-      >>> state.clients.seen.shape
+      >>> state.clients.memory.seen.shape
       (4,)
     """
     loss = data_loss(task.problem)
     fit = task.trainer(loss)
     fit_personal = task.trainer(proximal(loss, lam))
 
-    def init(key: PRNGKey, train: Dataset) -> State:
-        model = task.problem.init(key)
-        return State(start_personal(model, train.mask.shape[0]), model)
-
-    def round(key: PRNGKey, state: State, cohort: Cohort) -> tuple[State, Info]:
-        start = tree.broadcast(state.server, cohort.ids.size)
-        personal = personal_models(state.clients, state.server)
+    def client(
+        key: PRNGKey, memory: Personal, down: Down, cohort: Cohort
+    ) -> tuple[Personal, Up, Report]:
+        start = deploy_common(memory, down, cohort)
+        personal = deploy_personal(memory, down, cohort)
         fitted = fit_personal(stream(key, "second_fit"), personal, start, cohort)
-        _, received, info = train_and_upload(task, fit, key, start, None, cohort)
-        server, info = unweighted_mean(received, info)
-        info = info._replace(
-            loss=fitted.loss, batches=info.batches + fitted.batches, trained=fitted.params
-        )
-        return State(Personal(fitted.params, jnp.ones_like(info.reported)), server), info
+        _, up, report = train_and_send(fit, key, start, None, cohort)
+        report = report_of(fitted, batches=report.batches + fitted.batches)
+        return seen(fitted.params, cohort), up, report
 
-    return Algorithm(init, round, personal_or_global, task.problem.apply)
+    def server(key: PRNGKey, state: ServerState, uploads: Uploads) -> Outcome:
+        mean, weights = equal_mean(uploads)
+        return Outcome(ServerState(mean), weights=tree.broadcast(weights, uploads.ids.size))
+
+    init = init_personal(task.problem)
+    return compose(task, Wire(init, (Exchange(client, server),), deploy_personal, download_server))

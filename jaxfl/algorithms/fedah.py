@@ -11,8 +11,7 @@ from jaxfl.algorithms.steps.blending import (
     learned_blend,
 )
 from jaxfl.algorithms.steps.heads import head_of, part_weights
-from jaxfl.algorithms.steps.templates import mean_by_size
-from jaxfl.algorithms.steps.uploads import upload
+from jaxfl.algorithms.steps.uploads import mean_by_size, upload
 from jaxfl.core import tree
 from jaxfl.core.facts import method
 from jaxfl.core.options import COUNT, POSITIVE

@@ -2,14 +2,14 @@
 
 from typing import Annotated
 
-from jaxfl.algorithms.steps.attraction import attraction, attraction_round, first_clients
-from jaxfl.algorithms.steps.personal import models_in_state
+from jaxtyping import Array, Float
+
+from jaxfl.algorithms.steps.attraction import attracted_models
 from jaxfl.core import papers
 from jaxfl.core.facts import method
 from jaxfl.core.options import NOT_NEGATIVE, POSITIVE
-from jaxfl.core.types import Algorithm, Cohort, Dataset, Info, PRNGKey, Scalar, State, Task
+from jaxfl.core.types import Algorithm, Params, Scalar, Task
 from jaxfl.kernels.amp import attentive
-from jaxfl.kernels.mixing import isolate
 from jaxfl.kernels.similarity import squared_distances
 
 
@@ -41,7 +41,8 @@ def fedamp(
     lam / (2 alpha) |w - u|^2, starting from its own model. A client from which the server has
     received nothing is in nobody's mixture, and its own model is its u.
 
-    State: clients = `attraction.Client`; server = nothing.
+    State: memory = each client's model (`Personal`); record = `attraction.Record`; server =
+    nothing.
 
     Args:
       task: the model and its training.
@@ -59,19 +60,13 @@ def fedamp(
       >>> info.weights.shape
       (4, 4)
     """
-    fit = task.trainer(attraction(task.problem))
 
-    def init(key: PRNGKey, train: Dataset) -> State:
-        return State(first_clients(task.problem.init(key), train.mask.shape[0]), ())
+    def step(clients: int) -> Scalar:
+        return sigma / clients if alpha is None else alpha
 
-    def round(key: PRNGKey, state: State, cohort: Cohort) -> tuple[State, Info]:
-        clients = state.clients
-        step = sigma / cohort.ids.size if alpha is None else alpha
+    def weigh(received: Params, server: tuple) -> Float[Array, "m m"]:
         # The weights xi of the others' models.
-        xi = attentive(squared_distances(clients.received), step, sigma)
-        weights = isolate(xi, clients.seen)
-        factor = lam / (2 * step)
-        clients, info = attraction_round(task, fit, key, clients, weights, factor, cohort)
-        return State(clients, ()), info
+        distances = squared_distances(received)
+        return attentive(distances, step(len(distances)), sigma)
 
-    return Algorithm(init, round, models_in_state, task.problem.apply)
+    return attracted_models(task, weigh=weigh, factor=lambda seen: lam / (2 * step(seen.size)))

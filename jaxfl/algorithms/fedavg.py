@@ -18,11 +18,11 @@ from jaxfl.core.types import Algorithm, Task
 def fedavg(task: Task) -> Algorithm:
     """One global model: the mean of the clients' models, weighted by their numbers of examples.
 
-    State: clients = nothing; server = the global model.
+    State: memory = nothing; server = the global model.
 
     Example:
       >>> state = initial_state(fedavg(task))
-      >>> state.clients
+      >>> state.clients.memory
       ()
     """
     return global_model(task)

@@ -1,8 +1,7 @@
 """FedBABU: the body is trained and averaged; the head stays as it was at first."""
 
 from jaxfl.algorithms.steps.heads import head_of, part_weights
-from jaxfl.algorithms.steps.templates import mean_by_size
-from jaxfl.algorithms.steps.uploads import train_and_upload
+from jaxfl.algorithms.steps.uploads import mean_by_size, train_and_upload
 from jaxfl.core import tree
 from jaxfl.core.facts import method
 from jaxfl.core.papers import Paper

@@ -1,6 +1,6 @@
 """FedBN: personal normalisation layers."""
 
-from jaxfl.algorithms.steps.templates import partial_model
+from jaxfl.algorithms.steps.templates import equal_mean, partial_model
 from jaxfl.core import tree
 from jaxfl.core.facts import method
 from jaxfl.core.papers import Paper
@@ -45,4 +45,4 @@ def fedbn(task: Task, *, norms: tree.Layers = "[Nn]orm") -> Algorithm:
         personal, shared = tree.split(model, norms)
         return shared, personal
 
-    return partial_model(task, divide, "shared", "norms", by_size=False)
+    return partial_model(task, divide, "shared", "norms", equal_mean)

@@ -6,8 +6,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Int
 
-from jaxfl.algorithms.steps.templates import unweighted_mean
-from jaxfl.algorithms.steps.uploads import train_and_upload
+from jaxfl.algorithms.steps.uploads import train_and_upload, unweighted_mean
 from jaxfl.core import tree
 from jaxfl.core.facts import method
 from jaxfl.core.options import POSITIVE

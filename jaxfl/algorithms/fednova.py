@@ -40,7 +40,7 @@ def fednova(task: Task) -> Algorithm:
     p_i of the examples, is taken times sum_i p_i |a_i|. If all clients take equally many steps,
     this is FedAvg. A client that takes a part of its epochs (`work.stragglers`) is measured so.
 
-    State: clients = nothing; server = the global model.
+    State: memory = nothing; server = the global model.
 
     Args:
       task: the model and its training by SGD, with or without momentum; |a_i| is measured on its

@@ -8,8 +8,7 @@ from jaxtyping import Array, Bool, Float
 
 from jaxfl.algorithms.steps.heads import class_features, features_of, head_of, part_weights
 from jaxfl.algorithms.steps.labels import class_count, require_labels
-from jaxfl.algorithms.steps.templates import mean_by_size
-from jaxfl.algorithms.steps.uploads import upload
+from jaxfl.algorithms.steps.uploads import mean_by_size, upload
 from jaxfl.core import tree
 from jaxfl.core.facts import method
 from jaxfl.core.options import COUNT, NOT_NEGATIVE

@@ -3,8 +3,7 @@
 from typing import Annotated
 
 from jaxfl.algorithms.steps.heads import head_of, part_weights
-from jaxfl.algorithms.steps.templates import unweighted_mean
-from jaxfl.algorithms.steps.uploads import train_and_upload
+from jaxfl.algorithms.steps.uploads import train_and_upload, unweighted_mean
 from jaxfl.core import tree
 from jaxfl.core.facts import method
 from jaxfl.core.options import COUNT

@@ -7,8 +7,7 @@ from jaxtyping import Array, Float
 
 from jaxfl.algorithms.steps.heads import features_of, part_weights
 from jaxfl.algorithms.steps.labels import class_sizes, require_labels
-from jaxfl.algorithms.steps.templates import mean_by_size
-from jaxfl.algorithms.steps.uploads import train_and_upload
+from jaxfl.algorithms.steps.uploads import mean_by_size, train_and_upload
 from jaxfl.core import tree
 from jaxfl.core.facts import method
 from jaxfl.core.papers import Paper

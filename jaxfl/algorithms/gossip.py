@@ -3,20 +3,20 @@
 from typing import Annotated, Literal
 
 import jax.numpy as jnp
-from jaxtyping import Array, ArrayLike, Bool, Float, Int, Shaped
+from jaxtyping import Array, ArrayLike, Float, Int, Shaped
 
-from jaxfl.algorithms.steps.personal import own_models
-from jaxfl.algorithms.steps.uploads import train_and_upload
-from jaxfl.core import tree
+from jaxfl.algorithms.steps.client import deploy_memory, init_own, take_offered, train_and_send
+from jaxfl.algorithms.steps.composition import compose
 from jaxfl.core.errors import check
 from jaxfl.core.facts import method
+from jaxfl.core.messages import Down, Exchange, Outcome, Report, ServerState, Up, Uploads, Wire
 from jaxfl.core.options import COUNT, COUNT_OR_ZERO, FRACTION
 from jaxfl.core.papers import Paper
-from jaxfl.core.types import Algorithm, Cohort, Dataset, Info, PRNGKey, Scalar, State, Task
+from jaxfl.core.types import Algorithm, Cohort, Dataset, Params, PRNGKey, Scalar, Task
 from jaxfl.graphs.hierarchy import given_weights, hierarchy
 from jaxfl.graphs.topology import network_of
 from jaxfl.kernels.gossip import metropolis, spectral_gap
-from jaxfl.kernels.mixing import isolate, keep_own, mix, within
+from jaxfl.kernels.mixing import isolate, mix, within
 from jaxfl.training.objectives import data_loss
 
 
@@ -77,7 +77,7 @@ def gossip(
     What is sent and received is counted for each neighbour; in a hierarchy a client sends and
     receives one model, and the traffic between servers is not counted.
 
-    State: clients = the client's model; server = the number of rounds so far. Metrics:
+    State: memory = the client's model; server = the number of rounds so far. Metrics:
     `spectral_gap` of the round's weights, see `kernels.gossip`.
 
     Args:
@@ -111,6 +111,7 @@ def gossip(
       ((4, 4), ['spectral_gap'])
     """
     fit = task.trainer(data_loss(task.problem))
+    start = init_own(task.problem)
     named = isinstance(graph, str) and graph == "hierarchy"
     check(
         weights == "metropolis" or not named,
@@ -120,28 +121,29 @@ def gossip(
     network = None if named or matrices is not None else network_of(graph, degree, seed, False)
 
     def weigh(
-        number: Int[Array, ""], reported: Bool[Array, "m"], cohort: Cohort
+        number: Int[Array, ""], uploads: Uploads
     ) -> tuple[Float[Array, "m m"], Int[Array, "m"], Int[Array, "m"]]:
         """The weights of a round, and to how many others each client sends and from how many."""
+        reported = uploads.reported
         if network is not None:
-            edges = network.edges(cohort.ids, number)
+            edges = network.edges(uploads.ids, number)
             counts = edges.sum(axis=0).astype(int), edges.sum(axis=1).astype(int)
             return metropolis(edges, reported, own), *counts
         if matrices is None:
-            sizes = cohort.sizes * reported
-            of_servers = (cohort.ids % servers, sizes, servers)
+            sizes = uploads.sizes * reported
+            of_servers = (uploads.ids % servers, sizes, servers)
             below, mixed = (hierarchy(*of_servers, graph=g) for g in ("alone", "cloud"))
             rows = jnp.where((number + 1) % every == 0, mixed, below)
-            counts = jnp.ones_like(cohort.ids), jnp.ones_like(cohort.ids)
+            counts = jnp.ones_like(uploads.ids), jnp.ones_like(uploads.ids)
         else:
-            rows = matrices[number % len(matrices)][cohort.ids][:, cohort.ids]
-            edges = (rows > 0) & ~jnp.eye(cohort.ids.size, dtype=bool)
+            rows = matrices[number % len(matrices)][uploads.ids][:, uploads.ids]
+            edges = (rows > 0) & ~jnp.eye(uploads.ids.size, dtype=bool)
             counts = edges.sum(axis=0), edges.sum(axis=1)
             rows = within(rows, reported)
-        alone = jnp.eye(cohort.ids.size)
+        alone = jnp.eye(uploads.ids.size)
         return own * alone + (1 - own) * isolate(rows, reported), *counts
 
-    def init(key: PRNGKey, train: Dataset) -> State:
+    def init(key: PRNGKey, train: Dataset) -> tuple[Params, ServerState]:
         clients = train.mask.shape[0]
         if network is not None:
             network.check(clients)
@@ -152,21 +154,24 @@ def gossip(
                 f"the mixing weights are of {size} clients, and there are {clients}: expected a "
                 "row and a column for each",
             )
-        model = task.problem.init(key)
-        return State(tree.broadcast(model, clients), jnp.zeros((), jnp.int32))
+        memory, _ = start(key, train)
+        return memory, ServerState(jnp.zeros((), jnp.int32))
 
-    def round(key: PRNGKey, state: State, cohort: Cohort) -> tuple[State, Info]:
-        trained, received, info = train_and_upload(task, fit, key, state.clients, None, cohort)
-        rows, to_others, from_others = weigh(state.server, info.reported, cohort)
-        gap = spectral_gap(rows)
+    def client(
+        key: PRNGKey, memory: Params, down: Down, cohort: Cohort
+    ) -> tuple[Params, Up, Report]:
+        return train_and_send(fit, key, memory, None, cohort)
+
+    def network_step(key: PRNGKey, state: ServerState, uploads: Uploads) -> Outcome:
+        rows, to_others, from_others = weigh(state.server, uploads)
         # Line 5 of Algorithm 1: the weighted mean over the neighbourhood.
-        model, accepted = task.accept(trained, mix(rows, received), cohort)
-        info = info._replace(
-            weights=keep_own(rows, accepted),
-            up=info.up * to_others,
-            down=info.down * from_others,
-            metrics={"spectral_gap": gap},
+        return Outcome(
+            ServerState(state.server + 1),
+            Down(each=mix(rows, uploads.received)),
+            rows,
+            {"spectral_gap": spectral_gap(rows)},
+            copies=(to_others, from_others),
         )
-        return State(model, state.server + 1), info
 
-    return Algorithm(init, round, own_models, task.problem.apply)
+    exchanges = (Exchange(client, network_step), Exchange(take_offered(task)))
+    return compose(task, Wire(init, exchanges, deploy_memory))

@@ -2,14 +2,14 @@
 
 from typing import Annotated, Literal
 
-from jaxfl.algorithms.steps.attraction import attraction, attraction_round, first_clients
-from jaxfl.algorithms.steps.personal import models_in_state
+from jaxtyping import Array, Bool, Float
+
+from jaxfl.algorithms.steps.attraction import attracted_models
 from jaxfl.core import papers, tree
 from jaxfl.core.facts import method
 from jaxfl.core.options import FRACTION, NOT_NEGATIVE
-from jaxfl.core.types import Algorithm, Cohort, Dataset, Info, PRNGKey, Scalar, State, Task
+from jaxfl.core.types import Algorithm, Params, Scalar, Task
 from jaxfl.kernels.amp import heuristic
-from jaxfl.kernels.mixing import isolate
 from jaxfl.kernels.similarity import cosine
 
 
@@ -40,8 +40,8 @@ def heurfedamp(
     starting from its own model. A client from which the server has received nothing is in nobody's
     mixture. The defaults are those of pFedGraph's tables (FedAMP there, 2023).
 
-    State: clients = `attraction.Client`; server = the initial model if differences from it are
-    compared, otherwise nothing.
+    State: memory = each client's model (`Personal`); record = `attraction.Record`; server = the
+    initial model if differences from it are compared, otherwise nothing.
 
     Args:
       task: the model and its training.
@@ -58,22 +58,14 @@ def heurfedamp(
       >>> state.server
       ()
     """
-    fit = task.trainer(attraction(task.problem))
 
-    def init(key: PRNGKey, train: Dataset) -> State:
-        initial = task.problem.init(key)
-        server = initial if similarity == "delta" else ()
-        return State(first_clients(initial, train.mask.shape[0]), server)
-
-    def round(key: PRNGKey, state: State, cohort: Cohort) -> tuple[State, Info]:
-        clients, initial = state
-        features = clients.received
-        if similarity == "delta":
-            features = tree.subtract(features, initial)
+    def weigh(received: Params, initial: Params) -> Float[Array, "m m"]:
+        delta = similarity == "delta"
+        features = tree.subtract(received, initial) if delta else received
         # The weights xi of the others' models.
-        weights = isolate(heuristic(cosine(features), own, sigma), clients.seen)
-        factor = lam / 2 * clients.seen
-        clients, info = attraction_round(task, fit, key, clients, weights, factor, cohort)
-        return State(clients, initial), info
+        return heuristic(cosine(features), own, sigma)
 
-    return Algorithm(init, round, models_in_state, task.problem.apply)
+    def factor(seen: Bool[Array, "m"]) -> Array:
+        return lam / 2 * seen
+
+    return attracted_models(task, weigh=weigh, factor=factor, compare=similarity == "delta")

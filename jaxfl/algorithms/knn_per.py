@@ -58,7 +58,7 @@ def knn_per(
     The prediction is p = lam p_knn + (1 - lam) softmax(logits), where p_knn comes from the labels
     of the client's k nearest training examples.
 
-    State: clients = nothing; server = the global model. `recall` computes the features of the
+    State: memory = nothing; server = the global model. `recall` computes the features of the
     training examples when a client predicts, so that they are never features of an old model.
 
     Args:

@@ -21,7 +21,7 @@ from jaxfl.core.types import Algorithm, Task
 def krum(task: Task, *, byzantine: Annotated[int | None, COUNT_OR_ZERO] = None) -> Algorithm:
     """FedAvg whose server takes the one model that is nearest to its neighbours, not the mean.
 
-    State: clients = nothing; server = the global model.
+    State: memory = nothing; server = the global model.
 
     Args:
       task: the model and its training.

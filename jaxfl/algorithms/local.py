@@ -2,12 +2,22 @@
 
 import jax.numpy as jnp
 
-from jaxfl.algorithms.steps.personal import own_models
-from jaxfl.algorithms.steps.uploads import round_info
-from jaxfl.core import tree
+from jaxfl.algorithms.steps.client import deploy_memory, init_own
+from jaxfl.algorithms.steps.composition import compose
 from jaxfl.core.facts import method
+from jaxfl.core.messages import (
+    Down,
+    Exchange,
+    Outcome,
+    Report,
+    ServerState,
+    Up,
+    Uploads,
+    Wire,
+    report_of,
+)
 from jaxfl.core.streams import stream
-from jaxfl.core.types import Algorithm, Cohort, Dataset, Info, PRNGKey, State, Task
+from jaxfl.core.types import Algorithm, Cohort, Params, PRNGKey, Task
 from jaxfl.training.objectives import data_loss
 
 
@@ -23,7 +33,7 @@ from jaxfl.training.objectives import data_loss
 def local(task: Task) -> Algorithm:
     """Every client trains its own model on its own data; nothing is sent.
 
-    State: clients = each client's model; server = nothing.
+    State: memory = each client's model; server = nothing.
 
     Differs: all clients start from one common model, as in the other methods here; in pFedGraph's
     tables each client starts from a different model.
@@ -35,12 +45,13 @@ def local(task: Task) -> Algorithm:
     """
     fit = task.trainer(data_loss(task.problem))
 
-    def init(key: PRNGKey, train: Dataset) -> State:
-        return State(tree.broadcast(task.problem.init(key), train.mask.shape[0]), ())
+    def client(
+        key: PRNGKey, memory: Params, down: Down, cohort: Cohort
+    ) -> tuple[Params, Up, Report]:
+        fitted = fit(stream(key, "fit"), memory, None, cohort)
+        return fitted.params, Up((), ()), report_of(fitted)
 
-    def round(key: PRNGKey, state: State, cohort: Cohort) -> tuple[State, Info]:
-        fitted = fit(stream(key, "fit"), state.clients, None, cohort)
-        info = round_info(fitted, tree.finite(fitted.params, cohort.ids.size), 0)
-        return State(fitted.params, ()), info._replace(weights=jnp.eye(cohort.ids.size))
+    def server(key: PRNGKey, state: ServerState, uploads: Uploads) -> Outcome:
+        return Outcome(state, weights=jnp.eye(uploads.ids.size))
 
-    return Algorithm(init, round, own_models, task.problem.apply)
+    return compose(task, Wire(init_own(task.problem), (Exchange(client, server),), deploy_memory))

@@ -1,11 +1,10 @@
 """Median: the global model is the median of each coordinate."""
 
-from jaxtyping import Array
-
 from jaxfl.algorithms.steps.templates import global_model
 from jaxfl.core import papers
 from jaxfl.core.facts import method
-from jaxfl.core.types import Algorithm, Cohort, Params, Task
+from jaxfl.core.messages import Uploads
+from jaxfl.core.types import Algorithm, Params, Task
 from jaxfl.kernels import robust
 
 
@@ -22,7 +21,7 @@ def median(task: Task) -> Algorithm:
 
     Clients count equally, whatever their numbers of examples.
 
-    State: clients = nothing; server = the global model.
+    State: memory = nothing; server = the global model.
 
     Example:
       >>> _, info = one_round(median(task))
@@ -30,9 +29,7 @@ def median(task: Task) -> Algorithm:
       True
     """
 
-    def aggregate(
-        received: Params, start: Params, reported: Array, cohort: Cohort
-    ) -> tuple[Params, None]:
-        return robust.median(received, reported), None
+    def aggregate(uploads: Uploads) -> tuple[Params, None]:
+        return robust.median(uploads.received, uploads.reported), None
 
     return global_model(task, aggregate=aggregate)

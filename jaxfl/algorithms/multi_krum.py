@@ -26,7 +26,7 @@ def multi_krum(
 ) -> Algorithm:
     """FedAvg whose server takes the mean of only those models that are nearest to their neighbours.
 
-    State: clients = nothing; server = the global model.
+    State: memory = nothing; server = the global model.
 
     Args:
       task: the model and its training.

@@ -6,9 +6,10 @@ from jaxtyping import Array
 
 from jaxfl.algorithms.steps.templates import global_model, mean_by_size
 from jaxfl.core.facts import method
+from jaxfl.core.messages import Uploads
 from jaxfl.core.options import POSITIVE
 from jaxfl.core.papers import Paper
-from jaxfl.core.types import Algorithm, Cohort, Params, Scalar, Task
+from jaxfl.core.types import Algorithm, Params, Scalar, Task
 from jaxfl.kernels import robust
 
 
@@ -31,7 +32,7 @@ from jaxfl.kernels import robust
 def norm_clipping(task: Task, *, bound: Annotated[Scalar | None, POSITIVE] = None) -> Algorithm:
     """FedAvg whose server shortens updates that are longer than a bound.
 
-    State: clients = nothing; server = the global model.
+    State: memory = nothing; server = the global model.
 
     Args:
       task: the model and its training.
@@ -44,10 +45,8 @@ def norm_clipping(task: Task, *, bound: Annotated[Scalar | None, POSITIVE] = Non
       (4, 4)
     """
 
-    def aggregate(
-        received: Params, start: Params, reported: Array, cohort: Cohort
-    ) -> tuple[Params, Array]:
-        clipped = robust.clip_updates(start, received, bound, reported)
-        return mean_by_size(clipped, start, reported, cohort)
+    def aggregate(uploads: Uploads) -> tuple[Params, Array]:
+        clipped = robust.clip_updates(uploads.before, uploads.received, bound, uploads.reported)
+        return mean_by_size(uploads._replace(received=clipped))
 
     return global_model(task, aggregate=aggregate)

@@ -39,7 +39,7 @@ def per_fedavg(task: Task, *, alpha: Scalar = 0.01, hessian: bool = False) -> Al
     The step is taken whenever a client deploys, also by clients that never took part. It is not
     counted among the batches of a round.
 
-    State: clients = nothing; server = the global model. The loss of a round is the loss after the
+    State: memory = nothing; server = the global model. The loss of a round is the loss after the
     inner step.
 
     Args:

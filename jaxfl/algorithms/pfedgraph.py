@@ -6,11 +6,12 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from jaxfl.algorithms.steps.personal import models_in_state
-from jaxfl.algorithms.steps.uploads import train_and_upload
+from jaxfl.algorithms.steps.client import train_and_send
+from jaxfl.algorithms.steps.composition import compose
 from jaxfl.core import tree
 from jaxfl.core.errors import check
 from jaxfl.core.facts import method
+from jaxfl.core.messages import Down, Exchange, Outcome, Report, ServerState, Up, Uploads, Wire
 from jaxfl.core.options import COUNT, POSITIVE
 from jaxfl.core.papers import Paper
 from jaxfl.core.streams import stream
@@ -18,15 +19,13 @@ from jaxfl.core.types import (
     Algorithm,
     Cohort,
     Dataset,
-    Info,
     Params,
     PRNGKey,
     Scalar,
-    State,
     Task,
 )
 from jaxfl.kernels.alignment import Alignment, misalignment
-from jaxfl.kernels.mixing import isolate, keep_own, mix, size_weights
+from jaxfl.kernels.mixing import isolate, mix, size_weights
 from jaxfl.kernels.similarity import LARGEST, Measure, inverse_norms, similarities
 from jaxfl.kernels.simplex import Solver, alpha_for_groups, collaboration_rows, measured_rows
 from jaxfl.kernels.sketch import sketches
@@ -34,14 +33,19 @@ from jaxfl.training.batch_statistics import trainable
 from jaxfl.training.objectives import data_loss
 
 
-class Client(NamedTuple):
-    """The state of each client."""
+class Memory(NamedTuple):
+    """What each client keeps."""
 
     # [C, ...] the aggregate, which the client deploys and from which it trains
     model: Params
     # with which the client aligns its model: the normalised aggregate of (3) [C, ...], or a factor
     # of `model` [C]; at first 0
     anchor: Params
+
+
+def midpoint(a: Params, b: Params) -> Params:
+    """The mean of two models of each client [M, ...]."""
+    return jax.tree.map(lambda x, y: (x + y) / 2, a, b)
 
 
 def halves(data: Dataset) -> tuple[Dataset, Dataset]:
@@ -89,7 +93,7 @@ def pfedgraph(
 ) -> Algorithm:
     """Each client receives its own mixture of models, weighted by similarity and by data size.
 
-    State: clients = `Client`; server = the initial model if differences from it are compared,
+    State: memory = `Memory`; server = the initial model if differences from it are compared,
     otherwise nothing.
 
     Args:
@@ -135,7 +139,7 @@ def pfedgraph(
 
     Example:
       >>> state = initial_state(pfedgraph(task, anchor="approx"))
-      >>> state.clients.anchor.shape
+      >>> state.clients.memory.anchor.shape
       (4,)
     """
     check(
@@ -188,63 +192,62 @@ def pfedgraph(
             caps,
         )
 
-    def train_on_halves(
-        key: PRNGKey, start: Params, centre: tuple, cohort: Cohort
-    ) -> tuple[Params, Params, Array, Info]:
-        """The mean of two models of each client, as trained and as received, the rows, the info."""
-        first, second = halves(cohort.train)
-        one = train_and_upload(task, fit, key, start, centre, cohort._replace(train=first))
-        other = fit(stream(key, "second_fit"), start, centre, cohort._replace(train=second))
-        upload_key = stream(key, "second_upload")
-        again, reported = task.upload(upload_key, start, other.params, cohort.ids, cohort.lost)
-        reported = reported & one.info.reported
-        predicate = "" if layers is None else layers
-        rows = measured_rows(
-            tree.select(one.received, predicate), tree.select(again, predicate), reported
-        )
-        trained, received = (
-            jax.tree.map(lambda a, c: (a + c) / 2, *pair)
-            for pair in ((one.trained, other.params), (one.received, again))
-        )
-        info = one.info._replace(
-            loss=(one.info.loss + other.loss) / 2,
-            trained=trained,
-            up=2 * one.info.up,
-            batches=one.info.batches + other.batches,
-            reported=reported,
-        )
-        return trained, received, rows, info
-
-    def init(key: PRNGKey, train: Dataset) -> State:
+    def init(key: PRNGKey, train: Dataset) -> tuple[Memory, ServerState]:
         model = task.problem.init(key)
         clients = train.mask.shape[0]
         stacked = tree.broadcast(model, clients)
         unaligned = jnp.zeros(clients)
         if anchor == "cosine":
             unaligned = jax.tree.map(jnp.zeros_like, stacked)
-        return State(Client(stacked, unaligned), model if similarity == "delta" else ())
+        return Memory(stacked, unaligned), ServerState(model if similarity == "delta" else ())
 
-    def round(key: PRNGKey, state: State, cohort: Cohort) -> tuple[State, Info]:
-        start, aligned = state.clients
-        ones = jnp.ones(cohort.ids.size)
-        centre = (aligned, ones) if anchor == "cosine" else (start, aligned)
-        if measured:
-            trained, received, rows, info = train_on_halves(key, start, centre, cohort)
-        else:
-            trained, received, info = train_and_upload(task, fit, key, start, centre, cohort)
+    def client(
+        key: PRNGKey, memory: Memory, down: Down, cohort: Cohort
+    ) -> tuple[Memory, Up | tuple[Up, Up], Report]:
+        start, aligned = memory
+        centre = (aligned, jnp.ones(cohort.ids.size)) if anchor == "cosine" else memory
+        if not measured:
+            trained, up, report = train_and_send(fit, key, start, centre, cohort)
+            return Memory(trained, aligned), up, report
+        first, second = (cohort._replace(train=half) for half in halves(cohort.train))
+        one = fit(stream(key, "fit"), start, centre, first)
+        other = fit(stream(key, "second_fit"), start, centre, second)
+        trained = midpoint(one.params, other.params)
+        report = Report((one.loss + other.loss) / 2, one.batches + other.batches, trained)
+        return Memory(trained, aligned), (Up(one.params, start), Up(other.params, start)), report
+
+    def server(key: PRNGKey, state: ServerState, uploads: Uploads | tuple) -> Outcome:
+        if isinstance(uploads, Uploads):
+            ids, sizes, reported, received, *_ = uploads
             # (4): the quadratic program gives a row of weights for each client.
-            sizes = cohort.sizes if prior == "size" else info.reported
-            rows = graph(key, received, state.server, sizes, cohort.ids, info.reported)
-        edges = task.keep_edges(isolate(rows, info.reported))
-        # The aggregate of each client, from which it trains in the next round.
-        model, accepted = task.accept(trained, mix(edges.rows, received), cohort)
-        weights = keep_own(edges.weights, accepted)
-        # (3): the anchor of the regulariser in the next round.
-        aligned = inverse_norms(model) if anchor == "approx" else ones
+            sizes = sizes if prior == "size" else reported
+            rows = graph(key, received, state.server, sizes, ids, reported)
+        else:
+            one, other = uploads
+            reported = other.reported & one.reported
+            predicate = "" if layers is None else layers
+            compared = (tree.select(each.received, predicate) for each in uploads)
+            rows = measured_rows(*compared, reported)
+            received = midpoint(one.received, other.received)
+        edges = task.keep_edges(isolate(rows, reported))
+        offer = (mix(edges.rows, received),)
         if anchor == "cosine":
-            rows = task.keep_edges(weights).rows
-            aligned = mix(rows, tree.scale(received, inverse_norms(received)))
-        info = info._replace(weights=weights, down=(1 + (anchor == "cosine")) * info.down)
-        return State(Client(model, aligned), state.server), info
+            # (3): the anchor of the regulariser in the next round.
+            offer += (mix(edges.rows, tree.scale(received, inverse_norms(received))),)
+        return Outcome(state, Down(each=offer), edges.weights)
 
-    return Algorithm(init, round, models_in_state, task.problem.apply)
+    def take(
+        key: PRNGKey, memory: Memory, down: Down, cohort: Cohort
+    ) -> tuple[Memory, None, Report]:
+        # The aggregate of each client, from which it trains in the next round.
+        model, accepted = task.accept(memory.model, down.each[0], cohort)
+        aligned = inverse_norms(model) if anchor == "approx" else jnp.ones(cohort.ids.size)
+        if anchor == "cosine":
+            alone = tree.scale(model, inverse_norms(model))
+            aligned = tree.choose(accepted, down.each[1], alone)
+        return Memory(model, aligned), None, Report(accepted=accepted)
+
+    def deploy(memory: Memory, down: Down, cohort: Cohort) -> Params:
+        return memory.model
+
+    return compose(task, Wire(init, (Exchange(client, server), Exchange(take)), deploy))

@@ -13,8 +13,7 @@ from jaxfl.algorithms.steps.personal import (
     personal_or_global,
     start_personal,
 )
-from jaxfl.algorithms.steps.templates import unweighted_mean
-from jaxfl.algorithms.steps.uploads import train_and_upload
+from jaxfl.algorithms.steps.uploads import train_and_upload, unweighted_mean
 from jaxfl.core import tree
 from jaxfl.core.facts import method
 from jaxfl.core.options import COUNT, NOT_NEGATIVE, POSITIVE

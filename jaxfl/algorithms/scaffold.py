@@ -7,8 +7,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Int
 
 from jaxfl.algorithms.steps.displacement import displacement
-from jaxfl.algorithms.steps.templates import unweighted_mean
-from jaxfl.algorithms.steps.uploads import upload
+from jaxfl.algorithms.steps.uploads import unweighted_mean, upload
 from jaxfl.core import tree
 from jaxfl.core.facts import method
 from jaxfl.core.options import POSITIVE

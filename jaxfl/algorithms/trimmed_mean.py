@@ -2,13 +2,12 @@
 
 from typing import Annotated
 
-from jaxtyping import Array
-
 from jaxfl.algorithms.steps.templates import global_model
 from jaxfl.core import papers
 from jaxfl.core.facts import method
+from jaxfl.core.messages import Uploads
 from jaxfl.core.options import Range
-from jaxfl.core.types import Algorithm, Cohort, Params, Scalar, Task
+from jaxfl.core.types import Algorithm, Params, Scalar, Task
 from jaxfl.kernels import robust
 
 
@@ -26,7 +25,7 @@ def trimmed_mean(
 ) -> Algorithm:
     """FedAvg whose server leaves out the largest and the smallest values of each coordinate.
 
-    State: clients = nothing; server = the global model.
+    State: memory = nothing; server = the global model.
 
     Args:
       task: the model and its training.
@@ -41,9 +40,7 @@ def trimmed_mean(
       True
     """
 
-    def aggregate(
-        received: Params, start: Params, reported: Array, cohort: Cohort
-    ) -> tuple[Params, None]:
-        return robust.trimmed_mean(received, trim, reported), None
+    def aggregate(uploads: Uploads) -> tuple[Params, None]:
+        return robust.trimmed_mean(uploads.received, trim, uploads.reported), None
 
     return global_model(task, aggregate=aggregate)

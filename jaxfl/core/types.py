@@ -318,6 +318,8 @@ class Algorithm(NamedTuple):
       more than a model, for example with their own training examples.
     - validates: whether the method learns from the clients' validation data. A run in which no
       client has any is then refused.
+    - wire: the `messages.Wire` of which `init`, `round` and `models` are composed; None: a method
+      that is not written as messages.
     """
 
     init: Callable[[PRNGKey, Dataset], State]
@@ -326,6 +328,7 @@ class Algorithm(NamedTuple):
     apply: Callable[[Params, Array], Array]
     recall: Callable[[Params, Dataset], PyTree] | None = None
     validates: bool = False
+    wire: Any = None
 
 
 # (task, *, hyper-parameters) -> Algorithm

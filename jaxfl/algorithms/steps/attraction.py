@@ -4,18 +4,21 @@ Huang et al., "Personalized Cross-Silo Federated Learning on Non-IID Data", AAAI
 https://arxiv.org/abs/2007.03797.
 """
 
+from collections.abc import Callable
 from typing import NamedTuple
 
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float
 
-from jaxfl.algorithms.steps.uploads import train_and_upload
-from jaxfl.core import tree
+from jaxfl.algorithms.steps.client import init_personal, seen, train_and_send
+from jaxfl.algorithms.steps.composition import compose
+from jaxfl.algorithms.steps.personal import Personal
+from jaxfl.core.messages import Down, Exchange, Outcome, Report, ServerState, Up, Uploads, Wire
 from jaxfl.core.types import (
+    Algorithm,
     Cohort,
     Dataset,
-    Fit,
-    Info,
+    Edges,
     Objective,
     Params,
     PRNGKey,
@@ -24,34 +27,18 @@ from jaxfl.core.types import (
     Task,
 )
 from jaxfl.kernels.alignment import misalignment
-from jaxfl.kernels.mixing import keep_own, mix
+from jaxfl.kernels.mixing import isolate, mix
 from jaxfl.training.batch_statistics import trainable
 from jaxfl.training.objectives import data_loss
 
-__all__ = ["Client", "attraction", "attraction_round", "first_clients"]
 
+class Record(NamedTuple):
+    """What the server keeps for each client."""
 
-class Client(NamedTuple):
-    """The state of each client."""
-
-    # [C, ...] the client's own model
-    model: Params
-    # [C, ...] what the server last received from the client
+    # [C, ...] what it last received from the client; at first the initial model
     received: Params
     # [C] whether it has received anything
     seen: Bool[Array, "*c"]
-
-
-def first_clients(model: Params, clients: int) -> Client:
-    """The state of clients that have not taken part yet, each with this one model.
-
-    Example:
-      >>> clients = first_clients(jnp.array([1.0, 2.0]), clients=3)
-      >>> clients.model.shape, clients.seen.tolist()
-      ((3, 2), [False, False, False])
-    """
-    models = tree.broadcast(model, clients)
-    return Client(models, models, jnp.zeros(clients, bool))
 
 
 def attraction(problem: Problem) -> Objective:
@@ -75,40 +62,63 @@ def attraction(problem: Problem) -> Objective:
     return objective
 
 
-def attraction_round(
+def attracted_models(
     task: Task,
-    fit: Fit,
-    key: PRNGKey,
-    clients: Client,
-    weights: Float[Array, "m m"],
-    factor: Scalar,
-    cohort: Cohort,
-) -> tuple[Client, Info]:
-    """A round: each client is sent its mixture u, trains its own model near u and uploads it.
+    *,
+    weigh: Callable[[Params, Params], Float[Array, "m m"]],
+    factor: Callable[[Bool[Array, "m"]], Scalar],
+    compare: bool = False,
+) -> Algorithm:
+    """A method whose server sends each client a mixture u, near which the client trains its model.
 
     A client that refuses its mixture is attracted to nothing, and its row of the weights is that of
-    the identity.
+    the identity. A client from which the server has received nothing is in nobody's mixture.
+
+    State: memory = each client's model (`Personal`); record = `Record`; server = the initial model
+    if `compare`, otherwise nothing.
 
     Args:
-      task: has the upload, and whether clients refuse.
-      fit: training on the objective `attraction`.
-      key: of the round.
-      clients: the state of the cohort [M, ...].
-      weights: of the models that the server last received [M, M].
-      factor: of the attraction, one number or one for each client [M].
-      cohort: the clients of the round.
+      task: the problem and its clients.
+      weigh: (what the server last received [M, ...], the server's state) -> weights [M, M].
+      factor: (whether the client's uploads have been received [M]) -> of the attraction, one number
+        or one for each client [M].
+      compare: the server keeps the initial model.
 
     Example:
-      >>> key = jax.random.key(0)
-      >>> fit = task.trainer(attraction(task.problem))
-      >>> start = first_clients(task.problem.init(key), 4)
-      >>> arguments = (task, fit, key, start, jnp.eye(4), 0.1, cohort)
-      >>> jax.eval_shape(lambda: attraction_round(*arguments))[1].weights.shape
-      (4, 4)
+      >>> weigh = lambda received, initial: jnp.eye(4)
+      >>> state, info = one_round(attracted_models(task, weigh=weigh, factor=lambda seen: 0.1))
+      >>> info.weights.shape, state.clients.record.seen.shape
+      ((4, 4), (4,))
     """
-    edges = task.keep_edges(weights)
-    mixture, accepted = task.accept(clients.model, mix(edges.rows, clients.received), cohort)
-    anchor = (mixture, factor * accepted)
-    trained, received, info = train_and_upload(task, fit, key, clients.model, anchor, cohort)
-    after = Client(trained, received, jnp.ones_like(clients.seen))
-    return after, info._replace(weights=keep_own(edges.weights, accepted))
+    fit = task.trainer(attraction(task.problem))
+    start = init_personal(task.problem)
+
+    def edges(state: ServerState) -> Edges:
+        return task.keep_edges(
+            isolate(weigh(state.record.received, state.server), state.record.seen)
+        )
+
+    def init(key: PRNGKey, train: Dataset) -> tuple[Personal, ServerState]:
+        memory, state = start(key, train)
+        return memory, ServerState(state.server if compare else (), Record(*memory))
+
+    def download(state: ServerState) -> Down:
+        return Down(each=mix(edges(state).rows, state.record.received))
+
+    def client(
+        key: PRNGKey, memory: Personal, down: Down, cohort: Cohort
+    ) -> tuple[Personal, Up, Report]:
+        mixture, accepted = task.accept(memory.model, down.each, cohort)
+        anchor = (mixture, factor(memory.seen) * accepted)
+        trained, up, report = train_and_send(fit, key, memory.model, anchor, cohort)
+        return seen(trained, cohort), up, report._replace(accepted=accepted)
+
+    def server(key: PRNGKey, state: ServerState, uploads: Uploads) -> Outcome:
+        record = Record(uploads.received, jnp.ones_like(state.record.seen))
+        # The graph of a round is that of its download.
+        return Outcome(ServerState(state.server, record), weights=edges(state).weights)
+
+    def deploy(memory: Personal, down: Down, cohort: Cohort) -> Params:
+        return memory.model
+
+    return compose(task, Wire(init, (Exchange(client, server),), deploy, download))

@@ -2,51 +2,70 @@
 
 from collections.abc import Callable
 
-import jax.numpy as jnp
 import optax
-from jaxtyping import Array, Bool, Float, PyTree
+from jaxtyping import Array, Float, PyTree
 
+from jaxfl.algorithms.steps.client import (
+    deploy_common,
+    deploy_personal,
+    init_global,
+    init_personal,
+    seen,
+    train_and_send,
+)
+from jaxfl.algorithms.steps.composition import compose
 from jaxfl.algorithms.steps.heads import part_weights
-from jaxfl.algorithms.steps.personal import Personal, personal_models, start_personal
-from jaxfl.algorithms.steps.uploads import train_and_upload
+from jaxfl.algorithms.steps.personal import personal_models
 from jaxfl.core import tree
 from jaxfl.core.errors import check
-from jaxfl.core.types import (
-    Algorithm,
-    Cohort,
-    Dataset,
-    Info,
-    Objective,
-    Params,
-    PRNGKey,
-    State,
-    Task,
+from jaxfl.core.messages import (
+    Down,
+    Exchange,
+    Outcome,
+    Report,
+    ServerState,
+    Up,
+    Uploads,
+    Wire,
+    download_server,
 )
+from jaxfl.core.types import Algorithm, Cohort, Dataset, Objective, Params, PRNGKey, Task
 from jaxfl.kernels import robust
 from jaxfl.kernels.mixing import mix, size_weights
 from jaxfl.kernels.server import optimizer_step
 from jaxfl.training.objectives import data_loss
 
-# (received [M], start [M], reported [M], cohort) -> (the aggregate, the senders' weights [M]); the
-# weights are None if the aggregate is not a weighted mean
-Aggregate = Callable[
-    [Params, Params, Bool[Array, "m"], Cohort], tuple[Params, Float[Array, "m"] | None]
-]
+# uploads -> (the aggregate, the senders' weights [M]); the weights are None if the aggregate is not
+# a weighted mean
+Aggregate = Callable[[Uploads], tuple[Params, Float[Array, "m"] | None]]
 
 
-def mean_by_size(
-    received: Params, start: Params, reported: Bool[Array, "m"], cohort: Cohort
-) -> tuple[Params, Float[Array, "m"]]:
+def mean_by_size(uploads: Uploads) -> tuple[Params, Float[Array, "m"]]:
     """FedAvg's aggregate: the mean of the models that arrived, weighted by numbers of examples.
 
     Example:
       >>> received = jnp.array([[1.0], [3.0], [90.0], [90.0]])
       >>> reported = jnp.array([True, True, False, False])
-      >>> [result.tolist() for result in mean_by_size(received, received, reported, cohort)]
+      >>> uploads = Uploads(cohort.ids, cohort.sizes, reported, received, received)
+      >>> [result.tolist() for result in mean_by_size(uploads)]
       [[2.0], [0.5, 0.5, 0.0, 0.0]]
     """
-    weights = size_weights(cohort.sizes * reported)
-    return mix(weights, received), weights
+    weights = size_weights(uploads.sizes * uploads.reported)
+    return mix(weights, uploads.received), weights
+
+
+def equal_mean(uploads: Uploads) -> tuple[Params, Float[Array, "m"]]:
+    """The mean of the models that arrived, in which clients count equally, and the weights [M].
+
+    Example:
+      >>> received = jnp.array([[1.0], [3.0], [90.0], [90.0]])
+      >>> reported = jnp.array([True, True, False, False])
+      >>> uploads = Uploads(cohort.ids, cohort.sizes, reported, received, received)
+      >>> [result.tolist() for result in equal_mean(uploads)]
+      [[2.0], [0.5, 0.5, 0.0, 0.0]]
+    """
+    weights = size_weights(uploads.reported)
+    return mix(weights, uploads.received), weights
 
 
 def mean_of_nearest(byzantine: int | None, chosen: int | None) -> Aggregate:
@@ -61,16 +80,15 @@ def mean_of_nearest(byzantine: int | None, chosen: int | None) -> Aggregate:
 
     Example:
       >>> received = jnp.array([[0.0], [1.0], [1.5], [90.0]])
-      >>> aggregate = mean_of_nearest(0, chosen=2)
-      >>> aggregate(received, received, jnp.ones(4, bool), cohort)[0].tolist()
+      >>> uploads = Uploads(cohort.ids, cohort.sizes, jnp.ones(4, bool), received, received)
+      >>> mean_of_nearest(0, chosen=2)(uploads)[0].tolist()
       [1.25]
     """
 
-    def aggregate(
-        received: Params, start: Params, reported: Bool[Array, "m"], cohort: Cohort
-    ) -> tuple[Params, Float[Array, "m"]]:
-        check_byzantine(byzantine, cohort.ids.size)
-        weights = robust.krum(received, cohort.ids, reported, byzantine, chosen)
+    def aggregate(uploads: Uploads) -> tuple[Params, Float[Array, "m"]]:
+        ids, _, reported, received, *_ = uploads
+        check_byzantine(byzantine, ids.size)
+        weights = robust.krum(received, ids, reported, byzantine, chosen)
         return mix(weights, received), weights
 
     return aggregate
@@ -92,29 +110,6 @@ def check_byzantine(byzantine: int | None, clients: int) -> None:
     )
 
 
-def unweighted_mean(received: Params, info: Info) -> tuple[Params, Info]:
-    """The mean of the models that arrived, in which clients count equally.
-
-    Args:
-      received: what the server received [M, ...].
-      info: of the round so far; it says who reported.
-
-    Returns:
-      The mean, and the info with its weights [M, M].
-
-    Example:
-      >>> fitted = jaxfl.types.Fitted((), jnp.zeros(2), jnp.full(2, 5))
-      >>> uploads = jaxfl.algorithms.steps.uploads
-      >>> info = uploads.round_info(fitted, jnp.ones(2, bool), 1)
-      >>> mean, info = unweighted_mean(jnp.array([[1.0], [3.0]]), info)
-      >>> mean.tolist(), info.weights.tolist()
-      ([2.0], [[0.5, 0.5], [0.5, 0.5]])
-    """
-    weights = size_weights(info.reported)
-    info = info._replace(weights=tree.broadcast(weights, info.reported.size))
-    return mix(weights, received), info
-
-
 def global_model(
     task: Task,
     *,
@@ -127,7 +122,7 @@ def global_model(
 ) -> Algorithm:
     """A method with one global model, from which all clients of a round train; FedAvg by default.
 
-    State: clients = each client's last trained model (`Personal`) if `keep_trained` or
+    State: memory = each client's last trained model (`Personal`) if `keep_trained` or
     `deploy_trained`, otherwise nothing; server = the global model, or with a `server_optimizer`
     (the global model, opt_state).
 
@@ -145,42 +140,42 @@ def global_model(
 
     Example:
       >>> state, info = one_round(global_model(task, keep_trained=True))
-      >>> state.clients.seen.shape, info.weights.shape
+      >>> state.clients.memory.seen.shape, info.weights.shape
       ((4,), (4, 4))
     """
     fit = task.trainer(data_loss(task.problem) if objective is None else objective)
     keep_trained = keep_trained or deploy_trained
+    first = (init_personal if keep_trained else init_global)(task.problem)
 
-    def init(key: PRNGKey, train: Dataset) -> State:
-        model = task.problem.init(key)
-        clients = start_personal(model, train.mask.shape[0]) if keep_trained else ()
-        if server_optimizer is None:
-            return State(clients, model)
-        return State(clients, (model, server_optimizer.init(model)))
-
-    def current(state: State) -> Params:
-        return state.server if server_optimizer is None else state.server[0]
-
-    def round(key: PRNGKey, state: State, cohort: Cohort) -> tuple[State, Info]:
-        model = current(state)
-        start = tree.broadcast(model, cohort.ids.size)
-        last = personal_models(state.clients, model) if keep_trained else ()
-        anchors = None if anchor is None else anchor(start, last)
-        trained, received, info = train_and_upload(task, fit, key, start, anchors, cohort)
-        server, weights = aggregate(received, start, info.reported, cohort)
+    def init(key: PRNGKey, train: Dataset) -> tuple[PyTree, ServerState]:
+        memory, state = first(key, train)
         if server_optimizer is not None:
-            server = optimizer_step(server_optimizer, state.server[1], model, server)
+            state = ServerState((state.server, server_optimizer.init(state.server)))
+        return memory, state
+
+    def download(state: ServerState) -> Down:
+        return Down(state.server if server_optimizer is None else state.server[0])
+
+    def client(
+        key: PRNGKey, memory: PyTree, down: Down, cohort: Cohort
+    ) -> tuple[PyTree, Up, Report]:
+        start = deploy_common(memory, down, cohort)
+        last = personal_models(memory, down.common) if keep_trained else ()
+        anchors = None if anchor is None else anchor(start, last)
+        trained, up, report = train_and_send(fit, key, start, anchors, cohort)
+        return seen(trained, cohort) if keep_trained else (), up, report
+
+    def server(key: PRNGKey, state: ServerState, uploads: Uploads) -> Outcome:
+        new, weights = aggregate(uploads)
+        if server_optimizer is not None:
+            model, opt_state = state.server
+            new = optimizer_step(server_optimizer, opt_state, model, new)
         if weights is not None:
-            weights = tree.broadcast(weights, cohort.ids.size)
-        clients = Personal(trained, jnp.ones_like(info.reported)) if keep_trained else ()
-        return State(clients, server), info._replace(weights=weights)
+            weights = tree.broadcast(weights, uploads.ids.size)
+        return Outcome(ServerState(new), weights=weights)
 
-    def models(state: State, cohort: Cohort) -> Params:
-        if deploy_trained:
-            return personal_models(tree.take(state.clients, cohort.ids), current(state))
-        return tree.broadcast(current(state), cohort.ids.size)
-
-    return Algorithm(init, round, models, task.problem.apply)
+    deploy = deploy_personal if deploy_trained else deploy_common
+    return compose(task, Wire(init, (Exchange(client, server),), deploy, download))
 
 
 def partial_model(
@@ -188,14 +183,14 @@ def partial_model(
     divide: Callable[[Params], tuple[Params, Params]],
     shared: str,
     personal: str,
-    by_size: bool = True,
+    aggregate: Aggregate = mean_by_size,
 ) -> Algorithm:
     """A method that averages one part of the model as FedAvg does; each client keeps the other.
 
     Both parts are trained together. A client deploys the mean of the shared part with its personal
     part.
 
-    State: clients = each client's personal part; server = the shared part. Weights: one matrix for
+    State: memory = each client's personal part; server = the shared part. Weights: one matrix for
     each part, by name; the matrix of the personal part is the identity.
 
     Args:
@@ -203,7 +198,7 @@ def partial_model(
       divide: model -> (shared part, personal part), see `tree.split`.
       shared: the name of the shared part.
       personal: the name of the part that clients keep.
-      by_size: clients weigh by their numbers of examples in the mean; False: equally.
+      aggregate: how the server makes one shared part from those that it received.
 
     Example:
       >>> algorithm = partial_model(task, lambda m: tree.split(m, "Dense_0"), "body", "head")
@@ -212,26 +207,26 @@ def partial_model(
     """
     fit = task.trainer(data_loss(task.problem))
 
-    def init(key: PRNGKey, train: Dataset) -> State:
+    def init(key: PRNGKey, train: Dataset) -> tuple[Params, ServerState]:
         server, client = divide(task.problem.init(key))
-        return State(tree.broadcast(client, train.mask.shape[0]), server)
+        return tree.broadcast(client, train.mask.shape[0]), ServerState(server)
 
-    def round(key: PRNGKey, state: State, cohort: Cohort) -> tuple[State, Info]:
-        start = tree.join(state.clients, tree.broadcast(state.server, cohort.ids.size))
-        trained, received, info = train_and_upload(
-            task, fit, key, start, None, cohort, sends=lambda model: divide(model)[0]
+    def client(
+        key: PRNGKey, memory: Params, down: Down, cohort: Cohort
+    ) -> tuple[Params, Up, Report]:
+        start = deploy(memory, down, cohort)
+        trained, up, report = train_and_send(
+            fit, key, start, None, cohort, sends=lambda model: divide(model)[0]
         )
-        if by_size:
-            server, weights = mean_by_size(received, start, info.reported, cohort)
-            info = info._replace(weights=tree.broadcast(weights, cohort.ids.size))
-        else:
-            server, info = unweighted_mean(received, info)
-        info = info._replace(weights=part_weights(info.weights, shared, personal, received))
-        return State(divide(trained)[1], server), info
+        return divide(trained)[1], up, report
 
-    def models(state: State, cohort: Cohort) -> Params:
-        return tree.join(
-            tree.take(state.clients, cohort.ids), tree.broadcast(state.server, cohort.ids.size)
-        )
+    def server(key: PRNGKey, state: ServerState, uploads: Uploads) -> Outcome:
+        mean, weights = aggregate(uploads)
+        matrix = tree.broadcast(weights, uploads.ids.size)
+        parts = part_weights(matrix, shared, personal, uploads.received)
+        return Outcome(ServerState(mean), weights=parts)
 
-    return Algorithm(init, round, models, task.problem.apply)
+    def deploy(memory: Params, down: Down, cohort: Cohort) -> Params:
+        return tree.join(memory, deploy_common((), down, cohort))
+
+    return compose(task, Wire(init, (Exchange(client, server),), deploy, download_server))

@@ -1,0 +1,199 @@
+"""What crosses the wire: a round as messages between a server and its clients.
+
+A method is a `Wire`: what the server sends, what a client makes of it, what the server makes of the
+uploads, and what a client deploys. Each is a pure function that sees one side only.
+`algorithms.steps.composition.compose` makes a round of them; `jaxfl.serve` gives them to real
+clients.
+
+Axes as in `core.types`: C clients, M cohort.
+"""
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+from jaxtyping import Array, Bool, Float, Int, PyTree
+
+from jaxfl.core import tree
+from jaxfl.core.types import Cohort, Dataset, Fitted, Params, PRNGKey
+
+
+class Clients(NamedTuple):
+    """`State.clients` of a method of messages: its two halves."""
+
+    # [C, ...] what each client keeps, which the server never sees
+    memory: PyTree = ()
+    # [C, ...] what the server keeps for each client, which no client sees
+    record: PyTree = ()
+
+
+class ServerState(NamedTuple):
+    """What the server knows."""
+
+    # its own state, without client axis
+    server: PyTree = ()
+    # [M, ...] what it keeps for the clients of the cohort
+    record: PyTree = ()
+    # what its next step in the same round needs; it is forgotten after the round
+    memo: Any = None
+
+
+class Down(NamedTuple):
+    """A message to clients."""
+
+    # the same for all clients, without client axis
+    common: PyTree = ()
+    # [M, ...] what each client gets of its own
+    each: PyTree = ()
+    # [M] whether the client's last upload arrived and counts; None in a download
+    counted: Bool[Array, "*m"] | None = None
+
+
+class Up(NamedTuple):
+    """A message of clients to the server."""
+
+    # [M, ...] what goes through the task's uplink
+    after: PyTree
+    # [M, ...] from which the uplink measures an update; both sides know it
+    before: PyTree
+    # [M, ...] what is told as it is, without noise or compression
+    plain: PyTree = ()
+
+
+class Uploads(NamedTuple):
+    """What the server receives of one `Up`; `ids` and `sizes` are those of a `Cohort`."""
+
+    # [M] of the clients
+    ids: Int[Array, "m"]
+    # [M] examples that each client owns
+    sizes: Int[Array, "m"]
+    # [M] whether the upload arrived and is finite
+    reported: Bool[Array, "m"]
+    # [M, ...] `after` at the end of the uplink; `before` for a client that has not reported
+    received: PyTree
+    # [M, ...]
+    before: PyTree
+    # [M, ...]
+    plain: PyTree = ()
+
+
+class Report(NamedTuple):
+    """What is measured of a client's step, for the `Info` of a round: it is not sent."""
+
+    # [M] mean training loss
+    loss: Float[Array, "*m"] | None = None
+    # [M] batches on which a gradient was computed
+    batches: Int[Array, "*m"] | int = 0
+    # [M, ...] the models that were trained
+    trained: Params | None = None
+    # [M] whether each client took the mixture that it was offered
+    accepted: Bool[Array, "*m"] | None = None
+    # numbers by name, for `Info.metrics`
+    metrics: dict[str, Array] = {}  # noqa: RUF012 - never written
+
+
+class Outcome(NamedTuple):
+    """What the server makes of the uploads."""
+
+    state: ServerState
+    # to the same clients in the same round, for the client of the next exchange
+    reply: Down = Down()
+    # of `Info`
+    weights: PyTree = None
+    # of `Info`
+    metrics: dict[str, Array] = {}  # noqa: RUF012 - never written
+    # ([M], [M]) to how many peers each client sends its message, and from how many it gets a reply,
+    # where no server is between them; None: one server
+    copies: tuple[Array, Array] | None = None
+    # ([M], [M]) floats that each client sent, and batches that it computed, before its first round,
+    # which are counted in this one; None: none
+    joining: tuple[Array, Array] | None = None
+
+
+class Exchange(NamedTuple):
+    """Clients work and send; the server makes its step and replies.
+
+    - client: (key, memory [M], Down, cohort) -> (memory [M], Up, a tuple of Ups or None, Report).
+      Of the server it sees the message, and nothing else; `cohort.lost` is None.
+    - server: (key, ServerState, Uploads or a tuple of them) -> Outcome. None: the clients take the
+      last reply, and send nothing.
+    """
+
+    client: Callable[[PRNGKey, Any, Down, Cohort], tuple[Any, Any, Report]]
+    server: Callable[[PRNGKey, ServerState, Any], Outcome] | None = None
+
+
+def no_download(state: ServerState) -> Down:
+    """The download of a method whose clients go on from what they keep.
+
+    Example:
+      >>> no_download(ServerState(jnp.ones(3)))
+      Down(common=(), each=(), counted=None)
+    """
+    return Down()
+
+
+def download_server(state: ServerState) -> Down:
+    """The download of a method whose server sends its whole state to all clients.
+
+    Example:
+      >>> download_server(ServerState(90.0)).common
+      90.0
+    """
+    return Down(state.server)
+
+
+class Wire(NamedTuple):
+    """A federated method, as messages.
+
+    - init: (key, train [C]) -> (memory [C], ServerState with records [C])
+    - exchanges: of a round, one after the other; the first client gets the download, each later one
+      the reply to the exchange before
+    - deploy: (memory [M], download, cohort) -> params [M, ...]
+    - download: ServerState -> Down, to any clients at any time
+    """
+
+    init: Callable[[PRNGKey, Dataset], tuple[Any, ServerState]]
+    exchanges: tuple[Exchange, ...]
+    deploy: Callable[[Any, Down, Cohort], Params]
+    download: Callable[[ServerState], Down] = no_download
+
+
+def report_of(fitted: Fitted, **others: Any) -> Report:
+    """The report of local training.
+
+    Args:
+      fitted: what local training returned.
+      others: fields of the report that differ.
+
+    Example:
+      >>> fitted = Fitted(jnp.ones((2, 3)), loss=jnp.zeros(2), batches=jnp.full(2, 5))
+      >>> report_of(fitted).batches.tolist()
+      [5, 5]
+    """
+    return Report(fitted.loss, fitted.batches, fitted.params)._replace(**others)
+
+
+def floats(message: Down | Up, clients: int) -> int:
+    """How many numbers one client gets or sends by a message; `before` is not sent.
+
+    Args:
+      message: to or from a cohort.
+      clients: M.
+
+    Example:
+      >>> floats(Down(jnp.zeros(3), each=jnp.zeros((2, 5))), clients=2)
+      8
+    """
+    if isinstance(message, Down):
+        return tree.size(message.common) + tree.size(message.each) // clients
+    return (tree.size(message.after) + tree.size(message.plain)) // clients
+
+
+def ups_of(ups: Up | tuple[Up, ...]) -> tuple[Up, ...]:
+    """The messages of a client's step as a tuple, also where there is one.
+
+    Example:
+      >>> len(ups_of(Up(jnp.ones(2), jnp.zeros(2))))
+      1
+    """
+    return (ups,) if isinstance(ups, Up) else ups
