@@ -226,8 +226,8 @@ def pfedgraph(
             one, other = uploads
             reported = other.reported & one.reported
             predicate = "" if layers is None else layers
-            compared = (tree.select(each.received, predicate) for each in uploads)
-            rows = measured_rows(*compared, reported)
+            first, second = (tree.select(each.received, predicate) for each in uploads)
+            rows = measured_rows(first, second, reported)
             received = midpoint(one.received, other.received)
         edges = task.keep_edges(isolate(rows, reported))
         offer = (mix(edges.rows, received),)
