@@ -11,13 +11,15 @@ from typing import TYPE_CHECKING
 
 from jaxfl import algorithms, data, kernels, models, uplink
 from jaxfl.algorithms.steps import uploads
-from jaxfl.core import errors, facts, options, ragged, streams, tree, types
+from jaxfl.algorithms.steps.composition import compose
+from jaxfl.core import errors, facts, messages, options, ragged, streams, tree, types
 from jaxfl.core.version import VERSION as __version__
 from jaxfl.graphs import hierarchy, topology
 from jaxfl.graphs.measures import measure_graph
 from jaxfl.simulation import clock, mesh, on_disk, participation, work
 from jaxfl.simulation.evaluate import make_evaluate
 from jaxfl.simulation.rounds import check_finite, make_rounds
+from jaxfl.simulation.server_step import server_step
 from jaxfl.simulation.statistics import summarise
 from jaxfl.training import objectives, task
 from jaxfl.training.optimizers import sgd
@@ -34,6 +36,7 @@ __all__ = [
     "check_finite",
     "classification",
     "clock",
+    "compose",
     "data",
     "errors",
     "kernels",
@@ -42,10 +45,12 @@ __all__ = [
     "make_rounds",
     "measure_graph",
     "mesh",
+    "messages",
     "models",
     "on_disk",
     "participation",
     "regression",
+    "server_step",
     "sgd",
     "summarise",
     "topology",
@@ -62,6 +67,7 @@ _SHORT = {
     "errors": errors,
     "hierarchy": hierarchy,
     "mesh": mesh,
+    "messages": messages,
     "objectives": objectives,
     "on_disk": on_disk,
     "options": options,

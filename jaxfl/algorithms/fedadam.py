@@ -31,7 +31,7 @@ def fedadam(
 ) -> Algorithm:
     """One global model, updated by Adam; the pseudo-gradient is the old model minus the mean.
 
-    State: clients = nothing; server = (the global model, opt_state of Adam).
+    State: memory = nothing; server = (the global model, opt_state of Adam).
 
     Args:
       task: the model and its training.

@@ -2,6 +2,7 @@
 
 from typing import Annotated
 
+import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from jaxfl.algorithms.steps.attraction import attracted_models
@@ -69,4 +70,10 @@ def fedamp(
         distances = squared_distances(received)
         return attentive(distances, step(len(distances)), sigma)
 
-    return attracted_models(task, weigh=weigh, factor=lambda seen: lam / (2 * step(seen.size)))
+    def factor(alpha_k: Scalar, seen: Array) -> Scalar:
+        return lam / (2 * alpha_k)
+
+    def common(clients: int) -> Array:
+        return jnp.asarray(step(clients))
+
+    return attracted_models(task, weigh=weigh, factor=factor, step=common)

@@ -20,11 +20,11 @@ def fedavg_ft(task: Task) -> Algorithm:
     There is no separate phase of fine-tuning: the local steps of a round are the fine-tuning. A
     client that has never taken part deploys the current global model.
 
-    State: clients = each client's last trained model; server = the global model.
+    State: memory = each client's last trained model; server = the global model.
 
     Example:
       >>> state = initial_state(fedavg_ft(task))
-      >>> state.clients.seen.shape
+      >>> state.clients.memory.seen.shape
       (4,)
     """
     return global_model(task, deploy_trained=True)

@@ -36,7 +36,7 @@ def fedavgm(
 ) -> Algorithm:
     """One global model, moved by SGD with Nesterov's momentum against the pseudo-gradient.
 
-    State: clients = nothing; server = (the global model, opt_state of SGD).
+    State: memory = nothing; server = (the global model, opt_state of SGD).
 
     Args:
       task: the model and its training.

@@ -27,7 +27,7 @@ def fedbn(task: Task, *, norms: tree.Layers = "[Nn]orm") -> Algorithm:
     Clients count equally, as in the paper. If the model has no such layers, the method is FedAvg
     with equal weights.
 
-    State: clients = each client's normalisation layers; server = the other layers of the global
+    State: memory = each client's normalisation layers; server = the other layers of the global
     model. Weights: "shared" and "norms".
 
     Args:

@@ -28,7 +28,7 @@ def fedper(task: Task, *, head: tree.Layers | None = None) -> Algorithm:
 
     A client deploys the mean body with its own head. If all layers are the head, nothing is shared.
 
-    State: clients = each client's head; server = the global body. Weights: "body" and "head".
+    State: memory = each client's head; server = the global body. Weights: "body" and "head".
 
     Args:
       task: the model and its training.

@@ -37,7 +37,7 @@ def fedprox(task: Task, *, mu: Annotated[Scalar, NOT_NEGATIVE] = 0.01) -> Algori
 
     Example:
       >>> state = initial_state(fedprox(task, mu=0.1))
-      >>> state.clients
+      >>> state.clients.memory
       ()
     """
     objective = proximal(data_loss(task.problem), mu)

@@ -25,7 +25,7 @@ def fedprox_ft(task: Task, *, mu: Annotated[Scalar, NOT_NEGATIVE] = 0.01) -> Alg
     As in `fedavg_ft`, there is no separate phase of fine-tuning. A client that has never taken part
     deploys the current global model.
 
-    State: clients = each client's last trained model; server = the global model.
+    State: memory = each client's last trained model; server = the global model.
 
     Args:
       task: the model and its training.
@@ -35,7 +35,7 @@ def fedprox_ft(task: Task, *, mu: Annotated[Scalar, NOT_NEGATIVE] = 0.01) -> Alg
 
     Example:
       >>> state = initial_state(fedprox_ft(task, mu=0.1))
-      >>> state.clients.model["params"]["Dense_1"]["bias"].shape
+      >>> state.clients.memory.model["params"]["Dense_1"]["bias"].shape
       (4, 2)
     """
     objective = proximal(data_loss(task.problem), mu)

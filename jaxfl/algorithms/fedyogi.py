@@ -33,7 +33,7 @@ def fedyogi(
 
     Yogi's estimate of the squared pseudo-gradient falls more slowly than Adam's.
 
-    State: clients = nothing; server = (the global model, opt_state of Yogi).
+    State: memory = nothing; server = (the global model, opt_state of Yogi).
 
     Args:
       task: the model and its training.

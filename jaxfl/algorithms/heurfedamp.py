@@ -65,7 +65,7 @@ def heurfedamp(
         # The weights xi of the others' models.
         return heuristic(cosine(features), own, sigma)
 
-    def factor(seen: Bool[Array, "m"]) -> Array:
+    def factor(step: tuple, seen: Bool[Array, "m"]) -> Array:
         return lam / 2 * seen
 
     return attracted_models(task, weigh=weigh, factor=factor, compare=similarity == "delta")

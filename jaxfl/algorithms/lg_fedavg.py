@@ -31,7 +31,7 @@ def lg_fedavg(task: Task, *, head: tree.Layers | None = None) -> Algorithm:
     The roles of head and body in FedPer are exchanged: a client deploys its own body with the mean
     head. If all layers are the head, the method equals FedAvg.
 
-    State: clients = each client's body; server = the global head. Weights: "head" and "body".
+    State: memory = each client's body; server = the global head. Weights: "head" and "body".
 
     Args:
       task: the model and its training.
@@ -47,7 +47,7 @@ def lg_fedavg(task: Task, *, head: tree.Layers | None = None) -> Algorithm:
 
     Example:
       >>> state = initial_state(lg_fedavg(task, head="Dense_1"))
-      >>> state.clients["params"]["Dense_0"]["kernel"].shape
+      >>> state.clients.memory["params"]["Dense_0"]["kernel"].shape
       (4, 8, 8)
     """
     head = head_of(task.problem, head)

@@ -34,7 +34,7 @@ def moon(
 
     The features are the input of the model's head.
 
-    State: clients = each client's last trained model, at first the common initial model; server =
+    State: memory = each client's last trained model, at first the common initial model; server =
     the global model.
 
     Args:
@@ -51,7 +51,7 @@ def moon(
 
     Example:
       >>> state = initial_state(moon(task, mu=5.0))
-      >>> state.clients.model["params"]["Dense_1"]["bias"].shape
+      >>> state.clients.memory.model["params"]["Dense_1"]["bias"].shape
       (4, 2)
     """
     features = features_of(task.problem)

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 import jax.numpy as jnp
-from jaxtyping import Array, Bool, Float
+from jaxtyping import Array, Bool, Float, PyTree
 
 from jaxfl.algorithms.steps.client import init_personal, seen, train_and_send
 from jaxfl.algorithms.steps.composition import compose
@@ -66,7 +66,8 @@ def attracted_models(
     task: Task,
     *,
     weigh: Callable[[Params, Params], Float[Array, "m m"]],
-    factor: Callable[[Bool[Array, "m"]], Scalar],
+    factor: Callable[[PyTree, Bool[Array, "m"]], Scalar],
+    step: Callable[[int], PyTree] = lambda clients: (),
     compare: bool = False,
 ) -> Algorithm:
     """A method whose server sends each client a mixture u, near which the client trains its model.
@@ -80,13 +81,15 @@ def attracted_models(
     Args:
       task: the problem and its clients.
       weigh: (what the server last received [M, ...], the server's state) -> weights [M, M].
-      factor: (whether the client's uploads have been received [M]) -> of the attraction, one number
-        or one for each client [M].
+      factor: (what `step` gives, whether the server has received an upload of the client [M]) -> of
+        the attraction, one number or one for each client [M].
+      step: M -> what the server tells all clients of its step.
       compare: the server keeps the initial model.
 
     Example:
       >>> weigh = lambda received, initial: jnp.eye(4)
-      >>> state, info = one_round(attracted_models(task, weigh=weigh, factor=lambda seen: 0.1))
+      >>> algorithm = attracted_models(task, weigh=weigh, factor=lambda step, seen: 0.1)
+      >>> state, info = one_round(algorithm)
       >>> info.weights.shape, state.clients.record.seen.shape
       ((4, 4), (4,))
     """
@@ -103,13 +106,14 @@ def attracted_models(
         return memory, ServerState(state.server if compare else (), Record(*memory))
 
     def download(state: ServerState) -> Down:
-        return Down(each=mix(edges(state).rows, state.record.received))
+        received = state.record.received
+        return Down(step(state.record.seen.size), mix(edges(state).rows, received))
 
     def client(
         key: PRNGKey, memory: Personal, down: Down, cohort: Cohort
     ) -> tuple[Personal, Up, Report]:
         mixture, accepted = task.accept(memory.model, down.each, cohort)
-        anchor = (mixture, factor(memory.seen) * accepted)
+        anchor = (mixture, factor(down.common, memory.seen) * accepted)
         trained, up, report = train_and_send(fit, key, memory.model, anchor, cohort)
         return seen(trained, cohort), up, report._replace(accepted=accepted)
 

@@ -1,4 +1,4 @@
-"""What the clients of a method let out, read from the program of a round: nothing is computed."""
+"""What the clients of a method let out, read from their functions: nothing is computed."""
 
 from typing import Any, NamedTuple
 
@@ -7,6 +7,8 @@ import jax.numpy as jnp
 from jax.extend.core import Jaxpr
 from jaxtyping import PyTree
 
+from jaxfl.algorithms.steps.composition import compose
+from jaxfl.core.messages import Clients, Exchange, Up, ups_of
 from jaxfl.core.types import AlgorithmFactory, Cohort, Dataset, Federation, State, Task
 from jaxfl.experiment.privacy.dataflow import find_marks, follow, mark, mark_passing, traced_call
 
@@ -17,7 +19,7 @@ PROTECTION = {"example_clip", "example_noise"}
 class Work(NamedTuple):
     """What one client does."""
 
-    uploads: tuple[PyTree, ...]  # the shapes of each upload
+    uploads: tuple[PyTree, ...]  # the shapes of what goes through the uplink, for each upload
     fits: tuple[dict[str, Any], ...]  # of each local training, what differs of the task's own
 
 
@@ -41,10 +43,12 @@ def audit(
     """Follows the clients' examples through the initial state and the rounds.
 
     What is followed is every x and y of training and validation; numbers of examples are no secret,
-    the server weighs by them. The server learns its half of the state, and has to know what an
-    update is measured from (`before`), or the upload tells it more than the update. An answer of
-    "sealed" can be relied on, the other errs on the safe side. Uploads and trainings are marked in
-    the traced program (`dataflow`), so that a method may have them in a scan or a condition.
+    the server weighs by them. Of a method of messages the server learns what its clients' functions
+    send: what is told in the clear (`plain`), and what an update is measured from (`before`), which
+    it has to know. Of another method it learns its half of the state, and what `Task.upload` is
+    given. An answer of "sealed" can be relied on, the other errs on the safe side. Messages and
+    trainings are marked in the traced program (`dataflow`), so that a method may have them in a
+    scan or a condition.
 
     Args:
       factory: the method.
@@ -90,24 +94,55 @@ def audit(
             tuple(changes[i] for kind, i, n in marks if kind == "fit" for _ in range(n)),
         )
 
+    def marked(exchange: Exchange) -> Exchange:
+        def client(*arguments):
+            memory, ups, report = exchange.client(*arguments)
+            if ups is None:
+                return memory, None, report
+            messages = tuple(message(up) for up in ups_of(ups))
+            return memory, messages[0] if isinstance(ups, Up) else messages, report
+
+        return exchange._replace(client=client)
+
+    def message(up: Up) -> Up:
+        """The message, of which the server learns and which depends on nothing then."""
+        hidden = jax.tree.leaves(up.after)
+        if hidden:
+            shapes.append(
+                jax.tree.map(lambda x: jax.ShapeDtypeStruct(x.shape[1:], x.dtype), up.after)
+            )
+        label = ("upload", len(shapes) - 1) if hidden else ("plain", 0)
+        learned = (up.before, up.plain) if unit == "client" else up
+        return mark(label, learned, up)
+
     algorithm = factory(task._replace(upload=upload, trainer=trainer), **hyper)
+    if algorithm.wire is not None:
+        exchanges = tuple(marked(exchange) for exchange in algorithm.wire.exchanges)
+        through = task._replace(upload=arrive)
+        algorithm = compose(through, algorithm.wire._replace(exchanges=exchanges))
     train, val = jax.tree.map(
         lambda x: jax.ShapeDtypeStruct(x.shape, x.dtype), (federation.train, federation.val)
     )
     examples = (train.x, train.y, val.x, val.y)
     masks = (train.mask, val.mask)
 
+    def halves(state: State) -> tuple[PyTree, tuple]:
+        """What the clients have, and what the server has: its state and its records."""
+        if algorithm.wire is not None:
+            return state.clients.memory, (state.server, state.clients.record)
+        return state.clients, (state.server, ())
+
     def begin(examples, key, masks):
-        state = algorithm.init(key, Dataset(examples[0], examples[1], masks[0]))
-        return state.clients, state.server
+        return halves(algorithm.init(key, Dataset(examples[0], examples[1], masks[0])))
 
     def proceed(examples, clients, key, masks, server):
         ids = jnp.arange(masks[0].shape[0])
         train = Dataset(examples[0], examples[1], masks[0])
         val = Dataset(examples[2], examples[3], masks[1])
         cohort = Cohort(ids, train, val, round=0)
-        state, _ = algorithm.round(key, State(clients, server), cohort)
-        return state.clients, state.server
+        clients = Clients(clients, server[1]) if algorithm.wire is not None else clients
+        state, _ = algorithm.round(key, State(clients, server[0]), cohort)
+        return halves(state)
 
     key = jax.random.key(0)
     start, (clients, server) = jax.make_jaxpr(begin, return_shape=True)(examples, key, masks)
@@ -126,6 +161,11 @@ def audit(
         if union == flags:
             return Audit(work(start.jaxpr), work(loop), sealed=not leak)
         flags = union
+
+
+def arrive(key, before, after, ids, lost=None):
+    """`Task.upload` where every upload arrives as it is sent."""
+    return after, jnp.ones(ids.size, bool)
 
 
 def _first(count: int, program: Jaxpr) -> list[bool]:

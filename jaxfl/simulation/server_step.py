@@ -1,0 +1,181 @@
+"""The server's step of a method alone, for the uploads of anybody."""
+
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, ArrayLike, Bool, Int, PyTree
+
+from jaxfl.core import tree
+from jaxfl.core.errors import InputError, check
+from jaxfl.core.messages import Clients, ServerState, Uploads, Wire
+from jaxfl.core.types import Algorithm, Cohort, Dataset, Params, PRNGKey, State
+
+
+class Aggregated(NamedTuple):
+    """What the server makes of the uploads of a round."""
+
+    # what the next step needs
+    state: State
+    # [M, ...] the model that each client deploys then
+    models: Params
+    # [M, M] mixing weights (receiver, sender), or one matrix for each part of the model, or None
+    weights: PyTree
+
+
+# (state, uploads [M, ...], sizes [M], reported [M] or None, ...) -> Aggregated; see `server_step`
+ServerStep = Callable[..., Aggregated]
+
+
+def server_step(algorithm: Algorithm) -> ServerStep:
+    """The server's step of a method, jitted: from uploads to a model for each client.
+
+    It is the function that a round of `make_rounds` and a server of `jaxfl.serve` call, without
+    clients and without an uplink. The arrays may come from anything that NumPy reads, such as
+    PyTorch (`tensor.numpy()`).
+
+    Args:
+      algorithm: a method of messages.
+
+    Returns:
+      step(state, uploads, sizes, reported, before=, plain=, data=, key=) -> `Aggregated`.
+
+      - state: of the step before; None: the initial state for M clients. A method that looks at
+        the clients' examples at the start needs `algorithm.init(key, train)` here.
+      - uploads: what the clients send [M, ...], in the form of `Up.after`: models for most methods,
+        a part of the model or a tuple for others.
+      - sizes: numbers of examples [M].
+      - reported: who has sent something [M]; None: all. What the others' rows hold does not count.
+      - before: from what each client trained [M, ...]; it takes the place of what has not arrived.
+        None: what the clients deploy by the state, or what the server sends to all.
+      - plain: what the clients tell beside [M, ...], for methods that ask for it.
+      - data: of the clients [M, n, ...], for methods whose clients look at their data before they
+        take the server's reply. Examples are not needed otherwise.
+      - key: of the round; None: `jax.random.key(0)`.
+
+      It raises an InputError if uploads, sizes and reported are of different numbers of clients, or
+      if the uploads have not the form that the method needs.
+
+    Raises:
+      InputError: the method is not written as messages, or its clients send nothing.
+
+    Example:
+      >>> step = jaxfl.server_step(jaxfl.algorithms.pfedgraph(task))
+      >>> uploads = tree.broadcast(task.problem.init(jax.random.key(0)), 5)
+      >>> state, models, weights = step(None, uploads, sizes=[30, 30, 20, 10, 10])
+      >>> weights.shape, weights[0].sum().item()
+      ((5, 5), 1.0)
+    """
+    wire = algorithm.wire
+    check(
+        isinstance(wire, Wire) and wire.exchanges[0].server is not None,
+        "this method has no server step of its own: choose one that is written as messages",
+    )
+    advance = jax.jit(lambda *arguments: _advance(wire, *arguments))
+
+    def step(
+        state: State | None,
+        uploads: PyTree,
+        sizes: ArrayLike | Sequence[int],
+        reported: ArrayLike | Sequence[bool] | None = None,
+        *,
+        before: PyTree | None = None,
+        plain: PyTree = (),
+        data: Dataset | None = None,
+        key: PRNGKey | None = None,
+    ) -> Aggregated:
+        sizes = np.asarray(sizes)
+        clients = sizes.size
+        reported = np.ones(clients, bool) if reported is None else np.asarray(reported, bool)
+        uploads, plain, before = jax.tree.map(np.asarray, (uploads, plain, before))
+        rows = [np.shape(x)[:1] for x in jax.tree.leaves((uploads, plain, before))]
+        lengths = {clients, reported.size, *(row[0] if row else 0 for row in rows)}
+        check(
+            len(lengths) == 1,
+            f"uploads, sizes and reported are of {sorted(lengths)} clients: give one row a client "
+            "in each",
+        )
+        key = jax.random.key(0) if key is None else key
+        state = _start(algorithm, key, clients) if state is None else state
+        try:
+            result = advance(key, state, uploads, sizes, reported, before, plain, data)
+        except InputError:
+            raise
+        except (TypeError, ValueError, AttributeError, KeyError) as error:
+            raise InputError(
+                f"the server's step cannot take these uploads ({str(error).splitlines()[0]}): give "
+                "them in the form in which the method's clients send them"
+            ) from error
+        shapes, others = (jax.tree.map(jnp.shape, one) for one in (state, result.state))
+        check(
+            shapes == others,
+            "the state would change its form by these uploads: give them in the form in which the "
+            "method's clients send them, such as a part of the model",
+        )
+        return result
+
+    return step
+
+
+def _start(algorithm: Algorithm, key: PRNGKey, clients: int) -> State:
+    """The initial state for clients without examples."""
+    try:
+        return algorithm.init(key, _nobody(clients))
+    except (TypeError, AttributeError) as error:
+        raise InputError(
+            "this method looks at the clients' examples before the first round: give "
+            "state=algorithm.init(key, train)"
+        ) from error
+
+
+def _nobody(clients: int) -> Dataset:
+    return Dataset(None, None, jnp.zeros((clients, 1), bool))
+
+
+def _advance(
+    wire: Wire,
+    key: PRNGKey,
+    state: State,
+    uploads: PyTree,
+    sizes: Int[Array, "m"],
+    reported: Bool[Array, "m"],
+    before: PyTree,
+    plain: PyTree,
+    data: Dataset | None,
+) -> Aggregated:
+    memory, record = state.clients
+    known = ServerState(state.server, record)
+    ids = jnp.arange(sizes.size)
+    examples = _nobody(sizes.size) if data is None else data
+    cohort = Cohort(ids, examples, examples, round=0)
+    if before is None:
+        before = _start_of_training(wire, memory, known, cohort, uploads)
+    reported = reported & tree.finite(uploads, sizes.size)
+    uploads = tree.choose(reported, uploads, before)
+    first, *others = wire.exchanges
+    received = Uploads(ids, sizes, reported, uploads, before, plain)
+    outcome = first.server(key, known, received)  # pyright: ignore[reportOptionalCall]
+    if others:
+        # The clients take the reply; what they send then is not asked for.
+        down = outcome.reply._replace(counted=reported)
+        memory, *_ = others[0].client(key, memory, down, cohort)
+    models = wire.deploy(memory, wire.download(outcome.state), cohort)
+    after = State(Clients(memory, outcome.state.record), outcome.state.server)
+    return Aggregated(after, models, outcome.weights)
+
+
+def _start_of_training(
+    wire: Wire, memory: PyTree, known: ServerState, cohort: Cohort, uploads: PyTree
+) -> PyTree:
+    """What clients deploy now, or what the server sends to all, if it has the uploads' form."""
+    download = wire.download(known)
+    candidates = (
+        wire.deploy(memory, download, cohort),
+        tree.broadcast(download.common, cohort.ids.size),
+    )
+    for one in candidates:
+        if jax.tree.structure(one) == jax.tree.structure(uploads):
+            return one
+    return jax.tree.map(jnp.zeros_like, uploads)
