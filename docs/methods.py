@@ -6,14 +6,21 @@ a new method need not commit it. A build of the documentation makes the page fro
 they are (`index`), and a page for each method (`write_pages`), which is not committed.
 """
 
+import functools
 import re
 from collections.abc import Collection, Iterable
 from pathlib import Path
 
+import jax
+
+import jaxfl
 from jaxfl.algorithms import ALGORITHMS
+from jaxfl.algorithms.steps.traffic import traffic
 from jaxfl.cli.describe_method import parts_of
+from jaxfl.core import tree
 from jaxfl.core.facts import facts_of
 from jaxfl.core.options import describe, options_of
+from jaxfl.core.types import Dataset, Task
 
 HEAD = """# The methods
 
@@ -23,7 +30,9 @@ it deviates from the publication.
 
 The column "personal" names the part of the deployed model that belongs to one client; with
 "nothing", all clients deploy the same model. The column "a client sends" names what a client
-uploads in each round. The column "whose defaults" says where the defaults of the options come from;
+uploads in each round. The columns "up" and "down" are what a client sends and gets in a round in
+units of its model, counted in the method's messages (default options; an MLP on digits, ten
+clients): "1 each" goes to each neighbour. The column "whose defaults" says where the defaults of the options come from;
 "pFedGraph's tables" are those of its authors' comparison (2023), with "-" there is nothing to
 choose. An option is set by `--hyper NAME=VALUE` on the command line, or as a keyword
 argument in Python (`jaxfl.algorithms.ditto(task, lam=0.5)`). Options that take arrays or functions
@@ -64,8 +73,31 @@ def row(name: str) -> str:
     title = f"[{facts.title}]({facts.link})" if facts.link else facts.title
     return (
         f"| [`{name}`](#{name}) | {title} | {facts.personal or 'nothing'} | "
-        f"{facts.sends or 'nothing'} | {facts.defaults or '-'} |"
+        f"{facts.sends or 'nothing'} | {' | '.join(traffic_of(name))} | {facts.defaults or '-'} |"
     )
+
+
+@functools.cache
+def ten_clients() -> tuple[Task, Dataset, Dataset, int]:
+    """A task on digits, its ten clients' examples, and the number of parameters of a model."""
+    source = jaxfl.data.load("digits")
+    parts = jaxfl.data.pathological(source.y_train, clients=10, seed=0)
+    federation = jaxfl.data.federate(source, parts)
+    model = jaxfl.models.mlp(source.classes)
+    task = jaxfl.classification(model, source.x_train[0], scale=source.scale, steps=2)
+    shapes = jax.eval_shape(task.problem.init, jax.random.key(0))
+    return task, federation.train, federation.val, tree.size(shapes)
+
+
+def traffic_of(name: str) -> tuple[str, str]:
+    """What a client sends and gets in a round, in units of its model."""
+    task, train, val, size = ten_clients()
+    algorithm = ALGORITHMS[name](task)
+    if algorithm.wire is None:
+        return "-", "-"
+    up, down, to_neighbours = traffic(task, algorithm, train, val)
+    each = " each" if to_neighbours else ""
+    return tuple(f"{floats / size:.2f}".rstrip("0").rstrip(".") + each for floats in (up, down))
 
 
 def section(name: str) -> str:
@@ -93,8 +125,8 @@ def section(name: str) -> str:
 def page(names: Collection[str] = ALGORITHMS.keys()) -> str:
     """The whole page, of all methods or of those of these names."""
     table = [
-        "| method | paper | personal | a client sends | whose defaults |",
-        "|---|---|---|---|---|",
+        "| method | paper | personal | a client sends | up | down | whose defaults |",
+        "|---|---|---|---|---:|---:|---|",
     ]
     table += [row(name) for name in names]
     return "\n\n".join([head(names).rstrip(), "\n".join(table), *map(section, names)]) + "\n"
@@ -157,6 +189,7 @@ def method_page(name: str) -> str:
         f"| paper | {paper} |",
         f"| personal | {facts.personal or 'nothing: all clients deploy one model'} |",
         f"| a client sends | {facts.sends or 'nothing'} |",
+        f"| floats up, down | {' and '.join(traffic_of(name))} times its model, by its messages |",
         f"| defaults of the options | {facts.defaults or 'there is nothing to choose'} |",
     ]
     if facts.publication:
