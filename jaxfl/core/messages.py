@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 from jaxtyping import Array, Bool, Float, Int, PyTree
 
 from jaxfl.core import tree
-from jaxfl.core.types import Cohort, Dataset, Fitted, Params, PRNGKey
+from jaxfl.core.types import Algorithm, Cohort, Dataset, Fitted, Params, PRNGKey
 
 
 class Clients(NamedTuple):
@@ -156,6 +156,22 @@ class Wire(NamedTuple):
     exchanges: tuple[Exchange, ...]
     deploy: Callable[[Any, Down, Cohort], Params]
     download: Callable[[ServerState], Down] = no_download
+
+
+def wire_of(algorithm: Algorithm) -> Wire | None:
+    """The messages of which the rounds of an algorithm are composed; None if it has others.
+
+    A method that puts a round or an initial state of its own in place of the composed one has no
+    messages, whatever `Algorithm.wire` says.
+
+    Example:
+      >>> algorithm = jaxfl.algorithms.fedavg(task)
+      >>> wire_of(algorithm) is algorithm.wire, wire_of(algorithm._replace(round=print))
+      (True, None)
+    """
+    wire = algorithm.wire
+    composed = (getattr(one, "wire", None) for one in (algorithm.init, algorithm.round))
+    return wire if all(one is wire for one in composed) else None
 
 
 def report_of(fitted: Fitted, **others: Any) -> Report:

@@ -319,7 +319,7 @@ class Algorithm(NamedTuple):
     - validates: whether the method learns from the clients' validation data. A run in which no
       client has any is then refused.
     - wire: the `messages.Wire` of which `init`, `round` and `models` are composed; None: a method
-      that is not written as messages.
+      that is not written as messages. `messages.wire_of` gives it.
     """
 
     init: Callable[[PRNGKey, Dataset], State]

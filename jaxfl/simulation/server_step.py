@@ -10,7 +10,7 @@ from jaxtyping import Array, ArrayLike, Bool, Int, PyTree
 
 from jaxfl.core import tree
 from jaxfl.core.errors import InputError, check
-from jaxfl.core.messages import Clients, ServerState, Uploads, Wire
+from jaxfl.core.messages import Clients, ServerState, Uploads, Wire, wire_of
 from jaxfl.core.types import Algorithm, Cohort, Dataset, Params, PRNGKey, State
 
 
@@ -68,9 +68,9 @@ def server_step(algorithm: Algorithm) -> ServerStep:
       >>> weights.shape, weights[0].sum().item()
       ((5, 5), 1.0)
     """
-    wire = algorithm.wire
+    wire = wire_of(algorithm)
     check(
-        isinstance(wire, Wire) and wire.exchanges[0].server is not None,
+        wire is not None and wire.exchanges[0].server is not None,
         "this method has no server step of its own: choose one that is written as messages",
     )
     advance = jax.jit(lambda *arguments: _advance(wire, *arguments))

@@ -528,8 +528,8 @@ def test_opposite_groups_need_personal_models(factory):
     matrix = np.asarray(jit(tree.ravel)(models))
     differs = np.ptp(matrix, axis=0).max() > 1e-3 * np.abs(matrix).max()
     # The toy has no part that some methods keep: normalisation layers.
-    leaves = jax.tree.leaves(state.clients)
-    empty = not leaves and jax.tree.structure(state.clients) != jax.tree.structure(())
+    memory = getattr(state.clients, "memory", state.clients)
+    empty = not jax.tree.leaves(memory) and jax.tree.structure(memory) != jax.tree.structure(())
     personal = facts.personal != "" and not empty
     assert differs == personal
     own = accuracy(models)
@@ -609,7 +609,7 @@ def test_batch_statistics_and_dropout_keep_the_contract(factory):
     models = deployed(algorithm, state, C, uneven())
     assert all(np.abs(x).max() < 10 for x in jax.tree.leaves(statistics(models)))
     if facts_of(factory).personal.startswith("the normalisation"):
-        own = pick(state.clients, np.arange(C))["batch_stats"]["BatchNorm_0"]["mean"]
+        own = pick(state.clients.memory, np.arange(C))["batch_stats"]["BatchNorm_0"]["mean"]
         assert np.ptp(own, axis=0).max() > 1e-3
 
 

@@ -96,7 +96,10 @@ def test_from_python(capsys):
     assert weights[pairs].min() > 0.4
     exec(programs("docs/guides/devices.md")[0], names)
     assert names["ids"].shape == (5, 10)
-    assert len(names["state"].clients.model["params"]["Dense_0"]["bias"].sharding.device_set) > 1
+    assert (
+        len(names["state"].clients.memory.model["params"]["Dense_0"]["bias"].sharding.device_set)
+        > 1
+    )
 
 
 def test_the_short_programs_of_the_pages():
@@ -231,7 +234,7 @@ def test_clusters_with_the_weights_of_a_quadratic_program():
     cohort = Cohort(jnp.arange(6), data.train, data.val)
     state, _, _ = run(made(local, steps=20), data, 5, key=key)
     initial = task.problem.init(jax.random.fold_in(key, 10**6))  # as `run` has it
-    weights = names["weights_of"](key, state.clients, initial, cohort, clusters=2)
+    weights = names["weights_of"](key, state.clients.memory, initial, cohort, clusters=2)
     np.testing.assert_allclose(weights.sum(axis=1), 1, atol=1e-6)
     same = np.arange(6)[:, None] % 2 == np.arange(6) % 2
     np.testing.assert_allclose(weights[same], 1 / 3, atol=1e-6)

@@ -94,6 +94,9 @@ def compose(task: Task, wire: Wire, apply: Callable | None = None, **others: Any
         memory, record = tree.take(state.clients, cohort.ids)
         return wire.deploy(memory, wire.download(ServerState(state.server, record)), cohort)
 
+    # So that `messages.wire_of` knows a round that another one has replaced.
+    for function in (init, round):
+        vars(function)["wire"] = wire
     apply = task.problem.apply if apply is None else apply
     return Algorithm(init, round, models, apply, wire=wire, **others)
 

@@ -8,7 +8,7 @@ from jax.extend.core import Jaxpr
 from jaxtyping import PyTree
 
 from jaxfl.algorithms.steps.composition import compose
-from jaxfl.core.messages import Clients, Exchange, Up, ups_of
+from jaxfl.core.messages import Clients, Exchange, Up, ups_of, wire_of
 from jaxfl.core.types import AlgorithmFactory, Cohort, Dataset, Federation, State, Task
 from jaxfl.experiment.privacy.dataflow import find_marks, follow, mark, mark_passing, traced_call
 
@@ -116,10 +116,10 @@ def audit(
         return mark(label, learned, up)
 
     algorithm = factory(task._replace(upload=upload, trainer=trainer), **hyper)
-    if algorithm.wire is not None:
-        exchanges = tuple(marked(exchange) for exchange in algorithm.wire.exchanges)
-        through = task._replace(upload=arrive)
-        algorithm = compose(through, algorithm.wire._replace(exchanges=exchanges))
+    wire = wire_of(algorithm)
+    if wire is not None:
+        exchanges = tuple(marked(exchange) for exchange in wire.exchanges)
+        algorithm = compose(task._replace(upload=arrive), wire._replace(exchanges=exchanges))
     train, val = jax.tree.map(
         lambda x: jax.ShapeDtypeStruct(x.shape, x.dtype), (federation.train, federation.val)
     )
@@ -128,9 +128,9 @@ def audit(
 
     def halves(state: State) -> tuple[PyTree, tuple]:
         """What the clients have, and what the server has: its state and its records."""
-        if algorithm.wire is not None:
-            return state.clients.memory, (state.server, state.clients.record)
-        return state.clients, (state.server, ())
+        if wire is None:
+            return state.clients, (state.server, ())
+        return state.clients.memory, (state.server, state.clients.record)
 
     def begin(examples, key, masks):
         return halves(algorithm.init(key, Dataset(examples[0], examples[1], masks[0])))
@@ -140,7 +140,7 @@ def audit(
         train = Dataset(examples[0], examples[1], masks[0])
         val = Dataset(examples[2], examples[3], masks[1])
         cohort = Cohort(ids, train, val, round=0)
-        clients = Clients(clients, server[1]) if algorithm.wire is not None else clients
+        clients = clients if wire is None else Clients(clients, server[1])
         state, _ = algorithm.round(key, State(clients, server[0]), cohort)
         return halves(state)
 
