@@ -32,11 +32,11 @@ The column "personal" names the part of the deployed model that belongs to one c
 "nothing", all clients deploy the same model. The column "a client sends" names what a client
 uploads in each round. The columns "up" and "down" are what a client sends and gets in a round in
 units of its model, counted in the method's messages (default options; an MLP on digits, ten
-clients): "1 each" goes to each neighbour. The column "whose defaults" says where the defaults of
-the options come from; "pFedGraph's tables" are those of its authors' comparison (2023), with "-"
-there is nothing to choose. An option is set by `--hyper NAME=VALUE` on the command line, or as a keyword
-argument in Python (`jaxfl.algorithms.ditto(task, lam=0.5)`). Options that take arrays or functions
-can be set in Python only.
+clients): "1 each" goes to each neighbour. The column "whose defaults" says where the
+defaults of the options come from; "pFedGraph's tables" are those of its authors' comparison (2023),
+with "-" there is nothing to choose. An option is set by `--hyper NAME=VALUE` on the command line,
+or as a keyword argument in Python (`jaxfl.algorithms.ditto(task, lam=0.5)`). Options that take
+arrays or functions can be set in Python only.
 
 These methods offer a mixture to each client, which the client may refuse (`--defend accept`, see
 [robustness.md](robustness.md)): {offering}.
