@@ -33,7 +33,8 @@ def main(
 
     Args:
       compare: JSON of an earlier run, whose times are printed beside the new ones.
-      only: which benchmarks, as pytest's -k has it, such as "cosine and 1000"; all if empty.
+      only: which benchmarks, as pytest's -k has it, such as "cosine and 1000"; all if empty. The
+        results of the others stay as they are.
       json_file: where the results are kept.
       page_file: the page.
     """
@@ -50,6 +51,10 @@ def main(
     subprocess.run(command, cwd=ROOT, check=True)
     results = shortened(json.loads(raw.read_text()))
     raw.unlink()
+    if only:
+        names = {benchmark["name"] for benchmark in results["benchmarks"]}
+        older = json.loads(json_file.read_text())["benchmarks"]
+        results["benchmarks"] += [one for one in older if one["name"] not in names]
     json_file.write_text(json.dumps(results, indent=1) + "\n")
     page_file.write_text(page(results))
 
@@ -64,11 +69,11 @@ def shortened(results: dict) -> dict:
 
 
 def page(results: dict) -> str:
-    """The page: a table of kernels of models, one of kernels of matrices, one of whole rounds."""
+    """The page: tables of kernels of models, of kernels of matrices, of steps, of rounds."""
     found = [(b["extra_info"], 1e3 * b["stats"]["min"]) for b in results["benchmarks"]]
     found.sort(key=lambda row: (row[0]["kernel"], row[0]["d"], row[0]["m"]))
     rates = found[0][0]
-    tables = {"models": [], "pairs": [], "round": []}
+    tables = {"models": [], "pairs": [], "step": [], "round": []}
     for extra, ms in found:
         tables[extra["kind"]] += rows(extra, ms)
     return TEXT.format(
@@ -143,6 +148,18 @@ and so do their peers; SciPy's SLSQP and jaxopt's OSQP take too long for more mo
 | kernel | M | ms | times floor | compiling, s | peer | ms | times jaxfl |
 |---|---:|---:|---:|---:|---|---:|---:|
 {pairs}
+
+## The server's step of each system
+
+From the uploads of M clients to a model for each of them, by
+[`jaxfl.server_step`](guides/deployment.md), the function that a round composes and that serves real
+clients: MLPs of 75,010 parameters. The floor is reading the uploads, writing the models, or one
+product with the weights. Of pFedGAT it is the step that makes the models; the gradient that trains
+its attention comes with the clients' answers.
+
+| system | M | ms | times floor | compiling and first step, s | peer | ms | times jaxfl |
+|---|---:|---:|---:|---:|---|---:|---:|
+{step}
 
 ## One round of each system
 

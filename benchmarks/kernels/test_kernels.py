@@ -15,7 +15,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from benchmarks.kernels import rounds
+from benchmarks.kernels import rounds, steps
 from benchmarks.kernels.cases import KERNELS, OF_MODELS, OF_PAIRS
 from benchmarks.kernels.inputs import Kernel, left_out
 from benchmarks.measure import best_ms, copy_gbs, dispatch_ms, product_gflops, repeats_within
@@ -96,6 +96,24 @@ def test_kernel(benchmark, m, d, name):
         "peers": peers_ms(kernel, host),
     }
     measure(benchmark, lambda: run(*arguments), extra)
+    gc.collect()
+
+
+@pytest.mark.parametrize("clients", steps.CLIENTS)
+@pytest.mark.parametrize("system", steps.SYSTEMS)
+def test_server_step(benchmark, system, clients):
+    """From uploads to a model for each client, by `jaxfl.server_step`."""
+    step, compiling = steps.compiled_step(system, clients)
+    extra = {
+        "kernel": system,
+        "kind": "step",
+        "m": clients,
+        "d": steps.PARAMETERS,
+        "compile_seconds": compiling,
+        "floor_ms": floor_ms(steps.operations(clients), steps.floats(clients)),
+        "peers": {},
+    }
+    measure(benchmark, step, extra)
     gc.collect()
 
 

@@ -89,7 +89,9 @@ def server_step(algorithm: Algorithm) -> ServerStep:
         sizes = np.asarray(sizes)
         clients = sizes.size
         reported = np.ones(clients, bool) if reported is None else np.asarray(reported, bool)
-        uploads, plain, before = jax.tree.map(np.asarray, (uploads, plain, before))
+        uploads, plain, before = jax.tree.map(
+            lambda x: x if isinstance(x, jax.Array) else np.asarray(x), (uploads, plain, before)
+        )
         rows = [np.shape(x)[:1] for x in jax.tree.leaves((uploads, plain, before))]
         lengths = {clients, reported.size, *(row[0] if row else 0 for row in rows)}
         check(
