@@ -109,13 +109,13 @@ def learned_mixtures(
         round, uploads) -> `Step`.
 
     Example:
-      >>> start = lambda key, model, clients: (jnp.full(clients, 0.5), ())
+      >>> start = lambda key, model, clients: (jnp.full((clients, 1), 0.5), ())
       >>> half = lambda s, _: {n: (s + jnp.eye(4)) / (4 * s + 1) for n in ("Dense_0", "Dense_1")}
       >>> step = lambda record, grads, weights, uploads: Step(record.learned - grads, (), {})
       >>> algorithm = learned_mixtures(task, start=start, weigh=half, step=step)
       >>> state, info = one_round(algorithm)
       >>> state.clients.record.learned.shape, sorted(info.weights)
-      ((4,), ['Dense_0', 'Dense_1'])
+      ((4, 1), ['Dense_0', 'Dense_1'])
     """
     fit = task.trainer(data_loss(task.problem))
     may_refuse = task.accept is not take_offer
