@@ -7,7 +7,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from toys import close, equal, jit, linear, made, opposite_groups, run
+from toys import close, deployed, equal, jit, linear, made, opposite_groups, run
 
 from jaxfl.algorithms import ALGORITHMS, fedamp, heurfedamp, local, pfedgat, pfedgraph, sfl
 from jaxfl.cli import main
@@ -211,7 +211,7 @@ def test_where_every_offer_is_refused_a_client_goes_on_with_what_it_trained(name
     state, info, _ = run(algorithm, data, rounds)
     np.testing.assert_array_equal(info.weights, np.tile(np.eye(6), (rounds, 1, 1)))
     alone, _, _ = run(made(local), data, rounds)
-    close(state.clients[0], alone.clients, tolerance=1e-6)
+    close(deployed(algorithm, state, 6), alone.clients.memory, tolerance=1e-6)
 
 
 @pytest.mark.parametrize("defend", [("clip",), ("deduplicate",), ("accept",)])
