@@ -7,14 +7,24 @@ import jax.numpy as jnp
 from jax import lax
 from jaxtyping import Array, Bool, Float, Int
 
-from jaxfl.algorithms.steps.personal import models_in_state
-from jaxfl.algorithms.steps.uploads import upload
+from jaxfl.algorithms.steps.composition import compose
 from jaxfl.core import tree
 from jaxfl.core.facts import method
+from jaxfl.core.messages import (
+    Down,
+    Exchange,
+    Outcome,
+    Report,
+    ServerState,
+    Up,
+    Uploads,
+    Wire,
+    report_of,
+)
 from jaxfl.core.options import COUNT_OR_ZERO, NOT_NEGATIVE
 from jaxfl.core.papers import Paper
 from jaxfl.core.streams import stream
-from jaxfl.core.types import Algorithm, Cohort, Dataset, Info, Params, PRNGKey, Scalar, State, Task
+from jaxfl.core.types import Algorithm, Cohort, Dataset, Params, PRNGKey, Scalar, Task
 from jaxfl.kernels.mixing import mix, positive_rows, size_weights
 from jaxfl.training.batch_statistics import of_statistics
 from jaxfl.training.objectives import data_loss
@@ -23,19 +33,26 @@ from jaxfl.training.objectives import data_loss
 LAST = 1e-3
 
 
-class Client(NamedTuple):
-    """The state of each client."""
+class Memory(NamedTuple):
+    """What each client keeps."""
 
     # [C, ...] the personal model of the round in which it last took part, which it deploys
     model: Params
-    # [C, ...] its core model, as the server received it
-    core: Params
     # [C, C] p, by client id
     relation: Float[Array, "*c c"]
+
+
+class Record(NamedTuple):
+    """What the server keeps for each client, and sends to all clients of a cohort."""
+
+    # [C, ...] its core model, as the server received it
+    core: Params
     # [C] its fraction of the training examples of all clients, which p is at first
     fraction: Float[Array, "*c"]
     # [C] in how many rounds the server has received its core model
     rounds: Int[Array, "*c"]
+    # [C] its id
+    id: Int[Array, "*c"]
 
 
 class Anchor(NamedTuple):
@@ -98,12 +115,13 @@ def apple(
     core model; it goes on from that as the server has received it, with its noise or compression.
 
     Nothing keeps p_ij above 0 or their sum at 1. `weights` has a normal form: negative weights are
-    0, and each row is scaled to sum to 1. p itself is `state.clients.relation` [C, C], by client
-    id. Metrics, means over clients: `own`, p_ii; `total`, sum_j p_ij; `negative`, the sum of the
-    negative weights times -1.
+    0, and each row is scaled to sum to 1. p itself is `state.clients.memory.relation` [C, C], by
+    client id. Metrics, means over clients: `own`, p_ii; `total`, sum_j p_ij; `negative`, the sum of
+    the negative weights times -1.
 
-    State: clients = `Client`, with C * C numbers for p; server = nothing. The core models that a
-    client receives are in memory once for all clients. A client receives M - 1 models in a round.
+    State: memory = `Memory`, with C * C numbers for p; record = `Record`; server = nothing. The
+    core models that a client receives are in memory once for all clients. A client receives M
+    models in a round, its own among them.
 
     A client's gradient by its core model has the factor p_ii, which is 1 / C at first, and its
     personal model moves by p_ii times what the core model moves. So clients learn slowly at first:
@@ -135,17 +153,17 @@ def apple(
 
     Example:
       >>> state, info = one_round(apple(task, rate=0.01))
-      >>> state.clients.relation.shape, sorted(info.metrics)
+      >>> state.clients.memory.relation.shape, sorted(info.metrics)
       ((4, 4), ['negative', 'own', 'total'])
     """
     loss = data_loss(task.problem)
 
-    def init(key: PRNGKey, train: Dataset) -> State:
+    def init(key: PRNGKey, train: Dataset) -> tuple[Memory, ServerState]:
         clients = train.mask.shape[0]
         model = tree.broadcast(task.problem.init(key), clients)
         fraction = size_weights((train.mask > 0).sum(axis=1))
-        relation = tree.broadcast(fraction, clients)
-        return State(Client(model, model, relation, fraction, jnp.zeros(clients, int)), ())
+        record = Record(model, fraction, jnp.zeros(clients, int), jnp.arange(clients))
+        return Memory(model, tree.broadcast(fraction, clients)), ServerState((), record)
 
     def strength(rounds: Int[Array, "m"]) -> Float[Array, "m"]:
         """lambda(r) mu of each client, which is 0 from round `until` on."""
@@ -170,15 +188,19 @@ def apple(
         mixture = jax.tree.map(lambda w, x: own_weight * w + x, core, others)
         return tree.combine(of_statistics, core, mixture)
 
-    def round(key: PRNGKey, state: State, cohort: Cohort) -> tuple[State, Info]:
-        client: Client = state.clients
-        ids = cohort.ids
-        relation = client.relation[:, ids]
-        first = client.fraction
-        itself = jnp.eye(ids.size, dtype=bool)
-        senders = (client.rounds > 0)[None] & ~itself
-        rest = client.relation.sum(axis=1) - jnp.where(senders | itself, relation, 0.0).sum(axis=1)
-        anchor = Anchor(senders, itself.astype(jnp.float32), rest, strength(client.rounds))
+    def download(state: ServerState) -> Down:
+        return Down(common=state.record)
+
+    def client(
+        key: PRNGKey, memory: Memory, down: Down, cohort: Cohort
+    ) -> tuple[tuple, Up, Report]:
+        cores, first, rounds, ids = down.common
+        relation = memory.relation[:, ids]
+        itself = cohort.ids[:, None] == ids[None]
+        place = itself.argmax(axis=1)
+        senders = (rounds > 0)[None] & ~itself
+        rest = memory.relation.sum(axis=1) - jnp.where(senders | itself, relation, 0.0).sum(axis=1)
+        anchor = Anchor(senders, itself.astype(jnp.float32), rest, strength(rounds[place]))
 
         # All clients share the core models that the server sends: no client has a copy.
         def objective(params: dict, batch: Dataset, anchor: Anchor, key: PRNGKey):
@@ -186,32 +208,36 @@ def apple(
             p = scaled_gradient(params["relation"], rate * anchor.senders.any())
             scaled = scaled_gradient(params["core"], core_rate)
             core = tree.combine(of_statistics, params["core"], scaled)
-            value, aux = loss(personal(core, p, anchor, client.core), batch, None, key)
+            value, aux = loss(personal(core, p, anchor, cores), batch, None, key)
             return value + anchor.strength / 2 * jnp.sum((p - first) ** 2), aux
 
-        start = {"core": client.core, "relation": relation}
+        start = {"core": tree.take(cores, place), "relation": relation}
         fitted = task.trainer(objective)(stream(key, "fit"), start, anchor, cohort)
-        core = fitted.params["core"]
-        relation = fitted.params["relation"]
-        model = jax.vmap(personal, (0, 0, 0, None))(core, relation, anchor, client.core)
-        received, info = upload(task, key, fitted._replace(params=model), client.core, core, cohort)
+        core, relation = fitted.params["core"], fitted.params["relation"]
+        model = jax.vmap(personal, (0, 0, 0, None))(core, relation, anchor, cores)
+        after = Memory(model, memory.relation.at[:, ids].set(relation))
+        weights = effective(relation, anchor), jnp.sum(itself * relation, axis=1)
+        return (after, *weights), Up(core, start["core"]), report_of(fitted, trained=model)
 
+    def server(key: PRNGKey, state: ServerState, uploads: Uploads) -> Outcome:
+        record = state.record._replace(core=uploads.received, rounds=state.record.rounds + 1)
+        return Outcome(ServerState((), record))
+
+    def measure(
+        key: PRNGKey, memory: tuple, down: Down, cohort: Cohort
+    ) -> tuple[Memory, None, Report]:
+        """The weights with which clients have trained whose core models have arrived."""
+        after, weights, own = memory
+        negative = jnp.maximum(-weights, 0.0).sum(axis=1)
+        values = {"own": own, "total": after.relation.sum(axis=1), "negative": negative}
+        counted = jnp.asarray(down.counted)
+        metrics = {name: jnp.mean(of, where=counted) for name, of in values.items()}
         # The normal form of the weights.
-        effective_weights = effective(relation, anchor)
-        weights = positive_rows(jnp.where(info.reported[:, None], effective_weights, 0.0))
-        after = client.relation.at[:, ids].set(relation)
-        info = info._replace(
-            weights=weights,
-            down=(ids.size - 1) * info.down,
-            metrics={
-                "own": jnp.mean(jnp.diagonal(relation), where=info.reported),
-                "total": jnp.mean(after.sum(axis=1), where=info.reported),
-                "negative": jnp.mean(
-                    jnp.maximum(-effective_weights, 0.0).sum(axis=1), where=info.reported
-                ),
-            },
-        )
-        clients = Client(model, received, after, client.fraction, client.rounds + 1)
-        return State(clients, ()), info
+        weights = positive_rows(jnp.where(counted[:, None], weights, 0.0))
+        return after, None, Report(weights=weights, metrics=metrics)
 
-    return Algorithm(init, round, models_in_state, task.problem.apply)
+    def deploy(memory: Memory, down: Down, cohort: Cohort) -> Params:
+        return memory.model
+
+    exchanges = (Exchange(client, server), Exchange(measure))
+    return compose(task, Wire(init, exchanges, deploy, download))

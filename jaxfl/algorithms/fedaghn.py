@@ -4,35 +4,26 @@ from typing import Annotated, NamedTuple
 
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Bool, Float
+from jaxtyping import Array, Float
 
-from jaxfl.algorithms.steps.layerwise import Weights, by_layer, train_from_mixtures
-from jaxfl.algorithms.steps.personal import models_in_state
+from jaxfl.algorithms.steps.layerwise import Record, Step, Weights, by_layer, learned_mixtures
 from jaxfl.core import tree
 from jaxfl.core.facts import method
+from jaxfl.core.messages import Uploads
 from jaxfl.core.options import NOT_NEGATIVE
 from jaxfl.core.papers import Paper
-from jaxfl.core.types import Algorithm, Cohort, Dataset, Info, Params, PRNGKey, Scalar, State, Task
+from jaxfl.core.types import Algorithm, Params, PRNGKey, Scalar, Task
 from jaxfl.kernels.amp import heuristic
 from jaxfl.kernels.similarity import cosine
-from jaxfl.training.objectives import data_loss
 
 
-class Client(NamedTuple):
-    """The state of each client."""
+class Scalars(NamedTuple):
+    """What the server learns for each client."""
 
-    # [C, ...] the model that it last trained, which it deploys
-    model: Params
-    # [C, ...] what the server last received from it
-    received: Params
-    # [C, ...] its last update: what the server received less the mixture from which it trained
-    update: Params
     # [C, L] p, the weight of its own model for each layer; the others have 1 together
     own: Float[Array, "*c l"]
     # [C, L] s, the factor of its cosines for each layer
     sharpness: Float[Array, "*c l"]
-    # [C] whether the server has received anything
-    seen: Bool[Array, "*c"]
 
 
 @method(
@@ -74,8 +65,10 @@ def fedaghn(
     loss by the weights, and the chain rule gives those by s_i and p_i, on which the server takes a
     step of SGD. p_i stays 0 or more.
 
-    State: clients = `Client`; server = nothing. Weights: a matrix for each layer. Metrics: `own`
-    and `sharpness`, the means of p and s over layers and clients of the round.
+    State: memory = the model that the client last trained, which it deploys; record =
+    `layerwise.Record` of `Scalars` and the client's last update: what the server received less the
+    mixture from which it trained; server = nothing. Weights: a matrix for each layer. Metrics:
+    `own` and `sharpness`, the means of p and s over layers and clients of the round.
 
     Args:
       task: the model and its training.
@@ -95,46 +88,29 @@ def fedaghn(
       >>> sorted(info.weights), sorted(info.metrics)
       (['Dense_0', 'Dense_1'], ['own', 'sharpness'])
     """
-    fit = task.trainer(data_loss(task.problem))
 
-    def init(key: PRNGKey, train: Dataset) -> State:
-        model = task.problem.init(key)
-        clients = train.mask.shape[0]
-        stacked = tree.broadcast(model, clients)
-        nothing = jax.tree.map(jnp.zeros_like, stacked)
+    def start(key: PRNGKey, model: Params, clients: int) -> tuple[Scalars, Params]:
         ones = jnp.ones((clients, len(by_layer(model))))
-        seen = jnp.zeros(clients, bool)
-        client = Client(stacked, stacked, nothing, own * ones, sharpness * ones, seen)
-        return State(client, ())
+        nothing = jax.tree.map(jnp.zeros_like, tree.broadcast(model, clients))
+        return Scalars(own * ones, sharpness * ones), nothing
 
-    def round(key: PRNGKey, state: State, cohort: Cohort) -> tuple[State, Info]:
-        client: Client = state.clients
-        similarity = {name: cosine(leaves) for name, leaves in by_layer(client.update).items()}
+    # The weights of each layer, by softmax attention between the last updates.
+    def weigh(learned: Scalars, update: Params) -> Weights:
+        own, sharpness = learned
+        weights = {}
+        for place, (name, leaves) in enumerate(by_layer(update).items()):
+            share = own[:, place, None] / (1 + own[:, place, None])
+            weights[name] = heuristic(cosine(leaves), share, sharpness[:, place, None])
+        return weights
 
-        # The weights of each layer, by softmax attention between the last updates.
-        def weigh(learned: tuple[Array, Array]) -> Weights:
-            own, sharpness = learned
-            weights = {}
-            for place, (name, cosines) in enumerate(similarity.items()):
-                share = own[:, place, None] / (1 + own[:, place, None])
-                weights[name] = heuristic(cosines, share, sharpness[:, place, None])
-            return weights
-
-        learned = (client.own, client.sharpness)
-        mixed = train_from_mixtures(
-            task, fit, key, weigh, learned, client.model, client.received, client.seen, cohort
+    # A step on the scalars.
+    def step(record: Record, grads: Scalars, weights: Weights, uploads: Uploads) -> Step:
+        own, sharpness = jax.tree.map(lambda x, g: x - eta * g, record.learned, grads)
+        own = jnp.maximum(own, 0.0)
+        return Step(
+            Scalars(own, sharpness),
+            jax.tree.map(jnp.subtract, uploads.received, uploads.before),
+            {"own": own.mean(), "sharpness": sharpness.mean()},
         )
-        # A step on the scalars.
-        own_after, sharpness_after = (
-            x - eta * g for x, g in zip(learned, mixed.grads, strict=True)
-        )
-        own_after = jnp.maximum(own_after, 0.0)
-        info = mixed.info._replace(
-            metrics={"own": own_after.mean(), "sharpness": sharpness_after.mean()}
-        )
-        update = jax.tree.map(jnp.subtract, mixed.received, mixed.start)
-        seen = jnp.ones_like(client.seen)
-        clients = Client(mixed.trained, mixed.received, update, own_after, sharpness_after, seen)
-        return State(clients, ()), info
 
-    return Algorithm(init, round, models_in_state, task.problem.apply)
+    return learned_mixtures(task, start=start, weigh=weigh, step=step)

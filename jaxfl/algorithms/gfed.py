@@ -4,17 +4,29 @@ from typing import Annotated, Literal
 
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, ArrayLike, Int, Shaped
+from jaxtyping import ArrayLike, Int, PyTree, Shaped
 
 from jaxfl.algorithms.steps import admm
-from jaxfl.algorithms.steps.uploads import upload
+from jaxfl.algorithms.steps.client import train_and_send
+from jaxfl.algorithms.steps.composition import compose
 from jaxfl.core import tree
 from jaxfl.core.errors import check
 from jaxfl.core.facts import method
+from jaxfl.core.messages import (
+    Down,
+    Exchange,
+    Outcome,
+    Report,
+    ServerState,
+    Up,
+    Uploads,
+    Wire,
+    report_of,
+)
 from jaxfl.core.options import COUNT, NOT_NEGATIVE, POSITIVE
 from jaxfl.core.papers import Paper
 from jaxfl.core.streams import stream
-from jaxfl.core.types import Algorithm, Cohort, Dataset, Info, Params, PRNGKey, Scalar, State, Task
+from jaxfl.core.types import Algorithm, Cohort, Dataset, Params, PRNGKey, Scalar, Task
 from jaxfl.graphs import topology
 from jaxfl.graphs.topology import check_graph, check_groups
 from jaxfl.kernels import consensus
@@ -55,8 +67,8 @@ def gfed(
     neighbours. A client deploys the model w_s of its server. The form "admm" is GFedMtl with one
     cluster, a baseline as fast as GFedMtl; a client deploys its own w_k.
 
-    State: clients = nothing, or `admm.Client` with the form "admm"; server = models w_s [S, ...].
-    Metrics: `disagreement` of the servers.
+    State: memory = nothing, or `admm.Client` with the form "admm"; record = the number of the
+    client's server [C]; server = models w_s [S, ...]. Metrics: `disagreement` of the servers.
 
     Args:
       task: the model and its training.
@@ -97,52 +109,53 @@ def gfed(
     step = admm.dual_rate(rho, dual_step, primal == "exact")
     fit = task.trainer(loss)
 
-    def server_of_client(ids: Int[Array, "m"]) -> Int[Array, "m"]:
-        return ids % servers if server_of is None else jnp.asarray(server_of)[ids]
-
-    def init(key: PRNGKey, train: Dataset) -> State:
+    def init(key: PRNGKey, train: Dataset) -> tuple[PyTree, ServerState]:
         model = task.problem.init(key)
         ids = jnp.arange(train.mask.shape[0])
         server = ids % servers if server_of is None else server_of
         check_groups(ids.size, server_of=(server, servers))
-        clients = side.enlist(model, train, server_of_client(ids), servers) if by_admm else ()
-        return State(clients, tree.broadcast(model, servers))
+        cell = jnp.asarray(server)
+        memory = side.enlist(model, train, cell, servers) if by_admm else ()
+        return memory, ServerState(tree.broadcast(model, servers), cell)
 
-    def round(key: PRNGKey, state: State, cohort: Cohort) -> tuple[State, Info]:
-        client, before = state
-        cell = server_of_client(cohort.ids)
-        centre = tree.take(before, cell)
-        if by_admm:
-            fitted = side.solve(stream(key, "fit"), client, centre, cohort)
-            uploads = admm.message(fitted.params, client.dual, rho)
-        else:
-            fitted = fit(stream(key, "fit"), centre, None, cohort)
-            uploads = fitted.params
-        received, info = upload(task, key, fitted, centre, uploads, cohort)
+    def download(state: ServerState) -> Down:
+        return Down(each=tree.take(state.server, state.record))
+
+    def client(
+        key: PRNGKey, memory: PyTree, down: Down, cohort: Cohort
+    ) -> tuple[PyTree, Up, Report]:
+        if not by_admm:
+            _, up, report = train_and_send(fit, key, down.each, None, cohort)
+            return (), up, report
+        fitted = side.solve(stream(key, "fit"), memory, down.each, cohort)
+        up = Up(admm.message(fitted.params, memory.dual, rho), down.each)
+        memory = memory._replace(model=fitted.params, seen=jnp.ones_like(memory.seen))
+        return memory, up, report_of(fitted)
+
+    def server(key: PRNGKey, state: ServerState, uploads: Uploads) -> Outcome:
+        before, cell = state.server, state.record
         # The means of the servers, as weights of the uploads and of the models before.
-        stack = jax.tree.map(lambda r, b: jnp.concatenate([r, b]), received, before)
-        cells = jnp.where(info.reported, cell, -1)
+        stack = jax.tree.map(lambda r, b: jnp.concatenate([r, b]), uploads.received, before)
+        cells = jnp.where(uploads.reported, cell, -1)
         u, w = consensus.server_round(cells, adjacency, 0.0, 1)
         models = mix(w, stack)
-        if by_admm:
-            # (16) of GFedMtl: the duals of the clients.
-            dual = admm.ascend(client.dual, fitted.params, mix(u[cell], stack), step)
-            client = client._replace(
-                model=fitted.params, seen=jnp.ones_like(client.seen), dual=dual
-            )
         one_cluster = jax.tree.map(lambda x: x[:, None], models)
-        info = info._replace(
-            weights=consensus.upload_weights(w[cell]),
-            down=(1 + by_admm) * info.down,
-            metrics={"disagreement": consensus.disagreement(one_cluster)},
+        return Outcome(
+            ServerState(models, cell),
+            Down(each=mix(u[cell], stack)) if by_admm else Down(),
+            consensus.upload_weights(w[cell]),
+            {"disagreement": consensus.disagreement(one_cluster)},
         )
-        return State(client, models), info
 
-    def models(state: State, cohort: Cohort) -> Params:
-        model = tree.take(state.server, server_of_client(cohort.ids))
-        if by_admm:
-            client = tree.take(state.clients, cohort.ids)
-            return tree.choose(client.seen, client.model, model)
-        return model
+    def ascend(
+        key: PRNGKey, memory: admm.Client, down: Down, cohort: Cohort
+    ) -> tuple[admm.Client, None, Report]:
+        # (16) of GFedMtl: the duals of the clients.
+        dual = admm.ascend(memory.dual, memory.model, down.each, step)
+        return memory._replace(dual=dual), None, Report()
 
-    return Algorithm(init, round, models, task.problem.apply)
+    def deploy(memory: PyTree, down: Down, cohort: Cohort) -> Params:
+        return tree.choose(memory.seen, memory.model, down.each) if by_admm else down.each
+
+    exchanges = (Exchange(client, server), Exchange(ascend))
+    return compose(task, Wire(init, exchanges if by_admm else exchanges[:1], deploy, download))

@@ -1,36 +1,19 @@
 """pFedCCG: a reversible collaboration graph, made of the clients' label counts."""
 
-from typing import Annotated, NamedTuple
+from typing import Annotated
 
 import jax.numpy as jnp
-from jaxtyping import Array, Int
 
+from jaxfl.algorithms.steps.client import deploy_memory, init_own, take_offered, train_and_send
+from jaxfl.algorithms.steps.composition import compose
 from jaxfl.algorithms.steps.labels import class_count, class_sizes, require_labels
-from jaxfl.algorithms.steps.personal import own_models
-from jaxfl.algorithms.steps.uploads import train_and_upload
-from jaxfl.core import tree
 from jaxfl.core.facts import method
+from jaxfl.core.messages import Down, Exchange, Outcome, Report, ServerState, Up, Uploads, Wire
 from jaxfl.core.options import NOT_NEGATIVE, POSITIVE
-from jaxfl.core.types import (
-    Algorithm,
-    Cohort,
-    Dataset,
-    Info,
-    PRNGKey,
-    Scalar,
-    State,
-    Task,
-)
-from jaxfl.kernels.mixing import isolate, keep_own, mix
+from jaxfl.core.types import Algorithm, Cohort, Dataset, Params, PRNGKey, Scalar, Task
+from jaxfl.kernels.mixing import isolate, mix
 from jaxfl.kernels.reversible import label_similarity, reversible_rows, strength_of_round
 from jaxfl.training.objectives import data_loss
-
-
-class Server(NamedTuple):
-    """The state of the server."""
-
-    # t, the number of rounds so far
-    rounds: Int[Array, ""]
 
 
 @method(
@@ -69,8 +52,8 @@ def pfedccg(
     Each round counts the floats of the label counts, one for each class, with those of the model.
     They tell the server how often a client has each label: with noise, no guarantee holds.
 
-    State: clients = the mixture, which the client deploys and from which it trains; server =
-    `Server`.
+    State: memory = the mixture, which the client deploys and from which it trains; server = t, the
+    number of rounds so far.
 
     Args:
       task: the model and its training.
@@ -93,22 +76,29 @@ def pfedccg(
       (4, 4)
     """
     fit = task.trainer(data_loss(task.problem))
+    start = init_own(task.problem)
 
-    def init(key: PRNGKey, train: Dataset) -> State:
+    def init(key: PRNGKey, train: Dataset) -> tuple[Params, ServerState]:
         require_labels(train, "pFedCCG")
-        model = task.problem.init(key)
-        return State(tree.broadcast(model, train.mask.shape[0]), Server(jnp.zeros((), jnp.int32)))
+        memory, _ = start(key, train)
+        return memory, ServerState(jnp.zeros((), jnp.int32))
 
-    def round(key: PRNGKey, state: State, cohort: Cohort) -> tuple[State, Info]:
-        trained, received, info = train_and_upload(task, fit, key, state.clients, None, cohort)
+    def client(
+        key: PRNGKey, memory: Params, down: Down, cohort: Cohort
+    ) -> tuple[Params, Up, Report]:
+        trained, up, report = train_and_send(fit, key, memory, None, cohort)
+        counts = class_sizes(cohort.train, class_count(task.problem, cohort.train))
+        return trained, up._replace(plain=counts), report
+
+    def server(key: PRNGKey, state: ServerState, uploads: Uploads) -> Outcome:
+        reported = uploads.reported
         # The template S, from the label counts that came with the models.
-        classes = class_count(task.problem, cohort.train)
-        similarity = label_similarity(class_sizes(cohort.train, classes))
-        strength = strength_of_round(state.server.rounds, first, rise, middle, width)
-        rows = reversible_rows(similarity, cohort.sizes * info.reported, strength)
-        edges = task.keep_edges(isolate(rows, info.reported))
-        model, accepted = task.accept(trained, mix(edges.rows, received), cohort)
-        info = info._replace(weights=keep_own(edges.weights, accepted), up=info.up + classes)
-        return State(model, Server(state.server.rounds + 1)), info
+        similarity = label_similarity(uploads.plain)
+        strength = strength_of_round(state.server, first, rise, middle, width)
+        rows = reversible_rows(similarity, uploads.sizes * reported, strength)
+        edges = task.keep_edges(isolate(rows, reported))
+        offer = Down(each=mix(edges.rows, uploads.received))
+        return Outcome(ServerState(state.server + 1), offer, edges.weights)
 
-    return Algorithm(init, round, own_models, task.problem.apply)
+    exchanges = (Exchange(client, server), Exchange(take_offered(task)))
+    return compose(task, Wire(init, exchanges, deploy_memory))

@@ -1,20 +1,40 @@
 """pFedHN: a hypernetwork on the server generates each client's model."""
 
-from typing import Annotated
+from typing import Annotated, NamedTuple
 
 import jax
 import jax.numpy as jnp
 import optax
-from jaxtyping import Array
+from jaxtyping import Array, Float
 
-from jaxfl.algorithms.steps.uploads import train_and_upload
+from jaxfl.algorithms.steps.client import train_and_send
+from jaxfl.algorithms.steps.composition import compose
 from jaxfl.core.facts import method
+from jaxfl.core.messages import Down, Exchange, Outcome, Report, ServerState, Up, Uploads, Wire
 from jaxfl.core.options import COUNT, COUNT_OR_ZERO, NOT_NEGATIVE, POSITIVE
 from jaxfl.core.papers import Paper
 from jaxfl.core.streams import stream
-from jaxfl.core.types import Algorithm, Cohort, Dataset, Info, Params, PRNGKey, Scalar, State, Task
-from jaxfl.kernels.hypernet import generate, init_hypernet
+from jaxfl.core.types import Algorithm, Cohort, Dataset, Params, PRNGKey, Scalar, Task
+from jaxfl.kernels.hypernet import Hypernet, generate, init_hypernet
 from jaxfl.training.objectives import data_loss
+
+
+class Record(NamedTuple):
+    """What the server keeps for each client."""
+
+    # [C, embedding] v
+    embedding: Float[Array, "*c e"]
+    # [C, ...] of the optimiser of v
+    opt_state: optax.OptState
+
+
+class Server(NamedTuple):
+    """The state of the server."""
+
+    # phi
+    net: Hypernet
+    # of the optimiser of phi
+    opt_state: optax.OptState
 
 
 @method(
@@ -49,7 +69,7 @@ def pfedhn(
     result, theta~_i. The server updates phi and v_i by SGD along J'(theta_i - theta~_i), where J is
     the Jacobian of h.
 
-    State: clients = (v [C, embedding], its opt_state); server = (phi, its opt_state).
+    State: record = `Record`; server = `Server`.
 
     Args:
       task: the model and its training.
@@ -67,40 +87,45 @@ def pfedhn(
 
     Example:
       >>> state = initial_state(pfedhn(task, embedding=5))
-      >>> state.clients[0].shape
+      >>> state.clients.record.embedding.shape
       (4, 5)
     """
     fit = task.trainer(data_loss(task.problem))
     clipping = optax.clip_by_global_norm(clip)
     optimizer = optax.chain(optax.add_decayed_weights(decay), optax.sgd(rate, momentum))
 
-    def init(key: PRNGKey, train: Dataset) -> State:
+    def init(key: PRNGKey, train: Dataset) -> tuple[tuple, ServerState]:
         phi_key, v_key = jax.random.split(stream(key, "server"))
         phi = init_hypernet(phi_key, task.problem.init(key), embedding, width, hidden)
         v = jax.random.normal(v_key, (train.mask.shape[0], embedding))
-        return State((v, optimizer.init(v)), (phi, optimizer.init(phi)))
+        return (), ServerState(Server(phi, optimizer.init(phi)), Record(v, optimizer.init(v)))
 
-    def make_models(phi, v: Array) -> Params:
+    def make_models(phi: Hypernet, v: Array) -> Params:
         return jax.vmap(generate, (None, 0))(phi, v)
 
-    def round(key: PRNGKey, state: State, cohort: Cohort) -> tuple[State, Info]:
-        v, v_opt_state = state.clients
-        phi, phi_opt_state = state.server
+    def download(state: ServerState) -> Down:
+        return Down(each=make_models(state.server.net, state.record.embedding))
+
+    def client(key: PRNGKey, memory: tuple, down: Down, cohort: Cohort) -> tuple[tuple, Up, Report]:
         # The clients train from theta_i.
+        _, up, report = train_and_send(fit, key, down.each, None, cohort)
+        return (), up, report
+
+    def server(key: PRNGKey, state: ServerState, uploads: Uploads) -> Outcome:
+        v, v_opt_state = state.record
+        phi, phi_opt_state = state.server
         start, pull_back = jax.vjp(make_models, phi, v)
-        _, received, info = train_and_upload(task, fit, key, start, None, cohort)
         # The gradients of phi and v, J'(theta_i - theta~_i), clipped together.
-        grads = pull_back(jax.tree.map(jnp.subtract, start, received))
+        grads = pull_back(jax.tree.map(jnp.subtract, start, uploads.received))
         clipped, _ = clipping.update(grads, clipping.init(()))
         phi_grads, v_grads = jax.tree.leaves(clipped, is_leaf=lambda x: x is not clipped)
         # A step of SGD for each.
         phi_updates, phi_opt_state = optimizer.update(phi_grads, phi_opt_state, phi)
         v_updates, v_opt_state = optimizer.update(v_grads, v_opt_state, v)
-        clients = (optax.apply_updates(v, v_updates), v_opt_state)
-        server = (optax.apply_updates(phi, phi_updates), phi_opt_state)
-        return State(clients, server), info
+        phi, v = jax.tree.map(jnp.add, (phi, v), (phi_updates, v_updates))
+        return Outcome(ServerState(Server(phi, phi_opt_state), Record(v, v_opt_state)))
 
-    def models(state: State, cohort: Cohort) -> Params:
-        return make_models(state.server[0], state.clients[0][cohort.ids])
+    def deploy(memory: tuple, down: Down, cohort: Cohort) -> Params:
+        return down.each
 
-    return Algorithm(init, round, models, task.problem.apply)
+    return compose(task, Wire(init, (Exchange(client, server),), deploy, download))

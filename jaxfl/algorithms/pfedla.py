@@ -4,34 +4,26 @@ from typing import Annotated, NamedTuple
 
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Bool, Float
+from jaxtyping import Array, Float, Int
 
-from jaxfl.algorithms.steps.layerwise import Weights, by_layer, train_from_mixtures
-from jaxfl.algorithms.steps.personal import models_in_state
-from jaxfl.core import tree
+from jaxfl.algorithms.steps.layerwise import Record, Step, Weights, by_layer, learned_mixtures
 from jaxfl.core.facts import method
+from jaxfl.core.messages import Uploads
 from jaxfl.core.options import COUNT, COUNT_OR_ZERO, NOT_NEGATIVE
 from jaxfl.core.papers import Paper
 from jaxfl.core.streams import stream
-from jaxfl.core.types import Algorithm, Cohort, Dataset, Info, Params, PRNGKey, Scalar, State, Task
+from jaxfl.core.types import Algorithm, Params, PRNGKey, Scalar, Task
 from jaxfl.kernels.hypernet import Hypernet, contributions, init_weight_net
 from jaxfl.kernels.mixing import positive_rows
-from jaxfl.training.objectives import data_loss
 
 
-class Client(NamedTuple):
-    """The state of each client."""
+class Network(NamedTuple):
+    """What the server learns for each client."""
 
-    # [C, ...] the model that it last trained, which it deploys
-    model: Params
-    # [C, ...] what the server last received from it
-    received: Params
     # [C, embedding] v_i
     embedding: Float[Array, "*c e"]
     # [C, ...] psi_i; for each layer a kernel [C, width, C] and a bias [C, C], by client id
     net: Hypernet
-    # [C] whether the server has received anything
-    seen: Bool[Array, "*c"]
 
 
 @method(
@@ -70,15 +62,16 @@ def pfedla(
     of a layer are these numbers, scaled to sum to 1. The client trains from the mixture and deploys
     what it trained. Local training moves it along the negative gradients of its loss, so
     start - received stands for the gradient at the mixture. The chain rule gives the derivatives by
-    v_i and psi_i, on which the server takes a step of SGD (`layerwise.train_from_mixtures`).
+    v_i and psi_i, on which the server takes a step of SGD (`layerwise.learned_mixtures`).
 
     A layer is a module of the model, such as a convolution with its bias. The hypernetwork is an
     MLP with a ReLU after each layer, and a last layer for each layer of the model; the kernels of
     the last layers are uniform in [0, 1] at first, so that all weights are nearly equal.
 
-    State: clients = `Client`; server = nothing. A hypernetwork has about L width C numbers for a
-    model of L layers, and the state has C of them. Weights: a matrix for each layer. Metrics:
-    `own`, the mean weight that clients have in their own mixtures.
+    State: memory = the model that the client last trained, which it deploys; record =
+    `layerwise.Record` of `Network` and the client's id; server = nothing. A hypernetwork has about
+    L width C numbers for a model of L layers, and the state has C of them. Weights: a matrix for
+    each layer. Metrics: `own`, the mean weight that clients have in their own mixtures.
 
     Args:
       task: the model and its training.
@@ -105,19 +98,15 @@ def pfedla(
       >>> sorted(info.weights), list(info.metrics)
       (['Dense_0', 'Dense_1'], ['own'])
     """
-    fit = task.trainer(data_loss(task.problem))
 
-    def init(key: PRNGKey, train: Dataset) -> State:
-        model = task.problem.init(key)
-        clients = train.mask.shape[0]
-        stacked = tree.broadcast(model, clients)
+    def start(key: PRNGKey, model: Params, clients: int) -> tuple[Network, Array]:
         v_key, net_key = jax.random.split(stream(key, "server"))
         v = jax.random.normal(v_key, (clients, embedding))
         names = list(by_layer(model))
         net = jax.vmap(lambda k: init_weight_net(k, names, clients, embedding, width, hidden))(
             jax.random.split(net_key, clients)
         )
-        return State(Client(stacked, stacked, v, net, jnp.zeros(clients, bool)), ())
+        return Network(v, net), jnp.arange(clients)
 
     def keep_layers(rows: Weights) -> Weights:
         """The `keep` layers in which a client has its largest weights are its own alone."""
@@ -128,29 +117,16 @@ def pfedla(
             for mask, (name, matrix) in zip(rank < keep, rows.items(), strict=True)
         }
 
-    def round(key: PRNGKey, state: State, cohort: Cohort) -> tuple[State, Info]:
-        client: Client = state.clients
+    # The weights of each layer, by the clients' hypernetworks.
+    def weigh(learned: Network, ids: Int[Array, "m"]) -> Weights:
+        values = jax.vmap(contributions)(learned.net, learned.embedding)
+        rows = {name: positive_rows(of[:, ids]) for name, of in values.items()}
+        return keep_layers(rows) if keep else rows
 
-        # The weights of each layer, by the clients' hypernetworks.
-        def weigh(learned: tuple[Float[Array, "m e"], Hypernet]) -> Weights:
-            v, net = learned
-            values = jax.vmap(contributions)(net, v)
-            rows = {name: positive_rows(of[:, cohort.ids]) for name, of in values.items()}
-            return keep_layers(rows) if keep else rows
+    # A step of SGD on v and psi.
+    def step(record: Record, grads: Network, weights: Weights, uploads: Uploads) -> Step:
+        learned = jax.tree.map(lambda x, gradient: x - rate * gradient, record.learned, grads)
+        diagonals = jnp.stack([jnp.diagonal(matrix) for matrix in weights.values()])
+        return Step(learned, record.known, {"own": diagonals.mean()})
 
-        learned = (client.embedding, client.net)
-        mixed = train_from_mixtures(
-            task, fit, key, weigh, learned, client.model, client.received, client.seen, cohort
-        )
-
-        # A step of SGD on v and psi.
-        def step(x: Array, gradient: Array) -> Array:
-            return x - rate * gradient
-
-        v, net = jax.tree.map(step, learned, mixed.grads)
-        diagonals = jnp.stack([jnp.diagonal(matrix) for matrix in mixed.info.weights.values()])
-        info = mixed.info._replace(metrics={"own": diagonals.mean()})
-        seen = jnp.ones_like(client.seen)
-        return State(Client(mixed.trained, mixed.received, v, net, seen), ()), info
-
-    return Algorithm(init, round, models_in_state, task.problem.apply)
+    return learned_mixtures(task, start=start, weigh=weigh, step=step)

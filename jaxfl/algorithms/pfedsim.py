@@ -3,39 +3,22 @@
 from typing import Annotated, NamedTuple
 
 import jax.numpy as jnp
-from jaxtyping import Array, Bool, Int
+from jaxtyping import Array, Int
 
+from jaxfl.algorithms.steps.client import train_and_send
+from jaxfl.algorithms.steps.composition import compose
 from jaxfl.algorithms.steps.heads import head_of, part_weights
-from jaxfl.algorithms.steps.uploads import train_and_upload
+from jaxfl.algorithms.steps.personal import Personal, personal_models, start_personal
 from jaxfl.core import tree
 from jaxfl.core.facts import method
+from jaxfl.core.messages import Down, Exchange, Outcome, Report, ServerState, Up, Uploads, Wire
 from jaxfl.core.options import COUNT_OR_ZERO
 from jaxfl.core.papers import Paper
-from jaxfl.core.types import (
-    Algorithm,
-    Cohort,
-    Dataset,
-    Info,
-    Params,
-    PRNGKey,
-    State,
-    Task,
-)
+from jaxfl.core.types import Algorithm, Cohort, Dataset, Params, PRNGKey, Task
 from jaxfl.kernels.merit import head_weights
 from jaxfl.kernels.mixing import isolate, mix, size_weights
 from jaxfl.kernels.similarity import cosine
 from jaxfl.training.objectives import data_loss
-
-
-class Client(NamedTuple):
-    """The state of each client."""
-
-    # [C, ...] the mixture of bodies and the client's head, from which it trains next
-    start: Params
-    # [C, ...] the model that it last trained, which it deploys
-    trained: Params
-    # [C] whether it has taken part since the warm-up
-    seen: Bool[Array, "*c"]
 
 
 class Server(NamedTuple):
@@ -73,7 +56,9 @@ def pfedsim(
     its own head, and deploys what it trained. During the warm-up all clients deploy the global
     model.
 
-    State: clients = `Client`; server = `Server`. Weights: "body" and "head".
+    State: memory = the model that the client last trained, which it deploys; record = the mixture
+    of bodies and the client's head, from which it trains next, and whether it has taken part since
+    the warm-up (`Personal`); server = `Server`. Weights: "body" and "head".
 
     Args:
       task: the model and its training.
@@ -97,37 +82,40 @@ def pfedsim(
     fit = task.trainer(data_loss(task.problem))
     head = head_of(task.problem, head)
 
-    def init(key: PRNGKey, train: Dataset) -> State:
+    def init(key: PRNGKey, train: Dataset) -> tuple[Params, ServerState]:
         model = task.problem.init(key)
-        clients = train.mask.shape[0]
-        stacked = tree.broadcast(model, clients)
-        client = Client(stacked, stacked, jnp.zeros(clients, bool))
-        return State(client, Server(model, jnp.zeros((), jnp.int32)))
+        record = start_personal(model, train.mask.shape[0])
+        return record.model, ServerState(Server(model, jnp.zeros((), jnp.int32)), record)
 
-    def round(key: PRNGKey, state: State, cohort: Cohort) -> tuple[State, Info]:
-        client, server = state
-        clients = cohort.ids.size
-        warm = server.rounds < warmup
-        start = tree.choose(client.seen, client.start, tree.broadcast(server.model, clients))
-        trained, received, info = train_and_upload(task, fit, key, start, None, cohort)
+    def download(state: ServerState) -> Down:
+        start = personal_models(state.record, state.server.model)
+        return Down(each=Personal(start, state.record.seen))
+
+    def client(
+        key: PRNGKey, memory: Params, down: Down, cohort: Cohort
+    ) -> tuple[Params, Up, Report]:
+        return train_and_send(fit, key, down.each.model, None, cohort)
+
+    def server(key: PRNGKey, state: ServerState, uploads: Uploads) -> Outcome:
+        ids, sizes, reported, received, *_ = uploads
+        model, rounds = state.server
+        warm = rounds < warmup
         heads, bodies = tree.split(received, head)
         # The weights of FedAvg in the warm-up, and then those by the similarity of the heads.
-        shares = size_weights(cohort.sizes * info.reported)
-        by_head = isolate(head_weights(cosine(heads)), info.reported)
+        shares = size_weights(sizes * reported)
+        by_head = isolate(head_weights(cosine(heads)), reported)
         by_head = task.keep_edges(by_head).weights
-        weights = jnp.where(warm, tree.broadcast(shares, clients), by_head)
-        personal_weights = jnp.where(warm, weights, jnp.eye(clients))
+        weights = jnp.where(warm, tree.broadcast(shares, ids.size), by_head)
+        personal_weights = jnp.where(warm, weights, jnp.eye(ids.size))
         mixture = tree.join(mix(personal_weights, heads), mix(weights, bodies))
-        model = tree.where(warm, mix(shares, received), server.model)
-        info = info._replace(
+        model = tree.where(warm, mix(shares, received), model)
+        record = Personal(mixture, jnp.broadcast_to(~warm, reported.shape))
+        return Outcome(
+            ServerState(Server(model, rounds + 1), record),
             weights=part_weights(weights, "body", "head", bodies, personal_weights),
         )
-        seen = jnp.broadcast_to(~warm, client.seen.shape)
-        return State(Client(mixture, trained, seen), Server(model, server.rounds + 1)), info
 
-    def models(state: State, cohort: Cohort) -> Params:
-        client = tree.take(state.clients, cohort.ids)
-        others = tree.broadcast(state.server.model, cohort.ids.size)
-        return tree.choose(client.seen, client.trained, others)
+    def deploy(memory: Params, down: Down, cohort: Cohort) -> Params:
+        return tree.choose(down.each.seen, memory, down.each.model)
 
-    return Algorithm(init, round, models, task.problem.apply)
+    return compose(task, Wire(init, (Exchange(client, server),), deploy, download))

@@ -6,21 +6,32 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, ArrayLike, Float, Shaped
 
-from jaxfl.algorithms.steps.uploads import upload
+from jaxfl.algorithms.steps.composition import compose
 from jaxfl.core import tree
 from jaxfl.core.facts import method
+from jaxfl.core.messages import (
+    Down,
+    Exchange,
+    Outcome,
+    Report,
+    ServerState,
+    Up,
+    Uploads,
+    Wire,
+    report_of,
+)
 from jaxfl.core.options import FRACTION
 from jaxfl.core.papers import Paper
 from jaxfl.core.streams import stream
-from jaxfl.core.types import Algorithm, Cohort, Dataset, Info, Params, PRNGKey, Scalar, State, Task
+from jaxfl.core.types import Algorithm, Cohort, Dataset, Params, PRNGKey, Scalar, Task
 from jaxfl.graphs.topology import network_of
 from jaxfl.kernels.gossip import column_stochastic, spectral_gap
 from jaxfl.kernels.mixing import mix
 from jaxfl.training.objectives import data_loss
 
 
-class Client(NamedTuple):
-    """The state of each client."""
+class Memory(NamedTuple):
+    """What each client keeps."""
 
     # [C, ...] x, the sum of the models received, each times its share
     total: Params
@@ -63,7 +74,7 @@ def push_sum(
     "exponential" has all these edges in each round. Clients of a cohort stand in a named graph in
     the order of their ids. What is sent and received is counted for each neighbour.
 
-    State: clients = `Client`; server = the number of rounds so far. Metrics: `spectral_gap` of P.
+    State: memory = `Memory`; server = the number of rounds so far. Metrics: `spectral_gap` of P.
     Weights: those of the other clients' z in a client's new z.
 
     Args:
@@ -81,41 +92,48 @@ def push_sum(
 
     Example:
       >>> state, info = one_round(push_sum(task, graph="ring"))
-      >>> state.clients.weight.shape, list(info.metrics)
+      >>> state.clients.memory.weight.shape, list(info.metrics)
       ((4,), ['spectral_gap'])
     """
     fit = task.trainer(data_loss(task.problem))
     network = network_of(graph, 0, 0, directed=True)
 
-    def init(key: PRNGKey, train: Dataset) -> State:
-        network.check(train.mask.shape[0])
+    def init(key: PRNGKey, train: Dataset) -> tuple[Memory, ServerState]:
         clients = train.mask.shape[0]
+        network.check(clients)
         total = tree.broadcast(task.problem.init(key), clients)
-        return State(Client(total, jnp.ones(clients)), jnp.zeros((), jnp.int32))
+        return Memory(total, jnp.ones(clients)), ServerState(jnp.zeros((), jnp.int32))
 
-    def ratio(client: Client) -> Params:
-        return tree.scale(client.total, 1 / client.weight)
-
-    def round(key: PRNGKey, state: State, cohort: Cohort) -> tuple[State, Info]:
-        edges = network.edges(cohort.ids, state.server)
-        total, weight = state.clients
-        start = ratio(state.clients)
+    def client(
+        key: PRNGKey, memory: Memory, down: Down, cohort: Cohort
+    ) -> tuple[Memory, Up, Report]:
+        total, weight = memory
+        start = deploy(memory, down, cohort)
         # Line 3: a step at z, taken by x.
         fitted = fit(stream(key, "fit"), start, None, cohort)
-        uploads = jax.tree.map(lambda x, y, z: x + (y - z), total, fitted.params, start)
-        received, info = upload(task, key, fitted, total, uploads, cohort)
+        after = jax.tree.map(lambda x, y, z: x + (y - z), total, fitted.params, start)
+        return memory, Up(after, total, plain=weight), report_of(fitted)
+
+    def network_step(key: PRNGKey, state: ServerState, uploads: Uploads) -> Outcome:
+        edges = network.edges(uploads.ids, state.server)
+        weight = uploads.plain
         # Lines 4 to 6: the shares of x and of w.
-        shares = column_stochastic(edges, info.reported, own)
-        sums = Client(mix(shares, received), shares @ weight)
-        info = info._replace(
-            weights=shares * weight[None] / sums.weight[:, None],
-            up=(info.up + 1) * edges.sum(axis=0).astype(int),
-            down=(info.down + 1) * edges.sum(axis=1).astype(int),
-            metrics={"spectral_gap": spectral_gap(shares)},
+        shares = column_stochastic(edges, uploads.reported, own)
+        sums = Memory(mix(shares, uploads.received), shares @ weight)
+        return Outcome(
+            ServerState(state.server + 1),
+            Down(each=sums),
+            shares * weight[None] / sums.weight[:, None],
+            {"spectral_gap": spectral_gap(shares)},
+            copies=(edges.sum(axis=0).astype(int), edges.sum(axis=1).astype(int)),
         )
-        return State(sums, state.server + 1), info
 
-    def models(state: State, cohort: Cohort) -> Params:
-        return ratio(tree.take(state.clients, cohort.ids))
+    def take(
+        key: PRNGKey, memory: Memory, down: Down, cohort: Cohort
+    ) -> tuple[Memory, None, Report]:
+        return down.each, None, Report()
 
-    return Algorithm(init, round, models, task.problem.apply)
+    def deploy(memory: Memory, down: Down, cohort: Cohort) -> Params:
+        return tree.scale(memory.total, 1 / memory.weight)
+
+    return compose(task, Wire(init, (Exchange(client, network_step), Exchange(take)), deploy))

@@ -5,31 +5,34 @@ from typing import Annotated
 import jax.numpy as jnp
 from jaxtyping import ArrayLike, Shaped
 
-from jaxfl.algorithms.steps.personal import (
-    Personal,
-    personal_models,
-    personal_or_global,
-    start_personal,
+from jaxfl.algorithms.steps.client import (
+    deploy_common,
+    deploy_personal,
+    init_personal,
+    seen,
+    train_and_send,
 )
-from jaxfl.algorithms.steps.uploads import train_and_upload
+from jaxfl.algorithms.steps.composition import compose
+from jaxfl.algorithms.steps.personal import Personal
 from jaxfl.core import tree
 from jaxfl.core.errors import check
 from jaxfl.core.facts import method
+from jaxfl.core.messages import (
+    Down,
+    Exchange,
+    Outcome,
+    Report,
+    ServerState,
+    Up,
+    Uploads,
+    Wire,
+    download_server,
+)
 from jaxfl.core.options import COUNT_OR_ZERO, NOT_NEGATIVE, POSITIVE
 from jaxfl.core.papers import Paper
-from jaxfl.core.types import (
-    Algorithm,
-    Cohort,
-    Dataset,
-    Info,
-    Params,
-    PRNGKey,
-    Scalar,
-    State,
-    Task,
-)
+from jaxfl.core.types import Algorithm, Cohort, Dataset, Params, PRNGKey, Scalar, Task
 from jaxfl.kernels.alignment import misalignment
-from jaxfl.kernels.mixing import isolate, keep_own, mix, size_weights
+from jaxfl.kernels.mixing import isolate, mix, size_weights
 from jaxfl.kernels.propagate import graph_rows, propagate
 from jaxfl.kernels.similarity import cosine
 from jaxfl.training.batch_statistics import trainable
@@ -71,7 +74,7 @@ def sfl(
     A client that never took part deploys g, and g is its first u. For a client that refuses its u
     (`Task.accept`), the model that it trained takes the place of u, but not in the mean g.
 
-    State: clients = u (`Personal`); server = g.
+    State: memory = u (`Personal`); server = g.
 
     Args:
       task: the model and its training.
@@ -117,28 +120,35 @@ def sfl(
 
     fit = task.trainer(objective)
 
-    def init(key: PRNGKey, train: Dataset) -> State:
-        model = task.problem.init(key)
-        return State(start_personal(model, train.mask.shape[0]), model)
+    def client(
+        key: PRNGKey, memory: Personal, down: Down, cohort: Cohort
+    ) -> tuple[Personal, Up, Report]:
+        start = deploy_common(memory, down, cohort)
+        centres = (start, deploy_personal(memory, down, cohort))
+        trained, up, report = train_and_send(fit, key, start, centres, cohort)
+        return seen(trained, cohort), up, report
 
-    def round(key: PRNGKey, state: State, cohort: Cohort) -> tuple[State, Info]:
-        clients = cohort.ids.size
-        start = tree.broadcast(state.server, clients)
-        centres = (start, personal_models(state.clients, state.server))
-        trained, received, info = train_and_upload(task, fit, key, start, centres, cohort)
+    def server(key: PRNGKey, state: ServerState, uploads: Uploads) -> Outcome:
+        ids, _, reported, received, *_ = uploads
         # A is the learned graph, mixed with the given graph and its edges of clients to themselves.
         rows = graph_rows(cosine(tree.subtract(received, state.server)), "softmax", temperature)
         if graph is not None:
-            adjacency = jnp.asarray(graph, float)[cohort.ids][:, cohort.ids]
-            edges = jnp.maximum(adjacency, jnp.eye(clients))
+            adjacency = jnp.asarray(graph, float)[ids][:, ids]
+            edges = jnp.maximum(adjacency, jnp.eye(ids.size))
             degrees = edges.sum(axis=1, keepdims=True)
             rows = learned_weight * rows + (1 - learned_weight) * edges / degrees
         # u = A^hops w, and g is the mean of u.
-        mixing_edges = task.keep_edges(isolate(propagate(rows, hops), info.reported))
+        mixing_edges = task.keep_edges(isolate(propagate(rows, hops), reported))
         mixture = mix(mixing_edges.rows, received)
-        mean = mix(size_weights(info.reported), mixture)
-        model, accepted = task.accept(trained, mixture, cohort)
-        info = info._replace(weights=keep_own(mixing_edges.weights, accepted), down=2 * info.down)
-        return State(Personal(model, jnp.ones_like(info.reported)), mean), info
+        mean = mix(size_weights(reported), mixture)
+        return Outcome(ServerState(mean), Down(each=mixture), mixing_edges.weights)
 
-    return Algorithm(init, round, personal_or_global, task.problem.apply)
+    def take(
+        key: PRNGKey, memory: Personal, down: Down, cohort: Cohort
+    ) -> tuple[Personal, None, Report]:
+        model, accepted = task.accept(memory.model, down.each, cohort)
+        return seen(model, cohort), None, Report(accepted=accepted)
+
+    exchanges = (Exchange(client, server), Exchange(take))
+    init = init_personal(task.problem)
+    return compose(task, Wire(init, exchanges, deploy_personal, download_server))

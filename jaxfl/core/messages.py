@@ -87,6 +87,8 @@ class Report(NamedTuple):
     trained: Params | None = None
     # [M] whether each client took the mixture that it was offered
     accepted: Bool[Array, "*m"] | None = None
+    # [M, M] mixing weights (receiver, sender) that the clients have chosen themselves
+    weights: PyTree = None
     # numbers by name, for `Info.metrics`
     metrics: dict[str, Array] = {}  # noqa: RUF012 - never written
 

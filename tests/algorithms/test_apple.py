@@ -61,10 +61,10 @@ def test_rounds_follow_the_steps_of_numpy(schedule):
     state, info, cohorts = run(algorithm, data, len(chosen), participation=who)
 
     start = jax.jit(algorithm.init)(jax.random.fold_in(jax.random.key(0), 10**6), data.train)
-    core = np.asarray(start.clients.core["w"], np.float64)
+    core = np.asarray(start.clients.record.core["w"], np.float64)
     counts = np.asarray(data.train.mask).sum(axis=1)
     p0 = counts / counts.sum()
-    np.testing.assert_allclose(start.clients.relation, np.tile(p0, (4, 1)), rtol=1e-6)
+    np.testing.assert_allclose(start.clients.memory.relation, np.tile(p0, (4, 1)), rtol=1e-6)
     p, rounds, served = np.tile(p0, (4, 1)), np.zeros(4, int), core.copy()
     for number, ids in enumerate(cohorts):
         known = [j for j in ids if rounds[j] > 0]
@@ -76,9 +76,9 @@ def test_rounds_follow_the_steps_of_numpy(schedule):
             found = np.maximum(found, 0)
             np.testing.assert_allclose(info.weights[number, place], found / found.sum(), atol=2e-4)
         rounds[ids] += 1
-    np.testing.assert_array_equal(state.clients.rounds, rounds)
-    np.testing.assert_allclose(state.clients.core["w"], core, rtol=1e-3, atol=1e-4)
-    np.testing.assert_allclose(state.clients.relation, p, rtol=1e-3, atol=1e-4)
+    np.testing.assert_array_equal(state.clients.record.rounds, rounds)
+    np.testing.assert_allclose(state.clients.record.core["w"], core, rtol=1e-3, atol=1e-4)
+    np.testing.assert_allclose(state.clients.memory.relation, p, rtol=1e-3, atol=1e-4)
     np.testing.assert_allclose(deployed(algorithm, state, 4)["w"], served, rtol=1e-3, atol=1e-4)
     assert np.abs(p - p0).max() > 0.05
 
@@ -89,7 +89,9 @@ def test_the_first_round_is_local_training():
     expected, _, _ = run(local(shallow()), data, 1, participation=full(4))
     np.testing.assert_array_equal(info.weights[0], np.eye(4))
     for one, other in zip(
-        jax.tree.leaves(state.clients.model), jax.tree.leaves(expected.clients), strict=True
+        jax.tree.leaves(state.clients.memory.model),
+        jax.tree.leaves(expected.clients.memory),
+        strict=True,
     ):
         np.testing.assert_allclose(one, other, atol=1e-5)
 
@@ -108,7 +110,7 @@ def test_clients_of_the_other_group_lose_their_weight():
     data = opposite_groups(clients=6)
     state, info, _ = run(apple(shallow(), rate=0.1), data, 10)
     same = np.equal.outer(np.arange(6) % 2, np.arange(6) % 2)
-    p = np.asarray(state.clients.relation)
+    p = np.asarray(state.clients.memory.relation)
     assert p[~same].max() < p[same & ~np.eye(6, dtype=bool)].min()
     # Negative weights count as 0 in the normal form.
     assert (info.metrics["negative"][-1] > 0) == (p < 0).any()

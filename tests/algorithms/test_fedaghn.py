@@ -40,18 +40,18 @@ def test_a_round_mixes_each_layer_by_attention_and_steps_on_its_scalars():
     after, info, _ = run(algorithm, DATA, 1, state=before, start=1)
     for place, layer in enumerate(LAYERS):
         np.testing.assert_array_equal(first.weights[layer][0], np.eye(4))
-        updates = flat(before.clients.update, layer)
-        sent = flat(before.clients.received, layer)
-        own = np.asarray(before.clients.own, np.float64)[:, place]
-        sharpness = np.asarray(before.clients.sharpness, np.float64)[:, place]
+        updates = flat(before.clients.record.known, layer)
+        sent = flat(before.clients.record.received, layer)
+        own = np.asarray(before.clients.record.learned.own, np.float64)[:, place]
+        sharpness = np.asarray(before.clients.record.learned.sharpness, np.float64)[:, place]
         np.testing.assert_array_equal(own, 1)
         np.testing.assert_array_equal(sharpness, 2)
         weights = attention(updates, own, sharpness)
         np.testing.assert_allclose(info.weights[layer][0], weights, atol=1e-5)
         # The clients trained from their mixtures.
         start = weights @ sent
-        update = flat(after.clients.received, layer) - start
-        np.testing.assert_allclose(flat(after.clients.update, layer), update, atol=1e-5)
+        update = flat(after.clients.record.received, layer) - start
+        np.testing.assert_allclose(flat(after.clients.record.known, layer), update, atol=1e-5)
 
         # The gradient of <start - received, mixture(own, sharpness)> by central differences.
         def product(own, sharpness, updates=updates, sent=sent, update=update):
@@ -62,12 +62,13 @@ def test_a_round_mixes_each_layer_by_attention_and_steps_on_its_scalars():
         by_sharpness = product(own, sharpness + step) - product(own, sharpness - step)
         by_sharpness /= 2 * step
         assert np.abs(by_own).max() > 1e-4
-        np.testing.assert_allclose(after.clients.own[:, place], own - eta * by_own, atol=1e-4)
+        learned = after.clients.record.learned
+        np.testing.assert_allclose(learned.own[:, place], own - eta * by_own, atol=1e-4)
         np.testing.assert_allclose(
-            after.clients.sharpness[:, place], sharpness - eta * by_sharpness, atol=1e-4
+            learned.sharpness[:, place], sharpness - eta * by_sharpness, atol=1e-4
         )
     served = deployed(algorithm, after, 4)
-    equal(served, after.clients.received)
+    equal(served, after.clients.record.received)
 
 
 def test_clients_that_keep_their_own_models_train_alone():
@@ -76,7 +77,7 @@ def test_clients_that_keep_their_own_models_train_alone():
     state, _, _ = run(alone, DATA, 2, participation=full(4))
     expected, _, _ = run(local(shallow()), DATA, 2, participation=full(4))
     for one, other in zip(
-        jax.tree.leaves(state.clients.model), jax.tree.leaves(expected.clients), strict=True
+        jax.tree.leaves(state.clients.memory), jax.tree.leaves(expected.clients.memory), strict=True
     ):
         np.testing.assert_allclose(one, other, atol=1e-5)
 

@@ -224,7 +224,9 @@ def test_training_comes_near_the_exact_primal():
     one, _, _ = run(
         gfed(task, form="admm", rho=RHO, lam=LAM, graph=EDGES, dual_step=1.0), regressions(), 3
     )
-    np.testing.assert_allclose(tree.ravel(one.clients.model), one_cluster(FULL)[0][-1], atol=1e-3)
+    np.testing.assert_allclose(
+        tree.ravel(one.clients.memory.model), one_cluster(FULL)[0][-1], atol=1e-3
+    )
 
 
 def double_task():

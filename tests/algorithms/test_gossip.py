@@ -9,6 +9,7 @@ from toys import close, deployed, federation, made, quadratic, run
 import jaxfl
 from jaxfl.algorithms import fedavg, gossip, local, push_sum
 from jaxfl.core.errors import InputError
+from jaxfl.core.messages import Clients
 from jaxfl.core.types import State
 
 CLIENTS = 5
@@ -21,17 +22,18 @@ PATH[[0, 1, 1, 2, 2, 3], [1, 0, 2, 1, 3, 2]] = 1
 
 
 def trained(models, number):
-    start = State({"w": jnp.asarray(models, jnp.float32)}, ())
+    start = State(Clients({"w": jnp.asarray(models, jnp.float32)}), ())
     state, _, _ = run(made(local, quadratic), DATA, 1, state=start, start=number)
-    return np.asarray(state.clients["w"], np.float64)
+    return np.asarray(state.clients.memory["w"], np.float64)
 
 
 def first_models(algorithm):
     state = algorithm.init(jax.random.key(0), DATA.train)
     models = rng.normal(size=(CLIENTS, 3)).astype(np.float32)
-    if isinstance(state.clients, dict):
-        return state._replace(clients={"w": jnp.asarray(models)}), models
-    return state._replace(clients=state.clients._replace(total={"w": jnp.asarray(models)})), models
+    memory = {"w": jnp.asarray(models)}
+    if not isinstance(state.clients.memory, dict):
+        memory = state.clients.memory._replace(total=memory)
+    return state._replace(clients=Clients(memory)), models
 
 
 def test_rounds_of_gossip_on_a_path_equal_numpy():
@@ -46,7 +48,7 @@ def test_rounds_of_gossip_on_a_path_equal_numpy():
     np.testing.assert_allclose(info.weights[1], expected, atol=1e-6)
     for number in range(2):
         models = expected @ trained(models, number)
-    np.testing.assert_allclose(state.clients["w"], models, atol=1e-5)
+    np.testing.assert_allclose(state.clients.memory["w"], models, atol=1e-5)
     for floats in (info.up, info.down):
         assert floats[0].tolist() == [3, 6, 6, 3, 0]
     assert abs(info.metrics["spectral_gap"][0]) < 1e-5  # one client is alone
@@ -70,7 +72,7 @@ def test_rounds_of_push_sum_equal_numpy():
         x = shares @ (x + trained(z, number) - z)
         before = w
         w = shares @ w
-    np.testing.assert_allclose(state.clients.weight, w, rtol=1e-5)
+    np.testing.assert_allclose(state.clients.memory.weight, w, rtol=1e-5)
     np.testing.assert_allclose(deployed(algorithm, state, CLIENTS)["w"], x / w[:, None], atol=1e-5)
     np.testing.assert_allclose(info.weights[2], shares * before / w[:, None], atol=1e-6)
     assert info.up[0].tolist() == [4 * sent for sent in (4, 2, 1, 1, 1)]
@@ -92,7 +94,7 @@ def test_on_the_complete_graph_gossip_is_fedavg_of_equal_clients():
     found, info, _ = run(gossip(quadratic(), graph="complete"), DATA, 2)
     expected, _, _ = run(made(fedavg, quadratic), DATA, 2)
     np.testing.assert_allclose(
-        found.clients["w"], np.tile(expected.server["w"], (CLIENTS, 1)), atol=1e-5
+        found.clients.memory["w"], np.tile(expected.server["w"], (CLIENTS, 1)), atol=1e-5
     )
     np.testing.assert_allclose(info.metrics["spectral_gap"], 1, atol=1e-5)
 
@@ -101,7 +103,7 @@ def test_a_client_that_keeps_everything_trains_alone():
     alone, _, _ = run(made(local, quadratic), DATA, 2)
     for algorithm in (gossip(quadratic(), own=1.0), push_sum(quadratic(), own=1.0)):
         state, _, _ = run(algorithm, DATA, 2)
-        close(deployed(algorithm, state, CLIENTS), alone.clients)
+        close(deployed(algorithm, state, CLIENTS), alone.clients.memory)
 
 
 def test_a_part_of_a_given_graph_serves_a_cohort(tmp_path):

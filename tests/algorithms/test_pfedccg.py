@@ -11,6 +11,7 @@ from toys import federation, made, quadratic, run
 import jaxfl
 from jaxfl.algorithms import fedavg, local, pfedccg
 from jaxfl.core.errors import InputError
+from jaxfl.core.messages import Clients
 
 rng = np.random.default_rng(0)
 X = [(c + 0.3 * rng.normal(size=(n, 3))).astype(np.float32) for c, n in enumerate((10, 20, 15, 5))]
@@ -54,22 +55,22 @@ def weights_of(round_number):
 def test_two_rounds_equal_the_program_applied_to_the_trained_models():
     algorithm = pfedccg(quadratic(), first=0.5, rise=2.0, middle=1.0, width=0.5)
     start = algorithm.init(jax.random.key(0), DATA.train)
-    models = start.clients
+    models = start.clients.memory
     state = start
     for number in range(2):
         trained, _, _ = run(
             made(local, quadratic),
             DATA,
             1,
-            state=jaxfl.types.State(models, ()),
+            state=jaxfl.types.State(Clients(models), ()),
             start=number,
         )
         state, info, _ = run(algorithm, DATA, 1, state=state, start=number)
         expected = weights_of(number)
         np.testing.assert_allclose(info.weights[0], expected, atol=1e-5)
-        mixed = expected @ np.asarray(trained.clients["w"], np.float64)
-        np.testing.assert_allclose(state.clients["w"], mixed, atol=1e-5)
-        models = state.clients
+        mixed = expected @ np.asarray(trained.clients.memory["w"], np.float64)
+        np.testing.assert_allclose(state.clients.memory["w"], mixed, atol=1e-5)
+        models = state.clients.memory
     assert info.up.tolist() == [[3 + 3] * 4]  # the model and three counts
     assert info.down.tolist() == [[3] * 4]
 
@@ -78,7 +79,7 @@ def test_without_strength_it_is_fedavg():
     found, info, _ = run(pfedccg(quadratic(), first=0.0, rise=0.0), DATA, 2)
     expected, told, _ = run(made(fedavg, quadratic), DATA, 2)
     np.testing.assert_allclose(info.weights, told.weights, atol=1e-6)
-    for model in np.asarray(found.clients["w"]):
+    for model in np.asarray(found.clients.memory["w"]):
         np.testing.assert_allclose(model, expected.server["w"], atol=1e-5)
 
 

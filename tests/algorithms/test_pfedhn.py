@@ -33,13 +33,15 @@ def test_the_server_descends_along_the_vector_jacobian_product():
         linear(uplink=known), embedding=3, width=4, hidden=2, rate=RATE, decay=DECAY, clip=1e6
     )
     state = algorithm.init(jax.random.key(0), data.train)
-    leaves, structure = jax.tree.flatten((state.clients[0], state.server[0]))
+    record, server = state.clients.record, state.server
+    leaves, structure = jax.tree.flatten((record.embedding, server.net))
     rng = np.random.default_rng(0)
     leaves = [
         np.asarray(leaf) + 0.3 * rng.normal(size=leaf.shape).astype(np.float32) for leaf in leaves
     ]
     v, phi = structure.unflatten([jnp.asarray(leaf) for leaf in leaves])
-    state = state._replace(clients=(v, state.clients[1]), server=(phi, state.server[1]))
+    clients = state.clients._replace(record=record._replace(embedding=v))
+    state = state._replace(clients=clients, server=server._replace(net=phi))
 
     def pulled(values):
         """The sum of (1 + id) theta_i over clients and entries; its derivative is the gradient."""
@@ -61,7 +63,7 @@ def test_the_server_descends_along_the_vector_jacobian_product():
             np.testing.assert_allclose(found[i], expected, atol=1e-5)
 
     after, _, _ = run(algorithm, data, 1, state=state)
-    moved = jax.tree.leaves((after.clients[0], after.server[0]))
+    moved = jax.tree.leaves((after.clients.record.embedding, after.server.net))
     for number, (old, new) in enumerate(zip(exact, moved, strict=True)):
         gradient = np.zeros_like(old)
         for place in np.ndindex(*old.shape):
@@ -80,7 +82,6 @@ def test_gradients_are_clipped_together():
     algorithm = pfedhn(linear(), rate=1.0, momentum=0.0, decay=0.0, clip=1e-3)
     state = jit(algorithm.init)(jax.random.key(0), data.train)
     after, _, _ = run(algorithm, data, 1, state=state)
-    step = jax.tree.map(
-        jnp.subtract, (after.clients[0], after.server[0]), (state.clients[0], state.server[0])
-    )
+    old, new = ((s.clients.record.embedding, s.server.net) for s in (state, after))
+    step = jax.tree.map(jnp.subtract, new, old)
     np.testing.assert_allclose(jnp.sqrt(tree.dot(step, step)), 1e-3, rtol=1e-2)

@@ -40,17 +40,13 @@ def test_a_round_mixes_layers_by_the_networks_of_its_clients_and_steps_on_them()
     who = jaxfl.participation.schedule(np.array([[4, 1, 2]] * 3))
     after, info, cohorts = run(algorithm, DATA, 1, state=state, participation=who, start=2)
     ids = cohorts[0]
-    before, now = state.clients, after.clients
+    before, now = state.clients.record, after.clients.record
 
     for place, client in enumerate(ids):
         learned, structure = jax.tree.flatten(
-            jax.tree.map(
-                lambda x, c=client: np.asarray(x[c], np.float64), (before.embedding, before.net)
-            )
+            jax.tree.map(lambda x, c=client: np.asarray(x[c], np.float64), before.learned)
         )
-        moved = jax.tree.leaves(
-            jax.tree.map(lambda x, c=client: np.asarray(x[c]), (now.embedding, now.net))
-        )
+        moved = jax.tree.leaves(jax.tree.map(lambda x, c=client: np.asarray(x[c]), now.learned))
 
         def rows(values, structure=structure):
             v, net = structure.unflatten(values)
@@ -112,14 +108,14 @@ def test_clients_keep_the_layers_in_which_they_count_most():
             if own[place, client] == own[:, client].max():
                 expected = np.eye(5)[client]
             np.testing.assert_allclose(kept.weights[layer][1, client], expected, atol=1e-6)
-    assert np.isfinite(plain.clients.model["params"]["Dense_0"]["kernel"]).all()
+    assert np.isfinite(plain.clients.memory["params"]["Dense_0"]["kernel"]).all()
 
 
 def test_clients_that_keep_all_layers_train_alone():
     state, _, _ = run(pfedla(shallow(), keep=2), DATA, 3, participation=full(5))
     expected, _, _ = run(local(shallow()), DATA, 3, participation=full(5))
     for one, other in zip(
-        jax.tree.leaves(state.clients.model), jax.tree.leaves(expected.clients), strict=True
+        jax.tree.leaves(state.clients.memory), jax.tree.leaves(expected.clients.memory), strict=True
     ):
         np.testing.assert_allclose(one, other, atol=1e-6)
 
@@ -127,9 +123,10 @@ def test_clients_that_keep_all_layers_train_alone():
 def test_a_network_that_is_zero_leaves_a_client_its_own_model():
     algorithm = pfedla(shallow(), rate=1.0)
     state, _, _ = run(algorithm, DATA, 1)
-    dead = jax.tree.map(jnp.zeros_like, state.clients.net)
-    after, info, _ = run(
-        algorithm, DATA, 1, state=state._replace(clients=state.clients._replace(net=dead)), start=1
-    )
+    record = state.clients.record
+    dead = jax.tree.map(jnp.zeros_like, record.learned.net)
+    record = record._replace(learned=record.learned._replace(net=dead))
+    state = state._replace(clients=state.clients._replace(record=record))
+    after, info, _ = run(algorithm, DATA, 1, state=state, start=1)
     np.testing.assert_array_equal(info.weights["Dense_0"][0], np.eye(5))
     assert all(np.isfinite(x).all() for x in jax.tree.leaves(after))

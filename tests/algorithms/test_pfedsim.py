@@ -27,7 +27,7 @@ def test_it_is_fedavg_in_the_warm_up_and_then_mixes_bodies_by_heads():
         np.testing.assert_allclose(one, other, atol=1e-6)
     np.testing.assert_allclose(info.weights["head"], told.weights, atol=1e-6)
     state, info, _ = run(algorithm, DATA, 1, state=state, start=2)
-    heads, bodies = parts(state.clients.trained)
+    heads, bodies = parts(state.clients.memory)
     weights = np.zeros((4, 4))
     for i in range(4):
         for j in range(4):
@@ -38,7 +38,7 @@ def test_it_is_fedavg_in_the_warm_up_and_then_mixes_bodies_by_heads():
     assert (weights - np.diag(np.diag(weights))).max() > 0.05
     np.testing.assert_allclose(info.weights["body"][0], weights, atol=1e-4)
     np.testing.assert_array_equal(info.weights["head"][0], np.eye(4))
-    start_heads, start_bodies = parts(state.clients.start)
+    start_heads, start_bodies = parts(state.clients.record.model)
     np.testing.assert_allclose(start_heads, heads, atol=1e-6)
     np.testing.assert_allclose(start_bodies, weights @ bodies, atol=1e-4)
     served = parts(deployed(algorithm, state, 4))

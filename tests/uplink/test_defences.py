@@ -7,7 +7,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from toys import close, equal, jit, linear, made, opposite_groups, run
+from toys import close, deployed, equal, jit, linear, made, opposite_groups, run
 
 from jaxfl.algorithms import ALGORITHMS, fedamp, heurfedamp, local, pfedgat, pfedgraph, sfl
 from jaxfl.cli import main
@@ -154,25 +154,22 @@ ALONE = {"pfedgraph": {"lam": 0.0}, "sfl": {"lam": 0.0}}
 ATTACKED = attack("boost", np.array([False] * 5 + [True]), 30.0)
 
 
-def kept(state):
-    """The model that each client keeps."""
-    memory = state.clients.memory
-    return getattr(memory, "model", memory)
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize("name", ["pfedgraph", "pfedgat", "sfl"])
 def test_with_acceptance_no_attack_makes_a_client_clearly_worse_on_validation_data(name):
     """Worse than its own training made it, which is seen where all start from one model."""
     data = opposite_groups()
     factory = partial(FACTORIES[name], **ALONE.get(name, {}))
-    state, info, _ = run(factory(linear(uplink=ATTACKED, acceptance="validated")), data, 1)
+    defending = factory(linear(uplink=ATTACKED, acceptance="validated"))
+    state, info, _ = run(defending, data, 1)
     undefended, _, _ = run(factory(linear(uplink=ATTACKED)), data, 1)
     alone, _, _ = run(made(local), data, 1)
     refused = (np.asarray(info.weights)[0] == np.eye(6)).all(axis=1)[:5]
-    trained, taken, offered = (
-        losses(models, data)[:5] for models in (alone.clients.memory, kept(state), kept(undefended))
+    models = (
+        alone.clients.memory,
+        *(deployed(defending, one, 6) for one in (state, undefended)),
     )
+    trained, taken, offered = (losses(one, data)[:5] for one in models)
     assert refused.any()
     assert not refused.all()
     np.testing.assert_allclose(taken, np.where(refused[:, None], trained, offered), atol=1e-3)
@@ -216,7 +213,7 @@ def test_where_every_offer_is_refused_a_client_goes_on_with_what_it_trained(name
     state, info, _ = run(algorithm, data, rounds)
     np.testing.assert_array_equal(info.weights, np.tile(np.eye(6), (rounds, 1, 1)))
     alone, _, _ = run(made(local), data, rounds)
-    close(kept(state), alone.clients.memory, tolerance=1e-6)
+    close(deployed(algorithm, state, 6), alone.clients.memory, tolerance=1e-6)
 
 
 @pytest.mark.parametrize("defend", [("clip",), ("deduplicate",), ("accept",)])

@@ -64,6 +64,8 @@ def compose(task: Task, wire: Wire, apply: Callable | None = None, **others: Any
             )
             if report.loss is not None:
                 info = info._replace(loss=report.loss, trained=report.trained)
+            if report.weights is not None:
+                info = info._replace(weights=report.weights)
             if report.accepted is not None:
                 accepted = report.accepted
             if exchange.server is None:

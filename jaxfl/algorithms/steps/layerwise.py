@@ -1,4 +1,4 @@
-"""Mixtures with weights of each layer, and the derivatives of losses by these weights."""
+"""Clients that train from mixtures with weights of each layer, which the server learns."""
 
 from collections.abc import Callable
 from typing import NamedTuple
@@ -7,12 +7,23 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, PyTree
 
-from jaxfl.algorithms.steps.uploads import train_and_upload
+from jaxfl.algorithms.steps.client import deploy_memory, train_and_send
+from jaxfl.algorithms.steps.composition import compose
 from jaxfl.core import tree
-from jaxfl.core.types import Cohort, Fit, Info, Params, PRNGKey, Task
+from jaxfl.core.messages import Down, Exchange, Outcome, Report, ServerState, Up, Uploads, Wire
+from jaxfl.core.types import (
+    Algorithm,
+    Cohort,
+    Dataset,
+    Params,
+    PRNGKey,
+    Task,
+    take_offer,
+)
 from jaxfl.kernels.mixing import isolate, keep_own, mix
 from jaxfl.kernels.similarity import gram
 from jaxfl.training.batch_statistics import of_statistics
+from jaxfl.training.objectives import data_loss
 
 # One matrix for each layer, by name [M, M] (receiver, sender).
 Weights = dict[str, Float[Array, "m m"]]
@@ -47,78 +58,115 @@ def by_layer(model: Params) -> dict[str, list[Array]]:
     return layers
 
 
-class Mixed(NamedTuple):
-    """A round of clients that train from mixtures."""
+class Record(NamedTuple):
+    """What the server keeps for each client."""
 
-    # [M, ...] the mixtures, or the model of a client that keeps its own
-    start: Params
-    # [M, ...] the models after local training
-    trained: Params
-    # [M, ...] what the server received of them
+    # [C, ...] what it last received from the client; at first the initial model
     received: Params
-    # the gradient of the sum of the clients' losses by what the weights are made of
-    grads: PyTree
-    # with the weights
-    info: Info
+    # [C, ...] what the server learns, of which the weights are made
+    learned: PyTree
+    # [C, ...] of what else the weights are made
+    known: PyTree
+    # [C] whether it has received anything
+    seen: Bool[Array, "*c"]
 
 
-def train_from_mixtures(
+class Step(NamedTuple):
+    """What the server makes of the derivatives."""
+
+    # [M, ...] `Record.learned` after the step
+    learned: PyTree
+    # [M, ...] `Record.known` after the round
+    known: PyTree
+    # of `Info`
+    metrics: dict[str, Array]
+
+
+def learned_mixtures(
     task: Task,
-    fit: Fit,
-    key: PRNGKey,
-    weigh: Callable[[PyTree], Weights],
-    learned: PyTree,
-    model: Params,
-    received: Params,
-    seen: Bool[Array, "m"],
-    cohort: Cohort,
-) -> Mixed:
-    """Each client trains from its mixture, and the server sees how the weights should change.
+    *,
+    start: Callable[[PRNGKey, Params, int], tuple[PyTree, PyTree]],
+    weigh: Callable[[PyTree, PyTree], Weights],
+    step: Callable[[Record, PyTree, Weights, Uploads], Step],
+) -> Algorithm:
+    """A method whose clients train from mixtures, and whose server sees how weights should change.
 
     Local training moves a client along the negative gradients of its loss, so start - received
     stands for the gradient at the mixture. Its products with the models of the mixture are the
-    derivatives of the loss by the weights, and the chain rule gives those by `learned`.
+    derivatives of the loss by the weights, and the chain rule gives those by what the server
+    learns. A client from which the server has received nothing is in nobody's mixture, and starts
+    from the initial model. Where clients may refuse their mixtures (`Task.accept`), each says
+    whether it took it, which counts as one number.
+
+    State: memory = the model that each client last trained, which it deploys; record = `Record`;
+    server = nothing. Weights: a matrix for each layer.
 
     Args:
-      task: has the upload, and which edges of the graph stay.
-      fit: local training.
-      key: of the round.
-      weigh: learned -> row-stochastic weights of each layer, in the order of `by_layer`.
-      learned: what the server learns, of any structure.
-      model: each client's own model, which it may keep (`Task.accept`) [M, ...].
-      received: what the server has received from each client [M, ...].
-      seen: whether it has received anything; other clients are in nobody's mixture, and start from
-        the model that stands in `received`.
-      cohort: the clients of the round.
+      task: the problem and its clients.
+      start: (key, initial model, C) -> `learned` and `known` of the record at first.
+      weigh: (learned, known) -> row-stochastic weights of each layer, in the order of `by_layer`.
+      step: (record, the gradient of the sum of the clients' losses by `learned`, the weights of the
+        round, uploads) -> `Step`.
 
     Example:
-      >>> model = jaxfl.tree.broadcast(task.problem.init(jax.random.key(0)), 4)
-      >>> half = lambda s: {n: (s + jnp.eye(4)) / (4 * s + 1) for n in ("Dense_0", "Dense_1")}
-      >>> fit = task.trainer(jaxfl.training.objectives.data_loss(task.problem))
-      >>> arguments = (half, jnp.array(0.5), model, model, jnp.ones(4, bool), cohort)
-      >>> mixed = train_from_mixtures(task, fit, jax.random.key(1), *arguments)
-      >>> mixed.grads.shape, sorted(mixed.info.weights)
-      ((), ['Dense_0', 'Dense_1'])
+      >>> start = lambda key, model, clients: (jnp.full((clients, 1), 0.5), ())
+      >>> half = lambda s, _: {n: (s + jnp.eye(4)) / (4 * s + 1) for n in ("Dense_0", "Dense_1")}
+      >>> step = lambda record, grads, weights, uploads: Step(record.learned - grads, (), {})
+      >>> algorithm = learned_mixtures(task, start=start, weigh=half, step=step)
+      >>> state, info = one_round(algorithm)
+      >>> state.clients.record.learned.shape, sorted(info.weights)
+      ((4, 1), ['Dense_0', 'Dense_1'])
     """
+    fit = task.trainer(data_loss(task.problem))
+    may_refuse = task.accept is not take_offer
 
-    def edge_weights(learned: PyTree) -> Weights:
-        layers = weigh(learned)
-        return {name: task.keep_edges(isolate(layers[name], seen)).weights for name in layers}
+    def edge_weights(learned: PyTree, record: Record) -> Weights:
+        layers = weigh(learned, record.known)
+        return {
+            name: task.keep_edges(isolate(layers[name], record.seen)).weights for name in layers
+        }
 
-    weights, pull_back = jax.vjp(edge_weights, learned)
-    # Each client trains from its mixture of every layer.
-    rows = {name: task.keep_edges(matrix).rows for name, matrix in weights.items()}
-    by_leaf = jax.tree_util.tree_map_with_path(
-        lambda keys, leaf: rows[layer_of(tree.path(keys))], received
-    )
-    start, accepted = task.accept(model, mix(by_leaf, received), cohort)
-    trained, arrived, info = train_and_upload(task, fit, key, start, None, cohort)
+    def init(key: PRNGKey, train: Dataset) -> tuple[Params, ServerState]:
+        model = task.problem.init(key)
+        clients = train.mask.shape[0]
+        stacked = tree.broadcast(model, clients)
+        record = Record(stacked, *start(key, model, clients), jnp.zeros(clients, bool))
+        return stacked, ServerState((), record)
 
-    # The derivatives of the losses by the weights, and by what the weights are made of.
-    drifts = by_layer(jax.tree.map(jnp.subtract, start, arrived))
-    models = by_layer(received)
-    mask = (accepted & seen)[:, None]
-    derivatives = {name: jnp.where(mask, gram(drifts[name], models[name]), 0.0) for name in models}
-    (grads,) = pull_back(jax.tree.map(lambda x: jnp.where(jnp.isfinite(x), x, 0.0), derivatives))
-    info = info._replace(weights={name: keep_own(w, accepted) for name, w in weights.items()})
-    return Mixed(start, trained, arrived, grads, info)
+    def download(state: ServerState) -> Down:
+        record: Record = state.record
+        weights = edge_weights(record.learned, record)
+        rows = {name: task.keep_edges(matrix).rows for name, matrix in weights.items()}
+        by_leaf = jax.tree_util.tree_map_with_path(
+            lambda keys, leaf: rows[layer_of(tree.path(keys))], record.received
+        )
+        return Down(each=mix(by_leaf, record.received))
+
+    def client(
+        key: PRNGKey, memory: Params, down: Down, cohort: Cohort
+    ) -> tuple[Params, Up, Report]:
+        # Each client trains from its mixture of every layer.
+        first, accepted = task.accept(memory, down.each, cohort)
+        trained, up, report = train_and_send(fit, key, first, None, cohort)
+        return trained, up._replace(plain=accepted if may_refuse else ()), report
+
+    def server(key: PRNGKey, state: ServerState, uploads: Uploads) -> Outcome:
+        record: Record = state.record
+        accepted = uploads.plain if may_refuse else jnp.ones_like(record.seen)
+        weights, pull_back = jax.vjp(lambda learned: edge_weights(learned, record), record.learned)
+        # The derivatives of the losses by the weights, and by what the weights are made of.
+        drifts = by_layer(jax.tree.map(jnp.subtract, uploads.before, uploads.received))
+        models = by_layer(record.received)
+        mask = (accepted & record.seen)[:, None]
+        derivatives = {
+            name: jnp.where(mask, gram(drifts[name], models[name]), 0.0) for name in models
+        }
+        (grads,) = pull_back(
+            jax.tree.map(lambda x: jnp.where(jnp.isfinite(x), x, 0.0), derivatives)
+        )
+        weights = {name: keep_own(matrix, accepted) for name, matrix in weights.items()}
+        learned, known, metrics = step(record, grads, weights, uploads)
+        record = Record(uploads.received, learned, known, jnp.ones_like(record.seen))
+        return Outcome(ServerState((), record), weights=weights, metrics=metrics)
+
+    return compose(task, Wire(init, (Exchange(client, server),), deploy_memory, download))
