@@ -4,26 +4,24 @@ from typing import Annotated, NamedTuple
 
 import jax
 import jax.numpy as jnp
-from jax import lax
-from jaxtyping import Array, Bool, Int
+from jaxtyping import Array, Int
 
-from jaxfl.algorithms.steps.personal import deploy_key, lowest_loss
-from jaxfl.algorithms.steps.uploads import train_and_upload
+from jaxfl.algorithms.steps.choice import deploy_choice, offer, train_choice
+from jaxfl.algorithms.steps.composition import compose
 from jaxfl.core import tree
 from jaxfl.core.facts import method
+from jaxfl.core.messages import Down, Exchange, Outcome, ServerState, Uploads, Wire
 from jaxfl.core.options import COUNT, COUNT_OR_ZERO, NOT_NEGATIVE
 from jaxfl.core.papers import Paper
-from jaxfl.core.streams import stream
-from jaxfl.core.types import Algorithm, Cohort, Dataset, Info, Params, PRNGKey, Scalar, State, Task
+from jaxfl.core.types import Algorithm, Dataset, Params, PRNGKey, Scalar, Task
 from jaxfl.kernels.bipartition import bipartition, descendants, split_clusters
 from jaxfl.kernels.cluster import centres, together
 from jaxfl.kernels.mixing import mix
 from jaxfl.kernels.similarity import cosine
-from jaxfl.training.objectives import data_loss
 
 
-class Client(NamedTuple):
-    """The state of each client."""
+class Record(NamedTuple):
+    """What the server keeps for each client."""
 
     # [C] the cluster of the client when it last took part
     cluster: Int[Array, "*c"]
@@ -56,7 +54,7 @@ class Server(NamedTuple):
     ),
     place="Algorithm 3",
     personal="the cluster",
-    sends="its model",
+    sends="its model and the number of its cluster",
     defaults="pFedGraph's tables; the number of clusters is ours",
     separating={"eps2": 0.1},
     turn_first="raise eps1 and lower eps2: clusters are then split earlier",
@@ -76,9 +74,10 @@ def cfl(
     The server sends each client the model of its cluster. Clients count equally within a cluster.
 
     Clients that are absent when their cluster splits choose a part later, when they take part again
-    or deploy a model: the one with the lowest loss on their training data.
+    or deploy a model: the one with the lowest loss on their training data. They get the models from
+    which they choose.
 
-    State: clients = `Client`; server = `Server`. Metrics: the number of `clusters` so far.
+    State: record = `Record`; server = `Server`. Metrics: the number of `clusters` so far.
 
     Args:
       task: the model and its training.
@@ -99,37 +98,25 @@ def cfl(
       >>> state.server.parents.shape
       (3,)
     """
-    fit = task.trainer(data_loss(task.problem))
-    choose = lowest_loss(task)
 
-    def init(key: PRNGKey, train: Dataset) -> State:
+    def init(key: PRNGKey, train: Dataset) -> tuple[tuple, ServerState]:
         zero = jnp.zeros((), jnp.int32)
         parents = jnp.zeros(clusters, jnp.int32)
         server = Server(tree.broadcast(task.problem.init(key), clusters), parents, zero + 1, zero)
         cluster = jnp.zeros(train.mask.shape[0], jnp.int32)
-        return State(Client(cluster, cluster + 1), server)
+        return (), ServerState(server, Record(cluster, cluster + 1))
 
-    def cluster_of(
-        key: PRNGKey, client: Client, server: Server, cohort: Cohort
-    ) -> tuple[Int[Array, "m"], Bool[Array, "m k"]]:
-        """The cluster of each client now, and the clusters from which it chose."""
-        parts = descendants(client.cluster, client.known, server.parents, server.count)
-        cluster = lax.cond(
-            (parts.sum(axis=1) > 1).any(),
-            lambda: choose(key, server.models, cohort, parts),
-            lambda: client.cluster,
-        )
-        return cluster, parts
+    def download(state: ServerState) -> Down:
+        models, parents, count, _ = state.server
+        cluster, known = state.record
+        return offer(models, descendants(cluster, known, parents, count))
 
     def lengths(updates: Params) -> Array:
         return jnp.sqrt(jax.vmap(tree.dot)(updates, updates))
 
-    def round(key: PRNGKey, state: State, cohort: Cohort) -> tuple[State, Info]:
-        server = state.server
-        cluster, parts = cluster_of(stream(key, "evaluate"), state.clients, server, cohort)
-        start = tree.take(server.models, cluster)
-        _, received, info = train_and_upload(task, fit, key, start, None, cohort)
-        reported = info.reported
+    def server(key: PRNGKey, state: ServerState, uploads: Uploads) -> Outcome:
+        before = state.server
+        ids, _, reported, received, start, cluster = uploads
         # A cluster splits if its mean update is short and one of its updates is long.
         update = jax.tree.map(jnp.subtract, received, start)
         # The mean of the client's cluster [M], the same number for all of its members.
@@ -137,26 +124,20 @@ def cfl(
         member = (cluster[None] == jnp.arange(clusters)[:, None]) & reported[None]  # [K, M]
         converged = jnp.max(jnp.where(member, mean_length[None], 0.0), axis=1) < eps1
         divergent = jnp.max(jnp.where(member, lengths(update)[None], 0.0), axis=1) > eps2
-        candidates = converged & divergent & (member.sum(axis=1) > 2) & (server.round >= warmup)
+        candidates = converged & divergent & (member.sum(axis=1) > 2) & (before.round >= warmup)
         # Algorithm 1: the clients that leave their cluster for a new one.
         groups = jnp.where(reported, cluster, clusters)
-        leaves = bipartition(cosine(update), groups, cohort.ids) & reported
-        cluster, parent, count = split_clusters(cluster, leaves, candidates, server.count)
+        leaves = bipartition(cosine(update), groups, ids) & reported
+        cluster, parent, count = split_clusters(cluster, leaves, candidates, before.count)
         # FedAvg in each cluster; a new cluster starts from the model of its parent.
-        models = centres(received, cluster, tree.take(server.models, parent), reported)
-        parents = jnp.where(parent == jnp.arange(clusters), server.parents, parent)
-        info = info._replace(
+        models = centres(received, cluster, tree.take(before.models, parent), reported)
+        parents = jnp.where(parent == jnp.arange(clusters), before.parents, parent)
+        record = Record(cluster, jnp.broadcast_to(count, cluster.shape))
+        return Outcome(
+            ServerState(Server(models, parents, count, before.round + 1), record),
             weights=together(cluster, reported),
-            # A client that was absent at a split gets the models from which it chooses.
-            down=info.down * parts.sum(axis=1),
             metrics={"clusters": count.astype(float)},
         )
-        client = Client(cluster, jnp.broadcast_to(count, cluster.shape))
-        return State(client, Server(models, parents, count, server.round + 1)), info
 
-    def models(state: State, cohort: Cohort) -> Params:
-        client = tree.take(state.clients, cohort.ids)
-        cluster, _ = cluster_of(deploy_key(), client, state.server, cohort)
-        return tree.take(state.server.models, cluster)
-
-    return Algorithm(init, round, models, task.problem.apply)
+    exchanges = (Exchange(train_choice(task), server),)
+    return compose(task, Wire(init, exchanges, deploy_choice(task), download))

@@ -6,15 +6,17 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Int, PyTree
 
+from jaxfl.algorithms.steps.client import train_and_send
+from jaxfl.algorithms.steps.composition import compose
 from jaxfl.algorithms.steps.personal import deploy_key
-from jaxfl.algorithms.steps.uploads import train_and_upload
 from jaxfl.core import tree
 from jaxfl.core.errors import check
 from jaxfl.core.facts import method
+from jaxfl.core.messages import Down, Exchange, Outcome, Report, ServerState, Up, Uploads, Wire
 from jaxfl.core.options import COUNT, COUNT_OR_ZERO, POSITIVE
 from jaxfl.core.papers import Paper
 from jaxfl.core.streams import stream
-from jaxfl.core.types import Algorithm, Cohort, Dataset, Info, Params, PRNGKey, Scalar, State, Task
+from jaxfl.core.types import Algorithm, Cohort, Dataset, Params, PRNGKey, Scalar, Task
 from jaxfl.kernels.cluster import distances_between, kmeans, predecessors
 from jaxfl.kernels.mixing import leave_out, mix
 from jaxfl.kernels.propagate import contraction, graph_rows, propagate
@@ -22,8 +24,8 @@ from jaxfl.kernels.similarity import cosine
 from jaxfl.training.objectives import data_loss
 
 
-class Client(NamedTuple):
-    """The state of each client."""
+class Record(NamedTuple):
+    """What the server keeps for each client."""
 
     # [C] its cluster in the round in which it last took part
     cluster: Int[Array, "*c"]
@@ -65,7 +67,7 @@ class Nodes(NamedTuple):
         link="https://arxiv.org/abs/2401.15874",
     ),
     personal="the cluster",
-    sends="its model",
+    sends="its model; with identity=chosen also which model it took",
     defaults="the paper",
     absent="the mean of the nodes' models (section 3.5)",
     separating={"feature": "update"},
@@ -88,7 +90,7 @@ def fedcedar(
     A client that took part in the last round gets the model of its node; any other client gets the
     mean of the nodes' models (but see `identity`).
 
-    State: clients = `Client`; server = `Server`. Metrics: `contraction`, see `kernels.propagate`;
+    State: record = `Record`; server = `Server`. Metrics: `contraction`, see `kernels.propagate`;
     if it is 0, all nodes have the same model.
 
     Args:
@@ -136,98 +138,106 @@ def fedcedar(
     fit = task.trainer(loss)
     evaluate = task.evaluate(loss)
 
-    def init(key: PRNGKey, train: Dataset) -> State:
+    def init(key: PRNGKey, train: Dataset) -> tuple[tuple, ServerState]:
         model = task.problem.init(key)
         first = jnp.zeros(train.mask.shape[0], jnp.int32)
         initial = model if feature == "update" else ()
         models = tree.broadcast(model, clusters)
-        memory = () if identity == "round" else Nodes(models, jnp.zeros(clusters, bool))
-        server = Server(models, jnp.zeros((), jnp.int32), initial, memory)
-        return State(Client(first, first - 1), server)
+        nodes = () if identity == "round" else Nodes(models, jnp.zeros(clusters, bool))
+        server = Server(models, jnp.zeros((), jnp.int32), initial, nodes)
+        return (), ServerState(server, Record(first, first - 1))
 
-    def current(client: Client, server: Server, cohort: Cohort) -> Params:
-        """The model of each client's node, or the mean of the nodes."""
+    def download(state: ServerState) -> Down:
+        """The model of each client's node or the mean of the nodes, or both to choose from."""
+        server, record, _ = state
         # Whether the client took part in the last round. Before round 0 all clients did, by their
         # initial state, and all nodes have the initial model.
-        has_node = (client.seen == server.round - 1) & personal
+        has_node = (record.seen == server.round - 1) & personal
         if identity != "round":
-            has_node = client.seen >= 0
-        own_node = jax.nn.one_hot(client.cluster, clusters)
+            has_node = record.seen >= 0
+        own_node = jax.nn.one_hot(record.cluster, clusters)
         weights = jnp.where(has_node[:, None], own_node, 1 / clusters)
-        models = mix(weights, server.models)
+        models = (mix(weights, server.models),)
+        if identity == "chosen":
+            models += (mix(jnp.full_like(weights, 1 / clusters), server.models),)
+        return Down(each=models)
+
+    def choose(down: Down, cohort: Cohort) -> tuple[Params, PyTree]:
+        """The model that each client takes, and whether it is the node's if it has a choice."""
         if identity != "chosen":
-            return models
-        mean = mix(jnp.full_like(weights, 1 / clusters), server.models)
+            return down.each[0], ()
         of_node, of_mean = (
-            evaluate(deploy_key(), of, cohort.train, cohort.ids) for of in (models, mean)
+            evaluate(deploy_key(), of, cohort.train, cohort.ids) for of in down.each
         )
         # A loss that is not a number is not lower.
-        return tree.choose(~(of_mean < of_node), models, mean)
+        takes_node = ~(of_mean < of_node)
+        return tree.choose(takes_node, *down.each), takes_node
+
+    def client(key: PRNGKey, memory: tuple, down: Down, cohort: Cohort) -> tuple[tuple, Up, Report]:
+        start, takes_node = choose(down, cohort)
+        _, up, report = train_and_send(fit, key, start, None, cohort)
+        return memory, up._replace(plain=takes_node), report
 
     def identify(
-        cluster: Array, centres: Array, received: Params, client: Client, server: Server, info: Info
+        cluster: Array, centres: Array, state: ServerState, uploads: Uploads
     ) -> tuple[Array, Array, Nodes]:
         """The node of each client, the averaging of each node's members [K, M], and the nodes."""
-        again = (client.seen >= 0) & info.reported
-        before = jax.nn.one_hot(client.cluster, clusters) * again[:, None]
+        record, last = state.record, state.server.nodes
+        received, reported = uploads.received, uploads.reported
+        again = (record.seen >= 0) & reported
+        before = jax.nn.one_hot(record.cluster, clusters) * again[:, None]
         votes = jax.nn.one_hot(cluster, clusters).T @ before
-        memory = server.nodes
-        distances = distances_between(mix(centres, received), memory.centres)
-        node = predecessors(votes, distances, memory.occupied, centres.any(axis=1))
+        distances = distances_between(mix(centres, received), last.centres)
+        node = predecessors(votes, distances, last.occupied, centres.any(axis=1))
         # Clusters that continue one node are one cluster.
-        counts = info.reported | ~info.reported.any()
+        counts = reported | ~reported.any()
         members = jax.nn.one_hot(node[cluster], clusters, axis=0) * counts[None]
         averaging = members / jnp.maximum(members.sum(axis=1), 1)[:, None]
         exists = members.any(axis=1)
-        now = tree.choose(exists, mix(averaging, received), memory.centres)
-        return node[cluster], averaging, Nodes(now, memory.occupied | exists)
+        now = tree.choose(exists, mix(averaging, received), last.centres)
+        return node[cluster], averaging, Nodes(now, last.occupied | exists)
 
-    def round(key: PRNGKey, state: State, cohort: Cohort) -> tuple[State, Info]:
-        server = state.server
-        clients = cohort.ids.size
-        start = current(state.clients, server, cohort)
-        _, received, info = train_and_upload(task, fit, key, start, None, cohort)
-        reported = info.reported
+    def server(key: PRNGKey, state: ServerState, uploads: Uploads) -> Outcome:
+        before = state.server
+        ids, _, reported, received, *_ = uploads
+        clients = ids.size
         # Section 3.2, (1): clusters of models; each centre is the mean of its members.
         if clusters < clients:
-            cluster, centres, _ = kmeans(stream(key, "server"), received, cohort.ids, clusters)
+            cluster, centres, _ = kmeans(stream(key, "server"), received, ids, clusters)
         else:
             # Each model is a cluster of its own (AS-1), also models that are equal.
-            cluster = jnp.argsort(jnp.argsort(cohort.ids)).astype(jnp.int32)
+            cluster = jnp.argsort(jnp.argsort(ids)).astype(jnp.int32)
             centres = jax.nn.one_hot(cluster, clusters, axis=0)
         # A cluster without a client that has reported is empty.
         centres = leave_out(centres, reported) * (reported | ~reported.any())[None]
-        memory = ()
+        now = ()
         if identity != "round":
-            cluster, centres, memory = identify(
-                cluster, centres, received, state.clients, server, info
-            )
+            cluster, centres, now = identify(cluster, centres, state, uploads)
         exists = centres.any(axis=1)
         # Section 3.3: the cosines of the centres are the edges of the graph. Section 3.4, (2): P
         # steps of propagation over the graph.
         features = received
         if feature == "update":
-            features = tree.subtract(received, server.initial)
+            features = tree.subtract(received, before.initial)
         edges = graph_rows(cosine(mix(centres, features)), graph, temperature)
         nodes = mix(propagate(edges, hops, exists), centres)  # [K, M]
         # Section 3.5: each client gets the model of its node.
         weights = nodes[cluster]
         if not personal:
             weights = tree.broadcast(nodes.mean(axis=0), clients)
-        info = info._replace(
-            weights=weights, metrics={"contraction": contraction(edges, hops, exists)}
-        )
-        client = Client(cluster, jnp.full_like(cohort.ids, server.round))
         models = mix(nodes, received)
         if identity != "round":
             # A node without members keeps its model, if it ever had any.
-            models = tree.choose(~exists & server.nodes.occupied, server.models, models)
-        if identity == "chosen":
-            info = info._replace(down=2 * info.down)
-        server = Server(models, server.round + 1, server.initial, memory)
-        return State(client, server), info
+            models = tree.choose(~exists & before.nodes.occupied, before.models, models)
+        new = ServerState(
+            Server(models, before.round + 1, before.initial, now),
+            Record(cluster, jnp.full_like(ids, before.round)),
+        )
+        return Outcome(
+            new, weights=weights, metrics={"contraction": contraction(edges, hops, exists)}
+        )
 
-    def models(state: State, cohort: Cohort) -> Params:
-        return current(tree.take(state.clients, cohort.ids), state.server, cohort)
+    def deploy(memory: tuple, down: Down, cohort: Cohort) -> Params:
+        return choose(down, cohort)[0]
 
-    return Algorithm(init, round, models, task.problem.apply)
+    return compose(task, Wire(init, (Exchange(client, server),), deploy, download))

@@ -7,17 +7,29 @@ import jax.numpy as jnp
 from jax import lax
 from jaxtyping import Array, Bool, Float
 
+from jaxfl.algorithms.steps.composition import compose
 from jaxfl.algorithms.steps.heads import class_features, features_of, head_of, part_weights
-from jaxfl.algorithms.steps.uploads import mean_by_size, upload
+from jaxfl.algorithms.steps.templates import mean_by_size
 from jaxfl.core import tree
 from jaxfl.core.errors import check
 from jaxfl.core.facts import method
+from jaxfl.core.messages import (
+    Down,
+    Exchange,
+    Outcome,
+    Report,
+    ServerState,
+    Up,
+    Uploads,
+    Wire,
+    download_server,
+    report_of,
+)
 from jaxfl.core.options import NOT_NEGATIVE
 from jaxfl.core.over_clients import over_clients
 from jaxfl.core.papers import Paper
 from jaxfl.core.streams import stream
-from jaxfl.core.types import Algorithm, Cohort, Dataset, Info, Params, PRNGKey, Scalar, State, Task
-from jaxfl.kernels.mixing import mix
+from jaxfl.core.types import Algorithm, Cohort, Dataset, Params, PRNGKey, Scalar, Task
 from jaxfl.training.objectives import loss_of, masked_mean
 
 
@@ -57,7 +69,7 @@ def feddbe(task: Task, *, kappa: Annotated[Scalar, NOT_NEGATIVE] = 50.0) -> Algo
     clients send their mean features, and the consensus is their mean by size; it does not change
     any more.
 
-    State: clients = z [C, d], at first 0; server = `Server`. Weights: "global" and "memory".
+    State: memory = z [C, d], at first 0; server = `Server`. Weights: "global" and "memory".
 
     Args:
       task: the model and its training.
@@ -77,7 +89,7 @@ def feddbe(task: Task, *, kappa: Annotated[Scalar, NOT_NEGATIVE] = 50.0) -> Algo
 
     Example:
       >>> state, info = one_round(feddbe(task, kappa=1.0))
-      >>> state.clients.shape, sorted(info.weights)
+      >>> state.clients.memory.shape, sorted(info.weights)
       ((4, 8), ['global', 'memory'])
     """
     problem = task.problem
@@ -120,48 +132,46 @@ def feddbe(task: Task, *, kappa: Annotated[Scalar, NOT_NEGATIVE] = 50.0) -> Algo
     def mean_features(model: Params, data: Dataset) -> Float[Array, "d"]:
         return class_features(features, model, data, 1)[0][0]
 
-    def init(key: PRNGKey, train: Dataset) -> State:
+    def init(key: PRNGKey, train: Dataset) -> tuple[Array, ServerState]:
         model = problem.init(key)
         kernel(model)
         width = jax.eval_shape(features, model, train.x[0, :1]).shape[-1]
         memory = jnp.zeros((train.mask.shape[0], width))
-        return State(memory, Server(model, jnp.zeros(width), jnp.zeros((), bool)))
+        return memory, ServerState(Server(model, jnp.zeros(width), jnp.zeros((), bool)))
 
-    def round(key: PRNGKey, state: State, cohort: Cohort) -> tuple[State, Info]:
-        server = state.server
+    def client(key: PRNGKey, memory: Array, down: Down, cohort: Cohort) -> tuple[Array, Up, Report]:
+        start = deploy(memory, down, cohort)
+        _, consensus, known = down.common
         clients = cohort.ids.size
-        model = tree.broadcast(server.model, clients)
-        start = {"model": model, "memory": state.clients}
-        exists = jnp.float32(server.known)
-        anchor = (tree.broadcast(server.consensus, clients), jnp.full(clients, exists))
+        anchor = (tree.broadcast(consensus, clients), jnp.full(clients, jnp.float32(known)))
         fitted = fit(stream(key, "fit"), start, anchor, cohort)
         trained = fitted.params
         # The mean features of the trained models, in the first round.
-        nothing = jnp.zeros_like(state.clients)
+        nothing = jnp.zeros_like(memory)
         means = lax.cond(
-            server.known,
+            known,
             lambda: nothing,
             lambda: over_clients(mean_features, "auto")(trained["model"], cohort.train),
         )
-        before = (model, nothing)
-        (received, received_means), info = upload(
-            task, key, fitted, before, (trained["model"], means), cohort
+        # The consensus is made once.
+        floats = tree.size(trained["model"]) // clients + jnp.where(known, 0, consensus.size)
+        up = Up(
+            (trained["model"], means),
+            (start["model"], nothing),
+            floats=jnp.full(clients, floats),
         )
-        new, weights = mean_by_size(received, model, info.reported, cohort)
-        first = ~server.known & info.reported.any()
-        consensus = jnp.where(first, mix(weights, received_means), server.consensus)
-        matrix = tree.broadcast(weights, clients)
-        floats = jnp.where(server.known, 0, consensus.size)
-        info = info._replace(
-            weights=part_weights(matrix, "global", "memory", received),
-            up=info.up - consensus.size + floats,
-        )
-        return State(trained["memory"], Server(new, consensus, server.known | first)), info
+        return trained["memory"], up, report_of(fitted)
 
-    def models(state: State, cohort: Cohort) -> Params:
-        return {
-            "model": tree.broadcast(state.server.model, cohort.ids.size),
-            "memory": tree.take(state.clients, cohort.ids),
-        }
+    def server(key: PRNGKey, state: ServerState, uploads: Uploads) -> Outcome:
+        _, consensus, known = state.server
+        (model, means), weights = mean_by_size(uploads)
+        first = ~known & uploads.reported.any()
+        new = Server(model, jnp.where(first, means, consensus), known | first)
+        matrix = tree.broadcast(weights, uploads.ids.size)
+        parts = part_weights(matrix, "global", "memory", uploads.received[0])
+        return Outcome(ServerState(new), weights=parts)
 
-    return Algorithm(init, round, models, apply)
+    def deploy(memory: Array, down: Down, cohort: Cohort) -> Params:
+        return {"model": tree.broadcast(down.common.model, cohort.ids.size), "memory": memory}
+
+    return compose(task, Wire(init, (Exchange(client, server),), deploy, download_server), apply)

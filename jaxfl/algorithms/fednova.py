@@ -2,13 +2,25 @@
 
 import jax.numpy as jnp
 
+from jaxfl.algorithms.steps.client import deploy_common, init_global, train_and_send
+from jaxfl.algorithms.steps.composition import compose
 from jaxfl.algorithms.steps.displacement import displacement
-from jaxfl.algorithms.steps.uploads import train_and_upload
 from jaxfl.core import tree
 from jaxfl.core.facts import method
+from jaxfl.core.messages import (
+    Down,
+    Exchange,
+    Outcome,
+    Report,
+    ServerState,
+    Up,
+    Uploads,
+    Wire,
+    download_server,
+)
 from jaxfl.core.papers import Paper
 from jaxfl.core.streams import stream
-from jaxfl.core.types import Algorithm, Cohort, Dataset, Info, Params, PRNGKey, State, Task
+from jaxfl.core.types import Algorithm, Cohort, PRNGKey, Task
 from jaxfl.kernels.mixing import mix, size_weights
 from jaxfl.training.objectives import data_loss
 
@@ -26,7 +38,7 @@ from jaxfl.training.objectives import data_loss
     ),
     place="equation (7)",
     personal="",
-    sends="its model and its number of local steps",
+    sends="its model and how far its local steps go",
     turn_first="--local-epochs: with fewer of them clients drift less; one model cannot fit all "
     "clients",
     defaults="the paper",
@@ -40,7 +52,7 @@ def fednova(task: Task) -> Algorithm:
     p_i of the examples, is taken times sum_i p_i |a_i|. If all clients take equally many steps,
     this is FedAvg. A client that takes a part of its epochs (`work.stragglers`) is measured so.
 
-    State: memory = nothing; server = the global model.
+    State: server = the global model.
 
     Args:
       task: the model and its training by SGD, with or without momentum; |a_i| is measured on its
@@ -56,16 +68,17 @@ def fednova(task: Task) -> Algorithm:
     fit = task.trainer(data_loss(task.problem))
     measure = displacement(task)
 
-    def init(key: PRNGKey, train: Dataset) -> State:
-        return State((), task.problem.init(key))
-
-    def round(key: PRNGKey, state: State, cohort: Cohort) -> tuple[State, Info]:
-        start = tree.broadcast(state.server, cohort.ids.size)
-        _, received, info = train_and_upload(task, fit, key, start, None, cohort)
+    def client(key: PRNGKey, memory: tuple, down: Down, cohort: Cohort) -> tuple[tuple, Up, Report]:
+        start = deploy_common(memory, down, cohort)
+        _, up, report = train_and_send(fit, key, start, None, cohort)
         distance = measure(stream(key, "second_fit"), cohort)
-        mask = info.reported & (distance > 0)
+        return memory, up._replace(plain=distance), report
+
+    def server(key: PRNGKey, state: ServerState, uploads: Uploads) -> Outcome:
+        _, sizes, reported, received, _, distance = uploads
+        mask = reported & (distance > 0)
         inverse = jnp.where(mask, 1 / jnp.where(mask, distance, 1.0), 0.0)
-        fractions = size_weights(cohort.sizes * mask)
+        fractions = size_weights(sizes * mask)
         # (7): sum_i p_i |a_i| times sum_i p_i (y_i - x) / |a_i|. The second sum is a mean of the
         # updates with weights in proportion to p_i / |a_i|, times the sum of the p_i / |a_i|.
         shares = fractions * inverse
@@ -73,10 +86,7 @@ def fednova(task: Task) -> Algorithm:
         weights = jnp.where(total > 0, shares / jnp.where(total > 0, total, 1.0), fractions)
         factor = (fractions @ distance) * total
         model = tree.interpolate(state.server, mix(weights, received), factor)
-        weights = tree.broadcast(weights, cohort.ids.size)
-        return State((), model), info._replace(weights=weights)
+        return Outcome(ServerState(model), weights=tree.broadcast(weights, sizes.size))
 
-    def models(state: State, cohort: Cohort) -> Params:
-        return tree.broadcast(state.server, cohort.ids.size)
-
-    return Algorithm(init, round, models, task.problem.apply)
+    init = init_global(task.problem)
+    return compose(task, Wire(init, (Exchange(client, server),), deploy_common, download_server))

@@ -1,16 +1,37 @@
 """FedPAC: heads combined by a quadratic program, and features aligned with prototypes."""
 
+from functools import partial
 from typing import Annotated, NamedTuple
 
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Bool, Float
+from jaxtyping import Array, Float
 
+from jaxfl.algorithms.steps.composition import compose
 from jaxfl.algorithms.steps.heads import class_features, features_of, head_of, part_weights
-from jaxfl.algorithms.steps.labels import class_count, require_labels
-from jaxfl.algorithms.steps.uploads import mean_by_size, upload
+from jaxfl.algorithms.steps.labels import require_labels
+from jaxfl.algorithms.steps.prototypes import (
+    Prototypes,
+    client_prototypes,
+    distance_to_prototypes,
+    mean_prototypes,
+    no_prototypes,
+)
+from jaxfl.algorithms.steps.templates import mean_by_size
 from jaxfl.core import tree
 from jaxfl.core.facts import method
+from jaxfl.core.messages import (
+    Down,
+    Exchange,
+    Outcome,
+    Report,
+    ServerState,
+    Up,
+    Uploads,
+    Wire,
+    download_server,
+    report_of,
+)
 from jaxfl.core.options import COUNT, NOT_NEGATIVE
 from jaxfl.core.over_clients import over_clients
 from jaxfl.core.papers import Paper
@@ -19,16 +40,14 @@ from jaxfl.core.types import (
     Algorithm,
     Cohort,
     Dataset,
-    Info,
     Params,
     PRNGKey,
     Scalar,
-    State,
     Task,
 )
 from jaxfl.kernels.combination import combination_rows
 from jaxfl.kernels.mixing import isolate, mix
-from jaxfl.training.objectives import data_loss, masked_mean, of_part
+from jaxfl.training.objectives import data_loss, of_part
 
 
 class Server(NamedTuple):
@@ -36,10 +55,8 @@ class Server(NamedTuple):
 
     # the global body
     body: Params
-    # the mean features of each class [K, d]
-    prototypes: Float[Array, "k d"]
-    # the classes that a client has sent [K]
-    known: Bool[Array, "k"]
+    # of the classes that a client has sent
+    prototypes: Prototypes
 
 
 class Statistics(NamedTuple):
@@ -83,7 +100,7 @@ def fedpac(
     the bodies and of the prototypes. The weights x of the heads for client i minimise
     sum_j V_j x_j^2 + |h_i - sum_j x_j h_j|^2 on the simplex, see `kernels.combination`.
 
-    State: clients = the client's mixture of heads; server = `Server`. Weights: "body" and "head".
+    State: memory = the client's mixture of heads; server = `Server`. Weights: "body" and "head".
 
     Args:
       task: the model and its training, which is that of the body.
@@ -100,7 +117,7 @@ def fedpac(
 
     Example:
       >>> state, info = one_round(fedpac(task))
-      >>> state.server.prototypes.shape, sorted(info.weights)
+      >>> state.server.prototypes.values.shape, sorted(info.weights)
       ((2, 8), ['body', 'head'])
     """
     problem = task.problem
@@ -109,24 +126,16 @@ def fedpac(
     part_loss = of_part(data_loss(problem))
 
     def alignment(body: Params, batch: Dataset, anchor: tuple, key: PRNGKey):
-        personal, server = anchor
+        personal, prototypes = anchor
         value, aux = part_loss(body, batch, personal, key)
         embeddings = features(tree.join(body, personal), batch.x)
-        squared = jnp.mean((embeddings - server.prototypes[batch.y]) ** 2, axis=1)
-        distance = masked_mean(jnp.where(server.known[batch.y], squared, 0.0), batch.mask)
-        return value + lam * distance, aux
+        return value + lam * distance_to_prototypes(embeddings, batch, prototypes), aux
 
     fit_head = task.trainer(part_loss, epochs=head_epochs)
     fit_body = task.trainer(alignment)
 
-    def class_means(model: Params, data: Dataset, server: Server) -> tuple[Array, Array]:
-        """The client's mean features of each class, the server's where it has no example [K, d]."""
-        means, counts = class_features(features, model, data, server.known.size)
-        has = counts > 0
-        return jnp.where(has[:, None], means, server.prototypes), has
-
-    def describe(model: Params, data: Dataset, server: Server) -> Statistics:
-        classes = server.known.size
+    def describe(model: Params, data: Dataset, prototypes: Prototypes) -> Statistics:
+        classes = prototypes.known.size
         means, counts = class_features(features, model, data, classes)
 
         def norms(params: Params, x: Array) -> Float[Array, "b 1"]:
@@ -139,53 +148,59 @@ def fedpac(
         spread = shares * squared[:, 0] - shares**2 * jnp.sum(means**2, axis=1)
         return Statistics(shares[:, None] * means, spread.sum() / total)
 
-    def init(key: PRNGKey, train: Dataset) -> State:
-        require_labels(train, "FedPAC")
-        model = problem.init(key)
-        personal, body = tree.split(model, head)
-        classes = class_count(problem, train)
-        width = jax.eval_shape(features, model, train.x[0, :1]).shape[-1]
-        server = Server(body, jnp.zeros((classes, width)), jnp.zeros(classes, bool))
-        return State(tree.broadcast(personal, train.mask.shape[0]), server)
+    own_prototypes = over_clients(partial(client_prototypes, features), "auto")
 
-    def round(key: PRNGKey, state: State, cohort: Cohort) -> tuple[State, Info]:
-        clients = cohort.ids.size
-        server = tree.broadcast(state.server, clients)
-        start = tree.join(state.clients, server.body)
-        summaries = over_clients(describe, "auto")(start, cohort.train, server)
+    def init(key: PRNGKey, train: Dataset) -> tuple[Params, ServerState]:
+        require_labels(train, "FedPAC")
+        personal, body = tree.split(problem.init(key), head)
+        server = Server(body, no_prototypes(problem, features, train))
+        return tree.broadcast(personal, train.mask.shape[0]), ServerState(server)
+
+    def client(
+        key: PRNGKey, memory: Params, down: Down, cohort: Cohort
+    ) -> tuple[Params, Up, Report]:
+        body, prototypes = tree.broadcast(down.common, cohort.ids.size)
+        start = tree.join(memory, body)
+        summaries = over_clients(describe, "auto")(start, cohort.train, prototypes)
         # The head with the body fixed, then the body with the head fixed.
-        personal = fit_head(stream(key, "second_fit"), state.clients, server.body, cohort)
-        fitted = fit_body(stream(key, "fit"), server.body, (personal.params, server), cohort)
+        personal = fit_head(stream(key, "second_fit"), memory, body, cohort)
+        fitted = fit_body(stream(key, "fit"), body, (personal.params, prototypes), cohort)
         trained = tree.join(personal.params, fitted.params)
-        prototypes, has = over_clients(class_means, "auto")(trained, cohort.train, server)
+        own = own_prototypes(trained, cohort.train, prototypes)
         nothing = jax.tree.map(jnp.zeros_like, summaries)
-        before = (start, server.prototypes, nothing)
-        received, info = upload(task, key, fitted, before, (trained, prototypes, summaries), cohort)
-        models, received_prototypes, statistics = received
+        up = Up(
+            (trained, own.values, summaries), (start, prototypes.values, nothing), plain=own.known
+        )
+        batches = fitted.batches + personal.batches
+        return personal.params, up, report_of(fitted, batches=batches, trained=trained)
+
+    def server(key: PRNGKey, state: ServerState, uploads: Uploads) -> Outcome:
+        clients, reported = uploads.ids.size, uploads.reported
+        models, values, statistics = uploads.received
         heads, bodies = tree.split(models, head)
         # The mean of the bodies, and of the prototypes of each class over those who have it.
-        body, weights = mean_by_size(bodies, server.body, info.reported, cohort)
-        senders = (has & info.reported[:, None]).T.astype(jnp.float32)
-        rows = senders / jnp.maximum(senders.sum(axis=1, keepdims=True), 1)
-        some = senders.any(axis=1)
-        means = jax.vmap(mix)(rows, jnp.swapaxes(received_prototypes, 0, 1))
-        prototypes = jnp.where(some[:, None], means, state.server.prototypes)
+        body, weights = mean_by_size(uploads._replace(received=bodies))
+        sent = Prototypes(values, uploads.plain)
+        prototypes, _ = mean_prototypes(sent, reported, state.server.prototypes)
         # The combination of heads.
         by_head = combination_rows(
-            statistics.variance, statistics.means.reshape(clients, -1), info.reported
+            statistics.variance, statistics.means.reshape(clients, -1), reported
         )
-        edges = task.keep_edges(isolate(by_head, info.reported))
+        edges = task.keep_edges(isolate(by_head, reported))
         matrix = tree.broadcast(weights, clients)
-        info = info._replace(
-            weights=part_weights(matrix, "body", "head", bodies, edges.weights),
-            batches=info.batches + personal.batches,
-            trained=trained,
+        return Outcome(
+            ServerState(Server(body, prototypes)),
+            Down(each=mix(edges.rows, heads)),
+            part_weights(matrix, "body", "head", bodies, edges.weights),
         )
-        after = Server(body, prototypes, state.server.known | some)
-        return State(mix(edges.rows, heads), after), info
 
-    def models(state: State, cohort: Cohort) -> Params:
-        personal = tree.take(state.clients, cohort.ids)
-        return tree.join(personal, tree.broadcast(state.server.body, cohort.ids.size))
+    def take_head(
+        key: PRNGKey, memory: Params, down: Down, cohort: Cohort
+    ) -> tuple[Params, None, Report]:
+        return down.each, None, Report()
 
-    return Algorithm(init, round, models, problem.apply)
+    def deploy(memory: Params, down: Down, cohort: Cohort) -> Params:
+        return tree.join(memory, tree.broadcast(down.common.body, cohort.ids.size))
+
+    exchanges = (Exchange(client, server), Exchange(take_head))
+    return compose(task, Wire(init, exchanges, deploy, download_server))

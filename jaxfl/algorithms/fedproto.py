@@ -1,32 +1,42 @@
 """FedProto: clients exchange the mean features of each class, not models."""
 
-from typing import Annotated, Literal, NamedTuple
+from functools import partial
+from typing import Annotated, Literal
 
-import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Bool, Float
+from jaxtyping import Array, Float
 
-from jaxfl.algorithms.steps.heads import class_features, features_of
-from jaxfl.algorithms.steps.labels import class_count, require_labels
-from jaxfl.algorithms.steps.uploads import upload
+from jaxfl.algorithms.steps.client import init_own
+from jaxfl.algorithms.steps.composition import compose
+from jaxfl.algorithms.steps.heads import features_of
+from jaxfl.algorithms.steps.labels import require_labels
+from jaxfl.algorithms.steps.prototypes import (
+    Prototypes,
+    client_prototypes,
+    distance_to_prototypes,
+    mean_prototypes,
+    no_prototypes,
+)
 from jaxfl.core import tree
 from jaxfl.core.facts import method
+from jaxfl.core.messages import (
+    Down,
+    Exchange,
+    Outcome,
+    Report,
+    ServerState,
+    Up,
+    Uploads,
+    Wire,
+    download_server,
+    report_of,
+)
 from jaxfl.core.options import NOT_NEGATIVE
 from jaxfl.core.over_clients import over_clients
 from jaxfl.core.papers import Paper
 from jaxfl.core.streams import stream
-from jaxfl.core.types import Algorithm, Cohort, Dataset, Info, Params, PRNGKey, Scalar, State, Task
-from jaxfl.kernels.mixing import mix
-from jaxfl.training.objectives import data_loss, masked_mean
-
-
-class Prototypes(NamedTuple):
-    """The state of the server."""
-
-    # the mean features of each class [K, d]
-    values: Float[Array, "k d"]
-    # the classes that a client has sent [K]
-    known: Bool[Array, "k"]
+from jaxfl.core.types import Algorithm, Cohort, Dataset, Params, PRNGKey, Scalar, Task
+from jaxfl.training.objectives import data_loss
 
 
 @method(
@@ -59,7 +69,7 @@ def fedproto(
     have sent; one that nobody has sent in a round stays. Models are never sent, and they may differ
     in the authors' setting.
 
-    State: clients = the client's model; server = `Prototypes`. Weights: "prototypes", with the mean
+    State: memory = the client's model; server = `Prototypes`. Weights: "prototypes", with the mean
     over classes of the weights of the senders, and "model".
 
     Args:
@@ -86,18 +96,11 @@ def fedproto(
 
     def objective(params: Params, batch: Dataset, server: Prototypes, key: PRNGKey):
         value, aux = loss(params, batch, None, key)
-        # The features of an example and the prototype of its class, if there is one.
-        squared = jnp.mean((features(params, batch.x) - server.values[batch.y]) ** 2, axis=1)
-        distance = masked_mean(jnp.where(server.known[batch.y], squared, 0.0), batch.mask)
-        return value + lam * distance, aux
+        return value + lam * distance_to_prototypes(features(params, batch.x), batch, server), aux
 
     fit = task.trainer(objective)
 
-    def client_prototypes(model: Params, data: Dataset, server: Prototypes) -> Prototypes:
-        """The client's mean features of each class, or the server's where it has no example."""
-        means, counts = class_features(features, model, data, server.known.size)
-        has = counts > 0
-        return Prototypes(jnp.where(has[:, None], means, server.values), has)
+    own_prototypes = over_clients(partial(client_prototypes, features), "auto")
 
     def nearest(params: dict, x: Array) -> Float[Array, "b k"]:
         embeddings = features(params["model"], x)
@@ -106,49 +109,33 @@ def fedproto(
         by_distance = jnp.where(mask[None], -distances, jnp.finfo(jnp.float32).min / 2)
         return jnp.where(mask.any(), by_distance, problem.apply(params["model"], x))
 
-    def deployed(model: Params, server: Prototypes, clients: int) -> Params:
-        if predict == "head":
-            return model
-        return {"model": model, "prototypes": tree.broadcast(server, clients)}
-
-    def init(key: PRNGKey, train: Dataset) -> State:
+    def init(key: PRNGKey, train: Dataset) -> tuple[Params, ServerState]:
         require_labels(train, "FedProto")
-        model = problem.init(key)
-        classes = class_count(problem, train)
-        width = jax.eval_shape(features, model, train.x[0, :1]).shape[-1]
-        server = Prototypes(jnp.zeros((classes, width)), jnp.zeros(classes, bool))
-        return State(tree.broadcast(model, train.mask.shape[0]), server)
+        memory, _ = init_own(problem)(key, train)
+        return memory, ServerState(no_prototypes(problem, features, train))
 
-    def round(key: PRNGKey, state: State, cohort: Cohort) -> tuple[State, Info]:
-        clients = cohort.ids.size
-        server = tree.broadcast(state.server, clients)
-        fitted = fit(stream(key, "fit"), state.clients, server, cohort)
-        prototypes = over_clients(client_prototypes, "auto")(fitted.params, cohort.train, server)
-        received, info = upload(task, key, fitted, server.values, prototypes.values, cohort)
-        # The weights of the senders of each class [K, M]; rows of classes without a sender are 0.
-        senders = (prototypes.known & info.reported[:, None]).T.astype(jnp.float32)
-        rows = senders / jnp.maximum(senders.sum(axis=1, keepdims=True), 1)
-        exists = senders.any(axis=1)
-        means = jax.vmap(mix)(rows, jnp.swapaxes(received, 0, 1))
-        after = Prototypes(
-            jnp.where(exists[:, None], means, state.server.values), state.server.known | exists
-        )
+    def client(
+        key: PRNGKey, memory: Params, down: Down, cohort: Cohort
+    ) -> tuple[Params, Up, Report]:
+        before = tree.broadcast(down.common, cohort.ids.size)
+        fitted = fit(stream(key, "fit"), memory, before, cohort)
+        own = own_prototypes(fitted.params, cohort.train, before)
+        report = report_of(fitted, trained=deploy(fitted.params, down, cohort))
+        return fitted.params, Up(own.values, before.values, plain=own.known), report
+
+    def server(key: PRNGKey, state: ServerState, uploads: Uploads) -> Outcome:
+        sent = Prototypes(uploads.received, uploads.plain)
+        after, rows = mean_prototypes(sent, uploads.reported, state.server)
+        exists = rows.any(axis=1)
         mean = rows.sum(axis=0) / jnp.maximum(exists.sum(), 1)
-        identity = jnp.eye(clients)
-        floats = info.up + exists.size
-        info = info._replace(
-            weights={
-                "model": identity,
-                "prototypes": jnp.where(exists.any(), tree.broadcast(mean, clients), identity),
-            },
-            up=floats,
-            down=floats,
-            trained=deployed(fitted.params, state.server, clients),
-        )
-        return State(fitted.params, after), info
+        identity = jnp.eye(mean.size)
+        weights = jnp.where(exists.any(), tree.broadcast(mean, mean.size), identity)
+        return Outcome(ServerState(after), weights={"model": identity, "prototypes": weights})
 
-    def models(state: State, cohort: Cohort) -> Params:
-        model = tree.take(state.clients, cohort.ids)
-        return deployed(model, state.server, cohort.ids.size)
+    def deploy(memory: Params, down: Down, cohort: Cohort) -> Params:
+        if predict == "head":
+            return memory
+        return {"model": memory, "prototypes": tree.broadcast(down.common, cohort.ids.size)}
 
-    return Algorithm(init, round, models, problem.apply if predict == "head" else nearest)
+    apply = problem.apply if predict == "head" else nearest
+    return compose(task, Wire(init, (Exchange(client, server),), deploy, download_server), apply)

@@ -4,18 +4,18 @@ from typing import Annotated, NamedTuple
 
 import jax.numpy as jnp
 from jax import lax
-from jaxtyping import Array, Bool, Int
+from jaxtyping import Array, Bool
 
-from jaxfl.algorithms.steps.personal import deploy_key, lowest_loss
-from jaxfl.algorithms.steps.uploads import train_and_upload
+from jaxfl.algorithms.steps.choice import deploy_choice, offer, train_choice
+from jaxfl.algorithms.steps.composition import compose
 from jaxfl.core import tree
 from jaxfl.core.facts import method
+from jaxfl.core.messages import Down, Exchange, Outcome, ServerState, Uploads, Wire
 from jaxfl.core.options import COUNT
 from jaxfl.core.papers import Paper
 from jaxfl.core.streams import stream
-from jaxfl.core.types import Algorithm, Cohort, Dataset, Info, Params, PRNGKey, State, Task
+from jaxfl.core.types import Algorithm, Dataset, Params, PRNGKey, Task
 from jaxfl.kernels.cluster import centres, kmeans, nearest, together
-from jaxfl.training.objectives import data_loss
 
 
 class Server(NamedTuple):
@@ -39,7 +39,7 @@ class Server(NamedTuple):
     ),
     place="Algorithm 1",
     personal="the cluster",
-    sends="its model",
+    sends="its model, and from which centre it trained",
     defaults="ours",
     separating={"clusters": 2},
     turn_first="clusters: as many as you expect groups of clients",
@@ -50,10 +50,10 @@ def fedsem(task: Task, *, clusters: Annotated[int, COUNT] = 5) -> Algorithm:
     A round is one step of expectation and one of maximisation. The server sends each client the
     centre of its cluster.
 
-    A client that never took part starts from the centre with the lowest loss on its training data,
-    and deploys it.
+    A client that never took part gets all centres, starts from the one with the lowest loss on its
+    training data, and deploys it.
 
-    State: clients = the cluster of each client [C], -1 before its first; server = `Server`.
+    State: record = the cluster of each client [C], -1 before its first; server = `Server`.
 
     Args:
       task: the model and its training.
@@ -68,39 +68,31 @@ def fedsem(task: Task, *, clusters: Annotated[int, COUNT] = 5) -> Algorithm:
       >>> state.server.centres["params"]["Dense_1"]["bias"].shape
       (3, 2)
     """
-    fit = task.trainer(data_loss(task.problem))
-    choose = lowest_loss(task)
 
-    def init(key: PRNGKey, train: Dataset) -> State:
+    def init(key: PRNGKey, train: Dataset) -> tuple[tuple, ServerState]:
         model = task.problem.init(key)
         server = Server(tree.broadcast(model, clusters), jnp.zeros((), bool))
-        return State(jnp.full(train.mask.shape[0], -1, jnp.int32), server)
+        return (), ServerState(server, jnp.full(train.mask.shape[0], -1, jnp.int32))
 
-    def current(key: PRNGKey, cluster: Int[Array, "m"], centres: Params, cohort: Cohort) -> Params:
-        """The centre of each client's cluster [M, ...]."""
-        unseen = cluster < 0
-        first = lax.cond(
-            unseen.any(), lambda: choose(key, centres, cohort), lambda: jnp.zeros_like(cluster)
-        )
-        return tree.take(centres, jnp.where(unseen, first, cluster))
+    def download(state: ServerState) -> Down:
+        before, cluster, _ = state
+        # Before k-means all centres are one model.
+        free = (cluster < 0) & before.begun
+        own = jnp.maximum(cluster, 0)[:, None] == jnp.arange(clusters)[None]
+        return offer(before.centres, free[:, None] | own)
 
-    def round(key: PRNGKey, state: State, cohort: Cohort) -> tuple[State, Info]:
+    def server(key: PRNGKey, state: ServerState, uploads: Uploads) -> Outcome:
         before = state.server
-        start = current(stream(key, "evaluate"), state.clients, before.centres, cohort)
-        _, received, info = train_and_upload(task, fit, key, start, None, cohort)
+        ids, _, reported, received, *_ = uploads
         # Expectation: each client joins the nearest centre.
         cluster = lax.cond(
             before.begun,
             lambda: nearest(received, before.centres),
-            lambda: kmeans(stream(key, "server"), received, cohort.ids, clusters).assignment,
+            lambda: kmeans(stream(key, "server"), received, ids, clusters).assignment,
         )
         # Maximisation: a centre is the mean of its members.
-        after = centres(received, cluster, before.centres, info.reported)
-        info = info._replace(weights=together(cluster, info.reported))
-        return State(cluster, Server(after, jnp.ones((), bool))), info
+        after = Server(centres(received, cluster, before.centres, reported), jnp.ones((), bool))
+        return Outcome(ServerState(after, cluster), weights=together(cluster, reported))
 
-    def models(state: State, cohort: Cohort) -> Params:
-        cluster = state.clients[cohort.ids]
-        return current(deploy_key(), cluster, state.server.centres, cohort)
-
-    return Algorithm(init, round, models, task.problem.apply)
+    exchanges = (Exchange(train_choice(task), server),)
+    return compose(task, Wire(init, exchanges, deploy_choice(task), download))

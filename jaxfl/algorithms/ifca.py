@@ -4,16 +4,14 @@ from typing import Annotated
 
 import jax
 
-from jaxfl.algorithms.steps.personal import deploy_key, lowest_loss
-from jaxfl.algorithms.steps.uploads import train_and_upload
-from jaxfl.core import tree
+from jaxfl.algorithms.steps.choice import deploy_choice, train_choice
+from jaxfl.algorithms.steps.composition import compose
 from jaxfl.core.facts import method
+from jaxfl.core.messages import Exchange, Outcome, ServerState, Uploads, Wire, download_server
 from jaxfl.core.options import COUNT
 from jaxfl.core.papers import Paper
-from jaxfl.core.streams import stream
-from jaxfl.core.types import Algorithm, Cohort, Dataset, Info, Params, PRNGKey, State, Task
+from jaxfl.core.types import Algorithm, Dataset, PRNGKey, Task
 from jaxfl.kernels.cluster import centres, together
-from jaxfl.training.objectives import data_loss
 
 
 @method(
@@ -37,7 +35,7 @@ def ifca(task: Task, *, clusters: Annotated[int, COUNT] = 4) -> Algorithm:
 
     The server sends all models to each client. Clients count equally within a cluster.
 
-    State: clients = nothing; server = models of the clusters [K, ...].
+    State: server = models of the clusters [K, ...].
 
     Args:
       task: the model and its training.
@@ -53,27 +51,18 @@ def ifca(task: Task, *, clusters: Annotated[int, COUNT] = 4) -> Algorithm:
       >>> state.server["params"]["Dense_1"]["bias"].shape
       (3, 2)
     """
-    fit = task.trainer(data_loss(task.problem))
-    choose = lowest_loss(task)
 
-    def init(key: PRNGKey, train: Dataset) -> State:
-        return State((), jax.vmap(task.problem.init)(jax.random.split(key, clusters)))
+    def init(key: PRNGKey, train: Dataset) -> tuple[tuple, ServerState]:
+        return (), ServerState(jax.vmap(task.problem.init)(jax.random.split(key, clusters)))
 
-    def round(key: PRNGKey, state: State, cohort: Cohort) -> tuple[State, Info]:
-        # Line 6: each client chooses the cluster with the lowest loss.
-        cluster = choose(stream(key, "evaluate"), state.server, cohort)
-        start = tree.take(state.server, cluster)
-        _, received, info = train_and_upload(task, fit, key, start, None, cohort)
+    # Line 6: each client chooses the cluster with the lowest loss.
+    client = train_choice(task)
+
+    def server(key: PRNGKey, state: ServerState, uploads: Uploads) -> Outcome:
+        cluster = uploads.plain
         # Line 15: model averaging in each cluster.
-        server = centres(received, cluster, state.server, info.reported)
-        info = info._replace(
-            weights=together(cluster, info.reported),
-            up=info.up + 1,
-            down=clusters * info.down,
-        )
-        return State((), server), info
+        models = centres(uploads.received, cluster, state.server, uploads.reported)
+        return Outcome(ServerState(models), weights=together(cluster, uploads.reported))
 
-    def models(state: State, cohort: Cohort) -> Params:
-        return tree.take(state.server, choose(deploy_key(), state.server, cohort))
-
-    return Algorithm(init, round, models, task.problem.apply)
+    exchanges = (Exchange(client, server),)
+    return compose(task, Wire(init, exchanges, deploy_choice(task), download_server))

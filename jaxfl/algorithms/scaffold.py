@@ -6,14 +6,26 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Int
 
+from jaxfl.algorithms.steps.composition import compose
 from jaxfl.algorithms.steps.displacement import displacement
-from jaxfl.algorithms.steps.uploads import unweighted_mean, upload
+from jaxfl.algorithms.steps.templates import equal_mean
 from jaxfl.core import tree
 from jaxfl.core.facts import method
+from jaxfl.core.messages import (
+    Down,
+    Exchange,
+    Outcome,
+    Report,
+    ServerState,
+    Up,
+    Uploads,
+    Wire,
+    report_of,
+)
 from jaxfl.core.options import POSITIVE
 from jaxfl.core.papers import Paper
 from jaxfl.core.streams import stream
-from jaxfl.core.types import Algorithm, Cohort, Dataset, Info, Params, PRNGKey, Scalar, State, Task
+from jaxfl.core.types import Algorithm, Cohort, Dataset, Params, PRNGKey, Scalar, Task
 from jaxfl.training.batch_statistics import trainable
 from jaxfl.training.objectives import data_loss
 
@@ -57,7 +69,7 @@ def scaffold(
     A client receives the server's model and control variate. Clients count equally, as in the
     paper.
 
-    State: clients = each client's control variate c_i, at first zero; server = `Server`.
+    State: memory = each client's control variate c_i, at first zero; server = `Server`.
 
     Args:
       task: the model and its training by SGD.
@@ -92,11 +104,15 @@ def scaffold(
     gradient = task.gradient(loss)
     measure = displacement(task)
 
-    def init(key: PRNGKey, train: Dataset) -> State:
+    def init(key: PRNGKey, train: Dataset) -> tuple[Params, ServerState]:
         model = task.problem.init(key)
         clients = train.mask.shape[0]
         zero = jax.tree.map(jnp.zeros_like, model)
-        return State(tree.broadcast(zero, clients), Server(model, zero, jnp.int32(clients)))
+        server = Server(model, zero, jnp.int32(clients))
+        return tree.broadcast(zero, clients), ServerState(server)
+
+    def download(state: ServerState) -> Down:
+        return Down((state.server.model, state.server.control))
 
     def displacements(key: PRNGKey, cohort: Cohort) -> Array:
         """How far each client's local steps go along a constant gradient of 1 [M]."""
@@ -111,38 +127,43 @@ def scaffold(
         distance = measure(measure_key, cohort)
         return length * distance / jnp.where(whole > 0, whole, 1.0)
 
-    def round(key: PRNGKey, state: State, cohort: Cohort) -> tuple[State, Info]:
-        server = state.server
-        variates = state.clients
-        start = tree.broadcast(server.model, cohort.ids.size)
+    def client(
+        key: PRNGKey, memory: Params, down: Down, cohort: Cohort
+    ) -> tuple[Params, Up, Report]:
+        model, mean_control = down.common
+        start = tree.broadcast(model, cohort.ids.size)
         # Line 10: local steps with the gradient g_i(y_i) - c_i + c.
-        correction = jax.tree.map(lambda c, c_i: c[None] - c_i, server.control, variates)
+        correction = jax.tree.map(lambda c, c_i: c[None] - c_i, mean_control, memory)
         fitted = fit(stream(key, "fit"), start, correction, cohort)
         if option == "I":
             answer = gradient(stream(key, "evaluate"), start, cohort.train, cohort.ids)
             control = answer.grads
-            extra = answer.batches
+            batches = fitted.batches + answer.batches
         else:
             # c_i - c + (x - y_i) / (K eta_l), and c_i for a client without a local step.
             distance = displacements(key, cohort)
             inverse = jnp.where(distance > 0, 1 / jnp.where(distance > 0, distance, 1.0), 0.0)
             mean_grad = tree.scale(jax.tree.map(jnp.subtract, start, fitted.params), inverse)
             candidates = jax.tree.map(jnp.subtract, mean_grad, correction)
-            control = tree.choose(distance > 0, candidates, variates)
-            extra = 0
-        after = (fitted.params, control)
-        (trained, controls), info = upload(task, key, fitted, (start, variates), after, cohort)
+            control = tree.choose(distance > 0, candidates, memory)
+            batches = fitted.batches
+        up = Up((fitted.params, control), before=(start, memory))
+        return control, up, report_of(fitted, batches=batches)
+
+    def server(key: PRNGKey, state: ServerState, uploads: Uploads) -> Outcome:
+        model, control, clients = state.server
         # Lines 16 and 17: the global model moves to the mean of the models, and the control variate
         # of the server changes by |S| / N times the mean change of the clients' control variates.
-        changes = jax.tree.map(jnp.subtract, controls, variates)
-        (mean, change), info = unweighted_mean((trained, changes), info)
-        model = jax.tree.map(lambda x, y: x + server_rate * (y - x), server.model, mean)
-        fraction = info.reported.sum() / server.clients
-        mean_control = jax.tree.map(lambda c, d: c + fraction * d, server.control, change)
-        info = info._replace(batches=info.batches + extra)
-        return State(control, Server(model, mean_control, server.clients)), info
+        trained, controls = uploads.received
+        changes = jax.tree.map(jnp.subtract, controls, uploads.before[1])
+        (mean, change), weights = equal_mean(uploads._replace(received=(trained, changes)))
+        model = jax.tree.map(lambda x, y: x + server_rate * (y - x), model, mean)
+        fraction = uploads.reported.sum() / clients
+        control = jax.tree.map(lambda c, d: c + fraction * d, control, change)
+        new = ServerState(Server(model, control, clients))
+        return Outcome(new, weights=tree.broadcast(weights, uploads.ids.size))
 
-    def models(state: State, cohort: Cohort) -> Params:
-        return tree.broadcast(state.server.model, cohort.ids.size)
+    def deploy(memory: Params, down: Down, cohort: Cohort) -> Params:
+        return tree.broadcast(down.common[0], cohort.ids.size)
 
-    return Algorithm(init, round, models, task.problem.apply)
+    return compose(task, Wire(init, (Exchange(client, server),), deploy, download))

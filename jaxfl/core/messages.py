@@ -46,6 +46,8 @@ class Down(NamedTuple):
     each: PyTree = ()
     # [M] whether the client's last upload arrived and counts; None in a download
     counted: Bool[Array, "*m"] | None = None
+    # [M] how many numbers each client gets, where it does not get all of the above; None: all
+    floats: Int[Array, "*m"] | None = None
 
 
 class Up(NamedTuple):
@@ -57,6 +59,8 @@ class Up(NamedTuple):
     before: PyTree
     # [M, ...] what is told as it is, without noise or compression
     plain: PyTree = ()
+    # [M] how many numbers each client sends, where it does not send all of the above; None: all
+    floats: Int[Array, "*m"] | None = None
 
 
 class Uploads(NamedTuple):
@@ -129,7 +133,7 @@ def no_download(state: ServerState) -> Down:
 
     Example:
       >>> no_download(ServerState(jnp.ones(3)))
-      Down(common=(), each=(), counted=None)
+      Down(common=(), each=(), counted=None, floats=None)
     """
     return Down()
 
@@ -191,7 +195,7 @@ def report_of(fitted: Fitted, **others: Any) -> Report:
     return Report(fitted.loss, fitted.batches, fitted.params)._replace(**others)
 
 
-def floats(message: Down | Up, clients: int) -> int:
+def floats(message: Down | Up, clients: int) -> int | Int[Array, "m"]:
     """How many numbers one client gets or sends by a message; `before` is not sent.
 
     Args:
@@ -202,6 +206,8 @@ def floats(message: Down | Up, clients: int) -> int:
       >>> floats(Down(jnp.zeros(3), each=jnp.zeros((2, 5))), clients=2)
       8
     """
+    if message.floats is not None:
+        return message.floats
     if isinstance(message, Down):
         return tree.size(message.common) + tree.size(message.each) // clients
     return (tree.size(message.after) + tree.size(message.plain)) // clients

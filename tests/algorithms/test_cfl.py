@@ -61,7 +61,7 @@ def test_two_opposite_groups_are_split_once_and_averaged_apart():
         np.testing.assert_allclose(
             info.weights[number], 1 / 6 if clusters == 1 else same, rtol=1e-6
         )
-    assert state.clients.cluster.tolist() == group.tolist()
+    assert state.clients.record.cluster.tolist() == group.tolist()
     models = tree.ravel(deployed(algorithm, state, 6, opposite_groups()))
     assert float(models[0] @ models[1]) < 0
 
@@ -72,5 +72,5 @@ def test_a_client_that_has_not_reported_does_not_leave_its_cluster():
     spoilt = data._replace(train=data.train._replace(x=data.train.x.at[5].set(np.nan)))
     state, info, _ = run(cfl(linear(), eps1=1e9, eps2=1e-9), spoilt, 1)
     assert info.metrics["clusters"].tolist() == [2]
-    assert state.clients.cluster[5] == 0
-    assert state.clients.cluster[:5].max() == 1
+    assert state.clients.record.cluster[5] == 0
+    assert state.clients.record.cluster[:5].max() == 1

@@ -117,7 +117,7 @@ def test_rounds_of_feddbe_equal_numpy():
             consensus = SIZES / SIZES.sum() @ np.stack(means)
         model = mean(trained)
     np.testing.assert_allclose(state.server.consensus, consensus, atol=1e-5)
-    np.testing.assert_allclose(state.clients, memories, atol=2e-5)
+    np.testing.assert_allclose(state.clients.memory, memories, atol=2e-5)
     assert_layers(state.server.model, model)
     assert info.up.tolist() == [[43 + 5] * 3, [43] * 3, [43] * 3]
     served = jax.tree.map(lambda v: v[1], deployed(algorithm, state, 3))
@@ -130,7 +130,7 @@ def test_rounds_of_fedproto_equal_numpy(predict):
     lam = 0.7
     algorithm = fedproto(TASK, lam=lam, predict=predict)
     state = algorithm.init(jax.random.key(0), DATA.train)
-    models = [as_numpy(jax.tree.map(lambda v, i=i: v[i], state.clients)) for i in range(3)]
+    models = [as_numpy(jax.tree.map(lambda v, i=i: v[i], state.clients.memory)) for i in range(3)]
     state, info, _ = run(algorithm, DATA, 2, state=state)
     prototypes = {}
     for _ in range(2):
@@ -149,7 +149,7 @@ def test_rounds_of_fedproto_equal_numpy(predict):
     expected = np.stack([prototypes[c] for c in range(3)])
     np.testing.assert_allclose(state.server.values, expected, atol=2e-5)
     for i in range(3):
-        assert_layers(jax.tree.map(lambda v, i=i: v[i], state.clients), models[i])
+        assert_layers(jax.tree.map(lambda v, i=i: v[i], state.clients.memory), models[i])
     # Client 0 sends three of the seven prototypes; in class 2 it is alone.
     weights = (2 * np.array([1, 1, 1]) / 3 + np.array([1, 0, 0])) / 3
     np.testing.assert_allclose(info.weights["prototypes"][0], np.tile(weights, (3, 1)), atol=1e-6)

@@ -14,6 +14,7 @@ import jaxfl
 from jaxfl.algorithms import fedcedar, local
 from jaxfl.core import tree
 from jaxfl.core.errors import InputError
+from jaxfl.core.messages import Clients
 from jaxfl.core.types import State
 
 CLIENTS = 6
@@ -96,9 +97,15 @@ def test_rounds_equal_numpy_written_from_the_paper(options):
     for number, ids in enumerate(COHORTS):
         stacked = tree.unravel(jnp.asarray(held, jnp.float32), like)
         trained, _, _ = run(
-            LOCAL, data, 1, key=key, state=State(stacked, ()), start=number, participation=SCHEDULE
+            LOCAL,
+            data,
+            1,
+            key=key,
+            state=State(Clients(stacked), ()),
+            start=number,
+            participation=SCHEDULE,
         )
-        models = np.asarray(tree.ravel(trained.clients), np.float64)[ids]
+        models = np.asarray(tree.ravel(trained.clients.memory), np.float64)[ids]
         own, mean, weights, far = paper_server(models, initial, **options)
         held = np.stack([mean] * CLIENTS)
         held[ids] = own
@@ -130,9 +137,15 @@ def test_rounds_with_nodes_that_keep_their_identity_equal_numpy(options):
         held = [nodes[node_of[i]] if i in node_of else nodes.mean(axis=0) for i in range(CLIENTS)]
         stacked = tree.unravel(jnp.asarray(np.stack(held), jnp.float32), like)
         trained, _, _ = run(
-            LOCAL, data, 1, key=key, state=State(stacked, ()), start=number, participation=SCHEDULE
+            LOCAL,
+            data,
+            1,
+            key=key,
+            state=State(Clients(stacked), ()),
+            start=number,
+            participation=SCHEDULE,
         )
-        models = np.asarray(tree.ravel(trained.clients), np.float64)[ids]
+        models = np.asarray(tree.ravel(trained.clients.memory), np.float64)[ids]
         labels = KMeans(count, n_init=10, random_state=0).fit(models).labels_
         found = np.stack([models[labels == k].mean(axis=0) for k in range(count)])
         # A cluster continues the node of most of its members, or a free one, or the nearest one.
@@ -191,10 +204,10 @@ def test_each_client_takes_the_node_or_the_mean_by_its_training_loss():
     kept, chosen = (variant(clusters=2, hops=0, identity=name) for name in ("kept", "chosen"))
     state, _, _ = run(kept, data, 3, participation=SCHEDULE)
     # Clients 1 and 2 have changed places: each has the other group's node.
-    swapped = state.clients.cluster.at[jnp.array([1, 2])].set(
-        state.clients.cluster[jnp.array([2, 1])]
+    swapped = state.clients.record.cluster.at[jnp.array([1, 2])].set(
+        state.clients.record.cluster[jnp.array([2, 1])]
     )
-    state = State(state.clients._replace(cluster=swapped), state.server)
+    state = State(Clients(record=state.clients.record._replace(cluster=swapped)), state.server)
     nodes = np.asarray(tree.ravel(deployed(kept, state, CLIENTS, data)))
     mean = np.asarray(tree.ravel(state.server.models)).mean(axis=0)
     models = np.asarray(tree.ravel(deployed(chosen, state, CLIENTS, data)))
@@ -249,7 +262,7 @@ def test_the_state_is_two_integers_for_each_client_and_k_models_of_the_server():
     schedule = jaxfl.participation.schedule([[0, 2, 4], [1, 2, 3]])
     state, _, _ = run(algorithm, data, 2, participation=schedule)
     assert [(x.shape, x.dtype) for x in jax.tree.leaves(state.clients)] == [((6,), jnp.int32)] * 2
-    assert state.clients.seen.tolist() == [0, 1, 1, 1, 0, -1]
+    assert state.clients.record.seen.tolist() == [0, 1, 1, 1, 0, -1]
     assert {x.shape[0] for x in jax.tree.leaves(state.server.models)} == {4}
     assert state.server.initial == ()
     assert int(state.server.round) == 2
@@ -257,7 +270,7 @@ def test_the_state_is_two_integers_for_each_client_and_k_models_of_the_server():
 
 def test_two_opposite_groups_are_the_two_clusters():
     state, info, _ = run(fedcedar(linear(steps=20), clusters=2, hops=0), opposite_groups(), 2)
-    assert state.clients.cluster.tolist() == [0, 1, 0, 1, 0, 1]
+    assert state.clients.record.cluster.tolist() == [0, 1, 0, 1, 0, 1]
     same = np.equal.outer(np.arange(6) % 2, np.arange(6) % 2)
     np.testing.assert_allclose(info.weights[-1], same / 3, atol=1e-6)
     # Without a graph the clusters keep their distance.

@@ -7,6 +7,7 @@ from toys import deployed, linear, made, opposite_groups, run
 import jaxfl
 from jaxfl.algorithms import fedsem, local
 from jaxfl.core import tree
+from jaxfl.core.messages import Clients
 
 CLUSTERS = 2
 
@@ -25,22 +26,22 @@ def test_rounds_equal_numpy_from_the_trained_models():
         state, info, _ = run(
             algorithm, data, 1, key=key, participation=one, state=state, start=number
         )
-        begin = alone.init(key, data.train)._replace(clients=deployed(algorithm, before, 4, data))
-        trained = run(alone, data, 1, key=key, participation=one, state=begin, start=number)[
-            0
-        ].clients
-        models = np.asarray(tree.ravel(trained), np.float64)[ids]
+        begin = alone.init(key, data.train)._replace(
+            clients=Clients(deployed(algorithm, before, 4, data))
+        )
+        trained, *_ = run(alone, data, 1, key=key, participation=one, state=begin, start=number)
+        models = np.asarray(tree.ravel(trained.clients.memory), np.float64)[ids]
         centres = np.asarray(tree.ravel(before.server.centres), np.float64)
         if number == 0:
             # Even and odd clients are opposite.
             cluster = np.array([0, 1, 0])
         else:
             cluster = np.array([np.argmin([np.sum((m - c) ** 2) for c in centres]) for m in models])
-        assert state.clients[ids].tolist() == cluster.tolist()
+        assert state.clients.record[ids].tolist() == cluster.tolist()
         for k in range(CLUSTERS):
             if (cluster == k).any():
                 centres[k] = models[cluster == k].mean(axis=0)
         np.testing.assert_allclose(tree.ravel(state.server.centres), centres, atol=1e-5)
         same = cluster[:, None] == cluster[None]
         np.testing.assert_allclose(info.weights[0], same / same.sum(axis=1, keepdims=True))
-    assert before.clients[1] == state.clients[1]
+    assert before.clients.record[1] == state.clients.record[1]

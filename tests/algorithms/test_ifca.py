@@ -7,6 +7,7 @@ from toys import full, jit, linear, made, make_rounds, opposite_groups, run
 
 from jaxfl.algorithms import ifca, local
 from jaxfl.core import tree
+from jaxfl.core.messages import Clients
 
 
 def test_planted_clusters_are_found():
@@ -45,16 +46,16 @@ def test_a_round_equals_numpy_from_the_trained_models():
             )
         chosen.append(int(np.argmin(losses)))
     assert 1 < len(set(chosen)) < 4
-    assert after.clients == ()
+    assert after.clients == Clients()
     received = [int(np.flatnonzero(row)[0]) for row in np.asarray(info.weights[0])]
     assert [chosen[sender] for sender in received] == chosen
 
     # Each client trains from the model that it chose.
     alone = made(local)
     start = alone.init(jax.random.key(2), data.train)._replace(
-        clients=tree.take(state.server, jnp.array(chosen))
+        clients=Clients(tree.take(state.server, jnp.array(chosen)))
     )
-    trained = tree.ravel(run(alone, data, 1, state=start)[0].clients)
+    trained = tree.ravel(run(alone, data, 1, state=start)[0].clients.memory)
     for k in range(5):
         members = np.array(chosen) == k
         expected = trained[members].mean(axis=0) if members.any() else tree.ravel(state.server)[k]

@@ -68,7 +68,7 @@ def test_rounds_of_some_clients_equal_numpy_written_from_the_paper(option):
         c = c + np.sum(changes, axis=0) / CLIENTS
     np.testing.assert_allclose(flat(state.server.model), x, atol=1e-5)
     np.testing.assert_allclose(flat(state.server.control), c, atol=1e-5)
-    np.testing.assert_allclose(tree.ravel(state.clients), own, atol=1e-5)
+    np.testing.assert_allclose(tree.ravel(state.clients.memory), own, atol=1e-5)
     assert info.batches.tolist() == [[STEPS + (option == "I")] * 2] * 3
     assert info.up.tolist() == info.down.tolist() == [[6] * 2] * 3
 
@@ -94,12 +94,12 @@ def test_with_momentum_option_ii_takes_the_mean_gradient_that_the_steps_followed
     )
     state, _, _ = run(scaffold(constant), DATA, 1)
     mean_input = FULL.mean(axis=1)  # bias first
-    np.testing.assert_allclose(tree.ravel(state.clients), 3.0 * mean_input, rtol=1e-4)
+    np.testing.assert_allclose(tree.ravel(state.clients.memory), 3.0 * mean_input, rtol=1e-4)
     given = scaffold(constant, local_rate=0.5)
     half, _, _ = run(given, DATA, 1)
     # Five steps of rate .1 and momentum .9 go .1 (1 + 1.9 + 2.71 + 3.439 + 4.0951) far.
     ratio = 0.1 * (1 + 1.9 + 2.71 + 3.439 + 4.0951) / 0.5
-    np.testing.assert_allclose(tree.ravel(half.clients), ratio * 3.0 * mean_input, rtol=1e-4)
+    np.testing.assert_allclose(tree.ravel(half.clients.memory), ratio * 3.0 * mean_input, rtol=1e-4)
 
 
 def test_clipping_of_examples_does_not_shorten_the_distance_that_option_ii_divides_by():
@@ -117,13 +117,15 @@ def test_clipping_of_examples_does_not_shorten_the_distance_that_option_ii_divid
     )
     assert 0.05 * np.linalg.norm(FULL, axis=-1).max() < 0.5
     state, _, _ = run(scaffold(constant), DATA, 1)
-    np.testing.assert_allclose(tree.ravel(state.clients), 0.05 * FULL.mean(axis=1), atol=1e-6)
+    np.testing.assert_allclose(
+        tree.ravel(state.clients.memory), 0.05 * FULL.mean(axis=1), atol=1e-6
+    )
 
 
 def test_the_servers_control_variate_stays_the_clients_mean_if_one_does_not_report():
     spoilt = DATA._replace(train=DATA.train._replace(x=DATA.train.x.at[1].set(np.nan)))
     state, _, _ = run(scaffold(TASK), spoilt, 2)
-    controls = np.asarray(tree.ravel(state.clients))
+    controls = np.asarray(tree.ravel(state.clients.memory))
     np.testing.assert_allclose(
         flat(state.server.control), controls.mean(axis=0), rtol=1e-5, atol=1e-5
     )

@@ -1,16 +1,13 @@
 """The models that clients deploy, also clients that were never seen or have been away."""
 
-from collections.abc import Callable
 from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
-from jax import lax
-from jaxtyping import Array, Bool, Float, Int
+from jaxtyping import Array, Bool
 
 from jaxfl.core import tree
-from jaxfl.core.types import Cohort, Params, PRNGKey, State, Task
-from jaxfl.training.objectives import data_loss
+from jaxfl.core.types import Cohort, Params, PRNGKey, State
 
 
 class Personal(NamedTuple):
@@ -79,37 +76,6 @@ def personal_or_global(state: State, cohort: Cohort) -> Params:
       [[90.0], [2.0], [3.0], [4.0]]
     """
     return personal_models(tree.take(state.clients, cohort.ids), state.server)
-
-
-def lowest_loss(task: Task) -> Callable[..., Int[Array, "m"]]:
-    """The choice of one of K models by the loss on the client's own training data.
-
-    Returns:
-      choose(key, models [K, ...], cohort, allowed [M, K] or None) -> the number of each client's
-      model [M]. A NaN is never the lowest loss.
-
-    Example:
-      >>> choose = lowest_loss(task)
-      >>> models = tree.broadcast(task.problem.init(jax.random.key(0)), 3)
-      >>> jax.eval_shape(choose, jax.random.key(0), models, cohort).shape
-      (4,)
-    """
-    evaluate = task.evaluate(data_loss(task.problem))
-
-    def choose(
-        key: PRNGKey, models: Params, cohort: Cohort, allowed: Bool[Array, "m k"] | None = None
-    ) -> Int[Array, "m"]:
-        def losses(model: Params) -> Float[Array, "m"]:
-            stacked = tree.broadcast(model, cohort.ids.size)
-            return evaluate(key, stacked, cohort.train, cohort.ids)
-
-        values = lax.map(losses, models).T  # [M, K]
-        values = jnp.where(jnp.isnan(values), jnp.finfo(values.dtype).max, values)
-        if allowed is not None:
-            values = jnp.where(allowed, values, jnp.inf)
-        return values.argmin(axis=1).astype(jnp.int32)
-
-    return choose
 
 
 def deploy_key() -> PRNGKey:

@@ -1,0 +1,112 @@
+"""Several models sent, of which each client takes the one with the lowest loss: IFCA and others."""
+
+from collections.abc import Callable
+
+import jax.numpy as jnp
+from jax import lax
+from jaxtyping import Array, Bool, Float, Int
+
+from jaxfl.algorithms.steps.client import train_and_send
+from jaxfl.algorithms.steps.personal import deploy_key
+from jaxfl.core import tree
+from jaxfl.core.messages import Down, Report, Up
+from jaxfl.core.streams import stream
+from jaxfl.core.types import Cohort, Params, PRNGKey, Task
+from jaxfl.training.objectives import data_loss
+
+
+def offer(models: Params, offered: Bool[Array, "m k"]) -> Down:
+    """A download in which each client gets some of K models.
+
+    Args:
+      models: [K, ...].
+      offered: which of them each client gets [M, K], at least one.
+
+    Example:
+      >>> offered = jnp.array([[True, False], [True, True]])
+      >>> offer(jnp.zeros((2, 3)), offered).floats.tolist()
+      [3, 6]
+    """
+    size = tree.size(models) // offered.shape[1]
+    return Down(models, offered, floats=size * offered.sum(axis=1))
+
+
+def choice(task: Task) -> Callable[[PRNGKey, Down, Cohort], Int[Array, "m"]]:
+    """The choice of one of K models by the loss on the client's own training data.
+
+    Returns:
+      choose(key, a download of K models or an `offer`, cohort) -> the number of each client's model
+      [M]. A NaN is never the lowest loss.
+
+    Example:
+      >>> choose = choice(task)
+      >>> models = tree.broadcast(task.problem.init(jax.random.key(0)), 3)
+      >>> jax.eval_shape(choose, jax.random.key(0), Down(models), cohort).shape
+      (4,)
+    """
+    evaluate = task.evaluate(data_loss(task.problem))
+
+    def losses(key: PRNGKey, models: Params, cohort: Cohort) -> Float[Array, "m k"]:
+        def of_model(model: Params) -> Float[Array, "m"]:
+            stacked = tree.broadcast(model, cohort.ids.size)
+            return evaluate(key, stacked, cohort.train, cohort.ids)
+
+        values = lax.map(of_model, models).T
+        largest = jnp.finfo(values.dtype).max
+        return jnp.where(values < largest, values, largest)
+
+    def choose(key: PRNGKey, down: Down, cohort: Cohort) -> Int[Array, "m"]:
+        models, offered, *_ = down
+        if isinstance(offered, tuple):
+            return losses(key, models, cohort).argmin(axis=1).astype(jnp.int32)
+
+        def lowest() -> Int[Array, "m"]:
+            return jnp.where(offered, losses(key, models, cohort), jnp.inf).argmin(axis=1)
+
+        several = (offered.sum(axis=1) > 1).any()
+        return lax.cond(several, lowest, lambda: offered.argmax(axis=1)).astype(jnp.int32)
+
+    return choose
+
+
+def train_choice(task: Task) -> Callable[[PRNGKey, tuple, Down, Cohort], tuple]:
+    """The step in which each client trains the model that it chooses, and tells which it is.
+
+    Returns:
+      `Exchange.client`, for clients that keep nothing.
+
+    Example:
+      >>> models = tree.broadcast(task.problem.init(jax.random.key(0)), 3)
+      >>> client = train_choice(task)
+      >>> jax.eval_shape(client, jax.random.key(0), (), Down(models), cohort)[1].plain.shape
+      (4,)
+    """
+    fit = task.trainer(data_loss(task.problem))
+    choose = choice(task)
+
+    def client(key: PRNGKey, memory: tuple, down: Down, cohort: Cohort) -> tuple[tuple, Up, Report]:
+        number = choose(stream(key, "evaluate"), down, cohort)
+        start = tree.take(down.common, number)
+        _, up, report = train_and_send(fit, key, start, None, cohort)
+        return memory, up._replace(plain=number), report
+
+    return client
+
+
+def deploy_choice(task: Task) -> Callable[[tuple, Down, Cohort], Params]:
+    """What clients deploy if it is the model that they choose.
+
+    Returns:
+      `Wire.deploy`.
+
+    Example:
+      >>> models = tree.broadcast(task.problem.init(jax.random.key(0)), 3)
+      >>> tree.size(jax.eval_shape(deploy_choice(task), (), Down(models), cohort))
+      360
+    """
+    choose = choice(task)
+
+    def deploy(memory: tuple, down: Down, cohort: Cohort) -> Params:
+        return tree.take(down.common, choose(deploy_key(), down, cohort))
+
+    return deploy
