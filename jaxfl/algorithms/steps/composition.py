@@ -43,6 +43,8 @@ def compose(task: Task, wire: Wire, apply: Callable | None = None, **others: Any
       (4,)
     """
 
+    release = wire.download if wire.release is None else wire.release
+
     def init(key: PRNGKey, train: Dataset) -> State:
         memory, state = wire.init(key, train)
         return State(Clients(memory, state.record), state.server)
@@ -64,6 +66,8 @@ def compose(task: Task, wire: Wire, apply: Callable | None = None, **others: Any
             )
             if report.loss is not None:
                 info = info._replace(loss=report.loss, trained=report.trained)
+            if report.weights is not None:
+                info = info._replace(weights=report.weights)
             if report.accepted is not None:
                 accepted = report.accepted
             if exchange.server is None:
@@ -77,11 +81,11 @@ def compose(task: Task, wire: Wire, apply: Callable | None = None, **others: Any
             outcome = exchange.server(key, known, uploads[0] if isinstance(ups, Up) else uploads)
             copies_up, copies_down = outcome.copies or (1, 1)
             sent = sum(floats(up, clients) for up in ups_of(ups)) * copies_up
-            if outcome.joining is not None:
-                more, batches = outcome.joining
-                sent, info = sent + more, info._replace(batches=info.batches + batches)
+            more = outcome.joining
             info = info._replace(
-                up=info.up + sent,
+                up=info.up + sent + more.up,
+                down=info.down + more.down,
+                batches=info.batches + more.batches,
                 weights=info.weights if outcome.weights is None else outcome.weights,
                 metrics=info.metrics | outcome.metrics,
             )
@@ -92,7 +96,7 @@ def compose(task: Task, wire: Wire, apply: Callable | None = None, **others: Any
 
     def models(state: State, cohort: Cohort) -> Params:
         memory, record = tree.take(state.clients, cohort.ids)
-        return wire.deploy(memory, wire.download(ServerState(state.server, record)), cohort)
+        return wire.deploy(memory, release(ServerState(state.server, record)), cohort)
 
     apply = task.problem.apply if apply is None else apply
     return Algorithm(init, round, models, apply, wire=wire, **others)
