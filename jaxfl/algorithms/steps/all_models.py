@@ -30,13 +30,11 @@ class Offer(NamedTuple):
     sizes: PyTree
     # [M] the client's place among the senders
     place: Int[Array, "m"]
-    # [M] whether the client itself has reported
-    counted: Bool[Array, "m"]
 
     @property
     def own(self) -> Bool[Array, "m n"]:
         """Which model is the client's own: the identity in a cohort whose clients all send."""
-        return self.place[:, None] == jnp.arange(self.reported.size)
+        return self.place[:, None] == jnp.arange(self.reported.size)[None]
 
 
 # (key, offer, cohort) -> (the model that each client takes [M, ...], the report with its weights)
@@ -48,12 +46,12 @@ def isolate_rows(weights: Float[Array, "m n"], offer: Offer) -> Float[Array, "m 
 
     Example:
       >>> there = jnp.array([True, False])
-      >>> offer = Offer((), (), (), there, (), place=jnp.array([1]), counted=there[1:])
+      >>> offer = Offer((), (), (), there, (), place=jnp.array([1]))
       >>> isolate_rows(jnp.array([[0.5, 0.5]]), offer).tolist()
       [[0.0, 1.0]]
     """
     rows = leave_out(weights, offer.reported)
-    return jnp.where(offer.counted[:, None], rows, offer.own.astype(rows.dtype))
+    return jnp.where(offer.reported[offer.place, None], rows, offer.own.astype(rows.dtype))
 
 
 def keep_rows(task: Task, weights: Float[Array, "m n"], offer: Offer) -> Edges:
@@ -61,7 +59,7 @@ def keep_rows(task: Task, weights: Float[Array, "m n"], offer: Offer) -> Edges:
 
     Example:
       >>> there = jnp.ones(2, bool)
-      >>> offer = Offer((), (), (), there, (), place=jnp.array([1]), counted=there[1:])
+      >>> offer = Offer((), (), (), there, (), place=jnp.array([1]))
       >>> keep_rows(task, jnp.array([[0.5, 0.5]]), offer).weights.tolist()
       [[0.5, 0.5]]
     """
@@ -101,10 +99,7 @@ def choose_from_all(task: Task, choose: Choice, sizes: bool = False) -> Algorith
     def take(
         key: PRNGKey, memory: tuple[Params, Params], down: Down, cohort: Cohort
     ) -> tuple[Params, None, Report]:
-        assert down.counted is not None  # that of a reply
-        model, report = choose(
-            key, Offer(*memory, *down.common, down.each, down.counted), cohort
-        )
+        model, report = choose(key, Offer(*memory, *down.common, down.each), cohort)
         return model, None, report
 
     exchanges = (Exchange(client, server), Exchange(take))

@@ -42,7 +42,6 @@ def compose(task: Task, wire: Wire, apply: Callable | None = None, **others: Any
       >>> one_round(algorithm)[1].up.shape
       (4,)
     """
-
     release = wire.download if wire.release is None else wire.release
 
     def init(key: PRNGKey, train: Dataset) -> State:
