@@ -56,6 +56,9 @@ def cobo(task: Task, *, pull: Annotated[Scalar, FRACTION] = 0.1) -> Algorithm:
     w_ij = 1 if the inner product is positive, otherwise 0. Then x_i moves by
     -pull sum_j w_ij (x_i - x_j).
 
+    A round is not written as messages: the server would hold the gradients of all pairs at once,
+    where here it compares M pairs at a time.
+
     State: clients = the model of each client; server = nothing. Metrics: `edges`, the mean number
     of clients with which a client agrees.
 

@@ -6,15 +6,14 @@ import jax.numpy as jnp
 from jax import lax
 from jaxtyping import Array, Bool, Float
 
-from jaxfl.algorithms.steps.personal import own_models
-from jaxfl.algorithms.steps.uploads import train_and_upload
-from jaxfl.core import tree
+from jaxfl.algorithms.steps.all_models import Offer, choose_from_all, isolate_rows
 from jaxfl.core.facts import method
+from jaxfl.core.messages import Report
 from jaxfl.core.options import COUNT_OR_ZERO
 from jaxfl.core.papers import Paper
 from jaxfl.core.streams import stream
-from jaxfl.core.types import Algorithm, Cohort, Dataset, Info, PRNGKey, State, Task
-from jaxfl.kernels.mixing import isolate, mix
+from jaxfl.core.types import Algorithm, Cohort, Params, PRNGKey, Task
+from jaxfl.kernels.mixing import mix
 from jaxfl.training.objectives import data_loss
 
 
@@ -42,8 +41,10 @@ def dpfl(task: Task, *, budget: Annotated[int, COUNT_OR_ZERO] = 3) -> Algorithm:
     budget is not spent. The graph is directed and sparse: a row has at most 1 + budget weights.
     A client without validation data keeps its model.
 
-    State: clients = the model of each client; server = nothing. Metrics: `edges`, the mean number
-    of collaborators.
+    The server also tells the sizes of all clients, which are the weights of a mean.
+
+    State: memory = each client's model; server = nothing. Metrics: `edges`, the mean number of
+    collaborators.
 
     Args:
       task: the model and its training.
@@ -61,53 +62,43 @@ def dpfl(task: Task, *, budget: Annotated[int, COUNT_OR_ZERO] = 3) -> Algorithm:
       ((4, 4), ['edges'])
     """
     loss = data_loss(task.problem)
-    fit = task.trainer(loss)
     evaluate = task.evaluate(loss)
 
-    def init(key: PRNGKey, train: Dataset) -> State:
-        return State(tree.broadcast(task.problem.init(key), train.mask.shape[0]), ())
-
-    def round(key: PRNGKey, state: State, cohort: Cohort) -> tuple[State, Info]:
-        clients = cohort.ids.size
-        _, received, info = train_and_upload(task, fit, key, state.clients, None, cohort)
+    def choose(key: PRNGKey, offer: Offer, cohort: Cohort) -> tuple[Params, Report]:
         evaluate_key = stream(key, "evaluate")
-        sizes = jnp.maximum(cohort.sizes, 1).astype(jnp.float32)
-        places = jnp.arange(clients)
+        sizes = jnp.maximum(offer.sizes, 1).astype(jnp.float32)
+        senders = jnp.arange(sizes.size)
 
-        def losses(neighbours: Bool[Array, "m m"]) -> Float[Array, "m"]:
+        def losses(neighbours: Bool[Array, "m n"]) -> Float[Array, "m"]:
             """The validation loss of each client at the mean of its set; NaN counts as large."""
             values = evaluate(
-                evaluate_key, mix(rows_of(neighbours), received), cohort.val, cohort.ids
+                evaluate_key, mix(rows_of(neighbours), offer.models), cohort.val, cohort.ids
             )
             return jnp.where(jnp.isnan(values), jnp.finfo(values.dtype).max, values)
 
-        def rows_of(neighbours: Bool[Array, "m m"]) -> Float[Array, "m m"]:
+        def rows_of(neighbours: Bool[Array, "m n"]) -> Float[Array, "m n"]:
             weights = jnp.where(neighbours, sizes[None], 0.0)
             return weights / weights.sum(axis=1, keepdims=True)
 
         def add(carry: tuple[Array, Array, Array], _: None) -> tuple[tuple, None]:
             neighbours, best, active = carry
 
-            def offer(sender: Array) -> Float[Array, "m"]:
-                return losses(neighbours | (places == sender)[None])
+            def join(sender: Array) -> Float[Array, "m"]:
+                return losses(neighbours | (senders == sender)[None])
 
-            offers = lax.map(offer, places).T  # [M, M] (receiver, sender)
-            free = ~neighbours & info.reported[None]
-            offers = jnp.where(free, offers, jnp.inf)
-            sender = offers.argmin(axis=1)
-            value = offers.min(axis=1)
+            values = lax.map(join, senders).T  # [M, N] (receiver, sender)
+            free = ~neighbours & offer.reported[None]
+            values = jnp.where(free, values, jnp.inf)
+            sender = values.argmin(axis=1)
+            value = values.min(axis=1)
             active = active & (value <= best) & free.any(axis=1)
-            neighbours = neighbours | (active[:, None] & (places[None] == sender[:, None]))
+            neighbours = neighbours | (active[:, None] & (senders[None] == sender[:, None]))
             return (neighbours, jnp.where(active, value, best), active), None
 
-        alone = jnp.eye(clients, dtype=bool)
-        begin = (alone, losses(alone), cohort.val.mask.any(axis=1))
-        (neighbours, _, _), _ = lax.scan(add, begin, None, length=min(budget, clients - 1))
-        weights = isolate(rows_of(neighbours), info.reported)
-        edges = (weights > 0).sum() / clients - 1
-        info = info._replace(
-            weights=weights, down=(clients - 1) * info.down, metrics={"edges": edges}
-        )
-        return State(mix(weights, received), ()), info
+        begin = (offer.own, losses(offer.own), cohort.val.mask.any(axis=1))
+        (neighbours, _, _), _ = lax.scan(add, begin, None, length=min(budget, senders.size - 1))
+        weights = isolate_rows(rows_of(neighbours), offer)
+        edges = (weights > 0).sum() / cohort.ids.size - 1
+        return mix(weights, offer.models), Report(weights=weights, metrics={"edges": edges})
 
-    return Algorithm(init, round, own_models, task.problem.apply, validates=True)
+    return choose_from_all(task, choose, sizes=True)

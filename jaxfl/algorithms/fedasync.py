@@ -6,14 +6,13 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Int
 
-from jaxfl.algorithms.steps.staleness import Discount, discount, download, shares, staleness_metrics
-from jaxfl.algorithms.steps.uploads import train_and_upload
-from jaxfl.core import tree
+from jaxfl.algorithms.steps.staleness import Discount, discount, stale_starts
 from jaxfl.core.facts import method
+from jaxfl.core.messages import ServerState, Uploads
 from jaxfl.core.options import FRACTION, NOT_NEGATIVE
 from jaxfl.core.papers import Paper
 from jaxfl.core.streams import client_keys, stream
-from jaxfl.core.types import Algorithm, Cohort, Dataset, Info, Params, PRNGKey, Scalar, State, Task
+from jaxfl.core.types import Algorithm, PRNGKey, Scalar, Task
 from jaxfl.kernels.mixing import mix
 from jaxfl.training.objectives import data_loss, proximal
 
@@ -55,9 +54,10 @@ def fedasync(
     late is that of `clock.arrivals`, on the command line `--arrivals asynchronous`. Under
     another participation, a client that is in every round has a d of less than M.
 
-    State: clients = `Download`, with the number of models mixed in as versions; server = (the
-    global model, that number). Metrics: `staleness` (mean of the cohort) and `largest_staleness`.
-    The weights are the shares of the clients in what the round adds.
+    State: memory = the model that each client has received last; record = how many models were
+    mixed in before it was; server = (the global model, that number). Metrics: `staleness` (mean of
+    the cohort) and `largest_staleness`. The weights are the shares of the clients in what the round
+    adds.
 
     Args:
       task: the model and its training.
@@ -73,44 +73,28 @@ def fedasync(
 
     Example:
       >>> state, info = one_round(fedasync(task, staleness="hinge"))
-      >>> state.clients.version.shape, sorted(info.metrics)
+      >>> state.clients.record.shape, sorted(info.metrics)
       ((4,), ['largest_staleness', 'staleness'])
     """
-    fit = task.trainer(proximal(data_loss(task.problem), rho))
     slope = SLOPES[staleness] if a is None else a
 
-    def init(key: PRNGKey, train: Dataset) -> State:
-        model = task.problem.init(key)
-        mixed = jnp.zeros((), jnp.int32)
-        return State(download(model, mixed, train.mask.shape[0]), (model, mixed))
-
-    def round(key: PRNGKey, state: State, cohort: Cohort) -> tuple[State, Info]:
+    def step(key: PRNGKey, state: ServerState, uploads: Uploads) -> tuple:
         model, mixed = state.server
-        start = state.clients.model
-        _, received, info = train_and_upload(task, fit, key, start, start, cohort)
-        order = _order(stream(key, "server"), cohort.ids)
-        arrived = info.reported[order].astype(jnp.int32)
+        order = _order(stream(key, "server"), uploads.ids)
+        arrived = uploads.reported[order].astype(jnp.int32)
         # Between its download and its turn, the server has also mixed in those before it.
         before = (jnp.cumsum(arrived) - arrived)[jnp.argsort(order)]
-        delay = mixed - state.clients.version + before
+        delay = mixed - state.record + before
         # Algorithm 1: alpha_t = alpha s(t - tau).
-        steps = alpha * discount(delay, staleness, slope, b) * info.reported
+        steps = alpha * discount(delay, staleness, slope, b) * uploads.reported
         counts = _left_in_the_end(steps[order])[jnp.argsort(order)]
         # x_t = (1 - alpha_t) x_(t-1) + alpha_t x_new, for one arrival after the other.
-        increment = mix(counts, received)
+        increment = mix(counts, uploads.received)
         factor = jnp.prod(1 - steps)
         model = jax.tree.map(lambda old, new: factor * old + new, model, increment)
-        mixed = mixed + arrived.sum()
-        info = info._replace(
-            weights=tree.broadcast(shares(counts), cohort.ids.size),
-            metrics=staleness_metrics(delay, info.reported),
-        )
-        return State(download(model, mixed, cohort.ids.size), (model, mixed)), info
+        return (model, mixed + arrived.sum()), counts, delay
 
-    def models(state: State, cohort: Cohort) -> Params:
-        return tree.broadcast(state.server[0], cohort.ids.size)
-
-    return Algorithm(init, round, models, task.problem.apply)
+    return stale_starts(task, proximal(data_loss(task.problem), rho), step)
 
 
 def _order(key: PRNGKey, ids: Int[Array, "m"]) -> Int[Array, "m"]:

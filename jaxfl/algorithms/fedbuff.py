@@ -5,13 +5,13 @@ from typing import Annotated
 import jax
 import jax.numpy as jnp
 
-from jaxfl.algorithms.steps.staleness import discount, download, shares, staleness_metrics
-from jaxfl.algorithms.steps.uploads import train_and_upload
+from jaxfl.algorithms.steps.staleness import discount, shares, stale_starts
 from jaxfl.core import tree
 from jaxfl.core.facts import method
+from jaxfl.core.messages import ServerState, Uploads
 from jaxfl.core.options import POSITIVE
 from jaxfl.core.papers import Paper
-from jaxfl.core.types import Algorithm, Cohort, Dataset, Info, Params, PRNGKey, Scalar, State, Task
+from jaxfl.core.types import Algorithm, PRNGKey, Scalar, Task
 from jaxfl.kernels.mixing import mix
 from jaxfl.training.batch_statistics import of_statistics
 from jaxfl.training.objectives import data_loss
@@ -44,9 +44,9 @@ def fedbuff(task: Task, *, rate: Annotated[Scalar, POSITIVE] = 1.0) -> Algorithm
     line `--arrivals asynchronous`. Under another participation, d is the number of rounds since
     the client last took part, less one.
 
-    State: clients = `Download`, with the server's steps as versions; server = (the global model,
-    the number of steps). Metrics: `staleness` (mean of the cohort) and `largest_staleness`. The
-    weights are the shares of the clients in the step.
+    State: memory = the model that each client has received last; record = after how many steps of
+    the server; server = (the global model, the number of steps). Metrics: `staleness` (mean of the
+    cohort) and `largest_staleness`. The weights are the shares of the clients in the step.
 
     Args:
       task: the model and its training.
@@ -59,38 +59,21 @@ def fedbuff(task: Task, *, rate: Annotated[Scalar, POSITIVE] = 1.0) -> Algorithm
 
     Example:
       >>> state, info = one_round(fedbuff(task))
-      >>> state.clients.version.shape, sorted(info.metrics)
+      >>> state.clients.record.shape, sorted(info.metrics)
       ((4,), ['largest_staleness', 'staleness'])
     """
-    fit = task.trainer(data_loss(task.problem))
 
-    def init(key: PRNGKey, train: Dataset) -> State:
-        model = task.problem.init(key)
-        steps = jnp.zeros((), jnp.int32)
-        return State(download(model, steps, train.mask.shape[0]), (model, steps))
-
-    def round(key: PRNGKey, state: State, cohort: Cohort) -> tuple[State, Info]:
+    def step(key: PRNGKey, state: ServerState, uploads: Uploads) -> tuple:
         model, steps = state.server
-        start = state.clients.model
-        _, received, info = train_and_upload(task, fit, key, start, None, cohort)
+        reported = uploads.reported
         # Section 5: the update of client i counts 1 / sqrt(1 + tau_i).
-        staleness = steps - state.clients.version
-        counts = discount(staleness, "polynomial", 0.5, 0.0) * info.reported
-        updates = jax.tree.map(jnp.subtract, received, start)
+        staleness = steps - state.record
+        counts = discount(staleness, "polynomial", 0.5, 0.0) * reported
+        updates = jax.tree.map(jnp.subtract, uploads.received, uploads.before)
         # Algorithm 1, lines 9 to 12: the sum of the updates over K, times eta_g.
-        mean = mix(counts / jnp.maximum(info.reported.sum(), 1), updates)
+        mean = mix(counts / jnp.maximum(reported.sum(), 1), updates)
         after = jax.tree.map(lambda old, step: old + rate * step, model, mean)
-        weights = shares(counts)
-        after = tree.combine(of_statistics, mix(weights, received), after)
-        model = tree.where(info.reported.any(), after, model)
-        steps = steps + 1
-        info = info._replace(
-            weights=tree.broadcast(weights, cohort.ids.size),
-            metrics=staleness_metrics(staleness, info.reported),
-        )
-        return State(download(model, steps, cohort.ids.size), (model, steps)), info
+        after = tree.combine(of_statistics, mix(shares(counts), uploads.received), after)
+        return (tree.where(reported.any(), after, model), steps + 1), counts, staleness
 
-    def models(state: State, cohort: Cohort) -> Params:
-        return tree.broadcast(state.server[0], cohort.ids.size)
-
-    return Algorithm(init, round, models, task.problem.apply)
+    return stale_starts(task, data_loss(task.problem), step)

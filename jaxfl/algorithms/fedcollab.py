@@ -6,21 +6,33 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Int
 
+from jaxfl.algorithms.steps.client import train_and_send
+from jaxfl.algorithms.steps.composition import compose
 from jaxfl.algorithms.steps.divergence import estimate_divergences
-from jaxfl.algorithms.steps.uploads import train_and_upload
 from jaxfl.core import tree
 from jaxfl.core.facts import method
+from jaxfl.core.messages import (
+    Down,
+    Exchange,
+    Joining,
+    Outcome,
+    Report,
+    ServerState,
+    Up,
+    Uploads,
+    Wire,
+)
 from jaxfl.core.options import COUNT, NOT_NEGATIVE, POSITIVE
 from jaxfl.core.papers import Paper
 from jaxfl.core.streams import stream
-from jaxfl.core.types import Algorithm, Cohort, Dataset, Info, Params, PRNGKey, Scalar, State, Task
+from jaxfl.core.types import Algorithm, Cohort, Dataset, Params, PRNGKey, Scalar, Task
 from jaxfl.kernels.coalitions import coalition_weights, find_coalitions
 from jaxfl.kernels.mixing import leave_out, mix
 from jaxfl.training.objectives import data_loss
 
 
-class Client(NamedTuple):
-    """The state of each client."""
+class Record(NamedTuple):
+    """What the server keeps for each client."""
 
     # [C] its coalition, which never changes
     coalition: Int[Array, "*c"]
@@ -62,8 +74,8 @@ def fedcollab(
     the coalition S weighted by size, that a search finds, see `kernels.coalitions`. m_S is the
     number of training examples of the coalition. Then each coalition is a federation of its own.
 
-    State: clients = `Client`; server = the models of the coalitions [K, ...]. Metrics: the number
-    of `coalitions` of the cohort.
+    State: record = `Record`; server = the models of the coalitions [K, ...]. Metrics: the number of
+    `coalitions` of the cohort.
 
     Args:
       task: the model and its training.
@@ -82,8 +94,10 @@ def fedcollab(
     grown for 100 of them, and its best value counts; here the value after the last step counts,
     which is not biased upward. All of its clients train on half as many examples as the smallest
     one has, here on half of their own. The authors' search draws a new order in each pass, and does
-    not limit the number of coalitions. The estimation does not pass the task's upload, so attacks,
-    noise and compression do not reach it. It counts in `up` and `down` of a client's first round.
+    not limit the number of coalitions. The estimation is an exchange of all clients before round 0,
+    which `init` does with the data of all of them at hand. It does not pass the task's upload, so
+    attacks, noise and compression do not reach it, and counts in `up` and `down` of a client's
+    first round.
     The gradients of discriminators, `steps` for each other client, are not counted in `batches`,
     which is of the model.
 
@@ -96,7 +110,7 @@ def fedcollab(
 
     # One program: operation by operation, it takes twice as long to compile.
     @jax.jit
-    def init(key: PRNGKey, train: Dataset) -> State:
+    def init(key: PRNGKey, train: Dataset) -> tuple[tuple, ServerState]:
         sizes = jnp.sum(train.mask > 0, axis=1)
         divergences = estimate_divergences(
             key, task.problem, train, steps=steps, rate=rate, most=examples
@@ -110,34 +124,39 @@ def fedcollab(
             coalitions=coalitions,
             starts=starts,
         )
-        client = Client(
+        record = Record(
             coalition,
             jnp.full_like(coalition, divergences.up),
             jnp.full_like(coalition, divergences.down),
         )
-        return State(client, tree.broadcast(task.problem.init(key), coalitions))
+        models = tree.broadcast(task.problem.init(key), coalitions)
+        return (), ServerState(models, record)
 
-    def round(key: PRNGKey, state: State, cohort: Cohort) -> tuple[State, Info]:
-        client: Client = state.clients
-        start = tree.take(state.server, client.coalition)
-        _, received, info = train_and_upload(task, fit, key, start, None, cohort)
+    def download(state: ServerState) -> Down:
+        return Down(each=tree.take(state.server, state.record.coalition))
+
+    def client(key: PRNGKey, memory: tuple, down: Down, cohort: Cohort) -> tuple[tuple, Up, Report]:
+        _, up, report = train_and_send(fit, key, down.each, None, cohort)
+        return (), up, report
+
+    def server(key: PRNGKey, state: ServerState, uploads: Uploads) -> Outcome:
+        coalition, up, down = state.record
         # FedAvg in each coalition; one without a model that arrived keeps its own.
-        weights = leave_out(coalition_weights(client.coalition, cohort.sizes), info.reported)
-        mixed = mix(weights, received)
-        present = client.coalition[None] == jnp.arange(coalitions)[:, None]  # [K, M]
-        reported = present & info.reported[None]
+        weights = leave_out(coalition_weights(coalition, uploads.sizes), uploads.reported)
+        mixed = mix(weights, uploads.received)
+        present = coalition[None] == jnp.arange(coalitions)[:, None]  # [K, M]
+        reported = present & uploads.reported[None]
         of_member = tree.take(mixed, jnp.argmax(reported, axis=1))
-        server = tree.choose(reported.any(axis=1), of_member, state.server)
-        info = info._replace(
+        models = tree.choose(reported.any(axis=1), of_member, state.server)
+        nothing = jnp.zeros_like(up)
+        return Outcome(
+            ServerState(models, Record(coalition, nothing, nothing)),
             weights=weights,
-            up=info.up + client.up,
-            down=info.down + client.down,
             metrics={"coalitions": present.any(axis=1).sum().astype(float)},
+            joining=Joining(up, down),
         )
-        nothing = jnp.zeros_like(client.up)
-        return State(Client(client.coalition, nothing, nothing), server), info
 
-    def models(state: State, cohort: Cohort) -> Params:
-        return tree.take(state.server, state.clients.coalition[cohort.ids])
+    def deploy(memory: tuple, down: Down, cohort: Cohort) -> Params:
+        return down.each
 
-    return Algorithm(init, round, models, task.problem.apply)
+    return compose(task, Wire(init, (Exchange(client, server),), deploy, download))

@@ -5,22 +5,13 @@ import jax.numpy as jnp
 from jax import lax
 from jaxtyping import Array
 
-from jaxfl.algorithms.steps.personal import own_models
-from jaxfl.algorithms.steps.uploads import train_and_upload
+from jaxfl.algorithms.steps.all_models import Offer, choose_from_all, keep_rows
 from jaxfl.core import tree
 from jaxfl.core.facts import method
+from jaxfl.core.messages import Report
 from jaxfl.core.papers import Paper
 from jaxfl.core.streams import stream
-from jaxfl.core.types import (
-    Algorithm,
-    Cohort,
-    Dataset,
-    Info,
-    Params,
-    PRNGKey,
-    State,
-    Task,
-)
+from jaxfl.core.types import Algorithm, Cohort, Params, PRNGKey, Task
 from jaxfl.kernels.fomo import fomo_weights
 from jaxfl.kernels.mixing import mix
 from jaxfl.training.objectives import data_loss
@@ -52,7 +43,7 @@ def fedfomo(task: Task) -> Algorithm:
     lower. A client for which no model has a positive weight keeps its model from before the round,
     or its trained model if it has no validation data; its row of weights is that of the identity.
 
-    State: clients = the model of each client [C, ...]; server = nothing.
+    State: memory = each client's model; server = nothing.
 
     Args:
       task: the model and its training.
@@ -66,40 +57,33 @@ def fedfomo(task: Task) -> Algorithm:
       ()
     """
     loss = data_loss(task.problem)
-    fit = task.trainer(loss)
     evaluate = task.evaluate(loss)
 
-    def init(key: PRNGKey, train: Dataset) -> State:
-        return State(tree.broadcast(task.problem.init(key), train.mask.shape[0]), ())
-
-    def round(key: PRNGKey, state: State, cohort: Cohort) -> tuple[State, Info]:
-        start = state.clients
-        clients = cohort.ids.size
+    def choose(key: PRNGKey, offer: Offer, cohort: Cohort) -> tuple[Params, Report]:
         evaluate_key = stream(key, "evaluate")
-        trained, received, info = train_and_upload(task, fit, key, start, None, cohort)
 
         def losses(models: Params) -> Array:
             """The validation loss of each client [M] at its model of the stack [M, ...]."""
             return evaluate(evaluate_key, models, cohort.val, cohort.ids)
 
-        def offer(model: Params) -> tuple[Array, Array]:
+        def compare(model: Params) -> tuple[Array, Array]:
             """Its loss for each client, and its squared distance from each client's model [M]."""
-            stacked = tree.broadcast(model, clients)
-            return losses(stacked), jax.vmap(tree.squared_distance)(stacked, start)
+            stacked = tree.broadcast(model, cohort.ids.size)
+            return losses(stacked), jax.vmap(tree.squared_distance)(stacked, offer.start)
 
         # How much each model lowers the loss, divided by its distance.
-        before = losses(start)
-        offers, squared = lax.map(offer, received)  # [M, M] each (model, client)
-        offers = jnp.where(info.reported[:, None], offers, jnp.inf)
-        weights = fomo_weights(before, offers.T, jnp.sqrt(squared.T))
+        before = losses(offer.start)
+        values, squared = lax.map(compare, offer.models)  # [N, M] each (model, client)
+        values = jnp.where(offer.reported[:, None], values, jnp.inf)
+        weights = fomo_weights(before, values.T, jnp.sqrt(squared.T))
         has_weight = weights.sum(axis=1) > 0
-        edges = task.keep_edges(weights)
+        edges = keep_rows(task, weights, offer)
 
         # A client for which no model has a weight keeps a model of its own.
         validates = cohort.val.mask.any(axis=1)
-        fallback = tree.choose(validates, start, trained)
-        model = tree.choose(has_weight, mix(edges.rows, received), fallback)
-        weights = jnp.where(has_weight[:, None], edges.weights, jnp.eye(clients))
-        return State(model, ()), info._replace(weights=weights, down=(clients - 1) * info.down)
+        fallback = tree.choose(validates, offer.start, offer.trained)
+        model = tree.choose(has_weight, mix(edges.rows, offer.models), fallback)
+        weights = jnp.where(has_weight[:, None], edges.weights, offer.own.astype(weights.dtype))
+        return model, Report(weights=weights)
 
-    return Algorithm(init, round, own_models, task.problem.apply, validates=True)
+    return choose_from_all(task, choose)

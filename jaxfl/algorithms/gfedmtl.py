@@ -1,26 +1,49 @@
 """GFedMtl: several servers on a graph, clients that train by ADMM, learning between clusters."""
 
-from typing import Annotated, Literal
+from typing import Annotated, Literal, NamedTuple
 
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, ArrayLike, Int, Shaped
+from jaxtyping import Array, ArrayLike, Bool, Int, Shaped
 
 from jaxfl.algorithms.steps import admm
-from jaxfl.algorithms.steps.uploads import upload
+from jaxfl.algorithms.steps.composition import compose
 from jaxfl.core import tree
 from jaxfl.core.errors import check
 from jaxfl.core.facts import method
+from jaxfl.core.messages import (
+    Down,
+    Exchange,
+    Joining,
+    Outcome,
+    Report,
+    ServerState,
+    Up,
+    Uploads,
+    Wire,
+    report_of,
+)
 from jaxfl.core.options import COUNT, NOT_NEGATIVE, POSITIVE
 from jaxfl.core.papers import Paper
 from jaxfl.core.streams import stream
-from jaxfl.core.types import Algorithm, Cohort, Dataset, Info, Params, PRNGKey, Scalar, State, Task
+from jaxfl.core.types import Algorithm, Cohort, Dataset, Params, PRNGKey, Scalar, Task
 from jaxfl.graphs import topology
 from jaxfl.graphs.topology import check_graph, check_groups
 from jaxfl.kernels import consensus, coupling, similarity
 from jaxfl.kernels.cluster import kmeans
 from jaxfl.kernels.mixing import mix
 from jaxfl.training.objectives import data_loss
+
+
+class Record(NamedTuple):
+    """What the servers keep for each client."""
+
+    # [C] the number of its cell: the clients of one server and one cluster
+    cell: Int[Array, "*c"]
+    # [C] whether it has taken part in a round and reported
+    seen: Bool[Array, "*c"]
+    # [C] batches on which it computed a gradient before its first round
+    joining: Int[Array, "*c"]
 
 
 @method(
@@ -59,8 +82,8 @@ def gfedmtl(
 ) -> Algorithm:
     """Servers learn a model for each cluster by ADMM, with their neighbours and other clusters.
 
-    State: clients = `admm.Client`; server = (w_qs [S, Q, ...], the learner of tau or nothing, the
-    integral e_qs [S, Q, ...] or nothing).
+    State: memory = `admm.Client`; record = `Record`; server = (w_qs [S, Q, ...], the learner of tau
+    or nothing, the integral e_qs [S, Q, ...] or nothing).
     Metrics: `disagreement` of the servers; if tau is learned, the mean `tau` between clusters.
 
     Args:
@@ -144,7 +167,7 @@ def gfedmtl(
         """Models [S * Q, ...] as [S, Q, ...]."""
         return jax.tree.map(lambda x: x.reshape(servers, clusters, *x.shape[1:]), models)
 
-    def init(key: PRNGKey, train: Dataset) -> State:
+    def init(key: PRNGKey, train: Dataset) -> tuple[admm.Client, ServerState]:
         model = task.problem.init(key)
         ids = jnp.arange(train.mask.shape[0])
         if cluster_of is None:
@@ -154,69 +177,90 @@ def gfedmtl(
         server = ids % servers if server_of is None else server_of
         check_groups(ids.size, server_of=(server, servers), cluster_of=(cluster, clusters))
         cell = jnp.asarray(server * clusters + cluster)
-        clients = side.enlist(model, train, cell, servers * clusters)._replace(joining=joining)
+        memory = side.enlist(model, train, cell, servers * clusters)
         models = tree.broadcast(tree.broadcast(model, clusters), servers)
         integral = jax.tree.map(jnp.zeros_like, models) if agreement == "integral" else ()
-        return State(clients, (models, coupling.init(tau, clusters), integral))
+        record = Record(cell, jnp.zeros(ids.size, bool), joining)
+        return memory, ServerState((models, coupling.init(tau, clusters), integral), record)
 
-    def round(key: PRNGKey, state: State, cohort: Cohort) -> tuple[State, Info]:
-        client = state.clients
-        models, learner, integral = state.server
+    def centres(state: ServerState) -> Params:
+        """Where the clients of each cell train, and what it has without a client [S * Q, ...]."""
+        models, _, integral = state.server
         if agreement == "integral":
             models = jax.tree.map(jnp.add, models, integral)
-        before = in_cells(models)
-        centre = tree.take(before, client.cell)
+        return in_cells(models)
+
+    def download(state: ServerState) -> Down:
+        return Down(each=tree.take(centres(state), state.record.cell))
+
+    def client(
+        key: PRNGKey, memory: admm.Client, down: Down, cohort: Cohort
+    ) -> tuple[admm.Client, Up, Report]:
         # (13): the new models of the clients.
-        fitted = side.solve(stream(key, "fit"), client, centre, cohort)
-        uploads = admm.message(fitted.params, client.dual, rho)
-        received, info = upload(task, key, fitted, centre, uploads, cohort)
-        floats = info.up
+        fitted = side.solve(stream(key, "fit"), memory, down.each, cohort)
+        up = Up(admm.message(fitted.params, memory.dual, rho), down.each)
+        memory = memory._replace(model=fitted.params, seen=jnp.ones_like(memory.seen))
+        return memory, up, report_of(fitted)
+
+    def server(key: PRNGKey, state: ServerState, uploads: Uploads) -> Outcome:
+        (_, learner, integral), record, _ = state
+        reported = uploads.reported
         # (14) to (18): the steps of the servers, as weights of the uploads and of the models
         # before. (14) and (15) give u, (17) and (18) give w.
-        stack = jax.tree.map(lambda r, b: jnp.concatenate([r, b]), received, before)
+        stack = jax.tree.map(lambda r, b: jnp.concatenate([r, b]), uploads.received, centres(state))
         strength = coupling.strength(learner) if learned else jnp.asarray(tau, float)
-        cells = jnp.where(info.reported, client.cell, -1)
+        cells = jnp.where(reported, record.cell, -1)
         u_rows, w_rows = consensus.server_round(cells, adjacency, strength, clusters, average)
         u_of_cells = mix(u_rows, stack)
-        u = tree.take(u_of_cells, client.cell)
+        u = tree.take(u_of_cells, record.cell)
         models = of_servers(mix(w_rows, stack))
         if agreement == "integral":
             # The integral of the distance from the neighbours.
             towards = of_servers(mix(consensus.disagreement_rows(adjacency, clusters), u_of_cells))
             integral = jax.tree.map(lambda e, d: e + kappa * d, integral, towards)
-        # (16): the new duals of the clients.
-        dual = admm.ascend(client.dual, fitted.params, u, step)
         # The search for clusters counts in a client's first round.
-        first = ~client.seen & info.reported
-        info = info._replace(
-            weights=consensus.upload_weights(w_rows[client.cell]),
-            up=info.up * jnp.where(first & (cluster_of is None), 2, 1),
-            batches=info.batches + jnp.where(first, client.joining, 0),
-            down=2 * info.down,
-            metrics={"disagreement": consensus.disagreement(models)},
+        first = ~record.seen & reported
+        floats = tree.size(u) // reported.size * (cluster_of is None)
+        return Outcome(
+            ServerState(
+                (models, learner, integral),
+                record._replace(seen=jnp.ones_like(record.seen)),
+                (stack, strength, cells),
+            ),
+            Down(each=u),
+            consensus.upload_weights(w_rows[record.cell]),
+            {"disagreement": consensus.disagreement(models)},
+            joining=Joining(up=first * floats, batches=first * record.joining),
         )
-        if learned:
-            # Each client sends the gradient of its validation loss at u. From these the server
-            # computes the gradient of the sum of the losses with respect to tau.
-            answer = gradient(stream(key, "evaluate"), u, cohort.val, cohort.ids)
-            zero = jax.tree.map(jnp.zeros_like, answer.grads)
-            answer_key = stream(key, "second_upload")
-            received_grads, _ = task.upload(answer_key, zero, answer.grads, cohort.ids, cohort.lost)
-            products = similarity.gram(received_grads, stack)
-            grad = consensus.tau_grad(products, cells, adjacency, strength, clusters)
-            learner = coupling.update(learner, grad, rate)
-            info = info._replace(
-                up=info.up + floats,
-                batches=info.batches + answer.batches,
-                metrics=info.metrics | {"tau": coupling.mean(strength, clusters)},
-            )
-        client = client._replace(model=fitted.params, seen=jnp.ones_like(client.seen), dual=dual)
-        return State(client, (models, learner, integral)), info
 
-    def models(state: State, cohort: Cohort) -> Params:
-        client = tree.take(state.clients, cohort.ids)
+    def ascend(
+        key: PRNGKey, memory: admm.Client, down: Down, cohort: Cohort
+    ) -> tuple[admm.Client, Up | None, Report]:
+        # (16): the new duals of the clients.
+        memory = memory._replace(dual=admm.ascend(memory.dual, memory.model, down.each, step))
+        if not learned:
+            return memory, None, Report()
+        # Each client sends the gradient of its validation loss at u.
+        answer = gradient(stream(key, "evaluate"), down.each, cohort.val, cohort.ids)
+        up = Up(answer.grads, jax.tree.map(jnp.zeros_like, answer.grads))
+        return memory, up, Report(batches=answer.batches)
+
+    def learn(key: PRNGKey, state: ServerState, uploads: Uploads) -> Outcome:
+        # From these the servers compute the gradient of the sum of the losses with respect to tau.
+        (models, learner, integral), record, (stack, strength, cells) = state
+        products = similarity.gram(uploads.received, stack)
+        grad = consensus.tau_grad(products, cells, adjacency, strength, clusters)
+        learner = coupling.update(learner, grad, rate)
+        metrics = {"tau": coupling.mean(strength, clusters)}
+        return Outcome(ServerState((models, learner, integral), record), metrics=metrics)
+
+    def release(state: ServerState) -> Down:
+        return Down(each=tree.take(in_cells(state.server[0]), state.record.cell))
+
+    def deploy(memory: admm.Client, down: Down, cohort: Cohort) -> Params:
         # A client that was never seen has the model of its cell.
-        centre = tree.take(in_cells(state.server[0]), client.cell)
-        return tree.choose(client.seen, client.model, centre)
+        return tree.choose(memory.seen, memory.model, down.each)
 
-    return Algorithm(init, round, models, task.problem.apply, validates=learned)
+    exchanges = (Exchange(client, server), Exchange(ascend, learn if learned else None))
+    wire = Wire(init, exchanges, deploy, download, release)
+    return compose(task, wire, validates=learned)

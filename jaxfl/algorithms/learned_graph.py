@@ -107,6 +107,9 @@ def learned_graph(
     with the lower validation loss is taken. A mixture of the learned graph is thus never worse on
     the validation data than what the defaults make of the same models.
 
+    A round is not written as messages: a client sends its gradient only in the rounds of learning,
+    and the shapes of a message are those of every round.
+
     State: clients = `Client`; server = `Server`. Metrics: `alpha`, the balance; `lam`; with a guard
     `chosen`, the share of clients that take the learned mixture, and `gain`, by how much their
     validation loss is lower on average than at the mixture of the first theta.

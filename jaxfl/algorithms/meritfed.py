@@ -7,26 +7,16 @@ import jax.numpy as jnp
 from jax import lax
 from jaxtyping import Array, Float
 
-from jaxfl.algorithms.steps.personal import own_models
-from jaxfl.algorithms.steps.uploads import train_and_upload
+from jaxfl.algorithms.steps.all_models import Offer, choose_from_all, isolate_rows, keep_rows
 from jaxfl.core import tree
 from jaxfl.core.facts import method
+from jaxfl.core.messages import Report
 from jaxfl.core.options import COUNT, POSITIVE
 from jaxfl.core.papers import Paper
 from jaxfl.core.streams import stream
-from jaxfl.core.types import (
-    Algorithm,
-    Cohort,
-    Dataset,
-    Info,
-    Params,
-    PRNGKey,
-    Scalar,
-    State,
-    Task,
-)
+from jaxfl.core.types import Algorithm, Cohort, Params, PRNGKey, Scalar, Task
 from jaxfl.kernels.merit import exponentiated
-from jaxfl.kernels.mixing import isolate, mix, size_weights
+from jaxfl.kernels.mixing import mix, size_weights
 from jaxfl.training.batch_statistics import trainable
 from jaxfl.training.objectives import data_loss
 
@@ -61,7 +51,7 @@ def meritfed(
     on the client's validation examples. The client receives the last mixture. A client without
     validation data keeps the model that it trained.
 
-    State: clients = the model of each client; server = nothing.
+    State: memory = each client's model; server = nothing.
 
     Args:
       task: the model and its training.
@@ -80,49 +70,38 @@ def meritfed(
       (4, 4)
     """
     loss = data_loss(task.problem)
-    fit = task.trainer(loss)
     gradient = task.gradient(loss)
 
-    def init(key: PRNGKey, train: Dataset) -> State:
-        return State(tree.broadcast(task.problem.init(key), train.mask.shape[0]), ())
-
-    def round(key: PRNGKey, state: State, cohort: Cohort) -> tuple[State, Info]:
-        clients = cohort.ids.size
-        _, received, info = train_and_upload(task, fit, key, state.clients, None, cohort)
+    def choose(key: PRNGKey, offer: Offer, cohort: Cohort) -> tuple[Params, Report]:
+        clients, senders = cohort.ids.size, offer.reported.size
         evaluate_key = stream(key, "evaluate")
-        senders = trainable(received)
 
-        def inner(grads: Params) -> Float[Array, "m m"]:
-            """<y_j, grad of client i> [M, M]."""
+        def inner(grads: Params) -> Float[Array, "m n"]:
+            """<y_j, grad of client i> [M, N]."""
             products = jax.tree.map(
                 lambda g, y: jnp.matmul(
-                    g.reshape(clients, -1), y.reshape(clients, -1).T, precision="highest"
+                    g.reshape(clients, -1), y.reshape(senders, -1).T, precision="highest"
                 ),
                 trainable(grads),
-                senders,
+                trainable(offer.models),
             )
-            return sum(jax.tree.leaves(products), jnp.zeros((clients, clients)))
+            return sum(jax.tree.leaves(products), jnp.zeros((clients, senders)))
 
         def step(carry: tuple[Array, Array], _: None) -> tuple[tuple[Array, Array], None]:
             weights, batches = carry
-            answer = gradient(evaluate_key, mix(weights, received), cohort.val, cohort.ids)
+            answer = gradient(evaluate_key, mix(weights, offer.models), cohort.val, cohort.ids)
             by_weights = inner(answer.grads)
             mask = jnp.isfinite(by_weights).all(axis=1, keepdims=True)
             after = exponentiated(weights, jnp.where(mask, by_weights, 0.0), rate)
             return (after, batches + answer.batches), None
 
-        equal = tree.broadcast(size_weights(info.reported), clients)
-        begin = (equal, jnp.zeros_like(info.batches))
+        equal = tree.broadcast(size_weights(offer.reported), clients)
+        begin = (equal, jnp.zeros_like(cohort.ids))
         (weights, batches), _ = lax.scan(step, begin, None, length=steps)
         # A client without validation data keeps its own model.
         validates = cohort.val.mask.any(axis=1)[:, None]
-        weights = jnp.where(validates, isolate(weights, info.reported), jnp.eye(clients))
-        edges = task.keep_edges(weights)
-        info = info._replace(
-            weights=edges.weights,
-            down=(clients - 1) * info.down,
-            batches=info.batches + batches,
-        )
-        return State(mix(edges.rows, received), ()), info
+        own = offer.own.astype(weights.dtype)
+        edges = keep_rows(task, jnp.where(validates, isolate_rows(weights, offer), own), offer)
+        return mix(edges.rows, offer.models), Report(batches=batches, weights=edges.weights)
 
-    return Algorithm(init, round, own_models, task.problem.apply, validates=True)
+    return choose_from_all(task, choose)

@@ -1,15 +1,17 @@
 """pFedGAT: the server learns graph attention from the clients' losses."""
 
+from collections.abc import Callable
 from typing import Annotated, Literal, NamedTuple
 
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Bool, Float
+from jaxtyping import Array, Bool, Float, PyTree
 
-from jaxfl.algorithms.steps.personal import models_in_state
-from jaxfl.algorithms.steps.uploads import train_and_upload
+from jaxfl.algorithms.steps.client import deploy_memory, train_and_send
+from jaxfl.algorithms.steps.composition import compose
 from jaxfl.core import tree
 from jaxfl.core.facts import method
+from jaxfl.core.messages import Down, Exchange, Outcome, Report, ServerState, Up, Uploads, Wire
 from jaxfl.core.options import COUNT, POSITIVE
 from jaxfl.core.papers import Paper
 from jaxfl.core.streams import stream
@@ -17,15 +19,13 @@ from jaxfl.core.types import (
     Algorithm,
     Cohort,
     Dataset,
-    Info,
     Params,
     PRNGKey,
     Scalar,
-    State,
     Task,
 )
 from jaxfl.kernels.attention import attention_weights, init_attention, layer_norm
-from jaxfl.kernels.mixing import disturbance, isolate, keep_own, mix
+from jaxfl.kernels.mixing import disturbance, isolate, mix
 from jaxfl.kernels.similarity import gram
 from jaxfl.training.objectives import data_loss
 
@@ -41,15 +41,20 @@ class Upload(NamedTuple):
     known: Bool[Array, "*c"]
 
 
-class Client(NamedTuple):
-    """The state of each client."""
+class Record(NamedTuple):
+    """What the server keeps for each client."""
 
-    # [C, ...] the mixture, which the client deploys and from which it trains
-    model: Params
     # [C, C] logits of its weights by client id if `attention` is "free"; otherwise nothing
-    logits: Params
+    logits: PyTree
     # [C] its last upload if `wire` is "update"; otherwise nothing
-    last: Params
+    last: PyTree
+
+
+def mean_loss(losses: Float[Array, "m"], data: Dataset) -> dict[str, Float[Array, ""]]:
+    """`feedback`, to which a client without the data of its loss has none to add."""
+    has_loss = (data.mask > 0).any(axis=1) & jnp.isfinite(losses)
+    total = jnp.sum(jnp.where(has_loss, losses, 0.0))
+    return {"feedback": total / jnp.maximum(has_loss.sum(), 1)}
 
 
 @method(
@@ -85,9 +90,10 @@ def pfedgat(
 ) -> Algorithm:
     """Each client receives its own mixture of models, with weights from learned graph attention.
 
-    State: clients = `Client`; server = (W and a, the initial model if `feature` is "update").
-    Metrics: `feedback`, the mean of the clients' validation losses at their mixtures, of their
-    training losses if `wire` is "update"; `entropy`, the mean entropy of a row of the weights.
+    State: memory = the mixture, from which a client trains; record = `Record`; server = (W and a,
+    the initial model if `feature` is "update"). Metrics: `feedback`, the mean of the clients'
+    validation losses at their mixtures, of their training losses if `wire` is "update"; `entropy`,
+    the mean entropy of a row of the weights that the server gives.
 
     Args:
       task: the model and its training.
@@ -133,116 +139,123 @@ def pfedgat(
     evaluate = task.evaluate(loss)
     score = None if attention == "free" else attention
 
-    def init(key: PRNGKey, train: Dataset) -> State:
+    def init(key: PRNGKey, train: Dataset) -> tuple[Params, ServerState]:
         model = task.problem.init(key)
         clients = train.mask.shape[0]
+        learned: PyTree = ()
+        logits: PyTree = ()
         if score is None:
-            learned = ()
-            logits: Params = jnp.zeros((clients, clients))
+            logits = jnp.zeros((clients, clients))
         else:
             server_key = stream(key, "server")
             learned = init_attention(server_key, model, score, heads, width, unit=normalised)
-            logits = ()
         stacked = tree.broadcast(model, clients)
-        last: Params = ()
+        last: PyTree = ()
         if wire == "update":
             zero = jax.tree.map(jnp.zeros_like, stacked)
             last = Upload(stacked, () if feature == "weights" else zero, jnp.zeros(clients, bool))
         initial = model if feature == "update" else ()
-        return State(Client(stacked, logits, last), (learned, initial))
+        return stacked, ServerState((learned, initial), Record(logits, last))
 
-    def compare(received: Params, start: Params, initial: Params) -> Params:
+    def client(
+        key: PRNGKey, memory: Params, down: Down, cohort: Cohort
+    ) -> tuple[Params, Up, Report]:
+        trained, up, report = train_and_send(fit, key, memory, None, cohort)
+        if wire == "update":
+            report = report._replace(metrics=mean_loss(report.loss, cohort.train))
+        return trained, up, report
+
+    def compare(uploads: Uploads, initial: Params) -> Params:
         if feature == "weights":
-            return received
+            return uploads.received
         if feature == "update":
-            return tree.subtract(received, initial)
-        return jax.tree.map(jnp.subtract, received, start)
+            return tree.subtract(uploads.received, initial)
+        return jax.tree.map(jnp.subtract, uploads.received, uploads.before)
 
-    def ask_clients(
-        key: PRNGKey, weights: Float[Array, "m m"], received: Params, cohort: Cohort
-    ) -> tuple[Float[Array, "m"], Float[Array, "m m"], Array | int]:
-        """The losses L at the mixtures [M], dL_i / dR_ij [M, M], and the clients' batches [M]."""
-        M = cohort.ids.size
-        evaluate_key = stream(key, "evaluate")
-        if wire == "scalars":
-            # Losses at the weights plus and minus a random disturbance.
-            step = disturbance(stream(key, "disturb"), M, radius / M)
-            above = evaluate(evaluate_key, mix(weights + step, received), cohort.val, cohort.ids)
-            below = evaluate(evaluate_key, mix(weights - step, received), cohort.val, cohort.ids)
-            derivatives = ((above - below) / 2)[:, None] * step / (radius / M) ** 2
-            return (above + below) / 2, derivatives, 0
-        # By the chain rule, dL_i / dR_ij is the product of the gradient at mixture i with model j.
-        rows = task.keep_edges(weights).rows
-        answer = gradient(evaluate_key, mix(rows, received), cohort.val, cohort.ids)
-        grads = answer.grads
-        if wire == "gradient":
-            zero = jax.tree.map(jnp.zeros_like, grads)
-            upload_key = stream(key, "second_upload")
-            grads, _ = task.upload(upload_key, zero, grads, cohort.ids, cohort.lost)
-        return answer.loss, gram(grads, received), answer.batches
+    # (3) to (7): mixing weights R of models.
+    def weigh(
+        learned: PyTree, logits: PyTree, ids: Array, inputs: Params, mask: Array
+    ) -> Float[Array, "m m"]:
+        if score is None:
+            rows = jax.nn.softmax(logits[:, ids])
+        else:
+            features = layer_norm(inputs, unit=normalised)
+            rows = attention_weights(learned, features, score, slope)
+        return task.keep_edges(isolate(rows, mask)).weights
 
-    def round(key: PRNGKey, state: State, cohort: Cohort) -> tuple[State, Info]:
-        start, logits, last = state.clients
-        learned, initial = state.server
-        M = cohort.ids.size
-        trained, received, info = train_and_upload(task, fit, key, start, None, cohort)
-        D = tree.size(received) // M
-        inputs = compare(received, start, initial)
+    # (9) and (10): a step of SGD. Derivatives that are NaN or inf count as 0.
+    def descend(parameters: tuple, pull_back: Callable, derivatives: Array) -> tuple:
+        grads = pull_back(jnp.where(jnp.isfinite(derivatives), derivatives, 0))
+        return jax.tree.map(lambda x, g: x - eta * g, parameters, grads)
 
-        # (3) to (7): mixing weights R of models.
-        def weigh(learned, logits, inputs: Params, mask: Array) -> Float[Array, "m m"]:
-            if score is None:
-                rows = jax.nn.softmax(logits[:, cohort.ids])
-            else:
-                features = layer_norm(inputs, unit=normalised)
-                rows = attention_weights(learned, features, score, slope)
-            return task.keep_edges(isolate(rows, mask)).weights
-
+    def server(key: PRNGKey, state: ServerState, uploads: Uploads) -> Outcome:
+        (learned, initial), (logits, last), _ = state
+        ids, reported, received = uploads.ids, uploads.reported, uploads.received
+        inputs = compare(uploads, initial)
         # The weights that the clients' answers are about, of these uploads or of the last ones.
-        about = inputs
-        mask = info.reported
+        about, mask = inputs, reported
         if wire == "update":
             about = last.model if feature == "weights" else last.inputs
             mask = last.known
         weights, pull_back = jax.vjp(
-            lambda *arguments: weigh(*arguments, inputs=about, mask=mask), learned, logits
+            lambda *arguments: weigh(*arguments, ids, about, mask), learned, logits
         )
-
-        # The clients' losses at their mixtures, and the derivatives with respect to R.
+        memo: PyTree = (pull_back, received)
         if wire == "update":
-            drift = jax.tree.map(jnp.subtract, start, received)
+            drift = jax.tree.map(jnp.subtract, uploads.before, received)
             derivatives = jnp.where(last.known[:, None], gram(drift, last.model), 0.0)
-            losses = info.loss
-            more_batches = 0
-        else:
-            losses, derivatives, more_batches = ask_clients(key, weights, received, cohort)
-
-        # (9) and (10): a step of SGD. Derivatives that are NaN or inf count as 0.
-        grads = pull_back(jnp.where(jnp.isfinite(derivatives), derivatives, 0))
-        learned, logits = jax.tree.map(lambda x, g: x - eta * g, (learned, logits), grads)
-        if wire == "update":
-            weights = weigh(learned, logits, inputs, info.reported)
+            learned, logits = descend((learned, logits), pull_back, derivatives)
+            weights = weigh(learned, logits, ids, inputs, reported)
             known = jnp.ones_like(last.known)
             last = Upload(received, () if feature == "weights" else inputs, known)
-
         # (8): each client's mixture.
-        mixture = mix(task.keep_edges(weights).rows, received)
-        model, accepted = task.accept(trained, mixture, cohort)
-        weights = keep_own(weights, accepted)
-        up = {"gradient": 2 * D, "inner": D + M, "scalars": D + 2, "update": D}[wire]
-        down = {"gradient": D, "inner": M * D + M, "scalars": 2 * D, "update": D}[wire]
-        # A client without the data of its loss has none.
-        data = cohort.train if wire == "update" else cohort.val
-        has_loss = (data.mask > 0).any(axis=1) & jnp.isfinite(losses)
-        feedback = jnp.sum(jnp.where(has_loss, losses, 0.0)) / jnp.maximum(has_loss.sum(), 1)
+        reply = Down(each=(mix(task.keep_edges(weights).rows, received),))
+        if wire == "inner":
+            # Clients mix themselves.
+            reply = Down(received, each=weights)
+        if wire == "scalars":
+            # Mixtures at the weights plus and minus a random disturbance.
+            step = disturbance(stream(key, "disturb"), ids.size, radius / ids.size)
+            both = (mix(weights + step, received), mix(weights - step, received))
+            reply, memo = Down(each=(*reply.each, *both)), (pull_back, step)
         entropy = jax.scipy.special.entr(weights).sum(axis=1).mean()
-        info = info._replace(
-            weights=weights,
-            up=jnp.full_like(info.up, up),
-            down=jnp.full_like(info.down, down),
-            batches=info.batches + more_batches,
-            metrics={"feedback": feedback, "entropy": entropy},
-        )
-        return State(Client(model, logits, last), (learned, initial)), info
+        state = ServerState((learned, initial), Record(logits, last), memo)
+        return Outcome(state, reply, weights, {"entropy": entropy})
 
-    return Algorithm(init, round, models_in_state, task.problem.apply, validates=wire != "update")
+    def answer(
+        key: PRNGKey, memory: Params, down: Down, cohort: Cohort
+    ) -> tuple[Params, Up | None, Report]:
+        """What tells the server how a client's loss depends on its weights."""
+        if wire == "inner":
+            mixture = mix(task.keep_edges(down.each).rows, down.common)
+        else:
+            mixture, *both = down.each
+        model, accepted = task.accept(memory, mixture, cohort)
+        report = Report(accepted=accepted)
+        if wire == "update":
+            return model, None, report
+        evaluate_key = stream(key, "evaluate")
+        if wire == "scalars":
+            above, below = (evaluate(evaluate_key, x, cohort.val, cohort.ids) for x in both)
+            metrics = mean_loss((above + below) / 2, cohort.val)
+            return model, Up((), (), (above, below)), report._replace(metrics=metrics)
+        loss, grads, batches = gradient(evaluate_key, mixture, cohort.val, cohort.ids)
+        report = report._replace(batches=batches, metrics=mean_loss(loss, cohort.val))
+        if wire == "inner":
+            return model, Up((), (), gram(grads, down.common)), report
+        return model, Up(grads, jax.tree.map(jnp.zeros_like, grads)), report
+
+    def learn(key: PRNGKey, state: ServerState, uploads: Uploads) -> Outcome:
+        (learned, initial), (logits, last), (pull_back, kept) = state
+        # By the chain rule, dL_i / dR_ij is the product of the gradient at mixture i with model j.
+        if wire == "scalars":
+            above, below = uploads.plain
+            derivatives = ((above - below) / 2)[:, None] * kept / (radius / uploads.ids.size) ** 2
+        else:
+            derivatives = uploads.plain if wire == "inner" else gram(uploads.received, kept)
+        learned, logits = descend((learned, logits), pull_back, derivatives)
+        return Outcome(ServerState((learned, initial), Record(logits, last)))
+
+    update = wire == "update"
+    exchanges = (Exchange(client, server), Exchange(answer, None if update else learn))
+    return compose(task, Wire(init, exchanges, deploy_memory), validates=not update)

@@ -97,6 +97,17 @@ class Report(NamedTuple):
     metrics: dict[str, Array] = {}  # noqa: RUF012 - never written
 
 
+class Joining(NamedTuple):
+    """What each client did before its first round, which that round counts; 0 in the others."""
+
+    # [M] floats sent
+    up: Int[Array, "*m"] | int = 0
+    # [M] floats received
+    down: Int[Array, "*m"] | int = 0
+    # [M] batches on which a gradient was computed
+    batches: Int[Array, "*m"] | int = 0
+
+
 class Outcome(NamedTuple):
     """What the server makes of the uploads."""
 
@@ -110,9 +121,8 @@ class Outcome(NamedTuple):
     # ([M], [M]) to how many peers each client sends its message, and from how many it gets a reply,
     # where no server is between them; None: one server
     copies: tuple[Array, Array] | None = None
-    # ([M], [M]) floats that each client sent, and batches that it computed, before its first round,
-    # which are counted in this one; None: none
-    joining: tuple[Array, Array] | None = None
+    # what is counted beside the messages of this round
+    joining: Joining = Joining()
 
 
 class Exchange(NamedTuple):
@@ -156,12 +166,14 @@ class Wire(NamedTuple):
       the reply to the exchange before
     - deploy: (memory [M], download, cohort) -> params [M, ...]
     - download: ServerState -> Down, to any clients at any time
+    - release: ServerState -> Down, what clients get that deploy; None: the download
     """
 
     init: Callable[[PRNGKey, Dataset], tuple[Any, ServerState]]
     exchanges: tuple[Exchange, ...]
     deploy: Callable[[Any, Down, Cohort], Params]
     download: Callable[[ServerState], Down] = no_download
+    release: Callable[[ServerState], Down] | None = None
 
 
 def wire_of(algorithm: Algorithm) -> Wire | None:

@@ -22,6 +22,7 @@ from toys import (
 import jaxfl
 from jaxfl.algorithms import fedavg, fedcollab, local
 from jaxfl.algorithms.steps.divergence import discriminator, estimate_divergences, take_examples
+from jaxfl.core.messages import Clients
 from jaxfl.core.streams import client_keys, stream
 from jaxfl.core.types import Dataset, State
 from jaxfl.training.batches import minibatches
@@ -156,15 +157,15 @@ def test_a_client_that_is_not_finite_is_far_from_all_and_changes_no_other():
 
 
 def trained(models, number):
-    start = State({"w": jnp.asarray(models, jnp.float32)}, ())
+    start = State(Clients({"w": jnp.asarray(models, jnp.float32)}), ())
     state, _, _ = run(made(local, quadratic), DATA, 1, state=start, start=number)
-    return np.asarray(state.clients["w"], np.float64)
+    return np.asarray(state.clients.memory["w"], np.float64)
 
 
 def test_rounds_are_fedavg_in_each_group():
     algorithm = fedcollab(quadratic(), coalitions=7)
     state, info, _ = run(algorithm, DATA, 2)
-    np.testing.assert_array_equal(state.clients.coalition, GROUP)
+    np.testing.assert_array_equal(state.clients.record.coalition, GROUP)
     first = jax.jit(algorithm.init)(jax.random.fold_in(jax.random.key(0), 10**6), DATA.train)
     models = np.asarray(first.server["w"], np.float64)[GROUP]
     for number in range(2):

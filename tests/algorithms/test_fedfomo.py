@@ -6,6 +6,7 @@ import numpy as np
 from toys import deployed, federation, made, quadratic, run
 
 from jaxfl.algorithms import fedfomo, local
+from jaxfl.core.messages import Clients
 
 
 def test_a_round_equals_the_rule_from_the_trained_models():
@@ -23,10 +24,10 @@ def test_a_round_equals_the_rule_from_the_trained_models():
     begin = rng.normal(size=(4, 3)).astype(np.float32)
     begin[2] = val[2].mean(axis=0)
     start = algorithm.init(jax.random.key(0), data.train)._replace(
-        clients={"w": jnp.asarray(begin)}
+        clients=Clients({"w": jnp.asarray(begin)})
     )
     state, info, _ = run(algorithm, data, 1, state=start)
-    trained = np.asarray(run(alone, data, 1, state=start)[0].clients["w"], np.float64)
+    trained = np.asarray(run(alone, data, 1, state=start)[0].clients.memory["w"], np.float64)
 
     def loss(i, w):
         return 0.5 * np.mean(np.sum((val[i] - w) ** 2, axis=1))
@@ -46,7 +47,8 @@ def test_a_round_equals_the_rule_from_the_trained_models():
         np.testing.assert_allclose(info.weights[0, i], row, atol=1e-5)
         np.testing.assert_allclose(deployed(algorithm, state, 4)["w"][i], model, atol=1e-5)
     assert np.count_nonzero(info.weights[0, 0]) > 1
-    assert info.down.tolist() == [[9] * 4]
+    # The four models, which of them have arrived, and the client's place among them.
+    assert info.down.tolist() == [[4 * 3 + 4 + 1] * 4]
 
 
 def test_a_short_step_of_its_own_is_not_lost():
@@ -57,9 +59,9 @@ def test_a_short_step_of_its_own_is_not_lost():
     algorithm = made(fedfomo, quadratic, steps=1, learning_rate=1e-3)
     begin = np.stack([x.mean(axis=0) + 0.5 for x in xs])
     start = algorithm.init(jax.random.key(0), data.train)._replace(
-        clients={"w": jnp.asarray(begin)}
+        clients=Clients({"w": jnp.asarray(begin)})
     )
     state, info, _ = run(algorithm, data, 1, state=start)
     np.testing.assert_allclose(np.diag(info.weights[0]), 1, atol=1e-3)
-    moved = np.abs(np.asarray(state.clients["w"]) - begin).max(axis=1)
+    moved = np.abs(np.asarray(state.clients.memory["w"]) - begin).max(axis=1)
     assert (moved > 0).all()

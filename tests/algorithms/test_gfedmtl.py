@@ -148,7 +148,9 @@ def test_rounds_equal_numpy_written_from_the_paper(cohorts, tau):
     expected, _, models, weights = paper(cohorts, tau)
     for rounds in (1, 3):
         state, info, _ = run(algorithm, regressions(), rounds, participation=schedule)
-        np.testing.assert_allclose(tree.ravel(state.clients.model), expected[rounds - 1], atol=1e-5)
+        np.testing.assert_allclose(
+            tree.ravel(state.clients.memory.model), expected[rounds - 1], atol=1e-5
+        )
     np.testing.assert_allclose(info.weights[-1], weights, atol=1e-5)
     apart = np.sqrt(np.mean(np.sum((models - models.mean(axis=0)) ** 2, axis=-1)))
     np.testing.assert_allclose(info.metrics["disagreement"][-1], apart, rtol=1e-4)
@@ -162,7 +164,7 @@ def test_rounds_with_an_integral_equal_numpy(cohorts):
     schedule = jaxfl.participation.schedule(cohorts)
     expected, _, models, weights = paper(cohorts, kappa=0.3)
     state, info, _ = run(algorithm, regressions(), 3, participation=schedule)
-    np.testing.assert_allclose(tree.ravel(state.clients.model), expected[-1], atol=1e-5)
+    np.testing.assert_allclose(tree.ravel(state.clients.memory.model), expected[-1], atol=1e-5)
     servers = np.asarray(jax.tree.leaves(state.server[0])[0]).reshape(S, Q, D)
     np.testing.assert_allclose(servers, models, atol=1e-5)
     np.testing.assert_allclose(info.weights[-1], weights, atol=1e-5)
@@ -219,8 +221,8 @@ def test_training_comes_near_the_exact_primal():
         linear_model(bias=False), jnp.zeros(D), batch_size=6, steps=300, optimizer=optax.sgd(0.05)
     )
     fit, _, _ = run(exact(task, primal="fit", dual_step=1.0), regressions(), 3)
-    assert fit.clients.inverse == ()
-    np.testing.assert_allclose(tree.ravel(fit.clients.model), paper(FULL)[0][-1], atol=1e-3)
+    assert fit.clients.memory.inverse == ()
+    np.testing.assert_allclose(tree.ravel(fit.clients.memory.model), paper(FULL)[0][-1], atol=1e-3)
     one, _, _ = run(
         gfed(task, form="admm", rho=RHO, lam=LAM, graph=EDGES, dual_step=1.0), regressions(), 3
     )
@@ -278,7 +280,7 @@ def test_without_edges_and_coupling_each_cell_is_a_consensus_problem_of_its_own(
                 w[i] = np.linalg.solve(hessian, 2 * x.T @ y / len(y) + phi[i] + RHO * z)
             z = (w - phi / RHO).mean(axis=0)
             phi = phi + RHO * (z - w)
-        np.testing.assert_allclose(state.clients.model["w"][np.array(members)], w, atol=1e-6)
+        np.testing.assert_allclose(state.clients.memory.model["w"][np.array(members)], w, atol=1e-6)
         np.testing.assert_allclose(state.server[0]["w"][cell], z, atol=1e-6)
     # A cell without clients keeps its initial model.
     assert not state.server[0]["w"][1, 1].any()
@@ -297,7 +299,9 @@ def test_one_server_reaches_the_pooled_optimum():
         best = np.linalg.solve(hessian, right)
         np.testing.assert_allclose(state.server[0]["w"][0, q], best, atol=1e-6)
         np.testing.assert_allclose(
-            state.clients.model["w"][q == CLUSTER], np.tile(best, (sum(q == CLUSTER), 1)), atol=1e-6
+            state.clients.memory.model["w"][q == CLUSTER],
+            np.tile(best, (sum(q == CLUSTER), 1)),
+            atol=1e-6,
         )
 
 
@@ -413,10 +417,10 @@ def test_gfed_with_one_server_and_equal_sizes_is_fedavg():
 
 def test_clusters_are_found_from_the_data():
     state = jax.jit(gfedmtl(linear(), servers=1).init)(jax.random.key(0), opposite_groups().train)
-    found = np.asarray(state.clients.cell)
+    found = np.asarray(state.clients.record.cell)
     assert len({*found[::2]}) == len({*found[1::2]}) == 1
     assert found[0] != found[1]
-    np.testing.assert_array_equal(state.clients.peers, 3)
+    np.testing.assert_array_equal(state.clients.memory.peers, 3)
 
 
 def test_the_search_for_clusters_counts_in_a_clients_first_round():
@@ -440,7 +444,7 @@ def test_clusters_are_found_in_what_the_server_receives():
     state = jax.jit(gfedmtl(linear(uplink=halves), servers=1).init)(
         jax.random.key(0), opposite_groups().train
     )
-    found = state.clients.cell.tolist()
+    found = state.clients.record.cell.tolist()
     assert found in ([0, 0, 0, 1, 1, 1], [1, 1, 1, 0, 0, 0])
 
 
@@ -517,7 +521,7 @@ def test_a_dual_that_integrates_faster_than_training_follows_is_damped():
     largest = {}
     for step in (None, 1.0):
         state, _, _ = run(gfedmtl(task, dual_step=step, **options), data, 60)
-        largest[step] = float(jnp.abs(tree.ravel(state.clients.model)).max())
+        largest[step] = float(jnp.abs(tree.ravel(state.clients.memory.model)).max())
     assert largest[None] < 2
     assert largest[1.0] > 1e3 or not np.isfinite(largest[1.0])
 
@@ -556,7 +560,7 @@ def test_clusters_are_found_by_the_directions_of_the_first_updates():
     task = jaxfl.regression(linear_model(bias=False), jnp.zeros(400), steps=1, uplink=known)
     data = federation([np.ones((3, 400), np.float32)] * 30, [np.ones(3, np.float32)] * 30)
     state = gfedmtl(task, servers=1, clusters=5).init(jax.random.key(0), data.train)
-    assert adjusted_rand_score(planted, state.clients.cell) == 1
+    assert adjusted_rand_score(planted, state.clients.record.cell) == 1
 
 
 def test_the_servers_mix_a_model_for_each_cell_and_not_for_each_client(monkeypatch):

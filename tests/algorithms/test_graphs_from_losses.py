@@ -1,12 +1,12 @@
 """Graphs that clients find by losses or gradients: MeritFed, DPFL and CoBo, beside NumPy."""
 
-import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 from toys import federation, linear, made, opposite_groups, quadratic, run
 
 from jaxfl.algorithms import cobo, dpfl, local, meritfed
+from jaxfl.core.messages import Clients
 from jaxfl.core.types import State
 
 rng = np.random.default_rng(1)
@@ -23,14 +23,12 @@ BEGIN = rng.normal(size=(5, 3)).astype(np.float32)
 
 def one_round(algorithm, steps=20):
     """The trained models, the new ones and the info of a round from different models."""
-    start = algorithm.init(jax.random.key(0), DATA.train)._replace(
-        clients={"w": jnp.asarray(BEGIN)}
-    )
-    state, info, _ = run(algorithm, DATA, 1, state=start)
-    trained, _, _ = run(
-        made(local, quadratic, steps=steps), DATA, 1, state=State(start.clients, ())
-    )
-    return np.asarray(trained.clients["w"], np.float64), state, info
+    begin = {"w": jnp.asarray(BEGIN)}
+    clients = begin if algorithm.wire is None else Clients(begin)
+    state, info, _ = run(algorithm, DATA, 1, state=State(clients, ()))
+    alone = State(Clients(begin), ())
+    trained, _, _ = run(made(local, quadratic, steps=steps), DATA, 1, state=alone)
+    return np.asarray(trained.clients.memory["w"], np.float64), state, info
 
 
 def test_a_round_of_meritfed_equals_numpy():
@@ -43,8 +41,9 @@ def test_a_round_of_meritfed_equals_numpy():
             weights = weights * np.exp(-0.5 * trained @ slope)
             weights /= weights.sum()
         np.testing.assert_allclose(info.weights[0, i], weights, atol=1e-5)
-        np.testing.assert_allclose(state.clients["w"][i], weights @ trained, atol=1e-5)
-    assert info.down.tolist() == [[12] * 5]
+        np.testing.assert_allclose(state.clients.memory["w"][i], weights @ trained, atol=1e-5)
+    # The five models, which of them have arrived, and the client's place among them.
+    assert info.down.tolist() == [[5 * 3 + 5 + 1] * 5]
 
 
 def test_a_round_of_dpfl_equals_a_greedy_choice_in_numpy():
@@ -69,7 +68,7 @@ def test_a_round_of_dpfl_equals_a_greedy_choice_in_numpy():
         weights[chosen] = np.array(SIZES)[chosen] / np.array(SIZES)[chosen].sum()
         edges += len(chosen) - 1
         np.testing.assert_allclose(info.weights[0, i], weights, atol=1e-6)
-        np.testing.assert_allclose(state.clients["w"][i], weights @ trained, atol=1e-5)
+        np.testing.assert_allclose(state.clients.memory["w"][i], weights @ trained, atol=1e-5)
     assert 0 < edges < 10
     np.testing.assert_allclose(info.metrics["edges"], edges / 5, atol=1e-6)
 

@@ -118,8 +118,8 @@ def test_fedasync_mixes_in_the_models_of_a_cohort_one_after_the_other():
             ages = []
             for place in order:
                 client = ids[place]
-                start = flat(jax.tree.map(lambda leaf, c=client: leaf[c], before.clients.model))
-                ages.append(mixed - int(before.clients.version[client]))
+                start = flat(jax.tree.map(lambda leaf, c=client: leaf[c], before.clients.memory))
+                ages.append(mixed - int(before.clients.record[client]))
                 step = 0.4 / np.sqrt(1 + ages[-1])
                 x = (1 - step) * x + step * train(start, client)
                 mixed += 1
@@ -167,10 +167,10 @@ def test_a_client_that_was_away_trains_from_what_it_received_then(method):
     first, _, _ = run(algorithm, DATA, 1, participation=participation.schedule(table))
     for client in (0, 1):
         np.testing.assert_array_equal(
-            state.clients.model["params"]["Dense_0"]["kernel"][client],
+            state.clients.memory["params"]["Dense_0"]["kernel"][client],
             first.server[0]["params"]["Dense_0"]["kernel"],
         )
-    assert state.clients.version.tolist() == (
+    assert state.clients.record.tolist() == (
         [1, 1, 3, 4, 4] if method is fedbuff else [2, 2, 6, 8, 8]
     )
 
@@ -187,7 +187,7 @@ def test_a_client_that_has_not_reported_counts_nothing(method):
     state, info, _ = run(method(linear(uplink=broken)), DATA, 1)
     assert info.reported[0].tolist() == [True, False, True, True, True]
     np.testing.assert_array_equal(info.weights[0][:, 1], 0)
-    assert state.clients.version[1] == 0
+    assert state.clients.record[1] == 0
     if method is fedasync:
         assert int(state.server[1]) == 4
     else:

@@ -12,6 +12,7 @@ import jaxfl
 from jaxfl.algorithms import local, pfedgat
 from jaxfl.core import tree
 from jaxfl.core.errors import InputError
+from jaxfl.core.messages import Clients
 from jaxfl.core.streams import client_keys, stream
 from jaxfl.core.types import Cohort, State
 from jaxfl.kernels.attention import attention_weights, layer_norm
@@ -111,7 +112,7 @@ def test_rounds_equal_numpy_written_from_the_paper(feature, normalised, slope):
         mask = np.asarray(part.mask[i])
         return np.asarray(part.x[i], np.float64)[mask], np.asarray(part.y[i])[mask]
 
-    initial = np.asarray(tree.ravel(start.clients[0]), np.float64)[0]
+    initial = np.asarray(tree.ravel(start.clients.memory), np.float64)[0]
     models = [initial] * 5
     paper = Paper(start.server[0], normalised, slope)
     for number, ids in enumerate(cohorts):
@@ -168,23 +169,23 @@ def test_rounds_that_learn_from_updates_equal_numpy(feature):
     state = stirred(algorithm.init(jax.random.key(9), data.train))
     paper = Paper(state.server[0], normalised=False)
     start = Paper(state.server[0], normalised=False)
-    models = np.asarray(tree.ravel(state.clients.model), np.float64)
+    models = np.asarray(tree.ravel(state.clients.memory), np.float64)
     last = {}
     for number, ids in enumerate(cohorts):
         schedule = jaxfl.participation.schedule(ids[None])
         stacked = tree.unravel(
-            jnp.asarray(models, jnp.float32), jax.tree.map(lambda x: x[0], state.clients.model)
+            jnp.asarray(models, jnp.float32), jax.tree.map(lambda x: x[0], state.clients.memory)
         )
         of_local, _, _ = run(
             made(local, optimizer=optax.sgd(RATE), steps=STEPS, batch_size=BATCH),
             data,
             1,
             key=key,
-            state=State(stacked, ()),
+            state=State(Clients(stacked), ()),
             start=number,
             participation=schedule,
         )
-        trained = np.asarray(tree.ravel(of_local.clients), np.float64)[ids]
+        trained = np.asarray(tree.ravel(of_local.clients.memory), np.float64)[ids]
         state, info, _ = run(
             algorithm, data, 1, key=key, state=state, start=number, participation=schedule
         )
@@ -228,10 +229,15 @@ def test_the_step_is_the_gradient_of_the_losses_through_the_mixture(attention):
     start = algorithm.init(jax.random.key(2), data.train)
     if attention == "free":
         logits = jnp.asarray(np.random.default_rng(0).normal(size=(clients, clients)), jnp.float32)
-        start = State(start.clients._replace(logits=logits), start.server)
+        start = State(
+            start.clients._replace(record=start.clients.record._replace(logits=logits)),
+            start.server,
+        )
     start = stirred(start)
     state, info, _ = run(algorithm, data, 1, key=key, state=start)
-    received = run(made(local), data, 1, key=key, state=State(start.clients[0], ()))[0].clients
+    received = run(made(local), data, 1, key=key, state=State(Clients(start.clients.memory), ()))[
+        0
+    ].clients.memory
 
     def total(learned):
         if attention == "free":
@@ -243,7 +249,9 @@ def test_the_step_is_the_gradient_of_the_losses_through_the_mixture(attention):
         )
         return losses.sum()
 
-    before, after = (s.clients[1] if attention == "free" else s.server[0] for s in (start, state))
+    before, after = (
+        s.clients.record.logits if attention == "free" else s.server[0] for s in (start, state)
+    )
     step = jax.tree.map(jnp.subtract, before, after)
     expected = jax.jit(jax.grad(total))(before)
     assert all(float(jnp.abs(x).max()) > 1e-3 for x in jax.tree.leaves(expected))
@@ -271,15 +279,17 @@ def test_two_losses_a_client_give_the_gradient_on_average(attention, radius):
     )
     start = stirred(exact.init(jax.random.key(0), data.train))
     models = jax.tree.map(
-        lambda x: x + jax.random.normal(jax.random.key(1), x.shape), start.clients[0]
+        lambda x: x + jax.random.normal(jax.random.key(1), x.shape), start.clients.memory
     )
-    start = State(start.clients._replace(model=models), start.server)
+    start = State(start.clients._replace(memory=models), start.server)
     cohort = Cohort(jnp.arange(4), data.train, data.val)
 
     def step(algorithm, key):
         state, info = algorithm.round(key, start, cohort)
         moved = jax.tree.map(
-            jnp.subtract, (start.clients[1], start.server[0]), (state.clients[1], state.server[0])
+            jnp.subtract,
+            (start.clients.record.logits, start.server[0]),
+            (state.clients.record.logits, state.server[0]),
         )
         return jnp.concatenate([x.reshape(-1) for x in jax.tree.leaves(moved)]), info.metrics[
             "feedback"
@@ -308,7 +318,7 @@ def test_the_floats_that_are_sent_are_counted():
     sent = {
         "gradient": (2 * 18, 18),
         "inner": (18 + 4, 4 * 18 + 4),
-        "scalars": (18 + 2, 2 * 18),
+        "scalars": (18 + 2, 3 * 18),
         "update": (18, 18),
     }
     for wire, (up, down) in sent.items():
@@ -355,10 +365,10 @@ def test_clients_that_join_late_need_no_new_attention():
         0,
     )
     after, info, _ = run(algorithm, data, 1, key=key, state=state, start=5)
-    trained = run(local(task), data, 1, key=key, state=State(state.clients[0], ()), start=5)[
-        0
-    ].clients
-    features = layer_norm(jax.tree.map(jnp.subtract, trained, state.clients[0]))
+    trained = run(
+        local(task), data, 1, key=key, state=State(Clients(state.clients.memory), ()), start=5
+    )[0].clients.memory
+    features = layer_norm(jax.tree.map(jnp.subtract, trained, state.clients.memory))
     weights = attention_weights(state.server[0], features, "gatv2")
     np.testing.assert_allclose(info.weights[0], weights, atol=1e-5)
     assert np.ptp(weights[4]) > 1e-3
@@ -371,7 +381,7 @@ def test_weights_learned_directly_stay_with_their_clients():
     algorithm = pfedgat(linear(steps=20), attention="free", eta=1.0)
     cohorts = jaxfl.participation.schedule([[0, 2, 5]])
     state, info, _ = run(algorithm, data, 2, participation=cohorts)
-    logits = np.asarray(state.clients[1])
+    logits = np.asarray(state.clients.record.logits)
     present = np.isin(np.arange(6), [0, 2, 5])
     np.testing.assert_allclose(info.weights[0], 1 / 3, atol=1e-6)
     assert (logits[np.ix_(present, present)] != 0).all()

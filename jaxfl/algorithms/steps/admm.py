@@ -25,13 +25,9 @@ class Client(NamedTuple):
     model: Params
     # [C] whether the client has taken part in a round and reported
     seen: Bool[Array, "*c"]
-    # [C] batches on which the client computed a gradient before its first round
-    joining: Int[Array, "*c"]
     # [C, ...] phi_k
     dual: Params
-    # [C] the number of the client's cell: the clients of one server and one cluster
-    cell: Int[Array, "*c"]
-    # [C] the number of clients in that cell, including this one
+    # [C] the number of clients in its cell, of one server and one cluster, including this one
     peers: Int[Array, "*c"]
     # [C, D, D] the inverse of the Hessian of (13) if (13) is solved exactly, otherwise ()
     inverse: PyTree
@@ -80,8 +76,7 @@ def primal(
         dual = jax.tree.map(jnp.zeros_like, models)
         peers = jnp.bincount(cell, length=cells)[cell]
         nobody = jnp.zeros(cell.size, bool)
-        joining = jnp.zeros(cell.size, int)
-        client = Client(models, nobody, joining, dual, cell, peers, ())
+        client = Client(models, nobody, dual, peers, ())
         if not exact:
             return client
 

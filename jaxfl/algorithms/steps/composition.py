@@ -42,6 +42,7 @@ def compose(task: Task, wire: Wire, apply: Callable | None = None, **others: Any
       >>> one_round(algorithm)[1].up.shape
       (4,)
     """
+    release = wire.download if wire.release is None else wire.release
 
     def init(key: PRNGKey, train: Dataset) -> State:
         memory, state = wire.init(key, train)
@@ -79,11 +80,11 @@ def compose(task: Task, wire: Wire, apply: Callable | None = None, **others: Any
             outcome = exchange.server(key, known, uploads[0] if isinstance(ups, Up) else uploads)
             copies_up, copies_down = outcome.copies or (1, 1)
             sent = sum(floats(up, clients) for up in ups_of(ups)) * copies_up
-            if outcome.joining is not None:
-                more, batches = outcome.joining
-                sent, info = sent + more, info._replace(batches=info.batches + batches)
+            more = outcome.joining
             info = info._replace(
-                up=info.up + sent,
+                up=info.up + sent + more.up,
+                down=info.down + more.down,
+                batches=info.batches + more.batches,
                 weights=info.weights if outcome.weights is None else outcome.weights,
                 metrics=info.metrics | outcome.metrics,
             )
@@ -94,7 +95,7 @@ def compose(task: Task, wire: Wire, apply: Callable | None = None, **others: Any
 
     def models(state: State, cohort: Cohort) -> Params:
         memory, record = tree.take(state.clients, cohort.ids)
-        return wire.deploy(memory, wire.download(ServerState(state.server, record)), cohort)
+        return wire.deploy(memory, release(ServerState(state.server, record)), cohort)
 
     # So that `messages.wire_of` knows a round that another one has replaced.
     for function in (init, round):

@@ -1,40 +1,28 @@
-"""Clients that arrive late: the model that each has downloaded, and what staleness costs it."""
+"""Clients that arrive late: they train from old models, and what staleness costs them."""
 
-from typing import Literal, NamedTuple
+from collections.abc import Callable
+from typing import Literal
 
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int
 
+from jaxfl.algorithms.steps.client import deploy_common, train_and_send
+from jaxfl.algorithms.steps.composition import compose
 from jaxfl.core import tree
+from jaxfl.core.messages import Down, Exchange, Outcome, Report, ServerState, Up, Uploads, Wire
 from jaxfl.core.options import checked
-from jaxfl.core.types import Params, Scalar
+from jaxfl.core.types import (
+    Algorithm,
+    Cohort,
+    Dataset,
+    Objective,
+    Params,
+    PRNGKey,
+    Scalar,
+    Task,
+)
 
 Discount = Literal["constant", "polynomial", "hinge"]
-
-
-class Download(NamedTuple):
-    """The model that each client has received last, from which it trains, and its version."""
-
-    # [C, ...]
-    model: Params
-    # [C] how many updates of the server's model it contains
-    version: Int[Array, "*c"]
-
-
-def download(model: Params, version: Int[Array, ""], clients: int) -> Download:
-    """What clients hold that have received one model of the server.
-
-    Args:
-      model: the server's.
-      version: how many updates it contains.
-      clients: how many receive it.
-
-    Example:
-      >>> result = download(jnp.array([1.0, 2.0]), jnp.array(7), clients=3)
-      >>> result.model.shape, result.version.tolist()
-      ((3, 2), [7, 7, 7])
-    """
-    return Download(tree.broadcast(model, clients), tree.broadcast(version, clients))
 
 
 @checked
@@ -98,3 +86,71 @@ def shares(counts: Float[Array, "m"]) -> Float[Array, "m"]:
     """
     total = counts.sum()
     return jnp.where(total > 0, counts / jnp.where(total > 0, total, 1.0), 1 / counts.size)
+
+
+def stale_starts(
+    task: Task,
+    objective: Objective,
+    step: Callable[
+        [PRNGKey, ServerState, Uploads],
+        tuple[tuple[Params, Int[Array, ""]], Float[Array, "m"], Int[Array, "m"]],
+    ],
+) -> Algorithm:
+    """A method with one global model, in which a client trains from the one that it received last.
+
+    A client gets the global model when it begins to deploy, and after its upload, not before it
+    trains: meanwhile the server may have updated it.
+
+    State: memory = the model that each client has received last; record = its version, how many
+    updates it contains; server = (the global model, its version). Metrics: `staleness` (mean of the
+    cohort) and `largest_staleness`. The weights are the shares of the clients in the update.
+
+    Args:
+      task: the problem and its clients.
+      objective: what local training lowers; its anchor is the model from which a client trains.
+      step: (key, state, uploads) -> the new state of the server, what each upload counts [M], and
+        its staleness [M].
+
+    Example:
+      >>> def step(key, state, uploads):
+      ...     model, version = state.server
+      ...     return (model, version + 1), jnp.ones(4), version - state.record
+      >>> objective = jaxfl.training.objectives.data_loss(task.problem)
+      >>> state, info = one_round(stale_starts(task, objective, step))
+      >>> state.clients.record.shape, sorted(info.metrics)
+      ((4,), ['largest_staleness', 'staleness'])
+    """
+    fit = task.trainer(objective)
+
+    def init(key: PRNGKey, train: Dataset) -> tuple[Params, ServerState]:
+        model = task.problem.init(key)
+        clients = len(train.mask)
+        version = jnp.zeros((), jnp.int32)
+        record = tree.broadcast(version, clients)
+        return tree.broadcast(model, clients), ServerState((model, version), record)
+
+    def client(
+        key: PRNGKey, memory: Params, down: Down, cohort: Cohort
+    ) -> tuple[Params, Up, Report]:
+        return train_and_send(fit, key, memory, memory, cohort)
+
+    def server(key: PRNGKey, state: ServerState, uploads: Uploads) -> Outcome:
+        (model, version), counts, staleness = step(key, state, uploads)
+        clients = uploads.ids.size
+        return Outcome(
+            ServerState((model, version), tree.broadcast(version, clients)),
+            Down(model),
+            tree.broadcast(shares(counts), clients),
+            staleness_metrics(staleness, uploads.reported),
+        )
+
+    def take(
+        key: PRNGKey, memory: Params, down: Down, cohort: Cohort
+    ) -> tuple[Params, None, Report]:
+        return deploy_common(memory, down, cohort), None, Report()
+
+    def release(state: ServerState) -> Down:
+        return Down(state.server[0])
+
+    exchanges = (Exchange(client, server), Exchange(take))
+    return compose(task, Wire(init, exchanges, deploy_common, release=release))
