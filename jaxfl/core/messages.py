@@ -176,6 +176,25 @@ class Wire(NamedTuple):
     release: Callable[[ServerState], Down] | None = None
 
 
+def models_of(wire: Wire, memory: PyTree, state: ServerState, cohort: Cohort) -> Params:
+    """The model that each client of a cohort deploys now [M, ...].
+
+    Args:
+      wire: the method.
+      memory: of the clients [M, ...].
+      state: of the server, with the records of these clients.
+      cohort: the clients.
+
+    Example:
+      >>> wire = jaxfl.algorithms.fedavg(task).wire
+      >>> memory, state = wire.init(jax.random.key(0), cohort.train)
+      >>> tree.size(models_of(wire, memory, state, cohort))  # four models of 90 parameters
+      360
+    """
+    release = wire.download if wire.release is None else wire.release
+    return wire.deploy(memory, release(state), cohort)
+
+
 def wire_of(algorithm: Algorithm) -> Wire | None:
     """The messages of which the rounds of an algorithm are composed; None if it has others.
 

@@ -10,7 +10,7 @@ from jaxtyping import Array, ArrayLike, Bool, Int, PyTree
 
 from jaxfl.core import tree
 from jaxfl.core.errors import InputError, check
-from jaxfl.core.messages import Clients, ServerState, Uploads, Wire, wire_of
+from jaxfl.core.messages import Clients, ServerState, Uploads, Wire, models_of, wire_of
 from jaxfl.core.types import Algorithm, Cohort, Dataset, Params, PRNGKey, State
 
 
@@ -69,10 +69,10 @@ def server_step(algorithm: Algorithm) -> ServerStep:
       ((5, 5), 1.0)
     """
     wire = wire_of(algorithm)
-    check(
-        wire is not None and wire.exchanges[0].server is not None,
-        "this method has no server step of its own: choose one that is written as messages",
-    )
+    if wire is None or wire.exchanges[0].server is None:
+        raise InputError(
+            "this method has no server step of its own: choose one that is written as messages"
+        )
     advance = jax.jit(lambda *arguments: _advance(wire, *arguments))
 
     def step(
@@ -163,7 +163,7 @@ def _advance(
         # The clients take the reply; what they send then is not asked for.
         down = outcome.reply._replace(counted=reported)
         memory, *_ = others[0].client(key, memory, down, cohort)
-    models = wire.deploy(memory, wire.download(outcome.state), cohort)
+    models = models_of(wire, memory, outcome.state, cohort)
     after = State(Clients(memory, outcome.state.record), outcome.state.server)
     return Aggregated(after, models, outcome.weights)
 
@@ -172,10 +172,9 @@ def _start_of_training(
     wire: Wire, memory: PyTree, known: ServerState, cohort: Cohort, uploads: PyTree
 ) -> PyTree:
     """What clients deploy now, or what the server sends to all, if it has the uploads' form."""
-    download = wire.download(known)
     candidates = (
-        wire.deploy(memory, download, cohort),
-        tree.broadcast(download.common, cohort.ids.size),
+        models_of(wire, memory, known, cohort),
+        tree.broadcast(wire.download(known).common, cohort.ids.size),
     )
     for one in candidates:
         if jax.tree.structure(one) == jax.tree.structure(uploads):

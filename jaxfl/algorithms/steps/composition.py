@@ -17,6 +17,7 @@ from jaxfl.core.messages import (
     Uploads,
     Wire,
     floats,
+    models_of,
     ups_of,
 )
 from jaxfl.core.streams import Stream, stream
@@ -37,12 +38,10 @@ def compose(task: Task, wire: Wire, apply: Callable | None = None, **others: Any
       others: further fields of the `Algorithm`.
 
     Example:
-      >>> server = lambda key, state, uploads: Outcome(ServerState(tree.mean(uploads.received)))
       >>> algorithm = compose(task, jaxfl.algorithms.fedavg(task).wire)
       >>> one_round(algorithm)[1].up.shape
       (4,)
     """
-    release = wire.download if wire.release is None else wire.release
 
     def init(key: PRNGKey, train: Dataset) -> State:
         memory, state = wire.init(key, train)
@@ -95,7 +94,7 @@ def compose(task: Task, wire: Wire, apply: Callable | None = None, **others: Any
 
     def models(state: State, cohort: Cohort) -> Params:
         memory, record = tree.take(state.clients, cohort.ids)
-        return wire.deploy(memory, release(ServerState(state.server, record)), cohort)
+        return models_of(wire, memory, ServerState(state.server, record), cohort)
 
     # So that `messages.wire_of` knows a round that another one has replaced.
     for function in (init, round):

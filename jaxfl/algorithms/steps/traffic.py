@@ -13,9 +13,9 @@ from jaxfl.core.types import Algorithm, Cohort, Dataset, Task
 class Traffic(NamedTuple):
     """The messages of a client in a round."""
 
-    # floats that it sends
+    # floats that it sends; the most, where not all clients send all of a message
     up: int
-    # floats that it gets
+    # floats that it gets, likewise
     down: int
     # whether these are sent to and come from each of its neighbours, without a server
     to_neighbours: bool
@@ -41,8 +41,9 @@ def traffic(task: Task, algorithm: Algorithm, train: Dataset, val: Dataset) -> T
     def counted(exchange: Exchange) -> Exchange:
         def client(key, memory, message, cohort):
             memory, ups, report = exchange.client(key, memory, message, cohort)
-            down.append(floats(message, clients))
-            up.append(0 if ups is None else sum(floats(one, clients) for one in ups_of(ups)))
+            down.append(floats(message._replace(floats=None), clients))
+            messages = () if ups is None else ups_of(ups)
+            up.append(sum(floats(one._replace(floats=None), clients) for one in messages))
             return memory, ups, report
 
         def server(*arguments) -> Outcome:
