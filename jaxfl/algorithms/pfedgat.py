@@ -7,11 +7,21 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, PyTree
 
-from jaxfl.algorithms.steps.client import deploy_memory, train_and_send
+from jaxfl.algorithms.steps.client import deploy_memory
 from jaxfl.algorithms.steps.composition import compose
 from jaxfl.core import tree
 from jaxfl.core.facts import method
-from jaxfl.core.messages import Down, Exchange, Outcome, Report, ServerState, Up, Uploads, Wire
+from jaxfl.core.messages import (
+    Down,
+    Exchange,
+    Outcome,
+    Report,
+    ServerState,
+    Up,
+    Uploads,
+    Wire,
+    report_of,
+)
 from jaxfl.core.options import COUNT, POSITIVE
 from jaxfl.core.papers import Paper
 from jaxfl.core.streams import stream
@@ -160,10 +170,9 @@ def pfedgat(
     def client(
         key: PRNGKey, memory: Params, down: Down, cohort: Cohort
     ) -> tuple[Params, Up, Report]:
-        trained, up, report = train_and_send(fit, key, memory, None, cohort)
-        if wire == "update":
-            report = report._replace(metrics=mean_loss(report.loss, cohort.train))
-        return trained, up, report
+        fitted = fit(stream(key, "fit"), memory, None, cohort)
+        metrics = mean_loss(fitted.loss, cohort.train) if wire == "update" else {}
+        return fitted.params, Up(fitted.params, memory), report_of(fitted, metrics=metrics)
 
     def compare(uploads: Uploads, initial: Params) -> Params:
         if feature == "weights":
@@ -173,9 +182,8 @@ def pfedgat(
         return jax.tree.map(jnp.subtract, uploads.received, uploads.before)
 
     # (3) to (7): mixing weights R of models.
-    def weigh(
-        learned: PyTree, logits: PyTree, ids: Array, inputs: Params, mask: Array
-    ) -> Float[Array, "m m"]:
+    def weigh(parameters: tuple, ids: Array, inputs: Params, mask: Array) -> Float[Array, "m m"]:
+        learned, logits = parameters
         if score is None:
             rows = jax.nn.softmax(logits[:, ids])
         else:
@@ -198,14 +206,14 @@ def pfedgat(
             about = last.model if feature == "weights" else last.inputs
             mask = last.known
         weights, pull_back = jax.vjp(
-            lambda *arguments: weigh(*arguments, ids, about, mask), learned, logits
+            lambda *arguments: weigh(arguments, ids, about, mask), learned, logits
         )
         memo: PyTree = (pull_back, received)
         if wire == "update":
             drift = jax.tree.map(jnp.subtract, uploads.before, received)
             derivatives = jnp.where(last.known[:, None], gram(drift, last.model), 0.0)
             learned, logits = descend((learned, logits), pull_back, derivatives)
-            weights = weigh(learned, logits, ids, inputs, reported)
+            weights = weigh((learned, logits), ids, inputs, reported)
             known = jnp.ones_like(last.known)
             last = Upload(received, () if feature == "weights" else inputs, known)
         # (8): each client's mixture.

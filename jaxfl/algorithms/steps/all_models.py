@@ -99,7 +99,10 @@ def choose_from_all(task: Task, choose: Choice, sizes: bool = False) -> Algorith
     def take(
         key: PRNGKey, memory: tuple[Params, Params], down: Down, cohort: Cohort
     ) -> tuple[Params, None, Report]:
-        model, report = choose(key, Offer(*memory, *down.common, down.each), cohort)
+        start, trained = memory
+        models, reported, counts = down.common
+        offer = Offer(start, trained, models, reported, counts, down.each)
+        model, report = choose(key, offer, cohort)
         return model, None, report
 
     exchanges = (Exchange(client, server), Exchange(take))
