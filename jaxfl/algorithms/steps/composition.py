@@ -8,8 +8,10 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+from jaxtyping import Array
 
 from jaxfl.core import tree
+from jaxfl.core.errors import warn
 from jaxfl.core.messages import (
     Clients,
     ServerState,
@@ -57,7 +59,7 @@ def compose(task: Task, wire: Wire, apply: Callable | None = None, **others: Any
         down, copies_down = wire.download(known), 1
         accepted = None
         for number, exchange in enumerate(wire.exchanges):
-            info = info._replace(down=info.down + floats(down, clients) * copies_down)
+            info = info._replace(down=info.down + count(floats(down, clients)) * copies_down)
             memory, ups, report = exchange.client(key, memory, down, cohort._replace(lost=None))
             info = info._replace(
                 batches=info.batches + report.batches, metrics=info.metrics | report.metrics
@@ -78,7 +80,7 @@ def compose(task: Task, wire: Wire, apply: Callable | None = None, **others: Any
                 info = info._replace(reported=reported)
             outcome = exchange.server(key, known, uploads[0] if isinstance(ups, Up) else uploads)
             copies_up, copies_down = outcome.copies or (1, 1)
-            sent = sum(floats(up, clients) for up in ups_of(ups)) * copies_up
+            sent = sum(count(floats(up, clients)) for up in ups_of(ups)) * copies_up
             more = outcome.joining
             info = info._replace(
                 up=info.up + sent + more.up,
@@ -101,6 +103,25 @@ def compose(task: Task, wire: Wire, apply: Callable | None = None, **others: Any
         vars(function)["wire"] = wire
     apply = task.problem.apply if apply is None else apply
     return Algorithm(init, round, models, apply, wire=wire, **others)
+
+
+# The largest number of floats of a message: four of them fit into an int32.
+MOST = 2**29
+
+
+def count(floats: int | Array) -> int | Array:
+    """The number of floats of a message, as the `Info` of a round counts them.
+
+    A message of more than `MOST` floats counts as `MOST`, with a warning.
+
+    Example:
+      >>> count(90)
+      90
+    """
+    if isinstance(floats, int) and floats > MOST:
+        warn(f"a message of {floats:,} floats is counted as {MOST:,}: counts are 32-bit integers")
+        return MOST
+    return floats
 
 
 def upload(task: Task, key: PRNGKey, up: Up, cohort: Cohort) -> Uploads:
