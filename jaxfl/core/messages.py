@@ -87,7 +87,10 @@ class Report(NamedTuple):
     trained: Params | None = None
     # [M] whether each client took the mixture that it was offered
     accepted: Bool[Array, "*m"] | None = None
-    # numbers by name, for `Info.metrics`
+    # [M] by the name of a part of the model, what fraction of its mixture each client took
+    taken: dict[str, Float[Array, "*m"]] = {}  # noqa: RUF012 - never written
+    # numbers by name, for `Info.metrics`: of each client [M], which has their mean over the clients
+    # that reported, or of all
     metrics: dict[str, Array] = {}  # noqa: RUF012 - never written
 
 

@@ -21,7 +21,7 @@ from jaxfl.core.messages import (
 )
 from jaxfl.core.streams import Stream, stream
 from jaxfl.core.types import Algorithm, Cohort, Dataset, Info, Params, PRNGKey, State, Task
-from jaxfl.kernels.mixing import keep_own
+from jaxfl.kernels.mixing import keep_own, keep_part
 
 # The streams of the uplink: one for each `Up` of a round.
 UPLOADS: tuple[Stream, ...] = ("upload", "second_upload")
@@ -55,13 +55,12 @@ def compose(task: Task, wire: Wire, apply: Callable | None = None, **others: Any
         none = jnp.zeros(clients, jnp.int32)
         info = Info(none, None, none, none, none, jnp.ones(clients, bool))
         down, copies_down = wire.download(known), 1
-        accepted = None
+        accepted, taken, measured = None, {}, {}
         for number, exchange in enumerate(wire.exchanges):
             info = info._replace(down=info.down + floats(down, clients) * copies_down)
             memory, ups, report = exchange.client(key, memory, down, cohort._replace(lost=None))
-            info = info._replace(
-                batches=info.batches + report.batches, metrics=info.metrics | report.metrics
-            )
+            info = info._replace(batches=info.batches + report.batches)
+            taken, measured = taken | report.taken, measured | report.metrics
             if report.loss is not None:
                 info = info._replace(loss=report.loss, trained=report.trained)
             if report.accepted is not None:
@@ -88,6 +87,12 @@ def compose(task: Task, wire: Wire, apply: Callable | None = None, **others: Any
             known, down = outcome.state, outcome.reply._replace(counted=reported)
         if accepted is not None:
             info = info._replace(weights=keep_own(info.weights, accepted))
+        for part, fractions in taken.items():
+            rows = keep_part(info.weights[part], jnp.where(info.reported, fractions, 0.0))
+            info = info._replace(weights=info.weights | {part: rows})
+        for name, values in measured.items():
+            value = values.mean(where=info.reported) if values.ndim else values
+            info = info._replace(metrics=info.metrics | {name: value})
         return State(Clients(memory, known.record), known.server), info
 
     def models(state: State, cohort: Cohort) -> Params:
