@@ -6,19 +6,28 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from jaxfl.algorithms.steps.personal import Personal, personal_models, start_personal
-from jaxfl.algorithms.steps.uploads import train_and_upload, unweighted_mean
+from jaxfl.algorithms.steps.client import (
+    deploy_common,
+    deploy_personal,
+    init_personal,
+    seen,
+    train_and_send,
+)
+from jaxfl.algorithms.steps.composition import compose
+from jaxfl.algorithms.steps.personal import Personal
+from jaxfl.algorithms.steps.server import take_mean
 from jaxfl.core import tree
 from jaxfl.core.facts import method
+from jaxfl.core.messages import Down, Exchange, Report, ServerState, Up, Wire, download_server
 from jaxfl.core.options import FRACTION, NOT_NEGATIVE
 from jaxfl.core.papers import Paper
 from jaxfl.core.streams import stream
-from jaxfl.core.types import Algorithm, Cohort, Dataset, Info, Params, PRNGKey, Scalar, State, Task
+from jaxfl.core.types import Algorithm, Cohort, Dataset, Params, PRNGKey, Scalar, Task
 from jaxfl.training.objectives import data_loss
 
 
-class Client(NamedTuple):
-    """The state of each client."""
+class Memory(NamedTuple):
+    """What each client keeps."""
 
     # [C, ...] v_i
     personal: Personal
@@ -54,7 +63,7 @@ def apfl(
 
     A client that never took part deploys w, from which its first v starts.
 
-    State: clients = `Client`; server = the global model w. The loss of a round is that of the
+    State: memory = `Memory`; server = the global model w. The loss of a round is that of the
     mixture. Metrics: the mean `alpha` of the cohort.
 
     Args:
@@ -67,7 +76,7 @@ def apfl(
 
     Example:
       >>> state = initial_state(apfl(task, alpha=0.25))
-      >>> state.clients.alpha.shape
+      >>> state.clients.memory.alpha.shape
       (4,)
     """
     loss = data_loss(task.problem)
@@ -84,43 +93,42 @@ def apfl(
 
     fit = task.trainer(objective)
     gradient = task.gradient(loss)
+    start = init_personal(task.problem)
 
-    def init(key: PRNGKey, train: Dataset) -> State:
-        model = task.problem.init(key)
-        clients = train.mask.shape[0]
-        first = jnp.broadcast_to(jnp.asarray(alpha, jnp.float32), (clients,))
-        return State(Client(start_personal(model, clients), first), model)
+    def init(key: PRNGKey, train: Dataset) -> tuple[Memory, ServerState]:
+        personal, state = start(key, train)
+        first = jnp.broadcast_to(jnp.asarray(alpha, jnp.float32), personal.seen.shape)
+        return Memory(personal, first), state
 
-    def round(key: PRNGKey, state: State, cohort: Cohort) -> tuple[State, Info]:
-        alphas = state.clients.alpha
-        personal = personal_models(state.clients.personal, state.server)
-        start = tree.broadcast(state.server, cohort.ids.size)
+    def client(
+        key: PRNGKey, memory: Memory, down: Down, cohort: Cohort
+    ) -> tuple[Memory, Up, Report]:
+        alphas = memory.alpha
+        personal = deploy_personal(memory.personal, down, cohort)
+        shared = deploy_common(memory, down, cohort)
         more_batches = 0
         if rate is not None:
             # (10): a step down the derivative of the mixture's loss with respect to alpha.
-            mixed = jax.vmap(mixture)(alphas, personal, start)
+            mixed = jax.vmap(mixture)(alphas, personal, shared)
             answer = gradient(stream(key, "evaluate"), mixed, cohort.train, cohort.ids)
-            direction = jax.tree.map(jnp.subtract, personal, start)
+            direction = jax.tree.map(jnp.subtract, personal, shared)
             derivative = jax.vmap(tree.dot)(answer.grads, direction)
             alphas = jnp.clip(alphas - rate * derivative, 0, 1)
             more_batches = answer.batches
         # Local steps of v and w; the clients send w.
-        trained, received, info = train_and_upload(
-            task, fit, key, (personal, start), alphas, cohort, sends=lambda models: models[1]
+        trained, up, report = train_and_send(
+            fit, key, (personal, shared), alphas, cohort, sends=lambda models: models[1]
         )
-        # The new global model is the unweighted mean.
-        model, info = unweighted_mean(received, info)
-        info = info._replace(
-            batches=2 * info.batches + more_batches,
-            metrics={"alpha": alphas.mean(where=info.reported)},
+        report = report._replace(
+            batches=2 * report.batches + more_batches,
+            metrics={"alpha": alphas},
             trained=jax.vmap(mixture)(alphas, *trained),
         )
-        personal = Personal(trained[0], jnp.ones_like(info.reported))
-        return State(Client(personal, alphas), model), info
+        return Memory(seen(trained[0], cohort), alphas), up, report
 
-    def models(state: State, cohort: Cohort) -> Params:
-        client = tree.take(state.clients, cohort.ids)
-        personal = personal_models(client.personal, state.server)
-        return jax.vmap(mixture, (0, 0, None))(client.alpha, personal, state.server)
+    def deploy(memory: Memory, down: Down, cohort: Cohort) -> Params:
+        personal = deploy_personal(memory.personal, down, cohort)
+        return jax.vmap(mixture, (0, 0, None))(memory.alpha, personal, down.common)
 
-    return Algorithm(init, round, models, task.problem.apply)
+    # The new global model is the unweighted mean.
+    return compose(task, Wire(init, (Exchange(client, take_mean()),), deploy, download_server))

@@ -11,21 +11,9 @@ from jaxfl.algorithms.steps.client import (
 )
 from jaxfl.algorithms.steps.composition import compose
 from jaxfl.algorithms.steps.personal import Personal
-from jaxfl.algorithms.steps.templates import equal_mean
-from jaxfl.core import tree
+from jaxfl.algorithms.steps.server import take_mean
 from jaxfl.core.facts import method
-from jaxfl.core.messages import (
-    Down,
-    Exchange,
-    Outcome,
-    Report,
-    ServerState,
-    Up,
-    Uploads,
-    Wire,
-    download_server,
-    report_of,
-)
+from jaxfl.core.messages import Down, Exchange, Report, Up, Wire, download_server, report_of
 from jaxfl.core.options import NOT_NEGATIVE
 from jaxfl.core.papers import Paper
 from jaxfl.core.streams import stream
@@ -86,9 +74,6 @@ def ditto(task: Task, *, lam: Annotated[Scalar, NOT_NEGATIVE] = 1.0) -> Algorith
         report = report_of(fitted, batches=report.batches + fitted.batches)
         return seen(fitted.params, cohort), up, report
 
-    def server(key: PRNGKey, state: ServerState, uploads: Uploads) -> Outcome:
-        mean, weights = equal_mean(uploads)
-        return Outcome(ServerState(mean), weights=tree.broadcast(weights, uploads.ids.size))
-
     init = init_personal(task.problem)
-    return compose(task, Wire(init, (Exchange(client, server),), deploy_personal, download_server))
+    exchange = Exchange(client, take_mean())
+    return compose(task, Wire(init, (exchange,), deploy_personal, download_server))

@@ -3,21 +3,24 @@
 from typing import Annotated
 
 from jaxfl.algorithms.steps.blending import (
-    Client,
+    Memory,
     blended,
-    blended_models,
-    blended_weights,
-    first_blend,
+    deploy_blended,
+    init_blended,
     learned_blend,
+    mean_blend,
+    take_blended,
 )
-from jaxfl.algorithms.steps.heads import head_of, part_weights
-from jaxfl.algorithms.steps.uploads import mean_by_size, upload
+from jaxfl.algorithms.steps.client import deploy_common
+from jaxfl.algorithms.steps.composition import compose
+from jaxfl.algorithms.steps.heads import head_of
 from jaxfl.core import tree
 from jaxfl.core.facts import method
+from jaxfl.core.messages import Down, Exchange, Report, Up, Wire, download_server
 from jaxfl.core.options import COUNT, POSITIVE
 from jaxfl.core.papers import Paper
 from jaxfl.core.streams import stream
-from jaxfl.core.types import Algorithm, Cohort, Dataset, Info, PRNGKey, Scalar, State, Task
+from jaxfl.core.types import Algorithm, Cohort, PRNGKey, Scalar, Task
 from jaxfl.training.objectives import data_loss, of_part
 
 
@@ -51,8 +54,8 @@ def fedah(
     trains the head from the mixture, and then the body. The server averages bodies and heads. A
     client deploys the global body with the mixture of its head h and the global head.
 
-    State: clients = `Client`, where A starts at 1; server = the global model. Weights: "body", and
-    "head" with the mean of A over the parameters.
+    State: memory = `blending.Memory`, where A starts at 1; server = the global model. Weights:
+    "body", and "head" with the mean of A over the parameters.
 
     Args:
       task: the model and its training, which is that of the body.
@@ -80,38 +83,28 @@ def fedah(
     fit_head = task.trainer(loss, epochs=head_epochs)
     fit_body = task.trainer(loss)
 
-    def init(key: PRNGKey, train: Dataset) -> State:
-        model = task.problem.init(key)
-        return State(first_blend(model, head, train.mask.shape[0]), model)
-
-    def round(key: PRNGKey, state: State, cohort: Cohort) -> tuple[State, Info]:
-        heads = state.clients.part
-        start = tree.broadcast(state.server, cohort.ids.size)
+    def client(
+        key: PRNGKey, memory: Memory, down: Down, cohort: Cohort
+    ) -> tuple[Memory, Up, Report]:
+        heads = memory.part
+        start = deploy_common(memory, down, cohort)
         global_head, body = tree.split(start, head)
         # Each client learns its A, then trains the head, then the body.
         blend = fit_blend(
-            stream(key, "third_fit"), state.clients.blend, (heads, global_head, body), cohort
+            stream(key, "third_fit"), memory.blend, (heads, global_head, body), cohort
         )
         begin = blended(heads, global_head, blend.params)
         trained_head = fit_head(stream(key, "second_fit"), begin, body, cohort)
         trained_body = fit_body(stream(key, "fit"), body, trained_head.params, cohort)
         trained = tree.join(trained_head.params, trained_body.params)
-        received, info = upload(task, key, trained_body, start, trained, cohort)
-        # The server takes the mean of whole models.
-        model, weights = mean_by_size(received, start, info.reported, cohort)
-        body_weights = tree.broadcast(weights, cohort.ids.size)
-        info = info._replace(
-            weights=part_weights(
-                body_weights,
-                "body",
-                "head",
-                trained_body.params,
-                blended_weights(body_weights, blend.params, info.reported),
-            ),
-            batches=info.batches + trained_head.batches + blend.batches,
-            trained=trained,
+        report = Report(
+            trained_body.loss,
+            trained_body.batches + trained_head.batches + blend.batches,
+            trained,
+            fractions={"head": mean_blend(blend.params)},
         )
-        client = Client(trained_head.params, blend.params)
-        return State(client, model), info
+        return Memory(trained_head.params, blend.params), Up(trained, start), report
 
-    return Algorithm(init, round, blended_models(head), task.problem.apply)
+    init = init_blended(task.problem, head)
+    exchange = Exchange(client, take_blended(head, "body", "head"))
+    return compose(task, Wire(init, (exchange,), deploy_blended(head), download_server))

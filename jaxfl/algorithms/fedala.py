@@ -3,21 +3,24 @@
 from typing import Annotated
 
 from jaxfl.algorithms.steps.blending import (
-    Client,
+    Memory,
     blended,
-    blended_models,
-    blended_weights,
-    first_blend,
+    deploy_blended,
+    init_blended,
     learned_blend,
+    mean_blend,
+    take_blended,
 )
-from jaxfl.algorithms.steps.heads import head_of, part_weights
-from jaxfl.algorithms.steps.uploads import mean_by_size, upload
+from jaxfl.algorithms.steps.client import deploy_common
+from jaxfl.algorithms.steps.composition import compose
+from jaxfl.algorithms.steps.heads import head_of
 from jaxfl.core import tree
 from jaxfl.core.facts import method
+from jaxfl.core.messages import Down, Exchange, Report, Up, Wire, download_server, report_of
 from jaxfl.core.options import COUNT, POSITIVE
 from jaxfl.core.papers import Paper
 from jaxfl.core.streams import stream
-from jaxfl.core.types import Algorithm, Cohort, Dataset, Info, PRNGKey, Scalar, State, Task
+from jaxfl.core.types import Algorithm, Cohort, PRNGKey, Scalar, Task
 from jaxfl.training.objectives import data_loss
 
 
@@ -51,8 +54,8 @@ def fedala(
     clipped to [0, 1]. Then it trains the whole model from the mixture and sends it. A client
     deploys the mixture.
 
-    State: clients = `Client`, where W starts at 1; server = the global model. Weights: "lower", and
-    "upper" with the mean of W over the parameters.
+    State: memory = `blending.Memory`, where W starts at 1; server = the global model. Weights:
+    "lower", and "upper" with the mean of W over the parameters.
 
     Args:
       task: the model and its training.
@@ -79,34 +82,25 @@ def fedala(
     fit_blend = learned_blend(task, rate, blend_epochs)
     fit = task.trainer(loss)
 
-    def init(key: PRNGKey, train: Dataset) -> State:
-        model = task.problem.init(key)
-        return State(first_blend(model, layers, train.mask.shape[0]), model)
-
-    def round(key: PRNGKey, state: State, cohort: Cohort) -> tuple[State, Info]:
-        local = state.clients.part
-        start = tree.broadcast(state.server, cohort.ids.size)
+    def client(
+        key: PRNGKey, memory: Memory, down: Down, cohort: Cohort
+    ) -> tuple[Memory, Up, Report]:
+        local = memory.part
+        start = deploy_common(memory, down, cohort)
         upper, lower = tree.split(start, layers)
         # The weights W, by gradients at the mixture.
-        blend = fit_blend(
-            stream(key, "second_fit"), state.clients.blend, (local, upper, lower), cohort
-        )
+        blend = fit_blend(stream(key, "second_fit"), memory.blend, (local, upper, lower), cohort)
         mixture = tree.join(blended(local, upper, blend.params), lower)
-        # Local training of the whole model, and FedAvg.
+        # Local training of the whole model.
         fitted = fit(stream(key, "fit"), mixture, None, cohort)
-        received, info = upload(task, key, fitted, start, fitted.params, cohort)
-        model, weights = mean_by_size(received, start, info.reported, cohort)
-        matrix = tree.broadcast(weights, cohort.ids.size)
-        info = info._replace(
-            weights=part_weights(
-                matrix,
-                "lower",
-                "upper",
-                lower,
-                blended_weights(matrix, blend.params, info.reported),
-            ),
-            batches=info.batches + blend.batches,
+        report = report_of(
+            fitted,
+            batches=fitted.batches + blend.batches,
+            fractions={"upper": mean_blend(blend.params)},
         )
-        return State(Client(tree.split(fitted.params, layers)[0], blend.params), model), info
+        memory = Memory(tree.split(fitted.params, layers)[0], blend.params)
+        return memory, Up(fitted.params, start), report
 
-    return Algorithm(init, round, blended_models(layers), task.problem.apply)
+    init = init_blended(task.problem, layers)
+    exchange = Exchange(client, take_blended(layers, "lower", "upper"))
+    return compose(task, Wire(init, (exchange,), deploy_blended(layers), download_server))

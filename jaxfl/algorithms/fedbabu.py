@@ -1,11 +1,24 @@
 """FedBABU: the body is trained and averaged; the head stays as it was at first."""
 
-from jaxfl.algorithms.steps.heads import head_of, part_weights
-from jaxfl.algorithms.steps.uploads import mean_by_size, train_and_upload
+from jaxfl.algorithms.steps.client import deploy_common, init_global, train_and_send
+from jaxfl.algorithms.steps.composition import compose
+from jaxfl.algorithms.steps.heads import head_of
+from jaxfl.algorithms.steps.server import take_part
 from jaxfl.core import tree
 from jaxfl.core.facts import method
+from jaxfl.core.messages import (
+    Down,
+    Exchange,
+    Outcome,
+    Report,
+    ServerState,
+    Up,
+    Uploads,
+    Wire,
+    download_server,
+)
 from jaxfl.core.papers import Paper
-from jaxfl.core.types import Algorithm, Cohort, Dataset, Info, Params, PRNGKey, State, Task
+from jaxfl.core.types import Algorithm, Cohort, PRNGKey, Task
 from jaxfl.training.objectives import data_loss, of_part
 
 
@@ -31,7 +44,7 @@ def fedbabu(task: Task, *, head: tree.Layers | None = None) -> Algorithm:
     personalized models of the paper are those after each client has fine-tuned the whole model,
     which an evaluation reports as `fine_tuned`: `make_evaluate(..., after="fine_tuned")`.
 
-    State: clients = nothing; server = (the global body, the head). Weights: "body" and "head".
+    State: server = the global model. Weights: "body" and "head".
 
     Args:
       task: the model and its training.
@@ -48,26 +61,17 @@ def fedbabu(task: Task, *, head: tree.Layers | None = None) -> Algorithm:
     """
     fit = task.trainer(of_part(data_loss(task.problem)))
     head = head_of(task.problem, head)
+    step = take_part("body", "head")
 
-    def init(key: PRNGKey, train: Dataset) -> State:
-        initial_head, body = tree.split(task.problem.init(key), head)
-        return State((), (body, initial_head))
+    def client(key: PRNGKey, memory: tuple, down: Down, cohort: Cohort) -> tuple[tuple, Up, Report]:
+        heads, start = tree.split(deploy_common(memory, down, cohort), head)
+        trained, up, report = train_and_send(fit, key, start, heads, cohort)
+        return memory, up, report._replace(trained=tree.join(trained, heads))
 
-    def round(key: PRNGKey, state: State, cohort: Cohort) -> tuple[State, Info]:
-        clients = cohort.ids.size
-        body, initial_head = state.server
-        start = tree.broadcast(body, clients)
-        heads = tree.broadcast(initial_head, clients)
-        _, received, info = train_and_upload(task, fit, key, start, heads, cohort)
-        body, weights = mean_by_size(received, start, info.reported, cohort)
-        matrix = tree.broadcast(weights, clients)
-        info = info._replace(
-            weights=part_weights(matrix, "body", "head", received),
-            trained=tree.join(info.trained, heads),
-        )
-        return State((), (body, initial_head)), info
+    def server(key: PRNGKey, state: ServerState, uploads: Uploads) -> Outcome:
+        initial_head, _ = tree.split(state.server, head)
+        outcome = step(key, state, uploads)
+        return outcome._replace(state=ServerState(tree.join(outcome.state.server, initial_head)))
 
-    def models(state: State, cohort: Cohort) -> Params:
-        return tree.broadcast(tree.join(*state.server), cohort.ids.size)
-
-    return Algorithm(init, round, models, task.problem.apply)
+    init = init_global(task.problem)
+    return compose(task, Wire(init, (Exchange(client, server),), deploy_common, download_server))

@@ -6,12 +6,15 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Int
 
-from jaxfl.algorithms.steps.uploads import train_and_upload, unweighted_mean
+from jaxfl.algorithms.steps.client import deploy_common, train_and_send
+from jaxfl.algorithms.steps.composition import compose
+from jaxfl.algorithms.steps.templates import equal_mean
 from jaxfl.core import tree
 from jaxfl.core.facts import method
+from jaxfl.core.messages import Down, Exchange, Outcome, Report, ServerState, Up, Uploads, Wire
 from jaxfl.core.options import POSITIVE
 from jaxfl.core.papers import Paper
-from jaxfl.core.types import Algorithm, Cohort, Dataset, Info, Params, PRNGKey, Scalar, State, Task
+from jaxfl.core.types import Algorithm, Cohort, Dataset, Params, PRNGKey, Scalar, Task
 from jaxfl.training.batch_statistics import of_statistics, trainable
 from jaxfl.training.objectives import data_loss, proximal
 
@@ -53,7 +56,7 @@ def feddyn(task: Task, *, alpha: Annotated[Scalar, POSITIVE] = 0.01) -> Algorith
     -alpha times the sum of these differences over the number m of all clients, and takes the mean
     of the models less h / alpha.
 
-    State: clients = g_k, at first 0; server = `Server`.
+    State: memory = g_k, at first 0; server = `Server`.
 
     Args:
       task: the model and its training.
@@ -81,32 +84,36 @@ def feddyn(task: Task, *, alpha: Annotated[Scalar, POSITIVE] = 0.01) -> Algorith
             lambda path, x: jnp.zeros_like(x) if of_statistics(tree.path(path)) else x, model
         )
 
-    def init(key: PRNGKey, train: Dataset) -> State:
+    def init(key: PRNGKey, train: Dataset) -> tuple[Params, ServerState]:
         model = task.problem.init(key)
         clients = train.mask.shape[0]
         zero = jax.tree.map(jnp.zeros_like, model)
-        return State(tree.broadcast(zero, clients), Server(model, zero, jnp.int32(clients)))
+        server = Server(model, zero, jnp.int32(clients))
+        return tree.broadcast(zero, clients), ServerState(server)
 
-    def round(key: PRNGKey, state: State, cohort: Cohort) -> tuple[State, Info]:
-        server = state.server
-        start = tree.broadcast(server.model, cohort.ids.size)
-        anchor = (state.clients, start)
-        trained, received, info = train_and_upload(task, fit, key, start, anchor, cohort)
+    def download(state: ServerState) -> Down:
+        return Down(state.server.model)
+
+    def client(
+        key: PRNGKey, memory: Params, down: Down, cohort: Cohort
+    ) -> tuple[Params, Up, Report]:
+        start = deploy_common(memory, down, cohort)
+        trained, up, report = train_and_send(fit, key, start, (memory, start), cohort)
         # The client's linear term, of its own model, whatever the server receives of it.
-        drift = without_statistics(tree.subtract(trained, server.model))
-        linear = jax.tree.map(lambda g, d: g - alpha * d, state.clients, drift)
+        drift = without_statistics(tree.subtract(trained, down.common))
+        return jax.tree.map(lambda g, d: g - alpha * d, memory, drift), up, report
+
+    def server(key: PRNGKey, state: ServerState, uploads: Uploads) -> Outcome:
+        before = state.server
         # h, and the mean of the models less h / alpha.
-        mean, info = unweighted_mean(received, info)
-        fraction = info.reported.sum() / server.clients
-        change = without_statistics(jax.tree.map(jnp.subtract, mean, server.model))
-        correction = jax.tree.map(lambda h, d: h - alpha * fraction * d, server.correction, change)
+        mean, weights = equal_mean(uploads)
+        fraction = uploads.reported.sum() / before.clients
+        change = without_statistics(jax.tree.map(jnp.subtract, mean, before.model))
+        correction = jax.tree.map(lambda h, d: h - alpha * fraction * d, before.correction, change)
         model = jax.tree.map(lambda x, h: x - h / alpha, mean, correction)
+        after = Server(model, correction, before.clients)
         # Where nobody has reported, everything stays.
-        before = Server(server.model, server.correction, server.clients)
-        after = Server(model, correction, server.clients)
-        return State(linear, tree.where(info.reported.any(), after, before)), info
+        new = tree.where(uploads.reported.any(), after, before)
+        return Outcome(ServerState(new), weights=tree.broadcast(weights, uploads.ids.size))
 
-    def models(state: State, cohort: Cohort) -> Params:
-        return tree.broadcast(state.server.model, cohort.ids.size)
-
-    return Algorithm(init, round, models, task.problem.apply)
+    return compose(task, Wire(init, (Exchange(client, server),), deploy_common, download))

@@ -2,14 +2,23 @@
 
 from typing import Annotated
 
-from jaxfl.algorithms.steps.heads import head_of, part_weights
-from jaxfl.algorithms.steps.uploads import train_and_upload, unweighted_mean
+from jaxfl.algorithms.steps.client import (
+    deploy_common,
+    deploy_parts,
+    init_parts,
+    train_and_send,
+)
+from jaxfl.algorithms.steps.composition import compose
+from jaxfl.algorithms.steps.heads import head_of
+from jaxfl.algorithms.steps.server import take_part
+from jaxfl.algorithms.steps.templates import equal_mean
 from jaxfl.core import tree
 from jaxfl.core.facts import method
+from jaxfl.core.messages import Down, Exchange, Report, Up, Wire, download_server
 from jaxfl.core.options import COUNT
 from jaxfl.core.papers import Paper
 from jaxfl.core.streams import stream
-from jaxfl.core.types import Algorithm, Cohort, Dataset, Info, Params, PRNGKey, State, Task
+from jaxfl.core.types import Algorithm, Cohort, Params, PRNGKey, Task
 from jaxfl.training.objectives import data_loss, of_part
 
 
@@ -41,7 +50,7 @@ def fedrep(
     The server takes the unweighted mean of the bodies. A client deploys the mean body with its own
     head. If all layers are the head, nothing is shared.
 
-    State: clients = each client's head; server = the global body. Weights: "body" and "head". The
+    State: memory = each client's head; server = the global body. Weights: "body" and "head". The
     loss of a round is that of the body's training.
 
     Args:
@@ -66,27 +75,19 @@ def fedrep(
     fit_body = task.trainer(objective)
     head = head_of(task.problem, head)
 
-    def init(key: PRNGKey, train: Dataset) -> State:
-        heads, body = tree.split(task.problem.init(key), head)
-        return State(tree.broadcast(heads, train.mask.shape[0]), body)
-
-    def round(key: PRNGKey, state: State, cohort: Cohort) -> tuple[State, Info]:
-        start = tree.broadcast(state.server, cohort.ids.size)
+    def client(
+        key: PRNGKey, memory: Params, down: Down, cohort: Cohort
+    ) -> tuple[Params, Up, Report]:
+        start = deploy_common(memory, down, cohort)
         # The head with the body fixed, then the body with the head fixed.
-        heads = fit_head(stream(key, "second_fit"), state.clients, start, cohort)
-        _, received, info = train_and_upload(task, fit_body, key, start, heads.params, cohort)
-        # The unweighted mean of the bodies.
-        body, info = unweighted_mean(received, info)
-        info = info._replace(
-            weights=part_weights(info.weights, "body", "head", received),
-            batches=info.batches + heads.batches,
-            trained=tree.join(heads.params, info.trained),
+        heads = fit_head(stream(key, "second_fit"), memory, start, cohort)
+        trained, up, report = train_and_send(fit_body, key, start, heads.params, cohort)
+        report = report._replace(
+            batches=report.batches + heads.batches, trained=tree.join(heads.params, trained)
         )
-        return State(heads.params, body), info
+        return heads.params, up, report
 
-    def models(state: State, cohort: Cohort) -> Params:
-        return tree.join(
-            tree.take(state.clients, cohort.ids), tree.broadcast(state.server, cohort.ids.size)
-        )
-
-    return Algorithm(init, round, models, task.problem.apply)
+    init = init_parts(task.problem, head)
+    # The unweighted mean of the bodies.
+    exchange = Exchange(client, take_part("body", "head", equal_mean))
+    return compose(task, Wire(init, (exchange,), deploy_parts, download_server))

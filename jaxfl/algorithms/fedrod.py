@@ -5,13 +5,16 @@ import jax.numpy as jnp
 from jax import lax
 from jaxtyping import Array, Float
 
-from jaxfl.algorithms.steps.heads import features_of, part_weights
+from jaxfl.algorithms.steps.client import deploy_common, train_and_send
+from jaxfl.algorithms.steps.composition import compose
+from jaxfl.algorithms.steps.heads import features_of
 from jaxfl.algorithms.steps.labels import class_sizes, require_labels
-from jaxfl.algorithms.steps.uploads import mean_by_size, train_and_upload
+from jaxfl.algorithms.steps.server import take_part
 from jaxfl.core import tree
 from jaxfl.core.facts import method
+from jaxfl.core.messages import Down, Exchange, Report, ServerState, Up, Wire, download_server
 from jaxfl.core.papers import Paper
-from jaxfl.core.types import Algorithm, Cohort, Dataset, Info, Params, PRNGKey, State, Task
+from jaxfl.core.types import Algorithm, Cohort, Dataset, Params, PRNGKey, Task
 from jaxfl.training.objectives import data_loss, loss_of
 
 
@@ -37,7 +40,7 @@ def fedrod(task: Task) -> Algorithm:
     features of the global model. Its logits are added to those of the global model in a plain
     softmax, whose loss trains the personal head alone. A client deploys both.
 
-    State: clients = each client's head {"kernel" [C, d, classes], "bias" [C, classes]}, at first
+    State: memory = each client's head {"kernel" [C, d, classes], "bias" [C, classes]}, at first
     zero; server = the global model. Weights: "global" and "head". The loss of a round is that of
     the deployed prediction. Each of the two losses counts as a gradient on its batch.
 
@@ -48,7 +51,7 @@ def fedrod(task: Task) -> Algorithm:
 
     Example:
       >>> state = initial_state(fedrod(task))
-      >>> state.clients["kernel"].shape
+      >>> state.clients.memory["kernel"].shape
       (4, 8, 2)
     """
     problem = task.problem
@@ -78,37 +81,27 @@ def fedrod(task: Task) -> Algorithm:
 
     fit = task.trainer(objective)
 
-    def init(key: PRNGKey, train: Dataset) -> State:
+    def init(key: PRNGKey, train: Dataset) -> tuple[dict, ServerState]:
         model = problem.init(key)
         require_labels(train, "FedRoD")
         example = jax.ShapeDtypeStruct((1, *train.x.shape[2:]), train.x.dtype)
         d = jax.eval_shape(features, model, example).shape[-1]
         classes = jax.eval_shape(problem.apply, model, example).shape[-1]
         head = {"kernel": jnp.zeros((d, classes)), "bias": jnp.zeros(classes)}
-        return State(tree.broadcast(head, train.mask.shape[0]), model)
+        return tree.broadcast(head, train.mask.shape[0]), ServerState(model)
 
-    def round(key: PRNGKey, state: State, cohort: Cohort) -> tuple[State, Info]:
-        start = {
-            "global": tree.broadcast(state.server, cohort.ids.size),
-            "head": state.clients,
-        }
+    def client(key: PRNGKey, memory: dict, down: Down, cohort: Cohort) -> tuple[dict, Up, Report]:
+        start = deploy(memory, down, cohort)
         # log n_c of each client and class [M, classes].
-        counts = class_sizes(cohort.train, state.clients["bias"].shape[-1])
+        counts = class_sizes(cohort.train, memory["bias"].shape[-1])
         prior = jnp.where(counts > 0, jnp.log(counts), -1e9)
-        trained, received, info = train_and_upload(
-            task, fit, key, start, prior, cohort, sends=lambda model: model["global"]
+        trained, up, report = train_and_send(
+            fit, key, start, prior, cohort, sends=lambda model: model["global"]
         )
-        server, weights = mean_by_size(received, start, info.reported, cohort)
-        matrix = tree.broadcast(weights, cohort.ids.size)
-        info = info._replace(
-            weights=part_weights(matrix, "global", "head", received), batches=2 * info.batches
-        )
-        return State(trained["head"], server), info
+        return trained["head"], up, report._replace(batches=2 * report.batches)
 
-    def models(state: State, cohort: Cohort) -> Params:
-        return {
-            "global": tree.broadcast(state.server, cohort.ids.size),
-            "head": tree.take(state.clients, cohort.ids),
-        }
+    def deploy(memory: dict, down: Down, cohort: Cohort) -> dict:
+        return {"global": deploy_common(memory, down, cohort), "head": memory}
 
-    return Algorithm(init, round, models, apply)
+    exchange = Exchange(client, take_part("global", "head"))
+    return compose(task, Wire(init, (exchange,), deploy, download_server), apply)

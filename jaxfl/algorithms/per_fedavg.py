@@ -4,13 +4,14 @@ import jax
 import jax.numpy as jnp
 from jax import lax
 
+from jaxfl.algorithms.steps.client import deploy_common, init_global, train_and_send
+from jaxfl.algorithms.steps.composition import compose
 from jaxfl.algorithms.steps.personal import deploy_key
-from jaxfl.algorithms.steps.uploads import train_and_upload
-from jaxfl.core import tree
+from jaxfl.algorithms.steps.server import take_mean
 from jaxfl.core.facts import method
+from jaxfl.core.messages import Down, Exchange, Report, Up, Wire, download_server
 from jaxfl.core.papers import Paper
-from jaxfl.core.types import Algorithm, Cohort, Dataset, Info, Params, PRNGKey, Scalar, State, Task
-from jaxfl.kernels.mixing import mix, size_weights
+from jaxfl.core.types import Algorithm, Cohort, Dataset, Params, PRNGKey, Scalar, Task
 from jaxfl.training.objectives import data_loss
 
 
@@ -39,7 +40,7 @@ def per_fedavg(task: Task, *, alpha: Scalar = 0.01, hessian: bool = False) -> Al
     The step is taken whenever a client deploys, also by clients that never took part. It is not
     counted among the batches of a round.
 
-    State: memory = nothing; server = the global model. The loss of a round is the loss after the
+    State: server = the global model. The loss of a round is the loss after the
     inner step.
 
     Args:
@@ -54,7 +55,7 @@ def per_fedavg(task: Task, *, alpha: Scalar = 0.01, hessian: bool = False) -> Al
 
     Example:
       >>> state = initial_state(per_fedavg(task, alpha=0.1))
-      >>> state.clients
+      >>> state.clients.memory
       ()
     """
     loss = data_loss(task.problem)
@@ -81,24 +82,17 @@ def per_fedavg(task: Task, *, alpha: Scalar = 0.01, hessian: bool = False) -> Al
     fit = task.trainer(objective, whole_batch=True)
     gradient = task.gradient(loss)
 
-    def init(key: PRNGKey, train: Dataset) -> State:
-        return State((), task.problem.init(key))
+    def client(key: PRNGKey, memory: tuple, down: Down, cohort: Cohort) -> tuple[tuple, Up, Report]:
+        start = deploy_common(memory, down, cohort)
+        _, up, report = train_and_send(fit, key, start, None, cohort)
+        return memory, up, report._replace(batches=(1 + hessian) * report.batches)
 
-    def round(key: PRNGKey, state: State, cohort: Cohort) -> tuple[State, Info]:
-        start = tree.broadcast(state.server, cohort.ids.size)
-        _, received, info = train_and_upload(task, fit, key, start, None, cohort)
-        # The new global model is the unweighted mean.
-        weights = size_weights(info.reported)
-        info = info._replace(
-            weights=tree.broadcast(weights, cohort.ids.size),
-            batches=(1 + hessian) * info.batches,
-        )
-        return State((), mix(weights, received)), info
-
-    def models(state: State, cohort: Cohort) -> Params:
+    def deploy(memory: tuple, down: Down, cohort: Cohort) -> Params:
         # Each client takes a step from the current global model, on all of its training data.
-        stacked = tree.broadcast(state.server, cohort.ids.size)
-        answer = gradient(deploy_key(), stacked, cohort.train, cohort.ids)
-        return step(stacked, answer.grads)
+        start = deploy_common(memory, down, cohort)
+        answer = gradient(deploy_key(), start, cohort.train, cohort.ids)
+        return step(start, answer.grads)
 
-    return Algorithm(init, round, models, task.problem.apply)
+    init = init_global(task.problem)
+    # The new global model is the unweighted mean.
+    return compose(task, Wire(init, (Exchange(client, take_mean()),), deploy, download_server))

@@ -7,13 +7,21 @@ import jax.numpy as jnp
 import optax
 from jaxtyping import Array
 
-from jaxfl.algorithms.steps.personal import Personal, personal_models, start_personal
-from jaxfl.algorithms.steps.uploads import train_and_upload, unweighted_mean
+from jaxfl.algorithms.steps.client import (
+    deploy_common,
+    deploy_personal,
+    seen,
+    train_and_send,
+)
+from jaxfl.algorithms.steps.composition import compose
+from jaxfl.algorithms.steps.personal import Personal, start_personal
+from jaxfl.algorithms.steps.server import take_mean
 from jaxfl.core import tree
 from jaxfl.core.facts import method
+from jaxfl.core.messages import Down, Exchange, Report, ServerState, Up, Wire, download_server
 from jaxfl.core.options import NOT_NEGATIVE, POSITIVE
 from jaxfl.core.papers import Paper
-from jaxfl.core.types import Algorithm, Cohort, Dataset, Info, Params, PRNGKey, Scalar, State, Task
+from jaxfl.core.types import Algorithm, Cohort, Dataset, Params, PRNGKey, Scalar, Task
 from jaxfl.kernels.gaussian import Gaussian, divergence, draw
 from jaxfl.training.batch_statistics import of_statistics, trainable
 from jaxfl.training.objectives import data_loss
@@ -51,7 +59,7 @@ def pfedbayes(
 
     A client that never took part deploys the mean of w, and its first q starts from w.
 
-    State: clients = q (`Personal`); server = w.
+    State: memory = q (`Personal`); server = w.
 
     Args:
       task: the model and its training; its optimiser is not used.
@@ -67,7 +75,7 @@ def pfedbayes(
 
     Example:
       >>> state = initial_state(pfedbayes(task))
-      >>> state.clients.model._fields
+      >>> state.clients.memory.model._fields
       ('mean', 'rho')
     """
     loss = data_loss(task.problem)
@@ -91,25 +99,22 @@ def pfedbayes(
     optimizer = optax.partition({"q": optax.adam(rate), "w": optax.sgd(rate)}, ("q", "w"))
     fit = task.trainer(objective, optimizer=optimizer)
 
-    def init(key: PRNGKey, train: Dataset) -> State:
+    def init(key: PRNGKey, train: Dataset) -> tuple[Personal, ServerState]:
         model = task.problem.init(key)
         w = Gaussian(model, jax.tree.map(lambda x: jnp.full_like(x, rho), model))
-        return State(start_personal(w, train.mask.shape[0]), w)
+        return start_personal(w, train.mask.shape[0]), ServerState(w)
 
-    def round(key: PRNGKey, state: State, cohort: Cohort) -> tuple[State, Info]:
-        start = tree.broadcast(state.server, cohort.ids.size)
+    def client(
+        key: PRNGKey, memory: Personal, down: Down, cohort: Cohort
+    ) -> tuple[Personal, Up, Report]:
+        start = deploy_personal(memory, down, cohort), deploy_common(memory, down, cohort)
         strength = zeta / jnp.maximum(cohort.train.mask.sum(axis=1), 1)
-        personal = personal_models(state.clients, state.server)
-        trained, received, info = train_and_upload(
-            task, fit, key, (personal, start), strength, cohort, sends=copy_of_w
-        )
-        # The server moves w to the mean of the copies by the fraction beta.
-        mean, info = unweighted_mean(received, info)
-        w = tree.interpolate(state.server, mean, beta)
-        info = info._replace(trained=trained[0].mean)
-        return State(Personal(trained[0], jnp.ones_like(info.reported)), w), info
+        (q, _), up, report = train_and_send(fit, key, start, strength, cohort, sends=copy_of_w)
+        return seen(q, cohort), up, report._replace(trained=q.mean)
 
-    def models(state: State, cohort: Cohort) -> Params:
-        return personal_models(tree.take(state.clients, cohort.ids), state.server).mean
+    def deploy(memory: Personal, down: Down, cohort: Cohort) -> Params:
+        return deploy_personal(memory, down, cohort).mean
 
-    return Algorithm(init, round, models, task.problem.apply)
+    # The server moves w to the mean of the copies by the fraction beta.
+    exchange = Exchange(client, take_mean(fraction=beta))
+    return compose(task, Wire(init, (exchange,), deploy, download_server))

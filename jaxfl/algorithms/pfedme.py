@@ -8,18 +8,23 @@ import optax
 from jax import lax
 from jaxtyping import Array
 
-from jaxfl.algorithms.steps.personal import (
-    Personal,
-    personal_or_global,
-    start_personal,
+from jaxfl.algorithms.steps.client import (
+    deploy_common,
+    deploy_personal,
+    init_personal,
+    seen,
+    train_and_send,
 )
-from jaxfl.algorithms.steps.uploads import train_and_upload, unweighted_mean
+from jaxfl.algorithms.steps.composition import compose
+from jaxfl.algorithms.steps.personal import Personal
+from jaxfl.algorithms.steps.server import take_mean
 from jaxfl.core import tree
 from jaxfl.core.facts import method
+from jaxfl.core.messages import Down, Exchange, Report, Up, Wire, download_server
 from jaxfl.core.options import COUNT, NOT_NEGATIVE, POSITIVE
 from jaxfl.core.papers import Paper
 from jaxfl.core.streams import stream
-from jaxfl.core.types import Algorithm, Cohort, Dataset, Info, Params, PRNGKey, Scalar, State, Task
+from jaxfl.core.types import Algorithm, Cohort, Dataset, Params, PRNGKey, Scalar, Task
 from jaxfl.training.batch_statistics import change_term, moving_statistics, statistics, trainable
 from jaxfl.training.objectives import data_loss, proximal
 
@@ -53,7 +58,7 @@ def pfedme(
     theta minimises (3), f(theta) + lam / 2 |theta - w|^2, by `inner_steps` of gradient descent on
     one batch. Local training of w lowers the Moreau envelope, whose gradient is lam (w - theta).
 
-    State: clients = theta (`Personal`); server = the global model. A client that never took part
+    State: memory = theta (`Personal`); server = the global model. A client that never took part
     deploys the global model. The loss of a round is that at theta.
 
     Args:
@@ -71,7 +76,7 @@ def pfedme(
 
     Example:
       >>> state = initial_state(pfedme(task, inner_steps=2))
-      >>> state.clients.model["params"]["Dense_1"]["bias"].shape
+      >>> state.clients.memory.model["params"]["Dense_1"]["bias"].shape
       (4, 2)
     """
     inner = moving_statistics(optax.sgd(inner_rate))
@@ -96,19 +101,17 @@ def pfedme(
     fit = task.trainer(envelope, whole_batch=True)
     personalize = task.trainer(proximal_loss, steps=inner_steps, optimizer=optax.sgd(inner_rate))
 
-    def init(key: PRNGKey, train: Dataset) -> State:
-        model = task.problem.init(key)
-        return State(start_personal(model, train.mask.shape[0]), model)
-
-    def round(key: PRNGKey, state: State, cohort: Cohort) -> tuple[State, Info]:
-        start = tree.broadcast(state.server, cohort.ids.size)
-        trained, received, info = train_and_upload(task, fit, key, start, None, cohort)
+    def client(
+        key: PRNGKey, memory: Personal, down: Down, cohort: Cohort
+    ) -> tuple[Personal, Up, Report]:
+        start = deploy_common(memory, down, cohort)
+        trained, up, report = train_and_send(fit, key, start, None, cohort)
         # The deployed theta of each client, searched from its w.
         theta = personalize(stream(key, "second_fit"), trained, trained, cohort)
-        # The global model moves to the unweighted mean of w by the fraction beta.
-        mean, info = unweighted_mean(received, info)
-        model = tree.interpolate(state.server, mean, beta)
-        info = info._replace(batches=inner_steps * info.batches + theta.batches)
-        return State(Personal(theta.params, jnp.ones_like(info.reported)), model), info
+        batches = inner_steps * report.batches + theta.batches
+        return seen(theta.params, cohort), up, report._replace(batches=batches)
 
-    return Algorithm(init, round, personal_or_global, task.problem.apply)
+    init = init_personal(task.problem)
+    # The global model moves to the unweighted mean of w by the fraction beta.
+    exchange = Exchange(client, take_mean(fraction=beta))
+    return compose(task, Wire(init, (exchange,), deploy_personal, download_server))

@@ -93,7 +93,10 @@ class Report(NamedTuple):
     accepted: Bool[Array, "*m"] | None = None
     # [M, M] mixing weights (receiver, sender) that the clients have chosen themselves
     weights: PyTree = None
-    # numbers by name, for `Info.metrics`
+    # [M] by the name of a part of the model, what fraction of its mixture each client took
+    fractions: dict[str, Float[Array, "*m"]] = {}  # noqa: RUF012 - never written
+    # numbers by name, for `Info.metrics`: of each client [M], which has their mean over the clients
+    # that reported, or of all
     metrics: dict[str, Array] = {}  # noqa: RUF012 - never written
 
 

@@ -122,6 +122,21 @@ def keep_own(weights: Float[Array, "m m"], accepted: Bool[Array, "m"]) -> Float[
     return jnp.where(accepted[:, None], weights, jnp.eye(accepted.size))
 
 
+def keep_part(weights: Float[Array, "m m"], taken: Float[Array, "m"]) -> Float[Array, "m m"]:
+    """The weights, where each client keeps its own model but for a fraction of its mixture.
+
+    Args:
+      weights: [M, M].
+      taken: the fraction of its mixture that each client takes [M].
+
+    Example:
+      >>> keep_part(jnp.array([[0.5, 0.5], [0.5, 0.5]]), jnp.array([0.5, 0.0])).tolist()
+      [[0.75, 0.25], [0.0, 1.0]]
+    """
+    taken = taken[:, None]
+    return (1 - taken) * jnp.eye(len(taken)) + taken * weights
+
+
 def positive_rows(values: Float[Array, "m m"]) -> Float[Array, "m m"]:
     """Weights in proportion to the positive values of each row; the others have weight 0.
 

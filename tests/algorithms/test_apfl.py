@@ -35,7 +35,7 @@ def test_rounds_equal_numpy_written_from_the_paper():
                 w = w - RATE * (w - best)
             shared = w.mean(axis=0)
         assert rate is None or np.ptp(alpha) > 0.01
-        np.testing.assert_allclose(state.clients.alpha, alpha, atol=1e-5)
+        np.testing.assert_allclose(state.clients.memory.alpha, alpha, atol=1e-5)
         np.testing.assert_allclose(info.metrics["alpha"][-1], alpha.mean(), atol=1e-5)
         np.testing.assert_allclose(state.server["w"], shared, atol=1e-5)
         expected = alpha[:, None] * own + (1 - alpha[:, None]) * shared[None]

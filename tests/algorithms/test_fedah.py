@@ -33,8 +33,8 @@ def test_rounds_equal_numpy():
         model = sizes / sizes.sum() @ head
     assert ((blend > 0) & (blend < 1)).any()
     assert (blend == 0).any()
-    np.testing.assert_allclose(state.clients.blend["w"], blend, atol=1e-5)
-    np.testing.assert_allclose(state.clients.part["w"], head, atol=1e-5)
+    np.testing.assert_allclose(state.clients.memory.blend["w"], blend, atol=1e-5)
+    np.testing.assert_allclose(state.clients.memory.part["w"], head, atol=1e-5)
     np.testing.assert_allclose(state.server["w"], model, atol=1e-5)
     expected = head + (model[None] - head) * blend
     np.testing.assert_allclose(deployed(algorithm, state, 3)["w"], expected, atol=1e-5)

@@ -34,8 +34,8 @@ def test_rounds_equal_numpy():
             own[i] = mixture
         server = sizes / sizes.sum() @ own
     assert ((w > 0) & (w < 1)).any()
-    np.testing.assert_allclose(state.clients.blend["w"], w, atol=1e-5)
-    np.testing.assert_allclose(state.clients.part["w"], own, atol=1e-5)
+    np.testing.assert_allclose(state.clients.memory.blend["w"], w, atol=1e-5)
+    np.testing.assert_allclose(state.clients.memory.part["w"], own, atol=1e-5)
     np.testing.assert_allclose(state.server["w"], server, atol=1e-5)
     expected = own + (server - own) * w
     np.testing.assert_allclose(deployed(algorithm, state, 3)["w"], expected, atol=1e-5)

@@ -39,7 +39,7 @@ def test_rounds_of_three_of_four_clients_equal_numpy():
             gradients[k] = gradients[k] - ALPHA * (model - theta)
         h = h - ALPHA / 4 * sum(model - theta for model in models)
         theta = sum(models) / 3 - h / ALPHA
-    np.testing.assert_allclose(state.clients["w"], gradients, atol=1e-5)
+    np.testing.assert_allclose(state.clients.memory["w"], gradients, atol=1e-5)
     np.testing.assert_allclose(state.server.model["w"], theta, atol=1e-5)
     np.testing.assert_allclose(state.server.correction["w"], h, atol=1e-5)
 

@@ -9,6 +9,7 @@ from toys import close, deployed, equal, opposite_groups, run, shallow
 from jaxfl.algorithms import fedper, fedrep, lg_fedavg, local
 from jaxfl.core import tree
 from jaxfl.core.errors import InputError
+from jaxfl.core.messages import Clients
 from jaxfl.core.types import State
 
 SIZES = [40, 10, 20, 30, 40, 20]
@@ -40,16 +41,19 @@ def test_the_shared_part_is_the_mean_and_the_other_stays(method, kept, sent):
     task = shallow()
     own, shared = personal(kept)
     whole = tree.join(own, tree.broadcast(shared, 6))
-    trained = run(local(task), data, 1, state=State(whole, ()))[0].clients
+    trained = run(local(task), data, 1, state=State(Clients(whole), ()))[0].clients.memory
     algorithm = method(task)
     assert jax.tree.structure(algorithm.init(jax.random.key(0), data.train)) == jax.tree.structure(
-        State(own, shared)
+        State(Clients(own), shared)
     )
-    state, info, _ = run(algorithm, data, 1, state=State(own, shared))
+    state, info, _ = run(algorithm, data, 1, state=State(Clients(own), shared))
     stays, goes = tree.split(trained, kept)
-    close(state.clients, stays, 1e-6)
+    close(state.clients.memory, stays, 1e-6)
     close(state.server, mean(goes))
-    equal(deployed(algorithm, state, 6), tree.join(state.clients, tree.broadcast(state.server, 6)))
+    equal(
+        deployed(algorithm, state, 6),
+        tree.join(state.clients.memory, tree.broadcast(state.server, 6)),
+    )
     assert info.up.tolist() == info.down.tolist() == [[sent] * 6]
     shared, own = ("body", "head") if method is fedper else ("head", "body")
     np.testing.assert_allclose(info.weights[shared][0], np.tile(WEIGHTS, (6, 1)), rtol=1e-6)
@@ -74,7 +78,7 @@ def test_fedrep_fits_the_head_to_the_given_body_and_then_the_body_to_the_new_hea
     task = shallow(optimizer=optimizer, steps=3)
     algorithm = fedrep(task, head_epochs=4)
     own, body = personal("Dense_1")
-    state, info, _ = run(algorithm, data, 1, state=State(own, body))
+    state, info, _ = run(algorithm, data, 1, state=State(Clients(own), body))
     mask = np.asarray(data.train.mask)
     x = np.asarray(data.train.x, np.float64)
     y = np.asarray(data.train.y)
@@ -103,7 +107,9 @@ def test_fedrep_fits_the_head_to_the_given_body_and_then_the_body_to_the_new_hea
                 w0 = {k: v - rate * (gradient[k] + decay * v) for k, v in w0.items()}
         bodies.append(w0)
         for k, v in w1.items():
-            np.testing.assert_allclose(state.clients["params"]["Dense_1"][k][i], v, atol=1e-5)
+            np.testing.assert_allclose(
+                state.clients.memory["params"]["Dense_1"][k][i], v, atol=1e-5
+            )
     for k in ("kernel", "bias"):
         expected = np.mean([b[k] for b in bodies], axis=0)
         np.testing.assert_allclose(state.server["params"]["Dense_0"][k], expected, atol=1e-5)

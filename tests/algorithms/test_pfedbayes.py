@@ -80,8 +80,8 @@ def test_rounds_equal_numpy_from_the_same_draws():
             own[i] = params[0]
             copies.append(params[1])
         shared = (1 - beta) * shared + beta * np.mean(copies, axis=0)
-    np.testing.assert_allclose(state.clients.model.mean["w"], own[:, 0], atol=1e-5)
-    np.testing.assert_allclose(state.clients.model.rho["w"], own[:, 1], atol=1e-5)
+    np.testing.assert_allclose(state.clients.memory.model.mean["w"], own[:, 0], atol=1e-5)
+    np.testing.assert_allclose(state.clients.memory.model.rho["w"], own[:, 1], atol=1e-5)
     np.testing.assert_allclose([state.server.mean["w"], state.server.rho["w"]], shared, atol=1e-5)
     np.testing.assert_allclose(deployed(algorithm, state, 2)["w"], own[:, 0], atol=1e-5)
     assert info.up.tolist() == info.down.tolist() == [[6, 6]] * 2
@@ -100,7 +100,7 @@ def test_the_shared_gaussian_moves_as_far_whatever_the_number_of_examples():
         algorithm = pfedbayes(quadratic(steps=50), zeta=1.0, rho=-1.0, rate=0.01)
         start = jit(algorithm.init)(jax.random.key(0), data.train)
         state, _, _ = run(algorithm, data, 4, state=start)
-        q = np.asarray(state.clients.model.mean["w"][0])
+        q = np.asarray(state.clients.memory.model.mean["w"][0])
         w = np.asarray(state.server.mean["w"])
         begin = np.asarray(start.server.mean["w"])
         moved.append(np.linalg.norm(w - begin) / np.linalg.norm(q - begin))

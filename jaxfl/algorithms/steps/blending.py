@@ -9,18 +9,21 @@ from typing import NamedTuple
 import jax
 import jax.numpy as jnp
 import optax
-from jaxtyping import Array, Bool, Float
+from jaxtyping import Array, Float
 
+from jaxfl.algorithms.steps.client import Init, deploy_common
+from jaxfl.algorithms.steps.heads import part_weights
+from jaxfl.algorithms.steps.server import Step, take_mean
+from jaxfl.algorithms.steps.templates import mean_by_size
 from jaxfl.core import tree
+from jaxfl.core.messages import Down, Outcome, ServerState, Uploads
 from jaxfl.core.tree import Layers
-from jaxfl.core.types import Cohort, Dataset, Fit, Params, PRNGKey, Scalar, State, Task
+from jaxfl.core.types import Cohort, Dataset, Fit, Params, PRNGKey, Problem, Scalar, Task
 from jaxfl.training.objectives import data_loss, of_part
 
-__all__ = ["Client", "blended", "blended_models", "blended_weights", "first_blend", "learned_blend"]
 
-
-class Client(NamedTuple):
-    """The state of each client."""
+class Memory(NamedTuple):
+    """What each client keeps."""
 
     # [C, ...] the part of the model that clients mix, as the client last trained it
     part: Params
@@ -28,16 +31,25 @@ class Client(NamedTuple):
     blend: Params
 
 
-def first_blend(model: Params, layers: Layers, clients: int) -> Client:
-    """The state of clients that have not taken part yet, where A is 1.
+def init_blended(problem: Problem, layers: Layers) -> Init:
+    """The start of a method whose clients keep a `Memory`, where A is 1, and whose server a model.
+
+    Args:
+      problem: what is learned.
+      layers: the part of the model that clients mix.
 
     Example:
-      >>> model = {"Dense_0": jnp.array([3.0]), "Dense_1": jnp.array([5.0])}
-      >>> first_blend(model, "Dense_1", clients=2).blend["Dense_1"].tolist()
-      [[1.0], [1.0]]
+      >>> memory, _ = init_blended(task.problem, "Dense_1")(jax.random.key(0), cohort.train)
+      >>> tree.size(memory.part), tree.size(memory.blend)
+      (72, 72)
     """
-    part = tree.broadcast(tree.split(model, layers)[0], clients)
-    return Client(part, jax.tree.map(jnp.ones_like, part))
+
+    def init(key: PRNGKey, train: Dataset) -> tuple[Memory, ServerState]:
+        model = problem.init(key)
+        part = tree.broadcast(tree.split(model, layers)[0], len(train.mask))
+        return Memory(part, jax.tree.map(jnp.ones_like, part)), ServerState(model)
+
+    return init
 
 
 def blended(local: Params, other: Params, blend: Params) -> Params:
@@ -50,25 +62,23 @@ def blended(local: Params, other: Params, blend: Params) -> Params:
     return jax.tree.map(lambda h, g, a: h + (g - h) * a, local, other, blend)
 
 
-def blended_models(layers: Layers) -> Callable[[State, Cohort], Params]:
-    """`Algorithm.models` for a state of `Client` and the global model: the global one, blended.
+def deploy_blended(layers: Layers) -> Callable[[Memory, Down, Cohort], Params]:
+    """`Wire.deploy` of clients that deploy the server's model with the mixture of some layers.
 
     Args:
       layers: the part of the model that clients mix.
 
     Example:
-      >>> model = {"Dense_0": jnp.array([3.0]), "Dense_1": jnp.array([5.0])}
-      >>> state = State(first_blend(model, "Dense_1", clients=4), model)
-      >>> blended_models("Dense_1")(state, cohort)["Dense_1"].tolist()
-      [[5.0], [5.0], [5.0], [5.0]]
+      >>> memory, state = init_blended(task.problem, "Dense_1")(jax.random.key(0), cohort.train)
+      >>> tree.size(deploy_blended("Dense_1")(memory, Down(state.server), cohort))
+      360
     """
 
-    def models(state: State, cohort: Cohort) -> Params:
-        client = tree.take(state.clients, cohort.ids)
-        part, rest = tree.split(tree.broadcast(state.server, cohort.ids.size), layers)
-        return tree.join(blended(client.part, part, client.blend), rest)
+    def deploy(memory: Memory, down: Down, cohort: Cohort) -> Params:
+        part, rest = tree.split(deploy_common(memory, down, cohort), layers)
+        return tree.join(blended(memory.part, part, memory.blend), rest)
 
-    return models
+    return deploy
 
 
 def learned_blend(task: Task, rate: Scalar, epochs: int) -> Fit:
@@ -102,21 +112,40 @@ def learned_blend(task: Task, rate: Scalar, epochs: int) -> Fit:
     return task.trainer(objective, epochs=epochs, optimizer=optax.chain(optax.sgd(rate), clip))
 
 
-def blended_weights(
-    weights: Float[Array, "m m"], blend: Params, reported: Bool[Array, "m"]
-) -> Float[Array, "m m"]:
-    """The weights of the part: the client's own, and the global one with the mean of A.
+def mean_blend(blend: Params) -> Float[Array, "m"]:
+    """The mean of A over the parameters: how much each client takes of the global part [M].
 
     Args:
-      weights: of the global model [M, M].
       blend: A [M, ...].
-      reported: a client that has not reported keeps its own part [M].
 
     Example:
-      >>> mean = jnp.full((2, 2), 0.5)
-      >>> blended_weights(mean, jnp.array([[0.5], [0.0]]), jnp.ones(2, bool)).tolist()
-      [[0.75, 0.25], [0.0, 1.0]]
+      >>> mean_blend(jnp.array([[0.5, 1.0], [0.0, 0.0]])).tolist()
+      [0.75, 0.0]
     """
-    mean_blend = tree.ravel(blend).mean(axis=1)
-    mean_blend = jnp.where(reported, mean_blend, 0.0)[:, None]  # [M, 1]
-    return (1 - mean_blend) * jnp.eye(reported.size) + mean_blend * weights
+    return tree.ravel(blend).mean(axis=1)
+
+
+def take_blended(layers: Layers, shared: str, mixed: str) -> Step:
+    """FedAvg's step, with the weights of both parts as if clients took the whole global model.
+
+    Args:
+      layers: the part of the model that clients mix.
+      shared: the name of the other part.
+      mixed: the name of the part that clients mix.
+
+    Example:
+      >>> received = tree.broadcast(task.problem.init(jax.random.key(0)), 4)
+      >>> uploads = Uploads(cohort.ids, cohort.sizes, jnp.ones(4, bool), received, received)
+      >>> step = take_blended("Dense_1", "lower", "upper")
+      >>> sorted(step(jax.random.key(0), ServerState(), uploads).weights)
+      ['lower', 'upper']
+    """
+    step = take_mean(mean_by_size)
+
+    def server(key: PRNGKey, state: ServerState, uploads: Uploads) -> Outcome:
+        outcome = step(key, state, uploads)
+        matrix = outcome.weights
+        rest = tree.split(uploads.received, layers)[1]
+        return outcome._replace(weights=part_weights(matrix, shared, mixed, rest, matrix))
+
+    return server

@@ -9,6 +9,7 @@ from jaxfl.algorithms.steps.personal import Personal, personal_models, start_per
 from jaxfl.core import tree
 from jaxfl.core.messages import Down, Report, ServerState, Up, report_of
 from jaxfl.core.streams import stream
+from jaxfl.core.tree import Layers
 from jaxfl.core.types import Cohort, Dataset, Fit, Params, PRNGKey, Problem, Task
 
 # `Wire.init`
@@ -149,3 +150,30 @@ def take_offered(task: Task) -> Callable[[PRNGKey, Params, Down, Cohort], tuple]
         return model, None, Report(accepted=accepted)
 
     return take
+
+
+def init_parts(problem: Problem, layers: Layers) -> Init:
+    """The start of a method whose clients keep some layers of the model; the server has the rest.
+
+    Example:
+      >>> memory, state = init_parts(task.problem, "Dense_1")(jax.random.key(0), cohort.train)
+      >>> tree.size(memory), tree.size(state.server)
+      (72, 72)
+    """
+
+    def init(key: PRNGKey, train: Dataset) -> tuple[Params, ServerState]:
+        part, rest = tree.split(problem.init(key), layers)
+        return tree.broadcast(part, len(train.mask)), ServerState(rest)
+
+    return init
+
+
+def deploy_parts(memory: Params, down: Down, cohort: Cohort) -> Params:
+    """What clients deploy if they keep one part of the model and the server sends the other.
+
+    Example:
+      >>> memory = {"head": jnp.ones((4, 2)), "body": None}
+      >>> deploy_parts(memory, Down({"head": None, "body": jnp.zeros(3)}), cohort)["body"].shape
+      (4, 3)
+    """
+    return tree.join(memory, deploy_common((), down, cohort))

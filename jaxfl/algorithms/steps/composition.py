@@ -4,16 +4,19 @@ What is sent, how many floats it has, and whose upload is lost follow from the m
 """
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array
+from jaxtyping import Array, Bool
 
 from jaxfl.core import tree
 from jaxfl.core.errors import warn
 from jaxfl.core.messages import (
     Clients,
+    Down,
+    Outcome,
+    Report,
     ServerState,
     Up,
     Uploads,
@@ -24,7 +27,7 @@ from jaxfl.core.messages import (
 )
 from jaxfl.core.streams import Stream, stream
 from jaxfl.core.types import Algorithm, Cohort, Dataset, Info, Params, PRNGKey, State, Task
-from jaxfl.kernels.mixing import keep_own
+from jaxfl.kernels.mixing import keep_own, keep_part
 
 # The streams of the uplink: one for each `Up` of a round.
 UPLOADS: tuple[Stream, ...] = ("upload", "second_upload")
@@ -50,49 +53,24 @@ def compose(task: Task, wire: Wire, apply: Callable | None = None, **others: Any
         return State(Clients(memory, state.record), state.server)
 
     def round(key: PRNGKey, state: State, cohort: Cohort) -> tuple[State, Info]:
-        clients = cohort.ids.size
         memory, record = state.clients
         known = ServerState(state.server, record)
+        down = wire.download(known)
         streams = iter(UPLOADS)
-        none = jnp.zeros(clients, jnp.int32)
-        info = Info(none, None, none, none, none, jnp.ones(clients, bool))
-        down, copies_down = wire.download(known), 1
-        accepted = None
-        for number, exchange in enumerate(wire.exchanges):
-            info = info._replace(down=info.down + count(floats(down, clients)) * copies_down)
+        trips = []
+        for exchange in wire.exchanges:
             memory, ups, report = exchange.client(key, memory, down, cohort._replace(lost=None))
-            info = info._replace(
-                batches=info.batches + report.batches, metrics=info.metrics | report.metrics
-            )
-            if report.loss is not None:
-                info = info._replace(loss=report.loss, trained=report.trained)
-            if report.weights is not None:
-                info = info._replace(weights=report.weights)
-            if report.accepted is not None:
-                accepted = report.accepted
             if exchange.server is None:
+                trips.append(Trip(down, (), report))
                 break
             uploads = tuple(
                 upload(task, stream(key, next(streams)), up, cohort) for up in ups_of(ups)
             )
-            reported = jnp.stack([each.reported for each in uploads]).all(axis=0)
-            if number == 0:
-                info = info._replace(reported=reported)
             outcome = exchange.server(key, known, uploads[0] if isinstance(ups, Up) else uploads)
-            copies_up, copies_down = outcome.copies or (1, 1)
-            sent = sum(count(floats(up, clients)) for up in ups_of(ups)) * copies_up
-            more = outcome.joining
-            info = info._replace(
-                up=info.up + sent + more.up,
-                down=info.down + more.down,
-                batches=info.batches + more.batches,
-                weights=info.weights if outcome.weights is None else outcome.weights,
-                metrics=info.metrics | outcome.metrics,
-            )
+            reported = jnp.stack([each.reported for each in uploads]).all(axis=0)
+            trips.append(Trip(down, ups_of(ups), report, reported, outcome))
             known, down = outcome.state, outcome.reply._replace(counted=reported)
-        if accepted is not None:
-            info = info._replace(weights=keep_own(info.weights, accepted))
-        return State(Clients(memory, known.record), known.server), info
+        return State(Clients(memory, known.record), known.server), info_of(trips, cohort.ids.size)
 
     def models(state: State, cohort: Cohort) -> Params:
         memory, record = tree.take(state.clients, cohort.ids)
@@ -103,6 +81,70 @@ def compose(task: Task, wire: Wire, apply: Callable | None = None, **others: Any
         vars(function)["wire"] = wire
     apply = task.problem.apply if apply is None else apply
     return Algorithm(init, round, models, apply, wire=wire, **others)
+
+
+class Trip(NamedTuple):
+    """One exchange of a round, as it went."""
+
+    down: Down
+    # what the clients sent; nothing if the exchange has no server
+    ups: tuple[Up, ...]
+    report: Report
+    # [M] whose messages arrived and are finite; None: the exchange has no server
+    reported: Bool[Array, "m"] | None = None
+    outcome: Outcome | None = None
+
+
+def info_of(trips: list[Trip], clients: int) -> Info:
+    """The `Info` of a round, from its exchanges.
+
+    Args:
+      trips: of the round, in order.
+      clients: M.
+
+    Example:
+      >>> trip = Trip(Down(jnp.zeros(3)), (), Report(loss=jnp.ones(2), batches=5))
+      >>> info = info_of([trip], clients=2)
+      >>> info.down.tolist(), info.batches.tolist(), info.reported.tolist()
+      ([3, 3], [5, 5], [True, True])
+    """
+    none = jnp.zeros(clients, jnp.int32)
+    everybody = jnp.ones(clients, bool)
+    first = everybody if trips[0].reported is None else trips[0].reported
+    info = Info(none, None, none, none, none, first)
+    reports = [trip.report for trip in trips]
+    copies_down = 1
+    for down, ups, report, _, outcome in trips:
+        info = info._replace(
+            down=info.down + count(floats(down, clients)) * copies_down,
+            batches=info.batches + report.batches,
+            weights=info.weights if report.weights is None else report.weights,
+        )
+        if report.loss is not None:
+            info = info._replace(loss=report.loss, trained=report.trained)
+        if outcome is None:
+            break
+        copies_up, copies_down = outcome.copies or (1, 1)
+        sent = sum(count(floats(up, clients)) for up in ups) * copies_up
+        more = outcome.joining
+        info = info._replace(
+            up=info.up + sent + more.up,
+            down=info.down + more.down,
+            batches=info.batches + more.batches,
+            weights=info.weights if outcome.weights is None else outcome.weights,
+            metrics=info.metrics | outcome.metrics,
+        )
+    for report in reports:
+        # What the clients took of what the server mixed for them.
+        if report.accepted is not None:
+            info = info._replace(weights=keep_own(info.weights, report.accepted))
+        for part, fractions in report.fractions.items():
+            rows = keep_part(info.weights[part], jnp.where(info.reported, fractions, 0.0))
+            info = info._replace(weights=info.weights | {part: rows})
+        for name, values in report.metrics.items():
+            value = values.mean(where=info.reported) if values.ndim else values
+            info = info._replace(metrics=info.metrics | {name: value})
+    return info
 
 
 # The largest number of floats of a message: four of them fit into an int32.

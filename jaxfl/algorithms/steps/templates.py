@@ -7,6 +7,7 @@ from jaxtyping import Array, Float, PyTree
 
 from jaxfl.algorithms.steps.client import (
     deploy_common,
+    deploy_parts,
     deploy_personal,
     init_global,
     init_personal,
@@ -214,7 +215,7 @@ def partial_model(
     def client(
         key: PRNGKey, memory: Params, down: Down, cohort: Cohort
     ) -> tuple[Params, Up, Report]:
-        start = deploy(memory, down, cohort)
+        start = deploy_parts(memory, down, cohort)
         trained, up, report = train_and_send(
             fit, key, start, None, cohort, sends=lambda model: divide(model)[0]
         )
@@ -226,7 +227,4 @@ def partial_model(
         parts = part_weights(matrix, shared, personal, uploads.received)
         return Outcome(ServerState(mean), weights=parts)
 
-    def deploy(memory: Params, down: Down, cohort: Cohort) -> Params:
-        return tree.join(memory, deploy_common((), down, cohort))
-
-    return compose(task, Wire(init, (Exchange(client, server),), deploy, download_server))
+    return compose(task, Wire(init, (Exchange(client, server),), deploy_parts, download_server))
