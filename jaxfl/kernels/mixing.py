@@ -137,16 +137,16 @@ def keep_part(weights: Float[Array, "m m"], taken: Float[Array, "m"]) -> Float[A
     return (1 - taken) * jnp.eye(len(taken)) + taken * weights
 
 
-def positive_rows(values: Float[Array, "m m"]) -> Float[Array, "m m"]:
+def positive_rows(values: Float[Array, "r m"]) -> Float[Array, "r m"]:
     """Weights in proportion to the positive values of each row; the others have weight 0.
 
     A row without a positive value is that of the identity.
 
     Args:
-      values: of any sign [M, M].
+      values: of any sign [R, M]; R receivers, M senders.
 
     Returns:
-      Row-stochastic [M, M].
+      Row-stochastic [R, M].
 
     Example:
       >>> positive_rows(jnp.array([[3.0, 1.0], [-1.0, -2.0]])).tolist()
@@ -158,7 +158,7 @@ def positive_rows(values: Float[Array, "m m"]) -> Float[Array, "m m"]:
     shares = positive / jnp.where(largest > 0, largest, 1.0)
     total = shares.sum(axis=1, keepdims=True)
     rows = shares / jnp.where(total > 0, total, 1.0)
-    return jnp.where(largest > 0, rows, jnp.eye(len(values)))
+    return jnp.where(largest > 0, rows, jnp.eye(*values.shape))
 
 
 def size_weights(sizes: Shaped[Array, "m"]) -> Float[Array, "m"]:
