@@ -114,8 +114,8 @@ def test_a_method_says_whether_clients_send_and_whether_models_are_personal(fact
         common = len(jax.tree.leaves(down.common))
         flags = [place >= common for place in range(len(program.invars))]
         personal = any(follow(program, flags).outputs)
-    # Of the model with normalisation layers, which some methods keep. Whether models that may differ
-    # do so is tested with numbers (`test_opposite_groups_need_personal_models`).
+    # Of the model with normalisation layers, which some methods keep. That models which may differ
+    # do so is tested with numbers: `test_opposite_groups_need_personal_models`.
     may_differ = personal or factory(task).recall is not None
     assert may_differ or facts.personal == ""
 
