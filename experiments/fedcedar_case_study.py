@@ -107,7 +107,7 @@ def study(setting: Setting, examples: tuple[Examples, ...]) -> dict[str, np.ndar
     for start in range(1, setting.rounds, PERIOD):  # the last of these PERIOD rounds is stratified
         state, (info, ids) = advance(keys, federations, state, start)
         last = np.asarray(ids)[:, -1]
-        labels = np.take_along_axis(np.asarray(state.clients.cluster), last, axis=1)
+        labels = np.take_along_axis(np.asarray(state.clients.record.cluster), last, axis=1)
         rand.append([rand_score(node[i], c) for i, c in zip(last, labels, strict=True)])
         contraction.append(info.metrics["contraction"][:, -1])
     shape = (len(rand), len(examples), setting.seeds)

@@ -391,4 +391,4 @@ def test_scaffold_reads_mean_gradients_of_clients_with_unequal_work():
                 grads.append(y - OPTIMA[client])
                 y = y - rate * grads[-1]
             mean = np.mean(grads, axis=0)
-            np.testing.assert_allclose(state.clients["w"][client], mean, rtol=1e-4)
+            np.testing.assert_allclose(state.clients.memory["w"][client], mean, rtol=1e-4)
