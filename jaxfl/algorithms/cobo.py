@@ -7,7 +7,6 @@ import jax.numpy as jnp
 from jax import lax
 from jaxtyping import Array, Float, Int
 
-from jaxfl.algorithms.steps.personal import own_models
 from jaxfl.algorithms.steps.uploads import train_and_upload
 from jaxfl.core import tree
 from jaxfl.core.facts import method
@@ -119,4 +118,7 @@ def cobo(task: Task, *, pull: Annotated[Scalar, FRACTION] = 0.1) -> Algorithm:
         )
         return State(model, ()), info
 
-    return Algorithm(init, round, own_models, task.problem.apply)
+    def models(state: State, cohort: Cohort) -> Params:
+        return tree.take(state.clients, cohort.ids)
+
+    return Algorithm(init, round, models, task.problem.apply)

@@ -1,6 +1,7 @@
 """FedBN: personal normalisation layers."""
 
-from jaxfl.algorithms.steps.templates import equal_mean, partial_model
+from jaxfl.algorithms.steps.server import equal_mean
+from jaxfl.algorithms.steps.templates import partial_model
 from jaxfl.core import tree
 from jaxfl.core.facts import method
 from jaxfl.core.papers import Paper

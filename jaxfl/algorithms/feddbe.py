@@ -9,7 +9,7 @@ from jaxtyping import Array, Bool, Float
 
 from jaxfl.algorithms.steps.composition import compose
 from jaxfl.algorithms.steps.heads import class_features, features_of, head_of, part_weights
-from jaxfl.algorithms.steps.templates import mean_by_size
+from jaxfl.algorithms.steps.server import mean_by_size
 from jaxfl.core import tree
 from jaxfl.core.errors import check
 from jaxfl.core.facts import method

@@ -8,7 +8,7 @@ from jaxtyping import Array, Int
 
 from jaxfl.algorithms.steps.client import deploy_common, train_and_send
 from jaxfl.algorithms.steps.composition import compose
-from jaxfl.algorithms.steps.templates import equal_mean
+from jaxfl.algorithms.steps.server import equal_mean
 from jaxfl.core import tree
 from jaxfl.core.facts import method
 from jaxfl.core.messages import Down, Exchange, Outcome, Report, ServerState, Up, Uploads, Wire

@@ -17,7 +17,7 @@ from jaxfl.algorithms.steps.prototypes import (
     mean_prototypes,
     no_prototypes,
 )
-from jaxfl.algorithms.steps.templates import mean_by_size
+from jaxfl.algorithms.steps.server import mean_by_size
 from jaxfl.core import tree
 from jaxfl.core.facts import method
 from jaxfl.core.messages import (

@@ -10,8 +10,7 @@ from jaxfl.algorithms.steps.client import (
 )
 from jaxfl.algorithms.steps.composition import compose
 from jaxfl.algorithms.steps.heads import head_of
-from jaxfl.algorithms.steps.server import take_part
-from jaxfl.algorithms.steps.templates import equal_mean
+from jaxfl.algorithms.steps.server import equal_mean, take_part
 from jaxfl.core import tree
 from jaxfl.core.facts import method
 from jaxfl.core.messages import Down, Exchange, Report, Up, Wire, download_server

@@ -2,7 +2,8 @@
 
 from typing import Annotated
 
-from jaxfl.algorithms.steps.templates import global_model, mean_of_nearest
+from jaxfl.algorithms.steps.server import mean_of_nearest
+from jaxfl.algorithms.steps.templates import global_model
 from jaxfl.core import papers
 from jaxfl.core.facts import method
 from jaxfl.core.options import COUNT_OR_ZERO

@@ -8,7 +8,6 @@ import optax
 from jax import lax
 from jaxtyping import Array, Bool, Float, Int
 
-from jaxfl.algorithms.steps.personal import models_in_state
 from jaxfl.algorithms.steps.uploads import train_and_upload
 from jaxfl.core import tree
 from jaxfl.core.facts import method
@@ -280,4 +279,7 @@ def learned_graph(
         balance = 0.08 * clients if alpha is None else alpha
         return balance * jnp.exp(learned.graph.log_alpha)
 
-    return Algorithm(init, round, models_in_state, task.problem.apply, validates=True)
+    def models(state: State, cohort: Cohort) -> Params:
+        return tree.take(state.clients.model, cohort.ids)
+
+    return Algorithm(init, round, models, task.problem.apply, validates=True)

@@ -4,7 +4,8 @@ from typing import Annotated
 
 from jaxtyping import Array
 
-from jaxfl.algorithms.steps.templates import global_model, mean_by_size
+from jaxfl.algorithms.steps.server import mean_by_size
+from jaxfl.algorithms.steps.templates import global_model
 from jaxfl.core.facts import method
 from jaxfl.core.messages import Uploads
 from jaxfl.core.options import POSITIVE

@@ -8,7 +8,7 @@ from jaxtyping import Array, Int
 
 from jaxfl.algorithms.steps.composition import compose
 from jaxfl.algorithms.steps.displacement import displacement
-from jaxfl.algorithms.steps.templates import equal_mean
+from jaxfl.algorithms.steps.server import equal_mean
 from jaxfl.core import tree
 from jaxfl.core.facts import method
 from jaxfl.core.messages import (
@@ -53,7 +53,7 @@ class Server(NamedTuple):
     ),
     place="Algorithm 1",
     personal="",
-    sends="its model and its control variate",
+    sends="its model and the change of its control variate",
     defaults="the paper",
     turn_first="lower --local-steps or --lr; one model cannot fit clients that differ",
 )
@@ -147,16 +147,16 @@ def scaffold(
             candidates = jax.tree.map(jnp.subtract, mean_grad, correction)
             control = tree.choose(distance > 0, candidates, memory)
             batches = fitted.batches
-        up = Up((fitted.params, control), before=(start, memory))
+        # Line 13: the change of c_i is sent, since the server does not know c_i.
+        change = jax.tree.map(jnp.subtract, control, memory)
+        up = Up((fitted.params, change), before=(start, jax.tree.map(jnp.zeros_like, change)))
         return control, up, report_of(fitted, batches=batches)
 
     def server(key: PRNGKey, state: ServerState, uploads: Uploads) -> Outcome:
         model, control, clients = state.server
         # Lines 16 and 17: the global model moves to the mean of the models, and the control variate
         # of the server changes by |S| / N times the mean change of the clients' control variates.
-        trained, controls = uploads.received
-        changes = jax.tree.map(jnp.subtract, controls, uploads.before[1])
-        (mean, change), weights = equal_mean(uploads._replace(received=(trained, changes)))
+        (mean, change), weights = equal_mean(uploads)
         model = jax.tree.map(lambda x, y: x + server_rate * (y - x), model, mean)
         fraction = uploads.reported.sum() / clients
         control = jax.tree.map(lambda c, d: c + fraction * d, control, change)

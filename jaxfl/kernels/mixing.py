@@ -158,7 +158,7 @@ def positive_rows(values: Float[Array, "r m"]) -> Float[Array, "r m"]:
     shares = positive / jnp.where(largest > 0, largest, 1.0)
     total = shares.sum(axis=1, keepdims=True)
     rows = shares / jnp.where(total > 0, total, 1.0)
-    return jnp.where(largest > 0, rows, jnp.eye(*values.shape))
+    return jnp.where(largest > 0, rows, jnp.eye(values.shape[0], values.shape[1]))
 
 
 def size_weights(sizes: Shaped[Array, "m"]) -> Float[Array, "m"]:

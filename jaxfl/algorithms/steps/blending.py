@@ -13,8 +13,7 @@ from jaxtyping import Array, Float
 
 from jaxfl.algorithms.steps.client import Init, deploy_common
 from jaxfl.algorithms.steps.heads import part_weights
-from jaxfl.algorithms.steps.server import Step, take_mean
-from jaxfl.algorithms.steps.templates import mean_by_size
+from jaxfl.algorithms.steps.server import Step, mean_by_size, take_mean
 from jaxfl.core import tree
 from jaxfl.core.messages import Down, Outcome, ServerState, Uploads
 from jaxfl.core.tree import Layers

@@ -7,7 +7,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Bool
 
 from jaxfl.core import tree
-from jaxfl.core.types import Cohort, Params, PRNGKey, State
+from jaxfl.core.types import Params, PRNGKey
 
 
 class Personal(NamedTuple):
@@ -44,38 +44,6 @@ def personal_models(clients: Personal, server: Params) -> Params:
     """
     others = tree.broadcast(server, clients.seen.size)
     return tree.choose(clients.seen, clients.model, others)
-
-
-def own_models(state: State, cohort: Cohort) -> Params:
-    """What `Algorithm.models` returns where the state of a client is the model that it deploys.
-
-    Example:
-      >>> own_models(State(jnp.array([[1.0], [2.0], [3.0], [4.0]]), ()), cohort).tolist()
-      [[1.0], [2.0], [3.0], [4.0]]
-    """
-    return tree.take(state.clients, cohort.ids)
-
-
-def models_in_state(state: State, cohort: Cohort) -> Params:
-    """What `Algorithm.models` returns where a client deploys the `model` of its state.
-
-    Example:
-      >>> clients = Personal(jnp.array([[1.0], [2.0], [3.0], [4.0]]), seen=jnp.ones(4, bool))
-      >>> models_in_state(State(clients, ()), cohort).tolist()
-      [[1.0], [2.0], [3.0], [4.0]]
-    """
-    return tree.take(state.clients.model, cohort.ids)
-
-
-def personal_or_global(state: State, cohort: Cohort) -> Params:
-    """What `Algorithm.models` returns for a state of `Personal` and the global model.
-
-    Example:
-      >>> clients = Personal(jnp.array([[1.0], [2.0], [3.0], [4.0]]), seen=jnp.arange(4) > 0)
-      >>> personal_or_global(State(clients, jnp.array([90.0])), cohort).tolist()
-      [[90.0], [2.0], [3.0], [4.0]]
-    """
-    return personal_models(tree.take(state.clients, cohort.ids), state.server)
 
 
 def deploy_key() -> PRNGKey:

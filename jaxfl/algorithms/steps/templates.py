@@ -3,7 +3,7 @@
 from collections.abc import Callable
 
 import optax
-from jaxtyping import Array, Float, PyTree
+from jaxtyping import PyTree
 
 from jaxfl.algorithms.steps.client import (
     deploy_common,
@@ -15,10 +15,9 @@ from jaxfl.algorithms.steps.client import (
     train_and_send,
 )
 from jaxfl.algorithms.steps.composition import compose
-from jaxfl.algorithms.steps.heads import part_weights
 from jaxfl.algorithms.steps.personal import personal_models
+from jaxfl.algorithms.steps.server import Aggregate, mean_by_size, take_part
 from jaxfl.core import tree
-from jaxfl.core.errors import check
 from jaxfl.core.messages import (
     Down,
     Exchange,
@@ -31,84 +30,8 @@ from jaxfl.core.messages import (
     download_server,
 )
 from jaxfl.core.types import Algorithm, Cohort, Dataset, Objective, Params, PRNGKey, Task
-from jaxfl.kernels import robust
-from jaxfl.kernels.mixing import mix, size_weights
 from jaxfl.kernels.server import optimizer_step
 from jaxfl.training.objectives import data_loss
-
-# uploads -> (the aggregate, the senders' weights [M]); the weights are None if the aggregate is not
-# a weighted mean
-Aggregate = Callable[[Uploads], tuple[Params, Float[Array, "m"] | None]]
-
-
-def mean_by_size(uploads: Uploads) -> tuple[Params, Float[Array, "m"]]:
-    """FedAvg's aggregate: the mean of the models that arrived, weighted by numbers of examples.
-
-    Example:
-      >>> received = jnp.array([[1.0], [3.0], [90.0], [90.0]])
-      >>> reported = jnp.array([True, True, False, False])
-      >>> uploads = Uploads(cohort.ids, cohort.sizes, reported, received, received)
-      >>> [result.tolist() for result in mean_by_size(uploads)]
-      [[2.0], [0.5, 0.5, 0.0, 0.0]]
-    """
-    weights = size_weights(uploads.sizes * uploads.reported)
-    return mix(weights, uploads.received), weights
-
-
-def equal_mean(uploads: Uploads) -> tuple[Params, Float[Array, "m"]]:
-    """The mean of the models that arrived, in which clients count equally, and the weights [M].
-
-    Example:
-      >>> received = jnp.array([[1.0], [3.0], [90.0], [90.0]])
-      >>> reported = jnp.array([True, True, False, False])
-      >>> uploads = Uploads(cohort.ids, cohort.sizes, reported, received, received)
-      >>> [result.tolist() for result in equal_mean(uploads)]
-      [[2.0], [0.5, 0.5, 0.0, 0.0]]
-    """
-    weights = size_weights(uploads.reported)
-    return mix(weights, uploads.received), weights
-
-
-def mean_of_nearest(byzantine: int | None, chosen: int | None) -> Aggregate:
-    """Krum's aggregate: the mean of the models that are nearest to their neighbours.
-
-    Args:
-      byzantine: how many clients may be malicious, see `robust.krum`.
-      chosen: of how many models the mean is.
-
-    Returns:
-      An `Aggregate`. It raises an `InputError` if `byzantine` is too large for the cohort.
-
-    Example:
-      >>> received = jnp.array([[0.0], [1.0], [1.5], [90.0]])
-      >>> uploads = Uploads(cohort.ids, cohort.sizes, jnp.ones(4, bool), received, received)
-      >>> mean_of_nearest(0, chosen=2)(uploads)[0].tolist()
-      [1.25]
-    """
-
-    def aggregate(uploads: Uploads) -> tuple[Params, Float[Array, "m"]]:
-        ids, _, reported, received, *_ = uploads
-        check_byzantine(byzantine, ids.size)
-        weights = robust.krum(received, ids, reported, byzantine, chosen)
-        return mix(weights, received), weights
-
-    return aggregate
-
-
-def check_byzantine(byzantine: int | None, clients: int) -> None:
-    """Raises an `InputError` unless Krum's guarantee holds for a cohort: 2 f + 2 < M.
-
-    Example:
-      >>> check_byzantine(4, clients=10)
-      Traceback (most recent call last):
-      jaxfl.core.errors.InputError: byzantine is 4: expected at most 3 for a cohort of 10 ...
-    """
-    most = max((clients - 3) // 2, 0)
-    check(
-        byzantine is None or byzantine <= most,
-        f"byzantine is {byzantine}: expected at most {most} for a cohort of {clients} clients "
-        "(2 f + 2 < M)",
-    )
 
 
 def global_model(
@@ -221,10 +144,5 @@ def partial_model(
         )
         return divide(trained)[1], up, report
 
-    def server(key: PRNGKey, state: ServerState, uploads: Uploads) -> Outcome:
-        mean, weights = aggregate(uploads)
-        matrix = tree.broadcast(weights, uploads.ids.size)
-        parts = part_weights(matrix, shared, personal, uploads.received)
-        return Outcome(ServerState(mean), weights=parts)
-
-    return compose(task, Wire(init, (Exchange(client, server),), deploy_parts, download_server))
+    exchange = Exchange(client, take_part(shared, personal, aggregate))
+    return compose(task, Wire(init, (exchange,), deploy_parts, download_server))

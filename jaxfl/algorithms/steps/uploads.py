@@ -4,7 +4,7 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 import jax.numpy as jnp
-from jaxtyping import Array, Bool, Float, PyTree
+from jaxtyping import Array, Bool, PyTree
 
 from jaxfl.core import tree
 from jaxfl.core.streams import stream
@@ -17,7 +17,6 @@ from jaxfl.core.types import (
     PRNGKey,
     Task,
 )
-from jaxfl.kernels.mixing import mix, size_weights
 
 
 class Round(NamedTuple):
@@ -106,41 +105,3 @@ def round_info(fitted: Fitted, reported: Bool[Array, "m"], floats: int) -> Info:
     """
     counts = jnp.full(reported.shape, floats)
     return Info(fitted.loss, None, counts, counts, fitted.batches, reported, trained=fitted.params)
-
-
-def mean_by_size(
-    received: Params, start: Params, reported: Bool[Array, "m"], cohort: Cohort
-) -> tuple[Params, Float[Array, "m"]]:
-    """FedAvg's aggregate: the mean of the models that arrived, weighted by numbers of examples.
-
-    Example:
-      >>> received = jnp.array([[1.0], [3.0], [90.0], [90.0]])
-      >>> reported = jnp.array([True, True, False, False])
-      >>> [result.tolist() for result in mean_by_size(received, received, reported, cohort)]
-      [[2.0], [0.5, 0.5, 0.0, 0.0]]
-    """
-    weights = size_weights(cohort.sizes * reported)
-    return mix(weights, received), weights
-
-
-def unweighted_mean(received: Params, info: Info) -> tuple[Params, Info]:
-    """The mean of the models that arrived, in which clients count equally.
-
-    Args:
-      received: what the server received [M, ...].
-      info: of the round so far; it says who reported.
-
-    Returns:
-      The mean, and the info with its weights [M, M].
-
-    Example:
-      >>> fitted = jaxfl.types.Fitted((), jnp.zeros(2), jnp.full(2, 5))
-      >>> uploads = jaxfl.algorithms.steps.uploads
-      >>> info = uploads.round_info(fitted, jnp.ones(2, bool), 1)
-      >>> mean, info = unweighted_mean(jnp.array([[1.0], [3.0]]), info)
-      >>> mean.tolist(), info.weights.tolist()
-      ([2.0], [[0.5, 0.5], [0.5, 0.5]])
-    """
-    weights = size_weights(info.reported)
-    info = info._replace(weights=tree.broadcast(weights, info.reported.size))
-    return mix(weights, received), info

@@ -96,7 +96,6 @@ OPEN = {  # what the server learns beside, by default hyper-parameters
         "fedamp",
         "heurfedamp",
         "fedfomo",
-        "scaffold",  # likewise the control variates
         # clients choose a cluster by their loss; clients that were absent do so in the last two
         "ifca",
         "cfl",
