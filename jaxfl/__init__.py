@@ -80,11 +80,16 @@ sys.modules.update({f"{__name__}.{name}": module for name, module in _SHORT.item
 
 
 def __getattr__(name: str) -> ModuleType:
-    """`jaxfl.checkpoint`, which needs orbax."""
+    """`jaxfl.checkpoint`, which needs orbax, and `jaxfl.serve`, which needs flwr."""
     if name == "checkpoint":
         from jaxfl.simulation import checkpoint
 
         return checkpoint
+    if name == "serve":
+        import jaxfl.serve.client
+        import jaxfl.serve.flower
+
+        return sys.modules["jaxfl.serve"]
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 

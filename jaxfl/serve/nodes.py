@@ -1,0 +1,65 @@
+"""Which client each node of Flower is: nodes come, go and come back."""
+
+import time
+from collections.abc import Iterable
+
+from flwr.app import ConfigRecord, Message, MessageType, RecordDict
+from flwr.serverapp import Grid
+
+from jaxfl.core.errors import warn
+from jaxfl.serve.pack import ORDER
+
+
+def meet(
+    grid: Grid, known: dict[int, int], clients: int, *, least: int, timeout: float
+) -> dict[int, int]:
+    """The node of each client that is connected.
+
+    A node that the server does not know yet is asked which client it is, and is asked again the next
+    time if it does not answer. A client that comes back may be on another node.
+
+    Args:
+      grid: with the nodes.
+      known: the node of each client, as this function has returned it before.
+      clients: C.
+      least: how many nodes to wait for.
+      timeout: how long to wait for the answers, in seconds.
+
+    Returns:
+      The node of each client, by the client's id.
+    """
+    nodes = set(grid.get_node_ids())
+    while len(nodes) < least:
+        time.sleep(1)
+        nodes = set(grid.get_node_ids())
+    present = {client: node for client, node in known.items() if node in nodes}
+    strangers = sorted(nodes - set(present.values()))
+    if not strangers:
+        return present
+    question = RecordDict({ORDER: ConfigRecord()})
+    answers = grid.send_and_receive(
+        [Message(question, node, MessageType.QUERY) for node in strangers], timeout=timeout
+    )
+    for node, client in _answers(answers):
+        if not 0 <= client < clients:
+            warn(f"node {node} says that it is client {client}: expected 0 to {clients - 1}")
+            continue
+        if client in present:
+            warn(f"node {node} says that it is client {client}, as node {present[client]} did")
+        present[client] = node
+    return present
+
+
+def _answers(answers: Iterable[Message]) -> list[tuple[int, int]]:
+    """The nodes that answered and the clients that they are, in the order of the nodes."""
+    found = []
+    for answer in answers:
+        node = answer.metadata.src_node_id
+        client = None
+        if answer.has_content() and (record := answer.content.config_records.get(ORDER)):
+            client = record.get("client")
+        if isinstance(client, int) and not isinstance(client, bool):
+            found.append((node, client))
+        else:
+            warn(f"node {node} does not say which client it is, and is left out of this round")
+    return sorted(found)
