@@ -1,6 +1,7 @@
 """Pytrees as arrays by name, as messages and files hold them."""
 
 from collections.abc import Mapping
+from typing import Any
 
 import jax
 import numpy as np
@@ -51,7 +52,7 @@ def from_named(arrays: Mapping[str, np.ndarray], like: PyTree) -> PyTree:
     return jax.tree.unflatten(jax.tree.structure(like), leaves)
 
 
-def _form(x: np.ndarray) -> str:
+def _form(x: Any) -> str:
     """The type and the shape of an array, such as float32[3, 2]."""
     return f"{x.dtype}{list(x.shape)}"
 
@@ -93,7 +94,7 @@ def write_rows(table: PyTree, ids: np.ndarray, values: PyTree) -> PyTree:
       [[0.0], [1.0]]
     """
 
-    def write(x: np.ndarray, new: np.ndarray) -> np.ndarray:
+    def write(x: np.ndarray, new: Any) -> np.ndarray:
         copy = np.array(x)
         copy[ids] = np.asarray(new)
         return copy

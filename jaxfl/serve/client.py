@@ -206,7 +206,7 @@ def work(visit: Visit, secret: PRNGKey | None) -> RecordDict:
         up if start == "client" else up._replace(before=())
         for up, start in zip(ups, form.starts, strict=True)
     )
-    metrics = {"num-examples": int(cohort.sizes[0])}
+    metrics: dict = {"num-examples": int(cohort.sizes[0])}
     if report.loss is not None:
         metrics["loss"] = float(report.loss[0])
     return RecordDict({**pack_ups(ups), METRICS: MetricRecord(metrics)})
@@ -224,5 +224,5 @@ def scores(visit: Visit) -> RecordDict:
     val, test = visit.half.score(memories.before, down, visit.cohort(None), visit.data.test)
     found = {"val": float(val[0]), "test": float(test[0])}
     found = {name: score for name, score in found.items() if np.isfinite(score)}
-    metrics = {"num-examples": int(visit.cohort(None).sizes[0]), **found}
+    metrics: dict = {"num-examples": int(visit.cohort(None).sizes[0]), **found}
     return RecordDict({METRICS: MetricRecord(metrics)})

@@ -39,9 +39,10 @@ def client_of(federation: Federation, client: int) -> Federation:
     """
     one = jnp.array([client])
     train, val, test = federation
-    if isinstance(test, Pool):
-        return Federation(*tree.take((train, val), one), test._replace(mask=test.mask[one]))
-    return Federation(*tree.take((train, val, test), one))
+    own_test = (
+        test._replace(mask=test.mask[one]) if isinstance(test, Pool) else tree.take(test, one)
+    )
+    return Federation(tree.take(train, one), tree.take(val, one), own_test)
 
 
 def wire_of(algorithm: Algorithm, name: str = "the method") -> Wire:

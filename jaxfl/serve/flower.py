@@ -8,28 +8,35 @@ from typing import NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
-from flwr.app import ArrayRecord, ConfigRecord, Message, MessageType, MetricRecord, RecordDict
+from flwr.app import ArrayRecord, ConfigRecord, Message, MetricRecord
 from flwr.serverapp import Grid
 from flwr.serverapp.strategy import Result, Strategy
 from flwr.supercore import log as flower_log
 
-from jaxfl.core.errors import InputError, warn
-from jaxfl.core.messages import Down, Outcome, ServerState
+from jaxfl.core.errors import warn
+from jaxfl.core.messages import Down, ServerState
 from jaxfl.core.types import Algorithm, Participation, PRNGKey, Task
 from jaxfl.serve.arrays import row
 from jaxfl.serve.client_half import wire_of
 from jaxfl.serve.forms import form_of
 from jaxfl.serve.halves import channel_of
 from jaxfl.serve.nodes import meet
-from jaxfl.serve.pack import ORDER, REPLY, pack_down, pack_key
-from jaxfl.serve.replies import arrivals, scores_of
+from jaxfl.serve.orders import message_to
+from jaxfl.serve.pack import pack_key
+from jaxfl.serve.plain import Elsewhere, plain_wire
+from jaxfl.serve.replies import arrivals, score_log
 from jaxfl.serve.round_log import RoundLog, ScoreLog, write_log
 from jaxfl.serve.server import advance, known_of, restore_progress, save_progress, server_half
 from jaxfl.simulation.rounds import draw_cohort
 
+# Clients that train without jaxfl may have data of any form.
+NO_EXAMPLE = (np.zeros((), np.float32), np.zeros((), np.int32))
+
 
 class FlowerStrategy(Strategy):
     """The server's half of a method, for clients of `jaxfl.serve.client.client_app`.
+
+    Its clients may also train without jaxfl: see `jaxfl.serve.plain.plain_task`.
 
     Each client gets its own messages. Round t is that of `make_rounds` with the same key: the same
     cohort, the same batches. A client of the cohort that is not connected, does not answer in time,
@@ -63,7 +70,7 @@ class FlowerStrategy(Strategy):
         participation: Participation,
         *,
         clients: int,
-        example: tuple,
+        example: tuple = NO_EXAMPLE,
         key: PRNGKey,
         init_key: PRNGKey,
         directory: Path | None = None,
@@ -79,7 +86,7 @@ class FlowerStrategy(Strategy):
           participation: (key, round) -> ids [M], see `make_rounds`.
           clients: C, of whom not all need be connected.
           example: (x [*feature], y [*target]), of the types of the clients' data; its values are
-            not read.
+            not read. With a `plain_task` it is not needed.
           key: of the rounds, as `make_rounds` takes it.
           init_key: as `Algorithm.init` takes it.
           directory: where the server saves what it keeps after each round (`server.npz`) and the
@@ -97,8 +104,12 @@ class FlowerStrategy(Strategy):
         """
         wire, channel = wire_of(algorithm), channel_of(task)
         rows = jax.eval_shape(participation, key, jnp.int32(0)).size
+        deployed = None
+        self._plain = isinstance(task.trainer, Elsewhere)
+        if isinstance(task.trainer, Elsewhere):
+            wire, deployed = plain_wire(wire, task.trainer)
         self.form = form_of(wire, channel, example, clients, rows)
-        self.half = server_half(wire, channel, self.form, example)
+        self.half = server_half(wire, channel, self.form, example, deployed)
         self.participation, self.key, self.init_key = participation, key, init_key
         self.directory, self.evaluate_every = directory, evaluate_every
         self.min_available_nodes, self.question_timeout = min_available_nodes, question_timeout
@@ -170,7 +181,7 @@ class FlowerStrategy(Strategy):
                 messages = self._messages(down, place, reported)
                 replies = grid.send_and_receive(messages, timeout=self._timeout)
             found = arrivals(replies, ids, clients, form)
-            starts = self.half.starts[place](key, down, ids, jnp.int32(number))
+            starts = self.half.starts[place](key, down, jnp.asarray(ids), jnp.int32(number))
             ups = tuple(
                 up if who == "client" else up._replace(before=start)
                 for up, start, who in zip(found.ups, starts, form.starts, strict=True)
@@ -183,7 +194,7 @@ class FlowerStrategy(Strategy):
             self._note_delivery(ids[found.arrived])
             known, down = outcome.state, outcome.reply._replace(counted=good)
             reported = reported & np.asarray(good)
-            log = _with(log, outcome, found.loss)
+            log = log.add(outcome, found.loss)
         known, reported = self.half.settle(self._open.known, known._replace(memo=None), reported)
         reported = np.asarray(reported)
         self._close(log._replace(reported=reported), known, down)
@@ -203,7 +214,7 @@ class FlowerStrategy(Strategy):
         ids = np.arange(self.form.clients)
         down = Down()
         if self.form.deploys_download:
-            down = self.half.download(known_of(self.progress, ids))
+            down = self.half.deployed(known_of(self.progress, ids))
         key, _ = self._draw(int(self.progress.rounds))
         self._open = OpenRound(key, ids, ServerState(), down, config, grid)
         return self._messages(down, -1, np.ones(ids.size, bool))
@@ -213,25 +224,16 @@ class FlowerStrategy(Strategy):
     ) -> MetricRecord | None:
         """The mean scores of the clients that answered, which count equally."""
         clients = {node: client for client, node in self._node_of.items()}
-        scores = {}
-        for reply in replies:
-            client = clients.get(reply.metadata.src_node_id)
-            try:
-                scores[client] = scores_of(reply)
-            except InputError as error:
-                warn(f"client {client} is not scored: {error}")
-        if not scores:
+        log = score_log(int(self.progress.rounds), replies, clients)
+        if not log.ids.size:
             return None
-        ids = np.array(sorted(scores))
-        self._note_delivery(ids)
-        val, test = np.array([scores[client] for client in ids]).T
-        log = ScoreLog(int(self.progress.rounds), ids, val, test)
+        self._note_delivery(log.ids)
         self.scores.append(log)
         if self.directory is not None:
             write_log(self.directory, log)
-        means = {"val": val, "test": test}
-        means = {name: float(np.nanmean(x)) for name, x in means.items() if np.isfinite(x).any()}
-        return MetricRecord({"clients": len(ids), **means})
+        means = {name: x[np.isfinite(x)] for name, x in (("val", log.val), ("test", log.test))}
+        means = {name: float(x.mean()) for name, x in means.items() if x.size}
+        return MetricRecord({"clients": log.ids.size, **means})
 
     def _draw(self, number: int) -> tuple[PRNGKey, np.ndarray]:
         """The key of a round and the ids of its cohort [M]."""
@@ -246,52 +248,37 @@ class FlowerStrategy(Strategy):
             self.form.clients,
             least=self.min_available_nodes,
             timeout=self.question_timeout,
+            anonymous=self._plain,
         )
 
     def _messages(self, down: Down, exchange: int, who: np.ndarray) -> list[Message]:
-        """A message to each client of the open round that takes part and is connected.
-
-        Args:
-          down: to the clients of the round [M, ...].
-          exchange: its place in the round; -1: an evaluation.
-          who: takes part [M].
-        """
+        """A message to each client of the open round that takes part [M] and is connected."""
         key, ids, _, _, config, _ = self._open
-        kind = MessageType.EVALUATE if exchange < 0 else MessageType.TRAIN
         order = {
-            "run": int(self.progress.run),
             "clients": self.form.clients,
             "rows": self.form.rows,
             "init-key": pack_key(self.init_key),
-            "round": int(self.progress.rounds),
             "key": pack_key(key),
-            "exchange": max(exchange, 0),
         }
-        config["server-round"] = int(self.progress.rounds) + (exchange >= 0)
-        common = pack_down(Down(down.common))
-        messages = []
-        for place in np.flatnonzero(who):
-            client = int(ids[place])
-            if client not in self._node_of:
-                continue
-            own = pack_down(Down(each=row(down.each, place)))
-            counted = int(self.progress.counted[client])
-            mine: dict = {**order, "counted": counted}
-            if counted >= 0:
-                mine["counted-key"] = pack_key(self._draw(counted)[0])
-            if exchange <= 0:
-                own |= self._reply(client)
-            content = {"config": config, ORDER: ConfigRecord(mine), **common, **own}
-            messages.append(Message(RecordDict(content), self._node_of[client], kind))
-        return messages
+        there = [place for place in np.flatnonzero(who) if int(ids[place]) in self._node_of]
+        return [
+            message_to(
+                int(ids[place]),
+                self._node_of[int(ids[place])],
+                Down(down.common, row(down.each, int(place))),
+                exchange,
+                self.progress,
+                order | self._last_key(int(ids[place])),
+                config,
+                self._delivered.get(int(ids[place]), -1),
+            )
+            for place in there
+        ]
 
-    def _reply(self, client: int) -> dict[str, ArrayRecord]:
-        """The reply to a client's last upload that counted, until the client has it."""
+    def _last_key(self, client: int) -> dict[str, list[int]]:
+        """The key of the last round that counted for a client, which takes its reply with it."""
         counted = int(self.progress.counted[client])
-        if counted < 0 or self._delivered.get(client) == counted or not self.progress.replies:
-            return {}
-        common, each = row(self.progress.replies, client)
-        return pack_down(Down(jax.tree.map(lambda x: x[0], common), each), REPLY)
+        return {} if counted < 0 else {"counted-key": pack_key(self._draw(counted)[0])}
 
     def _note_delivery(self, ids: np.ndarray) -> None:
         """These clients have answered, and so they have the replies to their last uploads."""
@@ -317,15 +304,3 @@ class OpenRound(NamedTuple):
     down: Down
     config: ConfigRecord
     grid: Grid
-
-
-def _with(log: RoundLog, outcome: Outcome, loss: np.ndarray) -> RoundLog:
-    """The log with what an exchange adds."""
-    weights = log.weights if outcome.weights is None else outcome.weights
-    metrics = log.metrics | outcome.metrics
-    loss = np.where(np.isfinite(loss), loss, log.loss)
-    return log._replace(
-        loss=loss,
-        weights=jax.tree.map(np.asarray, weights),
-        metrics=jax.tree.map(np.asarray, metrics),
-    )

@@ -1,7 +1,8 @@
 """The form of a method's messages: shapes, and who has to send what, found by tracing it once."""
 
 from collections.abc import Callable
-from typing import Literal, NamedTuple
+from functools import partial
+from typing import Any, Literal, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -12,7 +13,7 @@ from jaxtyping import Array, PyTree
 from jaxfl.core import tree
 from jaxfl.core.errors import check
 from jaxfl.core.messages import Down, Exchange, ServerState, Up, Wire, ups_of
-from jaxfl.core.types import Cohort, Dataset, Params, PRNGKey
+from jaxfl.core.types import Cohort, Dataset, Params
 from jaxfl.serve.halves import server_step
 from jaxfl.training.upload import Channel
 
@@ -117,7 +118,7 @@ def form_of(
         memory_after, ups, _ = jax.eval_shape(exchange.client, key, memory, down, cohort)
         form = ExchangeForm(down, ups_of(ups), isinstance(ups, Up), sent, ())
         arguments = _arguments(key, known, form.ups, rows)
-        step = server_step(channel, exchange, sent, form.single)
+        step = server_step(channel, exchange.server, sent, form.single)
         starts = _starts(channel, exchange, form, (key, memory, down, cohort), step, arguments)
         forms.append(form._replace(starts=starts))
         outcome, reported = jax.eval_shape(step, *arguments)
@@ -163,7 +164,7 @@ def one_client(down: Down) -> Down:
     return Down(down.common, stacked(down.each, 1), stacked(down.counted, 1))
 
 
-def _arguments(key: PRNGKey, known: ServerState, ups: tuple[Up, ...], rows: int) -> tuple:
+def _arguments(key: Any, known: ServerState, ups: tuple[Up, ...], rows: int) -> tuple:
     """The shapes of the arguments of a `ServerStep`."""
     many = tuple(stacked(up, rows) for up in ups)
     row = [jax.ShapeDtypeStruct((rows,), dtype) for dtype in (int, int, bool)]
@@ -180,13 +181,13 @@ def _starts(
 ) -> tuple[Start, ...]:
     """Who knows where the update of each message starts from."""
 
-    def before(key: PRNGKey, memory: PyTree, down: Down, cohort: Cohort, place: int) -> Params:
-        return ups_of(exchange.client(key, memory, down, cohort)[1])[place].before
+    def before(place: int, *arguments: Any) -> Params:
+        return ups_of(exchange.client(*arguments)[1])[place].before
 
     asked = used(step, *server)[2]
     starts: list[Start] = []
     for place, up in enumerate(asked):
-        _, memory, _, cohort = used(lambda *a, place=place: before(*a, place), *client)
+        _, memory, _, cohort = used(partial(before, place), *client)
         private = jax.tree.leaves((memory, cohort.train, cohort.val))
         if not any(private):
             starts.append("server")
@@ -195,7 +196,7 @@ def _starts(
     return tuple(starts)
 
 
-def _check_blind(wire: Wire, key: PRNGKey, train: Dataset, name: str) -> None:
+def _check_blind(wire: Wire, key: Any, train: Any, name: str) -> None:
     """Raises an `InputError` if the start of a method depends on the data of the clients."""
     try:
         reads = any(jax.tree.leaves(used(wire.init, key, train)[1]))

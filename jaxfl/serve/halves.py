@@ -9,7 +9,7 @@ from jaxtyping import Array, Bool, Int
 
 from jaxfl.algorithms.steps.composition import UPLOADS
 from jaxfl.core import tree
-from jaxfl.core.errors import check
+from jaxfl.core.errors import InputError
 from jaxfl.core.messages import Down, Exchange, Outcome, Report, ServerState, Up, Uploads, ups_of
 from jaxfl.core.streams import stream
 from jaxfl.core.types import Cohort, Info, Params, PRNGKey, State, Task
@@ -34,12 +34,11 @@ def channel_of(task: Task) -> Channel:
       'faithful'
     """
     upload = task.upload
-    check(
-        isinstance(upload, Channel),
-        "the task's upload is one function for both sides: make it by upload_through(uplink, "
-        "defence), whose first half the clients apply and whose second half the server",
-    )
-    assert isinstance(upload, Channel)
+    if not isinstance(upload, Channel):
+        raise InputError(
+            "the task's upload is one function for both sides: make it by upload_through(uplink, "
+            "defence), whose first half the clients apply and whose second half the server"
+        )
     return upload
 
 
@@ -83,12 +82,12 @@ def client_step(channel: Channel, exchange: Exchange, first: int) -> ClientStep:
     return step
 
 
-def server_step(channel: Channel, exchange: Exchange, first: int, single: bool) -> ServerStep:
+def server_step(channel: Channel, serve: Callable, first: int, single: bool) -> ServerStep:
     """The server's half of an exchange: its defence, and its step.
 
     Args:
       channel: of the task.
-      exchange: of a method, with a step of the server.
+      serve: `Exchange.server`.
       first: as in `client_step`.
       single: whether the step takes one `Uploads`, not a tuple of them.
 
@@ -97,8 +96,6 @@ def server_step(channel: Channel, exchange: Exchange, first: int, single: bool) 
       (Outcome, reported [M]). The rows of what has not arrived may hold any number. `fills` has for
       each of the Ups what stands in the place of what has not arrived, as its `before` does.
     """
-    assert exchange.server is not None
-    serve = exchange.server
 
     def step(
         key: PRNGKey,

@@ -53,16 +53,17 @@ def first_memories(memory: PyTree, run: int) -> Memories:
 
 
 def decide(memories: Memories, counted: int) -> tuple[Memories, bool]:
-    """The memories when the server has said which upload counted last, and whether it is the open one.
+    """The memories when the server has said what counted last, and whether the open upload did.
 
     Args:
       memories: with an open upload, or without one.
       counted: the last round in which the client's upload counted; -1: none.
 
     Example:
-      >>> memories = first_memories(np.zeros(1), run=7)._replace(after=np.ones(1), sent=np.asarray(3))
-      >>> decide(memories, counted=3)[0].before.tolist(), decide(memories, counted=2)[0].before.tolist()
-      ([1.0], [0.0])
+      >>> first = first_memories(np.zeros(1), run=7)
+      >>> memories = first._replace(after=np.ones(1), sent=np.asarray(3))
+      >>> [decide(memories, counted)[0].before.tolist() for counted in (3, 2)]
+      [[1.0], [0.0]]
     """
     counts = int(memories.sent) == counted >= 0
     memory = memories.after if counts else memories.before
@@ -70,7 +71,7 @@ def decide(memories: Memories, counted: int) -> tuple[Memories, bool]:
 
 
 def shelf_in_context(context: Context) -> Shelf:
-    """A client's memories in the state of its node, which Flower keeps for one run of the server."""
+    """A client's memories in the state of its node, which Flower keeps for one of its runs."""
 
     def read(first: Memories) -> Memories:
         record = context.state.array_records.get(RECORD)

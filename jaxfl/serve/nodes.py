@@ -11,12 +11,19 @@ from jaxfl.serve.pack import ORDER
 
 
 def meet(
-    grid: Grid, known: dict[int, int], clients: int, *, least: int, timeout: float
+    grid: Grid,
+    known: dict[int, int],
+    clients: int,
+    *,
+    least: int,
+    timeout: float,
+    anonymous: bool = False,
 ) -> dict[int, int]:
     """The node of each client that is connected.
 
-    A node that the server does not know yet is asked which client it is, and is asked again the next
-    time if it does not answer. A client that comes back may be on another node.
+    A node that the server does not know yet is asked which client it is. If it does not answer, it
+    is asked again the next time; or, where clients need no number of their own (`anonymous`), it
+    becomes the first client that has no node. A client that comes back may be on another node.
 
     Args:
       grid: with the nodes.
@@ -24,6 +31,7 @@ def meet(
       clients: C.
       least: how many nodes to wait for.
       timeout: how long to wait for the answers, in seconds.
+      anonymous: whether nodes that do not answer may be any client.
 
     Returns:
       The node of each client, by the client's id.
@@ -40,26 +48,32 @@ def meet(
     answers = grid.send_and_receive(
         [Message(question, node, MessageType.QUERY) for node in strangers], timeout=timeout
     )
-    for node, client in _answers(answers):
+    named = _answers(answers)
+    for node, client in sorted(named.items()):
         if not 0 <= client < clients:
             warn(f"node {node} says that it is client {client}: expected 0 to {clients - 1}")
             continue
         if client in present:
             warn(f"node {node} says that it is client {client}, as node {present[client]} did")
         present[client] = node
+    free = iter([client for client in range(clients) if client not in present])
+    for node in strangers:
+        if node in named:
+            continue
+        client = next(free, None) if anonymous else None
+        if client is None:
+            warn(f"node {node} does not say which client it is, and takes no part in this round")
+        else:
+            present[client] = node
     return present
 
 
-def _answers(answers: Iterable[Message]) -> list[tuple[int, int]]:
-    """The nodes that answered and the clients that they are, in the order of the nodes."""
-    found = []
+def _answers(answers: Iterable[Message]) -> dict[int, int]:
+    """The client that each node says it is, of the nodes that say it."""
+    found = {}
     for answer in answers:
-        node = answer.metadata.src_node_id
-        client = None
-        if answer.has_content() and (record := answer.content.config_records.get(ORDER)):
-            client = record.get("client")
+        record = answer.content.config_records.get(ORDER) if answer.has_content() else None
+        client = None if record is None else record.get("client")
         if isinstance(client, int) and not isinstance(client, bool):
-            found.append((node, client))
-        else:
-            warn(f"node {node} does not say which client it is, and is left out of this round")
-    return sorted(found)
+            found[answer.metadata.src_node_id] = client
+    return found

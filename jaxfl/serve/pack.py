@@ -1,6 +1,9 @@
 """Records of Flower's messages, from pytrees and back."""
 
+from typing import Any
+
 import jax
+import jax.numpy as jnp
 import numpy as np
 from flwr.app import Array, ArrayRecord, ConfigRecord, RecordDict
 from jaxtyping import PyTree
@@ -136,14 +139,14 @@ def pack_key(key: PRNGKey) -> list[int]:
     return [int(word) for word in np.asarray(jax.random.key_data(key)).ravel()]
 
 
-def unpack_key(words: object) -> PRNGKey:
+def unpack_key(words: Any) -> PRNGKey:
     """The inverse of `pack_key`.
 
     Example:
       >>> bool(unpack_key([0, 7]) == jax.random.key(7))
       True
     """
-    return jax.random.wrap_key_data(np.asarray(words, np.uint32))
+    return jax.random.wrap_key_data(jnp.asarray(words, jnp.uint32))
 
 
 def order_of(content: RecordDict) -> ConfigRecord:

@@ -12,6 +12,7 @@ from jaxfl.core.errors import InputError, warn
 from jaxfl.core.messages import Up
 from jaxfl.serve.forms import ExchangeForm, stacked
 from jaxfl.serve.pack import METRICS, unpack_ups
+from jaxfl.serve.round_log import ScoreLog
 
 # The most examples that a client may say it owns: sums over a cohort stay exact in float32.
 MOST_EXAMPLES = 2**24
@@ -94,14 +95,28 @@ def content_of(reply: Message) -> RecordDict:
     return reply.content
 
 
-def scores_of(reply: Message) -> tuple[float, float]:
-    """The validation score and the test score that a client tells; NaN where it tells none.
+def score_log(number: int, replies: Iterable[Message], client_of: dict[int, int]) -> ScoreLog:
+    """The scores that clients tell; NaN where a client tells none.
 
-    Raises:
-      InputError: the node could not answer.
+    A client that could not answer is warned of in one line, and is not in the log.
+
+    Args:
+      number: of the rounds that are done.
+      replies: of nodes.
+      client_of: the client that each node is.
     """
-    record = content_of(reply).metric_records.get(METRICS, {})
-    return _number(record.get("val")), _number(record.get("test"))
+    scores: dict[int, tuple[float, float]] = {}
+    for reply in replies:
+        client = client_of.get(reply.metadata.src_node_id, -1)
+        try:
+            record = content_of(reply).metric_records.get(METRICS, {})
+        except InputError as error:
+            warn(f"client {client} is not scored: {error}")
+            continue
+        scores[client] = _number(record.get("val")), _number(record.get("test"))
+    ids = np.array(sorted(scores), int)
+    val, test = np.array([scores[client] for client in ids]).reshape(-1, 2).T
+    return ScoreLog(number, ids, val, test)
 
 
 def _number(value: object) -> float:

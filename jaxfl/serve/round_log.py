@@ -3,9 +3,11 @@
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import jax
 import numpy as np
 from jaxtyping import PyTree
 
+from jaxfl.core.messages import Outcome
 from jaxfl.serve.arrays import named
 from jaxfl.serve.state import save
 
@@ -25,6 +27,15 @@ class RoundLog(NamedTuple):
     weights: PyTree
     # numbers of the method, by name
     metrics: dict[str, np.ndarray]
+
+    def add(self, outcome: Outcome, loss: np.ndarray) -> "RoundLog":
+        """The log with what an exchange adds, and the losses that clients told in it [M]."""
+        weights = self.weights if outcome.weights is None else outcome.weights
+        return self._replace(
+            loss=np.where(np.isfinite(loss), loss, self.loss),
+            weights=jax.tree.map(np.asarray, weights),
+            metrics=jax.tree.map(np.asarray, self.metrics | outcome.metrics),
+        )
 
 
 class ScoreLog(NamedTuple):

@@ -42,6 +42,8 @@ class ServerHalf(NamedTuple):
     start: Callable[[PRNGKey], Progress]
     # ServerState [M] -> Down, for the first exchange of a round
     download: Callable[[ServerState], Down]
+    # ServerState [C] -> Down, for an evaluation
+    deployed: Callable[[ServerState], Down]
     # of each exchange: (key, Down, ids [M], round) -> where the updates of its messages start from
     starts: tuple[Callable[[PRNGKey, Down, Array, Array], tuple[Params, ...]], ...]
     # of each exchange
@@ -50,7 +52,13 @@ class ServerHalf(NamedTuple):
     settle: Callable
 
 
-def server_half(wire: Wire, channel: Channel, form: Form, example: tuple) -> ServerHalf:
+def server_half(
+    wire: Wire,
+    channel: Channel,
+    form: Form,
+    example: tuple,
+    deployed: Callable[[ServerState], Down] | None = None,
+) -> ServerHalf:
     """The server's half of a method.
 
     Args:
@@ -58,6 +66,7 @@ def server_half(wire: Wire, channel: Channel, form: Form, example: tuple) -> Ser
       channel: of the task.
       form: of the method's messages.
       example: (x [*feature], y [*target]), whose values are not read.
+      deployed: what clients need in an evaluation; None: the download of the method.
 
     Example:
       >>> wire, example = jaxfl.algorithms.fedavg(task).wire, (np.zeros(8, np.float32), np.int32(0))
@@ -104,17 +113,18 @@ def server_half(wire: Wire, channel: Channel, form: Form, example: tuple) -> Ser
 
         return jax.jit(starts)
 
-    places = range(len(form.exchanges))
     steps = tuple(
-        jax.jit(
-            server_step(
-                channel, wire.exchanges[i], form.exchanges[i].first, form.exchanges[i].single
-            )
-        )
-        for i in places
+        jax.jit(server_step(channel, exchange.server, each.first, each.single))
+        for exchange, each in zip(wire.exchanges, form.exchanges, strict=False)
+        if exchange.server is not None
     )
     return ServerHalf(
-        start, jax.jit(wire.download), tuple(map(starts_of, places)), steps, jax.jit(settle)
+        start,
+        jax.jit(wire.download),
+        jax.jit(deployed or wire.download),
+        tuple(starts_of(place) for place in range(len(form.exchanges))),
+        steps,
+        jax.jit(settle),
     )
 
 

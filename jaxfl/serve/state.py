@@ -27,7 +27,7 @@ def save(file: Path, arrays: Mapping[str, np.ndarray]) -> None:
     file.parent.mkdir(parents=True, exist_ok=True)
     part = file.with_name(f"{file.name}.part")
     with part.open("wb") as handle:
-        np.savez(handle, **arrays)
+        np.savez(handle, **dict(arrays))  # pyright: ignore[reportArgumentType]
         handle.flush()
         os.fsync(handle.fileno())
     part.replace(file)

@@ -2,13 +2,14 @@
 
 import numpy as np
 from flwr.app import Context, Error, Message, RecordDict
+from flwr.serverapp import Grid
 from flwr.supercore.task_identity import TaskIdentity
 
 # Flower sets these in the process of a server.
 TaskIdentity.run_id, TaskIdentity.node_id, TaskIdentity.task_id = 1, 1, 1
 
 
-class Nodes:
+class Nodes(Grid):
     """A grid with one node for each client; the node of client i has the id `100 + i`."""
 
     def __init__(self, app, clients, lost=lambda kind, number, client: False, change=None):
@@ -19,6 +20,13 @@ class Nodes:
         }
         self.away = set()
         self.sent = []
+
+    run = None
+
+    def set_run(self, run):
+        raise NotImplementedError
+
+    create_message = push_messages = pull_messages = set_run
 
     def get_node_ids(self):
         return [node for node in self.contexts if node - 100 not in self.away]
