@@ -1,6 +1,5 @@
 """A ClientApp of Flower whose nodes are the clients of a method."""
 
-import functools
 from collections.abc import Callable
 from pathlib import Path
 from typing import NamedTuple
@@ -80,7 +79,7 @@ def client_app(
     """
     wire_of(algorithm)
     channel_of(task)
-    own_data = functools.cache(data)
+    known: dict[int, Federation] = {}
     halves: dict[tuple[int, int], ClientHalf] = {}
 
     def visit(message: Message, context: Context) -> Visit:
@@ -88,7 +87,7 @@ def client_app(
         shelf = shelf_in_context(context)
         if directory is not None:
             shelf = shelf_in_file(directory / f"{client}.npz")
-        own = own_data(client)
+        own = known.get(client) or known.setdefault(client, data(client))
         sizes = int(str(order["clients"])), int(str(order["rows"]))
         if sizes not in halves:
             halves[sizes] = client_half(algorithm, task, example_of(own), *sizes)
