@@ -47,14 +47,16 @@ def client_app(
     data: Callable[[int], Federation],
     *,
     identify: Callable[[Context], int] = partition_of,
+    name: str | None = None,
     directory: Path | None = None,
     secret: PRNGKey | None = None,
 ) -> ClientApp:
     """A ClientApp whose nodes are clients of a method, for a `FlowerStrategy` of the same method.
 
-    Make it at the top of a module that can be imported, so that a process compiles it once:
+    Make it at the top of a module that can be imported, and tell its name, so that each process of
+    Flower's simulation compiles it once:
 
-        app = client_app(algorithm, task, data)
+        app = client_app(algorithm, task, data, name=f"{__name__}.app")
 
     Args:
       algorithm: the method, made of the task.
@@ -63,6 +65,8 @@ def client_app(
       data: the id of a client -> its data, with a client axis [1, n, ...]; it is called once for
         each client of a process.
       identify: which client a node is; by default "partition-id" of the node's configuration.
+      name: the module and the name of the app in it, "digits.client.app". None: each message of
+        Flower's simulation compiles the app again.
       directory: where clients keep their memories, `ID.npz`, so that a client goes on after a
         restart of itself or of the server. None: in the state of the node, which ends with its
         process and with a run of Flower.
@@ -93,7 +97,7 @@ def client_app(
             halves[sizes] = client_half(algorithm, task, example_of(own), *sizes)
         return Visit(client, message.content, order, shelf, own, halves[sizes])
 
-    app = ClientApp()
+    app = ImportedApp(name)
 
     @app.query()
     def query(message: Message, context: Context) -> Message:
@@ -109,6 +113,20 @@ def client_app(
         return Message(scores(visit(message, context)), reply_to=message)
 
     return app
+
+
+class ImportedApp(ClientApp):
+    """A ClientApp that other processes import by its name, with what they have compiled for it."""
+
+    def __init__(self, name: str | None) -> None:
+        super().__init__()
+        self._name = name
+        if name is not None:
+            self.__module__ = name.rpartition(".")[0]
+
+    def __reduce__(self) -> str | tuple:
+        """The name by which the app is found in its module."""
+        return super().__reduce__() if self._name is None else self._name.rpartition(".")[2]
 
 
 class Visit(NamedTuple):

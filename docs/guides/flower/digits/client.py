@@ -19,4 +19,10 @@ def data(client):
     return client_of(federation(), client)
 
 
-app = client_app(algorithm, task, data, directory=None if MEMORIES is None else Path(MEMORIES))
+app = client_app(
+    algorithm,
+    task,
+    data,
+    name="digits.client.app",
+    directory=None if MEMORIES is None else Path(MEMORIES),
+)
