@@ -74,7 +74,7 @@ def pack_down(down: Down, prefix: str = "") -> dict[str, ArrayRecord]:
       >>> list(pack_down(Down(common=jnp.zeros(3))))
       ['common']
     """
-    parts = {COMMON: down.common, OWN: down.each}
+    parts = {COMMON: down.common, OWN: _without_axis(down.each)}
     return {f"{prefix}{name}": pack(part) for name, part in parts.items() if jax.tree.leaves(part)}
 
 
@@ -88,7 +88,7 @@ def unpack_down(content: RecordDict, like: Down, prefix: str = "") -> Down:
     """
     return Down(
         unpack(content, f"{prefix}{COMMON}", like.common),
-        unpack(content, f"{prefix}{OWN}", like.each),
+        _unpack_row(content, f"{prefix}{OWN}", like.each),
     )
 
 
@@ -100,7 +100,7 @@ def pack_ups(ups: tuple[Up, ...]) -> dict[str, ArrayRecord]:
       ['arrays', 'arrays-2']
     """
     return {
-        name: pack(part)
+        name: pack(_without_axis(part))
         for number, up in enumerate(ups)
         for name, part in _parts(up, number)
         if jax.tree.leaves(part)
@@ -117,10 +117,21 @@ def unpack_ups(content: RecordDict, like: tuple[Up, ...]) -> tuple[Up, ...]:
     """
     ups = []
     for number, up in enumerate(like):
-        parts = [unpack(content, name, part) for name, part in _parts(up, number)]
+        parts = [_unpack_row(content, name, part) for name, part in _parts(up, number)]
         after, plain, before = parts
         ups.append(Up(after, before, plain))
     return tuple(ups)
+
+
+def _without_axis(rows: PyTree) -> PyTree:
+    """Rows of one client [1, ...] as they are in a message [...]."""
+    return jax.tree.map(lambda x: np.asarray(x)[0], rows)
+
+
+def _unpack_row(content: RecordDict, name: str, like: PyTree) -> PyTree:
+    """`unpack`, of what belongs to one client [...], with the client axis [1, ...]."""
+    plain = jax.tree.map(lambda x: jax.ShapeDtypeStruct(x.shape[1:], x.dtype), like)
+    return jax.tree.map(lambda x: x[None], unpack(content, name, plain))
 
 
 def _parts(up: Up, number: int) -> list[tuple[str, PyTree]]:

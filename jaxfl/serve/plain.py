@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import PyTree
@@ -139,7 +140,7 @@ def plain_wire(wire: Wire, trainer: Elsewhere) -> tuple[Wire, Callable[[ServerSt
 
     def download(state: ServerState) -> Down:
         known, memory, cohort = inner(state)
-        return Down(each=client(None, memory, wire.download(known), cohort, None)[0])
+        return Down(each=client(jax.random.key(0), memory, wire.download(known), cohort, None)[0])
 
     def train(key: PRNGKey, memory: tuple, down: Down, cohort: Cohort) -> tuple[tuple, Up, Report]:
         return (), Up(down.each, down.each), Report()

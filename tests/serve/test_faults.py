@@ -76,11 +76,11 @@ def one_more(reply):
 
 
 def other_shape(reply):
-    first_array(reply, Array(np.zeros((1, 9), np.float32)))
+    first_array(reply, Array(np.zeros(9, np.float32)))
 
 
 def other_type(reply):
-    first_array(reply, Array(np.zeros((1, 8))))
+    first_array(reply, Array(np.zeros(8)))
 
 
 def a_pickle(reply):
@@ -88,7 +88,7 @@ def a_pickle(reply):
 
 
 def no_numpy(reply):
-    first_array(reply, Array("float32", (1, 8), "numpy.ndarray", b"rubbish"))
+    first_array(reply, Array("float32", (8,), "numpy.ndarray", b"rubbish"))
 
 
 def negative_size(reply):
@@ -109,10 +109,10 @@ def _pickled():
 
 FAULTS = {
     no_arrays: r"no record 'arrays': expected 4 arrays",
-    one_missing: r"no params/Dense_0/bias: expected float32\[1, 8\]",
+    one_missing: r"no params/Dense_0/bias: expected float32\[8\]",
     one_more: r"there is 'params/Dense_7/bias': expected params/Dense_0/bias",
-    other_shape: r"is float32\[1, 9\]: expected float32\[1, 8\]",
-    other_type: r"is float64\[1, 8\]: expected float32\[1, 8\]",
+    other_shape: r"is float32\[9\]: expected float32\[8\]",
+    other_type: r"is float64\[8\]: expected float32\[8\]",
     a_pickle: r"cannot be read",
     no_numpy: r"cannot be read",
     negative_size: r"num-examples is -5: expected a whole number",
