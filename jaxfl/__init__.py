@@ -1,8 +1,8 @@
 """jaxfl: personalized federated learning on collaboration graphs, in pure JAX.
 
-`__all__` is the public surface, with the public names of the modules in it. Eleven folders hold the
-code; the docstring of each says who lives there. `jaxfl.checkpoint` is public too and is imported
-when it is asked for, since it needs orbax.
+`__all__` is the public surface, with the public names of the modules in it. Twelve folders hold the
+code; the docstring of each says who lives there. `jaxfl.checkpoint` and `jaxfl.serve` are public too
+and are imported when they are asked for, since they need orbax and flwr.
 """
 
 import sys

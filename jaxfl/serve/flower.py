@@ -20,7 +20,7 @@ from jaxfl.serve.arrays import row
 from jaxfl.serve.client_half import wire_of
 from jaxfl.serve.forms import form_of
 from jaxfl.serve.halves import channel_of
-from jaxfl.serve.nodes import meet
+from jaxfl.serve.nodes import Roster, meet
 from jaxfl.serve.orders import message_to
 from jaxfl.serve.pack import pack_key
 from jaxfl.serve.plain import Elsewhere, plain_wire
@@ -118,7 +118,7 @@ class FlowerStrategy(Strategy):
             self.progress = restore_progress(directory / "server.npz", self.progress)
         self.rounds: list[RoundLog] = []
         self.scores: list[ScoreLog] = []
-        self._node_of: dict[int, int] = {}
+        self._roster = Roster()
         # The last round whose reply each client has.
         self._delivered: dict[int, int] = {}
         self._timeout = 3600.0
@@ -141,8 +141,8 @@ class FlowerStrategy(Strategy):
           initial_arrays: not used; the first model is that of `init_key`.
           num_rounds: of the whole run, with those that a saved server has done.
           timeout: how long to wait for the answers in each exchange, in seconds.
-          train_config: for clients of your own; those of jaxfl do not read it.
-          evaluate_config: likewise.
+          train_config: for clients of your own; `evaluate_config` likewise.
+          evaluate_config: see `train_config`.
           evaluate_fn: see Flower; there is no common model, so it is given no arrays.
         """
         self._timeout = timeout
@@ -153,9 +153,8 @@ class FlowerStrategy(Strategy):
 
     def summary(self) -> None:
         """Logs what the strategy serves, as Flower's strategies do."""
-        done = int(self.progress.rounds)
-        text = f"{self.form.clients} clients, cohorts of {self.form.rows}, {done} rounds done"
-        flower_log(INFO, "\t└──> %s", text)
+        text = f"{self.form.clients} clients, cohorts of {self.form.rows}, rounds done:"
+        flower_log(INFO, "\t└──> %s %s", text, self.progress.rounds)
 
     def configure_train(
         self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid
@@ -173,7 +172,7 @@ class FlowerStrategy(Strategy):
         """The server's steps of a round, and the messages of further exchanges between them."""
         key, ids, known, down, _, grid = self._open
         number = int(self.progress.rounds)
-        clients = {node: client for client, node in self._node_of.items()}
+        clients = {node: client for client, node in self._roster.node_of.items()}
         reported = np.ones(ids.size, bool)
         log = RoundLog(number, ids, reported, np.full(ids.size, np.nan), None, {})
         for place, form in enumerate(self.form.exchanges):
@@ -207,8 +206,7 @@ class FlowerStrategy(Strategy):
         self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid
     ) -> Iterable[Message]:
         """The messages of an evaluation, to all clients that are connected."""
-        every = self.evaluate_every
-        if not every or int(self.progress.rounds) % every:
+        if not self.evaluate_every or int(self.progress.rounds) % self.evaluate_every:
             return []
         self._meet(grid)
         ids = np.arange(self.form.clients)
@@ -223,7 +221,7 @@ class FlowerStrategy(Strategy):
         self, server_round: int, replies: Iterable[Message]
     ) -> MetricRecord | None:
         """The mean scores of the clients that answered, which count equally."""
-        clients = {node: client for client, node in self._node_of.items()}
+        clients = {node: client for client, node in self._roster.node_of.items()}
         log = score_log(int(self.progress.rounds), replies, clients)
         if not log.ids.size:
             return None
@@ -242,9 +240,9 @@ class FlowerStrategy(Strategy):
 
     def _meet(self, grid: Grid) -> None:
         """Finds out on which node each client is."""
-        self._node_of = meet(
+        self._roster = meet(
             grid,
-            self._node_of,
+            self._roster,
             self.form.clients,
             least=self.min_available_nodes,
             timeout=self.question_timeout,
@@ -260,11 +258,11 @@ class FlowerStrategy(Strategy):
             "init-key": pack_key(self.init_key),
             "key": pack_key(key),
         }
-        there = [place for place in np.flatnonzero(who) if int(ids[place]) in self._node_of]
+        there = [place for place in np.flatnonzero(who) if int(ids[place]) in self._roster.node_of]
         return [
             message_to(
                 int(ids[place]),
-                self._node_of[int(ids[place])],
+                self._roster.node_of[int(ids[place])],
                 Down(down.common, row(down.each, int(place))),
                 exchange,
                 self.progress,

@@ -14,7 +14,7 @@ from flwr.app import Array, ArrayRecord, Context
 from jaxtyping import PyTree
 
 from jaxfl.serve.arrays import from_named, named
-from jaxfl.serve.state import load, save
+from jaxfl.serve.state import read_arrays, write_arrays
 
 RECORD = "jaxfl-memory"
 
@@ -98,9 +98,9 @@ def shelf_in_file(file: Path) -> Shelf:
     """
 
     def read(first: Memories) -> Memories:
-        return _of_run(load(file), first) if file.exists() else first
+        return _of_run(read_arrays(file), first) if file.exists() else first
 
-    return Shelf(read, lambda memories: save(file, named(memories)))
+    return Shelf(read, lambda memories: write_arrays(file, named(memories)))
 
 
 def _of_run(arrays: dict[str, np.ndarray], first: Memories) -> Memories:

@@ -1,7 +1,7 @@
 """Which client each node of Flower is: nodes come, go and come back."""
 
 import time
-from collections.abc import Iterable
+from typing import NamedTuple
 
 from flwr.app import ConfigRecord, Message, MessageType, RecordDict
 from flwr.serverapp import Grid
@@ -9,71 +9,87 @@ from flwr.serverapp import Grid
 from jaxfl.core.errors import warn
 from jaxfl.serve.pack import ORDER
 
+# Between two looks at the answers, in seconds.
+PAUSE = 0.5
+
+
+class Roster(NamedTuple):
+    """What the server knows of the nodes."""
+
+    # the node of each client that is connected, by the client's id
+    node_of: dict[int, int] = {}  # noqa: RUF012 - never written
+    # the nodes that were ever asked which client they are
+    asked: frozenset[int] = frozenset()
+    # the node of each question without an answer, by the id of the question
+    questions: dict[str, int] = {}  # noqa: RUF012 - never written
+
 
 def meet(
     grid: Grid,
-    known: dict[int, int],
+    roster: Roster,
     clients: int,
     *,
     least: int,
     timeout: float,
     anonymous: bool = False,
-) -> dict[int, int]:
-    """The node of each client that is connected.
+) -> Roster:
+    """The nodes that are connected now, and which client each of them is.
 
-    A node that the server does not know yet is asked which client it is. If it does not answer, it
-    is asked again the next time; or, where clients need no number of their own (`anonymous`), it
-    becomes the first client that has no node. A client that comes back may be on another node.
+    A node that the server does not know is asked. For the answer of a new node it waits, for that
+    of others it does not: a node that has died may stay in Flower's list for a while. Where clients
+    need no number of their own (`anonymous`), a node that says none becomes the first client that
+    has no node. A client that comes back may be on another node.
 
     Args:
       grid: with the nodes.
-      known: the node of each client, as this function has returned it before.
+      roster: as this function has returned it before.
       clients: C.
       least: how many nodes to wait for.
       timeout: how long to wait for the answers, in seconds.
-      anonymous: whether nodes that do not answer may be any client.
-
-    Returns:
-      The node of each client, by the client's id.
+      anonymous: whether nodes that say no number may be any client.
     """
     nodes = set(grid.get_node_ids())
     while len(nodes) < least:
-        time.sleep(1)
+        time.sleep(PAUSE)
         nodes = set(grid.get_node_ids())
-    present = {client: node for client, node in known.items() if node in nodes}
-    strangers = sorted(nodes - set(present.values()))
-    if not strangers:
-        return present
-    question = RecordDict({ORDER: ConfigRecord()})
-    answers = grid.send_and_receive(
-        [Message(question, node, MessageType.QUERY) for node in strangers], timeout=timeout
-    )
-    named = _answers(answers)
-    for node, client in sorted(named.items()):
-        if not 0 <= client < clients:
-            warn(f"node {node} says that it is client {client}: expected 0 to {clients - 1}")
-            continue
-        if client in present:
-            warn(f"node {node} says that it is client {client}, as node {present[client]} did")
-        present[client] = node
-    free = iter([client for client in range(clients) if client not in present])
-    for node in strangers:
-        if node in named:
-            continue
-        client = next(free, None) if anonymous else None
-        if client is None:
-            warn(f"node {node} does not say which client it is, and takes no part in this round")
+    present = {client: node for client, node in roster.node_of.items() if node in nodes}
+    strangers = nodes - set(present.values())
+    questions = {key: node for key, node in roster.questions.items() if node in strangers}
+    ask = sorted(strangers - set(questions.values()))
+    if ask:
+        content = RecordDict({ORDER: ConfigRecord()})
+        sent = grid.push_messages([Message(content, node, MessageType.QUERY) for node in ask])
+        questions |= dict(zip(sent, ask, strict=True))
+    new = set(ask) - roster.asked
+    end = time.monotonic() + timeout
+    silent = set()
+    while questions:
+        for answer in grid.pull_messages(list(questions)):
+            node = questions.pop(answer.metadata.reply_to_message_id)
+            client = _client_in(answer)
+            if client is None:
+                silent.add(node)
+            elif not 0 <= client < clients:
+                warn(f"node {node} says that it is client {client}: expected 0 to {clients - 1}")
+            else:
+                if client in present:
+                    other = present[client]
+                    warn(f"node {node} says that it is client {client}, as node {other} did")
+                present[client] = node
+        if not new & set(questions.values()) or time.monotonic() > end:
+            break
+        time.sleep(PAUSE)
+    free = [client for client in range(clients) if client not in present]
+    for node in sorted(silent):
+        if anonymous and free:
+            present[free.pop(0)] = node
         else:
-            present[client] = node
-    return present
+            warn(f"node {node} does not say which client it is, and takes no part in this round")
+    return Roster(present, roster.asked | set(ask), questions)
 
 
-def _answers(answers: Iterable[Message]) -> dict[int, int]:
-    """The client that each node says it is, of the nodes that say it."""
-    found = {}
-    for answer in answers:
-        record = answer.content.config_records.get(ORDER) if answer.has_content() else None
-        client = None if record is None else record.get("client")
-        if isinstance(client, int) and not isinstance(client, bool):
-            found[answer.metadata.src_node_id] = client
-    return found
+def _client_in(answer: Message) -> int | None:
+    """The client that a node says it is; None if it says none."""
+    record = answer.content.config_records.get(ORDER) if answer.has_content() else None
+    client = None if record is None else record.get("client")
+    return client if isinstance(client, int) and not isinstance(client, bool) else None

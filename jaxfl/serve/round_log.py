@@ -9,7 +9,7 @@ from jaxtyping import PyTree
 
 from jaxfl.core.messages import Outcome
 from jaxfl.serve.arrays import named
-from jaxfl.serve.state import save
+from jaxfl.serve.state import write_arrays
 
 
 class RoundLog(NamedTuple):
@@ -63,4 +63,4 @@ def write_log(directory: Path, log: RoundLog | ScoreLog) -> None:
     """
     folder = "rounds" if isinstance(log, RoundLog) else "scores"
     fields: dict[str, Any] = log._asdict()
-    save(directory / folder / f"{log.number:06}.npz", named(fields))
+    write_arrays(directory / folder / f"{log.number:06}.npz", named(fields))

@@ -14,7 +14,7 @@ from jaxfl.core.types import Params, PRNGKey
 from jaxfl.serve.arrays import from_named, named, rows, write_rows
 from jaxfl.serve.forms import Form, examples_of, stacked, stand_in
 from jaxfl.serve.halves import ServerStep, server_step, settle
-from jaxfl.serve.state import load, save
+from jaxfl.serve.state import read_arrays, write_arrays
 from jaxfl.training.upload import Channel
 
 
@@ -184,7 +184,7 @@ def save_progress(file: Path, progress: Progress) -> None:
       >>> restore_progress(Path("state.npz"), progress).counted.tolist()
       [2, -1]
     """
-    save(file, named(progress._asdict()))
+    write_arrays(file, named(progress._asdict()))
 
 
 def restore_progress(file: Path, like: Progress) -> Progress:
@@ -203,7 +203,7 @@ def restore_progress(file: Path, like: Progress) -> Progress:
       Traceback (most recent call last):
       FileNotFoundError: [Errno 2] No such file or directory: 'state.npz'
     """
-    arrays = load(file)
+    arrays = read_arrays(file)
     try:
         return Progress(**from_named(arrays, like._asdict()))
     except InputError as error:

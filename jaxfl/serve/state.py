@@ -10,7 +10,7 @@ import numpy as np
 from jaxfl.core.errors import InputError
 
 
-def save(file: Path, arrays: Mapping[str, np.ndarray]) -> None:
+def write_arrays(file: Path, arrays: Mapping[str, np.ndarray]) -> None:
     """Writes arrays by name to an npz file, in place of an older one.
 
     The file is written under another name, and then renamed: a process that is killed leaves the
@@ -20,8 +20,8 @@ def save(file: Path, arrays: Mapping[str, np.ndarray]) -> None:
       OSError: the file cannot be written, for example because the disk is full.
 
     Example:
-      >>> save(Path("state.npz"), {"model": np.arange(3)})
-      >>> load(Path("state.npz"))["model"].tolist()
+      >>> write_arrays(Path("state.npz"), {"model": np.arange(3)})
+      >>> read_arrays(Path("state.npz"))["model"].tolist()
       [0, 1, 2]
     """
     file.parent.mkdir(parents=True, exist_ok=True)
@@ -33,15 +33,15 @@ def save(file: Path, arrays: Mapping[str, np.ndarray]) -> None:
     part.replace(file)
 
 
-def load(file: Path) -> dict[str, np.ndarray]:
-    """The arrays that `save` wrote.
+def read_arrays(file: Path) -> dict[str, np.ndarray]:
+    """The arrays that `write_arrays` wrote.
 
     Raises:
       InputError: the file is damaged, or cannot be read without unpickling.
       FileNotFoundError: there is no such file.
 
     Example:
-      >>> load(Path("state.npz"))
+      >>> read_arrays(Path("state.npz"))
       Traceback (most recent call last):
       FileNotFoundError: [Errno 2] No such file or directory: 'state.npz'
     """

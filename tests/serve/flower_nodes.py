@@ -20,35 +20,48 @@ class Nodes(Grid):
         }
         self.away = set()
         self.sent = []
+        self.replies = {}
 
     run = None
 
     def set_run(self, run):
         raise NotImplementedError
 
-    create_message = push_messages = pull_messages = set_run
+    create_message = set_run
 
     def get_node_ids(self):
         return [node for node in self.contexts if node - 100 not in self.away]
 
-    def send_and_receive(self, messages, *, timeout=None):
-        replies = []
+    def push_messages(self, messages):
+        ids = []
         for message in messages:
-            node = message.metadata.dst_node_id
-            kind = message.metadata.message_type
-            # What crosses a network are bytes; a message in one process could share arrays.
-            self.sent.append((kind, node - 100, message.content))
-            number = message.content["jaxfl"].get("round", -1)
-            try:
-                reply = self.app(message, self.contexts[node])
-            except Exception as error:
-                reply = Message(Error(0, str(error)), reply_to=message)
-            reply.metadata.__dict__["_src_node_id"] = node
-            if self.change is not None:
-                reply = self.change(kind, number, node - 100, reply)
-            if not self.lost(kind, number, node - 100):
-                replies.append(reply)
-        return replies
+            name = str(len(self.sent))
+            ids.append(name)
+            reply = self.answer(message, name)
+            if reply is not None:
+                self.replies[name] = reply
+        return ids
+
+    def pull_messages(self, message_ids):
+        return [self.replies.pop(one) for one in message_ids if one in self.replies]
+
+    def send_and_receive(self, messages, *, timeout=None):
+        return self.pull_messages(self.push_messages(messages))
+
+    def answer(self, message, name):
+        """The reply of a node; None if it is lost."""
+        node, kind = message.metadata.dst_node_id, message.metadata.message_type
+        self.sent.append((kind, node - 100, message.content))
+        number = message.content["jaxfl"].get("round", -1)
+        try:
+            reply = self.app(message, self.contexts[node])
+        except Exception as error:
+            reply = Message(Error(0, str(error)), reply_to=message)
+        reply.metadata.__dict__["_src_node_id"] = node
+        reply.metadata.__dict__["_reply_to_message_id"] = name
+        if self.change is not None:
+            reply = self.change(kind, number, node - 100, reply)
+        return None if self.lost(kind, number, node - 100) else reply
 
 
 def floats(content):

@@ -19,8 +19,8 @@ from jaxfl.serve.forms import form_of
 from jaxfl.serve.server import server_half
 
 SERVED = sorted(name for name in ALGORITHMS if ALGORITHMS[name](shallow()).wire is not None)
-# Their paper makes a number of the size of the cohort, whoever reports: give it as an option.
-OPTIONS = {"pfedgraph": {"alpha": 0.8}}
+# By default these make a number, or a graph, of the whole cohort, whoever reports.
+OPTIONS = {"pfedgraph": {"alpha": 0.8}, "gossip": {"graph": "complete"}}
 
 
 def uploads_of(algorithm, ids, key):
