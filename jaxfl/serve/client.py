@@ -79,7 +79,7 @@ def client_app(
     Example:
       >>> app = client_app(jaxfl.algorithms.fedavg(task), task, data=lambda client: None)
       >>> type(app).__name__
-      'ClientApp'
+      'ImportedApp'
     """
     wire_of(algorithm)
     channel_of(task)

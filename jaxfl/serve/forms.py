@@ -144,7 +144,13 @@ def used(function: Callable, *arguments: PyTree) -> PyTree:
 
 
 def stand_in(example: tuple, ids: Array, number: Array) -> Cohort:
-    """A cohort with examples of zeros, for what does not depend on data."""
+    """A cohort with examples of zeros, for what does not depend on data.
+
+    Example:
+      >>> example = (np.zeros(8, np.float32), np.int32(0))
+      >>> stand_in(example, jnp.arange(3), jnp.array(0)).train.x.shape
+      (3, 2, 8)
+    """
     data = examples_of(example, ids.size)
     return Cohort(ids, data, data, number)
 
@@ -160,7 +166,12 @@ def stacked(shapes: PyTree, rows: int) -> PyTree:
 
 
 def one_client(down: Down) -> Down:
-    """The shapes of a message to one client [1, ...] from those of one to a cohort [M, ...]."""
+    """The shapes of a message to one client [1, ...] from those of one to a cohort [M, ...].
+
+    Example:
+      >>> one_client(Down(each=jnp.zeros((5, 3)))).each.shape
+      (1, 3)
+    """
     return Down(down.common, stacked(down.each, 1), stacked(down.counted, 1))
 
 

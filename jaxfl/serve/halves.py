@@ -95,6 +95,15 @@ def server_step(channel: Channel, serve: Callable, first: int, single: bool) -> 
       step(key of the round, ServerState [M], Ups [M], fills, ids [M], sizes [M], arrived [M]) ->
       (Outcome, reported [M]). The rows of what has not arrived may hold any number. `fills` has for
       each of the Ups what stands in the place of what has not arrived, as its `before` does.
+
+    Example:
+      >>> serve = jaxfl.algorithms.fedavg(task).wire.exchanges[0].server
+      >>> step = server_step(task.upload, serve, 0, single=True)
+      >>> up = Up(jnp.array([[1.0], [5.0]]), jnp.zeros((2, 1)))
+      >>> arrived = jnp.array([True, False])
+      >>> sent = ((up,), (up.before,), jnp.arange(2), jnp.array([9, 0]), arrived)
+      >>> step(jax.random.key(0), ServerState(), *sent)[0].state.server.tolist()
+      [1.0]
     """
 
     def step(

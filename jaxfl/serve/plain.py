@@ -31,7 +31,15 @@ from jaxfl.training.upload import faithful, upload_through
 
 
 class Elsewhere:
-    """`Task.trainer` of clients that train without jaxfl: what it is asked for is the message."""
+    """`Task.trainer` of clients that train without jaxfl: what it is asked for is the message.
+
+    Example:
+      >>> trainer = Elsewhere()
+      >>> with trainer.answer(jnp.ones((4, 1))):
+      ...     fitted = trainer(None)(jax.random.key(0), jnp.zeros((4, 1)), None, cohort)
+      >>> fitted.params[0].tolist(), trainer.asked[0][0][0].tolist()
+      ([1.0], [0.0])
+    """
 
     def __init__(self) -> None:
         # what came back, while the server goes on with it

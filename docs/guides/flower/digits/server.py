@@ -2,9 +2,9 @@
 
 from pathlib import Path
 
-from digits.method import CLIENTS, EXAMPLE, INIT_KEY, KEY, algorithm, participation, task
 from flwr.serverapp import ServerApp
 
+from digits.method import CLIENTS, EXAMPLE, INIT_KEY, KEY, algorithm, participation, task
 from jaxfl.serve.flower import FlowerStrategy
 
 app = ServerApp()
