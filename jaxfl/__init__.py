@@ -1,8 +1,8 @@
 """jaxfl: personalized federated learning on collaboration graphs, in pure JAX.
 
 `__all__` is the public surface, with the public names of the modules in it. Twelve folders hold the
-code; the docstring of each says who lives there. `jaxfl.checkpoint` and `jaxfl.serve` are public too
-and are imported when they are asked for, since they need orbax and flwr.
+code; the docstring of each says who lives there. `jaxfl.checkpoint` and `jaxfl.serve` are public
+too, and are imported when they are asked for, since they need orbax and flwr.
 """
 
 import sys
@@ -86,8 +86,7 @@ def __getattr__(name: str) -> ModuleType:
 
         return checkpoint
     if name == "serve":
-        import jaxfl.serve.client
-        import jaxfl.serve.flower
+        from jaxfl.serve import client, flower  # noqa: F401 - they become parts of it
 
         return sys.modules["jaxfl.serve"]
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -54,6 +54,8 @@ def arrivals(
         client = client_of.get(node, -1)
         place = place_of.get(client)
         if place is None or found.arrived[place]:
+            if reply.has_error():  # Flower answers for a node that is gone
+                warn(f"the upload of a client does not count: {_reason(reply)}")
             continue
         try:
             ups, size, loss = _upload(reply, form)
@@ -89,10 +91,14 @@ def content_of(reply: Message) -> RecordDict:
       InputError: the node could not answer.
     """
     if reply.has_error():
-        lines = str(reply.error.reason or "").split("\n")
-        reason = next((line for line in reversed(lines) if line.strip()), "no reason given")
-        raise InputError(f"its node could not answer ({reason.strip()[:200]})")
+        raise InputError(_reason(reply))
     return reply.content
+
+
+def _reason(reply: Message) -> str:
+    """Why a node could not answer, in one line: the last line of a traceback says it."""
+    lines = [line.strip() for line in str(reply.error.reason or "").split("\n") if line.strip()]
+    return f"its node could not answer ({lines[-1][:200] if lines else 'no reason given'})"
 
 
 def score_log(number: int, replies: Iterable[Message], client_of: dict[int, int]) -> ScoreLog:
@@ -107,11 +113,14 @@ def score_log(number: int, replies: Iterable[Message], client_of: dict[int, int]
     """
     scores: dict[int, tuple[float, float]] = {}
     for reply in replies:
-        client = client_of.get(reply.metadata.src_node_id, -1)
+        client = client_of.get(reply.metadata.src_node_id)
         try:
             record = content_of(reply).metric_records.get(METRICS, {})
         except InputError as error:
-            warn(f"client {client} is not scored: {error}")
+            # Flower answers for a node that is gone, and does not say which it is.
+            warn(f"{'a client' if client is None else f'client {client}'} is not scored: {error}")
+            continue
+        if client is None:
             continue
         scores[client] = _number(record.get("val")), _number(record.get("test"))
     ids = np.array(sorted(scores), int)
