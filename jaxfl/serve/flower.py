@@ -94,7 +94,8 @@ class FlowerStrategy(Strategy):
             saved.
           evaluate_every: after how many rounds all connected clients score the models that they
             deploy; 0: never.
-          min_available_nodes: for how many connected nodes each round waits.
+          min_available_nodes: for how many connected nodes the first round of a process waits; the
+            next ones wait for one.
           question_timeout: how long a new node has to say which client it is, in seconds.
 
         Raises:
@@ -244,7 +245,7 @@ class FlowerStrategy(Strategy):
             grid,
             self._roster,
             self.form.clients,
-            least=self.min_available_nodes,
+            least=1 if self._roster.asked else self.min_available_nodes,
             timeout=self.question_timeout,
             anonymous=self._plain,
         )
