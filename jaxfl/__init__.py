@@ -1,8 +1,8 @@
 """jaxfl: personalized federated learning on collaboration graphs, in pure JAX.
 
-`__all__` is the public surface, with the public names of the modules in it. Eleven folders hold the
-code; the docstring of each says who lives there. `jaxfl.checkpoint` is public too and is imported
-when it is asked for, since it needs orbax.
+`__all__` is the public surface, with the public names of the modules in it. Twelve folders hold the
+code; the docstring of each says who lives there. `jaxfl.checkpoint` and `jaxfl.serve` are public
+too, and are imported when they are asked for, since they need orbax and flwr.
 """
 
 import sys
@@ -86,11 +86,15 @@ sys.modules.update({f"{__name__}.{name}": module for name, module in _SHORT.item
 
 
 def __getattr__(name: str) -> ModuleType:
-    """`jaxfl.checkpoint`, which needs orbax."""
+    """`jaxfl.checkpoint`, which needs orbax, and `jaxfl.serve`, which needs flwr."""
     if name == "checkpoint":
         from jaxfl.simulation import checkpoint
 
         return checkpoint
+    if name == "serve":
+        from jaxfl.serve import client, flower  # noqa: F401 - they become parts of it
+
+        return sys.modules["jaxfl.serve"]
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 

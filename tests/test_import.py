@@ -20,6 +20,7 @@ LATE = {
     "tensorflow_datasets",
     "dp_accounting",
     "plotly",
+    "flwr",
 }
 NEEDED = (
     "import jax, flax.linen, optax, numpy, jaxopt, jaxtyping"  # flax itself loads parts of rich
@@ -127,3 +128,17 @@ def test_modules_that_programs_import_by_short_names_are_those_of_the_rooms():
     from jaxfl import checkpoint
 
     assert checkpoint.__name__ == "jaxfl.simulation.checkpoint"
+
+
+def test_serving_without_flower_says_what_to_install():
+    said = python(
+        "sys.modules['flwr'] = None",
+        "import jaxfl",
+        "try:",
+        "    jaxfl.serve",
+        "except jaxfl.errors.InputError as error:",
+        "    print(error)",
+    )
+    assert said == [
+        "jaxfl.serve sends messages by Flower, which is not installed: pip install 'jaxfl[flower]'"
+    ]

@@ -46,6 +46,7 @@ WRITERS = {
     "simulation/checkpoint.py",
     "simulation/on_disk/clients.py",
     "simulation/on_disk/directory.py",
+    "serve/state.py",
 }
 WRITING = {
     "write_text",

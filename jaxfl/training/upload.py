@@ -1,11 +1,13 @@
 """What the server receives of the models that clients send, and who has reported."""
 
+from typing import NamedTuple
+
 import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Int
 
 from jaxfl.core import tree
-from jaxfl.core.types import Params, PRNGKey, Uplink, Upload
+from jaxfl.core.types import Params, PRNGKey, Uplink
 
 
 def faithful(key: PRNGKey, before: Params, after: Params, ids: Int[Array, "m"]) -> Params:
@@ -18,7 +20,57 @@ def faithful(key: PRNGKey, before: Params, after: Params, ids: Int[Array, "m"]) 
     return after
 
 
-def upload_through(uplink: Uplink, defence: Uplink = faithful) -> Upload:
+class Channel(NamedTuple):
+    """An `Upload` in two halves: what a client does before it sends, and what the server does then.
+
+    In simulation it is called as an `Upload`, which applies both; `jaxfl.serve` gives each side its
+    half.
+
+    Example:
+      >>> channel = Channel(faithful)
+      >>> channel.arrive(jax.random.key(0), jnp.zeros((1, 1)), jnp.ones((1, 1)), jnp.arange(1))[1]
+      Array([ True], dtype=bool)
+    """
+
+    # what happens to an upload until it is sent
+    uplink: Uplink
+    # what the server does before it looks at the uploads
+    defence: Uplink = faithful
+
+    def __call__(
+        self,
+        key: PRNGKey,
+        before: Params,
+        after: Params,
+        ids: Int[Array, "m"],
+        lost: Bool[Array, "m"] | None = None,
+    ) -> tuple[Params, Bool[Array, "m"]]:
+        """(received [M], reported [M]), see `Upload`."""
+        uploads = self.uplink(key, before, after, ids)
+        if lost is not None:
+            uploads = tree.choose(lost, nothing_of(uploads), uploads)
+        return self.arrive(key, before, uploads, ids)
+
+    def arrive(
+        self, key: PRNGKey, before: Params, uploads: Params, ids: Int[Array, "m"]
+    ) -> tuple[Params, Bool[Array, "m"]]:
+        """The server's half: (received [M], reported [M]); what is lost is NaN in the uploads."""
+        received = self.defence(key, before, uploads, ids)
+        reported = tree.finite(received, ids.size)
+        return tree.choose(reported, received, before), reported
+
+
+def nothing_of(uploads: Params) -> Params:
+    """What stands in the place of uploads that are lost: NaN.
+
+    Example:
+      >>> nothing_of(jnp.zeros(2)).tolist()
+      [nan, nan]
+    """
+    return jax.tree.map(lambda x: jnp.full_like(x, jnp.nan), uploads)
+
+
+def upload_through(uplink: Uplink, defence: Uplink = faithful) -> Channel:
     """The upload through an uplink; a client whose upload has a NaN or an inf has not reported.
 
     What is lost is lost after the uplink, and the server's defence sees only what arrives.
@@ -34,20 +86,4 @@ def upload_through(uplink: Uplink, defence: Uplink = faithful) -> Upload:
       >>> received.tolist(), reported.tolist()
       ([[1.0], [0.0]], [True, False])
     """
-
-    def upload(
-        key: PRNGKey,
-        before: Params,
-        after: Params,
-        ids: Int[Array, "m"],
-        lost: Bool[Array, "m"] | None = None,
-    ) -> tuple[Params, Bool[Array, "m"]]:
-        uploads = uplink(key, before, after, ids)
-        if lost is not None:
-            nothing = jax.tree.map(lambda x: jnp.full_like(x, jnp.nan), uploads)
-            uploads = tree.choose(lost, nothing, uploads)
-        received = defence(key, before, uploads, ids)
-        reported = tree.finite(received, ids.size)
-        return tree.choose(reported, received, before), reported
-
-    return upload
+    return Channel(uplink, defence)

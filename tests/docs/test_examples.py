@@ -13,7 +13,18 @@ from jaxfl.experiment import Config, execute
 reference = script("reference")
 # Names without an example, and why they need none.
 PROCESS = "it acts on the whole process, before JAX starts or where several processes run"
+MESSAGES = "it acts on messages of nodes; tests/serve and docs/guides/deployment.md show it"
+SERVED = {
+    "client": ("ImportedApp", "memories_of", "partition_of", "scores", "work"),
+    "memory": ("shelf_in_context",),
+    "nodes": ("meet",),
+    "orders": ("last_reply", "message_to"),
+    "replies": ("arrivals", "content_of", "score_log"),
+}
 EXEMPT = {
+    f"jaxfl.serve.{module}.{name}": MESSAGES for module, names in SERVED.items() for name in names
+}
+EXEMPT |= {
     "jaxfl.core.types.take_offer": "`accept_validated` shows what an `Accept` returns",
     "jaxfl.core.facts.Facts": "the example of `facts_of` shows it",
     "jaxfl.experiment.Tracking": "it needs the library of a tracker; docs/tracking.md shows it",

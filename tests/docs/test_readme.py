@@ -34,6 +34,7 @@ TESTED = {
     "README.md": "test_from_python",
     "docs/guides/devices.md": "test_from_python",
     "docs/guides/asynchronous.md": "test_the_short_programs_of_the_pages",
+    "docs/guides/deployment.md": "tests/serve/test_runtimes.py",
     "docs/guides/many_clients.md": "test_the_short_programs_of_the_pages",
     "docs/guides/unreliable_clients.md": "tests/simulation/test_work.py",
     "docs/tutorials/coming_from.md": "test_the_short_programs_of_the_pages",

@@ -1,0 +1,1 @@
+"""pFedGraph on handwritten digits, as a Flower app."""

@@ -1,0 +1,1 @@
+"""FedPer on handwritten digits, with clients in PyTorch."""

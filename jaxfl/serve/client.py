@@ -1,0 +1,245 @@
+"""A ClientApp of Flower whose nodes are the clients of a method."""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from flwr.app import ConfigRecord, Context, Message, MetricRecord, RecordDict
+from flwr.clientapp import ClientApp
+
+from jaxfl.core import tree
+from jaxfl.core.errors import check
+from jaxfl.core.messages import Down
+from jaxfl.core.types import Algorithm, Cohort, Federation, PRNGKey, Task
+from jaxfl.serve.client_half import ClientHalf, client_half, wire_of
+from jaxfl.serve.halves import channel_of
+from jaxfl.serve.memory import (
+    Memories,
+    Shelf,
+    decide,
+    first_memories,
+    shelf_in_context,
+    shelf_in_file,
+)
+from jaxfl.serve.pack import METRICS, ORDER, REPLY, order_of, pack_ups, unpack_down, unpack_key
+
+
+def partition_of(context: Context) -> int:
+    """The id of the client that a node is: "partition-id" of its configuration.
+
+    Raises:
+      InputError: the node has none.
+    """
+    found = context.node_config.get("partition-id")
+    check(
+        isinstance(found, int),
+        "the node does not know which client it is: start it with --node-config 'partition-id=ID'",
+    )
+    return int(str(found))
+
+
+def client_app(
+    algorithm: Algorithm,
+    task: Task,
+    data: Callable[[int], Federation],
+    *,
+    identify: Callable[[Context], int] = partition_of,
+    name: str | None = None,
+    directory: Path | None = None,
+    secret: PRNGKey | None = None,
+) -> ClientApp:
+    """A ClientApp whose nodes are clients of a method, for a `FlowerStrategy` of the same method.
+
+    Make it at the top of a module that can be imported, and tell its name, so that each process of
+    Flower's simulation compiles it once:
+
+        app = client_app(algorithm, task, data, name=f"{__name__}.app")
+
+    Args:
+      algorithm: the method, made of the task.
+      task: the model, its training and its uplink. A client applies its half of the uplink (noise,
+        compression) before it sends.
+      data: the id of a client -> its data, with a client axis [1, n, ...]; it is called once for
+        each client of a process.
+      identify: which client a node is; by default "partition-id" of the node's configuration.
+      name: the module and the name of the app in it, "digits.client.app". None: each message of
+        Flower's simulation compiles the app again.
+      directory: where clients keep their memories, `ID.npz`, so that a client goes on after a
+        restart of itself or of the server. None: in the state of the node, which ends with its
+        process and with a run of Flower.
+      secret: the key of the uplink's noise. None: the noise of simulation, drawn with the key of
+        the round. The server knows that key, and could take the noise away.
+
+    Raises:
+      InputError: the method is not written as messages, or the task's upload has no halves.
+
+    Example:
+      >>> app = client_app(jaxfl.algorithms.fedavg(task), task, data=lambda client: None)
+      >>> type(app).__name__
+      'ImportedApp'
+    """
+    wire_of(algorithm)
+    channel_of(task)
+    known: dict[int, Federation] = {}
+    halves: dict[tuple[int, int], ClientHalf] = {}
+
+    def visit(message: Message, context: Context) -> Visit:
+        client, order = identify(context), order_of(message.content)
+        shelf = shelf_in_context(context)
+        if directory is not None:
+            shelf = shelf_in_file(directory / f"{client}.npz")
+        own = known.get(client) or known.setdefault(client, data(client))
+        sizes = int(str(order["clients"])), int(str(order["rows"]))
+        if sizes not in halves:
+            halves[sizes] = client_half(algorithm, task, example_of(own), *sizes)
+        return Visit(client, message.content, order, shelf, own, halves[sizes])
+
+    app = ImportedApp(name)
+
+    @app.query()
+    def query(message: Message, context: Context) -> Message:
+        client = ConfigRecord({"client": identify(context)})
+        return Message(RecordDict({ORDER: client}), reply_to=message)
+
+    @app.train()
+    def train(message: Message, context: Context) -> Message:
+        return Message(work(visit(message, context), secret), reply_to=message)
+
+    @app.evaluate()
+    def evaluate(message: Message, context: Context) -> Message:
+        return Message(scores(visit(message, context)), reply_to=message)
+
+    return app
+
+
+class ImportedApp(ClientApp):
+    """A ClientApp that other processes import by its name, with what they have compiled for it."""
+
+    def __init__(self, name: str | None) -> None:
+        super().__init__()
+        self._name = name
+        if name is not None:
+            self.__module__ = name.rpartition(".")[0]
+
+    def __reduce__(self) -> str | tuple:
+        """The name by which the app is found in its module."""
+        return super().__reduce__() if self._name is None else self._name.rpartition(".")[2]
+
+
+class Visit(NamedTuple):
+    """A message that a client has got, and what it needs to answer."""
+
+    client: int
+    content: RecordDict
+    order: ConfigRecord
+    shelf: Shelf
+    data: Federation
+    half: ClientHalf
+
+    def number(self, name: str) -> int:
+        """A number of the order."""
+        return int(str(self.order[name]))
+
+    def key(self, name: str) -> PRNGKey:
+        """A key of the order."""
+        return unpack_key(self.order[name])
+
+    def cohort(self, number: int | None) -> Cohort:
+        """The client alone, as a cohort of a round."""
+        number_array = None if number is None else jnp.int32(number)
+        return Cohort(jnp.array([self.client]), self.data.train, self.data.val, number_array)
+
+
+def example_of(data: Federation) -> tuple[np.ndarray, np.ndarray]:
+    """One example of the data of clients, whose values are zeros.
+
+    Example:
+      >>> federation = jaxfl.data.ridge(0, dim=3).federation
+      >>> example_of(federation)[0].shape
+      (3,)
+    """
+    x, y = (np.zeros(part.shape[2:], part.dtype) for part in (data.train.x, data.train.y))
+    return x, y
+
+
+def memories_of(visit: Visit) -> Memories:
+    """What the client keeps, after it has heard what became of its last upload."""
+    ids = jnp.array([visit.client])
+    first = first_memories(visit.half.start(visit.key("init-key"), ids), visit.number("run"))
+    memories = visit.shelf.read(jax.tree.map(np.asarray, first))
+    if visit.number("exchange") > 0:
+        return memories
+    counted = visit.number("counted")
+    settled, counts = decide(memories, counted)
+    if not counts:
+        return settled
+    memory = settled.before
+    if visit.half.take is not None and visit.half.form.reply is not None:
+        reply = unpack_down(visit.content, visit.half.form.reply, REPLY)
+        reply = reply._replace(counted=jnp.ones(1, bool))
+        memory = visit.half.take(visit.key("counted-key"), memory, reply, visit.cohort(counted))
+    if not tree.finite(memory, 1)[0]:
+        memory = memories.before
+    return first_memories(jax.tree.map(np.asarray, memory), visit.number("run"))
+
+
+def work(visit: Visit, secret: PRNGKey | None) -> RecordDict:
+    """A client's answer to a message of training.
+
+    Raises:
+      InputError: the message is not one of this method, or is the second of a round in whose first
+        exchange the client did not take part.
+    """
+    memories = memories_of(visit)
+    place, number = visit.number("exchange"), visit.number("round")
+    open_round = int(memories.sent) == number and int(memories.exchanges) == place
+    check(
+        place == 0 or open_round,
+        f"exchange {place} of round {number}: the client took no part in the exchange before",
+    )
+    form = visit.half.form.exchanges[place]
+    down = unpack_down(visit.content, form.down)
+    if place > 0:
+        down = down._replace(counted=jnp.ones(1, bool))
+    cohort = visit.cohort(number)
+    memory, ups, report = visit.half.steps[place](
+        visit.key("key"),
+        memories.before if place == 0 else memories.after,
+        down,
+        cohort,
+        None if secret is None else jax.random.fold_in(secret, number),
+    )
+    visit.shelf.write(
+        memories._replace(
+            after=jax.tree.map(np.asarray, memory),
+            sent=np.asarray(number),
+            exchanges=np.asarray(place + 1),
+        )
+    )
+    ups = tuple(
+        up if start == "client" else up._replace(before=())
+        for up, start in zip(ups, form.starts, strict=True)
+    )
+    metrics: dict = {"num-examples": int(cohort.sizes[0])}
+    if report.loss is not None:
+        metrics["loss"] = float(report.loss[0])
+    return RecordDict({**pack_ups(ups), METRICS: MetricRecord(metrics)})
+
+
+def scores(visit: Visit) -> RecordDict:
+    """A client's answer to a message of evaluation: the scores of the model that it deploys.
+
+    A set without examples has no score.
+    """
+    memories = memories_of(visit)
+    visit.shelf.write(memories)
+    like = visit.half.form.exchanges[0].down if visit.half.form.deploys_download else Down()
+    down = unpack_down(visit.content, like)
+    val, test = visit.half.score(memories.before, down, visit.cohort(None), visit.data.test)
+    found = {"val": float(val[0]), "test": float(test[0])}
+    found = {name: score for name, score in found.items() if np.isfinite(score)}
+    metrics: dict = {"num-examples": int(visit.cohort(None).sizes[0]), **found}
+    return RecordDict({METRICS: MetricRecord(metrics)})

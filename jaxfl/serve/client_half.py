@@ -1,0 +1,110 @@
+"""The client's half of a method: the compiled functions of its work and of its scores."""
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+
+from jaxfl.core import tree
+from jaxfl.core.errors import check
+from jaxfl.core.messages import Wire
+from jaxfl.core.types import Algorithm, Cohort, Federation, Pool, PRNGKey, Task
+from jaxfl.serve.forms import Form, examples_of, form_of
+from jaxfl.serve.halves import channel_of, client_step
+from jaxfl.simulation.evaluate import make_evaluate_cohort
+
+
+class ClientHalf(NamedTuple):
+    """The compiled functions of a client; they are the same for all clients of a process."""
+
+    form: Form
+    # (key, id [1]) -> the memory before the first round [1, ...]
+    start: Callable
+    # of each exchange, see `halves.client_step`
+    steps: tuple[Callable, ...]
+    # (key, memory [1], Down, cohort) -> memory [1]; None: no reply is taken
+    take: Callable | None
+    # (memory [1], Down, cohort, test) -> (validation score [1], test score [1])
+    score: Callable
+
+
+def client_of(federation: Federation, client: int) -> Federation:
+    """The data of one client of a federation, with the client axis [1, ...].
+
+    Example:
+      >>> federation = jaxfl.data.ridge(0, dim=3).federation
+      >>> client_of(federation, 5).train.mask.shape[0]
+      1
+    """
+    one = jnp.array([client])
+    train, val, test = federation
+    own_test = (
+        test._replace(mask=test.mask[one]) if isinstance(test, Pool) else tree.take(test, one)
+    )
+    return Federation(tree.take(train, one), tree.take(val, one), own_test)
+
+
+def wire_of(algorithm: Algorithm, name: str = "the method") -> Wire:
+    """The messages of a method.
+
+    Raises:
+      InputError: the method is not written as messages.
+
+    Example:
+      >>> len(wire_of(jaxfl.algorithms.fedavg(task)).exchanges)
+      1
+    """
+    check(
+        algorithm.wire is not None,
+        f"{name} is not written as messages (Algorithm.wire is None), so its server and its "
+        "clients cannot be apart: choose another method",
+    )
+    return algorithm.wire
+
+
+def client_half(
+    algorithm: Algorithm, task: Task, example: tuple, clients: int, rows: int
+) -> ClientHalf:
+    """The client's half of a method.
+
+    Args:
+      algorithm: the method.
+      task: that of the method.
+      example: (x [*feature], y [*target]), whose values are not read.
+      clients: C.
+      rows: M, the size of a cohort.
+
+    Raises:
+      InputError: the method is not written as messages.
+
+    Example:
+      >>> example = (np.zeros(8, np.float32), np.int32(0))
+      >>> half = client_half(jaxfl.algorithms.ditto(task), task, example, 4, 2)
+      >>> half.start(jax.random.key(0), jnp.array([3])).seen.tolist()
+      [False]
+    """
+    wire, channel = wire_of(algorithm), channel_of(task)
+    form = form_of(wire, channel, example, clients, rows)
+    evaluate = make_evaluate_cohort(algorithm, task, after="none")
+
+    @jax.jit
+    def start(key: PRNGKey, ids: jax.Array) -> Any:
+        # XLA makes this client's row alone.
+        return tree.take(wire.init(key, examples_of(example, clients))[0], ids)
+
+    @jax.jit
+    def score(memory: Any, down: Any, cohort: Cohort, test: Any) -> tuple[jax.Array, jax.Array]:
+        models = wire.deploy(memory, down, cohort)
+        scores = evaluate(jax.random.key(0), cohort, test, models).deployed
+        return scores.val, scores.test
+
+    steps = tuple(
+        jax.jit(client_step(channel, wire.exchanges[place], exchange.first))
+        for place, exchange in enumerate(form.exchanges)
+    )
+    take = None
+    if form.reply is not None:
+        last = wire.exchanges[len(form.exchanges)].client
+        take = jax.jit(lambda *arguments: last(*arguments)[0])
+    return ClientHalf(form, start, steps, take, score)

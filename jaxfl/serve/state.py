@@ -1,0 +1,55 @@
+"""Arrays in a file: written completely or not at all, read without unpickling."""
+
+import os
+import zipfile
+from collections.abc import Mapping
+from pathlib import Path
+
+import numpy as np
+
+from jaxfl.core.errors import InputError
+
+
+def write_arrays(file: Path, arrays: Mapping[str, np.ndarray]) -> None:
+    """Writes arrays by name to an npz file, in place of an older one.
+
+    The file is written under another name, and then renamed: a process that is killed leaves the
+    old file or the new one, never a part. Folders are made.
+
+    Raises:
+      OSError: the file cannot be written, for example because the disk is full.
+
+    Example:
+      >>> write_arrays(Path("state.npz"), {"model": np.arange(3)})
+      >>> read_arrays(Path("state.npz"))["model"].tolist()
+      [0, 1, 2]
+    """
+    file.parent.mkdir(parents=True, exist_ok=True)
+    part = file.with_name(f"{file.name}.part")
+    with part.open("wb") as handle:
+        np.savez(handle, **dict(arrays))  # pyright: ignore[reportArgumentType]
+        handle.flush()
+        os.fsync(handle.fileno())
+    part.replace(file)
+
+
+def read_arrays(file: Path) -> dict[str, np.ndarray]:
+    """The arrays that `write_arrays` wrote.
+
+    Raises:
+      InputError: the file is damaged, or cannot be read without unpickling.
+      FileNotFoundError: there is no such file.
+
+    Example:
+      >>> read_arrays(Path("state.npz"))
+      Traceback (most recent call last):
+      FileNotFoundError: [Errno 2] No such file or directory: 'state.npz'
+    """
+    try:
+        with file.open("rb") as handle, np.load(handle, allow_pickle=False) as npz:
+            return {name: npz[name] for name in npz.files}
+    except (ValueError, EOFError, KeyError, zipfile.BadZipFile, AttributeError) as error:
+        raise InputError(
+            f"{file} is damaged ({str(error).splitlines()[0][:100] if str(error) else 'empty'}): "
+            "remove it to start anew, or put back a copy"
+        ) from None

@@ -1,0 +1,135 @@
+"""A served method is the method of `make_rounds`."""
+
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+pytest.importorskip("flwr", reason="needs the extra flower: pip install 'jaxfl[flower]'")
+
+import served
+from flower_nodes import Nodes, floats
+from flwr.app import ArrayRecord, ConfigRecord
+from served import CLIENTS, alike, app_of, lossy, method, serve, simulate, strategy_of
+from toys import shallow
+
+import jaxfl
+from jaxfl.algorithms import ALGORITHMS
+from jaxfl.core.errors import InputError, RunWarning
+from jaxfl.uplink import attack, chain, clip_to_median, gaussian, top_k
+
+# FedCedar is served as soon as it is written as messages.
+NAMES = [
+    name
+    for name in ("fedavg", "pfedgraph", "ditto", "fedper", "gossip", "fedavgm", "fedcedar")
+    if ALGORITHMS[name](shallow()).wire is not None
+]
+
+
+@pytest.mark.parametrize("name", NAMES[:2])
+def test_all_clients_learn_what_they_learn_in_make_rounds(name):
+    algorithm = method(name)
+    strategy, _ = serve(algorithm, 3)
+    alike(strategy, *simulate(algorithm, 3))
+
+
+@pytest.mark.long(every=2)
+@pytest.mark.parametrize("name", NAMES)
+def test_some_clients_and_lost_replies_are_those_of_make_rounds(name):
+    algorithm = method(name)
+    some = jaxfl.participation.uniform(CLIENTS, 0.67)
+    state, info, scores, ids = lossy(algorithm, 5, some, jaxfl.work.drop(0.3))
+    assert info.lost.any()
+    gone = [set(round_ids[lost].tolist()) for round_ids, lost in zip(ids, info.lost, strict=True)]
+
+    def lost(kind, number, client):
+        return kind == "train" and client in gone[number]
+
+    strategy, _ = serve(algorithm, 5, participation=some, lost=lost)
+    alike(strategy, state, info, scores)
+    assert strategy.half.steps[0]._cache_size() == 1
+
+
+def test_each_side_applies_its_half_of_the_uplink():
+    malicious = np.arange(CLIENTS) == 1
+    uplink = chain(attack("sign_flip", malicious), gaussian(clip=1.0, noise=0.1), top_k(0.5))
+    task = shallow(uplink=uplink, defence=clip_to_median)
+    algorithm = method("fedavg", task)
+    strategy, _ = serve(algorithm, 3, task)
+    alike(strategy, *simulate(algorithm, 3, task))
+
+
+def test_a_client_gets_its_own_arrays_and_a_reply_once():
+    _, grid = serve(method("pfedgraph"), 2)
+    to_first = [(kind, content) for kind, client, content in grid.sent if client == 0]
+    assert [kind for kind, _ in to_first] == ["query", "train", "evaluate", "train", "evaluate"]
+    sizes = [floats(content) for _, content in to_first]
+    model = 90  # 8 * 8 + 8 + 8 * 2 + 2
+    assert sizes == [{}, {}, {"reply-arrays": 2 * model}, {}, {"reply-arrays": 2 * model}]
+
+
+def test_clients_that_are_away_come_back():
+    algorithm = method("pfedgraph")
+    strategy, grid = strategy_of(algorithm), Nodes(app_of(algorithm), CLIENTS)
+    away = [{0, 1}, set(), {4}]
+    for number, clients in enumerate(away):
+        grid.away = clients
+        strategy.start(grid, num_rounds=number + 1)
+    grid.away = set()
+    strategy.evaluate_every = 3
+    messages = strategy.configure_evaluate(0, ArrayRecord(), ConfigRecord(), grid)
+    strategy.aggregate_evaluate(0, grid.send_and_receive(messages))
+
+    def absent(number, ids):
+        return jnp.isin(ids, jnp.array(sorted(away[number]), int))
+
+    alike(strategy, *simulate(algorithm, 3, loses=absent))
+
+
+def test_a_node_takes_over_the_client_that_another_node_was():
+    algorithm = method("fedavg")
+    strategy, grid = strategy_of(algorithm), Nodes(app_of(algorithm), CLIENTS)
+    strategy.start(grid, num_rounds=1)
+    context = grid.contexts.pop(102)
+    grid.contexts[202] = context
+    strategy.start(grid, num_rounds=2)
+    assert strategy.rounds[1].reported.all()
+    alike(strategy, *simulate(algorithm, 2))
+
+
+@pytest.mark.parametrize(
+    ("config", "message"),
+    [
+        ({"partition-id": 77}, "node 103 says that it is client 77: expected 0 to 5"),
+        ({}, "node 103 does not say which client it is"),
+    ],
+)
+def test_a_node_that_is_no_client_takes_no_part(config, message):
+    algorithm = method("fedavg")
+    strategy, grid = strategy_of(algorithm), Nodes(app_of(algorithm), CLIENTS)
+    grid.contexts[103].node_config = config
+    with pytest.warns(RunWarning, match=message):
+        strategy.start(grid, num_rounds=1)
+    assert strategy.rounds[0].reported.tolist() == [True, True, True, False, True, True]
+
+
+def test_what_cannot_be_served_is_said_in_one_line():
+    algorithm = method("fedavg")
+    with pytest.raises(InputError, match=r"not written as messages"):
+        strategy_of(algorithm._replace(wire=None))
+    with pytest.raises(InputError, match=r"one function for both sides"):
+        strategy_of(algorithm, shallow()._replace(upload=lambda *_: None))
+    wire = algorithm.wire
+
+    def init(key, train):
+        memory, state = wire.init(key, train)
+        return memory, state._replace(server=(state.server, train.x.mean()))
+
+    with pytest.raises(InputError, match=r"reads the data of all clients before its first round"):
+        strategy_of(algorithm._replace(wire=wire._replace(init=init)))
+
+
+def test_logs_have_the_weights_and_the_scores():
+    strategy, _ = serve(method("fedavg"), 1)
+    assert strategy.rounds[0].weights.shape == (CLIENTS, CLIENTS)
+    assert strategy.scores[0].ids.tolist() == list(range(CLIENTS))
+    assert served.EXAMPLE[0].shape == (8,)
