@@ -236,8 +236,7 @@ def scores(visit: Visit) -> RecordDict:
     """
     memories = memories_of(visit)
     visit.shelf.write(memories)
-    like = visit.half.form.exchanges[0].down if visit.half.form.deploys_download else Down()
-    down = unpack_down(visit.content, like)
+    down = unpack_down(visit.content, visit.half.form.release or Down())
     val, test = visit.half.score(memories.before, down, visit.cohort(None), visit.data.test)
     found = {"val": float(val[0]), "test": float(test[0])}
     found = {name: score for name, score in found.items() if np.isfinite(score)}

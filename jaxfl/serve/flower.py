@@ -105,12 +105,11 @@ class FlowerStrategy(Strategy):
         """
         wire, channel = wire_of(algorithm), channel_of(task)
         rows = jax.eval_shape(participation, key, jnp.int32(0)).size
-        deployed = None
         self._plain = isinstance(task.trainer, Elsewhere)
         if isinstance(task.trainer, Elsewhere):
-            wire, deployed = plain_wire(wire, task.trainer)
+            wire = plain_wire(wire, task.trainer)
         self.form = form_of(wire, channel, example, clients, rows)
-        self.half = server_half(wire, channel, self.form, example, deployed)
+        self.half = server_half(wire, channel, self.form, example)
         self.participation, self.key, self.init_key = participation, key, init_key
         self.directory, self.evaluate_every = directory, evaluate_every
         self.min_available_nodes, self.question_timeout = min_available_nodes, question_timeout
@@ -212,8 +211,8 @@ class FlowerStrategy(Strategy):
         self._meet(grid)
         ids = np.arange(self.form.clients)
         down = Down()
-        if self.form.deploys_download:
-            down = self.half.deployed(known_of(self.progress, ids))
+        if self.form.release is not None:
+            down = self.half.release(known_of(self.progress, ids))
         key, _ = self._draw(int(self.progress.rounds))
         self._open = OpenRound(key, ids, ServerState(), down, config, grid)
         return self._messages(down, -1, np.ones(ids.size, bool))

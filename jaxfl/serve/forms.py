@@ -38,7 +38,7 @@ class ExchangeForm(NamedTuple):
     def sent(self) -> tuple[Up, ...]:
         """What a client sends: without the starts that the server knows or does not need."""
         return tuple(
-            up if start == "client" else up._replace(before=())
+            up if start == "client" else up._replace(before=(), floats=None)
             for up, start in zip(self.ups, self.starts, strict=True)
         )
 
@@ -56,8 +56,8 @@ class Form(NamedTuple):
     exchanges: tuple[ExchangeForm, ...]
     # [1, ...] which clients take in a last step without the server; None: there is none
     reply: Down | None
-    # whether clients need the download when they deploy a model
-    deploys_download: bool
+    # [1, ...] which clients get that deploy; None: they need no message to deploy a model
+    release: Down | None
 
 
 def examples_of(example: tuple, clients: int) -> Dataset:
@@ -108,7 +108,9 @@ def form_of(
     first_memory, known = memory, ServerState(state.server, record)
     down = one_client(jax.eval_shape(wire.download, known))
     cohort = jax.eval_shape(lambda: stand_in(example, jnp.arange(1), jnp.int32(0)))
-    deploys = any(jax.tree.leaves(used(wire.deploy, memory, down, cohort)[1]))
+    release = one_client(jax.eval_shape(wire.release or wire.download, known))
+    if not any(jax.tree.leaves(used(wire.deploy, memory, release, cohort)[1])):
+        release = None
     forms: list[ExchangeForm] = []
     sent, reply = 0, None
     for exchange in wire.exchanges:
@@ -124,7 +126,7 @@ def form_of(
         outcome, reported = jax.eval_shape(step, *arguments)
         memory, known, sent = memory_after, outcome.state, sent + len(form.ups)
         down = one_client(outcome.reply._replace(counted=reported))
-    return Form(clients, rows, first_memory, state, tuple(forms), reply, deploys)
+    return Form(clients, rows, first_memory, state, tuple(forms), reply, release)
 
 
 def used(function: Callable, *arguments: PyTree) -> PyTree:

@@ -4,7 +4,7 @@ The server keeps the clients' memories for them, and runs the whole method but f
 a client needs no state and no jaxfl, and the server knows the model of each client.
 """
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
@@ -24,6 +24,7 @@ from jaxfl.core.messages import (
     Up,
     Uploads,
     Wire,
+    models_of,
     ups_of,
 )
 from jaxfl.core.types import Cohort, Dataset, Fit, Fitted, Params, PRNGKey, Problem, Task, Uplink
@@ -96,7 +97,7 @@ def _refuse(*_: Any, **__: Any) -> Any:
     )
 
 
-def plain_wire(wire: Wire, trainer: Elsewhere) -> tuple[Wire, Callable[[ServerState], Down]]:
+def plain_wire(wire: Wire, trainer: Elsewhere) -> Wire:
     """The messages of a method whose server does all but the training.
 
     Args:
@@ -105,15 +106,14 @@ def plain_wire(wire: Wire, trainer: Elsewhere) -> tuple[Wire, Callable[[ServerSt
 
     Returns:
       The method, whose messages are the models from which clients train and the trained ones, and
-      whose records have the clients' memories; and the message of an evaluation, the models that
-      clients deploy.
+      whose records have the clients' memories. What a client gets that deploys is its model.
 
     Raises:
       InputError: the client's half of the method is more than one training.
 
     Example:
       >>> task = plain_task({"w": np.zeros(3, np.float32)})
-      >>> wire, _ = plain_wire(jaxfl.algorithms.fedavg(task).wire, task.trainer)
+      >>> wire = plain_wire(jaxfl.algorithms.fedavg(task).wire, task.trainer)
       >>> wire.download(wire.init(jax.random.key(0), cohort.train)[1]).each["w"].shape
       (4, 3)
     """
@@ -173,14 +173,14 @@ def plain_wire(wire: Wire, trainer: Elsewhere) -> tuple[Wire, Callable[[ServerSt
         record = (outcome.state.record, memory, state.record[2])
         return outcome._replace(state=ServerState(outcome.state.server, record), reply=Down())
 
-    def deployed(state: ServerState) -> Down:
+    def release(state: ServerState) -> Down:
         known, memory, cohort = inner(state)
-        return Down(each=wire.deploy(memory, wire.download(known), cohort))
+        return Down(each=models_of(wire, memory, known, cohort))
 
     def deploy(memory: tuple, down: Down, cohort: Cohort) -> Params:
         return down.each
 
-    return Wire(init, (Exchange(train, server),), deploy, download), deployed
+    return Wire(init, (Exchange(train, server),), deploy, download, release)
 
 
 def _nobody(clients: int) -> Cohort:

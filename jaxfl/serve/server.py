@@ -43,7 +43,7 @@ class ServerHalf(NamedTuple):
     # ServerState [M] -> Down, for the first exchange of a round
     download: Callable[[ServerState], Down]
     # ServerState [C] -> Down, for an evaluation
-    deployed: Callable[[ServerState], Down]
+    release: Callable[[ServerState], Down]
     # of each exchange: (key, Down, ids [M], round) -> where the updates of its messages start from
     starts: tuple[Callable[[PRNGKey, Down, Array, Array], tuple[Params, ...]], ...]
     # of each exchange
@@ -57,7 +57,6 @@ def server_half(
     channel: Channel,
     form: Form,
     example: tuple,
-    deployed: Callable[[ServerState], Down] | None = None,
 ) -> ServerHalf:
     """The server's half of a method.
 
@@ -66,7 +65,6 @@ def server_half(
       channel: of the task.
       form: of the method's messages.
       example: (x [*feature], y [*target]), whose values are not read.
-      deployed: what clients need in an evaluation; None: the download of the method.
 
     Example:
       >>> wire, example = jaxfl.algorithms.fedavg(task).wire, (np.zeros(8, np.float32), np.int32(0))
@@ -121,7 +119,7 @@ def server_half(
     return ServerHalf(
         start,
         jax.jit(wire.download),
-        jax.jit(deployed or wire.download),
+        jax.jit(wire.release or wire.download),
         tuple(starts_of(place) for place in range(len(form.exchanges))),
         steps,
         jax.jit(settle),

@@ -50,7 +50,7 @@ def test_rounds_equal_the_closed_form(heuristically):
         algorithm = fedamp(task, alpha=alpha, sigma=SIGMA, lam=lam)
     start = jit(algorithm.init)(jax.random.key(1), data.train)
     state, (info, _) = make_rounds(algorithm, full(3))(jax.random.key(0), data, start, 0, 3)
-    initial = np.asarray(start.clients.model["w"][0], np.float64)
+    initial = np.asarray(start.clients.memory.model["w"][0], np.float64)
     # Before the first round the server has received nothing: the own model takes the place of u.
     weights = np.eye(3)
     w = np.tile(initial, (3, 1))

@@ -4,6 +4,7 @@ from toys import close, deployed, linear, opposite_groups, run
 
 from jaxfl.algorithms import fedavg, fedavg_ft, local
 from jaxfl.core import tree
+from jaxfl.core.messages import Clients
 from jaxfl.core.types import State
 
 SIZES = [40, 10, 20, 30, 40, 20]
@@ -13,9 +14,9 @@ def test_fedavg_is_the_mean_of_local_models_by_size():
     data = opposite_groups(sizes=SIZES)
     task = linear()
     model = task.problem.init(jax.random.key(0))
-    trained, _, _ = run(local(task), data, 1, state=State(tree.broadcast(model, 6), ()))
-    state, info, _ = run(fedavg(task), data, 1, state=State((), model))
-    matrix = np.asarray(tree.ravel(trained.clients), np.float64)
+    trained, _, _ = run(local(task), data, 1, state=State(Clients(tree.broadcast(model, 6)), ()))
+    state, info, _ = run(fedavg(task), data, 1, state=State(Clients(), model))
+    matrix = np.asarray(tree.ravel(trained.clients.memory), np.float64)
     expected = np.average(matrix, axis=0, weights=SIZES)
     np.testing.assert_allclose(tree.ravel(tree.broadcast(state.server, 1))[0], expected, atol=1e-6)
     assert info.up.tolist() == info.down.tolist() == [[18] * 6]
@@ -30,11 +31,13 @@ def test_a_client_that_diverged_is_left_out_of_the_mean():
     gone = 3
     spoilt = data._replace(train=data.train._replace(x=data.train.x.at[gone].set(np.nan)))
     model = task.problem.init(jax.random.key(0))
-    trained, named, _ = run(local(task), spoilt, 1, state=State(tree.broadcast(model, 6), ()))
-    state, info, _ = run(fedavg(task), spoilt, 1, state=State((), model))
+    trained, named, _ = run(
+        local(task), spoilt, 1, state=State(Clients(tree.broadcast(model, 6)), ())
+    )
+    state, info, _ = run(fedavg(task), spoilt, 1, state=State(Clients(), model))
     others = np.delete(np.arange(6), gone)
     sizes = np.delete(SIZES, gone)
-    matrix = np.asarray(tree.ravel(trained.clients), np.float64)
+    matrix = np.asarray(tree.ravel(trained.clients.memory), np.float64)
     start = np.asarray(tree.ravel(tree.broadcast(model, 1))[0])
     # The client that diverged keeps its model.
     np.testing.assert_allclose(matrix[gone], start)
@@ -54,9 +57,9 @@ def test_fine_tuned_fedavg_has_the_same_global_model_and_deploys_the_trained_mod
     tuned, _, _ = run(fedavg_ft(task), data, 3)
     close(plain.server, tuned.server)
     before, _, _ = run(fedavg(task), data, 2)
-    from_global = State(tree.broadcast(before.server, 6), ())
+    from_global = State(Clients(tree.broadcast(before.server, 6)), ())
     trained, _, _ = run(local(task), data, 1, state=from_global, start=2)
-    close(deployed(fedavg_ft(task), tuned, 6), trained.clients)
+    close(deployed(fedavg_ft(task), tuned, 6), trained.clients.memory)
 
 
 def test_fedavg_fails_on_opposite_groups():

@@ -9,6 +9,7 @@ from toys import close, deployed, opposite_groups, run, shallow
 import jaxfl
 from jaxfl.algorithms import fedavg, fedbn, local
 from jaxfl.core import tree
+from jaxfl.core.messages import Clients
 from jaxfl.core.types import State
 
 SIZES = [40, 10, 20, 30, 40, 20]
@@ -32,12 +33,14 @@ def test_normalisation_layers_stay_local_and_the_other_layers_are_the_mean():
     start, _, _ = run(algorithm, data, 1)
     state, info, _ = run(algorithm, data, 1, state=start, start=1)
     whole = deployed(algorithm, start, 6)
-    trained = run(local(task), data, 1, state=State(whole, ()), start=1)[0].clients["params"]
-    kept = state.clients["params"]["LayerNorm_0"]
+    trained = run(local(task), data, 1, state=State(Clients(whole), ()), start=1)[0].clients.memory[
+        "params"
+    ]
+    kept = state.clients.memory["params"]["LayerNorm_0"]
     close(kept, trained["LayerNorm_0"], 1e-6)
     assert float(jnp.ptp(kept["scale"], axis=0).min()) > 1e-3
     for layer in ("Dense_0", "Dense_1"):
-        assert state.clients["params"][layer] == {"bias": None, "kernel": None}
+        assert state.clients.memory["params"][layer] == {"bias": None, "kernel": None}
         mean = jax.tree.map(lambda x: np.mean(x, axis=0), trained[layer])
         close(state.server["params"][layer], mean)
     assert info.up.tolist() == info.down.tolist() == [[4 * 9 + 2 * 5] * 6]
@@ -51,4 +54,4 @@ def test_without_normalisation_layers_fedbn_equals_fedavg_of_clients_of_equal_si
     plain, other, _ = run(fedavg(task), data, 2)
     close(state.server, plain.server)
     assert info.up.tolist() == other.up.tolist()
-    assert jax.tree.leaves(state.clients) == []
+    assert jax.tree.leaves(state.clients.memory) == []

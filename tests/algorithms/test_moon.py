@@ -9,6 +9,7 @@ from toys import close, opposite_groups, run, shallow
 
 from jaxfl.algorithms import fedavg, moon
 from jaxfl.algorithms.steps.personal import Personal
+from jaxfl.core.messages import Clients
 from jaxfl.core.types import State
 from jaxfl.kernels.contrastive import contrast
 
@@ -41,7 +42,7 @@ def test_a_step_lowers_the_contrast_with_the_global_model_and_the_last_local_mod
     first, _, _ = run(fedavg(task), data, 1)
     keys = jax.random.split(jax.random.key(3), 6)
     last = jax.vmap(task.problem.init)(keys)
-    clients = Personal(last, jnp.ones(6, bool))
+    clients = Clients(Personal(last, jnp.ones(6, bool)))
     state, info, _ = run(
         moon(task, mu=2.0, temperature=0.4), data, 1, state=State(clients, first.server)
     )
@@ -58,8 +59,8 @@ def test_a_step_lowers_the_contrast_with_the_global_model_and_the_last_local_mod
         own = jax.tree.map(lambda v, i=i: v[i], last)
         rows = x[i][mask[i]]
         moved = (
-            plain.clients.model["params"]["Dense_0"]["bias"]
-            - state.clients.model["params"]["Dense_0"]["bias"]
+            plain.clients.memory.model["params"]["Dense_0"]["bias"]
+            - state.clients.memory.model["params"]["Dense_0"]["bias"]
         )[i]
         for unit in range(8):
             values = []

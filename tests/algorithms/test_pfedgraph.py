@@ -12,6 +12,7 @@ import jaxfl
 from jaxfl.algorithms import local, pfedgraph
 from jaxfl.core import tree
 from jaxfl.core.errors import InputError
+from jaxfl.core.messages import Clients
 from jaxfl.core.streams import client_keys, stream
 from jaxfl.core.types import Cohort, State
 from jaxfl.kernels.alignment import misalignment
@@ -198,9 +199,12 @@ def test_raw_similarity_compares_the_models_themselves():
     assert state.server == ()
     _, info, _ = run(algorithm, data, 1, state=state)
     trained, _, _ = run(
-        jaxfl.algorithms.local(linear()), data, 1, state=state._replace(clients=state.clients.model)
+        jaxfl.algorithms.local(linear()),
+        data,
+        1,
+        state=state._replace(clients=Clients(state.clients.memory.model)),
     )
-    theta = np.asarray(tree.ravel(trained.clients), np.float64)
+    theta = np.asarray(tree.ravel(trained.clients.memory), np.float64)
     unit = theta / np.linalg.norm(theta, axis=1, keepdims=True)
     p = np.full(6, 1 / 6)
     expected = [simplex_program(p, s, 1.0, "code") for s in unit @ unit.T]
@@ -282,12 +286,12 @@ def test_the_regularisers_equal_numpy(kind):
 def test_a_regulariser_is_off_in_the_first_round_and_on_in_the_second(kind):
     data = opposite_groups(clients=4)
     states = [run(pfedgraph(linear(), anchor=kind, lam=lam), data, 1)[0] for lam in (0.0, 5.0)]
-    equal(states[0].clients.model, states[1].clients.model)
+    equal(states[0].clients.memory.model, states[1].clients.memory.model)
     later = [
         run(pfedgraph(linear(), anchor=kind, lam=lam), data, 1, state=states[0], start=1)[0]
         for lam in (0.0, 5.0)
     ]
-    assert differ(later[0].clients.model, later[1].clients.model)
+    assert differ(later[0].clients.memory.model, later[1].clients.memory.model)
 
 
 def test_if_all_similarities_are_equal_the_weights_are_the_prior():
@@ -361,7 +365,9 @@ def test_measured_weights_are_those_of_two_trainings_on_halves():
         mask = np.asarray(data.train.mask)
         counts = mask & (np.cumsum(mask, axis=1) % 2 == (1 - parity))
         half = data._replace(train=data.train._replace(mask=jnp.asarray(counts)))
-        one = run(local(task), half, 1, state=State(start.clients.model, ()))[0].clients
+        one = run(local(task), half, 1, state=State(Clients(start.clients.memory.model), ()))[
+            0
+        ].clients.memory
         models.append(one)
     weights = np.asarray(measured_rows(*models, jnp.ones(6, bool)))
     np.testing.assert_allclose(info.weights[0], weights, atol=1e-4)

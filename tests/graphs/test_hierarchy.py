@@ -8,6 +8,7 @@ from toys import federation, init_key, made, quadratic, run
 import jaxfl
 from jaxfl.algorithms import fedavg, gossip, local
 from jaxfl.core.errors import InputError
+from jaxfl.core.messages import Clients
 from jaxfl.core.types import State
 from jaxfl.graphs.hierarchy import given_weights, hierarchy, hierarchy_in_turn
 
@@ -73,16 +74,16 @@ def test_servers_without_examples_count_in_no_mean():
 
 
 def trained(models, number):
-    start = State({"w": jnp.asarray(models, jnp.float32)}, ())
+    start = State(Clients({"w": jnp.asarray(models, jnp.float32)}), ())
     state, _, _ = run(made(local, quadratic), DATA, 1, state=start, start=number)
-    return np.asarray(state.clients["w"], np.float64)
+    return np.asarray(state.clients.memory["w"], np.float64)
 
 
 def hierfavg(rounds, servers, every):
     """Edge means after each round of local steps; in each k-th round the cloud's mean of them."""
     algorithm = gossip(quadratic(), graph="hierarchy", servers=servers, every=every)
     state, info, _ = run(algorithm, DATA, rounds)
-    begin = algorithm.init(init_key(), DATA.train).clients["w"]
+    begin = algorithm.init(init_key(), DATA.train).clients.memory["w"]
     models = np.asarray(begin, np.float64)
     sizes = np.array(LENGTHS)
     server_of = np.arange(CLIENTS) % servers
@@ -95,7 +96,7 @@ def hierfavg(rounds, servers, every):
 
 def test_rounds_of_gossip_on_a_hierarchy_are_those_of_hierfavg():
     state, info, expected = hierfavg(rounds=4, servers=2, every=2)
-    np.testing.assert_allclose(state.clients["w"], expected, atol=1e-5)
+    np.testing.assert_allclose(state.clients.memory["w"], expected, atol=1e-5)
     # Without the cloud there are two eigenvalues 1, with it all models are equal at once.
     np.testing.assert_allclose(info.metrics["spectral_gap"], [0, 1, 0, 1], atol=1e-3)
     np.testing.assert_array_equal(info.up, np.full((4, CLIENTS), 3))
@@ -106,7 +107,7 @@ def test_one_server_or_a_cloud_in_every_round_is_fedavg():
     for options in ({"servers": 1, "every": 5}, {"servers": 3, "every": 1}):
         state, _, _ = run(gossip(quadratic(), graph="hierarchy", **options), DATA, 2)
         wanted = np.tile(expected.server["w"], (CLIENTS, 1))
-        np.testing.assert_allclose(state.clients["w"], wanted, atol=1e-5)
+        np.testing.assert_allclose(state.clients.memory["w"], wanted, atol=1e-5)
 
 
 def test_given_weights_are_taken_in_turn_and_by_cohorts(tmp_path):
@@ -118,7 +119,9 @@ def test_given_weights_are_taken_in_turn_and_by_cohorts(tmp_path):
     for given in (in_turn, file):
         state, info, _ = run(gossip(quadratic(), graph=given, weights="given"), DATA, 4)
         np.testing.assert_allclose(info.weights, said.weights, atol=1e-6)
-        np.testing.assert_allclose(state.clients["w"], expected.clients["w"], atol=1e-5)
+        np.testing.assert_allclose(
+            state.clients.memory["w"], expected.clients.memory["w"], atol=1e-5
+        )
     assert info.up[0].tolist() == [3 * 2] * CLIENTS  # two others of the same server
     assert info.up[2].tolist() == [3 * 5] * CLIENTS
     # Clients 1 and 3 have one server, client 2 the other.
@@ -143,7 +146,7 @@ def test_a_client_whose_upload_is_lost_is_in_no_mean():
         np.testing.assert_array_equal(rows[2], np.eye(6)[2])
         assert not np.delete(rows, 2, axis=0)[:, 2].any()
         np.testing.assert_allclose(rows.sum(axis=1), 1, atol=1e-6)
-        assert np.isfinite(state.clients["w"]).all()
+        assert np.isfinite(state.clients.memory["w"]).all()
 
 
 def test_what_is_no_hierarchy_is_refused_in_one_line():

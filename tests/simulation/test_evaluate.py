@@ -84,7 +84,7 @@ def test_the_label_reweighted_protocol_equals_its_formula():
     ).deployed.test
     for client, rows in enumerate(parts):
         q = np.bincount(source.y_train[rows], minlength=10) / len(rows)
-        params = jax.tree.map(lambda x, client=client: x[client], state.clients)
+        params = jax.tree.map(lambda x, client=client: x[client], state.clients.memory)
         correct = (
             np.asarray(task.problem.apply(params, jnp.asarray(source.x_test)).argmax(-1))
             == source.y_test

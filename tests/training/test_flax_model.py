@@ -109,12 +109,12 @@ def test_dropout_acts_in_training_alone():
 def test_fedavg_averages_the_statistics_and_fedbn_keeps_them():
     data = opposite_groups(clients=4, sizes=SIZES)
     task = normed()
-    trained = run(local(task), data, 1)[0].clients["batch_stats"]["BatchNorm_0"]["mean"]
+    trained = run(local(task), data, 1)[0].clients.memory["batch_stats"]["BatchNorm_0"]["mean"]
     mean = run(fedavg(task), data, 1)[0].server["batch_stats"]["BatchNorm_0"]["mean"]
     np.testing.assert_allclose(mean, np.average(trained, axis=0, weights=SIZES), atol=1e-6)
     assert np.ptp(trained, axis=0).min() > 1e-3
     for norms, kept in (("[Nn]orm", {"params", "batch_stats"}), ("batch_stats", {"batch_stats"})):
-        own = run(fedbn(task, norms=norms), data, 1)[0].clients
+        own = run(fedbn(task, norms=norms), data, 1)[0].clients.memory
         assert {name for name in own if jax.tree.leaves(own[name])} == kept
         np.testing.assert_allclose(own["batch_stats"]["BatchNorm_0"]["mean"], trained, atol=1e-6)
 

@@ -17,6 +17,7 @@ from jaxfl.algorithms import ALGORITHMS, fedavg
 from jaxfl.cli import main
 from jaxfl.core import tree
 from jaxfl.core.errors import InputError
+from jaxfl.core.messages import Clients
 from jaxfl.core.types import State
 from jaxfl.experiment.privacy.audit import Work, audit
 from jaxfl.experiment.privacy.guarantee import Exposure, Protection, claim, count_releases, epsilon
@@ -152,7 +153,7 @@ def test_an_audit_finds_a_leak_that_takes_two_rounds():
         def round(key, state, cohort):
             old, older = state.clients
             server = jax.tree.map(lambda w: w + 0 * older.sum(), state.server)
-            after, info = plain.round(key, state._replace(clients=(), server=server), cohort)
+            after, info = plain.round(key, state._replace(clients=Clients(), server=server), cohort)
             return after._replace(clients=(cohort.train.x.mean(axis=(1, 2)), old)), info
 
         return plain._replace(init=init, round=round)
