@@ -122,19 +122,19 @@ def keep_own(weights: Float[Array, "m m"], accepted: Bool[Array, "m"]) -> Float[
     return jnp.where(accepted[:, None], weights, jnp.eye(accepted.size))
 
 
-def keep_part(weights: Float[Array, "m m"], taken: Float[Array, "m"]) -> Float[Array, "m m"]:
+def keep_part(weights: Float[Array, "m m"], fractions: Float[Array, "m"]) -> Float[Array, "m m"]:
     """The weights, where each client keeps its own model but for a fraction of its mixture.
 
     Args:
       weights: [M, M].
-      taken: the fraction of its mixture that each client takes [M].
+      fractions: of its mixture that each client takes [M].
 
     Example:
       >>> keep_part(jnp.array([[0.5, 0.5], [0.5, 0.5]]), jnp.array([0.5, 0.0])).tolist()
       [[0.75, 0.25], [0.0, 1.0]]
     """
-    taken = taken[:, None]
-    return (1 - taken) * jnp.eye(len(taken)) + taken * weights
+    fractions = fractions[:, None]
+    return (1 - fractions) * jnp.eye(len(fractions)) + fractions * weights
 
 
 def positive_rows(values: Float[Array, "r m"]) -> Float[Array, "r m"]:

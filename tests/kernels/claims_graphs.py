@@ -320,6 +320,12 @@ TABLE = [
         "mixing.leave_out", lambda c: mixing.leave_out(graph(c), c.reported), "pairs", "simplex"
     ),
     Kernel("mixing.keep_own", lambda c: mixing.keep_own(graph(c), c.reported), "pairs", "simplex"),
+    Kernel(
+        "mixing.keep_part",
+        lambda c: mixing.keep_part(graph(c), c.reported / 2),
+        "pairs",
+        "simplex",
+    ),
     Kernel("mixing.isolate", lambda c: mixing.isolate(graph(c), c.reported), "pairs", "simplex"),
     Kernel(
         "mixing.size_weights", lambda c: mixing.size_weights(c.sizes)[None], "columns", "simplex"
