@@ -34,6 +34,8 @@ def combination_rows(
       [0.5, 0.5, 0.0]
     """
     clients = variances.size
+    variances = jnp.where(reported, variances, 0.0)
+    means = jnp.where(reported[:, None], means, 0.0)
     # In units of the largest, so that the largest entries of the problem are near 1.
     deviations = jnp.sqrt(jnp.maximum(variances, 0.0))
     largest = jnp.maximum(jnp.abs(means).max(initial=0.0), deviations.max())

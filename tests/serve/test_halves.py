@@ -20,7 +20,11 @@ from jaxfl.serve.server import server_half
 
 SERVED = sorted(name for name in ALGORITHMS if ALGORITHMS[name](shallow()).wire is not None)
 # By default these make a number, or a graph, of the whole cohort, whoever reports.
-OPTIONS = {"pfedgraph": {"alpha": 0.8}, "gossip": {"graph": "complete"}}
+OPTIONS = {
+    "pfedgraph": {"alpha": 0.8},
+    "gossip": {"graph": "complete"},
+    "push_sum": {"graph": "complete"},
+}
 
 
 def uploads_of(algorithm, ids, key):
