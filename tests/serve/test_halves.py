@@ -13,6 +13,7 @@ from toys import close, shallow
 from jaxfl.algorithms import ALGORITHMS
 from jaxfl.algorithms.steps.composition import compose
 from jaxfl.core import tree
+from jaxfl.core.errors import InputError
 from jaxfl.core.messages import Down, Exchange, Outcome, Report, ServerState, Up, Wire
 from jaxfl.core.types import Cohort
 from jaxfl.serve.forms import form_of
@@ -23,8 +24,12 @@ SERVED = sorted(name for name in ALGORITHMS if ALGORITHMS[name](shallow()).wire 
 OPTIONS = {
     "pfedgraph": {"alpha": 0.8},
     "gossip": {"graph": "complete"},
-    "push_sum": {"graph": "complete"},
 }
+# These start from all clients' examples, and are refused.
+START_FROM_DATA = {"apple", "fedcollab", "gfedmtl"}
+# These put every client that was asked into a cluster or a graph, as `make_rounds` does with one
+# whose upload is lost: its row holds what the server last knew of it.
+WHOLE = {"fedcedar", "fedsem", "push_sum"}
 
 
 def uploads_of(algorithm, ids, key):
@@ -45,6 +50,10 @@ def uploads_of(algorithm, ids, key):
 def test_no_result_depends_on_padded_rows(name):
     """Clients 1 and 4 have not reported: with rubbish in their rows, and without these rows."""
     algorithm = method(name, **OPTIONS.get(name, {}))
+    if name in START_FROM_DATA:
+        with pytest.raises(InputError, match="reads the data of all clients"):
+            form_of(algorithm.wire, shallow().upload, EXAMPLE, CLIENTS, CLIENTS)
+        return
     key, ids = jax.random.key(3), jnp.arange(CLIENTS)
     arrived = (ids != 1) & (ids != 4)
     there = jnp.flatnonzero(arrived)
@@ -54,17 +63,25 @@ def test_no_result_depends_on_padded_rows(name):
         wire = algorithm.wire
         form = form_of(wire, shallow().upload, EXAMPLE, CLIENTS, ids.size)
         half = server_half(wire, shallow().upload, form, EXAMPLE)
-        absent = jax.tree.map(lambda x: jnp.full_like(x, rubbish), ups)
-        ups = tree.choose(arrived, ups, absent)
+        # The server knows the starts; what has not arrived may be anything.
         starts = tuple(up.before for up in ups)
+        absent = tuple(
+            jax.tree.map(lambda x: jnp.full_like(x, rubbish), up)._replace(before=up.before)
+            for up in ups
+        )
+        ups = tree.choose(arrived, ups, absent)
         outcome, reported = half.steps[0](key, known, ups, starts, ids, sizes * arrived, arrived)
         state, reported = half.settle(known, outcome.state._replace(memo=None), reported)
-        return state, outcome.reply.each, reported
+        # A reply may say at which place of the cohort a client is.
+        numbers = [x for x in jax.tree.leaves(outcome.reply.each) if x.dtype == jnp.float32]
+        return state, numbers, reported
 
     padded = step(known, ups, ids, sizes, arrived, 0.0)
     rubbish = step(known, ups, ids, sizes, arrived, 1e6)
     rows = [tree.take((x[0].record, x[1], x[2]), there) for x in (padded, rubbish)]
     close((padded[0].server, rows[0]), (rubbish[0].server, rows[1]))
+    if name in WHOLE:
+        return
     alone = step(
         known._replace(record=tree.take(known.record, there)),
         *tree.take((ups, ids, sizes, arrived), there),
