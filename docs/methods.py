@@ -89,6 +89,7 @@ def ten_clients() -> tuple[Task, Dataset, Dataset, int]:
     return task, federation.train, federation.val, tree.size(shapes)
 
 
+@functools.cache
 def traffic_of(name: str) -> tuple[str, str]:
     """What a client sends and gets in a round, in units of its model."""
     task, train, val, size = ten_clients()

@@ -59,8 +59,9 @@ def test_a_page_has_every_option_with_its_meaning_and_every_fact(factory):
 
 
 def test_the_index_names_each_method():
+    index = methods.index()
     for name in ALGORITHMS:
-        assert f"](methods/{name}.md)" in methods.index()
+        assert f"](methods/{name}.md)" in index
 
 
 def test_each_method_of_the_committed_page_is_measured():
