@@ -45,11 +45,10 @@ def client_app(work: Work) -> ClientApp:
 
     @app.train()
     def fit(message: Message, context: Context) -> Message:
-        x, y = [tensors(number) for number in range(work.clients)][
-            context.node_config["partition-id"]
-        ]
+        place = int(context.node_config["partition-id"])
+        x, y = [tensors(number) for number in range(work.clients)][place]
         net = lenet(32, 3)
-        net.load_state_dict(message.content["arrays"].to_torch_state_dict())
+        net.load_state_dict(message.content.array_records["arrays"].to_torch_state_dict())
         train(net, x, y, batches(len(y), work, np.random.default_rng()))
         found = {
             "arrays": ArrayRecord(net.state_dict()),
