@@ -6,8 +6,8 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 
-from jaxfl.core import tree
-from jaxfl.core.errors import check
+from jaxfl.core import messages, tree
+from jaxfl.core.errors import InputError
 from jaxfl.core.messages import Wire
 from jaxfl.core.types import Algorithm, Cohort, Federation, Pool, PRNGKey, Task
 from jaxfl.serve.forms import Form, examples_of, form_of
@@ -55,12 +55,13 @@ def wire_of(algorithm: Algorithm, name: str = "the method") -> Wire:
       >>> len(wire_of(jaxfl.algorithms.fedavg(task)).exchanges)
       1
     """
-    check(
-        algorithm.wire is not None,
-        f"{name} is not written as messages (Algorithm.wire is None), so its server and its "
-        "clients cannot be apart: choose another method",
-    )
-    return algorithm.wire
+    wire = messages.wire_of(algorithm)
+    if wire is None:
+        raise InputError(
+            f"{name} is not written as messages, or its round is another (Algorithm.wire), so its "
+            "server and its clients cannot be apart: choose another method"
+        )
+    return wire
 
 
 def client_half(

@@ -32,9 +32,10 @@ ServerStep = Callable[..., Aggregated]
 def server_step(algorithm: Algorithm) -> ServerStep:
     """The server's step of a method, jitted: from uploads to a model for each client.
 
-    It is the function that a round of `make_rounds` and a server of `jaxfl.serve` call, without
-    clients and without an uplink. The arrays may come from anything that NumPy reads, such as
-    PyTorch (`tensor.numpy()`).
+    It calls the same function of the method as a round of `make_rounds` and a server of
+    `jaxfl.serve`, without clients and without an uplink. Only the first exchange of a round is
+    done: what clients would answer to the reply, from which pFedGAT learns, is not. The arrays may
+    come from anything that NumPy reads, such as PyTorch (`tensor.numpy()`).
 
     Args:
       algorithm: a method of messages.

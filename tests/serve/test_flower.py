@@ -14,6 +14,7 @@ from toys import shallow
 
 import jaxfl
 from jaxfl.algorithms import ALGORITHMS
+from jaxfl.algorithms.steps.composition import compose
 from jaxfl.core.errors import InputError, RunWarning
 from jaxfl.uplink import attack, chain, clip_to_median, gaussian, top_k
 
@@ -125,7 +126,10 @@ def test_what_cannot_be_served_is_said_in_one_line():
         return memory, state._replace(server=(state.server, train.x.mean()))
 
     with pytest.raises(InputError, match=r"reads the data of all clients before its first round"):
-        strategy_of(algorithm._replace(wire=wire._replace(init=init)))
+        strategy_of(compose(shallow(), wire._replace(init=init)))
+    # Its messages are not those of its rounds.
+    with pytest.raises(InputError, match=r"not written as messages"):
+        strategy_of(algorithm._replace(round=lambda *arguments: algorithm.round(*arguments)))
 
 
 def test_logs_have_the_weights_and_the_scores():
