@@ -197,9 +197,10 @@ def restore_progress(file: Path, like: Progress) -> Progress:
       FileNotFoundError: there is none.
 
     Example:
-      >>> restore_progress(Path("state.npz"), like=None)
+      >>> progress = Progress(np.asarray(3), np.asarray(7), np.ones(2), (), np.array([2, -1]), ())
+      >>> restore_progress(Path("none.npz"), like=progress)
       Traceback (most recent call last):
-      FileNotFoundError: [Errno 2] No such file or directory: 'state.npz'
+      FileNotFoundError: [Errno 2] No such file or directory: 'none.npz'
     """
     arrays = read_arrays(file)
     try:
