@@ -116,7 +116,10 @@ def cfl(
 
     def server(key: PRNGKey, state: ServerState, uploads: Uploads) -> Outcome:
         before = state.server
+        record = state.record
         ids, _, reported, received, start, cluster = uploads
+        # Of a client whose message was lost the server knows what it knew before.
+        cluster = jnp.where(reported, cluster, record.cluster)
         # A cluster splits if its mean update is short and one of its updates is long.
         update = jax.tree.map(jnp.subtract, received, start)
         # The mean of the client's cluster [M], the same number for all of its members.
@@ -132,7 +135,7 @@ def cfl(
         # FedAvg in each cluster; a new cluster starts from the model of its parent.
         models = centres(received, cluster, tree.take(before.models, parent), reported)
         parents = jnp.where(parent == jnp.arange(clusters), before.parents, parent)
-        record = Record(cluster, jnp.broadcast_to(count, cluster.shape))
+        record = Record(cluster, jnp.where(reported, count, record.known))
         return Outcome(
             ServerState(Server(models, parents, count, before.round + 1), record),
             weights=together(cluster, reported),

@@ -4,12 +4,13 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from toys import SIZES, close, jit, normed, once, opposite_groups, pick, run, shallow
+from toys import SIZES, close, equal, jit, normed, once, opposite_groups, pick, run, shallow
 
 import jaxfl
+from jaxfl.core import tree
 from jaxfl.core.errors import InputError
 from jaxfl.core.facts import facts_of
-from jaxfl.core.messages import Clients, ServerState, Uploads, floats, ups_of
+from jaxfl.core.messages import Clients, ServerState, Up, Uploads, floats, ups_of
 from jaxfl.core.types import Cohort, State
 from jaxfl.experiment.privacy.dataflow import follow
 
@@ -171,3 +172,45 @@ def test_a_server_step_says_in_one_line_what_is_wrong_with_uploads(uploads, size
         jaxfl.server_step(algorithm)(None, given, sizes)
     assert words in str(error.value)
     assert "\n" not in str(error.value)
+
+
+@pytest.mark.long
+def test_nothing_is_learned_from_a_message_that_was_lost(factory):
+    """What stood in it beside the model, which composition takes out, changes nothing either."""
+    wire = of_messages(factory, shallow()).wire
+    key = jax.random.key(3)
+    reported = jnp.arange(C) != 1
+    others = np.flatnonzero(reported)
+    cohort = Cohort(jnp.arange(C), data().train, data().val, 0)
+    messages = []
+
+    def results(lost):
+        """The server's state, and of those who reported the replies and the rows of weights."""
+        memory, known = wire.init(jax.random.key(0), data().train)
+        down = wire.download(known)
+        outcomes = []
+        for exchange in wire.exchanges:
+            memory, ups, _ = exchange.client(key, memory, down, cohort)
+            if exchange.server is None:
+                break
+            uploads = []
+            for up in ups_of(ups):
+                after = tree.choose(reported, up.after, up.before)
+                rubbish = jax.tree.map(lambda x: jnp.full_like(x, lost), up.plain)
+                plain = tree.choose(reported, up.plain, rubbish)
+                messages.append(plain)
+                uploads.append(
+                    Uploads(cohort.ids, data().sizes, reported, after, up.before, plain)
+                )
+            one = isinstance(ups, Up)
+            outcome = exchange.server(key, known, uploads[0] if one else tuple(uploads))
+            known, down = outcome.state, outcome.reply._replace(counted=reported)
+            rows = jax.tree.map(lambda x: x[others], (down.each, outcome.weights))
+            outcomes.append((known, down.common, rows, outcome.metrics))
+        return outcomes
+
+    program = jax.jit(results).lower(0.0)
+    if not jax.tree.leaves(messages):
+        pytest.skip("its clients send models alone")
+    program = program.compile()
+    equal(program(0.0), program(1.0))
