@@ -95,7 +95,7 @@ def pytest_collection_modifyitems(config, items):
             if (number + offset) % every:
                 item.add_marker(pytest.mark.slow)
     for item in items:
-        if "factory" in item.fixturenames:
+        if "factory" in item.fixturenames and not item.get_closest_marker("xdist_group"):
             item.add_marker(pytest.mark.xdist_group(_algorithm(item)))
     # Tests of one algorithm in a file come one after the other, as xdist has them.
     files = list(dict.fromkeys(item.path for item in items))

@@ -199,9 +199,7 @@ def test_nothing_is_learned_from_a_message_that_was_lost(factory):
                 rubbish = jax.tree.map(lambda x: jnp.full_like(x, lost), up.plain)
                 plain = tree.choose(reported, up.plain, rubbish)
                 messages.append(plain)
-                uploads.append(
-                    Uploads(cohort.ids, data().sizes, reported, after, up.before, plain)
-                )
+                uploads.append(Uploads(cohort.ids, data().sizes, reported, after, up.before, plain))
             one = isinstance(ups, Up)
             outcome = exchange.server(key, known, uploads[0] if one else tuple(uploads))
             known, down = outcome.state, outcome.reply._replace(counted=reported)

@@ -16,7 +16,8 @@ from jaxfl.core.papers import Paper
 from jaxfl.experiment import Config
 
 DOCS = Path(__file__).parents[2] / "docs"
-
+# The page of all methods traces each of them; in one process it does so once.
+pytestmark = pytest.mark.xdist_group("docs")
 
 methods = script("methods")
 reference = script("reference")
