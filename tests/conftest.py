@@ -83,7 +83,8 @@ def pytest_collection_modifyitems(config, items):
 
     A test marked `long` is quick for one in `EVERY` of its parameters, or one in `every` of the
     marker, others for the next such test, and slow for the rest. All tests of an algorithm run in
-    one process: what one of them compiled, the others need not compile again.
+    one process: what one of them compiled, the others need not compile again. So do the tests of a
+    file that share what a fixture of the file makes.
     """
     cases = {}
     for item in items:
@@ -95,8 +96,12 @@ def pytest_collection_modifyitems(config, items):
             if (number + offset) % every:
                 item.add_marker(pytest.mark.slow)
     for item in items:
-        if "factory" in item.fixturenames and not item.get_closest_marker("xdist_group"):
+        if item.get_closest_marker("xdist_group"):
+            continue
+        if "factory" in item.fixturenames:
             item.add_marker(pytest.mark.xdist_group(_algorithm(item)))
+        elif _shares_a_fixture(item):
+            item.add_marker(pytest.mark.xdist_group(item.path.stem))
     # Tests of one algorithm in a file come one after the other, as xdist has them.
     files = list(dict.fromkeys(item.path for item in items))
     place = {path: number for number, path in enumerate(files)}
@@ -105,6 +110,12 @@ def pytest_collection_modifyitems(config, items):
         others = set(shares.others(items, *shares.which(config.getoption("--slow-share"))))
         config.hook.pytest_deselected(items=list(others))
         items[:] = [item for item in items if item not in others]
+
+
+def _shares_a_fixture(item):
+    """Whether the test takes a fixture that is made once for its file."""
+    definitions = item._fixtureinfo.name2fixturedefs.values()
+    return any(fixture.scope == "module" for found in definitions for fixture in found)
 
 
 def _algorithm(item):

@@ -283,6 +283,7 @@ def refused(arguments, capsys):
     return shown.err
 
 
+@pytest.mark.long(every=5)
 @pytest.mark.parametrize(
     "name", [*PATHS, "../secret", "../../secret", "data/../secret", "{here}/secret"], ids=repr
 )
@@ -315,6 +316,7 @@ def test_a_slash_in_a_name_is_a_hyphen_in_its_file(inside, capsys):
     assert "mine" in list_data_sets("data")
 
 
+@pytest.mark.long(every=5)
 @pytest.mark.parametrize("name", PATHS, ids=repr)
 def test_no_other_name_is_a_path(name, inside, capsys):
     before = files(inside)

@@ -438,7 +438,7 @@ def test_one_lie_is_felt_wherever_clients_mix_and_leaves_everything_finite(facto
     assert all(np.isfinite(x).all() for x in jax.tree.leaves((misled, told)))
 
 
-@pytest.mark.long(every=4)
+@pytest.mark.long(every=16)
 @pytest.mark.parametrize("rubbish", [np.nan, np.inf])
 def test_what_is_not_finite_reaches_nobody(factory, rubbish):
     """A client whose update is NaN or inf is named, and left out until it is finite again."""
@@ -465,6 +465,7 @@ def test_what_is_not_finite_reaches_nobody(factory, rubbish):
     )
 
 
+@pytest.mark.long(every=4)
 def test_where_nobody_reports_everything_stays_finite(factory):
     data = uneven()
     spoilt = data._replace(train=data.train._replace(x=data.train.x * np.nan))

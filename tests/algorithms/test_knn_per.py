@@ -3,6 +3,7 @@
 import jax
 import jax.numpy as jnp
 import numpy as np
+import pytest
 from sklearn.neighbors import NearestNeighbors
 from toys import jit, made, make_evaluate, opposite_groups, predictors
 
@@ -46,6 +47,7 @@ def test_predictions_equal_scikit_learns_neighbours():
         np.testing.assert_allclose(np.exp(found[i][real]), expected, atol=1e-5)
 
 
+@pytest.mark.slow
 def test_evaluation_recalls_before_and_after_fine_tuning():
     """The global model is zero, so only a client's own examples tell its classes apart."""
     data = opposite_groups(examples=80)

@@ -148,6 +148,7 @@ def test_fedasync_of_one_fresh_client_at_alpha_one_is_fedprox():
     np.testing.assert_allclose(flat(state.server[0]), flat(expected.server), atol=1e-6)
 
 
+@pytest.mark.slow
 def test_the_proximal_term_of_fedasync_is_to_the_start_however_stale_it_is():
     """Client 0 arrives after client 1, and has the initial model still."""
     who = participation.schedule([[1], [0]])

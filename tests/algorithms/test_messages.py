@@ -90,6 +90,7 @@ def test_a_round_of_lonely_clients_and_their_messages_is_the_round(factory):
     np.testing.assert_array_equal(info.down, got)
 
 
+@pytest.mark.long
 def test_a_method_says_whether_clients_send_and_whether_models_are_personal(factory):
     """The facts on the methods' page are those of the messages."""
     facts = facts_of(factory)

@@ -905,6 +905,7 @@ def everything(folder):
     return {path: mark(path) for path in folder.rglob("*")}
 
 
+@pytest.mark.long(every=4)
 @pytest.mark.parametrize(
     ("arguments", "message"), BAD, ids=[" ".join(words)[:60] for words, _ in BAD]
 )

@@ -190,6 +190,7 @@ def test_a_run_that_goes_on_is_tracked_from_there(told):
     assert runs[0].name == "x"
 
 
+@pytest.mark.slow
 def test_a_comparison_that_goes_on_tracks_the_runs_that_do(told, tmp_path_factory):
     out, calls = compared(tmp_path_factory.getbasetemp())
     runs = told("wandb")

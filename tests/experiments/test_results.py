@@ -122,6 +122,7 @@ def test_a_fingerprint_is_stale_when_the_code_gives_other_numbers(folder, monkey
     assert staleness.stale(config, found)
 
 
+@pytest.mark.slow
 def test_a_result_of_another_default_is_not_taken(folder, made, monkeypatch):
     config, _ = made
     known = results.options_of(ALGORITHMS["pfedgraph"])

@@ -42,6 +42,7 @@ def table(**parts) -> Table:
     return Table(**chosen)
 
 
+@pytest.mark.long(every=4)
 @pytest.mark.parametrize("name", NAMES)
 def test_every_cell_of_a_table_can_be_made_and_says_where_it_stands(name):
     loaded, cells = cells_of(name)

@@ -110,6 +110,7 @@ def test_one_server_or_a_cloud_in_every_round_is_fedavg():
         np.testing.assert_allclose(state.clients.memory["w"], wanted, atol=1e-5)
 
 
+@pytest.mark.slow
 def test_given_weights_are_taken_in_turn_and_by_cohorts(tmp_path):
     """An array or a file, of a hierarchy, gives what its name gives."""
     in_turn = hierarchy_in_turn(np.arange(CLIENTS) % 2, np.array(LENGTHS), 2, every=3)

@@ -21,6 +21,7 @@ QUICK = ("fedfomo", "sfl", "pfedgat")
 MARKED = [name if name in QUICK else pytest.param(name, marks=pytest.mark.slow) for name in TAKERS]
 
 
+@pytest.mark.long(every=3)
 @pytest.mark.parametrize("name", MARKED)
 def test_a_row_has_its_own_weight_and_those_of_the_largest_others(name):
     """Over three rounds."""
@@ -54,6 +55,7 @@ def test_a_round_of_pfedgraph_deploys_the_mixture_of_the_edges_that_stay():
     assert (found.down == info.down).all()
 
 
+@pytest.mark.slow
 def test_edges_beyond_the_number_of_clients_change_no_bit():
     data = opposite_groups()
     equal(

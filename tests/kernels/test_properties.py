@@ -97,7 +97,7 @@ def test_a_smaller_domain_stands_in_the_docstring(kernel):
     assert f"1e{kernel.decades}" in getattr(MATHEMATICS[module], function).__doc__
 
 
-@pytest.mark.long(every=4)
+@pytest.mark.long(every=8)
 @over(lambda kernel: True)
 def test_any_size_gives_finite_and_feasible_results(kernel):
     """And the claims about one result: simplex, nonnegative, cosines, symmetric, between."""
@@ -128,7 +128,7 @@ def test_any_size_gives_finite_and_feasible_results(kernel):
     check()
 
 
-@pytest.mark.long(every=4)
+@pytest.mark.long(every=8)
 @over(lambda kernel: True)
 def test_relabelled_clients_relabel_the_result(kernel):
     @draws
@@ -141,6 +141,7 @@ def test_relabelled_clients_relabel_the_result(kernel):
     check()
 
 
+@pytest.mark.long(every=8)
 @claim("twins")
 def test_clients_with_equal_models_have_equal_results(kernel):
     """Two clients with one model have equal rows, in pairs also columns.

@@ -6,6 +6,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import optax
+import pytest
 from claims import KEY
 from claims_models import contrasted, fitted
 from draws import clients, draws, extreme, general, moderate
@@ -64,6 +65,7 @@ def measured(c):
     return jax.tree.map(np.asarray, jit(of_clients)(c))
 
 
+@pytest.mark.slow
 @draws
 @given(clients(extreme(30)))
 def test_normalised_models_have_mean_zero_and_length_one_unless_constant(some):

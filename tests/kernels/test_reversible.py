@@ -98,6 +98,7 @@ def test_a_client_without_examples_takes_no_part():
     assert not weights[rest, 1].any()
 
 
+@pytest.mark.slow
 def test_the_plan_has_the_derivative_of_the_solutions():
     """Against differences of SciPy's solutions along a change of the gain and of the shares."""
     counts, q, strength = instance(5)

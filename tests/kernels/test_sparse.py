@@ -93,6 +93,7 @@ def test_each_part_of_a_model_may_have_sparse_rows_or_a_matrix():
     np.testing.assert_allclose(found["body"]["kernel"], expected["kernel"], atol=1e-6)
 
 
+@pytest.mark.slow
 def test_derivatives_are_those_of_the_matrix_whose_small_weights_are_zero():
     """By weights and by models; the edges that are left out have derivative zero."""
     weights = stochastic(5)

@@ -19,6 +19,7 @@ class Killed(BaseException):
     """The server's process ends here."""
 
 
+@pytest.mark.long(every=4)
 @pytest.mark.parametrize("name", ["fedavg", "pfedgraph"])
 def test_a_server_that_is_killed_goes_on_where_it_was(name, tmp_path):
     algorithm = method(name)
@@ -47,6 +48,7 @@ def test_a_server_that_is_killed_goes_on_where_it_was(name, tmp_path):
         assert log["reported"].all()
 
 
+@pytest.mark.slow
 def test_a_saved_server_of_another_method_is_refused(tmp_path):
     strategy_of(method("fedavg"), directory=tmp_path).start(
         Nodes(app_of(method("fedavg")), CLIENTS), num_rounds=1

@@ -26,6 +26,7 @@ NAMES = [
 ]
 
 
+@pytest.mark.long(every=2)
 @pytest.mark.parametrize("name", NAMES[:2])
 def test_all_clients_learn_what_they_learn_in_make_rounds(name):
     algorithm = method(name)
@@ -33,7 +34,7 @@ def test_all_clients_learn_what_they_learn_in_make_rounds(name):
     alike(strategy, *simulate(algorithm, 3))
 
 
-@pytest.mark.long(every=2)
+@pytest.mark.long(every=8)
 @pytest.mark.parametrize("name", NAMES)
 def test_some_clients_and_lost_replies_are_those_of_make_rounds(name):
     algorithm = method(name)
@@ -50,6 +51,7 @@ def test_some_clients_and_lost_replies_are_those_of_make_rounds(name):
     assert strategy.half.steps[0]._cache_size() == 1
 
 
+@pytest.mark.slow
 def test_each_side_applies_its_half_of_the_uplink():
     malicious = np.arange(CLIENTS) == 1
     uplink = chain(attack("sign_flip", malicious), gaussian(clip=1.0, noise=0.1), top_k(0.5))
@@ -68,6 +70,7 @@ def test_a_client_gets_its_own_arrays_and_a_reply_once():
     assert sizes == [{}, {}, {"reply-arrays": 2 * model}, {}, {"reply-arrays": 2 * model}]
 
 
+@pytest.mark.slow
 def test_clients_that_are_away_come_back():
     algorithm = method("pfedgraph")
     strategy, grid = strategy_of(algorithm), Nodes(app_of(algorithm), CLIENTS)

@@ -45,7 +45,7 @@ def uploads_of(algorithm, ids, key):
     return known, (ups,) if isinstance(ups, Up) else ups, cohort.sizes
 
 
-@pytest.mark.long(every=8)
+@pytest.mark.long
 @pytest.mark.parametrize("name", SERVED)
 def test_no_result_depends_on_padded_rows(name):
     """Clients 1 and 4 have not reported: with rubbish in their rows, and without these rows."""
@@ -126,6 +126,7 @@ def two_steps(task):
     return compose(task, Wire(init, exchanges, deploy))
 
 
+@pytest.mark.slow
 def test_a_round_may_have_several_exchanges():
     """The second has no uplink; the first has a start that only the client knows."""
     algorithm = two_steps(shallow())

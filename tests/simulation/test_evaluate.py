@@ -111,6 +111,7 @@ def test_fine_tuning_starts_from_the_deployed_model_and_leaves_the_state_alone()
     assert not np.allclose(scores.deployed.val, scores.fine_tuned.val)
 
 
+@pytest.mark.slow
 def test_trained_models_are_those_of_the_round_before_the_server_answers():
     """FedAvg's trained models are what FedAvg with fine-tuning deploys after the same round."""
     data = opposite_groups()
@@ -198,6 +199,7 @@ def test_scoring_is_one_program_for_methods_that_predict_with_the_model_alone():
     assert texts[0] == texts[1]
 
 
+@pytest.mark.slow
 def test_an_algorithms_own_apply_is_used_for_scores_and_for_fine_tuning():
     """The task's `apply` cannot read this deployed model: a network, and a sign for its logits."""
     data = opposite_groups()

@@ -59,6 +59,7 @@ def test_the_trained_models_that_a_run_scores_are_those_before_the_server_answer
         assert {name for name in other if name.endswith("_test")} == {"deployed_test"}
 
 
+@pytest.mark.long(every=4)
 @pytest.mark.parametrize("name", PRESETS)
 def test_the_options_of_a_preset_exist(name):
     known = {field.name for field in dataclasses.fields(parse(["run", "local"]))}

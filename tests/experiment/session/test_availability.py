@@ -133,6 +133,7 @@ def test_late_clients_on_disk_have_the_times_and_scores_of_those_in_memory(tmp_p
         assert one["metrics"] == pytest.approx(other["metrics"])
 
 
+@pytest.mark.slow
 def test_newcomers_arrive_never(tmp_path):
     options = [*SHORT, *LATE, "--speeds", "0.5", "--unseen", "0.3", "--participation", "0.5"]
     assert main(["run", "fedbuff", *options, "--out", str(tmp_path / "x")]) == 0

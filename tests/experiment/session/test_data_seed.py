@@ -50,6 +50,7 @@ def test_all_seeds_of_a_run_share_the_data_of_the_seed_that_is_given():
         np.testing.assert_array_equal(np.asarray(part.y)[0], np.asarray(part.y)[1])
 
 
+@pytest.mark.slow
 def test_it_is_an_option_as_any_other(tmp_path, capsys):
     """In config.json, in headings, in what may not change before a run goes on, and in commands."""
     out = tmp_path / "run"

@@ -127,6 +127,7 @@ def test_states_that_the_last_checkpoint_needs_stay_where_a_run_is_resumed_at_it
     assert resume(tmp_path / "run", rounds=2)["final"]["deployed"]["mean"] is not None
 
 
+@pytest.mark.slow
 def test_states_that_were_removed_are_missed(data, tmp_path):
     with pytest.raises(KeyboardInterrupt):
         execute(stored(data), tmp_path / "run", follow=interrupt_after(1))

@@ -185,6 +185,7 @@ def test_a_stopped_run_of_an_earlier_version_is_refused(tmp_path, monkeypatch, c
     assert contents(tmp_path) == before
 
 
+@pytest.mark.slow
 def test_a_stopped_comparison_of_an_earlier_version_is_refused(tmp_path, monkeypatch, capsys):
     """Before one of its runs goes on."""
     monkeypatch.chdir(tmp_path)

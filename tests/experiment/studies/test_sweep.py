@@ -75,6 +75,7 @@ def test_numbers_of_two_seeds_side_by_side_give_what_one_alone_gives():
     assert same["val"] == pytest.approx(one[0]["val"], abs=1e-3)
 
 
+@pytest.mark.slow
 def test_test_scores_of_all_trials_are_shown_when_they_are_asked_for(capsys):
     options = ["sweep", "fedprox", *SHORT, "--over", "mu=0.1,10"]
     assert main([*options, "--show-test", "--out", "shown"]) == 0

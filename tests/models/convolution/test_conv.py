@@ -44,6 +44,7 @@ def agree(ours, theirs, tolerance=1e-5):
         np.testing.assert_allclose(a, b, rtol=1e-5, atol=tolerance * float(jnp.abs(b).max()))
 
 
+@pytest.mark.long(every=4)
 @pytest.mark.parametrize(
     "options",
     [
@@ -224,6 +225,7 @@ def test_padding_changes_no_bit_of_a_convolutional_model(micro):
     equal(lean, padded)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "model", [mlp(3, hidden=(8,)), pytest.param(cnn(3), marks=pytest.mark.slow(seconds=24))]
 )

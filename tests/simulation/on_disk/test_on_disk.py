@@ -168,6 +168,7 @@ def test_a_file_that_is_cut_is_refused(stored, tmp_path, monkeypatch):
         rows(clients, state)
 
 
+@pytest.mark.slow
 def test_a_run_that_was_killed_goes_on_with_the_same_bits(stored, tmp_path):
     """What rounds after the checkpoint have written does no harm."""
     algorithm = made(ALGORITHMS["ditto"])
