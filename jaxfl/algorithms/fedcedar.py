@@ -18,7 +18,7 @@ from jaxfl.core.papers import Paper
 from jaxfl.core.streams import stream
 from jaxfl.core.types import Algorithm, Cohort, Dataset, Params, PRNGKey, Scalar, Task
 from jaxfl.kernels.cluster import distances_between, kmeans, predecessors
-from jaxfl.kernels.mixing import leave_out, mix
+from jaxfl.kernels.mixing import mix
 from jaxfl.kernels.propagate import contraction, graph_rows, propagate
 from jaxfl.kernels.similarity import cosine
 from jaxfl.training.objectives import data_loss
@@ -201,15 +201,15 @@ def fedcedar(
         before = state.server
         ids, _, reported, received, *_ = uploads
         clients = ids.size
+        counted = reported | ~reported.any()
         # Section 3.2, (1): clusters of models; each centre is the mean of its members.
         if clusters < clients:
-            cluster, centres, _ = kmeans(stream(key, "server"), received, ids, clusters)
+            seeds = stream(key, "server")
+            cluster, centres, _ = kmeans(seeds, received, ids, clusters, counted)
         else:
             # Each model is a cluster of its own (AS-1), also models that are equal.
             cluster = jnp.argsort(jnp.argsort(ids)).astype(jnp.int32)
-            centres = jax.nn.one_hot(cluster, clusters, axis=0)
-        # A cluster without a client that has reported is empty.
-        centres = leave_out(centres, reported) * (reported | ~reported.any())[None]
+            centres = counted[None] * jax.nn.one_hot(cluster, clusters, axis=0)
         now = ()
         if identity != "round":
             cluster, centres, now = identify(cluster, centres, state, uploads)

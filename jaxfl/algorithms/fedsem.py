@@ -84,11 +84,12 @@ def fedsem(task: Task, *, clusters: Annotated[int, COUNT] = 5) -> Algorithm:
     def server(key: PRNGKey, state: ServerState, uploads: Uploads) -> Outcome:
         before = state.server
         ids, _, reported, received, *_ = uploads
+        counted = reported | ~reported.any()
         # Expectation: each client joins the nearest centre.
         cluster = lax.cond(
             before.begun,
             lambda: nearest(received, before.centres),
-            lambda: kmeans(stream(key, "server"), received, ids, clusters).assignment,
+            lambda: kmeans(stream(key, "server"), received, ids, clusters, counted).assignment,
         )
         # Maximisation: a centre is the mean of its members.
         after = Server(centres(received, cluster, before.centres, reported), jnp.ones((), bool))

@@ -217,7 +217,7 @@ def pfedgraph(
         return Memory(trained, aligned), (Up(one.params, start), Up(other.params, start)), report
 
     def server(key: PRNGKey, state: ServerState, uploads: Uploads | tuple) -> Outcome:
-        if isinstance(uploads, Uploads):
+        if not measured:
             ids, sizes, reported, received, *_ = uploads
             # (4): the quadratic program gives a row of weights for each client.
             sizes = sizes if prior == "size" else reported

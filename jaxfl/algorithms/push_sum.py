@@ -123,7 +123,8 @@ def push_sum(
         return Outcome(
             ServerState(state.server + 1),
             Down(each=sums),
-            shares * weight[None] / sums.weight[:, None],
+            # A row of zeros for a client of which nothing is known.
+            shares * weight[None] / jnp.where(sums.weight > 0, sums.weight, 1.0)[:, None],
             {"spectral_gap": spectral_gap(shares)},
             copies=(edges.sum(axis=0).astype(int), edges.sum(axis=1).astype(int)),
         )

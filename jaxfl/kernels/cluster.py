@@ -31,6 +31,7 @@ def kmeans(
     stacked: PyTree,
     ids: Int[Array, "m"],
     clusters: int,
+    counted: Bool[Array, "m"] | None = None,
     *,
     restarts: int = 40,
     iterations: int = 100,
@@ -52,6 +53,8 @@ def kmeans(
       stacked: models [M, ...] or a matrix [M, D].
       ids: of the clients [M], all different.
       clusters: K.
+      counted: whose models count [M], at least one; the others move no centre, and join the nearest
+        one. None: all.
       restarts: independent seedings, computed side by side.
       iterations: the most in one restart.
 
@@ -61,6 +64,7 @@ def kmeans(
       [0, 1, 0, 1]
     """
     distances, unit = squared_distances_in_unit(stacked)
+    counted = jnp.ones(ids.size, bool) if counted is None else counted
 
     def noise(client: Int[Array, ""]) -> Float[Array, "r k"]:
         return jax.random.gumbel(jax.random.fold_in(key, client), (restarts, clusters))
@@ -69,20 +73,21 @@ def kmeans(
         def add(nearest: Float[Array, "m"], noise: Float[Array, "m"]):
             # The largest of log p + Gumbel noise is a draw in proportion to p, and the next ones
             # are further draws.
-            scores = jnp.log(nearest) + noise
+            scores = jnp.where(counted, jnp.log(nearest) + noise, -jnp.inf)
             _, candidates = lax.top_k(scores, min(CANDIDATES, ids.size))
             # The candidate that leaves the smallest sum of squared distances [candidates, M].
             after = jnp.minimum(nearest[None], distances[candidates])
-            best = after.sum(axis=1).argmin()
+            left = jnp.sum(jnp.where(counted[None], after, 0.0), axis=1)
+            best = jnp.where(counted[candidates], left, jnp.inf).argmin()
             return after[best], candidates[best]
 
-        first = noise[0].argmax()
+        first = jnp.where(counted, noise[0], -jnp.inf).argmax()
         _, others = lax.scan(add, distances[first], noise[1:])
         return jnp.concatenate([first[None], others])
 
     def division(assignment: Int[Array, "m"]) -> tuple[Clusters, Float[Array, "k m"]]:
         """The clusters, and squared distances of models to centres, infinite to an empty one."""
-        members = jax.nn.one_hot(assignment, clusters, axis=0)
+        members = counted[None] * jax.nn.one_hot(assignment, clusters, axis=0)
         counts = members.sum(axis=1)
         averaging = members / jnp.maximum(counts, 1)[:, None]
         # The mean squared distance of each model to the members of each cluster [K, M].
@@ -128,7 +133,8 @@ def kmeans(
     best = assignments[jnp.argmax(inertia <= (1 + 1e-5) * inertia.min())]
     # Clusters are numbered by their smallest id [K].
     largest_id = jnp.iinfo(ids.dtype).max
-    smallest = jnp.full(clusters, largest_id, ids.dtype).at[best].min(ids)
+    counted_ids = jnp.where(counted, ids, largest_id)
+    smallest = jnp.full(clusters, largest_id, ids.dtype).at[best].min(counted_ids)
     number = jnp.sum(smallest[None] < smallest[:, None], axis=1)
     result = division(number[best])[0]
     return result._replace(inertia=jnp.minimum(result.inertia * unit * unit, LARGEST))

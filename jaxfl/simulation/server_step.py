@@ -11,7 +11,8 @@ from jaxtyping import Array, ArrayLike, Bool, Int, PyTree
 from jaxfl.core import tree
 from jaxfl.core.errors import InputError, check
 from jaxfl.core.messages import Clients, ServerState, Uploads, Wire, models_of, wire_of
-from jaxfl.core.types import Algorithm, Cohort, Dataset, Params, PRNGKey, State
+from jaxfl.core.types import Algorithm, Cohort, Dataset, Info, Params, PRNGKey, State
+from jaxfl.simulation.rounds import keep_finite
 
 
 class Aggregated(NamedTuple):
@@ -19,7 +20,9 @@ class Aggregated(NamedTuple):
 
     # what the next step needs
     state: State
-    # [M, ...] the model that each client deploys then
+    # [M, ...] the model that each client deploys then; where a client keeps a model of its own
+    # beside what the server sends, as in FedAMP, it is the one in the state, for no client has
+    # trained
     models: Params
     # [M, M] mixing weights (receiver, sender), or one matrix for each part of the model, or None
     weights: PyTree
@@ -34,8 +37,9 @@ def server_step(algorithm: Algorithm) -> ServerStep:
 
     It calls the same function of the method as a round of `make_rounds` and a server of
     `jaxfl.serve`, without clients and without an uplink. Only the first exchange of a round is
-    done: what clients would answer to the reply, from which pFedGAT learns, is not. The arrays may
-    come from anything that NumPy reads, such as PyTorch (`tensor.numpy()`).
+    done: what clients would answer to the reply, from which pFedGAT learns, is not. As in a round,
+    what is not finite changes no state. The arrays may come from anything that NumPy reads, such as
+    PyTorch (`tensor.numpy()`).
 
     Args:
       algorithm: a method of messages.
@@ -109,7 +113,8 @@ def server_step(algorithm: Algorithm) -> ServerStep:
         except (TypeError, ValueError, AttributeError, KeyError) as error:
             raise InputError(
                 f"the server's step cannot take these uploads ({str(error).splitlines()[0]}): give "
-                "them in the form in which the method's clients send them"
+                "them in the form in which the method's clients send them, and plain= and data= if "
+                "the method asks for them"
             ) from error
         shapes, others = (jax.tree.map(jnp.shape, one) for one in (state, result.state))
         check(
@@ -164,8 +169,11 @@ def _advance(
         # The clients take the reply; what they send then is not asked for.
         down = outcome.reply._replace(counted=reported)
         memory, *_ = others[0].client(key, memory, down, cohort)
-    models = models_of(wire, memory, outcome.state, cohort)
     after = State(Clients(memory, outcome.state.record), outcome.state.server)
+    none = jnp.zeros(sizes.size)
+    after, _ = keep_finite(state, after, Info(none, None, none, none, none, reported))
+    memory, record = after.clients
+    models = models_of(wire, memory, ServerState(after.server, record), cohort)
     return Aggregated(after, models, outcome.weights)
 
 

@@ -10,7 +10,7 @@ import jaxfl
 from jaxfl.core import tree
 from jaxfl.core.errors import InputError
 from jaxfl.core.facts import facts_of
-from jaxfl.core.messages import Clients, ServerState, Up, Uploads, floats, ups_of
+from jaxfl.core.messages import Clients, Exchange, ServerState, Up, Uploads, floats, ups_of
 from jaxfl.core.types import Cohort, State
 from jaxfl.experiment.privacy.dataflow import follow
 
@@ -156,6 +156,42 @@ def test_a_client_that_has_not_reported_has_no_weight_in_a_server_step():
     close(step(None, broken, [1, 1, 2, 6]).models, mean)
 
 
+def test_a_server_step_keeps_no_record_of_a_client_that_has_not_reported():
+    """FedAMP's server keeps the last model of each client."""
+    algorithm = jaxfl.algorithms.fedamp(shallow())
+    model = shallow().problem.init(jax.random.key(0))
+    models = jax.tree.map(lambda x: np.ones((4, *x.shape), np.float32), model)
+    reported = [True, True, True, False]
+    state, *_ = jaxfl.server_step(algorithm)(None, models, [1, 1, 2, 6], reported)
+    np.testing.assert_array_equal(state.clients.record.seen, reported)
+
+
+def test_a_server_step_does_not_take_one_model_of_a_client_that_sends_two():
+    algorithm = jaxfl.algorithms.pfedgraph(shallow(), alpha="measured")
+    model = shallow().problem.init(jax.random.key(0))
+    models = jax.tree.map(lambda x: np.ones((4, *x.shape), np.float32), model)
+    with pytest.raises(InputError, match="give them in the form"):
+        jaxfl.server_step(algorithm)(None, models, [1, 1, 2, 6])
+
+
+def test_rounds_of_other_forms_than_composition_knows_are_refused():
+    task = shallow()
+    wire = jaxfl.algorithms.fedavg(task).wire
+    (exchange,) = wire.exchanges
+    with pytest.raises(InputError, match="ends a round"):
+        jaxfl.compose(task, wire._replace(exchanges=(Exchange(exchange.client), exchange)))
+
+    def server(*arguments):
+        outcome = exchange.server(*arguments)
+        return outcome._replace(reply=wire.download(outcome.state))
+
+    exchanges = (Exchange(exchange.client, server),) * 3
+    many = jaxfl.compose(task, wire._replace(exchanges=exchanges))
+    state = many.init(jax.random.key(0), data().train)
+    with pytest.raises(InputError, match="more than 2 messages"):
+        many.round(jax.random.key(0), state, Cohort(jnp.arange(C), data().train, data().val, 0))
+
+
 @pytest.mark.parametrize(
     ("uploads", "sizes", "words"),
     [
@@ -197,8 +233,8 @@ def test_nothing_is_learned_from_a_message_that_was_lost(factory):
             uploads = []
             for up in ups_of(ups):
                 after = tree.choose(reported, up.after, up.before)
-                rubbish = jax.tree.map(lambda x: jnp.full_like(x, lost), up.plain)
-                plain = tree.choose(reported, up.plain, rubbish)
+                nothing = jax.tree.map(lambda x: jnp.full_like(x, lost), up.plain)
+                plain = tree.choose(reported, up.plain, nothing)
                 messages.append(plain)
                 uploads.append(Uploads(cohort.ids, data().sizes, reported, after, up.before, plain))
             one = isinstance(ups, Up)

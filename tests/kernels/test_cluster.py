@@ -82,6 +82,21 @@ def test_the_result_follows_the_clients_not_the_rows():
         assert check_division(plain, ids, 4) == 4
 
 
+def test_models_that_do_not_count_move_no_centre_and_join_the_nearest():
+    x = np.random.default_rng(0).normal(size=(8, 14, 3)).astype(np.float32)
+    x[:, [2, 5, 11]] += 3
+    counted = ~np.isin(np.arange(14), [2, 5, 11])
+    for key, points in zip(jax.random.split(jax.random.key(1), 8), x, strict=True):
+        found = cluster(key, points, jnp.arange(14), 3, counted)
+        alone = cluster(key, points[counted], jnp.arange(14)[counted], 3)
+        np.testing.assert_array_equal(found.assignment[counted], alone.assignment)
+        np.testing.assert_allclose(found.averaging[:, counted], alone.averaging)
+        assert not found.averaging[:, ~counted].any()
+        gaps = points[~counted, None] - np.asarray(alone.averaging @ points[counted])[None]
+        nearest = np.where(alone.averaging.any(axis=1), (gaps**2).sum(axis=-1), np.inf)
+        np.testing.assert_array_equal(found.assignment[~counted], nearest.argmin(axis=1))
+
+
 def test_a_pytree_gives_what_its_matrix_gives():
     rng = np.random.default_rng(3)
     stacked = {

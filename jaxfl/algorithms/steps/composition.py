@@ -11,7 +11,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Bool
 
 from jaxfl.core import tree
-from jaxfl.core.errors import warn
+from jaxfl.core.errors import check, warn
 from jaxfl.core.messages import (
     Clients,
     Down,
@@ -42,11 +42,19 @@ def compose(task: Task, wire: Wire, apply: Callable | None = None, **others: Any
       apply: (params, x [B]) -> predictions [B]; None: that of the task's problem.
       others: further fields of the `Algorithm`.
 
+    Raises:
+      InputError: an exchange without a server is not the last, or the clients of a round send more
+        than two messages.
+
     Example:
       >>> algorithm = compose(task, jaxfl.algorithms.fedavg(task).wire)
       >>> one_round(algorithm)[1].up.shape
       (4,)
     """
+    check(
+        all(exchange.server is not None for exchange in wire.exchanges[:-1]),
+        "an exchange without a server ends a round: expected none after it",
+    )
 
     def init(key: PRNGKey, train: Dataset) -> State:
         memory, state = wire.init(key, train)
@@ -56,19 +64,26 @@ def compose(task: Task, wire: Wire, apply: Callable | None = None, **others: Any
         memory, record = state.clients
         known = ServerState(state.server, record)
         down = wire.download(known)
-        streams = iter(UPLOADS)
         trips = []
+        number = 0  # of messages so far
         for exchange in wire.exchanges:
             memory, ups, report = exchange.client(key, memory, down, cohort._replace(lost=None))
             if exchange.server is None:
                 trips.append(Trip(down, (), report))
                 break
-            uploads = tuple(
-                upload(task, stream(key, next(streams)), up, cohort) for up in ups_of(ups)
+            sent = ups_of(ups)
+            check(
+                number + len(sent) <= len(UPLOADS),
+                f"the clients of a round send more than {len(UPLOADS)} messages: join some in one",
             )
+            uploads = tuple(
+                upload(task, stream(key, UPLOADS[number + place]), up, cohort)
+                for place, up in enumerate(sent)
+            )
+            number += len(sent)
             outcome = exchange.server(key, known, uploads[0] if isinstance(ups, Up) else uploads)
             reported = jnp.stack([each.reported for each in uploads]).all(axis=0)
-            trips.append(Trip(down, ups_of(ups), report, reported, outcome))
+            trips.append(Trip(down, sent, report, reported, outcome))
             known, down = outcome.state, outcome.reply._replace(counted=reported)
         return State(Clients(memory, known.record), known.server), info_of(trips, cohort.ids.size)
 
@@ -109,9 +124,11 @@ def info_of(trips: list[Trip], clients: int) -> Info:
       ([3, 3], [5, 5], [True, True])
     """
     none = jnp.zeros(clients, jnp.int32)
-    everybody = jnp.ones(clients, bool)
-    first = everybody if trips[0].reported is None else trips[0].reported
-    info = Info(none, None, none, none, none, first)
+    # A client has reported if all of its messages arrived.
+    reported = jnp.ones(clients, bool)
+    for trip in trips:
+        reported = reported if trip.reported is None else reported & trip.reported
+    info = Info(none, None, none, none, none, reported)
     reports = [trip.report for trip in trips]
     copies_down = 1
     for down, ups, report, _, outcome in trips:
@@ -172,7 +189,7 @@ def upload(task: Task, key: PRNGKey, up: Up, cohort: Cohort) -> Uploads:
     Args:
       task: has the uplink.
       key: of the upload's stream.
-      up: the message. If nothing of it goes through the uplink, all clients have reported.
+      up: the message. If there is nothing in it, all clients have reported.
       cohort: the clients; it says whose uploads are lost.
 
     Example:
@@ -182,6 +199,8 @@ def upload(task: Task, key: PRNGKey, up: Up, cohort: Cohort) -> Uploads:
       ([[1.0], [2.0], [3.0], [0.0]], [True, True, True, False])
     """
     received, reported = (), jnp.ones(cohort.ids.size, bool)
+    if cohort.lost is not None and jax.tree.leaves(up.plain):
+        reported = ~cohort.lost
     if jax.tree.leaves(up.after):
         received, reported = task.upload(key, up.before, up.after, cohort.ids, cohort.lost)
     return Uploads(cohort.ids, cohort.sizes, reported, received, up.before, up.plain)
