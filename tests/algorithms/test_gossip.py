@@ -91,7 +91,7 @@ def test_without_training_push_sum_finds_the_mean_of_the_first_models(graph):
 
 
 def test_push_sum_refuses_graphs_on_which_somebody_hears_nobody():
-    """Client 0 sends to client 1 and hears nobody: without the refusal its model is NaN by 0 / 0."""
+    """Client 0 sends to client 1 and hears nobody: its model would be 0 / 0 in the end."""
     graph = np.zeros((4, 4))
     graph[[1, 2, 3, 1], [0, 1, 2, 3]] = 1
     with pytest.raises(InputError, match="no path leads from client 1 to client 0"):

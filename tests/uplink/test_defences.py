@@ -49,12 +49,12 @@ def test_updates_are_cut_to_the_median_norm_of_the_finite_ones():
     assert np.isnan(found[5]).any()
 
 
-@pytest.mark.parametrize("broken", [np.nan, np.inf])
+@pytest.mark.parametrize("broken", [np.nan, np.inf, 3e38, 1e16])
 def test_a_client_whose_upload_is_not_finite_has_not_reported_whatever_the_defences(broken):
     steps = STEPS.copy()
     steps[2, 1, 1] = broken
     steps[4] = STEPS[1]
-    task = linear(uplink=chain(*defence_links(("clip", "deduplicate"))))
+    task = linear(defence=chain(*defence_links(("clip", "deduplicate"))))
     after = {"w": BEFORE["w"] + steps}
     received, reported = task.upload(KEY, BEFORE, after, IDS)
     assert reported.tolist() == [True, True, False, True, True, True]
