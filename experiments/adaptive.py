@@ -36,7 +36,7 @@ from jaxfl.experiment.store import files
 from jaxfl.simulation import participation
 from jaxfl.simulation.evaluate import make_evaluate
 from jaxfl.training.upload import faithful, upload_through
-from jaxfl.uplink import DEFENCES, FLIPPED, attack, chain, defence_links, malicious_clients
+from jaxfl.uplink import FLIPPED, attack, chain, defence_links, malicious_clients
 
 
 class Threat(NamedTuple):
@@ -63,7 +63,7 @@ class Method(NamedTuple):
     hyper: dict[str, Any] = {}  # noqa: RUF012 - never written
 
 
-ALL = DEFENCES
+ALL = ("clip", "deduplicate", "accept")
 DICE = {"measure": "dice"}
 METHODS = {
     "local": Method("local"),
@@ -154,7 +154,7 @@ def program(setting: Setting, algorithm: str, hyper: dict[str, Any], source: Sou
 
         flips = jnp.array([name in FLIPPED for name in NAMES])[which]
         training_data = flip_labels(federation, malicious & flips, source.classes)
-        links = map(only_if, defended, defence_links(DEFENCES))
+        links = map(only_if, defended, defence_links(ALL))
         upload = upload_through(chain(poison, *links))
         method = ALGORITHMS[algorithm](task._replace(upload=upload, accept=accept), **hyper)
         clients = federation.train.mask.shape[0]
@@ -174,7 +174,7 @@ def program(setting: Setting, algorithm: str, hyper: dict[str, Any], source: Sou
         malicious = malicious_clients(clients, threat.malicious / clients)
         scale = STRENGTHS.get(threat.attack, 1.0) if threat.scale is None else threat.scale
         which = NAMES.index(threat.attack)
-        defended = np.array([name in defend for name in DEFENCES])
+        defended = np.array([name in defend for name in ALL])
         results = each(seeds, federations, which, scale, malicious, defended)
         return np.asarray(results, float).tolist()
 

@@ -18,7 +18,6 @@ LATE = {
     "tyro",
     "orbax",
     "tensorflow_datasets",
-    "dp_accounting",
     "plotly",
     "flwr",
 }

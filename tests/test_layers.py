@@ -118,7 +118,7 @@ def test_init_files_of_experiment_only_reexport():
 
 @pytest.mark.slow
 def test_libraries_of_pictures_and_of_the_command_line_are_imported_where_they_are_used():
-    heavy = {"matplotlib", "plotly", "tyro", "orbax", "sklearn", "dp_accounting"}
+    heavy = {"matplotlib", "plotly", "tyro", "orbax", "sklearn"}
     code = f"import sys, jaxfl.experiment; print(*({heavy} & set(sys.modules)))"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == ""

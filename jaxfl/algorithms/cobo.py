@@ -1,6 +1,6 @@
 """CoBo: two clients collaborate if their gradients at the midpoint of their models agree."""
 
-from typing import Annotated
+from typing import Annotated, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -10,7 +10,7 @@ from jaxtyping import Array, Float, Int
 from jaxfl.algorithms.steps.uploads import train_and_upload
 from jaxfl.core import tree
 from jaxfl.core.facts import method
-from jaxfl.core.options import FRACTION
+from jaxfl.core.options import FRACTION, NOT_NEGATIVE
 from jaxfl.core.papers import Paper
 from jaxfl.core.streams import stream
 from jaxfl.core.types import (
@@ -31,6 +31,15 @@ from jaxfl.training.batch_statistics import trainable
 from jaxfl.training.objectives import data_loss
 
 
+class Clients(NamedTuple):
+    """The state of each client."""
+
+    # [C, ...] its model
+    model: Params
+    # [C, C] w, by client id
+    collaboration: Float[Array, "*c c"]
+
+
 @method(
     title="CoBo",
     paper=Paper(
@@ -47,28 +56,38 @@ from jaxfl.training.objectives import data_loss
     starts_from_server=False,
     turn_first="lower pull, the attraction to the clients that agree: at 0 it is local training",
 )
-def cobo(task: Task, *, pull: Annotated[Scalar, FRACTION] = 0.1) -> Algorithm:
+def cobo(
+    task: Task,
+    *,
+    pull: Annotated[Scalar, FRACTION] = 0.1,
+    gamma: Annotated[Scalar | None, NOT_NEGATIVE] = None,
+) -> Algorithm:
     """Each client trains its own model and moves toward those whose gradients agree with its own.
 
     For each pair, both clients compute the gradient of their loss at z = (x_i + x_j) / 2. The
     inner problem, the largest w <grad f_i(z), grad f_j(z)> with w in [0, 1], has the solution
-    w_ij = 1 if the inner product is positive, otherwise 0. Then x_i moves by
-    -pull sum_j w_ij (x_i - x_j).
+    w_ij = 1 if the inner product is positive, otherwise 0. With `gamma` w goes there in steps. Then
+    x_i moves by -pull sum_j w_ij (x_i - x_j).
 
     A round is not written as messages: the server would hold the gradients of all pairs at once,
     where here it compares M pairs at a time.
 
-    State: clients = the model of each client; server = nothing. Metrics: `edges`, the mean number
-    of clients with which a client agrees.
+    State: clients = `Clients`; server = nothing. Metrics: `edges`, the mean over the clients of the
+    sum of w.
 
     Args:
       task: the model and its training.
       pull: eta rho summed over the steps of a round: the weight of each client that agrees. With
-        more than 1 / pull of them a client takes their mean.
+        w that sum to more than 1 / pull a client takes the mean of the others.
+      gamma: step size of w, as in the paper: w_ij, at first 1, moves in each round by gamma times
+        the inner product and is cut to [0, 1] (.01 in the authors' code, in each of thousands of
+        local steps). None: the solution of the inner problem takes its place.
 
-    Differs: all pairs are compared in each round, on all training examples, after local training;
-    the authors draw some pairs and batches in each step, and keep the w of the others. A client
-    moves toward the others once in a round, not in each step.
+    Differs: by default the inner problem is solved in each round, and w has no memory. All pairs
+    are compared in each round, on all training examples, after local training; the authors draw
+    some pairs and batches in each step. A client moves toward the others once in a round, not in
+    each step. After many local steps the gradients of similar clients oppose each other at their
+    midpoint, and w finds no groups, by either rule: see docs/algorithms.md.
 
     Example:
       >>> _, info = one_round(cobo(task, pull=0.2))
@@ -80,11 +99,14 @@ def cobo(task: Task, *, pull: Annotated[Scalar, FRACTION] = 0.1) -> Algorithm:
     gradient = task.gradient(loss)
 
     def init(key: PRNGKey, train: Dataset) -> State:
-        return State(tree.broadcast(task.problem.init(key), train.mask.shape[0]), ())
+        clients = train.mask.shape[0]
+        models = tree.broadcast(task.problem.init(key), clients)
+        return State(Clients(models, jnp.ones((clients, clients))), ())
 
     def round(key: PRNGKey, state: State, cohort: Cohort) -> tuple[State, Info]:
         clients = cohort.ids.size
-        trained, received, info = train_and_upload(task, fit, key, state.clients, None, cohort)
+        start, collaboration = state.clients
+        trained, received, info = train_and_upload(task, fit, key, start, None, cohort)
         evaluate_key = stream(key, "evaluate")
         places = jnp.arange(clients)
 
@@ -104,21 +126,30 @@ def cobo(task: Task, *, pull: Annotated[Scalar, FRACTION] = 0.1) -> Algorithm:
         hops = jnp.arange(1, clients // 2 + 1)
         products, batches = lax.map(agreement, hops)  # [hops, M]
         pairs = (places[None] + hops[:, None]) % clients
-        aligned = jnp.zeros((clients, clients), bool)
-        aligned = aligned.at[jnp.broadcast_to(places, pairs.shape), pairs].set(products > 0)
-        aligned = (aligned | aligned.T) & info.reported[:, None] & info.reported[None]
-        weights = pull_rows(aligned, pull)
+        firsts = jnp.broadcast_to(places, pairs.shape)
+        agreements = jnp.zeros((clients, clients)).at[firsts, pairs].set(products)
+        agreements = agreements.at[pairs, firsts].set(products)
+        # The step of w, for those whose models arrived.
+        both = info.reported[:, None] & info.reported[None] & ~jnp.eye(clients, dtype=bool)
+        before = collaboration[:, cohort.ids]
+        if gamma is None:
+            moved = jnp.where(agreements > 0, 1.0, 0.0)
+        else:
+            moved = jnp.clip(before + gamma * agreements, 0.0, 1.0)
+        after = jnp.where(both & ~jnp.isnan(moved), moved, before)
+        weights = pull_rows(jnp.where(both, after, 0.0), pull)
         model, accepted = task.accept(trained, mix(weights, received), cohort)
         info = info._replace(
             weights=keep_own(weights, accepted),
             up=clients * info.up,
             down=(clients - 1) * info.down,
             batches=info.batches + batches.sum(axis=0),
-            metrics={"edges": aligned.sum() / clients},
+            metrics={"edges": jnp.where(both, after, 0.0).sum() / clients},
         )
-        return State(model, ()), info
+        collaboration = collaboration.at[:, cohort.ids].set(after)
+        return State(Clients(model, collaboration), ()), info
 
     def models(state: State, cohort: Cohort) -> Params:
-        return tree.take(state.clients, cohort.ids)
+        return tree.take(state.clients.model, cohort.ids)
 
     return Algorithm(init, round, models, task.problem.apply)

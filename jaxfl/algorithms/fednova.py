@@ -1,11 +1,14 @@
 """FedNova: updates are divided by how far local steps go, so that busy clients do not rule."""
 
+import jax
 import jax.numpy as jnp
+import numpy as np
 
 from jaxfl.algorithms.steps.client import deploy_common, init_global, train_and_send
 from jaxfl.algorithms.steps.composition import compose
 from jaxfl.algorithms.steps.displacement import displacement
 from jaxfl.core import tree
+from jaxfl.core.errors import warn
 from jaxfl.core.facts import method
 from jaxfl.core.messages import (
     Down,
@@ -20,9 +23,12 @@ from jaxfl.core.messages import (
 )
 from jaxfl.core.papers import Paper
 from jaxfl.core.streams import stream
-from jaxfl.core.types import Algorithm, Cohort, PRNGKey, Task
+from jaxfl.core.types import Algorithm, Cohort, Dataset, PRNGKey, Task
 from jaxfl.kernels.mixing import mix, size_weights
 from jaxfl.training.objectives import data_loss
+
+# From this factor on the update of a client is multiplied by more than its first steps can carry.
+MUCH = 5.0
 
 
 @method(
@@ -88,5 +94,24 @@ def fednova(task: Task) -> Algorithm:
         model = tree.interpolate(state.server, mix(weights, received), factor)
         return Outcome(ServerState(model), weights=tree.broadcast(weights, sizes.size))
 
+    def warn_of_sizes(sizes: np.ndarray) -> None:
+        counts, numbers = np.unique(sizes[sizes > 0], return_counts=True)
+        if counts.size < 2:
+            return
+        # Clients of these sizes without examples: the measurement looks at none.
+        mask = jnp.asarray(np.arange(counts.max())[None] < counts[:, None])
+        examples = Dataset(jnp.zeros(mask.shape), jnp.zeros(mask.shape), mask)
+        cohort = Cohort(jnp.arange(counts.size), examples, examples)
+        distance = np.asarray(jax.jit(measure)(jax.random.key(0), cohort))
+        mean = np.average(distance, weights=counts * numbers)
+        factor = mean / distance[0]
+        if factor > MUCH:
+            warn(
+                f"fednova multiplies the updates of clients with {counts[0]} training examples by "
+                f"{factor:.3g}, because they take few local steps: expected clients of more equal "
+                "sizes; choose fedavg, or --local-steps, of which all clients take the same number"
+            )
+
     init = init_global(task.problem)
-    return compose(task, Wire(init, (Exchange(client, server),), deploy_common, download_server))
+    wire = Wire(init, (Exchange(client, server),), deploy_common, download_server)
+    return compose(task, wire, warn_of_sizes=warn_of_sizes)

@@ -83,7 +83,10 @@ def pfedhn(
       clip: gradients longer than this are scaled to this length.
 
     Differs: each step of phi takes the sum of the gradients of all clients in the cohort; in the
-    paper a step takes one client. At first h generates the task's initial model for every v.
+    paper a step takes one client. At first h generates the task's initial model for every v. A
+    client that has never taken part deploys the model of its first, random v. The paper freezes phi
+    and tunes the embedding of such a client alone (section 5.3), for which the client would have to
+    exchange models with the server before it deploys, or be sent phi.
 
     Example:
       >>> state = initial_state(pfedhn(task, embedding=5))

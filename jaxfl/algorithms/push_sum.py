@@ -68,7 +68,9 @@ def push_sum(
     column-stochastic. It holds a sum of shares of models, x, and the sum of the shares, w, at first
     1. Its model is z = x / w. In a round it trains from z, adds the change to x, and sends its
     shares of x and w. So the sum of all x stays where it is, and without training every z
-    approaches the mean of the first models, whatever the directed graph is.
+    approaches the mean of the first models, on any graph that is strongly connected. On others a
+    client that hears nobody would send its w away, half of it or more in each round, until nothing
+    is left to divide by.
 
     With "one_peer" client i sends to the client 1, 2, 4, ... places further in a circle, in turn;
     "exponential" has all these edges in each round. Clients of a cohort stand in a named graph in
@@ -80,12 +82,12 @@ def push_sum(
     Args:
       task: the model and its training.
       graph: by name, the path of a NumPy file (.npy), or an array [C, C] (receiver, sender) of
-        zeros and ones.
+        zeros and ones; a path has to lead from each client to each other one.
       own: at least this share stays with the client. At 1 it is local training.
 
     Raises:
-      InputError: the graph has no such name and is no such file, or is of another number of
-        clients.
+      InputError: the graph has no such name and is no such file, is not strongly connected, or is
+        of another number of clients.
 
     Differs: a round has many local steps, whose whole change is added to x; in Algorithm 1 an
     iteration has one step.

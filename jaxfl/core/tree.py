@@ -65,6 +65,23 @@ def finite(stacked: PyTree, clients: int) -> Bool[Array, "m"]:
     return functools.reduce(jnp.logical_and, each, jnp.ones(clients, bool))
 
 
+# Squares of a hundred million numbers of this size have a finite sum in float32.
+LARGEST = 1e15
+
+
+def finite_squares(stacked: PyTree, clients: int) -> Bool[Array, "m"]:
+    """Which of the stacked models are finite, with no entry beyond 1e15 [M].
+
+    Squares, products and sums of such models are finite in float32, which has numbers up to 3e38.
+
+    Example:
+      >>> finite_squares(jnp.array([[1.0, 2.0], [3.0, 1e38], [jnp.nan, 0.0]]), 3).tolist()
+      [True, False, False]
+    """
+    small = jax.tree.map(lambda x: jnp.where(jnp.abs(x) <= LARGEST, x, jnp.inf), stacked)
+    return finite(small, clients)
+
+
 def choose(condition: Bool[Array, "m"], new: PyTree, old: PyTree) -> PyTree:
     """The rows of `new` [M, ...] where the condition [M] holds, and the rows of `old` elsewhere.
 

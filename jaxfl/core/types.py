@@ -11,6 +11,7 @@ from collections.abc import Callable
 from typing import Any, Literal, NamedTuple, Protocol, runtime_checkable
 
 import jax.numpy as jnp
+import numpy as np
 from jaxtyping import Array, Bool, Float, Int, Key, PyTree
 
 # A hyper-parameter on which no code branches, so that `vmap` can sweep it.
@@ -318,6 +319,8 @@ class Algorithm(NamedTuple):
       more than a model, for example with their own training examples.
     - validates: whether the method learns from the clients' validation data. A run in which no
       client has any is then refused.
+    - warn_of_sizes: (numbers of training examples [C]) -> None; it warns where clients of these
+      sizes do not suit the method. It is called on the host, before the first round. None: all do.
     - wire: the `messages.Wire` of which `init`, `round` and `models` are composed; None: a method
       that is not written as messages. `messages.wire_of` gives it.
     """
@@ -328,6 +331,7 @@ class Algorithm(NamedTuple):
     apply: Callable[[Params, Array], Array]
     recall: Callable[[Params, Dataset], PyTree] | None = None
     validates: bool = False
+    warn_of_sizes: Callable[[np.ndarray], None] | None = None
     wire: Any = None
 
 

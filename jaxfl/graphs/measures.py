@@ -79,6 +79,10 @@ def effective_collaborators(weights: Weights) -> Float[np.ndarray, "m"]:
 def second_singular_value(weights: Weights) -> float:
     """How far the clients are from one common model: 0 if all rows are equal, 1 without mixing.
 
+    It is at most 1 if the columns sum to one too. Where few clients are heard by many it can be
+    larger, up to sqrt(M / 2), if one half of the clients hears one client only and the other half
+    another one.
+
     Example:
       >>> second_singular_value(np.full((3, 3), 1 / 3)), second_singular_value(np.eye(3))
       (0.0, 1.0)

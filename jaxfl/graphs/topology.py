@@ -13,7 +13,7 @@ import numpy as np
 from jax.core import Tracer
 from jaxtyping import Array, ArrayLike, Float, Int, Shaped
 
-from jaxfl.core.errors import check
+from jaxfl.core.errors import InputError, check
 from jaxfl.core.npy import read_npy
 from jaxfl.graphs.random_graphs import erdos_renyi, random_regular
 
@@ -132,11 +132,11 @@ def given_network(graph: str | ArrayLike, directed: bool) -> np.ndarray:
     Args:
       graph: the array [C, C] (receiver, sender), or the path of a file (.npy) with it. Edges are
         the entries that are not zero; the diagonal does not matter.
-      directed: whether the graph may be directed.
+      directed: whether the graph may be directed. Then it has to be strongly connected.
 
     Raises:
-      InputError: there is no such file or no square matrix of numbers in it, or the graph is
-        directed and may not be.
+      InputError: there is no such file or no square matrix of numbers in it, the graph is directed
+        and may not be, or nothing gets from one of its clients to another.
 
     Example:
       >>> given_network(np.array([[1, 1], [1, 1]]), directed=False).tolist()
@@ -168,7 +168,37 @@ def given_network(graph: str | ArrayLike, directed: bool) -> np.ndarray:
         directed or bool((edges == edges.T).all()),
         f"{source} is directed: expected a symmetric matrix, or choose push_sum",
     )
+    apart = unreached(edges) if directed else None
+    if apart is not None:
+        raise InputError(
+            f"{source} is not strongly connected, no path leads from client {apart[0]} to client "
+            f"{apart[1]}: expected a path from each client to each other one; add edges (receiver, "
+            "sender)"
+        )
     return edges
+
+
+def unreached(graph: Float[np.ndarray, "m m"]) -> tuple[int, int] | None:
+    """Two nodes without a path from the first to the second; None in a strongly connected graph.
+
+    Args:
+      graph: edges (receiver, sender) [M, M].
+
+    Example:
+      >>> unreached(circulant(3, [1])), unreached(np.array([[0, 1], [0, 0]]))
+      (None, (0, 1))
+    """
+    # All nodes are reached from the first, and it from all, or some two are apart.
+    for edges, back in ((graph, False), (graph.T, True)):
+        reached = np.arange(len(graph)) == 0
+        new = reached
+        while new.any():
+            new = edges[:, new].any(axis=1) & ~reached
+            reached = reached | new
+        if not reached.all():
+            other = int(np.argmin(reached))
+            return (other, 0) if back else (0, other)
+    return None
 
 
 class Network(NamedTuple):

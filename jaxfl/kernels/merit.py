@@ -54,13 +54,16 @@ def head_weights(cosines: Float[Array, "m m"]) -> Float[Array, "m m"]:
     return weights / weights.sum(axis=1, keepdims=True)
 
 
-def pull_rows(aligned: Bool[Array, "m m"], pull: Scalar) -> Float[Array, "m m"]:
+def pull_rows(
+    collaboration: Float[Array, "m m"] | Bool[Array, "m m"], pull: Scalar
+) -> Float[Array, "m m"]:
     """CoBo's step to the neighbours, x_i - pull sum_j w_ij (x_i - x_j), as rows of weights.
 
     Args:
-      aligned: w, who collaborates with whom [M, M]; the diagonal does not matter.
-      pull: the length of the step; 1 / d for a client with d > 1 / pull neighbours, which then
-        takes their mean.
+      collaboration: w, how much each two clients collaborate, in [0, 1] [M, M]; the diagonal does
+        not matter.
+      pull: the length of the step; 1 / d for a client whose w sum to d > 1 / pull, which then takes
+        the mean of the others.
 
     Returns:
       Row-stochastic [M, M].
@@ -69,7 +72,7 @@ def pull_rows(aligned: Bool[Array, "m m"], pull: Scalar) -> Float[Array, "m m"]:
       >>> pull_rows(jnp.array([[True, True], [True, True]]), 0.25).tolist()
       [[0.75, 0.25], [0.25, 0.75]]
     """
-    others = jnp.where(aligned & ~jnp.eye(aligned.shape[0], dtype=bool), 1.0, 0.0)
+    others = jnp.where(jnp.eye(collaboration.shape[0], dtype=bool), 0.0, collaboration)
     degrees = others.sum(axis=1, keepdims=True)
     rows = others * jnp.minimum(pull, 1 / jnp.maximum(degrees, 1.0))
     return rows + jnp.diag(jnp.maximum(1 - rows.sum(axis=1), 0.0))

@@ -128,3 +128,33 @@ def clip_updates(
     return jax.tree.map(
         lambda b, u: b + u * factors.reshape(-1, *[1] * (u.ndim - 1)), before, updates
     )
+
+
+def foolsgold(cosines: Float[Array, "m m"], reported: Bool[Array, "m"]) -> Float[Array, "m"]:
+    """How much of each update counts, from 1 to 0 where updates are more alike than all others.
+
+    Fung, Yoon and Beschastnikh, "The Limitations of Federated Learning in Sybil Settings", RAID
+    2020, Algorithm 1, https://arxiv.org/abs/1808.04866, with kappa = 1.
+
+    Args:
+      cosines: of the updates [M, M]; the diagonal does not matter.
+      reported: the others count as unlike anybody [M].
+
+    Example:
+      >>> cosines = jnp.array([[1.0, 0.1, 0.2], [0.1, 1.0, 0.9], [0.2, 0.9, 1.0]])
+      >>> foolsgold(cosines, jnp.ones(3, bool)).round(2).tolist()
+      [1.0, 0.0, 0.0]
+    """
+    pairs = reported[:, None] & reported[None] & ~jnp.eye(reported.size, dtype=bool)
+    cosines = jnp.where(pairs, cosines, 0.0)
+    nearest = jnp.where(pairs, cosines, -1.0).max(axis=1, initial=-1.0)
+    # Pardoning: a client is less like one that is more like somebody else.
+    larger = nearest[None] > nearest[:, None]
+    ratio = nearest[:, None] / jnp.where(nearest == 0, 1.0, nearest)[None]
+    pardoned = jnp.where(larger, cosines * ratio, cosines)
+    unlike = jnp.clip(1 - jnp.where(pairs, pardoned, -1.0).max(axis=1, initial=-1.0), 0.0, 1.0)
+    largest = jnp.max(unlike, where=reported, initial=0.0)
+    factors = jnp.minimum(unlike / jnp.where(largest > 0, largest, 1.0), 0.99)
+    # The logit, which is -inf at 0.
+    logits = jnp.log(factors) - jnp.log1p(-factors)
+    return jnp.clip(logits + 0.5, 0.0, 1.0)

@@ -120,8 +120,8 @@ def server_step(channel: Channel, serve: Callable, first: int, single: bool) -> 
             if jax.tree.leaves(up.after):
                 rows = tree.choose(arrived, up.after, nothing_of(up.after))
                 key_up = stream(key, UPLOADS[place])
-                defended = channel.defence(key_up, up.before, rows, ids)
-                reported = tree.finite(defended, ids.size) & arrived
+                defended, sound = channel.defended(key_up, up.before, rows, ids)
+                reported = sound & arrived
                 received = tree.choose(reported, defended, fill)
             return Uploads(ids, sizes, reported, received, up.before, up.plain)
 

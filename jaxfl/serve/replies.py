@@ -8,6 +8,7 @@ import jax
 import numpy as np
 from flwr.app import Message, RecordDict
 
+from jaxfl.core import tree
 from jaxfl.core.errors import InputError, warn
 from jaxfl.core.messages import Up
 from jaxfl.serve.forms import ExchangeForm, stacked
@@ -73,9 +74,12 @@ def _upload(reply: Message, form: ExchangeForm) -> tuple[tuple[Up, ...], int, fl
     content = content_of(reply)
     ups = unpack_ups(content, form.sent)
     told = jax.tree.leaves([(up.plain, up.before) for up in ups])
-    finite = all(np.isfinite(x).all() for x in told)
+    finite = all((np.abs(x) <= tree.LARGEST).all() for x in told)
     if not finite:
-        raise InputError("a number beside the model is not finite: expected finite numbers")
+        raise InputError(
+            f"a number beside the model is not finite or beyond {tree.LARGEST:g}: expected numbers "
+            "whose squares have a finite sum"
+        )
     record = content.metric_records.get(METRICS, {})
     size = record.get("num-examples")
     good = isinstance(size, int) and 0 <= size <= MOST_EXAMPLES

@@ -21,6 +21,7 @@ __all__ = [
     "check_structure",
     "check_validation",
     "label_check",
+    "warn_of_sizes",
 ]
 
 
@@ -42,6 +43,19 @@ def check_validation(algorithm: Algorithm, federation: Federation) -> None:
         "the method learns from the clients' validation data, and no client has any: give each "
         "some, such as a fifth of its examples (--val 0.2), or choose another method",
     )
+
+
+def warn_of_sizes(algorithm: Algorithm, federation: Federation) -> None:
+    """Warns if the method does badly with clients that have so many training examples.
+
+    Example:
+      >>> federation = jaxfl.types.Federation(cohort.train, cohort.val, cohort.val)
+      >>> warn_of_sizes(jaxfl.algorithms.fednova(task), federation)  # four clients of equal sizes
+    """
+    mask = federation.train.mask
+    if algorithm.warn_of_sizes is None or not getattr(mask, "is_fully_addressable", True):
+        return
+    algorithm.warn_of_sizes(np.count_nonzero(np.asarray(mask) > 0, axis=1))
 
 
 def check_client_axis(federation: Federation, state: PyTree) -> None:

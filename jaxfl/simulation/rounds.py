@@ -33,6 +33,7 @@ from jaxfl.simulation.checks import (
     check_structure,
     check_validation,
     label_check,
+    warn_of_sizes,
 )
 
 
@@ -150,6 +151,8 @@ def make_rounds(
             return scan(key, federation, state, start, length)
         check_client_axis(federation, state)
         check_validation(algorithm, federation)
+        if start == 0:
+            warn_of_sizes(algorithm, federation)
         check_label_range(federation, state)
         try:
             after, (info, ids) = scan(key, federation, state, start, length)

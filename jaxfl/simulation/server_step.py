@@ -160,7 +160,7 @@ def _advance(
     cohort = Cohort(ids, examples, examples, round=0)
     if before is None:
         before = _start_of_training(wire, memory, known, cohort, uploads)
-    reported = reported & tree.finite(uploads, sizes.size)
+    reported = reported & tree.finite_squares(uploads, sizes.size)
     uploads = tree.choose(reported, uploads, before)
     first, *others = wire.exchanges
     received = Uploads(ids, sizes, reported, uploads, before, plain)

@@ -23,6 +23,9 @@ def faithful(key: PRNGKey, before: Params, after: Params, ids: Int[Array, "m"]) 
 class Channel(NamedTuple):
     """An `Upload` in two halves: what a client does before it sends, and what the server does then.
 
+    An upload counts as not finite if a number in it is NaN, infinite or beyond 1e15: one client
+    that sends 3e38 would make a server infinite that sums or squares what it receives.
+
     In simulation it is called as an `Upload`, which applies both; `jaxfl.serve` gives each side its
     half.
 
@@ -55,9 +58,19 @@ class Channel(NamedTuple):
         self, key: PRNGKey, before: Params, uploads: Params, ids: Int[Array, "m"]
     ) -> tuple[Params, Bool[Array, "m"]]:
         """The server's half: (received [M], reported [M]); what is lost is NaN in the uploads."""
-        received = self.defence(key, before, uploads, ids)
-        reported = tree.finite(received, ids.size)
+        received, reported = self.defended(key, before, uploads, ids)
         return tree.choose(reported, received, before), reported
+
+    def defended(
+        self, key: PRNGKey, before: Params, uploads: Params, ids: Int[Array, "m"]
+    ) -> tuple[Params, Bool[Array, "m"]]:
+        """The uploads after the server's defence [M], and who has reported [M]."""
+        if self.defence is not faithful:
+            # A defence sees no number that its sums cannot hold.
+            arrived = tree.finite_squares(uploads, ids.size)
+            uploads = tree.choose(arrived, uploads, nothing_of(uploads))
+        received = self.defence(key, before, uploads, ids)
+        return received, tree.finite_squares(received, ids.size)
 
 
 def nothing_of(uploads: Params) -> Params:
@@ -71,9 +84,10 @@ def nothing_of(uploads: Params) -> Params:
 
 
 def upload_through(uplink: Uplink, defence: Uplink = faithful) -> Channel:
-    """The upload through an uplink; a client whose upload has a NaN or an inf has not reported.
+    """The upload through an uplink; a client whose upload is not finite has not reported.
 
-    What is lost is lost after the uplink, and the server's defence sees only what arrives.
+    A number beyond 1e15 counts as not finite, see `Channel`. What is lost is lost after the uplink,
+    and the server's defence sees only what arrives.
 
     Args:
       uplink: what happens to an upload until it is sent.

@@ -10,7 +10,13 @@ from jaxtyping import Array, Int
 from jaxfl.core.types import Params, PRNGKey, Uplink
 from jaxfl.uplink.attacks import ATTACKS, FLIPPED, SCALED, attack, check_scale, malicious_clients
 from jaxfl.uplink.compression import Compression, quantise, top_k
-from jaxfl.uplink.defences import DEFENCES, clip_to_median, deduplicate, defence_links
+from jaxfl.uplink.defences import (
+    DEFENCES,
+    clip_to_median,
+    deduplicate,
+    defence_links,
+    shorten_sybils,
+)
 from jaxfl.uplink.privacy import gaussian
 
 __all__ = [
@@ -28,6 +34,7 @@ __all__ = [
     "gaussian",
     "malicious_clients",
     "quantise",
+    "shorten_sybils",
     "top_k",
 ]
 

@@ -1,6 +1,6 @@
 """Defences on the server, before it looks at the uploads: the last links of a chain of uplinks.
 
-They compose with every method. The third defence, that a client refuses what the server offers it,
+They compose with every method. The last defence, that a client refuses what the server offers it,
 is a part of the task: `acceptance`.
 """
 
@@ -12,12 +12,12 @@ from jaxfl.core import tree
 from jaxfl.core.errors import check_name
 from jaxfl.core.options import FRACTION, check_range
 from jaxfl.core.types import Params, PRNGKey, Scalar, Uplink
-from jaxfl.kernels.robust import clip_updates
+from jaxfl.kernels.robust import clip_updates, foolsgold
 from jaxfl.kernels.similarity import cosine
 
-__all__ = ["DEFENCES", "clip_to_median", "deduplicate", "defence_links"]
+__all__ = ["DEFENCES", "clip_to_median", "deduplicate", "defence_links", "shorten_sybils"]
 
-DEFENCES = ("clip", "deduplicate", "accept")
+DEFENCES = ("clip", "deduplicate", "foolsgold", "accept")
 # Benign clients with the same two classes reach .991, see docs/robustness.md.
 IDENTICAL = 0.999
 
@@ -75,6 +75,30 @@ def deduplicate(threshold: Scalar = IDENTICAL) -> Uplink:
     return uplink
 
 
+def shorten_sybils(key: PRNGKey, before: Params, after: Params, ids: Int[Array, "m"]) -> Params:
+    """The uplink in which updates that are more alike than all others are shortened, down to 0.
+
+    FoolsGold (Fung, Yoon and Beschastnikh, RAID 2020, https://arxiv.org/abs/1808.04866), see
+    `kernels.robust.foolsgold`: malicious clients with one aim send updates that are more similar to
+    each other than those of benign clients are, whose data differ. So are benign clients with the
+    same labels, whose updates are shortened too. An upload that is not finite stays what it is.
+
+    Differs: the cosines are those of the updates of a round, where the paper sums the updates of
+    all rounds and weighs the features.
+
+    Example:
+      >>> after = jnp.array([[1.0, 0.0, 0.1], [1.0, 0.0, 0.2], [0.0, 3.0, 0.0]])
+      >>> received = shorten_sybils(jax.random.key(0), jnp.zeros((3, 3)), after, jnp.arange(3))
+      >>> received.tolist()[2], received[:2].any().item()
+      ([0.0, 3.0, 0.0], False)
+    """
+    finite = tree.finite(after, ids.size)
+    updates = jax.tree.map(jnp.subtract, tree.choose(finite, after, before), before)
+    factors = foolsgold(cosine(updates), finite)
+    shortened = jax.tree.map(jnp.add, before, tree.scale(updates, factors))
+    return tree.choose(finite & (factors < 1), shortened, after)
+
+
 def defence_links(names: tuple[str, ...]) -> list[Uplink]:
     """The uplinks among the named defences: clipping first, which makes longer copies equal.
 
@@ -88,5 +112,9 @@ def defence_links(names: tuple[str, ...]) -> list[Uplink]:
     """
     for name in names:
         check_name("defence", name, DEFENCES)
-    links = {"clip": clip_to_median, "deduplicate": deduplicate()}
+    links = {
+        "clip": clip_to_median,
+        "deduplicate": deduplicate(),
+        "foolsgold": shorten_sybils,
+    }
     return [link for name, link in links.items() if name in names]

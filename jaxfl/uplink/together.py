@@ -4,8 +4,8 @@ Each is a function of a whole cohort: models before and after local training [M,
 clients are malicious [M] become the models that clients send if they are malicious [M, ...]. An
 attack that has a strength takes it as `scale`.
 
-An update is the difference after - before. A benign update counts if it is finite. If no client of
-the cohort is benign, the malicious clients send the models from before.
+An update is the difference after - before. A benign update counts if it is finite and has no entry
+beyond 1e15. If no client of the cohort is benign, malicious clients send the models from before.
 """
 
 import jax
@@ -15,7 +15,7 @@ from jaxtyping import Array, Bool, Float
 
 from jaxfl.core import tree
 from jaxfl.core.types import Params, Scalar
-from jaxfl.kernels.similarity import squared_distances
+from jaxfl.kernels.similarity import scaled, squared_distances
 
 
 def little(
@@ -160,7 +160,7 @@ def min_max(before: Params, after: Params, malicious: Bool[Array, "m"]) -> Param
       >>> min_max(jnp.zeros((3, 1)), after, jnp.array([True, False, False]))[0].tolist()
       [1.0]
     """
-    updates, mask = _updates(before, after, ~malicious)
+    updates, mask, unit = _in_unit(*_updates(before, after, ~malicious))
     mean, deviation, bounds = _spread(updates, mask)
     gap = mean[None] - updates
     slope = gap @ deviation
@@ -170,7 +170,7 @@ def min_max(before: Params, after: Params, malicious: Bool[Array, "m"]) -> Param
     room = jnp.maximum(bounds.max() - jnp.sum(gap**2, axis=1), 0.0)
     roots = (slope + jnp.sqrt(slope**2 + a * room)) / jnp.where(a > 0, a, 1.0)
     gamma = jnp.min(jnp.where(mask, roots, jnp.inf))
-    return _after(before, mean - jnp.where(a > 0, gamma, 0.0) * deviation)
+    return _after(before, unit * (mean - jnp.where(a > 0, gamma, 0.0) * deviation))
 
 
 def min_sum(before: Params, after: Params, malicious: Bool[Array, "m"]) -> Params:
@@ -186,14 +186,14 @@ def min_sum(before: Params, after: Params, malicious: Bool[Array, "m"]) -> Param
       >>> min_sum(jnp.zeros((3, 1)), after, jnp.array([True, False, False]))[0].tolist()
       [1.0]
     """
-    updates, mask = _updates(before, after, ~malicious)
+    updates, mask, unit = _in_unit(*_updates(before, after, ~malicious))
     mean, deviation, bounds = _spread(updates, mask)
     # The gaps to the mean sum to zero, so the sum of the squared distances has no linear term.
     around_mean = jnp.sum(jnp.where(mask[:, None], (updates - mean[None]) ** 2, 0.0))
     room = jnp.maximum(bounds.sum(axis=1).max() - around_mean, 0.0)
     a = mask.sum() * (deviation @ deviation)
     gamma = jnp.sqrt(room / jnp.where(a > 0, a, 1.0))
-    return _after(before, mean - jnp.where(a > 0, gamma, 0.0) * deviation)
+    return _after(before, unit * (mean - jnp.where(a > 0, gamma, 0.0) * deviation))
 
 
 def _updates(
@@ -201,8 +201,20 @@ def _updates(
 ) -> tuple[Float[Array, "m d"], Bool[Array, "m"]]:
     """The updates of these clients, 0 for the others, and which of them count: finite ones."""
     updates = tree.ravel(after) - tree.ravel(before)
-    mask = clients & jnp.isfinite(updates).all(axis=1)
+    # The server leaves out what is larger, too.
+    mask = clients & tree.finite_squares(updates, clients.size)
     return jnp.where(mask[:, None], updates, 0.0), mask
+
+
+def _in_unit(
+    updates: Float[Array, "m d"], mask: Bool[Array, "m"]
+) -> tuple[Float[Array, "m d"], Bool[Array, "m"], Float[Array, ""]]:
+    """The updates in a unit in which their fourth powers are finite, a power of two, and the unit.
+
+    No digit is lost.
+    """
+    rescaled, power = scaled(updates[None])
+    return rescaled[0], mask, power[0]
 
 
 def _mean(updates: Float[Array, "m d"], mask: Bool[Array, "m"]) -> Float[Array, "d"]:

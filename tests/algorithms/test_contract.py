@@ -48,6 +48,7 @@ from jaxfl.core.options import accepts, options_of, takes_fractions
 from jaxfl.core.streams import Stream
 from jaxfl.core.types import Cohort, Edges, State, take_offer
 from jaxfl.simulation import checkpoint, mesh
+from jaxfl.simulation.rounds import cohort_round
 from jaxfl.training.batch_statistics import statistics
 from jaxfl.uplink import attack
 
@@ -463,6 +464,28 @@ def test_what_is_not_finite_reaches_nobody(factory, rubbish):
     assert differ(pick(state.clients, others), pick(healed.clients, others)) or differ(
         state.server, healed.server
     )
+
+
+@pytest.mark.long
+def test_an_upload_whose_squares_overflow_counts_as_not_finite(factory):
+    """One client cannot keep the others from learning by finite numbers, whatever their size."""
+    data, huge, others = uneven(), 2, np.delete(np.arange(C), 2)
+    cohort = cohort_of(data, np.arange(C))
+
+    def round_with(cohort, number):
+        def spoil(key, before, after, ids):
+            rows = tree.choose(ids == huge, jax.tree.map(lambda x: x * 0 + number, after), after)
+            return jax.tree.map(lambda x, y: x.astype(y.dtype), rows, after)
+
+        algorithm = factory(shallow(uplink=spoil))
+        state = algorithm.init(init_key(), cohort.train)
+        return cohort_round(algorithm, jax.random.key(3), state, cohort)
+
+    outcome = jit(round_with)
+    state, info = outcome(cohort, jnp.nan)
+    assert info.reported[others].all()
+    for number in (3e38, -1e20, 2e15):
+        equal(outcome(cohort, number), (state, info))
 
 
 @pytest.mark.long(every=4)

@@ -1,5 +1,7 @@
 """FedNova on least squares, beside NumPy written from the paper."""
 
+import warnings
+
 import jax
 import numpy as np
 import optax
@@ -9,6 +11,7 @@ from toys import close, federation, run
 import jaxfl
 from jaxfl.algorithms import fedavg, fednova
 from jaxfl.core import tree
+from jaxfl.core.errors import RunWarning
 from jaxfl.core.types import Cohort
 from jaxfl.models.mlp import mlp
 
@@ -71,3 +74,22 @@ def test_it_is_fedavg_where_all_clients_take_the_same_steps():
     )
     states = [run(method(same), DATA, 2)[0] for method in (fednova, fedavg)]
     close(*states, 1e-5)
+
+
+@pytest.mark.parametrize("momentum", [0.0, 0.9])
+def test_a_warning_says_by_how_much_short_trainings_are_multiplied(momentum):
+    sizes = np.array([4, 40, 40])
+    x = [np.zeros((n * 5 // 4, 2), np.float32) for n in sizes]
+    unequal = federation(x, [one[:, :1] for one in x])
+    a = norm(momentum, EPOCHS * sizes / 4)
+    factor = (sizes @ a) / sizes.sum() / a[0]
+    algorithm = fednova(task(momentum))
+    rounds = jaxfl.make_rounds(algorithm, jaxfl.participation.full(3))
+    state = algorithm.init(jax.random.key(0), unequal.train)
+    with pytest.warns(RunWarning, match=rf"with 4 training examples by {factor:.3g},"):
+        rounds(jax.random.key(0), unequal, state, 0, 1)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        # It is said once.
+        rounds(jax.random.key(0), unequal, state, 1, 1)
+        algorithm.warn_of_sizes(np.array([0, 30, 40]))

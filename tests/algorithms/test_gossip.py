@@ -90,6 +90,20 @@ def test_without_training_push_sum_finds_the_mean_of_the_first_models(graph):
     np.testing.assert_allclose(found, np.tile(models.mean(axis=0), (CLIENTS, 1)), atol=5e-3)
 
 
+def test_push_sum_refuses_graphs_on_which_somebody_hears_nobody():
+    """Client 0 sends to client 1 and hears nobody: its model would be 0 / 0 in the end."""
+    graph = np.zeros((4, 4))
+    graph[[1, 2, 3, 1], [0, 1, 2, 3]] = 1
+    with pytest.raises(InputError, match="no path leads from client 1 to client 0"):
+        push_sum(quadratic(), graph=graph)
+    with pytest.raises(InputError, match="no path leads from client 0 to client 1"):
+        push_sum(quadratic(), graph=graph.T)
+    with pytest.raises(InputError, match="not strongly connected"):
+        push_sum(quadratic(), graph=np.zeros((4, 4)))
+    graph[0, 3] = 1
+    push_sum(quadratic(), graph=graph)
+
+
 def test_on_the_complete_graph_gossip_is_fedavg_of_equal_clients():
     found, info, _ = run(gossip(quadratic(), graph="complete"), DATA, 2)
     expected, _, _ = run(made(fedavg, quadratic), DATA, 2)

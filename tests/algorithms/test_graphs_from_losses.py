@@ -1,5 +1,6 @@
 """Graphs that clients find by losses or gradients: MeritFed, DPFL and CoBo, beside NumPy."""
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
@@ -24,11 +25,15 @@ BEGIN = rng.normal(size=(5, 3)).astype(np.float32)
 def one_round(algorithm, steps=20):
     """The trained models, the new ones and the info of a round from different models."""
     begin = {"w": jnp.asarray(BEGIN)}
-    clients = begin if algorithm.wire is None else Clients(begin)
-    state, info, _ = run(algorithm, DATA, 1, state=State(clients, ()))
-    alone = State(Clients(begin), ())
-    trained, _, _ = run(made(local, quadratic, steps=steps), DATA, 1, state=alone)
-    return np.asarray(trained.clients.memory["w"], np.float64), state, info
+    state, info, _ = run(algorithm, DATA, 1, state=State(Clients(begin), ()))
+    return trained_from(begin, 0, steps), state, info
+
+
+def trained_from(models, number, steps):
+    """The models after local training in this round."""
+    alone = State(Clients(models), ())
+    state, _, _ = run(made(local, quadratic, steps=steps), DATA, 1, state=alone, start=number)
+    return np.asarray(state.clients.memory["w"], np.float64)
 
 
 def test_a_round_of_meritfed_equals_numpy():
@@ -73,26 +78,38 @@ def test_a_round_of_dpfl_equals_a_greedy_choice_in_numpy():
     np.testing.assert_allclose(info.metrics["edges"], edges / 5, atol=1e-6)
 
 
-def test_a_round_of_cobo_equals_numpy():
-    """After one local step, when clients are not yet where their own loss is lowest."""
-    algorithm = cobo(quadratic(steps=1), pull=0.3)
-    trained, state, info = one_round(algorithm, steps=1)
+@pytest.mark.parametrize("gamma", [0.1, None])
+def test_rounds_of_cobo_equal_numpy(gamma):
+    """With few local steps, so that clients are not yet where their own loss is lowest.
+
+    Without gamma w is 1 where the gradients agree and 0 where they do not.
+    """
+    algorithm = cobo(quadratic(steps=1), pull=0.3, gamma=gamma)
     best = np.stack([x[:cut].mean(axis=0) for x, cut in zip(X, CUTS, strict=True)])
-    expected = trained.copy()
-    edges = 0
-    for i in range(5):
-        agreeing = []
-        for j in range(5):
-            middle = (trained[i] + trained[j]) / 2
-            if j != i and (middle - best[i]) @ (middle - best[j]) > 0:
-                agreeing.append(j)
-        pull = min(0.3, 1 / max(len(agreeing), 1))
-        for j in agreeing:
-            expected[i] -= pull * (trained[i] - trained[j])
-        edges += len(agreeing)
-    assert 0 < edges < 20
-    np.testing.assert_allclose(state.clients["w"], expected, atol=1e-5)
-    np.testing.assert_allclose(info.metrics["edges"], edges / 5, atol=1e-6)
+    w = 1 - np.eye(5)
+    state = algorithm.init(jax.random.key(0), DATA.train)
+    state = state._replace(clients=state.clients._replace(model={"w": jnp.asarray(BEGIN)}))
+    for number in range(2):
+        trained = trained_from(state.clients.model, number, steps=1)
+        expected = trained.copy()
+        state, info, _ = run(algorithm, DATA, 1, state=state, start=number)
+        for i in range(5):
+            for j in np.delete(np.arange(5), i):
+                middle = (trained[i] + trained[j]) / 2
+                agreement = (middle - best[i]) @ (middle - best[j])
+                if gamma is None:
+                    w[i, j] = agreement > 0
+                else:
+                    w[i, j] = np.clip(w[i, j] + gamma * agreement, 0, 1)
+            for j in np.delete(np.arange(5), i):
+                pull = min(0.3, 1 / max(w[i].sum(), 1))
+                expected[i] -= pull * w[i, j] * (trained[i] - trained[j])
+        np.testing.assert_allclose(state.clients.model["w"], expected, atol=1e-5)
+        np.testing.assert_allclose(state.clients.collaboration * (1 - np.eye(5)), w, atol=1e-5)
+        np.testing.assert_allclose(info.metrics["edges"], w.sum() / 5, atol=1e-5)
+    between = w[~np.eye(5, dtype=bool)]
+    assert between.min() < 0.9
+    assert between.max() > 0
     assert info.up.tolist() == [[3 * 5] * 5]
 
 

@@ -44,6 +44,10 @@ def test_the_second_singular_value_is_the_root_of_an_eigenvalue():
     expected = np.sort(np.sqrt(np.abs(eigenvalues)))[-2]
     assert second_singular_value(weights) == pytest.approx(expected, abs=1e-6)
     assert second_singular_value(np.ones((1, 1))) == 0.0
+    # Of two directed stars, and no larger for any weights.
+    assert second_singular_value(np.eye(6)[[0, 0, 0, 3, 3, 3]]) == pytest.approx(np.sqrt(3))
+    rows = np.random.default_rng(0).dirichlet(np.full(6, 0.02), (50, 6))
+    assert 1 < max(map(second_singular_value, rows)) <= np.sqrt(3)
 
 
 def pair_counting_rand_index(one, other):

@@ -2,8 +2,9 @@
 
 import numpy as np
 import pytest
+from scipy.sparse.csgraph import connected_components
 
-from jaxfl.graphs.topology import adjacency, ring
+from jaxfl.graphs.topology import DIRECTED_NETWORKS, adjacency, ring, unreached
 
 
 @pytest.mark.parametrize("servers", [1, 2, 3, 6])
@@ -16,3 +17,27 @@ def test_graphs_of_servers_are_found_by_name(servers):
 def test_a_given_graph_stays_as_it_is():
     edge = np.array([[0, 1], [1, 0]])
     np.testing.assert_array_equal(adjacency(edge, 2), edge)
+
+
+def test_two_nodes_are_apart_where_scipy_finds_several_strong_components():
+    rng = np.random.default_rng(0)
+    counts = []
+    for _ in range(60):
+        graph = (rng.random((7, 7)) < 0.35) * (1.0 - np.eye(7))
+        count, labels = connected_components(graph, connection="strong")
+        counts.append(count)
+        apart = unreached(graph)
+        assert (apart is None) == (count == 1)
+        if apart is not None:
+            sender, receiver = apart
+            # Powers count the paths.
+            paths = np.linalg.matrix_power(np.eye(7) + graph, 7)
+            assert labels[sender] != labels[receiver]
+            assert paths[receiver, sender] == 0
+    assert 5 < counts.count(1) < 55
+
+
+@pytest.mark.parametrize("name", DIRECTED_NETWORKS)
+def test_named_directed_graphs_are_strongly_connected_over_their_turns(name):
+    for clients in (1, 2, 5, 8):
+        assert unreached(DIRECTED_NETWORKS[name](clients, 0, 0).sum(axis=0)) is None

@@ -392,6 +392,12 @@ TABLE = [
     Kernel("robust.krum: one", chosen(1), "columns", "simplex general shift", 0),
     Kernel("robust.krum: several", chosen(None), "columns", "simplex general shift", 0),
     Kernel("robust.clip_updates", shortened, "rows", degree=1),
+    Kernel(
+        "robust.foolsgold",
+        lambda c: robust.foolsgold(cosine(c.models), c.reported),
+        "rows",
+        "nonnegative",
+    ),
     Kernel("similarity.gram", lambda c: gram(c.models), "pairs", SIMILARITIES, 2, 15),
     Kernel("similarity.cosine", lambda c: cosine(c.models), "pairs", COSINES),
     Kernel(

@@ -146,11 +146,12 @@ def test_a_malformed_upload_is_refused_in_one_line_and_has_not_reported(fault, w
     alike(strategy, *without_the_sender)
 
 
-def test_an_upload_that_is_not_finite_has_not_reported(without_the_sender):
+@pytest.mark.parametrize("rubbish", [np.nan, 3e38])
+def test_an_upload_that_is_not_finite_has_not_reported(without_the_sender, rubbish):
     def change(kind, number, client, reply):
         if (kind, number, client) == ("train", 1, SENDER):
             arrays = reply.content["arrays"]
-            broken = {name: np.full_like(array.numpy(), np.nan) for name, array in arrays.items()}
+            broken = {name: np.full_like(array.numpy(), rubbish) for name, array in arrays.items()}
             reply.content["arrays"] = ArrayRecord({k: Array(v) for k, v in broken.items()})
         return reply
 

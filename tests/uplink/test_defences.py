@@ -21,7 +21,15 @@ from jaxfl.experiment.config.text import to_json
 from jaxfl.experiment.privacy.audit import audit
 from jaxfl.training.acceptance import accept_validated
 from jaxfl.training.objectives import data_loss
-from jaxfl.uplink import attack, chain, clip_to_median, deduplicate, defence_links, gaussian
+from jaxfl.uplink import (
+    attack,
+    chain,
+    clip_to_median,
+    deduplicate,
+    defence_links,
+    gaussian,
+    shorten_sybils,
+)
 
 KEY = jax.random.key(0)
 RNG = np.random.default_rng(1)
@@ -49,12 +57,12 @@ def test_updates_are_cut_to_the_median_norm_of_the_finite_ones():
     assert np.isnan(found[5]).any()
 
 
-@pytest.mark.parametrize("broken", [np.nan, np.inf])
+@pytest.mark.parametrize("broken", [np.nan, np.inf, 3e38, 1e16])
 def test_a_client_whose_upload_is_not_finite_has_not_reported_whatever_the_defences(broken):
     steps = STEPS.copy()
     steps[2, 1, 1] = broken
     steps[4] = STEPS[1]
-    task = linear(uplink=chain(*defence_links(("clip", "deduplicate"))))
+    task = linear(defence=chain(*defence_links(("clip", "deduplicate"))))
     after = {"w": BEFORE["w"] + steps}
     received, reported = task.upload(KEY, BEFORE, after, IDS)
     assert reported.tolist() == [True, True, False, True, True, True]
@@ -75,6 +83,42 @@ def test_updates_with_a_near_copy_count_as_none_and_the_others_stay():
     np.testing.assert_allclose(steps_after(deduplicate(), opposite), opposite, atol=1e-5)
     with pytest.raises(InputError, match=r"threshold is 2.0: expected a number in \[0, 1\]"):
         deduplicate(2.0)
+
+
+def foolsgold_by_loops(updates):
+    """Algorithm 1 of the paper, with kappa = 1."""
+    count = len(updates)
+    units = updates / np.linalg.norm(updates, axis=1, keepdims=True)
+    cosines = units @ units.T - 2 * np.eye(count)
+    nearest = cosines.max(axis=1)
+    alpha = np.zeros(count)
+    for i in range(count):
+        row = [
+            cosines[i, j] * nearest[i] / nearest[j] if nearest[j] > nearest[i] else cosines[i, j]
+            for j in range(count)
+            if j != i
+        ]
+        alpha[i] = min(max(1 - max(row), 0), 1)
+    alpha = np.minimum(alpha / alpha.max(), 0.99)
+    return np.clip(np.log(alpha / (1 - alpha)) + 0.5, 0, 1)
+
+
+def test_updates_that_are_more_alike_than_all_others_are_shortened_as_in_the_paper():
+    steps = STEPS.copy()
+    aim = RNG.normal(size=(5, 4)).astype(np.float32)
+    steps[3:5] = aim + 0.3 * RNG.normal(size=(2, 5, 4)).astype(np.float32)
+    steps[0] += 0.5 * steps[1]
+    factors = foolsgold_by_loops(steps.reshape(M, -1).astype(float))
+    assert factors[3:5].max() < 0.1
+    assert factors.max() == 1
+    expected = factors[:, None, None] * steps
+    np.testing.assert_allclose(steps_after(shorten_sybils, steps), expected, atol=1e-4)
+    # One that is not finite stays what it is, and the others are as without it.
+    steps[5] = np.nan
+    factors = foolsgold_by_loops(steps[:5].reshape(5, -1).astype(float))
+    found = steps_after(shorten_sybils, steps)
+    np.testing.assert_allclose(found[:5], factors[:, None, None] * steps[:5], atol=1e-4)
+    assert np.isnan(found[5]).all()
 
 
 def test_clipping_comes_before_the_search_for_copies():
@@ -216,7 +260,7 @@ def test_where_every_offer_is_refused_a_client_goes_on_with_what_it_trained(name
     close(deployed(algorithm, state, 6), alone.clients.memory, tolerance=1e-6)
 
 
-@pytest.mark.parametrize("defend", [("clip",), ("deduplicate",), ("accept",)])
+@pytest.mark.parametrize("defend", [("clip",), ("deduplicate",), ("foolsgold",), ("accept",)])
 def test_defences_follow_a_relabelling_and_work_with_some_of_the_clients(defend):
     data = opposite_groups()
     poison = attack("collude", np.array([False] * 4 + [True] * 2))

@@ -126,3 +126,18 @@ def test_a_cohort_without_benign_clients_is_no_error(name):
 def test_equal_benign_updates_leave_no_room(name):
     equal = jax.tree.map(lambda b: b + 1.0, BEFORE)
     np.testing.assert_allclose(sent_updates(name, after=equal)[1], 1.0, atol=1e-3)
+
+
+@pytest.mark.parametrize("size", [1e10, 1e14, 1e20, 3e38])
+@pytest.mark.parametrize("name", NAMES)
+def test_what_is_sent_is_finite_whatever_a_benign_client_sends(name, size):
+    """Up to 1e15 it counts, and beyond it is left out."""
+    after = jax.tree.map(lambda x: x.at[2].set(size), AFTER)
+    found = sent_updates(name, after=after)[MALICIOUS]
+    assert np.isfinite(found).all()
+    if size > 1e15:
+        without = MALICIOUS | (np.arange(M) == 2)
+        expected = jit(attack(name, without, None))(jax.random.key(0), BEFORE, AFTER, IDS)
+        expected = tree.ravel(jax.tree.map(jnp.subtract, expected, BEFORE))
+        if name != "collude":
+            np.testing.assert_allclose(found, np.asarray(expected)[MALICIOUS], rtol=2e-4, atol=2e-5)

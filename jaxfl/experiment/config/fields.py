@@ -202,8 +202,9 @@ class UploadOptions:
     not given"""
     defend: Annotated[tuple[str, ...], Names("defence", DEFENCES)] = ()
     """defences: clip (the server cuts updates to their median norm), deduplicate (updates that have
-    a copy do not count), accept (a client keeps its own model where that is clearly better on its
-    validation data); see docs/robustness.md"""
+    a copy do not count), foolsgold (updates more alike than all others are shortened), accept (a
+    client keeps its own model where that is clearly better on its validation data); see
+    docs/robustness.md"""
     clip: Annotated[
         float | None,
         POSITIVE,

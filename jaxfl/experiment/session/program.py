@@ -17,7 +17,7 @@ from jaxfl.core.options import checked
 from jaxfl.core.types import Algorithm, Cohort, Federation, Info, Params, State
 from jaxfl.experiment.session.build import Built
 from jaxfl.simulation import mesh
-from jaxfl.simulation.checks import check_validation
+from jaxfl.simulation.checks import check_validation, warn_of_sizes
 from jaxfl.simulation.evaluate import After, Evaluation, make_evaluate_models
 from jaxfl.simulation.rounds import make_rounds
 
@@ -168,6 +168,7 @@ def compile_run(built: Built, done: int = 0) -> Program:
         return compiled, jax.tree.map(lambda x, where: x.update(sharding=where), shapes, shardings)
 
     check_validation(built.algorithm, federation)
+    warn_of_sizes(built.algorithm, seeds.one(federation))
     with jax.set_mesh(mesh.make_mesh(built.devices)):
         # Not jitted: the task's own `init` is, and it is the same program for all methods.
         state = seeds.each(init, (0, 0))(numbers, federation)

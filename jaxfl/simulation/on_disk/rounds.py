@@ -107,6 +107,8 @@ def make_stored_rounds(
             "the method learns from the clients' validation data, and no client has any: give each "
             "some, or choose another method",
         )
+    if algorithm.warn_of_sizes is not None:
+        algorithm.warn_of_sizes(federation.count("train"))
 
     @jax.jit
     def step(
