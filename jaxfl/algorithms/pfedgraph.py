@@ -1,6 +1,6 @@
 """pFedGraph: a collaboration graph found by a quadratic program."""
 
-from typing import Annotated, Literal, NamedTuple
+from typing import Annotated, Any, Literal, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -11,7 +11,7 @@ from jaxfl.algorithms.steps.composition import compose
 from jaxfl.core import tree
 from jaxfl.core.errors import check
 from jaxfl.core.facts import method
-from jaxfl.core.messages import Down, Exchange, Outcome, Report, ServerState, Up, Uploads, Wire
+from jaxfl.core.messages import Down, Exchange, Outcome, Report, ServerState, Up, Wire
 from jaxfl.core.options import COUNT, POSITIVE
 from jaxfl.core.papers import Paper
 from jaxfl.core.streams import stream
@@ -216,7 +216,7 @@ def pfedgraph(
         report = Report((one.loss + other.loss) / 2, one.batches + other.batches, trained)
         return Memory(trained, aligned), (Up(one.params, start), Up(other.params, start)), report
 
-    def server(key: PRNGKey, state: ServerState, uploads: Uploads | tuple) -> Outcome:
+    def server(key: PRNGKey, state: ServerState, uploads: Any) -> Outcome:
         if not measured:
             ids, sizes, reported, received, *_ = uploads
             # (4): the quadratic program gives a row of weights for each client.
