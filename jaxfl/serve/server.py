@@ -157,10 +157,10 @@ def advance(
     who = ids[reported]
     counted, replies = progress.counted.copy(), progress.replies
     counted[who] = progress.rounds
-    if jax.tree.leaves(replies):
+    if who.size and jax.tree.leaves(replies):
         common = jax.tree.map(lambda x: np.stack([np.asarray(x)] * who.size), reply.common)
         each = jax.tree.map(lambda x: np.asarray(x)[reported], reply.each)
-        replies = write_rows(replies, who, (common, each)) if who.size else replies
+        replies = write_rows(replies, who, (common, each))
     return progress._replace(
         rounds=progress.rounds + 1,
         server=jax.tree.map(np.asarray, state.server),
