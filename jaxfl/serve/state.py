@@ -1,7 +1,6 @@
 """Arrays in a file: written completely or not at all, read without unpickling."""
 
 import os
-import zipfile
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -39,17 +38,19 @@ def read_arrays(file: Path) -> dict[str, np.ndarray]:
     Raises:
       InputError: the file is damaged, or cannot be read without unpickling.
       FileNotFoundError: there is no such file.
+      OSError: it cannot be opened.
 
     Example:
       >>> read_arrays(Path("state.npz"))
       Traceback (most recent call last):
       FileNotFoundError: [Errno 2] No such file or directory: 'state.npz'
     """
-    try:
-        with file.open("rb") as handle, np.load(handle, allow_pickle=False) as npz:
-            return {name: npz[name] for name in npz.files}
-    except (ValueError, EOFError, KeyError, zipfile.BadZipFile, AttributeError) as error:
-        raise InputError(
-            f"{file} is damaged ({str(error).splitlines()[0][:100] if str(error) else 'empty'}): "
-            "remove it to start anew, or put back a copy"
-        ) from None
+    with file.open("rb") as handle:
+        try:
+            with np.load(handle, allow_pickle=False) as npz:
+                return {name: npz[name] for name in npz.files}
+        except Exception as error:  # of bytes that may be anything
+            reason = str(error).splitlines()[0][:100] if str(error) else type(error).__name__
+            raise InputError(
+                f"{file} is damaged ({reason}): remove it to start anew, or put back a copy"
+            ) from None
