@@ -25,6 +25,9 @@ Start = Literal["server", "client", "nobody"]
 class ExchangeForm(NamedTuple):
     """The form of an exchange. All shapes are those of one client, [1, ...]."""
 
+    # what clients keep before it and after it, which need not have the same form within a round
+    memory: PyTree
+    memory_after: PyTree
     down: Down
     ups: tuple[Up, ...]
     # whether the server's step takes one `Uploads`, not a tuple of them
@@ -118,7 +121,8 @@ def form_of(
             reply = down
             break
         memory_after, ups, _ = jax.eval_shape(exchange.client, key, memory, down, cohort)
-        form = ExchangeForm(down, ups_of(ups), isinstance(ups, Up), sent, ())
+        single = isinstance(ups, Up)
+        form = ExchangeForm(memory, memory_after, down, ups_of(ups), single, sent, ())
         arguments = _arguments(key, known, form.ups, rows)
         step = server_step(channel, exchange.server, sent, form.single)
         starts = _starts(channel, exchange, form, (key, memory, down, cohort), step, arguments)

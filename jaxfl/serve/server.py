@@ -98,7 +98,7 @@ def server_half(
         exchange, exchange_form = wire.exchanges[place], form.exchanges[place]
 
         def starts(key: PRNGKey, down: Down, ids: Array, number: Array) -> tuple[Params, ...]:
-            many = stacked((form.memory, exchange_form.ups), form.rows)
+            many = stacked((exchange_form.memory, exchange_form.ups), form.rows)
             memory, zeros = jax.tree.map(lambda x: jax.numpy.zeros(x.shape, x.dtype), many)
             if "server" not in exchange_form.starts:
                 return tuple(up.before for up in zeros)

@@ -21,7 +21,16 @@ from jaxfl.uplink import attack, chain, clip_to_median, gaussian, top_k
 # FedCedar is served as soon as it is written as messages.
 NAMES = [
     name
-    for name in ("fedavg", "pfedgraph", "ditto", "fedper", "gossip", "fedavgm", "fedcedar")
+    for name in (
+        "fedavg",
+        "pfedgraph",
+        "ditto",
+        "fedper",
+        "gossip",
+        "fedavgm",
+        "fedcedar",
+        "fedfomo",
+    )
     if ALGORITHMS[name](shallow()).wire is not None
 ]
 
