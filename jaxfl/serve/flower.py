@@ -1,6 +1,7 @@
 """A method of messages as a strategy of Flower."""
 
 from collections.abc import Callable, Iterable
+from contextlib import nullcontext
 from logging import INFO
 from pathlib import Path
 from typing import NamedTuple
@@ -26,11 +27,21 @@ from jaxfl.serve.pack import pack_key
 from jaxfl.serve.plain import Elsewhere, plain_wire
 from jaxfl.serve.replies import arrivals, score_log
 from jaxfl.serve.round_log import RoundLog, ScoreLog, write_log
-from jaxfl.serve.server import advance, known_of, restore_progress, save_progress, server_half
+from jaxfl.serve.server import (
+    advance,
+    known_of,
+    restore_progress,
+    save_progress,
+    server_half,
+    settings_of,
+)
+from jaxfl.serve.state import locked
 from jaxfl.simulation.rounds import draw_cohort
 
 # Clients that train without jaxfl may have data of any form.
 NO_EXAMPLE = (np.zeros((), np.float32), np.zeros((), np.int32))
+# What the server keeps, in its directory.
+FILE = "server.npz"
 
 
 class FlowerStrategy(Strategy):
@@ -101,7 +112,7 @@ class FlowerStrategy(Strategy):
         Raises:
           InputError: the method is not written as messages, or reads the data of all clients before
             its first round; the task's upload has no halves; or the saved server is of another
-            method, model or number of clients.
+            method, model, number of clients, size of a cohort or key.
         """
         wire, channel = wire_of(algorithm), channel_of(task)
         rows = jax.eval_shape(participation, key, jnp.int32(0)).size
@@ -113,9 +124,9 @@ class FlowerStrategy(Strategy):
         self.participation, self.key, self.init_key = participation, key, init_key
         self.directory, self.evaluate_every = directory, evaluate_every
         self.min_available_nodes, self.question_timeout = min_available_nodes, question_timeout
+        self._settings = settings_of(self.form, key, init_key)
         self.progress = self.half.start(init_key)
-        if directory is not None and (directory / "server.npz").exists():
-            self.progress = restore_progress(directory / "server.npz", self.progress)
+        self._restore()
         self.rounds: list[RoundLog] = []
         self.scores: list[ScoreLog] = []
         self._roster = Roster()
@@ -144,12 +155,23 @@ class FlowerStrategy(Strategy):
           train_config: for clients of your own; `evaluate_config` likewise.
           evaluate_config: see `train_config`.
           evaluate_fn: see Flower; there is no common model, so it is given no arrays.
+
+        Raises:
+          InputError: another server writes into the directory.
         """
         self._timeout = timeout
-        left = max(num_rounds - int(self.progress.rounds), 0)
-        return super().start(
-            grid, ArrayRecord(), left, timeout, train_config, evaluate_config, evaluate_fn
-        )
+        with nullcontext() if self.directory is None else locked(self.directory):
+            # Another server may have gone on since this one was made.
+            self._restore()
+            left = max(num_rounds - int(self.progress.rounds), 0)
+            return super().start(
+                grid, ArrayRecord(), left, timeout, train_config, evaluate_config, evaluate_fn
+            )
+
+    def _restore(self) -> None:
+        """Goes on from the saved server, if there is one."""
+        if self.directory is not None and (self.directory / FILE).exists():
+            self.progress = restore_progress(self.directory / FILE, self.progress, self._settings)
 
     def summary(self) -> None:
         """Logs what the strategy serves, as Flower's strategies do."""
@@ -289,7 +311,7 @@ class FlowerStrategy(Strategy):
         self.rounds.append(log)
         if self.directory is not None:
             write_log(self.directory, log)
-            save_progress(self.directory / "server.npz", self.progress)
+            save_progress(self.directory / FILE, self.progress, self._settings)
 
 
 class OpenRound(NamedTuple):

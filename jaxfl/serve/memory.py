@@ -104,9 +104,7 @@ def shelf_in_file(file: Path) -> Shelf:
     return Shelf(read, lambda memories: write_arrays(file, named(memories)))
 
 
-def _of_run(
-    arrays: dict[str, np.ndarray], first: Memories, forms: Sequence[PyTree]
-) -> Memories:
+def _of_run(arrays: dict[str, np.ndarray], first: Memories, forms: Sequence[PyTree]) -> Memories:
     """The memories if they are of the same run; those of another run are forgotten."""
     if "run" not in arrays or arrays["run"].tolist() != first.run.tolist():
         return first
