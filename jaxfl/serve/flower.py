@@ -37,6 +37,7 @@ from jaxfl.serve.server import (
 )
 from jaxfl.serve.state import locked
 from jaxfl.simulation.rounds import draw_cohort
+from jaxfl.training.upload import faithful
 
 # Clients that train without jaxfl may have data of any form.
 NO_EXAMPLE = (np.zeros((), np.float32), np.zeros((), np.int32))
@@ -109,6 +110,9 @@ class FlowerStrategy(Strategy):
             next ones wait for one.
           question_timeout: how long a new node has to say which client it is, in seconds.
 
+        A defence that measures updates from starts which clients tell is warned of: a malicious
+        client evades it.
+
         Raises:
           InputError: the method is not written as messages, or reads the data of all clients before
             its first round; the task's upload has no halves; or the saved server is of another
@@ -120,6 +124,13 @@ class FlowerStrategy(Strategy):
         if isinstance(task.trainer, Elsewhere):
             wire = plain_wire(wire, task.trainer)
         self.form = form_of(wire, channel, example, clients, rows)
+        told = any("client" in exchange.starts for exchange in self.form.exchanges)
+        if told and channel.defence is not faithful:
+            warn(
+                "a client tells from where its update starts, so the defence sees what a malicious "
+                "client wants it to see: choose a method whose server knows the start (fedavg, "
+                "ditto), or a method that is itself robust (median, krum)"
+            )
         self.half = server_half(wire, channel, self.form, example)
         self.participation, self.key, self.init_key = participation, key, init_key
         self.directory, self.evaluate_every = directory, evaluate_every

@@ -1,5 +1,7 @@
 """A served method is the method of `make_rounds`."""
 
+import warnings
+
 import jax.numpy as jnp
 import numpy as np
 import pytest
@@ -142,6 +144,16 @@ def test_what_cannot_be_served_is_said_in_one_line():
     # Its messages are not those of its rounds.
     with pytest.raises(InputError, match=r"not written as messages"):
         strategy_of(algorithm._replace(round=lambda *arguments: algorithm.round(*arguments)))
+
+
+def test_a_defence_that_clients_can_evade_is_warned_of():
+    """Gossip's clients train from models that only they have."""
+    task = shallow(defence=clip_to_median)
+    with pytest.warns(RunWarning, match=r"a client tells from where its update starts"):
+        strategy = strategy_of(method("gossip", task), task)
+    assert strategy.form.exchanges[0].starts == ("client",)
+    with warnings.catch_warnings(action="error"):
+        strategy_of(method("fedavg", task), task)
 
 
 def test_logs_have_the_weights_and_the_scores():
