@@ -4,7 +4,7 @@ from typing import Annotated, NamedTuple
 
 import jax.numpy as jnp
 from jax import lax
-from jaxtyping import Array, Bool
+from jaxtyping import Array, Bool, Int
 
 from jaxfl.algorithms.steps.choice import deploy_choice, offer, train_choice
 from jaxfl.algorithms.steps.composition import compose
@@ -84,12 +84,17 @@ def fedsem(task: Task, *, clusters: Annotated[int, COUNT] = 5) -> Algorithm:
     def server(key: PRNGKey, state: ServerState, uploads: Uploads) -> Outcome:
         before = state.server
         ids, _, reported, received, *_ = uploads
+
+        def first_clusters() -> Int[Array, "m"]:
+            # A client whose message was lost still has the first model, which is every centre.
+            start = tree.take(before.centres, jnp.zeros(ids.size, int))
+            models = tree.choose(reported, received, start)
+            return kmeans(stream(key, "server"), models, ids, clusters).assignment
+
         # Expectation: each client joins the nearest centre.
-        cluster = lax.cond(
-            before.begun,
-            lambda: nearest(received, before.centres),
-            lambda: kmeans(stream(key, "server"), received, ids, clusters).assignment,
-        )
+        cluster = lax.cond(before.begun, lambda: nearest(received, before.centres), first_clusters)
+        # Of a client whose message was lost the server knows what it knew before.
+        cluster = jnp.where(reported, cluster, state.record)
         # Maximisation: a centre is the mean of its members.
         after = Server(centres(received, cluster, before.centres, reported), jnp.ones((), bool))
         return Outcome(ServerState(after, cluster), weights=together(cluster, reported))
