@@ -14,6 +14,7 @@ from flwr.serverapp import Grid
 from flwr.serverapp.strategy import Result, Strategy
 from flwr.supercore import log as flower_log
 
+from jaxfl.core import tree
 from jaxfl.core.errors import warn
 from jaxfl.core.messages import Down, ServerState
 from jaxfl.core.types import Algorithm, Participation, PRNGKey, Task
@@ -23,7 +24,7 @@ from jaxfl.serve.forms import form_of
 from jaxfl.serve.halves import channel_of
 from jaxfl.serve.nodes import Roster, meet
 from jaxfl.serve.orders import message_to
-from jaxfl.serve.pack import pack_key
+from jaxfl.serve.pack import floats_in, pack_key
 from jaxfl.serve.plain import Elsewhere, plain_wire
 from jaxfl.serve.replies import arrivals, score_log
 from jaxfl.serve.round_log import RoundLog, ScoreLog, write_log
@@ -197,20 +198,24 @@ class FlowerStrategy(Strategy):
         key, ids = self._draw(int(self.progress.rounds))
         known = known_of(self.progress, ids)
         self._open = OpenRound(key, ids, known, self.half.download(known), config, grid)
-        return self._messages(self._open.down, 0, np.ones(ids.size, bool))
+        messages = self._messages(self._open.down, 0, np.ones(ids.size, bool))
+        self._open = self._open._replace(floats=self._floats(messages))
+        return messages
 
     def aggregate_train(
         self, server_round: int, replies: Iterable[Message]
     ) -> tuple[ArrayRecord | None, MetricRecord | None]:
         """The server's steps of a round, and the messages of further exchanges between them."""
-        key, ids, known, down, _, grid = self._open
+        key, ids, known, down, _, grid, floats = self._open
         number = int(self.progress.rounds)
         clients = {node: client for client, node in self._roster.node_of.items()}
         reported = np.ones(ids.size, bool)
-        log = RoundLog(number, ids, reported, np.full(ids.size, np.nan), None, {})
+        none = np.zeros(ids.size, int)
+        log = RoundLog(number, ids, reported, np.full(ids.size, np.nan), None, {}, none, none)
         for place, form in enumerate(self.form.exchanges):
             if place > 0:
                 messages = self._messages(down, place, reported)
+                floats = self._floats(messages)
                 replies = grid.send_and_receive(messages, timeout=self._timeout)
             found = arrivals(replies, ids, clients, form)
             starts = self.half.starts[place](key, down, jnp.asarray(ids), jnp.int32(number))
@@ -226,7 +231,8 @@ class FlowerStrategy(Strategy):
             self._note_delivery(ids[found.arrived])
             known, down = outcome.state, outcome.reply._replace(counted=good)
             reported = reported & np.asarray(good)
-            log = log.add(outcome, found.loss)
+            sent = [(up.after, up.plain, up.before) for up in form.sent]
+            log = log.add(outcome, found.loss, floats, tree.size(sent) * found.arrived)
         known, reported = self.half.settle(self._open.known, known._replace(memo=None), reported)
         reported = np.asarray(reported)
         self._close(log._replace(reported=reported), known, down)
@@ -284,7 +290,7 @@ class FlowerStrategy(Strategy):
 
     def _messages(self, down: Down, exchange: int, who: np.ndarray) -> list[Message]:
         """A message to each client of the open round that takes part [M] and is connected."""
-        key, ids, _, _, config, _ = self._open
+        key, ids, _, _, config, *_ = self._open
         order = {
             "clients": self.form.clients,
             "rows": self.form.rows,
@@ -305,6 +311,12 @@ class FlowerStrategy(Strategy):
             )
             for place in there
         ]
+
+    def _floats(self, messages: list[Message]) -> np.ndarray:
+        """How many numbers the arrays of messages to the cohort of the open round have [M]."""
+        node_of, ids = self._roster.node_of, self._open.ids.tolist()
+        of_node = {one.metadata.dst_node_id: floats_in(one.content) for one in messages}
+        return np.array([of_node.get(node_of.get(client, -1), 0) for client in ids])
 
     def _last_key(self, client: int) -> dict[str, list[int]]:
         """The key of the last round that counted for a client, which takes its reply with it."""
@@ -335,3 +347,5 @@ class OpenRound(NamedTuple):
     down: Down
     config: ConfigRecord
     grid: Grid
+    # [M] how many numbers the messages of the first exchange have
+    floats: np.ndarray = np.zeros(0, int)

@@ -73,12 +73,14 @@ def test_each_side_applies_its_half_of_the_uplink():
 
 
 def test_a_client_gets_its_own_arrays_and_a_reply_once():
-    _, grid = serve(method("pfedgraph"), 2)
+    strategy, grid = serve(method("pfedgraph"), 2)
     to_first = [(kind, content) for kind, client, content in grid.sent if client == 0]
     assert [kind for kind, _ in to_first] == ["query", "train", "evaluate", "train", "evaluate"]
     sizes = [floats(content) for _, content in to_first]
     model = 90  # 8 * 8 + 8 + 8 * 2 + 2
     assert sizes == [{}, {}, {"reply-arrays": 2 * model}, {}, {"reply-arrays": 2 * model}]
+    assert [log.down.tolist() for log in strategy.rounds] == [[0] * CLIENTS] * 2
+    assert [log.up.tolist() for log in strategy.rounds] == [[model] * CLIENTS] * 2
 
 
 @pytest.mark.slow
@@ -159,5 +161,7 @@ def test_a_defence_that_clients_can_evade_is_warned_of():
 def test_logs_have_the_weights_and_the_scores():
     strategy, _ = serve(method("fedavg"), 1)
     assert strategy.rounds[0].weights.shape == (CLIENTS, CLIENTS)
+    # A model of 8 * 8 + 8 + 8 * 2 + 2 numbers goes to each client and comes back.
+    assert strategy.rounds[0].down.tolist() == strategy.rounds[0].up.tolist() == [90] * CLIENTS
     assert strategy.scores[0].ids.tolist() == list(range(CLIENTS))
     assert served.EXAMPLE[0].shape == (8,)
