@@ -4,7 +4,7 @@ from typing import Annotated, NamedTuple
 
 import jax.numpy as jnp
 from jax import lax
-from jaxtyping import Array, Bool
+from jaxtyping import Array, Bool, Int
 
 from jaxfl.algorithms.steps.choice import deploy_choice, offer, train_choice
 from jaxfl.algorithms.steps.composition import compose
@@ -91,6 +91,8 @@ def fedsem(task: Task, *, clusters: Annotated[int, COUNT] = 5) -> Algorithm:
             lambda: nearest(received, before.centres),
             lambda: kmeans(stream(key, "server"), received, ids, clusters, counted).assignment,
         )
+        # Of a client whose message was lost the server knows what it knew before.
+        cluster = jnp.where(reported, cluster, state.record)
         # Maximisation: a centre is the mean of its members.
         after = Server(centres(received, cluster, before.centres, reported), jnp.ones((), bool))
         return Outcome(ServerState(after, cluster), weights=together(cluster, reported))

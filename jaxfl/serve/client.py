@@ -169,7 +169,9 @@ def memories_of(visit: Visit) -> Memories:
     """What the client keeps, after it has heard what became of its last upload."""
     ids = jnp.array([visit.client])
     first = first_memories(visit.half.start(visit.key("init-key"), ids), visit.number("run"))
-    memories = visit.shelf.read(jax.tree.map(np.asarray, first))
+    form = visit.half.form
+    forms = [form.memory, *(each.memory_after for each in form.exchanges)]
+    memories = visit.shelf.read(jax.tree.map(np.asarray, first), forms)
     if visit.number("exchange") > 0:
         return memories
     counted = visit.number("counted")
@@ -177,8 +179,8 @@ def memories_of(visit: Visit) -> Memories:
     if not counts:
         return settled
     memory = settled.before
-    if visit.half.take is not None and visit.half.form.reply is not None:
-        reply = unpack_down(visit.content, visit.half.form.reply, REPLY)
+    if visit.half.take is not None and form.reply is not None:
+        reply = unpack_down(visit.content, form.reply, REPLY)
         reply = reply._replace(counted=jnp.ones(1, bool))
         memory = visit.half.take(visit.key("counted-key"), memory, reply, visit.cohort(counted))
     if not tree.finite(memory, 1)[0]:

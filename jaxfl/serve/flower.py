@@ -1,6 +1,7 @@
 """A method of messages as a strategy of Flower."""
 
 from collections.abc import Callable, Iterable
+from contextlib import nullcontext
 from logging import INFO
 from pathlib import Path
 from typing import NamedTuple
@@ -13,6 +14,7 @@ from flwr.serverapp import Grid
 from flwr.serverapp.strategy import Result, Strategy
 from flwr.supercore import log as flower_log
 
+from jaxfl.core import tree
 from jaxfl.core.errors import warn
 from jaxfl.core.messages import Down, ServerState
 from jaxfl.core.types import Algorithm, Participation, PRNGKey, Task
@@ -22,15 +24,26 @@ from jaxfl.serve.forms import form_of
 from jaxfl.serve.halves import channel_of
 from jaxfl.serve.nodes import Roster, meet
 from jaxfl.serve.orders import message_to
-from jaxfl.serve.pack import pack_key
+from jaxfl.serve.pack import floats_in, pack_key
 from jaxfl.serve.plain import Elsewhere, plain_wire
 from jaxfl.serve.replies import arrivals, score_log
 from jaxfl.serve.round_log import RoundLog, ScoreLog, write_log
-from jaxfl.serve.server import advance, known_of, restore_progress, save_progress, server_half
+from jaxfl.serve.server import (
+    advance,
+    known_of,
+    restore_progress,
+    save_progress,
+    server_half,
+    settings_of,
+)
+from jaxfl.serve.state import locked
 from jaxfl.simulation.rounds import draw_cohort
+from jaxfl.training.upload import faithful
 
 # Clients that train without jaxfl may have data of any form.
 NO_EXAMPLE = (np.zeros((), np.float32), np.zeros((), np.int32))
+# What the server keeps, in its directory.
+FILE = "server.npz"
 
 
 class FlowerStrategy(Strategy):
@@ -98,10 +111,13 @@ class FlowerStrategy(Strategy):
             next ones wait for one.
           question_timeout: how long a new node has to say which client it is, in seconds.
 
+        A defence that measures updates from starts which clients tell is warned of: a malicious
+        client evades it.
+
         Raises:
           InputError: the method is not written as messages, or reads the data of all clients before
             its first round; the task's upload has no halves; or the saved server is of another
-            method, model or number of clients.
+            method, model, number of clients, size of a cohort or key.
         """
         wire, channel = wire_of(algorithm), channel_of(task)
         rows = jax.eval_shape(participation, key, jnp.int32(0)).size
@@ -109,13 +125,20 @@ class FlowerStrategy(Strategy):
         if isinstance(task.trainer, Elsewhere):
             wire = plain_wire(wire, task.trainer)
         self.form = form_of(wire, channel, example, clients, rows)
+        told = any("client" in exchange.starts for exchange in self.form.exchanges)
+        if told and channel.defence is not faithful:
+            warn(
+                "a client tells from where its update starts, so the defence sees what a malicious "
+                "client wants it to see: choose a method whose server knows the start (fedavg, "
+                "ditto), or a method that is itself robust (median, krum)"
+            )
         self.half = server_half(wire, channel, self.form, example)
         self.participation, self.key, self.init_key = participation, key, init_key
         self.directory, self.evaluate_every = directory, evaluate_every
         self.min_available_nodes, self.question_timeout = min_available_nodes, question_timeout
+        self._settings = settings_of(self.form, key, init_key)
         self.progress = self.half.start(init_key)
-        if directory is not None and (directory / "server.npz").exists():
-            self.progress = restore_progress(directory / "server.npz", self.progress)
+        self._restore()
         self.rounds: list[RoundLog] = []
         self.scores: list[ScoreLog] = []
         self._roster = Roster()
@@ -144,12 +167,23 @@ class FlowerStrategy(Strategy):
           train_config: for clients of your own; `evaluate_config` likewise.
           evaluate_config: see `train_config`.
           evaluate_fn: see Flower; there is no common model, so it is given no arrays.
+
+        Raises:
+          InputError: another server writes into the directory.
         """
         self._timeout = timeout
-        left = max(num_rounds - int(self.progress.rounds), 0)
-        return super().start(
-            grid, ArrayRecord(), left, timeout, train_config, evaluate_config, evaluate_fn
-        )
+        with nullcontext() if self.directory is None else locked(self.directory):
+            # Another server may have gone on since this one was made.
+            self._restore()
+            left = max(num_rounds - int(self.progress.rounds), 0)
+            return super().start(
+                grid, ArrayRecord(), left, timeout, train_config, evaluate_config, evaluate_fn
+            )
+
+    def _restore(self) -> None:
+        """Goes on from the saved server, if there is one."""
+        if self.directory is not None and (self.directory / FILE).exists():
+            self.progress = restore_progress(self.directory / FILE, self.progress, self._settings)
 
     def summary(self) -> None:
         """Logs what the strategy serves, as Flower's strategies do."""
@@ -164,20 +198,24 @@ class FlowerStrategy(Strategy):
         key, ids = self._draw(int(self.progress.rounds))
         known = known_of(self.progress, ids)
         self._open = OpenRound(key, ids, known, self.half.download(known), config, grid)
-        return self._messages(self._open.down, 0, np.ones(ids.size, bool))
+        messages = self._messages(self._open.down, 0, np.ones(ids.size, bool))
+        self._open = self._open._replace(floats=self._floats(messages))
+        return messages
 
     def aggregate_train(
         self, server_round: int, replies: Iterable[Message]
     ) -> tuple[ArrayRecord | None, MetricRecord | None]:
         """The server's steps of a round, and the messages of further exchanges between them."""
-        key, ids, known, down, _, grid = self._open
+        key, ids, known, down, _, grid, floats = self._open
         number = int(self.progress.rounds)
         clients = {node: client for client, node in self._roster.node_of.items()}
         reported = np.ones(ids.size, bool)
-        log = RoundLog(number, ids, reported, np.full(ids.size, np.nan), None, {})
+        none = np.zeros(ids.size, int)
+        log = RoundLog(number, ids, reported, np.full(ids.size, np.nan), None, {}, none, none)
         for place, form in enumerate(self.form.exchanges):
             if place > 0:
                 messages = self._messages(down, place, reported)
+                floats = self._floats(messages)
                 replies = grid.send_and_receive(messages, timeout=self._timeout)
             found = arrivals(replies, ids, clients, form)
             starts = self.half.starts[place](key, down, jnp.asarray(ids), jnp.int32(number))
@@ -193,7 +231,8 @@ class FlowerStrategy(Strategy):
             self._note_delivery(ids[found.arrived])
             known, down = outcome.state, outcome.reply._replace(counted=good)
             reported = reported & np.asarray(good)
-            log = log.add(outcome, found.loss)
+            sent = [(up.after, up.plain, up.before) for up in form.sent]
+            log = log.add(outcome, found.loss, floats, tree.size(sent) * found.arrived)
         known, reported = self.half.settle(self._open.known, known._replace(memo=None), reported)
         reported = np.asarray(reported)
         self._close(log._replace(reported=reported), known, down)
@@ -251,7 +290,7 @@ class FlowerStrategy(Strategy):
 
     def _messages(self, down: Down, exchange: int, who: np.ndarray) -> list[Message]:
         """A message to each client of the open round that takes part [M] and is connected."""
-        key, ids, _, _, config, _ = self._open
+        key, ids, _, _, config, *_ = self._open
         order = {
             "clients": self.form.clients,
             "rows": self.form.rows,
@@ -273,6 +312,12 @@ class FlowerStrategy(Strategy):
             for place in there
         ]
 
+    def _floats(self, messages: list[Message]) -> np.ndarray:
+        """How many numbers the arrays of messages to the cohort of the open round have [M]."""
+        node_of, ids = self._roster.node_of, self._open.ids.tolist()
+        of_node = {one.metadata.dst_node_id: floats_in(one.content) for one in messages}
+        return np.array([of_node.get(node_of.get(client, -1), 0) for client in ids])
+
     def _last_key(self, client: int) -> dict[str, list[int]]:
         """The key of the last round that counted for a client, which takes its reply with it."""
         counted = int(self.progress.counted[client])
@@ -289,7 +334,7 @@ class FlowerStrategy(Strategy):
         self.rounds.append(log)
         if self.directory is not None:
             write_log(self.directory, log)
-            save_progress(self.directory / "server.npz", self.progress)
+            save_progress(self.directory / FILE, self.progress, self._settings)
 
 
 class OpenRound(NamedTuple):
@@ -302,3 +347,5 @@ class OpenRound(NamedTuple):
     down: Down
     config: ConfigRecord
     grid: Grid
+    # [M] how many numbers the messages of the first exchange have
+    floats: np.ndarray = np.zeros(0, int)

@@ -1,5 +1,7 @@
 """The form of a method's messages: shapes, and who has to send what, found by tracing it once."""
 
+import hashlib
+import re
 from collections.abc import Callable
 from functools import partial
 from typing import Any, Literal, NamedTuple
@@ -25,6 +27,9 @@ Start = Literal["server", "client", "nobody"]
 class ExchangeForm(NamedTuple):
     """The form of an exchange. All shapes are those of one client, [1, ...]."""
 
+    # what clients keep before it and after it, which need not have the same form within a round
+    memory: PyTree
+    memory_after: PyTree
     down: Down
     ups: tuple[Up, ...]
     # whether the server's step takes one `Uploads`, not a tuple of them
@@ -33,6 +38,8 @@ class ExchangeForm(NamedTuple):
     first: int
     # of each message
     starts: tuple[Start, ...]
+    # of the server's step: two methods, or two values of an option, differ in it
+    fingerprint: str = ""
 
     @property
     def sent(self) -> tuple[Up, ...]:
@@ -118,11 +125,12 @@ def form_of(
             reply = down
             break
         memory_after, ups, _ = jax.eval_shape(exchange.client, key, memory, down, cohort)
-        form = ExchangeForm(down, ups_of(ups), isinstance(ups, Up), sent, ())
+        single = isinstance(ups, Up)
+        form = ExchangeForm(memory, memory_after, down, ups_of(ups), single, sent, ())
         arguments = _arguments(key, known, form.ups, rows)
         step = server_step(channel, exchange.server, sent, form.single)
         starts = _starts(channel, exchange, form, (key, memory, down, cohort), step, arguments)
-        forms.append(form._replace(starts=starts))
+        forms.append(form._replace(starts=starts, fingerprint=fingerprint(step, *arguments)))
         outcome, reported = jax.eval_shape(step, *arguments)
         memory, known, sent = memory_after, outcome.state, sent + len(form.ups)
         down = one_client(outcome.reply._replace(counted=reported))
@@ -143,6 +151,27 @@ def used(function: Callable, *arguments: PyTree) -> PyTree:
     program = jax.make_jaxpr(function)(*arguments).jaxpr
     _, used_inputs = dce_jaxpr(program, [True] * len(program.outvars))
     return jax.tree.unflatten(jax.tree.structure(arguments), used_inputs)
+
+
+def fingerprint(function: Callable, *arguments: PyTree) -> str:
+    """A text that two functions share if JAX makes the same program of them.
+
+    Args:
+      function: pure.
+      arguments: arrays or their shapes; nothing is computed.
+
+    Example:
+      >>> texts = [fingerprint(lambda x: factor * x, 1.0) for factor in (2.0, 3.0, 3.0)]
+      >>> texts[0] == texts[1], texts[1] == texts[2]
+      (False, True)
+    """
+    program = jax.make_jaxpr(function)(*arguments)
+    # Where functions stand in the memory of a process says nothing of them.
+    text = re.sub(r" at 0x[0-9a-f]+", "", str(program.jaxpr))
+    digest = hashlib.sha256(text.encode())
+    for constant in program.consts:
+        digest.update(np.asarray(constant).tobytes())
+    return digest.hexdigest()
 
 
 def stand_in(example: tuple, ids: Array, number: Array) -> Cohort:

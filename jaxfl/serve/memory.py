@@ -5,7 +5,7 @@ server says that the upload counted. A message that says nothing of it, or of an
 that it did not.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -37,8 +37,9 @@ class Memories(NamedTuple):
 class Shelf(NamedTuple):
     """Where a client keeps its memories."""
 
-    # the memories of a run, in the form of the given ones, which are returned if there are none
-    read: Callable[[Memories], Memories]
+    # (first, forms) -> the memories of a run: `first` if there are none; `forms` has the form of
+    # `after`, by the number of exchanges that are done
+    read: Callable[[Memories, Sequence[PyTree]], Memories]
     write: Callable[[Memories], None]
 
 
@@ -73,11 +74,11 @@ def decide(memories: Memories, counted: int) -> tuple[Memories, bool]:
 def shelf_in_context(context: Context) -> Shelf:
     """A client's memories in the state of its node, which Flower keeps for one of its runs."""
 
-    def read(first: Memories) -> Memories:
+    def read(first: Memories, forms: Sequence[PyTree]) -> Memories:
         record = context.state.array_records.get(RECORD)
         if record is None:
             return first
-        return _of_run({name: array.numpy() for name, array in record.items()}, first)
+        return _of_run({name: array.numpy() for name, array in record.items()}, first, forms)
 
     def write(memories: Memories) -> None:
         arrays = {name: Array(np.asarray(x, order="C")) for name, x in named(memories).items()}
@@ -93,18 +94,20 @@ def shelf_in_file(file: Path) -> Shelf:
       >>> shelf = shelf_in_file(Path("client.npz"))
       >>> first = first_memories(np.zeros((1, 2)), run=7)
       >>> shelf.write(first._replace(after=np.ones((1, 2))))
-      >>> shelf.read(first).after.tolist()
+      >>> shelf.read(first, [first.after]).after.tolist()
       [[1.0, 1.0]]
     """
 
-    def read(first: Memories) -> Memories:
-        return _of_run(read_arrays(file), first) if file.exists() else first
+    def read(first: Memories, forms: Sequence[PyTree]) -> Memories:
+        return _of_run(read_arrays(file), first, forms) if file.exists() else first
 
     return Shelf(read, lambda memories: write_arrays(file, named(memories)))
 
 
-def _of_run(arrays: dict[str, np.ndarray], first: Memories) -> Memories:
+def _of_run(arrays: dict[str, np.ndarray], first: Memories, forms: Sequence[PyTree]) -> Memories:
     """The memories if they are of the same run; those of another run are forgotten."""
     if "run" not in arrays or arrays["run"].tolist() != first.run.tolist():
         return first
-    return from_named(arrays, first)
+    done = arrays["exchanges"].tolist() if "exchanges" in arrays else 0
+    after = forms[done] if done in range(len(forms)) else first.after
+    return from_named(arrays, first._replace(after=after))

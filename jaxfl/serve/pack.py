@@ -1,5 +1,6 @@
 """Records of Flower's messages, from pytrees and back."""
 
+import math
 from typing import Any
 
 import jax
@@ -64,7 +65,21 @@ def unpack(content: RecordDict, name: str, like: PyTree) -> PyTree:
         except Exception as error:  # of bytes that anyone may have sent
             reason = str(error).splitlines()[0][:80] if str(error) else type(error).__name__
             raise InputError(f"{key[:40]} cannot be read ({reason})") from None
+        # The bytes of an npz file are read as a file of several arrays.
+        if not isinstance(arrays[key], np.ndarray):
+            raise InputError(f"{key[:40]} cannot be read (several arrays): expected one")
     return from_named(arrays, like)
+
+
+def floats_in(content: RecordDict) -> int:
+    """How many numbers the arrays of a message have.
+
+    Example:
+      >>> floats_in(RecordDict({"common": pack(jnp.ones((2, 3))), "arrays": pack(jnp.ones(4))}))
+      10
+    """
+    arrays = [array for record in content.array_records.values() for array in record.values()]
+    return sum(math.prod(array.shape) for array in arrays)
 
 
 def pack_down(down: Down, prefix: str = "") -> dict[str, ArrayRecord]:

@@ -22,19 +22,30 @@ class RoundLog(NamedTuple):
     reported: np.ndarray
     # [M] the training loss that each client told; NaN for a client that told none
     loss: np.ndarray
-    # [M, M], or one such matrix for each part of the model. Where clients may refuse a mixture,
-    # these are the weights that they were offered
+    # [M, M], or one such matrix for each part of the model; None if clients choose the weights
+    # themselves. Where they may refuse a mixture, or take a part of it (FedAH, FedALA), these are
+    # the weights that they were offered
     weights: PyTree
     # numbers of the method, by name
     metrics: dict[str, np.ndarray]
+    # [M] how many numbers the arrays had that went to each client in this round, with the reply to
+    # its last upload. All K models of a method that sends several are sent, also where a client
+    # needs some of them only
+    down: np.ndarray
+    # [M] how many numbers of the arrays came from it, where an upload was well-formed
+    up: np.ndarray
 
-    def add(self, outcome: Outcome, loss: np.ndarray) -> "RoundLog":
-        """The log with what an exchange adds, and the losses that clients told in it [M]."""
+    def add(
+        self, outcome: Outcome, loss: np.ndarray, down: np.ndarray, up: np.ndarray
+    ) -> "RoundLog":
+        """The log with what an exchange adds, see the fields."""
         weights = self.weights if outcome.weights is None else outcome.weights
         return self._replace(
             loss=np.where(np.isfinite(loss), loss, self.loss),
             weights=jax.tree.map(np.asarray, weights),
             metrics=jax.tree.map(np.asarray, self.metrics | outcome.metrics),
+            down=self.down + down,
+            up=self.up + up,
         )
 
 

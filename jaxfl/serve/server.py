@@ -8,7 +8,7 @@ import jax
 import numpy as np
 from jaxtyping import Array, PyTree
 
-from jaxfl.core.errors import InputError
+from jaxfl.core.errors import InputError, check, warn
 from jaxfl.core.messages import Down, ServerState, Wire, ups_of
 from jaxfl.core.types import Params, PRNGKey
 from jaxfl.serve.arrays import from_named, named, rows, write_rows
@@ -98,7 +98,7 @@ def server_half(
         exchange, exchange_form = wire.exchanges[place], form.exchanges[place]
 
         def starts(key: PRNGKey, down: Down, ids: Array, number: Array) -> tuple[Params, ...]:
-            many = stacked((form.memory, exchange_form.ups), form.rows)
+            many = stacked((exchange_form.memory, exchange_form.ups), form.rows)
             memory, zeros = jax.tree.map(lambda x: jax.numpy.zeros(x.shape, x.dtype), many)
             if "server" not in exchange_form.starts:
                 return tuple(up.before for up in zeros)
@@ -157,10 +157,10 @@ def advance(
     who = ids[reported]
     counted, replies = progress.counted.copy(), progress.replies
     counted[who] = progress.rounds
-    if jax.tree.leaves(replies):
+    if who.size and jax.tree.leaves(replies):
         common = jax.tree.map(lambda x: np.stack([np.asarray(x)] * who.size), reply.common)
         each = jax.tree.map(lambda x: np.asarray(x)[reported], reply.each)
-        replies = write_rows(replies, who, (common, each)) if who.size else replies
+        replies = write_rows(replies, who, (common, each))
     return progress._replace(
         rounds=progress.rounds + 1,
         server=jax.tree.map(np.asarray, state.server),
@@ -170,46 +170,93 @@ def advance(
     )
 
 
-def save_progress(file: Path, progress: Progress) -> None:
+# What a run is, by name, such as the key of its rounds; see `settings_of`.
+Settings = dict[str, str]
+
+SETTING, PROGRAM = "settings/", "program"
+
+
+def settings_of(form: Form, key: PRNGKey, init_key: PRNGKey) -> Settings:
+    """What a saved server must share with the one that goes on.
+
+    Args:
+      form: of the method's messages.
+      key: of the rounds.
+      init_key: of the first state.
+    """
+    return {
+        "clients": str(form.clients),
+        "size of a cohort": str(form.rows),
+        "key": str(np.asarray(jax.random.key_data(key)).tolist()),
+        "init_key": str(np.asarray(jax.random.key_data(init_key)).tolist()),
+        PROGRAM: " ".join(exchange.fingerprint for exchange in form.exchanges),
+    }
+
+
+def save_progress(file: Path, progress: Progress, settings: Settings) -> None:
     """Writes what the server keeps, completely or not at all.
+
+    Args:
+      file: where.
+      progress: what it keeps.
+      settings: of the run.
 
     Raises:
       OSError: the file cannot be written.
 
     Example:
       >>> progress = Progress(np.asarray(3), np.asarray(7), np.ones(2), (), np.array([2, -1]), ())
-      >>> save_progress(Path("state.npz"), progress)
-      >>> restore_progress(Path("state.npz"), progress).counted.tolist()
+      >>> save_progress(Path("state.npz"), progress, {"key": "[0, 5]"})
+      >>> restore_progress(Path("state.npz"), progress, {"key": "[0, 5]"}).counted.tolist()
       [2, -1]
     """
-    write_arrays(file, named(progress._asdict()))
+    texts = {f"{SETTING}{name}": np.array(text) for name, text in settings.items()}
+    write_arrays(file, named(progress._asdict()) | texts)
 
 
-def restore_progress(file: Path, like: Progress) -> Progress:
+def restore_progress(file: Path, like: Progress, settings: Settings) -> Progress:
     """What `save_progress` wrote.
+
+    A server whose step is another program is warned of: its method or its options are others, or
+    only the versions of jaxfl and JAX.
 
     Args:
       file: its file.
       like: of the same method, model and number of clients; its values are not read.
+      settings: of the run that goes on.
 
     Raises:
-      InputError: the file is damaged, or is of another method, model or number of clients.
+      InputError: the file is damaged, or is of another method, model, number of clients or run.
       FileNotFoundError: there is none.
 
     Example:
       >>> progress = Progress(np.asarray(3), np.asarray(7), np.ones(2), (), np.array([2, -1]), ())
-      >>> restore_progress(Path("none.npz"), like=progress)
+      >>> restore_progress(Path("none.npz"), progress, {})
       Traceback (most recent call last):
       FileNotFoundError: [Errno 2] No such file or directory: 'none.npz'
     """
     arrays = read_arrays(file)
+    texts = {name: str(arrays.pop(name)) for name in list(arrays) if name.startswith(SETTING)}
+    for name, here in settings.items():
+        saved = texts.get(f"{SETTING}{name}", "none")
+        check(
+            saved == here or name == PROGRAM,
+            f"{file} is of another run ({name} {saved[:60]}, here {here}): choose another "
+            "directory",
+        )
     try:
-        return Progress(**from_named(arrays, like._asdict()))
+        progress = Progress(**from_named(arrays, like._asdict()))
     except InputError as error:
         raise InputError(
             f"{file} is of another method, model or number of clients ({error}): choose another "
             "directory"
         ) from None
+    if texts.get(f"{SETTING}{PROGRAM}") != settings.get(PROGRAM):
+        warn(
+            f"{file} is of a server whose step is another program: it goes on, which is right only "
+            "if the method and its options are the same and a version is new"
+        )
+    return progress
 
 
 def _with_axis(shapes: PyTree) -> PyTree:

@@ -1,13 +1,19 @@
 """Arrays in a file: written completely or not at all, read without unpickling."""
 
 import os
-import zipfile
-from collections.abc import Mapping
+import sys
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 
 import numpy as np
 
-from jaxfl.core.errors import InputError
+from jaxfl.core.errors import InputError, warn
+
+if sys.platform == "win32":  # which has no such lock
+    fcntl = None
+else:
+    import fcntl
 
 
 def write_arrays(file: Path, arrays: Mapping[str, np.ndarray]) -> None:
@@ -39,17 +45,49 @@ def read_arrays(file: Path) -> dict[str, np.ndarray]:
     Raises:
       InputError: the file is damaged, or cannot be read without unpickling.
       FileNotFoundError: there is no such file.
+      OSError: it cannot be opened.
 
     Example:
       >>> read_arrays(Path("state.npz"))
       Traceback (most recent call last):
       FileNotFoundError: [Errno 2] No such file or directory: 'state.npz'
     """
-    try:
-        with file.open("rb") as handle, np.load(handle, allow_pickle=False) as npz:
-            return {name: npz[name] for name in npz.files}
-    except (ValueError, EOFError, KeyError, zipfile.BadZipFile, AttributeError) as error:
-        raise InputError(
-            f"{file} is damaged ({str(error).splitlines()[0][:100] if str(error) else 'empty'}): "
-            "remove it to start anew, or put back a copy"
-        ) from None
+    with file.open("rb") as handle:
+        try:
+            with np.load(handle, allow_pickle=False) as npz:
+                return {name: npz[name] for name in npz.files}
+        except Exception as error:  # of bytes that may be anything
+            reason = str(error).splitlines()[0][:100] if str(error) else type(error).__name__
+            raise InputError(
+                f"{file} is damaged ({reason}): remove it to start anew, or put back a copy"
+            ) from None
+
+
+@contextmanager
+def locked(directory: Path) -> Iterator[None]:
+    """Within, no other server may lock the directory, which is made if there is none.
+
+    The system releases the lock when the process ends, however it ends.
+
+    Raises:
+      InputError: another server holds the lock.
+      OSError: the directory cannot be written.
+
+    Example:
+      >>> with locked(Path("server")):
+      ...     pass
+    """
+    directory.mkdir(parents=True, exist_ok=True)
+    path = directory / ".lock"
+    with path.open("w") as file:
+        try:
+            if fcntl is not None:
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise InputError(
+                f"another server writes into {directory}: wait for its end, or choose another "
+                "directory"
+            ) from None
+        except OSError as error:  # some file systems have no locks
+            warn(f"{path} cannot be locked ({error.strerror}): let no other server write there")
+        yield

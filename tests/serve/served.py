@@ -101,7 +101,9 @@ def alike(strategy, state, info, scores, tolerance=2e-6):
     close(strategy.progress.record, state.clients.record)
     logs = strategy.rounds
     np.testing.assert_array_equal(np.stack([log.reported for log in logs]), info.reported)
-    close(jax.tree.map(lambda *x: np.stack(x), *[log.weights for log in logs]), info.weights)
+    # Weights that clients choose themselves stay with them.
+    if logs[0].weights is not None:
+        close(jax.tree.map(lambda *x: np.stack(x), *[log.weights for log in logs]), info.weights)
     loss = np.stack([log.loss for log in logs])
     close(np.where(info.reported, loss, 0), np.where(info.reported, info.loss, 0))
     np.testing.assert_allclose(strategy.scores[-1].test, scores.test, atol=1e-6)

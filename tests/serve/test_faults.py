@@ -1,5 +1,7 @@
 """Servers that are killed, and replies that are not what was asked."""
 
+import io
+
 import jax
 import numpy as np
 import pytest
@@ -93,6 +95,12 @@ def no_numpy(reply):
     first_array(reply, Array("float32", (8,), "numpy.ndarray", b"rubbish"))
 
 
+def several_arrays(reply):
+    buffer = io.BytesIO()
+    np.savez(buffer, array=np.zeros(8, np.float32))
+    first_array(reply, Array("float32", (8,), "numpy.ndarray", buffer.getvalue()))
+
+
 def negative_size(reply):
     reply.content["metrics"] = MetricRecord({"num-examples": -5})
 
@@ -102,8 +110,6 @@ def no_size(reply):
 
 
 def _pickled():
-    import io
-
     buffer = io.BytesIO()
     np.save(buffer, np.array([print], object), allow_pickle=True)
     return buffer.getvalue()
@@ -117,6 +123,7 @@ FAULTS = {
     other_type: r"is float64\[8\]: expected float32\[8\]",
     a_pickle: r"cannot be read",
     no_numpy: r"cannot be read",
+    several_arrays: r"cannot be read \(several arrays\): expected one",
     negative_size: r"num-examples is -5: expected a whole number",
     no_size: r"num-examples is None: expected a whole number",
 }

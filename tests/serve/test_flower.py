@@ -1,5 +1,7 @@
 """A served method is the method of `make_rounds`."""
 
+import warnings
+
 import jax.numpy as jnp
 import numpy as np
 import pytest
@@ -21,7 +23,16 @@ from jaxfl.uplink import attack, chain, clip_to_median, gaussian, top_k
 # FedCedar is served as soon as it is written as messages.
 NAMES = [
     name
-    for name in ("fedavg", "pfedgraph", "ditto", "fedper", "gossip", "fedavgm", "fedcedar")
+    for name in (
+        "fedavg",
+        "pfedgraph",
+        "ditto",
+        "fedper",
+        "gossip",
+        "fedavgm",
+        "fedcedar",
+        "fedfomo",
+    )
     if ALGORITHMS[name](shallow()).wire is not None
 ]
 
@@ -62,12 +73,14 @@ def test_each_side_applies_its_half_of_the_uplink():
 
 
 def test_a_client_gets_its_own_arrays_and_a_reply_once():
-    _, grid = serve(method("pfedgraph"), 2)
+    strategy, grid = serve(method("pfedgraph"), 2)
     to_first = [(kind, content) for kind, client, content in grid.sent if client == 0]
     assert [kind for kind, _ in to_first] == ["query", "train", "evaluate", "train", "evaluate"]
     sizes = [floats(content) for _, content in to_first]
     model = 90  # 8 * 8 + 8 + 8 * 2 + 2
     assert sizes == [{}, {}, {"reply-arrays": 2 * model}, {}, {"reply-arrays": 2 * model}]
+    assert [log.down.tolist() for log in strategy.rounds] == [[0] * CLIENTS] * 2
+    assert [log.up.tolist() for log in strategy.rounds] == [[model] * CLIENTS] * 2
 
 
 @pytest.mark.slow
@@ -135,8 +148,20 @@ def test_what_cannot_be_served_is_said_in_one_line():
         strategy_of(algorithm._replace(round=lambda *arguments: algorithm.round(*arguments)))
 
 
+def test_a_defence_that_clients_can_evade_is_warned_of():
+    """Gossip's clients train from models that only they have."""
+    task = shallow(defence=clip_to_median)
+    with pytest.warns(RunWarning, match=r"a client tells from where its update starts"):
+        strategy = strategy_of(method("gossip", task), task)
+    assert strategy.form.exchanges[0].starts == ("client",)
+    with warnings.catch_warnings(action="error"):
+        strategy_of(method("fedavg", task), task)
+
+
 def test_logs_have_the_weights_and_the_scores():
     strategy, _ = serve(method("fedavg"), 1)
     assert strategy.rounds[0].weights.shape == (CLIENTS, CLIENTS)
+    # A model of 8 * 8 + 8 + 8 * 2 + 2 numbers goes to each client and comes back.
+    assert strategy.rounds[0].down.tolist() == strategy.rounds[0].up.tolist() == [90] * CLIENTS
     assert strategy.scores[0].ids.tolist() == list(range(CLIENTS))
     assert served.EXAMPLE[0].shape == (8,)
