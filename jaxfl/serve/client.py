@@ -173,7 +173,7 @@ def memories_of(visit: Visit) -> Memories:
     if visit.number("exchange") > 0:
         return memories
     counted = visit.number("counted")
-    settled, counts = decide(memories, counted)
+    settled, counts = decide(memories, counted, len(visit.half.form.exchanges))
     if not counts:
         return settled
     memory = settled.before

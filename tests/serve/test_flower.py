@@ -1,5 +1,7 @@
 """A served method is the method of `make_rounds`."""
 
+import copy
+
 import jax.numpy as jnp
 import numpy as np
 import pytest
@@ -98,6 +100,25 @@ def test_a_node_takes_over_the_client_that_another_node_was():
     strategy.start(grid, num_rounds=2)
     assert strategy.rounds[1].reported.all()
     alike(strategy, *simulate(algorithm, 2))
+
+
+def test_a_client_that_goes_back_to_an_older_memory_gets_its_last_reply_again():
+    algorithm = method("pfedgraph")
+    strategy, grid = strategy_of(algorithm, evaluate_every=0), Nodes(app_of(algorithm), CLIENTS)
+    strategy.start(grid, num_rounds=1)
+    older = [copy.deepcopy(grid.contexts[node]) for node in (102, 103)]
+    strategy.evaluate_every = 1
+    messages = strategy.configure_evaluate(0, ArrayRecord(), ConfigRecord(), grid)
+    strategy.aggregate_evaluate(0, grid.send_and_receive(messages))
+    strategy.evaluate_every = 0
+    # Client 2 is on another node, and client 3 on the same one.
+    del grid.contexts[102]
+    grid.contexts[202], grid.contexts[103] = older
+    with pytest.warns(RunWarning, match=r"client 3 .* its node could not answer"):
+        strategy.start(grid, num_rounds=2)
+    strategy.start(grid, num_rounds=3)
+    reported = [log.reported.tolist() for log in strategy.rounds[1:]]
+    assert reported == [[True, True, True, False, True, True], [True] * CLIENTS]
 
 
 @pytest.mark.parametrize(
