@@ -105,10 +105,13 @@ class FlowerStrategy(Strategy):
         """
         wire, channel = wire_of(algorithm), channel_of(task)
         rows = jax.eval_shape(participation, key, jnp.int32(0)).size
-        self._plain = isinstance(task.trainer, Elsewhere)
         if isinstance(task.trainer, Elsewhere):
             wire = plain_wire(wire, task.trainer)
         self.form = form_of(wire, channel, example, clients, rows)
+        # Without jaxfl a client keeps nothing itself: a node may be any client if the server keeps
+        # nothing for it either.
+        plain = isinstance(task.trainer, Elsewhere)
+        self._anonymous = plain and not jax.tree.leaves(self.form.state.record[:2])
         self.half = server_half(wire, channel, self.form, example)
         self.participation, self.key, self.init_key = participation, key, init_key
         self.directory, self.evaluate_every = directory, evaluate_every
@@ -247,7 +250,7 @@ class FlowerStrategy(Strategy):
             self.form.clients,
             least=1 if self._roster.asked else self.min_available_nodes,
             timeout=self.question_timeout,
-            anonymous=self._plain,
+            anonymous=self._anonymous,
         )
 
     def _messages(self, down: Down, exchange: int, who: np.ndarray) -> list[Message]:

@@ -95,7 +95,10 @@ def meet(
         if anonymous and free:
             present[free.pop(0)] = node
         else:
-            warn(f"node {node} does not say which client it is, and takes no part in this round")
+            warn(
+                f"node {node} does not say which client it is, and takes no part in this round: "
+                "its app has to answer a query by a record 'jaxfl' with the number 'client'"
+            )
     return Roster(present, roster.asked | set(ask), questions)
 
 
