@@ -1,6 +1,8 @@
 """A served method is the method of `make_rounds`."""
 
 import copy
+import re
+from pathlib import Path
 
 import jax.numpy as jnp
 import numpy as np
@@ -18,6 +20,8 @@ import jaxfl
 from jaxfl.algorithms import ALGORITHMS
 from jaxfl.algorithms.steps.composition import compose
 from jaxfl.core.errors import InputError, RunWarning
+from jaxfl.serve.client_half import wire_of
+from jaxfl.serve.forms import form_of
 from jaxfl.uplink import attack, chain, clip_to_median, gaussian, top_k
 
 # FedCedar is served as soon as it is written as messages.
@@ -154,6 +158,27 @@ def test_what_cannot_be_served_is_said_in_one_line():
     # Its messages are not those of its rounds.
     with pytest.raises(InputError, match=r"not written as messages"):
         strategy_of(algorithm._replace(round=lambda *arguments: algorithm.round(*arguments)))
+
+
+@pytest.mark.slow(seconds=90)
+def test_the_page_names_the_methods_that_are_refused():
+    page = (Path(__file__).parents[2] / "docs" / "guides" / "deployment.md").read_text()
+    section = page.partition("## Methods that are refused")[2].partition("\n## ")[0]
+    names = {
+        name
+        for line in section.splitlines()
+        if line.startswith("| `")
+        for name in re.findall(r"`(\w+)`", line.split("|")[1])
+    }
+    assert names == {name for name in ALGORITHMS if is_refused(name)}
+
+
+def is_refused(name):
+    try:
+        form_of(wire_of(method(name)), shallow().upload, served.EXAMPLE, CLIENTS, CLIENTS)
+    except InputError:
+        return True
+    return False
 
 
 def test_logs_have_the_weights_and_the_scores():
