@@ -4,7 +4,7 @@ from typing import Annotated, NamedTuple
 
 import jax.numpy as jnp
 from jax import lax
-from jaxtyping import Array, Bool, Int
+from jaxtyping import Array, Bool
 
 from jaxfl.algorithms.steps.choice import deploy_choice, offer, train_choice
 from jaxfl.algorithms.steps.composition import compose

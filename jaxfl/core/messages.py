@@ -81,7 +81,10 @@ class Uploads(NamedTuple):
 
 
 class Report(NamedTuple):
-    """What is measured of a client's step, for the `Info` of a round: it is not sent."""
+    """What is measured of a client's step, for the `Info` of a round.
+
+    No method sends it. A client of `jaxfl.serve` sends the loss beside its upload, if it tells it.
+    """
 
     # [M] mean training loss
     loss: Float[Array, "*m"] | None = None

@@ -1,5 +1,6 @@
 """A ClientApp of Flower whose nodes are the clients of a method."""
 
+import os
 from collections.abc import Callable
 from pathlib import Path
 from typing import NamedTuple
@@ -15,6 +16,7 @@ from jaxfl.core.errors import check
 from jaxfl.core.messages import Down
 from jaxfl.core.types import Algorithm, Cohort, Federation, PRNGKey, Task
 from jaxfl.serve.client_half import ClientHalf, client_half, wire_of
+from jaxfl.serve.forms import used
 from jaxfl.serve.halves import channel_of
 from jaxfl.serve.memory import (
     Memories,
@@ -49,7 +51,9 @@ def client_app(
     identify: Callable[[Context], int] = partition_of,
     name: str | None = None,
     directory: Path | None = None,
-    secret: PRNGKey | None = None,
+    secret: PRNGKey | Callable[[Context], PRNGKey] | None = None,
+    send_loss: bool | None = None,
+    send_scores: bool | None = None,
 ) -> ClientApp:
     """A ClientApp whose nodes are clients of a method, for a `FlowerStrategy` of the same method.
 
@@ -70,8 +74,13 @@ def client_app(
       directory: where clients keep their memories, `ID.npz`, so that a client goes on after a
         restart of itself or of the server. None: in the state of the node, which ends with its
         process and with a run of Flower.
-      secret: the key of the uplink's noise. None: the noise of simulation, drawn with the key of
-        the round. The server knows that key, and could take the noise away.
+      secret: a key of the uplink's noise, or a function that reads the node's own; each upload has
+        fresh random bits of the machine beside it, so no noise comes twice. None: the noise of
+        simulation, drawn with the key of the round. The server knows that key, and could take the
+        noise away.
+      send_loss: whether clients tell the server their training loss, to which the uplink adds no
+        noise. None: unless the uplink draws random numbers, as one with noise does.
+      send_scores: likewise, of the scores of the model that a client deploys.
 
     Raises:
       InputError: the method is not written as messages, or the task's upload has no halves.
@@ -82,7 +91,9 @@ def client_app(
       'ImportedApp'
     """
     wire_of(algorithm)
-    channel_of(task)
+    quiet = draws_noise(task)
+    tells_loss = not quiet if send_loss is None else send_loss
+    tells_scores = not quiet if send_scores is None else send_scores
     known: dict[int, Federation] = {}
     halves: dict[tuple[int, int], ClientHalf] = {}
 
@@ -106,11 +117,12 @@ def client_app(
 
     @app.train()
     def train(message: Message, context: Context) -> Message:
-        return Message(work(visit(message, context), secret), reply_to=message)
+        own = secret(context) if callable(secret) else secret
+        return Message(work(visit(message, context), own, tells_loss), reply_to=message)
 
     @app.evaluate()
     def evaluate(message: Message, context: Context) -> Message:
-        return Message(scores(visit(message, context)), reply_to=message)
+        return Message(scores(visit(message, context), tells_scores), reply_to=message)
 
     return app
 
@@ -165,6 +177,41 @@ def example_of(data: Federation) -> tuple[np.ndarray, np.ndarray]:
     return x, y
 
 
+def draws_noise(task: Task) -> bool:
+    """Whether a task's uplink draws random numbers, as noise does, and stochastic compression.
+
+    Raises:
+      InputError: the task's upload has no halves.
+
+    Example:
+      >>> from jaxfl.uplink import gaussian
+      >>> noised = task._replace(
+      ...     upload=jaxfl.training.upload.upload_through(gaussian(clip=1.0, noise=1.0))
+      ... )
+      >>> draws_noise(task), draws_noise(noised)
+      (False, True)
+    """
+    key = jax.random.key(0)
+    model = jax.eval_shape(lambda: tree.broadcast(task.problem.init(key), 1))
+    return used(channel_of(task).uplink, key, model, model, jnp.zeros(1, int))[0]
+
+
+def noise_key(secret: PRNGKey) -> PRNGKey:
+    """A key of noise for one upload: the secret, and 64 random bits of the operating system.
+
+    Two uploads never have the same noise, whatever the server asks for. So neither their difference
+    nor a server's second run takes it away.
+
+    Example:
+      >>> secret = jax.random.key(0)
+      >>> bool(noise_key(secret) == noise_key(secret))
+      False
+    """
+    for word in np.frombuffer(os.urandom(8), np.uint32):
+        secret = jax.random.fold_in(secret, word)
+    return secret
+
+
 def memories_of(visit: Visit) -> Memories:
     """What the client keeps, after it has heard what became of its last upload."""
     ids = jnp.array([visit.client])
@@ -175,7 +222,7 @@ def memories_of(visit: Visit) -> Memories:
     if visit.number("exchange") > 0:
         return memories
     counted = visit.number("counted")
-    settled, counts = decide(memories, counted)
+    settled, counts = decide(memories, counted, len(visit.half.form.exchanges))
     if not counts:
         return settled
     memory = settled.before
@@ -188,8 +235,8 @@ def memories_of(visit: Visit) -> Memories:
     return first_memories(jax.tree.map(np.asarray, memory), visit.number("run"))
 
 
-def work(visit: Visit, secret: PRNGKey | None) -> RecordDict:
-    """A client's answer to a message of training.
+def work(visit: Visit, secret: PRNGKey | None, tells_loss: bool) -> RecordDict:
+    """A client's answer to a message of training, with its loss if it tells that.
 
     Raises:
       InputError: the message is not one of this method, or is the second of a round in whose first
@@ -212,7 +259,7 @@ def work(visit: Visit, secret: PRNGKey | None) -> RecordDict:
         memories.before if place == 0 else memories.after,
         down,
         cohort,
-        None if secret is None else jax.random.fold_in(secret, number),
+        None if secret is None else noise_key(secret),
     )
     visit.shelf.write(
         memories._replace(
@@ -226,21 +273,25 @@ def work(visit: Visit, secret: PRNGKey | None) -> RecordDict:
         for up, start in zip(ups, form.starts, strict=True)
     )
     metrics: dict = {"num-examples": int(cohort.sizes[0])}
-    if report.loss is not None:
+    if tells_loss and report.loss is not None:
         metrics["loss"] = float(report.loss[0])
     return RecordDict({**pack_ups(ups), METRICS: MetricRecord(metrics)})
 
 
-def scores(visit: Visit) -> RecordDict:
+def scores(visit: Visit, tells_scores: bool) -> RecordDict:
     """A client's answer to a message of evaluation: the scores of the model that it deploys.
 
-    A set without examples has no score.
+    A set without examples has no score, and a client that tells none answers all the same: with the
+    message it has heard what became of its last upload.
     """
     memories = memories_of(visit)
     visit.shelf.write(memories)
+    size = int(visit.cohort(None).sizes[0])
+    if not tells_scores:
+        return RecordDict({METRICS: MetricRecord({"num-examples": size})})
     down = unpack_down(visit.content, visit.half.form.release or Down())
     val, test = visit.half.score(memories.before, down, visit.cohort(None), visit.data.test)
     found = {"val": float(val[0]), "test": float(test[0])}
     found = {name: score for name, score in found.items() if np.isfinite(score)}
-    metrics: dict = {"num-examples": int(visit.cohort(None).sizes[0]), **found}
+    metrics: dict = {"num-examples": size, **found}
     return RecordDict({METRICS: MetricRecord(metrics)})

@@ -121,7 +121,6 @@ class FlowerStrategy(Strategy):
         """
         wire, channel = wire_of(algorithm), channel_of(task)
         rows = jax.eval_shape(participation, key, jnp.int32(0)).size
-        self._plain = isinstance(task.trainer, Elsewhere)
         if isinstance(task.trainer, Elsewhere):
             wire = plain_wire(wire, task.trainer)
         self.form = form_of(wire, channel, example, clients, rows)
@@ -132,6 +131,10 @@ class FlowerStrategy(Strategy):
                 "client wants it to see: choose a method whose server knows the start (fedavg, "
                 "ditto), or a method that is itself robust (median, krum)"
             )
+        # Without jaxfl a client keeps nothing itself: a node may be any client if the server keeps
+        # nothing for it either.
+        plain = isinstance(task.trainer, Elsewhere)
+        self._anonymous = plain and not jax.tree.leaves(self.form.state.record[:2])
         self.half = server_half(wire, channel, self.form, example)
         self.participation, self.key, self.init_key = participation, key, init_key
         self.directory, self.evaluate_every = directory, evaluate_every
@@ -142,8 +145,8 @@ class FlowerStrategy(Strategy):
         self.rounds: list[RoundLog] = []
         self.scores: list[ScoreLog] = []
         self._roster = Roster()
-        # The last round whose reply each client has.
-        self._delivered: dict[int, int] = {}
+        # The node of each client that has its last reply, and the last round whose reply it has.
+        self._delivered: dict[int, tuple[int, int]] = {}
         self._timeout = 3600.0
         self._open: OpenRound
 
@@ -228,7 +231,7 @@ class FlowerStrategy(Strategy):
             )
             for client in ids[found.arrived & ~np.asarray(good)]:
                 warn(f"the upload of client {client} does not count: it is not finite")
-            self._note_delivery(ids[found.arrived])
+            self._note_delivery(ids, found.arrived)
             known, down = outcome.state, outcome.reply._replace(counted=good)
             reported = reported & np.asarray(good)
             sent = [(up.after, up.plain, up.before) for up in form.sent]
@@ -264,7 +267,8 @@ class FlowerStrategy(Strategy):
         log = score_log(int(self.progress.rounds), replies, clients)
         if not log.ids.size:
             return None
-        self._note_delivery(log.ids)
+        everybody = np.arange(self.form.clients)
+        self._note_delivery(everybody, np.isin(everybody, log.ids))
         self.scores.append(log)
         if self.directory is not None:
             write_log(self.directory, log)
@@ -285,7 +289,7 @@ class FlowerStrategy(Strategy):
             self.form.clients,
             least=1 if self._roster.asked else self.min_available_nodes,
             timeout=self.question_timeout,
-            anonymous=self._plain,
+            anonymous=self._anonymous,
         )
 
     def _messages(self, down: Down, exchange: int, who: np.ndarray) -> list[Message]:
@@ -307,7 +311,7 @@ class FlowerStrategy(Strategy):
                 self.progress,
                 order | self._last_key(int(ids[place])),
                 config,
-                self._delivered.get(int(ids[place]), -1),
+                self._reply_at(int(ids[place])),
             )
             for place in there
         ]
@@ -323,10 +327,21 @@ class FlowerStrategy(Strategy):
         counted = int(self.progress.counted[client])
         return {} if counted < 0 else {"counted-key": pack_key(self._draw(counted)[0])}
 
-    def _note_delivery(self, ids: np.ndarray) -> None:
-        """These clients have answered, and so they have the replies to their last uploads."""
-        for client in ids.tolist():
-            self._delivered[client] = int(self.progress.counted[client])
+    def _note_delivery(self, ids: np.ndarray, answered: np.ndarray) -> None:
+        """Clients that have answered have the replies to their last uploads.
+
+        The others get them again: they may have gone back to what they knew before.
+        """
+        for client in ids[answered].tolist():
+            node = self._roster.node_of[client]
+            self._delivered[client] = node, int(self.progress.counted[client])
+        for client in ids[~answered].tolist():
+            self._delivered.pop(client, None)
+
+    def _reply_at(self, client: int) -> int:
+        """The last round whose reply the node of a client has; -1: none."""
+        node, number = self._delivered.get(client, (-1, -1))
+        return number if node == self._roster.node_of[client] else -1
 
     def _close(self, log: RoundLog, known: ServerState, reply: Down) -> None:
         """Keeps what a round has made, and saves it before any client hears of it."""

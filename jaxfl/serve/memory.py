@@ -53,20 +53,24 @@ def first_memories(memory: PyTree, run: int) -> Memories:
     return Memories(memory, memory, np.asarray(-1), np.asarray(0), np.asarray(run))
 
 
-def decide(memories: Memories, counted: int) -> tuple[Memories, bool]:
+def decide(memories: Memories, counted: int, exchanges: int) -> tuple[Memories, bool]:
     """The memories when the server has said what counted last, and whether the open upload did.
+
+    A round of which the client's last work was an exchange before the last one does not count for
+    it: an old message was delivered again, and the memory after it is not that of the round.
 
     Args:
       memories: with an open upload, or without one.
       counted: the last round in which the client's upload counted; -1: none.
+      exchanges: in which clients send something, of each round.
 
     Example:
       >>> first = first_memories(np.zeros(1), run=7)
-      >>> memories = first._replace(after=np.ones(1), sent=np.asarray(3))
-      >>> [decide(memories, counted)[0].before.tolist() for counted in (3, 2)]
+      >>> memories = first._replace(after=np.ones(1), sent=np.asarray(3), exchanges=np.asarray(1))
+      >>> [decide(memories, counted, 1)[0].before.tolist() for counted in (3, 2)]
       [[1.0], [0.0]]
     """
-    counts = int(memories.sent) == counted >= 0
+    counts = int(memories.sent) == counted >= 0 and int(memories.exchanges) == exchanges
     memory = memories.after if counts else memories.before
     return first_memories(memory, int(memories.run)), counts
 

@@ -1,16 +1,20 @@
 """Which client each node of Flower is: nodes come, go and come back."""
 
 import time
+from logging import WARN
 from typing import NamedTuple
 
 from flwr.app import ConfigRecord, Message, MessageType, RecordDict
 from flwr.serverapp import Grid
+from flwr.supercore import log
 
 from jaxfl.core.errors import warn
 from jaxfl.serve.pack import ORDER
 
 # Between two looks at the answers, in seconds.
 PAUSE = 0.5
+# Between two lines that say that the server waits for nodes, in seconds.
+REMINDER = 60.0
 
 
 class Roster(NamedTuple):
@@ -38,7 +42,8 @@ def meet(
     A node that the server does not know is asked. For the answer of a new node it waits, for that
     of others it does not: a node that has died may stay in Flower's list for a while. Where clients
     need no number of their own (`anonymous`), a node that says none becomes the first client that
-    has no node. A client that comes back may be on another node.
+    has no node. A client that comes back may be on another node. Of two connected nodes that say
+    the same number, the one that said it first stays that client, until it is gone.
 
     Args:
       grid: with the nodes.
@@ -49,7 +54,11 @@ def meet(
       anonymous: whether nodes that say no number may be any client.
     """
     nodes = set(grid.get_node_ids())
+    said = time.monotonic()
     while len(nodes) < least:
+        if time.monotonic() - said >= REMINDER:
+            said = time.monotonic()
+            log(WARN, "%d nodes are connected: waiting for %d", len(nodes), least)
         time.sleep(PAUSE)
         nodes = set(grid.get_node_ids())
     present = {client: node for client, node in roster.node_of.items() if node in nodes}
@@ -72,10 +81,12 @@ def meet(
             elif not 0 <= client < clients:
                 warn(f"node {node} says that it is client {client}: expected 0 to {clients - 1}")
             else:
-                if client in present:
-                    other = present[client]
-                    warn(f"node {node} says that it is client {client}, as node {other} did")
-                present[client] = node
+                first = present.setdefault(client, node)
+                if first != node:
+                    warn(
+                        f"node {node} says that it is client {client}, as node {first} does, which "
+                        "is connected and stays that client: give each node an id of its own"
+                    )
         if not new & set(questions.values()) or time.monotonic() > end:
             break
         time.sleep(PAUSE)
@@ -84,7 +95,10 @@ def meet(
         if anonymous and free:
             present[free.pop(0)] = node
         else:
-            warn(f"node {node} does not say which client it is, and takes no part in this round")
+            warn(
+                f"node {node} does not say which client it is, and takes no part in this round: "
+                "its app has to answer a query by a record 'jaxfl' with the number 'client'"
+            )
     return Roster(present, roster.asked | set(ask), questions)
 
 

@@ -64,10 +64,10 @@ def unpack(content: RecordDict, name: str, like: PyTree) -> PyTree:
             arrays[key] = value.numpy()
         except Exception as error:  # of bytes that anyone may have sent
             reason = str(error).splitlines()[0][:80] if str(error) else type(error).__name__
-            raise InputError(f"{key[:40]} cannot be read ({reason})") from None
+            raise InputError(f"{key[:40]!r} cannot be read ({reason!r})") from None
         # The bytes of an npz file are read as a file of several arrays.
         if not isinstance(arrays[key], np.ndarray):
-            raise InputError(f"{key[:40]} cannot be read (several arrays): expected one")
+            raise InputError(f"{key[:40]!r} cannot be read (several arrays): expected one")
     return from_named(arrays, like)
 
 

@@ -14,7 +14,7 @@ import numpy as np
 from jaxtyping import PyTree
 
 from jaxfl.core import tree
-from jaxfl.core.errors import InputError, warn
+from jaxfl.core.errors import InputError, check, warn
 from jaxfl.core.messages import (
     Down,
     Exchange,
@@ -42,7 +42,9 @@ class Elsewhere:
       ([1.0], [0.0])
     """
 
-    def __init__(self) -> None:
+    def __init__(self, model: Mapping[str, jax.Array] | None = None) -> None:
+        # the form of the whole model, which clients run; None: any
+        self.model = model
         # what came back, while the server goes on with it
         self._trained: Params | None = None
         # (the models from which clients train, the anchor) of each training that was asked for
@@ -79,15 +81,26 @@ def plain_task(arrays: Mapping[str, np.ndarray], defence: Uplink = faithful) -> 
     Returns:
       A task for methods whose client half is plain training. Others raise an InputError.
 
+    Raises:
+      InputError: an array does not hold floats that JAX keeps, such as float32.
+
     Example:
       >>> task = plain_task({"fc.weight": np.zeros((2, 8), np.float32)})
       >>> task.problem.init(jax.random.key(0))["fc.weight"].shape
       (2, 8)
     """
     model = {name: jnp.asarray(array) for name, array in arrays.items()}
+    for name, array in arrays.items():
+        dtype = np.asarray(array).dtype
+        check(
+            dtype == model[name].dtype and jnp.issubdtype(dtype, jnp.floating),
+            f"{name} is {dtype} in the first model: expected floats, such as float32, which a "
+            "server can average: convert them, or leave the array out of the first model and out "
+            "of what clients send",
+        )
     problem = Problem(lambda key: model, _refuse, _refuse, _refuse)
     upload = upload_through(faithful, defence)
-    return Task(problem, Elsewhere(), _refuse, _refuse, upload)
+    return Task(problem, Elsewhere(model), _refuse, _refuse, upload)
 
 
 def _refuse(*_: Any, **__: Any) -> Any:
@@ -109,7 +122,8 @@ def plain_wire(wire: Wire, trainer: Elsewhere) -> Wire:
       whose records have the clients' memories. What a client gets that deploys is its model.
 
     Raises:
-      InputError: the client's half of the method is more than one training.
+      InputError: the client's half of the method is more than one training, or trains a part of
+        the model, which a client without the rest of it cannot run.
 
     Example:
       >>> task = plain_task({"w": np.zeros(3, np.float32)})
@@ -136,6 +150,7 @@ def plain_wire(wire: Wire, trainer: Elsewhere) -> Wire:
             asked = trainer.asked
         if len(asked) != 1:
             _refuse()
+        _check_whole(asked[0][0], trainer.model)
         if asked[0][1] is not None and not warned:
             warned.append(True)
             warn("clients without jaxfl train on their loss alone, without the method's own term")
@@ -181,6 +196,22 @@ def plain_wire(wire: Wire, trainer: Elsewhere) -> Wire:
         return down.each
 
     return Wire(init, (Exchange(train, server),), deploy, download, release)
+
+
+def _check_whole(params: Params, model: Params | None) -> None:
+    """Raises an `InputError` if what clients train [M, ...] has not the form of the model."""
+    if model is None:
+        return
+    same = jax.tree.structure(params) == jax.tree.structure(model) and all(
+        x.shape[1:] == y.shape
+        for x, y in zip(jax.tree.leaves(params), jax.tree.leaves(model), strict=True)
+    )
+    check(
+        same,
+        f"the method sends clients {len(jax.tree.leaves(params))} arrays, which are not the whole "
+        f"model of {len(jax.tree.leaves(model))}, so clients without jaxfl cannot run it: choose "
+        "another method, or clients of jaxfl.serve.client",
+    )
 
 
 def _nobody(clients: int) -> Cohort:

@@ -101,8 +101,10 @@ def content_of(reply: Message) -> RecordDict:
 
 def _reason(reply: Message) -> str:
     """Why a node could not answer, in one line: the last line of a traceback says it."""
-    lines = [line.strip() for line in str(reply.error.reason or "").split("\n") if line.strip()]
-    return f"its node could not answer ({lines[-1][:200] if lines else 'no reason given'})"
+    lines = [line.strip() for line in str(reply.error.reason or "").splitlines() if line.strip()]
+    last = lines[-1][:200] if lines else "no reason given"
+    # A node may send characters that a terminal obeys.
+    return f"its node could not answer ({''.join(x if x.isprintable() else '?' for x in last)})"
 
 
 def score_log(number: int, replies: Iterable[Message], client_of: dict[int, int]) -> ScoreLog:

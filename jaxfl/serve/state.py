@@ -1,6 +1,7 @@
 """Arrays in a file: written completely or not at all, read without unpickling."""
 
 import os
+import secrets
 import sys
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -31,12 +32,16 @@ def write_arrays(file: Path, arrays: Mapping[str, np.ndarray]) -> None:
       [0, 1, 2]
     """
     file.parent.mkdir(parents=True, exist_ok=True)
-    part = file.with_name(f"{file.name}.part")
-    with part.open("wb") as handle:
-        np.savez(handle, **dict(arrays))  # pyright: ignore[reportArgumentType]
-        handle.flush()
-        os.fsync(handle.fileno())
-    part.replace(file)
+    # Two processes that write the same file must not write the same part.
+    part = file.with_name(f"{file.name}.{secrets.token_hex(8)}.part")
+    try:
+        with part.open("xb") as handle:
+            np.savez(handle, **dict(arrays))  # pyright: ignore[reportArgumentType]
+            handle.flush()
+            os.fsync(handle.fileno())
+        part.replace(file)
+    finally:
+        part.unlink(missing_ok=True)
 
 
 def read_arrays(file: Path) -> dict[str, np.ndarray]:

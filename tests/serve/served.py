@@ -32,7 +32,14 @@ def method(name, task=None, **options):
 def app_of(algorithm, task=None, directory=None):
     """One for all tests of a method, so that its clients are compiled once."""
     data = functools.partial(client_of, federation())
-    return client_app(algorithm, task or shallow(), data, directory=directory)
+    return client_app(
+        algorithm,
+        task or shallow(),
+        data,
+        directory=directory,
+        send_loss=True,
+        send_scores=True,
+    )
 
 
 def strategy_of(algorithm, task=None, participation=None, **options):

@@ -101,6 +101,11 @@ def several_arrays(reply):
     first_array(reply, Array("float32", (8,), "numpy.ndarray", buffer.getvalue()))
 
 
+def a_name_with_lines(reply):
+    name = "a\n\x1b[31mserver: all is well"
+    reply.content["arrays"][name] = Array("float32", (8,), "numpy.ndarray", b"rubbish")
+
+
 def negative_size(reply):
     reply.content["metrics"] = MetricRecord({"num-examples": -5})
 
@@ -124,6 +129,7 @@ FAULTS = {
     a_pickle: r"cannot be read",
     no_numpy: r"cannot be read",
     several_arrays: r"cannot be read \(several arrays\): expected one",
+    a_name_with_lines: r"'a\\n\\x1b\[31mserver: all is well' cannot be read",
     negative_size: r"num-examples is -5: expected a whole number",
     no_size: r"num-examples is None: expected a whole number",
 }
@@ -167,14 +173,21 @@ def test_an_upload_that_is_not_finite_has_not_reported(without_the_sender, rubbi
     alike(strategy, *without_the_sender)
 
 
-def test_a_client_that_fails_is_named_with_its_reason():
+@pytest.mark.parametrize(
+    ("reason", "message"),
+    [
+        ("Traceback\n  line\nMemoryError: no memory\n", r"\(MemoryError: no memory\)"),
+        ("no\rserver: all is \x1b[31mwell", r"could not answer \(server: all is \?\[31mwell\)"),
+    ],
+)
+def test_a_client_that_fails_is_named_with_its_reason(reason, message):
     def change(kind, number, client, reply):
         if (kind, client) == ("train", SENDER):
             from flwr.app import Error
 
             reply.__dict__["_content"] = None
-            reply.__dict__["_error"] = Error(0, "Traceback\n  line\nMemoryError: no memory\n")
+            reply.__dict__["_error"] = Error(0, reason)
         return reply
 
-    with pytest.warns(RunWarning, match=r"its node could not answer \(MemoryError: no memory\)"):
+    with pytest.warns(RunWarning, match=message):
         serve(method("fedavg"), 1, change=change)

@@ -1,6 +1,9 @@
 """A served method is the method of `make_rounds`."""
 
+import copy
+import re
 import warnings
+from pathlib import Path
 
 import jax.numpy as jnp
 import numpy as np
@@ -18,6 +21,8 @@ import jaxfl
 from jaxfl.algorithms import ALGORITHMS
 from jaxfl.algorithms.steps.composition import compose
 from jaxfl.core.errors import InputError, RunWarning
+from jaxfl.serve.client_half import wire_of
+from jaxfl.serve.forms import form_of
 from jaxfl.uplink import attack, chain, clip_to_median, gaussian, top_k
 
 # FedCedar is served as soon as it is written as messages.
@@ -113,6 +118,25 @@ def test_a_node_takes_over_the_client_that_another_node_was():
     alike(strategy, *simulate(algorithm, 2))
 
 
+def test_a_client_that_goes_back_to_an_older_memory_gets_its_last_reply_again():
+    algorithm = method("pfedgraph")
+    strategy, grid = strategy_of(algorithm, evaluate_every=0), Nodes(app_of(algorithm), CLIENTS)
+    strategy.start(grid, num_rounds=1)
+    older = [copy.deepcopy(grid.contexts[node]) for node in (102, 103)]
+    strategy.evaluate_every = 1
+    messages = strategy.configure_evaluate(0, ArrayRecord(), ConfigRecord(), grid)
+    strategy.aggregate_evaluate(0, grid.send_and_receive(messages))
+    strategy.evaluate_every = 0
+    # Client 2 is on another node, and client 3 on the same one.
+    del grid.contexts[102]
+    grid.contexts[202], grid.contexts[103] = older
+    with pytest.warns(RunWarning, match=r"client 3 .* its node could not answer"):
+        strategy.start(grid, num_rounds=2)
+    strategy.start(grid, num_rounds=3)
+    reported = [log.reported.tolist() for log in strategy.rounds[1:]]
+    assert reported == [[True, True, True, False, True, True], [True] * CLIENTS]
+
+
 @pytest.mark.parametrize(
     ("config", "message"),
     [
@@ -156,6 +180,27 @@ def test_a_defence_that_clients_can_evade_is_warned_of():
     assert strategy.form.exchanges[0].starts == ("client",)
     with warnings.catch_warnings(action="error"):
         strategy_of(method("fedavg", task), task)
+
+
+@pytest.mark.slow(seconds=90)
+def test_the_page_names_the_methods_that_are_refused():
+    page = (Path(__file__).parents[2] / "docs" / "guides" / "deployment.md").read_text()
+    section = page.partition("## Methods that are refused")[2].partition("\n## ")[0]
+    names = {
+        name
+        for line in section.splitlines()
+        if line.startswith("| `")
+        for name in re.findall(r"`(\w+)`", line.split("|")[1])
+    }
+    assert names == {name for name in ALGORITHMS if is_refused(name)}
+
+
+def is_refused(name):
+    try:
+        form_of(wire_of(method(name)), shallow().upload, served.EXAMPLE, CLIENTS, CLIENTS)
+    except InputError:
+        return True
+    return False
 
 
 def test_logs_have_the_weights_and_the_scores():

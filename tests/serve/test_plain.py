@@ -1,5 +1,7 @@
 """Clients that train without jaxfl."""
 
+import warnings
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -8,7 +10,7 @@ import pytest
 pytest.importorskip("flwr", reason="needs the extra flower: pip install 'jaxfl[flower]'")
 
 from flower_nodes import Nodes
-from flwr.app import Array, ArrayRecord, Message, MetricRecord, RecordDict
+from flwr.app import Array, ArrayRecord, ConfigRecord, Message, MetricRecord, RecordDict
 from flwr.clientapp import ClientApp
 
 import jaxfl
@@ -23,7 +25,7 @@ MODEL = {"body.weight": np.ones((2, 3), np.float32), "head.bias": np.zeros(3, np
 TARGETS = np.arange(CLIENTS, dtype=np.float32)
 
 
-def numpy_clients(asked):
+def numpy_clients(asked, anonymous=False):
     """Clients that go half of the way to their targets, and know nothing of jaxfl."""
     app = ClientApp()
 
@@ -44,6 +46,11 @@ def numpy_clients(asked):
         metrics = MetricRecord({"num-examples": 10, "test": float(asked[client]["head.bias"][0])})
         return Message(RecordDict({"metrics": metrics}), reply_to=message)
 
+    @app.query()
+    def query(message, context):
+        number = {} if anonymous else {"client": context.node_config["partition-id"]}
+        return Message(RecordDict({"jaxfl": ConfigRecord(number)}), reply_to=message)
+
     return app
 
 
@@ -59,7 +66,7 @@ def jaxfl_clients():
     return task._replace(trainer=lambda objective, **changes: fit)
 
 
-OPTIONS = {"fedper": {"head": "head"}}
+OPTIONS = {"fedper": {"head": "head"}, "fedbabu": {"head": "head"}}
 
 
 def strategy_of(name, task):
@@ -107,3 +114,34 @@ def test_a_method_that_asks_clients_for_more_is_refused():
 def test_a_term_that_clients_leave_out_is_said():
     with pytest.warns(RunWarning, match=r"train on their loss alone"):
         strategy_of("fedprox", plain_task(MODEL))
+
+
+def test_a_term_that_a_method_has_not_is_not_said():
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        strategy_of("fedbuff", plain_task(MODEL))
+
+
+def test_nodes_without_a_number_are_clients_only_where_nobody_keeps_anything_for_a_client():
+    asked = {}
+    strategy_of("fedavg", plain_task(MODEL)).start(
+        Nodes(numpy_clients(asked, anonymous=True), CLIENTS), num_rounds=1
+    )
+    assert len(asked) == CLIENTS
+    strategy = strategy_of("fedper", plain_task(MODEL))
+    with pytest.warns(RunWarning, match=r"node 10\d does not say which client it is"):
+        strategy.start(Nodes(numpy_clients({}, anonymous=True), CLIENTS), num_rounds=1)
+    assert not strategy.rounds[0].reported.any()
+
+
+def test_a_method_that_sends_a_part_of_the_model_is_refused():
+    with pytest.raises(InputError, match=r"1 arrays, which are not the whole model of 2"):
+        strategy_of("fedbabu", plain_task(MODEL))
+
+
+@pytest.mark.parametrize(
+    ("array", "dtype"), [(np.zeros((), np.int64), "int64"), (np.zeros(3), "float64")]
+)
+def test_arrays_that_would_come_back_in_another_type_are_refused(array, dtype):
+    with pytest.raises(InputError, match=rf"bn\.tracked is {dtype} in the first model"):
+        plain_task({**MODEL, "bn.tracked": array})

@@ -21,6 +21,7 @@ from jaxfl.core.types import (
     Scalar,
     Task,
 )
+from jaxfl.training.objectives import data_loss
 
 Discount = Literal["constant", "polynomial", "hinge"]
 
@@ -90,7 +91,7 @@ def shares(counts: Float[Array, "m"]) -> Float[Array, "m"]:
 
 def stale_starts(
     task: Task,
-    objective: Objective,
+    objective: Objective | None,
     step: Callable[
         [PRNGKey, ServerState, Uploads],
         tuple[tuple[Params, Int[Array, ""]], Float[Array, "m"], Int[Array, "m"]],
@@ -108,6 +109,7 @@ def stale_starts(
     Args:
       task: the problem and its clients.
       objective: what local training lowers; its anchor is the model from which a client trains.
+        None: the data loss alone.
       step: (key, state, uploads) -> the new state of the server, what each upload counts [M], and
         its staleness [M].
 
@@ -120,7 +122,7 @@ def stale_starts(
       >>> state.clients.record.shape, sorted(info.metrics)
       ((4,), ['largest_staleness', 'staleness'])
     """
-    fit = task.trainer(objective)
+    fit = task.trainer(data_loss(task.problem) if objective is None else objective)
 
     def init(key: PRNGKey, train: Dataset) -> tuple[Params, ServerState]:
         model = task.problem.init(key)
@@ -132,7 +134,8 @@ def stale_starts(
     def client(
         key: PRNGKey, memory: Params, down: Down, cohort: Cohort
     ) -> tuple[Params, Up, Report]:
-        return train_and_send(fit, key, memory, memory, cohort)
+        anchor = None if objective is None else memory
+        return train_and_send(fit, key, memory, anchor, cohort)
 
     def server(key: PRNGKey, state: ServerState, uploads: Uploads) -> Outcome:
         (model, version), counts, staleness = step(key, state, uploads)

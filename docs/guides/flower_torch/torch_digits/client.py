@@ -56,6 +56,6 @@ def evaluate(message, context):
 
 @app.query()
 def query(message, context):
-    """Which client this node is. Without it the server gives a number to each node."""
+    """Which client this node is, so that it always gets its own last layer."""
     client = ConfigRecord({"client": int(context.node_config["partition-id"])})
     return Message(RecordDict({"jaxfl": client}), reply_to=message)
