@@ -54,6 +54,7 @@ from jaxfl.experiment.config import DataOptions, load_config, preset
 from jaxfl.experiment.config.effects import check_typed, idle, replaced
 from jaxfl.experiment.config.fields import SEED
 from jaxfl.experiment.config.hints import notes_of, option
+from jaxfl.experiment.session.interrupt import exit_code, stops_at_once
 
 # The words after `jaxfl`, in the order of its help, and the options behind each.
 NAMES = {
@@ -75,22 +76,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
     Returns:
       The exit code: 2 after bad input (one line on standard error), 1 after divergence or if nobody
-      reads the output, 130 after an interruption, else 0.
+      reads the output, 130 after Ctrl-C and 143 after SIGTERM, else 0.
     """
     console, errors = Console(), Console(stderr=True, soft_wrap=True, highlight=False)
     is_program = arguments is None
     arguments = sys.argv[1:] if arguments is None else list(arguments)
     try:
-        if arguments == ["--version"]:
-            console.out(f"jaxfl {VERSION}", highlight=False)
-            return 0
-        if arguments[:1] == ["--completion"]:
-            check(len(arguments) == 2, "--completion takes one value: bash or zsh")
-            console.out(completion(arguments[1], NAMES), highlight=False, end="")
-            return 0
-        command = parse(arguments or ["--help"])
-        with one_line_warnings(errors):
-            COMMANDS[type(command)](command, console)
+        with stops_at_once():
+            execute(arguments, console, errors)
         sys.stdout.flush()
     except BrokenPipeError:
         # As `| head -1` does. The interpreter flushes once more at its end.
@@ -102,13 +95,33 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except Diverged as error:
         errors.print(f"jaxfl: {error}", style="red", markup=False)
         return 1
-    except KeyboardInterrupt as interruption:
-        message = " ".join(["interrupted", *map(str, interruption.args)])
+    except KeyboardInterrupt as stop:
+        message = ": ".join(["interrupted", *map(str, stop.args)])
         errors.print(f"jaxfl: {visible(message)}", style="red", markup=False)
         if is_program:
-            leave_at_once(130)
-        return 130
+            leave_at_once(exit_code(stop))
+        return exit_code(stop)
     return 0
+
+
+def execute(arguments: Sequence[str], console: Console, errors: Console) -> None:
+    """Executes a command line.
+
+    Args:
+      arguments: the words after `jaxfl`.
+      console: for what the command shows.
+      errors: for warnings.
+    """
+    if arguments == ["--version"]:
+        console.out(f"jaxfl {VERSION}", highlight=False)
+        return
+    if arguments[:1] == ["--completion"]:
+        check(len(arguments) == 2, "--completion takes one value: bash or zsh")
+        console.out(completion(arguments[1], NAMES), highlight=False, end="")
+        return
+    command = parse(arguments or ["--help"])
+    with one_line_warnings(errors):
+        COMMANDS[type(command)](command, console)
 
 
 def leave_at_once(code: int) -> None:

@@ -44,13 +44,16 @@ COMPARISON_FILES = (
     *("comparison.json", "comparison.md", "comparison.tex", "scores.csv", "scores.json"),
     *_pictures("comparison"),
 )
-SWEEP_FILES = ("sweep.json", "best.json", *_pictures("sweep"))
+PLAN = "search.json"  # of a search: what it is to try
+TRIALS = "trials.jsonl"  # of a search that is under way: what it has tried
+SWEEP_FILES = (PLAN, TRIALS, "sweep.json", "best.json", *_pictures("sweep"))
 STATES = "clients"  # a directory of the states of clients on disk
 CHECKPOINTS = "checkpoints"  # a directory beside the files of a run
 CONFIGS = "configs.json"  # of a comparison that made its runs itself
+INPUTS = "inputs.json"  # of a comparison: the digests of what its runs read
 GRAPHS = _pictures("graphs")  # the picture of their graphs
 # All files that a new run, comparison or search removes under --overwrite.
-EVERYTHING = (*RUN_FILES, *COMPARISON_FILES, *SWEEP_FILES, *GRAPHS, CONFIGS)
+EVERYTHING = (*RUN_FILES, *COMPARISON_FILES, *SWEEP_FILES, *GRAPHS, CONFIGS, INPUTS)
 LOCK = ".lock"  # there while a process writes into the directory
 # What file systems say that know no locks, such as some that many hosts share.
 NO_LOCKS = (errno.ENOSYS, errno.ENOLCK, errno.EOPNOTSUPP)
@@ -279,12 +282,11 @@ def write_npz(file: Path, arrays: dict[str, np.ndarray], *, compressed: bool = T
     write_file(file, buffer.getvalue())
 
 
-def append_line(directory: Path, line: Mapping[str, object]) -> None:
-    """Adds a line to `metrics.jsonl`, whole or not at all."""
-    path = directory / "metrics.jsonl"
+def append_lines(path: Path, lines: Sequence[Mapping[str, object]]) -> None:
+    """Adds lines of JSON to a file, all of them or none."""
     with writing(path), path.open("ab", buffering=0) as file:
         size = file.tell()
-        text = json_lines([line]).encode()
+        text = json_lines(lines).encode()
         try:
             if file.write(text) < len(text):
                 raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
