@@ -90,33 +90,62 @@ def locked(directory: Path) -> Iterator[None]:
     path = directory / LOCK
     make_directory(directory)
     with writing(path):
-        file = _lock(path)
-    if file is None:
-        raise InputError(
-            f"another process writes the run in {directory}: wait for its end, or choose another "
-            "--out"
-        )
+        try:
+            file = _lock(path, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError as error:
+            raise InputError(
+                f"another process writes the run in {directory}: wait for its end, or choose "
+                "another --out"
+            ) from error
     try:
         yield
     finally:
-        with suppress(OSError):
-            if os.path.samestat(os.fstat(file), path.stat()):
-                path.unlink()
-        os.close(file)
+        _release(path, file)
 
 
-def _lock(path: Path) -> int | None:
-    """The descriptor of the locked file; None if another process holds the lock."""
+@contextmanager
+def alone(directory: Path) -> Iterator[None]:
+    """Within, no other process is: it waits here while another one makes the same directory.
+
+    The lock is a file beside the directory, which need not exist; the folder above it is made.
+    """
+    make_directory(directory.absolute().parent)
+    if fcntl is None:
+        yield
+        return
+    path = directory.with_name(f".{directory.name}{LOCK}")
+    file = _lock(path, fcntl.LOCK_EX)
+    try:
+        yield
+    finally:
+        _release(path, file)
+
+
+def _release(path: Path, file: int) -> None:
+    """Removes a locked file, which ends the lock."""
+    with suppress(OSError):
+        if os.path.samestat(os.fstat(file), path.stat()):
+            path.unlink()
+    os.close(file)
+
+
+def _lock(path: Path, operation: int) -> int:
+    """The descriptor of the locked file, which is made if it is not there.
+
+    Args:
+      path: of the file.
+      operation: of `flock`: whether to wait for the end of another process's lock.
+
+    Raises:
+      BlockingIOError: another process holds the lock, and the operation does not wait for it.
+    """
     while True:
         file = os.open(path, os.O_RDWR | os.O_CREAT, 0o666)
         try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            fcntl.flock(file, operation)
             # Its last owner may have removed the file since it was opened.
             if os.path.samestat(os.fstat(file), path.stat()):
                 return file
-        except BlockingIOError:
-            os.close(file)
-            return None
         except FileNotFoundError:
             pass
         except OSError as error:

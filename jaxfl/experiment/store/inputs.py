@@ -75,7 +75,8 @@ def check_inputs(place: Path, was: Digests, now: Digests) -> None:
 
 def _digest_file(name: str, path: Path) -> str:
     try:
-        return hashlib.sha256(path.read_bytes()).hexdigest()
+        with path.open("rb") as file:
+            return hashlib.file_digest(file, "sha256").hexdigest()
     except OSError as error:
         raise InputError(
             f"the file of {name}, {path}, cannot be read ({error.strerror}): restore it"

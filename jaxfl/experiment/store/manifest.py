@@ -96,10 +96,15 @@ def digest_files(folder: Path) -> dict[str, str]:
     """
     every = {path.relative_to(folder).as_posix(): path for path in folder.rglob("*")}
     return {
-        name: _digest(path.read_bytes())
+        name: _digest_file(path)
         for name, path in sorted(every.items())
         if path.is_file() and name != MANIFEST
     }
+
+
+def _digest_file(path: Path) -> str:
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def _digest(content: bytes) -> str:
