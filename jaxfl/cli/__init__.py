@@ -16,7 +16,7 @@ import sys
 import warnings
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Annotated, Any, cast
+from typing import IO, Annotated, Any, cast
 
 import tyro
 from rich.console import Console
@@ -47,6 +47,13 @@ from jaxfl.cli.options import (
     SettingOptions,
     Sweep,
 )
+from jaxfl.cli.output import (
+    lead_nowhere,
+    open_closed_streams,
+    output_of_command,
+    output_of_errors,
+    output_of_run,
+)
 from jaxfl.cli.plugins import run_plugins
 from jaxfl.core.errors import Diverged, InputError, RunWarning, check
 from jaxfl.core.version import VERSION
@@ -70,6 +77,9 @@ NAMES = {
     "cite": Cite,
 }
 
+# Commands whose results are files, and whose output is a log
+LONG = (Run, Resume, Compare, Sweep)
+
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """The program.
@@ -78,16 +88,18 @@ def main(arguments: Sequence[str] | None = None) -> int:
       The exit code: 2 after bad input (one line on standard error), 1 after divergence or if nobody
       reads the output, 130 after Ctrl-C and 143 after SIGTERM, else 0.
     """
-    console, errors = Console(), Console(stderr=True, soft_wrap=True, highlight=False)
+    open_closed_streams()
+    console = Console(file=cast(IO[str], output_of_command(sys.stdout)))
+    error_file = cast(IO[str], output_of_errors(sys.stderr))
+    errors = Console(file=error_file, soft_wrap=True, highlight=False)
     is_program = arguments is None
     arguments = sys.argv[1:] if arguments is None else list(arguments)
     try:
         with stops_at_once():
             execute(arguments, console, errors)
-        sys.stdout.flush()
-    except BrokenPipeError:
-        # As `| head -1` does. The interpreter flushes once more at its end.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        console.file.flush()
+    except BrokenPipeError:  # as `| head -1` does
+        lead_nowhere(sys.stdout)
         return 1
     except InputError as error:
         errors.print(f"jaxfl: {visible(str(error))}", style="red", markup=False)
@@ -120,6 +132,8 @@ def execute(arguments: Sequence[str], console: Console, errors: Console) -> None
         console.out(completion(arguments[1], NAMES), highlight=False, end="")
         return
     command = parse(arguments or ["--help"])
+    if isinstance(command, LONG):
+        console.file = cast(IO[str], output_of_run(sys.stdout))
     with one_line_warnings(errors):
         COMMANDS[type(command)](command, console)
 
@@ -132,8 +146,9 @@ def leave_at_once(code: int) -> None:
     """
 
     def leave() -> None:
-        sys.stdout.flush()
-        sys.stderr.flush()
+        for stream in (sys.stdout, sys.stderr):
+            with contextlib.suppress(OSError):
+                stream.flush()
         os._exit(code)
 
     atexit.register(leave)  # what is registered last is called first
@@ -230,8 +245,13 @@ def read(arguments: Sequence[str], defaults: dict[type, Any]) -> Any:
             for name, kind in NAMES.items()
         ),
     )
+    output = output_of_command(sys.stdout)
     try:
-        with contextlib.redirect_stderr(io.StringIO()):  # the parser draws a box of its errors
+        # The parser prints the help, and draws a box of its errors.
+        with (
+            contextlib.redirect_stdout(cast(IO[str], output)),
+            contextlib.redirect_stderr(io.StringIO()),
+        ):
             options, unread = tyro.cli(
                 cast(Any, commands),  # a union that is made at run time
                 prog="jaxfl",
@@ -248,7 +268,7 @@ def read(arguments: Sequence[str], defaults: dict[type, Any]) -> Any:
         raise InputError(str(error)) from None
     except SystemExit as stopped:
         if not stopped.code:  # it has shown its help
-            sys.stdout.flush()
+            output.flush()
             raise
         raise InputError(missing_value(arguments, NAMES)) from None
     check_all_read(unread, arguments, NAMES)
