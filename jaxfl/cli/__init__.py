@@ -56,6 +56,7 @@ from jaxfl.cli.output import (
 )
 from jaxfl.cli.plugins import run_plugins
 from jaxfl.core.errors import Diverged, InputError, RunWarning, check
+from jaxfl.core.text import visible
 from jaxfl.core.version import VERSION
 from jaxfl.experiment.config import DataOptions, load_config, preset
 from jaxfl.experiment.config.effects import check_typed, idle, replaced
@@ -105,7 +106,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         errors.print(f"jaxfl: {visible(str(error))}", style="red", markup=False)
         return 2
     except Diverged as error:
-        errors.print(f"jaxfl: {error}", style="red", markup=False)
+        errors.print(f"jaxfl: {visible(str(error))}", style="red", markup=False)
         return 1
     except KeyboardInterrupt as stop:
         message = ": ".join(["interrupted", *map(str, stop.args)])
@@ -173,11 +174,6 @@ def one_line_warnings(errors: Console) -> Iterator[None]:
         warnings.simplefilter("always", RunWarning)
         warnings.showwarning = show
         yield
-
-
-def visible(text: str) -> str:
-    """The text on one line: what would break it or steer the terminal stands there escaped."""
-    return "".join(c if c.isprintable() else ascii(c)[1:-1] for c in text)
 
 
 def parse(

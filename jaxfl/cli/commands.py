@@ -10,6 +10,7 @@ from typing import Any, Literal
 import numpy as np
 from rich.console import Console
 from rich.table import Table
+from rich.text import Text
 
 from jaxfl import experiment
 from jaxfl.algorithms import ALGORITHMS
@@ -31,6 +32,7 @@ from jaxfl.cli.options import (
 )
 from jaxfl.cli.progress import Follower, SearchFollower
 from jaxfl.core.errors import check
+from jaxfl.core.text import visible
 from jaxfl.experiment.config import (
     Config,
     hyper_by_algorithm,
@@ -241,12 +243,12 @@ def show_protocol(
     for label, (algorithm, out) in runs.items():
         stage = protocol.stage_of(algorithm)
         if stage != "deployed" and command.score_after != "trained":
-            table.add_row(label, f"- (its stage needs --score-after trained: {stage})")
+            table.add_row(Text(label), f"- (its stage needs --score-after trained: {stage})")
             continue
         clients = read_arrays(out / "clients.npz")
         scores = scoring.scores(clients, protocol.rule, stage)
         spread = f" ± {np.std(scores, ddof=1):.4f}" if len(scores) > 1 else ""
-        table.add_row(label, f"{np.mean(scores):.4f}{spread}")
+        table.add_row(Text(label), f"{np.mean(scores):.4f}{spread}")
     console.print(table)
 
 
@@ -312,11 +314,11 @@ def show_trials(
     """
     columns: list[Literal["val", "test"]] = ["val", "test"] if show_test else ["val"]
     titles = {"val": "validation", "test": "test (not for choosing)"}
-    heads = [*trials[0]["point"], *(titles[name] for name in columns)]
+    heads = [*map(visible, trials[0]["point"]), *(titles[name] for name in columns)]
     table = Table(*heads, title=algorithm, title_justify="left")
     for trial in trials[:20]:
         cells = [
-            f"{value:.4g}" if isinstance(value, float) else str(value)
+            f"{value:.4g}" if isinstance(value, float) else Text(visible(str(value)))
             for value in trial["point"].values()
         ]
         scores = ["-" if trial[name] is None else f"{trial[name]:.4f}" for name in columns]
