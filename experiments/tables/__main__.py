@@ -20,6 +20,7 @@ from experiments.tables.specification import Cell
 from experiments.tables.staleness import fingerprint, stale
 from experiments.tables.standins import smoke
 from jaxfl.core.errors import InputError, check
+from jaxfl.experiment.session.interrupt import exit_code, stops_at_once
 from jaxfl.experiment.store import files
 from jaxfl.simulation import mesh
 
@@ -180,10 +181,12 @@ def _seconds(text: str) -> float:
 
 if __name__ == "__main__":
     try:
-        tyro.cli(main)
+        with stops_at_once():
+            tyro.cli(main)
     except InputError as error:
         Console(stderr=True, soft_wrap=True).print(f"tables: {error}", style="red", markup=False)
         sys.exit(2)
-    except KeyboardInterrupt as interruption:
-        Console(stderr=True).print(f"tables: interrupted {interruption}", style="red", markup=False)
-        sys.exit(130)
+    except KeyboardInterrupt as stop:
+        words = "tables: interrupted: call again to go on"
+        Console(stderr=True).print(words, style="red", markup=False)
+        sys.exit(exit_code(stop))

@@ -20,7 +20,7 @@ from jaxfl.experiment import Config, execute, resume
 from jaxfl.experiment.config.effects import idle
 from jaxfl.experiment.config.resolve import LOCAL_STEPS
 from jaxfl.experiment.store import files
-from jaxfl.experiment.store.records import Summary, read_lines
+from jaxfl.experiment.store.records import Summary, read_lines, read_summary
 from jaxfl.simulation import scoring
 from jaxfl.simulation.scoring import TableStage
 
@@ -29,7 +29,7 @@ WORK = Path(__file__).parents[2] / "runs" / "tables"
 # Options that decide about no number.
 ASIDE = (
     *("label", "data_dir", "devices", "chunk", "checkpoint_every", "keep", "keep_models"),
-    *("fail_on_divergence", "format"),
+    *("fail_on_divergence", "format", "plugin"),
 )
 # What is kept of these even where it is the default.
 ALWAYS = ("algorithm", "seed")
@@ -151,13 +151,17 @@ def compute(
         and not (out / "summary.json").exists()
         and (current is None or current == began)
     )
-    if current is not None and not goes_on:
+    if current is not None and current != began:
         out.mkdir(parents=True, exist_ok=True)
         files.write_json(mark, current)
     # A checkpoint every tenth of the run: a stop costs no more than that.
     every = max(config.rounds // 10, 1)
     settings = dataclasses.replace(config, checkpoint_every=every, keep=1, keep_models=False)
-    summary = resume(out) if goes_on else execute(settings, out, overwrite=True)
+    if current is not None and current == began and (out / "summary.json").exists():
+        # It was stopped between the end of the run and its result.
+        summary = read_summary(out / "summary.json")
+    else:
+        summary = resume(out) if goes_on else execute(settings, out, overwrite=True)
     result = _result(config, summary, out, rule)
     if current is not None:
         result["fingerprint"] = current

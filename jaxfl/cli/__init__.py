@@ -16,7 +16,7 @@ import sys
 import warnings
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Annotated, Any, cast
+from typing import IO, Annotated, Any, cast
 
 import tyro
 from rich.console import Console
@@ -47,13 +47,22 @@ from jaxfl.cli.options import (
     SettingOptions,
     Sweep,
 )
+from jaxfl.cli.output import (
+    lead_nowhere,
+    open_closed_streams,
+    output_of_command,
+    output_of_errors,
+    output_of_run,
+)
 from jaxfl.cli.plugins import run_plugins
 from jaxfl.core.errors import Diverged, InputError, RunWarning, check
+from jaxfl.core.text import visible
 from jaxfl.core.version import VERSION
 from jaxfl.experiment.config import DataOptions, load_config, preset
 from jaxfl.experiment.config.effects import check_typed, idle, replaced
 from jaxfl.experiment.config.fields import SEED
 from jaxfl.experiment.config.hints import notes_of, option
+from jaxfl.experiment.session.interrupt import exit_code, stops_at_once
 
 # The words after `jaxfl`, in the order of its help, and the options behind each.
 NAMES = {
@@ -69,46 +78,65 @@ NAMES = {
     "cite": Cite,
 }
 
+# Commands whose results are files, and whose output is a log
+LONG = (Run, Resume, Compare, Sweep)
+
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """The program.
 
     Returns:
       The exit code: 2 after bad input (one line on standard error), 1 after divergence or if nobody
-      reads the output, 130 after an interruption, else 0.
+      reads the output, 130 after Ctrl-C and 143 after SIGTERM, else 0.
     """
-    console, errors = Console(), Console(stderr=True, soft_wrap=True, highlight=False)
+    open_closed_streams()
+    console = Console(file=cast(IO[str], output_of_command(sys.stdout)))
+    error_file = cast(IO[str], output_of_errors(sys.stderr))
+    errors = Console(file=error_file, soft_wrap=True, highlight=False)
     is_program = arguments is None
     arguments = sys.argv[1:] if arguments is None else list(arguments)
     try:
-        if arguments == ["--version"]:
-            console.out(f"jaxfl {VERSION}", highlight=False)
-            return 0
-        if arguments[:1] == ["--completion"]:
-            check(len(arguments) == 2, "--completion takes one value: bash or zsh")
-            console.out(completion(arguments[1], NAMES), highlight=False, end="")
-            return 0
-        command = parse(arguments or ["--help"])
-        with one_line_warnings(errors):
-            COMMANDS[type(command)](command, console)
-        sys.stdout.flush()
-    except BrokenPipeError:
-        # As `| head -1` does. The interpreter flushes once more at its end.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        with stops_at_once():
+            execute(arguments, console, errors)
+        console.file.flush()
+    except BrokenPipeError:  # as `| head -1` does
+        lead_nowhere(sys.stdout)
         return 1
     except InputError as error:
         errors.print(f"jaxfl: {visible(str(error))}", style="red", markup=False)
         return 2
     except Diverged as error:
-        errors.print(f"jaxfl: {error}", style="red", markup=False)
+        errors.print(f"jaxfl: {visible(str(error))}", style="red", markup=False)
         return 1
-    except KeyboardInterrupt as interruption:
-        message = " ".join(["interrupted", *map(str, interruption.args)])
+    except KeyboardInterrupt as stop:
+        message = ": ".join(["interrupted", *map(str, stop.args)])
         errors.print(f"jaxfl: {visible(message)}", style="red", markup=False)
         if is_program:
-            leave_at_once(130)
-        return 130
+            leave_at_once(exit_code(stop))
+        return exit_code(stop)
     return 0
+
+
+def execute(arguments: Sequence[str], console: Console, errors: Console) -> None:
+    """Executes a command line.
+
+    Args:
+      arguments: the words after `jaxfl`.
+      console: for what the command shows.
+      errors: for warnings.
+    """
+    if arguments == ["--version"]:
+        console.out(f"jaxfl {VERSION}", highlight=False)
+        return
+    if arguments[:1] == ["--completion"]:
+        check(len(arguments) == 2, "--completion takes one value: bash or zsh")
+        console.out(completion(arguments[1], NAMES), highlight=False, end="")
+        return
+    command = parse(arguments or ["--help"])
+    if isinstance(command, LONG):
+        console.file = cast(IO[str], output_of_run(sys.stdout))
+    with one_line_warnings(errors):
+        COMMANDS[type(command)](command, console)
 
 
 def leave_at_once(code: int) -> None:
@@ -119,8 +147,9 @@ def leave_at_once(code: int) -> None:
     """
 
     def leave() -> None:
-        sys.stdout.flush()
-        sys.stderr.flush()
+        for stream in (sys.stdout, sys.stderr):
+            with contextlib.suppress(OSError):
+                stream.flush()
         os._exit(code)
 
     atexit.register(leave)  # what is registered last is called first
@@ -145,11 +174,6 @@ def one_line_warnings(errors: Console) -> Iterator[None]:
         warnings.simplefilter("always", RunWarning)
         warnings.showwarning = show
         yield
-
-
-def visible(text: str) -> str:
-    """The text on one line: what would break it or steer the terminal stands there escaped."""
-    return "".join(c if c.isprintable() else ascii(c)[1:-1] for c in text)
 
 
 def parse(
@@ -217,8 +241,13 @@ def read(arguments: Sequence[str], defaults: dict[type, Any]) -> Any:
             for name, kind in NAMES.items()
         ),
     )
+    output = output_of_command(sys.stdout)
     try:
-        with contextlib.redirect_stderr(io.StringIO()):  # the parser draws a box of its errors
+        # The parser prints the help, and draws a box of its errors.
+        with (
+            contextlib.redirect_stdout(cast(IO[str], output)),
+            contextlib.redirect_stderr(io.StringIO()),
+        ):
             options, unread = tyro.cli(
                 cast(Any, commands),  # a union that is made at run time
                 prog="jaxfl",
@@ -235,7 +264,7 @@ def read(arguments: Sequence[str], defaults: dict[type, Any]) -> Any:
         raise InputError(str(error)) from None
     except SystemExit as stopped:
         if not stopped.code:  # it has shown its help
-            sys.stdout.flush()
+            output.flush()
             raise
         raise InputError(missing_value(arguments, NAMES)) from None
     check_all_read(unread, arguments, NAMES)

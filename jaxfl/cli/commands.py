@@ -2,13 +2,15 @@
 
 import contextlib
 import dataclasses
+from collections.abc import Sequence
 from datetime import datetime
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 from rich.console import Console
 from rich.table import Table
+from rich.text import Text
 
 from jaxfl import experiment
 from jaxfl.algorithms import ALGORITHMS
@@ -30,6 +32,7 @@ from jaxfl.cli.options import (
 )
 from jaxfl.cli.progress import Follower, SearchFollower
 from jaxfl.core.errors import check
+from jaxfl.core.text import visible
 from jaxfl.experiment.config import (
     Config,
     hyper_by_algorithm,
@@ -44,7 +47,7 @@ from jaxfl.experiment.session.run import to_resume
 from jaxfl.experiment.store import files
 from jaxfl.experiment.store.files import read_arrays
 from jaxfl.experiment.store.finished import load_finished
-from jaxfl.experiment.store.records import RunRecord
+from jaxfl.experiment.store.records import RunRecord, Trial
 from jaxfl.experiment.studies import sweep as search
 from jaxfl.experiment.studies.compare import comparison_to_resume, run_directories
 from jaxfl.experiment.tables.formats import print_scores
@@ -105,8 +108,17 @@ def run(command: Run, console: Console) -> None:
     hyper = template.hyper if template and template.algorithm == algorithm else {}
     if command.preset:
         hyper = preset(command.preset).hyper.get(algorithm, {})
+    before = template.plugin if template else ()
+    check(
+        bool(command.plugin) or not before,
+        f"the run of {command.config} had --plugin {' '.join(before)}: give it again, or take "
+        "`plugin` out of the file",
+    )
     config = Config(
-        **setting(command), algorithm=algorithm, hyper=hyper | parse_hyper(command.hyper)
+        **setting(command),
+        algorithm=algorithm,
+        hyper=hyper | parse_hyper(command.hyper),
+        plugin=plugins(command.plugin),
     )
     settle(command, command.devices, console)
     with directory(command.out, algorithm) as out:
@@ -119,8 +131,16 @@ def run(command: Run, console: Console) -> None:
         console.print(f"written to {out}", markup=False, highlight=False)
 
 
+def plugins(paths: Sequence[Path]) -> tuple[str, ...]:
+    """The plug-ins of a command line, as config.json has them."""
+    return tuple(str(path.absolute()) for path in paths)
+
+
 def resume(command: Resume, console: Console) -> None:
     """`jaxfl resume`."""
+    if (command.directory / files.PLAN).is_file():
+        resume_search(command, console)
+        return
     if (command.directory / files.CONFIGS).is_file():
         resume_comparison(command, console)
         return
@@ -130,7 +150,12 @@ def resume(command: Resume, console: Console) -> None:
     tracking = Tracking(command.track, {config.name: command.directory})
     with Follower([config], console) as follow, tracking as track:
         options = {"devices": command.devices, "rounds": command.rounds}
-        summary = experiment.resume(command.directory, **options, follow=each_of(follow, track))
+        summary = experiment.resume(
+            command.directory,
+            **options,
+            plugin=plugins(command.plugin),
+            follow=each_of(follow, track),
+        )
     run = RunRecord(summary, [], follow.configs[config.name])
     print_scores({config.name: run}, console)
     console.print(f"written to {command.directory}", markup=False, highlight=False)
@@ -144,7 +169,12 @@ def resume_comparison(command: Resume, console: Console) -> None:
     tracking = Tracking(command.track, run_directories(configs, command.directory))
     with Follower(configs, console) as follow, tracking as track:
         options = {"devices": command.devices, "rounds": command.rounds}
-        experiment.resume_comparison(command.directory, **options, follow=each_of(follow, track))
+        experiment.resume_comparison(
+            command.directory,
+            **options,
+            plugin=plugins(command.plugin),
+            follow=each_of(follow, track),
+        )
     if mesh.is_main_process():
         print_scores(load_finished([command.directory]), console)
         console.print(f"written to {command.directory}", markup=False, highlight=False)
@@ -163,6 +193,7 @@ def compare(command: Compare, console: Console) -> None:
             algorithm=algorithm,
             hyper=preset_hyper.get(algorithm, {}) | shared[algorithm] | hyper,
             label=None if word == algorithm else word,
+            plugin=plugins(command.plugin),
         )
         for word, (algorithm, hyper) in methods.items()
     ]
@@ -212,12 +243,12 @@ def show_protocol(
     for label, (algorithm, out) in runs.items():
         stage = protocol.stage_of(algorithm)
         if stage != "deployed" and command.score_after != "trained":
-            table.add_row(label, f"- (its stage needs --score-after trained: {stage})")
+            table.add_row(Text(label), f"- (its stage needs --score-after trained: {stage})")
             continue
         clients = read_arrays(out / "clients.npz")
         scores = scoring.scores(clients, protocol.rule, stage)
         spread = f" ± {np.std(scores, ddof=1):.4f}" if len(scores) > 1 else ""
-        table.add_row(label, f"{np.mean(scores):.4f}{spread}")
+        table.add_row(Text(label), f"{np.mean(scores):.4f}{spread}")
     console.print(table)
 
 
@@ -236,7 +267,10 @@ def sweep(command: Sweep, console: Console) -> None:
     )
     check_fields(command, "trials")
     config = Config(
-        **setting(command), algorithm=command.algorithm, hyper=parse_hyper(command.hyper)
+        **setting(command),
+        algorithm=command.algorithm,
+        hyper=parse_hyper(command.hyper),
+        plugin=plugins(command.plugin),
     )
     points = (
         search.random_points(space, command.trials, command.seed)
@@ -245,28 +279,53 @@ def sweep(command: Sweep, console: Console) -> None:
     )
     settle(command, command.devices, console)
     with directory(command.out, "sweep") as out:
-        files.check_free([out], command.overwrite)
+        options = {"overwrite": command.overwrite, "show_test": command.show_test}
         with SearchFollower(console) as follow:
-            trials = search.search(config, points, follow)
-        with files.locked(out):
-            files.create(out, files.EVERYTHING, command.overwrite)
-            best = search.write_search(config, trials, out, show_test=command.show_test)
-    columns = ["val", "test"] if command.show_test else ["val"]
+            trials = search.search(config, points, out, **options, follow=follow)
+    show_trials(trials, config.algorithm, command.show_test, out, console)
+
+
+def resume_search(command: Resume, console: Console) -> None:
+    """`jaxfl resume`, of a search."""
+    check(
+        (command.rounds, command.devices, command.track) == (None, None, None),
+        "a search goes on as it began: leave out --rounds, --devices and --track",
+    )
+    config, plan = search.search_to_resume(command.directory)
+    settle(command, config.devices, console)
+    with SearchFollower(console) as follow:
+        trials = search.resume_search(
+            command.directory, plugin=plugins(command.plugin), follow=follow
+        )
+    show_trials(trials, config.algorithm, plan["show_test"], command.directory, console)
+
+
+def show_trials(
+    trials: list[Trial], algorithm: str, show_test: bool, out: Path, console: Console
+) -> None:
+    """Prints the best trials of a search.
+
+    Args:
+      trials: the best first.
+      algorithm: of the trials.
+      show_test: whether their test scores are shown too.
+      out: the directory of the search.
+      console: where to print.
+    """
+    columns: list[Literal["val", "test"]] = ["val", "test"] if show_test else ["val"]
     titles = {"val": "validation", "test": "test (not for choosing)"}
-    heads = [*space, *(titles[name] for name in columns)]
-    table = Table(*heads, title=command.algorithm, title_justify="left")
+    heads = [*map(visible, trials[0]["point"]), *(titles[name] for name in columns)]
+    table = Table(*heads, title=algorithm, title_justify="left")
     for trial in trials[:20]:
         cells = [
-            f"{value:.4g}" if isinstance(value, float) else str(value)
+            f"{value:.4g}" if isinstance(value, float) else Text(visible(str(value)))
             for value in trial["point"].values()
         ]
         scores = ["-" if trial[name] is None else f"{trial[name]:.4f}" for name in columns]
         table.add_row(*cells, *scores)
     console.print(table)
-    if best["test"] is None:
-        console.print("no test score")
-    else:
-        console.print(f"test score of the first: {best['test']:.4f}")
+    test = trials[0]["test"]
+    console.print("no test score" if test is None else f"test score of the first: {test:.4f}")
     console.print(
         f"written to {out}; jaxfl run --config {out / 'best.json'} runs the first",
         markup=False,

@@ -1,4 +1,4 @@
-"""The one exception that means "your input is wrong", with a message that fits on a line."""
+"""Exceptions and warnings, above all "your input is wrong", with a message that fits on a line."""
 
 import warnings
 from collections.abc import Iterable
@@ -13,6 +13,10 @@ class InputError(ValueError):
 
 class Diverged(RuntimeError):
     """A run stops because a client's update is not finite; the message says whose and when."""
+
+
+class Terminated(KeyboardInterrupt):
+    """SIGTERM has stopped the program, as Ctrl-C does by a `KeyboardInterrupt`."""
 
 
 class RunWarning(UserWarning):

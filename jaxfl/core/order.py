@@ -2,11 +2,11 @@
 
 import jax.numpy as jnp
 from jax import lax
-from jaxtyping import Array, Bool, Int, UInt32
+from jaxtyping import Array, Bool, Int, Shaped, UInt32
 
 from jaxfl.core import target
 
-__all__ = ["not_fused", "real_first", "shuffled"]
+__all__ = ["not_fused", "real_first", "real_only", "shuffled"]
 
 # XLA for TPUs spends 9 seconds of a core on compiling the sort of `shuffled`, and one second on
 # counting. Counting takes the square of the length; for longer sequences it would take too long.
@@ -51,6 +51,23 @@ def real_first(mask: Bool[Array, "n"]) -> Int[Array, "n"]:
     real = jnp.cumsum(mask)
     place = jnp.where(mask, real - 1, real[-1] + jnp.cumsum(~mask) - 1)
     return _put_in_places(place, jnp.arange(mask.size))
+
+
+def real_only(mask: Shaped[Array, "n"], rows: Int[Array, "b"]) -> Int[Array, "b"]:
+    """The rows, in which each that is padding is the real one before it, or the first of all.
+
+    What is computed of such a row is masked later. But padding may hold NaN, and a derivative of
+    what masks a NaN is NaN.
+
+    Args:
+      mask: which examples are real [n]; without any, nothing takes the place of padding.
+      rows: rising row numbers [B].
+
+    Example:
+      >>> real_only(jnp.array([0, 1, 0, 1, 0]), jnp.arange(5)).tolist()
+      [1, 1, 1, 3, 3]
+    """
+    return lax.cummax(jnp.where(mask[rows] > 0, rows, jnp.argmax(mask > 0)))
 
 
 def not_fused(rows: Int[Array, "b"], count: int) -> Int[Array, "b"]:

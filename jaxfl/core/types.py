@@ -27,7 +27,7 @@ Params = PyTree
 
 
 class Dataset(NamedTuple):
-    """Padded examples. Rows where the mask is 0 are padding, and no result depends on them."""
+    """Padded examples. No result depends on rows where the mask is 0, not even if they are NaN."""
 
     # [..., n, *feature], an array or a `ragged.Ragged`, which is indexed alike and has no padding
     x: Any

@@ -1,8 +1,11 @@
 """Saving and restoring arrays between rounds with orbax; nothing is ever pickled."""
 
 import errno
+import logging
 import os
 import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import jax
@@ -31,7 +34,7 @@ def save(path: Path, round: int, state: PyTree) -> None:
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
     try:
-        with ocp.StandardCheckpointer() as checkpointer:
+        with _without_log(), ocp.StandardCheckpointer() as checkpointer:
             checkpointer.save(
                 Path(path).absolute(),
                 {"round": np.asarray(round, np.int32), "state": _leaves(state)},
@@ -65,7 +68,7 @@ def restore(path: Path, like: PyTree) -> tuple[int, PyTree]:
     template = _leaves(
         jax.tree.map(lambda x: np.broadcast_to(np.zeros((), x.dtype), np.shape(x)), like)
     )
-    with ocp.StandardCheckpointer() as checkpointer:
+    with _without_log(), ocp.StandardCheckpointer() as checkpointer:
         content = checkpointer.restore(
             Path(path).absolute(), {"round": np.zeros((), np.int32), "state": template}
         )
@@ -75,6 +78,18 @@ def restore(path: Path, like: PyTree) -> tuple[int, PyTree]:
         raise ValueError("its arrays have other shapes or types")
     leaves = [content["state"][name] for name in template]
     return int(content["round"]), jax.tree.unflatten(jax.tree.structure(like), leaves)
+
+
+@contextmanager
+def _without_log() -> Iterator[None]:
+    """Within, orbax logs nothing: it logs a traceback of each error that it raises."""
+    logger = logging.getLogger("absl")
+    level = logger.level
+    logger.setLevel(logging.CRITICAL + 1)
+    try:
+        yield
+    finally:
+        logger.setLevel(level)
 
 
 def _leaves(state: PyTree) -> dict:

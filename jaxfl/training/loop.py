@@ -10,7 +10,7 @@ from jax.custom_derivatives import SymbolicZero
 from jax.extend.core import ClosedJaxpr, jaxpr_as_fun
 from jaxtyping import Array, Int, PyTree
 
-from jaxfl.core import tree
+from jaxfl.core import order, tree
 from jaxfl.core.ragged import Ragged, is_ragged
 from jaxfl.core.types import Dataset
 
@@ -108,8 +108,9 @@ def repeat_in_lanes(
 def sum_parts(function: Callable, data: Dataset, size: int) -> PyTree:
     """The sum of a function over parts of a client's examples, of `size` rows each.
 
-    Parts after the last example that counts are not computed. Rows that fill the last part are 0 in
-    the mask. If such rows add nothing to the function's value, padding changes no bit of the sum.
+    Parts after the last example that counts are not computed. Rows that are 0 in the mask, as those
+    that fill the last part, are copies of an example that counts: padding may hold NaN. If such
+    rows add nothing to the function's value, padding changes no bit of the sum.
 
     Args:
       function: a part [size, ...] -> pytree.
@@ -126,9 +127,10 @@ def sum_parts(function: Callable, data: Dataset, size: int) -> PyTree:
 
     def examples(number: Array) -> Dataset:
         rows = number * size + jnp.arange(size)
-        # As in local training: the gather of sorted rows is not fused into what follows.
-        places = jnp.sort(jnp.minimum(rows, n - 1))
+        places = jnp.minimum(rows, n - 1)
         mask = jnp.where(rows < n, data.mask[places], jnp.zeros((), data.mask.dtype))
+        # As in local training: the gather of sorted rows is not fused into what follows.
+        places = jnp.sort(order.real_only(data.mask, places))
         return Dataset(data.x[places], data.y[places], mask)
 
     def shapes(x: Array | Ragged) -> jax.ShapeDtypeStruct:
@@ -170,7 +172,7 @@ class _Queues(NamedTuple):
 
 def _deal(counts: Int[Array, "m"], lanes: int) -> _Queues:
     """Deals clients to lanes, the largest first, each to the lane with the least steps so far."""
-    order = jnp.argsort(-counts, stable=True)
+    by_count = jnp.argsort(-counts, stable=True)
 
     def give(state: tuple[_Queues, Array], client: Array) -> tuple[tuple[_Queues, Array], None]:
         queues, last = state
@@ -185,9 +187,9 @@ def _deal(counts: Int[Array, "m"], lanes: int) -> _Queues:
         ), None
 
     # The first clients fill the lanes.
-    first = order[:lanes]
+    first = by_count[:lanes]
     begin = _Queues(first, jnp.zeros_like(counts), counts[first])
-    return lax.scan(give, (begin, first), order[lanes:])[0][0]
+    return lax.scan(give, (begin, first), by_count[lanes:])[0][0]
 
 
 def _scan(step: Callable, start: PyTree, count: Array, most: int) -> PyTree:

@@ -190,9 +190,10 @@ def trainer(
         counts = batches.counts[(*client, number)]
         # The order within a batch does not change its mean. With sorted rows, XLA on CPU does not
         # fuse the gather into the operations after it, which is faster. The rows that do not count
-        # come last.
+        # come last: copies of the last one that does, for padding may hold NaN, and then so would
+        # the derivative of what masks it.
         rows = batches.rows[(*client, number)]
-        rows = jnp.sort(jnp.where(counts, rows, data.mask.shape[-1] - 1))
+        rows = jnp.sort(jnp.where(counts, rows, jnp.max(jnp.where(counts, rows, 0))))
         mask = jnp.arange(batch_size) < jnp.count_nonzero(counts)
         batch = Dataset(data.x[(*client, rows)], data.y[(*client, rows)], mask)
         key = jax.random.fold_in(batches.key[client], number)

@@ -63,8 +63,8 @@ def uneven():
 
 @once
 def padded():
-    """The same, each client padded with rubbish."""
-    return opposite_groups(sizes=SIZES, pad=13, rubbish=1e3)
+    """The same, each client padded with rubbish, of which nothing may be computed."""
+    return opposite_groups(sizes=SIZES, pad=13, rubbish=np.nan)
 
 
 def between(weights):

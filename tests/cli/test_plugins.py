@@ -43,7 +43,7 @@ def test_a_model_of_a_file_is_known_by_name_where_the_file_is_named(tmp_path, ca
     out = tmp_path / "run"
     assert main(["run", "fedavg", *plugin, *SHORT, "--model", "net", "--out", str(out)]) == 0
     assert jaxfl.load(out).models["params"]["Dense_0"]["kernel"].shape == (2, 64, 10)
-    assert "plugin" not in json.loads((out / "config.json").read_text())
+    assert json.loads((out / "config.json").read_text())["plugin"] == [plugin[1]]
     del MODELS["net"]
     again = ["run", "--config", str(out / "config.json"), "--out", str(tmp_path / "again")]
     assert main(again) == 2
@@ -51,7 +51,7 @@ def test_a_model_of_a_file_is_known_by_name_where_the_file_is_named(tmp_path, ca
     assert main([*again, *plugin]) == 0
 
 
-def test_no_config_names_a_plugin(tmp_path, capsys):
+def test_no_config_runs_a_plugin(tmp_path, capsys):
     (tmp_path / "c.json").write_text(json.dumps({"algorithm": "fedavg", "plugin": ["mine.py"]}))
     assert main(["run", "--config", str(tmp_path / "c.json")]) == 2
     assert "plugin" in capsys.readouterr().err

@@ -14,7 +14,7 @@ from rich.console import Console
 from experiments.tables import page, results, specification, staleness, standins
 from jaxfl.algorithms import ALGORITHMS
 from jaxfl.core.errors import InputError
-from jaxfl.experiment import Config
+from jaxfl.experiment import Config, execute
 from jaxfl.experiment.config import PRESETS, preset
 
 ROOT = Path(__file__).parents[2]
@@ -197,3 +197,21 @@ def test_the_command_of_a_table_runs_it_in_small_and_keeps_nothing():
     found = subprocess.run(told, capture_output=True, text=True, check=True, cwd=ROOT)
     assert "FedAvg: runs" in found.stdout
     assert {*results.FOLDER.rglob("*.json")} == kept
+
+
+@pytest.mark.slow(seconds=5)
+def test_a_run_that_is_stopped_in_its_last_stretch_is_not_run_again(folder, monkeypatch):
+    config, work = tiny(folder, seed=3), folder / "last_runs"
+
+    def execute_and_stop(*arguments, **options):
+        execute(*arguments, **options)
+        raise KeyboardInterrupt
+
+    given = {"work": work, "fingerprint": lambda config: {"loss": [1.0]}}
+    monkeypatch.setattr(results, "execute", execute_and_stop)
+    with pytest.raises(KeyboardInterrupt):
+        results.compute(config, folder / "last", **given)
+    monkeypatch.setattr(results, "execute", None)
+    result = results.compute(config, folder / "last", **given)
+    assert result["fingerprint"] == {"loss": [1.0]}
+    assert results.read(config, folder / "last") == result

@@ -14,7 +14,7 @@ from jaxtyping import Array, Bool, Float, Int, PyTree
 
 from jaxfl.core import tree
 from jaxfl.core.ragged import padded
-from jaxfl.core.types import Cohort, Fit, Fitted, Objective, Params, PRNGKey, Scalar
+from jaxfl.core.types import Cohort, Dataset, Fit, Fitted, Objective, Params, PRNGKey, Scalar
 from jaxfl.training.batch_statistics import trainable
 
 
@@ -88,7 +88,7 @@ def primal(
             hessian = jax.hessian(lambda w: objective(unflatten(w), data, anchor, key)[0])(flat)
             return cho_solve(cho_factor(hessian), jnp.eye(flat.size))
 
-        return client._replace(inverse=jax.vmap(invert)(padded(train), dual, peers))
+        return client._replace(inverse=jax.vmap(invert)(_zero_padded(train), dual, peers))
 
     def newton(
         start: Params, data: PyTree, anchor: tuple, inverse: Array, key: PRNGKey
@@ -111,7 +111,7 @@ def primal(
             empty = ~(cohort.train.mask > 0).any(axis=1)
             return fitted._replace(params=tree.choose(empty, alone, fitted.params))
         steps = jax.vmap(newton, (0, 0, 0, 0, None))
-        models, losses = steps(centre, padded(cohort.train), anchor, client.inverse, key)
+        models, losses = steps(centre, _zero_padded(cohort.train), anchor, client.inverse, key)
         return Fitted(models, losses, jnp.zeros_like(cohort.ids))
 
     def _without_examples(dual: Params, centre: Params, decay: Array) -> Params:
@@ -119,6 +119,17 @@ def primal(
         return tree.scale(sums, 1 / (rho + 2 * decay))
 
     return Primal(enlist, solve)
+
+
+def _zero_padded(data: Dataset) -> Dataset:
+    """The examples of clients as arrays in which padding is 0: it may hold NaN, which spreads."""
+    data = padded(data)
+
+    def clear(values: Array) -> Array:
+        mask = data.mask.reshape(*data.mask.shape, *[1] * (values.ndim - data.mask.ndim))
+        return jnp.where(mask > 0, values, jnp.zeros((), values.dtype))
+
+    return Dataset(clear(data.x), clear(data.y), data.mask)
 
 
 def augmented(

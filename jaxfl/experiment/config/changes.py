@@ -47,7 +47,7 @@ def differences(was: dict[str, Any], config: Config, done: int) -> list[str]:
 def changed_options(config: Config) -> dict[str, str]:
     """The options of a run that are not the defaults, as they stand on the command line.
 
-    The algorithm and its hyper-parameters are among them; the label is not.
+    The algorithm and its hyper-parameters are among them; the label and plug-ins are not.
 
     Args:
       config: of the run.
@@ -58,7 +58,7 @@ def changed_options(config: Config) -> dict[str, str]:
     options = {"algorithm": config.algorithm}
     for field in dataclasses.fields(config):
         value = getattr(config, field.name)
-        if field.name not in ("algorithm", "hyper", "label") and value != field.default:
+        if field.name not in ("algorithm", "hyper", "label", "plugin") and value != field.default:
             options[option(field.name)] = as_typed(value)
     return options | {name: as_typed(value) for name, value in config.hyper.items()}
 

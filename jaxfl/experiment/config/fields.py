@@ -13,6 +13,7 @@ from jaxfl.data import CONCEPTS, PARTITIONS
 from jaxfl.data.augment import AUGMENTATIONS
 from jaxfl.experiment.config.notes import (
     GIVEN,
+    INPUT,
     NO_SCORE,
     OF_CLIENTS,
     PATH,
@@ -247,7 +248,11 @@ class RunOptions:
     ] = False
     """lose the uploads of the clients that take only a part of their steps"""
     work_file: Annotated[
-        str | None, PATH, Excludes("stragglers"), Heading("given work of each client", "clients")
+        str | None,
+        PATH,
+        INPUT,
+        Excludes("stragglers"),
+        Heading("given work of each client", "clients"),
     ] = None
     """NumPy file (.npy) with the part of its local steps that each client takes in every round, in
     place of --stragglers: numbers [clients] in (0, 1]"""
@@ -324,7 +329,7 @@ class ClockOptions:
     median is 1, and 0 if all take 1; a virtual clock then runs beside the rounds"""
     speed_seed: Annotated[int, SEED, Effect(speeds=GIVEN)] = 0
     """which clients are slow, whatever the seed of the run"""
-    durations: Annotated[str | None, PATH] = None
+    durations: Annotated[str | None, PATH, INPUT] = None
     """NumPy file (.npy) with the time that each client takes for a round, in place of --speeds"""
     arrivals: Annotated[
         Literal["synchronous", "asynchronous"],

@@ -128,4 +128,5 @@ class Mark:
 NO_SCORE = Mark("changes no score: it says how a run is made and kept")
 RESUMABLE = Mark("may change when a stopped run goes on: the result is the same, or has more of it")
 OF_CLIENTS = Mark("decides who the clients are, or whose scores count")
+INPUT = Mark("a file that a run reads: checkpoints have its digest, and resume refuses another one")
 PATH = Mark("a path, which config.json has in full")

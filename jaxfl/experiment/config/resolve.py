@@ -2,18 +2,16 @@
 
 import dataclasses
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any, Generic, TypeVar
 
 import jax
 
 from jaxfl.data import Source, load, merge_test_set, natural
-from jaxfl.data.sources import SOURCES, data_dir
 from jaxfl.experiment.config import rules
 from jaxfl.experiment.config.effects import check_effects
 from jaxfl.experiment.config.fields import DataOptions, TrainingOptions
-from jaxfl.experiment.config.hints import marked, value_of
-from jaxfl.experiment.config.notes import PATH
+from jaxfl.experiment.config.hints import value_of
+from jaxfl.experiment.config.paths import with_absolute_paths
 from jaxfl.experiment.config.setting import Setting
 from jaxfl.simulation import participation
 
@@ -63,14 +61,8 @@ def resolve(setting: S, source: Source | None = None) -> Resolved[S]:
     rules.check_attack(setting, setting.dataset, source)
     rules.check_target(setting, source.classes)
     check_effects(setting)
-    if setting.dataset not in SOURCES:  # config.json names the folder for a reader elsewhere
-        folder = str(value_of(data_dir(setting.data_dir)).absolute())
-        setting = dataclasses.replace(setting, data_dir=folder)
-    for name in marked(type(setting), PATH):
-        path = getattr(setting, name)
-        if path is not None:
-            setting = dataclasses.replace(setting, **{name: str(Path(path).absolute())})
-    return Resolved(setting, source)
+    # config.json names files and folders for a reader elsewhere.
+    return Resolved(with_absolute_paths(setting), source)
 
 
 def resolve_data(options: DataOptions) -> tuple[DataOptions, Source]:

@@ -15,7 +15,7 @@ from jaxfl.experiment.config.fields import (
     UploadOptions,
 )
 from jaxfl.experiment.config.hints import check_fields
-from jaxfl.experiment.config.notes import Names
+from jaxfl.experiment.config.notes import INPUT, NO_SCORE, PATH, RESUMABLE, Names
 
 
 @dataclass(frozen=True)  # the fields of the last class come first
@@ -47,6 +47,8 @@ class Config(Setting):
       hyper: its hyper-parameters by name.
       label: the name of the run in tables and pictures, where an algorithm is compared with itself
         under other hyper-parameters.
+      plugin: the Python files that the command line ran first. Nothing runs them because they stand
+        here.
 
     Raises:
       InputError: as `Setting`, or the algorithm has no such hyper-parameter or takes no such value.
@@ -60,6 +62,7 @@ class Config(Setting):
     algorithm: Annotated[str, Names("algorithm", ALGORITHMS)] = "fedavg"
     hyper: dict[str, Any] = dataclasses.field(default_factory=dict)
     label: str | None = None
+    plugin: Annotated[tuple[str, ...], PATH, INPUT, NO_SCORE, RESUMABLE] = ()
 
     def __post_init__(self):
         super().__post_init__()

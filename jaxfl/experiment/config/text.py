@@ -71,7 +71,7 @@ def load_config(path: Path) -> Config:
       >>> load_config(Path("runs/digits/config.json")).algorithm
       'fedavg'
     """
-    return _config_from(_read(path, "a config"), path)
+    return config_from(_read(path, "a config"), path)
 
 
 def load_configs(path: Path) -> list[Config]:
@@ -85,7 +85,7 @@ def load_configs(path: Path) -> list[Config]:
         isinstance(content, list) and bool(content),
         f"{path} is no list of configs: remove it, and resume each run beside it",
     )
-    configs = [_config_from(one, path) for one in content]
+    configs = [config_from(one, path) for one in content]
     names = [config.name for config in configs]
     check(
         len(set(names)) == len(names),
@@ -170,7 +170,12 @@ def _read(path: Path, what: str) -> Any:
         ) from error
 
 
-def _config_from(content: Any, path: Path) -> Config:
+def config_from(content: Any, path: Path) -> Config:
+    """The config in a JSON value of a file.
+
+    Raises:
+      InputError: not the fields and values of a config.
+    """
     check(
         isinstance(content, dict) and isinstance(content.get("algorithm"), str),
         f"{path} is no config: expected a JSON object with at least an algorithm, as in the "
@@ -181,4 +186,10 @@ def _config_from(content: Any, path: Path) -> Config:
     for name, value in content.items():
         check_name(f"field in {path}", name, types)
         values[name] = read_field(f"{name} in {path}", types[name], value)
-    return Config(**values)
+    try:
+        return Config(**values)
+    except InputError as error:
+        plugin = values.get("plugin", ())
+        # What is unknown may be a name of the plug-in.
+        given = f" (the run had --plugin {' '.join(plugin)}: give it again)" if plugin else ""
+        raise InputError(f"{error}{given}") from error

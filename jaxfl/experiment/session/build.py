@@ -1,7 +1,7 @@
 """From a resolved config to all parts of a run: task, algorithm, participation, work, privacy."""
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property, partial
 from typing import Any, cast
 
@@ -44,7 +44,7 @@ from jaxfl.experiment.session.availability import (
 )
 from jaxfl.experiment.session.clients import Data, malicious, true_groups, unseen
 from jaxfl.experiment.session.seeds import Seeds
-from jaxfl.experiment.store.manifest import digest_arrays
+from jaxfl.experiment.store.inputs import digest_inputs
 from jaxfl.models import MODELS
 from jaxfl.simulation import mesh
 from jaxfl.simulation.work import drop, given, read_fractions, stragglers
@@ -72,13 +72,8 @@ class Built:
     timing: Timing | None = None  # of the virtual clock
     work: Work | None = None  # how much of its local training each client does
     lost: Loss | None = None  # whose uploads are lost
-    fractions: np.ndarray | None = None  # of their local steps that clients take [C], if given
-
-    @property
-    def digest(self) -> str:
-        """The digest of the clients' data, and of their work where a file gives it."""
-        suffix = "" if self.fractions is None else f" {digest_arrays(self.fractions)}"
-        return self.data.digest + suffix
+    # SHA-256 of each file that the run reads beside its data set, by the option that names it
+    inputs: dict[str, str] = field(default_factory=dict)
 
     @property
     def seeds(self) -> Seeds:
@@ -160,7 +155,7 @@ def build(resolved: Resolved[Config], data: Data) -> Built:
         timing,
         work=make_work(config, fractions),
         lost=make_loss(config),
-        fractions=fractions,
+        inputs=digest_inputs(config),
     )
 
 

@@ -10,17 +10,19 @@ import numpy as np
 
 from jaxfl.core.errors import InputError, check, warn
 from jaxfl.experiment.config import Config, differences
+from jaxfl.experiment.session.build import Built
 from jaxfl.experiment.session.history import History
 from jaxfl.experiment.session.models import Best
 from jaxfl.experiment.session.program import Program, Record
 from jaxfl.experiment.store import files
+from jaxfl.experiment.store.inputs import changed_inputs
 from jaxfl.experiment.store.manifest import read_manifest, write_manifest
 from jaxfl.experiment.store.records import read_lines
 from jaxfl.simulation import checkpoint, mesh
 
 
 def write_checkpoint(
-    out: Path, record: Record, history: History, best: Best | None, data: str
+    out: Path, record: Record, history: History, best: Best | None, built: Built
 ) -> Path:
     """Writes the checkpoint after a record, then removes old ones beyond the newest `--keep`.
 
@@ -32,13 +34,14 @@ def write_checkpoint(
       record: has the state.
       history: of the run, up to the record.
       best: the best models so far, if the run keeps them.
-      data: the digest of the clients' data.
+      built: the run.
 
     Returns:
       The folder of the checkpoint.
     """
     folder = out / files.CHECKPOINTS
     draft, whole = folder / ".part", folder / f"{record.round:06}"
+    data = built.data.digest  # which all processes compute together
     with files.writing(folder):
         if mesh.is_main_process():
             shutil.rmtree(draft, ignore_errors=True)
@@ -50,7 +53,7 @@ def write_checkpoint(
             )
             files.write_file(draft / "metrics.jsonl", files.json_lines(history.lines))
             options = dataclasses.asdict(history.config)
-            write_manifest(draft, record.round, options, data)
+            write_manifest(draft, record.round, options, data, built.inputs)
             shutil.rmtree(whole, ignore_errors=True)
             os.replace(draft, whole)
             for old in files.checkpoints(out)[: -history.config.keep]:
@@ -58,7 +61,9 @@ def write_checkpoint(
     return whole
 
 
-def find_checkpoint(directory: Path, config: Config, data: str) -> Path | None:
+def find_checkpoint(
+    directory: Path, config: Config, data: str, inputs: dict[str, str]
+) -> Path | None:
     """The newest checkpoint whose files are as they were written; None if the run has none.
 
     A damaged checkpoint is skipped with a warning.
@@ -66,10 +71,12 @@ def find_checkpoint(directory: Path, config: Config, data: str) -> Path | None:
     Args:
       directory: of the run.
       config: of the run now, resolved.
-      data: the digest of the clients' data now, and of their given work.
+      data: the digest of the clients' data now.
+      inputs: the digests of the other files that the run reads, see `digest_inputs`.
 
     Raises:
-      InputError: all checkpoints are damaged, or the options or the data have changed since.
+      InputError: all checkpoints are damaged, or the options, the data or a file that the run reads
+        have changed since.
     """
     reasons = []
     for path in reversed(files.checkpoints(directory)):
@@ -84,11 +91,16 @@ def find_checkpoint(directory: Path, config: Config, data: str) -> Path | None:
             f"the options of the run have changed since {path} was written ({'; '.join(changes)}): "
             "restore them, or run anew with --overwrite",
         )
-        suffix = "" if config.work_file is None else f" or the numbers in {config.work_file}"
         check(
             manifest["data"] == data,
-            f"the examples of {config.dataset}{suffix} have changed since {path} was written: "
-            "restore them, or run anew with --overwrite",
+            f"the examples of {config.dataset} have changed since {path} was written: restore "
+            "them, or run anew with --overwrite",
+        )
+        changes = changed_inputs(manifest["inputs"], inputs)
+        check(
+            not changes,
+            f"{'; '.join(changes)} since {path} was written: restore it, or run anew with "
+            "--overwrite",
         )
         for reason in reasons:
             warn(f"{reason}: the run goes on from {path}")

@@ -32,7 +32,7 @@ from jaxfl.experiment.config.fields import seed_of_data
 from jaxfl.experiment.config.hints import value_of
 from jaxfl.experiment.config.rules import count_unseen
 from jaxfl.experiment.session.seeds import Seeds
-from jaxfl.experiment.session.stored_data import digest_stored, find_stored, outline, store
+from jaxfl.experiment.session.stored_data import digest_stored, open_stored, outline
 from jaxfl.experiment.store.manifest import digest_arrays
 from jaxfl.simulation import mesh
 from jaxfl.simulation.on_disk import StoredFederation
@@ -74,17 +74,17 @@ def gather(resolved: Resolved) -> Data:
     setting, source = resolved.config, resolved.source
     seeds = Seeds(setting.seed, setting.seeds)
     parts = [assign(setting, source, place) for place in range(seeds.count)]
+
+    def make() -> Federation:
+        federation = make_federation(source, parts, setting)
+        if setting.attack in FLIPPED:
+            federation = flip_labels(federation, malicious(setting), source.classes)
+        return federation
+
     if setting.store is not None:
-        directory, origin = Path(setting.store), origin_of(setting, source)
-        stored = find_stored(directory, origin)
-        if stored is not None:
-            return Data(source, parts, outline(stored), stored)
-    federation = make_federation(source, parts, setting)
-    if setting.attack in FLIPPED:
-        federation = flip_labels(federation, malicious(setting), source.classes)
-    if setting.store is not None:
-        stored = store(directory, origin, federation)
+        stored = open_stored(Path(setting.store), origin_of(setting, source), make)
         return Data(source, parts, outline(stored), stored)
+    federation = make()
     with jax.set_mesh(mesh.make_mesh(devices_of(setting))):
         return Data(source, parts, mesh.place(federation, axis=seeds.client_axis))
 

@@ -3,18 +3,19 @@
 Where several processes run together, each calls these functions alike and the first one writes.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 
 from jaxfl.core.errors import Diverged, InputError, check, warn
 from jaxfl.experiment.config import Config, load_config, resolve
+from jaxfl.experiment.config.paths import with_plugin
 from jaxfl.experiment.session import checkpoints
 from jaxfl.experiment.session.build import Built, build
 from jaxfl.experiment.session.clients import gather
 from jaxfl.experiment.session.directory import begin, finish, reopen, vanished_files
 from jaxfl.experiment.session.history import History
-from jaxfl.experiment.session.interrupt import answer, interruptible
+from jaxfl.experiment.session.interrupt import answer, hint, interruptible, interruption
 from jaxfl.experiment.session.models import better, models_of, no_best, tell_size
 from jaxfl.experiment.session.program import Program, records, stops
 from jaxfl.experiment.session.stored_program import make_program
@@ -22,6 +23,8 @@ from jaxfl.experiment.store import files
 from jaxfl.experiment.store.records import LineOfRun, Summary, check_version, read_summary
 from jaxfl.simulation import mesh
 
+# The files with which the directory of a run begins and ends
+ENDS = ("config.json", "summary.json")
 # (config, a line of metrics.jsonl and its measure; at first None)
 Follow = Callable[[Config, LineOfRun | None], None]
 
@@ -48,8 +51,8 @@ def execute(
       InputError: the config does not fit the data, the directory holds a run, another process
         writes into it, or files of the run vanished while it was under way.
       Diverged: a client diverged, and the config says `fail_on_divergence`.
-      KeyboardInterrupt: Ctrl-C or SIGTERM, after the stretch of rounds that was under way, with a
-        checkpoint.
+      KeyboardInterrupt: Ctrl-C or SIGTERM (`Terminated`), after the stretch of rounds that was
+        under way: with a checkpoint, or with all files if it was the last one.
 
     Example:
       >>> config = Config(algorithm="fedavg", clients=5, rounds=1, local_steps=5)
@@ -61,7 +64,7 @@ def execute(
     built = _build(config)
     follow(built.config, None)
     program = make_program(built, out)
-    with files.locked(out):
+    with files.locked(out), hint(out, *ENDS):
         if mesh.is_main_process():
             begin(out, built, overwrite)
         return record_run(program, out, follow).summary(program.seconds)
@@ -72,6 +75,7 @@ def resume(
     *,
     devices: int | None = None,
     rounds: int | None = None,
+    plugin: Sequence[str] | None = None,
     follow: Follow = silent,
 ) -> Summary:
     """Goes on with a run that was stopped, from its newest checkpoint, or from round 0 without one.
@@ -86,6 +90,7 @@ def resume(
       directory: of the run.
       devices: how many of each process to use, if not as many as before.
       rounds: how many rounds the run shall have in all, if not as many as before.
+      plugin: the files that `--plugin` has run now, if the command line goes on.
       follow: as in `execute`.
 
     Returns:
@@ -93,8 +98,9 @@ def resume(
 
     Raises:
       InputError: the directory holds no run or a finished one, another process writes into it, the
-        options or the data have changed since the checkpoint (`RESUMABLE` marks the options that
-        may change), all checkpoints are damaged, or files of the run vanished.
+        options, the data or a file that they name have changed since the checkpoint (`RESUMABLE`
+        marks the options that may change), all checkpoints are damaged, or files of the run
+        vanished.
 
     Example:
       >>> summary = resume(Path("runs/digits"), rounds=2)  # it had 1 round and its checkpoint
@@ -102,10 +108,13 @@ def resume(
       [1, 2]
     """
     to_resume(directory, rounds)
-    with files.locked(directory):
+    with files.locked(directory), hint(directory, *ENDS):
         config = to_resume(directory, rounds)  # another process may have finished it
+        config = with_plugin(config, plugin)
         built = _build(config if devices is None else replace(config, devices=devices))
-        newest = checkpoints.find_checkpoint(directory, built.config, built.digest)
+        newest = checkpoints.find_checkpoint(
+            directory, built.config, built.data.digest, built.inputs
+        )
         follow(built.config, None)
         program = make_program(built, directory, int(newest.name) if newest else 0)
         if rounds is not None and mesh.is_main_process():
@@ -178,24 +187,28 @@ def record_run(
             line = history.add(record)
             if line is not None:
                 if mesh.is_main_process():
-                    files.append_line(out, line)
+                    files.append_lines(out / "metrics.jsonl", [line])
                 follow(config, {**line, "measure": history.measure})
                 best = best and better(best, program, record)
             _check_convergence(config, history, record.round)
-            must_stop = record.round < config.rounds and mesh.any_process(request.is_set())
+            is_last = record.round == config.rounds
+            must_stop = not is_last and mesh.any_process(request.is_set())
             if record.round in due or must_stop:
                 program.before_checkpoint(record.state)
-                paths.append(checkpoints.write_checkpoint(out, record, history, best, built.digest))
+                paths.append(checkpoints.write_checkpoint(out, record, history, best, built))
             if must_stop:
-                raise KeyboardInterrupt(f"after round {record.round}: jaxfl resume {out} goes on")
-    models = models_of(program, state, best) if best else {}
-    if mesh.is_main_process():
-        vanished = vanished_files(out, history, paths)
-        finish(out, built, history, program.seconds, models)
-        if not config.checkpoint_every:
-            # Only a checkpoint of the last round could read them again.
-            files.remove(out / files.STATES)
-        _tell(out, history, vanished)
+                message = f"after round {record.round}: jaxfl resume {out} goes on"
+                raise interruption(request.number, message)
+        models = models_of(program, state, best) if best else {}
+        if mesh.is_main_process():
+            vanished = vanished_files(out, history, paths)
+            finish(out, built, history, program.seconds, models)
+            if not config.checkpoint_every:
+                # Only a checkpoint of the last round could read them again.
+                files.remove(out / files.STATES)
+            _tell(out, history, vanished)
+        if mesh.any_process(request.is_set()):
+            raise interruption(request.number, f"the run in {out} is finished")
     return history
 
 

@@ -1,7 +1,8 @@
 """The clients of a run on disk: written once from the data set, and opened by every later run."""
 
 import hashlib
-from functools import partial
+import json
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, cast
 
@@ -13,48 +14,87 @@ from jaxfl.core.errors import InputError, check
 from jaxfl.core.types import Dataset, Federation, Pool
 from jaxfl.experiment.config import parse_json
 from jaxfl.experiment.store import files
+from jaxfl.experiment.store.manifest import digest_files
 from jaxfl.simulation.on_disk import StoredFederation, open_federation, write_federation
 from jaxfl.simulation.on_disk.federation import PARTS, Part
 
-# Which data set, partition and options a directory was written from.
+# Which data set, partition and options a directory was written from, and under FILES the SHA-256 of
+# each other file in it.
 ORIGIN = "origin.json"
+FILES = "files"
 
 
-def find_stored(directory: Path, origin: dict[str, Any]) -> StoredFederation | None:
-    """The federation in a directory; None if nothing is there yet.
+def open_stored(
+    directory: Path, origin: dict[str, Any], make: Callable[[], Federation]
+) -> StoredFederation:
+    """The federation in a directory, which is written if nothing is there yet.
+
+    While a process writes it, others that want it wait.
 
     Args:
       directory: of the clients on disk.
       origin: which data set, partition and options the federation must stem from, as JSON.
+      make: makes the federation.
 
     Raises:
-      InputError: the directory holds something else, or a federation of another origin.
+      InputError: the directory holds something else, a federation of another origin, or one that
+        has changed since it was written.
     """
+    stored = _find(directory, origin)
+    if stored is not None:
+        return stored
+    with files.writing(directory), files.alone(directory):
+        stored = _find(directory, origin)  # another process may have written it
+        if stored is not None:
+            return stored
+
+        def add_origin(folder: Path) -> None:
+            files.write_json(folder / ORIGIN, origin | {FILES: digest_files(folder)})
+
+        return write_federation(directory, jax.device_get(make()), add_origin)
+
+
+def _find(directory: Path, origin: dict[str, Any]) -> StoredFederation | None:
+    """The federation in a directory, whose files are those that were written; None if it is new."""
     if not directory.exists() or (directory.is_dir() and not any(directory.iterdir())):
         return None
-    try:
-        content = parse_json((directory / ORIGIN).read_text())
-    except (OSError, ValueError) as error:
-        raise InputError(
-            f"--store {directory} holds no data that jaxfl run wrote ({type(error).__name__}): "
-            "name a new directory; your own federation is for jaxfl.simulation.on_disk in Python"
-        ) from error
+    content = _read_origin(directory)
     names = [name for name in origin if content.get(name) != origin[name]]
     check(
         not names,
         f"--store {directory} holds the clients of another run ({', '.join(names)} differ): "
         "name a new directory",
     )
-    return open_federation(directory)
-
-
-def store(directory: Path, origin: dict[str, Any], federation: Federation) -> StoredFederation:
-    """Writes a federation into a directory, with what it stems from."""
-    with files.writing(directory):
-        files.make_directory(directory.absolute().parent)
-        stored = write_federation(directory, jax.device_get(federation))
-        files.write_json(directory / ORIGIN, origin)
+    stored = open_federation(directory)
+    was = content.get(FILES)
+    if not isinstance(was, dict):
+        raise InputError(
+            f"--store {directory} is of an earlier version of jaxfl: remove the directory, and it "
+            "is made anew"
+        )
+    digests = digest_files(directory)
+    # Other files beside the arrays are of no concern.
+    now = {name: d for name, d in digests.items() if name in was or name.endswith(".npy")}
+    changes = sorted(name for name in was | now if was.get(name) != now.get(name))
+    check(
+        not changes,
+        f"--store {directory}: {', '.join(changes[:1])} is not what was written there: remove the "
+        "directory, and it is made anew",
+    )
     return stored
+
+
+def _read_origin(directory: Path) -> dict[str, Any]:
+    try:
+        content = parse_json((directory / ORIGIN).read_text())
+        if not isinstance(content, dict):
+            raise ValueError("no object")
+    except (OSError, ValueError) as error:
+        raise InputError(
+            f"--store {directory} holds no data that jaxfl run wrote ({type(error).__name__}): "
+            "name a new directory; your own federation is for jaxfl.simulation.on_disk in Python"
+        ) from error
+    return content
 
 
 def outline(stored: StoredFederation) -> Federation:
@@ -80,14 +120,12 @@ def outline(stored: StoredFederation) -> Federation:
 
 
 def digest_stored(stored: StoredFederation) -> str:
-    """The SHA-256 of all arrays of a federation on disk."""
-    digest = hashlib.sha256()
-    for path in sorted(stored.directory.glob("*/*.npy")):
-        digest.update(path.relative_to(stored.directory).as_posix().encode())
-        with path.open("rb") as file:
-            for block in iter(partial(file.read, 2**20), b""):
-                digest.update(block)
-    return digest.hexdigest()
+    """The digest of a federation on disk: that of the digests of its files, as they were written.
+
+    `open_stored` has compared these with the files.
+    """
+    content = json.dumps(_read_origin(stored.directory)[FILES], sort_keys=True)
+    return hashlib.sha256(content.encode()).hexdigest()
 
 
 def _examples(part: Part, shape: tuple[int, ...]) -> tuple[Any, Any]:

@@ -44,13 +44,16 @@ COMPARISON_FILES = (
     *("comparison.json", "comparison.md", "comparison.tex", "scores.csv", "scores.json"),
     *_pictures("comparison"),
 )
-SWEEP_FILES = ("sweep.json", "best.json", *_pictures("sweep"))
+PLAN = "search.json"  # of a search: what it is to try
+TRIALS = "trials.jsonl"  # of a search that is under way: what it has tried
+SWEEP_FILES = (PLAN, TRIALS, "sweep.json", "best.json", *_pictures("sweep"))
 STATES = "clients"  # a directory of the states of clients on disk
 CHECKPOINTS = "checkpoints"  # a directory beside the files of a run
 CONFIGS = "configs.json"  # of a comparison that made its runs itself
+INPUTS = "inputs.json"  # of a comparison: the digests of what its runs read
 GRAPHS = _pictures("graphs")  # the picture of their graphs
 # All files that a new run, comparison or search removes under --overwrite.
-EVERYTHING = (*RUN_FILES, *COMPARISON_FILES, *SWEEP_FILES, *GRAPHS, CONFIGS)
+EVERYTHING = (*RUN_FILES, *COMPARISON_FILES, *SWEEP_FILES, *GRAPHS, CONFIGS, INPUTS)
 LOCK = ".lock"  # there while a process writes into the directory
 # What file systems say that know no locks, such as some that many hosts share.
 NO_LOCKS = (errno.ENOSYS, errno.ENOLCK, errno.EOPNOTSUPP)
@@ -87,33 +90,62 @@ def locked(directory: Path) -> Iterator[None]:
     path = directory / LOCK
     make_directory(directory)
     with writing(path):
-        file = _lock(path)
-    if file is None:
-        raise InputError(
-            f"another process writes the run in {directory}: wait for its end, or choose another "
-            "--out"
-        )
+        try:
+            file = _lock(path, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError as error:
+            raise InputError(
+                f"another process writes the run in {directory}: wait for its end, or choose "
+                "another --out"
+            ) from error
     try:
         yield
     finally:
-        with suppress(OSError):
-            if os.path.samestat(os.fstat(file), path.stat()):
-                path.unlink()
-        os.close(file)
+        _release(path, file)
 
 
-def _lock(path: Path) -> int | None:
-    """The descriptor of the locked file; None if another process holds the lock."""
+@contextmanager
+def alone(directory: Path) -> Iterator[None]:
+    """Within, no other process is: it waits here while another one makes the same directory.
+
+    The lock is a file beside the directory, which need not exist; the folder above it is made.
+    """
+    make_directory(directory.absolute().parent)
+    if fcntl is None:
+        yield
+        return
+    path = directory.with_name(f".{directory.name}{LOCK}")
+    file = _lock(path, fcntl.LOCK_EX)
+    try:
+        yield
+    finally:
+        _release(path, file)
+
+
+def _release(path: Path, file: int) -> None:
+    """Removes a locked file, which ends the lock."""
+    with suppress(OSError):
+        if os.path.samestat(os.fstat(file), path.stat()):
+            path.unlink()
+    os.close(file)
+
+
+def _lock(path: Path, operation: int) -> int:
+    """The descriptor of the locked file, which is made if it is not there.
+
+    Args:
+      path: of the file.
+      operation: of `flock`: whether to wait for the end of another process's lock.
+
+    Raises:
+      BlockingIOError: another process holds the lock, and the operation does not wait for it.
+    """
     while True:
         file = os.open(path, os.O_RDWR | os.O_CREAT, 0o666)
         try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            fcntl.flock(file, operation)
             # Its last owner may have removed the file since it was opened.
             if os.path.samestat(os.fstat(file), path.stat()):
                 return file
-        except BlockingIOError:
-            os.close(file)
-            return None
         except FileNotFoundError:
             pass
         except OSError as error:
@@ -279,12 +311,11 @@ def write_npz(file: Path, arrays: dict[str, np.ndarray], *, compressed: bool = T
     write_file(file, buffer.getvalue())
 
 
-def append_line(directory: Path, line: Mapping[str, object]) -> None:
-    """Adds a line to `metrics.jsonl`, whole or not at all."""
-    path = directory / "metrics.jsonl"
+def append_lines(path: Path, lines: Sequence[Mapping[str, object]]) -> None:
+    """Adds lines of JSON to a file, all of them or none."""
     with writing(path), path.open("ab", buffering=0) as file:
         size = file.tell()
-        text = json_lines([line]).encode()
+        text = json_lines(lines).encode()
         try:
             if file.write(text) < len(text):
                 raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))

@@ -20,7 +20,9 @@ from jaxfl.simulation import mesh
 MANIFEST = "manifest.json"
 
 
-def write_manifest(folder: Path, round: int, options: dict[str, Any], data: str) -> None:
+def write_manifest(
+    folder: Path, round: int, options: dict[str, Any], data: str, inputs: dict[str, str]
+) -> None:
     """Writes the manifest of a checkpoint.
 
     Args:
@@ -28,8 +30,10 @@ def write_manifest(folder: Path, round: int, options: dict[str, Any], data: str)
       round: the number of rounds done.
       options: of the run, as JSON holds them.
       data: the digest of the clients' data.
+      inputs: the digests of the other files that the run reads, by the options that name them.
     """
-    content = {"round": round, "options": options, "data": data, "files": digest_files(folder)}
+    content = {"round": round, "options": options, "data": data, "inputs": inputs}
+    content["files"] = digest_files(folder)
     content["manifest"] = _digest(_as_bytes(content))
     files.write_json(folder / MANIFEST, content)
 
@@ -48,6 +52,8 @@ def read_manifest(folder: Path) -> dict[str, Any]:
         raise ValueError(f"{MANIFEST} is damaged") from error
     if not isinstance(content, dict) or content.pop("manifest", "") != _digest(_as_bytes(content)):
         raise ValueError(f"{MANIFEST} is damaged")
+    if "inputs" not in content:
+        raise ValueError("an earlier version of jaxfl wrote it")
     if folder.name != f"{content['round']:06}":
         raise ValueError(f"it is of round {content['round']}")
     try:
@@ -90,10 +96,15 @@ def digest_files(folder: Path) -> dict[str, str]:
     """
     every = {path.relative_to(folder).as_posix(): path for path in folder.rglob("*")}
     return {
-        name: _digest(path.read_bytes())
+        name: _digest_file(path)
         for name, path in sorted(every.items())
         if path.is_file() and name != MANIFEST
     }
+
+
+def _digest_file(path: Path) -> str:
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def _digest(content: bytes) -> str:

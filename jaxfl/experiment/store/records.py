@@ -133,6 +133,30 @@ class TrialEntry(TypedDict):
     test_not_for_choosing: NotRequired[float | None]
 
 
+class Digests(TypedDict):
+    """What the runs of a comparison or of a search read."""
+
+    data: list[str]  # SHA-256 of the clients' data of each setting
+    files: dict[str, str]  # that of each other file, by the option that names it, and its path
+
+
+class Plan(TypedDict):
+    """What a search is to try: the content of `search.json`."""
+
+    config: dict[str, Any]
+    points: list[dict[str, Any]]
+    show_test: bool
+    inputs: Digests
+
+
+class TrialLine(TypedDict):
+    """A line of `trials.jsonl`: a trial of a search that is under way."""
+
+    place: int  # in the list of points
+    val: float | None
+    test_not_for_choosing: float | None
+
+
 class Search(TypedDict):
     """The content of `sweep.json`."""
 
@@ -254,6 +278,46 @@ def read_search(file: Path) -> Search:
         if len(names) != 1:
             raise ValueError(f"{file.name}: trials do not have one set of names")
     return search
+
+
+def read_plan(file: Path) -> Plan:
+    """The content of `search.json`.
+
+    Raises:
+      InputError: the file cannot be read or has a wrong field.
+    """
+    with _input_errors(f"{file} is no search of jaxfl", "run jaxfl sweep again"):
+        return _parse_text(file.read_text(), Plan, file)
+
+
+def read_trials(file: Path, points: list[dict[str, Any]]) -> dict[int, Trial]:
+    """The trials of a search so far, by their places in the list of points; none without a file.
+
+    Raises:
+      InputError: the file cannot be read or has a wrong field.
+    """
+    if not file.exists():
+        return {}
+    trials: dict[int, Trial] = {}
+    with _input_errors(f"{file} holds no trials of jaxfl", "remove it, and all trials run again"):
+        for number, text in enumerate(file.read_text().splitlines(), start=1):
+            line: TrialLine = _parse_text(text, TrialLine, file, f", line {number}")
+            if line["place"] not in range(len(points)):
+                raise ValueError(f"{file.name}, line {number}: there is no such trial")
+            point = points[line["place"]]
+            test = line["test_not_for_choosing"]
+            trials[line["place"]] = {"point": point, "val": line["val"], "test": test}
+    return trials
+
+
+def read_digests(file: Path) -> Digests:
+    """The content of `inputs.json`.
+
+    Raises:
+      InputError: the file cannot be read or has a wrong field.
+    """
+    with _input_errors(f"{file} is no list of digests", "run anew with --overwrite"):
+        return _parse_text(file.read_text(), Digests, file)
 
 
 @contextmanager

@@ -1,24 +1,30 @@
 """Runs of several algorithms on the same clients, with a table and a picture of them all."""
 
 from collections import Counter
-from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from collections.abc import Sequence
+from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
 
 from jaxfl.core.errors import check
 from jaxfl.experiment.config import Config, load_config, load_configs, resolve, to_json
+from jaxfl.experiment.config.paths import with_plugin
 from jaxfl.experiment.session.build import Built, build
 from jaxfl.experiment.session.clients import Data, gather
 from jaxfl.experiment.session.directory import begin, drawn_clients
+from jaxfl.experiment.session.interrupt import hint
 from jaxfl.experiment.session.run import Follow, execute, record_run, resume, silent, to_resume
 from jaxfl.experiment.session.stored_program import make_program
 from jaxfl.experiment.store import files
 from jaxfl.experiment.store.finished import last_graph, load_finished, read_run
-from jaxfl.experiment.store.records import Summary, read_summary
+from jaxfl.experiment.store.inputs import check_inputs, digests_of
+from jaxfl.experiment.store.records import Summary, read_digests, read_summary
 from jaxfl.experiment.studies.budget import equalise
 from jaxfl.experiment.studies.comparison import write_comparison
 from jaxfl.simulation import mesh
+
+# The files with which the directory of a comparison begins and ends
+ENDS = (files.CONFIGS, "comparison.json")
 
 
 def compare(
@@ -69,7 +75,7 @@ def compare(
     if equal_budget:
         every = equalise(every, data)
     ready = [build(resolved, data) for resolved in every]
-    with ExitStack() as locks:
+    with ExitStack() as locks, hint(out, *ENDS, always=True):
         return _run_all(ready, data, out, overwrite, follow, locks)
 
 
@@ -78,6 +84,7 @@ def resume_comparison(
     *,
     devices: int | None = None,
     rounds: int | None = None,
+    plugin: Sequence[str] | None = None,
     follow: Follow = silent,
 ) -> dict[str, Summary]:
     """Goes on with a comparison: finished runs stay, the others are resumed or begun.
@@ -86,6 +93,7 @@ def resume_comparison(
       directory: of the comparison.
       devices: as in `resume`.
       rounds: how many rounds all runs shall have, if not as many as before; as in `resume`.
+      plugin: as in `resume`.
       follow: as in `execute`.
 
     Returns:
@@ -96,25 +104,29 @@ def resume_comparison(
     """
     configs = comparison_to_resume(directory, rounds)
     directories = run_directories(configs, directory)
-    with files.locked(directory):
+    with files.locked(directory), hint(directory, *ENDS, always=True):
         comparison_to_resume(directory, rounds)  # another process may have finished it
+        configs = [with_plugin(config, plugin) for config in configs]
+        first = resolve(configs[0])
+        place = directory / files.INPUTS
+        check_inputs(place, read_digests(place), digests_of(configs, [gather(first).digest]))
         if rounds is not None and mesh.is_main_process():
-            # From now on the comparison has so many rounds, even if it is stopped.
+            # From now on the comparison has so many rounds, and counts as stopped.
             files.write_file(directory / files.CONFIGS, to_json(configs))
+            files.remove(directory / "comparison.json")
         for config in configs:
             run = directories[config.name]
-            with _resume_hint(directory):
-                if _is_finished(run, config):
-                    result = read_run(run)
-                    follow(config, {**result.lines[-1], "measure": result.summary["measure"]})
-                elif (run / "config.json").exists():
-                    resume(run, devices=devices, rounds=_more_rounds(run, config), follow=follow)
-                else:
-                    changes = {} if devices is None else {"devices": devices}
-                    execute(replace(config, **changes), run, follow=follow)
+            if _is_finished(run, config):
+                result = read_run(run)
+                follow(config, {**result.lines[-1], "measure": result.summary["measure"]})
+            elif (run / "config.json").exists():
+                options = {"devices": devices, "rounds": _more_rounds(run, config)}
+                resume(run, **options, plugin=plugin, follow=follow)
+            else:
+                changes = {} if devices is None else {"devices": devices}
+                execute(replace(config, **changes), run, follow=follow)
         if not mesh.is_main_process():
             return {}
-        first = resolve(load_config(directories[configs[0].name] / "config.json"))
         return _finish(directory, directories, build(first, gather(first)))
 
 
@@ -164,15 +176,6 @@ def run_directories(configs: list[Config], out: Path) -> dict[str, Path]:
     return {config.name: out / files.directory_name(config.name) for config in configs}
 
 
-@contextmanager
-def _resume_hint(out: Path) -> Iterator[None]:
-    """Within, an interruption says how to go on with the comparison."""
-    try:
-        yield
-    except KeyboardInterrupt as interruption:
-        raise KeyboardInterrupt(f"jaxfl resume {out} goes on") from interruption
-
-
 def _run_all(
     ready: list[Built], data: Data, out: Path, overwrite: bool, follow: Follow, locks: ExitStack
 ) -> dict[str, Summary]:
@@ -182,6 +185,7 @@ def _run_all(
     """
     summaries = {}
     configs = [built.config for built in ready]
+    digests = digests_of(configs, [data.digest])
     directories = run_directories(configs, out)
     for place, built in enumerate(ready):
         name = built.config.name
@@ -191,9 +195,10 @@ def _run_all(
             locks.enter_context(files.locked(out))
             if mesh.is_main_process():
                 files.create(out, files.EVERYTHING, overwrite)
+                files.write_json(out / files.INPUTS, digests)
                 # From now on the comparison can be resumed.
                 files.write_file(out / files.CONFIGS, to_json(configs))
-        with files.locked(directories[name]), _resume_hint(out):
+        with files.locked(directories[name]):
             if mesh.is_main_process():
                 begin(directories[name], built, overwrite)
             history = record_run(program, directories[name], follow)

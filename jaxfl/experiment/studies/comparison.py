@@ -75,8 +75,9 @@ def write_comparison(
 
     texts = {"md", *formats} & set(TEXTS)
     contents = {name: text_of(runs, name, by=by, against=against) for name in sorted(texts)}
-    files.write_json(out / "comparison.json", comparison_entries(runs))
     for name, text in contents.items():
         files.write_file(out / TEXTS[name], text)
     write_picture(out, "comparison", draw_comparison(runs, highlight), formats)
+    # Last, as it says that the others are there.
+    files.write_json(out / "comparison.json", comparison_entries(runs))
     return {label: run.summary for label, run in runs.items()}

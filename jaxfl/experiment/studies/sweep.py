@@ -2,7 +2,7 @@
 
 import dataclasses
 import itertools
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -12,21 +12,41 @@ import numpy as np
 from jaxtyping import Array
 
 from jaxfl.algorithms import ALGORITHMS
-from jaxfl.core.errors import check
+from jaxfl.core.errors import InputError, check
 from jaxfl.core.options import options_of, takes_traced_numbers
 from jaxfl.experiment.config import Config, Setting, resolve, to_json
 from jaxfl.experiment.config.hints import hints, option, read_field
+from jaxfl.experiment.config.paths import (
+    with_absolute_files,
+    with_absolute_paths,
+    with_plugin,
+)
+from jaxfl.experiment.config.text import config_from
 from jaxfl.experiment.session.build import Built, build
 from jaxfl.experiment.session.clients import Data, gather
 from jaxfl.experiment.session.history import number_or_null
-from jaxfl.experiment.session.program import START, one_seed
+from jaxfl.experiment.session.interrupt import answer, hint, interruptible, interruption
+from jaxfl.experiment.session.program import START, one_seed, wait_for
 from jaxfl.experiment.store import files
-from jaxfl.experiment.store.records import Search, Trial, TrialEntry
+from jaxfl.experiment.store.inputs import check_inputs, digests_of
+from jaxfl.experiment.store.records import (
+    Digests,
+    Plan,
+    Search,
+    Trial,
+    TrialEntry,
+    TrialLine,
+    read_plan,
+    read_trials,
+)
 from jaxfl.simulation import mesh
 
 Point = dict[str, Any]  # a value for each name that is searched
 # (trials done, trials, the best validation score so far); None before the first score
 Follow = Callable[[int, int, float | None], None]
+Group = tuple[Built, list[int]]  # a run, and the places of the points that share its program
+# The files with which the directory of a search begins and ends
+ENDS = (files.PLAN, "sweep.json")
 OPTIONS = hints(Setting)  # by name
 # Trials that differ in these options share their clients.
 SHARED = {
@@ -68,20 +88,101 @@ def silent(done: int, total: int, best: float | None) -> None:
     """Follows a search without a word."""
 
 
-def search(config: Config, points: list[Point], follow: Follow = silent) -> list[Trial]:
+def search(
+    config: Config,
+    points: list[Point],
+    out: Path,
+    *,
+    overwrite: bool = False,
+    show_test: bool = False,
+    follow: Follow = silent,
+) -> list[Trial]:
     """Runs every point of a search to its end; points that differ in numbers share one program.
+
+    Trials are written when their program is done, so that `resume_search` goes on with the rest.
 
     Args:
       config: the run; what a point names takes the place of its own: a hyper-parameter, or an
         option as `lr`.
       points: what to try.
+      out: the directory to write, see docs/files.md.
+      overwrite: replace what it holds.
+      show_test: whether `sweep.json` has the test score of every trial.
       follow: called when the search begins, and after each program.
 
     Returns:
       The trials, the best validation score first.
 
     Raises:
-      InputError: a name or a value that the algorithm or the setting does not take.
+      InputError: a name or a value that the algorithm or the setting does not take, or the
+        directory holds something, or no trial has a finite validation score.
+      KeyboardInterrupt: Ctrl-C or SIGTERM (`Terminated`), after the program that was under way.
+
+    Example:
+      >>> config = Config(algorithm="fedprox", clients=5, rounds=1, local_steps=5)
+      >>> trials = search(config, [{"mu": 0.1}, {"mu": 1.0}], Path("runs/search"))
+      >>> len(trials), trials[0]["val"] >= trials[1]["val"]
+      (2, True)
+    """
+    files.check_free([out], overwrite)
+    config = with_absolute_paths(config)
+    points = [with_absolute_files(point) for point in points]
+    groups = _build_groups(config, points)
+    plan: Plan = {
+        "config": dataclasses.asdict(config),
+        "points": points,
+        "show_test": show_test,
+        "inputs": _digests(groups),
+    }
+    with files.locked(out), hint(out, *ENDS):
+        files.create(out, files.EVERYTHING, overwrite)
+        files.write_json(out / files.PLAN, plan)
+        return _go_on(config, plan, groups, out, follow)
+
+
+def resume_search(
+    directory: Path, *, plugin: Sequence[str] | None = None, follow: Follow = silent
+) -> list[Trial]:
+    """Goes on with a search that was stopped: trials that are written are not run again.
+
+    Args:
+      directory: of the search.
+      plugin: the files that were given with `--plugin` now, if the command line goes on.
+      follow: as in `search`.
+
+    Returns:
+      As `search`.
+
+    Raises:
+      InputError: there is no such search, it is finished, or what it reads has changed.
+      KeyboardInterrupt: as `search`.
+    """
+    search_to_resume(directory)
+    with files.locked(directory), hint(directory, *ENDS):
+        config, plan = search_to_resume(directory)
+        groups = _build_groups(with_plugin(config, plugin), plan["points"])
+        check_inputs(directory / files.PLAN, plan["inputs"], _digests(groups))
+        return _go_on(config, plan, groups, directory, follow)
+
+
+def search_to_resume(directory: Path) -> tuple[Config, Plan]:
+    """The config and the plan of a search that can go on.
+
+    Raises:
+      InputError: there is no such search, or it is finished.
+    """
+    plan = read_plan(directory / files.PLAN)
+    check(
+        not (directory / "sweep.json").exists(),
+        f"the search in {directory} is finished: read sweep.json, or search anew with --overwrite",
+    )
+    return config_from(plan["config"], directory / files.PLAN), plan
+
+
+def _build_groups(config: Config, points: list[Point]) -> list[Group]:
+    """Builds and checks what all points need, before anything is run.
+
+    Points that differ in numbers alone are one group.
     """
     check(
         config.store is None,
@@ -95,25 +196,59 @@ def search(config: Config, points: list[Point], follow: Follow = silent) -> list
         groups.setdefault(repr(sorted(constants.items())), []).append(place)
     data: dict[str, Data] = {}
     ready = []
-    for group in groups.values():  # everything is built and checked before anything is run
+    for group in groups.values():
         first = resolve(configs[group[0]])
         where = repr([getattr(first.config, name) for name in sorted(OPTIONS.keys() - SHARED)])
         if where not in data:
             data[where] = gather(first)
         for place in group[1:]:
             build(first.replace(hyper=configs[place].hyper), data[where])
-        ready.append((build(first, data[where]), [points[place] for place in group]))
+        ready.append((build(first, data[where]), group))
+    return ready
+
+
+def _digests(groups: list[Group]) -> Digests:
+    """The digests of all that the trials read."""
+    data = {id(built.data): built.data for built, _ in groups}
+    return digests_of([built.config for built, _ in groups], [one.digest for one in data.values()])
+
+
+def _go_on(
+    config: Config, plan: Plan, groups: list[Group], out: Path, follow: Follow
+) -> list[Trial]:
+    """Runs the groups that are not written yet, and closes the directory."""
+    points = plan["points"]
+    written = read_trials(out / files.TRIALS, points)
+    numbers = _number_names(config.algorithm)
     trials: list[Trial] = []
     follow(0, len(points), None)
-    for built, group in ready:
-        trials += _together(built, group, numbers)
-        scores = [trial["val"] for trial in trials if trial["val"] is not None]
-        follow(len(trials), len(points), max(scores, default=None))
-    finite = any(trial["val"] is not None for trial in trials)
-    check(finite, "no trial has a finite validation score: choose other values, or --val above 0")
-    return sorted(
-        trials, key=lambda trial: -np.inf if trial["val"] is None else trial["val"], reverse=True
-    )
+    with interruptible() as request:
+        for built, group in groups:
+            if not written.keys() >= set(group):
+                if request.is_set():
+                    raise interruption(request.number)
+                some = [points[place] for place in group]
+                results = _together(built, some, numbers, answer(request, "trials"))
+                written |= dict(zip(group, results, strict=True))
+                lines = [_line(place, written[place]) for place in group]
+                files.append_lines(out / files.TRIALS, lines)
+            trials += [written[place] for place in group]
+            scores = [trial["val"] for trial in trials if trial["val"] is not None]
+            follow(len(trials), len(points), max(scores, default=None))
+        if all(trial["val"] is None for trial in trials):
+            for name in (files.TRIALS, files.PLAN):
+                files.remove(out / name)
+            raise InputError(
+                "no trial has a finite validation score: choose other values, or --val above 0"
+            )
+        trials.sort(
+            key=lambda trial: -np.inf if trial["val"] is None else trial["val"], reverse=True
+        )
+        write_search(config, trials, out, show_test=plan["show_test"])
+        files.remove(out / files.TRIALS)
+        if request.is_set():
+            raise interruption(request.number, f"the search in {out} is finished")
+    return trials
 
 
 def write_search(
@@ -121,7 +256,7 @@ def write_search(
 ) -> Trial:
     """Writes what a search found into `out`.
 
-    These are `sweep.json`, `sweep.png`, and `best.json`, the config of the best.
+    These are `sweep.png`, `best.json`, the config of the best, and last `sweep.json`.
 
     Args:
       config: the run.
@@ -142,16 +277,30 @@ def write_search(
         rows.append({"point": trial["point"], "val": trial["val"]})
         if show_test:
             rows[-1]["test_not_for_choosing"] = trial["test"]
-    record: Search = {"trials": rows, "best": best}
-    files.write_json(out / "sweep.json", record)
     files.write_file(out / "best.json", to_json(_with_point(config, best["point"])))
     title = f"{config.algorithm}: {setting_line([config])}"
     write_picture(out, "sweep", draw_sweep(trials, title), config.format)
+    record: Search = {"trials": rows, "best": best}
+    files.write_json(out / "sweep.json", record)
     return best
 
 
-def _together(built: Built, points: list[Point], numbers: set[str]) -> list[Trial]:
-    """The trials of points that differ in numbers alone, in one program."""
+def _line(place: int, trial: Trial) -> TrialLine:
+    """The line of a trial in `trials.jsonl`."""
+    return {"place": place, "val": trial["val"], "test_not_for_choosing": trial["test"]}
+
+
+def _together(
+    built: Built, points: list[Point], numbers: set[str], meanwhile: Callable[[], None]
+) -> list[Trial]:
+    """The trials of points that differ in numbers alone, in one program.
+
+    Args:
+      built: the run of the first point.
+      points: of the trials.
+      numbers: the hyper-parameters that may be traced.
+      meanwhile: called again and again while the devices compute.
+    """
     config, seeds = built.config, built.seeds
     names = [
         name
@@ -176,6 +325,7 @@ def _together(built: Built, points: list[Point], numbers: set[str]) -> list[Tria
         run = jax.vmap(run, in_axes=(0, None, None))
     with jax.set_mesh(mesh.make_mesh(built.devices)):
         results = jax.jit(run)(columns, seeds.argument(), built.data.federation)
+        wait_for(results, meanwhile)
     count = len(points) if columns else 1
     val, test = (np.asarray(mesh.fetch(x)).reshape(count, -1).mean(axis=1) for x in results)
     each = range(len(points)) if columns else [0] * len(points)

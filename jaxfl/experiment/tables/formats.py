@@ -13,6 +13,7 @@ from rich.measure import Measurement
 from rich.table import Table
 from rich.text import Text
 
+from jaxfl.core.text import visible
 from jaxfl.experiment.store.records import Runs
 from jaxfl.experiment.tables.sections import Section, sections
 from jaxfl.experiment.tables.tables import Cells, caption
@@ -24,6 +25,9 @@ TEX = {  # what letters mean something else in LaTeX, as they are typed there
     "<": r"$<$",
     ">": r"$>$",
     "±": r"$\pm$",
+    # Behind the end of a row these would be its arguments.
+    "[": "{[}",
+    "*": "{*}",
     **{letter: f"\\{letter}" for letter in "&%$#_{}"},
 }
 
@@ -32,10 +36,10 @@ def markdown(tables: Sequence[Section]) -> str:
     """The tables as Markdown, with their headings, captions and warnings; the best in bold."""
     parts = []
     for table in tables:
-        titles = table.cells.titles
+        titles = [_escape(title) for title in table.cells.titles]
         lines = [f"| method | {' | '.join(titles)} |", f"|---|{'---:|' * len(titles)}"]
         lines += [f"| {' | '.join(row)} |" for row in _rows(table, _escape, "**{}**")]
-        parts += [_escape(table.heading), "\n".join(lines), _caption(table)]
+        parts += [_escape(table.heading), "\n".join(lines), _escape(_caption(table))]
         parts += [f"{_escape(line)} (docs/tuning.md)." for line in table.warnings]
     return "\n\n".join(part for part in parts if part) + "\n"
 
@@ -48,7 +52,7 @@ def latex(tables: Sequence[Section]) -> str:
     parts = []
     for table in tables:
         comments = [table.heading, _caption(table), *table.warnings]
-        lines = [f"% {line}" for line in comments if line]
+        lines = [f"% {visible(line)}" for line in comments if line]
         lines.append(rf"\begin{{tabular}}{{l{'r' * len(table.cells.titles)}}}")
         head = " & ".join(tex(title) for title in ("method", *table.cells.titles))
         lines += [r"\toprule", rf"{head} \\", r"\midrule"]
@@ -62,7 +66,7 @@ def tex(text: str) -> str:
     """The text as it is typed in LaTeX, with the minus of numbers, and a dash for no value."""
     if text == "-":
         return "--"
-    source = "".join(TEX.get(letter, letter) for letter in text)
+    source = "".join(TEX.get(letter, letter) for letter in visible(text))
     return re.sub(r"(?<![\w.])-(?=\d)", "$-$", source)
 
 
@@ -104,11 +108,12 @@ def print_sections(tables: Sequence[Section], console: Console) -> None:
         while table.narrows and count > 1 and _width(_table(cells, count), console) > console.width:
             count -= 1
         if table.heading:
-            console.print(Text(table.heading))
+            console.print(Text(visible(table.heading)))
         console.print(_table(cells, count))
-        console.print(Text(caption(table.meaning, cells.titles[:count]), style="dim italic"))
+        words = caption(table.meaning, cells.titles[:count])
+        console.print(Text(visible(words), style="dim italic"))
         for line in table.warnings:
-            console.print(Text(f"{line} (docs/tuning.md)", style="yellow"))
+            console.print(Text(f"{visible(line)} (docs/tuning.md)", style="yellow"))
 
 
 def _rows(table: Section, escape: Callable[[str], str], bold: str) -> list[list[str]]:
@@ -130,10 +135,13 @@ def _caption(table: Section) -> str:
 
 
 def _escape(text: str) -> str:
-    return text.replace("|", r"\|")
+    """The text as it is typed in Markdown, where it is neither markup nor HTML."""
+    text = re.sub(r"[\\`*\[|]", r"\\\g<0>", visible(text))
+    return text.replace("&", "&amp;").replace("<", "&lt;")
 
 
 def _harmless(value: Any) -> Any:
+    value = visible(value) if isinstance(value, str) else value
     formula = isinstance(value, str) and value.startswith(("=", "+", "@", "-"))
     return f"'{value}" if formula else value
 
@@ -144,13 +152,14 @@ def _table(cells: Cells, count: int) -> Table:
     grid.add_column("method", overflow="fold")
     for title in cells.titles[:count]:
         # A title of several words takes a line for each.
-        grid.add_column("\n".join(title.split()), justify="right", no_wrap=True, vertical="bottom")
+        words = Text("\n".join(visible(word) for word in title.split()))
+        grid.add_column(words, justify="right", no_wrap=True, vertical="bottom")
     for place, (name, row) in enumerate(cells.rows):
         texts = [
-            Text(cell, style="bold" if (place, column) in cells.best else "")
+            Text(visible(cell), style="bold" if (place, column) in cells.best else "")
             for column, cell in enumerate(row[:count])
         ]
-        grid.add_row(Text(name), *texts)
+        grid.add_row(Text(visible(name)), *texts)
     return grid
 
 

@@ -9,6 +9,8 @@ what checkpoints need.
 import json
 import os
 from collections import deque
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import NamedTuple
 
@@ -27,6 +29,18 @@ LAYOUT = "layout.json"
 HEAD = np.dtype([("client", "<i4"), ("round", "<i4")])
 # The file grows by so many rows at least.
 MORE = 256
+
+
+@contextmanager
+def using(file: Path) -> Iterator[None]:
+    """Within, an error of the system is an `InputError`: a file that is gone, or a full disk."""
+    try:
+        yield
+    except OSError as error:
+        raise InputError(
+            f"cannot use the clients' states in {file} ({error.strerror or error}): they must stay "
+            "there while the run is under way, free or choose another place"
+        ) from error
 
 
 class Leaf(NamedTuple):
@@ -118,7 +132,7 @@ class ClientStates:
           first: `first_of` these clients, if it is known; it is changed.
 
         Raises:
-          InputError: the row of a client was written over since, or the file was damaged.
+          InputError: the row of a client was written over since, or the file is damaged or gone.
         """
         places = np.asarray(places)[ids]
         mask = places[:, 0] >= 0
@@ -140,7 +154,7 @@ class ClientStates:
                 f"{self._file} has {self._capacity()} rows, the state names row {slots.max()}: "
                 "the file was cut or belongs to another run, run anew",
             )
-            with self._file.open("rb") as file:
+            with using(self._file), self._file.open("rb") as file:
                 for slot, row in zip(slots.tolist(), rows, strict=True):
                     file.seek(slot * self.row_bytes)
                     check(
@@ -180,7 +194,8 @@ class ClientStates:
             self._create()
         slots = np.array([self._slot(int(slot)) for slot in places[ids, 0]], np.int64)
         if self._end > self._capacity():
-            os.truncate(self._file, (self._end + max(MORE, self._end // 4)) * self.row_bytes)
+            with using(self._file):
+                os.truncate(self._file, (self._end + max(MORE, self._end // 4)) * self.row_bytes)
         heads = np.zeros(ids.size, HEAD)
         heads["client"] = ids
         heads["round"] = count
@@ -190,7 +205,7 @@ class ClientStates:
             flat = np.ascontiguousarray(values).reshape(ids.size, -1)
             rows[:, leaf.begin : leaf.end] = flat.view(np.uint8)
         # Not through a mapping: its pages are made one by one, which takes longer than the copies.
-        with self._file.open("rb+") as file:
+        with using(self._file), self._file.open("rb+") as file:
             for slot, row in zip(slots.tolist(), rows, strict=True):
                 file.seek(slot * self.row_bytes)
                 file.write(row.data)
@@ -216,7 +231,7 @@ class ClientStates:
           state: the newest one.
         """
         if self._exists:
-            with self._file.open("rb+") as file:
+            with using(self._file), self._file.open("rb+") as file:
                 os.fsync(file.fileno())
         slots = np.asarray(state.clients)[:, 0]
         self._protected.append(slots[slots >= 0])
@@ -227,7 +242,10 @@ class ClientStates:
         self._free = np.flatnonzero(~self._is_protected)[::-1].tolist()
 
     def _capacity(self) -> int:
-        return self._file.stat().st_size // self.row_bytes if self._exists else 0
+        if not self._exists:
+            return 0
+        with using(self._file):
+            return self._file.stat().st_size // self.row_bytes
 
     def _layout(self) -> dict:
         """What the bytes of a row are, as JSON."""
@@ -235,16 +253,17 @@ class ClientStates:
         return {"clients": self.first.clients, "bytes": self.row_bytes, "leaves": leaves}
 
     def _create(self) -> None:
-        self._directory.mkdir(parents=True, exist_ok=True)
-        self._file.write_bytes(b"")
-        (self._directory / LAYOUT).write_text(json.dumps(self._layout(), indent=1))
+        with using(self._file):
+            self._directory.mkdir(parents=True, exist_ok=True)
+            self._file.write_bytes(b"")
+            (self._directory / LAYOUT).write_text(json.dumps(self._layout(), indent=1))
         self._exists = True
 
     def _check_layout(self) -> None:
         path = self._directory / LAYOUT
         try:
             layout = json.loads(path.read_text())
-            self._capacity()
+            self._file.stat()
         except (OSError, ValueError) as error:
             raise InputError(
                 f"cannot read the clients' states in {self._directory} ({error!r:.200}): run anew"

@@ -6,6 +6,7 @@
 import json
 import os
 import shutil
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -20,12 +21,19 @@ MANIFEST = "federation.json"
 VERSION = 1
 
 
-def write_federation(directory: Path | str, federation: Federation) -> StoredFederation:
+def write_federation(
+    directory: Path | str, federation: Federation, notes: Callable[[Path], None] | None = None
+) -> StoredFederation:
     """Writes a federation that fits into memory, completely or not at all.
+
+    What an earlier process has left of the same directory is removed. Two processes must not write
+    one directory at the same time.
 
     Args:
       directory: to write; it must not exist, or be empty.
       federation: the data of all clients.
+      notes: writes further files into the directory that it is given, which has the arrays and will
+        be renamed.
 
     Raises:
       InputError: the directory is not empty.
@@ -52,6 +60,8 @@ def write_federation(directory: Path | str, federation: Federation) -> StoredFed
         for array_name, values in arrays.items():
             np.save(folder / f"{array_name}.npy", np.asarray(values), allow_pickle=False)
     write_manifest(unfinished, federation.train.mask.shape[0], longest)
+    if notes is not None:
+        notes(unfinished)
     if directory.exists():
         directory.rmdir()
     os.replace(unfinished, directory)

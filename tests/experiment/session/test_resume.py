@@ -121,7 +121,7 @@ def test_a_changed_option_is_named_and_refused(name, runs, config, data):
     changed = dataclasses.replace(config, **{name: CHANGES[name]})
     was = f"--{name.replace('_', '-')} was {getattr(config, name)} and is {CHANGES[name]}"
     with pytest.raises(InputError, match=re.escape(was)):
-        find_checkpoint(runs / "stopped", changed, data)
+        find_checkpoint(runs / "stopped", changed, data, {})
 
 
 def test_a_changed_config_is_one_line_on_the_command_line(stopped, capsys):
@@ -139,7 +139,7 @@ def test_another_algorithm_and_other_hyper_parameters_are_named(runs, config, da
         InputError,
         match=r"algorithm was fedavg and is fedprox; hyper-parameter mu was not given and is 0.5",
     ):
-        find_checkpoint(runs / "stopped", changed, data)
+        find_checkpoint(runs / "stopped", changed, data, {})
 
 
 def test_changed_data_are_refused(stopped, tmp_path):
@@ -153,7 +153,7 @@ def test_data_may_move_and_devices_and_chunks_may_change(runs, stopped, config, 
     write_data(tmp_path)
     moved = dataclasses.replace(config, data_dir=str(tmp_path), chunk=1, keep=1, devices=2)
     assert gather(resolve(moved)).digest == data
-    assert find_checkpoint(stopped, moved, data).name == "000003"
+    assert find_checkpoint(stopped, moved, data, {}).name == "000003"
 
 
 @pytest.mark.slow
@@ -175,9 +175,9 @@ def test_the_format_of_pictures_may_change(stopped):
 
 def test_rounds_may_not_be_taken_back(runs, config, data):
     longer = dataclasses.replace(config, rounds=8)
-    assert find_checkpoint(runs / "stopped", longer, data).name == "000003"
+    assert find_checkpoint(runs / "stopped", longer, data, {}).name == "000003"
     with pytest.raises(InputError, match="--rounds is 2 and 3 are done"):
-        find_checkpoint(runs / "stopped", dataclasses.replace(config, rounds=2), data)
+        find_checkpoint(runs / "stopped", dataclasses.replace(config, rounds=2), data, {})
 
 
 def flip(file):
@@ -221,7 +221,7 @@ DAMAGE = {
 def test_a_damaged_checkpoint_is_skipped_for_the_one_before(name, stopped, config, data):
     DAMAGE[name](files.checkpoints(stopped)[-1])
     with pytest.warns(RunWarning, match=r"000003 cannot be used \(.*\): the run goes on from .*02"):
-        assert find_checkpoint(stopped, config, data).name == "000002"
+        assert find_checkpoint(stopped, config, data, {}).name == "000002"
 
 
 def test_a_run_goes_on_from_the_checkpoint_before_to_the_same_bits(runs, stopped, capsys):
@@ -238,16 +238,16 @@ def test_without_a_good_checkpoint_nothing_is_resumed(stopped, config, data):
     for path in files.checkpoints(stopped):
         flip(path / "history.npz")
     with pytest.raises(InputError, match=r"000003 cannot be used .*; .*000001 .*: remove .*to beg"):
-        find_checkpoint(stopped, config, data)
+        find_checkpoint(stopped, config, data, {})
     shutil.rmtree(stopped / "checkpoints")
-    assert find_checkpoint(stopped, config, data) is None
+    assert find_checkpoint(stopped, config, data, {}) is None
 
 
 def test_checkpoints_of_an_earlier_version_are_refused(stopped, config, data):
     for path in files.checkpoints(stopped):
         (path / "manifest.json").unlink()
     with pytest.raises(InputError, match=r"no manifest.json; an earlier version of jaxfl wrote no"):
-        find_checkpoint(stopped, config, data)
+        find_checkpoint(stopped, config, data, {})
 
 
 def test_a_manifest_has_the_digest_of_each_file(runs):

@@ -1,15 +1,26 @@
 """Search over hyper-parameters: trials equal single runs, and validation alone chooses."""
 
+import dataclasses
 import json
+import os
+import signal
 from pathlib import Path
 
 import numpy as np
 import pytest
 
 from jaxfl.cli import main
-from jaxfl.core.errors import InputError
+from jaxfl.core.errors import InputError, Terminated
+from jaxfl.experiment import Config
 from jaxfl.experiment.config import parse_value
-from jaxfl.experiment.studies.sweep import grid_points, parse_space, random_points
+from jaxfl.experiment.studies import sweep
+from jaxfl.experiment.studies.sweep import (
+    grid_points,
+    parse_space,
+    random_points,
+    resume_search,
+    search,
+)
 
 SHORT = [
     "--rounds",
@@ -143,3 +154,71 @@ def test_bad_input_writes_nothing(arguments, message, capsys):
     assert main(["sweep", "pfedgraph", *SHORT, *arguments, "--out", "s"]) == 2
     assert message in capsys.readouterr().err
     assert not Path("s/sweep.json").exists()
+
+
+TINY = Config(
+    algorithm="local",
+    rounds=1,
+    local_steps=1,
+    model="linear",
+    partition="iid",
+    clients=2,
+    devices=1,
+)
+POINTS = [{"batch_size": 4}, {"batch_size": 8}]
+
+
+def stop_after(trials):
+    """Follows a search and asks it to stop after so many trials."""
+
+    def follow(done, total, best):
+        if done == trials:
+            os.kill(os.getpid(), signal.SIGTERM)
+
+    return follow
+
+
+def test_a_stopped_search_keeps_its_trials_and_goes_on_with_the_others(capsys, monkeypatch):
+    out = Path("s")
+    with pytest.raises(Terminated, match="jaxfl resume s goes on"):
+        search(TINY, POINTS, out, follow=stop_after(1))
+    first = json.loads((out / "trials.jsonl").read_text())
+    assert first["place"] == 0
+    points = []
+    together = sweep._together
+
+    def count(built, some, *rest):
+        points.extend(some)
+        return together(built, some, *rest)
+
+    monkeypatch.setattr(sweep, "_together", count)
+    assert main(["resume", "s"]) == 0
+    assert "2 of 2 trials done" in capsys.readouterr().out
+    assert points == POINTS[1:]
+    trials = {
+        trial["point"]["batch_size"]: trial["val"]
+        for trial in json.loads((out / "sweep.json").read_text())["trials"]
+    }
+    assert trials[4] == first["val"]
+    assert sorted(trials) == [4, 8]
+    assert not (out / "trials.jsonl").exists()  # it has test scores that nobody asked for
+    assert main(["resume", "s"]) == 2
+    assert "the search in s is finished" in capsys.readouterr().err
+
+
+@pytest.mark.slow
+def test_a_search_that_is_stopped_after_its_last_trial_is_finished_and_says_so():
+    with pytest.raises(Terminated, match="the search in s is finished"):
+        search(TINY, POINTS[:1], Path("s"), follow=stop_after(1))
+    assert Path("s/sweep.json").exists()
+
+
+@pytest.mark.slow
+def test_a_search_does_not_go_on_with_another_graph():
+    gossip = dataclasses.replace(TINY, algorithm="gossip", hyper={"graph": "g.npy"})
+    np.save("g.npy", np.ones((2, 2)))
+    with pytest.raises(Terminated):
+        search(gossip, POINTS, Path("s"), follow=stop_after(1))
+    np.save("g.npy", np.eye(2))
+    with pytest.raises(InputError, match=r"hyper-parameter graph .* has changed since"):
+        resume_search(Path("s"))

@@ -3,6 +3,7 @@
 import functools
 import json
 import os
+import shutil
 
 import jax
 import numpy as np
@@ -189,6 +190,21 @@ def test_a_run_that_was_killed_goes_on_with_the_same_bits(stored, tmp_path):
     rounds = on_disk.make_stored_rounds(algorithm, half(C), stored, clients)
     state, (info, _) = rounds(run_key(), state, done, 3)
     equal((rows(clients, state), jax.device_get(state.server), info), expected)
+
+
+def test_states_that_vanish_while_they_are_used_are_missed_in_one_line(stored, tmp_path):
+    clients, state = start(made(ALGORITHMS["local"], shallow), stored, tmp_path / "x")
+    ids = np.arange(2)
+    models = clients.read(state.clients, ids)
+    clients.write(state.clients, ids, models, 1)
+    shutil.rmtree(tmp_path / "x")
+    for use in (
+        lambda: clients.read(state.clients, ids),
+        lambda: clients.write(state.clients, ids, models, 2),
+        lambda: clients.protect(state),
+    ):
+        with pytest.raises(InputError, match=r"clients\.bin \(No such file or directory\): they m"):
+            use()
 
 
 def test_first_states_need_no_memory_for_all_clients(tmp_path, optimized):

@@ -1,0 +1,79 @@
+"""The files that a run reads beside its data set, and the options that name them."""
+
+import dataclasses
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, TypeVar
+
+from jaxfl.data.sources import SOURCES, data_dir
+from jaxfl.experiment.config.hints import marked, option
+from jaxfl.experiment.config.notes import INPUT, PATH
+from jaxfl.experiment.config.setting import Config, Setting
+
+S = TypeVar("S", bound=Setting)
+
+
+def with_absolute_paths(setting: S) -> S:
+    """The setting whose paths do not depend on the working directory.
+
+    These are the folder of the data set, the options that are paths, and texts among the
+    hyper-parameters that name a file.
+    """
+    changes: dict[str, Any] = {}
+    folder = data_dir(setting.data_dir)
+    if folder is not None and setting.dataset not in SOURCES:
+        changes["data_dir"] = _absolute(folder)
+    for name in marked(type(setting), PATH):
+        value = getattr(setting, name)
+        if isinstance(value, tuple):
+            changes[name] = tuple(map(_absolute, value))
+        elif value is not None:
+            changes[name] = _absolute(value)
+    if isinstance(setting, Config):
+        changes["hyper"] = with_absolute_files(setting.hyper)
+    return dataclasses.replace(setting, **changes)
+
+
+def with_absolute_files(hyper: dict[str, Any]) -> dict[str, Any]:
+    """The hyper-parameters, in which the path of a file is absolute."""
+    return hyper | {name: _absolute(value) for name, value in hyper.items() if is_file(value)}
+
+
+def with_plugin(config: Config, plugin: Sequence[str] | None) -> Config:
+    """The config with the plug-ins of now; with its own ones if it is not known which were run."""
+    return config if plugin is None else dataclasses.replace(config, plugin=tuple(plugin))
+
+
+def files_of(config: Config) -> dict[str, Path]:
+    """Every file that the run reads beside its data set, by the option that names it.
+
+    Example:
+      >>> np.save("graph.npy", np.ones((2, 2)))
+      >>> list(files_of(Config(algorithm="gossip", hyper={"graph": "graph.npy"})))
+      ['hyper-parameter graph']
+    """
+    files = {}
+    for name in sorted(marked(Config, INPUT)):
+        value = getattr(config, name)
+        if isinstance(value, tuple):
+            # A file may move between a stop and `resume`, but is another one by another name.
+            names = [f"{option(name)} {Path(one).name}" for one in value]
+            for place, one in enumerate(value):
+                again = names[:place].count(names[place])
+                files[names[place] + (f" ({again + 1})" if again else "")] = Path(one)
+        elif value is not None:
+            files[option(name)] = Path(value)
+    for name, value in sorted(config.hyper.items()):
+        if is_file(value):
+            files[f"hyper-parameter {name}"] = Path(value)
+    return files
+
+
+def is_file(value: Any) -> bool:
+    """Whether the value of a hyper-parameter is the path of a file: a text with a suffix."""
+    text = isinstance(value, str) and "\0" not in value and bool(Path(value).suffix)
+    return text and Path(value).is_file()
+
+
+def _absolute(path: str | Path) -> str:
+    return str(Path(path).absolute())

@@ -1,0 +1,78 @@
+"""Standard output that is closed or takes no more text: a run goes on, another command says so."""
+
+import errno
+import io
+import os
+import sys
+
+import pytest
+
+from jaxfl.cli import COMMANDS, main
+from jaxfl.cli.options import List, Run
+
+
+class Broken(io.StringIO):
+    """A stream that takes no text."""
+
+    def __init__(self, number):
+        super().__init__()
+        self.number = number
+        self.tries = 0
+
+    def write(self, text):
+        self.tries += 1
+        raise OSError(self.number, os.strerror(self.number))
+
+
+def show_rounds(command, console):
+    for number in range(3):
+        console.print(f"round {number}")
+
+
+NUMBERS = [errno.ENOSPC, errno.EPIPE]
+
+
+@pytest.mark.parametrize("number", NUMBERS)
+def test_a_run_goes_on_without_its_log(number, monkeypatch, capsys):
+    monkeypatch.setattr(sys, "stdout", Broken(number))
+    monkeypatch.setitem(COMMANDS, Run, show_rounds)
+    assert main(["run", "local"]) == 0
+    said = capsys.readouterr().err
+    assert said == (
+        f"jaxfl: the log cannot be written ({os.strerror(number)}): the run goes on without it\n"
+    )
+
+
+@pytest.mark.parametrize("number", NUMBERS)
+def test_a_run_goes_on_without_standard_error_too(number, monkeypatch):
+    monkeypatch.setattr(sys, "stdout", Broken(number))
+    monkeypatch.setattr(sys, "stderr", Broken(errno.ENOSPC))
+    monkeypatch.setitem(COMMANDS, Run, show_rounds)
+    assert main(["run", "local"]) == 0
+    assert sys.stdout.tries
+    assert sys.stderr.tries
+
+
+def test_a_command_whose_result_is_its_output_fails_in_one_line(monkeypatch, capsys):
+    monkeypatch.setattr(sys, "stdout", Broken(errno.ENOSPC))
+    monkeypatch.setitem(COMMANDS, List, show_rounds)
+    assert main(["list"]) == 2
+    said = capsys.readouterr().err
+    assert said.count("\n") == 1
+    assert "the output cannot be written (No space left on device)" in said
+
+
+@pytest.mark.parametrize("names", [["stdout"], ["stderr"], ["stdout", "stderr"]])
+def test_closed_streams_lead_nowhere(names, monkeypatch):
+    for name in names:
+        monkeypatch.setattr(sys, name, None)
+    monkeypatch.setitem(COMMANDS, Run, show_rounds)
+    assert main(["run", "local"]) == 0
+    for name in names:
+        getattr(sys, name).close()
+
+
+def test_help_that_cannot_be_written_is_one_line(monkeypatch, capsys):
+    monkeypatch.setattr(sys, "stdout", Broken(errno.ENOSPC))
+    assert main(["report", "--help"]) == 2
+    assert capsys.readouterr().err.count("\n") == 1
