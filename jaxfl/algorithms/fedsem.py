@@ -88,7 +88,9 @@ def fedsem(task: Task, *, clusters: Annotated[int, COUNT] = 5) -> Algorithm:
         cluster = lax.cond(
             before.begun,
             lambda: nearest(received, before.centres),
-            lambda: kmeans(stream(key, "server"), received, ids, clusters).assignment,
+            lambda: kmeans(stream(key, "server"), received, ids, clusters).assignment.astype(
+                jnp.int32
+            ),
         )
         # Maximisation: a centre is the mean of its members.
         after = Server(centres(received, cluster, before.centres, reported), jnp.ones((), bool))

@@ -156,7 +156,7 @@ def learned_graph(
 
     def first(model: Params) -> Learned:
         layers = len(jax.tree.leaves(model))
-        return Learned(initial_parameters(layers), jnp.asarray(lam, jnp.float32))
+        return Learned(initial_parameters(layers), jnp.asarray(lam, float))
 
     def init(key: PRNGKey, train: Dataset) -> State:
         model = task.problem.init(key)
@@ -230,7 +230,8 @@ def learned_graph(
             products = gram(grads, received)
             mask = counts[:, None] & jnp.isfinite(products)
             clients = jnp.maximum(counts.sum(), 1)
-            (by_graph,) = pull_back(jnp.where(mask, products, 0.0) / clients)
+            by_weights = jnp.where(mask, products, 0.0) / clients
+            (by_graph,) = pull_back(tree.cast_like(by_weights, weights))
             by_lam = by_lam[0] if by_lam else jnp.zeros(M)
             mask = counts & jnp.isfinite(by_lam)
             by_theta = Learned(by_graph, jnp.where(mask, by_lam, 0.0).sum() / clients)

@@ -29,6 +29,8 @@ LARGEST = 1e30
 def gram(stacked: PyTree, other: PyTree = None) -> Float[Array, "m n"]:
     """Inner products of all pairs of models, summed leaf by leaf so that [M, D] need not exist.
 
+    Sums are float32, also of models in bfloat16; float64 of models in float64.
+
     Finite for entries up to 1e15; `similarities` has inner products of models of any size.
 
     Args:
@@ -43,7 +45,10 @@ def gram(stacked: PyTree, other: PyTree = None) -> Float[Array, "m n"]:
     def leaf(x: Array, y: Array) -> Array:
         x_rows = x.reshape(x.shape[0], -1)
         y_rows = y.reshape(y.shape[0], -1)
-        return jnp.matmul(x_rows, y_rows.T, precision=Precision.HIGHEST)
+        wide = jnp.result_type(x, y, jnp.float32)
+        return jnp.matmul(
+            x_rows, y_rows.T, precision=Precision.HIGHEST, preferred_element_type=wide
+        )
 
     products = jax.tree.map(leaf, stacked, stacked if other is None else other)
     return jnp.asarray(sum(jax.tree.leaves(products)))

@@ -225,6 +225,7 @@ def keep_finite(before: State, after: State, info: Info) -> tuple[State, Info]:
 
     A client keeps its state from before if it has not reported, or if its new state is not finite.
     If the server's new state is not finite, no state changes and no client counts as reported.
+    The new state has the types of the old one, in whatever types a method computes.
 
     Example:
       >>> before, after = State(jnp.zeros(2), ()), State(jnp.array([1.0, jnp.nan]), ())
@@ -233,6 +234,7 @@ def keep_finite(before: State, after: State, info: Info) -> tuple[State, Info]:
       >>> state.clients.tolist(), info.reported.tolist()
       ([1.0, 0.0], [True, False])
     """
+    after = State(*tree.cast_like(tuple(after), tuple(before)))
     server_finite = tree.finite(tree.broadcast(after.server, 1), 1)[0]
     reported = info.reported & server_finite & tree.finite(after.clients, info.loss.size)
     clients = tree.choose(reported, after.clients, before.clients)

@@ -165,8 +165,8 @@ def _advance(
         down = outcome.reply._replace(counted=reported)
         memory, *_ = others[0].client(key, memory, down, cohort)
     models = models_of(wire, memory, outcome.state, cohort)
-    after = State(Clients(memory, outcome.state.record), outcome.state.server)
-    return Aggregated(after, models, outcome.weights)
+    after = (Clients(memory, outcome.state.record), outcome.state.server)
+    return Aggregated(State(*tree.cast_like(after, tuple(state))), models, outcome.weights)
 
 
 def _start_of_training(

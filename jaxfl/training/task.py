@@ -222,12 +222,16 @@ def supervised(
         params = jax.tree.map(lambda leaf: leaf.astype(compute), params)
         return params, inputs if scale is None else inputs.astype(compute)
 
+    def widened(predictions: Array) -> Array:
+        """Predictions of a narrower type in float32."""
+        return predictions.astype(jnp.promote_types(predictions.dtype, jnp.float32))
+
     def in_float32(function: Callable) -> Callable:
-        return lambda params, x: function(*cast(params, x)).astype(jnp.float32)
+        return lambda params, x: widened(function(*cast(params, x)))
 
     def predict(params: Params, x: Array, mask: Array, key: PRNGKey):
         predictions, term = pure.predict(*cast(params, x), mask, key)
-        return predictions.astype(jnp.float32), term
+        return widened(predictions), term
 
     def on_model_inputs(recall: Callable) -> Callable:
         return lambda params, train: recall(params, train, lambda x: _to_float(x, scale, shift))

@@ -47,12 +47,12 @@ RING = jnp.ones((2, 2)) - jnp.eye(2)  # two servers, of two clusters each
 
 
 def graph(c):  # row-stochastic weights that no model changes
-    return jax.nn.softmax(-0.3 * jnp.abs(c.ids[:, None] - c.ids[None]).astype(jnp.float32), axis=1)
+    return jax.nn.softmax(-0.3 * jnp.abs(c.ids[:, None] - c.ids[None]).astype(float), axis=1)
 
 
 def ranked(c):  # the same without ties
     away = jnp.abs(c.ids[:, None] - c.ids[None] + 0.5)
-    return jax.nn.softmax(-0.3 * away.astype(jnp.float32), axis=1)
+    return jax.nn.softmax(-0.3 * away.astype(float), axis=1)
 
 
 def few(c):  # two entries of each row
