@@ -22,6 +22,7 @@ from jaxfl.kernels.learned import (
     learned_rows,
 )
 from jaxfl.kernels.mixing import isolate, keep_own, mix
+from jaxfl.kernels.server import UNDER_ROOT
 from jaxfl.kernels.similarity import gram, inverse_norms
 from jaxfl.training.batch_statistics import trainable
 from jaxfl.training.objectives import data_loss
@@ -152,7 +153,7 @@ def learned_graph(
     few_steps = task.trainer(jax.checkpoint(objective), steps=max(through, 1))
     gradient = task.gradient(loss)
     evaluate = task.evaluate(loss)
-    optimizer = optax.adam(rate, eps=EPSILON)
+    optimizer = optax.adam(rate, eps=EPSILON, eps_root=UNDER_ROOT)
 
     def first(model: Params) -> Learned:
         layers = len(jax.tree.leaves(model))

@@ -16,7 +16,7 @@ from jaxtyping import Array, Bool, Float, Int, PyTree
 from jaxfl.core.errors import check
 from jaxfl.core.options import checked
 from jaxfl.core.types import Scalar
-from jaxfl.kernels.similarity import LARGEST, squared_differences
+from jaxfl.kernels.similarity import LARGEST, root, squared_differences
 
 Solver = Literal["projection", "jaxopt", "none"]
 
@@ -161,7 +161,7 @@ def measured_rows(first: PyTree, second: PyTree, reported: Bool[Array, "m"]) -> 
     typical = variances.sum() / jnp.maximum(reported.sum(), 1)
     variance = jnp.maximum((variance + typical) / 2, 1e-30)
     four = blocks.transpose(0, 2, 1, 3).reshape(4, M, M)
-    certain = four.mean(axis=0) - jnp.std(four, axis=0, ddof=1)
+    certain = four.mean(axis=0) - root(jnp.var(four, axis=0, ddof=1))
     bias = certain - 2 * (variance[:, None] + variance[None])
     bias = jnp.where(reported[None], jnp.maximum(bias, 0.0), jnp.inf)
     bias = jnp.where(jnp.eye(M, dtype=bool), 0.0, bias)

@@ -12,6 +12,7 @@ from jaxfl.core import tree
 from jaxfl.core.errors import InputError, check
 from jaxfl.core.messages import Clients, ServerState, Uploads, Wire, models_of, wire_of
 from jaxfl.core.types import Algorithm, Cohort, Dataset, Params, PRNGKey, State
+from jaxfl.simulation.checks import check_algorithm
 
 
 class Aggregated(NamedTuple):
@@ -69,6 +70,7 @@ def server_step(algorithm: Algorithm) -> ServerStep:
       >>> weights.shape, round(weights[0].sum().item(), 3)
       ((5, 5), 1.0)
     """
+    check_algorithm(algorithm)
     wire = wire_of(algorithm)
     if wire is None or wire.exchanges[0].server is None:
         raise InputError(
