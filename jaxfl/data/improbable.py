@@ -10,6 +10,8 @@ from typing import NamedTuple
 import numpy as np
 
 from jaxfl.core.errors import warn
+from jaxfl.core.ragged import is_ragged
+from jaxfl.core.types import Dataset, Pool
 from jaxfl.data.source import Source
 
 # Examples of an array of which the values are looked at.
@@ -207,6 +209,26 @@ def other_images(name: str, source: Source) -> str:
         f"{name}.npz holds examples of shape {shape}, and the published {name} of shape "
         f"{PUBLISHED[name]}: if these are data of your own, give the file another name"
     )
+
+
+def label_shares(test: Dataset | Pool, classes: int) -> np.ndarray:
+    """The share of each label among the test examples of each client [C, K]; NaN without any.
+
+    Args:
+      test: of a federation.
+      classes: K.
+
+    Example:
+      >>> test = Pool(jnp.zeros((3, 1)), jnp.array([0, 1, 1]), jnp.array([[1.0, 1.0, 0.0]]))
+      >>> label_shares(test, classes=2).tolist()
+      [[0.5, 0.5]]
+    """
+    mask = np.asarray(test.mask, float)
+    y = test.y.padded() if is_ragged(test.y) else test.y
+    y = np.broadcast_to(np.asarray(y), mask.shape)
+    counts = np.stack([np.where(y == label, mask, 0.0).sum(axis=1) for label in range(classes)], 1)
+    total = counts.sum(axis=1, keepdims=True)
+    return np.where(total > 0, counts / np.where(total > 0, total, 1.0), np.nan)
 
 
 def one_label_predicted(scores: np.ndarray, shares: np.ndarray) -> str:

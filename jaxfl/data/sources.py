@@ -95,7 +95,7 @@ def load(name: str, directory: str | os.PathLike | None = None) -> Source:
         return SOURCES[name]()
     file = Path(folder or "") / f"{_file_stems().get(name, name)}.npz"
     if not file.exists():
-        prepare(name, folder)
+        prepare(name, file.parent)
     source = READERS.get(name, from_npz)(file)
     message = other_images(file.stem, source)
     if message:
