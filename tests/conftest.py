@@ -3,6 +3,7 @@ import subprocess
 import sys
 
 import jax
+import jaxtyping
 import pytest
 import shares
 from matplotlib.figure import Figure
@@ -51,6 +52,14 @@ def no_picture_is_rendered(request, monkeypatch):
     """
     if not request.node.get_closest_marker("pictures"):
         monkeypatch.setattr(Figure, "savefig", lambda _, file, **options: file.write(EMPTY_PNG))
+
+
+@pytest.fixture
+def without_types():
+    """Functions check their types in tests alone: a user sees what they say themselves."""
+    jaxtyping.config.update("jaxtyping_disable", True)
+    yield
+    jaxtyping.config.update("jaxtyping_disable", False)
 
 
 @pytest.fixture(params=sorted(ALGORITHMS))

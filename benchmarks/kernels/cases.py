@@ -221,6 +221,9 @@ OF_PAIRS = {
         {
             name: Peer(lambda x, run=run: run(x, 4 / len(x)), most, compiled)
             for name, (run, most, compiled) in _QUADRATIC.items()
+        }
+        | {
+            "jaxopt bisection": Peer(lambda x: peers.jaxopt_bisection(x, 4 / len(x)), compiled=True)
         },
     ),
     "graph_rows": Kernel(

@@ -16,6 +16,8 @@ from scipy.optimize import minimize
 from scipy.spatial import distance
 from sklearn.cluster import KMeans
 
+from jaxfl.kernels.simplex import capped_rows_by_jaxopt
+
 NEGATIVE_SLOPE = 0.2  # of the LeakyReLU in attention
 
 
@@ -131,6 +133,17 @@ def _jaxopt_program(solver: str, cap: float):
 def jaxopt_osqp(rows: np.ndarray, cap: float = 1.0) -> np.ndarray:
     """The same quadratic program by jaxopt's OSQP, all rows side by side [M, M]."""
     return np.asarray(_jaxopt_program("osqp", cap)(rows))
+
+
+@functools.cache
+def _jaxopt_projection(cap: float):
+    """The compiled projection of rows [M, M]."""
+    return jax.jit(lambda rows: capped_rows_by_jaxopt(rows, jnp.full(rows.shape, cap)))
+
+
+def jaxopt_bisection(rows: np.ndarray, cap: float = 1.0) -> np.ndarray:
+    """Each row projected onto the simplex with caps by jaxopt's bisection [M, M]."""
+    return np.asarray(_jaxopt_projection(cap)(rows))
 
 
 def jaxopt_gradient(rows: np.ndarray, cap: float = 1.0) -> np.ndarray:

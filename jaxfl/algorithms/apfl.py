@@ -82,7 +82,8 @@ def apfl(
     loss = data_loss(task.problem)
 
     def mixture(alpha: Array, personal: Params, shared: Params) -> Params:
-        return jax.tree.map(lambda v, w: alpha * v + (1 - alpha) * w, personal, shared)
+        mixed = jax.tree.map(lambda v, w: alpha * v + (1 - alpha) * w, personal, shared)
+        return tree.cast_like(mixed, shared)
 
     def objective(params: tuple, batch: Dataset, alpha: Array, key: PRNGKey):
         personal, shared = params
@@ -97,7 +98,7 @@ def apfl(
 
     def init(key: PRNGKey, train: Dataset) -> tuple[Memory, ServerState]:
         personal, state = start(key, train)
-        first = jnp.broadcast_to(jnp.asarray(alpha, jnp.float32), personal.seen.shape)
+        first = jnp.broadcast_to(jnp.asarray(alpha, float), personal.seen.shape)
         return Memory(personal, first), state
 
     def client(

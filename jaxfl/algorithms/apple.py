@@ -200,7 +200,7 @@ def apple(
         place = itself.argmax(axis=1)
         senders = (rounds > 0)[None] & ~itself
         rest = memory.relation.sum(axis=1) - jnp.where(senders | itself, relation, 0.0).sum(axis=1)
-        anchor = Anchor(senders, itself.astype(jnp.float32), rest, strength(rounds[place]))
+        anchor = Anchor(senders, itself.astype(float), rest, strength(rounds[place]))
 
         # All clients share the core models that the server sends: no client has a copy.
         def objective(params: dict, batch: Dataset, anchor: Anchor, key: PRNGKey):

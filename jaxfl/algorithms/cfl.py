@@ -17,7 +17,7 @@ from jaxfl.core.types import Algorithm, Dataset, Params, PRNGKey, Scalar, Task
 from jaxfl.kernels.bipartition import bipartition, descendants, split_clusters
 from jaxfl.kernels.cluster import centres, together
 from jaxfl.kernels.mixing import mix
-from jaxfl.kernels.similarity import cosine
+from jaxfl.kernels.similarity import cosine, root
 
 
 class Record(NamedTuple):
@@ -112,7 +112,7 @@ def cfl(
         return offer(models, descendants(cluster, known, parents, count))
 
     def lengths(updates: Params) -> Array:
-        return jnp.sqrt(jax.vmap(tree.dot)(updates, updates))
+        return root(jax.vmap(tree.dot)(updates, updates))
 
     def server(key: PRNGKey, state: ServerState, uploads: Uploads) -> Outcome:
         before = state.server

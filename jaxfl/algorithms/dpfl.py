@@ -66,7 +66,7 @@ def dpfl(task: Task, *, budget: Annotated[int, COUNT_OR_ZERO] = 3) -> Algorithm:
 
     def choose(key: PRNGKey, offer: Offer, cohort: Cohort) -> tuple[Params, Report]:
         evaluate_key = stream(key, "evaluate")
-        sizes = jnp.maximum(offer.sizes, 1).astype(jnp.float32)
+        sizes = jnp.maximum(offer.sizes, 1).astype(float)
         senders = jnp.arange(sizes.size)
 
         def losses(neighbours: Bool[Array, "m n"]) -> Float[Array, "m"]:

@@ -9,6 +9,7 @@ from jaxfl.core import papers
 from jaxfl.core.facts import method
 from jaxfl.core.options import POSITIVE
 from jaxfl.core.types import Algorithm, Scalar, Task
+from jaxfl.kernels.server import UNDER_ROOT
 
 
 @method(
@@ -51,4 +52,4 @@ def fedadam(
       >>> state.server[1][0]._fields
       ('count', 'mu', 'nu')
     """
-    return global_model(task, server_optimizer=optax.adam(rate, beta1, beta2, tau))
+    return global_model(task, server_optimizer=optax.adam(rate, beta1, beta2, tau, UNDER_ROOT))

@@ -135,15 +135,16 @@ def feddbe(task: Task, *, kappa: Annotated[Scalar, NOT_NEGATIVE] = 50.0) -> Algo
     def init(key: PRNGKey, train: Dataset) -> tuple[Array, ServerState]:
         model = problem.init(key)
         kernel(model)
-        width = jax.eval_shape(features, model, train.x[0, :1]).shape[-1]
-        memory = jnp.zeros((train.mask.shape[0], width))
-        return memory, ServerState(Server(model, jnp.zeros(width), jnp.zeros((), bool)))
+        shape = jax.eval_shape(features, model, train.x[0, :1])
+        nothing = jnp.zeros(shape.shape[-1], shape.dtype)
+        memory = tree.broadcast(nothing, train.mask.shape[0])
+        return memory, ServerState(Server(model, nothing, jnp.zeros((), bool)))
 
     def client(key: PRNGKey, memory: Array, down: Down, cohort: Cohort) -> tuple[Array, Up, Report]:
         start = deploy(memory, down, cohort)
         _, consensus, known = down.common
         clients = cohort.ids.size
-        anchor = (tree.broadcast(consensus, clients), jnp.full(clients, jnp.float32(known)))
+        anchor = (tree.broadcast(consensus, clients), jnp.full(clients, known.astype(float)))
         fitted = fit(stream(key, "fit"), start, anchor, cohort)
         trained = fitted.params
         # The mean features of the trained models, in the first round.

@@ -14,6 +14,7 @@ from jaxfl.core.streams import stream
 from jaxfl.core.types import Algorithm, Cohort, Params, PRNGKey, Task
 from jaxfl.kernels.fomo import fomo_weights
 from jaxfl.kernels.mixing import mix
+from jaxfl.kernels.similarity import root
 from jaxfl.training.objectives import data_loss
 
 
@@ -75,7 +76,7 @@ def fedfomo(task: Task) -> Algorithm:
         before = losses(offer.start)
         values, squared = lax.map(compare, offer.models)  # [N, M] each (model, client)
         values = jnp.where(offer.reported[:, None], values, jnp.inf)
-        weights = fomo_weights(before, values.T, jnp.sqrt(squared.T))
+        weights = fomo_weights(before, values.T, root(squared.T))
         has_weight = weights.sum(axis=1) > 0
         edges = keep_rows(task, weights, offer)
 

@@ -104,7 +104,8 @@ def fedproto(
 
     def nearest(params: dict, x: Array) -> Float[Array, "b k"]:
         embeddings = features(params["model"], x)
-        values, mask = params["prototypes"]
+        values, known = params["prototypes"]
+        mask = known > 0
         distances = jnp.sum((embeddings[:, None] - values[None]) ** 2, axis=2)
         by_distance = jnp.where(mask[None], -distances, jnp.finfo(jnp.float32).min / 2)
         return jnp.where(mask.any(), by_distance, problem.apply(params["model"], x))
@@ -135,7 +136,9 @@ def fedproto(
     def deploy(memory: Params, down: Down, cohort: Cohort) -> Params:
         if predict == "head":
             return memory
-        return {"model": memory, "prototypes": tree.broadcast(down.common, cohort.ids.size)}
+        # As floats, so that the model has a gradient.
+        server = down.common._replace(known=down.common.known.astype(down.common.values.dtype))
+        return {"model": memory, "prototypes": tree.broadcast(server, cohort.ids.size)}
 
     apply = problem.apply if predict == "head" else nearest
     return compose(task, Wire(init, (Exchange(client, server),), deploy, download_server), apply)

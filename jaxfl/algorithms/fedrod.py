@@ -86,8 +86,10 @@ def fedrod(task: Task) -> Algorithm:
         require_labels(train, "FedRoD")
         example = jax.ShapeDtypeStruct((1, *train.x.shape[2:]), train.x.dtype)
         d = jax.eval_shape(features, model, example).shape[-1]
-        classes = jax.eval_shape(problem.apply, model, example).shape[-1]
-        head = {"kernel": jnp.zeros((d, classes)), "bias": jnp.zeros(classes)}
+        logits = jax.eval_shape(problem.apply, model, example)
+        classes = logits.shape[-1]
+        kernel = jnp.zeros((d, classes), logits.dtype)
+        head = {"kernel": kernel, "bias": jnp.zeros(classes, logits.dtype)}
         return tree.broadcast(head, train.mask.shape[0]), ServerState(model)
 
     def client(key: PRNGKey, memory: dict, down: Down, cohort: Cohort) -> tuple[dict, Up, Report]:

@@ -22,6 +22,7 @@ from jaxfl.kernels.learned import (
     learned_rows,
 )
 from jaxfl.kernels.mixing import isolate, keep_own, mix
+from jaxfl.kernels.server import UNDER_ROOT
 from jaxfl.kernels.similarity import gram, inverse_norms
 from jaxfl.training.batch_statistics import trainable
 from jaxfl.training.objectives import data_loss
@@ -152,11 +153,11 @@ def learned_graph(
     few_steps = task.trainer(jax.checkpoint(objective), steps=max(through, 1))
     gradient = task.gradient(loss)
     evaluate = task.evaluate(loss)
-    optimizer = optax.adam(rate, eps=EPSILON)
+    optimizer = optax.adam(rate, eps=EPSILON, eps_root=UNDER_ROOT)
 
     def first(model: Params) -> Learned:
         layers = len(jax.tree.leaves(model))
-        return Learned(initial_parameters(layers), jnp.asarray(lam, jnp.float32))
+        return Learned(initial_parameters(layers), jnp.asarray(lam, float))
 
     def init(key: PRNGKey, train: Dataset) -> State:
         model = task.problem.init(key)
@@ -230,7 +231,8 @@ def learned_graph(
             products = gram(grads, received)
             mask = counts[:, None] & jnp.isfinite(products)
             clients = jnp.maximum(counts.sum(), 1)
-            (by_graph,) = pull_back(jnp.where(mask, products, 0.0) / clients)
+            by_weights = jnp.where(mask, products, 0.0) / clients
+            (by_graph,) = pull_back(tree.cast_like(by_weights, weights))
             by_lam = by_lam[0] if by_lam else jnp.zeros(M)
             mask = counts & jnp.isfinite(by_lam)
             by_theta = Learned(by_graph, jnp.where(mask, by_lam, 0.0).sum() / clients)

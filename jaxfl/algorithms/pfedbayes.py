@@ -23,6 +23,7 @@ from jaxfl.core.options import NOT_NEGATIVE, POSITIVE
 from jaxfl.core.papers import Paper
 from jaxfl.core.types import Algorithm, Cohort, Dataset, Params, PRNGKey, Scalar, Task
 from jaxfl.kernels.gaussian import Gaussian, divergence, draw
+from jaxfl.kernels.server import UNDER_ROOT
 from jaxfl.training.batch_statistics import of_statistics, trainable
 from jaxfl.training.objectives import data_loss
 
@@ -96,7 +97,8 @@ def pfedbayes(
         q, w = trained
         return w._replace(mean=tree.combine(of_statistics, q.mean, w.mean))
 
-    optimizer = optax.partition({"q": optax.adam(rate), "w": optax.sgd(rate)}, ("q", "w"))
+    adam = optax.adam(rate, eps_root=UNDER_ROOT)
+    optimizer = optax.partition({"q": adam, "w": optax.sgd(rate)}, ("q", "w"))
     fit = task.trainer(objective, optimizer=optimizer)
 
     def init(key: PRNGKey, train: Dataset) -> tuple[Personal, ServerState]:

@@ -192,8 +192,11 @@ def pfedgat(
         return task.keep_edges(isolate(rows, mask)).weights
 
     # (9) and (10): a step of SGD. Derivatives that are NaN or inf count as 0.
-    def descend(parameters: tuple, pull_back: Callable, derivatives: Array) -> tuple:
-        grads = pull_back(jnp.where(jnp.isfinite(derivatives), derivatives, 0))
+    def descend(
+        parameters: tuple, pull_back: Callable, weights: Array, derivatives: Array
+    ) -> tuple:
+        finite = jnp.where(jnp.isfinite(derivatives), derivatives, 0)
+        grads = pull_back(tree.cast_like(finite, weights))
         return jax.tree.map(lambda x, g: x - eta * g, parameters, grads)
 
     def server(key: PRNGKey, state: ServerState, uploads: Uploads) -> Outcome:
@@ -208,11 +211,11 @@ def pfedgat(
         weights, pull_back = jax.vjp(
             lambda *arguments: weigh(arguments, ids, about, mask), learned, logits
         )
-        memo: PyTree = (pull_back, received)
+        memo: PyTree = (pull_back, weights, received)
         if wire == "update":
             drift = jax.tree.map(jnp.subtract, uploads.before, received)
             derivatives = jnp.where(last.known[:, None], gram(drift, last.model), 0.0)
-            learned, logits = descend((learned, logits), pull_back, derivatives)
+            learned, logits = descend((learned, logits), pull_back, weights, derivatives)
             weights = weigh((learned, logits), ids, inputs, reported)
             known = jnp.ones_like(last.known)
             last = Upload(received, () if feature == "weights" else inputs, known)
@@ -225,7 +228,7 @@ def pfedgat(
             # Mixtures at the weights plus and minus a random disturbance.
             step = disturbance(stream(key, "disturb"), ids.size, radius / ids.size)
             both = (mix(weights + step, received), mix(weights - step, received))
-            reply, memo = Down(each=(*reply.each, *both)), (pull_back, step)
+            reply, memo = Down(each=(*reply.each, *both)), (pull_back, weights, step)
         entropy = jax.scipy.special.entr(weights).sum(axis=1).mean()
         state = ServerState((learned, initial), Record(logits, last), memo)
         return Outcome(state, reply, weights, {"entropy": entropy})
@@ -254,14 +257,14 @@ def pfedgat(
         return model, Up(grads, jax.tree.map(jnp.zeros_like, grads)), report
 
     def learn(key: PRNGKey, state: ServerState, uploads: Uploads) -> Outcome:
-        (learned, initial), (logits, last), (pull_back, kept) = state
+        (learned, initial), (logits, last), (pull_back, weights, kept) = state
         # By the chain rule, dL_i / dR_ij is the product of the gradient at mixture i with model j.
         if wire == "scalars":
             above, below = uploads.plain
             derivatives = ((above - below) / 2)[:, None] * kept / (radius / uploads.ids.size) ** 2
         else:
             derivatives = uploads.plain if wire == "inner" else gram(uploads.received, kept)
-        learned, logits = descend((learned, logits), pull_back, derivatives)
+        learned, logits = descend((learned, logits), pull_back, weights, derivatives)
         return Outcome(ServerState((learned, initial), Record(logits, last)))
 
     update = wire == "update"

@@ -125,12 +125,12 @@ def pfedgraph(
         compared exactly.
       snap: cosines above this number count as 1, as in the authors' code. None: no cosine does.
       prior: p in (4): each client's fraction of the data ("size"), or 1 / M ("equal", Table 9).
-      solver: the solver of (4). "jaxopt" allows a `cap`; with "none" the similarities are the
-        weights (Table 8).
+      solver: the solver of (4): an exact "projection"; "jaxopt", to compare with, which has no
+        derivative; with "none" the similarities are the weights (Table 8).
       cap: the largest weight of an edge, one number or [C, C].
 
     Raises:
-      InputError: a cap is given, but the solver does not take one; alpha is given in two ways;
+      InputError: a cap is given, but no program is solved; alpha is given in two ways;
         alpha is measured and an option is given that it does not have; or sketches are to have
         distances of measure l1, which they do not keep.
 
@@ -143,8 +143,8 @@ def pfedgraph(
       (4,)
     """
     check(
-        cap is None or solver == "jaxopt",
-        "only one solver takes a cap: choose solver=jaxopt, or no cap",
+        cap is None or solver != "none",
+        "similarities that are the weights have no cap: choose solver=projection, or no cap",
     )
     check(
         group is None or (alpha is None and alpha_form == "code"),
@@ -153,10 +153,11 @@ def pfedgraph(
     measured = isinstance(alpha, str)
     balance = None if isinstance(alpha, str) else alpha
     others = (alpha_form, similarity, measure, snap, prior, solver, sketch)
+    defaults = ("code", "delta", "cosine", 0.9, "size", "projection", None)
     check(
-        not measured or others == ("code", "delta", "cosine", 0.9, "size", "projection", None),
+        not measured or (others == defaults and cap is None),
         "alpha=measured compares distances and asks for no other option of the quadratic program: "
-        "leave alpha_form, similarity, measure, snap, prior, solver and sketch",
+        "leave alpha_form, similarity, measure, snap, prior, solver, sketch and cap",
     )
     check(
         sketch is None or measure != "l1",

@@ -119,7 +119,7 @@ def scaffold(
         measure_key = stream(key, "second_fit")
         if local_rate is None:
             return measure(measure_key, cohort)
-        length = jnp.broadcast_to(jnp.asarray(local_rate, jnp.float32), cohort.ids.shape)
+        length = jnp.broadcast_to(jnp.asarray(local_rate, float), cohort.ids.shape)
         if cohort.work is None:
             return length
         # The given distance is that of all steps.

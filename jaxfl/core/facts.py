@@ -1,12 +1,14 @@
 """The facts of a method, stated beside its code: the command line, docs and tests read them."""
 
+import functools
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, ParamSpec
 
+from jaxfl.core.errors import check
 from jaxfl.core.options import checked
 from jaxfl.core.papers import Paper
-from jaxfl.core.types import Algorithm, AlgorithmFactory
+from jaxfl.core.types import Algorithm, AlgorithmFactory, Task
 
 _P = ParamSpec("_P")
 
@@ -123,9 +125,19 @@ def method(
     )
 
     def decorate(factory: Callable[_P, Algorithm]) -> Callable[_P, Algorithm]:
-        factory = checked(factory, "hyper-parameter")
-        factory.facts = facts
-        return factory
+        @functools.wraps(factory)
+        def of_task(*given: _P.args, **options: _P.kwargs) -> Algorithm:
+            task = given[0] if given else options.get("task")
+            check(
+                isinstance(task, Task),
+                f"the task of {factory.__name__} has type {type(task).__name__}: expected a task, "
+                "such as jaxfl.classification makes",
+            )
+            return factory(*given, **options)
+
+        made = checked(of_task, "hyper-parameter")
+        made.facts = facts
+        return made
 
     return decorate
 

@@ -219,7 +219,18 @@ def check_value(what: str, hint: Any, value: Any) -> None:
     checkable = isinstance(value, JSON_TYPES) and Any not in _bases(hint)
     fits = not checkable or any(_fits(base, limits, value) for base, limits in _alternatives(hint))
     if not fits:  # the message is made only here: functions check their names at every call
-        raise InputError(f"{what} is {value!r:.80}: expected {describe(hint)}")
+        expected = describe(hint)
+        if expected in ("", "null"):
+            # An object that text and numbers cannot stand for.
+            expected = " or ".join(filter(None, [_object_of(hint), expected]))
+        raise InputError(f"{what} is {value!r:.80}: expected {expected}")
+
+
+def _object_of(hint: Any) -> str:
+    """What is expected where a hint lists no type of JSON."""
+    if any(typing.get_origin(base) is Callable for base in _bases(hint)):
+        return "a function or an object that is made for it"
+    return "an object that is made for it"
 
 
 def check_range(limits: Range, **values: Any) -> None:

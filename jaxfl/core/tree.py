@@ -94,6 +94,29 @@ def choose(condition: Bool[Array, "m"], new: PyTree, old: PyTree) -> PyTree:
     )
 
 
+def cast_like(tree: PyTree, like: PyTree) -> PyTree:
+    """The tree in the types of another: floats stay floats, and whole numbers stay whole numbers.
+
+    A leaf of another kind, such as a float where the other tree has a whole number, is left alone.
+
+    Args:
+      tree: what was computed.
+      like: of the same structure.
+
+    Example:
+      >>> cast_like({"w": jnp.ones(2, jnp.float32)}, {"w": jnp.zeros(2, jnp.bfloat16)})["w"].dtype
+      dtype(bfloat16)
+    """
+
+    def leaf(x: Array, other: Array) -> Array:
+        found, wanted = jnp.result_type(x), jnp.result_type(other)
+        kinds = (jnp.floating, jnp.integer)
+        same_kind = any(jnp.issubdtype(found, k) and jnp.issubdtype(wanted, k) for k in kinds)
+        return x.astype(wanted) if same_kind and found != wanted else x
+
+    return jax.tree.map(leaf, tree, like)
+
+
 def subtract(stacked: Params, model: Params) -> Params:
     """The difference between each model of the stack and one model: [M, ...], [...] -> [M, ...].
 
@@ -105,23 +128,25 @@ def subtract(stacked: Params, model: Params) -> Params:
 
 
 def scale(stacked: Params, factors: Shaped[Array, "m"]) -> Params:
-    """Each model of the stack times its own factor: [M, ...], [M] -> [M, ...].
+    """Each model of the stack times its own factor: [M, ...], [M] -> [M, ...], in its own types.
 
     Example:
       >>> scale(jnp.array([[5.0], [7.0]]), jnp.array([2.0, 0.0])).tolist()
       [[10.0], [0.0]]
     """
-    return jax.tree.map(lambda s: s * factors.reshape(-1, *[1] * (s.ndim - 1)), stacked)
+    scaled = jax.tree.map(lambda s: s * factors.reshape(-1, *[1] * (s.ndim - 1)), stacked)
+    return cast_like(scaled, stacked)
 
 
 def interpolate(old: Params, new: Params, fraction: Scalar) -> Params:
-    """The model at a fraction of the way from `old` to `new`; at 1 it is `new`.
+    """The model at a fraction of the way from `old` to `new`, in the types of `old`; at 1 `new`.
 
     Example:
       >>> interpolate(jnp.array([0.0]), jnp.array([8.0]), 0.25).tolist()
       [2.0]
     """
-    return jax.tree.map(lambda a, b: (1 - fraction) * a + fraction * b, old, new)
+    model = jax.tree.map(lambda a, b: (1 - fraction) * a + fraction * b, old, new)
+    return cast_like(model, old)
 
 
 def dot(a: Params, b: Params) -> Shaped[Array, ""]:

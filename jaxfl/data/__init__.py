@@ -5,7 +5,7 @@ May import `core` and `graphs`. A new partition goes to `skews`, a difference be
 """
 
 from jaxfl.data import augment
-from jaxfl.data.arrays import Source, from_arrays, merge_test_set
+from jaxfl.data.arrays import from_arrays, merge_test_set
 from jaxfl.data.concept import CONCEPTS, concept_of, label_permutations
 from jaxfl.data.describe import describe_groups, describe_partition
 from jaxfl.data.federate import federate
@@ -27,6 +27,7 @@ from jaxfl.data.skews import (
     quantity,
     unbalanced_pathological,
 )
+from jaxfl.data.source import Source
 from jaxfl.data.sources import SOURCES, list_data_sets, load
 
 __all__ = [

@@ -2,37 +2,15 @@
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import NamedTuple
 
 import numpy as np
 
 from jaxfl.core.errors import InputError, check
-
-Shift = float | tuple[float, ...]  # of all features, or of each channel (the last axis)
+from jaxfl.data.improbable import warn_improbable
+from jaxfl.data.source import Source
 
 # Bytes: JAX shares the memory of NumPy arrays that begin at a multiple of it.
 ALIGNMENT = 64
-
-
-class Source(NamedTuple):
-    """A data set with its targets as it is on disk, before any client exists."""
-
-    # [N, *feature] uint8, float32, or int32 where features are ids (of words, users, items)
-    x_train: np.ndarray
-    y_train: np.ndarray  # [N] int32 in 0 .. classes - 1, or float32 numbers
-    x_test: np.ndarray  # [N', *feature]; N' is 0 for a set without a test part
-    y_test: np.ndarray  # [N']
-    classes: int  # 0 if the targets are numbers
-    scale: Shift = 1.0  # models see (x - shift) / scale
-    shift: Shift = 0.0
-    vocabulary: tuple[int, ...] = ()  # number of ids in x: (words,) or (users, items)
-    mirrors: bool = False  # whether a mirrored image keeps its meaning: a cat does, a digit not
-    owners: np.ndarray | None = None  # [N] the natural client of each training example
-
-    @property
-    def white(self) -> float:
-        """The largest value of a pixel: 16 for digits, 255 for other bytes, 1 for real numbers."""
-        return self.scale if isinstance(self.scale, float) else 255.0
 
 
 # Means and standard deviations of each channel, for values in [0, 1]. CIFAR: from pFedGraph's code;
@@ -183,7 +161,7 @@ def from_arrays(
     else:
         feature = np.float32
     target = np.int32 if classes else np.float32
-    return Source(
+    source = Source(
         aligned_copy(x_train, feature),
         y_train.astype(target),
         aligned_copy(x_test, feature),
@@ -193,6 +171,8 @@ def from_arrays(
         vocabulary=sizes,
         owners=None if owners is None else owners.astype(np.int64),
     )
+    warn_improbable(source)
+    return source
 
 
 def aligned_copy(x: np.ndarray, dtype: type) -> np.ndarray:

@@ -12,8 +12,8 @@ from typing import Literal
 import numpy as np
 
 from jaxfl.core.errors import check
-from jaxfl.data.arrays import Source
 from jaxfl.data.skews import Parts
+from jaxfl.data.source import Source
 
 # (client, x [n, *feature], y [n], the split of the data set) -> the client's (x, y)
 Concept = Callable[

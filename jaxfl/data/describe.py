@@ -2,9 +2,9 @@
 
 import numpy as np
 
-from jaxfl.data.arrays import Source
 from jaxfl.data.federate import label_counts
 from jaxfl.data.skews import Parts
+from jaxfl.data.source import Source
 
 
 def describe_partition(source: Source, parts: Parts) -> dict[str, str]:

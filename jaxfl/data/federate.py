@@ -13,9 +13,10 @@ from jaxfl.core.errors import check
 from jaxfl.core.options import checked
 from jaxfl.core.ragged import ragged
 from jaxfl.core.types import Dataset, Federation, Pool
-from jaxfl.data.arrays import Source
 from jaxfl.data.concept import Concept, shift_training_set
+from jaxfl.data.improbable import Splits, warn_improbable
 from jaxfl.data.skews import Parts
+from jaxfl.data.source import Source
 
 TestProtocol = Literal["reweighted", "own", "global"]
 Feedback = Literal["val", "test-leaking"]
@@ -61,8 +62,9 @@ def federate(
       one `Pool`, or with a concept a copy for each client, of the examples that count for it.
 
     Raises:
-      InputError: a client holds no example, the fractions leave no training examples, there is
-        no such test set, or the clients' copies of it take too much memory.
+      InputError: the partition is no list of row numbers, a client holds no example, the fractions
+        leave no training examples, there is no such test set, or the clients' copies of it take too
+        much memory.
 
     Example:
       >>> source = jaxfl.data.load("digits")
@@ -85,6 +87,7 @@ def federate(
         test != "reweighted" or source.classes > 0,
         "the targets are numbers, not labels: choose test own or global",
     )
+    parts = check_parts(parts, len(source.y_train))
     empty = [i for i, rows in enumerate(parts) if len(rows) == 0]
     check(
         not empty,
@@ -92,14 +95,12 @@ def federate(
         "use fewer clients or another partition",
     )
 
+    _warn_of_splits(source, parts, val, own)
     training = source if concept is None else shift_training_set(source, parts, concept)
     x, y, places = _examples_of_clients(training.x_train, training.y_train, parts)
     cuts = [int(len(rows) * val) for rows in parts]
-    ends = [len(rows) - int(len(rows) * own) for rows in parts]
-    trains = [rows[: end - cut] for rows, cut, end in zip(places, cuts, ends, strict=True)]
-    vals = [rows[end - cut : end] for rows, cut, end in zip(places, cuts, ends, strict=True)]
+    trains, vals, tests = _cut(places, val, own)
     if test == "own":
-        tests = [rows[end:] for rows, end in zip(places, ends, strict=True)]
         held_out = _by_rows(x, y, tests)
         leak = (x, y, tests, [np.ones(len(rows)) for rows in tests])
     else:
@@ -128,6 +129,57 @@ def federate(
         ]
         validation = _by_rows(copied_x, copied_y, copied_rows, scaled)
     return Federation(_by_rows(x, y, trains), validation, held_out)
+
+
+def check_parts(parts: Parts, examples: int) -> Parts:
+    """The rows of each client as arrays.
+
+    Raises:
+      InputError: there is no client, or rows are something else than numbers of examples.
+
+    Example:
+      >>> check_parts([np.array([7])], examples=5)
+      Traceback (most recent call last):
+      jaxfl.core.errors.InputError: client 0 holds the row 7 of 5 examples: expected rows from 0 ...
+    """
+    check(
+        isinstance(parts, list | tuple) and len(parts) > 0,
+        f"the partition is {type(parts).__name__} of length "
+        f"{len(parts) if hasattr(parts, '__len__') else 0}: expected a list with an array of row "
+        "numbers for each client, one or more",
+    )
+    rows_of = [np.asarray(rows) for rows in parts]
+    for client, rows in enumerate(rows_of):
+        check(
+            rows.ndim == 1 and (rows.dtype.kind in "iu" or not rows.size),
+            f"the rows of client {client} are {rows.dtype} of shape {rows.shape}: expected row "
+            "numbers [n]; numpy.flatnonzero(mask) makes them of a mask",
+        )
+        outside = rows[(rows < 0) | (rows >= examples)]
+        check(
+            not outside.size,
+            f"client {client} holds the row {outside[0] if outside.size else ''} of {examples:,} "
+            f"examples: expected rows from 0 to {examples - 1:,}; make the partition of y_train",
+        )
+    return [rows.astype(np.int64) if not rows.size else rows for rows in rows_of]
+
+
+def _cut(
+    parts: Sequence[np.ndarray], val: float, own: float
+) -> tuple[list[np.ndarray], list[np.ndarray], list[np.ndarray]]:
+    """The first rows of each client, those that follow, and its last ones."""
+    cuts = [int(len(rows) * val) for rows in parts]
+    ends = [len(rows) - int(len(rows) * own) for rows in parts]
+    trains = [rows[: end - cut] for rows, cut, end in zip(parts, cuts, ends, strict=True)]
+    vals = [rows[end - cut : end] for rows, cut, end in zip(parts, cuts, ends, strict=True)]
+    tests = [rows[end:] for rows, end in zip(parts, ends, strict=True)]
+    return trains, vals, tests
+
+
+def _warn_of_splits(source: Source, parts: Parts, val: float, own: float) -> None:
+    """Warns of improbable splits, by the labels of the data before a concept changes them."""
+    train, validation, test = _cut(parts, val, own)
+    warn_improbable(source, Splits(train, validation, test if own else []))
 
 
 def _examples_of_clients(

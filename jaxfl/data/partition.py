@@ -7,7 +7,8 @@ from collections.abc import Callable
 
 import numpy as np
 
-from jaxfl.core.errors import InputError, check
+from jaxfl.core.errors import InputError, check, warn
+from jaxfl.data.improbable import left_out
 from jaxfl.data.skews import (
     Parts,
     check_clients,
@@ -172,7 +173,7 @@ def natural(
       owners: the natural client of each training example [N].
       clients: how many clients to keep, those with the most examples; all if None.
       seed: of the order of each client's examples.
-      smallest: owners with fewer examples are left out.
+      smallest: owners with fewer examples are left out, with a warning where all are asked for.
 
     Returns:
       The rows of each client, with the clients in the order of their ids.
@@ -189,17 +190,22 @@ def natural(
         raise InputError("these data name no owners: choose another partition than natural")
     ids, counts = np.unique(owners, return_counts=True)
     enough = counts >= smallest
+    message = left_out(counts, smallest)
+    if clients is None and enough.any() and message:
+        warn(message)
     ids = ids[enough]
     counts = counts[enough]
     check(
         len(ids) > 0,
-        f"no owner has {smallest} examples or more: choose another partition than natural",
+        f"no owner has {smallest} examples or more: give a lower number (smallest=1, "
+        "--smallest 1), or choose another partition than natural",
     )
     clients = len(ids) if clients is None else clients
     check(
         1 <= clients <= len(ids),
         f"{clients} clients of a natural partition: expected 1 to {len(ids)}, "
-        f"the number of owners with {smallest} examples or more",
+        f"the number of owners with {smallest} examples or more (smallest=1, --smallest 1, keeps "
+        "all owners)",
     )
     largest = np.sort(ids[np.argsort(-counts, kind="stable")[:clients]])
     rng = np.random.default_rng(seed)

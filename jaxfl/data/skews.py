@@ -215,6 +215,8 @@ def _by_proportions(
         for label in range(int(labels.max()) + 1):
             rows = rng.permutation(np.flatnonzero(labels == label))
             proportions = rng.dirichlet(np.full(clients, beta)) * (sizes < fair)
+            # With a tiny beta NumPy's old generator divides 0 by 0.
+            proportions = np.nan_to_num(proportions, nan=0.0)
             if proportions.sum() == 0:  # only clients with a full share were drawn
                 proportions = (sizes < fair).astype(float)
             cuts = (np.cumsum(proportions / proportions.sum())[:-1] * len(rows)).astype(int)

@@ -6,11 +6,13 @@ from pathlib import Path
 
 import numpy as np
 
-from jaxfl.core.errors import InputError, check, check_name
-from jaxfl.data.arrays import Source, from_npz
+from jaxfl.core.errors import InputError, check, check_name, warn
+from jaxfl.data.arrays import from_npz
+from jaxfl.data.improbable import other_images
 from jaxfl.data.published.heart_disease import load_heart_disease
 from jaxfl.data.published.prepare import prepare
 from jaxfl.data.published.recipes import RECIPES, file_stem, has_published_files
+from jaxfl.data.source import Source
 
 
 def digits() -> Source:
@@ -84,12 +86,21 @@ def load(name: str, directory: str | os.PathLike | None = None) -> Source:
     """
     check_known(name, directory)
     folder = data_dir(directory)
-    if folder is None or name in SOURCES:
+    if name in SOURCES:
+        own = None if folder is None else folder / f"{name}.npz"
+        check(
+            own is None or not own.exists(),
+            f"{name} is the name of an embedded data set, and {own} has it too: rename the file",
+        )
         return SOURCES[name]()
-    file = folder / f"{_file_stems().get(name, name)}.npz"
+    file = Path(folder or "") / f"{_file_stems().get(name, name)}.npz"
     if not file.exists():
-        prepare(name, folder)
-    return READERS.get(name, from_npz)(file)
+        prepare(name, file.parent)
+    source = READERS.get(name, from_npz)(file)
+    message = other_images(file.stem, source)
+    if message:
+        warn(message)
+    return source
 
 
 def check_known(name: str, directory: str | os.PathLike | None = None) -> None:

@@ -58,7 +58,7 @@ def hierarchy(
     check_groups(np.size(sizes), server_of=(server_of, servers))
     between = None if isinstance(graph, str) else _check_rows(graph, (servers, servers))
     server_of = jnp.asarray(server_of)
-    sizes = jnp.asarray(sizes, jnp.float32)
+    sizes = jnp.asarray(sizes, float)
     belongs = jax.nn.one_hot(server_of, servers)  # D [C, S]
     of_servers = sizes @ belongs
     counts = of_servers > 0

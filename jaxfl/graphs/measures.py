@@ -7,6 +7,8 @@ the host.
 import numpy as np
 from jaxtyping import Bool, Float, Int
 
+from jaxfl.core.errors import InputError, check
+
 Weights = Float[np.ndarray, "m m"]
 Groups = Int[np.ndarray, "m"]
 
@@ -32,6 +34,9 @@ def measure_graph(
       `malicious_weight`. None where a number is not defined. The functions of this module say what
       each of them is.
 
+    Raises:
+      InputError: the weights are no matrix [M, M].
+
     Example:
       >>> weights = np.kron(np.eye(2), np.full((2, 2), 0.5))  # two groups of two clients
       >>> measures = measure_graph(weights, groups=np.array([0, 0, 1, 1]))
@@ -40,7 +45,16 @@ def measure_graph(
       >>> measures["group_agreement"], measures["edge_precision"], measures["edge_recall"]
       (1.0, 1.0, 1.0)
     """
+    if isinstance(weights, dict):
+        raise InputError(
+            f"the weights are those of the parts {', '.join(map(str, weights))}: measure those of "
+            "one part"
+        )
     weights = np.asarray(weights, float)
+    check(
+        weights.ndim == 2 and weights.shape[0] == weights.shape[1],
+        f"the weights have shape {weights.shape}: expected [M, M], those of one round",
+    )
     if malicious is None:
         malicious = np.zeros(len(weights), bool)
     benign = ~malicious

@@ -244,7 +244,7 @@ def network_of(graph: str | ArrayLike, degree: int, seed: int, directed: bool) -
     if isinstance(graph, str) and graph in networks:
 
         def named(ids: Int[Array, "m"], number: Array) -> Float[Array, "m m"]:
-            graphs = jnp.asarray(networks[graph](ids.size, degree, seed), jnp.float32)
+            graphs = jnp.asarray(networks[graph](ids.size, degree, seed), float)
             place = jnp.argsort(jnp.argsort(ids))
             return graphs[number % len(graphs)][place][:, place]
 
@@ -252,7 +252,7 @@ def network_of(graph: str | ArrayLike, degree: int, seed: int, directed: bool) -
     adjacency = given_network(graph, directed)
 
     def subgraph(ids: Int[Array, "m"], number: Array) -> Float[Array, "m m"]:
-        return jnp.asarray(adjacency, jnp.float32)[ids][:, ids]
+        return jnp.asarray(adjacency, float)[ids][:, ids]
 
     return Network(subgraph, len(adjacency))
 

@@ -49,7 +49,7 @@ def error_bounds(
       >>> error_bounds(jnp.array([0, 0]), apart, jnp.array([50, 50]), 5.0).tolist()
       [0.75, 0.75]
     """
-    sizes = jnp.maximum(sizes.astype(jnp.float32), 1.0)
+    sizes = jnp.maximum(sizes.astype(jnp.result_type(sizes, float)), 1.0)
     same = coalition[:, None] == coalition[None]
     total = (same * sizes[None]).sum(axis=1)
     shift = (same * sizes[None] * divergence).sum(axis=1) / total
@@ -93,7 +93,7 @@ def find_coalitions(
     """
     clients = divergence.shape[0]
     slots = min(coalitions, clients)
-    sizes = jnp.maximum(sizes.astype(jnp.float32), 1.0)
+    sizes = jnp.maximum(sizes.astype(jnp.result_type(sizes, float)), 1.0)
     shifts = divergence * sizes[None]
 
     def value(count: Array, total: Array, divergences: Array) -> Array:
@@ -118,7 +118,11 @@ def find_coalitions(
         return (place, change | better, scale), None
 
     def search(order: Int[Array, "m"]) -> tuple[Array, Array]:
-        place = jnp.zeros(clients, jnp.int32).at[order].set(jnp.arange(clients) % slots)
+        place = (
+            jnp.zeros(clients, jnp.int32)
+            .at[order]
+            .set(jnp.arange(clients, dtype=jnp.int32) % slots)
+        )
         scale = error_bounds(place, divergence, sizes, trade).sum()
 
         def unsettled(carry: tuple) -> Array:
@@ -168,6 +172,6 @@ def coalition_weights(coalition: Int[Array, "m"], sizes: Shaped[Array, "m"]) -> 
       [[0.25, 0.75, 0.0], [0.25, 0.75, 0.0], [0.0, 0.0, 1.0]]
     """
     same = coalition[:, None] == coalition[None]
-    shares = same * sizes[None].astype(jnp.float32)
+    shares = same * sizes[None].astype(float)
     rows = jnp.where(shares.any(axis=1, keepdims=True), shares, same)
     return rows / rows.sum(axis=1, keepdims=True)

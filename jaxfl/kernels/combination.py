@@ -4,6 +4,7 @@ import jax.numpy as jnp
 from jax import lax
 from jaxtyping import Array, Bool, Float
 
+from jaxfl.kernels.similarity import root
 from jaxfl.kernels.simplex import project_rows
 
 # Steps of the accelerated projected gradient method; fewer where nothing changes any more.
@@ -41,7 +42,7 @@ def combination_rows(
     common = means.sum(axis=0) / jnp.maximum(reported.sum(), 1)
     means = jnp.where(reported[:, None], means - common[None], 0.0)
     # In units of the largest, so that the largest entries of the problem are near 1.
-    deviations = jnp.sqrt(jnp.maximum(variances, 0.0))
+    deviations = root(jnp.maximum(variances, 0.0))
     largest = jnp.maximum(jnp.abs(means).max(initial=0.0), deviations.max())
     unit = jnp.where(largest > 0, largest, 1.0)
     scaled = means / unit

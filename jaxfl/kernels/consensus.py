@@ -13,6 +13,7 @@ from jax.lax import Precision
 from jaxtyping import Array, Float, Int, PyTree, Shaped
 
 from jaxfl.kernels.gossip import metropolis
+from jaxfl.kernels.similarity import root
 
 # tau: one number, or one of each pair of clusters (receiver, sender) [Q, Q]
 Strength = Float[Array, "*qq"] | float | int
@@ -237,7 +238,7 @@ def disagreement(models: PyTree) -> Float[Array, ""]:
     """
     leaves = jax.tree.leaves(models)
     squares = sum(jnp.sum(jnp.square(x - x.mean(axis=0, keepdims=True))) for x in leaves)
-    return jnp.sqrt(squares / (leaves[0].shape[0] * leaves[0].shape[1]))
+    return root(squares / (leaves[0].shape[0] * leaves[0].shape[1]))
 
 
 def _others(tau: Strength, clusters: int) -> Float[Array, "q q"]:

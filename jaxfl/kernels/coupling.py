@@ -11,6 +11,7 @@ import optax
 from jaxtyping import Array, Float
 
 from jaxfl.core.types import Scalar
+from jaxfl.kernels.server import UNDER_ROOT
 
 
 class Learner(NamedTuple):
@@ -67,10 +68,10 @@ def update(learner: Learner, grad: Float[Array, "*qq"], rate: Scalar) -> Learner
       >>> bool(strength(update(start, jnp.array(3.0), 0.1)) < strength(start))
       True
     """
-    grad = jnp.clip(jnp.nan_to_num(grad), -1e15, 1e15)
+    grad = jnp.clip(jnp.nan_to_num(grad), -1e15, 1e15).astype(learner.theta.dtype)
     # The gradient by theta.
     (grad,) = jax.vjp(jax.nn.softplus, learner.theta)[1](grad)
-    updates, opt_state = optax.adam(rate).update(grad, learner.opt_state)
+    updates, opt_state = optax.adam(rate, eps_root=UNDER_ROOT).update(grad, learner.opt_state)
     return Learner(jnp.asarray(optax.apply_updates(learner.theta, updates)), opt_state)
 
 

@@ -49,7 +49,7 @@ def _dense(key: Key[Array, ""], embedding: int, width: int, count: int) -> list[
     keys = jax.random.split(key, count)
     normal = jax.nn.initializers.lecun_normal()
     return [
-        (normal(k, (i, o), jnp.float32), jnp.zeros(o))
+        (normal(k, (i, o), float), jnp.zeros(o))
         for k, i, o in zip(keys, sizes[:-1], sizes[1:], strict=True)
     ]
 
@@ -129,6 +129,7 @@ def _head(net: Hypernet, features: Float[Array, "width"]) -> PyTree:
     """The output of the last layer."""
 
     def leaf(kernel: Array, bias: Array) -> Array:
-        return jnp.tensordot(features, kernel, axes=1, precision=Precision.HIGHEST) + bias
+        output = jnp.tensordot(features, kernel, axes=1, precision=Precision.HIGHEST) + bias
+        return output.astype(bias.dtype)
 
     return jax.tree.map(leaf, net.kernel, net.bias)

@@ -21,8 +21,8 @@ def mix(weights: PyTree, stacked: PyTree) -> PyTree:
       stacked: models [M, ...].
 
     Returns:
-      Models [R, ...] in the types of the given ones, summed in the type of the weights (float32)
-      at full precision on every backend.
+      Models [R, ...] in the types of the given ones, summed in the wider of the types of weights
+      and models, at full precision on every backend.
 
     Raises:
       ValueError: the weights are not a prefix of the models.
@@ -37,8 +37,10 @@ def mix(weights: PyTree, stacked: PyTree) -> PyTree:
             return mix_rows(matrix, part)
 
         def leaf(x: Array) -> Array:
-            x_cast = x.astype(matrix.dtype)
-            mixed = jnp.tensordot(matrix, x_cast, axes=1, precision=Precision.HIGHEST)
+            wide = jnp.promote_types(matrix.dtype, x.dtype)
+            mixed = jnp.tensordot(
+                matrix.astype(wide), x.astype(wide), axes=1, precision=Precision.HIGHEST
+            )
             return mixed.astype(x.dtype)
 
         return jax.tree.map(leaf, part)
@@ -172,7 +174,7 @@ def size_weights(sizes: Shaped[Array, "m"]) -> Float[Array, "m"]:
       [0.25, 0.75, 0.0]
     """
     # float32 holds whole numbers up to 2^24, and their sum does not overflow beyond 2^31.
-    sizes = sizes.astype(jnp.float32)
+    sizes = sizes.astype(jnp.result_type(sizes, float))
     total = sizes.sum()
     weights = sizes / jnp.maximum(total, 1)
     return jnp.where(total > 0, weights, 1 / sizes.shape[0])
@@ -198,5 +200,5 @@ def disturbance(key: Key[Array, ""], clients: int, radius: Scalar) -> Float[Arra
       >>> disturbance(jax.random.key(0), 4, 0.5).sum(axis=1).tolist()
       [0.0, 0.0, 0.0, 0.0]
     """
-    signs = jax.random.rademacher(key, (clients, clients), jnp.float32)
+    signs = jax.random.rademacher(key, (clients, clients), float)
     return radius * (signs - signs.mean(axis=1, keepdims=True))

@@ -32,7 +32,7 @@ def label_similarity(counts: Shaped[Array, "m k"]) -> Float[Array, "m m"]:
       >>> label_similarity(jnp.array([[5, 5, 0], [0, 0, 9], [1, 1, 0]])).tolist()
       [[1.0, 0.0, 1.0], [0.0, 1.0, 0.0], [1.0, 0.0, 1.0]]
     """
-    counts = counts.astype(jnp.float32)
+    counts = counts.astype(jnp.result_type(counts, float))
     # Relative to the largest, so that the sum does not overflow.
     largest = counts.max(axis=1, keepdims=True)
     relative = counts / jnp.where(largest > 0, largest, 1.0)
@@ -68,7 +68,7 @@ def strength_of_round(
       >>> round(strength_of_round(25, 0.2, 0.2, 25, 7).item(), 3)
       0.3
     """
-    return first + rise * jax.nn.sigmoid((number - middle) / jnp.asarray(width, jnp.float32))
+    return first + rise * jax.nn.sigmoid((number - middle) / jnp.asarray(width, float))
 
 
 def reversible_rows(
@@ -93,7 +93,7 @@ def reversible_rows(
       >>> reversible_rows(similarity, jnp.array([5, 5]), 0.5).tolist()
       [[0.75, 0.25], [0.25, 0.75]]
     """
-    sizes = sizes.astype(jnp.float32)
+    sizes = sizes.astype(jnp.result_type(sizes, float))
     present = sizes > 0
     q = sizes / jnp.where(present.any(), sizes.sum(), 1.0)
     plan = transport_plan(strength * similarity, q)
@@ -120,6 +120,8 @@ def transport_plan(gain: Float[Array, "m m"], q: Float[Array, "m"]) -> Float[Arr
       >>> transport_plan(jnp.zeros((2, 2)), jnp.array([0.25, 0.75])).tolist()
       [[0.0625, 0.1875], [0.1875, 0.5625]]
     """
+    wide = jnp.promote_types(gain.dtype, q.dtype)
+    gain, q = gain.astype(wide), q.astype(wide)
     setup = _program(gain, q)
 
     def newton(carry: tuple[Array, Array, Array]) -> tuple[Array, Array, Array]:
@@ -138,7 +140,8 @@ def transport_plan(gain: Float[Array, "m m"], q: Float[Array, "m"]) -> Float[Arr
             uphill = slope(middle) > 0
             return jnp.where(uphill, low, middle), jnp.where(uphill, middle, high)
 
-        low, _ = lax.fori_loop(0, HALVINGS, halve, (jnp.zeros(()), jnp.ones(())))
+        ends = (jnp.zeros((), wide), jnp.ones((), wide))
+        low, _ = lax.fori_loop(0, HALVINGS, halve, ends)
         short = slope(1.0) > 0.1 * jnp.abs(move @ excess)
         multipliers = multipliers + jnp.where(short, low, 1.0) * move
         residual = _plan(setup, multipliers).sum(axis=1) - q

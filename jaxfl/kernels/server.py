@@ -5,6 +5,10 @@ import jax.numpy as jnp
 import optax
 from jaxtyping import PyTree
 
+# What an optimiser such as Adam adds to a mean of squares before its root. It changes no step, and
+# the root of a mean that is 0 then has a finite derivative.
+UNDER_ROOT = 1e-36
+
 
 def optimizer_step(
     optimizer: optax.GradientTransformation,

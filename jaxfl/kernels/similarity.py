@@ -29,6 +29,8 @@ LARGEST = 1e30
 def gram(stacked: PyTree, other: PyTree = None) -> Float[Array, "m n"]:
     """Inner products of all pairs of models, summed leaf by leaf so that [M, D] need not exist.
 
+    Sums are float32, also of models in bfloat16; float64 of models in float64.
+
     Finite for entries up to 1e15; `similarities` has inner products of models of any size.
 
     Args:
@@ -43,7 +45,10 @@ def gram(stacked: PyTree, other: PyTree = None) -> Float[Array, "m n"]:
     def leaf(x: Array, y: Array) -> Array:
         x_rows = x.reshape(x.shape[0], -1)
         y_rows = y.reshape(y.shape[0], -1)
-        return jnp.matmul(x_rows, y_rows.T, precision=Precision.HIGHEST)
+        wide = jnp.result_type(x, y, jnp.float32)
+        return jnp.matmul(
+            x_rows, y_rows.T, precision=Precision.HIGHEST, preferred_element_type=wide
+        )
 
     products = jax.tree.map(leaf, stacked, stacked if other is None else other)
     return jnp.asarray(sum(jax.tree.leaves(products)))
@@ -62,7 +67,7 @@ def cosine(stacked: PyTree) -> Float[Array, "m m"]:
       [[1.0, 0.0, 0.0], [0.0, 1.0, -1.0], [0.0, -1.0, 1.0]]
     """
     products = gram(scaled(stacked)[0])
-    inverse = _inverse(jnp.sqrt(jnp.diagonal(products)))
+    inverse = _inverse(root(jnp.diagonal(products)))
     return jnp.clip(products * inverse[:, None] * inverse[None, :], -1.0, 1.0)
 
 
@@ -155,7 +160,7 @@ def distances_l2(stacked: PyTree) -> Float[Array, "m m"]:
         # In units of the largest entry, the squares of a difference neither overflow nor vanish.
         largest = jnp.abs(half).max(axis=1)
         relative = half / jnp.where(largest > 0, largest, 1.0)[:, None]
-        norms = jnp.sqrt(jnp.sum(relative**2, axis=1))
+        norms = root(jnp.sum(relative**2, axis=1))
         return jnp.minimum(norms * jnp.minimum(largest, LARGEST), LARGEST / 2) * 2
 
     return lax.map(distances_to, matrix)
@@ -231,7 +236,23 @@ def inverse_norms(stacked: PyTree) -> Float[Array, "m"]:
     squares = sum(
         jnp.sum(jnp.square(x.reshape(x.shape[0], -1)), axis=1) for x in jax.tree.leaves(rescaled)
     )
-    return _inverse(jnp.sqrt(squares)) / power
+    return _inverse(root(jnp.asarray(squares))) / power
+
+
+def root(squares: Float[Array, "*s"]) -> Float[Array, "*s"]:
+    """Square roots whose derivative is 0 where they are 0, and not infinite.
+
+    There it is multiplied with that of a sum of squares, which is 0.
+
+    Args:
+      squares: sums of squares, of any shape.
+
+    Example:
+      >>> jax.grad(lambda x: root(jnp.sum(x**2)))(jnp.zeros(2)).tolist()
+      [0.0, 0.0]
+    """
+    zero = squares == 0
+    return jnp.where(zero, 0.0, jnp.sqrt(jnp.where(zero, 1.0, squares)))
 
 
 def scaled(stacked: PyTree) -> tuple[PyTree, Float[Array, "m"]]:

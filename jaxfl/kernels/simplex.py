@@ -2,7 +2,7 @@
 
 min_x |x - v|^2 subject to 1'x = 1, x >= 0 has an identity quadratic, so its solution is the
 Euclidean projection of v: a shift of each row, and no negative entries. With a cap on each edge,
-0 <= x <= c, there is no closed form.
+0 <= x <= c, a bisection finds the shift.
 """
 
 import warnings
@@ -16,7 +16,7 @@ from jaxtyping import Array, Bool, Float, Int, PyTree
 from jaxfl.core.errors import check
 from jaxfl.core.options import checked
 from jaxfl.core.types import Scalar
-from jaxfl.kernels.similarity import LARGEST, squared_differences
+from jaxfl.kernels.similarity import LARGEST, root, squared_differences
 
 Solver = Literal["projection", "jaxopt", "none"]
 
@@ -47,9 +47,10 @@ def collaboration_rows(
       prior: p, relative sizes [M].
       alpha: positive. None: .08 M in the "code" form, .8 in the "paper" form.
       form: which term alpha multiplies.
-      solver: "projection", exact; "jaxopt", which takes caps; "none": the similarities themselves
-        are the weights (Table 8, "only similarity"), where negative ones count as 0 and a row
-        without a positive one keeps its own model.
+      solver: "projection", exact; "jaxopt", its bisection, to compare with, which has no
+        derivative; "none": the similarities themselves are the weights (Table 8, "only
+        similarity"), where negative ones count as 0 and a row without a positive one keeps its own
+        model.
       caps: the largest weight of an edge, one for all or [M, M]; None for no caps.
 
     Returns:
@@ -64,8 +65,8 @@ def collaboration_rows(
       [[0.625, 0.375], [0.375, 0.625]]
     """
     check(
-        caps is None or solver == "jaxopt",
-        "only one solver takes caps: choose solver=jaxopt, or no caps",
+        caps is None or solver != "none",
+        "similarities that are the weights have no caps: choose solver=projection, or no caps",
     )
     if solver == "none":
         positive = jnp.maximum(similarity, 0.0)
@@ -81,10 +82,11 @@ def collaboration_rows(
     below = similarity - similarity.max(axis=1, keepdims=True)
     scaled_up = below * (0.5 / alpha if form == "code" else 0.5 * alpha)
     target = prior[None] + jnp.maximum(scaled_up, -LARGEST)
-    if solver == "projection":
+    if solver == "projection" and caps is None:
         return project_rows(target)
-    all_caps = jnp.broadcast_to(1.0 if caps is None else caps, target.shape)
-    return project_capped_rows(target, all_caps)
+    limits = jnp.asarray(1.0 if caps is None else caps, target.dtype)
+    solve = project_capped_rows if solver == "projection" else capped_rows_by_jaxopt
+    return solve(target, jnp.broadcast_to(limits, target.shape))
 
 
 def alpha_for_groups(
@@ -159,7 +161,7 @@ def measured_rows(first: PyTree, second: PyTree, reported: Bool[Array, "m"]) -> 
     typical = variances.sum() / jnp.maximum(reported.sum(), 1)
     variance = jnp.maximum((variance + typical) / 2, 1e-30)
     four = blocks.transpose(0, 2, 1, 3).reshape(4, M, M)
-    certain = four.mean(axis=0) - jnp.std(four, axis=0, ddof=1)
+    certain = four.mean(axis=0) - root(jnp.var(four, axis=0, ddof=1))
     bias = certain - 2 * (variance[:, None] + variance[None])
     bias = jnp.where(reported[None], jnp.maximum(bias, 0.0), jnp.inf)
     bias = jnp.where(jnp.eye(M, dtype=bool), 0.0, bias)
@@ -259,7 +261,11 @@ def _derivative(primals: tuple[Array], tangents: tuple[Array]) -> tuple[Array, A
 def project_capped_rows(
     rows: Float[Array, "r m"], caps: Float[Array, "r m"]
 ) -> Float[Array, "r m"]:
-    """The nearest point to each row with 0 <= x <= caps and sum 1: a bisection, then an exact step.
+    """The nearest point to each row with 0 <= x <= caps and sum 1, exact up to rounding.
+
+    It is row - t, cut to 0 and the caps, with the threshold t that gives the sum 1. A bisection
+    tells which weights are at 0 and which at their caps, and t follows from the others. The
+    function has derivatives by the rows and by the caps, in forward and in reverse mode.
 
     Args:
       rows: [R, M].
@@ -273,18 +279,82 @@ def project_capped_rows(
       >>> project_capped_rows(jnp.array([[9.0, 1.0, 1.0]]), jnp.full((1, 3), 0.5)).tolist()
       [[0.5, 0.25, 0.25]]
     """
+    return _capped(rows, _attainable(caps))
+
+
+def _attainable(caps: Float[Array, "r m"]) -> Float[Array, "r m"]:
+    """Caps up to 1 that sum to 1 or more."""
+    return jnp.minimum(caps / jnp.minimum(caps.sum(axis=1, keepdims=True), 1.0), 1.0)
+
+
+@jax.custom_jvp
+def _capped(rows: Float[Array, "r m"], caps: Float[Array, "r m"]) -> Float[Array, "r m"]:
+    wide = jnp.promote_types(rows.dtype, caps.dtype)
+    below = jax.vmap(_compact)(rows).astype(wide)
+    caps = caps.astype(wide)
+
+    def halve(_: Array, ends: tuple[Array, Array]) -> tuple[Array, Array]:
+        low, high = ends
+        middle = (low + high) / 2
+        total = jnp.clip(below - middle, 0.0, caps).sum(axis=1, keepdims=True)
+        return jnp.where(total > 1, middle, low), jnp.where(total > 1, high, middle)
+
+    # At the highest threshold all weights are 0, and at the lowest one they are at their caps.
+    size = below.shape[1]
+    high = jnp.zeros_like(below[:, :1])
+    low = high - size
+    halvings = jnp.finfo(wide).nmant + size.bit_length() + 2
+    low, high = lax.fori_loop(0, halvings, halve, (low, high))
+    # The bisection tells which weights are free; their threshold then follows from the sum.
+    threshold = (low + high) / 2
+    free = (below > threshold) & (below < threshold + caps)
+    full = jnp.where(below >= threshold + caps, caps, 0.0)
+    count = jnp.count_nonzero(free, axis=1, keepdims=True)
+    total = jnp.sum(jnp.where(free, below, full), axis=1, keepdims=True)
+    exact = jnp.clip(below - (total - 1) / jnp.maximum(count, 1), 0.0, caps)
+    return jnp.where(free, exact, full)
+
+
+@_capped.defjvp
+def _derivative_with_caps(
+    primals: tuple[Array, Array], tangents: tuple[Array, Array]
+) -> tuple[Array, Array]:
+    """Weights at their caps follow these; free ones follow their entries, with the sum kept."""
+    rows, caps = primals
+    weights = _capped(rows, caps)
+    at_cap = (weights >= caps) & (weights > 0)
+    free = (weights > 0) & ~at_cap
+    changes = jnp.where(free, tangents[0], jnp.where(at_cap, tangents[1], 0.0))
+    count = jnp.maximum(jnp.count_nonzero(free, axis=1, keepdims=True), 1)
+    mean = changes.sum(axis=1, keepdims=True) / count
+    return weights, jnp.where(free, changes - mean, changes).astype(weights.dtype)
+
+
+def capped_rows_by_jaxopt(
+    rows: Float[Array, "r m"], caps: Float[Array, "r m"]
+) -> Float[Array, "r m"]:
+    """`project_capped_rows` by jaxopt's bisection, to compare with; it has no derivative.
+
+    jaxopt is no longer maintained.
+
+    Args:
+      rows: [R, M].
+      caps: see `project_capped_rows` [R, M].
+
+    Returns:
+      Row-stochastic [R, M].
+
+    Example:
+      >>> capped_rows_by_jaxopt(jnp.array([[9.0, 1.0, 1.0]]), jnp.full((1, 3), 0.5)).tolist()
+      [[0.5, 0.25, 0.25]]
+    """
     # jaxopt warns on import that it is no longer maintained.
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", DeprecationWarning)
         from jaxopt.projection import projection_box_section
 
     def project(row: Float[Array, "m"], cap: Float[Array, "m"]) -> Float[Array, "m"]:
-        cap = jnp.minimum(cap / jnp.minimum(cap.sum(), 1.0), 1.0)
-        # An entry 1 or more above another has its cap before the other gets anything. So a larger
-        # step down changes nothing but the length of the bisection, and is cut to 1.
-        below, places = _descending(row)
-        steps = jnp.maximum(jnp.diff(below), -1.0)
-        row = jnp.zeros_like(row).at[places[1:]].set(jnp.cumsum(steps))
+        row = _compact(row)
         zero = jnp.zeros_like(row)
         one = jnp.ones_like(row)
         x = projection_box_section(row, (zero, cap, one, 1.0))
@@ -295,7 +365,18 @@ def project_capped_rows(
         shift = rest / jnp.maximum(jnp.count_nonzero(free), 1)
         return jnp.where(free, jnp.clip(row + shift, 0.0, cap), x)
 
-    return jax.vmap(project)(rows, caps)
+    return jax.vmap(project)(rows, _attainable(caps))
+
+
+def _compact(row: Float[Array, "m"]) -> Float[Array, "m"]:
+    """A row with the same projection, whose entries lie between 1 - M and 0.
+
+    An entry 1 or more above another has its cap before the other gets anything. So a larger step
+    down changes nothing but the length of the bisection, and is cut to 1.
+    """
+    below, places = _descending(row)
+    steps = jnp.maximum(jnp.diff(below), -1.0)
+    return jnp.zeros_like(row).at[places[1:]].set(jnp.cumsum(steps))
 
 
 def _descending(row: Float[Array, "m"]) -> tuple[Float[Array, "m"], Int[Array, "m"]]:

@@ -129,8 +129,8 @@ def mix_rows(rows: SparseRows, stacked: PyTree) -> PyTree:
       stacked: models [M, ...].
 
     Returns:
-      Models [R, ...] in the types of the given ones, summed in the type of the values (float32)
-      at full precision on every backend.
+      Models [R, ...] in the types of the given ones, summed in the wider of the types of weights
+      and models, at full precision on every backend.
 
     Example:
       >>> rows = SparseRows(jnp.array([[0, 1], [1, 0]]), jnp.array([[0.5, 0.5], [1.0, 0.0]]))
@@ -155,7 +155,8 @@ def mix_rows(rows: SparseRows, stacked: PyTree) -> PyTree:
                 total = total + part.values[:, j, None] * models
             return total, None
 
-        total = jnp.zeros((receivers, flat.shape[1]), rows.values.dtype)
+        wide = jnp.promote_types(rows.values.dtype, x.dtype)
+        total = jnp.zeros((receivers, flat.shape[1]), wide)
         total, _ = lax.scan(add, total, parts)
         return total.astype(x.dtype).reshape(-1, *x.shape[1:])
 

@@ -16,13 +16,102 @@ from jaxfl.core.ragged import is_ragged
 from jaxfl.core.types import Algorithm, Cohort, Dataset, Federation, Pool, PRNGKey, State
 
 __all__ = [
+    "check_algorithm",
     "check_client_axis",
     "check_cohorts",
+    "check_federation",
+    "check_ids",
+    "check_key",
     "check_structure",
     "check_validation",
     "label_check",
     "warn_of_sizes",
 ]
+
+
+def check_algorithm(algorithm: object) -> None:
+    """Raises an `InputError` if something else stands in the place of an algorithm.
+
+    Example:
+      >>> check_algorithm(jaxfl.algorithms.fedavg)
+      Traceback (most recent call last):
+      jaxfl.core.errors.InputError: fedavg is a function: expected the algorithm that it makes, ...
+    """
+    if isinstance(algorithm, Algorithm):
+        return
+    name = getattr(algorithm, "__name__", "")
+    if callable(algorithm) and name:
+        raise InputError(
+            f"{name} is a function: expected the algorithm that it makes, such as {name}(task)"
+        )
+    raise InputError(
+        f"the algorithm has type {type(algorithm).__name__}: expected what a method makes of a "
+        "task, such as jaxfl.algorithms.fedavg(task)"
+    )
+
+
+def check_key(key: object) -> None:
+    """Raises an `InputError` if something else stands in the place of a key.
+
+    Example:
+      >>> check_key(0)
+      Traceback (most recent call last):
+      jaxfl.core.errors.InputError: the key has type int: expected a key such as jax.random.key(0)
+    """
+    dtype = getattr(key, "dtype", None)
+    check(
+        dtype is not None and (jnp.issubdtype(dtype, jax.dtypes.prng_key) or dtype == jnp.uint32),
+        f"the key has type {type(key).__name__}: expected a key such as jax.random.key(0)",
+    )
+
+
+def check_federation(federation: object) -> None:
+    """Raises an `InputError` unless it is a federation whose parts have the same clients.
+
+    Example:
+      >>> check_federation(cohort.train)
+      Traceback (most recent call last):
+      jaxfl.core.errors.InputError: the federation has type Dataset: expected a ...
+    """
+    if not isinstance(federation, Federation):
+        raise InputError(
+            f"the federation has type {type(federation).__name__}: expected a Federation, such as "
+            "jaxfl.data.federate makes"
+        )
+    sizes = {name: part.mask.shape[0] for name, part in federation._asdict().items()}
+    check(
+        len(set(sizes.values())) == 1,
+        f"the parts of the federation have different numbers of clients, {sizes}: expected the "
+        "same clients in train, val and test",
+    )
+
+
+def check_ids(ids: object, clients: int) -> None:
+    """Raises an `InputError` if ids are no array of clients that there are.
+
+    Example:
+      >>> check_ids(np.array([9, 10]), clients=10)
+      Traceback (most recent call last):
+      jaxfl.core.errors.InputError: the ids name client 10: expected clients from 0 to 9
+    """
+    if not isinstance(ids, jax.Array | np.ndarray):
+        raise InputError(
+            f"the ids have type {type(ids).__name__}: expected an array of client ids, such as "
+            f"jnp.arange({clients})"
+        )
+    check(
+        ids.ndim == 1 and ids.dtype.kind in "iu",
+        f"the ids are {ids.dtype} of shape {ids.shape}: expected whole numbers [M], such as "
+        f"jnp.arange({clients})",
+    )
+    if not getattr(ids, "is_fully_addressable", True):
+        return
+    outside = np.asarray(ids)[(np.asarray(ids) < 0) | (np.asarray(ids) >= clients)]
+    check(
+        not outside.size,
+        f"the ids name client {outside[:1].tolist()[0] if outside.size else ''}: expected clients "
+        f"from 0 to {clients - 1}",
+    )
 
 
 def check_validation(algorithm: Algorithm, federation: Federation) -> None:

@@ -1,15 +1,17 @@
 """Evaluation: scores of the models on the clients' data, as deployed and after local training."""
 
 from collections.abc import Callable
+from functools import wraps
 from typing import Literal, NamedTuple, Protocol, get_args, runtime_checkable
 
 import jax
 import jax.numpy as jnp
 from jax import lax
+from jax.core import Tracer
 from jaxtyping import Array, Float, Int
 
 from jaxfl.core import order, target, tree
-from jaxfl.core.errors import check
+from jaxfl.core.errors import InputError, check
 from jaxfl.core.options import checked
 from jaxfl.core.over_clients import over_clients
 from jaxfl.core.types import (
@@ -23,6 +25,15 @@ from jaxfl.core.types import (
     PRNGKey,
     State,
     Task,
+)
+from jaxfl.simulation.checks import (
+    check_algorithm,
+    check_client_axis,
+    check_federation,
+    check_ids,
+    check_key,
+    check_structure,
+    label_check,
 )
 from jaxfl.training.objectives import data_loss
 
@@ -215,7 +226,11 @@ def make_evaluate(
       evaluate(key, federation, state, ids [M], trained=None, round=None) -> Evaluation with scores
       [M]. `trained` has the models [M, ...] of "trained", `Info.trained` of the round whose clients
       are `ids`. If the task's optimiser depends on the round, fine-tuning has that of the given
-      round.
+      round. Where its arguments are not traced, it raises an InputError if the state is not one of
+      this algorithm and these clients, or if an id or a label is out of range.
+
+    Raises:
+      InputError: something else stands in the place of the algorithm or the task.
 
     Example:
       >>> federation = jaxfl.data.ridge(0, dim=3).federation  # of 150 clients
@@ -227,12 +242,13 @@ def make_evaluate(
       >>> evaluate(key, federation, state, jnp.arange(150)).deployed.test.shape
       (150,)
     """
+    check_algorithm(algorithm)
     of_models = make_evaluate_models(
         algorithm, task, batch_size=batch_size, chunk=chunk, after=after
     )
 
     @jax.jit
-    def evaluate(
+    def compiled(
         key: PRNGKey,
         federation: Federation,
         state: State,
@@ -242,6 +258,33 @@ def make_evaluate(
     ) -> Evaluation:
         deployed = algorithm.models(state, _cohort(federation, ids, round))
         return of_models(key, federation, deployed, ids, trained, round)
+
+    check_label_range = label_check(algorithm)
+
+    @wraps(compiled)
+    def evaluate(
+        key: PRNGKey,
+        federation: Federation,
+        state: State,
+        ids: Int[Array, "m"],
+        trained: Params | None = None,
+        round: Int[Array, ""] | int | None = None,
+    ) -> Evaluation:
+        arguments = (key, federation, state, ids, trained, round)
+        if any(isinstance(x, Tracer) for x in jax.tree.leaves(arguments)):
+            return compiled(*arguments)
+        check_key(key)
+        check_federation(federation)
+        check_client_axis(federation, state)
+        check_ids(ids, federation.train.mask.shape[0])
+        check_label_range(federation, state)
+        try:
+            return compiled(*arguments)
+        except InputError:
+            raise
+        except Exception:
+            check_structure(algorithm, key, federation, state)
+            raise
 
     return evaluate
 
@@ -330,6 +373,11 @@ def make_evaluate_cohort(
       evaluate_cohort(key, cohort, test, deployed [M, ...], trained=None) -> Evaluation, not jitted.
       `test` has the test sets of the cohort [M, n, ...], or a pool with weights [M, n].
     """
+    check(
+        isinstance(task, Task),
+        f"the task has type {type(task).__name__}: expected a task, such as jaxfl.classification "
+        "makes",
+    )
     fine_tune = task.trainer(data_loss(task.problem, algorithm.apply))
 
     def evaluate_cohort(

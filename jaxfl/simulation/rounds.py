@@ -28,13 +28,17 @@ from jaxfl.core.types import (
     Work,
 )
 from jaxfl.simulation.checks import (
+    check_algorithm,
     check_client_axis,
     check_cohorts,
+    check_federation,
+    check_key,
     check_structure,
     check_validation,
     label_check,
     warn_of_sizes,
 )
+from jaxfl.simulation.mesh import fetch
 
 
 @runtime_checkable
@@ -84,6 +88,9 @@ def make_rounds(
       if a cohort names a client twice or a client that does not exist. It does not raise an error
       if clients diverge: see `check_finite`.
 
+    Raises:
+      InputError: something else stands in the place of the algorithm or the participation.
+
     Example:
       >>> federation = jaxfl.data.ridge(0, dim=3).federation  # of 150 clients
       >>> task = jaxfl.regression(jaxfl.models.linear(), np.zeros(3), steps=5)
@@ -94,6 +101,12 @@ def make_rounds(
       >>> ids.shape, info.weights.shape
       ((4, 15), (4, 15, 15))
     """
+    check_algorithm(algorithm)
+    check(
+        callable(participation),
+        f"the participation is {participation!r:.60}: expected a function such as "
+        "jaxfl.participation.uniform(clients, fraction)",
+    )
 
     def one_round(key: PRNGKey, federation: Federation, state: State, number: Int[Array, ""]):
         round_key, ids = draw_cohort(participation, key, number)
@@ -149,7 +162,13 @@ def make_rounds(
     ) -> tuple[State, tuple[Info, Array]]:
         if any(isinstance(x, Tracer) for x in jax.tree.leaves((key, federation, state, start))):
             return scan(key, federation, state, start, length)
+        check_key(key)
+        check_federation(federation)
         check_client_axis(federation, state)
+        check(
+            isinstance(length, int | np.integer) and length >= 0,
+            f"the number of rounds is {length!r:.60}: expected a whole number, 0 or more",
+        )
         check_validation(algorithm, federation)
         if start == 0:
             warn_of_sizes(algorithm, federation)
@@ -228,6 +247,7 @@ def keep_finite(before: State, after: State, info: Info) -> tuple[State, Info]:
 
     A client keeps its state from before if it has not reported, or if its new state is not finite.
     If the server's new state is not finite, no state changes and no client counts as reported.
+    The new state has the types of the old one, in whatever types a method computes.
 
     Example:
       >>> before, after = State(jnp.zeros(2), ()), State(jnp.array([1.0, jnp.nan]), ())
@@ -236,6 +256,7 @@ def keep_finite(before: State, after: State, info: Info) -> tuple[State, Info]:
       >>> state.clients.tolist(), info.reported.tolist()
       ([1.0, 0.0], [True, False])
     """
+    after = State(*tree.cast_like(tuple(after), tuple(before)))
     server_finite = tree.finite(tree.broadcast(after.server, 1), 1)[0]
     reported = info.reported & server_finite & tree.finite(after.clients, info.loss.size)
     clients = tree.choose(reported, after.clients, before.clients)
@@ -254,6 +275,8 @@ def check_finite(info: Info, ids: Array | np.ndarray, start: int = 0) -> None:
       ids: the clients of these rounds, as `make_rounds` returns them.
       start: the number of the first of these rounds.
 
+    With several processes, each of them must call it.
+
     Raises:
       Diverged: it names the first round in which a client has not reported, and its clients.
 
@@ -264,16 +287,23 @@ def check_finite(info: Info, ids: Array | np.ndarray, start: int = 0) -> None:
       Traceback (most recent call last):
       jaxfl.core.errors.Diverged: an update of client 7 was not finite in round 1, ...
     """
-    reported = np.asarray(info.reported)
+    reported = _whole(info.reported)
     if info.lost is not None:
-        reported = reported | np.asarray(info.lost)
+        reported = reported | _whole(info.lost)
     left_out = np.argwhere(~reported)
     if not left_out.size:
         return
     first = left_out[:, -2].min()
-    clients = np.unique(np.asarray(ids)[..., first, :][~reported[..., first, :]])
+    clients = np.unique(_whole(ids)[..., first, :][~reported[..., first, :]])
     names = ", ".join(map(str, clients[:5])) + (", ..." if clients.size > 5 else "")
     raise Diverged(
         f"an update of client {names} was not finite in round {start + first}, and was left out: "
         "lower the learning rate, or look for labels and inputs that the model cannot take"
     )
+
+
+def _whole(array: Array | np.ndarray) -> np.ndarray:
+    """The array with the parts that other processes have."""
+    if not isinstance(array, jax.Array) or array.is_fully_addressable or array.is_fully_replicated:
+        return np.asarray(array)
+    return np.asarray(fetch(array))

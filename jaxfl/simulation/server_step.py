@@ -12,6 +12,7 @@ from jaxfl.core import tree
 from jaxfl.core.errors import InputError, check
 from jaxfl.core.messages import Clients, ServerState, Uploads, Wire, models_of, wire_of
 from jaxfl.core.types import Algorithm, Cohort, Dataset, Info, Params, PRNGKey, State
+from jaxfl.simulation.checks import check_algorithm
 from jaxfl.simulation.rounds import keep_finite
 
 
@@ -73,6 +74,7 @@ def server_step(algorithm: Algorithm) -> ServerStep:
       >>> weights.shape, round(weights[0].sum().item(), 3)
       ((5, 5), 1.0)
     """
+    check_algorithm(algorithm)
     wire = wire_of(algorithm)
     if wire is None or wire.exchanges[0].server is None:
         raise InputError(
@@ -169,7 +171,8 @@ def _advance(
         # The clients take the reply; what they send then is not asked for.
         down = outcome.reply._replace(counted=reported)
         memory, *_ = others[0].client(key, memory, down, cohort)
-    after = State(Clients(memory, outcome.state.record), outcome.state.server)
+    after = (Clients(memory, outcome.state.record), outcome.state.server)
+    after = State(*tree.cast_like(after, tuple(state)))
     none = jnp.zeros(sizes.size)
     after, _ = keep_finite(state, after, Info(none, None, none, none, none, reported))
     memory, record = after.clients

@@ -148,6 +148,12 @@ def cross_entropy(logits: Float[Array, "b classes"], y: Int[Array, "b"]) -> Floa
         "the model has one output, and its softmax is always 1: expected an output for each class, "
         "two or more; change the model, or use regression for targets that are numbers",
     )
+    check(
+        jnp.issubdtype(y.dtype, jnp.integer) and y.ndim == logits.ndim - 1,
+        f"the labels of a batch are {y.dtype} of shape {y.shape}, the model's outputs have shape "
+        f"{logits.shape}: expected whole numbers, one for each row of outputs, such as "
+        "y.astype(int); for numbers to predict there is jaxfl.regression",
+    )
     return optax.softmax_cross_entropy_with_integer_labels(logits, y)
 
 

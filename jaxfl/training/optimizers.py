@@ -4,6 +4,7 @@ The state of an optimiser is new in each round, so a schedule goes over rounds, 
 steps: within a round the learning rate is constant.
 """
 
+import inspect
 from collections.abc import Callable
 
 import optax
@@ -112,6 +113,29 @@ def optimizer_of_round(
             "Cohort(..., round=0) or evaluate(..., round=0)"
         )
     return optimizer(number)
+
+
+def check_optimizer(optimizer: object) -> None:
+    """Raises an `InputError` if something else stands in the place of an optimiser.
+
+    Example:
+      >>> check_optimizer(optax.sgd)
+      Traceback (most recent call last):
+      jaxfl.core.errors.InputError: the optimiser is the function sgd: expected what it makes, ...
+    """
+    if isinstance(optimizer, optax.GradientTransformation):
+        return
+    if not callable(optimizer):
+        raise InputError(
+            f"the optimiser is {optimizer!r:.60}: expected one of optax, such as optax.adam(0.001) "
+            "or jaxfl.sgd(0.01), or a function of the round's number that makes one"
+        )
+    name = getattr(optimizer, "__name__", "the optimiser")
+    # A schedule is a function of the number of the round.
+    if next(iter(inspect.signature(optimizer).parameters), "") == "learning_rate":
+        raise InputError(
+            f"the optimiser is the function {name}: expected what it makes, such as {name}(0.01)"
+        )
 
 
 def map_optimizer(

@@ -59,7 +59,7 @@ def attack(name: str, malicious: Bool[ArrayLike, "c"], scale: Scalar | None = No
         else:
             keys = jax.vmap(jax.random.fold_in, (None, 0))(key, ids)
             uploads = jax.vmap(poison)(keys, before, after)
-        return tree.choose(is_malicious[ids], uploads, after)
+        return tree.choose(is_malicious[ids], tree.cast_like(uploads, after), after)
 
     return uplink
 

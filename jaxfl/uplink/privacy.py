@@ -14,6 +14,7 @@ from jaxtyping import Array, Int
 
 from jaxfl.core.options import NOT_NEGATIVE, POSITIVE, check_range
 from jaxfl.core.types import Params, PRNGKey, Scalar, Uplink
+from jaxfl.kernels.similarity import root
 
 __all__ = ["gaussian"]
 
@@ -45,7 +46,7 @@ def gaussian(clip: Scalar, noise: Scalar) -> Uplink:
     def send(key: PRNGKey, before: Params, after: Params) -> Params:
         start, unflatten = flatten_util.ravel_pytree(before)
         update = flatten_util.ravel_pytree(after)[0] - start
-        clipped = update * (clip / jnp.maximum(jnp.linalg.norm(update), clip))
+        clipped = update * (clip / jnp.maximum(root(jnp.sum(update * update)), clip))
         normal = jax.random.normal(key, start.shape, start.dtype)
         return unflatten(start + clipped + noise * clip * normal)
 

@@ -15,7 +15,7 @@ from jaxtyping import Array, Bool, Float
 
 from jaxfl.core import tree
 from jaxfl.core.types import Params, Scalar
-from jaxfl.kernels.similarity import scaled, squared_distances
+from jaxfl.kernels.similarity import root, scaled, squared_distances
 
 
 def little(
@@ -47,7 +47,7 @@ def little(
         divisor = jnp.maximum(count, 1)
         mean = jnp.sum(jnp.where(mask, x, 0.0), axis=0) / divisor
         variance = jnp.sum(jnp.where(mask, (x - mean[None]) ** 2, 0.0), axis=0) / divisor
-        return jnp.broadcast_to((mean - z * jnp.sqrt(variance))[None], x.shape)
+        return jnp.broadcast_to((mean - z * root(variance))[None], x.shape)
 
     return jax.tree.map(leaf, after)
 
@@ -168,7 +168,7 @@ def min_max(before: Params, after: Params, malicious: Bool[Array, "m"]) -> Param
     # larger root of the quadratic function.
     a = deviation @ deviation
     room = jnp.maximum(bounds.max() - jnp.sum(gap**2, axis=1), 0.0)
-    roots = (slope + jnp.sqrt(slope**2 + a * room)) / jnp.where(a > 0, a, 1.0)
+    roots = (slope + root(slope**2 + a * room)) / jnp.where(a > 0, a, 1.0)
     gamma = jnp.min(jnp.where(mask, roots, jnp.inf))
     return _after(before, unit * (mean - jnp.where(a > 0, gamma, 0.0) * deviation))
 
@@ -192,7 +192,7 @@ def min_sum(before: Params, after: Params, malicious: Bool[Array, "m"]) -> Param
     around_mean = jnp.sum(jnp.where(mask[:, None], (updates - mean[None]) ** 2, 0.0))
     room = jnp.maximum(bounds.sum(axis=1).max() - around_mean, 0.0)
     a = mask.sum() * (deviation @ deviation)
-    gamma = jnp.sqrt(room / jnp.where(a > 0, a, 1.0))
+    gamma = root(room / jnp.where(a > 0, a, 1.0))
     return _after(before, unit * (mean - jnp.where(a > 0, gamma, 0.0) * deviation))
 
 
@@ -231,7 +231,7 @@ def _spread(
     """
     mean = _mean(updates, mask)
     centred = jnp.where(mask[:, None], updates - mean[None], 0.0)
-    deviation = jnp.sqrt(jnp.sum(centred**2, axis=0) / jnp.maximum(mask.sum(), 1))
+    deviation = root(jnp.sum(centred**2, axis=0) / jnp.maximum(mask.sum(), 1))
     both = mask[:, None] & mask[None]
     return mean, deviation, jnp.where(both, squared_distances(centred), 0.0)
 

@@ -211,19 +211,22 @@ def test_raw_similarity_compares_the_models_themselves():
     np.testing.assert_allclose(info.weights[0], expected, atol=1e-5)
 
 
-def test_caps_need_the_solver_that_takes_them():
-    with pytest.raises(InputError, match="solver=jaxopt"):
-        pfedgraph(linear(), cap=0.2)
+def test_caps_need_a_program():
+    for hyper in ({"solver": "none"}, {"alpha": "measured"}):
+        with pytest.raises(InputError, match="cap"):
+            pfedgraph(linear(), cap=0.2, **hyper)
     data = opposite_groups()
     np.testing.assert_allclose(last_weights(data, solver="jaxopt"), last_weights(data), atol=1e-4)
-    assert last_weights(data, solver="jaxopt", cap=0.2).max() <= 0.2 + 1e-6
+    capped = last_weights(data, cap=0.2)
+    assert capped.max() <= 0.2 + 1e-6
+    np.testing.assert_allclose(last_weights(data, solver="jaxopt", cap=0.2), capped, atol=1e-4)
 
 
 def test_caps_of_edges_stay_with_their_clients():
     """The weight of client 4's model for client 2 stays small, at any position in the cohort."""
     caps = np.ones((6, 6), np.float32)
     caps[2, 4] = 0.05
-    algorithm = pfedgraph(linear(steps=20), solver="jaxopt", cap=jnp.asarray(caps))
+    algorithm = pfedgraph(linear(steps=20), cap=jnp.asarray(caps))
     cohorts = jaxfl.participation.schedule(np.array([[0, 2, 4, 5], [1, 2, 3, 4]]))
     _, info, ids = run(algorithm, opposite_groups(), 2, participation=cohorts)
     for weights, members in zip(np.asarray(info.weights), ids.tolist(), strict=True):

@@ -583,9 +583,9 @@ HYPER_PARAMETERS = [
         "expected a whole number from 1 to 10,000",
     ),
     ([*HYPER, "anchor=cosin"], "expected one of cosine, approx"),
-    ([*HYPER, "cap=0.5"], "choose solver=jaxopt"),
+    ([*HYPER, "solver=none", "cap=0.5"], "choose solver=projection, or no cap"),
     (
-        [*HYPER, "solver=jaxopt", "cap=0"],
+        [*HYPER, "cap=0"],
         "cap of pfedgraph is 0: expected a positive number or null",
     ),
     ([*HYPER, "layers=1"], "hyper-parameter layers of pfedgraph is 1: expected text"),

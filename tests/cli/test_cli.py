@@ -496,8 +496,8 @@ def test_help_names_every_option(capsys):
     assert stopped.value.code == 0
     shown = capsys.readouterr().out
     options = (
-        "dataset partition classes-per-client beta topology clients concept concept-groups "
-        "feature-noise merge-test participation rounds "
+        "dataset partition classes-per-client beta topology smallest clients concept "
+        "concept-groups feature-noise merge-test participation rounds "
         "eval-every seed seeds model "
         "local-steps local-epochs batch-size lr momentum weight-decay chunk compute devices "
         "coordinator processes process cluster hyper out config overwrite"

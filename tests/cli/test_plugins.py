@@ -2,9 +2,11 @@
 
 import json
 
+import numpy as np
 import pytest
 
 import jaxfl
+from jaxfl.algorithms import ALGORITHMS
 from jaxfl.cli import main
 from jaxfl.models import MODELS
 
@@ -80,3 +82,46 @@ def test_a_command_without_plugins_refuses_the_file_before_it_is_run(tmp_path, c
     for command in (["cite"], ["prepare", "mnist"], ["report", "x"]):
         assert main([*command, "--plugin", str(tmp_path / "mine.py")]) == 2
         assert f"jaxfl {command[0]} takes no --plugin" in capsys.readouterr().err
+
+
+NESTED = """
+import jax
+import jaxfl
+from jaxfl.algorithms import ALGORITHMS
+from jaxfl.core.facts import method
+from jaxfl.core.types import Algorithm
+
+
+@method(title="Nested", paper="this test", personal="its model", sends="its model")
+def nested(task) -> Algorithm:
+    '''Local training, with weights for each layer, by name, in two levels.'''
+    local = ALGORITHMS["local"](task)
+
+    def round(key, state, cohort):
+        state, info = local.round(key, state, cohort)
+        weights = {"params": {"Dense_0": info.weights, "b": info.weights}}
+        return state, info._replace(weights=weights)
+
+    return Algorithm(local.init, round, local.models, local.apply)
+
+
+ALGORITHMS["nested"] = nested
+"""
+
+
+@pytest.mark.slow
+def test_weights_of_parts_of_parts_are_named_by_their_paths(tmp_path):
+    (tmp_path / "nested.py").write_text(NESTED)
+    run = tmp_path / "run"
+    plugin = ["--plugin", str(tmp_path / "nested.py")]
+    try:
+        assert main(["run", "nested", *SHORT, *plugin, "--out", str(run)]) == 0
+        assert main(["report", str(run), "--html", str(tmp_path / "page.html")]) == 0
+        graph = jaxfl.load(run).graph
+    finally:
+        ALGORITHMS.pop("nested", None)
+    names = {name for name in graph if name.startswith("weights")}
+    assert names == {"weights_params/Dense_0", "weights_params/b"}
+    np.testing.assert_array_equal(graph["weights_params/b"], np.eye(2)[None])
+    line = json.loads((run / "metrics.jsonl").read_text().splitlines()[-1])
+    assert set(line["graph"]) == {"params/Dense_0", "params/b"}

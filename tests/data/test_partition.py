@@ -3,7 +3,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from jaxfl.core.errors import InputError
+from jaxfl.core.errors import InputError, RunWarning
 from jaxfl.data import (
     PARTITIONS,
     describe_partition,
@@ -111,7 +111,12 @@ def test_the_last_fifth_of_a_client_is_a_fifth_of_each_of_its_shards():
 
 def test_natural_clients_are_the_largest_owners():
     owners = np.array([7] * 30 + [3] * 12 + [5] * 4 + [9] * 20)
-    parts = natural(owners)
+    said = (
+        r"1 of 4 owners have fewer than 10 .* 4 of 66 examples: smallest=1 \(--smallest 1\) keeps"
+    )
+    with pytest.warns(RunWarning, match=said):
+        parts = natural(owners)
+    assert len(natural(owners, smallest=1)) == 4
     assert [set(owners[rows]) for rows in parts] == [{3}, {7}, {9}]
     assert [sorted(rows) for rows in natural(owners, clients=2)] == [
         list(range(30)),

@@ -56,7 +56,7 @@ def test_names_stay_integers_and_need_no_test_set():
 
 
 def test_images_with_known_channels_are_normalised(tmp_path):
-    images = np.zeros((20, 2, 2, 3), np.uint8)
+    images = np.zeros((20, 32, 32, 3), np.uint8)
     np.savez(tmp_path / "cifar10.npz", **arrays(x_train=images, x_test=images[:6]))
     source = load("cifar10", tmp_path)
     assert source.mirrors

@@ -36,6 +36,7 @@ from jaxfl.kernels.similarity import (
 )
 from jaxfl.kernels.simplex import (
     alpha_for_groups,
+    capped_rows_by_jaxopt,
     collaboration_rows,
     fill_rows,
     measured_rows,
@@ -47,12 +48,12 @@ RING = jnp.ones((2, 2)) - jnp.eye(2)  # two servers, of two clusters each
 
 
 def graph(c):  # row-stochastic weights that no model changes
-    return jax.nn.softmax(-0.3 * jnp.abs(c.ids[:, None] - c.ids[None]).astype(jnp.float32), axis=1)
+    return jax.nn.softmax(-0.3 * jnp.abs(c.ids[:, None] - c.ids[None]).astype(float), axis=1)
 
 
 def ranked(c):  # the same without ties
     away = jnp.abs(c.ids[:, None] - c.ids[None] + 0.5)
-    return jax.nn.softmax(-0.3 * away.astype(jnp.float32), axis=1)
+    return jax.nn.softmax(-0.3 * away.astype(float), axis=1)
 
 
 def few(c):  # two entries of each row
@@ -118,6 +119,10 @@ def rows_of_learned(c):
 
 def capped(c):
     return project_capped_rows(grid(c), jnp.full((c.ids.size, c.ids.size), 0.6))
+
+
+def capped_by_jaxopt(c):
+    return capped_rows_by_jaxopt(grid(c), jnp.full((c.ids.size, c.ids.size), 0.6))
 
 
 def chosen(count):
@@ -491,6 +496,12 @@ TABLE = [
     Kernel("simplex.collaboration_rows: paper", collaboration(form="paper"), "pairs", OF_COSINES),
     Kernel(
         "simplex.collaboration_rows: capped",
+        collaboration(caps=0.6),
+        "pairs",
+        OF_COSINES,
+    ),
+    Kernel(
+        "simplex.collaboration_rows: jaxopt",
         collaboration(solver="jaxopt", caps=0.6),
         "pairs",
         OF_COSINES,
@@ -525,6 +536,7 @@ TABLE = [
     ),
     Kernel("simplex.project_rows", lambda c: project_rows(grid(c)), "pairs", "simplex"),
     Kernel("simplex.project_capped_rows", capped, "pairs", "simplex"),
+    Kernel("simplex.capped_rows_by_jaxopt", capped_by_jaxopt, "pairs", "simplex"),
     Kernel(
         "sparse.largest_edges", lambda c: sparse.largest_edges(ranked(c), 2), "pairs", "nonnegative"
     ),

@@ -10,6 +10,7 @@ from scipy.optimize import minimize
 from jaxfl.core.errors import InputError
 from jaxfl.kernels.simplex import (
     alpha_for_groups,
+    capped_rows_by_jaxopt,
     collaboration_rows,
     project_capped_rows,
     project_rows,
@@ -168,7 +169,36 @@ def test_the_projection_needs_no_sort():
     assert "sort" not in program
 
 
-@pytest.mark.parametrize("solver", ["projection", "none"])
-def test_caps_are_refused_by_a_solver_that_does_not_take_them(solver):
-    with pytest.raises(InputError, match="only one solver takes caps"):
-        collaboration_rows(jnp.eye(3), jnp.full(3, 1 / 3), 0.5, "code", solver, caps=0.4)
+def test_caps_are_refused_where_no_program_is_solved():
+    with pytest.raises(InputError, match="have no caps"):
+        collaboration_rows(jnp.eye(3), jnp.full(3, 1 / 3), 0.5, "code", "none", caps=0.4)
+
+
+@pytest.mark.parametrize("scale", [1.0, 1e6, 1e-6])
+def test_capped_equals_jaxopt(scale):
+    rng = np.random.default_rng(0)
+    rows = jnp.asarray(scale * rng.normal(size=(40, 9)), jnp.float32)
+    caps = jnp.asarray(rng.uniform(0.12, 0.9, size=(40, 9)), jnp.float32)
+    expected = capped_rows_by_jaxopt(rows, caps)
+    np.testing.assert_allclose(project_capped_rows(rows, caps), expected, atol=1e-6)
+
+
+@pytest.mark.parametrize("by", ["rows", "caps"])
+@pytest.mark.parametrize("mode", [jax.jacfwd, jax.jacrev])
+def test_the_capped_projection_has_both_derivatives(by, mode):
+    """Against differences of SciPy's solutions: weights at their caps, free ones, and one at 0."""
+    row = np.array([2.0, 0.6, 0.3, 0.5, -2.0])
+    caps = np.array([0.3, 0.25, 0.5, 0.5, 0.4])
+    place = ("rows", "caps").index(by)
+
+    def solution(*inputs):
+        return project_capped_rows(*(jnp.asarray(x, jnp.float32)[None] for x in inputs))[0]
+
+    jacobian = jax.jit(mode(solution, argnums=place))(jnp.float32(row), jnp.float32(caps))
+    step = 1e-3
+    expected = []
+    for unit in step * np.eye(5):
+        above, below = ((row + s * (1 - place) * unit, caps + s * place * unit) for s in (1, -1))
+        expected.append((solve(*above) - solve(*below)) / (2 * step))
+    np.testing.assert_allclose(jacobian, np.transpose(expected), atol=1e-3)
+    assert np.abs(jacobian).max() > 0.4

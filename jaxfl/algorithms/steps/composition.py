@@ -4,6 +4,7 @@ What is sent, how many floats it has, and whose upload is lost follow from the m
 """
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any, NamedTuple
 
 import jax
@@ -154,7 +155,8 @@ def info_of(trips: list[Trip], clients: int) -> Info:
     for report in reports:
         # What the clients took of what the server mixed for them.
         if report.accepted is not None:
-            info = info._replace(weights=keep_own(info.weights, report.accepted))
+            own = partial(keep_own, accepted=report.accepted)
+            info = info._replace(weights=jax.tree.map(own, info.weights))
         for part, fractions in report.fractions.items():
             rows = keep_part(info.weights[part], jnp.where(info.reported, fractions, 0.0))
             info = info._replace(weights=info.weights | {part: rows})

@@ -80,10 +80,11 @@ def class_features(
     """
 
     def sums(examples: Dataset) -> tuple[Array, Array]:
-        one = jnp.ones((examples.mask.size, 1))
-        members = one if classes == 1 else jax.nn.one_hot(examples.y, classes)
-        members = jnp.where(examples.mask[:, None] > 0, members, 0.0)
         embeddings = jnp.where(examples.mask[:, None] > 0, features(model, examples.x), 0.0)
+        dtype = embeddings.dtype
+        one = jnp.ones((examples.mask.size, 1), dtype)
+        members = one if classes == 1 else jax.nn.one_hot(examples.y, classes, dtype=dtype)
+        members = jnp.where(examples.mask[:, None] > 0, members, 0.0)
         return jnp.matmul(members.T, embeddings, precision="highest"), members.sum(axis=0)
 
     totals, counts = sum_parts(sums, data, PART)

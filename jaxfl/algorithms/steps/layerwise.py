@@ -161,9 +161,8 @@ def learned_mixtures(
         derivatives = {
             name: jnp.where(mask, gram(drifts[name], models[name]), 0.0) for name in models
         }
-        (grads,) = pull_back(
-            jax.tree.map(lambda x: jnp.where(jnp.isfinite(x), x, 0.0), derivatives)
-        )
+        finite = jax.tree.map(lambda x: jnp.where(jnp.isfinite(x), x, 0.0), derivatives)
+        (grads,) = pull_back(tree.cast_like(finite, weights))
         weights = {name: keep_own(matrix, accepted) for name, matrix in weights.items()}
         learned, known, metrics = step(record, grads, weights, uploads)
         record = Record(uploads.received, learned, known, jnp.ones_like(record.seen))

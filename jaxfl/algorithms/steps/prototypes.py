@@ -5,7 +5,7 @@ from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Bool, Float
+from jaxtyping import Array, Bool, Float, Shaped
 
 from jaxfl.algorithms.steps.heads import class_features
 from jaxfl.algorithms.steps.labels import class_count
@@ -22,7 +22,7 @@ class Prototypes(NamedTuple):
     # the mean features of each class [K, d]
     values: Float[Array, "*m k d"]
     # the classes that have them [K]
-    known: Bool[Array, "*m k"]
+    known: Shaped[Array, "*m k"]
 
 
 def no_prototypes(problem: Problem, features: Features, train: Dataset) -> Prototypes:
@@ -34,8 +34,9 @@ def no_prototypes(problem: Problem, features: Features, train: Dataset) -> Proto
     """
     classes = class_count(problem, train)
     model = jax.eval_shape(problem.init, jax.random.key(0))
-    width = jax.eval_shape(features, model, train.x[0, :1]).shape[-1]
-    return Prototypes(jnp.zeros((classes, width)), jnp.zeros(classes, bool))
+    shape = jax.eval_shape(features, model, train.x[0, :1])
+    values = jnp.zeros((classes, shape.shape[-1]), shape.dtype)
+    return Prototypes(values, jnp.zeros(classes, bool))
 
 
 def distance_to_prototypes(
@@ -91,7 +92,7 @@ def mean_prototypes(
       >>> mean.values.tolist(), rows.tolist()
       ([[2.0], [7.0]], [[0.5, 0.5], [0.0, 0.0]])
     """
-    senders = (sent.known & reported[:, None]).T.astype(jnp.float32)
+    senders = (sent.known & reported[:, None]).T.astype(float)
     rows = senders / jnp.maximum(senders.sum(axis=1, keepdims=True), 1)
     exists = senders.any(axis=1)
     means = jax.vmap(mix)(rows, jnp.swapaxes(sent.values, 0, 1))

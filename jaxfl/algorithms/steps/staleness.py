@@ -51,7 +51,7 @@ def discount(
       >>> discount(jnp.array([4, 6]), "hinge", a=0.5, b=4.0).tolist()
       [1.0, 0.5]
     """
-    d = staleness.astype(jnp.float32)
+    d = staleness.astype(float)
     if form == "polynomial":
         return (d + 1) ** (-a)
     if form == "hinge":
@@ -73,7 +73,7 @@ def staleness_metrics(
       >>> {name: float(value) for name, value in metrics.items()}
       {'staleness': 2.0, 'largest_staleness': 4.0}
     """
-    delays = jnp.where(reported, staleness, 0).astype(jnp.float32)
+    delays = jnp.where(reported, staleness, 0).astype(float)
     mean = delays.sum() / jnp.maximum(reported.sum(), 1)
     return {"staleness": mean, "largest_staleness": delays.max()}
 

@@ -5,7 +5,8 @@ from pathlib import Path
 import numpy as np
 
 from jaxfl.core.errors import check
-from jaxfl.data.arrays import Source, from_arrays, read_npz
+from jaxfl.data.arrays import from_arrays, read_npz
+from jaxfl.data.source import Source
 
 
 def load_heart_disease(file: Path) -> Source:

@@ -57,6 +57,7 @@ COUNTING = _takers(PARTITIONS, "classes_per_client")  # labels, or shards
 BY_LABELS = tuple(name for name in COUNTING if name != "shards")
 SHARED_OUT = _takers(PARTITIONS, "beta")
 NODES = _takers(PARTITIONS, "topology")
+WITH_LEAST = _takers(PARTITIONS, "smallest")
 
 
 @dataclass(frozen=True)
@@ -98,6 +99,14 @@ class DataOptions:
         Heading("{} nodes", behind="partition", always=True),
     ] = 5
     """nodes of the partition `nodes`: 3, 4 or 5"""
+    smallest: Annotated[
+        int,
+        MANY,
+        Effect(partition=(*WITH_LEAST, None)),
+        Heading("{} examples or more each", behind="partition"),
+    ] = 10
+    """fewest examples of a client: owners with fewer are left out (natural), or proportions are
+    drawn again (dirichlet, niid_bench_dirichlet, quantity)"""
     clients: Annotated[int | None, MANY, Heading("{} clients", "clients")] = None
     """number of clients; 10, or all of a natural partition"""
     concept: Annotated[str | None, Names("concept", CONCEPTS), Heading("{}", "data")] = None

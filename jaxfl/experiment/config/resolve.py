@@ -102,7 +102,7 @@ def data_defaults(options: DataOptions, source: Source) -> dict[str, Any]:
     fallback = "reweighted" if source.classes else "global"
     test = "own" if has_owners or not len(source.y_test) else fallback
     by_owner = (options.partition or partition) == "natural"
-    clients = len(natural(source.owners)) if by_owner else 10
+    clients = len(natural(source.owners, smallest=options.smallest)) if by_owner else 10
     return {"partition": partition, "test": test, "clients": clients}
 
 

@@ -9,6 +9,7 @@ import jax
 import numpy as np
 from jaxtyping import PyTree
 
+from jaxfl.core import tree
 from jaxfl.core.errors import check
 from jaxfl.core.version import VERSION
 from jaxfl.experiment.privacy.guarantee import claim
@@ -307,12 +308,12 @@ def _mean_of_known(records: list[dict[str, float | None]]) -> dict[str, float | 
 
 
 def _weights_by_name(weights: PyTree) -> dict[str, np.ndarray]:
-    """Mixing weights by name in `graph.npz`: one matrix, or one for each part of the model."""
-    if weights is None:
-        return {}
-    if isinstance(weights, dict):
-        return {f"{WEIGHTS}_{part}": matrix for part, matrix in weights.items()}
-    return {WEIGHTS: weights}
+    """Mixing weights by name in `graph.npz`: one matrix, or one for each part of the model.
+
+    A part within a part has its path: `weights_params/Dense_0`.
+    """
+    by_path = {tree.path(keys): x for keys, x in jax.tree_util.tree_leaves_with_path(weights)}
+    return {f"{WEIGHTS}_{part}" if part else WEIGHTS: matrix for part, matrix in by_path.items()}
 
 
 def _mean_of_finite(values: np.ndarray) -> float | None:

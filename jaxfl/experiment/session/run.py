@@ -7,7 +7,10 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 
+import jax
+
 from jaxfl.core.errors import Diverged, InputError, check, warn
+from jaxfl.data.improbable import label_shares, one_label_predicted
 from jaxfl.experiment.config import Config, load_config, resolve
 from jaxfl.experiment.config.paths import with_plugin
 from jaxfl.experiment.session import checkpoints
@@ -206,7 +209,7 @@ def record_run(
             if not config.checkpoint_every:
                 # Only a checkpoint of the last round could read them again.
                 files.remove(out / files.STATES)
-            _tell(out, history, vanished)
+            _tell(out, built, history, vanished)
         if mesh.any_process(request.is_set()):
             raise interruption(request.number, f"the run in {out} is finished")
     return history
@@ -217,18 +220,32 @@ def _build(config: Config) -> Built:
     return build(resolved, gather(resolved))
 
 
-def _tell(out: Path, history: History, vanished: list[str]) -> None:
+def _tell(out: Path, built: Built, history: History, vanished: list[str]) -> None:
     """Says what the user of a finished run must know."""
     if history.lines and history.lines[-1]["deployed"]["mean"] is None:
         warn(
             f"no client of the run in {out} has a score: every benign client that was evaluated "
             "lacks test examples; choose another --test or --own, or --eval-on all"
         )
+    _warn_of_one_label(built, history)
     if vanished:
         raise InputError(
             f"{', '.join(vanished)} in {out} vanished or changed during the run: the scores and "
             "the summary are complete, run again for the rest"
         )
+
+
+def _warn_of_one_label(built: Built, history: History) -> None:
+    """Warns if, in the last evaluation of the first seed, all clients predict one label."""
+    classes = built.data.source.classes
+    if not classes or built.data.stored is not None or jax.process_count() > 1:
+        return
+    scores = history.scores["deployed_test"]
+    if scores:
+        test = built.seeds.one(built.data.federation).test
+        message = one_label_predicted(scores[-1][0], label_shares(test, classes))
+        if message:
+            warn(message)
 
 
 def _check_convergence(config: Config, history: History, number: int) -> None:

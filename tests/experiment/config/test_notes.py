@@ -100,9 +100,11 @@ def test_a_heading_tells_the_option_in_a_part_that_there_is(name, note):
     changes = {} if note.always else {name: other_value(name)}
     if name == "classes_per_client":
         changes = {"partition": "shards" if "shards" in text else "labels"}
-    changes |= {"beta": {"partition": "dirichlet"}, "topology": {"partition": "nodes"}}.get(
-        name, {}
-    )
+    changes |= {
+        "beta": {"partition": "dirichlet"},
+        "topology": {"partition": "nodes"},
+        "smallest": {"partition": "dirichlet"},
+    }.get(name, {})
     changes |= {"drop_stragglers": {"stragglers": 0.5}, "arrivals": {"speeds": 1.0}}.get(name, {})
     assert text in setting_line([Config(**changes)])
 

@@ -1,0 +1,262 @@
+"""Data that are possible and improbable: one line each, with what to do.
+
+`from_arrays` and `federate` warn of what `improbabilities` finds, so that a program in Python and
+the command line say the same.
+"""
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+
+from jaxfl.core.errors import warn
+from jaxfl.core.ragged import is_ragged
+from jaxfl.core.types import Dataset, Pool
+from jaxfl.data.source import Source
+
+# Examples of an array of which the values are looked at.
+LOOKED_AT = 1000
+# Rows of a client from which on an order of their labels is no chance.
+ORDERED = 10
+# Examples of a label that a client holds, none of which its test has.
+MISSED = 5
+# Test examples a label from which on it is no chance that one has none.
+A_LABEL = 10
+# Shapes of the published images by the names of their files.
+PUBLISHED = {
+    "mnist": (28, 28, 1),
+    "fashion_mnist": (28, 28, 1),
+    "cifar10": (32, 32, 3),
+    "cifar100": (32, 32, 3),
+    "svhn_cropped": (32, 32, 3),
+}
+
+
+class Splits(NamedTuple):
+    """The rows of the training set that each client trains on, validates with, and is tested on."""
+
+    train: Sequence[np.ndarray]
+    val: Sequence[np.ndarray]
+    # empty where clients are tested on a test set of the data
+    test: Sequence[np.ndarray]
+
+
+def improbabilities(source: Source, splits: Splits | None = None) -> list[str]:
+    """What is improbable about data: about the arrays, or about the clients where splits are given.
+
+    Args:
+      source: the data set.
+      splits: of its training set among the clients.
+
+    Example:
+      >>> source = jaxfl.data.load("digits")
+      >>> improbabilities(source)
+      []
+      >>> rows = np.argsort(source.y_train, kind="stable")
+      >>> improbabilities(source, Splits([rows[:1300]], [rows[1300:]], []))[0][:52]
+      'the rows of client 0 stand in the order of their lab'
+    """
+    if splits is not None:
+        return _poor_splits(source, splits)
+    found = [_unscaled(source), _whole_targets(source), _poor_test_set(source)]
+    return [message for message in found if message]
+
+
+def warn_improbable(source: Source, splits: Splits | None = None) -> None:
+    """A `RunWarning` for each of the `improbabilities`.
+
+    Example:
+      >>> warn_improbable(jaxfl.data.load("digits")) is None
+      True
+    """
+    for message in improbabilities(source, splits):
+        warn(message)
+
+
+def _unscaled(source: Source) -> str:
+    """Images whose values are bytes, kept as floats."""
+    x = source.x_train
+    if x.ndim < 3 or x.dtype.kind != "f" or source.scale != 1.0:
+        return ""
+    some = x[:LOOKED_AT]
+    low, high = some.min(), some.max()
+    if low < 0 or not 1 < high <= 255 or (high < 128 and (some != np.round(some)).any()):
+        return ""
+    return (
+        f"x_train holds values from {low:g} to {high:g} as {x.dtype}, which models see as they "
+        "are: store images as uint8, which are divided by 255, or scale them to [0, 1]"
+    )
+
+
+def _whole_targets(source: Source) -> str:
+    """Labels that were kept as floats."""
+    y = source.y_train
+    if source.classes or y.ndim != 1 or not y.size or y.min() != 0:
+        return ""
+    values = np.unique(y)
+    if len(values) < 2 or len(values) * 2 > len(y) or (values != np.arange(len(values))).any():
+        return ""
+    return (
+        f"y_train holds the whole numbers 0 to {int(values[-1])} as {y.dtype}: they are taken as "
+        "numbers to predict; for labels store integers, as y_train.astype(int)"
+    )
+
+
+def _poor_test_set(source: Source) -> str:
+    """A test set without an example of some labels."""
+    labels = np.unique(source.y_test)
+    if not source.classes or len(source.y_test) < A_LABEL * source.classes:
+        return ""
+    if len(labels) == source.classes:
+        return ""
+    if len(labels) == 1:
+        return (
+            f"all {len(source.y_test):,} examples of the test set have the label {labels[0]}: a "
+            "score says nothing of the others; shuffle before you split, or stratify by labels"
+        )
+    missing = np.setdiff1d(np.arange(source.classes), labels)
+    return (
+        f"the test set has no example of {_some('label', missing)}: a score says nothing of "
+        "them; shuffle before you split, or stratify by labels"
+    )
+
+
+def _in_order(source: Source, splits: Splits) -> list[int]:
+    """The clients whose rows stand label by label, so that the cuts part the labels."""
+    y = source.y_train
+    clients = []
+    held_out = splits.test or [rows[:0] for rows in splits.train]
+    for client, parts in enumerate(zip(splits.train, splits.val, held_out, strict=True)):
+        rows = np.concatenate(parts)
+        labels = len(np.unique(y[rows]))
+        runs = 1 + np.count_nonzero(np.diff(y[rows]))
+        apart = any(part.size and not np.isin(y[part], y[parts[0]]).any() for part in parts[1:])
+        if apart and len(rows) >= ORDERED and 1 < labels == runs and 2 * labels <= len(rows):
+            clients.append(client)
+    return clients
+
+
+def _with_one_label_in_test(source: Source, splits: Splits) -> list[int]:
+    """The clients with several labels whose own test part has one alone."""
+    clients = []
+    for client, test in enumerate(splits.test):
+        held = np.concatenate([splits.train[client], splits.val[client], test])
+        counts = np.bincount(source.y_train[held], minlength=source.classes)
+        one = test.size > 0 and len(np.unique(source.y_train[test])) == 1
+        if one and np.count_nonzero(counts >= MISSED) > 1:
+            clients.append(client)
+    return clients
+
+
+def _poor_splits(source: Source, splits: Splits) -> list[str]:
+    """Clients that are tested on other labels than they train on, or on one of several."""
+    if not source.classes:
+        return []
+    found = []
+    in_order = _in_order(source, splits)
+    if in_order:
+        found.append(
+            f"the rows of {_some('client', in_order)} stand in the order of their labels, so that "
+            "they are validated or tested on labels that they do not train on: shuffle the rows "
+            "of each client, as numpy.random.default_rng(0).permutation(rows)"
+        )
+    poor = [one for one in _with_one_label_in_test(source, splits) if one not in in_order]
+    if poor:
+        found.append(
+            f"the test part of {_some('client', poor)} has examples of one label alone, though the "
+            "client holds others: give a larger part to the test (own=0.4, --own 0.4), or another "
+            "seed"
+        )
+    return found
+
+
+def left_out(counts: np.ndarray, smallest: int) -> str:
+    """What to say of owners that are left out for being small; "" if none is.
+
+    Args:
+      counts: numbers of examples of all owners.
+      smallest: owners with fewer are left out.
+
+    Example:
+      >>> left_out(np.array([3, 40]), smallest=10)[:57]
+      '1 of 2 owners have fewer than 10 examples and are left ou'
+    """
+    small = counts < smallest
+    if not small.any():
+        return ""
+    return (
+        f"{small.sum():,} of {len(counts):,} owners have fewer than {smallest} examples and are "
+        f"left out, with {counts[small].sum():,} of {counts.sum():,} examples: smallest=1 "
+        "(--smallest 1) keeps them"
+    )
+
+
+def other_images(name: str, source: Source) -> str:
+    """What to say of a file with the name of published images that holds others; "" if it does not.
+
+    Args:
+      name: stem of the file.
+      source: what it holds.
+
+    Example:
+      >>> other_images("mnist", jaxfl.data.load("digits"))[:59]
+      'mnist.npz holds examples of shape (8, 8, 1), and the publis'
+    """
+    shape = source.x_train.shape[1:]
+    if PUBLISHED.get(name, shape) == shape:
+        return ""
+    return (
+        f"{name}.npz holds examples of shape {shape}, and the published {name} of shape "
+        f"{PUBLISHED[name]}: if these are data of your own, give the file another name"
+    )
+
+
+def label_shares(test: Dataset | Pool, classes: int) -> np.ndarray:
+    """The share of each label among the test examples of each client [C, K]; NaN without any.
+
+    Args:
+      test: of a federation.
+      classes: K.
+
+    Example:
+      >>> test = Pool(jnp.zeros((3, 1)), jnp.array([0, 1, 1]), jnp.array([[1.0, 1.0, 0.0]]))
+      >>> label_shares(test, classes=2).tolist()
+      [[0.5, 0.5]]
+    """
+    mask = np.asarray(test.mask, float)
+    y = test.y.padded() if is_ragged(test.y) else test.y
+    y = np.broadcast_to(np.asarray(y), mask.shape)
+    counts = np.stack([np.where(y == label, mask, 0.0).sum(axis=1) for label in range(classes)], 1)
+    total = counts.sum(axis=1, keepdims=True)
+    return np.where(total > 0, counts / np.where(total > 0, total, 1.0), np.nan)
+
+
+def one_label_predicted(scores: np.ndarray, shares: np.ndarray) -> str:
+    """What to say where the accuracy of every client is that of one and the same label.
+
+    Args:
+      scores: accuracy of each client on its test examples [C]; NaN for a client without any.
+      shares: of each label among the test examples of each client [C, K].
+
+    Example:
+      >>> one_label_predicted(np.array([0.9, 0.75]), np.array([[0.9, 0.1], [0.75, 0.25]]))[:44]
+      'every client seems to predict the label 0 fo'
+    """
+    tested = np.isfinite(scores)
+    same = np.abs(shares[tested] - scores[tested, None]).max(axis=0, initial=0.0) < 1e-6
+    # Where all examples of a client have one label, nothing else can be predicted.
+    several = (shares[tested].max(axis=1, initial=0.0) < 1).any()
+    if not tested.any() or not several or not same.any():
+        return ""
+    return (
+        f"every client seems to predict the label {same.argmax()} for all examples, since its "
+        "accuracy is the share of that label: train longer, raise the learning rate, or weigh the "
+        "labels; look at more than accuracy"
+    )
+
+
+def _some(noun: str, numbers: Sequence[int] | np.ndarray) -> str:
+    """Up to three numbers of things, and how many more there are."""
+    names = ", ".join(str(int(number)) for number in list(numbers)[:3])
+    more = f" and {len(numbers) - 3:,} more" if len(numbers) > 3 else ""
+    return f"{noun}{'s' if len(numbers) > 1 else ''} {names}{more}"
