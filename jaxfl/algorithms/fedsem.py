@@ -89,9 +89,7 @@ def fedsem(task: Task, *, clusters: Annotated[int, COUNT] = 5) -> Algorithm:
         cluster = lax.cond(
             before.begun,
             lambda: nearest(received, before.centres),
-            lambda: kmeans(
-                stream(key, "server"), received, ids, clusters, counted
-            ).assignment.astype(jnp.int32),
+            lambda: kmeans(stream(key, "server"), received, ids, clusters, counted).assignment,
         )
         # Of a client whose message was lost the server knows what it knew before.
         cluster = jnp.where(reported, cluster, state.record)

@@ -136,7 +136,7 @@ def kmeans(
     counted_ids = jnp.where(counted, ids, largest_id)
     smallest = jnp.full(clusters, largest_id, ids.dtype).at[best].min(counted_ids)
     number = jnp.sum(smallest[None] < smallest[:, None], axis=1)
-    result = division(number[best])[0]
+    result = division(number[best].astype(jnp.int32))[0]
     return result._replace(inertia=jnp.minimum(result.inertia * unit * unit, LARGEST))
 
 
