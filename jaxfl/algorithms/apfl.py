@@ -23,6 +23,7 @@ from jaxfl.core.options import FRACTION, NOT_NEGATIVE
 from jaxfl.core.papers import Paper
 from jaxfl.core.streams import stream
 from jaxfl.core.types import Algorithm, Cohort, Dataset, Params, PRNGKey, Scalar, Task
+from jaxfl.training.batch_statistics import of_statistics
 from jaxfl.training.objectives import data_loss
 
 
@@ -82,7 +83,9 @@ def apfl(
     loss = data_loss(task.problem)
 
     def mixture(alpha: Array, personal: Params, shared: Params) -> Params:
-        return jax.tree.map(lambda v, w: alpha * v + (1 - alpha) * w, personal, shared)
+        mixed = jax.tree.map(lambda v, w: alpha * v + (1 - alpha) * w, personal, shared)
+        # The mixture has the statistics of the personal model, which its own passes move.
+        return tree.combine(of_statistics, personal, mixed)
 
     def objective(params: tuple, batch: Dataset, alpha: Array, key: PRNGKey):
         personal, shared = params

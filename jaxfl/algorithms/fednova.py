@@ -22,6 +22,7 @@ from jaxfl.core.papers import Paper
 from jaxfl.core.streams import stream
 from jaxfl.core.types import Algorithm, Cohort, PRNGKey, Task
 from jaxfl.kernels.mixing import mix, size_weights
+from jaxfl.training.batch_statistics import of_statistics
 from jaxfl.training.objectives import data_loss
 
 
@@ -85,7 +86,10 @@ def fednova(task: Task) -> Algorithm:
         total = shares.sum()
         weights = jnp.where(total > 0, shares / jnp.where(total > 0, total, 1.0), fractions)
         factor = (fractions @ distance) * total
-        model = tree.interpolate(state.server, mix(weights, received), factor)
+        mean = mix(weights, received)
+        model = tree.interpolate(state.server, mean, factor)
+        # Statistics of BatchNorm are averaged.
+        model = tree.combine(of_statistics, mean, model)
         return Outcome(ServerState(model), weights=tree.broadcast(weights, sizes.size))
 
     init = init_global(task.problem)
