@@ -276,7 +276,7 @@ def _constant_statistics(model: Params) -> Params:
         if not of_statistics(names):
             return x
         x = jnp.maximum(x, 0.0) if names.endswith("/var") else x
-        return jax.lax.stop_gradient(x)
+        return jax.lax.stop_gradient(jnp.asarray(x))
 
     return jax.tree_util.tree_map_with_path(leaf, model)
 

@@ -38,13 +38,13 @@ from toys import (
     shallow,
     unpadded,
 )
+from variants import variants
 
 import jaxfl
 from jaxfl.algorithms import ALGORITHMS
 from jaxfl.core import tree
 from jaxfl.core.errors import InputError
 from jaxfl.core.facts import facts_of
-from jaxfl.core.options import accepts, options_of, takes_fractions
 from jaxfl.core.streams import Stream
 from jaxfl.core.types import Cohort, Edges, State, take_offer
 from jaxfl.simulation import checkpoint, mesh
@@ -91,29 +91,6 @@ class Traced(typing.NamedTuple):
     limits: bool
     # of each upload, whether the method says to it which clients' uploads are lost
     losses: list[bool]
-
-
-def variants(factory):
-    """Options of the method that may change what a round does: a name, a yes or no, 0, 1 or null.
-
-    One of them at a time; the method may refuse it.
-    """
-    found = []
-    for name, (hint, default) in options_of(factory).items():
-        names = [
-            choice
-            for part in _parts(hint)
-            if typing.get_origin(part) is typing.Literal
-            for choice in typing.get_args(part)
-        ]
-        values = [*names, True, False, None, *((0.0, 1.0) if takes_fractions(hint) else (0, 1))]
-        found += [{name: value} for value in values if accepts(hint, value) and value != default]
-    return found
-
-
-def _parts(hint):
-    """The hint and all hints within it."""
-    return [hint, *(part for inner in typing.get_args(hint) for part in _parts(inner))]
 
 
 @functools.cache
