@@ -16,9 +16,7 @@ from variants import variants
 import jaxfl
 from jaxfl.algorithms import (
     fedala,
-    fednova,
     gfedmtl,
-    pfedbayes,
     pfedgat,
     pfedme,
     push_sum,
@@ -53,7 +51,8 @@ def rounds(algorithm, count=2):
 @pytest.mark.long
 def test_statistics_are_averages_of_those_of_the_data_that_passed_through_a_model(factory):
     algorithm = made(factory, marked)
-    state, info = rounds(algorithm)
+    # An odd number: an extrapolation twice over would be within bounds again.
+    state, info = rounds(algorithm, 3)
 
     def moments(models):
         leaves = [
@@ -86,8 +85,7 @@ def test_statistics_are_averages_of_those_of_the_data_that_passed_through_a_mode
     [
         (scaffold, {"server_rate": 3.0}, 1),
         (pfedme, {"beta": 2.0}, 1),
-        (pfedbayes, {"beta": 2.0}, 1),
-        (fednova, {}, 1),
+        (gfedmtl, {}, 3),
         (push_sum, {"graph": DIRECTED}, 3),
         (fedala, {"layers": ".*", "rate": 50.0}, 2),
     ],
@@ -98,10 +96,10 @@ def test_rates_of_a_server_do_not_apply_to_statistics(method, options, count):
     state, _ = rounds(algorithm, count)
     models = deployed(algorithm, state, C, marked_groups())
     norm = statistics(models)["batch_stats"]["BatchNorm_0"]
-    mean = np.asarray(norm["mean"])
-    assert min(mean.min(), np.min(norm["var"])) > -1e-5
-    right = np.broadcast_to(1 - mean.sum(axis=1, keepdims=True), mean.shape)
+    right = np.broadcast_to(1 - norm["mean"].sum(axis=1, keepdims=True), norm["var"].shape)
     np.testing.assert_allclose(norm["var"], right, atol=1e-5)
+    for leaf in jax.tree.leaves(statistics((models, state.server))):
+        assert np.min(leaf) > -1e-5
 
 
 @pytest.mark.slow
