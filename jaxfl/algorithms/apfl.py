@@ -74,6 +74,7 @@ def apfl(
         None: alpha does not change.
 
     Differs: alpha is updated once a round, at the start, by the gradient on all data of the client.
+    The mixture has the statistics of BatchNorm of the personal model, which are not mixed.
 
     Example:
       >>> state = initial_state(apfl(task, alpha=0.25))

@@ -60,6 +60,7 @@ def fednova(task: Task) -> Algorithm:
         optimiser.
 
     Differs: without the paper's variants for FedProx and for momentum on the server.
+    Statistics of BatchNorm are averaged.
 
     Example:
       >>> _, info = one_round(fednova(task))

@@ -53,7 +53,8 @@ def per_fedavg(task: Task, *, alpha: Scalar = 0.01, hessian: bool = False) -> Al
         paper's Per-FedAvg (FO).
 
     Differs: a random half of each batch gives the inner gradient and the Hessian, and the other
-    half gives the outer gradient; the paper draws a new batch for each.
+    half gives the outer gradient; the paper draws a new batch for each. Statistics of BatchNorm
+    are those of the outer half, and the step before a client deploys leaves them as they are.
 
     Example:
       >>> state = initial_state(per_fedavg(task, alpha=0.1))

@@ -137,7 +137,8 @@ def pfedgat(
 
     Differs: in the paper a client sends only its loss, from which (10) cannot be computed; hence
     `wire`. Losses are those of validation data, not of the test set; a client without validation
-    data has no loss. LayerNorm has no parameters. The paper gives neither d' nor the initial W and
+    data has no loss. LayerNorm has no parameters. Gradients are of training mode,
+    with dropout and the statistics of the batch. The paper gives neither d' nor the initial W and
     a.
 
     Example:

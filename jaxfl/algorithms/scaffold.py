@@ -87,7 +87,7 @@ def scaffold(
     the errors of all rounds so far.
 
     Differs: with momentum a local step goes further than eta_l along a gradient that stays, and
-    option II divides by how far; the paper has plain SGD.
+    option II divides by how far; the paper has plain SGD. Statistics of BatchNorm are averaged.
 
     Example:
       >>> state = initial_state(scaffold(task, option="I"))
