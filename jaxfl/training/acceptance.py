@@ -20,7 +20,7 @@ from jaxfl.core.types import (
     PRNGKey,
     Problem,
 )
-from jaxfl.training.deployed import completed
+from jaxfl.training.deployed import completion
 from jaxfl.training.objectives import masked_mean
 
 __all__ = ["Acceptance", "accept_validated"]
@@ -72,7 +72,7 @@ def accept_validated(
 
     mean_of = evaluate_of(first_moment)
     square_of = evaluate_of(second_moment)
-    complete = completed(problem, chunk)
+    complete = completion(problem, chunk)
 
     def accept(model: Params, offer: Params, cohort: Cohort) -> tuple[Params, Bool[Array, "m"]]:
         models = (complete(model, cohort), complete(offer, cohort))

@@ -5,12 +5,14 @@ from collections.abc import Callable
 import jax
 from jaxtyping import Array, Float
 
+from jaxfl.core.options import checked
 from jaxfl.core.over_clients import over_clients
 from jaxfl.core.types import Chunk, Cohort, Dataset, Params, Problem, Task
 from jaxfl.training.objectives import deployed_loss
 
 
-def completed(problem: Problem, chunk: Chunk = "auto") -> Callable[[Params, Cohort], Params]:
+@checked
+def completion(problem: Problem, chunk: Chunk = "auto") -> Callable[[Params, Cohort], Params]:
     """What `Problem.apply` takes: the models, or the models with statistics of the clients' data.
 
     Args:
@@ -21,8 +23,8 @@ def completed(problem: Problem, chunk: Chunk = "auto") -> Callable[[Params, Coho
       (models [M, ...], cohort) -> the models [M, ...], complete.
 
     Example:
-      >>> models = tree.broadcast(task.problem.init(jax.random.key(0)), 4)
-      >>> completed(task.problem)(models, cohort) is models  # no statistics are recomputed
+      >>> models = jax.vmap(task.problem.init)(jax.random.split(jax.random.key(0), 4))
+      >>> completion(task.problem)(models, cohort) is models  # no statistics are recomputed
       True
     """
 
@@ -44,12 +46,12 @@ def deployed_losses(task: Task) -> Callable[[Params, Dataset, Cohort], Float[Arr
       (models [M, ...], data [M, n], cohort) -> losses [M]; 0 for a client without examples.
 
     Example:
-      >>> models = tree.broadcast(task.problem.init(jax.random.key(0)), 4)
+      >>> models = jax.vmap(task.problem.init)(jax.random.split(jax.random.key(0), 4))
       >>> deployed_losses(task)(models, cohort.train, cohort).shape
       (4,)
     """
     evaluate = task.evaluate(deployed_loss(task.problem))
-    complete = completed(task.problem)
+    complete = completion(task.problem)
 
     def losses(models: Params, data: Dataset, cohort: Cohort) -> Float[Array, "m"]:
         # Nothing is random in evaluation, so any key will do.

@@ -100,11 +100,14 @@ def test_dropout_of_rate_0_and_statistics_that_are_averaged_pass():
 def test_frozen_statistics_give_a_warning_and_training_leaves_them_alone():
     with pytest.warns(RunWarning, match="BatchNorm_0 of Frozen keeps its running statistics"):
         problem = jaxfl.classification(Frozen(), np.zeros((8, 3), np.float32)).problem
+    predict = problem.predict
+    assert predict
     model = problem.init(KEY)
     x = jax.random.normal(KEY, (5, 8, 3))
 
     def loss(model):
-        predictions, term = problem.predict(model, x, jnp.ones(5, bool), KEY)
+        predictions, term = predict(model, x, jnp.ones(5, bool), KEY)
+        assert term is not None
         return jnp.square(predictions).sum() + term
 
     change = jax.grad(loss)(model)["batch_stats"]
@@ -133,6 +136,14 @@ class Takes(Net):
         return self(x, train, until_head=True)
 
 
+def problem_of(module):
+    problem = jaxfl.classification(module, np.zeros(3, np.float32)).problem
+    assert problem.features
+    assert problem.predict
+    assert problem.training_features
+    return problem, problem.features, problem.predict, problem.training_features
+
+
 class Evaluates(Net):
     def features(self, x):
         return self(x, False, until_head=True)
@@ -141,7 +152,7 @@ class Evaluates(Net):
 @pytest.mark.parametrize("module", [Calls(), Takes()], ids=["calls", "takes"])
 def test_features_and_predictions_in_training_are_of_one_pass(module):
     """The head, applied to the features, gives the predictions: the same values are dropped."""
-    problem = jaxfl.classification(module, np.zeros(3, np.float32)).problem
+    problem, evaluate, predict, train = problem_of(module)
     model = problem.init(KEY)
     head = model["params"]["Dense_1"]
     x = jax.random.normal(KEY, (5, 3))
@@ -149,23 +160,23 @@ def test_features_and_predictions_in_training_are_of_one_pass(module):
     results = []
     for seed in (1, 2):
         given = model, x, mask, jax.random.key(seed)
-        features = problem.training_features(*given)
-        predictions, _ = problem.predict(*given)
+        features = train(*given)
+        predictions, _ = predict(*given)
         right = np.asarray(features) @ np.asarray(head["kernel"]) + np.asarray(head["bias"])
         np.testing.assert_allclose(predictions, right, atol=1e-6)
         results.append(features)
     assert (results[0] != results[1]).any()
     # Neither they nor the features of evaluation have a derivative by the statistics.
     for function in (
-        lambda model: problem.training_features(model, x, mask, KEY),
-        lambda model: problem.features(model, x),
+        lambda model: train(model, x, mask, KEY),
+        lambda model: evaluate(model, x),
     ):
         grads = jax.grad(lambda model, f=function: jnp.square(f(model)).sum())(model)
         assert all((leaf == 0).all() for leaf in jax.tree.leaves(grads["batch_stats"]))
 
 
 def test_features_that_stay_in_evaluation_are_refused():
-    problem = jaxfl.classification(Evaluates(), np.zeros(3, np.float32)).problem
+    problem, *_, train = problem_of(Evaluates())
     model = problem.init(KEY)
     with pytest.raises(InputError, match="`features` of Evaluates calls BatchNorm_0 as in evalua"):
-        problem.training_features(model, jnp.ones((5, 3)), jnp.ones(5, bool), KEY)
+        train(model, jnp.ones((5, 3)), jnp.ones(5, bool), KEY)
