@@ -150,6 +150,49 @@ def normed(**options):
     return jaxfl.classification(Normed(), jnp.zeros(8), **options)
 
 
+class Marked(nn.Module):
+    """A model that normalises the first six features alone, over the batch, as they come.
+
+    Its statistics are those of the last batch of data that passed through it in training, whatever
+    its parameters are.
+    """
+
+    rate: float = 0.5
+    head = "Dense_1"
+
+    @nn.compact
+    def __call__(self, x, train: bool = False, *, until_head: bool = False):
+        norm = nn.BatchNorm(use_running_average=not train, momentum=0.0, epsilon=1.0)
+        x = jnp.concatenate([norm(x[:, :6]), x[:, 6:]], axis=1)
+        x = nn.Dropout(self.rate, deterministic=not train)(nn.relu(nn.Dense(8)(x)))
+        return x if until_head else nn.Dense(2)(x)
+
+    def features(self, x, train: bool = False):
+        return self(x, train, until_head=True)
+
+
+@functools.cache
+def marked(rate=0.5, **options):
+    """A task with `Marked`, in which clients take different numbers of steps."""
+    options = {"epochs": 1, "batch_size": 8, "optimizer": jaxfl.sgd(0.1)} | options
+    return jaxfl.classification(Marked(rate), jnp.zeros(14), **options)
+
+
+@once
+def marked_groups():
+    """`opposite_groups` of six clients, with six features more: client i has 1 in the i-th of them.
+
+    So each batch of client i has the mean e_i and the variance 0 in these features.
+    """
+    data = opposite_groups(sizes=SIZES, pad=3, rubbish=1e3)
+
+    def mark(part):
+        marks = np.broadcast_to(np.eye(6, dtype=np.float32)[:, None], (*part.mask.shape, 6))
+        return part._replace(x=jnp.concatenate([jnp.asarray(marks), part.x], axis=2))
+
+    return Federation(*(mark(part) for part in data))
+
+
 def quadratic(steps=20, learning_rate=0.1):
     """The loss of the model w on an example x is |w - x|^2 / 2; the best w is the mean of all x."""
 

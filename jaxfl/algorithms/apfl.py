@@ -23,6 +23,7 @@ from jaxfl.core.options import FRACTION, NOT_NEGATIVE
 from jaxfl.core.papers import Paper
 from jaxfl.core.streams import stream
 from jaxfl.core.types import Algorithm, Cohort, Dataset, Params, PRNGKey, Scalar, Task
+from jaxfl.training.batch_statistics import of_statistics
 from jaxfl.training.objectives import data_loss
 
 
@@ -73,6 +74,7 @@ def apfl(
         None: alpha does not change.
 
     Differs: alpha is updated once a round, at the start, by the gradient on all data of the client.
+    The mixture has the statistics of BatchNorm of the personal model, which are not mixed.
 
     Example:
       >>> state = initial_state(apfl(task, alpha=0.25))
@@ -83,7 +85,8 @@ def apfl(
 
     def mixture(alpha: Array, personal: Params, shared: Params) -> Params:
         mixed = jax.tree.map(lambda v, w: alpha * v + (1 - alpha) * w, personal, shared)
-        return tree.cast_like(mixed, shared)
+        # The mixture has the statistics of the personal model, which its own passes move.
+        return tree.cast_like(tree.combine(of_statistics, personal, mixed), shared)
 
     def objective(params: tuple, batch: Dataset, alpha: Array, key: PRNGKey):
         personal, shared = params

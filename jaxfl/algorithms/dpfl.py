@@ -11,10 +11,9 @@ from jaxfl.core.facts import method
 from jaxfl.core.messages import Report
 from jaxfl.core.options import COUNT_OR_ZERO
 from jaxfl.core.papers import Paper
-from jaxfl.core.streams import stream
 from jaxfl.core.types import Algorithm, Cohort, Params, PRNGKey, Task
 from jaxfl.kernels.mixing import mix
-from jaxfl.training.objectives import data_loss
+from jaxfl.training.deployed import deployed_losses
 
 
 @method(
@@ -61,19 +60,15 @@ def dpfl(task: Task, *, budget: Annotated[int, COUNT_OR_ZERO] = 3) -> Algorithm:
       >>> info.weights.shape, list(info.metrics)
       ((4, 4), ['edges'])
     """
-    loss = data_loss(task.problem)
-    evaluate = task.evaluate(loss)
+    losses_of = deployed_losses(task)
 
     def choose(key: PRNGKey, offer: Offer, cohort: Cohort) -> tuple[Params, Report]:
-        evaluate_key = stream(key, "evaluate")
         sizes = jnp.maximum(offer.sizes, 1).astype(float)
         senders = jnp.arange(sizes.size)
 
         def losses(neighbours: Bool[Array, "m n"]) -> Float[Array, "m"]:
             """The validation loss of each client at the mean of its set; NaN counts as large."""
-            values = evaluate(
-                evaluate_key, mix(rows_of(neighbours), offer.models), cohort.val, cohort.ids
-            )
+            values = losses_of(mix(rows_of(neighbours), offer.models), cohort.val, cohort)
             return jnp.where(jnp.isnan(values), jnp.finfo(values.dtype).max, values)
 
         def rows_of(neighbours: Bool[Array, "m n"]) -> Float[Array, "m n"]:

@@ -45,7 +45,7 @@ def fedadam(
 
     Differs: both means start at 0 and their bias is corrected; in Algorithm 2 it is not, and the
     mean of the squares starts at tau^2. Clients are weighted by their numbers of examples, as in
-    the paper's experiments.
+    the paper's experiments. Statistics of BatchNorm are averaged.
 
     Example:
       >>> state = initial_state(fedadam(task, rate=0.1))

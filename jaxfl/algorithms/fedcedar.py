@@ -8,7 +8,6 @@ from jaxtyping import Array, Bool, Int, PyTree
 
 from jaxfl.algorithms.steps.client import train_and_send
 from jaxfl.algorithms.steps.composition import compose
-from jaxfl.algorithms.steps.personal import deploy_key
 from jaxfl.core import tree
 from jaxfl.core.errors import check
 from jaxfl.core.facts import method
@@ -21,6 +20,7 @@ from jaxfl.kernels.cluster import distances_between, kmeans, predecessors
 from jaxfl.kernels.mixing import mix
 from jaxfl.kernels.propagate import contraction, graph_rows, propagate
 from jaxfl.kernels.similarity import cosine
+from jaxfl.training.deployed import deployed_losses
 from jaxfl.training.objectives import data_loss
 
 
@@ -136,7 +136,7 @@ def fedcedar(
     )
     loss = data_loss(task.problem)
     fit = task.trainer(loss)
-    evaluate = task.evaluate(loss)
+    losses = deployed_losses(task)
 
     def init(key: PRNGKey, train: Dataset) -> tuple[tuple, ServerState]:
         model = task.problem.init(key)
@@ -166,9 +166,7 @@ def fedcedar(
         """The model that each client takes, and whether it is the node's if it has a choice."""
         if identity != "chosen":
             return down.each[0], ()
-        of_node, of_mean = (
-            evaluate(deploy_key(), of, cohort.train, cohort.ids) for of in down.each
-        )
+        of_node, of_mean = (losses(models, cohort.train, cohort) for models in down.each)
         # A loss that is not a number is not lower.
         takes_node = ~(of_mean < of_node)
         return tree.choose(takes_node, *down.each), takes_node

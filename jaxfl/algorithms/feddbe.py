@@ -8,7 +8,13 @@ from jax import lax
 from jaxtyping import Array, Bool, Float
 
 from jaxfl.algorithms.steps.composition import compose
-from jaxfl.algorithms.steps.heads import class_features, features_of, head_of, part_weights
+from jaxfl.algorithms.steps.heads import (
+    class_features,
+    features_of,
+    head_of,
+    part_weights,
+    training_features_of,
+)
 from jaxfl.algorithms.steps.server import mean_by_size
 from jaxfl.core import tree
 from jaxfl.core.errors import check
@@ -30,7 +36,7 @@ from jaxfl.core.over_clients import over_clients
 from jaxfl.core.papers import Paper
 from jaxfl.core.streams import stream
 from jaxfl.core.types import Algorithm, Cohort, Dataset, Params, PRNGKey, Scalar, Task
-from jaxfl.training.objectives import loss_of, masked_mean
+from jaxfl.training.objectives import loss_of, masked_mean, training_predictions
 
 
 class Server(NamedTuple):
@@ -94,6 +100,7 @@ def feddbe(task: Task, *, kappa: Annotated[Scalar, NOT_NEGATIVE] = 50.0) -> Algo
     """
     problem = task.problem
     features = features_of(problem)
+    training_features = training_features_of(problem)
     head = head_of(problem, None)
 
     def kernel(model: Params) -> Float[Array, "d k"]:
@@ -112,18 +119,15 @@ def feddbe(task: Task, *, kappa: Annotated[Scalar, NOT_NEGATIVE] = 50.0) -> Algo
     def apply(params: dict, x: Array) -> Array:
         return add_memory(problem.apply(params["model"], x), params)
 
+    def predict(params: dict, x: Array, mask: Array, key: PRNGKey):
+        logits, term = training_predictions(problem)(params["model"], x, mask, key)
+        return add_memory(logits, params), term
+
     def objective(params: dict, batch: Dataset, anchor: tuple, key: PRNGKey):
         consensus, exists = anchor
         current = params | {"memory": exists * params["memory"]}
-
-        def predict(_: dict, x: Array, mask: Array, key: PRNGKey):
-            if problem.predict is None:
-                return apply(current, x), None
-            logits, term = problem.predict(params["model"], x, mask, key)
-            return add_memory(logits, current), term
-
-        value, aux = loss_of(problem, predict)(params, batch, None, key)
-        embeddings = features(params["model"], batch.x)
+        value, aux = loss_of(problem, predict)(current, batch, None, key)
+        embeddings = training_features(params["model"], batch.x, batch.mask, key)
         mean = jax.vmap(masked_mean, (1, None))(embeddings, batch.mask)
         return value + exists * kappa * jnp.mean((mean - consensus) ** 2) / 2, aux
 
@@ -175,4 +179,5 @@ def feddbe(task: Task, *, kappa: Annotated[Scalar, NOT_NEGATIVE] = 50.0) -> Algo
     def deploy(memory: Array, down: Down, cohort: Cohort) -> Params:
         return {"model": tree.broadcast(down.common.model, cohort.ids.size), "memory": memory}
 
-    return compose(task, Wire(init, (Exchange(client, server),), deploy, download_server), apply)
+    wire = Wire(init, (Exchange(client, server),), deploy, download_server)
+    return compose(task, wire, apply, predict=predict)

@@ -15,7 +15,7 @@ from jaxfl.core.messages import Down, Exchange, Outcome, Report, ServerState, Up
 from jaxfl.core.options import POSITIVE
 from jaxfl.core.papers import Paper
 from jaxfl.core.types import Algorithm, Cohort, Dataset, Params, PRNGKey, Scalar, Task
-from jaxfl.training.batch_statistics import of_statistics, trainable
+from jaxfl.training.batch_statistics import trainable, without_statistics
 from jaxfl.training.objectives import data_loss, proximal
 
 
@@ -77,12 +77,6 @@ def feddyn(task: Task, *, alpha: Annotated[Scalar, POSITIVE] = 0.01) -> Algorith
         return value - tree.dot(trainable(params), trainable(linear)), aux
 
     fit = task.trainer(objective)
-
-    def without_statistics(model: Params) -> Params:
-        """The model with zeros in place of its statistics."""
-        return jax.tree_util.tree_map_with_path(
-            lambda path, x: jnp.zeros_like(x) if of_statistics(tree.path(path)) else x, model
-        )
 
     def init(key: PRNGKey, train: Dataset) -> tuple[Params, ServerState]:
         model = task.problem.init(key)

@@ -10,12 +10,11 @@ from jaxfl.core import tree
 from jaxfl.core.facts import method
 from jaxfl.core.messages import Report
 from jaxfl.core.papers import Paper
-from jaxfl.core.streams import stream
 from jaxfl.core.types import Algorithm, Cohort, Params, PRNGKey, Task
 from jaxfl.kernels.fomo import fomo_weights
 from jaxfl.kernels.mixing import mix
 from jaxfl.kernels.similarity import root
-from jaxfl.training.objectives import data_loss
+from jaxfl.training.deployed import deployed_losses
 
 
 @method(
@@ -57,15 +56,12 @@ def fedfomo(task: Task) -> Algorithm:
       >>> state.server
       ()
     """
-    loss = data_loss(task.problem)
-    evaluate = task.evaluate(loss)
+    losses_of = deployed_losses(task)
 
     def choose(key: PRNGKey, offer: Offer, cohort: Cohort) -> tuple[Params, Report]:
-        evaluate_key = stream(key, "evaluate")
-
         def losses(models: Params) -> Array:
             """The validation loss of each client [M] at its model of the stack [M, ...]."""
-            return evaluate(evaluate_key, models, cohort.val, cohort.ids)
+            return losses_of(models, cohort.val, cohort)
 
         def compare(model: Params) -> tuple[Array, Array]:
             """Its loss for each client, and its squared distance from each client's model [M]."""

@@ -25,6 +25,7 @@ from jaxfl.core.papers import Paper
 from jaxfl.core.streams import stream
 from jaxfl.core.types import Algorithm, Cohort, Dataset, PRNGKey, Task
 from jaxfl.kernels.mixing import mix, size_weights
+from jaxfl.training.batch_statistics import of_statistics
 from jaxfl.training.objectives import data_loss
 
 # From this factor on the update of a client is multiplied by more than its first steps can carry.
@@ -65,6 +66,7 @@ def fednova(task: Task) -> Algorithm:
         optimiser.
 
     Differs: without the paper's variants for FedProx and for momentum on the server.
+    Statistics of BatchNorm are averaged.
 
     Example:
       >>> _, info = one_round(fednova(task))
@@ -91,7 +93,10 @@ def fednova(task: Task) -> Algorithm:
         total = shares.sum()
         weights = jnp.where(total > 0, shares / jnp.where(total > 0, total, 1.0), fractions)
         factor = (fractions @ distance) * total
-        model = tree.interpolate(state.server, mix(weights, received), factor)
+        mean = mix(weights, received)
+        model = tree.interpolate(state.server, mean, factor)
+        # Statistics of BatchNorm are averaged.
+        model = tree.combine(of_statistics, mean, model)
         return Outcome(ServerState(model), weights=tree.broadcast(weights, sizes.size))
 
     def warn_of_sizes(sizes: np.ndarray) -> None:

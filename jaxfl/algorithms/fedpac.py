@@ -8,7 +8,13 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from jaxfl.algorithms.steps.composition import compose
-from jaxfl.algorithms.steps.heads import class_features, features_of, head_of, part_weights
+from jaxfl.algorithms.steps.heads import (
+    class_features,
+    features_of,
+    head_of,
+    part_weights,
+    training_features_of,
+)
 from jaxfl.algorithms.steps.labels import require_labels
 from jaxfl.algorithms.steps.prototypes import (
     Prototypes,
@@ -122,13 +128,15 @@ def fedpac(
     """
     problem = task.problem
     features = features_of(problem)
+    training_features = training_features_of(problem)
     head = head_of(problem, None)
     part_loss = of_part(data_loss(problem))
 
     def alignment(body: Params, batch: Dataset, anchor: tuple, key: PRNGKey):
         personal, prototypes = anchor
         value, aux = part_loss(body, batch, personal, key)
-        embeddings = features(tree.join(body, personal), batch.x)
+        model = tree.join(body, personal)
+        embeddings = training_features(model, batch.x, batch.mask, key)
         return value + lam * distance_to_prototypes(embeddings, batch, prototypes), aux
 
     fit_head = task.trainer(part_loss, epochs=head_epochs)

@@ -8,7 +8,7 @@ from jaxtyping import Array, Float
 
 from jaxfl.algorithms.steps.client import init_own
 from jaxfl.algorithms.steps.composition import compose
-from jaxfl.algorithms.steps.heads import features_of
+from jaxfl.algorithms.steps.heads import features_of, training_features_of
 from jaxfl.algorithms.steps.labels import require_labels
 from jaxfl.algorithms.steps.prototypes import (
     Prototypes,
@@ -36,7 +36,7 @@ from jaxfl.core.over_clients import over_clients
 from jaxfl.core.papers import Paper
 from jaxfl.core.streams import stream
 from jaxfl.core.types import Algorithm, Cohort, Dataset, Params, PRNGKey, Scalar, Task
-from jaxfl.training.objectives import data_loss
+from jaxfl.training.objectives import data_loss, training_predictions
 
 
 @method(
@@ -92,23 +92,35 @@ def fedproto(
     """
     problem = task.problem
     features = features_of(problem)
+    training_features = training_features_of(problem)
     loss = data_loss(problem)
 
     def objective(params: Params, batch: Dataset, server: Prototypes, key: PRNGKey):
         value, aux = loss(params, batch, None, key)
-        return value + lam * distance_to_prototypes(features(params, batch.x), batch, server), aux
+        embeddings = training_features(params, batch.x, batch.mask, key)
+        return value + lam * distance_to_prototypes(embeddings, batch, server), aux
 
     fit = task.trainer(objective)
 
     own_prototypes = over_clients(partial(client_prototypes, features), "auto")
 
-    def nearest(params: dict, x: Array) -> Float[Array, "b k"]:
-        embeddings = features(params["model"], x)
-        values, known = params["prototypes"]
+    def nearest(
+        embeddings: Float[Array, "b d"], logits: Float[Array, "b k"], prototypes: Prototypes
+    ) -> Float[Array, "b k"]:
+        values, known = prototypes
         mask = known > 0
         distances = jnp.sum((embeddings[:, None] - values[None]) ** 2, axis=2)
         by_distance = jnp.where(mask[None], -distances, jnp.finfo(jnp.float32).min / 2)
-        return jnp.where(mask.any(), by_distance, problem.apply(params["model"], x))
+        return jnp.where(mask.any(), by_distance, logits)
+
+    def apply(params: dict, x: Array) -> Float[Array, "b k"]:
+        model, prototypes = params["model"], params["prototypes"]
+        return nearest(features(model, x), problem.apply(model, x), prototypes)
+
+    def predict_in_training(params: dict, x: Array, mask: Array, key: PRNGKey) -> tuple:
+        model, prototypes = params["model"], params["prototypes"]
+        logits, term = training_predictions(problem)(model, x, mask, key)
+        return nearest(training_features(model, x, mask, key), logits, prototypes), term
 
     def init(key: PRNGKey, train: Dataset) -> tuple[Params, ServerState]:
         require_labels(train, "FedProto")
@@ -140,5 +152,7 @@ def fedproto(
         server = down.common._replace(known=down.common.known.astype(down.common.values.dtype))
         return {"model": memory, "prototypes": tree.broadcast(server, cohort.ids.size)}
 
-    apply = problem.apply if predict == "head" else nearest
-    return compose(task, Wire(init, (Exchange(client, server),), deploy, download_server), apply)
+    wire = Wire(init, (Exchange(client, server),), deploy, download_server)
+    if predict == "head":
+        return compose(task, wire)
+    return compose(task, wire, apply, predict=predict_in_training)

@@ -7,7 +7,7 @@ from jaxtyping import Array, Float
 
 from jaxfl.algorithms.steps.client import deploy_common, train_and_send
 from jaxfl.algorithms.steps.composition import compose
-from jaxfl.algorithms.steps.heads import features_of
+from jaxfl.algorithms.steps.heads import features_of, training_features_of
 from jaxfl.algorithms.steps.labels import class_sizes, require_labels
 from jaxfl.algorithms.steps.server import take_part
 from jaxfl.core import tree
@@ -15,7 +15,7 @@ from jaxfl.core.facts import method
 from jaxfl.core.messages import Down, Exchange, Report, ServerState, Up, Wire, download_server
 from jaxfl.core.papers import Paper
 from jaxfl.core.types import Algorithm, Cohort, Dataset, Params, PRNGKey, Task
-from jaxfl.training.objectives import data_loss, loss_of
+from jaxfl.training.objectives import loss_of, training_predictions
 
 
 @method(
@@ -56,16 +56,20 @@ def fedrod(task: Task) -> Algorithm:
     """
     problem = task.problem
     features = features_of(problem)
-
-    def predict(model: Params, x: Array, mask: Array, key: PRNGKey):
-        if problem.predict is None:
-            return problem.apply(model, x), None
-        return problem.predict(model, x, mask, key)
+    training_features = training_features_of(problem)
+    predict = training_predictions(problem)
 
     def apply(params: dict, x: Array) -> Float[Array, "b classes"]:
         head_input = features(params["global"], x)
         head = params["head"]
         return problem.apply(params["global"], x) + head_input @ head["kernel"] + head["bias"][None]
+
+    def personal_logits(params: dict, x: Array, mask: Array, key: PRNGKey) -> tuple:
+        """The same in training, and the term of the loss."""
+        head_input = training_features(params["global"], x, mask, key)
+        head = params["head"]
+        logits, term = predict(params["global"], x, mask, key)
+        return logits + head_input @ head["kernel"] + head["bias"][None], term
 
     def objective(params: dict, batch: Dataset, prior: Float[Array, "classes"], key: PRNGKey):
         def balanced_logits(model: Params, x: Array, mask: Array, key: PRNGKey):
@@ -76,7 +80,7 @@ def fedrod(task: Task) -> Algorithm:
         loss, _ = loss_of(problem, balanced_logits)(params["global"], batch, None, key)
         # The plain softmax trains the personal head alone.
         frozen = params | {"global": lax.stop_gradient(params["global"])}
-        personal, aux = data_loss(problem, apply)(frozen, batch, None, key)
+        personal, aux = loss_of(problem, personal_logits)(frozen, batch, None, key)
         return loss + personal, aux
 
     fit = task.trainer(objective)
@@ -106,4 +110,5 @@ def fedrod(task: Task) -> Algorithm:
         return {"global": deploy_common(memory, down, cohort), "head": memory}
 
     exchange = Exchange(client, take_part("global", "head"))
-    return compose(task, Wire(init, (exchange,), deploy, download_server), apply)
+    wire = Wire(init, (exchange,), deploy, download_server)
+    return compose(task, wire, apply, predict=personal_logits)

@@ -45,7 +45,7 @@ def fedyogi(
 
     Differs: the bias of both estimates is corrected, and both start at 1e-6; in Algorithm 2 it is
     not corrected, and the squares start at tau^2. Clients are weighted by their numbers of
-    examples, as in the paper's experiments.
+    examples, as in the paper's experiments. Statistics of BatchNorm are averaged.
 
     Example:
       >>> state = initial_state(fedyogi(task, rate=0.1))

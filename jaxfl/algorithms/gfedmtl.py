@@ -32,6 +32,7 @@ from jaxfl.graphs.topology import check_graph, check_groups
 from jaxfl.kernels import consensus, coupling, similarity
 from jaxfl.kernels.cluster import kmeans
 from jaxfl.kernels.mixing import mix
+from jaxfl.training.batch_statistics import without_statistics
 from jaxfl.training.objectives import data_loss
 
 
@@ -215,8 +216,9 @@ def gfedmtl(
         u = tree.take(u_of_cells, record.cell)
         models = of_servers(mix(w_rows, stack))
         if agreement == "integral":
-            # The integral of the distance from the neighbours.
+            # The integral of the distance from the neighbours; statistics have none.
             towards = of_servers(mix(consensus.disagreement_rows(adjacency, clusters), u_of_cells))
+            towards = without_statistics(towards)
             integral = jax.tree.map(lambda e, d: e + kappa * d, integral, towards)
         # The search for clusters counts in a client's first round.
         first = ~record.seen & reported

@@ -15,6 +15,7 @@ from jaxfl.core.options import COUNT, FRACTION, POSITIVE
 from jaxfl.core.papers import Paper
 from jaxfl.core.types import Algorithm, Dataset, Params, Scalar, Task
 from jaxfl.kernels.neighbours import neighbour_labels
+from jaxfl.training.objectives import training_predictions
 
 # number of examples whose features are computed at a time
 PART = 32
@@ -112,4 +113,6 @@ def knn_per(
         blend = weight * by_neighbours + (1 - weight) * jax.nn.softmax(logits)
         return jnp.log(jnp.maximum(blend, 1e-30))
 
-    return global_model(task)._replace(apply=apply, recall=recall)
+    # A client fine-tunes the model alone.
+    predict = training_predictions(task.problem)
+    return global_model(task)._replace(apply=apply, recall=recall, predict=predict)

@@ -25,6 +25,7 @@ from jaxfl.kernels.mixing import isolate, keep_own, mix
 from jaxfl.kernels.server import UNDER_ROOT
 from jaxfl.kernels.similarity import gram, inverse_norms
 from jaxfl.training.batch_statistics import trainable
+from jaxfl.training.deployed import deployed_losses
 from jaxfl.training.objectives import data_loss
 
 # Added to Adam's root of squares: parameters whose gradients are far below it hardly move.
@@ -152,7 +153,7 @@ def learned_graph(
     # The derivative computes each step again, so that only the models between steps are kept.
     few_steps = task.trainer(jax.checkpoint(objective), steps=max(through, 1))
     gradient = task.gradient(loss)
-    evaluate = task.evaluate(loss)
+    losses_of = deployed_losses(task)
     optimizer = optax.adam(rate, eps=EPSILON, eps_root=UNDER_ROOT)
 
     def first(model: Params) -> Learned:
@@ -254,9 +255,8 @@ def learned_graph(
         if guard != "none":
             of_first = weigh(first(initial).graph)
             fallback = mix(of_first, received)
-            evaluate_key = stream(key, "evaluate")
-            now = evaluate(evaluate_key, mixtures, cohort.val, cohort.ids)
-            before = evaluate(evaluate_key, fallback, cohort.val, cohort.ids)
+            now = losses_of(mixtures, cohort.val, cohort)
+            before = losses_of(fallback, cohort.val, cohort)
             counts = counts & jnp.isfinite(now) & jnp.isfinite(before)
             takers = choose(now, before, counts)
             weights = jnp.where(takers[:, None], weights, of_first)

@@ -2,7 +2,7 @@
 
 from typing import Annotated
 
-from jaxfl.algorithms.steps.heads import features_of
+from jaxfl.algorithms.steps.heads import features_of, training_features_of
 from jaxfl.algorithms.steps.templates import global_model
 from jaxfl.core.facts import method
 from jaxfl.core.options import POSITIVE
@@ -47,7 +47,8 @@ def moon(
       InputError: the model does not define its features.
 
     Differs: the features are those of the model itself; the paper adds a projection head of two
-    layers.
+    layers. With dropout or BatchNorm the features of the trained model are those of the pass in
+    which it predicts; the other two models are in evaluation mode.
 
     Example:
       >>> state = initial_state(moon(task, mu=5.0))
@@ -55,13 +56,14 @@ def moon(
       (4, 2)
     """
     features = features_of(task.problem)
+    training_features = training_features_of(task.problem)
     loss = data_loss(task.problem)
 
     def objective(params: Params, batch: Dataset, others: tuple, key: PRNGKey):
         value, aux = loss(params, batch, None, key)
         # (3): features near those of the global model, far from those of the last local model.
         start, last_model = others
-        embeddings = features(params, batch.x)
+        embeddings = training_features(params, batch.x, batch.mask, key)
         positive = features(start, batch.x)
         negative = features(last_model, batch.x)
         contrasts = contrast(embeddings, positive, negative, temperature)

@@ -8,10 +8,12 @@ from jaxfl.algorithms.steps.client import deploy_common, init_global, train_and_
 from jaxfl.algorithms.steps.composition import compose
 from jaxfl.algorithms.steps.personal import deploy_key
 from jaxfl.algorithms.steps.server import take_mean
+from jaxfl.core import tree
 from jaxfl.core.facts import method
 from jaxfl.core.messages import Down, Exchange, Report, Up, Wire, download_server
 from jaxfl.core.papers import Paper
 from jaxfl.core.types import Algorithm, Cohort, Dataset, Params, PRNGKey, Scalar, Task
+from jaxfl.training.batch_statistics import of_statistics
 from jaxfl.training.objectives import data_loss
 
 
@@ -51,7 +53,8 @@ def per_fedavg(task: Task, *, alpha: Scalar = 0.01, hessian: bool = False) -> Al
         paper's Per-FedAvg (FO).
 
     Differs: a random half of each batch gives the inner gradient and the Hessian, and the other
-    half gives the outer gradient; the paper draws a new batch for each.
+    half gives the outer gradient; the paper draws a new batch for each. Statistics of BatchNorm
+    are those of the outer half, and the step before a client deploys leaves them as they are.
 
     Example:
       >>> state = initial_state(per_fedavg(task, alpha=0.1))
@@ -76,7 +79,9 @@ def per_fedavg(task: Task, *, alpha: Scalar = 0.01, hessian: bool = False) -> Al
         return loss(step(params, grads), outer, None, outer_key)
 
     def step(params: Params, grads: Params) -> Params:
-        return jax.tree.map(lambda w, g: w - alpha * g, params, grads)
+        after = jax.tree.map(lambda w, g: w - alpha * g, params, grads)
+        # The change of a statistic is no derivative.
+        return tree.combine(of_statistics, params, after)
 
     # The halves depend on the batch as a whole.
     fit = task.trainer(objective, whole_batch=True)

@@ -37,6 +37,8 @@ from jaxfl.core.types import (
 from jaxfl.kernels.attention import attention_weights, init_attention, layer_norm
 from jaxfl.kernels.mixing import disturbance, isolate, mix
 from jaxfl.kernels.similarity import gram
+from jaxfl.training.batch_statistics import trainable
+from jaxfl.training.deployed import deployed_losses
 from jaxfl.training.objectives import data_loss
 
 
@@ -135,7 +137,8 @@ def pfedgat(
 
     Differs: in the paper a client sends only its loss, from which (10) cannot be computed; hence
     `wire`. Losses are those of validation data, not of the test set; a client without validation
-    data has no loss. LayerNorm has no parameters. The paper gives neither d' nor the initial W and
+    data has no loss. LayerNorm has no parameters. Gradients are of training mode,
+    with dropout and the statistics of the batch. The paper gives neither d' nor the initial W and
     a.
 
     Example:
@@ -146,7 +149,7 @@ def pfedgat(
     loss = data_loss(task.problem)
     fit = task.trainer(loss)
     gradient = task.gradient(loss)
-    evaluate = task.evaluate(loss)
+    losses = deployed_losses(task)
     score = None if attention == "free" else attention
 
     def init(key: PRNGKey, train: Dataset) -> tuple[Params, ServerState]:
@@ -214,7 +217,9 @@ def pfedgat(
         memo: PyTree = (pull_back, weights, received)
         if wire == "update":
             drift = jax.tree.map(jnp.subtract, uploads.before, received)
-            derivatives = jnp.where(last.known[:, None], gram(drift, last.model), 0.0)
+            # Changes of statistics are no derivatives.
+            products = gram(trainable(drift), trainable(last.model))
+            derivatives = jnp.where(last.known[:, None], products, 0.0)
             learned, logits = descend((learned, logits), pull_back, weights, derivatives)
             weights = weigh((learned, logits), ids, inputs, reported)
             known = jnp.ones_like(last.known)
@@ -245,11 +250,11 @@ def pfedgat(
         report = Report(accepted=accepted)
         if wire == "update":
             return model, None, report
-        evaluate_key = stream(key, "evaluate")
         if wire == "scalars":
-            above, below = (evaluate(evaluate_key, x, cohort.val, cohort.ids) for x in both)
+            above, below = (losses(models, cohort.val, cohort) for models in both)
             metrics = mean_loss((above + below) / 2, cohort.val)
             return model, Up((), (), (above, below)), report._replace(metrics=metrics)
+        evaluate_key = stream(key, "evaluate")
         loss, grads, batches = gradient(evaluate_key, mixture, cohort.val, cohort.ids)
         report = report._replace(batches=batches, metrics=mean_loss(loss, cohort.val))
         if wire == "inner":

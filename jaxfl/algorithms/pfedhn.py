@@ -9,6 +9,9 @@ from jaxtyping import Array, Float
 
 from jaxfl.algorithms.steps.client import train_and_send
 from jaxfl.algorithms.steps.composition import compose
+from jaxfl.algorithms.steps.personal import Personal, personal_models, start_personal
+from jaxfl.algorithms.steps.server import mean_by_size
+from jaxfl.core import tree
 from jaxfl.core.facts import method
 from jaxfl.core.messages import Down, Exchange, Outcome, Report, ServerState, Up, Uploads, Wire
 from jaxfl.core.options import COUNT, COUNT_OR_ZERO, NOT_NEGATIVE, POSITIVE
@@ -16,6 +19,7 @@ from jaxfl.core.papers import Paper
 from jaxfl.core.streams import stream
 from jaxfl.core.types import Algorithm, Cohort, Dataset, Params, PRNGKey, Scalar, Task
 from jaxfl.kernels.hypernet import Hypernet, generate, init_hypernet
+from jaxfl.training.batch_statistics import of_statistics, statistics, trainable
 from jaxfl.training.objectives import data_loss
 
 
@@ -26,6 +30,8 @@ class Record(NamedTuple):
     embedding: Float[Array, "*c e"]
     # [C, ...] of the optimiser of v
     opt_state: optax.OptState
+    # [C, ...] the statistics of the client's model, which no hypernetwork generates
+    statistics: Personal
 
 
 class Server(NamedTuple):
@@ -35,6 +41,8 @@ class Server(NamedTuple):
     net: Hypernet
     # of the optimiser of phi
     opt_state: optax.OptState
+    # the mean statistics of the models that arrived last, for a client that has sent none
+    statistics: Params
 
 
 @method(
@@ -83,9 +91,10 @@ def pfedhn(
       clip: gradients longer than this are scaled to this length.
 
     Differs: each step of phi takes the sum of the gradients of all clients in the cohort; in the
-    paper a step takes one client. At first h generates the task's initial model for every v. A
-    client that has never taken part deploys the model of its first, random v. The paper freezes phi
-    and tunes the embedding of such a client alone (section 5.3), for which the client would have to
+    paper a step takes one client. At first h generates the task's initial model for every v.
+    Statistics of BatchNorm are not generated: a client gets back those that it has sent. A client
+    that has never taken part deploys the model of its first, random v. The paper freezes phi and
+    tunes the embedding of such a client alone (section 5.3), for which the client would have to
     exchange models with the server before it deploys, or be sent phi.
 
     Example:
@@ -99,15 +108,22 @@ def pfedhn(
 
     def init(key: PRNGKey, train: Dataset) -> tuple[tuple, ServerState]:
         phi_key, v_key = jax.random.split(stream(key, "server"))
-        phi = init_hypernet(phi_key, task.problem.init(key), embedding, width, hidden)
-        v = jax.random.normal(v_key, (train.mask.shape[0], embedding))
-        return (), ServerState(Server(phi, optimizer.init(phi)), Record(v, optimizer.init(v)))
+        model = task.problem.init(key)
+        clients = train.mask.shape[0]
+        phi = init_hypernet(phi_key, trainable(model), embedding, width, hidden)
+        v = jax.random.normal(v_key, (clients, embedding))
+        server = Server(phi, optimizer.init(phi), statistics(model))
+        record = Record(v, optimizer.init(v), start_personal(statistics(model), clients))
+        return (), ServerState(server, record)
 
     def make_models(phi: Hypernet, v: Array) -> Params:
+        """The parameters of the clients' models."""
         return jax.vmap(generate, (None, 0))(phi, v)
 
     def download(state: ServerState) -> Down:
-        return Down(each=make_models(state.server.net, state.record.embedding))
+        of_clients = personal_models(state.record.statistics, state.server.statistics)
+        models = make_models(state.server.net, state.record.embedding)
+        return Down(each=tree.combine(of_statistics, of_clients, models))
 
     def client(key: PRNGKey, memory: tuple, down: Down, cohort: Cohort) -> tuple[tuple, Up, Report]:
         # The clients train from theta_i.
@@ -115,18 +131,24 @@ def pfedhn(
         return (), up, report
 
     def server(key: PRNGKey, state: ServerState, uploads: Uploads) -> Outcome:
-        v, v_opt_state = state.record
-        phi, phi_opt_state = state.server
+        v, v_opt_state, of_clients = state.record
+        phi, phi_opt_state, common = state.server
         start, pull_back = jax.vjp(make_models, phi, v)
         # The gradients of phi and v, J'(theta_i - theta~_i), clipped together.
-        grads = pull_back(jax.tree.map(jnp.subtract, start, uploads.received))
+        grads = pull_back(jax.tree.map(jnp.subtract, start, trainable(uploads.received)))
         clipped, _ = clipping.update(grads, clipping.init(()))
         phi_grads, v_grads = jax.tree.leaves(clipped, is_leaf=lambda x: x is not clipped)
         # A step of SGD for each.
         phi_updates, phi_opt_state = optimizer.update(phi_grads, phi_opt_state, phi)
         v_updates, v_opt_state = optimizer.update(v_grads, v_opt_state, v)
         phi, v = jax.tree.map(jnp.add, (phi, v), (phi_updates, v_updates))
-        return Outcome(ServerState(Server(phi, phi_opt_state), Record(v, v_opt_state)))
+        # The statistics of each client, and their mean.
+        received = statistics(uploads.received)
+        mean, _ = mean_by_size(uploads._replace(received=received))
+        common = tree.where(uploads.reported.any(), mean, common)
+        of_clients = Personal(received, jnp.ones_like(of_clients.seen))
+        record = Record(v, v_opt_state, of_clients)
+        return Outcome(ServerState(Server(phi, phi_opt_state, common), record))
 
     def deploy(memory: tuple, down: Down, cohort: Cohort) -> Params:
         return down.each

@@ -27,6 +27,7 @@ from jaxfl.core.types import Algorithm, Cohort, Dataset, Params, PRNGKey, Scalar
 from jaxfl.graphs.topology import network_of
 from jaxfl.kernels.gossip import column_stochastic, spectral_gap
 from jaxfl.kernels.mixing import mix
+from jaxfl.training.batch_statistics import of_statistics
 from jaxfl.training.objectives import data_loss
 
 
@@ -114,6 +115,8 @@ def push_sum(
         # Line 3: a step at z, taken by x.
         fitted = fit(stream(key, "fit"), start, None, cohort)
         after = jax.tree.map(lambda x, y, z: x + (y - z), total, fitted.params, start)
+        # Statistics of z are those that the step has left.
+        after = tree.combine(of_statistics, tree.scale(fitted.params, weight), after)
         return memory, Up(after, total, plain=weight), report_of(fitted)
 
     def network_step(key: PRNGKey, state: ServerState, uploads: Uploads) -> Outcome:

@@ -26,7 +26,7 @@ from jaxfl.core.options import POSITIVE
 from jaxfl.core.papers import Paper
 from jaxfl.core.streams import stream
 from jaxfl.core.types import Algorithm, Cohort, Dataset, Params, PRNGKey, Scalar, Task
-from jaxfl.training.batch_statistics import trainable
+from jaxfl.training.batch_statistics import of_statistics, trainable, without_statistics
 from jaxfl.training.objectives import data_loss
 
 
@@ -87,7 +87,7 @@ def scaffold(
     the errors of all rounds so far.
 
     Differs: with momentum a local step goes further than eta_l along a gradient that stays, and
-    option II divides by how far; the paper has plain SGD.
+    option II divides by how far; the paper has plain SGD. Statistics of BatchNorm are averaged.
 
     Example:
       >>> state = initial_state(scaffold(task, option="I"))
@@ -145,7 +145,7 @@ def scaffold(
             inverse = jnp.where(distance > 0, 1 / jnp.where(distance > 0, distance, 1.0), 0.0)
             mean_grad = tree.scale(jax.tree.map(jnp.subtract, start, fitted.params), inverse)
             candidates = jax.tree.map(jnp.subtract, mean_grad, correction)
-            control = tree.choose(distance > 0, candidates, memory)
+            control = without_statistics(tree.choose(distance > 0, candidates, memory))
             batches = fitted.batches
         # Line 13: the change of c_i is sent, since the server does not know c_i.
         change = jax.tree.map(jnp.subtract, control, memory)
@@ -157,7 +157,8 @@ def scaffold(
         # Lines 16 and 17: the global model moves to the mean of the models, and the control variate
         # of the server changes by |S| / N times the mean change of the clients' control variates.
         (mean, change), weights = equal_mean(uploads)
-        model = jax.tree.map(lambda x, y: x + server_rate * (y - x), model, mean)
+        moved = jax.tree.map(lambda x, y: x + server_rate * (y - x), model, mean)
+        model = tree.combine(of_statistics, mean, moved)
         fraction = uploads.reported.sum() / clients
         control = jax.tree.map(lambda c, d: c + fraction * d, control, change)
         new = ServerState(Server(model, control, clients))

@@ -281,6 +281,9 @@ class Problem(NamedTuple):
     # (params, train [n]) -> the argument that `apply` takes instead of the params, which is the
     # params with the statistics of the client's own examples; None: `apply` takes the params
     recall: Callable[[Params, Dataset], Params] | None = None
+    # (params, x [B], mask [B], key) -> the features [B, d] of the pass in which `predict` predicts
+    # with the same mask and key; None: as `features`
+    training_features: Callable[[Params, Array, Array, PRNGKey], Array] | None = None
 
 
 class Task(NamedTuple):
@@ -317,6 +320,9 @@ class Algorithm(NamedTuple):
     - recall: (params, train [n]) -> the argument that `apply` takes instead of the params when the
       client predicts; None: `apply` takes the params. A method sets it if its clients predict with
       more than a model, for example with their own training examples.
+    - predict: (params, x [B], mask [B], key) -> (predictions [B], a term of the loss or None) in
+      training, see `Problem.predict`; None: those of the problem, for a method whose `apply` is the
+      problem's, and otherwise `apply`. Fine-tuning trains by it.
     - validates: whether the method learns from the clients' validation data. A run in which no
       client has any is then refused.
     - warn_of_sizes: (numbers of training examples [C]) -> None; it warns where clients of these
@@ -333,6 +339,7 @@ class Algorithm(NamedTuple):
     validates: bool = False
     warn_of_sizes: Callable[[np.ndarray], None] | None = None
     wire: Any = None
+    predict: Callable[[Params, Array, Array, PRNGKey], tuple[Array, Array | None]] | None = None
 
 
 # (task, *, hyper-parameters) -> Algorithm

@@ -20,9 +20,11 @@ from jaxfl.core.types import (
     Cohort,
     Dataset,
     Federation,
+    Objective,
     Params,
     Pool,
     PRNGKey,
+    Problem,
     State,
     Task,
 )
@@ -35,7 +37,7 @@ from jaxfl.simulation.checks import (
     check_structure,
     label_check,
 )
-from jaxfl.training.objectives import data_loss
+from jaxfl.training.objectives import data_loss, loss_of
 
 
 class Scores(NamedTuple):
@@ -351,6 +353,21 @@ def make_evaluate_models(
     return evaluate_models
 
 
+def fine_tuning_loss(algorithm: Algorithm, problem: Problem) -> Objective:
+    """The data loss of what a client deploys, with predictions in training.
+
+    Example:
+      >>> loss = fine_tuning_loss(jaxfl.algorithms.fedavg(task), task.problem)
+      >>> params = task.problem.init(jax.random.key(0))
+      >>> batch = Dataset(jnp.zeros((2, 8)), jnp.array([0, 1]), jnp.ones(2, bool))
+      >>> round(loss(params, batch, None, jax.random.key(0))[0].item(), 3)
+      0.693
+    """
+    if algorithm.predict is not None:
+        return loss_of(problem, algorithm.predict)
+    return data_loss(problem, algorithm.apply)
+
+
 @checked
 def make_evaluate_cohort(
     algorithm: Algorithm,
@@ -378,7 +395,7 @@ def make_evaluate_cohort(
         f"the task has type {type(task).__name__}: expected a task, such as jaxfl.classification "
         "makes",
     )
-    fine_tune = task.trainer(data_loss(task.problem, algorithm.apply))
+    fine_tune = task.trainer(fine_tuning_loss(algorithm, task.problem))
 
     def evaluate_cohort(
         key: PRNGKey,

@@ -9,7 +9,6 @@ from jaxtyping import Array, Bool, Float, PyTree
 
 from jaxfl.core import tree
 from jaxfl.core.options import checked
-from jaxfl.core.over_clients import over_clients
 from jaxfl.core.types import (
     Accept,
     Chunk,
@@ -21,6 +20,7 @@ from jaxfl.core.types import (
     PRNGKey,
     Problem,
 )
+from jaxfl.training.deployed import completion
 from jaxfl.training.objectives import masked_mean
 
 __all__ = ["Acceptance", "accept_validated"]
@@ -72,11 +72,7 @@ def accept_validated(
 
     mean_of = evaluate_of(first_moment)
     square_of = evaluate_of(second_moment)
-
-    def complete(models: Params, cohort: Cohort) -> Params:
-        if problem.recall is None:
-            return models
-        return over_clients(problem.recall, chunk)(models, cohort.train)
+    complete = completion(problem, chunk)
 
     def accept(model: Params, offer: Params, cohort: Cohort) -> tuple[Params, Bool[Array, "m"]]:
         models = (complete(model, cohort), complete(offer, cohort))

@@ -1,7 +1,9 @@
 """The running statistics of BatchNorm as a part of a model.
 
-Training moves them toward the statistics of each batch. Nothing else does: a penalty of an
-objective is on the parameters (`trainable`), and the optimiser takes the statistics' own step.
+Training moves them toward the statistics of each batch. Nothing else does: predictions and features
+have no derivative by them (`flax_model`), a penalty of an objective is on the parameters
+(`trainable`), and the optimiser takes the statistics' own step. A server averages them: its
+learning rates, duals and learned functions are for parameters.
 """
 
 from typing import Any
@@ -53,6 +55,22 @@ def statistics(model: PyTree) -> Any:
     """
     leaves, _ = tree.split(model, of_statistics)
     return leaves
+
+
+def without_statistics(model: PyTree) -> Any:
+    """The model with zeros in place of its statistics, such as a gradient without their changes.
+
+    Example:
+      >>> model = {"params": {"bias": jnp.ones(2)}, "batch_stats": {"mean": jnp.ones(1)}}
+      >>> parts = without_statistics(model)
+      >>> parts["params"]["bias"].tolist(), parts["batch_stats"]["mean"].tolist()
+      ([1.0, 1.0], [0.0])
+    """
+
+    def leaf(keys: tuple, x: Array) -> Array:
+        return jnp.zeros_like(x) if of_statistics(tree.path(keys)) else x
+
+    return jax.tree_util.tree_map_with_path(leaf, model)
 
 
 def change_term(before: PyTree, after: PyTree) -> Array:

@@ -10,17 +10,20 @@ The statistics of BatchNorm are handled in one of two ways.
   keep the statistics there: `fedbn` does so, and with `norms="batch_stats"` it keeps nothing else.
   Local training updates the statistics by a term of the loss, whose value is 0 and whose gradient
   is the change of the statistics with its sign turned. The optimiser subtracts that gradient
-  unchanged. A penalty of a method's objective is on the parameters alone
-  (`batch_statistics.parameters`).
+  unchanged. Nothing else has a derivative by the statistics: predictions and features take them
+  for constants, and a penalty of a method's objective is on the parameters alone
+  (`batch_statistics.trainable`).
 - "recomputed": the statistics are not a part of the model. Before a client predicts with a model,
   it computes the statistics on its own training examples.
 
-Padded rows do not count in the statistics.
+Padded rows do not count in the statistics. For that, the first axis of what a BatchNorm normalises
+is the batch; `module_layers` refuses a module where it is not.
 """
 
 import inspect
 from collections.abc import Callable
 from contextlib import AbstractContextManager
+from functools import partial
 from typing import Any, Literal, NamedTuple
 
 import jax
@@ -32,8 +35,15 @@ from jaxfl.core import tree
 from jaxfl.core.errors import check
 from jaxfl.core.options import checked
 from jaxfl.core.types import Dataset, Params, PRNGKey
-from jaxfl.training.batch_statistics import STATISTICS, change_term
+from jaxfl.training.batch_statistics import STATISTICS, change_term, of_statistics
 from jaxfl.training.loop import sum_parts
+from jaxfl.training.module_layers import (
+    check_evaluation,
+    check_features,
+    check_recomputable,
+    check_training,
+    layers_of_call,
+)
 
 # number of examples on which statistics are recomputed at a time
 PART = 256
@@ -53,6 +63,9 @@ class Functions(NamedTuple):
     # (model, x [B]) -> the input of the head [B, d], by the module's method `features`; None if the
     # module has no such method, or if its statistics are recomputed
     features: Callable[[Params, Array], Array] | None
+    # (model, x [B], mask [B], key) -> the same in training, of the pass in which `predict`
+    # predicts; None: as `features`
+    training_features: Callable[[Params, Array, Array, PRNGKey], Array] | None
     # (model, examples [n], (x [B] of the examples) -> input of the model [B]) -> the model with its
     # statistics; None if it contains them or needs none
     recall: Callable[[Params, Dataset, Callable[[Array], Array]], Params] | None
@@ -72,7 +85,8 @@ def functions(
       statistics: how batch statistics are handled.
 
     Raises:
-      InputError: the module has batch statistics and its `__call__` takes no `train`.
+      InputError: the module has batch statistics or dropout and its `__call__` takes no `train`, or
+        a layer does not do in training or evaluation what it should, see `module_layers`.
 
     Example:
       >>> pure = functions(nn.Dense(2), jax.ShapeDtypeStruct((1, 3), "float32"), "averaged")
@@ -80,39 +94,46 @@ def functions(
       >>> pure.apply(model, jnp.ones((5, 3))).shape
       (5, 2)
     """
+    name = type(module).__name__
     trains = "train" in inspect.signature(type(module).__call__).parameters
     evaluation: dict[str, Any] = {"train": False} if trains else {}
 
     def init_all(key: PRNGKey, x: Array) -> Params:
         return module.init(key, x, **evaluation)
 
-    shapes = jax.eval_shape(init_all, jax.random.key(0), example)
+    shapes, layers = layers_of_call(init_all, jax.random.key(0), example)
     stateful = STATISTICS in shapes
     check(
         trains or not stateful,
-        f"{type(module).__name__} has batch statistics, and its __call__ takes no `train`: add the "
-        "argument, as in BatchNorm(use_running_average=not train)",
+        f"{name} has batch statistics, and its __call__ takes no `train`: add the argument, as in "
+        "BatchNorm(use_running_average=not train)",
     )
+    check_evaluation(name, layers, trains)
     averaged = stateful and statistics == "averaged"
     recomputed = stateful and not averaged
+    if recomputed:
+        check_recomputable(shapes[STATISTICS], layers)
+    has_features = hasattr(module, "features")
+    takes_train = has_features and "train" in inspect.signature(module.features).parameters
 
     def apply(model: Params, x: Array) -> Array:
-        model = _with_positive_variances(model) if stateful else model
+        model = _constant_statistics(model) if stateful else model
         return _array(module.apply(model, x, **evaluation))
 
     def features(model: Params, x: Array) -> Array:
-        model = _with_positive_variances(model) if stateful else model
-        return _array(module.apply(model, x, method="features"))
+        model = _constant_statistics(model) if stateful else model
+        options: Any = {"train": False} if takes_train else {}
+        return _array(module.apply(model, x, method="features", **options))
 
     # Recomputed statistics are not known during training, so there are no features then.
-    readable = features if hasattr(module, "features") and not recomputed else None
+    readable = features if has_features and not recomputed else None
 
     if not trains:
 
         def plain(model: Params, x: Array, mask: Array, key: PRNGKey) -> tuple[Array, None]:
             return apply(model, x), None
 
-        return Functions(init_all, apply, plain, readable, None, whole_batch=False)
+        return Functions(init_all, apply, plain, readable, None, None, whole_batch=False)
 
     zeros = jax.tree.map(lambda s: jnp.zeros(s.shape, s.dtype), shapes.get(STATISTICS, {}))
 
@@ -120,20 +141,44 @@ def functions(
         model = init_all(key, x)
         return model if averaged else {name: model[name] for name in model if name != STATISTICS}
 
-    def train(model: Params, x: Array, mask: Array, key: PRNGKey) -> tuple[Array, Params]:
-        before = {STATISTICS: zeros} | model if stateful else model
-        options: Any = {"mutable": [STATISTICS], "rngs": {"dropout": key}}
+    def train(
+        model: Params, x: Array, mask: Array, key: PRNGKey, **options: Any
+    ) -> tuple[Array, Params]:
+        before = _constant_statistics({STATISTICS: zeros} | model) if stateful else model
+        options |= {"mutable": [STATISTICS], "rngs": {"dropout": key}}
         with _counting(mask):
-            predictions, updates = module.apply(before, x, train=True, **options)
-        return _array(predictions), updates.get(STATISTICS, {})
+            result, updates = module.apply(before, x, **options)
+        return _array(result), updates.get(STATISTICS, {})
 
     def predict(model: Params, x: Array, mask: Array, key: PRNGKey) -> tuple[Array, Array | None]:
-        predictions, after = train(model, x, mask, key)
+        predictions, after = train(model, x, mask, key, train=True)
         return predictions, change_term(model[STATISTICS], after) if averaged else None
+
+    # The layers of a training pass, which is traced for batches of two sizes.
+    def train_all(model: Params, x: Array, key: PRNGKey) -> tuple:
+        rngs = {"dropout": key}
+        return module.apply(model, x, train=True, mutable=[STATISTICS], rngs=rngs)
+
+    passes = {}
+    for batch in (2, 3):
+        x = jax.ShapeDtypeStruct((batch, *example.shape[1:]), example.dtype)
+        _, passes[batch] = layers_of_call(train_all, shapes, x, jax.random.key(0))
+    check_training(name, passes)
+    on = {layer.path for layer in passes[2] if layer.trains}
+
+    # With the mask and the key of `predict`, layers compute what they compute there.
+    def training_features(model: Params, x: Array, mask: Array, key: PRNGKey) -> Array:
+        options: Any = {"train": True} if takes_train else {}
+        with _training_calls(module):
+            (embeddings, _), layers = layers_of_call(
+                partial(train, method="features", **options), model, x, mask, key, shapes=False
+            )
+        check_features(name, [layer for layer in layers if layer.path in on])
+        return embeddings
 
     def recall(models: Params, data: Dataset, model_input: Callable[[Array], Array]) -> Params:
         def of_inputs(model: Params, x: Array, mask: Array, key: PRNGKey) -> tuple[Array, Params]:
-            return train(model, model_input(x), mask, key)
+            return train(model, model_input(x), mask, key, train=True)
 
         return jax.tree.map(
             lambda model: model | {STATISTICS: _statistics(of_inputs, model, data)},
@@ -142,7 +187,13 @@ def functions(
         )
 
     return Functions(
-        init, apply, predict, readable, recall if recomputed else None, whole_batch=stateful
+        init,
+        apply,
+        predict,
+        readable,
+        None if readable is None else training_features,
+        recall if recomputed else None,
+        whole_batch=stateful,
     )
 
 
@@ -214,11 +265,31 @@ def _norms(statistics: PyTree, path: tuple = ()):
             yield from _norms(below, (*path, name))
 
 
-def _with_positive_variances(model: Params) -> Params:
-    """The model with its variances at least 0: noise or a server's step can make them negative."""
+def _constant_statistics(model: Params) -> Params:
+    """The model with statistics that have no derivative, and variances of at least 0.
+
+    Noise or a server's step can make variances negative.
+    """
 
     def leaf(keys: tuple, x: Array) -> Array:
-        names = tree.path(keys).split("/")
-        return jnp.maximum(x, 0.0) if names[0] == STATISTICS and names[-1] == "var" else x
+        names = tree.path(keys)
+        if not of_statistics(names):
+            return x
+        x = jnp.maximum(x, 0.0) if names.endswith("/var") else x
+        return jax.lax.stop_gradient(jnp.asarray(x))
 
     return jax.tree_util.tree_map_with_path(leaf, model)
+
+
+def _training_calls(module: nn.Module) -> AbstractContextManager:
+    """A context in which the module calls itself with train=True, unless it says otherwise."""
+    names = inspect.signature(type(module).__call__)
+
+    def intercept(call: Callable, arguments: tuple, named: dict, context: Any):
+        if context.method_name == "__call__" and context.module.path == ():
+            given = names.bind_partial(context.module, *arguments, **named).arguments
+            if "train" not in given:
+                named = named | {"train": True}
+        return call(*arguments, **named)
+
+    return nn.intercept_methods(intercept)

@@ -31,14 +31,42 @@ def data_loss(problem: Problem, apply: Callable | None = None) -> Objective:
       >>> round(value.item(), 3)  # two logits of 0
       0.693
     """
-    forward = problem.apply if apply is None else apply
+    if apply is None or apply is problem.apply:
+        return loss_of(problem, training_predictions(problem))
+    return loss_of(problem, lambda params, x, mask, key: (apply(params, x), None))
 
-    def predict(params: Params, x: Array, mask: Array, key: PRNGKey):
-        if problem.predict is not None and forward is problem.apply:
-            return problem.predict(params, x, mask, key)
-        return forward(params, x), None
 
-    return loss_of(problem, predict)
+def deployed_loss(problem: Problem) -> Objective:
+    """The mean error of a batch's predictions by the model as a client deploys it.
+
+    Dropout is off and statistics are the model's own, so the value depends on no key.
+
+    Example:
+      >>> params = task.problem.init(jax.random.key(0))
+      >>> batch = Dataset(jnp.zeros((2, 8)), jnp.array([0, 1]), jnp.ones(2, bool))
+      >>> value, aux = deployed_loss(task.problem)(params, batch, None, jax.random.key(0))
+      >>> round(value.item(), 3)
+      0.693
+    """
+    return loss_of(problem, lambda params, x, mask, key: (problem.apply(params, x), None))
+
+
+def training_predictions(problem: Problem) -> Callable:
+    """The predictions of a problem in training.
+
+    Returns:
+      (params, x [B], mask [B], key) -> (predictions [B], a term of the loss or None).
+
+    Example:
+      >>> params = task.problem.init(jax.random.key(0))
+      >>> predict = training_predictions(task.problem)
+      >>> predictions, term = predict(params, jnp.zeros((5, 8)), jnp.ones(5), jax.random.key(0))
+      >>> predictions.shape, term
+      ((5, 2), None)
+    """
+    if problem.predict is not None:
+        return problem.predict
+    return lambda params, x, mask, key: (problem.apply(params, x), None)
 
 
 def loss_of(problem: Problem, predict: Callable) -> Objective:

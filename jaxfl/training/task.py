@@ -16,6 +16,7 @@ from jaxfl.core.types import (
     Evaluate,
     Fit,
     Gradient,
+    Gradients,
     Micro,
     Objective,
     Params,
@@ -30,7 +31,7 @@ from jaxfl.core.types import (
 from jaxfl.kernels.sparse import top_edges as keep_top_edges
 from jaxfl.training import flax_model
 from jaxfl.training.acceptance import Acceptance, accept_validated
-from jaxfl.training.batch_statistics import moving_statistics
+from jaxfl.training.batch_statistics import moving_statistics, without_statistics
 from jaxfl.training.gradients import full_gradient, full_loss
 from jaxfl.training.objectives import correct, cross_entropy, squared_error, with_augmentation
 from jaxfl.training.optimizers import Optimizer, check_optimizer, map_optimizer, sgd
@@ -181,9 +182,10 @@ def supervised(
 
     Raises:
       InputError: the model or the optimiser is something else, or the example has another number of
-        axes than the clients' examples. `example_clip` is given and the model has batch statistics.
-        A method whose objective depends on a batch as a whole raises it too if `example_clip` is
-        given.
+        axes than the clients' examples. `example_clip` is given and the model has batch statistics;
+        or a layer of the model does not do in training or in evaluation what it should, see
+        `module_layers`. A method whose objective depends on a batch as a whole raises it too if
+        `example_clip` is given.
 
     Example:
       >>> error = lambda prediction, y: jnp.abs(prediction[:, 0] - y)
@@ -250,6 +252,12 @@ def supervised(
         predictions, term = pure.predict(*cast(params, x), mask, key)
         return widened(predictions), term
 
+    def features_of(features: Callable) -> Callable:
+        def training_features(params: Params, x: Array, mask: Array, key: PRNGKey) -> Array:
+            return features(*cast(params, x), mask, key).astype(jnp.float32)
+
+        return training_features
+
     def on_model_inputs(recall: Callable) -> Callable:
         return lambda params, train: recall(params, train, lambda x: _to_float(x, scale, shift))
 
@@ -263,6 +271,7 @@ def supervised(
         features=None if pure.features is None else in_float32(pure.features),
         predict=predict,
         recall=None if pure.recall is None else on_model_inputs(pure.recall),
+        training_features=pure.training_features and features_of(pure.training_features),
     )
     options = {
         "optimizer": optimizer,
@@ -285,7 +294,16 @@ def supervised(
         return trainer(objective, **settings)
 
     def gradient_of(objective: Objective) -> Gradient:
-        return full_gradient(objective, batch_size=batch_size, micro=parts, chunk=chunk)
+        gradient = full_gradient(objective, batch_size=batch_size, micro=parts, chunk=chunk)
+        if not pure.whole_batch:
+            return gradient
+
+        # The change of a statistic is no derivative.
+        def of_parameters(*arguments: Any) -> Gradients:
+            answer = gradient(*arguments)
+            return answer._replace(grads=without_statistics(answer.grads))
+
+        return of_parameters
 
     def evaluate_of(objective: Objective) -> Evaluate:
         return full_loss(objective, batch_size=batch_size, micro=parts, chunk=chunk)

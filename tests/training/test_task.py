@@ -9,7 +9,7 @@ import optax
 import pytest
 from flax import linen as nn
 from sklearn.linear_model import LinearRegression
-from toys import differ, equal, opposite_groups
+from toys import differ, equal, marked, marked_groups, normed, opposite_groups
 from toys import linear as logistic
 
 import jaxfl
@@ -21,6 +21,7 @@ from jaxfl.data import load
 from jaxfl.experiment import Setting
 from jaxfl.experiment.session.build import make_task
 from jaxfl.models import linear, mlp
+from jaxfl.training.deployed import deployed_losses
 from jaxfl.training.gradients import count_batches
 from jaxfl.training.objectives import data_loss
 from jaxfl.training.task import Training, supervised
@@ -138,6 +139,49 @@ def test_the_loss_on_all_data_is_that_of_the_full_gradient():
         alone = jax.tree.map(lambda x, i=i: x[i][data.train.mask[i]], data.train)
         one = jax.tree.map(lambda x, i=i: x[i], start)
         np.testing.assert_allclose(found[i], loss(one, alone, None, KEY)[0], rtol=1e-5)
+
+
+@pytest.mark.slow
+def test_the_gradient_of_a_model_with_statistics_is_that_of_finite_differences():
+    """Along the line between two models, as servers take it for the derivative by a weight."""
+    task = normed(batch_size=64)
+    loss = data_loss(task.problem)
+    data = opposite_groups(clients=1)
+    first, second = (task.problem.init(jax.random.key(seed)) for seed in (0, 1))
+    second["batch_stats"] = jax.tree.map(lambda x: x + 3.0, second["batch_stats"])
+    between = jax.jit(lambda w: tree.broadcast(tree.interpolate(first, second, w), 1))
+
+    def value(weight):
+        return float(task.gradient(loss)(KEY, between(weight), data.train, jnp.arange(1)).loss[0])
+
+    grads = task.gradient(loss)(KEY, between(0.4), data.train, jnp.arange(1)).grads
+    towards = jax.tree.map(lambda b, a: (b - a)[None], second, first)
+    taken = float(tree.dot(grads, towards))
+    np.testing.assert_allclose(taken, (value(0.41) - value(0.39)) / 0.02, atol=0.02)
+
+
+@pytest.mark.parametrize("statistics", ["averaged", "recomputed"])
+def test_deployed_losses_are_those_of_the_deployed_models(statistics):
+    """By NumPy: without dropout, with the model's statistics or those of the client's examples."""
+    data = marked_groups()
+    task = marked(statistics=statistics)
+    cohort = Cohort(jnp.arange(6), data.train, data.val)
+    model = task.problem.init(KEY)
+    if statistics == "averaged":
+        model["batch_stats"]["BatchNorm_0"]["mean"] += 2.0
+    found = deployed_losses(task)(tree.broadcast(model, 6), data.val, cohort)
+    layers = jax.tree.map(lambda x: np.asarray(x, np.float64), model["params"])
+    for i in range(6):
+        mask = np.asarray(data.val.mask[i])
+        x, y = np.asarray(data.val.x[i], np.float64)[mask], np.asarray(data.val.y[i])[mask]
+        # Epsilon is 1; recomputed statistics are the mean e_i and the variance 0.
+        mean, variance = (2.0, 1.0) if statistics == "averaged" else (np.eye(6)[i], 0.0)
+        norm = layers["BatchNorm_0"]
+        x[:, :6] = (x[:, :6] - mean) / np.sqrt(variance + 1) * norm["scale"] + norm["bias"]
+        hidden = x @ layers["Dense_0"]["kernel"] + layers["Dense_0"]["bias"]
+        logits = np.maximum(hidden, 0) @ layers["Dense_1"]["kernel"] + layers["Dense_1"]["bias"]
+        losses = np.log(np.exp(logits).sum(axis=1)) - logits[np.arange(len(y)), y]
+        np.testing.assert_allclose(found[i], losses.mean(), rtol=1e-5)
 
 
 def test_a_model_without_a_head_is_refused_by_methods_that_need_one():

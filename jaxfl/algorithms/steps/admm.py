@@ -15,7 +15,7 @@ from jaxtyping import Array, Bool, Float, Int, PyTree
 from jaxfl.core import tree
 from jaxfl.core.ragged import padded
 from jaxfl.core.types import Cohort, Dataset, Fit, Fitted, Objective, Params, PRNGKey, Scalar
-from jaxfl.training.batch_statistics import trainable
+from jaxfl.training.batch_statistics import of_statistics, trainable
 
 
 class Client(NamedTuple):
@@ -116,7 +116,7 @@ def primal(
 
     def _without_examples(dual: Params, centre: Params, decay: Array) -> Params:
         sums = jax.tree.map(lambda phi, u: phi + rho * u, dual, centre)
-        return tree.scale(sums, 1 / (rho + 2 * decay))
+        return tree.combine(of_statistics, centre, tree.scale(sums, 1 / (rho + 2 * decay)))
 
     return Primal(enlist, solve)
 
@@ -174,7 +174,7 @@ def message(model: PyTree, dual: PyTree, rho: Scalar) -> PyTree:
 
 
 def ascend(dual: PyTree, model: PyTree, shared: PyTree, rate: Scalar) -> PyTree:
-    """(16): the new dual of a client, phi_k + rate (u - w_k).
+    """(16): the new dual of a client, phi_k + rate (u - w_k); 0 for statistics of BatchNorm.
 
     Args:
       dual: phi_k.
@@ -186,7 +186,8 @@ def ascend(dual: PyTree, model: PyTree, shared: PyTree, rate: Scalar) -> PyTree:
       >>> ascend(jnp.array([1.0]), jnp.array([3.0]), jnp.array([5.0]), 0.5).tolist()
       [2.0]
     """
-    return jax.tree.map(lambda phi, w, u: phi + rate * (u - w), dual, model, shared)
+    after = jax.tree.map(lambda phi, w, u: phi + rate * (u - w), dual, model, shared)
+    return tree.combine(of_statistics, dual, after)
 
 
 def dual_rate(rho: Scalar, step: Scalar | None, exact: bool) -> Scalar:

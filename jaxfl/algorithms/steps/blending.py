@@ -18,6 +18,7 @@ from jaxfl.core import tree
 from jaxfl.core.messages import Down, Outcome, ServerState, Uploads
 from jaxfl.core.tree import Layers
 from jaxfl.core.types import Cohort, Dataset, Fit, Params, PRNGKey, Problem, Scalar, Task
+from jaxfl.training.batch_statistics import of_statistics
 from jaxfl.training.objectives import data_loss, of_part
 
 
@@ -103,6 +104,8 @@ def learned_blend(task: Task, rate: Scalar, epochs: int) -> Fit:
 
     def objective(blend: Params, batch: Dataset, anchor: tuple, key: PRNGKey):
         local, other, rest = anchor
+        # A of a statistic stays: the change of a statistic is no derivative.
+        blend = tree.combine(of_statistics, jax.lax.stop_gradient(blend), blend)
         return loss(blended(local, other, blend), batch, rest, key)
 
     clip = optax.stateless(

@@ -7,11 +7,10 @@ from jax import lax
 from jaxtyping import Array, Bool, Float, Int
 
 from jaxfl.algorithms.steps.client import train_and_send
-from jaxfl.algorithms.steps.personal import deploy_key
 from jaxfl.core import tree
 from jaxfl.core.messages import Down, Report, Up
-from jaxfl.core.streams import stream
 from jaxfl.core.types import Cohort, Params, PRNGKey, Task
+from jaxfl.training.deployed import deployed_losses
 from jaxfl.training.objectives import data_loss
 
 
@@ -31,37 +30,37 @@ def offer(models: Params, offered: Bool[Array, "m k"]) -> Down:
     return Down(models, offered, floats=size * offered.sum(axis=1))
 
 
-def choice(task: Task) -> Callable[[PRNGKey, Down, Cohort], Int[Array, "m"]]:
-    """The choice of one of K models by the loss on the client's own training data.
+def choice(task: Task) -> Callable[[Down, Cohort], Int[Array, "m"]]:
+    """The choice of one of K models by its loss on the client's own training data, if deployed.
 
     Returns:
-      choose(key, a download of K models or an `offer`, cohort) -> the number of each client's model
-      [M]. A NaN is never the lowest loss.
+      choose(a download of K models or an `offer`, cohort) -> the number of each client's model [M].
+      A NaN is never the lowest loss.
 
     Example:
       >>> choose = choice(task)
       >>> models = tree.broadcast(task.problem.init(jax.random.key(0)), 3)
-      >>> jax.eval_shape(choose, jax.random.key(0), Down(models), cohort).shape
+      >>> jax.eval_shape(choose, Down(models), cohort).shape
       (4,)
     """
-    evaluate = task.evaluate(data_loss(task.problem))
+    losses_of = deployed_losses(task)
 
-    def losses(key: PRNGKey, models: Params, cohort: Cohort) -> Float[Array, "m k"]:
+    def losses(models: Params, cohort: Cohort) -> Float[Array, "m k"]:
         def of_model(model: Params) -> Float[Array, "m"]:
             stacked = tree.broadcast(model, cohort.ids.size)
-            return evaluate(key, stacked, cohort.train, cohort.ids)
+            return losses_of(stacked, cohort.train, cohort)
 
         values = lax.map(of_model, models).T
         largest = jnp.finfo(values.dtype).max
         return jnp.where(values < largest, values, largest)
 
-    def choose(key: PRNGKey, down: Down, cohort: Cohort) -> Int[Array, "m"]:
+    def choose(down: Down, cohort: Cohort) -> Int[Array, "m"]:
         models, offered, *_ = down
         if isinstance(offered, tuple):
-            return losses(key, models, cohort).argmin(axis=1).astype(jnp.int32)
+            return losses(models, cohort).argmin(axis=1).astype(jnp.int32)
 
         def lowest() -> Int[Array, "m"]:
-            return jnp.where(offered, losses(key, models, cohort), jnp.inf).argmin(axis=1)
+            return jnp.where(offered, losses(models, cohort), jnp.inf).argmin(axis=1)
 
         several = (offered.sum(axis=1) > 1).any()
         return lax.cond(several, lowest, lambda: offered.argmax(axis=1)).astype(jnp.int32)
@@ -85,7 +84,7 @@ def train_choice(task: Task) -> Callable[[PRNGKey, tuple, Down, Cohort], tuple]:
     choose = choice(task)
 
     def client(key: PRNGKey, memory: tuple, down: Down, cohort: Cohort) -> tuple[tuple, Up, Report]:
-        number = choose(stream(key, "evaluate"), down, cohort)
+        number = choose(down, cohort)
         start = tree.take(down.common, number)
         _, up, report = train_and_send(fit, key, start, None, cohort)
         return memory, up._replace(plain=number), report
@@ -107,6 +106,6 @@ def deploy_choice(task: Task) -> Callable[[tuple, Down, Cohort], Params]:
     choose = choice(task)
 
     def deploy(memory: tuple, down: Down, cohort: Cohort) -> Params:
-        return tree.take(down.common, choose(deploy_key(), down, cohort))
+        return tree.take(down.common, choose(down, cohort))
 
     return deploy

@@ -54,6 +54,30 @@ def features_of(problem: Problem) -> Callable[[Params, Array], Array]:
     return problem.features
 
 
+def training_features_of(problem: Problem) -> Callable:
+    """The function that computes the input of the model's head in training.
+
+    Features and predictions of a batch are those of one pass, with the same dropout and the same
+    statistics of the batch, if `Problem.predict` gets the same mask and key.
+
+    Returns:
+      (params, x [B], mask [B], key) -> [B, d].
+
+    Raises:
+      InputError: the model does not define its features.
+
+    Example:
+      >>> features = training_features_of(task.problem)
+      >>> params = task.problem.init(jax.random.key(0))
+      >>> features(params, jnp.zeros((5, 8)), jnp.ones(5), jax.random.key(0)).shape
+      (5, 8)
+    """
+    features = features_of(problem)
+    if problem.training_features is not None:
+        return problem.training_features
+    return lambda params, x, mask, key: features(params, x)
+
+
 # Examples whose features are computed at a time.
 PART = 64
 

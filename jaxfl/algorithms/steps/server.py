@@ -11,6 +11,7 @@ from jaxfl.core.messages import Outcome, ServerState, Uploads
 from jaxfl.core.types import Params, PRNGKey, Scalar
 from jaxfl.kernels import robust
 from jaxfl.kernels.mixing import mix, size_weights
+from jaxfl.training.batch_statistics import of_statistics
 
 # uploads -> (the aggregate, the senders' weights [M]); the weights are None if the aggregate is not
 # a weighted mean
@@ -96,7 +97,8 @@ def take_mean(aggregate: Aggregate = equal_mean, fraction: Scalar | None = None)
 
     Args:
       aggregate: the mean, with weights.
-      fraction: how far the model moves from what it was to the mean. None: it is the mean.
+      fraction: how far the model moves from what it was to the mean; its statistics of BatchNorm
+        are the mean. None: it is the mean.
 
     Example:
       >>> received = jnp.array([[8.0], [8.0], [8.0], [8.0]])
@@ -109,7 +111,8 @@ def take_mean(aggregate: Aggregate = equal_mean, fraction: Scalar | None = None)
     def server(key: PRNGKey, state: ServerState, uploads: Uploads) -> Outcome:
         model, weights = aggregate(uploads)
         if fraction is not None:
-            model = tree.interpolate(state.server, model, fraction)
+            moved = tree.interpolate(state.server, model, fraction)
+            model = tree.combine(of_statistics, model, moved)
         return Outcome(ServerState(model), weights=tree.broadcast(weights, uploads.ids.size))
 
     return server

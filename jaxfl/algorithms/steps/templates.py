@@ -31,6 +31,7 @@ from jaxfl.core.messages import (
 )
 from jaxfl.core.types import Algorithm, Cohort, Dataset, Objective, Params, PRNGKey, Task
 from jaxfl.kernels.server import optimizer_step
+from jaxfl.training.batch_statistics import of_statistics, trainable
 from jaxfl.training.objectives import data_loss
 
 
@@ -56,7 +57,8 @@ def global_model(
       anchor: (start [M], last [M]) -> the objective's anchor [M]. `last` is each client's last
         trained model if clients keep them, or the global model for a client without one.
       aggregate: how the server makes one model from those that it received.
-      server_optimizer: its gradient is the old global model minus the aggregate. None: the
+      server_optimizer: its gradient is the old global model minus the aggregate, of which it does
+        not see statistics of BatchNorm: those of the aggregate are the new ones. None: the
         aggregate is the new global model.
       keep_trained: clients keep their last trained model.
       deploy_trained: clients deploy their last trained model, not the global model, which only
@@ -74,7 +76,8 @@ def global_model(
     def init(key: PRNGKey, train: Dataset) -> tuple[PyTree, ServerState]:
         memory, state = first(key, train)
         if server_optimizer is not None:
-            state = ServerState((state.server, server_optimizer.init(state.server)))
+            opt_state = server_optimizer.init(trainable(state.server))
+            state = ServerState((state.server, opt_state))
         return memory, state
 
     def download(state: ServerState) -> Down:
@@ -93,7 +96,9 @@ def global_model(
         new, weights = aggregate(uploads)
         if server_optimizer is not None:
             model, opt_state = state.server
-            new = optimizer_step(server_optimizer, opt_state, model, new)
+            parts = trainable(model), trainable(new)
+            moved, opt_state = optimizer_step(server_optimizer, opt_state, *parts)
+            new = tree.combine(of_statistics, new, moved), opt_state
         if weights is not None:
             weights = tree.broadcast(weights, uploads.ids.size)
         return Outcome(ServerState(new), weights=weights)
