@@ -254,7 +254,7 @@ def supervised(
 
     def features_of(features: Callable) -> Callable:
         def training_features(params: Params, x: Array, mask: Array, key: PRNGKey) -> Array:
-            return features(*cast(params, x), mask, key).astype(jnp.float32)
+            return widened(features(*cast(params, x), mask, key))
 
         return training_features
 

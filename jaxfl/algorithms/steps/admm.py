@@ -121,8 +121,13 @@ def primal(
     return Primal(enlist, solve)
 
 
-def _zero_padded(data: Dataset) -> Dataset:
-    """The examples of clients as arrays in which padding is 0: it may hold NaN, which spreads."""
+def _zero_padded(data: PyTree) -> PyTree:
+    """The examples of clients as arrays in which padding is 0: it may hold NaN, which spreads.
+
+    Data of other forms have no padding.
+    """
+    if not isinstance(data, Dataset):
+        return data
     data = padded(data)
 
     def clear(values: Array) -> Array:
