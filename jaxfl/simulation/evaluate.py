@@ -6,6 +6,7 @@ from typing import Literal, NamedTuple, Protocol, get_args, runtime_checkable
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jax import lax
 from jax.core import Tracer
 from jaxtyping import Array, Float, Int
@@ -91,7 +92,7 @@ class EvaluateState(Protocol):
         key: PRNGKey,
         federation: Federation,
         state: State,
-        ids: Int[Array, "m"],
+        ids: Int[Array, "m"] | Int[np.ndarray, "m"],
         trained: Params | None = None,
         round: Int[Array, ""] | int | None = None,
     ) -> Evaluation:
@@ -268,7 +269,7 @@ def make_evaluate(
         key: PRNGKey,
         federation: Federation,
         state: State,
-        ids: Int[Array, "m"],
+        ids: Int[Array, "m"] | Int[np.ndarray, "m"],
         trained: Params | None = None,
         round: Int[Array, ""] | int | None = None,
     ) -> Evaluation:
