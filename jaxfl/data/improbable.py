@@ -5,12 +5,12 @@ the command line say the same.
 """
 
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
 from jaxfl.core.errors import warn
-from jaxfl.core.ragged import is_ragged
+from jaxfl.core.ragged import Ragged
 from jaxfl.core.types import Dataset, Pool
 from jaxfl.data.source import Source
 
@@ -224,8 +224,8 @@ def label_shares(test: Dataset | Pool, classes: int) -> np.ndarray:
       [[0.5, 0.5]]
     """
     mask = np.asarray(test.mask, float)
-    y: Any = test.y
-    y = np.broadcast_to(np.asarray(y.padded() if is_ragged(y) else y), mask.shape)
+    y = test.y.padded() if isinstance(test.y, Ragged) else test.y
+    y = np.broadcast_to(np.asarray(y), mask.shape)
     counts = np.stack([np.where(y == label, mask, 0.0).sum(axis=1) for label in range(classes)], 1)
     total = counts.sum(axis=1, keepdims=True)
     return np.where(total > 0, counts / np.where(total > 0, total, 1.0), np.nan)

@@ -364,6 +364,10 @@ NUMBERS = [
         for v in ["nan", "inf", "-1", "0", "1.01", "1e400"]
     ],
     *[
+        ([*RUN, "--smallest", value], "expected a whole number from 1 to")
+        for value in ("-1", "0", HUGE)
+    ],
+    *[
         ([*RUN, "--topology", value], "expected a whole number from 3 to 5")
         for value in ("-1", "0", "2", HUGE)
     ],
@@ -466,7 +470,7 @@ FITS = [
     ([*RUN, "--dataset", "one_class", *DATA], "2 classes a client do not divide 1 classes"),
     (
         [*RUN, "--dataset", "few_each", *DATA],
-        "no owner has 10 examples or more: choose another partition",
+        "no owner has 10 examples or more: give a lower number (smallest=1, --smallest 1)",
     ),
     (["describe", "--classes-per-client", "3"], "3 classes a client do not divide 10 classes"),
     ([*RUN, "--concept", "rotation", "--concept-groups", "3"], "expected 2 or 4"),
@@ -532,6 +536,7 @@ IDLE = [
     ([*RUN, "--feature-noise", "0.2"], "without --concept feature_noise: leave it out"),
     ([*RUN, "--concept", "rotation", "--feature-noise", "1"], "without --concept feature_noise"),
     ([*RUN, "--topology", "3"], "without --partition nodes: leave it out, or give both"),
+    ([*RUN, "--partition", "iid", "--smallest", "3"], "without --partition"),
     ([*RUN, "--own", "0.5"], "--own is 0.5, and has no effect without --test own"),
     ([*RUN, "--attack-ratio", "0.2"], "--attack-ratio is 0.2, and has no effect without --attack"),
     ([*RUN, "--attack-seed", "1"], "--attack-seed is 1, and has no effect without --attack"),

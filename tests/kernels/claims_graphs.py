@@ -28,6 +28,7 @@ from jaxfl.kernels.similarity import (
     distances_l2,
     gram,
     inverse_norms,
+    root,
     scaled,
     similarities,
     squared_differences,
@@ -470,6 +471,7 @@ TABLE = [
         "pairs",
         "twins symmetric nonnegative",
     ),
+    Kernel("similarity.root", lambda c: root(jnp.abs(c.models)), "rows", "nonnegative"),
     Kernel(
         "similarity.inverse_norms",
         lambda c: inverse_norms(c.models),
