@@ -219,7 +219,7 @@ def test_fine_tuning_trains_by_the_training_pass(factory):
     algorithm = made(factory, marked)
     data = marked_groups()
     state = jit(algorithm.init)(KEY, data.train)
-    model = pick(deployed(algorithm, state, C, data), 2)
+    model = jax.tree.map(jnp.asarray, pick(deployed(algorithm, state, C, data), 2))
     mask = np.asarray(data.train.mask[2])
     batch = jax.tree.map(lambda x: x[2][mask], data.train)
     loss = fine_tuning_loss(algorithm, marked().problem)

@@ -401,7 +401,7 @@ def test_weights_of_short_sketches_are_other_ones_in_each_round_and_find_the_gro
 
 @pytest.mark.parametrize(
     ("option", "message"),
-    [({"measure": "l1"}, "no l1 distances"), ({"alpha": "measured"}, "snap, prior, solver and sk")],
+    [({"measure": "l1"}, "no l1 distances"), ({"alpha": "measured"}, "snap, prior, solver, sk")],
 )
 def test_sketches_are_refused_where_they_have_no_meaning(option, message):
     with pytest.raises(InputError, match=message):
