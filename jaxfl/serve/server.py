@@ -183,6 +183,14 @@ def settings_of(form: Form, key: PRNGKey, init_key: PRNGKey) -> Settings:
       form: of the method's messages.
       key: of the rounds.
       init_key: of the first state.
+
+    Example:
+      >>> wire = jaxfl.algorithms.fedavg(task).wire
+      >>> example = (jnp.zeros(8), jnp.zeros((), jnp.int32))
+      >>> form = jaxfl.serve.forms.form_of(wire, task.upload, example, 9, 4)
+      >>> key = jax.random.key(0)
+      >>> settings_of(form, key, key)["clients"]
+      '9'
     """
     return {
         "clients": str(form.clients),

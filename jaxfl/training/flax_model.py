@@ -113,7 +113,8 @@ def functions(
     recomputed = stateful and not averaged
     if recomputed:
         check_recomputable(shapes[STATISTICS], layers)
-    has_features = hasattr(module, "features")
+    # A layer may have a number of that name.
+    has_features = callable(getattr(module, "features", None))
     takes_train = has_features and "train" in inspect.signature(module.features).parameters
 
     def apply(model: Params, x: Array) -> Array:

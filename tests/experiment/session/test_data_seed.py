@@ -83,7 +83,7 @@ def test_runs_of_other_seeds_open_the_clients_on_disk_if_these_are_theirs(
     stored = {"store": str(tmp_path / "data"), "keep_models": False, "concept": None}
     first = resolve(dataclasses.replace(SHORT, data_seed=data_seed, seed=1, **stored))
     second = resolve(dataclasses.replace(SHORT, data_seed=data_seed, seed=2, **stored))
-    expected = build(first, gather(first)).digest
+    expected = build(first, gather(first)).data.digest
     if fits:
         assert build(second, gather(second)).digest == expected
     else:

@@ -127,9 +127,10 @@ def test_a_changed_option_is_named_and_refused(name, runs, config, data):
 def test_a_changed_config_is_one_line_on_the_command_line(stopped, capsys):
     edit(stopped, lr=0.5, partition="dirichlet")
     assert main(["resume", str(stopped)]) == 2
-    said = capsys.readouterr().err
-    assert "--lr was 0.01 and is 0.5; --partition was iid and is dirichlet" in said
-    assert said.count("\n") == 1
+    # Warnings of the data may stand before it.
+    assert "--lr was 0.01 and is 0.5; --partition was iid and is dirichlet" in (
+        capsys.readouterr().err.splitlines()[-1]
+    )
     assert not (stopped / "summary.json").exists()
 
 
