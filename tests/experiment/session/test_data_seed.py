@@ -85,7 +85,7 @@ def test_runs_of_other_seeds_open_the_clients_on_disk_if_these_are_theirs(
     second = resolve(dataclasses.replace(SHORT, data_seed=data_seed, seed=2, **stored))
     expected = build(first, gather(first)).data.digest
     if fits:
-        assert build(second, gather(second)).digest == expected
+        assert build(second, gather(second)).data.digest == expected
     else:
         with pytest.raises(ValueError, match=r"clients of another run \(seed differ\)"):
             gather(second)
