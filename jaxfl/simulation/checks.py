@@ -139,7 +139,9 @@ def warn_of_sizes(algorithm: Algorithm, federation: Federation) -> None:
 
     Example:
       >>> federation = jaxfl.types.Federation(cohort.train, cohort.val, cohort.val)
-      >>> warn_of_sizes(jaxfl.algorithms.fednova(task), federation)  # four clients of equal sizes
+      >>> algorithm = jaxfl.algorithms.fednova(task)
+      >>> warn_of_sizes(algorithm, federation) is None  # four clients of equal sizes
+      True
     """
     mask = federation.train.mask
     if algorithm.warn_of_sizes is None or not getattr(mask, "is_fully_addressable", True):
