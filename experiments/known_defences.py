@@ -14,6 +14,7 @@ from typing import Any, Literal, NamedTuple, Protocol, get_args
 import jax
 import jax.numpy as jnp
 import numpy as np
+import optax
 import tyro
 from jax import lax
 from jaxtyping import Array, Bool, Float, Int, Num
@@ -109,7 +110,7 @@ COLUMNS = {
 }
 TITLES = {
     "accuracy": "accuracy of the benign clients, %",
-    "taken": f"images with the corner that the benign clients take for a {TARGET}, %",
+    "taken": f"images with the corner that the benign clients take for a {TARGET}, % in each seed",
     "weight": "weight of the malicious clients in benign mixtures, %",
 }
 SMOKE = {"rounds": 1, "local_steps": 1, "seeds": 1, "partitions": ("iid",)}
@@ -176,13 +177,14 @@ def corner(images: Num[np.ndarray, "n h w c"], white: float) -> Num[np.ndarray, 
 def backdoor(task: Task, source: Source, noise: Any) -> Attack:
     """The update of training on all examples, of which every second has the corner and the target.
 
-    All malicious clients train on the whole training set, each with batches of its own.
+    All malicious clients train on the whole training set, each with batches of its own. They take
+    plain steps: with the momentum of benign clients pFedGraph lets fewer of them into its mixtures.
     """
     every_second = np.arange(len(source.y_train)) % 2 == 0
     y = np.where(every_second, TARGET, source.y_train)
     marked = corner(source.x_train, source.white)
     x = np.where(every_second[:, None, None, None], marked, source.x_train)
-    fit = task.trainer(data_loss(task.problem))
+    fit = task.trainer(data_loss(task.problem), optimizer=optax.sgd(0.1), steps=40)
 
     def attack(key: PRNGKey, before: Params, updates: Array, malicious: Array) -> Array:
         train_key, noise_key = jax.random.split(key)
@@ -270,13 +272,27 @@ def program(setting: Setting, source: Source) -> Run:
     return run
 
 
-def cells(outcomes: Outcomes, measure: str) -> list[list[str]]:
-    """Defences in rows, threats in columns: the name of the defence, means over seeds in %."""
+def values(outcomes: Outcomes, measure: str) -> Float[np.ndarray, "d t s"]:
+    """What the columns of a measure have, in %: defences, threats, seeds."""
     place = Outcome._fields.index(measure)
-    return [
-        [name, *(f"{100 * np.mean(row[threat][place]):.1f}" for threat in COLUMNS[measure])]
-        for name, row in outcomes.items()
-    ]
+    rows = outcomes.values()
+    return 100 * np.array([[row[threat][place] for threat in COLUMNS[measure]] for row in rows])
+
+
+def cells(outcomes: Outcomes, measure: str) -> list[list[str]]:
+    """Defences in rows, threats in columns: the name of the defence, and numbers in %.
+
+    These are means over the seeds. But a backdoor is in nearly all mixtures of a seed or in none,
+    so each seed has a number in the cells of `taken`.
+    """
+
+    def cell(seeds: Float[np.ndarray, "s"]) -> str:
+        if measure == "taken":
+            return " / ".join(f"{number:.0f}" for number in seeds)
+        return f"{seeds.mean():.1f}"
+
+    rows = values(outcomes, measure)
+    return [[name, *map(cell, row)] for name, row in zip(outcomes, rows, strict=True)]
 
 
 def table(outcomes: Outcomes, measure: str, partition: str) -> Table:
@@ -304,23 +320,18 @@ def picture(results: dict[str, Outcomes]) -> bytes:
     """A panel for each partition: accuracies, and how many images with the corner are taken."""
     figure, panels = drawing.canvas(len(results), width=5.5, height=5.0)
     for panel, (partition, outcomes) in zip(panels, results.items(), strict=True):
-        rows = [
-            accuracies[1:] + fractions[1:]
-            for accuracies, fractions in zip(
-                cells(outcomes, "accuracy"), cells(outcomes, "taken"), strict=True
-            )
-        ]
         names = [*COLUMNS["accuracy"], *(f"taken: {name}" for name in COLUMNS["taken"])]
-        values = np.array(rows, float)
-        panel.imshow(values, cmap="viridis", vmin=0, vmax=100, aspect="auto")
+        both = [values(outcomes, measure).mean(axis=2) for measure in ("accuracy", "taken")]
+        numbers = np.concatenate(both, axis=1)
+        panel.imshow(numbers, cmap="viridis", vmin=0, vmax=100, aspect="auto")
         panel.set_xticks(range(len(names)), names, rotation=90)
         panel.set_yticks(range(len(outcomes)), list(outcomes))
         panel.set_title(f"{partition}, %")
-        for i, j in np.ndindex(*values.shape):
+        for i, j in np.ndindex(*numbers.shape):
             panel.text(
-                *(j, i, f"{values[i, j]:.0f}"),
+                *(j, i, f"{numbers[i, j]:.0f}"),
                 **{"ha": "center", "va": "center", "fontsize": 7},
-                color="white" if values[i, j] < 60 else "black",
+                color="white" if numbers[i, j] < 60 else "black",
             )
     return drawing.png(figure)
 

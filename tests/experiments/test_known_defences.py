@@ -3,6 +3,7 @@
 import jax
 import jax.numpy as jnp
 import numpy as np
+import pytest
 
 import jaxfl
 from experiments import known_defences
@@ -63,6 +64,7 @@ def test_one_class_is_pushed_down():
         assert cosine(sent[client], expected) > 0.99
 
 
+@pytest.mark.slow(seconds=5)
 def test_a_model_with_the_backdoor_takes_the_corner_for_the_target():
     rng = np.random.default_rng(1)
     # The class is the bright row below the corner.
@@ -71,7 +73,7 @@ def test_a_model_with_the_backdoor_takes_the_corner_for_the_target():
     x[np.arange(60), 2 + y] = 1.0
     source = Source(x, y, x, y, classes=3)
     model = jaxfl.models.linear(3)
-    task = jaxfl.classification(model, x[0], steps=30, optimizer=jaxfl.sgd(0.1))
+    task = jaxfl.classification(model, x[0])
     before = tree.broadcast(task.problem.init(jax.random.key(0)), 2)
     malicious = jnp.array([False, True])
     benign = jnp.ones((2, 1)) * jnp.sqrt(100.0 / tree.size(before))
@@ -98,5 +100,5 @@ def test_a_table_has_a_column_for_each_threat():
     cells = known_defences.cells({"plain": rows}, "weight")
     assert cells == [["plain", "0.0", "1.0", "2.0", "3.0", "4.0", "5.0", "6.0"]]
     text = known_defences.markdown({"iid": {"plain": rows}})
-    assert "| plain | 25.0 | 25.0 | 25.0 | 25.0 |" in text
+    assert "| plain | 30 / 20 | 30 / 20 | 30 / 20 | 30 / 20 |" in text
     assert "iid: accuracy of the benign clients, %" in text
