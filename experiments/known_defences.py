@@ -380,6 +380,9 @@ def main(
                     continue
                 row[name] = np.array(run(federation, threat, defence))
                 partial_results.save(file, settings, results)
+        # A file that was read has the rows in another order.
+        outcomes = {defence.name: outcomes[defence.name] for defence in LADDER}
+        results[partition] = outcomes
         for measure in COLUMNS:
             console.print(table(outcomes, measure, partition))
     # The file may hold other partitions.
