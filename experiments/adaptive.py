@@ -18,6 +18,7 @@ import jax.numpy as jnp
 import numpy as np
 import tyro
 from jax import lax
+from jaxtyping import Array, Bool, Int
 from rich.console import Console
 from rich.table import Table
 
@@ -26,7 +27,7 @@ from jaxfl import make_rounds
 from jaxfl.algorithms import ALGORITHMS
 from jaxfl.core import tree
 from jaxfl.core.ragged import padded
-from jaxfl.core.types import Federation
+from jaxfl.core.types import Federation, Params, PRNGKey, Uplink
 from jaxfl.data import Source
 from jaxfl.experiment import Config, Setting, gather, resolve
 from jaxfl.experiment.pictures import drawing
@@ -132,6 +133,15 @@ class Run(Protocol):
         ...
 
 
+def link_if(used: Bool[Array, ""], link: Uplink) -> Uplink:
+    """The link where it is used, and otherwise one that changes nothing; `used` may be traced."""
+
+    def uplink(key: PRNGKey, before: Params, after: Params, ids: Int[Array, "m"]) -> Params:
+        return tree.where(used, link(key, before, after, ids), after)
+
+    return uplink
+
+
 def program(setting: Setting, algorithm: str, hyper: dict[str, Any], source: Source) -> Run:
     """The accuracies of a method (federations, threat, defences) -> [S], one program for all."""
     task = make_task(dataclasses.replace(setting, defend=("accept",)), source)
@@ -142,19 +152,13 @@ def program(setting: Setting, algorithm: str, hyper: dict[str, Any], source: Sou
             attacks += [attack(n, malicious, scale if n in STRENGTHS else None) for n in NAMES[1:]]
             return lax.switch(which, attacks, key, before, after, ids)
 
-        def only_if(used, link):
-            def uplink(key, before, after, ids):
-                return tree.where(used, link(key, before, after, ids), after)
-
-            return uplink
-
         def accept(own, offered, cohort):
             verdicts = task.accept(own, offered, cohort)[1] | ~defended[2]
             return tree.choose(verdicts, offered, own), verdicts
 
         flips = jnp.array([name in FLIPPED for name in NAMES])[which]
         training_data = flip_labels(federation, malicious & flips, source.classes)
-        links = map(only_if, defended, defence_links(ALL))
+        links = map(link_if, defended, defence_links(ALL))
         upload = upload_through(chain(poison, *links))
         method = ALGORITHMS[algorithm](task._replace(upload=upload, accept=accept), **hyper)
         clients = federation.train.mask.shape[0]

@@ -18,6 +18,7 @@ SLOW = {
     "fedcedar_case_study",
     "gfedmtl_fig2",
     "gfedmtl_integral",
+    "known_defences",
     "pfedgat_attention",
 }
 SCRIPTS = [
