@@ -152,7 +152,8 @@ def project_smoothly(rows: Float[Array, "r m"], width: Scalar) -> Float[Array, "
       >>> rows = jnp.array([[1.0, 0.5, -4.0]])
       >>> project_smoothly(rows, 0.1).tolist()
       [[0.75, 0.25, 0.0]]
-      >>> jax.jacobian(lambda v: project_smoothly(v, 0.1)[0])(rows)[0, 0].round(2).tolist()
+      >>> jacobian = jax.jacobian(lambda v: project_smoothly(v, 0.1)[0])(rows)
+      >>> [round(x, 2) for x in jacobian[0, 0].tolist()]
       [0.48, -0.48, -0.0]
     """
     return _projection(rows, width)

@@ -120,7 +120,7 @@ def transport_plan(gain: Float[Array, "m m"], q: Float[Array, "m"]) -> Float[Arr
       q: marginals [M], 0 or more. Where q is 0 the row and the column of K are 0.
 
     Example:
-      >>> transport_plan(jnp.zeros((2, 2)), jnp.array([0.25, 0.75])).tolist()
+      >>> transport_plan(jnp.zeros((2, 2)), jnp.array([0.25, 0.75])).round(4).tolist()
       [[0.0625, 0.1875], [0.1875, 0.5625]]
     """
     return _optimal_plan(gain, q)
