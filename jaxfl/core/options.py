@@ -20,6 +20,7 @@ import jax
 import numpy as np
 
 from jaxfl.core.errors import InputError
+from jaxfl.core.shapes import check_form, has_form
 
 _P = ParamSpec("_P")
 _R = TypeVar("_R")
@@ -250,9 +251,10 @@ def check_range(limits: Range, **values: Any) -> None:
 
 
 def checked(function: Callable[_P, _R], noun: str = "") -> Callable[_P, _R]:
-    """The function, which checks the names and options that it is given, as `check_value` does.
+    """The function, which checks the names, options, arrays and stacked models that it is given.
 
-    It checks the arguments whose hints list names (`Literal`), and all keyword-only arguments. The
+    It checks the arguments whose hints list names (`Literal`), and all keyword-only arguments, as
+    `check_value` does; and those whose hints say how many axes they have, as `check_form` does. The
     check takes place where the function is called, so a traced function is checked once.
 
     Args:
@@ -273,13 +275,17 @@ def checked(function: Callable[_P, _R], noun: str = "") -> Callable[_P, _R]:
         if name in hints
         and (argument.kind is inspect.Parameter.KEYWORD_ONLY or lists_names(hints[name]))
     }
+    forms = {name: hints[name] for name in arguments if name in hints and has_form(hints[name])}
     positions = tuple(arguments)
 
     @functools.wraps(function)
     def checking(*given: _P.args, **options: _P.kwargs) -> _R:
         for name, value in itertools.chain(zip(positions, given, strict=False), options.items()):
+            what = f"{noun} {name} of {function.__name__}".lstrip()
             if name in known:  # Python itself refuses the others
-                check_value(f"{noun} {name} of {function.__name__}".lstrip(), known[name], value)
+                check_value(what, known[name], value)
+            if name in forms:
+                check_form(what, forms[name], value)
         return function(*given, **options)
 
     return checking

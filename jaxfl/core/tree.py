@@ -218,7 +218,7 @@ def path(keys: tuple) -> str:
     return jax.tree_util.keystr(keys, simple=True, separator="/")
 
 
-def select(model: Params, predicate: Layers) -> list:
+def select(model: Params, predicate: Layers) -> tuple:
     """The leaves whose path satisfies the predicate.
 
     Args:
@@ -232,11 +232,11 @@ def select(model: Params, predicate: Layers) -> list:
     Example:
       >>> model = {"Dense_0": {"kernel": 1.0, "bias": 2.0}, "Dense_1": {"kernel": 3.0, "bias": 4.0}}
       >>> select(model, "Dense_1"), select(model, lambda path: path.endswith("kernel"))
-      ([4.0, 3.0], [1.0, 3.0])
+      ((4.0, 3.0), (1.0, 3.0))
     """
     holds = _path_test(predicate)
     paths = [(path(keys), leaf) for keys, leaf in jax.tree_util.tree_leaves_with_path(model)]
-    leaves = [leaf for name, leaf in paths if holds(name)]
+    leaves = tuple(leaf for name, leaf in paths if holds(name))
     check(
         bool(leaves),
         f"no layer matches {predicate!r}: choose from {', '.join(name for name, _ in paths)}",

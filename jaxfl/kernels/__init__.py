@@ -1,7 +1,8 @@
 """The server's mathematics: functions from arrays to arrays, held against independent references.
 
 May import `core`, and of other libraries jax, optax and jaxopt. A new similarity,
-aggregate or solver goes here, one subject a file, with its claims in `tests/kernels`.
+aggregate or solver goes here, one subject a file, with its claims in `tests/kernels`; the decorator
+`checked` refuses arrays and models of another form than its hints say.
 """
 
 from jaxfl.kernels import alignment as alignment

@@ -7,9 +7,11 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
+from jaxfl.core.options import checked
 from jaxfl.core.types import Scalar
 
 
+@checked
 def attentive(distances: Float[Array, "m m"], alpha: Scalar, sigma: Scalar) -> Float[Array, "m m"]:
     """FedAMP's weights: xi_ij = alpha A'(|w_i - w_j|^2) of others, the rest of a client itself.
 
@@ -33,6 +35,7 @@ def attentive(distances: Float[Array, "m m"], alpha: Scalar, sigma: Scalar) -> F
     return others + jnp.diag(jnp.maximum(1 - others.sum(axis=1), 0.0))
 
 
+@checked
 def heuristic(cosines: Float[Array, "m m"], own: Scalar, sigma: Scalar) -> Float[Array, "m m"]:
     """HeurFedAMP's weights: xi_ii = own, the rest a softmax of sigma times the others' cosines.
 

@@ -15,6 +15,7 @@ from jax.lax import Precision
 from jaxtyping import Array, Float, Key, PyTree
 
 from jaxfl.core.options import checked
+from jaxfl.core.shapes import Stack
 from jaxfl.core.types import Scalar
 from jaxfl.kernels.similarity import scaled
 
@@ -32,7 +33,8 @@ class Attention(NamedTuple):
     vector: PyTree
 
 
-def layer_norm(stacked: PyTree, *, unit: bool = False) -> PyTree:
+@checked
+def layer_norm(stacked: Stack, *, unit: bool = False) -> PyTree:
     """Each model less its mean, over its standard deviation, both over all D parameters.
 
     A constant model becomes zero; so does a model whose deviations are below a millionth of its
@@ -105,7 +107,7 @@ def init_attention(
 
 @checked
 def attention_weights(
-    attention: Attention, features: PyTree, score: Score, negative_slope: Scalar = 0.2
+    attention: Attention, features: Stack, score: Score, negative_slope: Scalar = 0.2
 ) -> Float[Array, "n n"]:
     """Mixing weights (receiver i, sender j): the mean over the heads of a softmax over all j.
 

@@ -7,7 +7,10 @@ import jax.numpy as jnp
 from jax import lax
 from jaxtyping import Array, Bool, Float, Int
 
+from jaxfl.core.options import checked
 
+
+@checked
 def bipartition(
     similarity: Float[Array, "m m"], cluster: Int[Array, "m"], ids: Int[Array, "m"]
 ) -> Bool[Array, "m"]:
@@ -49,6 +52,7 @@ def bipartition(
     return (to_first <= weakest) & jnp.isfinite(weakest)
 
 
+@checked
 def split_clusters(
     cluster: Int[Array, "m"],
     leaves: Bool[Array, "m"],
@@ -84,6 +88,7 @@ def split_clusters(
     return after.astype(cluster.dtype), parent, free + jnp.count_nonzero(splits).astype(free.dtype)
 
 
+@checked
 def descendants(
     cluster: Int[Array, "m"],
     counts: Int[Array, "m"],

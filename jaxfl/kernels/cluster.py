@@ -8,6 +8,8 @@ from jax import lax
 from jax.lax import Precision
 from jaxtyping import Array, Bool, Float, Int, Key, PyTree
 
+from jaxfl.core.options import checked
+from jaxfl.core.shapes import Stack
 from jaxfl.kernels.mixing import leave_out, mix
 from jaxfl.kernels.similarity import LARGEST, squared_distances_in_unit
 
@@ -26,9 +28,10 @@ class Clusters(NamedTuple):
     inertia: Float[Array, "*s"]
 
 
+@checked
 def kmeans(
     key: Key[Array, ""],
-    stacked: PyTree,
+    stacked: Stack,
     ids: Int[Array, "m"],
     clusters: int,
     counted: Bool[Array, "m"] | None = None,
@@ -140,7 +143,8 @@ def kmeans(
     return result._replace(inertia=jnp.minimum(result.inertia * unit * unit, LARGEST))
 
 
-def nearest(stacked: PyTree, centres: PyTree) -> Int[Array, "m"]:
+@checked
+def nearest(stacked: Stack, centres: Stack) -> Int[Array, "m"]:
     """The centre nearest to each model [M], the first if several are.
 
     Args:
@@ -154,7 +158,8 @@ def nearest(stacked: PyTree, centres: PyTree) -> Int[Array, "m"]:
     return distances_between(stacked, centres).argmin(axis=1).astype(jnp.int32)
 
 
-def distances_between(stacked: PyTree, centres: PyTree) -> Float[Array, "m k"]:
+@checked
+def distances_between(stacked: Stack, centres: Stack) -> Float[Array, "m k"]:
     """The squared distance of each model to each centre, in a common unit [M, K].
 
     Args:
@@ -172,8 +177,9 @@ def distances_between(stacked: PyTree, centres: PyTree) -> Float[Array, "m k"]:
     return distances[:models, models:]
 
 
+@checked
 def centres(
-    stacked: PyTree, assignment: Int[Array, "m"], before: PyTree, reported: Bool[Array, "m"]
+    stacked: Stack, assignment: Int[Array, "m"], before: Stack, reported: Bool[Array, "m"]
 ) -> PyTree:
     """The mean of each cluster's models; a cluster without a member that reported keeps its centre.
 
@@ -200,6 +206,7 @@ def centres(
     )
 
 
+@checked
 def predecessors(
     votes: Float[Array, "k k"] | Int[Array, "k k"],
     distances: Float[Array, "k k"],
@@ -237,6 +244,7 @@ def predecessors(
     return jnp.where(fits, place, predecessor).astype(jnp.int32)
 
 
+@checked
 def together(assignment: Int[Array, "m"], reported: Bool[Array, "m"]) -> Float[Array, "m m"]:
     """Mixing weights of the mean over those who reported in a client's cluster [M, M].
 

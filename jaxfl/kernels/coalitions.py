@@ -7,6 +7,7 @@ import jax.numpy as jnp
 from jax import lax
 from jaxtyping import Array, Float, Int, Key, Shaped
 
+from jaxfl.core.options import checked
 from jaxfl.core.types import Scalar
 
 # No search takes so many passes over the clients; rounding errors could let one go on for ever.
@@ -24,6 +25,7 @@ class Coalitions(NamedTuple):
     bound: Float[Array, ""]
 
 
+@checked
 def error_bounds(
     coalition: Int[Array, "m"],
     divergence: Float[Array, "m m"],
@@ -56,6 +58,7 @@ def error_bounds(
     return trade / jnp.sqrt(total) + shift
 
 
+@checked
 def find_coalitions(
     key: Key[Array, ""],
     divergence: Float[Array, "m m"],
@@ -147,6 +150,7 @@ def find_coalitions(
     return Coalitions(in_order(places[best]), bounds[best])
 
 
+@checked
 def in_order(place: Int[Array, "m"]) -> Int[Array, "m"]:
     """The same division, numbered from 0 in the order of the first clients [M].
 
@@ -160,6 +164,7 @@ def in_order(place: Int[Array, "m"]) -> Int[Array, "m"]:
     return (jnp.cumsum(leads) - 1)[first].astype(jnp.int32)
 
 
+@checked
 def coalition_weights(coalition: Int[Array, "m"], sizes: Shaped[Array, "m"]) -> Float[Array, "m m"]:
     """Mixing weights of FedAvg within each coalition [M, M]: a block for each, rows by size.
 

@@ -4,6 +4,7 @@ import jax.numpy as jnp
 from jax import lax
 from jaxtyping import Array, Bool, Float
 
+from jaxfl.core.options import checked
 from jaxfl.kernels.similarity import root
 from jaxfl.kernels.simplex import project_rows
 
@@ -11,6 +12,7 @@ from jaxfl.kernels.simplex import project_rows
 MOST_STEPS = 1000
 
 
+@checked
 def combination_rows(
     variances: Float[Array, "m"], means: Float[Array, "m f"], reported: Bool[Array, "m"]
 ) -> Float[Array, "m m"]:

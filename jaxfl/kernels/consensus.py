@@ -10,8 +10,10 @@ from collections.abc import Callable
 import jax
 import jax.numpy as jnp
 from jax.lax import Precision
-from jaxtyping import Array, Float, Int, PyTree, Shaped
+from jaxtyping import Array, Float, Int, Shaped
 
+from jaxfl.core.options import checked
+from jaxfl.core.shapes import Stack
 from jaxfl.kernels.gossip import metropolis
 from jaxfl.kernels.similarity import root
 
@@ -19,6 +21,7 @@ from jaxfl.kernels.similarity import root
 Strength = Float[Array, "*qq"] | float | int
 
 
+@checked
 def collect(cells: Int[Array, "m"], count: int) -> Float[Array, "p mp"]:
     """(14): each cell's mean over the clients that report; a cell without any keeps its model.
 
@@ -59,6 +62,7 @@ def couple(tau: Strength, clusters: int) -> Float[Array, "q q"]:
     return (jnp.eye(clusters) + others) / (1 + others.sum(axis=1, keepdims=True))
 
 
+@checked
 def neighbourhood(adjacency: Shaped[Array, "s s"]) -> Float[Array, "s s"]:
     """(17): the mean over a server and its neighbours, row-stochastic [S, S].
 
@@ -73,6 +77,7 @@ def neighbourhood(adjacency: Shaped[Array, "s s"]) -> Float[Array, "s s"]:
     return closed / closed.sum(axis=1, keepdims=True)
 
 
+@checked
 def symmetric_neighbourhood(adjacency: Shaped[Array, "s s"]) -> Float[Array, "s s"]:
     """As `neighbourhood`, with weights that are symmetric and therefore doubly stochastic [S, S].
 
@@ -90,6 +95,7 @@ def symmetric_neighbourhood(adjacency: Shaped[Array, "s s"]) -> Float[Array, "s 
     return metropolis(graph, jnp.ones(graph.shape[0], bool))
 
 
+@checked
 def exchange(
     adjacency: Shaped[Array, "s s"],
     tau: Strength,
@@ -119,6 +125,7 @@ def exchange(
     return (same + foreign) / (1 + foreign.sum(axis=1, keepdims=True))
 
 
+@checked
 def server_round(
     cells: Int[Array, "m"],
     adjacency: Shaped[Array, "s s"],
@@ -154,6 +161,7 @@ def server_round(
     return u, jnp.matmul(between, u, precision=Precision.HIGHEST)
 
 
+@checked
 def disagreement_rows(adjacency: Shaped[Array, "s s"], clusters: int) -> Float[Array, "p p"]:
     """How far each cell is from the same cluster at the neighbours: a matrix over cells.
 
@@ -172,6 +180,7 @@ def disagreement_rows(adjacency: Shaped[Array, "s s"], clusters: int) -> Float[A
     return jnp.kron(towards, jnp.eye(clusters))
 
 
+@checked
 def tau_grad(
     grads: Float[Array, "m mp"],
     cells: Int[Array, "m"],
@@ -203,6 +212,7 @@ def tau_grad(
     return jax.grad(losses)(tau)
 
 
+@checked
 def upload_weights(rows: Float[Array, "m mp"]) -> Float[Array, "m m"]:
     """The weights of the uploads alone, each row scaled to sum to one.
 
@@ -224,7 +234,8 @@ def upload_weights(rows: Float[Array, "m mp"]) -> Float[Array, "m m"]:
     return jnp.where(total > 0, uploads / jnp.where(total > 0, total, 1), jnp.eye(len(rows)))
 
 
-def disagreement(models: PyTree) -> Float[Array, ""]:
+@checked
+def disagreement(models: Stack) -> Float[Array, ""]:
     """How far servers are from their mean: the root mean square of |w_sq - mean_s w_sq|.
 
     Finite for entries up to 1e15.

@@ -7,9 +7,11 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
+from jaxfl.core.options import checked
 from jaxfl.core.types import Scalar
 
 
+@checked
 def contrast(
     features: Float[Array, "b d"],
     positive: Float[Array, "b d"],

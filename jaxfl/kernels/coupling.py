@@ -10,6 +10,7 @@ import jax.numpy as jnp
 import optax
 from jaxtyping import Array, Float
 
+from jaxfl.core.options import checked
 from jaxfl.core.types import Scalar
 from jaxfl.kernels.server import UNDER_ROOT
 
@@ -21,6 +22,7 @@ class Learner(NamedTuple):
     opt_state: optax.OptState
 
 
+@checked
 def init(
     tau: str | Scalar | Float[Array, "q q"], clusters: int, strength: float = 0.5
 ) -> Learner | tuple:

@@ -6,7 +6,10 @@ FedFomo: Zhang et al., ICLR 2021, https://arxiv.org/abs/2012.08565.
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
+from jaxfl.core.options import checked
 
+
+@checked
 def fomo_weights(
     before: Float[Array, "m"], losses: Float[Array, "m n"], distances: Float[Array, "m n"]
 ) -> Float[Array, "m n"]:

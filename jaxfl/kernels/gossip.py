@@ -4,10 +4,13 @@ import jax.numpy as jnp
 from jax import lax
 from jaxtyping import Array, Bool, Float
 
+from jaxfl.core.options import checked
+
 # The matrix is squared so often: powers up to 4,096.
 SQUARINGS = 12
 
 
+@checked
 def metropolis(
     graph: Float[Array, "m m"], reported: Bool[Array, "m"], own: float | Float[Array, ""] = 0.0
 ) -> Float[Array, "m m"]:
@@ -37,6 +40,7 @@ def metropolis(
     return weights + jnp.diag(1 - weights.sum(axis=1))
 
 
+@checked
 def column_stochastic(
     graph: Float[Array, "m m"], reported: Bool[Array, "m"], own: float | Float[Array, ""] = 0.0
 ) -> Float[Array, "m m"]:
@@ -63,6 +67,7 @@ def _edges(graph: Float[Array, "m m"], reported: Bool[Array, "m"]) -> Float[Arra
     return jnp.where(reported[:, None] & reported[None], graph, 0.0)
 
 
+@checked
 def spectral_gap(weights: Float[Array, "m m"]) -> Float[Array, ""]:
     """One minus the second largest modulus of an eigenvalue of a stochastic matrix.
 

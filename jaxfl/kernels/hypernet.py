@@ -11,6 +11,8 @@ import jax.numpy as jnp
 from jax.lax import Precision
 from jaxtyping import Array, Float, Key, PyTree
 
+from jaxfl.core.options import checked
+
 
 class Hypernet(NamedTuple):
     """The parameters phi."""
@@ -54,6 +56,7 @@ def _dense(key: Key[Array, ""], embedding: int, width: int, count: int) -> list[
     ]
 
 
+@checked
 def generate(net: Hypernet, embedding: Float[Array, "e"]) -> PyTree:
     """The model h(v; phi) of a client.
 
@@ -99,6 +102,7 @@ def init_weight_net(
     return Hypernet(_dense(keys[0], embedding, width, hidden), kernel, bias)
 
 
+@checked
 def contributions(net: Hypernet, embedding: Float[Array, "e"]) -> dict[str, Float[Array, "c"]]:
     """How much each client contributes to each layer of the client with this embedding, 0 or more.
 

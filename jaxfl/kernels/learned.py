@@ -11,8 +11,10 @@ import jax
 import jax.numpy as jnp
 from jax import lax
 from jax.lax import Precision
-from jaxtyping import Array, Bool, Float, Int, PyTree
+from jaxtyping import Array, Bool, Float, Int
 
+from jaxfl.core.options import checked
+from jaxfl.core.shapes import Stack
 from jaxfl.core.types import Scalar
 from jaxfl.kernels.mixing import size_weights
 from jaxfl.kernels.similarity import LARGEST, cosine, similarities
@@ -56,8 +58,9 @@ def initial_parameters(layers: int) -> GraphParameters:
     return GraphParameters(jnp.zeros(()), jnp.zeros(()), jnp.ones(()), similarity)
 
 
+@checked
 def layer_similarities(
-    whole: PyTree, latest: PyTree, snap: Scalar | None = None
+    whole: Stack, latest: Stack, snap: Scalar | None = None
 ) -> Float[Array, "f m m"]:
     """The similarities that a learned graph weighs: of whole models and of each layer.
 
@@ -79,6 +82,7 @@ def layer_similarities(
     return jnp.stack([similarities(whole, "cosine", snap), *map(cosine, leaves)])
 
 
+@checked
 def learned_rows(
     parameters: GraphParameters,
     measures: Float[Array, "f m m"],
@@ -126,7 +130,7 @@ def learned_rows(
     return project_smoothly(target, soft / M)
 
 
-@jax.custom_jvp
+@checked
 def project_smoothly(rows: Float[Array, "r m"], width: Scalar) -> Float[Array, "r m"]:
     """The projection of rows onto the simplex, with the derivative of a smooth form of it.
 
@@ -148,13 +152,19 @@ def project_smoothly(rows: Float[Array, "r m"], width: Scalar) -> Float[Array, "
       >>> rows = jnp.array([[1.0, 0.5, -4.0]])
       >>> project_smoothly(rows, 0.1).tolist()
       [[0.75, 0.25, 0.0]]
-      >>> jax.jacobian(lambda v: project_smoothly(v, 0.1)[0])(rows)[0, 0].round(2).tolist()
+      >>> jacobian = jax.jacobian(lambda v: project_smoothly(v, 0.1)[0])(rows)
+      >>> [round(x, 2) for x in jacobian[0, 0].tolist()]
       [0.48, -0.48, -0.0]
     """
+    return _projection(rows, width)
+
+
+@jax.custom_jvp
+def _projection(rows: Float[Array, "r m"], width: Scalar) -> Float[Array, "r m"]:
     return project_rows(rows)
 
 
-@project_smoothly.defjvp
+@_projection.defjvp
 def _smooth_derivative(primals: tuple, tangents: tuple) -> tuple[Array, Array]:
     """The derivative at the threshold of the smooth form, by the rows; the width has none."""
     rows, width = primals

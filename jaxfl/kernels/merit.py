@@ -4,12 +4,14 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float
 
+from jaxfl.core.options import checked
 from jaxfl.core.types import Scalar
 
 # The cosine that counts as equal heads, whose weight would be infinite (pFedSim).
 ALIKE = 0.9999
 
 
+@checked
 def exponentiated(
     weights: Float[Array, "r m"], grads: Float[Array, "r m"], rate: Scalar
 ) -> Float[Array, "r m"]:
@@ -34,6 +36,7 @@ def exponentiated(
     return jax.nn.softmax(jnp.where(weights > 0, logits - moves, -jnp.inf), axis=1)
 
 
+@checked
 def head_weights(cosines: Float[Array, "m m"]) -> Float[Array, "m m"]:
     """PFedSim's weights: -log(1 - c) of the cosines of the clients' heads, with rows scaled to 1.
 
@@ -54,6 +57,7 @@ def head_weights(cosines: Float[Array, "m m"]) -> Float[Array, "m m"]:
     return weights / weights.sum(axis=1, keepdims=True)
 
 
+@checked
 def pull_rows(
     collaboration: Float[Array, "m m"] | Bool[Array, "m m"], pull: Scalar
 ) -> Float[Array, "m m"]:

@@ -5,11 +5,14 @@ import jax.numpy as jnp
 from jax.lax import Precision
 from jaxtyping import Array, Bool, Float, Key, PyTree, Shaped
 
+from jaxfl.core.options import checked
+from jaxfl.core.shapes import Stack
 from jaxfl.core.types import Scalar
 from jaxfl.kernels.sparse import SparseRows, mix_rows
 
 
-def mix(weights: PyTree, stacked: PyTree) -> PyTree:
+@checked
+def mix(weights: PyTree, stacked: Stack) -> PyTree:
     """Weighted sums of models: model r of the result is the sum over m of `weights[r, m]` model m.
 
     Args:
@@ -51,6 +54,7 @@ def mix(weights: PyTree, stacked: PyTree) -> PyTree:
     return jax.tree.map(mix_part, weights, stacked, is_leaf=is_rows)
 
 
+@checked
 def leave_out(weights: Float[Array, "r m"], reported: Bool[Array, "m"]) -> Float[Array, "r m"]:
     """The weights without the senders that did not report, each row rescaled to its former sum.
 
@@ -73,6 +77,7 @@ def leave_out(weights: Float[Array, "r m"], reported: Bool[Array, "m"]) -> Float
     return jnp.where(reported.all() | (total <= 0), weights, rescaled)
 
 
+@checked
 def isolate(weights: Float[Array, "m m"], reported: Bool[Array, "m"]) -> Float[Array, "m m"]:
     """`leave_out`, and a client that did not report receives nothing from the others.
 
@@ -90,6 +95,7 @@ def isolate(weights: Float[Array, "m m"], reported: Bool[Array, "m"]) -> Float[A
     return jnp.where(reported[:, None], leave_out(weights, reported), jnp.eye(reported.size))
 
 
+@checked
 def within(weights: Float[Array, "m m"], reported: Bool[Array, "m"]) -> Float[Array, "m m"]:
     """The weights of some clients, a part of those of all, with rows that sum to one again.
 
@@ -110,6 +116,7 @@ def within(weights: Float[Array, "m m"], reported: Bool[Array, "m"]) -> Float[Ar
     return jnp.where(total > 0, rows, jnp.eye(reported.size))
 
 
+@checked
 def keep_own(weights: Float[Array, "m m"], accepted: Bool[Array, "m"]) -> Float[Array, "m m"]:
     """The weights, with a row of the identity for each client that keeps its own model.
 
@@ -124,6 +131,7 @@ def keep_own(weights: Float[Array, "m m"], accepted: Bool[Array, "m"]) -> Float[
     return jnp.where(accepted[:, None], weights, jnp.eye(accepted.size))
 
 
+@checked
 def keep_part(weights: Float[Array, "m m"], fractions: Float[Array, "m"]) -> Float[Array, "m m"]:
     """The weights, where each client keeps its own model but for a fraction of its mixture.
 
@@ -139,6 +147,7 @@ def keep_part(weights: Float[Array, "m m"], fractions: Float[Array, "m"]) -> Flo
     return (1 - fractions) * jnp.eye(len(fractions)) + fractions * weights
 
 
+@checked
 def positive_rows(values: Float[Array, "r m"]) -> Float[Array, "r m"]:
     """Weights in proportion to the positive values of each row; the others have weight 0.
 
@@ -163,6 +172,7 @@ def positive_rows(values: Float[Array, "r m"]) -> Float[Array, "r m"]:
     return jnp.where(largest > 0, rows, jnp.eye(values.shape[0], values.shape[1]))
 
 
+@checked
 def size_weights(sizes: Shaped[Array, "m"]) -> Float[Array, "m"]:
     """Weights in proportion to numbers of examples, p_i = n_i / sum_j n_j; 1 / M if there are none.
 

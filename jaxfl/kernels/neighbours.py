@@ -9,9 +9,11 @@ from jax import lax
 from jax.lax import Precision
 from jaxtyping import Array, Bool, Float, Int
 
+from jaxfl.core.options import checked
 from jaxfl.core.types import Scalar
 
 
+@checked
 def neighbour_labels(
     query: Float[Array, "b d"],
     memory: Float[Array, "n d"],

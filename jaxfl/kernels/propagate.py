@@ -53,6 +53,7 @@ def graph_rows(
     return jnp.where(total > 1e-8, edges / jnp.maximum(total, 1e-8), jnp.eye(len(cosines)))
 
 
+@checked
 def propagate(
     rows: Float[Array, "k k"], hops: int, exists: Bool[Array, "k"] | None = None
 ) -> Float[Array, "k k"]:
@@ -76,6 +77,7 @@ def propagate(
     return jnp.where(exists[:, None], power, mean[None])
 
 
+@checked
 def contraction(
     rows: Float[Array, "k k"], hops: int = 1, exists: Bool[Array, "k"] | None = None
 ) -> Float[Array, ""]:

@@ -11,6 +11,7 @@ import jax.numpy as jnp
 from jax import lax
 from jaxtyping import Array, Bool, Float, Shaped
 
+from jaxfl.core.options import checked
 from jaxfl.core.types import Scalar
 
 # Newton steps for the multipliers of the row sums; fewer than ten are usual.
@@ -19,6 +20,7 @@ MOST_STEPS = 60
 HALVINGS = 12
 
 
+@checked
 def label_similarity(counts: Shaped[Array, "m k"]) -> Float[Array, "m m"]:
     """One minus the Jensen-Shannon divergence, in bits, of the clients' label distributions.
 
@@ -71,6 +73,7 @@ def strength_of_round(
     return first + rise * jax.nn.sigmoid((number - middle) / jnp.asarray(width, float))
 
 
+@checked
 def reversible_rows(
     similarity: Float[Array, "m m"], sizes: Shaped[Array, "m"], strength: Scalar
 ) -> Float[Array, "m m"]:
@@ -101,7 +104,7 @@ def reversible_rows(
     return jnp.where(present[:, None], rows, jnp.eye(q.size))
 
 
-@jax.custom_jvp
+@checked
 def transport_plan(gain: Float[Array, "m m"], q: Float[Array, "m"]) -> Float[Array, "m m"]:
     """The symmetric K >= 0 with K 1 = q that minimises sum_ij K_ij^2 / q_i - 2 sum_ij g_ij K_ij.
 
@@ -117,9 +120,14 @@ def transport_plan(gain: Float[Array, "m m"], q: Float[Array, "m"]) -> Float[Arr
       q: marginals [M], 0 or more. Where q is 0 the row and the column of K are 0.
 
     Example:
-      >>> transport_plan(jnp.zeros((2, 2)), jnp.array([0.25, 0.75])).tolist()
+      >>> transport_plan(jnp.zeros((2, 2)), jnp.array([0.25, 0.75])).round(4).tolist()
       [[0.0625, 0.1875], [0.1875, 0.5625]]
     """
+    return _optimal_plan(gain, q)
+
+
+@jax.custom_jvp
+def _optimal_plan(gain: Float[Array, "m m"], q: Float[Array, "m"]) -> Float[Array, "m m"]:
     wide = jnp.promote_types(gain.dtype, q.dtype)
     gain, q = gain.astype(wide), q.astype(wide)
     setup = _program(gain, q)
@@ -195,11 +203,11 @@ def _solve(
     return scale * jnp.linalg.solve(matrix + jnp.diag(alone), scale * right)
 
 
-@transport_plan.defjvp
+@_optimal_plan.defjvp
 def _derivative(primals: tuple[Array, Array], tangents: tuple[Array, Array]) -> tuple[Array, Array]:
     gain, q = primals
     gain_change, q_change = tangents
-    plan = transport_plan(gain, q)
+    plan = _optimal_plan(gain, q)
     setup = _program(gain, q)
     active = plan > 0
     inverse_change = -q_change * setup.inverse**2

@@ -4,11 +4,14 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int, PyTree
 
+from jaxfl.core.options import checked
+from jaxfl.core.shapes import Stack
 from jaxfl.core.types import Scalar
 from jaxfl.kernels.similarity import inverse_norms, squared_differences
 
 
-def trimmed_mean(stacked: PyTree, trim: Scalar, reported: Bool[Array, "m"]) -> PyTree:
+@checked
+def trimmed_mean(stacked: Stack, trim: Scalar, reported: Bool[Array, "m"]) -> PyTree:
     """The mean of each coordinate without its floor(trim R) smallest and largest values.
 
     Yin et al., "Byzantine-Robust Distributed Learning", ICML 2018, Definition 2,
@@ -39,7 +42,8 @@ def trimmed_mean(stacked: PyTree, trim: Scalar, reported: Bool[Array, "m"]) -> P
     return jax.tree.map(leaf, stacked)
 
 
-def median(stacked: PyTree, reported: Bool[Array, "m"]) -> PyTree:
+@checked
+def median(stacked: Stack, reported: Bool[Array, "m"]) -> PyTree:
     """The median of each coordinate; of an even number of values, the mean of the middle two.
 
     Yin et al., ICML 2018, Definition 1, https://arxiv.org/abs/1803.01498.
@@ -55,8 +59,9 @@ def median(stacked: PyTree, reported: Bool[Array, "m"]) -> PyTree:
     return trimmed_mean(stacked, 0.5, reported)
 
 
+@checked
 def krum(
-    stacked: PyTree,
+    stacked: Stack,
     ids: Int[Array, "m"],
     reported: Bool[Array, "m"],
     byzantine: int | None,
@@ -99,8 +104,9 @@ def krum(
     return (winners & reported) / (winners & reported).sum()
 
 
+@checked
 def clip_updates(
-    before: PyTree, after: PyTree, bound: Scalar | None, reported: Bool[Array, "m"]
+    before: Stack, after: Stack, bound: Scalar | None, reported: Bool[Array, "m"]
 ) -> PyTree:
     """The models after updates whose norms are cut to the bound.
 
@@ -130,6 +136,7 @@ def clip_updates(
     )
 
 
+@checked
 def foolsgold(cosines: Float[Array, "m m"], reported: Bool[Array, "m"]) -> Float[Array, "m"]:
     """How much of each update counts, from 1 to 0 where updates are more alike than all others.
 

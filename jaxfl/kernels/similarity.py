@@ -18,6 +18,7 @@ from jax.lax import Precision
 from jaxtyping import Array, Float, PyTree
 
 from jaxfl.core.options import checked
+from jaxfl.core.shapes import Stack
 from jaxfl.core.types import Scalar
 
 Measure = Literal["cosine", "dice", "inner", "l2", "l1"]
@@ -26,7 +27,8 @@ Measure = Literal["cosine", "dice", "inner", "l2", "l1"]
 LARGEST = 1e30
 
 
-def gram(stacked: PyTree, other: PyTree = None) -> Float[Array, "m n"]:
+@checked
+def gram(stacked: Stack, other: Stack | None = None) -> Float[Array, "m n"]:
     """Inner products of all pairs of models, summed leaf by leaf so that [M, D] need not exist.
 
     Sums are float32, also of models in bfloat16; float64 of models in float64.
@@ -54,7 +56,8 @@ def gram(stacked: PyTree, other: PyTree = None) -> Float[Array, "m n"]:
     return jnp.asarray(sum(jax.tree.leaves(products)))
 
 
-def cosine(stacked: PyTree) -> Float[Array, "m m"]:
+@checked
+def cosine(stacked: Stack) -> Float[Array, "m m"]:
     """Cosines of all pairs of models, in [-1, 1].
 
     A zero model has cosine 0 with every model, with itself too.
@@ -71,7 +74,8 @@ def cosine(stacked: PyTree) -> Float[Array, "m m"]:
     return jnp.clip(products * inverse[:, None] * inverse[None, :], -1.0, 1.0)
 
 
-def dice(stacked: PyTree) -> Float[Array, "m m"]:
+@checked
+def dice(stacked: Stack) -> Float[Array, "m m"]:
     """2 <a, b> / (|a|^2 + |b|^2) of all pairs of models, in [-1, 1].
 
     The Dice coefficient of real vectors, https://en.wikipedia.org/wiki/Dice-S%C3%B8rensen_coefficient.
@@ -96,7 +100,7 @@ def dice(stacked: PyTree) -> Float[Array, "m m"]:
 
 @checked
 def similarities(
-    stacked: PyTree, measure: Measure, snap: Scalar | None = None
+    stacked: Stack, measure: Measure, snap: Scalar | None = None
 ) -> Float[Array, "m m"]:
     """Similarities of all pairs of models by one of the measures of pFedGraph, or by `dice`.
 
@@ -124,7 +128,8 @@ def similarities(
     return jnp.clip(products * power[:, None] * power[None], -LARGEST, LARGEST)
 
 
-def distances_l1(stacked: PyTree) -> Float[Array, "m m"]:
+@checked
+def distances_l1(stacked: Stack) -> Float[Array, "m m"]:
     """Sums of absolute differences of all pairs of models, one row at a time: no [M, M, D].
 
     Args:
@@ -142,7 +147,8 @@ def distances_l1(stacked: PyTree) -> Float[Array, "m m"]:
     return jnp.asarray(sum(map(leaf, jax.tree.leaves(stacked))))
 
 
-def distances_l2(stacked: PyTree) -> Float[Array, "m m"]:
+@checked
+def distances_l2(stacked: Stack) -> Float[Array, "m m"]:
     """Euclidean distances of all pairs of models, at most 1e30, one row at a time.
 
     Args:
@@ -166,7 +172,8 @@ def distances_l2(stacked: PyTree) -> Float[Array, "m m"]:
     return lax.map(distances_to, matrix)
 
 
-def squared_distances(stacked: PyTree) -> Float[Array, "m m"]:
+@checked
+def squared_distances(stacked: Stack) -> Float[Array, "m m"]:
     """Squared Euclidean distances of all pairs of models, at most 1e30, from inner products.
 
     The models are taken less their mean, so that models near each other and far from zero keep
@@ -183,7 +190,8 @@ def squared_distances(stacked: PyTree) -> Float[Array, "m m"]:
     return jnp.minimum(distances * unit * unit, LARGEST)
 
 
-def squared_distances_in_unit(stacked: PyTree) -> tuple[Float[Array, "m m"], Float[Array, ""]]:
+@checked
+def squared_distances_in_unit(stacked: Stack) -> tuple[Float[Array, "m m"], Float[Array, ""]]:
     """`squared_distances` in a unit in which none overflows, a power of two, and that unit.
 
     Args:
@@ -202,7 +210,8 @@ def squared_distances_in_unit(stacked: PyTree) -> tuple[Float[Array, "m m"], Flo
     return jnp.where(distances > 1e-6 * both, distances, 0.0), unit
 
 
-def squared_differences(stacked: PyTree) -> Float[Array, "m m"]:
+@checked
+def squared_differences(stacked: Stack) -> Float[Array, "m m"]:
     """Sums of squared differences of all pairs of models, at most 1e30, one row at a time.
 
     From differences, so that an enormous model takes no digits of the other pairs.
@@ -222,7 +231,8 @@ def squared_differences(stacked: PyTree) -> Float[Array, "m m"]:
     return lax.map(distances_to, matrix)
 
 
-def inverse_norms(stacked: PyTree) -> Float[Array, "m"]:
+@checked
+def inverse_norms(stacked: Stack) -> Float[Array, "m"]:
     """One over the Euclidean norm of each model [M]; 0 for a zero model.
 
     Args:
@@ -255,7 +265,8 @@ def root(squares: Float[Array, "*s"]) -> Float[Array, "*s"]:
     return jnp.where(zero, 0.0, jnp.sqrt(jnp.where(zero, 1.0, squares)))
 
 
-def scaled(stacked: PyTree) -> tuple[PyTree, Float[Array, "m"]]:
+@checked
+def scaled(stacked: Stack) -> tuple[PyTree, Float[Array, "m"]]:
     """Each model over the power of two nearest its largest entry, and those powers [M].
 
     No digit is lost, and squares of the rescaled models neither overflow nor vanish. The power of a

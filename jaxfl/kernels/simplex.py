@@ -11,10 +11,11 @@ from typing import Literal
 import jax
 import jax.numpy as jnp
 from jax import lax
-from jaxtyping import Array, Bool, Float, Int, PyTree
+from jaxtyping import Array, Bool, Float, Int
 
 from jaxfl.core.errors import check
 from jaxfl.core.options import checked
+from jaxfl.core.shapes import Stack
 from jaxfl.core.types import Scalar
 from jaxfl.kernels.similarity import LARGEST, root, squared_differences
 
@@ -89,6 +90,7 @@ def collaboration_rows(
     return solve(target, jnp.broadcast_to(limits, target.shape))
 
 
+@checked
 def alpha_for_groups(
     similarity: Float[Array, "m m"], reported: Bool[Array, "m"], group: int
 ) -> Float[Array, ""]:
@@ -117,7 +119,8 @@ def alpha_for_groups(
     return jnp.maximum(group * (1 - typical) / 2, 1e-3)
 
 
-def measured_rows(first: PyTree, second: PyTree, reported: Bool[Array, "m"]) -> Float[Array, "m m"]:
+@checked
+def measured_rows(first: Stack, second: Stack, reported: Bool[Array, "m"]) -> Float[Array, "m m"]:
     """Rows of a collaboration graph from measured bias and variance, without a hyper-parameter.
 
     Client i wants the mixture sum_j w_j m_j that is nearest to the model that it would have with
@@ -168,6 +171,7 @@ def measured_rows(first: PyTree, second: PyTree, reported: Bool[Array, "m"]) -> 
     return fill_rows(bias, variance)
 
 
+@checked
 def fill_rows(costs: Float[Array, "r m"], curvature: Float[Array, "m"]) -> Float[Array, "r m"]:
     """The rows w on the simplex that minimise sum_j v_j w_j^2 + b_j w_j, exact up to rounding.
 
@@ -206,7 +210,7 @@ def fill_rows(costs: Float[Array, "r m"], curvature: Float[Array, "m"]) -> Float
     return weights / weights.sum(axis=1, keepdims=True)
 
 
-@jax.custom_jvp
+@checked
 def project_rows(rows: Float[Array, "r m"]) -> Float[Array, "r m"]:
     """The nearest point of the probability simplex to each row, exact up to rounding.
 
@@ -223,6 +227,11 @@ def project_rows(rows: Float[Array, "r m"]) -> Float[Array, "r m"]:
       >>> project_rows(jnp.array([[1.0, 0.5, -4.0]])).tolist()
       [[0.75, 0.25, 0.0]]
     """
+    return _projection(rows)
+
+
+@jax.custom_jvp
+def _projection(rows: Float[Array, "r m"]) -> Float[Array, "r m"]:
 
     def step(carry: tuple[Array, ...]) -> tuple[Array, ...]:
         below, threshold, count, _ = carry
@@ -247,10 +256,10 @@ def project_rows(rows: Float[Array, "r m"]) -> Float[Array, "r m"]:
     return jnp.maximum(below - threshold, 0.0)
 
 
-@project_rows.defjvp
+@_projection.defjvp
 def _derivative(primals: tuple[Array], tangents: tuple[Array]) -> tuple[Array, Array]:
     """Positive weights follow their entries less the mean; the others stay at 0."""
-    weights = project_rows(*primals)
+    weights = _projection(*primals)
     positive = weights > 0
     changes = jnp.where(positive, tangents[0], 0.0)
     count = jnp.count_nonzero(positive, axis=1, keepdims=True)
@@ -258,6 +267,7 @@ def _derivative(primals: tuple[Array], tangents: tuple[Array]) -> tuple[Array, A
     return weights, jnp.where(positive, changes - mean, 0.0)
 
 
+@checked
 def project_capped_rows(
     rows: Float[Array, "r m"], caps: Float[Array, "r m"]
 ) -> Float[Array, "r m"]:
@@ -330,6 +340,7 @@ def _derivative_with_caps(
     return weights, jnp.where(free, changes - mean, changes).astype(weights.dtype)
 
 
+@checked
 def capped_rows_by_jaxopt(
     rows: Float[Array, "r m"], caps: Float[Array, "r m"]
 ) -> Float[Array, "r m"]:

@@ -10,12 +10,15 @@ numbers.
 import jax
 import jax.numpy as jnp
 from jax import lax
-from jaxtyping import Array, Float, Key, PyTree
+from jaxtyping import Array, Float, Key
 
+from jaxfl.core.options import checked
+from jaxfl.core.shapes import Stack
 from jaxfl.kernels.similarity import scaled
 
 
-def sketches(key: Key[Array, ""], stacked: PyTree, size: int) -> Float[Array, "m d"]:
+@checked
+def sketches(key: Key[Array, ""], stacked: Stack, size: int) -> Float[Array, "m d"]:
     """Sketches S x of stacked models x, whose inner products estimate those of the models.
 
     The parameters of a leaf are taken in blocks of d. Each block gets random signs, is turned

@@ -7,6 +7,8 @@ import jax.numpy as jnp
 from jax import lax
 from jaxtyping import Array, Bool, Float, Int, PyTree
 
+from jaxfl.core.options import checked
+from jaxfl.core.shapes import Stack
 from jaxfl.core.types import Edges, KeepEdges
 
 # How many senders `mix_rows` adds in one pass; a program of more takes long to compile.
@@ -31,6 +33,7 @@ class SparseRows(NamedTuple):
     values: Float[Array, "r k"]
 
 
+@checked
 def largest_edges(weights: Float[Array, "m m"], count: int) -> Bool[Array, "m m"]:
     """Which edges stay if each client keeps those of its `count` largest weights of other clients.
 
@@ -61,6 +64,7 @@ def largest_edges(weights: Float[Array, "m m"], count: int) -> Bool[Array, "m m"
     return jnp.eye(clients, dtype=bool).at[places[:, None], columns].set(True)
 
 
+@checked
 def keep_largest(weights: Float[Array, "m m"], count: int) -> Float[Array, "m m"]:
     """The `largest_edges` of the weights, each row rescaled to its former sum.
 
@@ -85,6 +89,7 @@ def keep_largest(weights: Float[Array, "m m"], count: int) -> Float[Array, "m m"
     return jnp.where(total > 0, rescaled, weights)
 
 
+@checked
 def sparse_rows(weights: Float[Array, "r m"], count: int) -> SparseRows:
     """The `count` entries of largest absolute value of each row: all of it, if it has no more.
 
@@ -117,7 +122,8 @@ def dense_rows(rows: SparseRows, senders: int) -> Float[Array, "r m"]:
     return zeros.at[jnp.arange(receivers)[:, None], rows.columns].add(rows.values)
 
 
-def mix_rows(rows: SparseRows, stacked: PyTree) -> PyTree:
+@checked
+def mix_rows(rows: SparseRows, stacked: Stack) -> PyTree:
     """Weighted sums of models by sparse rows: `mixing.mix` with `dense_rows`, up to rounding.
 
     Each model of the result is summed up in one pass, some senders at a time, so that no array

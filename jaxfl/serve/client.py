@@ -15,7 +15,7 @@ from jaxfl.core import tree
 from jaxfl.core.errors import check
 from jaxfl.core.messages import Down
 from jaxfl.core.types import Algorithm, Cohort, Federation, PRNGKey, Task
-from jaxfl.serve.client_half import ClientHalf, client_half, wire_of
+from jaxfl.serve.client_half import ClientHalf, client_half, served_wire
 from jaxfl.serve.forms import used
 from jaxfl.serve.halves import channel_of
 from jaxfl.serve.memory import (
@@ -90,7 +90,7 @@ def client_app(
       >>> type(app).__name__
       'ImportedApp'
     """
-    wire_of(algorithm)
+    served_wire(algorithm)
     quiet = draws_noise(task)
     tells_loss = not quiet if send_loss is None else send_loss
     tells_scores = not quiet if send_scores is None else send_scores

@@ -45,14 +45,14 @@ def client_of(federation: Federation, client: int) -> Federation:
     return Federation(tree.take(train, one), tree.take(val, one), own_test)
 
 
-def wire_of(algorithm: Algorithm, name: str = "the method") -> Wire:
+def served_wire(algorithm: Algorithm, name: str = "the method") -> Wire:
     """The messages of a method.
 
     Raises:
       InputError: the method is not written as messages.
 
     Example:
-      >>> len(wire_of(jaxfl.algorithms.fedavg(task)).exchanges)
+      >>> len(served_wire(jaxfl.algorithms.fedavg(task)).exchanges)
       1
     """
     wire = messages.wire_of(algorithm)
@@ -85,7 +85,7 @@ def client_half(
       >>> half.start(jax.random.key(0), jnp.array([3])).seen.tolist()
       [False]
     """
-    wire, channel = wire_of(algorithm), channel_of(task)
+    wire, channel = served_wire(algorithm), channel_of(task)
     form = form_of(wire, channel, example, clients, rows)
     evaluate = make_evaluate_cohort(algorithm, task, after="none")
 

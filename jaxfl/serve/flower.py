@@ -19,7 +19,7 @@ from jaxfl.core.errors import warn
 from jaxfl.core.messages import Down, ServerState
 from jaxfl.core.types import Algorithm, Participation, PRNGKey, Task
 from jaxfl.serve.arrays import row
-from jaxfl.serve.client_half import wire_of
+from jaxfl.serve.client_half import served_wire
 from jaxfl.serve.forms import form_of
 from jaxfl.serve.halves import channel_of
 from jaxfl.serve.nodes import Roster, meet
@@ -119,7 +119,7 @@ class FlowerStrategy(Strategy):
             its first round; the task's upload has no halves; or the saved server is of another
             method, model, number of clients, size of a cohort or key.
         """
-        wire, channel = wire_of(algorithm), channel_of(task)
+        wire, channel = served_wire(algorithm), channel_of(task)
         rows = jax.eval_shape(participation, key, jnp.int32(0)).size
         if isinstance(task.trainer, Elsewhere):
             wire = plain_wire(wire, task.trainer)

@@ -16,7 +16,7 @@ from jaxfl.core import tree
 from jaxfl.core.errors import check
 from jaxfl.core.messages import Down, Exchange, ServerState, Up, Wire, ups_of
 from jaxfl.core.types import Cohort, Dataset, Params
-from jaxfl.serve.halves import server_step
+from jaxfl.serve.halves import defended_step
 from jaxfl.training.upload import Channel
 
 # Who knows where an update starts from: the server computes it from what it has sent, the client
@@ -96,7 +96,8 @@ def form_of(
       name: of the method, for messages.
 
     Raises:
-      InputError: the method looks at the data of all clients before the first round.
+      InputError: the method looks at the data of all clients before the first round, or what
+        clients or the server keep has another form after a round than before it.
 
     Example:
       >>> wire = jaxfl.algorithms.fedavg(task).wire
@@ -123,17 +124,20 @@ def form_of(
     for exchange in wire.exchanges:
         if exchange.server is None:
             reply = down
+            memory, _, _ = jax.eval_shape(exchange.client, key, memory, down, cohort)
             break
         memory_after, ups, _ = jax.eval_shape(exchange.client, key, memory, down, cohort)
         single = isinstance(ups, Up)
         form = ExchangeForm(memory, memory_after, down, ups_of(ups), single, sent, ())
         arguments = _arguments(key, known, form.ups, rows)
-        step = server_step(channel, exchange.server, sent, form.single)
+        step = defended_step(channel, exchange.server, sent, form.single)
         starts = _starts(channel, exchange, form, (key, memory, down, cohort), step, arguments)
         forms.append(form._replace(starts=starts, fingerprint=fingerprint(step, *arguments)))
         outcome, reported = jax.eval_shape(step, *arguments)
         memory, known, sent = memory_after, outcome.state, sent + len(form.ups)
         down = one_client(outcome.reply._replace(counted=reported))
+    _check_same(f"the clients of {name} keep", first_memory, memory)
+    _check_same(f"the server of {name} keeps", (state.server, record), (known.server, known.record))
     return Form(clients, rows, first_memory, state, tuple(forms), reply, release)
 
 
@@ -207,7 +211,7 @@ def one_client(down: Down) -> Down:
 
 
 def _arguments(key: Any, known: ServerState, ups: tuple[Up, ...], rows: int) -> tuple:
-    """The shapes of the arguments of a `ServerStep`."""
+    """The shapes of the arguments of a `DefendedStep`."""
     many = tuple(stacked(up, rows) for up in ups)
     row = [jax.ShapeDtypeStruct((rows,), dtype) for dtype in (int, int, bool)]
     return key, known, many, tuple(up.before for up in many), *row
@@ -248,4 +252,15 @@ def _check_blind(wire: Wire, key: Any, train: Any, name: str) -> None:
         not reads,
         f"{name} reads the data of all clients before its first round, which no server may: choose "
         "a method that starts from a key alone",
+    )
+
+
+def _check_same(who: str, before: PyTree, after: PyTree) -> None:
+    """Raises an `InputError` if what is kept from round to round changes its form."""
+    same = jax.tree.structure(before) == jax.tree.structure(after)
+    forms = [[(x.shape, x.dtype) for x in jax.tree.leaves(one)] for one in (before, after)]
+    check(
+        same and forms[0] == forms[1],
+        f"{who} something of another form after a round than before it: let the last exchange "
+        "return the structure, shapes and types that `Wire.init` makes",
     )

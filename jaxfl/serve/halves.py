@@ -20,7 +20,7 @@ from jaxfl.training.upload import Channel, nothing_of
 ClientStep = Callable[[PRNGKey, Any, Down, Cohort, PRNGKey | None], tuple[Any, tuple, Report]]
 # (key, ServerState, Ups as they arrive, fills, ids [M], sizes [M], arrived [M])
 # -> (Outcome, reported [M])
-ServerStep = Callable[..., tuple[Outcome, Bool[Array, "m"]]]
+DefendedStep = Callable[..., tuple[Outcome, Bool[Array, "m"]]]
 
 
 def channel_of(task: Task) -> Channel:
@@ -82,7 +82,7 @@ def client_step(channel: Channel, exchange: Exchange, first: int) -> ClientStep:
     return step
 
 
-def server_step(channel: Channel, serve: Callable, first: int, single: bool) -> ServerStep:
+def defended_step(channel: Channel, serve: Callable, first: int, single: bool) -> DefendedStep:
     """The server's half of an exchange: its defence, and its step.
 
     Args:
@@ -98,7 +98,7 @@ def server_step(channel: Channel, serve: Callable, first: int, single: bool) -> 
 
     Example:
       >>> serve = jaxfl.algorithms.fedavg(task).wire.exchanges[0].server
-      >>> step = server_step(task.upload, serve, 0, single=True)
+      >>> step = defended_step(task.upload, serve, 0, single=True)
       >>> up = Up(jnp.array([[1.0], [5.0]]), jnp.zeros((2, 1)))
       >>> arrived = jnp.array([True, False])
       >>> sent = ((up,), (up.before,), jnp.arange(2), jnp.array([9, 0]), arrived)

@@ -13,7 +13,7 @@ from jaxfl.core.messages import Down, ServerState, Wire, ups_of
 from jaxfl.core.types import Params, PRNGKey
 from jaxfl.serve.arrays import from_named, named, rows, write_rows
 from jaxfl.serve.forms import Form, examples_of, stacked, stand_in
-from jaxfl.serve.halves import ServerStep, server_step, settle
+from jaxfl.serve.halves import DefendedStep, defended_step, settle
 from jaxfl.serve.state import read_arrays, write_arrays
 from jaxfl.training.upload import Channel
 
@@ -47,7 +47,7 @@ class ServerHalf(NamedTuple):
     # of each exchange: (key, Down, ids [M], round) -> where the updates of its messages start from
     starts: tuple[Callable[[PRNGKey, Down, Array, Array], tuple[Params, ...]], ...]
     # of each exchange
-    steps: tuple[ServerStep, ...]
+    steps: tuple[DefendedStep, ...]
     # see `halves.settle`
     settle: Callable
 
@@ -112,7 +112,7 @@ def server_half(
         return jax.jit(starts)
 
     steps = tuple(
-        jax.jit(server_step(channel, exchange.server, each.first, each.single))
+        jax.jit(defended_step(channel, exchange.server, each.first, each.single))
         for exchange, each in zip(wire.exchanges, form.exchanges, strict=False)
         if exchange.server is not None
     )

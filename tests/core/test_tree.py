@@ -34,8 +34,8 @@ def test_sizes_products_and_differences():
 
 def test_select_by_path():
     assert len(tree.select(STACK, "")) == 2
-    assert tree.select(STACK, "^b/") == [STACK["b"]["c"]]
-    assert tree.select(STACK, lambda path: path == "a") == [STACK["a"]]
+    assert tree.select(STACK, "^b/") == (STACK["b"]["c"],)
+    assert tree.select(STACK, lambda path: path == "a") == (STACK["a"],)
     with pytest.raises(InputError, match="no layer matches 'z': choose from a, b/c"):
         tree.select(STACK, "z")
 

@@ -21,7 +21,7 @@ import jaxfl
 from jaxfl.algorithms import ALGORITHMS
 from jaxfl.algorithms.steps.composition import compose
 from jaxfl.core.errors import InputError, RunWarning
-from jaxfl.serve.client_half import wire_of
+from jaxfl.serve.client_half import served_wire
 from jaxfl.serve.forms import form_of
 from jaxfl.uplink import attack, chain, clip_to_median, gaussian, top_k
 
@@ -182,6 +182,32 @@ def test_a_defence_that_clients_can_evade_is_warned_of():
         strategy_of(method("fedavg", task), task)
 
 
+@pytest.mark.parametrize(
+    ("side", "message"),
+    [
+        ("client", "the clients of the method keep something of another form"),
+        ("server", "the server of the method keeps something of another form"),
+    ],
+)
+def test_what_is_kept_in_another_form_is_refused(side, message):
+    wire = method("ditto").wire
+    before = wire.exchanges[0]
+
+    def client(*arguments):
+        memory, ups, report = before.client(*arguments)
+        return (memory, memory), ups, report
+
+    def server(*arguments):
+        outcome = before.server(*arguments)
+        state = outcome.state
+        return outcome._replace(state=state._replace(server=(state.server, state.server)))
+
+    changed = before._replace(**{side: {"client": client, "server": server}[side]})
+    changed = wire._replace(exchanges=(changed, *wire.exchanges[1:]))
+    with pytest.raises(InputError, match=message):
+        form_of(changed, shallow().upload, served.EXAMPLE, CLIENTS, CLIENTS)
+
+
 @pytest.mark.slow(seconds=90)
 def test_the_page_names_the_methods_that_are_refused():
     page = (Path(__file__).parents[2] / "docs" / "guides" / "deployment.md").read_text()
@@ -196,10 +222,19 @@ def test_the_page_names_the_methods_that_are_refused():
 
 
 def is_refused(name):
+    """Whether a method is refused, in one line; the messages of the others have a form."""
+    wire = method(name).wire
+    form, lines = None, []
     try:
-        form_of(wire_of(method(name)), shallow().upload, served.EXAMPLE, CLIENTS, CLIENTS)
-    except InputError:
+        form = form_of(
+            served_wire(method(name)), shallow().upload, served.EXAMPLE, CLIENTS, CLIENTS
+        )
+    except InputError as error:
+        lines = str(error).splitlines()
+    if form is None:
+        assert len(lines) == 1, name
         return True
+    assert len(form.exchanges) == sum(each.server is not None for each in wire.exchanges), name
     return False
 
 

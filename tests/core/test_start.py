@@ -1,0 +1,56 @@
+"""Ctrl-C while the program starts."""
+
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+# What pip writes for an entry of [project.scripts]
+SCRIPT = "import sys\nfrom jaxfl.cli import main\nsys.exit(main())\n"
+
+
+@pytest.fixture
+def interrupt(tmp_path):
+    """A function that interrupts a program while it imports a module, and gives code and errors.
+
+    The program is given as words; SCRIPT stands for the file of the console script.
+    """
+
+    def call(words, module):
+        script = tmp_path / "jaxfl"
+        script.write_text(SCRIPT)
+        words = [str(script) if word == "SCRIPT" else word for word in words]
+        process = subprocess.Popen(
+            [sys.executable, "-X", "importtime", *words],
+            cwd=tmp_path,
+            env=os.environ | {"PYTHONPATH": str(ROOT)},
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        for line in process.stderr:
+            if line.split("|")[-1].strip() == module:
+                break
+        process.send_signal(signal.SIGINT)
+        lines = process.communicate(timeout=60)[1].splitlines()
+        return process.returncode, [line for line in lines if not line.startswith("import time")]
+
+    return call
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("words", [["SCRIPT", "list"], ["-m", "jaxfl", "list"]], ids=str)
+@pytest.mark.parametrize("module", ["jax.version", "jaxfl.cli.arguments"])
+def test_an_interruption_while_the_program_imports_is_one_line(words, module, interrupt):
+    assert interrupt(words, module) == (130, ["jaxfl: interrupted"])
+
+
+@pytest.mark.slow
+def test_a_program_that_imports_jaxfl_gets_an_exception(interrupt):
+    code, lines = interrupt(["-c", "import jaxfl"], "jax.version")
+    assert code == -signal.SIGINT
+    assert lines[-1] == "KeyboardInterrupt"
