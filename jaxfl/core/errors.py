@@ -16,7 +16,12 @@ class Diverged(RuntimeError):
 
 
 class Terminated(KeyboardInterrupt):
-    """SIGTERM has stopped the program, as Ctrl-C does by a `KeyboardInterrupt`."""
+    """SIGTERM has stopped the program, as Ctrl-C does by a `KeyboardInterrupt`.
+
+    Example:
+      >>> issubclass(Terminated, KeyboardInterrupt)
+      True
+    """
 
 
 class RunWarning(UserWarning):

@@ -183,8 +183,8 @@ def natural(
 
     Example:
       >>> owners = np.array([7, 7, 7, 2, 2, 5])
-      >>> [sorted(rows.tolist()) for rows in natural(owners, smallest=2)]
-      [[3, 4], [0, 1, 2]]
+      >>> [sorted(rows.tolist()) for rows in natural(owners, smallest=1)]
+      [[3, 4], [5], [0, 1, 2]]
     """
     if owners is None:
         raise InputError("these data name no owners: choose another partition than natural")

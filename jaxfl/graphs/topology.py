@@ -185,7 +185,7 @@ def unreached(graph: Float[np.ndarray, "m m"]) -> tuple[int, int] | None:
       graph: edges (receiver, sender) [M, M].
 
     Example:
-      >>> unreached(circulant(3, [1])), unreached(np.array([[0, 1], [0, 0]]))
+      >>> unreached(circulant(3, [1])), unreached(np.array([[0.0, 1.0], [0.0, 0.0]]))
       (None, (0, 1))
     """
     # All nodes are reached from the first, and it from all, or some two are apart.

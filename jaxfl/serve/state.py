@@ -80,7 +80,8 @@ def locked(directory: Path) -> Iterator[None]:
 
     Example:
       >>> with locked(Path("server")):
-      ...     pass
+      ...     sorted(path.name for path in Path("server").iterdir())
+      ['.lock']
     """
     directory.mkdir(parents=True, exist_ok=True)
     path = directory / ".lock"
