@@ -40,7 +40,7 @@ def compile_once(tmp_path_factory):
 
 
 # How many parameters of a test marked `long` there are for one that is quick.
-EVERY = 32
+EVERY = 64
 EMPTY_PNG = b"\x89PNG\r\n\x1a\n"
 
 

@@ -910,7 +910,7 @@ def everything(folder):
     return {path: mark(path) for path in folder.rglob("*")}
 
 
-@pytest.mark.long(every=4)
+@pytest.mark.long(every=8)
 @pytest.mark.parametrize(
     ("arguments", "message"), BAD, ids=[" ".join(words)[:60] for words, _ in BAD]
 )
