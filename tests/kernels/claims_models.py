@@ -6,7 +6,7 @@ import optax
 from claims import KEY, Kernel, each
 
 from jaxfl.algorithms.steps import admm
-from jaxfl.core.types import Cohort
+from jaxfl.core.types import Cohort, Dataset
 from jaxfl.kernels import attention, contrastive, coupling, gaussian, hypernet, neighbours, server
 from jaxfl.kernels.alignment import misalignment
 from jaxfl.kernels.gaussian import Gaussian
@@ -15,15 +15,17 @@ from jaxfl.kernels.sketch import sketches
 
 
 def fitted(c):
-    """Argmin of |w - x|^2 / 2 plus what ADMM adds; each client has its own x."""
+    """Argmin of |w - x|^2 / 2 plus what ADMM adds; each client has its own x, one example."""
+    ones = jnp.ones((c.ids.size, 1), bool)
+    data = Dataset(c.models[:, None], jnp.zeros(ones.shape), ones)
 
-    def loss(w, x, anchor, key):
-        value = jnp.sum(jnp.square(w - x)) / 2
+    def loss(w, batch, anchor, key):
+        value = jnp.sum(jnp.square(w - batch.x[0])) / 2
         return value, value
 
     side = admm.primal(loss, lambda objective: None, 0.5, 0.1, exact=True)
-    client = side.enlist(jnp.zeros(c.models.shape[1]), c.models, jnp.zeros_like(c.ids), 1)
-    return side.solve(KEY, client, -c.models, Cohort(c.ids, c.models, c.models)).params
+    client = side.enlist(jnp.zeros(c.models.shape[1]), data, jnp.zeros_like(c.ids), 1)
+    return side.solve(KEY, client, -c.models, Cohort(c.ids, data, data)).params
 
 
 def misaligned(kind):

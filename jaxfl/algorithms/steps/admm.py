@@ -59,7 +59,8 @@ def primal(
 
     Example:
       >>> side = primal(lambda w, x, *_: (w @ w, w @ w), lambda objective: None, 0.5, 0.1, True)
-      >>> side.enlist(jnp.zeros(3), jnp.zeros((2, 1)), jnp.zeros(2, int), 1).model.shape
+      >>> train = Dataset(jnp.zeros((2, 1)), jnp.zeros((2, 1)), jnp.ones((2, 1), bool))
+      >>> side.enlist(jnp.zeros(3), train, jnp.zeros(2, int), 1).model.shape
       (2, 3)
     """
 
