@@ -122,13 +122,8 @@ def primal(
     return Primal(enlist, solve)
 
 
-def _zero_padded(data: PyTree) -> PyTree:
-    """The examples of clients as arrays in which padding is 0: it may hold NaN, which spreads.
-
-    Data of other forms have no padding.
-    """
-    if not isinstance(data, Dataset):
-        return data
+def _zero_padded(data: Dataset) -> Dataset:
+    """The examples of clients as arrays in which padding is 0: it may hold NaN, which spreads."""
     data = padded(data)
 
     def clear(values: Array) -> Array:
