@@ -124,7 +124,7 @@ def primal(
 
 def _zero_padded(data: Dataset) -> Dataset:
     """The examples of clients as arrays in which padding is 0: it may hold NaN, which spreads."""
-    data = padded(data)
+    data = jax.tree.map(jnp.asarray, padded(data))
 
     def clear(values: Array) -> Array:
         mask = data.mask.reshape(*data.mask.shape, *[1] * (values.ndim - data.mask.ndim))

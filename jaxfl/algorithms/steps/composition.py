@@ -200,7 +200,7 @@ def upload(task: Task, key: PRNGKey, up: Up, cohort: Cohort) -> Uploads:
       >>> uploads.received.tolist(), uploads.reported.tolist()
       ([[1.0], [2.0], [3.0], [0.0]], [True, True, True, False])
     """
-    received, reported = (), jnp.ones(cohort.ids.size, bool)
+    received, reported = up.after, jnp.ones(cohort.ids.size, bool)
     if cohort.lost is not None and jax.tree.leaves(up.plain):
         reported = ~cohort.lost
     if jax.tree.leaves(up.after):

@@ -127,7 +127,7 @@ def test_a_stopped_comparison_is_not_overwritten_by_accident(tmp_path):
     with pytest.raises(KeyboardInterrupt):
         compare(CONFIGS[:1], out, follow=interrupt_in("local"))
     shutil.rmtree(out / "local")
-    with pytest.raises(InputError, match=r"already holds a run \(configs.json\)"):
+    with pytest.raises(InputError, match=r"already holds a run \(configs.json, inputs.json\)"):
         compare(CONFIGS[:1], out)
 
 
