@@ -1,16 +1,17 @@
 """Methods that average one part of the model, on a model that has a body and a head."""
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 import optax
 import pytest
-from toys import close, deployed, equal, opposite_groups, run, shallow
+from toys import close, deployed, equal, linear, opposite_groups, run, shallow
 
 from jaxfl.algorithms import fedper, fedrep, lg_fedavg, local
 from jaxfl.core import tree
 from jaxfl.core.errors import InputError
 from jaxfl.core.messages import Clients
-from jaxfl.core.types import State
+from jaxfl.core.types import Cohort, State
 
 SIZES = [40, 10, 20, 30, 40, 20]
 WEIGHTS = np.array(SIZES) / sum(SIZES)
@@ -115,3 +116,14 @@ def test_fedrep_fits_the_head_to_the_given_body_and_then_the_body_to_the_new_hea
         np.testing.assert_allclose(state.server["params"]["Dense_0"][k], expected, atol=1e-5)
     assert info.batches.tolist() == [[7] * 6]
     assert info.up.tolist() == [[BODY] * 6]
+
+
+def test_a_method_whose_shared_part_is_empty_keeps_the_form_of_its_state():
+    """The only layer of a linear model is its head."""
+    task = linear()
+    data = opposite_groups(4)
+    algorithm = fedper(task)
+    state = jax.eval_shape(algorithm.init, jax.random.key(0), data.train)
+    cohort = Cohort(jnp.arange(4), data.train, data.val, 0)
+    after, _ = jax.eval_shape(algorithm.round, jax.random.key(0), state, cohort)
+    assert jax.tree.structure(after) == jax.tree.structure(state)
