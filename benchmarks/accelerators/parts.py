@@ -4,7 +4,6 @@
 part holds memory of the device that another one needs.
 """
 
-import inspect
 import itertools
 import os
 import re
@@ -12,6 +11,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 
 import jax
@@ -21,10 +21,11 @@ import optax
 import tyro
 
 import jaxfl
-from benchmarks.accelerators.rows import Session, measure_row
-from benchmarks.measure import compile_round, copy_gbs, product_gflops, without_evaluation
+from benchmarks.accelerators.rows import Session, is_measured, measure_row
+from benchmarks.measure import best_ms, compile_round, copy_gbs, product_gflops, without_evaluation
 from benchmarks.peers import ROOT, run_peer
-from benchmarks.rounds.local_training import client_step_ms
+from benchmarks.rounds.fedavg_round import federation
+from benchmarks.rounds.local_training import compile_training, examples
 from jaxfl.core.types import Dataset
 from jaxfl.models.convolution.conv import Conv
 from jaxfl.training.task import Compute
@@ -35,9 +36,12 @@ ARITHMETIC: dict[str, tuple[str, Compute]] = {
     "TF32": ("tensorfloat32", "float32"),
     "bfloat16": ("bfloat16", "bfloat16"),
 }
-# The ways of convolution, if the models have a choice.
-CHOICE = "conv" in inspect.signature(jaxfl.models.lenet).parameters
-CONVOLUTIONS: tuple[Conv | None, ...] = ("patches", "grouped") if CHOICE else (None,)
+CONVOLUTIONS: tuple[Conv, ...] = ("patches", "grouped")
+# Clients side by side, where all of them need more memory than the device has.
+AT_ONCE: dict[tuple[str, int], int] = {("resnet8", 1_000): 100}
+COMPILERS = 12  # threads that compile
+# A compiled program and the seconds that compiling took, or what kept it from being compiled.
+Program = Future[tuple[Callable, float]]
 FIRST = ("tests/simulation/test_determinism.py", "tests/algorithms/test_contract.py")
 
 
@@ -56,29 +60,96 @@ def rates(session: Session) -> None:
     )
 
 
+def rounds(session: Session) -> None:
+    """A round of federated averaging by model and number of clients, as the peers have it."""
+    models = ("lenet", "resnet8", "mlp")
+    numbers = (2,) if session.smallest else (100, 1_000, 10)
+    cases = [
+        {"model": model, "clients": clients, "batch": batch, "convolution": conv}
+        for clients, model in itertools.product(numbers, models)
+        for batch in ((16, 64) if model == "lenet" else (64,))
+        for conv in (CONVOLUTIONS if model == "resnet8" else ("auto",))
+    ]
+    steps = 2 if session.smallest else 10
+    federations = {number: without_evaluation(federation(number)) for number in numbers}
+
+    def compile_case(case: dict) -> tuple[Callable, float]:
+        model, clients = case["model"], case["clients"]
+        data = federations[clients]
+        shape = {} if model == "mlp" else {"conv": case["convolution"]}
+        task = jaxfl.classification(
+            getattr(jaxfl.models, model)(10, **shape),
+            data.train.x[0, 0],
+            batch_size=case["batch"],
+            steps=steps,
+            chunk=AT_ONCE.get((model, clients), "auto"),
+        )
+        return compile_round(jaxfl.algorithms.fedavg(task), data)
+
+    for case, program in compiled(session, "rounds", cases, compile_case):
+
+        def measure(program: Program = program, clients: int = case["clients"]) -> dict:
+            one_round, seconds = program.result()
+            ms = best_ms(one_round, 3)
+            return {"round ms": ms, "client step ms": ms / clients / steps, "compile s": seconds}
+
+        measure_row(session, "rounds", case, measure)
+
+
 def steps(session: Session) -> None:
     """One local step of a LeNet over numbers of clients, batches, arithmetics and convolutions."""
-    batches = (10,) if session.smallest else (10, 64)
-    numbers = (2,) if session.smallest else (100, 1_000, 10, 1)  # what tells most comes first
-    for clients, batch, conv, name in itertools.product(numbers, batches, CONVOLUTIONS, ARITHMETIC):
-        precision, compute = ARITHMETIC[name]
-        case = {"clients": clients, "batch": batch, "arithmetic": name, "convolution": conv}
+    batches = (10,) if session.smallest else (64, 10)
+    numbers = (2,) if session.smallest else (100, 1_000, 10)  # what tells most comes first
+    cases = [
+        {"clients": clients, "batch": batch, "arithmetic": name, "convolution": conv}
+        for clients, batch, conv, name in itertools.product(
+            numbers, batches, CONVOLUTIONS, ARITHMETIC
+        )
+    ]
+    count = 2 if session.smallest else 20
+    for number in numbers:
+        examples(number, 32)
 
-        def step(
-            clients: int = clients,
-            batch: int = batch,
-            conv: Conv | None = conv,
-            precision: str = precision,
-            compute: Compute = compute,
-        ) -> dict:
-            model = jaxfl.models.lenet(10) if conv is None else jaxfl.models.lenet(10, conv=conv)
-            size = {"steps": 2, "repeats": 1} if session.smallest else {"repeats": 3}
-            with jax.default_matmul_precision(precision):
-                return client_step_ms(
-                    model, 32, batch, clients=clients, chunk="all", compute=compute, **size
-                )
+    def compile_case(case: dict) -> tuple[Callable, float]:
+        precision, compute = ARITHMETIC[case["arithmetic"]]
+        with jax.default_matmul_precision(precision):
+            return compile_training(
+                jaxfl.models.lenet(10, conv=case["convolution"]),
+                32,
+                case["batch"],
+                clients=case["clients"],
+                steps=count,
+                chunk="all",
+                compute=compute,
+            )
 
-        measure_row(session, "steps", case, step)
+    for case, program in compiled(session, "steps", cases, compile_case):
+
+        def measure(program: Program = program, clients: int = case["clients"]) -> dict:
+            train, seconds = program.result()
+            ms = best_ms(train, 3) / count
+            return {"step ms": ms, "client step ms": ms / clients, "compile s": seconds}
+
+        measure_row(session, "steps", case, measure)
+
+
+def compiled(
+    session: Session,
+    part: str,
+    cases: list[dict],
+    compile_case: Callable[[dict], tuple[Callable, float]],
+) -> Iterator[tuple[dict, Program]]:
+    """Each case that has no row, with its program.
+
+    All are compiled before the first is measured, several at a time: seconds of compiling are
+    those of a thread among others.
+    """
+    missing = [case for case in cases if not is_measured(session.folder, part, case)]
+    with ThreadPoolExecutor(min(COMPILERS, os.cpu_count() or 1)) as pool:
+        programs = [pool.submit(compile_case, case) for case in missing]
+    programs.reverse()
+    for case in missing:
+        yield case, programs.pop()  # a program that was measured gives its memory back
 
 
 def torch(session: Session) -> None:
@@ -114,11 +185,13 @@ def determinism(session: Session) -> None:
         if platform == "cpu":
             environment["JAX_PLATFORMS"] = "cpu"
         command = [sys.executable, "-m", "pytest", "-v", "-p", "no:cacheprovider", "-m", ""]
+        command += ["-n", str(min(COMPILERS, os.cpu_count() or 1))]
         for line in _lines([*command, *chosen], environment, session.ends):
-            found = re.match(r"(tests/\S+::.+?) (PASSED|FAILED|SKIPPED|ERROR)", line)
+            found = re.match(r"\[gw\d+\] .*?(PASSED|FAILED|SKIPPED|ERROR) (tests/\S+::.+)", line)
             if found:
-                case = {"test": found[1], "XLA_FLAGS": flag}
-                measure_row(session, "determinism", case, lambda f=found: {"outcome": f[2]})
+                # A test's group stands behind its name.
+                case = {"test": re.sub(r"@[^@\]]*$", "", found[2].strip()), "XLA_FLAGS": flag}
+                measure_row(session, "determinism", case, lambda f=found: {"outcome": f[1]})
         if session.smallest or platform == "cpu":
             break
 
@@ -182,6 +255,7 @@ def table1(session: Session) -> None:
 
 PARTS: dict[str, Callable[[Session], None]] = {
     "rates": rates,
+    "rounds": rounds,
     "steps": steps,
     "torch": torch,
     "determinism": determinism,

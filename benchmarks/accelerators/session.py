@@ -1,10 +1,10 @@
 """What to run when a GPU or a TPU is lent for a short time.
 
 `python -m benchmarks.accelerators.session [PART ...]` measures what is worth most first. Each part
-is a process of its own and takes ten minutes at most (`--budget`): `rates`, `steps`, `torch`,
-`determinism`, `blazefl`, `table1` (`parts.py`). Rows are written one by one, so an
-aborted session keeps what it has measured, and the next start goes on with what is missing. Last, a
-page of all rows is written. `--smallest` tries the programs on a CPU.
+is a process of its own and takes ten minutes at most (`--budget`): `rates`, `rounds`, `steps`,
+`torch`, `determinism`, `blazefl`, `table1` (`parts.py`). Rows are written one by one, so an aborted
+session keeps what it has measured, and the next start goes on with what is missing. Last, a page of
+all rows is written. `--smallest` tries the programs on a CPU.
 """
 
 import os
@@ -23,6 +23,7 @@ from benchmarks.peers import ROOT
 
 PARTS = {
     "rates": "Rates of the device",
+    "rounds": "One round of federated averaging",
     "steps": "One local step of a LeNet, 32x32x3",
     "torch": "The serial PyTorch loop",
     "determinism": "The tests of docs/determinism.md",

@@ -1,9 +1,10 @@
 """One local SGD step of one client, beside a PyTorch loop."""
 
+import functools
 import time
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
-from typing import Literal
 
 import jax
 import jax.numpy as jnp
@@ -13,11 +14,12 @@ from flax import linen as nn
 import jaxfl
 from benchmarks.measure import best_ms
 from benchmarks.peers import peer_cells, run_peer
-from jaxfl.core.types import Chunk, Cohort, Dataset
+from jaxfl.core.types import Chunk, Cohort, Dataset, Params
 from jaxfl.models.convolution.block import ConvReluPool
 from jaxfl.models.convolution.conv import Conv
 from jaxfl.simulation import mesh
 from jaxfl.training.objectives import data_loss
+from jaxfl.training.task import Compute
 
 
 class Three(nn.Module):
@@ -50,45 +52,54 @@ CASES = (
 )
 
 
-def client_step_ms(
+@functools.cache
+def examples(clients: int, side: int) -> Dataset:
+    """Images and labels of all clients, 320 each."""
+    channels = 1 if side == 28 else 3
+    rng = np.random.default_rng(0)
+    x = jnp.asarray(rng.normal(size=(clients, 320, side, side, channels)), jnp.float32)
+    y = jnp.asarray(rng.integers(0, 10, (clients, 320)), jnp.int32)
+    return Dataset(x, y, jnp.ones((clients, 320), bool))
+
+
+def compile_training(
     model: str | nn.Module,
     side: int,
     batch: int,
     *,
     clients: int = 4,
     steps: int = 20,
-    repeats: int = 5,
     chunk: Chunk = "auto",
-    compute: Literal["float32", "bfloat16"] = "float32",
-) -> dict[str, float]:
-    """Milliseconds of one SGD step of one client, and seconds of compiling.
-
-    The best of several calls, each of which trains all clients.
-    """
-    channels = 1 if side == 28 else 3
-    rng = np.random.default_rng(0)
-    x = jnp.asarray(rng.normal(size=(clients, 320, side, side, channels)), jnp.float32)
-    y = jnp.asarray(rng.integers(0, 10, (clients, 320)), jnp.int32)
-    data = Dataset(x, y, jnp.ones((clients, 320), bool))
+    compute: Compute = "float32",
+) -> tuple[Callable[[], Params], float]:
+    """Local training of all clients by SGD, and seconds of compiling it."""
+    data = examples(clients, side)
     task = jaxfl.classification(
         MODELS[model]() if isinstance(model, str) else model,
-        x[0, 0],
+        data.x[0, 0],
         batch_size=batch,
         steps=steps,
         chunk=chunk,
         compute=compute,
     )
-    params = mesh.place(jax.vmap(task.problem.init)(jax.random.split(jax.random.key(0), clients)))
+    key = jax.random.key(0)
+    params = mesh.place(jax.vmap(task.problem.init)(jax.random.split(key, clients)))
     cohort = mesh.place(Cohort(jnp.arange(clients), data, data))
     began = time.perf_counter()
-    fit = (
-        jax.jit(task.trainer(data_loss(task.problem)))
-        .lower(jax.random.key(0), params, None, cohort)
-        .compile()
-    )
-    compiling = time.perf_counter() - began
-    ms = best_ms(lambda: fit(jax.random.key(0), params, None, cohort), repeats)
-    return {"ms": ms / clients / steps, "compile_seconds": compiling}
+    fit = jax.jit(task.trainer(data_loss(task.problem))).lower(key, params, None, cohort).compile()
+    seconds = time.perf_counter() - began
+    return lambda: fit(key, params, None, cohort), seconds
+
+
+def client_step_ms(
+    model: str | nn.Module, side: int, batch: int, *, repeats: int = 5
+) -> dict[str, float]:
+    """Milliseconds of one SGD step of one of four clients, and seconds of compiling.
+
+    The best of several calls, each of which trains all clients for 20 steps.
+    """
+    train, compiling = compile_training(model, side, batch, clients=4, steps=20)
+    return {"ms": best_ms(train, repeats) / 4 / 20, "compile_seconds": compiling}
 
 
 def row(environments: Path | None, case: tuple[str, int, int]) -> str:

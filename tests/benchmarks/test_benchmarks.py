@@ -358,7 +358,25 @@ def test_a_session_measures_a_step(tmp_path, monkeypatch):
     parts.steps(Session(tmp_path, time.monotonic() + 60, smallest=True))
     (row, *others) = read_rows(tmp_path)
     assert len(others) == len(parts.CONVOLUTIONS) - 1
-    assert row["found"].get("ms", 0) > 0, row
+    assert row["found"].get("step ms", 0) > 0, row
+
+
+def test_a_session_measures_rounds_of_each_model(tmp_path, monkeypatch):
+    for name in ("lenet", "resnet8"):  # a model that compiles faster
+        monkeypatch.setattr(jaxfl.models, name, lambda classes, **_: jaxfl.models.mlp(classes))
+    parts.rounds(Session(tmp_path, time.monotonic() + 60, smallest=True))
+    rows = read_rows(tmp_path)
+    assert {row["case"]["model"] for row in rows} == {"lenet", "resnet8", "mlp"}
+    assert all(row["found"].get("round ms", 0) > 0 for row in rows), rows
+
+
+def test_a_program_that_does_not_compile_is_a_row_with_its_error(tmp_path, monkeypatch):
+    def refuse(*args, **options):
+        raise ValueError("too large")
+
+    monkeypatch.setattr(parts, "compile_training", refuse)
+    parts.steps(Session(tmp_path, time.monotonic() + 60, smallest=True))
+    assert {row["found"]["error"] for row in read_rows(tmp_path)} == {"too large"}
 
 
 def test_a_session_says_that_the_torch_loop_is_missing(tmp_path):
