@@ -31,7 +31,7 @@ from blazefl.contrib.fedavg import (
 )
 from blazefl.core import SHMHandle, deserialize_model, serialize_model
 
-from benchmarks.peers.torch_loop import MODELS, tensors, train, use, wait_for
+from benchmarks.peers.torch_loop import net_on, tensors, train, use, wait_for
 from benchmarks.peers.work import (
     LEARNING_RATE,
     ROUNDS,
@@ -50,7 +50,8 @@ class Selector:
 
     def select_model(self, model_name: str) -> torch.nn.Module:
         """One of the models of the PyTorch loop."""
-        return MODELS[model_name](32, 3).to(place_from_arguments()[0])
+        device, _ = place_from_arguments()
+        return net_on(device, model_name)
 
 
 def trained(cid: int, parameters: torch.Tensor, work: Work) -> tuple[torch.Tensor, int]:
@@ -58,7 +59,7 @@ def trained(cid: int, parameters: torch.Tensor, work: Work) -> tuple[torch.Tenso
     device, model = place_from_arguments()
     net = Selector().select_model(model)
     x, y = tensors(cid, device)
-    deserialize_model(net, parameters)
+    deserialize_model(net, parameters.to(device))
     train(net, x, y, batches(len(y), work, np.random.default_rng()))
     return serialize_model(net, cpu=device == "cpu"), len(y)
 

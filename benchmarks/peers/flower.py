@@ -25,7 +25,7 @@ from flwr.serverapp import Grid, ServerApp
 from flwr.serverapp.strategy import FedAvg
 from flwr.simulation import run_simulation
 
-from benchmarks.peers.torch_loop import MODELS, tensors, train, use
+from benchmarks.peers.torch_loop import net_on, tensors, train, use
 from benchmarks.peers.work import (
     ROUNDS,
     Work,
@@ -62,7 +62,7 @@ def client_app(work: Work, device: str, model: str) -> ClientApp:
         place = int(context.node_config["partition-id"])
         use(device)
         x, y = [tensors(number, device) for number in range(work.clients)][place]
-        net = MODELS[model](32, 3).to(device)
+        net = net_on(device, model)
         net.load_state_dict(message.content.array_records["arrays"].to_torch_state_dict())
         train(net, x, y, batches(len(y), work, np.random.default_rng()))
         found = {
@@ -94,7 +94,7 @@ def main() -> None:
 
     @server.main()
     def rounds(grid: Grid, context: Context) -> None:
-        initial = ArrayRecord(MODELS[model](32, 3).state_dict())
+        initial = ArrayRecord(net_on("cpu", model).state_dict())
         strategy.start(grid=grid, initial_arrays=initial, num_rounds=ROUNDS)
 
     run_simulation(

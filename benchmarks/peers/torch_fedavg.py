@@ -10,7 +10,7 @@ import numpy as np
 import torch
 from torch import nn
 
-from benchmarks.peers.torch_loop import MODELS, tensors, train, use, wait_for
+from benchmarks.peers.torch_loop import net_on, tensors, train, use, wait_for
 from benchmarks.peers.work import (
     batches,
     ms,
@@ -51,7 +51,7 @@ def main() -> None:
     work = work_from_arguments()
     device, model = place_from_arguments()
     use(device)
-    net = MODELS[model](32, 3).to(device)
+    net = net_on(device, model)
     assert sum(p.numel() for p in net.parameters()) == PARAMETERS[model]
     data = [tensors(number, device) for number in range(work.clients)]
     rng = np.random.default_rng(0)

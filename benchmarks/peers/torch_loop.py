@@ -134,6 +134,12 @@ def mlp(side: int, channels: int) -> nn.Module:
 MODELS = {"lenet": lenet, "three": three, "cedar6": cedar6, "resnet8": resnet8, "mlp": mlp}
 
 
+def net_on(device: str, model: str) -> nn.Module:
+    """A network for images 32x32x3, made on the device: nothing is copied to it."""
+    with torch.device(device):
+        return MODELS[model](32, 3)
+
+
 def use(device: str) -> None:
     """Sets PyTorch up for a device: on a GPU, TF32 as JAX has it, and the fastest convolutions."""
     if device == "cuda":

@@ -113,7 +113,7 @@ def test_pytorch_gets_models_of_the_same_size(name):
     images = jnp.zeros((1, 32, 32, 3))
     model = getattr(jaxfl.models, name)(10)
     params = jax.eval_shape(model.init, jax.random.key(0), images)
-    theirs = peer.MODELS[name](32, 3).parameters()
+    theirs = peer.net_on("cpu", name).parameters()
     assert sum(p.numel() for p in theirs) == jaxfl.tree.size(params) == peer.PARAMETERS[name]
 
 
