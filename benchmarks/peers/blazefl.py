@@ -1,14 +1,21 @@
 """One round of federated averaging by BlazeFL: `python -m benchmarks.peers.blazefl 100 16 20`.
 
-Environment: Python 3.12 or 3.13, `pip install "blazefl[contrib,reproducibility]==2.0.2"
-torch==2.13.0`. BlazeFL 3 needs Python 3.14; its threads are made for the build of Python without a
-global lock, and the measured build has the lock. Threads and processes are tried, one for each
-core; `ms` is that of the faster. Its own trainers have neither momentum nor batches in memory, so
-the work of a worker is written here.
+Environment: Python 3.14, `pip install "blazefl[contrib,reproducibility]==3.0.0" torch==2.13.0`. Its
+threads are made for the build of Python without a global lock. Under Python 3.12 and 3.13 its code
+runs if `blazefl/reproducibility/snapshot.py` begins with `from __future__ import annotations`.
+Threads and processes are tried, one for each core; `ms` is that of the faster. Its own trainers
+have neither momentum nor batches in memory, so the work of a worker is written here.
+
+After `cuda lenet` threads alone are tried, as many as further arguments say: a round of BlazeFL
+starts its processes anew, and on a GPU each would import PyTorch and load all data in every round.
 """
 
+import multiprocessing
 import os
+import sys
+import sysconfig
 import tempfile
+from collections.abc import Callable
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -22,15 +29,16 @@ from blazefl.contrib.fedavg import (
     FedAvgThreadPoolClientTrainer,
     FedAvgUplinkPackage,
 )
-from blazefl.core import IPCMode, SHMHandle, deserialize_model, serialize_model
+from blazefl.core import SHMHandle, deserialize_model, serialize_model
 
-from benchmarks.peers.torch_loop import lenet, tensors, train
+from benchmarks.peers.torch_loop import net_on, tensors, train, use, wait_for
 from benchmarks.peers.work import (
     LEARNING_RATE,
     ROUNDS,
     Work,
     batches,
     ms,
+    place_from_arguments,
     print_json,
     timed,
     work_from_arguments,
@@ -41,20 +49,23 @@ class Selector:
     """Makes the model."""
 
     def select_model(self, model_name: str) -> torch.nn.Module:
-        """LeNet."""
-        return lenet(32, 3)
+        """One of the models of the PyTorch loop."""
+        device, _ = place_from_arguments()
+        return net_on(device, model_name)
 
 
 def trained(cid: int, parameters: torch.Tensor, work: Work) -> tuple[torch.Tensor, int]:
     """The client's model after local training, as one vector, and its number of examples."""
-    net, (x, y) = lenet(32, 3), tensors(cid)
-    deserialize_model(net, parameters)
+    device, model = place_from_arguments()
+    net = Selector().select_model(model)
+    x, y = tensors(cid, device)
+    deserialize_model(net, parameters.to(device))
     train(net, x, y, batches(len(y), work, np.random.default_rng()))
-    return serialize_model(net), len(y)
+    return serialize_model(net, cpu=device == "cpu"), len(y)
 
 
 class Threads(FedAvgThreadPoolClientTrainer):
-    """A thread for each core."""
+    """Threads, with models in their common memory."""
 
     def worker(self, cid, device, payload, stop_event):
         """Trains a client."""
@@ -64,7 +75,7 @@ class Threads(FedAvgThreadPoolClientTrainer):
 
 
 class Processes(FedAvgProcessPoolClientTrainer):
-    """A process for each core, with models in shared memory; each process inherits the data."""
+    """Processes, with models in shared memory; each process inherits the data."""
 
     @staticmethod
     def worker(config, payload, device, stop_event, *, shm_buffer: Any = None):
@@ -76,14 +87,15 @@ class Processes(FedAvgProcessPoolClientTrainer):
 
 def mode_ms(trainer, work: Work) -> float:
     """Milliseconds of a client step in the best round."""
+    device, model = place_from_arguments()
     server = FedAvgBaseServerHandler(
         Selector(),
-        "lenet",
+        model,
         None,
         ROUNDS,
         work.clients,
         sample_ratio=1.0,
-        device="cpu",
+        device=device,
         batch_size=work.batch,
         seed=0,
     )
@@ -92,37 +104,53 @@ def mode_ms(trainer, work: Work) -> float:
         trainer.local_process(server.downlink_package(), server.sample_clients())
         for package in trainer.uplink_package():
             server.load(package)
+        wait_for(device)
 
     found = ms(timed(one_round), work)
     assert server.round == ROUNDS
     return found
 
 
-def main() -> None:
-    """Runs rounds in both modes and prints the better result."""
-    torch.set_num_threads(1)
-    work = work_from_arguments()
-    cores = os.cpu_count()
-    # A forked process inherits the data and torch's lazy imports.
-    for number in range(work.clients):
-        tensors(number)
-    trained(0, serialize_model(lenet(32, 3)), work)
-    options = {
-        "device": "cpu",
-        "num_clients": work.clients,
-        "num_parallels": cores,
-        "dataset": None,
+def modes(work: Work) -> dict[str, Callable[[Path], Any]]:
+    """The ways to run, by name: a function of a folder to a trainer."""
+    device, model = place_from_arguments()
+    cores = os.cpu_count() or 1
+    options = {"device": device, "num_clients": work.clients, "dataset": None, "epochs": 1}
+    options |= {"batch_size": work.batch, "lr": LEARNING_RATE, "seed": 0}
+
+    def threads(number: int) -> Callable[[Path], Any]:
+        return lambda folder: Threads(Selector(), model, num_parallels=number, **options)
+
+    if device == "cuda":
+        numbers = [int(number) for number in sys.argv[6:]] or [1, cores]
+        return {f"{number} threads": threads(number) for number in numbers}
+    return {
+        f"{cores} processes": lambda folder: Processes(
+            Selector(), model, folder, num_parallels=cores, **options
+        ),
+        f"{cores} threads": threads(cores),
     }
-    options |= {"epochs": 1, "batch_size": work.batch, "lr": LEARNING_RATE, "seed": 0}
-    with tempfile.TemporaryDirectory() as name:
-        folders = {"share_dir": Path(name), "state_dir": Path(name)}
-        pool = Processes(Selector(), "lenet", ipc_mode=IPCMode.SHARED_MEMORY, **folders, **options)
-        processes = mode_ms(pool, work)
-    threads = mode_ms(Threads(Selector(), "lenet", **options), work)
-    quicker = "threads" if threads < processes else "processes"
+
+
+def main() -> None:
+    """Runs rounds in each mode and prints the best result."""
+    torch.set_num_threads(1)
+    # A forked process inherits the data and torch's lazy imports; Python 3.14 would not fork.
+    multiprocessing.set_start_method("fork")
+    work = work_from_arguments()
+    device, model = place_from_arguments()
+    use(device)
+    for number in range(work.clients):
+        tensors(number, device)
+    trained(0, serialize_model(Selector().select_model(model)), work)
+    with tempfile.TemporaryDirectory() as folder:
+        found = {name: mode_ms(make(Path(folder)), work) for name, make in modes(work).items()}
+    quickest = min(found, key=lambda name: found[name])
+    build = "free-threaded" if sysconfig.get_config_var("Py_GIL_DISABLED") else "locked"
     print_json(
-        ms=min(threads, processes),
-        version=f"{version('blazefl')} in {quicker}, torch {torch.__version__}",
+        ms=found[quickest],
+        version=f"{version('blazefl')} in {quickest}, {build} Python, torch {torch.__version__}",
+        modes=found,
     )
 
 

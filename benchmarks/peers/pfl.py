@@ -54,7 +54,7 @@ class Shuffled(Dataset):
     """A client's data in `steps` batches, as in the other peers."""
 
     def __init__(self, number: int, work: Work):
-        super().__init__(tensors(number), user_id=str(number))
+        super().__init__(tensors(number, "cpu"), user_id=str(number))
         self.work, self.rng = work, np.random.default_rng(number)
 
     def iter(self, batch_size):

@@ -1,7 +1,7 @@
 """One round of federated averaging: `python -m benchmarks.peers.torch_fedavg 100 16 20`.
 
-A plain PyTorch loop without a data loader, as `torch_loop`. Environment: `pip install
-torch==2.13.0` (the CPU build).
+A plain PyTorch loop without a data loader, as `torch_loop`. Further arguments `cuda resnet8` are
+for a GPU and another model. Environment: `pip install torch==2.13.0` (the CPU build).
 """
 
 from collections.abc import Callable, Iterable
@@ -10,8 +10,17 @@ import numpy as np
 import torch
 from torch import nn
 
-from benchmarks.peers.torch_loop import lenet, tensors, train
-from benchmarks.peers.work import batches, ms, print_json, timed, work_from_arguments
+from benchmarks.peers.torch_loop import net_on, tensors, train, use, wait_for
+from benchmarks.peers.work import (
+    batches,
+    ms,
+    place_from_arguments,
+    print_json,
+    timed,
+    work_from_arguments,
+)
+
+PARAMETERS = {"lenet": 62_006, "resnet8": 78_042, "mlp": 100_778}
 
 
 def average(
@@ -40,13 +49,16 @@ def average(
 def main() -> None:
     """Runs rounds and prints the best."""
     work = work_from_arguments()
-    net = lenet(32, 3)
-    assert sum(p.numel() for p in net.parameters()) == 62_006
-    data = [tensors(number) for number in range(work.clients)]
+    device, model = place_from_arguments()
+    use(device)
+    net = net_on(device, model)
+    assert sum(p.numel() for p in net.parameters()) == PARAMETERS[model]
+    data = [tensors(number, device) for number in range(work.clients)]
     rng = np.random.default_rng(0)
 
     def one_round():
         average(net, data, lambda n: batches(n, work, rng))
+        wait_for(device)
 
     print_json(ms=ms(timed(one_round), work), version=torch.__version__)
 

@@ -1,8 +1,9 @@
 """The same work for every peer: one round of federated averaging over clients.
 
 Only NumPy is needed, because each peer has its own environment. `python -m benchmarks.peers.NAME
-CLIENTS BATCH STEPS` prints one line of JSON: `ms` of a client step in the best round, and the
-`version` that ran.
+CLIENTS BATCH STEPS [DEVICE [MODEL]]` prints one line of JSON: `ms` of a client step in the best
+round, and the `version` that ran. Peers made of PyTorch take the device `cpu` or `cuda` and a model
+of `benchmarks.peers.torch_loop`; without them it is LeNet on the CPU, as the other peers have it.
 """
 
 import functools
@@ -35,6 +36,12 @@ class Work(NamedTuple):
 def work_from_arguments() -> Work:
     """The size on the command line."""
     return Work(*map(int, sys.argv[1:4]))
+
+
+def place_from_arguments() -> tuple[str, str]:
+    """The device and the name of the model on the command line."""
+    device, model = [*sys.argv[4:6], *("cpu", "lenet")[len(sys.argv[4:6]) :]]
+    return device, model
 
 
 @functools.cache

@@ -20,7 +20,7 @@ from benchmarks.kernels.cases import KERNELS
 from benchmarks.kernels.inputs import left_out
 from benchmarks.peers import run_peer, server_loops, stored
 from benchmarks.peers.unequal import PARTITIONS, Unequal, clients_of
-from benchmarks.peers.work import Work, batches, client
+from benchmarks.peers.work import Work, batches, client, place_from_arguments
 from benchmarks.rounds import (
     fedavg_round,
     gradient_through_rounds,
@@ -105,6 +105,26 @@ def test_pytorch_gets_the_same_lenet():
         x = jax.nn.relu(x @ layers[f"{place}.weight"].T + layers[f"{place}.bias"][None])
     logits = x @ layers["11.weight"].T + layers["11.bias"][None]
     np.testing.assert_allclose(logits, model.apply(params, images), atol=1e-5)
+
+
+@pytest.mark.parametrize("name", ["lenet", "resnet8", "mlp"])
+def test_pytorch_gets_models_of_the_same_size(name):
+    peer = pytest.importorskip("benchmarks.peers.torch_fedavg", reason="needs torch")
+    images = jnp.zeros((1, 32, 32, 3))
+    model = getattr(jaxfl.models, name)(10)
+    params = jax.eval_shape(model.init, jax.random.key(0), images)
+    theirs = peer.net_on("cpu", name).parameters()
+    assert sum(p.numel() for p in theirs) == jaxfl.tree.size(params) == peer.PARAMETERS[name]
+
+
+def test_a_peer_runs_lenet_on_the_cpu_unless_told(monkeypatch):
+    for given, place in (
+        ([], ("cpu", "lenet")),
+        (["cuda"], ("cuda", "lenet")),
+        (["cuda", "mlp", "8"], ("cuda", "mlp")),
+    ):
+        monkeypatch.setattr(sys, "argv", ["peer", "100", "16", "20", *given])
+        assert place_from_arguments() == place
 
 
 @pytest.mark.slow(seconds=15)
