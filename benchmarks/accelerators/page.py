@@ -1,8 +1,9 @@
-"""The page of what programs compiled for described accelerators consist of."""
+"""The page of rounds on accelerators: what was measured, and what compiled programs consist of."""
 
 from pathlib import Path
 from typing import Any
 
+from benchmarks.accelerators import h100
 from benchmarks.accelerators.described_devices import DEVICES, Device
 from benchmarks.peers import ROOT
 from jaxfl.algorithms import ALGORITHMS
@@ -28,7 +29,9 @@ def page(rows: dict[str, Any]) -> str:
         for platform in ("cuda", "tpu")
         if platform in rows
     ]
-    return "\n".join([HEAD, *sections])
+    measured = h100.read_rows()
+    head = HEAD.format(headline=h100.headline(measured))
+    return "\n".join([head, h100.section(measured), PROGRAMS, *sections])
 
 
 def section(platform: str, device: Device, parts: dict[str, Any]) -> str:
@@ -151,10 +154,10 @@ steps. The goal is 30 kernels a step. With one kernel for all updates there woul
 temporaries of each row below are less than the bytes that a step moves. Some rows have more
 temporaries than the card has memory; `--chunk` trains fewer clients at a time.
 
-Where a step is short, we expect that starting its kernels takes longer than their work. To unroll
-the loop over steps saves few of them: with 10 clients and batches of 10, two and four steps in a
-body have 42 and 40 kernels a step in place of 45, and 1.8 and 3.4 times the temporaries
-(2026-11-24). So the loop is not unrolled.
+Where a step is short, starting its kernels takes longer than their work. To unroll the loop over
+steps saves few of them: with 10 clients and batches of 10, two and four steps in a body have 42 and
+40 kernels a step in place of 45, and 1.8 and 3.4 times the temporaries (2026-11-24). So the loop is
+not unrolled.
 """,
     "tpu": """Published rates of a chip: {gigabytes:,.0f} GB/s, {teraflops:.0f} TFLOP/s for
 bfloat16, in which a TPU multiplies float32 by default. Rounds are compiled for four chips with 25
@@ -172,22 +175,25 @@ is 30 seconds a round: 44 of the 61 rounds of LeNet below take less, and with an
 the older processor, 57 of 61; the longest take 86 and 54.
 """,
 }
-HEAD = """# Programs for accelerators
+HEAD = """# Rounds on GPU and TPU
 
-Nothing on this page was measured. `python -m benchmarks.accelerators --platform cuda` and
+{headline} On a TPU nothing was measured; all rounds compile for it.
+"""
+PROGRAMS = """## What the programs consist of
+
+The rest of this page was not measured. `python -m benchmarks.accelerators --platform cuda` and
 `--platform tpu` compile rounds and local steps ahead of time for devices that are described, not
-present, and this page tells what the programs consist of. The bound is the time that the bytes or
-the operations take at the device's published rates, whichever is longer. It is a bound of a
-compiled program, not a measurement: starting a kernel takes a few microseconds more, and small
-products and scattered reads do not reach these rates. Compiling is given in seconds of one CPU
-core.
+present. The bound is the time that the bytes or the operations take at the device's published
+rates, whichever is longer. It is a bound of a compiled program: starting a kernel takes a few
+microseconds more, and small products and scattered reads do not reach these rates. Compiling is
+given in seconds of one CPU core.
 
 Convolutions are computed in one of two ways, `conv="patches"` or `conv="grouped"`, an argument of
 each model with convolutions (`jaxfl.models.lenet(10, conv="grouped")`). With patches, each client's
 images become a matrix with a row for each tile of outputs, and one batched product with the
 clients' kernels gives all outputs; the gradient is two more products. `grouped` leaves the
 convolution to XLA, which groups it by clients. The default, "auto", is patches on a GPU and grouped
-on a TPU: grouped convolutions, above all their weight gradients, are known to be slow in cuDNN
-([jax 13800](https://github.com/jax-ml/jax/issues/13800)), whereas XLA for TPUs has operations for
+on a TPU: grouped convolutions, above all their weight gradients, are slow in cuDNN (above, and
+[jax 13800](https://github.com/jax-ml/jax/issues/13800)), whereas XLA for TPUs has operations for
 them that move fewer bytes than patches do.
 """

@@ -11,7 +11,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
-from concurrent.futures import Future, ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
 
 import jax
@@ -21,11 +21,11 @@ import optax
 import tyro
 
 import jaxfl
-from benchmarks.accelerators.rows import Session, is_measured, measure_row
+from benchmarks.accelerators.rows import Session, measure_row
 from benchmarks.measure import best_ms, compile_round, copy_gbs, product_gflops, without_evaluation
 from benchmarks.peers import ROOT, run_peer
 from benchmarks.rounds.fedavg_round import federation
-from benchmarks.rounds.local_training import compile_training, examples
+from benchmarks.rounds.local_training import compile_training
 from jaxfl.core.types import Dataset
 from jaxfl.models.convolution.conv import Conv
 from jaxfl.training.task import Compute
@@ -37,11 +37,15 @@ ARITHMETIC: dict[str, tuple[str, Compute]] = {
     "bfloat16": ("bfloat16", "bfloat16"),
 }
 CONVOLUTIONS: tuple[Conv, ...] = ("patches", "grouped")
-# Clients side by side, where all of them need more memory than the device has.
-AT_ONCE: dict[tuple[str, int], int] = {("resnet8", 1_000): 100}
-COMPILERS = 12  # threads that compile
-# A compiled program and the seconds that compiling took, or what kept it from being compiled.
-Program = Future[tuple[Callable, float]]
+PEER_MODELS = ("lenet", "resnet8", "mlp")
+# Peers, and what they take behind the model: threads to try.
+PEER_ARGUMENTS: dict[str, tuple[str, ...]] = {
+    "torch_fedavg": (),
+    "flower": (),
+    "blazefl": ("1", "2", "4", "16"),
+}
+STEPS = 10  # local steps of a round beside the peers
+PROCESSES = 12  # of pytest
 FIRST = ("tests/simulation/test_determinism.py", "tests/algorithms/test_contract.py")
 
 
@@ -62,107 +66,90 @@ def rates(session: Session) -> None:
 
 def rounds(session: Session) -> None:
     """A round of federated averaging by model and number of clients, as the peers have it."""
-    models = ("lenet", "resnet8", "mlp")
-    numbers = (2,) if session.smallest else (100, 1_000, 10)
-    cases = [
-        {"model": model, "clients": clients, "batch": batch, "convolution": conv}
-        for clients, model in itertools.product(numbers, models)
-        for batch in ((16, 64) if model == "lenet" else (64,))
-        for conv in (CONVOLUTIONS if model == "resnet8" else ("auto",))
-    ]
-    steps = 2 if session.smallest else 10
-    federations = {number: without_evaluation(federation(number)) for number in numbers}
+    # What tells most comes first; ResNet-8 of 1,000 clients needs more memory than a device has.
+    sizes = ((2,),) if session.smallest else ((100, 10), (1_000,))
+    for numbers in sizes:
+        for model, clients, batch in itertools.product(PEER_MODELS, numbers, (64, 16)):
+            if (model != "lenet" and batch == 16) or (model == "resnet8" and clients == 1_000):
+                continue
+            convolutions = ("",) if model == "mlp" else CONVOLUTIONS
+            for conv in convolutions:
+                case = {"model": model, "clients": clients, "batch": batch, "convolution": conv}
+                measure_row(session, "rounds", case, partial(one_round, session, **case))
 
-    def compile_case(case: dict) -> tuple[Callable, float]:
-        model, clients = case["model"], case["clients"]
-        data = federations[clients]
-        shape = {} if model == "mlp" else {"conv": case["convolution"]}
-        task = jaxfl.classification(
-            getattr(jaxfl.models, model)(10, **shape),
-            data.train.x[0, 0],
-            batch_size=case["batch"],
-            steps=steps,
-            chunk=AT_ONCE.get((model, clients), "auto"),
-        )
-        return compile_round(jaxfl.algorithms.fedavg(task), data)
 
-    for case, program in compiled(session, "rounds", cases, compile_case):
-
-        def measure(program: Program = program, clients: int = case["clients"]) -> dict:
-            one_round, seconds = program.result()
-            ms = best_ms(one_round, 3)
-            return {"round ms": ms, "client step ms": ms / clients / steps, "compile s": seconds}
-
-        measure_row(session, "rounds", case, measure)
+def one_round(
+    session: Session, model: str, clients: int, batch: int, convolution: str
+) -> dict[str, float]:
+    """Milliseconds of a round in the best of three, and of a client step in it."""
+    steps = 2 if session.smallest else STEPS
+    data = without_evaluation(federation(clients))
+    options = {"conv": convolution} if convolution else {}
+    task = jaxfl.classification(
+        getattr(jaxfl.models, model)(10, **options),
+        data.train.x[0, 0],
+        batch_size=batch,
+        steps=steps,
+    )
+    run, compiling = compile_round(jaxfl.algorithms.fedavg(task), data)
+    ms = best_ms(run, 3)
+    return {"round ms": ms, "client step ms": ms / clients / steps, "compile s": compiling}
 
 
 def steps(session: Session) -> None:
     """One local step of a LeNet over numbers of clients, batches, arithmetics and convolutions."""
     batches = (10,) if session.smallest else (64, 10)
-    numbers = (2,) if session.smallest else (100, 1_000, 10)  # what tells most comes first
-    cases = [
-        {"clients": clients, "batch": batch, "arithmetic": name, "convolution": conv}
-        for clients, batch, conv, name in itertools.product(
-            numbers, batches, CONVOLUTIONS, ARITHMETIC
-        )
-    ]
+    numbers = (2,) if session.smallest else (100, 10, 1_000)  # what tells most comes first
     count = 2 if session.smallest else 20
-    for number in numbers:
-        examples(number, 32)
+    for clients, batch, conv, name in itertools.product(numbers, batches, CONVOLUTIONS, ARITHMETIC):
+        precision, compute = ARITHMETIC[name]
+        case = {"clients": clients, "batch": batch, "arithmetic": name, "convolution": conv}
 
-    def compile_case(case: dict) -> tuple[Callable, float]:
-        precision, compute = ARITHMETIC[case["arithmetic"]]
-        with jax.default_matmul_precision(precision):
-            return compile_training(
-                jaxfl.models.lenet(10, conv=case["convolution"]),
-                32,
-                case["batch"],
-                clients=case["clients"],
-                steps=count,
-                chunk="all",
-                compute=compute,
-            )
-
-    for case, program in compiled(session, "steps", cases, compile_case):
-
-        def measure(program: Program = program, clients: int = case["clients"]) -> dict:
-            train, seconds = program.result()
+        def step(
+            clients: int = clients,
+            batch: int = batch,
+            conv: Conv = conv,
+            precision: str = precision,
+            compute: Compute = compute,
+        ) -> dict:
+            with jax.default_matmul_precision(precision):
+                train, compiling = compile_training(
+                    jaxfl.models.lenet(10, conv=conv),
+                    32,
+                    batch,
+                    clients=clients,
+                    steps=count,
+                    chunk="all",
+                    compute=compute,
+                )
             ms = best_ms(train, 3) / count
-            return {"step ms": ms, "client step ms": ms / clients, "compile s": seconds}
+            return {"step ms": ms, "client step ms": ms / clients, "compile s": compiling}
 
-        measure_row(session, "steps", case, measure)
-
-
-def compiled(
-    session: Session,
-    part: str,
-    cases: list[dict],
-    compile_case: Callable[[dict], tuple[Callable, float]],
-) -> Iterator[tuple[dict, Program]]:
-    """Each case that has no row, with its program.
-
-    All are compiled before the first is measured, several at a time: seconds of compiling are
-    those of a thread among others.
-    """
-    missing = [case for case in cases if not is_measured(session.folder, part, case)]
-    with ThreadPoolExecutor(min(COMPILERS, os.cpu_count() or 1)) as pool:
-        programs = [pool.submit(compile_case, case) for case in missing]
-    programs.reverse()
-    for case in missing:
-        yield case, programs.pop()  # a program that was measured gives its memory back
+        measure_row(session, "steps", case, step)
 
 
-def torch(session: Session) -> None:
-    """The serial PyTorch loop on the same device."""
+def peers(session: Session) -> None:
+    """The rounds of `rounds` by other tools on the same device."""
     device = "cuda" if jax.default_backend() == "gpu" else "cpu"
-    for batch in (10, 64):
-        case = {"model": "lenet", "batch": batch, "device": device}
+    numbers = (2,) if session.smallest else (100, 10)
+    for clients, (peer, arguments), model in itertools.product(
+        numbers, PEER_ARGUMENTS.items(), PEER_MODELS
+    ):
+        for batch in (64, 16) if model == "lenet" else (64,):
+            case = {"peer": peer, "model": model, "clients": clients, "batch": batch}
 
-        def loop(batch: int = batch) -> dict:
-            found = run_peer(session.peers, "torch_loop", "lenet", 32, batch, device)
-            return {"error": f"missing ({found})"} if isinstance(found, str) else found
+            def run(
+                peer: str = peer,
+                arguments: tuple[str, ...] = arguments,
+                model: str = model,
+                clients: int = clients,
+                batch: int = batch,
+            ) -> dict:
+                every = (clients, batch, STEPS, device, model, *arguments)
+                found = run_peer(session.peers, peer, *every)
+                return {"error": f"missing ({found})"} if isinstance(found, str) else found
 
-        measure_row(session, "torch", case, loop)
+            measure_row(session, "peers", case, run)
 
 
 def determinism(session: Session) -> None:
@@ -185,7 +172,7 @@ def determinism(session: Session) -> None:
         if platform == "cpu":
             environment["JAX_PLATFORMS"] = "cpu"
         command = [sys.executable, "-m", "pytest", "-v", "-p", "no:cacheprovider", "-m", ""]
-        command += ["-n", str(min(COMPILERS, os.cpu_count() or 1))]
+        command += ["-n", str(min(PROCESSES, os.cpu_count() or 1))]
         for line in _lines([*command, *chosen], environment, session.ends):
             found = re.match(r"\[gw\d+\] .*?(PASSED|FAILED|SKIPPED|ERROR) (tests/\S+::.+)", line)
             if found:
@@ -257,7 +244,7 @@ PARTS: dict[str, Callable[[Session], None]] = {
     "rates": rates,
     "rounds": rounds,
     "steps": steps,
-    "torch": torch,
+    "peers": peers,
     "determinism": determinism,
     "blazefl": blazefl,
     "table1": table1,

@@ -2,7 +2,7 @@
 
 `python -m benchmarks.accelerators.session [PART ...]` measures what is worth most first. Each part
 is a process of its own and takes ten minutes at most (`--budget`): `rates`, `rounds`, `steps`,
-`torch`, `determinism`, `blazefl`, `table1` (`parts.py`). Rows are written one by one, so an aborted
+`peers`, `determinism`, `blazefl`, `table1` (`parts.py`). Rows are written one by one, so an aborted
 session keeps what it has measured, and the next start goes on with what is missing. Last, a page of
 all rows is written. `--smallest` tries the programs on a CPU.
 """
@@ -25,7 +25,7 @@ PARTS = {
     "rates": "Rates of the device",
     "rounds": "One round of federated averaging",
     "steps": "One local step of a LeNet, 32x32x3",
-    "torch": "The serial PyTorch loop",
+    "peers": "The same round by other tools",
     "determinism": "The tests of docs/determinism.md",
     "blazefl": "BlazeFL's benchmark: 5 rounds over 100 clients",
     "table1": "pFedGraph's table 1",
@@ -33,7 +33,7 @@ PARTS = {
 SECONDS = {"s": 1, "m": 60, "h": 3600}
 GRACE = 60  # seconds for the row that was started last
 # Parts whose own programs need the memory of the device: JAX must not take most of it at the start.
-SHARED = {"torch", "determinism", "table1"}
+SHARED = {"peers", "determinism", "table1"}
 
 
 def main(
@@ -51,7 +51,7 @@ def main(
       parts: names of parts; all if none is given.
       out: folder of rows.jsonl and session.md.
       budget: time of each part, such as 90s or 10m.
-      peers: folder of the peers' environments, of which `torch` is used.
+      peers: folder of the peers' environments, see `benchmarks.peers`.
       docs: write the page to docs/accelerator_session.md, not to the folder.
       smallest: tiny sizes, to try the programs.
     """

@@ -1,9 +1,12 @@
 """What is read from compiled programs, and the page that is written from it; nothing compiles."""
 
+import json
+
 import pytest
 
 from benchmarks.accelerators import __main__ as accelerators
-from benchmarks.accelerators import described_devices
+from benchmarks.accelerators import described_devices, h100
+from benchmarks.accelerators.page import PAGE, ROWS
 from benchmarks.accelerators.page import page as page_of
 
 # Two loops, one around the other. The inner one has a fusion that reads one row of its first
@@ -139,3 +142,26 @@ def test_without_a_compiler_one_line_says_so_and_no_row_is_written(monkeypatch):
         accelerators.main(platform="cuda")
     with pytest.raises(SystemExit, match="there is no method fedavg2: choose from apfl, "):
         accelerators.main(("fedavg2",), platform="cuda")
+
+
+def test_a_table_of_rounds_has_the_ratio_to_each_peer_that_ran():
+    work = {"model": "lenet", "clients": 100, "batch": 64}
+    ours = {"round ms": 20.0, "client step ms": 0.02, "compile s": 3.0}
+    rows = [
+        {"part": "rounds", "case": work | {"convolution": "patches"}, "found": ours},
+        {
+            "part": "rounds",
+            "case": work | {"convolution": "grouped"},
+            "found": ours | {"round ms": 50.0},
+        },
+        {"part": "peers", "case": {"peer": "flower"} | work, "found": {"ms": 0.8, "version": "1"}},
+    ]
+    (row,) = h100.beside_others(rows)[2:]
+    assert row == "| LeNet | 100 | 64 | 20.0 | 20.0 |  |  | 800 | 40 |  |  | 3 |"
+    (row,) = h100.by_convolution(rows)[2:]
+    assert row == "| LeNet | 100 | 64 | 20.0 | 50.0 | 2.5 |"
+
+
+def test_the_page_is_that_of_the_rows_that_are_kept():
+    page = page_of(json.loads(ROWS.read_text()))
+    assert page == PAGE.read_text()

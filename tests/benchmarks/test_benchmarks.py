@@ -399,9 +399,11 @@ def test_a_program_that_does_not_compile_is_a_row_with_its_error(tmp_path, monke
     assert {row["found"]["error"] for row in read_rows(tmp_path)} == {"too large"}
 
 
-def test_a_session_says_that_the_torch_loop_is_missing(tmp_path):
-    parts.torch(Session(tmp_path, time.monotonic() + 60))
-    assert [row["found"]["error"] for row in read_rows(tmp_path)] == ["missing (not run)"] * 2
+def test_a_session_says_which_peers_are_missing(tmp_path):
+    parts.peers(Session(tmp_path, time.monotonic() + 60, smallest=True))
+    rows = read_rows(tmp_path)
+    assert {row["case"]["peer"] for row in rows} == set(parts.PEER_ARGUMENTS)
+    assert {row["found"]["error"] for row in rows} == {"missing (not run)"}
 
 
 @pytest.mark.slow(seconds=20)
