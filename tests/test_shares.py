@@ -12,8 +12,8 @@ import pytest
 import shares
 
 ROOT = Path(__file__).parent.parent
-# Its slow tests are a handful, and it is collected quickly.
-FILE = "tests/models/convolution/test_conv.py"
+# Its slow tests are a handful, each of them a unit of its own, and it is collected quickly.
+FILE = "tests/models/test_models.py"
 TIMES = {f"test{number}": 1 + number**2 % 37 for number in range(50)}
 
 
