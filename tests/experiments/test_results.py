@@ -180,6 +180,8 @@ def telling_cells(name: str) -> list[specification.Cell]:
 WITH_CELLS = [name for name in specification.names() if specification.load(name).rows]
 
 
+# Few examples are improbable data, of which a run warns.
+@pytest.mark.filterwarnings("ignore::jaxfl.core.errors.RunWarning")
 @pytest.mark.slow(seconds=30)
 @pytest.mark.parametrize("name", WITH_CELLS)
 def test_a_table_runs_on_stand_ins_of_its_data(name):
