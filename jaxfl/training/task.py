@@ -159,7 +159,7 @@ def supervised(
       micro: number of examples whose gradient is computed at a time, see
         `gradients.accumulated_gradient`.
         None: 16 for a model with convolutions on a CPU, where the patches of more examples do not
-        fit into the cache; otherwise the whole batch.
+        fit into the cache; otherwise the whole batch. With batch statistics always the whole batch.
       chunk: clients trained side by side, see `over_clients`; "auto" is "all" for a model
         without convolutions.
       statistics: those of BatchNorm are a part of the model and are sent and mixed ("averaged"), or
@@ -223,6 +223,8 @@ def supervised(
     leaves = jax.tree.leaves(jax.eval_shape(init, jax.random.key(0)))
     convolutional = any(leaf.ndim == 4 for leaf in leaves)
     parts: Micro = "auto" if micro is None and convolutional else micro
+    # Batch statistics are those of a whole batch, and so are the gradients.
+    parts = None if pure.whole_batch else parts
     if chunk == "auto" and not convolutional:
         chunk = "all"
 
