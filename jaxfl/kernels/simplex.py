@@ -17,7 +17,7 @@ from jaxfl.core.errors import check
 from jaxfl.core.options import checked
 from jaxfl.core.shapes import Stack
 from jaxfl.core.types import Scalar
-from jaxfl.kernels.similarity import LARGEST, root, squared_differences
+from jaxfl.kernels.similarity import LARGEST_SQUARE, root, squared_differences
 
 Solver = Literal["projection", "jaxopt", "none"]
 
@@ -82,7 +82,7 @@ def collaboration_rows(
     # similarities less the largest of their row leave p its digits where they are scaled up.
     below = similarity - similarity.max(axis=1, keepdims=True)
     scaled_up = below * (0.5 / alpha if form == "code" else 0.5 * alpha)
-    target = prior[None] + jnp.maximum(scaled_up, -LARGEST)
+    target = prior[None] + jnp.maximum(scaled_up, -LARGEST_SQUARE)
     if solver == "projection" and caps is None:
         return project_rows(target)
     limits = jnp.asarray(1.0 if caps is None else caps, target.dtype)

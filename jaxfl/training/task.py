@@ -247,7 +247,7 @@ def supervised(
         """Predictions of a narrower type in float32."""
         return predictions.astype(jnp.promote_types(predictions.dtype, jnp.float32))
 
-    def in_float32(function: Callable) -> Callable:
+    def in_wide_type(function: Callable) -> Callable:
         return lambda params, x: widened(function(*cast(params, x)))
 
     def predict(params: Params, x: Array, mask: Array, key: PRNGKey):
@@ -266,11 +266,11 @@ def supervised(
     head = getattr(model, "head", None) or None
     problem = Problem(
         init,
-        in_float32(pure.apply),
+        in_wide_type(pure.apply),
         error,
         score,
         head,
-        features=None if pure.features is None else in_float32(pure.features),
+        features=None if pure.features is None else in_wide_type(pure.features),
         predict=predict,
         recall=None if pure.recall is None else on_model_inputs(pure.recall),
         training_features=pure.training_features and features_of(pure.training_features),
