@@ -275,7 +275,9 @@ def project_capped_rows(
 
     It is row - t, cut to 0 and the caps, with the threshold t that gives the sum 1. A bisection
     tells which weights are at 0 and which at their caps, and t follows from the others. The
-    function has derivatives by the rows and by the caps, in forward and in reverse mode.
+    function has derivatives by the rows and by the caps, in forward and in reverse mode. Where no
+    weight lies between 0 and its cap, and where a cap is 0, those by the caps are one-sided: of
+    caps that grow.
 
     Args:
       rows: [R, M].
@@ -294,7 +296,9 @@ def project_capped_rows(
 
 def _attainable(caps: Float[Array, "r m"]) -> Float[Array, "r m"]:
     """Caps up to 1 that sum to 1 or more."""
-    return jnp.minimum(caps / jnp.minimum(caps.sum(axis=1, keepdims=True), 1.0), 1.0)
+    total = caps.sum(axis=1, keepdims=True)
+    caps = caps / jnp.where(total < 1, total, 1.0)
+    return jnp.where(caps >= 1, 1.0, caps)
 
 
 @jax.custom_jvp
@@ -332,12 +336,23 @@ def _derivative_with_caps(
     """Weights at their caps follow these; free ones follow their entries, with the sum kept."""
     rows, caps = primals
     weights = _capped(rows, caps)
-    at_cap = (weights >= caps) & (weights > 0)
-    free = (weights > 0) & ~at_cap
+    full = (weights >= caps) & (weights > 0)
+    free = (weights > 0) & ~full
+    below = jax.vmap(_compact)(rows).astype(weights.dtype)
+    # Without a free weight, the threshold rises with the caps until the first of the full weights
+    # becomes free, whose entry is the least above its cap.
+    highest = jnp.where(full, below - caps, jnp.inf).min(axis=1, keepdims=True)
+    any_free = free.any(axis=1, keepdims=True)
+    slack = jnp.where(any_free, free, full & (below - caps <= highest))
+    threshold = jnp.where(
+        any_free, jnp.where(free, below - weights, -jnp.inf).max(axis=1, keepdims=True), highest
+    )
+    # A weight with the cap 0 follows its cap too, if its entry is above the threshold.
+    at_cap = (full & ~slack) | ((caps == 0) & (below > threshold))
     changes = jnp.where(free, tangents[0], jnp.where(at_cap, tangents[1], 0.0))
-    count = jnp.maximum(jnp.count_nonzero(free, axis=1, keepdims=True), 1)
+    count = jnp.count_nonzero(slack, axis=1, keepdims=True)
     mean = changes.sum(axis=1, keepdims=True) / count
-    return weights, jnp.where(free, changes - mean, changes).astype(weights.dtype)
+    return weights, jnp.where(slack, changes - mean, changes).astype(weights.dtype)
 
 
 @checked

@@ -183,6 +183,30 @@ def test_capped_equals_jaxopt(scale):
     np.testing.assert_allclose(project_capped_rows(rows, caps), expected, atol=1e-6)
 
 
+@pytest.mark.parametrize(
+    ("row", "caps"),
+    [
+        # No weight is free: all are 0 or at their caps, some of these with equal entries.
+        ([3.0, 2.0, 0.0, -1.0], [0.5, 0.5, 0.5, 0.5]),
+        ([3.0, 3.0, 0.0, -1.0], [0.5, 0.5, 0.5, 0.5]),
+        ([3.0, 2.0, 0.0, -1.0], [1.0, 1.0, 1.0, 1.0]),
+        ([0.1, 0.3, 0.2, 0.2], [0.2, 0.3, 0.25, 0.25]),
+        # The cap 0 of entries above and below the threshold.
+        ([0.3, 0.2, 0.9, -0.5], [1.0, 1.0, 0.0, 0.0]),
+        ([0.3, 0.2, 0.9, -9.0], [0.5, 0.5, 0.0, 0.0]),
+    ],
+)
+def test_the_derivative_of_the_capped_projection_at_a_kink_is_that_of_caps_that_grow(row, caps):
+    def weights(caps):
+        return project_capped_rows(jnp.array([row]), caps[None])[0]
+
+    jacobian = jax.jacrev(weights)(jnp.array(caps))
+    step = 1e-4
+    change = [(solve(row, caps + step * unit) - solve(row, caps)) / step for unit in np.eye(4)]
+    np.testing.assert_allclose(jacobian, np.transpose(change), atol=2e-3)
+    np.testing.assert_allclose(jacobian.sum(axis=0), 0, atol=1e-6)
+
+
 @pytest.mark.parametrize("by", ["rows", "caps"])
 @pytest.mark.parametrize("mode", [jax.jacfwd, jax.jacrev])
 def test_the_capped_projection_has_both_derivatives(by, mode):
