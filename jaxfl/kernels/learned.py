@@ -17,8 +17,8 @@ from jaxfl.core.options import checked
 from jaxfl.core.shapes import Stack
 from jaxfl.core.types import Scalar
 from jaxfl.kernels.mixing import size_weights
+from jaxfl.kernels.projection import project_rows
 from jaxfl.kernels.similarity import LARGEST_SQUARE, cosine, similarities
-from jaxfl.kernels.simplex import project_rows
 
 # Bounds of log_alpha where it is used: alpha is not more than 150 times as large or as small.
 WIDEST = 5.0
