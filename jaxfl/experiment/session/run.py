@@ -67,10 +67,11 @@ def execute(
     built = _build(config)
     follow(built.config, None)
     program = make_program(built, out)
-    with files.locked(out), hint(out, *ENDS):
+    with files.locked(out):
         if mesh.is_main_process():
             begin(out, built, overwrite)
-        return record_run(program, out, follow).summary(program.seconds)
+        with hint(out, *ENDS):
+            return record_run(program, out, follow).summary(program.seconds)
 
 
 def resume(
@@ -111,18 +112,20 @@ def resume(
       [1, 2]
     """
     to_resume(directory, rounds)
-    with files.locked(directory), hint(directory, *ENDS):
-        config = to_resume(directory, rounds)  # another process may have finished it
-        config = with_plugin(config, plugin)
-        built = _build(config if devices is None else replace(config, devices=devices))
-        newest = checkpoints.find_checkpoint(
-            directory, built.config, built.data.digest, built.inputs
-        )
-        follow(built.config, None)
-        program = make_program(built, directory, int(newest.name) if newest else 0)
-        if rounds is not None and mesh.is_main_process():
-            reopen(directory, rounds)
-        return record_run(program, directory, follow, newest).summary(program.seconds)
+    with files.locked(directory):
+        with hint(directory, *ENDS, rounds=rounds):
+            config = to_resume(directory, rounds)  # another process may have finished it
+            config = with_plugin(config, plugin)
+            built = _build(config if devices is None else replace(config, devices=devices))
+            newest = checkpoints.find_checkpoint(
+                directory, built.config, built.data.digest, built.inputs
+            )
+            follow(built.config, None)
+            program = make_program(built, directory, int(newest.name) if newest else 0)
+            if rounds is not None and mesh.is_main_process():
+                reopen(directory, rounds)
+        with hint(directory, *ENDS):
+            return record_run(program, directory, follow, newest).summary(program.seconds)
 
 
 def to_resume(directory: Path, rounds: int | None = None) -> Config:

@@ -134,10 +134,11 @@ def search(
         "show_test": show_test,
         "inputs": _digests(groups),
     }
-    with files.locked(out), hint(out, *ENDS):
+    with files.locked(out):
         files.create(out, files.EVERYTHING, overwrite)
         files.write_json(out / files.PLAN, plan)
-        return _go_on(config, plan, groups, out, follow)
+        with hint(out, *ENDS):
+            return _go_on(config, plan, groups, out, follow)
 
 
 def resume_search(
