@@ -219,7 +219,7 @@ def _run_all(
             locks.enter_context(hint(out, *ENDS, always=True))
         with files.locked(directories[name]):
             if mesh.is_main_process():
-                begin(directories[name], built, overwrite)
+                begin(directories[name], built, built.digests, overwrite)
             history = record_run(program, directories[name], follow)
         summaries[name] = history.summary(program.seconds)
     if not mesh.is_main_process():
