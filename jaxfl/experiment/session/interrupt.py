@@ -82,11 +82,15 @@ def interruptible() -> Iterator[Request]:
 
 @contextmanager
 def _handler(function: Callable[[int, FrameType | None], None]) -> Iterator[None]:
-    """Within, the function takes both signals; nothing changes in any thread but the main one."""
+    """Within, the function takes both signals, but none that the process ignores.
+
+    Nothing changes in any thread but the main one.
+    """
     if threading.current_thread() is not threading.main_thread():
         yield
         return
-    before = {number: signal.signal(number, function) for number in NUMBERS}
+    numbers = [number for number in NUMBERS if signal.getsignal(number) is not signal.SIG_IGN]
+    before = {number: signal.signal(number, function) for number in numbers}
     try:
         yield
     finally:

@@ -71,6 +71,19 @@ def test_handlers_are_put_back():
     assert [signal.getsignal(n) for n in (signal.SIGINT, signal.SIGTERM)] == before
 
 
+def test_an_ignored_signal_stays_ignored():
+    """As Ctrl-C for a command behind `&` in a script, which goes to all that the shell began."""
+    before = signal.signal(signal.SIGINT, signal.SIG_IGN)
+    try:
+        with stops_at_once(), interruptible() as request:
+            send()
+            assert not request.is_set()
+            send(signal.SIGTERM)
+            assert request.is_set()
+    finally:
+        signal.signal(signal.SIGINT, before)
+
+
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
 def test_a_command_that_is_stopped_exits_with_the_code_of_the_signal(
     number, code, monkeypatch, capsys
