@@ -1,6 +1,7 @@
 """The report of finished runs, or of a search, as one HTML page: `jaxfl report --html`."""
 
 import importlib.util
+import os
 import shlex
 from collections.abc import Collection, Sequence
 from datetime import datetime
@@ -38,10 +39,10 @@ def check_page(file: Path, overwrite: bool) -> None:
     )
     files.check_writable(file.parent, "--html")
     check(
-        overwrite or not file.exists(),
+        overwrite or not os.path.exists(file),
         f"{file} exists: choose another file with --html, or add --overwrite",
     )
-    check(not file.is_dir(), f"{file} is a directory: give a file with --html")
+    check(not os.path.isdir(file), f"{file} is a directory: give a file with --html")
 
 
 def is_search(directory: Path) -> bool:
@@ -92,8 +93,8 @@ def write_page(
         title, setting, parts = _runs(runs, sections(runs, by=by, against=against), highlight)
         parts.append(_repeat(runs, again))
     content = document.make_page(title, setting, parts, get_plotlyjs())
-    files.make_directory(file.parent)
-    files.write_file(file, content)
+    files.make_directory(file.parent, "--html")
+    files.write_file(file, content, "--html")
 
 
 def _runs(
