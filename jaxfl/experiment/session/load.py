@@ -4,7 +4,6 @@ import os
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
-from glob import glob
 from pathlib import Path
 from typing import Any
 
@@ -40,7 +39,8 @@ def load(directory: Path | str) -> "FinishedRun":
       ('fedavg', [1], (1, 5, 5))
     """
     path = Path(directory)
-    below = [os.path.dirname(file) for file in sorted(glob("*/summary.json", root_dir=path))]
+    files = path.glob("*/summary.json") if os.path.isdir(path) else ()
+    below = sorted(file.parent.name for file in files)
     hint = f"load {' or '.join(below[:4])} in it" if below else "give the directory of a run"
     check(
         all(os.path.isfile(path / name) for name in ("config.json", "summary.json")),

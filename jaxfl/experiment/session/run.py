@@ -6,7 +6,6 @@ Where several processes run together, each calls these functions alike and the f
 import os
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from glob import glob
 from pathlib import Path
 
 import jax
@@ -139,8 +138,10 @@ def to_resume(directory: Path, rounds: int | None = None) -> Config:
     Raises:
       InputError: there is no such run.
     """
-    names = map(os.path.dirname, sorted(glob("*/config.json", root_dir=directory)))
-    below = [name for name in names if not (directory / name / "summary.json").exists()]
+    configs = directory.glob("*/config.json") if os.path.isdir(directory) else ()
+    below = [
+        path.parent.name for path in sorted(configs) if not (path.parent / "summary.json").exists()
+    ]
     hint = (
         f"resume {' or '.join(below)} in it"
         if below
