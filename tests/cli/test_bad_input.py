@@ -884,7 +884,7 @@ LONG_NAMES = [
     (["predict", LONG, "--input", "good.npz"], "holds no finished run"),
     (["predict", "runs/good", "--input", LONG], "holds no finished run"),
     (["report", LONG], "is no directory"),
-    (["report", "runs/good", "--html", LONG], "(File name too long): free or choose a place"),
+    (["report", "runs/good", "--html", LONG], "cannot be a file (File name too long)"),
     (["prepare", "mnist", "--data-dir", LONG], "cannot make the data folder"),
     (["prepare", "mnist", *DATA, "--tfds-manual-dir", LONG], "does not exist"),
 ]

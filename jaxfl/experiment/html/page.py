@@ -1,7 +1,6 @@
 """The report of finished runs, or of a search, as one HTML page: `jaxfl report --html`."""
 
 import importlib.util
-import os
 import shlex
 from collections.abc import Collection, Sequence
 from datetime import datetime
@@ -9,7 +8,7 @@ from pathlib import Path
 
 from matplotlib.colors import to_hex
 
-from jaxfl.core.errors import check
+from jaxfl.core.errors import InputError, check
 from jaxfl.experiment.config import Config, load_config, to_json
 from jaxfl.experiment.config.changes import changed_options
 from jaxfl.experiment.html import document
@@ -38,11 +37,17 @@ def check_page(file: Path, overwrite: bool) -> None:
         "--html needs plotly, which is not installed: pip install 'jaxfl[report]'",
     )
     files.check_writable(file.parent, "--html")
+    try:
+        exists = file.exists()
+    except OSError as error:
+        raise InputError(
+            f"{file} cannot be a file ({error.strerror}): give another one with --html"
+        ) from error
     check(
-        overwrite or not os.path.exists(file),
+        overwrite or not exists,
         f"{file} exists: choose another file with --html, or add --overwrite",
     )
-    check(not os.path.isdir(file), f"{file} is a directory: give a file with --html")
+    check(not file.is_dir(), f"{file} is a directory: give a file with --html")
 
 
 def is_search(directory: Path) -> bool:
