@@ -54,7 +54,7 @@ def list_data_sets(directory: str | os.PathLike | None = None) -> dict[str, str]
     if folder is None:
         return library
     check(
-        folder.is_dir(),
+        os.path.isdir(folder),
         f"the data folder {folder} does not exist or is not a folder: "
         "correct --data-dir or JAXFL_DATA_DIR",
     )
