@@ -45,6 +45,7 @@ def without_times(rows):
 
 RUN_FILES = {
     "config.json",
+    "inputs.json",
     "metrics.jsonl",
     "summary.json",
     "clients.npz",

@@ -126,7 +126,7 @@ def test_capped_equals_jaxopt(scale):
         ([0.1, 0.3, 0.2, 0.2], [0.2, 0.3, 0.25, 0.25]),
         # The cap 0 of entries above and below the threshold.
         ([0.3, 0.2, 0.9, -0.5], [1.0, 1.0, 0.0, 0.0]),
-        ([0.3, 0.2, 0.9, -9.0], [0.5, 0.5, 0.0, 0.0]),
+        ([0.3, 0.2, 0.9, -0.9], [0.5, 0.5, 0.0, 0.0]),
     ],
 )
 def test_the_derivative_of_the_capped_projection_at_a_kink_is_that_of_caps_that_grow(row, caps):
