@@ -70,11 +70,13 @@ def describe(command: Describe, console: Console) -> None:
     )
     for name, text in describe_clients(options, source, parts).items():
         table.add_row(name, text)
-    console.print(table)
     if command.out:
+        # Before the table, which does not stand above the line of an error.
         files.create(command.out.parent, (), overwrite=True)
         figure = draw_partition(source, parts, data_line(options))
         files.write_file(command.out, render(figure, format))
+    console.print(table)
+    if command.out:
         console.print(f"written to {command.out}", markup=False, highlight=False)
 
 

@@ -6,13 +6,15 @@ from typing import Annotated, Any
 
 import jax
 from jax.core import Tracer
-from jaxtyping import AbstractArray, Key, PyTree
+from jaxtyping import AbstractArray, Bool, Float, Int, Key, PyTree
 
 from jaxfl.core.errors import check
 
 _STACK = "models with the client axis first"
 # Models with the client axis first [M, ...]: one pytree, not a list of models.
 Stack = Annotated[PyTree, _STACK]
+# The kinds of numbers that are checked.
+NOUNS = {Float: "floating-point numbers", Int: "whole numbers", Bool: "true and false"}
 
 
 def has_form(hint: Any) -> bool:
@@ -29,9 +31,9 @@ def has_form(hint: Any) -> bool:
 
 
 def check_form(what: str, hint: Any, value: Any) -> None:
-    """Checks the axes of an array, or those of the leaves of a stack, against a type hint.
+    """Checks the axes and numbers of an array, or the leaves of a stack, against a type hint.
 
-    Only what is an array of NumPy or JAX is looked at, and None passes.
+    None passes, as do objects that are neither arrays nor lists.
 
     Args:
       what: the argument, for the message: "rows of project_rows".
@@ -39,8 +41,8 @@ def check_form(what: str, hint: Any, value: Any) -> None:
       value: what was given.
 
     Raises:
-      InputError: another number of axes, leaves with different numbers of rows, or a list of
-        models.
+      InputError: a list in place of an array, another number of axes or another kind of numbers,
+        leaves with different numbers of rows, or a list of models.
 
     Example:
       >>> from jaxtyping import Float
@@ -53,13 +55,28 @@ def check_form(what: str, hint: Any, value: Any) -> None:
         _check_stack(what, value)
         return
     names = _axes(one)
-    axes = getattr(value, "ndim", None)
-    if names is None or axes is None or axes == len(names):
+    if names is None:
         return
-    shape = ", ".join(map(str, value.shape))
-    expected = f"{_count(len(names))} [{', '.join(names)}]"
-    more = "; jax.vmap adds axes" if axes > len(names) else ""
-    check(False, f"{what} has {_count(axes)} [{shape}]: expected {expected}{more}")
+    expected = f"[{', '.join(names)}]"
+    check(
+        not isinstance(value, list | tuple),
+        f"{what} is a {type(value).__name__}: expected an array {expected}; jnp.array makes one",
+    )
+    axes = getattr(value, "ndim", None)
+    if axes is None:
+        return
+    if axes != len(names):
+        shape = ", ".join(map(str, value.shape))
+        more = "; jax.vmap adds axes" if axes > len(names) else ""
+        check(
+            False,
+            f"{what} has {_count(axes)} [{shape}]: expected {_count(len(names))} {expected}{more}",
+        )
+    noun = NOUNS.get(one.dtype)
+    check(
+        noun is None or str(value.dtype) in one.dtypes,
+        f"{what} has numbers of type {value.dtype}: expected {noun} {expected}",
+    )
 
 
 def _check_stack(what: str, value: Any) -> None:
@@ -67,7 +84,9 @@ def _check_stack(what: str, value: Any) -> None:
 
     Within a traced program a list is one model with a list of layers, as a task may have it.
     """
-    leaves = [x for x in jax.tree.leaves(value) if hasattr(x, "ndim")]
+    all_leaves = jax.tree.leaves(value)
+    numbers = [x for x in all_leaves if isinstance(x, int | float | complex)]
+    leaves = [x for x in all_leaves if hasattr(x, "ndim")]
     traced = any(isinstance(x, Tracer) for x in leaves)
     if isinstance(value, list) and len(value) > 1 and not traced:
         check(
@@ -77,7 +96,7 @@ def _check_stack(what: str, value: Any) -> None:
             " and give the layers of stacked models as a tuple",
         )
     check(
-        all(x.ndim for x in leaves),
+        not numbers and all(x.ndim for x in leaves),
         f"{what} has a number where an array is expected: each leaf of stacked models has the "
         "client axis first",
     )

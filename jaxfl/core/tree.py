@@ -153,14 +153,25 @@ def interpolate(old: Params, new: Params, fraction: Scalar) -> Params:
     return cast_like(model, old)
 
 
+def wide(x: Array) -> Array:
+    """The array in float32, or in float64 if it has that type: for sums of its squares.
+
+    Example:
+      >>> wide(jnp.ones(2, jnp.bfloat16)).dtype.name
+      'float32'
+    """
+    return x.astype(jnp.promote_types(x.dtype, jnp.float32))
+
+
 def dot(a: Params, b: Params) -> Shaped[Array, ""]:
-    """Inner product of two models.
+    """Inner product of two models, in float32 or wider.
 
     Example:
       >>> dot({"w": jnp.array([1.0, 2.0])}, {"w": jnp.array([3.0, 4.0])}).item()
       11.0
     """
-    return sum(jax.tree.leaves(jax.tree.map(lambda x, y: jnp.sum(x * y), a, b)), jnp.zeros(()))
+    products = jax.tree.map(lambda x, y: jnp.sum(wide(x) * wide(y)), a, b)
+    return sum(jax.tree.leaves(products), jnp.zeros(()))
 
 
 def squared_distance(a: Params, b: Params) -> Shaped[Array, ""]:

@@ -16,6 +16,7 @@ from jaxtyping import Array, Float, Key, PyTree
 
 from jaxfl.core.options import checked
 from jaxfl.core.shapes import Stack
+from jaxfl.core.tree import wide
 from jaxfl.core.types import Scalar
 from jaxfl.kernels.similarity import scaled
 
@@ -49,7 +50,7 @@ def layer_norm(stacked: Stack, *, unit: bool = False) -> PyTree:
       [[-1.0, 1.0], [0.0, 0.0]]
     """
     stacked = scaled(stacked)[0]
-    leaves = [x.reshape(x.shape[0], -1) for x in jax.tree.leaves(stacked)]
+    leaves = [wide(x).reshape(x.shape[0], -1) for x in jax.tree.leaves(stacked)]
     size = sum(x.shape[1] for x in leaves)
     mean = jnp.asarray(sum(x.sum(axis=1) for x in leaves) / size)
     square = jnp.asarray(sum(jnp.square(x - mean[:, None]).sum(axis=1) for x in leaves))

@@ -14,6 +14,7 @@ from jaxtyping import Array, Float, Int, Shaped
 
 from jaxfl.core.options import checked
 from jaxfl.core.shapes import Stack
+from jaxfl.core.tree import wide
 from jaxfl.kernels.gossip import metropolis
 from jaxfl.kernels.similarity import root
 
@@ -247,9 +248,9 @@ def disagreement(models: Stack) -> Float[Array, ""]:
       >>> disagreement(jnp.array([[[1.0]], [[5.0]]])).tolist()
       2.0
     """
-    leaves = jax.tree.leaves(models)
+    leaves = [wide(x) for x in jax.tree.leaves(models)]
     squares = sum(jnp.sum(jnp.square(x - x.mean(axis=0, keepdims=True))) for x in leaves)
-    return root(squares / (leaves[0].shape[0] * leaves[0].shape[1]))
+    return root(jnp.asarray(squares) / (leaves[0].shape[0] * leaves[0].shape[1]))
 
 
 def _others(tau: Strength, clusters: int) -> Float[Array, "q q"]:

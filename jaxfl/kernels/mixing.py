@@ -5,6 +5,7 @@ import jax.numpy as jnp
 from jax.lax import Precision
 from jaxtyping import Array, Bool, Float, Key, PyTree, Shaped
 
+from jaxfl.core.errors import InputError, check
 from jaxfl.core.options import checked
 from jaxfl.core.shapes import Stack
 from jaxfl.core.types import Scalar
@@ -28,7 +29,7 @@ def mix(weights: PyTree, stacked: Stack) -> PyTree:
       and models, at full precision on every backend.
 
     Raises:
-      ValueError: the weights are not a prefix of the models.
+      InputError: the weights are not a prefix of the models, or have not a column for each.
 
     Example:
       >>> mix(jnp.array([[0.5, 0.5], [0.0, 1.0]]), jnp.array([[2.0], [4.0]])).tolist()
@@ -40,9 +41,13 @@ def mix(weights: PyTree, stacked: Stack) -> PyTree:
             return mix_rows(matrix, part)
 
         def leaf(x: Array) -> Array:
-            wide = jnp.promote_types(matrix.dtype, x.dtype)
+            _check_columns(matrix, x)
+            number_type = jnp.promote_types(matrix.dtype, x.dtype)
             mixed = jnp.tensordot(
-                matrix.astype(wide), x.astype(wide), axes=1, precision=Precision.HIGHEST
+                matrix.astype(number_type),
+                x.astype(number_type),
+                axes=1,
+                precision=Precision.HIGHEST,
             )
             return mixed.astype(x.dtype)
 
@@ -51,7 +56,26 @@ def mix(weights: PyTree, stacked: Stack) -> PyTree:
     def is_rows(part: PyTree) -> bool:
         return isinstance(part, SparseRows)
 
-    return jax.tree.map(mix_part, weights, stacked, is_leaf=is_rows)
+    try:
+        return jax.tree.map(mix_part, weights, stacked, is_leaf=is_rows)
+    except InputError:
+        raise
+    except ValueError as error:
+        given, models = (str(jax.tree.structure(x)) for x in (weights, stacked))
+        raise InputError(
+            f"weights of mix, {given:.80}, are no prefix of the models, {models:.80}: expected one "
+            "matrix [R, M], or a tree with one for each part of the models"
+        ) from error
+
+
+def _check_columns(matrix: Array, x: Array) -> None:
+    """Checks that the weights are a row or matrix with a column for each model."""
+    shape = getattr(matrix, "shape", None)
+    check(
+        shape is not None and len(shape) in (1, 2) and shape[-1] == x.shape[0],
+        f"weights of mix are {f'of shape {list(shape)}' if shape else f'{matrix!r:.40}'}: expected "
+        f"[R, {x.shape[0]}] or [{x.shape[0]}], a column for each of the {x.shape[0]} models",
+    )
 
 
 @checked

@@ -5,12 +5,14 @@ entries. With a cap on each entry, 0 <= x <= c, a bisection finds the shift.
 """
 
 import warnings
+from typing import NoReturn
 
 import jax
 import jax.numpy as jnp
 from jax import lax
 from jaxtyping import Array, Float, Int
 
+from jaxfl.core.errors import InputError
 from jaxfl.core.options import checked
 
 
@@ -174,10 +176,18 @@ def capped_rows_by_jaxopt(
     Returns:
       Row-stochastic [R, M].
 
+    Raises:
+      InputError: its derivative is asked for.
+
     Example:
       >>> capped_rows_by_jaxopt(jnp.array([[9.0, 1.0, 1.0]]), jnp.full((1, 3), 0.5)).tolist()
       [[0.5, 0.25, 0.25]]
     """
+    return _capped_by_jaxopt(rows, _attainable(caps))
+
+
+@jax.custom_jvp
+def _capped_by_jaxopt(rows: Float[Array, "r m"], caps: Float[Array, "r m"]) -> Float[Array, "r m"]:
     # jaxopt warns on import that it is no longer maintained.
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", DeprecationWarning)
@@ -195,7 +205,14 @@ def capped_rows_by_jaxopt(
         shift = rest / jnp.maximum(jnp.count_nonzero(free), 1)
         return jnp.where(free, jnp.clip(row + shift, 0.0, cap), x)
 
-    return jax.vmap(project)(rows, _attainable(caps))
+    return jax.vmap(project)(rows, caps)
+
+
+@_capped_by_jaxopt.defjvp
+def _no_derivative(primals: tuple, tangents: tuple) -> NoReturn:
+    raise InputError(
+        "jaxopt's projection with caps has no derivative: take solver='projection', which has one"
+    )
 
 
 def _compact(row: Float[Array, "m"]) -> Float[Array, "m"]:

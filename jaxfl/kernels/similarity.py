@@ -15,11 +15,11 @@ import jax
 import jax.numpy as jnp
 from jax import lax
 from jax.lax import Precision
-from jaxtyping import Array, Float, PyTree
+from jaxtyping import Array, Float, PyTree, Shaped
 
 from jaxfl.core.options import checked
 from jaxfl.core.shapes import Stack
-from jaxfl.core.tree import LARGEST_ENTRY
+from jaxfl.core.tree import LARGEST_ENTRY, wide
 from jaxfl.core.types import Scalar
 
 Measure = Literal["cosine", "dice", "inner", "l2", "l1"]
@@ -48,9 +48,9 @@ def gram(stacked: Stack, other: Stack | None = None) -> Float[Array, "m n"]:
     def leaf(x: Array, y: Array) -> Array:
         x_rows = x.reshape(x.shape[0], -1)
         y_rows = y.reshape(y.shape[0], -1)
-        wide = jnp.result_type(x, y, jnp.float32)
+        number_type = jnp.result_type(x, y, jnp.float32)
         return jnp.matmul(
-            x_rows, y_rows.T, precision=Precision.HIGHEST, preferred_element_type=wide
+            x_rows, y_rows.T, precision=Precision.HIGHEST, preferred_element_type=number_type
         )
 
     products = jax.tree.map(leaf, stacked, stacked if other is None else other)
@@ -245,7 +245,8 @@ def inverse_norms(stacked: Stack) -> Float[Array, "m"]:
     """
     rescaled, power = scaled(stacked)
     squares = sum(
-        jnp.sum(jnp.square(x.reshape(x.shape[0], -1)), axis=1) for x in jax.tree.leaves(rescaled)
+        jnp.sum(jnp.square(wide(x).reshape(x.shape[0], -1)), axis=1)
+        for x in jax.tree.leaves(rescaled)
     )
     return _inverse(root(jnp.asarray(squares))) / power
 
@@ -281,10 +282,11 @@ def scaled(stacked: Stack) -> tuple[PyTree, Float[Array, "m"]]:
       [[[0.125, 1.125], [0.0, 0.0]], [8.0, 1.0]]
     """
 
-    def largest(x: Array) -> Float[Array, "m"]:
+    def largest(x: Array) -> Shaped[Array, "m"]:
         return jnp.abs(x.reshape(x.shape[0], -1)).max(axis=1, initial=0.0)
 
     power = jnp.stack([largest(x) for x in jax.tree.leaves(stacked)]).max(axis=0)
+    power = power.astype(jnp.result_type(power, 1.0))
     # Without a mantissa a float is a power of two; the largest float rounds to infinity.
     limits = jnp.finfo(power.dtype)
     power = jnp.minimum(lax.reduce_precision(power, limits.nexp, 0), 2.0 ** (limits.maxexp - 1))
@@ -304,8 +306,8 @@ def _less_mean(stacked: PyTree) -> PyTree:
     """
 
     def leaf(x: Array) -> Array:
-        rows = x.reshape(x.shape[0], -1)
-        even = jnp.full((1, x.shape[0]), 1 / x.shape[0], x.dtype)
+        rows = wide(x).reshape(x.shape[0], -1)
+        even = jnp.full((1, x.shape[0]), 1 / x.shape[0], rows.dtype)
         mean = jnp.matmul(even, rows, precision=Precision.HIGHEST)
         return (rows - mean).reshape(x.shape)
 
@@ -314,4 +316,5 @@ def _less_mean(stacked: PyTree) -> PyTree:
 
 def _matrix(stacked: PyTree) -> Float[Array, "m d"]:
     """All parameters of each model in one row."""
-    return jnp.concatenate([x.reshape(x.shape[0], -1) for x in jax.tree.leaves(stacked)], axis=1)
+    rows = [wide(x).reshape(x.shape[0], -1) for x in jax.tree.leaves(stacked)]
+    return jnp.concatenate(rows, axis=1)

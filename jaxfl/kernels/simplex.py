@@ -61,7 +61,8 @@ def collaboration_rows(
       Row-stochastic [M, M].
 
     Raises:
-      InputError: caps are given, but the solver does not take them.
+      InputError: caps are given, but the solver does not take them; or a derivative of jaxopt's
+        projection is asked for.
 
     Example:
       >>> prior = jnp.array([0.5, 0.5])

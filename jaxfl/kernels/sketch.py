@@ -14,6 +14,7 @@ from jaxtyping import Array, Float, Key
 
 from jaxfl.core.options import checked
 from jaxfl.core.shapes import Stack
+from jaxfl.core.tree import wide
 from jaxfl.kernels.similarity import scaled
 
 
@@ -45,7 +46,7 @@ def sketches(key: Key[Array, ""], stacked: Stack, size: int) -> Float[Array, "m 
       >>> (rows @ rows.T).tolist()
       [[25.0, 8.0], [8.0, 4.0]]
     """
-    power = scaled(stacked)[1]
+    power = wide(scaled(stacked)[1])
     clients = power.shape[0]
 
     def add(

@@ -883,6 +883,7 @@ LONG_NAMES = [
     (["resume", LONG], "holds no run to resume"),
     (["predict", LONG, "--input", "good.npz"], "holds no finished run"),
     (["predict", "runs/good", "--input", LONG], "holds no finished run"),
+    (["describe", "--out", f"{LONG}.png"], "(File name too long): free or choose a place"),
     (["report", LONG], "is no directory"),
     (["report", "runs/good", "--html", LONG], "cannot be a file (File name too long)"),
     (["prepare", "mnist", "--data-dir", LONG], "cannot make the data folder"),

@@ -1,4 +1,4 @@
-"""Kernels refuse a list of models, and arrays with another number of axes than their hints say."""
+"""Kernels refuse what their hints do not say: lists, other numbers of axes, other numbers."""
 
 import importlib
 import inspect
@@ -8,7 +8,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from jaxtyping import AbstractArray, Key
+from jaxtyping import AbstractArray, Bool, Float, Int, Key
 
 from jaxfl import kernels
 from jaxfl.core.errors import InputError
@@ -68,6 +68,37 @@ def test_every_kernel_refuses_arrays_with_another_number_of_axes():
         words = f"{argument} of {function.__name__} has "
         wrong = np.zeros((2,) * (axes(hint) + 1))
         assert words in refusal(function, argument, wrong), name
+
+
+def test_every_kernel_refuses_lists_in_place_of_arrays():
+    cases = list(arguments(axes))
+    assert len(cases) > 80
+    for name, function, argument, hint in cases:
+        words = f"{argument} of {function.__name__} is a list: expected an array ["
+        assert words in refusal(function, argument, [0.0] * axes(hint)), name
+
+
+def test_every_kernel_refuses_another_kind_of_numbers():
+    others = {Float: np.int32, Int: np.float32, Bool: np.int32}
+    cases = list(arguments(lambda hint: axes(hint) is not None and hint.dtype in others))
+    assert len(cases) > 80
+    for name, function, argument, hint in cases:
+        other = others[hint.dtype]
+        words = f"{argument} of {function.__name__} has numbers of type {other.__name__}"
+        assert words in refusal(function, argument, np.zeros((2,) * axes(hint), other)), name
+
+
+def test_mix_refuses_weights_that_do_not_fit_the_models():
+    models = {"body": jnp.ones((3, 2)), "head": jnp.ones((3, 1))}
+    with pytest.raises(InputError, match=r"are of shape \[3, 2\]: expected \[R, 3\] or \[3\]"):
+        mix(jnp.ones((3, 2)), models)
+    with pytest.raises(InputError, match="of the 3 models"):
+        mix({"body": jnp.ones((3, 3)), "head": jnp.ones((3, 3, 3))}, models)
+    for weights in ([[0.5, 0.5]], {"body": jnp.ones((3, 3))}):
+        with pytest.raises(InputError, match="are no prefix of the models"):
+            mix(weights, models)
+    with pytest.raises(InputError, match="stacked of mix has a number"):
+        mix(jnp.eye(2), {"body": [[1.0, 2.0], [3.0, 4.0]]})
 
 
 def test_every_stack_has_the_hint_of_a_stack():

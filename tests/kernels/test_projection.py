@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 from scipy.optimize import minimize
 
+from jaxfl.core.errors import InputError
 from jaxfl.kernels.projection import capped_rows_by_jaxopt, project_capped_rows, project_rows
 
 
@@ -159,3 +160,10 @@ def test_the_capped_projection_has_both_derivatives(by, mode):
         expected.append((solve(*above) - solve(*below)) / (2 * step))
     np.testing.assert_allclose(jacobian, np.transpose(expected), atol=1e-3)
     assert np.abs(jacobian).max() > 0.4
+
+
+@pytest.mark.parametrize("mode", [jax.jacfwd, jax.jacrev])
+def test_jaxopts_projection_refuses_its_derivative(mode):
+    caps = jnp.full((1, 3), 0.5)
+    with pytest.raises(InputError, match="has no derivative: take solver='projection'"):
+        mode(lambda rows: capped_rows_by_jaxopt(rows, caps))(jnp.ones((1, 3)))

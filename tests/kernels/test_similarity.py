@@ -1,11 +1,14 @@
 import jax
 import jax.numpy as jnp
 import numpy as np
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from sklearn.metrics.pairwise import cosine_similarity
 
 from jaxfl.core import tree
+from jaxfl.kernels.attention import layer_norm
+from jaxfl.kernels.consensus import disagreement
 from jaxfl.kernels.similarity import (
     cosine,
     dice,
@@ -13,6 +16,7 @@ from jaxfl.kernels.similarity import (
     gram,
     inverse_norms,
     similarities,
+    squared_differences,
     squared_distances,
 )
 
@@ -112,3 +116,32 @@ def test_the_mean_of_models_is_a_product():
     """XLA on CPU adds the rows of [M, D] some 25 times more slowly than a product does."""
     program = str(jax.make_jaxpr(squared_distances)(jnp.ones((4, 30))))
     assert "f32[30] = reduce_sum" not in program
+
+
+def test_sums_over_models_in_bfloat16_are_float32():
+    """The rows of the models are exact in float64, and so must the sums nearly be."""
+    rows = np.random.default_rng(0).normal(size=(4, 300)) + 2
+    models = jnp.asarray(rows, jnp.bfloat16)
+    exact = np.asarray(models, np.float64)
+    gaps = exact[:, None] - exact[None]
+    squares = (gaps**2).sum(axis=2)
+    norms = np.linalg.norm(exact, axis=1)
+    np.testing.assert_allclose(inverse_norms(models), 1 / norms, rtol=1e-5)
+    np.testing.assert_allclose(distances_l2(models), np.sqrt(squares), rtol=1e-5)
+    np.testing.assert_allclose(squared_differences(models), squares, rtol=1e-5)
+    np.testing.assert_allclose(squared_distances(models), squares, rtol=1e-4)
+    np.testing.assert_allclose(tree.dot(models[0], models[1]), exact[0] @ exact[1], rtol=1e-5)
+    centred = exact - exact.mean(axis=1, keepdims=True)
+    unit = centred / np.linalg.norm(centred, axis=1, keepdims=True)
+    np.testing.assert_allclose(layer_norm(models, unit=True), unit, atol=1e-6)
+    spread = np.sqrt(((exact - exact.mean(axis=0)) ** 2).sum() / 4)
+    np.testing.assert_allclose(disagreement(models[:, None]), spread, rtol=1e-5)
+
+
+@pytest.mark.parametrize(
+    "kernel",
+    [cosine, gram, inverse_norms, distances_l2, squared_distances, squared_differences],
+)
+def test_models_of_whole_numbers_are_as_those_of_equal_floats(kernel):
+    counts = np.random.default_rng(0).integers(-9, 9, (4, 30))
+    np.testing.assert_array_equal(kernel(jnp.asarray(counts)), kernel(jnp.asarray(counts, float)))
