@@ -4,6 +4,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int, PyTree
 
+from jaxfl.core import tree
 from jaxfl.core.options import checked
 from jaxfl.core.shapes import Stack
 from jaxfl.core.types import Scalar
@@ -134,9 +135,10 @@ def clip_updates(
     norms = jnp.where(inverse > 0, 1 / jnp.where(inverse > 0, inverse, 1.0), 0.0)
     median_norm = median(norms, reported)
     factors = jnp.minimum(1.0, inverse * (median_norm if bound is None else bound))
-    return jax.tree.map(
+    clipped = jax.tree.map(
         lambda b, u: b + u * factors.reshape(-1, *[1] * (u.ndim - 1)), before, updates
     )
+    return tree.cast_like(clipped, after)
 
 
 @checked

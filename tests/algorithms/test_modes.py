@@ -6,6 +6,8 @@ model, and a mean of models with weights w has the mean w and, with the initial 
 0 and variance 1, the variance 1 - sum(w).
 """
 
+import functools
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -22,7 +24,7 @@ from jaxfl.algorithms import (
     push_sum,
     scaffold,
 )
-from jaxfl.core import tree
+from jaxfl.core import shapes, tree
 from jaxfl.core.errors import InputError
 from jaxfl.core.types import Cohort, Fitted
 from jaxfl.simulation.evaluate import fine_tuning_loss
@@ -77,6 +79,38 @@ def test_statistics_are_averages_of_those_of_the_data_that_passed_through_a_mode
             assert max(mean.max(), variance.max()) < 1 + 1e-5
         else:
             np.testing.assert_allclose(variance, rest, atol=1e-5)
+
+
+def trace(algorithm):
+    """The shapes of the state, of a round's info and of the deployed models."""
+    state = jax.eval_shape(algorithm.init, KEY, marked_groups().train)
+    state, info = jax.eval_shape(algorithm.round, KEY, state, everybody())
+    return state, info, jax.eval_shape(algorithm.models, state, everybody())
+
+
+@pytest.mark.long
+def test_statistics_that_clients_recompute_are_no_part_of_the_models(factory):
+    """Where a method reads features in training, it refuses them."""
+    try:
+        algorithm = made(factory, functools.partial(marked, statistics="recomputed"))
+    except InputError as error:
+        if "features" not in str(error):
+            raise
+        return
+    for keys, leaf in jax.tree_util.tree_leaves_with_path(trace(algorithm)):
+        assert not of_statistics(tree.path(keys)) or leaf.size == 0
+
+
+@pytest.mark.long
+def test_no_method_gives_kernels_the_leaves_of_a_model_as_a_list(factory, monkeypatch):
+    """Outside compiled programs a list of equal shapes is taken for a list of models."""
+    monkeypatch.setattr(shapes, "Tracer", type(None))
+    for hyper in [{}, *variants(factory)]:
+        try:
+            algorithm = factory(marked(), **hyper)
+        except InputError:  # an option that needs another one
+            continue
+        trace(algorithm)
 
 
 @pytest.mark.slow

@@ -6,6 +6,7 @@ from jaxtyping import Array, Float
 
 from jaxfl.core.errors import check
 from jaxfl.core.types import Dataset, Problem
+from jaxfl.training.objectives import training_predictions
 
 __all__ = ["class_count", "class_sizes", "require_labels"]
 
@@ -45,9 +46,13 @@ def class_count(problem: Problem, train: Dataset) -> int:
       >>> class_count(task.problem, train)
       2
     """
-    model = jax.eval_shape(problem.init, jax.random.key(0))
+    key = jax.random.key(0)
+    model = jax.eval_shape(problem.init, key)
     example = jax.ShapeDtypeStruct((1, *train.x.shape[2:]), train.x.dtype)
-    return jax.eval_shape(problem.apply, model, example).shape[-1]
+    # As in training: statistics that clients recompute are not known otherwise.
+    predict = training_predictions(problem)
+    predictions, _ = jax.eval_shape(predict, model, example, jnp.ones(1, bool), key)
+    return predictions.shape[-1]
 
 
 def class_sizes(data: Dataset, classes: int) -> Float[Array, "m k"]:

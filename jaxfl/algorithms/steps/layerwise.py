@@ -39,7 +39,7 @@ def layer_of(path: str) -> str:
     return "/".join(path.split("/")[1:-1]) or path
 
 
-def by_layer(model: Params) -> dict[str, list[Array]]:
+def by_layer(model: Params) -> dict[str, tuple[Array, ...]]:
     """The parameters of each layer, without statistics of BatchNorm.
 
     Args:
@@ -55,7 +55,7 @@ def by_layer(model: Params) -> dict[str, list[Array]]:
         name = tree.path(keys)
         if not of_statistics(name):
             layers.setdefault(layer_of(name), []).append(leaf)
-    return layers
+    return {name: tuple(leaves) for name, leaves in layers.items()}
 
 
 class Record(NamedTuple):
