@@ -9,11 +9,12 @@ import sys
 from types import ModuleType
 from typing import TYPE_CHECKING
 
-from jaxfl.core.start import exit_on_interrupt, is_program
+from jaxfl.core.start import answer_version, exit_on_interrupt, is_program
 
 # The imports below take a second, before the program can do anything about Ctrl-C.
 if is_program(sys.argv, sys.orig_argv):
     exit_on_interrupt()
+    answer_version(sys.argv)
 
 from jaxfl import algorithms, data, kernels, models, uplink
 from jaxfl.algorithms.steps import uploads

@@ -91,7 +91,7 @@ def fedaghn(
 
     def start(key: PRNGKey, model: Params, clients: int) -> tuple[Scalars, Params]:
         ones = jnp.ones((clients, len(by_layer(model))))
-        nothing = jax.tree.map(jnp.zeros_like, tree.broadcast(model, clients))
+        nothing = tree.zeros_like(tree.broadcast(model, clients))
         return Scalars(own * ones, sharpness * ones), nothing
 
     # The weights of each layer, by softmax attention between the last updates.

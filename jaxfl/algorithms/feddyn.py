@@ -81,7 +81,7 @@ def feddyn(task: Task, *, alpha: Annotated[Scalar, POSITIVE] = 0.01) -> Algorith
     def init(key: PRNGKey, train: Dataset) -> tuple[Params, ServerState]:
         model = task.problem.init(key)
         clients = train.mask.shape[0]
-        zero = jax.tree.map(jnp.zeros_like, model)
+        zero = tree.zeros_like(model)
         server = Server(model, zero, jnp.int32(clients))
         return tree.broadcast(zero, clients), ServerState(server)
 

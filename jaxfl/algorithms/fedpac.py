@@ -3,7 +3,6 @@
 from functools import partial
 from typing import Annotated, NamedTuple
 
-import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
@@ -175,7 +174,7 @@ def fedpac(
         fitted = fit_body(stream(key, "fit"), body, (personal.params, prototypes), cohort)
         trained = tree.join(personal.params, fitted.params)
         own = own_prototypes(trained, cohort.train, prototypes)
-        nothing = jax.tree.map(jnp.zeros_like, summaries)
+        nothing = tree.zeros_like(summaries)
         up = Up(
             (trained, own.values, summaries), (start, prototypes.values, nothing), plain=own.known
         )

@@ -180,7 +180,7 @@ def gfedmtl(
         cell = jnp.asarray(server * clusters + cluster)
         memory = side.enlist(model, train, cell, servers * clusters)
         models = tree.broadcast(tree.broadcast(model, clusters), servers)
-        integral = jax.tree.map(jnp.zeros_like, models) if agreement == "integral" else ()
+        integral = tree.zeros_like(models) if agreement == "integral" else ()
         record = Record(cell, jnp.zeros(ids.size, bool), joining)
         return memory, ServerState((models, coupling.init(tau, clusters), integral), record)
 
@@ -244,7 +244,7 @@ def gfedmtl(
             return memory, None, Report()
         # Each client sends the gradient of its validation loss at u.
         answer = gradient(stream(key, "evaluate"), down.each, cohort.val, cohort.ids)
-        up = Up(answer.grads, jax.tree.map(jnp.zeros_like, answer.grads))
+        up = Up(answer.grads, tree.zeros_like(answer.grads))
         return memory, up, Report(batches=answer.batches)
 
     def learn(key: PRNGKey, state: ServerState, uploads: Uploads) -> Outcome:

@@ -164,7 +164,7 @@ def learned_graph(
         model = task.problem.init(key)
         stacked = tree.broadcast(model, train.mask.shape[0])
         learned = first(model)
-        clients = Client(stacked, jax.tree.map(jnp.zeros_like, stacked))
+        clients = Client(stacked, tree.zeros_like(stacked))
         rounds = jnp.zeros((), jnp.int32)
         return State(clients, Server(model, learned, optimizer.init(learned), rounds))
 
@@ -188,7 +188,7 @@ def learned_graph(
             gradients = pull_back(answer.grads)
             has_train = (cohort.train.mask > 0).any(axis=1)
             batches = answer.batches + 3 * through * has_train
-        zero = jax.tree.map(jnp.zeros_like, gradients)
+        zero = tree.zeros_like(gradients)
         received, _ = task.upload(
             stream(key, "second_upload"), zero, gradients, cohort.ids, cohort.lost
         )

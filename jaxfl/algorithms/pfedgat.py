@@ -165,7 +165,7 @@ def pfedgat(
         stacked = tree.broadcast(model, clients)
         last: PyTree = ()
         if wire == "update":
-            zero = jax.tree.map(jnp.zeros_like, stacked)
+            zero = tree.zeros_like(stacked)
             last = Upload(stacked, () if feature == "weights" else zero, jnp.zeros(clients, bool))
         initial = model if feature == "update" else ()
         return stacked, ServerState((learned, initial), Record(logits, last))
@@ -259,7 +259,7 @@ def pfedgat(
         report = report._replace(batches=batches, metrics=mean_loss(loss, cohort.val))
         if wire == "inner":
             return model, Up((), (), gram(grads, down.common)), report
-        return model, Up(grads, jax.tree.map(jnp.zeros_like, grads)), report
+        return model, Up(grads, tree.zeros_like(grads)), report
 
     def learn(key: PRNGKey, state: ServerState, uploads: Uploads) -> Outcome:
         (learned, initial), (logits, last), (pull_back, weights, kept) = state

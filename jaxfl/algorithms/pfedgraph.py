@@ -199,7 +199,7 @@ def pfedgraph(
         stacked = tree.broadcast(model, clients)
         unaligned = jnp.zeros(clients)
         if anchor == "cosine":
-            unaligned = jax.tree.map(jnp.zeros_like, stacked)
+            unaligned = tree.zeros_like(stacked)
         return Memory(stacked, unaligned), ServerState(model if similarity == "delta" else ())
 
     def client(

@@ -107,7 +107,7 @@ def scaffold(
     def init(key: PRNGKey, train: Dataset) -> tuple[Params, ServerState]:
         model = task.problem.init(key)
         clients = train.mask.shape[0]
-        zero = jax.tree.map(jnp.zeros_like, model)
+        zero = tree.zeros_like(model)
         server = Server(model, zero, jnp.int32(clients))
         return tree.broadcast(zero, clients), ServerState(server)
 
@@ -149,7 +149,7 @@ def scaffold(
             batches = fitted.batches
         # Line 13: the change of c_i is sent, since the server does not know c_i.
         change = jax.tree.map(jnp.subtract, control, memory)
-        up = Up((fitted.params, change), before=(start, jax.tree.map(jnp.zeros_like, change)))
+        up = Up((fitted.params, change), before=(start, tree.zeros_like(change)))
         return control, up, report_of(fitted, batches=batches)
 
     def server(key: PRNGKey, state: ServerState, uploads: Uploads) -> Outcome:

@@ -166,9 +166,9 @@ def ragged(
     rows = np.concatenate([*parts, np.zeros(int(sizes.sum() == 0), int)])
     return Ragged(
         jnp.asarray(values),
-        jnp.asarray(rows, jnp.int32),
-        jnp.asarray(start, jnp.int32),
-        jnp.asarray(sizes, jnp.int32),
+        jnp.asarray(np.asarray(rows, np.int32)),
+        jnp.asarray(np.asarray(start, np.int32)),
+        jnp.asarray(np.asarray(sizes, np.int32)),
         int(sizes.max(initial=1)) if length is None else length,
     )
 

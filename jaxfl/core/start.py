@@ -1,4 +1,4 @@
-"""Ctrl-C while the program starts, when nothing is computed yet and most of jaxfl is not imported.
+"""What the program does before the imports of jaxfl, which take a second: Ctrl-C, `--version`.
 
 The imports of this module are the first of the program, so they are few and small.
 """
@@ -6,12 +6,15 @@ The imports of this module are the first of the program, so they are few and sma
 import contextlib
 import os
 import signal
+import sys
 import threading
 from collections.abc import Sequence
 from pathlib import Path
 from types import FrameType
 
-STDERR = 2  # the number of the stream, which Python itself may not have opened
+# The numbers of the streams, which Python itself may not have opened.
+STDOUT = 1
+STDERR = 2
 
 
 def is_program(argv: Sequence[str], orig_argv: Sequence[str]) -> bool:
@@ -51,3 +54,22 @@ def exit_on_interrupt() -> None:
     ignored = signal.getsignal(signal.SIGINT) is signal.SIG_IGN
     if threading.current_thread() is threading.main_thread() and not ignored:
         signal.signal(signal.SIGINT, leave)
+
+
+def answer_version(argv: Sequence[str]) -> None:
+    """Prints the version and ends the process, if the command line asks for it and nothing else.
+
+    Where it cannot be written, the command line says so, when it is imported.
+
+    Args:
+      argv: `sys.argv`.
+    """
+    if argv[1:] != ["--version"]:
+        return
+    from jaxfl.core.version import VERSION
+
+    try:
+        os.write(STDOUT, f"jaxfl {VERSION}\n".encode())
+    except OSError:
+        return
+    sys.exit(0)

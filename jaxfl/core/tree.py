@@ -34,14 +34,28 @@ def put(tree: PyTree, ids: Int[Array, "m"], rows: PyTree) -> PyTree:
     return jax.tree.map(lambda x, r: x.at[ids].set(r), tree, rows)
 
 
+@functools.partial(jax.jit, static_argnums=1)
 def broadcast(tree: PyTree, clients: int) -> PyTree:
     """One model, `clients` times: [...] -> [C, ...].
+
+    One program for all leaves, as `zeros_like` is.
 
     Example:
       >>> broadcast(jnp.array([1.0, 2.0]), 2).tolist()
       [[1.0, 2.0], [1.0, 2.0]]
     """
     return jax.tree.map(lambda x: jnp.broadcast_to(x, (clients, *jnp.shape(x))), tree)
+
+
+@jax.jit
+def zeros_like(tree: PyTree) -> PyTree:
+    """Zeros in the place of each number.
+
+    Example:
+      >>> zeros_like({"w": jnp.array([1.0, 2.0])})["w"].tolist()
+      [0.0, 0.0]
+    """
+    return jax.tree.map(jnp.zeros_like, tree)
 
 
 def where(condition: Bool[Array, ""], new: PyTree, old: PyTree) -> PyTree:

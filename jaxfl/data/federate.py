@@ -1,5 +1,6 @@
 """A federation: the clients' examples, divided into parts, stored once and read by row number."""
 
+import functools
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import Literal
@@ -7,7 +8,7 @@ from typing import Literal
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array
+from jaxtyping import Array, Bool, Int
 
 from jaxfl.core.errors import check
 from jaxfl.core.options import checked
@@ -251,12 +252,18 @@ def _by_rows(
     examples = ragged(x, parts)
     if weights is None:
         # Made on the device, so that the host holds no copy of what may be a large array.
-        mask = jnp.arange(examples.length)[None] < examples.size[:, None]
+        mask = _mask(examples.size, examples.length)
     else:
         mask = np.zeros(examples.shape[:2], np.float32)
         for row, values in zip(mask, weights, strict=True):
             row[: len(values)] = values
     return Dataset(examples, replace(examples, values=y), jnp.asarray(mask))
+
+
+@functools.partial(jax.jit, static_argnums=1)
+def _mask(sizes: Int[Array, "c"], length: int) -> Bool[Array, "c n"]:
+    """Which of `length` rows hold an example of each client."""
+    return jnp.arange(length)[None] < sizes[:, None]
 
 
 def label_counts(source: Source, parts: Parts) -> np.ndarray:

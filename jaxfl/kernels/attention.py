@@ -103,7 +103,7 @@ def init_attention(
         return Attention(receiver, (), jnp.zeros((heads, 2, width)))
     if score == "gatv2":
         return Attention(receiver, unflatten(values[1]), jnp.zeros((heads, width)))
-    return Attention(receiver, jax.tree.map(jnp.zeros_like, receiver), ())
+    return Attention(receiver, tree.zeros_like(receiver), ())
 
 
 @checked

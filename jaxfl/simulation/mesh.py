@@ -212,7 +212,7 @@ def _put(tree: PyTree, mesh: Mesh, axis: int | None) -> PyTree:
     def leaf(x: jax.Array | np.ndarray) -> jax.Array:
         sharding = _sharding(x.shape, mesh, axis)
         if jax.process_count() == 1:
-            return jax.device_put(x, sharding)
+            return jax.device_put(_on_host(x, mesh), sharding)
         # An array that is already on the mesh, in any layout.
         if isinstance(x, jax.Array) and not x.is_fully_addressable:
             return jax.jit(lambda x: x, out_shardings=sharding)(x)
@@ -222,11 +222,20 @@ def _put(tree: PyTree, mesh: Mesh, axis: int | None) -> PyTree:
     return jax.tree.map(leaf, tree)
 
 
+def _on_host(x: jax.Array | np.ndarray, mesh: Mesh) -> jax.Array | np.ndarray:
+    """An array of a CPU as NumPy's, which takes no memory.
+
+    The devices of a CPU share the memory of a NumPy array. Of a JAX array each has a copy, and a
+    program is compiled that cuts it.
+    """
+    cpu = mesh.devices.flat[0].platform == "cpu"
+    one_device = not isinstance(x, jax.Array) or len(x.sharding.device_set) == 1
+    key = jax.dtypes.issubdtype(x.dtype, jax.dtypes.extended)
+    return np.asarray(x) if cpu and one_device and not key else x
+
+
 def _share(tree: PyTree, mesh: Mesh) -> PyTree:
     """Puts examples that all clients share on every device."""
-    if jax.process_count() == 1 and mesh.devices.flat[0].platform == "cpu":
-        # The devices of a CPU share the memory of a NumPy array; of a JAX array each has a copy.
-        tree = jax.tree.map(np.asarray, tree)
     return _put(tree, mesh, None)
 
 

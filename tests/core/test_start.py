@@ -1,5 +1,6 @@
-"""Ctrl-C while the program starts."""
+"""Ctrl-C while the program starts, and its version."""
 
+import importlib.metadata
 import os
 import signal
 import subprocess
@@ -53,3 +54,22 @@ def test_a_program_that_imports_jaxfl_gets_an_exception(interrupt):
     code, lines = interrupt(["-c", "import jaxfl"], "jax.version")
     assert code == -signal.SIGINT
     assert lines[-1] == "KeyboardInterrupt"
+
+
+@pytest.mark.parametrize("words", [["SCRIPT"], ["-m", "jaxfl"]], ids=str)
+def test_the_version_is_there_without_an_import_of_jax(words, tmp_path):
+    script = tmp_path / "jaxfl"
+    script.write_text(SCRIPT)
+    words = [str(script) if word == "SCRIPT" else word for word in words]
+    process = subprocess.run(
+        [sys.executable, "-X", "importtime", *words, "--version"],
+        cwd=tmp_path,
+        env=os.environ | {"PYTHONPATH": str(ROOT)},
+        capture_output=True,
+        text=True,
+    )
+    assert process.returncode == 0
+    assert process.stdout == f"jaxfl {importlib.metadata.version('jaxfl')}\n"
+    modules = {line.split("|")[-1].strip() for line in process.stderr.splitlines()}
+    assert "jaxfl.core.start" in modules
+    assert not modules & {"jax", "numpy"}

@@ -74,7 +74,7 @@ def primal(
 
     def enlist(model: Params, train: PyTree, cell: Int[Array, "c"], cells: int) -> Client:
         models = jax.tree.map(lambda x: jnp.broadcast_to(x, (cell.size, *x.shape)), model)
-        dual = jax.tree.map(jnp.zeros_like, models)
+        dual = tree.zeros_like(models)
         peers = jnp.bincount(cell, length=cells)[cell]
         nobody = jnp.zeros(cell.size, bool)
         client = Client(models, nobody, dual, peers, ())

@@ -126,7 +126,7 @@ def devices_of(setting: Setting) -> int:
     clients = value_of(setting.clients)
     seen = clients - rules.count_unseen(setting, clients)
     sample = participation.uniform(seen, setting.participation)
-    cohort = jax.eval_shape(sample, jax.random.key(0), 0).size
+    cohort = jax.eval_shape(sample, jax.eval_shape(jax.random.key, 0), 0).size
     return min(jax.local_device_count(), -(-cohort // jax.process_count()))
 
 

@@ -111,8 +111,9 @@ class History:
         self.groups = built.groups
         self.devices = built.devices
         self.measure: Measure = "accuracy" if built.data.source.classes else "rmse"
-        sizes = mesh.fetch(built.data.federation.sizes)
-        self.sizes: np.ndarray = self.seeds.with_axis(sizes)  # [S, C]
+        # One program, where each operation would be one.
+        sizes = jax.jit(lambda federation: federation.sizes)(built.data.federation)
+        self.sizes: np.ndarray = self.seeds.with_axis(mesh.fetch(sizes))  # [S, C]
         self.lines: list[Line] = []
         after = built.config.score_after
         self.stages: tuple[Stage, ...] = ("deployed",) if after == "none" else ("deployed", after)

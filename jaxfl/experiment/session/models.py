@@ -44,7 +44,8 @@ def no_best(program: Program) -> Best:
     """Before the first evaluation: what the clients would deploy."""
     models = program.deploy(program.state)
     built = program.built
-    return Best(jnp.full(built.seeds.shape(built.clients), -jnp.inf), models)
+    val = np.full(built.seeds.shape(built.clients), -np.inf, np.float32)
+    return Best(_place(val, program), models)
 
 
 def better(best: Best, program: Program, record: Record) -> Best:
@@ -56,8 +57,14 @@ def better(best: Best, program: Program, record: Record) -> Best:
     # A client without a score keeps its newest model.
     scores = np.nan_to_num(record.evaluation.deployed.val, nan=np.inf)
     np.put_along_axis(val, record.evaluated, scores, axis=1)
-    score = jnp.asarray(seeds.without_axis(val))
+    score = _place(seeds.without_axis(val), program)
     return _keep_better(seeds, best, score, program.deploy(record.state))
+
+
+def _place(scores: np.ndarray, program: Program) -> Array:
+    """Scores of all clients on the devices of the run."""
+    with jax.set_mesh(mesh.make_mesh(program.built.devices)):
+        return mesh.place(scores, axis=program.built.seeds.client_axis)
 
 
 @partial(jax.jit, static_argnums=0)

@@ -26,6 +26,7 @@ INIT, ROUNDS, EVALUATE = range(3)  # streams of a run's random numbers
 LONGEST_NAP = 0.02  # seconds between two looks at a computation under way
 
 
+@partial(jax.jit, static_argnums=1)
 def random_stream(seed: Array | np.uint32, number: int) -> jax.Array:
     """The key of one of a run's streams of random numbers."""
     return jax.random.fold_in(jax.random.key(seed, impl="threefry2x32"), number)
@@ -134,7 +135,8 @@ def stops(rounds: int, every: int | None) -> list[int]:
 def stretches(built: Built, done: int = 0) -> list[tuple[int, int]]:
     """(first round, the one after the last) of what runs without a break.
 
-    Breaks are for evaluations and checkpoints.
+    Breaks are for evaluations and checkpoints. Each length is a program to compile, so that
+    stretches of more than two lengths are cut into pieces of two.
 
     Args:
       built: the run.
@@ -144,7 +146,37 @@ def stretches(built: Built, done: int = 0) -> list[tuple[int, int]]:
     evaluations = stops(config.rounds, config.eval_every)
     checkpoints = stops(config.rounds, config.checkpoint_every)
     breaks = {stop for stop in (*evaluations, *checkpoints) if stop > done}
-    return list(pairwise(sorted({done, *breaks})))
+    return list(pairwise(of_two_lengths([done, *sorted(breaks)])))
+
+
+def of_two_lengths(breaks: list[int]) -> list[int]:
+    """The breaks, with others between them if the stretches have more than two lengths.
+
+    Then all stretches have one round or one other length, which makes them as few as possible.
+
+    Args:
+      breaks: numbers of rounds, in order.
+
+    Example:
+      >>> of_two_lengths([0, 10, 20, 25])
+      [0, 10, 20, 25]
+      >>> of_two_lengths([0, 7, 10, 14, 20])
+      [0, 3, 6, 7, 10, 13, 14, 17, 20]
+    """
+    lengths = [end - start for start, end in pairwise(breaks)]
+    if len(set(lengths)) <= 2:
+        return breaks
+
+    def pieces(length: int) -> int:
+        return sum(one // length + one % length for one in lengths)
+
+    length = min(range(1, max(lengths) + 1), key=pieces)
+    cut = breaks[:1]
+    for start, end in pairwise(breaks):
+        whole = range(start + length, end + 1, length)
+        cut += whole
+        cut += range(cut[-1] + 1, end + 1)
+    return cut
 
 
 def compile_run(built: Built, done: int = 0) -> Program:
@@ -173,8 +205,9 @@ def compile_run(built: Built, done: int = 0) -> Program:
         # Not jitted: the task's own `init` is, and it is the same program for all methods.
         state = seeds.each(init, (0, 0))(numbers, federation)
         # Copied, because the first round takes its memory: it may hold one array in two places.
-        state = jax.tree.map(jnp.copy, mesh.place(state, axis=seeds.client_axis))
+        state = mesh.place(state, axis=seeds.client_axis)
         layout = jax.tree.map(lambda x: x.sharding, state)  # of what comes out as of what goes in
+        state = jax.jit(partial(jax.tree.map, jnp.copy), out_shardings=layout)(state)
         programs, trained = {}, None
         # Where no round is left, one is compiled for the shapes of what it gives.
         for length in {end - start for start, end in stretches(built, done)} or {1}:
@@ -183,9 +216,10 @@ def compile_run(built: Built, done: int = 0) -> Program:
             lowering = compiled.lower(numbers, federation, state, START)
             programs[length] = partial(lowering.compile(), numbers, federation)
             trained = lowering.out_info[1][0].trained
-        zeros = jax.tree.map(lambda x: jnp.zeros(x.shape, x.dtype), trained)
+        zeros = jax.tree.map(lambda x: np.zeros(x.shape, x.dtype), trained)
         trained = mesh.place(zeros, axis=seeds.client_axis)
-        cohort = jax.eval_shape(built.participation, jax.random.key(0), START)
+        key = jax.eval_shape(jax.random.key, 0)
+        cohort = jax.eval_shape(built.participation, key, START)
         ids = evaluated_ids(built, np.zeros(seeds.shape(cohort.size), cohort.dtype))
         # Apart from the method's own models, so that scoring is the same program for all methods.
         models, deployed = compile_deploy(ids)

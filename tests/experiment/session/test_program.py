@@ -1,0 +1,70 @@
+"""How a run is cut into stretches, and how few programs it compiles."""
+
+import dataclasses
+from itertools import pairwise
+
+import jax
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from jaxfl.experiment import Config, execute
+from jaxfl.experiment.session.program import of_two_lengths, stops
+
+SMALL = Config(
+    algorithm="pfedgraph",
+    rounds=9,
+    local_steps=2,
+    model="linear",
+    clients=6,
+    partition="iid",
+    eval_every=4,
+    checkpoint_every=3,
+    devices=1,
+)
+
+
+@given(st.integers(1, 60), st.integers(1, 12), st.integers(1, 12), st.integers(0, 20))
+def test_stretches_have_at_most_two_lengths_and_no_fewer_pieces_exist(rounds, one, other, done):
+    both = {*stops(rounds, one), *stops(rounds, other)}
+    breaks = [done, *sorted(stop for stop in both if stop > done)]
+    cut = of_two_lengths(breaks)
+    lengths = [end - start for start, end in pairwise(cut)]
+    assert set(breaks) <= set(cut)
+    assert min(lengths, default=1) > 0
+    assert len(set(lengths)) <= 2
+    whole = [end - start for start, end in pairwise(breaks)]
+    if len(set(whole)) > 2:
+        fewest = min(
+            sum(sum(divmod(one, length)) for one in whole) for length in range(1, max(whole) + 1)
+        )
+        assert len(lengths) == fewest
+    else:
+        assert cut == breaks
+
+
+@pytest.fixture
+def compiled(monkeypatch):
+    """The names of the programs that are compiled from now on."""
+    names = []
+    original = jax.stages.Lowered.compile
+
+    def compile(lowered, *options):
+        names.append(lowered._lowering._name)
+        return original(lowered, *options)
+
+    monkeypatch.setattr(jax.stages.Lowered, "compile", compile)
+    return names
+
+
+@pytest.mark.slow
+def test_checkpoints_between_evaluations_cost_one_program_and_change_nothing(tmp_path, compiled):
+    execute(SMALL, tmp_path / "often")
+    assert len([name for name in compiled if "advance" in name]) == 2
+    execute(dataclasses.replace(SMALL, checkpoint_every=None), tmp_path / "once")
+    for file in ("models.npz", "clients.npz", "graph.npz"):
+        with np.load(tmp_path / "often" / file) as one, np.load(tmp_path / "once" / file) as other:
+            assert set(one) == set(other)
+            for name in one:
+                np.testing.assert_array_equal(one[name], other[name])
