@@ -16,7 +16,7 @@ from jaxtyping import Array, Float, Key, PyTree
 
 from jaxfl.core.options import checked
 from jaxfl.core.shapes import Stack
-from jaxfl.core.tree import wide
+from jaxfl.core.tree import wide, zeros_like
 from jaxfl.core.types import Scalar
 from jaxfl.kernels.similarity import scaled
 
@@ -103,7 +103,7 @@ def init_attention(
         return Attention(receiver, (), jnp.zeros((heads, 2, width)))
     if score == "gatv2":
         return Attention(receiver, unflatten(values[1]), jnp.zeros((heads, width)))
-    return Attention(receiver, tree.zeros_like(receiver), ())
+    return Attention(receiver, zeros_like(receiver), ())
 
 
 @checked

@@ -13,6 +13,7 @@ import os
 from pathlib import Path
 
 import jax
+import jax.numpy as jnp
 import jaxlib.version
 import numpy as np
 from jax.experimental import multihost_utils
@@ -230,7 +231,7 @@ def _on_host(x: jax.Array | np.ndarray, mesh: Mesh) -> jax.Array | np.ndarray:
     """
     cpu = mesh.devices.flat[0].platform == "cpu"
     one_device = not isinstance(x, jax.Array) or len(x.sharding.device_set) == 1
-    key = jax.dtypes.issubdtype(x.dtype, jax.dtypes.extended)
+    key = jnp.issubdtype(x.dtype, jax.dtypes.extended)
     return np.asarray(x) if cpu and one_device and not key else x
 
 
