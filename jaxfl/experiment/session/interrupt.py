@@ -115,7 +115,9 @@ def exit_code(stop: KeyboardInterrupt) -> int:
 
 
 @contextmanager
-def hint(directory: Path, first: str, last: str, *, always: bool = False) -> Iterator[None]:
+def hint(
+    directory: Path, first: str, last: str, *, always: bool = False, option: str = ""
+) -> Iterator[None]:
     """Within, an interruption says how to go on with what is in the directory.
 
     Args:
@@ -123,7 +125,9 @@ def hint(directory: Path, first: str, last: str, *, always: bool = False) -> Ite
       first: the file from which `jaxfl resume` takes what to do.
       last: the file that is written when all is done.
       always: say so in place of a message that the interruption has.
+      option: of the command that goes on.
     """
+    command = f"jaxfl resume {directory} {option}".strip()
     try:
         yield
     except KeyboardInterrupt as stop:
@@ -132,7 +136,7 @@ def hint(directory: Path, first: str, last: str, *, always: bool = False) -> Ite
         if (directory / last).exists():
             message = f"what {directory} holds is finished"
         elif (directory / first).exists():
-            message = f"jaxfl resume {directory} goes on"
+            message = f"{command} goes on"
         else:
             raise
         raise type(stop)(message) from stop

@@ -27,7 +27,7 @@ from jaxfl.experiment.session.clients import Data, gather
 from jaxfl.experiment.session.history import number_or_null
 from jaxfl.experiment.session.interrupt import answer, hint, interruptible, interruption
 from jaxfl.experiment.session.program import START, one_seed, wait_for
-from jaxfl.experiment.store import files
+from jaxfl.experiment.store import files, locks
 from jaxfl.experiment.store.inputs import check_inputs, digests_of
 from jaxfl.experiment.store.records import (
     Digests,
@@ -124,7 +124,7 @@ def search(
       >>> len(trials), trials[0]["val"] >= trials[1]["val"]
       (2, True)
     """
-    files.check_free([out], overwrite)
+    locks.check_free([out], overwrite)
     config = with_absolute_paths(config)
     points = [with_absolute_files(point) for point in points]
     groups = _build_groups(config, points)
@@ -134,7 +134,7 @@ def search(
         "show_test": show_test,
         "inputs": _digests(groups),
     }
-    with files.locked(out), hint(out, *ENDS):
+    with locks.locked(out), hint(out, *ENDS):
         files.create(out, files.EVERYTHING, overwrite)
         files.write_json(out / files.PLAN, plan)
         return _go_on(config, plan, groups, out, follow)
@@ -158,7 +158,7 @@ def resume_search(
       KeyboardInterrupt: as `search`.
     """
     search_to_resume(directory)
-    with files.locked(directory), hint(directory, *ENDS):
+    with locks.locked(directory), hint(directory, *ENDS):
         config, plan = search_to_resume(directory)
         groups = _build_groups(with_plugin(config, plugin), plan["points"])
         check_inputs(directory / files.PLAN, plan["inputs"], _digests(groups))
