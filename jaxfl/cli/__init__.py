@@ -34,6 +34,7 @@ from jaxfl.cli.choices import DATA
 from jaxfl.cli.commands import COMMANDS, DEMONSTRATION, SETTING
 from jaxfl.cli.completion import completion
 from jaxfl.cli.groups import Unreadable, registry
+from jaxfl.cli.launch import asks_for_workers, launch_workers
 from jaxfl.cli.options import (
     Cite,
     Compare,
@@ -136,7 +137,10 @@ def execute(arguments: Sequence[str], console: Console, errors: Console) -> None
     if isinstance(command, LONG):
         console.file = cast(IO[str], output_of_run(sys.stdout))
     with one_line_warnings(errors):
-        COMMANDS[type(command)](command, console)
+        if asks_for_workers(command):
+            launch_workers(command, console, main)
+        else:
+            COMMANDS[type(command)](command, console)
 
 
 def leave_at_once(code: int) -> None:

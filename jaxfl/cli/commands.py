@@ -37,6 +37,7 @@ from jaxfl.experiment.config import (
     Config,
     hyper_by_algorithm,
     load_config,
+    load_configs,
     parse_hyper,
     parse_methods,
     parse_value,
@@ -47,7 +48,7 @@ from jaxfl.experiment.session.run import to_resume
 from jaxfl.experiment.store import files
 from jaxfl.experiment.store.files import read_arrays
 from jaxfl.experiment.store.finished import load_finished
-from jaxfl.experiment.store.records import RunRecord, Trial
+from jaxfl.experiment.store.records import RunRecord, Runs, Trial
 from jaxfl.experiment.studies import sweep as search
 from jaxfl.experiment.studies.compare import comparison_to_resume, run_directories
 from jaxfl.experiment.tables.formats import print_scores
@@ -138,6 +139,9 @@ def plugins(paths: Sequence[Path]) -> tuple[str, ...]:
 
 def resume(command: Resume, console: Console) -> None:
     """`jaxfl resume`."""
+    if command.worker:
+        work(command, console)
+        return
     if (command.directory / files.PLAN).is_file():
         resume_search(command, console)
         return
@@ -180,14 +184,74 @@ def resume_comparison(command: Resume, console: Console) -> None:
         console.print(f"written to {command.directory}", markup=False, highlight=False)
 
 
+def work(command: Resume, console: Console) -> None:
+    """`jaxfl resume --worker`."""
+    out = command.directory
+    check_comparison(out)
+    check(
+        command.rounds is None,
+        "--worker takes runs as they were planned: give --rounds to jaxfl resume without --worker",
+    )
+    several = command.cluster or command.coordinator is not None or command.processes is not None
+    check(not several, "a worker is one process: leave out the options of several processes")
+    check_fields(command, "devices")
+    configs = load_configs(out / files.CONFIGS)
+    settle(command, command.devices or configs[0].devices, console)
+    tracking = Tracking(command.track, run_directories(configs, out))
+    with Follower([], console) as follow, tracking as track:
+        rest = experiment.work(
+            out,
+            devices=command.devices,
+            plugin=plugins(command.plugin),
+            follow=each_of(follow, track),
+        )
+    if not rest:
+        print_scores(load_finished([out]), console)
+        console.print(f"written to {out}", markup=False, highlight=False)
+        return
+    names = [f"{name} ({who})" if who else name for name, who in rest.items()]
+    console.print(
+        f"nothing is left to take: the worker that ends last writes the table. Still under way: "
+        f"{', '.join(names)}",
+        markup=False,
+        highlight=False,
+        soft_wrap=True,
+    )
+
+
+def check_comparison(directory: Path) -> None:
+    """Raises an `InputError` if the directory holds no comparison whose runs workers can share."""
+    check(
+        (directory / files.CONFIGS).is_file(),
+        f"{directory} holds no comparison whose runs workers could share: give the --out directory "
+        "of jaxfl compare",
+    )
+
+
 def compare(command: Compare, console: Console) -> None:
     """`jaxfl compare`."""
+    configs = configs_of(command)
+    settle(command, command.devices, console)
+    with directory(command.out, "compare") as out:
+        tracking = Tracking(command.track, run_directories(configs, out))
+        with Follower(configs, console) as follow, tracking as track:
+            options = {"overwrite": command.overwrite, "equal_budget": command.equal_budget}
+            summaries = experiment.compare(configs, out, **options, follow=each_of(follow, track))
+        runs = {
+            name: RunRecord(summary, [], follow.configs[name])
+            for name, summary in summaries.items()
+        }
+        show_comparison(command, configs, runs, out, console)
+
+
+def configs_of(command: Compare) -> list[Config]:
+    """The runs of a comparison."""
     words = tuple(ALGORITHMS) if command.algorithms == ("all",) else command.algorithms
     methods = parse_methods(words)
     algorithms = [algorithm for algorithm, _ in methods.values()]
     preset_hyper = preset(command.preset).hyper if command.preset else {}
     shared = hyper_by_algorithm(parse_hyper(command.hyper), algorithms)
-    configs = [
+    return [
         Config(
             **setting(command),
             algorithm=algorithm,
@@ -197,30 +261,32 @@ def compare(command: Compare, console: Console) -> None:
         )
         for word, (algorithm, hyper) in methods.items()
     ]
-    settle(command, command.devices, console)
-    with directory(command.out, "compare") as out:
-        directories = run_directories(configs, out)
-        tracking = Tracking(command.track, directories)
-        with Follower(configs, console) as follow, tracking as track:
-            options = {"overwrite": command.overwrite, "equal_budget": command.equal_budget}
-            summaries = experiment.compare(configs, out, **options, follow=each_of(follow, track))
-        runs = {
-            name: RunRecord(summary, [], follow.configs[name])
-            for name, summary in summaries.items()
-        }
-        print_scores(runs, console)
-        locations = {
-            config.name: (config.algorithm, directories[config.name]) for config in configs
-        }
-        show_protocol(command, locations, console)
-        if command.preset == DEMONSTRATION:
-            console.print(
-                f"This is the demonstration (--preset {DEMONSTRATION}). With --dataset or another "
-                "option of the data, its data are not used.",
-                markup=False,
-                highlight=False,
-            )
-        console.print(f"written to {out}", markup=False, highlight=False)
+
+
+def show_comparison(
+    command: Compare, configs: list[Config], runs: Runs, out: Path, console: Console
+) -> None:
+    """Prints what has come out of a comparison.
+
+    Args:
+      command: of the comparison.
+      configs: of its runs.
+      runs: the finished runs, by name.
+      out: its directory.
+      console: where to print.
+    """
+    print_scores(runs, console)
+    directories = run_directories(configs, out)
+    locations = {config.name: (config.algorithm, directories[config.name]) for config in configs}
+    show_protocol(command, locations, console)
+    if command.preset == DEMONSTRATION:
+        console.print(
+            f"This is the demonstration (--preset {DEMONSTRATION}). With --dataset or another "
+            "option of the data, its data are not used.",
+            markup=False,
+            highlight=False,
+        )
+    console.print(f"written to {out}", markup=False, highlight=False)
 
 
 def show_protocol(
