@@ -274,7 +274,7 @@ def _parse_slurm(pairs: Sequence[str]) -> dict[str, str]:
     options = {"signal": SIGNAL}
     for pair in pairs:
         name, equals, value = pair.partition("=")
-        name = name.removeprefix("--").replace("_", "-")
+        name = name.replace("_", "-")
         check(
             bool(name and equals and value and "\n" not in pair),
             f"--slurm {pair!r}: expected KEY=VALUE, an option of sbatch, such as partition=gpu",
