@@ -10,6 +10,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from jaxfl.core.errors import Diverged, InputError
+from jaxfl.core.options import checked
 from jaxfl.experiment.config import Config, load_configs, resolve
 from jaxfl.experiment.config.paths import with_plugin
 from jaxfl.experiment.session.build import build
@@ -170,6 +171,7 @@ def _execute(
     record_run(program, run, follow)
 
 
+@checked
 def watch(
     directory: Path,
     measure: Measure,
