@@ -235,6 +235,9 @@ def test_another_worker_finishes_what_a_killed_one_leaves(whole, tmp_path):
         worker.send_signal(signal.SIGKILL)
         worker.wait()
     assert (out / NAMES[0] / files.LOCK).exists()
+    # As if another one had been killed before it wrote the config of its run.
+    (out / NAMES[1]).mkdir(exist_ok=True)
+    (out / NAMES[1] / "partition.png").touch()
     assert work(out) == {}
     assert_same(out, whole)
 
