@@ -127,10 +127,10 @@ class Compare(TrackOption, PresetOption, LaunchOptions, ProcessOptions, Plugins,
 
 @dataclass(frozen=True)
 class Resume(TrackOption, LaunchOptions, ProcessOptions, Plugins):
-    """Go on with a run that was stopped, from its newest checkpoint."""
+    """Go on with a run, a comparison or a search that was stopped."""
 
     directory: Annotated[tyro.conf.Positional[Path], tyro.conf.arg(metavar="[DIR]")] = Path()
-    """directory of the run; the working directory if not given"""
+    """directory of the run, the comparison or the search; the working directory if not given"""
     worker: bool = False
     """of a comparison: take runs that no other worker has taken, until none is left; start as many
     as you like, on machines that share DIR"""

@@ -45,7 +45,7 @@ SWEEP_FILES = (PLAN, TRIALS, "sweep.json", "best.json", *_pictures("sweep"))
 STATES = "clients"  # a directory of the states of clients on disk
 CHECKPOINTS = "checkpoints"  # a directory beside the files of a run
 CONFIGS = "configs.json"  # of a comparison that made its runs itself
-INPUTS = "inputs.json"  # of a comparison: the digests of what its runs read
+INPUTS = "inputs.json"  # of a run or a comparison: the digests of what is read
 GRAPHS = _pictures("graphs")  # the picture of their graphs
 # All files that a new run, comparison or search removes under --overwrite.
 EVERYTHING = (*RUN_FILES, *COMPARISON_FILES, *SWEEP_FILES, *GRAPHS, CONFIGS, INPUTS)
@@ -107,19 +107,20 @@ def create(directory: Path, names: tuple[str, ...], overwrite: bool) -> None:
             shutil.rmtree(directory / STATES, ignore_errors=True)
 
 
-def make_directory(directory: Path) -> None:
+def make_directory(directory: Path, named_by: str = "--out") -> None:
     """Makes the directory, and those above it, if it is not there."""
-    with _making(directory):
+    with _making(directory, named_by):
         directory.mkdir(parents=True, exist_ok=True)
 
 
 @contextmanager
-def _making(directory: Path) -> Iterator[None]:
+def _making(directory: Path, named_by: str = "--out") -> Iterator[None]:
     try:
         yield
     except OSError as error:
         raise InputError(
-            f"cannot write to {directory} ({error.strerror}): give another directory with --out"
+            f"cannot write to {directory} ({error.strerror}): give another directory with "
+            f"{named_by}"
         ) from error
 
 
@@ -174,21 +175,26 @@ def lead_output(path: Path) -> None:
 
 
 @contextmanager
-def writing(path: Path) -> Iterator[None]:
-    """Within, an error of the system, as a full disk, is an `InputError` that names the path."""
+def writing(path: Path, named_by: str = "--out") -> Iterator[None]:
+    """Within, an error of the system, as a full disk, is an `InputError` that names the path.
+
+    Args:
+      path: of what is written.
+      named_by: the option that names the place.
+    """
     try:
         yield
     except OSError as error:
         raise InputError(
-            f"cannot write {path} ({error.strerror or error}): free or choose a place with --out; "
-            "what is written stays"
+            f"cannot write {path} ({error.strerror or error}): free or choose a place with "
+            f"{named_by}; what is written stays"
         ) from error
 
 
-def write_file(file: Path, content: bytes | str) -> None:
+def write_file(file: Path, content: bytes | str, named_by: str = "--out") -> None:
     """Writes a file whole or not at all."""
     draft = file.with_name(f".{file.name}.part")
-    with writing(file):
+    with writing(file, named_by):
         draft.unlink(missing_ok=True)
         try:
             with draft.open("xb") as stream:  # a new file: a link in its place is not followed

@@ -126,21 +126,25 @@ def shared(directory: Path) -> Iterator[None]:
 
 
 @contextmanager
-def alone(directory: Path) -> Iterator[None]:
-    """Within, no other process is: it waits here while another one makes the same directory.
+def alone(path: Path, named_by: str = "--out") -> Iterator[None]:
+    """Within, no other process is: it waits here while another one makes the same path.
 
-    The lock is a file `beside` the directory, which need not exist; the folder above it is made.
+    The lock is a file `beside` the path, which need not exist; the folder above it is made.
+
+    Args:
+      path: of the directory or the file that is made.
+      named_by: the option that names it, for messages.
     """
-    files.make_directory(directory.absolute().parent)
+    files.make_directory(path.absolute().parent, named_by)
     if fcntl is None:
         yield
         return
-    path = beside(directory)
-    file = _lock(path, fcntl.LOCK_EX)
+    place = beside(path)
+    file = _lock(place, fcntl.LOCK_EX)
     try:
         yield
     finally:
-        _release(path, file)
+        _release(place, file)
 
 
 def beside(path: Path) -> Path:

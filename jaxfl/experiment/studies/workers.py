@@ -167,7 +167,7 @@ def _execute(
     follow(built.config, None)
     program = make_program(built, run)
     # A worker that ended before it wrote config.json may have left a picture.
-    begin(run, built, overwrite=True)
+    begin(run, built, built.digests, overwrite=True)
     record_run(program, run, follow)
 
 
