@@ -55,6 +55,7 @@ from jaxfl.cli.output import (
     output_of_run,
 )
 from jaxfl.cli.plugins import run_plugins
+from jaxfl.cli.worker import work
 from jaxfl.core.errors import Diverged, InputError, RunWarning, check
 from jaxfl.core.text import visible
 from jaxfl.core.version import VERSION
@@ -137,6 +138,8 @@ def execute(arguments: Sequence[str], console: Console, errors: Console) -> None
     with one_line_warnings(errors):
         if asks_for_workers(command):
             launch_workers(command, console, main)
+        elif isinstance(command, Resume) and command.worker:
+            work(command, console)
         else:
             COMMANDS[type(command)](command, console)
 

@@ -38,7 +38,6 @@ from jaxfl.experiment.config import (
     Config,
     hyper_by_algorithm,
     load_config,
-    load_configs,
     parse_hyper,
     parse_methods,
     parse_value,
@@ -49,7 +48,8 @@ from jaxfl.experiment.session.run import to_resume
 from jaxfl.experiment.store import files
 from jaxfl.experiment.store.files import read_arrays
 from jaxfl.experiment.store.finished import load_finished
-from jaxfl.experiment.store.records import RunRecord, Runs, Trial
+from jaxfl.experiment.store.records import RunRecord, Runs, Trial, read_plan, read_search
+from jaxfl.experiment.studies import points
 from jaxfl.experiment.studies import sweep as search
 from jaxfl.experiment.studies.compare import comparison_to_resume, run_directories
 from jaxfl.experiment.tables.formats import print_scores
@@ -140,10 +140,7 @@ def plugins(paths: Sequence[Path]) -> tuple[str, ...]:
 
 def resume(command: Resume, console: Console) -> None:
     """`jaxfl resume`."""
-    if command.worker:
-        work(command, console)
-        return
-    if os.path.isfile(command.directory / files.PLAN):
+    if is_search(command.directory):
         resume_search(command, console)
         return
     if os.path.isfile(command.directory / files.CONFIGS):
@@ -185,48 +182,9 @@ def resume_comparison(command: Resume, console: Console) -> None:
         console.print(f"written to {command.directory}", markup=False, highlight=False)
 
 
-def work(command: Resume, console: Console) -> None:
-    """`jaxfl resume --worker`."""
-    out = command.directory
-    check_comparison(out)
-    check(
-        command.rounds is None,
-        "--worker takes runs as they were planned: give --rounds to jaxfl resume without --worker",
-    )
-    several = command.cluster or command.coordinator is not None or command.processes is not None
-    check(not several, "a worker is one process: leave out the options of several processes")
-    check_fields(command, "devices")
-    configs = load_configs(out / files.CONFIGS)
-    settle(command, command.devices or configs[0].devices, console)
-    tracking = Tracking(command.track, run_directories(configs, out))
-    with Follower([], console) as follow, tracking as track:
-        rest = experiment.work(
-            out,
-            devices=command.devices,
-            plugin=plugins(command.plugin),
-            follow=each_of(follow, track),
-        )
-    if not rest:
-        print_scores(load_finished([out]), console)
-        console.print(f"written to {out}", markup=False, highlight=False)
-        return
-    names = [f"{name} ({who})" if who else name for name, who in rest.items()]
-    console.print(
-        f"nothing is left to take: the worker that ends last writes the table. Still under way: "
-        f"{', '.join(names)}",
-        markup=False,
-        highlight=False,
-        soft_wrap=True,
-    )
-
-
-def check_comparison(directory: Path) -> None:
-    """Raises an `InputError` if the directory holds no comparison whose runs workers can share."""
-    check(
-        (directory / files.CONFIGS).is_file(),
-        f"{directory} holds no comparison whose runs workers could share: give the --out directory "
-        "of jaxfl compare",
-    )
+def is_search(directory: Path) -> bool:
+    """Whether `jaxfl resume` goes on with a search there."""
+    return os.path.isfile(directory / files.PLAN)
 
 
 def compare(command: Compare, console: Console) -> None:
@@ -321,7 +279,18 @@ def show_protocol(
 
 def sweep(command: Sweep, console: Console) -> None:
     """`jaxfl sweep`."""
-    space = search.parse_space(command.over, parse_value)
+    config, some = trials_of(command)
+    settle(command, command.devices, console)
+    with directory(command.out, "sweep") as out:
+        options = {"overwrite": command.overwrite, "show_test": command.show_test}
+        with SearchFollower(console) as follow:
+            trials = search.search(config, some, out, **options, follow=follow)
+    show_trials(trials, config.algorithm, command.show_test, out, console)
+
+
+def trials_of(command: Sweep) -> tuple[Config, list[points.Point]]:
+    """The run of a search, and what is to be tried."""
+    space = points.parse_space(command.over, parse_value)
     check(
         bool(space),
         "nothing to vary: give --over NAME=VALUE,VALUE, for example --over alpha=0.2,0.5,0.8",
@@ -339,27 +308,14 @@ def sweep(command: Sweep, console: Console) -> None:
         hyper=parse_hyper(command.hyper),
         plugin=plugins(command.plugin),
     )
-    points = (
-        search.random_points(space, command.trials, command.seed)
-        if command.trials
-        else search.grid_points(lists)
-    )
-    settle(command, command.devices, console)
-    with directory(command.out, "sweep") as out:
-        options = {"overwrite": command.overwrite, "show_test": command.show_test}
-        with SearchFollower(console) as follow:
-            trials = search.search(config, points, out, **options, follow=follow)
-    show_trials(trials, config.algorithm, command.show_test, out, console)
+    if command.trials:
+        return config, points.random_points(space, command.trials, command.seed)
+    return config, points.grid_points(lists)
 
 
 def resume_search(command: Resume, console: Console) -> None:
     """`jaxfl resume`, of a search."""
-    fixed = ("rounds", "devices", "track", "coordinator", "processes", "process", "cluster")
-    names = [option(name) for name in fixed if getattr(command, name) not in (None, False)]
-    check(
-        not names,
-        f"a search goes on as it began, in one process: leave out {' and '.join(names)}",
-    )
+    check_as_it_began(command)
     config, plan = search.search_to_resume(command.directory)
     settle(command, config.devices, console)
     with SearchFollower(console) as follow:
@@ -367,6 +323,26 @@ def resume_search(command: Resume, console: Console) -> None:
             command.directory, plugin=plugins(command.plugin), follow=follow
         )
     show_trials(trials, config.algorithm, plan["show_test"], command.directory, console)
+
+
+def check_as_it_began(command: Resume) -> None:
+    """Raises an `InputError` if an option would change a search that goes on."""
+    fixed = ("rounds", "devices", "track", "coordinator", "processes", "process", "cluster")
+    names = [option(name) for name in fixed if getattr(command, name) not in (None, False)]
+    check(
+        not names,
+        f"a search goes on as it began, in one process: leave out {' and '.join(names)}",
+    )
+
+
+def show_search(out: Path, console: Console) -> None:
+    """Prints the best trials of a finished search, by its files."""
+    plan, found = read_plan(out / files.PLAN), read_search(out / "sweep.json")
+    trials: list[Trial] = [
+        {**trial, "test": trial.get("test_not_for_choosing")} for trial in found["trials"]
+    ]
+    trials[0] = found["best"]
+    show_trials(trials, plan["config"]["algorithm"], plan["show_test"], out, console)
 
 
 def show_trials(

@@ -1,4 +1,4 @@
-"""Starts workers that share the runs of a comparison, here or by SLURM, and follows them."""
+"""Starts workers that share a comparison or a search, here or by SLURM, and follows them."""
 
 import contextlib
 import importlib.util
@@ -18,24 +18,31 @@ from rich.console import Console
 
 from jaxfl import experiment
 from jaxfl.cli.commands import (
-    check_comparison,
+    check_as_it_began,
     configs_of,
     directory,
+    is_search,
     settle,
     show_comparison,
+    show_search,
+    trials_of,
 )
-from jaxfl.cli.options import Compare, LaunchOptions, Resume
-from jaxfl.cli.progress import Follower
+from jaxfl.cli.options import Compare, LaunchOptions, Resume, Sweep
+from jaxfl.cli.progress import Follower, SearchFollower
+from jaxfl.cli.worker import check_one_process, check_workers
 from jaxfl.core.errors import InputError, check
-from jaxfl.experiment.config import Config, load_configs, resolve
+from jaxfl.experiment.config import load_configs, resolve
 from jaxfl.experiment.config.hints import check_fields
+from jaxfl.experiment.session.interrupt import hint
 from jaxfl.experiment.store import files
 from jaxfl.experiment.store.finished import load_finished
+from jaxfl.experiment.studies import sweep
 from jaxfl.experiment.studies.compare import ENDS, comparison_to_resume
-from jaxfl.experiment.studies.workers import unfinished, watch
+from jaxfl.experiment.studies.workers import watch, watch_search
 from jaxfl.experiment.tables.formats import print_scores
 from jaxfl.simulation.statistics import Measure
 
+Command = Compare | Resume | Sweep
 # Executes the words after `jaxfl` and returns the exit code.
 Program = Callable[[Sequence[str]], int]
 # SLURM sends SIGTERM so many seconds before the time is up: a worker then writes a checkpoint.
@@ -46,7 +53,7 @@ DEVICES = Path("/dev")
 VISIBLE = "CUDA_VISIBLE_DEVICES"
 
 
-def asks_for_workers(command: object) -> TypeGuard[Compare | Resume]:
+def asks_for_workers(command: object) -> TypeGuard[Command]:
     """Whether a command starts workers; its options about them are checked first.
 
     Raises:
@@ -72,8 +79,8 @@ def asks_for_workers(command: object) -> TypeGuard[Compare | Resume]:
     return starts
 
 
-def launch_workers(command: Compare | Resume, console: Console, program: Program) -> None:
-    """`jaxfl compare` and `jaxfl resume` with `--workers`.
+def launch_workers(command: Command, console: Console, program: Program) -> None:
+    """`jaxfl compare`, `jaxfl sweep` and `jaxfl resume` with `--workers`.
 
     Args:
       command: what to do.
@@ -82,65 +89,85 @@ def launch_workers(command: Compare | Resume, console: Console, program: Program
     """
     check_fields(command, "workers", "gpus_per_worker", "launcher")
     count = command.workers or 1
-    several = command.cluster or command.coordinator is not None or command.processes is not None
-    check(not several, "a worker is one process: leave out the options of several processes")
+    if not isinstance(command, Sweep):
+        check_one_process(command)
     start = _launcher(command, count, console)
     # This process computes no run, and an accelerator is for the workers.
     jax.config.update("jax_platforms", "cpu")
     settle(command, "auto", console)
     with _planned(command) as out:
-        configs = load_configs(out / files.CONFIGS)
-        measure: Measure = "accuracy" if resolve(configs[0]).source.classes else "rmse"
         logs = out.absolute() / files.LOGS
         began = time.time()
+        first, last = sweep.ENDS if is_search(out) else ENDS
+        option = f"--workers {count}"
         with (
-            Follower(configs, console) as follow,
+            hint(out, first, last, option=option),
+            _follower(out, console) as follow,
             start(program, _words(command, out), count, logs) as is_working,
         ):
-            watch(out, measure, is_working, follow=follow)
-        rest = unfinished(configs, out)
+            follow(is_working)
         check(
-            not rest and (out / ENDS[1]).exists(),
-            f"{len(rest)} of {len(configs)} runs are not finished ({', '.join(rest)}), and no "
-            f"worker is at work{_reason(logs, began)}: see {logs}; jaxfl resume {out} --workers "
-            f"{count} goes on",
+            (out / last).exists(),
+            f"no worker is at work, and {out} is not finished{_reason(logs, began)}: see {logs}; "
+            f"jaxfl resume {out} {option} goes on",
         )
-        runs = load_finished([out])
-        if isinstance(command, Compare):
-            show_comparison(command, configs, runs, out, console)
-        else:
-            print_scores(runs, console)
-            console.print(f"written to {out}", markup=False, highlight=False)
+        _show(command, out, console)
 
 
 @contextlib.contextmanager
-def _planned(command: Compare | Resume) -> Iterator[Path]:
-    """The directory of a comparison whose runs workers can take."""
+def _planned(command: Command) -> Iterator[Path]:
+    """The directory of a comparison or a search that workers can share."""
     if isinstance(command, Resume):
-        check_comparison(command.directory)
-        check(
-            command.rounds is None,
-            "workers take runs as they were planned: give --rounds to jaxfl resume without "
-            "--workers",
-        )
-        comparison_to_resume(command.directory)
+        check_workers(command)
+        if is_search(command.directory):
+            check_as_it_began(command)
+            sweep.search_to_resume(command.directory)
+        else:
+            comparison_to_resume(command.directory)
         yield command.directory
         return
-    configs: list[Config] = configs_of(command)
-    with directory(command.out, "compare") as out:
-        options = {"overwrite": command.overwrite, "equal_budget": command.equal_budget}
-        experiment.plan(configs, out, **options)
+    with directory(command.out, "sweep" if isinstance(command, Sweep) else "compare") as out:
+        if isinstance(command, Sweep):
+            options = {"overwrite": command.overwrite, "show_test": command.show_test}
+            sweep.plan_search(*trials_of(command), out, **options)
+        else:
+            options = {"overwrite": command.overwrite, "equal_budget": command.equal_budget}
+            experiment.plan(configs_of(command), out, **options)
         yield out
 
 
-def _words(command: Compare | Resume, out: Path) -> list[str]:
+@contextlib.contextmanager
+def _follower(out: Path, console: Console) -> Iterator[Callable[[Callable[[], bool]], None]]:
+    """What shows the work of workers: a function of whether one of them may still write."""
+    if is_search(out):
+        with SearchFollower(console) as follow_search:
+            yield lambda is_working: watch_search(out, is_working, follow=follow_search)
+        return
+    configs = load_configs(out / files.CONFIGS)
+    measure: Measure = "accuracy" if resolve(configs[0]).source.classes else "rmse"
+    with Follower(configs, console) as follow:
+        yield lambda is_working: watch(out, measure, is_working, follow=follow)
+
+
+def _show(command: Command, out: Path, console: Console) -> None:
+    """Prints what workers have found."""
+    if is_search(out):
+        show_search(out, console)
+    elif isinstance(command, Compare):
+        show_comparison(command, configs_of(command), load_finished([out]), out, console)
+    else:
+        print_scores(load_finished([out]), console)
+        console.print(f"written to {out}", markup=False, highlight=False)
+
+
+def _words(command: Command, out: Path) -> list[str]:
     """The command line of a worker."""
     words = ["resume", str(out.absolute()), "--worker"]
     for path in command.plugin:
         words += ["--plugin", str(path.absolute())]
     if isinstance(command, Resume) and command.devices is not None:
         words += ["--devices", str(command.devices)]
-    if command.track is not None:
+    if not isinstance(command, Sweep) and command.track is not None:
         words += ["--track", command.track]
     return words
 
@@ -160,7 +187,7 @@ Start = Callable[
 ]
 
 
-def _launcher(command: Compare | Resume, count: int, console: Console) -> Start:
+def _launcher(command: Command, count: int, console: Console) -> Start:
     """What starts the workers, checked before anything is written.
 
     Within what it returns there are workers; the function that this yields says whether one of them
@@ -274,7 +301,7 @@ def _parse_slurm(pairs: Sequence[str]) -> dict[str, str]:
     options = {"signal": SIGNAL}
     for pair in pairs:
         name, equals, value = pair.partition("=")
-        name = name.replace("_", "-")
+        name = name.replace("-", "_")  # as submitit names its own, which these replace
         check(
             bool(name and equals and value and "\n" not in pair),
             f"--slurm {pair!r}: expected KEY=VALUE, an option of sbatch, such as partition=gpu",

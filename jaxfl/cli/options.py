@@ -46,10 +46,10 @@ class ProcessOptions:
 
 @dataclass(frozen=True)
 class LaunchOptions:
-    """Workers that share the runs of a comparison: each takes runs that no other one has."""
+    """Workers that share a comparison or a search: each takes what no other one has."""
 
     workers: Annotated[int | None, WORKERS] = None
-    """start so many workers, and show the table as it fills"""
+    """start so many workers, and show what they have done"""
     launcher: Literal["local", "slurm"] = "local"
     """what starts them: this machine, or SLURM through submitit (the extra `slurm`), a job each"""
     gpus_per_worker: Annotated[int | None, DEVICES] = None
@@ -132,8 +132,8 @@ class Resume(TrackOption, LaunchOptions, ProcessOptions, Plugins):
     directory: Annotated[tyro.conf.Positional[Path], tyro.conf.arg(metavar="[DIR]")] = Path()
     """directory of the run, the comparison or the search; the working directory if not given"""
     worker: bool = False
-    """of a comparison: take runs that no other worker has taken, until none is left; start as many
-    as you like, on machines that share DIR"""
+    """of a comparison or a search: take what no other worker has, until nothing is left; start as
+    many as you like, on machines that share DIR"""
     devices: Annotated[int | None, DEVICES] = None
     """devices of each process, if not as many as before; the result is then equal up to rounding"""
     rounds: Annotated[int | None, MANY] = None
@@ -173,7 +173,7 @@ class List(Plugins):
 
 
 @dataclass(frozen=True)
-class Sweep(Plugins, SettingOptions):
+class Sweep(LaunchOptions, Plugins, SettingOptions):
     """Search over hyper-parameters, by validation scores; of the best, the test score is shown."""
 
     algorithm: Annotated[tyro.conf.Positional[str], tyro.conf.arg(metavar="[ALGORITHM]")] = (

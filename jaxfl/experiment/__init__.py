@@ -10,7 +10,7 @@ May import every room below but `kernels`. Its own rooms, each of which uses onl
 - `session`: one run
 - `trackers`: other programs that follow a run
 - `html`: the report as one page
-- `studies`: several runs; comparisons, workers that share one, equal budgets, search
+- `studies`: several runs; comparisons, equal budgets, search, workers that share them
 """
 
 from jaxfl.experiment.config import Config, Setting, load_config, resolve

@@ -116,6 +116,8 @@ def shared(directory: Path) -> Iterator[None]:
         file = _lock_shared(path)
     if file is None:
         raise _taken(directory)
+    with suppress(OSError):
+        os.ftruncate(file, 0)  # a process that was killed is no longer its holder
     try:
         yield
     finally:

@@ -1,4 +1,4 @@
-"""Several runs: comparisons, equal budgets, and the search over hyper-parameters."""
+"""Several runs: comparisons, equal budgets, searches, and the workers that share them."""
 
 from jaxfl.experiment.studies.compare import compare, plan, resume_comparison
 from jaxfl.experiment.studies.workers import work

@@ -199,16 +199,9 @@ def comparison_to_resume(directory: Path, rounds: int | None = None) -> list[Con
     configs = load_configs(directory / files.CONFIGS)
     if rounds is not None:
         configs = [replace(config, rounds=rounds) for config in configs]
+    check_options(configs, directory)
     directories = run_directories(configs, directory)
-    for config in configs:
-        run = directories[config.name]
-        if (run / "config.json").exists():
-            changes = differences(asdict(load_config(run / "config.json")), config, 0)
-            check(
-                not changes,
-                f"{run} holds another run than {directory / files.CONFIGS} names "
-                f"({'; '.join(changes)}): move it away, and the run of the comparison begins",
-            )
+    for run in directories.values():
         if (run / "summary.json").exists():
             read_summary(run / "summary.json")
     rest = [one for one in configs if not is_finished(directories[one.name], one)]
@@ -222,6 +215,20 @@ def comparison_to_resume(directory: Path, rounds: int | None = None) -> list[Con
         if (run / "config.json").exists():
             to_resume(run, more_rounds(run, config))
     return configs
+
+
+def check_options(configs: list[Config], directory: Path) -> None:
+    """Raises an `InputError` if the directory of a run holds one with other options."""
+    directories = run_directories(configs, directory)
+    for config in configs:
+        run = directories[config.name]
+        if (run / "config.json").exists():
+            changes = differences(asdict(load_config(run / "config.json")), config, 0)
+            check(
+                not changes,
+                f"{run} holds another run than {directory / files.CONFIGS} names "
+                f"({'; '.join(changes)}): move it away, and the run of the comparison begins",
+            )
 
 
 def is_finished(run: Path, config: Config) -> bool:

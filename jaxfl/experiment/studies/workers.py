@@ -1,37 +1,45 @@
-"""Workers that share the runs of a comparison, on as many machines as share its directory.
-
-There is no server: a worker takes a run by the lock of its directory, which the system releases
-when the worker ends, however it ends.
-"""
+"""Workers that share a comparison or a search, on as many machines as share its directory."""
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
-from jaxfl.core.errors import Diverged, InputError
+from jaxfl.core.errors import InputError, check
 from jaxfl.core.options import checked
 from jaxfl.experiment.config import Config, load_configs, resolve
 from jaxfl.experiment.config.paths import with_plugin
 from jaxfl.experiment.session.build import build
 from jaxfl.experiment.session.clients import Data, gather
 from jaxfl.experiment.session.directory import begin
-from jaxfl.experiment.session.interrupt import hint
+from jaxfl.experiment.session.interrupt import answer, hint, interruptible, interruption
 from jaxfl.experiment.session.run import Follow, go_on, record_run, silent
 from jaxfl.experiment.session.stored_program import make_program
 from jaxfl.experiment.store import files, locks
 from jaxfl.experiment.store.inputs import check_inputs, digests_of
-from jaxfl.experiment.store.records import Line, read_digests, read_lines
+from jaxfl.experiment.store.records import (
+    Line,
+    Trial,
+    TrialEntry,
+    read_digests,
+    read_lines,
+    read_plan,
+    read_search,
+    read_trials,
+)
+from jaxfl.experiment.studies import sweep
 from jaxfl.experiment.studies.compare import (
     ENDS,
+    check_options,
     is_finished,
     more_rounds,
     run_directories,
     write_table,
 )
+from jaxfl.experiment.studies.points import Point
+from jaxfl.experiment.studies.shares import Share, take_all
 from jaxfl.simulation.statistics import Measure
-
-Failures = dict[str, InputError | Diverged]  # by the name of the run
 
 
 def work(
@@ -70,83 +78,30 @@ def work(
       {}
     """
     configs = load_configs(directory / files.CONFIGS)
+    directories = run_directories(configs, directory)
+    table = directory / ENDS[1]
     with locks.shared(directory), hint(directory, *ENDS, always=True, option="--worker"):
-        table = directory / ENDS[1]
-        if not unfinished(configs, directory) and table.exists():
+        check_options(configs, directory)
+        if table.exists() and all(is_finished(directories[one.name], one) for one in configs):
             return {}
         configs = [with_plugin(config, plugin) for config in configs]
         first = resolve(configs[0])
         data = gather(first)
         place = directory / files.INPUTS
         check_inputs(place, read_digests(place), digests_of(configs, [data.digest]))
-        failures = _take_all(configs, directory, data, devices, plugin, follow)
-        if failures:
-            words = [f"{name}: {error}" for name, error in failures.items()]
-            raise type(next(iter(failures.values())))("; ".join(words))
-        rest = unfinished(configs, directory)
+
+        def share(config: Config) -> Share:
+            run = directories[config.name]
+            execute = partial(_execute, config, run, data, devices, plugin, follow)
+            return Share(config.name, run / files.LOCK, partial(is_finished, run, config), execute)
+
+        rest = take_all([share(config) for config in configs])
         if not rest:
             # Two workers may have finished the last runs in the same moment.
             with locks.alone(table):
                 if not table.exists():
-                    write_table(directory, run_directories(configs, directory), build(first, data))
+                    write_table(directory, directories, build(first, data))
         return rest
-
-
-def unfinished(configs: list[Config], directory: Path) -> dict[str, str]:
-    """The runs of a comparison that are not finished, and who has them, as `work` returns them."""
-    directories = run_directories(configs, directory)
-    return {
-        config.name: locks.holder(directories[config.name] / files.LOCK)
-        for config in configs
-        if not is_finished(directories[config.name], config)
-    }
-
-
-def _take_all(
-    configs: list[Config],
-    directory: Path,
-    data: Data,
-    devices: int | None,
-    plugin: Sequence[str] | None,
-    follow: Follow,
-) -> Failures:
-    """Takes runs until none is left, also those that other workers leave in the meantime."""
-    directories = run_directories(configs, directory)
-    failures: Failures = {}
-    is_new = True
-    while is_new:
-        is_new = False
-        for config in configs:
-            if config.name in failures:
-                continue
-            try:
-                is_new |= _take(config, directories[config.name], data, devices, plugin, follow)
-            except (InputError, Diverged) as error:
-                failures[config.name] = error
-    return failures
-
-
-def _take(
-    config: Config,
-    run: Path,
-    data: Data,
-    devices: int | None,
-    plugin: Sequence[str] | None,
-    follow: Follow,
-) -> bool:
-    """Takes a run, unless another worker has it or it is finished.
-
-    Returns:
-      Whether this worker has taken it.
-    """
-    if is_finished(run, config):
-        return False
-    with locks.claim(run / files.LOCK) as ours:
-        # Another worker may have finished it in the meantime.
-        if not ours or is_finished(run, config):
-            return False
-        _execute(config, run, data, devices, plugin, follow)
-        return True
 
 
 def _execute(
@@ -171,6 +126,80 @@ def _execute(
     record_run(program, run, follow)
 
 
+def work_on_search(
+    directory: Path, *, plugin: Sequence[str] | None = None, follow: sweep.Follow = sweep.silent
+) -> dict[str, str]:
+    """Takes trials of a search, those that share a program together, until none is left to take.
+
+    Whoever finds all trials written closes the search, once. The scores are those that one process
+    would find, bit for bit, since the same trials share a program.
+
+    Args:
+      directory: of the search, as `plan_search` or `search` has written it.
+      plugin: as in `resume_search`.
+      follow: as in `search`.
+
+    Returns:
+      The trials that are not written, and who has them, as `work` does. Without any, the search is
+      finished.
+
+    Raises:
+      InputError: there is no such search, a process that is no worker writes into the directory,
+        locks are not to be had there, or as `resume_search`.
+      KeyboardInterrupt: as `search`; another worker goes on.
+
+    Example:
+      >>> config = Config(algorithm="fedprox", clients=5, rounds=1, local_steps=5)
+      >>> sweep.plan_search(config, [{"mu": 0.1}, {"mu": 1.0}], Path("runs/shared_search"))
+      >>> work_on_search(Path("runs/shared_search"))
+      {}
+    """
+    plan_file, end = (directory / name for name in sweep.ENDS)
+    plan = read_plan(plan_file)
+    with locks.shared(directory), hint(directory, *sweep.ENDS, always=True, option="--worker"):
+        if end.exists():
+            return {}
+        config, groups = sweep.groups_to_resume(directory, plan, plugin)
+        file = directory / files.TRIALS
+
+        def written() -> dict[int, Trial]:
+            with locks.alone(file):  # nobody is writing half a line
+                return read_trials(file, plan["points"])
+
+        def is_done(group: list[int]) -> bool:
+            # Whoever closes a search removes its trials, and first writes what they were, or first
+            # removes the plan where no trial has a score.
+            return written().keys() >= set(group) or end.exists() or not plan_file.exists()
+
+        def execute(group: sweep.Group) -> None:
+            with interruptible() as request:
+                trials = sweep.run_group(group, plan, answer(request, "trials"))
+                with locks.alone(file):
+                    sweep.write_trials(trials, directory)
+                sweep.report(written(), plan, follow)
+            if request.is_set():
+                raise interruption(request.number)
+
+        sweep.report(written(), plan, follow)
+        rest = take_all(
+            [
+                Share(
+                    sweep.name_of(group),
+                    locks.beside(directory / f"trial-{group[1][0]}"),
+                    partial(is_done, group[1]),
+                    partial(execute, group),
+                )
+                for group in groups
+            ]
+        )
+        if not rest:
+            with locks.alone(end):
+                if not end.exists():
+                    check(plan_file.exists(), sweep.NO_SCORE)
+                    sweep.close(config, plan, groups, written(), directory)
+        return rest
+
+
 @checked
 def watch(
     directory: Path,
@@ -192,9 +221,8 @@ def watch(
     configs = load_configs(directory / files.CONFIGS)
     directories = run_directories(configs, directory)
     counts = {config.name: -1 for config in configs}  # of lines; -1 before the run begins
-    is_over = False
-    while not is_over:
-        is_over = (directory / ENDS[1]).exists() or not is_working()
+
+    def look() -> None:
         for config in configs:
             run = directories[config.name]
             if counts[config.name] < 0 and (run / "config.json").exists():
@@ -204,8 +232,46 @@ def watch(
             for line in lines[max(counts[config.name], 0) :]:
                 follow(config, {**line, "measure": measure})
                 counts[config.name] = len(lines)
-        if not is_over:
-            time.sleep(pause)
+
+    _look_until(directory / ENDS[1], is_working, look, pause)
+
+
+def watch_search(
+    directory: Path,
+    is_working: Callable[[], bool],
+    *,
+    follow: sweep.Follow = sweep.silent,
+    pause: float = 0.5,
+) -> None:
+    """Follows the workers of a search by its files, until it is finished or nobody works.
+
+    Args:
+      directory: of the search.
+      is_working: whether a worker may still write.
+      follow: as in `search`.
+      pause: seconds between two looks at the files.
+    """
+    plan = read_plan(directory / files.PLAN)
+    count = -1
+
+    def look() -> None:
+        nonlocal count
+        trials = _trials(directory, plan["points"])
+        if len(trials) > count:
+            count = len(trials)
+            sweep.report(trials, plan, follow)
+
+    _look_until(directory / sweep.ENDS[1], is_working, look, pause)
+
+
+def _look_until(
+    end: Path, is_working: Callable[[], bool], look: Callable[[], None], pause: float
+) -> None:
+    """Looks again and again until the last file is there or nobody works, and then once more."""
+    while not end.exists() and is_working():
+        look()
+        time.sleep(pause)
+    look()
 
 
 def _lines(run: Path) -> list[Line]:
@@ -214,3 +280,13 @@ def _lines(run: Path) -> list[Line]:
         return read_lines(run / "metrics.jsonl")
     except InputError:
         return []
+
+
+def _trials(directory: Path, points: list[Point]) -> Mapping[int, Trial | TrialEntry]:
+    """The trials of a search that a worker may just be writing; none if they are not whole."""
+    try:
+        written = read_trials(directory / files.TRIALS, points)
+    except InputError:
+        return {}
+    end = directory / sweep.ENDS[1]  # written before the trials are removed
+    return dict(enumerate(read_search(end)["trials"])) if end.exists() else written

@@ -75,6 +75,13 @@ def test_workers_share_a_directory_and_the_last_one_removes_the_lock(tmp_path):
     assert not list(tmp_path.iterdir())
     with locks.locked(tmp_path):
         refused(locks.shared)
+    (tmp_path / files.LOCK).write_text("host 12\n")  # a process that was killed
+    with (
+        locks.shared(tmp_path),
+        pytest.raises(InputError, match="wait for its end, or choose"),
+        locks.locked(tmp_path),
+    ):
+        pass
 
 
 def test_a_worker_waits_for_another_one_that_is_removing_the_lock(tmp_path):
