@@ -106,10 +106,12 @@ def launch_workers(command: Command, console: Console, program: Program) -> None
             start(program, _words(command, out), count, logs) as is_working,
         ):
             follow(is_working)
+        # A search without any score is given up.
+        advice = f"; jaxfl resume {out} {option} goes on" if (out / first).exists() else ""
         check(
             (out / last).exists(),
-            f"no worker is at work, and {out} is not finished{_reason(logs, began)}: see {logs}; "
-            f"jaxfl resume {out} {option} goes on",
+            f"no worker is at work, and {out} is not finished{_reason(logs, began)}: see {logs}"
+            f"{advice}",
         )
         _show(command, out, console)
 

@@ -146,6 +146,21 @@ def test_the_complaint_of_a_worker_is_shown(tmp_path, monkeypatch, capsys):
     assert "jaxfl resume x --workers 2 goes on" in said
 
 
+def test_a_search_without_a_score_does_not_go_on(tmp_path, monkeypatch, capsys):
+    def give_up(*arguments):
+        Path("x", files.PLAN).unlink()
+        return contextlib.nullcontext(lambda: False)
+
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(launch, "_launcher", lambda *arguments: give_up)
+    monkeypatch.setattr(launch, "watch_search", lambda *arguments, **options: None)
+    words = ["sweep", "local", *OPTIONS, "--over", "lr=0.1"]
+    assert main([*words, "--workers", "2", "--out", "x"]) == 2
+    said = capsys.readouterr().err
+    assert "no worker is at work, and x is not finished: see" in said
+    assert "goes on" not in said
+
+
 SUBMITIT = '''
 """Stands for submitit: a job is executed as it is submitted."""
 import contextlib
