@@ -15,14 +15,14 @@ from rich.console import Console
 from rich.table import Table as Shown
 
 from experiments.tables import results, specification
+from experiments.tables.fill import fill, fill_together, select, start
 from experiments.tables.page import terminal, whole
 from experiments.tables.specification import Cell
-from experiments.tables.staleness import fingerprint, stale
+from experiments.tables.staleness import stale
 from experiments.tables.standins import smoke
 from jaxfl.core.errors import InputError, check
 from jaxfl.experiment.session.interrupt import exit_code, stops_at_once
 from jaxfl.experiment.store import files
-from jaxfl.simulation import mesh
 
 PAGE = Path(__file__).parents[2] / "docs" / "papers.md"
 SECONDS = {"s": 1, "m": 60, "h": 3600}
@@ -35,6 +35,7 @@ def main(
     seeds: int = 1,
     budget: str = "",
     run: bool = True,
+    workers: int | None = None,
     scale: Literal["paper", "smoke"] = "paper",
     page: bool = False,
     check_stale: bool = False,
@@ -47,6 +48,8 @@ def main(
       seeds: how many seeds of each cell.
       budget: start no cell after this time: 90s, 60m, 2h; none if not given.
       run: run what is missing; otherwise only print.
+      workers: so many processes run cells side by side; each passes over those that another one
+        runs, also one that was started elsewhere on the same disk.
       scale: "smoke": a few steps on random data of the same form, to try whether a table runs;
         nothing of it is kept.
       page: write docs/papers.md, and nothing else.
@@ -61,24 +64,24 @@ def main(
         console.print(_listing())
         return
     check(seeds in range(1, 11), f"--seeds is {seeds}: expected 1 to 10")
-    ends = time.monotonic() + _seconds(budget) if budget else float("inf")
+    check(workers is None or workers > 0, f"--workers is {workers}: expected 1 or more")
+    ends = time.time() + _seconds(budget) if budget else float("inf")
     specifications = [specification.load(name) for name in tables]
-    every = [
-        cell for table in specifications for seed in range(seeds) for cell in table.cells(seed)
-    ]
-    cells = [cell for cell in every if has_words(cell, only)]
-    check(bool(cells) or not every, f"--only {' '.join(only)} matches no cell: see their names")
+    cells = select(tables, only, seeds)
     errors: list[str] = []
     if scale == "smoke":
-        _start()
+        start()
         smoke(cells, console)
         return
     if check_stale:
-        _start()
+        start()
         _mark(cells, console)
     elif run:
-        _start()
-        errors = _fill(cells, ends, console)
+        if workers is None:
+            start()
+            errors = fill(cells, ends, console)
+        else:
+            errors = fill_together(workers, tables, only, seeds, ends, console)
     if check_stale or run:
         _write_page(console)
     for table in specifications:
@@ -95,43 +98,6 @@ def _write_page(console: Console) -> None:
     console.print(f"written to {PAGE}", highlight=False)
 
 
-def _start() -> None:
-    """What is settled before JAX starts: devices, and the cache of compiled programs."""
-    mesh.prepare_host()
-    mesh.keep_programs()
-
-
-def _fill(cells: list[Cell], ends: float, console: Console) -> list[str]:
-    """Runs the missing cells while there is time.
-
-    Returns:
-      What kept cells from being run, a line each.
-    """
-    errors = []
-    for cell in cells:
-        if _is_there(cell):
-            continue
-        if time.monotonic() > ends:
-            console.print("the time is over: call again to go on")
-            break
-        name = f"{cell.column.name}, {cell.row.name}, seed {cell.config.seed}"
-        try:
-            result = results.compute(cell.config, rule=cell.rule, fingerprint=fingerprint)
-        except InputError as error:
-            errors.append(f"{name}: {error}")
-            continue
-        value = cell.value(result)
-        text = "no score" if value is None else f"{value:.4f}"
-        console.print(f"{name}: {text} ({result['seconds']:.0f} s)", highlight=False)
-    return errors
-
-
-def _is_there(cell: Cell) -> bool:
-    """Whether a cell has a result that is not stale."""
-    result = results.read(cell.config)
-    return result is not None and not result.get("stale", False)
-
-
 def _mark(cells: list[Cell], console: Console) -> None:
     """Marks the results that are stale, and those of which it cannot be told."""
     for cell in cells:
@@ -142,21 +108,6 @@ def _mark(cells: list[Cell], console: Console) -> None:
         if result["stale"]:
             console.print(f"{cell.column.name}, {cell.row.name}: stale", highlight=False)
         results.write(cell.config, result)
-
-
-def has_words(cell: Cell, only: tuple[str, ...]) -> bool:
-    """Whether each word is a whole word of one of the names of a cell.
-
-    Hyphens join words: `fedavg` is not in FedAvg-FT, and `cifar-10` is not in CIFAR-100.
-    """
-    config = cell.config
-    names = (cell.row.name, cell.column.name, config.algorithm, config.dataset)
-
-    def is_there(word: str) -> bool:
-        whole = rf"(?<![\w-]){re.escape(word)}(?![\w-])"
-        return any(re.search(whole, name, re.IGNORECASE) for name in names)
-
-    return all(map(is_there, only))
 
 
 def _listing() -> Shown:

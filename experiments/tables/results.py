@@ -8,6 +8,7 @@ import dataclasses
 import hashlib
 import json
 from collections.abc import Callable, Iterable
+from contextlib import AbstractContextManager
 from datetime import date
 from pathlib import Path
 from typing import Any
@@ -19,7 +20,7 @@ from jaxfl.core.options import options_of, takes_fractions
 from jaxfl.experiment import Config, execute, resume
 from jaxfl.experiment.config.effects import idle
 from jaxfl.experiment.config.resolve import LOCAL_STEPS
-from jaxfl.experiment.store import files
+from jaxfl.experiment.store import files, locks
 from jaxfl.experiment.store.records import Summary, read_lines, read_summary
 from jaxfl.simulation import scoring
 from jaxfl.simulation.scoring import TableStage
@@ -120,6 +121,16 @@ def _read(file: Path, config: Config) -> Result | None:
         return None
     result = json.loads(file.read_text())
     return result if _is_of(result, config) else None
+
+
+def claim(config: Config, work: Path = WORK) -> AbstractContextManager[bool]:
+    """Within, no other process runs the cell, unless it has begun before: this yields False then.
+
+    Args:
+      config: what the cell runs.
+      work: as in `compute`.
+    """
+    return locks.claim(locks.beside(work / file_of(config).stem))
 
 
 def compute(

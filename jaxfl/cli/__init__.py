@@ -34,6 +34,7 @@ from jaxfl.cli.choices import DATA
 from jaxfl.cli.commands import COMMANDS, DEMONSTRATION, SETTING
 from jaxfl.cli.completion import completion
 from jaxfl.cli.groups import Unreadable, registry
+from jaxfl.cli.launch import asks_for_workers, launch_workers
 from jaxfl.cli.options import (
     Cite,
     Compare,
@@ -54,6 +55,7 @@ from jaxfl.cli.output import (
     output_of_run,
 )
 from jaxfl.cli.plugins import run_plugins
+from jaxfl.cli.worker import work
 from jaxfl.core.errors import Diverged, InputError, RunWarning, check
 from jaxfl.core.text import visible
 from jaxfl.core.version import VERSION
@@ -134,7 +136,12 @@ def execute(arguments: Sequence[str], console: Console, errors: Console) -> None
     if isinstance(command, LONG):
         console.file = cast(IO[str], output_of_run(sys.stdout))
     with one_line_warnings(errors):
-        COMMANDS[type(command)](command, console)
+        if asks_for_workers(command):
+            launch_workers(command, console, main)
+        elif isinstance(command, Resume) and command.worker:
+            work(command, console)
+        else:
+            COMMANDS[type(command)](command, console)
 
 
 def leave_at_once(code: int) -> None:

@@ -48,7 +48,8 @@ from jaxfl.experiment.session.run import to_resume
 from jaxfl.experiment.store import files
 from jaxfl.experiment.store.files import read_arrays
 from jaxfl.experiment.store.finished import load_finished
-from jaxfl.experiment.store.records import RunRecord, Trial
+from jaxfl.experiment.store.records import RunRecord, Runs, Trial, read_plan, read_search
+from jaxfl.experiment.studies import points
 from jaxfl.experiment.studies import sweep as search
 from jaxfl.experiment.studies.compare import comparison_to_resume, run_directories
 from jaxfl.experiment.tables.formats import print_scores
@@ -139,7 +140,7 @@ def plugins(paths: Sequence[Path]) -> tuple[str, ...]:
 
 def resume(command: Resume, console: Console) -> None:
     """`jaxfl resume`."""
-    if os.path.isfile(command.directory / files.PLAN):
+    if is_search(command.directory):
         resume_search(command, console)
         return
     if os.path.isfile(command.directory / files.CONFIGS):
@@ -181,14 +182,35 @@ def resume_comparison(command: Resume, console: Console) -> None:
         console.print(f"written to {command.directory}", markup=False, highlight=False)
 
 
+def is_search(directory: Path) -> bool:
+    """Whether `jaxfl resume` goes on with a search there."""
+    return os.path.isfile(directory / files.PLAN)
+
+
 def compare(command: Compare, console: Console) -> None:
     """`jaxfl compare`."""
+    configs = configs_of(command)
+    settle(command, command.devices, console)
+    with directory(command.out, "compare") as out:
+        tracking = Tracking(command.track, run_directories(configs, out))
+        with Follower(configs, console) as follow, tracking as track:
+            options = {"overwrite": command.overwrite, "equal_budget": command.equal_budget}
+            summaries = experiment.compare(configs, out, **options, follow=each_of(follow, track))
+        runs = {
+            name: RunRecord(summary, [], follow.configs[name])
+            for name, summary in summaries.items()
+        }
+        show_comparison(command, configs, runs, out, console)
+
+
+def configs_of(command: Compare) -> list[Config]:
+    """The runs of a comparison."""
     words = tuple(ALGORITHMS) if command.algorithms == ("all",) else command.algorithms
     methods = parse_methods(words)
     algorithms = [algorithm for algorithm, _ in methods.values()]
     preset_hyper = preset(command.preset).hyper if command.preset else {}
     shared = hyper_by_algorithm(parse_hyper(command.hyper), algorithms)
-    configs = [
+    return [
         Config(
             **setting(command),
             algorithm=algorithm,
@@ -198,30 +220,32 @@ def compare(command: Compare, console: Console) -> None:
         )
         for word, (algorithm, hyper) in methods.items()
     ]
-    settle(command, command.devices, console)
-    with directory(command.out, "compare") as out:
-        directories = run_directories(configs, out)
-        tracking = Tracking(command.track, directories)
-        with Follower(configs, console) as follow, tracking as track:
-            options = {"overwrite": command.overwrite, "equal_budget": command.equal_budget}
-            summaries = experiment.compare(configs, out, **options, follow=each_of(follow, track))
-        runs = {
-            name: RunRecord(summary, [], follow.configs[name])
-            for name, summary in summaries.items()
-        }
-        print_scores(runs, console)
-        locations = {
-            config.name: (config.algorithm, directories[config.name]) for config in configs
-        }
-        show_protocol(command, locations, console)
-        if command.preset == DEMONSTRATION:
-            console.print(
-                f"This is the demonstration (--preset {DEMONSTRATION}). With --dataset or another "
-                "option of the data, its data are not used.",
-                markup=False,
-                highlight=False,
-            )
-        console.print(f"written to {out}", markup=False, highlight=False)
+
+
+def show_comparison(
+    command: Compare, configs: list[Config], runs: Runs, out: Path, console: Console
+) -> None:
+    """Prints what has come out of a comparison.
+
+    Args:
+      command: of the comparison.
+      configs: of its runs.
+      runs: the finished runs, by name.
+      out: its directory.
+      console: where to print.
+    """
+    print_scores(runs, console)
+    directories = run_directories(configs, out)
+    locations = {config.name: (config.algorithm, directories[config.name]) for config in configs}
+    show_protocol(command, locations, console)
+    if command.preset == DEMONSTRATION:
+        console.print(
+            f"This is the demonstration (--preset {DEMONSTRATION}). With --dataset or another "
+            "option of the data, its data are not used.",
+            markup=False,
+            highlight=False,
+        )
+    console.print(f"written to {out}", markup=False, highlight=False)
 
 
 def show_protocol(
@@ -255,7 +279,18 @@ def show_protocol(
 
 def sweep(command: Sweep, console: Console) -> None:
     """`jaxfl sweep`."""
-    space = search.parse_space(command.over, parse_value)
+    config, some = trials_of(command)
+    settle(command, command.devices, console)
+    with directory(command.out, "sweep") as out:
+        options = {"overwrite": command.overwrite, "show_test": command.show_test}
+        with SearchFollower(console) as follow:
+            trials = search.search(config, some, out, **options, follow=follow)
+    show_trials(trials, config.algorithm, command.show_test, out, console)
+
+
+def trials_of(command: Sweep) -> tuple[Config, list[points.Point]]:
+    """The run of a search, and what is to be tried."""
+    space = points.parse_space(command.over, parse_value)
     check(
         bool(space),
         "nothing to vary: give --over NAME=VALUE,VALUE, for example --over alpha=0.2,0.5,0.8",
@@ -273,27 +308,14 @@ def sweep(command: Sweep, console: Console) -> None:
         hyper=parse_hyper(command.hyper),
         plugin=plugins(command.plugin),
     )
-    points = (
-        search.random_points(space, command.trials, command.seed)
-        if command.trials
-        else search.grid_points(lists)
-    )
-    settle(command, command.devices, console)
-    with directory(command.out, "sweep") as out:
-        options = {"overwrite": command.overwrite, "show_test": command.show_test}
-        with SearchFollower(console) as follow:
-            trials = search.search(config, points, out, **options, follow=follow)
-    show_trials(trials, config.algorithm, command.show_test, out, console)
+    if command.trials:
+        return config, points.random_points(space, command.trials, command.seed)
+    return config, points.grid_points(lists)
 
 
 def resume_search(command: Resume, console: Console) -> None:
     """`jaxfl resume`, of a search."""
-    fixed = ("rounds", "devices", "track", "coordinator", "processes", "process", "cluster")
-    names = [option(name) for name in fixed if getattr(command, name) not in (None, False)]
-    check(
-        not names,
-        f"a search goes on as it began, in one process: leave out {' and '.join(names)}",
-    )
+    check_as_it_began(command)
     config, plan = search.search_to_resume(command.directory)
     settle(command, config.devices, console)
     with SearchFollower(console) as follow:
@@ -301,6 +323,26 @@ def resume_search(command: Resume, console: Console) -> None:
             command.directory, plugin=plugins(command.plugin), follow=follow
         )
     show_trials(trials, config.algorithm, plan["show_test"], command.directory, console)
+
+
+def check_as_it_began(command: Resume) -> None:
+    """Raises an `InputError` if an option would change a search that goes on."""
+    fixed = ("rounds", "devices", "track", "coordinator", "processes", "process", "cluster")
+    names = [option(name) for name in fixed if getattr(command, name) not in (None, False)]
+    check(
+        not names,
+        f"a search goes on as it began, in one process: leave out {' and '.join(names)}",
+    )
+
+
+def show_search(out: Path, console: Console) -> None:
+    """Prints the best trials of a finished search, by its files."""
+    plan, found = read_plan(out / files.PLAN), read_search(out / "sweep.json")
+    trials: list[Trial] = [
+        {**trial, "test": trial.get("test_not_for_choosing")} for trial in found["trials"]
+    ]
+    trials[0] = found["best"]
+    show_trials(trials, plan["config"]["algorithm"], plan["show_test"], out, console)
 
 
 def show_trials(

@@ -21,6 +21,7 @@ from jaxfl.experiment.trackers import Tracker
 ReportFormat = Literal["md", "latex", "csv", "json", "png", "pdf", "svg"]
 TRIALS = Range(low=1, high=1_000_000)
 DEVICES = Range(low=1, high=1024)
+WORKERS = Range(low=1, high=10_000)
 
 
 @dataclass(frozen=True)  # the fields of the last class come first
@@ -41,6 +42,21 @@ class ProcessOptions:
     cluster: bool = False
     """the cluster started the processes that run together (SLURM, Open MPI or Cloud TPU) and says
     what the three options above would"""
+
+
+@dataclass(frozen=True)
+class LaunchOptions:
+    """Workers that share a comparison or a search: each takes what no other one has."""
+
+    workers: Annotated[int | None, WORKERS] = None
+    """start so many workers, and show what they have done"""
+    launcher: Literal["local", "slurm"] = "local"
+    """what starts them: this machine, or SLURM through submitit (the extra `slurm`), a job each"""
+    gpus_per_worker: Annotated[int | None, DEVICES] = None
+    """GPUs of each worker"""
+    slurm: Annotated[tuple[str, ...], tyro.conf.arg(metavar="KEY=VALUE ...")] = ()
+    """options of sbatch for the job of a worker, such as time=02:00:00 partition=gpu account=me
+    cpus-per-task=8"""
 
 
 @dataclass(frozen=True)
@@ -88,7 +104,7 @@ class Run(TrackOption, PresetOption, ProcessOptions, Plugins, SettingOptions):
 
 
 @dataclass(frozen=True)
-class Compare(TrackOption, PresetOption, ProcessOptions, Plugins, SettingOptions):
+class Compare(TrackOption, PresetOption, LaunchOptions, ProcessOptions, Plugins, SettingOptions):
     """Run several algorithms on the same clients and put them in one table and one picture."""
 
     algorithms: Annotated[tuple[str, ...], tyro.conf.arg(metavar="ALGORITHM ...")] = (
@@ -110,11 +126,14 @@ class Compare(TrackOption, PresetOption, ProcessOptions, Plugins, SettingOptions
 
 
 @dataclass(frozen=True)
-class Resume(TrackOption, ProcessOptions, Plugins):
+class Resume(TrackOption, LaunchOptions, ProcessOptions, Plugins):
     """Go on with a run, a comparison or a search that was stopped."""
 
     directory: Annotated[tyro.conf.Positional[Path], tyro.conf.arg(metavar="[DIR]")] = Path()
     """directory of the run, the comparison or the search; the working directory if not given"""
+    worker: bool = False
+    """of a comparison or a search: take what no other worker has, until nothing is left; start as
+    many as you like, on machines that share DIR"""
     devices: Annotated[int | None, DEVICES] = None
     """devices of each process, if not as many as before; the result is then equal up to rounding"""
     rounds: Annotated[int | None, MANY] = None
@@ -154,7 +173,7 @@ class List(Plugins):
 
 
 @dataclass(frozen=True)
-class Sweep(Plugins, SettingOptions):
+class Sweep(LaunchOptions, Plugins, SettingOptions):
     """Search over hyper-parameters, by validation scores; of the best, the test score is shown."""
 
     algorithm: Annotated[tyro.conf.Positional[str], tyro.conf.arg(metavar="[ALGORITHM]")] = (

@@ -5,6 +5,7 @@ from rich.progress import (
     BarColumn,
     MofNCompleteColumn,
     Progress,
+    TaskID,
     TextColumn,
     TimeElapsedColumn,
     TimeRemainingColumn,
@@ -41,10 +42,7 @@ class Follower:
             console=console,
             disable=not console.is_terminal,
         )
-        self.tasks = {
-            c.name: self.progress.add_task(c.name, total=c.rounds, state=WAITING, start=False)
-            for c in configs
-        }
+        self.tasks = {config.name: self._task(config) for config in configs}
 
     def __enter__(self) -> "Follower":
         self.progress.start()
@@ -56,6 +54,8 @@ class Follower:
     def __call__(self, config: Config, line: LineOfRun | None) -> None:
         """Shows the round, the score and the speed of a run."""
         self.configs[config.name] = config
+        if config.name not in self.tasks:  # a run that a worker has taken
+            self.tasks[config.name] = self._task(config)
         task = self.tasks[config.name]
         if line is None:
             self.progress.update(task, state=COMPILING)
@@ -68,6 +68,11 @@ class Follower:
         if not self.console.is_terminal:
             words = f"{config.name}: round {line['round']} of {config.rounds}, {score}, "
             self.console.print(Text(f"{words}{line['seconds']:.1f} s"), soft_wrap=True)
+
+    def _task(self, config: Config) -> TaskID:
+        """The line of a run that has not begun."""
+        name, rounds = config.name, config.rounds
+        return self.progress.add_task(name, total=rounds, state=WAITING, start=False)
 
 
 class SearchFollower:

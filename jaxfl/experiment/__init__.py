@@ -10,7 +10,7 @@ May import every room below but `kernels`. Its own rooms, each of which uses onl
 - `session`: one run
 - `trackers`: other programs that follow a run
 - `html`: the report as one page
-- `studies`: several runs; comparisons, equal budgets, search
+- `studies`: several runs; comparisons, equal budgets, search, workers that share them
 """
 
 from jaxfl.experiment.config import Config, Setting, load_config, resolve
@@ -18,7 +18,8 @@ from jaxfl.experiment.session.build import build
 from jaxfl.experiment.session.clients import gather
 from jaxfl.experiment.session.load import FinishedRun, load
 from jaxfl.experiment.session.run import execute, resume
-from jaxfl.experiment.studies.compare import compare, resume_comparison
+from jaxfl.experiment.studies.compare import compare, plan, resume_comparison
+from jaxfl.experiment.studies.workers import work
 from jaxfl.experiment.trackers import Tracking
 
 __all__ = [
@@ -32,7 +33,9 @@ __all__ = [
     "gather",
     "load",
     "load_config",
+    "plan",
     "resolve",
     "resume",
     "resume_comparison",
+    "work",
 ]

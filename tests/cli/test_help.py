@@ -39,7 +39,7 @@ def test_the_help_shows_each_group_of_options_in_a_box_of_its_own(command, capsy
         "upload options": UploadOptions,
         "clock options": ClockOptions,
     }
-    others = ("positional arguments", "process options")
+    others = ("positional arguments", "process options", "launch options")
     assert [title for title in shown if title not in others] == ["options", *groups]
     for title, group in groups.items():
         assert group.__doc__ in " ".join(shown[title].split())

@@ -120,7 +120,13 @@ def exit_code(stop: KeyboardInterrupt) -> int:
 
 @contextmanager
 def hint(
-    directory: Path, first: str, last: str, *, always: bool = False, rounds: int | None = None
+    directory: Path,
+    first: str,
+    last: str,
+    *,
+    always: bool = False,
+    option: str = "",
+    rounds: int | None = None,
 ) -> Iterator[None]:
     """Within, an interruption says how to go on with what is in the directory.
 
@@ -129,8 +135,10 @@ def hint(
       first: the file from which `jaxfl resume` takes what to do.
       last: the file that is written when all is done.
       always: say so in place of a message that the interruption has.
+      option: of the command that goes on.
       rounds: that it shall have from now on, which no file says yet.
     """
+    command = f"jaxfl resume {directory} {option}".strip()
     try:
         yield
     except KeyboardInterrupt as stop:
@@ -141,7 +149,7 @@ def hint(
         elif (directory / last).exists():
             message = f"what {directory} holds is finished"
         elif (directory / first).exists():
-            message = f"jaxfl resume {directory} goes on"
+            message = f"{command} goes on"
         else:
             raise
         raise type(stop)(message) from stop

@@ -23,7 +23,7 @@ from jaxfl.experiment.session.interrupt import answer, hint, interruptible, inte
 from jaxfl.experiment.session.models import better, models_of, no_best, tell_size
 from jaxfl.experiment.session.program import Program, records, stops
 from jaxfl.experiment.session.stored_program import make_program
-from jaxfl.experiment.store import files
+from jaxfl.experiment.store import files, locks
 from jaxfl.experiment.store.records import LineOfRun, Summary, check_version, read_summary
 from jaxfl.simulation import mesh
 
@@ -64,12 +64,12 @@ def execute(
       >>> sorted(summary["final"]["deployed"])
       ['mean', 'std', 'weighted', 'worst10']
     """
-    files.check_free([out], overwrite)
+    locks.check_free([out], overwrite)
     built = _build(config)
     follow(built.config, None)
     program = make_program(built, out)
     digests = built.digests  # which all processes compute together
-    with files.locked(out):
+    with locks.locked(out):
         if mesh.is_main_process():
             begin(out, built, digests, overwrite)
         with hint(out, *ENDS):
@@ -114,18 +114,30 @@ def resume(
       [1, 2]
     """
     to_resume(directory, rounds)
-    with files.locked(directory):
-        with hint(directory, *ENDS, rounds=rounds):
-            config = to_resume(directory, rounds)  # another process may have finished it
-            config = with_plugin(config, plugin)
-            built = _build(config if devices is None else replace(config, devices=devices))
-            newest = checkpoints.find_checkpoint(directory, built.config, built.digests)
-            follow(built.config, None)
-            program = make_program(built, directory, int(newest.name) if newest else 0)
-            if rounds is not None and mesh.is_main_process():
-                reopen(directory, rounds)
-        with hint(directory, *ENDS):
-            return record_run(program, directory, follow, newest).summary(program.seconds)
+    with locks.locked(directory):
+        return go_on(directory, devices=devices, rounds=rounds, plugin=plugin, follow=follow)
+
+
+def go_on(
+    directory: Path,
+    *,
+    devices: int | None = None,
+    rounds: int | None = None,
+    plugin: Sequence[str] | None = None,
+    follow: Follow = silent,
+) -> Summary:
+    """As `resume`, in a directory that this process has locked."""
+    with hint(directory, *ENDS, rounds=rounds):
+        config = to_resume(directory, rounds)  # another process may have finished it
+        config = with_plugin(config, plugin)
+        built = _build(config if devices is None else replace(config, devices=devices))
+        newest = checkpoints.find_checkpoint(directory, built.config, built.digests)
+        follow(built.config, None)
+        program = make_program(built, directory, int(newest.name) if newest else 0)
+        if rounds is not None and mesh.is_main_process():
+            reopen(directory, rounds)
+    with hint(directory, *ENDS):
+        return record_run(program, directory, follow, newest).summary(program.seconds)
 
 
 def to_resume(directory: Path, rounds: int | None = None) -> Config:

@@ -14,7 +14,7 @@ from jaxtyping import Array
 from jaxfl.core.errors import InputError, check
 from jaxfl.core.types import Dataset, Federation, Pool
 from jaxfl.experiment.config import parse_json
-from jaxfl.experiment.store import files
+from jaxfl.experiment.store import files, locks
 from jaxfl.experiment.store.manifest import digest_files
 from jaxfl.simulation.on_disk import StoredFederation, open_federation, write_federation
 from jaxfl.simulation.on_disk.federation import PARTS, Part
@@ -44,7 +44,7 @@ def open_stored(
     stored = _find(directory, origin)
     if stored is not None:
         return stored
-    with files.writing(directory, "--store"), files.alone(directory, "--store"):
+    with files.writing(directory, "--store"), locks.alone(directory, "--store"):
         stored = _find(directory, origin)  # another process may have written it
         if stored is not None:
             return stored

@@ -15,14 +15,9 @@ from typing import Any
 
 import numpy as np
 
-from jaxfl.core.errors import InputError, check, warn
+from jaxfl.core.errors import InputError, check
 from jaxfl.experiment.config.fields import PICTURE_FORMATS
 from jaxfl.simulation import mesh
-
-if sys.platform == "win32":  # which has no such lock
-    fcntl = None
-else:
-    import fcntl
 
 
 def _pictures(*names: str) -> tuple[str, ...]:
@@ -55,115 +50,15 @@ GRAPHS = _pictures("graphs")  # the picture of their graphs
 # All files that a new run, comparison or search removes under --overwrite.
 EVERYTHING = (*RUN_FILES, *COMPARISON_FILES, *SWEEP_FILES, *GRAPHS, CONFIGS, INPUTS)
 LOCK = ".lock"  # there while a process writes into the directory
-# What file systems say that know no locks, such as some that many hosts share.
-NO_LOCKS = (errno.ENOSYS, errno.ENOLCK, errno.EOPNOTSUPP)
+LOGS = "logs"  # of a comparison: a directory of what its workers say
 
 
-def check_free(directories: list[Path], overwrite: bool) -> None:
-    """Checks, in the process that will write, that files may be written; creates nothing.
-
-    Raises:
-      InputError: a directory holds a run or a comparison, cannot be one, or another process writes
-        into it.
-    """
-    if mesh.is_main_process():
-        for directory in directories:
-            _check_free(directory, overwrite)
-            if os.path.lexists(directory / LOCK):
-                with locked(directory):
-                    pass
-
-
-@contextmanager
-def locked(directory: Path) -> Iterator[None]:
-    """Within, no other process may lock the directory, which is created if there is none.
-
-    The system releases the lock when the process ends, however it ends. Of several processes that
-    run together, the first one holds the lock.
+def check_empty(directory: Path, overwrite: bool) -> None:
+    """Checks that files may be written into a directory; creates nothing.
 
     Raises:
-      InputError: another process holds the lock, or the directory cannot be written.
+      InputError: the directory holds a run or a comparison, or cannot be one.
     """
-    if fcntl is None or not mesh.is_main_process():
-        yield
-        return
-    path = directory / LOCK
-    make_directory(directory)
-    with writing(path):
-        try:
-            file = _lock(path, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError as error:
-            raise InputError(
-                f"another process writes the run in {directory}: wait for its end, or choose "
-                "another --out"
-            ) from error
-    try:
-        yield
-    finally:
-        _release(path, file)
-
-
-@contextmanager
-def alone(directory: Path, named_by: str = "--out") -> Iterator[None]:
-    """Within, no other process is: it waits here while another one makes the same directory.
-
-    The lock is a file beside the directory, which need not exist; the folder above it is made.
-
-    Args:
-      directory: that is made.
-      named_by: the option that names it, for messages.
-    """
-    make_directory(directory.absolute().parent, named_by)
-    if fcntl is None:
-        yield
-        return
-    path = directory.with_name(f".{directory.name}{LOCK}")
-    file = _lock(path, fcntl.LOCK_EX)
-    try:
-        yield
-    finally:
-        _release(path, file)
-
-
-def _release(path: Path, file: int) -> None:
-    """Removes a locked file, which ends the lock."""
-    with suppress(OSError):
-        if os.path.samestat(os.fstat(file), path.stat()):
-            path.unlink()
-    os.close(file)
-
-
-def _lock(path: Path, operation: int) -> int:
-    """The descriptor of the locked file, which is made if it is not there.
-
-    Args:
-      path: of the file.
-      operation: of `flock`: whether to wait for the end of another process's lock.
-
-    Raises:
-      BlockingIOError: another process holds the lock, and the operation does not wait for it.
-    """
-    while True:
-        file = os.open(path, os.O_RDWR | os.O_CREAT, 0o666)
-        try:
-            fcntl.flock(file, operation)
-            # Its last owner may have removed the file since it was opened.
-            if os.path.samestat(os.fstat(file), path.stat()):
-                return file
-        except FileNotFoundError:
-            pass
-        except OSError as error:
-            if error.errno in NO_LOCKS:
-                warn(
-                    f"{path} cannot be locked ({error.strerror}): let no other process write there"
-                )
-                return file
-            os.close(file)
-            raise
-        os.close(file)
-
-
-def _check_free(directory: Path, overwrite: bool) -> None:
     check_writable(directory)
     try:
         names = [name for name in (*EVERYTHING, CHECKPOINTS) if (directory / name).exists()]
@@ -200,7 +95,7 @@ def create(directory: Path, names: tuple[str, ...], overwrite: bool) -> None:
     With `overwrite`, earlier files of these names are removed, and no others. If these are all
     names, a run's checkpoints and the states of its clients go with it.
     """
-    _check_free(directory, overwrite)
+    check_empty(directory, overwrite)
     make_directory(directory)
     with _making(directory):
         was_run = any((directory / name).exists() for name in RUN_FILES)
@@ -268,6 +163,15 @@ def checkpoints(directory: Path) -> list[Path]:
     return sorted(
         p for p in (directory / CHECKPOINTS).glob("*") if p.name.isdecimal() and p.is_dir()
     )
+
+
+def lead_output(path: Path) -> None:
+    """From now on what this process writes to standard output and standard error is in a file."""
+    make_directory(path.parent)
+    with writing(path), path.open("a") as log:
+        for stream in (sys.stdout, sys.stderr):
+            stream.flush()
+            os.dup2(log.fileno(), stream.fileno())
 
 
 @contextmanager

@@ -1,5 +1,6 @@
-"""Several runs: comparisons, equal budgets, and the search over hyper-parameters."""
+"""Several runs: comparisons, equal budgets, searches, and the workers that share them."""
 
-from jaxfl.experiment.studies.compare import compare, resume_comparison
+from jaxfl.experiment.studies.compare import compare, plan, resume_comparison
+from jaxfl.experiment.studies.workers import work
 
-__all__ = ["compare", "resume_comparison"]
+__all__ = ["compare", "plan", "resume_comparison", "work"]

@@ -16,10 +16,10 @@ from jaxfl.experiment.session.directory import begin, drawn_clients
 from jaxfl.experiment.session.interrupt import hint
 from jaxfl.experiment.session.run import Follow, execute, record_run, resume, silent, to_resume
 from jaxfl.experiment.session.stored_program import make_program
-from jaxfl.experiment.store import files
+from jaxfl.experiment.store import files, locks
 from jaxfl.experiment.store.finished import last_graph, load_finished, read_run
 from jaxfl.experiment.store.inputs import check_inputs, digests_of
-from jaxfl.experiment.store.records import Summary, read_digests, read_summary
+from jaxfl.experiment.store.records import Digests, Summary, read_digests, read_summary
 from jaxfl.experiment.studies.budget import equalise
 from jaxfl.experiment.studies.comparison import write_comparison
 from jaxfl.simulation import mesh
@@ -61,6 +61,44 @@ def compare(
       >>> sorted(compare(configs, Path("runs/both")))
       ['fedavg', 'local']
     """
+    ready, data = _build_all(configs, out, overwrite, equal_budget)
+    with ExitStack() as stack:
+        return _run_all(ready, data, out, overwrite, follow, stack)
+
+
+def plan(
+    configs: list[Config], out: Path, *, overwrite: bool = False, equal_budget: bool = False
+) -> None:
+    """Writes what workers need for a comparison, whose runs they take: see `workers.work`.
+
+    It runs nothing; what cannot be run is refused here, by the process that plans.
+
+    Args:
+      configs: as in `compare`.
+      out: as in `compare`.
+      overwrite: as in `compare`.
+      equal_budget: as in `compare`.
+
+    Raises:
+      InputError: as `compare`.
+
+    Example:
+      >>> short = {"clients": 5, "rounds": 1, "local_steps": 5}
+      >>> plan([Config(algorithm="local", **short)], Path("runs/planned"))
+      >>> sorted(path.name for path in Path("runs/planned").iterdir())
+      ['configs.json', 'inputs.json']
+    """
+    ready, data = _build_all(configs, out, overwrite, equal_budget)
+    configs = [built.config for built in ready]
+    digests = digests_of(configs, [data.digest])
+    with locks.locked(out):
+        _write_plan(configs, digests, out, overwrite)
+
+
+def _build_all(
+    configs: list[Config], out: Path, overwrite: bool, equal_budget: bool
+) -> tuple[list[Built], Data]:
+    """Checks and builds the runs of a comparison, before anything is written."""
     names = [files.directory_name(config.name) for config in configs]
     check(bool(configs), "nothing to compare: give a config for each algorithm")
     twice = [name for name, count in Counter(map(str.casefold, names)).items() if count > 1]
@@ -69,15 +107,27 @@ def compare(
         f"two runs would be written to {''.join(twice[:1])}: name each algorithm once, or give "
         "each run a label of its own",
     )
-    files.check_free([out, *(out / name for name in names)], overwrite)
+    locks.check_free([out, *(out / name for name in names)], overwrite)
     first = resolve(configs[0])
     data = gather(first)
     every = [first, *(resolve(config, first.source) for config in configs[1:])]
     if equal_budget:
         every = equalise(every, data)
-    ready = [build(resolved, data) for resolved in every]
-    with ExitStack() as locks:
-        return _run_all(ready, data, out, overwrite, follow, locks)
+    return [build(resolved, data) for resolved in every], data
+
+
+def _write_plan(configs: list[Config], digests: Digests, out: Path, overwrite: bool) -> None:
+    """Opens the directory of a comparison, which this process has locked.
+
+    Earlier runs of these names are removed, which would count as finished.
+    """
+    files.create(out, files.EVERYTHING, overwrite)
+    for run in filter(Path.exists, run_directories(configs, out).values()):
+        with locks.locked(run):
+            files.create(run, files.EVERYTHING, overwrite)
+    files.write_json(out / files.INPUTS, digests)
+    # From now on the comparison can be resumed.
+    files.write_file(out / files.CONFIGS, to_json(configs))
 
 
 def resume_comparison(
@@ -106,7 +156,7 @@ def resume_comparison(
     configs = comparison_to_resume(directory, rounds)
     directories = run_directories(configs, directory)
     with ExitStack() as stack:
-        stack.enter_context(files.locked(directory))
+        stack.enter_context(locks.locked(directory))
         with hint(directory, *ENDS, rounds=rounds):
             comparison_to_resume(directory, rounds)  # another process may have finished it
             configs = [with_plugin(config, plugin) for config in configs]
@@ -120,18 +170,19 @@ def resume_comparison(
         stack.enter_context(hint(directory, *ENDS, always=True))
         for config in configs:
             run = directories[config.name]
-            if _is_finished(run, config):
+            if is_finished(run, config):
                 result = read_run(run)
                 follow(config, {**result.lines[-1], "measure": result.summary["measure"]})
             elif (run / "config.json").exists():
-                options = {"devices": devices, "rounds": _more_rounds(run, config)}
+                options = {"devices": devices, "rounds": more_rounds(run, config)}
                 resume(run, **options, plugin=plugin, follow=follow)
             else:
                 changes = {} if devices is None else {"devices": devices}
-                execute(replace(config, **changes), run, follow=follow)
+                # What a process left that ended before it wrote config.json
+                execute(replace(config, **changes), run, overwrite=True, follow=follow)
         if not mesh.is_main_process():
             return {}
-        return _finish(directory, directories, build(first, gather(first)))
+        return write_table(directory, directories, build(first, gather(first)))
 
 
 def comparison_to_resume(directory: Path, rounds: int | None = None) -> list[Config]:
@@ -148,6 +199,26 @@ def comparison_to_resume(directory: Path, rounds: int | None = None) -> list[Con
     configs = load_configs(directory / files.CONFIGS)
     if rounds is not None:
         configs = [replace(config, rounds=rounds) for config in configs]
+    check_options(configs, directory)
+    directories = run_directories(configs, directory)
+    for run in directories.values():
+        if (run / "summary.json").exists():
+            read_summary(run / "summary.json")
+    rest = [one for one in configs if not is_finished(directories[one.name], one)]
+    check(
+        bool(rest) or not (directory / "comparison.json").exists(),
+        f"the comparison in {directory} is finished: give --rounds, more than "
+        f"{configs[0].rounds}, and it goes on",
+    )
+    for config in rest:
+        run = directories[config.name]
+        if (run / "config.json").exists():
+            to_resume(run, more_rounds(run, config))
+    return configs
+
+
+def check_options(configs: list[Config], directory: Path) -> None:
+    """Raises an `InputError` if the directory of a run holds one with other options."""
     directories = run_directories(configs, directory)
     for config in configs:
         run = directories[config.name]
@@ -158,27 +229,14 @@ def comparison_to_resume(directory: Path, rounds: int | None = None) -> list[Con
                 f"{run} holds another run than {directory / files.CONFIGS} names "
                 f"({'; '.join(changes)}): move it away, and the run of the comparison begins",
             )
-        if (run / "summary.json").exists():
-            read_summary(run / "summary.json")
-    rest = [one for one in configs if not _is_finished(directories[one.name], one)]
-    check(
-        bool(rest) or not (directory / "comparison.json").exists(),
-        f"the comparison in {directory} is finished: give --rounds, more than "
-        f"{configs[0].rounds}, and it goes on",
-    )
-    for config in rest:
-        run = directories[config.name]
-        if (run / "config.json").exists():
-            to_resume(run, _more_rounds(run, config))
-    return configs
 
 
-def _is_finished(run: Path, config: Config) -> bool:
+def is_finished(run: Path, config: Config) -> bool:
     """Whether the run is finished and has as many rounds as the config says."""
-    return (run / "summary.json").exists() and _more_rounds(run, config) is None
+    return (run / "summary.json").exists() and more_rounds(run, config) is None
 
 
-def _more_rounds(run: Path, config: Config) -> int | None:
+def more_rounds(run: Path, config: Config) -> int | None:
     """The rounds that a run that has begun shall have; None if its own config says the same."""
     same = load_config(run / "config.json").rounds == config.rounds
     return None if same else config.rounds
@@ -190,11 +248,11 @@ def run_directories(configs: list[Config], out: Path) -> dict[str, Path]:
 
 
 def _run_all(
-    ready: list[Built], data: Data, out: Path, overwrite: bool, follow: Follow, locks: ExitStack
+    ready: list[Built], data: Data, out: Path, overwrite: bool, follow: Follow, stack: ExitStack
 ) -> dict[str, Summary]:
     """Executes the runs one after the other, and writes the comparison.
 
-    As soon as the first program is compiled, the directory is locked in `locks`, and from then on
+    As soon as the first program is compiled, the directory is locked in `stack`, and from then on
     an interruption says how to go on with it.
     """
     summaries = {}
@@ -206,28 +264,21 @@ def _run_all(
         follow(built.config, None)
         program = make_program(built, directories[name])
         if place == 0:
-            locks.enter_context(files.locked(out))
+            stack.enter_context(locks.locked(out))
             if mesh.is_main_process():
-                files.create(out, files.EVERYTHING, overwrite)
-                # Earlier runs of these names would count as finished.
-                for run in filter(Path.exists, directories.values()):
-                    with files.locked(run):
-                        files.create(run, files.EVERYTHING, overwrite)
-                files.write_json(out / files.INPUTS, digests)
-                # From now on the comparison can be resumed.
-                files.write_file(out / files.CONFIGS, to_json(configs))
-            locks.enter_context(hint(out, *ENDS, always=True))
-        with files.locked(directories[name]):
+                _write_plan(configs, digests, out, overwrite)
+            stack.enter_context(hint(out, *ENDS, always=True))
+        with locks.locked(directories[name]):
             if mesh.is_main_process():
                 begin(directories[name], built, built.digests, overwrite)
             history = record_run(program, directories[name], follow)
         summaries[name] = history.summary(program.seconds)
     if not mesh.is_main_process():
         return summaries
-    return _finish(out, directories, ready[0])
+    return write_table(out, directories, ready[0])
 
 
-def _finish(out: Path, directories: dict[str, Path], first: Built) -> dict[str, Summary]:
+def write_table(out: Path, directories: dict[str, Path], first: Built) -> dict[str, Summary]:
     """Writes the graphs of all runs side by side, the table and the picture.
 
     Args:

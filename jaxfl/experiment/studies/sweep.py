@@ -1,8 +1,7 @@
 """Search over hyper-parameters: numbers side by side in one program, chosen by validation alone."""
 
 import dataclasses
-import itertools
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -27,7 +26,7 @@ from jaxfl.experiment.session.clients import Data, gather
 from jaxfl.experiment.session.history import number_or_null
 from jaxfl.experiment.session.interrupt import answer, hint, interruptible, interruption
 from jaxfl.experiment.session.program import START, one_seed, wait_for
-from jaxfl.experiment.store import files
+from jaxfl.experiment.store import files, locks
 from jaxfl.experiment.store.inputs import check_inputs, digests_of
 from jaxfl.experiment.store.records import (
     Digests,
@@ -39,15 +38,16 @@ from jaxfl.experiment.store.records import (
     read_plan,
     read_trials,
 )
+from jaxfl.experiment.studies.points import Point
 from jaxfl.simulation import mesh
 
-Point = dict[str, Any]  # a value for each name that is searched
 # (trials done, trials, the best validation score so far); None before the first score
 Follow = Callable[[int, int, float | None], None]
 Group = tuple[Built, list[int]]  # a run, and the places of the points that share its program
 # The files with which the directory of a search begins and ends
 ENDS = (files.PLAN, "sweep.json")
 OPTIONS = hints(Setting)  # by name
+NO_SCORE = "no trial has a finite validation score: choose other values, or --val above 0"
 # Trials that differ in these options share their clients.
 SHARED = {
     "lr",
@@ -60,28 +60,6 @@ SHARED = {
     "local_steps",
     "model",
 }
-
-
-def grid_points(space: dict[str, list]) -> list[Point]:
-    """Every combination of the values."""
-    return [dict(zip(space, values, strict=True)) for values in itertools.product(*space.values())]
-
-
-def random_points(
-    space: dict[str, list | tuple[float, float, str]], trials: int, seed: int
-) -> list[Point]:
-    """Random combinations: one of each list, or a number from (low, high, "linear" or "log")."""
-    rng = np.random.default_rng(seed)
-
-    def draw(choice: list | tuple) -> Any:
-        if isinstance(choice, list):
-            return choice[rng.integers(len(choice))]
-        low, high, scale = choice
-        return float(
-            np.exp(rng.uniform(*np.log([low, high]))) if scale == "log" else rng.uniform(low, high)
-        )
-
-    return [{name: draw(choice) for name, choice in space.items()} for _ in range(trials)]
 
 
 def silent(done: int, total: int, best: float | None) -> None:
@@ -124,7 +102,51 @@ def search(
       >>> len(trials), trials[0]["val"] >= trials[1]["val"]
       (2, True)
     """
-    files.check_free([out], overwrite)
+    config, plan, groups = _prepare(config, points, out, overwrite, show_test)
+    with locks.locked(out):
+        _write_plan(plan, out, overwrite)
+        with hint(out, *ENDS):
+            return _go_on(config, plan, groups, out, follow)
+
+
+def plan_search(
+    config: Config,
+    points: list[Point],
+    out: Path,
+    *,
+    overwrite: bool = False,
+    show_test: bool = False,
+) -> None:
+    """Writes what workers need for a search, whose trials they take: see `work_on_search`.
+
+    It runs nothing; what cannot be run is refused here, by the process that plans.
+
+    Args:
+      config: as in `search`.
+      points: as in `search`.
+      out: as in `search`.
+      overwrite: as in `search`.
+      show_test: as in `search`.
+
+    Raises:
+      InputError: as `search`.
+
+    Example:
+      >>> config = Config(algorithm="fedprox", clients=5, rounds=1, local_steps=5)
+      >>> plan_search(config, [{"lr": 0.1}, {"lr": 1.0}], Path("runs/planned_search"))
+      >>> [path.name for path in Path("runs/planned_search").iterdir()]
+      ['search.json']
+    """
+    plan = _prepare(config, points, out, overwrite, show_test)[1]
+    with locks.locked(out):
+        _write_plan(plan, out, overwrite)
+
+
+def _prepare(
+    config: Config, points: list[Point], out: Path, overwrite: bool, show_test: bool
+) -> tuple[Config, Plan, list[Group]]:
+    """Checks and builds what a search needs, before anything is written."""
+    locks.check_free([out], overwrite)
     config = with_absolute_paths(config)
     points = [with_absolute_files(point) for point in points]
     groups = _build_groups(config, points)
@@ -134,11 +156,13 @@ def search(
         "show_test": show_test,
         "inputs": _digests(groups),
     }
-    with files.locked(out):
-        files.create(out, files.EVERYTHING, overwrite)
-        files.write_json(out / files.PLAN, plan)
-        with hint(out, *ENDS):
-            return _go_on(config, plan, groups, out, follow)
+    return config, plan, groups
+
+
+def _write_plan(plan: Plan, out: Path, overwrite: bool) -> None:
+    """Opens the directory of a search, which this process has locked."""
+    files.create(out, files.EVERYTHING, overwrite)
+    files.write_json(out / files.PLAN, plan)
 
 
 def resume_search(
@@ -159,11 +183,9 @@ def resume_search(
       KeyboardInterrupt: as `search`.
     """
     search_to_resume(directory)
-    with files.locked(directory), hint(directory, *ENDS):
-        config, plan = search_to_resume(directory)
-        with plugin_hint(config.plugin):  # also of the names in the points
-            groups = _build_groups(with_plugin(config, plugin), plan["points"])
-        check_inputs(directory / files.PLAN, plan["inputs"], _digests(groups))
+    with locks.locked(directory), hint(directory, *ENDS):
+        plan = search_to_resume(directory)[1]
+        config, groups = groups_to_resume(directory, plan, plugin)
         return _go_on(config, plan, groups, directory, follow)
 
 
@@ -179,6 +201,21 @@ def search_to_resume(directory: Path) -> tuple[Config, Plan]:
         f"the search in {directory} is finished: read sweep.json, or search anew with --overwrite",
     )
     return config_from(plan["config"], directory / files.PLAN), plan
+
+
+def groups_to_resume(
+    directory: Path, plan: Plan, plugin: Sequence[str] | None
+) -> tuple[Config, list[Group]]:
+    """The config of a search, and its trials by the program that they share.
+
+    Raises:
+      InputError: what the trials read has changed.
+    """
+    config = config_from(plan["config"], directory / files.PLAN)
+    with plugin_hint(config.plugin):  # also of the names in the points
+        groups = _build_groups(with_plugin(config, plugin), plan["points"])
+    check_inputs(directory / files.PLAN, plan["inputs"], _digests(groups))
+    return config, groups
 
 
 def _build_groups(config: Config, points: list[Point]) -> list[Group]:
@@ -219,37 +256,85 @@ def _go_on(
     config: Config, plan: Plan, groups: list[Group], out: Path, follow: Follow
 ) -> list[Trial]:
     """Runs the groups that are not written yet, and closes the directory."""
-    points = plan["points"]
-    written = read_trials(out / files.TRIALS, points)
-    numbers = _number_names(config.algorithm)
-    trials: list[Trial] = []
-    follow(0, len(points), None)
+    written = read_trials(out / files.TRIALS, plan["points"])
+    report({}, plan, follow)
     with interruptible() as request:
-        for built, group in groups:
-            if not written.keys() >= set(group):
+        seen: dict[int, Trial] = {}
+        for group in groups:
+            places = group[1]
+            if not written.keys() >= set(places):
                 if request.is_set():
                     raise interruption(request.number)
-                some = [points[place] for place in group]
-                results = _together(built, some, numbers, answer(request, "trials"))
-                written |= dict(zip(group, results, strict=True))
-                lines = [_line(place, written[place]) for place in group]
-                files.append_lines(out / files.TRIALS, lines)
-            trials += [written[place] for place in group]
-            scores = [trial["val"] for trial in trials if trial["val"] is not None]
-            follow(len(trials), len(points), max(scores, default=None))
-        if all(trial["val"] is None for trial in trials):
-            for name in (files.TRIALS, files.PLAN):
-                files.remove(out / name)
-            raise InputError(
-                "no trial has a finite validation score: choose other values, or --val above 0"
-            )
-        trials.sort(
-            key=lambda trial: -np.inf if trial["val"] is None else trial["val"], reverse=True
-        )
-        write_search(config, trials, out, show_test=plan["show_test"])
-        files.remove(out / files.TRIALS)
+                trials = run_group(group, plan, answer(request, "trials"))
+                write_trials(trials, out)
+                written |= trials
+            seen |= {place: written[place] for place in places}
+            report(seen, plan, follow)
+        trials = close(config, plan, groups, written, out)
         if request.is_set():
             raise interruption(request.number, f"the search in {out} is finished")
+    return trials
+
+
+def run_group(group: Group, plan: Plan, meanwhile: Callable[[], None]) -> dict[int, Trial]:
+    """Runs the trials that share a program.
+
+    Args:
+      group: the trials.
+      plan: of the search.
+      meanwhile: called again and again while the devices compute.
+
+    Returns:
+      The trials by their places in the list of points.
+    """
+    built, places = group
+    points = [plan["points"][place] for place in places]
+    numbers = _number_names(built.config.algorithm)
+    return dict(zip(places, _together(built, points, numbers, meanwhile), strict=True))
+
+
+def write_trials(trials: dict[int, Trial], out: Path) -> None:
+    """Adds trials to `trials.jsonl`."""
+    lines = [_line(place, trial) for place, trial in trials.items()]
+    files.append_lines(out / files.TRIALS, lines)
+
+
+def report(trials: Mapping[int, Trial | TrialEntry], plan: Plan, follow: Follow) -> None:
+    """Says how far a search is: how many trials there are, and the best validation score."""
+    scores = [trial["val"] for trial in trials.values() if trial["val"] is not None]
+    follow(len(trials), len(plan["points"]), max(scores, default=None))
+
+
+def name_of(group: Group) -> str:
+    """The trials of a group in words.
+
+    Example:
+      >>> name_of((None, [4])), name_of((None, [0, 2, 5]))
+      ('trial 5', 'trial 1 and 2 more')
+    """
+    first, *others = group[1]
+    return f"trial {first + 1}{f' and {len(others)} more' if others else ''}"
+
+
+def close(
+    config: Config, plan: Plan, groups: list[Group], written: dict[int, Trial], out: Path
+) -> list[Trial]:
+    """Closes the directory of a search whose trials are all written.
+
+    Returns:
+      The trials, the best validation score first.
+
+    Raises:
+      InputError: no trial has a finite score; the directory is then empty again.
+    """
+    trials = [written[place] for _, places in groups for place in places]
+    if all(trial["val"] is None for trial in trials):
+        for name in (files.PLAN, files.TRIALS):
+            files.remove(out / name)
+        raise InputError(NO_SCORE)
+    trials.sort(key=lambda trial: -np.inf if trial["val"] is None else trial["val"], reverse=True)
+    write_search(config, trials, out, show_test=plan["show_test"])
+    files.remove(out / files.TRIALS)
     return trials
 
 
@@ -351,36 +436,6 @@ def _with_point(config: Config, point: Point) -> Config:
     }
     hyper = {name: value for name, value in point.items() if name not in OPTIONS}
     return dataclasses.replace(config, **options, hyper=config.hyper | hyper)
-
-
-def parse_space(
-    pairs: tuple[str, ...], parse: Callable[[str], Any]
-) -> dict[str, list | tuple[float, float, str]]:
-    """`("a=0.2,0.8", "lam=0.001:1:log")` -> `{"a": [0.2, 0.8], "lam": (0.001, 1.0, "log")}`."""
-    space: dict[str, list | tuple] = {}
-    for pair in pairs:
-        name, equals, text = pair.partition("=")
-        check(
-            bool(name and equals and text),
-            f"{pair!r}: expected NAME=VALUE,VALUE,... or NAME=LOW:HIGH[:log]",
-        )
-        check(name not in space, f"{name!r} is given twice: give it once, with all its values")
-        if ":" not in text:
-            space[name] = [parse(value) for value in text.split(",")]
-            continue
-        low, high, *scale = text.split(":")
-        try:
-            space[name] = (float(low), float(high), *(scale or ["linear"]))
-            ends = space[name][:2]
-            good = (
-                -np.inf < ends[0] < ends[1] < np.inf
-                and scale in ([], ["log"])
-                and (not scale or ends[0] > 0)
-            )
-        except ValueError:
-            good = False
-        check(good, f"{pair!r} is no range: expected LOW:HIGH, or LOW:HIGH:log with a positive LOW")
-    return space
 
 
 def _is_number(value: Any) -> bool:

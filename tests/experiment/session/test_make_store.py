@@ -14,7 +14,7 @@ import pytest
 from jaxfl.core.errors import InputError
 from jaxfl.data.ridge import ridge
 from jaxfl.experiment.session.stored_data import digest_stored, open_stored
-from jaxfl.experiment.store import files
+from jaxfl.experiment.store import locks
 
 ORIGIN = {"dataset": "ridge", "seed": 0}
 
@@ -86,7 +86,7 @@ def test_makers_of_one_store_wait_for_each_other(federation, tmp_path):
     threads = [
         threading.Thread(target=open_stored, args=(directory, ORIGIN, make)) for _ in range(2)
     ]
-    with files.alone(directory):
+    with locks.alone(directory):
         for thread in threads:
             thread.start()
         threads[0].join(0.2)

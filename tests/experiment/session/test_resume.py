@@ -18,7 +18,7 @@ from jaxfl.cli import main
 from jaxfl.core.errors import InputError, RunWarning
 from jaxfl.experiment import Config, compare, execute, gather, load_config, resolve, resume
 from jaxfl.experiment.session.checkpoints import find_checkpoint
-from jaxfl.experiment.store import files
+from jaxfl.experiment.store import files, locks
 
 STOPS = Config(
     algorithm="fedavg",
@@ -270,8 +270,8 @@ def test_a_manifest_has_the_digest_of_each_file(runs):
 def another_process(directory):
     """A process that holds the lock of a directory."""
     code = (
-        "import sys, time; from pathlib import Path; from jaxfl.experiment.store import files\n"
-        "with files.locked(Path(sys.argv[1])): print('held', flush=True); time.sleep(60)"
+        "import sys, time; from pathlib import Path; from jaxfl.experiment.store import locks\n"
+        "with locks.locked(Path(sys.argv[1])): print('held', flush=True); time.sleep(60)"
     )
     process = subprocess.Popen(
         [sys.executable, "-c", code, str(directory)], stdout=subprocess.PIPE, text=True
@@ -315,7 +315,7 @@ def test_a_comparison_locks_its_directory_and_those_of_its_runs(runs, tmp_path):
             for directory in (tmp_path / "x", tmp_path / "x/local"):
                 with (
                     pytest.raises(InputError, match="another process writes"),
-                    files.locked(directory),
+                    locks.locked(directory),
                 ):
                     pass
             seen.append(line)

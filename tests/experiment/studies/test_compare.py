@@ -71,6 +71,9 @@ def test_a_stopped_comparison_goes_on_to_the_same_bits(whole, tmp_path, capsys):
     assert (out / "local/summary.json").exists()
     assert not (out / "fedavg/summary.json").exists()
     assert not (out / "heurfedamp").exists()
+    # As if the next run had been killed before it wrote its config.
+    (out / "heurfedamp").mkdir()
+    (out / "heurfedamp/partition.png").touch()
     finished = (out / "local/summary.json").read_bytes()
     assert main(["resume", str(out)]) == 0
     shown = capsys.readouterr().out

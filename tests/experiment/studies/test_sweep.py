@@ -14,13 +14,8 @@ from jaxfl.core.errors import InputError, Terminated
 from jaxfl.experiment import Config
 from jaxfl.experiment.config import parse_value
 from jaxfl.experiment.studies import sweep
-from jaxfl.experiment.studies.sweep import (
-    grid_points,
-    parse_space,
-    random_points,
-    resume_search,
-    search,
-)
+from jaxfl.experiment.studies.points import grid_points, parse_space, random_points
+from jaxfl.experiment.studies.sweep import resume_search, search
 
 SHORT = [
     "--rounds",

@@ -1,0 +1,364 @@
+"""Starts workers that share a comparison or a search, here or by SLURM, and follows them."""
+
+import contextlib
+import importlib.util
+import multiprocessing
+import os
+import shutil
+import socket
+import sys
+import time
+from collections.abc import Callable, Iterator, Sequence
+from multiprocessing.process import BaseProcess
+from pathlib import Path
+from typing import TypeGuard
+
+import jax
+from rich.console import Console
+
+from jaxfl import experiment
+from jaxfl.cli.commands import (
+    check_as_it_began,
+    configs_of,
+    directory,
+    is_search,
+    settle,
+    show_comparison,
+    show_search,
+    trials_of,
+)
+from jaxfl.cli.options import Compare, LaunchOptions, Resume, Sweep
+from jaxfl.cli.progress import Follower, SearchFollower
+from jaxfl.cli.worker import check_one_process, check_workers
+from jaxfl.core.errors import InputError, check
+from jaxfl.experiment.config import load_configs, resolve
+from jaxfl.experiment.config.hints import check_fields
+from jaxfl.experiment.session.interrupt import hint
+from jaxfl.experiment.store import files
+from jaxfl.experiment.store.finished import load_finished
+from jaxfl.experiment.studies import sweep
+from jaxfl.experiment.studies.compare import ENDS, comparison_to_resume
+from jaxfl.experiment.studies.workers import watch, watch_search
+from jaxfl.experiment.tables.formats import print_scores
+from jaxfl.simulation.statistics import Measure
+
+Command = Compare | Resume | Sweep
+# Executes the words after `jaxfl` and returns the exit code.
+Program = Callable[[Sequence[str]], int]
+# SLURM sends SIGTERM so many seconds before the time is up: a worker then writes a checkpoint.
+SIGNAL = "TERM@120"
+# A GPU of NVIDIA is such a file on Linux.
+GPUS = "nvidia[0-9]*"
+DEVICES = Path("/dev")
+VISIBLE = "CUDA_VISIBLE_DEVICES"
+
+
+def asks_for_workers(command: object) -> TypeGuard[Command]:
+    """Whether a command starts workers; its options about them are checked first.
+
+    Raises:
+      InputError: options of workers that are not started.
+    """
+    if not isinstance(command, LaunchOptions):
+        return False
+    starts = command.workers is not None
+    given = (command.launcher, command.gpus_per_worker, command.slurm) != ("local", None, ())
+    check(
+        starts or not given,
+        "--launcher, --gpus-per-worker and --slurm are about workers: give --workers, how many",
+    )
+    check(
+        not starts or command.launcher == "slurm" or not command.slurm,
+        "--slurm has options of sbatch: add --launcher slurm, or leave it out",
+    )
+    is_worker = isinstance(command, Resume) and command.worker
+    check(
+        not (starts and is_worker),
+        "--worker is one worker and --workers starts several: give one of the two",
+    )
+    return starts
+
+
+def launch_workers(command: Command, console: Console, program: Program) -> None:
+    """`jaxfl compare`, `jaxfl sweep` and `jaxfl resume` with `--workers`.
+
+    Args:
+      command: what to do.
+      console: where to print.
+      program: the command line, which each worker executes.
+    """
+    check_fields(command, "workers", "gpus_per_worker", "launcher")
+    count = command.workers or 1
+    if not isinstance(command, Sweep):
+        check_one_process(command)
+    start = _launcher(command, count, console)
+    # This process computes no run, and an accelerator is for the workers.
+    jax.config.update("jax_platforms", "cpu")
+    settle(command, "auto", console)
+    with _planned(command) as out:
+        logs = out.absolute() / files.LOGS
+        began = time.time()
+        first, last = sweep.ENDS if is_search(out) else ENDS
+        option = f"--workers {count}"
+        with (
+            hint(out, first, last, option=option),
+            _follower(out, console) as follow,
+            start(program, _words(command, out), count, logs) as is_working,
+        ):
+            follow(is_working)
+        # A search without any score is given up.
+        advice = f"; jaxfl resume {out} {option} goes on" if (out / first).exists() else ""
+        check(
+            (out / last).exists(),
+            f"no worker is at work, and {out} is not finished{_reason(logs, began)}: see {logs}"
+            f"{advice}",
+        )
+        _show(command, out, console)
+
+
+@contextlib.contextmanager
+def _planned(command: Command) -> Iterator[Path]:
+    """The directory of a comparison or a search that workers can share."""
+    if isinstance(command, Resume):
+        check_workers(command)
+        if is_search(command.directory):
+            check_as_it_began(command)
+            sweep.search_to_resume(command.directory)
+        else:
+            comparison_to_resume(command.directory)
+        yield command.directory
+        return
+    with directory(command.out, "sweep" if isinstance(command, Sweep) else "compare") as out:
+        if isinstance(command, Sweep):
+            options = {"overwrite": command.overwrite, "show_test": command.show_test}
+            sweep.plan_search(*trials_of(command), out, **options)
+        else:
+            options = {"overwrite": command.overwrite, "equal_budget": command.equal_budget}
+            experiment.plan(configs_of(command), out, **options)
+        yield out
+
+
+@contextlib.contextmanager
+def _follower(out: Path, console: Console) -> Iterator[Callable[[Callable[[], bool]], None]]:
+    """What shows the work of workers: a function of whether one of them may still write."""
+    if is_search(out):
+        with SearchFollower(console) as follow_search:
+            yield lambda is_working: watch_search(out, is_working, follow=follow_search)
+        return
+    configs = load_configs(out / files.CONFIGS)
+    measure: Measure = "accuracy" if resolve(configs[0]).source.classes else "rmse"
+    with Follower(configs, console) as follow:
+        yield lambda is_working: watch(out, measure, is_working, follow=follow)
+
+
+def _show(command: Command, out: Path, console: Console) -> None:
+    """Prints what workers have found."""
+    if is_search(out):
+        show_search(out, console)
+    elif isinstance(command, Compare):
+        show_comparison(command, configs_of(command), load_finished([out]), out, console)
+    else:
+        print_scores(load_finished([out]), console)
+        console.print(f"written to {out}", markup=False, highlight=False)
+
+
+def _words(command: Command, out: Path) -> list[str]:
+    """The command line of a worker."""
+    words = ["resume", str(out.absolute()), "--worker"]
+    for path in command.plugin:
+        words += ["--plugin", str(path.absolute())]
+    if isinstance(command, Resume) and command.devices is not None:
+        words += ["--devices", str(command.devices)]
+    if not isinstance(command, Sweep) and command.track is not None:
+        words += ["--track", command.track]
+    return words
+
+
+def _reason(logs: Path, began: float) -> str:
+    """What the last worker of those that began since then has complained about."""
+    lines = []
+    for log in sorted(logs.glob("*"), key=lambda log: log.stat().st_mtime):
+        if log.suffix in (".log", ".out") and log.stat().st_mtime >= began - 1:
+            lines += log.read_text(errors="replace").splitlines()
+    said = [line for line in lines if line.startswith("jaxfl: ")]
+    return f" ({said[-1].removeprefix('jaxfl: '):.300})" if said else ""
+
+
+Start = Callable[
+    [Program, list[str], int, Path], contextlib.AbstractContextManager[Callable[[], bool]]
+]
+
+
+def _launcher(command: Command, count: int, console: Console) -> Start:
+    """What starts the workers, checked before anything is written.
+
+    Within what it returns there are workers; the function that this yields says whether one of them
+    may still write.
+    """
+    gpus = command.gpus_per_worker
+    if command.launcher == "local":
+        shares = _shares_of_gpus(gpus, count)
+        return lambda program, words, count, logs: _local(program, words, shares, logs)
+    options = _parse_slurm(command.slurm)
+    _check_slurm()
+    return lambda program, words, count, logs: _slurm(
+        program, words, count, logs, gpus, options, console
+    )
+
+
+def _shares_of_gpus(each: int | None, count: int) -> list[str | None]:
+    """The GPUs that each worker of this machine sees, as CUDA_VISIBLE_DEVICES has them.
+
+    Raises:
+      InputError: there are fewer.
+    """
+    if each is None:
+        return [None] * count
+    visible = os.environ.get(VISIBLE)
+    names = [str(number) for number in range(len(list(DEVICES.glob(GPUS))))]
+    if visible is not None:
+        names = [name for name in visible.split(",") if name]
+    check(
+        len(names) >= each * count,
+        f"{count} workers with {each} GPUs each are asked for, and this machine has {len(names)}: "
+        "start fewer, or leave out --gpus-per-worker",
+    )
+    return [",".join(names[place * each : (place + 1) * each]) for place in range(count)]
+
+
+@contextlib.contextmanager
+def _local(
+    program: Program, words: list[str], shares: list[str | None], logs: Path
+) -> Iterator[Callable[[], bool]]:
+    with processes(run_worker, [(program, words, share, logs) for share in shares]) as workers:
+        yield lambda: any(worker.is_alive() for worker in workers)
+
+
+def run_worker(program: Program, words: list[str], gpus: str | None, logs: Path) -> None:
+    """A worker, in a process of its own; what it prints is in a file.
+
+    Args:
+      program: the command line.
+      words: its arguments.
+      gpus: the GPUs that it sees; None: as the process that has started it.
+      logs: the directory of the file.
+    """
+    files.lead_output(logs / f"{socket.gethostname()}-{os.getpid()}.log")
+    if gpus is not None:
+        os.environ[VISIBLE] = gpus
+    sys.exit(program(words))
+
+
+@contextlib.contextmanager
+def processes(
+    function: Callable[..., None], arguments: Sequence[tuple]
+) -> Iterator[list[BaseProcess]]:
+    """Within, new processes execute a function; at the end they are waited for.
+
+    An interruption of this process, Ctrl-C or SIGTERM, is passed on to them as SIGTERM.
+
+    Args:
+      function: which a new Python process can import.
+      arguments: of each process.
+    """
+    spawn = multiprocessing.get_context("spawn")
+    workers: list[BaseProcess] = []
+    try:
+        for each in arguments:
+            workers.append(spawn.Process(target=_apart, args=(function, each)))
+            workers[-1].start()
+        yield workers
+        for worker in workers:
+            worker.join()
+    except BaseException:
+        _stop(workers)
+        raise
+
+
+def _apart(function: Callable[..., None], arguments: tuple) -> None:
+    """Executes a function where Ctrl-C at the terminal does not reach it."""
+    os.setpgrp()
+    function(*arguments)
+
+
+def _stop(workers: Sequence[BaseProcess]) -> None:
+    """Stops processes, which may end their rounds before; at once if it is interrupted itself."""
+    for _ in range(2):
+        for worker in workers:
+            worker.terminate()
+        try:
+            for worker in workers:
+                worker.join()
+            return
+        except KeyboardInterrupt:
+            continue
+
+
+def _parse_slurm(pairs: Sequence[str]) -> dict[str, str]:
+    """`("time=02:00:00", "cpus_per_task=4")` -> the options of sbatch.
+
+    Raises:
+      InputError: no pairs, or no time.
+    """
+    options = {"signal": SIGNAL}
+    for pair in pairs:
+        name, equals, value = pair.partition("=")
+        name = name.replace("-", "_")  # as submitit names its own, which these replace
+        check(
+            bool(name and equals and value and "\n" not in pair),
+            f"--slurm {pair!r}: expected KEY=VALUE, an option of sbatch, such as partition=gpu",
+        )
+        options[name] = value
+    check(
+        "time" in options,
+        "--launcher slurm needs the time that a worker may take: add --slurm time=02:00:00",
+    )
+    return options
+
+
+def _check_slurm() -> None:
+    """Raises an `InputError` where no worker can be handed to SLURM."""
+    check(
+        importlib.util.find_spec("submitit") is not None,
+        "--launcher slurm needs submitit, which is not installed: pip install 'jaxfl[slurm]'",
+    )
+    check(
+        shutil.which("sbatch") is not None and shutil.which("srun") is not None,
+        "--launcher slurm, and there is no sbatch here: start it where jobs are submitted, or "
+        "leave it out",
+    )
+
+
+@contextlib.contextmanager
+def _slurm(
+    program: Program,
+    words: list[str],
+    count: int,
+    logs: Path,
+    gpus: int | None,
+    options: dict[str, str],
+    console: Console,
+) -> Iterator[Callable[[], bool]]:
+    import submitit  # pyright: ignore[reportMissingImports]
+
+    try:
+        executor = submitit.SlurmExecutor(folder=logs)
+        executor.update_parameters(
+            job_name="jaxfl",
+            gpus_per_node=gpus,
+            stderr_to_stdout=True,
+            additional_parameters=options,
+        )
+        with executor.batch():
+            jobs = [executor.submit(program, words) for _ in range(count)]
+    except Exception as error:  # what sbatch says, and whatever submitit raises
+        raise InputError(
+            f"SLURM takes no workers ({' '.join(str(error).split()):.300}): mend --slurm, or leave "
+            "out --launcher slurm"
+        ) from error
+    name = jobs[0].job_id.split("_")[0]
+    console.print(f"{count} workers are submitted as job {name}", highlight=False)
+    try:
+        yield lambda: not all(job.done() for job in jobs)
+    except KeyboardInterrupt as stop:
+        raise type(stop)(f"the workers go on: scancel {name} stops them") from stop

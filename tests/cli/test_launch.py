@@ -1,0 +1,257 @@
+"""The command line starts workers, here and by SLURM, and shows what they have done."""
+
+import contextlib
+import json
+import os
+import sys
+from pathlib import Path
+
+import pytest
+from kill import content, same
+
+from jaxfl.cli import launch, main
+from jaxfl.core.errors import InputError
+from jaxfl.experiment.store import files
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["resume", ".", "--worker"], "holds no comparison or search that workers could share"),
+        (
+            ["resume", ".", "--workers", "2"],
+            "holds no comparison or search that workers could share",
+        ),
+        (["resume", ".", "--worker", "--workers", "2"], "--worker is one worker and --workers"),
+        (["compare", "--workers", "0"], "--workers is 0"),
+        (["compare", "--workers", "2", "--cluster"], "a worker is one process"),
+        (["compare", "--gpus-per-worker", "1"], "give --workers, how many"),
+        (["sweep", "--launcher", "slurm"], "give --workers, how many"),
+        (["compare", "--workers", "2", "--slurm", "time=1"], "add --launcher slurm, or leave"),
+        (["compare", "--workers", "2", "--launcher", "slurm"], "add --slurm time=02:00:00"),
+        (
+            ["compare", "--workers", "2", "--launcher", "slurm", "--slurm", "time"],
+            "'time': expected KEY=VALUE, an option of sbatch",
+        ),
+        (
+            ["compare", "--workers", "2", "--gpus-per-worker", "400"],
+            "2 workers with 400 GPUs each are asked for, and this machine has",
+        ),
+    ],
+)
+def test_what_workers_cannot_do_is_refused_in_one_line(words, said, tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    assert main(words) == 2
+    shown = capsys.readouterr().err
+    assert said in shown
+    assert shown.count("\n") == 1
+    assert not list(tmp_path.iterdir())
+
+
+# As conftest.py, so that the bits of another process are those of this one.
+SAME_BITS = ("JAX_DISABLE_MOST_OPTIMIZATIONS", "1")
+OPTIONS = ["--rounds", "2", "--local-steps", "1", "--model", "linear", "--clients", "4"]
+OPTIONS += ["--partition", "iid", "--devices", "1"]
+
+
+@pytest.mark.slow(seconds=30)
+def test_two_workers_are_started_and_their_files_are_those_of_one_process(
+    tmp_path, monkeypatch, capfd
+):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv(*SAME_BITS)
+    names = ("local", "fedavg", "fedprox")
+    words = ["compare", *names, *OPTIONS, "--checkpoint-every", "1", "--out"]
+    assert main([*words, "one"]) == 0
+    capfd.readouterr()
+    assert main([*words, "x", "--workers", "2"]) == 0
+    shown = capfd.readouterr().out
+    for name in names:
+        assert f"{name}: round 2 of 2, accuracy" in shown
+        assert same(content(tmp_path / "x" / name), content(tmp_path / "one" / name))
+    assert "test accuracy in %" in shown
+    assert "written to x" in shown
+    rows = [json.loads(Path(out, "comparison.json").read_text()) for out in ("x", "one")]
+    for row in (*rows[0], *rows[1]):
+        del row["seconds"], row["compile_seconds"]
+    assert rows[0] == rows[1]
+    logs = [log.read_text() for log in (tmp_path / "x" / files.LOGS).iterdir()]
+    assert len(logs) == 2
+    assert sum(log.count("round 1 of 2") for log in logs) == len(names)  # each run once
+    assert main(["resume", "x", "--worker"]) == 0
+    assert "written to x" in capfd.readouterr().out
+    assert main(["resume", "x", "--workers", "2"]) == 2
+    assert "is finished" in capfd.readouterr().err
+
+
+@pytest.mark.slow(seconds=30)
+def test_two_workers_search_and_their_files_are_those_of_one_process(tmp_path, monkeypatch, capfd):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv(*SAME_BITS)
+    words = ["sweep", "fedprox", *OPTIONS, "--over", "batch_size=4,8,16", "mu=0.1,1", "--out"]
+    assert main([*words, "one"]) == 0
+    alone = capfd.readouterr().out
+    assert main([*words, "x", "--workers", "2"]) == 0
+    shown = capfd.readouterr().out
+    assert "6 of 6 trials done" in shown
+    results = [text[text.index("\nfedprox") :] for text in (shown, alone)]
+    assert results[0] == results[1].replace("one", "x")
+    for name in ("search.json", "sweep.json", "best.json"):
+        assert Path("x", name).read_bytes() == Path("one", name).read_bytes()
+    assert {path.name for path in Path("x").iterdir()} == {
+        *(path.name for path in Path("one").iterdir()),
+        files.LOGS,
+    }
+    assert main(["resume", "x", "--worker"]) == 0
+    assert "written to x" in capfd.readouterr().out
+    assert main(["resume", "x", "--workers", "2"]) == 2
+    assert "is finished" in capfd.readouterr().err
+
+
+def start_nothing(*arguments):
+    """A launcher whose workers never begin and never end."""
+    return lambda *arguments: contextlib.nullcontext(lambda: True)
+
+
+@pytest.mark.parametrize(
+    ("watch", "words"),
+    [
+        ("watch", ["compare", "local", *OPTIONS]),
+        ("watch_search", ["sweep", "local", *OPTIONS, "--over", "lr=0.1,0.2"]),
+    ],
+)
+def test_an_interruption_says_how_workers_go_on(watch, words, tmp_path, monkeypatch, capsys):
+    def stop(*arguments, **options):
+        raise KeyboardInterrupt
+
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(launch, "_launcher", start_nothing)
+    monkeypatch.setattr(launch, watch, stop)
+    assert main([*words, "--workers", "2", "--out", "x"]) == 130
+    assert "jaxfl: interrupted: jaxfl resume x --workers 2 goes on" in capsys.readouterr().err
+
+
+def test_the_complaint_of_a_worker_is_shown(tmp_path, monkeypatch, capsys):
+    def fail(*arguments):
+        logs = Path("x", files.LOGS)
+        logs.mkdir()
+        (logs / "host-1.log").write_text("jaxfl: the disk is full\n")
+        return contextlib.nullcontext(lambda: False)
+
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(launch, "_launcher", lambda *arguments: fail)
+    assert main(["compare", "local", *OPTIONS, "--workers", "2", "--out", "x"]) == 2
+    said = " ".join(capsys.readouterr().err.split())
+    assert "no worker is at work, and x is not finished (the disk is full): see" in said
+    assert "jaxfl resume x --workers 2 goes on" in said
+
+
+def test_a_search_without_a_score_does_not_go_on(tmp_path, monkeypatch, capsys):
+    def give_up(*arguments):
+        Path("x", files.PLAN).unlink()
+        return contextlib.nullcontext(lambda: False)
+
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(launch, "_launcher", lambda *arguments: give_up)
+    monkeypatch.setattr(launch, "watch_search", lambda *arguments, **options: None)
+    words = ["sweep", "local", *OPTIONS, "--over", "lr=0.1"]
+    assert main([*words, "--workers", "2", "--out", "x"]) == 2
+    said = capsys.readouterr().err
+    assert "no worker is at work, and x is not finished: see" in said
+    assert "goes on" not in said
+
+
+SUBMITIT = '''
+"""Stands for submitit: a job is executed as it is submitted."""
+import contextlib
+
+SUBMITTED = []
+
+
+class Job:
+    job_id = "17_0"
+
+    def done(self):
+        return True
+
+
+class SlurmExecutor:
+    def __init__(self, folder):
+        SUBMITTED.append(folder)
+
+    def update_parameters(self, **parameters):
+        SUBMITTED.append(parameters)
+
+    def batch(self):
+        return contextlib.nullcontext()
+
+    def submit(self, function, *arguments):
+        SUBMITTED.append(function(*arguments))
+        return Job()
+'''
+
+
+@pytest.fixture
+def slurm(tmp_path, monkeypatch):
+    """SLURM and submitit, or what stands for them."""
+    (tmp_path / "site").mkdir()
+    (tmp_path / "site" / "submitit.py").write_text(SUBMITIT)
+    for name in ("sbatch", "srun"):
+        (tmp_path / "site" / name).write_text("#!/bin/sh\n")
+        (tmp_path / "site" / name).chmod(0o755)
+    monkeypatch.syspath_prepend(str(tmp_path / "site"))
+    monkeypatch.setenv("PATH", f"{tmp_path / 'site'}{os.pathsep}{os.environ['PATH']}")
+    monkeypatch.chdir(tmp_path)
+    yield
+    sys.modules.pop("submitit", None)
+
+
+SLURM = ["--workers", "2", "--launcher", "slurm", "--gpus-per-worker", "1", "--slurm"]
+
+
+@pytest.mark.slow(seconds=8)
+def test_slurm_gets_the_workers_through_submitit(slurm, tmp_path, capsys):
+    options = ["--rounds", "1", "--local-steps", "1", "--model", "linear", "--clients", "5"]
+    slurm_options = ["time=02:00:00", "cpus-per-task=8", "signal=TERM@300"]
+    words = ["compare", "local", *options, "--out", "x", *SLURM, *slurm_options]
+    assert main(words) == 0
+    import submitit  # pyright: ignore[reportMissingImports]
+
+    folder, parameters, *codes = submitit.SUBMITTED
+    assert folder == tmp_path / "x" / files.LOGS
+    assert parameters == {
+        "job_name": "jaxfl",
+        "gpus_per_node": 1,
+        "stderr_to_stdout": True,
+        "additional_parameters": {
+            "time": "02:00:00",
+            "cpus_per_task": "8",
+            "signal": "TERM@300",
+        },
+    }
+    assert codes == [0, 0]
+    assert "2 workers are submitted as job 17" in capsys.readouterr().out
+
+
+def test_slurm_without_slurm_is_refused(tmp_path, monkeypatch, capsys):
+    monkeypatch.setenv("PATH", str(tmp_path))
+    monkeypatch.chdir(tmp_path)
+    assert main(["compare", *SLURM, "time=1"]) == 2
+    assert "needs submitit, which is not installed: pip install" in capsys.readouterr().err
+    (tmp_path / "submitit.py").write_text("")
+    monkeypatch.syspath_prepend(str(tmp_path))
+    assert main(["compare", *SLURM, "time=1"]) == 2
+    assert "there is no sbatch here" in capsys.readouterr().err
+
+
+def test_local_workers_share_the_gpus(monkeypatch, tmp_path):
+    monkeypatch.setenv(launch.VISIBLE, "3,5,6,7")
+    assert launch._shares_of_gpus(2, 2) == ["3,5", "6,7"]
+    assert launch._shares_of_gpus(None, 2) == [None, None]
+    with pytest.raises(InputError, match="this machine has 4: start fewer"):
+        launch._shares_of_gpus(1, 5)
+    monkeypatch.delenv(launch.VISIBLE)
+    monkeypatch.setattr(launch, "DEVICES", tmp_path)
+    for name in ("nvidia0", "nvidia1", "nvidiactl"):
+        (tmp_path / name).touch()
+    assert launch._shares_of_gpus(1, 2) == ["0", "1"]

@@ -1,0 +1,86 @@
+"""Processes share the missing cells of tables: each is run once."""
+
+import functools
+import threading
+import time
+from collections import Counter
+
+import pytest
+from rich.console import Console
+
+from experiments.tables import fill, results, specification
+from jaxfl.cli.launch import processes
+from jaxfl.core.errors import InputError
+
+CELLS = specification.load("pfedgraph.table1").cells(0)[:6]
+
+
+@pytest.fixture
+def computed(tmp_path, monkeypatch):
+    """How often each cell is run; nothing is computed."""
+    counts = Counter()
+
+    def compute(config, **options):
+        counts[results.file_of(config).name] += 1
+        time.sleep(0.02)
+        result = {"scores": {"last": {"deployed": 0.5}}, "clients": {}, "seconds": 1.0}
+        return results.write(config, result, tmp_path)
+
+    monkeypatch.setattr(
+        fill, "is_there", lambda cell: results.file_of(cell.config, tmp_path).exists()
+    )
+    monkeypatch.setattr(results, "claim", functools.partial(results.claim, work=tmp_path / "work"))
+    monkeypatch.setattr(results, "compute", compute)
+    monkeypatch.setattr(specification.Cell, "value", lambda cell, result: 0.5)
+    return counts
+
+
+def shown(cells, ends=float("inf")):
+    console = Console(record=True, width=1000)
+    errors = fill.fill(cells, ends, console)
+    return errors, console.export_text()
+
+
+def test_processes_run_each_cell_once(computed, tmp_path):
+    # A lock of flock is that of an open file, so that threads stand for processes.
+    threads = [threading.Thread(target=shown, args=(CELLS,)) for _ in range(3)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert computed == {results.file_of(cell.config).name: 1 for cell in CELLS}
+    assert not list((tmp_path / "work").iterdir())
+
+
+def test_a_cell_that_another_process_runs_is_no_error(computed):
+    with results.claim(CELLS[0].config):
+        errors, text = shown(CELLS)
+    assert errors == []
+    assert f"other processes run {CELLS[0].column.name}, {CELLS[0].row.name}, seed 0" in text
+    assert sum(computed.values()) == len(CELLS) - 1
+    assert shown(CELLS)[0] == []
+    assert sum(computed.values()) == len(CELLS)
+
+
+def test_a_cell_that_cannot_be_run_is_tried_once_and_named(computed, monkeypatch):
+    def fail(config, **options):
+        raise InputError("there are no such data")
+
+    monkeypatch.setattr(results, "compute", fail)
+    errors, _ = shown(CELLS[:2])
+    assert len(errors) == 2
+    assert all("seed 0: there are no such data" in error for error in errors)
+
+
+def test_no_cell_begins_when_the_time_is_over(computed):
+    assert "the time is over" in shown(CELLS, ends=time.time())[1]
+    assert not computed
+
+
+@pytest.mark.slow(seconds=10)
+def test_an_interruption_ends_the_processes():
+    began = time.time()
+    with pytest.raises(KeyboardInterrupt), processes(time.sleep, [(600,), (600,)]) as started:
+        raise KeyboardInterrupt
+    assert [process.is_alive() for process in started] == [False, False]
+    assert time.time() - began < 300
