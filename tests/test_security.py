@@ -41,6 +41,7 @@ BUILTINS = {"compile", "__import__"}
 # Where the package writes: nothing else may open for writing or change the file system.
 WRITERS = {
     "experiment/store/files.py",
+    "experiment/store/npz.py",
     "experiment/session/checkpoints.py",
     "data/published/prepare.py",
     "simulation/checkpoint.py",

@@ -11,7 +11,7 @@ import sys
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 import numpy as np
 
@@ -49,6 +49,7 @@ TRIALS = "trials.jsonl"  # of a search that is under way: what it has tried
 SWEEP_FILES = (PLAN, TRIALS, "sweep.json", "best.json", *_pictures("sweep"))
 STATES = "clients"  # a directory of the states of clients on disk
 CHECKPOINTS = "checkpoints"  # a directory beside the files of a run
+ROUNDS = "rounds"  # a directory of what a run that is under way has kept of its rounds
 CONFIGS = "configs.json"  # of a comparison that made its runs itself
 INPUTS = "inputs.json"  # of a comparison: the digests of what its runs read
 GRAPHS = _pictures("graphs")  # the picture of their graphs
@@ -194,7 +195,7 @@ def create(directory: Path, names: tuple[str, ...], overwrite: bool) -> None:
     """Makes the directory for files of these names.
 
     With `overwrite`, earlier files of these names are removed, and no others. If these are all
-    names, a run's checkpoints and the states of its clients go with it.
+    names, a run's checkpoints, its rounds and the states of its clients go with it.
     """
     _check_free(directory, overwrite)
     make_directory(directory)
@@ -205,6 +206,7 @@ def create(directory: Path, names: tuple[str, ...], overwrite: bool) -> None:
         if names == EVERYTHING and (was_run or checkpoints(directory)):
             for old in checkpoints(directory):
                 shutil.rmtree(old)
+            remove_pieces(directory / ROUNDS)
             shutil.rmtree(directory / STATES, ignore_errors=True)
 
 
@@ -265,6 +267,25 @@ def checkpoints(directory: Path) -> list[Path]:
     )
 
 
+def pieces(folder: Path, until: int | None = None) -> list[Path]:
+    """The pieces FIRST.npz of the rounds of a run, in their order.
+
+    Args:
+      folder: of the pieces.
+      until: a round; only those that begin by then.
+    """
+    by_round = {int(p.stem): p for p in folder.glob("*.npz") if p.stem.isdecimal()}
+    return [by_round[first] for first in sorted(by_round) if until is None or first <= until]
+
+
+def remove_pieces(folder: Path) -> None:
+    """Removes the pieces of the rounds of a run, and their folder if nothing else is in it."""
+    for file in pieces(folder):
+        file.unlink()
+    with suppress(OSError):
+        folder.rmdir()
+
+
 @contextmanager
 def writing(path: Path) -> Iterator[None]:
     """Within, an error of the system, as a full disk, is an `InputError` that names the path."""
@@ -277,18 +298,25 @@ def writing(path: Path) -> Iterator[None]:
         ) from error
 
 
-def write_file(file: Path, content: bytes | str) -> None:
-    """Writes a file whole or not at all."""
+@contextmanager
+def new_file(file: Path) -> Iterator[BinaryIO]:
+    """Within, a file is written, which is there whole or not at all."""
     draft = file.with_name(f".{file.name}.part")
     with writing(file):
         draft.unlink(missing_ok=True)
         try:
             with draft.open("xb") as stream:  # a new file: a link in its place is not followed
-                stream.write(content.encode() if isinstance(content, str) else content)
+                yield stream
             os.replace(draft, file)
-        except OSError:
+        except BaseException:
             draft.unlink(missing_ok=True)
             raise
+
+
+def write_file(file: Path, content: bytes | str) -> None:
+    """Writes a file whole or not at all."""
+    with new_file(file) as stream:
+        stream.write(content.encode() if isinstance(content, str) else content)
 
 
 def remove(path: Path) -> None:
