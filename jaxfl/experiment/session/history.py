@@ -11,8 +11,10 @@ import jax
 import numpy as np
 from jaxtyping import PyTree
 
+from jaxfl.algorithms import ALGORITHMS
 from jaxfl.core import tree
 from jaxfl.core.errors import check
+from jaxfl.core.facts import facts_of
 from jaxfl.core.version import VERSION
 from jaxfl.experiment.privacy.guarantee import claim
 from jaxfl.experiment.session.availability import time_of
@@ -30,7 +32,7 @@ from jaxfl.experiment.store.records import (
     Summary,
     Traffic,
 )
-from jaxfl.graphs.measures import measure_graph
+from jaxfl.graphs.measures import measure_graph, spectral_gap
 from jaxfl.simulation import mesh
 from jaxfl.simulation.evaluate import Evaluation, Stage, by_stage
 from jaxfl.simulation.statistics import (
@@ -176,6 +178,9 @@ class History:
                 rows[f"{stage}_{part}"] = row
         statistics = make_line(record, benign, self.sizes, self.unseen, self._traffic())
         line: Line = {**statistics, **time_of(self.timing, self.elapsed)}
+        if facts_of(ALGORITHMS[self.config.algorithm]).tells_gap:
+            gap = np.mean([spectral_gap(weights[-1]) for weights in record.info.weights])
+            line["metrics"] = line.get("metrics", {}) | {"spectral_gap": number_or_null(gap)}
         if graph := self._graph_measures(record):
             line["graph"] = graph
         if self.recent:
