@@ -15,6 +15,7 @@ from typing import Literal
 import numpy as np
 
 from jaxfl.core.errors import warn
+from jaxfl.core.options import checked
 from jaxfl.experiment.store import files, npz
 from jaxfl.experiment.store.npz import Member
 
@@ -28,6 +29,7 @@ KEPT = "rounds"
 FIRST = "0/"  # before the names of the weights of the first seed
 
 
+@checked
 def interval(keep: Keep, rounds: int, size: int) -> int:
     """The weights of every so many rounds are kept, beside those of the last round.
 
@@ -67,7 +69,8 @@ class Archive:
           keep: the option `--keep-weights`.
           rounds: of the whole run.
         """
-        self.folder, self.keep, self.rounds = folder, keep, rounds
+        self.folder, self.rounds = folder, rounds
+        self.keep: Keep = keep
         self.done = 0  # rounds that the pieces on disk cover
         self.pieces: dict[Path, list[int]] = {}  # on disk, and the rounds whose weights they hold
         self.digest = hashlib.sha256()  # of the pieces' bytes, one piece after the other
