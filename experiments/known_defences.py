@@ -223,11 +223,18 @@ def program(setting: Setting, source: Source) -> Run:
     """The outcomes of pFedGraph (federations, threat, defence) -> Outcome, one program for all."""
     task = make_task(dataclasses.replace(setting, defend=("accept",)), source)
     malicious = jnp.asarray(malicious_clients(CLIENTS, MALICIOUS))
-    names = ("", "crowd", "copycats", "pushed_down", "backdoor")
+    # By the name that a threat has; each is made of its noise.
+    attacks: dict[str, Callable[[Any], Attack]] = {
+        "crowd": lambda noise: crowd,
+        "copycats": lambda noise: copycats,
+        "pushed_down": lambda noise: pushed_down(source.classes),
+        "backdoor": lambda noise: backdoor(task, source, noise),
+    }
+    names = ["", *attacks]
 
     def final(seed, federation, which, noise, defended, stance):
-        attacks = (crowd, copycats, pushed_down(source.classes), backdoor(task, source, noise))
-        uplinks = [faithful, *(attack_uplink(attack, malicious) for attack in attacks)]
+        uplinks = [faithful]
+        uplinks += [attack_uplink(make(noise), malicious) for make in attacks.values()]
 
         def poison(key, before, after, ids):
             return lax.switch(which, uplinks, key, before, after, ids)

@@ -1,4 +1,5 @@
 import os
+import signal
 import subprocess
 import sys
 
@@ -22,6 +23,10 @@ if "PYTEST_XDIST_WORKER" not in os.environ and QUICK not in os.environ.get("XLA_
         [sys.executable, "-c", "import jax; jax.devices()"], env=flags, capture_output=True
     ).returncode:
         os.environ["XLA_FLAGS"] = flags["XLA_FLAGS"]
+
+# A shell's background jobs ignore Ctrl-C, and so would every program that a test interrupts.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 jax.config.update("jax_numpy_rank_promotion", "raise")
 jax.config.update("jax_num_cpu_devices", 4)  # one device serves, unless a test takes a mesh

@@ -22,7 +22,7 @@ from benchmarks.kernels.attention import attention_kernels
 from benchmarks.kernels.inputs import Kernel, Peer, models, rows, stochastic, symmetric, with_cells
 from jaxfl.algorithms.steps import admm
 from jaxfl.graphs import topology
-from jaxfl.kernels import amp, consensus, propagate, robust, similarity, simplex
+from jaxfl.kernels import amp, consensus, projection, propagate, robust, similarity
 from jaxfl.kernels.attention import layer_norm
 from jaxfl.kernels.bipartition import bipartition
 from jaxfl.kernels.cluster import centres, kmeans, nearest
@@ -206,7 +206,7 @@ for _name in ("cosine", "mix"):
 # Kernels of matrices [M, M], which do not depend on D.
 OF_PAIRS = {
     "project_rows": Kernel(
-        simplex.project_rows,
+        projection.project_rows,
         rows,
         _none,
         _square,
@@ -214,7 +214,7 @@ OF_PAIRS = {
         | {name: Peer(*peer) for name, peer in _QUADRATIC.items()},
     ),
     "project_capped_rows": Kernel(
-        lambda x: simplex.project_capped_rows(x, jnp.full(x.shape, 4 / x.shape[0])),
+        lambda x: projection.project_capped_rows(x, jnp.full(x.shape, 4 / x.shape[0])),
         rows,
         _none,
         _square,

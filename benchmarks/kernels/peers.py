@@ -16,7 +16,7 @@ from scipy.optimize import minimize
 from scipy.spatial import distance
 from sklearn.cluster import KMeans
 
-from jaxfl.kernels.simplex import capped_rows_by_jaxopt
+from jaxfl.kernels.projection import capped_rows_by_jaxopt
 
 NEGATIVE_SLOPE = 0.2  # of the LeakyReLU in attention
 

@@ -152,7 +152,8 @@ def compute(
         and (current is None or current == began)
     )
     if current is not None and current != began:
-        out.mkdir(parents=True, exist_ok=True)
+        # An earlier run is removed first: with the new mark it would count as one of this code.
+        files.create(out, files.EVERYTHING, overwrite=True)
         files.write_json(mark, current)
     # A checkpoint every tenth of the run: a stop costs no more than that.
     every = max(config.rounds // 10, 1)

@@ -2,9 +2,10 @@
 
 from typing import Annotated, NamedTuple
 
+import jax
 import jax.numpy as jnp
 from jax import lax
-from jaxtyping import Array, Bool
+from jaxtyping import Array, Bool, Int
 
 from jaxfl.algorithms.steps.choice import deploy_choice, offer, train_choice
 from jaxfl.algorithms.steps.composition import compose
@@ -85,12 +86,15 @@ def fedsem(task: Task, *, clusters: Annotated[int, COUNT] = 5) -> Algorithm:
         before = state.server
         ids, _, reported, received, *_ = uploads
         counted = reported | ~reported.any()
+
+        def first_clusters() -> Int[Array, "m"]:
+            # What did not arrive may be anything, and k-means measures all models in one unit.
+            initial = tree.broadcast(jax.tree.map(lambda x: x[0], before.centres), ids.size)
+            models = tree.choose(counted, received, initial)
+            return kmeans(stream(key, "server"), models, ids, clusters, counted).assignment
+
         # Expectation: each client joins the nearest centre.
-        cluster = lax.cond(
-            before.begun,
-            lambda: nearest(received, before.centres),
-            lambda: kmeans(stream(key, "server"), received, ids, clusters, counted).assignment,
-        )
+        cluster = lax.cond(before.begun, lambda: nearest(received, before.centres), first_clusters)
         # Of a client whose message was lost the server knows what it knew before.
         cluster = jnp.where(reported, cluster, state.record)
         # Maximisation: a centre is the mean of its members.

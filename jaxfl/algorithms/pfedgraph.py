@@ -26,7 +26,7 @@ from jaxfl.core.types import (
 )
 from jaxfl.kernels.alignment import Alignment, misalignment
 from jaxfl.kernels.mixing import isolate, mix, size_weights
-from jaxfl.kernels.similarity import LARGEST, Measure, inverse_norms, similarities
+from jaxfl.kernels.similarity import LARGEST_SQUARE, Measure, inverse_norms, similarities
 from jaxfl.kernels.simplex import Solver, alpha_for_groups, collaboration_rows, measured_rows
 from jaxfl.kernels.sketch import sketches
 from jaxfl.training.batch_statistics import trainable
@@ -182,7 +182,7 @@ def pfedgraph(
             leaves = sketches(stream(key, "server"), leaves, sketch)
         caps = jnp.asarray(cap)[ids][:, ids] if getattr(cap, "ndim", 0) else cap
         # A client that has not reported is in nobody's program: the others share its weight by (4).
-        scores = jnp.where(reported[None], similarities(leaves, measure, snap), -LARGEST)
+        scores = jnp.where(reported[None], similarities(leaves, measure, snap), -LARGEST_SQUARE)
         strength = balance if group is None else alpha_for_groups(scores, reported, group)
         return collaboration_rows(
             scores,

@@ -48,7 +48,6 @@ from jaxfl.cli.options import (
     Sweep,
 )
 from jaxfl.cli.output import (
-    lead_nowhere,
     open_closed_streams,
     output_of_command,
     output_of_errors,
@@ -100,7 +99,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
             execute(arguments, console, errors)
         console.file.flush()
     except BrokenPipeError:  # as `| head -1` does
-        lead_nowhere(sys.stdout)
         return 1
     except InputError as error:
         errors.print(f"jaxfl: {visible(str(error))}", style="red", markup=False)

@@ -2,6 +2,7 @@
 
 import contextlib
 import dataclasses
+import os
 from collections.abc import Sequence
 from datetime import datetime
 from pathlib import Path
@@ -42,7 +43,7 @@ from jaxfl.experiment.config import (
     parse_value,
     preset,
 )
-from jaxfl.experiment.config.hints import check_fields
+from jaxfl.experiment.config.hints import check_fields, option
 from jaxfl.experiment.session.run import to_resume
 from jaxfl.experiment.store import files
 from jaxfl.experiment.store.files import read_arrays
@@ -138,10 +139,10 @@ def plugins(paths: Sequence[Path]) -> tuple[str, ...]:
 
 def resume(command: Resume, console: Console) -> None:
     """`jaxfl resume`."""
-    if (command.directory / files.PLAN).is_file():
+    if os.path.isfile(command.directory / files.PLAN):
         resume_search(command, console)
         return
-    if (command.directory / files.CONFIGS).is_file():
+    if os.path.isfile(command.directory / files.CONFIGS):
         resume_comparison(command, console)
         return
     config = to_resume(command.directory, command.rounds)
@@ -287,9 +288,11 @@ def sweep(command: Sweep, console: Console) -> None:
 
 def resume_search(command: Resume, console: Console) -> None:
     """`jaxfl resume`, of a search."""
+    fixed = ("rounds", "devices", "track", "coordinator", "processes", "process", "cluster")
+    names = [option(name) for name in fixed if getattr(command, name) not in (None, False)]
     check(
-        (command.rounds, command.devices, command.track) == (None, None, None),
-        "a search goes on as it began: leave out --rounds, --devices and --track",
+        not names,
+        f"a search goes on as it began, in one process: leave out {' and '.join(names)}",
     )
     config, plan = search.search_to_resume(command.directory)
     settle(command, config.devices, console)

@@ -1,5 +1,6 @@
 """The commands about finished runs."""
 
+import os
 from pathlib import Path
 
 import numpy as np
@@ -48,7 +49,7 @@ def predict(command: Predict, console: Console) -> None:
     """`jaxfl predict`."""
     run = experiment.load(command.directory)
     check(
-        command.out is None or command.overwrite or not command.out.exists(),
+        command.out is None or command.overwrite or not os.path.exists(command.out),
         f"{command.out} exists: choose another --out, or add --overwrite",
     )
     arrays = read_npz(command.input, ("x",), ("y",))

@@ -111,10 +111,10 @@ class Compare(TrackOption, PresetOption, ProcessOptions, Plugins, SettingOptions
 
 @dataclass(frozen=True)
 class Resume(TrackOption, ProcessOptions, Plugins):
-    """Go on with a run that was stopped, from its newest checkpoint."""
+    """Go on with a run, a comparison or a search that was stopped."""
 
     directory: Annotated[tyro.conf.Positional[Path], tyro.conf.arg(metavar="[DIR]")] = Path()
-    """directory of the run; the working directory if not given"""
+    """directory of the run, the comparison or the search; the working directory if not given"""
     devices: Annotated[int | None, DEVICES] = None
     """devices of each process, if not as many as before; the result is then equal up to rounding"""
     rounds: Annotated[int | None, MANY] = None

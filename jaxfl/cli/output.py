@@ -29,6 +29,8 @@ def open_closed_streams() -> None:
 class Output:
     """A stream of text that leads nowhere as soon as it takes no more text.
 
+    A letter that the encoding of the stream lacks is written by its number, with a backslash.
+
     It is what a `rich.console.Console` takes for a file.
 
     Args:
@@ -45,10 +47,17 @@ class Output:
         """Writes the text, or drops it."""
         if self._takes_text:
             try:
-                self._stream.write(text)
+                self._write(text)
             except OSError as error:
                 self._give_up(error)
         return len(text)
+
+    def _write(self, text: str) -> None:
+        try:
+            self._stream.write(text)
+        except UnicodeEncodeError as error:
+            content = text.encode(error.encoding, "backslashreplace")
+            self._stream.write(content.decode(error.encoding))
 
     def flush(self) -> None:
         """Writes what the stream has kept, or drops it."""

@@ -4,6 +4,7 @@ They are run only where the command line names them: no config, checkpoint or fi
 """
 
 import importlib.util
+import os
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -21,7 +22,7 @@ def run_plugins(files: Sequence[str]) -> None:
     """
     for name in files:
         file = Path(name)
-        check(file.is_file(), f"--plugin {name}: there is no such file, give a Python file")
+        check(os.path.isfile(file), f"--plugin {name}: there is no such file, give a Python file")
         module_name = f"jaxfl_plugin_{file.stem}"
         spec = importlib.util.spec_from_file_location(module_name, file)
         if spec is None or spec.loader is None:

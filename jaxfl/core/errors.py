@@ -11,6 +11,16 @@ class InputError(ValueError):
     """Bad input: the message says what was wrong, what was expected and how to mend it."""
 
 
+class UnknownName(InputError):
+    """A name that is not among those that jaxfl or a plug-in has.
+
+    Example:
+      >>> check_name("algorithm", "mine", ["fedavg", "local"])
+      Traceback (most recent call last):
+      jaxfl.core.errors.UnknownName: unknown algorithm 'mine': choose from fedavg, local
+    """
+
+
 class Diverged(RuntimeError):
     """A run stops because a client's update is not finite; the message says whose and when."""
 
@@ -54,7 +64,7 @@ def check(ok: bool | np.bool_, message: str) -> None:
 
 
 def check_name(kind: str, name: str, names: Iterable[str], otherwise: str = "") -> None:
-    """Raises an `InputError` that offers the nearest known names, unless `name` is one of them.
+    """Raises an `UnknownName` that offers the nearest known names, unless `name` is one of them.
 
     Args:
       kind: what the name stands for, in the singular ("algorithm", "data set").
@@ -65,12 +75,12 @@ def check_name(kind: str, name: str, names: Iterable[str], otherwise: str = "") 
     Example:
       >>> check_name("algorithm", "fedavgg", ["fedavg", "local"])
       Traceback (most recent call last):
-      jaxfl.core.errors.InputError: unknown algorithm 'fedavgg': did you mean fedavg?
+      jaxfl.core.errors.UnknownName: unknown algorithm 'fedavgg': did you mean fedavg?
     """
     names = sorted(names)
     if name not in names:
         otherwise = otherwise or f"choose from {', '.join(names)}"
-        raise InputError(f"unknown {kind} {name!r}: {did_you_mean(name, names) or otherwise}")
+        raise UnknownName(f"unknown {kind} {name!r}: {did_you_mean(name, names) or otherwise}")
 
 
 def did_you_mean(name: str, names: Iterable[str]) -> str:

@@ -1,5 +1,6 @@
 """Arrays of numbers that a user gives in a NumPy file; nothing is ever unpickled."""
 
+import os
 from pathlib import Path
 from zipfile import BadZipFile
 
@@ -27,7 +28,7 @@ def read_npy(file: str | Path, what: str) -> np.ndarray:
     """
     path = Path(file)
     check(
-        path.suffix == ".npy" and path.is_file(),
+        path.suffix == ".npy" and os.path.isfile(path),
         f"{what} in {path}: expected a .npy file that exists",
     )
     try:

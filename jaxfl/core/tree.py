@@ -61,12 +61,17 @@ def finite(stacked: PyTree, clients: int) -> Bool[Array, "m"]:
       >>> finite(jnp.array([[1.0, 2.0], [3.0, jnp.nan]]), 2).tolist()
       [True, False]
     """
-    each = [jnp.isfinite(x).reshape(clients, -1).all(axis=1) for x in jax.tree.leaves(stacked)]
+    return _all_leaves(jnp.isfinite, stacked, clients)
+
+
+def _all_leaves(holds: Callable, stacked: PyTree, clients: int) -> Bool[Array, "m"]:
+    """For which of the stacked models a condition holds of all entries [M]."""
+    each = [holds(x).reshape(clients, -1).all(axis=1) for x in jax.tree.leaves(stacked)]
     return functools.reduce(jnp.logical_and, each, jnp.ones(clients, bool))
 
 
 # Squares of a hundred million numbers of this size have a finite sum in float32.
-LARGEST = 1e15
+LARGEST_ENTRY = 1e15
 
 
 def finite_squares(stacked: PyTree, clients: int) -> Bool[Array, "m"]:
@@ -78,8 +83,7 @@ def finite_squares(stacked: PyTree, clients: int) -> Bool[Array, "m"]:
       >>> finite_squares(jnp.array([[1.0, 2.0], [3.0, 1e38], [jnp.nan, 0.0]]), 3).tolist()
       [True, False, False]
     """
-    small = jax.tree.map(lambda x: jnp.where(jnp.abs(x) <= LARGEST, x, jnp.inf), stacked)
-    return finite(small, clients)
+    return _all_leaves(lambda x: jnp.abs(x) <= LARGEST_ENTRY, stacked, clients)
 
 
 def choose(condition: Bool[Array, "m"], new: PyTree, old: PyTree) -> PyTree:

@@ -28,7 +28,7 @@ MOSTLY = 0.75
 @checked
 def federate(
     source: Source,
-    parts: Parts,
+    parts: Parts | np.ndarray,
     *,
     val: float = 0.2,
     own: float = 0.2,
@@ -42,7 +42,8 @@ def federate(
 
     Args:
       source: the data set. On a CPU the federation may share its arrays: do not write to them.
-      parts: rows of its training set for each client, shuffled, as the partitions return them.
+      parts: rows of its training set for each client, shuffled, as the partitions return them; or
+        a matrix with the rows of a client in each row.
       val: fraction of each client's examples for validation, rounded down.
       own: fraction of each client's examples for testing if `test` is "own", rounded down.
       test: what a client is tested on. "reweighted": the whole test set, where an example's weight
@@ -131,8 +132,13 @@ def federate(
     return Federation(_by_rows(x, y, trains), validation, held_out)
 
 
-def check_parts(parts: Parts, examples: int) -> Parts:
+def check_parts(parts: Parts | np.ndarray, examples: int) -> Parts:
     """The rows of each client as arrays.
+
+    Args:
+      parts: a list of the rows of each client, a matrix with them in its rows, or an array of such
+        arrays.
+      examples: how many there are.
 
     Raises:
       InputError: there is no client, or rows are something else than numbers of examples.
@@ -142,8 +148,11 @@ def check_parts(parts: Parts, examples: int) -> Parts:
       Traceback (most recent call last):
       jaxfl.core.errors.InputError: client 0 holds the row 7 of 5 examples: expected rows from 0 ...
     """
+    several = isinstance(parts, list | tuple)
+    if isinstance(parts, np.ndarray):
+        several = parts.ndim == 2 or (parts.ndim == 1 and parts.dtype == object)
     check(
-        isinstance(parts, list | tuple) and len(parts) > 0,
+        several and len(parts) > 0,
         f"the partition is {type(parts).__name__} of length "
         f"{len(parts) if hasattr(parts, '__len__') else 0}: expected a list with an array of row "
         "numbers for each client, one or more",

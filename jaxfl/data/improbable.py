@@ -22,6 +22,8 @@ ORDERED = 10
 MISSED = 5
 # Test examples a label from which on it is no chance that one has none.
 A_LABEL = 10
+# Numbers of an example from which on they may be the pixels of an image.
+PIXELS = 64
 # Shapes of the published images by the names of their files.
 PUBLISHED = {
     "mnist": (28, 28, 1),
@@ -76,15 +78,27 @@ def warn_improbable(source: Source, splits: Splits | None = None) -> None:
 def _unscaled(source: Source) -> str:
     """Images whose values are bytes, kept as floats."""
     x = source.x_train
-    if x.ndim < 3 or x.dtype.kind != "f" or source.scale != 1.0:
+    if x.ndim < 2 or x.dtype.kind != "f" or source.scale != 1.0:
         return ""
     some = x[:LOOKED_AT]
     low, high = some.min(), some.max()
-    if low < 0 or not 1 < high <= 255 or (high < 128 and (some != np.round(some)).any()):
+    if low < 0 or not 1 < high <= 255:
+        return ""
+    whole = (some == np.round(some)).all()
+    if x.ndim == 2:
+        # Rows of pixels, and no counts.
+        images = whole and high == 255 and x.shape[1] >= PIXELS
+    elif x.ndim == 3:
+        images = whole
+    else:
+        # Images that were resized are no whole numbers.
+        images = whole or high >= 128
+    if not images:
         return ""
     return (
         f"x_train holds values from {low:g} to {high:g} as {x.dtype}, which models see as they "
-        "are: store images as uint8, which are divided by 255, or scale them to [0, 1]"
+        "are: if these are images, store them as uint8, which are divided by 255, or scale them to "
+        "[0, 1]"
     )
 
 

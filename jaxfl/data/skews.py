@@ -217,8 +217,10 @@ def _by_proportions(
             proportions = rng.dirichlet(np.full(clients, beta)) * (sizes < fair)
             # With a tiny beta NumPy's old generator divides 0 by 0.
             proportions = np.nan_to_num(proportions, nan=0.0)
-            if proportions.sum() == 0:  # only clients with a full share were drawn
-                proportions = (sizes < fair).astype(float)
+            if proportions.sum() == 0:
+                # Beside the numbers of clients with a full share, all were too small for a float.
+                # As beta goes to 0, one of the other clients gets the whole class.
+                proportions[rng.choice(np.flatnonzero(sizes < fair))] = 1.0
             cuts = (np.cumsum(proportions / proportions.sum())[:-1] * len(rows)).astype(int)
             for client, piece in enumerate(np.split(rows, cuts)):
                 parts[client].append(piece)

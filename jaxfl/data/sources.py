@@ -54,7 +54,7 @@ def list_data_sets(directory: str | os.PathLike | None = None) -> dict[str, str]
     if folder is None:
         return library
     check(
-        folder.is_dir(),
+        os.path.isdir(folder),
         f"the data folder {folder} does not exist or is not a folder: "
         "correct --data-dir or JAXFL_DATA_DIR",
     )
@@ -86,14 +86,15 @@ def load(name: str, directory: str | os.PathLike | None = None) -> Source:
     """
     check_known(name, directory)
     folder = data_dir(directory)
-    if name in SOURCES:
+    # Without a folder there are only the embedded sets.
+    if name in SOURCES or folder is None:
         own = None if folder is None else folder / f"{name}.npz"
         check(
             own is None or not own.exists(),
             f"{name} is the name of an embedded data set, and {own} has it too: rename the file",
         )
         return SOURCES[name]()
-    file = Path(folder or "") / f"{_file_stems().get(name, name)}.npz"
+    file = folder / f"{_file_stems().get(name, name)}.npz"
     if not file.exists():
         prepare(name, file.parent)
     source = READERS.get(name, from_npz)(file)

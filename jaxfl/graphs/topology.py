@@ -4,6 +4,7 @@ Graphs of servers are symmetric [S, S]. A network of clients is a sequence of gr
 (receiver, sender), one for each round in turn; most have one graph.
 """
 
+import os
 from collections.abc import Callable
 from pathlib import Path
 from typing import NamedTuple
@@ -151,7 +152,7 @@ def given_network(graph: str | ArrayLike, directed: bool) -> np.ndarray:
         # Gossip also takes a hierarchy, which has weights of its own.
         names = DIRECTED_NETWORKS if directed else (*NETWORKS, "hierarchy")
         check(
-            Path(graph).suffix == ".npy" and Path(graph).is_file(),
+            Path(graph).suffix == ".npy" and os.path.isfile(graph),
             f"graph of {'push_sum' if directed else 'gossip'} is {graph!r}: expected a .npy file "
             f"that exists, or one of {', '.join(names)}",
         )

@@ -11,7 +11,7 @@ from jaxtyping import Array, Bool, Float, Int, Key, PyTree
 from jaxfl.core.options import checked
 from jaxfl.core.shapes import Stack
 from jaxfl.kernels.mixing import leave_out, mix
-from jaxfl.kernels.similarity import LARGEST, squared_distances_in_unit
+from jaxfl.kernels.similarity import LARGEST_SQUARE, squared_distances_in_unit
 
 # Candidates for each seed of k-means++.
 CANDIDATES = 3
@@ -140,7 +140,7 @@ def kmeans(
     smallest = jnp.full(clusters, largest_id, ids.dtype).at[best].min(counted_ids)
     number = jnp.sum(smallest[None] < smallest[:, None], axis=1)
     result = division(number[best].astype(jnp.int32))[0]
-    return result._replace(inertia=jnp.minimum(result.inertia * unit * unit, LARGEST))
+    return result._replace(inertia=jnp.minimum(result.inertia * unit * unit, LARGEST_SQUARE))
 
 
 @checked

@@ -5,8 +5,8 @@ from jax import lax
 from jaxtyping import Array, Bool, Float
 
 from jaxfl.core.options import checked
+from jaxfl.kernels.projection import project_rows
 from jaxfl.kernels.similarity import root
-from jaxfl.kernels.simplex import project_rows
 
 # Steps of the accelerated projected gradient method; fewer where nothing changes any more.
 MOST_STEPS = 1000

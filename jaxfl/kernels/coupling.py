@@ -11,6 +11,7 @@ import optax
 from jaxtyping import Array, Float
 
 from jaxfl.core.options import checked
+from jaxfl.core.tree import LARGEST_ENTRY
 from jaxfl.core.types import Scalar
 from jaxfl.kernels.server import UNDER_ROOT
 
@@ -70,7 +71,7 @@ def update(learner: Learner, grad: Float[Array, "*qq"], rate: Scalar) -> Learner
       >>> bool(strength(update(start, jnp.array(3.0), 0.1)) < strength(start))
       True
     """
-    grad = jnp.clip(jnp.nan_to_num(grad), -1e15, 1e15).astype(learner.theta.dtype)
+    grad = jnp.clip(jnp.nan_to_num(grad), -LARGEST_ENTRY, LARGEST_ENTRY).astype(learner.theta.dtype)
     # The gradient by theta.
     (grad,) = jax.vjp(jax.nn.softplus, learner.theta)[1](grad)
     updates, opt_state = optax.adam(rate, eps_root=UNDER_ROOT).update(grad, learner.opt_state)

@@ -7,6 +7,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from jaxfl.core.options import checked
+from jaxfl.kernels.similarity import LARGEST_SQUARE
 
 
 @checked
@@ -31,7 +32,7 @@ def fomo_weights(
     gain = jnp.where(
         distances > 0, (before[:, None] - losses) / jnp.where(distances > 0, distances, 1.0), 0.0
     )
-    gain = jnp.where(gain > 0, jnp.minimum(gain, 1e30), 0.0)
+    gain = jnp.where(gain > 0, jnp.minimum(gain, LARGEST_SQUARE), 0.0)
     # The largest becomes 1, unless all are 0, so that the sum does not overflow.
     largest = gain.max(axis=1, keepdims=True)
     gain = gain / jnp.where(largest > 0, largest, 1.0)

@@ -17,8 +17,8 @@ from jaxfl.core.options import checked
 from jaxfl.core.shapes import Stack
 from jaxfl.core.types import Scalar
 from jaxfl.kernels.mixing import size_weights
-from jaxfl.kernels.similarity import LARGEST, cosine, similarities
-from jaxfl.kernels.simplex import project_rows
+from jaxfl.kernels.projection import project_rows
+from jaxfl.kernels.similarity import LARGEST_SQUARE, cosine, similarities
 
 # Bounds of log_alpha where it is used: alpha is not more than 150 times as large or as small.
 WIDEST = 5.0
@@ -123,10 +123,10 @@ def learned_rows(
     similarity = jnp.tensordot(parameters.similarity, measures, axes=1, precision=Precision.HIGHEST)
     similarity = similarity + parameters.own * jnp.eye(M)
     # A shift of a row changes nothing, so the largest entry needs no derivative.
-    largest = jnp.where(reported[None], similarity, -LARGEST).max(axis=1, keepdims=True)
+    largest = jnp.where(reported[None], similarity, -LARGEST_SQUARE).max(axis=1, keepdims=True)
     below = jnp.where(reported[None], similarity - lax.stop_gradient(largest), 0.0)
-    scaled_up = jnp.maximum(below * (0.5 / balance), -LARGEST)
-    target = jnp.where(reported[None], prior[None] + scaled_up, -LARGEST)
+    scaled_up = jnp.maximum(below * (0.5 / balance), -LARGEST_SQUARE)
+    target = jnp.where(reported[None], prior[None] + scaled_up, -LARGEST_SQUARE)
     return project_smoothly(target, soft / M)
 
 

@@ -9,6 +9,9 @@ from jaxfl.core.shapes import Stack
 from jaxfl.core.types import Scalar
 from jaxfl.kernels.similarity import inverse_norms, squared_differences
 
+# Cosines of float32 models that differ by less than this are equal.
+ROUNDING = 1e-5
+
 
 @checked
 def trimmed_mean(stacked: Stack, trim: Scalar, reported: Bool[Array, "m"]) -> PyTree:
@@ -141,7 +144,10 @@ def foolsgold(cosines: Float[Array, "m m"], reported: Bool[Array, "m"]) -> Float
     """How much of each update counts, from 1 to 0 where updates are more alike than all others.
 
     Fung, Yoon and Beschastnikh, "The Limitations of Federated Learning in Sybil Settings", RAID
-    2020, Algorithm 1, https://arxiv.org/abs/1808.04866, with kappa = 1.
+    2020, Algorithm 1, https://arxiv.org/abs/1808.04866, with kappa = 1. As in the authors' code, no
+    update counts as less alike than 0 to the one nearest to it.
+
+    Where all updates are alike up to rounding, all count as nothing, for nobody differs.
 
     Args:
       cosines: of the updates [M, M]; the diagonal does not matter.
@@ -154,14 +160,17 @@ def foolsgold(cosines: Float[Array, "m m"], reported: Bool[Array, "m"]) -> Float
     """
     pairs = reported[:, None] & reported[None] & ~jnp.eye(reported.size, dtype=bool)
     cosines = jnp.where(pairs, cosines, 0.0)
-    nearest = jnp.where(pairs, cosines, -1.0).max(axis=1, initial=-1.0)
+    nearest = cosines.max(axis=1, initial=0.0)
     # Pardoning: a client is less like one that is more like somebody else.
     larger = nearest[None] > nearest[:, None]
     ratio = nearest[:, None] / jnp.where(nearest == 0, 1.0, nearest)[None]
     pardoned = jnp.where(larger, cosines * ratio, cosines)
     unlike = jnp.clip(1 - jnp.where(pairs, pardoned, -1.0).max(axis=1, initial=-1.0), 0.0, 1.0)
+    unlike = jnp.where(unlike > ROUNDING, unlike, 0.0)
     largest = jnp.max(unlike, where=reported, initial=0.0)
     factors = jnp.minimum(unlike / jnp.where(largest > 0, largest, 1.0), 0.99)
-    # The logit, which is -inf at 0.
-    logits = jnp.log(factors) - jnp.log1p(-factors)
-    return jnp.clip(logits + 0.5, 0.0, 1.0)
+    # The logit, which is -inf at 0 and has no derivative there.
+    positive = factors > 0
+    inside = jnp.where(positive, factors, 0.5)
+    logits = jnp.log(inside) - jnp.log1p(-inside)
+    return jnp.where(positive, jnp.clip(logits + 0.5, 0.0, 1.0), 0.0)

@@ -19,12 +19,13 @@ from jaxtyping import Array, Float, PyTree
 
 from jaxfl.core.options import checked
 from jaxfl.core.shapes import Stack
+from jaxfl.core.tree import LARGEST_ENTRY
 from jaxfl.core.types import Scalar
 
 Measure = Literal["cosine", "dice", "inner", "l2", "l1"]
 
 # Values beyond count as this one: sums and multiples of it are still finite.
-LARGEST = 1e30
+LARGEST_SQUARE = LARGEST_ENTRY**2
 
 
 @checked
@@ -120,12 +121,12 @@ def similarities(
         values = cosine(stacked) if measure == "cosine" else dice(stacked)
         return values if snap is None else jnp.where(values > snap, 1.0, values)
     if measure == "l1":
-        return -jnp.minimum(distances_l1(stacked), LARGEST)
+        return -jnp.minimum(distances_l1(stacked), LARGEST_SQUARE)
     if measure == "l2":
         return -distances_l2(stacked)
     rescaled, power = scaled(stacked)
     products = gram(rescaled)
-    return jnp.clip(products * power[:, None] * power[None], -LARGEST, LARGEST)
+    return jnp.clip(products * power[:, None] * power[None], -LARGEST_SQUARE, LARGEST_SQUARE)
 
 
 @checked
@@ -167,7 +168,7 @@ def distances_l2(stacked: Stack) -> Float[Array, "m m"]:
         largest = jnp.abs(half).max(axis=1)
         relative = half / jnp.where(largest > 0, largest, 1.0)[:, None]
         norms = root(jnp.sum(relative**2, axis=1))
-        return jnp.minimum(norms * jnp.minimum(largest, LARGEST), LARGEST / 2) * 2
+        return jnp.minimum(norms * jnp.minimum(largest, LARGEST_SQUARE), LARGEST_SQUARE / 2) * 2
 
     return lax.map(distances_to, matrix)
 
@@ -187,7 +188,7 @@ def squared_distances(stacked: Stack) -> Float[Array, "m m"]:
       [[0.0, 25.0], [25.0, 0.0]]
     """
     distances, unit = squared_distances_in_unit(stacked)
-    return jnp.minimum(distances * unit * unit, LARGEST)
+    return jnp.minimum(distances * unit * unit, LARGEST_SQUARE)
 
 
 @checked
@@ -226,7 +227,7 @@ def squared_differences(stacked: Stack) -> Float[Array, "m m"]:
     matrix = _matrix(stacked)
 
     def distances_to(row: Float[Array, "d"]) -> Float[Array, "m"]:
-        return jnp.minimum(jnp.sum((matrix - row[None]) ** 2, axis=1), LARGEST)
+        return jnp.minimum(jnp.sum((matrix - row[None]) ** 2, axis=1), LARGEST_SQUARE)
 
     return lax.map(distances_to, matrix)
 

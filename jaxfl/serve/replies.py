@@ -74,11 +74,11 @@ def _upload(reply: Message, form: ExchangeForm) -> tuple[tuple[Up, ...], int, fl
     content = content_of(reply)
     ups = unpack_ups(content, form.sent)
     told = jax.tree.leaves([(up.plain, up.before) for up in ups])
-    finite = all((np.abs(x) <= tree.LARGEST).all() for x in told)
+    finite = all((np.abs(x) <= tree.LARGEST_ENTRY).all() for x in told)
     if not finite:
         raise InputError(
-            f"a number beside the model is not finite or beyond {tree.LARGEST:g}: expected numbers "
-            "whose squares have a finite sum"
+            f"a number beside the model is not finite or beyond {tree.LARGEST_ENTRY:g}: expected "
+            "numbers whose squares have a finite sum"
         )
     record = content.metric_records.get(METRICS, {})
     size = record.get("num-examples")

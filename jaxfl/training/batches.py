@@ -7,6 +7,7 @@ from jaxtyping import Array, Bool, Int, Shaped
 
 from jaxfl.core import order
 from jaxfl.core.errors import InputError
+from jaxfl.core.ragged import Ragged, is_ragged
 from jaxfl.core.types import PRNGKey
 
 
@@ -73,6 +74,25 @@ def minibatches(
         counts &= epoch < epochs
     position = epoch * length + within
     return rows[rank[jnp.where(counts, position, 0)]], counts
+
+
+def read(x: Array | Ragged, index: tuple, real: Bool[Array, ""]) -> Array:
+    """The examples of a batch; zeros if none of them is real.
+
+    What is computed of padding is masked later. But padding may hold NaN, and a derivative of what
+    masks a NaN is NaN.
+
+    Args:
+      x: examples, or their targets. A `Ragged` array holds no padding.
+      index: of the examples.
+      real: whether one of them counts.
+
+    Example:
+      >>> read(jnp.array([jnp.nan, 2.0]), (jnp.array([0, 0]),), jnp.array(False)).tolist()
+      [0.0, 0.0]
+    """
+    examples = x[index]
+    return examples if is_ragged(x) else jnp.where(real, examples, jnp.zeros((), x.dtype))
 
 
 def _sequence(key: PRNGKey, count: Int[Array, ""], length: int) -> Int[Array, "l"]:

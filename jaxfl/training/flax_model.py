@@ -38,10 +38,12 @@ from jaxfl.core.types import Dataset, Params, PRNGKey
 from jaxfl.training.batch_statistics import STATISTICS, change_term, of_statistics
 from jaxfl.training.loop import sum_parts
 from jaxfl.training.module_layers import (
+    call_arguments,
     check_evaluation,
     check_features,
     check_recomputable,
     check_training,
+    first_input,
     layers_of_call,
 )
 
@@ -111,8 +113,6 @@ def functions(
     check_evaluation(name, layers, trains)
     averaged = stateful and statistics == "averaged"
     recomputed = stateful and not averaged
-    if recomputed:
-        check_recomputable(shapes[STATISTICS], layers)
     # A layer may have a number of that name.
     has_features = callable(getattr(module, "features", None))
     takes_train = has_features and "train" in inspect.signature(module.features).parameters
@@ -164,6 +164,8 @@ def functions(
     for batch in (2, 3):
         x = jax.ShapeDtypeStruct((batch, *example.shape[1:]), example.dtype)
         _, passes[batch] = layers_of_call(train_all, shapes, x, jax.random.key(0))
+    if recomputed:
+        check_recomputable(shapes[STATISTICS], passes[2])
     check_training(name, passes)
     on = {layer.path for layer in passes[2] if layer.trains}
 
@@ -217,7 +219,8 @@ def _counting(mask: Array, momenta: dict | None = None) -> AbstractContextManage
     def intercept(call: Callable, arguments: tuple, named: dict, context: Any):
         norm = context.module
         if isinstance(norm, nn.BatchNorm) and context.method_name == "__call__":
-            rows = counts.reshape(-1, *[1] * (arguments[0].ndim - 1))
+            x = first_input(call_arguments(norm, arguments, named))
+            rows = counts.reshape(-1, *[1] * (x.ndim - 1))
             named = named | {"mask": rows}
             if momenta is not None:
                 momenta[norm.path] = norm.momentum
@@ -284,13 +287,11 @@ def _constant_statistics(model: Params) -> Params:
 
 def _training_calls(module: nn.Module) -> AbstractContextManager:
     """A context in which the module calls itself with train=True, unless it says otherwise."""
-    names = inspect.signature(type(module).__call__)
 
     def intercept(call: Callable, arguments: tuple, named: dict, context: Any):
-        if context.method_name == "__call__" and context.module.path == ():
-            given = names.bind_partial(context.module, *arguments, **named).arguments
-            if "train" not in given:
-                named = named | {"train": True}
+        outermost = context.method_name == "__call__" and context.module.path == ()
+        if outermost and "train" not in call_arguments(module, arguments, named):
+            named = named | {"train": True}
         return call(*arguments, **named)
 
     return nn.intercept_methods(intercept)

@@ -13,6 +13,7 @@ from jaxtyping import Array, Int, PyTree
 from jaxfl.core import order, tree
 from jaxfl.core.ragged import Ragged, is_ragged
 from jaxfl.core.types import Dataset
+from jaxfl.training.batches import read
 
 
 def repeat(step: Callable, start: PyTree, count: Int[Array, ""], *, most: int) -> PyTree:
@@ -109,8 +110,9 @@ def sum_parts(function: Callable, data: Dataset, size: int) -> PyTree:
     """The sum of a function over parts of a client's examples, of `size` rows each.
 
     Parts after the last example that counts are not computed. Rows that are 0 in the mask, as those
-    that fill the last part, are copies of an example that counts: padding may hold NaN. If such
-    rows add nothing to the function's value, padding changes no bit of the sum.
+    that fill the last part, are copies of an example that counts, or zeros if there is none:
+    padding may hold NaN. If such rows add nothing to the function's value, padding changes no bit
+    of the sum.
 
     Args:
       function: a part [size, ...] -> pytree.
@@ -124,6 +126,7 @@ def sum_parts(function: Callable, data: Dataset, size: int) -> PyTree:
       6.0
     """
     n = data.mask.size
+    real = (data.mask > 0).any()
 
     def examples(number: Array) -> Dataset:
         rows = number * size + jnp.arange(size)
@@ -131,7 +134,7 @@ def sum_parts(function: Callable, data: Dataset, size: int) -> PyTree:
         mask = jnp.where(rows < n, data.mask[places], jnp.zeros((), data.mask.dtype))
         # As in local training: the gather of sorted rows is not fused into what follows.
         places = jnp.sort(order.real_only(data.mask, places))
-        return Dataset(data.x[places], data.y[places], mask)
+        return Dataset(read(data.x, (places,), real), read(data.y, (places,), real), mask)
 
     def shapes(x: Array | Ragged) -> jax.ShapeDtypeStruct:
         return jax.ShapeDtypeStruct((size, *x.shape[1:]), x.dtype)

@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 
 import jax
 from flax import linen as nn
+from flax.core.tracers import current_trace
 from jaxtyping import PyTree
 
 from jaxfl.core.errors import InputError, check, warn
@@ -27,6 +28,8 @@ class Layer(NamedTuple):
     norm: bool
     # whether it does what it should do in training: take the batch's statistics, drop values
     trains: bool
+    # JAX's trace of the call; a scan over layers traces its body several times
+    trace: Any = None
 
     @property
     def name(self) -> str:
@@ -55,15 +58,14 @@ def layers_of_call(
     def intercept(call: Callable, positional: tuple, named: dict, context: Any):
         layer = context.module
         if context.method_name == "__call__" and isinstance(layer, (nn.BatchNorm, *_DROPOUT)):
-            signature = inspect.signature(type(layer).__call__)
-            given = signature.bind_partial(layer, *positional, **named).arguments
+            given = call_arguments(layer, positional, named)
             norm = isinstance(layer, nn.BatchNorm)
             if norm or _rate(layer) != 0:
                 option = "use_running_average" if norm else "deterministic"
                 off = given.get(option)
                 off = getattr(layer, option) if off is None else off
-                first = list(given.values())[1]  # after the layer itself
-                layers.append(Layer(layer.path, first.shape, norm, not off))
+                shape = first_input(given).shape
+                layers.append(Layer(layer.path, shape, norm, not off, current_trace()))
         return call(*positional, **named)
 
     with nn.intercept_methods(intercept):
@@ -71,6 +73,28 @@ def layers_of_call(
             # A function of its own: JAX keeps no trace of it, in which no layer would be called.
             return jax.eval_shape(lambda *values: function(*values), *arguments), layers
         return function(*arguments), layers
+
+
+def call_arguments(layer: nn.Module, positional: tuple, named: dict) -> dict[str, Any]:
+    """The arguments that a call of a module gives, by their names and in the order of its hints.
+
+    Example:
+      >>> call_arguments(nn.BatchNorm(), (), {"use_running_average": True, "x": 3})
+      {'x': 3, 'use_running_average': True}
+    """
+    bound = inspect.signature(type(layer).__call__).bind_partial(layer, *positional, **named)
+    # The first one is the layer itself.
+    return dict(list(bound.arguments.items())[1:])
+
+
+def first_input(arguments: dict[str, Any]) -> Any:
+    """The first of the arguments of a call, which is the layer's input.
+
+    Example:
+      >>> first_input({"x": 3, "use_running_average": True})
+      3
+    """
+    return next(iter(arguments.values()))
 
 
 _DROPOUT = (nn.Dropout, nn.MultiHeadDotProductAttention)
@@ -170,16 +194,34 @@ def check_features(name: str, layers: Sequence[Layer]) -> None:
 def check_recomputable(statistics: PyTree, layers: Sequence[Layer]) -> None:
     """Raises an `InputError` unless all statistics are those of BatchNorm, which are recomputed.
 
+    A BatchNorm takes those of its batch in training, and one pass calls it once.
+
     Args:
       statistics: the collection, as nested dicts.
-      layers: that the module calls.
+      layers: that the module calls in training.
 
     Example:
       >>> check_recomputable({"SpectralNorm_0": {"sigma": jnp.ones(())}}, [])
       Traceback (most recent call last):
       jaxfl.core.errors.InputError: SpectralNorm_0/sigma is no statistic of a BatchNorm, and only...
     """
-    paths = {layer.path for layer in layers if layer.norm}
+    paths = set()
+    calls = []
+    for layer in layers:
+        if not layer.norm:
+            continue
+        check(
+            layer.trains,
+            f"{layer.name} keeps its running statistics in training, and recomputed statistics are "
+            "not known then: choose statistics=averaged, or give it use_running_average=not train",
+        )
+        check(
+            (layer.path, layer.trace) not in calls,
+            f"{layer.name} is called more than once in a pass, and statistics are recomputed for "
+            "layers that are called once: choose statistics=averaged, or a layer for each call",
+        )
+        paths.add(layer.path)
+        calls.append((layer.path, layer.trace))
     for keys, _ in jax.tree_util.tree_leaves_with_path(statistics):
         names = tuple(key.key for key in keys)
         if names[:-1] not in paths:

@@ -159,7 +159,7 @@ def supervised(
       micro: number of examples whose gradient is computed at a time, see
         `gradients.accumulated_gradient`.
         None: 16 for a model with convolutions on a CPU, where the patches of more examples do not
-        fit into the cache; otherwise the whole batch.
+        fit into the cache; otherwise the whole batch. With batch statistics always the whole batch.
       chunk: clients trained side by side, see `over_clients`; "auto" is "all" for a model
         without convolutions.
       statistics: those of BatchNorm are a part of the model and are sent and mixed ("averaged"), or
@@ -223,6 +223,8 @@ def supervised(
     leaves = jax.tree.leaves(jax.eval_shape(init, jax.random.key(0)))
     convolutional = any(leaf.ndim == 4 for leaf in leaves)
     parts: Micro = "auto" if micro is None and convolutional else micro
+    # Batch statistics are those of a whole batch, and so are the gradients.
+    parts = None if pure.whole_batch else parts
     if chunk == "auto" and not convolutional:
         chunk = "all"
 
@@ -245,7 +247,7 @@ def supervised(
         """Predictions of a narrower type in float32."""
         return predictions.astype(jnp.promote_types(predictions.dtype, jnp.float32))
 
-    def in_float32(function: Callable) -> Callable:
+    def in_wide_type(function: Callable) -> Callable:
         return lambda params, x: widened(function(*cast(params, x)))
 
     def predict(params: Params, x: Array, mask: Array, key: PRNGKey):
@@ -264,11 +266,11 @@ def supervised(
     head = getattr(model, "head", None) or None
     problem = Problem(
         init,
-        in_float32(pure.apply),
+        in_wide_type(pure.apply),
         error,
         score,
         head,
-        features=None if pure.features is None else in_float32(pure.features),
+        features=None if pure.features is None else in_wide_type(pure.features),
         predict=predict,
         recall=None if pure.recall is None else on_model_inputs(pure.recall),
         training_features=pure.training_features and features_of(pure.training_features),

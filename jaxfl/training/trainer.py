@@ -26,7 +26,7 @@ from jaxfl.core.types import (
     PRNGKey,
     Scalar,
 )
-from jaxfl.training.batches import minibatches
+from jaxfl.training.batches import minibatches, read
 from jaxfl.training.gradients import accumulated_gradient, private
 from jaxfl.training.loop import repeat, repeat_in_lanes
 from jaxfl.training.optimizers import Optimizer, optimizer_of_round
@@ -190,12 +190,13 @@ def trainer(
         counts = batches.counts[(*client, number)]
         # The order within a batch does not change its mean. With sorted rows, XLA on CPU does not
         # fuse the gather into the operations after it, which is faster. The rows that do not count
-        # come last: copies of the last one that does, for padding may hold NaN, and then so would
-        # the derivative of what masks it.
+        # come last: copies of the last one that does, for padding may hold NaN, see `read`.
         rows = batches.rows[(*client, number)]
         rows = jnp.sort(jnp.where(counts, rows, jnp.max(jnp.where(counts, rows, 0))))
         mask = jnp.arange(batch_size) < jnp.count_nonzero(counts)
-        batch = Dataset(data.x[(*client, rows)], data.y[(*client, rows)], mask)
+        index = (*client, rows)
+        real = counts.any()
+        batch = Dataset(read(data.x, index, real), read(data.y, index, real), mask)
         key = jax.random.fold_in(batches.key[client], number)
         own_anchor = jax.tree.map(lambda x: x[client], anchor)
         grads, aux = gradient(params, batch, own_anchor, key)

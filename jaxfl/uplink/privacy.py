@@ -27,7 +27,8 @@ def gaussian(clip: Scalar, noise: Scalar) -> Uplink:
     `before`.
 
     Args:
-      clip: largest L2 norm of an update, over all of its parameters.
+      clip: largest L2 norm of an update, over all of its parameters, before what is sent is rounded
+        to the type of the parameters.
       noise: standard deviation of the noise on each parameter, in units of `clip`; with 0 updates
         are only clipped, which protects nothing.
 
@@ -44,14 +45,22 @@ def gaussian(clip: Scalar, noise: Scalar) -> Uplink:
     check_range(NOT_NEGATIVE, noise=noise)
 
     def send(key: PRNGKey, before: Params, after: Params) -> Params:
-        start, unflatten = flatten_util.ravel_pytree(before)
-        update = flatten_util.ravel_pytree(after)[0] - start
+        # A norm in bfloat16 is up to 1 % too small. What is sent is rounded at the end alone, after
+        # the noise, so that it tells no more than the sum itself.
+        start, unflatten = flatten_util.ravel_pytree(jax.tree.map(_wide, before))
+        update = flatten_util.ravel_pytree(jax.tree.map(_wide, after))[0] - start
         clipped = update * (clip / jnp.maximum(root(jnp.sum(update * update)), clip))
         normal = jax.random.normal(key, start.shape, start.dtype)
-        return unflatten(start + clipped + noise * clip * normal)
+        upload = unflatten(start + clipped + noise * clip * normal)
+        return jax.tree.map(lambda x, b: x.astype(b.dtype), upload, before)
 
     def uplink(key: PRNGKey, before: Params, after: Params, ids: Int[Array, "m"]) -> Params:
         keys = jax.vmap(jax.random.fold_in, (None, 0))(key, ids)
         return jax.vmap(send)(keys, before, after)
 
     return uplink
+
+
+def _wide(x: Array) -> Array:
+    """The numbers in float32, or in their own type if that is wider."""
+    return x.astype(jnp.promote_types(x.dtype, jnp.float32))

@@ -10,6 +10,7 @@ import pickle
 import re
 import sys
 import typing
+from itertools import pairwise
 from pathlib import Path
 
 import jax
@@ -23,10 +24,12 @@ from jaxfl.cli.commands import COMMANDS
 from jaxfl.core.options import takes_numbers
 from jaxfl.experiment.config import Setting
 from jaxfl.experiment.config.fields import SEED
-from jaxfl.experiment.config.hints import notes_of
+from jaxfl.experiment.config.hints import marked, notes_of, option
+from jaxfl.experiment.config.notes import PATH
 
 HUGE = "1" + 30 * "0"
 DEEP = 100_000 * "["
+LONG = "a." + 300 * "b"  # no system has files with such names
 
 
 def npz(name, **changes):
@@ -868,6 +871,24 @@ REPORTS = [
     (["report", "tables/above"], "tables/above holds no finished run"),
 ]
 
+LONG_NAMES = [
+    (["run", "gossip", "--hyper", f"graph={LONG}.npy"], "expected a .npy file that exists"),
+    (["sweep", "gossip", "--over", f"graph={LONG}.npy,ring"], "expected a .npy file that exists"),
+    ([*RUN, "--durations", f"{LONG}.npy"], "expected a .npy file that exists"),
+    ([*RUN, "--work-file", f"{LONG}.npy"], "expected a .npy file that exists"),
+    ([*RUN, "--data-dir", LONG], "does not exist or is not a folder"),
+    ([*RUN, "--config", LONG], "as a config (File name too long)"),
+    ([*RUN, "--plugin", LONG], "there is no such file"),
+    ([*RUN, "--no-keep-models", "--store", LONG], "(File name too long): free or choose a place"),
+    (["resume", LONG], "holds no run to resume"),
+    (["predict", LONG, "--input", "good.npz"], "holds no finished run"),
+    (["predict", "runs/good", "--input", LONG], "holds no finished run"),
+    (["report", LONG], "is no directory"),
+    (["report", "runs/good", "--html", LONG], "cannot be a file (File name too long)"),
+    (["prepare", "mnist", "--data-dir", LONG], "cannot make the data folder"),
+    (["prepare", "mnist", *DATA, "--tfds-manual-dir", LONG], "does not exist"),
+]
+
 BAD = [
     *NAMES,
     *COMMAND_LINES,
@@ -881,6 +902,7 @@ BAD = [
     *CONFIGS,
     *FOLDERS,
     *REPORTS,
+    *LONG_NAMES,
 ]
 
 
@@ -937,6 +959,16 @@ def test_the_parser_speaks_in_one_line_wherever_it_is_printed(encoding, here, ca
     monkeypatch.setenv("TERM", "xterm")
     assert main(["prepare"]) == 2
     assert capsys.readouterr().err.startswith("jaxfl: Missing from jaxfl prepare: NAME which one: ")
+
+
+def test_the_table_tries_a_long_name_for_every_path():
+    names = marked(Setting, PATH)
+    for command in COMMANDS:
+        hints = typing.get_type_hints(command, include_extras=True)
+        named = {name: hint for name, hint in hints.items() if "Positional" not in str(hint)}
+        names |= {name for name, hint in named.items() if "Path" in str(hint)}
+    tried = {before for words, _ in BAD for before, word in pairwise(words) if len(word) > 255}
+    assert {option(name) for name in names} <= tried
 
 
 def test_the_table_tries_every_number_and_every_command():

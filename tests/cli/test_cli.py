@@ -45,6 +45,7 @@ def without_times(rows):
 
 RUN_FILES = {
     "config.json",
+    "inputs.json",
     "metrics.jsonl",
     "summary.json",
     "clients.npz",
@@ -602,7 +603,7 @@ def test_a_config_of_an_earlier_version_still_loads():
     later |= {"stragglers": 0.0, "least_work": 0.0, "drop_stragglers": False}
     later |= {"speeds": None, "speed_seed": 0, "durations": None, "arrivals": "synchronous"}
     later |= {"target": None, "top_edges": None, "data_seed": None}
-    later |= {"format": ["png"], "keep_weights": "auto"}
+    later |= {"format": ["png"], "plugin": [], "smallest": 10, "keep_weights": "auto"}
     assert load("x/config.json") == earlier | later
 
 

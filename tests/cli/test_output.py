@@ -76,3 +76,12 @@ def test_help_that_cannot_be_written_is_one_line(monkeypatch, capsys):
     monkeypatch.setattr(sys, "stdout", Broken(errno.ENOSPC))
     assert main(["report", "--help"]) == 2
     assert capsys.readouterr().err.count("\n") == 1
+
+
+@pytest.mark.parametrize("command", [List, Run])
+def test_letters_that_the_encoding_lacks_are_written_by_their_numbers(command, monkeypatch):
+    stream = io.TextIOWrapper(io.BytesIO(), encoding="ascii")
+    monkeypatch.setattr(sys, "stdout", stream)
+    monkeypatch.setitem(COMMANDS, command, lambda _, console: console.print("0.5 \u00b1 0.1"))
+    assert main([command.__name__.lower(), "local"]) == 0
+    assert stream.buffer.getvalue() == b"0.5 \\xb1 0.1\n"

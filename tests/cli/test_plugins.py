@@ -1,6 +1,7 @@
 """Python files of the user's own add to what the command line knows by name."""
 
 import json
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -8,6 +9,9 @@ import pytest
 import jaxfl
 from jaxfl.algorithms import ALGORITHMS
 from jaxfl.cli import main
+from jaxfl.core.errors import InputError
+from jaxfl.experiment.config.text import config_from
+from jaxfl.experiment.studies.sweep import resume_search
 from jaxfl.models import MODELS
 
 NET = """
@@ -57,6 +61,25 @@ def test_no_config_runs_a_plugin(tmp_path, capsys):
     (tmp_path / "c.json").write_text(json.dumps({"algorithm": "fedavg", "plugin": ["mine.py"]}))
     assert main(["run", "--config", str(tmp_path / "c.json")]) == 2
     assert "plugin" in capsys.readouterr().err
+
+
+def test_an_unknown_name_of_a_config_may_be_one_of_its_plug_in():
+    content = {"algorithm": "mine", "plugin": ["mine.py"]}
+    with pytest.raises(InputError, match=r"algorithm 'mine': .*\(the run had --plugin mine\.py"):
+        config_from(content, Path("c.json"))
+    conflict = {"algorithm": "fedavg", "local_steps": 1, "local_epochs": 1, "plugin": ["mine.py"]}
+    with pytest.raises(InputError, match="both --local-steps and --local-epochs") as error:
+        config_from(conflict, Path("c.json"))
+    assert "plugin" not in str(error.value)
+
+
+def test_an_unknown_name_of_a_search_may_be_one_of_its_plug_in(tmp_path):
+    config = {"algorithm": "fedavg", "plugin": ["mine.py"]}
+    inputs = {"data": [], "files": {}}
+    plan = {"config": config, "points": [{"model": "net"}], "show_test": False, "inputs": inputs}
+    (tmp_path / "search.json").write_text(json.dumps(plan))
+    with pytest.raises(InputError, match=r"unknown model 'net': .*\(the run had --plugin mine\.py"):
+        resume_search(tmp_path)
 
 
 @pytest.mark.parametrize(

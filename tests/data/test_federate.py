@@ -5,7 +5,7 @@ from toys import equal
 from jaxfl.core.errors import InputError
 from jaxfl.core.types import Pool
 from jaxfl.data import dirichlet, federate, load, pathological
-from jaxfl.data.federate import group_order, label_counts
+from jaxfl.data.federate import check_parts, group_order, label_counts
 
 SOURCE = load("digits")
 PARTS = dirichlet(SOURCE.y_train, 10, seed=0, beta=0.3)
@@ -74,6 +74,16 @@ def test_leaking_puts_the_test_set_in_the_place_of_the_validation_part(test):
 def test_clients_with_the_same_labels_stand_together():
     order = group_order(label_counts(SOURCE, pathological(SOURCE.y_train, 10, seed=0)))
     assert (order.reshape(5, 2) % 5 == np.arange(5)[:, None]).all()
+
+
+def test_a_partition_may_be_a_matrix_or_an_array_of_arrays():
+    matrix = np.random.default_rng(0).permutation(1430).reshape(10, -1)
+    arrays = np.empty(2, object)
+    arrays[:] = [np.array([2, 0]), np.array([1])]
+    for parts in (matrix, arrays):
+        for own, expected in zip(check_parts(parts, 1437), parts, strict=True):
+            np.testing.assert_array_equal(own, expected)
+    assert federate(SOURCE, matrix, val=0.0).train.x.shape[:2] == (10, 143)
 
 
 def test_bad_input():

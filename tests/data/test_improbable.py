@@ -21,7 +21,8 @@ def ordered(labels):
     ("arrays", "message"),
     [
         ((BYTES.astype(np.float32), LABELS), "x_train holds values from 0 to 255 as float32"),
-        ((BYTES * 0.9, LABELS), "store images as uint8"),
+        ((BYTES * 0.9, LABELS), "if these are images, store them as uint8"),
+        ((BYTES.reshape(200, 64).astype(float), LABELS), "x_train holds values from 0 to 255"),
         ((X, LABELS.astype(float)), "y_train holds the whole numbers 0 to 3 as float"),
         ((X, LABELS, X[:40], np.zeros(40, int)), "all 40 examples of the test set have the label"),
         ((X, LABELS, X[:60], np.arange(60) % 3), "the test set has no example of label 3"),
@@ -40,6 +41,9 @@ def test_arrays_that_are_improbable_bring_a_line(arrays, message):
         (BYTES.astype(np.uint8), LABELS),
         (BYTES / 255, LABELS),
         (RNG.normal(20, 5, size=(200, 30, 2)), LABELS),  # windows of a time series
+        (RNG.uniform(30, 130, size=(200, 24, 1)), LABELS),  # heart rates
+        (RNG.poisson(2, size=(200, 300)).astype(float), LABELS),  # counts of words
+        (BYTES.reshape(200, 64)[:, :9].astype(float), LABELS),  # nine numbers of an example
         (X, 1.0 + LABELS),  # ratings from 1
         (X, X[:, 0]),
         (X, np.abs(X[:, 0]).round()[np.argsort(X[:, 1])] * 2),  # whole numbers with gaps
@@ -87,6 +91,8 @@ def test_partitions_of_the_library_bring_none(name):
         ([], "one or more"),
         ({"north": np.arange(5)}, "the partition is dict"),
         ("iid", "the partition is str"),
+        (np.arange(10), "the partition is ndarray of length 10: expected a list"),
+        (np.zeros((2, 2, 2), int), "the partition is ndarray of length 2: expected a list"),
     ],
 )
 def test_partitions_of_other_forms_are_refused(parts, message, without_types):

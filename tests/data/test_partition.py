@@ -76,6 +76,13 @@ def test_dirichlet_gives_a_full_client_nothing_of_further_classes():
     assert (held[before >= 60] == 0).all()
 
 
+@pytest.mark.parametrize("partition", [dirichlet, niid_bench_dirichlet])
+@pytest.mark.parametrize("beta", [1e-3, 1e-5])
+def test_with_a_tiny_beta_one_client_holds_nearly_all_of_a_label(partition, beta):
+    shares = [counts(partition(LABELS, 5, seed, beta=beta)).max(axis=0) / 60 for seed in range(5)]
+    assert np.mean(shares) > 0.98
+
+
 def test_the_rows_of_niid_bench_are_those_that_pfedgraphs_code_prints():
     """`noniid` in its data_partition.py, after np.random.seed: numbers that this code returned."""
     parts = niid_bench_dirichlet(np.repeat(np.arange(3), 40), 4, seed=1, beta=0.5)

@@ -180,6 +180,8 @@ def telling_cells(name: str) -> list[specification.Cell]:
 WITH_CELLS = [name for name in specification.names() if specification.load(name).rows]
 
 
+# Few examples are improbable data, of which a run warns.
+@pytest.mark.filterwarnings("ignore::jaxfl.core.errors.RunWarning")
 @pytest.mark.slow(seconds=30)
 @pytest.mark.parametrize("name", WITH_CELLS)
 def test_a_table_runs_on_stand_ins_of_its_data(name):
@@ -215,3 +217,27 @@ def test_a_run_that_is_stopped_in_its_last_stretch_is_not_run_again(folder, monk
     result = results.compute(config, folder / "last", **given)
     assert result["fingerprint"] == {"loss": [1.0]}
     assert results.read(config, folder / "last") == result
+
+
+def test_a_run_of_earlier_code_does_not_pass_for_one_of_this_code(tmp_path, monkeypatch):
+    """The run that takes its place is stopped while it compiles, when it has written nothing."""
+    config = tiny(tmp_path)
+    out = tmp_path / "runs" / results.file_of(config).stem
+    out.mkdir(parents=True)
+    for name in ("config.json", "summary.json"):
+        (out / name).write_text("{}")
+    (out / "fingerprint.json").write_text('{"loss": [1.0]}')
+
+    def stop(*arguments, **options):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(results, "execute", stop)
+    for _ in range(2):
+        with pytest.raises(KeyboardInterrupt):
+            results.compute(
+                config,
+                tmp_path / "results",
+                tmp_path / "runs",
+                fingerprint=lambda config: {"loss": [2.0]},
+            )
+        assert not (out / "summary.json").exists()

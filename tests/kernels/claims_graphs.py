@@ -21,6 +21,11 @@ from jaxfl.kernels import (
     robust,
     sparse,
 )
+from jaxfl.kernels.projection import (
+    capped_rows_by_jaxopt,
+    project_capped_rows,
+    project_rows,
+)
 from jaxfl.kernels.similarity import (
     cosine,
     dice,
@@ -37,12 +42,9 @@ from jaxfl.kernels.similarity import (
 )
 from jaxfl.kernels.simplex import (
     alpha_for_groups,
-    capped_rows_by_jaxopt,
     collaboration_rows,
     fill_rows,
     measured_rows,
-    project_capped_rows,
-    project_rows,
 )
 
 RING = jnp.ones((2, 2)) - jnp.eye(2)  # two servers, of two clusters each
@@ -536,9 +538,9 @@ TABLE = [
         "none",
         degree=0,
     ),
-    Kernel("simplex.project_rows", lambda c: project_rows(grid(c)), "pairs", "simplex"),
-    Kernel("simplex.project_capped_rows", capped, "pairs", "simplex"),
-    Kernel("simplex.capped_rows_by_jaxopt", capped_by_jaxopt, "pairs", "simplex"),
+    Kernel("projection.project_rows", lambda c: project_rows(grid(c)), "pairs", "simplex"),
+    Kernel("projection.project_capped_rows", capped, "pairs", "simplex"),
+    Kernel("projection.capped_rows_by_jaxopt", capped_by_jaxopt, "pairs", "simplex"),
     Kernel(
         "sparse.largest_edges", lambda c: sparse.largest_edges(ranked(c), 2), "pairs", "nonnegative"
     ),

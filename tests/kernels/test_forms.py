@@ -14,8 +14,8 @@ from jaxfl import kernels
 from jaxfl.core.errors import InputError
 from jaxfl.core.shapes import Stack
 from jaxfl.kernels.mixing import mix
+from jaxfl.kernels.projection import project_rows
 from jaxfl.kernels.similarity import cosine
-from jaxfl.kernels.simplex import project_rows
 
 
 def public_functions():

@@ -11,7 +11,16 @@ from draws import clients, draws, extreme, general, moderate, seeds
 from hypothesis import given
 from hypothesis import strategies as st
 
-from jaxfl.kernels import amp, bipartition, consensus, fomo, mixing, propagate, similarity, simplex
+from jaxfl.kernels import (
+    amp,
+    bipartition,
+    consensus,
+    fomo,
+    mixing,
+    projection,
+    propagate,
+    similarity,
+)
 
 jit = functools.cache(jax.jit)
 HUGE = [np.float32(10.0**power) for power in (3, 10, 20, 30)]
@@ -26,9 +35,9 @@ def of_clients(c):  # one program with most results that are checked below
         "leaves": bipartition.bipartition(line(c), c.ids % 2, c.ids),
         "leaves_cubed": bipartition.bipartition(line(c) ** 3, c.ids % 2, c.ids),
         "split": split_clusters(c),
-        "projected": simplex.project_rows(c.models),
-        "again": simplex.project_rows(simplex.project_rows(c.models)),
-        "capped": simplex.project_capped_rows(c.models, jnp.full(c.models.shape, 0.6)),
+        "projected": projection.project_rows(c.models),
+        "again": projection.project_rows(projection.project_rows(c.models)),
+        "capped": projection.project_capped_rows(c.models, jnp.full(c.models.shape, 0.6)),
         "contraction": propagate.contraction(graph(c), 2),
         "attentive": amp.attentive(-line(c), 1e4, 9.0),
         "sizes": mixing.size_weights(c.sizes),

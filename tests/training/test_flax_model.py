@@ -134,6 +134,39 @@ def test_bad_modules_are_refused():
     assert Normed.head == normed().problem.head
 
 
+class Named(nn.Module):
+    """`Plain` with the input of BatchNorm by its name."""
+
+    @nn.compact
+    def __call__(self, x, train: bool = False):
+        return nn.Dense(2)(nn.BatchNorm(use_running_average=not train, momentum=0.8)(x=x))
+
+
+def test_batch_norm_takes_its_input_by_name_too():
+    x = jax.random.normal(KEY, (6, 8))
+    results = []
+    for module in (Plain(), Named()):
+        problem = jaxfl.classification(module, jnp.zeros(8)).problem
+        assert problem.predict
+        results.append(problem.predict(problem.init(KEY), x, jnp.arange(6) < 4, KEY))
+    equal(*results)
+
+
+@pytest.mark.parametrize("micro", [4, 16])
+def test_gradients_with_batch_statistics_are_those_of_whole_batches(micro):
+    """As those of the training step, whatever `micro` says, which has a default of the platform."""
+    data = opposite_groups(clients=4, sizes=SIZES)
+    ids = jnp.arange(4)
+    answers = []
+    for size in (None, micro):
+        task = jaxfl.classification(Plain(), jnp.zeros(8), batch_size=32, micro=size)
+        models = tree.broadcast(task.problem.init(KEY), 4)
+        loss = data_loss(task.problem)
+        asked = KEY, models, data.train, ids
+        answers.append((task.gradient(loss)(*asked), task.evaluate(loss)(*asked)))
+    equal(*answers)
+
+
 def test_a_client_without_examples_has_a_finite_loss_and_gradient():
     task = normed()
     empty = Dataset(jnp.zeros((1, 12, 8)), jnp.zeros((1, 12), int), jnp.zeros((1, 12), bool))

@@ -8,6 +8,7 @@ from flax import linen as nn
 
 import jaxfl
 from jaxfl.core.errors import InputError, RunWarning
+from jaxfl.core.types import Dataset
 
 KEY = jax.random.key(0)
 
@@ -65,6 +66,29 @@ class Frozen(nn.Module):
         return nn.Dense(2)(nn.BatchNorm(use_running_average=True)(x.mean(axis=1)))
 
 
+class Half(nn.Module):
+    @nn.compact
+    def __call__(self, x, train):
+        return nn.BatchNorm(use_running_average=not train)(x), None
+
+
+class Twice(nn.Module):
+    @nn.compact
+    def __call__(self, x, train=False):
+        half = Half()
+        return nn.Dense(2)(half(half(x.mean(axis=1), train)[0], train)[0])
+
+
+class Scan(nn.Module):
+    """Three layers whose program is traced several times."""
+
+    @nn.compact
+    def __call__(self, x, train=False):
+        axes = {"params": 0, "batch_stats": 0}
+        layers = nn.scan(Half, axes, split_rngs={"params": True}, in_axes=nn.broadcast, length=3)
+        return nn.Dense(2)(layers()(x.mean(axis=1), train)[0])
+
+
 @pytest.mark.parametrize(
     ("module", "options", "message"),
     [
@@ -83,6 +107,8 @@ class Frozen(nn.Module):
         (Attention(), {}, "dropout MultiHeadDotProductAttention_0 of Attention is off in training"),
         (On(), {}, "Dropout_0 of On does in evaluation what it does in training"),
         (Spectral(), {"statistics": "recomputed"}, "Dense_0/kernel/sigma is no statistic of a Ba"),
+        (Frozen(), {"statistics": "recomputed"}, "BatchNorm_0 keeps its running statistics in"),
+        (Twice(), {"statistics": "recomputed"}, "Half_0/BatchNorm_0 is called more than once in a"),
     ],
     ids=lambda value: type(value).__name__ if isinstance(value, nn.Module) else "",
 )
@@ -95,6 +121,18 @@ def test_modules_that_would_train_on_what_nobody_meant_are_refused(module, optio
 def test_dropout_of_rate_0_and_statistics_that_are_averaged_pass():
     for module in (Deterministic(rate=0.0), Spectral()):
         jaxfl.classification(module, np.zeros((8, 3), np.float32))
+
+
+def test_statistics_of_a_scan_over_layers_are_recomputed():
+    task = jaxfl.classification(Scan(), np.zeros((8, 3), np.float32), statistics="recomputed")
+    assert task.problem.recall
+    x = jax.random.normal(KEY, (64, 8, 3)) + 2
+    data = Dataset(x, jnp.zeros(64, int), jnp.ones(64, bool))
+    statistics = task.problem.recall(task.problem.init(KEY), data)["batch_stats"]
+    (norm,) = jax.tree.leaves(statistics, is_leaf=lambda node: "mean" in node)
+    np.testing.assert_allclose(norm["mean"][0], np.asarray(x).mean(axis=(0, 1)), rtol=1e-5)
+    # Each layer normalises for the next.
+    np.testing.assert_allclose(norm["mean"][1:], 0, atol=1e-5)
 
 
 def test_frozen_statistics_give_a_warning_and_training_leaves_them_alone():

@@ -16,6 +16,7 @@ from jaxfl.training.trainer import trainer
 MASK = np.array([[0, 1, 1, 0, 1, 1, 0, 1, 0], [0] * 9])
 X = np.random.default_rng(0).normal(size=(2, 9, 3)).astype(np.float32)
 Y = np.sum(X, axis=2)
+START = jnp.zeros((2, 3))
 
 
 def data(padding):
@@ -29,11 +30,10 @@ def loss(w, batch, anchor, key):
     return value, value
 
 
-def everything(padding):
+def everything(padding, models=START):
     """The results of all functions that read the clients' examples in parts."""
     examples, key, ids = data(padding), jax.random.key(0), jnp.arange(2)
     cohort = Cohort(ids, examples, examples)
-    models = jnp.zeros((2, 3))
     fits = [
         trainer(loss, optax.sgd(0.1), batch_size=2, **options)(key, models, None, cohort).params
         for options in ({"steps": 4}, {"epochs": 2}, {"epochs": 1, "chunk": 1})
@@ -46,6 +46,17 @@ def everything(padding):
 @pytest.mark.parametrize("padding", [np.nan, np.inf])
 def test_padding_that_is_not_finite_changes_no_bit(padding):
     jax.tree.map(np.testing.assert_array_equal, everything(padding), everything(0.0))
+
+
+def test_padding_that_is_not_finite_changes_no_derivative_in_reverse_mode():
+    """The second client has no examples, and a pass over its data has steps without any."""
+
+    def total(models, padding):
+        return sum(x.sum() for x in jax.tree.leaves(everything(padding, models)))
+
+    grads = [jax.grad(total)(jnp.ones((2, 3)), padding) for padding in (np.nan, 0.0)]
+    assert np.isfinite(grads[1]).all()
+    np.testing.assert_array_equal(*grads)
 
 
 def test_parts_are_those_of_numpy_whatever_padding_holds():

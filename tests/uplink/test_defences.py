@@ -19,6 +19,7 @@ from jaxfl.experiment import Setting, build, gather, load_config, resolve
 from jaxfl.experiment.config import Config
 from jaxfl.experiment.config.text import to_json
 from jaxfl.experiment.privacy.audit import audit
+from jaxfl.kernels.robust import foolsgold
 from jaxfl.training.acceptance import accept_validated
 from jaxfl.training.objectives import data_loss
 from jaxfl.uplink import (
@@ -86,21 +87,19 @@ def test_updates_with_a_near_copy_count_as_none_and_the_others_stay():
 
 
 def foolsgold_by_loops(updates):
-    """Algorithm 1 of the paper, with kappa = 1."""
+    """Algorithm 1 of the paper with kappa = 1, as its authors' program computes it."""
     count = len(updates)
     units = updates / np.linalg.norm(updates, axis=1, keepdims=True)
-    cosines = units @ units.T - 2 * np.eye(count)
+    cosines = units @ units.T - np.eye(count)
     nearest = cosines.max(axis=1)
-    alpha = np.zeros(count)
     for i in range(count):
-        row = [
-            cosines[i, j] * nearest[i] / nearest[j] if nearest[j] > nearest[i] else cosines[i, j]
-            for j in range(count)
-            if j != i
-        ]
-        alpha[i] = min(max(1 - max(row), 0), 1)
+        for j in range(count):
+            if i != j and nearest[i] < nearest[j]:
+                cosines[i, j] *= nearest[i] / nearest[j]
+    alpha = np.clip(1 - cosines.max(axis=1), 0, 1)
     alpha = np.minimum(alpha / alpha.max(), 0.99)
-    return np.clip(np.log(alpha / (1 - alpha)) + 0.5, 0, 1)
+    with np.errstate(divide="ignore"):
+        return np.clip(np.log(alpha / (1 - alpha)) + 0.5, 0, 1)
 
 
 def test_updates_that_are_more_alike_than_all_others_are_shortened_as_in_the_paper():
@@ -119,6 +118,38 @@ def test_updates_that_are_more_alike_than_all_others_are_shortened_as_in_the_pap
     found = steps_after(shorten_sybils, steps)
     np.testing.assert_allclose(found[:5], factors[:, None, None] * steps[:5], atol=1e-4)
     assert np.isnan(found[5]).all()
+
+
+def test_updates_that_are_unlike_all_others_stay():
+    """Also where the cosines of an update are negative, to all others."""
+    opposed = np.array([[-3, 0.2, 0.1], [1, 1.5, 0], [1, -1.4, 0.3], [1, 0.1, 1.6]])
+    drawn = np.random.default_rng(0).normal(size=(20, 4, 5))
+    units = drawn / np.linalg.norm(drawn, axis=2, keepdims=True)
+    cosines = units @ units.swapaxes(1, 2)
+    expected = np.array([foolsgold_by_loops(updates) for updates in drawn])
+    assert (np.where(np.eye(4, dtype=bool), -1, cosines).max(axis=2) < 0).any()
+    factors = jax.vmap(foolsgold, (0, None))(jnp.asarray(cosines, jnp.float32), jnp.ones(4, bool))
+    np.testing.assert_allclose(factors, expected, atol=1e-4)
+    factors = foolsgold_by_loops(opposed)
+    assert factors[0] == 1
+    updates = jnp.asarray(opposed, jnp.float32)
+    received = shorten_sybils(KEY, jnp.zeros((4, 3)), updates, jnp.arange(4))
+    np.testing.assert_allclose(received, factors[:, None] * opposed, atol=1e-5)
+
+
+@pytest.mark.parametrize("size", range(1, 9))
+def test_updates_that_are_all_alike_count_as_none_whatever_their_rounding(size):
+    updates = jnp.tile(jnp.array([0.3, 0.7, 0.2, 1, 1, 1, 1, 1])[:size], (3, 1))
+    assert not shorten_sybils(KEY, jnp.zeros((3, size)), updates, jnp.arange(3)).any()
+
+
+def test_updates_that_count_as_none_have_the_derivative_0():
+    updates = jnp.array([[1.0, 0.0, 0.0], [1.0, 0.0, 0.0], [0.0, 3.0, 0.0]])
+
+    def total(x):
+        return shorten_sybils(KEY, jnp.zeros((3, 3)), x, jnp.arange(3)).sum()
+
+    np.testing.assert_array_equal(jax.grad(total)(updates), [[0] * 3, [0] * 3, [1] * 3])
 
 
 def test_clipping_comes_before_the_search_for_copies():

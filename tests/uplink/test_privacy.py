@@ -32,6 +32,20 @@ def test_an_update_is_cut_to_the_norm_over_all_leaves():
         assert np.linalg.norm(found) <= 2 + 1e-5
 
 
+def test_an_update_in_bfloat16_is_cut_and_noised_in_float32():
+    still = jnp.zeros((3, 1000), jnp.bfloat16)
+    after = jnp.asarray(RNG.normal(size=(3, 1000)), jnp.bfloat16)
+    received = gaussian(1.0, 0.0)(jax.random.key(0), still, after, IDS)
+    assert received.dtype == jnp.bfloat16
+    lengths = np.linalg.norm(np.asarray(after, np.float64), axis=1, keepdims=True)
+    expected = jnp.asarray(np.asarray(after, np.float64) / lengths, jnp.bfloat16)
+    equal(received, expected)
+    # What is rounded is the sum, so that the noise has all digits of float32.
+    noised = gaussian(1.0, 1.0)(jax.random.key(1), still, still, IDS)
+    wide = jnp.zeros((3, 1000))
+    equal(noised, gaussian(1.0, 1.0)(jax.random.key(1), wide, wide, IDS).astype(jnp.bfloat16))
+
+
 def test_an_update_longer_than_the_largest_float_is_cut_too():
     found = sent(
         gaussian(1.0, 0.0), {"w": jnp.zeros((1, 2))}, {"w": jnp.full((1, 2), 1e30)}, IDS[:1]

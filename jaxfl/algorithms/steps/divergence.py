@@ -14,7 +14,7 @@ from jaxfl.core import tree
 from jaxfl.core.over_clients import over_clients
 from jaxfl.core.streams import client_keys, stream
 from jaxfl.core.types import Dataset, Params, PRNGKey, Problem, Scalar
-from jaxfl.training.batches import minibatches
+from jaxfl.training.batches import minibatches, read
 
 __all__ = ["Divergences", "Examples", "discriminator", "estimate_divergences", "take_examples"]
 
@@ -79,7 +79,9 @@ def take_examples(key: PRNGKey, problem: Problem, train: Dataset, most: int) -> 
 
     def of_client(key: PRNGKey, data: Dataset) -> tuple[Array, Array, Array]:
         rows, real = minibatches(key, data.mask > 0, count, steps=1)
-        x, y = data.x[rows[0]].reshape(count, feature), data.y[rows[0]]
+        index = (rows[0],)
+        x = read(data.x, index, real.any()).reshape(count, feature)
+        y = read(data.y, index, real.any())
         if ids:
             x = jax.nn.one_hot(x % WIDTH, WIDTH).sum(axis=1)
         elif feature > WIDTH:

@@ -60,11 +60,11 @@ def prepare(
     )
     directory = Path(directory)
     target = directory / f"{file_stem(name)}.npz"
-    if target.exists():
+    if os.path.exists(target):
         return target
     manual = Path(manual_dir) if manual_dir else None
     check(
-        manual is None or manual.is_dir(),
+        manual is None or os.path.isdir(manual),
         f"the folder {manual} of files downloaded by hand does not exist: "
         "correct --tfds-manual-dir",
     )

@@ -1,6 +1,7 @@
 """The files that a run reads beside its data set, and the options that name them."""
 
 import dataclasses
+import os
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, TypeVar
@@ -71,8 +72,7 @@ def files_of(config: Config) -> dict[str, Path]:
 
 def is_file(value: Any) -> bool:
     """Whether the value of a hyper-parameter is the path of a file: a text with a suffix."""
-    text = isinstance(value, str) and "\0" not in value and bool(Path(value).suffix)
-    return text and Path(value).is_file()
+    return isinstance(value, str) and bool(Path(value).suffix) and os.path.isfile(value)
 
 
 def _absolute(path: str | Path) -> str:

@@ -2,12 +2,13 @@
 
 import dataclasses
 import json
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 from jaxfl.algorithms import ALGORITHMS
-from jaxfl.core.errors import InputError, check, check_name
+from jaxfl.core.errors import InputError, UnknownName, check, check_name
 from jaxfl.core.options import options_of
 from jaxfl.experiment.config.hints import hints, read_field
 from jaxfl.experiment.config.setting import Config
@@ -165,8 +166,9 @@ def _read(path: Path, what: str) -> Any:
     try:
         return parse_json(path.read_text())
     except (OSError, ValueError) as error:
+        reason = error.strerror if isinstance(error, OSError) else error
         raise InputError(
-            f"cannot read {path} as {what} ({error}): give the config.json of a run"
+            f"cannot read {path} as {what} ({reason}): give the config.json of a run"
         ) from error
 
 
@@ -182,14 +184,28 @@ def config_from(content: Any, path: Path) -> Config:
         "config.json of a run",
     )
     types = hints(Config)
-    values = {}
-    for name, value in content.items():
+    for name in content:
         check_name(f"field in {path}", name, types)
-        values[name] = read_field(f"{name} in {path}", types[name], value)
-    try:
+    plugin = read_field(f"plugin in {path}", types["plugin"], content.get("plugin", ()))
+    with plugin_hint(plugin):
+        values = {
+            name: read_field(f"{name} in {path}", types[name], value)
+            for name, value in content.items()
+        }
         return Config(**values)
-    except InputError as error:
-        plugin = values.get("plugin", ())
-        # What is unknown may be a name of the plug-in.
-        given = f" (the run had --plugin {' '.join(plugin)}: give it again)" if plugin else ""
-        raise InputError(f"{error}{given}") from error
+
+
+@contextmanager
+def plugin_hint(plugin: Sequence[str]) -> Iterator[None]:
+    """Within, the message about an unknown name says which plug-ins a run had.
+
+    Args:
+      plugin: their files.
+    """
+    try:
+        yield
+    except UnknownName as error:
+        if not plugin:
+            raise
+        options = " ".join(f"--plugin {file}" for file in plugin)
+        raise UnknownName(f"{error} (the run had {options}, which may define it)") from error

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from matplotlib.colors import to_hex
 
-from jaxfl.core.errors import check
+from jaxfl.core.errors import InputError, check
 from jaxfl.experiment.config import Config, load_config, to_json
 from jaxfl.experiment.config.changes import changed_options
 from jaxfl.experiment.html import document
@@ -37,8 +37,14 @@ def check_page(file: Path, overwrite: bool) -> None:
         "--html needs plotly, which is not installed: pip install 'jaxfl[report]'",
     )
     files.check_writable(file.parent, "--html")
+    try:
+        exists = file.exists()
+    except OSError as error:
+        raise InputError(
+            f"{file} cannot be a file ({error.strerror}): give another one with --html"
+        ) from error
     check(
-        overwrite or not file.exists(),
+        overwrite or not exists,
         f"{file} exists: choose another file with --html, or add --overwrite",
     )
     check(not file.is_dir(), f"{file} is a directory: give a file with --html")
@@ -92,8 +98,8 @@ def write_page(
         title, setting, parts = _runs(runs, sections(runs, by=by, against=against), highlight)
         parts.append(_repeat(runs, again))
     content = document.make_page(title, setting, parts, get_plotlyjs())
-    files.make_directory(file.parent)
-    files.write_file(file, content)
+    files.make_directory(file.parent, "--html")
+    files.write_file(file, content, "--html")
 
 
 def _runs(

@@ -45,6 +45,7 @@ from jaxfl.experiment.session.availability import (
 from jaxfl.experiment.session.clients import Data, malicious, true_groups, unseen
 from jaxfl.experiment.session.seeds import Seeds
 from jaxfl.experiment.store.inputs import digest_inputs
+from jaxfl.experiment.store.records import Digests
 from jaxfl.models import MODELS
 from jaxfl.simulation import mesh
 from jaxfl.simulation.work import drop, given, read_fractions, stragglers
@@ -74,6 +75,11 @@ class Built:
     lost: Loss | None = None  # whose uploads are lost
     # SHA-256 of each file that the run reads beside its data set, by the option that names it
     inputs: dict[str, str] = field(default_factory=dict)
+
+    @property
+    def digests(self) -> Digests:
+        """Those of all that the run reads; if several processes run together, each must ask."""
+        return {"data": [self.data.digest], "files": self.inputs}
 
     @property
     def seeds(self) -> Seeds:

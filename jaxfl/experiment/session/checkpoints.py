@@ -15,8 +15,9 @@ from jaxfl.experiment.session.history import History
 from jaxfl.experiment.session.models import Best
 from jaxfl.experiment.session.program import Program, Record
 from jaxfl.experiment.store import files
-from jaxfl.experiment.store.inputs import changed_inputs
+from jaxfl.experiment.store.inputs import check_inputs
 from jaxfl.experiment.store.manifest import check_pieces, read_manifest, write_manifest
+from jaxfl.experiment.store.records import Digests, read_digests
 from jaxfl.simulation import checkpoint, mesh
 
 
@@ -64,9 +65,7 @@ def write_checkpoint(
     return whole
 
 
-def find_checkpoint(
-    directory: Path, config: Config, data: str, inputs: dict[str, str]
-) -> Path | None:
+def find_checkpoint(directory: Path, config: Config, digests: Digests) -> Path | None:
     """The newest checkpoint whose files are as they were written; None if the run has none.
 
     A damaged checkpoint is skipped with a warning.
@@ -74,12 +73,11 @@ def find_checkpoint(
     Args:
       directory: of the run.
       config: of the run now, resolved.
-      data: the digest of the clients' data now.
-      inputs: the digests of the other files that the run reads, see `digest_inputs`.
+      digests: of what the run reads now.
 
     Raises:
-      InputError: all checkpoints are damaged, or the options, the data or a file that the run reads
-        have changed since.
+      InputError: all checkpoints are damaged, the options have changed since, or the data or a file
+        that the run reads have changed since then, or since the run began if it has no checkpoint.
     """
     reasons = []
     for path in reversed(files.checkpoints(directory)):
@@ -95,17 +93,7 @@ def find_checkpoint(
             f"the options of the run have changed since {path} was written ({'; '.join(changes)}): "
             "restore them, or run anew with --overwrite",
         )
-        check(
-            manifest["data"] == data,
-            f"the examples of {config.dataset} have changed since {path} was written: restore "
-            "them, or run anew with --overwrite",
-        )
-        changes = changed_inputs(manifest["inputs"], inputs)
-        check(
-            not changes,
-            f"{'; '.join(changes)} since {path} was written: restore it, or run anew with "
-            "--overwrite",
-        )
+        check_inputs(path, {"data": [manifest["data"]], "files": manifest["inputs"]}, digests)
         for reason in reasons:
             warn(f"{reason}: the run goes on from {path}")
         return path
@@ -114,6 +102,8 @@ def find_checkpoint(
         f"{'; '.join(reasons)}: remove {directory / files.CHECKPOINTS} to begin from round 0, or "
         "run anew with --overwrite",
     )
+    place = directory / files.INPUTS
+    check_inputs(place, read_digests(place), digests)
     return None
 
 

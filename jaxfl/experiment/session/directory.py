@@ -11,6 +11,7 @@ from jaxfl.experiment.session.build import Built
 from jaxfl.experiment.session.history import History
 from jaxfl.experiment.session.models import FILE as MODELS_FILE
 from jaxfl.experiment.store import files, graph_file, npz
+from jaxfl.experiment.store.records import Digests
 from jaxfl.experiment.tables.heading import data_line, graph_title, setting_line
 
 if TYPE_CHECKING:
@@ -20,14 +21,22 @@ FRAMES = 40  # at most, of a picture that moves
 MILLISECONDS = 300  # a frame
 
 
-def begin(directory: Path, built: Built, overwrite: bool) -> None:
-    """Opens the directory of a run: the picture of the partition, and the config."""
+def begin(directory: Path, built: Built, digests: Digests, overwrite: bool) -> None:
+    """Opens the directory of a run.
+
+    Args:
+      directory: to write: the picture of the partition, the digests and the config.
+      built: the run.
+      digests: of what it reads.
+      overwrite: replace a run that the directory holds.
+    """
     from jaxfl.experiment.pictures.drawing import write_picture
     from jaxfl.experiment.pictures.partition import draw_partition
 
     files.create(directory, files.EVERYTHING, overwrite)
     figure = draw_partition(built.data.source, built.data.parts[0], data_line(built.config))
     write_picture(directory, "partition", figure, built.config.format)
+    files.write_json(directory / files.INPUTS, digests)
     # From now on the run can be resumed.
     files.write_file(directory / "config.json", to_json(built.config))
 

@@ -82,11 +82,15 @@ def interruptible() -> Iterator[Request]:
 
 @contextmanager
 def _handler(function: Callable[[int, FrameType | None], None]) -> Iterator[None]:
-    """Within, the function takes both signals; nothing changes in any thread but the main one."""
+    """Within, the function takes both signals, but none that the process ignores.
+
+    Nothing changes in any thread but the main one.
+    """
     if threading.current_thread() is not threading.main_thread():
         yield
         return
-    before = {number: signal.signal(number, function) for number in NUMBERS}
+    numbers = [number for number in NUMBERS if signal.getsignal(number) is not signal.SIG_IGN]
+    before = {number: signal.signal(number, function) for number in numbers}
     try:
         yield
     finally:
@@ -115,7 +119,9 @@ def exit_code(stop: KeyboardInterrupt) -> int:
 
 
 @contextmanager
-def hint(directory: Path, first: str, last: str, *, always: bool = False) -> Iterator[None]:
+def hint(
+    directory: Path, first: str, last: str, *, always: bool = False, rounds: int | None = None
+) -> Iterator[None]:
     """Within, an interruption says how to go on with what is in the directory.
 
     Args:
@@ -123,13 +129,16 @@ def hint(directory: Path, first: str, last: str, *, always: bool = False) -> Ite
       first: the file from which `jaxfl resume` takes what to do.
       last: the file that is written when all is done.
       always: say so in place of a message that the interruption has.
+      rounds: that it shall have from now on, which no file says yet.
     """
     try:
         yield
     except KeyboardInterrupt as stop:
         if stop.args and not always:
             raise
-        if (directory / last).exists():
+        if rounds is not None:
+            message = f"jaxfl resume {directory} --rounds {rounds} goes on"
+        elif (directory / last).exists():
             message = f"what {directory} holds is finished"
         elif (directory / first).exists():
             message = f"jaxfl resume {directory} goes on"

@@ -1,5 +1,6 @@
 """A finished run, read from its directory: what was scored, who learned from whom, the models."""
 
+import os
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
@@ -38,10 +39,11 @@ def load(directory: Path | str) -> "FinishedRun":
       ('fedavg', [1], (1, 5, 5))
     """
     path = Path(directory)
-    below = sorted(file.parent.name for file in path.glob("*/summary.json"))
+    files = path.glob("*/summary.json") if os.path.isdir(path) else ()
+    below = sorted(file.parent.name for file in files)
     hint = f"load {' or '.join(below[:4])} in it" if below else "give the directory of a run"
     check(
-        (path / "config.json").is_file() and (path / "summary.json").is_file(),
+        all(os.path.isfile(path / name) for name in ("config.json", "summary.json")),
         f"{path} holds no finished run (config.json and summary.json): {hint}",
     )
     run = FinishedRun(path, load_config(path / "config.json"))

@@ -3,6 +3,7 @@
 Where several processes run together, each calls these functions alike and the first one writes.
 """
 
+import os
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -67,10 +68,12 @@ def execute(
     built = _build(config)
     follow(built.config, None)
     program = make_program(built, out)
-    with files.locked(out), hint(out, *ENDS):
+    digests = built.digests  # which all processes compute together
+    with files.locked(out):
         if mesh.is_main_process():
-            begin(out, built, overwrite)
-        return record_run(program, out, follow).summary(program.seconds)
+            begin(out, built, digests, overwrite)
+        with hint(out, *ENDS):
+            return record_run(program, out, follow).summary(program.seconds)
 
 
 def resume(
@@ -101,8 +104,8 @@ def resume(
 
     Raises:
       InputError: the directory holds no run or a finished one, another process writes into it, the
-        options, the data or a file that they name have changed since the checkpoint (`RESUMABLE`
-        marks the options that may change), all checkpoints are damaged, or files of the run
+        options have changed since the checkpoint (`RESUMABLE` marks those that may), the data or a
+        file that the options name have changed, all checkpoints are damaged, or files of the run
         vanished.
 
     Example:
@@ -111,18 +114,18 @@ def resume(
       [1, 2]
     """
     to_resume(directory, rounds)
-    with files.locked(directory), hint(directory, *ENDS):
-        config = to_resume(directory, rounds)  # another process may have finished it
-        config = with_plugin(config, plugin)
-        built = _build(config if devices is None else replace(config, devices=devices))
-        newest = checkpoints.find_checkpoint(
-            directory, built.config, built.data.digest, built.inputs
-        )
-        follow(built.config, None)
-        program = make_program(built, directory, int(newest.name) if newest else 0)
-        if rounds is not None and mesh.is_main_process():
-            reopen(directory, rounds)
-        return record_run(program, directory, follow, newest).summary(program.seconds)
+    with files.locked(directory):
+        with hint(directory, *ENDS, rounds=rounds):
+            config = to_resume(directory, rounds)  # another process may have finished it
+            config = with_plugin(config, plugin)
+            built = _build(config if devices is None else replace(config, devices=devices))
+            newest = checkpoints.find_checkpoint(directory, built.config, built.digests)
+            follow(built.config, None)
+            program = make_program(built, directory, int(newest.name) if newest else 0)
+            if rounds is not None and mesh.is_main_process():
+                reopen(directory, rounds)
+        with hint(directory, *ENDS):
+            return record_run(program, directory, follow, newest).summary(program.seconds)
 
 
 def to_resume(directory: Path, rounds: int | None = None) -> Config:
@@ -135,17 +138,16 @@ def to_resume(directory: Path, rounds: int | None = None) -> Config:
     Raises:
       InputError: there is no such run.
     """
+    configs = directory.glob("*/config.json") if os.path.isdir(directory) else ()
     below = [
-        path.parent.name
-        for path in sorted(directory.glob("*/config.json"))
-        if not (path.parent / "summary.json").exists()
+        path.parent.name for path in sorted(configs) if not (path.parent / "summary.json").exists()
     ]
     hint = (
         f"resume {' or '.join(below)} in it"
         if below
         else "give the directory of a run that was stopped"
     )
-    check((directory / "config.json").is_file(), f"{directory} holds no run to resume: {hint}")
+    check(os.path.isfile(directory / "config.json"), f"{directory} holds no run to resume: {hint}")
     config = load_config(directory / "config.json")
     check_version(directory / "metrics.jsonl")
     if (directory / "summary.json").exists():

@@ -2,6 +2,7 @@
 
 import hashlib
 import json
+import os
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, cast
@@ -43,7 +44,7 @@ def open_stored(
     stored = _find(directory, origin)
     if stored is not None:
         return stored
-    with files.writing(directory), files.alone(directory):
+    with files.writing(directory, "--store"), files.alone(directory, "--store"):
         stored = _find(directory, origin)  # another process may have written it
         if stored is not None:
             return stored
@@ -56,7 +57,9 @@ def open_stored(
 
 def _find(directory: Path, origin: dict[str, Any]) -> StoredFederation | None:
     """The federation in a directory, whose files are those that were written; None if it is new."""
-    if not directory.exists() or (directory.is_dir() and not any(directory.iterdir())):
+    if not os.path.exists(directory):
+        return None
+    if directory.is_dir() and not any(directory.iterdir()):
         return None
     content = _read_origin(directory)
     names = [name for name in origin if content.get(name) != origin[name]]
@@ -65,7 +68,6 @@ def _find(directory: Path, origin: dict[str, Any]) -> StoredFederation | None:
         f"--store {directory} holds the clients of another run ({', '.join(names)} differ): "
         "name a new directory",
     )
-    stored = open_federation(directory)
     was = content.get(FILES)
     if not isinstance(was, dict):
         raise InputError(
@@ -81,7 +83,7 @@ def _find(directory: Path, origin: dict[str, Any]) -> StoredFederation | None:
         f"--store {directory}: {', '.join(changes[:1])} is not what was written there: remove the "
         "directory, and it is made anew",
     )
-    return stored
+    return open_federation(directory)
 
 
 def _read_origin(directory: Path) -> dict[str, Any]:

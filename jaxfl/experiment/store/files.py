@@ -51,7 +51,7 @@ STATES = "clients"  # a directory of the states of clients on disk
 CHECKPOINTS = "checkpoints"  # a directory beside the files of a run
 ROUNDS = "rounds"  # a directory of what a run that is under way has kept of its rounds
 CONFIGS = "configs.json"  # of a comparison that made its runs itself
-INPUTS = "inputs.json"  # of a comparison: the digests of what its runs read
+INPUTS = "inputs.json"  # of a run or a comparison: the digests of what is read
 GRAPHS = _pictures("graphs")  # the picture of their graphs
 # All files that a new run, comparison or search removes under --overwrite.
 EVERYTHING = (*RUN_FILES, *COMPARISON_FILES, *SWEEP_FILES, *GRAPHS, CONFIGS, INPUTS)
@@ -105,12 +105,16 @@ def locked(directory: Path) -> Iterator[None]:
 
 
 @contextmanager
-def alone(directory: Path) -> Iterator[None]:
+def alone(directory: Path, named_by: str = "--out") -> Iterator[None]:
     """Within, no other process is: it waits here while another one makes the same directory.
 
     The lock is a file beside the directory, which need not exist; the folder above it is made.
+
+    Args:
+      directory: that is made.
+      named_by: the option that names it, for messages.
     """
-    make_directory(directory.absolute().parent)
+    make_directory(directory.absolute().parent, named_by)
     if fcntl is None:
         yield
         return
@@ -210,19 +214,20 @@ def create(directory: Path, names: tuple[str, ...], overwrite: bool) -> None:
             shutil.rmtree(directory / STATES, ignore_errors=True)
 
 
-def make_directory(directory: Path) -> None:
+def make_directory(directory: Path, named_by: str = "--out") -> None:
     """Makes the directory, and those above it, if it is not there."""
-    with _making(directory):
+    with _making(directory, named_by):
         directory.mkdir(parents=True, exist_ok=True)
 
 
 @contextmanager
-def _making(directory: Path) -> Iterator[None]:
+def _making(directory: Path, named_by: str = "--out") -> Iterator[None]:
     try:
         yield
     except OSError as error:
         raise InputError(
-            f"cannot write to {directory} ({error.strerror}): give another directory with --out"
+            f"cannot write to {directory} ({error.strerror}): give another directory with "
+            f"{named_by}"
         ) from error
 
 
@@ -287,22 +292,27 @@ def remove_pieces(folder: Path) -> None:
 
 
 @contextmanager
-def writing(path: Path) -> Iterator[None]:
-    """Within, an error of the system, as a full disk, is an `InputError` that names the path."""
+def writing(path: Path, named_by: str = "--out") -> Iterator[None]:
+    """Within, an error of the system, as a full disk, is an `InputError` that names the path.
+
+    Args:
+      path: of what is written.
+      named_by: the option that names the place.
+    """
     try:
         yield
     except OSError as error:
         raise InputError(
-            f"cannot write {path} ({error.strerror or error}): free or choose a place with --out; "
-            "what is written stays"
+            f"cannot write {path} ({error.strerror or error}): free or choose a place with "
+            f"{named_by}; what is written stays"
         ) from error
 
 
 @contextmanager
-def new_file(file: Path) -> Iterator[BinaryIO]:
+def new_file(file: Path, named_by: str = "--out") -> Iterator[BinaryIO]:
     """Within, a file is written, which is there whole or not at all."""
     draft = file.with_name(f".{file.name}.part")
-    with writing(file):
+    with writing(file, named_by):
         draft.unlink(missing_ok=True)
         try:
             with draft.open("xb") as stream:  # a new file: a link in its place is not followed
@@ -313,9 +323,9 @@ def new_file(file: Path) -> Iterator[BinaryIO]:
             raise
 
 
-def write_file(file: Path, content: bytes | str) -> None:
+def write_file(file: Path, content: bytes | str, named_by: str = "--out") -> None:
     """Writes a file whole or not at all."""
-    with new_file(file) as stream:
+    with new_file(file, named_by) as stream:
         stream.write(content.encode() if isinstance(content, str) else content)
 
 

@@ -1,5 +1,6 @@
 """Finds finished runs in directories, and reads what tables and pictures show of them."""
 
+import os
 from pathlib import Path
 
 import numpy as np
@@ -39,7 +40,7 @@ def load_finished(directories: list[Path], *, clients: bool = False) -> Runs:
     check(bool(directories), "no directories: give those of runs or comparisons")
     for directory in directories:
         check(
-            directory.is_dir(),
+            os.path.isdir(directory),
             f"{directory} is no directory: give the --out directory of a run or a comparison",
         )
         below = _run_names(directory)

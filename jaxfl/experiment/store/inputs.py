@@ -1,11 +1,11 @@
 """Digests of what a run reads, by which `resume` knows that nothing of it has changed."""
 
-import hashlib
 from pathlib import Path
 
 from jaxfl.core.errors import InputError, check
 from jaxfl.experiment.config import Config
 from jaxfl.experiment.config.paths import files_of
+from jaxfl.experiment.store.manifest import digest_file
 from jaxfl.experiment.store.records import Digests
 
 
@@ -15,7 +15,15 @@ def digest_inputs(config: Config) -> dict[str, str]:
     Raises:
       InputError: a file cannot be read.
     """
-    return {name: _digest_file(name, path) for name, path in files_of(config).items()}
+    digests = {}
+    for name, path in files_of(config).items():
+        try:
+            digests[name] = digest_file(path)
+        except OSError as error:
+            raise InputError(
+                f"the file of {name}, {path}, cannot be read ({error.strerror}): restore it"
+            ) from error
+    return digests
 
 
 def changed_inputs(was: dict[str, str], now: dict[str, str]) -> list[str]:
@@ -54,7 +62,7 @@ def digests_of(configs: list[Config], data: list[str]) -> Digests:
 
 
 def check_inputs(place: Path, was: Digests, now: Digests) -> None:
-    """Checks that what several runs read is what it was when they began.
+    """Checks that what a run or several runs read is what it was when they began.
 
     Args:
       place: the file that says what it was.
@@ -71,13 +79,3 @@ def check_inputs(place: Path, was: Digests, now: Digests) -> None:
         not changes,
         f"{'; '.join(changes)} since {place} was written: restore it, or run anew with --overwrite",
     )
-
-
-def _digest_file(name: str, path: Path) -> str:
-    try:
-        with path.open("rb") as file:
-            return hashlib.file_digest(file, "sha256").hexdigest()
-    except OSError as error:
-        raise InputError(
-            f"the file of {name}, {path}, cannot be read ({error.strerror}): restore it"
-        ) from error

@@ -122,13 +122,18 @@ def digest_files(folder: Path) -> dict[str, str]:
     """
     every = {path.relative_to(folder).as_posix(): path for path in folder.rglob("*")}
     return {
-        name: _digest_file(path)
+        name: digest_file(path)
         for name, path in sorted(every.items())
         if path.is_file() and name != MANIFEST
     }
 
 
-def _digest_file(path: Path) -> str:
+def digest_file(path: Path) -> str:
+    """The SHA-256 of a file.
+
+    Raises:
+      OSError: the file cannot be read.
+    """
     with path.open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
 

@@ -134,7 +134,7 @@ class TrialEntry(TypedDict):
 
 
 class Digests(TypedDict):
-    """What the runs of a comparison or of a search read."""
+    """What a run, or the runs of a comparison or of a search read."""
 
     data: list[str]  # SHA-256 of the clients' data of each setting
     files: dict[str, str]  # that of each other file, by the option that names it, and its path
@@ -262,8 +262,8 @@ def read_comparison(file: Path) -> list[ComparisonRun]:
     Raises:
       InputError: the file cannot be read or has a wrong field.
     """
-    with _input_errors(f"{file} is no comparison of jaxfl", "remove it, or name the runs"):
-        return _parse_text(file.read_text(), list[ComparisonRun], file)
+    mend = "remove it, or name the runs"
+    return _read(file, list[ComparisonRun], "is no comparison of jaxfl", mend)
 
 
 def read_search(file: Path) -> Search:
@@ -286,8 +286,7 @@ def read_plan(file: Path) -> Plan:
     Raises:
       InputError: the file cannot be read or has a wrong field.
     """
-    with _input_errors(f"{file} is no search of jaxfl", "run jaxfl sweep again"):
-        return _parse_text(file.read_text(), Plan, file)
+    return _read(file, Plan, "is no search of jaxfl", "run jaxfl sweep again")
 
 
 def read_trials(file: Path, points: list[dict[str, Any]]) -> dict[int, Trial]:
@@ -316,8 +315,17 @@ def read_digests(file: Path) -> Digests:
     Raises:
       InputError: the file cannot be read or has a wrong field.
     """
-    with _input_errors(f"{file} is no list of digests", "run anew with --overwrite"):
-        return _parse_text(file.read_text(), Digests, file)
+    return _read(file, Digests, "does not say what was read", "run anew with --overwrite")
+
+
+def _read(file: Path, hint: Any, fault: str, mend: str) -> Any:
+    """The JSON value of a file, which fits the hint.
+
+    Raises:
+      InputError: it does not; the message says the fault and how to mend it.
+    """
+    with _input_errors(f"{file} {fault}", mend):
+        return _parse_text(file.read_text(), hint, file)
 
 
 @contextmanager
@@ -328,7 +336,8 @@ def _input_errors(what: str, mend: str) -> Iterator[None]:
     except InputError:
         raise
     except (OSError, ValueError) as error:
-        raise InputError(f"{what} ({error!s:.200}): {mend}") from error
+        reason = error.strerror if isinstance(error, OSError) else error
+        raise InputError(f"{what} ({reason!s:.200}): {mend}") from error
 
 
 def _parse_text(text: str, hint: Any, file: Path, place: str = "") -> Any:

@@ -3,11 +3,12 @@
 from collections import Counter
 from collections.abc import Sequence
 from contextlib import ExitStack
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
 
 from jaxfl.core.errors import check
 from jaxfl.experiment.config import Config, load_config, load_configs, resolve, to_json
+from jaxfl.experiment.config.changes import differences
 from jaxfl.experiment.config.paths import with_plugin
 from jaxfl.experiment.session.build import Built, build
 from jaxfl.experiment.session.clients import Data, gather
@@ -75,7 +76,7 @@ def compare(
     if equal_budget:
         every = equalise(every, data)
     ready = [build(resolved, data) for resolved in every]
-    with ExitStack() as locks, hint(out, *ENDS, always=True):
+    with ExitStack() as locks:
         return _run_all(ready, data, out, overwrite, follow, locks)
 
 
@@ -104,16 +105,19 @@ def resume_comparison(
     """
     configs = comparison_to_resume(directory, rounds)
     directories = run_directories(configs, directory)
-    with files.locked(directory), hint(directory, *ENDS, always=True):
-        comparison_to_resume(directory, rounds)  # another process may have finished it
-        configs = [with_plugin(config, plugin) for config in configs]
-        first = resolve(configs[0])
-        place = directory / files.INPUTS
-        check_inputs(place, read_digests(place), digests_of(configs, [gather(first).digest]))
-        if rounds is not None and mesh.is_main_process():
-            # From now on the comparison has so many rounds, and counts as stopped.
-            files.write_file(directory / files.CONFIGS, to_json(configs))
-            files.remove(directory / "comparison.json")
+    with ExitStack() as stack:
+        stack.enter_context(files.locked(directory))
+        with hint(directory, *ENDS, rounds=rounds):
+            comparison_to_resume(directory, rounds)  # another process may have finished it
+            configs = [with_plugin(config, plugin) for config in configs]
+            first = resolve(configs[0])
+            place = directory / files.INPUTS
+            check_inputs(place, read_digests(place), digests_of(configs, [gather(first).digest]))
+            if rounds is not None and mesh.is_main_process():
+                # From now on the comparison has so many rounds, and counts as stopped.
+                files.remove(directory / "comparison.json")
+                files.write_file(directory / files.CONFIGS, to_json(configs))
+        stack.enter_context(hint(directory, *ENDS, always=True))
         for config in configs:
             run = directories[config.name]
             if _is_finished(run, config):
@@ -138,13 +142,22 @@ def comparison_to_resume(directory: Path, rounds: int | None = None) -> list[Con
       rounds: how many rounds its runs shall have.
 
     Raises:
-      InputError: there is no such comparison, or it is finished.
+      InputError: there is no such comparison, or it is finished, or one of its directories holds a
+        run with other options.
     """
     configs = load_configs(directory / files.CONFIGS)
     if rounds is not None:
         configs = [replace(config, rounds=rounds) for config in configs]
     directories = run_directories(configs, directory)
-    for run in directories.values():
+    for config in configs:
+        run = directories[config.name]
+        if (run / "config.json").exists():
+            changes = differences(asdict(load_config(run / "config.json")), config, 0)
+            check(
+                not changes,
+                f"{run} holds another run than {directory / files.CONFIGS} names "
+                f"({'; '.join(changes)}): move it away, and the run of the comparison begins",
+            )
         if (run / "summary.json").exists():
             read_summary(run / "summary.json")
     rest = [one for one in configs if not _is_finished(directories[one.name], one)]
@@ -181,7 +194,8 @@ def _run_all(
 ) -> dict[str, Summary]:
     """Executes the runs one after the other, and writes the comparison.
 
-    The directory is locked in `locks` as soon as the first program is compiled.
+    As soon as the first program is compiled, the directory is locked in `locks`, and from then on
+    an interruption says how to go on with it.
     """
     summaries = {}
     configs = [built.config for built in ready]
@@ -195,12 +209,17 @@ def _run_all(
             locks.enter_context(files.locked(out))
             if mesh.is_main_process():
                 files.create(out, files.EVERYTHING, overwrite)
+                # Earlier runs of these names would count as finished.
+                for run in filter(Path.exists, directories.values()):
+                    with files.locked(run):
+                        files.create(run, files.EVERYTHING, overwrite)
                 files.write_json(out / files.INPUTS, digests)
                 # From now on the comparison can be resumed.
                 files.write_file(out / files.CONFIGS, to_json(configs))
+            locks.enter_context(hint(out, *ENDS, always=True))
         with files.locked(directories[name]):
             if mesh.is_main_process():
-                begin(directories[name], built, overwrite)
+                begin(directories[name], built, built.digests, overwrite)
             history = record_run(program, directories[name], follow)
         summaries[name] = history.summary(program.seconds)
     if not mesh.is_main_process():

@@ -21,7 +21,7 @@ from jaxfl.experiment.config.paths import (
     with_absolute_paths,
     with_plugin,
 )
-from jaxfl.experiment.config.text import config_from
+from jaxfl.experiment.config.text import config_from, plugin_hint
 from jaxfl.experiment.session.build import Built, build
 from jaxfl.experiment.session.clients import Data, gather
 from jaxfl.experiment.session.history import number_or_null
@@ -134,10 +134,11 @@ def search(
         "show_test": show_test,
         "inputs": _digests(groups),
     }
-    with files.locked(out), hint(out, *ENDS):
+    with files.locked(out):
         files.create(out, files.EVERYTHING, overwrite)
         files.write_json(out / files.PLAN, plan)
-        return _go_on(config, plan, groups, out, follow)
+        with hint(out, *ENDS):
+            return _go_on(config, plan, groups, out, follow)
 
 
 def resume_search(
@@ -160,7 +161,8 @@ def resume_search(
     search_to_resume(directory)
     with files.locked(directory), hint(directory, *ENDS):
         config, plan = search_to_resume(directory)
-        groups = _build_groups(with_plugin(config, plugin), plan["points"])
+        with plugin_hint(config.plugin):  # also of the names in the points
+            groups = _build_groups(with_plugin(config, plugin), plan["points"])
         check_inputs(directory / files.PLAN, plan["inputs"], _digests(groups))
         return _go_on(config, plan, groups, directory, follow)
 

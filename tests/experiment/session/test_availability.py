@@ -117,7 +117,7 @@ def test_durations_that_change_before_a_run_goes_on_are_refused(tmp_path):
     with pytest.raises(KeyboardInterrupt):
         execute(config, tmp_path / "x", follow=interrupt_after(1))
     np.save(file, np.arange(2, 8))
-    with pytest.raises(InputError, match="the durations of the clients have changed since"):
+    with pytest.raises(InputError, match="what the file of --durations holds has changed since"):
         resume(tmp_path / "x")
 
 

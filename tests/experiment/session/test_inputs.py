@@ -3,6 +3,7 @@
 import dataclasses
 import json
 import re
+import shutil
 from pathlib import Path
 
 import numpy as np
@@ -107,16 +108,22 @@ def test_a_run_goes_on_from_another_folder_but_not_with_another_graph(tmp_path, 
     config = load_config(out / "config.json")
     assert config.hyper["graph"] == str(tmp_path / "graph.npy")
     assert config.plugin == (str(tmp_path / "mine.py"),)
+    # The same run without a checkpoint, as it is before its first one
+    early = tmp_path / "early"
+    shutil.copytree(out, early)
+    shutil.rmtree(early / "checkpoints")
     # In a folder that has another file of this name, that of before counts.
     (tmp_path / "other").mkdir()
     np.save("other/graph.npy", np.eye(2))
     monkeypatch.chdir(tmp_path / "other")
     np.save(tmp_path / "graph.npy", np.eye(2))
-    with pytest.raises(InputError, match=r"file of hyper-parameter graph holds has changed since"):
-        resume(out)
+    for place in (out, early):
+        with pytest.raises(InputError, match=r"hyper-parameter graph holds has changed since"):
+            resume(place)
     np.save(tmp_path / "graph.npy", np.ones((2, 2)))
-    with pytest.raises(InputError, match=r"--plugin mine\.py was given and is not since"):
-        resume(out, plugin=())
+    for place in (out, early):
+        with pytest.raises(InputError, match=r"--plugin mine\.py was given and is not since"):
+            resume(place, plugin=())
     assert resume(out)["rounds"] == 2
 
 

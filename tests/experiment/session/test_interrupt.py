@@ -1,5 +1,6 @@
 """Ctrl-C and SIGTERM: what a signal stops, what is kept, and what is said."""
 
+import dataclasses
 import gc
 import os
 import signal
@@ -7,12 +8,15 @@ import time
 from pathlib import Path
 
 import pytest
+from finished_runs import write_run
 from kill import interrupt_after
 
 from jaxfl.cli import COMMANDS, main
 from jaxfl.cli.options import List
 from jaxfl.core.errors import Terminated
-from jaxfl.experiment import Config, compare, execute, resume_comparison
+from jaxfl.experiment import Config, compare, execute, resume, resume_comparison
+from jaxfl.experiment.config import to_json
+from jaxfl.experiment.session import checkpoints
 from jaxfl.experiment.session.interrupt import hint, interruptible, stops_at_once
 
 SHORT = Config(
@@ -67,6 +71,19 @@ def test_handlers_are_put_back():
     assert [signal.getsignal(n) for n in (signal.SIGINT, signal.SIGTERM)] == before
 
 
+def test_an_ignored_signal_stays_ignored():
+    """As Ctrl-C for a command behind `&` in a script, which goes to all that the shell began."""
+    before = signal.signal(signal.SIGINT, signal.SIG_IGN)
+    try:
+        with stops_at_once(), interruptible() as request:
+            send()
+            assert not request.is_set()
+            send(signal.SIGTERM)
+            assert request.is_set()
+    finally:
+        signal.signal(signal.SIGINT, before)
+
+
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
 def test_a_command_that_is_stopped_exits_with_the_code_of_the_signal(
     number, code, monkeypatch, capsys
@@ -111,6 +128,24 @@ def test_wherever_a_stop_comes_it_says_how_to_go_on(tmp_path):
         hint(tmp_path, "config.json", "summary.json"),
     ):
         raise KeyboardInterrupt
+
+
+def test_a_run_stopped_before_it_has_more_rounds_says_how_many_were_asked_for(
+    tmp_path, monkeypatch
+):
+    """Its old summary is still there, while its program is compiled."""
+    out = tmp_path / "x"
+    write_run(out)
+    config = dataclasses.replace(SHORT, rounds=1, checkpoint_every=1)
+    (out / "config.json").write_text(to_json(config))
+    (out / "checkpoints/000001").mkdir(parents=True)
+
+    def follow(config, line):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(checkpoints, "find_checkpoint", lambda *arguments: None)
+    with pytest.raises(KeyboardInterrupt, match=r"jaxfl resume .*x --rounds 4 goes on"):
+        resume(out, rounds=4, follow=follow)
 
 
 def test_a_stop_while_the_last_files_are_written_says_how_to_go_on(tmp_path, monkeypatch):

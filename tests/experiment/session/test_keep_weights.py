@@ -54,7 +54,7 @@ def execute(tmp_path_factory):
                 built, config=dataclasses.replace(built.config, **options)
             )
             state = jax.tree.map(jnp.copy, program.state)  # running consumes it
-            begin(out, changed, overwrite=False)
+            begin(out, changed, changed.digests, overwrite=False)
             record_run(dataclasses.replace(program, built=changed, state=state), out, silent)
         return out
 

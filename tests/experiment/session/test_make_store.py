@@ -1,6 +1,8 @@
 """How a `--store` is made: whole or not at all, by one process at a time, and checked later."""
 
+import errno
 import json
+import os
 import shutil
 import sys
 import threading
@@ -100,6 +102,7 @@ DAMAGE = {
     "train/y.npy": lambda file: np.save(file, 2 * np.load(file)),
     "val/weights.npy": lambda file: np.save(file, np.ones(len(np.load(file.parent / "y.npy")))),
     "federation.json": lambda file: file.unlink(),
+    "test/x.npy": lambda file: file.unlink(),
 }
 
 
@@ -118,3 +121,15 @@ def test_a_store_without_digests_is_refused(store, tmp_path):
     (tmp_path / "x/origin.json").write_text(json.dumps(ORIGIN))
     with pytest.raises(InputError, match="is of an earlier version of jaxfl"):
         open_stored(tmp_path / "x", ORIGIN, never)
+
+
+def test_a_store_that_cannot_be_written_names_its_option(tmp_path):
+    (tmp_path / "file").touch()
+    with pytest.raises(InputError, match=r"cannot write to .*file .* another directory with --st"):
+        open_stored(tmp_path / "file/store", ORIGIN, never)
+
+    def fail():
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    with pytest.raises(InputError, match=r"\(No space left on device\): .* a place with --store"):
+        open_stored(tmp_path / "store", ORIGIN, fail)

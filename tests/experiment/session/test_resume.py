@@ -87,9 +87,9 @@ def config(runs):
 
 
 @pytest.fixture(scope="module")
-def data(config):
-    """The digest of the data of the stopped run."""
-    return gather(resolve(config)).digest
+def digests(config):
+    """Those of what the stopped run reads."""
+    return {"data": [gather(resolve(config)).digest], "files": {}}
 
 
 def edit(directory, **changes):
@@ -117,11 +117,11 @@ CHANGES = {
 
 
 @pytest.mark.parametrize("name", CHANGES)
-def test_a_changed_option_is_named_and_refused(name, runs, config, data):
+def test_a_changed_option_is_named_and_refused(name, runs, config, digests):
     changed = dataclasses.replace(config, **{name: CHANGES[name]})
     was = f"--{name.replace('_', '-')} was {getattr(config, name)} and is {CHANGES[name]}"
     with pytest.raises(InputError, match=re.escape(was)):
-        find_checkpoint(runs / "stopped", changed, data, {})
+        find_checkpoint(runs / "stopped", changed, digests)
 
 
 def test_a_changed_config_is_one_line_on_the_command_line(stopped, capsys):
@@ -132,27 +132,30 @@ def test_a_changed_config_is_one_line_on_the_command_line(stopped, capsys):
     assert "--lr was 0.01 and is 0.5; --partition was iid and is dirichlet" in error
 
 
-def test_another_algorithm_and_other_hyper_parameters_are_named(runs, config, data):
+def test_another_algorithm_and_other_hyper_parameters_are_named(runs, config, digests):
     changed = dataclasses.replace(config, algorithm="fedprox", hyper={"mu": 0.5})
     with pytest.raises(
         InputError,
         match=r"algorithm was fedavg and is fedprox; hyper-parameter mu was not given and is 0.5",
     ):
-        find_checkpoint(runs / "stopped", changed, data, {})
+        find_checkpoint(runs / "stopped", changed, digests)
 
 
-def test_changed_data_are_refused(stopped, tmp_path):
+@pytest.mark.parametrize("place", ["checkpoints/000003", "inputs.json"])
+def test_changed_data_are_refused(place, stopped, tmp_path):
     write_data(tmp_path, factor=1.0001)
     edit(stopped, data_dir=str(tmp_path))
-    with pytest.raises(InputError, match="the examples of mine have changed since"):
+    if place == "inputs.json":
+        shutil.rmtree(stopped / "checkpoints")
+    with pytest.raises(InputError, match=f"examples of the clients have changed since .*{place}"):
         resume(stopped)
 
 
-def test_data_may_move_and_devices_and_chunks_may_change(runs, stopped, config, data, tmp_path):
+def test_data_may_move_and_devices_and_chunks_may_change(runs, stopped, config, digests, tmp_path):
     write_data(tmp_path)
     moved = dataclasses.replace(config, data_dir=str(tmp_path), chunk=1, keep=1, devices=2)
-    assert gather(resolve(moved)).digest == data
-    assert find_checkpoint(stopped, moved, data, {}).name == "000003"
+    assert [gather(resolve(moved)).digest] == digests["data"]
+    assert find_checkpoint(stopped, moved, digests).name == "000003"
 
 
 @pytest.mark.slow
@@ -172,11 +175,11 @@ def test_the_format_of_pictures_may_change(stopped):
     assert (stopped / "partition.png").exists()
 
 
-def test_rounds_may_not_be_taken_back(runs, config, data):
+def test_rounds_may_not_be_taken_back(runs, config, digests):
     longer = dataclasses.replace(config, rounds=8)
-    assert find_checkpoint(runs / "stopped", longer, data, {}).name == "000003"
+    assert find_checkpoint(runs / "stopped", longer, digests).name == "000003"
     with pytest.raises(InputError, match="--rounds is 2 and 3 are done"):
-        find_checkpoint(runs / "stopped", dataclasses.replace(config, rounds=2), data, {})
+        find_checkpoint(runs / "stopped", dataclasses.replace(config, rounds=2), digests)
 
 
 def flip(file):
@@ -223,10 +226,10 @@ DAMAGE = {
 
 
 @pytest.mark.parametrize("name", DAMAGE)
-def test_a_damaged_checkpoint_is_skipped_for_the_one_before(name, stopped, config, data):
+def test_a_damaged_checkpoint_is_skipped_for_the_one_before(name, stopped, config, digests):
     DAMAGE[name](files.checkpoints(stopped)[-1])
     with pytest.warns(RunWarning, match=r"000003 cannot be used \(.*\): the run goes on from .*02"):
-        assert find_checkpoint(stopped, config, data, {}).name == "000002"
+        assert find_checkpoint(stopped, config, digests).name == "000002"
 
 
 def test_a_run_goes_on_from_the_checkpoint_before_to_the_same_bits(runs, stopped, capsys):
@@ -240,27 +243,30 @@ def test_a_run_goes_on_from_the_checkpoint_before_to_the_same_bits(runs, stopped
 
 
 def test_a_damaged_piece_of_the_rounds_is_no_good_for_any_checkpoint_after_it(
-    stopped, config, data
+    stopped, config, digests
 ):
     flip(files.pieces(stopped / files.ROUNDS)[0])
     with pytest.raises(InputError, match=r"a file of .*rounds is damaged, missing or of another"):
-        find_checkpoint(stopped, config, data, {})
+        find_checkpoint(stopped, config, digests)
 
 
-def test_without_a_good_checkpoint_nothing_is_resumed(stopped, config, data):
+def test_without_a_good_checkpoint_nothing_is_resumed(stopped, config, digests):
     for path in files.checkpoints(stopped):
         flip(path / "history.npz")
     with pytest.raises(InputError, match=r"000003 cannot be used .*; .*000001 .*: remove .*to beg"):
-        find_checkpoint(stopped, config, data, {})
+        find_checkpoint(stopped, config, digests)
     shutil.rmtree(stopped / "checkpoints")
-    assert find_checkpoint(stopped, config, data, {}) is None
+    assert find_checkpoint(stopped, config, digests) is None
+    (stopped / "inputs.json").unlink()
+    with pytest.raises(InputError, match=r"does not say what was read \(No such file or directory"):
+        find_checkpoint(stopped, config, digests)
 
 
-def test_checkpoints_of_an_earlier_version_are_refused(stopped, config, data):
+def test_checkpoints_of_an_earlier_version_are_refused(stopped, config, digests):
     for path in files.checkpoints(stopped):
         (path / "manifest.json").unlink()
     with pytest.raises(InputError, match=r"no manifest.json; an earlier version of jaxfl wrote no"):
-        find_checkpoint(stopped, config, data, {})
+        find_checkpoint(stopped, config, digests)
 
 
 def test_a_manifest_has_the_digest_of_each_file(runs):

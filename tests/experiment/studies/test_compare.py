@@ -5,6 +5,7 @@ import json
 import os
 import shutil
 import signal
+from importlib import import_module
 
 import numpy as np
 import pytest
@@ -12,6 +13,7 @@ import pytest
 from jaxfl.cli import main
 from jaxfl.core.errors import InputError
 from jaxfl.experiment import Config, compare, resume_comparison
+from jaxfl.experiment.config import load_configs, to_json
 
 pytestmark = pytest.mark.xdist_group("comparison")  # one process makes the whole one
 SHORT = Config(
@@ -144,3 +146,62 @@ def test_a_damaged_list_of_configs_is_refused(tmp_path, content, said):
     (tmp_path / "configs.json").write_text(content)
     with pytest.raises(InputError, match=said):
         resume_comparison(tmp_path)
+
+
+def write_old_comparison(out):
+    """The files by which an earlier and finished comparison of `CONFIGS` with --lr 0.1 is known."""
+    configs = [dataclasses.replace(config, lr=0.1) for config in CONFIGS]
+    for config in configs:
+        (out / config.name).mkdir(parents=True)
+        (out / config.name / "config.json").write_text(to_json(config))
+        (out / config.name / "summary.json").touch()
+    (out / "configs.json").write_text(to_json(configs))
+    (out / "comparison.json").touch()
+
+
+def test_an_overwritten_comparison_keeps_no_run_of_the_old_one(tmp_path):
+    write_old_comparison(tmp_path)
+    configs = [dataclasses.replace(config, lr=0.9) for config in CONFIGS]
+    with pytest.raises(KeyboardInterrupt, match=r"jaxfl resume .* goes on"):
+        compare(configs, tmp_path, overwrite=True, follow=interrupt_in("local"))
+    assert [config.lr for config in load_configs(tmp_path / "configs.json")] == [0.9] * 3
+    for name in ("fedavg", "heurfedamp"):
+        assert not list((tmp_path / name).iterdir())
+
+
+def test_a_comparison_that_has_written_nothing_yet_says_nothing_of_the_old_one(tmp_path):
+    write_old_comparison(tmp_path)
+
+    def follow(config, line):
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt) as stop:
+        compare(CONFIGS, tmp_path, overwrite=True, follow=follow)
+    assert not stop.value.args
+    assert (tmp_path / "comparison.json").exists()
+
+
+def test_a_run_with_other_options_is_not_taken_for_one_of_the_comparison(tmp_path):
+    write_old_comparison(tmp_path)
+    (tmp_path / "comparison.json").unlink()
+    other = dataclasses.replace(CONFIGS[1], lr=0.9)
+    (tmp_path / "fedavg/config.json").write_text(to_json(other))
+    (tmp_path / "local/summary.json").unlink()
+    with pytest.raises(InputError, match=r"fedavg holds another run .*--lr was 0.9 and is 0.1"):
+        resume_comparison(tmp_path)
+
+
+def test_a_comparison_stopped_before_it_has_more_rounds_says_how_many_were_asked_for(
+    tmp_path, monkeypatch
+):
+    write_old_comparison(tmp_path)
+    for config in CONFIGS:
+        (tmp_path / config.name / "summary.json").unlink()
+
+    def stop(*arguments):
+        raise KeyboardInterrupt
+
+    # The package has a function of the module's name.
+    monkeypatch.setattr(import_module("jaxfl.experiment.studies.compare"), "resolve", stop)
+    with pytest.raises(KeyboardInterrupt, match=r"jaxfl resume .* --rounds 5 goes on"):
+        resume_comparison(tmp_path, rounds=5)

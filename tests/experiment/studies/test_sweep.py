@@ -206,6 +206,13 @@ def test_a_stopped_search_keeps_its_trials_and_goes_on_with_the_others(capsys, m
     assert "the search in s is finished" in capsys.readouterr().err
 
 
+def test_a_search_goes_on_in_one_process(capsys):
+    Path("s").mkdir()
+    Path("s/search.json").touch()
+    assert main(["resume", "s", "--rounds", "3", "--processes", "2", "--cluster"]) == 2
+    assert "leave out --rounds and --processes and --cluster" in capsys.readouterr().err
+
+
 @pytest.mark.slow
 def test_a_search_that_is_stopped_after_its_last_trial_is_finished_and_says_so():
     with pytest.raises(Terminated, match="the search in s is finished"):
