@@ -42,8 +42,8 @@ class Facts:
     # whether local training begins from the server's newest state, or is drawn to it, from which no
     # late client could have trained
     starts_from_server: bool = True
-    # whether clients mix over a graph that is given: evaluations then tell the spectral gap of the
-    # weights
+    # whether clients mix whole models over a graph that is given: evaluations then tell the
+    # spectral gap of the weights
     tells_gap: bool = False
     # options that separate groups of clients in few rounds, if the method's defaults do not
     separating: dict[str, Any] = field(default_factory=dict)
@@ -97,8 +97,8 @@ def method(
       starts_from_server: whether local training begins from the server's newest state, or is drawn
         to it, under some value of the options; False if clients train from what they have kept
         since they last took part, so that they may arrive late.
-      tells_gap: whether clients mix over a graph that is given: evaluations then tell the spectral
-        gap of the weights.
+      tells_gap: whether clients mix whole models over a graph that is given: evaluations then tell
+        the spectral gap of the weights.
       separating: options with which the method separates groups of clients in few rounds; None if
         its defaults do.
       turn_first: what to change first where clients score worse than with local training, one short
