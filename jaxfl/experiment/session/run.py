@@ -212,7 +212,7 @@ def record_run(
             if not config.checkpoint_every:
                 # Only a checkpoint of the last round could read them again.
                 files.remove(out / files.STATES)
-                files.remove_pieces(out / files.ROUNDS)
+                files.remove(out / files.ROUNDS)
             _tell(out, built, history, vanished)
         if mesh.any_process(request.is_set()):
             raise interruption(request.number, f"the run in {out} is finished")

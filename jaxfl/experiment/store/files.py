@@ -1,7 +1,6 @@
 """The files of runs: what their names are, how they are written, and what is never overwritten."""
 
 import errno
-import io
 import itertools
 import json
 import os
@@ -210,7 +209,7 @@ def create(directory: Path, names: tuple[str, ...], overwrite: bool) -> None:
         if names == EVERYTHING and (was_run or checkpoints(directory)):
             for old in checkpoints(directory):
                 shutil.rmtree(old)
-            remove_pieces(directory / ROUNDS)
+            shutil.rmtree(directory / ROUNDS, ignore_errors=True)
             shutil.rmtree(directory / STATES, ignore_errors=True)
 
 
@@ -283,14 +282,6 @@ def pieces(folder: Path, until: int | None = None) -> list[Path]:
     return [by_round[first] for first in sorted(by_round) if until is None or first <= until]
 
 
-def remove_pieces(folder: Path) -> None:
-    """Removes the pieces of the rounds of a run, and their folder if nothing else is in it."""
-    for file in pieces(folder):
-        file.unlink()
-    with suppress(OSError):
-        folder.rmdir()
-
-
 @contextmanager
 def writing(path: Path, named_by: str = "--out") -> Iterator[None]:
     """Within, an error of the system, as a full disk, is an `InputError` that names the path.
@@ -342,11 +333,10 @@ def write_json(file: Path, content: Any) -> None:
 
 def write_npz(file: Path, arrays: dict[str, np.ndarray], *, compressed: bool = True) -> None:
     """Writes arrays; models are hardly smaller if compressed, and take long."""
-    buffer = io.BytesIO()
     save = np.savez_compressed if compressed else np.savez
     by_name: dict[str, Any] = dict(arrays)
-    save(buffer, **by_name)
-    write_file(file, buffer.getvalue())
+    with new_file(file) as stream:
+        save(stream, **by_name)
 
 
 def append_lines(path: Path, lines: Sequence[Mapping[str, object]]) -> None:

@@ -19,6 +19,7 @@ from jaxfl.experiment.store.files import new_file
 MAGIC = b"\x93NUMPY"
 ALIGNMENT = 64
 LENGTHS = {1: 2, 2: 4, 3: 4}
+LONGEST = 10_000  # bytes of a header that is parsed, as in NumPy
 
 
 class Member(NamedTuple):
@@ -143,6 +144,8 @@ def _parse_header(read: Callable[[int], bytes]) -> tuple[tuple[int, ...], np.dty
     """
     magic = read(len(MAGIC) + 2)
     size = int.from_bytes(read(LENGTHS[magic[-2]]), "little")
+    if size > LONGEST:
+        raise ValueError(f"a header of {size} bytes")
     description = ast.literal_eval(read(size).decode())
     dtype = np.dtype(description["descr"])
     if magic[:-2] != MAGIC or description["fortran_order"] or dtype.hasobject:

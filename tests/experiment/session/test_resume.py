@@ -242,6 +242,18 @@ def test_a_run_goes_on_from_the_checkpoint_before_to_the_same_bits(runs, stopped
     assert same(content(stopped), content(runs / "whole"))
 
 
+def test_a_crash_between_a_piece_of_the_rounds_and_its_checkpoint_costs_no_bit(runs, stopped):
+    """Each piece is written before the checkpoint that names it. Half of the next one is there."""
+    shutil.rmtree(stopped / "checkpoints/000003")
+    (stopped / "checkpoints/.part").mkdir()
+    (stopped / "rounds/.000004.npz.part").write_bytes(b"half")
+    resume(stopped)
+    assert same(content(stopped), content(runs / "whole"))
+    assert {path.name for path in (stopped / "rounds").iterdir()} == {
+        f"{number:06}.npz" for number in range(1, 6)
+    }
+
+
 def test_a_damaged_piece_of_the_rounds_is_no_good_for_any_checkpoint_after_it(
     stopped, config, digests
 ):

@@ -1,6 +1,7 @@
 """Arrays of npz files that are written and read part by part, compared with NumPy's own."""
 
 import tracemalloc
+import zipfile
 
 import numpy as np
 import pytest
@@ -53,6 +54,15 @@ def test_what_numpy_could_only_unpickle_or_turn_is_refused(tmp_path):
         np.savez(file, x=array)
         with pytest.raises(InputError, match=r"cannot read .*npz .*no plain elements"):
             npz.read_shapes(file)
+
+
+def test_a_header_that_is_too_long_to_be_one_is_not_parsed(tmp_path):
+    nested = b"(" * 10**5
+    content = b"\x93NUMPY\x02\x00" + len(nested).to_bytes(4, "little") + nested
+    with zipfile.ZipFile(tmp_path / "x.npz", "w") as archive:
+        archive.writestr("x.npy", content)
+    with pytest.raises(InputError, match=r"cannot read .*npz .*a header of 100000 bytes"):
+        npz.read_shapes(tmp_path / "x.npz")
 
 
 def test_a_damaged_file_is_refused(tmp_path):
