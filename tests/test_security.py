@@ -42,6 +42,7 @@ BUILTINS = {"compile", "__import__"}
 WRITERS = {
     "experiment/store/files.py",
     "experiment/store/locks.py",
+    "experiment/store/npz.py",
     "experiment/session/checkpoints.py",
     "data/published/prepare.py",
     "simulation/checkpoint.py",

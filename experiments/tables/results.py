@@ -30,7 +30,7 @@ WORK = Path(__file__).parents[2] / "runs" / "tables"
 # Options that decide about no number.
 ASIDE = (
     *("label", "data_dir", "devices", "chunk", "checkpoint_every", "keep", "keep_models"),
-    *("fail_on_divergence", "format", "plugin"),
+    *("keep_weights", "fail_on_divergence", "format", "plugin"),
 )
 # What is kept of these even where it is the default.
 ALWAYS = ("algorithm", "seed")

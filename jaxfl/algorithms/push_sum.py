@@ -25,7 +25,7 @@ from jaxfl.core.papers import Paper
 from jaxfl.core.streams import stream
 from jaxfl.core.types import Algorithm, Cohort, Dataset, Params, PRNGKey, Scalar, Task
 from jaxfl.graphs.topology import network_of
-from jaxfl.kernels.gossip import column_stochastic, spectral_gap
+from jaxfl.kernels.gossip import column_stochastic
 from jaxfl.kernels.mixing import mix
 from jaxfl.training.batch_statistics import of_statistics
 from jaxfl.training.objectives import data_loss
@@ -54,6 +54,7 @@ class Memory(NamedTuple):
     sends="its model and a scalar weight, to each receiver",
     defaults="the paper",
     starts_from_server=False,
+    tells_gap=True,
     separating={"own": 0.9},
     turn_first="own: raise it where senders differ from the client, lower it where they are alike",
 )
@@ -77,7 +78,9 @@ def push_sum(
     "exponential" has all these edges in each round. Clients of a cohort stand in a named graph in
     the order of their ids. What is sent and received is counted for each neighbour.
 
-    State: memory = `Memory`; server = the number of rounds so far. Metrics: `spectral_gap` of P.
+    State: memory = `Memory`; server = the number of rounds so far. Evaluations tell the
+    `spectral_gap` of the last round's weights (`jaxfl.graphs.measures`), which is that of P once w
+    no longer changes, or from the beginning if all degrees are equal.
     Weights: those of the other clients' z in a client's new z.
 
     Args:
@@ -95,8 +98,8 @@ def push_sum(
 
     Example:
       >>> state, info = one_round(push_sum(task, graph="ring"))
-      >>> state.clients.memory.weight.shape, list(info.metrics)
-      ((4,), ['spectral_gap'])
+      >>> state.clients.memory.weight.shape, info.weights.shape
+      ((4,), (4, 4))
     """
     fit = task.trainer(data_loss(task.problem))
     network = network_of(graph, 0, 0, directed=True)
@@ -130,7 +133,6 @@ def push_sum(
             Down(each=sums),
             # A row of zeros for a client of which nothing is known.
             shares * weight[None] / jnp.where(sums.weight > 0, sums.weight, 1.0)[:, None],
-            {"spectral_gap": spectral_gap(shares)},
             copies=(edges.sum(axis=0).astype(int), edges.sum(axis=1).astype(int)),
         )
 

@@ -42,6 +42,9 @@ class Facts:
     # whether local training begins from the server's newest state, or is drawn to it, from which no
     # late client could have trained
     starts_from_server: bool = True
+    # whether clients mix whole models over a graph that is given: evaluations then tell the
+    # spectral gap of the weights
+    tells_gap: bool = False
     # options that separate groups of clients in few rounds, if the method's defaults do not
     separating: dict[str, Any] = field(default_factory=dict)
     # what a reference to the method needs (`jaxfl cite`); None if there is no publication
@@ -64,6 +67,7 @@ def method(
     takes_top_edges: bool = False,
     mixes_before_training: bool = False,
     starts_from_server: bool = True,
+    tells_gap: bool = False,
     separating: dict[str, Any] | None = None,
     turn_first: str = "",
 ) -> Callable[[Callable[_P, Algorithm]], Callable[_P, Algorithm]]:
@@ -93,6 +97,8 @@ def method(
       starts_from_server: whether local training begins from the server's newest state, or is drawn
         to it, under some value of the options; False if clients train from what they have kept
         since they last took part, so that they may arrive late.
+      tells_gap: whether clients mix whole models over a graph that is given: evaluations then tell
+        the spectral gap of the weights.
       separating: options with which the method separates groups of clients in few rounds; None if
         its defaults do.
       turn_first: what to change first where clients score worse than with local training, one short
@@ -119,6 +125,7 @@ def method(
         takes_top_edges=takes_top_edges,
         mixes_before_training=mixes_before_training,
         starts_from_server=starts_from_server,
+        tells_gap=tells_gap,
         separating=separating or {},
         publication=publication,
         turn_first=turn_first,

@@ -15,12 +15,15 @@ from jaxfl.experiment.pictures.curves import graph_measures
 from jaxfl.experiment.store.records import RunRecord
 from jaxfl.experiment.tables.pooling import pool_seeds
 from jaxfl.experiment.tables.scores import most_mixed
+from jaxfl.graphs import measures
 from jaxfl.graphs.measures import (
     edge_precision_recall,
     effective_collaborators,
     group_agreement,
     second_singular_value,
+    spectral_gap,
 )
+from jaxfl.graphs.topology import NETWORKS
 
 SHORT = ["--clients", "10", "--rounds", "2", "--local-steps", "2", "--score-after", "none"]
 
@@ -48,6 +51,123 @@ def test_the_second_singular_value_is_the_root_of_an_eigenvalue():
     assert second_singular_value(np.eye(6)[[0, 0, 0, 3, 3, 3]]) == pytest.approx(np.sqrt(3))
     rows = np.random.default_rng(0).dirichlet(np.full(6, 0.02), (50, 6))
     assert 1 < max(map(second_singular_value, rows)) <= np.sqrt(3)
+
+
+def large_weights(clients=640):
+    """Weights of more clients than are measured exactly, by name."""
+    rng = np.random.default_rng(0)
+    blocks = np.kron(np.eye(4), np.full((clients // 4, clients // 4), 4 / clients))
+    place = np.arange(clients)
+    ring = (np.abs((place[:, None] - place + 1) % clients - 1) <= 1) / 3
+    softmax = np.exp(rng.normal(size=(clients, clients)))
+    softmax /= softmax.sum(axis=1, keepdims=True)
+    return {
+        "random": softmax,
+        "few senders": rng.dirichlet(np.full(clients, 0.02), clients),
+        "equal rows": np.tile(softmax[:1], (clients, 1)),
+        "identity": np.eye(clients),
+        "blocks": blocks,
+        "nearly equal blocks": 0.999 * blocks + 0.001 * softmax,
+        "nearly degenerate": 0.5 * np.eye(clients) + 0.5 * blocks + 1e-5 * softmax,
+        "ring": ring,
+        "half of its own": 0.5 * np.eye(clients) + 0.5 * softmax,
+        "own of each": (softmax + np.diag(rng.random(clients))) / (1 + rng.random((clients, 1))),
+        "two stars": np.eye(clients)[np.where(place < clients // 2, 0, clients // 2)],
+        "zero": np.zeros((clients, clients)),
+    }
+
+
+@pytest.mark.parametrize("name", large_weights())
+def test_of_many_clients_the_second_singular_value_has_the_error_that_is_stated(name):
+    weights = large_weights()[name].astype(np.float32)
+    expected = np.linalg.svd(weights.astype(float), compute_uv=False)[1]
+    found = second_singular_value(weights.astype(float))
+    # From below, up to the last digits of float32.
+    assert expected - measures.ERROR <= found <= expected + 1e-5 * max(1, expected)
+    # The bound is far from the error: these are the digits that a table would show.
+    assert found == pytest.approx(expected, abs=2e-4)
+
+
+def test_up_to_512_clients_the_second_singular_value_is_exact():
+    weights = stochastic(2, clients=512)
+    expected = np.linalg.svd(weights, compute_uv=False)[1]
+    assert second_singular_value(weights) == round(float(expected), 6)
+
+
+def test_few_products_of_many_clients_are_enough(monkeypatch):
+    """The cost of one singular value is far below that of all, which grows as the cube."""
+    counts = []
+    eigh = np.linalg.eigh
+    monkeypatch.setattr(np.linalg, "eigh", lambda x: counts.append(len(x)) or eigh(x))
+    for name in ("random", "few senders", "blocks", "identity", "equal rows"):
+        counts.clear()
+        second_singular_value(large_weights()[name])
+        assert counts[-1] <= 16 * measures.BLOCK, name
+
+
+NETWORK_NAMES = [*NETWORKS, "directed circle", "blocks", "hears nobody", "random"]
+
+
+def network_weights(name, clients):
+    """Weights on a graph by name, whose rows sum to one."""
+    rng = np.random.default_rng(0)
+    if name == "directed circle":
+        return (np.eye(clients) + np.roll(np.eye(clients), 1, axis=1)) / 2
+    if name == "blocks":
+        return np.kron(np.eye(2), np.full((clients // 2, clients // 2), 2 / clients))
+    if name == "hears nobody":
+        weights = np.full((clients, clients), 1 / clients)
+        weights[0] = np.eye(clients)[0]
+        return weights
+    if name == "random":
+        return rng.dirichlet(np.full(clients, 0.05), clients)
+    edges = NETWORKS[name](clients, 4, 0)[0]
+    degrees = np.maximum(edges.sum(axis=1)[:, None], edges.sum(axis=0))
+    weights = edges / (1 + degrees)
+    return weights + np.diag(1 - weights.sum(axis=1))
+
+
+@pytest.mark.parametrize("name", NETWORK_NAMES)
+def test_of_many_clients_the_spectral_gap_has_the_error_that_is_stated(name):
+    weights = network_weights(name, 300)
+    second = np.sort(np.abs(np.linalg.eigvals(weights)))[-2]
+    assert spectral_gap(weights.astype(np.float32)) == pytest.approx(1 - second, abs=1e-3)
+
+
+@pytest.mark.parametrize("clients", [16, 256, 640])
+def test_the_spectral_gap_of_graphs_whose_eigenvalues_have_a_formula(clients):
+    angle = 2 * np.pi / clients
+    gaps = {
+        "ring": 1 - (1 + 2 * np.cos(angle)) / 3,
+        "directed circle": 1 - np.cos(angle / 2),  # |1 + exp(i angle)| / 2
+        "complete": 1,
+        "blocks": 0,
+        "hears nobody": 1 / clients,
+    }
+    for name, gap in gaps.items():
+        assert spectral_gap(network_weights(name, clients)) == pytest.approx(gap, abs=1e-3), name
+
+
+def test_the_spectral_gap_at_its_limits():
+    assert spectral_gap(np.ones((1, 1))) == 1
+    assert spectral_gap(np.kron(np.eye(2), np.full((3, 3), 1 / 3))) == 0
+    # On a directed path all clients but the first have the eigenvalue 1 / 2.
+    path = np.eye(9) / 2 + np.eye(9, k=-1) / 2
+    path[0, 0] = 1
+    assert spectral_gap(path) == 0.5
+    assert np.isnan(spectral_gap(np.full((3, 3), np.nan)))
+
+
+@pytest.mark.slow
+def test_evaluations_of_gossip_tell_the_gap_of_the_last_rounds_weights(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    words = [*SHORT, "--hyper", "graph=ring", "--eval-every", "2", "--out", "x"]
+    assert main(["run", "gossip", *words]) == 0
+    (line,) = map(json.loads, (tmp_path / "x/metrics.jsonl").read_text().splitlines())
+    # Metropolis weights of a ring of ten: a third each.
+    assert line["metrics"]["spectral_gap"] == pytest.approx(
+        1 - (1 + 2 * np.cos(2 * np.pi / 10)) / 3, abs=1e-3
+    )
 
 
 def pair_counting_rand_index(one, other):

@@ -284,13 +284,6 @@ TABLE = [
         "pairs",
         "simplex",
     ),
-    Kernel(
-        "gossip.spectral_gap",
-        lambda c: gossip.spectral_gap(graph(c)),
-        "none",
-        "nonnegative",
-        tolerance=1e-3,
-    ),
     Kernel("learned.initial_parameters", lambda c: learned.initial_parameters(2)[3], "none"),
     Kernel(
         "learned.layer_similarities",

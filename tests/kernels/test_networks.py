@@ -9,7 +9,7 @@ import pytest
 from jaxfl.core.errors import InputError
 from jaxfl.graphs.random_graphs import random_regular
 from jaxfl.graphs.topology import DIRECTED_NETWORKS, NETWORKS
-from jaxfl.kernels.gossip import column_stochastic, metropolis, spectral_gap
+from jaxfl.kernels.gossip import column_stochastic, metropolis
 
 
 @pytest.mark.parametrize("name", sorted(NETWORKS))
@@ -38,19 +38,6 @@ def test_one_peer_for_each_power_of_two_is_an_exact_mean():
     for graph in NETWORKS["one_peer"](8, 0, 0):
         total = np.asarray(metropolis(jnp.float32(graph), jnp.ones(8, bool))) @ total
     np.testing.assert_allclose(total, 1 / 8, atol=1e-6)
-
-
-@pytest.mark.parametrize("name", ["ring", "grid", "erdos_renyi"])
-def test_the_spectral_gap_is_that_of_the_eigenvalues(name):
-    graph = NETWORKS[name](9, 3, 0)[0]
-    weights = metropolis(jnp.float32(graph), jnp.ones(9, bool))
-    moduli = np.sort(np.abs(np.linalg.eigvalsh(np.asarray(weights, np.float64))))
-    np.testing.assert_allclose(spectral_gap(weights), 1 - moduli[-2], atol=2e-3)
-
-
-def test_the_gap_of_one_client_and_of_two_groups():
-    assert spectral_gap(jnp.ones((1, 1))) == 1
-    assert abs(spectral_gap(jnp.kron(jnp.eye(2), jnp.full((3, 3), 1 / 3)))) < 1e-6
 
 
 @pytest.mark.parametrize(("nodes", "degree"), [(9, 4), (10, 3), (3, 4)])

@@ -309,6 +309,11 @@ class RunOptions:
     """checkpoints to keep, the newest ones"""
     keep_models: Annotated[bool, NO_SCORE] = True
     """keep the models of the clients in models.npz, for `jaxfl predict` and `jaxfl.load`"""
+    keep_weights: Annotated[Annotated[int, MANY] | Literal["auto", "all", "last"], NO_SCORE] = (
+        "auto"
+    )
+    """rounds whose mixing weights graph.npz keeps: all, the last one, every so many (a number), or
+    auto: all up to 2 GiB, else every second, fourth, eighth, ...; the last one is always kept"""
     format: Annotated[
         tuple[str, ...], NO_SCORE, RESUMABLE, Names("picture format", (*PICTURE_FORMATS, "gif"))
     ] = ("png",)

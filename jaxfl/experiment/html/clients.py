@@ -14,9 +14,9 @@ from jaxfl.experiment.pictures.clients import Clients, Holdings, clients_of
 from jaxfl.experiment.pictures.drawing import shorten
 from jaxfl.experiment.pictures.graphs import Graph, evenly_spaced
 from jaxfl.experiment.session.clients import assign, malicious, true_groups
-from jaxfl.experiment.session.history import WEIGHTS
 from jaxfl.experiment.session.load import FinishedRun
 from jaxfl.experiment.session.seeds import Seeds
+from jaxfl.experiment.store.graph_file import GraphFile, open_graph
 from jaxfl.experiment.store.records import Runs
 from jaxfl.experiment.tables.grouping import Group
 from jaxfl.experiment.tables.scores import measure_of, ranked
@@ -96,23 +96,27 @@ def _graphs(entries: Sequence[GroupClients]) -> list[document.Part]:
 
     graphs = [(one, label, _graph(run)) for one in entries for label, run in one.loaded.items()]
     matrices = [
-        (one, label, name, graph) for one, label, graph in graphs for name in graph if name != "ids"
+        (one, label, name, graph)
+        for one, label, graph in graphs
+        if graph is not None
+        for name in graph.names
     ]
     if not matrices:
         return []
     views = []
     fewer = False
     for one, label, name, graph in matrices:
-        ids = graph["ids"]
+        ids = graph.ids
         most = min(FRAMES, NUMBERS // len(matrices) // ids.shape[1] ** 2)
         if most == 0:
             continue
         fewer |= most < len(ids)
+        places = evenly_spaced(len(ids), most)
         rounds = {
-            place + 1: Graph({name: graph[name][place]}, ids[place])
-            for place in evenly_spaced(len(ids), most)
+            int(graph.rounds[place]): Graph({name: weights}, ids[place])
+            for place, weights in zip(places, graph.weights(name, places), strict=True)
         }
-        part = next(iter(rounds[1].by_part))
+        part = next(iter(next(iter(rounds.values())).by_part))
         title = f"{label} ({part})" if part else label
         title = f"{title}, {one.name}" if len(entries) > 1 else title
         views.append(graph_view(title, part, rounds, one.holdings.clients))
@@ -122,7 +126,7 @@ def _graphs(entries: Sequence[GroupClients]) -> list[document.Part]:
     if any(one.holdings.clients.malicious.any() for one in entries):
         sentences.append("Malicious clients are red.")
     if fewer:
-        sentences.append("The slider has some of the rounds; graph.npz has all.")
+        sentences.append("The slider has some of the rounds; graph.npz has more.")
     if _has_seeds(entries):
         sentences.append(SEED)
     if len(views) < len(matrices):
@@ -136,23 +140,15 @@ def _has_seeds(entries: Sequence[GroupClients]) -> bool:
     return any(run.config.seeds > 1 for one in entries for run in one.loaded.values())
 
 
-def _graph(run: FinishedRun) -> dict[str, np.ndarray]:
-    """The weights [T, M, M] of each part in the first seed, and `ids` [T, M]; empty for none."""
-    if not (run.directory / "graph.npz").exists():
-        return {}
-    arrays = Seeds(run.config.seed, run.config.seeds).one(run.graph)
-    ids = arrays.get("ids", np.zeros(0))
-    weights = {name: array for name, array in arrays.items() if name.startswith(WEIGHTS)}
-    check(
-        ids.ndim == 2
-        and ids.size > 0
-        and ids.dtype.kind in "iu"
-        and 0 <= ids.min() <= ids.max() < (run.config.clients or 0)
-        and all(w.shape == (*ids.shape, ids.shape[1]) for w in weights.values())
-        and all(w.dtype.kind == "f" for w in weights.values()),
-        f"{run.directory / 'graph.npz'} does not hold the weights of the run: run again",
-    )
-    return weights | {"ids": ids}
+def _graph(run: FinishedRun) -> GraphFile | None:
+    """The weights of each part in the first seed; None if the run has none."""
+    graph = open_graph(run.directory)
+    if graph is not None:
+        check(
+            0 <= graph.ids.min() <= graph.ids.max() < (run.config.clients or 0),
+            f"{graph.file} does not hold the weights of the run: run again",
+        )
+    return graph
 
 
 def _scores(run: FinishedRun) -> np.ndarray:

@@ -16,8 +16,8 @@ from jaxfl.experiment.session.models import Best
 from jaxfl.experiment.session.program import Program, Record
 from jaxfl.experiment.store import files
 from jaxfl.experiment.store.inputs import check_inputs
-from jaxfl.experiment.store.manifest import read_manifest, write_manifest
-from jaxfl.experiment.store.records import Digests, read_digests, read_lines
+from jaxfl.experiment.store.manifest import check_pieces, read_manifest, write_manifest
+from jaxfl.experiment.store.records import Digests, read_digests
 from jaxfl.simulation import checkpoint, mesh
 
 
@@ -25,6 +25,9 @@ def write_checkpoint(
     out: Path, record: Record, history: History, best: Best | None, built: Built
 ) -> Path:
     """Writes the checkpoint after a record, then removes old ones beyond the newest `--keep`.
+
+    What earlier checkpoints have of the rounds is not written again: it is in pieces, which all
+    checkpoints share.
 
     Where several processes run together, each calls it and the first one writes what is not a
     state.
@@ -48,12 +51,13 @@ def write_checkpoint(
             draft.mkdir(parents=True)
         checkpoint.save(draft / "state", record.round, mesh.fetch((record.state, best)))
         if mesh.is_main_process():
+            history.archive.write()
             files.write_npz(
                 draft / "history.npz", history.arrays() | {"seconds": np.array(record.seconds)}
             )
-            files.write_file(draft / "metrics.jsonl", files.json_lines(history.lines))
             options = dataclasses.asdict(history.config)
-            write_manifest(draft, record.round, options, data, built.inputs)
+            pieces = history.archive.digest.hexdigest()
+            write_manifest(draft, record.round, options, data, built.inputs, pieces)
             shutil.rmtree(whole, ignore_errors=True)
             os.replace(draft, whole)
             for old in files.checkpoints(out)[: -history.config.keep]:
@@ -79,6 +83,7 @@ def find_checkpoint(directory: Path, config: Config, digests: Digests) -> Path |
     for path in reversed(files.checkpoints(directory)):
         try:
             manifest = read_manifest(path)
+            check_pieces(directory / files.ROUNDS, manifest)
         except ValueError as error:
             reasons.append(f"{path} cannot be used ({error})")
             continue
@@ -116,7 +121,7 @@ def read_checkpoint(
     try:
         number, (state, best) = checkpoint.restore(path / "state", (program.state, best))
         with (path / "history.npz").open("rb") as file, np.load(file, allow_pickle=False) as arrays:
-            history.restore(dict(arrays), read_lines(path / "metrics.jsonl"))
+            history.restore(number, dict(arrays))
             seconds = float(arrays["seconds"])
     except Exception as error:  # NumPy and orbax raise a dozen types
         reason = (str(error).splitlines() or [type(error).__name__])[0]

@@ -8,9 +8,9 @@ import numpy as np
 
 from jaxfl.experiment.config import load_config, to_json
 from jaxfl.experiment.session.build import Built
-from jaxfl.experiment.session.history import WEIGHTS, History
+from jaxfl.experiment.session.history import History
 from jaxfl.experiment.session.models import FILE as MODELS_FILE
-from jaxfl.experiment.store import files
+from jaxfl.experiment.store import files, graph_file, npz
 from jaxfl.experiment.store.records import Digests
 from jaxfl.experiment.tables.heading import data_line, graph_title, setting_line
 
@@ -65,6 +65,7 @@ def vanished_files(directory: Path, history: History, checkpoints: list[Path]) -
     content = files.json_lines(history.lines)
     candidates = [directory / "config.json", *checkpoints[-history.config.keep :]]
     losses = [path for path in candidates if not path.exists()]
+    losses += history.archive.lost()
     # In whatever format, for a run that goes on may have another one than when it began.
     partitions = [directory / name for name in files.RUN_FILES if name.startswith("partition.")]
     if not any(path.exists() for path in partitions):
@@ -85,7 +86,6 @@ def finish(
     """Closes the directory of a run: its arrays, models, pictures and, last, the summary."""
     from jaxfl.experiment.pictures.curves import draw_curves
     from jaxfl.experiment.pictures.drawing import write_picture
-    from jaxfl.experiment.pictures.graphs import Graph, draw_graph
 
     config = built.config
     files.write_npz(directory / "clients.npz", history.clients())
@@ -94,14 +94,8 @@ def finish(
     write_picture(directory, "curves", curves, config.format)
     if models:
         files.write_npz(directory / MODELS_FILE, models, compressed=False)
-    last, graph = history.last_graph(), history.graph()
-    if last is not None and graph is not None:
-        files.write_npz(directory / "graph.npz", graph)
-        clients = drawn_clients(built)
-        figure = draw_graph(Graph(*last), clients, graph_title(config))
-        write_picture(directory, "graph", figure, config.format)
-        if "gif" in config.format:
-            _write_rounds(directory / "graph.gif", built, history, clients)
+    if not history.archive.lost():
+        _write_weights(directory, built, history)
     files.write_json(directory / "summary.json", history.summary(compile_seconds))
 
 
@@ -114,20 +108,39 @@ def drawn_clients(built: Built) -> "Clients":
     return clients_of(source, parts, built.groups[0], built.malicious)
 
 
-def _write_rounds(file: Path, built: Built, history: History, clients: "Clients") -> None:
+def _write_weights(directory: Path, built: Built, history: History) -> None:
+    """Writes the mixing weights of a run, and pictures of them, if it has any."""
+    from jaxfl.experiment.pictures.drawing import write_picture
+    from jaxfl.experiment.pictures.graphs import Graph, draw_graph
+
+    config = built.config
+    last, graph = history.last_graph(), history.graph()
+    if last is None or graph is None:
+        return
+    npz.write_parts(directory / graph_file.FILE, graph)
+    clients = drawn_clients(built)
+    figure = draw_graph(Graph(*last), clients, graph_title(config))
+    write_picture(directory, "graph", figure, config.format)
+    stored = graph_file.open_graph(directory)
+    if stored is not None and "gif" in config.format:
+        _write_rounds(directory / "graph.gif", built, stored, clients)
+
+
+def _write_rounds(
+    file: Path, built: Built, graph: graph_file.GraphFile, clients: "Clients"
+) -> None:
     """Writes the graph of the first seed by round as a picture that moves."""
     from jaxfl.experiment.pictures.drawing import gif
     from jaxfl.experiment.pictures.graphs import Graph, draw_graph, evenly_spaced
 
-    arrays = history.seeds.with_axis(history.graph())
-    ids = arrays["ids"][0]
-    names = [name for name in arrays if name.startswith(WEIGHTS)]
+    places = evenly_spaced(len(graph.ids), FRAMES)
+    by_name = zip(*(graph.weights(name, places) for name in graph.names), strict=True)
     frames = [
         draw_graph(
-            Graph({name: arrays[name][0, number] for name in names}, ids[number]),
+            Graph(dict(zip(graph.names, matrices, strict=True)), graph.ids[place]),
             clients,
-            graph_title(built.config, number + 1),
+            graph_title(built.config, int(graph.rounds[place])),
         )
-        for number in evenly_spaced(len(ids), FRAMES)
+        for place, matrices in zip(places, by_name, strict=True)
     ]
     files.write_file(file, gif(frames, MILLISECONDS))

@@ -1,22 +1,30 @@
 """From records to what is written: one line an evaluation, arrays and one summary a run."""
 
+import json
 import math
 import platform
 from collections import Counter
 from importlib import metadata
+from pathlib import Path
 
 import jax
 import numpy as np
 from jaxtyping import PyTree
 
+from jaxfl.algorithms import ALGORITHMS
 from jaxfl.core import tree
 from jaxfl.core.errors import check
+from jaxfl.core.facts import facts_of
 from jaxfl.core.version import VERSION
 from jaxfl.experiment.privacy.guarantee import claim
 from jaxfl.experiment.session.availability import time_of
 from jaxfl.experiment.session.build import Built
 from jaxfl.experiment.session.model_inputs import inputs_of
 from jaxfl.experiment.session.program import Record
+from jaxfl.experiment.store import npz
+from jaxfl.experiment.store.archive import IDS, LINES, Archive
+from jaxfl.experiment.store.graph_file import WEIGHTS
+from jaxfl.experiment.store.npz import Member
 from jaxfl.experiment.store.records import (
     GraphMeasures,
     Line,
@@ -24,7 +32,7 @@ from jaxfl.experiment.store.records import (
     Summary,
     Traffic,
 )
-from jaxfl.graphs.measures import measure_graph
+from jaxfl.graphs.measures import measure_graph, spectral_gap
 from jaxfl.simulation import mesh
 from jaxfl.simulation.evaluate import Evaluation, Stage, by_stage
 from jaxfl.simulation.statistics import (
@@ -37,8 +45,6 @@ from jaxfl.simulation.statistics import (
     summarise,
     timed_summary,
 )
-
-WEIGHTS = "weights"
 
 
 def score_statistics(
@@ -99,8 +105,15 @@ def make_line(
 class History:
     """Collects the records of a run, client by client; a malicious one has no scores."""
 
-    def __init__(self, built: Built):
+    def __init__(self, built: Built, rounds: Path):
+        """Of a run before its first record.
+
+        Args:
+          built: the run.
+          rounds: the folder of the pieces of its rounds.
+        """
         self.config = built.config
+        self.archive = Archive(rounds, built.config.keep_weights, built.config.rounds)
         self.seeds = built.seeds
         self.excess = built.excess
         self.exposure = built.exposure
@@ -120,7 +133,6 @@ class History:
         self.scores: dict[str, list[np.ndarray]] = {
             f"{stage}_{part}": [] for stage in self.stages for part in ("val", "test")
         }
-        self.weights: dict[str, list[np.ndarray]] = {}  # by name in graph.npz
         self.ids: list[np.ndarray] = []
         self.sent = {"up": 0, "down": 0, "batches": 0}  # of all seeds
         if built.lost is not None:
@@ -130,7 +142,10 @@ class History:
         self.recent: set[int] = set()  # clients that were left out since the last line
 
     def add(self, record: Record) -> Line | None:
-        """Takes in a record and returns its line of `metrics.jsonl`, None without an evaluation."""
+        """Takes in a record and returns its line of `metrics.jsonl`, None without an evaluation.
+
+        Of several processes that run together, the first one keeps the weights.
+        """
         for way in self.sent:
             self.sent[way] += int(getattr(record.info, way).sum(dtype=np.int64))
         lost = False if record.info.lost is None else record.info.lost
@@ -140,54 +155,73 @@ class History:
         self.ids.append(record.ids)
         if self.timing is not None:
             self.elapsed = self.timing.after(record.ids, self.elapsed, record.round)
-        for name, weights in _weights_by_name(record.info.weights).items():
-            self.weights.setdefault(name, []).append(weights)
+        line, scores = self._evaluate(record)
+        if mesh.is_main_process():
+            arrays = {IDS: record.ids} | {name: row[:, None] for name, row in scores.items()}
+            if line is not None:
+                arrays[LINES] = np.array([json.dumps(line)], bytes)
+            self.archive.add(record.round, arrays, _weights_by_name(record.info.weights))
+        return line
+
+    def _evaluate(self, record: Record) -> tuple[Line | None, dict[str, np.ndarray]]:
+        """The line of a record, None without an evaluation, and its scores [S, C] by name."""
         if record.evaluation is None:
-            return None
+            return None, {}
         benign: Evaluation = jax.tree.map(
             lambda s: np.where(self.malicious[record.evaluated], np.nan, s), record.evaluation
         )
+        rows = {}
         for stage, scores in by_stage(benign).items():
             for part, values in scores._asdict().items():
                 row = np.full(self.sizes.shape, np.nan, np.float32)
                 np.put_along_axis(row, record.evaluated, values, axis=1)
                 self.scores[f"{stage}_{part}"].append(row)
+                rows[f"{stage}_{part}"] = row
         statistics = make_line(record, benign, self.sizes, self.unseen, self._traffic())
         line: Line = {**statistics, **time_of(self.timing, self.elapsed)}
+        if facts_of(ALGORITHMS[self.config.algorithm]).tells_gap:
+            gap = np.mean([spectral_gap(weights[-1]) for weights in record.info.weights])
+            line["metrics"] = line.get("metrics", {}) | {"spectral_gap": number_or_null(gap)}
         if graph := self._graph_measures(record):
             line["graph"] = graph
         if self.recent:
             line["diverged"] = sorted(self.recent)
         self.recent = set()
         self.lines.append(line)
-        return line
+        return line, rows
 
     def arrays(self) -> dict[str, np.ndarray]:
-        """What a checkpoint keeps beside `lines`; see `restore`."""
-        arrays: dict[str, np.ndarray] = {
-            f"scores_{name}": np.array(rows, np.float32) for name, rows in self.scores.items()
-        }
-        arrays |= {f"total_{way}": np.array(number) for way, number in self.sent.items()}
-        arrays["diverged"] = np.array(sorted(self.diverged.elements()), np.int64)
+        """What a checkpoint keeps beside the pieces of the archive; see `restore`."""
+        arrays = {f"total_{way}": np.array(number) for way, number in self.sent.items()}
+        clients = sorted(self.diverged)
+        arrays["diverged"] = np.array(clients, np.int64)
+        arrays["diverged_rounds"] = np.array([self.diverged[one] for one in clients], np.int64)
         arrays["recent"] = np.array(sorted(self.recent), np.int64)
-        arrays["ids"] = np.concatenate(self.ids, axis=1)
         if self.timing is not None:
             arrays |= {"elapsed": self.elapsed, "durations": self.timing.durations}
-        return arrays | self._all_weights()
+        return arrays
 
-    def restore(self, arrays: dict[str, np.ndarray], lines: list[Line]) -> None:
-        """Takes in what `arrays` and `lines` were."""
-        self.lines = lines
-        self.scores = {name: list(arrays[f"scores_{name}"]) for name in self.scores}
+    def restore(self, number: int, arrays: dict[str, np.ndarray]) -> None:
+        """Goes back to a checkpoint.
+
+        Args:
+          number: of its round.
+          arrays: what `arrays` were.
+        """
         self.sent = {way: int(arrays[f"total_{way}"]) for way in self.sent}
-        self.diverged = Counter(arrays["diverged"].tolist())
+        counts = zip(arrays["diverged"].tolist(), arrays["diverged_rounds"].tolist(), strict=True)
+        self.diverged = Counter(dict(counts))
         self.recent = set(arrays["recent"].tolist())
-        self.ids = [arrays["ids"]]
         if self.timing is not None:
             same = np.array_equal(arrays["durations"], self.timing.durations)
             check(same, "the durations of the clients have changed since")
             self.elapsed = arrays["elapsed"]
-        self.weights = {name: [arrays[name]] for name in arrays if name.startswith(WEIGHTS)}
+        for piece in self.archive.restore(number):
+            self.ids.append(piece[IDS])
+            if LINES in piece:
+                self.lines += [json.loads(line) for line in piece[LINES]]
+                for name, rows in self.scores.items():
+                    rows += [*piece[name].swapaxes(0, 1)]
 
     def clients(self) -> dict[str, np.ndarray]:
         """Arrays of `clients.npz`: scores [E, C], with several seeds [S, E, C]."""
@@ -196,21 +230,31 @@ class History:
         rounds = np.array([row["round"] for row in self.lines])
         return {"round": rounds, "malicious": self.malicious, "unseen": self.unseen} | arrays
 
-    def graph(self) -> dict[str, np.ndarray] | None:
+    def graph(self) -> dict[str, Member] | None:
         """Arrays of `graph.npz`, if any: weights [T, M, M] and ids [T, M], or [S, T, ...].
 
-        Where parts of the model have their own weights, these are `weights_PART`.
+        Where parts of the model have their own weights, these are `weights_PART`. Where not all
+        rounds are kept, `rounds` [T] has their numbers.
         """
-        if not self.weights:
+        archive, seeds = self.archive, self.seeds
+        if not archive.matrices:
             return None
-        arrays = self._all_weights() | {"ids": np.concatenate(self.ids, axis=1)}
-        return self.seeds.without_axis(arrays)
+        numbers = np.array(archive.numbers())
+        members = {}
+        for name, (shape, dtype) in archive.matrices.items():
+            matrices = (w for seed in range(seeds.count) for w in archive.read(name, seed))
+            members[name] = Member(seeds.shape(numbers.size, *shape), dtype, matrices)
+        ids = np.concatenate(self.ids, axis=1)[:, numbers - 1]
+        members[IDS] = npz.whole(seeds.without_axis(ids))
+        if numbers.size < self.config.rounds:
+            members["rounds"] = npz.whole(numbers)
+        return members
 
     def last_graph(self) -> tuple[dict[str, np.ndarray], np.ndarray] | None:
         """Weights [M, M] by name and clients [M] of the first seed's last round, if any."""
-        if not self.weights:
+        if not self.archive.matrices:
             return None
-        last = {name: pieces[-1][0, -1] for name, pieces in self.weights.items()}
+        last = {name: self.archive.last(name) for name in self.archive.matrices}
         return last, self.ids[-1][0, -1]
 
     def summary(self, compile_seconds: float) -> Summary:
@@ -255,9 +299,6 @@ class History:
                 statistics[stage] = summarise(scores, sizes)
             seeds.append(StageStatistics(**statistics))
         return over_seeds(seeds)
-
-    def _all_weights(self) -> dict[str, np.ndarray]:
-        return {name: np.concatenate(pieces, axis=1) for name, pieces in self.weights.items()}
 
     def _graph_measures(self, record: Record) -> GraphMeasures:
         """Numbers of the last round's weights, means over the seeds; none without weights."""

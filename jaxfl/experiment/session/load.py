@@ -93,6 +93,9 @@ class FinishedRun:
     def graph(self) -> dict[str, np.ndarray]:
         """The arrays of `graph.npz`: `weights` [T, M, M] (receiver, sender) and `ids` [T, M].
 
+        Where the run has not kept the weights of all rounds, `rounds` [T] has the numbers of those
+        that it has kept (`--keep-weights`).
+
         Raises:
           InputError: the method has no weights.
         """

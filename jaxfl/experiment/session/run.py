@@ -187,13 +187,14 @@ def record_run(
 ) -> History:
     """Executes a compiled run, from a checkpoint if one is given, and writes its directory."""
     built, config = program.built, program.built.config
-    history = History(built)
+    history = History(built, out / files.ROUNDS)
     best = no_best(program) if config.keep_models else None
     if best and mesh.is_main_process():
         tell_size(best, out)
     if checkpoint is not None:
         program, best = checkpoints.read_checkpoint(checkpoint, program, best, history)
     if mesh.is_main_process():
+        history.archive.drop_later()
         files.write_file(out / "metrics.jsonl", files.json_lines(history.lines))
     due = stops(config.rounds, config.checkpoint_every) if config.checkpoint_every else []
     paths = []
@@ -223,6 +224,7 @@ def record_run(
             if not config.checkpoint_every:
                 # Only a checkpoint of the last round could read them again.
                 files.remove(out / files.STATES)
+                files.remove(out / files.ROUNDS)
             _tell(out, built, history, vanished)
         if mesh.any_process(request.is_set()):
             raise interruption(request.number, f"the run in {out} is finished")

@@ -1,7 +1,6 @@
 """The files of runs: what their names are, how they are written, and what is never overwritten."""
 
 import errno
-import io
 import itertools
 import json
 import os
@@ -11,7 +10,7 @@ import sys
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 import numpy as np
 
@@ -44,6 +43,7 @@ TRIALS = "trials.jsonl"  # of a search that is under way: what it has tried
 SWEEP_FILES = (PLAN, TRIALS, "sweep.json", "best.json", *_pictures("sweep"))
 STATES = "clients"  # a directory of the states of clients on disk
 CHECKPOINTS = "checkpoints"  # a directory beside the files of a run
+ROUNDS = "rounds"  # a directory of what a run that is under way has kept of its rounds
 CONFIGS = "configs.json"  # of a comparison that made its runs itself
 INPUTS = "inputs.json"  # of a run or a comparison: the digests of what is read
 GRAPHS = _pictures("graphs")  # the picture of their graphs
@@ -93,7 +93,7 @@ def create(directory: Path, names: tuple[str, ...], overwrite: bool) -> None:
     """Makes the directory for files of these names.
 
     With `overwrite`, earlier files of these names are removed, and no others. If these are all
-    names, a run's checkpoints and the states of its clients go with it.
+    names, a run's checkpoints, its rounds and the states of its clients go with it.
     """
     check_empty(directory, overwrite)
     make_directory(directory)
@@ -104,6 +104,7 @@ def create(directory: Path, names: tuple[str, ...], overwrite: bool) -> None:
         if names == EVERYTHING and (was_run or checkpoints(directory)):
             for old in checkpoints(directory):
                 shutil.rmtree(old)
+            shutil.rmtree(directory / ROUNDS, ignore_errors=True)
             shutil.rmtree(directory / STATES, ignore_errors=True)
 
 
@@ -174,6 +175,17 @@ def lead_output(path: Path) -> None:
             os.dup2(log.fileno(), stream.fileno())
 
 
+def pieces(folder: Path, until: int | None = None) -> list[Path]:
+    """The pieces FIRST.npz of the rounds of a run, in their order.
+
+    Args:
+      folder: of the pieces.
+      until: a round; only those that begin by then.
+    """
+    by_round = {int(p.stem): p for p in folder.glob("*.npz") if p.stem.isdecimal()}
+    return [by_round[first] for first in sorted(by_round) if until is None or first <= until]
+
+
 @contextmanager
 def writing(path: Path, named_by: str = "--out") -> Iterator[None]:
     """Within, an error of the system, as a full disk, is an `InputError` that names the path.
@@ -191,18 +203,25 @@ def writing(path: Path, named_by: str = "--out") -> Iterator[None]:
         ) from error
 
 
-def write_file(file: Path, content: bytes | str, named_by: str = "--out") -> None:
-    """Writes a file whole or not at all."""
+@contextmanager
+def new_file(file: Path, named_by: str = "--out") -> Iterator[BinaryIO]:
+    """Within, a file is written, which is there whole or not at all."""
     draft = file.with_name(f".{file.name}.part")
     with writing(file, named_by):
         draft.unlink(missing_ok=True)
         try:
             with draft.open("xb") as stream:  # a new file: a link in its place is not followed
-                stream.write(content.encode() if isinstance(content, str) else content)
+                yield stream
             os.replace(draft, file)
-        except OSError:
+        except BaseException:
             draft.unlink(missing_ok=True)
             raise
+
+
+def write_file(file: Path, content: bytes | str, named_by: str = "--out") -> None:
+    """Writes a file whole or not at all."""
+    with new_file(file, named_by) as stream:
+        stream.write(content.encode() if isinstance(content, str) else content)
 
 
 def remove(path: Path) -> None:
@@ -218,11 +237,10 @@ def write_json(file: Path, content: Any) -> None:
 
 def write_npz(file: Path, arrays: dict[str, np.ndarray], *, compressed: bool = True) -> None:
     """Writes arrays; models are hardly smaller if compressed, and take long."""
-    buffer = io.BytesIO()
     save = np.savez_compressed if compressed else np.savez
     by_name: dict[str, Any] = dict(arrays)
-    save(buffer, **by_name)
-    write_file(file, buffer.getvalue())
+    with new_file(file) as stream:
+        save(stream, **by_name)
 
 
 def append_lines(path: Path, lines: Sequence[Mapping[str, object]]) -> None:

@@ -8,6 +8,7 @@ import numpy as np
 from jaxfl.core.errors import InputError, check
 from jaxfl.experiment.config import Config, load_config
 from jaxfl.experiment.store.files import read_arrays
+from jaxfl.experiment.store.graph_file import open_graph
 from jaxfl.experiment.store.records import (
     RunRecord,
     Runs,
@@ -107,13 +108,11 @@ def last_graph(run: Path) -> tuple[dict[str, np.ndarray], np.ndarray] | None:
 
     They are those of the last round, of the first seed.
     """
-    file = run / "graph.npz"
-    if not file.exists():
+    graph = open_graph(run)
+    if graph is None:
         return None
-    arrays = read_arrays(file)
-    ids = arrays.pop("ids")
-    first = (0, -1) if ids.ndim == 3 else (-1,)
-    return {name: weights[first] for name, weights in arrays.items()}, ids[first]
+    last = [len(graph.ids) - 1]
+    return {name: next(graph.weights(name, last)) for name in graph.names}, graph.ids[-1]
 
 
 def _config(run: Path) -> Config | None:

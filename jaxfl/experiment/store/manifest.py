@@ -15,13 +15,19 @@ from jaxtyping import PyTree
 from jaxfl.core.ragged import is_ragged
 from jaxfl.experiment.config import parse_json
 from jaxfl.experiment.store import files
+from jaxfl.experiment.store.archive import digest_pieces
 from jaxfl.simulation import mesh
 
 MANIFEST = "manifest.json"
 
 
 def write_manifest(
-    folder: Path, round: int, options: dict[str, Any], data: str, inputs: dict[str, str]
+    folder: Path,
+    round: int,
+    options: dict[str, Any],
+    data: str,
+    inputs: dict[str, str],
+    pieces: str,
 ) -> None:
     """Writes the manifest of a checkpoint.
 
@@ -31,8 +37,10 @@ def write_manifest(
       options: of the run, as JSON holds them.
       data: the digest of the clients' data.
       inputs: the digests of the other files that the run reads, by the options that name them.
+      pieces: the digest of the pieces of its rounds, see `store.archive`.
     """
     content = {"round": round, "options": options, "data": data, "inputs": inputs}
+    content["pieces"] = pieces
     content["files"] = digest_files(folder)
     content["manifest"] = _digest(_as_bytes(content))
     files.write_json(folder / MANIFEST, content)
@@ -52,7 +60,7 @@ def read_manifest(folder: Path) -> dict[str, Any]:
         raise ValueError(f"{MANIFEST} is damaged") from error
     if not isinstance(content, dict) or content.pop("manifest", "") != _digest(_as_bytes(content)):
         raise ValueError(f"{MANIFEST} is damaged")
-    if "inputs" not in content:
+    if "pieces" not in content:
         raise ValueError("an earlier version of jaxfl wrote it")
     if folder.name != f"{content['round']:06}":
         raise ValueError(f"it is of round {content['round']}")
@@ -67,6 +75,24 @@ def read_manifest(folder: Path) -> dict[str, Any]:
     if other:
         raise ValueError(f"{other[0]} is damaged or of another checkpoint")
     return content
+
+
+def check_pieces(folder: Path, manifest: dict[str, Any]) -> None:
+    """Checks that the pieces of the rounds before a checkpoint are those that were written.
+
+    Args:
+      folder: of the pieces.
+      manifest: of the checkpoint.
+
+    Raises:
+      ValueError: a piece is missing or changed.
+    """
+    try:
+        digest = digest_pieces(folder, manifest["round"])
+    except OSError as error:
+        raise ValueError(str(error)) from error
+    if digest != manifest["pieces"]:
+        raise ValueError(f"a file of {folder} is damaged, missing or of another run")
 
 
 def digest_arrays(tree: PyTree) -> str:

@@ -201,6 +201,11 @@ def of_another_checkpoint(name):
     return replace
 
 
+def newest_piece(path):
+    """What a run has kept of the rounds before its newest checkpoint."""
+    return files.pieces(path.parent.parent / files.ROUNDS)[-1]
+
+
 def largest(path):
     return max((p for p in path.rglob("*") if p.is_file()), key=lambda p: p.stat().st_size)
 
@@ -209,7 +214,8 @@ DAMAGE = {
     "a bit of the state": lambda path: flip(largest(path / "state")),
     "a bit of the history": lambda path: flip(path / "history.npz"),
     "half of the history": lambda path: os.truncate(path / "history.npz", 99),
-    "a bit of the metrics": lambda path: flip(path / "metrics.jsonl"),
+    "a bit of its rounds": lambda path: flip(newest_piece(path)),
+    "not its rounds": lambda path: newest_piece(path).unlink(),
     "a bit of the manifest": lambda path: flip(path / "manifest.json"),
     "no manifest": lambda path: (path / "manifest.json").unlink(),
     "no history": lambda path: (path / "history.npz").unlink(),
@@ -236,6 +242,26 @@ def test_a_run_goes_on_from_the_checkpoint_before_to_the_same_bits(runs, stopped
     assert same(content(stopped), content(runs / "whole"))
 
 
+def test_a_crash_between_a_piece_of_the_rounds_and_its_checkpoint_costs_no_bit(runs, stopped):
+    """Each piece is written before the checkpoint that names it. Half of the next one is there."""
+    shutil.rmtree(stopped / "checkpoints/000003")
+    (stopped / "checkpoints/.part").mkdir()
+    (stopped / "rounds/.000004.npz.part").write_bytes(b"half")
+    resume(stopped)
+    assert same(content(stopped), content(runs / "whole"))
+    assert {path.name for path in (stopped / "rounds").iterdir()} == {
+        f"{number:06}.npz" for number in range(1, 6)
+    }
+
+
+def test_a_damaged_piece_of_the_rounds_is_no_good_for_any_checkpoint_after_it(
+    stopped, config, digests
+):
+    flip(files.pieces(stopped / files.ROUNDS)[0])
+    with pytest.raises(InputError, match=r"a file of .*rounds is damaged, missing or of another"):
+        find_checkpoint(stopped, config, digests)
+
+
 def test_without_a_good_checkpoint_nothing_is_resumed(stopped, config, digests):
     for path in files.checkpoints(stopped):
         flip(path / "history.npz")
@@ -258,8 +284,8 @@ def test_checkpoints_of_an_earlier_version_are_refused(stopped, config, digests)
 def test_a_manifest_has_the_digest_of_each_file(runs):
     folder = files.checkpoints(runs / "whole")[-1]
     held = json.loads((folder / "manifest.json").read_text())["files"]
-    for name in ("history.npz", "metrics.jsonl"):
-        assert held[name] == hashlib.sha256((folder / name).read_bytes()).hexdigest()
+    history = (folder / "history.npz").read_bytes()
+    assert held["history.npz"] == hashlib.sha256(history).hexdigest()
     assert sum(name.startswith("state/") for name in held) >= 2
 
 
