@@ -371,6 +371,10 @@ NUMBERS = [
         for value in ("-1", "0", HUGE)
     ],
     *[
+        ([*RUN, "--keep-weights", value], "expected a whole number from 1 to 1,000,000 or one of")
+        for value in ("-1", "0", "none", HUGE)
+    ],
+    *[
         ([*RUN, "--topology", value], "expected a whole number from 3 to 5")
         for value in ("-1", "0", "2", HUGE)
     ],
