@@ -18,13 +18,17 @@ from jaxfl.experiment.store.records import LineOfRun
 from jaxfl.simulation.statistics import MEASURES
 
 WAITING = "waiting"
+READING = "reading data"
 COMPILING = "compiling"
+WRITING = "writing files"
 
 
 class Follower:
     """Follows runs: on a terminal a live line for each run, with its score as it goes.
 
-    Without a terminal, as in the log of a cluster, each evaluation is a plain line.
+    The line says what is waited for: the data, compiling, rounds and the time left for them, files.
+    Without a terminal, as in the log of a cluster, compiling and each evaluation are
+    plain lines.
 
     Attributes:
       configs: of the runs that have begun, by name, with every option filled in.
@@ -32,6 +36,8 @@ class Follower:
 
     def __init__(self, configs: list[Config], console: Console):
         self.configs: dict[str, Config] = {}
+        # the last score of runs that write their files, by name
+        self.finished: dict[str, str] = {}
         self.console = console
         self.progress = Progress(
             TextColumn("{task.description}", markup=False, table_column=Column(no_wrap=True)),
@@ -43,12 +49,15 @@ class Follower:
             disable=not console.is_terminal,
         )
         self.tasks = {config.name: self._task(config) for config in configs}
+        if configs:
+            self.progress.update(self.tasks[configs[0].name], state=READING)
 
     def __enter__(self) -> "Follower":
         self.progress.start()
         return self
 
     def __exit__(self, *exception: object) -> None:
+        self._show_finished()
         self.progress.stop()
 
     def __call__(self, config: Config, line: LineOfRun | None) -> None:
@@ -57,17 +66,29 @@ class Follower:
         if config.name not in self.tasks:  # a run that a worker has taken
             self.tasks[config.name] = self._task(config)
         task = self.tasks[config.name]
+        self._show_finished(besides=config.name)
         if line is None:
             self.progress.update(task, state=COMPILING)
+            if not self.console.is_terminal:
+                self.console.print(Text(f"{config.name}: {COMPILING}"), soft_wrap=True)
             return
         self.progress.start_task(task)
         name, scale, digits = MEASURES[line["measure"]]
         mean = line["deployed"]["mean"]
         score = "no score" if mean is None else f"{name.split()[0]} {scale(mean):{digits}}"
-        self.progress.update(task, completed=line["round"], state=score)
+        state = score
+        if line["round"] == config.rounds:
+            self.finished[config.name] = score
+            state = f"{score}, {WRITING}"
+        self.progress.update(task, completed=line["round"], state=state)
         if not self.console.is_terminal:
             words = f"{config.name}: round {line['round']} of {config.rounds}, {score}, "
             self.console.print(Text(f"{words}{line['seconds']:.1f} s"), soft_wrap=True)
+
+    def _show_finished(self, besides: str = "") -> None:
+        """Shows the scores alone of runs whose files are written: another one goes on."""
+        for name in self.finished.keys() - {besides}:
+            self.progress.update(self.tasks[name], state=self.finished.pop(name))
 
     def _task(self, config: Config) -> TaskID:
         """The line of a run that has not begun."""

@@ -86,6 +86,7 @@ def test_without_a_terminal_each_evaluation_is_a_plain_line():
             line = {"round": number, "seconds": 1.0, "deployed": {"mean": 0.5}}
             follow(config, line | {"measure": "accuracy"})
     assert file.getvalue().splitlines() == [
+        "pfedgraph: compiling",
         "pfedgraph: round 2 of 4, accuracy 50.0, 1.0 s",
         "pfedgraph: round 4 of 4, accuracy 50.0, 1.0 s",
     ]
@@ -103,6 +104,25 @@ def test_on_a_terminal_each_run_is_one_live_line_with_its_whole_name():
     rows = file.getvalue().splitlines()
     assert any("pfedgraph:alpha=0.1" in row and "accuracy 50.0" in row for row in rows), rows
     assert any("pfedgraph:alpha=0.2" in row and "waiting" in row for row in rows), rows
+
+
+def test_a_live_line_says_what_is_waited_for():
+    configs = [Config(algorithm=name, rounds=4) for name in ("fedavg", "local")]
+    line = {"round": 4, "seconds": 1.0, "deployed": {"mean": 0.5}, "measure": "accuracy"}
+    with Follower(configs, Console(file=io.StringIO(), force_terminal=True)) as follow:
+
+        def states():
+            return [task.fields["state"] for task in follow.progress.tasks]
+
+        assert states() == ["reading data", "waiting"]
+        follow(configs[0], None)
+        assert states() == ["compiling", "waiting"]
+        follow(configs[0], line)
+        assert states() == ["accuracy 50.0, writing files", "waiting"]
+        follow(configs[1], None)
+        assert states() == ["accuracy 50.0", "compiling"]
+        follow(configs[1], line)
+    assert states() == ["accuracy 50.0", "accuracy 50.0"]
 
 
 def test_a_search_says_how_far_it_is():
