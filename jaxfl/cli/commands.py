@@ -57,6 +57,8 @@ from jaxfl.simulation import mesh, scoring
 
 # The preset of `jaxfl compare` where no option says anything about the data.
 DEMONSTRATION = "demo"
+# Seconds that a process waits for the others that run with it.
+JOIN_TIMEOUT = 300.0
 SETTING = [field.name for field in dataclasses.fields(SettingOptions)]
 
 
@@ -67,20 +69,31 @@ def settle(command: SettingOptions | Resume, devices: int | str, console: Consol
     process_options = [
         getattr(command, name, None) for name in ("coordinator", "processes", "process")
     ]
-    if getattr(command, "cluster", False):
+    cluster = getattr(command, "cluster", False)
+    seconds = getattr(command, "join_timeout", None)
+    several = cluster or any(value is not None for value in process_options)
+    if seconds is not None:
+        check_fields(command, "join_timeout")
+        check(
+            several,
+            "--join-timeout is for several processes: give --coordinator, --processes and "
+            "--process, or --cluster, too",
+        )
+    timeout = JOIN_TIMEOUT if seconds is None else float(seconds)
+    if cluster:
         check(
             process_options == [None] * 3,
             "--cluster takes --coordinator, --processes and --process from the cluster: give it "
             "alone, or leave it out",
         )
-        mesh.join_processes()
-    elif any(value is not None for value in process_options):
+        mesh.join_processes(timeout=timeout)
+    elif several:
         check(
             None not in process_options,
             "several processes need --coordinator, --processes and --process: give all three, or "
             "--cluster alone",
         )
-        mesh.join_processes(*process_options)
+        mesh.join_processes(*process_options, timeout=timeout)
     mesh.check_backend()
     console.quiet = not mesh.is_main_process()
     mesh.keep_programs()
@@ -288,7 +301,8 @@ def sweep(command: Sweep, console: Console) -> None:
 
 def resume_search(command: Resume, console: Console) -> None:
     """`jaxfl resume`, of a search."""
-    fixed = ("rounds", "devices", "track", "coordinator", "processes", "process", "cluster")
+    together = ("coordinator", "processes", "process", "cluster", "join_timeout")
+    fixed = ("rounds", "devices", "track", *together)
     names = [option(name) for name in fixed if getattr(command, name) not in (None, False)]
     check(
         not names,
