@@ -3,7 +3,7 @@
 import contextlib
 import dataclasses
 import os
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from datetime import datetime
 from pathlib import Path
 from typing import Any, Literal
@@ -15,6 +15,7 @@ from rich.text import Text
 
 from jaxfl import experiment
 from jaxfl.algorithms import ALGORITHMS
+from jaxfl.cli import supervisor
 from jaxfl.cli.choices import cite, describe, prepare
 from jaxfl.cli.finished import predict, report
 from jaxfl.cli.listing import show
@@ -104,11 +105,13 @@ def setting(command: SettingOptions) -> dict[str, Any]:
     return {name: getattr(command, name) for name in SETTING}
 
 
-def directory(out: Path | None, name: str) -> contextlib.AbstractContextManager[Path]:
+@contextlib.contextmanager
+def directory(out: Path | None, name: str) -> Iterator[Path]:
     """The given directory, or a new one under `runs` with the time in its name."""
-    if out is not None:
-        return contextlib.nullcontext(out)
-    return files.new_directory(f"runs/{datetime.now():%Y%m%d-%H%M%S}-{name}")
+    given = contextlib.nullcontext(out) if out is not None else None
+    with given or files.new_directory(f"runs/{datetime.now():%Y%m%d-%H%M%S}-{name}") as path:
+        supervisor.tell_directory(str(path))
+        yield path
 
 
 def run(command: Run, console: Console) -> None:
@@ -152,6 +155,7 @@ def plugins(paths: Sequence[Path]) -> tuple[str, ...]:
 
 def resume(command: Resume, console: Console) -> None:
     """`jaxfl resume`."""
+    supervisor.tell_directory(str(command.directory))
     if os.path.isfile(command.directory / files.PLAN):
         resume_search(command, console)
         return

@@ -193,8 +193,10 @@ def _wait_for_answer(
     # Process 0 says who is missing, and ends the wait; its clock may be behind this one.
     if not select.select([connection], [], [], PATIENCE)[0]:
         tell(f"waiting for other processes, as process 0 does at {coordinator}")
-        left = max(deadline - time.monotonic(), 0) + ATTEMPT
-        select.select([connection], [], [], left)
+        # In short waits, between which Python can handle a signal.
+        while time.monotonic() < deadline + ATTEMPT:
+            if select.select([connection], [], [], PAUSE)[0]:
+                break
     answer = _read(connection)
     if not isinstance(answer, dict) or not {"error", "hosts"} & set(answer):
         raise ValueError("no answer of process 0")
