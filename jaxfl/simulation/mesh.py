@@ -9,10 +9,12 @@ Algorithms are the same with and without a mesh:
         ...
 """
 
+import math
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import jax
 import jax.numpy as jnp
@@ -36,6 +38,8 @@ IN_ORDER = "--xla_cpu_enable_concurrency_optimized_scheduler=false"
 KNOWN_IN = ((0, 10),)
 # Seconds without a sign of life after which JAX counts a process as lost.
 HEARTBEAT = 40
+# Bytes of an array that every device gets at once, where its parts lie in several processes
+PIECE = 2**26
 
 
 def join_processes(
@@ -304,6 +308,62 @@ def place(tree: PyTree, *, axis: int = 0) -> PyTree:
     return join_shared(_put(by_client, mesh, axis), _share(shared, mesh))
 
 
+def pad(tree: PyTree, *, axis: int = 0) -> PyTree:
+    """The tree with clients of zeros, so that the devices of the mesh in use divide their number.
+
+    So `place` divides it among the devices whatever the number of clients. Without a mesh the tree
+    itself is returned.
+
+    Args:
+      tree: as for `place`.
+      axis: of the clients; 1 behind an axis of seeds.
+
+    Example:
+      >>> with jax.set_mesh(make_mesh(devices=1)):
+      ...     pad(jnp.ones((3, 2))).shape
+      (3, 2)
+    """
+    devices = jax.sharding.get_abstract_mesh().shape.get(CLIENTS, 1)
+
+    def leaf(x: jax.Array | np.ndarray) -> jax.Array | np.ndarray:
+        gap = -x.shape[axis] % devices
+        return jnp.pad(x, [(0, gap * (number == axis)) for number in range(x.ndim)]) if gap else x
+
+    return _map_clients(leaf, tree)
+
+
+def unpad(tree: PyTree, clients: int, *, axis: int = 0) -> PyTree:
+    """The tree without the clients that `pad` has added.
+
+    Args:
+      tree: as for `place`, of arrays of JAX or NumPy.
+      clients: how many there are.
+      axis: of the clients.
+
+    Example:
+      >>> unpad(np.zeros((8, 2)), 5).shape
+      (5, 2)
+    """
+
+    def leaf(x: jax.Array | np.ndarray) -> jax.Array | np.ndarray:
+        rows = [slice(None)] * axis + [slice(clients)]
+        return x[tuple(rows)] if x.shape[axis] > clients else x
+
+    return _map_clients(leaf, tree)
+
+
+def _map_clients(function: Callable, tree: PyTree) -> PyTree:
+    """The tree with a function applied to each array that has the client axis."""
+    if isinstance(tree, State):
+        return State(_map_clients(function, tree.clients), tree.server)
+    if isinstance(tree, Federation):
+        return Federation(*(_map_clients(function, data) for data in tree))
+    if isinstance(tree, Pool):
+        return tree._replace(mask=_map_clients(function, tree.mask))
+    by_client, shared = split_shared(tree)
+    return join_shared(jax.tree.map(function, by_client), shared)
+
+
 def layout(stacked: PyTree, *, axis: int = 0) -> PyTree:
     """The sharding that `place` gives to each leaf of a stack; None without a mesh.
 
@@ -357,7 +417,53 @@ def fetch(tree: PyTree) -> PyTree:
     """
     if jax.process_count() == 1:
         return jax.device_get(tree)
-    return multihost_utils.process_allgather(tree, tiled=True)
+    return jax.tree.map(_gather, tree)
+
+
+def _gather(x: jax.Array | np.ndarray) -> np.ndarray:
+    """The whole of an array of which each process has a part."""
+    if isinstance(x, jax.Array) and not x.is_fully_addressable:
+        if x.is_fully_replicated:
+            return np.asarray(x.addressable_data(0))
+        if x.nbytes > PIECE:
+            return gather_in_pieces(x)
+    return multihost_utils.process_allgather(x, tiled=True)
+
+
+def gather_in_pieces(x: jax.Array, size: int = PIECE) -> np.ndarray:
+    """The whole of an array whose clients are divided among devices, piece after piece.
+
+    So a device holds its own clients and one piece of all clients, not a copy of the array.
+
+    Args:
+      x: [C, ...], or with the clients at another axis.
+      size: bytes of a piece.
+
+    Example:
+      >>> with jax.set_mesh(make_mesh(devices=1)):
+      ...     models = place(jnp.arange(6.0).reshape(2, 3))
+      >>> gather_in_pieces(models, size=8).tolist()
+      [[0.0, 1.0, 2.0], [3.0, 4.0, 5.0]]
+    """
+    sharding = cast(NamedSharding, x.sharding)
+    axis = sharding.spec.index(CLIENTS) if CLIENTS in sharding.spec else 0
+    mesh = sharding.mesh
+    clients = x.shape[axis]
+    others = [length for number, length in enumerate(x.shape) if number != axis]
+    columns = math.prod(others)
+    width = min(columns, max(1, size // (clients * x.dtype.itemsize)))
+
+    @partial(jax.jit, out_shardings=NamedSharding(mesh, PartitionSpec()))
+    def cut(x: jax.Array, start: jax.Array) -> jax.Array:
+        rows = jnp.moveaxis(x, axis, 0).reshape(clients, columns)
+        return jax.lax.dynamic_slice_in_dim(rows, start, width, axis=1)
+
+    whole = np.empty((clients, columns), x.dtype)
+    for start in range(0, columns, width):
+        # The last piece may begin within the one before.
+        first = min(start, columns - width)
+        whole[:, first : first + width] = cut(x, np.int32(first)).addressable_data(0)
+    return np.moveaxis(whole.reshape(clients, *others), 0, axis)
 
 
 def any_process(flag: bool) -> bool:
