@@ -12,7 +12,7 @@ import jax
 
 from jaxfl.core.errors import Diverged, InputError, check, warn
 from jaxfl.data.improbable import label_shares, one_label_predicted
-from jaxfl.experiment.config import Config, devices_of, load_config, resolve
+from jaxfl.experiment.config import Config, load_config, resolve
 from jaxfl.experiment.config.paths import with_plugin
 from jaxfl.experiment.session import checkpoints
 from jaxfl.experiment.session.build import Built, build
@@ -219,8 +219,6 @@ def record_run(
 
 def _build(config: Config) -> Built:
     resolved = resolve(config)
-    # Before programs are compiled, which takes some processes longer than others.
-    mesh.connect(devices_of(resolved.config))
     return build(resolved, gather(resolved))
 
 
