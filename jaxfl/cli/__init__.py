@@ -19,9 +19,11 @@ from pathlib import Path
 from typing import IO, Annotated, Any, cast
 
 import tyro
+from jax.errors import JaxRuntimeError
 from rich.console import Console
 from tyro.constructors import MISSING
 
+from jaxfl.cli import supervisor
 from jaxfl.cli.arguments import (
     check_all_read,
     check_command,
@@ -88,17 +90,44 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
     Returns:
       The exit code: 2 after bad input (one line on standard error), 1 after divergence or if nobody
-      reads the output, 130 after Ctrl-C and 143 after SIGTERM, else 0.
+      reads the output or another process that runs with this one is lost, 130 after Ctrl-C and 143
+      after SIGTERM, else 0.
     """
     open_closed_streams()
+    if arguments is not None:
+        return answer(arguments, is_program=False)
+    arguments = sys.argv[1:]
+    if not supervisor.is_one_of_several(arguments):
+        return answer(arguments, is_program=True)
+    supervisor.divide()
+    try:
+        code = answer(arguments, is_program=False)
+    except JaxRuntimeError as error:
+        if not supervisor.says_lost(error):
+            raise
+        code = supervisor.tell_lost()
+    supervisor.tell_code(code)
+    if code:
+        supervisor.leave(code)
+    return code
+
+
+def answer(arguments: Sequence[str], is_program: bool) -> int:
+    """Executes a command line and says in one line what is wrong with it.
+
+    Args:
+      arguments: the words after `jaxfl`.
+      is_program: whether the process ends with it.
+
+    Returns:
+      The exit code, as `main`.
+    """
     console = Console(file=cast(IO[str], output_of_command(sys.stdout)))
     error_file = cast(IO[str], output_of_errors(sys.stderr))
     errors = Console(file=error_file, soft_wrap=True, highlight=False)
-    is_program = arguments is None
-    arguments = sys.argv[1:] if arguments is None else list(arguments)
     try:
         with stops_at_once():
-            execute(arguments, console, errors)
+            execute(list(arguments), console, errors)
         console.file.flush()
     except BrokenPipeError:  # as `| head -1` does
         return 1

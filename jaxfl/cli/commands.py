@@ -3,7 +3,7 @@
 import contextlib
 import dataclasses
 import os
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from datetime import datetime
 from pathlib import Path
 from typing import Any, Literal
@@ -15,6 +15,7 @@ from rich.text import Text
 
 from jaxfl import experiment
 from jaxfl.algorithms import ALGORITHMS
+from jaxfl.cli import supervisor
 from jaxfl.cli.choices import cite, describe, prepare
 from jaxfl.cli.finished import predict, report
 from jaxfl.cli.listing import show
@@ -58,6 +59,8 @@ from jaxfl.simulation import mesh, scoring
 
 # The preset of `jaxfl compare` where no option says anything about the data.
 DEMONSTRATION = "demo"
+# Seconds that a process waits for the others that run with it.
+JOIN_TIMEOUT = 300.0
 SETTING = [field.name for field in dataclasses.fields(SettingOptions)]
 
 
@@ -68,20 +71,31 @@ def settle(command: SettingOptions | Resume, devices: int | str, console: Consol
     process_options = [
         getattr(command, name, None) for name in ("coordinator", "processes", "process")
     ]
-    if getattr(command, "cluster", False):
+    cluster = getattr(command, "cluster", False)
+    seconds = getattr(command, "join_timeout", None)
+    several = cluster or any(value is not None for value in process_options)
+    if seconds is not None:
+        check_fields(command, "join_timeout")
+        check(
+            several,
+            "--join-timeout is for several processes: give --coordinator, --processes and "
+            "--process, or --cluster, too",
+        )
+    timeout = JOIN_TIMEOUT if seconds is None else float(seconds)
+    if cluster:
         check(
             process_options == [None] * 3,
             "--cluster takes --coordinator, --processes and --process from the cluster: give it "
             "alone, or leave it out",
         )
-        mesh.join_processes()
-    elif any(value is not None for value in process_options):
+        mesh.join_processes(timeout=timeout)
+    elif several:
         check(
             None not in process_options,
             "several processes need --coordinator, --processes and --process: give all three, or "
             "--cluster alone",
         )
-        mesh.join_processes(*process_options)
+        mesh.join_processes(*process_options, timeout=timeout)
     mesh.check_backend()
     console.quiet = not mesh.is_main_process()
     mesh.keep_programs()
@@ -92,11 +106,13 @@ def setting(command: SettingOptions) -> dict[str, Any]:
     return {name: getattr(command, name) for name in SETTING}
 
 
-def directory(out: Path | None, name: str) -> contextlib.AbstractContextManager[Path]:
+@contextlib.contextmanager
+def directory(out: Path | None, name: str) -> Iterator[Path]:
     """The given directory, or a new one under `runs` with the time in its name."""
-    if out is not None:
-        return contextlib.nullcontext(out)
-    return files.new_directory(f"runs/{datetime.now():%Y%m%d-%H%M%S}-{name}")
+    given = contextlib.nullcontext(out) if out is not None else None
+    with given or files.new_directory(f"runs/{datetime.now():%Y%m%d-%H%M%S}-{name}") as path:
+        supervisor.tell_directory(str(path))
+        yield path
 
 
 def run(command: Run, console: Console) -> None:
@@ -140,6 +156,7 @@ def plugins(paths: Sequence[Path]) -> tuple[str, ...]:
 
 def resume(command: Resume, console: Console) -> None:
     """`jaxfl resume`."""
+    supervisor.tell_directory(str(command.directory))
     if is_search(command.directory):
         resume_search(command, console)
         return
@@ -327,7 +344,8 @@ def resume_search(command: Resume, console: Console) -> None:
 
 def check_as_it_began(command: Resume) -> None:
     """Raises an `InputError` if an option would change a search that goes on."""
-    fixed = ("rounds", "devices", "track", "coordinator", "processes", "process", "cluster")
+    together = ("coordinator", "processes", "process", "cluster", "join_timeout")
+    fixed = ("rounds", "devices", "track", *together)
     names = [option(name) for name in fixed if getattr(command, name) not in (None, False)]
     check(
         not names,

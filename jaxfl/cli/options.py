@@ -22,6 +22,7 @@ ReportFormat = Literal["md", "latex", "csv", "json", "png", "pdf", "svg"]
 TRIALS = Range(low=1, high=1_000_000)
 DEVICES = Range(low=1, high=1024)
 WORKERS = Range(low=1, high=10_000)
+SECONDS = Range(low=1, high=1_000_000)
 
 
 @dataclass(frozen=True)  # the fields of the last class come first
@@ -40,8 +41,10 @@ class ProcessOptions:
     process: int | None = None
     """number of this process, from 0; process 0 writes"""
     cluster: bool = False
-    """the cluster started the processes that run together (SLURM, Open MPI or Cloud TPU) and says
-    what the three options above would"""
+    """the cluster started the processes that run together (SLURM, Open MPI, Kubernetes or Cloud
+    TPU) and says what the three options above would"""
+    join_timeout: Annotated[int | None, SECONDS] = None
+    """seconds to wait for the other processes; 300 if not given"""
 
 
 @dataclass(frozen=True)

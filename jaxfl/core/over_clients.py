@@ -7,7 +7,7 @@ import jax
 import jax.numpy as jnp
 from jax import lax
 from jax.sharding import PartitionSpec
-from jaxtyping import PyTree
+from jaxtyping import Array, PyTree
 
 from jaxfl.core import target
 from jaxfl.core.options import checked
@@ -115,8 +115,12 @@ def on_every_device(function: Callable, shared: tuple = ()) -> Callable:
         each = jax.shard_map(on_device, in_specs=specs, out_specs=by_clients, check_vma=False)
         if clients % devices == 0:
             return each((shared, examples), *stacked)
-        rows = jnp.pad(jnp.arange(clients), (0, -clients % devices))
-        stacked = jax.tree.map(lambda x: x[rows], stacked)
+        gap = -clients % devices
+
+        def fill(x: Array) -> Array:
+            return jnp.concatenate([x, jnp.broadcast_to(x[:1], (gap, *x.shape[1:]))])
+
+        stacked = jax.tree.map(fill, stacked)
         results = each((shared, examples), *stacked)
         return jax.tree.map(lambda x: x[:clients], results)
 

@@ -7,16 +7,19 @@ import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import jax
 import numpy as np
 from jaxtyping import PyTree
 
+from jaxfl.simulation.mesh import is_main_process
+
 
 def save(path: Path, round: int, state: PyTree) -> None:
     """Writes the state after `round` rounds to the new directory `path`, completely or not at all.
 
-    If several processes run together, each calls it with the same arrays.
+    Of several processes that run together, each may call it, and the first one writes.
 
     Raises:
       OSError: the state cannot be written, for example because the disk is full.
@@ -26,15 +29,15 @@ def save(path: Path, round: int, state: PyTree) -> None:
       >>> Path("3").is_dir()
       True
     """
-    import orbax.checkpoint as ocp
-
+    if not is_main_process():
+        return
     # A full disk is detected here, because orbax's own message has many lines.
     room = 2 * sum(np.dtype(x.dtype).itemsize * np.size(x) for x in jax.tree.leaves(state))
     if shutil.disk_usage(Path(path).absolute().parent).free < room:
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
     try:
-        with _without_log(), ocp.StandardCheckpointer() as checkpointer:
+        with _checkpointer() as checkpointer:
             checkpointer.save(
                 Path(path).absolute(),
                 {"round": np.asarray(round, np.int32), "state": _leaves(state)},
@@ -63,12 +66,10 @@ def restore(path: Path, like: PyTree) -> tuple[int, PyTree]:
       >>> round, state["model"].tolist()
       (3, [1.0, 2.0])
     """
-    import orbax.checkpoint as ocp
-
     template = _leaves(
         jax.tree.map(lambda x: np.broadcast_to(np.zeros((), x.dtype), np.shape(x)), like)
     )
-    with _without_log(), ocp.StandardCheckpointer() as checkpointer:
+    with _checkpointer() as checkpointer:
         content = checkpointer.restore(
             Path(path).absolute(), {"round": np.zeros((), np.int32), "state": template}
         )
@@ -78,6 +79,26 @@ def restore(path: Path, like: PyTree) -> tuple[int, PyTree]:
         raise ValueError("its arrays have other shapes or types")
     leaves = [content["state"][name] for name in template]
     return int(content["round"]), jax.tree.unflatten(jax.tree.structure(like), leaves)
+
+
+@contextmanager
+def _checkpointer() -> Iterator[Any]:
+    """Orbax's checkpointer, of this process alone: others may not see the same disk."""
+    import orbax.checkpoint as ocp
+
+    options = ocp.options.MultiprocessingOptions()
+    if jax.process_count() > 1:
+        process = jax.process_index()
+        options = ocp.options.MultiprocessingOptions(
+            primary_host=process,
+            active_processes={process},
+            barrier_sync_key_prefix=f"process{process}",
+        )
+    with (
+        _without_log(),
+        ocp.StandardCheckpointer(multiprocessing_options=options) as checkpointer,
+    ):
+        yield checkpointer
 
 
 @contextmanager

@@ -64,6 +64,7 @@ def make_rounds(
     work: Work | None = None,
     lost: Loss | None = None,
     trained: bool = False,
+    donate: bool = False,
 ) -> Rounds:
     """The jitted function that runs rounds `start`, ..., `start + length - 1`.
 
@@ -79,6 +80,8 @@ def make_rounds(
       lost: (key, ids [M], work [M] or None) -> whose uploads are lost [M], such as `work.drop`.
         None: all uploads arrive.
       trained: whether the info has the models that the clients trained in the last round [M, ...].
+      donate: whether a call takes the memory of the state that it is given, which is gone then. So
+        states need half the memory; it has no effect on platforms without donation or in a trace.
 
     Returns:
       rounds(key, federation, state, start, length) -> (state, (Info [T, ...], ids [T, M]));
@@ -130,7 +133,7 @@ def make_rounds(
             after = State(tree.put(state.clients, ids, after.clients), after.server)
         return after, info, ids
 
-    @partial(jax.jit, static_argnames="length")
+    @partial(jax.jit, static_argnames="length", donate_argnames="state" if donate else None)
     def scan(
         key: PRNGKey,
         federation: Federation,

@@ -309,6 +309,8 @@ COMMAND_LINES = [
     ([*RUN, "--out"], "Missing value for argument '--out'"),
     ([*RUN, "--processes", "2"], "--coordinator, --processes and --process"),
     ([*RUN, "--cluster", "--process", "0"], "from the cluster: give it alone, or leave it out"),
+    ([*RUN, "--join-timeout", "9"], "--join-timeout is for several processes"),
+    ([*RUN, "--cluster", "--join-timeout", "0"], "--join-timeout"),
     ([*RUN, "--cluster"], "no cluster says which processes run together"),
     ([*RUN, "--coordinator", "x", "--processes", "2", "--process", "0"], "expected HOST:PORT"),
     ([*RUN, "--coordinator", "x:y", "--processes", "2", "--process", "0"], "expected HOST:PORT"),

@@ -32,6 +32,7 @@ EXEMPT |= {
     "jaxfl.experiment.resume_comparison": "as `resume`, on the directory that `compare` writes",
     "jaxfl.simulation.evaluate.make_evaluate_cohort": "`make_evaluate_models` has an example of it",
     "jaxfl.simulation.mesh.check_backend": PROCESS,
+    "jaxfl.simulation.mesh.connect": PROCESS,
     "jaxfl.simulation.mesh.join_processes": PROCESS,
     "jaxfl.simulation.mesh.keep_programs": PROCESS,
     "jaxfl.simulation.mesh.prepare_host": PROCESS,

@@ -1,5 +1,7 @@
+import dataclasses
 import json
 import os
+import shutil
 import subprocess
 import sys
 
@@ -14,8 +16,13 @@ from jaxfl.cli import main
 from jaxfl.core.errors import InputError
 from jaxfl.core.over_clients import over_clients
 from jaxfl.core.ragged import split_shared
-from jaxfl.core.types import State
+from jaxfl.core.types import CLIENTS, State
 from jaxfl.data import federate, load, pathological
+from jaxfl.experiment import Config, execute, resume
+from jaxfl.experiment.config import resolve
+from jaxfl.experiment.session.build import build
+from jaxfl.experiment.session.clients import gather
+from jaxfl.experiment.session.program import compile_run
 from jaxfl.simulation import mesh
 
 
@@ -70,6 +77,40 @@ def test_a_federation_and_a_state_are_split_by_clients_if_the_devices_divide_the
     with jax.set_mesh(mesh.make_mesh(4)):
         assert layouts(mesh.place(federation)) == {PartitionSpec()}
     assert mesh.place(federation) is federation
+
+
+def test_a_device_holds_its_part_of_the_state_where_the_devices_do_not_divide_the_clients(
+    tmp_path,
+):
+    """Ten clients on four devices are three for each; files and results do not show it."""
+    config = Config(
+        algorithm="gossip", clients=10, rounds=2, local_steps=1, model="linear", devices=4
+    )
+    state = compile_run(build(resolved := resolve(config), gather(resolved))).state
+    shapes = [x.addressable_shards[0].data.shape[0] for x in jax.tree.leaves(state.clients)]
+    assert set(shapes) == {3}
+    config = dataclasses.replace(config, checkpoint_every=1, keep=2)
+    execute(config, tmp_path / "four")
+    execute(dataclasses.replace(config, devices=1), tmp_path / "one")
+    shutil.rmtree(tmp_path / "four/checkpoints/000002")
+    (tmp_path / "four/summary.json").unlink()
+    resume(tmp_path / "four", devices=2)
+    for name in ("models.npz", "clients.npz"):
+        with np.load(tmp_path / "four" / name) as four, np.load(tmp_path / "one" / name) as one:
+            assert set(four) == set(one)
+            for key in one:
+                assert four[key].shape == one[key].shape
+                np.testing.assert_allclose(four[key], one[key], atol=1e-5, err_msg=key)
+
+
+@pytest.mark.parametrize("size", [1, 100, 10**6])
+def test_an_array_is_gathered_in_pieces(size):
+    x = np.arange(2.0 * 8 * 3 * 5).reshape(2, 8, 3, 5)
+    with jax.set_mesh(mesh.make_mesh(4)):
+        for axis in (0, 1):
+            placed = mesh.place(jnp.moveaxis(x, 1, axis), axis=axis)
+            assert CLIENTS in placed.sharding.spec
+            equal(mesh.gather_in_pieces(placed, size), np.moveaxis(x, 1, axis))
 
 
 def test_too_many_devices_are_refused():

@@ -71,3 +71,16 @@ def test_a_gradient_through_rounds_is_that_of_finite_differences():
             difference = float(above - below) / (2 * step)
             assert abs(difference) > 1e-3
             assert float(gradient[name]) == pytest.approx(difference, rel=1e-6)
+
+
+def test_a_donated_state_is_gone_and_the_rounds_are_the_same():
+    algorithm = made(jaxfl.algorithms.local)
+    data, key = opposite_groups(), jax.random.key(0)
+    results = []
+    for donate in (False, True):
+        start = jax.tree.map(jnp.copy, jit(algorithm.init)(key, data.train))
+        rounds = jaxfl.make_rounds(algorithm, full(6), donate=donate)
+        results.append(rounds(key, data, start, 0, 1)[0])
+        gone = {x.is_deleted() for x in jax.tree.leaves(start) if x.size}
+        assert gone == {donate}
+    equal(*results)

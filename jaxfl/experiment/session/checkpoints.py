@@ -3,6 +3,7 @@
 import dataclasses
 import os
 import shutil
+from functools import partial
 from pathlib import Path
 
 import jax
@@ -29,8 +30,7 @@ def write_checkpoint(
     What earlier checkpoints have of the rounds is not written again: it is in pieces, which all
     checkpoints share.
 
-    Where several processes run together, each calls it and the first one writes what is not a
-    state.
+    Where several processes run together, each calls it and the first one writes.
 
     Args:
       out: the directory of the run.
@@ -49,9 +49,13 @@ def write_checkpoint(
         if mesh.is_main_process():
             shutil.rmtree(draft, ignore_errors=True)
             draft.mkdir(parents=True)
-        checkpoint.save(draft / "state", record.round, mesh.fetch((record.state, best)))
+        # Without the padding, which belongs to the devices of now.
+        axis = history.seeds.client_axis
+        state = mesh.unpad(mesh.fetch(record.state), built.clients, axis=axis)
+        best = mesh.fetch(best)
         if mesh.is_main_process():
             history.archive.write()
+            checkpoint.save(draft / "state", record.round, (state, best))
             files.write_npz(
                 draft / "history.npz", history.arrays() | {"seconds": np.array(record.seconds)}
             )
@@ -117,9 +121,10 @@ def read_checkpoint(
     Raises:
       InputError: the checkpoint is not of this program.
     """
-    seeds = program.built.seeds
+    built, axis = program.built, program.built.seeds.client_axis
     try:
-        number, (state, best) = checkpoint.restore(path / "state", (program.state, best))
+        like = jax.eval_shape(partial(mesh.unpad, clients=built.clients, axis=axis), program.state)
+        number, (state, best) = checkpoint.restore(path / "state", (like, best))
         with (path / "history.npz").open("rb") as file, np.load(file, allow_pickle=False) as arrays:
             history.restore(number, dict(arrays))
             seconds = float(arrays["seconds"])
@@ -129,7 +134,9 @@ def read_checkpoint(
             f"{path} is no checkpoint of this run ({reason}): remove it to resume from the one "
             "before, or run anew"
         ) from error
-    with jax.set_mesh(mesh.make_mesh(program.built.devices)):
-        state = mesh.place(jax.device_get(state), axis=seeds.client_axis)
-        best = mesh.place(jax.device_get(best), axis=seeds.client_axis)
+    padded = built.data.stored is None
+    with jax.set_mesh(mesh.make_mesh(built.devices)):
+        state = jax.device_get(state)
+        state = mesh.place(mesh.pad(state, axis=axis) if padded else state, axis=axis)
+        best = mesh.place(jax.device_get(best), axis=axis)
     return dataclasses.replace(program, state=state, done=number, before=seconds), best

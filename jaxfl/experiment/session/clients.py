@@ -72,6 +72,8 @@ def gather(resolved: Resolved) -> Data:
       ((5, 232, 8, 8, 1), [288, 288, 290, 288, 283])
     """
     setting, source = resolved.config, resolved.source
+    # Before programs are compiled, which takes some processes longer than others.
+    mesh.connect(devices_of(setting))
     seeds = Seeds(setting.seed, setting.seeds)
     parts = [assign(setting, source, place) for place in range(seeds.count)]
 

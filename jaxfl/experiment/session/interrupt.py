@@ -1,6 +1,6 @@
 """Ctrl-C and SIGTERM: at once where nothing is lost, else as a wish to stop."""
 
-import os
+import _thread
 import signal
 import sys
 import threading
@@ -49,7 +49,8 @@ def stops_at_once() -> Iterator[None]:
             show(lost)
             return
         number = signal.SIGTERM if isinstance(lost.exc_value, Terminated) else signal.SIGINT
-        timer = threading.Timer(PAUSE, os.kill, (os.getpid(), number))
+        # Not by the system, from which the process may take no signals (`jaxfl.cli.supervisor`).
+        timer = threading.Timer(PAUSE, _thread.interrupt_main, (number,))
         timer.daemon = True
         timer.start()
 

@@ -189,11 +189,23 @@ def compile_run(built: Built, done: int = 0) -> Program:
     began = time.perf_counter()
     config, federation, seeds = built.config, built.data.federation, built.seeds
     init, advance, deploy, assess = one_seed(built, built.algorithm, config.score_after)
-    numbers = seeds.argument()
+    numbers, axis = seeds.argument(), seeds.client_axis
+
+    def without_padding(tree: PyTree) -> PyTree:
+        return mesh.unpad(tree, built.clients, axis=axis)
+
+    def with_padding(tree: PyTree) -> PyTree:
+        """Divided among the devices, whatever the number of clients."""
+        return mesh.place(jax.jit(partial(mesh.pad, axis=axis))(tree), axis=axis)
 
     def compile_deploy(ids: np.ndarray) -> tuple[Callable, Params]:
         """The compiled function (federation, state, ids) -> models, and their shapes."""
-        many = seeds.each(deploy, (0, 0, 0))
+        each = seeds.each(deploy, (0, 0, 0))
+
+        def many(federation: Federation, state: State, ids: Array) -> Params:
+            models = each(without_padding(federation), without_padding(state), ids)
+            return mesh.pad(models, axis=axis)
+
         shapes = jax.eval_shape(many, federation, state, ids)
         shardings = mesh.layout(shapes, axis=seeds.client_axis)
         compiled = jax.jit(many, out_shardings=shardings).lower(federation, state, ids).compile()
@@ -205,13 +217,27 @@ def compile_run(built: Built, done: int = 0) -> Program:
         # Not jitted: the task's own `init` is, and it is the same program for all methods.
         state = seeds.each(init, (0, 0))(numbers, federation)
         # Copied, because the first round takes its memory: it may hold one array in two places.
-        state = mesh.place(state, axis=seeds.client_axis)
+        if built.clients % jax.sharding.get_abstract_mesh().size:
+            state, federation = with_padding(state), with_padding(federation)
+        state = mesh.place(state, axis=axis)
         layout = jax.tree.map(lambda x: x.sharding, state)  # of what comes out as of what goes in
         state = jax.jit(partial(jax.tree.map, jnp.copy), out_shardings=layout)(state)
         programs, trained = {}, None
         # Where no round is left, one is compiled for the shapes of what it gives.
         for length in {end - start for start, end in stretches(built, done)} or {1}:
-            many = seeds.each(partial(advance, length), (0, 0, 0, None))
+            each = seeds.each(partial(advance, length), (0, 0, 0, None))
+
+            def many(
+                numbers: Array,
+                federation: Federation,
+                state: State,
+                start: Array,
+                each: Callable = each,
+            ) -> tuple[State, tuple[Info, Array]]:
+                known = without_padding(federation), without_padding(state)
+                after, results = each(numbers, *known, start)
+                return mesh.pad(after, axis=axis), results
+
             compiled = jax.jit(many, donate_argnums=2, out_shardings=(layout, None))
             lowering = compiled.lower(numbers, federation, state, START)
             programs[length] = partial(lowering.compile(), numbers, federation)
@@ -223,8 +249,20 @@ def compile_run(built: Built, done: int = 0) -> Program:
         ids = evaluated_ids(built, np.zeros(seeds.shape(cohort.size), cohort.dtype))
         # Apart from the method's own models, so that scoring is the same program for all methods.
         models, deployed = compile_deploy(ids)
-        many = jax.jit(seeds.each(assess, (0, 0, 0, None, 0, 0)))
-        scoring = many.lower(numbers, federation, deployed, START, ids, trained).compile()
+        each = seeds.each(assess, (0, 0, 0, None, 0, 0))
+
+        def score(
+            numbers: Array,
+            federation: Federation,
+            deployed: Params,
+            number: Array,
+            ids: Array,
+            trained: Params | None,
+        ) -> Evaluation:
+            deployed = mesh.unpad(deployed, ids.shape[-1], axis=axis)
+            return each(numbers, without_padding(federation), deployed, number, ids, trained)
+
+        scoring = jax.jit(score).lower(numbers, federation, deployed, START, ids, trained).compile()
         everybody = np.broadcast_to(
             np.arange(built.clients, dtype=ids.dtype), seeds.shape(built.clients)
         )
@@ -244,7 +282,7 @@ def compile_run(built: Built, done: int = 0) -> Program:
         state,
         programs,
         evaluate,
-        lambda state: models_of_all(federation, state, everybody),
+        lambda state: without_padding(models_of_all(federation, state, everybody)),
         compiling,
         done,
     )

@@ -1,0 +1,166 @@
+"""Several processes that run together on this machine, and what they say where one is missing."""
+
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+
+import numpy as np
+import pytest
+
+WORDS = ["--clients", "5", "--local-steps", "1", "--model", "linear", "--devices", "1"]
+RUN = ["run", "fedavg", "--rounds", "2", *WORDS]
+LONG = ["run", "fedavg", "--rounds", "100000", *WORDS, "--eval-every", "20", "--keep-models"]
+LOST = "another process has ended or cannot be reached"
+
+
+def free_port():
+    with socket.socket() as free:
+        free.bind(("localhost", 0))
+        return free.getsockname()[1]
+
+
+def start(words, processes, *, numbers=None, folders=None, program=("-m", "jaxfl"), env=None):
+    """The processes of one run, each in a folder of its own if folders are given."""
+    coordinator = f"localhost:{free_port()}"
+    together = ["--coordinator", coordinator, "--processes", str(processes)]
+    return [
+        subprocess.Popen(
+            [sys.executable, *program, *words, *together, "--process", str(number)],
+            cwd=folders[number] if folders else None,
+            env=os.environ | (env or {}),
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        for number in (numbers or range(processes))
+    ]
+
+
+def end(running, timeout=300):
+    """Exit codes and what each process wrote to standard error."""
+    texts = [process.communicate(timeout=timeout)[1] for process in running]
+    return [process.returncode for process in running], texts
+
+
+def same(one, other):
+    with np.load(one / "clients.npz") as x, np.load(other / "clients.npz") as y:
+        assert set(x) == set(y)
+        for name in x:
+            np.testing.assert_allclose(x[name], y[name], atol=1e-5, err_msg=name)
+
+
+@pytest.mark.slow(seconds=90)
+@pytest.mark.parametrize("processes", [2, 4])
+def test_processes_on_disks_of_their_own_give_what_one_gives_and_one_goes_on(tmp_path, processes):
+    folders = [tmp_path / str(number) for number in range(processes)]
+    for folder in folders:
+        folder.mkdir()
+    words = [*RUN, "--checkpoint-every", "1", "--out", "run"]
+    codes, texts = end(start(words, processes, folders=folders))
+    assert codes == [0] * processes, texts
+    assert [sorted(folder.iterdir()) for folder in folders[1:]] == [[]] * (processes - 1)
+    alone = [sys.executable, "-m", "jaxfl"]
+    subprocess.run([*alone, *words], cwd=tmp_path, check=True, capture_output=True)
+    same(tmp_path / "run", folders[0] / "run")
+    # Another number of processes goes on with it.
+    for folder in (tmp_path, folders[0]):
+        more = [*alone, "resume", "run", "--rounds", "3"]
+        subprocess.run(more, cwd=folder, check=True, capture_output=True)
+    same(tmp_path / "run", folders[0] / "run")
+
+
+@pytest.mark.slow(seconds=20)
+def test_a_missing_process_is_named_in_one_line(tmp_path):
+    out = tmp_path / "run"
+    words = [*RUN, "--join-timeout", "3", "--out", str(out)]
+    codes, texts = end(start(words, 3, numbers=[0, 1]))
+    assert codes == [2, 2]
+    assert "waiting for process 2 of 3 at localhost:" in texts[0]
+    for text in texts:
+        assert len(text.splitlines()) == 2
+        assert "process 2 of 3 did not come to localhost:" in text.splitlines()[-1]
+    assert not out.exists()
+
+
+@pytest.mark.slow(seconds=60)
+@pytest.mark.parametrize("victim", [0, 1])
+def test_the_others_end_with_one_line_when_a_process_is_killed_and_resume_goes_on(tmp_path, victim):
+    out = tmp_path / "run"
+    running = start([*LONG, "--checkpoint-every", "20", "--out", str(out)], 2)
+    deadline = time.monotonic() + 200
+    while not list(out.glob("checkpoints/0*")) and time.monotonic() < deadline:
+        time.sleep(0.5)
+    running[victim].kill()
+    began = time.monotonic()
+    codes, texts = end(running, timeout=100)
+    assert time.monotonic() - began < 60
+    assert codes[victim] == -signal.SIGKILL
+    assert codes[1 - victim] == 1
+    (line,) = texts[1 - victim].splitlines()
+    assert line.startswith(f"jaxfl: {LOST}")
+    assert f"jaxfl resume {out}, which goes on from the newest checkpoint" in line
+    newest = max(int(path.name) for path in out.glob("checkpoints/0*"))
+    words = ["resume", str(out), "--rounds", str(newest + 1)]
+    # The run had not ended: it has its rounds still to do.
+    config = (out / "config.json").read_text()
+    (out / "config.json").write_text(config.replace("100000", str(newest + 1)))
+    codes, texts = end(start(words[:2], 2))
+    assert codes == [0, 0], texts
+
+
+@pytest.mark.slow(seconds=60)
+def test_a_signal_to_one_of_the_two_processes_of_each_stops_all_with_a_checkpoint(tmp_path):
+    out = tmp_path / "run"
+    running = start([*LONG, "--out", str(out)], 2)
+    deadline = time.monotonic() + 200
+    while not (out / "metrics.jsonl").exists() and time.monotonic() < deadline:
+        time.sleep(0.5)
+    time.sleep(1)
+    running[0].terminate()
+    codes, texts = end(running)
+    assert codes == [143, 130], texts
+    assert "jaxfl resume" in texts[0]
+    assert list(out.glob("checkpoints/0*"))
+
+
+# Process 1 takes long to compile, which gloo would not wait for at a first operation; and each says
+# how many programs it has found.
+SLOW = """
+import sys, time
+from jax._src import compiler
+from jaxfl.cli import main
+from jaxfl.experiment.session import run
+
+make, read, found = run.make_program, compiler._cache_read, []
+
+def slowly(*arguments):
+    if sys.argv[-1] == "1":
+        time.sleep(35)
+    return make(*arguments)
+
+def look(*arguments):
+    program = read(*arguments)
+    if program[0] is not None:
+        found.append(arguments[0])
+        print("found", arguments[0], file=sys.stderr)
+    return program
+
+run.make_program, compiler._cache_read = slowly, look
+sys.exit(main())
+"""
+
+
+@pytest.mark.slow(seconds=120)
+def test_processes_that_compile_for_different_times_and_all_read_the_cache(tmp_path):
+    cache = {"XDG_CACHE_HOME": str(tmp_path), "JAX_COMPILATION_CACHE_DIR": str(tmp_path / "jax")}
+    for turn in ("first", "second"):
+        words = [*RUN, "--out", str(tmp_path / turn)]
+        program = ("-m", "jaxfl") if turn == "first" else ("-c", SLOW)
+        codes, texts = end(start(words, 2, program=program, env=cache))
+        assert codes == [0, 0], texts
+    for text in texts:
+        assert "found jit_many" in text
+    same(tmp_path / "first", tmp_path / "second")

@@ -1,0 +1,80 @@
+"""The process that waits for the one that computes: its exit code, and what it says."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+
+import pytest
+
+PROGRAM = """
+import os, signal, sys, time
+from jaxfl.cli import supervisor
+supervisor.divide()
+supervisor.tell_directory("runs/mine")
+"""
+LOST = "jaxfl: another process has ended or cannot be reached"
+LOG = "os.write(2, b'F0101 the JAX distributed service detected fatal errors\\n')\n"
+
+
+def program(code):
+    return [sys.executable, "-c", PROGRAM + code]
+
+
+@pytest.mark.slow(seconds=30)
+@pytest.mark.parametrize(
+    ("code", "status", "lines"),
+    [
+        ("print('mine', file=sys.stderr)", 0, ["mine"]),
+        ("os.write(2, b'a log\\n')", 0, ["a log"]),
+        ("sys.exit(2)", 2, []),
+        (LOG + "os.abort()", 1, [LOST]),
+        (LOG + "supervisor.tell_lost(); os.abort()", 1, [LOST]),
+        # It has given its reason, and is aborted while it leaves.
+        (LOG + "print('why', file=sys.stderr); supervisor.tell_code(2); os.abort()", 2, ["why"]),
+        ("os.kill(os.getpid(), 9)", 137, ["jaxfl: this process was ended by signal 9"]),
+        (
+            "os.write(2, b'a bug\\n'); os.abort()",
+            134,
+            ["a bug", "jaxfl: this process was ended by signal 6"],
+        ),
+    ],
+)
+def test_exit_codes_and_lines(code, status, lines):
+    ended = subprocess.run(program(code), capture_output=True, text=True, timeout=100)
+    assert ended.returncode == status
+    said = ended.stderr.splitlines()
+    assert len(said) == len(lines)
+    for line, start in zip(said, lines, strict=True):
+        assert line.startswith(start)
+    if LOST in lines:
+        assert "jaxfl resume runs/mine, which goes on" in said[-1]
+
+
+@pytest.mark.slow(seconds=10)
+def test_a_signal_that_both_processes_get_counts_once_and_the_child_ends_with_the_other():
+    code = """
+count = 0
+def note(number, frame):
+    global count
+    count += 1
+signal.signal(signal.SIGTERM, note)
+print(os.getpid(), flush=True)
+while not count:
+    time.sleep(0.01)
+time.sleep(0.3)
+print(count, flush=True)
+time.sleep(100)
+"""
+    with subprocess.Popen(program(code), stdout=subprocess.PIPE, text=True) as running:
+        said = running.stdout
+        child = int(said.readline())
+        for process in (child, running.pid):
+            os.kill(process, signal.SIGTERM)
+        assert said.readline() == "1\n"
+        running.kill()
+        began = time.monotonic()
+        # The child has the other end of the pipe.
+        assert said.read() == ""
+        assert time.monotonic() - began < 20
