@@ -116,7 +116,7 @@ def _graphs(entries: Sequence[GroupClients]) -> list[document.Part]:
             place + 1: Graph({name: graph[name][place]}, ids[place])
             for place in evenly_spaced(len(ids), most)
         }
-        part = next(iter(rounds[1].by_part))
+        part = next(iter(next(iter(rounds.values())).by_part))
         title = f"{label} ({part})" if part else label
         title = f"{title}, {one.name}" if len(entries) > 1 else title
         views.append(graph_view(title, part, rounds, one.holdings.clients, side))
