@@ -32,9 +32,9 @@ def mean_weights(weights: np.ndarray, order: np.ndarray, edges: np.ndarray) -> n
       [K, K] (receivers, senders); 0 where a bin is one client alone.
 
     Example:
-      >>> weights = np.array([[0.5, 0.3, 0.2], [0.4, 0.6, 0.0], [0.0, 0.0, 1.0]])
+      >>> weights = np.array([[0.5, 0.25, 0.25], [0.5, 0.5, 0.0], [0.0, 0.0, 1.0]])
       >>> mean_weights(weights, np.arange(3), np.array([0, 2, 3])).tolist()
-      [[0.35, 0.1], [0.0, 0.0]]
+      [[0.375, 0.125], [0.0, 0.0]]
     """
     # Bin by bin, so that the matrix is not copied as a whole.
     rows = [
