@@ -70,7 +70,7 @@ def side_by_side(federations: list[Federation]) -> Federation:
     """Federations [S, C, n, ...] of several partitions in one shape, as one [P * S, C, n, ...]."""
 
     def own_rows(data: Dataset | Pool) -> Dataset:
-        mask = jnp.asarray(data.mask)
+        mask = jnp.asarray(data.weights if isinstance(data, Pool) else data.mask)
         x, y = jnp.asarray(data.x), jnp.asarray(data.y)
         if isinstance(data, Pool):  # the examples of a pool are those of every client
             x, y = (jnp.broadcast_to(a[:, None], (*mask.shape[:2], *a.shape[1:])) for a in (x, y))

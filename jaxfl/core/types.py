@@ -38,12 +38,30 @@ class Dataset(NamedTuple):
 
 
 class Pool(NamedTuple):
-    """One set of examples for all clients; each client weighs it differently (pFedGraph's test)."""
+    """One set of examples for all clients; each client weighs it differently (pFedGraph's test).
+
+    Example:
+      >>> label = jnp.array([0, 1, 1])
+      >>> Pool(jnp.zeros((3, 8)), label, jnp.array([[0.2, 0.8]]), label).weights.tolist()
+      [[0.20000000298023224, 0.800000011920929, 0.800000011920929]]
+    """
 
     x: Array  # [n, *feature]
     y: Array  # [n, *target]
-    # [C, n] the weight of each example for each client
+    # [C, n] the weight of each example for each client; with groups [C, K] that of each group
     mask: Array
+    # [n] the group of each example, from 0 to K - 1, such as its label; None: all weigh for
+    # themselves
+    groups: Array | None = None
+
+    @property
+    def weights(self) -> Array | np.ndarray:
+        """The weight of each example for each client [C, n], which may take much memory."""
+        if self.groups is None:
+            return self.mask
+        on_host = isinstance(self.mask, np.ndarray)
+        take: Callable = np.take_along_axis if on_host else jnp.take_along_axis
+        return take(self.mask, self.groups[..., None, :], axis=-1)
 
 
 class Federation(NamedTuple):

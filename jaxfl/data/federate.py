@@ -102,34 +102,25 @@ def federate(
     x, y, places = _examples_of_clients(training.x_train, training.y_train, parts)
     cuts = [int(len(rows) * val) for rows in parts]
     trains, vals, tests = _cut(places, val, own)
+    # Of test examples that clients do not share: x, y, the rows of each client, and their weights.
+    copies = (x, y, tests, [np.ones(len(rows)) for rows in tests])
     if test == "own":
         held_out = _by_rows(x, y, tests)
-        leak = (x, y, tests, [np.ones(len(rows)) for rows in tests])
     else:
-        weights = np.ones((len(parts), len(source.y_test)), np.float32)
-        if test == "reweighted":
-            sizes = np.array([len(rows) for rows in parts])
-            frequencies = label_counts(source, parts) / sizes[:, None]
-            weights = frequencies[:, source.y_test].astype(np.float32)
-        counting = [np.flatnonzero(row) for row in weights]
-        weights_of = [row[row > 0] for row in weights]
-        if concept is None:
-            held_out = Pool(
-                jax.device_put(source.x_test), jnp.asarray(source.y_test), jnp.asarray(weights)
-            )
-            leak = (held_out.x, held_out.y, counting, weights_of)
-        else:
-            leak = (*_test_views(source, counting, concept), weights_of)
-            held_out = _by_rows(*leak)
+        held_out = _pool(source, parts, test)
+        if concept is not None or feedback != "val":
+            copies = _copies(source, held_out, concept)
+        if concept is not None:
+            held_out = _by_rows(*copies)
     if feedback == "val":
         validation = _by_rows(x, y, vals)
     else:
         # The copy of the test set weighs as much as the validation set in its place.
-        copied_x, copied_y, copied_rows, weights_of = leak
+        test_x, test_y, rows_of, weights_of = copies
         scaled = [
             row * (size / max(row.sum(), 1e-9)) for row, size in zip(weights_of, cuts, strict=True)
         ]
-        validation = _by_rows(copied_x, copied_y, copied_rows, scaled)
+        validation = _by_rows(test_x, test_y, rows_of, scaled)
     return Federation(_by_rows(x, y, trains), validation, held_out)
 
 
@@ -205,6 +196,47 @@ def _examples_of_clients(
         return jax.device_put(x), jnp.asarray(y), list(parts)
     places = [np.searchsorted(rows, part) for part in parts]
     return jnp.asarray(x[rows]), jnp.asarray(y[rows]), places
+
+
+def _pool(source: Source, parts: Parts, test: TestProtocol) -> Pool:
+    """The test set of all clients, "reweighted" or "global".
+
+    An example has the weight of its group, so that nobody holds a number for each client and
+    example.
+    """
+    if test == "reweighted":
+        groups = source.y_test
+        sizes = np.array([len(rows) for rows in parts])
+        weights = label_counts(source, parts) / sizes[:, None]
+    else:
+        groups = np.zeros(len(source.y_test), np.int32)
+        weights = np.ones((len(parts), 1))
+    return Pool(
+        jax.device_put(source.x_test),
+        jnp.asarray(source.y_test),
+        jnp.asarray(weights, jnp.float32),
+        jnp.asarray(groups, jnp.int32),
+    )
+
+
+def _copies(
+    source: Source, pool: Pool, concept: Concept | None
+) -> tuple[Array, Array, list[np.ndarray], list[np.ndarray]]:
+    """The test examples that count for each client, as it sees them.
+
+    Returns:
+      x, y, the rows of each client in them, and the weights of these rows.
+
+    Raises:
+      InputError: they take too much memory.
+    """
+    groups = np.asarray(pool.groups)
+    weights_of_all = [weights[groups] for weights in np.asarray(pool.mask)]
+    counting = [np.flatnonzero(weights) for weights in weights_of_all]
+    weights_of = [weights[weights > 0] for weights in weights_of_all]
+    if concept is None:
+        return pool.x, pool.y, counting, weights_of
+    return (*_test_views(source, counting, concept), weights_of)
 
 
 def _test_views(

@@ -238,9 +238,16 @@ def label_shares(test: Dataset | Pool, classes: int) -> np.ndarray:
       [[0.5, 0.5]]
     """
     mask = np.asarray(test.mask, float)
-    y = test.y.padded() if isinstance(test.y, Ragged) else test.y
-    y = np.broadcast_to(np.asarray(y), mask.shape)
-    counts = np.stack([np.where(y == label, mask, 0.0).sum(axis=1) for label in range(classes)], 1)
+    y = np.asarray(test.y.padded() if isinstance(test.y, Ragged) else test.y)
+    if isinstance(test, Pool) and test.groups is not None:
+        # How many examples of each group have each label [K groups, K labels].
+        table = np.zeros((mask.shape[1], classes))
+        np.add.at(table, (np.asarray(test.groups), y), 1)
+        counts = mask @ table
+    else:
+        y = np.broadcast_to(y, mask.shape)
+        each = [np.where(y == label, mask, 0.0).sum(axis=1) for label in range(classes)]
+        counts = np.stack(each, axis=1)
     total = counts.sum(axis=1, keepdims=True)
     return np.where(total > 0, counts / np.where(total > 0, total, 1.0), np.nan)
 

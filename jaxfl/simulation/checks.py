@@ -244,8 +244,10 @@ def _has_labels(data: Dataset | Pool) -> bool:
 def _check_range(name: str, data: Dataset | Pool, outputs: int) -> None:
     """Raises an `InputError` if a label that counts is not one of the model's outputs."""
     counts = np.asarray(data.mask) > 0
-    if counts.ndim > data.y.ndim:  # a pool
-        counts = counts.any(axis=0)
+    if isinstance(data, Pool):
+        counts = np.asarray(counts.any(axis=0))
+        if data.groups is not None:
+            counts = counts[np.asarray(data.groups)]
     if counts.shape != data.y.shape or not counts.any():
         return
     labels = np.asarray(jax.device_get(data.y)[np.nonzero(counts)])

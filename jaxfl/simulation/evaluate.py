@@ -149,7 +149,7 @@ def score_clients(
       apply: (params, x [B]) -> prediction [B] of one client.
       score: (prediction [B], y [B]) -> [B].
       params: [M, ...].
-      data: [M, n, ...], or one pool [n, ...] with weights [M, n].
+      data: [M, n, ...], or one pool [n, ...] with weights [M, n], or [M, K] of its groups.
       batch_size: number of examples predicted at a time. None: 20 for images on a CPU, so that the
         patches of a batch fit into the cache; otherwise 256.
       chunk: clients computed side by side, see `over_clients`.
@@ -162,22 +162,26 @@ def score_clients(
     """
     feature_axes = data.x.ndim - (1 if isinstance(data, Pool) else 2)
 
-    def one(params: Params, data: Dataset) -> Float[Array, ""]:
+    def one(params: Params, data: Dataset, groups: Array | None = None) -> Float[Array, ""]:
+        def weigh(rows: Array) -> Array:
+            return data.mask[rows if groups is None else groups[rows]]
+
         at_once = batch_size
         if at_once is None:
             at_once = 20 if feature_axes == 3 and target.platform() == "cpu" else 256
         # Only batches with examples that count are computed: these examples come first.
-        size = min(at_once, max(data.mask.size, 1))
-        rows = order.real_first(data.mask != 0)
+        counts = data.mask != 0 if groups is None else (data.mask != 0)[groups]
+        size = min(at_once, max(counts.size, 1))
+        rows = order.real_first(counts)
         rows = jnp.pad(rows, (0, -rows.size % size))
-        count = jnp.count_nonzero(data.mask)
+        count = jnp.count_nonzero(counts)
 
         def add(number: Array, sums: tuple[Array, Array]) -> tuple[Array, Array]:
             batch_rows = lax.dynamic_slice(rows, (number * size,), (size,))
             if feature_axes == 3:
-                batch_rows = order.not_fused(batch_rows, data.mask.size)
+                batch_rows = order.not_fused(batch_rows, counts.size)
             real = number * size + jnp.arange(size) < count
-            weights = jnp.where(real, data.mask[batch_rows], 0.0)
+            weights = jnp.where(real, weigh(batch_rows), 0.0)
             values = score(apply(params, data.x[batch_rows]), data.y[batch_rows])
             total = jnp.sum(jnp.where(weights > 0, values * weights, 0.0))
             return sums[0] + total, sums[1] + jnp.sum(weights, dtype=jnp.float32)
@@ -188,10 +192,13 @@ def score_clients(
 
     if isinstance(data, Pool):
 
-        def from_pool(params: Params, mask: Array, x: Array, y: Array) -> Float[Array, ""]:
-            return one(params, Dataset(x, y, mask))
+        def from_pool(
+            params: Params, mask: Array, x: Array, y: Array, groups: Array | None
+        ) -> Float[Array, ""]:
+            return one(params, Dataset(x, y, mask), groups)
 
-        return over_clients(from_pool, chunk, data.x, data.y)(params, data.mask)
+        shared = (data.x, data.y, data.groups)
+        return over_clients(from_pool, chunk, *shared)(params, data.mask)
     return over_clients(one, chunk)(params, data)
 
 
@@ -389,7 +396,7 @@ def make_evaluate_cohort(
 
     Returns:
       evaluate_cohort(key, cohort, test, deployed [M, ...], trained=None) -> Evaluation, not jitted.
-      `test` has the test sets of the cohort [M, n, ...], or a pool with weights [M, n].
+      `test` has the test sets of the cohort [M, n, ...], or a pool with their weights.
     """
     check(
         isinstance(task, Task),

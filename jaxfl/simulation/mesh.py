@@ -303,7 +303,8 @@ def place(tree: PyTree, *, axis: int = 0) -> PyTree:
     if isinstance(tree, Federation):
         return Federation(*(place(data, axis=axis) for data in tree))
     if isinstance(tree, Pool):
-        return Pool(_share(tree.x, mesh), _share(tree.y, mesh), place(tree.mask, axis=axis))
+        x, y, groups = _share((tree.x, tree.y, tree.groups), mesh)
+        return Pool(x, y, place(tree.mask, axis=axis), groups)
     by_client, shared = split_shared(tree)
     return join_shared(_put(by_client, mesh, axis), _share(shared, mesh))
 

@@ -95,7 +95,7 @@ def test_each_client_is_scored_on_the_test_set_as_it_sees_it(test):
         assert isinstance(plain.test, Pool)
         assert not isinstance(data.test, Pool)
         for client in range(10):
-            weights = np.asarray(plain.test.mask[client])
+            weights = np.asarray(plain.test.weights[client])
             counting = np.flatnonzero(weights)
             x, y, mask = rows_of(data.test, client)
             np.testing.assert_allclose(mask, weights[counting], rtol=1e-6)

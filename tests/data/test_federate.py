@@ -44,8 +44,18 @@ def test_the_shared_test_set_is_stored_once():
     assert data.test.x.shape == SOURCE.x_test.shape
     counts = label_counts(SOURCE, PARTS)
     expected = (counts / counts.sum(axis=1, keepdims=True))[:, SOURCE.y_test]
-    np.testing.assert_allclose(data.test.mask, expected, rtol=1e-6)
-    assert (np.asarray(federate(SOURCE, PARTS, test="global").test.mask) == 1).all()
+    np.testing.assert_allclose(data.test.weights, expected, rtol=1e-6)
+    everywhere = federate(SOURCE, PARTS, test="global").test.weights
+    np.testing.assert_array_equal(everywhere, np.ones((10, len(SOURCE.y_test))))
+
+
+@pytest.mark.parametrize("test", ["reweighted", "global"])
+def test_no_client_adds_a_number_for_each_test_example(test):
+    """A client's weights of the shared test set take the memory of its labels alone."""
+    parts = dirichlet(SOURCE.y_train, 40, seed=0, beta=5.0)
+    few, many = (federate(SOURCE, some, test=test).test for some in (parts[:10], parts))
+    more = [a.nbytes - b.nbytes for a, b in zip(many, few, strict=True)]
+    assert sum(more) <= 30 * 10 * 4
 
 
 @pytest.mark.parametrize("test", ["reweighted", "own", "global"])
@@ -61,7 +71,8 @@ def test_leaking_puts_the_test_set_in_the_place_of_the_validation_part(test):
     assert leaking.sizes.dtype == plain.sizes.dtype
     pool = isinstance(plain.test, Pool)
     for client in range(4):
-        weights = np.asarray(plain.test.mask[client], np.float64)
+        weights = np.asarray(plain.test.weights[client] if pool else plain.test.mask[client])
+        weights = weights.astype(np.float64)
         test_x = np.asarray(plain.test.x if pool else plain.test.x[client])
         mask = np.asarray(leaking.val.mask[client], np.float64)
         np.testing.assert_array_equal(real(leaking.val, client)[0], test_x[weights > 0])

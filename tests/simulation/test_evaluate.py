@@ -66,6 +66,13 @@ def test_examples_that_do_not_count_are_not_computed():
     np.testing.assert_allclose(scores, [2 / 3, np.nan])
     jax.effects_barrier()
     assert computed == [2, 2]
+    # The same weights by groups: that of the three examples, and that of all others.
+    groups = jnp.zeros(1000, int).at[jnp.array([3, 500, 999])].set(1)
+    by_group = Pool(pool.x, pool.y, jnp.array([[0.0, 1.0], [0.0, 0.0]]), groups)
+    again = score_clients(counted, right, jnp.ones(2), by_group, batch_size=2, chunk=1)
+    np.testing.assert_array_equal(again, scores)
+    jax.effects_barrier()
+    assert computed == [2, 2, 2, 2]
 
 
 @pytest.mark.slow

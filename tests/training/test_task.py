@@ -14,7 +14,7 @@ from toys import linear as logistic
 
 import jaxfl
 from jaxfl.algorithms import fedah, fedper, fedrep, fedrod, knn_per, lg_fedavg, moon
-from jaxfl.core import tree
+from jaxfl.core import target, tree
 from jaxfl.core.errors import InputError
 from jaxfl.core.types import Cohort, Dataset
 from jaxfl.data import load
@@ -221,3 +221,29 @@ def test_the_keywords_of_classification_are_those_of_supervised():
     stated = inspect.signature(supervised).parameters.values()
     options = {p.name: p.annotation for p in stated if p.kind is p.KEYWORD_ONLY}
     assert options == Training.__annotations__
+
+
+@pytest.mark.parametrize(
+    ("platform", "features", "chunk"),
+    [("cpu", 9_999, "all"), ("cpu", 10_001, 1), ("gpu", 10_001, "all")],
+)
+def test_a_cpu_trains_the_clients_of_large_models_one_by_one(
+    platform, features, chunk, monkeypatch
+):
+    """A linear model of two outputs; other devices train all clients side by side."""
+    monkeypatch.setattr(target, "platform", lambda: platform)
+    data = Dataset(jnp.ones((3, 4, features)), jnp.zeros((3, 4), int), jnp.ones((3, 4), bool))
+    cohort = Cohort(jnp.arange(3), data, data)
+    model = linear(2)
+    size = tree.size(model.init(KEY, jnp.ones((1, features))))
+
+    def program(**options):
+        task = jaxfl.classification(model, np.zeros(features), steps=2, batch_size=2, **options)
+        models = jax.vmap(task.problem.init)(jax.random.split(KEY, 3))
+        fit = task.trainer(data_loss(task.problem))
+        return str(jax.make_jaxpr(lambda models: fit(KEY, models, None, cohort))(models))
+
+    assert (size <= 20_000) == (features == 9_999)
+    automatic = program()
+    assert automatic == program(chunk=chunk)
+    assert automatic != program(chunk=2)

@@ -323,8 +323,8 @@ class RunOptions:
     seeds: Annotated[int, MANY, OF_CLIENTS, Heading("{} seeds", "seeds")] = 1
     """how many seeds to run side by side: seed, seed + 1, ..."""
     chunk: Annotated[Annotated[int, MANY] | Literal["auto", "all"], NO_SCORE, RESUMABLE] = "auto"
-    """clients computed side by side, the same result: a number, all, or auto (convolutions on CPU:
-    one, else all)"""
+    """clients computed side by side, the same result: a number, all, or auto (on CPU one, but for
+    models of at most 20,000 parameters without convolutions; else all)"""
     devices: Annotated[
         Annotated[int, Range(low=1, high=1024)] | Literal["auto"], NO_SCORE, RESUMABLE
     ] = "auto"

@@ -8,7 +8,8 @@ import numpy as np
 from jaxfl.experiment.html.curves import View, listed, make_figure, make_view, plain, styles_of
 from jaxfl.experiment.pictures.clients import Clients
 from jaxfl.experiment.pictures.drawing import MALICIOUS, MANY
-from jaxfl.experiment.pictures.graphs import Graph, blocks
+from jaxfl.experiment.pictures.graphs import OUTLINED, Graph, blocks, weights_as_drawn
+from jaxfl.experiment.pictures.neighbours import bin_edges, mean_counts
 from jaxfl.experiment.store.records import Runs
 from jaxfl.experiment.tables.scores import measure_of
 from jaxfl.simulation.statistics import MEASURES
@@ -16,7 +17,7 @@ from jaxfl.simulation.statistics import MEASURES
 GREY = "#7f8c9b"  # of amounts
 
 
-def graph_view(name: str, part: str, rounds: dict[int, Graph], clients: Clients) -> View:
+def graph_view(name: str, part: str, rounds: dict[int, Graph], clients: Clients, most: int) -> View:
     """Mixing weights by round as a matrix, groups of clients side by side.
 
     Args:
@@ -24,19 +25,30 @@ def graph_view(name: str, part: str, rounds: dict[int, Graph], clients: Clients)
       part: of the model; "" where one matrix is for the whole.
       rounds: number of a round -> its graph.
       clients: the order and the groups of the clients.
+      most: rows at most; of more clients, a row is the mean of neighbours.
     """
     frames = []
+    count = len(next(iter(rounds.values())).ids)
+    edges = bin_edges(count, most)
+    size = int(edges[1])
+    # Equal weights, of 1 / M, have three digits or more.
+    digits = max(4, len(str(count)) + 1)
     for number, graph in rounds.items():
         order = clients.sort(graph.ids)
         ids = graph.ids[order]
         weights = graph.by_part[part]
-        matrix = np.round(weights[np.ix_(order, order)].astype(float), 4)
+        matrix = weights_as_drawn(weights, order, most)
+        outlines = [
+            _outline(start / size, end / size)
+            for start, end in blocks(ids, clients)
+            if end - start >= OUTLINED * count
+        ]
         frames.append(
             {
                 "round": number,
-                "clients": _client_names(ids, clients),
-                "z": [listed(row) for row in matrix],
-                "shapes": [_outline(start, end) for start, end in blocks(ids, clients)],
+                "clients": _bin_names(ids, edges, clients),
+                "z": [listed(row) for row in np.round(matrix.astype(float), digits)],
+                "shapes": outlines,
             }
         )
     # One scale for all rounds, so that colours can be compared; equal weights are in its middle.
@@ -45,11 +57,13 @@ def graph_view(name: str, part: str, rounds: dict[int, Graph], clients: Clients)
     figure = make_figure("receiver", "sender")
     figure.add_heatmap(
         zmin=0,
-        zmax=max([2 / len(frames[0]["z"]), *links]),
+        zmax=max([2 / count, *links]),
         colorbar={"title": {"text": "weight", "side": "right"}, "thickness": 12},
         xgap=gap,
         ygap=gap,
-        hovertemplate="receiver %{y}<br>sender %{x}<br>weight %{z:.4f}<extra></extra>",
+        hovertemplate=(
+            f"receiver %{{y}}<br>sender %{{x}}<br>weight %{{z:.{digits}f}}<extra></extra>"
+        ),
     )
     figure.update_xaxes(type="category", showgrid=False, constrain="domain")
     figure.update_yaxes(
@@ -62,14 +76,16 @@ def graph_view(name: str, part: str, rounds: dict[int, Graph], clients: Clients)
     return make_view(name, figure) | {"frames": frames, "rounds": max(rounds)}
 
 
-def _outline(start: int, end: int) -> dict[str, Any]:
+def _outline(start: float, end: float) -> dict[str, Any]:
     """The outline around a group of clients."""
     low, high = start - 0.5, end - 0.5
     line = {"color": "darkorange", "width": 2}
     return {"type": "rect", "x0": low, "y0": low, "x1": high, "y1": high, "line": line}
 
 
-def holding_view(name: str, counts: np.ndarray, titles: list[str], clients: Clients) -> View:
+def holding_view(
+    name: str, counts: np.ndarray, titles: list[str], clients: Clients, most: int
+) -> View:
     """The number of examples of each label at each client, and in all.
 
     Args:
@@ -77,10 +93,14 @@ def holding_view(name: str, counts: np.ndarray, titles: list[str], clients: Clie
       counts: examples of each label at each client [C, L].
       titles: names of the labels [L].
       clients: the order of the clients.
+      most: columns at most; of more clients, a column is the mean of neighbours.
     """
     order = clients.order
-    names = _client_names(order, clients)
+    edges = bin_edges(len(order), most)
+    names = _bin_names(order, edges, clients)
     counts = counts[order]
+    if len(names) < len(order):
+        counts = np.round(mean_counts(counts, edges), 2)
     labels = [plain(title) for title in titles]
     figure = make_figure("", "client")
     figure.add_heatmap(
@@ -120,6 +140,8 @@ def score_view(
     scores: dict[str, np.ndarray],
     clients: Clients,
     highlight: Collection[str] = (),
+    *,
+    most: int,
 ) -> View:
     """The score of each client's deployed model.
 
@@ -129,13 +151,15 @@ def score_view(
       scores: label -> stored score of each client [C], NaN where it has none.
       clients: the order of the clients.
       highlight: as in `curve_views`.
+      most: clients at most; of more, some that stand at equal distances in the order are shown.
     """
     title, scale, digits = MEASURES[measure_of(runs)]
     figure = make_figure(f"test {title}", "client")
-    names = _client_names(clients.order, clients)
+    shown = clients.order[bin_edges(len(clients.order), most)[:-1]]
+    names = _client_names(shown, clients)
     for label, style in styles_of(runs, highlight).items():
         if label in scores:
-            row = scores[label][clients.order]
+            row = scores[label][shown]
             values = [scale(float(score)) if np.isfinite(score) else None for score in row]
             figure.add_scatter(
                 x=names,
@@ -157,4 +181,14 @@ def _client_names(ids: np.ndarray, clients: Clients) -> list[str]:
         if clients.malicious[client]
         else str(client)
         for client in ids.tolist()
+    ]
+
+
+def _bin_names(ids: np.ndarray, edges: np.ndarray, clients: Clients) -> list[str]:
+    """The names of bins of clients: that of the first client, and how many follow it."""
+    names = _client_names(ids[edges[:-1]], clients)
+    sizes = np.diff(edges).tolist()
+    return [
+        name if size == 1 else f"{name} and {size - 1} more"
+        for name, size in zip(names, sizes, strict=True)
     ]

@@ -1,5 +1,6 @@
 """The parts of a report's page about clients: who learned from whom, who holds what, scores."""
 
+import math
 from collections.abc import Collection, Sequence
 from typing import NamedTuple
 
@@ -24,7 +25,10 @@ from jaxfl.simulation.statistics import MEASURES, Measure
 
 FRAMES = 60  # rounds at most, of a graph with a slider
 NUMBERS = 2_000_000  # at most, of all graphs of the page together: some twelve megabytes
+SIDE = 300  # rows at most, of a graph
 CELLS = 200_000  # at most, of the labels of all clients
+COLUMNS = 1000  # at most, of the labels of all clients
+POINTS = 2000  # clients at most whose scores are drawn
 ROWS = 1000  # clients at most, in the table of clients
 SEED = "With several seeds, this is the first one."
 
@@ -105,11 +109,11 @@ def _graphs(entries: Sequence[GroupClients]) -> list[document.Part]:
         return []
     views = []
     fewer = False
+    # Each graph has one round at least.
+    side = min(SIDE, math.isqrt(NUMBERS // len(matrices)))
     for one, label, name, graph in matrices:
         ids = graph.ids
-        most = min(FRAMES, NUMBERS // len(matrices) // ids.shape[1] ** 2)
-        if most == 0:
-            continue
+        most = min(FRAMES, NUMBERS // len(matrices) // min(ids.shape[1], side) ** 2)
         fewer |= most < len(ids)
         places = evenly_spaced(len(ids), most)
         rounds = {
@@ -119,19 +123,22 @@ def _graphs(entries: Sequence[GroupClients]) -> list[document.Part]:
         part = next(iter(next(iter(rounds.values())).by_part))
         title = f"{label} ({part})" if part else label
         title = f"{title}, {one.name}" if len(entries) > 1 else title
-        views.append(graph_view(title, part, rounds, one.holdings.clients))
+        views.append(graph_view(title, part, rounds, one.holdings.clients, side))
     sentences = ["A row is a client that receives, a column a client that sends."]
     if any(one.holdings.clients.groups is not None for one in entries):
         sentences.append("Groups of clients are outlined.")
     if any(one.holdings.clients.malicious.any() for one in entries):
         sentences.append("Malicious clients are red.")
+    if any(graph.ids.shape[1] > side for *_, graph in matrices):
+        sentences.append(
+            f"Of more than {side} clients a cell is the mean weight between neighbours, without "
+            "their weights for themselves; graph.npz has all."
+        )
     if fewer:
         sentences.append("The slider has some of the rounds; graph.npz has more.")
     if _has_seeds(entries):
         sentences.append(SEED)
-    if len(views) < len(matrices):
-        sentences.append("Some graphs have too many clients for this page: graph.png shows them.")
-    body = document.panel("mixing weights by round", views, "weights of", 520) if views else ""
+    body = document.panel("mixing weights by round", views, "weights of", 520)
     note = document.paragraph(" ".join(sentences), "caption")
     return [document.Part("graph", "Who learned from whom", body + note)]
 
@@ -176,32 +183,44 @@ def _clients(entries: Sequence[GroupClients], highlight: Collection[str]) -> doc
         for one in entries
         if one.holdings.counts is not None
     ]
-    small = [one for one in holders if one[1].size <= CELLS]
     body = []
-    if small:
-        views = [holding_view(*one) for one in small]
+    notes = []
+    if holders:
+        columns = [min(COLUMNS, max(1, CELLS // len(one[2]))) for one in holders]
+        views = [holding_view(*one, most) for one, most in zip(holders, columns, strict=True)]
         body.append(
             document.panel("examples of each label at each client", views, "clients of", 460)
         )
-    notes = [
+        if any(len(one[1]) > most for one, most in zip(holders, columns, strict=True)):
+            notes.append(
+                f"Of more than {min(columns):,} clients a column is the mean of neighbours."
+            )
+    notes += [
         f"Who holds what is not known here ({one.name}): {one.problem}"
         for one in entries
         if one.problem
     ]
-    if len(small) < len(holders):
-        notes.append("Some runs have too many clients for this page: partition.png shows them.")
     body += [document.paragraph(note, "caption") for note in notes]
     body.append(f"<h3>Test {MEASURES[measure][0]} of each client's deployed model, last round</h3>")
     scores = [{label: _scores(run) for label, run in one.loaded.items()} for one in entries]
     views = [
-        score_view(one.name, one.runs, each, one.holdings.clients, highlight)
+        score_view(one.name, one.runs, each, one.holdings.clients, highlight, most=POINTS)
         for one, each in zip(entries, scores, strict=True)
     ]
     body.append(document.panel("score of each client", views, "clients of", 380))
     if _has_seeds(entries):
         body.append(document.paragraph(SEED, "caption"))
+    largest = max(len(one.holdings.clients.order) for one in entries)
+    if largest > POINTS:
+        body.append(
+            document.paragraph(
+                f"Of more than {POINTS:,} clients some are shown; clients.npz has all.", "caption"
+            )
+        )
     for one, each in zip(entries, scores, strict=True):
         title = "Client by client" if len(entries) == 1 else f"Client by client ({one.name})"
+        if len(one.holdings.clients.order) > ROWS:
+            title = f"{title}: the first {ROWS:,}"
         body.append(document.details(title, _table(each, one.holdings, measure)))
     return document.Part("clients", "Who holds what", "\n".join(body))
 

@@ -11,7 +11,15 @@ from matplotlib.patches import Rectangle
 
 from jaxfl.experiment.pictures.clients import Clients
 from jaxfl.experiment.pictures.drawing import MALICIOUS, MANY, literal
-from jaxfl.experiment.pictures.network import draw_network
+from jaxfl.experiment.pictures.neighbours import bin_edges, mean_weights
+from jaxfl.experiment.pictures.network import CROWD, draw_network, draw_network_of_groups
+
+# Clients at most that have a row and a column of their own in the matrix, whose side has some 600
+# pixels, and in those of a comparison.
+CELLS = 500
+SMALL_CELLS = 250
+# The side of the smallest group with an outline, as a part of the matrix.
+OUTLINED = 0.01
 
 
 @dataclass(frozen=True)
@@ -28,14 +36,21 @@ class Graph:
 
 
 def evenly_spaced(rounds: int, most: int) -> list[int]:
-    """The places of at most so many of the rounds, with the first and the last one."""
+    """The places of at most so many of the rounds, with the first and the last one.
+
+    A single one is the last.
+    """
+    if most == 1:
+        return [rounds - 1]
     return np.unique(np.linspace(0, rounds - 1, min(most, rounds)).round().astype(int)).tolist()
 
 
 def draw_graph(graph: Graph, clients: Clients, title: str) -> Figure:
     """Mixing weights as a matrix and as a network, groups of clients side by side.
 
-    Each part of the model that has its own weights is a row.
+    Each part of the model that has its own weights is a row. Of more than `CELLS` clients the
+    matrix has the means of neighbours, without the clients' weights for themselves; of more than
+    `CROWD` the network is one of groups.
 
     Args:
       graph: of a round.
@@ -47,21 +62,44 @@ def draw_graph(graph: Graph, clients: Clients, title: str) -> Figure:
     figure = Figure(figsize=(10.8, 0.3 + 4.7 * len(graph.weights)), layout="constrained")
     rows = figure.subplots(len(graph.weights), 2, squeeze=False)
     for (matrix, network), (part, weights) in zip(rows, graph.by_part.items(), strict=True):
-        values = weights[np.ix_(order, order)]
         name = f"mixing weights of {part}" if part else "mixing weights"
-        _draw_matrix(matrix, values, ids, clients, name)
-        draw_network(network, values, ids, clients)
+        _draw_matrix(matrix, weights, order, graph.ids, clients, name)
+        if len(ids) <= CROWD:
+            draw_network(network, weights[np.ix_(order, order)], ids, clients)
+        else:
+            draw_network_of_groups(network, weights, order, graph.ids, clients)
     figure.suptitle(literal(title), fontsize=9)
     return figure
 
 
 def _draw_matrix(
-    panel: Axes, weights: np.ndarray, ids: np.ndarray, clients: Clients, title: str
+    panel: Axes,
+    weights: np.ndarray,
+    order: np.ndarray,
+    ids: np.ndarray,
+    clients: Clients,
+    title: str,
 ) -> None:
-    """The weights [M, M] as colours, with an outline around each group of clients."""
-    image = panel.imshow(weights, cmap="Blues", vmin=0, vmax=max(weights.max(), 1e-9))
+    """The weights [M, M] of the clients `ids` as colours, with an outline around each group."""
+    ids = ids[order]
+    values = weights_as_drawn(weights, order, CELLS)
+    size = -(-len(ids) // len(values))
+    if size > 1:
+        title = (
+            f"{title}, means of {size} x {size} clients\n"
+            f"without their own weights, whose mean is {np.diag(weights).mean():.2f}"
+        )
+    side = len(ids) - 0.5
+    image = panel.imshow(
+        values,
+        cmap="Blues",
+        vmin=0,
+        vmax=max(values.max(), 1e-9),
+        extent=(-0.5, side, side, -0.5),
+    )
     panel.figure.colorbar(image, ax=panel, shrink=0.8, label="weight")
     panel.set(xlabel="sender", ylabel="receiver", title=title)
+    panel.title.set_fontsize(12 if size == 1 else 10)
     if len(ids) <= MANY:
         size = 8 if len(ids) <= 20 else 6
         panel.set_xticks(range(len(ids)), ids, fontsize=size, rotation=90 if len(ids) > 20 else 0)
@@ -73,6 +111,8 @@ def _draw_matrix(
         panel.set_xticks([])
         panel.set_yticks([])
     for start, end in blocks(ids, clients):
+        if end - start < OUTLINED * len(ids):
+            continue
         corner = (start - 0.5, start - 0.5)
         panel.add_patch(
             Rectangle(
@@ -86,6 +126,19 @@ def _draw_matrix(
             )
         )
     panel.spines[:].set_visible(False)
+
+
+def weights_as_drawn(weights: np.ndarray, order: np.ndarray, most: int) -> np.ndarray:
+    """The weights in the order of the picture, or means of neighbours if there are too many.
+
+    Args:
+      weights: [M, M].
+      order: the places of the clients as they are drawn [M].
+      most: clients at most that have a row of their own.
+    """
+    if len(order) <= most:
+        return weights[np.ix_(order, order)]
+    return mean_weights(weights, order, bin_edges(len(order), most))
 
 
 def blocks(ids: np.ndarray, clients: Clients) -> list[tuple[int, int]]:
@@ -103,7 +156,8 @@ def draw_graphs(graphs: dict[str, Graph], clients: Clients) -> Figure:
     """Mixing weights of several algorithms side by side.
 
     Groups of clients stand next to each other. Algorithms, or parts of their models, whose weights
-    are equal share a panel; "fedbn (norms)" is the part "norms" of the model.
+    are equal share a panel; "fedbn (norms)" is the part "norms" of the model. Of more than
+    `SMALL_CELLS` clients there are the means of neighbours, without their weights for themselves.
 
     Args:
       graphs: of a round, by algorithm.
@@ -126,19 +180,16 @@ def draw_graphs(graphs: dict[str, Graph], clients: Clients) -> Figure:
         panel.axis("off")
     for panel, group in zip(panels, groups, strict=False):
         weights, ids = matrices[group[0]]
-        order = clients.sort(ids)
-        panel.imshow(
-            weights[np.ix_(order, order)],
-            cmap="Blues",
-            vmin=0,
-            vmax=max(weights.max(), 1 / len(ids)),
-        )
+        values = weights_as_drawn(weights, clients.sort(ids), SMALL_CELLS)
+        panel.imshow(values, cmap="Blues", vmin=0, vmax=max(values.max(), 1 / len(ids)))
         others = f" and {len(group) - 1} more" if len(group) > 1 else ""
         panel.set_title(f"{group[0]}{others}\nlargest {weights.max():.2f}", fontsize=8)
         panel.set_xticks([])
         panel.set_yticks([])
     figure.supylabel("receiver", fontsize=9)
     lines = [f"{group[0]}: also {', '.join(group[1:])}" for group in groups if len(group) > 1]
+    if any(len(ids) > SMALL_CELLS for _, ids in matrices.values()):
+        lines.append(f"more than {SMALL_CELLS} clients: means of neighbours without own weights")
     figure.supxlabel(
         "\n".join(["sender", *(textwrap.fill(line, 22 * columns) for line in lines)]), fontsize=9
     )
@@ -147,4 +198,8 @@ def draw_graphs(graphs: dict[str, Graph], clients: Clients) -> Figure:
 
 def _are_equal(one: tuple[np.ndarray, np.ndarray], other: tuple[np.ndarray, np.ndarray]) -> bool:
     """Whether two graphs have the same clients and, to three digits, the same weights."""
-    return np.array_equal(one[1], other[1]) and np.allclose(one[0], other[0], atol=5e-4)
+    if not np.array_equal(one[1], other[1]):
+        return False
+    # Row by row, since large matrices mostly differ in the first one.
+    rows = zip(one[0], other[0], strict=True)
+    return all(np.allclose(row, other_row, atol=5e-4) for row, other_row in rows)

@@ -6,9 +6,13 @@ from matplotlib.patches import FancyArrowPatch
 
 from jaxfl.experiment.pictures.clients import Clients
 from jaxfl.experiment.pictures.drawing import MALICIOUS, MANY
+from jaxfl.experiment.pictures.neighbours import bin_edges, mean_weights
 
 FEW = 12  # of more clients, the network shows only the strongest senders of each receiver
 STRONGEST = 3
+CROWD = 200  # of more clients, the network has a node for each group
+NODES = 60  # groups at most that have nodes
+PARTS = 40  # nodes where there are more groups, or none
 
 
 def edges(weights: np.ndarray) -> list[tuple[int, int]]:
@@ -34,9 +38,81 @@ def draw_network(panel: Axes, weights: np.ndarray, ids: np.ndarray, clients: Cli
     count = len(ids)
     points, radius = places(None if clients.groups is None else clients.groups[ids], count)
     few = count <= FEW
-    pairs = edges(weights)
-    largest = max((weights[edge] for edge in pairs), default=1.0)
-    for receiver, sender in pairs:
+    colours = clients.colours[ids]
+    largest = float((weights - np.diag(np.diag(weights))).max())
+    _draw_arrows(panel, weights, points, radius, colours, largest)
+    rims = [MALICIOUS if clients.malicious[client] else "white" for client in ids]
+    widths = np.where(clients.malicious[ids], 2.5, 1.0) * (1 if count <= MANY else 0.5)
+    _draw_nodes(panel, points, radius, colours, rims, widths)
+    if count <= MANY:
+        names = [str(client) for client in ids]
+        _write_names(panel, points, names, colours, 9.0 if few else 6.5)
+    rim = ", red rim: malicious" if clients.malicious.any() else ""
+    what = "arrows: sender to receiver" if few else f"the {STRONGEST} strongest senders of each"
+    _finish(panel, f"who learns from whom ({what})\ncolour: {clients.meaning}{rim}")
+
+
+def draw_network_of_groups(
+    panel: Axes, weights: np.ndarray, order: np.ndarray, ids: np.ndarray, clients: Clients
+) -> None:
+    """Groups of clients on a circle, and an arrow from each group to one that learns from it.
+
+    The width of an arrow is the weight that all clients of a group have together, in the mean of
+    its receivers. Malicious clients are groups of their own. If there are no groups, or more than
+    `NODES`, each node is an equal part of the clients, in the order of the matrix.
+
+    Args:
+      panel: to draw on.
+      weights: [M, M].
+      order: the places of the clients as they are drawn [M].
+      ids: the clients of the rows [M].
+      clients: their groups and colours.
+    """
+    ids = ids[order]
+    bounds, what = _nodes(ids, clients)
+    sizes = np.diff(bounds)
+    shares = mean_weights(weights, order, bounds) * sizes
+    middle = ids[(bounds[:-1] + bounds[1:]) // 2]
+    colours = clients.colours[middle]
+    points, radius = places(None, len(sizes))
+    few = len(sizes) <= FEW
+    # Beside what clients take from their own group, little is a thin arrow.
+    _draw_arrows(panel, shares, points, radius, colours, float(shares.max()))
+    malicious = clients.malicious[middle]
+    rims = [MALICIOUS if one else "white" for one in malicious]
+    _draw_nodes(panel, points, radius, colours, rims, np.where(malicious, 2.5, 1.0))
+    _write_names(panel, points, [str(size) for size in sizes], colours, 9.0 if few else 5.0)
+    rim = ", red rim: malicious" if malicious.any() else ""
+    senders = "sender to receiver" if few else f"{STRONGEST} strongest senders"
+    inside = sizes @ np.diag(shares) / sizes.sum()
+    _finish(
+        panel,
+        f"who learns from whom ({what})\narrows: {senders}, weight inside a circle: {inside:.0%}\n"
+        f"number: clients, colour: {clients.meaning}{rim}",
+    )
+
+
+def _nodes(ids: np.ndarray, clients: Clients) -> tuple[np.ndarray, str]:
+    """The first places of the nodes and the number of clients [K + 1], and what a node is."""
+    if clients.groups is not None:
+        key = np.stack([clients.groups[ids], clients.malicious[ids]])
+        inside = np.flatnonzero(np.any(key[:, 1:] != key[:, :-1], axis=0)) + 1
+        if 0 < inside.size < NODES:
+            return np.array([0, *inside, len(ids)]), "groups of clients"
+    return bin_edges(len(ids), PARTS), "neighbours of the matrix"
+
+
+def _draw_arrows(
+    panel: Axes,
+    weights: np.ndarray,
+    points: np.ndarray,
+    radius: float,
+    colours: np.ndarray,
+    largest: float,
+) -> None:
+    """An arrow for each edge of the weights [K, K] of the nodes at `points`."""
+    few = len(points) <= FEW
+    for receiver, sender in edges(weights):
         strength = weights[receiver, sender] / largest
         shrink = radius * 150
         panel.add_patch(
@@ -47,7 +123,7 @@ def draw_network(panel: Axes, weights: np.ndarray, ids: np.ndarray, clients: Cli
                 arrowstyle="-|>,head_length=0.35,head_width=0.18",
                 mutation_scale=(14 if few else 7) * (0.5 + 0.5 * strength),
                 linewidth=(2.2 if few else 0.9) * strength + 0.1,
-                color=clients.colours[ids[sender]] if not few else "0.25",
+                color=colours[sender] if not few else "0.25",
                 alpha=0.2 + 0.6 * strength,
                 shrinkA=shrink,
                 shrinkB=shrink,
@@ -55,37 +131,47 @@ def draw_network(panel: Axes, weights: np.ndarray, ids: np.ndarray, clients: Cli
                 in_layout=False,
             )
         )
-    rims = [MALICIOUS if clients.malicious[client] else "white" for client in ids]
-    widths = np.where(clients.malicious[ids], 2.5, 1.0) * (1 if count <= MANY else 0.5)
-    area = (2 * radius * 130) ** 2
+
+
+def _draw_nodes(
+    panel: Axes,
+    points: np.ndarray,
+    radius: float,
+    colours: np.ndarray,
+    rims: list[str],
+    widths: np.ndarray,
+) -> None:
+    """The nodes of a network."""
     panel.scatter(
         *points.T,
-        s=area,
-        c=clients.colours[ids],
+        s=(2 * radius * 130) ** 2,
+        c=colours,
         edgecolors=rims,
         linewidths=widths.tolist(),
         zorder=2,
     )
-    if count <= MANY:
-        for client, point in zip(ids, points, strict=True):
-            panel.text(
-                point[0],
-                point[1],
-                str(client),
-                ha="center",
-                va="center",
-                fontsize=9 if few else 6.5,
-                color=_readable(clients.colours[client]),
-                weight="bold",
-            )
-    rim = ", red rim: malicious" if clients.malicious.any() else ""
-    what = "arrows: sender to receiver" if few else f"the {STRONGEST} strongest senders of each"
-    panel.set(
-        title=f"who learns from whom ({what})\ncolour: {clients.meaning}{rim}",
-        xlim=(-1.1, 1.1),
-        ylim=(-1.1, 1.1),
-        aspect="equal",
-    )
+
+
+def _write_names(
+    panel: Axes, points: np.ndarray, names: list[str], colours: np.ndarray, size: float
+) -> None:
+    """A text on each node."""
+    for name, point, colour in zip(names, points, colours, strict=True):
+        panel.text(
+            point[0],
+            point[1],
+            name,
+            ha="center",
+            va="center",
+            fontsize=size,
+            color=_readable(colour),
+            weight="bold",
+        )
+
+
+def _finish(panel: Axes, title: str) -> None:
+    """The title and the limits of a network."""
+    panel.set(title=title, xlim=(-1.1, 1.1), ylim=(-1.1, 1.1), aspect="equal")
     panel.title.set_fontsize(10)
     panel.axis("off")
 

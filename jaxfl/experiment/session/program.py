@@ -202,13 +202,14 @@ def compile_run(built: Built, done: int = 0) -> Program:
         """The compiled function (federation, state, ids) -> models, and their shapes."""
         each = seeds.each(deploy, (0, 0, 0))
 
-        def many(federation: Federation, state: State, ids: Array) -> Params:
+        def deploy_all(federation: Federation, state: State, ids: Array) -> Params:
             models = each(without_padding(federation), without_padding(state), ids)
             return mesh.pad(models, axis=axis)
 
-        shapes = jax.eval_shape(many, federation, state, ids)
+        shapes = jax.eval_shape(deploy_all, federation, state, ids)
         shardings = mesh.layout(shapes, axis=seeds.client_axis)
-        compiled = jax.jit(many, out_shardings=shardings).lower(federation, state, ids).compile()
+        jitted = jax.jit(deploy_all, out_shardings=shardings)
+        compiled = jitted.lower(federation, state, ids).compile()
         return compiled, jax.tree.map(lambda x, where: x.update(sharding=where), shapes, shardings)
 
     check_validation(built.algorithm, federation)
@@ -227,7 +228,7 @@ def compile_run(built: Built, done: int = 0) -> Program:
         for length in {end - start for start, end in stretches(built, done)} or {1}:
             each = seeds.each(partial(advance, length), (0, 0, 0, None))
 
-            def many(
+            def advance_all(
                 numbers: Array,
                 federation: Federation,
                 state: State,
@@ -238,8 +239,8 @@ def compile_run(built: Built, done: int = 0) -> Program:
                 after, results = each(numbers, *known, start)
                 return mesh.pad(after, axis=axis), results
 
-            compiled = jax.jit(many, donate_argnums=2, out_shardings=(layout, None))
-            lowering = compiled.lower(numbers, federation, state, START)
+            jitted = jax.jit(advance_all, donate_argnums=2, out_shardings=(layout, None))
+            lowering = jitted.lower(numbers, federation, state, START)
             programs[length] = partial(lowering.compile(), numbers, federation)
             trained = lowering.out_info[1][0].trained
         zeros = jax.tree.map(lambda x: np.zeros(x.shape, x.dtype), trained)
@@ -251,7 +252,7 @@ def compile_run(built: Built, done: int = 0) -> Program:
         models, deployed = compile_deploy(ids)
         each = seeds.each(assess, (0, 0, 0, None, 0, 0))
 
-        def score(
+        def assess_all(
             numbers: Array,
             federation: Federation,
             deployed: Params,
@@ -262,7 +263,8 @@ def compile_run(built: Built, done: int = 0) -> Program:
             deployed = mesh.unpad(deployed, ids.shape[-1], axis=axis)
             return each(numbers, without_padding(federation), deployed, number, ids, trained)
 
-        scoring = jax.jit(score).lower(numbers, federation, deployed, START, ids, trained).compile()
+        jitted = jax.jit(assess_all)
+        scoring = jitted.lower(numbers, federation, deployed, START, ids, trained).compile()
         everybody = np.broadcast_to(
             np.arange(built.clients, dtype=ids.dtype), seeds.shape(built.clients)
         )

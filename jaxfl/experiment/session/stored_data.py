@@ -109,7 +109,10 @@ def outline(stored: StoredFederation) -> Federation:
     clients = stored.clients
     if test.offsets is None:
         shape = (test.longest,)
-        test_data = Pool(*_examples(test, shape), _shape((clients, *shape), np.float32))
+        columns = test.longest if test.groups is None else test.groups
+        weights = _shape((clients, columns), np.float32)
+        groups = None if test.groups is None else _shape(shape, np.int32)
+        test_data = Pool(*_examples(test, shape), weights, groups)
     else:
         shape = (clients, test.longest)
         mask = _shape(shape, np.float32 if test.weighted else bool)

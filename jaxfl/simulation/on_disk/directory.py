@@ -18,7 +18,9 @@ from jaxfl.core.types import Dataset, Federation, Pool
 from jaxfl.simulation.on_disk.federation import PARTS, Part, StoredFederation, load_mapped
 
 MANIFEST = "federation.json"
-VERSION = 1
+# Version 2 has groups.npy, which version 1 lacks.
+VERSION = 2
+READ = (1, VERSION)
 
 
 def write_federation(
@@ -54,6 +56,8 @@ def write_federation(
         folder.mkdir(parents=True)
         if isinstance(data, Pool):
             arrays = {"x": data.x, "y": data.y, "weights": data.mask}
+            if data.groups is not None:
+                arrays["groups"] = data.groups
         else:
             arrays = _flatten(data)
             longest[name] = data.mask.shape[1]
@@ -152,7 +156,7 @@ def _read_manifest(directory: Path) -> dict[str, Any]:
         raise InputError(
             f"cannot read {path} ({error!r:.200}): write the directory again, or remove this file"
         ) from error
-    check(version == VERSION, f"{path} has version {version}: expected {VERSION}")
+    check(version in READ, f"{path} has version {version}: expected {READ[0]} or {READ[1]}")
     for name, expected in arrays:
         array = load_mapped(directory / name)
         layout = [list(array.shape), str(array.dtype)]
@@ -180,9 +184,10 @@ def _open_part(folder: Path, longest: int | None, train: Part | None) -> Part:
     layout = (x.shape[1:], y.shape[1:], (x.dtype, y.dtype), weighted)
     clients = None if train is None else train.rows_of_clients().size - 1
     if clients is not None and folder.name == "test" and not (folder / "offsets.npy").exists():
-        expected = (clients, len(x))
-        _check_weights(folder, weighted, expected)
-        return Part(folder, None, len(x), *layout)
+        groups = _count_groups(folder, weighted, len(x))
+        columns = len(x) if groups is None else groups
+        _check_weights(folder, weighted, (clients, columns))
+        return Part(folder, None, len(x), *layout, groups)
     _check_weights(folder, weighted, (len(x),))
     offsets = np.array(load_mapped(folder / "offsets.npy"))
     valid = (
@@ -210,6 +215,33 @@ def _open_part(folder: Path, longest: int | None, train: Part | None) -> Part:
         f"{MANIFEST} or write it again",
     )
     return Part(folder, offsets.astype(np.int64), longest or largest, *layout)
+
+
+def _count_groups(folder: Path, weighted: bool, examples: int) -> int | None:
+    """The number of groups of one set; None if each example weighs for itself."""
+    file = folder / "groups.npy"
+    check(
+        weighted or not file.exists(),
+        f"{folder} has groups.npy and no weights.npy: expected both or neither",
+    )
+    if not weighted:
+        return 1
+    if not file.exists():
+        return None
+    groups = load_mapped(file)
+    weights = load_mapped(folder / "weights.npy")
+    count = weights.shape[1] if weights.ndim == 2 else 0
+    valid = (
+        groups.shape == (examples,)
+        and groups.dtype.kind in "iu"
+        and bool((groups >= 0).all() and (groups < count).all())
+    )
+    check(
+        valid,
+        f"{file} has shape {groups.shape} and type {groups.dtype}: expected {examples} whole "
+        f"numbers from 0 to {count - 1}, the columns of weights.npy",
+    )
+    return count
 
 
 def _check_weights(folder: Path, weighted: bool, expected: tuple[int, ...]) -> None:

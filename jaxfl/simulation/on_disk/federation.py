@@ -8,8 +8,9 @@ folder of arrays:
 - `weights.npy` [N], if examples of the part have weights
 
 The test part may be one set for all clients instead. It then has no `offsets.npy`, and its
-`weights.npy` [C, N], if there is one, weighs the examples for each client. A part without a folder
-has no examples; "train" must be there. Nothing is pickled.
+`weights.npy` [C, N], if there is one, weighs the examples for each client. With `groups.npy` [N],
+whole numbers from 0 to K - 1, `weights.npy` is [C, K], and an example weighs what its group does. A
+part without a folder has no examples; "train" must be there. Nothing is pickled.
 """
 
 from dataclasses import dataclass
@@ -40,6 +41,8 @@ class Part(NamedTuple):
     target: tuple[int, ...]
     types: tuple[np.dtype, np.dtype]
     weighted: bool
+    # K of one set whose examples have the weights of their groups, else None
+    groups: int | None = None
 
     def mapped(self, name: str) -> np.ndarray:
         """One of its arrays, mapped.
@@ -125,17 +128,22 @@ class StoredFederation:
         return _dataset(x, y, mask)
 
     def _pool(self, part: Part, ids: np.ndarray) -> Pool:
-        x, y = self._shared
+        x, y, groups = self._shared
         if part.weighted:
             weights = np.array(part.mapped("weights")[ids])
         else:
-            weights = np.ones((ids.size, part.longest), np.float32)
-        return Pool(cast(Array, x), cast(Array, y), cast(Array, weights))
+            weights = np.ones((ids.size, 1), np.float32)
+        return Pool(cast(Array, x), cast(Array, y), cast(Array, weights), cast(Array, groups))
 
     @cached_property
-    def _shared(self) -> tuple[np.ndarray, np.ndarray]:
+    def _shared(self) -> tuple[np.ndarray, np.ndarray, np.ndarray | None]:
         test = self.parts["test"]
-        return np.array(test.mapped("x")), np.array(test.mapped("y"))
+        groups = None
+        if not test.weighted:
+            groups = np.zeros(test.longest, np.int32)
+        elif test.groups is not None:
+            groups = np.array(test.mapped("groups"))
+        return np.array(test.mapped("x")), np.array(test.mapped("y")), groups
 
     @cached_property
     def sizes(self) -> Int[np.ndarray, "*c"]:

@@ -235,9 +235,29 @@ def test_a_long_run_has_a_graph_for_some_of_its_rounds(compared, tmp_path, monke
     frames = panel(found, "local")["local"]["frames"]
     assert [frame["round"] for frame in frames] == [1, 3]
     assert "The slider has some of the rounds" in found.text
-    monkeypatch.setattr(page_clients, "NUMBERS", 8)  # four graphs of nine weights
-    write_page([compared], tmp_path / "none.html")
-    assert "too many clients for this page" in Page(tmp_path / "none.html").text
+
+
+def test_a_page_of_many_clients_has_means_of_neighbours_and_says_so(
+    compared, tmp_path, monkeypatch
+):
+    monkeypatch.setattr(page_clients, "NUMBERS", 16)  # four graphs of four weights
+    for name, number in (("COLUMNS", 2), ("POINTS", 2), ("ROWS", 1)):
+        monkeypatch.setattr(page_clients, name, number)
+    write_page([compared], tmp_path / "x.html")
+    found = Page(tmp_path / "x.html")
+    (frame,) = panel(found, "local")["fedper (head)"]["frames"]
+    assert frame["round"] == 3
+    assert np.shape(frame["z"]) == (2, 2)
+    assert sum(np.ravel(frame["z"])) == 0  # each client keeps its own head
+    cells, bars = panel(found, "all runs")["all runs"]["figure"]["data"]
+    assert np.shape(cells["z"])[1] == len(bars["y"]) == 2
+    for sentence in (
+        "Of more than 2 clients a cell is the mean weight between neighbours",
+        "Of more than 2 clients a column is the mean of neighbours.",
+        "Of more than 2 clients some are shown; clients.npz has all.",
+        "Client by client: the first 1",
+    ):
+        assert sentence in found.text
 
 
 def test_malicious_clients_are_red_and_groups_are_outlined():
@@ -245,7 +265,7 @@ def test_malicious_clients_are_red_and_groups_are_outlined():
     groups = np.array([0, 1, 0, 1, 1])
     clients = Clients(np.array([0, 2, 1, 3, 4]), np.zeros((5, 4)), "", groups, malicious)
     graph = Graph({"weights": np.eye(5)}, np.arange(5))
-    (frame,) = graph_view("x", "", {7: graph}, clients)["frames"]
+    (frame,) = graph_view("x", "", {7: graph}, clients, most=5)["frames"]
     assert frame["clients"][:4] == ["0", "2", "1", "3"]
     assert frame["clients"][4] == '<span style="color:crimson">4</span>'
     corners = [(shape["x0"], shape["x1"]) for shape in frame["shapes"]]

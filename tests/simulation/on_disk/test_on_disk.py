@@ -251,6 +251,37 @@ def test_weights_and_a_shared_test_set_are_kept(tmp_path):
     )
 
 
+def test_a_shared_test_set_whose_examples_weigh_by_groups(tmp_path):
+    """The groups are kept; a set without weights is one group; version 1 can still be read."""
+    groups = np.array([0, 2, 1, 1, 0, 2], np.int32)
+    pool = Pool(np.arange(6.0), np.arange(6), np.arange(C * 3, dtype=np.float32).reshape(C, 3))
+    pool = pool._replace(groups=groups)
+    stored = on_disk.write_federation(tmp_path / "data", uneven()._replace(test=pool))
+    test = stored.read(np.array([5, 0])).test
+    equal(test, pool._replace(mask=pool.mask[[5, 0]]))
+    np.testing.assert_array_equal(test.weights, [pool.mask[5][groups], pool.mask[0][groups]])
+
+    folder = stored.directory / "test"
+    np.save(folder / "groups.npy", groups + 1)
+    with pytest.raises(InputError, match="expected 6 whole numbers from 0 to 2"):
+        on_disk.open_federation(stored.directory)
+    (folder / "weights.npy").unlink()
+    manifest = stored.directory / "federation.json"
+    manifest.unlink()
+    with pytest.raises(InputError, match=r"groups\.npy and no weights\.npy"):
+        on_disk.open_federation(stored.directory)
+    (folder / "groups.npy").unlink()
+    test = on_disk.open_federation(stored.directory).read(np.arange(2)).test
+    assert test.mask.shape == (2, 1)
+    np.testing.assert_array_equal(test.weights, np.ones((2, 6)))
+
+    manifest.write_text('{"version": 1, "arrays": {}}')
+    on_disk.open_federation(stored.directory)
+    manifest.write_text('{"version": 3, "arrays": {}}')
+    with pytest.raises(InputError, match="has version 3: expected 1 or 2"):
+        on_disk.open_federation(stored.directory)
+
+
 def test_parts_of_clients_have_one_size():
     assert [part.tolist() for part in in_parts(np.arange(5), 2)] == [[0, 1], [2, 3], [4, 4]]
 
