@@ -4,6 +4,7 @@ import json
 import math
 import platform
 from collections import Counter
+from collections.abc import Iterator
 from importlib import metadata
 from pathlib import Path
 
@@ -239,11 +240,15 @@ class History:
         archive, seeds = self.archive, self.seeds
         if not archive.matrices:
             return None
+
+        def matrices(name: str) -> Iterator[np.ndarray]:
+            for seed in range(seeds.count):
+                yield from archive.read(name, seed)
+
         numbers = np.array(archive.numbers())
         members = {}
         for name, (shape, dtype) in archive.matrices.items():
-            matrices = (w for seed in range(seeds.count) for w in archive.read(name, seed))
-            members[name] = Member(seeds.shape(numbers.size, *shape), dtype, matrices)
+            members[name] = Member(seeds.shape(numbers.size, *shape), dtype, matrices(name))
         ids = np.concatenate(self.ids, axis=1)[:, numbers - 1]
         members[IDS] = npz.whole(seeds.without_axis(ids))
         if numbers.size < self.config.rounds:

@@ -73,6 +73,9 @@ def test_all_weights_are_in_one_file_that_numpy_reads(execute):
     for name in ("weights_body", "weights_head"):
         assert arrays[name].shape == (2, 7, 3, 3)
         np.testing.assert_allclose(arrays[name].sum(axis=-1), 1, atol=1e-6)
+    # Each client keeps its head, and all receive the same mean of bodies.
+    np.testing.assert_array_equal(arrays["weights_head"], np.broadcast_to(np.eye(3), (2, 7, 3, 3)))
+    assert np.ptp(arrays["weights_body"], axis=2).max() == 0
 
 
 @pytest.mark.parametrize(("keep", "rounds"), [("last", [7]), (3, [3, 6, 7])])
