@@ -44,6 +44,10 @@ def meet(
 
     Raises:
       InputError: a process did not come in time, or the processes were not started alike.
+
+    Example:
+      >>> len(meet("localhost:8476", processes=1, process=0, timeout=1.0, tell=print))
+      1
     """
     deadline = time.monotonic() + timeout
     if process == 0:
