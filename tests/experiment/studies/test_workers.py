@@ -3,6 +3,7 @@
 import dataclasses
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -140,6 +141,15 @@ def test_a_table_whose_writer_was_killed_is_written_by_the_next_worker(made_up, 
     assert {} in together(3, work, directory)
     assert executed["table"] == 1
     assert executed["run0"] == 1
+
+
+def test_a_table_of_runs_that_were_taken_away_is_written_anew(made_up):
+    directory, configs, executed = made_up
+    assert work(directory) == {}
+    shutil.rmtree(directory / "run3")
+    assert work(directory) == {}
+    assert executed["run3"] == executed["table"] == 2
+    assert sum(executed.values()) == len(configs) + 3
 
 
 def test_a_worker_refuses_a_run_with_other_options(made_up):
