@@ -5,6 +5,7 @@ would write each round again and again. So a run writes what it keeps of its rou
 `rounds/FIRST.npz`, and a checkpoint has only a digest of the pieces before it.
 """
 
+import contextlib
 import hashlib
 import itertools
 from collections.abc import Iterator
@@ -163,6 +164,13 @@ class Archive:
         """Removes the pieces of rounds that are to come, which a stopped run has left."""
         for file in set(files.pieces(self.folder)) - self.pieces.keys():
             files.remove(file)
+
+    def remove(self) -> None:
+        """Removes the pieces, and their folder if nothing else is in it."""
+        for file in self.pieces:
+            files.remove(file)
+        with contextlib.suppress(OSError):
+            self.folder.rmdir()
 
     def lost(self) -> list[Path]:
         """The pieces that are no longer there."""

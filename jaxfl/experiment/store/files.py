@@ -66,6 +66,12 @@ def check_empty(directory: Path, overwrite: bool) -> None:
         raise InputError(
             f"{directory} cannot be a directory ({error.strerror}): give another one with --out"
         ) from error
+    was_run = any(name in names for name in (*RUN_FILES, CHECKPOINTS))
+    rounds = directory / ROUNDS
+    check(
+        was_run or not rounds.is_dir() or not any(rounds.iterdir()),
+        f"{rounds} is not of a run, and a run writes there: choose another --out, or move it away",
+    )
     check(
         not names or overwrite,
         f"{directory} already holds a run ({', '.join(names[:2])}): choose another --out, or add "
