@@ -5,7 +5,6 @@ would write each round again and again. So a run writes what it keeps of its rou
 `rounds/FIRST.npz`, and a checkpoint has only a digest of the pieces before it.
 """
 
-import contextlib
 import hashlib
 import itertools
 from collections.abc import Iterator
@@ -169,8 +168,7 @@ class Archive:
         """Removes the pieces, and their folder if nothing else is in it."""
         for file in self.pieces:
             files.remove(file)
-        with contextlib.suppress(OSError):
-            self.folder.rmdir()
+        files.remove_empty(self.folder)
 
     def lost(self) -> list[Path]:
         """The pieces that are no longer there."""

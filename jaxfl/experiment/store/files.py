@@ -161,8 +161,7 @@ def new_directory(name: str) -> Iterator[Path]:
         yield path
     finally:
         for folder in (path, *unused):
-            with suppress(OSError):
-                folder.rmdir()
+            remove_empty(folder)
 
 
 def checkpoints(directory: Path) -> list[Path]:
@@ -234,6 +233,12 @@ def remove(path: Path) -> None:
     """Removes a file or a directory of a run, if it is there."""
     with writing(path):
         shutil.rmtree(path) if path.is_dir() else path.unlink(missing_ok=True)
+
+
+def remove_empty(folder: Path) -> None:
+    """Removes a folder if there is nothing in it."""
+    with suppress(OSError):
+        folder.rmdir()
 
 
 def write_json(file: Path, content: Any) -> None:
