@@ -4,6 +4,7 @@
 call goes on with what is missing; `--again` measures all anew.
 """
 
+import datetime
 import json
 import os
 import subprocess
@@ -36,10 +37,16 @@ def main(again: bool = False, only: tuple[str, ...] = ()) -> None:
         if done.returncode:
             print(f"{case} failed: {done.stderr.strip().splitlines()[-1:]}", flush=True)
             continue
+        row = json.loads(done.stdout.splitlines()[-1])
+        line = json.dumps(row | {"date": datetime.date.today().isoformat()})
         with ROWS.open("a") as file:
-            file.write(done.stdout.splitlines()[-1] + "\n")
-        print(done.stdout.splitlines()[-1], flush=True)
-    PAGE.write_text(page(read_rows()))
+            file.write(f"{line}\n")
+        print(line, flush=True)
+    missing = set(cases()) - {case_of(row) for row in read_rows()}
+    if missing:
+        print(f"{len(missing)} rows are missing: the page stays as it is")
+    else:
+        PAGE.write_text(page(read_rows()))
 
 
 def case_of(row: dict) -> Case:

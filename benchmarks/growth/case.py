@@ -5,6 +5,7 @@ process of its own, because the peak memory is that of a process.
 """
 
 import json
+import os
 import sys
 import tempfile
 import time
@@ -113,6 +114,8 @@ def measure(case: Case) -> dict[str, Any]:
 
 
 if __name__ == "__main__":
+    # XLA and NumPy start as many threads as there are cores.
+    os.sched_setaffinity(0, {min(os.sched_getaffinity(0))})
     jax.config.update("jax_enable_compilation_cache", False)
     mesh.prepare_host(1)
     print_json(**measure(Case(**json.loads(sys.argv[1]))))

@@ -12,6 +12,8 @@ from benchmarks.peers import ROOT
 
 ROWS = Path(__file__).parent / "measured.jsonl"
 PAGE = ROOT / "docs" / "growth.md"
+# Where the kept rows were measured; it goes with them.
+PLACE = "one of two cores of an AMD EPYC, tests on the other one"
 METHODS = ("pfedgraph", "fedcedar", "gfedmtl", "pfedgat", "fedavg", "gossip", "learned_graph")
 Rows = list[dict[str, Any]]
 
@@ -82,9 +84,35 @@ def cases_of(axis: Axis, method: str) -> list[Case]:
 
 
 def page(rows: Rows) -> str:
-    """The page."""
+    """The page of all rows.
+
+    Raises:
+      IndexError: a row is missing.
+    """
     sections = [section(axis, rows) for axis in AXES]
-    return "\n".join([HEAD, *sections])
+    return "\n".join([head(rows), *sections])
+
+
+def head(rows: Rows) -> str:
+    """What stands before the tables, with numbers of the rows."""
+    clients, cohort, _, rounds, _ = AXES
+    sizes = [size["cohort"] for size in cohort.sizes]
+    graphs = [rows_of(cohort, method, rows) for method in METHODS if method != "fedavg"]
+    powers = [float(exponent(sizes, [row["ms"] for row in measured])) for measured in graphs]
+    return HEAD.format(
+        lowest=min(powers),
+        highest=max(powers),
+        slower=max(ratio(rows_of(clients, method, rows), "ms") for method in METHODS),
+        larger=100
+        * (max(ratio(rows_of(rounds, method, rows), "peak_mib") for method in METHODS) - 1),
+        dates=" and ".join(sorted({row["date"] for row in rows})),
+        place=PLACE,
+    )
+
+
+def ratio(rows: Rows, name: str) -> float:
+    """The largest size's number over the smallest size's."""
+    return rows[-1][name] / rows[0][name]
 
 
 def section(axis: Axis, rows: Rows) -> str:
@@ -149,19 +177,19 @@ def digits(value: float) -> str:
 HEAD = """# How runs grow
 
 A round takes time in proportion to the clients that take part, to the parameters and to the seeds.
-The servers that compare clients have a matrix with a row and a column for each of them: from 300 to
-1,000 clients their rounds grow with an exponent of 1.2 to 2.1. The time of a round does not depend
-on the number of rounds. With a cohort of 100, a round of 3,000 clients takes at most twice as long
-as one of 100. Compiling takes about as long for each size. The memory grows by what the models of
-the clients hold, and by at most 11 % from 20 to 600 rounds.
+All methods but fedavg also work on a matrix with a row and a column for each of these clients: from
+300 to 1,000 of them their rounds grow with an exponent of {lowest:.1f} to {highest:.1f}.
+The time of a round does not depend on the number of rounds. With a cohort of 100, a round of 3,000
+clients takes at most {slower:.1f} times as long as one of 100. Compiling takes about as long for
+each size. The memory grows by what the models of the clients hold, and by at most {larger:.0f} %
+from 20 to 600 rounds.
 
 `python -m benchmarks.growth` makes this page, one run after another, each with a cold start on one
 core: random data, 20 examples a client, a linear model, 5 steps of batch 10, one evaluation at the
-end. It was measured on 2026-11-26 in 41 minutes, on one of two cores of an AMD EPYC; on the other
-core tests ran. The time of a round is that of the best of three stretches of all rounds. Compiling
-is all that a run compiles before its first round, with no program kept from earlier runs. The
-memory is the peak of the process, of which Python, JAX and its compiler take some 400 MiB. Files
-are all files of the run's directory but pictures; they are compressed, so that weights that become
-equal, as pFedGraph's do on these data, take little. The exponent is that between the two largest
-sizes.
+end. Measured on {dates}, on {place}.
+The time of a round is that of the best of three stretches of all rounds. Compiling is all that a
+run compiles before its first round, with no program kept from earlier runs. The memory is the peak
+of the process, of which Python, JAX and its compiler take some 400 MiB. Files are all files of the
+run's directory but pictures; they are compressed, so that weights that become equal, as pFedGraph's
+do on these data, take little. The exponent is that between the two largest sizes.
 """

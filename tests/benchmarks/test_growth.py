@@ -36,6 +36,21 @@ def test_times_that_grow_with_the_square_have_the_exponent_2():
     assert "fedavg" not in text
 
 
+def test_the_first_sentences_have_the_numbers_of_the_rows():
+    rows = [
+        row | {"ms": 1000.0 if row["cohort"] == 1000 else 10.0, "date": "2030-01-02"}
+        for row in page.read_rows()
+    ]
+    rows = [row | {"peak_mib": 100.0 + row["rounds"]} for row in rows]
+    text = page.head(rows)
+    # A hundred times as long from 300 to 1,000 clients.
+    assert "an exponent of 3.8 to 3.8" in text
+    assert "at most 1.0 times" in text
+    # From 120 to 700.
+    assert "at most 483 %" in text
+    assert "Measured on 2030-01-02" in text
+
+
 @pytest.mark.slow
 def test_a_case_is_measured():
     found = measure(Case("fedavg", clients=6, cohort=3, rounds=2))
