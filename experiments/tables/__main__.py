@@ -15,7 +15,7 @@ from rich.console import Console
 from rich.table import Table as Shown
 
 from experiments.tables import results, specification
-from experiments.tables.fill import fill, fill_together, select, start
+from experiments.tables.fill import fill, fill_together, select, start, together
 from experiments.tables.page import terminal, whole
 from experiments.tables.specification import Cell
 from experiments.tables.staleness import stale
@@ -33,6 +33,7 @@ def main(
     /,
     only: tuple[str, ...] = (),
     seeds: int = 1,
+    at_once: bool = False,
     budget: str = "",
     run: bool = True,
     workers: int | None = None,
@@ -46,6 +47,8 @@ def main(
       tables: such as pfedgraph.table1; none: lists them all.
       only: words of which each must be in a name of a cell: its row, column, method or data set.
       seeds: how many seeds of each cell.
+      at_once: the missing seeds of a cell are one program: an accelerator takes little longer for
+        three than for one.
       budget: start no cell after this time: 90s, 60m, 2h; none if not given.
       run: run what is missing; otherwise only print.
       workers: so many processes run cells side by side; each passes over those that another one
@@ -79,9 +82,9 @@ def main(
     elif run:
         if workers is None:
             start()
-            errors = fill(cells, ends, console)
+            errors = fill(together(cells) if at_once else cells, ends, console)
         else:
-            errors = fill_together(workers, tables, only, seeds, ends, console)
+            errors = fill_together(workers, tables, only, seeds, at_once, ends, console)
     if check_stale or run:
         _write_page(console)
     for table in specifications:

@@ -1,5 +1,6 @@
 """Runs the missing cells of tables, in one process or in several that share them."""
 
+import dataclasses
 import re
 import sys
 import time
@@ -41,6 +42,34 @@ def select(tables: Sequence[str], only: Sequence[str], seeds: int) -> list[Cell]
     return cells
 
 
+def together(cells: Sequence[Cell]) -> list[Cell]:
+    """The cells that have no result, those that differ in their seed alone as one.
+
+    Such a cell has the seeds from the first to the last one that is missing.
+
+    Args:
+      cells: of one or several seeds.
+    """
+    seeds: dict[str, list[int]] = {}
+    first: dict[str, Cell] = {}
+    for cell in cells:
+        if not is_there(cell):
+            alike = str(results.file_of(dataclasses.replace(cell.config, seed=0)))
+            first.setdefault(alike, cell)
+            seeds.setdefault(alike, []).append(cell.config.seed)
+    return [
+        dataclasses.replace(
+            cell,
+            config=dataclasses.replace(
+                cell.config,
+                seed=min(seeds[alike]),
+                seeds=max(seeds[alike]) - min(seeds[alike]) + 1,
+            ),
+        )
+        for alike, cell in first.items()
+    ]
+
+
 def has_words(cell: Cell, only: Sequence[str]) -> bool:
     """Whether each word is a whole word of one of the names of a cell.
 
@@ -49,17 +78,17 @@ def has_words(cell: Cell, only: Sequence[str]) -> bool:
     config = cell.config
     names = (cell.row.name, cell.column.name, config.algorithm, config.dataset)
 
-    def is_there(word: str) -> bool:
+    def has(word: str) -> bool:
         whole = rf"(?<![\w-]){re.escape(word)}(?![\w-])"
         return any(re.search(whole, name, re.IGNORECASE) for name in names)
 
-    return all(map(is_there, only))
+    return all(map(has, only))
 
 
 def is_there(cell: Cell) -> bool:
-    """Whether a cell has a result that is not stale."""
-    result = results.read(cell.config)
-    return result is not None and not result.get("stale", False)
+    """Whether each seed of a cell has a result that is not stale."""
+    found = [results.read(config) for config in results.singles(cell.config)]
+    return all(result is not None and not result.get("stale", False) for result in found)
 
 
 def fill(cells: Sequence[Cell], ends: float, console: Console) -> list[str]:
@@ -87,7 +116,8 @@ def fill(cells: Sequence[Cell], ends: float, console: Console) -> list[str]:
             if time.time() > ends:
                 console.print("the time is over: call again to go on")
                 return errors
-            name = f"{cell.column.name}, {cell.row.name}, seed {cell.config.seed}"
+            seeds = [config.seed for config in results.singles(cell.config)]
+            name = f"{cell.column.name}, {cell.row.name}, seed {' '.join(map(str, seeds))}"
             with results.claim(cell.config) as ours:
                 if not ours:
                     elsewhere.append(name)
@@ -97,13 +127,13 @@ def fill(cells: Sequence[Cell], ends: float, console: Console) -> list[str]:
                 tried.add(place)
                 is_new = True
                 try:
-                    result = results.compute(cell.config, rule=cell.rule, fingerprint=fingerprint)
+                    each = results.compute(cell.config, rule=cell.rule, fingerprint=fingerprint)
                 except InputError as error:
                     errors.append(f"{name}: {error}")
                     continue
-            value = cell.value(result)
-            text = "no score" if value is None else f"{value:.4f}"
-            console.print(f"{name}: {text} ({result['seconds']:.0f} s)", highlight=False)
+            values = [cell.value(result) for result in each]
+            text = " ".join("no score" if value is None else f"{value:.4f}" for value in values)
+            console.print(f"{name}: {text} ({each[0]['seconds']:.0f} s)", highlight=False)
     if elsewhere:
         console.print(f"other processes run {'; '.join(elsewhere)}", highlight=False)
     return errors
@@ -114,25 +144,30 @@ def fill_together(
     tables: Sequence[str],
     only: Sequence[str],
     seeds: int,
+    at_once: bool,
     ends: float,
     console: Console,
 ) -> list[str]:
     """As `fill`, in so many processes of their own, whose lines stand on the same terminal."""
     locks.check_locks()
-    words = (tables, only, seeds, ends)
+    words = (tables, only, seeds, at_once, ends)
     with processes(fill_apart, [words] * workers) as started:
         console.print(f"{workers} workers share {', '.join(tables)}", highlight=False)
     failures = sum(worker.exitcode != 0 for worker in started)
     return [f"{failures} of {workers} workers failed: see above"] if failures else []
 
 
-def fill_apart(tables: Sequence[str], only: Sequence[str], seeds: int, ends: float) -> None:
+def fill_apart(
+    tables: Sequence[str], only: Sequence[str], seeds: int, at_once: bool, ends: float
+) -> None:
     """`fill` as a process: it exits with 0, or with 2 after an error, which it prints."""
     said = Console(stderr=True, soft_wrap=True)
     try:
         with stops_at_once():
             start()
-            errors = fill(select(tables, only, seeds), ends, Console(soft_wrap=True))
+            cells = select(tables, only, seeds)
+            cells = together(cells) if at_once else cells
+            errors = fill(cells, ends, Console(soft_wrap=True))
     except KeyboardInterrupt as stop:
         sys.exit(exit_code(stop))
     except InputError as error:

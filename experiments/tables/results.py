@@ -20,10 +20,12 @@ from jaxfl.core.options import options_of, takes_fractions
 from jaxfl.experiment import Config, execute, resume
 from jaxfl.experiment.config.effects import idle
 from jaxfl.experiment.config.resolve import LOCAL_STEPS
+from jaxfl.experiment.session.seeds import Seeds
 from jaxfl.experiment.store import files, locks
 from jaxfl.experiment.store.records import Summary, read_lines, read_summary
 from jaxfl.simulation import scoring
 from jaxfl.simulation.scoring import TableStage
+from jaxfl.simulation.statistics import each_seed
 
 FOLDER = Path(__file__).parent.parent / "results"
 WORK = Path(__file__).parents[2] / "runs" / "tables"
@@ -41,6 +43,12 @@ TOLD = (
     *("measure", "seconds", "compile_seconds", "up", "down", "batches"),
     *("diverged", "versions"),
 )
+# What the scores of a run are taken of, by its `score_after`.
+STAGES: dict[str, tuple[TableStage, ...]] = {
+    "none": ("deployed",),
+    "trained": ("deployed", "trained", "both"),
+    "fine_tuned": ("deployed", "fine_tuned"),
+}
 Result = dict[str, Any]
 
 
@@ -123,6 +131,12 @@ def _read(file: Path, config: Config) -> Result | None:
     return result if _is_of(result, config) else None
 
 
+def singles(config: Config) -> list[Config]:
+    """The runs of one seed each that a run of several seeds stands for; itself of one seed."""
+    numbers = Seeds(config.seed, config.seeds).numbers
+    return [dataclasses.replace(config, seed=seed, seeds=1) for seed in numbers]
+
+
 def claim(config: Config, work: Path = WORK) -> AbstractContextManager[bool]:
     """Within, no other process runs the cell, unless it has begun before: this yields False then.
 
@@ -139,23 +153,25 @@ def compute(
     work: Path = WORK,
     rule: str = "selected_on_val",
     fingerprint: Callable[[Config], dict[str, list[float]]] | None = None,
-) -> Result:
-    """Runs a cell, or goes on with it after a stop, and writes its result.
+) -> list[Result]:
+    """Runs a cell, or goes on with it after a stop, and writes the result of each of its seeds.
 
     A run that was stopped is begun anew if the code now gives another fingerprint, so that no
     result has rounds of two codes.
 
     Args:
-      config: what to run.
+      config: what to run; with several seeds they are one program.
       folder: of the results.
       work: where the run itself is written.
       rule: how the scores of single clients are taken, see `jaxfl.simulation.scoring`.
       fingerprint: what tells later whether the result is stale, see `staleness`.
+
+    Returns:
+      A result for each seed.
     """
-    file = file_of(config, folder)
-    out = work / file.stem
+    out = work / file_of(config).stem
     mark = out / "fingerprint.json"
-    current = None if fingerprint is None else fingerprint(config)
+    current = None if fingerprint is None else [fingerprint(single) for single in singles(config)]
     began = json.loads(mark.read_text()) if mark.exists() else None
     goes_on = (
         (out / "config.json").exists()
@@ -174,10 +190,12 @@ def compute(
         summary = read_summary(out / "summary.json")
     else:
         summary = resume(out) if goes_on else execute(settings, out, overwrite=True)
-    result = _result(config, summary, out, rule)
+    results = _results(config, summary, out, rule)
     if current is not None:
-        result["fingerprint"] = current
-    return write(config, result, folder)
+        for result, one in zip(results, current, strict=True):
+            result["fingerprint"] = one
+    pairs = zip(singles(config), results, strict=True)
+    return [write(single, result, folder) for single, result in pairs]
 
 
 def write(config: Config, result: Result, folder: Path = FOLDER) -> Result:
@@ -194,46 +212,64 @@ def score(result: Result, rule: str, stage: str) -> float | None:
     return result["scores"][rule].get(stage)
 
 
-def _result(config: Config, summary: Summary, out: Path, rule: str) -> Result:
+def _results(config: Config, summary: Summary, out: Path, rule: str) -> list[Result]:
+    """The results of the seeds of a run that has ended."""
+    seeds = Seeds(config.seed, config.seeds)
     with np.load(out / "clients.npz", allow_pickle=False) as arrays:
-        clients = dict(arrays)
-    others = {"none": (), "trained": ("trained", "both"), "fine_tuned": ("fine_tuned",)}
-    stages: list[TableStage] = ["deployed", *others[config.score_after]]
-    scores = {
-        name: {
-            stage: _json_numbers(scoring.score(clients, name, stage))
-            for stage in stages
-            if stage != "both" or name == "selected_on_val"
-        }
-        for name in scoring.RULES
-    }
-    single = {
-        stage: _json_numbers(scoring.by_client(clients, rule, stage))
-        for stage in stages
-        if stage != "both" or rule == "selected_on_val"
-    }
-    lines = read_lines(out / "metrics.jsonl")
-    names = [stage for stage in stages if stage != "both"]
-    curves = {stage: [_json_numbers(line[stage]["mean"]) for line in lines] for stage in names}
+        shared = {name: arrays[name] for name in ("round", "malicious", "unseen")}
+        each = seeds.with_axis({name: arrays[name] for name in arrays if name not in shared})
     weights = {}
-    ids = []  # of the clients of the last round, unless all take part
+    ids = None  # [S, M], of the clients of the last round, unless all take part
     small = config.partition == "nodes" or (config.clients or SMALL + 1) <= SMALL
     if (out / "graph.npz").exists() and small:
         with np.load(out / "graph.npz", allow_pickle=False) as arrays:
-            weights = {
-                k: _json_numbers(v[-1]) for k, v in arrays.items() if k.startswith("weights")
-            }
-            ids = [] if config.participation == 1 else arrays["ids"][-1].tolist()
+            named = {name: arrays[name] for name in arrays if name.startswith("weights")}
+            weights = {name: value[:, -1] for name, value in seeds.with_axis(named).items()}
+            ids = None if config.participation == 1 else seeds.with_axis(arrays["ids"])[:, -1]
+    lines = read_lines(out / "metrics.jsonl")
+    return [
+        _scores(config, {name: array[place] for name, array in each.items()} | shared, rule)
+        | {
+            "seeds": seeds.numbers,  # of the one program, which `seconds` are of
+            "rounds": [line["round"] for line in lines],
+            "curves": {
+                stage: [_json_numbers(each_seed(line)[place][stage]["mean"]) for line in lines]
+                for stage in STAGES[config.score_after]
+                if stage != "both"
+            },
+            "weights": {name: _json_numbers(array[place]) for name, array in weights.items()},
+            "ids": [] if ids is None else ids[place].tolist(),
+            **{name: summary[name] for name in TOLD},
+            "commit": _commit(),
+            "date": date.today().isoformat(),
+        }
+        for place in range(seeds.count)
+    ]
+
+
+def _scores(config: Config, clients: dict[str, np.ndarray], rule: str) -> Result:
+    """The scores of one seed by all rules, and those of its clients by one.
+
+    Args:
+      config: of the run.
+      clients: the arrays of `clients.npz` of one seed.
+      rule: of the scores of single clients.
+    """
+    stages = STAGES[config.score_after]
     return {
-        "scores": scores,
-        "clients": single,
-        "rounds": [line["round"] for line in lines],
-        "curves": curves,
-        "weights": weights,
-        "ids": ids,
-        **{name: summary[name] for name in TOLD},
-        "commit": _commit(),
-        "date": date.today().isoformat(),
+        "scores": {
+            name: {
+                stage: _json_numbers(scoring.score(clients, name, stage))
+                for stage in stages
+                if stage != "both" or name == "selected_on_val"
+            }
+            for name in scoring.RULES
+        },
+        "clients": {
+            stage: _json_numbers(scoring.by_client(clients, rule, stage))
+            for stage in stages
+            if stage != "both" or rule == "selected_on_val"
+        },
     }
 
 

@@ -24,10 +24,14 @@ def computed(tmp_path, monkeypatch):
         counts[results.file_of(config).name] += 1
         time.sleep(0.02)
         result = {"scores": {"last": {"deployed": 0.5}}, "clients": {}, "seconds": 1.0}
-        return results.write(config, result, tmp_path)
+        return [results.write(single, result, tmp_path) for single in results.singles(config)]
 
     monkeypatch.setattr(
-        fill, "is_there", lambda cell: results.file_of(cell.config, tmp_path).exists()
+        fill,
+        "is_there",
+        lambda cell: all(
+            results.file_of(config, tmp_path).exists() for config in results.singles(cell.config)
+        ),
     )
     monkeypatch.setattr(results, "claim", functools.partial(results.claim, work=tmp_path / "work"))
     monkeypatch.setattr(results, "compute", compute)
@@ -50,6 +54,18 @@ def test_processes_run_each_cell_once(computed, tmp_path):
         thread.join()
     assert computed == {results.file_of(cell.config).name: 1 for cell in CELLS}
     assert not list((tmp_path / "work").iterdir())
+
+
+def test_missing_seeds_of_a_cell_are_one_run(computed, tmp_path, monkeypatch):
+    table = specification.load("pfedgraph.table1")
+    cells = [cell for seed in range(3) for cell in table.cells(seed)[:2]]
+    results.write(cells[0].config, {}, tmp_path)
+    whole, rest = fill.together(cells)
+    assert (rest.config.seed, rest.config.seeds) == (1, 2)
+    assert (whole.config.seed, whole.config.seeds) == (0, 3)
+    assert "seed 0 1 2: 0.5" in shown([whole, rest])[1]
+    assert len(list(tmp_path.rglob("*.json"))) == 6
+    assert fill.together(cells) == []
 
 
 def test_a_cell_that_another_process_runs_is_no_error(computed):

@@ -7,6 +7,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import jax
 import numpy as np
 import pytest
 from rich.console import Console
@@ -38,7 +39,8 @@ def tiny(folder, **changes):
 def made(folder):
     """A cell and its result."""
     config = tiny(folder, score_after="trained")
-    return config, results.compute(config, folder / "results", folder / "runs")
+    (result,) = results.compute(config, folder / "results", folder / "runs")
+    return config, result
 
 
 @pytest.mark.slow
@@ -63,10 +65,31 @@ def test_a_result_has_the_scores_that_the_run_wrote(folder, made):
     assert results.read(config, folder / "results") == result
 
 
+@pytest.mark.slow(seconds=10)
+@pytest.mark.parametrize(
+    "part", [{}, {"participation": 0.5, "eval_on": "participants"}], ids=["all", "half"]
+)
+def test_seeds_of_one_program_have_the_results_of_runs_of_their_own(folder, part):
+    config = tiny(folder, score_after="trained", seed=1, **part)
+    each = results.compute(dataclasses.replace(config, seeds=2), folder / "both", folder / "runs2")
+    assert [result["config"]["seed"] for result in each] == [1, 2]
+    for one, single in zip(
+        each, results.singles(dataclasses.replace(config, seeds=2)), strict=True
+    ):
+        assert results.read(single, folder / "both") == one
+        (alone,) = results.compute(single, folder / "alone", folder / "runs3")
+        assert one["ids"] == alone["ids"]
+        for name in ("scores", "clients", "curves", "weights"):
+            assert jax.tree.structure(one[name]) == jax.tree.structure(alone[name])
+            numbers = [np.array(jax.tree.leaves(each[name])) for each in (one, alone)]
+            np.testing.assert_allclose(*numbers, atol=1e-3)
+    assert each[0]["scores"] != each[1]["scores"]
+
+
 @pytest.mark.slow
 def test_a_cell_that_was_stopped_goes_on(folder, monkeypatch):
     config = tiny(folder, seed=3)
-    undisturbed = results.compute(config, folder / "whole", folder / "whole_runs")
+    (undisturbed,) = results.compute(config, folder / "whole", folder / "whole_runs")
     work = folder / "stopped_runs"
     results.compute(dataclasses.replace(config, rounds=1), folder / "other", work)
     (out,) = work.iterdir()
@@ -75,14 +98,14 @@ def test_a_cell_that_was_stopped_goes_on(folder, monkeypatch):
     (out / "summary.json").unlink()
     out.rename(work / results.file_of(config).stem)
     shutil.copytree(work, folder / "changed_runs")
-    gone_on = results.compute(config, folder / "stopped", work)
+    (gone_on,) = results.compute(config, folder / "stopped", work)
     assert gone_on["scores"] == undisturbed["scores"]
     assert gone_on["rounds"] == [1, 2]
     # It is begun anew where the code gives another fingerprint than at the beginning.
     monkeypatch.setattr(results, "resume", lambda out: pytest.fail(f"{out} is resumed"))
     (changed,) = (folder / "changed_runs").iterdir()
-    (changed / "fingerprint.json").write_text('{"loss": [1.0]}')
-    anew = results.compute(
+    (changed / "fingerprint.json").write_text('[{"loss": [1.0]}]')
+    (anew,) = results.compute(
         config,
         folder / "changed",
         folder / "changed_runs",
@@ -214,7 +237,7 @@ def test_a_run_that_is_stopped_in_its_last_stretch_is_not_run_again(folder, monk
     with pytest.raises(KeyboardInterrupt):
         results.compute(config, folder / "last", **given)
     monkeypatch.setattr(results, "execute", None)
-    result = results.compute(config, folder / "last", **given)
+    (result,) = results.compute(config, folder / "last", **given)
     assert result["fingerprint"] == {"loss": [1.0]}
     assert results.read(config, folder / "last") == result
 
@@ -226,7 +249,7 @@ def test_a_run_of_earlier_code_does_not_pass_for_one_of_this_code(tmp_path, monk
     out.mkdir(parents=True)
     for name in ("config.json", "summary.json"):
         (out / name).write_text("{}")
-    (out / "fingerprint.json").write_text('{"loss": [1.0]}')
+    (out / "fingerprint.json").write_text('[{"loss": [1.0]}]')
 
     def stop(*arguments, **options):
         raise KeyboardInterrupt
