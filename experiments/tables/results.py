@@ -23,6 +23,7 @@ from jaxfl.experiment.config.resolve import LOCAL_STEPS
 from jaxfl.experiment.session.seeds import Seeds
 from jaxfl.experiment.store import files, locks
 from jaxfl.experiment.store.records import Summary, read_lines, read_summary
+from jaxfl.experiment.tables.scores import score_of
 from jaxfl.simulation import scoring
 from jaxfl.simulation.scoring import TableStage
 from jaxfl.simulation.statistics import each_seed
@@ -233,7 +234,9 @@ def _results(config: Config, summary: Summary, out: Path, rule: str) -> list[Res
             "seeds": seeds.numbers,  # of the one program, which `seconds` are of
             "rounds": [line["round"] for line in lines],
             "curves": {
-                stage: [_json_numbers(each_seed(line)[place][stage]["mean"]) for line in lines]
+                stage: [
+                    _json_numbers(score_of(each_seed(line)[place], stage, "mean")) for line in lines
+                ]
                 for stage in STAGES[config.score_after]
                 if stage != "both"
             },

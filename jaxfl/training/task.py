@@ -291,7 +291,12 @@ def supervised(
     }
     amount = {"steps": steps, "epochs": epochs}
 
-    def trainer_of(objective: Objective, **changes: Any) -> Fit:
+    def trainer_of(
+        objective: Objective,
+        *,
+        augment: Callable[[PRNGKey, Array], Array] | None = augment,
+        **changes: Any,
+    ) -> Fit:
         if augment is not None:
             objective = with_augmentation(objective, augment)
         default_amount = {} if "steps" in changes or "epochs" in changes else amount

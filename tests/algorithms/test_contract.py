@@ -143,6 +143,23 @@ def test_a_round_keeps_shapes_and_dtypes(factory):
         assert (one.shape, one.dtype) == (other.shape, other.dtype)
 
 
+def test_inputs_are_augmented_as_they_are_given(factory):
+    """Whatever a method trains on, measures or warns of: never examples of another shape."""
+    seen = []
+
+    def augment(key, x):
+        seen.append(x.shape[1:])
+        return x
+
+    algorithm = made(factory, augment=augment)
+    key, data = jax.random.key(0), uneven()
+    state = jax.eval_shape(algorithm.init, key, data.train)
+    jax.eval_shape(algorithm.round, key, state, cohort_of(data, np.arange(C)))
+    if algorithm.warn_of_sizes is not None:
+        algorithm.warn_of_sizes(np.array([30, 40]))
+    assert set(seen) == {data.train.x.shape[2:]}
+
+
 def test_a_method_says_whether_it_offers_mixtures_that_clients_may_refuse(factory):
     assert traced(factory).offers == facts_of(factory).offers_mixture
 

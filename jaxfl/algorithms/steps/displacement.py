@@ -14,7 +14,7 @@ def displacement(task: Task) -> Callable[[PRNGKey, Cohort], Float[Array, "m"]]:
     With SGD of rate eta and K steps it is eta K. With momentum it is more, since a later step goes
     further than the first. An optimiser that scales its gradients, such as Adam, has no such
     number: what is measured then depends on the size of the gradient, which is 1 here. Examples are
-    neither clipped nor noised in the measurement, and no result depends on them.
+    neither augmented nor clipped nor noised in the measurement: no result depends on them.
 
     Args:
       task: its optimiser, and its steps or epochs.
@@ -33,7 +33,7 @@ def displacement(task: Task) -> Callable[[PRNGKey, Cohort], Float[Array, "m"]]:
     def unit_gradient(position: Array, batch: Dataset, anchor: None, key: PRNGKey):
         return position, position
 
-    fit = task.trainer(unit_gradient, example_clip=None, example_noise=0.0)
+    fit = task.trainer(unit_gradient, augment=None, example_clip=None, example_noise=0.0)
 
     def measure(key: PRNGKey, cohort: Cohort) -> Float[Array, "m"]:
         zero = jnp.zeros(cohort.ids.shape, jnp.float32)
