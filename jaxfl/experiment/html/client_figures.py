@@ -177,9 +177,9 @@ def score_view(
 def _client_names(ids: np.ndarray, clients: Clients) -> list[str]:
     """The ids of clients as the axes name them, malicious ones in red."""
     return [
-        f'<span style="color:{MALICIOUS}">{client}</span>'
+        f'<span style="color:{MALICIOUS}">{plain(clients.name(client))}</span>'
         if clients.malicious[client]
-        else str(client)
+        else plain(clients.name(client))
         for client in ids.tolist()
     ]
 
