@@ -98,6 +98,7 @@ def prepare_table(command: Prepare, folder: Path, console: Console) -> None:
         name=command.name,
         columns=command.columns,
         encoding=command.encoding,
+        decimal=command.decimal,
         overwrite=command.overwrite,
     )
     rows = sum(prepared.sites.values())
@@ -115,8 +116,8 @@ def prepare_table(command: Prepare, folder: Path, console: Console) -> None:
     console.print(table)
     console.print(
         f"{len(prepared.schema.features)} features. Means and standard deviations are those of all "
-        "rows: they follow from each site's number, sum and sum of squares, which a federation can "
-        "add up without showing a row.",
+        "rows, also of those that a run tests on: they follow from each site's number, sum and sum "
+        "of squares, which a federation can add up without showing a row.",
         highlight=False,
         markup=False,
     )

@@ -63,7 +63,8 @@ def predict(command: Predict, console: Console) -> None:
     if is_npz(command.input):
         new = examples_of_npz(command.input)
     else:
-        new = examples_of_csv(run, read_sheet(command.input, command.columns, command.encoding))
+        csv_file = (command.input, command.columns, command.encoding, command.decimal)
+        new = examples_of_csv(run, read_sheet(*csv_file))
     mesh.check_backend()
     predictions = ask(new.x)
     check(
@@ -78,8 +79,9 @@ def predict(command: Predict, console: Console) -> None:
         names += [f"p_{name}" for name in new.classes or range(chances.shape[1])]
         columns += [[f"{chance:.6g}" for chance in column] for column in chances.T.tolist()]
     if command.out is None:
-        for row in zip(*columns[1:], strict=True):
-            console.print(" ".join(map(str, row)), markup=False, highlight=False, soft_wrap=True)
+        is_list = new.name == EXAMPLE and not command.proba
+        text = "\n".join(map(str, columns[1])) if is_list else csv_text(names, columns).rstrip()
+        console.print(text, markup=False, highlight=False, soft_wrap=True)
     else:
         files.write_file(command.out, csv_text(names, columns))
         console.print(f"written to {command.out}", markup=False, highlight=False)
@@ -89,6 +91,10 @@ def predict(command: Predict, console: Console) -> None:
         else:
             error = new.unit * np.sqrt(np.mean(np.square(predictions - new.y)))
             console.print(f"root mean squared error: {error:.4f}")
+
+
+EXAMPLE = "example"  # of an npz file, by its place
+WORKBOOKS = (".xlsx", ".xlsm", ".ods", ".csv")
 
 
 class Examples(NamedTuple):
@@ -112,10 +118,11 @@ class Examples(NamedTuple):
 
 
 def is_npz(file: Path) -> bool:
-    """Whether a file is an npz file, by its name or by how it begins."""
+    """Whether a file is an npz file, by its name or by how it begins: a workbook does so too."""
     try:
         with file.open("rb") as stream:
-            return file.suffix == ".npz" or stream.read(2) == b"PK"
+            is_zip = stream.read(2) == b"PK"
+            return file.suffix == ".npz" or (is_zip and file.suffix not in WORKBOOKS)
     except OSError:
         return file.suffix == ".npz"
 
@@ -123,7 +130,7 @@ def is_npz(file: Path) -> bool:
 def examples_of_npz(file: Path) -> Examples:
     """The examples of an npz file, as the data set of a run has them."""
     arrays = read_npz(file, ("x",), ("y",))
-    return Examples(arrays["x"], arrays.get("y"), "example", list(range(len(arrays["x"]))))
+    return Examples(arrays["x"], arrays.get("y"), EXAMPLE, list(range(len(arrays["x"]))))
 
 
 def examples_of_csv(run: experiment.FinishedRun, sheet: Sheet) -> Examples:

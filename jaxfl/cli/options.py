@@ -7,6 +7,7 @@ from typing import Annotated, Literal
 import tyro
 
 from jaxfl.core.options import Range
+from jaxfl.data.table.read import Decimal
 from jaxfl.experiment.config import (
     ClockOptions,
     DataOptions,
@@ -151,6 +152,8 @@ class CsvFileOptions:
     """CSV: names of the columns, if the file does not begin with them"""
     encoding: str = "utf-8"
     """CSV: encoding of the text, such as latin-1 or utf-16"""
+    decimal: Decimal = "."
+    """CSV: , where 12,5 is a number"""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -1,5 +1,6 @@
 """A data set as arrays: which arrays are valid, and how they are read from a file."""
 
+from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -226,15 +227,17 @@ def _names(kind: str, names: np.ndarray | Sequence[str], count: int, name: str) 
     if not array.size:
         return ()
     words = tuple(map(str, array.reshape(-1).tolist()))
+    expected = f"expected {count} different names of at most {LONGEST} letters that can be printed"
     check(
-        array.ndim == 1
-        and array.dtype.kind in "UO"
-        and len(words) == count
-        and len(set(words)) == count
-        and all(word.strip() and word.isprintable() and len(word) <= LONGEST for word in words),
-        f"{kind} of {name} have shape {array.shape} ({', '.join(words[:3])!r:.60}): expected "
-        f"{count} different names of at most {LONGEST} letters that can be printed",
+        array.ndim == 1 and array.dtype.kind in "UO" and len(words) == count,
+        f"{kind} of {name} have shape {array.shape} and type {array.dtype}: {expected}",
     )
+    wrong = [
+        word
+        for word, times in Counter(words).items()
+        if times > 1 or not word.strip() or not word.isprintable() or len(word) > LONGEST
+    ]
+    check(not wrong, f"{kind} of {name} hold {', '.join(wrong[:1])!r:.60}: {expected}")
     return words
 
 

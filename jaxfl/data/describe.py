@@ -39,9 +39,13 @@ def describe_partition(source: Source, parts: Parts) -> dict[str, str]:
         if source.classes
         else f"numbers, {source.y_train.min():g} to {source.y_train.max():g}"
     )
-    train = f"{len(source.y_train):,} to train and validate"
+    count = f"{len(source.y_train):,} to train"
+    if len(source.y_test):
+        examples = f"{count} and validate, {len(source.y_test):,} to test"
+    else:
+        examples = f"{count}, validate and test"
     return {
-        "examples": f"{train}, {len(source.y_test):,} to test",
+        "examples": examples,
         "each": f"{'x'.join(map(str, source.x_train.shape[1:]))} {source.x_train.dtype}",
         "targets": targets,
         "clients": f"{len(parts)}",
@@ -69,7 +73,8 @@ def describe_each_client(
       source: the data set.
       parts: rows of its training set for each client.
       val: as in `federate`.
-      own: as in `federate`; 0 where clients are not tested on their own examples.
+      own: as in `federate`; 0 where clients are not tested on their own examples, so that there
+        are no columns of the test.
       split: as in `federate`.
 
     Example:
@@ -81,6 +86,8 @@ def describe_each_client(
     """
     names = client_names(source, parts) or tuple(map(str, range(len(parts))))
     thirds = dict(zip(PARTS, cut(in_split_order(source, parts, split), val, own), strict=True))
+    if not own:
+        del thirds["test"]
     columns: dict[str, list] = {"client": list(names)}
     columns |= {part: [len(rows) for rows in third] for part, third in thirds.items()}
     if not source.classes:
@@ -92,7 +99,7 @@ def describe_each_client(
     counts = {part: label_counts(source, third) for part, third in thirds.items()}
     for label in range(source.classes):
         name = source.class_names[label] if source.class_names else label
-        for part in PARTS:
+        for part in thirds:
             columns[f"{name} {part}"] = counts[part][:, label].tolist()
     return columns
 

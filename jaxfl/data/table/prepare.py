@@ -12,9 +12,9 @@ import numpy as np
 from jaxfl.core.errors import check, warn
 from jaxfl.data.arrays import from_arrays
 from jaxfl.data.published.recipes import RECIPES, file_stem
-from jaxfl.data.table.fit import Choices, fit, in_order
-from jaxfl.data.table.read import Sheet, check_column, check_columns, read_sheet
-from jaxfl.data.table.schema import MISSING, Schema, inputs, targets, to_json
+from jaxfl.data.table.fit import Choices, fit, in_order, warn_of_case, warn_of_ids
+from jaxfl.data.table.read import Decimal, Sheet, check_column, check_columns, read_sheet
+from jaxfl.data.table.schema import MISSING, Schema, inputs, targets, to_json, word_of
 from jaxfl.data.write import new_folder, write_npz, write_text
 
 NAME = re.compile(r"\w[\w.,=+-]*")
@@ -38,6 +38,7 @@ def prepare_csv(
     name: str | None = None,
     columns: Sequence[str] = (),
     encoding: str = "utf-8",
+    decimal: Decimal = ".",
     overwrite: bool = False,
 ) -> Prepared:
     """Writes `directory/NAME.npz`, and `NAME.json` with what each column became.
@@ -53,6 +54,7 @@ def prepare_csv(
       name: of the data set; that of the folder of the files, or of the file, if None.
       columns: names of the columns, if the files do not begin with them.
       encoding: of the files.
+      decimal: "," where 12,5 is a number.
       overwrite: replace a data set of this name.
 
     Raises:
@@ -79,13 +81,17 @@ def prepare_csv(
             overwrite or not os.path.lexists(file),
             f"{file} exists: choose another --name, or add --overwrite",
         )
-    sheets = [read_sheet(file, columns, encoding) for file in files]
-    check_columns(sheets)
+    sheets = [read_sheet(file, columns, encoding, decimal) for file in files]
+    needed = (choices.target, choices.id, choices.owner)
+    check_columns(sheets, [one for one in choices.leave_out if one not in needed])
     owners = _owners(sheets, choices.owner, (*MISSING, *choices.missing))
     schema, words = fit(sheets, choices)
     counts = Counter(owners)
     sites = {site: counts[site] for site in in_order(counts)}
     _warn_of_sites(sites)
+    if choices.id is not None:
+        ids = [cell for sheet in sheets for cell in sheet.columns[choices.id]]
+        warn_of_ids(ids, owners, choices.id)
     number = {site: place for place, site in enumerate(sites)}
     arrays: dict[str, Any] = {
         "x_train": np.concatenate([inputs(schema, sheet) for sheet in sheets]),
@@ -134,21 +140,22 @@ def _owners(sheets: Sequence[Sheet], owner: str | None, missing: tuple[str, ...]
                 f"the site {owner} is missing in {sheet.place(empty[0]) if empty else ''}: name "
                 "the site of each row",
             )
-        return [cell for sheet in sheets for cell in sheet.columns[owner]]
+        return [word_of(cell) for sheet in sheets for cell in sheet.columns[owner]]
     names = [sheet.file.stem for sheet in sheets]
     if len(sheets) > 1 and len(set(names)) == 1:
         names = [sheet.file.absolute().parent.name for sheet in sheets]
     twice = [name for name, count in Counter(names).items() if count > 1]
     check(
         not twice,
-        f"two files would be the site {twice[:1]}: give each file a name of its own, or say with "
-        "--owner COLUMN whose each row is",
+        f"two files would be the site {', '.join(twice[:1])}: give each file a name of its own, "
+        "or say with --owner COLUMN whose each row is",
     )
     return [name for name, sheet in zip(names, sheets, strict=True) for _ in sheet.lines]
 
 
 def _warn_of_sites(sites: dict[str, int]) -> None:
-    """Warns of a single site and of small ones."""
+    """Warns of a single site, of small ones and of names that are almost the same."""
+    warn_of_case("two sites have the names", list(sites))
     if len(sites) == 1:
         warn(
             f"all rows are of one site, {next(iter(sites))}: give a file for each site, or say "

@@ -5,12 +5,14 @@ import io
 import re
 from collections.abc import Sequence
 from pathlib import Path
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 from jaxfl.core.errors import InputError, check, did_you_mean
 
 SEPARATORS = {",": "comma", ";": "semicolon", "\t": "tab", "|": "bar"}
 NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?", re.ASCII)
+COMMA = re.compile(r"[+-]?\d+,\d+", re.ASCII)
+Decimal = Literal[".", ","]
 
 
 class Sheet(NamedTuple):
@@ -25,7 +27,9 @@ class Sheet(NamedTuple):
         return f"line {self.lines[row]} of {self.file}"
 
 
-def read_sheet(file: Path, names: Sequence[str] = (), encoding: str = "utf-8") -> Sheet:
+def read_sheet(
+    file: Path, names: Sequence[str] = (), encoding: str = "utf-8", decimal: Decimal = "."
+) -> Sheet:
     """The rows of a CSV file, whose first line names the columns; empty rows are left out.
 
     The separator is the comma, semicolon, tab or bar that divides the first line into most columns.
@@ -34,6 +38,7 @@ def read_sheet(file: Path, names: Sequence[str] = (), encoding: str = "utf-8") -
       file: to read.
       names: of the columns, for a file whose first line is a row of data.
       encoding: of its text.
+      decimal: "," where 12,5 is a number; it becomes 12.5.
 
     Raises:
       InputError: the file is missing, empty or no CSV file in this encoding, or columns have no
@@ -61,17 +66,27 @@ def read_sheet(file: Path, names: Sequence[str] = (), encoding: str = "utf-8") -
             f"divided by a {SEPARATORS[separator]}: correct the line; a text that holds the "
             'separator stands in quotes (")',
         )
+    if decimal == ",":
+        rows = [
+            [cell.replace(",", ".") if COMMA.fullmatch(cell) else cell for cell in row]
+            for row in rows
+        ]
     cells = [[row[place] for row in rows] for place in range(len(header))]
     return Sheet(file, dict(zip(header, cells, strict=True)), lines)
 
 
-def check_columns(sheets: Sequence[Sheet]) -> None:
-    """Raises an `InputError` unless all files have the same columns, in whatever order."""
-    expected = set(sheets[0].columns)
+def check_columns(sheets: Sequence[Sheet], leave_out: Sequence[str] = ()) -> None:
+    """Raises an `InputError` unless all files have the same columns, in whatever order.
+
+    Args:
+      sheets: the files.
+      leave_out: columns that some files may lack.
+    """
+    expected = set(sheets[0].columns) - set(leave_out)
     for sheet in sheets[1:]:
-        names = set(sheet.columns)
-        lacks = _names("lacks", [name for name in sheets[0].columns if name not in names])
-        other = _names("has", [name for name in sheet.columns if name not in expected])
+        names = set(sheet.columns) - set(leave_out)
+        lacks = _names("lacks", [name for name in sheets[0].columns if name in expected - names])
+        other = _names("has", [name for name in sheet.columns if name in names - expected])
         check(
             names == expected,
             f"{sheet.file} {' and '.join(filter(None, [lacks, other]))}, unlike "
@@ -151,11 +166,11 @@ def _check_names(file: Path, names: Sequence[str], given: bool) -> None:
     empty = [place for place, name in enumerate(names, start=1) if not name]
     check(
         not empty,
-        f"column {empty[:1]} of {file} has no name: name it, or write the file without it (a data "
-        "frame writes its row numbers there)",
+        f"column {', '.join(map(str, empty[:1]))} of {file} has no name: name it, or write the "
+        "file without it (a data frame writes its row numbers there)",
     )
     twice = [name for name in dict.fromkeys(names) if list(names).count(name) > 1]
-    check(not twice, f"{file} has two columns {twice[:1]}: give each a name of its own")
+    check(not twice, f"{file} has two columns {_some(twice)}: give each a name of its own")
 
 
 def _names(verb: str, names: Sequence[str]) -> str:

@@ -9,12 +9,12 @@ from typing import Any, Literal
 import numpy as np
 
 from jaxfl.core.errors import InputError, check, warn
-from jaxfl.data.table.read import NUMBER, Sheet, check_column
+from jaxfl.data.table.read import COMMA, NUMBER, Sheet, check_column
 
 # Cells that hold no value. "None" and "-" may be words of their own: `--missing` adds them.
 MISSING = ("", "?", "NA", "N/A", "n/a", "#N/A", "<NA>", "NaN", "nan", "NULL", "null")
+LARGEST = 1e30  # number that float32 still holds when it is scaled
 WHOLE = re.compile(r"([+-]?\d+)\.0*", re.ASCII)
-COMMA = re.compile(r"[+-]?\d+,\d+", re.ASCII)
 
 
 @dataclass(frozen=True)
@@ -95,7 +95,16 @@ def from_json(text: str, file: object = "the table") -> Schema:
         schema = Schema(target, columns, **_typed(others, Schema))
         if not columns:
             raise ValueError("there is none")
-    except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
+        if any(one.kind == "category" and not one.words for one in columns):
+            raise ValueError("a category has no words")
+    except (
+        ValueError,
+        TypeError,
+        KeyError,
+        AttributeError,
+        OverflowError,
+        RecursionError,
+    ) as error:
         raise InputError(
             f"the columns of {file} cannot be read ({error!r:.80}): make it anew with jaxfl "
             "prepare csv"
@@ -159,17 +168,18 @@ def inputs(schema: Schema, sheet: Sheet) -> np.ndarray:
             )
             unknown = ~absent & ~blocks[-1].any(axis=1)
             if unknown.any():
+                some = ", ".join(f"{word!r:.40}" for word in dict.fromkeys(words[unknown][:3]))
                 warn(
-                    f"column {column.name} of {sheet.file} holds {words[unknown][0]!r} and in all "
-                    f"{len(set(words[unknown]))} words that the models do not know, in "
-                    f"{unknown.sum()} rows: they count as none of {', '.join(column.words[:8])}"
+                    f"{unknown.sum()} of {len(cells)} rows of {sheet.file} have words in column "
+                    f"{column.name} that the models do not know ({some}): they count as none of "
+                    f"{', '.join(column.words[:8])}"
                 )
         if column.indicator:
             blocks.append(absent[:, None])
         elif absent.any():
             warn(
-                f"column {column.name} of {sheet.file} is missing in {absent.sum()} rows, and was "
-                "missing nowhere when the models were trained: it counts as "
+                f"{column.name} is missing in {absent.sum()} of {len(cells)} rows of {sheet.file}, "
+                "and was missing nowhere when the models were trained: it counts as "
                 f"{'the mean' if column.kind == 'number' else 'none of its words'}"
             )
     return np.concatenate(blocks, axis=1).astype(np.float32)
@@ -221,7 +231,7 @@ def numbers(name: str, sheet: Sheet, missing: tuple[str, ...], otherwise: str = 
     for row, cell in enumerate(sheet.columns[name]):
         if cell in missing:
             continue
-        comma = " with a decimal point (12.5)" if COMMA.fullmatch(cell) else ""
+        comma = " (with decimal commas: add --decimal ,)" if COMMA.fullmatch(cell) else ""
         check(
             NUMBER.fullmatch(cell) is not None,
             f"column {name} holds numbers, and {cell!r:.40} in {sheet.place(row)}: write a number"
@@ -229,8 +239,9 @@ def numbers(name: str, sheet: Sheet, missing: tuple[str, ...], otherwise: str = 
         )
         values[row] = float(cell)
         check(
-            bool(np.isfinite(values[row])),
-            f"column {name} holds {cell!r:.40} in {sheet.place(row)}: expected a finite number",
+            abs(values[row]) < LARGEST,
+            f"column {name} holds {cell!r:.40} in {sheet.place(row)}: expected a number below "
+            f"{LARGEST:g}",
         )
     return values
 

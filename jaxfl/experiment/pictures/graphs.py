@@ -104,7 +104,7 @@ def _draw_matrix(
     panel.title.set_fontsize(12 if size == 1 else 10)
     if len(ids) <= MANY:
         size = 8 if len(ids) <= 20 else 6
-        names = [literal(clients.name(client, LONGEST)) for client in ids]
+        names = [literal(clients.name(client, LONGEST)) for client in ids.tolist()]
         upright = len(ids) > 20 or any(len(name) > 4 for name in names)
         panel.set_xticks(range(len(ids)), names, fontsize=size, rotation=90 if upright else 0)
         panel.set_yticks(range(len(ids)), names, fontsize=size)

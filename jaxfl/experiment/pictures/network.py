@@ -46,7 +46,7 @@ def draw_network(panel: Axes, weights: np.ndarray, ids: np.ndarray, clients: Cli
     widths = np.where(clients.malicious[ids], 2.5, 1.0) * (1 if count <= MANY else 0.5)
     _draw_nodes(panel, points, radius, colours, rims, widths)
     if count <= MANY:
-        names = [literal(clients.name(client, LONGEST)) for client in ids]
+        names = [literal(clients.name(client, LONGEST)) for client in ids.tolist()]
         size = 9.0 if few else 6.5
         if clients.names:
             # A name is wider than its node.

@@ -90,9 +90,43 @@ def test_a_column_or_the_folders_may_name_the_sites(tmp_path):
     for folder in folders:
         folder.mkdir(parents=True)
         (folder / "patients.csv").write_text("\n".join(text))
-    with pytest.warns(RunWarning, match="name more than one row"):
-        prepared = prepare_csv([one / "patients.csv" for one in folders], tmp_path, CHOICES)
+    # Both sites have the same ids, and each names one row of its site.
+    prepared = prepare_csv([one / "patients.csv" for one in folders], tmp_path, CHOICES)
     assert (prepared.file.name, list(prepared.sites)) == ("wards.npz", ["east", "west"])
+
+
+def test_rows_of_a_site_with_the_same_name_are_warned_of(tmp_path):
+    files = write_sites(tmp_path)
+    files[0].write_text(files[0].read_text() + "\nsite2-0,44,ICU,well")
+    with pytest.warns(RunWarning, match=r"1 values of id .* of a site \('site2-0' of site2\)"):
+        prepare_csv(files, tmp_path, CHOICES, name="mine")
+
+
+def test_a_number_is_one_site_however_it_is_written(tmp_path):
+    file = tmp_path / "all.csv"
+    lines = [f"{age},{['1', '1.0', '2', 'north', 'North'][age % 5]},{age % 2}" for age in range(99)]
+    file.write_text("\n".join(["age,site,y", *lines]))
+    with pytest.warns(RunWarning) as warnings:
+        prepared = prepare_csv([file], tmp_path, Choices("y", owner="site"))
+    assert prepared.sites == {"1": 40, "2": 20, "North": 19, "north": 20}
+    assert any("the names 'North' and 'north'" in str(one.message) for one in warnings)
+
+
+def test_a_column_of_some_files_may_be_left_out_and_others_may_stand_in_any_order(tmp_path):
+    (tmp_path / "n.csv").write_text("age,y,extra\n" + "1,a,5\n3,b,6\n" * 10)
+    (tmp_path / "s.csv").write_text("y,age\n" + "b,5\na,7\n" * 10)
+    files = [tmp_path / "n.csv", tmp_path / "s.csv"]
+    with pytest.raises(InputError, match=r"s.csv lacks extra, unlike .*--leave-out COLUMN"):
+        prepare_csv(files, tmp_path, Choices("y"), name="mine")
+    for some in (files, files[::-1]):
+        choices = Choices("y", leave_out=("extra",))
+        prepared = prepare_csv(some, tmp_path, choices, name="mine", overwrite=True)
+        source = load("mine", tmp_path)
+        age = source.x_train[:, 0] * prepared.schema.columns[0].deviation + 4
+        labels = [source.class_names[label] for label in source.y_train.tolist()]
+        found = sorted(set(zip(age.round(3).tolist(), labels, source.owners.tolist(), strict=True)))
+        assert found == [(1, "a", 0), (3, "b", 0), (5, "b", 1), (7, "a", 1)]
+        assert source.owner_names == ("n", "s")
 
 
 def test_targets_may_be_numbers(tmp_path):

@@ -33,6 +33,15 @@ def test_other_encodings_are_read_if_they_are_named(tmp_path):
         assert read_sheet(file, encoding=encoding).columns == {"âge": ["61"], "ward": ["é"]}
 
 
+def test_a_decimal_comma_is_read_where_it_is_said(tmp_path):
+    file = write(tmp_path, "age;ward;dose\n61,5;ICU, east;-0,25\n;1,2,3;7\n")
+    columns = read_sheet(file, decimal=",").columns
+    assert columns == {"age": ["61.5", ""], "ward": ["ICU, east", "1,2,3"], "dose": ["-0.25", "7"]}
+    assert read_sheet(file).columns["age"] == ["61,5", ""]
+    quoted = write(tmp_path, 'age,dose\n"61,5","1,25"\n')
+    assert read_sheet(quoted, decimal=",").columns == {"age": ["61.5"], "dose": ["1.25"]}
+
+
 def test_columns_may_be_named_from_outside(tmp_path):
     assert read_sheet(write(tmp_path, "61,1\n7,0\n"), ["age", "y"]).columns["age"] == ["61", "7"]
 
@@ -45,8 +54,9 @@ BAD = {
     'age,ward\n61,"ICU\n62,x\n': "the row at line 2 of F has a quote",
     'age,ward\n61,x\n62,"ICU"x\n': "the row at line 3 of F has a quote",
     "61,ICU\n62,x\n": "the first line of F holds numbers (61, ICU)",
-    ",age\n0,61\n": "column [1] of F has no name",
-    "age,age\n0,61\n": "F has two columns ['age']",
+    ",age\n0,61\n": "column 1 of F has no name",
+    "age,age\n0,61\n": "F has two columns age: give",
+    "sep=;\nage;ward\n": "column 2 of F has no name",
     "a\0e,b\n0,61\n": "holds bytes that are no text",
 }
 
@@ -83,3 +93,4 @@ def test_files_have_the_same_columns_in_whatever_order(tmp_path):
     check_columns([first, same])
     with pytest.raises(InputError, match=r"east.csv lacks ward and has wards, unlike .*north.csv"):
         check_columns([first, same, other])
+    check_columns([first, other, same], leave_out=["ward", "wards"])

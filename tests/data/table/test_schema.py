@@ -106,6 +106,8 @@ def test_what_columns_became_is_plain_json_and_comes_back():
         {"target": {"name": "y", "classes": "ab"}},
         {"missing": [1]},
         {"other": 1},
+        {"columns": [{"name": "ward", "kind": "category"}]},
+        {"columns": [{"name": "age", "kind": "number", "mean": 10**400}]},
     ):
         with pytest.raises(InputError, match=r"cannot be read .*: make it anew"):
             from_json(json.dumps(value | change))
@@ -121,7 +123,8 @@ def test_a_new_file_may_know_less_and_more():
         x = inputs(schema, new)
     said = " ".join(str(one.message) for one in warnings)
     assert "columns that the models do not know, which are left alone: z" in said
-    assert "holds 'roof'" in said
+    assert "1 of 2 rows of north.csv have words in column ward" in said
+    assert "do not know ('roof'): they count as none of" in said
     np.testing.assert_array_equal(x[:, schema.features.index("dose missing")], [0, 1])
     np.testing.assert_array_equal(x[1, [name.startswith("ward") for name in schema.features]], 0)
     assert targets(schema, new) is None
@@ -160,9 +163,10 @@ def test_codes_may_be_categories_and_are_one_word_however_they_are_written():
 
 def test_each_column_is_told_and_what_says_nothing_is_left_out():
     columns = {"age": [5, 8, ""], "unit": ["kg"] * 3, "never": ["", "NA", "?"], "a": [1, 2, 3]}
+    columns |= {"code": ["1", "1.0", "1"]}
     columns |= {"id": ["p", "q", "r"], "site": ["n", "n", "s"], "y": ["a", "b", "a"]}
     schema, words = fit([sheet(**columns)], Choices("y", id="id", owner="site", leave_out=("a",)))
-    assert list(words) == ["age", "unit", "never", "a", "id", "site", "y"]
+    assert list(words) == ["age", "unit", "never", "a", "code", "id", "site", "y"]
     assert [one.name for one in schema.columns] == ["age"]
     assert "33% missing" in words["age"]
     assert words["unit"] == "left out: 'kg' in all rows"
@@ -177,8 +181,9 @@ BAD = {
     "150 different texts in 150 rows": {"x": MANY, "y": ["a", "b"] * 75},
     "20 different texts in 20 rows": {"x": MANY[:20]},
     "holds numbers, and 'old' in line 5": {"x": [1, 2, 3, "old", *range(16)]},
-    "with a decimal point (12.5)": {"x": ["1,5", "2,5"] * 10},
-    "expected a finite number": {"x": ["1", "1e999"] * 10},
+    "write a number (with decimal commas: add --decimal ,)": {"x": ["1,5", "2,5"] * 10},
+    "expected a number below 1e+30": {"x": ["1", "1e999"] * 10},
+    "two features would have the name 'x missing'": {"x": [1, ""] * 10, "x missing": [1, 2] * 10},
     "the target y is missing in 2 of 20 rows": {"y": ["a", "", *"ab" * 8, "NA", "b"]},
     "the target y is 'a' in all 20 rows": {"y": ["a"] * 20},
     "has 20 classes in 20 rows": {"y": MANY[:20]},
@@ -200,9 +205,23 @@ def test_names_of_rows_are_warned_of():
     rows = {"patient_id": range(100, 120), "age": [*range(19), 4], "y": ["a", "b"] * 10}
     with pytest.warns(RunWarning, match=r"give --id patient_id"):
         fit([sheet(**rows)], Choices("y"))
-    rows["patient_id"] = [*range(19), 0]
-    with pytest.warns(RunWarning, match=r"1 values of patient_id name more than one row \('0'\)"):
-        fit([sheet(**rows)], Choices("y", id="patient_id"))
+    # Each site counts from 1.
+    by_site = [
+        sheet(f"{site}.csv", row=range(1, 21), age=[*range(19), 4], y=["a", "b"] * 10)
+        for site in "ns"
+    ]
+    with pytest.warns(RunWarning, match=r"give --id row"):
+        fit(by_site, Choices("y"))
+
+
+def test_words_that_differ_in_capitals_alone_are_warned_of():
+    ages = [*range(10)] * 2
+    for words, message in (
+        ({"ward": ["ICU", "icu"] * 10, "y": ["a", "b"] * 10}, "column ward has the words 'ICU'"),
+        ({"y": ["a", "b", "B", "a"] * 5}, "the target y has the classes 'B' and 'b'"),
+    ):
+        with pytest.warns(RunWarning, match=message):
+            fit([sheet(age=ages, **words)], Choices("y"))
 
 
 def test_the_order_is_that_of_letters_and_of_the_numbers_in_them():

@@ -1,5 +1,7 @@
 """Pictures call clients and labels by their names, where these have some."""
 
+from dataclasses import replace
+
 import numpy as np
 
 from jaxfl.data import from_arrays, natural
@@ -52,3 +54,12 @@ def test_the_figures_of_a_page_have_the_names_of_clients():
     view = holding_view("all", counts, ["alive", "died"], clients, most=10)
     text = str(view)
     assert all(name in text for name in ("north", "west", "a very long name of a site"))
+
+
+def test_names_that_are_long_and_alike_stay_apart_on_a_page():
+    names = [f"{'a' * 30}{number}{'b' * 30}" for number in range(4)]
+    clients = replace(clients_of(SOURCE, PARTS), names=tuple(names))
+    view = holding_view("all", np.ones((4, 2)), names[:2], clients, most=10)
+    for axis in ("x", "y"):
+        shown = view["figure"]["data"][0][axis]
+        assert len(set(shown)) == len(shown)
