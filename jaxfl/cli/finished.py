@@ -114,7 +114,7 @@ class Examples(NamedTuple):
             return [self.classes[label] for label in predictions.tolist()]
         if (self.mean, self.unit) == (0.0, 1.0):
             return predictions.tolist()
-        return [float(f"{value:.6g}") for value in self.mean + self.unit * predictions]
+        return [float(f"{value:.7g}") for value in self.mean + self.unit * predictions]
 
 
 def is_npz(file: Path) -> bool:

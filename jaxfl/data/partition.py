@@ -195,7 +195,7 @@ def natural(
         raise InputError("these data name no owners: choose another partition than natural")
     ids, counts = np.unique(owners, return_counts=True)
     enough = counts >= smallest
-    message = left_out(counts, smallest, [names[owner] for owner in ids.tolist()] if names else ())
+    message = left_out(counts, smallest, [names[int(owner)] for owner in ids] if names else ())
     if clients is None and enough.any() and message:
         warn(message)
     ids = ids[enough]

@@ -43,8 +43,8 @@ def write_npz(target: Path, arrays: dict[str, Any]) -> None:
     _write(target, lambda file: np.savez(file, **arrays))
 
 
-def write_text(target: Path, text: str) -> None:
-    """Writes a text in UTF-8.
+def write_utf8(target: Path, text: str) -> None:
+    """Writes a text as UTF-8.
 
     Raises:
       InputError: it cannot be written.

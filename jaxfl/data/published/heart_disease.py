@@ -40,7 +40,7 @@ def load_heart_disease(file: Path) -> Source:
     findings = np.concatenate([np.where(mask, x, 0), mask], axis=1)
     hospitals = arrays["hospital"]
     known = np.array_equal(np.unique(hospitals), np.arange(len(HOSPITALS)))
-    names = {"owner_names": HOSPITALS} if known else {}
-    source = from_arrays(findings, arrays["y"], owners=hospitals, **names, name=str(file))
+    names = HOSPITALS if known else ()
+    source = from_arrays(findings, arrays["y"], owners=hospitals, owner_names=names, name=str(file))
     # As in the first version, whose numbers are published.
     return source._replace(split="random")

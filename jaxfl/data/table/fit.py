@@ -15,6 +15,7 @@ from jaxfl.data.table.schema import (
     Column,
     Schema,
     Target,
+    is_missing,
     numbers,
     word_of,
 )
@@ -119,7 +120,7 @@ def _column(
 ) -> tuple[Column | None, str]:
     """What a column becomes, and that in words; None if models have nothing to see in it."""
     cells = _cells(sheets, name)
-    values = [cell for cell in cells if cell not in missing]
+    values = [cell for cell in cells if not is_missing(cell, missing)]
     distinct = {word_of(value) for value in values}
     absent = len(cells) - len(values)
     if not values:
@@ -200,7 +201,8 @@ def _target(
     """
     name = choices.target
     for sheet in sheets:
-        absent = [row for row, cell in enumerate(sheet.columns[name]) if cell in missing]
+        cells = sheet.columns[name]
+        absent = [row for row, cell in enumerate(cells) if is_missing(cell, missing)]
         check(
             not absent,
             f"the target {name} is missing in {len(absent)} of {len(sheet.lines)} rows of "

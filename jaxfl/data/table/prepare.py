@@ -14,8 +14,16 @@ from jaxfl.data.arrays import from_arrays
 from jaxfl.data.published.recipes import RECIPES, file_stem
 from jaxfl.data.table.fit import Choices, fit, in_order, warn_of_case, warn_of_ids
 from jaxfl.data.table.read import Decimal, Sheet, check_column, check_columns, read_sheet
-from jaxfl.data.table.schema import MISSING, Schema, inputs, targets, to_json, word_of
-from jaxfl.data.write import new_folder, write_npz, write_text
+from jaxfl.data.table.schema import (
+    MISSING,
+    Schema,
+    inputs,
+    is_missing,
+    targets,
+    to_json,
+    word_of,
+)
+from jaxfl.data.write import new_folder, write_npz, write_utf8
 
 NAME = re.compile(r"\w[\w.,=+-]*")
 SMALL = 10  # rows; a natural partition leaves out smaller owners by default
@@ -105,7 +113,7 @@ def prepare_csv(
     from_arrays(**arrays, name=f"data set {name}")  # refuses names that no reader would take
     arrays["schema"] = np.array(to_json(schema))
     with new_folder(target.parent):
-        write_text(target.with_suffix(".json"), to_json(schema) + "\n")
+        write_utf8(target.with_suffix(".json"), to_json(schema) + "\n")
         write_npz(target, arrays)
     return Prepared(target, schema, sites, words)
 
@@ -134,7 +142,8 @@ def _owners(sheets: Sequence[Sheet], owner: str | None, missing: tuple[str, ...]
     if owner is not None:
         check_column("--owner", owner, sheets[0].columns)
         for sheet in sheets:
-            empty = [row for row, cell in enumerate(sheet.columns[owner]) if cell in missing]
+            cells = sheet.columns[owner]
+            empty = [row for row, cell in enumerate(cells) if is_missing(cell, missing)]
             check(
                 not empty,
                 f"the site {owner} is missing in {sheet.place(empty[0]) if empty else ''}: name "

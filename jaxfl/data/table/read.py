@@ -12,6 +12,8 @@ from jaxfl.core.errors import InputError, check, did_you_mean
 SEPARATORS = {",": "comma", ";": "semicolon", "\t": "tab", "|": "bar"}
 NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?", re.ASCII)
 COMMA = re.compile(r"[+-]?\d+,\d+", re.ASCII)
+# With decimal commas a point may divide thousands, so that 1.234 may be either number.
+THOUSANDS = re.compile(r"[+-]?\d{1,3}(\.\d{3})+(,\d+)?", re.ASCII)
 Decimal = Literal[".", ","]
 
 
@@ -41,8 +43,8 @@ def read_sheet(
       decimal: "," where 12,5 is a number; it becomes 12.5.
 
     Raises:
-      InputError: the file is missing, empty or no CSV file in this encoding, or columns have no
-        names or the same.
+      InputError: the file is missing, empty or no CSV file in this encoding, columns have no names
+        or the same, or a number has a point where numbers have commas.
     """
     text = _text(file, encoding)
     first = next((line for line in text.splitlines() if line.strip()), "")
@@ -68,8 +70,8 @@ def read_sheet(
         )
     if decimal == ",":
         rows = [
-            [cell.replace(",", ".") if COMMA.fullmatch(cell) else cell for cell in row]
-            for row in rows
+            [_with_point(cell, file, line) for cell in row]
+            for row, line in zip(rows, lines, strict=True)
         ]
     cells = [[row[place] for row in rows] for place in range(len(header))]
     return Sheet(file, dict(zip(header, cells, strict=True)), lines)
@@ -154,6 +156,16 @@ def _rows(file: Path, text: str, separator: str) -> tuple[list[list[str]], list[
             f"ends ({error}): close it, or write it twice where it belongs to the text"
         ) from error
     return rows, lines
+
+
+def _with_point(cell: str, file: Path, line: int) -> str:
+    """The cell, with a decimal point if it is a number with a decimal comma."""
+    check(
+        THOUSANDS.fullmatch(cell) is None,
+        f"line {line} of {file} has {cell!r:.40}, and with --decimal , a point may divide "
+        "thousands: write the number without a point",
+    )
+    return cell.replace(",", ".") if COMMA.fullmatch(cell) else cell
 
 
 def _check_names(file: Path, names: Sequence[str], given: bool) -> None:

@@ -126,9 +126,10 @@ def _typed(value: dict[str, Any], kind: type) -> dict[str, Any]:
             one = tuple(one) if right else one
         elif isinstance(default, float):
             right = type(one) in (int, float) and math.isfinite(one)
+            right = right and (name != "deviation" or one > 0)
         else:
             right = type(one) is type(default)
-        if not right or (name == "deviation" and float(one) <= 0):
+        if not right:
             raise ValueError(f"{name} is {one!r:.40}")
         if name == "kind" and one not in ("number", "category"):
             raise ValueError(f"kind is {one!r:.40}")
@@ -156,7 +157,7 @@ def inputs(schema: Schema, sheet: Sheet) -> np.ndarray:
     for column in schema.columns:
         check_column(f"{sheet.file} lacks", column.name, sheet.columns)
         cells = sheet.columns[column.name]
-        absent = np.array([cell in schema.missing for cell in cells])
+        absent = np.array([is_missing(cell, schema.missing) for cell in cells])
         if column.kind == "number":
             values = numbers(column.name, sheet, schema.missing)
             scaled = (values - column.mean) / column.deviation
@@ -195,7 +196,7 @@ def targets(schema: Schema, sheet: Sheet) -> np.ndarray | None:
     if target.name not in sheet.columns:
         return None
     cells = sheet.columns[target.name]
-    absent = [row for row, cell in enumerate(cells) if cell in schema.missing]
+    absent = [row for row, cell in enumerate(cells) if is_missing(cell, schema.missing)]
     check(
         not absent,
         f"the target {target.name} is missing in {len(absent)} rows, first in "
@@ -229,7 +230,7 @@ def numbers(name: str, sheet: Sheet, missing: tuple[str, ...], otherwise: str = 
     """
     values = np.full(len(sheet.lines), np.nan)
     for row, cell in enumerate(sheet.columns[name]):
-        if cell in missing:
+        if is_missing(cell, missing):
             continue
         comma = " (with decimal commas: add --decimal ,)" if COMMA.fullmatch(cell) else ""
         check(
@@ -244,6 +245,16 @@ def numbers(name: str, sheet: Sheet, missing: tuple[str, ...], otherwise: str = 
             f"{LARGEST:g}",
         )
     return values
+
+
+def is_missing(cell: str, missing: tuple[str, ...]) -> bool:
+    """Whether a cell holds no value; -9.0 is -9 where this stands for none.
+
+    Example:
+      >>> is_missing("-9.0", ("", "-9")), is_missing("-90", ("", "-9"))
+      (True, False)
+    """
+    return cell in missing or word_of(cell) in missing
 
 
 def word_of(cell: str) -> str:

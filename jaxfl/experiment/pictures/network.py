@@ -179,7 +179,7 @@ def _write_names(
 
 def _finish(panel: Axes, title: str) -> None:
     """The title and the limits of a network."""
-    panel.set(title=title, xlim=(-1.1, 1.1), ylim=(-1.1, 1.1), aspect="equal")
+    panel.set(title=title, xlim=(-1.2, 1.2), ylim=(-1.2, 1.2), aspect="equal")
     panel.title.set_fontsize(10)
     panel.axis("off")
 

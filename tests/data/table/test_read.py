@@ -38,6 +38,10 @@ def test_a_decimal_comma_is_read_where_it_is_said(tmp_path):
     columns = read_sheet(file, decimal=",").columns
     assert columns == {"age": ["61.5", ""], "ward": ["ICU, east", "1,2,3"], "dose": ["-0.25", "7"]}
     assert read_sheet(file).columns["age"] == ["61,5", ""]
+    for thousands in ("1.234", "1.234.567", "-1.234,5"):
+        other = write(tmp_path, f"age;y\n7;{thousands}\n", "south.csv")
+        with pytest.raises(InputError, match=rf"line 2 of .* has '{thousands}', .* thousands: "):
+            read_sheet(other, decimal=",")
     quoted = write(tmp_path, 'age,dose\n"61,5","1,25"\n')
     assert read_sheet(quoted, decimal=",").columns == {"age": ["61.5"], "dose": ["1.25"]}
 

@@ -152,6 +152,17 @@ def test_targets_are_classes_or_numbers():
     assert (as_numbers.classes, as_numbers.mean) == ((), 3.25)
 
 
+def test_a_number_may_stand_for_a_missing_value_however_it_is_written():
+    some = [sheet(age=[5, 8, "-9", 3], y=["a", "b", "a", "b"])]
+    some += [sheet("s.csv", age=["-9.0", "1.0", "3.0", 7], y=["a", "b", "a", "b"])]
+    schema = fit(some, Choices("y", missing=("-9",))).schema
+    ages = np.array([5, 8, 3, 1, 3, 7])
+    np.testing.assert_allclose(
+        [schema.columns[0].mean, schema.columns[0].deviation], [ages.mean(), ages.std()]
+    )
+    np.testing.assert_array_equal(inputs(schema, some[1])[:, 1], [1, 0, 0, 0])
+
+
 def test_codes_may_be_categories_and_are_one_word_however_they_are_written():
     some = [sheet(cp=["1", "2"], age=[5, 8], y=["a", "b"])]
     some += [sheet("s.csv", cp=["1.0", "3.0"], age=[1, 3], y=["a", "b"])]
