@@ -2,6 +2,7 @@
 
 import numpy as np
 
+from jaxfl.core.options import checked
 from jaxfl.data.federate import cut, in_split_order, label_counts
 from jaxfl.data.skews import Parts
 from jaxfl.data.source import Source, Split, client_names
@@ -56,6 +57,7 @@ def describe_partition(source: Source, parts: Parts) -> dict[str, str]:
     }
 
 
+@checked
 def describe_each_client(
     source: Source,
     parts: Parts,

@@ -200,6 +200,7 @@ def stratify(rows: np.ndarray, labels: np.ndarray) -> np.ndarray:
     return rows[np.argsort(place, kind="stable")]
 
 
+@checked
 def in_split_order(source: Source, parts: Parts, split: Split | None = None) -> Parts:
     """The rows of each client in the order in which they are divided.
 

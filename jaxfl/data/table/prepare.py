@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from jaxfl.core.errors import check, warn
+from jaxfl.core.options import checked
 from jaxfl.data.arrays import from_arrays
 from jaxfl.data.published.recipes import RECIPES, file_stem
 from jaxfl.data.table.fit import Choices, fit, in_order, warn_of_case, warn_of_ids
@@ -38,6 +39,7 @@ class Prepared(NamedTuple):
     columns: dict[str, str]  # what each column became, in words
 
 
+@checked
 def prepare_csv(
     files: Sequence[Path],
     directory: str | os.PathLike,

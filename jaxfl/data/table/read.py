@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Literal, NamedTuple
 
 from jaxfl.core.errors import InputError, check, did_you_mean
+from jaxfl.core.options import checked
 
 SEPARATORS = {",": "comma", ";": "semicolon", "\t": "tab", "|": "bar"}
 NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?", re.ASCII)
@@ -29,6 +30,7 @@ class Sheet(NamedTuple):
         return f"line {self.lines[row]} of {self.file}"
 
 
+@checked
 def read_sheet(
     file: Path, names: Sequence[str] = (), encoding: str = "utf-8", decimal: Decimal = "."
 ) -> Sheet:
