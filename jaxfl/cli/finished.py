@@ -94,7 +94,7 @@ def predict(command: Predict, console: Console) -> None:
 
 
 EXAMPLE = "example"  # of an npz file, by its place
-WORKBOOKS = (".xlsx", ".xlsm", ".ods", ".csv")
+TABLES = (".csv", ".xlsx", ".xlsm", ".ods")  # never npz files, however they begin
 
 
 class Examples(NamedTuple):
@@ -121,8 +121,8 @@ def is_npz(file: Path) -> bool:
     """Whether a file is an npz file, by its name or by how it begins: a workbook does so too."""
     try:
         with file.open("rb") as stream:
-            is_zip = stream.read(2) == b"PK"
-            return file.suffix == ".npz" or (is_zip and file.suffix not in WORKBOOKS)
+            is_zip = stream.read(4) == b"PK\x03\x04"
+            return file.suffix == ".npz" or (is_zip and file.suffix not in TABLES)
     except OSError:
         return file.suffix == ".npz"
 

@@ -47,10 +47,12 @@ def from_npz(file: Path) -> Source:
     source = from_arrays(**arrays, name=str(file))
     if schema is not None:
         text = str(schema)
+        table = from_json(text, file)
         check(
-            from_json(text, file).features == list(source.feature_names),
-            f"the features of {file} are not those of its columns: make it anew with jaxfl prepare "
-            "csv",
+            table.features == list(source.feature_names)
+            and table.target.classes == source.class_names,
+            f"the features or classes of {file} are not those of its columns: make it anew with "
+            "jaxfl prepare csv",
         )
         source = source._replace(schema=text)
     mean, deviation = CHANNELS.get(file.stem, ((), ()))

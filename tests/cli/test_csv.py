@@ -1,6 +1,7 @@
 """From the CSV files of sites to predictions of new rows, on the command line."""
 
 import csv
+import json
 import re
 from pathlib import Path
 
@@ -143,6 +144,16 @@ def test_a_new_file_is_predicted_with_the_names_of_sites_rows_and_labels(
     Path("new.xlsx").write_bytes(b"PK\x03\x04workbook")
     assert main(["predict", "run", "--client", "1", "--input", "new.xlsx"]) == 2
     assert "is a workbook or an archive, no text: save it as CSV" in capsys.readouterr().err
+    summary = Path("run/summary.json")
+    content = summary.read_text()
+    for change, message in (
+        ({"clients": ["south"]}, "has 1 names of 2 clients"),
+        ({"inputs": run.summary["inputs"] | {"classes": 3}}, "other classes than its models"),
+    ):
+        summary.write_text(json.dumps(json.loads(content) | change))
+        assert main(["predict", "run", "--client", "1", "--input", "new.csv"]) == 2
+        assert message in capsys.readouterr().err
+    summary.write_text(content)
     for client in ("sout", "2", "-1"):
         assert main(["predict", "run", f"--client={client}", "--input", "new.csv"]) == 2
         assert "client is" in capsys.readouterr().err

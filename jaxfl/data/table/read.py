@@ -57,10 +57,10 @@ def read_sheet(
         len(rows) > 0,
         f"{file} is empty: expected a line with the names of the columns, and rows below it",
     )
-    if names:
-        header = list(names)
-    else:
+    header = list(names)
+    if not names:
         header, rows, lines = rows[0], rows[1:], lines[1:]
+    header = [" ".join(name.split()) for name in header]
     _check_names(file, header, given=bool(names))
     check(len(rows) > 0, f"{file} has the names of columns and no row below them: remove the file")
     for row, line in zip(rows, lines, strict=True):
@@ -182,6 +182,12 @@ def _check_names(file: Path, names: Sequence[str], given: bool) -> None:
         not empty,
         f"column {', '.join(map(str, empty[:1]))} of {file} has no name: name it, or write the "
         "file without it (a data frame writes its row numbers there)",
+    )
+    odd = [name for name in names if not name.isprintable()]
+    check(
+        not odd,
+        f"column {', '.join(odd[:1])!r:.60} of {file} has letters that cannot be printed: give it "
+        "another name",
     )
     twice = [name for name in dict.fromkeys(names) if list(names).count(name) > 1]
     check(not twice, f"{file} has two columns {_some(twice)}: give each a name of its own")

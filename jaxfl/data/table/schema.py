@@ -258,11 +258,11 @@ def is_missing(cell: str, missing: tuple[str, ...]) -> bool:
 
 
 def word_of(cell: str) -> str:
-    """The word of a cell; numbers that are equal are one word.
+    """The word of a cell, on one line; whole numbers that are equal are one word.
 
     Example:
-      >>> word_of("3.0"), word_of("3"), word_of("ward 3.0")
+      >>> word_of("3.0"), word_of("3"), word_of("ward  3.0")
       ('3', '3', 'ward 3.0')
     """
     match = WHOLE.fullmatch(cell)
-    return match[1] if match else cell
+    return match[1] if match else " ".join(cell.split())

@@ -136,7 +136,13 @@ class FinishedRun:
     @property
     def names(self) -> list[str]:
         """The names of the clients, in the order of their ids; none if they have no names."""
-        return self.summary.get("clients", [])
+        names = self.summary.get("clients", [])
+        check(
+            not names or len(names) == self.config.clients,
+            f"{self.directory / 'summary.json'} has {len(names)} names of {self.config.clients} "
+            "clients: write the run anew",
+        )
+        return names
 
     @property
     def class_names(self) -> list[str]:
@@ -291,7 +297,13 @@ class FinishedRun:
                 f"the data of {self.directory} are not of jaxfl prepare csv, so that the run does "
                 "not know what the columns of a CSV file mean: give an npz file with x"
             )
-        return from_json(text, self.directory / "summary.json")
+        file = self.directory / "summary.json"
+        schema = from_json(text, file)
+        check(
+            len(schema.target.classes) == self._inputs["classes"],
+            f"the columns of {file} have other classes than its models: write the run anew",
+        )
+        return schema
 
     @property
     def _inputs(self) -> Inputs:

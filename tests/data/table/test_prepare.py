@@ -62,7 +62,10 @@ def test_nothing_is_ever_unpickled_and_a_schema_fits_its_features(tmp_path):
     with np.load(file, allow_pickle=False) as npz:
         arrays = dict(npz)
     np.savez(file, **arrays | {"feature_names": np.array(["a", "b", "c", "d"])})
-    with pytest.raises(InputError, match=r"features of .* are not those of its columns"):
+    with pytest.raises(InputError, match=r"features or classes of .* not those of its columns"):
+        load("mine", tmp_path)
+    np.savez(file, **arrays | {"class_names": np.array(["well", "ill"])})
+    with pytest.raises(InputError, match=r"features or classes of .* not those of its columns"):
         load("mine", tmp_path)
     np.savez(file, **arrays | {"schema": np.array("{}")})
     with pytest.raises(InputError, match=r"columns of .* cannot be read"):

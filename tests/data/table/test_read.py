@@ -22,6 +22,12 @@ def test_each_separator_is_found(separator, tmp_path):
     assert sheet.place(1) == f"line 4 of {tmp_path / 'north.csv'}"
 
 
+def test_a_name_of_several_lines_is_one_line(tmp_path):
+    sheet = read_sheet(write(tmp_path, '"age\n(years)",ward\n61,ICU\n'))
+    assert list(sheet.columns) == ["age (years)", "ward"]
+    assert sheet.lines == [3]
+
+
 def test_the_mark_of_a_spreadsheet_and_windows_lines_belong_to_no_cell(tmp_path):
     sheet = read_sheet(write(tmp_path, "\ufeffage, ward\r\n61, ICU\r\n"))
     assert sheet.columns == {"age": ["61"], "ward": ["ICU"]}
@@ -61,6 +67,7 @@ BAD = {
     ",age\n0,61\n": "column 1 of F has no name",
     "age,age\n0,61\n": "F has two columns age: give",
     "sep=;\nage;ward\n": "column 2 of F has no name",
+    "a\x1b[1m,b\n1,2\n": "column 'a\\x1b[1m' of F has letters that cannot be printed",
     "a\0e,b\n0,61\n": "holds bytes that are no text",
 }
 

@@ -170,6 +170,8 @@ def test_codes_may_be_categories_and_are_one_word_however_they_are_written():
     assert found.schema.columns[0].words == ("1", "2", "3")
     assert fit(some, Choices("y")).schema.columns[0].kind == "number"
     assert "category: 1, 2, 3" in found.words["cp"]
+    lines = sheet(ward=["east\nwing", "east wing", "day  clinic"], y=["a", "b", "a"])
+    assert fit([lines], Choices("y")).schema.columns[0].words == ("day clinic", "east wing")
 
 
 def test_each_column_is_told_and_what_says_nothing_is_left_out():
