@@ -59,6 +59,7 @@ TRIES = {
     "weight-decay": ["0", "0.1"],
     "val": ["0", "0.2", "0.9"],
     "max-examples": ["1", "2", "5"],
+    "split": ["random", "stratified"],
     "feedback": ["val", "test-leaking"],
     "eval-on": ["all", "participants"],
     "eval-every": ["1", "3"],

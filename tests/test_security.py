@@ -44,7 +44,7 @@ WRITERS = {
     "experiment/store/locks.py",
     "experiment/store/npz.py",
     "experiment/session/checkpoints.py",
-    "data/published/prepare.py",
+    "data/write.py",
     "simulation/checkpoint.py",
     "simulation/on_disk/clients.py",
     "simulation/on_disk/directory.py",

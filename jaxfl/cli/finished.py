@@ -1,15 +1,21 @@
 """The commands about finished runs."""
 
+import functools
 import os
+import re
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 from rich.console import Console
 
 from jaxfl import experiment
 from jaxfl.cli.options import Predict, Report
+from jaxfl.cli.output import csv_text
 from jaxfl.core.errors import check
 from jaxfl.data.arrays import read_npz
+from jaxfl.data.table.read import Sheet, read_sheet
+from jaxfl.data.table.schema import inputs, targets
 from jaxfl.experiment.store import files
 from jaxfl.experiment.store.finished import load_finished
 from jaxfl.experiment.studies.comparison import TEXTS, text_of, write_comparison
@@ -52,28 +58,104 @@ def predict(command: Predict, console: Console) -> None:
         command.out is None or command.overwrite or not os.path.exists(command.out),
         f"{command.out} exists: choose another --out, or add --overwrite",
     )
-    arrays = read_npz(command.input, ("x",), ("y",))
+    client = client_of(run, command.client)
+    ask = functools.partial(run.predict, client, which=command.which, seed=command.seed)
+    if is_npz(command.input):
+        new = examples_of_npz(command.input)
+    else:
+        csv_file = (command.input, command.columns, command.encoding, command.decimal)
+        new = examples_of_csv(run, read_sheet(*csv_file))
     mesh.check_backend()
-    predictions = run.predict(command.client, arrays["x"], which=command.which, seed=command.seed)
+    predictions = ask(new.x)
     check(
-        "y" not in arrays
-        or (arrays["y"].shape == predictions.shape and arrays["y"].dtype.kind in "buif"),
+        new.y is None or (new.y.shape == predictions.shape and new.y.dtype.kind in "buif"),
         f"y in {command.input} is not numbers of shape {predictions.shape}: give a target for each "
         "input, or leave it out",
     )
+    names = [new.name, "prediction"]
+    columns = [new.rows, new.words(predictions)]
+    if command.proba:
+        chances = ask(new.x, proba=True)
+        names += [f"p_{name}" for name in new.classes or range(chances.shape[1])]
+        columns += [[f"{chance:.6g}" for chance in column] for column in chances.T.tolist()]
     if command.out is None:
-        for value in predictions.tolist():
-            console.print(value, highlight=False)
+        is_list = new.name == EXAMPLE and not command.proba
+        text = "\n".join(map(str, columns[1])) if is_list else csv_text(names, columns).rstrip()
+        console.print(text, markup=False, highlight=False, soft_wrap=True)
     else:
-        rows = [f"{i},{value}\n" for i, value in enumerate(predictions.tolist())]
-        files.write_file(command.out, "".join(["example,prediction\n", *rows]))
+        files.write_file(command.out, csv_text(names, columns))
         console.print(f"written to {command.out}", markup=False, highlight=False)
-    if "y" in arrays:
+    if new.y is not None:
         if run.summary["measure"] == "accuracy":
-            console.print(f"accuracy: {np.mean(predictions == arrays['y']):.4f}")
+            console.print(f"accuracy: {np.mean(predictions == new.y):.4f}")
         else:
-            error = np.sqrt(np.mean(np.square(predictions - arrays["y"])))
+            error = new.unit * np.sqrt(np.mean(np.square(predictions - new.y)))
             console.print(f"root mean squared error: {error:.4f}")
+
+
+EXAMPLE = "example"  # of an npz file, by its place
+WORKBOOKS = (".xlsx", ".xlsm", ".ods", ".csv")
+
+
+class Examples(NamedTuple):
+    """What is to be predicted."""
+
+    x: np.ndarray
+    y: np.ndarray | None
+    name: str  # of what names an example
+    rows: list  # the names of the examples
+    classes: tuple[str, ...] = ()  # names of the labels
+    mean: float = 0.0  # of numbers as targets, in their own unit
+    unit: float = 1.0
+
+    def words(self, predictions: np.ndarray) -> list:
+        """Predictions as a reader knows them: names of labels, or numbers in their own unit."""
+        if self.classes:
+            return [self.classes[label] for label in predictions.tolist()]
+        if (self.mean, self.unit) == (0.0, 1.0):
+            return predictions.tolist()
+        return [float(f"{value:.7g}") for value in self.mean + self.unit * predictions]
+
+
+def is_npz(file: Path) -> bool:
+    """Whether a file is an npz file, by its name or by how it begins: a workbook does so too."""
+    try:
+        with file.open("rb") as stream:
+            is_zip = stream.read(2) == b"PK"
+            return file.suffix == ".npz" or (is_zip and file.suffix not in WORKBOOKS)
+    except OSError:
+        return file.suffix == ".npz"
+
+
+def examples_of_npz(file: Path) -> Examples:
+    """The examples of an npz file, as the data set of a run has them."""
+    arrays = read_npz(file, ("x",), ("y",))
+    return Examples(arrays["x"], arrays.get("y"), EXAMPLE, list(range(len(arrays["x"]))))
+
+
+def examples_of_csv(run: experiment.FinishedRun, sheet: Sheet) -> Examples:
+    """The rows of a CSV file, as `jaxfl prepare csv` made the data set of the run of such files.
+
+    Raises:
+      InputError: the data of the run are others, or the columns do not fit.
+    """
+    schema = run.schema
+    x, y = inputs(schema, sheet), targets(schema, sheet)
+    target = schema.target
+    names = sheet.columns.get(schema.id, [str(line) for line in sheet.lines])
+    column = schema.id if schema.id in sheet.columns else "line"
+    return Examples(x, y, column, names, target.classes, target.mean, target.deviation)
+
+
+def client_of(run: experiment.FinishedRun, word: str) -> int:
+    """The id of a client by its name, or by its id unless clients have numbers for names.
+
+    Raises:
+      InputError: there is no such client.
+    """
+    number = re.compile(r"-?\d{1,18}", re.ASCII)
+    is_id = number.fullmatch(word) and not any(map(number.fullmatch, run.names))
+    return run.client_id(int(word) if is_id else word)
 
 
 def is_of_search(command: Report, file: Path) -> bool:

@@ -7,6 +7,7 @@ from typing import Annotated, Literal
 import tyro
 
 from jaxfl.core.options import Range
+from jaxfl.data.table.read import Decimal
 from jaxfl.experiment.config import (
     ClockOptions,
     DataOptions,
@@ -143,17 +144,32 @@ class Resume(TrackOption, LaunchOptions, ProcessOptions, Plugins):
     """rounds in all, if not as many as before; so a finished run goes on, if it has checkpoints"""
 
 
+@dataclass(frozen=True)
+class CsvFileOptions:
+    """How CSV files are read."""
+
+    columns: tuple[str, ...] = ()
+    """CSV: names of the columns, if the file does not begin with them"""
+    encoding: str = "utf-8"
+    """CSV: encoding of the text, such as latin-1 or utf-16"""
+    decimal: Decimal = "."
+    """CSV: , where 12,5 is a number"""
+
+
 @dataclass(frozen=True, kw_only=True)
-class Predict(Plugins):
+class Predict(CsvFileOptions, Plugins):
     """Predict with the model of one client of a finished run."""
 
     directory: Annotated[tyro.conf.Positional[Path], tyro.conf.arg(metavar="DIR")]
     """directory of the run"""
     input: Path
     """NPZ file with the inputs `x`, as the data set of the run has them, and optionally their
-    targets `y`, for which the score is shown"""
-    client: int = 0
-    """id of the client"""
+    targets `y`, for which the score is shown; or, for data of `jaxfl prepare csv`, a CSV file with
+    the same columns, the target among them or not"""
+    client: str = "0"
+    """name or id of the client"""
+    proba: bool = False
+    """also give the probability of each label"""
     which: Which = "last"
     """the model after the last round, or the one with the best validation score"""
     seed: int | None = None
@@ -199,12 +215,41 @@ class Sweep(LaunchOptions, Plugins, SettingOptions):
 
 
 @dataclass(frozen=True)
-class Prepare:
-    """Write a data set as arrays, from published files or TensorFlow Datasets; see docs/data.md."""
+class CsvOptions:
+    """Of `jaxfl prepare csv FILE ...`: a CSV file for each site, with the names of its columns."""
 
-    name: Annotated[tyro.conf.Positional[str], tyro.conf.arg(metavar="NAME")]
+    target: str | None = None
+    """column to predict; needed"""
+    id: str | None = None
+    """column that names the rows; models do not see it"""
+    owner: str | None = None
+    """column that names the site of a row; the name of its file if not given"""
+    name: str | None = None
+    """name of the data set; that of the folder of the files if not given"""
+    categories: tuple[str, ...] = ()
+    """columns of numbers that are codes, each of which becomes a feature of its own"""
+    leave_out: tuple[str, ...] = ()
+    """columns that models do not see"""
+    missing: tuple[str, ...] = ()
+    """further words for a missing value, beside an empty cell, NA, N/A, NaN, NULL and ?"""
+    task: Literal["classification", "regression"] | None = None
+    """whether the target is classes or numbers; classes if not given, where it is text or at most
+    20 whole numbers"""
+    overwrite: bool = False
+    """replace a data set of this name"""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Prepare(CsvOptions, CsvFileOptions):
+    """Write a data set as arrays, from published files, from TensorFlow Datasets or from CSV."""
+
+    data: Annotated[tyro.conf.Positional[str], tyro.conf.arg(metavar="NAME")]
     """which one: of docs/data.md, or another image or text classification set of TensorFlow
-    Datasets"""
+    Datasets; or csv, for your own files"""
+    files: Annotated[
+        tyro.conf.Positional[tuple[Path, ...]], tyro.conf.arg(metavar="[FILE ...]")
+    ] = ()
+    """of csv: a file for each site, as in sites/*.csv"""
     data_dir: str | None = None
     """folder to write NAME.npz into; the environment's JAXFL_DATA_DIR if not given"""
     tfds_manual_dir: Path | None = None

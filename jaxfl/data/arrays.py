@@ -1,16 +1,21 @@
 """A data set as arrays: which arrays are valid, and how they are read from a file."""
 
+from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
 from jaxfl.core.errors import InputError, check
 from jaxfl.data.improbable import warn_improbable
 from jaxfl.data.source import Source
+from jaxfl.data.table.schema import from_json
 
 # Bytes: JAX shares the memory of NumPy arrays that begin at a multiple of it.
 ALIGNMENT = 64
+# Letters of the name of an owner, of a class or of a feature at most.
+LONGEST = 200
 
 
 # Means and standard deviations of each channel, for values in [0, 1]. CIFAR: from pFedGraph's code;
@@ -29,13 +34,25 @@ def from_npz(file: Path) -> Source:
     """A data set from a file; nothing is ever unpickled.
 
     The arrays are those of `from_arrays`: `x_train y_train`, and optionally `x_test y_test owners
-    vocabulary`. Images of a set with known channel means (`CHANNELS`) are normalised by them.
+    vocabulary owner_names class_names feature_names`. `jaxfl prepare csv` adds `schema`.
+    Images of a set with known channel means (`CHANNELS`) are normalised by them.
 
     Raises:
       InputError: the file is damaged or hostile, or does not hold examples with targets.
     """
-    arrays = read_npz(file, ("x_train", "y_train"), ("x_test", "y_test", "owners", "vocabulary"))
+    names = ("owner_names", "class_names", "feature_names")
+    optional = ("x_test", "y_test", "owners", "vocabulary", *names, "schema")
+    arrays: dict[str, Any] = read_npz(file, ("x_train", "y_train"), optional)
+    schema = arrays.pop("schema", None)
     source = from_arrays(**arrays, name=str(file))
+    if schema is not None:
+        text = str(schema)
+        check(
+            from_json(text, file).features == list(source.feature_names),
+            f"the features of {file} are not those of its columns: make it anew with jaxfl prepare "
+            "csv",
+        )
+        source = source._replace(schema=text)
     mean, deviation = CHANNELS.get(file.stem, ((), ()))
     source = source._replace(mirrors=file.stem in MIRRORS)
     if source.x_train.dtype == np.uint8 and source.x_train.shape[-1] == len(mean):
@@ -73,6 +90,9 @@ def from_arrays(
     *,
     owners: np.ndarray | None = None,
     vocabulary: np.ndarray | Sequence[int] = (),
+    owner_names: np.ndarray | Sequence[str] = (),
+    class_names: np.ndarray | Sequence[str] = (),
+    feature_names: np.ndarray | Sequence[str] = (),
     name: str = "the data",
 ) -> Source:
     """A data set from arrays in memory.
@@ -88,6 +108,11 @@ def from_arrays(
       owners: integers [N], the natural client of each training example: the clients of the
         partition `natural`.
       vocabulary: number of ids in x, where it holds ids: (words,), or one number for each column.
+      owner_names: of the owners 0, 1, ... Where labels of named owners are to be predicted, the
+        examples of a client are divided into training, validation and test by label, unless
+        `federate` is told otherwise.
+      class_names: of the labels 0, 1, ...
+      feature_names: of the columns of x [N, F].
       name: of the data in messages.
 
     Raises:
@@ -161,6 +186,13 @@ def from_arrays(
     else:
         feature = np.float32
     target = np.int32 if classes else np.float32
+    check(
+        not np.size(owner_names) or (owners is not None and owners.min() >= 0),
+        f"{name} has names of owners: expected owners too, with numbers from 0",
+    )
+    count = int(owners.max()) + 1 if owners is not None else 0
+    named = _names("owner_names", owner_names, count, name)
+    features = x_train.shape[1] if x_train.ndim == 2 else 0
     source = Source(
         aligned_copy(x_train, feature),
         y_train.astype(target),
@@ -170,9 +202,43 @@ def from_arrays(
         scale,
         vocabulary=sizes,
         owners=None if owners is None else owners.astype(np.int64),
+        owner_names=named,
+        class_names=_names("class_names", class_names, classes, name),
+        feature_names=_names("feature_names", feature_names, features, name),
+        split="stratified" if named and classes else "random",
     )
     warn_improbable(source)
     return source
+
+
+def _names(kind: str, names: np.ndarray | Sequence[str], count: int, name: str) -> tuple[str, ...]:
+    """Names as text, or none.
+
+    Args:
+      kind: what they are, for the message.
+      names: as they were given.
+      count: how many there must be.
+      name: of the data in messages.
+
+    Raises:
+      InputError: there are more or fewer, or some are no names or the same.
+    """
+    array = np.asarray(names)
+    if not array.size:
+        return ()
+    words = tuple(map(str, array.reshape(-1).tolist()))
+    expected = f"expected {count} different names of at most {LONGEST} letters that can be printed"
+    check(
+        array.ndim == 1 and array.dtype.kind in "UO" and len(words) == count,
+        f"{kind} of {name} have shape {array.shape} and type {array.dtype}: {expected}",
+    )
+    wrong = [
+        word
+        for word, times in Counter(words).items()
+        if times > 1 or not word.strip() or not word.isprintable() or len(word) > LONGEST
+    ]
+    check(not wrong, f"{kind} of {name} hold {', '.join(wrong[:1])!r:.60}: {expected}")
+    return words
 
 
 def aligned_copy(x: np.ndarray, dtype: type) -> np.ndarray:

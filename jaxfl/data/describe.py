@@ -2,9 +2,12 @@
 
 import numpy as np
 
-from jaxfl.data.federate import label_counts
+from jaxfl.core.options import checked
+from jaxfl.data.federate import cut, in_split_order, label_counts
 from jaxfl.data.skews import Parts
-from jaxfl.data.source import Source
+from jaxfl.data.source import Source, Split, client_names
+
+PARTS = ("train", "validation", "test")
 
 
 def describe_partition(source: Source, parts: Parts) -> dict[str, str]:
@@ -37,9 +40,13 @@ def describe_partition(source: Source, parts: Parts) -> dict[str, str]:
         if source.classes
         else f"numbers, {source.y_train.min():g} to {source.y_train.max():g}"
     )
-    train = f"{len(source.y_train):,} to train and validate"
+    count = f"{len(source.y_train):,} to train"
+    if len(source.y_test):
+        examples = f"{count} and validate, {len(source.y_test):,} to test"
+    else:
+        examples = f"{count}, validate and test"
     return {
-        "examples": f"{train}, {len(source.y_test):,} to test",
+        "examples": examples,
         "each": f"{'x'.join(map(str, source.x_train.shape[1:]))} {source.x_train.dtype}",
         "targets": targets,
         "clients": f"{len(parts)}",
@@ -48,6 +55,55 @@ def describe_partition(source: Source, parts: Parts) -> dict[str, str]:
         "size imbalance": f"{gini:.2f}",
         "label skew": f"{skew.mean():.2f}",
     }
+
+
+@checked
+def describe_each_client(
+    source: Source,
+    parts: Parts,
+    *,
+    val: float = 0.2,
+    own: float = 0.2,
+    split: Split | None = None,
+) -> dict[str, list]:
+    """What each client holds, by the name of the column, with an entry for each client.
+
+    "client" is its name or its id; "train", "validation" and "test" are numbers of examples, and
+    "LABEL train" and so on those of a label. Of numbers as targets, "mean train" is their mean.
+
+    Args:
+      source: the data set.
+      parts: rows of its training set for each client.
+      val: as in `federate`.
+      own: as in `federate`; 0 where clients are not tested on their own examples, so that there
+        are no columns of the test.
+      split: as in `federate`.
+
+    Example:
+      >>> source = jaxfl.data.load("digits")
+      >>> parts = jaxfl.data.pathological(source.y_train, clients=10, seed=0)
+      >>> rows = describe_each_client(source, parts)
+      >>> rows["client"][:2], rows["train"][:2], rows["0 train"][:2]
+      (['0', '1'], [87, 87], [44, 0])
+    """
+    names = client_names(source, parts) or tuple(map(str, range(len(parts))))
+    thirds = dict(zip(PARTS, cut(in_split_order(source, parts, split), val, own), strict=True))
+    if not own:
+        del thirds["test"]
+    columns: dict[str, list] = {"client": list(names)}
+    columns |= {part: [len(rows) for rows in third] for part, third in thirds.items()}
+    if not source.classes:
+        for part, third in thirds.items():
+            columns[f"mean {part}"] = [
+                f"{source.y_train[rows].mean():.4g}" if len(rows) else "" for rows in third
+            ]
+        return columns
+    counts = {part: label_counts(source, third) for part, third in thirds.items()}
+    for label in range(source.classes):
+        name = source.class_names[label] if source.class_names else label
+        for part in thirds:
+            columns[f"{name} {part}"] = counts[part][:, label].tolist()
+    return columns
 
 
 def describe_groups(groups: np.ndarray) -> str:

@@ -17,7 +17,7 @@ from jaxfl.core.types import Dataset, Federation, Pool
 from jaxfl.data.concept import Concept, shift_training_set
 from jaxfl.data.improbable import Splits, warn_improbable
 from jaxfl.data.skews import Parts
-from jaxfl.data.source import Source
+from jaxfl.data.source import Source, Split
 
 TestProtocol = Literal["reweighted", "own", "global"]
 Feedback = Literal["val", "test-leaking"]
@@ -36,6 +36,7 @@ def federate(
     test: TestProtocol = "reweighted",
     feedback: Feedback = "val",
     concept: Concept | None = None,
+    split: Split | None = None,
 ) -> Federation:
     """Divides the clients' examples: the first of each client are its training set.
 
@@ -57,6 +58,9 @@ def federate(
         others.
       concept: what each client makes of its examples, see `data.concept`. It also changes the test
         examples that the client is scored on.
+      split: "random": a client's examples are divided in the order of `parts`. "stratified": each
+        part has every label in the proportion of all of the client's examples, see `stratify`. As
+        `source.split` says if None, which is "stratified" for labels of owners with names.
 
     Returns:
       Arrays with the client axis first. The examples of clients are `Ragged` arrays, which share
@@ -96,12 +100,13 @@ def federate(
         f"client {', '.join(map(str, empty[:3]))} holds no example: "
         "use fewer clients or another partition",
     )
+    parts = in_split_order(source, parts, split)
 
     _warn_of_splits(source, parts, val, own)
     training = source if concept is None else shift_training_set(source, parts, concept)
     x, y, places = _examples_of_clients(training.x_train, training.y_train, parts)
     cuts = [int(len(rows) * val) for rows in parts]
-    trains, vals, tests = _cut(places, val, own)
+    trains, vals, tests = cut(places, val, own)
     # Of test examples that clients do not share: x, y, the rows of each client, and their weights.
     copies = (x, y, tests, [np.ones(len(rows)) for rows in tests])
     if test == "own":
@@ -165,10 +170,71 @@ def check_parts(parts: Parts | np.ndarray, examples: int) -> Parts:
     return [rows.astype(np.int64) if not rows.size else rows for rows in rows_of]
 
 
-def _cut(
+def stratify(rows: np.ndarray, labels: np.ndarray) -> np.ndarray:
+    """The rows in an order in which each stretch has every label in the proportion of all rows.
+
+    The i-th of n rows of a label stands at (i + 1/2) / n of the whole, so that in any stretch its
+    number is the proportional one up to rounding. The rows of a label stay in their order; one that
+    a client has once stands in the middle, which is trained on.
+
+    Args:
+      rows: of a client [n], shuffled.
+      labels: of all examples [N].
+
+    Raises:
+      InputError: the targets are numbers.
+
+    Example:
+      >>> labels = np.array([0, 0, 0, 0, 0, 0, 1, 1, 1])
+      >>> labels[stratify(np.arange(9), labels)].tolist()
+      [0, 1, 0, 0, 1, 0, 0, 1, 0]
+    """
+    check(
+        labels.dtype.kind in "ui",
+        "the targets are numbers, not labels: choose split random",
+    )
+    place = np.zeros(len(rows))
+    for label in np.unique(labels[rows]):
+        same = labels[rows] == label
+        place[same] = (np.arange(same.sum()) + 0.5) / same.sum()
+    return rows[np.argsort(place, kind="stable")]
+
+
+@checked
+def in_split_order(source: Source, parts: Parts, split: Split | None = None) -> Parts:
+    """The rows of each client in the order in which they are divided.
+
+    Args:
+      source: the data set.
+      parts: rows of its training set for each client.
+      split: as in `federate`.
+
+    Example:
+      >>> source = jaxfl.data.load("digits")
+      >>> parts = jaxfl.data.iid(source.y_train, clients=10, seed=0)
+      >>> in_split_order(source, parts)[0] is parts[0]
+      True
+    """
+    if (split or source.split) == "random":
+        return parts
+    return [stratify(rows, source.y_train) for rows in parts]
+
+
+def cut(
     parts: Sequence[np.ndarray], val: float, own: float
 ) -> tuple[list[np.ndarray], list[np.ndarray], list[np.ndarray]]:
-    """The first rows of each client, those that follow, and its last ones."""
+    """The rows of each client for training, validation and test.
+
+    Args:
+      parts: rows of each client, in the order in which they are divided.
+      val: fraction for validation, rounded down: the rows behind those for training.
+      own: fraction for the test, rounded down: the last rows.
+
+    Example:
+      >>> train, val, test = cut([np.arange(10)], val=0.2, own=0.2)
+      >>> train[0].tolist(), val[0].tolist(), test[0].tolist()
+      ([0, 1, 2, 3, 4, 5], [6, 7], [8, 9])
+    """
     cuts = [int(len(rows) * val) for rows in parts]
     ends = [len(rows) - int(len(rows) * own) for rows in parts]
     trains = [rows[: end - cut] for rows, cut, end in zip(parts, cuts, ends, strict=True)]
@@ -179,7 +245,7 @@ def _cut(
 
 def _warn_of_splits(source: Source, parts: Parts, val: float, own: float) -> None:
     """Warns of improbable splits, by the labels of the data before a concept changes them."""
-    train, validation, test = _cut(parts, val, own)
+    train, validation, test = cut(parts, val, own)
     warn_improbable(source, Splits(train, validation, test if own else []))
 
 

@@ -12,7 +12,7 @@ import numpy as np
 from jaxfl.core.errors import warn
 from jaxfl.core.ragged import Ragged
 from jaxfl.core.types import Dataset, Pool
-from jaxfl.data.source import Source
+from jaxfl.data.source import Source, client_names
 
 # Examples of an array of which the values are looked at.
 LOOKED_AT = 1000
@@ -167,29 +167,31 @@ def _poor_splits(source: Source, splits: Splits) -> list[str]:
     if not source.classes:
         return []
     found = []
+    names = client_names(source, splits.train)
     in_order = _in_order(source, splits)
     if in_order:
         found.append(
-            f"the rows of {_some('client', in_order)} stand in the order of their labels, so that "
-            "they are validated or tested on labels that they do not train on: shuffle the rows "
-            "of each client, as numpy.random.default_rng(0).permutation(rows)"
+            f"the rows of {_some('client', in_order, names)} stand in the order of their labels, "
+            "so that they are validated or tested on labels that they do not train on: shuffle the "
+            "rows of each client, as numpy.random.default_rng(0).permutation(rows)"
         )
     poor = [one for one in _with_one_label_in_test(source, splits) if one not in in_order]
     if poor:
         found.append(
-            f"the test part of {_some('client', poor)} has examples of one label alone, though the "
-            "client holds others: give a larger part to the test (own=0.4, --own 0.4), or another "
-            "seed"
+            f"the test part of {_some('client', poor, names)} has examples of one label alone, "
+            "though the client holds others: give a larger part to the test (own=0.4, --own 0.4), "
+            "or another seed"
         )
     return found
 
 
-def left_out(counts: np.ndarray, smallest: int) -> str:
+def left_out(counts: np.ndarray, smallest: int, names: Sequence[str] = ()) -> str:
     """What to say of owners that are left out for being small; "" if none is.
 
     Args:
       counts: numbers of examples of all owners.
       smallest: owners with fewer are left out.
+      names: of these owners, if they have some.
 
     Example:
       >>> left_out(np.array([3, 40]), smallest=10)[:57]
@@ -198,9 +200,11 @@ def left_out(counts: np.ndarray, smallest: int) -> str:
     small = counts < smallest
     if not small.any():
         return ""
+    some = [names[place] for place in np.flatnonzero(small).tolist()] if names else []
+    which = f" ({_listed(some)})" if some else ""
     return (
-        f"{small.sum():,} of {len(counts):,} owners have fewer than {smallest} examples and are "
-        f"left out, with {counts[small].sum():,} of {counts.sum():,} examples: smallest=1 "
+        f"{small.sum():,} of {len(counts):,} owners{which} have fewer than {smallest} examples "
+        f"and are left out, with {counts[small].sum():,} of {counts.sum():,} examples: smallest=1 "
         "(--smallest 1) keeps them"
     )
 
@@ -276,8 +280,13 @@ def one_label_predicted(scores: np.ndarray, shares: np.ndarray) -> str:
     )
 
 
-def _some(noun: str, numbers: Sequence[int] | np.ndarray) -> str:
-    """Up to three numbers of things, and how many more there are."""
-    names = ", ".join(str(int(number)) for number in list(numbers)[:3])
-    more = f" and {len(numbers) - 3:,} more" if len(numbers) > 3 else ""
-    return f"{noun}{'s' if len(numbers) > 1 else ''} {names}{more}"
+def _some(noun: str, numbers: Sequence[int] | np.ndarray, names: Sequence[str] = ()) -> str:
+    """Up to three things by their numbers or names, and how many more there are."""
+    words = [names[int(number)] if names else str(int(number)) for number in numbers]
+    return f"{noun}{'s' if len(words) > 1 else ''} {_listed(words)}"
+
+
+def _listed(words: Sequence[str]) -> str:
+    """Up to three words, and how many more there are."""
+    more = f" and {len(words) - 3:,} more" if len(words) > 3 else ""
+    return f"{', '.join(words[:3])}{more}"

@@ -3,7 +3,7 @@
 Each returns one array of row numbers for each client.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import numpy as np
 
@@ -165,7 +165,11 @@ def node_of(clients: int, topology: int) -> np.ndarray:
 
 
 def natural(
-    owners: np.ndarray | None, clients: int | None = None, seed: int = 0, smallest: int = 10
+    owners: np.ndarray | None,
+    clients: int | None = None,
+    seed: int = 0,
+    smallest: int = 10,
+    names: Sequence[str] = (),
 ) -> Parts:
     """The clients that the data come from: hospitals, roles or users.
 
@@ -174,6 +178,7 @@ def natural(
       clients: how many clients to keep, those with the most examples; all if None.
       seed: of the order of each client's examples.
       smallest: owners with fewer examples are left out, with a warning where all are asked for.
+      names: of the owners 0, 1, ..., for this warning.
 
     Returns:
       The rows of each client, with the clients in the order of their ids.
@@ -190,7 +195,7 @@ def natural(
         raise InputError("these data name no owners: choose another partition than natural")
     ids, counts = np.unique(owners, return_counts=True)
     enough = counts >= smallest
-    message = left_out(counts, smallest)
+    message = left_out(counts, smallest, [names[int(owner)] for owner in ids] if names else ())
     if clients is None and enough.any() and message:
         warn(message)
     ids = ids[enough]

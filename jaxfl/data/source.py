@@ -1,9 +1,11 @@
 """A data set as it is before any client exists."""
 
-from typing import NamedTuple
+from collections.abc import Sequence
+from typing import Literal, NamedTuple
 
 import numpy as np
 
+Split = Literal["random", "stratified"]
 Shift = float | tuple[float, ...]  # of all features, or of each channel (the last axis)
 
 
@@ -21,8 +23,39 @@ class Source(NamedTuple):
     vocabulary: tuple[int, ...] = ()  # number of ids in x: (words,) or (users, items)
     mirrors: bool = False  # whether a mirrored image keeps its meaning: a cat does, a digit not
     owners: np.ndarray | None = None  # [N] the natural client of each training example
+    owner_names: tuple[str, ...] = ()  # of the owners 0, 1, ...; empty if they have none
+    class_names: tuple[str, ...] = ()  # of the classes
+    feature_names: tuple[str, ...] = ()  # of the columns of x [N, F]
+    # how a client's examples are divided into training, validation and test, if nobody says
+    split: Split = "random"
+    schema: str = ""  # what the columns of a table became, as JSON: `table.schema.from_json`
 
     @property
     def white(self) -> float:
         """The largest value of a pixel: 16 for digits, 255 for other bytes, 1 for real numbers."""
         return self.scale if isinstance(self.scale, float) else 255.0
+
+
+def client_names(source: Source, parts: Sequence[np.ndarray]) -> tuple[str, ...]:
+    """The name of each client [C], where each holds examples of one owner that has a name.
+
+    Args:
+      source: the data set.
+      parts: rows of its training set for each client.
+
+    Returns:
+      Nothing where owners have no names, or a client holds examples of several owners or of none.
+
+    Example:
+      >>> x, y, owners = np.eye(4), np.array([0, 1, 0, 1]), np.array([0, 0, 1, 1])
+      >>> source = jaxfl.data.from_arrays(x, y, owners=owners, owner_names=["north", "south"])
+      >>> client_names(source, jaxfl.data.natural(owners, smallest=1))
+      ('north', 'south')
+    """
+    if source.owners is None or not source.owner_names:
+        return ()
+    owners = [np.unique(source.owners[rows]) for rows in parts]
+    if any(len(one) != 1 for one in owners):
+        return ()
+    names = tuple(source.owner_names[int(one[0])] for one in owners)
+    return names if len(set(names)) == len(names) else ()

@@ -4,8 +4,9 @@ from toys import equal
 
 from jaxfl.core.errors import InputError
 from jaxfl.core.types import Pool
-from jaxfl.data import dirichlet, federate, load, pathological
-from jaxfl.data.federate import check_parts, group_order, label_counts
+from jaxfl.data import dirichlet, federate, from_arrays, load, natural, pathological
+from jaxfl.data.describe import describe_each_client
+from jaxfl.data.federate import check_parts, group_order, label_counts, stratify
 
 SOURCE = load("digits")
 PARTS = dirichlet(SOURCE.y_train, 10, seed=0, beta=0.3)
@@ -102,3 +103,65 @@ def test_bad_input():
         federate(SOURCE, [np.arange(5), np.arange(0)])
     with pytest.raises(InputError, match=r"validation takes 1\.0"):
         federate(SOURCE, PARTS, val=1.0)
+
+
+def test_a_stratified_order_has_every_label_in_proportion_in_any_stretch():
+    rng = np.random.default_rng(0)
+    for _ in range(20):
+        n = int(rng.integers(20, 200))
+        labels = rng.choice(3, n, p=[0.75, 0.2, 0.05])
+        rows = rng.permutation(n)
+        order = stratify(rows, labels)
+        np.testing.assert_array_equal(np.sort(order), np.arange(n))
+        for start, end in ((0, 0.6), (0.6, 0.8), (0.8, 1)):
+            part = order[int(start * n) : int(end * n)]
+            counts = np.bincount(labels[part], minlength=3)
+            proportional = np.bincount(labels, minlength=3) * len(part) / n
+            assert np.abs(counts - proportional).max() <= 2
+        for label in range(3):  # the rows of a label stay in their order
+            same = order[labels[order] == label]
+            np.testing.assert_array_equal(same, rows[labels[rows] == label])
+
+
+def named(y, owners):
+    x = np.arange(len(y), dtype=float)[:, None]
+    return from_arrays(x, y, owners=owners, owner_names=["north", "south"])
+
+
+def test_examples_of_named_owners_are_divided_by_label_and_others_as_before():
+    rng = np.random.default_rng(0)
+    y = (rng.permutation(140) < 18).astype(int)  # a site of 70 with few positives
+    owners = np.arange(140) % 2
+    source = named(y, owners)
+    parts = natural(owners)
+    data = federate(source, parts, test="own")
+    for client, rows in enumerate(parts):
+        positives = y[rows].sum()
+        for part, share in zip(data, (0.6, 0.2, 0.2), strict=True):
+            _, labels = real(part, client)
+            assert len(labels) == round(share * 70)
+            assert abs(labels.sum() - share * positives) <= 1
+    plain = from_arrays(source.x_train, y, owners=owners)
+    random = federate(source, parts, test="own", split="random")
+    equal(random, federate(plain, parts, test="own"))
+    equal(data, federate(plain, parts, test="own", split="stratified"))
+    with pytest.raises(InputError, match="choose split random"):
+        federate(named(y.astype(float) + 0.5, owners), parts, test="own", split="stratified")
+
+
+def test_each_client_has_a_row_with_its_labels_in_each_part():
+    y = np.arange(140) // 2 % 5 // 4
+    source = named(y, np.arange(140) % 2)
+    parts = natural(source.owners)
+    rows = describe_each_client(source, parts)
+    assert rows["client"] == ["north", "south"]
+    data = federate(source, parts, test="own")
+    for name, part in zip(("train", "validation", "test"), data, strict=True):
+        for client in range(2):
+            _, labels = real(part, client)
+            assert rows[name][client] == len(labels)
+            counts = [rows[f"{label} {name}"][client] for label in (0, 1)]
+            assert counts == np.bincount(labels, minlength=2).tolist()
+    shared = describe_each_client(source, parts, own=0.0)
+    assert list(shared)[:5] == ["client", "train", "validation", "0 train", "0 validation"]
+    assert np.sum([shared["train"], shared["validation"]]) == 140

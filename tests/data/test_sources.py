@@ -77,6 +77,8 @@ def test_heart_disease_is_standardised_and_says_what_is_missing(tmp_path):
     np.testing.assert_array_equal(source.x_train[:, 13 + 4], np.arange(40) >= 10)
     assert not source.x_train[:10, 4].any()
     np.testing.assert_array_equal(source.owners, np.arange(40) % 4)
+    assert source.owner_names == ("cleveland", "hungarian", "switzerland", "va")
+    assert source.split == "random"
 
 
 def test_published_files_in_the_folder_are_prepared_when_asked_for(tmp_path):

@@ -1,9 +1,7 @@
 """Turns published files, or a set of TensorFlow Datasets, into one `NAME.npz` of plain arrays."""
 
-import contextlib
 import os
 import tempfile
-from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
@@ -14,6 +12,7 @@ from jaxfl.data.published import text, tfds
 from jaxfl.data.published.originals import Arrays
 from jaxfl.data.published.progress import Track, show_progress
 from jaxfl.data.published.recipes import RECIPES, Recipe, file_stem
+from jaxfl.data.write import new_folder, write_npz
 
 MAX_LENGTH = 100_000  # words kept of a text
 
@@ -68,31 +67,12 @@ def prepare(
         f"the folder {manual} of files downloaded by hand does not exist: "
         "correct --tfds-manual-dir",
     )
-    with _new_folder(directory), show_progress(f"preparing {name}") as track:
+    with new_folder(directory), show_progress(f"preparing {name}") as track:
         arrays = _read(name, directory, manual, track)
         if isinstance(arrays.get("x_train"), list):
             arrays = _tokenise(arrays, words, length, track)
-        _write_npz(target, arrays)
+        write_npz(target, arrays)
     return target
-
-
-@contextlib.contextmanager
-def _new_folder(directory: Path) -> Iterator[None]:
-    """Makes the folder; removes what it made if an exception leaves it empty."""
-    try:
-        folders = [path for path in (directory, *directory.parents) if not path.exists()]
-        directory.mkdir(parents=True, exist_ok=True)
-    except (OSError, ValueError) as error:
-        raise InputError(
-            f"cannot make the data folder {directory} ({error}): choose another --data-dir"
-        ) from error
-    try:
-        yield
-    except BaseException:
-        with contextlib.suppress(OSError):  # a folder that is not empty stays
-            for path in folders:
-                path.rmdir()
-        raise
 
 
 def _read(name: str, directory: Path, manual: Path | None, track: Track) -> Arrays:
@@ -132,19 +112,3 @@ def _tokenise(arrays: Arrays, words: int, length: int, track: Track) -> Arrays:
         "vocabulary": np.array([len(vocabulary) + text.RESERVED]),
         "words": np.array(vocabulary, str),
     }
-
-
-def _write_npz(target: Path, arrays: Arrays) -> None:
-    """Writes the whole file, or nothing."""
-    draft = target.with_name(f".{target.name}.{os.getpid()}.part")
-    try:
-        draft.unlink(missing_ok=True)
-        with draft.open("xb") as file:  # a new file: an existing link in its place is not followed
-            np.savez(file, **arrays)
-        os.replace(draft, target)
-    except OSError as error:
-        raise InputError(
-            f"cannot write {target} ({error}): make room or choose another --data-dir"
-        ) from error
-    finally:
-        draft.unlink(missing_ok=True)

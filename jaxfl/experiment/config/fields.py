@@ -128,6 +128,13 @@ class DataOptions:
     """fraction of a client's examples that validate"""
     own: Annotated[float, BELOW_ONE, Effect(test=("own", None))] = 0.2
     """fraction of a client's examples that test it, if --test is own"""
+    split: Annotated[
+        Literal["random", "stratified"] | None,
+        Heading("stratified split", "clients", where=Effect(split="stratified")),
+    ] = None
+    """how a client's examples come to its training, validation and test part: at random, or each
+    label in proportion (stratified); stratified for labels of owners with names, as of `jaxfl
+    prepare csv`, else random"""
     test: Literal["reweighted", "own", "global"] | None = None
     """test examples of a client: the whole test set weighted by the client's label frequencies, a
     part of its own data (the default for natural partitions), or the whole test set"""

@@ -102,8 +102,13 @@ def data_defaults(options: DataOptions, source: Source) -> dict[str, Any]:
     fallback = "reweighted" if source.classes else "global"
     test = "own" if has_owners or not len(source.y_test) else fallback
     by_owner = (options.partition or partition) == "natural"
-    clients = len(natural(source.owners, smallest=options.smallest)) if by_owner else 10
-    return {"partition": partition, "test": test, "clients": clients}
+    clients = 10
+    if by_owner:
+        parts = natural(source.owners, smallest=options.smallest, names=source.owner_names)
+        clients = len(parts)
+    # Where it stays None, `federate` takes that of the data set, which is random.
+    split = "stratified" if source.split == "stratified" else None
+    return {"partition": partition, "test": test, "clients": clients, "split": split}
 
 
 def _training_defaults(source: Source) -> dict[str, Any]:

@@ -125,6 +125,11 @@ def check_data(data: DataOptions, source: Source) -> None:
         f"--clients is {clients}: {data.dataset} has {len(source.y_train)} training examples, "
         "at most one client an example",
     )
+    check(
+        data.split != "stratified" or source.classes > 0,
+        f"--split stratified divides each label in proportion, and the targets of {data.dataset} "
+        "are numbers: choose random",
+    )
 
 
 def check_model(training: TrainingOptions, source: Source) -> None:

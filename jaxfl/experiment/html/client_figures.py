@@ -5,7 +5,15 @@ from typing import Any
 
 import numpy as np
 
-from jaxfl.experiment.html.curves import View, listed, make_figure, make_view, plain, styles_of
+from jaxfl.experiment.html.curves import (
+    View,
+    distinct,
+    listed,
+    make_figure,
+    make_view,
+    plain,
+    styles_of,
+)
 from jaxfl.experiment.pictures.clients import Clients
 from jaxfl.experiment.pictures.drawing import MALICIOUS, MANY
 from jaxfl.experiment.pictures.graphs import OUTLINED, Graph, blocks, weights_as_drawn
@@ -101,7 +109,7 @@ def holding_view(
     counts = counts[order]
     if len(names) < len(order):
         counts = np.round(mean_counts(counts, edges), 2)
-    labels = [plain(title) for title in titles]
+    labels = distinct([plain(title) for title in titles], range(len(titles)))
     figure = make_figure("", "client")
     figure.add_heatmap(
         x=names,
@@ -175,12 +183,11 @@ def score_view(
 
 
 def _client_names(ids: np.ndarray, clients: Clients) -> list[str]:
-    """The ids of clients as the axes name them, malicious ones in red."""
+    """The names of clients as the axes show them, malicious ones in red."""
+    names = distinct([plain(clients.name(client)) for client in ids.tolist()], ids.tolist())
     return [
-        f'<span style="color:{MALICIOUS}">{client}</span>'
-        if clients.malicious[client]
-        else str(client)
-        for client in ids.tolist()
+        f'<span style="color:{MALICIOUS}">{name}</span>' if clients.malicious[client] else name
+        for client, name in zip(ids.tolist(), names, strict=True)
     ]
 
 

@@ -9,7 +9,7 @@ import numpy as np
 from jaxfl.core.errors import InputError, check
 from jaxfl.data import Source
 from jaxfl.data.federate import label_counts
-from jaxfl.experiment.config import Config, resolve
+from jaxfl.experiment.config import resolve
 from jaxfl.experiment.html import document
 from jaxfl.experiment.pictures.clients import Clients, Holdings, clients_of
 from jaxfl.experiment.pictures.drawing import shorten
@@ -62,7 +62,7 @@ def client_parts(groups: Sequence[Group], highlight: Collection[str] = ()) -> li
             if run.directory is not None and run.config is not None and run.config.clients
         }
         if runs:
-            holdings, problem = _holdings(next(iter(runs.values())).config, sources)
+            holdings, problem = _holdings(next(iter(runs.values())), sources)
             name = group.setting or "all runs"
             entries.append(GroupClients(name, group.runs, runs, holdings, problem))
     if not entries:
@@ -70,13 +70,14 @@ def client_parts(groups: Sequence[Group], highlight: Collection[str] = ()) -> li
     return [*_graphs(entries), _clients(entries, highlight)]
 
 
-def _holdings(config: Config, sources: dict[str, Source]) -> tuple[Holdings, str]:
+def _holdings(run: FinishedRun, sources: dict[str, Source]) -> tuple[Holdings, str]:
     """Who holds what in the first seed of a run, and why that is not known, if it is not.
 
     Args:
-      config: of the run.
+      run: with its config.
       sources: data sets that were loaded before; that of the run is added.
     """
+    config = run.config
     place = repr((config.dataset, config.data_dir, config.merge_test))
     try:
         resolved = resolve(config, sources.get(place))
@@ -84,13 +85,16 @@ def _holdings(config: Config, sources: dict[str, Source]) -> tuple[Holdings, str
         parts = assign(resolved.config, source)
     except InputError as error:  # the data set is not on this machine, for example
         order = np.arange(config.clients or 0)
-        clients = Clients(order, np.zeros((len(order), 4)), "", None, malicious(config))
+        colours = np.zeros((len(order), 4))
+        names = tuple(run.names)
+        clients = Clients(order, colours, "", None, malicious(config), names)
         return Holdings(clients, None, []), str(error)
     groups = true_groups(resolved.config, source)
     clients = clients_of(source, parts, groups, malicious(resolved.config))
     counts = label_counts(source, parts)
     kind = "" if source.classes else "tenth "
-    names = [f"{kind}{number}" for number in range(counts.shape[1])]
+    numbers = [f"{kind}{number}" for number in range(counts.shape[1])]
+    names = list(source.class_names) or numbers
     return Holdings(clients, counts, names), ""
 
 
@@ -233,7 +237,10 @@ def _table(scores: dict[str, np.ndarray], holdings: Holdings, measure: Measure) 
     titles += [] if counts is None else ["examples", "labels"]
     rows = []
     for client in holdings.clients.order.tolist()[:ROWS]:
-        row = [str(client), *([str(groups[client])] if groups is not None else [])]
+        row = [
+            holdings.clients.name(client),
+            *([str(groups[client])] if groups is not None else []),
+        ]
         if counts is not None:
             labels = [holdings.labels[label] for label in np.flatnonzero(counts[client])]
             row += [str(counts[client].sum()), shorten(" ".join(labels), 40)]

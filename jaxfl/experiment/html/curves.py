@@ -5,6 +5,7 @@ the data of each step. Colours are those of the pictures; the page adapts them t
 """
 
 import json
+from collections import Counter
 from collections.abc import Collection, Sequence
 from html import escape
 from typing import Any
@@ -238,6 +239,24 @@ def search_views(trials: Sequence[TrialEntry]) -> list[View]:
 def plain(text: str) -> str:
     """The text as plotly shows it letter by letter: no tags, and not too long for a legend."""
     return escape(shorten(text, 48), quote=False)
+
+
+def distinct(names: list[str], numbers: Sequence[int]) -> list[str]:
+    """The names, with a number behind those that are the same: an axis would unite them.
+
+    Args:
+      names: as an axis shows them.
+      numbers: of what they name.
+
+    Example:
+      >>> distinct(["north...east", "west", "north...east"], [4, 7, 9])
+      ['north...east (4)', 'west', 'north...east (9)']
+    """
+    counts = Counter(names)
+    return [
+        f"{name} ({number})" if counts[name] > 1 else name
+        for name, number in zip(names, numbers, strict=True)
+    ]
 
 
 def make_figure(title: str, below: str) -> go.Figure:

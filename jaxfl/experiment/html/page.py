@@ -193,8 +193,10 @@ def _provenance(runs: Runs) -> dict[str, dict[str, str]]:
             one["uploads that arrived"] = str(summary["reported"])
             one["uploads lost"] = str(summary["lost"])
         if diverged := summary.get("diverged"):
+            names = summary.get("clients", [])
             one["rounds without a finite update"] = ", ".join(
-                f"client {client}: {rounds}" for client, rounds in diverged.items()
+                f"{names[int(client)] if names else f'client {client}'}: {rounds}"
+                for client, rounds in diverged.items()
             )
         columns[label] = one
     return columns

@@ -7,7 +7,8 @@ import numpy as np
 from jaxfl.data import Source
 from jaxfl.data.federate import group_order, label_counts
 from jaxfl.data.skews import Parts
-from jaxfl.experiment.pictures.drawing import LABELS
+from jaxfl.data.source import client_names
+from jaxfl.experiment.pictures.drawing import LABELS, shorten
 
 
 @dataclass(frozen=True)
@@ -19,6 +20,11 @@ class Clients:
     meaning: str  # of the colours
     groups: np.ndarray | None  # the true group of each id [C]; None where there are no groups
     malicious: np.ndarray  # [C], of each id
+    names: tuple[str, ...] = ()  # of each id [C]; empty where the clients have no names
+
+    def name(self, client: int, longest: int = 1000) -> str:
+        """How pictures call a client: by its name, or by its id."""
+        return shorten(self.names[client], longest) if self.names else str(client)
 
     def sort(self, ids: np.ndarray) -> np.ndarray:
         """The places in `ids` in the order in which the clients are drawn."""
@@ -50,16 +56,18 @@ def clients_of(
       malicious: which clients attack [C].
     """
     malicious = np.zeros(len(parts), bool) if malicious is None else malicious
+    names = client_names(source, parts)
     counts = label_counts(source, parts)
     place = np.argsort(group_order(counts))
     if groups is None:
         shade = counts @ np.arange(counts.shape[1]) / np.maximum(counts.sum(axis=1), 1)
         shade = shade / max(counts.shape[1] - 1, 1)
         order = np.lexsort((place, malicious))
-        return Clients(order, LABELS(0.05 + 0.9 * shade), "labels held", None, malicious)
+        colours = LABELS(0.05 + 0.9 * shade)
+        return Clients(order, colours, "labels held", None, malicious, names)
     # A group stands where the first of its clients stands.
     first = np.array([place[groups == group].min() for group in range(groups.max() + 1)])
     rank = np.argsort(np.argsort(first))[groups]
     order = np.lexsort((place, rank, malicious))
     colours = LABELS(0.08 + 0.84 * rank / max(rank.max(), 1))
-    return Clients(order, colours, "group of clients", groups, malicious)
+    return Clients(order, colours, "group of clients", groups, malicious, names)

@@ -18,6 +18,8 @@ from jaxfl.experiment.pictures.network import CROWD, draw_network, draw_network_
 # pixels, and in those of a comparison.
 CELLS = 500
 SMALL_CELLS = 250
+# Letters of the name of a client beside its row.
+LONGEST = 20
 # The side of the smallest group with an outline, as a part of the matrix.
 OUTLINED = 0.01
 
@@ -102,10 +104,13 @@ def _draw_matrix(
     panel.title.set_fontsize(12 if size == 1 else 10)
     if len(ids) <= MANY:
         size = 8 if len(ids) <= 20 else 6
-        panel.set_xticks(range(len(ids)), ids, fontsize=size, rotation=90 if len(ids) > 20 else 0)
-        panel.set_yticks(range(len(ids)), ids, fontsize=size)
-        for label in (*panel.get_xticklabels(), *panel.get_yticklabels()):
-            label.set_color(MALICIOUS if clients.malicious[int(label.get_text())] else "black")
+        names = [literal(clients.name(client, LONGEST)) for client in ids.tolist()]
+        upright = len(ids) > 20 or any(len(name) > 4 for name in names)
+        panel.set_xticks(range(len(ids)), names, fontsize=size, rotation=90 if upright else 0)
+        panel.set_yticks(range(len(ids)), names, fontsize=size)
+        for labels in (panel.get_xticklabels(), panel.get_yticklabels()):
+            for label, client in zip(labels, ids, strict=True):
+                label.set_color(MALICIOUS if clients.malicious[client] else "black")
     else:
         panel.set(xlabel="sender (clients ordered by group)", ylabel="receiver")
         panel.set_xticks([])

@@ -5,12 +5,13 @@ from matplotlib.axes import Axes
 from matplotlib.patches import FancyArrowPatch
 
 from jaxfl.experiment.pictures.clients import Clients
-from jaxfl.experiment.pictures.drawing import MALICIOUS, MANY
+from jaxfl.experiment.pictures.drawing import MALICIOUS, MANY, literal
 from jaxfl.experiment.pictures.neighbours import bin_edges, mean_weights
 
 FEW = 12  # of more clients, the network shows only the strongest senders of each receiver
 STRONGEST = 3
 CROWD = 200  # of more clients, the network has a node for each group
+LONGEST = 12  # letters of a name on a node
 NODES = 60  # groups at most that have nodes
 PARTS = 40  # nodes where there are more groups, or none
 
@@ -45,8 +46,12 @@ def draw_network(panel: Axes, weights: np.ndarray, ids: np.ndarray, clients: Cli
     widths = np.where(clients.malicious[ids], 2.5, 1.0) * (1 if count <= MANY else 0.5)
     _draw_nodes(panel, points, radius, colours, rims, widths)
     if count <= MANY:
-        names = [str(client) for client in ids]
-        _write_names(panel, points, names, colours, 9.0 if few else 6.5)
+        names = [literal(clients.name(client, LONGEST)) for client in ids.tolist()]
+        size = 9.0 if few else 6.5
+        if clients.names:
+            # A name is wider than its node.
+            size *= min(1.0, 5 / max(map(len, names)))
+        _write_names(panel, points, names, colours, size)
     rim = ", red rim: malicious" if clients.malicious.any() else ""
     what = "arrows: sender to receiver" if few else f"the {STRONGEST} strongest senders of each"
     _finish(panel, f"who learns from whom ({what})\ncolour: {clients.meaning}{rim}")
@@ -174,7 +179,7 @@ def _write_names(
 
 def _finish(panel: Axes, title: str) -> None:
     """The title and the limits of a network."""
-    panel.set(title=title, xlim=(-1.1, 1.1), ylim=(-1.1, 1.1), aspect="equal")
+    panel.set(title=title, xlim=(-1.2, 1.2), ylim=(-1.2, 1.2), aspect="equal")
     panel.title.set_fontsize(10)
     panel.axis("off")
 

@@ -8,10 +8,13 @@ from matplotlib.ticker import MaxNLocator
 from jaxfl.data import Source
 from jaxfl.data.federate import group_order, label_counts
 from jaxfl.data.skews import Parts
-from jaxfl.experiment.pictures.drawing import LABELS, MANY, canvas, literal
+from jaxfl.data.source import client_names
+from jaxfl.experiment.pictures.drawing import LABELS, MANY, canvas, literal, shorten
 from jaxfl.experiment.pictures.neighbours import bin_edges, mean_counts
 
 DISCS = 300  # clients at most whose discs can be seen
+LONGEST = 20  # letters of a name
+NAMED = 20  # labels at most that have names
 CELLS = 500  # columns at most, of more clients
 
 
@@ -30,6 +33,8 @@ def draw_partition(source: Source, parts: Parts, title: str) -> Figure:
     order = group_order(counts)
     counts = counts[order]
     clients, classes = counts.shape
+    given = client_names(source, parts)
+    names = [literal(shorten(given[one], LONGEST)) if given else str(one) for one in order]
     figure, (panel, bars) = canvas(2, width=5.5, height=4.4)
     if clients <= DISCS:
         _draw_discs(panel, counts)
@@ -55,10 +60,14 @@ def draw_partition(source: Source, parts: Parts, title: str) -> Figure:
         bars.set(xlabel="client, ordered by labels", title=f"examples ({of})")
     panel.set(xlabel=bars.get_xlabel(), ylabel="label", ylim=(-0.7, classes - 0.3))
     panel.yaxis.set_major_locator(MaxNLocator(nbins=20, integer=True))
+    if source.class_names and classes <= NAMED:
+        labels = [literal(shorten(name, LONGEST)) for name in source.class_names]
+        panel.set_yticks(range(classes), labels, fontsize=8)
     for axis in (panel, bars):
         axis.set_xlim(-0.7, clients - 0.3)
         if clients <= MANY:
-            axis.set_xticks(range(clients), order, fontsize=8, rotation=90 if clients > 20 else 0)
+            upright = clients > 20 or any(len(name) > 4 for name in names)
+            axis.set_xticks(range(clients), names, fontsize=8, rotation=90 if upright else 0)
     figure.suptitle(literal(title), fontsize=9)
     return figure
 

@@ -30,6 +30,7 @@ from jaxfl.core.types import (
 )
 from jaxfl.data import Source
 from jaxfl.data.augment import AUGMENTATIONS
+from jaxfl.data.source import client_names
 from jaxfl.experiment.config import Config, Resolved, Setting, devices_of
 from jaxfl.experiment.config.hints import value_of
 from jaxfl.experiment.privacy.audit import audit
@@ -89,6 +90,12 @@ class Built:
     def clients(self) -> int:
         """The number of clients."""
         return value_of(self.config.clients)
+
+    @cached_property
+    def client_names(self) -> tuple[str, ...]:
+        """The names of the clients; none where they have no names, or others in each seed."""
+        names = {client_names(self.data.source, parts) for parts in self.data.parts}
+        return names.pop() if len(names) == 1 else ()
 
     @cached_property
     def devices(self) -> int:

@@ -106,9 +106,12 @@ def divide(options: DataOptions, source: Source, place: int = 0) -> Parts:
     """The rows that the partition gives each client, of which it may hold the first alone."""
     partition = PARTITIONS[value_of(options.partition)]
     fields = {field.name for field in dataclasses.fields(options)} - {"clients", "seed"}
-    names = fields & set(inspect.signature(partition).parameters)
+    parameters = set(inspect.signature(partition).parameters)
+    names = fields & parameters
     by = source.owners if options.partition in OWNED else source.y_train
     arguments = {name: getattr(options, name) for name in names}
+    if "names" in parameters and options.partition in OWNED:
+        arguments["names"] = source.owner_names
     return partition(by, options.clients, seed_of_data(options, place), **arguments)
 
 
@@ -195,6 +198,8 @@ def origin_of(setting: Setting, source: Source) -> dict[str, Any]:
         names += ["attack", "attack_ratio", "attack_seed", "malicious"]
     options = {name: getattr(setting, name) for name in names} | {"seed": seed_of_data(setting)}
     arrays = [source.x_train, source.y_train, source.x_test, source.y_test]
+    if options["split"] is None:
+        del options["split"]  # an earlier version knew no other
     return {name: list(v) if isinstance(v, tuple) else v for name, v in options.items()} | {
         "examples": digest_arrays([x for x in arrays if x is not None])
     }
@@ -222,7 +227,8 @@ def make_federation(source: Source, parts: list[Parts], options: DataOptions) ->
 
     The seeds share their training examples, unless a concept changes them or most are left out.
     """
-    arguments = {name: getattr(options, name) for name in ("val", "own", "test", "feedback")}
+    names = ("val", "own", "test", "feedback", "split")
+    arguments = {name: getattr(options, name) for name in names}
     if options.concept is None and len(parts) > 1:
         # One array, which the federations of all seeds share.
         source = source._replace(x_train=jax.device_put(source.x_train))

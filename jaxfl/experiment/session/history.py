@@ -121,6 +121,7 @@ class History:
         self.timing = built.timing
         self.elapsed = np.zeros(self.seeds.count)  # virtual time of each seed
         self.inputs = inputs_of(built.data.source)
+        self.names = built.client_names
         self.malicious, self.unseen = built.malicious, built.unseen
         self.groups = built.groups
         self.devices = built.devices
@@ -283,6 +284,8 @@ class History:
             "devices": self.devices,
             "versions": versions(),
         }
+        if self.names:
+            summary["clients"] = list(self.names)
         if "unseen" in last:
             summary["unseen"] = last["unseen"]
         if "graph" in last:

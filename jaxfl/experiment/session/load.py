@@ -5,23 +5,30 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import jax
 import numpy as np
 
 from jaxfl.algorithms import ALGORITHMS
-from jaxfl.core.errors import InputError, check
+from jaxfl.core.errors import InputError, check, did_you_mean
 from jaxfl.core.ragged import is_ragged
-from jaxfl.core.types import Algorithm, Dataset, Params
+from jaxfl.core.types import Algorithm, Dataset, Params, Pool
+from jaxfl.data.table.schema import Schema, from_json
 from jaxfl.experiment.config import Config, load_config, resolve
 from jaxfl.experiment.session.build import make_task
-from jaxfl.experiment.session.clients import gather
+from jaxfl.experiment.session.clients import Data, gather
 from jaxfl.experiment.session.model_inputs import check_inputs, source_of
 from jaxfl.experiment.session.models import Which, read_models
 from jaxfl.experiment.session.seeds import Seeds
-from jaxfl.experiment.store.files import read_arrays
-from jaxfl.experiment.store.records import Inputs, Summary, read_lines, read_summary
+from jaxfl.experiment.store.files import INPUTS, read_arrays
+from jaxfl.experiment.store.records import (
+    Inputs,
+    Summary,
+    read_digests,
+    read_lines,
+    read_summary,
+)
 
 
 def load(directory: Path | str) -> "FinishedRun":
@@ -126,13 +133,42 @@ class FinishedRun:
         """
         return read_models(self.directory, "best")
 
+    @property
+    def names(self) -> list[str]:
+        """The names of the clients, in the order of their ids; none if they have no names."""
+        return self.summary.get("clients", [])
+
+    @property
+    def class_names(self) -> list[str]:
+        """The names of the labels 0, 1, ...; none if they have no names."""
+        return self._inputs.get("class_names", [])
+
+    def client_id(self, client: int | str) -> int:
+        """The id of a client, which may be given by its name.
+
+        Raises:
+          InputError: there is no such client.
+        """
+        count = self.config.clients or 0
+        is_name = isinstance(client, str)
+        expected = f"expected an id from 0 to {count - 1}"
+        if self.names:
+            expected += f", or one of the names {', '.join(self.names[:20])}"
+        if is_name:
+            expected = did_you_mean(client, self.names) or expected
+        check(
+            client in self.names if is_name else 0 <= client < count,
+            f"client is {client:.60}: {expected}" if is_name else f"client is {client}: {expected}",
+        )
+        return self.names.index(client) if is_name else int(client)
+
     def scores(
-        self, client: int, x: np.ndarray, *, which: Which = "last", seed: int | None = None
+        self, client: int | str, x: np.ndarray, *, which: Which = "last", seed: int | None = None
     ) -> np.ndarray:
         """What the model of a client says of the inputs: logits [B, classes], or numbers [B, 1].
 
         Args:
-          client: its id, from 0.
+          client: its id, from 0, or its name.
           x: inputs [B, ...] as the data set of the run has them, before any scaling.
           which: the models of the last round, or those with the best validation scores.
           seed: of the run, if it has several; the first if not given.
@@ -143,18 +179,7 @@ class FinishedRun:
         """
         models = {"last": lambda: self.models, "best": lambda: self.best_models}
         check(which in models, f"which is {which!r}: expected one of last, best")
-        count = self.config.clients or 0
-        check(
-            0 <= client < count,
-            f"client is {client}: expected an id from 0 to {count - 1}",
-        )
-        seeds = Seeds(self.config.seed, self.config.seeds)
-        number = seeds.first if seed is None else seed
-        check(
-            number in seeds.numbers,
-            f"seed is {number}: expected one of {', '.join(map(str, seeds.numbers))}",
-        )
-        place = (number - seeds.first, client) if seeds.count > 1 else (client,)
+        place = self._place(self.client_id(client), seed)
         x = check_inputs(x, self._inputs)
         model = jax.tree.map(lambda leaf: leaf[place], models[which]())
         if self._algorithm.recall is not None:
@@ -162,14 +187,111 @@ class FinishedRun:
         return np.asarray(self._apply(model, x))
 
     def predict(
-        self, client: int, x: np.ndarray, *, which: Which = "last", seed: int | None = None
+        self,
+        client: int | str,
+        x: np.ndarray,
+        *,
+        which: Which = "last",
+        seed: int | None = None,
+        proba: bool = False,
     ) -> np.ndarray:
         """The labels that the model of a client predicts [B], or the numbers if these are targets.
 
-        Arguments and errors are those of `scores`.
+        Other arguments and errors are those of `scores`.
+
+        Args:
+          client: its id, from 0, or its name.
+          x: inputs [B, ...].
+          which: the models of the last round, or the best.
+          seed: of the run.
+          proba: return the probability of each label instead [B, classes]: the softmax of `scores`.
+
+        Raises:
+          InputError: as `scores`, or probabilities of numbers are asked for.
         """
+        check(
+            not proba or self._inputs["classes"] > 0,
+            f"the targets of {self.directory} are numbers, which have no probabilities: leave out "
+            "proba (--proba)",
+        )
         scores = self.scores(client, x, which=which, seed=seed)
+        if proba:
+            exponentials = np.exp(scores - scores.max(axis=-1, keepdims=True))
+            return exponentials / exponentials.sum(axis=-1, keepdims=True)
         return scores.argmax(axis=-1) if self._inputs["classes"] else scores[:, 0]
+
+    def test(self, client: int | str, *, seed: int | None = None) -> Dataset:
+        """The examples on which a client was tested, from the data set of the run.
+
+        Args:
+          client: its id, from 0, or its name.
+          seed: of the run, if it has several; the first if not given.
+
+        Returns:
+          NumPy arrays x [n, ...], y [n] and mask [n], the weight of each example in the score.
+
+        Raises:
+          InputError: there is no such client or seed, or the data set is not there or has changed
+            since the run.
+
+        Example:
+          >>> run = load("runs/digits")
+          >>> x, y, weight = run.test(3)
+          >>> x.shape[1:], len(x) == len(y), bool((weight > 0).all())
+          ((8, 8, 1), True, True)
+        """
+        place = self._place(self.client_id(client), seed)
+        digests = read_digests(self.directory / INPUTS)["data"]
+        check(
+            self._data.digest in digests,
+            f"the data set {self.config.dataset} is not what it was in the run of "
+            f"{self.directory}: its test examples are not known",
+        )
+        check(
+            self._data.stored is None,
+            f"the clients of {self.directory} are on disk: read {self.config.store} with "
+            "jaxfl.simulation.on_disk.open_federation",
+        )
+        test = self._data.federation.test
+        if isinstance(test, Pool):
+            shared = place[:-1]
+            x, y, weight = test.x[shared], test.y[shared], test.mask[place]
+            if test.groups is not None:
+                weight = weight[test.groups[shared]]
+        else:
+            x, y, weight = (leaf[place] for leaf in test)
+        counts = np.asarray(weight) > 0
+        arrays = (np.asarray(array)[counts] for array in (x, y, weight))
+        return Dataset(*cast(Any, arrays))
+
+    def _place(self, client: int, seed: int | None) -> tuple[int, ...]:
+        """Where a client stands in the arrays of the run, behind an axis of seeds if there is one.
+
+        Raises:
+          InputError: there is no such seed.
+        """
+        seeds = Seeds(self.config.seed, self.config.seeds)
+        number = seeds.first if seed is None else seed
+        check(
+            number in seeds.numbers,
+            f"seed is {number}: expected one of {', '.join(map(str, seeds.numbers))}",
+        )
+        return (number - seeds.first, client) if seeds.count > 1 else (client,)
+
+    @property
+    def schema(self) -> Schema:
+        """What the columns of a CSV file become, see `data.table.schema.inputs`.
+
+        Raises:
+          InputError: the data of the run are not of `jaxfl prepare csv`.
+        """
+        text = self._inputs.get("schema")
+        if text is None:
+            raise InputError(
+                f"the data of {self.directory} are not of jaxfl prepare csv, so that the run does "
+                "not know what the columns of a CSV file mean: give an npz file with x"
+            )
+        return from_json(text, self.directory / "summary.json")
 
     @property
     def _inputs(self) -> Inputs:
@@ -195,7 +317,11 @@ class FinishedRun:
 
     @cached_property
     def _train(self) -> Dataset:
-        return gather(resolve(self.config)).federation.train
+        return self._data.federation.train
+
+    @cached_property
+    def _data(self) -> Data:
+        return gather(resolve(self.config))
 
 
 def _flat(line: Mapping[str, Any], above: str = "") -> dict[str, float | int]:

@@ -10,7 +10,7 @@ from jaxfl.experiment.store.records import Inputs
 def inputs_of(source: Source) -> Inputs:
     """What a model takes and predicts, as JSON."""
     examples = source.x_train
-    return {
+    inputs: Inputs = {
         "shape": list(examples.shape[1:]),
         "dtype": str(examples.dtype),
         "classes": int(source.classes),
@@ -18,6 +18,11 @@ def inputs_of(source: Source) -> Inputs:
         "shift": _json_value(source.shift),
         "vocabulary": list(source.vocabulary),
     }
+    if source.class_names:
+        inputs["class_names"] = list(source.class_names)
+    if source.schema:
+        inputs["schema"] = source.schema
+    return inputs
 
 
 def _json_value(value: float | tuple[float, ...]) -> float | list[float]:

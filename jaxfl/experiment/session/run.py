@@ -268,7 +268,9 @@ def _warn_of_one_label(built: Built, history: History) -> None:
 def _check_convergence(config: Config, history: History, number: int) -> None:
     """Raises `Diverged` if a client was left out by round `number` and the config says to stop."""
     if config.fail_on_divergence and history.diverged:
-        ids = ", ".join(map(str, sorted(history.diverged)))
+        ids = ", ".join(
+            history.names[one] if history.names else str(one) for one in sorted(history.diverged)
+        )
         raise Diverged(
             f"an update of client {ids} was not finite, by round {number}: lower --lr, or leave "
             "out --fail-on-divergence to go on without such updates"

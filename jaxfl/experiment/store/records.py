@@ -37,6 +37,9 @@ class Inputs(TypedDict):
     scale: float | list[float]  # models see (x - shift) / scale
     shift: float | list[float]
     vocabulary: list[int]  # number of ids in x, if these are ids
+    class_names: NotRequired[list[str]]
+    # of data of `jaxfl prepare csv`: what a CSV file becomes, see `data.table.schema`
+    schema: NotRequired[str]
 
 
 class Amounts(TypedDict):
@@ -93,6 +96,7 @@ class Summary(RunName, TimedStatistics, Traffic):
     diverged: NotRequired[dict[str, int]]  # id of a client -> rounds that it was left out of
     privacy: NotRequired[Privacy]
     inputs: NotRequired[Inputs]
+    clients: NotRequired[list[str]]  # the names of the clients, if they have some
     devices: NotRequired[int]
     versions: NotRequired[dict[str, str]]
 

@@ -95,6 +95,20 @@ def test_no_two_nodes_of_a_network_touch(groups):
     assert np.abs(points).max() <= 1 + 1e-9
 
 
+@pytest.mark.parametrize("count", [4, CLIENTS])
+def test_no_node_is_cut_off_at_the_edge(count):
+    graph = graphs.Graph({"weights": np.eye(count)}, np.arange(count))
+    figure = graphs.draw_graph(graph, clients_of(SOURCE, PARTS[:count]), "")
+    figure.canvas.draw()
+    panel = figure.axes[1]
+    (nodes,) = panel.collections
+    pixels = figure.dpi / 72  # of a point
+    radius = pixels * (np.sqrt(nodes.get_sizes()[0]) + nodes.get_linewidths()[0]) / 2
+    places = panel.transData.transform(nodes.get_offsets())
+    assert (places.min(axis=0) - radius > panel.bbox.min).all()
+    assert (places.max(axis=0) + radius < panel.bbox.max).all()
+
+
 def test_the_pictures_of_the_rounds_are_one_that_moves():
     clients = clients_of(SOURCE, PARTS)
     config = Config(algorithm="pfedgraph", clients=CLIENTS)

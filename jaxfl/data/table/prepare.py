@@ -1,0 +1,180 @@
+"""Turns the CSV files of sites into one `NAME.npz`, with what its columns became beside it."""
+
+import os
+import re
+from collections import Counter
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from jaxfl.core.errors import check, warn
+from jaxfl.core.options import checked
+from jaxfl.data.arrays import from_arrays
+from jaxfl.data.published.recipes import RECIPES, file_stem
+from jaxfl.data.table.fit import Choices, fit, in_order, warn_of_case, warn_of_ids
+from jaxfl.data.table.read import Decimal, Sheet, check_column, check_columns, read_sheet
+from jaxfl.data.table.schema import (
+    MISSING,
+    Schema,
+    inputs,
+    is_missing,
+    targets,
+    to_json,
+    word_of,
+)
+from jaxfl.data.write import new_folder, write_npz, write_utf8
+
+NAME = re.compile(r"\w[\w.,=+-]*")
+SMALL = 10  # rows; a natural partition leaves out smaller owners by default
+
+
+class Prepared(NamedTuple):
+    """What has become of CSV files."""
+
+    file: Path  # NAME.npz
+    schema: Schema
+    sites: dict[str, int]  # how many rows each has
+    columns: dict[str, str]  # what each column became, in words
+
+
+@checked
+def prepare_csv(
+    files: Sequence[Path],
+    directory: str | os.PathLike,
+    choices: Choices,
+    *,
+    name: str | None = None,
+    columns: Sequence[str] = (),
+    encoding: str = "utf-8",
+    decimal: Decimal = ".",
+    overwrite: bool = False,
+) -> Prepared:
+    """Writes `directory/NAME.npz`, and `NAME.json` with what each column became.
+
+    The npz holds `x_train y_train owners`, the names `owner_names class_names feature_names`, and
+    in `schema` the content of NAME.json, so that the two cannot part. The sites, owners of the
+    rows, are numbered in the order of their names.
+
+    Args:
+      files: a CSV file for each site, or with `choices.owner` any CSV files.
+      directory: the data folder; made if it does not exist.
+      choices: what the user says of the columns.
+      name: of the data set; that of the folder of the files, or of the file, if None.
+      columns: names of the columns, if the files do not begin with them.
+      encoding: of the files.
+      decimal: "," where 12,5 is a number.
+      overwrite: replace a data set of this name.
+
+    Raises:
+      InputError: a file or a column is not what a model can learn from, the name is taken, or the
+        files cannot be written.
+    """
+    check(
+        len(files) > 0,
+        "no CSV file to read: name those of the sites, as in jaxfl prepare csv sites/*.csv",
+    )
+    if name is None:
+        name = _common_name(files)
+    check(
+        NAME.fullmatch(name) is not None,
+        f"{name!r:.60} is no name of a data set: give one of letters, digits, - and _ (--name)",
+    )
+    check(
+        name not in {"digits", *map(file_stem, RECIPES)},
+        f"{name} is the name of a published data set: give yours another one (--name)",
+    )
+    target = Path(directory) / f"{name}.npz"
+    for file in (target, target.with_suffix(".json")):
+        check(
+            overwrite or not os.path.lexists(file),
+            f"{file} exists: choose another --name, or add --overwrite",
+        )
+    sheets = [read_sheet(file, columns, encoding, decimal) for file in files]
+    needed = (choices.target, choices.id, choices.owner)
+    check_columns(sheets, [one for one in choices.leave_out if one not in needed])
+    owners = _owners(sheets, choices.owner, (*MISSING, *choices.missing))
+    schema, words = fit(sheets, choices)
+    counts = Counter(owners)
+    sites = {site: counts[site] for site in in_order(counts)}
+    _warn_of_sites(sites)
+    if choices.id is not None:
+        ids = [cell for sheet in sheets for cell in sheet.columns[choices.id]]
+        warn_of_ids(ids, owners, choices.id)
+    number = {site: place for place, site in enumerate(sites)}
+    arrays: dict[str, Any] = {
+        "x_train": np.concatenate([inputs(schema, sheet) for sheet in sheets]),
+        "y_train": np.concatenate([_targets(schema, sheet) for sheet in sheets]),
+        "owners": np.array([number[site] for site in owners], np.int32),
+        "owner_names": np.array(list(sites), str),
+        "feature_names": np.array(schema.features, str),
+    }
+    if schema.target.classes:
+        arrays["class_names"] = np.array(schema.target.classes, str)
+    from_arrays(**arrays, name=f"data set {name}")  # refuses names that no reader would take
+    arrays["schema"] = np.array(to_json(schema))
+    with new_folder(target.parent):
+        write_utf8(target.with_suffix(".json"), to_json(schema) + "\n")
+        write_npz(target, arrays)
+    return Prepared(target, schema, sites, words)
+
+
+def _targets(schema: Schema, sheet: Sheet) -> np.ndarray:
+    values = targets(schema, sheet)
+    if values is None:
+        raise ValueError("fit has seen the target")
+    return values
+
+
+def _common_name(files: Sequence[Path]) -> str:
+    """The name of the folder of several files, or that of a single file."""
+    if len(files) == 1:
+        return files[0].stem
+    folder = os.path.commonpath([file.absolute().parent for file in files])
+    return Path(folder).name or "sites"
+
+
+def _owners(sheets: Sequence[Sheet], owner: str | None, missing: tuple[str, ...]) -> list[str]:
+    """The site of each row: by a column, or by the names of the files, or else of their folders.
+
+    Raises:
+      InputError: a row names no site, or two files have one name.
+    """
+    if owner is not None:
+        check_column("--owner", owner, sheets[0].columns)
+        for sheet in sheets:
+            cells = sheet.columns[owner]
+            empty = [row for row, cell in enumerate(cells) if is_missing(cell, missing)]
+            check(
+                not empty,
+                f"the site {owner} is missing in {sheet.place(empty[0]) if empty else ''}: name "
+                "the site of each row",
+            )
+        return [word_of(cell) for sheet in sheets for cell in sheet.columns[owner]]
+    names = [sheet.file.stem for sheet in sheets]
+    if len(sheets) > 1 and len(set(names)) == 1:
+        names = [sheet.file.absolute().parent.name for sheet in sheets]
+    twice = [name for name, count in Counter(names).items() if count > 1]
+    check(
+        not twice,
+        f"two files would be the site {', '.join(twice[:1])}: give each file a name of its own, "
+        "or say with --owner COLUMN whose each row is",
+    )
+    return [name for name, sheet in zip(names, sheets, strict=True) for _ in sheet.lines]
+
+
+def _warn_of_sites(sites: dict[str, int]) -> None:
+    """Warns of a single site, of small ones and of names that are almost the same."""
+    warn_of_case("two sites have the names", list(sites))
+    if len(sites) == 1:
+        warn(
+            f"all rows are of one site, {next(iter(sites))}: give a file for each site, or say "
+            "with --owner COLUMN whose each row is"
+        )
+    small = [f"{site} ({rows})" for site, rows in sites.items() if rows < SMALL]
+    if small:
+        warn(
+            f"{len(small)} of {len(sites)} sites have fewer than {SMALL} rows: "
+            f"{', '.join(small[:8])}; a run leaves them out, unless --smallest 1 keeps them"
+        )

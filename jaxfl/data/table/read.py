@@ -1,0 +1,197 @@
+"""A CSV file as text: which file is one, and what each row holds."""
+
+import csv
+import io
+import re
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Literal, NamedTuple
+
+from jaxfl.core.errors import InputError, check, did_you_mean
+from jaxfl.core.options import checked
+
+SEPARATORS = {",": "comma", ";": "semicolon", "\t": "tab", "|": "bar"}
+NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?", re.ASCII)
+COMMA = re.compile(r"[+-]?\d+,\d+", re.ASCII)
+# With decimal commas a point may divide thousands, so that 1.234 may be either number.
+THOUSANDS = re.compile(r"[+-]?\d{1,3}(\.\d{3})+(,\d+)?", re.ASCII)
+Decimal = Literal[".", ","]
+
+
+class Sheet(NamedTuple):
+    """The cells of a CSV file as text, without spaces around it."""
+
+    file: Path
+    columns: dict[str, list[str]]  # by the name of the column, a cell a row
+    lines: list[int]  # of the file, where each row begins
+
+    def place(self, row: int) -> str:
+        """Where a row stands: "line 3 of sites/north.csv"."""
+        return f"line {self.lines[row]} of {self.file}"
+
+
+@checked
+def read_sheet(
+    file: Path, names: Sequence[str] = (), encoding: str = "utf-8", decimal: Decimal = "."
+) -> Sheet:
+    """The rows of a CSV file, whose first line names the columns; empty rows are left out.
+
+    The separator is the comma, semicolon, tab or bar that divides the first line into most columns.
+
+    Args:
+      file: to read.
+      names: of the columns, for a file whose first line is a row of data.
+      encoding: of its text.
+      decimal: "," where 12,5 is a number; it becomes 12.5.
+
+    Raises:
+      InputError: the file is missing, empty or no CSV file in this encoding, columns have no names
+        or the same, or a number has a point where numbers have commas.
+    """
+    text = _text(file, encoding)
+    first = next((line for line in text.splitlines() if line.strip()), "")
+    # Those within quotes divide nothing.
+    separator = max(SEPARATORS, key=re.sub(r'"[^"]*"', "", first).count)
+    rows, lines = _rows(file, text, separator)
+    check(
+        len(rows) > 0,
+        f"{file} is empty: expected a line with the names of the columns, and rows below it",
+    )
+    if names:
+        header = list(names)
+    else:
+        header, rows, lines = rows[0], rows[1:], lines[1:]
+    _check_names(file, header, given=bool(names))
+    check(len(rows) > 0, f"{file} has the names of columns and no row below them: remove the file")
+    for row, line in zip(rows, lines, strict=True):
+        check(
+            len(row) == len(header),
+            f"line {line} of {file} has {len(row)} cells, and the columns are {len(header)}, "
+            f"divided by a {SEPARATORS[separator]}: correct the line; a text that holds the "
+            'separator stands in quotes (")',
+        )
+    if decimal == ",":
+        rows = [
+            [_with_point(cell, file, line) for cell in row]
+            for row, line in zip(rows, lines, strict=True)
+        ]
+    cells = [[row[place] for row in rows] for place in range(len(header))]
+    return Sheet(file, dict(zip(header, cells, strict=True)), lines)
+
+
+def check_columns(sheets: Sequence[Sheet], leave_out: Sequence[str] = ()) -> None:
+    """Raises an `InputError` unless all files have the same columns, in whatever order.
+
+    Args:
+      sheets: the files.
+      leave_out: columns that some files may lack.
+    """
+    expected = set(sheets[0].columns) - set(leave_out)
+    for sheet in sheets[1:]:
+        names = set(sheet.columns) - set(leave_out)
+        lacks = _names("lacks", [name for name in sheets[0].columns if name in expected - names])
+        other = _names("has", [name for name in sheet.columns if name in names - expected])
+        check(
+            names == expected,
+            f"{sheet.file} {' and '.join(filter(None, [lacks, other]))}, unlike "
+            f"{sheets[0].file}: give all files the same columns, an empty one where a site has "
+            "measured nothing, or leave a column out of all (--leave-out COLUMN)",
+        )
+
+
+def check_column(option: str, name: str, columns: Sequence[str] | dict[str, list[str]]) -> None:
+    """Raises an `InputError`, which names the option, unless there is such a column."""
+    hint = did_you_mean(name, columns) or f"the columns are {_some(list(columns))}"
+    check(name in columns, f"{option} {name}: there is no such column, {hint}")
+
+
+def _text(file: Path, encoding: str) -> str:
+    """The content of a file as text."""
+    try:
+        content = file.read_bytes()
+    except OSError as error:
+        hint = "name the files of the sites, as in sites/*.csv"
+        raise InputError(f"cannot read {file} ({error.strerror}): {hint}") from error
+    check(
+        not content.startswith(b"PK\x03\x04"),
+        f"{file} is a workbook or an archive, no text: save it as CSV (UTF-8)",
+    )
+    wide = content.startswith((b"\xff\xfe", b"\xfe\xff"))
+    # The mark that a spreadsheet writes before UTF-8 belongs to no name of a column.
+    plain = encoding.lower().replace("_", "-") in ("utf-8", "utf8")
+    try:
+        text = content.decode("utf-8-sig" if plain else encoding)
+    except LookupError as error:
+        raise InputError(
+            f"--encoding {encoding} is none that Python knows: expected utf-8, latin-1, cp1252 or "
+            "utf-16, for example"
+        ) from error
+    except UnicodeError as error:
+        start = error.start if isinstance(error, UnicodeDecodeError) else 0
+        others = "utf-16" if wide else "latin-1 or cp1252"
+        raise InputError(
+            f"line {content[:start].count(10) + 1} of {file} is not {encoding}: save the file as "
+            f"UTF-8, or say which encoding it has, as --encoding {others}"
+        ) from error
+    check("\0" not in text, f"{file} holds bytes that are no text: save it as CSV (UTF-8)")
+    return text
+
+
+def _rows(file: Path, text: str, separator: str) -> tuple[list[list[str]], list[int]]:
+    """The cells of each row that is not empty, and the line where it begins."""
+    reader = csv.reader(
+        io.StringIO(text, newline=""), delimiter=separator, strict=True, skipinitialspace=True
+    )
+    rows = []
+    lines = []
+    start = 1
+    try:
+        for row in reader:
+            cells = [cell.strip() for cell in row]
+            if any(cells):
+                rows.append(cells)
+                lines.append(start)
+            start = reader.line_num + 1
+    except csv.Error as error:
+        raise InputError(
+            f'the row at line {start} of {file} has a quote (") that does not end where its cell '
+            f"ends ({error}): close it, or write it twice where it belongs to the text"
+        ) from error
+    return rows, lines
+
+
+def _with_point(cell: str, file: Path, line: int) -> str:
+    """The cell, with a decimal point if it is a number with a decimal comma."""
+    check(
+        THOUSANDS.fullmatch(cell) is None,
+        f"line {line} of {file} has {cell!r:.40}, and with --decimal , a point may divide "
+        "thousands: write the number without a point",
+    )
+    return cell.replace(",", ".") if COMMA.fullmatch(cell) else cell
+
+
+def _check_names(file: Path, names: Sequence[str], given: bool) -> None:
+    """Raises an `InputError` unless each column has a name of its own."""
+    check(
+        given or not any(NUMBER.fullmatch(name) for name in names),
+        f"the first line of {file} holds numbers ({_some(names)}): expected the names of the "
+        "columns there; write them above, or give them as --columns NAME NAME ...",
+    )
+    empty = [place for place, name in enumerate(names, start=1) if not name]
+    check(
+        not empty,
+        f"column {', '.join(map(str, empty[:1]))} of {file} has no name: name it, or write the "
+        "file without it (a data frame writes its row numbers there)",
+    )
+    twice = [name for name in dict.fromkeys(names) if list(names).count(name) > 1]
+    check(not twice, f"{file} has two columns {_some(twice)}: give each a name of its own")
+
+
+def _names(verb: str, names: Sequence[str]) -> str:
+    return f"{verb} {_some(names)}" if names else ""
+
+
+def _some(names: Sequence[str]) -> str:
+    """Up to eight names, and how many more there are."""
+    more = f" and {len(names) - 8} more" if len(names) > 8 else ""
+    return f"{', '.join(names[:8])}{more}"

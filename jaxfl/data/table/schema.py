@@ -1,0 +1,268 @@
+"""What each column of a table becomes: as JSON, and as the inputs of a model."""
+
+import json
+import math
+import re
+from dataclasses import asdict, dataclass
+from typing import Any, Literal
+
+import numpy as np
+
+from jaxfl.core.errors import InputError, check, warn
+from jaxfl.data.table.read import COMMA, NUMBER, Sheet, check_column
+
+# Cells that hold no value. "None" and "-" may be words of their own: `--missing` adds them.
+MISSING = ("", "?", "NA", "N/A", "n/a", "#N/A", "<NA>", "NaN", "nan", "NULL", "null")
+LARGEST = 1e30  # number that float32 still holds when it is scaled
+WHOLE = re.compile(r"([+-]?\d+)\.0*", re.ASCII)
+
+
+@dataclass(frozen=True)
+class Column:
+    """A column that models see.
+
+    A number x becomes (x - mean) / deviation, and a missing one 0, which is the mean. A category
+    becomes a feature of 0 or 1 for each word; a missing or an unknown one is 0 in all of them.
+    """
+
+    name: str
+    kind: Literal["number", "category"]
+    mean: float = 0.0
+    deviation: float = 1.0
+    words: tuple[str, ...] = ()
+    indicator: bool = False  # whether a last feature is 1 where the value is missing
+
+    @property
+    def features(self) -> list[str]:
+        """The names of its features."""
+        values = [f"{self.name}={word}" for word in self.words] or [self.name]
+        return values + [f"{self.name} missing"] * self.indicator
+
+
+@dataclass(frozen=True)
+class Target:
+    """The column to predict: one of the classes, or a number as (y - mean) / deviation."""
+
+    name: str
+    classes: tuple[str, ...] = ()
+    mean: float = 0.0
+    deviation: float = 1.0
+
+
+@dataclass(frozen=True)
+class Schema:
+    """What each column of a table becomes."""
+
+    target: Target
+    columns: tuple[Column, ...]
+    id: str = ""  # the column that names the rows
+    unused: tuple[str, ...] = ()  # columns that models do not see, that of the owners among them
+    missing: tuple[str, ...] = MISSING  # cells that hold no value
+
+    @property
+    def features(self) -> list[str]:
+        """The names of the features [F]."""
+        return [name for column in self.columns for name in column.features]
+
+
+def to_json(schema: Schema) -> str:
+    """The schema as JSON.
+
+    Example:
+      >>> schema = Schema(Target("outcome", ("alive", "died")), (Column("age", "number", 60, 12),))
+      >>> from_json(to_json(schema)) == schema
+      True
+    """
+    return json.dumps(asdict(schema), indent=1)
+
+
+def from_json(text: str, file: object = "the table") -> Schema:
+    """The schema of a JSON text.
+
+    Raises:
+      InputError: it holds none.
+
+    Example:
+      >>> from_json('{"target": 1}')
+      Traceback (most recent call last):
+      jaxfl.core.errors.InputError: the columns of the table cannot be read (...): ...
+    """
+    try:
+        value = json.loads(text)
+        target = Target(**_typed(value["target"], Target))
+        columns = tuple(Column(**_typed(one, Column)) for one in value["columns"])
+        others = {key: one for key, one in value.items() if key not in ("target", "columns")}
+        schema = Schema(target, columns, **_typed(others, Schema))
+        if not columns:
+            raise ValueError("there is none")
+        if any(one.kind == "category" and not one.words for one in columns):
+            raise ValueError("a category has no words")
+    except (
+        ValueError,
+        TypeError,
+        KeyError,
+        AttributeError,
+        OverflowError,
+        RecursionError,
+    ) as error:
+        raise InputError(
+            f"the columns of {file} cannot be read ({error!r:.80}): make it anew with jaxfl "
+            "prepare csv"
+        ) from error
+    return schema
+
+
+def _typed(value: dict[str, Any], kind: type) -> dict[str, Any]:
+    """The fields of a dataclass in a JSON object, with tuples for lists.
+
+    Raises:
+      ValueError: a value is not of the type of the field.
+    """
+    fields = {}
+    for name, one in value.items():
+        default = getattr(kind, name, "")
+        if isinstance(default, tuple):
+            right = isinstance(one, list) and all(isinstance(word, str) for word in one)
+            one = tuple(one) if right else one
+        elif isinstance(default, float):
+            right = type(one) in (int, float) and math.isfinite(one)
+            right = right and (name != "deviation" or one > 0)
+        else:
+            right = type(one) is type(default)
+        if not right:
+            raise ValueError(f"{name} is {one!r:.40}")
+        if name == "kind" and one not in ("number", "category"):
+            raise ValueError(f"kind is {one!r:.40}")
+        fields[name] = one
+    return fields
+
+
+def inputs(schema: Schema, sheet: Sheet) -> np.ndarray:
+    """The inputs of a model [N, F] float32, of the rows of a file.
+
+    Words of a category and missing values that did not occur when the schema was made are warned
+    of.
+
+    Raises:
+      InputError: a column is missing, or holds other values than numbers.
+    """
+    known = {schema.target.name, schema.id, *schema.unused, *(one.name for one in schema.columns)}
+    others = [name for name in sheet.columns if name not in known]
+    if others:
+        warn(
+            f"{sheet.file} has columns that the models do not know, which are left alone: "
+            f"{', '.join(others)}"
+        )
+    blocks = []
+    for column in schema.columns:
+        check_column(f"{sheet.file} lacks", column.name, sheet.columns)
+        cells = sheet.columns[column.name]
+        absent = np.array([is_missing(cell, schema.missing) for cell in cells])
+        if column.kind == "number":
+            values = numbers(column.name, sheet, schema.missing)
+            scaled = (values - column.mean) / column.deviation
+            blocks.append(np.where(absent, 0.0, scaled)[:, None])
+        else:
+            words = np.array([word_of(cell) for cell in cells], object)
+            blocks.append(
+                np.stack([words == word for word in column.words], axis=1) & ~absent[:, None]
+            )
+            unknown = ~absent & ~blocks[-1].any(axis=1)
+            if unknown.any():
+                some = ", ".join(f"{word!r:.40}" for word in dict.fromkeys(words[unknown][:3]))
+                warn(
+                    f"{unknown.sum()} of {len(cells)} rows of {sheet.file} have words in column "
+                    f"{column.name} that the models do not know ({some}): they count as none of "
+                    f"{', '.join(column.words[:8])}"
+                )
+        if column.indicator:
+            blocks.append(absent[:, None])
+        elif absent.any():
+            warn(
+                f"{column.name} is missing in {absent.sum()} of {len(cells)} rows of {sheet.file}, "
+                "and was missing nowhere when the models were trained: it counts as "
+                f"{'the mean' if column.kind == 'number' else 'none of its words'}"
+            )
+    return np.concatenate(blocks, axis=1).astype(np.float32)
+
+
+def targets(schema: Schema, sheet: Sheet) -> np.ndarray | None:
+    """The targets [N] of the rows of a file: int32 labels or float32 numbers; None without them.
+
+    Raises:
+      InputError: a target is missing, is no number, or is none of the classes.
+    """
+    target = schema.target
+    if target.name not in sheet.columns:
+        return None
+    cells = sheet.columns[target.name]
+    absent = [row for row, cell in enumerate(cells) if is_missing(cell, schema.missing)]
+    check(
+        not absent,
+        f"the target {target.name} is missing in {len(absent)} rows, first in "
+        f"{sheet.place(absent[0]) if absent else ''}: remove these rows",
+    )
+    if not target.classes:
+        values = numbers(target.name, sheet, schema.missing)
+        return ((values - target.mean) / target.deviation).astype(np.float32)
+    labels = {name: label for label, name in enumerate(target.classes)}
+    words = [word_of(cell) for cell in cells]
+    for row, word in enumerate(words):
+        check(
+            word in labels,
+            f"the target {target.name} is {word!r:.40} in {sheet.place(row)}: expected one of "
+            f"{', '.join(target.classes[:20])}",
+        )
+    return np.array([labels[word] for word in words], np.int32)
+
+
+def numbers(name: str, sheet: Sheet, missing: tuple[str, ...], otherwise: str = "") -> np.ndarray:
+    """The numbers of a column [N] float64, NaN where they are missing.
+
+    Args:
+      name: of the column.
+      sheet: the file.
+      missing: cells that hold no value.
+      otherwise: what else one can do about a cell that is no number, for the message.
+
+    Raises:
+      InputError: a cell holds something else.
+    """
+    values = np.full(len(sheet.lines), np.nan)
+    for row, cell in enumerate(sheet.columns[name]):
+        if is_missing(cell, missing):
+            continue
+        comma = " (with decimal commas: add --decimal ,)" if COMMA.fullmatch(cell) else ""
+        check(
+            NUMBER.fullmatch(cell) is not None,
+            f"column {name} holds numbers, and {cell!r:.40} in {sheet.place(row)}: write a number"
+            f"{comma}, or nothing where it is missing{otherwise}",
+        )
+        values[row] = float(cell)
+        check(
+            abs(values[row]) < LARGEST,
+            f"column {name} holds {cell!r:.40} in {sheet.place(row)}: expected a number below "
+            f"{LARGEST:g}",
+        )
+    return values
+
+
+def is_missing(cell: str, missing: tuple[str, ...]) -> bool:
+    """Whether a cell holds no value; -9.0 is -9 where this stands for none.
+
+    Example:
+      >>> is_missing("-9.0", ("", "-9")), is_missing("-90", ("", "-9"))
+      (True, False)
+    """
+    return cell in missing or word_of(cell) in missing
+
+
+def word_of(cell: str) -> str:
+    """The word of a cell; numbers that are equal are one word.
+
+    Example:
+      >>> word_of("3.0"), word_of("3"), word_of("ward 3.0")
+      ('3', '3', 'ward 3.0')
+    """
+    match = WHOLE.fullmatch(cell)
+    return match[1] if match else cell

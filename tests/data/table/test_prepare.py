@@ -1,0 +1,175 @@
+"""From CSV files to an npz file that is read as any other."""
+
+import json
+import os
+
+import numpy as np
+import pytest
+
+from jaxfl.core.errors import InputError, RunWarning
+from jaxfl.data import list_data_sets, load, natural
+from jaxfl.data.source import client_names
+from jaxfl.data.table.fit import Choices
+from jaxfl.data.table.prepare import prepare_csv
+from jaxfl.data.table.read import read_sheet
+from jaxfl.data.table.schema import from_json, inputs
+
+
+def write_sites(folder, sizes=None):
+    """A CSV file for each site; where age is above 60 the outcome is "ill"."""
+    rng = np.random.default_rng(0)
+    files = []
+    for site, rows in (sizes or {"site2": 30, "site10": 20, "site1": 12}).items():
+        files.append(folder / f"{site}.csv")
+        lines = ["id,age,ward,outcome"]
+        for row in range(rows):
+            age = rng.normal(60, 10)
+            ward = ["ICU", "surgery", ""][row % 3]
+            lines.append(f"{site}-{row},{age:.1f},{ward},{'ill' if age > 60 else 'well'}")
+        files[-1].write_text("\n".join(lines))
+    return files
+
+
+CHOICES = Choices("outcome", id="id")
+
+
+def test_sites_become_owners_with_names(tmp_path):
+    (tmp_path / "clinics").mkdir()
+    files = write_sites(tmp_path / "clinics")
+    prepared = prepare_csv(files, tmp_path / "data", CHOICES)
+    assert prepared.file == tmp_path / "data" / "clinics.npz"
+    assert prepared.sites == {"site1": 12, "site2": 30, "site10": 20}
+    assert sorted(os.listdir(tmp_path / "data")) == ["clinics.json", "clinics.npz"]
+    assert "clinics" in list_data_sets(tmp_path / "data")
+    source = load("clinics", tmp_path / "data")
+    assert source.owner_names == ("site1", "site2", "site10")
+    assert source.class_names == ("ill", "well")
+    assert source.feature_names == ("age", "ward=ICU", "ward=surgery", "ward missing")
+    assert np.bincount(source.owners).tolist() == [12, 30, 20]
+    assert (source.classes, source.split, len(source.x_test)) == (2, "stratified", 0)
+    assert client_names(source, natural(source.owners)) == ("site1", "site2", "site10")
+    assert client_names(source, natural(source.owners, clients=2)) == ("site2", "site10")
+    # The rows of a site are those of its file, and the same schema reads it again.
+    schema = from_json((tmp_path / "data" / "clinics.json").read_text())
+    assert schema == from_json(source.schema) == prepared.schema
+    again = inputs(schema, read_sheet(files[2]))
+    np.testing.assert_array_equal(source.x_train[source.owners == 0], again)
+
+
+def test_nothing_is_ever_unpickled_and_a_schema_fits_its_features(tmp_path):
+    files = write_sites(tmp_path)
+    file = prepare_csv(files, tmp_path, CHOICES, name="mine").file
+    with np.load(file, allow_pickle=False) as npz:
+        arrays = dict(npz)
+    np.savez(file, **arrays | {"feature_names": np.array(["a", "b", "c", "d"])})
+    with pytest.raises(InputError, match=r"features of .* are not those of its columns"):
+        load("mine", tmp_path)
+    np.savez(file, **arrays | {"schema": np.array("{}")})
+    with pytest.raises(InputError, match=r"columns of .* cannot be read"):
+        load("mine", tmp_path)
+    for names in (["n"] * 3, ["n", "s"], ["a\nb", "c", "d"], np.arange(3), np.array("n")):
+        np.savez(file, **arrays | {"owner_names": names})
+        with pytest.raises(InputError, match="expected 3 different names"):
+            load("mine", tmp_path)
+    del arrays["owners"]
+    np.savez(file, **arrays)
+    with pytest.raises(InputError, match="expected owners too"):
+        load("mine", tmp_path)
+
+
+def test_a_column_or_the_folders_may_name_the_sites(tmp_path):
+    files = write_sites(tmp_path, {"all": 40})
+    text = files[0].read_text().splitlines()
+    rows = [f"{line},{['north', 'south'][place % 2]}" for place, line in enumerate(text[1:])]
+    files[0].write_text("\n".join([f"{text[0]},region", *rows]))
+    by_column = prepare_csv(files, tmp_path, Choices("outcome", id="id", owner="region"))
+    assert by_column.file.name == "all.npz"
+    assert by_column.sites == {"north": 20, "south": 20}
+    assert "names the site" in by_column.columns["region"]
+    folders = [tmp_path / "wards" / name for name in ("east", "west")]
+    for folder in folders:
+        folder.mkdir(parents=True)
+        (folder / "patients.csv").write_text("\n".join(text))
+    # Both sites have the same ids, and each names one row of its site.
+    prepared = prepare_csv([one / "patients.csv" for one in folders], tmp_path, CHOICES)
+    assert (prepared.file.name, list(prepared.sites)) == ("wards.npz", ["east", "west"])
+
+
+def test_rows_of_a_site_with_the_same_name_are_warned_of(tmp_path):
+    files = write_sites(tmp_path)
+    files[0].write_text(files[0].read_text() + "\nsite2-0,44,ICU,well")
+    with pytest.warns(RunWarning, match=r"1 values of id .* of a site \('site2-0' of site2\)"):
+        prepare_csv(files, tmp_path, CHOICES, name="mine")
+
+
+def test_a_number_is_one_site_however_it_is_written(tmp_path):
+    file = tmp_path / "all.csv"
+    lines = [f"{age},{['1', '1.0', '2', 'north', 'North'][age % 5]},{age % 2}" for age in range(99)]
+    file.write_text("\n".join(["age,site,y", *lines]))
+    with pytest.warns(RunWarning) as warnings:
+        prepared = prepare_csv([file], tmp_path, Choices("y", owner="site"))
+    assert prepared.sites == {"1": 40, "2": 20, "North": 19, "north": 20}
+    assert any("the names 'North' and 'north'" in str(one.message) for one in warnings)
+
+
+def test_a_column_of_some_files_may_be_left_out_and_others_may_stand_in_any_order(tmp_path):
+    (tmp_path / "n.csv").write_text("age,y,extra\n" + "1,a,5\n3,b,6\n" * 10)
+    (tmp_path / "s.csv").write_text("y,age\n" + "b,5\na,7\n" * 10)
+    files = [tmp_path / "n.csv", tmp_path / "s.csv"]
+    with pytest.raises(InputError, match=r"s.csv lacks extra, unlike .*--leave-out COLUMN"):
+        prepare_csv(files, tmp_path, Choices("y"), name="mine")
+    for some in (files, files[::-1]):
+        choices = Choices("y", leave_out=("extra",))
+        prepared = prepare_csv(some, tmp_path, choices, name="mine", overwrite=True)
+        source = load("mine", tmp_path)
+        age = source.x_train[:, 0] * prepared.schema.columns[0].deviation + 4
+        labels = [source.class_names[label] for label in source.y_train.tolist()]
+        found = sorted(set(zip(age.round(3).tolist(), labels, source.owners.tolist(), strict=True)))
+        assert found == [(1, "a", 0), (3, "b", 0), (5, "b", 1), (7, "a", 1)]
+        assert source.owner_names == ("n", "s")
+
+
+def test_targets_may_be_numbers(tmp_path):
+    files = write_sites(tmp_path)
+    prepare_csv(files, tmp_path, Choices("age", id="id"), name="ages")
+    source = load("ages", tmp_path)
+    assert (source.classes, source.class_names, source.split) == (0, (), "random")
+    np.testing.assert_allclose([source.y_train.mean(), source.y_train.std()], [0, 1], atol=1e-6)
+
+
+def test_small_and_single_sites_are_warned_of(tmp_path):
+    files = write_sites(tmp_path, {"tiny": 4, "large": 30})
+    with pytest.warns(RunWarning, match=r"1 of 2 sites have fewer than 10 rows: tiny \(4\)"):
+        prepare_csv(files, tmp_path, CHOICES, name="mine")
+    source = load("mine", tmp_path)
+    with pytest.warns(RunWarning, match=r"1 of 2 owners \(tiny\) have fewer than 10 examples"):
+        natural(source.owners, names=source.owner_names)
+    assert client_names(source, natural(source.owners, smallest=1)) == ("large", "tiny")
+    with pytest.warns(RunWarning, match="all rows are of one site, large"):
+        prepare_csv(files[1:], tmp_path, CHOICES)
+
+
+def test_what_cannot_be_a_data_set_is_refused_and_nothing_is_written(tmp_path):
+    files = write_sites(tmp_path)
+    folder = tmp_path / "data"
+    for name, message in {"../x": "is no name of a", "mnist": "a published data set"}.items():
+        with pytest.raises(InputError, match=message):
+            prepare_csv(files, folder, CHOICES, name=name)
+    with pytest.raises(InputError, match="no CSV file to read"):
+        prepare_csv([], folder, CHOICES)
+    with pytest.raises(InputError, match="two files would be the site"):
+        prepare_csv([*files, files[0]], folder, CHOICES)
+    with pytest.raises(InputError, match="--owner region: there is no such column"):
+        prepare_csv(files, folder, Choices("outcome", owner="region"))
+    with pytest.raises(InputError, match=r"the site ward is missing in line 4"):
+        prepare_csv(files, folder, Choices("outcome", id="id", owner="ward"))
+    assert not folder.exists()
+    prepare_csv(files, folder, CHOICES, name="mine")
+    before = (folder / "mine.npz").read_bytes()
+    with pytest.raises(InputError, match=r"mine.npz exists: choose another --name"):
+        prepare_csv(files[:1], folder, CHOICES, name="mine")
+    assert (folder / "mine.npz").read_bytes() == before
+    with pytest.warns(RunWarning, match="of one site"):
+        prepare_csv(files[:1], folder, CHOICES, name="mine", overwrite=True)
+    assert json.loads((folder / "mine.json").read_text())["id"] == "id"
+    assert load("mine", folder).owner_names == ("site2",)
