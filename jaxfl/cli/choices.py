@@ -28,7 +28,8 @@ from jaxfl.experiment.store import files
 from jaxfl.experiment.tables.heading import data_line
 
 DATA = [field.name for field in dataclasses.fields(DataOptions)]
-CSV = "csv"  # in place of the name of a data set: the user's own files
+# In place of the name of a data set: the user's own files.
+CSV, WINDOWS = "csv", "windows"
 SHOWN = 12  # sites whose sizes are told
 CLIENTS = 40  # at most, that have a row
 LABELS = 4  # at most, that have a column
@@ -43,7 +44,7 @@ def prepare(command: Prepare, console: Console) -> None:
     folder = data_dir(command.data_dir)
     if folder is None:
         raise InputError("no folder to write to: give --data-dir DIR or set JAXFL_DATA_DIR")
-    if command.data == CSV:
+    if command.data in (CSV, WINDOWS):
         return prepare_table(command, folder, console)
     groups = (CsvOptions, CsvFileOptions)
     of_csv = [field.name for group in groups for field in dataclasses.fields(group)]
@@ -54,7 +55,8 @@ def prepare(command: Prepare, console: Console) -> None:
     check(
         not given,
         f"{' '.join(option(name) if name != 'files' else 'FILE' for name in given)}: this is for "
-        f"jaxfl prepare {CSV}; leave it out, or write {CSV} in place of {command.data}",
+        f"jaxfl prepare {CSV} and {WINDOWS}; leave it out, or write one of the two in place of "
+        f"{command.data}",
     )
     file = prepare_data(
         command.data,
@@ -69,7 +71,7 @@ def prepare(command: Prepare, console: Console) -> None:
 
 
 def prepare_table(command: Prepare, folder: Path, console: Console) -> None:
-    """`jaxfl prepare csv`.
+    """`jaxfl prepare csv` and `jaxfl prepare windows`.
 
     Args:
       command: with the files.
@@ -79,9 +81,21 @@ def prepare_table(command: Prepare, folder: Path, console: Console) -> None:
     default = Prepare(data=command.data)
     others = ("tfds_manual_dir", "words", "length")
     given = [option(name) for name in others if getattr(command, name) != getattr(default, name)]
-    check(not given, f"{' '.join(given)}: not for jaxfl prepare {CSV}, leave it out")
+    check(not given, f"{' '.join(given)}: not for jaxfl prepare {command.data}, leave it out")
     if command.target is None:
-        raise InputError(f"jaxfl prepare {CSV} needs --target COLUMN, the column to predict")
+        raise InputError(
+            f"jaxfl prepare {command.data} needs --target COLUMN, the column to predict"
+        )
+    if command.data == WINDOWS:
+        check(command.steps is not None, f"jaxfl prepare {WINDOWS} needs --steps, rows of a window")
+    else:
+        of_windows = ("steps", "stride", "series")
+        given = [option(name) for name in of_windows if getattr(command, name) is not None]
+        check(
+            not given,
+            f"{' '.join(given)}: this is for jaxfl prepare {WINDOWS}; leave it out, or write "
+            f"{WINDOWS} in place of {CSV}",
+        )
     choices = Choices(
         command.target,
         command.id,
@@ -90,6 +104,9 @@ def prepare_table(command: Prepare, folder: Path, console: Console) -> None:
         command.categories,
         command.missing,
         command.task,
+        command.steps,
+        command.stride,
+        command.series,
     )
     prepared = prepare_csv(
         command.files,
@@ -104,20 +121,22 @@ def prepare_table(command: Prepare, folder: Path, console: Console) -> None:
     rows = sum(prepared.sites.values())
     sites = ", ".join(f"{site} {count:,}" for site, count in list(prepared.sites.items())[:SHOWN])
     more = f" and {len(prepared.sites) - SHOWN:,} more" if len(prepared.sites) > SHOWN else ""
+    of_window = "" if command.steps is None else f" at each of {command.steps} steps"
     table = Table("column", "becomes")
     for name, words in prepared.columns.items():
         table.add_row(Text(name), Text(words))
     file = prepared.file
     console.print(
-        f"{rows:,} rows of {len(prepared.sites):,} sites: {sites}{more}",
+        f"{rows:,} {'rows' if command.steps is None else 'windows'} of {len(prepared.sites):,} "
+        f"sites: {sites}{more}",
         highlight=False,
         markup=False,
     )
     console.print(table)
     console.print(
-        f"{len(prepared.schema.features)} features. Means and standard deviations are those of all "
-        "rows, also of those that a run tests on: they follow from each site's number, sum and sum "
-        "of squares, which a federation can add up without showing a row.",
+        f"{len(prepared.schema.features)} features{of_window}. Means and standard deviations are "
+        "those of all rows, also of those that a run tests on: they follow from each site's "
+        "number, sum and sum of squares, which a federation can add up without showing a row.",
         highlight=False,
         markup=False,
     )

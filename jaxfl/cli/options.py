@@ -216,7 +216,7 @@ class Sweep(LaunchOptions, Plugins, SettingOptions):
 
 @dataclass(frozen=True)
 class CsvOptions:
-    """Of `jaxfl prepare csv FILE ...`: a CSV file for each site, with the names of its columns."""
+    """Of `jaxfl prepare csv FILE ...` and `windows`: a CSV file a site, with names of columns."""
 
     target: str | None = None
     """column to predict; needed"""
@@ -235,6 +235,14 @@ class CsvOptions:
     task: Literal["classification", "regression"] | None = None
     """whether the target is classes or numbers; classes if not given, where it is text or at most
     20 whole numbers"""
+    steps: int | None = None
+    """windows: rows of a window; needed"""
+    stride: int | None = None
+    """windows: rows from one window to the next; as many as --steps if not given, so that windows
+    do not overlap"""
+    series: str | None = None
+    """windows: column that names the recording of a row, beside the site; no window has rows of two
+    recordings"""
     overwrite: bool = False
     """replace a data set of this name"""
 
@@ -245,11 +253,12 @@ class Prepare(CsvOptions, CsvFileOptions):
 
     data: Annotated[tyro.conf.Positional[str], tyro.conf.arg(metavar="NAME")]
     """which one: of docs/data.md, or another image or text classification set of TensorFlow
-    Datasets; or csv, for your own files"""
+    Datasets; or csv or windows, for your own files: each row is an example, or each window of so
+    many rows"""
     files: Annotated[
         tyro.conf.Positional[tuple[Path, ...]], tyro.conf.arg(metavar="[FILE ...]")
     ] = ()
-    """of csv: a file for each site, as in sites/*.csv"""
+    """of csv and windows: a file for each site, as in sites/*.csv"""
     data_dir: str | None = None
     """folder to write NAME.npz into; the environment's JAXFL_DATA_DIR if not given"""
     tfds_manual_dir: Path | None = None

@@ -15,15 +15,8 @@ from jaxfl.data.arrays import from_arrays
 from jaxfl.data.published.recipes import RECIPES, file_stem
 from jaxfl.data.table.fit import Choices, fit, in_order, warn_of_case, warn_of_ids
 from jaxfl.data.table.read import Decimal, Sheet, check_column, check_columns, read_sheet
-from jaxfl.data.table.schema import (
-    MISSING,
-    Schema,
-    inputs,
-    is_missing,
-    targets,
-    to_json,
-    word_of,
-)
+from jaxfl.data.table.schema import MISSING, Schema, is_missing, to_json, word_of
+from jaxfl.data.table.windows import examples
 from jaxfl.data.write import new_folder, write_npz, write_utf8
 
 NAME = re.compile(r"\w[\w.,=+-]*")
@@ -35,7 +28,7 @@ class Prepared(NamedTuple):
 
     file: Path  # NAME.npz
     schema: Schema
-    sites: dict[str, int]  # how many rows each has
+    sites: dict[str, int]  # how many examples each has: rows, or windows of rows
     columns: dict[str, str]  # what each column became, in words
 
 
@@ -52,6 +45,8 @@ def prepare_csv(
     overwrite: bool = False,
 ) -> Prepared:
     """Writes `directory/NAME.npz`, and `NAME.json` with what each column became.
+
+    With `choices.steps` the examples are windows of so many rows [N, steps, F].
 
     The npz holds `x_train y_train owners`, the names `owner_names class_names feature_names`, and
     in `schema` the content of NAME.json, so that the two cannot part. The sites, owners of the
@@ -91,22 +86,31 @@ def prepare_csv(
             overwrite or not os.path.lexists(file),
             f"{file} exists: choose another --name, or add --overwrite",
         )
+    _check_steps(choices)
     sheets = [read_sheet(file, columns, encoding, decimal) for file in files]
-    needed = (choices.target, choices.id, choices.owner)
+    needed = (choices.target, choices.id, choices.owner, choices.series)
     check_columns(sheets, [one for one in choices.leave_out if one not in needed])
     owners = _owners(sheets, choices.owner, (*MISSING, *choices.missing))
     schema, words = fit(sheets, choices)
-    counts = Counter(owners)
-    sites = {site: counts[site] for site in in_order(counts)}
+    found = [examples(schema, sheet) for sheet in sheets]
+    sites_of_rows = np.split(np.array(owners), np.cumsum([len(s.lines) for s in sheets])[:-1])
+    owners_of_examples = np.concatenate(
+        [names[each.rows] for names, each in zip(sites_of_rows, found, strict=True)]
+    )
+    y = np.concatenate([each.y for each in found if each.y is not None])
+    counts = Counter(owners_of_examples.tolist())
+    sites = {site: counts[site] for site in in_order(set(owners))}
     _warn_of_sites(sites)
+    if choices.steps:
+        _check_windows(sites, y, schema, choices)
     if choices.id is not None:
         ids = [cell for sheet in sheets for cell in sheet.columns[choices.id]]
         warn_of_ids(ids, owners, choices.id)
     number = {site: place for place, site in enumerate(sites)}
     arrays: dict[str, Any] = {
-        "x_train": np.concatenate([inputs(schema, sheet) for sheet in sheets]),
-        "y_train": np.concatenate([_targets(schema, sheet) for sheet in sheets]),
-        "owners": np.array([number[site] for site in owners], np.int32),
+        "x_train": np.concatenate([each.x for each in found]),
+        "y_train": y,
+        "owners": np.array([number[site] for site in owners_of_examples], np.int32),
         "owner_names": np.array(list(sites), str),
         "feature_names": np.array(schema.features, str),
     }
@@ -120,11 +124,33 @@ def prepare_csv(
     return Prepared(target, schema, sites, words)
 
 
-def _targets(schema: Schema, sheet: Sheet) -> np.ndarray:
-    values = targets(schema, sheet)
-    if values is None:
-        raise ValueError("fit has seen the target")
-    return values
+def _check_steps(choices: Choices) -> None:
+    """Raises an `InputError` unless the sizes of windows are numbers from 1."""
+    for option, value in (("--steps", choices.steps), ("--stride", choices.stride)):
+        check(value is None or value > 0, f"{option} is {value}: expected 1 or more")
+
+
+def _check_windows(sites: dict[str, int], y: np.ndarray, schema: Schema, choices: Choices) -> None:
+    """Raises an `InputError` if a site or a class has no window; warns of windows that overlap."""
+    empty = [site for site, count in sites.items() if not count]
+    check(
+        not empty,
+        f"{len(empty)} of {len(sites)} sites have no window of {choices.steps} steps, such as "
+        f"{', '.join(empty[:3])}: give fewer --steps, or leave out their rows",
+    )
+    found = set(y.tolist())
+    never = [word for label, word in enumerate(schema.target.classes) if label not in found]
+    check(
+        not never,
+        f"the target {schema.target.name} is in no window of {choices.steps} steps most often "
+        f"{', '.join(never[:1])}: give fewer --steps, or leave out these rows",
+    )
+    if choices.stride and choices.stride < (choices.steps or 0):
+        warn(
+            f"windows of {choices.steps} steps begin every {choices.stride}, so that windows of "
+            "the training and of the test part share steps and scores are too good: leave out "
+            "--stride"
+        )
 
 
 def _common_name(files: Sequence[Path]) -> str:
