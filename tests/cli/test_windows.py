@@ -53,14 +53,19 @@ def test_windows_are_learned_from_and_predicted(here, capsys):
         ([*PREPARE, *DATA], "jaxfl prepare windows needs --steps, rows of a window"),
         (
             ["prepare", "csv", *PREPARE[2:], *DATA, "--steps", "3"],
-            "--steps: this is for jaxfl prepare windows; leave it out, or write windows in place",
+            "--steps: for windows, not for jaxfl prepare csv; leave it out",
         ),
         (
             ["prepare", "mnist", *DATA, "--series", "trial"],
-            "--series: this is for jaxfl prepare csv and windows; leave it out",
+            "--series: for windows, not for jaxfl prepare mnist; leave it out",
         ),
+        ([*PREPARE, *DATA, "--size", "8"], "--size: for images, not for jaxfl prepare windows"),
+        (["prepare", "images", "a", "b", *DATA], "jaxfl prepare images takes one folder, not 2"),
         ([*PREPARE, *DATA, "--steps", "31", "--series", "trial"], "holds no 31 steps of one"),
-        ([*PREPARE, *DATA, "--steps", "3", "--words", "5"], "--words: not for jaxfl prepare win"),
+        (
+            [*PREPARE, *DATA, "--steps", "3", "--words", "5"],
+            "--words: for published data",
+        ),
     ],
 )
 def test_what_gives_no_windows_is_one_line(here, capsys, words, message):

@@ -20,7 +20,7 @@ from jaxfl.data.table.windows import examples
 from jaxfl.data.write import new_folder, write_npz, write_utf8
 
 NAME = re.compile(r"\w[\w.,=+-]*")
-SMALL = 10  # rows; a natural partition leaves out smaller owners by default
+SMALL = 10  # examples; a natural partition leaves out smaller owners by default
 
 
 class Prepared(NamedTuple):
@@ -72,20 +72,8 @@ def prepare_csv(
     )
     if name is None:
         name = _common_name(files)
-    check(
-        NAME.fullmatch(name) is not None,
-        f"{name!r:.60} is no name of a data set: give one of letters, digits, - and _ (--name)",
-    )
-    check(
-        name not in {"digits", *map(file_stem, RECIPES)},
-        f"{name} is the name of a published data set: give yours another one (--name)",
-    )
     target = Path(directory) / f"{name}.npz"
-    for file in (target, target.with_suffix(".json")):
-        check(
-            overwrite or not os.path.lexists(file),
-            f"{file} exists: choose another --name, or add --overwrite",
-        )
+    check_new(name, [target, target.with_suffix(".json")], overwrite)
     _check_steps(choices)
     sheets = [read_sheet(file, columns, encoding, decimal) for file in files]
     needed = (choices.target, choices.id, choices.owner, choices.series)
@@ -100,7 +88,11 @@ def prepare_csv(
     y = np.concatenate([each.y for each in found if each.y is not None])
     counts = Counter(owners_of_examples.tolist())
     sites = {site: counts[site] for site in in_order(set(owners))}
-    _warn_of_sites(sites)
+    warn_of_sites(
+        sites,
+        "windows" if choices.steps else "rows",
+        "give a file for each site, or say with --owner COLUMN whose each row is",
+    )
     if choices.steps:
         _check_windows(sites, y, schema, choices)
     if choices.id is not None:
@@ -122,6 +114,29 @@ def prepare_csv(
         write_utf8(target.with_suffix(".json"), to_json(schema) + "\n")
         write_npz(target, arrays)
     return Prepared(target, schema, sites, words)
+
+
+def check_new(name: str, written: Sequence[Path], overwrite: bool) -> None:
+    """Raises an `InputError` if a data set of one's own cannot have this name.
+
+    Args:
+      name: of the data set.
+      written: files that would be written.
+      overwrite: whether they may be there.
+    """
+    check(
+        NAME.fullmatch(name) is not None,
+        f"{name!r:.60} is no name of a data set: give one of letters, digits, - and _ (--name)",
+    )
+    check(
+        name not in {"digits", *map(file_stem, RECIPES)},
+        f"{name} is the name of a published data set: give yours another one (--name)",
+    )
+    for file in written:
+        check(
+            overwrite or not os.path.lexists(file),
+            f"{file} exists: choose another --name, or add --overwrite",
+        )
 
 
 def _check_steps(choices: Choices) -> None:
@@ -190,17 +205,20 @@ def _owners(sheets: Sequence[Sheet], owner: str | None, missing: tuple[str, ...]
     return [name for name, sheet in zip(names, sheets, strict=True) for _ in sheet.lines]
 
 
-def _warn_of_sites(sites: dict[str, int]) -> None:
-    """Warns of a single site, of small ones and of names that are almost the same."""
+def warn_of_sites(sites: dict[str, int], examples: str, hint: str) -> None:
+    """Warns of a single site, of small ones and of names that are almost the same.
+
+    Args:
+      sites: how many examples each has.
+      examples: what they are called.
+      hint: how several sites are told.
+    """
     warn_of_case("two sites have the names", list(sites))
     if len(sites) == 1:
-        warn(
-            f"all rows are of one site, {next(iter(sites))}: give a file for each site, or say "
-            "with --owner COLUMN whose each row is"
-        )
-    small = [f"{site} ({rows})" for site, rows in sites.items() if rows < SMALL]
+        warn(f"all {examples} are of one site, {next(iter(sites))}: {hint}")
+    small = [f"{site} ({count})" for site, count in sites.items() if count < SMALL]
     if small:
         warn(
-            f"{len(small)} of {len(sites)} sites have fewer than {SMALL} rows: "
+            f"{len(small)} of {len(sites)} sites have fewer than {SMALL} {examples}: "
             f"{', '.join(small[:8])}; a run leaves them out, unless --smallest 1 keeps them"
         )

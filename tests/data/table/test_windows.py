@@ -14,7 +14,7 @@ from jaxfl.data.table.read import read_sheet
 from jaxfl.data.table.schema import Schema, from_json, to_json
 from jaxfl.data.table.windows import cut, examples
 
-pytestmark = pytest.mark.filterwarnings("ignore:.* of 2 sites have fewer than 10 rows")
+pytestmark = pytest.mark.filterwarnings("ignore:.* of 2 sites have fewer than 10 windows")
 LINES = ["trial,force,state"]
 ROWS = [(trial, 10.0 * trial + t, "ab"[t > 3]) for trial in (1, 2) for t in range(7)]
 LINES += [f"{trial},{force},{state}" for trial, force, state in ROWS]
