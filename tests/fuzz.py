@@ -97,7 +97,7 @@ SPLITS = {
     "quantity": {"beta": ["0.5", "10"]},
     "owner_groups": {},
 }
-KINDS = {"posts": ["textcnn"], "images": ["linear", "mlp", "cnn"]}
+KINDS = {"posts": ["textcnn", "lstm"], "images": ["linear", "mlp", "cnn"]}
 
 
 def draw(chance: random.Random, folder: Path) -> list[str]:

@@ -2,131 +2,29 @@
 
 import dataclasses
 import os
-from pathlib import Path
 
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
 from jaxfl.algorithms import ALGORITHMS
-from jaxfl.cli.options import Cite, CsvFileOptions, CsvOptions, Describe, Prepare
+from jaxfl.cli.options import Cite, Describe
 from jaxfl.cli.output import csv_text
 from jaxfl.core import papers
-from jaxfl.core.errors import InputError, check, check_name
+from jaxfl.core.errors import check, check_name
 from jaxfl.core.facts import facts_of
 from jaxfl.data.describe import PARTS, describe_each_client
-from jaxfl.data.published.prepare import prepare as prepare_data
 from jaxfl.data.source import Source
-from jaxfl.data.sources import SOURCES, data_dir
-from jaxfl.data.table.fit import Choices
-from jaxfl.data.table.prepare import prepare_csv
 from jaxfl.experiment.config import DataOptions, resolve_data
 from jaxfl.experiment.config.fields import PICTURE_FORMATS
-from jaxfl.experiment.config.hints import check_fields, option
+from jaxfl.experiment.config.hints import check_fields
 from jaxfl.experiment.session.clients import assign, describe_clients
 from jaxfl.experiment.store import files
 from jaxfl.experiment.tables.heading import data_line
 
 DATA = [field.name for field in dataclasses.fields(DataOptions)]
-CSV = "csv"  # in place of the name of a data set: the user's own files
-SHOWN = 12  # sites whose sizes are told
 CLIENTS = 40  # at most, that have a row
 LABELS = 4  # at most, that have a column
-
-
-def prepare(command: Prepare, console: Console) -> None:
-    """`jaxfl prepare`."""
-    check(
-        command.data not in SOURCES,
-        f"{command.data} is embedded: --dataset {command.data} needs no preparation",
-    )
-    folder = data_dir(command.data_dir)
-    if folder is None:
-        raise InputError("no folder to write to: give --data-dir DIR or set JAXFL_DATA_DIR")
-    if command.data == CSV:
-        return prepare_table(command, folder, console)
-    groups = (CsvOptions, CsvFileOptions)
-    of_csv = [field.name for group in groups for field in dataclasses.fields(group)]
-    default = Prepare(data=command.data)
-    given = [
-        name for name in ("files", *of_csv) if getattr(command, name) != getattr(default, name)
-    ]
-    check(
-        not given,
-        f"{' '.join(option(name) if name != 'files' else 'FILE' for name in given)}: this is for "
-        f"jaxfl prepare {CSV}; leave it out, or write {CSV} in place of {command.data}",
-    )
-    file = prepare_data(
-        command.data,
-        folder,
-        manual_dir=command.tfds_manual_dir,
-        words=command.words,
-        length=command.length,
-    )
-    console.print(
-        f"{file}: --dataset {file.stem} --data-dir {folder}", markup=False, highlight=False
-    )
-
-
-def prepare_table(command: Prepare, folder: Path, console: Console) -> None:
-    """`jaxfl prepare csv`.
-
-    Args:
-      command: with the files.
-      folder: of the data sets.
-      console: where to say what has become of the columns.
-    """
-    default = Prepare(data=command.data)
-    others = ("tfds_manual_dir", "words", "length")
-    given = [option(name) for name in others if getattr(command, name) != getattr(default, name)]
-    check(not given, f"{' '.join(given)}: not for jaxfl prepare {CSV}, leave it out")
-    if command.target is None:
-        raise InputError(f"jaxfl prepare {CSV} needs --target COLUMN, the column to predict")
-    choices = Choices(
-        command.target,
-        command.id,
-        command.owner,
-        command.leave_out,
-        command.categories,
-        command.missing,
-        command.task,
-    )
-    prepared = prepare_csv(
-        command.files,
-        folder,
-        choices,
-        name=command.name,
-        columns=command.columns,
-        encoding=command.encoding,
-        decimal=command.decimal,
-        overwrite=command.overwrite,
-    )
-    rows = sum(prepared.sites.values())
-    sites = ", ".join(f"{site} {count:,}" for site, count in list(prepared.sites.items())[:SHOWN])
-    more = f" and {len(prepared.sites) - SHOWN:,} more" if len(prepared.sites) > SHOWN else ""
-    table = Table("column", "becomes")
-    for name, words in prepared.columns.items():
-        table.add_row(Text(name), Text(words))
-    file = prepared.file
-    console.print(
-        f"{rows:,} rows of {len(prepared.sites):,} sites: {sites}{more}",
-        highlight=False,
-        markup=False,
-    )
-    console.print(table)
-    console.print(
-        f"{len(prepared.schema.features)} features. Means and standard deviations are those of all "
-        "rows, also of those that a run tests on: they follow from each site's number, sum and sum "
-        "of squares, which a federation can add up without showing a row.",
-        highlight=False,
-        markup=False,
-    )
-    console.print(
-        f"written to {file} and {file.with_suffix('.json').name}: --dataset {file.stem} "
-        f"--data-dir {folder}",
-        markup=False,
-        highlight=False,
-    )
 
 
 def describe(command: Describe, console: Console) -> None:

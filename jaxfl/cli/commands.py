@@ -16,7 +16,7 @@ from rich.text import Text
 from jaxfl import experiment
 from jaxfl.algorithms import ALGORITHMS
 from jaxfl.cli import supervisor
-from jaxfl.cli.choices import cite, describe, prepare
+from jaxfl.cli.choices import cite, describe
 from jaxfl.cli.finished import predict, report
 from jaxfl.cli.listing import show
 from jaxfl.cli.options import (
@@ -32,6 +32,7 @@ from jaxfl.cli.options import (
     SettingOptions,
     Sweep,
 )
+from jaxfl.cli.prepare import prepare
 from jaxfl.cli.progress import Follower, SearchFollower
 from jaxfl.core.errors import check
 from jaxfl.core.text import visible

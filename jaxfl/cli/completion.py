@@ -8,9 +8,9 @@ from typing import Any
 
 import tyro
 
-from jaxfl.cli.choices import CSV
 from jaxfl.cli.groups import nargs
 from jaxfl.cli.listing import kinds
+from jaxfl.cli.prepare import GROUPS
 from jaxfl.core.errors import check_name
 from jaxfl.data.published.recipes import RECIPES
 from jaxfl.experiment.config.hints import hints, option
@@ -112,7 +112,7 @@ def _is_first(hint: Any) -> bool:
 def _names(field: str, hint: Any, names_by_kind: dict[str, list[str]]) -> list[str]:
     """The names that are known for the values of an option."""
     if field == "data":  # of `jaxfl prepare`
-        return [CSV, *RECIPES]
+        return [*GROUPS, *RECIPES]
     if field == "what":  # of `jaxfl list`
         return [*names_by_kind, *itertools.chain(*names_by_kind.values())]
     if field in KINDS:

@@ -15,7 +15,7 @@ from jaxfl.cli.output import csv_text
 from jaxfl.core.errors import check
 from jaxfl.data.arrays import read_npz
 from jaxfl.data.table.read import Sheet, read_sheet
-from jaxfl.data.table.schema import inputs, targets
+from jaxfl.data.table.windows import examples
 from jaxfl.experiment.store import files
 from jaxfl.experiment.store.finished import load_finished
 from jaxfl.experiment.studies.comparison import TEXTS, text_of, write_comparison
@@ -140,9 +140,10 @@ def examples_of_csv(run: experiment.FinishedRun, sheet: Sheet) -> Examples:
       InputError: the data of the run are others, or the columns do not fit.
     """
     schema = run.schema
-    x, y = inputs(schema, sheet), targets(schema, sheet)
+    x, y, rows = examples(schema, sheet)
     target = schema.target
-    names = sheet.columns.get(schema.id, [str(line) for line in sheet.lines])
+    words = sheet.columns.get(schema.id, [str(line) for line in sheet.lines])
+    names = [words[row] for row in rows]
     column = schema.id if schema.id in sheet.columns else "line"
     return Examples(x, y, column, names, target.classes, target.mean, target.deviation)
 

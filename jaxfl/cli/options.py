@@ -215,49 +215,88 @@ class Sweep(LaunchOptions, Plugins, SettingOptions):
 
 
 @dataclass(frozen=True)
+class OwnOptions:
+    """Of `jaxfl prepare csv`, `windows` and `images`: the user's own files."""
+
+    name: str | None = None
+    """own files: name of the data set; that of the folder of the files if not given"""
+    overwrite: bool = False
+    """own files: replace a data set of this name"""
+
+
+@dataclass(frozen=True)
 class CsvOptions:
-    """Of `jaxfl prepare csv FILE ...`: a CSV file for each site, with the names of its columns."""
+    """Of `jaxfl prepare csv` and `windows`: a CSV file a site, with the names of its columns."""
 
     target: str | None = None
-    """column to predict; needed"""
+    """CSV: column to predict; needed"""
     id: str | None = None
-    """column that names the rows; models do not see it"""
+    """CSV: column that names the rows; models do not see it"""
     owner: str | None = None
-    """column that names the site of a row; the name of its file if not given"""
-    name: str | None = None
-    """name of the data set; that of the folder of the files if not given"""
+    """CSV: column that names the site of a row; the name of its file if not given"""
     categories: tuple[str, ...] = ()
-    """columns of numbers that are codes, each of which becomes a feature of its own"""
+    """CSV: columns of numbers that are codes, each of which becomes a feature of its own"""
     leave_out: tuple[str, ...] = ()
-    """columns that models do not see"""
+    """CSV: columns that models do not see"""
     missing: tuple[str, ...] = ()
-    """further words for a missing value, beside an empty cell, NA, N/A, NaN, NULL and ?"""
+    """CSV: further words for a missing value, beside an empty cell, NA, N/A, NaN, NULL and ?"""
     task: Literal["classification", "regression"] | None = None
-    """whether the target is classes or numbers; classes if not given, where it is text or at most
-    20 whole numbers"""
-    overwrite: bool = False
-    """replace a data set of this name"""
+    """CSV: whether the target is classes or numbers; classes if not given, where it is text or at
+    most 20 whole numbers"""
 
 
-@dataclass(frozen=True, kw_only=True)
-class Prepare(CsvOptions, CsvFileOptions):
-    """Write a data set as arrays, from published files, from TensorFlow Datasets or from CSV."""
+@dataclass(frozen=True)
+class WindowOptions:
+    """Of `jaxfl prepare windows`: the rows of a CSV file are the steps of a series."""
 
-    data: Annotated[tyro.conf.Positional[str], tyro.conf.arg(metavar="NAME")]
-    """which one: of docs/data.md, or another image or text classification set of TensorFlow
-    Datasets; or csv, for your own files"""
-    files: Annotated[
-        tyro.conf.Positional[tuple[Path, ...]], tyro.conf.arg(metavar="[FILE ...]")
-    ] = ()
-    """of csv: a file for each site, as in sites/*.csv"""
-    data_dir: str | None = None
-    """folder to write NAME.npz into; the environment's JAXFL_DATA_DIR if not given"""
+    steps: int | None = None
+    """windows: rows of a window; needed"""
+    stride: int | None = None
+    """windows: rows from one window to the next; as many as --steps if not given, so that windows
+    do not overlap"""
+    series: str | None = None
+    """windows: column that names the recording of a row, beside the site; no window has rows of two
+    recordings"""
+
+
+@dataclass(frozen=True)
+class ImageOptions:
+    """Of `jaxfl prepare images DIR`, whose files are OWNER/CLASS/FILE."""
+
+    size: int = 32
+    """images: pixels of a side"""
+    owner_table: Path | None = None
+    """images: CSV file with the columns file and owner, where the files are CLASS/FILE"""
+
+
+@dataclass(frozen=True)
+class PublishedOptions:
+    """Of published data sets."""
+
     tfds_manual_dir: Path | None = None
     """folder with published files that were fetched by hand"""
     words: int = 10_000
     """texts: size of the vocabulary"""
     length: int = 128
     """texts: words of each"""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Prepare(
+    PublishedOptions, ImageOptions, WindowOptions, CsvFileOptions, CsvOptions, OwnOptions
+):
+    """Write a data set as arrays, from published files, TensorFlow Datasets or your own files."""
+
+    data: Annotated[tyro.conf.Positional[str], tyro.conf.arg(metavar="NAME")]
+    """which one: of docs/data.md, or another image or text classification set of TensorFlow
+    Datasets; or, for your own files, csv (each row is an example), windows (so many rows are one)
+    or images"""
+    files: Annotated[
+        tyro.conf.Positional[tuple[Path, ...]], tyro.conf.arg(metavar="[FILE ...]")
+    ] = ()
+    """of csv and windows: a file for each site, as in sites/*.csv; of images: their folder"""
+    data_dir: str | None = None
+    """folder to write NAME.npz into; the environment's JAXFL_DATA_DIR if not given"""
 
 
 @dataclass(frozen=True)

@@ -114,7 +114,7 @@ def from_arrays(
         examples of a client are divided into training, validation and test by label, unless
         `federate` is told otherwise.
       class_names: of the labels 0, 1, ...
-      feature_names: of the columns of x [N, F].
+      feature_names: of the columns of x [N, F], or of the channels of series [N, steps, F].
       name: of the data in messages.
 
     Raises:
@@ -194,7 +194,7 @@ def from_arrays(
     )
     count = int(owners.max()) + 1 if owners is not None else 0
     named = _names("owner_names", owner_names, count, name)
-    features = x_train.shape[1] if x_train.ndim == 2 else 0
+    features = x_train.shape[-1] if x_train.ndim in (2, 3) else 0
     source = Source(
         aligned_copy(x_train, feature),
         y_train.astype(target),

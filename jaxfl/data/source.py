@@ -25,7 +25,7 @@ class Source(NamedTuple):
     owners: np.ndarray | None = None  # [N] the natural client of each training example
     owner_names: tuple[str, ...] = ()  # of the owners 0, 1, ...; empty if they have none
     class_names: tuple[str, ...] = ()  # of the classes
-    feature_names: tuple[str, ...] = ()  # of the columns of x [N, F]
+    feature_names: tuple[str, ...] = ()  # of the last axis of x [N, F] or [N, steps, F]
     # how a client's examples are divided into training, validation and test, if nobody says
     split: Split = "random"
     schema: str = ""  # what the columns of a table became, as JSON: `table.schema.from_json`

@@ -8,9 +8,11 @@ May import `core`. A new model is a file here and a line in `MODELS`.
 
 from jaxfl.models.cedar import cedar3, cedar6
 from jaxfl.models.cnn import cnn
+from jaxfl.models.conv1d import conv1d
 from jaxfl.models.fedavg_cnn import fedavg_cnn
 from jaxfl.models.lenet import lenet
 from jaxfl.models.linear import linear
+from jaxfl.models.lstm import lstm
 from jaxfl.models.mf import mf
 from jaxfl.models.mlp import mlp
 from jaxfl.models.resnet8 import resnet8
@@ -18,7 +20,20 @@ from jaxfl.models.textcnn import textcnn
 
 MODELS = {
     f.__name__: f
-    for f in (linear, mlp, cnn, lenet, fedavg_cnn, cedar3, cedar6, resnet8, textcnn, mf)
+    for f in (
+        linear,
+        mlp,
+        cnn,
+        lenet,
+        fedavg_cnn,
+        cedar3,
+        cedar6,
+        resnet8,
+        conv1d,
+        lstm,
+        textcnn,
+        mf,
+    )
 }
 
 __all__ = [
@@ -26,9 +41,11 @@ __all__ = [
     "cedar3",
     "cedar6",
     "cnn",
+    "conv1d",
     "fedavg_cnn",
     "lenet",
     "linear",
+    "lstm",
     "mf",
     "mlp",
     "resnet8",

@@ -425,7 +425,7 @@ def test_numbers_to_predict_are_scored_by_rmse(capsys):
 
 
 @pytest.mark.slow
-def test_ratings_and_texts_choose_their_models():
+def test_ratings_texts_and_series_choose_their_models():
     rng = np.random.default_rng(0)
     words = rng.integers(0, 30, (80, 8)).astype(np.int32)
     np.savez(
@@ -443,7 +443,15 @@ def test_ratings_and_texts_choose_their_models():
         vocabulary=[4, 20],
         owners=np.arange(80) % 4,
     )
-    for name, model in (("posts", "textcnn"), ("stars", "mf")):
+    np.savez(
+        "sensor.npz",
+        x_train=rng.normal(size=(80, 12, 3)),
+        y_train=np.arange(80) % 2,
+        owners=np.arange(80) % 4,
+    )
+    chosen = {"posts": "textcnn", "stars": "mf", "sensor": "conv1d"}
+    for name, model in (*chosen.items(), ("posts", "lstm"), ("sensor", "lstm")):
+        out = f"{name}-{model}"
         options = [
             "--dataset",
             name,
@@ -455,8 +463,10 @@ def test_ratings_and_texts_choose_their_models():
             "--batch-size",
             "4",
         ]
-        assert main(["run", "fedavg", *options, "--out", name]) == 0
-        assert load(f"{name}/config.json")["model"] == model
+        if chosen[name] != model:
+            options += ["--model", model]
+        assert main(["run", "fedavg", *options, "--out", out]) == 0
+        assert load(f"{out}/config.json")["model"] == model
 
 
 def npz(name, **changes):

@@ -81,10 +81,13 @@ BAD = [
     (["prepare", "csv", "--target", "y", "--data-dir", "data"], "no CSV file to read: name those"),
     ([*PREPARE, "--target", "outcom"], "--target outcom: there is no such column, did you mean"),
     ([*PREPARE, "--target", "outcome"], "column patient holds 65 different texts in 65 rows"),
-    ([*PREPARE, "--target", "outcome", "--length", "9"], "--length: not for jaxfl prepare csv"),
+    (
+        [*PREPARE, "--target", "outcome", "--length", "9"],
+        "--length: for published data sets",
+    ),
     (
         ["prepare", "mnist", "sites/north.csv", "--target", "y", "--data-dir", "data"],
-        "FILE --target: this is for jaxfl prepare csv; leave it out",
+        "sites/north.csv: files are for csv, windows, images, not for jaxfl prepare mnist",
     ),
 ]
 

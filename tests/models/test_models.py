@@ -5,15 +5,17 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 import pytest
+from scipy.signal import correlate
 
 import jaxfl
 from jaxfl.core import tree
 from jaxfl.core.errors import InputError
-from jaxfl.models import MODELS, fedavg_cnn, mf, textcnn
+from jaxfl.models import MODELS, conv1d, fedavg_cnn, lstm, mf, textcnn
 
 WORDS = jnp.zeros(20, jnp.int32)
 PAIR = jnp.zeros(2, jnp.int32)
-EXAMPLES = {"textcnn": WORDS, "mf": PAIR}
+SERIES = jnp.zeros((20, 3))
+EXAMPLES = {"textcnn": WORDS, "mf": PAIR, "conv1d": SERIES, "lstm": SERIES}
 
 
 def image(size, channels):
@@ -37,6 +39,8 @@ def params_of(model, example):
         ("resnet8", 10, image(32, 3), 78_042),
         ("textcnn", 10, WORDS, 256 * 10_000 + (3 + 4 + 5) * 256 * 100 + 300 + 300 * 10 + 10),
         ("mf", 1, PAIR, 11 * (943 + 1682) + 1),
+        ("conv1d", 6, SERIES, 5 * 3 * 32 + 32 + 5 * 32 * 64 + 64 + 65 * 6),
+        ("lstm", 6, SERIES, 4 * 64 * (3 + 64 + 1) + 65 * 6),
     ],
 )
 def test_parameter_counts(name, classes, example, count):
@@ -112,6 +116,53 @@ def test_textcnn_equals_convolutions_and_a_maximum_over_time():
     assert 0.09 < embedded.max() <= 0.1
 
 
+def test_conv1d_equals_convolutions_in_scipy():
+    model = conv1d(3, channels=(4, 5), span=4)
+    x = np.random.default_rng(0).normal(size=(2, 11, 3)).astype(np.float32)
+    params = jax.jit(model.init)(jax.random.key(0), x)
+    held = jax.tree.map(np.asarray, params["params"])
+    y = x
+    for name in ("Dense_0", "Dense_1"):
+        channels, width = y.shape[2], held[name]["bias"].size
+        kernel = held[name]["kernel"].reshape(4, channels, width)
+        sums = np.zeros((*y.shape[:2], width))
+        for one, o, c in np.ndindex(2, width, channels):
+            # A window of four steps begins one step before its own.
+            sums[one, :, o] += correlate(np.pad(y[one, :, c], (1, 2)), kernel[:, c, o], "valid")
+        sums = np.maximum(sums + held[name]["bias"], 0)
+        even = sums.shape[1] // 2 * 2
+        y = sums[:, :even].reshape(2, even // 2, 2, width).max(axis=2)
+    expected = y.mean(axis=1) @ held["head"]["kernel"] + held["head"]["bias"]
+    np.testing.assert_allclose(jax.jit(model.apply)(params, x), expected, atol=1e-5)
+
+
+@pytest.mark.parametrize("vocabulary", [None, (7,)])
+def test_lstm_equals_its_equations_in_numpy(vocabulary):
+    model = lstm(3, vocabulary, width=2, hidden=4, layers=2)
+    rng = np.random.default_rng(0)
+    x = rng.integers(0, 7, (2, 5)) if vocabulary else rng.normal(size=(2, 5, 2)).astype(np.float32)
+    params = jax.jit(model.init)(jax.random.key(0), x)
+    held = jax.tree.map(np.asarray, params["params"])
+    y = held["Embed_0"]["embedding"][x] if vocabulary else x
+    sigmoid = lambda a: 1 / (1 + np.exp(-a))  # noqa: E731
+    for layer in ("OptimizedLSTMCell_0", "OptimizedLSTMCell_1"):
+        cell, h = np.zeros((2, 4)), np.zeros((2, 4))
+        outputs = []
+        for t in range(5):
+            i, f, g, o = (
+                y[:, t] @ held[layer][f"i{gate}"]["kernel"]
+                + h @ held[layer][f"h{gate}"]["kernel"]
+                + held[layer][f"h{gate}"]["bias"]
+                for gate in "ifgo"
+            )
+            cell = sigmoid(f) * cell + sigmoid(i) * np.tanh(g)
+            h = sigmoid(o) * np.tanh(cell)
+            outputs.append(h)
+        y = np.stack(outputs, axis=1)
+    expected = y[:, -1] @ held["head"]["kernel"] + held["head"]["bias"]
+    np.testing.assert_allclose(jax.jit(model.apply)(params, x), expected, atol=1e-5)
+
+
 def test_mf_learns_ratings_that_factorise():
     rng = np.random.default_rng(0)
     users = rng.normal(size=(20, 3))
@@ -144,6 +195,9 @@ def test_mf_learns_ratings_that_factorise():
         ("textcnn", jnp.zeros(20), "textcnn takes integer word ids"),
         ("textcnn", jnp.zeros(4, jnp.int32), "textcnn takes 5 words or more, not 4"),
         ("mf", jnp.zeros(3, jnp.int32), "mf takes integer pairs"),
+        ("conv1d", jnp.zeros((8, 8, 1)), "conv1d takes series"),
+        ("conv1d", jnp.zeros((3, 1)), "conv1d takes series of 4 steps or more, not 3"),
+        ("lstm", jnp.zeros(5), "lstm takes series"),
     ],
 )
 def test_a_model_rejects_inputs_of_another_kind(name, example, message):

@@ -42,6 +42,9 @@ class Choices:
     categories: tuple[str, ...] = ()  # words, though they may look like numbers
     missing: tuple[str, ...] = ()  # further cells that hold no value
     task: Task | None = None  # whether the target is classes or numbers; by its values if None
+    steps: int | None = None  # of a window of rows; None where each row is an example
+    stride: int | None = None  # from one window to the next; as many as `steps` if None
+    series: str | None = None  # names the recording of a row, beside the site
 
 
 class Fit(NamedTuple):
@@ -69,6 +72,7 @@ def fit(sheets: Sequence[Sheet], choices: Choices) -> Fit:
         "--target": [choices.target],
         "--id": [choices.id] if choices.id is not None else [],
         "--owner": [choices.owner] if choices.owner is not None else [],
+        "--series": [choices.series] if choices.series is not None else [],
         "--leave-out": choices.leave_out,
         "--categories": choices.categories,
     }
@@ -86,8 +90,12 @@ def fit(sheets: Sequence[Sheet], choices: Choices) -> Fit:
     for name in _column_names(sheets):
         if name == choices.target:
             continue
-        if name in (choices.id, choices.owner, *choices.leave_out):
-            roles = {choices.id: "names the rows", choices.owner: "names the site"}
+        if name in (choices.id, choices.owner, choices.series, *choices.leave_out):
+            roles = {
+                choices.series: "names the recording",
+                choices.id: "names the rows",
+                choices.owner: "names the site",
+            }
             words[name] = f"{roles.get(name, 'left out')}; models do not see it"
             unused += [name] if name != choices.id else []
             continue
@@ -100,7 +108,17 @@ def fit(sheets: Sequence[Sheet], choices: Choices) -> Fit:
         len(columns) > 0, f"no column is left to predict {choices.target} from: give more columns"
     )
     target, words[choices.target] = _target(sheets, choices, missing)
-    schema = Schema(target, tuple(columns), choices.id or "", tuple(unused), missing)
+    recording = (choices.owner, choices.series) if choices.steps else ()
+    schema = Schema(
+        target,
+        tuple(columns),
+        choices.id or "",
+        tuple(unused),
+        missing,
+        choices.steps or 0,
+        choices.stride or choices.steps or 0,
+        tuple(name for name in recording if name is not None),
+    )
     twice = [name for name, count in Counter(schema.features).items() if count > 1]
     check(
         not twice,

@@ -15,19 +15,12 @@ from jaxfl.data.arrays import from_arrays
 from jaxfl.data.published.recipes import RECIPES, file_stem
 from jaxfl.data.table.fit import Choices, fit, in_order, warn_of_case, warn_of_ids
 from jaxfl.data.table.read import Decimal, Sheet, check_column, check_columns, read_sheet
-from jaxfl.data.table.schema import (
-    MISSING,
-    Schema,
-    inputs,
-    is_missing,
-    targets,
-    to_json,
-    word_of,
-)
+from jaxfl.data.table.schema import MISSING, Schema, is_missing, to_json, word_of
+from jaxfl.data.table.windows import examples
 from jaxfl.data.write import new_folder, write_npz, write_utf8
 
 NAME = re.compile(r"\w[\w.,=+-]*")
-SMALL = 10  # rows; a natural partition leaves out smaller owners by default
+SMALL = 10  # examples; a natural partition leaves out smaller owners by default
 
 
 class Prepared(NamedTuple):
@@ -35,7 +28,7 @@ class Prepared(NamedTuple):
 
     file: Path  # NAME.npz
     schema: Schema
-    sites: dict[str, int]  # how many rows each has
+    sites: dict[str, int]  # how many examples each has: rows, or windows of rows
     columns: dict[str, str]  # what each column became, in words
 
 
@@ -52,6 +45,8 @@ def prepare_csv(
     overwrite: bool = False,
 ) -> Prepared:
     """Writes `directory/NAME.npz`, and `NAME.json` with what each column became.
+
+    With `choices.steps` the examples are windows of so many rows [N, steps, F].
 
     The npz holds `x_train y_train owners`, the names `owner_names class_names feature_names`, and
     in `schema` the content of NAME.json, so that the two cannot part. The sites, owners of the
@@ -77,36 +72,37 @@ def prepare_csv(
     )
     if name is None:
         name = _common_name(files)
-    check(
-        NAME.fullmatch(name) is not None,
-        f"{name!r:.60} is no name of a data set: give one of letters, digits, - and _ (--name)",
-    )
-    check(
-        name not in {"digits", *map(file_stem, RECIPES)},
-        f"{name} is the name of a published data set: give yours another one (--name)",
-    )
     target = Path(directory) / f"{name}.npz"
-    for file in (target, target.with_suffix(".json")):
-        check(
-            overwrite or not os.path.lexists(file),
-            f"{file} exists: choose another --name, or add --overwrite",
-        )
+    check_new(name, [target, target.with_suffix(".json")], overwrite)
+    _check_steps(choices)
     sheets = [read_sheet(file, columns, encoding, decimal) for file in files]
-    needed = (choices.target, choices.id, choices.owner)
+    needed = (choices.target, choices.id, choices.owner, choices.series)
     check_columns(sheets, [one for one in choices.leave_out if one not in needed])
     owners = _owners(sheets, choices.owner, (*MISSING, *choices.missing))
     schema, words = fit(sheets, choices)
-    counts = Counter(owners)
-    sites = {site: counts[site] for site in in_order(counts)}
-    _warn_of_sites(sites)
+    found = [examples(schema, sheet) for sheet in sheets]
+    sites_of_rows = np.split(np.array(owners), np.cumsum([len(s.lines) for s in sheets])[:-1])
+    owners_of_examples = np.concatenate(
+        [names[each.rows] for names, each in zip(sites_of_rows, found, strict=True)]
+    )
+    y = np.concatenate([each.y for each in found if each.y is not None])
+    counts = Counter(owners_of_examples.tolist())
+    sites = {site: counts[site] for site in in_order(set(owners))}
+    warn_of_sites(
+        sites,
+        "windows" if choices.steps else "rows",
+        "give a file for each site, or say with --owner COLUMN whose each row is",
+    )
+    if choices.steps:
+        _check_windows(sites, y, schema, choices)
     if choices.id is not None:
         ids = [cell for sheet in sheets for cell in sheet.columns[choices.id]]
         warn_of_ids(ids, owners, choices.id)
     number = {site: place for place, site in enumerate(sites)}
     arrays: dict[str, Any] = {
-        "x_train": np.concatenate([inputs(schema, sheet) for sheet in sheets]),
-        "y_train": np.concatenate([_targets(schema, sheet) for sheet in sheets]),
-        "owners": np.array([number[site] for site in owners], np.int32),
+        "x_train": np.concatenate([each.x for each in found]),
+        "y_train": y,
+        "owners": np.array([number[site] for site in owners_of_examples], np.int32),
         "owner_names": np.array(list(sites), str),
         "feature_names": np.array(schema.features, str),
     }
@@ -120,11 +116,56 @@ def prepare_csv(
     return Prepared(target, schema, sites, words)
 
 
-def _targets(schema: Schema, sheet: Sheet) -> np.ndarray:
-    values = targets(schema, sheet)
-    if values is None:
-        raise ValueError("fit has seen the target")
-    return values
+def check_new(name: str, written: Sequence[Path], overwrite: bool) -> None:
+    """Raises an `InputError` if a data set of one's own cannot have this name.
+
+    Args:
+      name: of the data set.
+      written: files that would be written.
+      overwrite: whether they may be there.
+    """
+    check(
+        NAME.fullmatch(name) is not None,
+        f"{name!r:.60} is no name of a data set: give one of letters, digits, - and _ (--name)",
+    )
+    check(
+        name not in {"digits", *map(file_stem, RECIPES)},
+        f"{name} is the name of a published data set: give yours another one (--name)",
+    )
+    for file in written:
+        check(
+            overwrite or not os.path.lexists(file),
+            f"{file} exists: choose another --name, or add --overwrite",
+        )
+
+
+def _check_steps(choices: Choices) -> None:
+    """Raises an `InputError` unless the sizes of windows are numbers from 1."""
+    for option, value in (("--steps", choices.steps), ("--stride", choices.stride)):
+        check(value is None or value > 0, f"{option} is {value}: expected 1 or more")
+
+
+def _check_windows(sites: dict[str, int], y: np.ndarray, schema: Schema, choices: Choices) -> None:
+    """Raises an `InputError` if a site or a class has no window; warns of windows that overlap."""
+    empty = [site for site, count in sites.items() if not count]
+    check(
+        not empty,
+        f"{len(empty)} of {len(sites)} sites have no window of {choices.steps} steps, such as "
+        f"{', '.join(empty[:3])}: give fewer --steps, or leave out their rows",
+    )
+    found = set(y.tolist())
+    never = [word for label, word in enumerate(schema.target.classes) if label not in found]
+    check(
+        not never,
+        f"the target {schema.target.name} is in no window of {choices.steps} steps most often "
+        f"{', '.join(never[:1])}: give fewer --steps, or leave out these rows",
+    )
+    if choices.stride and choices.stride < (choices.steps or 0):
+        warn(
+            f"windows of {choices.steps} steps begin every {choices.stride}, so that windows of "
+            "the training and of the test part share steps and scores are too good: leave out "
+            "--stride"
+        )
 
 
 def _common_name(files: Sequence[Path]) -> str:
@@ -164,17 +205,20 @@ def _owners(sheets: Sequence[Sheet], owner: str | None, missing: tuple[str, ...]
     return [name for name, sheet in zip(names, sheets, strict=True) for _ in sheet.lines]
 
 
-def _warn_of_sites(sites: dict[str, int]) -> None:
-    """Warns of a single site, of small ones and of names that are almost the same."""
+def warn_of_sites(sites: dict[str, int], examples: str, hint: str) -> None:
+    """Warns of a single site, of small ones and of names that are almost the same.
+
+    Args:
+      sites: how many examples each has.
+      examples: what they are called.
+      hint: how several sites are told.
+    """
     warn_of_case("two sites have the names", list(sites))
     if len(sites) == 1:
-        warn(
-            f"all rows are of one site, {next(iter(sites))}: give a file for each site, or say "
-            "with --owner COLUMN whose each row is"
-        )
-    small = [f"{site} ({rows})" for site, rows in sites.items() if rows < SMALL]
+        warn(f"all {examples} are of one site, {next(iter(sites))}: {hint}")
+    small = [f"{site} ({count})" for site, count in sites.items() if count < SMALL]
     if small:
         warn(
-            f"{len(small)} of {len(sites)} sites have fewer than {SMALL} rows: "
+            f"{len(small)} of {len(sites)} sites have fewer than {SMALL} {examples}: "
             f"{', '.join(small[:8])}; a run leaves them out, unless --smallest 1 keeps them"
         )

@@ -58,6 +58,9 @@ class Schema:
     id: str = ""  # the column that names the rows
     unused: tuple[str, ...] = ()  # columns that models do not see, that of the owners among them
     missing: tuple[str, ...] = MISSING  # cells that hold no value
+    steps: int = 0  # of a window, see `windows.examples`; 0 where each row is an example
+    stride: int = 0  # steps from one window to the next
+    series: tuple[str, ...] = ()  # columns that name the recording of a row
 
     @property
     def features(self) -> list[str]:
@@ -97,6 +100,8 @@ def from_json(text: str, file: object = "the table") -> Schema:
             raise ValueError("there is none")
         if any(one.kind == "category" and not one.words for one in columns):
             raise ValueError("a category has no words")
+        if not 0 <= schema.steps < LARGEST or (schema.steps and schema.stride < 1):
+            raise ValueError(f"windows of {schema.steps} steps at every {schema.stride}")
     except (
         ValueError,
         TypeError,

@@ -153,8 +153,8 @@ class TrainingOptions:
     """The model, and how a client trains it."""
 
     model: Annotated[str | None, Names("model", MODELS)] = None
-    """model, see `jaxfl list models`; by default lenet for images, textcnn for texts, mf for
-    ratings, else mlp"""
+    """model, see `jaxfl list models`; by default lenet for images, conv1d for series, textcnn
+    for texts, mf for ratings, else mlp"""
     augment: Annotated[str | None, Names("augment", (*AUGMENTATIONS, "none"))] = None
     """random changes of the images in local training: crop_flip (zeros around the image),
     reflect_crop_flip (its reflection) or none; by default crop_flip for CIFAR, else none"""

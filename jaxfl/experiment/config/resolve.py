@@ -121,6 +121,8 @@ def _model(source: Source) -> str:
     image = source.x_train.ndim == 4 and min(source.x_train.shape[1:3]) >= 16
     if image:
         return "lenet"
+    if source.x_train.ndim == 3 and source.x_train.shape[1] >= 4:
+        return "conv1d"
     return "mlp" if source.classes else "linear"
 
 

@@ -24,6 +24,9 @@ from jaxfl.experiment.config.hints import as_typed, check_field, value_of
 from jaxfl.models import MODELS
 from jaxfl.uplink import FLIPPED
 
+# What a model may take.
+NAMES, NUMBERS = "names of words or users", "numbers"
+
 
 def check_seeds(seed: int, seeds: int) -> None:
     """Raises an `InputError` if the last seed is too large for 32 bits."""
@@ -147,12 +150,11 @@ def check_model(training: TrainingOptions, source: Source) -> None:
         f"--pixels {training.pixels} takes images of bytes, the data hold "
         f"{source.x_train.dtype}: leave it out",
     )
-    names = takes_names(value_of(training.model))
+    taken = kinds_of_input(value_of(training.model))
     check(
-        names == bool(source.vocabulary),
-        f"model {training.model} takes {'names of words or users' if names else 'numbers'}, the "
-        f"data hold {'names' if source.vocabulary else 'numbers'}: choose another of "
-        f"{', '.join(MODELS)}",
+        (NAMES if source.vocabulary else NUMBERS) in taken,
+        f"model {training.model} takes {' or '.join(taken)}, the data hold "
+        f"{'names' if source.vocabulary else 'numbers'}: choose another of {', '.join(MODELS)}",
     )
 
 
@@ -164,9 +166,15 @@ def check_attack(upload: UploadOptions, dataset: str, source: Source) -> None:
     )
 
 
-def takes_names(model: str) -> bool:
-    """Whether a model embeds names, of words or of users and items, and needs their number."""
-    return "vocabulary" in inspect.signature(MODELS[model]).parameters
+def kinds_of_input(model: str) -> tuple[str, ...]:
+    """NAMES if a model embeds names, of words or of users and items, NUMBERS if it does not.
+
+    A model that does both has the vocabulary None by default.
+    """
+    parameter = inspect.signature(MODELS[model]).parameters.get("vocabulary")
+    if parameter is None:
+        return (NUMBERS,)
+    return (NAMES, NUMBERS) if parameter.default is None else (NAMES,)
 
 
 def check_target(options: ClockOptions, classes: int) -> None:

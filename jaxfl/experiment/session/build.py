@@ -33,7 +33,6 @@ from jaxfl.data.augment import AUGMENTATIONS
 from jaxfl.data.source import client_names
 from jaxfl.experiment.config import Config, Resolved, Setting, devices_of
 from jaxfl.experiment.config.hints import value_of
-from jaxfl.experiment.config.rules import takes_names
 from jaxfl.experiment.privacy.audit import audit
 from jaxfl.experiment.privacy.guarantee import Exposure, Protection, expose
 from jaxfl.experiment.session.availability import (
@@ -217,8 +216,8 @@ def make_optimizer(setting: Setting) -> Optimizer:
 
 
 def make_model(name: str, source: Source) -> nn.Module:
-    """The model by name, for the targets of the data and the number of names that it embeds."""
-    names: dict[str, Any] = {"vocabulary": source.vocabulary} if takes_names(name) else {}
+    """The model by name, for the targets of the data and the names that it embeds."""
+    names: dict[str, Any] = {"vocabulary": source.vocabulary} if source.vocabulary else {}
     make: Callable[..., nn.Module] = MODELS[name]
     return make(source.classes or 1, **names)
 

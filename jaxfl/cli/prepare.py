@@ -1,0 +1,187 @@
+"""`jaxfl prepare`: published data sets, and one's own CSV files, series and images."""
+
+import dataclasses
+from pathlib import Path
+
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from jaxfl.cli.options import (
+    CsvFileOptions,
+    CsvOptions,
+    ImageOptions,
+    OwnOptions,
+    Prepare,
+    PublishedOptions,
+    WindowOptions,
+)
+from jaxfl.core.errors import InputError, check
+from jaxfl.data.image_folder import prepare_images
+from jaxfl.data.published.prepare import prepare as prepare_data
+from jaxfl.data.sources import SOURCES, data_dir
+from jaxfl.data.table.fit import Choices
+from jaxfl.data.table.prepare import prepare_csv
+from jaxfl.experiment.config.hints import option
+
+# In place of the name of a data set: the user's own files, and the options that each takes.
+CSV, WINDOWS, IMAGES = "csv", "windows", "images"
+TABLE = (OwnOptions, CsvOptions, CsvFileOptions)
+GROUPS: dict[str, tuple[type, ...]] = {
+    CSV: TABLE,
+    WINDOWS: (*TABLE, WindowOptions),
+    IMAGES: (OwnOptions, ImageOptions),
+}
+SHOWN = 12  # sites whose sizes are told
+
+
+def prepare(command: Prepare, console: Console) -> None:
+    """`jaxfl prepare`."""
+    check(
+        command.data not in SOURCES,
+        f"{command.data} is embedded: --dataset {command.data} needs no preparation",
+    )
+    folder = data_dir(command.data_dir)
+    if folder is None:
+        raise InputError("no folder to write to: give --data-dir DIR or set JAXFL_DATA_DIR")
+    _check_options(command)
+    if command.data in (CSV, WINDOWS):
+        prepare_table(command, folder, console)
+    elif command.data == IMAGES:
+        prepare_folder(command, folder, console)
+    else:
+        file = prepare_data(
+            command.data,
+            folder,
+            manual_dir=command.tfds_manual_dir,
+            words=command.words,
+            length=command.length,
+        )
+        _say(console, f"{file}: --dataset {file.stem} --data-dir {folder}")
+
+
+def _check_options(command: Prepare) -> None:
+    """Raises an `InputError` if options are given that are for other data."""
+    default = Prepare(data=command.data)
+    check(
+        command.data in GROUPS or not command.files,
+        f"{' '.join(map(str, command.files))}: files are for {', '.join(GROUPS)}, not for jaxfl "
+        f"prepare {command.data}; leave them out",
+    )
+    taken = _names(GROUPS.get(command.data, (PublishedOptions,)))
+    for name in _names((*GROUPS[WINDOWS], ImageOptions, PublishedOptions)):
+        kinds = [kind for kind, groups in GROUPS.items() if name in _names(groups)]
+        check(
+            name in taken or getattr(command, name) == getattr(default, name),
+            f"{option(name)}: for {' and '.join(kinds) or 'published data sets'}, not for jaxfl "
+            f"prepare {command.data}; leave it out",
+        )
+
+
+def _names(groups: tuple[type, ...]) -> list[str]:
+    return [field.name for group in groups for field in dataclasses.fields(group)]
+
+
+def prepare_table(command: Prepare, folder: Path, console: Console) -> None:
+    """`jaxfl prepare csv` and `jaxfl prepare windows`.
+
+    Args:
+      command: with the files.
+      folder: of the data sets.
+      console: where to say what has become of the columns.
+    """
+    if command.target is None:
+        raise InputError(
+            f"jaxfl prepare {command.data} needs --target COLUMN, the column to predict"
+        )
+    is_series = command.data == WINDOWS
+    check(
+        not is_series or command.steps is not None,
+        f"jaxfl prepare {WINDOWS} needs --steps, rows of a window",
+    )
+    choices = Choices(
+        command.target,
+        command.id,
+        command.owner,
+        command.leave_out,
+        command.categories,
+        command.missing,
+        command.task,
+        command.steps,
+        command.stride,
+        command.series,
+    )
+    prepared = prepare_csv(
+        command.files,
+        folder,
+        choices,
+        name=command.name,
+        columns=command.columns,
+        encoding=command.encoding,
+        decimal=command.decimal,
+        overwrite=command.overwrite,
+    )
+    table = Table("column", "becomes")
+    for name, words in prepared.columns.items():
+        table.add_row(Text(name), Text(words))
+    _say(console, _sizes(prepared.sites, WINDOWS if is_series else "rows"))
+    console.print(table)
+    of_window = f" at each of {command.steps} steps" if is_series else ""
+    _say(
+        console,
+        f"{len(prepared.schema.features)} features{of_window}. Means and standard deviations are "
+        "those of all rows, also of those that a run tests on: they follow from each site's "
+        "number, sum and sum of squares, which a federation can add up without showing a row.",
+    )
+    file = prepared.file
+    _say(
+        console,
+        f"written to {file} and {file.with_suffix('.json').name}: --dataset {file.stem} "
+        f"--data-dir {folder}",
+    )
+
+
+def prepare_folder(command: Prepare, folder: Path, console: Console) -> None:
+    """`jaxfl prepare images`.
+
+    Args:
+      command: with the folder of the images.
+      folder: of the data sets.
+      console: where to say what has become of them.
+    """
+    check(
+        len(command.files) == 1,
+        f"jaxfl prepare {IMAGES} takes one folder, not {len(command.files)}: give the one that "
+        "holds OWNER/CLASS/FILE",
+    )
+    prepared = prepare_images(
+        command.files[0],
+        folder,
+        size=command.size,
+        owner_table=command.owner_table,
+        name=command.name,
+        overwrite=command.overwrite,
+    )
+    _say(console, _sizes(prepared.sites, "images"))
+    first = list(prepared.classes.items())[:SHOWN]
+    classes = ", ".join(f"{name} {count:,}" for name, count in first)
+    more = len(prepared.classes) - SHOWN
+    high, wide, channels = prepared.shape
+    _say(
+        console,
+        f"{len(prepared.classes)} classes: {classes}{f' and {more} more' if more > 0 else ''}; "
+        f"{high}x{wide} pixels, {'grey' if channels == 1 else 'three channels'}",
+    )
+    file = prepared.file
+    _say(console, f"written to {file}: --dataset {file.stem} --data-dir {folder}")
+
+
+def _sizes(sites: dict[str, int], examples: str) -> str:
+    """How many examples there are, and how many of them each site has."""
+    shown = ", ".join(f"{site} {count:,}" for site, count in list(sites.items())[:SHOWN])
+    more = f" and {len(sites) - SHOWN:,} more" if len(sites) > SHOWN else ""
+    return f"{sum(sites.values()):,} {examples} of {len(sites):,} sites: {shown}{more}"
+
+
+def _say(console: Console, text: str) -> None:
+    console.print(text, markup=False, highlight=False)

@@ -1,0 +1,77 @@
+"""Long short-term memory (Hochreiter and Schmidhuber, 1997).
+
+https://doi.org/10.1162/neco.1997.9.8.1735
+"""
+
+import jax.numpy as jnp
+from flax import linen as nn
+
+from jaxfl.core.errors import check
+
+
+class LSTM(nn.Module):
+    """Layers of an LSTM over the steps, and one dense layer on what the last step gives."""
+
+    classes: int
+    words: int | None
+    width: int
+    hidden: int
+    layers: int
+
+    head = "head"
+
+    @nn.compact
+    def __call__(self, x, *, until_head: bool = False):
+        """[B, steps, channel], or ids of words or characters [B, steps] -> [B, classes]."""
+        if self.words is None:
+            check(
+                x.ndim == 3 and not jnp.issubdtype(x.dtype, jnp.integer),
+                f"lstm takes series [steps, channel], not {x.dtype} of shape {x.shape[1:]}: "
+                "choose another model",
+            )
+        else:
+            check(
+                x.ndim == 2 and jnp.issubdtype(x.dtype, jnp.integer),
+                f"lstm takes integer ids [length], not {x.dtype} of shape {x.shape[1:]}: "
+                "choose another model",
+            )
+            x = nn.Embed(self.words, self.width)(x)
+        for _ in range(self.layers):
+            x = nn.RNN(nn.OptimizedLSTMCell(self.hidden))(x)
+        x = x[:, -1]
+        return x if until_head else nn.Dense(self.classes, name=self.head)(x)
+
+    def features(self, x):
+        """[B, steps, channel] or ids [B, steps] -> what enters the last layer [B, d]."""
+        return self(x, until_head=True)
+
+
+def lstm(
+    classes: int,
+    vocabulary: tuple[int, ...] | None = None,
+    width: int = 8,
+    hidden: int = 64,
+    layers: int = 1,
+) -> nn.Module:
+    """An LSTM of 64 units over a series or a text; logits from its last step.
+
+    A layer of h units on c channels has 4 h (c + h + 1) parameters. With `width=8, hidden=256,
+    layers=2` it is the model of LEAF's Shakespeare (https://arxiv.org/abs/1812.01097) on ids of
+    characters.
+
+    Differs: PyTorch adds two biases to each gate, flax one.
+
+    Args:
+      classes: outputs.
+      vocabulary: (number of ids,) if the steps are ids of words or characters.
+      width: of an id's embedding.
+      hidden: units of a layer.
+      layers: one after another.
+
+    Example:
+      >>> series = jnp.zeros((2, 128, 9))
+      >>> jaxfl.tree.size(jax.eval_shape(lstm(6).init, jax.random.key(0), series))
+      19334
+    """
+    words = None if vocabulary is None else vocabulary[0]
+    return LSTM(classes, words, width, hidden, layers)
