@@ -69,7 +69,8 @@ def predict(command: Predict, console: Console) -> None:
         files.write_file(command.out, "".join(["example,prediction\n", *rows]))
         console.print(f"written to {command.out}", markup=False, highlight=False)
     if "y" in arrays:
-        if run.summary["measure"] == "accuracy":
+        inputs = run.summary.get("inputs")
+        if inputs is not None and inputs["classes"]:
             console.print(f"accuracy: {np.mean(predictions == arrays['y']):.4f}")
         else:
             error = np.sqrt(np.mean(np.square(predictions - arrays["y"])))

@@ -33,6 +33,7 @@ from jaxfl.cli.worker import check_one_process, check_workers
 from jaxfl.core.errors import InputError, check
 from jaxfl.experiment.config import load_configs, resolve
 from jaxfl.experiment.config.hints import check_fields
+from jaxfl.experiment.config.rules import metrics_of
 from jaxfl.experiment.session.interrupt import hint
 from jaxfl.experiment.store import files
 from jaxfl.experiment.store.finished import load_finished
@@ -40,7 +41,6 @@ from jaxfl.experiment.studies import sweep
 from jaxfl.experiment.studies.compare import ENDS, comparison_to_resume
 from jaxfl.experiment.studies.workers import watch, watch_search
 from jaxfl.experiment.tables.formats import print_scores
-from jaxfl.simulation.statistics import Measure
 
 Command = Compare | Resume | Sweep
 # Executes the words after `jaxfl` and returns the exit code.
@@ -146,7 +146,7 @@ def _follower(out: Path, console: Console) -> Iterator[Callable[[Callable[[], bo
             yield lambda is_working: watch_search(out, is_working, follow=follow_search)
         return
     configs = load_configs(out / files.CONFIGS)
-    measure: Measure = "accuracy" if resolve(configs[0]).source.classes else "rmse"
+    measure = metrics_of(configs[0], resolve(configs[0]).source.classes)[0]
     with Follower(configs, console) as follow:
         yield lambda is_working: watch(out, measure, is_working, follow=follow)
 

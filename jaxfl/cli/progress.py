@@ -15,7 +15,7 @@ from rich.text import Text
 
 from jaxfl.experiment.config import Config
 from jaxfl.experiment.store.records import LineOfRun
-from jaxfl.simulation.statistics import MEASURES
+from jaxfl.simulation.metrics import metric_of
 
 WAITING = "waiting"
 READING = "reading data"
@@ -73,9 +73,11 @@ class Follower:
                 self.console.print(Text(f"{config.name}: {COMPILING}"), soft_wrap=True)
             return
         self.progress.start_task(task)
-        name, scale, digits = MEASURES[line["measure"]]
+        metric = metric_of(line["measure"])
         mean = line["deployed"]["mean"]
-        score = "no score" if mean is None else f"{name.split()[0]} {scale(mean):{digits}}"
+        score = (
+            "no score" if mean is None else f"{metric.title} {metric.shown(mean):{metric.format}}"
+        )
         state = score
         if line["round"] == config.rounds:
             self.finished[config.name] = score

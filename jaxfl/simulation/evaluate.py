@@ -92,6 +92,26 @@ def by_stage(evaluation: Evaluation) -> dict[Stage, Scores]:
     return {stage: scores for stage, scores in found.items() if scores is not None}
 
 
+def by_metric(scores: Scores, metrics: Sequence[str]) -> dict[str, Scores]:
+    """The scores of a stage by each metric, each with its own pooled score alone.
+
+    Args:
+      scores: of the stage.
+      metrics: names, of which the first has no name in the scores.
+
+    Example:
+      >>> both = Scores(jnp.ones(2), jnp.ones(2), {"auc": Scores(jnp.zeros(2), jnp.zeros(2))})
+      >>> {name: one.test.tolist() for name, one in by_metric(both, ["accuracy", "auc"]).items()}
+      {'accuracy': [1.0, 1.0], 'auc': [0.0, 0.0]}
+    """
+    found = {}
+    for place, name in enumerate(metrics):
+        one = scores.further[name] if place else scores
+        pooled = {name: scores.pooled[name]} if name in scores.pooled else {}
+        found[name] = Scores(one.val, one.test, pooled=pooled)
+    return found
+
+
 @runtime_checkable
 class EvaluateState(Protocol):
     """(key, federation, state, ids [M], trained=None, round=None) -> Evaluation."""

@@ -116,12 +116,15 @@ def metric_of(name: str) -> Metric:
 
     Raises:
       InputError: it is not known here.
+
+    Example:
+      >>> metric_of("auc").title
+      'AUC'
     """
     if name not in METRICS:
         raise InputError(
             f"the scores are of the metric {name!r:.80}, which is not known here: name the file "
-            "that defines it with --plugin, or expected one of "
-            f"{', '.join(METRICS)}"
+            f"that defines it with --plugin; known are {', '.join(METRICS)}"
         )
     return METRICS[name]
 

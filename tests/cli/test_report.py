@@ -228,7 +228,7 @@ def test_the_best_scores_of_a_column_are_bold_in_markdown_and_latex():
 def test_the_lowest_error_is_the_best():
     runs = {name: run(name, -score, measure="rmse") for name, score in (("local", 4), ("ditto", 1))}
     table = table_cells(runs)
-    assert table.rows[0] == ("ditto", ["1.000", "-1.000", *table.rows[0][1][2:]])
+    assert table.rows[0] == ("ditto", ["1.000", "+1.000", *table.rows[0][1][2:]])
     assert (0, table.titles.index("RMSE")) in table.best
 
 

@@ -34,7 +34,8 @@ from jaxfl.experiment.tables.scores import (
     spans_magnitudes,
 )
 from jaxfl.simulation.evaluate import Stage
-from jaxfl.simulation.statistics import MEASURES, Measure, Statistic
+from jaxfl.simulation.metrics import metric_of
+from jaxfl.simulation.statistics import Statistic
 
 View = dict[str, Any]
 DASHES = {
@@ -83,10 +84,10 @@ def _round_axis(runs: Runs) -> dict[str, Any]:
 
 
 def _score_curves(
-    runs: Runs, kind: tuple[str, Stage, Statistic], measure: Measure, highlight: Collection[str]
+    runs: Runs, kind: tuple[str, Stage, Statistic], measure: str, highlight: Collection[str]
 ) -> View | None:
     title, stage, name = kind
-    figure = make_figure(f"test {MEASURES[measure][0]}, {title}", "round")
+    figure = make_figure(f"test {metric_of(measure).name}, {title}", "round")
     axis_values = []
     for label, style in styles_of(runs, highlight).items():
         lines = runs[label].lines
@@ -106,11 +107,11 @@ def _score_curves(
     return make_view(title, figure)
 
 
-def _curves_of_one(runs: Runs, measure: Measure) -> View | None:
+def _curves_of_one(runs: Runs, measure: str) -> View | None:
     """All scores of one run, as its picture has them."""
     (run,) = runs.values()
     colour = to_hex(colour_of(run.summary["algorithm"]))
-    figure = make_figure(f"test {MEASURES[measure][0]}", "round")
+    figure = make_figure(f"test {metric_of(measure).name}", "round")
     lines = run.lines
     rounds = [line["round"] for line in lines]
     axis_values = []

@@ -22,8 +22,8 @@ from jaxfl.experiment.tables.heading import setting_line
 from jaxfl.experiment.tables.pooling import pool_seeds
 from jaxfl.experiment.tables.scores import measure_of, ranked
 from jaxfl.experiment.tables.sections import Section, sections
-from jaxfl.experiment.tables.tables import NAMES, caption
-from jaxfl.simulation.statistics import MEASURES
+from jaxfl.experiment.tables.tables import caption
+from jaxfl.simulation.metrics import metric_of
 
 
 def check_page(file: Path, overwrite: bool) -> None:
@@ -142,11 +142,12 @@ def _tables(tables: Sequence[Section], groups: Sequence[Group], setting: str) ->
         styles = line_styles(algorithms)
         colours |= {label: to_hex(style["color"]) for label, style in styles.items()}
     measure = measure_of(groups[0].runs)
-    direction = "descending" if measure == "accuracy" else "ascending"
+    metric = metric_of(measure)
+    direction = "descending" if metric.better == "higher" else "ascending"
     body = []
     for table in tables:
         titles, rows, best = table.cells
-        score = titles.index(NAMES[measure]) + 1 if NAMES[measure] in titles else None
+        score = titles.index(metric.title) + 1 if metric.title in titles else None
         order = None if score is None or len(rows) == 1 else (score, direction)
         sentence = caption(table.meaning, titles)
         if table.heading not in ("", setting):
@@ -157,7 +158,7 @@ def _tables(tables: Sequence[Section], groups: Sequence[Group], setting: str) ->
         body += [
             document.paragraph(f"{line} (docs/tuning.md).", "warning") for line in table.warnings
         ]
-    return document.Part("table", f"Test {MEASURES[measure][0]}", "\n".join(body))
+    return document.Part("table", f"Test {metric.name}", "\n".join(body))
 
 
 def _configuration(configs: dict[str, Config | None]) -> document.Part:

@@ -39,7 +39,8 @@ from jaxfl.experiment.tables.scores import (
     spans_magnitudes,
 )
 from jaxfl.simulation.evaluate import Stage
-from jaxfl.simulation.statistics import MEASURES, Measure, Statistic
+from jaxfl.simulation.metrics import metric_of
+from jaxfl.simulation.statistics import Statistic
 
 OFFSET: dict[str, Any] = {"textcoords": "offset points"}
 # The measures that lie between 0 and 1, with their names in the picture and their colours.
@@ -56,7 +57,7 @@ SHARES = {
 @checked
 def draw_curves(
     lines: Sequence[Line],
-    measure: Measure = "accuracy",
+    measure: str = "accuracy",
     *,
     title: str = "",
     algorithm: str | None = None,
@@ -65,7 +66,7 @@ def draw_curves(
 
     Args:
       lines: the run's lines of `metrics.jsonl`.
-      measure: what the scores are, of `scores.MEASURES`.
+      measure: the metric of the scores.
       title: of the whole picture.
       algorithm: whose colour the lines have; black if not given.
     """
@@ -93,7 +94,7 @@ def draw_curves(
         styles[label] = style
         axis_values.append(values - spread)
     _set_score_limits(scores, axis_values, measure)
-    scores.set(xlabel="round", title=f"test {MEASURES[measure][0]}")
+    scores.set(xlabel="round", title=f"test {metric_of(measure).name}")
     losses = [np.nan if line["loss"] is None else line["loss"] for line in lines]
     loss.plot(rounds, losses, color=colour, **mark)
     # A loss may be 0 throughout, for example where all examples have one label.
@@ -164,7 +165,7 @@ def _draw_group(subfigure: SubFigure, group: Group, highlight: Collection[str]) 
             ends[label] = values[-1] if len(values) else np.nan
             axis_values.append(values - spread)
     _set_score_limits(curves, axis_values, measure)
-    name = MEASURES[measure][0]
+    name = metric_of(measure).name
     curves.set(xlabel="round", title=f"test {name} of the deployed models")
     finish_rounds(curves, every_round)
     label_ends(curves, ends, styles)
@@ -177,10 +178,11 @@ def _draw_last_round(
     labels: list[str],
     runs: Runs,
     styles: dict[str, dict[str, Any]],
-    measure: Measure,
+    measure: str,
 ) -> None:
     """A row for each run: the mean over clients, the worst clients, the mean after training."""
-    _, scale, digits = MEASURES[measure]
+    metric = metric_of(measure)
+    scale, digits = metric.shown, metric.format
     places = np.arange(len(labels))[::-1]
     kinds: tuple[tuple[str, Stage, Statistic, str, float], ...] = (
         ("mean over clients", "deployed", "mean", "o", 1.0),
@@ -227,7 +229,7 @@ def _draw_last_round(
     )
     panel.set_ylim(-0.7, len(labels) - 0.2)
     panel.grid(alpha=0.25)
-    panel.set_title(f"{MEASURES[measure][0]}, last round")
+    panel.set_title(f"{metric_of(measure).name}, last round")
     finals = [run.summary["final"] for run in runs.values()]
     for name, stage, _, marker, alpha in kinds:
         if all(score_of(final, stage, "mean") is None for final in finals):
@@ -262,7 +264,7 @@ def draw_sweep(trials: Sequence[Trial], title: str = "") -> Figure:
     return figure
 
 
-def _set_score_limits(panel: Axes, values: list[np.ndarray], measure: Measure) -> None:
+def _set_score_limits(panel: Axes, values: list[np.ndarray], measure: str) -> None:
     limits = score_limits(values, measure)
     if limits is not None:
         panel.set_ylim(*limits)

@@ -21,6 +21,7 @@ from jaxfl.core.types import (
     Federation,
     Loss,
     Participation,
+    Pool,
     PRNGKey,
     Scalar,
     State,
@@ -30,7 +31,7 @@ from jaxfl.core.types import (
 )
 from jaxfl.data import Source
 from jaxfl.data.augment import AUGMENTATIONS
-from jaxfl.experiment.config import Config, Resolved, Setting, devices_of
+from jaxfl.experiment.config import Config, Resolved, Setting, devices_of, rules
 from jaxfl.experiment.config.hints import value_of
 from jaxfl.experiment.config.rules import takes_names
 from jaxfl.experiment.privacy.audit import audit
@@ -48,6 +49,7 @@ from jaxfl.experiment.store.inputs import digest_inputs
 from jaxfl.experiment.store.records import Digests
 from jaxfl.models import MODELS
 from jaxfl.simulation import mesh
+from jaxfl.simulation.metrics import default_metric
 from jaxfl.simulation.work import drop, given, read_fractions, stragglers
 from jaxfl.training.optimizers import OPTIMIZERS, SCHEDULES, Optimizer
 from jaxfl.training.task import classification, regression
@@ -85,6 +87,28 @@ class Built:
     def seeds(self) -> Seeds:
         """The seeds of the run."""
         return Seeds(self.config.seed, self.config.seeds)
+
+    @property
+    def metrics(self) -> tuple[str, ...]:
+        """The names of the metrics by which models are scored, at least one."""
+        return rules.metrics_of(self.config, self.data.source.classes)
+
+    @property
+    def scored_by(self) -> tuple[str, ...]:
+        """The metrics that an evaluation is given; none if the task's own score is the only one."""
+        default = default_metric(self.data.source.classes)
+        return () if self.metrics == (default,) else self.metrics
+
+    @cached_property
+    def pooled(self) -> np.ndarray | None:
+        """The clients whose test predictions together have a score [C]; None if there is no such.
+
+        There is none by the task's own score alone, none where all clients are tested on the same
+        examples, and none of clients on disk, who are not evaluated together.
+        """
+        if not self.scored_by or isinstance(self.data.federation.test, Pool):
+            return None
+        return None if self.data.stored is not None else ~(self.malicious | self.unseen)
 
     @property
     def clients(self) -> int:

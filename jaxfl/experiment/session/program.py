@@ -107,7 +107,14 @@ def one_seed(built: Built, algorithm: Algorithm, after: After) -> OneSeed:
         lost=built.lost,
         trained=after == "trained",
     )
-    evaluate = make_evaluate_models(algorithm, built.task, chunk=built.config.chunk, after=after)
+    evaluate = make_evaluate_models(
+        algorithm,
+        built.task,
+        chunk=built.config.chunk,
+        after=after,
+        metrics=built.scored_by,
+        pooled=built.pooled,
+    )
 
     def init(seed, federation):
         return algorithm.init(random_stream(seed, INIT), federation.train)

@@ -23,8 +23,8 @@ from jaxfl.experiment.config.paths import (
 from jaxfl.experiment.config.text import config_from, plugin_hint
 from jaxfl.experiment.session.build import Built, build
 from jaxfl.experiment.session.clients import Data, gather
-from jaxfl.experiment.session.history import number_or_null
 from jaxfl.experiment.session.interrupt import answer, hint, interruptible, interruption
+from jaxfl.experiment.session.lines import number_or_null
 from jaxfl.experiment.session.program import START, one_seed, wait_for
 from jaxfl.experiment.store import files, locks
 from jaxfl.experiment.store.inputs import check_inputs, digests_of

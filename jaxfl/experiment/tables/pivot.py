@@ -14,7 +14,8 @@ from jaxfl.experiment.tables.grouping import shortly_named, sort_key
 from jaxfl.experiment.tables.heading import SAME_CLIENTS, differing_options
 from jaxfl.experiment.tables.scores import measure_of, score_text
 from jaxfl.experiment.tables.tables import Cells, Meaning, best_places
-from jaxfl.simulation.statistics import MEASURES, each_seed
+from jaxfl.simulation.metrics import metric_of
+from jaxfl.simulation.statistics import each_seed
 
 OPTIONS = {one.name for one in fields(Config)} - {"algorithm", "hyper", "label"}
 ANY = object()  # the value of a hyper-parameter that a method does not have
@@ -107,7 +108,7 @@ def meaning_of_pivot(table: Pivot) -> Meaning:
     """What the numbers of `pivot_cells` are."""
     summaries = [run.summary for runs in table.columns.values() for run in runs.values()]
     seeds = sorted({len(each_seed(summary["final"])) for summary in summaries})
-    name = MEASURES[summaries[0]["measure"]][0]
+    name = metric_of(summaries[0]["measure"]).name
     meaning = [("", f"test {name} of the models that clients deploy, mean over clients")]
     if seeds[-1] > 1:
         numbers = " or ".join(str(number) for number in seeds)
@@ -121,7 +122,7 @@ def _cell(run: RunRecord | None, reference: RunRecord | None) -> str:
     measure = run.summary["measure"]
     if reference is None:
         return score_text(measure, run.summary["final"], "deployed", "mean")
-    return short_difference(difference(run, reference), MEASURES[measure][2])
+    return short_difference(difference(run, reference), metric_of(measure).format)
 
 
 def _row_names(runs: Runs, configs: dict[str, Config], by: str) -> dict[str, str]:

@@ -1,0 +1,169 @@
+"""Runs that are scored by metrics of the user's choice."""
+
+import json
+from pathlib import Path
+
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from sklearn.metrics import log_loss, roc_auc_score
+
+import jaxfl
+from jaxfl.cli import main
+from jaxfl.core.errors import InputError
+from jaxfl.experiment import Config, execute, resolve
+from jaxfl.experiment.session.clients import gather
+from jaxfl.experiment.session.models import Best, _keep_better
+from jaxfl.experiment.session.seeds import Seeds
+from jaxfl.experiment.store.finished import load_finished
+from jaxfl.experiment.tables.tables import table_cells
+from jaxfl.simulation.metrics import METRICS
+
+SHORT = {
+    "clients": 4,
+    "partition": "dirichlet",
+    "test": "own",
+    "rounds": 3,
+    "local_steps": 5,
+    "score_after": "none",
+}
+
+
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory):
+    """A run with three metrics, and one of the same with none."""
+    folder = tmp_path_factory.mktemp("metrics")
+    config = Config(algorithm="local", metric=("auc", "accuracy", "log_loss"), **SHORT)
+    execute(config, folder / "named")
+    execute(Config(algorithm="local", **SHORT), folder / "plain")
+    return folder, config
+
+
+def mean_area(logits, y):
+    """The mean over the labels that occur of the area of each against all others."""
+    others = [np.delete(logits, label, axis=1) for label in range(logits.shape[1])]
+    odds = [
+        logits[:, label] - np.log(np.exp(rest.astype(float)).sum(axis=1))
+        for label, rest in enumerate(others)
+    ]
+    return np.mean([roc_auc_score(y == label, odds[label]) for label in np.unique(y)])
+
+
+def test_scores_in_the_files_are_those_of_scikit_learn_on_the_predictions(finished):
+    folder, config = finished
+    run = jaxfl.load(folder / "named")
+    data = gather(resolve(config)).federation.test
+    x, y = (np.asarray(part) for part in (jnp.asarray(data.x), jnp.asarray(data.y)))
+    masks = np.asarray(data.mask) > 0
+    labels = [y[client][mask] for client, mask in enumerate(masks)]
+    logits = [run.scores(client, x[client][mask]) for client, mask in enumerate(masks)]
+    areas = [mean_area(*one) for one in zip(logits, labels, strict=True)]
+    clients = np.load(folder / "named" / "clients.npz")
+    np.testing.assert_allclose(clients["deployed_test"][-1], areas, rtol=1e-5)
+    p = [np.exp(one - one.max(axis=1, keepdims=True)) for one in logits]
+    p = [one / one.sum(axis=1, keepdims=True) for one in p]
+    losses = [log_loss(a, b, labels=range(10)) for a, b in zip(labels, p, strict=True)]
+    np.testing.assert_allclose(clients["deployed_test_log_loss"][-1], np.negative(losses), rtol=1e-4)
+
+    summary = json.loads((folder / "named" / "summary.json").read_text())
+    assert (summary["measure"], set(summary["scores"])) == ("auc", {"accuracy", "log_loss"})
+    assert summary["final"]["deployed"]["mean"] == pytest.approx(np.mean(areas), rel=1e-5)
+    together = mean_area(np.concatenate(logits), np.concatenate(labels))
+    assert summary["final"]["deployed"]["pooled"] == pytest.approx(together, rel=1e-4)
+    further = summary["scores"]["log_loss"]
+    assert further["final"]["deployed"]["mean"] == pytest.approx(-np.mean(losses), rel=1e-4)
+    # Each client at its best validation AUC, whatever its validation loss.
+    best = clients["deployed_val"].argmax(axis=0)
+    chosen = clients["deployed_test_log_loss"][best, np.arange(4)]
+    assert further["selected_on_val"]["deployed"]["mean"] == pytest.approx(chosen.mean(), rel=1e-6)
+    lines = [json.loads(line) for line in open(folder / "named" / "metrics.jsonl")]
+    assert lines[-1]["scores"]["log_loss"]["deployed"] == further["final"]["deployed"]
+
+
+def test_accuracy_beside_other_metrics_is_that_of_a_run_without_any(finished):
+    folder, _ = finished
+    named, plain = (np.load(folder / name / "clients.npz") for name in ("named", "plain"))
+    for part in ("val", "test"):
+        accuracy = named[f"deployed_{part}_accuracy"]
+        np.testing.assert_allclose(accuracy, plain[f"deployed_{part}"], rtol=1e-6)
+    summary = json.loads((folder / "plain" / "summary.json").read_text())
+    assert "scores" not in summary
+    assert set(summary["final"]["deployed"]) == {"mean", "weighted", "std", "worst10"}
+
+
+def test_the_best_model_is_that_of_the_first_metric(finished):
+    folder, config = finished
+    run = jaxfl.load(folder / "named")
+    data = gather(resolve(config)).federation.val
+    x, y = jnp.asarray(data.x), np.asarray(jnp.asarray(data.y))
+    best = np.load(folder / "named" / "clients.npz")["deployed_val"].max(axis=0)
+    for client, mask in enumerate(np.asarray(data.mask) > 0):
+        logits = run.scores(client, np.asarray(x[client])[mask], which="best")
+        assert mean_area(logits, y[client][mask]) == pytest.approx(best[client], rel=1e-5)
+
+
+def test_tables_have_a_column_for_each_metric(finished):
+    folder, _ = finished
+    table = table_cells(load_finished([folder / "named"]))
+    assert table.titles[:3] == ["AUC", "accuracy", "log loss"]
+    assert {"AUC, pooled", "log loss, pooled"} <= set(table.titles)
+
+
+def test_a_client_without_a_score_in_some_rounds_keeps_its_best_model():
+    seeds = Seeds(0, 1)
+    best = Best(jnp.full(3, -jnp.inf), {"w": jnp.zeros(3)})
+    rounds = [
+        # never a score; a score in the second round alone; a score that is lost again
+        [jnp.nan, jnp.nan, 0.5],
+        [jnp.nan, 0.1, jnp.nan],
+        [jnp.nan, jnp.nan, 0.4],
+        # not evaluated
+        [-jnp.inf, -jnp.inf, -jnp.inf],
+    ]
+    for number, val in enumerate(rounds, start=1):
+        best = _keep_better(seeds, best, jnp.array(val), {"w": jnp.full(3, float(number))})
+    assert best.models["w"].tolist() == [3, 2, 1]
+
+
+def test_a_plug_in_adds_a_metric_of_its_own(tmp_path, monkeypatch, capsys):
+    # The entry is gone when the test is over.
+    monkeypatch.setitem(METRICS, "misses", METRICS["accuracy"])
+    monkeypatch.chdir(tmp_path)
+    Path("mine.py").write_text(
+        "from jaxfl.metrics import METRICS, Metric\n"
+        "def misses(predictions, y, weight):\n"
+        '    """The weight of the examples that are not recognised."""\n'
+        "    return ((predictions.argmax(-1) != y) * weight).sum()\n"
+        "METRICS['misses'] = Metric('misses', misses, better='lower', digits=1)\n"
+    )
+    options = [part for key, value in SHORT.items() for part in (f"--{key}", str(value))]
+    options = [part.replace("_", "-") if part.startswith("--") else part for part in options]
+    words = ["compare", "local", "fedavg", *options, "--metric", "misses", "accuracy"]
+    assert main([*words, "--plugin", "mine.py", "--out", "both"]) == 0
+    runs = load_finished([Path("both")])
+    clients = np.load("both/local/clients.npz")
+    assert runs["local"].summary["final"]["deployed"]["mean"] == pytest.approx(
+        clients["deployed_test"][-1].mean()
+    )
+    assert (clients["deployed_test"] <= 0).all()
+    del METRICS["misses"]
+    capsys.readouterr()
+    assert main(["report", "both"]) == 2
+    assert "'misses', which is not known here" in capsys.readouterr().err
+    assert main(["report", "both", "--plugin", "mine.py"]) == 0
+    assert "misses" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("metric", "message"),
+    [
+        (("rmse",), "--metric rmse takes numbers, the targets of the data are labels: choose from"),
+        (("auc", "auc"), "--metric names a metric twice"),
+    ],
+)
+def test_metrics_that_do_not_fit_are_refused(metric, message):
+    with pytest.raises(InputError, match=message):
+        resolve(Config(algorithm="local", metric=metric))
+    with pytest.raises(InputError, match=r"--target is 3.0: expected a value of accuracy"):
+        resolve(Config(algorithm="local", target=3.0))
+    assert resolve(Config(algorithm="local", metric=("log_loss",), target=3.0))
