@@ -252,11 +252,15 @@ def _tell(out: Path, built: Built, history: History, vanished: list[str]) -> Non
 
 
 def _warn_of_one_label(built: Built, history: History) -> None:
-    """Warns if, in the last evaluation of the first seed, all clients predict one label."""
+    """Warns if, in the last evaluation of the first seed, all clients predict one label.
+
+    It is seen by the accuracies, so nothing is said where these are not among the scores.
+    """
     classes = built.data.source.classes
     if not classes or built.data.stored is not None or jax.process_count() > 1:
         return
-    scores = history.scores["deployed_test"]
+    name = "deployed_test" if history.measure == "accuracy" else "deployed_test_accuracy"
+    scores = history.scores.get(name)
     if scores:
         test = built.seeds.one(built.data.federation).test
         message = one_label_predicted(scores[-1][0], label_shares(test, classes))
