@@ -13,6 +13,7 @@ import io
 import operator
 import os
 import sys
+import traceback
 import warnings
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -102,10 +103,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
     supervisor.divide()
     try:
         code = answer(arguments, is_program=False)
-    except JaxRuntimeError as error:
-        if not supervisor.says_lost(error):
-            raise
-        code = supervisor.tell_lost()
+    except Exception as error:
+        if isinstance(error, JaxRuntimeError) and supervisor.says_lost(error):
+            code = supervisor.tell_lost()
+        else:
+            # An error of our own: the others hear at once that this process has ended.
+            traceback.print_exc()
+            code = 1
     supervisor.tell_code(code)
     if code:
         supervisor.leave(code)

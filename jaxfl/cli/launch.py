@@ -4,6 +4,7 @@ import contextlib
 import importlib.util
 import multiprocessing
 import os
+import shlex
 import shutil
 import socket
 import sys
@@ -35,7 +36,7 @@ from jaxfl.experiment.config import load_configs, resolve
 from jaxfl.experiment.config.hints import check_fields
 from jaxfl.experiment.config.rules import metrics_of
 from jaxfl.experiment.session.interrupt import hint
-from jaxfl.experiment.store import files
+from jaxfl.experiment.store import files, locks
 from jaxfl.experiment.store.finished import load_finished
 from jaxfl.experiment.studies import sweep
 from jaxfl.experiment.studies.compare import ENDS, comparison_to_resume
@@ -76,6 +77,8 @@ def asks_for_workers(command: object) -> TypeGuard[Command]:
         not (starts and is_worker),
         "--worker is one worker and --workers starts several: give one of the two",
     )
+    if starts:
+        locks.check_locks()
     return starts
 
 
@@ -94,12 +97,12 @@ def launch_workers(command: Command, console: Console, program: Program) -> None
     start = _launcher(command, count, console)
     # This process computes no run, and an accelerator is for the workers.
     jax.config.update("jax_platforms", "cpu")
-    settle(command, "auto", console)
+    settle(command, command.devices or "auto", console)
     with _planned(command) as out:
         logs = out.absolute() / files.LOGS
         began = time.time()
         first, last = sweep.ENDS if is_search(out) else ENDS
-        option = f"--workers {count}"
+        option = _words_of_launcher(command, count)
         with (
             hint(out, first, last, option=option),
             _follower(out, console) as follow,
@@ -114,6 +117,18 @@ def launch_workers(command: Command, console: Console, program: Program) -> None
             f"{advice}",
         )
         _show(command, out, console)
+
+
+def _words_of_launcher(command: Command, count: int) -> str:
+    """The options by which the same workers start again."""
+    words = [f"--workers {count}"]
+    if command.launcher != "local":
+        words += [f"--launcher {command.launcher}"]
+    if command.gpus_per_worker is not None:
+        words += [f"--gpus-per-worker {command.gpus_per_worker}"]
+    if command.slurm:
+        words += ["--slurm", *map(shlex.quote, command.slurm)]
+    return " ".join(words)
 
 
 @contextlib.contextmanager
@@ -175,13 +190,12 @@ def _words(command: Command, out: Path) -> list[str]:
 
 
 def _reason(logs: Path, began: float) -> str:
-    """What the last worker of those that began since then has complained about."""
+    """What the last worker of those that began since then has said in the end."""
     lines = []
     for log in sorted(logs.glob("*"), key=lambda log: log.stat().st_mtime):
         if log.suffix in (".log", ".out") and log.stat().st_mtime >= began - 1:
-            lines += log.read_text(errors="replace").splitlines()
-    said = [line for line in lines if line.startswith("jaxfl: ")]
-    return f" ({said[-1].removeprefix('jaxfl: '):.300})" if said else ""
+            lines += filter(str.strip, log.read_text(errors="replace").splitlines())
+    return f" ({lines[-1].strip().removeprefix('jaxfl: '):.300})" if lines else ""
 
 
 Start = Callable[

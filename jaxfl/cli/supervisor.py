@@ -14,6 +14,7 @@ import sys
 import threading
 from collections import deque
 from collections.abc import Sequence
+from contextlib import suppress
 from typing import Any
 
 from jaxfl.core.text import visible
@@ -47,10 +48,11 @@ def divide() -> None:
     """Goes on in a child. The process itself waits for the child, and ends here when it has ended.
 
     Signals reach the child through the process that waits, each once: a scheduler may send them to
-    both. The child ends if that process does. Where a system has no `fork`, nothing happens.
+    both. The child ends if that process does. The child's own children have these signals blocked:
+    they are ended by SIGKILL. Where a system has no safe `fork`, nothing happens.
     """
     global _parent
-    if not hasattr(os, "fork"):
+    if not hasattr(os, "fork") or sys.platform == "darwin":
         return
     for stream in (sys.stdout, sys.stderr):
         stream.flush()
@@ -61,7 +63,11 @@ def divide() -> None:
     if number:
         child.close()
         os.close(writer)
-        os._exit(_wait(number, parent, reader))
+        code = LOST
+        try:
+            code = _wait(number, parent, reader)
+        finally:
+            os._exit(code)
     parent.close()
     os.close(reader)
     # What Python says goes to standard error; what C++ says, to the process that waits.
@@ -139,7 +145,10 @@ def leave(code: int) -> None:
 def _obey(control: socket.socket) -> None:
     """In the child: takes signals from the process that waits, and ends with it."""
     while content := control.recv(1):
-        _thread.interrupt_main(signal.Signals(content[0]))
+        number = signal.Signals(content[0])
+        if signal.getsignal(number) is signal.SIG_DFL:  # the command has ended
+            os._exit(128 + number)
+        _thread.interrupt_main(number)
     os._exit(128 + signal.SIGKILL)
 
 
@@ -153,10 +162,16 @@ def _wait(child: int, control: socket.socket, log: int) -> int:
     ]
     for reader in readers:
         reader.start()
+
+    def relay(number: int, frame: object) -> None:
+        with suppress(OSError):  # the child has ended
+            control.sendall(bytes([number]))
+
     for number in NUMBERS:
-        signal.signal(number, lambda number, frame: control.sendall(bytes([number])))
+        signal.signal(number, relay)
     signal.pthread_sigmask(signal.SIG_UNBLOCK, NUMBERS)
     status = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+    signal.pthread_sigmask(signal.SIG_BLOCK, NUMBERS)
     for reader in readers:
         reader.join(1)
     text = "".join(lines)
@@ -186,6 +201,6 @@ def _collect(log: int, lines: deque[str]) -> None:
 
 def _listen(control: socket.socket, facts: dict[str, Any]) -> None:
     """Keeps what the child tells."""
-    with control.makefile("r") as stream:
+    with suppress(OSError), control.makefile("r") as stream:
         for line in stream:
             facts.update(json.loads(line))

@@ -63,6 +63,10 @@ def answer_version(argv: Sequence[str]) -> None:
 
     Args:
       argv: `sys.argv`.
+
+    Example:
+      >>> answer_version(["jaxfl", "list"]) is None
+      True
     """
     if argv[1:] != ["--version"]:
         return

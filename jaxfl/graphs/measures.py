@@ -107,9 +107,9 @@ def second_singular_value(weights: Weights) -> float:
     another one.
 
     Up to 512 clients it is exact. Of more clients it is a Ritz value of a block Krylov space, which
-    grows until the residual bounds the error by 0.001; the true value is not smaller. That takes
-    some hundred products of the matrix with a vector. Where the space would become so large that
-    it saves nothing, the value is exact again.
+    grows until two values agree to 0.001 and the residual is as small; the true value is not
+    smaller, and in practice as near. That takes some hundred products of the matrix with a vector.
+    Where the space would become so large that it saves nothing, the value is exact again.
 
     Source: Musco and Musco 2015, Randomized Block Krylov Methods for Stronger and Faster
     Approximate Singular Value Decomposition, Algorithm 2, https://arxiv.org/abs/1504.05477.
@@ -120,7 +120,8 @@ def second_singular_value(weights: Weights) -> float:
     """
     if len(weights) == 1:
         return 0.0
-    value = _second_ritz_value(np.asarray(weights, np.float32)) if len(weights) > EXACT else None
+    # In float64, so that a value near 0 is told from rounding beside a large first one.
+    value = _second_ritz_value(np.asarray(weights, float)) if len(weights) > EXACT else None
     if value is None:
         value = float(np.linalg.svd(weights, compute_uv=False)[1])
     return round(value, 6)
@@ -139,10 +140,12 @@ def _second_ritz_value(weights: Float[np.ndarray, "m m"]) -> float | None:
         return block
 
     clients = len(weights)
-    basis = np.zeros((clients, 0), np.float32)  # Q
+    basis = np.zeros((clients, 0))  # Q
     images, back = basis, basis  # W Q and W'W Q
-    block = np.random.default_rng(0).standard_normal((clients, BLOCK), np.float32)
-    size = BLOCK
+    block = np.random.default_rng(0).standard_normal((clients, BLOCK))
+    before = np.inf
+    # A direction apart from many that are alike has a small part in the first blocks.
+    size = 4 * BLOCK
     while size <= clients / 3:
         while basis.shape[1] < size:
             block = orthogonal(block)
@@ -153,9 +156,10 @@ def _second_ritz_value(weights: Float[np.ndarray, "m m"]) -> float | None:
         # Rayleigh and Ritz: the eigenvalues of Q'W'WQ are squares of singular values.
         squares, vectors = np.linalg.eigh(images.T @ images)
         square, vector = max(float(squares[-2]), 0.0), vectors[:, -2]
+        change, before = abs(np.sqrt(square) - before), np.sqrt(square)
         # An eigenvalue of W'W is as near as the norm of the residual.
         residual = float(np.linalg.norm(back @ vector - square * (basis @ vector)))
-        if np.sqrt(square + residual) - np.sqrt(square) <= ERROR:
+        if change <= ERROR and np.sqrt(square + residual) - np.sqrt(square) <= ERROR:
             return float(np.linalg.svd(images, compute_uv=False)[1])
         size *= 2
     return None

@@ -8,10 +8,12 @@ import errno
 import json
 import os
 import select
+import selectors
 import socket
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
+from typing import NamedTuple, cast
 
 from jaxfl.core.errors import InputError, check
 from jaxfl.core.text import visible
@@ -23,8 +25,22 @@ PATIENCE = 2
 PAUSE = 0.3
 # Seconds until an attempt to connect, or a greeting on the way, counts as failed.
 ATTEMPT = 5
-# Bytes that a line of greeting may take.
-LONGEST = 1_000_000
+# Bytes that a greeting may take: whoever reaches the port can send one.
+GREETING = 4096
+# Processes at most.
+MOST = 1_000_000
+# Bytes that the answer may take.
+LONGEST = 100_000_000
+
+
+class Stranger(NamedTuple):
+    """A connection at the port of process 0, before it has said who it is."""
+
+    said: bytearray
+    deadline: float
+
+
+Selector = selectors.BaseSelector
 
 
 def meet(
@@ -44,6 +60,10 @@ def meet(
 
     Raises:
       InputError: a process did not come in time, or the processes were not started alike.
+
+    Example:
+      >>> len(meet("localhost:8476", processes=1, process=0, timeout=1.0, tell=print))
+      1
     """
     deadline = time.monotonic() + timeout
     if process == 0:
@@ -69,9 +89,11 @@ def _receive(
         socket.getaddrinfo(host, port)
     lines: dict[int, dict] = {0: _greeting(processes, 0)}
     connections: dict[int, socket.socket] = {}
+    strangers: dict[socket.socket, Stranger] = {}
     patience, told = time.monotonic() + PATIENCE, ""
     problem = ""
-    with _listen(port) as listener:
+    with _listen(port) as listener, selectors.DefaultSelector() as selector:
+        selector.register(listener, selectors.EVENT_READ)
         try:
             while len(lines) < processes and not problem:
                 missing = [number for number in range(processes) if number not in lines]
@@ -86,54 +108,109 @@ def _receive(
                 if now > patience and name != told:
                     tell(f"waiting for {name} at {coordinator}{_doubt(coordinator)}")
                     told = name
-                ready, _, _ = select.select([listener, *connections.values()], [], [], PAUSE)
-                # A process that waits says nothing more: it has gone.
-                for number in [n for n, one in connections.items() if one in ready]:
-                    connections.pop(number).close()
-                    del lines[number]
-                if listener in ready:
-                    problem = _admit(listener, lines, connections)
+                for late in [one for one, stranger in strangers.items() if now > stranger.deadline]:
+                    _dismiss(late, strangers, selector)
+                for key, _ in selector.select(PAUSE):
+                    connection = cast(socket.socket, key.fileobj)
+                    if connection is listener:
+                        _receive_stranger(listener, strangers, selector)
+                    elif connection in strangers:
+                        problem = problem or _hear(
+                            connection, strangers, lines, connections, selector
+                        )
+                    else:
+                        # A process that waits says nothing more: it has gone.
+                        number = key.data
+                        selector.unregister(connection)
+                        connections.pop(number).close()
+                        del lines[number]
             hosts = [lines[number]["host"] for number in sorted(lines)]
             answer = {"error": problem} if problem else {"hosts": hosts}
             for connection in connections.values():
                 _send(connection, answer)
         finally:
-            for connection in connections.values():
+            for connection in (*connections.values(), *strangers):
                 connection.close()
     check(not problem, problem)
     return hosts
 
 
-def _admit(
-    listener: socket.socket, lines: dict[int, dict], connections: dict[int, socket.socket]
+def _receive_stranger(
+    listener: socket.socket, strangers: dict[socket.socket, Stranger], selector: Selector
+) -> None:
+    """Takes up a connection, of which nothing is known yet."""
+    with suppress(OSError):
+        connection, _ = listener.accept()
+        connection.setblocking(False)
+        strangers[connection] = Stranger(bytearray(), time.monotonic() + ATTEMPT)
+        selector.register(connection, selectors.EVENT_READ)
+
+
+def _dismiss(
+    connection: socket.socket, strangers: dict[socket.socket, Stranger], selector: Selector
+) -> None:
+    """Closes a connection to what is none of the processes."""
+    selector.unregister(connection)
+    connection.close()
+    del strangers[connection]
+
+
+def _hear(
+    connection: socket.socket,
+    strangers: dict[socket.socket, Stranger],
+    lines: dict[int, dict],
+    connections: dict[int, socket.socket],
+    selector: Selector,
 ) -> str:
-    """Takes up one process; returns what is wrong with how it was started, "" if nothing is."""
-    connection, _ = listener.accept()
-    connection.settimeout(ATTEMPT)
+    """Hears what a stranger says; returns what is wrong with how a process was started."""
+    said = strangers[connection].said
     try:
-        line = _read(connection)
-        number, of, version = int(line["process"]), line["processes"], line["jaxfl"]
-        host = str(line["host"])
-    except (OSError, ValueError, TypeError, KeyError):
-        # Whatever it is, it is none of the processes.
-        connection.close()
+        part = connection.recv(GREETING)
+    except OSError:
+        part = b""
+    said += part
+    if part and b"\n" not in said and len(said) < GREETING:
         return ""
-    mine = lines[0]
+    line = _parse_greeting(bytes(said[:GREETING]))
+    if line is None:
+        _dismiss(connection, strangers, selector)
+        return ""
+    number, mine = line["process"], lines[0]
     problem = ""
-    if of != mine["processes"]:
+    if line["processes"] != mine["processes"]:
+        of = line["processes"]
         problem = f"process {number} has --processes {of}, process 0 has {mine['processes']}"
-    elif version != mine["jaxfl"]:
-        problem = f"process {number} has jaxfl {version}, process 0 has {mine['jaxfl']}"
+    elif line["jaxfl"] != mine["jaxfl"]:
+        problem = f"process {number} has jaxfl {line['jaxfl']}, process 0 has {mine['jaxfl']}"
     elif number in lines:
-        problem = f"process {number} was started twice, on {lines[number]['host']} and {host}"
+        hosts = f"{lines[number]['host']} and {line['host']}"
+        problem = f"process {number} was started twice, on {hosts}"
     if problem:
         problem = visible(f"{problem}: start all alike, each with its own --process")
         _send(connection, {"error": problem})
-        connection.close()
+        _dismiss(connection, strangers, selector)
         return problem
-    lines[number] = line | {"host": host}
+    del strangers[connection]
+    lines[number] = line
     connections[number] = connection
+    selector.modify(connection, selectors.EVENT_READ, number)
     return ""
+
+
+def _parse_greeting(said: bytes) -> dict | None:
+    """What another process says of itself; None if it is something else."""
+    try:
+        line = json.loads(said)
+    except (ValueError, RecursionError):
+        return None
+    if not isinstance(line, dict):
+        return None
+    numbers = [line.get(name) for name in ("process", "processes")]
+    texts = [line.get(name) for name in ("jaxfl", "host")]
+    valid = all(type(number) is int and 0 <= number < MOST for number in numbers) and all(
+        isinstance(text, str) and len(text) < GREETING // 8 for text in texts
+    )
+    return line if valid and line["process"] < line["processes"] else None
 
 
 def _approach(
@@ -166,7 +243,7 @@ def _approach(
                 answer = _wait_for_answer(connection, coordinator, deadline, tell)
         except InputError:
             raise
-        except ValueError as error:
+        except (ValueError, RecursionError) as error:
             raise InputError(
                 f"what answers at {coordinator} is another program than process 0: name the host "
                 "and a free port of process 0 with --coordinator"
@@ -270,6 +347,7 @@ def _listen(port: int) -> socket.socket:
 def _send(connection: socket.socket, line: dict) -> None:
     """Sends a line; a process that has gone does not get it."""
     with suppress(OSError):
+        connection.settimeout(ATTEMPT)
         connection.sendall(json.dumps(line).encode() + b"\n")
 
 

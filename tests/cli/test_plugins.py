@@ -122,7 +122,8 @@ def nested(task) -> Algorithm:
 
     def round(key, state, cohort):
         state, info = local.round(key, state, cohort)
-        weights = {"params": {"Dense_0": info.weights, "b": info.weights}}
+        # One of them of a type that NumPy does not have.
+        weights = {"params": {"Dense_0": info.weights, "b": info.weights.astype("bfloat16")}}
         return state, info._replace(weights=weights)
 
     return Algorithm(local.init, round, local.models, local.apply)
@@ -146,5 +147,6 @@ def test_weights_of_parts_of_parts_are_named_by_their_paths(tmp_path):
     names = {name for name in graph if name.startswith("weights")}
     assert names == {"weights_params/Dense_0", "weights_params/b"}
     np.testing.assert_array_equal(graph["weights_params/b"], np.eye(2)[None])
+    assert graph["weights_params/b"].dtype == np.float32
     line = json.loads((run / "metrics.jsonl").read_text().splitlines()[-1])
     assert set(line["graph"]) == {"params/Dense_0", "params/b"}

@@ -53,6 +53,38 @@ def test_exit_codes_and_lines(code, status, lines):
 
 
 @pytest.mark.slow(seconds=10)
+@pytest.mark.parametrize("repeats", [1, 3])
+def test_a_command_that_has_ended_is_ended_by_a_signal(repeats):
+    code = "print(os.getpid(), flush=True)\ntime.sleep(60)"
+    with subprocess.Popen(
+        program(code), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    ) as running:
+        running.stdout.readline()
+        for _ in range(repeats):
+            running.send_signal(signal.SIGTERM)
+            time.sleep(0.05)
+        _, said = running.communicate(timeout=20)
+    assert running.returncode == 128 + signal.SIGTERM
+    assert said == ""
+
+
+@pytest.mark.slow(seconds=10)
+def test_an_error_of_one_process_is_not_said_to_be_anothers():
+    code = """
+from jaxfl import cli
+def fail(*arguments, **options): raise ValueError("mine")
+cli.answer = fail
+supervisor.divide = lambda: None
+sys.argv = ["jaxfl", "run", "--cluster"]
+sys.exit(cli.main())
+"""
+    ended = subprocess.run(program(code), capture_output=True, text=True, timeout=100)
+    assert ended.returncode == 1
+    assert ended.stderr.splitlines()[-1] == "ValueError: mine"
+    assert LOST not in ended.stderr
+
+
+@pytest.mark.slow(seconds=10)
 def test_a_signal_that_both_processes_get_counts_once_and_the_child_ends_with_the_other():
     code = """
 count = 0

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from experiments.partitions import record, side_by_side
+from jaxfl.core.types import Pool
 from jaxfl.experiment import Config, gather, resolve
 
 DOCS = Path(__file__).parents[2] / "docs"
@@ -54,8 +55,9 @@ def test_partitions_side_by_side_hold_the_examples_of_each():
         for part in ("train", "val", "test"):
             joined = jax.tree.map(lambda x, rows=rows: np.asarray(x)[rows], getattr(together, part))
             own = getattr(one, part)
-            n = own.mask.shape[2]
-            np.testing.assert_array_equal(joined.mask[:, :, :n], own.mask)
+            weights = own.weights if isinstance(own, Pool) else own.mask
+            n = weights.shape[2]
+            np.testing.assert_array_equal(joined.mask[:, :, :n], weights)
             assert not joined.mask[:, :, n:].any()
             x = np.asarray(own.x)
             if part == "test" and place == 0:  # a pool is copied to each client

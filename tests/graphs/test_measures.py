@@ -265,3 +265,35 @@ def test_the_measures_of_pooled_runs_are_means_over_all_seeds():
     (pooled,) = pool_seeds(runs).values()
     assert pooled.summary["graph"]["body"] == {"collaborators": 3.0, "edge_precision": 0.5}
     assert pooled.lines[0]["graph"] == pooled.summary["graph"]
+
+
+@pytest.mark.parametrize(("own", "share"), [(0.9, 0.05), (0.9, 0.1), (0.5, 0.02)])
+def test_a_value_a_little_above_many_equal_ones_is_found(own, share):
+    """Clients with a weight of their own in two groups: the values are 1, a + (1 - a) g and a."""
+    clients = 600
+    signs = np.where(np.arange(clients) < clients // 2, 1.0, -1.0)
+    mean = np.full((clients, clients), 1 / clients)
+    rest = mean + share * np.outer(signs, signs) / clients
+    weights = own * np.eye(clients) + (1 - own) * rest
+    exact = own + (1 - own) * share
+    assert second_singular_value(weights) == pytest.approx(exact, abs=1e-3)
+
+
+def test_equal_rows_have_no_second_value_whoever_is_heard(monkeypatch):
+    """Without the values of all dimensions, which would take minutes for thousands of clients."""
+    monkeypatch.setattr(np.linalg, "svd", _small(np.linalg.svd))
+    one_source = np.zeros((600, 600))
+    one_source[:, 0] = 1.0
+    sizes = np.random.default_rng(0).pareto(1.0, 600)
+    for weights in (one_source, np.tile(sizes / sizes.sum(), (600, 1))):
+        assert second_singular_value(weights) < 1e-3
+
+
+def _small(svd):
+    """The decomposition, which refuses square matrices of hundreds of rows."""
+
+    def checked(matrix, **options):
+        assert min(matrix.shape) < 500
+        return svd(matrix, **options)
+
+    return checked

@@ -1,5 +1,6 @@
 """Processes that find each other, or say why they do not; threads play the processes."""
 
+import contextlib
 import json
 import os
 import socket
@@ -119,6 +120,50 @@ def test_another_program_has_the_port(coordinator):
         thread.join()
         with pytest.raises(InputError, match=rf"cannot listen at port {port} .*in use"):
             meet(coordinator, 2, 0, 9.0, print)
+
+
+def test_whatever_strangers_say_the_processes_meet(coordinator, monkeypatch):
+    monkeypatch.setattr(rendezvous, "ATTEMPT", 0.5)
+    usual = rendezvous._greeting(2, 1)
+    said = [
+        b"[" * 100_000 + b"\n",
+        b"GET / HTTP/1.1\r\n\r\n",
+        b"",
+        b"no end of a line",
+        *(
+            json.dumps(usual | changes).encode() + b"\n"
+            for changes in (
+                {"process": float("inf")},
+                {"process": -1},
+                {"process": 99},
+                {"process": True},
+                {"processes": "2" * 1000},
+                {"host": "h" * 4000},
+                {"jaxfl": None},
+            )
+        ),
+    ]
+    with ThreadPoolExecutor(1) as pool:
+        first = pool.submit(meet, coordinator, 2, 0, 9.0, lambda line: None)
+        connections = []
+        for greeting in said:
+            while True:
+                try:
+                    connections.append(socket.create_connection(rendezvous.split(coordinator)))
+                    break
+                except ConnectionRefusedError:
+                    time.sleep(0.02)
+            with contextlib.suppress(OSError):  # process 0 may have hung up
+                connections[-1].sendall(greeting)
+        # One says a byte now and then, and never ends.
+        slow = socket.create_connection(rendezvous.split(coordinator))
+        slow.sendall(b"{")
+        began = time.monotonic()
+        here = meet(coordinator, 2, 1, 9.0, lambda line: None)
+        assert here == first.result() == [socket.gethostname()] * 2
+        assert time.monotonic() - began < 5
+        for connection in (*connections, slow):
+            connection.close()
 
 
 @pytest.mark.parametrize(

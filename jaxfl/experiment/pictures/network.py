@@ -58,8 +58,9 @@ def draw_network_of_groups(
     """Groups of clients on a circle, and an arrow from each group to one that learns from it.
 
     The width of an arrow is the weight that all clients of a group have together, in the mean of
-    its receivers. Malicious clients are groups of their own. If there are no groups, or more than
-    `NODES`, each node is an equal part of the clients, in the order of the matrix.
+    its receivers; the weights of clients for themselves are left out. Malicious clients are groups
+    of their own. If there are no groups, or more than `NODES`, each node is an equal part of the
+    clients, in the order of the matrix.
 
     Args:
       panel: to draw on.
@@ -71,7 +72,8 @@ def draw_network_of_groups(
     ids = ids[order]
     bounds, what = _nodes(ids, clients)
     sizes = np.diff(bounds)
-    shares = mean_weights(weights, order, bounds) * sizes
+    # A client has one other client fewer in its own group.
+    shares = mean_weights(weights, order, bounds) * (sizes - np.eye(len(sizes)))
     middle = ids[(bounds[:-1] + bounds[1:]) // 2]
     colours = clients.colours[middle]
     points, radius = places(None, len(sizes))
@@ -87,7 +89,8 @@ def draw_network_of_groups(
     inside = sizes @ np.diag(shares) / sizes.sum()
     _finish(
         panel,
-        f"who learns from whom ({what})\narrows: {senders}, weight inside a circle: {inside:.0%}\n"
+        f"who learns from whom ({what})\n"
+        f"arrows: {senders}, weight of others inside a circle: {inside:.0%}\n"
         f"number: clients, colour: {clients.meaning}{rim}",
     )
 

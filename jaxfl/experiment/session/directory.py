@@ -121,8 +121,7 @@ def _write_weights(directory: Path, built: Built, history: History) -> None:
     clients = drawn_clients(built)
     figure = draw_graph(Graph(*last), clients, graph_title(config))
     write_picture(directory, "graph", figure, config.format)
-    stored = graph_file.open_graph(directory)
-    if stored is not None and "gif" in config.format:
+    if "gif" in config.format and (stored := graph_file.open_graph(directory)) is not None:
         _write_rounds(directory / "graph.gif", built, stored, clients)
 
 

@@ -327,7 +327,11 @@ def _mean_of_known(records: list[dict[str, float | None]]) -> dict[str, float | 
 def _weights_by_name(weights: PyTree) -> dict[str, np.ndarray]:
     """Mixing weights by name in `graph.npz`: one matrix, or one for each part of the model.
 
-    A part within a part has its path: `weights_params/Dense_0`.
+    A part within a part has its path: `weights_params/Dense_0`. NumPy has no bfloat16, so that
+    such weights are float32 here.
     """
-    by_path = {tree.path(keys): x for keys, x in jax.tree_util.tree_leaves_with_path(weights)}
+    by_path = {
+        tree.path(keys): x if x.dtype.kind == "f" else x.astype(np.float32)
+        for keys, x in jax.tree_util.tree_leaves_with_path(weights)
+    }
     return {f"{WEIGHTS}_{part}" if part else WEIGHTS: matrix for part, matrix in by_path.items()}

@@ -223,8 +223,9 @@ def record_run(
             finish(out, built, history, program.seconds, models)
             if not config.checkpoint_every:
                 # Only a checkpoint of the last round could read them again.
-                files.remove(out / files.STATES)
-                files.remove(out / files.ROUNDS)
+                history.archive.remove()
+                if built.data.stored is not None:
+                    files.remove(out / files.STATES)
             _tell(out, built, history, vanished)
         if mesh.any_process(request.is_set()):
             raise interruption(request.number, f"the run in {out} is finished")

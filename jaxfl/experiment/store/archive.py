@@ -164,6 +164,12 @@ class Archive:
         for file in set(files.pieces(self.folder)) - self.pieces.keys():
             files.remove(file)
 
+    def remove(self) -> None:
+        """Removes the pieces, and their folder if nothing else is in it."""
+        for file in self.pieces:
+            files.remove(file)
+        files.remove_empty(self.folder)
+
     def lost(self) -> list[Path]:
         """The pieces that are no longer there."""
         return [file for file in self.pieces if not file.exists()]

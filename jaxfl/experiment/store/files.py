@@ -66,6 +66,12 @@ def check_empty(directory: Path, overwrite: bool) -> None:
         raise InputError(
             f"{directory} cannot be a directory ({error.strerror}): give another one with --out"
         ) from error
+    was_run = any(name in names for name in (*RUN_FILES, CHECKPOINTS))
+    rounds = directory / ROUNDS
+    check(
+        was_run or not rounds.is_dir() or not any(rounds.iterdir()),
+        f"{rounds} is not of a run, and a run writes there: choose another --out, or move it away",
+    )
     check(
         not names or overwrite,
         f"{directory} already holds a run ({', '.join(names[:2])}): choose another --out, or add "
@@ -155,8 +161,7 @@ def new_directory(name: str) -> Iterator[Path]:
         yield path
     finally:
         for folder in (path, *unused):
-            with suppress(OSError):
-                folder.rmdir()
+            remove_empty(folder)
 
 
 def checkpoints(directory: Path) -> list[Path]:
@@ -228,6 +233,12 @@ def remove(path: Path) -> None:
     """Removes a file or a directory of a run, if it is there."""
     with writing(path):
         shutil.rmtree(path) if path.is_dir() else path.unlink(missing_ok=True)
+
+
+def remove_empty(folder: Path) -> None:
+    """Removes a folder if there is nothing in it."""
+    with suppress(OSError):
+        folder.rmdir()
 
 
 def write_json(file: Path, content: Any) -> None:

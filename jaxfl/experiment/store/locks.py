@@ -28,6 +28,12 @@ LOCAL_LOCKS = {"nolock", "local_lock=all", "local_lock=flock", "localflock", "no
 ATTEMPTS, PAUSE = 10, 0.05
 
 
+def check_locks() -> None:
+    """Raises an `InputError` where the system has no locks of files, by which workers share."""
+    if fcntl is None:
+        raise InputError("this system has no locks of files, which workers need: go on without")
+
+
 def check_free(directories: list[Path], overwrite: bool) -> None:
     """Checks, in the process that will write, that files may be written; creates nothing.
 
@@ -107,8 +113,7 @@ def shared(directory: Path) -> Iterator[None]:
     Raises:
       InputError: a process has locked the directory, or locks are not to be had there.
     """
-    if fcntl is None:
-        raise InputError("this system has no locks of files, which workers need: go on without")
+    check_locks()
     files.make_directory(directory)
     _warn_of_local_locks(directory)
     path = directory / files.LOCK

@@ -81,8 +81,16 @@ def work(
     table = directory / ENDS[1]
     with locks.shared(directory), hint(directory, *ENDS, always=True, option="--worker"):
         check_options(configs, directory)
-        if table.exists() and all(is_finished(directories[one.name], one) for one in configs):
-            return {}
+
+        def finished() -> bool:
+            return all(is_finished(directories[one.name], one) for one in configs)
+
+        if table.exists():
+            with locks.alone(table):
+                if finished():
+                    return {}
+                # It is of runs that have been taken away since.
+                files.remove(table)
         configs = [with_plugin(config, plugin) for config in configs]
         first = resolve(configs[0])
         data = gather(first)
@@ -220,6 +228,7 @@ def watch(
     configs = load_configs(directory / files.CONFIGS)
     directories = run_directories(configs, directory)
     counts = {config.name: -1 for config in configs}  # of lines; -1 before the run begins
+    sizes = {config.name: 0 for config in configs}  # of the files that were read
 
     def look() -> None:
         for config in configs:
@@ -227,6 +236,10 @@ def watch(
             if counts[config.name] < 0 and (run / "config.json").exists():
                 follow(config, None)
                 counts[config.name] = 0
+            size = _size(run / "metrics.jsonl")
+            if size == sizes[config.name]:
+                continue
+            sizes[config.name] = size
             lines = _lines(run)
             for line in lines[max(counts[config.name], 0) :]:
                 follow(config, {**line, "measure": measure})
@@ -271,6 +284,14 @@ def _look_until(
         look()
         time.sleep(pause)
     look()
+
+
+def _size(file: Path) -> int:
+    """The bytes of a file; 0 if there is none."""
+    try:
+        return file.stat().st_size
+    except OSError:
+        return 0
 
 
 def _lines(run: Path) -> list[Line]:

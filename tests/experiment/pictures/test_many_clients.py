@@ -2,6 +2,7 @@
 
 from itertools import pairwise
 
+import matplotlib.pyplot as plt
 import numpy as np
 import pytest
 from matplotlib.patches import Rectangle
@@ -74,6 +75,19 @@ def test_a_graph_has_no_more_cells_and_arrows_than_can_be_seen():
     assert len(circles.patches) == 2
     assert "inside a circle: 20%" in circles.get_title()
     assert len(png(figure)) < 1_000_000
+
+
+def test_the_weight_inside_a_group_is_that_of_the_others_in_it():
+    size, count = 4, 60
+    inside = (np.ones((size, size)) - np.eye(size)) / (size - 1)
+    weights = np.kron(np.eye(count), inside)
+    # Neighbours in the order of the matrix are parts of four.
+    clients = clients_of(SOURCE, PARTS, np.repeat(np.arange(MANY), size)[:MANY])
+    order = np.arange(size * count)
+    figure, panel = plt.subplots()
+    network.draw_network_of_groups(panel, weights, order, order, clients)
+    assert "inside a circle: 100%" in panel.get_title()
+    plt.close(figure)
 
 
 def test_clients_without_groups_are_drawn_in_parts():

@@ -12,13 +12,14 @@ from kill import content, same
 import jaxfl
 from jaxfl.core.errors import InputError, RunWarning
 from jaxfl.experiment import Config, gather, resolve
+from jaxfl.experiment import execute as execute_run
 from jaxfl.experiment.config.hints import marked
 from jaxfl.experiment.config.notes import NO_SCORE
 from jaxfl.experiment.session.build import build
 from jaxfl.experiment.session.directory import begin
 from jaxfl.experiment.session.program import compile_run
 from jaxfl.experiment.session.run import record_run, silent
-from jaxfl.experiment.store import archive, files
+from jaxfl.experiment.store import archive, files, locks
 from jaxfl.experiment.store.finished import last_graph
 from jaxfl.experiment.store.graph_file import open_graph
 
@@ -164,3 +165,25 @@ def test_rounds_that_vanish_during_a_run_are_named_and_its_scores_are_written(ex
     out = execute("lost")
     assert (out / "summary.json").exists()
     assert not (out / "graph.npz").exists()
+
+
+def test_folders_of_the_user_beside_a_run_stay(execute, tmp_path):
+    mine = tmp_path / "rounds" / "2024.npz"
+    mine.parent.mkdir()
+    mine.write_text("mine")
+    for overwrite in (False, True):
+        with pytest.raises(InputError, match=r"rounds is not of a run, and a run writes there"):
+            locks.check_free([tmp_path], overwrite)
+    assert mine.read_text() == "mine"
+    # Without --store a run has no states of clients on disk.
+    out = execute("free", checkpoint_every=None)
+    assert not (out / files.ROUNDS).exists()
+
+
+def test_a_folder_of_clients_is_removed_only_if_states_are_in_it(tmp_path):
+    mine = tmp_path / "clients" / "alice.csv"
+    mine.parent.mkdir()
+    mine.write_text("mine")
+    execute_run(dataclasses.replace(CONFIG, rounds=1, checkpoint_every=None), tmp_path)
+    assert (tmp_path / "summary.json").exists()
+    assert mine.read_text() == "mine"

@@ -42,8 +42,9 @@ def accuracies(run, part, which="last", seed=None):
     for client in range(run.config.clients):
         shared = data.x.ndim == 4  # a pool of examples with weights for each client
         x, y = (data.x, data.y) if shared else (data.x[client], data.y[client])
+        weights = (data.weights if shared else data.mask)[client]
         right = run.predict(client, np.asarray(x), which=which, seed=seed) == np.asarray(y)
-        found.append(np.average(right, weights=np.asarray(data.mask[client], float)))
+        found.append(np.average(right, weights=np.asarray(weights, float)))
     return found
 
 

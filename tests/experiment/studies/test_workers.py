@@ -3,6 +3,7 @@
 import dataclasses
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -142,6 +143,15 @@ def test_a_table_whose_writer_was_killed_is_written_by_the_next_worker(made_up, 
     assert executed["run0"] == 1
 
 
+def test_a_table_of_runs_that_were_taken_away_is_written_anew(made_up):
+    directory, configs, executed = made_up
+    assert work(directory) == {}
+    shutil.rmtree(directory / "run3")
+    assert work(directory) == {}
+    assert executed["run3"] == executed["table"] == 2
+    assert sum(executed.values()) == len(configs) + 3
+
+
 def test_a_worker_refuses_a_run_with_other_options(made_up):
     directory, configs, executed = made_up
     (directory / "run3").mkdir()
@@ -199,13 +209,13 @@ def assert_same(out, whole):
 def test_two_workers_make_what_one_makes(whole, tmp_path):
     out = tmp_path / "x"
     plan(CONFIGS, out)
-    begun = []
-
-    def follow(config, line):
-        if line is None:
-            begun.append(config.name)
-
-    assert {} in together(2, work, out, follow=follow)
+    command = [sys.executable, "-m", "jaxfl", "resume", str(out), "--worker"]
+    options = {"env": ENVIRONMENT, "stdout": subprocess.PIPE, "text": True}
+    started = [subprocess.Popen(command, **options) for _ in range(2)]
+    said = [worker.communicate(timeout=300)[0] for worker in started]
+    assert [worker.returncode for worker in started] == [0, 0]
+    lines = "".join(said).splitlines()
+    begun = [line.split(":")[0] for line in lines if line.endswith(": compiling")]
     assert sorted(begun) == sorted(NAMES)
     assert_same(out, whole)
 

@@ -1,0 +1,1 @@
+"""How a whole run grows: in clients, cohort, parameters, rounds and seeds."""
