@@ -38,6 +38,7 @@ from jaxfl.experiment.config.rules import metrics_of
 from jaxfl.experiment.session.interrupt import hint
 from jaxfl.experiment.store import files, locks
 from jaxfl.experiment.store.finished import load_finished
+from jaxfl.experiment.store.records import read_plan
 from jaxfl.experiment.studies import sweep
 from jaxfl.experiment.studies.compare import ENDS, comparison_to_resume
 from jaxfl.experiment.studies.workers import watch, watch_search
@@ -157,7 +158,8 @@ def _planned(command: Command) -> Iterator[Path]:
 def _follower(out: Path, console: Console) -> Iterator[Callable[[Callable[[], bool]], None]]:
     """What shows the work of workers: a function of whether one of them may still write."""
     if is_search(out):
-        with SearchFollower(console) as follow_search:
+        metrics = read_plan(out / files.PLAN)["config"].get("metric", ())
+        with SearchFollower(console, metrics) as follow_search:
             yield lambda is_working: watch_search(out, is_working, follow=follow_search)
         return
     configs = load_configs(out / files.CONFIGS)

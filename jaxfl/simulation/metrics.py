@@ -31,6 +31,7 @@ class Metric:
       targets: what y holds: labels, of which predictions are the logits, or numbers.
       percent: whether the value is a part of one that is shown in %.
       digits: behind the point.
+      highest: that a value can be, if this is known.
       root: whether the value is a mean square, of which the root is shown: of a mean over clients
         the root of the mean.
 
@@ -46,6 +47,7 @@ class Metric:
     targets: Literal["labels", "numbers", "any"] = "any"
     percent: bool = False
     digits: int = 3
+    highest: float | None = None
     root: bool = False
 
     @property
@@ -90,16 +92,17 @@ class Metric:
 # By the name that the command line takes. `METRICS["cost"] = Metric(...)` adds one.
 METRICS: dict[str, Metric] = {
     "accuracy": Metric(
-        "accuracy", score_functions.accuracy, targets="labels", percent=True, digits=1
+        "accuracy", score_functions.accuracy, targets="labels", percent=True, digits=1, highest=1.0
     ),
-    "auc": Metric("AUC", score_functions.auc, targets="labels"),
-    "f1": Metric("F1", score_functions.f1, targets="labels"),
+    "auc": Metric("AUC", score_functions.auc, targets="labels", highest=1.0),
+    "f1": Metric("F1", score_functions.f1, targets="labels", highest=1.0),
     "balanced_accuracy": Metric(
         "balanced accuracy",
         score_functions.balanced_accuracy,
         targets="labels",
         percent=True,
         digits=1,
+        highest=1.0,
     ),
     "log_loss": Metric("log loss", score_functions.log_loss, "lower", "labels"),
     "brier": Metric("Brier score", score_functions.brier, "lower", "labels"),
@@ -107,7 +110,7 @@ METRICS: dict[str, Metric] = {
     # Stored as minus the mean squared error.
     "rmse": Metric("RMSE", score_functions.mean_squared_error, "lower", "numbers", root=True),
     "mae": Metric("MAE", score_functions.mae, "lower", "numbers"),
-    "r2": Metric("R2", score_functions.r2, targets="numbers"),
+    "r2": Metric("R2", score_functions.r2, targets="numbers", highest=1.0),
 }
 
 

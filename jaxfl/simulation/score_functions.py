@@ -212,10 +212,9 @@ def r2(predictions: Float[Array, "n k"], y: Shaped[Array, "n *k"], weight: Weigh
     """The share of the targets' variance that is predicted, mean over the k numbers of an example.
 
     It is 1 at best, 0 for the mean of the targets, and negative for what is worse than the mean.
-    NaN if all targets are equal.
+    Numbers whose targets are all equal have no share and are left out; NaN if all are.
 
-    Differs: scikit-learn gives targets that are all equal the score 1 or 0, unless `force_finite`
-    is False.
+    Differs: scikit-learn gives targets that are all equal the score 1 or 0.
 
     Example:
       >>> r2(jnp.array([[1.0], [3.0]]), jnp.array([1.0, 3.0]), jnp.ones(2)).item()
@@ -223,7 +222,7 @@ def r2(predictions: Float[Array, "n k"], y: Shaped[Array, "n *k"], weight: Weigh
     """
     predictions, y = _numbers(predictions, y)
     each = weight[:, None]
-    mean = (y * each).sum(axis=0) / _at_least_some(weight.sum())
+    mean = (y * each).sum(axis=0, keepdims=True) / _at_least_some(weight.sum())
     error = (jnp.square(predictions - y) * each).sum(axis=0)
     variance = (jnp.square(y - mean) * each).sum(axis=0)
     # Equal targets have a mean that is rounded, and then a variance that is not 0.

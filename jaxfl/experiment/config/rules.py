@@ -206,6 +206,7 @@ def check_target(options: ClockOptions, metric: str) -> None:
     """
     one = metric_of(metric)
     check(
-        options.target is None or not one.percent or options.target <= 1,
-        f"--target is {options.target}: expected a value of {one.title} in (0, 1], such as 0.8",
+        options.target is None or one.highest is None or options.target <= one.highest,
+        f"--target is {options.target}: expected a value of {one.title} in (0, "
+        f"{one.highest or 1:g}], such as 0.8",
     )

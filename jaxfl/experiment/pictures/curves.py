@@ -28,6 +28,8 @@ from jaxfl.experiment.tables.pooling import pool_seeds
 from jaxfl.experiment.tables.scores import (
     FEW,
     TITLES,
+    alone_name,
+    alone_value,
     by_seed,
     coloured_runs,
     measure_of,
@@ -239,16 +241,19 @@ def _draw_last_round(
     panel.figure.legend(frameon=False, fontsize=8, loc="outside lower right", ncols=3)
 
 
-def draw_sweep(trials: Sequence[Trial], title: str = "") -> Figure:
+def draw_sweep(trials: Sequence[Trial], title: str = "", metrics: Sequence[str] = ()) -> Figure:
     """Validation scores of a search against each value that was varied, the best trial in red.
 
     Args:
       trials: of `studies.sweep.search`, the best first.
       title: of the picture.
+      metrics: that are named for the search; the scores are of the first one.
     """
     names = list(trials[0]["point"])
     figure, panels = canvas(len(names), width=4.2, height=3.6)
-    scores = [np.nan if trial["val"] is None else trial["val"] for trial in trials]
+    scores = [
+        np.nan if trial["val"] is None else alone_value(metrics, trial["val"]) for trial in trials
+    ]
     for panel, name in zip(panels, names, strict=True):
         values = [trial["point"][name] for trial in trials]
         numbers = all(type(value) in (int, float) for value in values)
@@ -257,7 +262,7 @@ def draw_sweep(trials: Sequence[Trial], title: str = "") -> Figure:
         panel.scatter(places[:1], scores[:1], s=45, color=MALICIOUS, label="best")
         if spans_magnitudes(values):
             panel.set_xscale("log")
-        panel.set(xlabel=name, ylabel="validation score")
+        panel.set(xlabel=name, ylabel=f"validation {alone_name(metrics)}")
         panel.grid(alpha=0.25)
     panels[0].legend(frameon=False, fontsize=8)
     figure.suptitle(literal(title), fontsize=9)

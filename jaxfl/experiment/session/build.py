@@ -1,5 +1,6 @@
 """From a resolved config to all parts of a run: task, algorithm, participation, work, privacy."""
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import cached_property, partial
@@ -13,7 +14,7 @@ from flax import linen as nn
 
 from jaxfl.algorithms import ALGORITHMS
 from jaxfl.core import tree
-from jaxfl.core.errors import check
+from jaxfl.core.errors import check, warn
 from jaxfl.core.facts import facts_of
 from jaxfl.core.types import (
     Algorithm,
@@ -49,7 +50,6 @@ from jaxfl.experiment.store.inputs import digest_inputs
 from jaxfl.experiment.store.records import Digests
 from jaxfl.models import MODELS
 from jaxfl.simulation import mesh
-from jaxfl.simulation.metrics import default_metric
 from jaxfl.simulation.work import drop, given, read_fractions, stragglers
 from jaxfl.training.optimizers import OPTIMIZERS, SCHEDULES, Optimizer
 from jaxfl.training.task import classification, regression
@@ -58,6 +58,10 @@ from jaxfl.uplink import Compression, attack, chain, defence_links, gaussian, qu
 # Models see (x - shift) / scale of bytes x. These are in parts of a white pixel; otherwise the data
 # set says them.
 PIXELS = {"unit": (1.0, 0.0), "centred": (0.5, 0.5)}
+
+
+# Numbers in all test predictions together, at most: one GiB.
+TOGETHER = 2**28
 
 
 @dataclass(frozen=True)
@@ -93,22 +97,26 @@ class Built:
         """The names of the metrics by which models are scored, at least one."""
         return rules.metrics_of(self.config, self.data.source.classes)
 
-    @property
-    def scored_by(self) -> tuple[str, ...]:
-        """The metrics that an evaluation is given; none if the task's own score is the only one."""
-        default = default_metric(self.data.source.classes)
-        return () if self.metrics == (default,) else self.metrics
-
     @cached_property
     def pooled(self) -> np.ndarray | None:
         """The clients whose test predictions together have a score [C]; None if there is no such.
 
-        There is none by the task's own score alone, none where all clients are tested on the same
-        examples, and none of clients on disk, who are not evaluated together.
+        There is none where no metric is named, none where all clients are tested on the same
+        examples, none of clients on disk, who are not evaluated together, and none where there are
+        more predictions than `TOGETHER`, which is warned of.
         """
-        if not self.scored_by or isinstance(self.data.federation.test, Pool):
+        test = self.data.federation.test
+        if not self.config.metric or isinstance(test, Pool) or self.data.stored is not None:
             return None
-        return None if self.data.stored is not None else ~(self.malicious | self.unseen)
+        each = math.prod(test.y.shape[test.mask.ndim :]) * max(self.data.source.classes, 1)
+        numbers = math.prod(test.mask.shape) * each
+        if numbers > TOGETHER:
+            warn(
+                f"the test predictions of all clients are {numbers:.1e} numbers, more than "
+                f"{TOGETHER:.1e}: there is no score of them together (pooled), only of each client"
+            )
+            return None
+        return ~(self.malicious | self.unseen)
 
     @property
     def clients(self) -> int:

@@ -71,7 +71,7 @@ class History:
         self.devices = built.devices
         self.metrics = built.metrics
         self.measure = self.metrics[0]
-        self.named = bool(built.scored_by)
+        self.named = bool(built.config.metric)
         # One program, where each operation would be one.
         sizes = jax.jit(lambda federation: federation.sizes)(built.data.federation)
         self.sizes: np.ndarray = self.seeds.with_axis(mesh.fetch(sizes))  # [S, C]
@@ -250,14 +250,14 @@ class History:
             summary["unseen"] = last["unseen"]
         if "scores" in last:
             summary["scores"] = {}
-            for name, scores in last["scores"].items():
+            for metric, scores in last["scores"].items():
                 further: FurtherSummary = {
                     "final": over_seeds(each_seed(scores)),
-                    "selected_on_val": self._selected_on_val(name),
+                    "selected_on_val": self._selected_on_val(metric),
                 }
                 if "unseen" in scores:
                     further["unseen"] = scores["unseen"]
-                summary["scores"][name] = further
+                summary["scores"][metric] = further
         if "graph" in last:
             summary["graph"] = last["graph"]
         if self.exposure is not None:

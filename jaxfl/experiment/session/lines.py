@@ -32,8 +32,10 @@ def scores_by_metric(
     """
 
     def benign(scores: Scores) -> Scores:
-        val, test = (np.where(malicious, np.nan, part) for part in (scores.val, scores.test))
-        return Scores(val, test, pooled=scores.pooled)
+        return scores._replace(
+            val=np.where(malicious, np.nan, scores.val),
+            test=np.where(malicious, np.nan, scores.test),
+        )
 
     stages = by_stage(evaluation)
     split = {stage: by_metric(scores, metrics) for stage, scores in stages.items()}
@@ -70,7 +72,10 @@ def score_statistics(
             if named and undefined:
                 statistics[stage]["undefined"] = undefined
             for together in scores.pooled.values() if pooled else ():
-                statistics[stage]["pooled"] = number_or_null(np.clip(together[seed], -1e30, 1e30))
+                # As a mean over clients, an error that overflows is a number.
+                statistics[stage]["pooled"] = number_or_null(
+                    float(np.clip(together[seed], -1e30, 1e30))
+                )
         seeds.append(StageStatistics(**statistics))
     return over_seeds(seeds)
 
@@ -107,7 +112,8 @@ def make_line(
         return score_statistics(record, scores[name], sizes, counted, named=named, pooled=True)
 
     def of_unseen(name: str) -> SeedStatistics:
-        return score_statistics(record, scores[name], sizes, unseen, named=named)
+        counted = unseen & ~malicious
+        return score_statistics(record, scores[name], sizes, counted, named=named)
 
     line: Line = {
         "round": record.round,

@@ -26,6 +26,7 @@ from jaxfl.experiment.session.stored_program import make_program
 from jaxfl.experiment.store import files, locks
 from jaxfl.experiment.store.records import LineOfRun, Summary, check_version, read_summary
 from jaxfl.simulation import mesh
+from jaxfl.simulation.metrics import metric_of
 
 # The files with which the directory of a run begins and ends
 ENDS = ("config.json", "summary.json")
@@ -242,7 +243,8 @@ def _tell(out: Path, built: Built, history: History, vanished: list[str]) -> Non
     if history.lines and history.lines[-1]["deployed"]["mean"] is None:
         warn(
             f"no client of the run in {out} has a score: every benign client that was evaluated "
-            "lacks test examples; choose another --test or --own, or --eval-on all"
+            f"lacks test examples{_undefined(built)}; choose another --test or --own, or --eval-on "
+            "all"
         )
     _warn_of_one_label(built, history)
     if vanished:
@@ -250,6 +252,13 @@ def _tell(out: Path, built: Built, history: History, vanished: list[str]) -> Non
             f"{', '.join(vanished)} in {out} vanished or changed during the run: the scores and "
             "the summary are complete, run again for the rest"
         )
+
+
+def _undefined(built: Built) -> str:
+    """The other reason why clients have no score, of metrics that are named."""
+    if not built.config.metric:
+        return ""
+    return f", or has examples on which {metric_of(built.metrics[0]).title} is not defined"
 
 
 def _warn_of_one_label(built: Built, history: History) -> None:

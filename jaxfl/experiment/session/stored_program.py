@@ -79,7 +79,7 @@ def _stored_program(built: Built, stored: StoredFederation, directory: Path, don
         clients,
         chunk=config.chunk,
         after=config.score_after,
-        metrics=built.scored_by,
+        metrics=config.metric,
     )
 
     def advance(length: int):

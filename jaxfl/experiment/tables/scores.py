@@ -79,6 +79,39 @@ def spread_text(seeds: Sequence[float], digits: str) -> str:
     return f" ±{statistics.stdev(seeds):{digits}}" if len(seeds) > 1 else ""
 
 
+def alone_name(metrics: Sequence[str]) -> str:
+    """What a score is called that stands alone: "score", or the first metric that is named.
+
+    Example:
+      >>> alone_name(()), alone_name(("log_loss", "auc"))
+      ('score', 'log loss')
+    """
+    return metric_of(metrics[0]).name if metrics else "score"
+
+
+def alone_value(metrics: Sequence[str], score: float) -> float:
+    """The number that is shown of a score that stands alone: as it is stored where none is named.
+
+    Example:
+      >>> alone_value((), -0.25), alone_value(("log_loss",), -0.25)
+      (-0.25, 0.25)
+    """
+    return metric_of(metrics[0]).shown(score) if metrics else score
+
+
+def alone_text(metrics: Sequence[str], score: float | None) -> str:
+    """A score that stands alone, as text.
+
+    Example:
+      >>> alone_text((), 0.5), alone_text(("accuracy",), 0.5), alone_text((), None)
+      ('0.5000', '50.0', '-')
+    """
+    if score is None:
+        return "-"
+    form = metric_of(metrics[0]).format if metrics else ".4f"
+    return f"{alone_value(metrics, score):{form}}"
+
+
 @checked
 def gains(
     measure: str, stages: SeedStatistics, reference: SeedStatistics

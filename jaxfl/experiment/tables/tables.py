@@ -75,7 +75,9 @@ def table_cells(runs: Runs) -> Cells:
                 for name, (other, summary) in references.items()
             }
             scores = run.summary.get("scores", {})
-            further = {name: scores[name].get(part) if name in scores else None for name in others_by}
+            further = {
+                name: scores[name].get(part) if name in scores else None for name in others_by
+            }
             cells |= _score_cells(run.summary["measure"], stages, others, further)
             cells |= _further_cells(run.summary, part)
             for title, cell in cells.items():
@@ -226,19 +228,27 @@ def caption(meaning: Meaning, titles: Sequence[str]) -> str:
     )
 
 
+def _finals(runs: Runs, metric: str) -> list[SeedStatistics]:
+    """The last scores by a metric, of the runs that have them."""
+    if metric == measure_of(runs):
+        return [run.summary["final"] for run in runs.values()]
+    scores = [run.summary.get("scores", {}) for run in runs.values()]
+    return [one[metric]["final"] for one in scores if metric in one]
+
+
+def _is_pooled(runs: Runs, metric: str) -> bool:
+    """Whether a run has a score of all predictions together by a metric."""
+    return any(final["deployed"].get("pooled") is not None for final in _finals(runs, metric))
+
+
 def _undefined_text(runs: Runs, metric: str) -> str:
     """Of how many clients a metric has no score; "" if it has one of all."""
-    first = measure_of(runs)
-    counts = []
-    for run in runs.values():
-        scores = run.summary.get("scores", {})
-        final = run.summary["final"] if metric == first else scores.get(metric, {}).get("final")
-        counts.append(final["deployed"].get("undefined", 0) if final else 0)
+    counts = [final["deployed"].get("undefined", 0) for final in _finals(runs, metric)]
     count = max(counts)
     if not count:
         return ""
-    clients = "1 client" if count == 1 else f"{count} clients"
-    return f" without {clients} on whose examples it is not defined"
+    clients = "1 client is" if count == 1 else f"{count} clients are"
+    return f", where {clients} left out, as it is not defined on their test examples"
 
 
 def meaning_of_scores(runs: Runs) -> Meaning:
@@ -250,21 +260,28 @@ def meaning_of_scores(runs: Runs) -> Meaning:
     first, *others = metrics
     seeds = max(len(summary["final"].get("seeds", [])) for summary in summaries)
     text = f"test {first.name} of the models that clients deploy, mean over clients"
-    better = "" if first.better == "higher" else ", positive where it is lower"
     spread = [("", f"±: standard deviation over {seeds} seeds")] if seeds > 1 else []
     unseen = any("unseen" in summary for summary in summaries)
+    pooled = [f"{metric_of(name).title}{POOLED}" for name in names if _is_pooled(runs, name)]
     return [
         (first.title, f"{text}{undefined[0]}"),
         *[
-            (one.title, f"the same by {one.name}{words}")
+            (one.title, f"the same{' in %' if one.percent else ''}{words}")
             for one, words in zip(others, undefined[1:], strict=True)
         ],
         *spread,
-        *[(f"over {name}", f"how far it is better{better}") for name in REFERENCES if better],
+        *[
+            (f"over {name}", f"how far the {first.title} is lower")
+            for name in REFERENCES
+            if first.better == "lower"
+        ],
         ("worst clients", "mean of the worst tenth of them"),
         (TITLES["trained"], "the models after the local training of the round"),
         (TITLES["fine_tuned"], "the deployed models after further local training"),
-        *[(f"{one.title}{POOLED}", "of all clients' predictions together") for one in metrics],
+        *[
+            (title, "likewise" if place else "of all clients' predictions together")
+            for place, title in enumerate(pooled)
+        ],
         ("rounds to target", "until the mean score is that of --target"),
         ("time to target", "virtual time until then"),
         ("virtual time", "of all rounds"),

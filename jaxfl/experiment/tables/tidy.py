@@ -9,9 +9,9 @@ from jaxfl.experiment.tables.grouping import comparable_groups
 from jaxfl.experiment.tables.heading import differing_options
 from jaxfl.experiment.tables.pooling import pool_seeds
 from jaxfl.experiment.tables.scores import measure_of, score_of
-from jaxfl.simulation.evaluate import STAGES
-from jaxfl.simulation.metrics import metric_of
-from jaxfl.simulation.statistics import SeedStatistics, Statistic, each_seed
+from jaxfl.simulation.evaluate import STAGES, Stage
+from jaxfl.simulation.metrics import Metric, metric_of
+from jaxfl.simulation.statistics import SeedStatistics, StageStatistics, Statistic, each_seed
 
 Record = dict[str, Any]  # a value for each column: a number, a text or None
 KINDS: tuple[Statistic, ...] = ("mean", "weighted", "worst10")
@@ -43,7 +43,8 @@ def score_records(runs: Runs, against: str | None = None) -> list[Record]:
                 score, less = (one.get("deployed_mean") for one in (record, other))
                 record["difference"] = None
                 if score is not None and less is not None:
-                    record["difference"] = round(sign * (score - less), 6)
+                    # No -0.0.
+                    record["difference"] = round(sign * (score - less), 6) + 0.0
         records += [record for rows in by_label.values() for record in rows]
     return records
 
@@ -60,11 +61,7 @@ def _records(label: str, run: RunRecord, options: list[str]) -> list[Record]:
         for place, (seed, stages) in enumerate(zip(run.seeds, each_seed(statistics), strict=False)):
             record = about | {"seed": seed, "part": part, "measure": metric.name}
             for stage in STAGES:
-                for kind in KINDS:
-                    value = score_of(stages, stage, kind)
-                    record[f"{stage}_{kind}"] = (
-                        None if value is None else round(metric.shown(value), 6)
-                    )
+                record |= _scores(stages, stage, stage, metric)
             record |= _further(summary, part, place)
             record |= {"up": summary["up"], "down": summary["down"]}
             records.append(
@@ -78,12 +75,27 @@ def _further(summary: Summary, part: str, place: int) -> Record:
     scores: Record = {}
     for name, further in summary.get("scores", {}).items():
         statistics = further.get(part)
-        stages = each_seed(statistics)[place] if statistics else None
-        for kind in KINDS:
-            value = stages and score_of(stages, "deployed", kind)
-            shown = None if value is None else round(metric_of(name).shown(value), 6)
-            scores[f"{name}_{kind}"] = shown
+        if statistics:
+            scores |= _scores(each_seed(statistics)[place], "deployed", name, metric_of(name))
     return scores
+
+
+def _scores(stages: StageStatistics, stage: Stage, name: str, metric: Metric) -> Record:
+    """The scores of a stage by a metric; that of all predictions together only where there is one.
+
+    Args:
+      stages: of a seed.
+      stage: of the scores.
+      name: with which the names of the columns begin.
+      metric: of the scores.
+    """
+    pooled = "pooled" in stages.get(stage, {})
+    kinds: list[Statistic] = [*KINDS, *(["pooled"] if pooled else [])]
+    values = {kind: score_of(stages, stage, kind) for kind in kinds}
+    return {
+        f"{name}_{kind}": None if value is None else round(metric.shown(value), 6)
+        for kind, value in values.items()
+    }
 
 
 def _parts(summary: Summary) -> dict[str, SeedStatistics]:

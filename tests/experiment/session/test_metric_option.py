@@ -1,21 +1,30 @@
 """Runs that are scored by metrics of the user's choice."""
 
+import dataclasses
 import json
 from pathlib import Path
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from rich.console import Console
 from sklearn.metrics import log_loss, roc_auc_score
 
 import jaxfl
 from jaxfl.cli import main
-from jaxfl.core.errors import InputError
-from jaxfl.experiment import Config, execute, resolve
+from jaxfl.cli.commands import show_search
+from jaxfl.core.errors import InputError, RunWarning
+from jaxfl.experiment import Config, execute, resolve, resume
+from jaxfl.experiment.config.hints import value_of
+from jaxfl.experiment.html.page import write_page
+from jaxfl.experiment.session import build as build_module
+from jaxfl.experiment.session.build import build
 from jaxfl.experiment.session.clients import gather
 from jaxfl.experiment.session.models import Best, _keep_better
 from jaxfl.experiment.session.seeds import Seeds
 from jaxfl.experiment.store.finished import load_finished
+from jaxfl.experiment.studies.sweep import search
 from jaxfl.experiment.tables.tables import table_cells
 from jaxfl.simulation.metrics import METRICS
 
@@ -63,7 +72,9 @@ def test_scores_in_the_files_are_those_of_scikit_learn_on_the_predictions(finish
     p = [np.exp(one - one.max(axis=1, keepdims=True)) for one in logits]
     p = [one / one.sum(axis=1, keepdims=True) for one in p]
     losses = [log_loss(a, b, labels=range(10)) for a, b in zip(labels, p, strict=True)]
-    np.testing.assert_allclose(clients["deployed_test_log_loss"][-1], np.negative(losses), rtol=1e-4)
+    np.testing.assert_allclose(
+        clients["deployed_test_log_loss"][-1], np.negative(losses), rtol=1e-4
+    )
 
     summary = json.loads((folder / "named" / "summary.json").read_text())
     assert (summary["measure"], set(summary["scores"])) == ("auc", {"accuracy", "log_loss"})
@@ -76,8 +87,8 @@ def test_scores_in_the_files_are_those_of_scikit_learn_on_the_predictions(finish
     best = clients["deployed_val"].argmax(axis=0)
     chosen = clients["deployed_test_log_loss"][best, np.arange(4)]
     assert further["selected_on_val"]["deployed"]["mean"] == pytest.approx(chosen.mean(), rel=1e-6)
-    lines = [json.loads(line) for line in open(folder / "named" / "metrics.jsonl")]
-    assert lines[-1]["scores"]["log_loss"]["deployed"] == further["final"]["deployed"]
+    lines = (folder / "named" / "metrics.jsonl").read_text().splitlines()
+    assert json.loads(lines[-1])["scores"]["log_loss"]["deployed"] == further["final"]["deployed"]
 
 
 def test_accuracy_beside_other_metrics_is_that_of_a_run_without_any(finished):
@@ -100,6 +111,142 @@ def test_the_best_model_is_that_of_the_first_metric(finished):
     for client, mask in enumerate(np.asarray(data.mask) > 0):
         logits = run.scores(client, np.asarray(x[client])[mask], which="best")
         assert mean_area(logits, y[client][mask]) == pytest.approx(best[client], rel=1e-5)
+
+
+@pytest.fixture(scope="module")
+def small(tmp_path_factory):
+    """The folder and the config of a short run of two seeds; a client has one label alone."""
+    folder = tmp_path_factory.mktemp("small")
+    rng = np.random.default_rng(0)
+    x = rng.normal(size=(90, 4)).astype(np.float32)
+    y = (x[:, 0] + rng.normal(size=90) > 0).astype(int)
+    owners = np.arange(90) // 30
+    y[owners == 2] = 0
+    np.savez(folder / "mine.npz", x_train=x, y_train=y, owners=owners)
+    config = Config(
+        algorithm="fedavg",
+        dataset="mine",
+        data_dir=str(folder),
+        model="linear",
+        rounds=4,
+        local_steps=2,
+        batch_size=4,
+        eval_every=2,
+        seeds=2,
+        score_after="none",
+        devices=1,
+        metric=("auc", "log_loss"),
+    )
+    execute(config, folder / "whole")
+    return folder, config
+
+
+def lines_of(run):
+    """The lines of a run without times."""
+    lines = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
+    return [{name: value for name, value in line.items() if name != "seconds"} for line in lines]
+
+
+def test_seeds_and_clients_without_a_score(small):
+    folder, _ = small
+    clients = np.load(folder / "whole" / "clients.npz")
+    auc, loss = (clients[f"deployed_test{name}"] for name in ("", "_log_loss"))
+    # [seeds, evaluations, clients]
+    assert auc.shape == loss.shape == (2, 2, 3)
+    assert np.isnan(auc[..., 2]).all()
+    assert np.isfinite(auc[..., :2]).all()
+    assert np.isfinite(loss).all()
+    summary = json.loads((folder / "whole" / "summary.json").read_text())
+    final, further = summary["final"], summary["scores"]["log_loss"]["final"]
+    assert [seed["deployed"]["undefined"] for seed in final["seeds"]] == [1, 1]
+    assert "undefined" not in further["deployed"]
+    means = [seed["deployed"]["mean"] for seed in final["seeds"]]
+    np.testing.assert_allclose(means, auc[:, -1, :2].mean(axis=1), rtol=1e-6)
+    pooled = [seed["deployed"]["pooled"] for seed in final["seeds"]]
+    assert final["deployed"]["pooled"] == pytest.approx(np.mean(pooled))
+    # A client without a score keeps its newest model, not its first.
+    models, best = jaxfl.load(folder / "whole").models, jaxfl.load(folder / "whole").best_models
+    same = jax.tree.map(lambda a, b: (a[:, 2] == b[:, 2]).all(), models, best)
+    assert all(jax.tree.leaves(same))
+
+
+@pytest.mark.slow(seconds=8)
+def test_a_run_that_is_stopped_goes_on_with_its_metrics(small):
+    folder, config = small
+    stopped = dataclasses.replace(config, checkpoint_every=1)
+
+    def follow(config, line):
+        if line is not None:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        execute(stopped, folder / "stopped", follow=follow)
+    resume(folder / "stopped")
+    assert lines_of(folder / "stopped") == lines_of(folder / "whole")
+    whole, again = (np.load(folder / name / "clients.npz") for name in ("whole", "stopped"))
+    assert set(whole) == set(again)
+    for name in whole:
+        np.testing.assert_array_equal(whole[name], again[name])
+
+
+@pytest.mark.slow(seconds=8)
+def test_devices_and_a_store_change_no_score(small):
+    folder, config = small
+    # Two devices do not divide three clients.
+    execute(dataclasses.replace(config, devices=2), folder / "devices")
+    one = dataclasses.replace(config, seeds=1)
+    execute(one, folder / "one")
+    stored = dataclasses.replace(one, store=str(folder / "store"), keep_models=False)
+    execute(stored, folder / "stored")
+    for a, b in (("whole", "devices"), ("one", "stored")):
+        lines, others = lines_of(folder / a), lines_of(folder / b)
+        finals = [line["deployed"] for line in (lines[-1], others[-1])]
+        pooled = finals[0].pop("pooled")
+        if b == "devices":
+            assert finals[1].pop("pooled") == pytest.approx(pooled, rel=1e-5)
+        # Of clients on disk nothing is pooled.
+        assert finals[1] == pytest.approx(finals[0], rel=1e-5)
+        arrays = [np.load(folder / name / "clients.npz") for name in (a, b)]
+        for name in ("deployed_test", "deployed_val_log_loss"):
+            np.testing.assert_allclose(arrays[0][name], arrays[1][name], rtol=1e-4)
+
+
+def test_too_many_predictions_are_not_pooled_and_this_is_said(small, monkeypatch):
+    _, config = small
+    resolved = resolve(config)
+    built = build(resolved, gather(resolved))
+    assert built.pooled is not None
+    assert built.pooled.tolist() == [True, True, True]
+    monkeypatch.setattr(build_module, "TOGETHER", 10)
+    built = build(resolved, gather(resolved))
+    with pytest.warns(RunWarning, match="no score of them together"):
+        assert built.pooled is None
+
+
+def test_runs_of_other_first_metrics_are_refused(finished):
+    folder, _ = finished
+    with pytest.raises(InputError, match="scored by accuracy and auc: give runs of one measure"):
+        load_finished([folder / "named", folder / "plain"])
+
+
+def test_a_search_shows_the_metric_and_its_direction(small, tmp_path, capsys):
+    _, config = small
+    config = dataclasses.replace(config, metric=("log_loss",), rounds=1, seeds=1)
+    trials = search(config, [{"lr": 0.5}, {"lr": 1e-9}, {"lr": 0.1}], tmp_path / "x")
+    losses = [-value_of(trial["val"]) for trial in trials]
+    assert losses == sorted(losses)
+    assert losses[0] > 0
+    console = Console(width=100)
+    show_search(tmp_path / "x", console)
+    printed = capsys.readouterr().out
+    assert "validation log loss" in printed
+    assert f"{losses[0]:.3f}" in printed
+    assert f"{-losses[0]:.3f}" not in printed
+    write_page([tmp_path / "x"], tmp_path / "x.html")
+    assert "Validation log loss by value" in (tmp_path / "x.html").read_text()
+    both = [{"metric": ["auc"]}, {"metric": ["accuracy"]}]
+    with pytest.raises(InputError, match="the trials have different metrics"):
+        search(config, both, tmp_path / "y")
 
 
 def test_tables_have_a_column_for_each_metric(finished):
