@@ -142,13 +142,15 @@ def wrap(text: str, width: int | None, first: str = "", others: str = "") -> lis
 
 def _metric_line(metric: Metric) -> str:
     """A line about a metric."""
-    return first_line(metric.score)
+    return first_line(metric.score) + (" The root is shown." if metric.root else "")
 
 
 def _metric(metric: Metric) -> Description:
     """What a metric is, whether its lower or its higher values are better, and of what targets."""
     targets = "labels or numbers" if metric.targets == "any" else metric.targets
     text = f"{metric.title}: for targets that are {targets}; {metric.better} is better."
+    if metric.root:
+        text += " The root is shown."
     return [text, *describe_function(metric.score)]
 
 

@@ -262,8 +262,8 @@ def shown_name(metric: str) -> str:
     """
     if metric == "rmse":
         return "negative_mse"
-    known = METRICS.get(metric)
-    return metric if known is None or known.better == "higher" else f"negative_{metric}"
+    entry = METRICS.get(metric)
+    return metric if entry is None or entry.better == "higher" else f"negative_{metric}"
 
 
 def numbers_of(line: LineOfRun) -> dict[str, Number]:

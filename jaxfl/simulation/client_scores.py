@@ -11,6 +11,7 @@ from jax import lax
 from jaxtyping import Array, Bool, Float, PyTree, Shaped
 
 from jaxfl.core import order, target
+from jaxfl.core.errors import check
 from jaxfl.core.options import checked
 from jaxfl.core.over_clients import over_clients
 from jaxfl.core.types import Chunk, Dataset, Params, Pool
@@ -128,11 +129,11 @@ def _over_sets(one: Callable, params: Params, data: Dataset | Pool, chunk: Chunk
     return over_clients(from_pool, chunk, *shared)(params, data.mask)
 
 
-class Predicted(NamedTuple):
+class Predictions(NamedTuple):
     """The predictions of a client on a set, those that count first; elsewhere all is 0."""
 
     # [n, ...]
-    predictions: Shaped[Array, "..."]
+    values: Shaped[Array, "..."]
     # [n, ...]
     y: Shaped[Array, "..."]
     # [n]
@@ -179,20 +180,26 @@ def metrics_of_clients(
     by_name = named_metrics(metrics)
     feature_axes = feature_axes_of(data)
 
-    def score(one: Predicted) -> dict[str, Float[Array, ""]]:
+    def score(one: Predictions) -> dict[str, Float[Array, ""]]:
         examples = one.weight.sum() > 0
         values = {name: metric.score(*one) for name, metric in by_name.items()}
+        for name, value in values.items():
+            check(
+                jnp.shape(value) == (),
+                f"the metric {name!r} gives an array of shape {jnp.shape(value)}: expected one "
+                "number, of all examples of a client",
+            )
         return {
             name: jnp.where(examples, by_name[name].stored(value), jnp.nan)
             for name, value in values.items()
         }
 
-    def predict(params: Params, data: Dataset, groups: Array | None = None) -> Predicted:
+    def predict(params: Params, data: Dataset, groups: Array | None = None) -> Predictions:
         batches = Batches(data.mask, groups, feature_axes, batch_size)
 
-        def batch(rows: Array, weights: Array) -> Predicted:
+        def batch(rows: Array, weights: Array) -> Predictions:
             rows_of = partial(_zero_without_weight, weights)
-            return Predicted(
+            return Predictions(
                 rows_of(apply(params, data.x[rows])),
                 rows_of(data.y[rows]),
                 weights.astype(jnp.float32),
@@ -202,7 +209,7 @@ def metrics_of_clients(
         length = batches.rows.size
         empty = jax.tree.map(lambda x: jnp.zeros((length, *x.shape[1:]), x.dtype), shapes)
 
-        def put(start: Array, rows: Array, weights: Array, all_rows: Predicted) -> Predicted:
+        def put(start: Array, rows: Array, weights: Array, all_rows: Predictions) -> Predictions:
             def write(whole: Array, part: Array) -> Array:
                 return lax.dynamic_update_slice_in_dim(whole, part, start, axis=0)
 
@@ -213,13 +220,13 @@ def metrics_of_clients(
     if pooled is None:
         return _over_sets(lambda *client: score(predict(*client)), params, data, chunk), {}
 
-    def keep(*client: PyTree) -> tuple[dict[str, Float[Array, ""]], Predicted]:
-        predicted = predict(*client)
-        return score(predicted), predicted
+    def keep(*client: PyTree) -> tuple[dict[str, Float[Array, ""]], Predictions]:
+        predictions = predict(*client)
+        return score(predictions), predictions
 
-    scores, predicted = _over_sets(keep, params, data, chunk)
-    counted = jnp.asarray(pooled)[:, None]
-    together = predicted._replace(weight=jnp.where(counted, predicted.weight, 0.0))
+    scores, predictions = _over_sets(keep, params, data, chunk)
+    members = jnp.asarray(pooled)[:, None]
+    together = predictions._replace(weight=jnp.where(members, predictions.weight, 0.0))
     return scores, score(jax.tree.map(lambda x: x.reshape(-1, *x.shape[2:]), together))
 
 

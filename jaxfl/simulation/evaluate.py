@@ -104,12 +104,12 @@ def by_metric(scores: Scores, metrics: Sequence[str]) -> dict[str, Scores]:
       >>> {name: one.test.tolist() for name, one in by_metric(both, ["accuracy", "auc"]).items()}
       {'accuracy': [1.0, 1.0], 'auc': [0.0, 0.0]}
     """
-    found = {}
+    by_name = {}
     for place, name in enumerate(metrics):
         one = scores.further[name] if place else scores
         pooled = {name: scores.pooled[name]} if name in scores.pooled else {}
-        found[name] = Scores(one.val, one.test, pooled=pooled)
-    return found
+        by_name[name] = Scores(one.val, one.test, pooled=pooled)
+    return by_name
 
 
 @runtime_checkable

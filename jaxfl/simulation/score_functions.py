@@ -35,7 +35,7 @@ def accuracy(predictions: Logits, y: Labels, weight: Weight) -> Number:
     return _mean((logits.argmax(axis=-1) == y).astype(jnp.float32), weight)
 
 
-def auc(predictions: Logits, y: Labels, weight: Weight) -> Number:
+def auc(predictions: Logits, y: Labels, weight: Weight, label: int | None = None) -> Number:
     """The area under the ROC curve: of label 1 of two, or the mean over labels, each against all.
 
     It is the probability that an example of the label is ranked above one of another label, where
@@ -43,6 +43,12 @@ def auc(predictions: Logits, y: Labels, weight: Weight) -> Number:
 
     Differs: scikit-learn refuses examples in which one of several labels does not occur; here the
     mean is over the labels that occur, as clients need not have all labels.
+
+    Args:
+      predictions: logits.
+      y: labels.
+      weight: of the examples.
+      label: the only one that is ranked against all others.
 
     Example:
       >>> logits = jnp.array([[0.0, 1.0], [0.0, 3.0], [0.0, 2.0]])
@@ -59,6 +65,9 @@ def auc(predictions: Logits, y: Labels, weight: Weight) -> Number:
         odds = jnp.take(logits, label, axis=-1) - jax.nn.logsumexp(others, axis=-1)
         return _area(odds, y == label, weight)
 
+    if label is not None:
+        _check_label(label, classes)
+        return of_label(jnp.array(label))
     if classes == 2:
         return of_label(jnp.array(1))
     # One label after the other: side by side they would take the memory of [n, classes, classes].
@@ -85,11 +94,17 @@ def _area(score: Float[Array, "n"], positive: Shaped[Array, "n"], weight: Weight
     return jnp.where(defined, area, jnp.nan)
 
 
-def f1(predictions: Logits, y: Labels, weight: Weight) -> Number:
+def f1(predictions: Logits, y: Labels, weight: Weight, label: int | None = None) -> Number:
     """The harmonic mean of precision and recall: of label 1 of two, or the mean over labels.
 
     The mean is over the labels that occur or are predicted. NaN if label 1 of two neither occurs
     nor is predicted.
+
+    Args:
+      predictions: logits.
+      y: labels.
+      weight: of the examples.
+      label: the only one that counts.
 
     Example:
       >>> logits = jnp.array([[0.0, 1.0], [0.0, 1.0], [1.0, 0.0]])
@@ -99,7 +114,23 @@ def f1(predictions: Logits, y: Labels, weight: Weight) -> Number:
     hits, occurring, predicted = _counts(predictions, y, weight)
     total = occurring + predicted
     scores = jnp.where(total > 0, 2 * hits / jnp.where(total > 0, total, 1.0), jnp.nan)
+    if label is not None:
+        _check_label(label, scores.size)
+        return scores[label]
     return scores[1] if scores.size == 2 else _mean_of_defined(scores)
+
+
+def recall(predictions: Logits, y: Labels, weight: Weight, label: int) -> Number:
+    """The share of the examples of a label that are recognised; NaN if there are none.
+
+    Example:
+      >>> logits = jnp.array([[1.0, 0.0], [1.0, 0.0], [0.0, 1.0]])
+      >>> recall(logits, jnp.array([0, 1, 1]), jnp.ones(3), label=1).item()
+      0.5
+    """
+    recalls = _recalls(predictions, y, weight)
+    _check_label(label, recalls.size)
+    return recalls[label]
 
 
 def balanced_accuracy(predictions: Logits, y: Labels, weight: Weight) -> Number:
@@ -110,8 +141,13 @@ def balanced_accuracy(predictions: Logits, y: Labels, weight: Weight) -> Number:
       >>> balanced_accuracy(logits, jnp.array([0, 0, 0, 1]), jnp.ones(4)).item()
       0.5
     """
+    return _mean_of_defined(_recalls(predictions, y, weight))
+
+
+def _recalls(predictions: Logits, y: Labels, weight: Weight) -> Float[Array, "k"]:
+    """The share of the examples of each label that are recognised; NaN if there are none."""
     hits, occurring, _ = _counts(predictions, y, weight)
-    return _mean_of_defined(jnp.where(occurring > 0, hits / jnp.maximum(occurring, 1e-30), jnp.nan))
+    return jnp.where(occurring > 0, hits / jnp.where(occurring > 0, occurring, 1.0), jnp.nan)
 
 
 def _counts(predictions: Logits, y: Labels, weight: Weight) -> tuple[Array, Array, Array]:
@@ -243,6 +279,10 @@ def _flat_labels(predictions: Logits, y: Labels, weight: Weight) -> tuple[Array,
     weight = jnp.broadcast_to(weight.reshape(-1, *[1] * (y.ndim - 1)), y.shape)
     logits = predictions.reshape(-1, predictions.shape[-1])
     return logits, y.reshape(-1).astype(int), weight.reshape(-1)
+
+
+def _check_label(label: int, classes: int) -> None:
+    check(0 <= label < classes, f"label is {label}: expected one from 0 to {classes - 1}")
 
 
 def _numbers(predictions: Array, y: Array) -> tuple[Array, Array]:

@@ -114,6 +114,9 @@ def test_own_metrics_and_unknown_names():
         named_metrics("auc")
     with pytest.raises(InputError, match="--plugin"):
         metric_of("positives")
+    each = {"misses": Metric("misses", lambda predictions, y, weight: weight * y)}
+    with pytest.raises(InputError, match="'misses' gives an array of shape"):
+        metrics_of_clients(task.problem.apply, each, models, federation.test)
     with pytest.raises(InputError, match="without metrics"):
         jaxfl.make_evaluate(jaxfl.algorithms.local(task), task, pooled=np.ones(4, bool))
 

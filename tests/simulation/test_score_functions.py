@@ -117,6 +117,28 @@ def test_scores_of_labels_are_those_of_scikit_learn(name, classes, kind):
         np.testing.assert_allclose(function(logits, y, weight), expected, rtol=2e-5, atol=1e-6)
 
 
+@pytest.mark.parametrize("name", ["auc", "f1", "recall"])
+def test_scores_of_one_label_are_those_of_scikit_learn(name):
+    logits, y, weight = labelled(2, 4, "weighted")
+    counts = weight > 0
+    p, true = probabilities(logits), y == 3
+    references = {
+        "auc": lambda: sklearn.roc_auc_score(true, p[:, 3], sample_weight=weight),
+        "f1": lambda: of_one(sklearn.f1_score),
+        "recall": lambda: of_one(sklearn.recall_score),
+    }
+
+    def of_one(function):
+        guess = logits.argmax(axis=1) == 3
+        return function(true[counts], guess[counts], sample_weight=weight[counts])
+
+    score = getattr(score_functions, name)
+    arguments = [jnp.asarray(part) for part in (logits, y, weight)]
+    assert score(*arguments, label=3) == pytest.approx(references[name](), rel=1e-5)
+    with pytest.raises(InputError, match="label is 4: expected one from 0 to 3"):
+        score(*arguments, label=4)
+
+
 def test_every_metric_of_labels_has_a_reference():
     assert set(REFERENCES) == {n for n, metric in METRICS.items() if metric.targets == "labels"}
 

@@ -195,6 +195,11 @@ def check_metrics(options: RunOptions, classes: int) -> None:
             f"--metric {name} takes {METRICS[name].targets}, the targets of the data are "
             f"{targets}: choose from {', '.join(fitting)}",
         )
+    titles = [METRICS[name].title for name in names]
+    check(
+        len(set(titles)) == len(titles),
+        f"tables would call two metrics alike ({', '.join(titles)}): give each its own title",
+    )
 
 
 def check_target(options: ClockOptions, metric: str) -> None:

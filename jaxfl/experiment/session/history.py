@@ -71,7 +71,6 @@ class History:
         self.devices = built.devices
         self.metrics = built.metrics
         self.measure = self.metrics[0]
-        self.named = bool(built.config.metric)
         # One program, where each operation would be one.
         sizes = jax.jit(lambda federation: federation.sizes)(built.data.federation)
         self.sizes: np.ndarray = self.seeds.with_axis(mesh.fetch(sizes))  # [S, C]
@@ -140,7 +139,7 @@ class History:
             self.unseen,
             self.malicious,
             self._traffic(),
-            named=self.named,
+            tells_undefined=bool(self.config.metric),
         )
         line: Line = {**statistics, **time_of(self.timing, self.elapsed)}
         if facts_of(ALGORITHMS[self.config.algorithm]).tells_gap:

@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Mapping, Sequence
+from functools import partial
 
 import numpy as np
 
@@ -48,7 +49,7 @@ def score_statistics(
     sizes: np.ndarray,
     counted: np.ndarray,
     *,
-    named: bool,
+    tells_undefined: bool,
     pooled: bool = False,
 ) -> SeedStatistics:
     """The statistics of an evaluation by one metric.
@@ -58,7 +59,7 @@ def score_statistics(
       stages: the scores by stage.
       sizes: examples of each client [S, C].
       counted: the clients whose scores count [C].
-      named: whether metrics are named, some of which are not defined for all clients: the
+      tells_undefined: whether metrics are named, some of which are not defined for all clients: the
         statistics then say for how many there is none.
       pooled: whether these are the clients whose predictions together have a score.
     """
@@ -69,7 +70,7 @@ def score_statistics(
             each = np.where(counted[ids], scores.test[seed], np.nan)
             statistics[stage] = summarise(each, sizes[seed][ids])
             undefined = int((np.isnan(scores.test[seed]) & counted[ids]).sum())
-            if named and undefined:
+            if tells_undefined and undefined:
                 statistics[stage]["undefined"] = undefined
             for together in scores.pooled.values() if pooled else ():
                 # As a mean over clients, an error that overflows is a number.
@@ -88,7 +89,7 @@ def make_line(
     malicious: np.ndarray,
     sent: Traffic,
     *,
-    named: bool,
+    tells_undefined: bool,
 ) -> Line:
     """One line of `metrics.jsonl`.
 
@@ -99,21 +100,22 @@ def make_line(
       unseen: clients that take part in no round [C]; their scores stand apart.
       malicious: clients whose scores do not count [C].
       sent: since round 0.
-      named: see `score_statistics`.
+      tells_undefined: see `score_statistics`.
     """
     metrics = {
         name: number_or_null(np.asarray(values)[:, -1].mean())
         for name, values in record.info.metrics.items()
     }
     first, *others = scores
+    of_clients = partial(score_statistics, record, tells_undefined=tells_undefined)
 
     def of_seen(name: str) -> SeedStatistics:
         counted = ~unseen & ~malicious
-        return score_statistics(record, scores[name], sizes, counted, named=named, pooled=True)
+        return of_clients(scores[name], sizes, counted, pooled=True)
 
     def of_unseen(name: str) -> SeedStatistics:
         counted = unseen & ~malicious
-        return score_statistics(record, scores[name], sizes, counted, named=named)
+        return of_clients(scores[name], sizes, counted)
 
     line: Line = {
         "round": record.round,

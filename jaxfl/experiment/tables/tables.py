@@ -241,7 +241,7 @@ def _is_pooled(runs: Runs, metric: str) -> bool:
     return any(final["deployed"].get("pooled") is not None for final in _finals(runs, metric))
 
 
-def _undefined_text(runs: Runs, metric: str) -> str:
+def undefined_text(runs: Runs, metric: str) -> str:
     """Of how many clients a metric has no score; "" if it has one of all."""
     counts = [final["deployed"].get("undefined", 0) for final in _finals(runs, metric)]
     count = max(counts)
@@ -256,7 +256,7 @@ def meaning_of_scores(runs: Runs) -> Meaning:
     summaries = [run.summary for run in runs.values()]
     names = _metrics_of(runs)
     metrics = [metric_of(name) for name in names]
-    undefined = [_undefined_text(runs, name) for name in names]
+    undefined = [undefined_text(runs, name) for name in names]
     first, *others = metrics
     seeds = max(len(summary["final"].get("seeds", [])) for summary in summaries)
     text = f"test {first.name} of the models that clients deploy, mean over clients"
@@ -315,7 +315,8 @@ def warnings(runs: Runs) -> list[str]:
             continue
         losses = [-gain for gain in (difference[0], *difference[1])]
         metric = metric_of(measure)
-        if losses[0] > (WORTH_A_WARNING if metric.percent else 0.0) and min(losses) > 0:
+        worth_it = losses[0] > (WORTH_A_WARNING if metric.percent else 0.0)
+        if worth_it and round(losses[0], metric.digits) > 0 and min(losses) > 0:
             factory = ALGORITHMS.get(summary["algorithm"])
             advice = facts_of(factory).turn_first if factory else ""
             turn = f"; turn first: {advice}" if advice else ""

@@ -2,6 +2,7 @@
 
 import dataclasses
 import json
+import re
 from pathlib import Path
 
 import jax
@@ -272,33 +273,42 @@ def test_a_client_without_a_score_in_some_rounds_keeps_its_best_model():
     assert best.models["w"].tolist() == [3, 2, 1]
 
 
-def test_a_plug_in_adds_a_metric_of_its_own(tmp_path, monkeypatch, capsys):
-    # The entry is gone when the test is over.
-    monkeypatch.setitem(METRICS, "misses", METRICS["accuracy"])
+def test_a_plug_in_adds_metrics_as_the_page_tells(tmp_path, monkeypatch, capsys):
+    page = (Path(__file__).parents[3] / "docs" / "training.md").read_text()
+    programs = re.findall(r"^```python\n(.*?)^```", page, re.DOTALL | re.MULTILINE)
+    # The entries are gone when the test is over.
+    for name in ("cost", "f1_of_3"):
+        monkeypatch.setitem(METRICS, name, METRICS["accuracy"])
     monkeypatch.chdir(tmp_path)
-    Path("mine.py").write_text(
-        "from jaxfl.metrics import METRICS, Metric\n"
-        "def misses(predictions, y, weight):\n"
-        '    """The weight of the examples that are not recognised."""\n'
-        "    return ((predictions.argmax(-1) != y) * weight).sum()\n"
-        "METRICS['misses'] = Metric('misses', misses, better='lower', digits=1)\n"
-    )
+    Path("cost.py").write_text("\n".join(programs))
     options = [part for key, value in SHORT.items() for part in (f"--{key}", str(value))]
     options = [part.replace("_", "-") if part.startswith("--") else part for part in options]
-    words = ["compare", "local", "fedavg", *options, "--metric", "misses", "accuracy"]
-    assert main([*words, "--plugin", "mine.py", "--out", "both"]) == 0
+    words = ["compare", "local", "fedavg", *options, "--metric", "cost", "f1_of_3"]
+    assert main([*words, "--plugin", "cost.py", "--out", "both"]) == 0
     runs = load_finished([Path("both")])
     clients = np.load("both/local/clients.npz")
-    assert runs["local"].summary["final"]["deployed"]["mean"] == pytest.approx(
+    summary = runs["local"].summary
+    assert summary["final"]["deployed"]["mean"] == pytest.approx(
         clients["deployed_test"][-1].mean()
     )
+    # Stored so that higher is better: nobody gains by an error.
     assert (clients["deployed_test"] <= 0).all()
-    del METRICS["misses"]
+    table = table_cells(runs)
+    assert table.titles[:2] == ["cost", "F1 of 3"]
+    costs = [float(row[0]) for _, row in table.rows]
+    assert costs == sorted(costs)
+    del METRICS["cost"]
     capsys.readouterr()
     assert main(["report", "both"]) == 2
-    assert "'misses', which is not known here" in capsys.readouterr().err
-    assert main(["report", "both", "--plugin", "mine.py"]) == 0
-    assert "misses" in capsys.readouterr().out
+    assert "'cost', which is not known here" in capsys.readouterr().err
+    assert main(["report", "both", "--plugin", "cost.py"]) == 0
+    assert "F1 of 3" in capsys.readouterr().out
+
+
+def test_metrics_that_tables_could_not_tell_apart_are_refused(monkeypatch):
+    monkeypatch.setitem(METRICS, "mine", METRICS["auc"])
+    with pytest.raises(InputError, match=r"tables would call two metrics alike \(AUC, AUC\)"):
+        resolve(Config(algorithm="local", metric=("auc", "mine")))
 
 
 @pytest.mark.parametrize(

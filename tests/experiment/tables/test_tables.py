@@ -123,6 +123,11 @@ def test_there_is_no_warning_without_a_clear_loss(local, other):
     assert warnings({"local": run("local", *local), "ditto": run("ditto", *other)}) == []
 
 
+def test_there_is_no_warning_of_a_loss_that_is_shown_as_none():
+    scores = {"local": -0.25, "ditto": -0.2501}
+    assert warnings({n: run(n, score, measure="log_loss") for n, score in scores.items()}) == []
+
+
 def test_each_metric_has_a_column_and_its_own_direction():
     losses = {"local": 0.5, "ditto": 0.4}
     runs = {
