@@ -1,6 +1,6 @@
 """Runs what is missing in measured.jsonl, and writes docs/growth.md.
 
-`python -m benchmarks.growth` takes about an hour of one core; nothing else should run. A second
+`python -m benchmarks.growth` takes 40 minutes of one core; nothing else should run. A second
 call goes on with what is missing; `--again` measures all anew.
 """
 

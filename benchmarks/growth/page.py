@@ -148,15 +148,20 @@ def digits(value: float) -> str:
 
 HEAD = """# How runs grow
 
-A round's time grows in proportion to the clients that take part, but for the server's step, whose
-matrix has a row and a column for each of them: there a method's time grows with an exponent between
-1 and 2. The number of clients beyond the cohort, the number of rounds and the number of seeds cost
-what they hold.
+A round takes time in proportion to the clients that take part, to the parameters and to the seeds.
+The servers that compare clients have a matrix with a row and a column for each of them: from 300 to
+1,000 clients their rounds grow with an exponent of 1.2 to 2.1. The time of a round does not depend
+on the number of rounds. With a cohort of 100, a round of 3,000 clients takes at most twice as long
+as one of 100. Compiling takes about as long for each size. The memory grows by what the models of
+the clients hold, and by at most 11 % from 20 to 600 rounds.
 
 `python -m benchmarks.growth` makes this page, one run after another, each with a cold start on one
 core: random data, 20 examples a client, a linear model, 5 steps of batch 10, one evaluation at the
-end. The time of a round is that of the best of three stretches of all rounds. Compiling is all that
-a run compiles before its first round, with no program kept from earlier runs. The memory is the
-peak of the process, of which Python, JAX and its compiler take some 400 MiB. Files are all files of
-the run's directory but pictures. The exponent is that between the two largest sizes.
+end. It was measured on 2026-11-26 in 41 minutes, on one of two cores of an AMD EPYC; on the other
+core tests ran. The time of a round is that of the best of three stretches of all rounds. Compiling
+is all that a run compiles before its first round, with no program kept from earlier runs. The
+memory is the peak of the process, of which Python, JAX and its compiler take some 400 MiB. Files
+are all files of the run's directory but pictures; they are compressed, so that weights that become
+equal, as pFedGraph's do on these data, take little. The exponent is that between the two largest
+sizes.
 """
