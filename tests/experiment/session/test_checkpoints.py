@@ -170,8 +170,12 @@ def test_a_second_interruption_is_at_once(tmp_path):
 
 
 @pytest.mark.slow(seconds=4)
+@pytest.mark.filterwarnings("ignore:Error writing persistent compilation cache")
 def test_a_full_disk_is_one_line_and_leaves_whole_lines(tmp_path):
-    """The limit of the system on the size of a file stands for a full disk."""
+    """The limit of the system on the size of a file stands for a full disk.
+
+    It holds for JAX's cache of programs too, which warns and goes on.
+    """
     before = resource.getrlimit(resource.RLIMIT_FSIZE)
 
     def follow(config, line):
