@@ -56,14 +56,14 @@ def score_clients(
             return sums[0] + total, sums[1] + jnp.sum(weights, dtype=jnp.float32)
 
         zero = jnp.zeros(())
-        batches = Batches(data.mask, groups, feature_axes, batch_size)
+        batches = _Batches(data.mask, groups, feature_axes, batch_size)
         total, weight = batches.scan(add, (zero, zero))
         return jnp.where(weight > 0, total / jnp.where(weight > 0, weight, 1.0), jnp.nan)
 
     return _over_sets(one, params, data, chunk)
 
 
-class Batches:
+class _Batches:
     """The examples of one client that count, in batches: those without such examples are left out.
 
     Args:
@@ -171,7 +171,7 @@ def metrics_of_clients(
 
     Example:
       >>> data = Dataset(jnp.ones((2, 3, 1)), jnp.zeros((2, 3), int), jnp.ones((2, 3), bool))
-      >>> apply = lambda w, x: x * jnp.array([w, 0.0])
+      >>> apply = lambda w, x: jnp.concatenate([w * x, 0 * x], axis=1)  # logits
       >>> params = jnp.array([1.0, -1.0])
       >>> scores, _ = metrics_of_clients(apply, ["accuracy", "auc"], params, data)
       >>> scores["accuracy"].tolist(), scores["auc"].tolist()
@@ -195,7 +195,7 @@ def metrics_of_clients(
         }
 
     def predict(params: Params, data: Dataset, groups: Array | None = None) -> Predictions:
-        batches = Batches(data.mask, groups, feature_axes, batch_size)
+        batches = _Batches(data.mask, groups, feature_axes, batch_size)
 
         def batch(rows: Array, weights: Array) -> Predictions:
             rows_of = partial(_zero_without_weight, weights)

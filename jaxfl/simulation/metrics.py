@@ -65,7 +65,7 @@ class Metric:
         """1 if higher values are better, else -1."""
         return 1 if self.better == "higher" else -1
 
-    def stored(self, value: Array) -> Array:
+    def stored(self, value: Array | float) -> Array | float:
         """A value as it is stored: higher is better."""
         return self.sign * value
 

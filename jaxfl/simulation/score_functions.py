@@ -186,7 +186,7 @@ def brier(predictions: Logits, y: Labels, weight: Weight) -> Number:
 
     Example:
       >>> logits = jnp.log(jnp.array([[0.25, 0.75]]))
-      >>> brier(logits, jnp.array([1]), jnp.ones(1)).item()
+      >>> round(brier(logits, jnp.array([1]), jnp.ones(1)).item(), 4)
       0.0625
     """
     logits, y, weight = _flat_labels(predictions, y, weight)
@@ -204,7 +204,7 @@ def ece(predictions: Logits, y: Labels, weight: Weight) -> Number:
 
     Example:
       >>> logits = jnp.log(jnp.array([[0.25, 0.75], [0.25, 0.75]]))
-      >>> ece(logits, jnp.array([1, 0]), jnp.ones(2)).item()
+      >>> round(ece(logits, jnp.array([1, 0]), jnp.ones(2)).item(), 3)
       0.25
     """
     logits, y, weight = _flat_labels(predictions, y, weight)

@@ -19,6 +19,7 @@ from jaxfl.core.errors import InputError, RunWarning
 from jaxfl.experiment import Config, execute, resolve, resume
 from jaxfl.experiment.config.hints import value_of
 from jaxfl.experiment.html.page import write_page
+from jaxfl.experiment.pictures import curves
 from jaxfl.experiment.session import build as build_module
 from jaxfl.experiment.session.build import build
 from jaxfl.experiment.session.clients import gather
@@ -230,10 +231,18 @@ def test_runs_of_other_first_metrics_are_refused(finished):
         load_finished([folder / "named", folder / "plain"])
 
 
-def test_a_search_shows_the_metric_and_its_direction(small, tmp_path, capsys):
+def test_a_search_shows_the_metric_and_its_direction(small, tmp_path, capsys, monkeypatch):
     _, config = small
+    draw, figures = curves.draw_sweep, []
+
+    def draw_sweep(*arguments):
+        figures.append(draw(*arguments))
+        return figures[-1]
+
+    monkeypatch.setattr(curves, "draw_sweep", draw_sweep)
     config = dataclasses.replace(config, metric=("log_loss",), rounds=1, seeds=1)
     trials = search(config, [{"lr": 0.5}, {"lr": 1e-9}, {"lr": 0.1}], tmp_path / "x")
+    assert figures[0].axes[0].get_ylabel() == "validation log loss"
     losses = [-value_of(trial["val"]) for trial in trials]
     assert losses == sorted(losses)
     assert losses[0] > 0
