@@ -23,7 +23,7 @@ from jaxfl.core import errors, facts, messages, options, ragged, streams, tree, 
 from jaxfl.core.version import VERSION as __version__
 from jaxfl.graphs import hierarchy, topology
 from jaxfl.graphs.measures import measure_graph
-from jaxfl.simulation import clock, mesh, on_disk, participation, work
+from jaxfl.simulation import clock, mesh, metrics, on_disk, participation, work
 from jaxfl.simulation.evaluate import make_evaluate
 from jaxfl.simulation.rounds import check_finite, make_rounds
 from jaxfl.simulation.server_step import server_step
@@ -53,6 +53,7 @@ __all__ = [
     "measure_graph",
     "mesh",
     "messages",
+    "metrics",
     "models",
     "on_disk",
     "participation",
@@ -75,6 +76,7 @@ _SHORT = {
     "hierarchy": hierarchy,
     "mesh": mesh,
     "messages": messages,
+    "metrics": metrics,
     "objectives": objectives,
     "on_disk": on_disk,
     "options": options,

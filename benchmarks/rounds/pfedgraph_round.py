@@ -15,7 +15,7 @@ from benchmarks.peers import run_peer
 from benchmarks.peers.work import MEAN, STD, Work, images
 from jaxfl.core.types import Cohort, Dataset, Federation, Pool
 from jaxfl.simulation import mesh
-from jaxfl.simulation.evaluate import score_clients
+from jaxfl.simulation.client_scores import score_clients
 
 # What the script's round consists of.
 PARTS = ("training", "server", "evaluation")

@@ -55,6 +55,7 @@ from jaxfl.experiment.studies import points
 from jaxfl.experiment.studies import sweep as search
 from jaxfl.experiment.studies.compare import comparison_to_resume, run_directories
 from jaxfl.experiment.tables.formats import print_scores
+from jaxfl.experiment.tables.scores import alone_name, alone_text, alone_value
 from jaxfl.experiment.trackers import Tracking, check_library, each_of
 from jaxfl.simulation import mesh, scoring
 
@@ -282,14 +283,16 @@ def show_protocol(
     if (protocol.rule, protocol.stage, protocol.stages) == ("last", "deployed", {}):
         return  # the table of scores says the same
     title = f"{command.preset}, {protocol.rule}"
-    table = Table("", "score", title=title, title_justify="left")
+    metrics = command.metric
+    table = Table("", alone_name(metrics), title=title, title_justify="left")
     for label, (algorithm, out) in runs.items():
         stage = protocol.stage_of(algorithm)
         if stage != "deployed" and command.score_after != "trained":
             table.add_row(Text(label), f"- (its stage needs --score-after trained: {stage})")
             continue
         clients = read_arrays(out / "clients.npz")
-        scores = scoring.scores(clients, protocol.rule, stage)
+        stored = scoring.scores(clients, protocol.rule, stage)
+        scores = [alone_value(metrics, score) for score in stored]
         spread = f" ± {np.std(scores, ddof=1):.4f}" if len(scores) > 1 else ""
         table.add_row(Text(label), f"{np.mean(scores):.4f}{spread}")
     console.print(table)
@@ -301,9 +304,9 @@ def sweep(command: Sweep, console: Console) -> None:
     settle(command, command.devices, console)
     with directory(command.out, "sweep") as out:
         options = {"overwrite": command.overwrite, "show_test": command.show_test}
-        with SearchFollower(console) as follow:
+        with SearchFollower(console, config.metric) as follow:
             trials = search.search(config, some, out, **options, follow=follow)
-    show_trials(trials, config.algorithm, command.show_test, out, console)
+    show_trials(trials, dataclasses.asdict(config), command.show_test, out, console)
 
 
 def trials_of(command: Sweep) -> tuple[Config, list[points.Point]]:
@@ -336,11 +339,11 @@ def resume_search(command: Resume, console: Console) -> None:
     check_as_it_began(command)
     config, plan = search.search_to_resume(command.directory)
     settle(command, config.devices, console)
-    with SearchFollower(console) as follow:
+    with SearchFollower(console, config.metric) as follow:
         trials = search.resume_search(
             command.directory, plugin=plugins(command.plugin), follow=follow
         )
-    show_trials(trials, config.algorithm, plan["show_test"], command.directory, console)
+    show_trials(trials, plan["config"], plan["show_test"], command.directory, console)
 
 
 def check_as_it_began(command: Resume) -> None:
@@ -361,35 +364,40 @@ def show_search(out: Path, console: Console) -> None:
         {**trial, "test": trial.get("test_not_for_choosing")} for trial in found["trials"]
     ]
     trials[0] = found["best"]
-    show_trials(trials, plan["config"]["algorithm"], plan["show_test"], out, console)
+    show_trials(trials, plan["config"], plan["show_test"], out, console)
 
 
 def show_trials(
-    trials: list[Trial], algorithm: str, show_test: bool, out: Path, console: Console
+    trials: list[Trial], options: dict[str, Any], show_test: bool, out: Path, console: Console
 ) -> None:
     """Prints the best trials of a search.
 
     Args:
       trials: the best first.
-      algorithm: of the trials.
+      options: of the config of the trials.
       show_test: whether their test scores are shown too.
       out: the directory of the search.
       console: where to print.
     """
     columns: list[Literal["val", "test"]] = ["val", "test"] if show_test else ["val"]
+    metrics = options.get("metric", ())
+    name = alone_name(metrics)
     titles = {"val": "validation", "test": "test (not for choosing)"}
-    heads = [*map(visible, trials[0]["point"]), *(titles[name] for name in columns)]
-    table = Table(*heads, title=algorithm, title_justify="left")
+    if metrics:
+        titles["val"] = f"validation {name}"
+    heads = [*map(visible, trials[0]["point"]), *(titles[column] for column in columns)]
+    table = Table(*heads, title=options["algorithm"], title_justify="left")
     for trial in trials[:20]:
         cells = [
             f"{value:.4g}" if isinstance(value, float) else Text(visible(str(value)))
             for value in trial["point"].values()
         ]
-        scores = ["-" if trial[name] is None else f"{trial[name]:.4f}" for name in columns]
+        scores = [alone_text(metrics, trial[column]) for column in columns]
         table.add_row(*cells, *scores)
     console.print(table)
     test = trials[0]["test"]
-    console.print("no test score" if test is None else f"test score of the first: {test:.4f}")
+    value = alone_text(metrics, test)
+    console.print("no test score" if test is None else f"test {name} of the first: {value}")
     console.print(
         f"written to {out}; jaxfl run --config {out / 'best.json'} runs the first",
         markup=False,

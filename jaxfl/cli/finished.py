@@ -86,7 +86,8 @@ def predict(command: Predict, console: Console) -> None:
         files.write_file(command.out, csv_text(names, columns))
         console.print(f"written to {command.out}", markup=False, highlight=False)
     if new.y is not None:
-        if run.summary["measure"] == "accuracy":
+        inputs = run.summary.get("inputs")
+        if inputs is not None and inputs["classes"]:
             console.print(f"accuracy: {np.mean(predictions == new.y):.4f}")
         else:
             error = new.unit * np.sqrt(np.mean(np.square(predictions - new.y)))

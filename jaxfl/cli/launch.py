@@ -34,14 +34,15 @@ from jaxfl.cli.worker import check_one_process, check_workers
 from jaxfl.core.errors import InputError, check
 from jaxfl.experiment.config import load_configs, resolve
 from jaxfl.experiment.config.hints import check_fields
+from jaxfl.experiment.config.rules import metrics_of
 from jaxfl.experiment.session.interrupt import hint
 from jaxfl.experiment.store import files, locks
 from jaxfl.experiment.store.finished import load_finished
+from jaxfl.experiment.store.records import read_plan
 from jaxfl.experiment.studies import sweep
 from jaxfl.experiment.studies.compare import ENDS, comparison_to_resume
 from jaxfl.experiment.studies.workers import watch, watch_search
 from jaxfl.experiment.tables.formats import print_scores
-from jaxfl.simulation.statistics import Measure
 
 Command = Compare | Resume | Sweep
 # Executes the words after `jaxfl` and returns the exit code.
@@ -157,11 +158,12 @@ def _planned(command: Command) -> Iterator[Path]:
 def _follower(out: Path, console: Console) -> Iterator[Callable[[Callable[[], bool]], None]]:
     """What shows the work of workers: a function of whether one of them may still write."""
     if is_search(out):
-        with SearchFollower(console) as follow_search:
+        metrics = read_plan(out / files.PLAN)["config"].get("metric", ())
+        with SearchFollower(console, metrics) as follow_search:
             yield lambda is_working: watch_search(out, is_working, follow=follow_search)
         return
     configs = load_configs(out / files.CONFIGS)
-    measure: Measure = "accuracy" if resolve(configs[0]).source.classes else "rmse"
+    measure = metrics_of(configs[0], resolve(configs[0]).source.classes)[0]
     with Follower(configs, console) as follow:
         yield lambda is_working: watch(out, measure, is_working, follow=follow)
 

@@ -18,6 +18,7 @@ from jaxfl.experiment.config.hints import as_typed, option
 from jaxfl.experiment.config.presets.definition import Preset
 from jaxfl.models import MODELS
 from jaxfl.simulation import scoring
+from jaxfl.simulation.metrics import METRICS, Metric
 from jaxfl.uplink import ATTACKS
 
 # The widest line of a text; a terminal may have less.
@@ -57,6 +58,7 @@ def kinds(data_dir: str | None) -> dict[str, Kind]:
             "augmentation", "--augment {}", AUGMENTATIONS, first_line, describe_function
         ),
         "attacks": Kind("attack", "--attack {}", ATTACKS, *FUNCTIONS),
+        "metrics": Kind("metric", "--metric {}", METRICS, _metric_line, _metric),
         "presets": Kind("preset", "--preset {}", PRESETS, lambda preset: preset.source, _preset),
     }
 
@@ -136,6 +138,20 @@ def wrap(text: str, width: int | None, first: str = "", others: str = "") -> lis
         break_long_words=False,
         break_on_hyphens=False,
     )
+
+
+def _metric_line(metric: Metric) -> str:
+    """A line about a metric."""
+    return first_line(metric.score) + (" The root is shown." if metric.root else "")
+
+
+def _metric(metric: Metric) -> Description:
+    """What a metric is, whether its lower or its higher values are better, and of what targets."""
+    targets = "labels or numbers" if metric.targets == "any" else metric.targets
+    text = f"{metric.title}: for targets that are {targets}; {metric.better} is better."
+    if metric.root:
+        text += " The root is shown."
+    return [text, *describe_function(metric.score)]
 
 
 def _model(model: Any) -> Description:

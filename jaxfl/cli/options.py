@@ -68,8 +68,8 @@ class Plugins:
     """Code of the user's own."""
 
     plugin: tyro.conf.UseAppendAction[tuple[Path, ...]] = ()
-    """Python file of your own to run first, which adds methods, models, partitions or attacks to
-    those that jaxfl knows by name; may be given several times"""
+    """Python file of your own to run first, which adds methods, models, partitions, attacks or
+    metrics to those that jaxfl knows by name; may be given several times"""
 
 
 @dataclass(frozen=True)
@@ -185,8 +185,9 @@ class List(Plugins):
     """Show the names there are to choose from, or all about one of them."""
 
     what: Annotated[tyro.conf.Positional[str | None], tyro.conf.arg(metavar="[KIND|NAME]")] = None
-    """a kind (algorithms, datasets, partitions, concepts, models, augments, attacks or presets) for
-    a line about each of its names, or a name for all about it; all names if not given"""
+    """a kind (algorithms, datasets, partitions, concepts, models, augments, attacks, metrics or
+    presets) for a line about each of its names, or a name for all about it; all names if not
+    given"""
     data_dir: str | None = None
     """folder of NAME.npz files; the environment's JAXFL_DATA_DIR if not given"""
 
@@ -308,7 +309,7 @@ class Describe(PresetOption, Plugins, DataOptions):
 
 
 @dataclass(frozen=True)
-class Report:
+class Report(Plugins):
     """Put finished runs in one table."""
 
     directories: Annotated[

@@ -1,4 +1,4 @@
-"""Python files of the user's own, which add methods, models, partitions or attacks by name.
+"""Python files of the user's own, which add methods, models, partitions, attacks or metrics.
 
 They are run only where the command line names them: no config, checkpoint or file of data does.
 """

@@ -1,5 +1,7 @@
 """Progress of runs and searches on the terminal, or as plain lines where there is no terminal."""
 
+from collections.abc import Sequence
+
 from rich.console import Console
 from rich.progress import (
     BarColumn,
@@ -15,7 +17,8 @@ from rich.text import Text
 
 from jaxfl.experiment.config import Config
 from jaxfl.experiment.store.records import LineOfRun
-from jaxfl.simulation.statistics import MEASURES
+from jaxfl.experiment.tables.scores import alone_name, alone_text
+from jaxfl.simulation.metrics import metric_of
 
 WAITING = "waiting"
 READING = "reading data"
@@ -73,9 +76,11 @@ class Follower:
                 self.console.print(Text(f"{config.name}: {COMPILING}"), soft_wrap=True)
             return
         self.progress.start_task(task)
-        name, scale, digits = MEASURES[line["measure"]]
+        metric = metric_of(line["measure"])
         mean = line["deployed"]["mean"]
-        score = "no score" if mean is None else f"{name.split()[0]} {scale(mean):{digits}}"
+        score = (
+            "no score" if mean is None else f"{metric.title} {metric.shown(mean):{metric.format}}"
+        )
         state = score
         if line["round"] == config.rounds:
             self.finished[config.name] = score
@@ -97,10 +102,16 @@ class Follower:
 
 
 class SearchFollower:
-    """Follows a search: a bar of its trials, or plain lines where there is no terminal."""
+    """Follows a search: a bar of its trials, or plain lines where there is no terminal.
 
-    def __init__(self, console: Console):
+    Args:
+      console: where to print.
+      metrics: that are named for the search.
+    """
+
+    def __init__(self, console: Console, metrics: Sequence[str] = ()):
         self.console = console
+        self.metrics = metrics
         self.progress = Progress(
             TextColumn("trials"),
             BarColumn(bar_width=30),
@@ -121,7 +132,10 @@ class SearchFollower:
 
     def __call__(self, done: int, total: int, best: float | None) -> None:
         """Shows how many trials are done, and the best validation score so far."""
-        state = COMPILING if best is None else f"best validation score {best:.4f}"
+        state = COMPILING
+        if best is not None:
+            value = alone_text(self.metrics, best)
+            state = f"best validation {alone_name(self.metrics)} {value}"
         self.progress.update(self.task, completed=done, total=total, state=state)
         if not self.console.is_terminal:
             self.console.print(Text(f"{done} of {total} trials done, {state}"), soft_wrap=True)

@@ -69,8 +69,9 @@ def share_trials(command: Resume, console: Console) -> dict[str, str]:
     """
     out = command.directory
     check_as_it_began(command)
-    settle(command, read_plan(out / files.PLAN)["config"].get("devices", "auto"), console)
-    with SearchFollower(console) as follow:
+    options = read_plan(out / files.PLAN)["config"]
+    settle(command, options.get("devices", "auto"), console)
+    with SearchFollower(console, options.get("metric", ())) as follow:
         rest = work_on_search(out, plugin=plugins(command.plugin), follow=follow)
     if not rest:
         show_search(out, console)

@@ -22,12 +22,10 @@ from jaxfl.experiment.session.run import Follow
 from jaxfl.experiment.store.records import LineOfRun, Summary, read_summary
 from jaxfl.simulation import mesh
 from jaxfl.simulation.evaluate import STAGES
-from jaxfl.simulation.statistics import Measure, StageStatistics
+from jaxfl.simulation.metrics import METRICS
+from jaxfl.simulation.statistics import StageStatistics
 
 Tracker = Literal["tensorboard", "wandb", "mlflow", "trackio"]
-
-# The names of the scores as metrics.jsonl stores them.
-SHOWN: dict[Measure, str] = {"accuracy": "accuracy", "rmse": "negative_mse"}
 
 Number = float | int
 
@@ -255,13 +253,26 @@ def options_of(config: Config) -> dict[str, Any]:
     return options | {f"hyper.{name}": value for name, value in hyper.items()}
 
 
+def shown_name(metric: str) -> str:
+    """The name of a stored score: "negative_log_loss" where lower values of the metric are better.
+
+    Example:
+      >>> shown_name("accuracy"), shown_name("log_loss"), shown_name("rmse")
+      ('accuracy', 'negative_log_loss', 'negative_mse')
+    """
+    if metric == "rmse":
+        return "negative_mse"
+    entry = METRICS.get(metric)
+    return metric if entry is None or entry.better == "higher" else f"negative_{metric}"
+
+
 def numbers_of(line: LineOfRun) -> dict[str, Number]:
     """The numbers of a line of metrics.jsonl under the names that a tracker shows.
 
     Args:
       line: with its `measure`. What is null there is left out.
     """
-    measure = SHOWN[line["measure"]]
+    measure = shown_name(line["measure"])
     numbers = _scores("test", line, measure) | {
         "train/loss": line["loss"],
         "train/batches": line["batches"],
@@ -273,6 +284,8 @@ def numbers_of(line: LineOfRun) -> dict[str, Number]:
     }
     if "unseen" in line:
         numbers |= _scores("unseen", line["unseen"], measure)
+    for name, scores in line.get("scores", {}).items():
+        numbers[f"test/{shown_name(name)}"] = scores["deployed"]["mean"]
     numbers |= {f"method/{name}": value for name, value in line.get("metrics", {}).items()}
     numbers |= flatten_dict({"graph": line.get("graph", {})}, sep="/")
     return {name: value for name, value in numbers.items() if value is not None}
@@ -280,9 +293,12 @@ def numbers_of(line: LineOfRun) -> dict[str, Number]:
 
 def final_numbers(summary: Summary) -> dict[str, Number]:
     """The numbers of a summary.json under the names that a tracker shows."""
-    measure = SHOWN[summary["measure"]]
+    measure = shown_name(summary["measure"])
     numbers = _scores("final", summary["final"], measure)
     numbers |= _scores("selected_on_val", summary["selected_on_val"], measure)
+    for name, further in summary.get("scores", {}).items():
+        for group in ("final", "selected_on_val"):
+            numbers[f"{group}/{shown_name(name)}"] = further[group]["deployed"]["mean"]
     return {name: value for name, value in numbers.items() if value is not None}
 
 

@@ -1,17 +1,16 @@
 """Evaluation: scores of the models on the clients' data, as deployed and after local training."""
 
-from collections.abc import Callable
-from functools import wraps
+from collections.abc import Mapping, Sequence
+from functools import partial, wraps
 from typing import Literal, NamedTuple, Protocol, get_args, runtime_checkable
 
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax import lax
 from jax.core import Tracer
-from jaxtyping import Array, Float, Int
+from jaxtyping import Array, Bool, Float, Int
 
-from jaxfl.core import order, target, tree
+from jaxfl.core import tree
 from jaxfl.core.errors import InputError, check
 from jaxfl.core.options import checked
 from jaxfl.core.over_clients import over_clients
@@ -38,16 +37,26 @@ from jaxfl.simulation.checks import (
     check_structure,
     label_check,
 )
+from jaxfl.simulation.client_scores import metrics_of_clients, score_clients
+from jaxfl.simulation.metrics import Metric, named_metrics
 from jaxfl.training.objectives import data_loss, loss_of
 
 
 class Scores(NamedTuple):
-    """The mean score of each client on each set; NaN for a client that has no data in the set."""
+    """The score of each client on each set; NaN for a client that has no data in the set.
+
+    Where metrics are named, these are the scores by the first one, and higher is better: of a
+    metric whose lower values are better they are minus its values.
+    """
 
     # [M]
     val: Float[Array, "*m"]
     # [M]
     test: Float[Array, "*m"]
+    # the scores by the other metrics
+    further: "dict[str, Scores]" = {}  # noqa: RUF012 - never written
+    # by each metric, the score of the test predictions of all clients together
+    pooled: dict[str, Float[Array, "*s"]] = {}  # noqa: RUF012 - never written
 
 
 # The models after local training that an evaluation scores beside the deployed ones.
@@ -81,6 +90,26 @@ def by_stage(evaluation: Evaluation) -> dict[Stage, Scores]:
     """
     found: dict[Stage, Scores | None] = {stage: getattr(evaluation, stage) for stage in STAGES}
     return {stage: scores for stage, scores in found.items() if scores is not None}
+
+
+def by_metric(scores: Scores, metrics: Sequence[str]) -> dict[str, Scores]:
+    """The scores of a stage by each metric, each with its own pooled score alone.
+
+    Args:
+      scores: of the stage.
+      metrics: names, of which the first has no name in the scores.
+
+    Example:
+      >>> both = Scores(jnp.ones(2), jnp.ones(2), {"auc": Scores(jnp.zeros(2), jnp.zeros(2))})
+      >>> {name: one.test.tolist() for name, one in by_metric(both, ["accuracy", "auc"]).items()}
+      {'accuracy': [1.0, 1.0], 'auc': [0.0, 0.0]}
+    """
+    by_name = {}
+    for place, name in enumerate(metrics):
+        one = scores.further[name] if place else scores
+        pooled = {name: scores.pooled[name]} if name in scores.pooled else {}
+        by_name[name] = Scores(one.val, one.test, pooled=pooled)
+    return by_name
 
 
 @runtime_checkable
@@ -134,75 +163,6 @@ class EvaluateCohort(Protocol):
 
 
 @checked
-def score_clients(
-    apply: Callable,
-    score: Callable,
-    params: Params,
-    data: Dataset | Pool,
-    *,
-    batch_size: int | None = None,
-    chunk: Chunk = "auto",
-) -> Float[Array, "m"]:
-    """The weighted mean score of each client's model on its data [M].
-
-    Args:
-      apply: (params, x [B]) -> prediction [B] of one client.
-      score: (prediction [B], y [B]) -> [B].
-      params: [M, ...].
-      data: [M, n, ...], or one pool [n, ...] with weights [M, n], or [M, K] of its groups.
-      batch_size: number of examples predicted at a time. None: 20 for images on a CPU, so that the
-        patches of a batch fit into the cache; otherwise 256.
-      chunk: clients computed side by side, see `over_clients`.
-
-    Example:
-      >>> data = Dataset(jnp.ones((2, 3, 1)), jnp.ones((2, 3)), jnp.ones((2, 3), bool))
-      >>> score = lambda prediction, y: -jnp.abs(prediction[:, 0] - y)
-      >>> score_clients(lambda w, x: w * x, score, jnp.array([1.0, 5.0]), data).tolist()
-      [0.0, -4.0]
-    """
-    feature_axes = data.x.ndim - (1 if isinstance(data, Pool) else 2)
-
-    def one(params: Params, data: Dataset, groups: Array | None = None) -> Float[Array, ""]:
-        def weigh(rows: Array) -> Array:
-            return data.mask[rows if groups is None else groups[rows]]
-
-        at_once = batch_size
-        if at_once is None:
-            at_once = 20 if feature_axes == 3 and target.platform() == "cpu" else 256
-        # Only batches with examples that count are computed: these examples come first.
-        counts = data.mask != 0 if groups is None else (data.mask != 0)[groups]
-        size = min(at_once, max(counts.size, 1))
-        rows = order.real_first(counts)
-        rows = jnp.pad(rows, (0, -rows.size % size))
-        count = jnp.count_nonzero(counts)
-
-        def add(number: Array, sums: tuple[Array, Array]) -> tuple[Array, Array]:
-            batch_rows = lax.dynamic_slice(rows, (number * size,), (size,))
-            if feature_axes == 3:
-                batch_rows = order.not_fused(batch_rows, counts.size)
-            real = number * size + jnp.arange(size) < count
-            weights = jnp.where(real, weigh(batch_rows), 0.0)
-            values = score(apply(params, data.x[batch_rows]), data.y[batch_rows])
-            total = jnp.sum(jnp.where(weights > 0, values * weights, 0.0))
-            return sums[0] + total, sums[1] + jnp.sum(weights, dtype=jnp.float32)
-
-        zero = jnp.zeros(())
-        total, weight = lax.fori_loop(0, -(-count // size), add, (zero, zero))
-        return jnp.where(weight > 0, total / jnp.where(weight > 0, weight, 1.0), jnp.nan)
-
-    if isinstance(data, Pool):
-
-        def from_pool(
-            params: Params, mask: Array, x: Array, y: Array, groups: Array | None
-        ) -> Float[Array, ""]:
-            return one(params, Dataset(x, y, mask), groups)
-
-        shared = (data.x, data.y, data.groups)
-        return over_clients(from_pool, chunk, *shared)(params, data.mask)
-    return over_clients(one, chunk)(params, data)
-
-
-@checked
 def make_evaluate(
     algorithm: Algorithm,
     task: Task,
@@ -210,6 +170,8 @@ def make_evaluate(
     batch_size: int | None = None,
     chunk: Chunk = "auto",
     after: After = "fine_tuned",
+    metrics: Sequence[str] | Mapping[str, Metric] = (),
+    pooled: Bool[np.ndarray, "c"] | None = None,
 ) -> EvaluateState:
     """The jitted function that evaluates the clients `ids`.
 
@@ -231,6 +193,11 @@ def make_evaluate(
       batch_size: number of examples predicted at a time, see `score_clients`.
       chunk: clients computed side by side, see `over_clients`.
       after: the models after local training that are scored.
+      metrics: what the models are scored by: names of `jaxfl.metrics.METRICS`, or metrics by names
+        of one's own. The scores are those of the first one, and `Scores.further` has the others.
+        Without any, the mean of the task's own score.
+      pooled: the clients whose test predictions together have a score too [C], in `Scores.pooled`;
+        those of them among `ids`. It needs metrics, and test sets of the clients' own.
 
     Returns:
       evaluate(key, federation, state, ids [M], trained=None, round=None) -> Evaluation with scores
@@ -240,7 +207,8 @@ def make_evaluate(
       this algorithm and these clients, or if an id or a label is out of range.
 
     Raises:
-      InputError: something else stands in the place of the algorithm or the task.
+      InputError: something else stands in the place of the algorithm or the task, or a metric is
+        unknown.
 
     Example:
       >>> federation = jaxfl.data.ridge(0, dim=3).federation  # of 150 clients
@@ -251,10 +219,19 @@ def make_evaluate(
       >>> state = algorithm.init(key, federation.train)
       >>> evaluate(key, federation, state, jnp.arange(150)).deployed.test.shape
       (150,)
+      >>> evaluate = jaxfl.make_evaluate(algorithm, task, after="none", metrics=["mae", "r2"])
+      >>> evaluate(key, federation, state, jnp.arange(150)).deployed.further["r2"].test.shape
+      (150,)
     """
     check_algorithm(algorithm)
     of_models = make_evaluate_models(
-        algorithm, task, batch_size=batch_size, chunk=chunk, after=after
+        algorithm,
+        task,
+        batch_size=batch_size,
+        chunk=chunk,
+        after=after,
+        metrics=metrics,
+        pooled=pooled,
     )
 
     @jax.jit
@@ -312,6 +289,8 @@ def make_evaluate_models(
     batch_size: int | None = None,
     chunk: Chunk = "auto",
     after: After = "fine_tuned",
+    metrics: Sequence[str] | Mapping[str, Metric] = (),
+    pooled: Bool[np.ndarray, "c"] | None = None,
 ) -> EvaluateModels:
     """As `make_evaluate`, for deployed models that are given.
 
@@ -324,6 +303,8 @@ def make_evaluate_models(
       batch_size: number of examples predicted at a time.
       chunk: clients computed side by side.
       after: the models after local training that are scored.
+      metrics: what the models are scored by.
+      pooled: the clients whose test predictions together have a score too.
 
     Returns:
       evaluate_models(key, federation, deployed [M, ...], ids [M], trained=None, round=None) ->
@@ -340,7 +321,13 @@ def make_evaluate_models(
       (2,)
     """
     evaluate_cohort = make_evaluate_cohort(
-        algorithm, task, batch_size=batch_size, chunk=chunk, after=after
+        algorithm,
+        task,
+        batch_size=batch_size,
+        chunk=chunk,
+        after=after,
+        metrics=metrics,
+        pooled=pooled,
     )
 
     def evaluate_models(
@@ -384,6 +371,8 @@ def make_evaluate_cohort(
     batch_size: int | None = None,
     chunk: Chunk = "auto",
     after: After = "fine_tuned",
+    metrics: Sequence[str] | Mapping[str, Metric] = (),
+    pooled: Bool[np.ndarray, "c"] | None = None,
 ) -> EvaluateCohort:
     """As `make_evaluate_models`, for a cohort whose data are given alone.
 
@@ -393,6 +382,8 @@ def make_evaluate_cohort(
       batch_size: number of examples predicted at a time.
       chunk: clients computed side by side.
       after: the models after local training that are scored.
+      metrics: what the models are scored by.
+      pooled: the clients whose test predictions together have a score too.
 
     Returns:
       evaluate_cohort(key, cohort, test, deployed [M, ...], trained=None) -> Evaluation, not jitted.
@@ -404,6 +395,11 @@ def make_evaluate_cohort(
         "makes",
     )
     fine_tune = task.trainer(fine_tuning_loss(algorithm, task.problem))
+    by_name = named_metrics(metrics)
+    check(
+        pooled is None or bool(by_name),
+        "pooled is given without metrics: name them, such as metrics=['accuracy']",
+    )
 
     def evaluate_cohort(
         key: PRNGKey,
@@ -422,11 +418,27 @@ def make_evaluate_cohort(
                 chunk=chunk,
             )
 
+        def scores_by_metric(params: Params) -> Scores:
+            check(
+                pooled is None or not isinstance(test, Pool),
+                "pooled is given, and all clients are tested on the same examples: leave it out",
+            )
+            options = {"batch_size": batch_size, "chunk": chunk}
+            score_all = partial(metrics_of_clients, algorithm.apply, by_name, params, **options)
+            val, _ = score_all(cohort.val)
+            counted = None if pooled is None else jnp.asarray(pooled)[cohort.ids]
+            of_test, together = score_all(test, pooled=counted)
+            first, *others = by_name
+            further = {name: Scores(val[name], of_test[name]) for name in others}
+            return Scores(val[first], of_test[first], further, together)
+
         def scores(params: Params) -> Scores:
             if task.problem.recall is not None:
                 params = over_clients(task.problem.recall, chunk)(params, cohort.train)
             if algorithm.recall is not None:
                 params = over_clients(algorithm.recall, chunk)(params, cohort.train)
+            if by_name:
+                return scores_by_metric(params)
             return Scores(score_on(params, cohort.val), score_on(params, test))
 
         if after == "none":

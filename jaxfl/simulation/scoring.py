@@ -176,7 +176,9 @@ def scores(clients: dict[str, np.ndarray], rule: str, stage: TableStage) -> list
     """
     if clients["deployed_test"].ndim == 2:
         return [score(clients, rule, stage)]
-    seeded = {name for name in clients if name == "sizes" or name.endswith(("_val", "_test"))}
+    # Behind the name of a set may stand that of a metric.
+    sets = tuple(f"{stage}_{part}" for stage in STAGES for part in ("val", "test"))
+    seeded = {name for name in clients if name == "sizes" or name.startswith(sets)}
     each = range(len(clients["deployed_test"]))
     split = [{k: v[s] if k in seeded else v for k, v in clients.items()} for s in each]
     return [score(one, rule, stage) for one in split]

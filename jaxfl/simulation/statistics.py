@@ -1,15 +1,13 @@
 """Statistics of scores in results and files: over clients, by stage and by seed, and over time."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Literal, NotRequired, TypedDict
 
 import numpy as np
 
-from jaxfl.core.options import checked
+from jaxfl.simulation.metrics import metric_of
 
-# What a score is. A score of "rmse" is stored as minus the mean squared error.
-Measure = Literal["accuracy", "rmse"]
-Statistic = Literal["mean", "weighted", "std", "worst10"]
+Statistic = Literal["mean", "weighted", "std", "worst10", "pooled"]
 
 
 class Statistics(TypedDict):
@@ -19,6 +17,11 @@ class Statistics(TypedDict):
     weighted: float | None  # the mean weighted by the clients' numbers of examples
     std: float | None  # over clients
     worst10: float | None  # the mean of the worst tenth of the clients
+    # of the test predictions of all clients together; where metrics are named, and the clients have
+    # test examples of their own
+    pooled: NotRequired[float | None]
+    # clients without a score, as the metric is not defined on their examples; where there are any
+    undefined: NotRequired[int]
 
 
 class StageStatistics(TypedDict):
@@ -124,14 +127,6 @@ def select_on_val(val: np.ndarray, test: np.ndarray) -> np.ndarray:
     return test[rows, np.arange(test.shape[1])]
 
 
-# What a score is called, and how a stored value is shown.
-MEASURES: dict[Measure, tuple[str, Callable[[float], float], str]] = {
-    "accuracy": ("accuracy in %", lambda score: 100 * score, ".1f"),
-    # stored as minus the mean squared error
-    "rmse": ("RMSE", lambda score: max(-score, 0.0) ** 0.5, ".3f"),
-}
-
-
 def over_seeds(seeds: list[StageStatistics]) -> SeedStatistics:
     """The mean of the statistics of each seed; of several seeds also `seeds`, those of each.
 
@@ -155,12 +150,18 @@ def over_seeds(seeds: list[StageStatistics]) -> SeedStatistics:
 
 
 def _mean_statistics(seeds: list[Statistics]) -> Statistics:
-    return {
+    statistics: Statistics = {
         "mean": _mean([seed["mean"] for seed in seeds]),
         "weighted": _mean([seed["weighted"] for seed in seeds]),
         "std": _mean([seed["std"] for seed in seeds]),
         "worst10": _mean([seed["worst10"] for seed in seeds]),
     }
+    if any("pooled" in seed for seed in seeds):
+        statistics["pooled"] = _mean([seed.get("pooled") for seed in seeds])
+    if any("undefined" in seed for seed in seeds):
+        # The most of any seed, which a table says.
+        statistics["undefined"] = max(seed.get("undefined", 0) for seed in seeds)
+    return statistics
 
 
 def _mean(values: list[float | None]) -> float | None:
@@ -186,16 +187,15 @@ def each_seed(stages: SeedStatistics) -> list[StageStatistics]:
     return [alone]
 
 
-@checked
 def timed_summary(
-    target: float | None, lines: Sequence[RoundStatistics], measure: Measure
+    target: float | None, lines: Sequence[RoundStatistics], measure: str
 ) -> TimedStatistics:
     """What a summary says of the virtual clock, if the run has one, and of a target, if it has one.
 
     Args:
       target: the score to reach.
       lines: of `metrics.jsonl`.
-      measure: of `MEASURES`.
+      measure: the metric of the scores.
 
     Returns:
       `time` and `times` of the last line; and `target`, see `over_seeds_reached`.
@@ -271,7 +271,7 @@ def reached_by_seed(target: Target) -> list[Reached]:
 
 
 def _first_reached(
-    target: float, lines: Sequence[RoundStatistics], measure: Measure, seed: int
+    target: float, lines: Sequence[RoundStatistics], measure: str, seed: int
 ) -> Reached:
     """The round and the time of the first evaluation in which a seed has the target score."""
     for line in lines:
@@ -284,8 +284,7 @@ def _first_reached(
     return {"round": None, "time": None} if "time" in lines[0] else {"round": None}
 
 
-def _reaches(score: float, target: float, measure: Measure) -> bool:
-    """Whether a stored score is as good as the target; of RMSE, smaller is better."""
-    if measure == "accuracy":
-        return score >= target
-    return MEASURES[measure][1](score) <= target
+def _reaches(score: float, target: float, measure: str) -> bool:
+    """Whether a stored score is as good as the target, which is a value of the metric."""
+    metric = metric_of(measure)
+    return metric.sign * metric.value(score) >= metric.sign * target

@@ -16,7 +16,7 @@ from jaxfl.experiment.pictures.curves import draw_comparison
 from jaxfl.experiment.tables.differences import difference, difference_cells, paired
 from jaxfl.experiment.tables.formats import comma_separated, latex, markdown, tex
 from jaxfl.experiment.tables.grouping import comparable_groups, shortly_named
-from jaxfl.experiment.tables.pivot import pivot, pivot_cells
+from jaxfl.experiment.tables.pivot import meaning_of_pivot, pivot, pivot_cells
 from jaxfl.experiment.tables.pooling import pool_seeds
 from jaxfl.experiment.tables.sections import sections
 from jaxfl.experiment.tables.tables import table_cells
@@ -185,6 +185,13 @@ def test_a_pivot_by_a_hyper_parameter_takes_its_default_and_repeats_methods_with
     assert pivot_cells(pivot(runs, "alpha")).titles == ["alpha not set"]
 
 
+def test_a_pivot_says_for_whom_a_metric_is_not_defined():
+    runs = unnamed(run("local", 0.5, measure="auc", beta=beta) for beta in (0.1, 0.5))
+    assert "not defined" not in meaning_of_pivot(pivot(runs, "--beta"))[0][1]
+    next(iter(runs.values())).summary["final"]["deployed"]["undefined"] = 3
+    assert "3 clients are left out" in meaning_of_pivot(pivot(runs, "--beta"))[0][1]
+
+
 def test_a_pivot_may_show_differences():
     runs = unnamed(
         run(name, *scores, lr=lr, seeds=2)
@@ -228,7 +235,7 @@ def test_the_best_scores_of_a_column_are_bold_in_markdown_and_latex():
 def test_the_lowest_error_is_the_best():
     runs = {name: run(name, -score, measure="rmse") for name, score in (("local", 4), ("ditto", 1))}
     table = table_cells(runs)
-    assert table.rows[0] == ("ditto", ["1.000", "-1.000", *table.rows[0][1][2:]])
+    assert table.rows[0] == ("ditto", ["1.000", "+1.000", *table.rows[0][1][2:]])
     assert (0, table.titles.index("RMSE")) in table.best
 
 
@@ -266,6 +273,38 @@ def test_records_have_a_row_for_each_run_and_seed_with_differences_of_one_seed()
     read = list(csv.DictReader(io.StringIO(comma_separated(records))))
     assert [float(one["deployed_mean"]) for one in read] == [50, 75, 75, 50]
     assert read[0]["fine_tuned_mean"] == ""
+
+
+def scored_by_two(name, loss, area, seed=0):
+    """A run that is scored by log loss and by AUC, with scores of all predictions together."""
+    one = run(name, -loss, seed=seed, measure="log_loss", metric=("log_loss", "auc"))
+    scores = dict.fromkeys(("mean", "weighted", "std", "worst10"), area)
+    final = {"deployed": scores | {"pooled": area / 2}}
+    one.summary["scores"] = {"auc": {"final": final, "selected_on_val": {"deployed": scores}}}
+    one.summary["final"]["deployed"]["pooled"] = -2 * loss
+    return one
+
+
+def test_records_have_each_metric_and_a_difference_is_positive_where_a_run_is_better():
+    runs = {"local": scored_by_two("local", 0.5, 0.8), "ditto": scored_by_two("ditto", 0.25, 0.9)}
+    records = [one for one in score_records(runs, "local") if one["part"] == "final"]
+    names = ("deployed_mean", "deployed_pooled", "auc_mean", "auc_pooled", "difference")
+    found = {one["run"]: [one[name] for name in names] for one in records}
+    assert found == {"local": [0.5, 1.0, 0.8, 0.4, 0.0], "ditto": [0.25, 0.5, 0.9, 0.45, 0.25]}
+    assert "-0.0" not in comma_separated(records)
+    # What is selected by validation is not pooled.
+    selected = [one for one in score_records(runs) if one["part"] == "selected_on_val"]
+    assert not any("auc_pooled" in one for one in selected)
+
+
+def test_seeds_are_pooled_by_each_metric_if_they_have_the_same():
+    runs = {str(seed): scored_by_two("local", 0.5, seed / 10, seed) for seed in (1, 2)}
+    (pool,) = pool_seeds(runs).values()
+    final = pool.summary["scores"]["auc"]["final"]
+    assert final["deployed"]["mean"] == pytest.approx(0.15)
+    assert [seed["deployed"]["pooled"] for seed in final["seeds"]] == [0.05, 0.1]
+    del runs["2"].summary["scores"]
+    assert len(pool_seeds(runs)) == 2
 
 
 def test_a_text_that_a_spreadsheet_would_run_is_no_formula():

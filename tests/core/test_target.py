@@ -12,7 +12,7 @@ from jaxfl.core.over_clients import on_every_device
 from jaxfl.core.types import Cohort, Dataset
 from jaxfl.models import cnn
 from jaxfl.simulation import mesh
-from jaxfl.simulation.evaluate import score_clients
+from jaxfl.simulation.client_scores import score_clients
 from jaxfl.training.objectives import data_loss
 
 CLIENTS = 3

@@ -43,6 +43,7 @@ TESTED = {
     "docs/tutorials/own_method.md": "test_names_of_your_own_on_the_command_line",
     "docs/algorithms.md": "test_clusters_with_the_weights_of_a_quadratic_program",
     "docs/tracking.md": "tests/experiment/test_trackers.py",
+    "docs/training.md": "tests/experiment/session/test_metric_option.py",
     # The names in it stand for a run of the reader's own.
     "docs/files.md": "tests/experiment/session/test_load.py",
     "docs/report.md": "tests/cli/test_report.py",  # pandas is not installed here

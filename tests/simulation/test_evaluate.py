@@ -11,11 +11,11 @@ from jaxfl.algorithms import fedavg, fedavg_ft, local
 from jaxfl.core.errors import InputError
 from jaxfl.core.types import Dataset, Pool
 from jaxfl.data import federate, load, pathological
+from jaxfl.simulation.client_scores import score_clients
 from jaxfl.simulation.evaluate import (
     by_stage,
     make_evaluate,
     make_evaluate_models,
-    score_clients,
 )
 from jaxfl.simulation.participation import full
 from jaxfl.simulation.rounds import make_rounds

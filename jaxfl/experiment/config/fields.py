@@ -26,6 +26,7 @@ from jaxfl.experiment.config.notes import (
 )
 from jaxfl.models import MODELS
 from jaxfl.simulation.evaluate import After
+from jaxfl.simulation.metrics import METRICS
 from jaxfl.training.optimizers import OPTIMIZERS, SCHEDULES
 from jaxfl.uplink import ATTACKS, DEFENCES, SCALED
 
@@ -283,6 +284,9 @@ class RunOptions:
     """rounds between two evaluations; the last round is always evaluated"""
     eval_on: Annotated[Literal["all", "participants"], OF_CLIENTS] = "all"
     """clients to evaluate: all, or those of the round"""
+    metric: Annotated[tuple[str, ...], Names("metric", METRICS), NO_SCORE] = ()
+    """scores of the models, see `jaxfl list metrics`: the first one selects, ranks and is drawn,
+    and the others stand beside it; accuracy, or rmse where targets are numbers, if not given"""
     score_after: Annotated[
         After,
         Needs(
@@ -360,8 +364,9 @@ class ClockOptions:
     """when a round ends: with the slowest client of a drawn cohort, or (asynchronous) as soon as
     --participation of all clients have arrived, while the others go on training"""
     target: Annotated[float | None, POSITIVE] = None
-    """mean score of which the summary says when it is first reached: an accuracy in (0, 1], or an
-    RMSE; in rounds, and in virtual time with --speeds or --durations"""
+    """mean score of which the summary says when it is first reached: an accuracy in (0, 1], an
+    RMSE, or a value of the first --metric; in rounds, and in virtual time with --speeds or
+    --durations"""
 
 
 def seed_of_data(options: DataOptions, place: int = 0) -> int:

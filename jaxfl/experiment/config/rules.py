@@ -22,6 +22,7 @@ from jaxfl.experiment.config.fields import (
 )
 from jaxfl.experiment.config.hints import as_typed, check_field, value_of
 from jaxfl.models import MODELS
+from jaxfl.simulation.metrics import METRICS, default_metric, metric_of
 from jaxfl.uplink import FLIPPED
 
 # What a model may take.
@@ -177,14 +178,53 @@ def kinds_of_input(model: str) -> tuple[str, ...]:
     return (NAMES, NUMBERS) if parameter.default is None else (NAMES,)
 
 
-def check_target(options: ClockOptions, classes: int) -> None:
-    """Raises an `InputError` if the target is no score of the data.
+def metrics_of(options: RunOptions, classes: int) -> tuple[str, ...]:
+    """The metrics by which models are scored: those that are named, or that of the data.
+
+    Args:
+      options: with the names.
+      classes: of the data; 0 for numbers as targets.
+    """
+    return options.metric or (default_metric(classes),)
+
+
+def check_metrics(options: RunOptions, classes: int) -> None:
+    """Raises an `InputError` if a metric is named twice or takes other targets.
+
+    Args:
+      options: with the names.
+      classes: of the data; 0 for numbers as targets.
+    """
+    names = options.metric
+    check(
+        len(set(names)) == len(names),
+        f"--metric names a metric twice ({as_typed(names)}): name each once",
+    )
+    targets = "labels" if classes else "numbers"
+    fitting = [name for name, metric in METRICS.items() if metric.targets in ("any", targets)]
+    for name in names:
+        check(
+            name in fitting,
+            f"--metric {name} takes {METRICS[name].targets}, the targets of the data are "
+            f"{targets}: choose from {', '.join(fitting)}",
+        )
+    titles = [METRICS[name].title for name in names]
+    check(
+        len(set(titles)) == len(titles),
+        f"tables would call two metrics alike ({', '.join(titles)}): give each its own title",
+    )
+
+
+def check_target(options: ClockOptions, metric: str) -> None:
+    """Raises an `InputError` if the target is no value of the metric.
 
     Args:
       options: with the target.
-      classes: of the data; 0 for numbers as targets.
+      metric: the first one of the run.
     """
+    one = metric_of(metric)
     check(
-        options.target is None or not classes or options.target <= 1,
-        f"--target is {options.target}: expected an accuracy in (0, 1], such as 0.8",
+        options.target is None or one.highest is None or options.target <= one.highest,
+        f"--target is {options.target}: expected a value of {one.title} in (0, "
+        f"{one.highest or 1:g}], such as 0.8",
     )

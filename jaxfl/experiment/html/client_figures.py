@@ -20,7 +20,7 @@ from jaxfl.experiment.pictures.graphs import OUTLINED, Graph, blocks, weights_as
 from jaxfl.experiment.pictures.neighbours import bin_edges, mean_counts
 from jaxfl.experiment.store.records import Runs
 from jaxfl.experiment.tables.scores import measure_of
-from jaxfl.simulation.statistics import MEASURES
+from jaxfl.simulation.metrics import metric_of
 
 GREY = "#7f8c9b"  # of amounts
 
@@ -161,21 +161,21 @@ def score_view(
       highlight: as in `curve_views`.
       most: clients at most; of more, some that stand at equal distances in the order are shown.
     """
-    title, scale, digits = MEASURES[measure_of(runs)]
-    figure = make_figure(f"test {title}", "client")
+    metric = metric_of(measure_of(runs))
+    figure = make_figure(f"test {metric.name}", "client")
     shown = clients.order[bin_edges(len(clients.order), most)[:-1]]
     names = _client_names(shown, clients)
     for label, style in styles_of(runs, highlight).items():
         if label in scores:
             row = scores[label][shown]
-            values = [scale(float(score)) if np.isfinite(score) else None for score in row]
+            values = [metric.shown(float(score)) if np.isfinite(score) else None for score in row]
             figure.add_scatter(
                 x=names,
                 y=values,
                 name=plain(label),
                 mode="markers",
                 marker={"color": style["color"], "size": 8 if len(names) <= MANY else 5},
-                hovertemplate=f"client %{{x}}: %{{y:{digits}}}",
+                hovertemplate=f"client %{{x}}: %{{y:{metric.format}}}",
                 showlegend=style["in_colour"],
             )
     figure.update_layout(hovermode="closest", xaxis={"type": "category"})

@@ -21,7 +21,7 @@ from jaxfl.experiment.store.graph_file import GraphFile, open_graph
 from jaxfl.experiment.store.records import Runs
 from jaxfl.experiment.tables.grouping import Group
 from jaxfl.experiment.tables.scores import measure_of, ranked
-from jaxfl.simulation.statistics import MEASURES, Measure
+from jaxfl.simulation.metrics import metric_of
 
 FRAMES = 60  # rounds at most, of a graph with a slider
 NUMBERS = 2_000_000  # at most, of all graphs of the page together: some twelve megabytes
@@ -205,7 +205,9 @@ def _clients(entries: Sequence[GroupClients], highlight: Collection[str]) -> doc
         if one.problem
     ]
     body += [document.paragraph(note, "caption") for note in notes]
-    body.append(f"<h3>Test {MEASURES[measure][0]} of each client's deployed model, last round</h3>")
+    body.append(
+        f"<h3>Test {metric_of(measure).name} of each client's deployed model, last round</h3>"
+    )
     scores = [{label: _scores(run) for label, run in one.loaded.items()} for one in entries]
     views = [
         score_view(one.name, one.runs, each, one.holdings.clients, highlight, most=POINTS)
@@ -229,9 +231,9 @@ def _clients(entries: Sequence[GroupClients], highlight: Collection[str]) -> doc
     return document.Part("clients", "Who holds what", "\n".join(body))
 
 
-def _table(scores: dict[str, np.ndarray], holdings: Holdings, measure: Measure) -> str:
+def _table(scores: dict[str, np.ndarray], holdings: Holdings, measure: str) -> str:
     """A row for each client: its group, its examples, its labels, and its score in each run."""
-    _, scale, digits = MEASURES[measure]
+    metric = metric_of(measure)
     groups, counts = holdings.clients.groups, holdings.counts
     titles = ["client", *(["group"] if groups is not None else [])]
     titles += [] if counts is None else ["examples", "labels"]
@@ -245,6 +247,10 @@ def _table(scores: dict[str, np.ndarray], holdings: Holdings, measure: Measure) 
             labels = [holdings.labels[label] for label in np.flatnonzero(counts[client])]
             row += [str(counts[client].sum()), shorten(" ".join(labels), 40)]
         for one in scores.values():
-            row.append(f"{scale(float(one[client])):{digits}}" if np.isfinite(one[client]) else "-")
+            row.append(
+                f"{metric.shown(float(one[client])):{metric.format}}"
+                if np.isfinite(one[client])
+                else "-"
+            )
         rows.append(row)
     return document.table([*titles, *scores], rows)

@@ -26,6 +26,8 @@ from jaxfl.experiment.pictures.drawing import (
 from jaxfl.experiment.store.records import Runs, TrialEntry
 from jaxfl.experiment.tables.scores import (
     FEW,
+    alone_name,
+    alone_value,
     coloured_runs,
     measure_of,
     ranked,
@@ -35,7 +37,8 @@ from jaxfl.experiment.tables.scores import (
     spans_magnitudes,
 )
 from jaxfl.simulation.evaluate import Stage
-from jaxfl.simulation.statistics import MEASURES, Measure, Statistic
+from jaxfl.simulation.metrics import metric_of
+from jaxfl.simulation.statistics import Statistic
 
 View = dict[str, Any]
 DASHES = {
@@ -84,10 +87,10 @@ def _round_axis(runs: Runs) -> dict[str, Any]:
 
 
 def _score_curves(
-    runs: Runs, kind: tuple[str, Stage, Statistic], measure: Measure, highlight: Collection[str]
+    runs: Runs, kind: tuple[str, Stage, Statistic], measure: str, highlight: Collection[str]
 ) -> View | None:
     title, stage, name = kind
-    figure = make_figure(f"test {MEASURES[measure][0]}, {title}", "round")
+    figure = make_figure(f"test {metric_of(measure).name}, {title}", "round")
     axis_values = []
     for label, style in styles_of(runs, highlight).items():
         lines = runs[label].lines
@@ -107,11 +110,11 @@ def _score_curves(
     return make_view(title, figure)
 
 
-def _curves_of_one(runs: Runs, measure: Measure) -> View | None:
+def _curves_of_one(runs: Runs, measure: str) -> View | None:
     """All scores of one run, as its picture has them."""
     (run,) = runs.values()
     colour = to_hex(colour_of(run.summary["algorithm"]))
-    figure = make_figure(f"test {MEASURES[measure][0]}", "round")
+    figure = make_figure(f"test {metric_of(measure).name}", "round")
     lines = run.lines
     rounds = [line["round"] for line in lines]
     axis_values = []
@@ -202,13 +205,18 @@ def styles_of(runs: Runs, highlight: Collection[str]) -> dict[str, dict[str, Any
     }
 
 
-def search_views(trials: Sequence[TrialEntry]) -> list[View]:
+def search_views(trials: Sequence[TrialEntry], metrics: Sequence[str] = ()) -> list[View]:
     """Validation scores against each value that was varied, the best trial in red.
 
     Args:
       trials: of `sweep.json`, the best first.
+      metrics: that are named for the search; the scores are of the first one.
     """
     views = []
+    title_of_scores = f"validation {alone_name(metrics)}"
+    scores = [
+        None if trial["val"] is None else alone_value(metrics, trial["val"]) for trial in trials
+    ]
     texts = [
         "<br>".join(plain(f"{name} = {value}") for name, value in trial["point"].items())
         for trial in trials
@@ -216,19 +224,19 @@ def search_views(trials: Sequence[TrialEntry]) -> list[View]:
     for name in trials[0]["point"]:
         values = [trial["point"][name] for trial in trials]
         numbers = all(type(value) in (int, float) for value in values)
-        figure = make_figure("validation score", plain(name))
+        figure = make_figure(title_of_scores, plain(name))
         for title, selection, colour, size in (
             ("trials", slice(1, None), "#7f8c9b", 9),
             ("best", slice(0, 1), MALICIOUS, 13),
         ):
             figure.add_scatter(
                 x=[value if numbers else plain(str(value)) for value in values][selection],
-                y=[trial["val"] for trial in trials][selection],
+                y=scores[selection],
                 customdata=texts[selection],
                 name=title,
                 mode="markers",
                 marker={"color": to_hex(colour), "size": size},
-                hovertemplate="%{customdata}<br>validation score %{y:.4f}",
+                hovertemplate=f"%{{customdata}}<br>{title_of_scores} %{{y:.4f}}",
             )
         axis = "log" if spans_magnitudes(values) else "linear" if numbers else "category"
         figure.update_layout(hovermode="closest", xaxis={"type": axis})

@@ -20,10 +20,10 @@ from jaxfl.experiment.store.records import Runs, TrialEntry, read_search
 from jaxfl.experiment.tables.grouping import Group, comparable_groups, heading
 from jaxfl.experiment.tables.heading import setting_line
 from jaxfl.experiment.tables.pooling import pool_seeds
-from jaxfl.experiment.tables.scores import measure_of, ranked
+from jaxfl.experiment.tables.scores import alone_name, alone_text, measure_of, ranked
 from jaxfl.experiment.tables.sections import Section, sections
-from jaxfl.experiment.tables.tables import NAMES, caption
-from jaxfl.simulation.statistics import MEASURES
+from jaxfl.experiment.tables.tables import caption
+from jaxfl.simulation.metrics import metric_of
 
 
 def check_page(file: Path, overwrite: bool) -> None:
@@ -142,11 +142,12 @@ def _tables(tables: Sequence[Section], groups: Sequence[Group], setting: str) ->
         styles = line_styles(algorithms)
         colours |= {label: to_hex(style["color"]) for label, style in styles.items()}
     measure = measure_of(groups[0].runs)
-    direction = "descending" if measure == "accuracy" else "ascending"
+    metric = metric_of(measure)
+    direction = "descending" if metric.better == "higher" else "ascending"
     body = []
     for table in tables:
         titles, rows, best = table.cells
-        score = titles.index(NAMES[measure]) + 1 if NAMES[measure] in titles else None
+        score = titles.index(metric.title) + 1 if metric.title in titles else None
         order = None if score is None or len(rows) == 1 else (score, direction)
         sentence = caption(table.meaning, titles)
         if table.heading not in ("", setting):
@@ -157,7 +158,7 @@ def _tables(tables: Sequence[Section], groups: Sequence[Group], setting: str) ->
         body += [
             document.paragraph(f"{line} (docs/tuning.md).", "warning") for line in table.warnings
         ]
-    return document.Part("table", f"Test {MEASURES[measure][0]}", "\n".join(body))
+    return document.Part("table", f"Test {metric.name}", "\n".join(body))
 
 
 def _configuration(configs: dict[str, Config | None]) -> document.Part:
@@ -220,19 +221,21 @@ def _search(directory: Path) -> tuple[str, str, list[document.Part]]:
     search = read_search(directory / "sweep.json")
     trials = search["trials"]
     names = list(trials[0]["point"])
-    rows = [[str(number), *_trial_cells(trial)] for number, trial in enumerate(trials, 1)]
     test = search["best"]["test"]
     best = load_config(directory / "best.json")
+    metrics, name = best.metric, alone_name(best.metric)
+    rows = [[str(number), *_trial_cells(trial, metrics)] for number, trial in enumerate(trials, 1)]
     tests = ["test (not for choosing)"] if "test_not_for_choosing" in trials[0] else []
-    titles = ["validation", *tests]
-    sentence = "no test score" if test is None else f"Test score of the best trial: {test:.4f}."
+    titles = [f"validation {name}" if metrics else "validation", *tests]
+    value = alone_text(metrics, test)
+    sentence = "no test score" if test is None else f"Test {name} of the best trial: {value}."
     table = document.table(["trial", *names, *titles], rows, None, (0, "ascending"))
-    figure = document.panel("validation score by value", search_views(trials), "by")
+    figure = document.panel(f"validation {name} by value", search_views(trials, metrics), "by")
     command = shlex.join(["jaxfl", "run", "--config", str(directory / "best.json")])
     note = "Runs the best trial, from the folder in which this page was made."
     parts = [
         document.Part("trials", "Trials", table + document.paragraph(sentence)),
-        document.Part("values", "Validation score by value", figure),
+        document.Part("values", f"Validation {name} by value", figure),
         _configuration({"best.json": best}),
         document.Part(
             "run", "To run the best", document.commands([command]) + document.paragraph(note)
@@ -241,13 +244,10 @@ def _search(directory: Path) -> tuple[str, str, list[document.Part]]:
     return f"Search for {best.algorithm}", setting_line([best]), parts
 
 
-def _trial_cells(trial: TrialEntry) -> list[str]:
+def _trial_cells(trial: TrialEntry, metrics: Sequence[str]) -> list[str]:
     """The cells of a trial's row, without its number."""
     scores = [trial["val"]]
     if "test_not_for_choosing" in trial:
         scores.append(trial["test_not_for_choosing"])
-    return [*map(str, trial["point"].values()), *map(_score, scores)]
-
-
-def _score(score: float | None) -> str:
-    return "-" if score is None else f"{score:.4f}"
+    texts = [alone_text(metrics, score) for score in scores]
+    return [*map(str, trial["point"].values()), *texts]

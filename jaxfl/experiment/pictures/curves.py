@@ -28,6 +28,8 @@ from jaxfl.experiment.tables.pooling import pool_seeds
 from jaxfl.experiment.tables.scores import (
     FEW,
     TITLES,
+    alone_name,
+    alone_value,
     by_seed,
     coloured_runs,
     measure_of,
@@ -39,7 +41,8 @@ from jaxfl.experiment.tables.scores import (
     spans_magnitudes,
 )
 from jaxfl.simulation.evaluate import Stage
-from jaxfl.simulation.statistics import MEASURES, Measure, Statistic
+from jaxfl.simulation.metrics import metric_of
+from jaxfl.simulation.statistics import Statistic
 
 OFFSET: dict[str, Any] = {"textcoords": "offset points"}
 # The measures that lie between 0 and 1, with their names in the picture and their colours.
@@ -56,7 +59,7 @@ SHARES = {
 @checked
 def draw_curves(
     lines: Sequence[Line],
-    measure: Measure = "accuracy",
+    measure: str = "accuracy",
     *,
     title: str = "",
     algorithm: str | None = None,
@@ -65,7 +68,7 @@ def draw_curves(
 
     Args:
       lines: the run's lines of `metrics.jsonl`.
-      measure: what the scores are, of `scores.MEASURES`.
+      measure: the metric of the scores.
       title: of the whole picture.
       algorithm: whose colour the lines have; black if not given.
     """
@@ -93,7 +96,7 @@ def draw_curves(
         styles[label] = style
         axis_values.append(values - spread)
     _set_score_limits(scores, axis_values, measure)
-    scores.set(xlabel="round", title=f"test {MEASURES[measure][0]}")
+    scores.set(xlabel="round", title=f"test {metric_of(measure).name}")
     losses = [np.nan if line["loss"] is None else line["loss"] for line in lines]
     loss.plot(rounds, losses, color=colour, **mark)
     # A loss may be 0 throughout, for example where all examples have one label.
@@ -164,7 +167,7 @@ def _draw_group(subfigure: SubFigure, group: Group, highlight: Collection[str]) 
             ends[label] = values[-1] if len(values) else np.nan
             axis_values.append(values - spread)
     _set_score_limits(curves, axis_values, measure)
-    name = MEASURES[measure][0]
+    name = metric_of(measure).name
     curves.set(xlabel="round", title=f"test {name} of the deployed models")
     finish_rounds(curves, every_round)
     label_ends(curves, ends, styles)
@@ -177,10 +180,11 @@ def _draw_last_round(
     labels: list[str],
     runs: Runs,
     styles: dict[str, dict[str, Any]],
-    measure: Measure,
+    measure: str,
 ) -> None:
     """A row for each run: the mean over clients, the worst clients, the mean after training."""
-    _, scale, digits = MEASURES[measure]
+    metric = metric_of(measure)
+    scale, digits = metric.shown, metric.format
     places = np.arange(len(labels))[::-1]
     kinds: tuple[tuple[str, Stage, Statistic, str, float], ...] = (
         ("mean over clients", "deployed", "mean", "o", 1.0),
@@ -227,7 +231,7 @@ def _draw_last_round(
     )
     panel.set_ylim(-0.7, len(labels) - 0.2)
     panel.grid(alpha=0.25)
-    panel.set_title(f"{MEASURES[measure][0]}, last round")
+    panel.set_title(f"{metric_of(measure).name}, last round")
     finals = [run.summary["final"] for run in runs.values()]
     for name, stage, _, marker, alpha in kinds:
         if all(score_of(final, stage, "mean") is None for final in finals):
@@ -237,16 +241,19 @@ def _draw_last_round(
     panel.figure.legend(frameon=False, fontsize=8, loc="outside lower right", ncols=3)
 
 
-def draw_sweep(trials: Sequence[Trial], title: str = "") -> Figure:
+def draw_sweep(trials: Sequence[Trial], title: str = "", metrics: Sequence[str] = ()) -> Figure:
     """Validation scores of a search against each value that was varied, the best trial in red.
 
     Args:
       trials: of `studies.sweep.search`, the best first.
       title: of the picture.
+      metrics: that are named for the search; the scores are of the first one.
     """
     names = list(trials[0]["point"])
     figure, panels = canvas(len(names), width=4.2, height=3.6)
-    scores = [np.nan if trial["val"] is None else trial["val"] for trial in trials]
+    scores = [
+        np.nan if trial["val"] is None else alone_value(metrics, trial["val"]) for trial in trials
+    ]
     for panel, name in zip(panels, names, strict=True):
         values = [trial["point"][name] for trial in trials]
         numbers = all(type(value) in (int, float) for value in values)
@@ -255,14 +262,14 @@ def draw_sweep(trials: Sequence[Trial], title: str = "") -> Figure:
         panel.scatter(places[:1], scores[:1], s=45, color=MALICIOUS, label="best")
         if spans_magnitudes(values):
             panel.set_xscale("log")
-        panel.set(xlabel=name, ylabel="validation score")
+        panel.set(xlabel=name, ylabel=f"validation {alone_name(metrics)}")
         panel.grid(alpha=0.25)
     panels[0].legend(frameon=False, fontsize=8)
     figure.suptitle(literal(title), fontsize=9)
     return figure
 
 
-def _set_score_limits(panel: Axes, values: list[np.ndarray], measure: Measure) -> None:
+def _set_score_limits(panel: Axes, values: list[np.ndarray], measure: str) -> None:
     limits = score_limits(values, measure)
     if limits is not None:
         panel.set_ylim(*limits)

@@ -1,5 +1,6 @@
 """From a resolved config to all parts of a run: task, algorithm, participation, work, privacy."""
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import cached_property, partial
@@ -13,7 +14,7 @@ from flax import linen as nn
 
 from jaxfl.algorithms import ALGORITHMS
 from jaxfl.core import tree
-from jaxfl.core.errors import check
+from jaxfl.core.errors import check, warn
 from jaxfl.core.facts import facts_of
 from jaxfl.core.types import (
     Algorithm,
@@ -21,6 +22,7 @@ from jaxfl.core.types import (
     Federation,
     Loss,
     Participation,
+    Pool,
     PRNGKey,
     Scalar,
     State,
@@ -31,7 +33,7 @@ from jaxfl.core.types import (
 from jaxfl.data import Source
 from jaxfl.data.augment import AUGMENTATIONS
 from jaxfl.data.source import client_names
-from jaxfl.experiment.config import Config, Resolved, Setting, devices_of
+from jaxfl.experiment.config import Config, Resolved, Setting, devices_of, rules
 from jaxfl.experiment.config.hints import value_of
 from jaxfl.experiment.privacy.audit import audit
 from jaxfl.experiment.privacy.guarantee import Exposure, Protection, expose
@@ -56,6 +58,10 @@ from jaxfl.uplink import Compression, attack, chain, defence_links, gaussian, qu
 # Models see (x - shift) / scale of bytes x. These are in parts of a white pixel; otherwise the data
 # set says them.
 PIXELS = {"unit": (1.0, 0.0), "centred": (0.5, 0.5)}
+
+
+# Numbers in all test predictions together, at most: one GiB.
+TOGETHER = 2**28
 
 
 @dataclass(frozen=True)
@@ -85,6 +91,32 @@ class Built:
     def seeds(self) -> Seeds:
         """The seeds of the run."""
         return Seeds(self.config.seed, self.config.seeds)
+
+    @property
+    def metrics(self) -> tuple[str, ...]:
+        """The names of the metrics by which models are scored, at least one."""
+        return rules.metrics_of(self.config, self.data.source.classes)
+
+    @cached_property
+    def pooled(self) -> np.ndarray | None:
+        """The clients whose test predictions together have a score [C]; None if there is no such.
+
+        There is none where no metric is named, none where all clients are tested on the same
+        examples, none of clients on disk, who are not evaluated together, and none where there are
+        more predictions than `TOGETHER`, which is warned of.
+        """
+        test = self.data.federation.test
+        if not self.config.metric or isinstance(test, Pool) or self.data.stored is not None:
+            return None
+        each = math.prod(test.y.shape[test.mask.ndim :]) * max(self.data.source.classes, 1)
+        numbers = math.prod(test.mask.shape) * each
+        if numbers > TOGETHER:
+            warn(
+                f"the test predictions of all clients are {numbers:.1e} numbers, more than "
+                f"{TOGETHER:.1e}: there is no score of them together (pooled), only of each client"
+            )
+            return None
+        return ~(self.malicious | self.unseen)
 
     @property
     def clients(self) -> int:

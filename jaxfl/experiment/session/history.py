@@ -1,7 +1,6 @@
-"""From records to what is written: one line an evaluation, arrays and one summary a run."""
+"""From records to what is written: lines, arrays and one summary a run."""
 
 import json
-import math
 import platform
 from collections import Counter
 from collections.abc import Iterator
@@ -20,6 +19,7 @@ from jaxfl.core.version import VERSION
 from jaxfl.experiment.privacy.guarantee import claim
 from jaxfl.experiment.session.availability import time_of
 from jaxfl.experiment.session.build import Built
+from jaxfl.experiment.session.lines import make_line, number_or_null, scores_by_metric
 from jaxfl.experiment.session.model_inputs import inputs_of
 from jaxfl.experiment.session.program import Record
 from jaxfl.experiment.store import npz
@@ -27,6 +27,7 @@ from jaxfl.experiment.store.archive import IDS, LINES, Archive
 from jaxfl.experiment.store.graph_file import WEIGHTS
 from jaxfl.experiment.store.npz import Member
 from jaxfl.experiment.store.records import (
+    FurtherSummary,
     GraphMeasures,
     Line,
     RunName,
@@ -35,9 +36,8 @@ from jaxfl.experiment.store.records import (
 )
 from jaxfl.graphs.measures import measure_graph, spectral_gap
 from jaxfl.simulation import mesh
-from jaxfl.simulation.evaluate import Evaluation, Stage, by_stage
+from jaxfl.simulation.evaluate import Stage
 from jaxfl.simulation.statistics import (
-    Measure,
     SeedStatistics,
     StageStatistics,
     each_seed,
@@ -46,61 +46,6 @@ from jaxfl.simulation.statistics import (
     summarise,
     timed_summary,
 )
-
-
-def score_statistics(
-    record: Record, evaluation: Evaluation, sizes: np.ndarray, counted: np.ndarray
-) -> SeedStatistics:
-    """The statistics of an evaluation.
-
-    Args:
-      record: of the evaluation.
-      evaluation: of the record, NaN for malicious clients.
-      sizes: examples of each client [S, C].
-      counted: the clients whose scores count [C].
-    """
-    seeds = []
-    for seed, ids in enumerate(record.evaluated):
-        statistics = {
-            stage: summarise(np.where(counted[ids], scores.test[seed], np.nan), sizes[seed][ids])
-            for stage, scores in by_stage(evaluation).items()
-        }
-        seeds.append(StageStatistics(**statistics))
-    return over_seeds(seeds)
-
-
-def make_line(
-    record: Record,
-    evaluation: Evaluation,
-    sizes: np.ndarray,
-    unseen: np.ndarray,
-    sent: Traffic,
-) -> Line:
-    """One line of `metrics.jsonl`.
-
-    Args:
-      record: of the evaluation.
-      evaluation: of the record, NaN for malicious clients.
-      sizes: examples of each client [S, C].
-      unseen: clients that take part in no round [C]; their scores stand apart.
-      sent: since round 0.
-    """
-    metrics = {
-        name: number_or_null(np.asarray(values)[:, -1].mean())
-        for name, values in record.info.metrics.items()
-    }
-    line: Line = {
-        "round": record.round,
-        "seconds": round(record.seconds, 3),
-        "loss": _mean_of_finite(np.asarray(record.info.loss)[:, -1]),
-        **score_statistics(record, evaluation, sizes, ~unseen),
-        **sent,
-    }
-    if unseen.any():
-        line["unseen"] = score_statistics(record, evaluation, sizes, unseen)
-    if metrics:
-        line["metrics"] = metrics
-    return line
 
 
 class History:
@@ -125,7 +70,8 @@ class History:
         self.malicious, self.unseen = built.malicious, built.unseen
         self.groups = built.groups
         self.devices = built.devices
-        self.measure: Measure = "accuracy" if built.data.source.classes else "rmse"
+        self.metrics = built.metrics
+        self.measure = self.metrics[0]
         # One program, where each operation would be one.
         sizes = jax.jit(lambda federation: federation.sizes)(built.data.federation)
         self.sizes: np.ndarray = self.seeds.with_axis(mesh.fetch(sizes))  # [S, C]
@@ -133,7 +79,10 @@ class History:
         after = built.config.score_after
         self.stages: tuple[Stage, ...] = ("deployed",) if after == "none" else ("deployed", after)
         self.scores: dict[str, list[np.ndarray]] = {
-            f"{stage}_{part}": [] for stage in self.stages for part in ("val", "test")
+            self._array(stage, part, name): []
+            for name in self.metrics
+            for stage in self.stages
+            for part in ("val", "test")
         }
         self.ids: list[np.ndarray] = []
         self.sent = {"up": 0, "down": 0, "batches": 0}  # of all seeds
@@ -142,6 +91,10 @@ class History:
         # client -> rounds that it was left out of, over all seeds
         self.diverged: Counter[int] = Counter()
         self.recent: set[int] = set()  # clients that were left out since the last line
+
+    def _array(self, stage: Stage, part: str, metric: str) -> str:
+        """The name of the scores of a stage in clients.npz; those of the first metric are plain."""
+        return f"{stage}_{part}" if metric == self.measure else f"{stage}_{part}_{metric}"
 
     def add(self, record: Record) -> Line | None:
         """Takes in a record and returns its line of `metrics.jsonl`, None without an evaluation.
@@ -169,17 +122,26 @@ class History:
         """The line of a record, None without an evaluation, and its scores [S, C] by name."""
         if record.evaluation is None:
             return None, {}
-        benign: Evaluation = jax.tree.map(
-            lambda s: np.where(self.malicious[record.evaluated], np.nan, s), record.evaluation
-        )
+        malicious = self.malicious[record.evaluated]
+        by_name = scores_by_metric(record.evaluation, self.metrics, malicious)
         rows = {}
-        for stage, scores in by_stage(benign).items():
-            for part, values in scores._asdict().items():
-                row = np.full(self.sizes.shape, np.nan, np.float32)
-                np.put_along_axis(row, record.evaluated, values, axis=1)
-                self.scores[f"{stage}_{part}"].append(row)
-                rows[f"{stage}_{part}"] = row
-        statistics = make_line(record, benign, self.sizes, self.unseen, self._traffic())
+        for metric, stages in by_name.items():
+            for stage, scores in stages.items():
+                for part, values in (("val", scores.val), ("test", scores.test)):
+                    row = np.full(self.sizes.shape, np.nan, np.float32)
+                    np.put_along_axis(row, record.evaluated, values, axis=1)
+                    name = self._array(stage, part, metric)
+                    self.scores[name].append(row)
+                    rows[name] = row
+        statistics = make_line(
+            record,
+            by_name,
+            self.sizes,
+            self.unseen,
+            self.malicious,
+            self._traffic(),
+            tells_undefined=bool(self.config.metric),
+        )
         line: Line = {**statistics, **time_of(self.timing, self.elapsed)}
         if facts_of(ALGORITHMS[self.config.algorithm]).tells_gap:
             gap = np.mean([spectral_gap(weights[-1]) for weights in record.info.weights])
@@ -273,7 +235,7 @@ class History:
             **name,
             "measure": self.measure,
             "final": over_seeds(each_seed(last)),
-            "selected_on_val": self._selected_on_val(),
+            "selected_on_val": self._selected_on_val(self.measure),
             "rounds": last["round"],
             **timed_summary(self.config.target, self.lines, self.measure),
             "seconds": last["seconds"],
@@ -288,21 +250,33 @@ class History:
             summary["clients"] = list(self.names)
         if "unseen" in last:
             summary["unseen"] = last["unseen"]
+        if "scores" in last:
+            summary["scores"] = {}
+            for metric, scores in last["scores"].items():
+                further: FurtherSummary = {
+                    "final": over_seeds(each_seed(scores)),
+                    "selected_on_val": self._selected_on_val(metric),
+                }
+                if "unseen" in scores:
+                    further["unseen"] = scores["unseen"]
+                summary["scores"][metric] = further
         if "graph" in last:
             summary["graph"] = last["graph"]
         if self.exposure is not None:
             summary["privacy"] = claim(self.exposure, self.ids, self.malicious.size)
         return summary
 
-    def _selected_on_val(self) -> SeedStatistics:
-        """The statistics where each client takes the evaluation of its best validation score."""
+    def _selected_on_val(self, metric: str) -> SeedStatistics:
+        """The statistics where each client takes the evaluation of its best validation score.
+
+        This is the score by the first metric, whatever the metric of the statistics.
+        """
         seeds = []
         for seed, sizes in enumerate(self.sizes):
             statistics = {}
             for stage in self.stages:
-                val, test = (
-                    np.stack(self.scores[f"{stage}_{part}"])[:, seed] for part in ("val", "test")
-                )
+                val = np.stack(self.scores[self._array(stage, "val", self.measure)])[:, seed]
+                test = np.stack(self.scores[self._array(stage, "test", metric)])[:, seed]
                 scores = np.where(self.unseen, np.nan, select_on_val(val, test))
                 statistics[stage] = summarise(scores, sizes)
             seeds.append(StageStatistics(**statistics))
@@ -335,11 +309,6 @@ class History:
         return Traffic(**means, up_bytes=4 * means["up"] + self.excess * uploads)
 
 
-def number_or_null(value: float | np.floating) -> float | None:
-    """A number as JSON has it, which knows no NaN and no infinity."""
-    return float(value) if math.isfinite(value) else None
-
-
 def versions() -> dict[str, str]:
     """Versions of what computes, and the device that did."""
     names = ("jax", "jaxlib", "flax", "optax", "numpy")
@@ -368,8 +337,3 @@ def _weights_by_name(weights: PyTree) -> dict[str, np.ndarray]:
         for keys, x in jax.tree_util.tree_leaves_with_path(weights)
     }
     return {f"{WEIGHTS}_{part}" if part else WEIGHTS: matrix for part, matrix in by_path.items()}
-
-
-def _mean_of_finite(values: np.ndarray) -> float | None:
-    values = values[np.isfinite(values)]
-    return float(values.mean()) if values.size else None

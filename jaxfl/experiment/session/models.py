@@ -54,8 +54,8 @@ def better(best: Best, program: Program, record: Record) -> Best:
         return best
     seeds = program.built.seeds
     val = np.full((seeds.count, program.built.clients), -np.inf, np.float32)
-    # A client without a score keeps its newest model.
-    scores = np.nan_to_num(record.evaluation.deployed.val, nan=np.inf)
+    # An error that overflows is still the score of an evaluation.
+    scores = np.nan_to_num(record.evaluation.deployed.val, nan=np.nan)
     np.put_along_axis(val, record.evaluated, scores, axis=1)
     score = _place(seeds.without_axis(val), program)
     return _keep_better(seeds, best, score, program.deploy(record.state))
@@ -70,8 +70,10 @@ def _place(scores: np.ndarray, program: Program) -> Array:
 @partial(jax.jit, static_argnums=0)
 def _keep_better(seeds: Seeds, best: Best, val: Array, models: Params) -> Best:
     def keep(best: Best, val: Array, models: Params) -> Best:
-        newer = (val > best.val) | (val == jnp.inf)
-        return Best(jnp.maximum(best.val, val), tree.choose(newer, models, best.models))
+        # A client that was evaluated and has never had a score has its newest model.
+        without = jnp.isnan(val) & ~jnp.isfinite(best.val)
+        newer = (val > best.val) | without
+        return Best(jnp.fmax(best.val, val), tree.choose(newer, models, best.models))
 
     return seeds.each(keep, (0, 0, 0))(best, val, models)
 

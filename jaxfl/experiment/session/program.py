@@ -92,13 +92,16 @@ def evaluated_ids(built: Built, ids: np.ndarray) -> np.ndarray:
 
 
 @checked
-def one_seed(built: Built, algorithm: Algorithm, after: After) -> OneSeed:
+def one_seed(
+    built: Built, algorithm: Algorithm, after: After, pooled: np.ndarray | None = None
+) -> OneSeed:
     """The computation of a run for one seed.
 
     Args:
       built: the run.
       algorithm: the run's own, or the same with other hyper-parameters.
       after: what is scored beside the deployed models.
+      pooled: the clients whose test predictions together have a score [C], if there is to be one.
     """
     rounds = make_rounds(
         algorithm,
@@ -107,7 +110,14 @@ def one_seed(built: Built, algorithm: Algorithm, after: After) -> OneSeed:
         lost=built.lost,
         trained=after == "trained",
     )
-    evaluate = make_evaluate_models(algorithm, built.task, chunk=built.config.chunk, after=after)
+    evaluate = make_evaluate_models(
+        algorithm,
+        built.task,
+        chunk=built.config.chunk,
+        after=after,
+        metrics=built.config.metric,
+        pooled=pooled,
+    )
 
     def init(seed, federation):
         return algorithm.init(random_stream(seed, INIT), federation.train)
@@ -188,7 +198,9 @@ def compile_run(built: Built, done: int = 0) -> Program:
     """
     began = time.perf_counter()
     config, federation, seeds = built.config, built.data.federation, built.seeds
-    init, advance, deploy, assess = one_seed(built, built.algorithm, config.score_after)
+    init, advance, deploy, assess = one_seed(
+        built, built.algorithm, config.score_after, built.pooled
+    )
     numbers, axis = seeds.argument(), seeds.client_axis
 
     def without_padding(tree: PyTree) -> PyTree:

@@ -26,6 +26,7 @@ from jaxfl.experiment.session.stored_program import make_program
 from jaxfl.experiment.store import files, locks
 from jaxfl.experiment.store.records import LineOfRun, Summary, check_version, read_summary
 from jaxfl.simulation import mesh
+from jaxfl.simulation.metrics import metric_of
 
 # The files with which the directory of a run begins and ends
 ENDS = ("config.json", "summary.json")
@@ -242,7 +243,8 @@ def _tell(out: Path, built: Built, history: History, vanished: list[str]) -> Non
     if history.lines and history.lines[-1]["deployed"]["mean"] is None:
         warn(
             f"no client of the run in {out} has a score: every benign client that was evaluated "
-            "lacks test examples; choose another --test or --own, or --eval-on all"
+            f"lacks test examples{_undefined(built)}; choose another --test or --own, or --eval-on "
+            "all"
         )
     _warn_of_one_label(built, history)
     if vanished:
@@ -252,12 +254,23 @@ def _tell(out: Path, built: Built, history: History, vanished: list[str]) -> Non
         )
 
 
+def _undefined(built: Built) -> str:
+    """The other reason why clients have no score, of metrics that are named."""
+    if not built.config.metric:
+        return ""
+    return f", or has examples on which {metric_of(built.metrics[0]).title} is not defined"
+
+
 def _warn_of_one_label(built: Built, history: History) -> None:
-    """Warns if, in the last evaluation of the first seed, all clients predict one label."""
+    """Warns if, in the last evaluation of the first seed, all clients predict one label.
+
+    It is seen by the accuracies, so nothing is said where these are not among the scores.
+    """
     classes = built.data.source.classes
     if not classes or built.data.stored is not None or jax.process_count() > 1:
         return
-    scores = history.scores["deployed_test"]
+    name = "deployed_test" if history.measure == "accuracy" else "deployed_test_accuracy"
+    scores = history.scores.get(name)
     if scores:
         test = built.seeds.one(built.data.federation).test
         message = one_label_predicted(scores[-1][0], label_shares(test, classes))

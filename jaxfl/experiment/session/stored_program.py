@@ -73,7 +73,13 @@ def _stored_program(built: Built, stored: StoredFederation, directory: Path, don
         trained=config.score_after == "trained",
     )
     assess = make_stored_evaluate(
-        built.algorithm, built.task, stored, clients, chunk=config.chunk, after=config.score_after
+        built.algorithm,
+        built.task,
+        stored,
+        clients,
+        chunk=config.chunk,
+        after=config.score_after,
+        metrics=config.metric,
     )
 
     def advance(length: int):

@@ -17,7 +17,6 @@ from jaxfl.experiment.config import Config, parse_json
 from jaxfl.experiment.privacy.guarantee import Privacy
 from jaxfl.experiment.store.parse import parse
 from jaxfl.simulation.statistics import (
-    Measure,
     RoundStatistics,
     SeedStatistics,
     TimedStatistics,
@@ -58,12 +57,30 @@ class Traffic(Amounts):
     lost: NotRequired[int]
 
 
+class FurtherScores(SeedStatistics):
+    """The scores by one more metric in a line of `metrics.jsonl`."""
+
+    unseen: NotRequired[SeedStatistics]
+
+
+class FurtherSummary(TypedDict):
+    """The scores by one more metric in `summary.json`.
+
+    Those that are selected are of the evaluation that the first metric selects.
+    """
+
+    final: SeedStatistics
+    selected_on_val: SeedStatistics
+    unseen: NotRequired[SeedStatistics]
+
+
 class Line(RoundStatistics, Traffic):
     """A line of `metrics.jsonl`."""
 
     seconds: float
     loss: float | None
     unseen: NotRequired[SeedStatistics]  # of the clients that take part in no round
+    scores: NotRequired[dict[str, FurtherScores]]  # by each further metric
     metrics: NotRequired[dict[str, float | None]]  # that the method defines
     graph: NotRequired[GraphMeasures]
     diverged: NotRequired[list[int]]  # ids of clients
@@ -72,7 +89,7 @@ class Line(RoundStatistics, Traffic):
 class LineOfRun(Line):
     """A line, and what its scores are."""
 
-    measure: Measure
+    measure: str
 
 
 class RunName(TypedDict):
@@ -85,10 +102,11 @@ class RunName(TypedDict):
 class Summary(RunName, TimedStatistics, Traffic):
     """The content of `summary.json`. An earlier version did not write what is not required."""
 
-    measure: Measure
+    measure: str  # the metric of these scores, the first one that was named
     final: SeedStatistics
     selected_on_val: SeedStatistics
     unseen: NotRequired[SeedStatistics]
+    scores: NotRequired[dict[str, FurtherSummary]]  # by each further metric
     rounds: NotRequired[int]
     seconds: float
     compile_seconds: float
@@ -112,10 +130,11 @@ class ComparisonEntry(ComparisonRun, TimedStatistics, Amounts):
     """An entry of `comparison.json`."""
 
     run: str  # its label in the table
-    measure: Measure
+    measure: str
     final: SeedStatistics
     selected_on_val: SeedStatistics
     unseen: NotRequired[SeedStatistics]
+    scores: NotRequired[dict[str, FurtherSummary]]
     seconds: float
     compile_seconds: float
     graph: NotRequired[GraphMeasures]

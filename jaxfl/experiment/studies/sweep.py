@@ -23,8 +23,8 @@ from jaxfl.experiment.config.paths import (
 from jaxfl.experiment.config.text import config_from, plugin_hint
 from jaxfl.experiment.session.build import Built, build
 from jaxfl.experiment.session.clients import Data, gather
-from jaxfl.experiment.session.history import number_or_null
 from jaxfl.experiment.session.interrupt import answer, hint, interruptible, interruption
+from jaxfl.experiment.session.lines import number_or_null
 from jaxfl.experiment.session.program import START, one_seed, wait_for
 from jaxfl.experiment.store import files, locks
 from jaxfl.experiment.store.inputs import check_inputs, digests_of
@@ -228,6 +228,10 @@ def _build_groups(config: Config, points: list[Point]) -> list[Group]:
         "--store is given, and a search keeps the clients of its trials in memory: leave it out",
     )
     configs = [_with_point(config, point) for point in points]  # every value is checked
+    check(
+        len({one.metric for one in configs}) == 1,
+        "the trials have different metrics, and the first one ranks them: give all the same metric",
+    )
     numbers = _number_names(config.algorithm)
     groups: dict[str, list[int]] = {}
     for place, point in enumerate(points):
@@ -366,7 +370,7 @@ def write_search(
             rows[-1]["test_not_for_choosing"] = trial["test"]
     files.write_file(out / "best.json", to_json(_with_point(config, best["point"])))
     title = f"{config.algorithm}: {setting_line([config])}"
-    write_picture(out, "sweep", draw_sweep(trials, title), config.format)
+    write_picture(out, "sweep", draw_sweep(trials, title, config.metric), config.format)
     record: Search = {"trials": rows, "best": best}
     files.write_json(out / "sweep.json", record)
     return best

@@ -39,7 +39,6 @@ from jaxfl.experiment.studies.compare import (
 )
 from jaxfl.experiment.studies.points import Point
 from jaxfl.experiment.studies.shares import Share, take_all
-from jaxfl.simulation.statistics import Measure
 
 
 def work(
@@ -211,7 +210,7 @@ def work_on_search(
 @checked
 def watch(
     directory: Path,
-    measure: Measure,
+    measure: str,
     is_working: Callable[[], bool],
     *,
     follow: Follow = silent,
@@ -221,7 +220,7 @@ def watch(
 
     Args:
       directory: of the comparison.
-      measure: of its scores.
+      measure: the metric of its scores.
       is_working: whether a worker may still write.
       follow: as in `execute`; called for all runs.
       pause: seconds between two looks at the files.

@@ -8,13 +8,13 @@ from jaxfl.core.errors import check
 from jaxfl.experiment.store.records import RunRecord, Runs
 from jaxfl.experiment.tables.scores import by_seed, measure_of, ranked
 from jaxfl.experiment.tables.tables import Cells, Meaning
-from jaxfl.simulation.statistics import MEASURES
+from jaxfl.simulation.metrics import metric_of
 
 LEVEL = 0.95  # of the confidence interval
 
 
 class Difference(NamedTuple):
-    """A mean difference of scores, as scores are shown."""
+    """A mean difference of scores, as scores are shown; positive is better."""
 
     mean: float
     low: float  # of the confidence interval; NaN for a single pair
@@ -24,7 +24,7 @@ class Difference(NamedTuple):
 
 
 def difference(run: RunRecord, other: RunRecord) -> Difference | None:
-    """How far the deployed models of a run are above those of another run with the same clients.
+    """How far the deployed models of a run are better than those of another on the same clients.
 
     The pairs are the seeds; with one seed they are its clients.
 
@@ -35,22 +35,24 @@ def difference(run: RunRecord, other: RunRecord) -> Difference | None:
     Returns:
       The difference, or None if there is no pair of scores.
     """
-    scale = MEASURES[run.summary["measure"]][1]
+    metric = metric_of(run.summary["measure"])
     seeds = [by_seed(one.summary["final"], "deployed", "mean") for one in (run, other)]
     if len(seeds[0]) == len(seeds[1]) > 1:
-        pairs = np.array([[scale(score) for score in scores] for scores in seeds])
+        pairs = np.array([[metric.shown(score) for score in scores] for scores in seeds])
         noun = "seeds"
     elif run.client_scores is not None and other.client_scores is not None:
         if run.client_scores.shape != other.client_scores.shape:
             return None
         scores = np.stack([run.client_scores, other.client_scores])
         scores = scores[:, np.isfinite(scores).all(axis=0)]
-        pairs = np.array([[scale(score) for score in row] for row in scores.tolist()])
+        pairs = np.array([[metric.shown(score) for score in row] for row in scores.tolist()])
         noun = "clients"
     else:
         return None
     if not pairs.size:
         return None
+    # Higher is better.
+    pairs = metric.sign * pairs
     return paired(pairs[0], pairs[1], noun)
 
 
@@ -110,7 +112,7 @@ def difference_cells(runs: Runs, against: str, setting: str = "") -> Cells:
       InputError: as `reference_of`.
     """
     reference = reference_of(runs, against, setting)
-    digits = MEASURES[runs[reference].summary["measure"]][2]
+    digits = metric_of(runs[reference].summary["measure"]).format
     rows = []
     for label in ranked(runs):
         if label == reference:
@@ -155,5 +157,6 @@ def meaning_of_pivoted_differences(runs: Runs) -> Meaning:
 
 
 def _score_name(runs: Runs) -> str:
-    name = MEASURES[measure_of(runs)][0]
-    return f"{name} of the deployed models"
+    metric = metric_of(measure_of(runs))
+    direction = "" if metric.better == "higher" else ", positive where it is lower"
+    return f"{metric.name} of the deployed models{direction}"

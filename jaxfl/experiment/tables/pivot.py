@@ -13,8 +13,9 @@ from jaxfl.experiment.tables.differences import difference, reference_of, short_
 from jaxfl.experiment.tables.grouping import shortly_named, sort_key
 from jaxfl.experiment.tables.heading import SAME_CLIENTS, differing_options
 from jaxfl.experiment.tables.scores import measure_of, score_text
-from jaxfl.experiment.tables.tables import Cells, Meaning, best_places
-from jaxfl.simulation.statistics import MEASURES, each_seed
+from jaxfl.experiment.tables.tables import Cells, Meaning, best_places, undefined_text
+from jaxfl.simulation.metrics import metric_of
+from jaxfl.simulation.statistics import each_seed
 
 OPTIONS = {one.name for one in fields(Config)} - {"algorithm", "hyper", "label"}
 ANY = object()  # the value of a hyper-parameter that a method does not have
@@ -105,10 +106,13 @@ def pivot_cells(table: Pivot, against: str | None = None) -> Cells:
 
 def meaning_of_pivot(table: Pivot) -> Meaning:
     """What the numbers of `pivot_cells` are."""
-    summaries = [run.summary for runs in table.columns.values() for run in runs.values()]
-    seeds = sorted({len(each_seed(summary["final"])) for summary in summaries})
-    name = MEASURES[summaries[0]["measure"]][0]
-    meaning = [("", f"test {name} of the models that clients deploy, mean over clients")]
+    each = [run for runs in table.columns.values() for run in runs.values()]
+    seeds = sorted({len(each_seed(run.summary["final"])) for run in each})
+    measure = each[0].summary["measure"]
+    name = metric_of(measure).name
+    undefined = undefined_text({str(place): run for place, run in enumerate(each)}, measure)
+    text = f"test {name} of the models that clients deploy, mean over clients{undefined}"
+    meaning = [("", text)]
     if seeds[-1] > 1:
         numbers = " or ".join(str(number) for number in seeds)
         meaning.append(("", f"±: standard deviation over {numbers} seeds"))
@@ -121,7 +125,7 @@ def _cell(run: RunRecord | None, reference: RunRecord | None) -> str:
     measure = run.summary["measure"]
     if reference is None:
         return score_text(measure, run.summary["final"], "deployed", "mean")
-    return short_difference(difference(run, reference), MEASURES[measure][2])
+    return short_difference(difference(run, reference), metric_of(measure).format)
 
 
 def _row_names(runs: Runs, configs: dict[str, Config], by: str) -> dict[str, str]:

@@ -4,7 +4,15 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from jaxfl.experiment.config.changes import without_seeds
-from jaxfl.experiment.store.records import GraphMeasures, Line, RunRecord, Runs, Summary
+from jaxfl.experiment.store.records import (
+    FurtherScores,
+    FurtherSummary,
+    GraphMeasures,
+    Line,
+    RunRecord,
+    Runs,
+    Summary,
+)
 from jaxfl.experiment.tables.targets import pool_timed
 from jaxfl.simulation.statistics import SeedStatistics, each_seed, over_seeds
 
@@ -30,10 +38,12 @@ def pool_seeds(runs: Runs) -> Runs:
 
 def _fit(members: list[RunRecord]) -> bool:
     """Whether no seed occurs twice, and all were evaluated and scored alike."""
+    metrics = [[run.summary["measure"], *run.summary.get("scores", {})] for run in members]
     seeds = [seed for run in members for seed in run.seeds]
     rounds = [[line["round"] for line in run.lines] for run in members]
     parts = ["unseen" in run.summary for run in members]
     same = all(one == rounds[0] for one in rounds) and len(set(parts)) == 1
+    same = same and all(one == metrics[0] for one in metrics)
     return len(set(seeds)) == len(seeds) and same
 
 
@@ -61,11 +71,27 @@ def _pool_summaries(summaries: list[Summary]) -> Summary:
     summary["selected_on_val"] = _pool_statistics([one["selected_on_val"] for one in summaries])
     if unseen := [one["unseen"] for one in summaries if "unseen" in one]:
         summary["unseen"] = _pool_statistics(unseen)
+    if "scores" in summary:
+        each = [one.get("scores", {}) for one in summaries]
+        summary["scores"] = {
+            name: _pool_further([one[name] for one in each]) for name in summary["scores"]
+        }
     if "graph" in summary:
         summary["graph"] = _pool_graphs([one.get("graph", {}) for one in summaries], finals)
     # What is sent and computed is counted for one seed; the time is that of all.
     summary["seconds"] = sum(one["seconds"] for one in summaries)
     return {**summary, **pool_timed(summaries)}
+
+
+def _pool_further(parts: list[FurtherSummary]) -> FurtherSummary:
+    """The scores by a further metric, of several runs."""
+    pool: FurtherSummary = {
+        "final": _pool_statistics([one["final"] for one in parts]),
+        "selected_on_val": _pool_statistics([one["selected_on_val"] for one in parts]),
+    }
+    if unseen := [one["unseen"] for one in parts if "unseen" in one]:
+        pool["unseen"] = _pool_statistics(unseen)
+    return pool
 
 
 def _pool_lines(lines: list[Line]) -> Line:
@@ -74,6 +100,12 @@ def _pool_lines(lines: list[Line]) -> Line:
     result["loss"] = sum(losses) / len(losses) if losses else None
     if "graph" in result:
         result["graph"] = _pool_graphs([line.get("graph", {}) for line in lines], lines)
+    if "scores" in result:
+        each = [line.get("scores", {}) for line in lines]
+        result["scores"] = {
+            name: FurtherScores(**_pool_statistics([one[name] for one in each]))
+            for name in result["scores"]
+        }
     return {**result, **_pool_statistics(lines)}
 
 

@@ -10,9 +10,8 @@ import numpy as np
 from jaxfl.core.options import checked
 from jaxfl.experiment.store.records import ComparisonEntry, GraphMeasures, Line, Runs
 from jaxfl.simulation.evaluate import Stage
+from jaxfl.simulation.metrics import metric_of
 from jaxfl.simulation.statistics import (
-    MEASURES,
-    Measure,
     SeedStatistics,
     StageStatistics,
     Statistic,
@@ -39,7 +38,7 @@ def score_of(stages: StageStatistics, stage: Stage, name: Statistic) -> float | 
       name: of the statistic.
     """
     statistics = stages.get(stage)
-    return None if statistics is None else statistics[name]
+    return None if statistics is None else statistics.get(name)
 
 
 @checked
@@ -58,21 +57,21 @@ def by_seed(stages: SeedStatistics, stage: Stage, name: Statistic) -> list[float
 
 
 @checked
-def score_text(measure: Measure, stages: SeedStatistics, stage: Stage, name: Statistic) -> str:
+def score_text(measure: str, stages: SeedStatistics, stage: Stage, name: Statistic) -> str:
     """A score as tables show it, with ± its standard deviation over the seeds; "-" for none.
 
     Args:
-      measure: of `MEASURES`.
+      measure: the metric of the scores.
       stages: as in `score_of`.
       stage: of the score.
       name: as in `score_of`.
     """
-    _, scale, digits = MEASURES[measure]
+    metric = metric_of(measure)
     value = score_of(stages, stage, name)
     if value is None:
         return "-"
-    seeds = [scale(seed) for seed in by_seed(stages, stage, name)]
-    return f"{scale(value):{digits}}{spread_text(seeds, digits)}"
+    seeds = [metric.shown(seed) for seed in by_seed(stages, stage, name)]
+    return f"{metric.shown(value):{metric.format}}{spread_text(seeds, metric.format)}"
 
 
 def spread_text(seeds: Sequence[float], digits: str) -> str:
@@ -80,14 +79,47 @@ def spread_text(seeds: Sequence[float], digits: str) -> str:
     return f" ±{statistics.stdev(seeds):{digits}}" if len(seeds) > 1 else ""
 
 
+def alone_name(metrics: Sequence[str]) -> str:
+    """What a score is called that stands alone: "score", or the first metric that is named.
+
+    Example:
+      >>> alone_name(()), alone_name(("log_loss", "auc"))
+      ('score', 'log loss')
+    """
+    return metric_of(metrics[0]).name if metrics else "score"
+
+
+def alone_value(metrics: Sequence[str], score: float) -> float:
+    """The number that is shown of a score that stands alone: as it is stored where none is named.
+
+    Example:
+      >>> alone_value((), -0.25), alone_value(("log_loss",), -0.25)
+      (-0.25, 0.25)
+    """
+    return metric_of(metrics[0]).shown(score) if metrics else score
+
+
+def alone_text(metrics: Sequence[str], score: float | None) -> str:
+    """A score that stands alone, as text.
+
+    Example:
+      >>> alone_text((), 0.5), alone_text(("accuracy",), 0.5), alone_text((), None)
+      ('0.5000', '50.0', '-')
+    """
+    if score is None:
+        return "-"
+    form = metric_of(metrics[0]).format if metrics else ".4f"
+    return f"{alone_value(metrics, score):{form}}"
+
+
 @checked
 def gains(
-    measure: Measure, stages: SeedStatistics, reference: SeedStatistics
+    measure: str, stages: SeedStatistics, reference: SeedStatistics
 ) -> tuple[float, list[float]] | None:
-    """How far the deployed models of a run are above those of another run, as scores are shown.
+    """How far the deployed models of a run are better than those of another, as scores are shown.
 
     Args:
-      measure: of `MEASURES`; under "rmse" a gain is negative.
+      measure: the metric of the scores.
       stages: of the run, as in `score_of`.
       reference: of the other run.
 
@@ -95,15 +127,15 @@ def gains(
       The difference of the means, and the difference of each seed, which both runs share (empty
       where they do not have the same number of seeds); None if a run has no score.
     """
-    scale = MEASURES[measure][1]
+    gain = metric_of(measure).gain
     score, other = (score_of(record, "deployed", "mean") for record in (stages, reference))
     if score is None or other is None:
         return None
     seeds, others = (by_seed(record, "deployed", "mean") for record in (stages, reference))
     differences = []
     if len(seeds) == len(others):
-        differences = [scale(a) - scale(b) for a, b in zip(seeds, others, strict=True)]
-    return scale(score) - scale(other), differences
+        differences = [gain(a, b) for a, b in zip(seeds, others, strict=True)]
+    return gain(score, other), differences
 
 
 def amount(floats: int) -> str:
@@ -114,8 +146,8 @@ def amount(floats: int) -> str:
     return str(floats)
 
 
-def measure_of(runs: Runs) -> Measure:
-    """The measure of all scores of runs."""
+def measure_of(runs: Runs) -> str:
+    """The metric of the scores of runs, by which they are ranked."""
     return next(iter(runs.values())).summary["measure"]
 
 
@@ -166,16 +198,17 @@ def coloured_runs(labels: list[str], runs: Runs, highlight: Collection[str]) -> 
 
 
 @checked
-def score_limits(values: list[np.ndarray], measure: Measure) -> tuple[float, float] | None:
+def score_limits(values: list[np.ndarray], measure: str) -> tuple[float, float] | None:
     """The limits of the axis of scores; None: those that the library of the picture chooses.
 
     They show the second half of every curve: curves that begin lower enter from below.
 
     Args:
       values: the lowest point of the band of each curve by round, as scores are shown.
-      measure: of `MEASURES`.
+      measure: the metric of the scores.
     """
-    if measure != "accuracy":
+    metric = metric_of(measure)
+    if not metric.percent or metric.better != "higher":
         return None
     late = [value for curve in values for value in curve[len(curve) // 2 :] if np.isfinite(value)]
     if not late:
@@ -193,10 +226,10 @@ def spans_magnitudes(values: list[Any]) -> bool:
 
 @checked
 def score_by_round(
-    lines: Sequence[Line], stage: Stage, name: Statistic, measure: Measure
+    lines: Sequence[Line], stage: Stage, name: Statistic, measure: str
 ) -> tuple[np.ndarray, np.ndarray]:
     """A score by round as it is shown, NaN where there is none, and its deviation over seeds."""
-    scale = MEASURES[measure][1]
+    scale = metric_of(measure).shown
     scores = [score_of(line, stage, name) for line in lines]
     values = [np.nan if score is None else scale(score) for score in scores]
     seeds = [[scale(seed) for seed in by_seed(line, stage, name)] for line in lines]

@@ -5,7 +5,6 @@ from typing import Literal, NamedTuple
 
 from jaxfl.algorithms import ALGORITHMS
 from jaxfl.core.facts import facts_of
-from jaxfl.core.options import checked
 from jaxfl.experiment.config.hints import as_typed
 from jaxfl.experiment.store.records import RunRecord, Runs, Summary
 from jaxfl.experiment.tables.heading import SAME_CLIENTS, differing_options, have_same_clients
@@ -20,13 +19,14 @@ from jaxfl.experiment.tables.scores import (
     spread_text,
 )
 from jaxfl.experiment.tables.targets import TIMED, timed_cells
-from jaxfl.simulation.statistics import MEASURES, Measure, SeedStatistics
+from jaxfl.simulation.metrics import metric_of
+from jaxfl.simulation.statistics import SeedStatistics
 
 REFERENCES = ("local", "fedavg")  # the other runs are compared with them
 Part = Literal["final", "unseen"]  # of a summary: which clients a row is about
-NAMES: dict[Measure, str] = {"accuracy": "accuracy", "rmse": "RMSE"}  # of the first column
-# A mean loss against local training that is worth a warning, as scores are shown.
-WORTH_A_WARNING = {"accuracy": 0.5, "rmse": 0.0}
+# A mean loss against local training, in %, that is worth a warning; of other scores any loss is.
+WORTH_A_WARNING = 0.5
+POOLED = ", pooled"  # behind the title of a metric, of the predictions of all clients together
 # The titles of further columns of scores.
 SCORES = (
     "worst clients",
@@ -42,7 +42,6 @@ GRAPH = {
     "groups found": "group_agreement",
     "malicious weight": "malicious_weight",
 }
-BETTER = {"accuracy": 1, "rmse": -1}  # the sign of a gain that is good
 
 
 class Cells(NamedTuple):
@@ -62,6 +61,7 @@ def table_cells(runs: Runs) -> Cells:
     options = [name for name in differing_options(runs) if name not in SAME_CLIENTS]
     names = []
     columns: dict[str, list[str]] = {}
+    _, *others_by = _metrics_of(runs)
     rows_of_clients: tuple[tuple[str, Part], ...] = (("", "final"), (UNSEEN, "unseen"))
     for label, run in ranked(runs).items():
         for behind, part in rows_of_clients:
@@ -74,7 +74,11 @@ def table_cells(runs: Runs) -> Cells:
                 name: None if other == label else summary.get(part)
                 for name, (other, summary) in references.items()
             }
-            cells |= _score_cells(run.summary["measure"], stages, others)
+            scores = run.summary.get("scores", {})
+            further = {
+                name: scores[name].get(part) if name in scores else None for name in others_by
+            }
+            cells |= _score_cells(run.summary["measure"], stages, others, further)
             cells |= _further_cells(run.summary, part)
             for title, cell in cells.items():
                 columns.setdefault(title, []).append(cell)
@@ -83,29 +87,45 @@ def table_cells(runs: Runs) -> Cells:
     return Cells(
         list(content),
         [(name, list(row)) for name, row in zip(names, rows, strict=True)],
-        _best_of_runs(content, names, measure_of(runs)),
+        _best_of_runs(content, names, _metrics_of(runs)),
     )
 
 
-@checked
-def best_places(cells: Sequence[str], measure: Measure) -> list[int]:
+def _metrics_of(runs: Runs) -> list[str]:
+    """The metrics by which the runs are scored, the first one first."""
+    names = [name for run in runs.values() for name in run.summary.get("scores", {})]
+    return list(dict.fromkeys([measure_of(runs), *names]))
+
+
+def best_places(cells: Sequence[str], measure: str) -> list[int]:
     """The places of the best scores of a column: those that show the best number."""
-    numbers = [BETTER[measure] * float(cell.split()[0]) if cell != "-" else None for cell in cells]
+    sign = metric_of(measure).sign
+    numbers = [sign * float(cell.split()[0]) if cell != "-" else None for cell in cells]
     best = max((number for number in numbers if number is not None), default=None)
     return [place for place, number in enumerate(numbers) if number is not None and number == best]
 
 
 def _best_of_runs(
-    columns: dict[str, list[str]], names: list[str], measure: Measure
+    columns: dict[str, list[str]], names: list[str], metrics: Sequence[str]
 ) -> frozenset[tuple[int, int]]:
-    """The best scores of each column; clients that were never seen are compared on their own."""
+    """The best scores of each column; clients that were never seen are compared on their own.
+
+    Args:
+      columns: by their titles.
+      names: of the rows.
+      metrics: of the runs, the first one first.
+    """
     marks = set()
+    by_title = dict.fromkeys(SCORES, metrics[0])
+    for metric in metrics:
+        title = metric_of(metric).title
+        by_title |= {title: metric, f"{title}{POOLED}": metric}
     parts = [name.endswith(UNSEEN) for name in names]
     for part in set(parts):
         rows = [row for row, stages in enumerate(parts) if stages == part]
         for column, (title, cells) in enumerate(columns.items()):
-            if title in (NAMES[measure], *SCORES) and len(rows) > 1:
-                best = best_places([cells[row] for row in rows], measure)
+            if title in by_title and len(rows) > 1:
+                best = best_places([cells[row] for row in rows], by_title[title])
                 marks |= {(rows[place], column) for place in best}
     return frozenset(marks)
 
@@ -130,7 +150,10 @@ def _option_cells(run: RunRecord, names: Sequence[str]) -> dict[str, str]:
 
 
 def _score_cells(
-    measure: Measure, stages: SeedStatistics, references: dict[str, SeedStatistics | None]
+    measure: str,
+    stages: SeedStatistics,
+    references: dict[str, SeedStatistics | None],
+    further: dict[str, SeedStatistics | None],
 ) -> dict[str, str]:
     """The cells of a row that are scores, by the title of the column.
 
@@ -139,24 +162,32 @@ def _score_cells(
       stages: of the clients of the row.
       references: the scores of the same clients in each reference; None for the reference itself,
         and for one without such clients.
+      further: the scores of the clients by each further metric; None without any.
     """
-    cells = {NAMES[measure]: score_text(measure, stages, "deployed", "mean")}
+    each = {measure: stages, **further}
+    cells = {}
+    for name, one in each.items():
+        title = metric_of(name).title
+        cells[title] = "-" if one is None else score_text(name, one, "deployed", "mean")
     for name, other in references.items():
         cells[f"over {name}"] = "-" if other is None else _gain_text(measure, stages, other)
     cells["worst clients"] = score_text(measure, stages, "deployed", "worst10")
     cells[TITLES["trained"]] = score_text(measure, stages, "trained", "mean")
     cells[TITLES["fine_tuned"]] = score_text(measure, stages, "fine_tuned", "mean")
+    for name, one in each.items():
+        title = f"{metric_of(name).title}{POOLED}"
+        cells[title] = "-" if one is None else score_text(name, one, "deployed", "pooled")
     return cells
 
 
-def _gain_text(measure: Measure, stages: SeedStatistics, other: SeedStatistics) -> str:
+def _gain_text(measure: str, stages: SeedStatistics, other: SeedStatistics) -> str:
     gain = gains(measure, stages, other)
     if gain is None:
         return "-"
-    digits = MEASURES[measure][2]
+    metric = metric_of(measure)
     mean, seeds = gain
-    number = round(mean, int(digits[1])) + 0.0  # no -0.0
-    return f"{number:+{digits}}{spread_text(seeds, digits)}"
+    number = round(mean, metric.digits) + 0.0  # no -0.0
+    return f"{number:+{metric.format}}{spread_text(seeds, metric.format)}"
 
 
 def _further_cells(summary: Summary, part: Part) -> dict[str, str]:
@@ -197,21 +228,60 @@ def caption(meaning: Meaning, titles: Sequence[str]) -> str:
     )
 
 
+def _finals(runs: Runs, metric: str) -> list[SeedStatistics]:
+    """The last scores by a metric, of the runs that have them."""
+    if metric == measure_of(runs):
+        return [run.summary["final"] for run in runs.values()]
+    scores = [run.summary.get("scores", {}) for run in runs.values()]
+    return [one[metric]["final"] for one in scores if metric in one]
+
+
+def _is_pooled(runs: Runs, metric: str) -> bool:
+    """Whether a run has a score of all predictions together by a metric."""
+    return any(final["deployed"].get("pooled") is not None for final in _finals(runs, metric))
+
+
+def undefined_text(runs: Runs, metric: str) -> str:
+    """Of how many clients a metric has no score; "" if it has one of all."""
+    counts = [final["deployed"].get("undefined", 0) for final in _finals(runs, metric)]
+    count = max(counts)
+    if not count:
+        return ""
+    clients = "1 client is" if count == 1 else f"{count} clients are"
+    return f", where {clients} left out, as it is not defined on their test examples"
+
+
 def meaning_of_scores(runs: Runs) -> Meaning:
     """What the columns of `table_cells` mean, for runs of one measure."""
     summaries = [run.summary for run in runs.values()]
-    measure = summaries[0]["measure"]
+    names = _metrics_of(runs)
+    metrics = [metric_of(name) for name in names]
+    undefined = [undefined_text(runs, name) for name in names]
+    first, *others = metrics
     seeds = max(len(summary["final"].get("seeds", [])) for summary in summaries)
-    name = MEASURES[measure][0]
-    text = f"test {name} of the models that clients deploy, mean over clients"
+    text = f"test {first.name} of the models that clients deploy, mean over clients"
     spread = [("", f"±: standard deviation over {seeds} seeds")] if seeds > 1 else []
     unseen = any("unseen" in summary for summary in summaries)
+    pooled = [f"{metric_of(name).title}{POOLED}" for name in names if _is_pooled(runs, name)]
     return [
-        (NAMES[measure], text),
+        (first.title, f"{text}{undefined[0]}"),
+        *[
+            (one.title, f"the same{' in %' if one.percent else ''}{words}")
+            for one, words in zip(others, undefined[1:], strict=True)
+        ],
         *spread,
+        *[
+            (f"over {name}", f"how far the {first.title} is lower")
+            for name in REFERENCES
+            if first.better == "lower"
+        ],
         ("worst clients", "mean of the worst tenth of them"),
         (TITLES["trained"], "the models after the local training of the round"),
         (TITLES["fine_tuned"], "the deployed models after further local training"),
+        *[
+            (title, "likewise" if place else "of all clients' predictions together")
+            for place, title in enumerate(pooled)
+        ],
         ("rounds to target", "until the mean score is that of --target"),
         ("time to target", "virtual time until then"),
         ("virtual time", "of all rounds"),
@@ -243,11 +313,13 @@ def warnings(runs: Runs) -> list[str]:
         difference = gains(measure, summary["final"], local["final"])
         if label == label_of_local or difference is None:
             continue
-        losses = [-BETTER[measure] * gain for gain in (difference[0], *difference[1])]
-        if losses[0] > WORTH_A_WARNING[measure] and min(losses) > 0:
+        losses = [-gain for gain in (difference[0], *difference[1])]
+        metric = metric_of(measure)
+        worth_it = losses[0] > (WORTH_A_WARNING if metric.percent else 0.0)
+        if worth_it and round(losses[0], metric.digits) > 0 and min(losses) > 0:
             factory = ALGORITHMS.get(summary["algorithm"])
             advice = facts_of(factory).turn_first if factory else ""
             turn = f"; turn first: {advice}" if advice else ""
-            digits = MEASURES[measure][2]
-            lines.append(f"{label} is worse than local training by {losses[0]:{digits}}{turn}")
+            loss = f"{losses[0]:{metric.format}}"
+            lines.append(f"{label} is worse than local training by {loss}{turn}")
     return lines

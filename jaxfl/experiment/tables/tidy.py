@@ -8,9 +8,10 @@ from jaxfl.experiment.tables.differences import reference_of
 from jaxfl.experiment.tables.grouping import comparable_groups
 from jaxfl.experiment.tables.heading import differing_options
 from jaxfl.experiment.tables.pooling import pool_seeds
-from jaxfl.experiment.tables.scores import score_of
-from jaxfl.simulation.evaluate import STAGES
-from jaxfl.simulation.statistics import MEASURES, SeedStatistics, Statistic, each_seed
+from jaxfl.experiment.tables.scores import measure_of, score_of
+from jaxfl.simulation.evaluate import STAGES, Stage
+from jaxfl.simulation.metrics import Metric, metric_of
+from jaxfl.simulation.statistics import SeedStatistics, StageStatistics, Statistic, each_seed
 
 Record = dict[str, Any]  # a value for each column: a number, a text or None
 KINDS: tuple[Statistic, ...] = ("mean", "weighted", "worst10")
@@ -23,14 +24,15 @@ def score_records(runs: Runs, against: str | None = None) -> list[Record]:
 
     Args:
       runs: of `store.finished.load_finished`.
-      against: the name of a run or a method; `difference` is the mean score of the deployed models
-        less that run's, for the same seed.
+      against: the name of a run or a method; `difference` is how far the mean score of the deployed
+        models is better than that run's, for the same seed.
 
     Raises:
       InputError: as `differences.reference_of`.
     """
     options = [name for name in differing_options(runs) if name not in ("seed", "seeds")]
     records = []
+    sign = metric_of(measure_of(runs)).sign
     for group in comparable_groups(pool_seeds(runs)):
         by_label = {label: _records(label, run, options) for label, run in group.runs.items()}
         if against is not None:
@@ -41,7 +43,8 @@ def score_records(runs: Runs, against: str | None = None) -> list[Record]:
                 score, less = (one.get("deployed_mean") for one in (record, other))
                 record["difference"] = None
                 if score is not None and less is not None:
-                    record["difference"] = round(score - less, 6)
+                    # No -0.0.
+                    record["difference"] = round(sign * (score - less), 6) + 0.0
         records += [record for rows in by_label.values() for record in rows]
     return records
 
@@ -49,23 +52,50 @@ def score_records(runs: Runs, against: str | None = None) -> list[Record]:
 def _records(label: str, run: RunRecord, options: list[str]) -> list[Record]:
     """The records of one run."""
     summary = run.summary
-    name, scale, _ = MEASURES[summary["measure"]]
+    metric = metric_of(summary["measure"])
     about: Record = {"run": label, "algorithm": summary["algorithm"]}
     about["hyper"] = " ".join(f"{key}={value}" for key, value in sorted(run.hyper.items()))
     about |= {one: _plain(run.option(one)) for one in options}
     records = []
     for part, statistics in _parts(summary).items():
-        for seed, stages in zip(run.seeds, each_seed(statistics), strict=False):
-            record = about | {"seed": seed, "part": part, "measure": name}
+        for place, (seed, stages) in enumerate(zip(run.seeds, each_seed(statistics), strict=False)):
+            record = about | {"seed": seed, "part": part, "measure": metric.name}
             for stage in STAGES:
-                for kind in KINDS:
-                    value = score_of(stages, stage, kind)
-                    record[f"{stage}_{kind}"] = None if value is None else round(scale(value), 6)
+                record |= _scores(stages, stage, stage, metric)
+            record |= _further(summary, part, place)
             record |= {"up": summary["up"], "down": summary["down"]}
             records.append(
                 record | {"up_bytes": summary["up_bytes"], "batches": summary["batches"]}
             )
     return records
+
+
+def _further(summary: Summary, part: str, place: int) -> Record:
+    """The scores of the deployed models by further metrics, of the seed at a place of a part."""
+    scores: Record = {}
+    for name, further in summary.get("scores", {}).items():
+        statistics = further.get(part)
+        if statistics:
+            scores |= _scores(each_seed(statistics)[place], "deployed", name, metric_of(name))
+    return scores
+
+
+def _scores(stages: StageStatistics, stage: Stage, name: str, metric: Metric) -> Record:
+    """The scores of a stage by a metric; that of all predictions together only where there is one.
+
+    Args:
+      stages: of a seed.
+      stage: of the scores.
+      name: with which the names of the columns begin.
+      metric: of the scores.
+    """
+    pooled = "pooled" in stages.get(stage, {})
+    kinds: list[Statistic] = [*KINDS, *(["pooled"] if pooled else [])]
+    values = {kind: score_of(stages, stage, kind) for kind in kinds}
+    return {
+        f"{name}_{kind}": None if value is None else round(metric.shown(value), 6)
+        for kind, value in values.items()
+    }
 
 
 def _parts(summary: Summary) -> dict[str, SeedStatistics]:

@@ -1,6 +1,6 @@
 """Evaluation of clients whose data and states lie on disk, some of them at a time."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Literal, Protocol, cast, overload, runtime_checkable
 
@@ -13,6 +13,7 @@ from jaxfl.core.options import checked
 from jaxfl.core.types import Algorithm, Chunk, Cohort, Federation, Params, PRNGKey, State, Task
 from jaxfl.simulation import mesh
 from jaxfl.simulation.evaluate import After, Evaluation, make_evaluate_cohort
+from jaxfl.simulation.metrics import Metric
 from jaxfl.simulation.on_disk.clients import ClientStates, check_places
 from jaxfl.simulation.on_disk.federation import StoredFederation
 
@@ -89,6 +90,7 @@ def make_stored_evaluate(
     chunk: Chunk = "auto",
     after: After = "fine_tuned",
     together: int = TOGETHER,
+    metrics: Sequence[str] | Mapping[str, Metric] = (),
 ) -> EvaluateStored:
     """As `jaxfl.make_evaluate`, for clients on disk, of which some are in memory at a time.
 
@@ -101,6 +103,8 @@ def make_stored_evaluate(
       chunk: clients computed side by side.
       after: the models after local training that are scored.
       together: how many clients are read together.
+      metrics: what the models are scored by. There is no score of the predictions of all clients
+        together, which are never in memory together.
 
     Returns:
       evaluate(key, state, ids [E], trained=None, round=None) -> Evaluation with scores [E], NumPy
@@ -119,7 +123,7 @@ def make_stored_evaluate(
       (150,)
     """
     of_models = make_evaluate_cohort(
-        algorithm, task, batch_size=batch_size, chunk=chunk, after=after
+        algorithm, task, batch_size=batch_size, chunk=chunk, after=after, metrics=metrics
     )
 
     @jax.jit

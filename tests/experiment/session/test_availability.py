@@ -151,7 +151,10 @@ def test_newcomers_arrive_never(tmp_path):
         (["--speeds", "-1"], "--speeds is -1.0: expected a number in [0, 10]"),
         (["--speeds", "1", "--arrivals", "late"], "--arrivals is late: expected"),
         (["--durations", "none.npy"], "expected a .npy file that exists"),
-        (["--target", "80"], "--target is 80.0: expected an accuracy in (0, 1], such as 0.8"),
+        (
+            ["--target", "80"],
+            "--target is 80.0: expected a value of accuracy in (0, 1], such as 0.8",
+        ),
         (["--target", "0"], "--target is 0.0: expected a positive number"),
         (["--speeds", "1", *LATE], "fedavg train from the server's newest model"),
         (["--speeds", "1", *LATE, "--participation", "1"], "waits for all 6 clients"),

@@ -123,13 +123,44 @@ def test_there_is_no_warning_without_a_clear_loss(local, other):
     assert warnings({"local": run("local", *local), "ditto": run("ditto", *other)}) == []
 
 
+def test_there_is_no_warning_of_a_loss_that_is_shown_as_none():
+    scores = {"local": -0.25, "ditto": -0.2501}
+    assert warnings({n: run(n, score, measure="log_loss") for n, score in scores.items()}) == []
+
+
+def test_each_metric_has_a_column_and_its_own_direction():
+    losses = {"local": 0.5, "ditto": 0.4}
+    runs = {
+        name: run(name, -loss, measure="log_loss", metric=("log_loss", "auc"))
+        for name, loss in losses.items()
+    }
+    areas = {"local": 0.8, "ditto": 0.7}
+    for name, one in runs.items():
+        final = {"deployed": dict.fromkeys(("mean", "weighted", "std", "worst10"), areas[name])}
+        final["deployed"] |= {"pooled": 0.6, "undefined": 2}
+        one.summary["scores"] = {"auc": {"final": final, "selected_on_val": final}}
+    table = table_cells(runs)
+    assert [name for name, _ in table.rows] == ["ditto", "local"]
+    assert table.titles[:3] == ["log loss", "AUC", "over local"]
+    assert column(runs, "log loss") == {"ditto": "0.400", "local": "0.500"}
+    assert column(runs, "over local")["ditto"] == "+0.100"
+    assert column(runs, "AUC, pooled") == {"ditto": "0.600", "local": "0.600"}
+    assert {(0, 0), (1, 1)} <= table.best
+    assert not {(1, 0), (0, 1)} & table.best
+    words = "where 2 clients are left out, as it is not defined on their test examples"
+    assert words in printed(runs, 300)
+    # A run that lacks a metric has no value in its column.
+    del runs["ditto"].summary["scores"]
+    assert column(runs, "AUC") == {"ditto": "-", "local": "0.800"}
+
+
 def test_an_error_is_a_loss_where_it_is_larger():
     runs = {
         "local": run("local", -0.01, measure="rmse"),
         "ditto": run("ditto", -0.04, measure="rmse"),
     }
     assert column(runs, "RMSE") == {"local": "0.100", "ditto": "0.200"}
-    assert column(runs, "over local")["ditto"] == "+0.100"
+    assert column(runs, "over local")["ditto"] == "-0.100"
     (line,) = warnings(runs)
     assert "by 0.100" in line
 

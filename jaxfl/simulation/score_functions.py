@@ -1,0 +1,314 @@
+"""Scores of a client: functions of all its predictions, with a weight for each example.
+
+Each is (predictions [n, ...], y [n, ...], weight [n]) -> a number, NaN where it is not defined.
+Rows of weight 0 do not count. Predictions of labels are logits, whose softmax has the
+probabilities.
+
+They are the functions of scikit-learn with `sample_weight`, but for what "Differs:" says.
+"""
+
+import jax
+import jax.numpy as jnp
+from jax import lax
+from jaxtyping import Array, Float, Int, Shaped
+
+from jaxfl.core.errors import check
+
+# Groups of confidence of the calibration error; Guo et al., ICML 2017, section 5.
+BINS = 15
+
+Number = Float[Array, ""]
+Weight = Float[Array, "n"]
+Logits = Float[Array, "n *target classes"]
+Labels = Int[Array, "n *target"]
+
+
+def accuracy(predictions: Logits, y: Labels, weight: Weight) -> Number:
+    """The share of the examples whose label has the largest logit.
+
+    Example:
+      >>> logits = jnp.array([[2.0, 1.0], [1.0, 2.0]])
+      >>> accuracy(logits, jnp.array([0, 0]), jnp.array([3.0, 1.0])).item()
+      0.75
+    """
+    logits, y, weight = _flat_labels(predictions, y, weight)
+    return _mean((logits.argmax(axis=-1) == y).astype(jnp.float32), weight)
+
+
+def auc(predictions: Logits, y: Labels, weight: Weight, label: int | None = None) -> Number:
+    """The area under the ROC curve: of label 1 of two, or the mean over labels, each against all.
+
+    It is the probability that an example of the label is ranked above one of another label, where
+    ties count half. NaN if all examples have one label.
+
+    Differs: scikit-learn refuses examples in which one of several labels does not occur; here the
+    mean is over the labels that occur, as clients need not have all labels.
+
+    Args:
+      predictions: logits.
+      y: labels.
+      weight: of the examples.
+      label: the only one that is ranked against all others.
+
+    Example:
+      >>> logits = jnp.array([[0.0, 1.0], [0.0, 3.0], [0.0, 2.0]])
+      >>> auc(logits, jnp.array([0, 1, 1]), jnp.ones(3)).item()
+      1.0
+    """
+    logits, y, weight = _flat_labels(predictions, y, weight)
+    classes = logits.shape[-1]
+
+    def of_label(label: Array) -> Number:
+        # The logarithm of the odds of the label: its order is that of the probability, and it does
+        # not become one number for all probabilities near 1.
+        others = jnp.where(jnp.arange(classes) == label, -jnp.inf, logits)
+        odds = jnp.take(logits, label, axis=-1) - jax.nn.logsumexp(others, axis=-1)
+        return _area(odds, y == label, weight)
+
+    if label is not None:
+        _check_label(label, classes)
+        return of_label(jnp.array(label))
+    if classes == 2:
+        return of_label(jnp.array(1))
+    # One label after the other: side by side they would take the memory of [n, classes, classes].
+    return _mean_of_defined(lax.map(of_label, jnp.arange(classes)))
+
+
+def _area(score: Float[Array, "n"], positive: Shaped[Array, "n"], weight: Weight) -> Number:
+    """The area under the ROC curve of a score for one label; NaN without both kinds of examples."""
+    order = jnp.argsort(score)
+    score, positive, weight = score[order], positive[order], weight[order]
+    ones = jnp.where(positive, weight, 0.0)
+    zeros = jnp.where(positive, 0.0, weight)
+    ones, zeros = (part / jnp.where(part.sum() > 0, part.sum(), 1.0) for part in (ones, zeros))
+    # Examples with equal scores stand in one block, from `first` to `last`.
+    place = jnp.arange(score.size)
+    begins = jnp.concatenate([jnp.ones(1, bool), score[1:] != score[:-1]])
+    ends = jnp.concatenate([begins[1:], jnp.ones(1, bool)])
+    first = lax.cummax(jnp.where(begins, place, 0))
+    last = lax.cummin(jnp.where(ends, place, score.size - 1), reverse=True)
+    # The share of the others below an example, and half of those that are equal to it.
+    below = jnp.concatenate([jnp.zeros(1), jnp.cumsum(zeros)])
+    area = jnp.sum(ones * (below[first] + below[last + 1]) / 2)
+    defined = (ones.sum() > 0) & (zeros.sum() > 0) & ~jnp.isnan(score).any()
+    return jnp.where(defined, area, jnp.nan)
+
+
+def f1(predictions: Logits, y: Labels, weight: Weight, label: int | None = None) -> Number:
+    """The harmonic mean of precision and recall: of label 1 of two, or the mean over labels.
+
+    The mean is over the labels that occur or are predicted. NaN if label 1 of two neither occurs
+    nor is predicted.
+
+    Args:
+      predictions: logits.
+      y: labels.
+      weight: of the examples.
+      label: the only one that counts.
+
+    Example:
+      >>> logits = jnp.array([[0.0, 1.0], [0.0, 1.0], [1.0, 0.0]])
+      >>> round(f1(logits, jnp.array([1, 0, 0]), jnp.ones(3)).item(), 3)
+      0.667
+    """
+    hits, occurring, predicted = _counts(predictions, y, weight)
+    total = occurring + predicted
+    scores = jnp.where(total > 0, 2 * hits / jnp.where(total > 0, total, 1.0), jnp.nan)
+    if label is not None:
+        _check_label(label, scores.size)
+        return scores[label]
+    return scores[1] if scores.size == 2 else _mean_of_defined(scores)
+
+
+def recall(predictions: Logits, y: Labels, weight: Weight, label: int) -> Number:
+    """The share of the examples of a label that are recognised; NaN if there are none.
+
+    Example:
+      >>> logits = jnp.array([[1.0, 0.0], [1.0, 0.0], [0.0, 1.0]])
+      >>> recall(logits, jnp.array([0, 1, 1]), jnp.ones(3), label=1).item()
+      0.5
+    """
+    recalls = _recalls(predictions, y, weight)
+    _check_label(label, recalls.size)
+    return recalls[label]
+
+
+def balanced_accuracy(predictions: Logits, y: Labels, weight: Weight) -> Number:
+    """The mean over the labels that occur of the share of their examples that are recognised.
+
+    Example:
+      >>> logits = jnp.array([[1.0, 0.0], [1.0, 0.0], [1.0, 0.0], [1.0, 0.0]])
+      >>> balanced_accuracy(logits, jnp.array([0, 0, 0, 1]), jnp.ones(4)).item()
+      0.5
+    """
+    return _mean_of_defined(_recalls(predictions, y, weight))
+
+
+def _recalls(predictions: Logits, y: Labels, weight: Weight) -> Float[Array, "k"]:
+    """The share of the examples of each label that are recognised; NaN if there are none."""
+    hits, occurring, _ = _counts(predictions, y, weight)
+    return jnp.where(occurring > 0, hits / jnp.where(occurring > 0, occurring, 1.0), jnp.nan)
+
+
+def _counts(predictions: Logits, y: Labels, weight: Weight) -> tuple[Array, Array, Array]:
+    """The weights of examples by label: those recognised, all of the label, all predicted as it."""
+    logits, y, weight = _flat_labels(predictions, y, weight)
+    classes = logits.shape[-1]
+    label = logits.argmax(axis=-1)
+
+    def total(labels: Array, weight: Array) -> Array:
+        return jnp.zeros(classes).at[labels].add(weight)
+
+    return total(y, jnp.where(label == y, weight, 0.0)), total(y, weight), total(label, weight)
+
+
+def log_loss(predictions: Logits, y: Labels, weight: Weight) -> Number:
+    """The mean of minus the logarithm of the probability of the label, in nats.
+
+    Differs: scikit-learn raises probabilities to the smallest number that is added to 1; here they
+    are as the model has them.
+
+    Example:
+      >>> logits = jnp.log(jnp.array([[0.5, 0.5]]))
+      >>> round(log_loss(logits, jnp.array([1]), jnp.ones(1)).item(), 3)
+      0.693
+    """
+    logits, y, weight = _flat_labels(predictions, y, weight)
+    losses = -jnp.take_along_axis(jax.nn.log_softmax(logits), y[:, None], axis=-1)[:, 0]
+    return _mean(losses, weight)
+
+
+def brier(predictions: Logits, y: Labels, weight: Weight) -> Number:
+    """Brier's score: the mean squared error of the probabilities.
+
+    Of two labels it is the error of the probability of label 1, in [0, 1]; of several labels the
+    errors of all probabilities are summed, in [0, 2].
+
+    Example:
+      >>> logits = jnp.log(jnp.array([[0.25, 0.75]]))
+      >>> round(brier(logits, jnp.array([1]), jnp.ones(1)).item(), 4)
+      0.0625
+    """
+    logits, y, weight = _flat_labels(predictions, y, weight)
+    errors = jnp.square(jax.nn.softmax(logits) - jax.nn.one_hot(y, logits.shape[-1]))
+    return _mean(errors[:, 1] if logits.shape[-1] == 2 else errors.sum(axis=-1), weight)
+
+
+def ece(predictions: Logits, y: Labels, weight: Weight) -> Number:
+    """The expected calibration error: how far confidence is from accuracy.
+
+    The confidence of an example is the largest probability. Examples are grouped by it into
+    `BINS` equal parts of (0, 1], and the differences of mean confidence and accuracy are averaged
+    by the weights of the groups. Source: Guo et al., On Calibration of Modern Neural Networks, ICML
+    2017, equation 3.
+
+    Example:
+      >>> logits = jnp.log(jnp.array([[0.25, 0.75], [0.25, 0.75]]))
+      >>> round(ece(logits, jnp.array([1, 0]), jnp.ones(2)).item(), 3)
+      0.25
+    """
+    logits, y, weight = _flat_labels(predictions, y, weight)
+    confidence = jax.nn.softmax(logits).max(axis=-1)
+    right = (logits.argmax(axis=-1) == y).astype(jnp.float32)
+    edges = jnp.linspace(0.0, 1.0, BINS + 1)
+    place = jnp.searchsorted(edges[1:-1], confidence)
+    # The difference of a group, times the weight of the group.
+    gaps = jnp.zeros(BINS).at[place].add(weight * (confidence - right))
+    return jnp.where(weight.sum() > 0, jnp.abs(gaps).sum() / _at_least_some(weight.sum()), jnp.nan)
+
+
+def mean_squared_error(
+    predictions: Float[Array, "n k"], y: Shaped[Array, "n *k"], weight: Weight
+) -> Number:
+    """The mean over examples of the squared distance of the prediction from the target.
+
+    Differs: of k numbers an example the squared errors are summed, as in training; scikit-learn
+    takes their mean.
+
+    Example:
+      >>> mean_squared_error(jnp.array([[1.0], [2.0]]), jnp.array([1.0, 4.0]), jnp.ones(2)).item()
+      2.0
+    """
+    predictions, y = _numbers(predictions, y)
+    return _mean(jnp.square(predictions - y).sum(axis=-1), weight)
+
+
+def mae(predictions: Float[Array, "n k"], y: Shaped[Array, "n *k"], weight: Weight) -> Number:
+    """The mean absolute error, over examples and over the k numbers of an example.
+
+    Example:
+      >>> mae(jnp.array([[1.0], [2.0]]), jnp.array([1.0, 4.0]), jnp.ones(2)).item()
+      1.0
+    """
+    predictions, y = _numbers(predictions, y)
+    return _mean(jnp.abs(predictions - y).mean(axis=-1), weight)
+
+
+def r2(predictions: Float[Array, "n k"], y: Shaped[Array, "n *k"], weight: Weight) -> Number:
+    """The share of the targets' variance that is predicted, mean over the k numbers of an example.
+
+    It is 1 at best, 0 for the mean of the targets, and negative for what is worse than the mean.
+    Numbers whose targets are all equal have no share and are left out; NaN if all are.
+
+    Differs: scikit-learn gives targets that are all equal the score 1 or 0.
+
+    Example:
+      >>> r2(jnp.array([[1.0], [3.0]]), jnp.array([1.0, 3.0]), jnp.ones(2)).item()
+      1.0
+    """
+    predictions, y = _numbers(predictions, y)
+    each = weight[:, None]
+    mean = (y * each).sum(axis=0, keepdims=True) / _at_least_some(weight.sum())
+    error = (jnp.square(predictions - y) * each).sum(axis=0)
+    variance = (jnp.square(y - mean) * each).sum(axis=0)
+    # Equal targets have a mean that is rounded, and then a variance that is not 0.
+    highest = jnp.where(each > 0, y, -jnp.inf).max(axis=0)
+    lowest = jnp.where(each > 0, y, jnp.inf).min(axis=0)
+    return _mean_of_defined(
+        jnp.where(highest > lowest, 1 - error / jnp.where(variance > 0, variance, 1.0), jnp.nan)
+    )
+
+
+def _flat_labels(predictions: Logits, y: Labels, weight: Weight) -> tuple[Array, Array, Array]:
+    """Logits [n, classes], labels [n] and weights [n], also where an example has several labels."""
+    check(
+        predictions.ndim == y.ndim + 1 and predictions.shape[-1] > 1,
+        f"the predictions have shape {predictions.shape} and the targets {y.shape}: expected a "
+        "logit for each label, two or more, and one label for each row of them",
+    )
+    weight = jnp.broadcast_to(weight.reshape(-1, *[1] * (y.ndim - 1)), y.shape)
+    logits = predictions.reshape(-1, predictions.shape[-1])
+    return logits, y.reshape(-1).astype(int), weight.reshape(-1)
+
+
+def _check_label(label: int, classes: int) -> None:
+    check(0 <= label < classes, f"label is {label}: expected one from 0 to {classes - 1}")
+
+
+def _numbers(predictions: Array, y: Array) -> tuple[Array, Array]:
+    """Predictions and targets [n, k]."""
+    check(
+        predictions.size == y.size,
+        f"the predictions have shape {predictions.shape} and the targets {y.shape}: expected as "
+        "many numbers",
+    )
+    predictions = predictions.reshape(len(predictions), -1)
+    return predictions, y.reshape(predictions.shape).astype(predictions.dtype)
+
+
+def _mean(values: Float[Array, "n"], weight: Weight) -> Number:
+    """The weighted mean; NaN without weight."""
+    mean = jnp.where(weight > 0, values * weight, 0.0).sum() / _at_least_some(weight.sum())
+    return jnp.where(weight.sum() > 0, mean, jnp.nan)
+
+
+def _mean_of_defined(values: Float[Array, "k"]) -> Number:
+    """The mean of the values that are not NaN; NaN if all are."""
+    defined = ~jnp.isnan(values)
+    mean = jnp.where(defined, values, 0.0).sum() / jnp.maximum(defined.sum(), 1)
+    return jnp.where(defined.any(), mean, jnp.nan)
+
+
+def _at_least_some(total: Number) -> Number:
+    """A total by which one may divide."""
+    return jnp.where(total > 0, total, 1.0)

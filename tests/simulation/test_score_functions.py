@@ -1,0 +1,199 @@
+"""Each score against scikit-learn's, on random predictions with ties and weights."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from sklearn import calibration
+from sklearn import metrics as sklearn
+
+from jaxfl.core.errors import InputError
+from jaxfl.simulation import score_functions
+from jaxfl.simulation.metrics import METRICS
+
+N = 48  # of all cases, so that each function is compiled once for each number of labels
+
+
+def labelled(seed, classes, kind):
+    """Logits with ties, between examples and between labels, labels and weights."""
+    rng = np.random.default_rng(seed)
+    rows = rng.normal(size=(9, classes)).astype(np.float32)
+    rows[0] = 0.0
+    logits = rows[rng.integers(0, len(rows), N)]
+    y = rng.integers(0, classes, N)
+    weight = np.ones(N, np.float32)
+    if kind == "weighted":
+        # Weights of 0 are those of padding.
+        weight = rng.integers(0, 4, N).astype(np.float32) / 2
+    elif kind == "all tied":
+        logits[:] = logits[:1]
+    elif kind == "imbalanced":
+        y = np.where(rng.random(N) < 0.9, 0, y)
+    elif kind == "labels missing":
+        y = y % (classes - 1) if classes > 2 else y
+    return logits, y, weight
+
+
+def probabilities(logits):
+    exponentials = np.exp(logits.astype(np.float64))
+    return exponentials / exponentials.sum(axis=1, keepdims=True)
+
+
+def mean_area(logits, y, weight):
+    """The mean over the labels that occur of scikit-learn's area of each against all others."""
+    p = probabilities(logits)
+    areas = [
+        sklearn.roc_auc_score(y == label, p[:, label], sample_weight=weight)
+        for label in np.unique(y[weight > 0])
+    ]
+    return np.mean(areas)
+
+
+def binary(function):
+    """A function of scikit-learn of the probability of label 1."""
+    return lambda logits, y, weight: function(y, probabilities(logits)[:, 1], sample_weight=weight)
+
+
+def of_label(function, **options):
+    """A function of scikit-learn of the label that is predicted."""
+
+    def score(logits, y, weight):
+        # It takes a label that occurs with weight 0 for one that occurs.
+        counts = weight > 0
+        label = logits.argmax(axis=1)[counts]
+        return function(y[counts], label, sample_weight=weight[counts], **options)
+
+    return score
+
+
+def log_loss(logits, y, weight):
+    labels = range(logits.shape[1])
+    return sklearn.log_loss(y, probabilities(logits), sample_weight=weight, labels=labels)
+
+
+def brier(logits, y, weight):
+    if logits.shape[1] == 2:
+        return binary(sklearn.brier_score_loss)(logits, y, weight)
+    return sklearn.brier_score_loss(
+        y, probabilities(logits), sample_weight=weight, labels=range(logits.shape[1])
+    )
+
+
+def calibration_error(logits, y, weight):
+    """From scikit-learn's calibration curve, which knows no weights: rows are repeated for them."""
+    rows = np.repeat(np.arange(N), (2 * weight).astype(int))
+    p = probabilities(logits)[rows]
+    right = p.argmax(axis=1) == y[rows]
+    confidence = p.max(axis=1)
+    bins = score_functions.BINS
+    shares, means = calibration.calibration_curve(right, confidence, n_bins=bins)
+    counts = np.histogram(confidence, np.linspace(0, 1, bins + 1))[0]
+    return np.sum(counts[counts > 0] * np.abs(shares - means)) / len(rows)
+
+
+REFERENCES = {
+    "accuracy": lambda classes: of_label(sklearn.accuracy_score),
+    "auc": lambda classes: binary(sklearn.roc_auc_score) if classes == 2 else mean_area,
+    "f1": lambda classes: of_label(
+        sklearn.f1_score, average="binary" if classes == 2 else "macro", zero_division=np.nan
+    ),
+    "balanced_accuracy": lambda classes: of_label(sklearn.balanced_accuracy_score),
+    "log_loss": lambda classes: log_loss,
+    "brier": lambda classes: brier,
+    "ece": lambda classes: calibration_error,
+}
+
+
+@pytest.mark.filterwarnings("ignore:y_pred contains classes not in y_true")
+@pytest.mark.parametrize("kind", ["plain", "weighted", "all tied", "imbalanced", "labels missing"])
+@pytest.mark.parametrize("classes", [2, 4])
+@pytest.mark.parametrize("name", REFERENCES)
+def test_scores_of_labels_are_those_of_scikit_learn(name, classes, kind):
+    function = jax.jit(METRICS[name].score)
+    reference = REFERENCES[name](classes)
+    for seed in range(4):
+        logits, y, weight = labelled(seed, classes, kind)
+        expected = reference(logits, y, weight)
+        np.testing.assert_allclose(function(logits, y, weight), expected, rtol=2e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize("name", ["auc", "f1", "recall"])
+def test_scores_of_one_label_are_those_of_scikit_learn(name):
+    logits, y, weight = labelled(2, 4, "weighted")
+    counts = weight > 0
+    p, true = probabilities(logits), y == 3
+    references = {
+        "auc": lambda: sklearn.roc_auc_score(true, p[:, 3], sample_weight=weight),
+        "f1": lambda: of_one(sklearn.f1_score),
+        "recall": lambda: of_one(sklearn.recall_score),
+    }
+
+    def of_one(function):
+        guess = logits.argmax(axis=1) == 3
+        return function(true[counts], guess[counts], sample_weight=weight[counts])
+
+    score = getattr(score_functions, name)
+    arguments = [jnp.asarray(part) for part in (logits, y, weight)]
+    assert score(*arguments, label=3) == pytest.approx(references[name](), rel=1e-5)
+    with pytest.raises(InputError, match="label is 4: expected one from 0 to 3"):
+        score(*arguments, label=4)
+
+
+def test_every_metric_of_labels_has_a_reference():
+    assert set(REFERENCES) == {n for n, metric in METRICS.items() if metric.targets == "labels"}
+
+
+@pytest.mark.parametrize("outputs", [1, 3])
+def test_scores_of_numbers_are_those_of_scikit_learn(outputs):
+    rng = np.random.default_rng(0)
+    for weight in (np.ones(N), rng.integers(0, 4, N)):
+        y = rng.normal(size=(N, outputs)).astype(np.float32)
+        predictions = y + rng.normal(size=y.shape).astype(np.float32)
+        arguments = (jnp.asarray(predictions), jnp.asarray(y), jnp.asarray(weight, jnp.float32))
+        scores = {n: float(METRICS[n].score(*arguments)) for n in ("rmse", "mae", "r2")}
+        options = {"sample_weight": weight}
+        squares = outputs * sklearn.mean_squared_error(y, predictions, **options)
+        assert scores["rmse"] == pytest.approx(squares, rel=1e-5)
+        expected = sklearn.mean_absolute_error(y, predictions, **options)
+        assert scores["mae"] == pytest.approx(expected, rel=1e-5)
+        assert scores["r2"] == pytest.approx(sklearn.r2_score(y, predictions, **options), rel=1e-4)
+        if outputs == 1:
+            root = METRICS["rmse"].shown(-scores["rmse"])
+            expected = sklearn.root_mean_squared_error(y, predictions, **options)
+            assert root == pytest.approx(expected, rel=1e-5)
+
+
+def test_what_is_not_defined_is_nan_and_not_a_number():
+    logits, y, weight = map(jnp.asarray, labelled(0, 2, "plain"))
+    for label in (0, 1):
+        same = jnp.full_like(y, label)
+        assert np.isnan(METRICS["auc"].score(logits, same, weight))
+    for metric in METRICS.values():
+        if metric.targets == "labels":
+            assert np.isnan(metric.score(logits, y, 0 * weight))
+    # Nobody has label 1, and it is predicted for nobody.
+    nobody = jnp.stack([jnp.ones(N), jnp.zeros(N)], axis=1)
+    assert np.isnan(METRICS["f1"].score(nobody, jnp.zeros(N, int), weight))
+    assert METRICS["f1"].score(nobody, jnp.arange(N) % 2, weight) == 0
+    # The mean of equal numbers is rounded, so that their variance is not 0.
+    tenths = jnp.full(N, 0.1)
+    assert np.isnan(METRICS["r2"].score(logits[:, :1], tenths, weight))
+
+
+def test_probabilities_near_1_are_still_in_order():
+    logits = jnp.array([[0.0, 40.0], [0.0, 41.0], [0.0, 42.0], [0.0, 43.0]])
+    y = jnp.array([0, 0, 1, 1])
+    assert METRICS["auc"].score(logits, y, jnp.ones(4)) == 1.0
+    three = jnp.concatenate([logits, jnp.full((4, 1), -50.0)], axis=1)
+    assert METRICS["auc"].score(three, y, jnp.ones(4)) == 1.0
+
+
+def test_an_example_may_have_several_labels():
+    logits, y, weight = map(jnp.asarray, labelled(1, 4, "weighted"))
+    folded = (logits.reshape(N // 2, 2, 4), y.reshape(N // 2, 2), weight[: N // 2])
+    flat = (logits, y, weight[: N // 2].repeat(2))
+    for name in ("accuracy", "auc", "log_loss"):
+        score = METRICS[name].score
+        np.testing.assert_allclose(score(*folded), score(*flat), rtol=1e-6)
+    with pytest.raises(InputError, match="expected a logit for each label"):
+        METRICS["auc"].score(logits[:, :1], y, weight)
