@@ -3,6 +3,9 @@
 https://doi.org/10.1162/neco.1997.9.8.1735
 """
 
+from typing import cast
+
+import jax
 import jax.numpy as jnp
 from flax import linen as nn
 
@@ -37,7 +40,8 @@ class LSTM(nn.Module):
             )
             x = nn.Embed(self.words, self.width)(x)
         for _ in range(self.layers):
-            x = nn.RNN(nn.OptimizedLSTMCell(self.hidden))(x)
+            # `RNN` gives the last carry too, if it is asked to.
+            x = cast(jax.Array, nn.RNN(nn.OptimizedLSTMCell(self.hidden))(x))
         x = x[:, -1]
         return x if until_head else nn.Dense(self.classes, name=self.head)(x)
 
