@@ -29,9 +29,9 @@ def fomo_weights(
       >>> fomo_weights(jnp.array([4.0]), losses, jnp.array([[1.0, 1.0, 0.0]])).tolist()
       [[0.25, 0.75, 0.0]]
     """
-    gain = jnp.where(
-        distances > 0, (before[:, None] - losses) / jnp.where(distances > 0, distances, 1.0), 0.0
-    )
+    # An infinite gain, even if it counts as 0, has a NaN derivative in reverse mode.
+    drop = before[:, None] - jnp.where(jnp.isfinite(losses), losses, before[:, None])
+    gain = jnp.where(distances > 0, drop / jnp.where(distances > 0, distances, 1.0), 0.0)
     gain = jnp.where(gain > 0, jnp.minimum(gain, LARGEST_SQUARE), 0.0)
     # The largest becomes 1, unless all are 0, so that the sum does not overflow.
     largest = gain.max(axis=1, keepdims=True)
