@@ -308,7 +308,7 @@ class Task(NamedTuple):
     """Everything that an algorithm is given: the problem, and what it may ask of the clients.
 
     - trainer: (objective, **changes) -> Fit. The changes are keyword arguments of `trainer.trainer`
-      that differ from the task's own: steps, epochs, optimizer, whole_batch; or `augment`.
+      that differ from the task's own: steps, epochs, optimizer, whole_batch, augment.
     - gradient: (objective) -> Gradient; evaluate: (objective) -> Evaluate
     - upload: an Upload
     - accept: an Accept, for methods that offer a model to each client

@@ -14,7 +14,7 @@ from jaxfl.core.options import checked
 from jaxfl.data.arrays import from_arrays
 from jaxfl.data.table.fit import in_order
 from jaxfl.data.table.prepare import check_new, warn_of_sites
-from jaxfl.data.table.read import check_column, read_sheet
+from jaxfl.data.table.read import Sheet, check_column, read_sheet
 from jaxfl.data.write import new_folder, write_npz
 
 SUFFIXES = (".png", ".jpg", ".jpeg", ".bmp", ".gif", ".webp", ".tif", ".tiff", ".ppm", ".pgm")
@@ -113,6 +113,7 @@ def _photos(folder: Path, owner_table: Path | None) -> list[Photo]:
       InputError: there is none, or one is elsewhere than where images belong.
     """
     check(folder.is_dir(), f"{folder} is no folder: give the one that holds the images")
+    sheet = None if owner_table is None else read_sheet(owner_table)
     found = sorted(path for path in folder.rglob("*") if path.is_file())
     found = [path for path in found if not path.name.startswith(".")]
     images = [path for path in found if path.suffix.lower() in SUFFIXES]
@@ -123,30 +124,29 @@ def _photos(folder: Path, owner_table: Path | None) -> list[Photo]:
     if len(images) < len(found):
         other = next(path for path in found if path not in set(images))
         warn(f"{len(found) - len(images)} files are no images by their names, as {other}: left out")
-    form = "OWNER/CLASS/FILE" if owner_table is None else "CLASS/FILE"
+    form = "OWNER/CLASS/FILE" if sheet is None else "CLASS/FILE"
     hint = ", or CLASS/FILE and a table of owners (--owner-table FILE.csv)"
     parts = [path.relative_to(folder).parts for path in images]
     for path, names in zip(images, parts, strict=True):
         check(
             len(names) == form.count("/") + 1,
             f"{path} does not stand where an image belongs: expected {folder}/{form}"
-            f"{hint if owner_table is None else ''}",
+            f"{hint if sheet is None else ''}",
         )
-    if owner_table is None:
+    if sheet is None:
         owners = [names[0] for names in parts]
     else:
-        owners = _owners(owner_table, ["/".join(names) for names in parts])
+        owners = _owners(sheet, owner_table, ["/".join(names) for names in parts])
     labels = [names[-2] for names in parts]
     return [Photo(*each) for each in zip(images, owners, labels, strict=True)]
 
 
-def _owners(table: Path, names: Sequence[str]) -> list[str]:
+def _owners(sheet: Sheet, table: Path | None, names: Sequence[str]) -> list[str]:
     """The owner of each image by a table.
 
     Raises:
       InputError: it lacks a column or an image, or names an image twice.
     """
-    sheet = read_sheet(table)
     for column in ("file", "owner"):
         check_column(f"{table} lacks", column, sheet.columns)
     owner_of: dict[str, str] = {}

@@ -33,7 +33,7 @@ from jaxfl.training import flax_model
 from jaxfl.training.acceptance import Acceptance, accept_validated
 from jaxfl.training.batch_statistics import moving_statistics, without_statistics
 from jaxfl.training.gradients import full_gradient, full_loss
-from jaxfl.training.objectives import correct, cross_entropy, squared_error, with_augmentation
+from jaxfl.training.objectives import correct, cross_entropy, squared_error
 from jaxfl.training.optimizers import Optimizer, check_optimizer, map_optimizer, sgd
 from jaxfl.training.trainer import trainer
 from jaxfl.training.upload import faithful, upload_through
@@ -286,19 +286,13 @@ def supervised(
         "batch_size": batch_size,
         "micro": parts,
         "chunk": chunk,
+        "augment": augment,
         "example_clip": example_clip,
         "example_noise": example_noise,
     }
     amount = {"steps": steps, "epochs": epochs}
 
-    def trainer_of(
-        objective: Objective,
-        *,
-        augment: Callable[[PRNGKey, Array], Array] | None = augment,
-        **changes: Any,
-    ) -> Fit:
-        if augment is not None:
-            objective = with_augmentation(objective, augment)
+    def trainer_of(objective: Objective, **changes: Any) -> Fit:
         default_amount = {} if "steps" in changes or "epochs" in changes else amount
         settings: dict[str, Any] = options | default_amount | changes
         if pure.whole_batch:

@@ -1,5 +1,6 @@
 """Local training: minibatch steps on masked data, for all clients of a cohort in one program."""
 
+from collections.abc import Callable
 from functools import partial
 from typing import NamedTuple
 
@@ -29,6 +30,7 @@ from jaxfl.core.types import (
 from jaxfl.training.batches import minibatches, read
 from jaxfl.training.gradients import accumulated_gradient, private
 from jaxfl.training.loop import repeat, repeat_in_lanes
+from jaxfl.training.objectives import with_augmentation
 from jaxfl.training.optimizers import Optimizer, optimizer_of_round
 
 
@@ -89,6 +91,7 @@ def trainer(
     micro: Micro = None,
     whole_batch: bool = False,
     chunk: Chunk = "auto",
+    augment: Callable[[PRNGKey, Array], Array] | None = None,
     example_clip: Scalar | None = None,
     example_noise: Scalar = 0.0,
 ) -> Fit:
@@ -115,6 +118,7 @@ def trainer(
       chunk: clients trained side by side, see `over_clients`. With `epochs` or unequal work,
         the next client takes the place of one that is done, and "all" is a quarter of 32 or more
         clients.
+      augment: (key, x [B]) -> x [B], changes the inputs of each batch at random.
       example_clip: largest L2 norm of an example's gradient, see `private`. None: no clipping and
         no noise.
       example_noise: noise on the sum of a batch's gradients, in units of `example_clip`.
@@ -163,6 +167,8 @@ def trainer(
         "the method trains on a batch as a whole, which clipping example by example (example_clip) "
         "takes apart: choose another method, or clip and noise its uploads",
     )
+    if augment is not None:
+        objective = with_augmentation(objective, augment)
     if example_clip is None:
         gradient = accumulated_gradient(objective, batch_size, None if whole_batch else micro)
     else:

@@ -894,6 +894,7 @@ LONG_NAMES = [
     (["report", "runs/good", "--html", LONG], "cannot be a file (File name too long)"),
     (["prepare", "mnist", "--data-dir", LONG], "cannot make the data folder"),
     (["prepare", "mnist", *DATA, "--tfds-manual-dir", LONG], "does not exist"),
+    (["prepare", "images", ".", *DATA, "--owner-table", LONG], "File name too long"),
 ]
 
 BAD = [

@@ -155,7 +155,7 @@ def test_an_unknown_format_is_refused(capsys):
     assert main(["run", "local", *SHORT, "--format", "bmp"]) == 2
     assert "unknown picture format 'bmp'" in capsys.readouterr().err
     assert main(["describe", "--out", "x.bmp"]) == 2
-    assert "unknown picture format 'bmp'" in capsys.readouterr().err
+    assert "unknown format 'bmp': choose from csv, pdf, png, svg" in capsys.readouterr().err
 
 
 @pytest.mark.slow(seconds=4)
