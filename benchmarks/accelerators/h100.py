@@ -153,6 +153,11 @@ One machine ({device[device]}, jax {device[jax]}, Python {device[python]}, 16 CP
 {date}. Products of 8,192 x 8,192 there reach {float32:.0f} TFLOP/s in float32, {TF32:.0f} in TF32
 and {bfloat16:.0f} in bfloat16, and a copy {copy:,.0f} GB/s. `python -m
 benchmarks.accelerators.session` measures the same and more. Not measured: models in bfloat16,
-ResNet-8 with 1,000 clients, the tests of [determinism](determinism.md), and cells of the papers'
-tables: 14 processes that shared the card by NVIDIA's MPS had not started a run after two minutes.
+ResNet-8 with 1,000 clients, and the tests of [determinism](determinism.md).
+
+Cells of [the papers' tables](papers.md) on another such machine, the same day: 63 cells, 94 results
+with all seeds, in eight and a half minutes, by eight processes that share the card by NVIDIA's MPS.
+pFedGraph's 50 rounds of 200 steps of ten LeNets took 7 to 22 s beside seven other runs, with three
+seeds in one program 11 to 44 s. Compiling took longer: 45 s for the first cell of a process, all at
+once on 16 cores, and 2 to 20 s where another cell had left its programs in the cache.
 """
