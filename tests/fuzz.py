@@ -31,6 +31,7 @@ from jaxfl.uplink import ATTACKS
 # Values of hyper-parameters, beside the words in their types.
 NUMBERS = ["0.1", "0.5", "1", "1", "2", "2", "0", "-1", "1e6"]
 SETS = ["labels", "numbers", "posts", "images", "one_class", "digits"]
+OWNED = {"numbers", "posts"}  # those that name owners
 
 
 def write_data(folder: Path) -> None:
@@ -107,7 +108,10 @@ def draw(chance: random.Random, folder: Path) -> list[str]:
     chosen = {"rounds": chance.choice(["1", "1", "2"]), "dataset": dataset}
     if dataset != "digits":
         chosen["data-dir"] = str(folder)
-    split = chance.choice(["iid", "iid", "iid", *SPLITS])
+    # Data without owners are seldom divided by them: this would be refused.
+    has_owners = dataset in OWNED or chance.random() < 0.05
+    splits = [name for name in SPLITS if has_owners or name not in ("natural", "owner_groups")]
+    split = chance.choice(["iid", "iid", "iid", *splits])
     models = KINDS.get(dataset, ["linear", "linear", "mlp"])
     model = chance.choice(models if chance.random() < 0.95 else sorted(MODELS))
     chosen |= {"partition": split, "model": model, "clients": chance.choice(TRIES["clients"])}
