@@ -45,7 +45,8 @@ def select(tables: Sequence[str], only: Sequence[str], seeds: int) -> list[Cell]
 def together(cells: Sequence[Cell]) -> list[Cell]:
     """The cells that have no result, those that differ in their seed alone as one.
 
-    Such a cell has the seeds from the first to the last one that is missing.
+    Such a cell has the seeds from the first to the last one that is missing; one between them that
+    is there is computed again.
 
     Args:
       cells: of one or several seeds.

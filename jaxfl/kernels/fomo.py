@@ -30,7 +30,8 @@ def fomo_weights(
       [[0.25, 0.75, 0.0]]
     """
     # An infinite gain, even if it counts as 0, has a NaN derivative in reverse mode.
-    drop = before[:, None] - jnp.where(jnp.isfinite(losses), losses, before[:, None])
+    finite = jnp.isfinite(losses)
+    drop = jnp.where(finite, before[:, None] - jnp.where(finite, losses, 0.0), 0.0)
     gain = jnp.where(distances > 0, drop / jnp.where(distances > 0, distances, 1.0), 0.0)
     gain = jnp.where(gain > 0, jnp.minimum(gain, LARGEST_SQUARE), 0.0)
     # The largest becomes 1, unless all are 0, so that the sum does not overflow.
