@@ -115,7 +115,8 @@ def _photos(folder: Path, owner_table: Path | None) -> list[Photo]:
     check(folder.is_dir(), f"{folder} is no folder: give the one that holds the images")
     sheet = None if owner_table is None else read_sheet(owner_table)
     found = sorted(path for path in folder.rglob("*") if path.is_file())
-    found = [path for path in found if not path.name.startswith(".")]
+    hidden = [any(n.startswith(".") for n in path.relative_to(folder).parts) for path in found]
+    found = [path for path, is_hidden in zip(found, hidden, strict=True) if not is_hidden]
     images = [path for path in found if path.suffix.lower() in SUFFIXES]
     check(
         len(images) > 0,

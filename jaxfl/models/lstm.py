@@ -26,6 +26,7 @@ class LSTM(nn.Module):
     @nn.compact
     def __call__(self, x, *, until_head: bool = False):
         """[B, steps, channel], or ids of words or characters [B, steps] -> [B, classes]."""
+        ends = None
         if self.words is None:
             check(
                 x.ndim == 3 and not jnp.issubdtype(x.dtype, jnp.integer),
@@ -38,11 +39,14 @@ class LSTM(nn.Module):
                 f"lstm takes integer ids [length], not {x.dtype} of shape {x.shape[1:]}: "
                 "choose another model",
             )
-            x = nn.Embed(self.words, self.width)(x)
+            ids = x
+            x = nn.Embed(self.words, self.width)(ids)
+            # Texts of different lengths have ids of 0 behind their ends.
+            ends = jnp.where(ids != 0, jnp.arange(ids.shape[1]), 0).max(axis=1)
         for _ in range(self.layers):
             # `RNN` gives the last carry too, if it is asked to.
             x = cast(jax.Array, nn.RNN(nn.OptimizedLSTMCell(self.hidden))(x))
-        x = x[:, -1]
+        x = x[:, -1] if ends is None else x[jnp.arange(len(x)), ends]
         return x if until_head else nn.Dense(self.classes, name=self.head)(x)
 
     def features(self, x):
@@ -57,7 +61,9 @@ def lstm(
     hidden: int = 64,
     layers: int = 1,
 ) -> nn.Module:
-    """An LSTM of 64 units over a series or a text; logits from its last step.
+    """An LSTM of 64 units over a series or a text; logits from the last step of its own.
+
+    The last step of a text is that of its last id other than 0, which fills up shorter texts.
 
     A layer of h units on c channels has 4 h (c + h + 1) parameters. With `width=8, hidden=256,
     layers=2` it is the model of LEAF's Shakespeare (https://arxiv.org/abs/1812.01097) on ids of
@@ -77,5 +83,10 @@ def lstm(
       >>> jaxfl.tree.size(jax.eval_shape(lstm(6).init, jax.random.key(0), series))
       19334
     """
+    check(
+        vocabulary is None or len(vocabulary) == 1,
+        f"lstm takes ids of one kind, not of {len(vocabulary or ())}: choose model mf, for users "
+        "and items",
+    )
     words = None if vocabulary is None else vocabulary[0]
     return LSTM(classes, words, width, hidden, layers)

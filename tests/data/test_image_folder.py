@@ -95,8 +95,9 @@ def test_a_table_names_the_owners_of_class_folders(tmp_path):
 def test_other_files_are_warned_of_and_hidden_ones_are_not(photos):
     Path("photos/ann/notes.txt").write_text("x")
     Path("photos/ann/.DS_Store").write_text("x")
+    write(Path("photos/ann/.thumbnails/0.png"))
     with pytest.warns(UserWarning, match="1 files are no images by their names, as photos/ann/n"):
-        prepare_images(Path("photos"), "data")
+        assert list(prepare_images(Path("photos"), "data").classes) == ["cat", "dog"]
 
 
 BAD = {

@@ -140,7 +140,9 @@ def test_conv1d_equals_convolutions_in_scipy():
 def test_lstm_equals_its_equations_in_numpy(vocabulary):
     model = lstm(3, vocabulary, width=2, hidden=4, layers=2)
     rng = np.random.default_rng(0)
-    x = rng.integers(0, 7, (2, 5)) if vocabulary else rng.normal(size=(2, 5, 2)).astype(np.float32)
+    # The first text has three words, of which the second has the id 0 too.
+    texts = np.array([[3, 0, 5, 0, 0], [1, 2, 6, 0, 4]])
+    x = texts if vocabulary else rng.normal(size=(2, 5, 2)).astype(np.float32)
     params = jax.jit(model.init)(jax.random.key(0), x)
     held = jax.tree.map(np.asarray, params["params"])
     y = held["Embed_0"]["embedding"][x] if vocabulary else x
@@ -159,8 +161,14 @@ def test_lstm_equals_its_equations_in_numpy(vocabulary):
             h = sigmoid(o) * np.tanh(cell)
             outputs.append(h)
         y = np.stack(outputs, axis=1)
-    expected = y[:, -1] @ held["head"]["kernel"] + held["head"]["bias"]
+    last = y[[0, 1], [2, 4]] if vocabulary else y[:, -1]
+    expected = last @ held["head"]["kernel"] + held["head"]["bias"]
     np.testing.assert_allclose(jax.jit(model.apply)(params, x), expected, atol=1e-5)
+
+
+def test_lstm_refuses_pairs_of_users_and_items():
+    with pytest.raises(InputError, match="ids of one kind, not of 2: choose model mf"):
+        lstm(1, (943, 1682))
 
 
 def test_mf_learns_ratings_that_factorise():

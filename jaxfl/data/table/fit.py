@@ -46,6 +46,11 @@ class Choices:
     stride: int | None = None  # from one window to the next; as many as `steps` if None
     series: str | None = None  # names the recording of a row, beside the site
 
+    @property
+    def absent(self) -> tuple[str, ...]:
+        """All cells that hold no value; -9 is one if -9.0 is."""
+        return (*MISSING, *self.missing, *map(word_of, self.missing))
+
 
 class Fit(NamedTuple):
     """A schema, and what it says of each column in words."""
@@ -83,7 +88,7 @@ def fit(sheets: Sequence[Sheet], choices: Choices) -> Fit:
                 name != choices.target or option in ("--target", "--categories"),
                 f"{option} {name} is the target: name another column",
             )
-    missing = (*MISSING, *choices.missing)
+    missing = choices.absent
     words: dict[str, str] = {}
     unused: list[str] = []
     columns: list[Column] = []

@@ -15,7 +15,7 @@ from jaxfl.data.arrays import from_arrays
 from jaxfl.data.published.recipes import RECIPES, file_stem
 from jaxfl.data.table.fit import Choices, fit, in_order, warn_of_case, warn_of_ids
 from jaxfl.data.table.read import Decimal, Sheet, check_column, check_columns, read_sheet
-from jaxfl.data.table.schema import MISSING, Schema, is_missing, to_json, word_of
+from jaxfl.data.table.schema import Schema, is_missing, to_json, word_of
 from jaxfl.data.table.windows import examples
 from jaxfl.data.write import new_folder, write_npz, write_utf8
 
@@ -78,7 +78,7 @@ def prepare_csv(
     sheets = [read_sheet(file, columns, encoding, decimal) for file in files]
     needed = (choices.target, choices.id, choices.owner, choices.series)
     check_columns(sheets, [one for one in choices.leave_out if one not in needed])
-    owners = _owners(sheets, choices.owner, (*MISSING, *choices.missing))
+    owners = _owners(sheets, choices.owner, choices.absent)
     schema, words = fit(sheets, choices)
     found = [examples(schema, sheet) for sheet in sheets]
     sites_of_rows = np.split(np.array(owners), np.cumsum([len(s.lines) for s in sheets])[:-1])
@@ -111,8 +111,9 @@ def prepare_csv(
     from_arrays(**arrays, name=f"data set {name}")  # refuses names that no reader would take
     arrays["schema"] = np.array(to_json(schema))
     with new_folder(target.parent):
-        write_utf8(target.with_suffix(".json"), to_json(schema) + "\n")
+        # The npz file comes first: it holds the schema too, and the text alone is no data set.
         write_npz(target, arrays)
+        write_utf8(target.with_suffix(".json"), to_json(schema) + "\n")
     return Prepared(target, schema, sites, words)
 
 

@@ -50,8 +50,9 @@ def read_sheet(
     """
     text = _text(file, encoding)
     first = next((line for line in text.splitlines() if line.strip()), "")
-    # Those within quotes divide nothing.
-    separator = max(SEPARATORS, key=re.sub(r'"[^"]*"', "", first).count)
+    # Those within quotes, or within numbers with a decimal comma, divide nothing.
+    whole = r'"[^"]*"' if decimal == "." else r'"[^"]*"|\d,\d'
+    separator = max(SEPARATORS, key=re.sub(whole, "", first).count)
     rows, lines = _rows(file, text, separator)
     check(
         len(rows) > 0,

@@ -263,7 +263,7 @@ def is_missing(cell: str, missing: tuple[str, ...]) -> bool:
 
 
 def word_of(cell: str) -> str:
-    """The word of a cell, on one line; whole numbers that are equal are one word.
+    """The word of a cell, on one line; 3.0 is the word 3.
 
     Example:
       >>> word_of("3.0"), word_of("3"), word_of("ward  3.0")

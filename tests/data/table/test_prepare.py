@@ -9,6 +9,7 @@ import pytest
 from jaxfl.core.errors import InputError, RunWarning
 from jaxfl.data import list_data_sets, load, natural
 from jaxfl.data.source import client_names
+from jaxfl.data.table import prepare
 from jaxfl.data.table.fit import Choices
 from jaxfl.data.table.prepare import prepare_csv
 from jaxfl.data.table.read import read_sheet
@@ -150,6 +151,17 @@ def test_small_and_single_sites_are_warned_of(tmp_path):
     assert client_names(source, natural(source.owners, smallest=1)) == ("large", "tiny")
     with pytest.warns(RunWarning, match="all rows are of one site, large"):
         prepare_csv(files[1:], tmp_path, CHOICES)
+
+
+def test_where_the_arrays_cannot_be_written_no_text_is_left(tmp_path, monkeypatch):
+    def fail(*_):
+        raise InputError("the disk is full")
+
+    (tmp_path / "data").mkdir()
+    monkeypatch.setattr(prepare, "write_npz", fail)
+    with pytest.raises(InputError, match="full"):
+        prepare_csv(write_sites(tmp_path), tmp_path / "data", CHOICES, name="clinics")
+    assert os.listdir(tmp_path / "data") == []
 
 
 def test_what_cannot_be_a_data_set_is_refused_and_nothing_is_written(tmp_path):

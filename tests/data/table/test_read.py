@@ -52,6 +52,16 @@ def test_a_decimal_comma_is_read_where_it_is_said(tmp_path):
     assert read_sheet(quoted, decimal=",").columns == {"age": ["61.5"], "dose": ["1.25"]}
 
 
+def test_a_decimal_comma_divides_no_columns_of_a_first_row_of_data(tmp_path):
+    file = write(tmp_path, "0,5;0,25;well\n1,5;1,25;ill\n")
+    sheet = read_sheet(file, ("dose", "rate", "outcome"), decimal=",")
+    assert sheet.columns == {
+        "dose": ["0.5", "1.5"],
+        "rate": ["0.25", "1.25"],
+        "outcome": ["well", "ill"],
+    }
+
+
 def test_columns_may_be_named_from_outside(tmp_path):
     assert read_sheet(write(tmp_path, "61,1\n7,0\n"), ["age", "y"]).columns["age"] == ["61", "7"]
 

@@ -152,10 +152,11 @@ def test_targets_are_classes_or_numbers():
     assert (as_numbers.classes, as_numbers.mean) == ((), 3.25)
 
 
-def test_a_number_may_stand_for_a_missing_value_however_it_is_written():
+@pytest.mark.parametrize("word", ["-9", "-9.0"])
+def test_a_number_may_stand_for_a_missing_value_however_it_is_written(word):
     some = [sheet(age=[5, 8, "-9", 3], y=["a", "b", "a", "b"])]
     some += [sheet("s.csv", age=["-9.0", "1.0", "3.0", 7], y=["a", "b", "a", "b"])]
-    schema = fit(some, Choices("y", missing=("-9",))).schema
+    schema = fit(some, Choices("y", missing=(word,))).schema
     ages = np.array([5, 8, 3, 1, 3, 7])
     np.testing.assert_allclose(
         [schema.columns[0].mean, schema.columns[0].deviation], [ages.mean(), ages.std()]
