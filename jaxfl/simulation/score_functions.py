@@ -97,8 +97,10 @@ def _area(score: Float[Array, "n"], positive: Shaped[Array, "n"], weight: Weight
 def f1(predictions: Logits, y: Labels, weight: Weight, label: int | None = None) -> Number:
     """The harmonic mean of precision and recall: of label 1 of two, or the mean over labels.
 
-    The mean is over the labels that occur or are predicted. NaN if label 1 of two neither occurs
-    nor is predicted.
+    The mean is over the labels that occur or are predicted. That of one label, such as 1 of two, is
+    NaN if the label does not occur: whether a client has a score does not depend on its model.
+
+    Differs: scikit-learn gives a label that is predicted and does not occur the score 0.
 
     Args:
       predictions: logits.
@@ -114,10 +116,11 @@ def f1(predictions: Logits, y: Labels, weight: Weight, label: int | None = None)
     hits, occurring, predicted = _counts(predictions, y, weight)
     total = occurring + predicted
     scores = jnp.where(total > 0, 2 * hits / jnp.where(total > 0, total, 1.0), jnp.nan)
-    if label is not None:
-        _check_label(label, scores.size)
-        return scores[label]
-    return scores[1] if scores.size == 2 else _mean_of_defined(scores)
+    if label is None and scores.size > 2:
+        return _mean_of_defined(scores)
+    one = 1 if label is None else label
+    _check_label(one, scores.size)
+    return jnp.where(occurring[one] > 0, scores[one], jnp.nan)
 
 
 def recall(predictions: Logits, y: Labels, weight: Weight, label: int) -> Number:

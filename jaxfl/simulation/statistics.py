@@ -20,7 +20,8 @@ class Statistics(TypedDict):
     # of the test predictions of all clients together; where metrics are named, and the clients have
     # test examples of their own
     pooled: NotRequired[float | None]
-    # clients without a score, as the metric is not defined on their examples; where there are any
+    # clients without a score, as they have no test examples or the metric is not defined on them;
+    # where there are any
     undefined: NotRequired[int]
 
 

@@ -7,6 +7,7 @@ from toys import deployed, federation, made, quadratic, run
 
 from jaxfl.algorithms import fedfomo, local
 from jaxfl.core.messages import Clients
+from jaxfl.kernels.fomo import fomo_weights
 
 
 def test_a_round_equals_the_rule_from_the_trained_models():
@@ -65,3 +66,17 @@ def test_a_short_step_of_its_own_is_not_lost():
     np.testing.assert_allclose(np.diag(info.weights[0]), 1, atol=1e-3)
     moved = np.abs(np.asarray(state.clients.memory["w"]) - begin).max(axis=1)
     assert (moved > 0).all()
+
+
+def test_a_loss_that_is_not_finite_leaves_the_derivatives_finite():
+    losses = jnp.array([[1.0, jnp.inf, 0.5], [2.0, jnp.nan, 3.0]])
+    distances = jnp.array([[0.0, 1.0, 2.0], [1.0, 2.0, 0.5]])
+
+    def first(before, distances):
+        return jnp.sum(fomo_weights(before, losses, distances) * jnp.arange(3.0))
+
+    for before in (jnp.array([2.0, 2.5]), jnp.array([2.0, jnp.inf])):
+        weights = fomo_weights(before, losses, distances)
+        assert weights[:, 1].tolist() == [0, 0]
+        grads = jax.grad(first, argnums=(0, 1))(before, distances)
+        assert all(bool(jnp.isfinite(grad).all()) for grad in grads)

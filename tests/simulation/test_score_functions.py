@@ -171,9 +171,11 @@ def test_what_is_not_defined_is_nan_and_not_a_number():
     for metric in METRICS.values():
         if metric.targets == "labels":
             assert np.isnan(metric.score(logits, y, 0 * weight))
-    # Nobody has label 1, and it is predicted for nobody.
+    # Nobody has label 1, whether it is predicted for nobody or for somebody.
     nobody = jnp.stack([jnp.ones(N), jnp.zeros(N)], axis=1)
-    assert np.isnan(METRICS["f1"].score(nobody, jnp.zeros(N, int), weight))
+    for predictions in (nobody, nobody.at[0].set(jnp.array([0.0, 1.0]))):
+        assert np.isnan(METRICS["f1"].score(predictions, jnp.zeros(N, int), weight))
+        assert np.isnan(score_functions.f1(predictions, jnp.zeros(N, int), weight, label=1))
     assert METRICS["f1"].score(nobody, jnp.arange(N) % 2, weight) == 0
     # The mean of equal numbers is rounded, so that their variance is not 0.
     tenths = jnp.full(N, 0.1)

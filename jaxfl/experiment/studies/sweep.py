@@ -227,11 +227,12 @@ def _build_groups(config: Config, points: list[Point]) -> list[Group]:
         config.store is None,
         "--store is given, and a search keeps the clients of its trials in memory: leave it out",
     )
-    configs = [_with_point(config, point) for point in points]  # every value is checked
     check(
-        len({one.metric for one in configs}) == 1,
-        "the trials have different metrics, and the first one ranks them: give all the same metric",
+        all("metric" not in point for point in points),
+        "metric is one of the values to try, and the first metric ranks the trials: give --metric, "
+        "the same for all",
     )
+    configs = [_with_point(config, point) for point in points]  # every value is checked
     numbers = _number_names(config.algorithm)
     groups: dict[str, list[int]] = {}
     for place, point in enumerate(points):

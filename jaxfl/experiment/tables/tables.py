@@ -248,7 +248,7 @@ def undefined_text(runs: Runs, metric: str) -> str:
     if not count:
         return ""
     clients = "1 client is" if count == 1 else f"{count} clients are"
-    return f", where {clients} left out, as it is not defined on their test examples"
+    return f", where {clients} left out, as they have no test examples or it is not defined on them"
 
 
 def meaning_of_scores(runs: Runs) -> Meaning:

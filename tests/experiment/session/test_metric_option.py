@@ -255,7 +255,7 @@ def test_a_search_shows_the_metric_and_its_direction(small, tmp_path, capsys, mo
     write_page([tmp_path / "x"], tmp_path / "x.html")
     assert "Validation log loss by value" in (tmp_path / "x.html").read_text()
     both = [{"metric": ["auc"]}, {"metric": ["accuracy"]}]
-    with pytest.raises(InputError, match="the trials have different metrics"):
+    with pytest.raises(InputError, match="metric is one of the values to try"):
         search(config, both, tmp_path / "y")
 
 

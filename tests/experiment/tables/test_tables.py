@@ -147,7 +147,9 @@ def test_each_metric_has_a_column_and_its_own_direction():
     assert column(runs, "AUC, pooled") == {"ditto": "0.600", "local": "0.600"}
     assert {(0, 0), (1, 1)} <= table.best
     assert not {(1, 0), (0, 1)} & table.best
-    words = "where 2 clients are left out, as it is not defined on their test examples"
+    words = (
+        "where 2 clients are left out, as they have no test examples or it is not defined on them"
+    )
     assert words in printed(runs, 300)
     # A run that lacks a metric has no value in its column.
     del runs["ditto"].summary["scores"]
