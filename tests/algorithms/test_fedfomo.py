@@ -73,7 +73,7 @@ def test_a_loss_that_is_not_finite_leaves_the_derivatives_finite():
     distances = jnp.array([[0.0, 1.0, 2.0], [1.0, 2.0, 0.5]])
 
     def first(before, distances):
-        return jnp.sum(fomo_weights(before, losses, distances) * jnp.arange(3.0))
+        return jnp.sum(fomo_weights(before, losses, distances)[:, 2])
 
     for before in (jnp.array([2.0, 2.5]), jnp.array([2.0, jnp.inf])):
         weights = fomo_weights(before, losses, distances)
