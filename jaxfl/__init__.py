@@ -29,7 +29,10 @@ from jaxfl.simulation.rounds import check_finite, make_rounds
 from jaxfl.simulation.server_step import server_step
 from jaxfl.simulation.statistics import summarise
 from jaxfl.training import objectives, task
+from jaxfl.training.frozen import freeze
+from jaxfl.training.lora import lora
 from jaxfl.training.optimizers import sgd
+from jaxfl.training.pure_model import Model
 from jaxfl.training.task import classification, regression
 
 if TYPE_CHECKING:
@@ -38,6 +41,7 @@ if TYPE_CHECKING:
     from jaxfl.experiment import FinishedRun
 
 __all__ = [
+    "Model",
     "__version__",
     "algorithms",
     "check_finite",
@@ -46,8 +50,10 @@ __all__ = [
     "compose",
     "data",
     "errors",
+    "freeze",
     "kernels",
     "load",
+    "lora",
     "make_evaluate",
     "make_rounds",
     "measure_graph",

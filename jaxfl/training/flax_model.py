@@ -24,7 +24,7 @@ import inspect
 from collections.abc import Callable
 from contextlib import AbstractContextManager
 from functools import partial
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal
 
 import jax
 import jax.numpy as jnp
@@ -36,6 +36,7 @@ from jaxfl.core.errors import check
 from jaxfl.core.options import checked
 from jaxfl.core.types import Dataset, Params, PRNGKey
 from jaxfl.training.batch_statistics import STATISTICS, change_term, of_statistics
+from jaxfl.training.functions import Functions
 from jaxfl.training.loop import sum_parts
 from jaxfl.training.module_layers import (
     call_arguments,
@@ -51,28 +52,6 @@ from jaxfl.training.module_layers import (
 PART = 256
 
 Statistics = Literal["averaged", "recomputed"]
-
-
-class Functions(NamedTuple):
-    """The functions of a module that a problem needs."""
-
-    # (key, x [1]) -> one model
-    init: Callable[[PRNGKey, Array], Params]
-    # (model, x [B]) -> predictions [B]
-    apply: Callable[[Params, Array], Array]
-    # (model, x [B], mask [B], key) -> (predictions [B], a term of the loss or None)
-    predict: Callable[[Params, Array, Array, PRNGKey], tuple[Array, Array | None]]
-    # (model, x [B]) -> the input of the head [B, d], by the module's method `features`; None if the
-    # module has no such method, or if its statistics are recomputed
-    features: Callable[[Params, Array], Array] | None
-    # (model, x [B], mask [B], key) -> the same in training, of the pass in which `predict`
-    # predicts; None: as `features`
-    training_features: Callable[[Params, Array, Array, PRNGKey], Array] | None
-    # (model, examples [n], (x [B] of the examples) -> input of the model [B]) -> the model with its
-    # statistics; None if it contains them or needs none
-    recall: Callable[[Params, Dataset, Callable[[Array], Array]], Params] | None
-    # whether the loss of a batch depends on the batch as a whole
-    whole_batch: bool
 
 
 @checked

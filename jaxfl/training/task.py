@@ -6,7 +6,6 @@ from typing import Any, Literal, TypedDict, Unpack
 import jax
 import jax.numpy as jnp
 import numpy as np
-from flax import linen as nn
 from jaxtyping import Array, Shaped
 
 from jaxfl.core.errors import check
@@ -29,9 +28,10 @@ from jaxfl.core.types import (
     take_offer,
 )
 from jaxfl.kernels.sparse import top_edges as keep_top_edges
-from jaxfl.training import flax_model
 from jaxfl.training.acceptance import Acceptance, accept_validated
+from jaxfl.training.any_model import AnyModel, functions_of, head_of_model
 from jaxfl.training.batch_statistics import moving_statistics, without_statistics
+from jaxfl.training.flax_model import Statistics
 from jaxfl.training.gradients import full_gradient, full_loss
 from jaxfl.training.objectives import correct, cross_entropy, squared_error
 from jaxfl.training.optimizers import Optimizer, check_optimizer, map_optimizer, sgd
@@ -59,7 +59,7 @@ class Training(TypedDict, total=False):
     augment: Callable[[PRNGKey, Array], Array] | None
     micro: int | None
     chunk: Chunk
-    statistics: flax_model.Statistics
+    statistics: Statistics
     compute: Compute
     uplink: Uplink
     defence: Uplink
@@ -70,12 +70,13 @@ class Training(TypedDict, total=False):
 
 
 def classification(
-    model: nn.Module, example: Array | np.ndarray, **training: Unpack[Training]
+    model: AnyModel, example: Array | np.ndarray, **training: Unpack[Training]
 ) -> Task:
     """Classification by softmax cross-entropy, scored by accuracy.
 
     Args:
-      model: a flax module that maps x [B, *feature] to logits [B, classes].
+      model: a flax module, or another model (`any_model`), that maps x [B, *feature] to logits
+        [B, classes].
       example: one input [*feature].
       training: keyword arguments of `supervised`.
 
@@ -91,14 +92,14 @@ def classification(
     return supervised(model, example, cross_entropy, correct, **training)
 
 
-def regression(model: nn.Module, example: Array | np.ndarray, **training: Unpack[Training]) -> Task:
+def regression(model: AnyModel, example: Array | np.ndarray, **training: Unpack[Training]) -> Task:
     """Regression by squared error; the score is the squared error times -1.
 
     A mean score of s is an RMSE of sqrt(-s).
 
     Args:
-      model: a flax module that maps x [B, *feature] to numbers [B, k]; targets are [B, k], or [B]
-        if k is 1.
+      model: a flax module, or another model (`any_model`), that maps x [B, *feature] to numbers
+        [B, k]; targets are [B, k], or [B] if k is 1.
       example: one input [*feature].
       training: keyword arguments of `supervised`.
 
@@ -118,7 +119,7 @@ def regression(model: nn.Module, example: Array | np.ndarray, **training: Unpack
 
 @checked
 def supervised(
-    model: nn.Module,
+    model: AnyModel,
     example: Array | np.ndarray,
     error: Callable[[Array, Array], Array],
     score: Callable[[Array, Array], Array],
@@ -132,7 +133,7 @@ def supervised(
     augment: Callable[[PRNGKey, Array], Array] | None = None,
     micro: int | None = None,
     chunk: Chunk = "auto",
-    statistics: flax_model.Statistics = "averaged",
+    statistics: Statistics = "averaged",
     compute: Compute = "float32",
     uplink: Uplink = faithful,
     defence: Uplink = faithful,
@@ -144,7 +145,8 @@ def supervised(
     """A model that is trained on the mean error of its predictions.
 
     Args:
-      model: a flax module that maps x [B, *feature] to predictions.
+      model: a flax module, or another model (`any_model`), that maps x [B, *feature] to
+        predictions.
       example: one input [*feature], of any dtype: its shape fixes the shapes of the parameters.
       error: (prediction [B], y [B]) -> [B], what training lowers.
       score: (prediction [B], y [B]) -> [B], what evaluation averages; higher is better.
@@ -205,16 +207,11 @@ def supervised(
     if steps is None and epochs is None:
         steps = 200
     check_optimizer(optimizer)
-    check(
-        isinstance(model, nn.Module),
-        f"the model is a {type(model).__module__}.{type(model).__name__}: expected a module of "
-        "flax.linen; flax.nnx.bridge.to_linen makes one of a class of flax.nnx",
-    )
 
     def model_input() -> Array:
         return _to_float(jnp.asarray(example)[None], scale, shift)
 
-    pure = flax_model.functions(model, jax.eval_shape(model_input), statistics)
+    pure = functions_of(model, jax.eval_shape(model_input), statistics)
     check(
         example_clip is None or not pure.whole_batch,
         "batch statistics are of a batch as a whole, which clipping example by example "
@@ -269,18 +266,18 @@ def supervised(
     def on_model_inputs(recall: Callable) -> Callable:
         return lambda params, train: recall(params, train, lambda x: _to_float(x, scale, shift))
 
-    head = getattr(model, "head", None) or None
     problem = Problem(
         init,
         in_wide_type(pure.apply),
         error,
         score,
-        head,
+        head_of_model(model),
         features=None if pure.features is None else in_wide_type(pure.features),
         predict=predict,
         recall=None if pure.recall is None else on_model_inputs(pure.recall),
         training_features=pure.training_features and features_of(pure.training_features),
     )
+
     options = {
         "optimizer": optimizer,
         "batch_size": batch_size,

@@ -1,0 +1,160 @@
+"""Low-rank adapters (LoRA) on the dense layers of a flax module.
+
+A layer with the kernel W [in, out] computes x W + (scale / rank) (x A) B, with A [in, rank] and
+B [rank, out]. B begins at zero, so that the model begins as it was.
+
+Source: Hu et al., "LoRA: Low-Rank Adaptation of Large Language Models", ICLR 2022, section 4.1.
+"""
+
+import re
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from flax import linen as nn
+from jaxtyping import Array
+
+from jaxfl.core.errors import check
+from jaxfl.core.options import checked
+from jaxfl.core.types import Params, PRNGKey
+from jaxfl.training.functions import Functions, through
+from jaxfl.training.module_layers import call_arguments, first_input
+
+# The collection of the adapters in a model's parameters.
+LORA = "lora"
+
+
+@dataclass(frozen=True)
+class Lora:
+    """A flax module with adapters; `lora` describes the fields."""
+
+    module: nn.Module
+    rank: int
+    where: str
+    scale: float
+
+
+@checked
+def lora(module: nn.Module, rank: int, where: str = "", *, scale: float | None = None) -> Lora:
+    """The module with a low-rank adapter at each dense layer that `where` names.
+
+    Its parameters are those of the module and, under `lora/LAYER/a` and `lora/LAYER/b`, those of
+    the adapters. `jaxfl.freeze(jaxfl.lora(module, 8), weights, "lora")` trains the adapters alone.
+
+    Args:
+      module: a flax.linen module with layers `nn.Dense`, or `nn.DenseGeneral` over the last axis,
+        as attention has them.
+      rank: of each adapter; less than the input and the output of each layer.
+      where: a regular expression that finds the layers by their paths, such as "query|value". "":
+        all.
+      scale: the adapter's product is multiplied by scale / rank. None: by 1.
+
+    Differs: A begins with deviation 1 / sqrt(in), the paper's code draws it uniformly.
+
+    Raises:
+      InputError: no layer matches, or the rank is too large; raised when the task is made.
+
+    Example:
+      >>> model = jaxfl.lora(jaxfl.models.mlp(10), 2, "Dense_0")
+      >>> task = jaxfl.classification(model, np.zeros((8, 8)))
+      >>> jax.tree.map(jnp.shape, task.problem.init(jax.random.key(0))["lora"])
+      {'Dense_0': {'a': (64, 2), 'b': (2, 64)}}
+    """
+    check(rank > 0, f"the rank is {rank}: expected a whole number of at least 1")
+    return Lora(module, rank, where, float(rank) if scale is None else float(scale))
+
+
+def lora_functions(model: Lora, plain: Functions, example: jax.ShapeDtypeStruct) -> Functions:
+    """The functions of a module with adapters.
+
+    Args:
+      model: the module, and where it has adapters.
+      plain: the functions of the module without.
+      example: the shape of one input [1, *feature].
+
+    Raises:
+      InputError: as `lora` says.
+    """
+    layers = _layers(model, plain, example)
+    factor = model.scale / model.rank
+
+    def init(key: PRNGKey, x: Array) -> Params:
+        base_key, key = jax.random.split(key)
+        adapters: dict = {}
+        for number, (path, (inputs, outputs, dtype)) in enumerate(layers.items()):
+            a = jax.random.normal(jax.random.fold_in(key, number), (inputs, model.rank), dtype)
+            b = jnp.zeros((model.rank, outputs), dtype)
+            adapters[path] = {"a": a / np.sqrt(inputs), "b": b}
+        return {**plain.init(base_key, x), LORA: adapters}
+
+    @contextmanager
+    def with_adapters(params: Params) -> Iterator[Params]:
+        base = {name: params[name] for name in params if name != LORA}
+        with nn.intercept_methods(_adding(params[LORA], factor)):
+            yield base
+
+    return through(plain, init, with_adapters)
+
+
+def _layers(
+    model: Lora, plain: Functions, example: jax.ShapeDtypeStruct
+) -> dict[str, tuple[int, int, Any]]:
+    """The input, the output and the type of each dense layer with an adapter, by its path."""
+    sizes: dict[str, tuple[int, int, Any]] = {}
+    others: list[str] = []
+
+    def record(call: Any, arguments: tuple, named: dict, context: Any) -> Any:
+        y = call(*arguments, **named)
+        layer = context.module
+        path = "/".join(layer.path)
+        if context.method_name == "__call__" and isinstance(layer, nn.Dense | nn.DenseGeneral):
+            others.append(path)
+            if re.search(model.where, path):
+                x = first_input(call_arguments(layer, arguments, named))
+                check(
+                    not isinstance(layer, nn.DenseGeneral) or _over_last_axis(layer),
+                    f"the layer {path} sums over other axes than the last one: leave it out of "
+                    "where",
+                )
+                sizes[path] = (x.shape[-1], int(np.prod(y.shape[x.ndim - 1 :])), layer.param_dtype)
+        return y
+
+    with nn.intercept_methods(record):
+        jax.eval_shape(plain.init, jax.random.key(0), example)
+    check(
+        bool(sizes),
+        f"no dense layer matches {model.where!r}: the model has "
+        f"{', '.join(others[:6]) or 'no dense layer'}{', ...' if len(others) > 6 else ''}",
+    )
+    for path, (inputs, outputs, _) in sizes.items():
+        check(
+            model.rank < min(inputs, outputs),
+            f"the adapters have rank {model.rank}, and the layer {path} has {inputs} inputs and "
+            f"{outputs} outputs: choose a lower rank, or leave the layer out of where",
+        )
+    return sizes
+
+
+def _over_last_axis(layer: nn.DenseGeneral) -> bool:
+    axis = layer.axis if isinstance(layer.axis, int) else tuple(layer.axis)
+    return axis in (-1, (-1,)) and not layer.batch_dims
+
+
+def _adding(adapters: dict[str, dict[str, Array]], factor: float) -> Any:
+    """An interceptor that adds the product with its adapter to the output of a layer."""
+
+    def add(call: Any, arguments: tuple, named: dict, context: Any) -> Any:
+        y = call(*arguments, **named)
+        adapter = adapters.get("/".join(context.module.path))
+        if adapter is None or context.method_name != "__call__":
+            return y
+        x = first_input(call_arguments(context.module, arguments, named))
+        a, b = (adapter[name].astype(y.dtype) for name in ("a", "b"))
+        change = (x.astype(y.dtype) @ a) @ b
+        return y + factor * change.reshape(y.shape)
+
+    return add
