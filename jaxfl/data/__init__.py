@@ -29,6 +29,7 @@ from jaxfl.data.skews import (
 )
 from jaxfl.data.source import Source
 from jaxfl.data.sources import SOURCES, list_data_sets, load
+from jaxfl.data.superclasses import superclasses
 
 __all__ = [
     "CONCEPTS",
@@ -59,5 +60,6 @@ __all__ = [
     "quantity",
     "ridge",
     "shards",
+    "superclasses",
     "unbalanced_pathological",
 ]

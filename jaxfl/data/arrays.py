@@ -10,6 +10,7 @@ import numpy as np
 from jaxfl.core.errors import InputError, check
 from jaxfl.data.improbable import warn_improbable
 from jaxfl.data.source import Source
+from jaxfl.data.superclasses import SUPERCLASSES
 from jaxfl.data.table.schema import from_json
 
 # Bytes: JAX shares the memory of NumPy arrays that begin at a multiple of it.
@@ -34,16 +35,20 @@ def from_npz(file: Path) -> Source:
     """A data set from a file; nothing is ever unpickled.
 
     The arrays are those of `from_arrays`: `x_train y_train`, and optionally `x_test y_test owners
-    vocabulary owner_names class_names feature_names`. `jaxfl prepare csv` adds `schema`.
+    vocabulary owner_names class_names feature_names superclasses`. `jaxfl prepare csv` adds
+    `schema`. CIFAR-100 has its superclasses by its name (`SUPERCLASSES`).
     Images of a set with known channel means (`CHANNELS`) are normalised by them.
 
     Raises:
       InputError: the file is damaged or hostile, or does not hold examples with targets.
     """
     names = ("owner_names", "class_names", "feature_names")
-    optional = ("x_test", "y_test", "owners", "vocabulary", *names, "schema")
+    optional = ("x_test", "y_test", "owners", "vocabulary", *names, "superclasses", "schema")
     arrays: dict[str, Any] = read_npz(file, ("x_train", "y_train"), optional)
     schema = arrays.pop("schema", None)
+    published = SUPERCLASSES.get(file.stem)
+    if published and len(np.unique(arrays["y_train"])) == len(published):
+        arrays.setdefault("superclasses", published)
     source = from_arrays(**arrays, name=str(file))
     if schema is not None:
         text = str(schema)
@@ -95,6 +100,7 @@ def from_arrays(
     owner_names: np.ndarray | Sequence[str] = (),
     class_names: np.ndarray | Sequence[str] = (),
     feature_names: np.ndarray | Sequence[str] = (),
+    superclasses: np.ndarray | Sequence[int] = (),
     name: str = "the data",
 ) -> Source:
     """A data set from arrays in memory.
@@ -115,6 +121,8 @@ def from_arrays(
         `federate` is told otherwise.
       class_names: of the labels 0, 1, ...
       feature_names: of the columns of x [N, F], or of the channels of series [N, steps, F].
+      superclasses: of the labels 0, 1, ..., numbers from 0 without gaps: the partition
+        `superclasses` gives each client the labels of one.
       name: of the data in messages.
 
     Raises:
@@ -207,6 +215,7 @@ def from_arrays(
         owner_names=named,
         class_names=_names("class_names", class_names, classes, name),
         feature_names=_names("feature_names", feature_names, features, name),
+        superclasses=_superclasses(superclasses, classes, name),
         split="stratified" if named and classes else "random",
     )
     warn_improbable(source)
@@ -241,6 +250,22 @@ def _names(kind: str, names: np.ndarray | Sequence[str], count: int, name: str) 
     ]
     check(not wrong, f"{kind} of {name} hold {', '.join(wrong[:1])!r:.60}: {expected}")
     return words
+
+
+def _superclasses(groups: np.ndarray | Sequence[int], classes: int, name: str) -> tuple[int, ...]:
+    """The superclass of each class, or none."""
+    array = np.asarray(groups)
+    if not array.size:
+        return ()
+    check(
+        array.shape == (classes,)
+        and array.dtype.kind in "ui"
+        and array.min() == 0
+        and len(np.unique(array)) == array.max() + 1,
+        f"superclasses of {name} have shape {array.shape} and type {array.dtype}: expected one of "
+        f"each of {classes} classes, integers from 0 without gaps",
+    )
+    return tuple(array.tolist())
 
 
 def aligned_copy(x: np.ndarray, dtype: type) -> np.ndarray:

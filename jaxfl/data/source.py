@@ -28,6 +28,7 @@ class Source(NamedTuple):
     feature_names: tuple[str, ...] = ()  # of the last axis of x [N, F] or [N, steps, F]
     # how a client's examples are divided into training, validation and test, if nobody says
     split: Split = "random"
+    superclasses: tuple[int, ...] = ()  # of the classes, in 0 .. G - 1; empty if there are none
     schema: str = ""  # what the columns of a table became, as JSON: `table.schema.from_json`
 
     @property

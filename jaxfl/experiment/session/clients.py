@@ -38,10 +38,10 @@ from jaxfl.simulation import mesh
 from jaxfl.simulation.on_disk import StoredFederation
 from jaxfl.uplink import FLIPPED, malicious_clients
 
-ONE_GROUP = ("iid", "quantity")  # partitions whose clients are samples of one population
-
-
-OF_LABEL_SETS = ("pathological", "unbalanced_pathological", "labels", "nodes")  # of a set of labels
+# Partitions whose clients are samples of one population, and those whose clients hold a set of
+# labels.
+ONE_GROUP = ("iid", "quantity")
+OF_LABEL_SETS = ("pathological", "unbalanced_pathological", "labels", "nodes", "superclasses")
 
 
 @dataclass(frozen=True)
@@ -112,6 +112,8 @@ def divide(options: DataOptions, source: Source, place: int = 0) -> Parts:
     arguments = {name: getattr(options, name) for name in names}
     if "names" in parameters and options.partition in OWNED:
         arguments["names"] = source.owner_names
+    if "superclass_of" in parameters:
+        arguments["superclass_of"] = source.superclasses
     return partition(by, options.clients, seed_of_data(options, place), **arguments)
 
 
