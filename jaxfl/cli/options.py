@@ -251,7 +251,7 @@ class WindowOptions:
     """Of `jaxfl prepare windows`: the rows of a CSV file are the steps of a series."""
 
     steps: int | None = None
-    """windows: rows of a window; needed"""
+    """windows: rows of a window; needed. wisdm: readings of a window, 200 if not given"""
     stride: int | None = None
     """windows: rows from one window to the next; as many as --steps if not given, so that windows
     do not overlap"""
@@ -265,7 +265,7 @@ class ImageOptions:
     """Of `jaxfl prepare images DIR`, whose files are OWNER/CLASS/FILE."""
 
     size: int = 32
-    """images: pixels of a side"""
+    """images: pixels of a side; also of celeba, office_caltech and domainnet"""
     owner_table: Path | None = None
     """images: CSV file with the columns file and owner, where the files are CLASS/FILE"""
 
@@ -282,9 +282,23 @@ class PublishedOptions:
     """texts: words of each"""
 
 
+@dataclass(frozen=True)
+class FaceOptions:
+    """Of the published data set celeba."""
+
+    attribute: str | None = None
+    """celeba: what to predict of a face, Smiling if not given"""
+
+
 @dataclass(frozen=True, kw_only=True)
 class Prepare(
-    PublishedOptions, ImageOptions, WindowOptions, CsvFileOptions, CsvOptions, OwnOptions
+    PublishedOptions,
+    FaceOptions,
+    ImageOptions,
+    WindowOptions,
+    CsvFileOptions,
+    CsvOptions,
+    OwnOptions,
 ):
     """Write a data set as arrays, from published files, TensorFlow Datasets or your own files."""
 

@@ -2,7 +2,7 @@
 
 import os
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -68,7 +68,7 @@ def prepare_images(
       InputError: the folder has another form, a file is no image, the name is taken, or the npz
         file cannot be written.
     """
-    check(size > 0, f"--size is {size}: expected 1 pixel or more")
+    _check_size(size)
     name = folder.absolute().name if name is None else name
     target = Path(directory) / f"{name}.npz"
     check_new(name, [target], overwrite)
@@ -82,14 +82,10 @@ def prepare_images(
     )
     hint = "put the images into OWNER/CLASS/FILE, or give a table of owners (--owner-table)"
     warn_of_sites(sites, "images", hint)
-    images = [_read(photo.file, size) for photo in photos]
-    if any(image.ndim == 3 for image in images):
-        images = [image if image.ndim == 3 else np.stack([image] * 3, axis=2) for image in images]
-    else:
-        images = [image[..., None] for image in images]
+    images = read_images((photo.file for photo in photos), size)
     owner_of, label_of = ({word: i for i, word in enumerate(words)} for words in (sites, classes))
     arrays: dict[str, Any] = {
-        "x_train": np.stack(images),
+        "x_train": images,
         "y_train": np.array([label_of[photo.label] for photo in photos], np.int32),
         "owners": np.array([owner_of[photo.owner] for photo in photos], np.int32),
         "owner_names": np.array(list(sites), str),
@@ -98,7 +94,7 @@ def prepare_images(
     from_arrays(**arrays, name=f"data set {name}")  # refuses names that no reader would take
     with new_folder(target.parent):
         write_npz(target, arrays)
-    return Prepared(target, images[0].shape, sites, classes)
+    return Prepared(target, images.shape[1:], sites, classes)
 
 
 def _counted(words) -> dict[str, int]:
@@ -172,6 +168,32 @@ def _owners(sheet: Sheet, table: Path | None, names: Sequence[str]) -> list[str]
             )
         owners.append(owner)
     return owners
+
+
+def read_images(files: Iterable[Path], size: int, coloured: bool = False) -> np.ndarray:
+    """Images as bytes [N, size, size, channels].
+
+    There is one channel if all images are grey, and three otherwise.
+
+    Args:
+      files: one or more.
+      size: pixels of a side.
+      coloured: whether there are three channels in any case.
+
+    Raises:
+      InputError: one cannot be read, its pixels are no bytes, or the size is not positive.
+    """
+    _check_size(size)
+    images = [_read(file, size) for file in files]
+    if coloured or any(image.ndim == 3 for image in images):
+        images = [image if image.ndim == 3 else np.stack([image] * 3, axis=2) for image in images]
+    else:
+        images = [image[..., None] for image in images]
+    return np.stack(images)
+
+
+def _check_size(size: int) -> None:
+    check(size > 0, f"--size is {size}: expected 1 pixel or more")
 
 
 def _read(file: Path, size: int) -> np.ndarray:
