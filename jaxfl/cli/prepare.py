@@ -77,7 +77,7 @@ def _check_options(command: Prepare) -> None:
     taken = [*_names(GROUPS.get(command.data, (PublishedOptions,))), *taken_by(command.data)]
     for name in _names((*GROUPS[WINDOWS], ImageOptions, FaceOptions, PublishedOptions)):
         kinds = [kind for kind, groups in GROUPS.items() if name in _names(groups)]
-        kinds += [data for data in RECIPES if name in taken_by(data)]
+        kinds = kinds or [data for data in RECIPES if name in taken_by(data)]
         check(
             name in taken or getattr(command, name) == getattr(default, name),
             f"{option(name)}: for {' and '.join(kinds) or 'published data sets'}, not for jaxfl "

@@ -2,24 +2,20 @@
 
 import os
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
-from PIL import Image, ImageOps
 
 from jaxfl.core.errors import InputError, check, warn
 from jaxfl.core.options import checked
 from jaxfl.data.arrays import from_arrays
+from jaxfl.data.image_files import SUFFIXES, check_size, read_images
 from jaxfl.data.table.fit import in_order
 from jaxfl.data.table.prepare import check_new, warn_of_sites
 from jaxfl.data.table.read import Sheet, check_column, read_sheet
 from jaxfl.data.write import new_folder, write_npz
-
-SUFFIXES = (".png", ".jpg", ".jpeg", ".bmp", ".gif", ".webp", ".tif", ".tiff", ".ppm", ".pgm")
-GREY = ("1", "L", "LA")
-COLOURED = ("P", "PA", "RGB", "RGBA", "RGBX", "CMYK", "YCbCr", "HSV", "LAB")
 
 
 class Photo(NamedTuple):
@@ -68,7 +64,7 @@ def prepare_images(
       InputError: the folder has another form, a file is no image, the name is taken, or the npz
         file cannot be written.
     """
-    _check_size(size)
+    check_size(size)
     name = folder.absolute().name if name is None else name
     target = Path(directory) / f"{name}.npz"
     check_new(name, [target], overwrite)
@@ -168,52 +164,3 @@ def _owners(sheet: Sheet, table: Path | None, names: Sequence[str]) -> list[str]
             )
         owners.append(owner)
     return owners
-
-
-def read_images(files: Iterable[Path], size: int, coloured: bool = False) -> np.ndarray:
-    """Images as bytes [N, size, size, channels].
-
-    There is one channel if all images are grey, and three otherwise.
-
-    Args:
-      files: one or more.
-      size: pixels of a side.
-      coloured: whether there are three channels in any case.
-
-    Raises:
-      InputError: one cannot be read, its pixels are no bytes, or the size is not positive.
-    """
-    _check_size(size)
-    images = [_read(file, size) for file in files]
-    if coloured or any(image.ndim == 3 for image in images):
-        images = [image if image.ndim == 3 else np.stack([image] * 3, axis=2) for image in images]
-    else:
-        images = [image[..., None] for image in images]
-    return np.stack(images)
-
-
-def _check_size(size: int) -> None:
-    check(size > 0, f"--size is {size}: expected 1 pixel or more")
-
-
-def _read(file: Path, size: int) -> np.ndarray:
-    """An image as bytes [size, size], if it is grey, or [size, size, 3].
-
-    Raises:
-      InputError: it cannot be read, or its pixels are no bytes.
-    """
-    try:
-        with Image.open(file) as image:
-            mode = image.mode
-            turned = ImageOps.exif_transpose(image)
-            plain = turned.convert("L" if mode in GREY else "RGB")
-            square = ImageOps.fit(plain, (size, size), Image.Resampling.BILINEAR)
-    except Exception as error:  # a damaged file raises a dozen types
-        raise InputError(
-            f"cannot read {file} as an image ({error!r:.80}): remove it or save it anew"
-        ) from error
-    check(
-        mode in (*GREY, *COLOURED),
-        f"{file} has pixels of mode {mode}, which are no bytes: save it with 8 bits a channel",
-    )
-    return np.asarray(square)

@@ -6,7 +6,7 @@ from pathlib import Path
 import numpy as np
 
 from jaxfl.core.errors import check
-from jaxfl.data.image_folder import SUFFIXES, read_images
+from jaxfl.data.image_files import SUFFIXES, read_images
 from jaxfl.data.published.originals import Arrays, existing
 from jaxfl.data.published.owners import by_owner
 from jaxfl.data.published.progress import Track, no_progress

@@ -6,7 +6,7 @@ from pathlib import Path
 import numpy as np
 
 from jaxfl.core.errors import check, check_name
-from jaxfl.data.image_folder import read_images
+from jaxfl.data.image_files import read_images
 from jaxfl.data.published import leaf
 from jaxfl.data.published.originals import Arrays, existing
 from jaxfl.data.published.owners import by_owner

@@ -65,10 +65,9 @@ def read_json(file: Path) -> Any:
     def refuse(word: str) -> None:
         raise ValueError(f"{word} is no JSON")
 
+    text = existing(file).read_bytes()
     try:
-        return json.loads(existing(file).read_bytes(), parse_constant=refuse)
-    except InputError:
-        raise
+        return json.loads(text, parse_constant=refuse)
     except (ValueError, RecursionError) as error:  # Python refuses integers of 4,300 digits too
         raise InputError(
             f"{file} is no JSON ({error!r:.100}): it may be cut off, make or download it again"

@@ -37,10 +37,10 @@ class Recipe(NamedTuple):
     about: str  # one line of description
     folder: str = ""  # of the published files, below the data folder
     files: Sequence[str] = ()  # published files or folders, or patterns of them, below `folder`
-    any_of: bool = False  # whether one of the files is enough
     read: Callable[..., Arrays] | None = None  # (folder, track) -> arrays
     tfds: bool = True  # whether TensorFlow Datasets has the set
     fields: Sequence[str] = ()  # text features to join
+    any_of: bool = False  # whether one of the files is enough
     takes: Sequence[str] = ()  # further options of `read`: size, attribute, steps
 
 

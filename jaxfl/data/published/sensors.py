@@ -91,8 +91,9 @@ def _distinct(names: Sequence[str]) -> list[str]:
 
 def _table(file: Path, columns: int) -> np.ndarray:
     """A table of numbers [n, columns], float32."""
+    existing(file)
     try:
-        table = np.loadtxt(existing(file), np.float32, comments=None, ndmin=2, encoding="latin-1")
+        table = np.loadtxt(file, np.float32, comments=None, ndmin=2, encoding="latin-1")
     except (ValueError, OverflowError) as error:
         raise InputError(f"{file} holds no table ({error!s:.100}): download it again") from error
     check(
