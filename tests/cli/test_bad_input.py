@@ -493,6 +493,7 @@ FITS = [
     ),
     ([*RUN, "--merge-test", "--test", "global"], "no test set for test global: choose test own"),
     ([*RUN, "--partition", "owner_groups"], "name no owners: choose another partition"),
+    ([*RUN, "--partition", "superclasses"], "no superclasses: choose another partition"),
     (
         [*RUN, "--dataset", "few_each", *DATA, "--partition", "owner_groups", "--merge-test"],
         "cannot be merged with them: leave out --merge-test",
