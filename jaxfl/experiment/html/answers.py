@@ -26,9 +26,7 @@ def answer_parts(answers: Sequence[Answers]) -> list[document.Part]:
 def _group(answers: Answers, anchor: str) -> str:
     """Links to the clients of runs with the same clients, and the table of each."""
     shown = answers.clients[:ROWS]
-    links = [
-        f'<a href="#{anchor}-{client}">{escape(answers.name(client))}</a>' for client in shown
-    ]
+    links = [f'<a href="#{anchor}-{client}">{escape(answers.name(client))}</a>' for client in shown]
     body = [document.paragraph(answers.setting, "above")] if answers.setting else []
     body += [f"<nav>{' '.join(links)}</nav>"] if len(links) > 1 else []
     for client in shown:

@@ -50,10 +50,10 @@ class Result(NamedTuple):
 
 
 class Holding(NamedTuple):
-    """How many examples a client holds, in the first seed."""
+    """How many examples a client holds, in the first seed; None where the data set is not there."""
 
-    train: int
-    test: int | None = None  # of positive weight; None where the data set is not there
+    train: int | None = None
+    test: int | None = None  # of positive weight
     positives: tuple[int, int] | None = None  # among the two, if there are two labels
 
 
@@ -197,19 +197,17 @@ def _holdings(run: FinishedRun, clients: Sequence[int], *, needed: bool) -> dict
       needed: whether the test examples are needed further on, so that it is an error if they are
         not there.
     """
-    sizes = run.clients["sizes"]
-    sizes = sizes[0] if sizes.ndim == 2 else sizes
-    holdings = {client: Holding(int(sizes[client])) for client in clients}
+    holdings = dict.fromkeys(clients, Holding())
     is_binary = bool(_positive_name(run))
     try:
         for client in clients:
             train, test = (part(client).y for part in (run.train, run.test))
             positives = (int((train == 1).sum()), int((test == 1).sum())) if is_binary else None
-            holdings[client] = Holding(int(sizes[client]), len(test), positives)
+            holdings[client] = Holding(len(train), len(test), positives)
     except InputError as error:
         if needed:
             raise
-        warn(f"numbers of test examples are left out: {error}")
+        warn(f"the clients' numbers of examples are left out: {error}")
     return holdings
 
 
@@ -296,7 +294,7 @@ def _over_examples(
         labels = [label for label, score in scores.items() if math.isfinite(score)]
         if answers.reference not in labels:
             continue
-        x, y, weight = first.test(client)
+        x, y, weight = map(np.asarray, first.test(client))
         has_labels = np.issubdtype(y.dtype, np.integer) and y.ndim == 1
         strata = y if has_labels else np.zeros(len(y), int)
         counts = np.unique(strata, return_counts=True)[1]
@@ -324,10 +322,11 @@ def _predictions(run: FinishedRun, client: int, x: np.ndarray) -> np.ndarray:
 
 def _interval(metric: Metric, values: np.ndarray, others: np.ndarray) -> tuple[float, float]:
     """The interval of the difference of two models' scores on the same resamples [B]."""
-    pairs = zip(metric.stored(values), metric.stored(others), strict=True)
+    pairs = zip(metric.sign * values, metric.sign * others, strict=True)
     gains = np.array([metric.gain(float(a), float(b)) for a, b in pairs])
     tail = (1 - LEVEL) / 2
-    low, high = np.nanquantile(gains, [tail, 1 - tail])
+    # Scores are float32: what is 0 but for their rounding is 0.
+    low, high = np.nanquantile(gains, [tail, 1 - tail]).round(6)
     return float(low), float(high)
 
 

@@ -3,7 +3,7 @@
 import math
 from typing import Any
 
-from jaxfl.experiment.session.by_client import Answers, Result, Senders
+from jaxfl.experiment.session.by_client import VISIBLE, Answers, Result, Senders
 from jaxfl.experiment.tables.sections import Section
 from jaxfl.experiment.tables.tables import Cells, Meaning, best_places
 from jaxfl.simulation.metrics import metric_of
@@ -15,20 +15,19 @@ MARKS = {"yes": " +", "no": " -", "unclear": "", "-": ""}  # behind a score
 def client_sections(answers: Answers) -> list[Section]:
     """The tables of all clients, or of the only one that is shown.
 
-    Example:
-      >>> [table.heading for table in client_sections(answers)]
-      ['digits: scores of each client', 'fedavg', 'whose models those of fedavg are made of']
+    Args:
+      answers: of `session.by_client.client_answers`.
     """
     if len(answers.clients) == 1:
         client = answers.clients[0]
-        lines = tuple(sentences(answers, client))
+        lines = (*sentences(answers, client), *answers.notes)
         cells, meaning = method_cells(answers, client), meaning_of_answer(answers)
         title = _heading(answers, f"client {answers.name(client)}")
         return [Section(title, cells, meaning, [], lines=lines)]
     tables = [_overview(answers)]
     for label in list(answers.algorithms)[1:]:
         tables.append(_differences(answers, label))
-        if is_mixed(answers, label):
+        if is_mixed(answers, label) and not _common(answers, label):
             tables.append(_mixtures(answers, label))
     return tables
 
@@ -50,13 +49,10 @@ def method_cells(answers: Answers, client: int) -> Cells:
 
 
 def sentences(answers: Answers, client: int) -> list[str]:
-    """What a reader wants to know of a client.
+    """What a reader wants to know of a client, such as:
 
-    Example:
-      >>> for sentence in sentences(answers, 3):
-      ...     print(sentence)
-      client 3: fedavg 80.0 % accuracy, 20.0 better than alone (95 % interval 5.0 to 35.0).
-      In fedavg the model of client 3 is 0.50 its own, 0.30 client 1's, 0.20 of 2 others.
+    site3: pfedgraph 0.810 AUC, 0.060 better than alone (95 % interval 0.010 to 0.110).
+    In pfedgraph site3's model is 0.55 its own, 0.30 site1's, 0.15 site4's.
     """
     labels = list(answers.algorithms)[1:]
     texts = [_holding_sentence(answers, client)]
@@ -114,15 +110,16 @@ def _overview(answers: Answers) -> Section:
         scores = [_score(answers, answers.results[label][client]) for label in labels]
         marks = [MARKS[answers.results[label][client].gains] for label in labels]
         sizes = list(_sizes(answers, client))
-        rows.append((answers.name(client), [*sizes, *map("".join, zip(scores, marks, strict=True))]))
+        rows.append(
+            (answers.name(client), [*sizes, *map("".join, zip(scores, marks, strict=True))])
+        )
         best += [(place, 2 + column) for column in best_places(scores, answers.measure)]
-    meaning: Meaning = [("train, test", "examples")]
-    if answers.positive:
-        meaning = [("train, test", f"examples, and of them {answers.positive}")]
+    of_them = f" (of them {answers.positive})" if answers.positive else ""
     metric = metric_of(answers.measure)
-    meaning += [
-        ("the others", f"test {metric.name} of the deployed models"),
-        ("+, -", f"the interval of the difference from {answers.reference} says so"),
+    meaning: Meaning = [
+        ("", f"train, test: examples{of_them}"),
+        ("", f"{', '.join(labels)}: test {metric.name} of the deployed models"),
+        ("", f"+ gains against {answers.reference}, - does not, by the interval below"),
     ]
     cells = Cells(["train", "test", *labels], rows, frozenset(best))
     title = _heading(answers, "scores of each client")
@@ -137,12 +134,13 @@ def _differences(answers: Answers, label: str) -> Section:
         alone = _score(answers, answers.results[answers.reference][client])
         rows.append((answers.name(client), [alone, *_cells(answers, label, client)]))
         counts[answers.results[label][client].gains] += 1
-    words = {"yes": "gain", "no": "do not", "unclear": "unclear", "-": "without a score"}
-    line = f"{', '.join(f'{counts[one]} {word}' for one, word in words.items() if counts[one])}."
+    words = {"-": "without a score here or there"}
+    texts = [f"{count} {words.get(one, one)}" for one, count in counts.items() if count]
     cells = Cells([answers.reference, label, "difference", "interval", "gains"], rows)
     title = f"{label} against {answers.reference}"
     meaning = meaning_of_answer(answers)
-    return Section(title, cells, meaning, [], False, "client", (f"Of the clients, {line}",))
+    lines = (f"Gains: {', '.join(texts)}.", *_common(answers, label))
+    return Section(title, cells, meaning, [], narrows=False, first="client", lines=lines)
 
 
 def _mixtures(answers: Answers, label: str) -> Section:
@@ -161,6 +159,21 @@ def _mixtures(answers: Answers, label: str) -> Section:
     cells = Cells(["own", *ordinals, "others"], rows)
     meaning: Meaning = [("own", "weight of the client's own model"), ("", _origin(answers, label))]
     return Section(title, cells, meaning, [], first="client")
+
+
+def _common(answers: Answers, label: str) -> list[str]:
+    """A sentence where all clients are given one mixture; none where they are not."""
+    mixtures = [
+        {client: round(senders.own, 5)} | {one: round(weight, 5) for one, weight in senders.others}
+        for client, senders in answers.senders[label].items()
+    ]
+    mixtures = [{one: x for one, x in each.items() if x >= VISIBLE} for each in mixtures]
+    if not mixtures or len(mixtures) < 2 or any(one != mixtures[0] for one in mixtures):
+        return []
+    weights = sorted(mixtures[0].items(), key=lambda pair: (-pair[1], pair[0]))
+    texts = [f"{answers.name(one)} {weight:.2f}" for one, weight in weights[:STRONGEST]]
+    texts += ["others less"] if len(weights) > STRONGEST else []
+    return [f"All clients are given one mixture of models: {', '.join(texts)}."]
 
 
 def _origin(answers: Answers, label: str) -> str:
@@ -271,7 +284,8 @@ def _result_sentence(answers: Answers, label: str, client: int) -> str:
     text = f"{name}: {label} {_score(answers, result)}{unit} {metric.title}"
     if math.isnan(result.difference):
         return f"{text}; {answers.reference} has none."
-    return f"{text}, {_comparison(result, metric.format)} {answers.alone}{_interval(result, metric.format)}."
+    beside = _comparison(result, metric.format)
+    return f"{text}, {beside} {answers.alone}{_interval(result, metric.format)}."
 
 
 def _comparison(result: Result, form: str) -> str:
@@ -297,11 +311,12 @@ def _sender_sentence(answers: Answers, label: str, client: int, senders: Senders
     text = f"In {label}{part} {_called(answers, client)}'s model is"
     if not senders.others:
         return f"{text} its own alone."
-    named = senders.others[:STRONGEST]
+    # A single one that is left is named too.
+    count = len(senders.others) if len(senders.others) == STRONGEST + 1 else STRONGEST
+    named = senders.others[:count]
     pieces = [f"{senders.own:.2f} its own"]
     pieces += [f"{weight:.2f} {_called(answers, one)}'s" for one, weight in named]
     further = len(senders.others) - len(named)
     if further:
-        noun = "another client's" if further == 1 else f"that of {further} others"
-        pieces.append(f"{_rest(senders):.2f} {noun}")
+        pieces.append(f"{_rest(senders):.2f} of {further} others")
     return f"{text} {', '.join(pieces)}."

@@ -277,8 +277,9 @@ class FinishedRun:
 
         Example:
           >>> run = load("runs/digits")
-          >>> len(run.train(3).y) == run.clients["sizes"][3]
-          True
+          >>> x, y, weight = run.train(3)
+          >>> x.shape[1:], len(x) == len(y), bool(weight.all())
+          ((8, 8, 1), True, True)
         """
         place = self._place(self.client_id(client), seed)
         self._check_data()
@@ -379,7 +380,7 @@ def client_named(run: FinishedRun, word: str) -> int:
     return run.client_id(int(word) if is_id else word)
 
 
-def _with_weight(x: Array | np.ndarray, y: Array | np.ndarray, weight: Array) -> Dataset:
+def _with_weight(x: Any, y: Any, weight: Array | np.ndarray) -> Dataset:
     """The examples of positive weight, on the host."""
     counts = np.asarray(weight) > 0
     arrays = (np.asarray(array)[counts] for array in (x, y, weight))
