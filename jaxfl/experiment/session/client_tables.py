@@ -37,7 +37,6 @@ def method_cells(answers: Answers, client: int) -> Cells:
     metric = metric_of(answers.measure)
     rows = []
     for label in answers.algorithms:
-        result = answers.results[label][client]
         senders = answers.senders[label].get(client)
         others = "-" if senders is None else _strongest(answers, senders)
         own = "-" if senders is None else f"{senders.own:.2f}"
@@ -49,10 +48,14 @@ def method_cells(answers: Answers, client: int) -> Cells:
 
 
 def sentences(answers: Answers, client: int) -> list[str]:
-    """What a reader wants to know of a client, such as:
+    """What a reader wants to know of a client.
 
-    site3: pfedgraph 0.810 AUC, 0.060 better than alone (95 % interval 0.010 to 0.110).
-    In pfedgraph site3's model is 0.55 its own, 0.30 site1's, 0.15 site4's.
+    Such as "site3: pfedgraph 0.810 AUC, 0.060 better than alone (95 % interval 0.010 to 0.110)."
+    and "In pfedgraph site3's model is 0.55 its own, 0.30 site1's, 0.15 site4's."
+
+    Args:
+      answers: of `session.by_client.client_answers`.
+      client: its id, one of `answers.clients`.
     """
     labels = list(answers.algorithms)[1:]
     texts = [_holding_sentence(answers, client)]
@@ -110,9 +113,8 @@ def _overview(answers: Answers) -> Section:
         scores = [_score(answers, answers.results[label][client]) for label in labels]
         marks = [MARKS[answers.results[label][client].gains] for label in labels]
         sizes = list(_sizes(answers, client))
-        rows.append(
-            (answers.name(client), [*sizes, *map("".join, zip(scores, marks, strict=True))])
-        )
+        marked = [score + mark for score, mark in zip(scores, marks, strict=True)]
+        rows.append((answers.name(client), [*sizes, *marked]))
         best += [(place, 2 + column) for column in best_places(scores, answers.measure)]
     of_them = f" (of them {answers.positive})" if answers.positive else ""
     metric = metric_of(answers.measure)
@@ -187,6 +189,7 @@ def _origin(answers: Answers, label: str) -> str:
 
 
 def meaning_of_answer(answers: Answers) -> Meaning:
+    """What the columns of differences mean."""
     metric = metric_of(answers.measure)
     direction = "" if metric.better == "higher" else ", positive where it is lower"
     kind = (
@@ -223,11 +226,11 @@ def _score(answers: Answers, result: Result) -> str:
 def _sizes(answers: Answers, client: int) -> tuple[str, str]:
     """The training and the test examples of a client, with the positive ones behind."""
     holding = answers.holdings[client]
-    test = "-" if holding.test is None else str(holding.test)
     if holding.positives is None:
-        return str(holding.train), test
+        train, test = ("-" if one is None else str(one) for one in (holding.train, holding.test))
+        return train, test
     train_positives, test_positives = holding.positives
-    return f"{holding.train} ({train_positives})", f"{test} ({test_positives})"
+    return f"{holding.train} ({train_positives})", f"{holding.test} ({test_positives})"
 
 
 def _rest(senders: Senders) -> float:
@@ -261,16 +264,19 @@ def _called(answers: Answers, client: int) -> str:
 
 
 def _holding_sentence(answers: Answers, client: int) -> str:
-    train, test = _sizes(answers, client)
-    of_them = f" (of them {answers.positive})" if answers.holdings[client].positives else ""
-    role = ""
-    if answers.malicious[client]:
-        role = " It is malicious, so that it has no score."
-    elif answers.unseen[client]:
-        role = " It takes part in no round."
-    tested = "" if test == "-" else f" and {test} test"
+    """What a client holds, and its role if it has one; "" if nothing is known."""
+    holding = answers.holdings[client]
     name = _called(answers, client)
-    return f"{name} has {train} training{tested} examples{of_them}.{role}"
+    texts = []
+    if holding.train is not None:
+        train, test = _sizes(answers, client)
+        of_them = f" (of them {answers.positive})" if holding.positives else ""
+        texts.append(f"{name} has {train} training and {test} test examples{of_them}.")
+    if answers.malicious[client]:
+        texts.append(f"{name} is malicious, so that it has no score.")
+    elif answers.unseen[client]:
+        texts.append(f"{name} takes part in no round.")
+    return " ".join(texts)
 
 
 def _result_sentence(answers: Answers, label: str, client: int) -> str:
