@@ -59,7 +59,8 @@ def sentences(answers: Answers, client: int) -> list[str]:
     """
     labels = list(answers.algorithms)[1:]
     texts = [_holding_sentence(answers, client)]
-    texts += [_result_sentence(answers, label, client) for label in labels]
+    if not answers.malicious[client]:
+        texts += [_result_sentence(answers, label, client) for label in labels]
     for label in labels:
         senders = answers.senders[label].get(client)
         if senders is not None and is_mixed(answers, label):
@@ -285,7 +286,8 @@ def _result_sentence(answers: Answers, label: str, client: int) -> str:
     metric = metric_of(answers.measure)
     name = _called(answers, client)
     if math.isnan(result.score):
-        return f"{name}: {label} has no {metric.title}, which is not defined on its test examples."
+        reason = "not defined on its test examples, or not evaluated"
+        return f"{name}: {label} has no {metric.title} ({reason})."
     unit = " %" if metric.percent else ""
     text = f"{name}: {label} {_score(answers, result)}{unit} {metric.title}"
     if math.isnan(result.difference):

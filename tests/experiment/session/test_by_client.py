@@ -159,7 +159,7 @@ def test_sentences_of_a_client():
         "(95 % interval 0.200 worse to 0.050 better).",
         "In mixed site2's model is its own alone.",
     ]
-    assert "no AUC, which is not defined" in sentences(made_up(), 2)[1]
+    assert "mixed has no AUC (not defined on" in sentences(made_up(), 2)[1]
     nameless = made_up(names=[], algorithms={"local": "fedavg", "mixed": "pfedgraph"})
     assert "client 0: mixed 0.810 AUC, 0.060 better than local" in sentences(nameless, 0)[1]
 
