@@ -2,7 +2,7 @@
 
 import functools
 import os
-import re
+from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -16,9 +16,18 @@ from jaxfl.core.errors import check
 from jaxfl.data.arrays import read_npz
 from jaxfl.data.table.read import Sheet, read_sheet
 from jaxfl.data.table.windows import examples
+from jaxfl.experiment.session.by_client import Answers, client_answers
+from jaxfl.experiment.session.client_tables import client_sections
+from jaxfl.experiment.session.load import client_named
 from jaxfl.experiment.store import files
 from jaxfl.experiment.store.finished import load_finished
-from jaxfl.experiment.studies.comparison import TEXTS, text_of, write_comparison
+from jaxfl.experiment.studies.comparison import (
+    TEXTS,
+    text_of,
+    text_of_clients,
+    write_clients,
+    write_comparison,
+)
 from jaxfl.experiment.tables.formats import print_sections
 from jaxfl.experiment.tables.sections import sections
 from jaxfl.simulation import mesh
@@ -26,7 +35,13 @@ from jaxfl.simulation import mesh
 
 def report(command: Report, console: Console) -> None:
     """`jaxfl report`."""
+    by_client = command.clients or command.client is not None
+    check(
+        not by_client or command.by is None,
+        "--clients has a table for each setting: leave out --by",
+    )
     if command.html and is_of_search(command, command.html):
+        check(not by_client, "a search has no clients to show: leave out --clients and --client")
         return write_html(command, command.html, console)
     texts = [name for name in command.format if name in TEXTS]
     pictures = [name for name in command.format if name not in TEXTS]
@@ -36,19 +51,27 @@ def report(command: Report, console: Console) -> None:
     )
     runs = load_finished(list(command.directories), clients=command.against is not None)
     options = {"by": command.by, "against": command.against}
-    tables = sections(runs, **options)
+    answers = []
+    if by_client:
+        mesh.check_backend()
+        answers = client_answers(runs, against=command.against, client=command.client)
+    tables = [table for one in answers for table in client_sections(one)]
+    tables = tables or sections(runs, **options)
     if command.out:
         files.create(command.out, files.COMPARISON_FILES, command.overwrite)
     if texts and not command.out:
         for name in texts:
-            console.out(text_of(runs, name, **options), highlight=False, end="")
+            text = text_of_clients(answers, name) if answers else text_of(runs, name, **options)
+            console.out(text, highlight=False, end="")
     else:
         print_sections(tables, console)
     if command.out:
+        if answers:
+            write_clients(answers, command.out, command.format)
         write_comparison(runs, command.out, command.format, command.highlight, **options)
         console.print(f"written to {command.out}", markup=False, highlight=False)
     if command.html:
-        write_html(command, command.html, console)
+        write_html(command, command.html, console, answers)
 
 
 def predict(command: Predict, console: Console) -> None:
@@ -58,7 +81,7 @@ def predict(command: Predict, console: Console) -> None:
         command.out is None or command.overwrite or not os.path.exists(command.out),
         f"{command.out} exists: choose another --out, or add --overwrite",
     )
-    client = client_of(run, command.client)
+    client = client_named(run, command.client)
     ask = functools.partial(run.predict, client, which=command.which, seed=command.seed)
     if is_npz(command.input):
         new = examples_of_npz(command.input)
@@ -149,17 +172,6 @@ def examples_of_csv(run: experiment.FinishedRun, sheet: Sheet) -> Examples:
     return Examples(x, y, column, names, target.classes, target.mean, target.deviation)
 
 
-def client_of(run: experiment.FinishedRun, word: str) -> int:
-    """The id of a client by its name, or by its id unless clients have numbers for names.
-
-    Raises:
-      InputError: there is no such client.
-    """
-    number = re.compile(r"-?\d{1,18}", re.ASCII)
-    is_id = number.fullmatch(word) and not any(map(number.fullmatch, run.names))
-    return run.client_id(int(word) if is_id else word)
-
-
 def is_of_search(command: Report, file: Path) -> bool:
     """Whether the page is of a search, which has no table of runs; the options are checked first.
 
@@ -173,10 +185,13 @@ def is_of_search(command: Report, file: Path) -> bool:
     return any(map(is_search, command.directories))
 
 
-def write_html(command: Report, file: Path, console: Console) -> None:
+def write_html(
+    command: Report, file: Path, console: Console, answers: Sequence[Answers] = ()
+) -> None:
     """Writes the page and says where it is."""
     from jaxfl.experiment.html.page import write_page
 
     options = {"highlight": command.highlight, "by": command.by, "against": command.against}
+    options |= {"answers": answers, "client": command.client}
     write_page(command.directories, file, overwrite=command.overwrite, **options)
     console.print(f"written to {file}", markup=False, highlight=False)

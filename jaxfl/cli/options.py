@@ -331,7 +331,8 @@ class Report(Plugins):
     ] = ()
     """directories of runs or comparisons"""
     out: Path | None = None
-    """also write comparison.json, comparison.md and the picture there"""
+    """also write comparison.json, comparison.md and the picture there, and with --clients
+    clients.md"""
     format: tuple[ReportFormat, ...] = ()
     """md, latex, csv or json: print the table as Markdown, LaTeX, or a record for each run and
     seed, or with --out write it there; png, pdf, svg: formats of the picture"""
@@ -340,6 +341,11 @@ class Report(Plugins):
     against: str | None = None
     """run or algorithm from which the others differ: differences with confidence intervals and a
     paired test"""
+    clients: bool = False
+    """show in place of that table what each client gains by each run, with an interval, and whose
+    models it is given; --against names the run to compare with, local if not given"""
+    client: str | None = None
+    """the same of one client alone, by its name or id"""
     highlight: tuple[str, ...] = ()
     """runs or algorithms that are in colour among many, beside the best"""
     html: Path | None = None

@@ -12,8 +12,10 @@ from jaxfl.core.errors import InputError, check
 from jaxfl.experiment.config import Config, load_config, to_json
 from jaxfl.experiment.config.changes import changed_options
 from jaxfl.experiment.html import document
+from jaxfl.experiment.html.answers import answer_parts
 from jaxfl.experiment.html.clients import client_parts
 from jaxfl.experiment.pictures.drawing import line_styles
+from jaxfl.experiment.session.by_client import Answers
 from jaxfl.experiment.store import files
 from jaxfl.experiment.store.finished import load_finished
 from jaxfl.experiment.store.records import Runs, TrialEntry, read_search
@@ -65,6 +67,8 @@ def write_page(
     highlight: Collection[str] = (),
     by: str | None = None,
     against: str | None = None,
+    answers: Sequence[Answers] = (),
+    client: str | None = None,
 ) -> None:
     """Writes the page of finished runs, or of one search.
 
@@ -75,6 +79,8 @@ def write_page(
       highlight: runs or methods that are in colour among many.
       by: as in `tables.sections.sections`.
       against: as in `tables.sections.sections`.
+      answers: of `session.by_client.client_answers`, if the page shall have them.
+      client: the only one in the answers, as the command line has it.
 
     Raises:
       InputError: see `check_page`, `load_finished` and `tables.sections.sections`; or several
@@ -92,10 +98,12 @@ def write_page(
     else:
         runs = load_finished(list(directories), clients=against is not None)
         again = ["jaxfl", "report", *map(str, directories), "--html", str(file), "--overwrite"]
-        for name, value in (("--by", by), ("--against", against)):
+        for name, value in (("--by", by), ("--against", against), ("--client", client)):
             again += [] if value is None else [name, value]
+        again += ["--clients"] if answers and client is None else []
         again += ["--highlight", *highlight] if highlight else []
         title, setting, parts = _runs(runs, sections(runs, by=by, against=against), highlight)
+        parts[1:1] = answer_parts(answers)
         parts.append(_repeat(runs, again))
     content = document.make_page(title, setting, parts, get_plotlyjs())
     files.make_directory(file.parent, "--html")

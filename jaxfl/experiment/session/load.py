@@ -1,6 +1,7 @@
 """A finished run, read from its directory: what was scored, who learned from whom, the models."""
 
 import os
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
@@ -9,6 +10,7 @@ from typing import Any, cast
 
 import jax
 import numpy as np
+from jaxtyping import Array
 
 from jaxfl.algorithms import ALGORITHMS
 from jaxfl.core.errors import InputError, check, did_you_mean
@@ -247,17 +249,7 @@ class FinishedRun:
           ((8, 8, 1), True, True)
         """
         place = self._place(self.client_id(client), seed)
-        digests = read_digests(self.directory / INPUTS)["data"]
-        check(
-            self._data.digest in digests,
-            f"the data set {self.config.dataset} is not what it was in the run of "
-            f"{self.directory}: its test examples are not known",
-        )
-        check(
-            self._data.stored is None,
-            f"the clients of {self.directory} are on disk: read {self.config.store} with "
-            "jaxfl.simulation.on_disk.open_federation",
-        )
+        self._check_data()
         test = self._data.federation.test
         if isinstance(test, Pool):
             shared = place[:-1]
@@ -266,9 +258,46 @@ class FinishedRun:
                 weight = weight[test.groups[shared]]
         else:
             x, y, weight = (leaf[place] for leaf in test)
-        counts = np.asarray(weight) > 0
-        arrays = (np.asarray(array)[counts] for array in (x, y, weight))
-        return Dataset(*cast(Any, arrays))
+        return _with_weight(x, y, weight)
+
+    def train(self, client: int | str, *, seed: int | None = None) -> Dataset:
+        """The examples on which a client was trained, from the data set of the run.
+
+        Arguments and errors are those of `test`.
+
+        Args:
+          client: its id, from 0, or its name.
+          seed: of the run.
+
+        Returns:
+          NumPy arrays x [n, ...], y [n] and mask [n], all true.
+
+        Raises:
+          InputError: as `test`.
+
+        Example:
+          >>> run = load("runs/digits")
+          >>> x, y, weight = run.train(3)
+          >>> x.shape[1:], len(x) == len(y), bool(weight.all())
+          ((8, 8, 1), True, True)
+        """
+        place = self._place(self.client_id(client), seed)
+        self._check_data()
+        return _with_weight(*self._examples(place))
+
+    def _check_data(self) -> None:
+        """Raises an `InputError` if the examples of the clients are not known."""
+        digests = read_digests(self.directory / INPUTS)["data"]
+        check(
+            self._data.digest in digests,
+            f"the data set {self.config.dataset} is not what it was in the run of "
+            f"{self.directory}: the examples of its clients are not known",
+        )
+        check(
+            self._data.stored is None,
+            f"the clients of {self.directory} are on disk: read {self.config.store} with "
+            "jaxfl.simulation.on_disk.open_federation",
+        )
 
     def _place(self, client: int, seed: int | None) -> tuple[int, ...]:
         """Where a client stands in the arrays of the run, behind an axis of seeds if there is one.
@@ -334,6 +363,28 @@ class FinishedRun:
     @cached_property
     def _data(self) -> Data:
         return gather(resolve(self.config))
+
+
+def client_named(run: FinishedRun, word: str) -> int:
+    """The id of a client by its name, or by its id unless clients have numbers for names.
+
+    Raises:
+      InputError: there is no such client.
+
+    Example:
+      >>> client_named(load("runs/digits"), "3")
+      3
+    """
+    number = re.compile(r"-?\d{1,18}", re.ASCII)
+    is_id = number.fullmatch(word) and not any(map(number.fullmatch, run.names))
+    return run.client_id(int(word) if is_id else word)
+
+
+def _with_weight(x: Any, y: Any, weight: Array | np.ndarray) -> Dataset:
+    """The examples of positive weight, on the host."""
+    counts = np.asarray(weight) > 0
+    arrays = (np.asarray(array)[counts] for array in (x, y, weight))
+    return Dataset(*cast(Any, arrays))
 
 
 def _flat(line: Mapping[str, Any], above: str = "") -> dict[str, float | int]:

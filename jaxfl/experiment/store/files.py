@@ -36,6 +36,7 @@ RUN_FILES = (
 )
 COMPARISON_FILES = (
     *("comparison.json", "comparison.md", "comparison.tex", "scores.csv", "scores.json"),
+    *("clients.md", "clients.tex", "clients.csv", "clients.json"),
     *_pictures("comparison"),
 )
 PLAN = "search.json"  # of a search: what it is to try

@@ -200,6 +200,7 @@ class RunRecord:
       client_scores: the last test scores of the deployed models of a run of one seed [C], NaN for
         clients that do not count; None if they were not asked for.
       pooled_seeds: the seeds, of runs that are taken for one run of several seeds.
+      pooled_directories: where these runs lie, in the order of their seeds.
     """
 
     summary: Summary
@@ -209,6 +210,12 @@ class RunRecord:
     directory: Path | None = None
     client_scores: np.ndarray | None = None
     pooled_seeds: tuple[int, ...] = ()
+    pooled_directories: tuple[Path, ...] = ()
+
+    @property
+    def directories(self) -> tuple[Path, ...]:
+        """Where it lies; of runs that are taken for one, where each of them lies."""
+        return self.pooled_directories or (() if self.directory is None else (self.directory,))
 
     @property
     def seeds(self) -> tuple[int, ...]:

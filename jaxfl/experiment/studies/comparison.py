@@ -1,8 +1,10 @@
-"""Files of a comparison: its table as text, `comparison.json`, its picture."""
+"""Files of a comparison: its tables as text, `comparison.json`, its picture."""
 
 from collections.abc import Collection, Sequence
 from pathlib import Path
 
+from jaxfl.experiment.session.by_client import Answers
+from jaxfl.experiment.session.client_tables import client_records, client_sections
 from jaxfl.experiment.store import files
 from jaxfl.experiment.store.records import Runs, Summary
 from jaxfl.experiment.tables.formats import as_json, comma_separated, latex, markdown
@@ -16,6 +18,14 @@ TEXTS = {
     "latex": "comparison.tex",
     "csv": "scores.csv",
     "json": "scores.json",
+}
+
+# Those of what each client gains.
+CLIENT_TEXTS = {
+    "md": "clients.md",
+    "latex": "clients.tex",
+    "csv": "clients.csv",
+    "json": "clients.json",
 }
 
 
@@ -81,3 +91,30 @@ def write_comparison(
     # Last, as it says that the others are there.
     files.write_json(out / "comparison.json", comparison_entries(runs))
     return {label: run.summary for label, run in runs.items()}
+
+
+def text_of_clients(answers: Sequence[Answers], format: str) -> str:
+    """What each client gains, as text.
+
+    Args:
+      answers: of `session.by_client.client_answers`.
+      format: "md" or "latex", for the tables of `session.client_tables.client_sections`; "csv" or
+        "json", for the records of `session.client_tables.client_records`.
+    """
+    if format in ("md", "latex"):
+        tables = [table for one in answers for table in client_sections(one)]
+        return {"md": markdown, "latex": latex}[format](tables)
+    records = [record for one in answers for record in client_records(one)]
+    return {"csv": comma_separated, "json": as_json}[format](records)
+
+
+def write_clients(answers: Sequence[Answers], out: Path, formats: Sequence[str] = ()) -> None:
+    """Writes what each client gains into `out`, as `CLIENT_TEXTS` names the files.
+
+    Args:
+      answers: of `session.by_client.client_answers`.
+      out: the directory to write.
+      formats: as `--format`; "md" is written in any case.
+    """
+    for name in sorted({"md", *formats} & set(CLIENT_TEXTS)):
+        files.write_file(out / CLIENT_TEXTS[name], text_of_clients(answers, name))

@@ -16,7 +16,7 @@ from rich.text import Text
 from jaxfl.core.text import visible
 from jaxfl.experiment.store.records import Runs
 from jaxfl.experiment.tables.sections import Section, sections
-from jaxfl.experiment.tables.tables import Cells, caption
+from jaxfl.experiment.tables.tables import caption
 
 TEX = {  # what letters mean something else in LaTeX, as they are typed there
     "\\": r"\textbackslash{}",
@@ -37,10 +37,11 @@ def markdown(tables: Sequence[Section]) -> str:
     parts = []
     for table in tables:
         titles = [_escape(title) for title in table.cells.titles]
-        lines = [f"| method | {' | '.join(titles)} |", f"|---|{'---:|' * len(titles)}"]
+        lines = [f"| {table.first} | {' | '.join(titles)} |", f"|---|{'---:|' * len(titles)}"]
         lines += [f"| {' | '.join(row)} |" for row in _rows(table, _escape, "**{}**")]
         parts += [_escape(table.heading), "\n".join(lines), _escape(_caption(table))]
         parts += [f"{_escape(line)} (docs/tuning.md)." for line in table.warnings]
+        parts += [_escape(line) for line in table.lines]
     return "\n\n".join(part for part in parts if part) + "\n"
 
 
@@ -51,10 +52,10 @@ def latex(tables: Sequence[Section]) -> str:
     """
     parts = []
     for table in tables:
-        comments = [table.heading, _caption(table), *table.warnings]
+        comments = [table.heading, _caption(table), *table.warnings, *table.lines]
         lines = [f"% {visible(line)}" for line in comments if line]
         lines.append(rf"\begin{{tabular}}{{l{'r' * len(table.cells.titles)}}}")
-        head = " & ".join(tex(title) for title in ("method", *table.cells.titles))
+        head = " & ".join(tex(title) for title in (table.first, *table.cells.titles))
         lines += [r"\toprule", rf"{head} \\", r"\midrule"]
         lines += [rf"{' & '.join(row)} \\" for row in _rows(table, tex, r"\textbf{{{}}}")]
         lines += [r"\bottomrule", r"\end{tabular}"]
@@ -103,17 +104,19 @@ def print_sections(tables: Sequence[Section], console: Console) -> None:
     for place, table in enumerate(tables):
         if place:
             console.print()
-        cells = table.cells
-        count = len(cells.titles)
-        while table.narrows and count > 1 and _width(_table(cells, count), console) > console.width:
+        titles = table.cells.titles
+        count = len(titles)
+        while table.narrows and count > 1 and _width(_table(table, count), console) > console.width:
             count -= 1
         if table.heading:
             console.print(Text(visible(table.heading)))
-        console.print(_table(cells, count))
-        words = caption(table.meaning, cells.titles[:count])
+        console.print(_table(table, count))
+        words = caption(table.meaning, titles[:count])
         console.print(Text(visible(words), style="dim italic"))
         for line in table.warnings:
             console.print(Text(f"{visible(line)} (docs/tuning.md)", style="yellow"))
+        for line in table.lines:
+            console.print(Text(visible(line)))
 
 
 def _rows(table: Section, escape: Callable[[str], str], bold: str) -> list[list[str]]:
@@ -146,10 +149,11 @@ def _harmless(value: Any) -> Any:
     return f"'{value}" if formula else value
 
 
-def _table(cells: Cells, count: int) -> Table:
+def _table(section: Section, count: int) -> Table:
     """The first columns of the table, the best scores in bold."""
+    cells = section.cells
     grid = Table(box=SIMPLE_HEAD, pad_edge=False, collapse_padding=True)
-    grid.add_column("method", overflow="fold")
+    grid.add_column(section.first, overflow="fold")
     for title in cells.titles[:count]:
         # A title of several words takes a line for each.
         words = Text("\n".join(visible(word) for word in title.split()))

@@ -61,6 +61,7 @@ def _pool(members: list[RunRecord]) -> RunRecord:
         lines=[_pool_lines(rows) for rows in lines],
         config=setting,
         pooled_seeds=seeds,
+        pooled_directories=tuple(one for run in members for one in run.directories),
     )
 
 

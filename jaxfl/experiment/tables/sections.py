@@ -23,6 +23,8 @@ class Section(NamedTuple):
     meaning: Meaning  # of the columns, for the caption
     warnings: list[str]
     narrows: bool = True  # whether a narrow terminal may leave out columns
+    first: str = "method"  # the title of the names of the rows
+    lines: tuple[str, ...] = ()  # sentences below
 
 
 def sections(runs: Runs, *, by: str | None = None, against: str | None = None) -> list[Section]:
