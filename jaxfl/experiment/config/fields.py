@@ -282,6 +282,11 @@ class RunOptions:
     row; all if not given; for methods with a graph, see docs/methods.md"""
     eval_every: Annotated[int, MANY] = 1
     """rounds between two evaluations; the last round is always evaluated"""
+    stop_after: Annotated[
+        int | None, MANY, Heading("until {} evaluation(s) without a gain", "rounds")
+    ] = None
+    """end the run when the mean validation score of the deployed models, by the first --metric, has
+    not risen for so many evaluations; --rounds at most"""
     eval_on: Annotated[Literal["all", "participants"], OF_CLIENTS] = "all"
     """clients to evaluate: all, or those of the round"""
     metric: Annotated[tuple[str, ...], Names("metric", METRICS), NO_SCORE] = ()

@@ -46,6 +46,7 @@ from jaxfl.experiment.session.availability import (
 )
 from jaxfl.experiment.session.clients import Data, malicious, true_groups, unseen
 from jaxfl.experiment.session.seeds import Seeds
+from jaxfl.experiment.session.stopping import check_stopping
 from jaxfl.experiment.store.inputs import digest_inputs
 from jaxfl.experiment.store.records import Digests
 from jaxfl.models import MODELS
@@ -179,6 +180,7 @@ def build(resolved: Resolved[Config], data: Data) -> Built:
     if "accept" in config.defend:
         check_acceptance(config, first)
     check_top_edges(config)
+    check_stopping(config, first.val.mask, ~(malicious(config) | unseen(config)))
     seen = np.flatnonzero(~unseen(config))
     timing = make_timing(config, seen)
     check_late(config.arrivals, config.algorithm)

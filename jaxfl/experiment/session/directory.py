@@ -119,7 +119,7 @@ def _write_weights(directory: Path, built: Built, history: History) -> None:
         return
     npz.write_parts(directory / graph_file.FILE, graph)
     clients = drawn_clients(built)
-    figure = draw_graph(Graph(*last), clients, graph_title(config))
+    figure = draw_graph(Graph(*last), clients, graph_title(config, history.lines[-1]["round"]))
     write_picture(directory, "graph", figure, config.format)
     if "gif" in config.format and (stored := graph_file.open_graph(directory)) is not None:
         _write_rounds(directory / "graph.gif", built, stored, clients)

@@ -86,10 +86,18 @@ class Line(RoundStatistics, Traffic):
     diverged: NotRequired[list[int]]  # ids of clients
 
 
+class Stopped(TypedDict):
+    """Where a run ended by `--stop-after`, before or in its last round."""
+
+    round: int  # the last one
+    best_round: int  # of the evaluation with the best mean validation score
+
+
 class LineOfRun(Line):
     """A line, and what its scores are."""
 
     measure: str
+    stopped: NotRequired[Stopped]  # of the last line of such a run
 
 
 class RunName(TypedDict):
@@ -108,6 +116,7 @@ class Summary(RunName, TimedStatistics, Traffic):
     unseen: NotRequired[SeedStatistics]
     scores: NotRequired[dict[str, FurtherSummary]]  # by each further metric
     rounds: NotRequired[int]
+    stopped: NotRequired[Stopped]
     seconds: float
     compile_seconds: float
     graph: NotRequired[GraphMeasures]
@@ -130,6 +139,7 @@ class ComparisonEntry(ComparisonRun, TimedStatistics, Amounts):
     """An entry of `comparison.json`."""
 
     run: str  # its label in the table
+    stopped: NotRequired[Stopped]
     measure: str
     final: SeedStatistics
     selected_on_val: SeedStatistics
