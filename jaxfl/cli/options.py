@@ -170,6 +170,9 @@ class Predict(CsvFileOptions, Plugins):
     """name or id of the client"""
     proba: bool = False
     """also give the probability of each label"""
+    calibrate: bool = False
+    """with --proba: calibrate the probabilities by a temperature, fitted on the client's validation
+    examples in the data set of the run"""
     which: Which = "last"
     """the model after the last round, or the one with the best validation score"""
     seed: int | None = None

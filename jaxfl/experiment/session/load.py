@@ -5,27 +5,28 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 import jax
 import numpy as np
 
 from jaxfl.algorithms import ALGORITHMS
-from jaxfl.core.errors import InputError, check, did_you_mean
+from jaxfl.core.errors import InputError, check, did_you_mean, warn
 from jaxfl.core.ragged import is_ragged
-from jaxfl.core.types import Algorithm, Dataset, Params, Pool
+from jaxfl.core.types import Algorithm, Dataset, Federation, Params
 from jaxfl.data.table.schema import Schema, from_json
 from jaxfl.experiment.config import Config, load_config, resolve
 from jaxfl.experiment.session.build import make_task
+from jaxfl.experiment.session.calibration import NoTemperature, check_examples, fit_temperature
 from jaxfl.experiment.session.clients import Data, gather
+from jaxfl.experiment.session.examples import check_data, examples_of
 from jaxfl.experiment.session.model_inputs import check_inputs, source_of
 from jaxfl.experiment.session.models import Which, read_models
 from jaxfl.experiment.session.seeds import Seeds
-from jaxfl.experiment.store.files import INPUTS, read_arrays
+from jaxfl.experiment.store.files import read_arrays
 from jaxfl.experiment.store.records import (
     Inputs,
     Summary,
-    read_digests,
     read_lines,
     read_summary,
 )
@@ -200,6 +201,7 @@ class FinishedRun:
         which: Which = "last",
         seed: int | None = None,
         proba: bool = False,
+        calibrate: bool = False,
     ) -> np.ndarray:
         """The labels that the model of a client predicts [B], or the numbers if these are targets.
 
@@ -211,10 +213,16 @@ class FinishedRun:
           which: the models of the last round, or the best.
           seed: of the run.
           proba: return the probability of each label instead [B, classes]: the softmax of `scores`.
+          calibrate: divide the scores by `temperature` before.
 
         Raises:
-          InputError: as `scores`, or probabilities of numbers are asked for.
+          InputError: as `scores` or `temperature`, or probabilities of numbers are asked for, or
+            calibration without probabilities.
         """
+        check(
+            proba or not calibrate,
+            "calibration changes probabilities and no label: ask for them too (proba, --proba)",
+        )
         check(
             not proba or self._inputs["classes"] > 0,
             f"the targets of {self.directory} are numbers, which have no probabilities: leave out "
@@ -222,9 +230,54 @@ class FinishedRun:
         )
         scores = self.scores(client, x, which=which, seed=seed)
         if proba:
+            if calibrate:
+                scores = scores / self.temperature(client, which=which, seed=seed)
             exponentials = np.exp(scores - scores.max(axis=-1, keepdims=True))
             return exponentials / exponentials.sum(axis=-1, keepdims=True)
         return scores.argmax(axis=-1) if self._inputs["classes"] else scores[:, 0]
+
+    def temperature(
+        self, client: int | str, *, which: Which = "last", seed: int | None = None
+    ) -> float:
+        """The temperature that calibrates the model of a client on its validation examples.
+
+        It is 1 where these do not allow it, of which a warning says why, see
+        `calibration.fit_temperature`. The data set of the run must be at hand.
+
+        Args:
+          client: its id, from 0, or its name.
+          which: the models of the last round, or the best.
+          seed: of the run, if it has several; the first if not given.
+
+        Raises:
+          InputError: as `scores`; the targets are numbers; the data set is not there or has changed
+            since the run; or what validated was the test set.
+        """
+        number = self.client_id(client)
+        place = self._place(number, seed)
+        if (which, place) in self._temperatures:
+            return self._temperatures[which, place]
+        check(
+            self._inputs["classes"] > 0,
+            f"the targets of {self.directory} are numbers, which have no probabilities to "
+            "calibrate: leave out calibrate (--calibrate)",
+        )
+        check(
+            self.config.feedback == "val",
+            f"the clients of {self.directory} validated on their test examples (--feedback "
+            "test-leaking): there is nothing else to calibrate on",
+        )
+        x, labels, _ = examples_of(self._federation, "val", place)
+        try:
+            check_examples(labels)
+            logits = self.scores(number, x, which=which, seed=seed)
+            temperature = fit_temperature(logits, labels)
+        except NoTemperature as reason:
+            name = self.names[number] if self.names else number
+            warn(f"the probabilities of client {name} are not calibrated: {reason}")
+            temperature = 1.0
+        self._temperatures[which, place] = temperature
+        return temperature
 
     def test(self, client: int | str, *, seed: int | None = None) -> Dataset:
         """The examples on which a client was tested, from the data set of the run.
@@ -247,28 +300,7 @@ class FinishedRun:
           ((8, 8, 1), True, True)
         """
         place = self._place(self.client_id(client), seed)
-        digests = read_digests(self.directory / INPUTS)["data"]
-        check(
-            self._data.digest in digests,
-            f"the data set {self.config.dataset} is not what it was in the run of "
-            f"{self.directory}: its test examples are not known",
-        )
-        check(
-            self._data.stored is None,
-            f"the clients of {self.directory} are on disk: read {self.config.store} with "
-            "jaxfl.simulation.on_disk.open_federation",
-        )
-        test = self._data.federation.test
-        if isinstance(test, Pool):
-            shared = place[:-1]
-            x, y, weight = test.x[shared], test.y[shared], test.mask[place]
-            if test.groups is not None:
-                weight = weight[test.groups[shared]]
-        else:
-            x, y, weight = (leaf[place] for leaf in test)
-        counts = np.asarray(weight) > 0
-        arrays = (np.asarray(array)[counts] for array in (x, y, weight))
-        return Dataset(*cast(Any, arrays))
+        return examples_of(self._federation, "test", place)
 
     def _place(self, client: int, seed: int | None) -> tuple[int, ...]:
         """Where a client stands in the arrays of the run, behind an axis of seeds if there is one.
@@ -330,6 +362,21 @@ class FinishedRun:
     @cached_property
     def _train(self) -> Dataset:
         return self._data.federation.train
+
+    @cached_property
+    def _temperatures(self) -> dict[tuple[Which, tuple[int, ...]], float]:
+        """Those that were asked for."""
+        return {}
+
+    @property
+    def _federation(self) -> Federation:
+        """The clients' data of the run.
+
+        Raises:
+          InputError: see `check_data`.
+        """
+        check_data(self._data, self.directory, self.config)
+        return self._data.federation
 
     @cached_property
     def _data(self) -> Data:
