@@ -156,6 +156,9 @@ class TrainingOptions:
     model: Annotated[str | None, Names("model", MODELS)] = None
     """model, see `jaxfl list models`; by default lenet for images, conv1d for series, textcnn
     for texts, mf for ratings, else mlp"""
+    init: Annotated[str | None, PATH, INPUT, Heading("from given weights", "training")] = None
+    """begin from given weights: the directory of a finished run (the mean of its clients' models),
+    or a .safetensors or .npz file of arrays by the paths of parameters; see docs/training.md"""
     augment: Annotated[str | None, Names("augment", (*AUGMENTATIONS, "none"))] = None
     """random changes of the images in local training: crop_flip (zeros around the image),
     reflect_crop_flip (its reflection) or none; by default crop_flip for CIFAR, else none"""

@@ -4,6 +4,7 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import cached_property, partial
+from pathlib import Path
 from typing import Any, cast
 
 import jax
@@ -45,6 +46,7 @@ from jaxfl.experiment.session.availability import (
     make_participation,
 )
 from jaxfl.experiment.session.clients import Data, malicious, true_groups, unseen
+from jaxfl.experiment.session.initial import begin_from
 from jaxfl.experiment.session.seeds import Seeds
 from jaxfl.experiment.session.stopping import check_stopping
 from jaxfl.experiment.store.inputs import digest_inputs
@@ -174,6 +176,8 @@ def build(resolved: Resolved[Config], data: Data) -> Built:
     """
     config = resolved.config
     task = make_task(config, data.source)
+    if config.init is not None:
+        task = begin_from(task, config.algorithm, Path(config.init))
     algorithm = ALGORITHMS[config.algorithm](task, **config.hyper)
     first = Seeds(config.seed, config.seeds).one(data.federation)
     jax.eval_shape(partial(rehearse, algorithm), jax.random.key(0), first)

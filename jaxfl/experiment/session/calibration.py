@@ -47,7 +47,7 @@ def fit_temperature(logits: Float[np.ndarray, "n l"], labels: Int[np.ndarray, " 
       True
     """
     # SciPy takes a while to load, and only calibration needs this part of it.
-    from scipy.optimize import brentq
+    from scipy.optimize import root_scalar
 
     check(len(logits) == len(labels), "there is not one label for each row of logits")
     check_examples(labels)
@@ -70,4 +70,5 @@ def fit_temperature(logits: Float[np.ndarray, "n l"], labels: Int[np.ndarray, " 
     high = 1.0
     while slope(high) <= 0:
         high *= 2
-    return 1 / float(brentq(slope, 0.0, high, xtol=1e-12, rtol=1e-12))
+    root = root_scalar(slope, bracket=(0.0, high), method="brentq", xtol=1e-12, rtol=1e-12).root
+    return 1 / float(root)

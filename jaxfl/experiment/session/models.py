@@ -17,12 +17,13 @@ from jaxfl.core import tree
 from jaxfl.core.errors import check, warn
 from jaxfl.core.options import checked
 from jaxfl.core.types import Params, State
+from jaxfl.experiment.config.paths import MODELS
 from jaxfl.experiment.session.program import Program, Record
 from jaxfl.experiment.session.seeds import Seeds
 from jaxfl.experiment.store.files import read_arrays
 from jaxfl.simulation import mesh
 
-FILE = "models.npz"
+FILE = MODELS
 LARGE = 10**9  # bytes of the file beyond which a run says so before it begins
 
 
