@@ -328,6 +328,10 @@ class RunOptions:
     """checkpoints to keep, the newest ones"""
     keep_models: Annotated[bool, NO_SCORE] = True
     """keep the models of the clients in models.npz, for `jaxfl predict` and `jaxfl.load`"""
+    keep_models_every: Annotated[
+        int | None, MANY, NO_SCORE, Needs(keep_models=True, why="which keeps models at all")
+    ] = None
+    """also keep the models that the clients deploy after every so many rounds"""
     keep_weights: Annotated[Annotated[int, MANY] | Literal["auto", "all", "last"], NO_SCORE] = (
         "auto"
     )

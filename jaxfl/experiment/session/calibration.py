@@ -1,16 +1,57 @@
 """Calibration after training: one temperature, by which a client's logits are divided."""
 
+from collections.abc import Callable
+from pathlib import Path
+
 import numpy as np
 from jaxtyping import Float, Int
 
-from jaxfl.core.errors import check
+from jaxfl.core.errors import check, warn
 from jaxfl.core.options import checked
+from jaxfl.experiment.config import Config
+from jaxfl.experiment.store.records import Inputs
 
 FEWEST = 20  # validation examples of a client, to which one number can be fitted
 
 
 class NoTemperature(ValueError):
     """Why there is no temperature, in words."""
+
+
+def probabilities(logits: np.ndarray) -> np.ndarray:
+    """The softmax of logits [B, L]."""
+    powers = np.exp(logits - logits.max(axis=-1, keepdims=True))
+    return powers / powers.sum(axis=-1, keepdims=True)
+
+
+def check_calibration(config: Config, inputs: Inputs, directory: Path) -> None:
+    """Raises an `InputError` if the models of a run cannot be calibrated at all."""
+    check(
+        inputs["classes"] > 0,
+        f"the targets of {directory} are numbers, which have no probabilities to calibrate: leave "
+        "out calibrate (--calibrate)",
+    )
+    check(
+        config.feedback == "val",
+        f"the clients of {directory} validated on their test examples (--feedback test-leaking): "
+        "there is nothing else to calibrate on",
+    )
+
+
+def temperature_of(labels: np.ndarray, logits: Callable[[], np.ndarray], client: str) -> float:
+    """The temperature of a client; 1 where there is none, and a warning says why.
+
+    Args:
+      labels: of its validation examples [n].
+      logits: computes the logits of its model [n, L].
+      client: what it is called.
+    """
+    try:
+        check_examples(labels)
+        return fit_temperature(logits(), labels)
+    except NoTemperature as reason:
+        warn(f"the probabilities of {client} are not calibrated: {reason}")
+        return 1.0
 
 
 def check_examples(labels: np.ndarray) -> None:

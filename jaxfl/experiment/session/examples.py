@@ -6,6 +6,7 @@ from typing import Any, Literal, cast
 import numpy as np
 
 from jaxfl.core.errors import check
+from jaxfl.core.options import checked
 from jaxfl.core.types import Dataset, Federation, Pool
 from jaxfl.experiment.config import Config
 from jaxfl.experiment.session.clients import Data
@@ -40,6 +41,7 @@ def check_data(data: Data, directory: Path, config: Config) -> None:
     )
 
 
+@checked
 def examples_of(federation: Federation, part: Literal["val", "test"], place: Place) -> Dataset:
     """The examples that validate or test a client.
 

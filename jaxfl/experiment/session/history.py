@@ -32,7 +32,6 @@ from jaxfl.experiment.store.records import (
     GraphMeasures,
     Line,
     RunName,
-    Stopped,
     Summary,
     Traffic,
 )
@@ -42,6 +41,7 @@ from jaxfl.simulation.evaluate import Stage
 from jaxfl.simulation.statistics import (
     SeedStatistics,
     StageStatistics,
+    Stopped,
     each_seed,
     over_seeds,
     select_on_val,

@@ -11,17 +11,21 @@ import jax
 import numpy as np
 
 from jaxfl.algorithms import ALGORITHMS
-from jaxfl.core.errors import InputError, check, did_you_mean, warn
+from jaxfl.core.errors import InputError, check, did_you_mean
 from jaxfl.core.ragged import is_ragged
 from jaxfl.core.types import Algorithm, Dataset, Federation, Params
 from jaxfl.data.table.schema import Schema, from_json
 from jaxfl.experiment.config import Config, load_config, resolve
 from jaxfl.experiment.session.build import make_task
-from jaxfl.experiment.session.calibration import NoTemperature, check_examples, fit_temperature
+from jaxfl.experiment.session.calibration import (
+    check_calibration,
+    probabilities,
+    temperature_of,
+)
 from jaxfl.experiment.session.clients import Data, gather
 from jaxfl.experiment.session.examples import check_data, examples_of
 from jaxfl.experiment.session.model_inputs import check_inputs, source_of
-from jaxfl.experiment.session.models import Which, read_models
+from jaxfl.experiment.session.models import Models, read_models, snapshots
 from jaxfl.experiment.session.seeds import Seeds
 from jaxfl.experiment.store.files import read_arrays
 from jaxfl.experiment.store.records import (
@@ -135,6 +139,22 @@ class FinishedRun:
         return read_models(self.directory, "best")
 
     @property
+    def model_rounds(self) -> list[int]:
+        """The rounds of `models_after`: those that `--keep-models-every` has kept."""
+        return snapshots(self.directory)
+
+    def models_after(self, number: int) -> Params:
+        """The models that the clients deployed after a round [C, ...], or [S, C, ...].
+
+        Args:
+          number: one of `model_rounds`.
+
+        Raises:
+          InputError: the run has kept none of this round.
+        """
+        return read_models(self.directory, number)
+
+    @property
     def names(self) -> list[str]:
         """The names of the clients, in the order of their ids; none if they have no names."""
         names = self.summary.get("clients", [])
@@ -170,25 +190,29 @@ class FinishedRun:
         return self.names.index(client) if is_name else int(client)
 
     def scores(
-        self, client: int | str, x: np.ndarray, *, which: Which = "last", seed: int | None = None
+        self,
+        client: int | str,
+        x: np.ndarray,
+        *,
+        which: Models = "last",
+        seed: int | None = None,
     ) -> np.ndarray:
         """What the model of a client says of the inputs: logits [B, classes], or numbers [B, 1].
 
         Args:
           client: its id, from 0, or its name.
           x: inputs [B, ...] as the data set of the run has them, before any scaling.
-          which: the models of the last round, or those with the best validation scores.
+          which: the models of the last round, those with the best validation scores, or those of
+            a round of `model_rounds`.
           seed: of the run, if it has several; the first if not given.
 
         Raises:
           InputError: there is no such client or seed, the inputs do not fit, or the run has kept no
             models.
         """
-        models = {"last": lambda: self.models, "best": lambda: self.best_models}
-        check(which in models, f"which is {which!r}: expected one of last, best")
         place = self._place(self.client_id(client), seed)
         x = check_inputs(x, self._inputs)
-        model = jax.tree.map(lambda leaf: leaf[place], models[which]())
+        model = jax.tree.map(lambda leaf: leaf[place], self._models(which))
         if self._algorithm.recall is not None:
             model = self._algorithm.recall(model, self._examples(place))
         return np.asarray(self._apply(model, x))
@@ -198,7 +222,7 @@ class FinishedRun:
         client: int | str,
         x: np.ndarray,
         *,
-        which: Which = "last",
+        which: Models = "last",
         seed: int | None = None,
         proba: bool = False,
         calibrate: bool = False,
@@ -229,15 +253,14 @@ class FinishedRun:
             "proba (--proba)",
         )
         scores = self.scores(client, x, which=which, seed=seed)
+        if calibrate:
+            scores = scores / self.temperature(client, which=which, seed=seed)
         if proba:
-            if calibrate:
-                scores = scores / self.temperature(client, which=which, seed=seed)
-            exponentials = np.exp(scores - scores.max(axis=-1, keepdims=True))
-            return exponentials / exponentials.sum(axis=-1, keepdims=True)
+            return probabilities(scores)
         return scores.argmax(axis=-1) if self._inputs["classes"] else scores[:, 0]
 
     def temperature(
-        self, client: int | str, *, which: Which = "last", seed: int | None = None
+        self, client: int | str, *, which: Models = "last", seed: int | None = None
     ) -> float:
         """The temperature that calibrates the model of a client on its validation examples.
 
@@ -254,30 +277,16 @@ class FinishedRun:
             since the run; or what validated was the test set.
         """
         number = self.client_id(client)
-        place = self._place(number, seed)
-        if (which, place) in self._temperatures:
-            return self._temperatures[which, place]
-        check(
-            self._inputs["classes"] > 0,
-            f"the targets of {self.directory} are numbers, which have no probabilities to "
-            "calibrate: leave out calibrate (--calibrate)",
-        )
-        check(
-            self.config.feedback == "val",
-            f"the clients of {self.directory} validated on their test examples (--feedback "
-            "test-leaking): there is nothing else to calibrate on",
-        )
-        x, labels, _ = examples_of(self._federation, "val", place)
-        try:
-            check_examples(labels)
-            logits = self.scores(number, x, which=which, seed=seed)
-            temperature = fit_temperature(logits, labels)
-        except NoTemperature as reason:
-            name = self.names[number] if self.names else number
-            warn(f"the probabilities of client {name} are not calibrated: {reason}")
-            temperature = 1.0
-        self._temperatures[which, place] = temperature
-        return temperature
+        key = which, self._place(number, seed)
+        if key not in self._temperatures:
+            check_calibration(self.config, self._inputs, self.directory)
+            x, labels, _ = examples_of(self._federation, "val", key[1])
+            self._temperatures[key] = temperature_of(
+                labels,
+                lambda: self.scores(number, x, which=which, seed=seed),
+                f"client {self.names[number] if self.names else number}",
+            )
+        return self._temperatures[key]
 
     def test(self, client: int | str, *, seed: int | None = None) -> Dataset:
         """The examples on which a client was tested, from the data set of the run.
@@ -315,6 +324,14 @@ class FinishedRun:
             f"seed is {number}: expected one of {', '.join(map(str, seeds.numbers))}",
         )
         return (number - seeds.first, client) if seeds.count > 1 else (client,)
+
+    def _models(self, which: Models) -> Params:
+        """Those that `which` names."""
+        if isinstance(which, int):
+            return self.models_after(which)
+        models = {"last": lambda: self.models, "best": lambda: self.best_models}
+        check(which in models, f"which is {which!r}: expected last, best, or the number of a round")
+        return models[which]()
 
     @property
     def schema(self) -> Schema:
@@ -364,7 +381,7 @@ class FinishedRun:
         return self._data.federation.train
 
     @cached_property
-    def _temperatures(self) -> dict[tuple[Which, tuple[int, ...]], float]:
+    def _temperatures(self) -> dict[tuple[Models, tuple[int, ...]], float]:
         """Those that were asked for."""
         return {}
 

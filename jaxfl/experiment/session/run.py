@@ -21,7 +21,14 @@ from jaxfl.experiment.session.clients import gather
 from jaxfl.experiment.session.directory import begin, finish, reopen, vanished_files
 from jaxfl.experiment.session.history import History
 from jaxfl.experiment.session.interrupt import answer, hint, interruptible, interruption
-from jaxfl.experiment.session.models import better, models_of, no_best, tell_size
+from jaxfl.experiment.session.models import (
+    better,
+    drop_snapshots,
+    models_of,
+    no_best,
+    tell_size,
+    write_snapshot,
+)
 from jaxfl.experiment.session.program import Program, records, stops
 from jaxfl.experiment.session.stored_program import make_program
 from jaxfl.experiment.store import files, locks
@@ -204,11 +211,12 @@ def record_run(
     history = History(built, out / files.ROUNDS)
     best = no_best(program) if config.keep_models else None
     if best and mesh.is_main_process():
-        tell_size(best, out)
+        tell_size(best, out, config)
     if checkpoint is not None:
         program, best = checkpoints.read_checkpoint(checkpoint, program, best, history)
     if mesh.is_main_process():
         history.archive.drop_later()
+        drop_snapshots(out, program.done)
         files.write_file(out / "metrics.jsonl", files.json_lines(history.lines))
     due = stops(config.rounds, config.checkpoint_every) if config.checkpoint_every else []
     paths = []
@@ -223,6 +231,7 @@ def record_run(
                     files.append_lines(out / "metrics.jsonl", [line])
                 follow(config, _line_of_run(line, history))
                 best = best and better(best, program, record)
+            write_snapshot(program, state, record.round, out)
             _check_convergence(config, history, record.round)
             is_last = record.round == config.rounds or history.stopped is not None
             must_stop = not is_last and mesh.any_process(request.is_set())

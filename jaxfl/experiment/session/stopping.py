@@ -9,8 +9,8 @@ from jaxtyping import Array, Float
 from jaxfl.core.errors import check
 from jaxfl.core.options import checked
 from jaxfl.experiment.config import Config
-from jaxfl.experiment.store.records import Stopped
 from jaxfl.simulation import mesh
+from jaxfl.simulation.statistics import Stopped
 
 
 def check_stopping(config: Config, val_mask: Array, counted: np.ndarray) -> None:

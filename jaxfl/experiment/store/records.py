@@ -19,6 +19,7 @@ from jaxfl.experiment.store.parse import parse
 from jaxfl.simulation.statistics import (
     RoundStatistics,
     SeedStatistics,
+    Stopped,
     TimedStatistics,
     each_seed,
 )
@@ -84,13 +85,6 @@ class Line(RoundStatistics, Traffic):
     metrics: NotRequired[dict[str, float | None]]  # that the method defines
     graph: NotRequired[GraphMeasures]
     diverged: NotRequired[list[int]]  # ids of clients
-
-
-class Stopped(TypedDict):
-    """Where a run ended by `--stop-after`, before or in its last round."""
-
-    round: int  # the last one
-    best_round: int  # of the evaluation with the best mean validation score
 
 
 class LineOfRun(Line):
