@@ -1,7 +1,6 @@
 """A finished run, read from its directory: what was scored, who learned from whom, the models."""
 
 import os
-from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -28,6 +27,7 @@ from jaxfl.experiment.session.model_inputs import check_inputs, source_of
 from jaxfl.experiment.session.models import Models, read_models, snapshots
 from jaxfl.experiment.session.seeds import Seeds
 from jaxfl.experiment.store.files import read_arrays
+from jaxfl.experiment.store.finished import numbers_of
 from jaxfl.experiment.store.records import (
     Inputs,
     Summary,
@@ -92,7 +92,7 @@ class FinishedRun:
         They are those of `metrics.jsonl`, where `deployed_mean` is `mean` in `deployed`; null is
         NaN. `pandas.DataFrame(run.metrics)` is a table of them.
         """
-        lines = [_flat(line) for line in read_lines(self.directory / "metrics.jsonl")]
+        lines = [numbers_of(line) for line in read_lines(self.directory / "metrics.jsonl")]
         names = dict.fromkeys(name for line in lines for name in line)
         return {name: np.array([line.get(name, np.nan) for line in lines]) for name in names}
 
@@ -398,14 +398,3 @@ class FinishedRun:
     @cached_property
     def _data(self) -> Data:
         return gather(resolve(self.config))
-
-
-def _flat(line: Mapping[str, Any], above: str = "") -> dict[str, float | int]:
-    """The numbers of a line by name; those of each seed and lists of clients are left out."""
-    numbers: dict[str, float | int] = {}
-    for name, value in line.items():
-        if isinstance(value, dict):
-            numbers |= _flat(value, f"{above}{name}_")
-        elif value is None or isinstance(value, int | float):
-            numbers[f"{above}{name}"] = np.nan if value is None else value
-    return numbers
