@@ -4,7 +4,6 @@ import os
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any
 
 import jax
 import numpy as np
