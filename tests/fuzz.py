@@ -64,6 +64,7 @@ TRIES = {
     "feedback": ["val", "test-leaking"],
     "eval-on": ["all", "participants"],
     "eval-every": ["1", "3"],
+    "stop-after": ["1", "2"],
     "chunk": ["1", "2", "all"],
     "checkpoint-every": ["1"],
     "compute": ["float32", "bfloat16"],

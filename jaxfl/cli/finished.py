@@ -88,6 +88,7 @@ def predict(command: Predict, console: Console) -> None:
     else:
         csv_file = (command.input, command.columns, command.encoding, command.decimal)
         new = examples_of_csv(run, read_sheet(*csv_file))
+    check(command.proba or not command.calibrate, "--calibrate is given without --proba: give both")
     mesh.check_backend()
     predictions = ask(new.x)
     check(
@@ -98,7 +99,7 @@ def predict(command: Predict, console: Console) -> None:
     names = [new.name, "prediction"]
     columns = [new.rows, new.words(predictions)]
     if command.proba:
-        chances = ask(new.x, proba=True)
+        chances = ask(new.x, proba=True, calibrate=command.calibrate)
         names += [f"p_{name}" for name in new.classes or range(chances.shape[1])]
         columns += [[f"{chance:.6g}" for chance in column] for column in chances.T.tolist()]
     if command.out is None:
@@ -108,6 +109,9 @@ def predict(command: Predict, console: Console) -> None:
     else:
         files.write_file(command.out, csv_text(names, columns))
         console.print(f"written to {command.out}", markup=False, highlight=False)
+    if command.calibrate:
+        temperature = run.temperature(client, which=command.which, seed=command.seed)
+        console.print(f"temperature of the probabilities: {temperature:.4g}")
     if new.y is not None:
         inputs = run.summary.get("inputs")
         if inputs is not None and inputs["classes"]:

@@ -170,8 +170,12 @@ class Predict(CsvFileOptions, Plugins):
     """name or id of the client"""
     proba: bool = False
     """also give the probability of each label"""
-    which: Which = "last"
-    """the model after the last round, or the one with the best validation score"""
+    calibrate: bool = False
+    """with --proba: calibrate the probabilities by a temperature, fitted on the client's validation
+    examples in the data set of the run"""
+    which: Annotated[int, MANY] | Which = "last"
+    """the model after the last round, the one with the best validation score, or the one after a
+    round that --keep-models-every kept, by its number"""
     seed: int | None = None
     """of a run with several seeds; the first if not given"""
     out: Path | None = None

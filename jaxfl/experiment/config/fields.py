@@ -156,6 +156,9 @@ class TrainingOptions:
     model: Annotated[str | None, Names("model", MODELS)] = None
     """model, see `jaxfl list models`; by default lenet for images, conv1d for series, textcnn
     for texts, mf for ratings, else mlp"""
+    init: Annotated[str | None, PATH, INPUT, Heading("from given weights", "training")] = None
+    """begin from given weights: the directory of a finished run (the mean of its clients' models),
+    or a .safetensors or .npz file of arrays by the paths of parameters; see docs/training.md"""
     augment: Annotated[str | None, Names("augment", (*AUGMENTATIONS, "none"))] = None
     """random changes of the images in local training: crop_flip (zeros around the image),
     reflect_crop_flip (its reflection) or none; by default crop_flip for CIFAR, else none"""
@@ -282,6 +285,11 @@ class RunOptions:
     row; all if not given; for methods with a graph, see docs/methods.md"""
     eval_every: Annotated[int, MANY] = 1
     """rounds between two evaluations; the last round is always evaluated"""
+    stop_after: Annotated[
+        int | None, MANY, Heading("until {} evaluation(s) without a gain", "rounds")
+    ] = None
+    """end the run when the mean validation score of the deployed models, by the first --metric, has
+    not risen for so many evaluations; --rounds at most"""
     eval_on: Annotated[Literal["all", "participants"], OF_CLIENTS] = "all"
     """clients to evaluate: all, or those of the round"""
     metric: Annotated[tuple[str, ...], Names("metric", METRICS), NO_SCORE] = ()
@@ -320,6 +328,10 @@ class RunOptions:
     """checkpoints to keep, the newest ones"""
     keep_models: Annotated[bool, NO_SCORE] = True
     """keep the models of the clients in models.npz, for `jaxfl predict` and `jaxfl.load`"""
+    keep_models_every: Annotated[
+        int | None, MANY, NO_SCORE, Needs(keep_models=True, why="which keeps models at all")
+    ] = None
+    """also keep the models that the clients deploy after every so many rounds"""
     keep_weights: Annotated[Annotated[int, MANY] | Literal["auto", "all", "last"], NO_SCORE] = (
         "auto"
     )

@@ -4,6 +4,7 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import cached_property, partial
+from pathlib import Path
 from typing import Any, cast
 
 import jax
@@ -45,7 +46,9 @@ from jaxfl.experiment.session.availability import (
     make_participation,
 )
 from jaxfl.experiment.session.clients import Data, malicious, true_groups, unseen
+from jaxfl.experiment.session.initial import begin_from
 from jaxfl.experiment.session.seeds import Seeds
+from jaxfl.experiment.session.stopping import check_stopping
 from jaxfl.experiment.store.inputs import digest_inputs
 from jaxfl.experiment.store.records import Digests
 from jaxfl.models import MODELS
@@ -173,12 +176,15 @@ def build(resolved: Resolved[Config], data: Data) -> Built:
     """
     config = resolved.config
     task = make_task(config, data.source)
+    if config.init is not None:
+        task = begin_from(task, config.algorithm, Path(config.init))
     algorithm = ALGORITHMS[config.algorithm](task, **config.hyper)
     first = Seeds(config.seed, config.seeds).one(data.federation)
     jax.eval_shape(partial(rehearse, algorithm), jax.random.key(0), first)
     if "accept" in config.defend:
         check_acceptance(config, first)
     check_top_edges(config)
+    check_stopping(config, first.val.mask, ~(malicious(config) | unseen(config)))
     seen = np.flatnonzero(~unseen(config))
     timing = make_timing(config, seen)
     check_late(config.arrivals, config.algorithm)

@@ -10,6 +10,7 @@ from jaxfl.experiment.config import load_config, to_json
 from jaxfl.experiment.session.build import Built
 from jaxfl.experiment.session.history import History
 from jaxfl.experiment.session.models import FILE as MODELS_FILE
+from jaxfl.experiment.session.models import lost_snapshots
 from jaxfl.experiment.store import files, graph_file, npz
 from jaxfl.experiment.store.records import Digests
 from jaxfl.experiment.tables.heading import data_line, graph_title, setting_line
@@ -66,6 +67,8 @@ def vanished_files(directory: Path, history: History, checkpoints: list[Path]) -
     candidates = [directory / "config.json", *checkpoints[-history.config.keep :]]
     losses = [path for path in candidates if not path.exists()]
     losses += history.archive.lost()
+    every = history.config.keep_models_every
+    losses += lost_snapshots(directory, every, history.lines[-1]["round"])
     # In whatever format, for a run that goes on may have another one than when it began.
     partitions = [directory / name for name in files.RUN_FILES if name.startswith("partition.")]
     if not any(path.exists() for path in partitions):
@@ -119,7 +122,7 @@ def _write_weights(directory: Path, built: Built, history: History) -> None:
         return
     npz.write_parts(directory / graph_file.FILE, graph)
     clients = drawn_clients(built)
-    figure = draw_graph(Graph(*last), clients, graph_title(config))
+    figure = draw_graph(Graph(*last), clients, graph_title(config, history.lines[-1]["round"]))
     write_picture(directory, "graph", figure, config.format)
     if "gif" in config.format and (stored := graph_file.open_graph(directory)) is not None:
         _write_rounds(directory / "graph.gif", built, stored, clients)

@@ -22,6 +22,7 @@ from jaxfl.experiment.session.build import Built
 from jaxfl.experiment.session.lines import make_line, number_or_null, scores_by_metric
 from jaxfl.experiment.session.model_inputs import inputs_of
 from jaxfl.experiment.session.program import Record
+from jaxfl.experiment.session.stopping import find_stop
 from jaxfl.experiment.store import npz
 from jaxfl.experiment.store.archive import IDS, LINES, Archive
 from jaxfl.experiment.store.graph_file import WEIGHTS
@@ -40,6 +41,7 @@ from jaxfl.simulation.evaluate import Stage
 from jaxfl.simulation.statistics import (
     SeedStatistics,
     StageStatistics,
+    Stopped,
     each_seed,
     over_seeds,
     select_on_val,
@@ -76,6 +78,7 @@ class History:
         sizes = jax.jit(lambda federation: federation.sizes)(built.data.federation)
         self.sizes: np.ndarray = self.seeds.with_axis(mesh.fetch(sizes))  # [S, C]
         self.lines: list[Line] = []
+        self.stopped: Stopped | None = None  # by `--stop-after`, after the last line
         after = built.config.score_after
         self.stages: tuple[Stage, ...] = ("deployed",) if after == "none" else ("deployed", after)
         self.scores: dict[str, list[np.ndarray]] = {
@@ -111,12 +114,29 @@ class History:
         if self.timing is not None:
             self.elapsed = self.timing.after(record.ids, self.elapsed, record.round)
         line, scores = self._evaluate(record)
+        self._look_for_stop()
         if mesh.is_main_process():
             arrays = {IDS: record.ids} | {name: row[:, None] for name, row in scores.items()}
             if line is not None:
                 arrays[LINES] = np.array([json.dumps(line)], bytes)
             self.archive.add(record.round, arrays, _weights_by_name(record.info.weights))
         return line
+
+    @property
+    def validation(self) -> np.ndarray:
+        """The validation scores of the deployed models of the clients that count [E, S, C]."""
+        scores = np.stack(self.scores[self._array("deployed", "val", self.measure)])
+        return scores[..., ~self.unseen]
+
+    def _look_for_stop(self) -> None:
+        """Says in `stopped` whether the run ends with its last line."""
+        if self.config.stop_after is None or not self.lines:
+            return
+        rounds = [line["round"] for line in self.lines]
+        self.stopped = find_stop(self.validation, rounds, self.config.stop_after)
+        if self.stopped is not None:
+            # The weights of the last round are always kept.
+            self.archive.rounds = self.stopped["round"]
 
     def _evaluate(self, record: Record) -> tuple[Line | None, dict[str, np.ndarray]]:
         """The line of a record, None without an evaluation, and its scores [S, C] by name."""
@@ -186,6 +206,7 @@ class History:
                 self.lines += [json.loads(line) for line in piece[LINES]]
                 for name, rows in self.scores.items():
                     rows += [*piece[name].swapaxes(0, 1)]
+        self._look_for_stop()
 
     def clients(self) -> dict[str, np.ndarray]:
         """Arrays of `clients.npz`: scores [E, C], with several seeds [S, E, C]."""
@@ -214,7 +235,7 @@ class History:
             members[name] = Member(seeds.shape(numbers.size, *shape), dtype, matrices(name))
         ids = np.concatenate(self.ids, axis=1)[:, numbers - 1]
         members[IDS] = npz.whole(seeds.without_axis(ids))
-        if numbers.size < self.config.rounds:
+        if numbers.size < self.lines[-1]["round"]:
             members["rounds"] = npz.whole(numbers)
         return members
 
@@ -246,6 +267,8 @@ class History:
             "devices": self.devices,
             "versions": versions(),
         }
+        if self.stopped is not None:
+            summary["stopped"] = self.stopped
         if self.names:
             summary["clients"] = list(self.names)
         if "unseen" in last:
@@ -263,7 +286,12 @@ class History:
         if "graph" in last:
             summary["graph"] = last["graph"]
         if self.exposure is not None:
-            summary["privacy"] = claim(self.exposure, self.ids, self.malicious.size)
+            summary["privacy"] = claim(
+                self.exposure,
+                self.ids,
+                self.malicious.size,
+                stops=self.config.stop_after is not None,
+            )
         return summary
 
     def _selected_on_val(self, metric: str) -> SeedStatistics:

@@ -2,32 +2,35 @@
 
 import os
 import re
-from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any, cast
 
 import jax
 import numpy as np
-from jaxtyping import Array
 
 from jaxfl.algorithms import ALGORITHMS
 from jaxfl.core.errors import InputError, check, did_you_mean
 from jaxfl.core.ragged import is_ragged
-from jaxfl.core.types import Algorithm, Dataset, Params, Pool
+from jaxfl.core.types import Algorithm, Dataset, Federation, Params
 from jaxfl.data.table.schema import Schema, from_json
 from jaxfl.experiment.config import Config, load_config, resolve
 from jaxfl.experiment.session.build import make_task
+from jaxfl.experiment.session.calibration import (
+    check_calibration,
+    probabilities,
+    temperature_of,
+)
 from jaxfl.experiment.session.clients import Data, gather
+from jaxfl.experiment.session.examples import check_data, examples_of
 from jaxfl.experiment.session.model_inputs import check_inputs, source_of
-from jaxfl.experiment.session.models import Which, read_models
+from jaxfl.experiment.session.models import Models, read_models, snapshots
 from jaxfl.experiment.session.seeds import Seeds
-from jaxfl.experiment.store.files import INPUTS, read_arrays
+from jaxfl.experiment.store.files import read_arrays
+from jaxfl.experiment.store.finished import numbers_of
 from jaxfl.experiment.store.records import (
     Inputs,
     Summary,
-    read_digests,
     read_lines,
     read_summary,
 )
@@ -89,7 +92,7 @@ class FinishedRun:
         They are those of `metrics.jsonl`, where `deployed_mean` is `mean` in `deployed`; null is
         NaN. `pandas.DataFrame(run.metrics)` is a table of them.
         """
-        lines = [_flat(line) for line in read_lines(self.directory / "metrics.jsonl")]
+        lines = [numbers_of(line) for line in read_lines(self.directory / "metrics.jsonl")]
         names = dict.fromkeys(name for line in lines for name in line)
         return {name: np.array([line.get(name, np.nan) for line in lines]) for name in names}
 
@@ -136,6 +139,22 @@ class FinishedRun:
         return read_models(self.directory, "best")
 
     @property
+    def model_rounds(self) -> list[int]:
+        """The rounds of `models_after`: those that `--keep-models-every` has kept."""
+        return snapshots(self.directory)
+
+    def models_after(self, number: int) -> Params:
+        """The models that the clients deployed after a round [C, ...], or [S, C, ...].
+
+        Args:
+          number: one of `model_rounds`.
+
+        Raises:
+          InputError: the run has kept none of this round.
+        """
+        return read_models(self.directory, number)
+
+    @property
     def names(self) -> list[str]:
         """The names of the clients, in the order of their ids; none if they have no names."""
         names = self.summary.get("clients", [])
@@ -171,25 +190,29 @@ class FinishedRun:
         return self.names.index(client) if is_name else int(client)
 
     def scores(
-        self, client: int | str, x: np.ndarray, *, which: Which = "last", seed: int | None = None
+        self,
+        client: int | str,
+        x: np.ndarray,
+        *,
+        which: Models = "last",
+        seed: int | None = None,
     ) -> np.ndarray:
         """What the model of a client says of the inputs: logits [B, classes], or numbers [B, 1].
 
         Args:
           client: its id, from 0, or its name.
           x: inputs [B, ...] as the data set of the run has them, before any scaling.
-          which: the models of the last round, or those with the best validation scores.
+          which: the models of the last round, those with the best validation scores, or those of
+            a round of `model_rounds`.
           seed: of the run, if it has several; the first if not given.
 
         Raises:
           InputError: there is no such client or seed, the inputs do not fit, or the run has kept no
             models.
         """
-        models = {"last": lambda: self.models, "best": lambda: self.best_models}
-        check(which in models, f"which is {which!r}: expected one of last, best")
         place = self._place(self.client_id(client), seed)
         x = check_inputs(x, self._inputs)
-        model = jax.tree.map(lambda leaf: leaf[place], models[which]())
+        model = jax.tree.map(lambda leaf: leaf[place], self._models(which))
         if self._algorithm.recall is not None:
             model = self._algorithm.recall(model, self._examples(place))
         return np.asarray(self._apply(model, x))
@@ -199,9 +222,10 @@ class FinishedRun:
         client: int | str,
         x: np.ndarray,
         *,
-        which: Which = "last",
+        which: Models = "last",
         seed: int | None = None,
         proba: bool = False,
+        calibrate: bool = False,
     ) -> np.ndarray:
         """The labels that the model of a client predicts [B], or the numbers if these are targets.
 
@@ -213,20 +237,56 @@ class FinishedRun:
           which: the models of the last round, or the best.
           seed: of the run.
           proba: return the probability of each label instead [B, classes]: the softmax of `scores`.
+          calibrate: divide the scores by `temperature` before.
 
         Raises:
-          InputError: as `scores`, or probabilities of numbers are asked for.
+          InputError: as `scores` or `temperature`, or probabilities of numbers are asked for, or
+            calibration without probabilities.
         """
+        check(
+            proba or not calibrate,
+            "calibration changes probabilities and no label: ask for them too (proba, --proba)",
+        )
         check(
             not proba or self._inputs["classes"] > 0,
             f"the targets of {self.directory} are numbers, which have no probabilities: leave out "
             "proba (--proba)",
         )
         scores = self.scores(client, x, which=which, seed=seed)
+        if calibrate:
+            scores = scores / self.temperature(client, which=which, seed=seed)
         if proba:
-            exponentials = np.exp(scores - scores.max(axis=-1, keepdims=True))
-            return exponentials / exponentials.sum(axis=-1, keepdims=True)
+            return probabilities(scores)
         return scores.argmax(axis=-1) if self._inputs["classes"] else scores[:, 0]
+
+    def temperature(
+        self, client: int | str, *, which: Models = "last", seed: int | None = None
+    ) -> float:
+        """The temperature that calibrates the model of a client on its validation examples.
+
+        It is 1 where these do not allow it, of which a warning says why, see
+        `calibration.fit_temperature`. The data set of the run must be at hand.
+
+        Args:
+          client: its id, from 0, or its name.
+          which: the models of the last round, or the best.
+          seed: of the run, if it has several; the first if not given.
+
+        Raises:
+          InputError: as `scores`; the targets are numbers; the data set is not there or has changed
+            since the run; or what validated was the test set.
+        """
+        number = self.client_id(client)
+        key = which, self._place(number, seed)
+        if key not in self._temperatures:
+            check_calibration(self.config, self._inputs, self.directory)
+            x, labels, _ = examples_of(self._federation, "val", key[1])
+            self._temperatures[key] = temperature_of(
+                labels,
+                lambda: self.scores(number, x, which=which, seed=seed),
+                f"client {self.names[number] if self.names else number}",
+            )
+        return self._temperatures[key]
 
     def test(self, client: int | str, *, seed: int | None = None) -> Dataset:
         """The examples on which a client was tested, from the data set of the run.
@@ -249,16 +309,7 @@ class FinishedRun:
           ((8, 8, 1), True, True)
         """
         place = self._place(self.client_id(client), seed)
-        self._check_data()
-        test = self._data.federation.test
-        if isinstance(test, Pool):
-            shared = place[:-1]
-            x, y, weight = test.x[shared], test.y[shared], test.mask[place]
-            if test.groups is not None:
-                weight = weight[test.groups[shared]]
-        else:
-            x, y, weight = (leaf[place] for leaf in test)
-        return _with_weight(x, y, weight)
+        return examples_of(self._federation, "test", place)
 
     def train(self, client: int | str, *, seed: int | None = None) -> Dataset:
         """The examples on which a client was trained, from the data set of the run.
@@ -282,22 +333,7 @@ class FinishedRun:
           ((8, 8, 1), True, True)
         """
         place = self._place(self.client_id(client), seed)
-        self._check_data()
-        return _with_weight(*self._examples(place))
-
-    def _check_data(self) -> None:
-        """Raises an `InputError` if the examples of the clients are not known."""
-        digests = read_digests(self.directory / INPUTS)["data"]
-        check(
-            self._data.digest in digests,
-            f"the data set {self.config.dataset} is not what it was in the run of "
-            f"{self.directory}: the examples of its clients are not known",
-        )
-        check(
-            self._data.stored is None,
-            f"the clients of {self.directory} are on disk: read {self.config.store} with "
-            "jaxfl.simulation.on_disk.open_federation",
-        )
+        return examples_of(self._federation, "train", place)
 
     def _place(self, client: int, seed: int | None) -> tuple[int, ...]:
         """Where a client stands in the arrays of the run, behind an axis of seeds if there is one.
@@ -312,6 +348,14 @@ class FinishedRun:
             f"seed is {number}: expected one of {', '.join(map(str, seeds.numbers))}",
         )
         return (number - seeds.first, client) if seeds.count > 1 else (client,)
+
+    def _models(self, which: Models) -> Params:
+        """Those that `which` names."""
+        if isinstance(which, int):
+            return self.models_after(which)
+        models = {"last": lambda: self.models, "best": lambda: self.best_models}
+        check(which in models, f"which is {which!r}: expected last, best, or the number of a round")
+        return models[which]()
 
     @property
     def schema(self) -> Schema:
@@ -361,6 +405,21 @@ class FinishedRun:
         return self._data.federation.train
 
     @cached_property
+    def _temperatures(self) -> dict[tuple[Models, tuple[int, ...]], float]:
+        """Those that were asked for."""
+        return {}
+
+    @property
+    def _federation(self) -> Federation:
+        """The clients' data of the run.
+
+        Raises:
+          InputError: see `check_data`.
+        """
+        check_data(self._data, self.directory, self.config)
+        return self._data.federation
+
+    @cached_property
     def _data(self) -> Data:
         return gather(resolve(self.config))
 
@@ -378,21 +437,3 @@ def client_named(run: FinishedRun, word: str) -> int:
     number = re.compile(r"-?\d{1,18}", re.ASCII)
     is_id = number.fullmatch(word) and not any(map(number.fullmatch, run.names))
     return run.client_id(int(word) if is_id else word)
-
-
-def _with_weight(x: Any, y: Any, weight: Array | np.ndarray) -> Dataset:
-    """The examples of positive weight, on the host."""
-    counts = np.asarray(weight) > 0
-    arrays = (np.asarray(array)[counts] for array in (x, y, weight))
-    return Dataset(*cast(Any, arrays))
-
-
-def _flat(line: Mapping[str, Any], above: str = "") -> dict[str, float | int]:
-    """The numbers of a line by name; those of each seed and lists of clients are left out."""
-    numbers: dict[str, float | int] = {}
-    for name, value in line.items():
-        if isinstance(value, dict):
-            numbers |= _flat(value, f"{above}{name}_")
-        elif value is None or isinstance(value, int | float):
-            numbers[f"{above}{name}"] = np.nan if value is None else value
-    return numbers

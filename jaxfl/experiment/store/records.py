@@ -19,6 +19,7 @@ from jaxfl.experiment.store.parse import parse
 from jaxfl.simulation.statistics import (
     RoundStatistics,
     SeedStatistics,
+    Stopped,
     TimedStatistics,
     each_seed,
 )
@@ -90,6 +91,7 @@ class LineOfRun(Line):
     """A line, and what its scores are."""
 
     measure: str
+    stopped: NotRequired[Stopped]  # of the last line of such a run
 
 
 class RunName(TypedDict):
@@ -108,6 +110,7 @@ class Summary(RunName, TimedStatistics, Traffic):
     unseen: NotRequired[SeedStatistics]
     scores: NotRequired[dict[str, FurtherSummary]]  # by each further metric
     rounds: NotRequired[int]
+    stopped: NotRequired[Stopped]
     seconds: float
     compile_seconds: float
     graph: NotRequired[GraphMeasures]
@@ -130,6 +133,7 @@ class ComparisonEntry(ComparisonRun, TimedStatistics, Amounts):
     """An entry of `comparison.json`."""
 
     run: str  # its label in the table
+    stopped: NotRequired[Stopped]
     measure: str
     final: SeedStatistics
     selected_on_val: SeedStatistics

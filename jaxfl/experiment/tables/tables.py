@@ -36,6 +36,7 @@ SCORES = (
     "weighted",
 )
 UNSEEN = ", unseen"  # behind the name of a run, in the row of its clients that were never seen
+LAST_ROUND = "last round"
 # Titles of numbers of the mixing weights, and their names in a summary.
 GRAPH = {
     "collaborators": "collaborators",
@@ -58,6 +59,7 @@ def table_cells(runs: Runs) -> Cells:
     A run with clients that were never seen has a second row for them.
     """
     references = _references(runs)
+    stops = any("stopped" in run.summary for run in runs.values())
     options = [name for name in differing_options(runs) if name not in SAME_CLIENTS]
     names = []
     columns: dict[str, list[str]] = {}
@@ -79,7 +81,7 @@ def table_cells(runs: Runs) -> Cells:
                 name: scores[name].get(part) if name in scores else None for name in others_by
             }
             cells |= _score_cells(run.summary["measure"], stages, others, further)
-            cells |= _further_cells(run.summary, part)
+            cells |= _further_cells(run.summary, part, stops=stops)
             for title, cell in cells.items():
                 columns.setdefault(title, []).append(cell)
     content = {title: cells for title, cells in columns.items() if set(cells) != {"-"}}
@@ -190,9 +192,16 @@ def _gain_text(measure: str, stages: SeedStatistics, other: SeedStatistics) -> s
     return f"{number:+{metric.format}}{spread_text(seeds, metric.format)}"
 
 
-def _further_cells(summary: Summary, part: Part) -> dict[str, str]:
-    """The further cells of a row, by the title of the column: amounts, and other scores."""
+def _further_cells(summary: Summary, part: Part, *, stops: bool) -> dict[str, str]:
+    """The further cells of a row, by the title of the column: amounts, and other scores.
+
+    Args:
+      summary: of the run.
+      part: which clients the row is about.
+      stops: whether `--stop-after` has ended a run of the table.
+    """
     titles = (
+        LAST_ROUND,
         *TIMED,
         *("sent", "received", "gradients", "seconds", "best by validation", "weighted"),
         *GRAPH,
@@ -204,6 +213,7 @@ def _further_cells(summary: Summary, part: Part) -> dict[str, str]:
     graph = most_mixed(summary.get("graph", {}))
     numbers = {title: graph.get(name) for title, name in GRAPH.items()}
     return {
+        LAST_ROUND: str(summary.get("rounds", "-")) if stops else "-",
         **timed_cells(summary),
         "sent": amount(summary["up"]),
         "received": amount(summary["down"]),
@@ -282,6 +292,7 @@ def meaning_of_scores(runs: Runs) -> Meaning:
             (title, "likewise" if place else "of all clients' predictions together")
             for place, title in enumerate(pooled)
         ],
+        (LAST_ROUND, "where --stop-after has ended a run, else that of --rounds"),
         ("rounds to target", "until the mean score is that of --target"),
         ("time to target", "virtual time until then"),
         ("virtual time", "of all rounds"),
