@@ -29,6 +29,7 @@ from jaxfl.data.skews import (
 )
 from jaxfl.data.source import Source
 from jaxfl.data.sources import SOURCES, list_data_sets, load
+from jaxfl.data.weights import balance_classes
 
 __all__ = [
     "CONCEPTS",
@@ -37,6 +38,7 @@ __all__ = [
     "Ridge",
     "Source",
     "augment",
+    "balance_classes",
     "concept_of",
     "describe_groups",
     "describe_partition",

@@ -11,6 +11,7 @@ from jaxfl.core.errors import InputError, check
 from jaxfl.data.improbable import warn_improbable
 from jaxfl.data.source import Source
 from jaxfl.data.table.schema import from_json
+from jaxfl.data.weights import check_weights, weights_of_all
 
 # Bytes: JAX shares the memory of NumPy arrays that begin at a multiple of it.
 ALIGNMENT = 64
@@ -34,14 +35,16 @@ def from_npz(file: Path) -> Source:
     """A data set from a file; nothing is ever unpickled.
 
     The arrays are those of `from_arrays`: `x_train y_train`, and optionally `x_test y_test owners
-    vocabulary owner_names class_names feature_names`. `jaxfl prepare csv` adds `schema`.
+    vocabulary owner_names class_names feature_names weights weights_test`. `jaxfl prepare csv` adds
+    `schema`.
     Images of a set with known channel means (`CHANNELS`) are normalised by them.
 
     Raises:
       InputError: the file is damaged or hostile, or does not hold examples with targets.
     """
     names = ("owner_names", "class_names", "feature_names")
-    optional = ("x_test", "y_test", "owners", "vocabulary", *names, "schema")
+    weights = ("weights", "weights_test")
+    optional = ("x_test", "y_test", "owners", "vocabulary", *names, *weights, "schema")
     arrays: dict[str, Any] = read_npz(file, ("x_train", "y_train"), optional)
     schema = arrays.pop("schema", None)
     source = from_arrays(**arrays, name=str(file))
@@ -95,6 +98,8 @@ def from_arrays(
     owner_names: np.ndarray | Sequence[str] = (),
     class_names: np.ndarray | Sequence[str] = (),
     feature_names: np.ndarray | Sequence[str] = (),
+    weights: np.ndarray | None = None,
+    weights_test: np.ndarray | None = None,
     name: str = "the data",
 ) -> Source:
     """A data set from arrays in memory.
@@ -115,6 +120,10 @@ def from_arrays(
         `federate` is told otherwise.
       class_names: of the labels 0, 1, ...
       feature_names: of the columns of x [N, F], or of the channels of series [N, steps, F].
+      weights: [N] what each training example weighs, in losses and in validation and test scores;
+        numbers of at least 0, of which only the ratios matter. None: all weigh 1. They do not
+        change how many examples a client has, by which the server may weigh it.
+      weights_test: [N'] the same of the test examples.
       name: of the data in messages.
 
     Raises:
@@ -208,6 +217,8 @@ def from_arrays(
         class_names=_names("class_names", class_names, classes, name),
         feature_names=_names("feature_names", feature_names, features, name),
         split="stratified" if named and classes else "random",
+        weights=check_weights("weights", weights, len(x_train), name),
+        weights_test=check_weights("weights_test", weights_test, len(x_test), name),
     )
     warn_improbable(source)
     return source
@@ -280,6 +291,8 @@ def merge_test_set(source: Source) -> Source:
         y_train=np.concatenate([source.y_train, source.y_test]),
         x_test=source.x_test[:0],
         y_test=source.y_test[:0],
+        weights=weights_of_all(source),
+        weights_test=None,
     )
 
 

@@ -45,8 +45,11 @@ def describe_partition(source: Source, parts: Parts) -> dict[str, str]:
         examples = f"{count} and validate, {len(source.y_test):,} to test"
     else:
         examples = f"{count}, validate and test"
+    own = source.weights
+    weights = {} if own is None else {"weights of examples": f"{own.min():g} to {own.max():g}"}
     return {
         "examples": examples,
+        **weights,
         "each": f"{'x'.join(map(str, source.x_train.shape[1:]))} {source.x_train.dtype}",
         "targets": targets,
         "clients": f"{len(parts)}",

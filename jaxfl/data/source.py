@@ -29,6 +29,9 @@ class Source(NamedTuple):
     # how a client's examples are divided into training, validation and test, if nobody says
     split: Split = "random"
     schema: str = ""  # what the columns of a table became, as JSON: `table.schema.from_json`
+    # [N] float32, what each training example weighs in losses and scores; None: all weigh 1
+    weights: np.ndarray | None = None
+    weights_test: np.ndarray | None = None  # [N'] the same of the test examples
 
     @property
     def white(self) -> float:

@@ -70,7 +70,7 @@ def training_predictions(problem: Problem) -> Callable:
 
 
 def loss_of(problem: Problem, predict: Callable) -> Objective:
-    """The mean error of a batch's predictions, given the function that predicts.
+    """The mean error of a batch's predictions by the weights of its examples: sum w e / sum w.
 
     Args:
       problem: its error is averaged.
@@ -87,7 +87,7 @@ def loss_of(problem: Problem, predict: Callable) -> Objective:
 
     def loss(params: Params, batch: Dataset, anchor: PyTree, key: PRNGKey) -> tuple[Array, Array]:
         predictions, term = predict(params, batch.x, batch.mask, key)
-        mean = masked_mean(problem.error(predictions, batch.y), batch.mask)
+        mean = masked_mean(problem.error(predictions, batch.y), batch.weights)
         return mean if term is None else mean + term, mean
 
     return loss

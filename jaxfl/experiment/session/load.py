@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any, cast
+from typing import Any, NamedTuple
 
 import jax
 import numpy as np
@@ -56,6 +56,14 @@ def load(directory: Path | str) -> "FinishedRun":
     run = FinishedRun(path, load_config(path / "config.json"))
     _ = run.summary  # what is no summary is refused now
     return run
+
+
+class Examples(NamedTuple):
+    """Examples of a client, as NumPy arrays."""
+
+    x: np.ndarray  # [n, ...]
+    y: np.ndarray  # [n, ...]
+    mask: np.ndarray  # [n], the weight of each example in the score
 
 
 @dataclass(frozen=True)
@@ -226,7 +234,7 @@ class FinishedRun:
             return exponentials / exponentials.sum(axis=-1, keepdims=True)
         return scores.argmax(axis=-1) if self._inputs["classes"] else scores[:, 0]
 
-    def test(self, client: int | str, *, seed: int | None = None) -> Dataset:
+    def test(self, client: int | str, *, seed: int | None = None) -> Examples:
         """The examples on which a client was tested, from the data set of the run.
 
         Args:
@@ -265,10 +273,9 @@ class FinishedRun:
             if test.groups is not None:
                 weight = weight[test.groups[shared]]
         else:
-            x, y, weight = (leaf[place] for leaf in test)
+            x, y, weight = (leaf[place] for leaf in (test.x, test.y, test.weights))
         counts = np.asarray(weight) > 0
-        arrays = (np.asarray(array)[counts] for array in (x, y, weight))
-        return Dataset(*cast(Any, arrays))
+        return Examples(*(np.asarray(array)[counts] for array in (x, y, weight)))
 
     def _place(self, client: int, seed: int | None) -> tuple[int, ...]:
         """Where a client stands in the arrays of the run, behind an axis of seeds if there is one.

@@ -118,7 +118,11 @@ def outline(stored: StoredFederation) -> Federation:
         mask = _shape(shape, np.float32 if test.weighted else bool)
         test_data = Dataset(*_examples(test, shape), mask)
     parts = [
-        Dataset(*_examples(part, mask.shape), cast(Array, mask))
+        Dataset(
+            *_examples(part, mask.shape),
+            cast(Array, mask),
+            _shape(mask.shape, np.float32) if part.example_weights else None,
+        )
         for part, mask in zip((train, val), masks, strict=True)
     ]
     return Federation(parts[0], parts[1], test_data)
