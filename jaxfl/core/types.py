@@ -39,7 +39,7 @@ class Dataset(NamedTuple):
     weight: Array | None = None
 
     @property
-    def weights(self) -> Array:
+    def weights(self) -> Any:
         """What each row weighs in losses and scores [..., n], 0 for padding.
 
         The number of examples is that of the mask, whatever they weigh.
