@@ -138,12 +138,12 @@ def weights_of_rows(name: str, sheet: Sheet, missing: tuple[str, ...]) -> np.nda
       InputError: a cell holds something else than a number of at least 0.
     """
     values = numbers(name, sheet, missing)
-    wrong = np.flatnonzero(~(values >= 0))
-    check(
-        not wrong.size,
-        f"the weight {name} is {sheet.columns[name][wrong[0]] if wrong.size else ''!r:.40} in "
-        f"{sheet.place(wrong[0]) if wrong.size else ''}: expected a number of at least 0",
-    )
+    for row, value in enumerate(values):
+        check(
+            value >= 0,
+            f"the weight {name} is {sheet.columns[name][row]!r:.40} in {sheet.place(row)}: "
+            "expected a number of at least 0",
+        )
     return values
 
 

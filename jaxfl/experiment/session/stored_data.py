@@ -62,7 +62,8 @@ def _find(directory: Path, origin: dict[str, Any]) -> StoredFederation | None:
     if directory.is_dir() and not any(directory.iterdir()):
         return None
     content = _read_origin(directory)
-    names = [name for name in origin if content.get(name) != origin[name]]
+    # What only one of the two knows of, such as an attack on the labels, differs too.
+    names = [n for n in {**origin, **content} if n != FILES and content.get(n) != origin.get(n)]
     check(
         not names,
         f"--store {directory} holds the clients of another run ({', '.join(names)} differ): "
