@@ -197,9 +197,9 @@ def origin_of(setting: Setting, source: Source) -> dict[str, Any]:
     names = [field.name for field in dataclasses.fields(DataOptions) if field.name != "data_dir"]
     if setting.attack in FLIPPED:
         names += ["attack", "attack_ratio", "attack_seed", "malicious"]
-    options = {name: getattr(setting, name) for name in names} | {"seed": seed_of_data(setting)}
     if setting.class_weight is not None:
         names += ["class_weight"]
+    options = {name: getattr(setting, name) for name in names} | {"seed": seed_of_data(setting)}
     arrays = [source.x_train, source.y_train, source.x_test, source.y_test]
     arrays += [source.weights, source.weights_test]
     if options["split"] is None:
