@@ -108,10 +108,10 @@ def from_arrays(
       x_train: [N, *feature], uint8 (divided by 255 when used), real numbers, or integer ids if
         `vocabulary` is given.
       y_train: [N] integers from 0, whose largest determines the number of classes, or real numbers
-        to predict.
+        to predict, [N] or several of an example [N, k, ...].
       x_test: [N', *feature]. If None there is no test set, and clients are tested on parts of their
         own data.
-      y_test: [N'].
+      y_test: [N'], or [N', k, ...] as in training.
       owners: integers [N], the natural client of each training example: the clients of the
         partition `natural`.
       vocabulary: number of ids in x, where it holds ids: (words,), or one number for each column.
@@ -145,9 +145,11 @@ def from_arrays(
             x.ndim >= 2 and (x.size > 0 or (split == "test" and x.shape[0] == 0)),
             f"x_{split} of {name} has shape {x.shape}: expected [examples, *feature]",
         )
+        several = y.ndim > 1 and y.dtype.kind == "f" and 0 not in y.shape[1:]
         check(
-            y.shape == (len(x),),
-            f"y_{split} of {name} has shape {y.shape}: expected ({len(x)},), one target an example",
+            y.ndim > 0 and len(y) == len(x) and (y.ndim == 1 or several),
+            f"y_{split} of {name} has shape {y.shape} and type {y.dtype}: expected ({len(x)},), "
+            f"one target an example, or for several numbers an example real numbers ({len(x)}, k)",
         )
         check(
             x.dtype.kind in "uif", f"x_{split} of {name} has type {x.dtype}: expected real numbers"
@@ -168,6 +170,11 @@ def from_arrays(
         x_train.shape[1:] == x_test.shape[1:],
         f"examples of {name} have shape {x_train.shape[1:]} in train "
         f"and {x_test.shape[1:]} in test: expected the same",
+    )
+    check(
+        y_train.shape[1:] == y_test.shape[1:],
+        f"targets of {name} have shape {y_train.shape[1:]} in train and {y_test.shape[1:]} in "
+        "test: expected the same",
     )
     if owners is not None:
         owners = np.asarray(owners)

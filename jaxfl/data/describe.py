@@ -40,6 +40,8 @@ def describe_partition(source: Source, parts: Parts) -> dict[str, str]:
         if source.classes
         else f"numbers, {source.y_train.min():g} to {source.y_train.max():g}"
     )
+    if source.y_train.ndim > 1:
+        targets = f"{source.outputs} {targets}"
     count = f"{len(source.y_train):,} to train"
     if len(source.y_test):
         examples = f"{count} and validate, {len(source.y_test):,} to test"

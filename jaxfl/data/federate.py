@@ -362,13 +362,16 @@ def _test_views(
 def label_counts(source: Source, parts: Parts) -> np.ndarray:
     """Number of examples of each label at each client [C, classes].
 
-    Targets that are numbers count by the tenth of the training set that they fall into.
+    Targets that are numbers count by the tenth of the training set that they fall into; those of
+    several numbers by that of their mean.
     """
     labels = source.y_train
     classes = source.classes
     if not classes:
-        edges = np.unique(np.quantile(source.y_train, np.linspace(0, 1, 11)[1:-1]))
-        labels = np.digitize(source.y_train, edges)
+        y = source.y_train
+        means = y if y.ndim == 1 else y.reshape(len(y), -1).mean(axis=1)
+        edges = np.unique(np.quantile(means, np.linspace(0, 1, 11)[1:-1]))
+        labels = np.digitize(means, edges)
         classes = len(edges) + 1
     return np.stack([np.bincount(labels[rows], minlength=classes) for rows in parts])
 

@@ -211,6 +211,8 @@ class FinishedRun:
     ) -> np.ndarray:
         """The labels that the model of a client predicts [B], or the numbers if these are targets.
 
+        Several numbers of an example are [B, k, ...], as the data have them.
+
         Other arguments and errors are those of `scores`.
 
         Args:
@@ -232,7 +234,9 @@ class FinishedRun:
         if proba:
             exponentials = np.exp(scores - scores.max(axis=-1, keepdims=True))
             return exponentials / exponentials.sum(axis=-1, keepdims=True)
-        return scores.argmax(axis=-1) if self._inputs["classes"] else scores[:, 0]
+        if self._inputs["classes"]:
+            return scores.argmax(axis=-1)
+        return scores.reshape(len(scores), *self._inputs.get("target", []))
 
     def test(self, client: int | str, *, seed: int | None = None) -> Examples:
         """The examples on which a client was tested, from the data set of the run.
