@@ -68,6 +68,7 @@ TRIES = {
     "chunk": ["1", "2", "all"],
     "checkpoint-every": ["1"],
     "compute": ["float32", "bfloat16"],
+    "class_weight": [None, "balanced"],
     "optimizer": ["sgd", "adam", "adamw", "rmsprop", "adagrad"],
     "unseen": ["0", "0.3", "0.6"],
 }

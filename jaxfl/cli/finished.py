@@ -96,14 +96,18 @@ def predict(command: Predict, console: Console) -> None:
         f"y in {command.input} is not numbers of shape {predictions.shape}: give a target for each "
         "input, or leave it out",
     )
-    names = [new.name, "prediction"]
-    columns = [new.rows, new.words(predictions)]
+    numbers = {"prediction": predictions}
+    if predictions.ndim > 1:
+        flat = predictions.reshape(len(predictions), -1)
+        numbers = {f"prediction_{place}": column for place, column in enumerate(flat.T)}
+    names = [new.name, *numbers]
+    columns = [new.rows, *map(new.words, numbers.values())]
     if command.proba:
         chances = ask(new.x, proba=True, calibrate=command.calibrate)
         names += [f"p_{name}" for name in new.classes or range(chances.shape[1])]
         columns += [[f"{chance:.6g}" for chance in column] for column in chances.T.tolist()]
     if command.out is None:
-        is_list = new.name == EXAMPLE and not command.proba
+        is_list = new.name == EXAMPLE and not command.proba and len(numbers) == 1
         text = "\n".join(map(str, columns[1])) if is_list else csv_text(names, columns).rstrip()
         console.print(text, markup=False, highlight=False, soft_wrap=True)
     else:

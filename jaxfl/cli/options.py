@@ -239,6 +239,9 @@ class CsvOptions:
     """CSV: column that names the rows; models do not see it"""
     owner: str | None = None
     """CSV: column that names the site of a row; the name of its file if not given"""
+    weight: str | None = None
+    """csv: column of numbers of at least 0, what a row weighs in losses and scores; models do not
+    see it"""
     categories: tuple[str, ...] = ()
     """CSV: columns of numbers that are codes, each of which becomes a feature of its own"""
     leave_out: tuple[str, ...] = ()

@@ -122,6 +122,7 @@ def prepare_table(command: Prepare, folder: Path, console: Console) -> None:
         command.steps,
         command.stride,
         command.series,
+        command.weight,
     )
     prepared = prepare_csv(
         command.files,

@@ -40,13 +40,18 @@ def describe_partition(source: Source, parts: Parts) -> dict[str, str]:
         if source.classes
         else f"numbers, {source.y_train.min():g} to {source.y_train.max():g}"
     )
+    if source.y_train.ndim > 1:
+        targets = f"{source.outputs} {targets}"
     count = f"{len(source.y_train):,} to train"
     if len(source.y_test):
         examples = f"{count} and validate, {len(source.y_test):,} to test"
     else:
         examples = f"{count}, validate and test"
+    own = source.weights
+    weights = {} if own is None else {"weights of examples": f"{own.min():g} to {own.max():g}"}
     return {
         "examples": examples,
+        **weights,
         "each": f"{'x'.join(map(str, source.x_train.shape[1:]))} {source.x_train.dtype}",
         "targets": targets,
         "clients": f"{len(parts)}",

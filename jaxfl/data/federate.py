@@ -1,23 +1,22 @@
 """A federation: the clients' examples, divided into parts, stored once and read by row number."""
 
-import functools
 from collections.abc import Sequence
-from dataclasses import replace
 from typing import Literal
 
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Bool, Int
+from jaxtyping import Array
 
-from jaxfl.core.errors import check
+from jaxfl.core.errors import check, warn
 from jaxfl.core.options import checked
-from jaxfl.core.ragged import ragged
-from jaxfl.core.types import Dataset, Federation, Pool
+from jaxfl.core.types import Federation, Pool
 from jaxfl.data.concept import Concept, shift_training_set
 from jaxfl.data.improbable import Splits, warn_improbable
+from jaxfl.data.rows import by_rows
 from jaxfl.data.skews import Parts
 from jaxfl.data.source import Source, Split
+from jaxfl.data.weights import weigh_groups
 
 TestProtocol = Literal["reweighted", "own", "global"]
 Feedback = Literal["val", "test-leaking"]
@@ -63,9 +62,11 @@ def federate(
         `source.split` says if None, which is "stratified" for labels of owners with names.
 
     Returns:
-      Arrays with the client axis first. The examples of clients are `Ragged` arrays, which share
-      the examples of the data set and hold no padding. The test set of "reweighted" and "global" is
-      one `Pool`, or with a concept a copy for each client, of the examples that count for it.
+      Arrays with the client axis first. Weights of the examples (`Source.weights`) are those of
+      training and validation, and part of the mask of the test. The examples of clients are
+      `Ragged` arrays, which share the examples of the data set and hold no padding. The test set of
+      "reweighted" and "global" is one `Pool`, or with a concept a copy for each client, of the
+      examples that count for it.
 
     Raises:
       InputError: the partition is no list of row numbers, a client holds no example, the fractions
@@ -107,26 +108,32 @@ def federate(
     x, y, places = _examples_of_clients(training.x_train, training.y_train, parts)
     cuts = [int(len(rows) * val) for rows in parts]
     trains, vals, tests = cut(places, val, own)
+    weights: list[list[np.ndarray] | None] = [None] * 3
+    if source.weights is not None:
+        each = cut(parts, val, own)
+        weights = [[source.weights[rows] for rows in split] for split in each]
+    train_weights, val_weights, test_weights = weights
+    _warn_of_no_weight(train_weights)
     # Of test examples that clients do not share: x, y, the rows of each client, and their weights.
-    copies = (x, y, tests, [np.ones(len(rows)) for rows in tests])
+    copies = (x, y, tests, test_weights or [np.ones(len(rows)) for rows in tests])
     if test == "own":
-        held_out = _by_rows(x, y, tests)
+        held_out = by_rows(x, y, tests, test_weights)
     else:
         held_out = _pool(source, parts, test)
         if concept is not None or feedback != "val":
             copies = _copies(source, held_out, concept)
         if concept is not None:
-            held_out = _by_rows(*copies)
+            held_out = by_rows(*copies)
     if feedback == "val":
-        validation = _by_rows(x, y, vals)
+        validation = by_rows(x, y, vals, weights=val_weights)
     else:
         # The copy of the test set weighs as much as the validation set in its place.
         test_x, test_y, rows_of, weights_of = copies
         scaled = [
             row * (size / max(row.sum(), 1e-9)) for row, size in zip(weights_of, cuts, strict=True)
         ]
-        validation = _by_rows(test_x, test_y, rows_of, scaled)
-    return Federation(_by_rows(x, y, trains), validation, held_out)
+        validation = by_rows(test_x, test_y, rows_of, scaled)
+    return Federation(by_rows(x, y, trains, weights=train_weights), validation, held_out)
 
 
 def check_parts(parts: Parts | np.ndarray, examples: int) -> Parts:
@@ -249,6 +256,16 @@ def _warn_of_splits(source: Source, parts: Parts, val: float, own: float) -> Non
     warn_improbable(source, Splits(train, validation, test if own else []))
 
 
+def _warn_of_no_weight(weights: list[np.ndarray] | None) -> None:
+    """Warns of clients whose training examples all weigh 0 [C, n_i]."""
+    nothing = [i for i, row in enumerate(weights or []) if row.size and not row.any()]
+    if nothing:
+        warn(
+            f"all training examples of {len(nothing)} of {len(weights or [])} clients weigh 0 "
+            f"(client {', '.join(map(str, nothing[:3]))}), so that they learn nothing from them"
+        )
+
+
 def _examples_of_clients(
     x: Array | np.ndarray, y: np.ndarray, parts: Parts
 ) -> tuple[Array, Array, list[np.ndarray]]:
@@ -277,6 +294,8 @@ def _pool(source: Source, parts: Parts, test: TestProtocol) -> Pool:
     else:
         groups = np.zeros(len(source.y_test), np.int32)
         weights = np.ones((len(parts), 1))
+    if source.weights_test is not None:
+        groups, weights = weigh_groups(groups, weights, source.weights_test)
     return Pool(
         jax.device_put(source.x_test),
         jnp.asarray(source.y_test),
@@ -340,40 +359,19 @@ def _test_views(
     return x, y, places
 
 
-def _by_rows(
-    x: Array,
-    y: Array,
-    parts: Sequence[np.ndarray],
-    weights: Sequence[np.ndarray] | None = None,
-) -> Dataset:
-    """The rows of (x, y) that each client holds [C, n, ...]; the mask holds weights if given."""
-    examples = ragged(x, parts)
-    if weights is None:
-        # Made on the device, so that the host holds no copy of what may be a large array.
-        mask = _mask(examples.size, examples.length)
-    else:
-        mask = np.zeros(examples.shape[:2], np.float32)
-        for row, values in zip(mask, weights, strict=True):
-            row[: len(values)] = values
-    return Dataset(examples, replace(examples, values=y), jnp.asarray(mask))
-
-
-@functools.partial(jax.jit, static_argnums=1)
-def _mask(sizes: Int[Array, "c"], length: int) -> Bool[Array, "c n"]:
-    """Which of `length` rows hold an example of each client."""
-    return jnp.arange(length)[None] < sizes[:, None]
-
-
 def label_counts(source: Source, parts: Parts) -> np.ndarray:
     """Number of examples of each label at each client [C, classes].
 
-    Targets that are numbers count by the tenth of the training set that they fall into.
+    Targets that are numbers count by the tenth of the training set that they fall into; those of
+    several numbers by that of their mean.
     """
     labels = source.y_train
     classes = source.classes
     if not classes:
-        edges = np.unique(np.quantile(source.y_train, np.linspace(0, 1, 11)[1:-1]))
-        labels = np.digitize(source.y_train, edges)
+        y = source.y_train
+        means = y if y.ndim == 1 else y.reshape(len(y), -1).mean(axis=1)
+        edges = np.unique(np.quantile(means, np.linspace(0, 1, 11)[1:-1]))
+        labels = np.digitize(means, edges)
         classes = len(edges) + 1
     return np.stack([np.bincount(labels[rows], minlength=classes) for rows in parts])
 

@@ -56,7 +56,7 @@ def score_clients(
             return sums[0] + total, sums[1] + jnp.sum(weights, dtype=jnp.float32)
 
         zero = jnp.zeros(())
-        batches = _Batches(data.mask, groups, feature_axes, batch_size)
+        batches = _Batches(data.weights, groups, feature_axes, batch_size)
         total, weight = batches.scan(add, (zero, zero))
         return jnp.where(weight > 0, total / jnp.where(weight > 0, weight, 1.0), jnp.nan)
 
@@ -195,7 +195,7 @@ def metrics_of_clients(
         }
 
     def predict(params: Params, data: Dataset, groups: Array | None = None) -> Predictions:
-        batches = _Batches(data.mask, groups, feature_axes, batch_size)
+        batches = _Batches(data.weights, groups, feature_axes, batch_size)
 
         def batch(rows: Array, weights: Array) -> Predictions:
             rows_of = partial(_zero_without_weight, weights)

@@ -221,22 +221,19 @@ def ece(predictions: Logits, y: Labels, weight: Weight) -> Number:
 
 
 def mean_squared_error(
-    predictions: Float[Array, "n k"], y: Shaped[Array, "n *k"], weight: Weight
+    predictions: Float[Array, "n *k"], y: Shaped[Array, "n *target"], weight: Weight
 ) -> Number:
-    """The mean over examples of the squared distance of the prediction from the target.
-
-    Differs: of k numbers an example the squared errors are summed, as in training; scikit-learn
-    takes their mean.
+    """The mean squared error, over examples and over the k numbers of an example, as in training.
 
     Example:
       >>> mean_squared_error(jnp.array([[1.0], [2.0]]), jnp.array([1.0, 4.0]), jnp.ones(2)).item()
       2.0
     """
     predictions, y = _numbers(predictions, y)
-    return _mean(jnp.square(predictions - y).sum(axis=-1), weight)
+    return _mean(jnp.square(predictions - y).mean(axis=-1), weight)
 
 
-def mae(predictions: Float[Array, "n k"], y: Shaped[Array, "n *k"], weight: Weight) -> Number:
+def mae(predictions: Float[Array, "n *k"], y: Shaped[Array, "n *target"], weight: Weight) -> Number:
     """The mean absolute error, over examples and over the k numbers of an example.
 
     Example:
@@ -247,7 +244,7 @@ def mae(predictions: Float[Array, "n k"], y: Shaped[Array, "n *k"], weight: Weig
     return _mean(jnp.abs(predictions - y).mean(axis=-1), weight)
 
 
-def r2(predictions: Float[Array, "n k"], y: Shaped[Array, "n *k"], weight: Weight) -> Number:
+def r2(predictions: Float[Array, "n *k"], y: Shaped[Array, "n *target"], weight: Weight) -> Number:
     """The share of the targets' variance that is predicted, mean over the k numbers of an example.
 
     It is 1 at best, 0 for the mean of the targets, and negative for what is worse than the mean.

@@ -94,11 +94,11 @@ def classification(
 def regression(model: nn.Module, example: Array | np.ndarray, **training: Unpack[Training]) -> Task:
     """Regression by squared error; the score is the squared error times -1.
 
-    A mean score of s is an RMSE of sqrt(-s).
+    A mean score of s is an RMSE of sqrt(-s). Of several numbers an example it is their mean.
 
     Args:
       model: a flax module that maps x [B, *feature] to numbers [B, k]; targets are [B, k], or [B]
-        if k is 1.
+        if k is 1, or have more axes and k numbers an example.
       example: one input [*feature].
       training: keyword arguments of `supervised`.
 

@@ -45,6 +45,7 @@ class Choices:
     steps: int | None = None  # of a window of rows; None where each row is an example
     stride: int | None = None  # from one window to the next; as many as `steps` if None
     series: str | None = None  # names the recording of a row, beside the site
+    weight: str | None = None  # holds what a row weighs in losses and scores
 
     @property
     def absent(self) -> tuple[str, ...]:
@@ -78,6 +79,7 @@ def fit(sheets: Sequence[Sheet], choices: Choices) -> Fit:
         "--id": [choices.id] if choices.id is not None else [],
         "--owner": [choices.owner] if choices.owner is not None else [],
         "--series": [choices.series] if choices.series is not None else [],
+        "--weight": [choices.weight] if choices.weight is not None else [],
         "--leave-out": choices.leave_out,
         "--categories": choices.categories,
     }
@@ -95,8 +97,10 @@ def fit(sheets: Sequence[Sheet], choices: Choices) -> Fit:
     for name in _column_names(sheets):
         if name == choices.target:
             continue
-        if name in (choices.id, choices.owner, choices.series, *choices.leave_out):
+        others = (choices.owner, choices.series, choices.weight, *choices.leave_out)
+        if name in (choices.id, *others):
             roles = {
+                choices.weight: "weighs the rows in losses and scores",
                 choices.series: "names the recording",
                 choices.id: "names the rows",
                 choices.owner: "names the site",

@@ -192,6 +192,13 @@ class TrainingOptions:
     """largest L2 norm of an example's gradient in local training"""
     example_noise: Annotated[float, NOT_NEGATIVE, Needs(example_clip=GIVEN, why="its unit")] = 0.0
     """noise on the gradient of a batch, in units of --example-clip: privacy for single examples"""
+    class_weight: Annotated[
+        Literal["balanced"] | None,
+        Excludes("example_clip", "weights would change what the clip bounds; choose one"),
+        Heading("{} class weights", "training"),
+    ] = None
+    """balanced: in a client's local training each of its labels weighs the same, whatever the
+    numbers of its examples; scores stay as they are"""
     compute: Literal["float32", "bfloat16"] = "float32"
     """arithmetic of the models; bfloat16 is for accelerators, parameters stay float32"""
 

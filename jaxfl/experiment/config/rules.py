@@ -139,8 +139,19 @@ def check_model(training: TrainingOptions, source: Source) -> None:
     What models and algorithms ask beyond, they check themselves.
 
     Raises:
-      InputError: a model or an augmentation of other inputs.
+      InputError: a model or an augmentation of other inputs, class weights of numbers, or weights
+        of examples that are clipped one by one.
     """
+    check(
+        training.class_weight is None or source.classes > 0,
+        f"--class-weight {training.class_weight} balances labels, and the targets of the data are "
+        "numbers: leave it out",
+    )
+    check(
+        training.example_clip is None or source.weights is None,
+        "--example-clip bounds what each example does, and the examples of these data have "
+        "weights, which would change that: leave it out, or make the data without weights",
+    )
     shape = source.x_train.shape[1:]
     check(
         training.augment == "none" or len(shape) == 3,

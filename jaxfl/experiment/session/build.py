@@ -257,7 +257,7 @@ def make_model(name: str, source: Source) -> nn.Module:
     """The model by name, for the targets of the data and the names that it embeds."""
     names: dict[str, Any] = {"vocabulary": source.vocabulary} if source.vocabulary else {}
     make: Callable[..., nn.Module] = MODELS[name]
-    return make(source.classes or 1, **names)
+    return make(source.outputs, **names)
 
 
 def make_timing(setting: Setting, seen: np.ndarray) -> Timing | None:

@@ -18,6 +18,7 @@ from jaxfl.data import (
     CONCEPTS,
     PARTITIONS,
     Source,
+    balance_classes,
     concept_of,
     describe_groups,
     describe_partition,
@@ -81,7 +82,7 @@ def gather(resolved: Resolved) -> Data:
         federation = make_federation(source, parts, setting)
         if setting.attack in FLIPPED:
             federation = flip_labels(federation, malicious(setting), source.classes)
-        return federation
+        return federation if setting.class_weight is None else balance_classes(federation)
 
     if setting.store is not None:
         stored = open_stored(Path(setting.store), origin_of(setting, source), make)
@@ -198,8 +199,11 @@ def origin_of(setting: Setting, source: Source) -> dict[str, Any]:
     names = [field.name for field in dataclasses.fields(DataOptions) if field.name != "data_dir"]
     if setting.attack in FLIPPED:
         names += ["attack", "attack_ratio", "attack_seed", "malicious"]
+    if setting.class_weight is not None:
+        names += ["class_weight"]
     options = {name: getattr(setting, name) for name in names} | {"seed": seed_of_data(setting)}
     arrays = [source.x_train, source.y_train, source.x_test, source.y_test]
+    arrays += [source.weights, source.weights_test]
     if options["split"] is None:
         del options["split"]  # an earlier version knew no other
     return {name: list(v) if isinstance(v, tuple) else v for name, v in options.items()} | {

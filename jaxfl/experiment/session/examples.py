@@ -1,7 +1,7 @@
 """The examples of a client of a finished run, from the data set of the run."""
 
 from pathlib import Path
-from typing import Any, Literal, cast
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 
@@ -12,6 +12,15 @@ from jaxfl.experiment.config import Config
 from jaxfl.experiment.session.clients import Data
 from jaxfl.experiment.store.files import INPUTS
 from jaxfl.experiment.store.records import read_digests
+
+
+class Examples(NamedTuple):
+    """Examples of a client, as NumPy arrays."""
+
+    x: np.ndarray  # [n, ...]
+    y: np.ndarray  # [n, ...]
+    mask: np.ndarray  # [n], the weight of each example
+
 
 # Of a client among all: its id, behind the place of its seed if there are several.
 Place = tuple[int, ...]
@@ -44,7 +53,7 @@ def check_data(data: Data, directory: Path, config: Config) -> None:
 @checked
 def examples_of(
     federation: Federation, part: Literal["train", "val", "test"], place: Place
-) -> Dataset:
+) -> Examples:
     """The examples that train, validate or test a client.
 
     Returns:
@@ -52,7 +61,7 @@ def examples_of(
     """
     data: Dataset | Pool = getattr(federation, part)
     if not isinstance(data, Pool):
-        return _those_that_count(*(leaf[place] for leaf in data))
+        return _those_that_count(data.x[place], data.y[place], data.weights[place])
     shared = place[:-1]
     x, y, weight = data.x[shared], data.y[shared], data.mask[place]
     if data.groups is not None:
@@ -60,7 +69,7 @@ def examples_of(
     return _those_that_count(x, y, weight)
 
 
-def _those_that_count(x: Any, y: Any, weight: Any) -> Dataset:
+def _those_that_count(x: Any, y: Any, weight: Any) -> Examples:
     """NumPy arrays of the examples whose weight is above 0."""
     counts = np.asarray(weight) > 0
-    return Dataset(*cast(Any, (np.asarray(array)[counts] for array in (x, y, weight))))
+    return Examples(*(np.asarray(array)[counts] for array in (x, y, weight)))

@@ -22,7 +22,7 @@ from jaxfl.experiment.session.calibration import (
     temperature_of,
 )
 from jaxfl.experiment.session.clients import Data, gather
-from jaxfl.experiment.session.examples import check_data, examples_of
+from jaxfl.experiment.session.examples import Examples, check_data, examples_of
 from jaxfl.experiment.session.model_inputs import check_inputs, source_of
 from jaxfl.experiment.session.models import Models, read_models, snapshots
 from jaxfl.experiment.session.seeds import Seeds
@@ -229,6 +229,8 @@ class FinishedRun:
     ) -> np.ndarray:
         """The labels that the model of a client predicts [B], or the numbers if these are targets.
 
+        Several numbers of an example are [B, k, ...], as the data have them.
+
         Other arguments and errors are those of `scores`.
 
         Args:
@@ -257,7 +259,9 @@ class FinishedRun:
             scores = scores / self.temperature(client, which=which, seed=seed)
         if proba:
             return probabilities(scores)
-        return scores.argmax(axis=-1) if self._inputs["classes"] else scores[:, 0]
+        if self._inputs["classes"]:
+            return scores.argmax(axis=-1)
+        return scores.reshape(len(scores), *self._inputs.get("target", []))
 
     def temperature(
         self, client: int | str, *, which: Models = "last", seed: int | None = None
@@ -288,7 +292,7 @@ class FinishedRun:
             )
         return self._temperatures[key]
 
-    def test(self, client: int | str, *, seed: int | None = None) -> Dataset:
+    def test(self, client: int | str, *, seed: int | None = None) -> Examples:
         """The examples on which a client was tested, from the data set of the run.
 
         Args:
@@ -311,7 +315,7 @@ class FinishedRun:
         place = self._place(self.client_id(client), seed)
         return examples_of(self._federation, "test", place)
 
-    def train(self, client: int | str, *, seed: int | None = None) -> Dataset:
+    def train(self, client: int | str, *, seed: int | None = None) -> Examples:
         """The examples on which a client was trained, from the data set of the run.
 
         Arguments and errors are those of `test`.

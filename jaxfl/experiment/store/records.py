@@ -37,6 +37,7 @@ class Inputs(TypedDict):
     scale: float | list[float]  # models see (x - shift) / scale
     shift: float | list[float]
     vocabulary: list[int]  # number of ids in x, if these are ids
+    target: NotRequired[list[int]]  # shape of the numbers of an example, if they are several
     class_names: NotRequired[list[str]]
     # of data of `jaxfl prepare csv`: what a CSV file becomes, see `data.table.schema`
     schema: NotRequired[str]
