@@ -25,6 +25,7 @@ from jaxfl.algorithms import ALGORITHMS
 from jaxfl.cli import main as program
 from jaxfl.core.options import options_of
 from jaxfl.experiment.session import run as session
+from jaxfl.kernels.similarity import MEASURES, Measure
 from jaxfl.models import MODELS
 from jaxfl.uplink import ATTACKS
 
@@ -135,6 +136,8 @@ def draw_value(chance: random.Random, hint: object) -> str:
     listed = getattr(hint, "__args__", ())
     if listed and all(isinstance(name, str) for name in listed):  # Literal
         return chance.choice(listed)
+    if hint == Measure:
+        return chance.choice([*MEASURES])
     return chance.choice([*NUMBERS, "null", *words[:3]])
 
 

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Annotated, Literal
 
-from jaxfl.core.options import NOT_NEGATIVE, POSITIVE, Range
+from jaxfl.core.options import NOT_NEGATIVE, POSITIVE, Names, Range
 from jaxfl.data import CONCEPTS, PARTITIONS
 from jaxfl.data.augment import AUGMENTATIONS
 from jaxfl.experiment.config.notes import (
@@ -21,7 +21,6 @@ from jaxfl.experiment.config.notes import (
     Effect,
     Excludes,
     Heading,
-    Names,
     Needs,
 )
 from jaxfl.models import MODELS
