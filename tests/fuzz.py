@@ -81,6 +81,7 @@ GROUPS = [
     {"clip": ["0.1", "10"], "noise": ["0", "1"]},
     {"example-clip": ["1"], "example-noise": ["0", "1"]},
     {"test": ["own"], "own": ["0", "0.3", "0.7"]},
+    {"test": ["own"], "folds": ["2", "3"]},
     {"test": ["global", "reweighted"]},
     {"concept": ["rotation", "swapped_labels"], "concept-groups": ["2", "4"]},
     {"concept": ["feature_noise"], "feature-noise": ["0", "0.5"]},

@@ -20,7 +20,7 @@ from jaxfl.experiment.session.build import make_task
 from jaxfl.experiment.session.clients import Data, gather
 from jaxfl.experiment.session.model_inputs import check_inputs, source_of
 from jaxfl.experiment.session.models import Which, read_models
-from jaxfl.experiment.session.seeds import Seeds
+from jaxfl.experiment.session.seeds import seeds_of
 from jaxfl.experiment.store.files import INPUTS, read_arrays
 from jaxfl.experiment.store.records import (
     Inputs,
@@ -169,7 +169,13 @@ class FinishedRun:
         return self.names.index(client) if is_name else int(client)
 
     def scores(
-        self, client: int | str, x: np.ndarray, *, which: Which = "last", seed: int | None = None
+        self,
+        client: int | str,
+        x: np.ndarray,
+        *,
+        which: Which = "last",
+        seed: int | None = None,
+        fold: int | None = None,
     ) -> np.ndarray:
         """What the model of a client says of the inputs: logits [B, classes], or numbers [B, 1].
 
@@ -178,14 +184,16 @@ class FinishedRun:
           x: inputs [B, ...] as the data set of the run has them, before any scaling.
           which: the models of the last round, or those with the best validation scores.
           seed: of the run, if it has several; the first if not given.
+          fold: whose model has not seen the k-th part of the client's examples, from 0; the first
+            if not given.
 
         Raises:
-          InputError: there is no such client or seed, the inputs do not fit, or the run has kept no
-            models.
+          InputError: there is no such client, seed or fold, the inputs do not fit, or the run has
+            kept no models.
         """
         models = {"last": lambda: self.models, "best": lambda: self.best_models}
         check(which in models, f"which is {which!r}: expected one of last, best")
-        place = self._place(self.client_id(client), seed)
+        place = self._place(self.client_id(client), seed, fold)
         x = check_inputs(x, self._inputs)
         model = jax.tree.map(lambda leaf: leaf[place], models[which]())
         if self._algorithm.recall is not None:
@@ -199,6 +207,7 @@ class FinishedRun:
         *,
         which: Which = "last",
         seed: int | None = None,
+        fold: int | None = None,
         proba: bool = False,
     ) -> np.ndarray:
         """The labels that the model of a client predicts [B], or the numbers if these are targets.
@@ -210,6 +219,7 @@ class FinishedRun:
           x: inputs [B, ...].
           which: the models of the last round, or the best.
           seed: of the run.
+          fold: of the run.
           proba: return the probability of each label instead [B, classes]: the softmax of `scores`.
 
         Raises:
@@ -220,25 +230,28 @@ class FinishedRun:
             f"the targets of {self.directory} are numbers, which have no probabilities: leave out "
             "proba (--proba)",
         )
-        scores = self.scores(client, x, which=which, seed=seed)
+        scores = self.scores(client, x, which=which, seed=seed, fold=fold)
         if proba:
             exponentials = np.exp(scores - scores.max(axis=-1, keepdims=True))
             return exponentials / exponentials.sum(axis=-1, keepdims=True)
         return scores.argmax(axis=-1) if self._inputs["classes"] else scores[:, 0]
 
-    def test(self, client: int | str, *, seed: int | None = None) -> Dataset:
+    def test(
+        self, client: int | str, *, seed: int | None = None, fold: int | None = None
+    ) -> Dataset:
         """The examples on which a client was tested, from the data set of the run.
 
         Args:
           client: its id, from 0, or its name.
           seed: of the run, if it has several; the first if not given.
+          fold: of the run, if it has several; the first if not given.
 
         Returns:
           NumPy arrays x [n, ...], y [n] and mask [n], the weight of each example in the score.
 
         Raises:
-          InputError: there is no such client or seed, or the data set is not there or has changed
-            since the run.
+          InputError: there is no such client, seed or fold, or the data set is not there or has
+            changed since the run.
 
         Example:
           >>> run = load("runs/digits")
@@ -246,7 +259,7 @@ class FinishedRun:
           >>> x.shape[1:], len(x) == len(y), bool((weight > 0).all())
           ((8, 8, 1), True, True)
         """
-        place = self._place(self.client_id(client), seed)
+        place = self._place(self.client_id(client), seed, fold)
         digests = read_digests(self.directory / INPUTS)["data"]
         check(
             self._data.digest in digests,
@@ -270,19 +283,26 @@ class FinishedRun:
         arrays = (np.asarray(array)[counts] for array in (x, y, weight))
         return Dataset(*cast(Any, arrays))
 
-    def _place(self, client: int, seed: int | None) -> tuple[int, ...]:
+    def _place(self, client: int, seed: int | None, fold: int | None) -> tuple[int, ...]:
         """Where a client stands in the arrays of the run, behind an axis of seeds if there is one.
 
         Raises:
-          InputError: there is no such seed.
+          InputError: there is no such seed or fold.
         """
-        seeds = Seeds(self.config.seed, self.config.seeds)
+        seeds = seeds_of(self.config)
         number = seeds.first if seed is None else seed
+        numbers = list(dict.fromkeys(seeds.numbers))
         check(
-            number in seeds.numbers,
-            f"seed is {number}: expected one of {', '.join(map(str, seeds.numbers))}",
+            number in numbers,
+            f"seed is {number}: expected one of {', '.join(map(str, numbers))}",
         )
-        return (number - seeds.first, client) if seeds.count > 1 else (client,)
+        folds = range(seeds.folds)
+        check(
+            fold is None or fold in folds,
+            f"fold is {fold}: expected one of {', '.join(map(str, folds))}",
+        )
+        place = numbers.index(number) * seeds.folds + (fold or 0)
+        return (place, client) if seeds.count > 1 else (client,)
 
     @property
     def schema(self) -> Schema:
