@@ -53,8 +53,14 @@ def describe(command: Describe, console: Console) -> None:
     )
     for name, text in describe_clients(options, source, parts).items():
         table.add_row(name, text)
+    if options.folds > 1:
+        text = f"{options.folds}, each example tests once; the counts are of fold 0"
+        table.add_row("folds", text)
     own = options.own if options.test == "own" else 0.0
-    rows = describe_each_client(source, parts, val=options.val, own=own, split=options.split)
+    fold = (0, options.folds) if options.folds > 1 else None
+    rows = describe_each_client(
+        source, parts, val=options.val, own=own, split=options.split, fold=fold
+    )
     if command.out:
         # Before the table, which does not stand above the line of an error.
         files.create(command.out.parent, (), overwrite=True)

@@ -82,7 +82,8 @@ def predict(command: Predict, console: Console) -> None:
         f"{command.out} exists: choose another --out, or add --overwrite",
     )
     client = client_named(run, command.client)
-    ask = functools.partial(run.predict, client, which=command.which, seed=command.seed)
+    whose = {"which": command.which, "seed": command.seed, "fold": command.fold}
+    ask = functools.partial(run.predict, client, **whose)
     if is_npz(command.input):
         new = examples_of_npz(command.input)
     else:

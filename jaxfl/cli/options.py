@@ -178,6 +178,9 @@ class Predict(CsvFileOptions, Plugins):
     round that --keep-models-every kept, by its number"""
     seed: int | None = None
     """of a run with several seeds; the first if not given"""
+    fold: int | None = None
+    """of a run with several folds, from 0: the model that has not seen this part of the client's
+    data; the first if not given"""
     out: Path | None = None
     """CSV file to write; the predictions are printed if not given"""
     overwrite: bool = False

@@ -9,6 +9,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 from finished_runs import run, unnamed
+from scipy import stats
 
 from jaxfl.cli import main
 from jaxfl.core.errors import InputError
@@ -121,7 +122,7 @@ def test_names_tell_runs_apart_by_hyper_parameters_then_options_then_directories
 def test_a_paired_t_test_of_three_differences_has_the_textbook_interval():
     # Differences 1, 2, 3: mean 2, standard error 1 / sqrt(3), and 4.3027 is the 97.5 % quantile of
     # Student's t distribution with 2 degrees of freedom.
-    found = paired(np.array([3.0, 5.0, 9.0]), np.array([2.0, 3.0, 6.0]), "seeds")
+    found = paired(np.array([3.0, 5.0, 9.0]), np.array([2.0, 3.0, 6.0]), "3 seeds")
     assert found.mean == 2
     assert found.high - found.mean == pytest.approx(4.30265 / 3**0.5, abs=1e-4)
     assert found.mean - found.low == pytest.approx(4.30265 / 3**0.5, abs=1e-4)
@@ -129,11 +130,32 @@ def test_a_paired_t_test_of_three_differences_has_the_textbook_interval():
     assert found.pairs == "3 seeds"
 
 
+def test_the_interval_of_folds_is_that_of_nadeau_and_bengio():
+    """Two seeds of five folds, of which .8 * .75 train and .2 test, written from the paper."""
+    rng = np.random.default_rng(0)
+    scores, others = rng.normal(size=(2, 10))
+    setting = {"seeds": 2, "folds": 5, "val": 0.25, "partition": "natural", "test": "own"}
+    found = difference(run("ditto", *scores, **setting), run("local", *others, **setting))
+    differences = 100 * (scores - others)
+    n, n_test, n_train = 10, 20, 60
+    variance = np.sum((differences - differences.mean()) ** 2) / (n - 1)
+    error = np.sqrt((1 / n + n_test / n_train) * variance)
+    low, high = stats.t(n - 1).interval(0.95)
+    np.testing.assert_allclose(found.mean, differences.mean())
+    np.testing.assert_allclose(found.low, differences.mean() + low * error)
+    np.testing.assert_allclose(found.high, differences.mean() + high * error)
+    np.testing.assert_allclose(found.p, 2 * stats.t(n - 1).cdf(-abs(differences.mean() / error)))
+    assert found.pairs == "5 folds of 2 seeds"
+    # Without the correction it is the ordinary paired test of SciPy.
+    plain = paired(scores, others, "10 seeds")
+    np.testing.assert_allclose(plain.p, stats.ttest_rel(scores, others).pvalue)
+
+
 def test_equal_differences_and_a_single_pair_have_no_p():
-    equal = paired(np.array([2.0, 3.0]), np.array([1.0, 2.0]), "seeds")
+    equal = paired(np.array([2.0, 3.0]), np.array([1.0, 2.0]), "2 seeds")
     assert (equal.mean, equal.low, equal.high) == (1, 1, 1)
     assert np.isnan(equal.p)
-    assert np.isnan(paired(np.ones(1), np.zeros(1), "clients").low)
+    assert np.isnan(paired(np.ones(1), np.zeros(1), "1 client").low)
 
 
 def test_pairs_are_seeds_and_with_one_seed_the_clients_that_both_runs_score():
@@ -283,6 +305,33 @@ def scored_by_two(name, loss, area, seed=0):
     one.summary["scores"] = {"auc": {"final": final, "selected_on_val": {"deployed": scores}}}
     one.summary["final"]["deployed"]["pooled"] = -2 * loss
     return one
+
+
+def test_records_of_folds_have_a_column_for_the_fold_and_differences_of_one_fold():
+    setting = {"seeds": 2, "folds": 2, "partition": "natural", "test": "own"}
+    runs = {
+        "local": run("local", 0.1, 0.2, 0.3, 0.4, **setting),
+        "ditto": run("ditto", 0.2, 0.4, 0.6, 0.8, **setting),
+    }
+    records = [one for one in score_records(runs, "local") if one["part"] == "final"]
+    found = [(one["seed"], one["fold"], one["difference"]) for one in records[4:]]
+    assert found == [(0, 0, 10.0), (0, 1, 20.0), (1, 0, 30.0), (1, 1, 40.0)]
+    (table,) = sections(runs)
+    assert "±: standard deviation over 2 folds of 2 seeds" in str(table)
+    assert "2 folds, 2 seeds" in str(table)
+
+
+def test_folds_of_other_seeds_are_pooled_and_runs_of_other_folds_stand_apart():
+    setting = {"partition": "natural", "test": "own"}
+    each = [run("local", 0.1, 0.2, 0.3, folds=3, seed=seed, **setting) for seed in (4, 2)]
+    pooled = pool_seeds(unnamed([*each, run("local", 0.5, seed=2, **setting)]))
+    first, second = pooled.values()
+    assert first.members == [(2, 0), (2, 1), (2, 2), (4, 0), (4, 1), (4, 2)]
+    assert second.members == [(2, 0)]
+    assert [group.setting for group in comparable_groups(pooled)] == [
+        "--folds 1 --seeds 1",
+        "--folds 3 --seeds 2",
+    ]
 
 
 def test_records_have_each_metric_and_a_difference_is_positive_where_a_run_is_better():

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Annotated, Literal
 
-from jaxfl.core.options import NOT_NEGATIVE, POSITIVE, Range
+from jaxfl.core.options import NOT_NEGATIVE, POSITIVE, Names, Range
 from jaxfl.data import CONCEPTS, PARTITIONS
 from jaxfl.data.augment import AUGMENTATIONS
 from jaxfl.experiment.config.notes import (
@@ -21,7 +21,6 @@ from jaxfl.experiment.config.notes import (
     Effect,
     Excludes,
     Heading,
-    Names,
     Needs,
 )
 from jaxfl.models import MODELS
@@ -139,6 +138,15 @@ class DataOptions:
     test: Literal["reweighted", "own", "global"] | None = None
     """test examples of a client: the whole test set weighted by the client's label frequencies, a
     part of its own data (the default for natural partitions), or the whole test set"""
+    folds: Annotated[
+        int,
+        Range(low=1, high=1000),
+        Needs(test=("own", None), why="as a fold tests a client on a part of its own data"),
+        Excludes("own", "a fold is the part that tests a client"),
+        Heading("{} folds", "seeds"),
+    ] = 1
+    """cross-validation: so many runs side by side for each seed, each of which tests every client
+    on another part of its data, so that each example is tested once; 1 is one split, by --own"""
     feedback: Literal["val", "test-leaking"] = "val"
     """what methods learn from beside the training data (pfedgat) and checkpoints are chosen by: the
     client's validation part, or, comparable to no other results, its test set"""
@@ -324,6 +332,7 @@ class RunOptions:
         PATH,
         NO_SCORE,
         Needs(seeds=1, why="as it runs one seed after the other"),
+        Needs(folds=1, why="as it runs one split"),
         Needs(keep_models=False, why="as models.npz would hold the models of all clients"),
     ] = None
     """directory of the clients' data, made from the data set if it is new: the data and the states

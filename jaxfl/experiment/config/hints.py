@@ -9,8 +9,8 @@ from dataclasses import fields
 from typing import Any, TypeVar
 
 from jaxfl.core.errors import InputError, check_name
-from jaxfl.core.options import accepts, expected, takes_fractions
-from jaxfl.experiment.config.notes import Mark, Names
+from jaxfl.core.options import Names, accepts, error_type, expected, takes_fractions
+from jaxfl.experiment.config.notes import Mark
 
 T = TypeVar("T")
 
@@ -70,12 +70,13 @@ def check_field(what: str, hint: Any, value: Any) -> None:
     Raises:
       InputError: another type, a number out of range, or an unknown name.
     """
-    if not accepts(hint, value):
-        raise InputError(f"{what} is {value!r:.80}: expected {expected(hint, value)}")
+    texts = [one for one in (value if isinstance(value, tuple) else (value,)) if type(one) is str]
     for note in getattr(hint, "__metadata__", ()):
-        if isinstance(note, Names) and value is not None:
-            for name in value if isinstance(value, tuple) else (value,):
+        if isinstance(note, Names):
+            for name in texts:
                 check_name(note.kind, name, note.known)
+    if not accepts(hint, value):
+        raise error_type(hint, value)(f"{what} is {value!r:.80}: expected {expected(hint, value)}")
 
 
 def read_field(what: str, hint: Any, value: Any) -> Any:

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from typing import Annotated, Any
 
 from jaxfl.algorithms import ALGORITHMS
+from jaxfl.core.options import Names
 from jaxfl.experiment.config import rules
 from jaxfl.experiment.config.effects import check_together
 from jaxfl.experiment.config.fields import (
@@ -15,7 +16,7 @@ from jaxfl.experiment.config.fields import (
     UploadOptions,
 )
 from jaxfl.experiment.config.hints import check_fields
-from jaxfl.experiment.config.notes import INPUT, NO_SCORE, PATH, RESUMABLE, Names
+from jaxfl.experiment.config.notes import INPUT, NO_SCORE, PATH, RESUMABLE
 
 
 @dataclass(frozen=True)  # the fields of the last class come first

@@ -16,7 +16,7 @@ from jaxfl.experiment.pictures.drawing import shorten
 from jaxfl.experiment.pictures.graphs import Graph, evenly_spaced
 from jaxfl.experiment.session.clients import assign, malicious, true_groups
 from jaxfl.experiment.session.load import FinishedRun
-from jaxfl.experiment.session.seeds import Seeds
+from jaxfl.experiment.session.seeds import seeds_of
 from jaxfl.experiment.store.graph_file import GraphFile, open_graph
 from jaxfl.experiment.store.records import Runs
 from jaxfl.experiment.tables.grouping import Group
@@ -30,7 +30,7 @@ CELLS = 200_000  # at most, of the labels of all clients
 COLUMNS = 1000  # at most, of the labels of all clients
 POINTS = 2000  # clients at most whose scores are drawn
 ROWS = 1000  # clients at most, in the table of clients
-SEED = "With several seeds, this is the first one."
+SEED = "Of several seeds or folds, this is the first one."
 
 
 class GroupClients(NamedTuple):
@@ -148,7 +148,7 @@ def _graphs(entries: Sequence[GroupClients]) -> list[document.Part]:
 
 
 def _has_seeds(entries: Sequence[GroupClients]) -> bool:
-    return any(run.config.seeds > 1 for one in entries for run in one.loaded.values())
+    return any(seeds_of(run.config).count > 1 for one in entries for run in one.loaded.values())
 
 
 def _graph(run: FinishedRun) -> GraphFile | None:
@@ -164,9 +164,7 @@ def _graph(run: FinishedRun) -> GraphFile | None:
 
 def _scores(run: FinishedRun) -> np.ndarray:
     """The stored test score of each client's deployed model, first seed, last round [C]."""
-    scores = (
-        Seeds(run.config.seed, run.config.seeds).one(run.clients).get("deployed_test", np.zeros(0))
-    )
+    scores = seeds_of(run.config).one(run.clients).get("deployed_test", np.zeros(0))
     check(
         scores.ndim == 2
         and len(scores) > 0

@@ -47,7 +47,7 @@ from jaxfl.experiment.session.availability import (
 )
 from jaxfl.experiment.session.clients import Data, malicious, true_groups, unseen
 from jaxfl.experiment.session.initial import begin_from
-from jaxfl.experiment.session.seeds import Seeds
+from jaxfl.experiment.session.seeds import Seeds, seeds_of
 from jaxfl.experiment.session.stopping import check_stopping
 from jaxfl.experiment.store.inputs import digest_inputs
 from jaxfl.experiment.store.records import Digests
@@ -92,8 +92,8 @@ class Built:
 
     @property
     def seeds(self) -> Seeds:
-        """The seeds of the run."""
-        return Seeds(self.config.seed, self.config.seeds)
+        """The seeds and folds of the run."""
+        return seeds_of(self.config)
 
     @property
     def metrics(self) -> tuple[str, ...]:
@@ -149,9 +149,10 @@ class Built:
 
     @cached_property
     def groups(self) -> list[np.ndarray | None]:
-        """The true groups of the clients [C] in each seed, None where all clients differ."""
-        places = range(self.seeds.count)
-        return [true_groups(self.config, self.data.source, place) for place in places]
+        """The true groups of the clients [C] in each seed and fold, None where all differ."""
+        places = range(self.config.seeds)
+        each = [true_groups(self.config, self.data.source, place) for place in places]
+        return [groups for groups in each for _ in range(self.config.folds)]
 
     def with_hyper(self, **hyper: Any) -> Algorithm:
         """The algorithm with other hyper-parameters, which may be traced."""
@@ -179,7 +180,7 @@ def build(resolved: Resolved[Config], data: Data) -> Built:
     if config.init is not None:
         task = begin_from(task, config.algorithm, Path(config.init))
     algorithm = ALGORITHMS[config.algorithm](task, **config.hyper)
-    first = Seeds(config.seed, config.seeds).one(data.federation)
+    first = seeds_of(config).one(data.federation)
     jax.eval_shape(partial(rehearse, algorithm), jax.random.key(0), first)
     if "accept" in config.defend:
         check_acceptance(config, first)

@@ -25,7 +25,7 @@ from jaxfl.experiment.session.clients import Data, gather
 from jaxfl.experiment.session.examples import Examples, check_data, examples_of
 from jaxfl.experiment.session.model_inputs import check_inputs, source_of
 from jaxfl.experiment.session.models import Models, read_models, snapshots
-from jaxfl.experiment.session.seeds import Seeds
+from jaxfl.experiment.session.seeds import seeds_of
 from jaxfl.experiment.store.files import read_arrays
 from jaxfl.experiment.store.finished import numbers_of
 from jaxfl.experiment.store.records import (
@@ -196,6 +196,7 @@ class FinishedRun:
         *,
         which: Models = "last",
         seed: int | None = None,
+        fold: int | None = None,
     ) -> np.ndarray:
         """What the model of a client says of the inputs: logits [B, classes], or numbers [B, 1].
 
@@ -205,12 +206,14 @@ class FinishedRun:
           which: the models of the last round, those with the best validation scores, or those of
             a round of `model_rounds`.
           seed: of the run, if it has several; the first if not given.
+          fold: whose model has not seen the k-th part of the client's examples, from 0; the first
+            if not given.
 
         Raises:
-          InputError: there is no such client or seed, the inputs do not fit, or the run has kept no
-            models.
+          InputError: there is no such client, seed or fold, the inputs do not fit, or the run has
+            kept no models.
         """
-        place = self._place(self.client_id(client), seed)
+        place = self._place(self.client_id(client), seed, fold)
         x = check_inputs(x, self._inputs)
         model = jax.tree.map(lambda leaf: leaf[place], self._models(which))
         if self._algorithm.recall is not None:
@@ -224,6 +227,7 @@ class FinishedRun:
         *,
         which: Models = "last",
         seed: int | None = None,
+        fold: int | None = None,
         proba: bool = False,
         calibrate: bool = False,
     ) -> np.ndarray:
@@ -238,6 +242,7 @@ class FinishedRun:
           x: inputs [B, ...].
           which: the models of the last round, or the best.
           seed: of the run.
+          fold: of the run.
           proba: return the probability of each label instead [B, classes]: the softmax of `scores`.
           calibrate: divide the scores by `temperature` before.
 
@@ -254,9 +259,9 @@ class FinishedRun:
             f"the targets of {self.directory} are numbers, which have no probabilities: leave out "
             "proba (--proba)",
         )
-        scores = self.scores(client, x, which=which, seed=seed)
+        scores = self.scores(client, x, which=which, seed=seed, fold=fold)
         if calibrate:
-            scores = scores / self.temperature(client, which=which, seed=seed)
+            scores = scores / self.temperature(client, which=which, seed=seed, fold=fold)
         if proba:
             return probabilities(scores)
         if self._inputs["classes"]:
@@ -264,7 +269,12 @@ class FinishedRun:
         return scores.reshape(len(scores), *self._inputs.get("target", []))
 
     def temperature(
-        self, client: int | str, *, which: Models = "last", seed: int | None = None
+        self,
+        client: int | str,
+        *,
+        which: Models = "last",
+        seed: int | None = None,
+        fold: int | None = None,
     ) -> float:
         """The temperature that calibrates the model of a client on its validation examples.
 
@@ -275,36 +285,40 @@ class FinishedRun:
           client: its id, from 0, or its name.
           which: the models of the last round, or the best.
           seed: of the run, if it has several; the first if not given.
+          fold: likewise.
 
         Raises:
           InputError: as `scores`; the targets are numbers; the data set is not there or has changed
             since the run; or what validated was the test set.
         """
         number = self.client_id(client)
-        key = which, self._place(number, seed)
+        key = which, self._place(number, seed, fold)
         if key not in self._temperatures:
             check_calibration(self.config, self._inputs, self.directory)
             x, labels, _ = examples_of(self._federation, "val", key[1])
             self._temperatures[key] = temperature_of(
                 labels,
-                lambda: self.scores(number, x, which=which, seed=seed),
+                lambda: self.scores(number, x, which=which, seed=seed, fold=fold),
                 f"client {self.names[number] if self.names else number}",
             )
         return self._temperatures[key]
 
-    def test(self, client: int | str, *, seed: int | None = None) -> Examples:
+    def test(
+        self, client: int | str, *, seed: int | None = None, fold: int | None = None
+    ) -> Examples:
         """The examples on which a client was tested, from the data set of the run.
 
         Args:
           client: its id, from 0, or its name.
           seed: of the run, if it has several; the first if not given.
+          fold: of the run, if it has several; the first if not given.
 
         Returns:
           NumPy arrays x [n, ...], y [n] and mask [n], the weight of each example in the score.
 
         Raises:
-          InputError: there is no such client or seed, or the data set is not there or has changed
-            since the run.
+          InputError: there is no such client, seed or fold, or the data set is not there or has
+            changed since the run.
 
         Example:
           >>> run = load("runs/digits")
@@ -312,10 +326,12 @@ class FinishedRun:
           >>> x.shape[1:], len(x) == len(y), bool((weight > 0).all())
           ((8, 8, 1), True, True)
         """
-        place = self._place(self.client_id(client), seed)
+        place = self._place(self.client_id(client), seed, fold)
         return examples_of(self._federation, "test", place)
 
-    def train(self, client: int | str, *, seed: int | None = None) -> Examples:
+    def train(
+        self, client: int | str, *, seed: int | None = None, fold: int | None = None
+    ) -> Examples:
         """The examples on which a client was trained, from the data set of the run.
 
         Arguments and errors are those of `test`.
@@ -323,6 +339,7 @@ class FinishedRun:
         Args:
           client: its id, from 0, or its name.
           seed: of the run.
+          fold: of the run.
 
         Returns:
           NumPy arrays x [n, ...], y [n] and mask [n], all true.
@@ -336,22 +353,29 @@ class FinishedRun:
           >>> x.shape[1:], len(x) == len(y), bool(weight.all())
           ((8, 8, 1), True, True)
         """
-        place = self._place(self.client_id(client), seed)
+        place = self._place(self.client_id(client), seed, fold)
         return examples_of(self._federation, "train", place)
 
-    def _place(self, client: int, seed: int | None) -> tuple[int, ...]:
+    def _place(self, client: int, seed: int | None, fold: int | None) -> tuple[int, ...]:
         """Where a client stands in the arrays of the run, behind an axis of seeds if there is one.
 
         Raises:
-          InputError: there is no such seed.
+          InputError: there is no such seed or fold.
         """
-        seeds = Seeds(self.config.seed, self.config.seeds)
+        seeds = seeds_of(self.config)
         number = seeds.first if seed is None else seed
+        numbers = list(dict.fromkeys(seeds.numbers))
         check(
-            number in seeds.numbers,
-            f"seed is {number}: expected one of {', '.join(map(str, seeds.numbers))}",
+            number in numbers,
+            f"seed is {number}: expected one of {', '.join(map(str, numbers))}",
         )
-        return (number - seeds.first, client) if seeds.count > 1 else (client,)
+        folds = range(seeds.folds)
+        check(
+            fold is None or fold in folds,
+            f"fold is {fold}: expected one of {', '.join(map(str, folds))}",
+        )
+        place = numbers.index(number) * seeds.folds + (fold or 0)
+        return (place, client) if seeds.count > 1 else (client,)
 
     def _models(self, which: Models) -> Params:
         """Those that `which` names."""

@@ -232,6 +232,16 @@ class RunRecord:
         return tuple(range(self.config.seed, self.config.seed + self.config.seeds))
 
     @property
+    def folds(self) -> int:
+        """The folds of each seed; 1 where the config is unknown."""
+        return 1 if self.config is None else self.config.folds
+
+    @property
+    def members(self) -> list[tuple[int, int]]:
+        """The seed and the fold of each entry of `seeds` in the summary."""
+        return [(seed, fold) for seed in self.seeds for fold in range(self.folds)]
+
+    @property
     def hyper(self) -> dict[str, Any]:
         """The hyper-parameters that were given; none where the config is unknown."""
         return {} if self.config is None else self.config.hyper

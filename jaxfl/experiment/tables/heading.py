@@ -48,7 +48,9 @@ def graph_title(config: Config, number: int | None = None) -> str:
       number: of the round; None: the last one.
     """
     number = config.rounds if number is None else number
-    seed = ", first seed" if config.seeds > 1 else ""
+    several = {"seed": config.seeds, "fold": config.folds}
+    names = [name for name, count in several.items() if count > 1]
+    seed = f", first {' and '.join(names)}" if names else ""
     return f"{config.name}, round {number}{seed}: {setting_line([config])}"
 
 

@@ -12,7 +12,7 @@ from jaxfl.experiment.store.records import RunRecord, Runs
 from jaxfl.experiment.tables.differences import difference, reference_of, short_difference
 from jaxfl.experiment.tables.grouping import shortly_named, sort_key
 from jaxfl.experiment.tables.heading import SAME_CLIENTS, differing_options
-from jaxfl.experiment.tables.scores import measure_of, score_text
+from jaxfl.experiment.tables.scores import measure_of, members_text, score_text
 from jaxfl.experiment.tables.tables import Cells, Meaning, best_places, undefined_text
 from jaxfl.simulation.metrics import metric_of
 from jaxfl.simulation.statistics import each_seed
@@ -107,15 +107,16 @@ def pivot_cells(table: Pivot, against: str | None = None) -> Cells:
 def meaning_of_pivot(table: Pivot) -> Meaning:
     """What the numbers of `pivot_cells` are."""
     each = [run for runs in table.columns.values() for run in runs.values()]
-    seeds = sorted({len(each_seed(run.summary["final"])) for run in each})
+    members = sorted({(len(each_seed(run.summary["final"])), run.folds) for run in each})
     measure = each[0].summary["measure"]
     name = metric_of(measure).name
     undefined = undefined_text({str(place): run for place, run in enumerate(each)}, measure)
     text = f"test {name} of the models that clients deploy, mean over clients{undefined}"
     meaning = [("", text)]
-    if seeds[-1] > 1:
-        numbers = " or ".join(str(number) for number in seeds)
-        meaning.append(("", f"±: standard deviation over {numbers} seeds"))
+    if members[-1][0] > 1:
+        *several, last = [members_text(*one) for one in members]
+        numbers = " or ".join([*(one.removesuffix(" seeds") for one in several), last])
+        meaning.append(("", f"±: standard deviation over {numbers}"))
     return meaning
 
 

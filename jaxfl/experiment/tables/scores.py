@@ -41,9 +41,27 @@ def score_of(stages: StageStatistics, stage: Stage, name: Statistic) -> float | 
     return None if statistics is None else statistics.get(name)
 
 
+def members_text(count: int, folds: int) -> str:
+    """What the entries of `seeds` in a summary are.
+
+    Args:
+      count: of the entries.
+      folds: of each seed.
+
+    Example:
+      >>> members_text(3, 1), members_text(5, 5), members_text(15, 5)
+      ('3 seeds', '5 folds', '5 folds of 3 seeds')
+    """
+    if folds == 1:
+        return f"{count} seeds"
+    return f"{folds} folds" if count == folds else f"{folds} folds of {count // folds} seeds"
+
+
 @checked
 def by_seed(stages: SeedStatistics, stage: Stage, name: Statistic) -> list[float]:
-    """A stored score of each seed; empty if there is one seed, or a seed without a score.
+    """A stored score of each seed, or of each fold of each seed; empty if one has no score.
+
+    It is empty too if there is one seed and one fold.
 
     Args:
       stages: as in `score_of`.

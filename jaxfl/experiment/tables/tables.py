@@ -13,6 +13,7 @@ from jaxfl.experiment.tables.scores import (
     amount,
     gains,
     measure_of,
+    members_text,
     most_mixed,
     ranked,
     score_text,
@@ -269,8 +270,9 @@ def meaning_of_scores(runs: Runs) -> Meaning:
     undefined = [undefined_text(runs, name) for name in names]
     first, *others = metrics
     seeds = max(len(summary["final"].get("seeds", [])) for summary in summaries)
+    of = members_text(seeds, max(run.folds for run in runs.values()))
     text = f"test {first.name} of the models that clients deploy, mean over clients"
-    spread = [("", f"±: standard deviation over {seeds} seeds")] if seeds > 1 else []
+    spread = [("", f"±: standard deviation over {of}")] if seeds > 1 else []
     unseen = any("unseen" in summary for summary in summaries)
     pooled = [f"{metric_of(name).title}{POOLED}" for name in names if _is_pooled(runs, name)]
     return [
