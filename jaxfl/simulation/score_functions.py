@@ -173,11 +173,14 @@ def _counts(predictions: Logits, y: Labels, weight: Weight) -> tuple[Array, Arra
     return total(y, jnp.where(label == y, weight, 0.0)), total(y, weight), total(label, weight)
 
 
+Ends = tuple[Array | np.int32, Array | np.int32]
+
+
 class LabelRange(NamedTuple):
     """The lowest and the highest label of examples, as predicted and as they are."""
 
-    predicted: tuple[Array, Array]
-    occurring: tuple[Array, Array]
+    predicted: Ends
+    occurring: Ends
 
     def join(self, other: "LabelRange") -> "LabelRange":
         """That of the examples of both."""
@@ -209,7 +212,7 @@ def label_range(predictions: Array, y: Array, weight: Weight) -> LabelRange:
         return NO_LABELS
     logits, y, weight = _flat_labels(predictions, y, weight)
 
-    def ends(labels: Array, none: tuple) -> tuple[Array, Array]:
+    def ends(labels: Array, none: Ends) -> Ends:
         labels = labels.astype(jnp.int32)
         low, high = (jnp.where(weight > 0, labels, end) for end in none)
         return low.min(), high.max()
