@@ -107,13 +107,12 @@ def regression(model: nn.Module, example: Array | np.ndarray, **training: Unpack
       >>> task.problem.score(jnp.array([[2.0]]), jnp.array([5.0])).tolist()
       [-9.0]
     """
-    return supervised(
-        model,
-        example,
-        squared_error,
-        lambda prediction, y: -squared_error(prediction, y),
-        **training,
-    )
+    return supervised(model, example, squared_error, _minus_squared_error, **training)
+
+
+def _minus_squared_error(prediction: Array, y: Array) -> Array:
+    """One function for all tasks, so that programs that score by it are compiled once."""
+    return -squared_error(prediction, y)
 
 
 @checked

@@ -63,8 +63,9 @@ from jaxfl.uplink import Compression, attack, chain, defence_links, gaussian, qu
 PIXELS = {"unit": (1.0, 0.0), "centred": (0.5, 0.5)}
 
 
-# Numbers in all test predictions together, at most: one GiB.
-TOGETHER = 2**28
+# Numbers in all test predictions together, at most. With two labels or more an example these are
+# 2^24 examples, up to which sums of float32 count exactly.
+TOGETHER = 2**25
 
 
 @dataclass(frozen=True)

@@ -9,17 +9,25 @@ from pathlib import Path
 
 import jax
 import numpy as np
-from jaxtyping import PyTree
+from jaxtyping import Array, PyTree
 
 from jaxfl.algorithms import ALGORITHMS
 from jaxfl.core import tree
 from jaxfl.core.errors import check
 from jaxfl.core.facts import facts_of
+from jaxfl.core.types import Federation
 from jaxfl.core.version import VERSION
 from jaxfl.experiment.privacy.guarantee import claim
 from jaxfl.experiment.session.availability import time_of
 from jaxfl.experiment.session.build import Built
-from jaxfl.experiment.session.lines import make_line, number_or_null, scores_by_metric
+from jaxfl.experiment.session.lines import (
+    ByMetric,
+    make_line,
+    number_or_null,
+    scores_by_metric,
+    share_with_one_label,
+    statistics_by_metric,
+)
 from jaxfl.experiment.session.model_inputs import inputs_of
 from jaxfl.experiment.session.program import Record
 from jaxfl.experiment.session.stopping import find_stop
@@ -28,6 +36,7 @@ from jaxfl.experiment.store.archive import IDS, LINES, Archive
 from jaxfl.experiment.store.graph_file import WEIGHTS
 from jaxfl.experiment.store.npz import Member
 from jaxfl.experiment.store.records import (
+    FurtherScores,
     FurtherSummary,
     GraphMeasures,
     Line,
@@ -37,7 +46,7 @@ from jaxfl.experiment.store.records import (
 )
 from jaxfl.graphs.measures import measure_graph, spectral_gap
 from jaxfl.simulation import mesh
-from jaxfl.simulation.evaluate import Stage
+from jaxfl.simulation.evaluate import Evaluation, Stage
 from jaxfl.simulation.statistics import (
     SeedStatistics,
     StageStatistics,
@@ -74,9 +83,9 @@ class History:
         self.devices = built.devices
         self.metrics = built.metrics
         self.measure = self.metrics[0]
-        # One program, where each operation would be one.
-        sizes = jax.jit(lambda federation: federation.sizes)(built.data.federation)
-        self.sizes: np.ndarray = self.seeds.with_axis(mesh.fetch(sizes))  # [S, C]
+        sizes, validates = self.seeds.with_axis(mesh.fetch(_sizes(built.data.federation)))
+        self.sizes: np.ndarray = sizes  # [S, C]
+        self.validates: np.ndarray = validates  # which clients have validation examples [S, C]
         self.lines: list[Line] = []
         self.stopped: Stopped | None = None  # by `--stop-after`, after the last line
         after = built.config.score_after
@@ -93,6 +102,8 @@ class History:
             self.sent |= {"reported": 0, "lost": 0}
         # client -> rounds that it was left out of, over all seeds
         self.diverged: Counter[int] = Counter()
+        # by metric, the statistics of the constant predictors
+        self.constant: dict[str, FurtherScores] = {}
         self.recent: set[int] = set()  # clients that were left out since the last line
 
     def _array(self, stage: Stage, part: str, metric: str) -> str:
@@ -153,16 +164,12 @@ class History:
                     name = self._array(stage, part, metric)
                     self.scores[name].append(row)
                     rows[name] = row
-        statistics = make_line(
-            record,
-            by_name,
-            self.sizes,
-            self.unseen,
-            self.malicious,
-            self._traffic(),
-            tells_undefined=bool(self.config.metric),
-        )
-        line: Line = {**statistics, **time_of(self.timing, self.elapsed)}
+        scored = make_line(record, self._statistics(record.evaluated, by_name), self._traffic())
+        line: Line = {**scored, **time_of(self.timing, self.elapsed)}
+        counted = ~self.malicious & ~self.unseen
+        share = share_with_one_label(record.evaluation, record.evaluated, counted)
+        if share is not None:
+            line["one_label"] = share
         if facts_of(ALGORITHMS[self.config.algorithm]).tells_gap:
             gap = np.mean([spectral_gap(weights[-1]) for weights in record.info.weights])
             line["metrics"] = line.get("metrics", {}) | {"spectral_gap": number_or_null(gap)}
@@ -173,6 +180,34 @@ class History:
         self.recent = set()
         self.lines.append(line)
         return line, rows
+
+    def _statistics(self, evaluated: np.ndarray, scores: ByMetric) -> dict[str, FurtherScores]:
+        return statistics_by_metric(
+            evaluated,
+            scores,
+            self.sizes,
+            self.unseen,
+            self.malicious,
+            tells_undefined=bool(self.config.metric),
+        )
+
+    def add_constant(self, evaluation: Evaluation, evaluated: np.ndarray) -> None:
+        """Takes in the scores of the constant predictors, of the clients evaluated [S, E]."""
+        malicious = self.malicious[evaluated]
+        scores = scores_by_metric(evaluation, self.metrics, malicious)
+        self.constant = self._statistics(evaluated, scores)
+
+    def without_validation_score(self, evaluated: np.ndarray) -> np.ndarray:
+        """Ids of clients with validation examples and without a score on them.
+
+        Args:
+          evaluated: ids of the clients that were evaluated last [S, E].
+        """
+        if not self.lines:
+            return np.zeros(0, int)
+        val = self.scores[self._array("deployed", "val", self.measure)][-1]
+        lacking = np.isnan(val) & self.validates & ~self.malicious & ~self.unseen
+        return np.unique(evaluated[np.take_along_axis(lacking, evaluated, axis=1)])
 
     def arrays(self) -> dict[str, np.ndarray]:
         """What a checkpoint keeps beside the pieces of the archive; see `restore`."""
@@ -273,6 +308,10 @@ class History:
             summary["clients"] = list(self.names)
         if "unseen" in last:
             summary["unseen"] = last["unseen"]
+        if "one_label" in last:
+            summary["one_label"] = last["one_label"]
+        if self.constant:
+            summary["constant"] = self.constant[self.measure]
         if "scores" in last:
             summary["scores"] = {}
             for metric, scores in last["scores"].items():
@@ -282,6 +321,8 @@ class History:
                 }
                 if "unseen" in scores:
                     further["unseen"] = scores["unseen"]
+                if metric in self.constant:
+                    further["constant"] = self.constant[metric]
                 summary["scores"][metric] = further
         if "graph" in last:
             summary["graph"] = last["graph"]
@@ -335,6 +376,12 @@ class History:
         means = {way: round(total / len(self.sizes)) for way, total in self.sent.items()}
         uploads = sum(ids[0].size for ids in self.ids)
         return Traffic(**means, up_bytes=4 * means["up"] + self.excess * uploads)
+
+
+@jax.jit
+def _sizes(federation: Federation) -> tuple[Array, Array]:
+    """Examples of each client, and whether it has validation examples, in one program."""
+    return federation.sizes, (federation.val.mask > 0).any(axis=-1)
 
 
 def versions() -> dict[str, str]:

@@ -8,16 +8,16 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 
-import jax
 import numpy as np
 
 from jaxfl.core.errors import Diverged, InputError, check, warn
-from jaxfl.data.improbable import label_shares, one_label_predicted
+from jaxfl.data.improbable import without_validation_score
 from jaxfl.experiment.config import Config, load_config, resolve
 from jaxfl.experiment.config.paths import with_plugin
 from jaxfl.experiment.session import checkpoints
 from jaxfl.experiment.session.build import Built, build
 from jaxfl.experiment.session.clients import gather
+from jaxfl.experiment.session.constant import evaluate_constant
 from jaxfl.experiment.session.directory import begin, finish, reopen, vanished_files
 from jaxfl.experiment.session.history import History
 from jaxfl.experiment.session.interrupt import answer, hint, interruptible, interruption
@@ -29,7 +29,7 @@ from jaxfl.experiment.session.models import (
     tell_size,
     write_snapshot,
 )
-from jaxfl.experiment.session.program import Program, records, stops
+from jaxfl.experiment.session.program import Program, evaluated_ids, records, stops
 from jaxfl.experiment.session.stored_program import make_program
 from jaxfl.experiment.store import files, locks
 from jaxfl.experiment.store.records import (
@@ -243,6 +243,8 @@ def record_run(
                 raise interruption(request.number, message)
             if is_last:
                 break
+        evaluated = evaluated_ids(built, history.ids[-1][:, -1])
+        history.add_constant(evaluate_constant(built, evaluated), evaluated)
         models = models_of(program, state, best) if best else {}
         if mesh.is_main_process():
             vanished = vanished_files(out, history, paths)
@@ -252,7 +254,7 @@ def record_run(
                 history.archive.remove()
                 if built.data.stored is not None:
                     files.remove(out / files.STATES)
-            _tell(out, built, history, vanished)
+            _tell(out, built, history, vanished, evaluated)
         if mesh.any_process(request.is_set()):
             raise interruption(request.number, f"the run in {out} is finished")
     return history
@@ -271,7 +273,9 @@ def _build(config: Config) -> Built:
     return build(resolved, gather(resolved))
 
 
-def _tell(out: Path, built: Built, history: History, vanished: list[str]) -> None:
+def _tell(
+    out: Path, built: Built, history: History, vanished: list[str], evaluated: np.ndarray
+) -> None:
     """Says what the user of a finished run must know."""
     if history.lines and history.lines[-1]["deployed"]["mean"] is None:
         warn(
@@ -285,7 +289,8 @@ def _tell(out: Path, built: Built, history: History, vanished: list[str]) -> Non
             f"no client of the run in {out} has a validation score{_undefined(built)}: "
             f"--stop-after {config.stop_after} could not end it"
         )
-    _warn_of_one_label(built, history)
+    _warn_of_one_label(history)
+    _warn_of_undefined(history, evaluated)
     if vanished:
         raise InputError(
             f"{', '.join(vanished)} in {out} vanished or changed during the run: the scores and "
@@ -300,21 +305,27 @@ def _undefined(built: Built) -> str:
     return f", or has examples on which {metric_of(built.metrics[0]).title} is not defined"
 
 
-def _warn_of_one_label(built: Built, history: History) -> None:
-    """Warns if, in the last evaluation of the first seed, all clients predict one label.
+def _warn_of_one_label(history: History) -> None:
+    """Warns if, in the last evaluation, the model of every client predicts one label."""
+    if history.lines and history.lines[-1].get("one_label") == 1:
+        warn(
+            "the model of every client predicts one label for all of its test examples, though "
+            "they have several: train longer, raise the learning rate, or weigh the labels; look "
+            "at more than accuracy"
+        )
 
-    It is seen by the accuracies, so nothing is said where these are not among the scores.
+
+def _warn_of_undefined(history: History, evaluated: np.ndarray) -> None:
+    """Warns of clients with validation examples, of which the first metric makes no score.
+
+    Args:
+      history: of the run.
+      evaluated: ids of the clients that were evaluated last [S, E].
     """
-    classes = built.data.source.classes
-    if not classes or built.data.stored is not None or jax.process_count() > 1:
-        return
-    name = "deployed_test" if history.measure == "accuracy" else "deployed_test_accuracy"
-    scores = history.scores.get(name)
-    if scores:
-        test = built.seeds.one(built.data.federation).test
-        message = one_label_predicted(scores[-1][0], label_shares(test, classes))
-        if message:
-            warn(message)
+    clients = history.without_validation_score(evaluated)
+    message = without_validation_score(metric_of(history.measure).title, clients, history.names)
+    if message:
+        warn(message)
 
 
 def _check_convergence(config: Config, history: History, number: int) -> None:

@@ -74,6 +74,7 @@ class FurtherSummary(TypedDict):
     final: SeedStatistics
     selected_on_val: SeedStatistics
     unseen: NotRequired[SeedStatistics]
+    constant: NotRequired[FurtherScores]  # of the constant predictors
 
 
 class Line(RoundStatistics, Traffic):
@@ -86,6 +87,9 @@ class Line(RoundStatistics, Traffic):
     metrics: NotRequired[dict[str, float | None]]  # that the method defines
     graph: NotRequired[GraphMeasures]
     diverged: NotRequired[list[int]]  # ids of clients
+    # the share of the clients whose deployed model predicts one label for all of their test
+    # examples, of the clients whose test examples have several
+    one_label: NotRequired[float]
 
 
 class LineOfRun(Line):
@@ -110,6 +114,8 @@ class Summary(RunName, TimedStatistics, Traffic):
     selected_on_val: SeedStatistics
     unseen: NotRequired[SeedStatistics]
     scores: NotRequired[dict[str, FurtherSummary]]  # by each further metric
+    constant: NotRequired[FurtherScores]  # of the constant predictors, see `session.constant`
+    one_label: NotRequired[float]  # that of the last line
     rounds: NotRequired[int]
     stopped: NotRequired[Stopped]
     seconds: float
@@ -140,6 +146,8 @@ class ComparisonEntry(ComparisonRun, TimedStatistics, Amounts):
     selected_on_val: SeedStatistics
     unseen: NotRequired[SeedStatistics]
     scores: NotRequired[dict[str, FurtherSummary]]
+    constant: NotRequired[FurtherScores]
+    one_label: NotRequired[float]
     seconds: float
     compile_seconds: float
     graph: NotRequired[GraphMeasures]

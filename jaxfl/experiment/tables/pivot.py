@@ -9,6 +9,7 @@ from jaxfl.core.options import options_of
 from jaxfl.experiment.config import Config
 from jaxfl.experiment.config.hints import as_typed, option
 from jaxfl.experiment.store.records import RunRecord, Runs
+from jaxfl.experiment.tables.constant import constant_of
 from jaxfl.experiment.tables.differences import difference, reference_of, short_difference
 from jaxfl.experiment.tables.grouping import shortly_named, sort_key
 from jaxfl.experiment.tables.heading import SAME_CLIENTS, differing_options
@@ -101,7 +102,24 @@ def pivot_cells(table: Pivot, against: str | None = None) -> Cells:
             rows = best_places([row[-1] for row in cells.values()], measure)
             best |= {(row, place) for row in rows}
     rows = [(name, row) for name, row in cells.items() if against is None or set(row) != {"-"}]
+    if against is None:
+        rows += _constant_rows(table)
     return Cells(titles, rows, frozenset(best))
+
+
+def _constant_rows(table: Pivot) -> list[tuple[str, list[str]]]:
+    """The row of the constant predictors, if a column has them."""
+    constants = [constant_of(column) for column in table.columns.values()]
+    names = dict.fromkeys(one.name for one in constants if one is not None)
+    rows = []
+    for name in names:
+        row = []
+        for column, one in zip(table.columns.values(), constants, strict=True):
+            measure = measure_of(column)
+            scores = None if one is None else one.scores[measure]
+            row.append("-" if scores is None else score_text(measure, scores, "deployed", "mean"))
+        rows.append((name, row))
+    return rows
 
 
 def meaning_of_pivot(table: Pivot) -> Meaning:
@@ -117,7 +135,9 @@ def meaning_of_pivot(table: Pivot) -> Meaning:
         *several, last = [members_text(*one) for one in members]
         numbers = " or ".join([*(one.removesuffix(" seeds") for one in several), last])
         meaning.append(("", f"±: standard deviation over {numbers}"))
-    return meaning
+    constants = [constant_of(runs) for runs in table.columns.values()]
+    words = dict.fromkeys(f"{one.name}: {one.meaning}" for one in constants if one is not None)
+    return [*meaning, *(("", text) for text in words)]
 
 
 def _cell(run: RunRecord | None, reference: RunRecord | None) -> str:

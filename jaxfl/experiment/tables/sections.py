@@ -3,6 +3,7 @@
 from typing import NamedTuple
 
 from jaxfl.experiment.store.records import Runs
+from jaxfl.experiment.tables.constant import lines_on_constants
 from jaxfl.experiment.tables.differences import (
     difference_cells,
     meaning_of_differences,
@@ -48,7 +49,8 @@ def sections(runs: Runs, *, by: str | None = None, against: str | None = None) -
     for group in comparable_groups(pool_seeds(runs)):
         cells = table_cells(group.runs)
         meaning = meaning_of_scores(group.runs)
-        listing.append(Section(heading(group), cells, meaning, warnings(group.runs)))
+        lines = [*warnings(group.runs), *lines_on_constants(group.runs)]
+        listing.append(Section(heading(group), cells, meaning, lines))
         if against is not None:
             cells = difference_cells(group.runs, against, group.setting)
             meaning = meaning_of_differences(group.runs)

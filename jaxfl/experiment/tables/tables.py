@@ -7,6 +7,7 @@ from jaxfl.algorithms import ALGORITHMS
 from jaxfl.core.facts import facts_of
 from jaxfl.experiment.config.hints import as_typed
 from jaxfl.experiment.store.records import RunRecord, Runs, Summary
+from jaxfl.experiment.tables.constant import constant_of
 from jaxfl.experiment.tables.heading import SAME_CLIENTS, differing_options, have_same_clients
 from jaxfl.experiment.tables.scores import (
     TITLES,
@@ -57,7 +58,8 @@ class Cells(NamedTuple):
 def table_cells(runs: Runs) -> Cells:
     """The table of runs, the best first, without columns in which no run has a value.
 
-    A run with clients that were never seen has a second row for them.
+    Below them are the constant predictors, which have no rank. A run with clients that were never
+    seen has a second row for them.
     """
     references = _references(runs)
     stops = any("stopped" in run.summary for run in runs.values())
@@ -85,13 +87,51 @@ def table_cells(runs: Runs) -> Cells:
             cells |= _further_cells(run.summary, part, stops=stops)
             for title, cell in cells.items():
                 columns.setdefault(title, []).append(cell)
+    ranks = list(names)
+    for name, cells in _constant_rows(runs, references, others_by).items():
+        names.append(name)
+        for title, column in columns.items():
+            column.append(cells.get(title, "-"))
     content = {title: cells for title, cells in columns.items() if set(cells) != {"-"}}
     rows = zip(*content.values(), strict=True)
     return Cells(
         list(content),
         [(name, list(row)) for name, row in zip(names, rows, strict=True)],
-        _best_of_runs(content, names, _metrics_of(runs)),
+        _best_of_runs(content, ranks, _metrics_of(runs)),
     )
+
+
+def _constant_rows(
+    runs: Runs, references: dict[str, tuple[str, Summary]], others_by: Sequence[str]
+) -> dict[str, dict[str, str]]:
+    """The rows of the constant predictors, which have no rank: cells by title, by name.
+
+    Args:
+      runs: of the table.
+      references: of `_references`.
+      others_by: the metrics of the runs behind the first one.
+    """
+    constant = constant_of(runs)
+    if constant is None:
+        return {}
+    measure = measure_of(runs)
+    first = constant.scores[measure]
+    others: dict[str, SeedStatistics | None] = {
+        name: summary["final"] for name, (_, summary) in references.items()
+    }
+    further: dict[str, SeedStatistics | None] = {
+        name: constant.scores.get(name) for name in others_by
+    }
+    rows = {constant.name: _score_cells(measure, first, others, further)}
+    if "unseen" in first:
+        others = {name: summary.get("unseen") for name, (_, summary) in references.items()}
+        further = {
+            name: None if name not in constant.scores else constant.scores[name].get("unseen")
+            for name in others_by
+        }
+        name = f"{constant.name}{UNSEEN}"
+        rows[name] = _score_cells(measure, first["unseen"], others, further)
+    return rows
 
 
 def _metrics_of(runs: Runs) -> list[str]:
@@ -115,7 +155,7 @@ def _best_of_runs(
 
     Args:
       columns: by their titles.
-      names: of the rows.
+      names: of the rows that are ranked, the first ones.
       metrics: of the runs, the first one first.
     """
     marks = set()
@@ -274,6 +314,7 @@ def meaning_of_scores(runs: Runs) -> Meaning:
     text = f"test {first.name} of the models that clients deploy, mean over clients"
     spread = [("", f"±: standard deviation over {of}")] if seeds > 1 else []
     unseen = any("unseen" in summary for summary in summaries)
+    constant = constant_of(runs)
     pooled = [f"{metric_of(name).title}{POOLED}" for name in names if _is_pooled(runs, name)]
     return [
         (first.title, f"{text}{undefined[0]}"),
@@ -306,6 +347,7 @@ def meaning_of_scores(runs: Runs) -> Meaning:
         ("collaborators", "effective number of clients to whom a client listens, last round"),
         ("groups found", "adjusted Rand index of the weights' blocks and the true groups"),
         ("malicious weight", "what benign clients give to malicious ones"),
+        *([] if constant is None else [("", f"{constant.name}: {constant.meaning}")]),
         *([("", "unseen: clients that took part in no round")] if unseen else []),
     ]
 

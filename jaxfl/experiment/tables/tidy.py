@@ -4,6 +4,7 @@ from typing import Any
 
 from jaxfl.experiment.config.hints import as_typed
 from jaxfl.experiment.store.records import RunRecord, Runs, Summary
+from jaxfl.experiment.tables.constant import constant_of
 from jaxfl.experiment.tables.differences import reference_of
 from jaxfl.experiment.tables.grouping import comparable_groups
 from jaxfl.experiment.tables.heading import differing_options
@@ -49,6 +50,38 @@ def score_records(runs: Runs, against: str | None = None) -> list[Record]:
                     # No -0.0.
                     record["difference"] = round(sign * (score - less), 6) + 0.0
         records += [record for rows in by_label.values() for record in rows]
+        records += _constant_records(group.runs, options)
+    return records
+
+
+def _constant_records(runs: Runs, options: list[str]) -> list[Record]:
+    """The records of the constant predictors; options in which the runs differ are None."""
+    constant = constant_of(runs)
+    if constant is None:
+        return []
+    measure = measure_of(runs)
+    first = next(iter(runs.values()))
+    about: Record = {"run": constant.name, "algorithm": constant.name, "hyper": ""}
+    for one in options:
+        values = {repr(run.option(one)) for run in runs.values()}
+        about[one] = _plain(first.option(one)) if len(values) == 1 else None
+    records = []
+    for part in ("final", "unseen"):
+        by_name = {}
+        for name, scores in constant.scores.items():
+            statistics = scores if part == "final" else scores.get("unseen")
+            if statistics is not None:
+                by_name[name] = each_seed(statistics)
+        if measure not in by_name:
+            continue
+        for place, seed in enumerate(first.seeds):
+            metric = metric_of(measure)
+            record = about | {"seed": seed, "part": part, "measure": metric.name}
+            record |= _scores(by_name[measure][place], "deployed", "deployed", metric)
+            for name, seeds in by_name.items():
+                if name != measure:
+                    record |= _scores(seeds[place], "deployed", name, metric_of(name))
+            records.append(record)
     return records
 
 
