@@ -9,7 +9,6 @@ from rich.text import Text
 
 from jaxfl.algorithms import ALGORITHMS
 from jaxfl.cli.options import Cite, Describe
-from jaxfl.cli.output import csv_text
 from jaxfl.core import papers
 from jaxfl.core.errors import check, check_name
 from jaxfl.core.facts import facts_of
@@ -20,6 +19,7 @@ from jaxfl.experiment.config.fields import PICTURE_FORMATS
 from jaxfl.experiment.config.hints import check_fields
 from jaxfl.experiment.session.clients import assign, describe_clients
 from jaxfl.experiment.store import files
+from jaxfl.experiment.tables.formats import csv_text
 from jaxfl.experiment.tables.heading import data_line
 
 DATA = [field.name for field in dataclasses.fields(DataOptions)]

@@ -11,7 +11,6 @@ from rich.console import Console
 
 from jaxfl import experiment
 from jaxfl.cli.options import Predict, Report
-from jaxfl.cli.output import csv_text
 from jaxfl.core.errors import check
 from jaxfl.data.arrays import read_npz
 from jaxfl.data.table.read import Sheet, read_sheet
@@ -28,7 +27,7 @@ from jaxfl.experiment.studies.comparison import (
     write_clients,
     write_comparison,
 )
-from jaxfl.experiment.tables.formats import print_sections
+from jaxfl.experiment.tables.formats import csv_text, print_sections
 from jaxfl.experiment.tables.sections import sections
 from jaxfl.simulation import mesh
 

@@ -112,17 +112,17 @@ def prepare_table(command: Prepare, folder: Path, console: Console) -> None:
         f"jaxfl prepare {WINDOWS} needs --steps, rows of a window",
     )
     choices = Choices(
-        command.target,
-        command.id,
-        command.owner,
-        command.leave_out,
-        command.categories,
-        command.missing,
-        command.task,
-        command.steps,
-        command.stride,
-        command.series,
-        command.weight,
+        target=command.target,
+        id=command.id,
+        owner=command.owner,
+        leave_out=command.leave_out,
+        categories=command.categories,
+        missing=command.missing,
+        task=command.task,
+        steps=command.steps,
+        stride=command.stride,
+        series=command.series,
+        weight=command.weight,
     )
     prepared = prepare_csv(
         command.files,

@@ -105,7 +105,7 @@ def _photos(folder: Path, owner_table: Path | None) -> list[Photo]:
       InputError: there is none, or one is elsewhere than where images belong.
     """
     check(folder.is_dir(), f"{folder} is no folder: give the one that holds the images")
-    sheet = None if owner_table is None else read_sheet(owner_table)
+    sheet = None if owner_table is None else read_sheet(owner_table, encoding=None)
     found = sorted(path for path in folder.rglob("*") if path.is_file())
     hidden = [any(n.startswith(".") for n in path.relative_to(folder).parts) for path in found]
     found = [path for path, is_hidden in zip(found, hidden, strict=True) if not is_hidden]

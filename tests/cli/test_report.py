@@ -15,7 +15,7 @@ from jaxfl.cli import main
 from jaxfl.core.errors import InputError
 from jaxfl.experiment.pictures.curves import draw_comparison
 from jaxfl.experiment.tables.differences import difference, difference_cells, paired
-from jaxfl.experiment.tables.formats import comma_separated, latex, markdown, tex
+from jaxfl.experiment.tables.formats import comma_separated, csv_text, latex, markdown, tex
 from jaxfl.experiment.tables.grouping import comparable_groups, shortly_named
 from jaxfl.experiment.tables.pivot import meaning_of_pivot, pivot, pivot_cells
 from jaxfl.experiment.tables.pooling import pool_seeds
@@ -305,6 +305,18 @@ def scored_by_two(name, loss, area, seed=0):
     one.summary["scores"] = {"auc": {"final": final, "selected_on_val": {"deployed": scores}}}
     one.summary["final"]["deployed"]["pooled"] = -2 * loss
     return one
+
+
+def test_a_formula_in_a_csv_file_is_text_and_a_negative_number_is_a_number():
+    columns = [["=HYPERLINK(1)", "@a", "-1+1", "site3"], ["-1.5", -2.5, "+3e-4", ""]]
+    rows = list(csv.reader(io.StringIO(csv_text(["=id", "prediction"], columns))))
+    assert rows == [
+        ["'=id", "prediction"],
+        ["'=HYPERLINK(1)", "-1.5"],
+        ["'@a", "-2.5"],
+        ["'-1+1", "+3e-4"],
+        ["site3", ""],
+    ]
 
 
 def test_records_of_folds_have_a_column_for_the_fold_and_differences_of_one_fold():

@@ -15,7 +15,7 @@ from jaxfl.data.arrays import from_arrays
 from jaxfl.data.published.recipes import RECIPES, file_stem
 from jaxfl.data.table.fit import Choices, fit, in_order, warn_of_case, warn_of_ids
 from jaxfl.data.table.read import Decimal, Sheet, check_column, check_columns, read_sheet
-from jaxfl.data.table.schema import Schema, is_missing, numbers, to_json, word_of
+from jaxfl.data.table.schema import Schema, check_complete, numbers, to_json, word_of
 from jaxfl.data.table.windows import examples
 from jaxfl.data.write import new_folder, write_npz, write_utf8
 
@@ -216,13 +216,7 @@ def _owners(sheets: Sequence[Sheet], owner: str | None, missing: tuple[str, ...]
     if owner is not None:
         check_column("--owner", owner, sheets[0].columns)
         for sheet in sheets:
-            cells = sheet.columns[owner]
-            empty = [row for row, cell in enumerate(cells) if is_missing(cell, missing)]
-            check(
-                not empty,
-                f"the site {owner} is missing in {sheet.place(empty[0]) if empty else ''}: name "
-                "the site of each row",
-            )
+            check_complete("site", owner, sheet, missing, "name the site of each row")
         return [word_of(cell) for sheet in sheets for cell in sheet.columns[owner]]
     names = [sheet.file.stem for sheet in sheets]
     if len(sheets) > 1 and len(set(names)) == 1:

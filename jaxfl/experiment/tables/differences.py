@@ -89,7 +89,7 @@ def paired(
     Example:
       >>> scores = np.array([0.7, 0.8, 0.9])
       >>> round(paired(scores, np.full(3, 0.6), "3 folds", overlap=0.5).p, 3)
-      0.164
+      0.16
     """
     differences = scores - others
     mean = float(differences.mean())

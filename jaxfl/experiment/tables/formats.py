@@ -14,6 +14,7 @@ from rich.table import Table
 from rich.text import Text
 
 from jaxfl.core.text import visible
+from jaxfl.data.table.read import NUMBER
 from jaxfl.experiment.store.records import Runs
 from jaxfl.experiment.tables.sections import Section, sections
 from jaxfl.experiment.tables.tables import caption
@@ -72,16 +73,30 @@ def tex(text: str) -> str:
 
 
 def comma_separated(records: Sequence[dict[str, Any]]) -> str:
-    """Records as CSV: a line of names, then a line for each record; nothing where a value is None.
-
-    A text that a spreadsheet would take for a formula begins with an apostrophe.
-    """
+    """Records as CSV: a line of names, then a line for each record; nothing for None."""
     names = list(dict.fromkeys(name for record in records for name in record))
+    return csv_text(names, [[record.get(name) for record in records] for name in names])
+
+
+def csv_text(names: Sequence[str], columns: Sequence[Sequence[Any]]) -> str:
+    """The text of a CSV file, in which a cell that a spreadsheet would take for a formula is text.
+
+    Such a cell begins with an apostrophe; numbers do not.
+
+    Args:
+      names: of its columns.
+      columns: the cells of each.
+
+    Example:
+      >>> print(csv_text(["id", "value"], [["=1+1", "-a"], ["-1.5", -2]]), end="")
+      id,value
+      '=1+1,-1.5
+      '-a,-2
+    """
     buffer = io.StringIO()
-    writer = csv.DictWriter(buffer, names, lineterminator="\n")
-    writer.writeheader()
-    for record in records:
-        writer.writerow({name: _harmless(value) for name, value in record.items()})
+    writer = csv.writer(buffer, lineterminator="\n")
+    for row in (names, *zip(*columns, strict=True)):
+        writer.writerow([_harmless(cell) for cell in row])
     return buffer.getvalue()
 
 
@@ -144,9 +159,11 @@ def _escape(text: str) -> str:
 
 
 def _harmless(value: Any) -> Any:
-    value = visible(value) if isinstance(value, str) else value
-    formula = isinstance(value, str) and value.startswith(("=", "+", "@", "-"))
-    return f"'{value}" if formula else value
+    if not isinstance(value, str):
+        return value
+    text = visible(value)
+    formula = text.startswith(("=", "+", "@", "-")) and NUMBER.fullmatch(text) is None
+    return f"'{text}" if formula else text
 
 
 def _table(section: Section, count: int) -> Table:
