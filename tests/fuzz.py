@@ -69,9 +69,9 @@ TRIES = {
     "chunk": ["1", "2", "all"],
     "checkpoint-every": ["1"],
     "compute": ["float32", "bfloat16"],
-    "class_weight": [None, "balanced"],
     "optimizer": ["sgd", "adam", "adamw", "rmsprop", "adagrad"],
     "unseen": ["0", "0.3", "0.6"],
+    "class-weight": ["balanced"],
 }
 GROUPS = [
     {"attack": list(ATTACKS), "attack-ratio": ["0", "0.3", "0.6"]},

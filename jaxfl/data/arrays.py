@@ -145,8 +145,8 @@ def from_arrays(
     """
     x_train = np.asarray(x_train)
     y_train = np.asarray(y_train)
-    x_test = x_train[:0] if x_test is None else np.asarray(x_test)
-    y_test = y_train[:0] if y_test is None else np.asarray(y_test)
+    x_test = np.atleast_1d(x_train)[:0] if x_test is None else np.asarray(x_test)
+    y_test = np.atleast_1d(y_train)[:0] if y_test is None else np.asarray(y_test)
     for split, x, y in (("train", x_train, y_train), ("test", x_test, y_test)):
         check(
             x.ndim >= 2 and (x.size > 0 or (split == "test" and x.shape[0] == 0)),
