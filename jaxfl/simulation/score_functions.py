@@ -220,7 +220,7 @@ def label_range(predictions: Array, y: Array, weight: Weight) -> LabelRange:
     return LabelRange(ends(logits.argmax(axis=-1), NO_LABELS[0]), ends(y, NO_LABELS[1]))
 
 
-def one_label(predictions: Logits, y: Labels, weight: Weight) -> Number:
+def one_label(predictions: Array, y: Array, weight: Weight) -> Number:
     """Whether all examples get one label, though they have several: 1 if so, else 0.
 
     NaN where the examples have one label, or the predictions are no logits.

@@ -330,6 +330,13 @@ def test_metrics_that_tables_could_not_tell_apart_are_refused(monkeypatch):
 def test_metrics_that_do_not_fit_are_refused(metric, message):
     with pytest.raises(InputError, match=message):
         resolve(Config(algorithm="local", metric=metric))
+
+
+def test_a_target_is_a_value_of_the_first_metric(monkeypatch):
     with pytest.raises(InputError, match=r"--target is 3.0: expected a value of accuracy"):
         resolve(Config(algorithm="local", target=3.0))
     assert resolve(Config(algorithm="local", metric=("log_loss",), target=3.0))
+    # The highest value may be 0.
+    monkeypatch.setitem(METRICS, "below", dataclasses.replace(METRICS["auc"], highest=0.0))
+    with pytest.raises(InputError, match=r"of at most 0, such as 0"):
+        resolve(Config(algorithm="local", metric=("below",), target=0.5))
