@@ -4,7 +4,7 @@ import functools
 import os
 import re
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from rich.console import Console
@@ -18,16 +18,21 @@ from jaxfl.data.table.read import Sheet, read_sheet
 from jaxfl.data.table.windows import examples
 from jaxfl.experiment.store import files
 from jaxfl.experiment.store.finished import load_finished
+from jaxfl.experiment.store.records import Runs
 from jaxfl.experiment.studies.comparison import TEXTS, text_of, write_comparison
 from jaxfl.experiment.tables.formats import print_sections
 from jaxfl.experiment.tables.sections import sections
+from jaxfl.experiment.tables.wording import keys_of_names, parse_names
 from jaxfl.simulation import mesh
 
 
 def report(command: Report, console: Console) -> None:
     """`jaxfl report`."""
     if command.html and is_of_search(command, command.html):
-        return write_html(command, command.html, console)
+        options = {"by": command.by, "against": command.against, "columns": command.columns}
+        # They name runs, of which a search has none.
+        options["names"] = dict.fromkeys(command.names, "")
+        return write_html(command, command.html, console, options)
     texts = [name for name in command.format if name in TEXTS]
     pictures = [name for name in command.format if name not in TEXTS]
     check(
@@ -35,7 +40,7 @@ def report(command: Report, console: Console) -> None:
         f"--format {' '.join(pictures[:1])} is a picture: give --out DIR to write it",
     )
     runs = load_finished(list(command.directories), clients=command.against is not None)
-    options = {"by": command.by, "against": command.against}
+    options = options_of_tables(command, runs)
     tables = sections(runs, **options)
     if command.out:
         files.create(command.out, files.COMPARISON_FILES, command.overwrite)
@@ -45,10 +50,26 @@ def report(command: Report, console: Console) -> None:
     else:
         print_sections(tables, console)
     if command.out:
-        write_comparison(runs, command.out, command.format, command.highlight, **options)
+        picture: dict[str, Any] = {"title": command.title, "panels": command.panels}
+        words = (command.out, command.format, command.highlight)
+        write_comparison(runs, *words, **options, **picture)
         console.print(f"written to {command.out}", markup=False, highlight=False)
     if command.html:
-        write_html(command, command.html, console)
+        write_html(command, command.html, console, options)
+
+
+def options_of_tables(command: Report, runs: Runs) -> dict[str, Any]:
+    """The options of `tables.sections.sections`.
+
+    Raises:
+      InputError: `--names` names what is not there.
+    """
+    return {
+        "by": command.by,
+        "against": command.against,
+        "columns": command.columns,
+        "names": parse_names(command.names, keys_of_names(runs)) if command.names else {},
+    }
 
 
 def predict(command: Predict, console: Console) -> None:
@@ -173,10 +194,17 @@ def is_of_search(command: Report, file: Path) -> bool:
     return any(map(is_search, command.directories))
 
 
-def write_html(command: Report, file: Path, console: Console) -> None:
-    """Writes the page and says where it is."""
+def write_html(command: Report, file: Path, console: Console, options: dict[str, Any]) -> None:
+    """Writes the page and says where it is.
+
+    Args:
+      command: the command.
+      file: to write.
+      console: for what the command shows.
+      options: of the tables.
+    """
     from jaxfl.experiment.html.page import write_page
 
-    options = {"highlight": command.highlight, "by": command.by, "against": command.against}
-    write_page(command.directories, file, overwrite=command.overwrite, **options)
+    replace = {"overwrite": command.overwrite, "highlight": command.highlight}
+    write_page(command.directories, file, **replace, **options)
     console.print(f"written to {file}", markup=False, highlight=False)
